@@ -1,11 +1,13 @@
-//! What a packet costs the switch when no line comes from another core: guests and worker take turns on one thread.
+//! The switch's cost per packet without cache lines from other cores: guests and worker take turns
+//! on one thread.
 //!
-//! `cargo bench -p straightline-lab --bench path` prints cycles of the time-stamp counter a packet, for each node: the
-//! median over many short rounds, in which all rings and sizes take turns. It is the cost of the instructions; what lines
-//! cost that cross cores, only two cores show. `-- "packed 60"` measures that row alone. With `--test` it runs each once and
-//! prints nothing.
+//! `cargo bench -p straightline-lab --bench path` prints cycles of the time-stamp counter per
+//! packet, for each node. They are medians over many short rounds, in which all rings and sizes
+//! alternate. This is the cost of the instructions; the cost of lines that cross cores is only
+//! visible on two cores. `-- "packed 60"` measures that row alone. With `--test` it runs each once
+//! and prints nothing.
 
-#![expect(clippy::print_stdout, reason = "a bench prints its figures")]
+#![expect(clippy::print_stdout, reason = "a bench prints its results")]
 
 use std::sync::Arc;
 
@@ -18,10 +20,10 @@ use straightline_port::{EpollWaiter, PortControl};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 
-/// Packets that each guest sends before the worker looks.
+/// Packets that each guest sends between the worker's turns.
 const BURST: usize = 32;
 
-/// Bursts of a round, of which one figure is made.
+/// Bursts of a round, which yields one value.
 const BURSTS: usize = 100;
 
 /// Frame lengths; 0: 60, 590 and 1514 bytes, 7 to 4 to 1.
@@ -64,7 +66,8 @@ impl Path {
         Ok(Path { name, worker, nodes, _ports: ports, guests, _dir: dir })
     }
 
-    /// One round; cycles a packet of each kind of node: receive, patch, send, the turn's end.
+    /// Runs one round; returns cycles per packet of each kind of node: receive, patch, send, the
+    /// end of turns.
     fn round(&mut self, size: usize, bursts: usize) -> [f64; 4] {
         let frames = frames(size);
         let before = self.cycles();
@@ -72,7 +75,7 @@ impl Path {
         for _ in 0..bursts {
             for guest in &mut self.guests {
                 for frame in &frames {
-                    assert!(guest.send(&NetHeader::default(), frame), "a ring of 256 has room for {BURST} packets");
+                    assert!(guest.send(&NetHeader::default(), frame), "a ring of 256 has space for {BURST} packets");
                 }
                 guest.flush();
             }
@@ -126,12 +129,12 @@ fn main() -> anyhow::Result<()> {
         Path::new("packed", basic | f::VIRTIO_NET_F_MRG_RXBUF | f::VIRTIO_F_RING_PACKED)?,
     ];
     let is_wanted = |path: &Path, size: usize| wanted.as_ref().is_none_or(|it| *it == format!("{} {size}", path.name));
-    let mut figures = vec![Vec::new(); paths.len() * SIZES.len()];
+    let mut values = vec![Vec::new(); paths.len() * SIZES.len()];
     for _ in 0..rounds {
-        for (path, figures) in paths.iter_mut().zip(figures.chunks_mut(SIZES.len())) {
-            for (&size, figures) in SIZES.iter().zip(figures) {
+        for (path, values) in paths.iter_mut().zip(values.chunks_mut(SIZES.len())) {
+            for (&size, values) in SIZES.iter().zip(values) {
                 if is_wanted(path, size) {
-                    figures.push(path.round(size, bursts));
+                    values.push(path.round(size, bursts));
                 }
             }
         }
@@ -140,10 +143,10 @@ fn main() -> anyhow::Result<()> {
         return Ok(());
     }
     println!("| ring | bytes | rx | patch | tx | turn-end | sum |\n|---|---|---|---|---|---|---|");
-    for (path, figures) in paths.iter().zip(figures.chunks_mut(SIZES.len())) {
-        for (size, figures) in SIZES.iter().zip(figures).filter(|(_, figures)| !figures.is_empty()) {
+    for (path, values) in paths.iter().zip(values.chunks_mut(SIZES.len())) {
+        for (size, values) in SIZES.iter().zip(values).filter(|(_, values)| !values.is_empty()) {
             let median = |at: usize| {
-                let mut of: Vec<f64> = figures.iter().map(|figure| figure[at]).collect();
+                let mut of: Vec<f64> = values.iter().map(|value| value[at]).collect();
                 of.sort_by(f64::total_cmp);
                 of[of.len() / 2]
             };

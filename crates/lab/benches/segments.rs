@@ -1,11 +1,14 @@
-//! Segments of 64 KiB from one guest's memory to another's, beside the copy kernel alone, round by round.
+//! Large packets of 64 KiB from one guest's memory to another's, compared with the copy kernel
+//! alone, round by round.
 //!
-//! `cargo bench -p straightline-lab --bench segments [WORD...]`; without `--bench`, one round of each. One thread does all:
-//! it sends a few segments as one guest, runs the worker's turns (only these are timed), and takes what arrived as the other.
-//! A cell is the smallest of the nanoseconds for a segment, and the median of how many times the speed of a plain copy of
-//! the same round that is: of a copy into one place, and of a copy into the very buffers. Places are taken in turn by all
-//! three, so that they find as many of their lines in the caches: in the second level, or (`far`) in the third, where
-//! another 2 MiB are read before each.
+//! `cargo bench -p straightline-lab --bench segments [WORD...]`; without `--bench`, one round of
+//! each. One thread does everything: it sends a few large packets as one guest, runs the worker's
+//! turns (only these are timed), and takes what arrived as the other.
+//!
+//! A cell has the smallest time of a large packet in nanoseconds, and the median of its ratios to
+//! the speed of a plain copy in the same round: of a copy into one place, and of a copy into the
+//! very buffers. All three use the places in turn, so that they find as many of their lines in the
+//! caches: in the second level, or (`far`) in the third, where another 2 MiB are read before each.
 
 use std::env;
 use std::io::{self, Write};
@@ -25,17 +28,17 @@ use straightline_wire::MacAddr;
 use straightline_wire::frame::{Checksum, Frame, Net, Transport};
 use straightline_wire::tcp::Flags;
 
-/// Payload of a piece: of 1500 bytes of MTU, with the usual options of TCP.
+/// Payload of a segment: of 1500 bytes of MTU, with the usual options of TCP.
 const SIZE: u16 = 1448;
-/// Pieces of a segment, and its payload: about the most that an IP packet has.
+/// Segments of a large packet, and its payload: about the most that an IP packet has.
 const PIECES: u16 = 45;
 const PAYLOAD: u16 = PIECES * SIZE;
 /// Bytes of Ethernet, IPv4 and TCP headers.
 const HEADERS: u16 = 14 + 20 + 20;
-/// Segments that the worker finds at once.
+/// Large packets that the worker finds at once.
 const BURST: usize = 4;
 const ROUNDS: usize = 2000;
-/// Places of 64 KiB that a plain copy goes to in turn: as much memory as the buffers have.
+/// Places of 64 KiB that a plain copy uses in turn: as much memory as the buffers have.
 const SPAN: usize = 7;
 /// Bytes of headers in a buffer, virtio-net's included.
 const FRONT: u32 = 12 + HEADERS as u32;
@@ -46,7 +49,7 @@ const PACKED: u64 = MERGE | f::VIRTIO_F_RING_PACKED;
 const SEND: u64 = BASIC | f::VIRTIO_NET_F_CSUM | f::VIRTIO_NET_F_HOST_TSO4;
 const TAKE: u64 = f::VIRTIO_NET_F_GUEST_CSUM | f::VIRTIO_NET_F_GUEST_TSO4;
 
-/// What the receiving guest has.
+/// The receiving guest's features and buffers.
 struct Cell {
     name: &'static str,
     features: u64,
@@ -54,7 +57,7 @@ struct Cell {
     ring_size: u16,
     /// Bytes in each of a buffer's descriptors; 0: one descriptor.
     cut: u32,
-    /// The sender cuts for itself.
+    /// True if the sender does the segmentation.
     segments: bool,
 }
 
@@ -104,15 +107,15 @@ struct Rig {
     worker: Worker,
     source: Guest,
     sink: Guest,
-    /// Packets that a segment is delivered as.
+    /// Packets in which a large packet is delivered.
     packets: usize,
-    /// What each of a burst's packets begins with, and the bytes of its body.
+    /// The headers of each packet of a burst, and the length of its body.
     sent: Vec<(Vec<u8>, u32)>,
-    /// Where the bodies of each segment are: guest addresses and lengths.
+    /// The bodies of each large packet: guest addresses and lengths.
     bodies: Vec<Vec<(u64, u32)>>,
-    /// Where the bodies of some bursts were stored: guest addresses and lengths.
+    /// The places where the bodies of some bursts were stored: guest addresses and lengths.
     places: Vec<Vec<(u64, u32)>>,
-    /// What is read to have everything else in the third level of the caches only.
+    /// Memory that is read to leave everything else only in the third level of the caches.
     other: Vec<u64>,
     _dir: tempfile::TempDir,
 }
@@ -140,7 +143,7 @@ impl Rig {
         let takes = GuestOptions { features, buffer_len, ring_size, receive_split: cut, ..GuestOptions::default() };
         let mut source = Guest::connect(&dir.path().join("p0"), &sends)?;
         let sink = Guest::connect(&dir.path().join("p1"), &takes)?;
-        ensure!(sink.features() & features == features, "{}: not all of it was agreed on", cell.name);
+        ensure!(sink.features() & features == features, "{}: some features were not negotiated", cell.name);
         let sent = match segments {
             true => (0..PIECES).map(|nth| Ok((front(Some(nth))?, SIZE.into()))).collect::<anyhow::Result<_>>()?,
             false => vec![(front(None)?, PAYLOAD.into()); BURST],
@@ -162,7 +165,8 @@ impl Rig {
         Ok(rig)
     }
 
-    /// Sends a burst, and delivers it; returns the nanoseconds a segment, and where the bodies are.
+    /// Sends a burst, and delivers it; returns the nanoseconds per large packet, and the places of
+    /// the bodies.
     fn delivered(&mut self) -> anyhow::Result<(f64, Vec<(u64, u32)>)> {
         let (level, burst) = (self.source.level(), self.bodies.len());
         for (front, body) in &self.sent {
@@ -187,7 +191,8 @@ impl Rig {
         Ok((time.as_secs_f64() * 1e9 / burst as f64, places))
     }
 
-    /// Copies the same bodies by the kernel alone to these places; returns the nanoseconds a segment.
+    /// Copies the same bodies with the kernel alone to these places; returns the nanoseconds per
+    /// large packet.
     fn copied(&self, places: &[(u64, u32)]) -> anyhow::Result<f64> {
         let (level, burst) = (self.source.level(), self.bodies.len());
         let memories = [self.source.memory(), self.sink.memory()];
@@ -216,7 +221,8 @@ impl Rig {
         Ok(took.as_secs_f64() * 1e9 / burst as f64)
     }
 
-    /// Nanoseconds a segment, a row for each round: delivered, copied into one place, copied into the buffers.
+    /// Returns nanoseconds per large packet, a row for each round: delivered, copied into one
+    /// place, copied into the buffers.
     fn rows(&mut self, rounds: usize) -> anyhow::Result<Vec<[f64; 3]>> {
         let memory = Arc::clone(self.sink.memory());
         let area = self.sink.buffer(0).and_then(|first| memory.guest_addr(first)).context("no place")?;
@@ -245,7 +251,8 @@ impl Rig {
     }
 }
 
-/// What stands before the payload in a transmit buffer: of a segment, or of one of its pieces.
+/// Returns the bytes before the payload in a transmit buffer: of a large packet, or of one of its
+/// segments.
 fn front(segment: Option<u16>) -> anyhow::Result<Vec<u8>> {
     let nth = segment.unwrap_or(0);
     let last = segment.is_none_or(|nth| nth + 1 == PIECES);
@@ -274,13 +281,13 @@ fn front(segment: Option<u16>) -> anyhow::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Writes payload into all transmit buffers; returns where the bodies of what will be sent are.
+/// Writes payload into all transmit buffers; returns the places of the bodies that will be sent.
 fn fill(source: &mut Guest, sent: &[(Vec<u8>, u32)]) -> anyhow::Result<Vec<(u64, u32)>> {
     let memory = Arc::clone(source.memory());
     let mut bodies = Vec::new();
     for (buffer, (_, len)) in (0..).zip(sent) {
         let body = source.buffer(buffer).context("no such buffer")?.split_at(FRONT).1;
-        // Without a period of a power of two.
+        // The pattern has no period of a power of two.
         body.write(Level::detect(), &(0..251_u8).cycle().take(*len as usize).collect::<Vec<_>>());
         bodies.push((memory.guest_addr(body).context("no such place")?, *len));
     }

@@ -1,18 +1,21 @@
-//! Two workers beside one, round by round, and the ratios of each round: what a busy machine still tells.
+//! Two workers compared with one, round by round: ratios within a round are meaningful even on a
+//! busy machine.
 //!
-//! `cargo bench -p straightline-lab --bench workers`; without `--bench`, one short round of each. There is no guest that
-//! runs: each thread is a worker that also drives rings of embedded guests, one to send by and one to receive by, so
-//! that two CPUs are enough. In each case two threads do what one does in `one`, each with as much work:
+//! `cargo bench -p straightline-lab --bench workers`; without `--bench`, one short round of each.
+//! No guest runs: each thread is a worker that also drives rings of embedded guests, one to send
+//! and one to receive. So two CPUs are enough. In each case two threads do what one does in `one`,
+//! each with as much work:
 //!
 //! - `apart`: each has a patch of its own.
-//! - `pairs`: both have one patch, and of its ports a queue pair each.
-//! - `crossing`: each has a patch of its own, and what it delivers the other one's guest receives.
-//! - `shared`: both deliver to the one receive ring that there is, and wait for its lock.
+//! - `pairs`: both have one patch, and a queue pair each of its ports.
+//! - `crossing`: each has a patch of its own, and the other one's guest receives what it delivers.
+//! - `shared`: both deliver to the only receive ring, and wait for its lock.
 //!
-//! A line has the rate of both in million packets a second, in the median; how many times that of `one` in the same round
-//! it is: the median, the smallest and the largest; and the same of the best tenth of all rounds. On a machine that others
-//! use, a thread that does not run for a while costs its own work where they are apart, and that of both where one
-//! receives what the other delivers: the best tenth is what tells there.
+//! A line has the median rate of both in million packets per second. Then comes its ratio to `one`
+//! in the same round: the median, the smallest and the largest; and the same for the best tenth of
+//! all rounds. On a shared machine a descheduled thread costs its own work if the workers are
+//! apart, and the work of both if one receives what the other delivers. There, the best tenth is
+//! the meaningful value.
 
 use std::env;
 use std::io::{self, Write};
@@ -29,18 +32,19 @@ use straightline_port::{EpollWaiter, PortControl, QueueAssignment};
 /// Packets that a guest sends between two turns.
 const BURST: usize = 64;
 
-/// Which pair of which guest a thread sends by, and which it receives by.
+/// The guest and pair through which a thread sends, and those through which it receives.
 type Ends = [(usize, usize); 2];
 
 /// The other thread receives for both.
 const NONE: (usize, usize) = (usize::MAX, 0);
 
-/// What two workers (or one) have to do.
+/// The work of two workers (or one).
 struct Case {
     name: &'static str,
-    /// Ports in patches of two: for each, its pairs, who takes from them, and whose own the receive rings are.
+    /// Ports in patches of two: for each, its pairs, their rx workers, and the workers that own the
+    /// receive rings.
     ports: &'static [(u16, [usize; 2], [usize; 2])],
-    /// Of each thread.
+    /// The ends of each thread.
     ends: &'static [Ends],
 }
 
@@ -122,7 +126,7 @@ impl World {
                 ..VhostUserConfig::new(format!("p{at}"), dir.path().join(format!("p{at}")))
             };
             let port = VhostUser::open(config, index(at)?, Arc::clone(&drops[at]), &rcu, Arc::clone(&waiter))?;
-            // Whoever takes from the other port of the patch delivers to this one.
+            // The rx workers of the patch's other port deliver to this one.
             let (peer_pairs, peer, _) = case.ports[at ^ 1];
             let mut delivering = peer[..usize::from(peer_pairs)].to_vec();
             delivering.sort_unstable();
@@ -139,7 +143,7 @@ impl World {
                 let seats = [ports[at].for_worker(worker), ports[at + 1].for_worker(worker)];
                 let edges = seats.clone().map(|seat| graph.output(seat, false));
                 let node = graph.node("patch", Box::new(Patch::new(index(at)?)), &edges);
-                // Whoever takes from none of a port's pairs does not ask it.
+                // A worker that is rx worker of none of a port's pairs does not poll it.
                 for (at, seat) in [at, at + 1].into_iter().zip(seats) {
                     let (pairs, rx_workers, _) = case.ports[at];
                     if rx_workers[..usize::from(pairs)].contains(&worker) {
@@ -154,7 +158,7 @@ impl World {
         for (at, (pairs, ..)) in case.ports.iter().enumerate() {
             let options = GuestOptions { queue_pairs: *pairs, ..GuestOptions::default() };
             let mut guest = Guest::connect(&dir.path().join(format!("p{at}")), &options)?;
-            // What is sent is written once: flows that differ, so that they spread.
+            // The packets are written once: of different flows, so that they spread.
             for pair in guest.pairs() {
                 for buffer in 0..pair.size() {
                     let level = pair.level();
@@ -170,7 +174,7 @@ impl World {
         Ok(World { workers, guests, ends: case.ends, _ports: ports, _dir: dir })
     }
 
-    /// Million packets a second that its guests receive, for about so long.
+    /// Returns the million packets per second that its guests receive, in about this time.
     fn run(&mut self, len: u32, round: usize, time: Duration) -> f64 {
         let threads = self.workers.len();
         let mut pairs: Vec<Vec<Option<&mut Pair>>> =
@@ -221,7 +225,7 @@ fn drive(
     got / began.elapsed().as_secs_f64() / 1e6
 }
 
-/// A machine with one CPU measures nothing here; the bench runs there all the same.
+/// A machine with one CPU measures nothing here; the bench still runs there.
 fn pin(cpu: usize) {
     let mut set = rustix::thread::CpuSet::new();
     set.set(cpu);

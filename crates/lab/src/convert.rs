@@ -1,12 +1,12 @@
-//! Counts and cycles as figures.
+//! Conversions of counts and cycles to floating-point metrics.
 
-/// A count, or cycles, for people: what is beyond 2^53 is rounded.
-#[expect(clippy::cast_precision_loss, reason = "of what is counted here there are fewer than 2^53")]
+/// Converts a count, or cycles, for display: values beyond 2^53 are rounded.
+#[expect(clippy::cast_precision_loss, reason = "the counts here are below 2^53")]
 pub(crate) fn float(n: u64) -> f64 {
     n as f64
 }
 
-/// Cycles of a clock with so many in a second.
+/// Converts cycles of a clock of `hertz` to seconds.
 pub(crate) fn seconds(cycles: u64, hertz: f64) -> f64 {
     float(cycles) / hertz
 }

@@ -1,7 +1,8 @@
-//! Two guests and a switch in one process: what anybody sees first.
+//! Two guests and a switch in one process: the first thing that a new user runs.
 //!
-//! Each guest sends numbered packets of mixed sizes to the other, as many at a time as the other's ring has buffers, so
-//! that nothing need be lost: a loss is a fault of the switch.
+//! Each guest sends numbered packets of mixed sizes to the other. It has at most as many packets
+//! under way as the other guest's ring has buffers, so no packet need be lost: a loss is a bug of
+//! the switch.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -23,29 +24,29 @@ use crate::{Guest, GuestOptions, Sequence, Stream};
 /// Packets under way in one direction: fewer than a ring has buffers.
 const WINDOW: u64 = 192;
 
-/// Packets sent or received in one go.
+/// Packets sent or received in one call.
 const BURST: usize = 32;
 
-/// How long packets may be on their way before they count as lost.
+/// The time after which a packet under way counts as lost.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// What the user asked for.
+/// Options of the demo.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// How long it runs.
+    /// Seconds that the demo runs.
     pub secs: u64,
-    /// No table: the caller prints the summary.
+    /// True if the caller prints the summary: then no table is printed.
     pub json: bool,
 }
 
-/// What came of it.
+/// Results of the demo.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
-    /// Million packets delivered a second, both directions together.
+    /// Million packets delivered per second, both directions together.
     pub mpps: f64,
-    /// Gigabits of their frames a second.
+    /// Gigabits of their frames per second.
     pub gbit_per_s: f64,
-    /// The switch's cycles for a packet, by node.
+    /// The switch's cycles per packet, by node.
     pub cycles_per_packet: BTreeMap<String, f64>,
     /// Packets sent that did not arrive.
     pub lost: u64,
@@ -67,7 +68,8 @@ struct Direction {
     stream: Stream,
     arrived: Sequence,
     given_up: u64,
-    /// How many had arrived when we last looked, and since when it is so many.
+    /// The number of packets that had arrived at the last look, and the time since which this
+    /// number stands.
     heard: (u64, Instant),
 }
 
@@ -80,7 +82,7 @@ impl Direction {
 /// Runs the demo to its end.
 ///
 /// # Errors
-/// What could not be had: sockets, memory, threads.
+/// Sockets, memory or threads are not available.
 pub fn run(options: Options) -> anyhow::Result<Summary> {
     let dir =
         tempfile::Builder::new().prefix("straightline-demo").tempdir().context("cannot make a folder for sockets")?;
@@ -137,7 +139,8 @@ struct Ended {
     secs: f64,
 }
 
-/// Both guests on one thread: with the switch's worker that is two, which every machine has.
+/// Runs both guests on one thread: with the switch's worker these are two threads, which every
+/// machine can run.
 fn drive(mut guests: Vec<Guest>, live: &Live, stop: &AtomicBool) -> anyhow::Result<Ended> {
     let macs = [MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2])];
     let mut ways = Vec::new();
@@ -166,7 +169,7 @@ fn drive(mut guests: Vec<Guest>, live: &Live, stop: &AtomicBool) -> anyhow::Resu
         }
     }
     let secs = start.elapsed().as_secs_f64();
-    // What is still under way has time to arrive.
+    // Packets still under way get time to arrive.
     let end = Instant::now() + PATIENCE;
     while ways.iter().any(|way| way.under_way() > 0) && Instant::now() < end {
         for (from, guest) in guests.iter_mut().enumerate() {
@@ -180,7 +183,8 @@ fn drive(mut guests: Vec<Guest>, live: &Live, stop: &AtomicBool) -> anyhow::Resu
     Ok(Ended { lost, late: ways.iter().map(|way| way.arrived.late).sum(), secs })
 }
 
-/// Shows the figures to the thread that prints, and gives up on packets that never came, so that traffic goes on.
+/// Shows the counters to the thread that prints. Gives up on packets that never came, so that
+/// traffic goes on.
 fn publish(ways: &mut [Direction], live: &Live) {
     let (mut packets, mut bytes) = (0, 0);
     for way in ways.iter_mut() {
@@ -198,13 +202,13 @@ fn publish(ways: &mut [Direction], live: &Live) {
     live.lost.store(ways.iter().map(|way| way.given_up).sum(), Ordering::Relaxed);
 }
 
-/// One line a second until the time is up.
+/// Prints one line a second until the time is up.
 fn watch(options: Options, start: Instant, live: &Live, source: &dyn Source) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     let end = start + Duration::from_secs(options.secs);
     let mut last = (start, 0, 0);
     if !options.json {
-        writeln!(out, "two guests, UDP each way, sizes 64, 570 and 1518 as 7:4:1, for {} s", options.secs)?;
+        writeln!(out, "two guests, UDP in both directions, sizes 64, 570 and 1518 as 7:4:1, for {} s", options.secs)?;
         writeln!(out, "    s      Mpps    Gbit/s   lost  worker")?;
     }
     for second in 1..=options.secs {

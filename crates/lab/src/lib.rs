@@ -1,24 +1,26 @@
-//! The laboratory: a guest in the box, traffic for it, and what is measured with both.
+//! The laboratory: an embedded guest, traffic for it, and measurements with both.
 //!
-//! It is a user of the switch like any other; nothing but the command line imports it.
+//! It is a user of the switch like any other program: it speaks vhost-user and reads the switch's
+//! API. It is not a part of the switch, and only the command line imports it. It does not prove
+//! anything about a network card, as it has none.
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`Guest`] | the driver half of a virtio-net device as a piece of a program: it connects to a vhost-user socket like any VM's frontend, on memory of its own |
-//! | [`demo`] | two of them at a switch |
-//! | [`poller`] | a guest that costs as little as can be, and measures whatever backends it is connected to |
-//! | [`tester`] | ports that send, receive and relay in bursts, and the thread that they work on |
-//! | [`forward`] | a guest on such ports that does what testpmd does |
-//! | [`generator`], [`capture`] | packets at a rate, and what comes back of them; frames from and to captures |
-//! | [`trial`], [`search`] | what counts of that, and which rate is the highest that passes |
-//! | [`scenario`] | a switch between them: PVP, VM to VM, anybody's backends |
-//! | [`exp`], [`neighbour`] | one thing is changed at a time, and what that costs; a neighbour that fills the caches |
-//! | [`results`], [`statistics`], [`report`] | folders of samples, what can be said of them, and how it is shown |
+//! | [`Guest`] | the driver half of a virtio-net device as a library: it connects to a vhost-user socket like the frontend of a VM, with memory of its own |
+//! | [`demo`] | two guests and a switch |
+//! | [`reflector`] | a guest with the least possible cost, which measures any backends it is connected to |
+//! | [`endpoints`] | ports that send, receive and relay in bursts, and the thread that runs them |
+//! | [`forward`] | a guest on such ports with testpmd's forward modes |
+//! | [`generator`], [`capture`] | packets at a rate and the check of what returns; frames from and to capture files |
+//! | [`trial`], [`search`] | the validity of a measurement, and the search for the highest rate that passes |
+//! | [`scenario`] | endpoints around a device under test: PVP, VM to VM, third-party backends |
+//! | [`exp`], [`neighbour`] | experiments, each of which varies one thing; a neighbour that fills the caches |
+//! | [`results`], [`statistics`], [`report`] | folders of samples, their statistics, and reports |
 //!
 //! ```
 //! use straightline_lab::{Guest, GuestOptions};
 //!
-//! // Nobody listens there: the error says so.
+//! // No backend listens at this path: the error names it.
 //! let error = Guest::connect("/nonexistent/vm.sock".as_ref(), &GuestOptions::default()).unwrap_err();
 //! assert!(error.to_string().contains("/nonexistent/vm.sock"));
 //! ```

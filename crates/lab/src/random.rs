@@ -1,4 +1,4 @@
-//! Numbers that look random, the same ones for the same seed.
+//! Pseudo-random numbers, the same ones for the same seed.
 
 /// Xorshift (Marsaglia 2003).
 #[derive(Clone, Debug)]
@@ -6,11 +6,11 @@ pub(crate) struct Random(u64);
 
 impl Random {
     pub(crate) fn new(seed: u64) -> Self {
-        // Any state but 0; seeds that are neighbours are far apart.
+        // Any state but 0. The factor moves neighbouring seeds far apart.
         Random(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// The next number, below 2^56.
+    /// Returns the next number, below 2^56.
     pub(crate) fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -18,15 +18,16 @@ impl Random {
         self.0 >> 8
     }
 
-    /// The next number below `bound`, which is not 0: the high half of a product instead of a remainder (Lemire 2019).
+    /// Returns the next number below `bound`, which is not 0: the high half of a product instead of
+    /// a remainder (Lemire 2019).
     #[inline]
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         let product = u128::from(self.next()) * u128::from(bound);
-        // Below `bound`, as `next` is below 2^56.
+        // The result is below `bound`, as `next` is below 2^56.
         u64::try_from(product >> 56).unwrap_or(0)
     }
 
-    /// Puts them into an order that looks random (Fisher and Yates).
+    /// Shuffles items (Fisher and Yates).
     pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             let other = self.below(u64::try_from(last).unwrap_or(0) + 1);

@@ -1,4 +1,4 @@
-//! Lengths of frames, and how often each comes.
+//! Frame lengths and their weights.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,25 +7,25 @@ use anyhow::{Context, ensure};
 
 use crate::random::Random;
 
-/// Lengths of frames without their Ethernet checksum, and how often each comes.
+/// Lengths of frames without their Ethernet checksum, and their weights.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sizes(Kind);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Kind {
-    /// A length and how often it comes, beside the others.
+    /// Lengths, each with its weight.
     Mix(Vec<(u32, u32)>),
-    /// All from the first to the second, each as often.
+    /// All lengths from the first to the second, with the same weight.
     Uniform(u32, u32),
 }
 
-/// Simple IMIX, as generators have it.
+/// Simple IMIX, as usual in generators.
 const IMIX: &str = "64:7,570:4,1518:1";
 
-/// Of a mix at least so many are dealt before the order begins again.
+/// The least number of frames that are dealt of a mix before the order repeats.
 const DEAL: usize = 256;
 
-/// The most lengths that are dealt of a range; of a larger one so many are drawn.
+/// The most lengths that are dealt of a range; of a larger range, so many are drawn.
 const MOST: u32 = 2048;
 
 impl Sizes {
@@ -35,7 +35,7 @@ impl Sizes {
         Sizes(Kind::Mix(vec![(len, 1)]))
     }
 
-    /// The shortest that comes.
+    /// Returns the shortest length.
     #[must_use]
     pub fn shortest(&self) -> u32 {
         match &self.0 {
@@ -44,7 +44,7 @@ impl Sizes {
         }
     }
 
-    /// The longest that comes.
+    /// Returns the longest length.
     #[must_use]
     pub fn longest(&self) -> u32 {
         match &self.0 {
@@ -53,20 +53,20 @@ impl Sizes {
         }
     }
 
-    /// As people would write it.
+    /// Returns the lengths as a user would write them.
     pub(crate) fn name(&self) -> String {
         let text = self.to_string();
         if text == IMIX { "imix".to_owned() } else { text }
     }
 
-    /// Their mean, as they are dealt by this seed.
+    /// Returns the mean length of frames dealt with this seed.
     #[expect(clippy::cast_precision_loss, reason = "there are few of them")]
     pub(crate) fn mean(&self, seed: u64) -> f64 {
         let order = self.deal(seed);
         order.iter().map(|&len| f64::from(len)).sum::<f64>() / order.len().max(1) as f64
     }
 
-    /// So many of them, drawn at random; the same `seed` draws the same.
+    /// Draws so many lengths at random; the same `seed` draws the same.
     pub(crate) fn draw(&self, count: usize, seed: u64) -> Vec<u32> {
         let mut random = Random::new(seed);
         let mut one = || match &self.0 {
@@ -86,7 +86,8 @@ impl Sizes {
         (0..count).map(|_| one()).collect()
     }
 
-    /// An order to be repeated, in which each comes exactly as often as it is meant to: its mean is the mean of them all.
+    /// Returns an order to repeat in which each length has exactly its weight, so its mean is the
+    /// mean of the mix.
     pub(crate) fn deal(&self, seed: u64) -> Vec<u32> {
         let mut order: Vec<u32> = match &self.0 {
             Kind::Mix(all) if all.len() == 1 => all.iter().map(|s| s.0).collect(),
@@ -105,7 +106,7 @@ impl Sizes {
     }
 }
 
-/// The greatest common divisor.
+/// Returns the greatest common divisor.
 fn divisor(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { divisor(b, a % b) }
 }
@@ -113,27 +114,28 @@ fn divisor(a: u32, b: u32) -> u32 {
 impl FromStr for Sizes {
     type Err = anyhow::Error;
 
-    /// `imix`; `uniform:FROM-TO`; or lengths with commas or plus signs, each with `:` and how often it comes, or once.
+    /// Parses `imix`; `uniform:FROM-TO`; or lengths separated by commas or plus signs, each with an
+    /// optional `:` and weight.
     fn from_str(text: &str) -> anyhow::Result<Self> {
         let text = if text == "imix" { IMIX } else { text };
-        let number = |text: &str| text.trim().parse::<u32>().with_context(|| format!("`{text}`: not a number"));
+        let number = |text: &str| text.trim().parse::<u32>().with_context(|| format!("`{text}` is not a number"));
         let uniform = |range: &str| {
-            let (from, to) = range.split_once('-').with_context(|| format!("`{range}`: not a range"))?;
+            let (from, to) = range.split_once('-').with_context(|| format!("`{range}` is not a range"))?;
             let (from, to) = (number(from)?, number(to)?);
-            ensure!(from <= to, "`{range}`: a range begins with its least");
+            ensure!(from <= to, "`{range}` is not a range: write the lower length first");
             Ok(Kind::Uniform(from, to))
         };
         let one = |part: &str| {
             let (len, weight) = part.split_once(':').unwrap_or((part, "1"));
             let size = (number(len)?, number(weight)?);
-            ensure!((1..=1000).contains(&size.1), "`{part}`: a size comes 1 to 1000 times");
+            ensure!((1..=1000).contains(&size.1), "`{part}`: the weight must be 1 to 1000");
             Ok(size)
         };
         let kind = match text.strip_prefix("uniform:") {
             Some(range) => uniform(range),
             None => text.split([',', '+']).map(one).collect::<anyhow::Result<_>>().map(Kind::Mix),
         };
-        kind.map(Sizes).context("64, 64,1518, 64:7,570:4, uniform:64-1518 or imix")
+        kind.map(Sizes).context("use 64, 64,1518, 64:7,570:4, uniform:64-1518 or imix")
     }
 }
 

@@ -1,4 +1,4 @@
-//! Numbered packets: what is sent, and what of it arrives.
+//! Numbered packets, and the count of those that arrive.
 
 use std::net::Ipv4Addr;
 
@@ -11,13 +11,14 @@ use straightline_wire::frame::{Checksum, Frame, Net, Transport};
 use crate::Pair;
 use crate::guest::HEADER_LEN;
 
-/// Frame lengths of the Internet mix, without the Ethernet checksum: 7 of 64 bytes, 4 of 570, 1 of 1518.
+/// Frame lengths of the Internet mix, without the Ethernet checksum: 7 of 64 bytes, 4 of 570, 1 of
+/// 1518.
 pub(crate) const IMIX: [u16; 12] = [60, 566, 60, 60, 566, 60, 1514, 60, 566, 60, 566, 60];
 
-/// Bytes of Ethernet, IPv4 and UDP headers; the number stands behind them, in 8 bytes.
+/// Bytes of Ethernet, IPv4 and UDP headers; the number follows them, in 8 bytes.
 const HEADERS: u16 = 14 + 20 + 8;
 
-/// Where the number stands in a buffer: behind the virtio-net header and the frame's own.
+/// The offset of the number in a buffer: after the virtio-net header and the frame's own.
 const NUMBER: u32 = HEADER_LEN + HEADERS as u32;
 
 /// UDP packets from one guest's queue pair to another's, each with its number.
@@ -29,11 +30,11 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Fills every transmit buffer of `guest` with a frame, of these lengths in turn (at least 60 each). For a packet
-    /// only its number is written later.
+    /// Fills every transmit buffer of `guest` with a frame, of these lengths in turn (at least 60
+    /// each). Each packet later gets only its number.
     ///
     /// # Errors
-    /// Where a length is too short for the headers or too long for a buffer.
+    /// A length is too short for the headers or too long for a buffer.
     pub fn prepare(guest: &mut Pair, src: MacAddr, dst: MacAddr, lens: &[u16]) -> anyhow::Result<Stream> {
         let level = guest.level();
         let lens: Vec<u16> = lens.iter().copied().cycle().take(guest.spare()).collect();
@@ -61,7 +62,7 @@ impl Stream {
         Ok(Stream { lens, next: 0 })
     }
 
-    /// Sends the next packet; `false` where no buffer is free.
+    /// Sends the next packet; returns `false` if no buffer is free.
     pub fn send(&mut self, guest: &mut Pair) -> bool {
         let level = guest.level();
         let Some((buffer, segment)) = guest.next_buffer() else { return false };
@@ -74,31 +75,32 @@ impl Stream {
         true
     }
 
-    /// Packets sent.
+    /// Returns the number of packets sent.
     pub fn sent(&self) -> u64 {
         self.next
     }
 }
 
-/// What arrived of a [`Stream`].
+/// Counters of packets of a [`Stream`] that arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sequence {
     /// Packets that arrived.
     pub packets: u64,
     /// Bytes of their frames.
     pub bytes: u64,
-    /// Packets whose number was lower than one that had arrived.
+    /// Packets with a number below one that had arrived.
     pub late: u64,
     /// The number after the highest that arrived.
     expected: u64,
 }
 
 impl Sequence {
-    /// Takes note of a packet, given as the pieces of its frame.
+    /// Counts a packet, given as the parts of its frame.
     pub fn note(&mut self, guest_level: straightline_packet::Level, parts: &[MemorySegment<'_>]) {
         let mut number = [0; 8];
         let Some(first) = parts.first() else { return };
-        // The number is in the first buffer: none is smaller than the headers and it.
+        // The number is in the first buffer: every buffer holds at least the headers and the
+        // number.
         first.split_at(HEADERS.into()).1.read(guest_level, &mut number);
         let number = u64::from_be_bytes(number);
         self.packets += 1;
@@ -110,7 +112,7 @@ impl Sequence {
         }
     }
 
-    /// Packets of `sent` that have not arrived.
+    /// Returns the number of packets of `sent` that have not arrived.
     pub fn lost(&self, sent: u64) -> u64 {
         sent.saturating_sub(self.packets)
     }

@@ -1,4 +1,5 @@
-//! The search finds what PyPI's MLRsearch finds, on the same loss curves (`mlrsearch/record.py` asked it).
+//! The search finds what PyPI's MLRsearch finds, on the same loss curves (`mlrsearch/record.py`
+//! recorded its results).
 
 use std::time::Duration;
 
@@ -103,7 +104,8 @@ fn read() -> (SearchInput, Answers) {
     (given, answers)
 }
 
-/// Both bounds, or the same one missing, no farther off than the goal's width and the curve's jitter.
+/// Checks that both bounds agree, or that the same one is missing: no farther off than the goal's
+/// width and the curve's jitter.
 fn agree(ours: &GoalResult, theirs: &Answer, curve: &Curve) {
     let wanted = format!("{} at {}", theirs.goals, theirs.loss_ratio);
     let close = |name: &str, ours: Option<f64>, theirs: Option<f64>, by: f64| match (ours, theirs) {
@@ -111,11 +113,12 @@ fn agree(ours: &GoalResult, theirs: &Answer, curve: &Curve) {
         (Some(ours), Some(theirs)) if (ours - theirs).abs() <= by * ours.max(theirs) => (),
         _ => panic!("{}, {}: {name} {ours:?}, not {theirs:?}", curve.name, wanted),
     };
-    // Where both are right, each bound is within a width of where the curve crosses the goal.
+    // If both are right, each bound is within a width of the point where the curve crosses the
+    // goal.
     let by = ours.goal.width + 2.0 * curve.jitter;
     close("lower", ours.lower, theirs.lower, by);
     close("upper", ours.upper, theirs.upper, by);
-    // At a load within that, up to the loss ratio more or less may have been lost.
+    // At a load within that, the loss may differ by up to the loss ratio.
     close("throughput", ours.throughput, theirs.throughput, by + ours.goal.loss_ratio);
     let regular = theirs.lower.is_some() && theirs.upper.is_some();
     assert_eq!(ours.irregular.is_none(), regular, "{}: {ours:?}", curve.name);
@@ -165,6 +168,6 @@ fn answers_are_those_of_the_package() {
         }
     }
     assert_eq!(compared, answers.len());
-    // Not a rule, but the time of whoever waits for it.
+    // Not a rule, but the user's waiting time.
     assert!(ours <= theirs * 3 / 2, "{ours} trials, where the package needs {theirs}");
 }

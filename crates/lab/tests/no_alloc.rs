@@ -1,4 +1,4 @@
-//! A worker's turns allocate nothing once they have run for a while; nor do those of the tester.
+//! A worker's turns allocate nothing once they have run for a while; nor do those of the generator.
 
 mod common;
 
@@ -24,7 +24,7 @@ thread_local! {
     static COUNT: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The system's allocator, counted on the thread that asks for it.
+/// The system's allocator, with a counter for the thread that allocates.
 struct Counting;
 
 fn note() {
@@ -36,7 +36,8 @@ fn note() {
     });
 }
 
-// SAFETY: every call goes to the system's allocator as it came; counting touches no memory of its own.
+// SAFETY: every call goes to the system's allocator unchanged; counting touches no memory of its
+// own.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         note();
@@ -60,7 +61,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Runs `f`; returns how often it allocated or freed.
+/// Runs `f`; returns the number of its allocations and deallocations.
 fn allocations(f: impl FnOnce()) -> u64 {
     COUNT.set(0);
     COUNTING.set(true);
@@ -70,14 +71,14 @@ fn allocations(f: impl FnOnce()) -> u64 {
 }
 
 /// A worker that this thread drives, and guests at its ports.
-struct Hand {
+struct DrivenWorker {
     worker: Worker,
     _ports: Vec<VhostUser>,
     guests: Vec<Guest>,
     _dir: tempfile::TempDir,
 }
 
-fn hand(ports: usize, options: &GuestOptions, bridged: bool, two_copies: bool) -> Hand {
+fn hand(ports: usize, options: &GuestOptions, bridged: bool, two_copies: bool) -> DrivenWorker {
     let dir = tempfile::tempdir().expect("a folder");
     let rcu = Rcu::new();
     let waiter = Arc::new(EpollWaiter::new().expect("epoll"));
@@ -109,11 +110,12 @@ fn hand(ports: usize, options: &GuestOptions, bridged: bool, two_copies: bool) -
     let worker = Worker::new(graph, arena, waiter, Arc::new(WorkerStats::default()), Idle::Spin);
     let guests =
         (0..ports).map(|n| Guest::connect(&dir.path().join(format!("p{n}")), options).expect("a guest")).collect();
-    Hand { worker, _ports: all, guests, _dir: dir }
+    DrivenWorker { worker, _ports: all, guests, _dir: dir }
 }
 
-/// Runs `rounds` of traffic; only the worker's turns are counted. Returns allocations and packets that arrived.
-fn run(hand: &mut Hand, rounds: usize, mut send: impl FnMut(usize, usize, &mut Guest)) -> (u64, usize) {
+/// Runs `rounds` of traffic; only the worker's turns are counted. Returns allocations and packets
+/// that arrived.
+fn run(hand: &mut DrivenWorker, rounds: usize, mut send: impl FnMut(usize, usize, &mut Guest)) -> (u64, usize) {
     let (mut allocated, mut got) = (0, 0);
     for round in 0..rounds {
         for (from, guest) in hand.guests.iter_mut().enumerate() {
@@ -129,14 +131,14 @@ fn run(hand: &mut Hand, rounds: usize, mut send: impl FnMut(usize, usize, &mut G
     (allocated, got)
 }
 
-fn check(mut hand: Hand, mut send: impl FnMut(usize, usize, &mut Guest)) {
+fn check(mut hand: DrivenWorker, mut send: impl FnMut(usize, usize, &mut Guest)) {
     run(&mut hand, 5, &mut send);
     let (allocated, got) = run(&mut hand, 50, &mut send);
     assert!(got > 500, "there was no traffic to speak of: {got}");
     assert_eq!(allocated, 0, "for {got} packets");
 }
 
-/// Frames of every kind of length, unicast and flooded, some in several buffers.
+/// Sends frames of every kind of length, unicast and flooded, some in several buffers.
 fn mixed(round: usize, from: usize, guest: &mut Guest) {
     let from = u8::try_from(from).expect("few");
     for len in [14, 60, 300, 1000, 1514, 1518] {
@@ -219,7 +221,7 @@ fn segments_that_are_put_together() {
             let (header, mut frame) = packets::partial(kind, mac(1), mac(0), &payload);
             let seq = usize::from(header.csum_start) + 4;
             for n in 0..30_u32 {
-                // PSH would end a packet; IPv6 has no identification that counts.
+                // PSH would end a coalesced packet; IPv6 has no relevant identification.
                 frame[seq + 9] = 0x10;
                 frame[seq..seq + 4].copy_from_slice(&(n * 1400).to_be_bytes());
                 assert!(guest.send(&header, &frame));
@@ -233,7 +235,7 @@ fn segments_that_are_put_together() {
 
 #[test]
 fn a_switch_is_built_the_same_way() {
-    // What is driven by hand above delivers what the whole switch delivers.
+    // The worker driven by hand above delivers what the entire switch delivers.
     let rig = rig(2, |config| config.patches.push(common::patch(0, 1)));
     let options = GuestOptions { features: BASIC | f::VIRTIO_NET_F_MRG_RXBUF, ..GuestOptions::default() };
     let (mut a, mut b) = (rig.guest(0, &options), rig.guest(1, &options));
@@ -288,7 +290,7 @@ fn a_tester_and_a_guest_that_forwards() {
                     }
                 }
             };
-            // All buffers have been everywhere then.
+            // By then all buffers have been everywhere.
             exchange(200);
             assert_eq!(allocations(|| exchange(200)), 0, "{mode}, {layout:?}, buffers of {buffer_len}");
         }

@@ -1,4 +1,4 @@
-//! A switch that goes over to other configurations while packets pass: what did not change loses nothing.
+//! Reloads of a switch while packets pass: the unchanged parts lose nothing.
 
 mod common;
 
@@ -18,13 +18,13 @@ use straightline_switch::config::{
 
 const ROUNDS: u16 = 50;
 
-/// Some count what the whole process has open: one at a time.
+/// Some tests count what the entire process has open: only one runs at a time.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the running switch runs, changed.
+/// Returns the running switch's configuration, changed.
 fn changed(rig: &Rig, change: impl FnOnce(&mut Config)) -> Config {
     let mut config = rig.switch.config();
     change(&mut config);
@@ -67,7 +67,8 @@ fn names(ports: &[&str]) -> Vec<String> {
     ports.iter().map(|&name| name.to_owned()).collect()
 }
 
-/// A bridge that others join and leave, a patch that stays, and one that comes and goes: fifty times, under load.
+/// Tests a bridge that others join and leave, a patch that stays, and one that comes and goes:
+/// fifty times, under load.
 fn under_load(workers: &[usize], full: WhenFull) {
     let rig = rig(7, |config| {
         config.switch.workers = workers.to_vec();
@@ -76,7 +77,7 @@ fn under_load(workers: &[usize], full: WhenFull) {
         config.bridges.push(BridgeConfig { name: "other".to_owned(), ports: names(&["p4", "p5"]), ..bridge(0) });
     });
     let on_patch = Victims::start(&rig, 0, 1);
-    // Its ports stay, and so does what it knows, while others join it and leave.
+    // Its ports stay, and so do its learned addresses, while others join it and leave.
     let on_bridge = Victims::start(&rig, 2, 3);
     // Nothing of this one is ever changed.
     let mut quiet = [4, 5].map(|port| rig.guest(port, &GuestOptions::default()));
@@ -131,12 +132,13 @@ fn others_come_and_go_on_the_same_worker() {
 #[test]
 fn others_come_and_go_on_several_workers() {
     let _alone = alone();
-    // The same CPU may be named once only; where there is but one, there is but one worker.
+    // The same CPU may be named only once; with one CPU there is only one worker.
     let cpus: Vec<_> = (0..std::thread::available_parallelism().map_or(1, Into::into)).take(2).collect();
     under_load(&cpus, WhenFull::Wait);
 }
 
-/// A guest's packets while its own port moves between bridges, on two workers: none is lost on the way from its ring.
+/// A guest's packets while its own port moves between bridges, on two workers: none is lost on the
+/// way from its ring.
 #[test]
 fn a_port_that_moves_loses_none_of_its_guests_packets() {
     let _alone = alone();
@@ -171,7 +173,7 @@ fn a_port_that_moves_loses_none_of_its_guests_packets() {
             config.bridges[to].ports.push("p0".to_owned());
         });
     }
-    // It is known where it was heard last, and only there.
+    // Its address is known at the last place only.
     wait_until("it is heard there", || {
         pump(&mut source, &mut seen, true);
         known(&rig) == [at(0xe1, "p0")]
@@ -181,7 +183,7 @@ fn a_port_that_moves_loses_none_of_its_guests_packets() {
         sent = pump(&mut source, &mut seen, false);
         seen.packets == sent
     });
-    // They came by one sink or the other, so not all in order; each came once.
+    // They came through either sink, so not all are in order; each came once.
     assert_eq!(seen.lost(sent), 0);
     rig.no_drops();
 }
@@ -212,13 +214,13 @@ fn a_bridge_keeps_what_still_holds() {
         [(ChangeKind::Port, "p3".to_owned(), Changed::Moved), (ChangeKind::Bridge, "lan".to_owned(), Changed::Changed)]
     );
     assert_eq!(known(&rig), [at(1, "p0"), at(2, "p1"), at(3, "p0")]);
-    // A smaller limit keeps those heard last; none is learned beyond it.
+    // A smaller limit keeps the addresses heard last; none is learned beyond it.
     reload(&rig, |config| config.bridges[0].limit = 2);
     assert_eq!(known(&rig).len(), 2);
     send(&mut guests[0], &frame(mac(2), mac(77), 60, 1));
     wait_until("it arrives", || !arrived(&mut guests[1]).is_empty() || !arrived(&mut guests[2]).is_empty());
     assert_eq!(known(&rig).len(), 2);
-    // A port that is made anew has nobody behind it.
+    // A port that is made anew has no guest.
     reload(&rig, |config| (config.bridges[0].limit, config.ports[0].mtu) = (64, 2000));
     assert!(known(&rig).iter().all(|(mac, port)| port != "p0" || *mac == common::mac(3).to_string()));
     rig.wait_down(0, "no frontend has connected");
@@ -226,7 +228,7 @@ fn a_bridge_keeps_what_still_holds() {
     rig.guest(0, &GuestOptions::default());
 }
 
-/// A broadcast from a station behind one guest, which all others get.
+/// Sends a broadcast from a station behind one guest, which all others get.
 fn tell(guests: &mut [Guest], from: usize, src: u8) {
     let told = frame(BROADCAST, mac(src), 60, src.into());
     send(&mut guests[from], &told);
@@ -235,7 +237,8 @@ fn tell(guests: &mut [Guest], from: usize, src: u8) {
     }
 }
 
-/// The addresses that a guest may claim change while it is connected. An address that it stole before is forgotten.
+/// The addresses that a guest may claim change while it is connected. An address that it stole
+/// before is forgotten.
 #[test]
 fn what_a_port_may_claim_changes_and_its_guest_stays() {
     let _alone = alone();
@@ -274,7 +277,7 @@ fn what_joins_a_patch_that_waits_waits() {
         send(&mut a, &frame(mac(1), mac(2), 900, n));
     }
     nothing(&mut b);
-    // Room wakes the worker: it watches for that now.
+    // Free buffers wake the worker: it watches for them now.
     b.give(usize::MAX);
     b.flush();
     take(&mut b, 20);
@@ -298,11 +301,11 @@ fn an_error_changes_nothing() {
         let error = format!("{error:#}");
         assert!(error.contains(words), "{error}");
         assert_eq!(rig.switch.config(), running);
-        // A port's thread lets go of a socket that was closed as soon as it runs.
+        // A port's thread closes its socket only when it runs.
         wait_until(&format!("nothing is left of it: {words}"), || (descriptors(), threads()) == before);
         victims.go_on();
     };
-    // In each, something that could be had stands before what cannot.
+    // In each, something possible comes before the impossible.
     let good = |config: &mut Config| {
         config.ports.push(PortConfig::vhost_user("good", dir.join("good")));
         config.patches.push(PatchConfig { ports: ["good".to_owned(), "p2".to_owned()], ..patch(2, 2) });
@@ -316,7 +319,7 @@ fn an_error_changes_nothing() {
         good(config);
         bad(config, Path::new("/no/folder/s"));
     });
-    assert!(!dir.join("good").exists(), "what was begun is taken back");
+    assert!(!dir.join("good").exists(), "there is a rollback of what was begun");
     for key in ["workers", "idle", "api", "copies"] {
         fails(&format!("[switch]: {key} cannot change while the switch runs"), &|config| {
             good(config);
@@ -335,7 +338,8 @@ fn an_error_changes_nothing() {
         let next = PortConfig::vhost_user("next", rig.socket(2));
         config.ports[2] = PortConfig::vhost_user("p2", dir.join("p2-moved"));
         config.ports.push(next.clone());
-        // Two cannot have it: a checked configuration has no such thing, but the system may refuse as well.
+        // Two ports cannot have it. A checked configuration never has this, but the system may
+        // refuse as well.
         config.ports.push(PortConfig { name: "after".to_owned(), ..next });
     });
     let _again = rig.guest(2, &GuestOptions::default());
@@ -353,8 +357,8 @@ fn without_descriptors<T>(f: impl FnOnce() -> T) -> T {
     done
 }
 
-/// p2 to p4 are made anew in one reload, which fails because of p4's folder. Each comes back on its own: those that can
-/// at once, and the others as soon as they can.
+/// p2 to p4 are made anew in one reload, which fails because of p4's folder. Each comes back on its
+/// own: some at once, and the others as soon as they can.
 #[test]
 fn ports_of_a_reload_that_fails_come_back_one_by_one() {
     let _alone = alone();
@@ -398,7 +402,7 @@ fn ports_of_a_reload_that_fails_come_back_one_by_one() {
     wait_until("the port listens again by itself", || is_reached(3));
     wait_until("its status says so", || rig.port(3).reason.is_some_and(|why| !why.contains("cannot listen")));
     rig.wait_down(4, "cannot listen again");
-    // By the next reload, which changes nothing else; and then all that was wanted can be had.
+    // By the next reload, which changes nothing else; after that everything wanted is possible.
     std::fs::rename(folders[1].with_extension("away"), &folders[1]).expect("it was there");
     assert_eq!(reload(&rig, |_| ()), []);
     assert!(is_reached(4));
@@ -419,7 +423,7 @@ fn ports_come_back_when_there_are_descriptors_again() {
             rig.wait_down(port, "Too many open files");
         }
         victims.go_on();
-        // A reload that needs nothing new is none that fails.
+        // A reload that needs nothing new does not fail.
         rig.switch.reload(&rig.switch.config()).expect("nothing is changed");
         rig.wait_down(2, "Too many open files");
         format!("{error:#}")
@@ -449,7 +453,7 @@ fn permissions_change_while_the_guest_is_connected() {
     victims.finish();
 }
 
-/// Sums go on: what was dropped for a port that is gone, and what nodes did.
+/// Sums continue: drops for a port that is gone, and the work of nodes.
 #[test]
 fn figures_stay_in_the_sums() {
     let _alone = alone();

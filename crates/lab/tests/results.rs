@@ -1,4 +1,4 @@
-//! Folders of results: what was written is read, and nothing else is.
+//! Folders of results: what was written is read, and everything else is refused.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,13 +22,13 @@ fn environment() -> Environment {
     Environment { format: FORMAT, kernel: "6.1".into(), ..Environment::default() }
 }
 
-/// A folder as it was before there were more fields, to the byte.
+/// A folder of the time before there were more fields, to the byte.
 const OLD_ENVIRONMENT: &str = r#"{"format":1,"program":"0.1.0","taken":"2026-11-21T12:00:00Z","command":["lab"],"cpu":"A CPU","flags":["avx2"],"microcode":null,"cpus":"0-1","smt":null,"caches":{},"kernel":"6.1","governor":null,"transparent_huge_pages":"madvise","huge_pages":{},"simd":"avx2","features":{},"peers":{}}
 "#;
 const OLD_SAMPLE: &str = r#"{"scenario":"pvp","round":1,"variant":"plain","cell":{"size":"64"},"metrics":{"mpps":4.25}}
 "#;
 
-/// A folder with two samples, one of which has all that a sample can have.
+/// Makes a folder with two samples, one of which has all possible fields.
 fn folder() -> (TempDir, Vec<Sample>) {
     let folder = tempfile::tempdir().expect("a folder");
     let mut writer = Writer::create(&folder.path().join("results"), environment()).expect("made");
@@ -60,7 +60,7 @@ fn what_was_written_is_read_at_any_time() {
     let error = Writer::create(&path, environment()).expect_err("there is one").to_string();
     assert!(error.contains("environment.json is there already"), "{error}");
 
-    // A writer that is still open, as when a run is interrupted, has kept nothing back.
+    // A writer that is still open, as after an interrupted run, has kept nothing back.
     let open = folder.path().join("open");
     let mut writer = Writer::create(&open, environment()).expect("made");
     assert_eq!(Results::read(&open).expect("an empty one").samples, []);
@@ -79,7 +79,7 @@ fn this_machine_is_kept_as_it_is() {
     let folder = tempfile::tempdir().expect("a folder");
     let here = Environment::detect();
     assert!(here.kernel.contains('.') && !here.command.is_empty() && !here.simd.is_empty(), "{here:?}");
-    // Of a build that copies nothing that says so.
+    // A build that copies nothing reports that.
     assert_eq!(here.program, straightline_switch::VERSION);
     Writer::create(&folder.path().join("results"), here.clone()).expect("made");
     let read = Results::read(&folder.path().join("results")).expect("as it was written");
@@ -141,7 +141,7 @@ fn what_is_no_number_is_not_written() {
     for (bad, why) in [
         (sample(1, "plain", f64::NAN), "mpps is NaN"),
         (sample(1, "plain", f64::INFINITY), "mpps is inf"),
-        (sample(0, "plain", 1.0), "rounds are counted from 1"),
+        (sample(0, "plain", 1.0), "rounds start from 1"),
     ] {
         let error = format!("{:#}", writer.write(&bad).expect_err("refused"));
         assert!(error.contains(why), "{error}");
@@ -152,13 +152,13 @@ fn what_is_no_number_is_not_written() {
 
 #[test]
 fn a_folder_that_is_not_understood_is_refused_with_the_place() {
-    // Which file, what is replaced there by what, and what the refusal says.
+    // The file, the replacement in it, and the words of the refusal.
     let cases: [(&str, &str, &str, &[&str]); 13] = [
         (
             "environment.json",
             "\"format\": 1",
             "\"format\": 2",
-            &["environment.json:2: results of format 2", "reads format 1"],
+            &["environment.json:2: the results have format 2", "reads format 1"],
         ),
         ("environment.json", "\"format\": 1,", "", &["missing field `format`", "\"format\": 1"]),
         ("environment.json", "\"format\": 1", "\"format\": \"1\"", &["environment.json:2: invalid type"]),
@@ -181,7 +181,7 @@ fn a_folder_that_is_not_understood_is_refused_with_the_place() {
             "samples.jsonl",
             "\"round\":1,\"variant\":\"plain\"",
             "\"round\":0,\"variant\":\"plain\"",
-            &["samples.jsonl:1", "counted from 1"],
+            &["samples.jsonl:1", "start from 1"],
         ),
         ("samples.jsonl", "4.25", "1e999", &["samples.jsonl:1", "number out of range"]),
         ("samples.jsonl", "4.25", "null", &["samples.jsonl:1", "invalid type: null"]),
@@ -207,7 +207,8 @@ fn a_folder_with_a_file_missing_or_cut_is_refused() {
         fs::remove_file(&path).expect("removed");
         assert!(refusal(folder.path()).contains(&format!("{file}; a folder of results has")));
 
-        // Cut anywhere but between two lines of samples, it is not read as if nothing were missing.
+        // Cut anywhere except between two lines of samples, it is not read as if nothing were
+        // missing.
         let (folder, samples) = self::folder();
         let path = folder.path().join("results").join(file);
         let whole = fs::read(&path).expect("bytes");
@@ -227,7 +228,7 @@ fn a_folder_with_a_file_missing_or_cut_is_refused() {
     }
 }
 
-/// A folder in a folder, with a sample of this scenario.
+/// Makes a folder in a folder, with a sample of this scenario.
 fn part(folder: &Path, name: &str, scenario: &str, change: impl FnOnce(&mut Environment)) {
     let mut environment = environment();
     change(&mut environment);
@@ -245,7 +246,7 @@ fn folders_of_one_run_are_read_as_one() {
     };
     part(path, "width", "width", |e| on(e, "2026-11-21T13:00:00Z", [("split", "csum"), ("packed", "in-order")]));
     part(path, "touch", "touch", |e| on(e, "2026-11-21T12:00:00Z", [("split", "csum"), ("packed", "mrg-rxbuf")]));
-    // What else may lie there.
+    // Other files that may be there.
     fs::create_dir(path.join("notes")).expect("made");
     fs::write(path.join("index.html"), "").expect("written");
     let read = Results::read(path).expect("both");
@@ -257,7 +258,7 @@ fn folders_of_one_run_are_read_as_one() {
     let features: Vec<_> = read.environment.features.iter().map(|(with, all)| format!("{with}: {}", all[0])).collect();
     assert_eq!(features, ["packed: mrg-rxbuf", "packed, in width: in-order", "split: csum"]);
 
-    // Measured again by other commands: each is said once.
+    // Measured again by other commands: each is listed once.
     let again = |name: &str, command: &str| {
         part(path, name, name, |e| e.command = vec!["lab".to_owned(), command.to_owned()]);
     };
@@ -267,7 +268,7 @@ fn folders_of_one_run_are_read_as_one() {
     assert_eq!(Results::read(path).expect("all").environment.command.join(" "), "lab noisy ; lab other ; lab");
     fs::remove_dir_all(path.join("offload")).expect("removed");
 
-    // One that was never finished is not passed over.
+    // A folder that was never finished is not ignored.
     let damaged = path.join("offload");
     fs::create_dir(&damaged).expect("made");
     fs::write(damaged.join("samples.jsonl"), "").expect("written");
@@ -282,13 +283,13 @@ fn folders_that_do_not_belong_together_are_refused_with_their_names() {
     part(path, "monday", "pvp", |_| ());
     part(path, "tuesday", "pvp", |_| ());
     let error = Results::read(path).expect_err("one scenario twice").to_string();
-    for part in ["pvp is both in ", "monday and in ", "name one of ", "/tuesday"] {
+    for part in ["pvp is both in ", "monday and in ", "use one of ", "/tuesday"] {
         assert!(error.contains(part), "{error}");
     }
     fs::remove_dir_all(path.join("tuesday")).expect("removed");
     part(path, "wednesday", "vm2vm", |environment| environment.kernel = "6.2".into());
     let error = Results::read(path).expect_err("two kernels").to_string();
-    for part in ["monday and ", "/wednesday differ in kernel", "name one of "] {
+    for part in ["monday and ", "/wednesday differ in kernel", "use one of "] {
         assert!(error.contains(part), "{error}");
     }
 }
@@ -309,12 +310,12 @@ fn nothing_is_passed_over() {
     assert!(!path.join("own/width").exists() && !path.join("set/samples.jsonl").exists());
     Writer::check(&path.join("set/touch")).expect("beside the other");
 
-    // As when somebody has copied them.
+    // As after a copy by the user.
     for file in ["environment.json", "samples.jsonl"] {
         fs::copy(path.join("own").join(file), path.join("set").join(file)).expect("copied");
     }
     let error = Results::read(&path.join("set")).expect_err("both").to_string();
-    assert!(error.contains("set has samples of its own") && error.contains("name one of "), "{error}");
+    assert!(error.contains("set has samples of its own") && error.contains("use one of "), "{error}");
     assert!(error.contains("/set/width, or move"), "{error}");
 }
 
@@ -325,13 +326,13 @@ fn what_cannot_be_looked_at_is_not_passed_over() {
     part(path, "width", "width", |_| ());
     std::os::unix::fs::symlink("nowhere", path.join("gone")).expect("a link");
     assert_eq!(Results::read(path).expect("one folder").samples.len(), 1);
-    // Links that lead to themselves nobody can follow, root neither.
+    // Links to themselves cannot be followed, not even by root.
     for unreadable in ["touch", "offload/environment.json"] {
         let link = path.join(unreadable);
         fs::create_dir_all(link.parent().expect("a folder")).expect("made");
         std::os::unix::fs::symlink(&link, &link).expect("a link");
         let error = format!("{:#}", Results::read(path).expect_err("nobody knows what is there"));
-        assert!(error.contains("cannot look at ") && error.contains(unreadable), "{error}");
+        assert!(error.contains("cannot examine ") && error.contains(unreadable), "{error}");
         fs::remove_file(link).expect("removed");
     }
 }

@@ -1,6 +1,6 @@
 //! Capture files: pcap and pcapng are read, pcapng is written.
 //!
-//! A file is read whole, so that what is wrong with it is known before anything is sent of it.
+//! A file is read as a whole, so that its errors are known before any of its frames is sent.
 
 mod read;
 mod write;

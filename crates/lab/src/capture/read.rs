@@ -1,4 +1,4 @@
-//! Reading: pcap of both byte orders with micro- and nanoseconds, and pcapng.
+//! Reads captures: pcap of both byte orders with micro- and nanoseconds, and pcapng.
 
 use std::fs;
 use std::path::Path;
@@ -7,34 +7,36 @@ use anyhow::{Context, bail, ensure};
 use pcap_parser::traits::PcapNGPacketBlock as _;
 use pcap_parser::{Block, InterfaceDescriptionBlock, Linktype, PcapError, nom};
 
-/// A file larger than this is not read into memory.
+/// The largest file that is read into memory.
 const LARGEST: u64 = 1 << 30;
 
-/// No frame is longer; libpcap's own bound (`MAXIMUM_SNAPLEN`). A length beyond it is damage.
+/// The longest frame that is accepted: libpcap's own bound (`MAXIMUM_SNAPLEN`). A greater length is
+/// damage.
 const LONGEST: usize = 1 << 18;
 
-/// Bytes of pcap's file header.
+/// The length of pcap's file header.
 const PCAP_HEADER: usize = 24;
 
-/// The types of pcapng's first block and of pcap's files by their first four bytes, as read from least to highest
-/// (draft-ietf-opsawg-pcapng, 4.1; draft-ietf-opsawg-pcap, 4).
+/// The type of pcapng's first block, and pcap's file types: the first four bytes, from least to
+/// highest (draft-ietf-opsawg-pcapng, 4.1; draft-ietf-opsawg-pcap, 4).
 const SECTION: u32 = 0x0a0d_0d0a;
 const MICROSECONDS: [u32; 2] = [0xa1b2_c3d4, 0xd4c3_b2a1];
 const NANOSECONDS: [u32; 2] = [0xa1b2_3c4d, 0x4d3c_b2a1];
 
-/// What a capture file holds.
+/// The content of a capture file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Capture {
-    /// Frames in their order; there is at least one.
+    /// The frames in their order; there is at least one.
     pub frames: Vec<Captured>,
-    /// How many of them were cut when they were captured: their ends are not in the file.
+    /// The number of frames that were truncated when they were captured: their ends are not in the
+    /// file.
     pub shortened: usize,
 }
 
-/// A frame.
+/// A captured frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Captured {
-    /// When it was captured, in nanoseconds since 1970.
+    /// The time of the capture, in nanoseconds since 1970.
     pub at: u64,
     /// The frame, without its Ethernet checksum.
     pub bytes: Vec<u8>,
@@ -44,36 +46,37 @@ impl Capture {
     /// Reads a file.
     ///
     /// # Errors
-    /// Where it is not there, no capture, damaged, cut off, empty, or holds something else than Ethernet frames.
+    /// The file is missing, no capture, damaged, truncated or empty, or has frames that are not
+    /// Ethernet.
     pub fn open(path: &Path) -> anyhow::Result<Capture> {
         let name = || path.display().to_string();
         let size = fs::metadata(path).with_context(name)?.len();
-        ensure!(size <= LARGEST, "{}: {size} bytes are too many: split it into files of up to {LARGEST}", name());
+        ensure!(size <= LARGEST, "{}: {size} bytes are too many: split it into files of up to {LARGEST} bytes", name());
         Capture::parse(&fs::read(path).with_context(name)?).with_context(name)
     }
 
-    /// Reads what a file holds.
+    /// Parses the content of a file.
     ///
     /// # Errors
-    /// As [`Self::open`].
+    /// Those of [`Self::open`], except for reading.
     pub fn parse(file: &[u8]) -> anyhow::Result<Capture> {
-        ensure!(!file.is_empty(), "the file is empty: a capture is a pcap or pcapng file");
+        ensure!(!file.is_empty(), "the file is empty: use a pcap or pcapng file");
         let first = file.first_chunk().copied().map(u32::from_le_bytes);
         let mut reader = Reader { file, at: 0, capture: Capture::default() };
         match first {
             Some(SECTION) => reader.pcapng()?,
             Some(magic) if MICROSECONDS.contains(&magic) => reader.pcap(1000)?,
             Some(magic) if NANOSECONDS.contains(&magic) => reader.pcap(1)?,
-            _ => bail!("it begins like neither a pcap nor a pcapng file"),
+            _ => bail!("the file has the header of neither a pcap nor a pcapng file"),
         }
-        ensure!(!reader.capture.frames.is_empty(), "there is no frame in it");
+        ensure!(!reader.capture.frames.is_empty(), "the file has no frame");
         Ok(reader.capture)
     }
 }
 
 struct Reader<'a> {
     file: &'a [u8],
-    /// Where the next block begins.
+    /// The offset of the next block.
     at: usize,
     capture: Capture,
 }
@@ -81,7 +84,7 @@ struct Reader<'a> {
 /// An interface of a pcapng section.
 struct Interface {
     ethernet: bool,
-    /// Most bytes that are captured of a frame; 0: all.
+    /// The maximum of captured bytes of a frame; 0: all.
     most: u32,
     /// Units of time in a second.
     units: u64,
@@ -96,7 +99,7 @@ impl<'a> Reader<'a> {
         self.file.get(self.at..).unwrap_or_default()
     }
 
-    /// What a parser found, or where it failed.
+    /// Takes what a parser found, or reports where it failed.
     fn step<T>(&mut self, what: &str, parsed: Parsed<'a, T>) -> anyhow::Result<T> {
         match parsed {
             Ok((rest, found)) => {
@@ -107,12 +110,14 @@ impl<'a> Reader<'a> {
             }
             Err(nom::Err::Incomplete(_)) => {
                 bail!(
-                    "cut off: {what} that begins at byte {} goes on beyond the file's {} bytes",
+                    "truncated: {what} at byte {} extends beyond the end of the file, which has {} bytes",
                     self.at,
                     self.file.len()
                 )
             }
-            Err(nom::Err::Error(_) | nom::Err::Failure(_)) => bail!("damaged at byte {}: this is no {what}", self.at),
+            Err(nom::Err::Error(_) | nom::Err::Failure(_)) => {
+                bail!("damaged at byte {}: this is not a {what}", self.at)
+            }
         }
     }
 
@@ -123,12 +128,12 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// A pcap file whose fractions of a second are of so many nanoseconds.
+    /// Reads a pcap file whose fractions of a second are in units of so many nanoseconds.
     fn pcap(&mut self, nanoseconds: u64) -> anyhow::Result<()> {
         let header = self.step("file header", pcap_parser::parse_pcap_header(self.file))?;
-        // Above the link type there are flags (draft-ietf-opsawg-pcap, 4).
+        // The bits above the link type are flags (draft-ietf-opsawg-pcap, 4).
         let link = header.network.0 & 0xffff;
-        ensure!(link == Linktype::ETHERNET.0, "its frames are of link type {link}: only Ethernet's (1) can be sent");
+        ensure!(link == Linktype::ETHERNET.0, "the frames have link type {link}: only Ethernet frames (1) can be sent");
         debug_assert_eq!(self.at, PCAP_HEADER);
         let parse =
             if header.is_bigendian() { pcap_parser::parse_pcap_frame_be } else { pcap_parser::parse_pcap_frame };
@@ -160,8 +165,13 @@ impl<'a> Reader<'a> {
                         "damaged at byte {begins}: a block with two lengths"
                     );
                     let version = (header.major_version, header.minor_version);
-                    // 1.2 is the same as 1.0 (draft-ietf-opsawg-pcapng, 4.1).
-                    ensure!(version.0 == 1, "pcapng of version {}.{}: only 1.0 is known", version.0, version.1);
+                    // Version 1.2 is the same as 1.0 (draft-ietf-opsawg-pcapng, 4.1).
+                    ensure!(
+                        version.0 == 1,
+                        "pcapng version {}.{} is not supported: use version 1.0",
+                        version.0,
+                        version.1
+                    );
                     big = header.big_endian();
                     interfaces.clear();
                 }
@@ -172,7 +182,8 @@ impl<'a> Reader<'a> {
                     self.frame(begins, last, block.packet_data(), block.origlen)?;
                 }
                 Block::SimplePacket(block) => {
-                    // It is of the first interface, and has no time (4.4): that of the one before will do.
+                    // A simple packet belongs to the first interface and has no time (4.4). It gets
+                    // the time of the frame before it.
                     let interface = Interface::of(&interfaces, 0, begins)?;
                     let most = if interface.most == 0 { u32::MAX } else { interface.most };
                     let len = usize::try_from(block.origlen.min(most))?;
@@ -190,10 +201,16 @@ impl<'a> Reader<'a> {
 
 impl Interface {
     fn new(begins: usize, block: &InterfaceDescriptionBlock<'_>) -> anyhow::Result<Interface> {
-        // Negative powers of 10, or of 2 where the highest bit is set (draft-ietf-opsawg-pcapng, 4.2, if_tsresol).
+        // Negative powers of 10, or of 2 if the highest bit is set (draft-ietf-opsawg-pcapng, 4.2,
+        // if_tsresol).
         let power = u32::from(block.if_tsresol & 0x7f);
         let units = if block.if_tsresol & 0x80 == 0 { 10_u64.checked_pow(power) } else { 1_u64.checked_shl(power) };
-        let units = units.with_context(|| format!("damaged at byte {begins}: an interface whose clock is too fine"))?;
+        let units = units.with_context(|| {
+            format!(
+                "damaged at byte {begins}: an interface with a clock that is too \
+         fine"
+            )
+        })?;
         let ethernet = block.linktype == Linktype::ETHERNET;
         Ok(Interface { ethernet, most: block.snaplen, units, offset: block.if_tsoffset })
     }
@@ -203,11 +220,11 @@ impl Interface {
         let interface = interface.with_context(|| {
             format!("damaged at byte {begins}: a frame of interface {number}, which is not described")
         })?;
-        ensure!(interface.ethernet, "the frame at byte {begins} is not of Ethernet: only such can be sent");
+        ensure!(interface.ethernet, "the frame at byte {begins} is not an Ethernet frame: only those can be sent");
         Ok(interface)
     }
 
-    /// Nanoseconds since 1970.
+    /// Returns the time in nanoseconds since 1970.
     fn time(&self, high: u32, low: u32) -> u64 {
         let units = i128::from(high) << 32 | i128::from(low);
         let time = units * 1_000_000_000 / i128::from(self.units) + i128::from(self.offset) * 1_000_000_000;
@@ -246,7 +263,8 @@ mod tests {
         file
     }
 
-    /// A pcapng file by a stranger: big-endian, microseconds, a simple packet, a block that nobody knows.
+    /// A third-party pcapng file: big-endian, microseconds, a simple packet, a block of unknown
+    /// type.
     fn strange() -> Vec<u8> {
         let words = |words: &[u32]| words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<u8>>();
         let mut file = words(&[SECTION, 28, 0x1a2b_3c4d, 0x0001_0000, u32::MAX, u32::MAX, 28]);
@@ -300,10 +318,10 @@ mod tests {
         assert!(fault(&[]).contains("empty"));
         assert!(fault(b"PK").contains("neither a pcap nor a pcapng"));
         let file = pcap(0xa1b2_c3d4, u32::to_le_bytes);
-        assert!(fault(&file[..10]).contains("cut off: file header that begins at byte 0"), "{}", fault(&file[..10]));
+        assert!(fault(&file[..10]).contains("truncated: file header at byte 0"), "{}", fault(&file[..10]));
         assert!(fault(&file[..24]).contains("no frame"));
         let cut = fault(&file[..file.len() - 1]);
-        assert!(cut.contains("cut off: frame that begins at byte 177"), "{cut}");
+        assert!(cut.contains("truncated: frame at byte 177"), "{cut}");
         let mut radio = file.clone();
         radio[20] = 105;
         assert!(fault(&radio).contains("link type 105"), "{}", fault(&radio));
@@ -315,9 +333,9 @@ mod tests {
         };
         assert!(changed(13, 9).contains("version 9.0"), "{}", changed(13, 9));
         assert!(changed(27, 29).contains("damaged at byte 0"), "{}", changed(27, 29));
-        assert!(changed(37, 105).contains("byte 48 is not of Ethernet"), "{}", changed(37, 105));
+        assert!(changed(37, 105).contains("byte 48 is not an Ethernet frame"), "{}", changed(37, 105));
         assert!(changed(59, 4).contains("damaged at byte 48") && changed(59, 4).contains("interface 4"));
-        assert!(fault(&file[..99]).contains("cut off: block that begins at byte"), "{}", fault(&file[..99]));
+        assert!(fault(&file[..99]).contains("truncated: block at byte"), "{}", fault(&file[..99]));
         let absent = Capture::open("/nonexistent/x.pcap".as_ref()).expect_err("it is not there");
         assert!(format!("{absent:#}").contains("/nonexistent/x.pcap"));
     }

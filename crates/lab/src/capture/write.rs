@@ -1,8 +1,8 @@
-//! Writing pcapng: one section, one interface, a block for each frame (draft-ietf-opsawg-pcapng).
+//! Writes pcapng: one section, one interface, a block for each frame (draft-ietf-opsawg-pcapng).
 
 use std::io::{self, Write};
 
-/// Ethernet, as a link type.
+/// The link type of Ethernet.
 const ETHERNET: u32 = 1;
 
 /// Writes frames to a pcapng file, little-endian and with nanoseconds.
@@ -12,16 +12,16 @@ pub struct Writer<W> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Begins a file.
+    /// Starts a file.
     ///
     /// # Errors
-    /// Of writing.
+    /// Writing failed.
     pub fn new(to: W) -> io::Result<Writer<W>> {
         let mut writer = Writer { to };
         // Section header block (4.1): byte order, version 1.0, a section of unknown length.
         writer.block(0x0a0d_0d0a, &[0x1a2b_3c4d, 1, u32::MAX, u32::MAX], &[], &[])?;
-        // Interface description block (4.2): no bound on lengths; the option if_tsresol (9) of one byte: 10^-9 seconds; and
-        // the end of options.
+        // Interface description block (4.2): no limit of lengths; the option if_tsresol (9) of one
+        // byte: 10^-9 seconds; and the end of options.
         let options = [9, 0, 1, 0, 9, 0, 0, 0, 0, 0, 0, 0];
         writer.block(1, &[ETHERNET, 0], &[], &options)?;
         Ok(writer)
@@ -30,24 +30,24 @@ impl<W: Write> Writer<W> {
     /// Writes a frame with its time in nanoseconds since 1970.
     ///
     /// # Errors
-    /// Of writing; a frame of 4 GiB.
+    /// Writing failed, or the frame has 4 GiB or more.
     pub fn frame(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
         let len = u32::try_from(bytes.len()).map_err(io::Error::other)?;
         let [a, b, c, d, e, f, g, h] = at.to_be_bytes();
         let (high, low) = (u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h]));
-        // Enhanced packet block (4.3): of interface 0, captured whole.
+        // Enhanced packet block (4.3): of interface 0, captured in full.
         self.block(6, &[0, high, low, len, len], bytes, &[])
     }
 
     /// Ends the file.
     ///
     /// # Errors
-    /// Of writing.
+    /// Writing failed.
     pub fn finish(mut self) -> io::Result<()> {
         self.to.flush()
     }
 
-    /// A block of words, bytes that are filled up to a multiple of four, and options (3.1).
+    /// Writes a block: words, bytes that are padded to a multiple of four, and options (3.1).
     fn block(&mut self, kind: u32, words: &[u32], bytes: &[u8], options: &[u8]) -> io::Result<()> {
         let padding = bytes.len().next_multiple_of(4) - bytes.len();
         let len = 12 + 4 * words.len() + bytes.len() + padding + options.len();

@@ -1,10 +1,13 @@
-//! The tester's side of a switch under test (RFC 2544's word): ports, and who works on them.
+//! Endpoints: the ports through which the laboratory sends and receives, and the thread that runs
+//! them.
+//!
+//! They are the tester of RFC 2544; the switch between them is the device under test.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `port` | what a port is, and who takes turns on it |
-//! | `thread` | several of them on one thread |
-//! | `vhost` | a port on a vhost-user socket, ours or anybody's backend |
+//! | `port` | the traits of a port and of an endpoint that takes turns on ports |
+//! | `thread` | several endpoints on one thread |
+//! | `vhost` | a port on a vhost-user socket of any backend |
 
 mod port;
 mod thread;

@@ -1,4 +1,4 @@
-//! Several [`Endpoint`]s on one thread, turn by turn.
+//! Runs several [`Endpoint`]s on one thread, turn by turn.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -12,31 +12,33 @@ use super::port::Endpoint;
 /// Turns between two looks at the clock and at the stop flag.
 const TURNS: u32 = 256;
 
-/// After so many empty turns in a row others may run: there may be fewer CPUs than threads.
+/// Empty turns in a row after which the thread yields: there may be fewer CPUs than threads.
 const IDLE_TURNS: u32 = 4096;
 
-/// Between two looks whether the backends are there.
+/// Interval between two checks of the backends.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A turn of so many cycles was interrupted by somebody else: what its actor costs it does not say.
+/// A turn of so many cycles was interrupted. Its cycles do not measure what the endpoint costs.
 const INTERRUPTED: u64 = 1 << 18;
 
-/// What an actor has done.
+/// Counters of an endpoint's work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
     /// Turns that have moved packets.
     pub turns: u64,
-    /// What they moved.
+    /// Packets that these turns moved.
     pub packets: u64,
-    /// Cycles of the time-stamp counter that they took.
+    /// Cycles of the time-stamp counter that these turns took.
     pub cycles: u64,
-    /// The time-stamp counter at the beginning of the first of them, and at the end of the last.
+    /// The time-stamp counter at the start of the first of these turns, and at the end of the last.
     pub span: Option<(u64, u64)>,
 }
 
-/// Has the actors take turns, in their order, until `stop` is set; on this CPU, where one is named: the calling thread has
-/// its own back afterwards. Returns what each has done, and how it ended: with the first error of an actor, or as there is
-/// no such CPU, or well.
+/// Lets the endpoints take turns, in their order, until `stop` is set. If `cpu` is set, they run on
+/// this CPU; afterwards the calling thread has its own CPUs back.
+///
+/// Returns the work of each endpoint, and the result: an error if an endpoint failed or if there is
+/// no such CPU.
 pub fn drive(
     endpoints: &mut [&mut dyn Endpoint],
     cpu: Option<usize>,
@@ -74,7 +76,7 @@ fn go_on(endpoints: &mut [&mut dyn Endpoint], work: &mut [Work], stop: &AtomicBo
         if looked.elapsed() > LOOK {
             looked = Instant::now();
             for endpoint in endpoints.iter_mut() {
-                // One backend may sleep while another one keeps us busy.
+                // One backend may sleep while another one keeps this thread busy.
                 endpoint.wake();
                 endpoint.check()?;
             }
@@ -84,14 +86,14 @@ fn go_on(endpoints: &mut [&mut dyn Endpoint], work: &mut [Work], stop: &AtomicBo
 }
 
 impl Work {
-    /// Cycles for each packet; nothing, of no packet.
+    /// Returns the cycles per packet, or nothing without packets.
     #[must_use]
-    #[expect(clippy::cast_precision_loss, reason = "figures for people")]
+    #[expect(clippy::cast_precision_loss, reason = "a metric for display")]
     pub fn cycles_per_packet(&self) -> Option<f64> {
         (self.packets > 0).then(|| self.cycles as f64 / self.packets as f64)
     }
 
-    /// What it did afterwards.
+    /// Adds the work of a later run.
     pub(crate) fn add(&mut self, later: Work) {
         self.turns += later.turns;
         self.packets += later.packets;
@@ -111,16 +113,18 @@ impl Work {
     }
 }
 
-/// The calling thread is on one CPU as long as this lives.
+/// Keeps the calling thread on one CPU as long as this value lives.
 #[derive(Debug)]
 pub struct Pinned(CpuSet);
 
 impl Pinned {
+    /// Pins the calling thread to this CPU.
+    ///
     /// # Errors
-    /// There is no such CPU, or this process may not have it.
+    /// There is no such CPU, or this process may not use it.
     pub fn to(cpu: usize) -> anyhow::Result<Pinned> {
         ensure!(cpu < CpuSet::MAX_CPU, "there is no CPU {cpu}");
-        let before = sched_getaffinity(None).context("cannot ask on which CPUs this thread may run")?;
+        let before = sched_getaffinity(None).context("cannot read the CPU affinity of this thread")?;
         let mut set = CpuSet::new();
         set.set(cpu);
         sched_setaffinity(None, &set).with_context(|| format!("cannot run on CPU {cpu}"))?;
@@ -130,7 +134,8 @@ impl Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        // What it could run on before it can again, unless that was taken away meanwhile: then it stays where it is.
+        // The thread gets its former CPUs back. If they were taken away meanwhile, it stays where
+        // it is.
         let _ = sched_setaffinity(None, &self.0);
     }
 }

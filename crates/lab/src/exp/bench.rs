@@ -1,4 +1,4 @@
-//! One trial: a switch with a patch between each two ports, and who is connected to it.
+//! One trial: a switch with patches between pairs of ports, and the endpoints connected to it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,27 +16,28 @@ use crate::convert::float;
 use crate::reflector::{self, Load, Options};
 use crate::trial::{self, INTERRUPTED};
 
-/// For frames of any length that an experiment has.
+/// The MTU of all ports: enough for the frames of any experiment.
 pub(super) const MTU: u16 = 9216;
 
-/// The longest that passes: an Ethernet header and a VLAN tag besides.
+/// The longest frame that passes: with an Ethernet header and a VLAN tag.
 pub(crate) const LONGEST: u32 = MTU as u32 + 18;
 
-/// The way that packets go.
+/// The path of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrafficPath {
-    /// From either port of a guest that only polls to its other one, as this load has it: to the switch, two guests.
+    /// Between the two ports of a reflector, with this load. The switch sees two guests.
     Guests(Load),
-    /// From either port of a generator, which sends all that there is room for, through a guest that hands on to the other
-    /// one: physical, virtual, physical. The switch sees each packet twice. Loads mean nothing here.
+    /// From each port of a generator, which sends at maximum rate, through a guest that forwards to
+    /// the other port: physical, virtual, physical. The switch sees each packet twice. There are no
+    /// loads here.
     Pvp,
 }
 
 impl TrafficPath {
-    /// In a circle.
+    /// The reflector's loop.
     pub const LOOP: TrafficPath = TrafficPath::Guests(Load::Loop);
 
-    /// Its name in cells.
+    /// Returns its name in cells.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -45,7 +46,7 @@ impl TrafficPath {
         }
     }
 
-    /// How many ports of a switch it takes.
+    /// Returns the number of switch ports that it takes.
     pub(super) fn ports(self) -> usize {
         match self {
             TrafficPath::Guests(_) => 2,
@@ -54,12 +55,13 @@ impl TrafficPath {
     }
 }
 
-/// Starts a switch of ours in this process, changed by `configure`, measures what goes this way, with a guest and frames
-/// changed by `choose`, and stops it. The switch's cycles are those of the time measured: its figures are read before that
-/// begins and after it is over. What a stop interrupts then says so ([`Measured::invalid`]).
+/// Starts our switch in this process, changed by `configure`; measures packets on this path, with a
+/// guest and frames changed by `choose`; and stops the switch. The switch's cycles are those of the
+/// measured time: its counters are read before and after it. A trial that a stop interrupts is
+/// marked so ([`Measured::invalid`]).
 ///
 /// # Errors
-/// The trial does not count.
+/// The trial is not valid.
 pub fn bench(
     settings: &Settings,
     way: TrafficPath,
@@ -79,13 +81,13 @@ pub fn bench(
     measured
 }
 
-/// In a trial's folder, of as many ports as a switch may have.
+/// Returns sockets in a trial's folder, for the most ports that a switch may have.
 pub(super) fn sockets(folder: &Path) -> [PathBuf; 4] {
     ["p0", "p1", "p2", "p3"].map(|port| folder.join(port))
 }
 
-/// A switch with a port for each of these sockets, `p0` and on, and a patch between each two that follow one another. It has
-/// one worker, on this CPU, which never sleeps.
+/// Returns the configuration of a switch with a port for each of these sockets, `p0` and on, and a
+/// patch for each pair of ports. It has one worker, on this CPU, which never sleeps.
 pub(crate) fn patched(cpu: usize, sockets: &[PathBuf]) -> Config {
     let name = |at: usize| format!("p{at}");
     let port = |(at, socket)| PortConfig { mtu: MTU, ..PortConfig::vhost_user(name(at), socket) };
@@ -117,10 +119,10 @@ pub(super) fn options(settings: &Settings, way: TrafficPath, sockets: &[PathBuf;
     }
 }
 
-/// Asks a switch for its figures.
+/// Reads the counters of a switch.
 pub(super) type Ask<'a> = dyn Fn() -> anyhow::Result<Runtime> + 'a;
 
-/// Measures on this thread what goes this way through the switch of these sockets.
+/// Measures, on this thread, packets on this path through the switch of these sockets.
 pub(super) fn measure(
     way: TrafficPath,
     options: &Options,
@@ -141,8 +143,8 @@ fn polled(options: &Options, runtime: &Ask<'_>) -> anyhow::Result<Measured> {
     };
     let report = reflector::run_watched(options, &mut at_edge)?;
     let lost = report.lost.unwrap_or(0);
-    ensure!(lost == 0, "not a valid trial: {lost} packets that were to go in a circle are lost");
-    let [before, after] = <[Runtime; 2]>::try_from(edges).ok().context("the switch's figures were not read")?;
+    ensure!(lost == 0, "not a valid trial: {lost} packets of the loop are lost");
+    let [before, after] = <[Runtime; 2]>::try_from(edges).ok().context("the switch's counters were not read")?;
     let mut measured = of_switch(&before, &after, report.frame_bytes)?;
     measured.note([
         ("mpps", report.mpps),
@@ -157,7 +159,8 @@ fn polled(options: &Options, runtime: &Ask<'_>) -> anyhow::Result<Measured> {
     Ok(Measured { negotiated: Some((report.ring, report.features)), invalid, ..measured })
 }
 
-/// What a switch says of the time between two readings of its figures, in which frames were of so many bytes.
+/// Returns the metrics of a switch between two readings of its counters, with frames of so many
+/// bytes.
 pub(super) fn of_switch(before: &Runtime, after: &Runtime, frame_bytes: f64) -> anyhow::Result<Measured> {
     let cycles = phases(before, after)?;
     let all: f64 = cycles.values().sum();
@@ -165,7 +168,7 @@ pub(super) fn of_switch(before: &Runtime, after: &Runtime, frame_bytes: f64) -> 
     let values = [
         ("switch_cycles_per_packet", all),
         ("switch_cycles_per_byte", all / frame_bytes),
-        // The way into the switch and the way out of it, rings and copies each.
+        // The path into the switch and the path out of it, each with rings and copies.
         ("guest_to_host_cycles_per_packet", phase("rx")),
         ("host_to_guest_cycles_per_packet", phase("tx")),
         ("frame_bytes", frame_bytes),
@@ -177,11 +180,11 @@ pub(super) fn of_switch(before: &Runtime, after: &Runtime, frame_bytes: f64) -> 
     Ok(Measured { cycles, ..measured })
 }
 
-/// The switch's cycles for a packet between two readings of its figures, by phase: receiving (`rx`), each kind of node,
-/// delivering (`tx`), the turn's end (`turn-end`).
+/// Returns the switch's cycles per packet between two readings of its counters, by phase: receiving
+/// (`rx`), each kind of node, delivering (`tx`), the end of turns (`turn-end`).
 ///
 /// # Errors
-/// No packet came meanwhile.
+/// No packet came in this time.
 pub fn phases(before: &Runtime, after: &Runtime) -> anyhow::Result<BTreeMap<String, f64>> {
     let mut cycles: BTreeMap<String, f64> = BTreeMap::new();
     let mut received = 0.0;
@@ -202,7 +205,8 @@ pub fn phases(before: &Runtime, after: &Runtime) -> anyhow::Result<BTreeMap<Stri
     Ok(cycles)
 }
 
-/// Packets that receiving, the kinds of node, and delivering dealt with at once between two readings.
+/// Returns the packets per call of receiving, of the kinds of node, and of delivering, between two
+/// readings.
 fn vectors(before: &Runtime, after: &Runtime) -> impl Iterator<Item = (String, f64)> {
     let mut sums: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
     for node in after.nodes.iter().filter(|node| node.name != "turn-end") {
@@ -215,7 +219,7 @@ fn vectors(before: &Runtime, after: &Runtime) -> impl Iterator<Item = (String, f
     sums.map(|(phase, (packets, calls))| (phase.to_owned(), float(packets) / float(calls)))
 }
 
-/// What a node of this name does.
+/// Returns the phase of a node with this name.
 fn phase(name: &str) -> &str {
     match name.rsplit_once('-') {
         Some((_, "rx")) => "rx",
@@ -240,7 +244,7 @@ mod tests {
         for way in [TrafficPath::LOOP, TrafficPath::Pvp] {
             let Ok(settings) = Settings::new(true) else { return };
             let measured = counted(|| {
-                // Nothing but the stop can end it.
+                // Only the stop can end it.
                 let (warm_up, time) = (Duration::from_millis(10), Duration::from_secs(3600));
                 let settings = Settings { warm_up, time, stop: Arc::default(), ..settings.clone() };
                 stopped(&settings, way)
@@ -254,7 +258,8 @@ mod tests {
         }
     }
 
-    /// A trial that is stopped as soon as packets have come by each port while it is measured.
+    /// Runs a trial that is stopped as soon as packets have come through each port in the measured
+    /// time.
     fn stopped(settings: &Settings, way: TrafficPath) -> anyhow::Result<Measured> {
         const NOT_YET: u64 = u64::MAX;
         let folder = tempfile::tempdir()?;
@@ -279,7 +284,7 @@ mod tests {
             });
             let measured = measure(way, &options(settings, way, &sockets), &sockets, &|| {
                 let runtime = source.runtime();
-                // Of the second time nobody wants to know.
+                // The second reading does not matter.
                 let _ = before.compare_exchange(NOT_YET, least(&runtime), Ordering::Relaxed, Ordering::Relaxed);
                 Ok(runtime)
             });

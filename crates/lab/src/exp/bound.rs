@@ -1,5 +1,5 @@
-//! The bound: a switch that copies nothing. No configuration makes one, so it is another program, built for that, and runs as
-//! a process of its own.
+//! The bound: a switch that copies nothing. No configuration makes one, so it is a separate build
+//! of this program, which runs as a process of its own.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -15,13 +15,14 @@ use super::harness::Measured;
 use super::settings::{Bound, Settings};
 use crate::reflector::Options;
 
-/// How long it may take to end once it was asked to.
+/// The time that it has to end after it was asked to.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// As [`super::bench()`], with `PROGRAM run` for a switch. What comes back is not looked at: it is not what was sent.
+/// Measures as [`super::bench()`], with `PROGRAM run` as the switch. Returned packets are not
+/// compared, as they are not what was sent.
 ///
 /// # Errors
-/// The trial does not count.
+/// The trial is not valid.
 pub(super) fn bench(
     settings: &Settings,
     way: TrafficPath,
@@ -41,7 +42,7 @@ pub(super) fn bench(
     Ok(Measured { peer: Some(("bound", bound.version.clone())), ..measured })
 }
 
-/// As [`super::bench::patched`], for another program.
+/// Returns the configuration of [`super::bench::patched`] as text, for another program.
 fn configuration(cpu: usize, api: &Path, sockets: &[PathBuf]) -> String {
     let mut text = format!("[switch]\nworkers = [{cpu}]\nidle = \"spin\"\napi = {api:?}\n");
     for (at, socket) in sockets.iter().enumerate() {
@@ -53,7 +54,7 @@ fn configuration(cpu: usize, api: &Path, sockets: &[PathBuf]) -> String {
     text
 }
 
-/// A process that ends with this.
+/// A process that ends when this is dropped.
 struct Running(Child);
 
 impl Running {
@@ -64,7 +65,7 @@ impl Running {
         let output = running.0.stdout.take().context("no output")?;
         let mut line = String::new();
         BufReader::new(output).read_line(&mut line)?;
-        ensure!(line == "ready\n", "{} does not start with {}", program.display(), config.display());
+        ensure!(line == "ready\n", "{} does not report its start with {}", program.display(), config.display());
         Ok(running)
     }
 }
@@ -72,7 +73,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if let Some(pid) = i32::try_from(self.0.id()).ok().and_then(rustix::process::Pid::from_raw) {
-            // One that is gone needs not be told.
+            // A process that is gone need not be told.
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         }
         let end = Instant::now() + PATIENCE;

@@ -1,4 +1,4 @@
-//! Which CPUs a guest and a switch are put on.
+//! The choice of CPUs for a guest and a switch.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,39 +8,39 @@ use anyhow::Context;
 use rustix::thread::{CpuSet, sched_getaffinity};
 use straightline_switch::config::parse_cpu_list;
 
-/// The CPUs that this process may use.
+/// Returns the CPUs that this process may use.
 pub(crate) fn usable_cpus() -> anyhow::Result<Vec<usize>> {
-    let set = sched_getaffinity(None).context("cannot ask on which CPUs this process may run")?;
+    let set = sched_getaffinity(None).context("cannot read the CPU affinity of this process")?;
     Ok((0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
 }
 
-/// One for a guest, the first that this process may use, and one for a switch.
+/// Returns a CPU for a guest, the first one that this process may use, and one for a switch.
 pub(crate) fn two_cpus() -> anyhow::Result<[usize; 2]> {
     two(&Topology::here(), &usable_cpus()?)
 }
 
-/// One for whoever works with somebody on this CPU.
+/// Returns a CPU for a thread that works with another one on this CPU.
 pub(crate) fn cpu_beside(cpu: usize) -> anyhow::Result<usize> {
     let usable = usable_cpus()?;
     beside(&Topology::here(), &usable, cpu).with_context(|| too_few(&usable))
 }
 
-/// Whether two CPUs are threads of one core.
+/// Returns whether two CPUs are threads of one core.
 pub(crate) fn share_core(one: usize, other: usize) -> bool {
     Topology::here().share_core(one, other)
 }
 
-/// Whether two CPUs are of two memory nodes; not where Linux does not say.
+/// Returns whether two CPUs are on two NUMA nodes; false if unknown.
 pub(crate) fn are_apart(one: usize, other: usize) -> bool {
     Topology::here().are_apart(one, other)
 }
 
-/// What has to be known of a tester and a switch on these CPUs.
+/// Returns what users should know about a generator and a switch on these CPUs.
 pub(crate) fn warning(cpus: [usize; 2]) -> Option<String> {
     warned(&Topology::here(), cpus)
 }
 
-/// The CPUs of a tester and a switch as results have them.
+/// Returns the CPUs of a generator and a switch in the form of results.
 pub(crate) fn used([generator, switch]: [usize; 2]) -> BTreeMap<String, String> {
     let core =
         if generator != switch && share_core(generator, switch) { ", a thread of the tester's core" } else { "" };
@@ -54,7 +54,8 @@ fn two(topology: &Topology, usable: &[usize]) -> anyhow::Result<[usize; 2]> {
     pair.with_context(|| too_few(usable))
 }
 
-/// Of another core, as two threads of one slow each other down; and if it can be, of the same memory node.
+/// Chooses a CPU of another core, as two threads of one core slow each other down; and of the same
+/// NUMA node, if possible.
 fn beside(topology: &Topology, usable: &[usize], cpu: usize) -> Option<usize> {
     let others = usable.iter().copied().filter(|&other| other != cpu);
     others.min_by_key(|&other| (topology.share_core(cpu, other), !topology.share_node(cpu, other)))
@@ -62,8 +63,8 @@ fn beside(topology: &Topology, usable: &[usize], cpu: usize) -> Option<usize> {
 
 fn too_few(usable: &[usize]) -> String {
     format!(
-        "two CPUs are needed, one for the switch and one for its guest, and this process may run on {} only: \
-         give it two (`taskset -c 0,1`, the container's or the virtual machine's CPUs)",
+        "two CPUs are needed, one for the switch and one for its guest, but this process may run on {} only: give it \
+         two (`taskset -c 0,1`, the CPUs of the container or virtual machine)",
         usable.first().map_or_else(|| "none".to_owned(), |cpu| format!("CPU {cpu}"))
     )
 }
@@ -71,37 +72,38 @@ fn too_few(usable: &[usize]) -> String {
 fn warned(topology: &Topology, [generator, switch]: [usize; 2]) -> Option<String> {
     (generator != switch && topology.share_core(generator, switch)).then(|| {
         format!(
-            "CPUs {generator} and {switch} are two threads of one core, and each slows the other down: figures are not those of \
-             cores of their own (`taskset -c` gives this process CPUs of two cores, where the machine has them)"
+            "CPUs {generator} and {switch} are two threads of one core and slow each other down: results differ from \
+             those on separate cores. Use `taskset -c` to give this process CPUs of two cores, if the machine has \
+             them"
         )
     })
 }
 
-/// What Linux says of CPUs in the files of this folder, `/sys/devices/system`.
+/// Linux's description of CPUs, in the files of this folder, `/sys/devices/system`.
 #[derive(Clone, Debug)]
 pub(super) struct Topology {
     system: PathBuf,
 }
 
 impl Topology {
-    /// Of this machine.
+    /// Returns the topology of this machine.
     pub(super) fn here() -> Topology {
         Topology { system: "/sys/devices/system".into() }
     }
 
-    /// The CPUs of each memory node that has any; nothing where Linux does not say.
+    /// Returns the CPUs of each NUMA node that has any; nothing if unknown.
     pub(super) fn nodes(&self) -> Vec<Vec<usize>> {
         let entries = fs::read_dir(self.system.join("node")).into_iter().flatten().flatten();
         let lists = entries.filter_map(|entry| parse_cpu_list(&fs::read_to_string(entry.path().join("cpulist")).ok()?));
         lists.filter(|cpus| !cpus.is_empty()).collect()
     }
 
-    /// Whether these are on one node; not where Linux does not say.
+    /// Returns whether these are on one node; false if unknown.
     pub(super) fn share_node(&self, one: usize, other: usize) -> bool {
         self.nodes().iter().any(|cpus| cpus.contains(&one) && cpus.contains(&other))
     }
 
-    /// Whether these are on two nodes; not where Linux does not say.
+    /// Returns whether these are on two nodes; false if unknown.
     pub(super) fn are_apart(&self, one: usize, other: usize) -> bool {
         let nodes = self.nodes();
         let [one, other] = [one, other].map(|cpu| nodes.iter().position(|cpus| cpus.contains(&cpu)));
@@ -119,7 +121,7 @@ impl Topology {
 pub(super) mod tests {
     use super::*;
 
-    /// A machine of these nodes, each a list of its cores, each a list of its threads.
+    /// Makes a machine of these nodes: each is a list of cores, each core a list of its threads.
     pub(in super::super) fn machine(nodes: &[&[&[usize]]]) -> (tempfile::TempDir, Topology) {
         let system = tempfile::tempdir().expect("a folder");
         let write = |path: String, cpus: &[usize]| {
@@ -134,7 +136,7 @@ pub(super) mod tests {
             }
             write(format!("node/node{number}/cpulist"), &cores.concat());
         }
-        // What else is there.
+        // A file that is there in addition.
         write("node/online".to_owned(), &[0]);
         let topology = Topology { system: system.path().into() };
         (system, topology)
@@ -159,7 +161,7 @@ pub(super) mod tests {
         assert_eq!(two(&laptop, &[2, 3]).expect("two"), [2, 3]);
         let warning = warned(&laptop, [2, 3]).expect("a warning");
         assert!(warning.contains("CPUs 2 and 3 are two threads of one core"), "{warning}");
-        // Whoever wants both on one CPU knows.
+        // A user who puts both on one CPU knows it.
         assert_eq!(warned(&laptop, [2, 2]), None);
     }
 
@@ -174,7 +176,7 @@ pub(super) mod tests {
         }
         assert_eq!(beside(&server, &[0, 1, 2, 3], 3), Some(1));
         assert!(server.are_apart(0, 1) && !server.are_apart(0, 2));
-        // Of one of them nothing is known.
+        // Nothing is known about one of them.
         assert!(!server.are_apart(0, 8) && !server.share_node(0, 8));
     }
 }

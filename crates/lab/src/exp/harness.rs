@@ -11,23 +11,24 @@ use super::settings::Settings;
 use crate::reflector::Options;
 use crate::results::Sample;
 
-/// What came of one trial.
+/// Results of one trial.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Measured {
-    /// Figures, by a name that ends in the unit (see [`Sample::metrics`]).
+    /// Metrics, by a name that ends in the unit (see [`Sample::metrics`]).
     pub metrics: BTreeMap<String, f64>,
-    /// The switch's cycles for a packet, by phase.
+    /// The switch's cycles per packet, by phase.
     pub cycles: BTreeMap<String, f64>,
-    /// The layout of the rings, with what else tells it apart, and what was negotiated for them.
+    /// The ring layout, with anything else that distinguishes it, and the features negotiated for
+    /// it.
     pub negotiated: Option<(&'static str, Vec<&'static str>)>,
     /// Another program that took part, and its version.
     pub peer: Option<(&'static str, String)>,
-    /// Why it does not count although there are figures: it was interrupted.
+    /// The reason why the trial is not valid although it has metrics: it was interrupted.
     pub invalid: Option<String>,
 }
 
 impl Measured {
-    /// Adds figures.
+    /// Adds metrics.
     pub(super) fn note<'a>(&mut self, values: impl IntoIterator<Item = (&'a str, f64)>) {
         self.metrics.extend(values.into_iter().map(|(name, value)| (name.to_owned(), value)));
     }
@@ -35,7 +36,7 @@ impl Measured {
 
 type Trial = dyn Fn(&Settings) -> anyhow::Result<Measured>;
 
-/// One of what is compared.
+/// One of the things that are compared.
 pub struct Variant {
     /// Its name.
     pub name: String,
@@ -43,12 +44,14 @@ pub struct Variant {
 }
 
 impl Variant {
-    /// Tried by `trial`; an error is a trial that does not count, with the reason.
+    /// Makes a variant that `trial` measures. An error is a trial that is not valid, with the
+    /// reason.
     pub fn new(name: impl Into<String>, trial: impl Fn(&Settings) -> anyhow::Result<Measured> + 'static) -> Variant {
         Variant { name: name.into(), trial: Box::new(trial) }
     }
 
-    /// Tried by [`bench()`]: all that is its own is what it changes of the switch and of its guest.
+    /// Makes a variant that [`bench()`] measures. It differs from others only in its changes to the
+    /// switch and its guest.
     pub fn bench(
         name: impl Into<String>,
         way: TrafficPath,
@@ -58,10 +61,10 @@ impl Variant {
         Variant::new(name, move |settings| bench(settings, way, &configure, &choose))
     }
 
-    /// One trial of it.
+    /// Makes one trial of it.
     ///
     /// # Errors
-    /// It does not count.
+    /// The trial is not valid.
     pub fn measure(&self, settings: &Settings) -> anyhow::Result<Measured> {
         (self.trial)(settings)
     }
@@ -73,17 +76,17 @@ impl fmt::Debug for Variant {
     }
 }
 
-/// Where all variants are compared with one another.
+/// A place in which all variants are compared with one another.
 #[derive(Debug)]
 pub struct Cell {
-    /// By axis.
+    /// Values by axis.
     pub axes: BTreeMap<String, String>,
-    /// The first is what the others are compared with.
+    /// The variants. The others are compared with the first one.
     pub variants: Vec<Variant>,
 }
 
 impl Cell {
-    /// At this place on each axis.
+    /// Makes a cell with these values on its axes.
     #[must_use]
     pub fn new<const N: usize>(
         axes: [(&str, &dyn fmt::Display); N],
@@ -93,29 +96,29 @@ impl Cell {
         Cell { axes: axes.collect(), variants: variants.into_iter().collect() }
     }
 
-    /// In words: `load=loop size=64`.
+    /// Returns the axes as text: `load=loop size=64`.
     #[must_use]
     pub fn label(&self) -> String {
         self.axes.iter().map(|(axis, at)| format!("{axis}={at}")).collect::<Vec<_>>().join(" ")
     }
 }
 
-/// A figure that the table shows.
+/// A metric that the table shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shown {
     /// Its name in [`Measured::metrics`].
     pub metric: &'static str,
-    /// In words.
+    /// Its title.
     pub title: &'static str,
 }
 
 impl Shown {
-    /// How much passes.
-    pub const MPPS: Shown = Shown { metric: "mpps", title: "Million packets a second" };
+    /// The throughput.
+    pub const MPPS: Shown = Shown { metric: "mpps", title: "Million packets per second" };
 
-    /// What the switch does for it.
+    /// The switch's cost.
     pub const SWITCH_CYCLES: Shown =
-        Shown { metric: "switch_cycles_per_packet", title: "Cycles of the switch a packet" };
+        Shown { metric: "switch_cycles_per_packet", title: "Cycles of the switch per packet" };
 }
 
 /// An experiment's cells.
@@ -123,16 +126,16 @@ impl Shown {
 pub struct Plan {
     /// The experiment's name.
     pub name: &'static str,
-    /// What the table shows, one after the other.
+    /// The metrics of the table, in their order.
     pub shown: Vec<Shown>,
-    /// In the order in which they are gone through.
+    /// The cells, in the order of trials.
     pub cells: Vec<Cell>,
-    /// What is not measured, and why.
+    /// Things that are not measured, with the reasons.
     pub left_out: Vec<String>,
 }
 
 impl Plan {
-    /// Trials in one round.
+    /// Returns the number of trials in one round.
     #[must_use]
     pub fn trials(&self) -> usize {
         self.cells.iter().map(|cell| cell.variants.len()).sum()
@@ -142,63 +145,64 @@ impl Plan {
 /// A trial that begins.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
-    /// From 1.
+    /// The number of the trial, from 1.
     pub trial: usize,
-    /// Of so many.
+    /// The number of all trials.
     pub trials: usize,
-    /// From 1.
+    /// The number of the round, from 1.
     pub round: u32,
-    /// What runs.
+    /// The cell and variant, or the load.
     pub what: String,
-    /// How long all that is left will take; nothing is known before the first trial is over.
+    /// The estimated time of everything that is left; nothing before the first trial is over.
     pub left: Option<Duration>,
 }
 
-/// Who is told how far it is.
+/// An observer of progress.
 pub trait Watch {
-    /// A trial begins.
+    /// Called when a trial begins.
     fn begins(&mut self, step: &Step);
 
-    /// The trial that began last does not count.
+    /// Called when the last trial turns out not to be valid.
     fn is_invalid(&mut self, step: &Step, why: &str);
 }
 
-/// What is kept of a run.
+/// A record of a run, to be stored.
 #[derive(Clone, Copy, Debug)]
 pub enum ExperimentRecord<'k> {
-    /// What was negotiated, by the layout of the rings: each trial says so, ahead of its sample.
+    /// The negotiated features, by ring layout. Each trial reports them before its sample.
     Negotiated(&'static str, &'k [&'static str]),
-    /// Another program that takes part, and its version, in the same way.
+    /// Another program that takes part, and its version. Each trial reports it before its sample.
     Peer(&'static str, &'k str),
-    /// What a trial came to.
+    /// The results of a trial.
     Sample(&'k Sample),
 }
 
-/// Who gets it.
+/// Stores records.
 pub type Keep<'k> = dyn FnMut(ExperimentRecord<'_>) -> anyhow::Result<()> + 'k;
 
-/// How a run ended.
+/// The end of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Trials that were to be made, that were made, and that do not count of those.
+    /// Planned trials.
     pub planned: usize,
-    /// Made.
+    /// Trials that were made.
     pub made: usize,
-    /// Of those: do not count.
+    /// Trials that were made and are not valid.
     pub invalid: usize,
 }
 
 impl Outcome {
-    /// Whether it was stopped.
+    /// Returns whether the run was stopped.
     #[must_use]
     pub fn is_cut_short(&self) -> bool {
         self.made < self.planned
     }
 }
 
-/// Goes through the plan so many times, round by round; hands each sample to `keep`, and ahead of it what was negotiated and
-/// who took part: a run that is killed has all that its samples were taken on. A stop ends it; the trial that it interrupts is
-/// kept as one that does not count, with its figures until then, unless it has none yet. It is not one that was made.
+/// Runs the plan so many times, round by round. Hands each sample to `keep`, and before it the
+/// negotiated features and the programs that took part: a run that is killed has everything that
+/// belongs to its samples. A stop ends the run. The trial that it interrupts is kept as not valid,
+/// with its metrics so far, unless it has none yet. It does not count as made.
 ///
 /// # Errors
 /// Those of `keep`.
@@ -230,7 +234,7 @@ pub fn run(
                 let is_stopped = settings.is_stopped();
                 let measured = match result {
                     Ok(measured) => measured,
-                    // Whatever it says: it was not what was meant to be tried.
+                    // The reason does not matter: the stop caused it.
                     Err(_) if is_stopped => return Ok(outcome),
                     Err(error) => Measured { invalid: Some(format!("{error:#}")), ..Measured::default() },
                 };
@@ -254,7 +258,7 @@ pub fn run(
                 if let Some(why) = &sample.invalid {
                     watch.is_invalid(&step, why);
                 }
-                // Of one that was over when the stop came, that has made no difference.
+                // A stop after the end of the trial has made no difference to it.
                 if !(is_stopped && is_invalid) {
                     outcome.made += 1;
                     outcome.invalid += usize::from(is_invalid);
@@ -266,7 +270,7 @@ pub fn run(
     Ok(outcome)
 }
 
-/// What is left of `trials`, if all take as long as those `made`.
+/// Returns the estimated time for the rest of `trials`, if all take as long as those `made`.
 fn left(elapsed: Duration, made: usize, trials: usize) -> Option<Duration> {
     let (made, left) = (u32::try_from(made).ok()?, u32::try_from(trials.saturating_sub(made)).ok()?);
     elapsed.checked_div(made).map(|one| one * left)
@@ -305,8 +309,8 @@ mod tests {
         }
     }
 
-    /// Two cells of two variants; `b` of the second cell fails in its first trial; the `last` of all sets the stop, and says this
-    /// of itself.
+    /// Makes two cells of two variants. `b` of the second cell fails in its first trial. The `last`
+    /// trial sets the stop, and reports `says` as its invalidity.
     fn fake(last: usize, says: Option<&'static str>) -> (Plan, Rc<RefCell<usize>>) {
         let made = Rc::new(RefCell::new(0));
         let variant = |name: &str, at: usize| {
@@ -349,7 +353,7 @@ mod tests {
                 }
                 ExperimentRecord::Sample(sample) => samples.push(sample.clone()),
             }
-            // Whoever ends it here has that beside the sample.
+            // A sample that ends the run has its negotiated features beside it.
             let said = samples.iter().filter(|sample| sample.invalid.is_none()).count();
             assert!(negotiated >= said, "{samples:?}");
             Ok(())
@@ -368,7 +372,8 @@ mod tests {
 
     #[test]
     fn a_stop_ends_it_with_what_there_is() {
-        // Interrupted with figures, over when the stop came, and interrupted before there was a figure.
+        // Interrupted with metrics, over when the stop came, and interrupted before there were
+        // metrics.
         let interrupted = Some("interrupted, after 0.1 of 1.0 s");
         for (last, says, made, kept) in [(3, interrupted, 2, 3), (3, None, 3, 3), (4, None, 3, 3)] {
             let (plan, begun) = fake(last, says);

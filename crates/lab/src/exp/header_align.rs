@@ -1,4 +1,4 @@
-//! Where in a cache line the virtio-net header should lie: `docs/experiments/header-align.md`.
+//! The best place of the virtio-net header in a cache line: `docs/experiments/header-align.md`.
 
 use std::cell::OnceCell;
 
@@ -12,12 +12,13 @@ use crate::forward::Touch;
 use crate::guest::HEADER_LEN;
 use crate::reflector::{Layout, Options, Sizes, lines, touched_lines};
 
-/// In a loop: lengths of frames, and of the buffers that they fit into.
+/// The loop: lengths of frames, and of buffers that hold them.
 const LOOP: [(u32, u32); 7] =
     [(64, 2048), (128, 2048), (256, 2048), (512, 2048), (1024, 2048), (1500, 2048), (2000, 2048)];
 const QUICK_LOOP: [(u32, u32); 3] = [LOOP[0], LOOP[2], LOOP[5]];
 
-/// In PVP: the RFC's, of which the last three are in several buffers each, and buffers as short as a guest could have.
+/// PVP: the RFC's frames, of which the last three need several buffers each, and buffers as short
+/// as a guest could have.
 const PVP: [(u32, u32); 10] = [
     (64, 2048),
     (256, 2048),
@@ -32,11 +33,12 @@ const PVP: [(u32, u32); 10] = [
 ];
 const QUICK_PVP: [(u32, u32); 2] = [PVP[0], PVP[6]];
 
-/// Bytes from the beginning of a line to the header. Before the RFC the frame began on a line; with it the header does; in
-/// the thread, the frame on 16 bytes was tried.
+/// Bytes from the start of a line to the header. Before the RFC the frame began on a line; with the
+/// RFC the header does. The thread also tried the frame on 16 bytes.
 const PLACES: [(&str, u32); 3] = [("frame on a line", 52), ("header on a line", 0), ("frame on 16 bytes", 4)];
 
-/// Of a packet, header included: the lines that it is in, and those of them that the guest reads.
+/// The metrics of a packet, header included: the lines that it is in, and those of them that the
+/// guest reads.
 const LINES: &str = "lines_per_packet";
 const TOUCHED: &str = "touched_lines_per_packet";
 
@@ -69,18 +71,16 @@ pub(super) fn plan(_: &Settings, quick: bool) -> Plan {
         shown: vec![
             Shown::MPPS,
             Shown::SWITCH_CYCLES,
-            Shown { metric: "guest_cycles_per_packet", title: "Cycles of the guest a packet" },
-            Shown { metric: LINES, title: "Lines of guest memory that a packet is in" },
-            Shown { metric: TOUCHED, title: "Lines that the guest reads" },
+            Shown { metric: "guest_cycles_per_packet", title: "Cycles of the guest per packet" },
+            Shown { metric: LINES, title: "Lines of guest memory per packet" },
+            Shown { metric: TOUCHED, title: "Lines that the guest reads per packet" },
         ],
         cells,
-        left_out: vec![
-            "in a loop, packets that need several buffers: the guest that only polls has one for each".to_owned(),
-        ],
+        left_out: vec!["in a loop, packets that need several buffers: the reflector has one for each".to_owned()],
     }
 }
 
-/// Where frames of one length lie.
+/// The placement of frames of one length.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     way: TrafficPath,
@@ -91,15 +91,15 @@ struct Case {
 }
 
 impl Case {
-    /// The guest reads the virtio-net header, as a driver does, and the Ethernet header, as one that forwards does: it is their
-    /// lines that the placement is about.
+    /// The guest reads the virtio-net header, as a driver does, and the Ethernet header, as a guest
+    /// that forwards does. The placement matters for their lines.
     fn choose(self, options: &mut Options) {
         (options.layout, options.sizes, options.header_offset) = (self.layout, Sizes::one(self.size), self.offset);
         (options.buffer_len, options.touch) = (Some(self.buffer), Touch::Header);
     }
 
-    /// One that polls says at the end of each trial in which lines its packets were. To one that forwards that is work, so it is
-    /// asked once, in a short trial of its own.
+    /// A reflector reports the lines of its packets at the end of each trial. For a guest that
+    /// forwards, that is extra work. So it is traced once, in a short trial of its own.
     fn trial(self, settings: &Settings, traced: &OnceCell<[f64; 2]>) -> anyhow::Result<Measured> {
         let choose = |options: &mut Options| self.choose(options);
         if self.way == TrafficPath::Pvp && traced.get().is_none() {
@@ -114,13 +114,13 @@ impl Case {
             let computed = f64::from(u32::try_from(computed)?);
             ensure!(
                 (traced - computed).abs() < 1e-6,
-                "not a valid trial: by the addresses in which packets came, {metric} is {traced}, where {computed} was computed"
+                "not a valid trial: {metric} is {traced} by the addresses of packets, but {computed} was computed"
             );
         }
         Ok(measured)
     }
 
-    /// By computation: lines that a packet is in, and those that the guest reads.
+    /// Computes the lines that a packet is in, and those that the guest reads.
     fn lines(self) -> [u64; 2] {
         let (at, len) = (u64::from(self.offset), self.size + HEADER_LEN);
         // All buffers but the last one are full.
@@ -151,7 +151,8 @@ mod tests {
         assert!(full.left_out[0].contains("several buffers"));
     }
 
-    /// What the RFC is about: for who reads both headers, one line instead of two; nothing where the packet is long.
+    /// The RFC's point: a guest that reads both headers reads one line instead of two. Long packets
+    /// gain nothing.
     #[test]
     fn lines_by_place() {
         let of = |size, buffer| {
@@ -160,7 +161,7 @@ mod tests {
         };
         assert_eq!(of(64, 2048), [[2, 2], [2, 1], [2, 1]]);
         assert_eq!(of(1500, 2048), [[25, 2], [24, 1], [24, 1]]);
-        // 512, 512 and 488 bytes; and of 4096 there is nothing behind the last full one.
+        // 512, 512 and 488 bytes; and 4096 bytes end with a full buffer.
         assert_eq!(of(1500, 512), [[27, 2], [24, 1], [26, 1]]);
         assert_eq!(of(4084, 2048), [[66, 2], [64, 1], [66, 1]]);
     }

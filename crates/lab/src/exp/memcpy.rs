@@ -1,4 +1,4 @@
-//! Which copy is the fastest where it matters: `docs/experiments/memcpy.md`.
+//! The fastest copy in the switch's pipeline: `docs/experiments/memcpy.md`.
 
 use straightline_switch::config::Copier;
 
@@ -8,11 +8,11 @@ use super::harness::{Cell, Plan, Shown, Variant};
 use super::settings::Settings;
 use crate::reflector::{Load, Options, Sizes};
 
-/// With a mix, since a copy that wins at a size need not win at sizes that nobody foresees.
+/// Frame lengths, with a mix: a copy that wins at one size need not win at unforeseen sizes.
 const SIZES: [&str; 7] = ["64", "128", "256", "512", "1024", "1518", "imix"];
 const QUICK_SIZES: [&str; 3] = ["64", "1518", "imix"];
 
-/// Two guests that pass on or only talk, and one between two ports of a generator.
+/// Two guests that forward or flood, and a guest between two ports of a generator.
 const WAYS: [TrafficPath; 3] = [TrafficPath::LOOP, TrafficPath::Guests(Load::Flood), TrafficPath::Pvp];
 
 pub(super) fn plan(settings: &Settings, quick: bool) -> Plan {
@@ -27,12 +27,13 @@ pub(super) fn plan(settings: &Settings, quick: bool) -> Plan {
     let mut left_out = Vec::new();
     if settings.bound.is_none() {
         left_out.push(
-            "the bound, a switch that copies nothing: name a build with `--features bench-no-copies` by `--bound PROGRAM`"
+            "the bound, a switch that copies nothing: set `--bound PROGRAM` to a build with `--features \
+             bench-no-copies`"
                 .to_owned(),
         );
     }
     if Copier::ALL.len() < 3 {
-        left_out.push("`rep movsb`: only x86-64 has it".to_owned());
+        left_out.push("`rep movsb`: only on x86-64".to_owned());
     }
     Plan {
         name: "memcpy",
@@ -40,14 +41,15 @@ pub(super) fn plan(settings: &Settings, quick: bool) -> Plan {
             Shown::MPPS,
             Shown { metric: "gbit_per_s", title: "Gbit/s" },
             Shown::SWITCH_CYCLES,
-            Shown { metric: "switch_cycles_per_byte", title: "Cycles of the switch a byte" },
+            Shown { metric: "switch_cycles_per_byte", title: "Cycles of the switch per byte" },
         ],
         cells,
         left_out,
     }
 }
 
-/// What others have comes first: ours is told as a ratio to it, as the seed tells DPDK's.
+/// The copy that others have comes first: ours is shown as a ratio to it, as the source compares
+/// with DPDK's.
 fn variants(settings: &Settings, way: TrafficPath, sizes: &Sizes) -> Vec<Variant> {
     let choose = {
         let sizes = sizes.clone();

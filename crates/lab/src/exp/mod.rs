@@ -1,19 +1,20 @@
-//! The seeds' experiments, in the pipeline: a switch of ours and a guest that only polls, each on a CPU of its own, one thing
-//! changed at a time.
+//! Experiments in the pipeline: our switch and a reflector, each on a CPU of its own. Each
+//! experiment varies one thing at a time.
 //!
-//! An experiment is a [`Plan`]: cells, and in each cell variants to be compared. [`run`] takes them in rounds: in each
-//! round every variant of every cell comes once, those of a cell beside one another. A trial that fails is recorded with
-//! its reason, and the rest goes on. Samples go into a folder of results as all others do ([`crate::results`]). Pages in
-//! `docs/experiments/` say what others found, and how each is done here.
+//! An experiment is a [`Plan`]: cells, and in each cell variants to compare. [`run`] makes trials
+//! in rounds. Each round has every variant of every cell once, and the variants of a cell follow
+//! one another. A trial that fails is recorded with its reason, and the rest goes on. Samples go
+//! into a folder of results like all others ([`crate::results`]). The pages in `docs/experiments/`
+//! describe earlier findings of others, and the method of each experiment.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `harness` | plans, rounds, samples |
-//! | `settings` | what trials have in common: CPUs, times, the stop |
-//! | `cpus` | which CPUs are taken |
-//! | `bench` | one trial: switch, the way that packets go, cycles by phase |
-//! | `pvp` | what of a trial is different where packets pass a guest |
-//! | `bound` | the switch that copies nothing, a program of its own |
+//! | `settings` | settings of all trials: CPUs, times, the stop |
+//! | `cpus` | the choice of CPUs |
+//! | `bench` | one trial: switch, path of packets, cycles by phase |
+//! | `pvp` | a trial in which packets pass a guest |
+//! | `bound` | the switch that copies nothing, a separate program |
 //! | `table` | medians and ratios, as Markdown |
 //! | `memcpy`, `width`, `header_align`, `offload`, `touch`, `prefetch`, `noisy` | the experiments |
 
@@ -44,52 +45,53 @@ pub use table::markdown;
 pub struct Experiment {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What it asks, in one line.
+    /// Its question, in one line.
     pub question: &'static str,
-    /// Its cells and variants; fewer of them where it is to be quick.
+    /// Returns its cells and variants; fewer of them with `quick`.
     pub plan: fn(&Settings, quick: bool) -> Plan,
 }
 
-/// All of them.
+/// All experiments.
 pub const ALL: &[Experiment] = &[
     Experiment {
         name: "memcpy",
-        question: "what a copy costs: our kernels, the C library, `rep movsb`, none at all",
+        question: "the cost of a copy: our kernels, the C library, `rep movsb`, no copy",
         plan: memcpy::plan,
     },
     Experiment {
         name: "header-align",
-        question: "where in a cache line the virtio-net header should lie",
+        question: "the best place of the virtio-net header in a cache line",
         plan: header_align::plan,
     },
     Experiment {
         name: "offload",
-        question: "what checksums and segmentation cost in the switch, in the guest that sends, and left to the one that receives",
+        question: "the cost of checksums and segmentation in the switch, in the sending guest, and left to the \
+         receiving one",
         plan: offload::plan,
     },
     Experiment {
         name: "touch",
-        question: "what it costs the switch that its guest reads or edits packets, on this CPU or on another",
+        question: "the cost for the switch if its guest reads or edits packets, on this CPU or on another",
         plan: touch::plan,
     },
     Experiment {
         name: "width",
-        question: "whether wider registers copy faster, to aligned places and to others",
+        question: "whether wider registers copy faster, to aligned and to unaligned places",
         plan: width::plan,
     },
     Experiment {
         name: "prefetch",
-        question: "how far ahead a node should prefetch what it will touch, if at all",
+        question: "the best distance for a node's prefetches, if any",
         plan: prefetch::plan,
     },
     Experiment {
         name: "noisy",
-        question: "what a neighbour that fills the last cache costs, and what dividing that cache gives back",
+        question: "the cost of a neighbour that fills the last-level cache, and the gain from dividing that cache",
         plan: noisy::plan,
     },
 ];
 
-/// The experiment of this name.
+/// Returns the experiment with this name.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Experiment> {
     ALL.iter().find(|experiment| experiment.name == name)
@@ -111,8 +113,8 @@ mod tests {
         }
     }
 
-    /// The first trial that counts: on a busy machine one as short as these may see no packet. Whatever else is wrong with
-    /// one is a fault.
+    /// Returns the first valid trial. On a busy machine such a short trial may see no packet; any
+    /// other fault fails the test.
     pub(super) fn counted<T>(mut trial: impl FnMut() -> anyhow::Result<T>) -> T {
         let end = std::time::Instant::now() + Duration::from_secs(60);
         loop {
@@ -120,7 +122,8 @@ mod tests {
                 Ok(measured) => return measured,
                 Err(why) => {
                     let why = format!("{why:#}");
-                    let known = ["packets came from", "nothing has come", "has counted no packet"];
+                    let known =
+                        ["packets came from", "nothing has come", "nothing has returned", "has counted no packet"];
                     let saw_none = known.iter().any(|known| why.contains(known));
                     assert!(saw_none && std::time::Instant::now() < end, "{why}");
                 }
@@ -148,7 +151,8 @@ mod tests {
                 labels.sort();
                 labels.dedup();
                 assert_eq!(labels.len(), plan.cells.len(), "{plan:?}");
-                // A quick one is to end within some two minutes, with six rounds of trials of some 0.7 s.
+                // A quick experiment must end within about two minutes, with six rounds of trials
+                // of about 0.7 s.
                 assert!(!quick || plan.trials() <= 30, "{} trials in a round", plan.trials());
             }
         }

@@ -1,4 +1,4 @@
-//! What a neighbour that fills the last cache costs the switch, and what dividing that cache gives back:
+//! The cost of a neighbour that fills the last-level cache, and the gain from dividing that cache:
 //! `docs/experiments/noisy.md`.
 
 use std::path::{Path, PathBuf};
@@ -13,10 +13,11 @@ use crate::neighbour::resctrl::{Allocation, Class, ROOT};
 use crate::neighbour::{Neighbour, NeighbourCpu, Proof};
 use crate::reflector::{Options, Sizes};
 
-/// Frame lengths: headers alone, and all of a body.
+/// Frame lengths: headers alone, and a full body.
 const SIZES: [u32; 2] = [64, 1514];
 
-/// What the neighbour goes over: within a CPU's second cache, within the third, and beyond any.
+/// Memory of the neighbour: within a CPU's second-level cache, within the third-level cache, and
+/// beyond any.
 const FOOTPRINTS: [usize; 4] = [256 << 10, 8 << 20, 64 << 20, 256 << 20];
 
 pub(super) fn plan(settings: &Settings, quick: bool) -> Plan {
@@ -52,36 +53,38 @@ fn plan_at(root: &Path, settings: &Settings, quick: bool) -> Plan {
     let cells = cells.collect();
     let mut shown = vec![
         Shown::SWITCH_CYCLES,
-        Shown { metric: "rx_packets_per_call", title: "Packets that the switch receives at once" },
+        Shown { metric: "rx_packets_per_call", title: "Packets that the switch receives per call" },
         Shown::MPPS,
-        Shown { metric: "neighbour_line_ns", title: "Nanoseconds of the neighbour's processor time for a line" },
+        Shown { metric: "neighbour_line_ns", title: "Nanoseconds of the neighbour's processor time per line" },
     ];
     shown.retain(|shown| !says_nothing(seat, shown.metric));
     Plan { name: "noisy", shown, cells, left_out }
 }
 
-/// What is not measured, with the neighbour in this seat.
+/// Returns what is not measured with the neighbour on this CPU.
 fn missed(seat: NeighbourCpu, worker: usize, are_apart: impl Fn(usize, usize) -> bool) -> Option<String> {
     match seat {
         NeighbourCpu::SharedWithGenerator(_) => Some(
-            "a neighbour on a CPU of its own: there is no third CPU, so it takes turns with the guest on the guest's"
+            "a neighbour on a CPU of its own: there is no third CPU, so it shares the guest's CPU with the guest"
                 .to_owned(),
         ),
         NeighbourCpu::Own(cpu) if are_apart(cpu, worker) => Some(format!(
-            "a neighbour that shares the switch's last cache: of CPUs that are left none but threads of the switch's own core \
-             is on its memory node, so it sits on CPU {cpu} of another one"
+            "a neighbour that shares the switch's last-level cache: the only other CPUs on its NUMA node are threads \
+             of the switch's own core, so the neighbour runs on CPU {cpu} of another node"
         )),
         NeighbourCpu::Own(_) => None,
     }
 }
 
-/// Whether a figure says nothing of caches, but what a neighbour in this seat takes of the tester's time: in all variants, as
-/// they are there to be compared.
+/// Returns whether a metric says nothing about caches: if the neighbour shares the generator's CPU,
+/// it depends on the processor time that the neighbour takes. Such metrics are left out for all
+/// variants, as variants are compared.
 fn says_nothing(seat: NeighbourCpu, metric: &str) -> bool {
     matches!(seat, NeighbourCpu::SharedWithGenerator(_)) && ["mpps", "gbit_per_s"].contains(&metric)
 }
 
-/// With a neighbour of a footprint, in this seat, in a class of its own where the cache at a root is to be divided.
+/// Makes a trial with a neighbour of this footprint on this CPU, in a class of its own if the cache
+/// at a root is to be divided.
 fn trial(
     settings: &Settings,
     size: u32,
@@ -103,8 +106,8 @@ fn trial(
     Ok(measured)
 }
 
-/// The neighbour may fill the fewest ways that there can be, everybody else here all others. Threads that come later are
-/// in the class of the one that starts them.
+/// The neighbour may fill the fewest possible ways, all other threads of this process the rest. New
+/// threads are in the class of the thread that starts them.
 fn divide(allocation: &Allocation, neighbour: &Neighbour) -> anyhow::Result<[Class; 2]> {
     let (few, rest) = allocation.divide()?;
     let id = std::process::id();
@@ -113,7 +116,7 @@ fn divide(allocation: &Allocation, neighbour: &Neighbour) -> anyhow::Result<[Cla
     theirs.take(neighbour.task())?;
     for task in std::fs::read_dir("/proc/self/task").context("cannot list our threads")? {
         let task = task?.file_name();
-        let task: u32 = task.to_string_lossy().parse().context("a thread's number")?;
+        let task: u32 = task.to_string_lossy().parse().context("a thread id")?;
         if task != neighbour.task() {
             ours.take(task)?;
         }
@@ -139,7 +142,7 @@ mod tests {
     use super::super::tests::{counted, labels, names, settings};
     use super::*;
 
-    /// A resctrl of eight ways, on ordinary files.
+    /// A resctrl file system of eight ways, made of ordinary files.
     fn tree() -> tempfile::TempDir {
         let root = tempfile::tempdir().expect("a folder");
         std::fs::create_dir_all(root.path().join("info/L3")).expect("a folder");
@@ -163,7 +166,7 @@ mod tests {
         assert!(labels(&plan)[0].contains("neighbour_kib=8192") && labels(&plan)[0].contains("size=64"), "{plan:?}");
         assert_eq!(names(&plan)[0], ["quiet", "noisy"]);
         let why = plan.left_out.last().expect("a reason");
-        assert!(why.starts_with("a divided cache: ") && why.contains("no resctrl is mounted there"), "{why}");
+        assert!(why.starts_with("a divided cache: ") && why.contains("resctrl is not mounted there"), "{why}");
         let tree = tree();
         let plan = plan_at(tree.path(), &settings(), false);
         assert_eq!((plan.cells.len(), names(&plan)[0].len()), (8, 3));
@@ -175,7 +178,7 @@ mod tests {
         let apart = |one: usize, other: usize| one % 2 != other % 2;
         assert_eq!(missed(NeighbourCpu::Own(4), 2, apart), None);
         let why = missed(NeighbourCpu::Own(1), 2, apart).expect("another node");
-        assert!(why.contains("the switch's last cache") && why.contains("CPU 1 of another"), "{why}");
+        assert!(why.contains("the switch's last-level cache") && why.contains("CPU 1 of another"), "{why}");
         assert!(missed(NeighbourCpu::SharedWithGenerator(0), 2, apart).is_some_and(|why| why.contains("no third CPU")));
     }
 
@@ -184,7 +187,8 @@ mod tests {
         let Ok(settings) = Settings::new(true) else { return };
         let settings = Settings { warm_up: Duration::ZERO, time: Duration::from_millis(50), ..settings };
         let seat = NeighbourCpu::find(settings.cpus[1], settings.cpus[0]).expect("a seat");
-        // The folder of a class goes with its files in the kernel's tree alone: one for each trial.
+        // The kernel removes the folder of a class with its files; ordinary folders stay. So each
+        // trial has a tree of its own.
         let (tree, noisy) = counted(|| {
             let tree = tree();
             let noisy = trial(&settings, 64, seat, Some((1 << 20, Some(tree.path()))))?;

@@ -1,14 +1,17 @@
-//! How far ahead a node should prefetch what it will touch: `docs/experiments/prefetch.md`.
+//! The best distance for a node's prefetches: `docs/experiments/prefetch.md`.
 //!
-//! Three nodes, each on the way of all packets, and built on the public trait as anybody's:
+//! There are three nodes. Each is on the path of all packets, and uses the public trait like any
+//! third-party node:
 //!
-//! - `swap` swaps the addresses at the beginning of a head, as the sample node of VPP does. In this switch a head lies in a
-//!   slot of the worker, and was copied there in the same turn: what it will touch has just been written by its own core.
-//! - `lookup` reads one line of a table for each packet, at a place that the packet's bytes say: a flow table, a list of
-//!   addresses. The table is as large as one of the caches, or larger than all. A place is a hash of the head and of the
-//!   number of the call: a packet that comes again is of another flow.
-//! - `lookup-and-hash` goes over the head as well, byte by byte: work that a processor cannot look past, where it would begin
-//!   to look the next packet up by itself.
+//! - `swap` swaps the addresses at the start of a head, as the sample node of VPP does. In this
+//!   switch a head is in a slot of the worker and was copied there in the same turn: its own core
+//!   has just written the bytes that it touches.
+//! - `lookup` reads one line of a table for each packet, at a place that the packet's bytes
+//!   determine, like a flow table or a list of addresses. The table is as large as one of the
+//!   caches, or larger than all. A place is a hash of the head and of the number of the call: a
+//!   packet that returns belongs to another flow.
+//! - `lookup-and-hash` also hashes the head, byte by byte. A processor cannot look past this work,
+//!   while without it, it would start to look up the next packet by itself.
 
 use std::hint::black_box;
 use std::ops::RangeInclusive;
@@ -23,14 +26,14 @@ use super::harness::{Cell, Measured, Plan, Shown, Variant};
 use super::settings::Settings;
 use crate::reflector::{Options, Sizes};
 
-/// The distances tried; none comes first, so that the others are compared with it.
+/// The distances to try. No prefetch comes first, so that the others are compared with it.
 const DISTANCES: RangeInclusive<usize> = 0..=8;
 
-/// Batch lengths without checksum, and bursts of 32 packets that go in a circle from each port: what decides how many a node
-/// is given at once, and how many buffers are in use.
+/// Frame lengths without checksum, and bursts of 32 packets that loop from each port: they
+/// determine how many packets a node gets at once, and how many buffers are in use.
 const SWAPS: [(u32, u16); 4] = [(64, 1), (64, 8), (64, 32), (1514, 32)];
 
-/// Tables: within the first cache, the second, the third, and beyond.
+/// Tables: within the first-level cache, the second, the third, and beyond.
 const TABLES: [usize; 4] = [16 << 10, 256 << 10, 8 << 20, 128 << 20];
 
 /// Swaps both addresses.
@@ -56,21 +59,22 @@ impl Node for Swap {
 #[repr(align(64))]
 struct Line(u64);
 
-/// Looks each packet up.
+/// Looks up each packet.
 #[derive(Clone, Debug)]
 struct Lookup {
     ahead: usize,
     table: Arc<[Line]>,
-    /// Whether each packet is work, too.
+    /// True if it also hashes each packet.
     hashes: bool,
     calls: u64,
 }
 
 impl Lookup {
-    /// The line of a packet.
+    /// Returns the line of a packet.
     fn line(&self, packets: &Packets<'_>, id: PacketId) -> &Line {
         let mut key = [0; 8];
-        // Behind the addresses, which all packets have in common, and the other headers stands what tells them apart.
+        // The bytes that differ between packets follow the addresses, which are the same in all
+        // packets, and the other headers.
         if let Some(bytes) = packets.head(id).get(42..50) {
             key.copy_from_slice(bytes);
         }
@@ -103,7 +107,8 @@ impl Node for Lookup {
     }
 }
 
-/// A table that is made when it is first used: they are large, and a plan is made to be looked at, too.
+/// A table that is made at its first use: tables are large, and plans are also made to be looked
+/// at.
 #[derive(Clone, Debug)]
 struct Table {
     bytes: usize,
@@ -131,7 +136,7 @@ pub(super) fn plan(_: &Settings, quick: bool) -> Plan {
         if is_large || !quick {
             cells.push(look_up(false, 8));
         }
-        // A few at once are only tried where there is something to wait for.
+        // Small batches are only tried where there is something to wait for.
         if is_large && !quick {
             cells.push(look_up(false, 1));
         }
@@ -142,20 +147,20 @@ pub(super) fn plan(_: &Settings, quick: bool) -> Plan {
     Plan {
         name: "prefetch",
         shown: vec![
-            Shown { metric: "node_cycles_per_packet", title: "Cycles of the node a packet" },
-            Shown { metric: "node_packets_per_call", title: "Packets that the node is given at once" },
+            Shown { metric: "node_cycles_per_packet", title: "Cycles of the node per packet" },
+            Shown { metric: "node_packets_per_call", title: "Packets that the node gets per call" },
             Shown::SWITCH_CYCLES,
             Shown::MPPS,
         ],
         cells,
         left_out: vec![
-            "a patch: it looks at no head".to_owned(),
-            "a bridge, and what is asked for of rings and buffers: those have no distance that can be set".to_owned(),
+            "a patch: it does not read heads".to_owned(),
+            "a bridge, and the prefetches of rings and buffers: their distance cannot be set".to_owned(),
         ],
     }
 }
 
-/// A node.
+/// A node to measure.
 #[derive(Clone, Debug)]
 enum TestedNode {
     Swap,
@@ -171,7 +176,7 @@ impl TestedNode {
         }
     }
 
-    /// Whether packets say the same behind it.
+    /// Returns whether it leaves packets unchanged.
     fn leaves_packets(&self) -> bool {
         !matches!(self, TestedNode::Swap)
     }
@@ -205,8 +210,8 @@ fn cell(what: TestedNode, size: u32, bursts: u16) -> Cell {
     Cell::new([("node", &name), ("size", &size), ("packets", &packets), ("table_kib", &table_kib)], variants)
 }
 
-/// A trial with this node on the way. TestedNode comes back is compared with what was sent, and what does not is seen to be lost,
-/// where the node leaves packets as they are.
+/// Makes a trial with this node on the path. If the node leaves packets unchanged, returned packets
+/// are compared with what was sent, and missing ones count as lost.
 fn trial(settings: &Settings, node: NodeConfig, (size, bursts): (u32, u16), verify: bool) -> anyhow::Result<Measured> {
     let configure = |config: &mut Config| {
         config.ports.iter_mut().for_each(|port| port.nodes.push(node.name.clone()));
@@ -245,7 +250,8 @@ mod tests {
         assert_eq!((whole.cells.len(), names(&whole)[10].len()), (11, 9));
     }
 
-    /// Drops a packet behind those by which the guest has tried the way, and before all that it has sent at first have passed.
+    /// Drops one packet: after the reflector's probes, and before all packets of its loop have
+    /// passed.
     #[derive(Clone)]
     struct Leak {
         passed: usize,
@@ -273,8 +279,8 @@ mod tests {
         counted(|| {
             let leak = NodeConfig::new("leak", "leak", Leak { passed: 0 });
             match trial(&settings, leak, (64, 8), true) {
-                Ok(measured) => panic!("nobody missed it: {measured:?}"),
-                Err(why) if why.to_string().contains("to go in a circle are lost") => Ok(()),
+                Ok(measured) => panic!("the loss was not noticed: {measured:?}"),
+                Err(why) if why.to_string().contains("packets of the loop are lost") => Ok(()),
                 Err(why) => Err(why),
             }
         });

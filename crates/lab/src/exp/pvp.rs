@@ -19,11 +19,11 @@ use crate::reflector::Options;
 use crate::scenario::{Endpoints, Scenario, limit};
 use crate::trial::{INTERRUPTED, Plan};
 
-/// How long packets are looked at to see where they lie: some thousands will do.
+/// The time of a trace of packets' addresses: some thousands are enough.
 const TRACED: Duration = Duration::from_millis(5);
 
-/// All that there is room for, through a guest that hands on packets as they are, and touches of them what `options` say.
-/// Generator and guest share this thread.
+/// Measures at maximum rate through a guest that forwards packets unchanged, and touches them by
+/// `options`. Generator and guest share this thread.
 pub(super) fn measure(options: &Options, sockets: &[PathBuf], runtime: &Ask<'_>) -> anyhow::Result<Measured> {
     let limit_mpps = Some(limit(&options.sizes, options.seed, options.cpu)?);
     let how = forward::Options { touch: options.touch, ports: options.port(), ..forward::Options::default() };
@@ -34,8 +34,8 @@ pub(super) fn measure(options: &Options, sockets: &[PathBuf], runtime: &Ask<'_>)
     let plan = Plan { burst: 1, warm_up: Duration::ZERO, cpu: options.cpu, limit_mpps };
     let never = AtomicBool::new(false);
     let stop = options.stop.as_deref().unwrap_or(&never);
-    // Trials have an end of their own for what is under way: so the figures are read in silence. What came of the first does
-    // not matter.
+    // Trials wait for packets under way at their end. So the counters are read while nothing moves.
+    // The results of the first trial do not matter.
     endpoints.run(&plan, stop, Rate::Max, options.warm_up);
     let before = runtime()?;
     let sample = endpoints.run(&plan, stop, Rate::Max, options.time).sample;
@@ -43,17 +43,17 @@ pub(super) fn measure(options: &Options, sockets: &[PathBuf], runtime: &Ask<'_>)
     let features = f::names(endpoints.features).collect();
     endpoints.stop();
     let invalid = match sample.invalid {
-        // That has figures of the time until then.
+        // An interrupted trial has metrics of the time until then.
         Some(why) if !why.starts_with(INTERRUPTED) => bail!("not a valid trial: {why}"),
         interrupted => interrupted,
     };
     let metric = |name: &str| sample.metrics.get(name).copied().unwrap_or(0.0);
     for wrong in ["corrupt", "duplicates", "foreign"] {
         let count = metric(wrong);
-        ensure!(count < 0.5, "not a valid trial: {count} packets of those that came were {wrong}");
+        ensure!(count < 0.5, "not a valid trial: {count} of the received packets were {wrong}");
     }
-    ensure!(metric("mpps") > 0.0, "not a valid trial: nothing has come back while it was measured");
-    // Gbit are 125 Mbyte.
+    ensure!(metric("mpps") > 0.0, "not a valid trial: nothing has returned in the measured time");
+    // 1 Gbit is 125 Mbyte.
     let mut measured = of_switch(&before, &after, metric("gbit_per_s") * 125.0 / metric("mpps"))?;
     let names = [
         "mpps",
@@ -67,8 +67,9 @@ pub(super) fn measure(options: &Options, sockets: &[PathBuf], runtime: &Ask<'_>)
     Ok(Measured { negotiated: Some((options.layout.name(), features)), invalid, ..measured })
 }
 
-/// In how many cache lines of the guest's memory a packet is, header included, and how many of these the guest touches: by the
-/// addresses of the buffers in which packets come to it. For each packet that is work, so what is measured is another trial.
+/// Returns the cache lines of guest memory per packet, header included, and the lines of these that
+/// the guest touches, from the addresses of the buffers in which packets come. This is extra work
+/// for each packet, so it is a trial of its own.
 ///
 /// # Errors
 /// Nothing came.
@@ -89,12 +90,13 @@ pub(super) fn trace(settings: &Settings, choose: impl FnOnce(&mut Options)) -> a
         f64::from(u32::try_from(count).unwrap_or(u32::MAX))
     });
     let why = sample.invalid.unwrap_or_default();
-    ensure!(packets > 0.0, "not a valid trial: nothing has come to the guest to be traced: {why}");
+    ensure!(packets > 0.0, "not a valid trial: nothing has come to the traced guest: {why}");
     Ok([lines / packets, touched / packets])
 }
 
-/// How the guest's buffers are, and where in them packets lie, is asked for; the generator stands for physical ports, whose
-/// buffers always are the same. (Its tags are in the one line of a short frame, or in two.)
+/// The options determine the guest's buffers and the offset of packets in them. The generator
+/// stands for physical ports, whose buffers are always the same. (Its tags are in the one line of a
+/// short frame, or in two.)
 fn connect(
     options: &Options,
     sockets: &[PathBuf],
@@ -102,7 +104,7 @@ fn connect(
 ) -> anyhow::Result<Endpoints> {
     let inner = options.port();
     let PortOptions { buffer_len, header_offset, .. } = PortOptions::default();
-    // One for each frame, as a network card has it.
+    // One buffer for each frame, as in a network card.
     let buffer_len = buffer_len.max(inner.longest + HEADER_LEN + 1);
     let outer = PortOptions { buffer_len, header_offset, ..inner.clone() };
     Endpoints::connect(Scenario::Pvp, sockets, [&outer, &inner], (&options.sizes, options.seed), guest)

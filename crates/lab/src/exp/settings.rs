@@ -1,4 +1,4 @@
-//! What the trials of an experiment have in common.
+//! Settings of all trials of an experiment.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,35 +11,36 @@ use anyhow::{Context, ensure};
 
 use super::cpus::{two_cpus, used, warning};
 
-/// What the trials of an experiment have in common.
+/// Settings of all trials of an experiment.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The CPU of the guest, and that of the switch.
     pub cpus: [usize; 2],
-    /// How long a trial runs before it is measured.
+    /// Time of traffic before the measurement.
     pub warm_up: Duration,
-    /// How long it is measured.
+    /// Measured time.
     pub time: Duration,
-    /// Ends everything as soon as it is set.
+    /// A flag that ends everything as soon as it is set.
     pub stop: Arc<AtomicBool>,
-    /// The bound, where there is one.
+    /// The bound, if there is one.
     pub bound: Option<Bound>,
 }
 
 /// A build of this program that copies no packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bound {
-    /// Where it is.
+    /// Its path.
     pub program: PathBuf,
-    /// What it says of itself.
+    /// Its version.
     pub version: String,
 }
 
 impl Settings {
-    /// On the first CPU that this process may use, and one of another core; with short trials where it is to be quick.
+    /// Settings for the first CPU that this process may use, and one of another core; with short
+    /// trials if `quick`.
     ///
     /// # Errors
-    /// There are fewer than two.
+    /// There are fewer than two CPUs.
     pub fn new(quick: bool) -> anyhow::Result<Settings> {
         let (warm_up, time) = if quick { (100, 300) } else { (300, 1000) };
         Ok(Settings {
@@ -51,19 +52,19 @@ impl Settings {
         })
     }
 
-    /// The CPUs, as results have them ([`crate::results::Environment::used_cpus`]).
+    /// Returns the CPUs in the form of results ([`crate::results::Environment::used_cpus`]).
     #[must_use]
     pub fn used_cpus(&self) -> BTreeMap<String, String> {
         used(self.cpus)
     }
 
-    /// What has to be known of the CPUs before any figure is believed.
+    /// Returns what users must know about the CPUs before they trust results.
     #[must_use]
     pub fn warning(&self) -> Option<String> {
         warning(self.cpus)
     }
 
-    /// Whether it is to end.
+    /// Returns whether the experiment is to end.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
@@ -71,18 +72,18 @@ impl Settings {
 }
 
 impl Bound {
-    /// This program, if it is one.
+    /// Checks that the program is such a build.
     ///
     /// # Errors
-    /// It is not, or cannot be run.
+    /// It is another build, or cannot be run.
     pub fn new(program: &Path) -> anyhow::Result<Bound> {
         let shown = program.display();
         let output = Command::new(program).arg("--version").output().with_context(|| format!("cannot run {shown}"))?;
         let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
         ensure!(
             version.contains("bench-no-copies"),
-            "{shown} is no bound: it copies packets, or is another program. One that copies none comes from \
-             `cargo build --release -p straightline --features bench-no-copies --target-dir target/bare`"
+            "{shown} is no bound: it copies packets, or is another program. Build one with `cargo build --release -p \
+             straightline --features bench-no-copies --target-dir target/bare`"
         );
         Ok(Bound { program: program.to_owned(), version })
     }

@@ -1,5 +1,5 @@
-//! What came of an experiment, as Markdown: medians with the smallest and the largest, and the ratio to the first variant with
-//! its interval.
+//! The results of an experiment as Markdown: medians with the smallest and the largest value, and
+//! the ratio to the first variant with its interval.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -8,7 +8,8 @@ use super::harness::{Plan, Shown};
 use crate::results::{Sample, series};
 use crate::statistics::{Pairing, Ratio, estimate, ratio};
 
-/// A table for each figure that the plan shows, what was left out, and which trials do not count.
+/// Returns a table for each metric that the plan shows, what was left out, and the trials that are
+/// not valid.
 #[must_use]
 pub fn markdown(plan: &Plan, samples: &[Sample]) -> String {
     let mut text = String::new();
@@ -27,7 +28,7 @@ pub fn markdown(plan: &Plan, samples: &[Sample]) -> String {
         }
     }
     for ((variant, why), count) in reasons {
-        let _ = writeln!(text, "Trials of {variant} that do not count: {count} ({}).\n", why.replace('\n', " "));
+        let _ = writeln!(text, "Trials of {variant} that are not valid: {count} ({}).\n", why.replace('\n', " "));
     }
     text
 }
@@ -43,7 +44,8 @@ fn one(text: &mut String, plan: &Plan, shown: Shown, samples: &[Sample]) {
     let head: Vec<&str> = axes.iter().copied().chain(variants.iter().copied()).collect();
     let _ = writeln!(
         text,
-        "{} (`{}`): median (smallest-largest), ratio to the first [95 % interval]; a difference is one where that excludes 1\n",
+        "{} (`{}`): median (smallest-largest), ratio to the first [95 % interval]; variants differ if the interval \
+         excludes 1\n",
         shown.title, shown.metric
     );
     let _ = writeln!(text, "| {} |\n|{}", head.join(" | "), "---|".repeat(head.len()));
@@ -78,7 +80,7 @@ fn one(text: &mut String, plan: &Plan, shown: Shown, samples: &[Sample]) {
     text.push('\n');
 }
 
-/// Three digits or so.
+/// Formats about three digits.
 fn show(n: f64) -> String {
     match n.abs() {
         100.0.. => format!("{n:.0}"),
@@ -115,7 +117,7 @@ mod tests {
         samples.extend([4.0, 3.0].map(|mpps| sample("64", "b", Some(mpps))));
         (1..).zip(&mut samples).for_each(|(round, sample)| sample.round = round);
         samples.extend([sample("64", "b", None), sample("1518", "a", None), sample("1518", "b", Some(123.456))]);
-        let expected = "Million packets a second (`mpps`): median (smallest-largest), ratio to the first [95 % interval]; a difference is one where that excludes 1
+        let expected = "Million packets per second (`mpps`): median (smallest-largest), ratio to the first [95 % interval]; variants differ if the interval excludes 1
 
 | size | a | b |
 |---|---|---|
@@ -124,13 +126,13 @@ mod tests {
 
 Not measured: 512 bits: this machine does not have them.
 
-Trials of a that do not count: 1 (nothing came).
+Trials of a that are not valid: 1 (nothing came).
 
-Trials of b that do not count: 1 (nothing came).
+Trials of b that are not valid: 1 (nothing came).
 
 ";
         assert_eq!(markdown(&plan, &samples), expected);
-        // From six rounds on there is an interval.
+        // With six rounds or more there is an interval.
         let rounds = (1..=6).flat_map(|round| {
             ["a", "b"]
                 .map(|variant| Sample { round, ..sample("64", variant, Some(if variant == "a" { 2.0 } else { 3.0 })) })

@@ -1,4 +1,4 @@
-//! What a guest that reads or edits packets costs the switch: `docs/experiments/touch.md`.
+//! The cost for the switch if its guest reads or edits packets: `docs/experiments/touch.md`.
 
 use straightline_switch::config::{Config, Copies, Idle};
 
@@ -9,17 +9,17 @@ use super::settings::Settings;
 use crate::forward::Touch;
 use crate::reflector::{Load, Options, Sizes};
 
-/// The slides' lengths.
+/// The frame lengths of the slides.
 const SIZES: [u32; 3] = [60, 1020, 1514];
 
-/// Where the switch runs.
+/// The CPU of the switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Core {
-    /// On the CPU that it usually has.
+    /// Its usual CPU.
     Another,
-    /// On the guest's.
+    /// The guest's CPU.
     Same,
-    /// On this one, of another memory node than the guest's.
+    /// This CPU, on another NUMA node than the guest's.
     Node(usize),
 }
 
@@ -41,13 +41,14 @@ fn plan_at(topology: &Topology, usable: &[usize], settings: &Settings, quick: bo
     let [guest, _] = settings.cpus;
     let elsewhere = elsewhere(topology, usable, settings.cpus);
     let mut left_out = Vec::new();
-    // Of two copies one is from the guest and one to the guest, as in the switch that the slides have measured.
+    // One of two copies is from the guest and one to the guest, as in the switch that the slides
+    // measured.
     let seed = |core| Case { load: Load::OneWay, copies: Copies::Two, core, prefetch: true };
     let mut cases = vec![seed(Core::Another), seed(Core::Same)];
     match elsewhere {
-        Ok(_) if quick => left_out.push("a guest on another memory node: that is measured without --quick".to_owned()),
+        Ok(_) if quick => left_out.push("a guest on another NUMA node: measured only without --quick".to_owned()),
         Ok(cpu) => cases.push(seed(Core::Node(cpu))),
-        Err(why) => left_out.push(format!("a guest on another memory node: {why}")),
+        Err(why) => left_out.push(format!("a guest on another NUMA node: {why}")),
     }
     if !quick {
         let cores: Vec<_> = cases.iter().map(|case| case.core).collect();
@@ -73,8 +74,8 @@ fn plan_at(topology: &Topology, usable: &[usize], settings: &Settings, quick: bo
     Plan {
         name: "touch",
         shown: vec![
-            Shown { metric: "host_to_guest_cycles_per_packet", title: "Cycles a packet, host to guest" },
-            Shown { metric: "guest_to_host_cycles_per_packet", title: "Cycles a packet, guest to host" },
+            Shown { metric: "host_to_guest_cycles_per_packet", title: "Cycles per packet, host to guest" },
+            Shown { metric: "guest_to_host_cycles_per_packet", title: "Cycles per packet, guest to host" },
             Shown::MPPS,
         ],
         cells,
@@ -82,41 +83,44 @@ fn plan_at(topology: &Topology, usable: &[usize], settings: &Settings, quick: bo
     }
 }
 
-/// The CPU of another memory node than the guest's on which a switch can run, which usually has one of the guest's node; or
-/// why there is none.
+/// Returns a CPU for the switch on another NUMA node than the guest's, if the switch usually runs
+/// on the guest's node; or why there is none.
 fn elsewhere(topology: &Topology, usable: &[usize], [guest, switch]: [usize; 2]) -> Result<usize, String> {
     match topology.nodes().len() {
-        0 => Err("which nodes this machine has is not known".to_owned()),
+        0 => Err("the NUMA nodes of this machine are not known".to_owned()),
         1 => Err("this machine has one node".to_owned()),
         n if topology.are_apart(guest, switch) => Err(format!(
-            "this machine has {n} nodes, and this experiment has but CPUs {guest} and {switch}, which are of two of them: \
-             that is what `another` is here"
+            "this machine has {n} nodes, but this process has only CPUs {guest} and {switch}, which are on two of \
+             them: this is measured as `another`"
         )),
         n => usable.iter().copied().find(|&cpu| topology.are_apart(guest, cpu)).ok_or_else(|| {
-            format!("this machine has {n} nodes, and all CPUs that this process may use are of that of CPU {guest}")
+            format!(
+                "this machine has {n} nodes, but all CPUs that this process may use are on the node of CPU \
+             {guest}"
+            )
         }),
     }
 }
 
-/// What is the same for all that the guest may do.
+/// The settings that do not depend on the guest's accesses.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     load: Load,
     copies: Copies,
     core: Core,
-    /// Whether the switch asks for lines before it needs them.
+    /// True if the switch prefetches lines.
     prefetch: bool,
 }
 
 impl Case {
-    /// What a guest on this CPU does.
+    /// Makes the variant of a guest on this CPU with these accesses.
     fn variant(self, guest: usize, size: u32, touch: Touch) -> Variant {
         let Case { load, copies, core, prefetch } = self;
         let configure = move |config: &mut Config| {
             (config.switch.copies, config.switch.without_prefetch) = (copies, !prefetch);
             match core {
                 Core::Another => {}
-                // One that sleeps leaves the CPU to its guest where there is nothing to do.
+                // A worker that sleeps leaves the CPU to its guest when it has nothing to do.
                 Core::Same => (config.switch.workers, config.switch.idle) = (vec![guest], Idle::Sleep),
                 Core::Node(cpu) => config.switch.workers = vec![cpu],
             }
@@ -142,8 +146,8 @@ mod tests {
         let (_folder, two) = machine(&[&[&[0], &[1]], &[&[2], &[3]]]);
         assert_eq!(elsewhere(&two, &[0, 1, 2, 3], [0, 1]), Ok(2));
         assert_eq!(elsewhere(&two, &[0, 1, 3], [0, 1]), Ok(3));
-        assert!(why(&two, &[0, 1], [0, 1]).ends_with("are of that of CPU 0"));
-        assert!(why(&two, &[1, 2], [1, 2]).contains("CPUs 1 and 2, which are of two"));
+        assert!(why(&two, &[0, 1], [0, 1]).ends_with("are on the node of CPU 0"));
+        assert!(why(&two, &[1, 2], [1, 2]).contains("CPUs 1 and 2, which are on two"));
         let (_folder, none) = machine(&[]);
         assert!(why(&none, &[0, 1], [0, 1]).contains("not known"));
     }

@@ -8,14 +8,14 @@ use super::settings::Settings;
 use crate::forward::Touch;
 use crate::reflector::{Options, Sizes};
 
-/// The slides' lengths, which are those of frames without their checksum.
+/// The frame lengths of the slides, without the Ethernet checksum.
 const SIZES: [u32; 3] = [60, 1020, 1514];
 
-/// Bytes from the beginning of a line to the virtio-net header: the frame then begins on a line, or one byte behind, as
-/// the slides' `dst + 1`.
+/// Bytes from the start of a line to the virtio-net header: the frame then starts on a line, or one
+/// byte after it, like the slides' `dst + 1`.
 const PLACES: [(&str, u32); 2] = [("aligned", 52), ("unaligned", 53)];
 
-/// Sets by the bits of a register.
+/// Instruction sets with the bits of a register.
 const WIDTHS: [(&str, u32); 4] = [("sse2", 128), ("avx2", 256), ("avx512", 512), ("neon", 128)];
 
 pub(super) fn plan(_: &Settings, _quick: bool) -> Plan {
@@ -44,8 +44,8 @@ pub(super) fn plan(_: &Settings, _quick: bool) -> Plan {
         shown: vec![
             Shown::MPPS,
             Shown::SWITCH_CYCLES,
-            Shown { metric: "guest_to_host_cycles_per_packet", title: "Cycles a packet, receiving it" },
-            Shown { metric: "host_to_guest_cycles_per_packet", title: "Cycles a packet, delivering it" },
+            Shown { metric: "guest_to_host_cycles_per_packet", title: "Cycles per packet, receiving it" },
+            Shown { metric: "host_to_guest_cycles_per_packet", title: "Cycles per packet, delivering it" },
         ],
         cells,
         left_out: absent.map(|(name, bits)| format!("{bits} bits ({name}): this machine does not have it")).collect(),

@@ -1,4 +1,5 @@
-//! `csum`: the checksums of IPv4, TCP and UDP are checked, wrong ones counted, and all of them written anew.
+//! `csum`: checks the checksums of IPv4, TCP and UDP, counts wrong ones, and writes all of them
+//! again.
 
 use straightline_simd::Sum;
 use straightline_virtio::net_header::NetHeader;
@@ -7,21 +8,22 @@ use straightline_wire::{IpProtocol, IpVersion, checksum, geometry, ipv4, ipv6, u
 use super::engine::Mode;
 use crate::endpoints::{Packet, Received};
 
-/// The longest frame that is looked into.
+/// The longest frame that is examined.
 const LONGEST: usize = 65_549;
 
-/// A virtio-net header's flag: the checksum is the pseudo-header's sum only (virtio 1.2, 5.1.6.2).
+/// A flag of the virtio-net header: the checksum is the pseudo-header's sum only (virtio 1.2,
+/// 5.1.6.2).
 const NEEDS_CSUM: u8 = 1;
 
 pub(super) struct Csum {
-    /// The frame, as it was read once.
+    /// The frame, read once.
     frame: Box<[u8]>,
     bad_ip: u64,
     bad_l4: u64,
     finished: u64,
 }
 
-/// What is to be written into a frame: where, and what.
+/// A field to write into a frame: offset and value.
 type Field = Option<(usize, u16)>;
 
 impl Csum {
@@ -29,7 +31,8 @@ impl Csum {
         Csum { frame: vec![0; LONGEST].into_boxed_slice(), bad_ip: 0, bad_l4: 0, finished: 0 }
     }
 
-    /// Both fields as they should be. `partial`: that of TCP or UDP is known not to be.
+    /// Returns both fields with their correct values. If `partial`, the checksum of TCP or UDP is
+    /// known to be unfinished.
     fn fields(&mut self, len: usize, packet: &Packet<'_>, partial: bool) -> Option<[Field; 2]> {
         let frame = &mut self.frame[..len];
         let layers = geometry::locate(frame).ok()?;
@@ -52,7 +55,7 @@ impl Csum {
         let Some(at) = l4_fields else { return Some([ip, None]) };
         let is = u16::from_be_bytes([frame[at], frame[at + 1]]);
         let over_udp = layers.protocol == IpProtocol::UDP;
-        // RFC 768: 0 says that there is none; not over IPv6 (RFC 8200, 8.1).
+        // RFC 768: 0 means that there is no checksum; not over IPv6 (RFC 8200, 8.1).
         if over_udp && is == 0 && layers.version == IpVersion::V4 && !partial {
             return Some([ip, None]);
         }
@@ -82,7 +85,7 @@ impl Mode for Csum {
         let header = packet.header();
         let len = packet.len().min(LONGEST);
         packet.read(0, &mut self.frame[..len]);
-        // What the device is to cut has no checksum before.
+        // A packet that the device will segment has no checksum yet.
         if header.gso_type != 0 {
             return true;
         }
@@ -107,12 +110,12 @@ impl Mode for Csum {
     }
 }
 
-/// What the checksum of an IPv4 header should be.
+/// Returns the correct checksum of an IPv4 header.
 fn header_checksum(header: &[u8]) -> u16 {
     !checksum::add(checksum::sum(&header[..10]), checksum::sum(&header[12..]))
 }
 
-/// Whether two checksums say the same: of 0 there are two (RFC 1624, 1).
+/// Returns whether two checksums are equal: there are two representations of 0 (RFC 1624, 1).
 fn same(a: u16, b: u16) -> bool {
     let one = |n: u16| if n == 0xffff { 0 } else { n };
     one(a) == one(b)

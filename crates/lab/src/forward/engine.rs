@@ -1,4 +1,4 @@
-//! The guest that hands packets on, whatever its mode does with them.
+//! The guest that forwards packets in any mode.
 
 use straightline_packet::MemorySegment;
 
@@ -7,27 +7,27 @@ use super::{BURST, Forwarder, Touch};
 use crate::endpoints::{Endpoint, Look, Packet, TestPort, VhostPort, relay, relay_back};
 use crate::guest::HEADER_LEN;
 
-/// What is done with a packet that is to go on.
+/// A forward mode: the treatment of a packet that is forwarded.
 pub(super) trait Mode: Send {
-    /// Whether packets go back by the port that they came by.
+    /// True if packets return through the port on which they came.
     const BACK: bool = false;
 
-    /// Whether it does not look at them.
+    /// True if the mode does not examine packets.
     const IDLE: bool = false;
 
-    /// Whether it writes into their headers.
+    /// True if the mode writes into headers.
     const WRITES: bool = true;
 
-    /// Whether the packet goes on, by port `to`.
+    /// Treats a packet, and returns whether it is forwarded, through port `to`.
     fn packet(&mut self, packet: &Packet<'_>, to: usize) -> bool;
 
-    /// See [`Forwarder::notes`].
+    /// Implements [`Forwarder::notes`].
     fn notes(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
 }
 
-/// A guest of one port or two.
+/// A guest with one port or two.
 pub(super) struct Relay<M> {
     ports: Vec<VhostPort>,
     toucher: Toucher,
@@ -82,7 +82,8 @@ impl<M: Mode> Forwarder for Relay<M> {
     }
 }
 
-/// One turn: what comes by either port goes by the other, or back by the only one.
+/// Takes one turn: what comes on one port leaves through the other, or returns through the only
+/// one.
 #[inline]
 fn turn<L: Look>(ports: &mut [VhostPort], other_way: impl Fn(&mut L), look: &mut L) -> anyhow::Result<usize> {
     match ports {
@@ -96,7 +97,7 @@ fn turn<L: Look>(ports: &mut [VhostPort], other_way: impl Fn(&mut L), look: &mut
     }
 }
 
-/// Nobody looks.
+/// Examines nothing.
 struct Idle;
 
 impl Look for Idle {
@@ -111,7 +112,7 @@ impl Look for Idle {
     }
 }
 
-/// Touches, then has the mode do what it does.
+/// Touches packets, then applies the mode.
 struct Looks<'a, M> {
     toucher: &'a mut Toucher,
     mode: &'a mut M,

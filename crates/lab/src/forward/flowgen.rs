@@ -1,4 +1,4 @@
-//! `flowgen`: frames of UDP are sent to one destination after the other, and what comes is dropped.
+//! `flowgen`: sends UDP frames to one destination after the other, and drops what comes.
 
 use std::net::Ipv4Addr;
 
@@ -10,7 +10,7 @@ use straightline_wire::frame::Net;
 use super::{BURST, Forwarder, udp_frame};
 use crate::endpoints::{Endpoint, TestPort, VhostPort};
 
-/// Where the IPv4 header is, its checksum, and the low half of its destination.
+/// Offsets of the IPv4 header, of its checksum, and of the low half of its destination.
 const IP: usize = 14;
 const CHECKSUM: usize = IP + 10;
 const DESTINATION: usize = IP + 18;
@@ -23,15 +23,15 @@ pub(super) struct FlowGen<P> {
 pub(super) struct Port<P> {
     pub(super) port: P,
     frame: Vec<u8>,
-    /// The sum of its IPv4 header without destination and checksum.
+    /// The sum of the IPv4 header without destination and checksum.
     sum: u16,
     next: u16,
 }
 
 impl<P: TestPort> FlowGen<P> {
-    /// To so many destinations: those from 10.253.0.0 on.
+    /// Makes the generator for so many destinations, from 10.253.0.0 on.
     pub(super) fn new(ports: Vec<P>, size: u16, flows: u16) -> anyhow::Result<Self> {
-        ensure!(flows > 0, "there is no traffic without a flow");
+        ensure!(flows > 0, "the number of flows must be at least 1");
         let net = Net::v4(Ipv4Addr::new(10, 254, 0, 0), Ipv4Addr::new(10, 253, 0, 0));
         let ports = ports.into_iter().enumerate().map(|(number, port)| {
             let frame = udp_frame(number, net, [1000, 1001], size)?;

@@ -1,5 +1,5 @@
-//! `icmpecho`: answers ARP (whoever is asked for) and ICMP echo over IPv4, by the port that the question came by; all else
-//! is dropped.
+//! `icmpecho`: answers ARP for every address, and ICMP echo over IPv4, through the port of the
+//! request. Drops everything else.
 
 use straightline_wire::{EtherType, IpProtocol, checksum, ipv4, vlan};
 
@@ -7,7 +7,8 @@ use super::engine::Mode;
 use super::own;
 use crate::endpoints::{Packet, Received};
 
-/// An Ethernet header with two tags, an IPv4 header with options, and as much of ICMP as is changed; and more than ARP.
+/// An Ethernet header with two tags, an IPv4 header with options, and the bytes of ICMP that
+/// change. ARP is shorter.
 const HEAD: usize = 22 + ipv4::MAX_LEN + 4;
 
 /// ARP for Ethernet and IPv4 (RFC 826): its first six bytes, its length, and the opcodes.
@@ -49,14 +50,15 @@ impl Mode for IcmpEcho {
     }
 }
 
-/// The answer of port `to` in place of the request at `at`; where it ends.
+/// Writes the answer of port `to` in place of the request at `at`; returns its end.
 fn answer_arp(head: &mut [u8], at: usize, to: usize) -> Option<usize> {
     let arp = head.get_mut(at..at + ARP_LEN)?;
     if arp[..6] != ARP || arp[6..8] != REQUEST {
         return None;
     }
     arp[6..8].copy_from_slice(&REPLY);
-    // Sender's addresses, then the target's: the asker becomes the target, and we have what was asked for.
+    // Sender's addresses, then the target's. The requester becomes the target, and we own the
+    // requested address.
     arp[8..].rotate_left(10);
     arp[8..14].copy_from_slice(&own(to).0);
     head.copy_within(6..12, 0);
@@ -64,10 +66,11 @@ fn answer_arp(head: &mut [u8], at: usize, to: usize) -> Option<usize> {
     Some(at + ARP_LEN)
 }
 
-/// The reply in place of the request whose IPv4 header is at `at`; where what has changed ends.
+/// Writes the reply in place of the request whose IPv4 header is at `at`; returns the end of the
+/// change.
 fn answer_echo(head: &mut [u8], at: usize) -> Option<usize> {
     let header = ipv4::Header::new_checked(head.get(at..)?).ok()?;
-    // An echo to many is not answered (RFC 1122, 3.2.2.6, leaves that open).
+    // An echo to a multicast address is not answered (RFC 1122, 3.2.2.6, leaves that open).
     if header.protocol() != IpProtocol::ICMP || header.is_fragment() || header.dst().is_multicast() {
         return None;
     }
@@ -77,7 +80,7 @@ fn answer_echo(head: &mut [u8], at: usize) -> Option<usize> {
         return None;
     }
     message[0] = ECHO_REPLY;
-    // RFC 1624, 3: the sum loses the type that it had; the new one is 0.
+    // RFC 1624, 3: the sum loses the old type; the new type is 0.
     let old = u16::from_be_bytes([message[2], message[3]]);
     let new = !checksum::add(!old, !u16::from_be_bytes([ECHO, 0]));
     message[2..4].copy_from_slice(&new.to_be_bytes());

@@ -1,4 +1,4 @@
-//! `io`: packets go on as they are, and nobody looks at them.
+//! `io`: forwards packets unchanged and does not examine them.
 
 use super::engine::Mode;
 use crate::endpoints::Packet;

@@ -1,4 +1,5 @@
-//! `mac`: packets get the addresses of the port that they go by, and of whoever is behind it.
+//! `mac`: writes the addresses of the port that a packet leaves through, and of the peer at that
+//! port.
 
 use super::engine::Mode;
 use super::{own, peer};

@@ -1,4 +1,4 @@
-//! `macswap`: both Ethernet addresses change places.
+//! `macswap`: swaps both Ethernet addresses.
 
 use super::engine::Mode;
 use crate::endpoints::{Packet, Received};

@@ -1,16 +1,18 @@
-//! A guest that does with packets what testpmd's forward modes do, by their names, and touches as much of them as it is told.
+//! A guest with testpmd's forward modes, under the same names, that touches as many bytes of
+//! packets as it is told.
 //!
-//! A packet stays in its buffer: what comes by one port goes by the other, or back by the only one.
+//! A packet stays in its buffer: what comes on one port leaves through the other, or returns
+//! through the only one.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `options` | what can be asked for |
-//! | `engine` | the guest that hands packets on, whatever the mode does with them |
-//! | `touch` | what of each packet is read and written besides |
-//! | `io`, `mac`, `macswap`, `five_tuple`, `icmpecho`, `csum`, `noisy` | modes that hand on |
-//! | `rxonly`, `txonly`, `flowgen` | modes that do not, the last two over any [`TestPort`](crate::tester::TestPort) |
-//! | `trace` | a guest that says in which cache lines packets are |
-//! | `report` | what came of it |
+//! | `options` | options of a guest |
+//! | `engine` | the guest that forwards packets in any mode |
+//! | `touch` | additional reads and writes of each packet's bytes |
+//! | `io`, `mac`, `macswap`, `five_tuple`, `icmpecho`, `csum`, `noisy` | modes that forward |
+//! | `rxonly`, `txonly`, `flowgen` | modes that do not forward, the last two over any [`TestPort`](crate::endpoints::TestPort) |
+//! | `trace` | a guest that counts the cache lines of packets |
+//! | `report` | results |
 
 mod csum;
 mod engine;
@@ -45,23 +47,23 @@ pub use report::{ForwardReport, PortReport};
 /// The most packets that are taken from a ring at once.
 const BURST: usize = 64;
 
-/// A guest at work, and what it has counted.
+/// A running guest and its counters.
 pub trait Forwarder: Endpoint {
-    /// Its ports, with their counts.
+    /// Returns its ports, with their counters.
     fn ports(&self) -> Vec<&VhostPort>;
 
-    /// What only this mode counts: a name, and how many.
+    /// Returns the counters of this mode alone: name and value.
     fn notes(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
 }
 
-/// A guest on one or two ports, which have been made together ([`VhostPort::connect_all`]).
+/// Makes a guest on one or two ports, which were made together ([`VhostPort::connect_all`]).
 ///
 /// # Errors
-/// There are none, or more; the options cannot be; or what the mode needs cannot be had.
+/// There are no ports or more than two, the options are not possible, or the mode lacks a resource.
 pub fn guest(ports: Vec<VhostPort>, options: &Options) -> anyhow::Result<Box<dyn Forwarder>> {
-    ensure!((1..=2).contains(&ports.len()), "a guest has one port or two, not {}", ports.len());
+    ensure!((1..=2).contains(&ports.len()), "a guest has one or two ports, not {}", ports.len());
     options.check()?;
     let touch = options.touch;
     Ok(match options.mode {
@@ -78,17 +80,18 @@ pub fn guest(ports: Vec<VhostPort>, options: &Options) -> anyhow::Result<Box<dyn
     })
 }
 
-/// A guest that hands packets on as they are, touches so much of each, and notes in which cache lines of its memory they were,
-/// header included, and which of these it touched: by the addresses and lengths of their buffers.
+/// Makes a guest that forwards packets unchanged and touches them by this policy. It counts the
+/// cache lines of its memory that packets were in, header included, and those that it touched, from
+/// the addresses and lengths of their buffers.
 pub(crate) fn traced(ports: Vec<VhostPort>, touch: Touch) -> Box<dyn Forwarder> {
     Box::new(Relay::new(ports, touch, trace::Trace::new(touch)))
 }
 
-/// Connects a guest to these backends and has it work until `stop` is set, on this CPU, where one is named. What it counted
-/// is reported also where it ends with an error: a backend that went away.
+/// Connects a guest to these backends and lets it work until `stop` is set. If `cpu` is set, it
+/// runs there. The report is also returned with an error, for example if a backend went away.
 ///
 /// # Errors
-/// What could not be had, or what a backend refused.
+/// A resource is not available, or a backend refused something.
 pub fn run(
     backends: &[PathBuf],
     options: &Options,
@@ -101,17 +104,17 @@ pub fn run(
     Ok((ForwardReport::new(options, &*guest, work.first().copied().unwrap_or_default()), ended))
 }
 
-/// The address of our port `number`.
+/// Returns the address of our port `number`.
 fn own(number: usize) -> MacAddr {
     MacAddr([2, 0x53, 0x4c, 0, 0, u8::try_from(number).unwrap_or(u8::MAX)])
 }
 
-/// The address of whoever is behind port `number`, as testpmd has it where nobody says otherwise.
+/// Returns the address of the peer at port `number`: testpmd's default.
 fn peer(number: usize) -> MacAddr {
     MacAddr([2, 0, 0, 0, 0, u8::try_from(number).unwrap_or(u8::MAX)])
 }
 
-/// A frame of UDP without a checksum, that port `number` sends.
+/// Returns a UDP frame without a checksum, sent by port `number`.
 fn udp_frame(number: usize, net: Net, [src_port, dst_port]: [u16; 2], size: u16) -> anyhow::Result<Vec<u8>> {
     let transport = Transport::Udp { src_port, dst_port };
     let (src, dst) = (own(number), peer(number));

@@ -1,5 +1,6 @@
-//! `noisy`: packets go on as they are, and for each of them lines of a large memory are read and written, as a neighbour
-//! does that has much to look up. What has been touched is counted afterwards, in the lines themselves.
+//! `noisy`: forwards packets unchanged. For each packet it reads and writes lines of a large
+//! memory, as a neighbour with large tables does. The touches are counted afterwards, from the
+//! lines themselves.
 
 use anyhow::ensure;
 
@@ -8,8 +9,8 @@ use super::options::Noise;
 use crate::endpoints::Packet;
 use crate::random::Random;
 
-/// A cache line: one more than how often it was touched. A page of zeros that nobody has written to would be the same one
-/// everywhere.
+/// A cache line: one more than the number of its touches. It is never 0: unwritten pages of zeros
+/// would all be the same physical page.
 #[derive(Clone)]
 #[repr(align(64))]
 struct Line(u64);
@@ -24,7 +25,11 @@ pub(super) struct Noisy {
 impl Noisy {
     pub(super) fn new(noise: Noise) -> anyhow::Result<Self> {
         let lines = noise.footprint / 64;
-        ensure!((1..=1 << 26).contains(&lines), "a footprint has 64 bytes to 4 GiB, not {}", noise.footprint);
+        ensure!(
+            (1..=1 << 26).contains(&lines),
+            "a footprint of {} bytes is not possible: use 64 bytes to 4 GiB",
+            noise.footprint
+        );
         let lines = vec![Line(1); usize::try_from(lines)?].into_boxed_slice();
         Ok(Noisy { lines, per_packet: noise.touches, random: Random::new(1), packets: 0 })
     }

@@ -1,4 +1,4 @@
-//! What can be asked for.
+//! Options of a guest.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,70 +7,70 @@ use anyhow::ensure;
 
 use crate::endpoints::PortOptions;
 
-/// What the guest does with packets: testpmd's forward modes.
+/// Treatment of packets: testpmd's forward modes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// They go on as they are.
+    /// Forwards packets unchanged.
     #[default]
     Io,
-    /// They get the addresses of the port that they go by, and of whoever is behind it.
+    /// Writes the addresses of the port that a packet leaves through, and of the peer at that port.
     Mac,
-    /// Both Ethernet addresses change places.
+    /// Swaps both Ethernet addresses.
     MacSwap,
-    /// So do those of IP, and the ports of TCP and UDP.
+    /// Swaps Ethernet and IP addresses, and the ports of TCP and UDP.
     FiveTupleSwap,
-    /// Frames of UDP are sent without pause, and nothing is received.
+    /// Sends UDP frames without pause, and receives nothing.
     TxOnly,
-    /// What comes is counted and dropped.
+    /// Counts and drops what comes.
     RxOnly,
-    /// Frames of UDP are sent to one destination after the other, and what comes is dropped.
+    /// Sends UDP frames to one destination after the other, and drops what comes.
     FlowGen,
-    /// ARP and ICMP echo are answered, and all else is dropped.
+    /// Answers ARP and ICMP echo, and drops everything else.
     IcmpEcho,
-    /// The checksums of IPv4, TCP and UDP are checked and written anew.
+    /// Checks the checksums of IPv4, TCP and UDP, and writes them again.
     Csum,
-    /// They go on as they are, and for each of them lines of a large memory are read and written.
+    /// Forwards packets unchanged, and for each one reads and writes lines of a large memory.
     Noisy,
 }
 
-/// What of each packet the guest reads and writes besides, as an application would.
+/// Additional reads and writes of each packet, as an application would do them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Touch {
-    /// What the mode needs.
+    /// Only what the mode needs.
     #[default]
     None,
-    /// The virtio-net header and the Ethernet header are read.
+    /// Reads the virtio-net header and the Ethernet header.
     Header,
-    /// All bytes are read.
+    /// Reads all bytes.
     Read,
-    /// All bytes are read, and written.
+    /// Reads and writes all bytes.
     Edit,
 }
 
-/// How a guest works.
+/// Options of a guest.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What it does with packets.
+    /// The forward mode.
     pub mode: Mode,
-    /// What of them it touches besides; who edits inverts all behind the Ethernet header. (The guest that only polls writes
-    /// what it has read: [`crate::poller::Options::touch`].)
+    /// The touch policy. `Edit` inverts all bytes after the Ethernet header. (The reflector writes
+    /// back what it has read: [`crate::reflector::Options::touch`].)
     pub touch: Touch,
-    /// Bytes of the frames that it sends of its own accord, without their Ethernet checksum.
+    /// Length of the frames that the guest generates, without the Ethernet checksum.
     pub size: u16,
-    /// To how many destinations `flowgen` sends.
+    /// Number of destinations of `flowgen`.
     pub flows: u16,
-    /// What `noisy` does.
+    /// Options of `noisy`.
     pub noise: Noise,
-    /// How its ports are made.
+    /// Options of its ports.
     pub ports: PortOptions,
 }
 
-/// How noisy a neighbour is.
+/// Options of a noisy guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Noise {
     /// Bytes of the memory.
     pub footprint: u64,
-    /// How many of its cache lines, drawn at random, are read and written for each packet.
+    /// Cache lines, drawn at random, that are read and written for each packet.
     pub touches: u32,
 }
 
@@ -95,7 +95,7 @@ impl Default for Options {
 }
 
 impl Mode {
-    /// Whether the guest hands on all that comes, in its order.
+    /// Returns whether the guest forwards everything that comes, in order.
     #[must_use]
     pub fn forwards(self) -> bool {
         matches!(self, Mode::Io | Mode::Mac | Mode::MacSwap | Mode::FiveTupleSwap | Mode::Csum | Mode::Noisy)
@@ -103,12 +103,14 @@ impl Mode {
 }
 
 impl Options {
+    /// Checks that the options are possible together.
+    ///
     /// # Errors
-    /// What cannot be, and what would.
+    /// An option is not possible; the error says what would be.
     pub fn check(&self) -> anyhow::Result<()> {
         ensure!(
             self.touch == Touch::None || !matches!(self.mode, Mode::TxOnly | Mode::FlowGen),
-            "a guest in mode {} looks at no packet: touch {} is for those that hand on packets, and for rxonly",
+            "mode {} does not examine packets: use touch {} with modes that forward, or with rxonly",
             self.mode,
             self.touch
         );
@@ -116,14 +118,14 @@ impl Options {
     }
 }
 
-/// Names, as they are on the command line and in reports.
+/// Defines names for the command line and reports.
 macro_rules! names {
     ($type:ident: $($value:ident $name:literal),*) => {
         impl $type {
-            /// All of them.
+            /// All values.
             pub const ALL: &[$type] = &[$($type::$value),*];
 
-            /// Its name on the command line and in reports.
+            /// Returns its name on the command line and in reports.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self {
@@ -138,7 +140,7 @@ macro_rules! names {
             fn from_str(name: &str) -> anyhow::Result<Self> {
                 let names: Vec<_> = $type::ALL.iter().map(|one| one.name()).collect();
                 let found = $type::ALL.iter().copied().find(|one| one.name() == name);
-                found.ok_or_else(|| anyhow::anyhow!("one of {}", names.join(", ")))
+                found.ok_or_else(|| anyhow::anyhow!("use one of {}", names.join(", ")))
             }
         }
 

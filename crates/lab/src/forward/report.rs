@@ -1,4 +1,4 @@
-//! What came of it.
+//! Results of a guest.
 
 use std::fmt;
 
@@ -10,52 +10,52 @@ use super::{Forwarder, Options};
 use crate::convert::float;
 use crate::endpoints::Work;
 
-/// One port of the guest.
+/// Results of one port.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PortReport {
-    /// Where its backend listens.
+    /// The socket of its backend.
     pub socket: String,
-    /// Packets that came.
+    /// Received packets.
     pub rx_packets: u64,
     /// Bytes of their frames.
     pub rx_bytes: u64,
-    /// Packets that were sent.
+    /// Sent packets.
     pub tx_packets: u64,
     /// Bytes of their frames.
     pub tx_bytes: u64,
-    /// Million packets that came, a second.
+    /// Million packets received per second.
     pub rx_mpps: f64,
-    /// Million packets that were sent, a second.
+    /// Million packets sent per second.
     pub tx_mpps: f64,
-    /// Packets that came and were not sent on, as the mode has it.
+    /// Received packets that the mode dropped.
     pub dropped: u64,
-    /// Packets that were not sent on because they are longer than was said.
+    /// Packets that were not sent on because they are longer than the port's options allow.
     pub too_long: u64,
     /// Kicks that the backend asked for.
     pub kicks: u64,
-    /// What was negotiated.
+    /// The negotiated features.
     pub features: Vec<&'static str>,
 }
 
-/// What a guest has counted.
+/// Results of a guest.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ForwardReport {
-    /// As asked for.
+    /// The mode of the options.
     pub mode: &'static str,
-    /// As asked for.
+    /// The touch policy of the options.
     pub touch: &'static str,
-    /// As asked for.
+    /// The ring layout of the options.
     pub ring: &'static str,
-    /// Seconds from the first packet to the last: rates are over these.
+    /// Seconds from the first packet to the last, over which rates are computed.
     pub secs: f64,
-    /// Cycles of the time-stamp counter for a packet that was received or, where none is, sent: those of turns that moved
-    /// any.
+    /// Cycles of the time-stamp counter per received packet, or per sent packet if none is
+    /// received. Only turns that moved packets count.
     pub cycles_per_packet: f64,
-    /// Packets that such a turn moved.
+    /// Packets per turn that moved any.
     pub packets_per_turn: f64,
     /// The ports in the order of the options.
     pub ports: Vec<PortReport>,
-    /// What only this mode counts.
+    /// Counters of this mode alone.
     pub notes: Vec<(&'static str, u64)>,
 }
 
@@ -108,10 +108,10 @@ impl fmt::Display for ForwardReport {
                 port.tx_mpps, port.tx_packets, port.tx_bytes
             )?;
             if port.dropped > 0 {
-                writeln!(to, "  {} dropped, as the mode has it", port.dropped)?;
+                writeln!(to, "  {} dropped by the mode", port.dropped)?;
             }
             if port.too_long > 0 {
-                writeln!(to, "  {} dropped that are in several buffers: see --longest", port.too_long)?;
+                writeln!(to, "  {} dropped because they are in several buffers: see --longest", port.too_long)?;
             }
         }
         for (name, count) in &self.notes {

@@ -1,4 +1,4 @@
-//! `rxonly`: what comes is counted and dropped, once as much of it is touched as was asked for.
+//! `rxonly`: counts and drops what comes, after touching it by the policy.
 
 use super::touch::Toucher;
 use super::{BURST, Forwarder, Touch};

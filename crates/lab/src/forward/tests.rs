@@ -1,5 +1,5 @@
-//! What each mode makes of frames, in one buffer and in several: what another implementation builds with the fields that
-//! there should be, checksums included.
+//! Tests of each mode with frames in one buffer and in several. The expected frames are built by a
+//! reference implementation with the expected fields and checksums.
 
 use etherparse::{
     ArpHardwareId, ArpOperation, ArpPacket, EtherType, NetSlice, PacketBuilder, SlicedPacket, TransportSlice, VlanId,
@@ -21,7 +21,7 @@ use super::{own, peer};
 use crate::endpoints::tests::Laid;
 use crate::endpoints::{Endpoint, Received, TestPort};
 
-/// Buffers that hold all of it, the headers, and a part of these only.
+/// Lengths of buffers that hold the entire frame, the headers, and a part of the headers only.
 const BUFFERS: [u32; 3] = [2048, 128, 76];
 
 /// Addresses and ports of a frame: source, then destination.
@@ -34,7 +34,7 @@ struct Ends {
 
 const ENDS: Ends = Ends { macs: [[2, 0, 0, 0, 0, 0xaa], [2, 0, 0, 0, 0, 0xbb]], hosts: [1, 2], ports: [1000, 53] };
 
-/// Does what the mode does; returns the frame then. It goes on, by port 1.
+/// Applies the mode; returns the frame then. The mode must forward it, through port 1.
 fn done(mode: &mut impl Mode, frame: &[u8], buffer_len: u32) -> Vec<u8> {
     let laid = Laid::new(frame, &NetHeader::default(), buffer_len);
     assert!(mode.packet(&laid.packet(), 1));
@@ -42,7 +42,7 @@ fn done(mode: &mut impl Mode, frame: &[u8], buffer_len: u32) -> Vec<u8> {
     laid.frame()
 }
 
-/// Frames of every kind that modes look into, between these ends.
+/// Returns frames of every kind that modes examine, between these ends.
 fn frames(Ends { macs: [src, dst], hosts: [a, b], ports: [from, to] }: Ends) -> [Vec<u8>; 6] {
     let payload: Vec<u8> = (0..101).collect();
     let v4 = |host| [10, 0, 0, host];
@@ -59,7 +59,7 @@ fn frames(Ends { macs: [src, dst], hosts: [a, b], ports: [from, to] }: Ends) -> 
     all
 }
 
-/// Of each frame between `ENDS` the mode makes one between these.
+/// Checks that the mode turns each frame between `ENDS` into one between these.
 fn makes(mode: &mut impl Mode, ends: Ends) {
     for (kind, (frame, want)) in frames(ENDS).iter().zip(frames(ends)).enumerate() {
         for buffer_len in BUFFERS {
@@ -100,7 +100,7 @@ fn frames_that_end_anywhere_are_borne() {
         for len in 0..frame.len() {
             let cut = &frame[..len];
             assert_eq!(swap(cut).len(), len);
-            // What is swapped twice is what it was.
+            // A second swap undoes the first.
             assert!(swap(&swap(cut)) == cut, "{len} bytes of {frame:?}");
             for changed in [done(&mut MacSwap, cut, 76), done(&mut Mac, cut, 76)] {
                 assert_eq!(changed.get(12..), cut.get(12..));
@@ -125,7 +125,8 @@ fn noise_touches_as_many_lines_as_it_says() {
     }
 }
 
-/// What a mode that answers makes of a frame that came by port 1, or that it drops it.
+/// Returns the answer of the mode to a frame that came through port 1, or nothing if it drops the
+/// frame.
 fn answer(mode: &mut impl Mode, frame: &[u8], buffer_len: u32) -> Option<Vec<u8>> {
     let laid = Laid::new(frame, &NetHeader::default(), buffer_len);
     mode.packet(&laid.packet(), 1).then(|| laid.frame())
@@ -136,7 +137,7 @@ fn icmpecho_answers_echo_requests() {
     let Ends { macs: [a, b], .. } = ENDS;
     let payload: Vec<u8> = (0..200).collect();
     let mut echo = IcmpEcho::default();
-    // Sequence numbers for which the checksum has a carry, and has none.
+    // Sequence numbers for which the checksum has a carry, and for which it has none.
     for number in [0, 1, 0x1234, 0xf000, 0xffff] {
         let (mut request, mut reply) = (Vec::new(), Vec::new());
         let ethernet = PacketBuilder::ethernet2(a, b).ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64);
@@ -180,7 +181,7 @@ fn icmpecho_answers_arp_whoever_is_asked_for() {
     assert_eq!(echo.notes()[0].1, 2);
 }
 
-/// Frames whose checksums were changed come out with those that they had.
+/// Frames whose checksums were changed leave with the checksums that they had before.
 #[test]
 fn csum_writes_what_should_be_and_counts_what_was_wrong() {
     let (mut bad_ip, mut bad_l4) = (0, 0);
@@ -198,7 +199,7 @@ fn csum_writes_what_should_be_and_counts_what_was_wrong() {
             _ => None,
         };
         for buffer_len in BUFFERS {
-            // As it is, with bytes behind the packet that no length counts.
+            // The frame as it is, with bytes after the packet that no length includes.
             let padded = [&frame[..], &[9; 7]].concat();
             assert!(done(&mut csum, &padded, buffer_len) == padded, "frame {kind}");
             for (field, bad) in [(ip, &mut bad_ip), (l4, &mut bad_l4)] {
@@ -225,7 +226,8 @@ fn csum_leaves_what_has_none_and_finishes_what_is_partial() {
     let mut without = udp.clone();
     without[40..42].fill(0);
     assert!(done(&mut csum, &without, 2048) == without);
-    // Of a segment that the device cuts, and of one whose checksum it finishes, the field holds something else.
+    // In a packet that the device will segment, or whose checksum it will complete, the field holds
+    // another value.
     let mut partial = tcp.clone();
     partial[50..52].copy_from_slice(&[0xab, 0xcd]);
     let header = NetHeader { flags: 1, csum_start: 34, csum_offset: 16, ..NetHeader::default() };
@@ -239,7 +241,7 @@ fn csum_leaves_what_has_none_and_finishes_what_is_partial() {
     assert!(csum.notes().iter().map(|note| note.1).eq([0, 0, 1]));
 }
 
-/// A port that keeps what is sent, as a backend would see it: in buffers that hold templates.
+/// A port that keeps what is sent as a backend would see it: in buffers that hold templates.
 #[derive(Default)]
 struct Kept {
     free: usize,
@@ -318,7 +320,7 @@ fn flowgen_sends_to_one_after_the_other() {
     assert!(FlowGen::new(vec![Kept::default()], 64, 0).is_err());
 }
 
-/// Addresses and ports of a frame of UDP whose IPv4 checksum is right.
+/// Returns addresses and ports of a UDP frame, after checking its IPv4 checksum.
 fn udp_ends(frame: &[u8]) -> ([[u8; 4]; 2], [u16; 2]) {
     let sliced = SlicedPacket::from_ethernet(frame).expect("a frame");
     let (Some(NetSlice::Ipv4(ip)), Some(TransportSlice::Udp(udp))) = (&sliced.net, &sliced.transport) else {

@@ -1,4 +1,4 @@
-//! What of each packet is read and written besides what the mode does.
+//! Additional reads and writes of each packet's bytes, beyond those of the mode.
 
 use std::hint::black_box;
 
@@ -8,13 +8,14 @@ use crate::endpoints::{Packet, Received};
 /// Bytes that are copied at once.
 const CHUNK: usize = 2048;
 
-/// Bytes of an Ethernet header: behind it bytes are changed.
+/// Bytes of an Ethernet header; only bytes after it are changed.
 const ETHERNET: usize = 14;
 
 /// Touches packets.
 pub(super) struct Toucher {
     pub(super) touch: Touch,
-    /// Where bytes are copied to: they are in memory that others write, so that nobody looks at them there.
+    /// The destination of copies. The bytes are in memory that others write, so they are never
+    /// examined in place.
     scratch: Box<[u8; CHUNK]>,
 }
 

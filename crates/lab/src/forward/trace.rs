@@ -1,11 +1,12 @@
-//! In which cache lines packets are: nothing that can be asked for, but what a guest is traced with.
+//! Counts the cache lines that packets are in. It is no mode of the options; the experiments trace
+//! a guest with it.
 
 use super::Touch;
 use super::engine::Mode;
 use crate::endpoints::Packet;
 use crate::reflector::{lines, touched_lines};
 
-/// They go on as they are, and the lines of the buffers in which they have come are counted.
+/// Forwards packets unchanged, and counts the lines of the buffers in which they came.
 #[derive(Debug)]
 pub(super) struct Trace {
     touch: Touch,
@@ -15,7 +16,7 @@ pub(super) struct Trace {
 }
 
 impl Trace {
-    /// For a guest that touches so much of each packet.
+    /// Makes a trace for a guest with this touch policy.
     pub(super) fn new(touch: Touch) -> Trace {
         Trace { touch, packets: 0, lines: 0, touched: 0 }
     }
@@ -28,7 +29,7 @@ impl Mode for Trace {
         self.packets += 1;
         for (number, &(addr, len)) in packet.buffers().iter().enumerate() {
             self.lines += lines(addr, len);
-            // Headers are in the first.
+            // Headers are in the first buffer.
             if number == 0 || !matches!(self.touch, Touch::Header) {
                 self.touched += touched_lines(self.touch, addr, len);
             }
@@ -50,7 +51,7 @@ mod tests {
 
     #[test]
     fn lines_are_those_of_all_buffers_and_headers_those_of_the_first() {
-        // Of 512 and 500 bytes, each 52 behind a line's beginning.
+        // Buffers of 512 and 500 bytes, each at offset 52 in a line.
         let laid = Laid::new(&[0; 1000], &NetHeader::default(), 512);
         for (touch, touched) in [(Touch::None, 0), (Touch::Header, 2), (Touch::Read, 18), (Touch::Edit, 18)] {
             let mut trace = Trace::new(touch);

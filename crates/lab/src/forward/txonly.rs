@@ -1,4 +1,5 @@
-//! `txonly`: frames of UDP are sent without pause, and nothing is received. Addresses and ports are testpmd's.
+//! `txonly`: sends UDP frames without pause, and receives nothing. Addresses and ports are
+//! testpmd's.
 
 use std::net::Ipv4Addr;
 
@@ -10,7 +11,7 @@ use crate::endpoints::{Endpoint, TestPort, VhostPort};
 
 pub(super) struct TxOnly<P> {
     pub(super) ports: Vec<P>,
-    /// Of each port.
+    /// The frame of each port.
     frames: Vec<Vec<u8>>,
 }
 

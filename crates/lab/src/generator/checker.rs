@@ -1,4 +1,4 @@
-//! What came of that which was sent: loss, duplicates, reordering, wrong copies, latency.
+//! Checks received packets for loss, duplicates, reordering, wrong copies and latency.
 
 use straightline_wire::{IpProtocol, locate};
 
@@ -6,51 +6,54 @@ use super::latency::Latencies;
 use super::tag::{self, Hash, ROUND, Tag};
 use crate::endpoints::Received;
 
-/// So many packets behind the newest one of its stream a packet can still be told from its duplicate.
+/// The window of a stream: a packet up to so many numbers behind the newest one can be told from
+/// its duplicate.
 const WINDOW: u64 = 1 << 16;
 
-/// Arrivals of a stream that are remembered, to say by how many packets a late one was overtaken.
+/// Arrivals of a stream that are remembered, to find by how many packets a late one was overtaken.
 const ARRIVALS: u64 = 1024;
 
-/// As far into a packet headers are looked for.
+/// The greatest offset at which headers are looked for.
 const DEEPEST: usize = 256;
 
-/// Bytes that are copied out at once, to be hashed.
+/// Bytes that are copied out at once for hashing.
 const CHUNK: usize = 32 * ROUND;
 
 /// VXLAN's port and the length of its header (RFC 7348).
 const VXLAN: (u16, usize) = (4789, 8);
 
-/// What came of a stream's packets since counting began. Terms are those of RFC 4737, but for `corrupt`.
+/// Counters of a stream's packets since counting began. The terms are those of RFC 4737, except for
+/// `corrupt`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamCounters {
     /// Packets that were sent.
     pub sent: u64,
-    /// Those that came, duplicates not counted.
+    /// Packets that came, without duplicates.
     pub received: u64,
     /// Bytes of their frames.
     pub bytes: u64,
     /// Packets that came again.
     pub duplicates: u64,
-    /// Packets with a number below one that had come (RFC 4737, 3.3), duplicates not counted.
+    /// Packets with a number below one that had come (RFC 4737, 3.3), without duplicates.
     pub reordered: u64,
-    /// The largest reordering extent (RFC 4737, 4.2.2): by how many packets one was overtaken. At most 1024.
+    /// The largest reordering extent (RFC 4737, 4.2.2): the number of packets that overtook one. At
+    /// most 1024.
     pub extent: u64,
-    /// Packets with something else than what was sent behind their tag.
+    /// Packets whose bytes after the tag are not those that were sent.
     pub corrupt: u64,
-    /// Packets so late that nobody knows whether they had come before: 65536 behind. They count as nothing else, so that
-    /// those that had not are lost.
+    /// Packets at least 65536 numbers late, so that duplicates cannot be told. They count as
+    /// nothing else: those that had not come before are lost.
     pub stale: u64,
 }
 
 impl StreamCounters {
-    /// Packets that have not come, or too late to be known.
+    /// Returns the number of packets that have not come, or came too late to be known.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.sent.saturating_sub(self.received)
     }
 
-    /// Both together.
+    /// Returns the sum of both counters.
     #[must_use]
     pub fn and(self, other: StreamCounters) -> StreamCounters {
         StreamCounters {
@@ -66,41 +69,42 @@ impl StreamCounters {
     }
 }
 
-/// One stream as it arrives.
+/// The receive state of one stream.
 #[derive(Clone, Debug)]
 struct Track {
-    /// Packets from this number on count; earlier ones belong to what was before.
+    /// The first number that counts; earlier ones belong to the time before.
     from: u64,
     /// The number after the highest that came: RFC 4737's `NextExp`.
     next: u64,
-    /// A bit for each number of the window: whether it came.
+    /// A bit for each number of the window: set if it came.
     seen: Box<[u64]>,
-    /// What `next` was after each of the last arrivals.
+    /// The value of `next` after each of the last arrivals.
     maxima: Box<[u64]>,
     arrivals: u64,
     counters: StreamCounters,
 }
 
-/// Looks at what comes.
+/// Checks received packets.
 #[derive(Clone, Debug)]
 pub(super) struct Checker {
     tracks: Vec<Track>,
-    /// Where tags stood, the last one first.
+    /// Offsets at which tags were found, the last one first.
     places: [usize; 4],
-    /// Of so many packets one is checked for a wrong copy; 0: of none.
+    /// One of so many packets is checked for a wrong copy; 0: none.
     every: u32,
     countdown: u32,
     pub(super) latencies: Latencies,
-    /// Packets of our streams that came for the first time, whatever their numbers, and bytes of their frames.
+    /// Packets of our streams that came for the first time, whatever their numbers, and bytes of
+    /// their frames.
     pub(super) arrived: [u64; 2],
-    /// Frames without a tag of ours.
+    /// Frames without one of our tags.
     pub(super) foreign: u64,
-    /// Whether whatever comes counts as a packet of the first stream, and none is looked at.
+    /// True if everything that comes counts as a packet of the first stream, unexamined.
     pub(super) counts_only: bool,
 }
 
 impl Checker {
-    /// For so many streams, whose tags are likely to be at these places.
+    /// Makes a checker for so many streams, with likely offsets of their tags.
     pub(super) fn new(streams: usize, places: &[usize], every: u32) -> Checker {
         let mut all = [0; 4];
         all.iter_mut().zip(places.iter().chain(std::iter::repeat(&0))).for_each(|(to, from)| *to = *from);
@@ -116,7 +120,7 @@ impl Checker {
         }
     }
 
-    /// StreamCounters from here on: of each stream packets from this number.
+    /// Starts to count: for each stream, packets from this number on.
     pub(super) fn begin(&mut self, from: impl Iterator<Item = u64>) {
         for (track, from) in self.tracks.iter_mut().zip(from) {
             (track.from, track.counters) = (from, StreamCounters::default());
@@ -125,31 +129,32 @@ impl Checker {
         self.foreign = 0;
     }
 
-    /// What came of the streams, of which this many had been sent altogether.
+    /// Returns the counters of the streams, of which so many packets had been sent in total.
     pub(super) fn counters(&self, sent: impl Iterator<Item = u64>) -> Vec<StreamCounters> {
         let of =
             |(track, sent): (&Track, u64)| StreamCounters { sent: sent.saturating_sub(track.from), ..track.counters };
         let streams: Vec<StreamCounters> = self.tracks.iter().zip(sent).map(of).collect();
         if self.counts_only {
-            // Nobody knows of which stream a packet is.
+            // The stream of a packet is unknown.
             return vec![streams.into_iter().fold(StreamCounters::default(), StreamCounters::and)];
         }
         streams
     }
 
-    /// Whether all that counts has come.
+    /// Returns whether all packets that count have come.
     pub(super) fn complete(&self, sent: impl Iterator<Item = u64>) -> bool {
         let of = |(track, sent): (&Track, u64)| (track.counters.received, sent.saturating_sub(track.from));
         let mut streams = self.tracks.iter().zip(sent).map(of);
         if self.counts_only {
-            // Nobody knows of which stream a packet is.
+            // The stream of a packet is unknown.
             let (received, sent) = streams.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
             return received >= sent;
         }
         streams.all(|(received, sent)| received >= sent)
     }
 
-    /// Takes note of a frame that came at `now`; whether it is one of ours. `sent` says how many packets each stream has sent.
+    /// Notes a frame that came at `now`; returns whether it is one of ours. `sent` is the number of
+    /// packets that each stream has sent.
     #[inline]
     pub(super) fn note(&mut self, frame: &dyn Received, now: u64, sent: &[u64]) -> bool {
         let bytes = u64::try_from(frame.len()).unwrap_or(0);
@@ -185,7 +190,7 @@ impl Checker {
         true
     }
 
-    /// Finds the tag where the last ones stood, or behind the headers.
+    /// Finds the tag at the offsets of the last tags, or after the headers.
     #[inline]
     fn find(&mut self, frame: &dyn Received, sent: &[u64]) -> Option<(usize, Tag)> {
         let mut bytes = [0; tag::LEN];
@@ -206,15 +211,16 @@ impl Checker {
     }
 }
 
-/// A tag that somebody has sent. Another one is none, however right its check looks: one of 65536 is, and where streams have
-/// their tags at different places, the real one is still to be found.
+/// Returns a tag that was sent. Bytes with a right check are no tag if no such packet was sent: one
+/// of 65536 byte sequences has a right check. With tags at different offsets, the real one is then
+/// still to be found.
 #[inline]
 fn known(bytes: &[u8; tag::LEN], sent: &[u64]) -> Option<Tag> {
     let tag = Tag::parse(bytes)?;
     sent.get(usize::from(tag.stream)).is_some_and(|sent| tag.sequence < *sent).then_some(tag)
 }
 
-/// Looks behind the headers; those of a VXLAN tunnel too.
+/// Looks for the tag after the headers, including those of a VXLAN tunnel.
 #[cold]
 fn look(frame: &dyn Received, sent: &[u64]) -> Option<(usize, Tag)> {
     let mut head = [0; DEEPEST];
@@ -237,7 +243,7 @@ fn look(frame: &dyn Received, sent: &[u64]) -> Option<(usize, Tag)> {
     None
 }
 
-/// Whether a frame's bytes from `at` on have this hash.
+/// Returns whether a frame's bytes from `at` on have this hash.
 fn is_intact(frame: &dyn Received, mut at: usize, wanted: u32) -> bool {
     let mut hash = Hash::new();
     let mut chunk = [0; CHUNK];
@@ -265,11 +271,12 @@ impl Track {
         }
     }
 
-    /// Takes note of a packet's number, which may be one that counts; whether it came for the first time.
+    /// Notes a packet's number; `counted` if it counts. Returns whether it came for the first time.
     #[inline]
     fn note(&mut self, sequence: u64, bytes: u64, counted: bool) -> bool {
         if sequence >= self.next {
-            // In order. Numbers between were not seen yet, nor was this one, 65536 packets ago.
+            // In order. The numbers between have not come yet, and the bit of this one stems from
+            // 65536 packets ago.
             self.forget(self.next, sequence);
             self.set(sequence);
             self.next = sequence + 1;
@@ -283,7 +290,7 @@ impl Track {
             self.set(sequence);
             self.late(sequence, counted);
         }
-        // The ring of maxima is as long as a power of two.
+        // The length of the ring of maxima is a power of two.
         let at = usize::try_from(self.arrivals % ARRIVALS).unwrap_or(0);
         self.maxima[at] = self.next;
         self.arrivals += 1;
@@ -294,14 +301,15 @@ impl Track {
         true
     }
 
-    /// RFC 4737, 4.2.2: the extent is how many arrivals ago a packet with a higher number came, for the first time.
+    /// RFC 4737, 4.2.2: the extent is the distance, in arrivals, to the first packet with a higher
+    /// number.
     #[cold]
     fn late(&mut self, sequence: u64, counted: bool) {
         if !counted {
             return;
         }
         self.counters.reordered += 1;
-        // What `next` was grows with arrivals: the first that was beyond us is found by halving.
+        // `next` grows with arrivals, so a binary search finds the first one beyond this number.
         let (mut low, mut high) = (self.arrivals.saturating_sub(ARRIVALS), self.arrivals);
         while low < high {
             let middle = u64::midpoint(low, high);
@@ -332,7 +340,7 @@ impl Track {
         self.seen[word] & bit != 0
     }
 
-    /// The bits of these numbers are those of others from now on.
+    /// The bits of these numbers belong to other numbers from now on.
     #[inline]
     fn forget(&mut self, from: u64, to: u64) {
         if to - from >= WINDOW {
@@ -388,14 +396,14 @@ mod tests {
         assert_eq!(checker.counters(sent.into_iter()).iter().map(StreamCounters::lost).sum::<u64>(), 0);
     }
 
-    /// Where another stream's tag would stand, one packet in 65536 has bytes with a right check.
+    /// At the offset of another stream's tag, one packet in 65536 has bytes with a right check.
     #[test]
     fn bytes_that_look_like_a_tag_hide_none() {
         let sent = [0, 200_000];
         let real = Tag { stream: 1, sequence: 123_456, time: 77, hash: Hash::new().finish() }.to_bytes();
         let seeming = Tag {
             stream: 4711,
-            // Where it stands in a TCP header, its first byte is that header's length.
+            // In a TCP header, the first byte of this offset is the header's length.
             sequence: 5 << 60 | 42,
             time: u64::from_be_bytes([0, 0, real[0], real[1], real[2], real[3], real[4], real[5]]),
             hash: u32::from_be_bytes([real[6], real[7], real[8], real[9]]),
@@ -405,7 +413,7 @@ mod tests {
         for places in [[42, 54], [54, 42], [42, 60]] {
             let mut checker = Checker::new(2, &places, 1);
             if places[1] == 60 {
-                // Of an unusual place headers tell.
+                // The headers lead to an unusual offset.
                 frame.0[12..14].copy_from_slice(&[0x08, 0]);
                 frame.0[14..34].copy_from_slice(&[0x45, 0, 0, 62, 0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
             }
@@ -414,7 +422,7 @@ mod tests {
             assert_eq!((is_ours, checker.foreign, checker.arrived[0]), (true, 0, 1), "{places:?}");
             assert_eq!(checker.counters(sent.into_iter())[1].corrupt, 0, "{places:?}");
         }
-        // Alone it is none.
+        // The bytes alone are no tag.
         let mut checker = Checker::new(2, &[42], 1);
         frame.0.truncate(64);
         assert!(!checker.note(&frame, 99, &sent));

@@ -1,4 +1,5 @@
-//! A port whose frames come back at once: what the generator could do if nothing was between its ports.
+//! A port whose frames return at once: it shows what the generator could do with nothing between
+//! its ports.
 
 use std::collections::VecDeque;
 
@@ -6,10 +7,11 @@ use straightline_virtio::net_header::NetHeader;
 
 use crate::endpoints::{Received, TestPort};
 
-/// Buffers in its ring, as in a usual one of virtio.
+/// Buffers in its ring, as in a usual virtio ring.
 const BUFFERS: usize = 256;
 
-/// Takes every frame as a real port does, into a buffer that perhaps holds the template already, and hands it out again.
+/// Takes every frame as a real port does, into a buffer that may already hold the template, and
+/// hands it out again.
 #[derive(Debug, Default)]
 pub struct Echo {
     free: VecDeque<Buffer>,

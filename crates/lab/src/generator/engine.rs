@@ -1,4 +1,4 @@
-//! The generator as somebody who works turn by turn, on one port or two.
+//! The generator: an endpoint on one port or two.
 
 use std::time::Duration;
 
@@ -16,85 +16,89 @@ use crate::convert::seconds;
 use crate::endpoints::{Endpoint, TestPort};
 use crate::results;
 
-/// The most packets that a turn takes from, and puts into, a port: what waits behind them has its time taken late.
+/// The most packets that a turn takes from a port and puts into it. The time of packets behind them
+/// is read late.
 const BURST: usize = 64;
 
-/// How late a packet may be sent: as late in short trials as in long ones. What a thread that was kept from running for so
-/// long catches up with still finds room in rings of usual sizes.
+/// The lateness up to which a packet is still sent, the same in short and long trials. After such a
+/// pause of the thread, the backlog still fits into rings of usual sizes.
 pub(crate) const CATCH_UP: Duration = Duration::from_millis(1);
 
-/// The part of a trial's time that may be caught up with after its end, but no less than some turns. So much later it is over
-/// where a port stays full: clearly less than the thousandth by which a trial may be too long.
+/// The part of a trial's time that may be caught up with after its end, but at least some turns. If
+/// a port stays full, the trial ends so much later: clearly less than the thousandth by which a
+/// trial may be too long.
 const TAIL: u32 = 2000;
 const LEAST_TAIL: Duration = Duration::from_micros(50);
 
-/// How long each part of a trial takes.
+/// The length of each phase of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// Packets pass, and nothing of it counts.
+    /// Time of traffic before the measurement.
     pub warm_up: Duration,
-    /// What is measured.
+    /// Measured time.
     pub time: Duration,
-    /// Afterwards nothing is sent; it is over once nothing has come for so long, and backends have nothing left to take.
+    /// The silence after which the trial is over, once sending has stopped. Backends must also have
+    /// taken everything.
     pub quiet: Duration,
-    /// At most so long is waited for that.
+    /// The most time to wait for that.
     pub drain: Duration,
 }
 
-/// What is sent how.
+/// The load of a trial.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Load {
-    /// How much, by all ports together.
+    /// The rate of all ports together.
     pub rate: Rate,
-    /// Packets that are sent together, by each port.
+    /// Packets that each port sends together.
     pub burst: u32,
 }
 
-/// What a trial came to, before anybody judges it.
+/// The measured values of a trial, before its validity is judged.
 #[derive(Clone, Debug, Default)]
 pub struct Measured {
-    /// By stream, in the order of the ports; one for all where packets are only counted.
+    /// Counters by stream, in the order of the ports; one for all if packets are only counted.
     pub streams: Vec<StreamCounters>,
-    /// Frames that were none of ours.
+    /// Frames without one of our tags.
     pub foreign: u64,
-    /// Packets that were meant to be sent; nothing where it was all that the ports take.
+    /// Packets that were to be sent; nothing at maximum rate.
     pub meant: Option<u64>,
-    /// Packets that were not sent, as a port had no room: the switch did not take them.
+    /// Packets that were not sent because a port had no free buffers: the switch did not take them.
     pub refused: u64,
-    /// Packets that were not sent, as the generator was too late or too slow.
+    /// Packets that were not sent because the generator was too late or too slow.
     pub missed: u64,
-    /// Seconds that it was meant to last, and did.
+    /// Planned and actual seconds of the measurement.
     pub seconds: [f64; 2],
-    /// Packets, and bytes of their frames, that came while it lasted, duplicates not counted.
+    /// Packets, and bytes of their frames, that came in the measured time, without duplicates.
     pub arrived: [u64; 2],
-    /// Whether packets still came when nobody waited any longer.
+    /// True if packets still came when the wait ended.
     pub still_coming: bool,
-    /// Whether some had not come then, while backends still had not taken all of what they were given.
+    /// True if packets were missing at the end while backends still had not taken everything.
     pub not_taken: bool,
     pub(crate) latencies: Latencies,
 }
 
 impl Measured {
-    /// All streams together.
+    /// Returns the sum of all streams.
     #[must_use]
     pub fn total(&self) -> StreamCounters {
         self.streams.iter().fold(StreamCounters::default(), |all, one| all.and(*one))
     }
 
-    /// Latencies of all packets that count: quantiles in microseconds, by the names that samples have for them.
+    /// Returns quantiles of the latencies of all packets that count, in microseconds, by their
+    /// names in samples.
     #[must_use]
     pub fn latency_metrics(&self) -> Vec<(&'static str, f64)> {
         self.latencies.metrics(hertz())
     }
 
-    /// Latencies of all packets that count.
+    /// Returns the latencies of all packets that count.
     #[must_use]
     pub fn latency(&self) -> results::Latency {
         self.latencies.steps(hertz())
     }
 }
 
-/// Sends its streams by each port, and checks what comes back, by whichever port.
+/// Sends its streams through each port, and checks what returns on any port.
 #[derive(Debug)]
 pub struct Generator<P> {
     sides: Vec<Side<P>>,
@@ -104,7 +108,7 @@ pub struct Generator<P> {
     phase: Phase,
     plan: Plan,
     window: Window,
-    /// When any packet came last, and when the last turn was.
+    /// The times of the last packet and of the last turn.
     heard: u64,
     now: u64,
 }
@@ -114,7 +118,7 @@ pub struct Generator<P> {
 struct Side<P> {
     port: P,
     sources: Vec<Source>,
-    /// Whose packet is next, and again.
+    /// The order of streams, which repeats.
     order: Vec<usize>,
     at: usize,
     /// The number of its first stream.
@@ -131,7 +135,7 @@ enum Phase {
     Over,
 }
 
-/// In cycles.
+/// The phases of a trial, in cycles.
 #[derive(Clone, Copy, Debug, Default)]
 struct Plan {
     warm_up: u64,
@@ -139,15 +143,15 @@ struct Plan {
     quiet: u64,
     drain: u64,
     patience: Patience,
-    /// Between two packets of a port.
+    /// Cycles between two packets of a port.
     interval: Option<f64>,
     burst: u32,
 }
 
-/// What was noted at the beginning and the end of what is measured.
+/// Values at the start and the end of the measurement.
 #[derive(Clone, Copy, Debug, Default)]
 struct Window {
-    /// When this phase began.
+    /// The start of this phase.
     since: u64,
     lasted: u64,
     arrived: [u64; 2],
@@ -157,10 +161,11 @@ struct Window {
 }
 
 impl<P: TestPort> Generator<P> {
-    /// On these ports, each with its streams. Of so many packets one is checked for a wrong copy; 0: none is.
+    /// Makes a generator on these ports, each with its streams. One of `check_every` packets is
+    /// checked for a wrong copy; 0: none.
     ///
     /// # Errors
-    /// Where a stream cannot be built.
+    /// A stream cannot be built.
     pub fn new(ports: Vec<(P, Vec<StreamSpec>)>, check_every: u32) -> anyhow::Result<Generator<P>> {
         let mut sides = Vec::with_capacity(ports.len());
         let (mut number, mut places) = (0_u16, Vec::new());
@@ -172,12 +177,12 @@ impl<P: TestPort> Generator<P> {
                 templates += source.templates();
                 places.push(template::tag_at(spec));
                 sources.push(source);
-                number = number.checked_add(1).context("there are more than 65535 streams")?;
+                number = number.checked_add(1).context("more than 65535 streams are not possible")?;
             }
             let order = interleaved(&sources);
             sides.push(Side { port, sources, order, at: 0, first, pace: None });
         }
-        ensure!(number > 0, "there is no stream to be sent");
+        ensure!(number > 0, "no stream is given: give at least one");
         places.sort_unstable();
         places.dedup();
         let streams = usize::from(number);
@@ -193,13 +198,13 @@ impl<P: TestPort> Generator<P> {
         })
     }
 
-    /// From now on whatever comes counts as a packet of the first stream, and none is looked at: for a switch that hands on
-    /// packets without what is in them.
+    /// Counts everything that comes as a packet of the first stream, unexamined: for a switch that
+    /// forwards packets without their bytes.
     pub fn count_only(&mut self) {
         self.checker.counts_only = true;
     }
 
-    /// The mean length of its frames.
+    /// Returns the mean length of its frames.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "there are few ports")]
     pub fn mean_len(&self) -> f64 {
@@ -207,7 +212,7 @@ impl<P: TestPort> Generator<P> {
         sending.iter().sum::<f64>() / sending.len().max(1) as f64
     }
 
-    /// Begins a trial, at this moment of the time-stamp counter.
+    /// Starts a trial at this value of the time-stamp counter.
     pub fn begin(&mut self, load: Load, timing: &Timing, now: u64) {
         let hertz = hertz();
         let tail = (timing.time / TAIL).clamp(LEAST_TAIL, CATCH_UP);
@@ -227,17 +232,17 @@ impl<P: TestPort> Generator<P> {
         self.pace(now, self.plan.warm_up);
     }
 
-    /// Whether the trial is over.
+    /// Returns whether the trial is over.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.phase == Phase::Over
     }
 
-    /// What the trial came to, or has come to so far: nothing, before the end of its warm-up.
+    /// Returns the measured values so far; nothing before the end of the warm-up.
     #[must_use]
     pub fn measured(&self) -> Measured {
         if matches!(self.phase, Phase::Idle | Phase::WarmUp) {
-            // What the checker has counted is of the trial before.
+            // The checker's counters belong to the previous trial.
             let streams = vec![StreamCounters::default(); self.sent.len()];
             let meant = self.plan.interval.map(|_| 0);
             return Measured {
@@ -266,7 +271,7 @@ impl<P: TestPort> Generator<P> {
         }
     }
 
-    /// Its ports again.
+    /// Returns its ports.
     pub fn into_ports(self) -> impl Iterator<Item = P> {
         self.sides.into_iter().map(|side| side.port)
     }
@@ -279,7 +284,7 @@ impl<P: TestPort> Generator<P> {
         }
     }
 
-    /// Goes on to the next phase where it is time.
+    /// Enters the next phase if it is time.
     fn advance(&mut self, now: u64) -> anyhow::Result<()> {
         let passed = now.saturating_sub(self.window.since);
         match self.phase {
@@ -299,7 +304,7 @@ impl<P: TestPort> Generator<P> {
                 let is_late = passed >= self.plan.drain;
                 let is_quiet = now.saturating_sub(self.heard) >= self.plan.quiet;
                 let is_complete = self.checker.complete(self.sent.iter().copied());
-                // A backend that stands still for a while, on a busy machine, has lost nothing yet.
+                // A backend that pauses on a busy machine has not lost anything yet.
                 let is_sending = (is_late || is_quiet) && !is_complete && self.is_sending()?;
                 self.window.still_coming = is_late && !is_quiet;
                 self.window.not_taken = is_late && is_sending;
@@ -312,8 +317,8 @@ impl<P: TestPort> Generator<P> {
         Ok(())
     }
 
-    /// As somebody on the way has something left, what has not come is waited for once more, if there is time for that:
-    /// then the trial is not over yet.
+    /// Waits once more for missing packets, as an endpoint still has some to send. Returns false if
+    /// there is no time left for that.
     pub(crate) fn wait_on(&mut self, now: u64) -> bool {
         let is_late = now.saturating_sub(self.window.since) >= self.plan.drain;
         if self.phase == Phase::Over && !is_late && !self.checker.complete(self.sent.iter().copied()) {
@@ -322,7 +327,7 @@ impl<P: TestPort> Generator<P> {
         !self.is_over()
     }
 
-    /// Packets and bytes that came since what is measured began.
+    /// Returns packets and bytes that came since the measurement began.
     fn arrived(&self) -> [u64; 2] {
         [0, 1].map(|n| self.checker.arrived[n] - self.window.arrived[n])
     }
@@ -338,7 +343,7 @@ impl<P: TestPort> Generator<P> {
 
     fn receive(&mut self, now: u64) -> anyhow::Result<usize> {
         let (checker, sent) = (&mut self.checker, &self.sent);
-        // Others may go on for ever.
+        // Foreign frames may come forever.
         let (mut moved, mut ours) = (0, false);
         for side in &mut self.sides {
             moved += side.port.receive(BURST, &mut |frame| ours |= checker.note(frame, now, sent))?;
@@ -359,7 +364,7 @@ impl<P: TestPort> Generator<P> {
 }
 
 impl<P: TestPort> Side<P> {
-    /// Of the frames that it sends, if any.
+    /// Returns the mean length of the frames that it sends, if any.
     fn mean_len(&self) -> Option<f64> {
         let one = |which: &usize| self.sources.get(*which).map_or(0.0, Source::mean_len);
         #[expect(clippy::cast_precision_loss, reason = "weights are small")]
@@ -371,7 +376,7 @@ impl<P: TestPort> Side<P> {
         self.pace.as_mut().is_none_or(|pace| pace.over(now))
     }
 
-    /// Sends what is due, or all that the port takes; returns how many packets.
+    /// Sends packets that are due, or as many as the port takes; returns their number.
     fn send(&mut self, now: u64, sent: &mut [u64]) -> anyhow::Result<usize> {
         if self.order.is_empty() {
             return Ok(0);
@@ -381,7 +386,7 @@ impl<P: TestPort> Side<P> {
             None => free.min(BURST),
             Some(pace) => usize::try_from(pace.due(now, u64::try_from(free)?, u64::try_from(BURST)?))?,
         };
-        // What a packet waits for us, or for room, is part of its latency.
+        // The wait of a packet for this thread or for a free buffer is a part of its latency.
         let handed_out = u64::try_from(due)?;
         let mut times = self.pace.as_ref().map(|pace| pace.times(handed_out));
         let mut count = 0;
@@ -399,7 +404,7 @@ impl<P: TestPort> Side<P> {
         if let Some(pace) = self.pace.as_mut().filter(|_| count < due) {
             pace.unsent(u64::try_from(due - count)?);
         }
-        // Here a port also says what it found wrong with what it was to send.
+        // This call also reports what the port found wrong with the frames to send.
         self.port.flush()?;
         Ok(count)
     }
@@ -407,7 +412,7 @@ impl<P: TestPort> Side<P> {
 
 impl<P: TestPort> Endpoint for Generator<P> {
     fn turn(&mut self, now: u64) -> anyhow::Result<usize> {
-        // What came is looked at first, while `now` is its time.
+        // Received packets are examined first, while `now` is their time.
         self.now = now;
         let moved = self.receive(now)?;
         self.advance(now)?;
@@ -430,7 +435,7 @@ impl<P: TestPort> Endpoint for Generator<P> {
     }
 }
 
-/// Streams by their weights, mixed: after each packet comes the stream that lags behind the most.
+/// Interleaves streams by their weights: the next packet comes from the stream that lags most.
 fn interleaved(sources: &[Source]) -> Vec<usize> {
     let all: u32 = sources.iter().map(|source| source.weight).sum();
     let mut credit = vec![0_i64; sources.len()];

@@ -1,19 +1,19 @@
-//! Latencies: counted into a fixed array on the way, made into a histogram afterwards.
+//! Latencies: counted in a fixed array during the trial, converted to a histogram afterwards.
 
 use hdrhistogram::Histogram;
 
 use crate::results;
 
-/// Steps of one cycle each, before they get wider: half as many in each power of two behind. A step is less than 2 % of
-/// its latency.
+/// Steps of one cycle each, before they get wider. Each further power of two has half as many. A
+/// step is narrower than 2 % of its latency.
 const STEPS: usize = 128;
 const BITS: u32 = STEPS.trailing_zeros();
 
-/// As many as there are up to 2^48 cycles.
+/// The number of steps up to 2^48 cycles.
 const ALL: usize = STEPS + (48 - BITS as usize) * (STEPS / 2);
 
-/// Quantiles that are reported, with the names of their figures: of so many packets one may be slower, and of fewer the
-/// slowest one says nothing about it.
+/// Reported quantiles with the names of their metrics: one of so many packets may be slower. With
+/// fewer packets, the slowest one says nothing about the quantile.
 const QUANTILES: [(u32, &str); 6] = [
     (2, "latency_p50_us"),
     (10, "latency_p90_us"),
@@ -55,19 +55,19 @@ impl Latencies {
         }
     }
 
-    /// Upper ends of steps in nanoseconds, and how many packets each has.
+    /// Returns upper ends of steps in nanoseconds, and the number of packets in each.
     fn nanoseconds(&self, hertz: f64) -> impl Iterator<Item = (u64, u64)> {
         let used = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
-        // The last one ends where the slowest packet is.
+        // The last step ends at the slowest packet.
         used.map(move |(step, count)| (nanoseconds(end(step).min(self.most), hertz), *count))
     }
 
-    /// In the form of a sample.
+    /// Returns the latencies in the form of a sample.
     pub(crate) fn steps(&self, hertz: f64) -> results::Latency {
         let mut steps: Vec<(u64, u64)> = Vec::new();
         for (end, count) in self.nanoseconds(hertz) {
             match steps.last_mut() {
-                // Below a nanosecond there may be several cycles.
+                // Several cycles may fall into one nanosecond.
                 Some(last) if last.0 == end => last.1 += count,
                 _ => steps.push((end, count)),
             }
@@ -75,9 +75,10 @@ impl Latencies {
         results::Latency { steps }
     }
 
-    /// The figures of a sample, in microseconds: none where nothing came, and no quantile that wants more packets than came.
+    /// Returns the metrics of a sample, in microseconds. There are none without packets, and no
+    /// quantile that needs more packets than came.
     pub(crate) fn metrics(&self, hertz: f64) -> Vec<(&'static str, f64)> {
-        // Three digits are more than the array keeps. The histogram grows as it needs.
+        // Three digits are more than the array keeps. The histogram grows as needed.
         let Ok(mut histogram) = Histogram::<u64>::new(3) else { return Vec::new() };
         for (end, count) in self.nanoseconds(hertz) {
             if histogram.record_n(end, count).is_err() {
@@ -88,7 +89,7 @@ impl Latencies {
             return Vec::new();
         }
         let mut metrics = vec![("latency_min_us", micros(nanoseconds(self.least, hertz)))];
-        // A step of the histogram may end behind the slowest packet.
+        // A step of the histogram may end after the slowest packet.
         let most = nanoseconds(self.most, hertz);
         let known = QUANTILES.iter().filter(|(one_in, _)| histogram.len() >= u64::from(*one_in));
         metrics.extend(known.map(|&(one_in, name)| {
@@ -100,20 +101,20 @@ impl Latencies {
     }
 }
 
-/// The step of so many cycles.
+/// Returns the step of so many cycles.
 #[inline]
 fn step(cycles: u64) -> usize {
     let octave = (u64::BITS - cycles.leading_zeros()).saturating_sub(BITS);
     if octave == 0 {
         return usize::try_from(cycles).unwrap_or(usize::MAX);
     }
-    // The highest `BITS` bits say which of the octave's steps it is; as the first of them is always set, there are half as
-    // many as they could say.
+    // The highest `BITS` bits select the step of the octave. The first of them is always set, so
+    // there are half as many steps.
     let top = usize::try_from(cycles >> octave).unwrap_or(usize::MAX);
     (octave as usize) * (STEPS / 2) + top
 }
 
-/// The most cycles of a step.
+/// Returns the most cycles of a step.
 fn end(step: usize) -> u64 {
     let wide = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
     if step < STEPS {
@@ -134,7 +135,7 @@ fn nanoseconds(cycles: u64, hertz: f64) -> u64 {
     (cycles as f64 * 1e9 / hertz).round() as u64
 }
 
-#[expect(clippy::cast_precision_loss, reason = "figures for people")]
+#[expect(clippy::cast_precision_loss, reason = "a metric for display")]
 fn micros(nanoseconds: u64) -> f64 {
     nanoseconds as f64 / 1e3
 }

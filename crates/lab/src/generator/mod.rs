@@ -1,23 +1,23 @@
-//! A generator of packets, and the check of what becomes of them.
+//! A generator of packets, and the check of received packets.
 //!
-//! Each stream's frames are built once; packet by packet only what changes is written: fields that step, repeat or are
-//! drawn, the checksums over them, and a tag with the packet's number and time. By the tag a packet is known again wherever
-//! it comes back, with whatever headers.
+//! The frames of each stream are built once. Each packet only needs its changes: fields that step,
+//! repeat or are drawn, the checksums over them, and a tag with the packet's number and time. The
+//! tag identifies a packet wherever it returns, with any headers.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `spec` | what a stream is, and its form as text |
+//! | `spec` | the description of a stream, and its text form |
 //! | `values` | the values of a header field, packet by packet |
-//! | `template` | the frames of a stream, and what is written into them |
-//! | `tag` | what stands at the beginning of each payload |
-//! | `source` | a stream at work |
-//! | `rate` | how fast packets are sent |
-//! | `pace` | the clock by which they are: which are due, and what became of those that were |
+//! | `template` | the frames of a stream, and the changes of each packet |
+//! | `tag` | the tag at the start of each payload |
+//! | `source` | a stream that sends |
+//! | `rate` | rates |
+//! | `pace` | the clock of a port: the packets that are due, and their outcome |
 //! | `checker` | loss, duplicates, reordering, wrong copies |
 //! | `latency` | latencies |
-//! | `actor` | all of it turn by turn, on one port or two |
-//! | `replay` | frames of a capture, sent as they are |
-//! | `echo` | a port whose frames come back at once |
+//! | `engine` | the generator: an endpoint on one port or two |
+//! | `replay` | frames of a capture, sent unchanged |
+//! | `echo` | a port whose frames return at once |
 //!
 //! ```
 //! use straightline_lab::generator::StreamSpec;

@@ -1,62 +1,74 @@
-//! The clock by which packets are sent: which are due, and what became of those that were.
+//! The clock of a port: the packets that are due, and their outcome.
+//!
+//! Time is counted in fractions of a cycle since the start of a trial. Packets are due in bursts at
+//! a fixed interval. A call asks for the packets that are due now. Packets that are more than the
+//! bound late are not sent any more. They are charged as follows:
+//!
+//! 1. to the port (`refused`), if it was full at the last call: the switch did not take the
+//!    packets;
+//! 2. to the generator (`missed`), if the port had free buffers, or if this thread did not call for
+//!    a long time: it was descheduled.
 
-/// Fractions of a cycle: at 10 Mpps and 3 GHz packets are as far apart as they should be but for a ten-millionth, and a day
-/// can be told up to 6.5 GHz.
+/// Fraction bits of a cycle. At 10 Mpps and 3 GHz the interval of packets is right to a
+/// ten-millionth. A day fits up to 6.5 GHz.
 const FRACTION: u32 = 14;
 
-/// Whoever asks later than after this part of the bound was away.
+/// A call later than this fraction of the bound means that the thread was descheduled.
 const AWAY: u64 = 8;
 
-/// What became of the packets that were due.
+/// The outcome of the packets that were due.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct PaceCounters {
-    /// Handed out to be sent.
+    /// Packets handed out to be sent.
     pub(super) sent: u64,
-    /// Not sent, as the port had no room for longer than may be caught up with: the switch did not take them.
+    /// Packets not sent because the port was full for longer than can be caught up with: the switch
+    /// did not take them.
     pub(super) refused: u64,
-    /// Not sent, as the generator was too late or too slow.
+    /// Packets not sent because the generator was too late or too slow.
     pub(super) missed: u64,
 }
 
-/// How late a packet may be, in cycles.
+/// The lateness up to which packets are still sent, in cycles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Patience {
-    /// What is later is not sent any more.
+    /// The bound during the trial.
     pub(super) bound: u64,
-    /// The same of what is still to be sent when the time is over.
+    /// The bound after the end of the trial, for what is still to be sent.
     pub(super) tail: u64,
 }
 
-/// When packets are due, by the time-stamp counter. Each burst has its time; who comes later sends what is due since, but
-/// at most as much as the bound says: for a port that has been stuffed for long the past is past.
+/// The times at which packets are due, by the time-stamp counter. Each burst has its time. A late
+/// call sends what became due since, up to the bound: for a port that was full for long, older
+/// packets are given up.
 #[derive(Clone, Debug)]
 pub(super) struct Pace {
     /// Packets that are due together.
     burst: u64,
     /// Cycles from one burst to the next, in fractions.
     interval: u64,
-    /// The most that is caught up with, in fractions: while it lasts, and after its end.
+    /// The bounds in fractions: during the trial, and after its end.
     bound: u64,
     tail: u64,
     start: u64,
-    /// When the next burst is due, in fractions since the start.
+    /// The time of the next burst, in fractions since the start.
     next: u64,
-    /// Packets of bursts that have begun, and are not handed out yet.
+    /// Packets of bursts that have begun which are not handed out yet.
     open: u64,
-    /// When it was asked last.
+    /// The time of the last call.
     asked: u64,
-    /// Whether there was less room then than packets that could be sent at once.
+    /// True if the port then had fewer free buffers than packets to send at once.
     full: bool,
-    /// Of what is open, so much became due while nobody asked: no port is to blame for it, and for none that waits behind it.
+    /// Open packets that came due while the thread was descheduled. Neither they nor packets that
+    /// wait behind them are charged to the port.
     descheduled: u64,
-    /// Nothing is due from here on, in fractions since the start.
+    /// The end of the trial, in fractions since the start: nothing is due later.
     end: u64,
     pub(super) counters: PaceCounters,
 }
 
 impl Pace {
-    /// From `now` on for so many cycles, at an interval in cycles between packets, and in bursts. What is late is caught up
-    /// with as far as there is patience for it.
+    /// Makes a clock from `now` on for so many cycles, with an interval in cycles between packets,
+    /// and with bursts. Late packets are sent up to the bounds of `patience`.
     pub(super) fn new(now: u64, lasts: u64, interval: f64, burst: u32, patience: Patience) -> Pace {
         let burst = u64::from(burst.max(1));
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
@@ -78,12 +90,13 @@ impl Pace {
         }
     }
 
-    /// Packets to be sent now: for which the port has room, and at most `most`.
+    /// Returns the number of packets to send now: at most `free`, the port's free buffers, and at
+    /// most `most`.
     pub(super) fn due(&mut self, now: u64, free: u64, most: u64) -> u64 {
         let since = self.since(now);
         self.forget(now, since);
         if self.next < self.end.min(since.saturating_add(1)) {
-            // Those due at `next`, and each interval later, up to now, and before the end.
+            // The bursts due at `next` and each interval later, up to now, and before the end.
             let bursts = (since.min(self.end - 1) - self.next) / self.interval + 1;
             self.next += bursts * self.interval;
             self.open += bursts * self.burst;
@@ -99,10 +112,12 @@ impl Pace {
         due
     }
 
-    /// When the packets were due that [`Self::due`] has just handed out, by the time-stamp counter.
+    /// Returns the due times of the packets that [`Self::due`] has just handed out, by the
+    /// time-stamp counter.
     pub(super) fn times(&self, handed_out: u64) -> impl Iterator<Item = u64> + use<> {
         let Pace { burst, interval, start, next, .. } = *self;
-        // All that were open are of the bursts before `next`, and the last of these is whole.
+        // All open packets belong to bursts before `next`, and all packets of the last of these
+        // were open.
         let open = self.open + handed_out;
         let bursts = open.div_ceil(burst);
         let mut at = next.saturating_sub(bursts * interval);
@@ -123,14 +138,15 @@ impl Pace {
         self.full |= packets > 0;
     }
 
-    /// Whether all that was due until the end is sent, or too late.
+    /// Returns whether everything due until the end is sent or too late.
     pub(super) fn over(&mut self, now: u64) -> bool {
         let since = self.since(now);
         self.forget(now, since);
         self.next >= self.end && self.open == 0
     }
 
-    /// What is later than the bound is not sent any more, and nothing after the end but for its tail.
+    /// Gives up packets that are later than the bound, and everything after the end except for the
+    /// tail.
     fn forget(&mut self, now: u64, since: u64) {
         self.descheduled = self.descheduled.min(self.open);
         let is_past = since >= self.end.saturating_add(self.tail);
@@ -143,15 +159,16 @@ impl Pace {
         } else {
             0
         };
-        // What is open belongs to bursts before `next`; how many of it are beyond the horizon follows from that.
+        // Open packets belong to bursts before `next`. This gives the number of those beyond the
+        // horizon.
         let in_time = self.next.saturating_sub(horizon) / self.interval * self.burst;
         let old = self.open.saturating_sub(in_time);
         self.open -= old;
         let forgotten = late + old;
-        // Whoever was not asked for so long cannot blame the port.
+        // After a pause as long as the bound, the port is not to blame.
         let is_ours = !self.full || fractions(now - self.asked) >= self.bound;
         let descheduled = old.min(self.descheduled);
-        // What never was open became due since it was asked last.
+        // Packets that never were open became due since the last call.
         let ours = if is_ours { forgotten } else { late + descheduled };
         self.descheduled -= descheduled;
         self.counters.missed += ours;
@@ -163,7 +180,7 @@ impl Pace {
     }
 }
 
-/// Of cycles, or of as many as can be told: whatever is longer ends then.
+/// Converts cycles to fractions. More than fits saturates: a longer trial ends then.
 fn fractions(cycles: u64) -> u64 {
     cycles.min(u64::MAX >> (FRACTION + 1)) << FRACTION
 }
@@ -174,7 +191,7 @@ mod tests {
 
     use super::*;
 
-    /// As much after the end as before it.
+    /// The same bound during the trial and after it.
     fn patience(bound: u64) -> Patience {
         Patience { bound, tail: bound }
     }
@@ -188,10 +205,10 @@ mod tests {
         assert!(pace.over(1901));
         assert_eq!(pace.due(9999, 99, 99), 0);
         assert_eq!(pace.counters, PaceCounters { sent: 10, refused: 0, missed: 0 });
-        // In bursts: as many, together.
+        // In bursts: the same number, together.
         let mut pace = Pace::new(0, 1000, 100.0, 4, patience(1000));
         assert_eq!([0, 1, 399, 400, 999].map(|now| pace.due(now, 99, 99)), [4, 0, 0, 4, 4]);
-        // Those that come late know when it was.
+        // Late packets have their own due times.
         let mut pace = Pace::new(1000, 10_000, 100.0, 2, patience(1000));
         let mut times = |now, free| {
             let due = pace.due(now, free, 99);
@@ -199,23 +216,23 @@ mod tests {
         };
         assert_eq!([times(1250, 3), times(1260, 9)], [vec![1000, 1000, 1200], vec![1200]]);
         assert_eq!([times(1900, 1), times(2000, 9)], [vec![1400], vec![1400, 1600, 1600, 1800, 1800, 2000, 2000]]);
-        // What is too late to be sent is not among them.
+        // Packets that are too late to be sent are not among them.
         assert_eq!(times(3400, 3), [2400, 2400, 2600]);
     }
 
     #[test]
     fn what_cannot_be_caught_up_with_is_named() {
-        // A port that takes nothing: packets wait for as long as they may, and are then refused.
+        // A port that takes nothing: packets wait up to the bound, and are then refused.
         let mut pace = Pace::new(0, 10_000, 10.0, 1, patience(100));
         for now in 0..5000 {
             assert_eq!(pace.due(now, 0, 99), 0);
         }
         assert!((485..=491).contains(&pace.counters.refused), "{:?}", pace.counters);
         assert_eq!(pace.counters.missed, 0);
-        // Then it takes all: no more than the bound's worth at once.
+        // Then the port takes everything: no more than the bound allows at once.
         let due = pace.due(5000, 999, 999);
         assert!((9..=12).contains(&due), "{due}");
-        // A generator that was away for long has missed what was due meanwhile.
+        // A generator that pauses for long misses what became due meanwhile.
         pace.due(5001, 999, 999);
         let before = pace.counters;
         let due = pace.due(8001, 999, 999);
@@ -226,7 +243,7 @@ mod tests {
 
     #[test]
     fn a_generator_that_is_too_slow_blames_no_port() {
-        // It could send more at once than it does, for it is given 8 at a time.
+        // It could send more at once than it does, as the port has only 8 free buffers each time.
         let mut pace = Pace::new(0, 10_000, 1.0, 1, patience(100));
         let sent: u64 = (0..1000).map(|n| pace.due(10 * n, 50, 8)).sum();
         assert!(
@@ -239,24 +256,26 @@ mod tests {
 
     #[test]
     fn what_an_absence_has_put_off_is_no_fault_of_the_port() {
-        // A port that takes each packet in its time, and nothing more.
+        // A port that takes each packet at its time, and nothing more.
         let mut pace = Pace::new(0, 100_000, 10.0, 1, patience(1000));
         (0..1000).for_each(|n| _ = pace.due(10 * n, 1, 99));
         assert_eq!((pace.counters.sent, pace.descheduled), (1000, 0));
-        // After it was away for half of what may be caught up with, all packets are later; that alone loses none.
+        // After a pause of half the bound, all packets are later; that alone loses none.
         (1050..2000).for_each(|n| _ = pace.due(10 * n, 1, 99));
         assert_eq!((pace.counters.refused, pace.counters.missed), (0, 0));
         assert!((48..=51).contains(&pace.descheduled), "{pace:?}");
-        // Then the port takes half of them: those that the absence had put off before the others are not its fault.
+        // Then the port takes half of them. Packets that the pause had delayed are not charged to
+        // it.
         (2000..4000).for_each(|n| _ = pace.due(10 * n, n % 2, 99));
         let PaceCounters { refused, missed, .. } = pace.counters;
         assert!((48..=51).contains(&missed) && pace.descheduled == 0, "{pace:?}");
         assert!((840..=960).contains(&refused), "{pace:?}");
-        // Where all are sent, nothing is descheduled any more.
+        // Once all packets are sent, none is counted as descheduled.
         pace.due(41_000, 999, 999);
         pace.due(41_001, 999, 999);
         assert!(pace.descheduled == 0 && pace.open == 0, "{pace:?}");
-        // What a port then has no room for after all, though it had promised it, is still descheduled.
+        // Packets that the port then does not take after all, though it had free buffers, still
+        // count as descheduled.
         let due = pace.due(41_500, 999, 999);
         pace.unsent(due);
         pace.due(41_501, 0, 999);
@@ -272,7 +291,7 @@ mod tests {
         assert!(pace.over(10_050), "{pace:?}");
         assert_eq!(pace.counters, PaceCounters { sent: 950, refused: 50, missed: 0 });
         assert_eq!(pace.due(10_051, 99, 99), 0);
-        // Who is away across the end has missed what was due then, though the port was full before.
+        // A pause across the end misses what was due then, though the port was full before.
         let mut pace = Pace::new(0, 10_000, 10.0, 1, patience);
         (0..=970).for_each(|n| _ = pace.due(10 * n, u64::from(n < 960), 99));
         assert!(pace.over(10_060), "{pace:?}");

@@ -1,23 +1,23 @@
-//! How fast packets are sent.
+//! Rates of packets.
 
 use std::fmt;
 use std::str::FromStr;
 
 use anyhow::bail;
 
-/// How much is sent, by all ports together.
+/// The rate of all ports together.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rate {
-    /// All that the ports take.
+    /// As much as the ports take.
     Max,
-    /// Packets a second.
+    /// Packets per second.
     Pps(f64),
-    /// Bits of frames a second, without Ethernet checksums and the gaps of a wire.
+    /// Bits of frames per second, without Ethernet checksums and the gaps of a wire.
     Bits(f64),
 }
 
 impl Rate {
-    /// In packets of this mean length; nothing where it is all that the ports take.
+    /// Returns packets per second for this mean length; nothing at maximum rate.
     #[must_use]
     pub fn pps(self, mean_len: f64) -> Option<f64> {
         match self {
@@ -31,7 +31,7 @@ impl Rate {
 impl FromStr for Rate {
     type Err = anyhow::Error;
 
-    /// `max`, `500kpps`, `1.5mpps`, `10gbit`.
+    /// Parses `max`, `500kpps`, `1.5mpps`, `10gbit`.
     fn from_str(text: &str) -> anyhow::Result<Rate> {
         let lower = text.to_ascii_lowercase();
         if lower == "max" {
@@ -50,7 +50,7 @@ impl FromStr for Rate {
             (1.0..=1e12).contains(&number).then(|| rate(number))
         };
         let Some(rate) = rate("pps", Rate::Pps).or_else(|| rate("bit", Rate::Bits)) else {
-            bail!("`{text}`: a rate is max, or such as 500kpps, 1.5mpps or 10gbit, from 1 on");
+            bail!("`{text}` is not a rate: use max, or at least 1, such as 500kpps, 1.5mpps or 10gbit");
         };
         Ok(rate)
     }

@@ -1,4 +1,4 @@
-//! Frames of a capture, sent as they are, and what of them comes back.
+//! Sends the frames of a capture unchanged, and compares what returns.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,33 +14,33 @@ use crate::capture::{Capture, Captured};
 use crate::convert::{float, seconds};
 use crate::endpoints::{Endpoint, TestPort, drive};
 
-/// The most packets that a turn sends by, and takes from, a port.
+/// The most packets that a turn sends through a port and takes from it.
 const BURST: usize = 64;
 
-/// As late as this a frame may be sent: later ones are then as much later.
+/// A frame later than this delays all following frames as much.
 const CATCH_UP: Duration = Duration::from_millis(1);
 
-/// When all has come back, so long it is looked for what comes again.
+/// The time to look for duplicates after all frames have returned.
 const STRAGGLERS: Duration = Duration::from_millis(10);
 
-/// A port that takes nothing for so long will not take the next frame ever.
+/// A port that takes nothing for so long will never take the next frame.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// When frames are sent.
+/// The times at which frames are sent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Timing {
-    /// As they were captured, so many times as fast.
+    /// The captured times, so many times as fast.
     Captured(f64),
-    /// At this rate.
+    /// This rate.
     Rate(Rate),
 }
 
-/// What came of a replay.
+/// Results of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Replayed {
     /// Frames that were sent.
     pub sent: u64,
-    /// Frames that came back as they were sent, byte for byte.
+    /// Frames that returned byte for byte.
     pub identical: u64,
     /// Frames that came more often than they were sent.
     pub duplicates: u64,
@@ -48,24 +48,25 @@ pub struct Replayed {
     pub different: u64,
     /// Seconds from the first frame to the last.
     pub secs: f64,
-    /// Seconds by which the last one was late, as the port or this process had not kept up.
+    /// Seconds by which the last frame was late because the port or this process did not keep up.
     pub late_secs: f64,
 }
 
 impl Replayed {
-    /// Frames that have not come back as they were.
+    /// Returns the number of frames that have not returned unchanged.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.sent.saturating_sub(self.identical)
     }
 
-    /// What is wrong with what came, in words; nothing where each frame came back once, as it was.
+    /// Describes what is wrong with the received frames; nothing if each frame returned once,
+    /// unchanged.
     #[must_use]
     pub fn fault(&self) -> Option<String> {
         let wrong = [
-            (self.lost(), "have not come back as they were"),
-            (self.duplicates, "came more often than sent"),
-            (self.different, "came that were not sent"),
+            (self.lost(), "did not return unchanged"),
+            (self.duplicates, "returned more often than sent"),
+            (self.different, "were never sent"),
         ];
         let wrong: Vec<_> =
             wrong.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
@@ -73,37 +74,38 @@ impl Replayed {
     }
 }
 
-/// Sends a capture's frames by the first of its ports, and looks for them at all.
+/// Sends a capture's frames through the first of its ports, and receives on all.
 #[derive(Debug)]
 pub struct Replay<P> {
     ports: Vec<P>,
-    /// Each frame, when it is sent: in cycles after the first one.
+    /// Each frame with the time at which it is sent: in cycles after the first one.
     frames: Vec<(u64, Vec<u8>)>,
-    /// So many times over; how long each of them lasts, in seconds.
+    /// The number of repetitions; the seconds that each takes.
     times: usize,
     lap: f64,
-    /// How often each was sent, and has come back.
+    /// The number of times that each frame was sent, and that it returned.
     balance: HashMap<Vec<u8>, [u64; 2]>,
     next: usize,
-    /// How often all were sent already, and when that was over: in cycles after the first frame.
+    /// The number of finished repetitions, and the end of the last: in cycles after the first
+    /// frame.
     laps: usize,
     lap_due: u64,
-    /// When the first frame was sent, or would have been had nothing been late.
+    /// The time of the first frame, or the time it would have had with nothing late.
     start: Option<u64>,
     first: u64,
     last: u64,
-    /// When a frame came back last, one that had not before.
+    /// The last return of a frame that had not returned before.
     heard: u64,
-    /// Since when the port has not taken the next frame.
+    /// The time since which the port has not taken the next frame.
     stuck: Option<u64>,
-    /// Whether frames have times at all.
+    /// True if frames have times at all.
     paced: bool,
     catch_up: u64,
     patience: u64,
     quiet: u64,
     stragglers: u64,
     hertz: f64,
-    /// What came, if it is to be kept.
+    /// Received frames, if they are kept.
     kept: Option<Vec<Captured>>,
     scratch: Vec<u8>,
     report: Replayed,
@@ -111,12 +113,12 @@ pub struct Replay<P> {
 }
 
 impl<P: TestPort> Replay<P> {
-    /// Of a capture, so many times over. It is over when none of its frames has come back for `quiet` after the last one was
-    /// sent; where all have, a hundredth of a second later. What else comes may come for ever.
-    /// What comes back is kept if `keep` says so.
+    /// Makes a replay of a capture that repeats it `times` times. It is over when no missing frame
+    /// has returned for `quiet` after the last one was sent; if all have returned, a hundredth of a
+    /// second later. Other frames may come forever. What returns is kept if `keep` is set.
     ///
     /// # Errors
-    /// Where there is no port, or a frame that cannot be sent.
+    /// There is no port, or a frame cannot be sent.
     pub fn new(
         ports: Vec<P>,
         capture: &Capture,
@@ -159,20 +161,21 @@ impl<P: TestPort> Replay<P> {
         })
     }
 
-    /// Whether all was sent, and nothing comes any more.
+    /// Returns whether everything was sent and no more frames are expected.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.over
     }
 
-    /// What came of it so far; and what came back, with times in nanoseconds since the first frame was sent.
+    /// Returns the results so far, and the received frames with times in nanoseconds since the
+    /// first frame was sent.
     #[must_use]
     pub fn report(self) -> (Replayed, Vec<Captured>) {
         (self.report, self.kept.unwrap_or_default())
     }
 
-    /// Runs it to its end, or until `stop` is set, on this CPU, where one is named. What came of it so far is reported also
-    /// where it ended with an error.
+    /// Runs the replay to its end, or until `stop` is set, on this CPU if one is set. The results
+    /// so far are also returned with an error.
     pub fn run(self, cpu: Option<usize>, stop: &AtomicBool) -> (Replayed, Vec<Captured>, anyhow::Result<()>) {
         let mut until = Until { replay: self, stop };
         let (_, ended) = drive(&mut [&mut until], cpu, stop);
@@ -193,7 +196,10 @@ impl<P: TestPort> Replay<P> {
                 let since = *self.stuck.get_or_insert(now);
                 if now.saturating_sub(since) > self.patience {
                     let (number, len) = (self.next + 1, frame.len());
-                    bail!("frame {number}, of {len} bytes, could not be sent: the port takes no more, or none so long");
+                    bail!(
+                        "frame {number}, of {len} bytes, could not be sent: the port takes no more frames, or none \
+                     of this length"
+                    );
                 }
                 break;
             }
@@ -205,7 +211,7 @@ impl<P: TestPort> Replay<P> {
                 self.first = now;
             }
             if let Some(shift) = late.checked_sub(self.catch_up).filter(|_| self.paced) {
-                // All behind it is as much later.
+                // All following frames are as much later.
                 self.start = Some(start + shift);
                 self.report.late_secs += seconds(shift, self.hertz);
             }
@@ -217,7 +223,7 @@ impl<P: TestPort> Replay<P> {
             self.last = now;
             count += 1;
         }
-        // Here a port also says what it found wrong with what it was to send.
+        // This call also reports what the port found wrong with the frames to send.
         self.ports[0].flush()?;
         if count > 0 {
             self.report.sent += u64::try_from(count)?;
@@ -248,7 +254,7 @@ impl<P: TestPort> Replay<P> {
                 }
             })?;
         }
-        // There are at most as many as were sent; of others, and of what comes again, there may be no end.
+        // There are at most as many as were sent. Other frames and duplicates may come forever.
         if self.report.identical > before {
             self.heard = now;
         }
@@ -261,7 +267,7 @@ impl<P: TestPort> Endpoint for Replay<P> {
         let moved = self.receive(now)? + self.send(now)?;
         let (all, none_lost) = (self.laps == self.times, self.report.lost() == 0);
         let silence = now.saturating_sub(self.heard.max(self.last));
-        // A backend that stands still for a while has lost nothing yet.
+        // A backend that pauses for a while has not lost anything yet.
         self.over = all
             && silence >= if none_lost { self.stragglers } else { self.quiet }
             && (none_lost || silence >= self.patience || !self.ports[0].is_sending()?);
@@ -277,7 +283,7 @@ impl<P: TestPort> Endpoint for Replay<P> {
     }
 }
 
-/// Ends the turns when all is over.
+/// Ends the turns when the replay is over.
 struct Until<'a, P> {
     replay: Replay<P>,
     stop: &'a AtomicBool,
@@ -301,14 +307,15 @@ impl<P: TestPort> Endpoint for Until<'_, P> {
     }
 }
 
-/// When each frame is sent, in cycles after the first; and after how many seconds it begins again.
+/// Returns the time of each frame, in cycles after the first; and the seconds after which the
+/// capture repeats.
 fn schedule(capture: &Capture, timing: Timing, hertz: f64) -> (Vec<(u64, Vec<u8>)>, f64) {
     let first = capture.frames.first().map_or(0, |frame| frame.at);
     let since = |frame: &Captured| float(frame.at.saturating_sub(first)) / 1e9;
     let mut clock = 0.0_f64;
     let one = |frame: &Captured| {
         let due = match timing {
-            // A capture's times may go back; what is sent does not.
+            // A capture's times may go back; those of sent frames do not.
             Timing::Captured(speed) => clock.max(since(frame) / speed),
             Timing::Rate(_) => clock,
         };
@@ -320,7 +327,7 @@ fn schedule(capture: &Capture, timing: Timing, hertz: f64) -> (Vec<(u64, Vec<u8>
         (cycles(due * hertz), frame.bytes.clone())
     };
     let frames: Vec<_> = capture.frames.iter().map(one).collect();
-    // The next time begins as long after the last frame as frames were apart in the mean.
+    // The next repetition begins one mean gap after the last frame.
     let gaps = float(u64::try_from(frames.len()).unwrap_or(1)).max(2.0) - 1.0;
     let lap = match timing {
         Timing::Captured(_) => clock + clock / gaps,
@@ -379,8 +386,8 @@ mod tests {
         assert!(report.secs < 1e-6 && report.identical == 6 && report.late_secs < 1e-6, "{report:?}");
     }
 
-    /// Frames come back, but one is lost, one is changed, and one comes again a while later: by their numbers from 1 on.
-    /// Somebody else may send too, for ever.
+    /// A port whose frames return, but one is lost, one is changed, and one returns again later: by
+    /// their numbers from 1 on. It may also receive foreign frames, forever.
     #[derive(Default)]
     struct Faulty {
         echo: Echo,
@@ -388,7 +395,7 @@ mod tests {
         changed: usize,
         again: usize,
         sent: usize,
-        /// What comes again, and after how many calls of `receive`.
+        /// A duplicate, and the number of calls of `receive` after which it comes.
         later: Option<(usize, Vec<u8>)>,
         chatters: bool,
     }
@@ -438,14 +445,14 @@ mod tests {
         assert_eq!((report.duplicates, report.different), (1, 1));
         let fault = report.fault().expect("it is not as it was");
         assert!(
-            fault.starts_with("3 frames") && fault.contains("2 have not") && fault.contains("1 came more"),
+            fault.starts_with("3 frames") && fault.contains("2 did not") && fault.contains("1 returned more"),
             "{fault}"
         );
-        assert!(fault.ends_with("1 came that were not sent"), "{fault}");
-        // The last one again, when all have come already.
+        assert!(fault.ends_with("1 were never sent"), "{fault}");
+        // The last frame again, when all have come already.
         let (report, _) = run_by(Faulty { again: 3, ..Faulty::default() }, Timing::Captured(1.0), 1);
         assert_eq!((report.identical, report.duplicates), (3, 1));
-        assert_eq!(report.fault().expect("one came twice"), "3 frames were sent: 1 came more often than sent");
+        assert_eq!(report.fault().expect("one came twice"), "3 frames were sent: 1 returned more often than sent");
         assert_eq!(run(Timing::Captured(1.0), 1).0.fault(), None);
     }
 

@@ -1,4 +1,4 @@
-//! A stream at work: which packet is next, and into the port with it.
+//! A stream that sends: makes the next packet and puts it into the port.
 
 use anyhow::Context;
 
@@ -6,32 +6,34 @@ use super::spec::StreamSpec;
 use super::template::{self, Template, Varying};
 use crate::endpoints::TestPort;
 
-/// Frames of one length come with so many different payloads at most, so that the body of one in the place of another's
-/// is seen; where there are many lengths, with fewer: the memory of all is not to fill the caches.
+/// The most payloads of frames of one length. Different payloads show the body of one packet in
+/// place of another's. With many lengths there are fewer: the memory of all must not fill the
+/// caches.
 const VARIANTS: usize = 8;
 const TEMPLATES: usize = 64;
 
-/// A stream at work.
+/// A stream that sends.
 #[derive(Clone, Debug)]
 pub(super) struct Source {
     number: u16,
-    /// The next packet's.
+    /// The number of the next packet.
     pub(super) sequence: u64,
     varying: Vec<Varying>,
     templates: Vec<Template>,
-    /// By packet, and again.
+    /// The template of each packet, in an order that repeats.
     order: Vec<usize>,
     at: usize,
-    /// The port knows our first template by this number.
+    /// The number by which the port knows the first template.
     first: usize,
-    /// Whether the next packet is in its template's image already, as the port had no room for it.
+    /// True if the next packet is already in its template's image because the port had no free
+    /// buffer for it.
     made: bool,
-    /// How often it comes beside others.
+    /// The share of this stream among others.
     pub(super) weight: u32,
 }
 
 impl Source {
-    /// The stream of this number, whose templates have numbers from `first` on.
+    /// Makes the stream of this number, whose templates have numbers from `first` on.
     pub(super) fn new(spec: &StreamSpec, number: u16, first: usize) -> anyhow::Result<Source> {
         spec.check()?;
         let lens = spec.sizes.deal(spec.seed);
@@ -46,7 +48,7 @@ impl Source {
             let template = Template::new(spec, usize::try_from(len)?, seed, &varying);
             templates.push(template.with_context(|| format!("stream {number}, `{spec}`"))?);
         }
-        // The variants of each length take turns.
+        // The variants of each length alternate.
         let times = if lens.len() == 1 { variants } else { 1 };
         let mut turns = vec![0; different.len()];
         let place = |len: u32| {
@@ -58,19 +60,20 @@ impl Source {
         Ok(Source { number, sequence: 0, varying, templates, order, at: 0, first, made: false, weight: spec.weight })
     }
 
-    /// How many templates it has.
+    /// Returns the number of templates.
     pub(super) fn templates(&self) -> usize {
         self.templates.len()
     }
 
-    /// The mean length of its frames.
+    /// Returns the mean length of its frames.
     #[expect(clippy::cast_precision_loss, reason = "lengths are small")]
     pub(super) fn mean_len(&self) -> f64 {
         let all: usize = self.order.iter().map(|which| self.templates[*which].frame.len()).sum();
         all as f64 / self.order.len().max(1) as f64
     }
 
-    /// Sends the next packet, which was due at `time`; false where the port had no room for it.
+    /// Sends the next packet, which was due at `time`; returns false if the port has no free
+    /// buffer.
     #[inline]
     pub(super) fn send<P: TestPort>(&mut self, port: &mut P, time: u64) -> bool {
         let which = self.order[self.at];

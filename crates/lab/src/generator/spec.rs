@@ -1,4 +1,4 @@
-//! What a stream is, and its form as text.
+//! The description of a stream, and its text form.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,8 +9,8 @@ use anyhow::{Context, bail, ensure};
 use super::values::{Kind, Value, Values, number};
 use crate::sizes::Sizes;
 
-/// A field of a packet's headers that a stream may vary. With a VNI the packet is one in VXLAN (RFC 7348), and the fields
-/// whose names begin with `outer` are those of the tunnel.
+/// A field of a packet's headers that a stream may vary. With a VNI the packet is encapsulated in
+/// VXLAN (RFC 7348), and the fields whose names begin with `outer` are those of the tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Field {
     DstMac,
@@ -29,13 +29,13 @@ pub(super) enum Field {
     OuterSrcPort,
 }
 
-/// Names on the command line, kinds, and what stands there where nothing else was asked for.
+/// Names on the command line, kinds, and defaults.
 const FIELDS: [(Field, &str, Kind, Option<&str>); 14] = [
     (Field::DstMac, "dst-mac", Kind::Mac, Some("02:00:00:00:00:02")),
     (Field::SrcMac, "src-mac", Kind::Mac, Some("02:00:00:00:00:01")),
     (Field::ServiceVlan, "svlan", Kind::Number(4095), None),
     (Field::Vlan, "vlan", Kind::Number(4095), None),
-    // Addresses for tests of networks (RFC 2544, appendix C.2.2).
+    // Addresses for network tests (RFC 2544, appendix C.2.2).
     (Field::SrcIp, "src-ip", Kind::Ip, Some("198.18.0.1")),
     (Field::DstIp, "dst-ip", Kind::Ip, Some("198.18.0.2")),
     (Field::SrcPort, "src-port", Kind::Number(65_535), Some("1000")),
@@ -49,13 +49,13 @@ const FIELDS: [(Field, &str, Kind, Option<&str>); 14] = [
 ];
 
 impl Field {
-    /// All, in the order of their names above.
+    /// Returns all fields, in the order of their names above.
     pub(super) fn all() -> impl Iterator<Item = Field> {
         FIELDS.iter().map(|known| known.0)
     }
 }
 
-/// Fields that change places where a stream goes the other way.
+/// Fields that are swapped for the opposite direction.
 const PAIRS: [(Field, Field); 5] = [
     (Field::DstMac, Field::SrcMac),
     (Field::SrcIp, Field::DstIp),
@@ -74,13 +74,13 @@ pub enum Protocol {
     Tcp,
 }
 
-/// What stands in the transport header's checksum.
+/// The content of the transport header's checksum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sum {
-    /// The checksum of all.
+    /// A complete checksum.
     #[default]
     Complete,
-    /// What virtio's `NEEDS_CSUM` leaves to the other side.
+    /// The partial checksum that virtio's `NEEDS_CSUM` leaves to the other side.
     Partial,
     /// None: UDP over IPv4 only.
     Zero,
@@ -88,31 +88,31 @@ pub enum Sum {
 
 /// A stream of packets: their lengths, and headers whose fields stay, step, repeat or are drawn.
 ///
-/// Its text form is a list of `KEY=VALUE` with commas, all of which may be left out:
+/// Its text form is a list of `KEY=VALUE`, separated by commas. Every key may be left out:
 /// `size=imix,vlan=100,src-port=step:1000-1999,dst-ip=random:10.0.0.0/24`.
 ///
 /// | key | value |
 /// |---|---|
-/// | `size` | a [`Sizes`], with `+` where that has commas; without Ethernet checksum, with all headers |
+/// | `size` | [`Sizes`] with `+` in place of commas; with all headers, without the Ethernet checksum |
 /// | `protocol` | `udp` or `tcp` |
-/// | `checksum` | `complete`, `partial` (the switch finishes it) or `zero` |
-/// | `segment` | payload bytes of the segments into which the switch may cut a larger packet |
-/// | `weight` | how often it comes beside the port's other streams |
-/// | `seed` | what is drawn by |
-/// | `src-mac`, `dst-mac`, `svlan`, `vlan`, `src-ip`, `dst-ip`, `src-port`, `dst-port`, `vni`, `outer-src-mac`, `outer-dst-mac`, `outer-src-ip`, `outer-dst-ip`, `outer-src-port` | a value, `step:FROM-TO`, `step:FROM-TO+BY`, `repeat:A+B+C` or `random:FROM-TO`; of IP addresses a range may be a prefix |
+/// | `checksum` | `complete`, `partial` (the switch completes it) or `zero` |
+/// | `segment` | payload bytes of the segments into which the switch may segment a larger packet |
+/// | `weight` | share of this stream among the port's streams |
+/// | `seed` | random seed for lengths and fields |
+/// | `src-mac`, `dst-mac`, `svlan`, `vlan`, `src-ip`, `dst-ip`, `src-port`, `dst-port`, `vni`, `outer-src-mac`, `outer-dst-mac`, `outer-src-ip`, `outer-dst-ip`, `outer-src-port` | a value, `step:FROM-TO`, `step:FROM-TO+BY`, `repeat:A+B+C` or `random:FROM-TO`; a range of IP addresses may be a prefix |
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamSpec {
     /// Lengths of its frames.
     pub sizes: Sizes,
     /// The transport protocol.
     pub protocol: Protocol,
-    /// What stands in its checksum.
+    /// The content of its checksum.
     pub checksum: Sum,
-    /// Payload bytes of segments, where larger packets are to be cut by the device.
+    /// Payload bytes of segments, if the device is to segment larger packets.
     pub segment: Option<u16>,
-    /// How often it comes beside others.
+    /// The share of this stream among others.
     pub weight: u32,
-    /// What is drawn by.
+    /// Random seed for lengths and fields.
     pub seed: u64,
     fields: BTreeMap<Field, Values>,
 }
@@ -125,7 +125,7 @@ impl StreamSpec {
         StreamSpec { sizes, protocol, checksum, segment: None, weight: 1, seed: 1, fields: BTreeMap::new() }
     }
 
-    /// The same the other way: what was said of a source is said of the destination.
+    /// Returns the stream of the opposite direction: source and destination are swapped.
     #[must_use]
     pub fn reversed(&self) -> StreamSpec {
         let mut reversed = self.clone();
@@ -137,7 +137,7 @@ impl StreamSpec {
         reversed
     }
 
-    /// A field's values; nothing where the packet does not have it.
+    /// Returns a field's values; nothing if the packet does not have it.
     pub(super) fn values(&self, field: Field) -> Option<Values> {
         if let Some(values) = self.fields.get(&field) {
             return Some(values.clone());
@@ -153,7 +153,7 @@ impl StreamSpec {
         (*usual).and_then(|text| Values::parse(*kind, text).ok())
     }
 
-    /// Whether it was said what the field holds.
+    /// Returns whether the specification sets this field.
     pub(super) fn has(&self, field: Field) -> bool {
         self.fields.contains_key(&field)
     }
@@ -165,7 +165,7 @@ impl StreamSpec {
                 self.protocol = match value {
                     "udp" => Protocol::Udp,
                     "tcp" => Protocol::Tcp,
-                    _ => bail!("`protocol={value}`: udp or tcp"),
+                    _ => bail!("`protocol={value}` is not possible: use udp or tcp"),
                 }
             }
             "checksum" => {
@@ -173,17 +173,17 @@ impl StreamSpec {
                     "complete" => Sum::Complete,
                     "partial" => Sum::Partial,
                     "zero" => Sum::Zero,
-                    _ => bail!("`checksum={value}`: complete, partial or zero"),
+                    _ => bail!("`checksum={value}` is not possible: use complete, partial or zero"),
                 }
             }
-            "segment" => self.segment = Some(number(key, value, "payload bytes of a segment, such as 1448")?),
-            "weight" => self.weight = number(key, value, "how often it comes beside others, from 1 to 1000")?,
+            "segment" => self.segment = Some(number(key, value, "use the payload bytes of a segment, such as 1448")?),
+            "weight" => self.weight = number(key, value, "use a weight from 1 to 1000")?,
             "seed" => self.seed = number(key, value, "a number")?,
             _ => {
                 let Some((field, _, kind, _)) = FIELDS.iter().find(|known| known.1 == key) else {
                     let fields: Vec<_> = FIELDS.iter().map(|known| known.1).collect();
                     bail!(
-                        "`{key}`: no such key; there are size, protocol, checksum, segment, weight, seed, {}",
+                        "there is no key `{key}`; the keys are size, protocol, checksum, segment, weight, seed, {}",
                         fields.join(", ")
                     );
                 };
@@ -194,24 +194,21 @@ impl StreamSpec {
         Ok(())
     }
 
-    /// What no frame can be built of, in words.
+    /// Checks that frames of this stream can be built.
     pub(super) fn check(&self) -> anyhow::Result<()> {
-        ensure!((1..=1000).contains(&self.weight), "`weight={}`: from 1 to 1000", self.weight);
+        ensure!((1..=1000).contains(&self.weight), "`weight={}` is out of range: use 1 to 1000", self.weight);
         let v6 = |field: Field| self.values(field).map(|values| matches!(values.first(), Value::V6(_)));
         for (a, b) in [(Field::SrcIp, Field::DstIp), (Field::OuterSrcIp, Field::OuterDstIp)] {
-            ensure!(
-                v6(a) == v6(b),
-                "source and destination have addresses of different IP versions: give both, src-ip and dst-ip"
-            );
+            ensure!(v6(a) == v6(b), "source and destination have different IP versions: set both src-ip and dst-ip");
         }
         let zero_allowed = self.protocol == Protocol::Udp && v6(Field::SrcIp) != Some(true);
-        // RFC 8200, 8.1: over IPv6 UDP has a checksum.
+        // RFC 8200, 8.1: UDP over IPv6 has a checksum.
         ensure!(
             self.checksum != Sum::Zero || zero_allowed,
-            "`checksum=zero`: only UDP over IPv4 does without: complete or partial"
+            "`checksum=zero` is possible with UDP over IPv4 only: use complete or partial"
         );
         if let Some(size) = self.segment {
-            ensure!(size > 0, "`segment=0`: payload bytes of a segment, such as 1448");
+            ensure!(size > 0, "`segment=0` is not possible: use the payload bytes of a segment, such as 1448");
             ensure!(
                 self.protocol == Protocol::Tcp && self.checksum == Sum::Partial && !self.has(Field::Vni),
                 "`segment={size}` needs protocol=tcp and checksum=partial, and no vni"
@@ -219,10 +216,10 @@ impl StreamSpec {
         }
         ensure!(
             self.checksum != Sum::Partial || !self.has(Field::Vni),
-            "`checksum=partial`: not within a tunnel: complete or zero"
+            "`checksum=partial` is not possible in a tunnel: use complete or zero"
         );
         for field in FIELDS.iter().filter(|known| known.1.starts_with("outer") && self.has(known.0)) {
-            ensure!(self.has(Field::Vni), "`{}`: only packets with a vni have it", field.1);
+            ensure!(self.has(Field::Vni), "`{}` needs a vni", field.1);
         }
         Ok(())
     }
@@ -234,8 +231,12 @@ impl FromStr for StreamSpec {
     fn from_str(text: &str) -> anyhow::Result<StreamSpec> {
         let mut spec = StreamSpec::new(Sizes::one(64));
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
-            let (key, value) =
-                part.split_once('=').with_context(|| format!("`{part}`: expected KEY=VALUE, such as size=imix"))?;
+            let (key, value) = part.split_once('=').with_context(|| {
+                format!(
+                    "`{part}` is not a field: use KEY=VALUE, such as \
+                 size=imix"
+                )
+            })?;
             spec.set(key, value)?;
         }
         spec.check()?;

@@ -1,32 +1,36 @@
-//! The tag at the beginning of a packet's payload: by it the packet is known again, whatever became of its headers.
+//! The tag at the start of a packet's payload: it identifies the packet, whatever happened to
+//! its headers.
 //!
 //! ```text
 //! | check 2 | stream 2 | sequence number 8 | time 6 | hash 4 | the rest of the payload ...
 //! ```
 //!
-//! The check is over stream, number and time: bytes with a right one are a tag. The hash is over the rest of the payload:
-//! of a packet with a right tag and a wrong hash something was copied wrongly. Numbers are big-endian, as all on the wire.
+//! The check covers stream, number and time: bytes with a right check are a tag. The hash covers
+//! the rest of the payload: a packet with a right tag and a wrong hash was copied wrongly. Numbers
+//! are big-endian, as everywhere on the wire.
 
 /// Bytes of a tag: with Ethernet, IPv4 and UDP it fills a frame of 64 bytes.
 pub(crate) const LEN: usize = 22;
 
-/// A time has so many bits: 26 hours of a counter of 3 GHz.
+/// The mask of a time: it has 48 bits, 26 hours of a counter of 3 GHz.
 const TIME: u64 = (1 << 48) - 1;
 
-/// Odd numbers whose products look random: of the golden ratio, and from `MurmurHash3`'s finaliser (Appleby 2008).
+/// Odd numbers whose products look random: of the golden ratio, and from `MurmurHash3`'s finaliser
+/// (Appleby 2008).
 const A: u64 = 0x9e37_79b9_7f4a_7c15;
 const B: u64 = 0xff51_afd7_ed55_8ccd;
 
-/// What a tag says.
+/// The content of a tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tag {
     /// The stream's number.
     pub(crate) stream: u16,
     /// The packet's number in its stream, from 0.
     pub(crate) sequence: u64,
-    /// The lower 48 bits of the time-stamp counter when it was due to be sent, or where nothing is ever due, was.
+    /// The lower 48 bits of the time-stamp counter when the packet was due, or at maximum rate when
+    /// it was sent.
     pub(crate) time: u64,
-    /// Of the rest of the payload.
+    /// The hash of the rest of the payload.
     pub(crate) hash: u32,
 }
 
@@ -43,7 +47,7 @@ impl Tag {
         bytes
     }
 
-    /// Nothing where the bytes are no tag.
+    /// Parses a tag; returns nothing if the bytes are no tag.
     #[inline]
     pub(crate) fn parse(bytes: &[u8; LEN]) -> Option<Tag> {
         let [c0, c1, s0, s1, n0, n1, n2, n3, n4, n5, n6, n7, t0, t1, t2, t3, t4, t5, h0, h1, h2, h3] = *bytes;
@@ -56,14 +60,15 @@ impl Tag {
         (check(tag.stream, tag.sequence, tag.time) == u16::from_be_bytes([c0, c1])).then_some(tag)
     }
 
-    /// Cycles from when it was sent until `now`, if that is less than 26 hours.
+    /// Returns the cycles from its time until `now`, if these are less than 26 hours.
     #[inline]
     pub(crate) fn age(self, now: u64) -> u64 {
         now.wrapping_sub(self.time) & TIME
     }
 }
 
-/// Each step can be undone, so that two tags of which one field differs differ in 64 bits; of those 16 are kept.
+/// Each step is invertible, so two tags that differ in one field differ in 64 bits; 16 of these are
+/// kept.
 #[inline]
 fn check(stream: u16, sequence: u64, time: u64) -> u16 {
     let mut mix = (sequence ^ A).wrapping_mul(B);
@@ -74,14 +79,15 @@ fn check(stream: u16, sequence: u64, time: u64) -> u16 {
     u16::from_be_bytes([high, low])
 }
 
-/// A hash of bytes that come in pieces. It is no cipher: nobody here makes wrong copies on purpose. A difference within
-/// one word of eight bytes is always seen up to the last fold to 32 bits, as no step before loses anything.
+/// A hash of bytes that come in chunks. It is not cryptographic: wrong copies are no attack here. A
+/// difference within one word of eight bytes always survives until the last fold to 32 bits, as no
+/// step before loses anything.
 pub(crate) struct Hash {
     lanes: [u64; 4],
     len: u64,
 }
 
-/// Bytes that a round takes.
+/// Bytes of one round.
 pub(crate) const ROUND: usize = 32;
 
 impl Hash {
@@ -89,7 +95,7 @@ impl Hash {
         Hash { lanes: [A, B, !A, !B], len: 0 }
     }
 
-    /// The next piece; all but the last are multiples of [`ROUND`] long.
+    /// Adds the next chunk; the length of all chunks but the last is a multiple of [`ROUND`].
     #[inline]
     pub(crate) fn update(&mut self, chunk: &[u8]) {
         let (rounds, rest) = chunk.as_chunks::<ROUND>();
@@ -110,7 +116,8 @@ impl Hash {
         }
     }
 
-    /// The hash. The length is part of it: bytes that are missing at the end were perhaps zeros.
+    /// Returns the hash. The length is a part of it, as bytes missing at the end may have been
+    /// zeros.
     #[inline]
     pub(crate) fn finish(self) -> u32 {
         let fold = |sum: u64, lane: u64| (sum ^ lane).wrapping_mul(B).rotate_left(31);
@@ -120,7 +127,7 @@ impl Hash {
     }
 }
 
-/// The hash of bytes that are all here.
+/// Returns the hash of contiguous bytes.
 pub(crate) fn hash(bytes: &[u8]) -> u32 {
     let mut hash = Hash::new();
     hash.update(bytes);
@@ -138,7 +145,7 @@ mod tests {
             let tag = Tag { stream, sequence, time, hash: 0x1234_5678 };
             assert_eq!(Tag::parse(&tag.to_bytes()), Some(tag));
         }
-        // The counter's upper bits are not sent, and the age knows.
+        // The counter's upper bits are not sent, but the age accounts for them.
         let tag = Tag { stream: 1, sequence: 1, time: TIME + 1 - 10, hash: 0 };
         let read = Tag::parse(&tag.to_bytes()).expect("a tag");
         assert_eq!((read.age(TIME + 6), read.age(TIME - 9)), (15, 0));

@@ -1,7 +1,8 @@
-//! The frames of a stream, built once, and what is written into them packet by packet.
+//! The frames of a stream, built once, and the changes of each packet.
 //!
-//! All that changes stands between the first field that varies and the end of the tag, in one piece: it is kept as an
-//! image, into which each packet's fields, checksums and tag are written, and is the one patch that a port is handed.
+//! All changes are between the first field that varies and the end of the tag. This part is kept as
+//! an image. Each packet's fields, checksums and tag are written into it, and it is the one patch
+//! that a port gets.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -15,7 +16,8 @@ use super::tag::{self, Tag};
 use super::values::{Draw, Value};
 use crate::random::Random;
 
-/// The device finishes the checksum; and cuts TCP over IPv4 or IPv6 into segments (virtio 1.2, 5.1.6).
+/// Flags of the virtio-net header: the device completes the checksum, and segments TCP over IPv4 or
+/// IPv6 (virtio 1.2, 5.1.6).
 const NEEDS_CSUM: u8 = 1;
 const GSO_TCPV4: u8 = 1;
 const GSO_TCPV6: u8 = 4;
@@ -24,18 +26,18 @@ const GSO_TCPV6: u8 = 4;
 const VXLAN_PORT: u16 = 4789;
 const VXLAN: usize = 8;
 
-/// Checksums that may change with a field: the tunnel's IP, IP, and the transport's.
+/// The number of checksums that may change with a field: the tunnel's IP, IP, and the transport's.
 const SUMS: usize = 3;
 const TRANSPORT: usize = 2;
 
-/// Where the headers of a stream's packets stand.
+/// Offsets of the headers of a stream's packets.
 #[derive(Clone, Copy, Debug)]
 struct Layout {
-    /// The Ethernet header that guests see: behind the tunnel's headers, if there is one.
+    /// The Ethernet header that guests see: after the tunnel's headers, if there is a tunnel.
     inner: usize,
     l3: usize,
     l4: usize,
-    /// Behind all headers: the tag.
+    /// The end of all headers: the tag.
     payload: usize,
     v6: bool,
     outer_v6: bool,
@@ -46,7 +48,7 @@ struct Layout {
 pub(super) struct Varying {
     at: usize,
     width: usize,
-    /// Which checksums cover it.
+    /// The checksums that cover it.
     under: [bool; SUMS],
     draw: Draw,
 }
@@ -55,27 +57,27 @@ pub(super) struct Varying {
 #[derive(Clone, Debug)]
 pub(super) struct Template {
     pub(super) header: NetHeader,
-    /// The whole, as it never changes.
+    /// The frame, which never changes.
     pub(super) frame: Vec<u8>,
-    /// Where the patch begins.
+    /// The start of the patch.
     start: usize,
-    /// What of the frame changes, with the last packet's values.
+    /// The part of the frame that changes, with the last packet's values.
     image: Vec<u8>,
     sums: [Option<Fix>; SUMS],
     tag: usize,
     hash: u32,
 }
 
-/// A checksum that follows what changes.
+/// A checksum that depends on changing bytes.
 #[derive(Clone, Copy, Debug)]
 struct Fix {
-    /// Where it stands.
+    /// Its offset.
     at: usize,
-    /// The sum of what it covers and what does not change.
+    /// The sum of the covered bytes that do not change.
     base: u16,
-    /// How it is written.
+    /// The form in which it is written.
     form: Form,
-    /// Whether the tag, and all else behind the header, is under it.
+    /// True if it covers the tag and everything else after the header.
     payload: bool,
 }
 
@@ -83,7 +85,7 @@ struct Fix {
 enum Form {
     /// The complement of the sum.
     Usual,
-    /// The same, but never 0 (RFC 768).
+    /// The complement, but never 0 (RFC 768).
     Udp,
     /// The sum itself.
     Partial,
@@ -106,10 +108,11 @@ impl Layout {
         Layout { inner, l3, l4, payload: l4 + transport, v6: inner_v6, outer_v6 }
     }
 
-    /// Where a field's lower bytes stand, how many of them change, and under which checksums they are.
+    /// Returns the offset of a field's lower bytes, the number of them that change, and the
+    /// checksums that cover them.
     fn place(&self, field: Field, spec: &StreamSpec) -> (usize, usize, [bool; SUMS]) {
         let outer_l3 = ethernet::LEN;
-        // Of an IPv6 address the lower half changes.
+        // The lower half of an IPv6 address changes.
         let address = |l3: usize, v6: bool, dst: bool| match (v6, dst) {
             (false, false) => (l3 + 12, 4),
             (false, true) => (l3 + 16, 4),
@@ -129,7 +132,8 @@ impl Layout {
             Field::DstIp => address(self.l3, self.v6, true),
             Field::SrcPort => (self.l4, 2),
             Field::DstPort => (self.l4 + 2, 2),
-            // VXLAN's header: flags, three reserved bytes, the VNI in three, a reserved one (RFC 7348, 5).
+            // VXLAN's header: flags, three reserved bytes, the VNI in three, a reserved one (RFC
+            // 7348, 5).
             Field::Vni => (self.inner - VXLAN + 4, 3),
             Field::OuterDstMac => (0, 6),
             Field::OuterSrcMac => (6, 6),
@@ -147,12 +151,12 @@ impl Layout {
     }
 }
 
-/// Where the tags of a stream's packets stand.
+/// Returns the offset of tags in a stream's packets.
 pub(super) fn tag_at(spec: &StreamSpec) -> usize {
     Layout::new(spec).payload
 }
 
-/// The fields that change, each with its own sequence of values.
+/// Returns the fields that change, each with its own sequence of values.
 pub(super) fn varying(spec: &StreamSpec) -> Vec<Varying> {
     let layout = Layout::new(spec);
     let one = |(number, field): (u64, Field)| {
@@ -164,13 +168,14 @@ pub(super) fn varying(spec: &StreamSpec) -> Vec<Varying> {
 }
 
 impl Template {
-    /// A frame of `len` bytes. Its payload is the seed's: frames of one length differ by it.
+    /// Builds a frame of `len` bytes. The seed determines its payload: frames of one length differ
+    /// in it.
     pub(super) fn new(spec: &StreamSpec, len: usize, seed: u64, varying: &[Varying]) -> anyhow::Result<Template> {
         let layout = Layout::new(spec);
         let least = layout.payload + tag::LEN;
         ensure!(
             len >= least,
-            "a frame of {len} bytes is too short: the headers take {} and the tag {}, so {least} is the least",
+            "a frame of {len} bytes is too short: the headers take {} bytes and the tag {}: use at least {least}",
             layout.payload,
             tag::LEN
         );
@@ -192,7 +197,7 @@ impl Template {
         Ok(template)
     }
 
-    /// Which checksums change with the packet, and their sums over all that does not.
+    /// Finds the checksums that change with the packet, and their sums over the bytes that do not.
     fn find_sums(&mut self, spec: &StreamSpec, layout: &Layout, varying: &[Varying]) {
         let payload = spec.checksum == Sum::Complete;
         let transport = layout.l4
@@ -213,8 +218,8 @@ impl Template {
                 _ => Form::Usual,
             };
             let sum = if matches!(form, Form::Partial) { field } else { !field };
-            // RFC 1624, equation 3, with what is there now taken out: ~m is added, and m' packet by packet. The tag is still
-            // zero.
+            // RFC 1624, equation 3, without the bytes that are there now: ~m is added here, and m'
+            // for each packet. The tag is still zero.
             let base = covered.fold(sum, |sum, field| {
                 checksum::add(sum, !checksum::sum(&self.frame[field.at..field.at + field.width]))
             });
@@ -222,7 +227,7 @@ impl Template {
         }
     }
 
-    /// What of the frame changes: the last packet made.
+    /// Returns the part of the frame that changes, of the last packet made.
     #[inline]
     pub(super) fn patch(&self) -> (usize, &[u8]) {
         (self.start, &self.image)
@@ -260,7 +265,7 @@ impl Template {
     }
 }
 
-/// Writes all headers; the payload is there, its first [`tag::LEN`] bytes zero.
+/// Writes all headers. The payload is there; its first [`tag::LEN`] bytes are zero.
 fn emit(spec: &StreamSpec, layout: &Layout, frame: &mut [u8], payload_sum: u16) -> anyhow::Result<()> {
     let value = |field| spec.values(field).map_or(Value::Number(0), |values| values.first());
     let tag = |field, tpid| spec.has(field).then(|| vlan::Tag { tpid, pcp: 0, dei: false, vid: value(field).port() });
@@ -309,7 +314,7 @@ fn net(src: Value, dst: Value) -> Net {
     }
 }
 
-/// What the device is asked to do (virtio 1.2, 5.1.6.2).
+/// Returns the header with the request to the device (virtio 1.2, 5.1.6.2).
 fn net_header(spec: &StreamSpec, layout: &Layout, len: usize) -> anyhow::Result<NetHeader> {
     let mut header = NetHeader::default();
     if spec.checksum == Sum::Partial {
@@ -327,7 +332,7 @@ fn net_header(spec: &StreamSpec, layout: &Layout, len: usize) -> anyhow::Result<
     Ok(header)
 }
 
-/// The lower bytes of a value, so many of them.
+/// Writes so many lower bytes of a value.
 #[inline]
 fn put(bytes: &mut [u8], at: usize, width: usize, value: u64) {
     let all = value.to_be_bytes();
@@ -353,7 +358,7 @@ mod tests {
 
     use super::*;
 
-    /// A packet as a port sends it.
+    /// Returns a packet as a port sends it.
     fn packet(template: &mut Template, varying: &mut [Varying], sequence: u64) -> Vec<u8> {
         template.make(varying, 3, sequence, 1000 + sequence);
         let (start, image) = template.patch();
@@ -362,7 +367,7 @@ mod tests {
         frame
     }
 
-    /// What a stranger finds in it; its checksums must be right.
+    /// Returns what a third-party parser finds in it; its checksums must be right.
     fn strange(bytes: &[u8]) -> (Vec<u8>, String) {
         let packet = SlicedPacket::from_ethernet(bytes).expect("a packet");
         let (net, transport) = (packet.net.expect("IP"), packet.transport.expect("a transport"));
@@ -493,7 +498,7 @@ mod tests {
     fn lengths_that_cannot_be_are_named() {
         let spec: StreamSpec = "vlan=1".parse().expect("a stream");
         let fault = |len| format!("{:#}", Template::new(&spec, len, 1, &[]).expect_err("it cannot be"));
-        assert!(fault(67).contains("67 bytes is too short") && fault(67).contains("68 is the least"), "{}", fault(67));
+        assert!(fault(67).contains("67 bytes is too short") && fault(67).contains("use at least 68"), "{}", fault(67));
         assert!(Template::new(&spec, 68, 1, &[]).is_ok());
         assert!(fault(70_000).contains("70000 bytes cannot be built"), "{}", fault(70_000));
     }

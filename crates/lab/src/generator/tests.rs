@@ -1,4 +1,4 @@
-//! The generator on ports that lose, repeat, hold back and spoil what they are told to.
+//! Tests of the generator on ports that lose, repeat, hold back and spoil what they are told to.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -11,19 +11,19 @@ use super::tag::Tag;
 use super::*;
 use crate::endpoints::{Endpoint, Received, TestPort};
 
-/// What becomes of a packet.
+/// The fault that happens to a packet.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     Pass,
     Lose,
     Twice,
-    /// It is overtaken by so many.
+    /// So many packets overtake it.
     Late(usize),
-    /// A bit of the body is another, counted from the end.
+    /// A bit of the body is flipped, counted from the end.
     Body(usize),
-    /// A bit of the tag is another.
+    /// A bit of the tag is flipped.
     Tag(usize),
-    /// Its addresses change places, as a guest that forwards does.
+    /// Its addresses are swapped, as by a guest that forwards.
     Swap,
     /// It gets a VLAN tag.
     Push,
@@ -53,7 +53,8 @@ impl Received for Packet {
     }
 }
 
-/// Changes a bit of a tag, and if its check is right even so, as one of 65536 is, the next one too.
+/// Flips a bit of a tag. If the check is still right, as in one of 65536 cases, flips the next one
+/// too.
 fn spoil(payload: &mut [u8], first: usize) {
     for bit in first.. {
         payload[bit / 8] ^= 1 << (bit % 8);
@@ -63,7 +64,8 @@ fn spoil(payload: &mut [u8], first: usize) {
     }
 }
 
-/// A port whose frames come back, but for what `faults` says, packet by packet and then nothing.
+/// A port whose frames return with the faults of `faults`, packet by packet, and without faults
+/// afterwards.
 #[derive(Debug, Default)]
 struct Fake {
     faults: VecDeque<Fault>,
@@ -71,14 +73,14 @@ struct Fake {
     sent: u64,
     line: VecDeque<Packet>,
     held: Vec<(usize, Packet)>,
-    /// The numbers that were handed out, with what had been done to them.
+    /// The numbers that were handed out, with their faults.
     log: Vec<(u64, Fault)>,
-    /// Where each template was patched.
+    /// The place at which each template was patched.
     patched: BTreeMap<usize, (usize, usize)>,
     gone: bool,
-    /// It hands out a frame of somebody else each so many calls of `receive`.
+    /// The number of calls of `receive` between foreign frames.
     chatters: Option<u64>,
-    /// Calls of `receive` after which there is no room.
+    /// Calls of `receive` after which no buffer is free.
     full: std::ops::Range<u64>,
     /// Calls of `receive` during which the backend takes nothing, and hands out nothing.
     stands_still: std::ops::Range<u64>,
@@ -179,7 +181,7 @@ const TIMING: Timing = Timing {
     drain: Duration::from_millis(10),
 };
 
-/// Turns of a microsecond, from nothing to the end.
+/// Runs a trial in turns of a microsecond, from the start to the end.
 fn run<P: TestPort>(generator: &mut Generator<P>, load: Load, timing: &Timing) -> Measured {
     let mut now = 5_000_000_000_000;
     generator.begin(load, timing, now);
@@ -203,7 +205,7 @@ fn streams(texts: &[&str]) -> Vec<StreamSpec> {
     texts.iter().map(|text| text.parse().expect(text)).collect()
 }
 
-/// What the words mean, taken literally (RFC 4737).
+/// Computes the counters literally by their definitions (RFC 4737).
 fn literally(sent: u64, log: &[(u64, Fault)]) -> (StreamCounters, u64) {
     let (mut counters, mut foreign) = (StreamCounters { sent, ..StreamCounters::default() }, 0);
     let mut order: Vec<u64> = Vec::new();
@@ -287,14 +289,14 @@ fn who_only_counts_takes_whatever_comes() {
         let total = measured.total();
         let (received, foreign) = if counts_only { (total.sent, 0) } else { (0, total.sent) };
         assert_eq!((total.received, total.bytes, measured.foreign), (received, 200 * received, foreign));
-        // No stream is one of which nothing came.
+        // Every stream has received something.
         assert_eq!(measured.streams.len(), if counts_only { 1 } else { 2 });
     }
 }
 
 #[test]
 fn warm_up_and_what_comes_late_of_it_do_not_count() {
-    // All of the warm-up is lost, comes twice or late; nothing of what counts.
+    // All packets of the warm-up are lost, duplicated or late; none of those that count.
     let faults = (0..500).map(|n| [Fault::Lose, Fault::Twice, Fault::Late(20)][n % 3]).chain([Fault::Lose]).collect();
     let mut generator = Generator::new(vec![(Fake::new(faults), streams(&["size=200"]))], 1).expect("a generator");
     let timing = Timing { warm_up: Duration::from_millis(1), ..TIMING };
@@ -317,7 +319,7 @@ fn what_comes_again_is_no_throughput() {
 
 #[test]
 fn frames_of_others_do_not_prolong_a_trial() {
-    // One each 50 us, where 100 us without a packet are enough.
+    // One every 50 us, where 100 us without a packet end the trial.
     let fake = Fake { chatters: Some(50), ..Fake::new(vec![Fault::Lose]) };
     let mut generator = Generator::new(vec![(fake, streams(&["size=200"]))], 1).expect("a generator");
     let measured = run(&mut generator, load("500kpps"), &TIMING);
@@ -327,7 +329,8 @@ fn frames_of_others_do_not_prolong_a_trial() {
 
 #[test]
 fn what_a_backend_has_not_taken_is_waited_for() {
-    // A turn lasts 1 us: it stands still for 2 ms, twenty times as long as nothing may come, or for ever.
+    // A turn takes 1 us. The port pauses for 2 ms, twenty times the silence that ends a trial, or
+    // forever.
     for (end, lost) in [(2900, false), (u64::MAX, true)] {
         let fake = Fake { stands_still: 900..end, ..Fake::new(Vec::new()) };
         let mut generator = Generator::new(vec![(fake, streams(&["size=200"]))], 1).expect("a generator");
@@ -368,7 +371,8 @@ fn the_rate_is_kept_and_what_was_not_taken_is_said() {
 
 #[test]
 fn a_port_that_stays_full_does_not_prolong_a_trial() {
-    // From the middle of 200 ms on it takes nothing. A trial may last longer than meant by a thousandth.
+    // It takes nothing from the middle of 200 ms on. A trial may last a thousandth longer than
+    // planned.
     let fake = Fake { full: 100_000..u64::MAX, ..Fake::new(Vec::new()) };
     let mut generator = Generator::new(vec![(fake, streams(&["size=200"]))], 0).expect("a generator");
     let measured = run(&mut generator, load("50kpps"), &Timing { time: Duration::from_millis(200), ..TIMING });
@@ -379,7 +383,7 @@ fn a_port_that_stays_full_does_not_prolong_a_trial() {
 
 #[test]
 fn latency_begins_when_a_packet_is_due() {
-    // It is full for 40 us, which can be caught up with, and hands on at once.
+    // It is full for 40 us, which can be caught up with, and forwards at once.
     for (burst, median) in [(1, 5.0), (4, 5.0)] {
         let fake = Fake { full: 500..540, ..Fake::new(Vec::new()) };
         let mut generator = Generator::new(vec![(fake, streams(&["size=200"]))], 0).expect("a generator");
@@ -423,7 +427,7 @@ fn the_same_seed_sends_the_same() {
         }
         all
     };
-    // How many fit is the clock's business.
+    // The number that fits depends on the clock.
     let (once, again, other) = (sent("1"), sent("1"), sent("2"));
     assert!(once.len() > 20 && again.len() > 20);
     assert_eq!(once[..20], again[..20]);

@@ -9,16 +9,16 @@ use straightline_wire::MacAddr;
 
 use crate::random::Random;
 
-/// What a field holds, as a number; its text form is the kind's.
+/// The content of a field, as a number; the kind determines its text form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Mac,
     Ip,
-    /// Up to so much.
+    /// A number up to this one.
     Number(u32),
 }
 
-/// A value of any kind. Numbers and addresses are held as numbers on the host.
+/// A value of any kind. Numbers and addresses are held as numbers in the host's byte order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Value {
     Mac(u64),
@@ -32,11 +32,11 @@ pub(super) enum Value {
 pub(super) enum Values {
     /// Always the same.
     Fixed(Value),
-    /// From the first to the second in steps, and again.
+    /// From the first to the second in steps, repeated.
     Step { from: Value, to: Value, by: u64 },
-    /// These, and again.
+    /// These values, repeated.
     Repeat(Vec<Value>),
-    /// Any from the first to the second.
+    /// Random values from the first to the second.
     Random { from: Value, to: Value },
 }
 
@@ -51,9 +51,9 @@ impl Value {
             Kind::Number(most) => text.parse::<u32>().ok().filter(|n| *n <= most).map(Value::Number),
         };
         value.with_context(|| match kind {
-            Kind::Mac => format!("`{text}`: not a MAC address such as 02:00:00:00:00:01"),
-            Kind::Ip => format!("`{text}`: not an IP address such as 10.0.0.1 or fd00::1"),
-            Kind::Number(most) => format!("`{text}`: not a number from 0 to {most}"),
+            Kind::Mac => format!("`{text}` is not a MAC address such as 02:00:00:00:00:01"),
+            Kind::Ip => format!("`{text}` is not an IP address such as 10.0.0.1 or fd00::1"),
+            Kind::Number(most) => format!("`{text}` is not a number from 0 to {most}"),
         })
     }
 
@@ -66,45 +66,48 @@ impl Value {
         }
     }
 
-    /// The lower 64 bits: all that changes from packet to packet.
+    /// Returns the lower 64 bits: all that changes from packet to packet.
     fn low(self) -> u64 {
         u64::try_from(self.bits() & u128::from(u64::MAX)).unwrap_or(0)
     }
 
-    /// The first six bytes of a number of 48 bits.
+    /// Returns the address of a number of 48 bits.
     pub(super) fn mac(self) -> MacAddr {
         let [_, _, a, b, c, d, e, f] = self.low().to_be_bytes();
         MacAddr([a, b, c, d, e, f])
     }
 
-    /// The lower 16 bits.
+    /// Returns the lower 16 bits.
     pub(super) fn port(self) -> u16 {
         let [.., a, b] = self.low().to_be_bytes();
         u16::from_be_bytes([a, b])
     }
 
-    /// The lower 32 bits.
+    /// Returns the lower 32 bits.
     pub(super) fn number(self) -> u32 {
         let [.., a, b, c, d] = self.low().to_be_bytes();
         u32::from_be_bytes([a, b, c, d])
     }
 
-    /// Both ends of a prefix such as `10.0.0.0/24`.
+    /// Returns both ends of a prefix such as `10.0.0.0/24`.
     fn prefix(kind: Kind, address: &str, len: &str) -> anyhow::Result<(Value, Value)> {
         let first = Value::parse(kind, address)?;
         let bits = match first {
             Value::V4(_) => 32,
             Value::V6(_) => 128,
-            Value::Mac(_) | Value::Number(_) => bail!("`{address}/{len}`: only IP addresses have prefixes"),
+            Value::Mac(_) | Value::Number(_) => bail!(
+                "`{address}/{len}` is not possible: only IP addresses have \
+             prefixes"
+            ),
         };
         let len = len.parse::<u32>().ok().filter(|len| *len <= bits);
-        let len = len.with_context(|| format!("`{address}`: a prefix of it has 0 to {bits} bits"))?;
+        let len = len.with_context(|| format!("`{address}`: the prefix length is out of range: use 0 to {bits}"))?;
         let hosts = 1_u128.checked_shl(bits - len).map_or(u128::MAX, |size| size - 1);
         ensure!(first.bits() & hosts == 0, "`{address}/{len}`: the address has bits beyond the prefix");
         Ok((first, first.with(first.bits() | hosts)))
     }
 
-    /// Of the same kind.
+    /// Returns a value of the same kind.
     fn with(self, bits: u128) -> Value {
         match self {
             Value::Mac(_) => Value::Mac(u64::try_from(bits).unwrap_or(u64::MAX)),
@@ -131,13 +134,13 @@ impl fmt::Display for Value {
 }
 
 impl Values {
-    /// One value, `step:FROM-TO`, `step:FROM-TO+BY`, `repeat:A+B+C`, `random:FROM-TO`; of IP addresses a range may be a
-    /// prefix.
+    /// Parses one value, `step:FROM-TO`, `step:FROM-TO+BY`, `repeat:A+B+C` or `random:FROM-TO`; a
+    /// range of IP addresses may be a prefix.
     pub(super) fn parse(kind: Kind, text: &str) -> anyhow::Result<Values> {
         let values = if let Some(range) = text.strip_prefix("step:") {
             let (range, by) = range.split_once('+').unwrap_or((range, "1"));
             let by = by.parse::<u64>().ok().filter(|by| *by > 0);
-            let by = by.with_context(|| format!("`{text}`: steps are 1 or more"))?;
+            let by = by.with_context(|| format!("`{text}`: use a step of 1 or more"))?;
             let (from, to) = Self::range(kind, range)?;
             Values::Step { from, to, by }
         } else if let Some(range) = text.strip_prefix("random:") {
@@ -147,11 +150,11 @@ impl Values {
             let all = list.split('+').map(|one| Value::parse(kind, one)).collect::<anyhow::Result<Vec<_>>>()?;
             let high = |value: &Value| (value.is_v6(), value.bits() >> 64);
             let alike = all.windows(2).all(|pair| high(&pair[0]) == high(&pair[1]));
-            ensure!(alike, "`{text}`: these are of one IP version, and of IPv6 within one /64");
+            ensure!(alike, "`{text}`: use addresses of one IP version, and of IPv6 within one /64");
             Values::Repeat(all)
         } else {
             let value = Value::parse(kind, text);
-            Values::Fixed(value.context("one value, step:FROM-TO, step:FROM-TO+BY, repeat:A+B or random:FROM-TO")?)
+            Values::Fixed(value.context("use one value, step:FROM-TO, step:FROM-TO+BY, repeat:A+B or random:FROM-TO")?)
         };
         Ok(values)
     }
@@ -160,16 +163,16 @@ impl Values {
         let (from, to) = if let Some((address, len)) = text.split_once('/') {
             Value::prefix(kind, address, len)?
         } else {
-            let ends = text.split_once('-').with_context(|| format!("`{text}`: not a range such as FROM-TO"))?;
+            let ends = text.split_once('-').with_context(|| format!("`{text}` is not a range such as FROM-TO"))?;
             (Value::parse(kind, ends.0)?, Value::parse(kind, ends.1)?)
         };
-        ensure!(from.is_v6() == to.is_v6(), "`{text}`: both ends are of one IP version");
-        ensure!(from.bits() <= to.bits(), "`{text}`: a range begins with its least");
-        ensure!(from.bits() >> 64 == to.bits() >> 64, "`{text}`: a range of IPv6 addresses is within one /64");
+        ensure!(from.is_v6() == to.is_v6(), "`{text}`: use one IP version for both ends");
+        ensure!(from.bits() <= to.bits(), "`{text}`: write the lower end first");
+        ensure!(from.bits() >> 64 == to.bits() >> 64, "`{text}`: use a range of IPv6 addresses within one /64");
         Ok((from, to))
     }
 
-    /// What the first packet has, if it is not drawn.
+    /// Returns the value of the first packet, if it is not drawn.
     pub(super) fn first(&self) -> Value {
         match self {
             Values::Fixed(value) | Values::Step { from: value, .. } | Values::Random { from: value, .. } => *value,
@@ -177,7 +180,7 @@ impl Values {
         }
     }
 
-    /// Draws the values one by one; nothing where there is but one.
+    /// Draws the values one by one; nothing if there is only one.
     pub(super) fn draw(&self, seed: u64) -> Option<Draw> {
         match self {
             Values::Fixed(_) => None,
@@ -190,7 +193,7 @@ impl Values {
                 (all.len() > 1).then_some(Draw::Repeat { all, at: 0 })
             }
             Values::Random { from, to } => {
-                // A range of all 2^64 values lacks its last: nobody will miss it.
+                // A range of all 2^64 values lacks its last one, which does not matter.
                 let count = (to.low() - from.low()).saturating_add(1);
                 (count > 1).then(|| Draw::Random { from: from.low(), count, random: Random::new(seed) })
             }
@@ -215,7 +218,7 @@ impl fmt::Display for Values {
     }
 }
 
-/// A field at work: its next value's lower 64 bits.
+/// The state of a field: yields the lower 64 bits of its next value.
 #[derive(Clone, Debug)]
 pub(super) enum Draw {
     Step { from: u64, to: u64, by: u64, next: u64 },
@@ -242,7 +245,7 @@ impl Draw {
     }
 }
 
-/// Reads a number with a name for whose it is.
+/// Parses a number of this key; `right` describes possible values.
 pub(super) fn number<T: FromStr>(key: &str, text: &str, right: &str) -> anyhow::Result<T> {
     text.parse().ok().with_context(|| format!("`{key}={text}`: {right}"))
 }
@@ -286,7 +289,7 @@ mod tests {
             (PORT, "stop:1-2", "stop:1-2", "step:FROM-TO"),
             (PORT, "step:1-x", "`x`", "0 to 65535"),
             (PORT, "step:5", "`5`", "FROM-TO"),
-            (PORT, "step:9-5", "9-5", "least"),
+            (PORT, "step:9-5", "9-5", "lower end first"),
             (PORT, "step:1-9+0", "1-9+0", "1 or more"),
             (PORT, "random:1/8", "1/8", "only IP"),
             (Kind::Mac, "02:00", "02:00", "02:00:00:00:00:01"),

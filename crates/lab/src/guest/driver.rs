@@ -1,17 +1,19 @@
-//! The driver half of a ring of either layout: what a guest needs of it.
+//! The driver half of a ring of either layout, as far as a guest needs it.
 
 use straightline_virtio::features as f;
 use straightline_virtio::memory::GuestMemory;
 use straightline_virtio::ring::{DeviceFault, Geometry, Options, PackedDriver, SplitDriver};
 
-/// What the loops over a burst need. They are compiled for each layout, so that nothing is asked for each packet.
+/// The operations of the loops over a burst. The loops are compiled for each layout, so nothing is
+/// tested per packet.
 pub(crate) trait Driver {
-    /// Makes a chain of buffers (guest address, length, whether the device writes it) ready. Returns what it comes
-    /// back as, or `None` where too few descriptors are free.
+    /// Adds a chain of buffers (guest address, length, true if the device writes it). Returns the
+    /// id with which it returns, or `None` if too few descriptors are free.
     fn add(&mut self, buffers: &[(u64, u32, bool)]) -> Option<u16>;
-    /// The next chain that the device has used, and the bytes written; what cannot be is an `Err`.
+    /// Returns the next chain that the device has used and the bytes written, or an `Err` for an
+    /// impossible one.
     fn used(&mut self) -> Option<Result<(u16, u32), DeviceFault>>;
-    /// Lets the device see all that was added.
+    /// Publishes everything that was added.
     fn publish(&mut self);
 }
 
@@ -49,8 +51,8 @@ impl Driver for PackedDriver {
     }
 }
 
-/// Where the parts of a ring at `place` are, of the layout that was negotiated. What either side writes is in cache lines of
-/// its own.
+/// Returns the parts of a ring at `place`, in the negotiated layout. Each side writes to cache
+/// lines of its own.
 pub(crate) fn lay_out(place: u64, size: u16, features: u64) -> Geometry {
     let n = u64::from(size);
     if features & f::VIRTIO_F_RING_PACKED != 0 {
@@ -61,16 +63,16 @@ pub(crate) fn lay_out(place: u64, size: u16, features: u64) -> Geometry {
     }
 }
 
-/// A driver half of either layout, for what is done once a burst or less.
+/// A driver half of either layout, for operations that happen once per burst or less often.
 #[derive(Debug)]
 pub(super) enum AnyDriver {
-    /// Virtio 1.2, 2.7.
+    /// A split ring (virtio 1.2, 2.7).
     Split(SplitDriver),
-    /// Virtio 1.2, 2.8.
+    /// A packed ring (virtio 1.2, 2.8).
     Packed(PackedDriver),
 }
 
-/// The same code for either layout, compiled twice.
+/// Compiles the same code for either layout.
 macro_rules! either {
     ($driver:expr, $half:ident => $body:expr) => {
         match $driver {
@@ -82,8 +84,8 @@ macro_rules! either {
 pub(super) use either;
 
 impl AnyDriver {
-    /// An empty ring at `place`, in memory that is all zeros there, of the layout that was negotiated; and where its
-    /// parts are.
+    /// Makes an empty ring at `place`, in zeroed memory, in the negotiated layout; also returns its
+    /// parts.
     pub(super) fn new(memory: &GuestMemory, place: u64, size: u16, features: u64) -> anyhow::Result<(Self, Geometry)> {
         let geometry = lay_out(place, size, features);
         let options = Options {
@@ -115,7 +117,8 @@ impl AnyDriver {
         either!(self, half => half.want_interrupt(wanted))
     }
 
-    /// Where a device goes on that knows nothing of what was before, in vhost-user's form.
+    /// Returns, in vhost-user's form, the place from which a device continues that knows nothing of
+    /// the time before.
     pub(super) fn base(&self) -> u32 {
         match self {
             AnyDriver::Split(half) => half.base().into(),

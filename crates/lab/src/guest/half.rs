@@ -11,10 +11,10 @@ use straightline_virtio::vhost_user::{FrontendClient, RingAddresses};
 
 use super::driver::AnyDriver;
 
-/// A ring, the eventfds beside it, and as many buffers as it has entries.
+/// A ring, its eventfds, and as many buffers as it has entries.
 #[derive(Debug)]
 pub(super) struct Half {
-    /// Which of the device's rings it is.
+    /// The index of the ring in the device.
     pub(super) index: u16,
     pub(super) driver: AnyDriver,
     pub(super) geometry: Geometry,
@@ -23,19 +23,20 @@ pub(super) struct Half {
     pub(super) buffers: Buffers,
 }
 
-/// The buffers of a ring, each of the same length, one behind the other.
+/// The buffers of a ring, all of the same length, one after the other.
 #[derive(Debug)]
 pub(super) struct Buffers {
     /// Guest address of the first one.
     start: u64,
     pub(super) len: u32,
-    /// Which buffer the chain begins with that comes back as this.
+    /// The first buffer of each chain, by the id with which the chain returns.
     pub(super) of: Vec<u16>,
     hint: usize,
 }
 
 impl Half {
-    /// Ring `index` at `place` in memory that is all zeros there, with buffers of `buffer_len` bytes from `buffers` on.
+    /// Makes ring `index` at `place`, in zeroed memory, with buffers of `buffer_len` bytes from
+    /// `buffers` on.
     pub(super) fn new(
         memory: &GuestMemory,
         index: u16,
@@ -48,7 +49,7 @@ impl Half {
         Ok(Half { index, driver, geometry, kick: Arc::new(event()?), call: event()?, buffers })
     }
 
-    /// Sets the ring up at the backend, which goes on at `base`.
+    /// Sets up the ring at the backend, which continues from `base`.
     pub(super) fn start(&mut self, client: &mut FrontendClient, base: u32) -> anyhow::Result<()> {
         self.driver.want_interrupt(false);
         set_up(client, self.index, self.geometry, base, [self.call.as_fd(), self.kick.as_fd()])
@@ -62,13 +63,14 @@ impl Half {
         }
     }
 
-    /// Kicks, asked for or not.
+    /// Kicks, whether or not the backend asked for it.
     pub(super) fn ring_the_bell(&self) {
         notify(self.kick.as_fd());
     }
 }
 
-/// Sets a ring up at the backend, which goes on at `base`: its place, and the eventfds for calls and for kicks.
+/// Sets up a ring at the backend, which continues from `base`: its addresses, and the eventfds for
+/// calls and kicks.
 pub(crate) fn set_up(
     client: &mut FrontendClient,
     index: u16,
@@ -84,25 +86,25 @@ pub(crate) fn set_up(
     Ok(())
 }
 
-/// An eventfd that a backend may wait for.
+/// Makes an eventfd for a backend.
 pub(crate) fn event() -> rustix::io::Result<OwnedFd> {
     eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
 }
 
-/// Wakes who waits for it.
+/// Signals an eventfd.
 pub(crate) fn notify(event: BorrowedFd<'_>) {
-    // A counter that is full has its kick already.
+    // A full counter already signals.
     let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
 }
 
 impl Buffers {
-    /// Guest address of a buffer.
+    /// Returns the guest address of a buffer.
     #[inline]
     pub(super) fn address(&self, buffer: u16) -> u64 {
         self.start + u64::from(buffer) * u64::from(self.len)
     }
 
-    /// The first `len` bytes of a buffer.
+    /// Returns the first `len` bytes of a buffer.
     #[inline]
     pub(super) fn segment<'m>(&mut self, memory: &'m GuestMemory, buffer: u16, len: u32) -> Option<MemorySegment<'m>> {
         memory.segment(self.address(buffer), len.min(self.len), &mut self.hint)

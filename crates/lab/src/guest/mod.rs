@@ -2,10 +2,10 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `options` | how a guest is made, and its memory file |
+//! | `options` | options of a guest, and its memory file |
 //! | `pair`, `half`, `driver` | a queue pair; one ring with its eventfds and buffers; the driver half of either layout |
-//! | `send`, `receive` | what a driver does: frames into the transmit ring, frames out of the receive ring |
-//! | `raw` | descriptors and indexes written as one likes, for tests |
+//! | `send`, `receive` | the driver's work: frames into the transmit ring, frames out of the receive ring |
+//! | `raw` | direct writes of descriptors and indexes, for tests |
 
 pub(crate) mod driver;
 pub(crate) mod half;
@@ -39,7 +39,8 @@ pub use options::{GuestOptions, MemoryPlacement, memory_file};
 pub use pair::{Pair, Ring};
 pub use raw::PackedDescriptor;
 
-/// Where its memory begins, for itself and for the backend: the same number, to keep it simple.
+/// The start of its memory, in its own address space and in the backend's: the same number, for
+/// simplicity.
 pub(crate) const BASE: u64 = 0x1000_0000;
 
 /// Bytes of the virtio-net header, as a length of guest memory.
@@ -52,8 +53,8 @@ pub(crate) const GOING: u8 = AGREED | 4;
 
 /// A connected guest.
 ///
-/// It is used like its first queue pair, which is its only one unless [`GuestOptions::queue_pairs`] says otherwise; all
-/// of them are there as [`Guest::pairs`].
+/// It dereferences to its first queue pair, which is its only one unless
+/// [`GuestOptions::queue_pairs`] sets more; [`Guest::pairs`] returns all.
 #[derive(Debug)]
 pub struct Guest {
     client: FrontendClient,
@@ -63,7 +64,7 @@ pub struct Guest {
     protocol_features: u64,
     patience: Duration,
     pairs: Vec<Pair>,
-    /// What is in flight, kept for the backend's successor.
+    /// The buffers in flight, kept for the backend's successor.
     inflight: Option<(InflightSpec, OwnedFd)>,
 }
 
@@ -88,20 +89,21 @@ pub(crate) fn connect(socket: &Path, patience: Duration) -> anyhow::Result<Front
     Ok(client)
 }
 
-/// Of a backend that is stopped the queue of connections may be full: std's `connect` waits for ever then. A time-out for
-/// sending is one for connecting too (socket(7), unix(7)).
+/// Connects with a time-out. The queue of connections of a stopped backend may be full; std's
+/// `connect` would wait forever. A time-out for sending applies to connecting too (socket(7),
+/// unix(7)).
 fn stream(socket: &Path, patience: Duration) -> anyhow::Result<UnixStream> {
     let stream = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     set_socket_timeout(&stream, Timeout::Send, Some(patience))?;
     match net::connect(&stream, &SocketAddrUnix::new(socket)?) {
-        Err(Errno::AGAIN) => bail!("it has taken no connection within {} s", patience.as_secs_f64()),
+        Err(Errno::AGAIN) => bail!("no connection was accepted within {} s", patience.as_secs_f64()),
         connected => connected?,
     }
     Ok(stream.into())
 }
 
 fn accept(listener: &UnixListener, patience: Duration) -> anyhow::Result<FrontendClient> {
-    let limit = Timespec::try_from(patience).context("a patience without end")?;
+    let limit = Timespec::try_from(patience).context("unlimited patience")?;
     if poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&limit))? == 0 {
         bail!("no backend has connected within {} s", patience.as_secs());
     }
@@ -111,31 +113,33 @@ fn accept(listener: &UnixListener, patience: Duration) -> anyhow::Result<Fronten
 }
 
 impl Guest {
-    /// Connects to the backend that listens at `socket`, negotiates, and sets all rings going with all receive
-    /// buffers given.
+    /// Connects to the backend that listens at `socket`, negotiates, and starts all rings with all
+    /// receive buffers given.
     ///
     /// # Errors
-    /// What could not be had, or what the backend refused.
+    /// A resource is not available, or the backend refused something.
     pub fn connect(socket: &Path, options: &GuestOptions) -> anyhow::Result<Guest> {
         let mut guest = Guest::prepare(socket, options)?;
         guest.start()?;
         Ok(guest)
     }
 
-    /// As [`Self::connect`] with the parts exchanged: the guest listens, and takes the next backend that connects.
+    /// Waits for a backend as [`Self::connect`], with exchanged roles: the guest listens and
+    /// accepts the next backend that connects.
     ///
     /// # Errors
-    /// What could not be had, or what the backend refused.
+    /// A resource is not available, or the backend refused something.
     pub fn accept(listener: &UnixListener, options: &GuestOptions) -> anyhow::Result<Guest> {
         let mut guest = Guest::negotiate(accept(listener, options.patience)?, options)?;
         guest.start()?;
         Ok(guest)
     }
 
-    /// As [`Self::connect`], but stops before the backend is told of memory and rings: [`Self::start`] does that.
+    /// Connects as [`Self::connect`], but stops before the backend is told of memory and rings:
+    /// [`Self::start`] does that.
     ///
     /// # Errors
-    /// What could not be had, or what the backend refused.
+    /// A resource is not available, or the backend refused something.
     pub fn prepare(socket: &Path, options: &GuestOptions) -> anyhow::Result<Guest> {
         Guest::negotiate(connect(socket, options.patience)?, options)
     }
@@ -167,7 +171,7 @@ impl Guest {
     /// Tells the backend of memory and rings, enables all rings, and gives it the receive buffers.
     ///
     /// # Errors
-    /// What the backend refused.
+    /// The backend refused something.
     pub fn start(&mut self) -> anyhow::Result<()> {
         self.go_on()?;
         for pair in &mut self.pairs {
@@ -178,10 +182,11 @@ impl Guest {
         Ok(())
     }
 
-    /// SET_MEM_TABLE with the guest's one region; sent again, the backend maps it anew.
+    /// Sends SET_MEM_TABLE with the guest's one region. Sent again, it makes the backend map the
+    /// memory again.
     ///
     /// # Errors
-    /// What the backend refused.
+    /// The backend refused it.
     pub fn share_memory(&mut self) -> anyhow::Result<()> {
         let size = self.memory.regions().first().map_or(0, |region| region.size());
         let spec = RegionSpec { guest_addr: BASE, size, user_addr: BASE, mmap_offset: 0 };
@@ -189,10 +194,11 @@ impl Guest {
         Ok(())
     }
 
-    /// Stops all rings; returns where they stand: for each pair the receive ring, then the transmit ring.
+    /// Stops all rings; returns their positions: for each pair the receive ring, then the transmit
+    /// ring.
     ///
     /// # Errors
-    /// What the backend refused.
+    /// The backend refused it.
     pub fn stop(&mut self) -> anyhow::Result<Vec<[u32; 2]>> {
         let Guest { client, pairs, .. } = self;
         let stop =
@@ -200,12 +206,12 @@ impl Guest {
         pairs.iter().map(stop).collect()
     }
 
-    /// Sets all rings going from where [`Self::stop`] left them.
+    /// Restarts all rings from the positions that [`Self::stop`] returned.
     ///
     /// # Errors
-    /// What the backend refused.
+    /// The backend refused it.
     pub fn resume(&mut self, bases: &[[u32; 2]]) -> anyhow::Result<()> {
-        ensure!(bases.len() == self.pairs.len(), "{} queue pairs, not {}", self.pairs.len(), bases.len());
+        ensure!(bases.len() == self.pairs.len(), "there are {} queue pairs, not {}", self.pairs.len(), bases.len());
         for (pair, &[receive, transmit]) in self.pairs.iter_mut().zip(bases) {
             pair.receive.start(&mut self.client, receive)?;
             pair.transmit.start(&mut self.client, transmit)?;
@@ -213,11 +219,11 @@ impl Guest {
         self.enable(usize::MAX)
     }
 
-    /// Enables the first `count` queue pairs and disables the others, as a frontend does whose driver asked for so many
-    /// by the control queue.
+    /// Enables the first `count` queue pairs and disables the others, as a frontend does when its
+    /// driver sets that number through the control queue.
     ///
     /// # Errors
-    /// What the backend refused.
+    /// The backend refused it.
     pub fn enable(&mut self, count: usize) -> anyhow::Result<()> {
         for (number, pair) in self.pairs.iter().enumerate() {
             for half in [&pair.receive, &pair.transmit] {
@@ -227,19 +233,19 @@ impl Guest {
         Ok(())
     }
 
-    /// Connects again, with the memory and the rings as they are, as a frontend does whose backend went away: what the
-    /// backend had not used is still available.
+    /// Connects again with memory and rings as they are, as a frontend does whose backend went
+    /// away: buffers that the backend had not used are still available.
     ///
     /// # Errors
-    /// What the backend refused.
+    /// The backend refused something.
     pub fn reconnect(&mut self, socket: &Path) -> anyhow::Result<()> {
         self.join(connect(socket, self.patience)?)
     }
 
-    /// As [`Self::reconnect`], where it is the guest that listens.
+    /// Connects again as [`Self::reconnect`], for a guest that listens.
     ///
     /// # Errors
-    /// What the backend refused.
+    /// The backend refused something.
     pub fn accept_again(&mut self, listener: &UnixListener) -> anyhow::Result<()> {
         self.join(accept(listener, self.patience)?)
     }
@@ -253,7 +259,7 @@ impl Guest {
         self.go_on()
     }
 
-    /// Shows the backend the memory and sets all rings going after what is used of them.
+    /// Shows the backend the memory and starts all rings after the used buffers.
     fn go_on(&mut self) -> anyhow::Result<()> {
         self.share_memory()?;
         if let Some((spec, file)) = &self.inflight {
@@ -263,39 +269,41 @@ impl Guest {
         let bases: Vec<_> = self.pairs.iter().map(base).collect();
         self.resume(&bases)?;
         if self.protocol_features & f::VHOST_USER_PROTOCOL_F_STATUS != 0 {
-            // Some backends begin only now.
+            // Some backends start with this message only.
             self.client.set_status(GOING)?;
         }
         Ok(())
     }
 
-    /// Its queue pairs.
+    /// Returns its queue pairs.
     pub fn pairs(&mut self) -> &mut [Pair] {
         &mut self.pairs
     }
 
-    /// What was negotiated.
+    /// Returns the negotiated features.
     pub fn features(&self) -> u64 {
         self.features
     }
 
-    /// The protocol, for what a guest seldom does: disable a ring, set other addresses, ask.
+    /// Returns the protocol's client, for rare operations: to disable a ring, to set other
+    /// addresses, to query.
     pub fn client(&mut self) -> &mut FrontendClient {
         &mut self.client
     }
 
-    /// The memory file, for tests that take it away.
+    /// Returns the memory file, for tests that take it away.
     pub fn file(&self) -> &OwnedFd {
         &self.file
     }
 }
 
-/// Agrees on features; returns those of the device and those of the protocol.
+/// Negotiates features; returns those of the device and those of the protocol.
 pub(crate) fn handshake(client: &mut FrontendClient, wanted: u64, pairs: u16) -> anyhow::Result<(u64, u64)> {
     let agreed = client.handshake(wanted | f::VHOST_USER_F_PROTOCOL_FEATURES, SUPPORTED_PROTOCOL_FEATURES)?;
     if pairs > 1 {
-        ensure!(agreed.features & f::VIRTIO_NET_F_MQ != 0, "the backend offers one queue pair only");
-        // Of a backend that counts rings instead of pairs this asks for half of what is needed; the set-up asks the rest.
+        ensure!(agreed.features & f::VIRTIO_NET_F_MQ != 0, "the backend offers only one queue pair");
+        // A backend that counts rings instead of pairs passes this check with half of what is
+        // needed; the set-up finds that.
         let most = client.get_queue_num()?;
         ensure!(most >= u64::from(pairs), "the backend offers {most} queue pairs, not {pairs}");
     }
@@ -318,10 +326,10 @@ mod tests {
         let path = folder.path().join("a");
         let listener = socket(AddressFamily::UNIX, SocketType::STREAM, None).expect("a socket");
         bind(&listener, &SocketAddrUnix::new(&path).expect("an address")).expect("a name");
-        // One may wait there to be taken, and does.
+        // One connection may wait to be accepted, and this one does.
         listen(&listener, 0).expect("it listens");
         let _waits = connect(&path, Duration::from_secs(10)).expect("it waits");
         let error = connect(&path, Duration::from_millis(20)).expect_err("nobody takes it");
-        assert!(format!("{error:#}").contains("/a: it has taken no connection within"), "{error:#}");
+        assert!(format!("{error:#}").contains("/a: no connection was accepted within"), "{error:#}");
     }
 }

@@ -1,4 +1,4 @@
-//! How a guest is made, and the memory that it lives in.
+//! Options of a guest, and its memory.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -9,38 +9,39 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use straightline_virtio::features as f;
 use straightline_virtio::vhost_user::MAX_QUEUE_PAIRS;
 
-/// Bytes set aside for each ring: enough for 1024 entries.
+/// Bytes reserved for each ring: enough for 1024 entries.
 pub(crate) const RING_ROOM: u64 = 64 << 10;
 
-/// A part of a memory file that a guest is to live in. The backend is shown the whole file.
+/// The part of a memory file that a guest uses. The backend is shown the entire file.
 #[derive(Clone, Debug)]
 pub struct MemoryPlacement {
-    /// The file, shared with whoever else lives in it.
+    /// The file, shared with the other guests in it.
     pub file: Arc<OwnedFd>,
-    /// Where the guest's own part begins, all zeros, at a multiple of 4096; it is [`GuestOptions::memory_len`] long.
+    /// The offset of the guest's part, which is zeroed: a multiple of 4096. The part has
+    /// [`GuestOptions::memory_len`] bytes.
     pub offset: u64,
 }
 
-/// How a guest is made.
+/// Options of a guest.
 #[derive(Clone, Debug)]
 pub struct GuestOptions {
-    /// What it would take of what is offered. The layout of its rings follows from what is agreed.
+    /// The features that the guest accepts. The negotiated ones determine the ring layout.
     pub features: u64,
-    /// Pairs of a receive and a transmit ring; more than one need a backend that offers so many.
+    /// Pairs of a receive and a transmit ring; the backend must offer as many.
     pub queue_pairs: u16,
-    /// Entries in each ring: a power of two, at most 1024.
+    /// Entries of each ring: a power of two, at most 1024.
     pub ring_size: u16,
-    /// Bytes in each buffer, header included.
+    /// Bytes of each buffer, header included.
     pub buffer_len: u32,
-    /// Bytes of a receive buffer in each descriptor; 0: the whole buffer in one.
+    /// Bytes of a receive buffer in each descriptor; 0: the entire buffer in one.
     pub receive_split: u32,
-    /// Whether it keeps its receive buffers until it is told to [`give`](super::Pair::give) them.
+    /// True to keep receive buffers until [`give`](super::Pair::give) is called.
     pub withhold: bool,
-    /// Where it lives, if not in a file of its own.
+    /// The guest's memory, if it has no file of its own.
     pub place: Option<MemoryPlacement>,
-    /// Whether it keeps a table of what is in flight for a backend that comes back (INFLIGHT_SHMFD).
+    /// True to keep a table of buffers in flight for a backend that comes back (INFLIGHT_SHMFD).
     pub keep_inflight: bool,
-    /// How long the backend may take to answer a request, or to connect where it is the one that does.
+    /// The time that the backend has to answer a request, or to connect if it is the client.
     pub patience: Duration,
 }
 
@@ -61,12 +62,12 @@ impl Default for GuestOptions {
 }
 
 impl GuestOptions {
-    /// Bytes of memory that such a guest needs: its rings and its buffers.
+    /// Returns the bytes of memory that such a guest needs: its rings and its buffers.
     pub fn memory_len(&self) -> u64 {
         u64::from(self.queue_pairs) * self.pair_len()
     }
 
-    /// Bytes of memory for each queue pair.
+    /// Returns the bytes of memory for each queue pair.
     pub(super) fn pair_len(&self) -> u64 {
         let buffers = 2 * u64::from(self.ring_size) * u64::from(self.buffer_len);
         2 * RING_ROOM + buffers.next_multiple_of(4096)
@@ -75,27 +76,27 @@ impl GuestOptions {
     pub(super) fn check(&self) -> anyhow::Result<()> {
         ensure!(
             self.ring_size.is_power_of_two() && self.ring_size <= 1024,
-            "a ring has a power of two of entries, at most 1024: not {}",
+            "{} ring entries are not possible: use a power of two, at most 1024",
             self.ring_size
         );
         ensure!(
             (1..=MAX_QUEUE_PAIRS).contains(&self.queue_pairs),
-            "a guest has 1 to {MAX_QUEUE_PAIRS} queue pairs: not {}",
+            "{} queue pairs are not possible: use 1 to {MAX_QUEUE_PAIRS}",
             self.queue_pairs
         );
         Ok(())
     }
 
-    /// The features to agree on.
+    /// Returns the features to negotiate.
     pub(super) fn wanted(&self) -> u64 {
         self.features | if self.queue_pairs > 1 { f::VIRTIO_NET_F_MQ } else { 0 }
     }
 }
 
-/// A memory file of this many bytes, all zeros.
+/// Makes a memory file of this many bytes, all zeros.
 ///
 /// # Errors
-/// What the system says.
+/// The system call failed.
 pub fn memory_file(len: u64) -> anyhow::Result<OwnedFd> {
     let file = memfd_create("straightline-guest", MemfdFlags::CLOEXEC).context("cannot make guest memory")?;
     ftruncate(&file, len).context("cannot size guest memory")?;

@@ -1,4 +1,4 @@
-//! A queue pair: what a guest receives by, and what it sends by.
+//! A queue pair: a guest's ring for receiving and its ring for sending.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,18 +15,19 @@ use super::receive::Inbox;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Ring {
-    /// What the guest receives.
+    /// The ring for receiving.
     Receive = 0,
-    /// What it sends.
+    /// The ring for sending.
     Transmit = 1,
 }
 
-/// A receive and a transmit ring with their buffers. A guest with several pairs can have a thread for each.
+/// A receive and a transmit ring with their buffers. A guest with several pairs can use a thread
+/// for each.
 #[derive(Debug)]
 pub struct Pair {
     pub(super) memory: Arc<GuestMemory>,
     pub(super) level: Level,
-    /// Whether a packet may come in several buffers.
+    /// True if a packet may come in several buffers.
     pub(super) mergeable: bool,
     pub(super) receive: Half,
     pub(super) inbox: Inbox,
@@ -38,7 +39,7 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Pair `number` at `place` in memory that is all zeros there.
+    /// Makes pair `number` at `place`, in zeroed memory.
     pub(super) fn new(
         memory: &Arc<GuestMemory>,
         number: u16,
@@ -65,17 +66,17 @@ impl Pair {
         })
     }
 
-    /// The memory, as the guest itself sees it.
+    /// Returns the memory as the guest sees it.
     pub fn memory(&self) -> &Arc<GuestMemory> {
         &self.memory
     }
 
-    /// The instruction set that it copies with.
+    /// Returns the instruction set of its copies.
     pub fn level(&self) -> Level {
         self.level
     }
 
-    /// Entries in each ring, and buffers for each.
+    /// Returns the number of entries of each ring, which is also the number of buffers of each.
     pub fn size(&self) -> u16 {
         self.receive.geometry.size
     }

@@ -1,7 +1,7 @@
-//! The rings laid bare, for tests that play a broken or hostile driver.
+//! Direct access to the rings, for tests that play a broken or hostile driver.
 //!
-//! Nothing here keeps books: who writes descriptors and indexes this way has left the driver half behind, and receives
-//! or sends no more with it.
+//! These functions keep no books: a test that writes descriptors and indexes this way bypasses the
+//! driver half, and must not receive or send with it any more.
 
 use straightline_virtio::ring::{Descriptor, Geometry};
 
@@ -12,31 +12,31 @@ use super::{Pair, Ring};
 const AVAIL: u16 = 1 << 7;
 const USED: u16 = 1 << 15;
 
-/// A descriptor of a packed ring as it stands in memory (virtio 1.2, 2.8.13).
+/// A descriptor of a packed ring in memory (virtio 1.2, 2.8.13).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PackedDescriptor {
     /// Guest address of the buffer.
     pub addr: u64,
     /// Its length, or the bytes that were written.
     pub len: u32,
-    /// What the chain comes back as.
+    /// The id with which the chain returns.
     pub id: u16,
-    /// Those of a split ring, and whose turn it is.
+    /// Flags of a split ring, and AVAIL and USED.
     pub flags: u16,
 }
 
 impl PackedDescriptor {
-    /// Whether it is the device's, in a round with this wrap counter.
+    /// Returns whether the device may take it, in a round with this wrap counter.
     pub fn is_available(&self, wrap: bool) -> bool {
         (self.flags & AVAIL != 0) == wrap && (self.flags & USED != 0) != wrap
     }
 
-    /// Whether the device has used it, in a round with this wrap counter.
+    /// Returns whether the device has used it, in a round with this wrap counter.
     pub fn is_used(&self, wrap: bool) -> bool {
         (self.flags & AVAIL != 0) == wrap && (self.flags & USED != 0) == wrap
     }
 
-    /// The same, made available in a round with this wrap counter.
+    /// Returns this descriptor, made available in a round with this wrap counter.
     #[must_use]
     pub fn available(self, wrap: bool) -> Self {
         let turn = if wrap { AVAIL } else { USED };
@@ -45,17 +45,17 @@ impl PackedDescriptor {
 }
 
 impl Pair {
-    /// Where a ring lies.
+    /// Returns the addresses of a ring.
     pub fn geometry(&self, ring: Ring) -> Geometry {
         self.half(ring).geometry
     }
 
-    /// Guest address of a buffer of a ring.
+    /// Returns the guest address of a buffer of a ring.
     pub fn buffer_address(&self, ring: Ring, buffer: u16) -> u64 {
         self.half(ring).buffers.address(buffer)
     }
 
-    /// Writes guest memory; `false` where the guest has none.
+    /// Writes guest memory; returns `false` outside it.
     pub fn write_memory(&self, addr: u64, bytes: &[u8]) -> bool {
         let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         match self.memory.segment(addr, len, &mut 0) {
@@ -64,7 +64,7 @@ impl Pair {
         }
     }
 
-    /// Reads guest memory; `None` where the guest has none.
+    /// Reads guest memory; returns `None` outside it.
     pub fn read_memory(&self, addr: u64, len: u32) -> Option<Vec<u8>> {
         let mut bytes = vec![0; len as usize];
         self.memory.segment(addr, len, &mut 0)?.read(self.level, &mut bytes);
@@ -76,27 +76,27 @@ impl Pair {
         self.write_descriptor_at(self.half(ring).geometry.desc + 16 * u64::from(index), desc)
     }
 
-    /// Writes a descriptor anywhere, as for an indirect table.
+    /// Writes a descriptor at any address, for example in an indirect table.
     pub fn write_descriptor_at(&self, addr: u64, desc: Descriptor) -> bool {
         self.write_memory(addr, &descriptor_bytes(desc))
     }
 
-    /// Writes an available entry: which chain stands at this place of the ring.
+    /// Writes an available entry: the chain at this place of the ring.
     pub fn write_available(&self, ring: Ring, place: u16, head: u16) -> bool {
         self.write_memory(self.half(ring).geometry.avail + 4 + 2 * u64::from(place), &head.to_le_bytes())
     }
 
-    /// The available index as last written.
+    /// Returns the available index as last written.
     pub fn available_index(&self, ring: Ring) -> u16 {
         self.index(self.half(ring).geometry.avail)
     }
 
-    /// The used index as the backend wrote it; what it wrote before is visible then.
+    /// Returns the used index as the backend wrote it, and makes its writes before that visible.
     pub fn used_index(&self, ring: Ring) -> u16 {
         self.index(self.half(ring).geometry.used)
     }
 
-    /// A used element: the chain's head and the bytes written.
+    /// Returns a used element: the chain's head and the bytes written.
     pub fn used_element(&self, ring: Ring, place: u16) -> Option<(u32, u32)> {
         let at = self.half(ring).geometry.used + 4 + 8 * u64::from(place);
         let bytes = self.read_memory(at, 8)?;
@@ -108,7 +108,7 @@ impl Pair {
         self.memory.area(part, 4, 2).map_or(0, |area| area.acquire_u16(2))
     }
 
-    /// Sets the available index, behind everything written before, and kicks.
+    /// Sets the available index, after everything written before, and kicks.
     pub fn publish_index(&self, ring: Ring, index: u16) {
         if let Some(area) = self.memory.area(self.half(ring).geometry.avail, 4, 2) {
             area.release_u16(2, index);
@@ -116,8 +116,8 @@ impl Pair {
         self.half(ring).ring_the_bell();
     }
 
-    /// Writes a chain of descriptors from `first` on, makes it the next available one, and kicks. What each says is up
-    /// to the caller.
+    /// Writes a chain of descriptors from `first` on, makes it the next available one, and kicks.
+    /// The caller chooses the content of each.
     pub fn publish_chain(&self, ring: Ring, first: u16, chain: &[Descriptor]) {
         for (at, &desc) in (first..).zip(chain) {
             self.write_descriptor(ring, at, desc);
@@ -127,7 +127,7 @@ impl Pair {
         self.publish_index(ring, index.wrapping_add(1));
     }
 
-    /// Writes a descriptor of a packed ring, its flags behind the rest.
+    /// Writes a descriptor of a packed ring, its flags last.
     pub fn write_packed(&self, ring: Ring, index: u16, desc: PackedDescriptor) -> bool {
         let at = self.half(ring).geometry.desc + 16 * u64::from(index);
         let Some(area) = self.memory.area(at, 16, 16) else { return false };
@@ -138,7 +138,8 @@ impl Pair {
         true
     }
 
-    /// A descriptor of a packed ring; where its flags say that it is used, the bytes in its buffer are visible.
+    /// Returns a descriptor of a packed ring. If its flags mark it as used, the bytes in its buffer
+    /// are visible.
     pub fn packed_descriptor(&self, ring: Ring, index: u16) -> Option<PackedDescriptor> {
         let at = self.half(ring).geometry.desc + 16 * u64::from(index);
         let area = self.memory.area(at, 16, 16)?;
@@ -146,8 +147,9 @@ impl Pair {
         Some(PackedDescriptor { addr: area.read_u64(0), len: area.read_u32(8), id: area.read_u16(12), flags })
     }
 
-    /// Writes a chain of descriptors into a packed ring from `first` on, in a round with this wrap counter, and kicks.
-    /// The first one becomes available last. What each says but for whose turn it is, is up to the caller.
+    /// Writes a chain of descriptors into a packed ring from `first` on, in a round with this wrap
+    /// counter, and kicks. The first one becomes available last. The caller chooses the content of
+    /// each, except for AVAIL and USED.
     pub fn publish_packed(&self, ring: Ring, first: u16, wrap: bool, chain: &[PackedDescriptor]) {
         let size = self.half(ring).geometry.size;
         let places: Vec<_> = (first..).zip(chain).collect();
@@ -158,7 +160,8 @@ impl Pair {
         self.half(ring).ring_the_bell();
     }
 
-    /// Writes what the driver of a packed ring wants to be told of (2.8.14): a place with its wrap counter, and a mode.
+    /// Writes the driver's event suppression of a packed ring (2.8.14): a place with its wrap
+    /// counter, and a mode.
     pub fn write_driver_events(&self, ring: Ring, place: u16, mode: u16) -> bool {
         let words = u32::from(place) | u32::from(mode) << 16;
         self.write_memory(self.half(ring).geometry.avail, &words.to_le_bytes())

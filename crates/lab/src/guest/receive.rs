@@ -1,4 +1,4 @@
-//! What arrives: packets out of the receive ring, and buffers into it.
+//! Receiving: packets out of the receive ring, and buffers into it.
 
 use straightline_packet::{Level, MemorySegment};
 use straightline_virtio::memory::GuestMemory;
@@ -8,20 +8,20 @@ use super::driver::{Driver, either};
 use super::half::Buffers;
 use super::{HEADER_LEN, Pair};
 
-/// Receive buffers that the device does not have, and how it gets them.
+/// Receive buffers that the device does not have, and options for giving them.
 #[derive(Debug)]
 pub(super) struct Inbox {
     pub(super) kept: Vec<u16>,
-    /// Whether it does not get used ones back.
+    /// True if used buffers are kept.
     pub(super) withhold: bool,
     /// Bytes of a buffer in each descriptor; 0: all of them.
     pub(super) cut: u32,
 }
 
 impl Pair {
-    /// Hands every packet that has arrived, at most `most`, to `each`, with its header and its pieces (the first begins
-    /// with the frame, past the header); then gives the buffers back, or keeps them (see [`Self::withhold`]). Returns
-    /// how many.
+    /// Hands every packet that has arrived, at most `most`, to `each`, with its header and its
+    /// parts; the first part starts after the header, with the frame. Then gives the buffers back,
+    /// or keeps them (see [`Self::withhold`]). Returns the number of packets.
     pub fn receive(&mut self, most: usize, each: impl FnMut(&NetHeader, &[MemorySegment<'_>])) -> usize {
         let Pair { memory, level, mergeable, receive, inbox, .. } = self;
         let view = View { memory, level: *level, mergeable: *mergeable };
@@ -33,12 +33,12 @@ impl Pair {
         packets
     }
 
-    /// Whether buffers of packets to come are kept. What is kept goes back with [`Self::give`].
+    /// Sets whether buffers of future packets are kept. [`Self::give`] gives kept ones back.
     pub fn withhold(&mut self, withhold: bool) {
         self.inbox.withhold = withhold;
     }
 
-    /// Gives the backend at most `n` of the receive buffers that are kept; returns how many.
+    /// Gives the backend at most `n` of the kept receive buffers; returns their number.
     pub fn give(&mut self, n: usize) -> usize {
         let Pair { receive, inbox, .. } = self;
         let n = n.min(inbox.kept.len());
@@ -53,13 +53,13 @@ impl Pair {
         n
     }
 
-    /// Receive buffers that the backend does not have.
+    /// Returns the number of receive buffers that the backend does not have.
     pub fn kept(&self) -> usize {
         self.inbox.kept.len()
     }
 }
 
-/// What is needed to look into a buffer.
+/// The parts of a guest that are needed to read a buffer.
 #[derive(Clone, Copy)]
 struct View<'m> {
     memory: &'m GuestMemory,
@@ -107,14 +107,14 @@ fn collect<D: Driver>(
     packets
 }
 
-/// The next used buffer: its number and the bytes that were written.
+/// Returns the next used buffer: its number and the bytes that were written.
 fn take<'m, D: Driver>(
     driver: &mut D,
     buffers: &mut Buffers,
     memory: &'m GuestMemory,
 ) -> Option<(u16, MemorySegment<'m>)> {
     loop {
-        // A head that is not out is the backend's mistake; there is nothing behind it to look at.
+        // A head that is not in flight is a fault of the backend; there is no buffer to read.
         let Ok((head, len)) = driver.used()? else { continue };
         let buffer = buffers.of[usize::from(head)];
         let segment = buffers.segment(memory, buffer, len)?;

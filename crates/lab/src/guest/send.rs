@@ -1,4 +1,4 @@
-//! What is sent: frames into the transmit ring, in one buffer or in several.
+//! Sending: frames into the transmit ring, in one buffer or in several.
 
 use std::collections::HashMap;
 
@@ -14,25 +14,25 @@ use super::{HEADER_LEN, Pair, Ring};
 const DESCRIPTOR: usize = 16;
 
 impl Pair {
-    /// Transmit buffers that are free.
+    /// Returns the number of free transmit buffers.
     pub fn spare(&self) -> usize {
         self.spare.len()
     }
 
-    /// The transmit buffer that the next frame goes into, from its virtio-net header on.
+    /// Returns the transmit buffer for the next frame, from its virtio-net header on.
     pub fn next_buffer(&mut self) -> Option<(u16, MemorySegment<'_>)> {
         let &buffer = self.spare.last()?;
         let segment = self.transmit.buffers.segment(&self.memory, buffer, u32::MAX)?;
         Some((buffer, segment))
     }
 
-    /// A transmit buffer by its number, to be filled before traffic starts.
+    /// Returns a transmit buffer by its number, to be filled before traffic starts.
     pub fn buffer(&mut self, buffer: u16) -> Option<MemorySegment<'_>> {
         self.transmit.buffers.segment(&self.memory, buffer, u32::MAX)
     }
 
-    /// Makes the first `len` bytes (header included) of the buffer that [`Self::next_buffer`] gave available; seen by
-    /// the backend after [`Self::flush`].
+    /// Makes the first `len` bytes (header included) of the buffer from [`Self::next_buffer`]
+    /// available; the backend sees them after [`Self::flush`].
     pub fn send_next(&mut self, len: u32) -> bool {
         let Some(&buffer) = self.spare.last() else { return false };
         let Half { driver, buffers, .. } = &mut self.transmit;
@@ -42,7 +42,8 @@ impl Pair {
         true
     }
 
-    /// Sends one frame behind a header. `false` where no buffer is free, or none is large enough.
+    /// Sends one frame with a header. Returns `false` if no buffer is free, or none is large
+    /// enough.
     pub fn send(&mut self, header: &NetHeader, frame: &[u8]) -> bool {
         let level = self.level;
         let Some((_, segment)) = self.next_buffer() else { return false };
@@ -56,8 +57,9 @@ impl Pair {
         self.send_next(u32::try_from(total).unwrap_or(u32::MAX))
     }
 
-    /// Sends `pieces` as one chain, each in a buffer of its own; `indirect`: by way of a table in one more. The header
-    /// is whatever the pieces begin with. `false` where buffers are too few or too small.
+    /// Sends `parts` as one chain, each in a buffer of its own; with `indirect`, through a table in
+    /// one more buffer. The first bytes are the header. Returns `false` if buffers are too few or
+    /// too small.
     pub fn send_chain(&mut self, parts: &[&[u8]], indirect: bool) -> bool {
         let buffers = parts.len() + usize::from(indirect);
         let table = if indirect { DESCRIPTOR * parts.len() } else { 0 };
@@ -89,7 +91,8 @@ impl Pair {
         true
     }
 
-    /// Writes a table of `parts` into a buffer, and a chain of one descriptor that leads there.
+    /// Writes a table of `parts` into a buffer, and makes a chain of one descriptor that refers to
+    /// it.
     fn add_table(&mut self, buffer: u16, parts: &[(u64, u32, bool)]) -> Option<u16> {
         let mut bytes = Vec::with_capacity(DESCRIPTOR * parts.len());
         for (next, &(addr, len, _)) in (1..).zip(parts) {
@@ -102,12 +105,13 @@ impl Pair {
         let addr = self.transmit.buffers.address(buffer);
         let AnyDriver::Split(driver) = &mut self.transmit.driver else { return None };
         let head = driver.add(&[(addr, len, false)])?;
-        // The driver half makes plain descriptors; this one is not published yet.
+        // The driver half makes plain descriptors; this one is not published yet, so it can be
+        // overwritten.
         self.write_descriptor(Ring::Transmit, head, Descriptor { addr, len, flags: INDIRECT, next: 0 });
         Some(head)
     }
 
-    /// Lets the backend see what was sent, and takes back the buffers that it is done with.
+    /// Publishes what was sent, and takes back the buffers that the backend has used.
     pub fn flush(&mut self) {
         self.transmit.kick();
         let Pair { transmit: Half { driver, buffers, .. }, spare, chained, .. } = self;
@@ -127,7 +131,7 @@ fn reclaim<D: Driver>(driver: &mut D, buffers: &Buffers, spare: &mut Vec<u16>, c
     }
 }
 
-/// A descriptor as it stands in memory (virtio 1.2, 2.7.5).
+/// Returns a descriptor as it is in memory (virtio 1.2, 2.7.5).
 pub(super) fn descriptor_bytes(desc: Descriptor) -> [u8; DESCRIPTOR] {
     let rest = u64::from(desc.len) | u64::from(desc.flags) << 32 | u64::from(desc.next) << 48;
     let mut bytes = [0; DESCRIPTOR];

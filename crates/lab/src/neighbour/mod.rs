@@ -1,14 +1,16 @@
-//! A noisy neighbour: a thread that wants cache and nothing else, and can prove how much it took.
+//! A noisy neighbour: a thread that fills caches, and can prove how much memory it touched.
 //!
-//! It goes over its memory a line at a time and adds one to a number in each, so that at the end the numbers say which
-//! lines it has touched and how often. What a round costs it, in processor time, says where its lines were found.
+//! It walks over its memory a line at a time and increments a number in each. At the end the
+//! numbers show which lines it has touched and how often. The processor time of a round shows in
+//! which cache its lines were.
 //!
-//! Where it sits decides what it is. On a CPU of its own it shares the last cache and the memory with the switch, as a
-//! VM's neighbour does, if that CPU is of the same memory node: such a one is taken before any other. On a machine of two
-//! CPUs, where the switch's worker has one, it can only sit with the tester: then it takes turns with the tester by the
-//! kernel's slices, steals processor time, and cools the caches that the tester's next slice finds. The packets a second
-//! of such a trial say nothing about caches; the cycles that the worker, which sits alone, takes for a packet do, and
-//! those only for the part of the packets that a slice begins with.
+//! Its CPU decides what it disturbs. On a CPU of its own, on the same NUMA node, it shares the
+//! last-level cache and the memory with the switch, as a VM's neighbour does. Such a CPU is
+//! preferred. On a machine with two CPUs, one of them the worker's, it can only run on the
+//! generator's. Then the kernel schedules both in slices. The neighbour takes processor time, and
+//! cools the caches for the generator's next slice. Packets per second of such a trial say nothing
+//! about caches. The worker's cycles per packet do, as the worker is alone on its CPU, but only for
+//! the first packets of a slice.
 
 pub mod resctrl;
 
@@ -27,24 +29,24 @@ use crate::statistics::{median, percentile};
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// Lines between two looks at whether it is to stop.
+/// Lines between two looks at the stop flag.
 const STRIDE: usize = 1024;
 
-/// Times are taken of at least so many lines at once: the system call is nothing beside them.
+/// Lines that are timed together, at least: then the cost of the system call is negligible.
 const TIMED: usize = 1 << 16;
 
 /// The most memory that it takes.
 const MOST: usize = 1 << 30;
 
-/// Times that are kept; later ones take the places of the first.
+/// Times that are kept; later ones overwrite the first ones.
 const KEPT: usize = 4096;
 
-/// A line, with how often it was touched.
+/// A line, with the number of its touches.
 #[derive(Clone, Default)]
 #[repr(align(64))]
 struct Line(u64);
 
-/// A neighbour at work.
+/// A running neighbour.
 #[derive(Debug)]
 pub struct Neighbour {
     stop: Arc<AtomicBool>,
@@ -53,26 +55,27 @@ pub struct Neighbour {
     task: Pid,
 }
 
-/// What it has done.
+/// What a neighbour has done.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Proof {
-    /// Lines that were touched, each counted once. Of a footprint of `n` bytes there are `n / 64`.
+    /// Distinct lines that were touched. A footprint of `n` bytes has `n / 64`.
     pub lines: usize,
-    /// Whole rounds over all of them.
+    /// Complete rounds over all of them.
     pub rounds: u64,
-    /// Nanoseconds of processor time for a line: the median of its rounds. None of one that hardly ran.
+    /// Nanoseconds of processor time per line: the median of its rounds. None if it hardly ran.
     pub ns_per_line: Option<f64>,
-    /// The third quartile of that over the first: near 1, where its rounds cost the same.
+    /// The third quartile of that over the first: near 1 if its rounds cost the same.
     pub spread_ratio: Option<f64>,
 }
 
 impl Neighbour {
-    /// Starts one that goes over so many bytes, on this CPU. When it returns, all of its memory was touched once.
+    /// Starts a neighbour that walks over so many bytes, on this CPU. When this returns, all of its
+    /// memory was touched once.
     ///
     /// # Errors
-    /// A footprint of no line or beyond a gibibyte; a CPU that we may not use.
+    /// The footprint has no line or is beyond a gibibyte; this process may not use the CPU.
     pub fn start(bytes: usize, cpu: usize) -> anyhow::Result<Neighbour> {
-        ensure!((LINE..=MOST).contains(&bytes), "a neighbour takes {LINE} to {MOST} bytes, not {bytes}");
+        ensure!((LINE..=MOST).contains(&bytes), "a neighbour of {bytes} bytes is not possible: use {LINE} to {MOST}");
         let (stop, rounds) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let (tell, told) = std::sync::mpsc::channel();
         let thread = {
@@ -80,7 +83,7 @@ impl Neighbour {
             let work = move || {
                 let pinned = pin(cpu).map(|()| gettid());
                 let is_pinned = pinned.is_ok();
-                // Whoever started us waits for it.
+                // The caller of `start` waits for this message.
                 let _ = tell.send(pinned);
                 if is_pinned { work(bytes / LINE, &stop, &rounds) } else { Err(anyhow::anyhow!("it is not pinned")) }
             };
@@ -94,12 +97,12 @@ impl Neighbour {
         Ok(neighbour)
     }
 
-    /// The thread, as the kernel knows it.
+    /// Returns the kernel's id of the thread.
     pub fn task(&self) -> u32 {
         self.task.as_raw_nonzero().get().unsigned_abs()
     }
 
-    /// Whole rounds so far.
+    /// Returns the complete rounds so far.
     pub fn rounds(&self) -> u64 {
         self.rounds.load(Ordering::Relaxed)
     }
@@ -111,10 +114,10 @@ impl Neighbour {
     /// Ends it.
     ///
     /// # Errors
-    /// Where what it touched is not what it was to touch.
+    /// The lines do not prove the touches.
     pub fn stop(mut self) -> anyhow::Result<Proof> {
         self.stop.store(true, Ordering::Relaxed);
-        let thread = self.thread.take().context("it has ended before")?;
+        let thread = self.thread.take().context("it has already ended")?;
         thread.join().map_err(|_| anyhow::anyhow!("the neighbour's thread panicked"))?
     }
 }
@@ -123,17 +126,17 @@ impl Drop for Neighbour {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // What it proved nobody wants to know.
+            // Its proof does not matter any more.
             let _ = thread.join();
         }
     }
 }
 
-/// Rounds over so many lines until it is to stop.
+/// Makes rounds over so many lines until the stop.
 fn work(lines: usize, stop: &AtomicBool, rounds: &AtomicU64) -> anyhow::Result<Proof> {
     let mut memory = vec![Line::default(); lines];
     let mut times: Vec<f64> = Vec::with_capacity(KEPT);
-    // The first round takes the memory from the kernel.
+    // The first round makes the kernel allocate the memory.
     let mut touched = round(&mut memory, None);
     rounds.store(1, Ordering::Relaxed);
     let at_once = TIMED.div_ceil(lines);
@@ -162,7 +165,7 @@ fn work(lines: usize, stop: &AtomicBool, rounds: &AtomicU64) -> anyhow::Result<P
     prove(&memory, rounds, touched, &times)
 }
 
-/// Adds one to each line in turn; returns how many it came to before it was stopped.
+/// Increments each line in turn; returns the number of lines before the stop.
 fn round(memory: &mut [Line], stop: Option<&AtomicBool>) -> usize {
     let mut touched = 0;
     for part in memory.chunks_mut(STRIDE) {
@@ -175,14 +178,14 @@ fn round(memory: &mut [Line], stop: Option<&AtomicBool>) -> usize {
     touched
 }
 
-/// The numbers in the lines must be those of so many whole rounds and the part of another.
+/// Checks that the numbers in the lines are those of so many complete rounds and a part of another.
 fn prove(memory: &[Line], rounds: u64, touched: usize, times: &[f64]) -> anyhow::Result<Proof> {
     let distinct = memory.iter().filter(|line| line.0 > 0).count();
     let sum: u64 = memory.iter().map(|line| line.0).sum();
     let is_even = memory.iter().all(|line| line.0 == rounds || line.0 == rounds + 1);
     ensure!(
         distinct == memory.len() && is_even && usize::try_from(sum)? == touched,
-        "the neighbour was to touch {} lines {rounds} times, and touched {distinct}, {sum} times in all",
+        "the neighbour should have touched {} lines {rounds} times, but it touched {distinct}, {sum} times in total",
         memory.len()
     );
     let spread = percentile(times, 75.0).zip(percentile(times, 25.0)).filter(|&(_, first)| first > 0.0);
@@ -206,26 +209,26 @@ fn pin(cpu: usize) -> anyhow::Result<()> {
     sched_setaffinity(None, &set).with_context(|| format!("the neighbour cannot run on CPU {cpu}"))
 }
 
-/// Where it sits.
+/// The CPU of a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NeighbourCpu {
-    /// On a CPU that nobody else of the trial has.
+    /// A CPU that nothing else of the trial uses.
     Own(usize),
-    /// With the tester, for want of a third CPU.
+    /// The generator's CPU, for want of a third one.
     SharedWithGenerator(usize),
 }
 
 impl NeighbourCpu {
-    /// The best one beside these two.
+    /// Returns the best CPU beside these two.
     ///
     /// # Errors
-    /// If it cannot be known which CPUs we may use.
+    /// The CPUs of this process cannot be read.
     pub fn find(worker: usize, generator: usize) -> anyhow::Result<NeighbourCpu> {
         Ok(NeighbourCpu::among(usable_cpus()?, worker, generator, share_core, are_apart))
     }
 
-    /// On a core of its own on the worker's memory node; or else with the tester on a core, on another node, with the worker on
-    /// a core, in this order.
+    /// Prefers a core of its own on the worker's NUMA node; then the generator's core; then another
+    /// node; then the worker's core.
     fn among(
         cpus: impl IntoIterator<Item = usize>,
         worker: usize,
@@ -234,20 +237,20 @@ impl NeighbourCpu {
         are_apart: impl Fn(usize, usize) -> bool,
     ) -> NeighbourCpu {
         let others = cpus.into_iter().filter(|&cpu| cpu != worker && cpu != generator);
-        // From another node it takes nothing of the worker's last cache.
+        // On another node it takes nothing of the worker's last-level cache.
         let rank = |&cpu: &usize| (share_core(cpu, worker), are_apart(cpu, worker), share_core(cpu, generator));
         let other = others.min_by_key(rank);
         other.map_or(NeighbourCpu::SharedWithGenerator(generator), NeighbourCpu::Own)
     }
 
-    /// The CPU.
+    /// Returns the CPU.
     pub fn cpu(self) -> usize {
         match self {
             NeighbourCpu::Own(cpu) | NeighbourCpu::SharedWithGenerator(cpu) => cpu,
         }
     }
 
-    /// In a word, as a result's cell has it.
+    /// Returns its name in a result's cell.
     pub fn as_str(self) -> &'static str {
         match self {
             NeighbourCpu::Own(_) => "own-cpu",
@@ -256,7 +259,7 @@ impl NeighbourCpu {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "figures for people")]
+#[expect(clippy::cast_precision_loss, reason = "a metric for display")]
 fn float(n: usize) -> f64 {
     n as f64
 }
@@ -317,11 +320,12 @@ mod tests {
         assert_eq!(NeighbourCpu::among([0, 1, 2, 3, 4, 5], 2, 0, pairs, never), NeighbourCpu::Own(4));
         assert_eq!(NeighbourCpu::among([0, 1, 2, 3], 0, 2, pairs, never), NeighbourCpu::Own(3));
         assert_eq!(NeighbourCpu::among([0, 1, 2], 0, 2, pairs, never), NeighbourCpu::Own(1));
-        // Two nodes, the even and the odd ones, each of two cores: 0 and 4, 2 and 6; 1 and 5, 3 and 7.
+        // Two nodes, the even and the odd CPUs, each of two cores: 0 and 4, 2 and 6; 1 and 5, 3 and
+        // 7.
         let core = |one: usize, other: usize| one % 4 == other % 4;
         let apart = |one: usize, other: usize| one % 2 != other % 2;
         assert_eq!(NeighbourCpu::among(0..8, 2, 0, core, apart), NeighbourCpu::Own(4));
-        // With the worker on a core it would cost it more than cache.
+        // On the worker's core it would cost the worker more than cache.
         assert_eq!(NeighbourCpu::among([0, 1, 2, 6], 2, 0, core, apart), NeighbourCpu::Own(1));
         assert_eq!((NeighbourCpu::Own(2).cpu(), NeighbourCpu::SharedWithGenerator(1).as_str()), (2, "testers-cpu"));
     }

@@ -1,8 +1,9 @@
-//! Cache allocation by the kernel's resctrl file system (Documentation/filesystems/resctrl.rst): which tasks may fill
-//! which ways of the last cache.
+//! Cache allocation through the kernel's resctrl file system
+//! (Documentation/filesystems/resctrl.rst): it sets the ways of the last-level cache that tasks may
+//! fill.
 //!
-//! A class of service is a folder; its `schemata` says which ways, its `tasks` who is in it. The class that all tasks are
-//! in from the beginning is left as it is.
+//! A class of service is a folder. Its `schemata` has the ways, its `tasks` the tasks in it. The
+//! default class, which has all tasks at first, is left unchanged.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
 
-/// Where it is mounted.
+/// The usual mount point.
 pub const ROOT: &str = "/sys/fs/resctrl";
 
 /// Folders in it that are no classes.
@@ -20,34 +21,34 @@ const NO_CLASSES: [&str; 3] = ["info", "mon_groups", "mon_data"];
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Allocation {
     root: PathBuf,
-    /// Which ways there are.
+    /// The mask of all ways.
     mask: u64,
-    /// The fewest that a class can have.
+    /// The fewest ways that a class can have.
     least: u32,
-    /// How many classes there can be, the first included.
+    /// The most classes, the default one included.
     classes: usize,
-    /// The last caches, by their numbers.
+    /// The ids of the last-level caches.
     caches: Vec<String>,
 }
 
-/// A class of service. Dropped, it is taken away, and its tasks are in the first one again.
+/// A class of service. When it is dropped it is removed, and its tasks return to the default class.
 #[derive(Debug)]
 pub struct Class {
     path: PathBuf,
 }
 
 impl Allocation {
-    /// Looks at what is mounted at `root`.
+    /// Reads what is mounted at `root`.
     ///
     /// # Errors
-    /// That there is none, or that we may not use it: in words that say what would work.
+    /// Nothing is mounted there, or this process may not use it; the error says what would work.
     pub fn open(root: &Path) -> anyhow::Result<Allocation> {
         let schemata = read(root, "schemata")?;
         if schemata.lines().any(|line| line.trim_start().starts_with("L3CODE:")) {
-            bail!("{}: it is mounted with `cdp`, code and data apart; mount it without", root.display());
+            bail!("{}: it is mounted with `cdp`, code and data apart: mount it without", root.display());
         }
         let Some(line) = schemata.lines().find_map(|line| line.trim_start().strip_prefix("L3:")) else {
-            bail!("{}: this processor's last cache cannot be divided (its `schemata` has no L3)", root.display());
+            bail!("{}: this processor's last-level cache cannot be divided (its `schemata` has no L3)", root.display());
         };
         let caches: Vec<_> =
             line.split(';').filter_map(|part| Some(part.split_once('=')?.0.trim().to_owned())).collect();
@@ -62,27 +63,27 @@ impl Allocation {
         Ok(Allocation { root: root.to_owned(), mask, least, classes: usize::try_from(classes)?, caches })
     }
 
-    /// The fewest ways that there can be, and all others.
+    /// Returns the fewest possible ways, and all others.
     ///
     /// # Errors
-    /// Where there are too few for two.
+    /// There are too few ways for two classes.
     pub fn divide(&self) -> anyhow::Result<(u64, u64)> {
         let ways = self.mask.count_ones();
         ensure!(
             ways >= 2 * self.least && self.least > 0,
-            "{ways} ways cannot be divided: a class has {} at least",
+            "{ways} ways cannot be divided: a class needs at least {}",
             self.least
         );
-        // A mask's ways are next to one another, so the lowest are too.
+        // The ways of a mask are adjacent, so the lowest ones are too.
         let few = (0..64).map(|bit| 1 << bit).filter(|bit| self.mask & bit != 0).take(usize::try_from(self.least)?);
         let few: u64 = few.sum();
         Ok((few, self.mask & !few))
     }
 
-    /// Makes a class of a name that nobody has, which may fill these ways of every last cache.
+    /// Makes a class with a new name, which may fill these ways of every last-level cache.
     ///
     /// # Errors
-    /// Where none is free, where we may not, and what the kernel says to the ways.
+    /// No class is free, this process may not make one, or the kernel refuses the ways.
     pub fn class(&self, name: &str, ways: u64) -> anyhow::Result<Class> {
         let used = 1 + self.made()?;
         ensure!(used < self.classes, "no class of service is free: all {} are in use", self.classes);
@@ -92,12 +93,12 @@ impl Allocation {
         let schemata: Vec<_> = self.caches.iter().map(|cache| format!("{cache}={ways:x}")).collect();
         if let Err(error) = write(&class.path.join("schemata"), &format!("L3:{}\n", schemata.join(";"))) {
             let why = fs::read_to_string(self.root.join("info/last_cmd_status")).unwrap_or_default();
-            return Err(error.context(format!("ways {ways:x}: {}", why.trim())));
+            return Err(error.context(format!("cannot use ways {ways:x}: {}", why.trim())));
         }
         Ok(class)
     }
 
-    /// Classes that somebody has made.
+    /// Returns the number of existing classes.
     fn made(&self) -> anyhow::Result<usize> {
         let mut made = 0;
         for entry in fs::read_dir(&self.root).map_err(|error| refusal(&self.root, &error))? {
@@ -110,19 +111,19 @@ impl Allocation {
 }
 
 impl Class {
-    /// Puts a task into it.
+    /// Puts a task into the class.
     ///
     /// # Errors
-    /// Where there is no such task, or we may not.
+    /// There is no such task, or this process may not move it.
     pub fn take(&self, task: u32) -> anyhow::Result<()> {
-        // One task a write.
+        // One task per write.
         write(&self.path.join("tasks"), &format!("{task}\n"))
     }
 }
 
 impl Drop for Class {
     fn drop(&mut self) {
-        // Whoever has mounted it may take it away as well.
+        // A process that may make the class may also remove it.
         let _ = fs::remove_dir(&self.path);
     }
 }
@@ -131,13 +132,16 @@ fn read(root: &Path, name: &str) -> anyhow::Result<String> {
     let path = root.join(name);
     fs::read_to_string(&path).map_err(|error| match error.kind() {
         ErrorKind::NotFound if name == "schemata" => anyhow::anyhow!(
-            "{}: no resctrl is mounted there; on a processor that can divide its last cache (`cat_l3` among the flags in \
-             /proc/cpuinfo), `mount -t resctrl resctrl {}` does it, as root",
+            "{}: resctrl is not mounted there. If the processor can divide its last-level cache (`cat_l3` among the \
+             flags in /proc/cpuinfo), run `mount -t resctrl resctrl {}` as root",
             root.display(),
             root.display()
         ),
         ErrorKind::NotFound if name.starts_with("info/L3") => {
-            anyhow::anyhow!("{}: this processor's last cache cannot be divided (there is no {name})", root.display())
+            anyhow::anyhow!(
+                "{}: this processor's last-level cache cannot be divided (there is no {name})",
+                root.display()
+            )
         }
         _ => refusal(&path, &error),
     })
@@ -146,17 +150,17 @@ fn read(root: &Path, name: &str) -> anyhow::Result<String> {
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     // The kernel makes the file with the folder.
     let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
-    // In one write: the kernel looks at each by itself.
+    // In one write: the kernel parses each write by itself.
     file.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|error| refusal(path, &error))
 }
 
-/// What the kernel's word means here.
+/// Explains the kernel's error.
 fn refusal(path: &Path, error: &io::Error) -> anyhow::Error {
     let hint = match error.kind() {
         ErrorKind::PermissionDenied => "; only root may divide the cache",
         ErrorKind::StorageFull => "; no class of service is free",
         ErrorKind::AlreadyExists => {
-            "; another run has a class of this name, or has left it behind: rmdir takes it away"
+            "; another run has a class of this name, or has left it behind: remove it with rmdir"
         }
         ErrorKind::ReadOnlyFilesystem => "; it is mounted read-only",
         _ => "",
@@ -168,7 +172,7 @@ fn refusal(path: &Path, error: &io::Error) -> anyhow::Error {
 mod tests {
     use super::*;
 
-    /// A tree as the kernel has it, on ordinary files.
+    /// A resctrl tree made of ordinary files.
     fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
         let root = tempfile::tempdir().expect("a folder");
         for folder in ["info/L3", "mon_groups", "mon_data"] {
@@ -187,7 +191,7 @@ mod tests {
         ("info/L3/num_closids", "16\n"),
     ];
 
-    /// The good tree with one file changed.
+    /// The valid tree with one file changed.
     fn with(name: &str, text: &str) -> tempfile::TempDir {
         let root = tree(&GOOD);
         fs::write(root.path().join(name), text).expect("a file");
@@ -209,8 +213,8 @@ mod tests {
         class.take(77).expect("a task");
         assert_eq!(file("tasks"), "77\n");
         let twice = allocation.class("x", 1).expect_err("it is there").to_string();
-        assert!(twice.contains("rmdir takes it away"), "{twice}");
-        // A folder of the kernel's goes with all that is in it; this one must be empty.
+        assert!(twice.contains("remove it with rmdir"), "{twice}");
+        // The kernel removes a folder with its content; this one must be empty.
         fs::remove_file(root.path().join("x/schemata")).expect("a file");
         fs::remove_file(root.path().join("x/tasks")).expect("a file");
         drop(class);
@@ -225,14 +229,14 @@ mod tests {
         let root = with("info/L3/cbm_mask", "7\n");
         fs::write(root.path().join("info/L3/min_cbm_bits"), "2\n").expect("a file");
         let error = Allocation::open(root.path()).expect("it is good").divide().expect_err("3 ways").to_string();
-        assert!(error.contains("3 ways cannot be divided: a class has 2 at least"), "{error}");
+        assert!(error.contains("3 ways cannot be divided: a class needs at least 2"), "{error}");
     }
 
     #[test]
     fn what_is_missing_is_said_with_what_would_work() {
         let root = tempfile::tempdir().expect("a folder");
         let why = refused(root.path());
-        assert!(why.contains("no resctrl is mounted there") && why.contains("mount -t resctrl"), "{why}");
+        assert!(why.contains("resctrl is not mounted there") && why.contains("mount -t resctrl"), "{why}");
         let why = refused(tree(&GOOD[..1]).path());
         assert!(why.contains("cannot be divided (there is no info/L3/cbm_mask)"), "{why}");
         let why = refused(with("schemata", "    MB:0=100\n").path());
@@ -266,7 +270,7 @@ mod tests {
         let root = tree(&GOOD);
         let allocation = Allocation::open(root.path()).expect("it is good");
         fs::write(root.path().join("info/last_cmd_status"), "Mask out of range\n").expect("a file");
-        // A name that is none: the folder is not made.
+        // The name is not valid: the folder is not made.
         let error = format!("{:#}", allocation.class("a/b", 1).expect_err("no such folder"));
         assert!(error.contains("a/b"), "{error}");
         assert_eq!(allocation.made().expect("a folder"), 0);

@@ -1,4 +1,4 @@
-//! What is sent, and whether it has come back: frames with a number, and bytes that follow from it.
+//! Frames with a number and bytes that follow from it, and the check of what returns.
 
 use std::net::Ipv4Addr;
 
@@ -17,23 +17,23 @@ use crate::random::Random;
 const UDP: usize = 14 + 20 + 8;
 const TCP: usize = 14 + 20 + 20;
 
-/// Where the checksum of TCP is in a frame.
+/// The offset of TCP's checksum in a frame.
 const CHECKSUM: usize = 14 + 20 + 16;
 
-/// Payload of each segment that is cut from a large one: of 1500 bytes with its headers.
+/// Payload of each segment of a large packet: with its headers it has 1500 bytes.
 const SEGMENT: u16 = 1460;
 
 const NUMBER: usize = 8;
 
-/// The shortest frame that has room for its number.
+/// Returns the length of the shortest frame that has space for its number.
 pub(super) fn shortest(segments: bool) -> u32 {
     if segments { 62 } else { 50 }
 }
 
-/// The longest one: what IPv4's length field can say, behind an Ethernet header.
+/// The longest frame: the maximum of IPv4's length field, with an Ethernet header.
 pub(super) const LONGEST: u32 = 14 + 65_535;
 
-/// All frames that there are: their lengths, by number.
+/// All frames: their lengths, by number.
 #[derive(Debug)]
 pub(super) struct Frames {
     lens: Vec<u32>,
@@ -43,7 +43,7 @@ pub(super) struct Frames {
     level: Level,
 }
 
-/// How many have been found, and how often.
+/// The frames that were found, and how often.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) packets: usize,
@@ -57,14 +57,14 @@ impl Frames {
         Frames { lens, segments, noise, level: Level::detect() }
     }
 
-    /// The header and the frame of this number; the frame goes to the port `to`.
+    /// Returns the header and the frame of this number.
     fn make(&self, number: usize) -> anyhow::Result<(NetHeader, Vec<u8>)> {
         let len = *self.lens.get(number).context("no such frame")? as usize;
         let headers = if self.segments { TCP } else { UDP };
         let mut bytes = vec![0; len];
         let mac = |n: usize| MacAddr([2, 0, 0, 0, 0, u8::try_from(n).unwrap_or(0)]);
         let address = |n: usize| Ipv4Addr::new(198, 18, 0, u8::try_from(n).unwrap_or(0));
-        // The first half of them goes one way, the second the other.
+        // The first half of the frames goes in one direction, the second half in the other.
         let from = 1 + number * 2 / self.lens.len().max(1);
         let (src_port, dst_port) = (1000, 2000);
         let frame = Frame {
@@ -81,7 +81,7 @@ impl Frames {
         };
         let header = if self.segments {
             frame.emit(&mut bytes, Checksum::Partial)?;
-            // NEEDS_CSUM, and TCPV4 where there is more than one segment (virtio 1.2, 5.1.6.2).
+            // NEEDS_CSUM, and TCPV4 if there is more than one segment (virtio 1.2, 5.1.6.2).
             let cut = len - headers > usize::from(SEGMENT);
             let (gso_type, gso_size) = if cut { (1, SEGMENT) } else { (0, 0) };
             let hdr_len = u16::try_from(TCP)?;
@@ -98,7 +98,8 @@ impl Frames {
         Ok((header, bytes))
     }
 
-    /// Writes buffers as far as the longest frame goes: a page is on the memory node of whoever writes it first.
+    /// Writes buffers up to the length of the longest frame: a page is placed on the NUMA node of
+    /// the CPU that first writes it.
     pub(super) fn claim(&self, memory: &Memory, buffers: &[u64]) {
         let len = HEADER_LEN + self.lens.iter().copied().max().unwrap_or(0);
         let nothing = vec![0; len as usize];
@@ -107,7 +108,7 @@ impl Frames {
         }
     }
 
-    /// Fills a buffer with a frame; returns what of it is to be sent.
+    /// Fills a buffer with a frame, and returns its address and the bytes to send.
     pub(super) fn fill(&self, memory: &Memory, addr: u64, number: usize) -> anyhow::Result<(u64, u32)> {
         let (header, frame) = self.make(number)?;
         let len = HEADER_LEN + u32::try_from(frame.len())?;
@@ -117,23 +118,23 @@ impl Frames {
         Ok((addr, len))
     }
 
-    /// Looks at what was received, `len` bytes of it, header included; `Err` where it is nothing that was sent.
+    /// Compares a received packet of `len` bytes, header included, with what was sent.
     pub(super) fn find(&self, memory: &Memory, addr: u64, len: u32, found: &mut Found) -> anyhow::Result<()> {
         let mut bytes = vec![0; len as usize];
         let read = memory.buffer(addr, len).map_or(0, |buffer| buffer.read(self.level, &mut bytes));
         let at = HEADER + if self.segments { TCP } else { UDP };
         let number = bytes.get(at..at + NUMBER).and_then(|b| b.try_into().ok()).map(u64::from_be_bytes);
-        let number =
-            number.filter(|_| read == bytes.len()).context("a packet came that is too short for its number")?;
+        let number = number.filter(|_| read == bytes.len()).context("a received packet is too short for its number")?;
         let number = usize::try_from(number)?;
-        let (_, mut frame) = self.make(number).context("a packet came that nobody has sent")?;
+        let (_, mut frame) = self.make(number).context("a received packet was never sent")?;
         if let (true, Some(theirs)) = (self.segments, bytes.get(HEADER + CHECKSUM..HEADER + CHECKSUM + 2)) {
-            // Whoever hands a segment on may finish it, or, as DPDK does, write the pseudo header's sum in another way.
+            // The switch may finish the checksum. It may also write the sum of the pseudo header in
+            // another form, as DPDK does.
             frame[CHECKSUM..CHECKSUM + 2].copy_from_slice(theirs);
         }
         if let Some(wrong) = (0..frame.len().max(bytes.len() - HEADER)).find(|&n| frame.get(n) != bytes.get(HEADER + n))
         {
-            anyhow::bail!("packet {number}, of {} bytes, has come back changed from byte {wrong} on", frame.len());
+            anyhow::bail!("packet {number}, of {} bytes, returned with other bytes from byte {wrong} on", frame.len());
         }
         found.packets += 1;
         found.numbers.resize(self.lens.len(), false);
@@ -141,11 +142,11 @@ impl Frames {
         Ok(())
     }
 
-    /// Frames sent once each, but for `probes` of them: how many have not come back. One more that has come twice is an
-    /// error.
+    /// Returns the number of frames that have not returned. Each was sent once, except for `probes`
+    /// of them: one more duplicate is an error.
     pub(super) fn lost(&self, found: &Found, probes: usize) -> anyhow::Result<usize> {
         let different = found.numbers.iter().filter(|&&n| n).count();
-        ensure!(found.packets <= different + probes, "{} packets have come back twice", found.packets - different);
+        ensure!(found.packets <= different + probes, "{} packets have returned twice", found.packets - different);
         Ok(self.lens.len() - different)
     }
 }
@@ -182,21 +183,21 @@ mod tests {
                 assert_eq!(frames.lost(&found, 0).expect("once"), 1);
                 frames.find(&memory, addr, len, &mut found).expect("as it was sent");
                 assert!(
-                    frames.lost(&found, 0).expect_err("twice").to_string().contains("1 packets have come back twice")
+                    frames.lost(&found, 0).expect_err("twice").to_string().contains("1 packets have returned twice")
                 );
                 assert_eq!(frames.lost(&found, 1).expect("a probe may"), 1);
                 let shorter = frames.find(&memory, addr, len - 1, &mut found).expect_err("a byte is missing");
-                assert!(shorter.to_string().contains(&format!("changed from byte {}", len - 13)), "{shorter}");
+                assert!(shorter.to_string().contains(&format!("other bytes from byte {}", len - 13)), "{shorter}");
                 let last = memory.buffer(addr + u64::from(len) - 1, 1).expect("the last byte");
                 let mut byte = [0];
                 last.read(Level::Scalar, &mut byte);
                 last.write(Level::Scalar, &[!byte[0]]);
                 let changed = frames.find(&memory, addr, len, &mut found).expect_err("a byte is another");
-                assert!(changed.to_string().contains(&format!("changed from byte {}", len - 13)), "{changed}");
+                assert!(changed.to_string().contains(&format!("other bytes from byte {}", len - 13)), "{changed}");
             }
             let find = |addr, len| frames.find(&memory, addr, len, &mut Found::default()).expect_err("not ours");
             assert!(find(addr, 20).to_string().contains("too short"));
-            assert!(find(memory.buffers()[6], 100).to_string().contains("changed from byte 0"));
+            assert!(find(memory.buffers()[6], 100).to_string().contains("other bytes from byte 0"));
         }
     }
 }

@@ -1,19 +1,23 @@
-//! A guest of two ports that only polls: to measure what is between them, ours or anybody's vhost-user backend.
+//! The reflector: a guest of two ports that polls. It measures what is between the ports: our
+//! switch or any other vhost-user backend.
 //!
-//! It sends what it receives by one port by the other one, as testpmd's `io` does, or floods both, or one of them, and drops
-//! what comes. A packet stays in its buffer and the guest reads nothing of it, unless it is asked to: a received buffer is sent as it is, virtio-net header
-//! included, and a sent one is given for receiving, in whichever ring; both backends are shown the same memory. What
-//! arrives is looked at only once the measurement is over: each packet has a number and bytes that follow from it.
+//! It sends what it receives on one port through the other, as testpmd's `io` does. Or it floods
+//! both ports, or one of them, and drops what arrives.
 //!
-//! Its memory and its connections are those of `tester::vhost`.
+//! A packet stays in its buffer, and the guest reads none of its bytes unless asked to. A received
+//! buffer is sent as it is, virtio-net header included. A used transmit buffer is given to either
+//! receive ring, as both backends are shown the same memory. Packets are compared only after the
+//! measurement: each one has a number and bytes that follow from it.
+//!
+//! Memory and connections are those of `endpoints::vhost`.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `options` | what can be asked for |
-//! | `frames` | what is sent, and whether it has come back |
-//! | `touch` | what the guest does with a packet's bytes |
+//! | `options` | options of a trial |
+//! | `frames` | frames to send, and the check of what returns |
+//! | `touch` | the guest's accesses to the bytes of a packet |
 //! | `run` | the loop, its phases and its clock |
-//! | `report` | what came of it, and whether it counts |
+//! | `report` | the results of a trial, and its validity |
 
 mod frames;
 mod options;

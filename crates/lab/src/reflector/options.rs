@@ -1,4 +1,4 @@
-//! What can be asked for.
+//! Options of a trial.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,20 +13,22 @@ use crate::forward::Touch;
 use crate::guest::HEADER_LEN;
 use crate::sizes::Sizes;
 
-/// What the guest does.
+/// The load that the guest generates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Load {
-    /// It sends so many bursts into each port once, and then what it receives by one port by the other.
+    /// The guest sends so many bursts into each port once, and then sends what it receives on one
+    /// port through the other.
     #[default]
     Loop,
-    /// It sends by both ports without pause, and drops what it receives.
+    /// The guest sends through both ports without pause, and drops what it receives.
     Flood,
-    /// It sends by the first port without pause, and drops what it receives by the second.
+    /// The guest sends through the first port without pause, and drops what it receives on the
+    /// second.
     OneWay,
 }
 
 impl Load {
-    /// Its name on the command line and in reports.
+    /// Returns its name on the command line and in reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -36,66 +38,70 @@ impl Load {
         }
     }
 
-    /// Whether packets come by this port, the first (0) or the second (1).
+    /// Returns whether packets arrive on this port, the first (0) or the second (1).
     pub(super) fn comes_by(self, port: usize) -> bool {
         self != Load::OneWay || port == 1
     }
 }
 
-/// How it is done.
+/// Options of a trial.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where the two backends listen.
+    /// The sockets of the two backends.
     pub backends: [PathBuf; 2],
-    /// What the guest does.
+    /// The load.
     pub load: Load,
-    /// How the rings are laid out.
+    /// The ring layout.
     pub layout: Layout,
-    /// Whether it negotiates buffers that can be merged. (No packet is longer than a buffer.)
+    /// True to negotiate mergeable receive buffers. (No packet is longer than a buffer.)
     pub mergeable: bool,
-    /// Whether it negotiates that buffers are used in order.
+    /// True to negotiate that buffers are used in order.
     pub in_order: bool,
-    /// Entries in each ring: a power of two, at most 1024.
+    /// Entries of each ring: a power of two, at most 1024.
     pub queue_size: u16,
-    /// Bytes in each buffer, header included; by itself as many as the largest frame needs, at least 2048.
+    /// Bytes of each buffer, header included. The default is what the longest frame needs, at least
+    /// 2048.
     pub buffer_len: Option<u32>,
-    /// Bytes by which a buffer is behind the beginning of a cache line: with 52 the frame begins on one, as in DPDK's
-    /// guests, with 0 the header does.
+    /// Offset of a buffer from the start of a cache line. With 52 the frame starts on a line, as in
+    /// DPDK's guests; with 0 the header does.
     pub header_offset: u32,
-    /// What it does with the bytes of a packet: one that was received before it is sent on or dropped, one of a flood before
-    /// it is sent again. Of the headers it reads those of virtio-net and Ethernet; who edits writes what it has read, so that
-    /// lines are the guest's own and what comes back can still be compared with what was sent.
+    /// The guest's accesses to the bytes of a packet: of a received packet before it is sent on or
+    /// dropped, of a flood's packet before it is sent again. The headers that it reads are those of
+    /// virtio-net and Ethernet. A guest that edits writes back what it has read: the lines become
+    /// the guest's own, and what returns can still be compared with what was sent.
     pub touch: Touch,
     /// Frame lengths.
     pub sizes: Sizes,
-    /// What they are drawn by.
+    /// Random seed for frame lengths.
     pub seed: u64,
-    /// Whether they are TCP segments that the device is to cut: checksum and segmentation are negotiated both ways.
+    /// True for TCP packets that the device may segment: checksum offload and segmentation are
+    /// negotiated in both directions.
     pub segments: bool,
-    /// Bursts of 32 packets that are sent into each port at first; by itself 16, or as many as a ring holds.
+    /// Bursts of 32 packets that are first sent into each port. The default is 16, or as many as
+    /// fit into a ring.
     pub bursts: Option<u16>,
-    /// The CPU that it is pinned to.
+    /// The CPU that the guest is pinned to.
     pub cpu: Option<usize>,
-    /// Whether a backend runs on the same CPU: it is let run as soon as nothing comes.
+    /// True if a backend runs on the same CPU: the guest yields as soon as nothing arrives.
     pub shares_cpu: bool,
-    /// Ends the trial as soon as it is set.
+    /// A flag that ends the trial as soon as it is set.
     pub stop: Option<Arc<AtomicBool>>,
-    /// Whether a trial that is stopped while it is measured reports of the time until then.
+    /// True if a trial that is stopped during its measurement reports the time until then.
     pub may_end_early: bool,
-    /// Whether its memory is in huge pages of 2 MiB.
+    /// True to place memory in huge pages of 2 MiB.
     pub huge_pages: bool,
-    /// Whether what has come back at the end is compared, byte by byte, with what was sent.
+    /// True to compare what returns at the end, byte by byte, with what was sent.
     pub verify: bool,
-    /// How long it runs before it is measured.
+    /// Time of traffic before the measurement.
     pub warm_up: Duration,
-    /// How long it is measured.
+    /// Measured time.
     pub time: Duration,
-    /// How long a backend may take to answer, or to return the first packets.
+    /// The time that a backend has to answer, or to return the first packets.
     pub patience: Duration,
 }
 
 impl Options {
-    /// Between these two backends, with all else as it comes.
+    /// Returns options for a trial between these two backends, with defaults for the rest.
     #[must_use]
     pub fn new(backends: [PathBuf; 2]) -> Self {
         Options {
@@ -124,20 +130,20 @@ impl Options {
         }
     }
 
-    /// Bytes of a buffer.
+    /// Returns the length of a buffer.
     pub(super) fn buffer(&self) -> u32 {
-        // A buffer that is full to its end may be followed by another one of the same packet.
+        // A buffer that is filled to its end may be followed by another one of the same packet.
         let least = (self.sizes.longest() + HEADER_LEN + 1).next_multiple_of(64);
         self.buffer_len.unwrap_or(least.max(2048))
     }
 
-    /// Packets sent into each port at first.
+    /// Returns the number of packets that are first sent into each port.
     pub(super) fn packets(&self) -> usize {
         let most = self.queue_size / 32;
         32 * usize::from(self.bursts.unwrap_or(16).min(most.max(1)))
     }
 
-    /// How its ports are made.
+    /// Returns the options of its ports.
     pub(crate) fn port(&self) -> PortOptions {
         PortOptions {
             layout: self.layout,
@@ -154,19 +160,21 @@ impl Options {
         }
     }
 
+    /// Checks that the options are possible together.
+    ///
     /// # Errors
-    /// What cannot be, and what would.
+    /// An option is out of range; the error names the range.
     pub fn check(&self) -> anyhow::Result<()> {
         let (shortest, most) = (frames::shortest(self.segments), frames::LONGEST);
         ensure!(
             self.sizes.shortest() >= shortest && self.sizes.longest() <= most,
-            "frames of {shortest} to {most} bytes can be sent, not of {}",
+            "frames of {} bytes cannot be sent: use {shortest} to {most} bytes",
             self.sizes
         );
         let (buffer, least) = (self.buffer(), self.sizes.longest() + HEADER_LEN + 1);
         if !(least..=1 << 20).contains(&buffer) {
             bail!(
-                "frames of {} bytes need buffers of {least} bytes at least, and 1 MiB at most: not {buffer}",
+                "a buffer of {buffer} bytes is not possible for frames of {} bytes: use {least} bytes to 1 MiB",
                 self.sizes
             );
         }
@@ -175,11 +183,11 @@ impl Options {
         if let Some(bursts) = self.bursts {
             ensure!(
                 (1..=most).contains(&bursts),
-                "a ring of {} takes 1 to {most} bursts: not {bursts}",
+                "{bursts} bursts do not fit into a ring of {} entries: use 1 to {most}",
                 self.queue_size
             );
         }
-        ensure!(!self.time.is_zero(), "nothing is measured in no time");
+        ensure!(!self.time.is_zero(), "the measured time must be more than 0");
         Ok(())
     }
 }
@@ -207,6 +215,6 @@ mod tests {
         assert!(refused(|o| o.buffer_len = Some(76)).contains("77"));
         assert!(refused(|o| o.bursts = Some(33)).contains("1 to 32"));
         assert!(refused(|o| o.header_offset = 64).contains("63"));
-        assert!(refused(|o| o.time = Duration::ZERO).contains("no time"));
+        assert!(refused(|o| o.time = Duration::ZERO).contains("more than 0"));
     }
 }

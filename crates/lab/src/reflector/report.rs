@@ -1,4 +1,4 @@
-//! What came of a trial, and whether it counts.
+//! The results of a trial, and its validity.
 
 use std::fmt;
 
@@ -11,69 +11,69 @@ use crate::convert::float;
 use crate::endpoints::Connection;
 use crate::guest::HEADER_LEN;
 
-/// One port.
+/// Results of one port.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PortReport {
-    /// Where its backend listens.
+    /// The socket of its backend.
     pub socket: String,
-    /// Million packets received a second, while it was measured.
+    /// Million packets received per second in the measured time.
     pub mpps: f64,
-    /// Gigabits of their frames a second.
+    /// Gigabits of their frames per second.
     pub gbit_per_s: f64,
-    /// Packets received and sent from first to last, warm-up and end included.
+    /// Packets received in the entire run, warm-up and end included.
     pub rx_packets: u64,
-    /// Sent.
+    /// Packets sent in the entire run.
     pub tx_packets: u64,
 }
 
-/// What came of it.
+/// Results of a trial.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ReflectorReport {
-    /// Million packets received a second, by both ports together.
+    /// Million packets received per second, by both ports together.
     pub mpps: f64,
-    /// Gigabits of their frames a second, without Ethernet checksums.
+    /// Gigabits of their frames per second, without Ethernet checksums.
     pub gbit_per_s: f64,
-    /// Cycles of the time-stamp counter that the guest took for a packet that it received, and sent or dropped: those of
-    /// its turns that found any.
+    /// The guest's cycles of the time-stamp counter for a packet that it received, and sent or
+    /// dropped. Only turns that found packets count.
     pub guest_cycles_per_packet: f64,
-    /// Packets that such a turn found.
+    /// Packets per turn that found any.
     pub packets_per_turn: f64,
-    /// The mean length of a frame as received.
+    /// Mean length of received frames.
     pub frame_bytes: f64,
-    /// Seconds measured.
+    /// Measured seconds.
     pub secs: f64,
     /// The ports in the order of the options.
     pub ports: [PortReport; 2],
-    /// Cache lines of the guest's memory that a packet is in, header included; counted at the end, from addresses and
-    /// lengths of the buffers in which packets came.
+    /// Cache lines of guest memory per packet, header included. They are counted at the end, from
+    /// addresses and lengths of the buffers in which packets came.
     pub lines_per_packet: f64,
-    /// Those that the guest has touched.
+    /// The lines of them that the guest touched.
     pub touched_lines_per_packet: f64,
-    /// Packets that were sent and have never come back. Of a flood nobody knows.
+    /// Packets that were sent and never returned. Unknown for a flood.
     pub lost: Option<u64>,
     /// Packets that were compared, byte by byte, with what was sent.
     pub verified: u64,
     /// Kicks that backends asked for.
     pub kicks: u64,
-    /// As asked for.
+    /// The load of the options.
     pub load: &'static str,
-    /// As asked for.
+    /// The touch policy of the options.
     pub touch: &'static str,
-    /// As asked for.
+    /// The ring layout of the options.
     pub ring: &'static str,
-    /// As asked for.
+    /// The frame lengths of the options.
     pub sizes: String,
-    /// Entries in a ring.
+    /// Entries of a ring.
     pub queue_size: u16,
-    /// Bytes in a buffer.
+    /// Bytes of a buffer.
     pub buffer_len: u32,
-    /// As asked for.
+    /// True if the memory is in huge pages.
     pub huge_pages: bool,
-    /// What was negotiated.
+    /// The negotiated features.
     pub features: Vec<&'static str>,
 }
 
-/// What one port has received.
+/// Packets and bytes that one port has received.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Count {
     pub(super) packets: u64,
@@ -87,13 +87,14 @@ impl Count {
         Count { packets: self.packets - then.packets, bytes: self.bytes - then.bytes, ..self }
     }
 
-    /// Bytes of the frames alone. A backend may say of packets that they do not even have a header.
+    /// Returns the bytes of the frames alone. A backend may report packets that are shorter than a
+    /// header.
     fn frame_bytes(self) -> u64 {
         self.bytes.saturating_sub(u64::from(HEADER_LEN).saturating_mul(self.packets))
     }
 }
 
-/// What was measured.
+/// What was measured between two points in time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window {
     pub(super) counters: [Count; 2],
@@ -101,7 +102,7 @@ pub(super) struct Window {
     pub(super) secs: f64,
 }
 
-/// Turns that found packets, and that nobody has interrupted.
+/// Turns that found packets and were not interrupted.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Work {
     pub(super) turns: u64,
@@ -116,7 +117,7 @@ impl Work {
     }
 }
 
-/// What was counted from first to last.
+/// Counters of the entire run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Totals {
     pub(super) received: [u64; 2],
@@ -127,7 +128,7 @@ pub(super) struct Totals {
     pub(super) lines: Lines,
 }
 
-/// Where packets were.
+/// The cache lines of packets.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Lines {
     pub(super) packets: u64,
@@ -136,7 +137,7 @@ pub(super) struct Lines {
 }
 
 impl ReflectorReport {
-    /// Of a trial that counts: packets of the right size, and both ways.
+    /// Makes the report of a valid trial: packets have the right size and come from both ports.
     pub(super) fn new(
         options: &Options,
         ports: &[Connection; 2],
@@ -148,7 +149,7 @@ impl ReflectorReport {
             let port = &ports[at];
             ensure!(
                 !options.load.comes_by(at) || (mine.packets > 0 && 5 * mine.packets >= other.packets),
-                "not a valid trial: {} packets came from {} while {} came from the other backend",
+                "not a valid trial: {} packets came from {}, but {} from the other backend",
                 mine.packets,
                 port.socket.display(),
                 other.packets
@@ -160,7 +161,8 @@ impl ReflectorReport {
         let frame_bytes = float(bytes) / float(packets);
         ensure!(
             seen <= longest && bytes >= packets * u64::from(shortest),
-            "not a valid trial: packets of {frame_bytes:.1} bytes came, at most of {seen}, where {} were sent",
+            "not a valid trial: received packets have {frame_bytes:.1} bytes on average and at most {seen}, but {} \
+             were sent",
             options.sizes
         );
         let port = |at: usize| PortReport {
@@ -205,7 +207,7 @@ impl fmt::Display for ReflectorReport {
         writeln!(to, "{:>9.3} Mpps {:>8.2} Gbit/s  together", self.mpps, self.gbit_per_s)?;
         writeln!(
             to,
-            "guest: {:.1} cycles a packet, {:.1} packets a turn; frames of {:.1} bytes seen",
+            "guest: {:.1} cycles a packet, {:.1} packets a turn; mean received frame: {:.1} bytes",
             self.guest_cycles_per_packet, self.packets_per_turn, self.frame_bytes
         )?;
         match self.lost {

@@ -21,26 +21,26 @@ const BURST: usize = 64;
 /// Turns between two looks at the clock.
 const TURNS: u32 = 256;
 
-/// After so many turns in a row without a packet others may run: there may be fewer CPUs than threads.
+/// Empty turns in a row after which the thread yields: there may be fewer CPUs than threads.
 const IDLE_TURNS: u32 = 4096;
 
-/// The same where a backend is known to be on this CPU.
+/// The same if a backend is known to run on this CPU.
 const SHARED_IDLE_TURNS: u32 = 4;
 
-/// Between two looks whether the backends are there.
+/// Interval between two checks of the backends.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Between two packets that are sent to see whether they arrive.
+/// Interval between two probes, packets that are sent to see whether they arrive.
 const PROBE: Duration = Duration::from_millis(20);
 
-/// A turn of so many cycles was interrupted by somebody else: what the guest costs it does not say.
+/// A turn of so many cycles was interrupted. Its cycles do not measure what the guest costs.
 const INTERRUPTED: u64 = 1 << 18;
 
-/// For how long nothing may come from a backend, once something has come: a quarter of the time, within these. Threads that
-/// were kept from running for a moment are not silent.
+/// Bounds of the silence after which a backend that has sent before counts as silent; between them
+/// it is a quarter of the time. A thread that is descheduled for a moment is not silent.
 const SILENCE: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(1)];
 
-/// For how long nothing more comes where all that will come has.
+/// The silence after which everything that will return has returned.
 const QUIET: Duration = Duration::from_millis(200);
 
 /// A trial was ended by [`Options::stop`].
@@ -51,16 +51,17 @@ pub struct Stopped;
 /// Runs a trial from the connection to its end.
 ///
 /// # Errors
-/// What could not be had, what a backend refused or did wrong; and a trial that does not count: of packets that have the
-/// wrong size, or came one way only, or were not what was sent. [`Stopped`].
+/// Something is not available, or a backend refused something or broke the protocol. The trial is
+/// not valid: packets have the wrong size, came in one direction only, or were not what was sent.
+/// [`Stopped`].
 pub fn run(options: &Options) -> anyhow::Result<ReflectorReport> {
     run_watched(options, &mut || Ok(()))
 }
 
-/// As [`run`]; calls `at_edge` before the time that is measured begins, and once it is over.
+/// Runs a trial as [`run`], and calls `at_edge` before and after the measured time.
 ///
 /// # Errors
-/// As [`run`], and those of `at_edge`.
+/// Those of [`run`] and of `at_edge`.
 pub fn run_watched(
     options: &Options,
     at_edge: &mut dyn FnMut() -> anyhow::Result<()>,
@@ -113,28 +114,28 @@ fn trial<R: Bursts, T: Toucher>(
     Ok(report)
 }
 
-/// The guest at work.
+/// The state of the guest.
 struct ReflectorGuest<R, T> {
     touch: T,
     receive: [R; 2],
     transmit: [R; 2],
-    /// Buffers that no ring has.
+    /// Buffers that are in no ring.
     spare: Vec<u64>,
     ports: [Connection; 2],
     received: [Count; 2],
     sent: [u64; 2],
     kicks: u64,
-    /// What is to be sent once it is known that it arrives; by port.
+    /// Buffers to be sent once packets are known to arrive, by port.
     waiting: [Vec<(u64, u32)>; 2],
-    /// Packets that were sent to see whether they arrive.
+    /// The number of probes that were sent.
     probes: usize,
     work: Work,
     clock: u64,
-    /// Turns since one that found any.
+    /// Turns since one that found packets.
     idle: u32,
-    /// After so many of them others may run.
+    /// The number of such turns after which the thread yields.
     rests_after: u32,
-    /// When we last looked whether the backends are there.
+    /// The time of the last check of the backends.
     looked: Instant,
 }
 
@@ -166,15 +167,15 @@ impl<R: Bursts, T: Toucher> ReflectorGuest<R, T> {
         })
     }
 
-    /// Gives all buffers for receiving that the rings take, and fills those that are to be sent: a flood is in its rings
-    /// from the beginning.
+    /// Gives as many buffers for receiving as the rings take, and fills those to send: a flood is
+    /// in its rings from the start.
     fn prepare(&mut self, options: &Options, memory: &Memory) -> anyhow::Result<Frames> {
         let count = match options.load {
             Load::Loop => options.packets(),
             Load::Flood | Load::OneWay => options.queue_size.into(),
         };
         let frames = Frames::new(options.sizes.draw(2 * count, options.seed), options.segments, options.seed);
-        // Else some of its memory would be on the backend's node.
+        // Otherwise some of its memory would be on the backend's node.
         frames.claim(memory, &self.spare);
         for ring in &mut self.receive {
             let rest = self.spare.len() - usize::from(options.queue_size);
@@ -229,8 +230,9 @@ impl<R: Bursts, T: Toucher> ReflectorGuest<R, T> {
         Ok((window, totals))
     }
 
-    /// Until packets come by both ports; then all that are to go in a circle are sent. What is sent before a switch serves
-    /// both ports it may drop, so it is one packet again and again for each way.
+    /// Waits until packets arrive on both ports, then sends all packets of the loop. A switch may
+    /// drop packets until it serves both ports. So one packet is repeated in each direction before
+    /// that.
     fn begin<const FLOOD: bool>(&mut self, options: &Options, memory: &Memory, frames: &Frames) -> anyhow::Result<()> {
         let end = Instant::now() + options.patience;
         let mut next = Instant::now();
@@ -250,7 +252,7 @@ impl<R: Bursts, T: Toucher> ReflectorGuest<R, T> {
         Ok(())
     }
 
-    /// Sends the first packet of each way by which nothing has come, once more.
+    /// Sends the first packet again in each direction in which nothing has arrived.
     fn probe(&mut self, options: &Options, memory: &Memory, frames: &Frames) -> anyhow::Result<()> {
         for at in 0..2 {
             if self.received[1 - at].packets > 0 {
@@ -258,9 +260,10 @@ impl<R: Bursts, T: Toucher> ReflectorGuest<R, T> {
             }
             let packet = match self.waiting[at].len() == options.packets() {
                 true => self.waiting[at].pop(),
-                // Beside those that the backend keeps there is to be room for all that waits.
+                // The ring must have space for the waiting packets beside those that the backend
+                // keeps.
                 false if self.transmit[at].out() + self.waiting[at].len() >= usize::from(options.queue_size) => None,
-                // The buffer of the one before has been given back, or the backend keeps it.
+                // The buffer of the last probe was given back, or the backend keeps it.
                 false => self
                     .spare
                     .pop()
@@ -278,15 +281,15 @@ impl<R: Bursts, T: Toucher> ReflectorGuest<R, T> {
         let silent = (0..2).filter(|&at| options.load.comes_by(at) && self.received[at].packets == 0);
         let sockets: Vec<_> = silent.map(|at| self.ports[at].socket.display().to_string()).collect();
         format!(
-            "nothing has come from {} within {} s: does the switch hand on what comes by one of the two ports to the other, \
-             and does it take frames of {} bytes?",
+            "nothing has come from {} within {} s: check that the switch forwards between the two ports, and that it \
+             accepts frames of {} bytes",
             sockets.join(" and "),
             options.patience.as_secs(),
             options.sizes
         )
     }
 
-    /// Goes on for so long, or until it is stopped, where it may end early.
+    /// Runs for this time, or until it is stopped if it may end early.
     fn go_on<const FLOOD: bool>(
         &mut self,
         options: &Options,
@@ -298,7 +301,8 @@ impl<R: Bursts, T: Toucher> ReflectorGuest<R, T> {
         let mut heard = [(0, start); 2];
         let silence = silence(time);
         loop {
-            // Whatever has come until then is found by the turns, even where this thread was kept from running meanwhile.
+            // The turns find everything that has come until then, even if this thread was
+            // descheduled meanwhile.
             let before = now;
             self.some_turns::<FLOOD>()?;
             now = Instant::now();
@@ -326,7 +330,7 @@ impl<R: Bursts, T: Toucher> ReflectorGuest<R, T> {
         }
         if self.looked.elapsed() > LOOK {
             self.looked = Instant::now();
-            // One backend may sleep while the other keeps us from resting.
+            // One backend may sleep while the other keeps this thread busy.
             self.wake();
             if let Some(port) = self.ports.iter().find(|port| port.has_gone()) {
                 bail!("{}: the backend has closed the connection", port.socket.display());
@@ -335,7 +339,7 @@ impl<R: Bursts, T: Toucher> ReflectorGuest<R, T> {
         Ok(())
     }
 
-    /// The time since the last turn is this one's.
+    /// Notes a turn, which begins when the last one ended.
     #[inline]
     fn note(&mut self, moved: usize) {
         let now = cycles();
@@ -353,7 +357,7 @@ impl<R: Bursts, T: Toucher> ReflectorGuest<R, T> {
         self.clock = now;
     }
 
-    /// What comes by one port goes by the other; returns how many packets came.
+    /// Sends what comes on one port through the other; returns the number of received packets.
     #[inline]
     fn bounce(&mut self) -> anyhow::Result<usize> {
         let mut packets = 0;
@@ -374,7 +378,7 @@ impl<R: Bursts, T: Toucher> ReflectorGuest<R, T> {
         Ok(packets)
     }
 
-    /// Both ports send what they can, and drop what comes; returns how many packets came.
+    /// Sends what both ports accept, and drops what comes; returns the number of received packets.
     #[inline]
     fn flood(&mut self) -> anyhow::Result<usize> {
         let mut packets = 0;
@@ -393,11 +397,13 @@ impl<R: Bursts, T: Toucher> ReflectorGuest<R, T> {
         Ok(packets)
     }
 
-    /// Kicks whoever wishes it.
+    /// Kicks the backends that want it.
     #[cold]
     fn wake(&mut self) {
-        // Between what was published and what is read now: either the backend has seen it before it went to sleep, or we
-        // see its wish (`ring/notify.rs`). Behind a burst the fence is left out, so a wish may have been missed until now.
+        // The fence orders the index that was published before the notification word that is read
+        // now. Either the backend saw the index before it slept, or this thread sees its request
+        // for a kick (`ring/notify.rs`). Bursts leave the fence out, so a request may have been
+        // missed until now.
         fence(Ordering::SeqCst);
         for at in 0..2 {
             for (number, ring) in [&mut self.receive[at], &mut self.transmit[at]].into_iter().enumerate() {
@@ -409,7 +415,7 @@ impl<R: Bursts, T: Toucher> ReflectorGuest<R, T> {
         }
     }
 
-    /// Nothing has come: is there somebody to be woken?
+    /// Wakes backends after a turn in which nothing has come.
     #[cold]
     fn rest(&mut self) {
         self.wake();
@@ -419,8 +425,8 @@ impl<R: Bursts, T: Toucher> ReflectorGuest<R, T> {
         }
     }
 
-    /// Sends nothing more, and takes out of the rings what comes, until nothing does. Of that, buffer by buffer, the lines
-    /// are counted.
+    /// Stops sending, and takes out of the rings what comes, until nothing does. Counts the cache
+    /// lines of these packets, buffer by buffer.
     fn drain(&mut self, options: &Options, memory: &Memory, frames: &Frames) -> anyhow::Result<(Found, Lines)> {
         let mut found = Found::default();
         let mut all = Lines::default();
@@ -455,7 +461,7 @@ impl<R: Bursts, T: Toucher> ReflectorGuest<R, T> {
     }
 }
 
-/// For how long nothing may come within this time.
+/// Returns the tolerated silence for a measured time.
 fn silence(time: Duration) -> Duration {
     (time / 4).clamp(SILENCE[0], SILENCE[1])
 }

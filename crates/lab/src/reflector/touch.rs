@@ -1,5 +1,5 @@
-//! What a guest does with the bytes of a packet, beyond moving its buffer: what that costs, the switch pays too, whose next
-//! copy finds the lines elsewhere.
+//! The guest's accesses to the bytes of a packet, beyond moving its buffer. The switch pays for
+//! them too: its next copy finds the lines in another cache.
 
 use straightline_packet::Level;
 
@@ -12,19 +12,20 @@ const ETHERNET: u32 = 14;
 
 const LINE: u64 = 64;
 
-/// How many cache lines `len` bytes at `addr` are in.
+/// Returns the number of cache lines that `len` bytes at `addr` are in.
 #[must_use]
 pub fn lines(addr: u64, len: u32) -> u64 {
     if len == 0 { 0 } else { (addr % LINE + u64::from(len)).div_ceil(LINE) }
 }
 
-/// How many of them this guest touches of a packet of `len` bytes, virtio-net header included, that begins at `addr`.
+/// Returns the number of cache lines that this guest touches of a packet of `len` bytes, virtio-net
+/// header included, that starts at `addr`.
 #[must_use]
 pub fn touched_lines(touch: Touch, addr: u64, len: u32) -> u64 {
     lines(addr, bytes(touch, len))
 }
 
-/// How many bytes it touches of a packet of `len`.
+/// Returns the number of bytes that it touches of a packet of `len`.
 fn bytes(touch: Touch, len: u32) -> u32 {
     match touch {
         Touch::None => 0,
@@ -33,16 +34,16 @@ fn bytes(touch: Touch, len: u32) -> u32 {
     }
 }
 
-/// Who touches packets, known when the loop is compiled: one that touches none costs it nothing.
+/// Touches packets. It is known at compile time, so that a guest that touches nothing has no cost.
 pub(super) trait Toucher {
-    /// Whether it touches any.
+    /// True if it touches bytes.
     const TOUCHES: bool;
 
-    /// A packet of `len` bytes, header included.
+    /// Touches a packet of `len` bytes, header included.
     fn touch(&mut self, addr: u64, len: u32);
 }
 
-/// See [`Touch::None`].
+/// Implements [`Touch::None`].
 pub(super) struct Untouched;
 
 impl Toucher for Untouched {
@@ -52,17 +53,17 @@ impl Toucher for Untouched {
     fn touch(&mut self, _addr: u64, _len: u32) {}
 }
 
-/// All others.
+/// Implements all other policies.
 pub(super) struct Touching<'a> {
     touch: Touch,
     memory: &'a Memory,
     level: Level,
-    /// Where what is read goes.
+    /// The destination of bytes that are read.
     copy: Vec<u8>,
 }
 
 impl<'a> Touching<'a> {
-    /// For packets of at most `longest` bytes, header included.
+    /// Makes a toucher for packets of at most `longest` bytes, header included.
     pub(super) fn new(touch: Touch, memory: &'a Memory, longest: u32) -> Touching<'a> {
         Touching { touch, memory, level: Level::detect(), copy: vec![0; longest as usize] }
     }

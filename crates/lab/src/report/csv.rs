@@ -8,7 +8,7 @@ use crate::results::Sample;
 /// Percentiles of the histograms, as columns.
 const PERCENTILES: [(&str, u32); 5] = [("p50", 2), ("p90", 10), ("p99", 100), ("p99.9", 1_000), ("p99.99", 10_000)];
 
-/// A line for each sample. A column is empty where a sample has no such figure.
+/// Returns a line for each sample. A column is empty if a sample has no such metric.
 pub(super) fn table(samples: &[Sample]) -> String {
     let names = |names: &dyn Fn(&Sample) -> Vec<String>| -> Vec<String> {
         samples.iter().flat_map(names).collect::<BTreeSet<String>>().into_iter().collect()
@@ -49,7 +49,7 @@ pub(super) fn table(samples: &[Sample]) -> String {
     text
 }
 
-/// The shortest digits that are this value again.
+/// Formats a value with the fewest digits that parse to the same value.
 fn value(value: Option<&f64>) -> String {
     match value {
         Some(value) if value.is_finite() => format!("{value:?}").trim_end_matches(".0").to_owned(),

@@ -1,4 +1,4 @@
-//! The page: one file that asks nothing of a network. It is well-formed XML as well, which the tests use.
+//! The page: one file that needs no network. It is also well-formed XML, which the tests use.
 
 use super::Report;
 use super::section;
@@ -20,13 +20,13 @@ impl Page {
         self.text.push_str(html);
     }
 
-    /// A name for the next picture.
+    /// Returns an id for the next picture.
     pub(super) fn id(&mut self) -> String {
         self.pictures += 1;
         format!("p{}", self.pictures)
     }
 
-    /// The anchor of a scenario.
+    /// Returns the anchor of a scenario.
     pub(super) fn anchor(&self, scenario: &str) -> String {
         let place = self.anchors.iter().position(|name| name == scenario).unwrap_or(0);
         format!("s{place}")
@@ -37,12 +37,12 @@ impl Page {
         self.push(&format!("<details{open}>\n<summary>{}</summary>\n", escape(&capital(summary))));
     }
 
-    /// How the figures that follow are to be read.
+    /// Writes a sentence that explains the following plots.
     pub(super) fn note(&mut self, sentence: &str) {
         self.push(&format!("<p class=\"soft\">{}</p>\n", escape(sentence)));
     }
 
-    /// Whether there is but one scenario: what came out of it stands just above.
+    /// Returns whether there is only one scenario: its findings are just above.
     pub(super) fn is_short(&self) -> bool {
         self.anchors.len() == 1
     }
@@ -51,7 +51,7 @@ impl Page {
         self.push("</details>\n");
     }
 
-    /// What came out, behind the link to where more is said about it.
+    /// Writes the findings, after a link to the scenario's section.
     fn linked(&mut self, scenario: &str, finding: &Finding) {
         let link = format!("<a href=\"#{}\">{}</a>: ", self.anchor(scenario), escape(scenario));
         self.push(&format!("<li>{link}{}", escape(&finding.about)));
@@ -72,7 +72,7 @@ impl Page {
         self.push(&format!("<ul>\n{lines}</ul>\n"));
     }
 
-    /// A picture in its layouts, with the table beside it.
+    /// Writes a picture in its layouts, with the table beside it.
     pub(super) fn figure(&mut self, title: &str, pictures: [String; 2], table: &Table) {
         self.push("<figure>\n");
         self.push(&format!("<figcaption>{}</figcaption>\n", escape(title)));
@@ -85,7 +85,7 @@ impl Page {
         self.push("</div>\n</figure>\n");
     }
 
-    /// A table in a box that scrolls by itself where it is too large.
+    /// Writes a table in a box that scrolls if it is too large.
     pub(super) fn table(&mut self, table: &Table, label: &str) {
         let label = escape(label);
         self.push(&format!("<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{label}\">\n<table>\n"));
@@ -105,7 +105,7 @@ impl Page {
     }
 }
 
-/// The whole page.
+/// Returns the entire page.
 pub(super) fn page(report: &Report<'_>) -> String {
     let anchors = report.scenarios.iter().map(|scenario| scenario.name.to_owned()).collect();
     let mut page = Page { anchors, ..Page::default() };
@@ -122,15 +122,16 @@ pub(super) fn page(report: &Report<'_>) -> String {
     }
     page.push("</ul>\n");
     page.push(
-        "<p class=\"soft\">Figures are medians. A difference is called one only where the 95 % interval of the ratio \
-         excludes 1; of twenty such comparisons of things that do not differ, one may be called one nevertheless. The same in \
-         <a href=\"report.md\">Markdown</a>, all samples as <a href=\"samples.csv\">CSV</a>.</p>\n",
+        "<p class=\"soft\">Values are medians. Variants are called different only if the 95 % interval of their \
+         ratio excludes 1; of twenty such comparisons of equal variants, about one is called different by chance. \
+         The same report is available as <a href=\"report.md\">Markdown</a>, and all samples as <a \
+         href=\"samples.csv\">CSV</a>.</p>\n",
     );
     for scenario in &report.scenarios {
         section::write(&mut page, scenario);
     }
     let invalid = report.invalid();
-    page.push("<h2>Trials that do not count</h2>\n");
+    page.push("<h2>Invalid trials</h2>\n");
     if invalid.rows.is_empty() {
         page.push("<p>None.</p>\n");
     } else {
@@ -147,7 +148,7 @@ pub(super) fn page(report: &Report<'_>) -> String {
     page.text
 }
 
-/// With a capital at its beginning.
+/// Returns the sentence with a capital at its start.
 pub(super) fn capital(sentence: &str) -> String {
     let mut chars = sentence.chars();
     chars.next().map_or(String::new(), |first| first.to_uppercase().chain(chars).collect())

@@ -5,7 +5,7 @@ use super::html::capital;
 use super::model::pairs_in_words;
 use super::tables::{self, Table};
 
-/// The whole report.
+/// Returns the entire report.
 pub(super) fn report(report: &Report<'_>) -> String {
     let mut text = format!("# {}\n\n{}\n\n", escape(&report.title), escape(&report.trials()));
     for (scenario, finding) in report.findings() {
@@ -16,13 +16,13 @@ pub(super) fn report(report: &Report<'_>) -> String {
     }
     text.push('\n');
     text.push_str(
-        "Figures are medians; in brackets are their 95 % intervals. A difference is called one only where the interval of the \
-         ratio excludes 1.\n\n",
+        "Values are medians; brackets show their 95 % intervals. Variants are called different only if the interval \
+         of their ratio excludes 1.\n\n",
     );
     for scenario in &report.scenarios {
         text.push_str(&format!("## {}\n\n", escape(scenario.name)));
         if !scenario.fixed.is_empty() {
-            text.push_str(&format!("In all cells {}.\n\n", escape(&pairs_in_words(scenario.fixed.iter().copied()))));
+            text.push_str(&format!("All cells have {}.\n\n", escape(&pairs_in_words(scenario.fixed.iter().copied()))));
         }
         let axes: Vec<usize> = (0..scenario.axes.len()).collect();
         let cells: Vec<usize> = (0..scenario.cells.len()).collect();
@@ -31,7 +31,7 @@ pub(super) fn report(report: &Report<'_>) -> String {
             table(&mut text, &tables::of_cells(scenario, metric, outcomes, &axes, &cells));
         }
     }
-    text.push_str("## Trials that do not count\n\n");
+    text.push_str("## Invalid trials\n\n");
     let invalid = report.invalid();
     if invalid.rows.is_empty() {
         text.push_str("None.\n\n");
@@ -58,7 +58,7 @@ fn table(text: &mut String, table: &Table) {
     text.push('\n');
 }
 
-/// Text that means nothing to Markdown, nor to HTML within it.
+/// Escapes text for Markdown, and for HTML in it.
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

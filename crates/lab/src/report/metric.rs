@@ -1,21 +1,21 @@
-//! What a figure's name says: its unit, and which way is better.
+//! The meaning of a metric's name: its unit, and which direction is better.
 
 use crate::statistics::{Better, LIMIT};
 
-/// A figure of samples.
+/// A metric of samples.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Metric {
-    /// As in the samples.
+    /// Its name in the samples.
     pub(super) name: String,
-    /// In words.
+    /// Its label.
     pub(super) label: String,
     pub(super) unit: String,
-    /// None where nobody says.
+    /// The better direction; none if unknown.
     pub(super) better: Option<Better>,
     rank: u8,
 }
 
-/// Ends of names: what they count, its unit, how early it comes in a report.
+/// Ends of names: the quantity, its unit, and its rank in a report.
 const ENDS: [(&str, &str, &str, u8); 15] = [
     ("mpps", "throughput", "Mpps", 0),
     ("gbit_per_s", "throughput", "Gbit/s", 1),
@@ -56,17 +56,17 @@ impl Metric {
         Metric { name: name.to_owned(), label, unit, better: Better::of(name), rank }
     }
 
-    /// Where it comes among others: names that are a unit alone before those that say more.
+    /// Returns the sort key: names that are only a unit come before longer names of it.
     pub(super) fn order(&self) -> (u8, bool, &str) {
         (self.rank, !ENDS.iter().any(|end| end.0 == self.name), &self.name)
     }
 
-    /// In words, with its unit.
+    /// Returns the label with its unit.
     pub(super) fn title(&self) -> String {
         if self.unit.is_empty() { self.label.clone() } else { format!("{} ({})", self.label, self.unit) }
     }
 
-    /// What one says of a variant whose figure is higher or lower.
+    /// Returns the word for a variant whose value is higher or lower.
     pub(super) fn says(&self, higher: bool) -> &'static str {
         let speed = self.rank <= 2;
         match (self.better, higher) {
@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(Metric::new("switch_cycles_per_packet").says(true), "slower");
         assert_eq!(Metric::new("loss_ratio").says(false), "better");
         assert_eq!(Metric::new("odd").says(false), "lower");
-        // The generator's limit says nothing of what was measured.
+        // The generator's limit is no result of a trial.
         assert_eq!(Metric::new(LIMIT).says(true), "higher");
     }
 }

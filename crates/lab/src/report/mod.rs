@@ -1,8 +1,8 @@
-//! Results as a page to look at: plots, tables, and a sentence for what came out.
+//! Results as a page: plots, tables, and sentences with the findings.
 //!
-//! A report is made of samples alone and knows of no scenario: which plots there are follows from the axes and figures
-//! that the samples have. Its page is one file that asks nothing of a network and needs no script; beside it are the same in
-//! Markdown, and all samples as CSV.
+//! A report is made of samples alone and does not know any scenario: the axes and metrics of the
+//! samples determine the plots. Its page is one file that needs no network and no script. The same
+//! report is written as Markdown, and all samples as CSV.
 //!
 //! ```
 //! use straightline_lab::report::Report;
@@ -39,7 +39,7 @@ use model::{Scenario, pairs_in_words};
 use tables::{Finding, Table, finding};
 use text::count;
 
-/// Samples, ready to be shown.
+/// Samples, prepared for a report.
 #[derive(Debug)]
 pub struct Report<'a> {
     title: String,
@@ -47,10 +47,11 @@ pub struct Report<'a> {
     scenarios: Vec<Scenario<'a>>,
 }
 
-/// What a report consists of.
+/// The files of a report.
 const FILES: [&str; 3] = ["index.html", "report.md", "samples.csv"];
 
-/// Makes a report of a folder of results, or of one with such folders in it, whose scenarios all come on one page. Returns the files that were written, into `out` or the folder itself.
+/// Makes a report of a folder of results, or of a folder of such folders, whose scenarios share one
+/// page. Returns the files written, into `out` or the folder itself.
 pub fn of_folder(folder: &Path, out: Option<&Path>) -> anyhow::Result<Vec<PathBuf>> {
     let results = Results::read(folder)?;
     let name = fs::canonicalize(folder).ok().and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
@@ -60,29 +61,30 @@ pub fn of_folder(folder: &Path, out: Option<&Path>) -> anyhow::Result<Vec<PathBu
 }
 
 impl<'a> Report<'a> {
-    /// A report of at least one sample.
+    /// Makes a report of at least one sample.
     pub fn new(title: &str, results: &'a Results) -> anyhow::Result<Self> {
         let samples = &results.samples;
-        ensure!(!samples.is_empty(), "there are no samples: nothing was measured, or it ended before its first trial");
+        ensure!(!samples.is_empty(), "there are no samples: the run ended before its first trial");
         Ok(Report { title: title.to_owned(), results, scenarios: Scenario::all(samples) })
     }
 
-    /// As a page.
+    /// Returns the page.
     pub fn html(&self) -> String {
         html::page(self)
     }
 
-    /// As Markdown.
+    /// Returns the report as Markdown.
     pub fn markdown(&self) -> String {
         markdown::report(self)
     }
 
-    /// The samples as comma-separated values.
+    /// Returns the samples as comma-separated values.
     pub fn csv(&self) -> String {
         csv::table(&self.results.samples)
     }
 
-    /// Writes all three into a folder, which is made where there is none, and returns where they are.
+    /// Writes all three files into a folder, which is created if it is missing, and returns their
+    /// paths.
     pub fn write(&self, folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
         fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
         let mut paths = Vec::new();
@@ -94,28 +96,28 @@ impl<'a> Report<'a> {
         Ok(paths)
     }
 
-    /// How much was measured, in a sentence.
+    /// Returns a sentence with the number of trials.
     fn trials(&self) -> String {
         let invalid = self.results.samples.iter().filter(|sample| sample.invalid.is_some()).count();
         let what =
             format!("{} in {}", count(self.results.samples.len(), "trial"), count(self.scenarios.len(), "scenario"));
         match invalid {
-            0 => format!("{what}; all of them count."),
-            1 => format!("{what}; 1 of them does not count, for the reason below."),
-            invalid => format!("{what}; {invalid} of them do not count, for the reasons below."),
+            0 => format!("{what}; all of them are valid."),
+            1 => format!("{what}; 1 of them is not valid, for the reason below."),
+            invalid => format!("{what}; {invalid} of them are not valid, for the reasons below."),
         }
     }
 
-    /// What came out for the first figure of each scenario.
+    /// Returns the findings for the first metric of each scenario.
     fn findings(&self) -> Vec<(&'a str, Finding)> {
         let of = |scenario: &Scenario<'a>| match scenario.metrics.first() {
             Some((metric, outcomes)) => finding(scenario, metric, outcomes),
-            None => Finding { about: "no trial has a figure".to_owned(), lines: Vec::new() },
+            None => Finding { about: "no trial has a metric".to_owned(), lines: Vec::new() },
         };
         self.scenarios.iter().map(|scenario| (scenario.name, of(scenario))).collect()
     }
 
-    /// Trials that do not count, and why.
+    /// Returns the trials that are not valid, with the reasons.
     fn invalid(&self) -> Table {
         let mut table = Table::new(["scenario", "round", "cell", "variant", "reason"]);
         for sample in &self.results.samples {
@@ -127,7 +129,7 @@ impl<'a> Report<'a> {
         table
     }
 
-    /// The environment, by name.
+    /// Returns the environment, by name.
     fn environment(&self) -> Table {
         let mut table = Table::new(["what", "value"]);
         table.rows.extend(self.results.environment.facts().into_iter().map(<[String; 2]>::into));

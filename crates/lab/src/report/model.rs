@@ -1,4 +1,5 @@
-//! Samples in the order in which a report shows them: by scenario, cell and variant, with the figures of each.
+//! Samples in the order in which a report shows them: by scenario, cell and variant, with the
+//! metrics of each.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,24 +7,25 @@ use super::metric::Metric;
 use super::summary::{Summary, Trial, VariantResult, plausible};
 use crate::results::{AT_LEAST, Sample};
 
-/// An axis of cells on which they differ.
+/// An axis on which cells differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Axis<'a> {
     pub(super) name: &'a str,
-    /// By number where they begin with one, and else as they came.
+    /// The values: by number if they begin with one, otherwise in their order of appearance.
     pub(super) values: Vec<&'a str>,
 }
 
-/// Trials at one place.
+/// The trials of one cell.
 #[derive(Debug)]
 pub(super) struct Cell<'a> {
-    /// The place: a value of each axis.
+    /// The cell: the index of its value on each axis.
     pub(super) at: Vec<usize>,
-    /// The trials that count, by variant.
+    /// The valid trials, by variant.
     pub(super) trials: Vec<Vec<&'a Sample>>,
-    /// How many there were at all, by variant.
+    /// The number of all trials, by variant.
     pub(super) tried: Vec<usize>,
-    /// Those that do not count as they know only the least that can be had, by variant.
+    /// The trials that are not valid because they know only a lower bound of the result, by
+    /// variant.
     pub(super) least: Vec<Vec<&'a Sample>>,
 }
 
@@ -31,35 +33,35 @@ pub(super) struct Cell<'a> {
 #[derive(Debug)]
 pub(super) struct Scenario<'a> {
     pub(super) name: &'a str,
-    /// As they came; the first is what the others are compared with.
+    /// The variants in their order of appearance; the others are compared with the first one.
     pub(super) variants: Vec<&'a str>,
     pub(super) axes: Vec<Axis<'a>>,
-    /// What is the same in all cells.
+    /// The axes with the same value in all cells.
     pub(super) fixed: Vec<(&'a str, &'a str)>,
     pub(super) cells: Vec<Cell<'a>>,
-    /// With the outcomes by cell and variant.
+    /// The metrics, with the results by cell and variant.
     pub(super) metrics: Vec<(Metric, Vec<Vec<Option<VariantResult>>>)>,
-    /// Trials that count, and all.
+    /// The numbers of valid trials, and of all.
     pub(super) trials: (usize, usize),
 }
 
-/// Cells that differ on the axes of one plot only.
+/// Cells that differ only on the axes of one plot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Panel<'a> {
     /// What its cells have in common: axis and value.
     pub(super) common: Vec<(&'a str, &'a str)>,
-    /// The cell for each value of the axis across (one where there is none), in each row.
+    /// The cell for each value of the horizontal axis (one if there is none), in each row.
     pub(super) rows: Rows,
 }
 
 /// Cells by row and column.
 type Rows = Vec<Vec<Option<usize>>>;
 
-/// What a cell without this axis has there.
+/// The value of a cell without this axis.
 const NONE: &str = "–";
 
 impl<'a> Scenario<'a> {
-    /// All scenarios, as they came.
+    /// Returns all scenarios, in their order of appearance.
     pub(super) fn all(samples: &'a [Sample]) -> Vec<Self> {
         let names = distinct(samples.iter().map(|sample| sample.scenario.as_str()));
         names.into_iter().map(|name| Scenario::new(name, samples)).collect()
@@ -74,7 +76,8 @@ impl<'a> Scenario<'a> {
             if let [only] = values[..] {
                 fixed.push((axis, only));
             } else {
-                // Stable: what has no number stays behind, as it came.
+                // A stable sort: values without a number stay at the end, in their order of
+                // appearance.
                 values.sort_by(|a, b| leading(a).total_cmp(&leading(b)));
                 axes.push(Axis { name: axis, values });
             }
@@ -102,7 +105,7 @@ impl<'a> Scenario<'a> {
         let count = samples.iter().filter(|sample| sample.invalid.is_none()).count();
         let mut scenario =
             Scenario { name, variants, axes, fixed, cells, metrics: Vec::new(), trials: (count, samples.len()) };
-        // A figure that only trials have that do not count is none, unless there is no other.
+        // Metrics that only invalid trials have are left out, unless there are no others.
         let has_metrics = samples.iter().filter(|sample| count == 0 || sample.invalid.is_none());
         let names = has_metrics.flat_map(|sample| sample.metrics.keys().map(String::as_str));
         let names: BTreeSet<&str> = names.filter(|&name| name != AT_LEAST).collect();
@@ -118,12 +121,12 @@ impl<'a> Scenario<'a> {
         scenario
     }
 
-    /// A figure of all cells and variants.
+    /// Returns a metric of all cells and variants.
     pub(super) fn outcomes(&self, metric: impl Fn(&Sample) -> Option<f64>) -> Vec<Vec<Option<VariantResult>>> {
         self.estimated(metric, Summary::ratio)
     }
 
-    /// A figure of all cells and variants that nobody compares: ratios are most of the work.
+    /// Returns a metric of all cells and variants without ratios, which are most of the work.
     pub(super) fn alone(&self, metric: impl Fn(&Sample) -> Option<f64>) -> Vec<Vec<Option<VariantResult>>> {
         self.estimated(metric, |_, _| None)
     }
@@ -150,13 +153,13 @@ impl<'a> Scenario<'a> {
         self.cells.iter().map(outcome).collect()
     }
 
-    /// The axis that plots have across: sizes, or else the one with the most values.
+    /// Returns the horizontal axis of plots: sizes, or otherwise the axis with the most values.
     pub(super) fn across(&self) -> Option<usize> {
         let size = self.axes.iter().position(|axis| matches!(axis.name, "size" | "sizes" | "packet_size"));
         size.or_else(|| self.longest(None))
     }
 
-    /// The axis that a map has down, beside `across`.
+    /// Returns the vertical axis of a map, beside `across`.
     pub(super) fn down(&self, across: usize) -> Option<usize> {
         self.longest(Some(across))
     }
@@ -167,7 +170,8 @@ impl<'a> Scenario<'a> {
         others.max_by_key(|&axis| self.axes[axis].values.len())
     }
 
-    /// The cells as panels with these axes across and down; each combination of the other axes is a panel.
+    /// Returns the cells as panels with these axes; each combination of values of the other axes is
+    /// a panel.
     pub(super) fn panels(&self, across: Option<usize>, down: Option<usize>) -> Vec<Panel<'a>> {
         let len = |axis: Option<usize>| axis.map_or(1, |axis| self.axes[axis].values.len());
         let mut panels: BTreeMap<Vec<(usize, usize)>, Rows> = BTreeMap::new();
@@ -185,7 +189,7 @@ impl<'a> Scenario<'a> {
     }
 }
 
-/// `size = 64, ring = split`.
+/// Formats `size = 64, ring = split`.
 pub(super) fn pairs_in_words<'s>(pairs: impl IntoIterator<Item = (&'s str, &'s str)>) -> String {
     let words: Vec<String> = pairs.into_iter().map(|(axis, value)| format!("{axis} = {value}")).collect();
     words.join(", ")
@@ -195,17 +199,17 @@ fn value<'a>(sample: &'a Sample, axis: &str) -> &'a str {
     sample.cell.get(axis).map_or(NONE, String::as_str)
 }
 
-/// Each once, as they came.
+/// Returns each text once, in the order of appearance.
 fn distinct<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let mut seen = BTreeSet::new();
     texts.filter(|text| seen.insert(*text)).collect()
 }
 
-/// The number that a value begins with; infinite where there is none.
+/// Returns the number that a value begins with; infinity if there is none.
 fn leading(text: &str) -> f64 {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.' && c != '-').unwrap_or(text.len());
     let number = text[..end].parse().unwrap_or(f64::INFINITY);
-    // `2 MiB` comes behind `4 KiB`.
+    // `2 MiB` comes after `4 KiB`.
     match text[end..].trim_start().chars().next() {
         Some('k' | 'K') => number * 1024.0,
         Some('M') => number * 1024.0 * 1024.0,

@@ -1,4 +1,4 @@
-//! One scenario of the page: which plots its samples are good for, each with its table.
+//! One scenario of the page: the plots that its samples allow, each with its table.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::text::{count, escape};
 use crate::results::Sample;
 use crate::statistics::Better;
 
-/// Percentiles of the tables: their names, and one packet of how many lies above.
+/// Percentiles of the tables: their names, and the share of packets above them.
 const PERCENTILES: [(&str, u32); 7] = [
     ("50 %", 2),
     ("90 %", 10),
@@ -24,7 +24,8 @@ const PERCENTILES: [(&str, u32); 7] = [
     ("99.9999 %", 1_000_000),
 ];
 
-/// Phases that have a colour of their own; the smallest of more are one.
+/// The number of phases with a colour of their own; if there are more, the smallest ones are
+/// combined.
 const PHASES: usize = 7;
 
 /// Writes a scenario's section.
@@ -34,7 +35,7 @@ pub(super) fn write(page: &mut Page, scenario: &Scenario<'_>) {
     let mut facts = vec![count(scenario.cells.len(), "cell"), count(scenario.variants.len(), "variant")];
     facts.push(format!("{}, {counted} of them valid", count(all, "trial")));
     if !scenario.fixed.is_empty() {
-        facts.push(format!("in all of them {}", pairs_in_words(scenario.fixed.iter().copied())));
+        facts.push(format!("all cells have {}", pairs_in_words(scenario.fixed.iter().copied())));
     }
     page.push(&format!("<p class=\"soft\">{}.</p>\n", escape(&facts.join("; "))));
     for (place, (metric, outcomes)) in scenario.metrics.iter().enumerate() {
@@ -44,7 +45,7 @@ pub(super) fn write(page: &mut Page, scenario: &Scenario<'_>) {
     latencies(page, scenario);
 }
 
-/// One figure: bars by the axis across, and a map where there are two axes.
+/// Plots one metric: bars by the horizontal axis, and a map if there are two axes.
 fn plots(
     page: &mut Page,
     scenario: &Scenario<'_>,
@@ -63,7 +64,10 @@ fn plots(
     if !(open && page.is_short()) {
         page.finding(&finding(scenario, metric, outcomes));
     }
-    page.note("Whiskers are 95 % intervals of the medians, and want six trials. × is a place without a valid trial.");
+    page.note(
+        "Whiskers are 95 % intervals of the medians, which need at least six trials. × marks a place without a \
+     valid trial.",
+    );
     let across = scenario.across();
     let also: Vec<f64> = all().flat_map(|outcome| Groups::values(&outcome.summary)).collect();
     for panel in scenario.panels(across, None) {
@@ -73,7 +77,7 @@ fn plots(
         let summary = |cell: usize| -> Vec<Option<Summary>> {
             (0..scenario.variants.len()).map(|variant| Some(outcomes[cell][variant].as_ref()?.summary)).collect()
         };
-        // A place that nobody measured is none without a valid trial.
+        // A cell that was not measured gets no mark for a missing valid trial.
         let measured = || panel.rows[0].iter().enumerate().filter_map(|(value, cell)| Some((value, (*cell)?)));
         let title = titled(scenario, &format!("{}{by}", metric.title()), &panel);
         let groups = Groups {
@@ -127,7 +131,7 @@ fn maps(page: &mut Page, scenario: &Scenario<'_>, metric: &Metric, outcomes: &[V
     }
 }
 
-/// Cycles by phase, stacked.
+/// Plots cycles by phase, stacked.
 fn cycles(page: &mut Page, scenario: &Scenario<'_>) {
     let mut sums: BTreeMap<&str, f64> = BTreeMap::new();
     let valid = || scenario.cells.iter().flat_map(|cell| cell.trials.iter().flatten());
@@ -140,7 +144,7 @@ fn cycles(page: &mut Page, scenario: &Scenario<'_>) {
     let mut phases: Vec<&str> = sums.keys().copied().collect();
     phases.sort_by(|a, b| sums[b].total_cmp(&sums[a]));
     let (own, rest) = phases.split_at(if phases.len() > PHASES + 1 { PHASES } else { phases.len() });
-    // A phase that a trial has not met has taken none of its cycles.
+    // A phase that a trial does not have took none of its cycles.
     let of = |sample: &Sample, phases: &[&str]| {
         let cycles = |phase: &&str| sample.cycles.get(*phase).copied().unwrap_or(0.0);
         (!sample.cycles.is_empty()).then(|| phases.iter().map(cycles).sum())
@@ -155,7 +159,7 @@ fn cycles(page: &mut Page, scenario: &Scenario<'_>) {
     let metric = Metric::new("switch_cycles_per_packet");
     page.open_details("cycles by phase (cycles/packet)", true);
     page.finding(&finding(scenario, &metric, &sum));
-    page.note("Medians of each phase; at the end of a bar is the median of the trials' sums.");
+    page.note("The values are medians of each phase; the end of a bar shows the median of the trials' sums.");
     let across = scenario.across();
     let median = |outcomes: &[Vec<Option<VariantResult>>], cell: usize, variant: usize| {
         outcomes[cell][variant].as_ref().map(|outcome| outcome.summary.median)
@@ -214,7 +218,8 @@ fn cycles(page: &mut Page, scenario: &Scenario<'_>) {
     page.close_details();
 }
 
-/// Latencies by percentile: a curve for each variant, or where there is one alone, for each value of the axis across.
+/// Plots latencies by percentile: a curve for each variant, or, if there is only one, for each
+/// value of the horizontal axis.
 fn latencies(page: &mut Page, scenario: &Scenario<'_>) {
     let together = |cell: usize, variant: usize| {
         Distribution::of(scenario.cells[cell].trials[variant].iter().filter_map(|sample| sample.latency.as_ref()))
@@ -227,8 +232,8 @@ fn latencies(page: &mut Page, scenario: &Scenario<'_>) {
     let range = (least, known().map(Distribution::most).max().unwrap_or(least));
     page.open_details("latency by percentile", true);
     page.note(
-        "Curves are of all trials' packets together, and end at the last packet. The table has percentiles for which a trial has \
-         packets enough.",
+        "Curves combine the packets of all trials, and end at the last packet. The table has the percentiles for \
+         which a trial has enough packets.",
     );
     let alone = scenario.variants.len() == 1;
     let across = if alone { scenario.across() } else { None };

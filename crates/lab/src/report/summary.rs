@@ -1,25 +1,25 @@
-//! A figure out of several trials: its median, how far that can be trusted, and how it stands to another one.
+//! A summary of several trials: the median, its interval, and its ratio to another one.
 
 use crate::statistics::{self, Pairing};
 
-/// A median.
+/// The median of several trials.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Summary {
     pub(super) median: f64,
-    /// The 95 % interval of the median; none where there are too few trials for one ([`statistics::FEWEST`]).
+    /// The 95 % interval of the median; none with too few trials ([`statistics::FEWEST`]).
     pub(super) interval: Option<(f64, f64)>,
-    /// Trials.
+    /// The number of trials.
     pub(super) n: usize,
 }
 
-/// A variant's figure in a cell, and its ratio to the first variant's there.
+/// A variant's summary in a cell, and its ratio to the first variant there.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct VariantResult {
     pub(super) summary: Summary,
     pub(super) ratio: Option<Summary>,
 }
 
-/// A value by the round it was measured in.
+/// A value with the round in which it was measured.
 pub(super) type Trial = (u32, f64);
 
 impl Summary {
@@ -29,19 +29,19 @@ impl Summary {
         Some(Summary { median: estimate.median, interval, n: estimate.samples })
     }
 
-    /// The ratio of two variants: what disturbs a round disturbs both.
+    /// Returns the ratio of two variants, paired by round: a disturbance of a round affects both.
     pub(super) fn ratio(of: &[Trial], to: &[Trial]) -> Option<Self> {
         let ratio = statistics::ratio(of, to, Pairing::ByRound)?;
         let interval = ratio.interval.map(|interval| (interval.low, interval.high));
         Some(Summary { median: ratio.value, interval, n: of.len().min(to.len()) })
     }
 
-    /// Whether all of it is zero.
+    /// Returns whether all of it is zero.
     pub(super) fn is_nothing(&self) -> bool {
         self.median == 0.0 && self.interval.is_none_or(|interval| interval == (0.0, 0.0))
     }
 
-    /// Whether a ratio is called different from 1, and which way.
+    /// Returns whether a ratio differs from 1, and in which direction.
     pub(super) fn verdict(&self) -> Option<std::cmp::Ordering> {
         let (low, high) = self.interval?;
         if low > 1.0 {
@@ -54,7 +54,7 @@ impl Summary {
     }
 }
 
-/// Whether a value can be drawn and counted with. Files may say anything.
+/// Returns whether a value can be drawn and computed with. Files may contain anything.
 pub(super) fn plausible(value: f64) -> bool {
     value == 0.0 || (1e-30..1e30).contains(&value.abs())
 }
@@ -77,7 +77,7 @@ mod tests {
         let of: Vec<Trial> = (1..=8).map(|round| (round, 2.0 * f64::from(round * round))).collect();
         let to: Vec<Trial> = (1..=8).map(|round| (round, f64::from(round * round))).collect();
         let ratio = Summary::ratio(&of, &to).expect("rounds");
-        // However much rounds differ: paired, they say the same.
+        // Rounds differ much, but paired rounds agree.
         assert_eq!((ratio.median, ratio.interval, ratio.n), (2.0, Some((2.0, 2.0)), 8));
         assert_eq!(ratio.verdict(), Some(std::cmp::Ordering::Greater));
         assert_eq!(Summary::ratio(&of, &[(0, 0.0)]), None);

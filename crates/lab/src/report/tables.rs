@@ -1,4 +1,4 @@
-//! The figures in tables, for the page and for Markdown alike.
+//! Values as tables, for the page and for Markdown alike.
 
 use std::cmp::Ordering;
 
@@ -17,7 +17,7 @@ pub(super) struct Table {
     pub(super) rows: Vec<Vec<String>>,
 }
 
-/// What stands where there is nothing.
+/// The text of an empty cell.
 pub(super) const NOTHING: &str = "–";
 
 impl Table {
@@ -26,7 +26,7 @@ impl Table {
     }
 }
 
-/// A figure of these cells by variant, with its ratio to the first variant's.
+/// Returns a metric of these cells by variant, with its ratio to the first variant's.
 pub(super) fn of_cells(
     scenario: &Scenario<'_>,
     metric: &Metric,
@@ -49,7 +49,7 @@ pub(super) fn of_cells(
             let place = axes.iter().map(|&axis| scenario.axes[axis].values[scenario.cells[cell].at[axis]].to_owned());
             let outcome = outcomes[cell][variant].as_ref();
             if outcome.is_none() && !scenario.cells[cell].trials[variant].is_empty() {
-                // Its trials count, and have no such figure.
+                // Its trials are valid, but have no such metric.
                 continue;
             }
             let mut row: Vec<String> = place.collect();
@@ -67,20 +67,20 @@ pub(super) fn of_cells(
     table
 }
 
-/// The least that a switch takes, as far as a search could ask it; it was never asked too much.
+/// Returns the greatest load of a search that found no load too high: the result is at least that.
 fn at_least(samples: &[&Sample], metric: &str) -> Option<String> {
     let values = BOUNDS.contains(&metric).then(|| samples.iter().filter_map(|sample| sample.metrics.get(metric)));
     let least = median(&values?.copied().collect::<Vec<_>>())?;
     Some(format!("at least {}", number(least)))
 }
 
-/// A median with its interval, and its trials.
+/// Returns a median with its interval, and the number of its trials.
 pub(super) fn summary(summary: Option<&Summary>) -> [String; 2] {
     let Some(summary) = summary else { return ["no valid trial".to_owned(), "0".to_owned()] };
     [with_interval(summary, number), summary.n.to_string()]
 }
 
-/// A ratio with its interval, and what it says.
+/// Returns a ratio with its interval, and its verdict.
 pub(super) fn ratio(metric: &Metric, variant: usize, outcome: Option<&VariantResult>) -> [String; 2] {
     let Some(ratio) = outcome.and_then(|outcome| outcome.ratio.as_ref()) else {
         return [if variant == 0 { "1" } else { NOTHING }, NOTHING].map(str::to_owned);
@@ -96,7 +96,7 @@ fn with_interval(summary: &Summary, number: fn(f64) -> String) -> String {
     }
 }
 
-/// Ratios by two axes, as a map shows them.
+/// Returns ratios by two axes, as a map shows them.
 pub(super) fn of_map(down: &str, columns: &[&str], rows: &[&str], ratios: &[Vec<Option<Summary>>]) -> Table {
     let mut table = Table::default();
     table.head.push(down.to_owned());
@@ -109,23 +109,23 @@ pub(super) fn of_map(down: &str, columns: &[&str], rows: &[&str], ratios: &[Vec<
     table
 }
 
-/// What came out for one figure.
+/// The finding for one metric.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Finding {
-    /// Which figure, and what the variants are compared with.
+    /// The metric, and the variant that the others are compared with.
     pub(super) about: String,
     /// A line for each variant but the first.
     pub(super) lines: Vec<String>,
 }
 
-/// What came out for one figure.
+/// Returns the finding for one metric.
 pub(super) fn finding(scenario: &Scenario<'_>, metric: &Metric, outcomes: &[Vec<Option<VariantResult>>]) -> Finding {
     let cells = count(scenario.cells.len(), "cell");
     let title = metric.title();
     let (first, others) = scenario.variants.split_first().map_or(("", &[][..]), |(first, others)| (*first, others));
     if others.is_empty() {
         let medians = outcomes.iter().flatten().flatten().map(|outcome| outcome.summary.median);
-        let what = spread(medians, number).unwrap_or_else(|| "no trial counts".to_owned());
+        let what = spread(medians, number).unwrap_or_else(|| "no valid trial".to_owned());
         return Finding {
             about: format!("{title} of {first} in {cells}: {what}; nothing to compare it with"),
             lines: Vec::new(),
@@ -138,7 +138,7 @@ pub(super) fn finding(scenario: &Scenario<'_>, metric: &Metric, outcomes: &[Vec<
     Finding { about: format!("{title} in {cells}, against {first}"), lines: lines.collect() }
 }
 
-/// What the ratios of one variant say, a ratio for each cell.
+/// Returns the verdict on the ratios of one variant, one for each cell.
 fn compared(metric: &Metric, ratios: &[Summary]) -> String {
     match ratios {
         [] => "no cell has valid trials of both".to_owned(),
@@ -149,7 +149,7 @@ fn compared(metric: &Metric, ratios: &[Summary]) -> String {
         }
         ratios => {
             let of = |verdict: Option<Ordering>| ratios.iter().filter(move |ratio| ratio.verdict() == verdict);
-            // Better first, where somebody knows what is.
+            // The better direction first, if it is known.
             let mut orders = [Ordering::Greater, Ordering::Less];
             if metric.better == Some(Better::Less) {
                 orders.reverse();
@@ -167,7 +167,7 @@ fn compared(metric: &Metric, ratios: &[Summary]) -> String {
     }
 }
 
-/// `1.2`, or `1.1 to 1.4`.
+/// Formats `1.2`, or `1.1 to 1.4`.
 fn spread(values: impl Iterator<Item = f64>, name: fn(f64) -> String) -> Option<String> {
     let values: Vec<f64> = values.collect();
     let low = values.iter().copied().min_by(f64::total_cmp)?;

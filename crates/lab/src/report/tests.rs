@@ -10,21 +10,22 @@ use super::text::width;
 use super::{Report, of_folder};
 use crate::results::{Environment, FORMAT, Latency, Results, Sample};
 
-/// Names that mean something to HTML, XML, Markdown or CSV.
+/// Names with characters that are special in HTML, XML, Markdown or CSV.
 const NASTY: &str = "<b>\"x\" & 'y', | `z` ]]> --> \u{1}\u{202e}";
 
 fn texts(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
-/// Two rounds of the like: too few for intervals, which take their time.
+/// Returns two rounds of such trials: too few for intervals, which take long to compute.
 fn few(variants: &[&str], sizes: &[&str], rings: &[&str]) -> Vec<Sample> {
     let mut samples = trials(variants, sizes, rings);
     samples.retain(|sample| sample.round <= 2);
     samples
 }
 
-/// Eight rounds of these variants at sizes and rings, with cycles and latencies: never twice the same value.
+/// Returns eight rounds of these variants at sizes and rings, with cycles and latencies; all values
+/// differ.
 fn trials(variants: &[&str], sizes: &[&str], rings: &[&str]) -> Vec<Sample> {
     let mut samples = Vec::new();
     let mut state = 7_u64;
@@ -96,7 +97,7 @@ fn number(node: Node<'_, '_>, name: &str) -> f64 {
     value
 }
 
-/// Where a text stands, from what the picture says of it.
+/// Returns the place of a text, from the attributes in the picture.
 fn text_box(node: Node<'_, '_>) -> (Box, String) {
     let text = node.text().unwrap_or_default().to_owned();
     let (x, y, size) = (number(node, "x"), number(node, "y"), number(node, "font-size"));
@@ -117,7 +118,8 @@ fn overlap(a: &Box, b: &Box) -> bool {
     a[0] + 0.1 < b[2] && b[0] + 0.1 < a[2] && a[1] + 0.1 < b[3] && b[1] + 0.1 < a[3]
 }
 
-/// No label lies on another, on data that it does not name, or outside the picture.
+/// Checks that no label covers another one, or data that it does not name, and that none is outside
+/// the picture.
 fn check_layout(page: &str) {
     let document = parsed(page);
     for picture in pictures(&document) {
@@ -198,15 +200,15 @@ fn what_came_out_stands_on_top() {
     let samples = trials(&["fast", "slow"], &["64", "1518"], &["split"]);
     let page = html(&samples);
     let on_top = &page[..page.find("<h2").expect("a section")];
-    assert!(on_top.contains("all of them count"), "{on_top}");
+    assert!(on_top.contains("all of them are valid"), "{on_top}");
     assert!(
         on_top.contains("throughput (Mpps) in 2 cells, against fast<ul>\n<li>slow: slower in 2 (ratio 0."),
         "{on_top}"
     );
-    // Of a single cell the interval stands beside it.
+    // For a single cell the interval is beside it.
     let page = html(&trials(&["fast", "slow"], &["64"], &["split"]));
     assert!(page.contains("<li>slow: slower (ratio 0."), "{page}");
-    // Too few trials for an interval: no difference is called one.
+    // Too few trials for an interval: no variants are called different.
     let few = html(&samples[..8]);
     assert!(few.contains("slow: nothing can be told in 2 (2 with too few trials for an interval)"), "{few}");
 }
@@ -288,7 +290,7 @@ fn a_search_has_what_it_found_and_a_latency_no_bound() {
         sample.cell.insert("load".to_owned(), load.to_owned());
         sample.metrics = [("mpps".to_owned(), 7.25)].into();
     }
-    let why = "no load up to 7250000 packets a second is too much";
+    let why = "no load up to 7250000 packets a second is too high";
     samples[0].metrics.extend([("at_least".to_owned(), 1.0), ("lower_mpps".to_owned(), 7.25)]);
     samples[0].invalid = Some(why.to_owned());
     samples[1].metrics.insert("lower_mpps".to_owned(), 7.0);
@@ -300,7 +302,7 @@ fn a_search_has_what_it_found_and_a_latency_no_bound() {
     assert!(lower.contains("| pdr 0.5 % |") && !lower.contains("latency"), "{lower}");
     assert!(!markdown.contains("at least (") && !markdown.contains("### At least"), "{markdown}");
     assert!(markdown.contains(why), "{markdown}");
-    // Also where there is nothing else.
+    // Also if there is no other trial.
     let markdown = Report::new("A search", &self::results(&samples[..1])).expect("a sample").markdown();
     assert!(markdown.contains("at least 7.250") && !markdown.contains("### At least"), "{markdown}");
 }

@@ -1,7 +1,7 @@
-//! Text as it stands in pages and pictures: escaped, measured, shortened; figures in few digits.
+//! Text in pages and pictures: escaped, measured, shortened; values in few digits.
 
-/// Text for HTML, SVG and their attributes. What XML cannot hold at all becomes a replacement character, and breaks of
-/// lines become spaces.
+/// Escapes text for HTML, SVG and their attributes. Characters that XML cannot contain become
+/// replacement characters, and line breaks become spaces.
 pub(super) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -12,7 +12,8 @@ pub(super) fn escape(text: &str) -> String {
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
             '\t' | '\n' | '\r' => out.push(' '),
-            // XML 1.0, production [2] `Char`; and what turns the direction of the text that follows.
+            // XML 1.0, production [2] `Char`; and characters that change the direction of the
+            // following text.
             '\0'..='\x1f'
             | '\x7f'..='\u{9f}'
             | '\u{fffe}'
@@ -27,8 +28,9 @@ pub(super) fn escape(text: &str) -> String {
     out
 }
 
-/// How wide a text is at this size of font, at most: no font is at hand, and which one a reader has is not known. The
-/// classes are those of DejaVu Sans, the widest of the usual ones.
+/// Returns the greatest width of a text at this font size. No font is available here, and the
+/// reader's font is unknown. The character classes are those of DejaVu Sans, the widest of the
+/// usual fonts.
 pub(super) fn width(text: &str, size: f64) -> f64 {
     text.chars().map(em).sum::<f64>() * size
 }
@@ -45,8 +47,8 @@ fn em(c: char) -> f64 {
     }
 }
 
-/// As much of a text as finds room, with a mark in its middle where something is left out: names that differ do so at
-/// their beginning or at their end.
+/// Shortens a text to the available space, with a mark in its middle: names usually differ at their
+/// start or at their end.
 pub(super) fn fit(text: &str, size: f64, space: f64) -> String {
     if width(text, size) <= space {
         return text.to_owned();
@@ -63,7 +65,7 @@ pub(super) fn fit(text: &str, size: f64, space: f64) -> String {
     }
 }
 
-/// A figure in four digits.
+/// Formats a value with four digits.
 pub(super) fn number(value: f64) -> String {
     let size = value.abs();
     if size == 0.0 {
@@ -86,7 +88,7 @@ pub(super) fn number(value: f64) -> String {
     }
 }
 
-/// A time in the unit that suits it.
+/// Formats a time in a suitable unit.
 pub(super) fn nanoseconds(ns: u64) -> String {
     let time = ns as f64;
     let (value, unit) = match ns {
@@ -100,7 +102,7 @@ pub(super) fn nanoseconds(ns: u64) -> String {
     format!("{digits} {unit}")
 }
 
-/// `1 trial`, `2 trials`.
+/// Formats `1 trial`, `2 trials`.
 pub(super) fn count(n: usize, what: &str) -> String {
     if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
 }

@@ -1,7 +1,7 @@
-//! Two folders of results beside each other.
+//! Compares two folders of results.
 //!
-//! They were not taken in turn, so rounds of one number have nothing to do with one another, and what has changed about
-//! the machine between them is in the ratio. What environments differ in is therefore said first.
+//! They were not measured in turn, so rounds of one number are unrelated, and changes of the
+//! machine between them are a part of the ratio. So the differences of the environments come first.
 
 mod table;
 
@@ -13,56 +13,57 @@ use serde::Serialize;
 use super::{Difference, Results, Sample, SeriesKey, series};
 use crate::statistics::{Better, Change, Estimate, Pairing, Ratio, Verdict, change, estimate, ratio};
 
-/// Two folders, judged.
+/// The comparison of two folders.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
-    /// Where the environments differ.
+    /// The differences of the environments.
     pub environment: Vec<Difference>,
-    /// Each figure of each place that both have.
-    pub figures: Vec<MetricComparison>,
-    /// Places that only the first has, or in which only the first has trials that count.
+    /// Each metric of each series that both have.
+    #[serde(rename = "figures")]
+    pub metrics: Vec<MetricComparison>,
+    /// Series that only the first folder has, or for which only the first has valid trials.
     pub only_first: Vec<SeriesKey>,
-    /// The same of the second.
+    /// The same of the second folder.
     pub only_second: Vec<SeriesKey>,
 }
 
-/// One figure of one place, in both.
+/// One metric of one series, in both folders.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MetricComparison {
-    /// Where.
+    /// The series.
     #[serde(flatten)]
     pub place: SeriesKey,
-    /// The figure's name.
+    /// The metric's name.
     pub metric: String,
-    /// In the first folder.
+    /// The first folder's samples.
     pub first: Side,
-    /// In the second.
+    /// The second folder's samples.
     pub second: Side,
-    /// The second's median by the first's; none where one of the samples is not above 0.
+    /// The second's median by the first's; none if one of the samples is not above 0.
     pub ratio: Option<Ratio>,
-    /// By how much the second's median is more, where there is no ratio: of losses the most are none.
+    /// The difference of the medians, second minus first, if there is no ratio: most losses are 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub change: Option<Change>,
-    /// Whether the second is faster; none of figures of which more is neither better nor worse.
+    /// Whether the second is faster; none for metrics without a better direction.
     pub verdict: Option<Verdict>,
 }
 
-/// One folder's samples of a figure.
+/// One folder's samples of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Side {
-    /// What they say.
+    /// Their statistics.
     #[serde(flatten)]
     pub estimate: Estimate,
-    /// Trials of this place that do not count.
+    /// Trials of this series that are not valid.
     pub invalid: usize,
 }
 
 impl Comparison {
-    /// Judges the second beside the first, in those figures that are named, or in all.
+    /// Compares the second folder with the first, in these metrics, or in all.
     pub fn new(first: &Results, second: &Results, metrics: &[String]) -> Comparison {
         let environment = first.environment.differences(&second.environment);
         let mut comparison =
-            Comparison { environment, figures: Vec::new(), only_first: Vec::new(), only_second: Vec::new() };
+            Comparison { environment, metrics: Vec::new(), only_first: Vec::new(), only_second: Vec::new() };
         let has_valid = |samples: &[&Sample]| samples.iter().any(|sample| sample.invalid.is_none());
         let mut theirs: BTreeMap<SeriesKey, Vec<&Sample>> = second.places().into_iter().collect();
         theirs.retain(|_, samples| has_valid(samples));
@@ -79,30 +80,31 @@ impl Comparison {
         comparison
     }
 
-    /// Whether what was asked for is in it.
+    /// Checks that the comparison has what was asked for.
     ///
     /// # Errors
-    /// There is no place that both have; or at these places, no figure of such a name, or none at all. With what each has.
+    /// The folders have no series in common; or in the common ones, there is no metric of such a
+    /// name, or none at all. The error lists what each has.
     pub fn check(&self, first: &Results, second: &Results, metrics: &[String]) -> anyhow::Result<()> {
         let places = |results: &Results| counted(results).map(SeriesKey::of).collect::<BTreeSet<_>>();
         let [ours, theirs] = [places(first), places(second)];
         let common: BTreeSet<&SeriesKey> = ours.intersection(&theirs).collect();
         if common.is_empty() {
             let scenarios = |places: &BTreeSet<SeriesKey>| {
-                names(places.iter().map(|place| place.scenario.as_str()), "nothing that counts")
+                names(places.iter().map(|place| place.scenario.as_str()), "no valid trials")
             };
-            bail!("there is no place that both have: A has {}; B has {}", scenarios(&ours), scenarios(&theirs));
+            bail!("A and B have no cell in common: A has {}; B has {}", scenarios(&ours), scenarios(&theirs));
         }
-        let figures = |results: &Results| {
+        let names_of = |results: &Results| {
             let samples = counted(results).filter(|&sample| common.contains(&SeriesKey::of(sample)));
-            names(samples.flat_map(|sample| sample.metrics.keys().map(String::as_str)), "no figures")
+            names(samples.flat_map(|sample| sample.metrics.keys().map(String::as_str)), "no metrics")
         };
-        let has = || format!("A has {}; B has {}", figures(first), figures(second));
+        let has = || format!("A has {}; B has {}", names_of(first), names_of(second));
         for metric in metrics {
-            let is_there = self.figures.iter().any(|figure| &figure.metric == metric);
-            ensure!(is_there, "there is no figure {metric:?} that both have at one place: {}", has());
+            let is_there = self.metrics.iter().any(|compared| &compared.metric == metric);
+            ensure!(is_there, "there is no metric {metric:?} that both have in one cell: {}", has());
         }
-        ensure!(!self.figures.is_empty(), "there is no figure that both have at one place: {}", has());
+        ensure!(!self.metrics.is_empty(), "there is no metric that both have in one cell: {}", has());
         Ok(())
     }
 
@@ -114,9 +116,9 @@ impl Comparison {
         for metric in names {
             let values = [first, second].map(|samples| series(samples.iter().copied(), metric));
             let side = |samples: &[&Sample], values: &[(u32, f64)]| {
-                let figures: Vec<f64> = values.iter().map(|&(_, value)| value).collect();
+                let values: Vec<f64> = values.iter().map(|&(_, value)| value).collect();
                 let invalid = samples.iter().filter(|sample| sample.invalid.is_some()).count();
-                Some(Side { estimate: estimate(&figures)?, invalid })
+                Some(Side { estimate: estimate(&values)?, invalid })
             };
             let (Some(one), Some(other)) = (side(first, &values[0]), side(second, &values[1])) else { continue };
             let ratio = ratio(&values[1], &values[0], Pairing::Apart);
@@ -127,17 +129,17 @@ impl Comparison {
                 (None, None) => Verdict::CannotTell,
             });
             let (place, metric) = (place.clone(), metric.clone());
-            self.figures.push(MetricComparison { place, metric, first: one, second: other, ratio, change, verdict });
+            self.metrics.push(MetricComparison { place, metric, first: one, second: other, ratio, change, verdict });
         }
     }
 }
 
-/// Trials that count.
+/// Returns the valid trials.
 fn counted(results: &Results) -> impl Iterator<Item = &Sample> {
     results.samples.iter().filter(|sample| sample.invalid.is_none())
 }
 
-/// Each once.
+/// Lists each name once.
 fn names<'a>(names: impl Iterator<Item = &'a str>, none: &str) -> String {
     let names: Vec<&str> = names.collect::<BTreeSet<_>>().into_iter().collect();
     if names.is_empty() { none.to_owned() } else { names.join(", ") }
@@ -167,7 +169,7 @@ mod tests {
     }
 
     fn verdicts(comparison: &Comparison) -> Vec<(&str, Option<Verdict>)> {
-        comparison.figures.iter().map(|figure| (figure.metric.as_str(), figure.verdict)).collect()
+        comparison.metrics.iter().map(|compared| (compared.metric.as_str(), compared.verdict)).collect()
     }
 
     #[test]
@@ -177,12 +179,12 @@ mod tests {
         let (slow, fast) = (results("64", 1.0), results("64", 1.5));
         for (one, other, verdict) in [(&slow, &fast, Faster), (&fast, &slow, Slower), (&slow, &slow, CannotTell)] {
             let comparison = all(one, other);
-            // Of what is never above 0 there is no ratio.
+            // A metric that is never above 0 has no ratio.
             let expected = [("cycles_per_packet", Some(verdict)), ("lost", Some(CannotTell)), ("mpps", Some(verdict))];
             assert_eq!(verdicts(&comparison), expected);
-            assert_eq!(comparison.figures[1].ratio, None);
+            assert_eq!(comparison.metrics[1].ratio, None);
         }
-        assert_eq!(Comparison::new(&slow, &fast, &["mpps".into()]).figures.len(), 1);
+        assert_eq!(Comparison::new(&slow, &fast, &["mpps".into()]).metrics.len(), 1);
     }
 
     #[test]
@@ -216,14 +218,14 @@ mod tests {
         first.samples.extend(results("128", 1.0).samples);
         second.samples.extend(results("256", 1.0).samples);
         first.samples[0].invalid = Some("it died".into());
-        // A place in which nothing counts is as one that is not there.
+        // A series without valid trials is the same as a missing one.
         second.samples.extend(results("128", 1.0).samples);
         second.samples.iter_mut().filter(|s| s.cell["size"] == "128").for_each(|s| s.invalid = Some("it died".into()));
         let comparison = Comparison::new(&first, &second, &["mpps".into()]);
         assert_eq!(comparison.only_first.iter().map(|place| &place.cell["size"]).collect::<Vec<_>>(), ["128"]);
         assert_eq!(comparison.only_second.iter().map(|place| &place.cell["size"]).collect::<Vec<_>>(), ["256"]);
-        let [figure] = &comparison.figures[..] else { panic!("{comparison:?}") };
-        assert_eq!((figure.first.estimate.samples, figure.first.invalid, figure.second.invalid), (7, 1, 0));
+        let [compared] = &comparison.metrics[..] else { panic!("{comparison:?}") };
+        assert_eq!((compared.first.estimate.samples, compared.first.invalid, compared.second.invalid), (7, 1, 0));
     }
 
     #[test]
@@ -238,19 +240,19 @@ mod tests {
         assert_eq!(check(&one, &other, &["mpps", "lost"]), None);
         let typo = check(&one, &other, &["mpps", "mmps"]).expect("no such figure");
         assert!(typo.contains("\"mmps\"") && typo.contains("A has cycles_per_packet, lost, mpps; B has "), "{typo}");
-        // Figures of other places do not matter.
+        // Metrics of other series do not matter.
         other.samples.iter_mut().for_each(|sample| sample.metrics.retain(|name, _| name == "lost"));
         other.samples.extend(results("128", 1.0).samples);
         let one_sided = check(&one, &other, &["mpps"]).expect("only one has it");
         assert!(one_sided.ends_with("A has cycles_per_packet, lost, mpps; B has lost"), "{one_sided}");
         other.samples.iter_mut().for_each(|sample| sample.metrics.retain(|name, _| name != "lost"));
-        assert!(check(&one, &other, &[]).expect("nothing").ends_with("; B has no figures"));
+        assert!(check(&one, &other, &[]).expect("nothing").ends_with("; B has no metrics"));
 
         let mut elsewhere = results("128", 1.0);
         let none = check(&one, &elsewhere, &["mpps"]).expect("no place");
-        assert_eq!(none, "there is no place that both have: A has pvp; B has pvp");
+        assert_eq!(none, "A and B have no cell in common: A has pvp; B has pvp");
         elsewhere.samples.iter_mut().for_each(|sample| sample.invalid = Some("it died".into()));
-        assert!(check(&one, &elsewhere, &[]).expect("no place").ends_with("B has nothing that counts"));
+        assert!(check(&one, &elsewhere, &[]).expect("no place").ends_with("B has no valid trials"));
     }
 
     #[test]
@@ -270,8 +272,8 @@ mod tests {
             "pvp, cycles_per_packet",
             "size=64 switch",
             "only in B: pvp, size=128 switch",
-            "some trials of this place did not count",
-            "fewer than 6 samples",
+            "some trials of this cell are not valid",
+            "Fewer than 6 samples",
             "1.2e-5 (1)",
             "1.000e9 (1)",
         ] {

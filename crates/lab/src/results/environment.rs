@@ -1,4 +1,4 @@
-//! What samples were taken on, and with.
+//! The environment of samples: hardware and software.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,53 +9,54 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use straightline_packet::Level;
 
-/// The format of result folders. It changes whenever a folder of the old one would be misread.
+/// The format of result folders. It changes whenever a folder of the old format would be misread.
 pub const FORMAT: u32 = 1;
 
-/// What samples were taken on. Two folders that differ here may differ in their figures for that reason.
+/// The environment of samples. Two folders with different environments may differ in their results
+/// for that reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Environment {
-    /// [`FORMAT`].
+    /// The format: [`FORMAT`].
     pub format: u32,
-    /// The version of this program; loud where it is a build that copies no packets.
+    /// The version of this program, with a warning if the build copies no packets.
     pub program: String,
-    /// The commit that it was built from, with `-dirty` behind it where files differed; none where that is not known, and
-    /// for builds that are not optimized.
+    /// The commit that it was built from, with `-dirty` if files differed; none if unknown, and for
+    /// builds that are not optimized.
     #[serde(default)]
     pub commit: Option<String>,
-    /// When the first sample was taken, by the clock of UTC: `2026-11-21T12:00:00Z`.
+    /// The time of the first sample, in UTC: `2026-11-21T12:00:00Z`.
     pub taken: String,
-    /// What was executed.
+    /// The command line.
     pub command: Vec<String>,
     /// The CPU's name.
     pub cpu: String,
-    /// What it can do, as Linux names it.
+    /// Its features, with Linux's names.
     pub flags: Vec<String>,
-    /// Its microcode, where a virtual machine may know it.
+    /// Its microcode, if a virtual machine shows it.
     pub microcode: Option<String>,
-    /// CPUs that are online, as Linux lists them: `0-3`.
+    /// CPUs that are online, in Linux's form: `0-3`.
     pub cpus: String,
-    /// Whether two of them share a core.
+    /// Whether CPUs share cores.
     pub smt: Option<String>,
-    /// Those that were used, where that is known: `tester` = `0`, `switch` = `1`.
+    /// The CPUs that were used, if known: `tester` = `0`, `switch` = `1`.
     #[serde(default)]
     pub used_cpus: BTreeMap<String, String>,
     /// Caches of the first CPU: `L1 Data` = `32K`.
     pub caches: BTreeMap<String, String>,
     /// Linux's version.
     pub kernel: String,
-    /// Who sets the CPU's frequency; none where nobody here can.
+    /// The governor of the CPU's frequency; none if there is none.
     pub governor: Option<String>,
-    /// Whether memory comes in huge pages unasked.
+    /// The setting of transparent huge pages.
     pub transparent_huge_pages: Option<String>,
-    /// Huge pages that are reserved, by size: `2048kB` = `512`.
+    /// Reserved huge pages, by size: `2048kB` = `512`.
     pub huge_pages: BTreeMap<String, String>,
     /// The widest instructions that our kernels use here.
     pub simd: String,
-    /// Features that were negotiated, by whom they were negotiated with.
+    /// Negotiated features, by peer.
     pub features: BTreeMap<String, Vec<String>>,
-    /// Versions of others who took part: `testpmd` = `DPDK 22.11.7`.
+    /// Versions of other programs that took part: `testpmd` = `DPDK 22.11.7`.
     pub peers: BTreeMap<String, String>,
 }
 
@@ -64,14 +65,14 @@ pub struct Environment {
 pub struct Difference {
     /// Its name.
     pub field: String,
-    /// What the first has there; of a list or a table, what the second has not.
+    /// The first one's value; of a list or a table, the part that the second does not have.
     pub first: String,
-    /// The same of the second.
+    /// The second one's value; of a list or a table, the part that the first does not have.
     pub second: String,
 }
 
 impl Environment {
-    /// That of this machine and this process.
+    /// Reads the environment of this machine and this process.
     pub fn detect() -> Environment {
         Environment {
             taken: date(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())),
@@ -81,11 +82,11 @@ impl Environment {
         }
     }
 
-    /// What Linux says of itself and its machine under `/proc` and `/sys` in `root`.
+    /// Reads Linux's description of itself and its machine under `/proc` and `/sys` in `root`.
     fn read(root: &Path) -> Environment {
         let text = |path: &str| fs::read_to_string(root.join(path)).ok().map(|text| text.trim().to_owned());
         let cpuinfo = text("proc/cpuinfo").unwrap_or_default();
-        // Of the first CPU; ARM has other names for some.
+        // The first CPU's; ARM has other names for some.
         let first = |names: &[&str]| {
             let mut lines = cpuinfo.lines().filter_map(|line| line.split_once(':'));
             lines.find(|(name, _)| names.contains(&name.trim())).map(|(_, value)| value.trim().to_owned())
@@ -109,7 +110,8 @@ impl Environment {
         }
     }
 
-    /// Each field's name and value as people write them; those of tables by the names of both: `caches.L1 Data`.
+    /// Returns each field's name and value as text; the fields of tables have both names:
+    /// `caches.L1 Data`.
     pub(crate) fn facts(&self) -> Vec<[String; 2]> {
         let mut facts = Vec::new();
         for (field, value) in self.fields() {
@@ -130,7 +132,7 @@ impl Environment {
         }
     }
 
-    /// Where another one differs, but for when it was, and what was executed.
+    /// Returns the fields that differ, except for the time and the command.
     pub fn differences(&self, other: &Environment) -> Vec<Difference> {
         let (ours, theirs) = (self.fields(), other.fields());
         let mut differences = Vec::new();
@@ -145,7 +147,7 @@ impl Environment {
     }
 }
 
-/// What one value has and the other has not, as people write it.
+/// Returns the part of a value that the other one does not have, as text.
 fn beyond(value: &Value, other: &Value) -> String {
     match (value, other) {
         (Value::Array(list), Value::Array(others)) => {
@@ -186,12 +188,12 @@ fn huge_pages(folder: &Path) -> BTreeMap<String, String> {
     entries.filter_map(|entry| of(&entry.path())).collect()
 }
 
-/// Of `always [madvise] never`, the one in brackets.
+/// Returns the setting in brackets: `madvise` of `always [madvise] never`.
 fn chosen(text: &str) -> Option<String> {
     text.split_once('[')?.1.split_once(']').map(|(chosen, _)| chosen.to_owned())
 }
 
-/// Seconds since 1970 as a date, in the Gregorian calendar.
+/// Formats seconds since 1970 as a date, in the Gregorian calendar.
 fn date(secs: u64) -> String {
     let leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
     let (mut day, mut year) = (secs / 86_400, 1970);

@@ -1,8 +1,8 @@
-//! A folder of results: `environment.json`, and `samples.jsonl` with one sample a line; beside them, where there were searches,
-//! `trials.jsonl` with each of their trials, which nobody reads here.
+//! A folder of results: `environment.json`, and `samples.jsonl` with one sample per line. If there
+//! were searches, `trials.jsonl` has each of their trials; this program does not read it.
 //!
-//! Each sample is in the file before the next one is taken: whatever ends a run loses nothing. What is read is checked,
-//! and a folder that is not understood to the last byte is refused.
+//! Each sample is in the file before the next one is taken, so a run that is ended loses nothing.
+//! Everything that is read is checked, and a folder is refused unless all of it is understood.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -29,36 +29,36 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Whether a folder of this name can be [made](Self::create), as far as others' results go.
+    /// Checks whether a folder of this name can be [created](Self::create) beside existing results.
     ///
     /// # Errors
-    /// It has results in it already, or folders of results, or is in a folder that has results of its own: which no reader
-    /// would take.
+    /// It already has results or folders of results in it, or is in a folder that has results of
+    /// its own: readers would refuse that.
     pub fn check(folder: &Path) -> anyhow::Result<()> {
         for name in [ENVIRONMENT, SAMPLES, TRIALS] {
             let path = folder.join(name);
-            ensure!(!exists(&path)?, "{} is there already: name a new folder, or remove the old one", path.display());
+            ensure!(!exists(&path)?, "{} is there already: use a new folder, or remove the old one", path.display());
         }
         let parts = if exists(folder)? { together::begun_in(folder)? } else { Vec::new() };
         let shown = folder.display();
         ensure!(
             parts.is_empty(),
-            "{shown} has folders of results in it: name a new one, or one beside {}",
+            "{shown} has folders of results in it: use a new folder, or one beside {}",
             named(&parts)
         );
         if let Some(above) = folder.parent() {
             ensure!(
                 !is_begun(above)?,
-                "{shown} would be in a folder that has results of its own: name one that is not"
+                "{shown} would be in a folder that has results of its own: use a folder outside of it"
             );
         }
         Ok(())
     }
 
-    /// Makes a folder, and writes into it what all its samples are taken on.
+    /// Creates a folder, and writes the environment of all its samples into it.
     ///
     /// # Errors
-    /// It cannot be made, or not [there](Self::check).
+    /// It cannot be created, or not [there](Self::check).
     pub fn create(folder: &Path, environment: Environment) -> anyhow::Result<Writer> {
         Writer::check(folder)?;
         fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
@@ -68,12 +68,12 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Where it is.
+    /// Returns its path.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Notes what was negotiated with whom; trials say that more often than it changes.
+    /// Notes the features negotiated with a peer; trials report them more often than they change.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -86,7 +86,7 @@ impl Writer {
         self.write_environment()
     }
 
-    /// Notes the version of somebody who takes part.
+    /// Notes the version of another program that takes part.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -101,15 +101,15 @@ impl Writer {
     /// Adds a sample. It is in the file when this returns.
     ///
     /// # Errors
-    /// It cannot be written; or a figure of it is no number, which no reader would take.
+    /// It cannot be written; or a metric of it is no number, which readers would refuse.
     pub fn write(&mut self, sample: &Sample) -> anyhow::Result<()> {
         add(&mut self.samples, sample).with_context(|| format!("cannot write {}", self.folder.join(SAMPLES).display()))
     }
 
-    /// Adds a trial by which a search comes to its sample.
+    /// Adds a trial of a search.
     ///
     /// # Errors
-    /// As [`Self::write`].
+    /// Those of [`Self::write`].
     pub fn write_trial(&mut self, trial: &Sample) -> anyhow::Result<()> {
         let path = self.folder.join(TRIALS);
         let trials = match &mut self.trials {
@@ -119,7 +119,7 @@ impl Writer {
         add(trials, trial).with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// Whole or not at all, whatever happens meanwhile.
+    /// Writes the file atomically.
     fn write_environment(&self) -> anyhow::Result<()> {
         let path = self.folder.join(ENVIRONMENT);
         let new = self.folder.join(".environment.json");
@@ -134,9 +134,9 @@ fn create(path: &Path) -> anyhow::Result<File> {
     File::create_new(path).with_context(|| format!("cannot make {}", path.display()))
 }
 
-/// Adds a line. Nothing is kept back in this process.
+/// Adds a line, without a buffer in this process.
 fn add(file: &mut File, sample: &Sample) -> anyhow::Result<()> {
-    check(sample).map_err(anyhow::Error::msg).context("a sample that cannot be kept")?;
+    check(sample).map_err(anyhow::Error::msg).context("a sample cannot be stored")?;
     let mut line = serde_json::to_vec(sample)?;
     line.push(b'\n');
     Ok(file.write_all(&line)?)
@@ -145,42 +145,42 @@ fn add(file: &mut File, sample: &Sample) -> anyhow::Result<()> {
 /// A folder that was read.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Results {
-    /// What the samples were taken on.
+    /// The environment of the samples.
     pub environment: Environment,
-    /// In the order in which they were taken.
+    /// The samples in the order in which they were taken.
     pub samples: Vec<Sample>,
 }
 
-/// Where a figure was measured, and of what: samples of one place differ by chance only.
+/// The key of a series: samples with the same key differ only by chance.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct SeriesKey {
-    /// As in the sample.
+    /// The scenario of the sample.
     pub scenario: String,
-    /// As in the sample.
+    /// The cell of the sample.
     pub cell: BTreeMap<String, String>,
-    /// As in the sample.
+    /// The variant of the sample.
     pub variant: String,
 }
 
 impl SeriesKey {
-    /// That of a sample.
+    /// Returns the key of a sample.
     pub fn of(sample: &Sample) -> SeriesKey {
         SeriesKey { scenario: sample.scenario.clone(), cell: sample.cell.clone(), variant: sample.variant.clone() }
     }
 }
 
 impl Results {
-    /// Reads a folder; or, of one that only holds such folders, as `lab exp --all` leaves it, all of these as one.
+    /// Reads a folder; or combines all folders of results in it, as `lab exp --all` leaves them.
     ///
     /// # Errors
-    /// A file is missing, is of another format, or is damaged: which, where, and what would be right. Folders that do not
-    /// belong together, or of which one would be passed over.
+    /// A file is missing, has another format, or is damaged: the error says which one, where, and
+    /// what would be right. The folders do not belong together, or one of them would be ignored.
     pub fn read(folder: &Path) -> anyhow::Result<Results> {
         let parts = together::parts(folder)?;
         if parts.is_empty() { read_one(folder) } else { together::read(&parts) }
     }
 
-    /// Samples by place, in the order in which each place came first.
+    /// Returns samples by series, in the order in which each series first appears.
     pub fn places(&self) -> Vec<(SeriesKey, Vec<&Sample>)> {
         let mut places: Vec<(SeriesKey, Vec<&Sample>)> = Vec::new();
         let mut known = BTreeMap::new();
@@ -195,28 +195,29 @@ impl Results {
     }
 }
 
-/// Whether somebody has written results there.
+/// Returns whether the folder has results.
 pub(super) fn is_begun(folder: &Path) -> anyhow::Result<bool> {
     Ok(exists(&folder.join(ENVIRONMENT))? || exists(&folder.join(SAMPLES))?)
 }
 
-/// What cannot be looked at may be there.
+/// Returns whether a path exists; fails if it cannot be examined.
 fn exists(path: &Path) -> anyhow::Result<bool> {
-    path.try_exists().with_context(|| format!("cannot look at {}", path.display()))
+    path.try_exists().with_context(|| format!("cannot examine {}", path.display()))
 }
 
-/// Reads a folder that is no other's part.
+/// Reads a folder that is not part of another one.
 pub(super) fn read_one(folder: &Path) -> anyhow::Result<Results> {
     Ok(Results { environment: read_environment(folder)?, samples: read_samples(folder)? })
 }
 
-/// A figure of those samples that count and have it, each with its round, as `statistics` takes it.
+/// Returns a metric of those samples that are valid and have it, each with its round, in the form
+/// of `statistics`.
 pub fn series<'a>(samples: impl IntoIterator<Item = &'a Sample>, metric: &str) -> Vec<(u32, f64)> {
     let valid = samples.into_iter().filter(|sample| sample.invalid.is_none());
     valid.filter_map(|sample| Some((sample.round, *sample.metrics.get(metric)?))).collect()
 }
 
-/// What every folder of results says, of whatever format it is.
+/// The part of every folder's environment that is the same in all formats.
 #[derive(Deserialize)]
 struct Version {
     format: u32,
@@ -228,12 +229,12 @@ fn read_environment(folder: &Path) -> anyhow::Result<Environment> {
     let text = fs::read_to_string(&path).with_context(|| missing(&path))?;
     let place = |error: &serde_json::Error| format!("{}:{}: {error}", path.display(), error.line());
     let version: Version = serde_json::from_str(&text)
-        .map_err(|error| anyhow::anyhow!("{}; a folder of results says `\"format\": {FORMAT}` there", place(&error)))?;
+        .map_err(|error| anyhow::anyhow!("{}; a folder of results has `\"format\": {FORMAT}` there", place(&error)))?;
     if version.format != FORMAT {
         let by = version.program.unwrap_or_else(|| "another version".to_owned());
         bail!(
-            "{}:{}: results of format {}, which straightline {by} wrote; this is {} and reads format {FORMAT}: \
-             use that one, or measure again",
+            "{}:{}: the results have format {}, written by straightline {by}; this is {}, which reads format \
+             {FORMAT}: use the other version, or measure again",
             path.display(),
             1 + text.lines().position(|line| line.contains("\"format\"")).unwrap_or(0),
             version.format,
@@ -241,7 +242,7 @@ fn read_environment(folder: &Path) -> anyhow::Result<Environment> {
         );
     }
     serde_json::from_str(&text).map_err(|error| {
-        anyhow::anyhow!("{}; the file must be as it was written: nothing added, nothing missing", place(&error))
+        anyhow::anyhow!("{}; the file must be as it was written, without additions or omissions", place(&error))
     })
 }
 
@@ -262,31 +263,34 @@ fn read_samples(folder: &Path) -> anyhow::Result<Vec<Sample>> {
 fn read_sample(line: &[u8]) -> anyhow::Result<Sample> {
     ensure!(
         line.ends_with(b"\n"),
-        "the last line ends in its middle, as where a disk was full: remove it, and the samples before it can be read"
+        "the last line is incomplete, as after a full disk: remove it to read the samples before it"
     );
     let sample: Sample = serde_json::from_slice(line).map_err(|error| {
-        // Its line number is that within this line.
+        // Its line number is the one within this line.
         let what = error.to_string();
         let what = what.split(" at line ").next().unwrap_or_default();
-        anyhow::anyhow!("column {}: {what}; each line is one sample, a JSON object as it was written", error.column())
+        anyhow::anyhow!(
+            "column {}: {what}; each line must be one sample, a JSON object as it was written",
+            error.column()
+        )
     })?;
     check(&sample).map_err(anyhow::Error::msg)?;
     Ok(sample)
 }
 
-/// What holds of every sample.
+/// Checks the rules for every sample.
 fn check(sample: &Sample) -> Result<(), String> {
     if sample.round == 0 {
-        return Err("round 0; rounds are counted from 1".to_owned());
+        return Err("round 0: rounds start from 1".to_owned());
     }
     let values = sample.metrics.iter().chain(&sample.cycles);
     match values.into_iter().find(|(_, value)| !value.is_finite()) {
-        Some((name, value)) => Err(format!("{name} is {value}; leave out what could not be measured")),
+        Some((name, value)) => Err(format!("{name} is {value}: leave out what could not be measured")),
         None => Ok(()),
     }
 }
 
-/// What cannot be read, and what would be right.
+/// Formats the error for a file that cannot be read, with what would be right.
 pub(super) fn missing(path: &Path) -> String {
     format!(
         "cannot read {}; a folder of results has {ENVIRONMENT} and {SAMPLES} in it, or folders that do",

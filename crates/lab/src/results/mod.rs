@@ -1,4 +1,4 @@
-//! What trials came to: samples as they were taken, kept with what they were taken on.
+//! Results: samples as they were taken, stored with their environment.
 
 pub mod compare;
 mod environment;

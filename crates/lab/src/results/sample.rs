@@ -4,51 +4,53 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// What one trial came to. Reports and comparisons know of scenarios no more than this says.
+/// The results of one trial. Reports and comparisons know nothing more about scenarios.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sample {
-    /// What was measured: `pvp`, `vm2vm`, `loop`, or an experiment's name.
+    /// The scenario: `pvp`, `vm2vm`, `loop`, or an experiment's name.
     pub scenario: String,
-    /// The round, from 1: in each one all variants of all cells come once, one after the other.
+    /// The round, from 1: each one runs all variants of all cells once, one after the other.
     pub round: u32,
-    /// What is compared: a switch, a kernel, a width. Of one cell all variants belong beside one another.
+    /// The thing that is compared: a switch, a kernel, a width. The variants of one cell are shown
+    /// together.
     pub variant: String,
-    /// Where it was measured, by axis: `size` = `64`, `ring` = `packed`.
+    /// The cell, by axis: `size` = `64`, `ring` = `packed`.
     pub cell: BTreeMap<String, String>,
-    /// Figures, by a name that ends in the unit: `mpps`, `gbit_per_s`, `switch_cycles_per_packet`, `loss_ratio`,
-    /// `latency_p99_us`.
+    /// Metrics, by a name that ends in the unit: `mpps`, `gbit_per_s`, `switch_cycles_per_packet`,
+    /// `loss_ratio`, `latency_p99_us`.
     pub metrics: BTreeMap<String, f64>,
-    /// The switch's cycles for a packet by phase or node.
+    /// The switch's cycles per packet by phase or node.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub cycles: BTreeMap<String, f64>,
-    /// Latencies, where they were measured.
+    /// Latencies, if they were measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<Latency>,
-    /// Why the trial does not count.
+    /// The reason why the trial is not valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub invalid: Option<String>,
 }
 
-/// The figure of a search that says, as 1, that its others are only the most that could be tried, and none of it was too much.
+/// The metric that marks, as 1, a search that found no load too high: its other metrics are those
+/// of the greatest load tried.
 pub(crate) const AT_LEAST: &str = "at_least";
 
-/// Figures of which a search finds bounds.
+/// Metrics that are bounds of a search.
 pub(crate) const BOUNDS: [&str; 2] = ["mpps", "gbit_per_s"];
 
 impl Sample {
-    /// Whether it is of a search that came to its end and found nothing too much: its figures are bounds, and do not count where
-    /// figures are compared.
+    /// Returns whether it is of a search that finished without a load that was too high: its
+    /// metrics are bounds, and do not take part in comparisons.
     #[must_use]
     pub fn is_at_least(&self) -> bool {
         self.metrics.contains_key(AT_LEAST)
     }
 }
 
-/// A histogram of latencies: counts of packets, by the upper end of each step in nanoseconds.
+/// A histogram of latencies: numbers of packets, by the upper end of each step in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Latency {
-    /// `[nanoseconds, packets]`, ascending.
+    /// Steps as `[nanoseconds, packets]`, ascending.
     pub steps: Vec<(u64, u64)>,
 }

@@ -1,4 +1,5 @@
-//! Folders of results within a folder, as `lab exp --all` leaves them: read as one, where that misleads nobody.
+//! Folders of results within a folder, as `lab exp --all` leaves them: combined if that does not
+//! mislead.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,23 +11,25 @@ use anyhow::{Context, bail, ensure};
 use super::folder::{is_begun, missing, read_one};
 use super::{Environment, Results};
 
-/// The folders of results in a folder that is none itself, by name; none in one that is.
+/// Returns the folders of results in a folder that has no results of its own, by name; none if it
+/// has.
 ///
 /// # Errors
-/// It cannot be known, of one of them even; or there are results in the folder and in folders of it, and whoever reads the one
-/// passes over the other.
+/// A folder cannot be examined; or there are results both in the folder and in its folders, so that
+/// readers of one would miss the other.
 pub(super) fn parts(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let parts = begun_in(folder)?;
     ensure!(
         parts.is_empty() || !is_begun(folder)?,
-        "{} has samples of its own and folders of results in it: name one of {}, or move its own files into a folder beside these",
+        "{} has samples of its own and folders of results in it: use one of {}, or move its own files into a folder \
+         beside these",
         folder.display(),
         named(&parts)
     );
     Ok(parts)
 }
 
-/// The folders in this one in which somebody has written results, by name.
+/// Returns the folders in this one that have results, by name.
 pub(super) fn begun_in(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut begun = Vec::new();
     for entry in fs::read_dir(folder).with_context(|| missing(folder))? {
@@ -39,25 +42,26 @@ pub(super) fn begun_in(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(begun)
 }
 
-/// Whatever a link leads to; one that leads nowhere is none.
+/// Returns whether a path is a folder, also through a link; a broken link is none.
 fn is_folder(path: &Path) -> anyhow::Result<bool> {
     match fs::metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
-        found => Ok(found.with_context(|| format!("cannot look at {}", path.display()))?.is_dir()),
+        found => Ok(found.with_context(|| format!("cannot examine {}", path.display()))?.is_dir()),
     }
 }
 
-/// In a list.
+/// Formats folders as a list.
 pub(super) fn named(folders: &[PathBuf]) -> String {
     folders.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// All samples of these folders, of which each must have scenarios of its own, and all must have been taken on the same: else
-/// what differs between two folders would look as if it were between two places or two rounds of one.
+/// Combines all samples of these folders. Each must have scenarios of its own, and all must have
+/// the same environment. Otherwise differences between folders would look like differences between
+/// cells or rounds.
 pub(super) fn read(parts: &[PathBuf]) -> anyhow::Result<Results> {
     let mut all = Results::default();
     let mut owners: BTreeMap<String, &PathBuf> = BTreeMap::new();
-    let one_of = || format!("so they are not read as one: name one of {}", named(parts));
+    let one_of = || format!("so they are not combined: use one of {}", named(parts));
     for (number, part) in parts.iter().enumerate() {
         let Results { environment, samples } = read_one(part)?;
         for sample in &samples {
@@ -82,7 +86,8 @@ pub(super) fn read(parts: &[PathBuf]) -> anyhow::Result<Results> {
     Ok(all)
 }
 
-/// A field that should be the same. Others take part in one scenario and not in another, and so do features.
+/// Returns a field that should be equal and is not. Other programs and features may differ between
+/// scenarios.
 fn difference(one: &Environment, other: &Environment) -> Option<String> {
     let own = |environment: &Environment| Environment {
         features: BTreeMap::new(),
@@ -94,7 +99,7 @@ fn difference(one: &Environment, other: &Environment) -> Option<String> {
 
 fn join(all: &mut Environment, part: Environment, name: &str) {
     all.taken = all.taken.clone().min(part.taken);
-    // Each once, however many experiments one command has measured.
+    // Each command once, however many experiments it has measured.
     if !all.command.split(|word| word == ";").any(|known| known == part.command) {
         all.command.push(";".to_owned());
         all.command.extend(part.command);
@@ -103,7 +108,7 @@ fn join(all: &mut Environment, part: Environment, name: &str) {
     add(&mut all.peers, part.peers, name);
 }
 
-/// Adds what is there under another name already by a name of its own.
+/// Adds entries; an entry that differs from an existing one gets a name of its own.
 fn add<T: PartialEq>(all: &mut BTreeMap<String, T>, part: BTreeMap<String, T>, name: &str) {
     for (key, value) in part {
         match all.get(&key) {

@@ -1,4 +1,4 @@
-//! Who is connected to a switch: the generator, and a guest that forwards.
+//! The endpoints of a switch under test: the generator, and a guest that forwards.
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -14,36 +14,36 @@ use crate::results::Sample;
 use crate::sizes::Sizes;
 use crate::trial::{self, Interrupt, Plan};
 
-/// Of so many packets one is checked for a wrong copy.
+/// One of so many packets is checked for a wrong copy.
 const CHECK_EVERY: u32 = 128;
 
 /// The generator, and in PVP the guest between its two ports.
 pub(crate) struct Endpoints {
     generator: Generator<VhostPort>,
     guest: Option<Box<dyn Forwarder>>,
-    /// What was negotiated by the generator's first port.
+    /// The features that the generator's first port negotiated.
     pub(crate) features: u64,
-    /// And by the guest's, where there is one.
+    /// The features that the guest negotiated, if there is one.
     pub(crate) guest_features: Option<u64>,
 }
 
-/// What came of a trial.
+/// The results of a trial.
 pub(crate) struct TrialResult {
-    /// Of which the place is still to be filled in.
+    /// A sample, whose scenario, cell, variant and round are still to be filled in.
     pub(crate) sample: Sample,
     pub(crate) sent: u64,
     pub(crate) lost: u64,
-    /// Whether it does not count by the tester's doing alone, and no backend's.
+    /// True if the trial is not valid because of the generator alone, and not of a backend.
     pub(crate) by_generator: bool,
 }
 
 impl Endpoints {
-    /// Connects all to a switch's sockets, which are in the order in which they follow one another on the way, by ports made
-    /// like the first of `ports`; where there is a guest, it has ports like the second, and `guest` makes it on them. Frames
-    /// are of these lengths, drawn by this seed.
+    /// Connects the endpoints to a switch's sockets, which are in the order of the packets' path.
+    /// The generator's ports have the first options of `ports`. If there is a guest, its ports have
+    /// the second, and `guest` makes it on them. Frames have these lengths, drawn with this seed.
     ///
     /// # Errors
-    /// What could not be had, or what a backend refused.
+    /// A resource is not available, or a backend refused something.
     pub(crate) fn connect(
         scenario: Scenario,
         sockets: &[PathBuf],
@@ -51,11 +51,11 @@ impl Endpoints {
         (sizes, seed): (&Sizes, u64),
         guest: impl FnOnce(Vec<VhostPort>) -> anyhow::Result<Box<dyn Forwarder>>,
     ) -> anyhow::Result<Endpoints> {
-        // On the way: one port of the generator, the guest's two, the other one of the generator.
+        // The path: one port of the generator, the guest's two, the other port of the generator.
         let (outer, inner) = match sockets {
             [one, first, second, other] => ([one, other], Some([first, second])),
             [one, other] => ([one, other], None),
-            _ => bail!("{} ports for {}", sockets.len(), scenario.name()),
+            _ => bail!("{} ports do not fit the scenario {}", sockets.len(), scenario.name()),
         };
         let together = |sockets: [&PathBuf; 2], how| VhostPort::connect_all(&sockets.map(PathBuf::clone), how);
         let inner = inner.map(|inner| together(inner, ports[1])).transpose()?;
@@ -64,7 +64,7 @@ impl Endpoints {
         let both = if scenario == Scenario::Pvp {
             together(outer, ports[0])?
         } else {
-            // Two guests, or who seems to be: each has memory of its own.
+            // Two guests, in the switch's view: each has memory of its own.
             outer.into_iter().map(|socket| VhostPort::connect(socket, ports[0])).collect::<anyhow::Result<_>>()?
         };
         let features = both.first().map_or(0, VhostPort::features);
@@ -73,7 +73,7 @@ impl Endpoints {
         Ok(Endpoints { generator, guest, features, guest_features })
     }
 
-    /// Makes a trial, which ends early where `stop` is set.
+    /// Makes a trial, which ends early if `stop` is set.
     pub(crate) fn run(&mut self, plan: &Plan, stop: &AtomicBool, rate: Rate, time: Duration) -> TrialResult {
         let mut others: Vec<&mut dyn Endpoint> = Vec::new();
         let has_guest = self.guest.is_some();
@@ -91,40 +91,41 @@ impl Endpoints {
         TrialResult { sample, sent, lost, by_generator: outcome.by_generator }
     }
 
-    /// Packets are only counted, and not looked at.
+    /// Counts packets without examining them.
     pub(crate) fn count_only(&mut self) {
         self.generator.count_only();
     }
 
-    /// What the guest has counted by itself: [`Forwarder::notes`].
+    /// Returns the counters of the guest's mode: [`Forwarder::notes`].
     pub(crate) fn guest_notes(&self) -> Vec<(&'static str, u64)> {
         self.guest.as_ref().map_or_else(Vec::new, |guest| guest.notes())
     }
 
-    /// Lets backends know that it is over.
+    /// Disconnects from the backends.
     pub(crate) fn stop(self) {
         self.generator.into_ports().for_each(VhostPort::stop);
     }
 }
 
-/// Million packets a second that the generator makes of such frames by itself, on this CPU, where one is named.
+/// Returns the million packets per second of such frames that the generator makes by itself, on
+/// this CPU if one is set.
 ///
 /// # Errors
-/// They cannot be made, or there is no such CPU.
+/// Such frames cannot be made, or there is no such CPU.
 pub(crate) fn limit(sizes: &Sizes, seed: u64, cpu: Option<usize>) -> anyhow::Result<f64> {
     trial::limit(streams(sizes, seed).to_vec(), CHECK_EVERY, cpu).with_context(|| format!("frames of {sizes} bytes"))
 }
 
-/// Whether frames of such sizes can be made.
+/// Checks that frames of such lengths can be made.
 ///
 /// # Errors
-/// Which cannot.
+/// A length is not possible.
 pub(super) fn can_be_made(sizes: &Sizes, seed: u64) -> anyhow::Result<()> {
     let made = Generator::new(vec![(Echo::default(), streams(sizes, seed).to_vec())], CHECK_EVERY);
     made.map(drop).with_context(|| format!("frames of {sizes} bytes"))
 }
 
-/// What each of the generator's ports sends.
+/// Returns the streams of the generator's ports.
 fn streams(sizes: &Sizes, seed: u64) -> [StreamSpec; 2] {
     let mut spec = StreamSpec::new(sizes.clone());
     spec.seed = seed;

@@ -1,4 +1,4 @@
-//! Searches, and what follows from what they find.
+//! Searches, and the measurements that depend on their results.
 
 use std::collections::BTreeMap;
 
@@ -12,35 +12,38 @@ use crate::results::{AT_LEAST, Sample};
 use crate::search::{self, Found, Goal, GoalResult, Limits, Measured, Retries, Trial};
 use crate::trial::{self, INTERRUPTED};
 
-/// Loads up to so many times what was taken of as much as there is room for are searched: one without loss is hardly greater.
+/// Upper bound of the search, as a multiple of the measured maximum throughput: a load without loss
+/// is hardly greater.
 const HEADROOM: f64 = 1.25;
 
-/// And down to this part of it.
+/// Lower bound of the search, as a part of the measured maximum throughput.
 const LEAST: f64 = 1e-3;
 
-/// Trials that are made to learn how much that is: what keeps a machine busy lasts longer than one.
+/// Trials that measure the maximum throughput: a disturbance of the machine lasts longer than one
+/// trial.
 const ATTEMPTS: usize = 3;
 
-/// What may be lost where only latencies are asked for: half a percent, as FD.io's CSIT has it.
+/// The loss allowed for a PDR if only latencies are measured: half a percent, as in FD.io's CSIT.
 const PDR: f64 = 0.005;
 
 /// The time of all trials that decide on a load, in trials (see [`Goal::ndr`]).
 const DECIDE: u32 = 21;
 
-/// Packets a second of which each one is alone.
+/// Packets per second at which each packet is alone.
 const LONE: f64 = 1000.0;
 
 /// Parts of the PDR at which latencies are measured, in percent.
 const LATENCIES: [u32; 4] = [0, 10, 50, 90];
 
-/// What of all trials stands in the sample: packets that came again, or with other bytes.
+/// Counters of all trials that are kept in the sample of a search: packets that came again, or with
+/// other bytes.
 pub(super) const FAULTS: [&str; 2] = ["duplicates", "corrupt"];
 pub(super) type Faults = BTreeMap<&'static str, f64>;
 
-/// The part of the NDR that is carried for long.
+/// The part of the NDR that a soak carries.
 const CARRIED: f64 = 0.9;
 
-/// Searches for what is asked for, and measures what depends on it.
+/// Searches for the loads of the options, and measures what depends on them.
 pub(super) fn find(run: &mut Run<'_, '_>, testbed: &mut Testbed<'_>) -> anyhow::Result<()> {
     let (options, goals) = (run.options, goals(run.options));
     let names = goals.iter().map(name).collect::<Vec<_>>().join(", ");
@@ -83,8 +86,8 @@ pub(super) fn find(run: &mut Run<'_, '_>, testbed: &mut Testbed<'_>) -> anyhow::
     }
 }
 
-/// What was found to be carried, and whether that is only the most that was tried. Of a search that did not come to its end
-/// nobody knows what a part of its bound is.
+/// Returns the load that was found to be carried, and whether that is only the greatest one tried.
+/// An unfinished search has no such load: its bounds may be far off.
 fn carried(found: &Found, wanted: &str) -> Option<(f64, bool)> {
     let result = found.results.iter().find(|result| result.goal.name == wanted)?;
     let is_least = result.upper.is_none();
@@ -92,25 +95,25 @@ fn carried(found: &Found, wanted: &str) -> Option<(f64, bool)> {
     Some((result.lower.filter(|_| is_known)?, is_least))
 }
 
-/// Says of what the loads to come are parts, where that is no bound.
+/// Adds a note about the base of the following loads, if that is not a bound.
 fn remark(run: &mut Run<'_, '_>, testbed: &Testbed<'_>, load: &str, pps: f64, is_least: bool) {
     if is_least {
-        let what = format!("in parts of {:.3} Mpps, the most that was tried: nothing was too much", pps / 1e6);
+        let what = format!("in parts of {:.3} Mpps, the greatest load tried: no load was too high", pps / 1e6);
         run.note(testbed, load, &what);
     }
 }
 
-/// What was made for a search or for a soak.
+/// The trials of a search or a soak.
 #[derive(Default)]
 pub(super) struct TrialLog {
     pub(super) trials: Vec<(Rate, Sample)>,
     pub(super) faults: Faults,
-    /// Why trials did not count because of a backend.
+    /// Reasons why trials are not valid because of a backend.
     pub(super) failed: Vec<String>,
 }
 
 impl TrialLog {
-    /// A trial; an error where it is to end.
+    /// Makes a trial; returns an error if the search is to end.
     pub(super) fn trial(
         &mut self,
         options: &Options,
@@ -122,14 +125,14 @@ impl TrialLog {
         let trial_result = testbed.trial(rate, trial.duration);
         self.note(rate, &trial_result);
         let TrialResult { sample: Sample { invalid, .. }, sent, lost, by_generator } = trial_result;
-        // It was not drained: what it lost is not known.
+        // The end of the trial was not awaited: its loss is not known.
         anyhow::ensure!(invalid.is_none() || !options.is_stopped(), INTERRUPTED);
         self.failed.extend(invalid.clone().filter(|_| !by_generator));
-        // What never began will not begin the next time.
+        // A trial that never began will not begin the next time.
         Ok(Measured { sent, lost, invalid, late: by_generator && sent > 0 })
     }
 
-    /// A trial was made, whether it counts or not.
+    /// Notes a trial, valid or not.
     pub(super) fn note(&mut self, rate: Rate, trial_result: &TrialResult) {
         for name in FAULTS {
             if let Some(count) = trial_result.sample.metrics.get(name) {
@@ -140,7 +143,7 @@ impl TrialLog {
     }
 }
 
-/// Latencies of packets that are alone, and at parts of what can be carried.
+/// Measures latencies of single packets, and at parts of the load that is carried.
 fn latencies(run: &mut Run<'_, '_>, testbed: &mut Testbed<'_>, pdr: f64) -> anyhow::Result<()> {
     let patience = usize::try_from(Retries::default().late)?;
     for percent in LATENCIES {
@@ -150,7 +153,7 @@ fn latencies(run: &mut Run<'_, '_>, testbed: &mut Testbed<'_>, pdr: f64) -> anyh
         let load = format!("latency {percent} %");
         run.says(&run.place(testbed), &load, None);
         let pps = if percent == 0 { LONE.min(pdr) } else { pdr * f64::from(percent) / 100.0 };
-        // It was carried before: that the tester is late says nothing about it.
+        // The load was carried before: if the generator is late, that says nothing about it.
         let (rate, mut late) = (Rate::Pps(pps), Vec::new());
         let sample = loop {
             let TrialResult { sample, sent, by_generator, .. } = testbed.trial(rate, run.options.time);
@@ -165,11 +168,11 @@ fn latencies(run: &mut Run<'_, '_>, testbed: &mut Testbed<'_>, pdr: f64) -> anyh
     Ok(())
 }
 
-/// The greatest load that is searched: the switch is asked for as much as there is room for.
+/// Returns the greatest load to search: the switch is first loaded at maximum rate.
 fn most(run: &mut Run<'_, '_>, testbed: &mut Testbed<'_>, made: &mut TrialLog) -> Result<f64, String> {
     let (mut most, mut why) = (None::<f64>, String::new());
     for _ in 0..ATTEMPTS {
-        run.says(&run.place(testbed), "looking how much is too much", None);
+        run.says(&run.place(testbed), "measuring the maximum throughput", None);
         let trial_result = testbed.trial(Rate::Max, run.options.time);
         made.note(Rate::Max, &trial_result);
         match (trial_result.sample.invalid, trial_result.sample.metrics.get("offered_mpps")) {
@@ -183,12 +186,12 @@ fn most(run: &mut Run<'_, '_>, testbed: &mut Testbed<'_>, made: &mut TrialLog) -
     most.ok_or(why)
 }
 
-/// The same, in packets a second.
+/// Returns the greatest load in packets per second.
 fn greatest(offered_mpps: f64, limit_mpps: f64) -> f64 {
     (HEADROOM * offered_mpps).min(limit_mpps) * 1e6
 }
 
-/// A load in whole packets, and not more of them: the greatest may be as much as the generator makes.
+/// Returns a load rounded down to whole packets: the greatest load may be the generator's limit.
 fn rate(load: f64) -> Rate {
     Rate::Pps(load.floor())
 }
@@ -206,7 +209,7 @@ fn goals(options: &Options) -> Vec<Goal> {
     ndr.then(Goal::ndr).into_iter().chain(pdr.map(Goal::pdr)).map(timed).collect()
 }
 
-/// A goal as a load.
+/// Returns the name of a goal as a load.
 fn name(goal: &Goal) -> String {
     match goal.loss_ratio {
         ratio if ratio > 0.0 => format!("pdr {} %", percent(ratio)),
@@ -214,13 +217,14 @@ fn name(goal: &Goal) -> String {
     }
 }
 
-/// As it was asked for: a hundred times 0.07 is a hair more than 7.
+/// Returns percent as the user wrote them: a hundred times 0.07 is slightly more than 7.
 fn percent(ratio: f64) -> f64 {
     let digits = format!("{:.9e}", ratio * 100.0);
     digits.parse().unwrap_or(ratio * 100.0)
 }
 
-/// A sample with what was wrong in its trials: a wrong copy makes it invalid, though the trial was made again.
+/// Makes a sample with the faults of its trials: a wrong copy makes it invalid, even if the trial
+/// was repeated.
 pub(super) fn spoilt(faults: &Faults) -> Sample {
     let metrics = faults.iter().map(|(name, &count)| ((*name).to_owned(), count)).collect();
     Sample { metrics, invalid: faults.get("corrupt").copied().and_then(trial::corrupted), ..Sample::default() }
@@ -238,13 +242,13 @@ fn sample(result: &GoalResult, found: &Found, mean_len: f64, faults: &Faults) ->
     ];
     let mut sample = spoilt(faults);
     sample.metrics.extend(values.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
-    // What was copied wrongly is no result at all.
+    // A result with wrong copies is no result.
     if sample.invalid.is_none() && found.stopped.is_none() && result.lower.is_some() && result.upper.is_none() {
         sample.metrics.insert(AT_LEAST.to_owned(), 1.0);
     }
-    // What was found until then is in its figures.
+    // The bounds found so far are in the metrics.
     let irregular = result.irregular.as_ref().map(|why| match &found.stopped {
-        Some(stopped) => format!("the search has not come to its end: {stopped}"),
+        Some(stopped) => format!("the search did not finish: {stopped}"),
         None => why.clone(),
     });
     sample.invalid = sample.invalid.or(irregular);
@@ -263,7 +267,8 @@ mod tests {
     use crate::generator::{Echo, Generator};
     use crate::trial::Plan;
 
-    /// Of a switch that takes so many packets a second; from the trial `last` on none counts.
+    /// Searches a switch that takes so many packets per second; all trials from `last` on are
+    /// invalid.
     fn found(most: f64, last: usize) -> Found {
         let mut trials = 0;
         let mut measure = |Trial { load, duration }: Trial| {
@@ -302,12 +307,12 @@ mod tests {
         let whole = found(1.2e6, usize::MAX);
         assert_eq!(judged(&whole), None);
         assert!(parts(&whole).is_some_and(|(pps, is_least)| !is_least && pps <= 1.2e6), "{:?}", parts(&whole));
-        // It takes all there is: what it could take nobody knows.
+        // It takes everything, so its limit remains unknown.
         let all = found(1e9, usize::MAX);
         assert_eq!(parts(&all), Some((1e7, true)));
         let why = judged(&all).expect("no upper bound");
         let at_least = |found: &Found| sample(&found.results[0], found, 64.0, &Faults::new()).is_at_least();
-        assert!(why.contains("no load up to 10000000 packets a second is too much"), "{why}");
+        assert!(why.contains("no load up to 10000000 packets a second is too high"), "{why}");
         assert_eq!([&whole, &all, &found(1e9, 7)].map(at_least), [false, true, false]);
         let corrupt = sample(&all.results[0], &all, 64.0, &Faults::from([("corrupt", 1.0)]));
         assert!(!corrupt.is_at_least() && corrupt.invalid.expect("invalid").contains("other bytes"));
@@ -315,7 +320,7 @@ mod tests {
         let cut = found(1.2e6, whole.trials);
         assert_eq!(parts(&cut), None);
         let why = judged(&cut).expect("it was stopped");
-        assert!(why.contains("not come to its end") && why.contains("the backend was silent"), "{why}");
+        assert!(why.contains("did not finish") && why.contains("the backend was silent"), "{why}");
     }
 
     #[test]
@@ -342,7 +347,7 @@ mod tests {
             sample.invalid
         };
         assert_eq!(of(0.0), None);
-        assert!(of(2.0).expect("invalid").contains("2 packets came with other bytes"));
+        assert!(of(2.0).expect("invalid").contains("2 of the checked packets came with other bytes"));
     }
 
     #[test]
@@ -358,7 +363,7 @@ mod tests {
                 by_generator: false,
             }
         };
-        // There may have been nobody to send to.
+        // There may have been no backend to send to.
         made.note(Rate::Max, &trial_result(&[], Some("nobody listens")));
         assert!(made.faults.is_empty());
         made.note(Rate::Max, &trial_result(&[("duplicates", 2.0), ("corrupt", 1.0)], Some("wrong")));
@@ -366,6 +371,8 @@ mod tests {
         assert_eq!(made.faults, Faults::from([("duplicates", 3.0), ("corrupt", 1.0)]));
         let rates: Vec<_> = made.trials.iter().map(|(rate, _)| rate.to_string()).collect();
         assert_eq!(rates, ["max", "max", "500kpps"]);
-        assert!(spoilt(&made.faults).invalid.expect("invalid").contains("1 packets came with other bytes"));
+        assert!(
+            spoilt(&made.faults).invalid.expect("invalid").contains("1 of the checked packets came with other bytes")
+        );
     }
 }

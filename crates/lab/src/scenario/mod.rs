@@ -1,19 +1,20 @@
-//! What people ask of a switch: how much it takes between physical ports and a guest (PVP), between two guests, or between
-//! any two sockets of a switch that is not ours.
+//! Scenarios: the throughput of a switch between physical ports and a guest (PVP), between two
+//! guests, or between two sockets of a third-party switch.
 //!
-//! Everything is there already and only put together here: the generator's two ports play the physical ports, or the guests;
-//! a guest that forwards takes turns with it on the same CPU; the switch is ours, with a worker on the second CPU, or anybody's.
+//! They combine other modules: the generator's two ports play the physical ports, or the guests. A
+//! guest that forwards takes turns with the generator on the same CPU. The switch is ours, with a
+//! worker on the second CPU, or a third-party one.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `options` | what can be asked for |
-//! | `parties` | a generator and a guest, connected to a switch |
-//! | `bed` | a switch beside them, and trials |
+//! | `options` | options of a scenario |
+//! | `endpoints` | a generator and a guest, connected to a switch |
+//! | `testbed` | a switch with endpoints, and trials |
 //! | `run` | cells, loads and rounds, one after the other |
-//! | `find` | searches, and what follows from what they find |
-//! | `soak` | a load that is carried for long |
-//! | `left` | how long it will take |
-//! | `table` | what came out, for people |
+//! | `find` | searches, and the measurements that depend on them |
+//! | `soak` | a load over a long time |
+//! | `remaining` | the estimated remaining time |
+//! | `table` | the results as a table |
 
 mod endpoints;
 mod find;

@@ -1,4 +1,4 @@
-//! What can be asked for.
+//! Options of a scenario.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,19 +17,19 @@ use crate::generator::Rate;
 use crate::sizes::Sizes;
 use crate::trial::{Length, length};
 
-/// What stands between the generator's two ports.
+/// The device between the generator's two ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scenario {
-    /// A switch between each of them and a guest, which hands on what it gets: physical, virtual, physical.
+    /// A switch between each port and a guest, which forwards packets: physical, virtual, physical.
     Pvp,
-    /// A switch: they are two guests.
+    /// A switch: the ports are two guests.
     Vm2Vm,
-    /// Any switch that runs already, and hands on between two sockets.
+    /// Any running switch that forwards between two sockets.
     PatchExternal,
 }
 
 impl Scenario {
-    /// Its name on the command line and in samples.
+    /// Returns its name on the command line and in samples.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -39,87 +39,87 @@ impl Scenario {
         }
     }
 
-    /// Ports that the switch has.
+    /// Returns the number of ports of the switch.
     #[must_use]
     pub fn ports(self) -> usize {
         if self == Scenario::Pvp { 4 } else { 2 }
     }
 }
 
-/// What is measured in each cell.
+/// The loads to measure in each cell.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Loads {
-    /// What comes back of as much as there is room for (MRR).
+    /// True to measure at maximum rate (MRR).
     pub max: bool,
-    /// What comes back of this.
+    /// A rate to measure at.
     pub rate: Option<Rate>,
-    /// The most without loss.
+    /// True to search the highest rate without loss.
     pub ndr: bool,
-    /// The most with so much loss, as a part of all.
+    /// The loss ratio for which to search the highest rate.
     pub pdr: Option<f64>,
-    /// Latencies at nearly nothing, and at 10, 50 and 90 % of the PDR.
+    /// True to measure latencies at nearly no load, and at 10, 50 and 90 % of the PDR.
     pub latency: bool,
-    /// Whether a load is carried for so long: `rate`, or 90 % of the NDR.
+    /// The time for which to carry a load: `rate`, or 90 % of the NDR.
     pub soak: Option<Duration>,
 }
 
 impl Loads {
-    /// Whether anything has to be searched for.
+    /// Returns whether a search is needed.
     #[must_use]
     pub fn searches(&self) -> bool {
         self.ndr || self.pdr.is_some() || self.latency || (self.soak.is_some() && self.rate.is_none())
     }
 
-    /// Whether packets have to be sent at their times.
+    /// Returns whether packets must be sent at their times.
     #[must_use]
     pub fn are_paced(&self) -> bool {
         self.rate.is_some() || self.searches() || self.soak.is_some()
     }
 }
 
-/// What is measured, and how.
+/// Options of a scenario.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What stands between the generator's ports.
+    /// The device between the generator's ports.
     pub scenario: Scenario,
-    /// Where the switch's ports listen, in the order in which they follow one another on the way; none: a switch of ours,
-    /// in this process.
+    /// The sockets of the switch's ports, in the order of the packets' path; none: our switch, in
+    /// this process.
     pub backends: Vec<PathBuf>,
-    /// What the switch is called in samples.
+    /// The name of the switch in samples.
     pub name: String,
-    /// Lengths of frames, each a cell with each layout.
+    /// Frame lengths, each a cell with each layout.
     pub sizes: Vec<Sizes>,
-    /// Layouts of rings.
+    /// Ring layouts.
     pub layouts: Vec<Layout>,
-    /// How ports are made, whatever the layout.
+    /// Options of ports, without the layout.
     pub ports: PortOptions,
-    /// What the guest does with packets.
+    /// The guest's forward mode.
     pub mode: Mode,
-    /// What it touches of them.
+    /// The guest's touch policy.
     pub touch: Touch,
-    /// What it does besides where it is noisy.
+    /// Options of the mode `noisy`.
     pub noise: Noise,
-    /// What mixed lengths are drawn by.
+    /// Random seed for frame lengths.
     pub seed: u64,
-    /// What is measured.
+    /// The loads.
     pub loads: Loads,
-    /// How long a trial is, without warm-up.
+    /// Measured time of a trial.
     pub time: Duration,
-    /// Before what counts; default: half a second on new connections, as some backends take a while to look at what they
-    /// were given, and a tenth later.
+    /// Time of traffic before the measurement. The default is half a second on new connections, as
+    /// some backends need a while to read what they were given, and a tenth later.
     pub warm_up: Option<Duration>,
-    /// So many times everything is measured.
+    /// Number of rounds, each of which measures everything once.
     pub rounds: u32,
     /// The CPU of the generator and of the guest; default: the first one that this process may use.
     pub cpu: Option<usize>,
-    /// The CPU of a switch of ours; default: one of another core, where there is one.
+    /// The CPU of our switch; default: one of another core, if there is one.
     pub switch_cpu: Option<usize>,
-    /// Ends everything as soon as it is set.
+    /// A flag that ends everything as soon as it is set.
     pub stop: Arc<AtomicBool>,
 }
 
 impl Options {
-    /// The most of 64 bytes that a switch takes, one second long.
+    /// Returns options for the maximum throughput of frames of 64 bytes in one second.
     #[must_use]
     pub fn new(scenario: Scenario) -> Options {
         Options {
@@ -143,15 +143,15 @@ impl Options {
         }
     }
 
-    /// Whether it is to end.
+    /// Returns whether the run is to end.
     pub(super) fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// The CPU of the generator, and of a switch of ours.
+    /// Returns the CPUs of the generator and of our switch.
     pub(super) fn cpus(&self) -> anyhow::Result<[usize; 2]> {
         if !self.backends.is_empty() {
-            // Where their switch runs is theirs to say.
+            // A third-party switch has CPUs of its own.
             let first = usable_cpus()?.first().copied().unwrap_or(0);
             return Ok([self.cpu.unwrap_or(first); 2]);
         }
@@ -163,17 +163,17 @@ impl Options {
         }
     }
 
-    /// How long trials at a rate can be on these CPUs: it takes two seconds to know.
+    /// Finds the length of trials at a rate on these CPUs; this takes two seconds.
     ///
     /// # Errors
-    /// There are too few, or one that this process may not have.
+    /// There are too few CPUs, or this process may not use one of them.
     pub fn length(&self) -> anyhow::Result<Length> {
         let mut cpus = self.cpus()?.to_vec();
         cpus.dedup();
         length(&cpus)
     }
 
-    /// The CPUs, as results have them ([`crate::results::Environment::used_cpus`]).
+    /// Returns the CPUs in the form of results ([`crate::results::Environment::used_cpus`]).
     ///
     /// # Errors
     /// There are too few.
@@ -185,56 +185,56 @@ impl Options {
         Ok(used)
     }
 
-    /// What has to be known of the CPUs before any figure is believed.
+    /// Returns what users must know about the CPUs before they trust results.
     pub(super) fn warning(&self) -> anyhow::Result<Option<String>> {
         Ok(warning(self.cpus()?))
     }
 
-    /// How ports of this layout are made, for frames of these sizes.
+    /// Returns the options of ports with this layout, for frames of these lengths.
     pub(super) fn ports(&self, layout: Layout, sizes: &Sizes) -> PortOptions {
         PortOptions { layout, longest: self.ports.longest.max(sizes.longest()), ..self.ports.clone() }
     }
 
-    /// Whether all of it can be, before anything is connected or made.
+    /// Checks that everything is possible, before anything is connected or made.
     ///
     /// # Errors
     /// Those of [`Self::check_usage`]; and CPUs that this process does not have.
     pub fn check(&self) -> anyhow::Result<()> {
         self.check_usage()?;
         let [cpu, switch_cpu] = self.cpus()?;
-        // Each is left again at once.
+        // The thread leaves each CPU at once.
         [cpu, switch_cpu].into_iter().try_for_each(|cpu| Pinned::to(cpu).map(drop))
     }
 
-    /// Whether all of it could be, on whatever machine.
+    /// Checks that everything would be possible on some machine.
     ///
     /// # Errors
-    /// What cannot be, and what would.
+    /// An option is not possible; the error says what would be.
     pub fn check_usage(&self) -> anyhow::Result<()> {
         let (scenario, ports) = (self.scenario.name(), self.scenario.ports());
         ensure!(
             self.backends.len() == ports || (self.backends.is_empty() && self.scenario != Scenario::PatchExternal),
             "{scenario} needs {ports} sockets of a switch{}, not {}",
-            if self.scenario == Scenario::PatchExternal { "" } else { ", or none for one of ours" },
+            if self.scenario == Scenario::PatchExternal { "" } else { ", or none to use ours" },
             self.backends.len()
         );
-        ensure!(!self.time.is_zero() && self.rounds > 0, "nothing is measured in no time and in no round");
+        ensure!(!self.time.is_zero() && self.rounds > 0, "`--secs` must be more than 0, and `--rounds` at least 1");
         ensure!(
             self.mode.forwards(),
-            "a guest in mode {} does not hand on what comes: one of {} does",
+            "mode {} does not forward packets: use one of {}",
             self.mode,
             Mode::ALL.iter().filter(|mode| mode.forwards()).map(|mode| mode.name()).collect::<Vec<_>>().join(", ")
         );
         ensure!(
             self.touch != Touch::Edit,
-            "a guest that edits all bytes leaves nothing by which the generator knows its packets: none, header or read"
+            "touch `edit` overwrites the tags that the generator needs: use none, header or read"
         );
         for (layout, sizes) in self.cells() {
             let ports = self.ports(layout, sizes);
             ports.check()?;
             ensure!(
                 self.backends.len() == self.scenario.ports() || sizes.longest() <= LONGEST,
-                "frames of {} bytes: at most {LONGEST} pass our switch",
+                "frames of {} bytes do not pass our switch: use at most {LONGEST}",
                 sizes.longest()
             );
             can_be_made(sizes, self.seed)?;
@@ -242,12 +242,12 @@ impl Options {
         Ok(())
     }
 
-    /// Layouts and sizes, in the order in which they are gone through.
+    /// Returns layouts and lengths, in the order of measurement.
     pub(super) fn cells(&self) -> impl Iterator<Item = (Layout, &Sizes)> {
         self.layouts.iter().flat_map(|&layout| self.sizes.iter().map(move |sizes| (layout, sizes)))
     }
 
-    /// What differs from a usual guest: it belongs to where something was measured.
+    /// Returns the options that differ from a usual guest. They are a part of the cell.
     pub(super) fn particulars(&self) -> Vec<(&'static str, String)> {
         let (usual, noise) = (PortOptions::default(), Noise::default());
         let mut all = Vec::new();
@@ -273,7 +273,7 @@ impl Options {
         all
     }
 
-    /// Names of features.
+    /// Returns the names of features.
     pub(super) fn names(features: u64) -> Vec<&'static str> {
         f::names(features).collect()
     }

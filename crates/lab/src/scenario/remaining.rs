@@ -1,4 +1,4 @@
-//! How long it will take.
+//! The estimated remaining time.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -6,27 +6,27 @@ use std::time::{Duration, Instant};
 use super::options::{Loads, Options};
 use crate::generator::Rate;
 
-/// Connecting, warm-up and drain, roughly.
+/// Rough time of connecting, warm-up and drain.
 const AROUND: Duration = Duration::from_millis(300);
 
-/// Trials of a search, roughly, before one was made.
+/// Rough number of trials of a search, before one was made.
 const SEARCH: u32 = 60;
 
-/// One thing that is done in each cell.
+/// One task in each cell.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Task {
-    /// A trial with as much as there is room for.
+    /// A trial at maximum rate.
     Max,
     /// A trial at a rate.
     Rate(Rate),
-    /// A search, and what follows from what it finds.
+    /// A search, and the measurements that depend on it.
     Find,
-    /// A rate for so long.
+    /// A rate for a long time.
     Soak(Rate, Duration),
 }
 
 impl Task {
-    /// Of these loads, in the order in which they come.
+    /// Returns the tasks of these loads, in their order.
     pub(super) fn all(loads: &Loads) -> Vec<Task> {
         let max = loads.max.then_some(Task::Max);
         let fixed = loads.rate.map(|rate| match loads.soak {
@@ -42,14 +42,14 @@ impl Task {
     }
 }
 
-/// What is still to be done.
+/// The tasks that are left.
 #[derive(Debug)]
 pub(super) struct RemainingTime {
     tasks: VecDeque<Task>,
     time: Duration,
-    /// A soak that follows from a search.
+    /// Time of a soak that follows a search.
     soak: Duration,
-    /// How long searches took, and how many there were.
+    /// Time of all searches so far, and their number.
     searches: (Duration, u32),
     began: Instant,
 }
@@ -61,7 +61,7 @@ impl RemainingTime {
         RemainingTime { tasks, time, soak, searches: (Duration::ZERO, 0), began: Instant::now() }
     }
 
-    /// The first one is done, and took so long.
+    /// Removes the first task, which took this time.
     pub(super) fn done(&mut self, took: Duration) {
         if self.tasks.pop_front().is_some_and(Task::is_find) {
             self.searches = (self.searches.0 + took, self.searches.1 + 1);
@@ -69,7 +69,8 @@ impl RemainingTime {
         self.began = Instant::now();
     }
 
-    /// All of it, where the first task itself says how long it will still take; or where it does not.
+    /// Returns the time of all tasks. `first` is the remaining time of the first one, if it is
+    /// known.
     pub(super) fn all(&self, first: Option<Duration>) -> Duration {
         let first = first.unwrap_or_else(|| {
             let whole = self.tasks.front().map_or(Duration::ZERO, |&task| self.one(task));

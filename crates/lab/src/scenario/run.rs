@@ -1,4 +1,4 @@
-//! Cells, loads and rounds, one after the other.
+//! Runs cells, loads and rounds, one after the other.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -11,48 +11,50 @@ use crate::exp::{Step, Watch};
 use crate::generator::Rate;
 use crate::results::Sample;
 
-/// How a run ended.
+/// The end of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Tasks that there were, each a load in a cell in a round, and that were done.
+    /// Planned and finished tasks, each a load in a cell in a round.
     pub tasks: [usize; 2],
-    /// Samples that count, and that do not.
+    /// Samples that are valid, and that are not.
     pub samples: [usize; 2],
-    /// Of those that do not, searches that came to their end without a load that was too much.
+    /// Invalid samples of searches that finished without a load that was too high.
     pub at_least: usize,
-    /// Soaks that were not carried: more was lost than is allowed, or a trial did not count because of a backend.
+    /// Soaks that were not carried: too much was lost, or a trial was not valid because of a
+    /// backend.
     pub not_carried: usize,
-    /// What has to be known besides.
+    /// Notes for the user.
     pub notes: Vec<String>,
-    /// What was negotiated, by the layout of the rings: `split`, and by the guest between the generator's ports `split, guest`.
+    /// The negotiated features, by ring layout: `split`, and `split, guest` for the guest between
+    /// the generator's ports.
     pub features: BTreeMap<String, Vec<&'static str>>,
 }
 
 impl Outcome {
-    /// Whether it was stopped.
+    /// Returns whether the run was stopped.
     #[must_use]
     pub fn is_cut_short(&self) -> bool {
         self.tasks[1] < self.tasks[0]
     }
 }
 
-/// What is kept of a run.
+/// A record of a run, to be stored.
 #[derive(Clone, Copy, Debug)]
 pub enum ScenarioRecord<'s> {
-    /// What a load came to.
+    /// The result of a load.
     Result(&'s Sample),
-    /// One of the trials by which a search or a soak came to its result; `load` is the rate that was tried.
+    /// One of the trials of a search or a soak; `load` is the rate that was tried.
     Trial(&'s Sample),
 }
 
-/// Who gets samples.
+/// Stores records.
 pub(super) type Keep<'k> = dyn FnMut(ScenarioRecord<'_>) -> anyhow::Result<()> + 'k;
 
-/// Measures everything so many times, round by round, and hands each sample to `keep`. A stop ends it; what it interrupts is
-/// kept as what does not count, with its figures until then.
+/// Measures everything in so many rounds, and hands each sample to `keep`. A stop ends the run. The
+/// sample that it interrupts is kept as not valid, with its metrics so far.
 ///
 /// # Errors
-/// What is asked for cannot be; and those of `keep`.
+/// The options are not possible; those of `keep`.
 pub fn run(options: &Options, watch: &mut dyn Watch, keep: &mut Keep<'_>) -> anyhow::Result<Outcome> {
     options.check()?;
     let mut testbeds = Vec::new();
@@ -78,14 +80,14 @@ pub fn run(options: &Options, watch: &mut dyn Watch, keep: &mut Keep<'_>) -> any
                     run.task(testbed, task)?;
                 }
             }
-            // Two cells do not share a backend's two sockets.
+            // Two cells cannot share a backend's two sockets.
             testbed.end();
         }
     }
     Ok(run.outcome)
 }
 
-/// A run, and how far it is.
+/// A run, and its progress.
 pub(super) struct Run<'a, 'k> {
     pub(super) options: &'a Options,
     watch: &'a mut dyn Watch,
@@ -111,7 +113,7 @@ impl Run<'_, '_> {
         Ok(())
     }
 
-    /// One trial at a rate.
+    /// Makes one trial at a rate.
     fn fixed(&mut self, testbed: &mut Testbed<'_>, rate: Rate) -> anyhow::Result<()> {
         let load = rate.to_string();
         self.says(&self.place(testbed), &load, None);
@@ -119,19 +121,19 @@ impl Run<'_, '_> {
         self.keep(testbed, &load, trial_result.sample)
     }
 
-    /// What happens now, and how long this task still takes, if that is known.
+    /// Reports the current step, and the remaining time of this task, if it is known.
     pub(super) fn says(&mut self, place: &str, what: &str, left: Option<Duration>) {
         self.step.what = format!("{place} {what}");
         self.step.left = Some(self.left.all(left));
         self.watch.begins(&self.step);
     }
 
-    /// Notes what has to be known besides.
+    /// Adds a note for the user.
     pub(super) fn note(&mut self, testbed: &Testbed<'_>, load: &str, what: &str) {
         self.outcome.notes.push(format!("{}: {what}", label(&self.cell(testbed, Some(load)))));
     }
 
-    /// Keeps the trials of a search, also where it was stopped.
+    /// Keeps the trials of a search, also of one that was stopped.
     pub(super) fn keep_trials(&mut self, testbed: &Testbed<'_>, trials: Vec<(Rate, Sample)>) -> anyhow::Result<()> {
         for (rate, sample) in trials {
             let sample = self.placed(testbed, &rate.to_string(), sample);
@@ -160,7 +162,7 @@ impl Run<'_, '_> {
         (self.keep)(ScenarioRecord::Result(&sample))
     }
 
-    /// A sample with all that tells where it was taken.
+    /// Returns a sample with its scenario, cell, variant and round.
     fn placed(&self, testbed: &Testbed<'_>, load: &str, mut sample: Sample) -> Sample {
         sample.scenario = self.options.scenario.name().to_owned();
         sample.round = self.step.round;
@@ -170,7 +172,7 @@ impl Run<'_, '_> {
         sample
     }
 
-    /// The cell in words.
+    /// Returns the cell as text.
     pub(super) fn place(&self, testbed: &Testbed<'_>) -> String {
         label(&self.cell(testbed, None))
     }
@@ -186,7 +188,7 @@ impl Run<'_, '_> {
     }
 }
 
-/// Axes in the order in which people read them.
+/// Returns the axes as text, in the order in which people read them.
 pub(super) fn label(cell: &BTreeMap<String, String>) -> String {
     let first = ["size", "ring"].into_iter().filter_map(|axis| cell.get(axis).cloned());
     let others = cell.iter().filter(|(axis, _)| !["size", "ring", "load"].contains(&axis.as_str()));

@@ -1,4 +1,4 @@
-//! A load that is carried for long, and whether it was.
+//! A soak: a load over a long time.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use crate::results::Sample;
 use crate::search::{self, Soak, SoakGoal, Soaked, Trial};
 use crate::trial::{self, INTERRUPTED};
 
-/// Of a soak: 1 where it was carried to its end with no more loss than is allowed, 0 where more was lost, or a trial did not
-/// count because of a backend.
+/// The metric of a soak: 1 if the load was carried to the end with no more loss than allowed; 0 if
+/// more was lost, or if a trial was not valid because of a backend.
 const CARRIED_OR_NOT: &str = "carried";
 
-/// So many times as long as others trials of a soak are, at first.
+/// The trials of a soak are at first so many times as long as others.
 const LONGER: u32 = 10;
 
-/// Carries a load for long.
+/// Carries a load over a long time.
 pub(super) fn carry(
     run: &mut Run<'_, '_>,
     testbed: &mut Testbed<'_>,
@@ -27,11 +27,11 @@ pub(super) fn carry(
 ) -> anyhow::Result<()> {
     let load = format!("soak {} s", time.as_secs_f64());
     let Some(pps) = rate.pps(testbed.mean_len()) else {
-        anyhow::bail!("a soak needs a rate such as 1mpps, or none: then it is 90 % of the NDR");
+        anyhow::bail!("a soak needs a rate such as 1mpps, or none for 90 % of the NDR");
     };
     let (options, place, mut made) = (run.options, run.place(testbed), TrialLog::default());
     let mut goal = SoakGoal::new(pps, time);
-    // Whoever makes short trials has a reason: much longer ones are disturbed.
+    // A user who sets short trials has a reason: much longer ones would be disturbed.
     goal.trial = goal.trial.min(options.time * LONGER);
     goal.shortest = goal.shortest.min(options.time).min(goal.trial);
     let mut measure = |trial: Trial| made.trial(options, testbed, trial);
@@ -47,7 +47,7 @@ pub(super) fn carry(
         run.note(testbed, &load, remark);
     }
     if let Some(last) = made.failed.last() {
-        let what = format!("trials that did not count because of a backend: {}, the last as {last}", made.failed.len());
+        let what = format!("trials not valid because of a backend: {}, the last one: {last}", made.failed.len());
         run.note(testbed, &load, &what);
     }
     run.keep(testbed, &load, sample)
@@ -55,18 +55,19 @@ pub(super) fn carry(
 
 fn remark_on(soak: &Soak) -> Option<&'static str> {
     match soak {
-        Soak::TooMuchLost => Some("more was lost than one packet of ten millions"),
-        Soak::TooFew => Some("of so few packets nobody can say whether one of ten millions is lost: soak longer"),
+        Soak::TooMuchLost => Some("more than one packet of ten million was lost"),
+        Soak::TooFew => Some("there are too few packets to tell a loss of one of ten million: soak longer"),
         Soak::Carried | Soak::Stopped(_) => None,
     }
 }
 
-/// Whether it is a soak of which it is known that it was not carried, be it interrupted or not.
+/// Returns whether the sample is of a soak that was not carried, interrupted or not.
 pub(super) fn is_not_carried(sample: &Sample) -> bool {
     sample.metrics.get(CARRIED_OR_NOT).is_some_and(|&carried| carried < 0.5)
 }
 
-/// Whether it was carried is a figure too, unless nobody knows. Interrupted in its first trial, it has that one's figures.
+/// Makes the sample of a soak. Whether it was carried is a metric too, unless it is not known. A
+/// soak that is interrupted in its first trial has the metrics of that trial.
 fn soak_sample(soaked: &Soaked, time: Duration, mean_len: f64, made: &TrialLog) -> Sample {
     let (seconds, sent, lost) = (soaked.time.as_secs_f64(), float(soaked.sent), float(soaked.lost));
     let mut sample = spoilt(&made.faults);
@@ -89,13 +90,13 @@ fn soak_sample(soaked: &Soaked, time: Duration, mean_len: f64, made: &TrialLog) 
             let values = last.metrics.iter().filter(|(name, _)| !FAULTS.contains(&name.as_str()));
             sample.metrics.extend(values.map(|(name, value)| (name.clone(), *value)));
         }
-        // Where nothing was carried there is no time to be told.
+        // Without a valid trial there is no time to report.
         let seconds = sample.metrics.get("secs").copied().filter(|&seconds| seconds > 0.0);
         let why = seconds.map_or_else(|| why.clone(), |seconds| trial::cut_short(why, seconds, time.as_secs_f64()));
         sample.invalid.get_or_insert(why);
     }
     let carried = match soaked.soak {
-        // Trials that were made again make up for nothing.
+        // A repeated trial does not make up for a failed one.
         _ if !made.failed.is_empty() => Some(0.0),
         Soak::Carried => Some(1.0),
         Soak::TooMuchLost => Some(0.0),
@@ -110,7 +111,7 @@ mod tests {
     use super::super::endpoints::TrialResult;
     use super::*;
 
-    /// Of which nothing was carried.
+    /// A soak with no valid trial.
     fn none(soak: Soak) -> Soaked {
         Soaked { sent: 0, lost: 0, time: Duration::ZERO, shortest: Duration::from_secs(10), soak }
     }

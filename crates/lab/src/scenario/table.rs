@@ -1,4 +1,4 @@
-//! What came out, for people, in a terminal of 100 columns.
+//! The results as a table, for a terminal of 100 columns.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -8,7 +8,7 @@ use crate::results::{BOUNDS, Sample, SeriesKey, series};
 use crate::statistics::median;
 use crate::trial::INTERRUPTED;
 
-/// Columns: a title, and the figure in it with its digits behind the point.
+/// Columns: a title, its width, the metric in it, and its digits after the point.
 const COLUMNS: [(&str, usize, &str, usize); 8] = [
     ("Mpps", 8, "mpps", 3),
     ("Gbit/s", 7, "gbit_per_s", 2),
@@ -20,11 +20,12 @@ const COLUMNS: [(&str, usize, &str, usize); 8] = [
     ("limit", 7, "generator_limit_mpps", 2),
 ];
 
-/// How wide a cell may be before its figures come in the line below.
+/// The greatest width of a cell's name before its values move to the next line.
 const PLACE: usize = 23;
 
-/// Medians of what counts, with how many samples that is of how many, or what there is of what was interrupted; then what came
-/// again, and why others do not count.
+/// Returns medians of valid samples, with the number of samples that are valid and of all; or the
+/// values of interrupted ones. Then the packets that came again, and the reasons of invalid
+/// samples.
 #[must_use]
 pub fn table(samples: &[Sample]) -> String {
     let mut places: Vec<(SeriesKey, Vec<&Sample>)> = Vec::new();
@@ -46,24 +47,24 @@ pub fn table(samples: &[Sample]) -> String {
         row(&mut text, &label(&place.cell), all, width);
     }
     text.push_str(
-        "\nMpps and Gbit/s: what came, both ways together. cycles: of our switch, for a packet that it takes in.\n\
-         limit: Mpps that the generator makes by itself. n: trials that count, of those made; figures are their medians.\n",
+        "\nMpps and Gbit/s: received, both directions together. cycles: of our switch, per received packet.\n\
+         limit: Mpps of the generator by itself. n: valid trials of all; values are medians of valid trials.\n",
     );
     if places.iter().any(|(_, all)| only_interrupted(all)) {
         text.push_str(
-            "Where none counts, figures are those of what was interrupted: what was under way then is among what was lost.\n",
+            "If no trial is valid, the values are of interrupted trials: packets under way then count as lost.\n",
         );
     }
     if places.iter().any(|(_, all)| only_at_least(all)) {
         text.push_str(
-            "> before a figure: at least. No more was searched, as the tester did not send it, and none of what counted up to \
-             there was too much.\n",
+            "> before a value: at least. Higher loads were not searched, as the generator could not send them; no \
+             valid trial had too much loss.\n",
         );
     }
     for (place, all) in &places {
         let again: f64 = series(all.iter().copied(), "duplicates").into_iter().map(|(_, count)| count).sum();
         if again > 0.0 {
-            let _ = writeln!(text, "{again} packets came again: {}", label(&place.cell));
+            let _ = writeln!(text, "{again} packets came more than once: {}", label(&place.cell));
         }
     }
     reasons(&mut text, samples);
@@ -93,12 +94,12 @@ fn row(text: &mut String, name: &str, samples: &[&Sample], width: usize) {
     let _ = writeln!(text, " {:>5}", format!("{count}/{}", samples.len()));
 }
 
-/// Whether searches that found nothing too much are all that there is to show.
+/// Returns whether the only samples are of searches that found no load that was too high.
 fn only_at_least(samples: &[&Sample]) -> bool {
     samples.iter().all(|sample| sample.invalid.is_some()) && samples.iter().any(|sample| sample.is_at_least())
 }
 
-/// Whether what was interrupted is all that there is to show.
+/// Returns whether the only samples are interrupted ones.
 fn only_interrupted(samples: &[&Sample]) -> bool {
     samples.iter().all(|sample| sample.invalid.is_some() && !sample.is_at_least())
         && samples.iter().any(|sample| is_interrupted(sample))
@@ -108,7 +109,7 @@ fn is_interrupted(sample: &Sample) -> bool {
     sample.invalid.as_deref().is_some_and(|why| why.contains(INTERRUPTED))
 }
 
-/// Reasons that differ in figures only are one.
+/// Writes the reasons. Reasons that differ only in numbers are shown once.
 fn reasons(text: &mut String, samples: &[Sample]) {
     let mut reasons: BTreeMap<String, (usize, &str)> = BTreeMap::new();
     for why in samples.iter().filter_map(|sample| sample.invalid.as_deref()) {
@@ -118,7 +119,7 @@ fn reasons(text: &mut String, samples: &[Sample]) {
         let _ = writeln!(
             text,
             "{count} that {}: {why}",
-            if *count == 1 { "does not count" } else { "do not count, such as" }
+            if *count == 1 { "is not valid" } else { "are not valid, such as" }
         );
     }
 }
@@ -137,11 +138,11 @@ mod tests {
             }
             Sample { metrics, invalid: why.map(str::to_owned), ..Sample::default() }
         };
-        let least = sample(9.9691, Some("no load up to 9969100 packets a second is too much"), true);
+        let least = sample(9.9691, Some("no load up to 9969100 packets a second is too high"), true);
         let text = table(&[least.clone(), sample(3.0, Some("interrupted"), false)]);
         assert!(text.contains("  >9.969 ") && text.contains("   25.00   0/2\n"), "{text}");
-        assert!(text.contains("\n> before a figure: at least.") && !text.contains("what was under way"), "{text}");
-        // Where another round has a figure, that is it.
+        assert!(text.contains("\n> before a value: at least.") && !text.contains("packets under way"), "{text}");
+        // If another round has a value, that one is shown.
         let text = table(&[least, sample(8.0, None, false)]);
         assert!(text.contains("   8.000 ") && !text.contains('>'), "{text}");
     }
@@ -179,12 +180,12 @@ mod tests {
             above[2].contains(" 2.000 ") && above[2].contains(" 200.0000 ") && above[2].ends_with(" 2/3"),
             "{text}"
         );
-        assert!(text.contains("\n5 packets came again: uniform:64-1518 packed max\n"), "{text}");
+        assert!(text.contains("\n5 packets came more than once: uniform:64-1518 packed max\n"), "{text}");
         assert!(above[4].contains(" 9.995 ") && above[4].ends_with(" 1/2"), "{text}");
         assert!(above[6].contains(" 6.000 ") && above[6].ends_with(" 0/2"), "{text}");
-        assert!(text.contains("what was interrupted: what was under way"), "{text}");
-        assert!(text.contains("1 that does not count: interrupted, after 3.1 of 9.0 s\n"), "{text}");
-        assert!(text.ends_with("2 that do not count, such as: too late\n"), "{text}");
+        assert!(text.contains("of interrupted trials: packets under way"), "{text}");
+        assert!(text.contains("1 that is not valid: interrupted, after 3.1 of 9.0 s\n"), "{text}");
+        assert!(text.ends_with("2 that are not valid, such as: too late\n"), "{text}");
         assert!(!table(&samples[..4]).contains("interrupted"), "{text}");
     }
 }

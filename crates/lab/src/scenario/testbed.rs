@@ -1,4 +1,4 @@
-//! A switch, and who is connected to it, and trials with them.
+//! A testbed: a switch with its endpoints, and trials with them.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,24 +18,25 @@ use crate::results::Sample;
 use crate::sizes::Sizes;
 use crate::trial::Plan;
 
-/// Before what counts, on new connections and on others.
+/// Time of traffic before the measurement, on new connections and on others.
 const FIRST_WARM_UP: Duration = Duration::from_millis(500);
 const WARM_UP: Duration = Duration::from_millis(100);
 
-/// One cell's switch and guests.
+/// The switch and the endpoints of one cell.
 pub(super) struct Testbed<'a> {
     options: &'a Options,
     ports: PortOptions,
     sizes: &'a Sizes,
     cpus: [usize; 2],
-    /// Million packets a second that the generator makes of them.
+    /// Million packets per second that the generator makes of such frames.
     pub(super) limit_mpps: f64,
-    /// What the generator, and the guest, negotiated last, whatever became of the trial.
+    /// The features that the generator and the guest negotiated last, whatever the result of the
+    /// trial.
     pub(super) features: [Option<u64>; 2],
     live: Option<Live>,
 }
 
-/// All of it, connected. Who is connected to the switch goes before it.
+/// A connected testbed. The endpoints are dropped before the switch.
 struct Live {
     endpoints: Endpoints,
     is_new: bool,
@@ -49,10 +50,10 @@ struct Ours {
 }
 
 impl<'a> Testbed<'a> {
-    /// Measures what the generator can do, and connects nothing yet.
+    /// Measures the generator's limit, and does not connect anything yet.
     ///
     /// # Errors
-    /// Frames of such sizes cannot be made, or there are too few CPUs.
+    /// Frames of such lengths cannot be made, or there are too few CPUs.
     pub(super) fn new(options: &'a Options, layout: Layout, sizes: &'a Sizes) -> anyhow::Result<Testbed<'a>> {
         let cpus = options.cpus()?;
         let limit_mpps = limit(sizes, options.seed, Some(cpus[0]))?;
@@ -60,22 +61,22 @@ impl<'a> Testbed<'a> {
         Ok(Testbed { options, ports, sizes, cpus, limit_mpps, features: [None; 2], live: None })
     }
 
-    /// The layout of its rings.
+    /// Returns its ring layout.
     pub(super) fn layout(&self) -> Layout {
         self.ports.layout
     }
 
-    /// Lengths of its frames.
+    /// Returns its frame lengths.
     pub(super) fn sizes(&self) -> &Sizes {
         self.sizes
     }
 
-    /// Their mean.
+    /// Returns the mean frame length.
     pub(super) fn mean_len(&self) -> f64 {
         self.sizes.mean(self.options.seed)
     }
 
-    /// Makes a trial. What goes wrong makes it invalid, and the next one begins with new connections.
+    /// Makes a trial. A failure makes it invalid, and the next one starts with new connections.
     pub(super) fn trial(&mut self, rate: Rate, time: Duration) -> TrialResult {
         let mut live = match self.live.take().map_or_else(|| self.connect(), Ok) {
             Ok(live) => live,
@@ -85,7 +86,7 @@ impl<'a> Testbed<'a> {
             }
         };
         let plan = Plan {
-            // Each packet has its own time; those that are due together are still sent together.
+            // Each packet has its own time; packets that are due together are still sent together.
             burst: 1,
             warm_up: self.options.warm_up.unwrap_or(if live.is_new { FIRST_WARM_UP } else { WARM_UP }),
             cpu: Some(self.cpus[0]),
@@ -110,7 +111,7 @@ impl<'a> Testbed<'a> {
         trial_result
     }
 
-    /// Lets backends know that it is over.
+    /// Disconnects from the backends.
     pub(super) fn end(&mut self) {
         if let Some(live) = self.live.take() {
             live.end();
@@ -132,7 +133,7 @@ impl<'a> Testbed<'a> {
         Ok(Live { endpoints, is_new: true, ours })
     }
 
-    /// A switch of ours, unless there is another, and its sockets.
+    /// Starts our switch, unless the options name another one; returns it with the sockets.
     fn switch(&self) -> anyhow::Result<(Option<Ours>, Vec<PathBuf>)> {
         if !self.options.backends.is_empty() {
             return Ok((None, self.options.backends.clone()));
@@ -146,7 +147,7 @@ impl<'a> Testbed<'a> {
 }
 
 impl Live {
-    /// The figures of a switch of ours.
+    /// Returns the counters of our switch.
     fn runtime(&self) -> Option<Runtime> {
         self.ours.as_ref().map(|ours| ours.switch.source().runtime())
     }

@@ -1,5 +1,5 @@
-//! Scenarios through switches of ours, and backends that do not do as they should. What was sent in which time is the
-//! machine's business; what became of it is ours.
+//! Tests of scenarios through our switches, and with faulty backends. How much is sent in which
+//! time depends on the machine; what happens to the packets is tested.
 
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use crate::exp::{Step, Watch, patched, usable_cpus};
 use crate::generator::Rate;
 use crate::results::Sample;
 
-/// Nobody looks.
+/// Ignores progress.
 #[derive(Default)]
 struct Silent(Vec<String>);
 
@@ -27,13 +27,13 @@ impl Watch for Silent {
     fn is_invalid(&mut self, _: &Step, _: &str) {}
 }
 
-/// Few packets, and not for long.
+/// Options for few packets in a short time.
 fn options(scenario: Scenario) -> Options {
     let cpus = usable_cpus().expect("CPUs");
     Options {
         loads: Loads { rate: Some(Rate::Pps(5000.0)), ..Loads::default() },
         time: Duration::from_millis(200),
-        // Where there is only one, all take turns on it: slowly.
+        // On a machine with one CPU, all threads share it: slowly.
         cpu: cpus.first().copied(),
         switch_cpu: cpus.last().copied(),
         ..Options::new(scenario)
@@ -45,7 +45,7 @@ fn samples(options: &Options) -> (Outcome, Vec<Sample>) {
     (outcome, samples)
 }
 
-/// With the trials of searches.
+/// Runs with the trials of searches kept.
 fn all(options: &Options) -> (Outcome, Vec<Sample>, Vec<Sample>) {
     let (mut samples, mut trials) = (Vec::new(), Vec::new());
     let outcome = run(options, &mut Silent::default(), &mut |kept| {
@@ -98,7 +98,7 @@ fn a_backend_that_goes_in_a_trial_makes_it_invalid_and_the_rest_goes_on() {
     let switch = Switch::start(&patched(options.switch_cpu.expect("a CPU"), &sockets)).expect("a switch");
     options.backends = sockets;
     options.rounds = 2;
-    // Nothing but its end can end the trial.
+    // Only the backend's end can end the trial.
     options.time = Duration::from_secs(3600);
     let (outcome, samples) = std::thread::scope(|scope| {
         let samples = scope.spawn(|| samples(&options));
@@ -112,7 +112,7 @@ fn a_backend_that_goes_in_a_trial_makes_it_invalid_and_the_rest_goes_on() {
     assert_eq!((outcome.tasks, outcome.samples), ([2, 2], [0, 2]));
     let why: Vec<_> = samples.iter().map(|sample| sample.invalid.as_deref().expect("invalid")).collect();
     assert!(why[0].contains("the backend has closed the connection"), "{why:?}");
-    // Whether it still listens a moment longer is its business.
+    // The socket may exist a moment longer.
     assert!(why[1].contains(&*folder.path().to_string_lossy()), "{why:?}");
     let shown = table(&samples);
     assert!(why.iter().all(|why| shown.contains(why)), "{shown}");
@@ -122,7 +122,7 @@ fn a_backend_that_goes_in_a_trial_makes_it_invalid_and_the_rest_goes_on() {
 fn a_backend_that_never_answers_makes_trials_invalid() {
     let folder = tempfile::tempdir().expect("a folder");
     let sockets = sockets(&folder);
-    // They take connections, and nobody is there.
+    // They accept connections, and never answer.
     let _listeners: Vec<_> = sockets.iter().map(|socket| UnixListener::bind(socket).expect("a socket")).collect();
     let mut options = options(Scenario::PatchExternal);
     options.backends = sockets;
@@ -151,7 +151,7 @@ fn a_backend_that_refuses_a_feature_does_not_stop_other_cells() {
     switch.stop();
     assert_eq!(outcome.tasks, [2, 2]);
     let why = samples[0].invalid.as_deref().expect("refused");
-    assert!(why.contains("do without --ring packed") && !samples[0].metrics.contains_key("sent"), "{why}");
+    assert!(why.contains("leave out --ring packed") && !samples[0].metrics.contains_key("sent"), "{why}");
     assert!(samples[1].metrics["sent"] > 0.0, "{samples:?}");
 }
 
@@ -179,7 +179,7 @@ fn what_a_stop_interrupts_is_kept_with_its_figures() {
     options.backends = sockets;
     options.ports.queue_size = 256;
     options.warm_up = Some(Duration::ZERO);
-    // Nothing but the stop can end the trial.
+    // Only the stop can end the trial.
     options.time = Duration::from_secs(3600);
     let soak = Loads { soak: Some(options.time), ..options.loads.clone() };
     for loads in [Loads { max: true, ..Loads::default() }, soak] {
@@ -189,7 +189,7 @@ fn what_a_stop_interrupts_is_kept_with_its_figures() {
         let before = passed();
         let (outcome, samples) = std::thread::scope(|scope| {
             let samples = scope.spawn(|| samples(&options));
-            // So many are not sent before some of them have come back: rings are shorter.
+            // Rings are shorter than that, so some packets have returned.
             while passed() < before + 2500 {
                 assert!(!samples.is_finished(), "it ended before anything came");
                 std::thread::sleep(Duration::from_millis(1));
@@ -224,11 +224,11 @@ fn a_soak_that_is_not_carried_is_told_of() {
     let drops = switch.source().drops().drops;
     switch.stop();
     assert_eq!(outcome.tasks, [1, 1]);
-    // In whatever time they were sent: those are lost, and no others come.
+    // However many were sent in the time: those packets are lost, and no others come.
     assert!(drops.iter().any(|drop| drop.reason == "too-big" && drop.count > 0), "{drops:?}");
     let lengths: Vec<_> = trials.iter().map(|trial| (trial.metrics["gbit_per_s"], trial.metrics["mpps"])).collect();
     assert!(lengths.iter().all(|(gbit, mpps)| (gbit * 1e3 / 8.0 - mpps * 64.0).abs() < 1e-6), "{lengths:?}");
-    // On a machine that has other things to do no trial may count.
+    // On a busy machine no trial may be valid.
     match samples[0].metrics.get("carried") {
         Some(carried) => assert!(*carried < 0.5 && outcome.not_carried == 1, "{outcome:?}: {samples:?}"),
         None => assert!(samples[0].invalid.is_some() && outcome.not_carried == 0, "{outcome:?}: {samples:?}"),
@@ -251,7 +251,7 @@ fn a_soak_is_not_carried_where_a_backend_fails_and_not_where_the_tester_does() {
         let why = samples[0].invalid.as_deref().expect("no trial counts");
         assert!(why.contains(says) && trials.len() == 4, "{why}: {trials:?}");
         assert_eq!(outcome.not_carried, usize::from(fails), "{samples:?}");
-        let is_noted = |note: &String| note.contains("because of a backend: 4, the last as ") && note.contains(says);
+        let is_noted = |note: &String| note.contains("because of a backend: 4, the last one: ") && note.contains(says);
         assert_eq!(outcome.notes.iter().any(is_noted), fails, "{outcome:?}");
     }
 }
@@ -267,12 +267,12 @@ fn a_search_finds_bounds_or_says_why_not() {
     let counted = trials.iter().filter(|trial| trial.invalid.is_none() && trial.metrics["sent"] > 0.0).count();
     let counted = f64::from(u32::try_from(counted).expect("few"));
     let places: Vec<_> = trials.iter().map(|trial| (trial.scenario.as_str(), trial.cell["load"].as_str())).collect();
-    // The search begins with what there is room for: one moment does not tell it.
+    // The search starts with the maximum throughput: one moment is not enough to measure it.
     let max = places.iter().take_while(|(_, load)| *load == "max").count();
     assert_eq!(max, 3, "{places:?}");
     let is_rate = |load: &str| load == "max" || load.ends_with("pps");
     assert!(places.iter().all(|(scenario, load)| *scenario == "vm2vm" && is_rate(load)), "{places:?}");
-    // On a machine that has other things to do no trial may count.
+    // On a busy machine no trial may be valid.
     match &samples[0].invalid {
         None => {
             let values = ["duplicates", "corrupt"].map(|name| samples[0].metrics[name]);
@@ -281,8 +281,9 @@ fn a_search_finds_bounds_or_says_why_not() {
             let loads: Vec<_> = samples[1..].iter().map(|sample| sample.cell["load"].as_str()).collect();
             assert_eq!(loads, ["latency 0 %", "latency 10 %", "latency 50 %", "latency 90 %"]);
         }
-        // Nothing may have been too much; of what was tried, latencies are measured then.
-        Some(why) => assert!(why.contains("is too much") || samples.len() == 1, "{samples:?}"),
+        // There may be no load that was too high; then latencies are measured at the greatest load
+        // tried.
+        Some(why) => assert!(why.contains("is too high") || samples.len() == 1, "{samples:?}"),
     }
 }
 
@@ -315,19 +316,18 @@ fn what_cannot_be_is_said_before_anything_begins() {
     use Scenario::{PatchExternal, Pvp, Vm2Vm};
     assert!(refused(PatchExternal, |_| {}).contains("needs 2 sockets of a switch, not 0"));
     assert!(
-        refused(Pvp, |o| o.backends = vec!["/a".into()])
-            .contains("needs 4 sockets of a switch, or none for one of ours")
+        refused(Pvp, |o| o.backends = vec!["/a".into()]).contains("needs 4 sockets of a switch, or none to use ours")
     );
     let refusal = refused(Pvp, |o| o.mode = crate::forward::Mode::RxOnly);
-    assert!(refusal.ends_with(": one of io, mac, macswap, 5tswap, csum, noisy does"), "{refusal}");
+    assert!(refusal.ends_with(": use one of io, mac, macswap, 5tswap, csum, noisy"), "{refusal}");
     assert!(refused(Pvp, |o| o.touch = crate::forward::Touch::Edit).contains("none, header or read"));
     assert!(refused(Vm2Vm, |o| o.sizes = vec!["20".parse().expect("a size")]).contains("20"));
     assert!(refused(Vm2Vm, |o| o.sizes = vec!["9300".parse().expect("a size")]).contains("9234"));
     assert!(refused(Vm2Vm, |o| o.ports.queue_size = 100).contains("power of two"));
-    assert!(refused(Vm2Vm, |o| o.time = Duration::ZERO).contains("no time"));
+    assert!(refused(Vm2Vm, |o| o.time = Duration::ZERO).contains("must be more than 0"));
     let elsewhere = |options: &mut Options| options.cpu = Some(rustix::thread::CpuSet::MAX_CPU);
     assert!(refused(Vm2Vm, elsewhere).contains("no CPU"));
-    // On a machine of more CPUs it could be.
+    // It would be possible on a machine with more CPUs.
     let mut options = options(Vm2Vm);
     elsewhere(&mut options);
     options.check_usage().expect("right in itself");

@@ -1,9 +1,9 @@
-//! What all trials at one load say about it (draft-ietf-bmwg-mlrsearch-15, "Load Classification Logic" and "Conditional
-//! Throughput Logic").
+//! Classification of a load by all trials at it (draft-ietf-bmwg-mlrsearch-15, "Load Classification
+//! Logic" and "Conditional Throughput Logic").
 
 use std::time::Duration;
 
-/// A goal, as it is pursued now.
+/// A goal at one level of the search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Target {
     pub(super) loss_ratio: f64,
@@ -13,7 +13,7 @@ pub(super) struct Target {
     pub(super) sum: Duration,
 }
 
-/// What a load is for a goal.
+/// The classification of a load for a goal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bound {
     Lower,
@@ -21,7 +21,7 @@ pub(super) enum Bound {
     Undecided,
 }
 
-/// A trial that counts.
+/// A valid trial.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Done {
     pub(super) duration: Duration,
@@ -44,14 +44,15 @@ impl Load {
             self.trials.iter().filter(of).map(|trial| nanos(trial.duration)).sum()
         };
         let low = sum(true, false);
-        // Short trials say nothing good, and bad only what their good ones do not make up for.
+        // Short trials cannot make a load a lower bound. They make it an upper one only as far as
+        // good short trials do not compensate.
         let made_up = sum(false, false) * target.exceed_ratio / (1.0 - target.exceed_ratio);
         let high = sum(true, true) + (sum(false, true) - made_up).max(0.0);
         let whole = (low + high).max(nanos(target.sum));
-        // A nanosecond more, so that the half of two equal times is the half.
+        // One nanosecond more, so that half of two equal times is a half.
         let allowed = whole * target.exceed_ratio + 1.0;
         if high > allowed {
-            // Whatever else may come until the time is full.
+            // The remaining trials cannot change this.
             Bound::Upper
         } else if whole - low <= allowed {
             Bound::Lower
@@ -60,8 +61,8 @@ impl Load {
         }
     }
 
-    /// What is forwarded at a lower bound: the rate of the worst of the trials that are needed to make it one. Time that
-    /// is missing counts as lost.
+    /// Returns the conditional throughput of a lower bound: the rate of the worst of the trials
+    /// that are needed to make it one. Missing time counts as lost.
     pub(super) fn throughput(&self, target: &Target) -> f64 {
         let mut full: Vec<&Done> = self.trials.iter().filter(|trial| trial.duration >= target.duration).collect();
         full.sort_by(|one, other| one.loss_ratio.total_cmp(&other.loss_ratio));
@@ -76,14 +77,15 @@ impl Load {
         0.0
     }
 
-    /// What a trial with the least loss forwarded.
+    /// Returns the forwarding rate of the trial with the least loss.
     pub(super) fn forwarded(&self) -> f64 {
         self.load * (1.0 - self.trials.iter().map(|trial| trial.loss_ratio).fold(1.0, f64::min))
     }
 }
 
-/// The relevant bounds among loads in ascending order: the smallest upper bound, and the greatest lower bound below it. A
-/// lower bound above an upper one is a fluke ("Conservativeness and Relevant Bounds").
+/// Returns the relevant bounds among loads in ascending order: the smallest upper bound, and the
+/// greatest lower bound below it. A lower bound above an upper one is a fluke ("Conservativeness
+/// and Relevant Bounds").
 pub(super) fn relevant<'a>(loads: &'a [Load], target: &Target) -> (Option<&'a Load>, Option<&'a Load>) {
     let mut lower = None;
     for load in loads {

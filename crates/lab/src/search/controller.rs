@@ -1,9 +1,14 @@
-//! The controller: which trial is made next, and when it is enough.
+//! The controller: chooses the next trial, and ends the search.
 //!
-//! Each goal is pursued three times, roughly at first: wide bounds, short trials, few of them. A level begins with the
-//! bounds of the one before. Where there is no bound on one side, loads move away from the known one by doubling steps;
-//! between two bounds the middle is tried. A load is tried until it is decided. Goals of one level share their trials,
-//! and those with less loss come first: "it is better to measure at smaller Loads first".
+//! Each goal is pursued on three levels, the first ones rough: with wide bounds, short trials, and
+//! few of them. A level starts with the bounds of the previous one:
+//!
+//! 1. If one side has no bound, the load moves away from the known bound in doubling steps.
+//! 2. Between two bounds, the middle is tried.
+//! 3. A load is tried until it is decided.
+//!
+//! Goals of one level share their trials, and goals with less loss come first: "it is better to
+//! measure at smaller Loads first".
 
 use std::time::Duration;
 
@@ -11,74 +16,76 @@ use super::classify::{Bound, Done, Load, Target, relevant};
 use super::goal::{LEVELS, SLACK};
 use super::{Goal, Invalid, Limits, Measure, Measured, Retries, Trial, valid};
 
-/// What is tried for one goal may take a bound from another, which is then pursued again: so many times at most.
+/// A trial for one goal may remove a bound of another, which is then pursued again: so many times
+/// at most.
 const PASSES: u32 = 8;
 
-/// So many times the greatest load may be lowered, because the tester cannot send that much.
+/// The times that the greatest load may be lowered because the generator cannot send it.
 const LOWERED: u32 = 8;
 
-/// A tester that sent less than this part of what was meant has reached its limit.
+/// A generator that sent less than this part of the planned packets has reached its limit.
 const REACHED: f64 = 0.999;
 
-/// What a search came to.
+/// The results of a search.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Found {
-    /// One for each goal, in their order.
+    /// One result for each goal, in their order.
     pub results: Vec<GoalResult>,
-    /// Trials that counted.
+    /// The number of valid trials.
     pub trials: usize,
-    /// The greatest load that was searched; less than was asked for where the tester could not send that much.
+    /// The greatest load of the search. It is less than the limit if the generator could not send
+    /// that much.
     pub max_load: f64,
-    /// Why the search ended before its goals were reached.
+    /// The reason why the search ended before its goals were reached.
     pub stopped: Option<String>,
 }
 
-/// What is known about a goal.
+/// The result of a goal.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GoalResult {
     /// The goal.
     pub goal: Goal,
-    /// The relevant lower bound, in packets a second. Where there is no upper bound: the greatest load that is a lower one.
-    /// Of a search that ended early, both are as close as it came.
+    /// The relevant lower bound, in packets per second. Without an upper bound, the greatest load
+    /// that is a lower bound. In a search that ended early, both bounds are as close as it came.
     pub lower: Option<f64>,
     /// The relevant upper bound.
     pub upper: Option<f64>,
-    /// The conditional throughput at the lower bound: what is to be compared.
+    /// The conditional throughput at the lower bound: the value to compare.
     pub throughput: Option<f64>,
-    /// Why this is not a regular result; such are marked wherever they are shown.
+    /// The reason why this is no regular result; such results are marked wherever they are shown.
     pub irregular: Option<String>,
 }
 
-/// What is told after each trial that counted.
+/// Progress after each valid trial.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step<'a> {
     /// The goal that is pursued.
     pub goal: &'a str,
-    /// What was tried.
+    /// The trial.
     pub trial: Trial,
-    /// What came of it.
+    /// Its results.
     pub measured: &'a Measured,
-    /// The relevant lower bound for the goal at this level, as it is now.
+    /// The current relevant lower bound for the goal at this level.
     pub lower: Option<f64>,
     /// The upper one.
     pub upper: Option<f64>,
     /// Time of all trials so far.
     pub spent: Duration,
-    /// Roughly, the time of those to come.
+    /// Rough time of the trials to come.
     pub left: Duration,
 }
 
 /// Searches for all goals at once.
 ///
 /// # Errors
-/// Goals or limits that make no sense. Whatever goes wrong with trials is in what was found.
+/// Goals or limits are contradictory. Failures of trials are part of the result.
 pub fn search(
     goals: &[Goal],
     limits: &Limits,
     measure: &mut Measure<'_>,
     progress: &mut dyn FnMut(&Step<'_>),
 ) -> anyhow::Result<Found> {
-    anyhow::ensure!(!goals.is_empty(), "nothing is searched for: name a goal");
+    anyhow::ensure!(!goals.is_empty(), "there is no goal to search for: give at least one");
     goals.iter().try_for_each(Goal::check)?;
     limits.check()?;
     let mut order: Vec<&Goal> = goals.iter().collect();
@@ -102,16 +109,16 @@ pub fn search(
     })
 }
 
-/// Why the search ends.
+/// The reason why the search ends.
 struct Stopped(String);
 
-/// How a goal was pursued at a level so far.
+/// The progress of a goal on a level.
 struct GoalProgress {
-    /// The bounds of the level before.
+    /// The bounds of the previous level.
     hints: (Option<f64>, Option<f64>),
-    /// What the last load turned out to be.
+    /// The classification of the last load.
     last: Option<Bound>,
-    /// So many loads in a row were so, from the first on; 0 when one was not.
+    /// Consecutive loads with the same classification, from the first one on; 0 once one differed.
     steps: u32,
 }
 
@@ -122,19 +129,19 @@ impl GoalProgress {
         self.last = bound;
     }
 
-    /// How many widths the next step away from a bound is: twice as many each time.
+    /// Returns the widths between a bound and the next step: twice as many each time.
     fn doubled(&self) -> f64 {
         f64::from(1_u32 << self.steps.saturating_sub(1).min(20))
     }
 }
 
 struct Search<'a, 'm> {
-    /// Those with less loss first.
+    /// Goals in ascending order of loss.
     goals: Vec<&'a Goal>,
     limits: &'a Limits,
     measure: &'a mut Measure<'m>,
     progress: &'a mut dyn FnMut(&Step<'_>),
-    /// In ascending order.
+    /// Loads in ascending order.
     loads: Vec<Load>,
     max_load: f64,
     lowered: u32,
@@ -157,7 +164,8 @@ impl Search<'_, '_> {
         Ok(())
     }
 
-    /// Tries loads until the bounds of a goal are as close as its level demands; says whether any had to be tried.
+    /// Tries loads until the bounds of a goal are as close as its level demands; returns whether
+    /// any trial was needed.
     fn pursue(&mut self, goal: &Goal, level: i32) -> Result<bool, Stopped> {
         let target = goal.target(level);
         let hints = if level == 1 { (None, None) } else { self.bounds(&goal.target(level - 1)) };
@@ -174,7 +182,8 @@ impl Search<'_, '_> {
         (lower.map(|load| load.load), upper.map(|load| load.load))
     }
 
-    /// The load to be tried next; none where the bounds are close enough, or there is none beyond a limit.
+    /// Returns the next load to try; none if the bounds are close enough, or if there is no load
+    /// beyond a limit.
     fn next(&self, target: &Target, way: &GoalProgress) -> Option<f64> {
         let (min, max) = (self.limits.min_load, self.max_load);
         let (lower, upper) = relevant(&self.loads, target);
@@ -186,9 +195,9 @@ impl Search<'_, '_> {
             (None, Some(upper)) if upper.load <= min => return None,
             _ => (),
         }
-        // What is as good as known already is no hint.
+        // A hint close to a known bound is none.
         let hint = |hint: Option<f64>| hint.filter(|&load| width(above, load) > target.width && load < below);
-        // What came out of a load that was too high may be what the switch can take.
+        // The rate forwarded at too high a load may be what the switch can take.
         let forwarded = || upper.map(Load::forwarded).filter(|&load| above < load && load < below);
         let step = (1.0 - target.width).powf(SLACK * way.doubled());
         let middle = (above * below).sqrt();
@@ -196,7 +205,7 @@ impl Search<'_, '_> {
         let chosen = match (hint(way.hints.0), hint(way.hints.1)) {
             _ if close => middle,
             (Some(hint), _) => hint,
-            // Bounds of less certainty are likely to be bounds, and so is what is not far from them.
+            // Bounds of a rougher level are likely to be bounds, and so are loads close to them.
             (None, Some(hint)) => lower.map_or(hint, |lower| (lower.load / step).min(hint)),
             (None, None) => match (lower, upper, way.last) {
                 (None, None, _) => max,
@@ -209,7 +218,7 @@ impl Search<'_, '_> {
             },
         };
         let chosen = chosen.clamp(min, max);
-        // Bounds that no number is between are as close as can be.
+        // If no number is between the bounds, they are as close as possible.
         (lower.is_none_or(|l| l.load < chosen) && upper.is_none_or(|u| chosen < u.load)).then_some(chosen)
     }
 
@@ -232,7 +241,8 @@ impl Search<'_, '_> {
         }
     }
 
-    /// One trial that counts; none where the tester cannot send that much, and the greatest load is less now.
+    /// Makes one valid trial; returns none if the generator cannot send that much and the greatest
+    /// load was lowered.
     fn try_once(&mut self, trial: Trial) -> Result<Option<Measured>, Stopped> {
         let Retries { failed, late } = self.limits.retries;
         let could = self.loads.iter().any(|known| known.load >= trial.load && !known.trials.is_empty());
@@ -249,16 +259,19 @@ impl Search<'_, '_> {
         }
     }
 
-    /// The most that the tester has certainly sent: of what was lost it may never have had to send anything.
+    /// Returns the highest rate that the generator has certainly sent: packets that were lost may
+    /// never have been sent.
     fn sent(&self) -> f64 {
         let tried = self.loads.iter().filter(|known| !known.trials.is_empty());
         tried.map(Load::forwarded).fold(0.0, f64::max)
     }
 
-    /// A tester that could not send what was meant has told how much it can, if it never sent more than was meant here. What it
-    /// did at this very load, it cannot do again: that counts no more.
+    /// Lowers the greatest load to the rate that a generator reached which could not send as
+    /// planned, if it never sent more in this search. Trials at this load are discarded, as the
+    /// generator cannot repeat them.
     fn lower_the_greatest(&mut self, invalid: &Invalid) -> Result<(), Stopped> {
-        // What it can do is not the same each time: by twice as much less than it told, each time that it was too much.
+        // The generator's limit varies. Each time it was too high, the margin below the reached
+        // rate doubles.
         let (load, can) = (invalid.trial.load, invalid.rate * REACHED.powi(1 << self.lowered));
         let tried = self.loads.iter().filter(|known| !known.trials.is_empty()).map(|known| known.load);
         let below = tried.filter(|&tried| tried < load).fold(self.limits.min_load, f64::max);
@@ -278,7 +291,8 @@ impl Search<'_, '_> {
         (self.progress)(&Step { goal: &goal.name, trial, measured, lower, upper, spent, left });
     }
 
-    /// As if half of the trials that a load may need decided on it, and each goal needed both its bounds at each level.
+    /// Estimates the remaining time: half of the trials that a load may need decide on it, and each
+    /// goal needs both its bounds on each level.
     fn left(&self, goal: &Goal, level: i32) -> Duration {
         let at = self.goals.iter().position(|known| *known == goal).unwrap_or(0);
         let mut left = Duration::ZERO;
@@ -301,38 +315,38 @@ impl Search<'_, '_> {
             let (lower, upper) = self.bounds(&goal.target(level));
             u8::from(lower.is_some()) + u8::from(upper.is_some())
         };
-        // The last one of those that know the most; it has only to be known when it is all over.
+        // Takes the last of the levels with the most bounds; the details matter only at the end.
         let least = if is_stopped { 1 } else { LEVELS };
         let level = (least..=LEVELS).max_by_key(|&level| bounds(level)).unwrap_or(LEVELS);
         let target = goal.target(level);
         let (lower, upper) = relevant(&self.loads, &target);
         let irregular = match (lower, upper) {
-            _ if level < LEVELS => Some("it was searched roughly only".to_owned()),
+            _ if level < LEVELS => Some("it was searched only roughly".to_owned()),
             (Some(lower), Some(upper)) if width(lower.load, upper.load) > target.width => {
-                Some("its bounds are farther apart than they should be".to_owned())
+                Some("its bounds are farther apart than the goal allows".to_owned())
             }
             (Some(_), Some(_)) => None,
-            (_, None) => Some(format!("no load up to {:.0} packets a second is too much", self.max_load)),
-            (None, Some(_)) => Some(format!("even {:.0} packets a second are too much", self.limits.min_load)),
+            (_, None) => Some(format!("no load up to {:.0} packets a second is too high", self.max_load)),
+            (None, Some(_)) => Some(format!("even {:.0} packets a second are too many", self.limits.min_load)),
         };
-        // What was not searched to its end is not known.
+        // In a search that did not finish, nothing is known about missing bounds.
         let known = lower.is_some() || upper.is_some();
         GoalResult {
             goal: goal.clone(),
             lower: lower.map(|load| load.load),
             upper: upper.map(|load| load.load),
             throughput: lower.map(|load| load.throughput(&target)),
-            irregular: if known { irregular } else { Some("no load was tried long enough to say".to_owned()) },
+            irregular: if known { irregular } else { Some("no load was tried long enough to tell".to_owned()) },
         }
     }
 }
 
-/// How far bounds are from each other, as a part of the upper one.
+/// Returns the distance of bounds, as a part of the upper one.
 fn width(lower: f64, upper: f64) -> f64 {
     (upper - lower) / upper
 }
 
-/// How often an interval must be halved until it is as narrow as it should be.
+/// Returns the number of halvings after which an interval is narrow enough.
 fn halvings(now: f64, then: f64) -> f64 {
     ((1.0 - now.min(0.999)).ln() / (1.0 - then).ln()).log2().ceil().max(0.0)
 }

@@ -1,4 +1,4 @@
-//! Trials at one load, for a long time.
+//! Trials at one load, over a long time.
 
 use std::time::Duration;
 
@@ -6,84 +6,89 @@ use anyhow::{Context, ensure};
 
 use super::{Measure, Retries, Trial, valid};
 
-/// So many times a trial is made again before all are made shorter, by this factor.
+/// Repetitions of a trial before all trials are made shorter, by this factor.
 const LONG: u32 = 1;
 const SHORTER: u32 = 4;
 
-/// A load that is to be carried for a long time.
+/// A load to be carried over a long time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SoakGoal {
-    /// Packets a second.
+    /// Packets per second.
     pub load: f64,
-    /// How long, all trials together.
+    /// Time of all trials together.
     pub time: Duration,
-    /// How long each trial is at most: what is lost is known so often.
+    /// The longest time of a trial: the loss is known that often.
     pub trial: Duration,
-    /// Where the tester is kept from running in such trials they are made shorter, to no less than this.
+    /// The shortest time of a trial. Trials are shortened if the generator is descheduled in longer
+    /// ones.
     pub shortest: Duration,
     /// The part of all packets that may be lost.
     pub loss_ratio: f64,
-    /// How often each trial that does not count is made again.
+    /// Repetitions of each invalid trial.
     pub retries: Retries,
 }
 
 impl SoakGoal {
-    /// At most one packet of ten millions, looked at every ten seconds at least; where the machine does not allow that, every
-    /// second.
+    /// Allows the loss of one packet of ten million, measured at least every ten seconds; if the
+    /// machine does not allow that, every second.
     pub fn new(load: f64, time: Duration) -> SoakGoal {
         let [trial, shortest] = [10, 1].map(|secs| time.min(Duration::from_secs(secs)));
         SoakGoal { load, time, trial, shortest, loss_ratio: 1e-7, retries: Retries::default() }
     }
 }
 
-/// Whether a load was carried.
+/// The result of a soak.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Soak {
-    /// To the end, with no more loss than is allowed.
+    /// The load was carried to the end, with no more loss than allowed.
     Carried,
-    /// So much was lost that whatever comes cannot make up for it.
+    /// More was lost than the rest can make up for.
     TooMuchLost,
-    /// Nothing is wrong yet, but of so few packets a single one would be too many: nobody can say. Soak for longer.
+    /// No loss so far, but a single lost packet of so few would be too many: soak longer.
     TooFew,
-    /// It ended before its time, and why.
+    /// The soak ended early, for this reason.
     Stopped(String),
 }
 
-/// What a soak came to.
+/// The results of a soak.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Soaked {
     /// Packets sent.
     pub sent: u64,
-    /// Those that never came back.
+    /// Packets that never returned.
     pub lost: u64,
-    /// Time of the trials that counted.
+    /// Time of the valid trials.
     pub time: Duration,
     /// The shortest of these.
     pub shortest: Duration,
-    /// Whether it was carried.
+    /// Whether the load was carried.
     pub soak: Soak,
 }
 
-/// Carries one load for a long time, in trials one after the other; `progress` is told what it came to so far.
+/// Carries one load over a long time, in consecutive trials; `progress` gets the results so far.
 ///
 /// # Errors
-/// A goal that makes no sense.
+/// The goal is contradictory.
 pub fn soak(goal: &SoakGoal, measure: &mut Measure<'_>, progress: &mut dyn FnMut(&Soaked)) -> anyhow::Result<Soaked> {
     let SoakGoal { load, time, mut trial, shortest, loss_ratio, retries } = *goal;
-    ensure!(load > 0.0 && load.is_finite(), "a soak needs a load above 0 packets a second, not {load}");
-    ensure!(!trial.is_zero() && trial <= time, "a soak of {time:?} cannot be made of trials of {trial:?}");
+    ensure!(load > 0.0 && load.is_finite(), "a soak with {load} packets a second is not possible: use a load above 0");
+    ensure!(!trial.is_zero() && trial <= time, "a soak of {time:?} cannot consist of trials of {trial:?}");
     ensure!(
         !shortest.is_zero() && shortest <= trial,
-        "trials of {trial:?} of a soak cannot be made as short as {shortest:?}"
+        "trials of {trial:?} of a soak cannot be shortened to {shortest:?}"
     );
-    ensure!(loss_ratio > 0.0 && loss_ratio < 1.0, "a soak allows a loss ratio between 0 and 1, not {loss_ratio}");
+    ensure!(
+        loss_ratio > 0.0 && loss_ratio < 1.0,
+        "a soak with the loss ratio {loss_ratio} is not possible: use a \
+     ratio between 0 and 1"
+    );
     let allowed = load * time.as_secs_f64() * loss_ratio;
     let mut soaked = Soaked { sent: 0, lost: 0, time: Duration::ZERO, shortest: trial, soak: Soak::TooFew };
     while soaked.time < time {
         let left = time - soaked.time;
         let trials = u32::try_from(left.as_nanos().div_ceil(trial.as_nanos()));
         let trials = trials.with_context(|| format!("a soak of {time:?} is too long for trials of {trial:?}"))?;
-        // A rest would be too short to be timed.
+        // The rest would be too short to measure.
         let duration = left / trials;
         let is_shortest = trial <= shortest;
         let retries = Retries { late: if is_shortest { retries.late } else { LONG.min(retries.late) }, ..retries };

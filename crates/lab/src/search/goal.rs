@@ -1,4 +1,4 @@
-//! What is searched for, and within what.
+//! Goals and limits of a search.
 
 use std::time::Duration;
 
@@ -6,37 +6,39 @@ use anyhow::ensure;
 
 use super::classify::Target;
 
-/// How many times a goal is pursued: roughly, closer, and as it is meant.
+/// The number of levels on which a goal is pursued: roughly, more closely, and as set.
 pub(super) const LEVELS: i32 = 3;
 
-/// A goal's width is so many times larger with each level before the last: one halving leads to the next.
+/// On each level before the last, a goal's width is larger by this factor: one halving leads to the
+/// next level.
 const COARSER: f64 = 2.0;
 
-/// What is taken off widths that are steps and not ends, so that rounding makes no bounds a hair too far apart.
+/// The factor for widths that are steps and not ends: rounding must not leave bounds slightly too
+/// far apart.
 pub(super) const SLACK: f64 = 0.99;
 
-/// A search goal; the words are those of the draft's "Goal Terms".
+/// A search goal, in the words of the draft's "Goal Terms".
 #[derive(Clone, Debug, PartialEq)]
 pub struct Goal {
-    /// What it is called where it is reported.
+    /// Its name in reports.
     pub name: String,
     /// A trial that loses more than this part has a high loss.
     pub loss_ratio: f64,
-    /// At a lower bound, this part of the time may be trials of high loss.
+    /// At a lower bound, this part of the time may be trials with a high loss.
     pub exceed_ratio: f64,
-    /// How far the bounds may be from each other, as a part of the upper one.
+    /// The greatest distance of the bounds, as a part of the upper one.
     pub width: f64,
     /// The shortest trial that is made for this goal.
     pub initial_trial: Duration,
-    /// As long as trials must be to make a load a lower bound.
+    /// The trial length that a lower bound needs.
     pub final_trial: Duration,
-    /// So much time of such trials decides on any load.
+    /// The total time of such trials that decides on any load.
     pub duration_sum: Duration,
 }
 
 impl Goal {
-    /// The non-drop rate: no loss. Trials of a second, up to 21 of them at a load, of which the half decides (as FD.io's
-    /// CSIT measures).
+    /// The non-drop rate: no loss. Trials of a second, up to 21 of them at a load, of which half
+    /// decide (as FD.io's CSIT measures).
     pub fn ndr() -> Goal {
         Goal {
             name: "NDR".to_owned(),
@@ -54,7 +56,7 @@ impl Goal {
         Goal { name: "PDR".to_owned(), loss_ratio, ..Goal::ndr() }
     }
 
-    /// What is pursued at a level, from 1 to [`LEVELS`].
+    /// Returns the target of a level, from 1 to [`LEVELS`].
     pub(super) fn target(&self, level: i32) -> Target {
         let done = f64::from(level - 1) / f64::from(LEVELS - 1);
         let between = |first: Duration, last: Duration| {
@@ -73,10 +75,18 @@ impl Goal {
     pub(super) fn check(&self) -> anyhow::Result<()> {
         let Goal { name, loss_ratio, exceed_ratio, width, initial_trial, final_trial, duration_sum } = self;
         for (what, ratio) in [("loss ratio", loss_ratio), ("exceed ratio", exceed_ratio)] {
-            ensure!((0.0..1.0).contains(ratio), "{name}: a {what} is at least 0 and below 1, not {ratio}");
+            ensure!(
+                (0.0..1.0).contains(ratio),
+                "{name}: the {what} {ratio} is out of range: use at least 0 and less \
+             than 1"
+            );
         }
-        ensure!(*width > 0.0 && *width < 1.0, "{name}: a width is a part of the load, such as 0.005, not {width}");
-        ensure!(!initial_trial.is_zero(), "{name}: the first trials need a duration above 0");
+        ensure!(
+            *width > 0.0 && *width < 1.0,
+            "{name}: the width {width} is out of range: use a part of the load, \
+         such as 0.005"
+        );
+        ensure!(!initial_trial.is_zero(), "{name}: the duration of the first trials must be above 0");
         ensure!(
             initial_trial <= final_trial && final_trial <= duration_sum,
             "{name}: trials grow from {initial_trial:?} to {final_trial:?}, and {duration_sum:?} of the longest ones \
@@ -86,25 +96,25 @@ impl Goal {
     }
 }
 
-/// Within what is searched.
+/// The limits of a search.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limits {
-    /// The least load, in packets a second: where even this is an upper bound, the search gives up. Some packets must be
-    /// sent in the shortest trial.
+    /// The least load, in packets per second: if even this is an upper bound, the search gives up.
+    /// The shortest trial must send some packets.
     pub min_load: f64,
-    /// The greatest load. It is lowered where the tester turns out to be unable to send that much.
+    /// The greatest load. It is lowered if the generator turns out to be unable to send that much.
     pub max_load: f64,
-    /// How often a trial that does not count is made again.
+    /// Repetitions of an invalid trial.
     pub retries: Retries,
 }
 
-/// So many times a trial that does not count is made again.
+/// Repetitions of an invalid trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retries {
-    /// Whatever was wrong.
+    /// Repetitions for any reason.
     pub failed: u32,
-    /// Because the tester was late, and for nothing else, at a load not greater than one that counted: what kept it from
-    /// running comes and goes.
+    /// Repetitions for the sole reason that the generator was late, at a load not greater than that
+    /// of a valid trial: such disturbances come and go.
     pub late: u32,
 }
 
@@ -115,7 +125,7 @@ impl Default for Retries {
 }
 
 impl Limits {
-    /// Between two loads.
+    /// Makes limits between two loads.
     pub fn new(min_load: f64, max_load: f64) -> Limits {
         Limits { min_load, max_load, retries: Retries::default() }
     }
@@ -124,8 +134,8 @@ impl Limits {
         let Limits { min_load, max_load, .. } = self;
         ensure!(
             *min_load > 0.0 && min_load < max_load && max_load.is_finite(),
-            "loads from {min_load} to {max_load} packets a second cannot be searched: the least must be above 0, and the \
-             greatest above the least"
+            "loads from {min_load} to {max_load} packets a second cannot be searched: the least must be above 0, and \
+             the greatest above the least"
         );
         Ok(())
     }

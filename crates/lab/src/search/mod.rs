@@ -1,10 +1,11 @@
-//! Searches for the load that a switch can take: without loss (NDR), with as much as is allowed (PDR), for a long time
-//! (soak).
+//! Searches for the load that a switch can take: without loss (NDR), with an allowed loss (PDR),
+//! over a long time (soak).
 //!
-//! [`search`] follows Multiple Loss Ratio Search (draft-ietf-bmwg-mlrsearch-15, in the RFC editor's queue in November 2025):
-//! several goals in one search, trials of growing length, loads classified by all trials at them, and a throughput that
-//! is what came out and not what was sent. How loads are classified is the draft's; how the next one is chosen is ours.
-//! Nothing here knows what a trial is made of: loads in packets a second go to a function, counts come back.
+//! [`search`] follows Multiple Loss Ratio Search (draft-ietf-bmwg-mlrsearch-15, in the RFC editor's
+//! queue in November 2025): several goals in one search, trials of growing length, loads classified
+//! by all trials at them, and a throughput that is the received rate and not the sent one. The
+//! classification of loads is the draft's; the choice of the next load is ours. This module does
+//! not know how trials are made: loads in packets per second go to a function, counters come back.
 //!
 //! ```
 //! use straightline_lab::search::{Goal, Limits, Measured, search};
@@ -35,36 +36,38 @@ pub use goal::{Goal, Limits, Retries};
 /// A trial to be made.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Trial {
-    /// Packets a second, of all the tester's ports together.
+    /// Packets per second of all the generator's ports together.
     pub load: f64,
-    /// How long they are sent, warm-up and drain not counted.
+    /// Measured time, without warm-up and drain.
     pub duration: Duration,
 }
 
-/// What came of a trial.
+/// The results of a trial.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Measured {
-    /// Packets that were to be sent and left the tester, or found no room to leave.
+    /// Packets that were to be sent: those that left the generator, and those for which no buffer
+    /// was free.
     pub sent: u64,
-    /// Of those, packets that have not come back.
+    /// Packets of these that have not returned.
     pub lost: u64,
-    /// Why the trial does not count.
+    /// The reason why the trial is not valid.
     pub invalid: Option<String>,
-    /// Whether that is because the tester was kept from running, and for nothing else: it may be better the next time.
+    /// True if the only reason is that the generator was descheduled: the next trial may be better.
     pub late: bool,
 }
 
 impl Measured {
-    /// The part that was lost; nothing, of nothing.
+    /// Returns the part of packets that was lost; 0 without packets.
     pub fn loss_ratio(&self) -> f64 {
         if self.sent == 0 { 0.0 } else { self.lost.min(self.sent) as f64 / self.sent as f64 }
     }
 }
 
-/// Makes trials. An error ends the search, with what was found so far: the tester is interrupted, or broken.
+/// Makes trials. An error ends the search with the results so far: the trial was interrupted, or is
+/// not possible.
 pub type Measure<'a> = dyn FnMut(Trial) -> anyhow::Result<Measured> + 'a;
 
-/// A trial that counts, after at most so many that did not.
+/// Makes a valid trial, with at most so many repetitions.
 fn valid(measure: &mut Measure<'_>, trial: Trial, retries: Retries) -> anyhow::Result<Result<Measured, Invalid>> {
     let (mut failed, mut late, mut most) = (0, 0, 0);
     loop {
@@ -79,16 +82,16 @@ fn valid(measure: &mut Measure<'_>, trial: Trial, retries: Retries) -> anyhow::R
     }
 }
 
-/// A trial that never counted.
+/// A trial that was never valid.
 #[derive(Debug)]
 struct Invalid {
     trial: Trial,
-    /// Of the last attempt.
+    /// The reason of the last attempt.
     reason: String,
-    /// The most that was sent a second.
+    /// The highest rate that was sent.
     rate: f64,
     attempts: u32,
-    /// Whether it was given up as the tester was late too often.
+    /// True if it was given up because the generator was late too often.
     is_late: bool,
 }
 
@@ -96,8 +99,8 @@ impl std::fmt::Display for Invalid {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Invalid { trial, reason, attempts, .. } = self;
         let (load, secs) = (trial.load, trial.duration.as_secs_f64());
-        write!(to, "no trial at {load:.0} packets a second for {secs} s counted, of {attempts}: {reason}")?;
-        // Who can send next to nothing of it is not disturbed, but too slow.
+        write!(to, "no valid trial at {load:.0} packets a second for {secs} s, of {attempts}: {reason}")?;
+        // A generator that sends far less than planned is not disturbed, but too slow.
         if self.is_late && self.rate > trial.load / 2.0 {
             write!(to, "; shorter trials are disturbed less often")?;
         }

@@ -1,4 +1,5 @@
-//! Classification by the draft's own example; the controller by switches of which the answer is known.
+//! Tests of the classification with the draft's own example, and of the controller with switches
+//! whose limits are known.
 
 use std::time::Duration;
 
@@ -13,7 +14,8 @@ fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
 }
 
-/// The four goals of draft-ietf-bmwg-mlrsearch-15, "Example Goals": RFC2544, TST009, 1s final, 20% exceed.
+/// The four goals of draft-ietf-bmwg-mlrsearch-15, "Example Goals": RFC2544, TST009, 1s final, 20%
+/// exceed.
 fn example_goals() -> [Goal; 4] {
     let goal = |final_trial, duration_sum, loss_ratio, exceed_ratio| Goal {
         loss_ratio,
@@ -25,7 +27,7 @@ fn example_goals() -> [Goal; 4] {
     [goal(60, 60, 0.0, 0.0), goal(60, 120, 0.0, 0.5), goal(1, 120, 0.005, 0.5), goal(60, 60, 0.005, 0.2)]
 }
 
-/// What has been measured at its six points in time ("Example Trial Results").
+/// The measurements at its six points in time ("Example Trial Results").
 fn example_points() -> Vec<Load> {
     let mut load = Load { load: 1e6, trials: Vec::new() };
     let mut points = Vec::new();
@@ -41,9 +43,9 @@ fn example_points() -> Vec<Load> {
 #[test]
 fn loads_are_classified_as_in_the_drafts_example() {
     use Bound::{Lower as L, Undecided as U, Upper as H};
-    // "Load Classification Computations", by point and goal; but for the last goal at points 5 and 6. The draft calls the
-    // load a lower bound there, against its own rule and code: of 42.857 % and 27.273 % of the time the loss was high,
-    // where 20 % are allowed.
+    // "Load Classification Computations", by point and goal; except for the last goal at points 5
+    // and 6. The draft calls the load a lower bound there, against its own rule and code: the loss
+    // was high in 42.857 % and 27.273 % of the time, where 20 % are allowed.
     let table = [[U, U, U, U], [H, U, U, U], [H, U, U, H], [H, U, L, H], [H, U, L, H], [H, L, L, H]];
     for (point, (load, row)) in example_points().iter().zip(table).enumerate() {
         for (goal, expected) in example_goals().iter().zip(row) {
@@ -58,7 +60,7 @@ fn throughputs_are_those_of_the_drafts_example() {
     let points = example_points();
     let of = |goal: usize| points[5].throughput(&example_goals()[goal].target(LEVELS));
     assert_eq!([of(1), of(2), of(3)], [1e6, 1e6, 999e3]);
-    // Of a load with too little time there is none.
+    // A load with too little time has none.
     assert_eq!(points[0].throughput(&example_goals()[1].target(LEVELS)), 0.0);
 }
 
@@ -82,7 +84,7 @@ fn valid_trial(trial: Trial, loss_ratio: f64) -> Measured {
     Measured { sent: sent as u64, lost: (sent * loss_ratio) as u64, ..Measured::default() }
 }
 
-/// A switch that takes so many packets a second and no more.
+/// A switch that takes so many packets per second and no more.
 fn hard_limit(trial: Trial, most: f64) -> Measured {
     valid_trial(trial, (1.0 - most / trial.load).max(0.0))
 }
@@ -98,7 +100,7 @@ fn bounds_of_a_hard_limit_are_on_both_of_its_sides() {
     assert_eq!((found.stopped, found.max_load), (None, 1e7));
     for (result, edge) in found.results.iter().zip([1.2e6, 1.2e6 / 0.995]) {
         let (lower, upper) = (result.lower.expect("a bound"), result.upper.expect("a bound"));
-        // A packet is lost of less than one.
+        // A fraction of a packet counts as one lost packet.
         assert!(lower <= edge + 1.0 && edge <= upper && (upper - lower) / upper <= 0.005, "{result:?}");
         let throughput = result.throughput.expect("a throughput");
         assert!((1.2e6 * 0.995..=1.2e6 + 1.0).contains(&throughput), "{result:?}");
@@ -121,7 +123,8 @@ fn limits_that_are_no_bounds_are_said_to_be_none() {
 
 #[test]
 fn a_load_that_lost_is_an_upper_bound_though_a_greater_one_did_not_lose() {
-    // Between 4 and 5 million it loses, above it does not, and above 8 it does ("Loss Inversion").
+    // It loses between 4 and 5 million, does not lose above that, and loses above 8 again ("Loss
+    // Inversion").
     let loses = |load: f64| (4e6..5e6).contains(&load) || load >= 8e6;
     let measure = &mut |trial: Trial| Ok(valid_trial(trial, if loses(trial.load) { 0.1 } else { 0.0 }));
     let found = run(&[Goal::ndr(), Goal::pdr(0.2)], measure);
@@ -134,7 +137,7 @@ fn a_load_that_lost_is_an_upper_bound_though_a_greater_one_did_not_lose() {
 #[test]
 fn trials_that_do_not_count_are_made_again_and_then_the_search_ends() {
     let bad = |trial: Trial| Measured { invalid: Some("the backend was silent".into()), ..valid_trial(trial, 0.0) };
-    // Each one is bad three times, which is what is allowed.
+    // Each trial fails three times, which is allowed.
     let mut n = 0;
     let found = run(&[Goal::ndr()], &mut |trial| {
         n += 1;
@@ -143,7 +146,7 @@ fn trials_that_do_not_count_are_made_again_and_then_the_search_ends() {
     assert_eq!((found.stopped, n), (None, 4 * found.trials));
     assert_eq!(found.results[0].irregular, None);
 
-    // From the tenth on all are.
+    // From the tenth on all fail.
     let mut n = 0;
     let found = run(&[Goal::ndr()], &mut |trial| {
         n += 1;
@@ -151,13 +154,13 @@ fn trials_that_do_not_count_are_made_again_and_then_the_search_ends() {
     });
     let stopped = found.stopped.expect("an end");
     assert!(stopped.contains("of 4: the backend was silent") && n == 13, "{stopped}");
-    // What was found until then is not a regular result, but is one.
+    // The results so far are not regular, but they are results.
     assert!(found.trials == 9 && found.results[0].irregular.is_some(), "{:?}", found.results);
 }
 
 #[test]
 fn a_tester_that_is_late_now_and_then_is_waited_for_where_it_could_be_in_time() {
-    // One trial of ten counts, but for the first of all.
+    // One trial of ten is valid, except at the start.
     let mut n = 0;
     let mut late = |trial: Trial| {
         n += 1;
@@ -168,7 +171,7 @@ fn a_tester_that_is_late_now_and_then_is_waited_for_where_it_could_be_in_time() 
     assert_eq!(found.results[0].irregular, None);
     assert!((1.19e6..1.201e6).contains(&found.results[0].lower.expect("a bound")), "{:?}", found.results);
 
-    // What it never could is no matter of patience.
+    // Repetitions do not help against a rate that was never reached.
     let mut n = 0;
     let found = run(&[Goal::ndr()], &mut |trial| {
         n += 1;
@@ -179,7 +182,8 @@ fn a_tester_that_is_late_now_and_then_is_waited_for_where_it_could_be_in_time() 
 
 #[test]
 fn what_had_no_room_is_no_proof_of_what_the_tester_can_send() {
-    // It sends 6 million a second at most, and is in time with more where the switch takes so little that most is refused.
+    // It sends 6 million a second at most. It keeps up with higher loads only because the switch
+    // refuses most packets.
     let found = run(&[Goal::ndr()], &mut |trial| {
         let Trial { load, duration } = trial;
         let refuses = load > 9e6;
@@ -195,7 +199,7 @@ fn what_had_no_room_is_no_proof_of_what_the_tester_can_send() {
 
 #[test]
 fn a_soak_is_made_of_shorter_trials_where_longer_ones_are_disturbed() {
-    // Nothing longer than 700 ms is ever left alone, and a shorter one now and then.
+    // Trials above 700 ms are always disturbed, shorter ones now and then.
     let mut n = 0;
     let mut measure = |trial: Trial| {
         n += 1;
@@ -205,16 +209,16 @@ fn a_soak_is_made_of_shorter_trials_where_longer_ones_are_disturbed() {
     let goal = SoakGoal { shortest: Duration::from_millis(100), ..SoakGoal::new(1e6, secs(20)) };
     let came = soak(&goal, &mut measure, &mut |_| {}).expect("a goal that makes sense");
     assert_eq!((came.soak, came.time, came.shortest), (Soak::Carried, secs(20), Duration::from_millis(625)));
-    // It ends where even the shortest are.
+    // It ends if even the shortest trials are.
     let goal = SoakGoal::new(1e6, secs(20));
     let came = soak(&goal, &mut measure, &mut |_| {}).expect("a goal that makes sense");
     let Soak::Stopped(why) = came.soak else { panic!("{came:?}") };
-    assert!(why.contains("for 1 s counted, of 21: late; shorter trials"), "{why}");
+    assert!(why.contains("for 1 s, of 21: late; shorter trials"), "{why}");
 }
 
 #[test]
 fn a_tester_that_is_too_slow_lowers_the_greatest_load() {
-    // It sends at most 3 million a second, the switch takes all or a part of them.
+    // It sends at most 3 million a second; the switch takes all or a part of them.
     for (takes, regular) in [(2e6, true), (4e6, false)] {
         let found = run(&[Goal::ndr()], &mut |trial| {
             let Trial { load, duration } = trial;
@@ -225,14 +229,14 @@ fn a_tester_that_is_too_slow_lowers_the_greatest_load() {
         assert!((2.9e6..=3e6).contains(&found.max_load), "{}", found.max_load);
         let result = &found.results[0];
         assert_eq!(result.irregular.is_none(), regular, "{result:?}");
-        // A packet is lost of less than one.
+        // A fraction of a packet counts as one lost packet.
         assert!(result.lower.expect("a bound") <= takes.min(3e6) + 1.0, "{result:?}");
     }
 }
 
 #[test]
 fn a_tester_that_cannot_do_what_it_told_is_asked_for_less_and_less() {
-    // Above 6 million a second it always sends a little less than it is to.
+    // Above 6 million a second it always sends slightly less than planned.
     let found = run(&[Goal::ndr()], &mut |Trial { load, duration }| {
         let invalid = (load > 6e6).then(|| "fewer were sent than meant".to_owned());
         let load = if invalid.is_some() { 0.96 * load } else { load };
@@ -269,7 +273,7 @@ fn an_interrupted_search_says_what_it_has() {
         Ok(hard_limit(trial, 1.2e6))
     });
     assert_eq!((found.stopped.as_deref(), found.trials), (Some("interrupted"), 30));
-    // No load was tried as long as it should be; what is known roughly is told.
+    // No load was tried for the full time; the rough results are reported.
     for result in &found.results {
         let (lower, upper) = (result.lower.expect("a bound"), result.upper.expect("a bound"));
         assert!(lower < 1.21e6 && upper > 1.19e6 && result.irregular.is_some(), "{result:?}");
@@ -295,10 +299,10 @@ fn goals_and_limits_without_sense_are_refused() {
         assert!(error.contains(says), "{error}");
     };
     let limits = || Limits::new(1e4, 1e7);
-    refused(&[], limits(), "name a goal");
-    refused(&[Goal::pdr(1.0)], limits(), "PDR: a loss ratio is at least 0 and below 1, not 1");
-    refused(&[Goal::pdr(f64::NAN)], limits(), "not NaN");
-    refused(&[Goal { width: 0.0, ..Goal::ndr() }], limits(), "NDR: a width is a part");
+    refused(&[], limits(), "give at least one");
+    refused(&[Goal::pdr(1.0)], limits(), "PDR: the loss ratio 1 is out of range");
+    refused(&[Goal::pdr(f64::NAN)], limits(), "the loss ratio NaN");
+    refused(&[Goal { width: 0.0, ..Goal::ndr() }], limits(), "NDR: the width");
     refused(&[Goal { final_trial: secs(22), ..Goal::ndr() }], limits(), "at least as long");
     refused(&[Goal { initial_trial: secs(0), ..Goal::ndr() }], limits(), "above 0");
     for (min, max) in [(0.0, 1.0), (2.0, 1.0), (1.0, f64::INFINITY), (f64::NAN, 1.0)] {
@@ -309,7 +313,7 @@ fn goals_and_limits_without_sense_are_refused() {
 #[test]
 fn a_soak_is_carried_lost_or_too_short_to_say() {
     let soaked = |goal: SoakGoal, lost: u64| {
-        // All is lost in the second trial.
+        // The second trial loses everything.
         let mut n = 0;
         let mut measure = |trial| {
             n += 1;
@@ -317,13 +321,13 @@ fn a_soak_is_carried_lost_or_too_short_to_say() {
         };
         soak(&goal, &mut measure, &mut |_| {}).expect("a goal that makes sense")
     };
-    // A hundred millions, of which ten may be lost.
+    // A hundred million packets, of which ten may be lost.
     let long = SoakGoal::new(1e6, secs(100));
     for (lost, soak, time) in [(0, Soak::Carried, 100), (10, Soak::Carried, 100), (11, Soak::TooMuchLost, 20)] {
         let came = soaked(long, lost);
         assert_eq!((came.soak, came.lost, came.time), (soak, lost, secs(time)));
     }
-    // A million: not even one.
+    // A million packets: not even one.
     let short = Duration::from_millis(300);
     let short = SoakGoal { trial: short, shortest: short, ..SoakGoal::new(1e6, secs(1)) };
     for (lost, soak) in [(0, Soak::TooFew), (1, Soak::TooFew), (2, Soak::TooMuchLost)] {
@@ -349,7 +353,7 @@ fn no_trial_of_a_soak_is_shorter_than_others() {
         };
         let came = soak(&SoakGoal::new(1e6, time), &mut measure, &mut |_| {}).expect("a goal that makes sense");
         assert_eq!((came.time, trials.iter().sum::<Duration>(), trials.len()), (time, time, count));
-        // They are told in whole nanoseconds.
+        // Times are in whole nanoseconds.
         assert!(trials.iter().all(|trial| trial.abs_diff(trials[0]) <= Duration::from_nanos(1)), "{trials:?}");
     }
 }
@@ -357,7 +361,7 @@ fn no_trial_of_a_soak_is_shorter_than_others() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Whatever the limit, and whatever is wanted of it: the bounds are around it and close, and it does not take forever.
+    /// For any limit and any goal: the bounds are around the limit and close, and the search ends.
     #[test]
     fn a_limit_is_found_wherever_it_is(
         most in 2e4..9e6_f64,
@@ -373,7 +377,7 @@ proptest! {
         let result = &found.results[0];
         let (lower, upper) = (result.lower.expect("a bound"), result.upper.expect("a bound"));
         let edge = most / (1.0 - loss_ratio);
-        // Of packets that are not whole, some are lost in counting.
+        // Fractions of packets are lost in rounding.
         prop_assert!(lower <= edge * 1.0001 && edge <= upper * 1.0001, "{:?}", result);
         prop_assert!((upper - lower) / upper <= width && result.irregular.is_none(), "{:?}", result);
         prop_assert!(found.trials <= 30 * trials as usize, "{} trials", found.trials);

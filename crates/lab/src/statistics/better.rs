@@ -1,24 +1,24 @@
-//! Which way a figure is better, and what is said of two.
+//! The better direction of a metric, and the verdict on two values.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// What says of a trial only what it could have been at most: no result of it.
+/// The limit of a trial, which is no result of it.
 pub(crate) const LIMIT: &str = "generator_limit_mpps";
 
-/// What is better.
+/// The better direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Better {
-    /// More of it.
+    /// More is better.
     More,
-    /// Less of it.
+    /// Less is better.
     Less,
 }
 
 impl Better {
-    /// By a figure's name, which ends in its unit. None of figures that are neither good nor bad, of what a trial could have
-    /// been at most, and of names that nobody here knows: of those no verdict is given.
+    /// Returns the direction by a metric's name, which ends in its unit. None for metrics that are
+    /// neither good nor bad, for limits of a trial, and for unknown names: these get no verdict.
     pub fn of(metric: &str) -> Option<Better> {
         let has = |word: fn(&str) -> bool| metric.split('_').any(word);
         if metric == LIMIT {
@@ -33,12 +33,12 @@ impl Better {
     }
 }
 
-/// Words of names of which nobody wants more.
+/// Returns whether a word of a name is a fault, of which less is better.
 fn is_fault(word: &str) -> bool {
     ["loss", "lost", "drop", "error", "miss", "retransmit"].iter().any(|fault| word.starts_with(fault))
 }
 
-/// What may be said of two sets of samples.
+/// The verdict on two sets of samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
@@ -46,7 +46,8 @@ pub enum Verdict {
     Faster,
     /// The first is worse.
     Slower,
-    /// The interval of their ratio has 1 in it, or that of their difference 0, or there is none.
+    /// The interval of their ratio contains 1, or that of their difference contains 0, or there is
+    /// none.
     CannotTell,
 }
 

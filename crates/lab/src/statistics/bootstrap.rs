@@ -1,22 +1,23 @@
-//! Intervals by bootstrap: samples are drawn from the samples, with replacement, many times over, and what comes of each
-//! drawing says how far the figure may be off.
+//! Intervals by bootstrap: samples are drawn from the samples many times, with replacement. The
+//! spread of the results shows how far a value may be off.
 //!
-//! Of few samples the percentiles of the drawings are too close to one another: those of 7 samples cover the true median
-//! in 87 to 90 of 100 cases and not in 95. They are taken as far out as Student's distribution is wider than the normal
-//! one (Hesterberg, "What Teachers Should Know About the Bootstrap", 2015, the expanded percentile interval); then it is
-//! 95 or more. BCa's correction is not taken: its jackknife does not work for medians (Efron and Tibshirani 1993, 10.6 and 11.6).
+//! With few samples the percentiles of the drawings are too narrow: those of 7 samples contain the
+//! true median in 87 to 90 of 100 cases and not in 95. So they are taken further out, by the factor
+//! between Student's distribution and the normal one (Hesterberg, "What Teachers Should Know About
+//! the Bootstrap", 2015, the expanded percentile interval). Then it is 95 or more. BCa's correction
+//! is not used: its jackknife does not work for medians (Efron and Tibshirani 1993, 10.6 and 11.6).
 
 use super::order::of_sorted;
 use super::{FEWEST, Interval};
 use crate::random::Random;
 
-/// Of so many drawings, 24 lie outside each end for 6 samples, and 250 for many.
+/// The number of drawings: 24 of them are outside each end for 6 samples, and 250 for many.
 const DRAWINGS: usize = 10_000;
 
 /// Any number: intervals are the same in each run.
 const SEED: u64 = 1;
 
-/// The interval of what `draw` comes to, of `samples` samples; none where these are too few.
+/// Returns the interval of the results of `draw` for so many samples; none if these are too few.
 pub(super) fn interval(samples: usize, mut draw: impl FnMut(&mut Random) -> f64) -> Option<Interval> {
     if samples < FEWEST {
         return None;
@@ -28,31 +29,31 @@ pub(super) fn interval(samples: usize, mut draw: impl FnMut(&mut Random) -> f64)
     Some(Interval { low: of_sorted(&drawn, tail), high: of_sorted(&drawn, 1.0 - tail) })
 }
 
-/// The median of a drawing from values, of which there is at least one.
+/// Returns the median of a drawing from values, of which there is at least one.
 pub(super) fn median(values: &[f64], random: &mut Random) -> f64 {
     let mut drawn: Vec<f64> = values.iter().map(|_| pick(values, random)).collect();
     middle(&mut drawn)
 }
 
-/// One of the values, of which there is at least one.
+/// Returns a random one of the values, of which there is at least one.
 pub(super) fn pick<T: Copy>(values: &[T], random: &mut Random) -> T {
     values[usize::try_from(random.below(values.len() as u64)).unwrap_or(0)]
 }
 
-/// The median of values, of which there is at least one; brings them into order.
+/// Returns the median of values, of which there is at least one, and sorts them.
 pub(super) fn middle(values: &mut [f64]) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     of_sorted(values, 0.5)
 }
 
-/// The part of the drawings that lies outside each end.
+/// Returns the part of the drawings outside each end.
 pub(super) fn tail(samples: usize) -> f64 {
     let n = samples as f64;
     normal(-(n / (n - 1.0)).sqrt() * student(n - 1.0))
 }
 
-/// What Student's distribution of so many degrees of freedom, at least 5, is below with 97.5 % (Abramowitz and Stegun,
-/// 26.7.5; wrong by less than 0.0005).
+/// Returns the 97.5 % quantile of Student's distribution with so many degrees of freedom, at least
+/// 5 (Abramowitz and Stegun, 26.7.5; wrong by less than 0.0005).
 fn student(freedom: f64) -> f64 {
     let x: f64 = 1.959_963_984_540_054;
     let terms = [
@@ -64,7 +65,8 @@ fn student(freedom: f64) -> f64 {
     terms.iter().rev().fold(0.0, |sum, term| (sum + term) / freedom) + x
 }
 
-/// The normal distribution below `x`, which is negative (Abramowitz and Stegun, 26.2.17; wrong by less than 7.5e-8).
+/// Returns the normal distribution function at `x`, which is negative (Abramowitz and Stegun,
+/// 26.2.17; wrong by less than 7.5e-8).
 fn normal(x: f64) -> f64 {
     let t = 1.0 / (1.0 - 0.231_641_9 * x);
     let coefficients = [0.319_381_530, -0.356_563_782, 1.781_477_937, -1.821_255_978, 1.330_274_429];

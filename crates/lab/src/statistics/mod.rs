@@ -1,8 +1,9 @@
-//! What samples say, and what they do not: medians with their intervals, and differences that are called one only where
-//! the interval of the ratio excludes 1.
+//! Statistics of samples: medians with their intervals, and verdicts. Two values are called
+//! different only if the interval of their ratio excludes 1.
 //!
-//! Machines that share a host have trials that went wrong for reasons of their own, so nothing here is a mean. Intervals
-//! are of 95 %, by bootstrap, and deterministic: the same samples have the same interval everywhere.
+//! Machines that share a host have trials that fail for reasons of their own, so there are no
+//! means. Intervals are of 95 %, by bootstrap, and deterministic: the same samples have the same
+//! interval everywhere.
 //!
 //! ```
 //! use straightline_lab::statistics::{Better, Pairing, Verdict, ratio};
@@ -25,11 +26,11 @@ pub use better::{Better, Verdict};
 pub use order::{median, percentile};
 pub use ratio::{Change, Pairing, Ratio, change, ratio};
 
-/// Samples without which there is no interval of 95 %. Five lie all on one side of a median once in sixteen times: even
-/// from the lowest to the highest of them covers it with 93.75 % only.
+/// The fewest samples with an interval of 95 %. Five are all on one side of the median once in
+/// sixteen times: even the range from the lowest to the highest contains it with 93.75 % only.
 pub const FEWEST: usize = 6;
 
-/// Where a figure lies with 95 %.
+/// An interval that contains a value with 95 %.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Interval {
     /// Its lower end.
@@ -39,28 +40,28 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Whether a value lies in it.
+    /// Returns whether it contains a value.
     pub fn contains(&self, value: f64) -> bool {
         self.low <= value && value <= self.high
     }
 }
 
-/// What some samples say of the figure that they are of.
+/// The statistics of some samples.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Estimate {
-    /// Half of the samples are below it.
+    /// The median of the samples.
     pub median: f64,
-    /// Where the median of all samples that could be taken lies; none of fewer than [`FEWEST`].
+    /// The interval of the median of all possible samples; none with fewer than [`FEWEST`].
     pub interval: Option<Interval>,
     /// The lowest sample.
     pub lowest: f64,
     /// The highest sample.
     pub highest: f64,
-    /// How many there are.
+    /// The number of samples.
     pub samples: usize,
 }
 
-/// The median of samples, with its interval. None where there are no samples, or one of them is no number.
+/// Returns the statistics of samples. None if there are no samples, or if one of them is no number.
 pub fn estimate(values: &[f64]) -> Option<Estimate> {
     let median = median(values)?;
     let lowest = values.iter().copied().fold(f64::INFINITY, f64::min);

@@ -1,4 +1,4 @@
-//! The ratio of two medians; and their difference, where there is no ratio.
+//! The ratio of two medians; and their difference, if there is no ratio.
 
 use serde::Serialize;
 
@@ -6,49 +6,50 @@ use super::bootstrap::{self, middle, pick};
 use super::{Better, FEWEST, Interval, Verdict, median};
 use crate::random::Random;
 
-/// How two sets of samples were taken.
+/// The relation between two sets of samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pairing {
-    /// In the same rounds: what was slow about a round was slow for both. Samples of a round that both have are drawn
-    /// together; those of other rounds each for themselves.
+    /// Measured in the same rounds: a disturbance of a round affects both. Samples of a common
+    /// round are drawn together; those of other rounds are drawn singly.
     ByRound,
-    /// One after the other, or on two machines: rounds of one number have nothing to do with one another.
+    /// Measured one after the other, or on two machines: rounds of one number are unrelated.
     Apart,
 }
 
 /// The ratio of two medians, the first by the second.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Ratio {
-    /// As the samples are.
+    /// The ratio of the samples.
     pub value: f64,
-    /// Where that of all samples that could be taken lies; none where either has fewer than [`FEWEST`].
+    /// The interval of the ratio of all possible samples; none if either has fewer than [`FEWEST`].
     pub interval: Option<Interval>,
 }
 
 impl Ratio {
-    /// What may be said of the first beside the second.
+    /// Returns the verdict on the first, compared with the second.
     pub fn verdict(&self, better: Better) -> Verdict {
         judged(self.interval, 1.0, better)
     }
 }
 
-/// By how much the first of two medians is more than the second.
+/// The difference of two medians, the first minus the second.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Change {
-    /// As the samples are.
+    /// The difference of the samples.
     pub value: f64,
-    /// Where that of all samples that could be taken lies; none where either has fewer than [`FEWEST`].
+    /// The interval of the difference of all possible samples; none if either has fewer than
+    /// [`FEWEST`].
     pub interval: Option<Interval>,
 }
 
 impl Change {
-    /// What may be said of the first beside the second.
+    /// Returns the verdict on the first, compared with the second.
     pub fn verdict(&self, better: Better) -> Verdict {
         judged(self.interval, 0.0, better)
     }
 }
 
-/// Of an interval which has `even` in it where there is no difference.
+/// Judges an interval which contains `even` if there is no difference.
 fn judged(interval: Option<Interval>, even: f64, better: Better) -> Verdict {
     let Some(interval) = interval else { return Verdict::CannotTell };
     match better {
@@ -59,8 +60,8 @@ fn judged(interval: Option<Interval>, even: f64, better: Better) -> Verdict {
     }
 }
 
-/// The ratio of the medians of two sets of samples, each with its round. None where either has none, or one that is not
-/// a number above 0: of such there is no ratio that means anything.
+/// Returns the ratio of the medians of two sets of samples, each with its round. None if either has
+/// no samples, or one that is not a number above 0: such a ratio would have no meaning.
 pub fn ratio(first: &[(u32, f64)], second: &[(u32, f64)], pairing: Pairing) -> Option<Ratio> {
     if first.iter().chain(second).any(|&(_, value)| value <= 0.0) {
         return None;
@@ -69,8 +70,8 @@ pub fn ratio(first: &[(u32, f64)], second: &[(u32, f64)], pairing: Pairing) -> O
     Some(Ratio { value, interval })
 }
 
-/// The difference of the medians of two sets of samples: for figures that may be 0, such as losses. None where either has
-/// none, or one that is no number.
+/// Returns the difference of the medians of two sets of samples: for metrics that may be 0, such as
+/// losses. None if either has no samples, or one that is no number.
 pub fn change(first: &[(u32, f64)], second: &[(u32, f64)], pairing: Pairing) -> Option<Change> {
     let (value, interval) = compared(first, second, pairing, |one, other| one - other)?;
     Some(Change { value, interval })
@@ -93,7 +94,7 @@ fn compared(
     Some((value, if samples < FEWEST { None } else { bootstrap::interval(samples, draw) }))
 }
 
-/// Samples by how they are drawn.
+/// Samples by the way in which they are drawn.
 #[derive(Debug, Default)]
 struct Strata {
     pairs: Vec<(f64, f64)>,
@@ -116,7 +117,7 @@ impl Strata {
         strata
     }
 
-    /// The medians of a drawing.
+    /// Returns the medians of a drawing.
     fn draw(&self, random: &mut Random) -> (f64, f64) {
         let mut first = Vec::with_capacity(self.pairs.len() + self.first.len());
         let mut second = Vec::with_capacity(self.pairs.len() + self.second.len());

@@ -1,4 +1,5 @@
-//! Against numpy and scipy (`crates/lab/tests/statistics/record.py` made the figures), and by what must hold.
+//! Tests against numpy and scipy (`crates/lab/tests/statistics/record.py` recorded their values),
+//! and of properties.
 
 use proptest::prelude::*;
 use serde::Deserialize;
@@ -40,7 +41,7 @@ fn close(ours: f64, theirs: f64, by: f64) -> bool {
     (ours - theirs).abs() <= by * theirs.abs().max(1e-300)
 }
 
-/// Both drew at random: an end may be off by a part of the interval.
+/// Checks two intervals. Both are drawn at random: an end may be off by a part of the interval.
 fn agree(name: &str, ours: Option<Interval>, [low, high]: [f64; 2]) {
     let ours = ours.expect("enough samples");
     let most = 0.06 * (high - low);
@@ -68,7 +69,7 @@ fn medians_percentiles_and_intervals_are_those_of_numpy_and_scipy() {
         assert!(close(estimate.median, known.median, 1e-12), "{}", known.name);
         for (percent, value) in known.percentiles {
             let ours = percentile(&known.values, percent).expect("samples");
-            assert!(close(ours, value, 1e-12), "{}: {percent} % are {ours}, not {value}", known.name);
+            assert!(close(ours, value, 1e-12), "{}: the {percent} % percentile is {ours}, not {value}", known.name);
         }
         match known.interval {
             Some(interval) => agree(&known.name, estimate.interval, interval),
@@ -124,7 +125,8 @@ fn a_change_is_judged_where_a_ratio_cannot_be() {
 
 #[test]
 fn rounds_that_only_one_has_are_drawn_alone() {
-    // Pairs of equal values; and a round of the first alone, far off, which moves its median sometimes.
+    // Pairs of equal values; and a round of the first alone, far off, which sometimes moves its
+    // median.
     let values: Vec<f64> = (1..=7).map(f64::from).collect();
     let both = rounds(&values);
     let same = ratio(&both, &both, Pairing::ByRound).expect("samples");
@@ -170,7 +172,7 @@ fn what_is_better_follows_from_the_name() {
     }
 }
 
-/// A number of a skewed distribution whose median is 1.
+/// Returns a number of a skewed distribution whose median is 1.
 fn skewed(random: &mut Random) -> f64 {
     let sum: u64 = (0..12).map(|_| random.below(1 << 20)).sum();
     let normal = sum as f64 / f64::from(1 << 20) - 6.0;
@@ -179,7 +181,8 @@ fn skewed(random: &mut Random) -> f64 {
 
 #[test]
 fn intervals_cover_the_truth_as_often_as_they_say() {
-    // With drift that is common to both of a round; 120 cases of 95 % are 114, give or take 2.4.
+    // With drift that both have in common in a round; 95 % of 120 cases are 114, with a deviation
+    // of 2.4.
     for samples in [u32::try_from(FEWEST).expect("few"), 7, 12] {
         let mut random = Random::new(99);
         let (mut median_in, mut ratio_in, mut apart_in, mut called) = (0, 0, 0, 0);
@@ -200,9 +203,9 @@ fn intervals_cover_the_truth_as_often_as_they_say() {
         }
         assert!(median_in >= 109, "{samples}: {median_in}");
         assert!(ratio_in >= 109, "{samples}: {ratio_in}");
-        // Nothing is different here, so nothing may be called so more often than once in twenty.
+        // The values do not differ, so at most one in twenty comparisons may find a difference.
         assert!(called == 120 - ratio_in && called <= 11, "{samples}: {called}");
-        // What is known to be common and not used makes intervals wide.
+        // Unpaired, the common drift makes intervals wide.
         assert!(apart_in >= 117, "{samples}: {apart_in}");
     }
 }

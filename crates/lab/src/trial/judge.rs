@@ -1,85 +1,82 @@
-//! Whether a trial counts.
+//! The validity of a trial.
 
 use super::Plan;
 use crate::convert::float;
 use crate::generator::{Load, Measured, Rate, StreamCounters};
 
-/// By how much what was done may differ from what was meant.
+/// The allowed difference between what was planned and what was done.
 pub(super) const TOLERANCE: f64 = 0.001;
 
-/// Where none has come of a stream's packets, but so many would have if they fared as all others, that is no chance: one of
-/// ten millions, for losses that fall on packets as dice do.
+/// If a stream received nothing, but would have received so many packets with the loss of all
+/// others, this is no coincidence: the probability is one of ten million, for independent losses.
 const EXPECTED: f64 = 16.0;
 
-/// Why it makes no sense to begin: more is asked for than the generator can do.
+/// Returns why a trial should not begin: the load is beyond the generator's limit.
 pub(super) fn beyond(plan: &Plan, rate: Rate, mean_len: f64) -> Option<String> {
     let (asked, limit) = (rate.pps(mean_len)?, plan.limit_mpps?);
-    // In packets, as searches have it: a load that is this limit is not beyond it.
+    // In packets, as searches use them: a load equal to the limit is not beyond it.
     (asked > limit * 1e6).then(|| {
-        format!(
-            "{:.3} Mpps are more than the generator makes of these packets: at most {limit:.3} here, less is kept",
-            asked / 1e6
-        )
+        format!("{:.3} Mpps are more than the generator makes of these packets: use less than {limit:.3}", asked / 1e6)
     })
 }
 
-/// Why a trial that came to its end does not count; nothing if it does.
+/// Returns why a finished trial is not valid; nothing if it is valid.
 pub(super) fn judge(measured: &Measured, load: Load, mean_len: f64) -> Option<String> {
     let slow = || measured.still_coming.then(|| "packets still came 2 s after the last one was sent".to_owned());
     failed(measured, mean_len).or_else(|| untimely(measured, load, mean_len)).or_else(slow)
 }
 
-/// Whether it does not count as the tester was not on time, and for nothing that a backend did.
+/// Returns whether it is not valid only because the generator was late, and not because of a
+/// backend.
 pub(super) fn is_by_generator(measured: &Measured, load: Load, mean_len: f64) -> bool {
     failed(measured, mean_len).is_none() && untimely(measured, load, mean_len).is_some()
 }
 
-/// What is wrong with what the backends did.
+/// Returns what is wrong with the backends.
 fn failed(measured: &Measured, mean_len: f64) -> Option<String> {
     let total = measured.total();
-    // What makes all else pointless comes first.
+    // The fault that makes all others irrelevant comes first.
     if total.sent == 0 {
         return Some(format!(
-            "nothing could be sent: no port had room for a packet of {mean_len:.0} bytes in the mean; is the backend at work, \
-             and do its buffers take such packets?"
+            "nothing could be sent: no port had a free buffer for packets of {mean_len:.0} bytes on average; check \
+             that the backend is running, and that its buffers take such packets"
         ));
     }
-    // What still comes is slow, and not silent.
+    // A backend that still sends is slow, and not silent.
     if measured.not_taken && !measured.still_coming {
         return Some(
-            "a backend went silent: 2 s after the last packet was sent it had still not taken all that stands in its rings"
+            "a backend went silent: 2 s after the last packet was sent it had still not taken all packets in its \
+             rings"
                 .to_owned(),
         );
     }
     if total.received == 0 {
         return Some(format!(
-            "nothing has come back of {} packets: does the switch hand them on to a port that is looked at, and does it take \
-             frames of their lengths?",
+            "nothing has returned of {} packets; check that the switch forwards them to another port of the \
+             generator, and that it accepts frames of these lengths",
             total.sent
         ));
     }
     one_way(&measured.streams).or_else(|| corrupted(float(total.corrupt)))
 }
 
-/// What was not sent as it was meant.
+/// Returns what is wrong with the times of sent packets.
 fn untimely(measured: &Measured, load: Load, mean_len: f64) -> Option<String> {
     let [time, lasted] = measured.seconds;
     if (lasted - time).abs() > time * TOLERANCE {
-        return Some(format!(
-            "it lasted {lasted:.4} s where {time:.4} s were meant: this thread was kept from running"
-        ));
+        return Some(format!("the trial took {lasted:.4} s instead of {time:.4} s: this thread was descheduled"));
     }
     if let Some(meant) = measured.meant {
-        // So many bursts fit, and the one that had begun.
+        // As many bursts as fit, and the one that had begun.
         let asked = load.rate.pps(mean_len).unwrap_or(0.0) * time;
         let slack = asked * TOLERANCE + f64::from(load.burst) * 2.0;
         if (float(meant) - asked).abs() > slack {
-            return Some(format!("{meant} packets were due where {asked:.0} were meant"));
+            return Some(format!("{meant} packets were due instead of {asked:.0}"));
         }
         if float(measured.missed) > asked * TOLERANCE {
             return Some(format!(
-                "{} of {meant} packets were not sent in their time: the generator was kept from running, or {} is more than it \
-                 can do here",
+                "{} of {meant} packets were not sent in time: the generator was descheduled, or {} is more than it \
+                 can send here",
                 measured.missed, load.rate
             ));
         }
@@ -87,24 +84,26 @@ fn untimely(measured: &Measured, load: Load, mean_len: f64) -> Option<String> {
     None
 }
 
-/// Why nothing counts where a stream is not handed on: that is no loss, which is a part of what is.
+/// Returns the reason if a stream is not forwarded: a loss ratio makes sense only for streams that
+/// are.
 fn one_way(streams: &[StreamCounters]) -> Option<String> {
     let total = streams.iter().fold(StreamCounters::default(), |all, one| all.and(*one));
     let came = float(total.received) / float(total.sent);
     let is_dead = |one: &StreamCounters| one.received == 0 && float(one.sent) * came >= EXPECTED;
     let (at, dead) = streams.iter().enumerate().find(|(_, one)| is_dead(one))?;
     Some(format!(
-        "nothing has come back of {} packets of stream {}, of all {} (they are numbered port by port): does the switch hand on \
-         what each port sends?",
+        "nothing has returned of {} packets of stream {} of {} (numbered port by port); check that the switch \
+         forwards what each port sends",
         dead.sent,
         at + 1,
         streams.len()
     ))
 }
 
-/// Why nothing counts where so many packets were spoilt: a switch that copies wrongly has done nothing well.
+/// Returns the reason if packets were corrupted: the results of a switch that copies wrongly are
+/// void.
 pub(crate) fn corrupted(count: f64) -> Option<String> {
-    (count > 0.0).then(|| format!("{count} packets came with other bytes than were sent, of those that were looked at"))
+    (count > 0.0).then(|| format!("{count} of the checked packets came with other bytes than were sent"))
 }
 
 #[cfg(test)]
@@ -119,7 +118,7 @@ mod tests {
         Plan { burst: 32, warm_up: Duration::ZERO, cpu: None, limit_mpps }
     }
 
-    /// A million packets in a second, and all came.
+    /// A million packets in a second, and all returned.
     fn good() -> Measured {
         let counters =
             StreamCounters { sent: 1_000_000, received: 1_000_000, bytes: 64_000_000, ..StreamCounters::default() };
@@ -144,15 +143,15 @@ mod tests {
         let why = |change: fn(&mut Measured)| judged(change).expect("a rule is broken");
         assert!(why(|m| m.seconds[1] = 1.0011).contains("1.0011"));
         assert!(why(|m| m.seconds[1] = 0.99).contains("0.9900"));
-        assert!(why(|m| m.meant = Some(990_000)).contains("990000 packets were due where 1000000"));
+        assert!(why(|m| m.meant = Some(990_000)).contains("990000 packets were due instead of 1000000"));
         assert!(why(|m| m.missed = 1001).contains("1001 of 1000000"));
         assert!(why(|m| m.streams[0] = StreamCounters::default()).contains("nothing could be sent"));
-        assert!(why(|m| m.streams[0].received = 0).contains("nothing has come back of 1000000"));
+        assert!(why(|m| m.streams[0].received = 0).contains("nothing has returned of 1000000"));
         assert!(why(|m| m.still_coming = true).contains("still came"));
         assert!(why(|m| (m.still_coming, m.not_taken) = (true, true)).contains("still came"));
         assert!(why(|m| (m.not_taken, m.streams[0].received) = (true, 500_000)).contains("went silent"));
-        // Whatever the other figures say: what came is not what was sent.
-        assert!(why(|m| m.streams[0].corrupt = 7).contains("7 packets came with other bytes"));
+        // This fault comes before all others: the received bytes are wrong.
+        assert!(why(|m| m.streams[0].corrupt = 7).contains("7 of the checked packets came with other bytes"));
     }
 
     #[test]
@@ -167,7 +166,7 @@ mod tests {
         assert!(is_by_generator(|m| m.missed = 1001));
         assert!(!is_by_generator(|_| {}));
         assert!(!is_by_generator(|m| m.still_coming = true));
-        // Whoever else was late.
+        // Even if the generator was late too.
         assert!(!is_by_generator(|m| (m.not_taken, m.missed) = (true, 1001)));
         assert!(!is_by_generator(|m| (m.streams[0].received, m.missed) = (0, 1001)));
         assert!(!is_by_generator(|m| (m.streams[0].corrupt, m.missed) = (1, 1001)));
@@ -175,7 +174,7 @@ mod tests {
 
     #[test]
     fn what_the_switch_did_not_take_breaks_no_rule() {
-        // Half of it had no room, or was lost, or came twice: that is a result.
+        // Half of it was refused, or lost, or came twice: that is a valid result.
         assert_eq!(judged(|m| (m.refused, m.streams[0].sent, m.streams[0].received) = (500_000, 500_000, 1)), None);
         assert_eq!(judged(|m| (m.missed, m.streams[0].duplicates) = (999, 7)), None);
         assert_eq!(judged(|m| m.meant = None), None);
@@ -188,10 +187,10 @@ mod tests {
             judged(|m| m.streams = streams.iter().map(counters).collect())
         };
         let why = judged(&[(500_000, 500_000), (500_000, 0)]).expect("a direction is dead");
-        assert!(why.contains("500000 packets of stream 2, of all 2"), "{why}");
+        assert!(why.contains("500000 packets of stream 2 of 2"), "{why}");
         assert!(judged(&[(500_000, 0), (500_000, 9)]).is_none(), "as likely as not");
         assert!(judged(&[(50_000, 0), (950_000, 900_000), (5000, 1)]).is_some());
-        // One way only; few packets; much of both lost.
+        // One direction only; few packets; a high loss of both.
         assert_eq!(judged(&[(1_000_000, 1), (0, 0)]), None);
         assert_eq!(judged(&[(1_000_000, 999_000), (16, 0)]), None);
         assert_eq!(judged(&[(1_000_000, 10), (1_000_000, 1)]), None);
@@ -205,6 +204,6 @@ mod tests {
         let why = beyond(&plan(Some(2.0)), Rate::Bits(2.0 * 8.0 * 64e6), 64.0);
         assert_eq!(why, None);
         let why = beyond(&plan(Some(2.0)), Rate::Bits(3.0 * 8.0 * 64e6), 64.0).expect("too much");
-        assert!(why.contains("3.000 Mpps") && why.contains("at most 2.000"), "{why}");
+        assert!(why.contains("3.000 Mpps") && why.contains("less than 2.000"), "{why}");
     }
 }

@@ -1,4 +1,5 @@
-//! How long trials can be: the longer one is, the likelier somebody else gets one of its CPUs meanwhile.
+//! The length of trials: the longer a trial is, the likelier another thread runs on one of its CPUs
+//! meanwhile.
 
 use std::thread;
 use std::time::Duration;
@@ -10,35 +11,36 @@ use crate::convert::seconds;
 use crate::endpoints::Pinned;
 use crate::generator::CATCH_UP;
 
-/// Trials are as long as the first of these of which most are left alone; else as the last.
+/// Possible lengths. Trials have the first one at which most are undisturbed; otherwise the last.
 const LENGTHS: [Duration; 3] = [Duration::from_secs(1), Duration::from_millis(300), Duration::from_millis(100)];
 
-/// For so long CPUs are watched.
+/// The time for which CPUs are watched.
 const WATCHED: Duration = Duration::from_secs(2);
 
-/// From one trial that could be made to the next.
+/// The distance of the imagined trials.
 const STEP: Duration = Duration::from_millis(50);
 
-/// A time in which a thread that polls did not run.
+/// A time in which a polling thread did not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Absence {
-    /// Since it is watched.
+    /// Time since the start of the watch.
     at: Duration,
     lasted: Duration,
 }
 
-/// How long trials are, and why.
+/// The length of trials, and its reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Length {
-    /// Of a trial.
+    /// Measured time of a trial.
     pub time: Duration,
-    /// So many times a thread was away for longer than it can catch up with.
+    /// The number of times that a thread was descheduled for longer than it can catch up with.
     pub absences: usize,
-    /// In so much time.
+    /// The time of the watch.
     pub watched: Duration,
 }
 
-/// Watches these CPUs for two seconds, with a thread on each that polls as in a trial, and says how long trials can be there.
+/// Watches these CPUs for two seconds, with a thread on each that polls as in a trial, and returns
+/// the length for trials on them.
 ///
 /// # Errors
 /// There is no such CPU.
@@ -47,7 +49,7 @@ pub fn length(cpus: &[usize]) -> anyhow::Result<Length> {
     thread::scope(|threads| {
         let watching: Vec<_> = cpus.iter().map(|&cpu| threads.spawn(move || watch(cpu))).collect();
         watching.into_iter().try_for_each(|thread| {
-            absences.extend(thread.join().map_err(|_| anyhow::anyhow!("who watches a CPU has panicked"))??);
+            absences.extend(thread.join().map_err(|_| anyhow::anyhow!("a thread that watches a CPU has panicked"))??);
             anyhow::Ok(())
         })
     })?;
@@ -95,7 +97,7 @@ mod tests {
             (0..2000 / step).map(|n| Absence { at: millis(n * step + step / 2), lasted: millis(lasted) }).collect()
         };
         assert_eq!(longest(&[]), millis(1000));
-        // What can nearly be caught up with spoils no long trial.
+        // A pause that can nearly be caught up with spoils no long trial.
         assert_eq!(longest(&each(1000, 2)), millis(1000));
         assert_eq!(longest(&each(1000, 5)), millis(300));
         assert_eq!(longest(&each(300, 5)), millis(100));

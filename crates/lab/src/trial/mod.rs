@@ -1,13 +1,19 @@
-//! A scored trial: packets at a rate through a switch, and whether the result counts.
+//! A trial: packets at a rate through a switch, and the validity of the result.
 //!
-//! The rules: what is sent while the switch warms up is ignored; no counter of the switch is read meanwhile; what is sent
-//! equals what was meant within 0.1 %, and it lasts as long as meant within the same, else the trial is invalid, with the
-//! reason; what is on the way at the end is waited for before anything is counted, and no backend has left it where it was;
-//! no packet that was looked at came with other bytes than were sent; and what the generator could do by itself is measured
-//! and stands beside the result.
+//! The rules are:
 //!
-//! A packet for which a port has no room is one that the switch did not take: it was meant, and is lost. A packet that the
-//! generator itself was too late for was not sent as meant.
+//! - Packets of the warm-up are ignored, and no counter of the switch is read during the
+//!   measurement.
+//! - The sent packets equal the planned ones within 0.1 %, and so does the time. Otherwise the
+//!   trial is invalid, with the reason.
+//! - Packets under way at the end are awaited before anything is counted, and no backend has left
+//!   them in its rings.
+//! - No checked packet came with other bytes than were sent.
+//! - The generator's own limit is measured, and shown beside the result.
+//!
+//! A packet for which a port has no free buffer is one that the switch did not take: it was
+//! planned, and is lost. A packet for which the generator itself was too late was not sent as
+//! planned.
 
 mod judge;
 mod length;
@@ -25,31 +31,32 @@ pub(crate) use judge::corrupted;
 pub use length::{Length, length};
 pub use outcome::Outcome;
 
-/// For how long nothing may come, when all is sent, before what has not come is lost.
+/// The silence, once everything is sent, after which missing packets are lost.
 const QUIET: Duration = Duration::from_millis(50);
 
-/// For how long packets may go on coming.
+/// The longest time for packets to arrive after the last one was sent.
 const DRAIN: Duration = Duration::from_secs(2);
 
-/// For how long the generator is run by itself, and how often: in one such time it may have been kept from running.
+/// Time and number of runs of the generator by itself: it may be descheduled in one of them.
 const ALONE: Duration = Duration::from_millis(40);
 const TIMES: usize = 3;
 
-/// How trials are made: all but the rate and the time.
+/// The settings of trials, without the rate and the time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Plan {
     /// Packets that each port sends together.
     pub burst: u32,
-    /// Before anything counts.
+    /// Time of traffic before the measurement.
     pub warm_up: Duration,
-    /// The CPU of the generator, and of whoever takes turns with it.
+    /// The CPU of the generator, and of the endpoints that take turns with it.
     pub cpu: Option<usize>,
-    /// Million packets a second that the generator makes by itself, if that was measured: [`limit`].
+    /// The generator's limit in million packets per second, if it was measured: [`limit`].
     pub limit_mpps: Option<f64>,
 }
 
-/// Makes a trial: the generator sends at this rate for so long, and `others` take turns with it, such as guests that
-/// forward. What goes wrong, with a backend for instance, makes the trial invalid and is no error.
+/// Makes a trial: the generator sends at this rate for this time, and `others`, such as guests that
+/// forward, take turns with it. A failure, for example of a backend, makes the trial invalid and is
+/// no error.
 pub fn run<P: TestPort>(
     generator: &mut Generator<P>,
     others: &mut [&mut dyn Endpoint],
@@ -76,11 +83,11 @@ pub fn run<P: TestPort>(
     Outcome { rate, measured: Some(measured), work, others, limit_mpps: plan.limit_mpps, invalid, by_generator }
 }
 
-/// Million packets a second that the generator makes of these streams if nothing is between it and itself: it sends into
+/// Returns the generator's limit for these streams, in million packets per second: it sends into
 /// memory, and checks what it finds there.
 ///
 /// # Errors
-/// Where a stream cannot be built, or there is no such CPU.
+/// A stream cannot be built, or there is no such CPU.
 pub fn limit(streams: Vec<StreamSpec>, check_every: u32, cpu: Option<usize>) -> anyhow::Result<f64> {
     let mut generator = Generator::new(vec![(Echo::default(), streams)], check_every)?;
     let load = Load { rate: Rate::Max, burst: 1 };
@@ -91,16 +98,17 @@ pub fn limit(streams: Vec<StreamSpec>, check_every: u32, cpu: Option<usize>) -> 
     })
 }
 
-/// What is said of a trial that was ended.
+/// The reason of an interrupted trial.
 pub(crate) const INTERRUPTED: &str = "interrupted";
 
-/// The same of one that has figures until then: why, and how many of its seconds were measured.
+/// Returns the reason of an interrupted trial with metrics: why, and how many of its seconds were
+/// measured.
 pub(crate) fn cut_short(why: &str, lasted: f64, meant: f64) -> String {
     format!("{why}, after {lasted:.1} of {meant:.1} s")
 }
 
-/// Ends a trial when the flag is set, with what was measured so far: one of those who take turns. Nothing is waited for then:
-/// packets that are on the way are lost.
+/// An endpoint that ends a trial when the flag is set, with the measurements so far. Nothing is
+/// awaited then: packets under way are lost.
 #[derive(Debug)]
 pub struct Interrupt<'a>(pub &'a AtomicBool);
 
@@ -115,8 +123,8 @@ impl Endpoint for Interrupt<'_> {
     }
 }
 
-/// Turn by turn until the generator is done, and the others have nothing left that may still come. What the generator did
-/// is the first of all.
+/// Runs turns until the generator is done, and the others have no packets left that may still
+/// arrive. The generator's work is the first one returned.
 fn go<P: TestPort>(
     generator: &mut Generator<P>,
     others: &mut [&mut dyn Endpoint],
@@ -193,7 +201,7 @@ mod tests {
         let mut generator = generator(&["size=imix,dst-port=step:1-9"]);
         let outcome = run(&mut generator, &mut [], &plan(), Rate::Pps(10_000.0), Duration::from_millis(50));
         let counters = outcome.measured.as_ref().expect("it was made").total();
-        // Whether it could be kept on time is the machine's business; that all came back is ours.
+        // Punctuality depends on the machine; the test checks that everything returned.
         assert_eq!((counters.lost(), counters.corrupt, counters.duplicates), (0, 0, 0));
         let mut again = run(&mut generator, &mut [], &plan(), Rate::Max, Duration::from_millis(10));
         again.limit_mpps = Some(9.0);
@@ -203,12 +211,12 @@ mod tests {
         assert!(!sample.latency.expect("latencies").steps.is_empty());
     }
 
-    /// An [`Echo`] whose frames stay on the way: no more come back, over all its time, than `lets` says.
+    /// An [`Echo`] that holds frames back: in total, no more return than `lets` allows.
     struct Held<F> {
         echo: Echo,
         came: usize,
         lets: F,
-        /// Whether it tells that it has some of what was sent.
+        /// True if it reports frames that it still holds.
         tells: bool,
     }
 
@@ -243,14 +251,14 @@ mod tests {
         }
     }
 
-    /// All that is sent comes back once it is open.
+    /// Everything that is sent returns once the gate is open.
     fn gate(open: &AtomicBool) -> impl Fn() -> usize + Send {
         || if open.load(Ordering::Relaxed) { usize::MAX } else { 0 }
     }
 
     #[test]
     fn what_a_guest_has_not_handed_on_yet_is_not_lost() {
-        /// Its backend takes nothing until somebody asks whether it has taken all.
+        /// Its backend takes nothing until it was asked once whether it is still sending.
         struct Guest<'a>(&'a AtomicBool);
         impl Endpoint for Guest<'_> {
             fn turn(&mut self, _: u64) -> anyhow::Result<usize> {
@@ -290,7 +298,7 @@ mod tests {
         assert!(outcome.invalid.expect("invalid").contains("closed the connection"));
     }
 
-    /// Not as long as usually.
+    /// Shorter than usual.
     const SHORT: Timing = Timing {
         warm_up: Duration::ZERO,
         time: Duration::from_millis(10),
@@ -321,7 +329,8 @@ mod tests {
                 Ok(true)
             }
         }
-        // What the generator sends is taken, and is nowhere to be seen; or it comes, whatever else a guest sends.
+        // The generator's packets are taken and disappear; or they arrive, whatever else a guest
+        // sends.
         let closed = AtomicBool::new(false);
         let open = AtomicBool::new(true);
         for (open, is_silent) in [(&closed, true), (&open, false)] {

@@ -1,4 +1,4 @@
-//! What a trial came to, and as a sample.
+//! The results of a trial, also in the form of a sample.
 
 use std::fmt;
 
@@ -9,22 +9,23 @@ use crate::results::Sample;
 
 use super::Plan;
 
-/// What a trial came to.
+/// The results of a trial.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// What was asked for.
+    /// The planned rate.
     pub rate: Rate,
-    /// What was measured, unless it did not even begin.
+    /// The measured values, unless the trial never began.
     pub measured: Option<Measured>,
-    /// What the generator did.
+    /// The generator's work.
     pub work: Work,
-    /// What those did who took turns with it, in their order.
+    /// The work of the endpoints that took turns with it, in their order.
     pub others: Vec<Work>,
-    /// What the generator could do by itself.
+    /// The generator's limit by itself.
     pub limit_mpps: Option<f64>,
-    /// Why the trial does not count.
+    /// The reason why the trial is not valid.
     pub invalid: Option<String>,
-    /// Whether that is the tester's doing alone, and no backend's: it was not on time, or was asked for more than it can do.
+    /// True if the generator alone is the reason, and no backend: it was late, or the load was
+    /// beyond its limit.
     pub by_generator: bool,
 }
 
@@ -34,8 +35,8 @@ impl Outcome {
         Outcome { rate, measured: None, work, others, limit_mpps: plan.limit_mpps, invalid, by_generator: true }
     }
 
-    /// Packets that were meant to be sent, or at a rate of all that there is room for were sent; and of these how many have
-    /// not come back. What a port had no room for has not.
+    /// Returns the planned packets, or at maximum rate the sent ones; and how many of them have not
+    /// returned. Packets that a port did not take have not.
     #[must_use]
     pub fn sent_and_lost(&self) -> (u64, u64) {
         self.measured.as_ref().map_or((0, 0), |measured| {
@@ -44,7 +45,7 @@ impl Outcome {
         })
     }
 
-    /// As a sample, of which the scenario, round, variant and cell are still to be filled in.
+    /// Returns a sample, whose scenario, round, variant and cell are still to be filled in.
     #[must_use]
     pub fn sample(&self) -> Sample {
         let mut sample = Sample { invalid: self.invalid.clone(), ..Sample::default() };
@@ -99,7 +100,7 @@ impl fmt::Display for Outcome {
                 metric("offered_mpps"),
                 self.rate
             )?;
-            writeln!(to, "{} lost of {}, a part of {:.6}", metric("lost"), metric("sent"), metric("loss_ratio"))?;
+            writeln!(to, "{} lost of {}, a ratio of {:.6}", metric("lost"), metric("sent"), metric("loss_ratio"))?;
             for name in ["refused", "duplicates", "reordered", "corrupt", "foreign"] {
                 write!(to, "{} {name}{}", metric(name), if name == "foreign" { "\n" } else { ", " })?;
             }
@@ -107,7 +108,7 @@ impl fmt::Display for Outcome {
         if sample.latency.is_some() {
             write!(to, "latency in us:")?;
             for name in ["min", "p50", "p90", "p99", "p99_9", "p99_99", "p99_9999", "max"] {
-                // Of few packets nobody knows all.
+                // With few packets, high quantiles are unknown.
                 if let Some(value) = sample.metrics.get(&format!("latency_{name}_us")) {
                     write!(to, " {} {value:.1}", name.replace('_', "."))?;
                 }
@@ -124,7 +125,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Millions a second; none, of no time.
+/// Returns millions per second; 0 for no time.
 pub(super) fn mpps(count: u64, seconds: f64) -> f64 {
     if seconds > 0.0 { float(count) / seconds / 1e6 } else { 0.0 }
 }

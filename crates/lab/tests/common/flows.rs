@@ -1,4 +1,4 @@
-//! Traffic of many flows between guests with several queue pairs, and what is seen of it.
+//! Traffic of many flows between guests with several queue pairs, and its check.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -53,7 +53,7 @@ pub(crate) fn numbered(flow: u16, number: u64) -> Vec<u8> {
     frame
 }
 
-/// Flow and number of what arrived at a pair.
+/// Flow and number of the packets that arrived at a pair.
 pub(crate) fn collect(pair: &mut Pair) -> Vec<(u16, u64)> {
     let level = pair.level();
     let mut got = Vec::new();
@@ -67,13 +67,13 @@ pub(crate) fn collect(pair: &mut Pair) -> Vec<(u16, u64)> {
     got
 }
 
-/// Traffic of many flows, each by one transmit ring, and what is seen of it.
+/// Traffic of many flows, each through one transmit ring, and its check.
 #[derive(Default)]
 pub(crate) struct Traffic {
-    /// How many of each flow were sent.
+    /// Packets sent, by flow.
     pub(crate) sent: BTreeMap<u16, u64>,
     pub(crate) sent_by: [u64; PAIRS as usize],
-    /// By flow and pair: the number that comes next at the earliest.
+    /// By flow and pair: the least number that may come next.
     pub(crate) seen: BTreeMap<(u16, usize), u64>,
     pub(crate) seen_at: [u64; PAIRS as usize],
 }
@@ -106,7 +106,7 @@ impl Traffic {
         }
     }
 
-    /// Sends `count` packets of all flows, fewer under way than any ring holds; all arrive.
+    /// Sends `count` packets of all flows, with fewer under way than any ring holds; all arrive.
     pub(crate) fn run(&mut self, source: &mut Guest, sink: &mut Guest, count: u64) {
         let end = Self::total(&self.sent_by) + count;
         wait_until("all have arrived", || {
@@ -121,7 +121,7 @@ impl Traffic {
         });
     }
 
-    /// Which pairs each flow was seen at.
+    /// The pairs at which each flow was seen.
     pub(crate) fn pairs_of(&self) -> BTreeMap<u16, BTreeSet<usize>> {
         let mut pairs: BTreeMap<u16, BTreeSet<usize>> = BTreeMap::new();
         for &(flow, at) in self.seen.keys() {
@@ -130,7 +130,7 @@ impl Traffic {
         pairs
     }
 
-    /// The switch has counted the same, queue by queue.
+    /// Checks that the switch has counted the same, queue by queue.
     pub(crate) fn check_counters(&self, rig: &Rig) {
         let (from, to) = (rig.port(0), rig.port(1));
         for at in 0..usize::from(PAIRS) {

@@ -1,4 +1,5 @@
-//! A switch with guests, as every test here needs it, and a pair of guests that must not notice what others do.
+//! A switch with guests, for all tests here, and a pair of guests whose traffic nothing else may
+//! disturb.
 #![allow(dead_code, unused_imports, reason = "each test uses its part")]
 
 pub(crate) mod flows;
@@ -21,10 +22,10 @@ use straightline_wire::MacAddr;
 /// Long enough for the slowest machine; only a failure waits so long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What every guest here negotiates.
+/// The features that every guest here negotiates.
 pub(crate) const BASIC: u64 = f::VIRTIO_F_VERSION_1;
 
-/// The largest frames that there are.
+/// The largest possible frames.
 pub(crate) const ANY_LEN: u16 = 65_532;
 
 /// A switch in a folder of its own.
@@ -34,7 +35,7 @@ pub(crate) struct Rig {
     _dir: tempfile::TempDir,
 }
 
-/// Ports `p0`, `p1`, ...; what is between them is up to `connect`.
+/// Ports `p0`, `p1`, ...; `connect` connects them.
 pub(crate) fn rig(ports: usize, connect: impl FnOnce(&mut Config)) -> Rig {
     let dir = tempfile::tempdir().expect("a folder");
     let sockets: Vec<_> = (0..ports).map(|n| dir.path().join(format!("p{n}"))).collect();
@@ -62,7 +63,7 @@ pub(crate) fn bridge(n: usize) -> BridgeConfig {
     }
 }
 
-/// What only a vhost-user port has.
+/// The configuration of a vhost-user port.
 pub(crate) fn vhost_user(port: &mut PortConfig) -> &mut VhostUserConfig {
     port.kind.as_vhost_user_mut().expect("a vhost-user port")
 }
@@ -117,7 +118,7 @@ impl Rig {
     }
 }
 
-/// Lets others run: there may be fewer CPUs than threads.
+/// Lets other threads run: there may be fewer CPUs than threads.
 pub(crate) fn pause() {
     std::thread::sleep(Duration::from_micros(50));
 }
@@ -125,12 +126,12 @@ pub(crate) fn pause() {
 pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !is_so() {
-        assert!(Instant::now() < end, "waited in vain until {what}");
+        assert!(Instant::now() < end, "timed out before {what}");
         pause();
     }
 }
 
-/// Everything that has arrived.
+/// Returns everything that has arrived.
 pub(crate) fn arrived(guest: &mut Guest) -> Vec<(NetHeader, Vec<u8>)> {
     let level = guest.level();
     let mut packets = Vec::new();
@@ -157,7 +158,7 @@ pub(crate) fn take(guest: &mut Guest, n: usize) -> Vec<(NetHeader, Vec<u8>)> {
     packets
 }
 
-/// Makes sure that nothing arrives that was sent before a packet which has arrived elsewhere.
+/// Checks that nothing arrives that was sent before a packet which has arrived elsewhere.
 pub(crate) fn nothing(guest: &mut Guest) {
     std::thread::sleep(Duration::from_millis(5));
     assert_eq!(arrived(guest).len(), 0);
@@ -189,7 +190,7 @@ pub(crate) fn noise(seed: u64, len: usize) -> Vec<u8> {
     (0..len).map(|_| next()).collect()
 }
 
-/// A frame of `len` bytes of no protocol that anybody knows.
+/// A frame of `len` bytes of an unknown protocol.
 pub(crate) fn frame(dst: MacAddr, src: MacAddr, len: usize, seed: u64) -> Vec<u8> {
     let mut frame = noise(seed, len);
     frame[..6].copy_from_slice(&dst.0);
@@ -209,7 +210,8 @@ pub(crate) struct Victims {
 }
 
 impl Victims {
-    /// Numbered packets from a guest at port `from` to one at port `to`, fewer under way than a ring holds.
+    /// Starts numbered packets from a guest at port `from` to one at port `to`, with fewer under
+    /// way than a ring holds.
     pub(crate) fn start(rig: &Rig, from: usize, to: usize) -> Victims {
         let mut source = rig.guest(from, &GuestOptions::default());
         let mut sink = rig.guest(to, &GuestOptions::default());

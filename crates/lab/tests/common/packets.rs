@@ -1,4 +1,4 @@
-//! Packets that are still to be segmented or summed, and a plain check of what became of them.
+//! Packets that are still to be segmented or checksummed, and a reference check of delivered ones.
 
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 use straightline_virtio::net_header::NetHeader;
@@ -37,7 +37,7 @@ impl Kind {
     }
 }
 
-/// A frame with `payload` whose transport checksum is left to others, and the header that says so.
+/// A frame with `payload` whose transport checksum is left to others, with its virtio-net header.
 pub(crate) fn partial(kind: Kind, dst: MacAddr, src: MacAddr, payload: &[u8]) -> (NetHeader, Vec<u8>) {
     let net = match kind {
         Kind::Tcp4 | Kind::Udp4 => Net::v4([10, 0, 0, 1].into(), [10, 0, 0, 2].into()),
@@ -60,7 +60,7 @@ pub(crate) fn partial(kind: Kind, dst: MacAddr, src: MacAddr, payload: &[u8]) ->
     (NetHeader { flags: NEEDS_CSUM, csum_start: l4, csum_offset, hdr_len, ..NetHeader::default() }, frame)
 }
 
-/// The same, to be cut into segments of `gso_size`.
+/// The same, to be segmented into segments of `gso_size`.
 pub(crate) fn segmented(kind: Kind, dst: MacAddr, src: MacAddr, payload: &[u8], gso_size: u16) -> (NetHeader, Vec<u8>) {
     let (header, frame) = partial(kind, dst, src, payload);
     (NetHeader { gso_type: kind.gso_type(), gso_size, ..header }, frame)
@@ -70,8 +70,9 @@ pub(crate) fn tcp4(dst: MacAddr, src: MacAddr, payload_len: usize, gso_size: u16
     segmented(Kind::Tcp4, dst, src, &super::noise(3, payload_len), gso_size)
 }
 
-/// A frame's payload, and what must be so whatever happened to it: lengths that agree, an IPv4 header checksum that is
-/// right, and a transport checksum that is right, or (`is_partial`) the sum of the pseudo header.
+/// Returns a frame's payload, after checking what must always hold: lengths that agree, a right
+/// IPv4 header checksum, and a right transport checksum or (`is_partial`) the sum of the pseudo
+/// header.
 pub(crate) fn check(frame: &[u8], is_partial: bool) -> Parsed {
     let sliced = SlicedPacket::from_ethernet(frame).expect("headers");
     let transport = sliced.transport.expect("TCP or UDP");

@@ -18,7 +18,7 @@ use crate::common::wait_until;
 
 /// Entries of each ring.
 pub(crate) const SIZE: u16 = 256;
-/// Bytes that are set aside for each ring, and for the buffers of each.
+/// Bytes that are reserved for each ring, and for the buffers of each.
 const RING_ROOM: u64 = 16 << 10;
 const BUFFERS: u16 = 32;
 const BUFFER: u32 = 2048;
@@ -26,7 +26,7 @@ const BUFFER_ROOM: u64 = BUFFERS as u64 * BUFFER as u64;
 /// Guest memory has two regions: rings in the lower one, buffers above 4 GiB.
 const LOW: u64 = 0x10_0000;
 const HIGH: u64 = 4 << 30;
-/// Where a program that has addresses of its own sees guest memory.
+/// The user address of guest memory in a program with addresses of its own.
 const USER: u64 = 0x7f00_0000_0000;
 
 /// Neither of the acknowledgements of a command.
@@ -60,7 +60,7 @@ impl Memory {
         Ok(Memory { file, specs, memory, offset })
     }
 
-    /// Where a ring lies, in the program's own addresses.
+    /// Returns the place of a ring, in the program's own addresses.
     pub(crate) fn geometry(&self, index: u16, packed: bool) -> Geometry {
         let desc = self.offset + LOW + u64::from(index) * RING_ROOM;
         if packed {
@@ -85,7 +85,7 @@ impl Memory {
     }
 }
 
-/// How the device tells the driver that buffers are used.
+/// The means by which the device sends calls to the driver.
 pub(crate) enum Call {
     Eventfd(OwnedFd),
     /// The device's end, and the driver's.
@@ -120,15 +120,16 @@ enum Driver {
 /// A ring with its driver.
 pub(crate) struct Ring {
     index: u16,
-    /// Once the driver has chosen its features.
+    /// Set once the driver has chosen its features.
     driver: Option<Driver>,
     pub(crate) kick: OwnedFd,
     pub(crate) call: Call,
     pub(crate) err: OwnedFd,
-    /// Buffers that the device does not have, and which buffer a chain is that comes back as this.
+    /// Buffers that the device does not have, and the buffer of each chain, by the id with which it
+    /// returns.
     free: Vec<u16>,
     buffer_of: Vec<u16>,
-    /// Chains that were ever made available.
+    /// The number of chains that were ever made available.
     available: u16,
 }
 
@@ -146,7 +147,7 @@ impl Ring {
         })
     }
 
-    /// The driver sets the ring up in guest memory.
+    /// Sets up the ring in guest memory, as the driver does.
     pub(crate) fn set_up(&mut self, memory: &Memory, features: u64) -> Result<()> {
         let packed = features & f::VIRTIO_F_RING_PACKED != 0;
         let geometry = memory.geometry(self.index, packed);
@@ -190,7 +191,7 @@ impl Ring {
         used.transpose().map_err(|fault| anyhow!("ring {}: {fault:?}", self.index))
     }
 
-    /// Publishes what was added, and kicks where the device wants that.
+    /// Publishes what was added, and kicks if the device wants that.
     fn publish(&mut self) -> Result<()> {
         let must_kick = match self.driver()? {
             Driver::Split(driver) => {
@@ -208,7 +209,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Where a split ring stands: the used index, and the available one.
+    /// Returns the positions of a split ring: the used index, and the available one.
     pub(crate) fn places(&self) -> Option<(u16, u16)> {
         match &self.driver {
             Some(Driver::Split(driver)) => Some((driver.base(), self.available)),
@@ -238,7 +239,7 @@ impl Ring {
         self.publish()
     }
 
-    /// Frames that have arrived, each in a buffer of its own.
+    /// Returns frames that have arrived, each in a buffer of its own.
     pub(crate) fn receive(&mut self, memory: &Memory) -> Result<Vec<Vec<u8>>> {
         let mut frames = Vec::new();
         while let Some((head, len)) = self.used()? {

@@ -1,4 +1,5 @@
-//! The handshake of each program that speaks vhost-user to us, played message by message as its source has it.
+//! The handshake of each program that speaks vhost-user to us, played message by message as in its
+//! source.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -22,7 +23,8 @@ const EACH: u64 = 8;
 /// Flows towards the program's guest: enough for each of its pairs to have one.
 const FLOWS: u8 = 64;
 
-/// The program at port 0, a guest of ours at port 1, and two more whose packets say that the worker has had its turns.
+/// The program at port 0, our guest at port 1, and two more whose packets show that the worker has
+/// taken turns.
 struct Scene {
     rig: Rig,
     peer: Guest,
@@ -44,7 +46,7 @@ impl Scene {
         Scripted::start(self.rig.socket(0), row, pairs, &posted, &|| self.worker_turns())
     }
 
-    /// Packets by each pair to the peer, and from there to the pairs. Returns how many came to each.
+    /// Exchanges packets of each pair with the peer. Returns the number that arrived at each.
     fn exchange(&mut self, program: &mut Scripted, pairs: u16) -> anyhow::Result<Vec<usize>> {
         let mut sent = std::mem::take(&mut program.posted);
         for pair in 0..pairs {
@@ -79,7 +81,7 @@ impl Scene {
         Ok(got)
     }
 
-    /// Returns when the worker has looked at every ring since the call.
+    /// Returns when the worker has polled every ring since the call.
     fn worker_turns(&self) {
         let [left, right] = &mut *self.turns.borrow_mut();
         for seed in 0..2 {
@@ -89,12 +91,13 @@ impl Scene {
     }
 }
 
-/// Packets that a pair sends before its rings are enabled.
+/// Returns packets that a pair sends before its rings are enabled.
 fn posted(pair: u16) -> Vec<u8> {
     frame(mac(1), mac(2), 100, u64::from(pair))
 }
 
-/// The whole of it: the handshake, every queue that the program uses, packets by each of them.
+/// Plays everything: the handshake, every queue that the program uses, packets through each of
+/// them.
 fn run(row: Row, queues: Option<u16>, pairs: u16) {
     let Row { name, source, .. } = row;
     let what = format!("{name} with {pairs} queue pairs ({source})");
@@ -129,8 +132,8 @@ fn row(name: &str) -> Row {
     *ROWS.iter().find(|row| row.name == name).expect("a row")
 }
 
-/// Each program with one queue pair, and with several: of a port that says how many its guest is to find, or of one that
-/// says nothing where the program counts itself.
+/// Plays each program with one queue pair, and with several: with a port that tells its guest the
+/// number, or, if the program counts itself, with one that does not.
 fn run_all(row: Row) {
     run(row, None, 1);
     run(row, (row.pairs == Pairs::Ours).then_some(3), 3);

@@ -13,7 +13,7 @@ use crate::device::{Memory, Ring, SIZE};
 use crate::table::{Pairs, QueueNumUse, RingBase, RingStep, Row, Step};
 use crate::wire::Wire;
 
-/// Fewest memory slots that any program can do with.
+/// The fewest memory slots with which any program works.
 const MIN_SLOTS: u64 = 8;
 
 /// A program whose guest's device runs.
@@ -21,13 +21,13 @@ pub(crate) struct Scripted {
     row: Row,
     wire: Wire,
     memory: Memory,
-    /// For each pair its receive and its transmit ring; then the control ring, where it is ours.
+    /// The receive and the transmit ring of each pair; then the control ring, if it is ours.
     rings: Vec<Ring>,
     pairs: u16,
     features: u64,
     /// Packets that were sent before their ring was enabled.
     pub(crate) posted: Vec<Vec<u8>>,
-    /// The rings are set up for the second time.
+    /// True if the rings are set up for the second time.
     is_back: bool,
     known: Known,
     inflight: Option<(InflightSpec, OwnedFd)>,
@@ -35,7 +35,7 @@ pub(crate) struct Scripted {
     channel: Option<UnixStream>,
 }
 
-/// The answers that the program heard.
+/// The answers that the program received.
 #[derive(Default)]
 struct Known {
     offered: u64,
@@ -48,9 +48,9 @@ struct Known {
 }
 
 impl Scripted {
-    /// Plays the row up to its guest's DRIVER_OK. `wanted` queue pairs are what the program is told to use, or what its
-    /// guest has to find in the configuration space. `posted` is called when packets were sent by rings that are not
-    /// enabled yet.
+    /// Plays the row up to its guest's DRIVER_OK. `wanted` is the number of queue pairs that the
+    /// program is told to use, or that its guest must find in the configuration space. `posted` is
+    /// called after packets were sent through rings that are not enabled yet.
     ///
     /// # Errors
     /// The error with which the program itself would have ended.
@@ -79,7 +79,7 @@ impl Scripted {
         scripted.play(row.connect, None, frame, posted)?;
         scripted.choose(wanted)?;
         scripted.play(row.start, None, frame, posted)?;
-        // The connection still stands when all of it was read.
+        // The connection still works after all of it was read.
         scripted.wire.get(Request::GetFeatures)?;
         for pair in 0..scripted.pairs {
             scripted.rings[usize::from(2 * pair)].give()?;
@@ -87,7 +87,8 @@ impl Scripted {
         Ok(scripted)
     }
 
-    /// Loses the backend and finds it again, as a program does that looks for it; its guest goes on with its rings.
+    /// Loses the backend and finds it again, like a program that reconnects; its guest continues
+    /// with its rings.
     ///
     /// # Errors
     /// The error with which the program itself would have ended.
@@ -101,7 +102,7 @@ impl Scripted {
         Ok(())
     }
 
-    /// The driver chooses its features, and with them the rings that it uses.
+    /// Chooses features, and with them the rings to use, as the driver does.
     fn choose(&mut self, wanted: u16) -> Result<()> {
         let Row { features, multiqueue, pairs, .. } = self.row;
         let features = features | if wanted > 1 { multiqueue } else { 0 };
@@ -121,7 +122,7 @@ impl Scripted {
         self.rings.iter_mut().try_for_each(|ring| ring.set_up(&self.memory, self.features))
     }
 
-    /// The rings of the device as the program makes it: notifications without drivers.
+    /// Makes the rings of the device as the program does: notifications without drivers.
     fn make_rings(&mut self, rings: u16) -> Result<()> {
         for index in u16::try_from(self.rings.len())?..rings {
             self.rings.push(Ring::new(index, self.row.call_by_socket)?);
@@ -172,7 +173,7 @@ impl Scripted {
         self.known.protocol & protocol != 0
     }
 
-    /// A step for the whole device.
+    /// Plays a step for the entire device.
     fn tell(&mut self, step: Step) -> Result<()> {
         match step {
             Step::Owner => self.wire.set(Request::SetOwner, Vec::new(), &[]),
@@ -312,7 +313,7 @@ impl Scripted {
         self.wire.set(Request::SetInflightFd, table.encode(), &[fd.as_fd()])
     }
 
-    /// Where the program says that a ring stands.
+    /// Returns the position of a ring that the program sends.
     fn base(&self, ring: &Ring) -> u16 {
         match (ring.places(), self.row.again_at) {
             (Some((used, _)), RingBase::Used) if self.is_back => used,
@@ -356,7 +357,8 @@ impl Scripted {
         }
     }
 
-    /// The driver asks for all of its queue pairs. Returns the acknowledgements of what it sent to us.
+    /// Uses all queue pairs, as the driver does. Returns the acknowledgements of the commands that
+    /// it sent to us.
     pub(crate) fn use_all_pairs(&mut self) -> Result<Vec<u8>> {
         let mut acks = Vec::new();
         let pairs = self.pairs;
@@ -375,17 +377,17 @@ impl Scripted {
         Ok(acks)
     }
 
-    /// Sends a frame by a pair.
+    /// Sends a frame through a pair.
     pub(crate) fn send(&mut self, pair: u16, frame: &[u8]) -> Result<()> {
         self.rings[usize::from(2 * pair + 1)].send(&self.memory, frame)
     }
 
-    /// Packets that have arrived at a pair.
+    /// Returns packets that have arrived at a pair.
     pub(crate) fn receive(&mut self, pair: u16) -> Result<Vec<Vec<u8>>> {
         self.rings[usize::from(2 * pair)].receive(&self.memory)
     }
 
-    /// The configuration space, if it reads it.
+    /// Returns the configuration space, if the program reads it.
     pub(crate) fn config(&self) -> Option<NetConfig> {
         let [a, b, c, d, e, f, status @ .., p, q, m, n] = self.known.config?;
         Some(NetConfig {

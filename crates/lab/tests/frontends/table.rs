@@ -1,7 +1,8 @@
 //! The behaviour of each program, from its source.
 //!
-//! Feature sets name what reaches the backend with a current Linux guest and the default options, where the backend
-//! offers it. A step that needs a protocol feature is left out where that feature was not offered.
+//! Feature sets are those that reach the backend with a current Linux guest and the default
+//! options, if the backend offers them. A step that needs a protocol feature is left out if that
+//! feature was not offered.
 
 use straightline_virtio::features::*;
 use straightline_virtio::vhost_user::Request;
@@ -14,39 +15,39 @@ pub(crate) struct Row {
     pub(crate) source: &'static str,
     /// virtio features in SET_FEATURES, apart from `VHOST_USER_F_PROTOCOL_FEATURES`.
     pub(crate) features: u64,
-    /// Features that it acknowledges with several queue pairs only.
+    /// Features that it acknowledges only with several queue pairs.
     pub(crate) multiqueue: u64,
     pub(crate) protocol: u64,
     /// Requests that it has acknowledged once REPLY_ACK is negotiated.
     pub(crate) acks: Acks,
     pub(crate) counts: QueueNumUse,
     pub(crate) pairs: Pairs,
-    /// Its own addresses of guest memory are the guest's.
+    /// True if its own addresses of guest memory are the guest's.
     pub(crate) same_addresses: bool,
-    /// Notifications of the driver are bytes in a socket, not counts of an eventfd.
+    /// True if calls to the driver are bytes in a socket, not counts of an eventfd.
     pub(crate) call_by_socket: bool,
-    /// Before the guest's driver has looked at the device.
+    /// Steps before the guest's driver has examined the device.
     pub(crate) connect: &'static [Step],
-    /// From the driver's choice of features to its DRIVER_OK.
+    /// Steps from the driver's choice of features to its DRIVER_OK.
     pub(crate) start: &'static [Step],
     /// Messages that follow when the driver asks for all of several queue pairs.
     pub(crate) all_pairs: &'static [Step],
-    /// Messages after the program has lost the backend and found it again; empty if it does not look for it. `all_pairs` of
-    /// before follows.
+    /// Messages after the program has lost the backend and found it again; empty if it does not
+    /// reconnect. `all_pairs` follows, as before.
     pub(crate) again: &'static [Step],
-    /// Where it then says that split rings stand.
+    /// The positions of split rings that it then sends.
     pub(crate) again_at: RingBase,
 }
 
-/// Where a frontend that has lost its backend says that a ring stands.
+/// The position of a ring that a frontend sends after it has lost its backend.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum RingBase {
     /// At 0.
     Nowhere,
     /// At the used index.
     Used,
-    /// At the available index: what is available already is not meant to be taken, unless a table of buffers in flight
-    /// says so.
+    /// At the available index: entries available by then are not to be taken, unless a table of
+    /// buffers in flight has them.
     Available,
 }
 
@@ -55,15 +56,17 @@ pub(crate) enum RingBase {
 pub(crate) enum QueueNumUse {
     /// It does not ask.
     Never,
-    /// Queue pairs: fewer than it was told to use end its start.
+    /// Queue pairs: if there are fewer than it was told to use, it fails to start.
     Pairs,
-    /// Rings with packets: fewer than it was told to use end its start, and no ring beyond may be named.
+    /// Rings with packets: if there are fewer than it was told to use, it fails to start. No ring
+    /// beyond may be named.
     Rings,
     /// All rings: the device has exactly so many, and a driver that misses one does not probe.
     AllRings,
 }
 
-/// Where the number of queue pairs comes from, and so who executes commands of the control queue.
+/// The source of the number of queue pairs. It also decides who executes commands of the control
+/// queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pairs {
     /// It is told the number, and executes commands itself.
@@ -72,17 +75,17 @@ pub(crate) enum Pairs {
     Ours,
 }
 
-/// Which requests carry NEED_REPLY once REPLY_ACK is negotiated.
+/// The requests that carry NEED_REPLY once REPLY_ACK is negotiated.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Acks {
     /// All, from the SET_PROTOCOL_FEATURES on that negotiates it.
     All,
-    /// All behind that one.
+    /// All after that one.
     AllAfter,
     Only(&'static [Request]),
 }
 
-/// One thing that a program does.
+/// A step of a program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
     /// SET_OWNER.
@@ -91,7 +94,7 @@ pub(crate) enum Step {
     Features,
     /// GET_PROTOCOL_FEATURES and SET_PROTOCOL_FEATURES.
     Protocol,
-    /// SET_PROTOCOL_FEATURES as before, without a question.
+    /// SET_PROTOCOL_FEATURES as before, without a query.
     ProtocolAgain,
     /// GET_QUEUE_NUM, and the comparison of its answer.
     QueueNum,
@@ -103,7 +106,7 @@ pub(crate) enum Step {
     Config(u32, &'static [(u32, u32)]),
     /// SET_FEATURES.
     SetFeatures,
-    /// NET_SET_MTU, where the driver took the MTU.
+    /// NET_SET_MTU, if the driver accepted the MTU.
     Mtu,
     /// SET_STATUS.
     SetStatus(u8),
@@ -113,13 +116,13 @@ pub(crate) enum Step {
     AddStatus(u8),
     /// SET_MEM_TABLE with all regions.
     MemTable,
-    /// ADD_MEM_REG for each region, at the first time for each connection.
+    /// ADD_MEM_REG for each region, only the first time of each connection.
     AddRegions,
-    /// ADD_MEM_REG for each region, at each time.
+    /// ADD_MEM_REG for each region, every time.
     AddRegionsAgain,
     /// GET_INFLIGHT_FD and SET_INFLIGHT_FD.
     Inflight,
-    /// For each ring in turn: those of the pair inside [`Step::Pairs`], else all.
+    /// For each ring in turn: those of the pair inside [`Step::Pairs`], otherwise all.
     Rings(&'static [RingStep]),
     /// For each queue pair in turn.
     Pairs(&'static [Step]),
@@ -131,7 +134,7 @@ pub(crate) enum Step {
     Post,
 }
 
-/// One thing that a program does for a ring.
+/// A step of a program for one ring.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum RingStep {
     Num,
@@ -153,8 +156,9 @@ use Step::{
     MemTable, Mtu, Owner, Post, Protocol, ProtocolAgain, QueueNum, Rings, SetFeatures, SetStatus, StatusHas,
 };
 
-/// What Linux' virtio-net driver and its rings take of what we may offer (drivers/net/virtio_net.c `VIRTNET_FEATURES`,
-/// drivers/virtio/virtio_ring.c `vring_transport_features`), UDP segmentation since 6.2.
+/// The features that Linux' virtio-net driver and its rings accept of those that we may offer
+/// (drivers/net/virtio_net.c `VIRTNET_FEATURES`, drivers/virtio/virtio_ring.c
+/// `vring_transport_features`), UDP segmentation since 6.2.
 const LINUX: u64 = LINUX_NET
     | VIRTIO_F_VERSION_1
     | VIRTIO_F_INDIRECT_DESC
@@ -207,7 +211,7 @@ pub(crate) const ROWS: [Row; 9] = [
     USER_MODE_LINUX,
 ];
 
-/// It acknowledges every protocol feature that it knows; whether it makes use of it or not.
+/// It acknowledges every protocol feature that it knows, whether or not it uses it.
 const QEMU_7_2: Row = Row {
     name: "QEMU 7.2",
     source: "7.2.22 (Debian 12): net/vhost-user.c vhost_user_start; hw/virtio/vhost-user.c vhost_user_backend_init; \
@@ -220,7 +224,7 @@ const QEMU_7_2: Row = Row {
         | VIRTIO_NET_F_GUEST_ANNOUNCE
         | OFFLOADS & !USO,
     multiqueue: VIRTIO_NET_F_MQ,
-    // VHOST_USER_PROTOCOL_FEATURE_MASK without CONFIG, which a network device of its own does not use.
+    // VHOST_USER_PROTOCOL_FEATURE_MASK without CONFIG, which its own network device does not use.
     protocol: ((1 << 17) - 1) & !VHOST_USER_PROTOCOL_F_CONFIG,
     acks: Acks::Only(&[Request::SetBackendReqFd, Request::AddMemReg, Request::NetSetMtu]),
     counts: QueueNumUse::Pairs,
@@ -322,7 +326,7 @@ const CLOUD_HYPERVISOR_53: Row = Row {
     ..CLOUD_HYPERVISOR_40
 };
 
-/// It takes MAC and MTU from our configuration space, and puts its own number of queue pairs beside them.
+/// It takes MAC and MTU from our configuration space, and adds its own number of queue pairs.
 const CLOUD_HYPERVISOR_MAIN: Row = Row {
     name: "Cloud Hypervisor main",
     source: "ae44c2971c83: the same files; crate vhost 0.17",
@@ -332,7 +336,7 @@ const CLOUD_HYPERVISOR_MAIN: Row = Row {
     ..CLOUD_HYPERVISOR_53
 };
 
-/// A program on rust-vmm's crate that takes whatever the backend offers.
+/// A program on rust-vmm's crate that accepts everything the backend offers.
 const RUST_VMM: Row = Row {
     name: "rust-vmm",
     source: "crate vhost 0.18: vhost/src/vhost_user/frontend.rs get_queue_num, set_vring_num, get_config",
@@ -364,7 +368,7 @@ const CROSVM: Row = Row {
     call_by_socket: false,
     connect: &[Owner, Features, Protocol, BackendChannel, QueueNum],
     start: &[
-        // The driver reads bytes and words, each by a message of its own.
+        // The driver reads bytes and words, each with a message of its own.
         Config(WRITABLE, &[(10, 2), (8, 2), (10, 2), (0, 1), (1, 1), (2, 1), (3, 1), (4, 1), (5, 1), (6, 2)]),
         SetFeatures,
         MemTable,
@@ -387,7 +391,7 @@ const VIRTIO_USER: Row = Row {
         | VIRTIO_F_ORDER_PLATFORM
         | VIRTIO_F_NOTIFICATION_DATA
         | VIRTIO_NET_F_MRG_RXBUF,
-    // CTRL_VQ itself is taken out.
+    // CTRL_VQ itself is removed.
     multiqueue: VIRTIO_NET_F_MQ | VIRTIO_NET_F_CTRL_RX | VIRTIO_NET_F_CTRL_VLAN | VIRTIO_NET_F_CTRL_MAC_ADDR,
     protocol: VHOST_USER_PROTOCOL_F_MQ | VHOST_USER_PROTOCOL_F_REPLY_ACK | VHOST_USER_PROTOCOL_F_STATUS,
     acks: Acks::Only(&[Request::SetMemTable, Request::SetStatus]),
@@ -438,7 +442,7 @@ const USER_MODE_LINUX: Row = Row {
     call_by_socket: true,
     connect: &[Owner, Features, Protocol, BackendChannel],
     start: &[
-        // It asks from the beginning of the space, whatever the driver reads.
+        // It reads from the start of the space, whatever the driver reads.
         Config(0, &[(0, 12)]),
         SetFeatures,
         Config(0, &[(0, 10), (0, 12), (0, 6), (0, 8)]),

@@ -1,4 +1,4 @@
-//! Messages as a program sends them, and answers as strictly as any program looks at them.
+//! Messages as a program sends them, and the strictest checks of answers that any program makes.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -15,7 +15,7 @@ use crate::table::Acks;
 pub(crate) struct Wire {
     connection: Connection,
     acks: Acks,
-    /// REPLY_ACK is negotiated.
+    /// True if REPLY_ACK is negotiated.
     pub(crate) reply_ack: bool,
 }
 
@@ -27,7 +27,8 @@ impl Wire {
         Ok(Wire { connection: Connection::new(stream), acks, reply_ack: false })
     }
 
-    /// Sends a request that has no answer of its own, and waits for its acknowledgement where the program does.
+    /// Sends a request that has no answer of its own, and waits for its acknowledgement if the
+    /// program does.
     pub(crate) fn set(&self, request: Request, payload: Vec<u8>, fds: &[BorrowedFd<'_>]) -> Result<()> {
         let wanted = match self.acks {
             Acks::All => true,
@@ -53,7 +54,7 @@ impl Wire {
         number(request, &self.ask(request, Vec::new(), 0)?.0)
     }
 
-    /// Sends a request that has an answer with so many descriptors.
+    /// Sends a request whose answer has so many descriptors.
     pub(crate) fn ask(&self, request: Request, payload: Vec<u8>, fds: usize) -> Result<(Vec<u8>, Vec<OwnedFd>)> {
         self.send(request, &Message::request(request, payload), &[])?;
         self.answer(request, fds)

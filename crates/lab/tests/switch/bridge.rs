@@ -24,7 +24,7 @@ fn lan(change: impl FnOnce(&mut BridgeConfig)) -> (Rig, Vec<Guest>) {
     (rig, guests)
 }
 
-/// Sends a frame; it arrives, unchanged, at just the guests in `to`.
+/// Sends a frame; it arrives, unchanged, at exactly the guests in `to`.
 fn expect(guests: &mut [Guest], from: usize, dst: MacAddr, src: MacAddr, to: &[usize]) {
     let frame = frame(dst, src, 100, u64::from(src.0[5]) << 8 | u64::from(dst.0[5]));
     send(&mut guests[from], &frame);
@@ -33,7 +33,7 @@ fn expect(guests: &mut [Guest], from: usize, dst: MacAddr, src: MacAddr, to: &[u
     }
     for (port, guest) in guests.iter_mut().enumerate() {
         if !to.contains(&port) {
-            // All deliveries of a turn are visible by its end: what is not there now comes only by mistake.
+            // All deliveries of a turn are visible by its end: a later packet would be a bug.
             nothing(guest);
         }
     }
@@ -135,7 +135,7 @@ fn a_full_table_floods_and_has_room_again_when_entries_age() {
         if known(&rig).contains(&at(mac(102), 1)) {
             break;
         }
-        assert!(std::time::Instant::now() < end, "no room for a new one: {:?}", fdb(&rig));
+        assert!(std::time::Instant::now() < end, "no entry for a new one: {:?}", fdb(&rig));
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
 }
@@ -144,12 +144,12 @@ fn a_full_table_floods_and_has_room_again_when_entries_age() {
 fn a_guest_that_invents_addresses_leaves_the_others_theirs() {
     let (rig, mut guests) = lan(|_| ());
     for n in 0..=u8::MAX {
-        // For its own station, so that nobody has to take them.
+        // Addressed to its own station, so that no other guest receives them.
         send(&mut guests[0], &frame(MacAddr([2, 0, 0, 0, 1, 0]), MacAddr([2, 0, 0, 0, 1, n]), 60, 1));
     }
     guests.iter_mut().for_each(|guest| drop(arrived(guest)));
     let addresses = |port| rig.port(port).addresses.expect("it is in a bridge");
-    // An eighth of 64 for each of four ports, and the half that is nobody's.
+    // An eighth of 64 for each of four ports, and the half that no port owns.
     wait_until("all were heard", || addresses(0).refused == 256 - 40);
     assert_eq!(addresses(0).learned, 40);
     guests.iter_mut().for_each(|guest| drop(arrived(guest)));
@@ -187,7 +187,8 @@ fn a_flood_to_a_port_that_is_down_reaches_the_others() {
     rig.wait_drops(2, "link-down", 1);
 }
 
-/// Calls of the bridge's node until it has flooded these packets, which one of 33 ports sends at once.
+/// Returns calls of the bridge's node until it has flooded these packets, which one of 33 ports
+/// sends at once.
 fn turns_for(packets: &[(NetHeader, Vec<u8>)]) -> u64 {
     let rig = rig(33, |config| {
         config.bridges.push(bridge(33));
@@ -213,7 +214,8 @@ fn turns_for(packets: &[(NetHeader, Vec<u8>)]) -> u64 {
     calls
 }
 
-/// Each packet may be copied to 32 ports, so a turn takes a 32nd of what it may copy, and one packet more.
+/// Each packet may be copied to 32 ports, so a turn takes a 32nd of what it may copy, and one
+/// packet more.
 #[test]
 fn a_turn_takes_less_where_many_ports_are_flooded() {
     let frame = frame(BROADCAST, mac(1), 4000, 1);
@@ -222,7 +224,7 @@ fn a_turn_takes_less_where_many_ports_are_flooded() {
     assert!(turns >= bodies / ((1 << 20) / 32 + 4000), "{turns} turns");
 }
 
-/// Each of those ports would cut the packet anew.
+/// Each of those ports would segment the packet again.
 #[test]
 fn a_turn_takes_fewer_segments_where_many_ports_are_flooded() {
     let packet = segmented(Kind::Udp4, BROADCAST, mac(1), &noise(1, 2000), 20);

@@ -18,7 +18,7 @@ fn connecting() -> Rig {
     })
 }
 
-/// Takes the port's connection and sets its rings going.
+/// Accepts the port's connection and starts its rings.
 fn serve(listener: &UnixListener) -> FrontendClient {
     let mut client = FrontendClient::from_stream(listener.accept().expect("a connection").0);
     client.set_timeout(Some(PATIENCE)).expect("timeout");
@@ -49,7 +49,7 @@ fn a_port_connects_and_again_whenever_it_breaks() {
     let listener = UnixListener::bind(rig.socket(0)).expect("listen");
     let client = serve(&listener);
     rig.wait_up(0);
-    // The frontend's end is followed by another one, which its listener already waits for.
+    // After the frontend's end comes another one, which its listener already waits for.
     drop(client);
     let client = serve(&listener);
     rig.wait_up(0);
@@ -80,7 +80,8 @@ fn a_listener_that_closes_at_once_is_tried_again() {
 
 #[test]
 fn stopping_waits_for_nobody() {
-    // While it pauses, while it has connected and nobody speaks, and while its frontend is set up.
+    // While it pauses, while it is connected to a silent frontend, and while its frontend is set
+    // up.
     connecting().switch.stop();
     let rig = connecting();
     let listener = UnixListener::bind(rig.socket(0)).expect("listen");

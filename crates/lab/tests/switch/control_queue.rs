@@ -1,5 +1,5 @@
-//! The control queue as a frontend gives it to us that executes no commands itself: modes and tables, queue pairs, offloads
-//! changed while packets pass, and drivers that send nonsense.
+//! The control queue of frontends that leave commands to us: modes and tables, queue pairs,
+//! offloads changed while packets pass, and drivers that send nonsense.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ const CONTROL: u64 = f::VIRTIO_NET_F_CTRL_VQ
     | f::VIRTIO_NET_F_CTRL_GUEST_OFFLOADS
     | f::VIRTIO_NET_F_GUEST_ANNOUNCE;
 
-/// Bytes behind a guest's own memory: for the control ring, a command and its answer.
+/// Bytes after a guest's own memory: for the control ring, a command and its answer.
 const ROOM: u64 = 128 << 10;
 const SIZE: u16 = 64;
 /// Neither of the acknowledgements.
@@ -53,7 +53,7 @@ fn at_rest(rig: &Rig, port: usize, features: u64, queue_pairs: u16) -> Guest {
     Guest::prepare(rig.socket(port), &options).expect("a guest")
 }
 
-/// Starts its control ring, behind its own memory.
+/// Starts its control ring, after its own memory.
 fn control(guest: &mut Guest, index: u16) -> Control {
     let region = &guest.memory().regions()[0];
     let at = region.guest_addr() + region.size() - ROOM;
@@ -72,7 +72,7 @@ fn control(guest: &mut Guest, index: u16) -> Control {
 }
 
 impl Control {
-    /// Sends a command, in pieces of `cut` bytes, and waits for its acknowledgement.
+    /// Sends a command, in descriptors of `cut` bytes, and waits for its acknowledgement.
     fn send_in(&mut self, guest: &Guest, command: &[u8], cut: usize) -> u8 {
         let answer = self.command + ROOM / 2;
         assert!(guest.write_memory(self.command, command) && guest.write_memory(answer, &[UNTOUCHED]));
@@ -113,11 +113,11 @@ fn patched() -> Rig {
 fn modes_addresses_and_vlans_are_kept_and_shown() {
     let rig = patched();
     assert_eq!(rig.port(0).rx_mode, None);
-    // Without MQ the control ring stands behind the first pair.
+    // Without MQ the control ring comes after the first pair.
     let (mut guest, mut control) = guest(&rig, 0, 1, 2);
     let mut peer = rig.guest(1, &GuestOptions::default());
     let untouched = RxMode { promiscuous: true, ..RxMode::default() };
-    // Messages, too, are answered before operators see what came of them.
+    // The answer to messages comes before operators see the result.
     wait_until("it is shown", || rig.port(0).rx_mode == Some(untouched.clone()));
     for command in [&[0, 0, 0][..], &[0, 1, 1], &[0, 5, 1], &[1, 1, 2, 0, 0, 0, 0, 9], &[2, 0, 42, 0], &[2, 0, 7, 0]] {
         assert_eq!(control.send(&guest, command), 0, "{command:?}");
@@ -143,7 +143,7 @@ fn modes_addresses_and_vlans_are_kept_and_shown() {
     for (command, ack) in [(&[4, 0, 1, 0][..], 1), (&[9, 0], 1), (&[0], 1), (&[3, 0], 0)] {
         assert_eq!(control.send(&guest, command), ack, "{command:?}");
     }
-    // The dirty log comes and goes while the driver goes on.
+    // The dirty log comes and goes while the driver continues.
     for log in [f::VHOST_F_LOG_ALL, 0] {
         let features = guest.features() | log;
         guest.client().set_features(features).expect("the log alone may change");
@@ -172,7 +172,8 @@ fn queue_pairs_are_used_as_the_driver_asks() {
         });
         got.map(|n| n > 0)
     };
-    // virtio 1.2, 5.1.6.5.5: one, whatever the frontend has enabled, until the driver asks for more.
+    // virtio 1.2, 5.1.6.5.5: one, whatever the frontend has enabled, until the driver asks for
+    // more.
     assert_eq!(used_pairs(&mut sink), [true, false, false, false]);
     for (pairs, ack) in [(4, 0), (0, 1), (5, 1)] {
         assert_eq!(control.send(&sink, &[4, 0, pairs, 0]), ack);
@@ -255,7 +256,8 @@ fn what_was_set_goes_on_at_another_port() {
     there.start().expect("rings");
     let mut commands = control(&mut there, 8);
     wait_until("it is shown", || rig.port(1).rx_mode == Some(set.clone()));
-    // Two pairs are in use, and a checksum is finished for a driver that has turned the offload off.
+    // Two pairs are in use, and a checksum is completed for a driver that has turned the offload
+    // off.
     let features = GuestOptions::default().features | f::VIRTIO_NET_F_CSUM;
     let mut source = rig.guest(2, &GuestOptions { features, ..GuestOptions::default() });
     let mut got = [0; 4];
@@ -273,7 +275,7 @@ fn what_was_set_goes_on_at_another_port() {
     });
     assert_eq!((got.map(|n| n > 0), partial), ([true, true, false, false], 0));
     assert_eq!(commands.send(&there, &[0, 1, 0]), 0, "commands go on");
-    // A driver that is reset begins anew.
+    // A driver that is reset starts from the beginning.
     there.stop().expect("stopped");
     there.client().get_vring_base(8).expect("stopped");
     there.client().reset_device().expect("reset");
@@ -285,7 +287,7 @@ fn commands_that_are_none() {
     let rig = patched();
     let (mut guest, mut control) = guest(&rig, 0, 1, 2);
     let mut peer = rig.guest(1, &GuestOptions::default());
-    // Numbers of addresses that lie; a command that is too long to be one.
+    // Numbers of addresses that are wrong; a command that is too long to be one.
     for count in [1, 2, u32::MAX, 0x8000_0000, 715_827_883] {
         let command = [&[1, 0][..], &count.to_le_bytes(), &[2, 0, 0, 0, 0, 1]].concat();
         assert_eq!(control.send(&guest, &command), 1, "{count}");
@@ -294,7 +296,8 @@ fn commands_that_are_none() {
     (long[0], long[2]) = (1, 1);
     assert_eq!(control.send(&guest, &long), 1);
     assert_eq!(control.send_in(&guest, &long, 1000), 1);
-    // Chains without a place for the acknowledgement, with one before the command, and outside memory.
+    // Chains without a place for the acknowledgement, with one before the command, and outside
+    // memory.
     let geometry = control.geometry;
     let write = |guest: &Guest, at: u16, desc: Descriptor| {
         assert!(guest.write_descriptor_at(geometry.desc + 16 * u64::from(at), desc));
@@ -323,7 +326,7 @@ fn commands_that_are_none() {
     assert_eq!(rig.port(0).rx_mode, Some(RxMode { promiscuous: true, ..RxMode::default() }));
     send(&mut peer, &frame(mac(1), mac(2), 100, 5));
     take(&mut guest, 1);
-    // A chain that loops stops the port, and a newcomer is served.
+    // A chain that loops stops the port, and the next guest is served.
     write(&guest, 0, Descriptor { flags: NEXT, next: 0, ..command });
     let place = geometry.avail + 4 + 2 * u64::from(published % SIZE);
     assert!(guest.write_memory(place, &0_u16.to_le_bytes()));

@@ -1,4 +1,5 @@
-//! Frames arrive as they were sent: every length, every way of laying them out in buffers, both ways, in order.
+//! Frames arrive as they were sent: every length, every layout in buffers, both directions, in
+//! order.
 
 use straightline_lab::{Guest, GuestOptions};
 use straightline_virtio::features as f;
@@ -6,14 +7,14 @@ use straightline_virtio::net_header::{LEN as HEADER, NetHeader};
 
 use crate::common::{self, ANY_LEN, BASIC, Rig, arrived, frame, mac, noise, patch, rig, wait_until};
 
-/// How a sender lays a frame out.
+/// A layout of a frame in buffers.
 #[derive(Clone, Copy, Debug)]
 enum Layout {
     /// Header and frame in one buffer.
     One,
     /// The header in a buffer of its own.
     HeaderApart,
-    /// Cut anywhere, in the header too; a piece may be empty.
+    /// Split at any place, also in the header; a part may be empty.
     Anywhere,
 }
 
@@ -43,7 +44,8 @@ fn lengths() -> impl Iterator<Item = usize> {
     (14..=2100).chain((2101..65_550).step_by(1297)).chain([9000, 65_535, 65_549, 65_550])
 }
 
-/// Sends every length both ways; `capacity` is how many bytes a receive ring can hold at a time.
+/// Sends every length in both directions; `capacity` is the number of bytes that a receive ring can
+/// hold at a time.
 fn exchange(options: &GuestOptions, layout: Layout, lengths: impl Iterator<Item = usize>, capacity: usize) {
     let rig = rig(2, |config| {
         config.patches.push(patch(0, 1));

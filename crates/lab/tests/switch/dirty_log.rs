@@ -1,5 +1,5 @@
-//! A guest that is being moved: what the switch writes to its memory is in the dirty log, found by comparing the memory
-//! before and after.
+//! A guest that is being moved: the switch's writes to its memory are in the dirty log, found by
+//! comparing the memory before and after.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,8 +20,8 @@ use straightline_virtio::vhost_user::{
 use crate::common::packets::{Kind, partial, tcp4};
 use crate::common::{self, ANY_LEN, BASIC, Rig, frame, mac, noise, patch, rig, send, take, vhost_user, wait_until};
 
-/// The regions: a gap in front of the first and behind it, the last two adjoin. In the file and in user addresses they lie
-/// in other orders.
+/// The regions: with gaps around the first one; the last two adjoin. In the file and in user
+/// addresses they have other orders.
 const REGIONS: [RegionSpec; 3] = [
     RegionSpec { guest_addr: 0x30_0000, size: 0x4_0000, user_addr: 0x7f00_0020_0000, mmap_offset: 0x4_0000 },
     RegionSpec { guest_addr: 0x90_0000, size: 0x5_0000, user_addr: 0x7f00_0000_0000, mmap_offset: 0x8_0000 },
@@ -30,17 +30,19 @@ const REGIONS: [RegionSpec; 3] = [
 const MEMORY: usize = 0xd_0000;
 const PAGE: usize = 4096;
 
-/// Guest addresses of the rings' parts, each on pages of its own, 64 KiB for each ring, in the first region. In a split ring
-/// the used index, the used entries and the wish behind them are on three pages.
+/// Guest addresses of the rings' parts, each on pages of its own, 64 KiB for each ring, in the
+/// first region. In a split ring the used index, the used entries and the available event after
+/// them are on three pages.
 const RINGS: u64 = 0x30_0000;
 const PARTS: [u64; 3] = [0, 0x4000, 0x8ffc];
-/// Buffers for sending, and those for receiving, at no particular alignment and over the edge between two regions.
+/// Buffers for sending and for receiving, at no particular alignment and across the edge between
+/// two regions.
 const SEND_BUFFERS: u64 = 0x32_0000;
 const RECEIVE_BUFFERS: u64 = 0x90_0064;
 const STRIDE: u64 = 2500;
 const ENTRIES: u16 = 512;
 
-/// The log begins neither at the start of its file nor at a multiple of anything.
+/// The log starts neither at the start of its file nor at a multiple of anything.
 const LOG_OFFSET: u64 = 4096 + 13;
 /// One bit for each page up to the end of the last region.
 const LOG_SIZE: u64 = 0x99_0000_u64.div_ceil(8 * LOG_PAGE);
@@ -67,7 +69,7 @@ impl Driver {
     }
 }
 
-/// A guest whose rings and memory are laid out by hand.
+/// A guest with rings and memory laid out by hand.
 struct Moved {
     client: FrontendClient,
     file: OwnedFd,
@@ -90,7 +92,7 @@ fn addresses(ring: u16) -> RingAddresses {
 }
 
 impl Moved {
-    /// With memory and drivers, and no ring started.
+    /// Makes a guest with memory and drivers, and no ring started.
     fn new(rig: &Rig, packed: bool, event_idx: bool) -> Moved {
         let mut features = BASIC | f::VIRTIO_NET_F_MRG_RXBUF | f::VIRTIO_NET_F_GUEST_CSUM | f::VIRTIO_NET_F_GUEST_TSO6;
         features |= if packed { f::VIRTIO_F_RING_PACKED } else { 0 };
@@ -100,7 +102,7 @@ impl Moved {
         let agreed = client.handshake(features, SUPPORTED_PROTOCOL_FEATURES).expect("handshake");
         client.set_features(agreed.features).expect("features");
         let file = memory_file(MEMORY as u64).expect("memory");
-        // No byte of a buffer is by chance what is written there.
+        // No byte of a buffer has by chance the value that is written there.
         pwrite(&file, &noise(77, 0x4_0000), 0).expect("noise");
         pwrite(&file, &noise(78, 0x5_0000), REGIONS[1].mmap_offset).expect("noise");
         let regions = REGIONS.map(|spec| RegionRef { spec, fd: file.as_fd() });
@@ -130,7 +132,7 @@ impl Moved {
         client.set_vring_base(ring, self.base).expect("base");
         client.set_vring_addr(ring, addresses(ring)).expect("addresses");
         client.set_vring_call(ring, Some(call.as_fd())).expect("call");
-        // First, since what a disabled ring has is dropped.
+        // This comes first, since packets in a disabled ring are dropped.
         client.set_vring_enable(ring, true).expect("enable");
         client.set_vring_kick(ring, Some(kick.as_fd())).expect("kick");
         self.events.extend([kick, call]);
@@ -161,7 +163,7 @@ impl Moved {
         self.drivers[0].publish();
     }
 
-    /// Frames to send, in one buffer or two; the backend sees them when the ring starts.
+    /// Offers frames to send, in one buffer or two; the backend sees them when the ring starts.
     fn offer_frames(&mut self, lens: &[usize]) {
         let mut at = SEND_BUFFERS;
         for (n, &len) in (0..).zip(lens) {
@@ -183,7 +185,7 @@ impl Moved {
         bytes
     }
 
-    /// Guest pages that differ between two snapshots.
+    /// Returns guest pages that differ between two snapshots.
     fn differing(before: &[u8], after: &[u8]) -> BTreeSet<u64> {
         let part = |bytes: &[u8], spec: &RegionSpec| {
             let at = usize::try_from(spec.mmap_offset).expect("short");
@@ -197,7 +199,7 @@ impl Moved {
         pages.map(|(page, _)| page).collect()
     }
 
-    /// Pages that are marked; nothing around the log is touched. It is empty afterwards.
+    /// Returns the marked pages, and clears them; nothing around the log was touched.
     fn marked(&self) -> BTreeSet<u64> {
         let len = usize::try_from(LOG_OFFSET + LOG_SIZE + 4096).expect("short");
         let mut bytes = vec![0; len];
@@ -210,7 +212,7 @@ impl Moved {
     }
 }
 
-/// Pages of the rings.
+/// Returns whether a page is one of the rings'.
 fn in_rings(page: u64) -> bool {
     (RINGS..RINGS + 0x2_0000).contains(&(page * LOG_PAGE))
 }
@@ -229,7 +231,7 @@ fn setting() -> (Rig, Guest) {
     (rig, peer)
 }
 
-/// Everything that a port writes into a guest's memory is marked, and little else.
+/// Checks that everything that a port writes into a guest's memory is marked, and little else.
 fn everything_is_marked(packed: bool, event_idx: bool) {
     let (rig, mut peer) = setting();
     let mut moved = Moved::new(&rig, packed, event_idx);
@@ -247,11 +249,11 @@ fn everything_is_marked(packed: bool, event_idx: bool) {
     for (n, len) in (0..).zip(lens) {
         send(&mut peer, &frame(mac(2), mac(1), len, n));
     }
-    // A packet that is cut here: the guest takes no segments of IPv4.
+    // A packet that is segmented here: the guest accepts no large packets of IPv4.
     let (header, segments) = tcp4(mac(2), mac(1), 20_000, 1448);
     assert!(peer.send(&header, &segments));
     peer.flush();
-    // Packets that are put together: it takes those of IPv6.
+    // Packets that are coalesced: it accepts large ones of IPv6.
     for n in 0..10_u32 {
         let (header, mut segment) = partial(Kind::Tcp6, mac(2), mac(1), &noise(n.into(), 1400));
         segment[54 + 4..54 + 8].copy_from_slice(&(1400 * n).to_be_bytes());
@@ -270,7 +272,7 @@ fn everything_is_marked(packed: bool, event_idx: bool) {
     assert!(lost.is_empty(), "written and not marked: {lost:x?}");
     assert!(differing.len() > 40, "{differing:x?}");
     assert!(differing.iter().any(|&page| in_rings(page)));
-    // Of buffers, what is marked was written.
+    // Marked pages of buffers were written.
     let spare: Vec<_> = marked.difference(&differing).filter(|&&page| !in_rings(page)).collect();
     assert!(spare.is_empty(), "marked and not written: {spare:x?}");
     rig.no_drops();
@@ -320,7 +322,7 @@ fn the_log_is_turned_on_off_and_replaced_under_running_rings() {
         deliver();
         assert_eq!(moved.marked().len(), 0, "off again");
     }
-    // Another log: once it is taken, the one before is let alone.
+    // Another log: once it is accepted, the previous one is not written any more.
     moved.log_on();
     let old = std::mem::replace(&mut moved.log, memory_file(LOG_OFFSET + LOG_SIZE + 4096).expect("a log"));
     moved.client.set_log_base(LOG_SIZE, LOG_OFFSET, moved.log.as_fd()).expect("another log");
@@ -355,13 +357,13 @@ fn a_log_that_cannot_hold_the_guest_is_refused() {
         assert!(moved.client.set_log_base(size, offset, moved.log.as_fd()).is_err());
         rig.wait_down(0, words);
     }
-    // A file that can vanish in no way that we would know.
+    // A file that can vanish unnoticed.
     let mut moved = Moved::new(&rig, false, true);
     let (read, _write) = rustix::pipe::pipe().expect("a pipe");
     assert!(moved.client.set_log_base(8, 0, read.as_fd()).is_err());
     rig.wait_down(0, "dirty log");
 
-    // More memory than the log has bits for, while it is in use: refused, and everything goes on.
+    // More memory than the log has bits for, while it is in use: refused, and everything continues.
     let mut moved = Moved::new(&rig, false, true);
     moved.offer_buffers();
     moved.start(0);
@@ -373,7 +375,7 @@ fn a_log_that_cannot_hold_the_guest_is_refused() {
     assert!(moved.client.add_mem_region(&region).is_err());
     send(&mut peer, &frame(mac(2), mac(1), 500, 1));
     wait_until("it is delivered", || rig.port(0).queues[0].tx.packets == 1);
-    // Off, it may come; then the log is too short to be turned on.
+    // With the log off, the memory may come; then the log is too short to be turned on.
     moved.log_off();
     moved.client.add_mem_region(&region).expect("memory");
     assert!(moved.client.set_features(moved.features | f::VHOST_F_LOG_ALL).is_err());

@@ -1,5 +1,5 @@
-//! A tester's ports and the guest that forwards, against our own switch: in every layout, with frames in one buffer and in
-//! several, each packet comes back as the mode makes it.
+//! The generator's ports and the guest that forwards, against our own switch: in every layout, with
+//! frames in one buffer and in several, each packet returns as the mode makes it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use straightline_virtio::net_header::NetHeader;
 
 use crate::common::{self, PATIENCE, Rig, patch, rig};
 
-/// Between ports 0 and 1, and between 2 and 3.
+/// Patches between ports 0 and 1, and between 2 and 3.
 fn two_patches() -> Rig {
     rig(4, |config| {
         config.ports.iter_mut().for_each(|port| port.mtu = 9216);
@@ -21,7 +21,7 @@ fn two_patches() -> Rig {
     })
 }
 
-/// A guest at work, until it is told to stop.
+/// A running guest, with its stop flag.
 struct Running {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<anyhow::Result<(ForwardReport, anyhow::Result<()>)>>,
@@ -53,8 +53,8 @@ fn frames(lens: &[usize]) -> Vec<Vec<u8>> {
     lens.iter().enumerate().map(|(n, &len)| (0..len).map(|at| byte(n, at)).collect()).collect()
 }
 
-/// Sends all frames by one port, again and again, each with its number at place 20, until `rounds` of them have come by
-/// the other, in their order and as `expect` makes them.
+/// Sends all frames through one port, repeatedly, each with its number at offset 20, until `rounds`
+/// of them have come through the other, in order and as `expect` makes them.
 fn exchange([from, to]: [&mut VhostPort; 2], frames: &[Vec<u8>], rounds: usize, expect: impl Fn(&[u8]) -> Vec<u8>) {
     let total = rounds * frames.len();
     let (mut sent, mut came) = (0, 0);
@@ -65,7 +65,7 @@ fn exchange([from, to]: [&mut VhostPort; 2], frames: &[Vec<u8>], rounds: usize, 
         frame
     };
     while came < total {
-        // No more under way than any ring has buffers for.
+        // Fewer under way than any ring has buffers.
         while sent < total && sent < came + 8 {
             let template = sent % frames.len();
             if !from.send(template, &NetHeader::default(), &frames[template], &[(20, &sent.to_be_bytes())]) {
@@ -89,7 +89,7 @@ fn exchange([from, to]: [&mut VhostPort; 2], frames: &[Vec<u8>], rounds: usize, 
     }
 }
 
-/// The tester's ports 0 and 3, and the guest on 1 and 2.
+/// The generator's ports 0 and 3, and the guest on 1 and 2.
 fn through(options: &Options, lens: &[usize], expect: impl Fn(&[u8]) -> Vec<u8>) -> ForwardReport {
     let rig = two_patches();
     let guest = Running::start(&rig, &[1, 2], options);
@@ -174,7 +174,7 @@ fn ports() -> PortOptions {
 #[test]
 fn a_guest_of_one_port_sends_back() {
     for layout in [Layout::Split, Layout::Packed] {
-        // A switch of its own: one may say for a moment that the link of the guest before is up.
+        // A switch of its own: another one may still report the previous guest's link as up.
         let rig = two_patches();
         let options = Options { ports: PortOptions { layout, ..ports() }, ..Options::default() };
         let guest = Running::start(&rig, &[1], &options);
@@ -188,7 +188,7 @@ fn a_guest_of_one_port_sends_back() {
             let mut back = Vec::new();
             let end = Instant::now() + PATIENCE;
             while back.is_empty() {
-                assert!(Instant::now() < end, "nothing has come back");
+                assert!(Instant::now() < end, "nothing has returned");
                 let packets = port.receive(1, &mut |packet| {
                     back.resize(packet.len(), 0);
                     packet.read(0, &mut back);
@@ -210,7 +210,7 @@ fn what_is_longer_than_was_said_is_counted() {
     let mut generator =
         VhostPort::connect(rig.socket(0), &PortOptions { longest: 4000, ..options.ports.clone() }).expect("a port");
     rig.wait_up(0);
-    // Of two that are in several buffers and one that is not, this one comes back.
+    // Two frames are in several buffers; the third is not, and returns.
     for (template, len) in [4000, 1600, 1000].into_iter().enumerate() {
         assert!(generator.send(template, &NetHeader::default(), &vec![1; len], &[]));
     }
@@ -218,13 +218,13 @@ fn what_is_longer_than_was_said_is_counted() {
     let end = Instant::now() + PATIENCE;
     let mut lens = Vec::new();
     while lens.is_empty() {
-        assert!(Instant::now() < end, "nothing has come back");
+        assert!(Instant::now() < end, "nothing has returned");
         generator.receive(9, &mut |packet| lens.push(packet.len())).expect("a sound backend");
     }
     assert_eq!(lens, [1000]);
     let report = guest.stop();
     assert_eq!((report.ports[0].rx_packets, report.ports[0].tx_packets, report.ports[0].too_long), (3, 1, 2));
-    // And of what the tester itself was not made for it says so.
+    // The generator's port reports frames that it was not made for.
     assert!(!generator.send(9, &NetHeader::default(), &[1; 4001], &[]));
     let error = generator.flush().expect_err("too long").to_string();
     assert!(error.contains("4000") && error.contains("4001"), "{error}");

@@ -1,4 +1,5 @@
-//! A destination that has no buffers: packets are dropped and counted, or (`full = "wait"`) stay where they are.
+//! A destination without buffers: packets are dropped and counted, or (`full = "wait"`) stay where
+//! they are.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -67,7 +68,8 @@ fn with_wait_nothing_is_lost() {
     rig.no_drops();
 }
 
-/// What packets from port 0 pass on the way to a destination that they wait for.
+/// A switch whose packets from port 0 pass this node on the way to a destination that they wait
+/// for.
 fn behind(node: impl Node + Clone + Sync + 'static) -> Rig {
     rig(2, |config| {
         waiting(config);
@@ -76,7 +78,7 @@ fn behind(node: impl Node + Clone + Sync + 'static) -> Rig {
     })
 }
 
-/// Drops what is for station 3.
+/// Drops packets for station 3.
 #[derive(Clone)]
 struct Picky;
 
@@ -122,7 +124,7 @@ fn with_wait_a_node_may_drop_what_stands_among_those_that_wait() {
     assert!(rig.port(1).drops.is_empty());
 }
 
-/// A bad header behind those that wait: its packet had a place in the turn already.
+/// A bad header after those that wait: its packet already had a place in the turn.
 #[test]
 fn with_wait_a_packet_that_is_refused_late_costs_no_good_one() {
     let rig = rig(2, waiting);
@@ -154,7 +156,7 @@ impl Node for Reverse {
     }
 }
 
-/// A ring has no gaps: what is overtaken by a packet that was delivered cannot stay in it.
+/// A ring has no gaps: a packet that was overtaken by a delivered one cannot stay in it.
 #[test]
 fn with_wait_what_is_overtaken_and_finds_no_room_is_counted() {
     let rig = behind(Reverse);
@@ -274,12 +276,12 @@ fn with_wait_a_source_that_left_keeps_nobody_awake() {
     nothing(&mut sink);
     drop(source);
     rig.wait_down(0, "waiting for a frontend");
-    // Room for packets that nobody has any more.
+    // Buffers for packets that do not exist any more.
     sink.give(20);
     falls_asleep(&rig);
 }
 
-/// The first segments of a packet find room, again and again, and give it back.
+/// The first segments of a packet repeatedly find buffers, and give them back.
 #[test]
 fn with_wait_segments_that_find_too_little_keep_nobody_awake() {
     let rig = rig(2, waiting);
@@ -301,8 +303,8 @@ fn with_wait_segments_that_find_too_little_keep_nobody_awake() {
     rig.no_drops();
 }
 
-/// A worker sleeps until there is room in a ring that is disabled meanwhile. It is woken, and finds the ring gone: once that is
-/// there again, nobody waits, and its driver is not to kick.
+/// A worker sleeps until there are buffers in a ring that is disabled meanwhile. It is woken, and
+/// finds the ring gone. Once the ring is back, no worker waits, and its driver need not kick.
 #[test]
 fn a_ring_that_is_disabled_forgets_who_waited_for_room() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -311,21 +313,21 @@ fn a_ring_that_is_disabled_forgets_who_waited_for_room() {
     let options = GuestOptions { features: BASIC, withhold: true, ..GuestOptions::default() };
     let mut guest = Guest::connect(&dir.path().join("p"), &options).expect("a guest");
     let mut arena = Arena::new(rcu.reader(), Settings::default(), vec![drops]);
-    assert!(!wants_kicks(&guest), "whoever polls needs none");
+    assert!(!wants_kicks(&guest), "a polling worker needs none");
     arena.turn(|turn| {
         let mut packets = Batch::new();
         packets.push(turn.accept_owned(PortIndex(1), &frame(mac(2), mac(1), 60, 1)).expect("room"));
         served.deliver(turn, &packets, true);
     });
     arena.turn(|turn| assert!(!served.arm(turn, true), "nothing to wake for"));
-    assert!(wants_kicks(&guest), "somebody sleeps");
+    assert!(wants_kicks(&guest), "a worker sleeps");
     guest.enable(0).expect("disabled");
     arena.turn(|turn| served.disarm(turn, true));
     guest.enable(1).expect("enabled");
-    assert!(!wants_kicks(&guest), "nobody sleeps");
-    // Of those who sleep from now on it knows.
+    assert!(!wants_kicks(&guest), "no worker sleeps");
+    // It knows the workers that sleep from now on.
     arena.turn(|turn| assert!(!served.arm(turn, true)));
-    assert!(!wants_kicks(&guest), "nothing waits for it any more");
+    assert!(!wants_kicks(&guest), "no worker waits for it any more");
 }
 
 /// A port, the port as a test serves it by hand, and its drop counters.
@@ -337,8 +339,9 @@ fn by_hand(dir: &Path, name: &str, index: u16, rcu: &Rcu) -> (VhostUser, Arc<dyn
     (port, served, drops)
 }
 
-/// Packets wait for room. It comes, and is used up as news; but the next turn is full of others' packets before it comes
-/// to theirs. Nobody may sleep now: its driver has kicked already, and does not do it again.
+/// Packets wait for buffers. These come, and their notification is used up; but the next turn is
+/// full of other packets before it comes to the waiting ones. The worker must not sleep now: the
+/// driver has kicked already, and does not do it again.
 #[test]
 fn with_wait_room_that_nobody_has_tried_yet_keeps_a_worker_awake() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -354,7 +357,7 @@ fn with_wait_room_that_nobody_has_tried_yet_keeps_a_worker_awake() {
         from.receive(turn, &mut packets, 64);
         to.deliver(turn, &packets, true);
     };
-    // Whether there are packets, and whether there is room.
+    // Whether there are packets, and whether there are buffers.
     let arm = |turn: &mut Turn<'_>| (from.arm(turn, false), to.arm(turn, true));
     let disarm = |turn: &mut Turn<'_>| {
         from.disarm(turn, false);
@@ -362,25 +365,26 @@ fn with_wait_room_that_nobody_has_tried_yet_keeps_a_worker_awake() {
     };
     send(&mut source, &frame(mac(2), mac(1), 700, 1));
     arena.turn(pass);
-    assert_eq!(arena.turn(arm), (false, false), "it waits for room");
+    assert_eq!(arena.turn(arm), (false, false), "it waits for buffers");
     arena.turn(disarm);
     sink.give(1);
-    assert_eq!(arena.turn(arm), (false, true), "there is room");
+    assert_eq!(arena.turn(arm), (false, true), "there are buffers");
     arena.turn(disarm);
     arena.begin_round();
     arena.turn(|_| {});
-    assert_eq!(arena.turn(arm), (true, false), "nobody has tried");
+    assert_eq!(arena.turn(arm), (true, false), "no delivery was tried");
     arena.turn(disarm);
     arena.turn(pass);
     assert_eq!(take(&mut sink, 1)[0].1, frame(mac(2), mac(1), 700, 1));
-    // Whoever finds no room again may sleep.
+    // A worker that finds no buffers again may sleep.
     send(&mut source, &frame(mac(2), mac(1), 700, 2));
     arena.turn(pass);
     assert_eq!(arena.turn(arm), (false, false));
 }
 
-/// Of every two packets the first would take more buffers than a packet may, and the second takes one: nothing that is known
-/// of the first is still true of the next. The work for the port ends all the same, and what is left of the turn is counted.
+/// Of every two packets the first would take more buffers than a packet may, and the second takes
+/// one: nothing known of the first is true of the next. The work for the port still ends, and the
+/// rest of the turn is counted.
 #[test]
 fn buffers_that_are_looked_at_in_vain_are_not_looked_at_for_ever() {
     for packed in [0, f::VIRTIO_F_RING_PACKED] {
@@ -418,7 +422,7 @@ fn buffers_that_are_looked_at_in_vain_are_not_looked_at_for_ever() {
         assert_eq!(drops_to.count(Reason::ManyDescriptors), 256 - delivered as u64);
         // 16384 descriptors are 64 packets of 256.
         assert!((60..70).contains(&delivered), "{delivered}");
-        // The next turn has its own share.
+        // The next turn has its own limit.
         send(&mut source, &small);
         arena.turn(|turn| {
             let mut packets = Batch::new();
@@ -429,7 +433,7 @@ fn buffers_that_are_looked_at_in_vain_are_not_looked_at_for_ever() {
     }
 }
 
-/// A worker waits for room at a port that others deliver to from now on.
+/// A worker waits for buffers at a port to which other workers deliver from now on.
 #[test]
 fn a_worker_that_delivers_no_more_waits_for_no_room() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -444,9 +448,9 @@ fn a_worker_that_delivers_no_more_waits_for_no_room() {
         served.deliver(turn, &packets, true);
     });
     arena.turn(|turn| assert!(!served.arm(turn, true), "nothing to wake for"));
-    assert!(wants_kicks(&guest), "somebody sleeps");
+    assert!(wants_kicks(&guest), "a worker sleeps");
     port.assign_queues(QueueAssignment::one(1, 1));
-    wait_until("nobody who delivers sleeps", || !wants_kicks(&guest));
+    wait_until("no tx worker sleeps", || !wants_kicks(&guest));
 }
 
 /// VIRTQ_USED_F_NO_NOTIFY (virtio 1.2, 2.7.10).

@@ -1,5 +1,5 @@
-//! Guests with split and with packed rings beside each other: what is sent arrives, whatever the layouts, and rings go
-//! on where they stood.
+//! Guests with split and with packed rings at one switch: packets arrive with any layouts, and
+//! rings continue where they were.
 
 use std::collections::VecDeque;
 
@@ -21,13 +21,13 @@ fn patched() -> Rig {
     })
 }
 
-/// Small rings, so that they go round many times.
+/// Small rings, which wrap many times.
 fn options(packed: bool) -> GuestOptions {
     let layout = if packed { f::VIRTIO_F_RING_PACKED } else { 0 };
     GuestOptions { features: GuestOptions::default().features | layout, ring_size: 64, ..GuestOptions::default() }
 }
 
-/// Frames of many lengths from one to the other, each compared byte by byte.
+/// Sends frames of many lengths from one to the other, each compared byte by byte.
 fn exchange(from: &mut Guest, to: &mut Guest, count: u64, longest: usize) {
     let lens = [60, 244, 256, 1000, 1514, 2100, 9014];
     let lens: Vec<usize> = lens.into_iter().filter(|&len| len <= longest).collect();
@@ -56,7 +56,7 @@ fn every_layout_to_every_other() {
             assert_eq!(rig.port(at).ring, Some(ring));
         }
         exchange(&mut a, &mut b, 300, 9014);
-        // The other one has no buffer for a jumbo.
+        // The other one has no buffer for a jumbo frame.
         exchange(&mut b, &mut a, 300, 1514);
         rig.no_drops();
     }
@@ -107,7 +107,8 @@ fn a_connection_that_ends_costs_no_buffer() {
                 stream.send(&mut source);
             }
             source.flush();
-            // In the middle of it, or with used buffers in the rings that nobody has looked at.
+            // In the middle of it, or with used buffers in the rings that the guest has not taken
+            // yet.
             if round % 2 == 0 {
                 wait_until("all are delivered or lost", || {
                     let (from, to) = (rig.port(0), rig.port(1));
@@ -124,7 +125,8 @@ fn a_connection_that_ends_costs_no_buffer() {
                 source.spare() == 64
             });
         }
-        // Those for which no port was there are lost; no buffer is, so that a ring full arrives at once.
+        // Packets sent without a port are lost; no buffer is, so an entire ring of packets arrives
+        // at once.
         let level = sink.level();
         wait_until("what is delivered is seen", || {
             sink.receive(64, |_, parts| seen.note(level, parts));
@@ -136,14 +138,15 @@ fn a_connection_that_ends_costs_no_buffer() {
             assert!(stream.send(&mut source));
         }
         source.flush();
-        wait_until("a whole ring of packets has arrived", || {
+        wait_until("an entire ring of packets has arrived", || {
             sink.receive(64, |_, parts| seen.note(level, parts));
             seen.packets == before + 64
         });
     }
 }
 
-/// DPDK's virtio-user begins with the rings' first base again after its backend was away, whatever they hold.
+/// DPDK's virtio-user starts again with the rings' first base after its backend was away, whatever
+/// they hold.
 #[test]
 fn a_frontend_that_forgot_the_base() {
     for (packed, base) in [(false, 0), (true, 0x8000_8000)] {
@@ -183,6 +186,6 @@ fn packed_rings_laid_bare() {
     wait_until("it is used", || first().is_used(true));
     assert_eq!(first().id, 9);
     let second = guest.packed_descriptor(Ring::Transmit, 1).expect("in memory");
-    assert!(second.is_used(true), "what a used chain leaves out is marked, for whoever has to find the place again");
+    assert!(second.is_used(true), "omissions of a used chain are marked, for a backend that must find its place again");
     assert_eq!((second.addr, second.len), (parts[1].addr, parts[1].len));
 }

@@ -10,7 +10,8 @@ use straightline_virtio::features as f;
 
 use crate::common::{Rig, frame, mac, patch, rig, send, take, wait_until};
 
-/// Two patched ports. The first one's name tells its thread from those of other tests: 10 characters at most.
+/// Two patched ports. The first one's name distinguishes its thread from those of other tests: 10
+/// characters at most.
 fn patched(name: &str) -> Rig {
     rig(2, |config| {
         name.clone_into(&mut config.ports[0].name);
@@ -25,7 +26,7 @@ fn options(packed: bool) -> GuestOptions {
     GuestOptions { features: GuestOptions::default().features | layout, ring_size: 16, ..GuestOptions::default() }
 }
 
-/// A ring's calls, which its driver does not listen to.
+/// A ring's calls, to which its driver does not react.
 struct Calls {
     event: OwnedFd,
     count: u64,
@@ -56,7 +57,7 @@ impl Calls {
     }
 }
 
-/// Asks for a call with the used entry that is the `n`th of the ring.
+/// Asks for a call with the `n`th used entry of the ring.
 fn ask(guest: &Guest, ring: Ring, packed: bool, n: u16) {
     let geometry = guest.geometry(ring);
     if packed {
@@ -81,7 +82,7 @@ fn with_both_layouts(name: &str, case: impl Fn(bool, &str) + Sync) {
     });
 }
 
-/// How often the port's own thread has gone to sleep.
+/// Returns the number of times that the port's own thread has gone to sleep.
 fn sleeps(port: &str) -> u64 {
     let tasks = fs::read_dir("/proc/self/task").expect("our threads");
     let is_its = |path: &std::path::Path| {
@@ -93,7 +94,7 @@ fn sleeps(port: &str) -> u64 {
     count.and_then(|count| count.trim().parse().ok()).expect("a number")
 }
 
-/// Waits until the thread sleeps for good.
+/// Waits until the thread sleeps without a timer.
 fn wait_asleep(port: &str) {
     wait_until("the port's thread sleeps without a timer", || {
         let before = sleeps(port);
@@ -116,9 +117,10 @@ fn a_lost_call_is_repeated_at_most_three_times_until_something_moves() {
         calls.wait(4);
         assert_eq!(repeated(&rig), 3);
         wait_asleep(name);
-        assert_eq!((calls.count(), repeated(&rig)), (4, 3), "no more, for ever");
+        assert_eq!((calls.count(), repeated(&rig)), (4, 3), "no more, forever");
 
-        // More is used. No call is due for it, for the driver has not asked again; but the lost one is worth a new try.
+        // More is used. No call is due for it, as the driver has not asked again; but the lost one
+        // is worth a new try.
         send(&mut b, &sent[1]);
         calls.wait(7);
         assert_eq!(repeated(&rig), 6);
@@ -140,7 +142,8 @@ fn a_lost_call_of_a_transmit_ring_is_repeated_and_an_answered_one_is_not() {
         let rig = patched(name);
         let (mut a, mut b) = (rig.guest(0, &options(packed)), rig.guest(1, &options(false)));
         let (mut received, mut sent) = (Calls::of(&mut a, Ring::Receive), Calls::of(&mut a, Ring::Transmit));
-        // As it stands once the driver has seen what is about to be used: it waits for the entry behind that.
+        // The state after the driver has seen what is about to be used: it waits for the next
+        // entry.
         ask(&a, Ring::Receive, packed, 1);
         ask(&a, Ring::Transmit, packed, 0);
         // The first used entry of a ring is always called for.
@@ -160,7 +163,7 @@ fn a_driver_that_polls_is_not_called_again() {
     with_both_layouts("poll", |packed, name| does_not_call(name, &options(packed)));
 }
 
-/// Its ring does not say what it waits for.
+/// Its ring does not show what it waits for.
 #[test]
 fn a_driver_without_the_event_index_is_not_called_again() {
     with_both_layouts("flag", |packed, name| {
@@ -181,7 +184,7 @@ fn does_not_call(name: &str, options: &GuestOptions) {
     assert_eq!(repeated(&rig), 0);
 }
 
-/// A call that gets lost while the ring is set up: a predecessor has used something and said nothing.
+/// A call that gets lost while the ring is set up: a predecessor has used something without a call.
 #[test]
 fn the_call_of_a_new_descriptor_is_repeated_too() {
     with_both_layouts("new", |packed, name| {
@@ -194,7 +197,7 @@ fn the_call_of_a_new_descriptor_is_repeated_too() {
         let mut calls = Calls::of(&mut a, Ring::Receive);
         calls.wait(3);
         assert_eq!(repeated(&rig), 3);
-        // Nothing has moved, but the next descriptor may be one whose calls arrive.
+        // Nothing has moved, but calls to the next descriptor may arrive.
         let mut calls = Calls::of(&mut a, Ring::Receive);
         calls.wait(3);
         assert_eq!(repeated(&rig), 6);
@@ -202,8 +205,8 @@ fn the_call_of_a_new_descriptor_is_repeated_too() {
     });
 }
 
-/// The loop that every guest's driver has: it sleeps until it is called. Every call but each third one is lost, so that
-/// it gets stuck at once without repeats.
+/// The loop of every guest's driver: it sleeps until it is called. Two of three calls are lost, so
+/// that it would get stuck at once without repeats.
 #[test]
 fn a_guest_that_loses_calls_goes_on() {
     with_both_layouts("goon", |packed, name| {

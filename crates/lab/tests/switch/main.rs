@@ -1,4 +1,4 @@
-//! The whole switch, with guests of the laboratory at its ports: in one program, which links once.
+//! The entire switch, with guests of the laboratory at its ports: in one program, which links once.
 
 #[path = "../common/mod.rs"]
 mod common;

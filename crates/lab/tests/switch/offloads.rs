@@ -1,5 +1,5 @@
-//! Checksums and segments that a sender leaves to others: passed on where the receiver agreed to them, finished where
-//! it did not, refused where they were not agreed on.
+//! Checksums and segmentation that a sender leaves to others: passed on if the receiver negotiated
+//! them, done here if it did not, refused if the sender did not.
 
 use straightline_lab::{Guest, GuestOptions};
 use straightline_switch::config::Offloads;
@@ -24,7 +24,7 @@ fn options(features: u64, mergeable: bool) -> GuestOptions {
     GuestOptions { buffer_len: 65_600, ring_size: 128, ..base }
 }
 
-/// What a guest may send, or be sent, of these kinds.
+/// The kinds that a guest may send, or be sent.
 fn sends(guest: &Guest, kind: Kind) -> bool {
     let feature = match kind {
         Kind::Tcp4 => f::VIRTIO_NET_F_HOST_TSO4,
@@ -48,7 +48,7 @@ fn takes_partial(guest: &Guest) -> bool {
     guest.features() & f::VIRTIO_NET_F_GUEST_CSUM != 0
 }
 
-/// One of everything from `source` to `sink`, whatever they agreed on.
+/// Sends one of everything from `source` to `sink`, whatever they negotiated.
 fn everything(rig: &Rig, source: &mut Guest, sink: &mut Guest) {
     let mut refused = 0;
     for kind in Kind::ALL {
@@ -78,7 +78,7 @@ fn everything(rig: &Rig, source: &mut Guest, sink: &mut Guest) {
                 rig.wait_drops(0, "bad-header", refused);
             } else if takes(sink, kind) {
                 let (got, bytes) = take(sink, 1).remove(0);
-                assert_eq!(bytes, frame, "passed on as it is");
+                assert_eq!(bytes, frame, "passed on unchanged");
                 let told = (got.gso_type, got.gso_size, got.hdr_len, got.flags);
                 assert_eq!(told, (header.gso_type, size, header.hdr_len, NEEDS_CSUM));
                 check_partial(&got, sink, &bytes, &header);
@@ -90,8 +90,9 @@ fn everything(rig: &Rig, source: &mut Guest, sink: &mut Guest) {
     assert!(rig.port(1).drops.is_empty());
 }
 
-/// The header of a driver that agreed on nothing asks for nothing (virtio 1.2, 5.1.6.2) and is not looked at: the frame is
-/// what it is without a header, and too long where it is longer than the port carries.
+/// The header of a driver without negotiated offloads requests nothing (virtio 1.2, 5.1.6.2) and is
+/// not read. The frame counts without its header, and is too long if it is longer than the port
+/// carries.
 fn asks_in_vain(rig: &Rig, sink: &mut Guest, before: [u64; 2], frame: &[u8]) {
     let mut got = Vec::new();
     common::wait_until("it is dropped or delivered", || {
@@ -108,12 +109,13 @@ fn asks_in_vain(rig: &Rig, sink: &mut Guest, before: [u64; 2], frame: &[u8]) {
     }
 }
 
-/// Frames that were refused so far: for their header, and for their length.
+/// Returns the frames that were refused so far: for their header, and for their length.
 fn refusals(rig: &Rig) -> [u64; 2] {
     [rig.drops(0, "bad-header"), rig.drops(0, "too-big")]
 }
 
-/// A frame that is one packet: its checksum is finished, or left as it was for a receiver that agreed to that.
+/// Checks a frame that is one packet: its checksum is completed, or left as it was for a receiver
+/// that negotiated that.
 fn check_partial(got: &NetHeader, sink: &Guest, bytes: &[u8], sent: &NetHeader) -> Vec<u8> {
     if takes_partial(sink) {
         assert_eq!(got.flags, NEEDS_CSUM);
@@ -151,7 +153,7 @@ fn segments(sink: &mut Guest, kind: Kind, header: &NetHeader, payload: &[u8], si
     assert_eq!(at, payload.len());
 }
 
-/// All that a port can be told to offer, and a driver to take.
+/// Returns all that a port can be told to offer, and a driver to accept.
 fn combinations() -> Vec<(Offloads, u64)> {
     let offers = [(false, false), (true, false), (true, true)];
     let takes = [0, CSUM, CSUM | TSO, CSUM | USO, CSUM | TSO | USO];
@@ -159,7 +161,7 @@ fn combinations() -> Vec<(Offloads, u64)> {
     offers.into_iter().flat_map(|offer| takes.map(|take| (offer, take))).collect()
 }
 
-/// Packets of one burst, of which each asks for something else.
+/// Packets of one burst with different requests.
 #[test]
 fn each_packet_of_a_burst_has_its_own_header() {
     let plain = |n| (NetHeader::default(), common::frame(mac(2), mac(1), 700, n));
@@ -249,7 +251,8 @@ fn one_kind_of_segments_is_not_another() {
 fn segmentation_without_the_checksum_is_not_agreed_on() {
     let rig = rig(2, |config| config.patches.push(patch(0, 1)));
     let mut source = rig.guest(0, &options(CSUM | TSO | USO, true));
-    // A driver that errs (virtio 1.2, 5.1.3.1: GUEST_TSO needs GUEST_CSUM) still gets no checksum that is partial.
+    // A driver with an error (virtio 1.2, 5.1.3.1: GUEST_TSO needs GUEST_CSUM) still gets no
+    // partial checksum.
     let sink = Guest::connect(rig.socket(1), &options(TSO | USO, true));
     if let Ok(mut sink) = sink {
         let payload = noise(1, 5000);
@@ -276,7 +279,7 @@ fn ecn_is_a_feature_of_its_own() {
     assert!(source.send(&header, &frame));
     source.flush();
     let flags: Vec<_> = take(&mut sink, 3).iter().map(|(_, bytes)| check(bytes, true).flags & cwr).collect();
-    assert_eq!(flags, [cwr, 0, 0], "only the first segment says it (RFC 3168, 6.1.2)");
+    assert_eq!(flags, [cwr, 0, 0], "only the first segment has it (RFC 3168, 6.1.2)");
 }
 
 #[test]
@@ -310,7 +313,7 @@ fn headers_that_ask_for_the_impossible() {
         refuse(NetHeader { csum_start: start, csum_offset: offset, ..plain }, short, "checksum-range");
     }
     refuse(NetHeader { csum_start: 900, csum_offset: 16, ..plain }, short, "checksum-depth");
-    // The hint of the headers' length is never believed.
+    // The hint of the headers' length is never trusted.
     for hdr_len in [0, 1, 53, 5000, 65_535] {
         assert!(source.send(&NetHeader { hdr_len, ..good }, &frame));
         source.flush();

@@ -1,4 +1,4 @@
-//! Bodies are copied once for each delivery: never more, and the count is no constant.
+//! Bodies are copied once for each delivery and never more, and the count is no constant.
 
 use straightline_lab::GuestOptions;
 use straightline_packet::Level;
@@ -7,17 +7,17 @@ use straightline_virtio::features as f;
 
 use crate::common::{self, BASIC, BROADCAST, Rig, bridge, frame, mac, patch, rig, send, take, wait_until};
 
-/// Bytes copied and bytes delivered, once the worker has brought both up to date.
+/// Returns bytes copied and bytes delivered, once the worker has updated both.
 fn bodies(rig: &Rig, at_least: u64) -> (u64, u64) {
     let read = || {
         let worker = &rig.switch.source().runtime().workers[0];
         (worker.bodies_copied_bytes, worker.bodies_delivered_bytes)
     };
-    wait_until("the figures are there", || read().1 >= at_least);
+    wait_until("the counters are there", || read().1 >= at_least);
     read()
 }
 
-/// Lengths below and above what fits a slot; returns the bytes sent.
+/// Sends lengths below and above the size of a slot; returns the bytes sent.
 fn mixed(rig: &Rig) -> u64 {
     let features = BASIC | f::VIRTIO_NET_F_MRG_RXBUF;
     let options = GuestOptions { features, buffer_len: 9100, ..GuestOptions::default() };
@@ -43,7 +43,7 @@ fn config(copies: Copies) -> Rig {
     })
 }
 
-/// Most of what [`mixed`] sends is body; the rest is heads.
+/// Most of [`mixed`]'s bytes are bodies; the rest are heads.
 const LEAST: u64 = 40 * (9000 + 1514 + 566 - 3 * 512);
 
 #[test]
@@ -115,7 +115,7 @@ fn segments_of_one_body_are_copied_once_in_all() {
     assert!(delivered > 39 * 1448);
 }
 
-/// What was copied of a body is what its segments have that found room.
+/// The copied bytes of a body are those of its segments that found buffers.
 #[test]
 fn segments_that_find_no_room_are_neither_copied_nor_delivered() {
     let rig = rig(2, |config| config.patches.push(patch(0, 1)));

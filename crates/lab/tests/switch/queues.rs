@@ -1,5 +1,5 @@
-//! Guests with several queue pairs: flows in order on one queue each, pairs that come and go under traffic, figures of
-//! each queue, sleep.
+//! Guests with several queue pairs: flows in order on one queue each, pairs that come and go under
+//! traffic, metrics of each queue, sleep.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ fn guests_with_fewer_pairs_than_are_offered() {
         assert!(traffic.seen_at[..2].iter().all(|&n| n > 1000), "{:?}", traffic.seen_at);
         traffic.check_counters(&rig);
         drop(sink);
-        // A guest that knows nothing of several pairs.
+        // A guest that does not know several pairs.
         let mut sink = rig.guest(1, &options(1, false));
         let before = traffic.seen_at;
         traffic.run(&mut source, &mut sink, 4000);
@@ -50,8 +50,8 @@ fn guests_with_fewer_pairs_than_are_offered() {
     }
 }
 
-/// A port whose configuration names no number of queue pairs serves as many as its frontend starts, however many workers
-/// there are, and shows those.
+/// A port whose configuration has no number of queue pairs serves as many as its frontend starts,
+/// with any number of workers, and shows those.
 #[test]
 fn a_frontend_that_decides_for_itself_starts_any_number_of_pairs() {
     for workers in WORKERS {
@@ -81,7 +81,7 @@ fn a_frontend_that_decides_for_itself_starts_any_number_of_pairs() {
         assert_eq!(rig.port(1).queues.len(), 127);
         rig.wait_up(1);
         drop(sink);
-        // The next frontend starts fewer, and gets its packets by those.
+        // The next frontend starts fewer, and gets its packets through those.
         let mut sink = rig.guest(1, &options(1, false));
         let mut traffic = Traffic::default();
         traffic.run(&mut source, &mut sink, 4000);
@@ -98,7 +98,8 @@ fn receive_rings_are_enabled_and_disabled_under_traffic() {
             let mut traffic = Traffic::default();
             for round in 0..5 {
                 for count in [4, 2, 1, 3] {
-                    // The frontend's message comes while packets are under way: none of them is lost.
+                    // The frontend's message comes while packets are under way: none of them is
+                    // lost.
                     for flow in 0..FLOWS {
                         assert!(traffic.send(&mut source, flow));
                     }
@@ -170,7 +171,7 @@ fn with_wait_nothing_is_lost_or_overtaken() {
                     flow += 3;
                 }
                 source.pairs().iter_mut().for_each(Pair::flush);
-                // Room for some, now here, now there.
+                // Buffers for some, in changing rings.
                 sink.pairs()[round % 4].give([1, 9, 2, 30, 5][round % 5]);
                 round += 1;
                 pause();
@@ -192,7 +193,7 @@ fn with_wait_nothing_is_lost_or_overtaken() {
     }
 }
 
-/// Flows that go to each of the sink's pairs, as they were seen.
+/// Returns flows that go to each of the sink's pairs, as they were seen.
 fn flow_at(traffic: &Traffic, at: usize, by: u16) -> u16 {
     let found = traffic.pairs_of().into_iter().find(|(flow, pairs)| flow % PAIRS == by && pairs.contains(&at));
     found.expect("40 flows reach every pair from its namesake").0
@@ -205,7 +206,7 @@ fn with_wait_a_full_queue_holds_up_nobody_but_its_sources() {
         let (mut source, mut sink) = (rig.guest(0, &options(PAIRS, false)), rig.guest(1, &options(PAIRS, false)));
         let mut traffic = Traffic::default();
         traffic.run(&mut source, &mut sink, 4000);
-        // Pair 1 of the sink is filled to the brim by pair 1 of the source, and more waits behind.
+        // Pair 1 of the sink is filled up by pair 1 of the source, and more packets wait.
         let (stuck, free) = (flow_at(&traffic, 1, 1), flow_at(&traffic, 3, 3));
         let before = rig.port(1).queues[1].tx.packets;
         let mut sent = 0;
@@ -214,7 +215,7 @@ fn with_wait_a_full_queue_holds_up_nobody_but_its_sources() {
             source.pairs()[1].flush();
             rig.port(1).queues[1].tx.packets - before == 256 && sent >= 300
         });
-        // Another ring of the source goes on, also once the worker sleeps.
+        // Another ring of the source continues, also once the worker sleeps.
         for round in 0..20 {
             if round % 5 == 0 {
                 std::thread::sleep(std::time::Duration::from_millis(5));
@@ -223,7 +224,7 @@ fn with_wait_a_full_queue_holds_up_nobody_but_its_sources() {
             source.pairs()[3].flush();
             wait_until("it passes", || collect(&mut sink.pairs()[3]) == [(free, traffic.sent[&free] - 1)]);
         }
-        // With room, all that waited comes, in order.
+        // With free buffers, everything that waited comes, in order.
         let mut got = 0;
         wait_until("what waited has come", || {
             got += collect(&mut sink.pairs()[1]).len();

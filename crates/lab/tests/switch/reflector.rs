@@ -1,5 +1,5 @@
-//! The guest that only polls, against our own switch: every layout, load and kind of frame comes through whole, and what
-//! cannot be measured is an error that says why.
+//! The reflector against our own switch: every layout, load and kind of frame arrives intact, and
+//! everything that cannot be measured is an error with a reason.
 
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use straightline_lab::reflector::{self, Layout, Load, Options, ReflectorReport, 
 
 use crate::common::{self, Rig, patch, rig, vhost_user};
 
-/// Between the first two ports, for a short while: what matters is what comes through.
+/// Options for the first two ports, for a short time: only the arrival of packets matters.
 fn options(rig: &Rig) -> Options {
     Options {
         warm_up: Duration::from_millis(20),
@@ -27,7 +27,7 @@ fn patched() -> Rig {
     })
 }
 
-/// Runs a trial, whose counts are the switch's too.
+/// Runs a trial, and compares its counters with the switch's.
 fn run(rig: &Rig, change: impl FnOnce(&mut Options)) -> ReflectorReport {
     let mut options = options(rig);
     change(&mut options);
@@ -39,12 +39,13 @@ fn run(rig: &Rig, change: impl FnOnce(&mut Options)) -> ReflectorReport {
         let ours = (report.ports[at].tx_packets + rx, report.ports[at].rx_packets + tx);
         assert_eq!(counters()[at], Some(ours), "port {at} of {options:?}");
     }
-    // What it cost may not be known: where each turn was interrupted, none is counted.
+    // The cost may be unknown: interrupted turns are not counted.
     assert!(report.mpps > 0.0, "{report:?}");
     report
 }
 
-/// None of `packets` is lost. Where the switch is slow to begin, some were sent twice to see whether it is there.
+/// Checks that none of `packets` is lost. If the switch started slowly, some probes were sent
+/// twice.
 fn is_intact(report: &ReflectorReport, packets: u64) {
     assert!(report.lost == Some(0) && report.verified >= packets, "{report:?}");
 }
@@ -93,7 +94,7 @@ fn whoever_touches_packets_leaves_them_as_they_are() {
                 let options = Options { layout, load, touch, in_order, sizes, queue_size: 256, ..options(&rig) };
                 let report = reflector::run(&options).unwrap_or_else(|error| panic!("{options:?}: {error:#}"));
                 assert!(report.verified > 0 && report.lost.is_none_or(|lost| lost == 0), "{report:?}");
-                // The header in front of a line, 16 lines of frame.
+                // The header before a line, 16 lines of frame.
                 assert!((report.lines_per_packet - 17.0).abs() < 1e-9, "{report:?}");
                 assert!((report.touched_lines_per_packet - touched).abs() < 1e-9, "{report:?}");
                 if load == Load::OneWay {
@@ -114,9 +115,9 @@ fn edges_are_told_and_a_stop_ends_it() {
     };
     reflector::run_watched(&options(&rig), &mut at_edge).expect("a trial");
     assert!(edges.len() == 2 && edges[1] > edges[0], "{edges:?}");
-    let mut failing = || anyhow::bail!("no figures");
+    let mut failing = || anyhow::bail!("no counters");
     let error = reflector::run_watched(&options(&rig), &mut failing).expect_err("an edge that fails");
-    assert_eq!(error.to_string(), "no figures");
+    assert_eq!(error.to_string(), "no counters");
     let stop = Arc::new(AtomicBool::new(false));
     let mut options = Options { stop: Some(Arc::clone(&stop)), time: Duration::from_secs(60), ..options(&rig) };
     let mut at_first = || {
@@ -125,7 +126,7 @@ fn edges_are_told_and_a_stop_ends_it() {
     };
     let error = reflector::run_watched(&options, &mut at_first).expect_err("stopped");
     assert_eq!(error.downcast_ref(), Some(&Stopped), "{error:#}");
-    // Already before the first packet.
+    // Before the first packet.
     options.patience = Duration::from_secs(60);
     assert_eq!(reflector::run(&options).expect_err("stopped").downcast_ref(), Some(&Stopped));
 }
@@ -145,14 +146,14 @@ fn what_was_measured_until_a_stop_may_be_kept() {
         let trial = scope.spawn(|| reflector::run_watched(&options, &mut at_edge));
         begins.recv().expect("it begins");
         let passed = || rig.port(0).queues.first().map_or(0, |queue| queue.rx.packets);
-        // More than are on the way: some of them have gone round.
+        // More than are under way: some of them have returned more than once.
         let enough = passed() + 5000;
         common::wait_until("packets go round", || passed() > enough);
         stop.store(true, Ordering::Relaxed);
         trial.join().expect("the trial").expect("a report")
     });
     assert!(report.secs < 60.0 && report.mpps > 0.0 && report.lost == Some(0), "{report:?}");
-    // While it warms up there is nothing to keep.
+    // During the warm-up there is nothing to report.
     let options = Options { stop: Some(Arc::new(AtomicBool::new(true))), ..options };
     assert_eq!(reflector::run(&options).expect_err("stopped").downcast_ref(), Some(&Stopped));
 }
@@ -194,7 +195,7 @@ fn what_is_not_there_or_not_offered_is_said() {
     let absent = Options::new([rig.socket(0).clone(), "/nonexistent/b".into()]);
     assert!(fails(&absent).contains("/nonexistent/b"), "{}", fails(&absent));
     let packed = fails(&Options { layout: Layout::Packed, ..options(&rig) });
-    assert!(packed.contains("does not offer ring-packed: do without --ring packed"), "{packed}");
+    assert!(packed.contains("does not offer ring-packed: leave out --ring packed"), "{packed}");
     let segments = fails(&Options { segments: true, sizes: Sizes::one(65_214), ..options(&rig) });
     assert!(segments.contains("--segments") && segments.contains("host-tso4"), "{segments}");
     let huge = fails(&Options { sizes: Sizes::one(80_000), ..options(&rig) });
@@ -203,7 +204,7 @@ fn what_is_not_there_or_not_offered_is_said() {
 
 #[test]
 fn silence_is_said() {
-    // Between ports that nothing connects, and frames that the switch drops.
+    // Ports that are not connected, and frames that the switch drops.
     let apart = rig(4, |config| config.patches = vec![patch(0, 2), patch(1, 3)]);
     let error = fails(&Options { patience: Duration::from_millis(300), ..options(&apart) });
     assert!(error.contains("nothing has come from") && error.contains("p0 and "), "{error}");
@@ -228,7 +229,7 @@ fn a_side_that_goes_silent_is_said_in_a_short_trial_too() {
         let rig = patched();
         let time = Duration::from_millis(900);
         let options = Options { load, queue_size: 256, time, ..options(&rig) };
-        // From where it is measured on, nothing passes.
+        // Nothing passes from the start of the measurement on.
         let mut at_edge = || rig.switch.set_link("p0", false);
         let error = reflector::run_watched(&options, &mut at_edge).expect_err("nothing comes").to_string();
         assert!(error.contains("nothing has come from") && error.contains("225 ms"), "{error}");

@@ -29,7 +29,8 @@ fn a_source_sees_its_buffer_used_only_after_the_packet_is_visible() {
     let mut sink = rig.guest(1, &options);
     for round in 0..2000_u16 {
         sink.give(64);
-        // With a body and without: what borrows nothing is given back at once, and says nothing of its delivery.
+        // With a body and without. A packet that borrows nothing is given back at once, which says
+        // nothing about its delivery.
         assert!(source.send(&NetHeader::default(), &frame(mac(2), mac(1), 1514, u64::from(round))));
         let before = sink.used_index(Ring::Receive);
         source.flush();
@@ -165,7 +166,7 @@ fn rings_whose_memory_is_removed_and_added_again_go_on_where_they_were() {
         take(&mut source, 100);
         source.client().remove_mem_region(&spec).expect("removed");
         rig.wait_down(0, "memory");
-        // Made available while nobody looks.
+        // Made available while the port does not poll.
         assert!(source.send(&NetHeader::default(), &frame(mac(2), mac(1), 800, round)));
         source.flush();
         nothing(&mut sink);
@@ -205,7 +206,7 @@ fn truncated(victim_ports: (usize, usize), who: usize) {
     let file = Arc::new(memory_file(options.memory_len()).expect("memory"));
     let placed =
         GuestOptions { place: Some(MemoryPlacement { file: Arc::clone(&file), offset: 0 }), ..options.clone() };
-    // The other end keeps traffic in motion while the memory goes.
+    // The other end keeps traffic in motion while the memory vanishes.
     let mut pair = [0, 1].map(|port| rig.guest(port, if port == who { &placed } else { &options }));
     let mut stream = Stream::prepare(&mut pair[0], mac(1), mac(2), &[1514]).expect("a stream");
     let mut drive = |pair: &mut [Guest; 2], sink_is_there: bool| {
@@ -224,15 +225,16 @@ fn truncated(victim_ports: (usize, usize), who: usize) {
     });
     let left = 2 * (64 << 10) + 200 * 4096;
     rustix::fs::ftruncate(&*file, if who == 0 { left + 256 * 4096 } else { left }).expect("truncate");
-    // Of what vanished, nothing may be on its way at this moment: it goes on until the switch has come upon it.
+    // The vanished memory may not be in use at this moment: traffic continues until the switch
+    // accesses it.
     wait_until("it is noticed", || {
-        // What a guest reads of its own vanished memory is zeros too, and proves nothing.
+        // The bytes that a guest reads of its own vanished memory are zeros too, and prove nothing.
         drive(&mut pair, who == 0);
         rig.port(who).link == Link::Down
     });
     rig.wait_down(who, "truncated");
     victims.go_on();
-    // Only that port: the other one is up, and serves a newcomer.
+    // Only that port is affected: the other one is up, and serves the next guest.
     rig.wait_up(1 - who);
     let [source, sink] = pair;
     let mut pair = if who == 0 {
@@ -244,7 +246,7 @@ fn truncated(victim_ports: (usize, usize), who: usize) {
     };
     rig.wait_up(who);
     let last = frame(mac(2), mac(1), 1200, 9);
-    wait_until("a newcomer is served", || {
+    wait_until("the next guest is served", || {
         pair[0].flush();
         pair[0].send(&NetHeader::default(), &last);
         pair[0].flush();
@@ -328,7 +330,7 @@ fn a_guest_that_comes_back_is_served_and_counted_on() {
         drop(b);
         rig.wait_down(1, "waiting for a frontend");
         assert_eq!(rig.port(1).regions, 0);
-        // It is still known where the guest was: what is for it is dropped there.
+        // The guest's port is still known: packets for it are dropped there.
         send(&mut a, &frame(mac(2), mac(1), 900, round));
         rig.wait_drops(1, "link-down", round);
         let mut known: Vec<_> = rig.switch.source().fdb().entries.into_iter().map(|e| (e.mac, e.port)).collect();

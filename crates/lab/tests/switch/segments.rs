@@ -1,5 +1,6 @@
-//! Segments, byte by byte: each piece against one that is built from nothing but its fields, whatever stands before its
-//! network header and whoever else gets the packet whole.
+//! Segmentation, byte by byte: each segment is compared with one that is built from its fields
+//! alone, with anything before its network header, and with other receivers that get the packet
+//! unsegmented.
 
 use straightline_lab::{Guest, GuestOptions, Ring};
 use straightline_switch::config::{PatchConfig, WhenFull};
@@ -41,7 +42,7 @@ fn guest(rig: &Rig, port: usize, features: u64) -> Guest {
     guest
 }
 
-/// A packet as its sender made it, and all that its pieces follow from.
+/// A packet as its sender made it, from which all its segments follow.
 #[derive(Clone)]
 struct Packet {
     kind: Kind,
@@ -61,7 +62,8 @@ impl Packet {
         if self.kind.is_tcp() { 20 } else { 8 }
     }
 
-    /// The whole frame with its fields as they are, its transport checksum finished or left `partial`.
+    /// Returns the unsegmented frame with its fields as they are, its transport checksum complete
+    /// or `partial`.
     fn frame(&self, partial: bool) -> Vec<u8> {
         let tag = |tpid| Tag { tpid, pcp: 5, dei: false, vid: 77 };
         let tags = match self.tags {
@@ -99,7 +101,7 @@ impl Packet {
         bytes
     }
 
-    /// The header that asks for segments of `size`.
+    /// Returns the header that asks for segments of `size`.
     fn header(&self, size: u16) -> NetHeader {
         let hdr_len = u16::try_from(self.frame(true).len() - self.payload.len()).expect("short");
         let csum_offset = if self.kind.is_tcp() { 16 } else { 6 };
@@ -115,7 +117,7 @@ impl Packet {
         }
     }
 
-    /// What a sender would have made of it that cuts for itself.
+    /// Returns the segments that a sender would have made itself.
     fn segments(&self, size: u16) -> Vec<Packet> {
         let count = self.payload.len().div_ceil(size.into());
         let mut segments = Vec::new();
@@ -134,7 +136,8 @@ impl Packet {
         segments
     }
 
-    /// Sends the pieces each for itself, their checksums partial, to be seen by the backend all at once.
+    /// Sends the segments as single packets with partial checksums, which the backend sees all at
+    /// once.
     fn send_split(&self, from: &mut Guest, size: u16) {
         for segment in self.segments(size) {
             let header = NetHeader { gso_type: 0, gso_size: 0, ..segment.header(size) };
@@ -151,14 +154,14 @@ impl Packet {
         from.flush();
     }
 
-    /// What arrives at a guest of these features.
+    /// Checks what arrives at a guest with these features.
     fn arrives(&self, at: &mut Guest, size: u16) {
         let is_partial = at.features() & f::VIRTIO_NET_F_GUEST_CSUM != 0;
         let sent = self.header(size);
         if at.features() & TAKE == TAKE {
             let (header, frame) = take(at, 1).remove(0);
             assert_eq!(header, NetHeader { num_buffers: 1, ..sent });
-            assert!(frame == self.frame(true), "passed on as it is");
+            assert!(frame == self.frame(true), "passed on unchanged");
             return;
         }
         let segments = self.segments(size);
@@ -173,7 +176,7 @@ impl Packet {
     }
 }
 
-/// Payloads and sizes: odd, exact multiples, one byte more and less, and one piece alone.
+/// Payloads and sizes: odd, exact multiples, one byte more and less, and one segment alone.
 const LENGTHS: [(usize, u16); 8] =
     [(4321, 999), (4200, 1400), (4201, 1400), (4199, 1400), (1000, 1000), (999, 1000), (1, 1000), (65_000, 1401)];
 
@@ -199,7 +202,7 @@ fn pieces_are_what_a_sender_would_have_made_behind_any_tags() {
 #[test]
 fn pieces_fill_as_many_buffers_as_they_need() {
     for sums in [0, CSUM] {
-        // A piece and its header are 1066 bytes: one too few, just enough, and others.
+        // A segment and its header are 1066 bytes: one byte too few, exact, and others.
         for buffer_len in [100, 600, 1065, 1066, 1067] {
             let rig = rig(2, |config| config.patches.push(patch(0, 1)));
             let mut source = guest(&rig, 0, CSUM | SEND);
@@ -230,7 +233,7 @@ fn flags_belong_to_the_first_or_the_last_or_to_all() {
             for flags in [ACK, ACK | FIN, ACK | FIN | PSH, ACK | ECE, ACK | CWR, ACK | CWR | ECE | FIN | PSH] {
                 let packet = Packet { flags, ..Packet::new(kind, 0, noise(flags.into(), 4000)) };
                 packet.send(&mut source, 1000);
-                // Without the mark, a receiver that takes no marked packets takes it whole.
+                // Without the mark, a receiver that accepts no marked packets gets it unsegmented.
                 if features & TAKE != 0 && features & f::VIRTIO_NET_F_GUEST_ECN == 0 && flags & CWR == 0 {
                     let (header, frame) = take(&mut sink, 1).remove(0);
                     assert_eq!((header.gso_type, header.gso_size), (kind.gso_type(), 1000));
@@ -257,8 +260,9 @@ fn a_mark_that_was_not_agreed_on_is_refused() {
     }
 }
 
-/// A piece of fewer bytes than its own transport header is refused, of as many it is made: so a packet is at most about 3275
-/// pieces of TCP, 8190 of UDP, and a turn's limit of descriptors counts them.
+/// A segment size below the length of the transport header is refused, an equal one is accepted. So
+/// a packet has at most about 3275 segments of TCP, 8190 of UDP, and a turn's limit of descriptors
+/// counts them.
 #[test]
 fn sizes_below_the_header_are_refused() {
     let rig = rig(2, |config| config.patches.push(patch(0, 1)));
@@ -290,8 +294,8 @@ fn pieces_beyond_the_ring_are_each_counted() {
     }
 }
 
-/// What stands behind a packet that found no buffer is not looked for buffers either; still each has its own reason, and is
-/// as many as it would have been.
+/// After a packet that found no buffers, the following ones are not looked at either; each still
+/// has its own drop reason, and counts as many segments as it would have had.
 #[test]
 fn packets_before_an_empty_ring_are_each_counted_for_what_they_are() {
     let rig = rig(2, |config| {
@@ -312,8 +316,9 @@ fn packets_before_an_empty_ring_are_each_counted_for_what_they_are() {
     rig.wait_drops(1, "no-buffer", 1 + 46);
 }
 
-/// The third buffer is none: the packet before is delivered and counted, the one that was being cut then is dropped, and so
-/// is the one behind it. The guest has been given what was counted, and no piece of a packet that was dropped.
+/// The third buffer is invalid. The packet before it is delivered and counted. The packet that was
+/// being segmented is dropped, and so is the one after it. The guest has received what was counted,
+/// and no segment of a dropped packet.
 #[test]
 fn a_ring_that_breaks_between_two_pieces_is_given_what_is_counted() {
     let rig = rig(2, |config| config.patches.push(patch(0, 1)));
@@ -336,8 +341,8 @@ fn a_ring_that_breaks_between_two_pieces_is_given_what_is_counted() {
     assert_eq!((sink.used_index(Ring::Receive), rig.drops(1, "link-down")), (1, 2));
 }
 
-/// Ports of a bridge: the one that sends, one that takes packets whole, one that takes partial checksums, one that takes
-/// neither.
+/// Ports of a bridge: the one that sends, one that accepts packets unsegmented, one that accepts
+/// partial checksums, one that accepts neither.
 fn lan(rig: &Rig) -> (Guest, [Guest; 3]) {
     let sink = |port, features| guest(rig, port, features);
     (guest(rig, 0, CSUM | SEND), [sink(1, CSUM | TAKE), sink(2, CSUM), sink(3, 0)])
@@ -363,7 +368,7 @@ fn a_flooded_packet_is_cut_for_those_alone_who_do_not_take_it() {
 fn a_guest_without_room_for_pieces_takes_nothing_from_those_who_take_the_packet() {
     let rig = rig(4, |config| config.bridges.push(bridge(4)));
     let (mut source, [mut whole, mut partial, mut none]) = lan(&rig);
-    // It has buffers for 2 packets of 46 pieces and for a part of the third, and gives none back.
+    // It has buffers for 2 packets of 46 segments and for a part of the third, and gives none back.
     none.withhold(true);
     let mut lost = 0;
     for nth in 0..6 {
@@ -382,7 +387,7 @@ fn a_guest_without_room_for_pieces_takes_nothing_from_those_who_take_the_packet(
     assert!((0..3).all(|port| rig.port(port).drops.is_empty()));
 }
 
-/// A burst of segments from a guest that cuts for itself.
+/// A burst of segments from a guest that does the segmentation itself.
 #[test]
 fn segments_of_a_burst_arrive_as_the_packet_that_they_are() {
     for features in [0, CSUM, CSUM | TAKE] {
@@ -412,12 +417,13 @@ fn segments_of_a_burst_arrive_as_the_packet_that_they_are() {
             }
         }
         rig.no_drops();
-        // What counts is what a ring was given.
+        // The counters show what a ring was given.
         assert_eq!((rig.port(0).queues[0].rx.packets, rig.port(1).queues[0].tx.packets), (sent, got));
     }
 }
 
-/// What a partial checksum is of, the sender alone knows: packets too short for the header of TCP, with its offset.
+/// Only the sender knows what a partial checksum covers: packets too short for the header of TCP,
+/// with its offset.
 #[test]
 fn what_ends_before_a_tcp_header_would_arrives_as_it_is() {
     let rig = rig(2, |config| config.patches.push(patch(0, 1)));
@@ -436,7 +442,7 @@ fn what_ends_before_a_tcp_header_would_arrives_as_it_is() {
     rig.no_drops();
 }
 
-/// Two flows, and what else may stand between segments: nothing overtakes anything.
+/// Two flows, and other packets between segments: nothing overtakes anything.
 #[test]
 fn flows_that_take_turns_stay_in_order() {
     let rig = rig(2, |config| config.patches.push(patch(0, 1)));
@@ -445,7 +451,7 @@ fn flows_that_take_turns_stay_in_order() {
     let one = Packet::new(Kind::Tcp4, 0, noise(1, 10_000)).segments(1000);
     let two = Packet::new(Kind::Tcp6, 0, noise(2, 10_000)).segments(1000);
     let other = common::frame(mac(2), mac(1), 700, 3);
-    // As many in a row of each, and what comes of them.
+    // The packets in a row of each, and the number of packets they become.
     let rows: [(&[Packet], usize); 7] = [
         (&one[..1], 1),
         (&two[..1], 1),
@@ -478,7 +484,8 @@ fn flows_that_take_turns_stay_in_order() {
     rig.no_drops();
 }
 
-/// Where there is room for some of the packets but not for the one that they are, they go in one by one.
+/// If there are buffers for some of the packets but not for the coalesced one, they are delivered
+/// singly.
 #[test]
 fn a_run_that_finds_no_room_goes_in_one_by_one() {
     for full in [WhenFull::Drop, WhenFull::Wait] {
@@ -498,7 +505,7 @@ fn a_run_that_finds_no_room_goes_in_one_by_one() {
             rig.wait_drops(1, "no-buffer", 15);
             continue;
         }
-        // The rest waits for room, and is one packet then, or as many as it found room for one by one.
+        // The rest waits for buffers, and is then one packet, or as many as found buffers singly.
         sink.withhold(false);
         sink.give(usize::MAX);
         let mut payload = Vec::new();

@@ -1,4 +1,5 @@
-//! A link that an administrator sets down: nothing passes, everybody is told, and it comes up again.
+//! A link that an administrator sets down: nothing passes, both guests are told, and it comes up
+//! again.
 
 use std::io::Read;
 use std::os::fd::AsFd;
@@ -78,13 +79,13 @@ impl Drop for Bench {
     }
 }
 
-/// The link's status as the guest's driver sees it.
+/// Returns the link's status as the guest's driver sees it.
 fn status(guest: &mut Guest) -> u16 {
     let bytes = guest.client().get_config(6, 2).expect("the configuration space");
     u16::from_le_bytes(bytes.try_into().expect("two bytes"))
 }
 
-/// Waits for the message that the configuration has changed, and for nothing else.
+/// Waits for the message that the configuration has changed, and for no other.
 fn told(channel: &mut UnixStream) {
     let mut message = [0; 12];
     channel.read_exact(&mut message).expect("a message");

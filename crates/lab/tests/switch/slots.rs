@@ -1,4 +1,5 @@
-//! Memory that comes and goes while packets pass: what it has nothing to do with goes on, and what fails changes nothing.
+//! Memory that comes and goes while packets pass: unrelated traffic continues, and what fails
+//! changes nothing.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -15,7 +16,7 @@ fn pair() -> (Rig, Guest, Guest) {
     (rig, one, two)
 }
 
-/// The guest's one region, as its backend was told.
+/// Returns the guest's one region, as its backend was told.
 fn whole(guest: &Guest) -> RegionSpec {
     let region = &guest.memory().regions()[0];
     RegionSpec { guest_addr: region.guest_addr(), size: region.size(), user_addr: region.user_addr(), mmap_offset: 0 }
@@ -25,7 +26,7 @@ fn file(guest: &Guest) -> OwnedFd {
     guest.file().try_clone().expect("a descriptor")
 }
 
-/// Both ways once more.
+/// Sends once more in both directions.
 fn passes(one: &mut Guest, two: &mut Guest, seed: u64) {
     let there = frame(mac(2), mac(1), 1300, seed);
     send(one, &there);
@@ -39,7 +40,7 @@ fn passes(one: &mut Guest, two: &mut Guest, seed: u64) {
 fn an_unrelated_region_comes_and_goes_and_no_packet_is_lost() {
     let (rig, mut source, mut sink) = pair();
     let more = memory_file(1 << 20).expect("memory");
-    // In front of the guest's memory and behind it: what is looked up moves in the table.
+    // Before and after the guest's memory: entries move in the lookup table.
     let specs = [0x1000, 0x8000_0000].map(|at| RegionSpec {
         guest_addr: at,
         size: 1 << 20,
@@ -52,7 +53,7 @@ fn an_unrelated_region_comes_and_goes_and_no_packet_is_lost() {
         while stream.sent() - seen.packets < 128 && stream.send(&mut source) {}
         source.flush();
         let region = RegionRef { spec: specs[round % 2], fd: more.as_fd() };
-        // Each in turn of the one that sends and of the one that receives, with packets under way.
+        // In turn at the sending and at the receiving guest, with packets under way.
         let guest = if round / 2 % 2 == 0 { &mut source } else { &mut sink };
         guest.client().add_mem_region(&region).expect("a slot");
         let level = sink.level();
@@ -82,7 +83,7 @@ fn a_region_with_rings_in_it_stops_them_and_they_go_on_when_it_is_back() {
         one.client().remove_mem_region(&spec).expect("gone");
         rig.wait_down(0, "no memory table");
         assert_eq!(rig.port(1).link, Link::Up);
-        // Sent while nobody can see it: it waits in the ring.
+        // Sent while the backend cannot see it: it waits in the ring.
         let waits = frame(mac(2), mac(1), 900, round);
         send(&mut one, &waits);
         one.client().add_mem_region(&RegionRef { spec, fd: file.as_fd() }).expect("back");
@@ -100,7 +101,7 @@ fn a_table_that_fails_leaves_the_old_one_and_its_rings() {
     let used = one.geometry(Ring::Transmit).used;
     for round in 0..10 {
         passes(&mut one, &mut two, round);
-        // The receive ring fits, and the transmit ring only with the beginning of each part.
+        // The receive ring fits, and of the transmit ring only the start of each part.
         let short = RegionSpec { size: used + 4 - spec.user_addr, ..spec };
         let refused = one.client().set_mem_table(&[RegionRef { spec: short, fd: file.as_fd() }]);
         assert!(refused.is_err());
@@ -150,12 +151,12 @@ fn a_guest_that_moved_here_is_announced() {
             assert_eq!((&got[12..14], &got[20..22]), (&[0x80, 0x35][..], &[0, 3][..]));
         }
     }
-    // It was learned, so what is for it goes there alone.
+    // It was learned, so packets for it go there alone.
     send(&mut guests[1], &frame(mac(7), mac(0x77), 100, 1));
     take(&mut guests[0], 1);
     common::nothing(&mut guests[2]);
     assert_eq!(rig.port(0).queues[0].rx.packets, 20);
-    // Nobody has this address: dropped by the bridge, as if the guest had sent it.
+    // No station has this address: dropped by the bridge, as if the guest had sent it.
     guests[0].client().send_rarp([0xff; 6]).expect("an announcement");
     rig.wait_drops(0, "bad-source", 1);
 }

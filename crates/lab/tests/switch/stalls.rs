@@ -1,4 +1,4 @@
-//! A worker whose turn does not end is noticed, and its operator learns where it stands.
+//! A worker whose turn does not end is noticed, and its operator learns where it is.
 
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};

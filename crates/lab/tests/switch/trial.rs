@@ -33,7 +33,7 @@ fn options(layout: Layout) -> PortOptions {
     PortOptions { layout, queue_size: 256, longest: 9018, ..PortOptions::default() }
 }
 
-/// Each port sends the first stream, the second one the other way round.
+/// Each port sends the first stream, the second port in the opposite direction.
 fn generator(ports: Vec<VhostPort>, text: &str) -> Generator<VhostPort> {
     let spec: StreamSpec = text.parse().expect(text);
     let specs = [vec![spec.clone()], vec![spec.reversed()]];
@@ -44,7 +44,8 @@ fn plan() -> Plan {
     Plan { burst: 1, warm_up: Duration::from_millis(20), cpu: None, limit_mpps: None }
 }
 
-/// Whether the rate was kept is the machine's business. What was sent has come, as it was.
+/// Checks that everything that was sent has returned intact. Whether the rate was kept depends on
+/// the machine.
 fn whole(outcome: &Outcome) {
     let measured = outcome.measured.as_ref().expect("it was made");
     let total = measured.total();
@@ -70,7 +71,7 @@ fn two_ports_of_the_tester_exchange_streams() {
         let mut generator = generator(ports(&rig, &[0, 1], &options(layout)), text);
         let outcome = trial::run(&mut generator, &mut [], &plan(), Rate::Pps(20_000.0), TIME);
         whole(&outcome);
-        // And again on the same ports: what was before does not count.
+        // Once more on the same ports: earlier packets do not count.
         whole(&trial::run(&mut generator, &mut [], &plan(), Rate::Bits(20e6), TIME));
         let meant = outcome.measured.expect("it was made").meant.expect("a rate");
         assert!(meant.abs_diff(2000) <= 4, "{meant}");
@@ -98,7 +99,7 @@ fn a_guest_that_changes_the_payload_is_seen() {
     let guests = Options { touch: Touch::Edit, ports: options(Layout::Split), ..Options::default() };
     let mut guest = forward::guest(ports(&rig, &[1, 3], &guests.ports), &guests).expect("a guest");
     let outcome = trial::run(&mut generator(ours, "size=200"), &mut [&mut *guest], &plan(), Rate::Pps(20_000.0), TIME);
-    // All bytes are inverted, the tags too: these are no packets of ours.
+    // All bytes are inverted, also the tags: no packet is recognised.
     let measured = outcome.measured.expect("it was made");
     assert_eq!(measured.total().received, 0);
     assert!(measured.foreign >= measured.total().sent && measured.total().sent > 0, "{measured:?}");
@@ -111,7 +112,7 @@ fn a_switch_that_drops_all_makes_the_trial_invalid() {
     let mut generator = generator(ports(&strict, &[0, 1], &options(Layout::Split)), "size=2000");
     let outcome = trial::run(&mut generator, &mut [], &plan(), Rate::Max, TIME);
     let why = outcome.invalid.expect("nothing comes");
-    assert!(why.contains("nothing has come back"), "{why}");
+    assert!(why.contains("nothing has returned"), "{why}");
 }
 
 #[test]
@@ -147,13 +148,14 @@ fn frames_that_a_port_does_not_take_are_named() {
     let outcome =
         trial::run(&mut generator(ports(&rig, &[0, 1], &small), "size=2000"), &mut [], &plan(), Rate::Max, TIME);
     let why = outcome.invalid.expect("they are too long");
-    assert!(why.contains("1518 bytes can be sent at most") && why.contains("2000"), "{why}");
+    assert!(why.contains("frames of at most 1518 bytes") && why.contains("2000"), "{why}");
 }
 
 #[test]
 fn a_capture_is_replayed_byte_for_byte() {
     let rig = patched(2);
-    // The second one has a frame for each of fifteen tunnels and VLAN tags, built by hand from RFC fields, a second apart.
+    // The second one has a frame for each of fifteen tunnels and VLAN tags, built by hand from RFC
+    // fields, a second apart.
     let captures: [(&[u8], usize, f64); 2] = [
         (include_bytes!("../captures/wireshark.pcapng"), 4, 100.0),
         (include_bytes!("../captures/tunnels.pcap"), 15, 1000.0),

@@ -1,4 +1,5 @@
-//! Memory that vanishes in the middle of a turn, of a source whose packets are not the first to be delivered.
+//! Memory that vanishes in the middle of a turn, of a source whose packets are not the first to be
+//! delivered.
 
 use std::sync::Arc;
 
@@ -40,9 +41,9 @@ fn whoever_is_sound_does_not_speak_for_others() {
             assert_eq!(batch.len(), 1);
         }
         rustix::fs::ftruncate(guests[0].file(), 0).expect("it is a file");
-        // Whoever looks at its ring finds that it has gone.
+        // Polling its ring finds that the memory has gone.
         served[0].receive(turn, &mut Batch::new(), 1);
-        // The packet of the one that is sound comes first, in a batch of its own.
+        // The packet of the intact source comes first, in a batch of its own.
         served[2].deliver(turn, &batches[1], false);
         served[2].deliver(turn, &batches[0], false);
     });

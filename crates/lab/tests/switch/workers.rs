@@ -1,5 +1,5 @@
-//! Several workers at one patch or bridge: nothing is lost, nothing comes twice, each flow stays in order, and whoever
-//! sleeps is woken.
+//! Several workers at one patch or bridge: nothing is lost, nothing comes twice, each flow stays in
+//! order, and sleeping workers are woken.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -30,7 +30,7 @@ fn reload(rig: &Rig, change: impl FnOnce(&mut Config)) -> Changes {
     rig.switch.reload(&config).expect("a reload")
 }
 
-/// Packets that each worker has delivered to a port.
+/// Returns the packets that each worker has delivered to a port.
 fn delivered(rig: &Rig, port: &str) -> [u64; 2] {
     let nodes = rig.switch.source().runtime().nodes;
     [0, 1].map(|worker| {
@@ -48,7 +48,7 @@ fn each_serves_its_own_pairs() {
     let (mut source, mut sink) = (rig.guest(0, &options(PAIRS, false)), rig.guest(1, &options(PAIRS, true)));
     let mut traffic = Traffic::default();
     traffic.run(&mut source, &mut sink, 8000);
-    // A flow that one worker takes, it delivers to a ring of its own.
+    // A worker delivers its flows to a ring of its own.
     for (flow, pairs) in traffic.pairs_of() {
         assert!(pairs.iter().all(|pair| pair % 2 == usize::from(flow) % 2), "flow {flow} at {pairs:?}");
     }
@@ -119,8 +119,9 @@ fn whoever_waits_for_room_in_a_shared_ring_is_woken() {
         wait_until("all have arrived", || {
             traffic.collect(&mut sink);
             if traffic.seen_at[0] == given && given < 200 {
-                // Both workers are asleep, most of the time, with packets that wait for this ring. Were a wish lost, its
-                // worker would wake by itself after a second: too late for so many.
+                // Both workers are asleep, most of the time, with packets that wait for this ring.
+                // If a request for a kick were lost, its worker would wake by itself after a
+                // second: too late for so many.
                 std::thread::sleep(Duration::from_millis(3));
                 sink.pairs()[0].give(1);
                 given += 1;
@@ -137,7 +138,7 @@ fn whoever_waits_for_room_in_a_shared_ring_is_woken() {
 fn a_bridge_knows_everywhere_what_one_of_them_learned() {
     let rig = bridged(3);
     let mut guests = [0, 1, 2].map(|port| rig.guest(port, &options(PAIRS, false)));
-    // The sink is heard by one worker alone.
+    // Only one worker hears the sink.
     send(&mut guests[1], &frame(mac(9), mac(2), 60, 1));
     take(&mut guests[0], 1);
     take(&mut guests[2], 1);
@@ -167,13 +168,14 @@ fn its_patch_becomes_a_bridge_and_a_patch_again_while_packets_pass() {
         }
         source.pairs().iter_mut().for_each(Pair::flush);
         match round % 4 {
-            // By the same workers, by one of them, by both again; what is on its way waits in its ring meanwhile.
+            // Served by the same workers, by one of them, by both again; packets under way wait in
+            // their ring meanwhile.
             0 => drop(reload(&rig, |config| config.patches[0].full = WhenFull::Wait)),
             1 => drop(reload(&rig, |config| {
                 config.patches.clear();
                 config.bridges.push(bridge(2));
             })),
-            // Another port and bridge, of which this one knows nothing.
+            // Another port and bridge, unrelated to this one.
             2 => drop(reload(&rig, |config| {
                 config.ports.push(PortConfig::vhost_user("new", rig.socket(0).with_file_name("new")));
                 config.bridges.push(straightline_switch::config::BridgeConfig {
@@ -217,7 +219,7 @@ fn a_second_patch_takes_nothing_from_the_first_and_guests_keep_their_order() {
             Traffic::default().run(&mut left, &mut right, 500);
         }
     }
-    // Nothing of it was other, so each flow has stayed where it was.
+    // The set of workers did not change, so each flow has stayed where it was.
     let pairs = traffic.pairs_of();
     assert!(pairs.values().all(|pairs| pairs.len() == 1), "{pairs:?}");
     for (flow, &sent) in &traffic.sent {

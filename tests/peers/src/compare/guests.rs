@@ -194,8 +194,8 @@ fn output_of(lab: &Lab, command: Command, limit: Duration) -> Result<String> {
     // Standard error also contains progress. If the error only says that no trial is valid, the
     // reason is in an earlier line.
     let error = err.lines().rev().find_map(|line| line.strip_prefix("error: ")).unwrap_or(err.trim());
-    let why = || err.lines().find_map(|line| Some(line.split_once(" does not count: ")?.1));
-    let error = if error.starts_with("no trial counts") { why().unwrap_or(error) } else { error };
+    let why = || err.lines().find_map(|line| Some(line.split_once(" is not valid: ")?.1));
+    let error = if error.starts_with("no valid trial") { why().unwrap_or(error) } else { error };
     ensure!(status.success(), "{error}");
     Ok(out)
 }

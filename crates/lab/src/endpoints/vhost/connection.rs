@@ -16,7 +16,8 @@ use crate::guest::driver::lay_out;
 use crate::guest::half::{event, notify, set_up};
 use crate::guest::{GOING, connect, handshake};
 
-/// Where rings begin, in the form of SET_VRING_BASE: at their first place, of a packed ring with the wrap counters 1.
+/// The start of rings in the form of SET_VRING_BASE: index 0; for a packed ring also wrap counters
+/// of 1.
 const SPLIT_START: u32 = 0;
 const PACKED_START: u32 = 0x8000_8000;
 
@@ -33,7 +34,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Connects, and agrees on features: those that are wanted, or none of it.
+    /// Connects and negotiates features: all features that are wanted, or an error.
     pub(crate) fn connect(
         socket: &Path,
         memory: &Memory,
@@ -41,14 +42,14 @@ impl Connection {
         options: &PortOptions,
     ) -> anyhow::Result<Connection> {
         let mut client = connect(socket, options.patience)
-            .context("no backend answers (is it running, and does it listen there?)")?;
+            .context("no backend answers: is it running, and does it listen there?")?;
         let wanted = options.features();
         let agreed = handshake(&mut client, wanted, 1).with_context(|| format!("{}", socket.display()))?;
         let (features, protocol_features) = agreed;
         let lacks = wanted & !features;
         ensure!(
             lacks == 0,
-            "{}: the backend does not offer {}: do without {}",
+            "{}: the backend does not offer {}: leave out {}",
             socket.display(),
             f::list(f::names(lacks)),
             instead(lacks)
@@ -65,7 +66,7 @@ impl Connection {
         })
     }
 
-    /// Its receive and its transmit ring, empty.
+    /// Returns its receive and its transmit ring, empty.
     pub(crate) fn rings<R: Bursts>(&self, memory: &Memory, options: &PortOptions) -> anyhow::Result<[R; 2]> {
         Ok([
             self.bursts(0, memory, options, Buffers::Receive(options.buffer_len))?,
@@ -73,7 +74,7 @@ impl Connection {
         ])
     }
 
-    /// Its receive ring (0) or its transmit ring (1), empty.
+    /// Returns its receive ring (0) or its transmit ring (1), empty.
     pub(super) fn bursts<R: Bursts>(
         &self,
         at: usize,
@@ -84,7 +85,7 @@ impl Connection {
         self.ring(at, memory, options, |memory, geometry, flags| R::new(memory, geometry, flags, buffers))
     }
 
-    /// As [`Self::bursts`], whatever drives it.
+    /// Returns a ring as [`Self::bursts`], with any kind of driver half.
     pub(super) fn ring<R>(
         &self,
         at: usize,
@@ -97,7 +98,7 @@ impl Connection {
             .map_err(|part| anyhow::anyhow!("a ring of {} entries: its {part} does not fit", options.queue_size))
     }
 
-    /// Shows the backend memory and rings, and enables them.
+    /// Shows the backend memory and rings, and enables the rings.
     pub(crate) fn start(&mut self, memory: &Memory) -> anyhow::Result<()> {
         self.set_going(memory).with_context(|| format!("{}", self.socket.display()))
     }
@@ -113,7 +114,7 @@ impl Connection {
             self.client.set_vring_enable(index, true)?;
         }
         if self.status {
-            // Some backends begin only now.
+            // Some backends start with this message only.
             self.client.set_status(GOING)?;
         }
         Ok(())
@@ -125,14 +126,14 @@ impl Connection {
         notify(self.kicks[ring].as_fd());
     }
 
-    /// Whether the backend has closed the connection.
+    /// Returns whether the backend has closed the connection.
     pub(crate) fn has_gone(&self) -> bool {
         let mut fds = [PollFd::new(&self.client, PollFlags::RDHUP)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         matches!(poll(&mut fds, Some(&now)), Ok(1)) && !fds[0].revents().is_empty()
     }
 
-    /// Stops both rings. One that is gone needs not be told.
+    /// Stops both rings. A backend that is gone need not be told.
     pub(crate) fn stop(mut self) {
         for index in 0..2 {
             if self.client.get_vring_base(index).is_err() {
@@ -142,7 +143,7 @@ impl Connection {
     }
 }
 
-/// What the options that need these features are called.
+/// Returns the options that need these features.
 fn instead(features: u64) -> &'static str {
     if features & f::VIRTIO_F_VERSION_1 != 0 {
         "this backend (virtio 1.0 is needed)"
@@ -157,8 +158,8 @@ fn instead(features: u64) -> &'static str {
     }
 }
 
-/// What a device said that cannot be, with its name.
+/// Makes an error of a device fault, with the name of the port.
 #[cold]
 pub(crate) fn broken(connection: &Connection, fault: DeviceFault) -> anyhow::Error {
-    anyhow::anyhow!("{}: {fault}: its ring cannot be gone on with", connection.socket.display())
+    anyhow::anyhow!("{}: {fault}: the ring is unusable: the connection must be restarted", connection.socket.display())
 }

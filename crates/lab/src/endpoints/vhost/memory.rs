@@ -1,4 +1,4 @@
-//! Where rings and buffers lie: one file, shown to all backends.
+//! Guest memory with rings and buffers: one file, shown to all backends.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::options::PortOptions;
 use crate::guest::BASE;
 use crate::guest::options::{RING_ROOM, memory_file};
 
-/// From one ring to the next: not the same places of every cache.
+/// The distance of two rings. It spreads rings over different sets of every cache.
 const RING_STEP: u64 = RING_ROOM + 17 * 64;
 
 const HUGE_PAGE: u64 = 2 << 20;
@@ -26,18 +26,20 @@ pub(crate) struct Memory {
     len: u64,
     buffers: u64,
     stride: u64,
-    /// What a distance in cache lines is multiplied with to have it in strides.
+    /// The factor that turns a distance in cache lines into a number of strides.
     inverse: u64,
     buffer_len: u32,
     count: u64,
 }
 
 impl Memory {
-    /// Room for the two rings of each of so many ports, and a buffer for each of their entries.
+    /// Maps memory for the two rings of each of so many ports, and for a buffer for each of their
+    /// entries.
     pub(crate) fn new(options: &PortOptions, ports: u16) -> anyhow::Result<Memory> {
         let buffer_len = options.buffer_len;
         let offset = u64::from(options.header_offset);
-        // An odd number of lines from one to the next: they are spread over all of a cache.
+        // The distance between buffers is an odd number of lines. This spreads buffers over all
+        // sets of a cache.
         let lines = (offset + u64::from(buffer_len)).div_ceil(64);
         let lines = lines + 1 - lines % 2;
         let stride = 64 * lines;
@@ -51,48 +53,54 @@ impl Memory {
         Ok(Memory { guest: Arc::new(guest), file, len, buffers, stride, inverse: inverse(lines), buffer_len, count })
     }
 
-    /// SET_MEM_TABLE.
+    /// Sends SET_MEM_TABLE.
     pub(crate) fn share(&self, client: &mut FrontendClient) -> anyhow::Result<()> {
         let spec = RegionSpec { guest_addr: BASE, size: self.len, user_addr: BASE, mmap_offset: 0 };
         Ok(client.set_mem_table(&[RegionRef { spec, fd: self.file.as_fd() }])?)
     }
 
-    /// Where ring `number` of them is.
+    /// Returns the address of ring `number`.
     pub(crate) fn ring(&self, number: usize) -> u64 {
         BASE + RING_STEP * u64::try_from(number).unwrap_or(0)
     }
 
-    /// Guest addresses of all buffers.
+    /// Returns the guest addresses of all buffers.
     pub(crate) fn buffers(&self) -> Vec<u64> {
         (0..self.count).map(|n| self.buffers + n * self.stride).collect()
     }
 
-    /// Which of all buffers begins at this address, which one does.
+    /// Returns the index of the buffer that starts at this address.
     #[inline]
     pub(crate) fn number(&self, addr: u64) -> u64 {
         ((addr - self.buffers) / 64).wrapping_mul(self.inverse)
     }
 
-    /// The first `len` bytes of a buffer.
+    /// Returns the first `len` bytes of a buffer.
     #[inline]
     pub(crate) fn buffer(&self, addr: u64, len: u32) -> Option<MemorySegment<'_>> {
         self.guest.segment(addr, len.min(self.buffer_len), &mut 0)
     }
 }
 
-/// What an odd number is multiplied with to give 1, modulo 2^64: a product of it is divided without a division.
+/// Returns the inverse of an odd number modulo 2^64. A product is divided by multiplying with it,
+/// without a division.
 fn inverse(odd: u64) -> u64 {
-    // Newton's step doubles the low bits that are right: of an odd number itself, three are.
+    // Newton's step doubles the number of correct low bits. An odd number is its own inverse in
+    // three bits.
     (0..5).fold(odd, |guess, _| guess.wrapping_mul(2_u64.wrapping_sub(odd.wrapping_mul(guess))))
 }
 
-/// A memory file in huge pages, all of which there are: one that is missing when it is touched would end us.
+/// Makes a memory file in huge pages, all reserved now: a page that is missing when it is touched
+/// would end this process.
 fn huge_file(len: u64) -> anyhow::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
     let file = memfd_create("straightline-guest", flags).context("cannot make guest memory in huge pages")?;
     let pages = len / HUGE_PAGE;
     fallocate(&file, FallocateFlags::empty(), 0, len).with_context(|| {
-        format!("{pages} huge pages of 2 MiB are needed and not free: reserve more (vm.nr_hugepages) or leave --hugepages out")
+        format!(
+            "{pages} huge pages of 2 MiB are needed and not free: reserve more (vm.nr_hugepages) or leave out \
+         --hugepages"
+        )
     })?;
     Ok(file)
 }

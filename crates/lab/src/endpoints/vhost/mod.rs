@@ -1,14 +1,14 @@
-//! A port on a vhost-user socket: the driver half, to any backend.
+//! A port on a vhost-user socket: the driver half, for any backend.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `options` | how a port is made |
-//! | `memory` | where rings and buffers lie |
+//! | `options` | options of a port |
+//! | `memory` | memory for rings and buffers |
 //! | `connection` | the connection to one backend |
 //! | `rings` | a receive and a transmit ring of either layout, for bursts |
-//! | `packet` | what has come: in one buffer or in several, in memory that the backend still writes to |
-//! | `port` | the port itself: frames out and in |
-//! | `relay` | packets from one port to another in their buffers |
+//! | `packet` | a received packet: in one buffer or in several, in memory that the backend still writes to |
+//! | `port` | the port itself: sends and receives frames |
+//! | `relay` | moves packets from one port to another in their buffers |
 
 mod connection;
 mod memory;

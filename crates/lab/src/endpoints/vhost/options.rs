@@ -1,4 +1,4 @@
-//! How a port is made.
+//! Options of a port.
 
 use std::time::Duration;
 
@@ -7,18 +7,18 @@ use straightline_virtio::features as f;
 
 use crate::guest::HEADER_LEN;
 
-/// How the rings are laid out.
+/// The ring layout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Layout {
-    /// Virtio 1.2, 2.7.
+    /// Split rings (virtio 1.2, 2.7).
     #[default]
     Split,
-    /// Virtio 1.2, 2.8.
+    /// Packed rings (virtio 1.2, 2.8).
     Packed,
 }
 
 impl Layout {
-    /// Its name on the command line and in reports.
+    /// Returns its name on the command line and in reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -28,33 +28,35 @@ impl Layout {
     }
 }
 
-/// How a port is made.
+/// Options of a port.
 #[derive(Clone, Debug)]
 pub struct PortOptions {
-    /// How the rings are laid out.
+    /// The ring layout.
     pub layout: Layout,
-    /// Whether it negotiates buffers that can be merged: without, what is longer than a buffer cannot be received.
+    /// True to negotiate mergeable receive buffers. Without them a packet longer than a buffer
+    /// cannot be received.
     pub mergeable: bool,
-    /// Whether it negotiates that buffers are used in order.
+    /// True to negotiate that buffers are used in order.
     pub in_order: bool,
-    /// Entries in each ring: a power of two, from 32 to 1024.
+    /// Entries of each ring: a power of two, from 32 to 1024.
     pub queue_size: u16,
-    /// Bytes in each buffer, header included.
+    /// Bytes of each buffer, header included.
     pub buffer_len: u32,
-    /// Bytes by which a buffer is behind the beginning of a cache line: with 52 the frame begins on one, as in DPDK's
-    /// guests, with 0 the header does.
+    /// Offset of a buffer from the start of a cache line. With 52 the frame starts on a line, as in
+    /// DPDK's guests; with 0 the header does.
     pub header_offset: u32,
-    /// Whether its memory is in huge pages of 2 MiB.
+    /// True to place memory in huge pages of 2 MiB.
     pub huge_pages: bool,
-    /// The longest frame that is sent. Where a buffer has no room for it, frames may be in several, each a descriptor of a
-    /// chain, which costs all of them some cycles.
+    /// The longest frame that is sent. If it does not fit into a buffer, a frame may use several,
+    /// each a descriptor of a chain. This costs every frame some cycles.
     pub longest: u32,
-    /// Whether checksums and the segmentation of TCP are left to the device, and are taken unfinished from it.
+    /// True to leave checksums and TCP segmentation to the device, and to accept both unfinished
+    /// from it.
     pub segments: bool,
-    /// Features of virtio-net (virtio 1.2, 5.1.3) that are negotiated besides: where not all is wanted that `segments` stands
-    /// for, or not both ways.
+    /// Further features of virtio-net (virtio 1.2, 5.1.3) to negotiate: for a part of what
+    /// `segments` stands for, or for one direction only.
     pub offloads: u64,
-    /// How long a backend may take to answer.
+    /// The time that a backend has to answer.
     pub patience: Duration,
 }
 
@@ -77,12 +79,12 @@ impl Default for PortOptions {
 }
 
 impl PortOptions {
-    /// In how many transmit buffers the longest frame is.
+    /// Returns the number of transmit buffers that the longest frame needs.
     pub(super) fn buffers_of_longest(&self) -> usize {
         (self.longest + HEADER_LEN).div_ceil(self.buffer_len) as usize
     }
 
-    /// What is negotiated, nothing less.
+    /// Returns the features to negotiate, all of which are required.
     pub(super) fn features(&self) -> u64 {
         let when = |wanted: bool, feature| if wanted { feature } else { 0 };
         f::VIRTIO_F_VERSION_1
@@ -94,28 +96,31 @@ impl PortOptions {
             | self.offloads
     }
 
+    /// Checks that the options are possible together.
+    ///
     /// # Errors
-    /// What cannot be, and what would.
+    /// An option is out of range; the error names the range.
     pub fn check(&self) -> anyhow::Result<()> {
         ensure!(
             self.queue_size.is_power_of_two() && (32..=1024).contains(&self.queue_size),
-            "a ring has a power of two of entries, from 32 to 1024, not {}",
+            "{} ring entries are not possible: use a power of two from 32 to 1024",
             self.queue_size
         );
         ensure!(
             (76..=1 << 20).contains(&self.buffer_len),
-            "a buffer has 76 bytes to 1 MiB, header included: not {}",
+            "a buffer of {} bytes is not possible: use 76 bytes to 1 MiB, header included",
             self.buffer_len
         );
         ensure!(
             self.header_offset < 64,
-            "a header is 0 to 63 bytes behind a line's beginning: not {}",
+            "a header offset of {} bytes is not possible: use 0 to 63",
             self.header_offset
         );
         let most = u32::from(self.queue_size) / 2 * self.buffer_len;
         ensure!(
             (14..=65_549).contains(&self.longest) && self.longest + HEADER_LEN <= most,
-            "frames of 14 to 65549 bytes can be sent, if half of a ring's buffers ({most} bytes) hold one: not of {}",
+            "frames of {} bytes cannot be sent: use 14 to 65549 bytes, of which half of a ring's buffers ({most} \
+             bytes) hold one",
             self.longest
         );
         Ok(())

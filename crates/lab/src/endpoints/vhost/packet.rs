@@ -1,4 +1,4 @@
-//! A packet in buffers of the guest's: one, or several where the backend merged them.
+//! A packet in the guest's buffers: in one, or in several if the backend merged them.
 
 use straightline_packet::{Level, MemorySegment};
 use straightline_virtio::net_header::{LEN as HEADER, NetHeader};
@@ -7,21 +7,21 @@ use super::memory::Memory;
 use crate::endpoints::Received;
 use crate::guest::HEADER_LEN;
 
-/// A packet where it lies. The backend that has written it, and whoever has the same memory, may do so still: what is
-/// looked at is copied out, and nothing but a copy is looked at twice.
+/// A packet in its buffers. The backend that wrote it, and everyone who maps the memory, may still
+/// write to it. So bytes are copied out before they are examined, and only a copy is read twice.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Packet<'m> {
     memory: &'m Memory,
     level: Level,
     /// The first buffer, header included.
     first: MemorySegment<'m>,
-    /// All of them: address and bytes, of the first with its header.
+    /// All buffers: address and bytes of each; the first one includes the header.
     buffers: &'m [(u64, u32)],
     len: u32,
 }
 
 impl<'m> Packet<'m> {
-    /// `None` where there is no buffer, or the first has not even a header.
+    /// Returns `None` if there is no buffer, or if the first one is too short for a header.
     #[inline]
     pub(crate) fn new(memory: &'m Memory, level: Level, buffers: &'m [(u64, u32)]) -> Option<Packet<'m>> {
         let &[(addr, len), ref rest @ ..] = buffers else { return None };
@@ -30,23 +30,24 @@ impl<'m> Packet<'m> {
         Some(Packet { memory, level, first, buffers, len })
     }
 
-    /// Its buffers: address and bytes of each, of the first with its header.
+    /// Returns the buffers: address and bytes of each; the first one includes the header.
     pub(crate) fn buffers(&self) -> &[(u64, u32)] {
         self.buffers
     }
 
-    /// The instruction set that it is copied with.
+    /// Returns the instruction set of its copies.
     #[inline]
     pub(crate) fn level(&self) -> Level {
         self.level
     }
 
-    /// The virtio-net header of a packet that is sent.
+    /// Writes the virtio-net header of a packet that is sent.
     pub(crate) fn set_header(&self, header: &NetHeader) {
         self.first.write(self.level, &header.to_bytes());
     }
 
-    /// Writes bytes of the frame from `offset` on, as many as it has; returns how many.
+    /// Writes bytes of the frame from `offset` on, as far as the frame reaches, and returns their
+    /// number.
     #[inline]
     pub(crate) fn write(&self, offset: usize, bytes: &[u8]) -> usize {
         let frame = self.first.split_at(HEADER_LEN).1;
@@ -58,7 +59,8 @@ impl<'m> Packet<'m> {
         done
     }
 
-    /// Calls `each` with the pieces of at most `len` bytes of the frame from `offset` on.
+    /// Calls `each` with at most `len` bytes of the frame from `offset` on, one part for each
+    /// buffer.
     pub(crate) fn chunks(&self, offset: usize, len: usize, mut each: impl FnMut(MemorySegment<'m>)) {
         let (mut skip, mut left) = (low(offset), low(len));
         for (at, &(addr, bytes)) in self.buffers.iter().enumerate() {
@@ -101,7 +103,7 @@ impl Received for Packet<'_> {
     }
 }
 
-/// A place in a frame; beyond 4 GiB there is none.
+/// Converts an offset in a frame; an offset beyond 4 GiB is outside every frame.
 #[inline]
 fn low(offset: usize) -> u32 {
     u32::try_from(offset).unwrap_or(u32::MAX)
@@ -112,7 +114,7 @@ pub(crate) mod tests {
     use super::super::options::PortOptions;
     use super::*;
 
-    /// A frame in buffers of so many bytes.
+    /// A frame in buffers of a given length.
     pub(crate) struct Laid {
         memory: Memory,
         buffers: Vec<(u64, u32)>,
@@ -136,7 +138,7 @@ pub(crate) mod tests {
             Packet::new(&self.memory, Level::detect(), &self.buffers).expect("a packet")
         }
 
-        /// The whole frame, as it is now.
+        /// Returns the entire frame as it is now.
         pub(crate) fn frame(&self) -> Vec<u8> {
             let packet = self.packet();
             let mut frame = vec![0; packet.len()];

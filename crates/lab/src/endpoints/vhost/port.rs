@@ -1,4 +1,4 @@
-//! The port itself: frames out and in.
+//! The port: sends and receives frames.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,23 +17,24 @@ use super::rings::{Receive, Transmit};
 use crate::endpoints::port::{Received, TestPort};
 use crate::guest::HEADER_LEN;
 
-/// Of a transmit buffer: it holds no piece of a template.
+/// The mark of a transmit buffer without a part of a template.
 const NOTHING: u64 = u64::MAX;
 
-/// What a port has counted. Bytes are those of frames, without virtio-net headers.
+/// Counters of a port. Bytes are those of frames, without virtio-net headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortCounters {
-    /// Packets that came.
+    /// Received packets.
     pub rx_packets: u64,
-    /// Their bytes.
+    /// Received bytes.
     pub rx_bytes: u64,
-    /// Packets that were sent.
+    /// Sent packets.
     pub tx_packets: u64,
-    /// Their bytes.
+    /// Sent bytes.
     pub tx_bytes: u64,
-    /// Packets that came and were not sent on, as whoever looked at them decided.
+    /// Received packets that the forwarding mode did not send on.
     pub dropped: u64,
-    /// Packets that were not sent on as they are in several buffers, and the ports' options do not provide for that.
+    /// Packets that were not sent on because they are in several buffers, which the ports' options
+    /// do not allow for.
     pub too_long: u64,
     /// Kicks that the backend asked for.
     pub kicks: u64,
@@ -54,12 +55,12 @@ pub struct VhostPort {
 #[derive(Debug)]
 pub(super) struct Inbox {
     pub(super) ring: Receive,
-    /// Whether a packet may be in several buffers.
+    /// True if a packet may be in several buffers.
     mergeable: bool,
-    /// Bytes of each.
+    /// Bytes of each buffer.
     pub(super) buffer_len: u32,
     size: usize,
-    /// What has been taken and is not given back: address and length.
+    /// Buffers taken from the ring and not given back: address and length.
     pub(super) burst: Vec<(u64, u32)>,
 }
 
@@ -70,35 +71,37 @@ pub(super) struct Outbox {
     size: usize,
     buffer_len: u32,
     longest: usize,
-    /// Buffers that nobody has.
+    /// Buffers that are free.
     pub(super) spare: Vec<u64>,
-    /// What is to be shown to the backend: address and length; and in how many of these each packet is.
+    /// Buffers to be shown to the backend: address and length. `spans` has the number of buffers of
+    /// each packet.
     pub(super) pending: Vec<(u64, u32)>,
     pub(super) spans: Vec<u16>,
     pub(super) bytes: u64,
     pub(super) packets: u64,
-    /// By the number of a buffer: of which template it holds which piece. Nothing where nobody knows.
+    /// The template and the part of it that a buffer holds, by the number of the buffer;
+    /// [`NOTHING`] if unknown.
     pub(super) holds: Vec<u64>,
-    /// What there was no way to tell yet.
+    /// A fault that is to be reported by the next call.
     fault: Option<DeviceFault>,
     too_long: Option<usize>,
 }
 
 impl VhostPort {
-    /// A port on the backend that listens at `socket`, with memory of its own.
+    /// Connects a port, with memory of its own, to the backend that listens at `socket`.
     ///
     /// # Errors
-    /// What could not be had, or what the backend refused.
+    /// Memory is not available, or the backend refused something.
     pub fn connect(socket: &Path, options: &PortOptions) -> anyhow::Result<VhostPort> {
         let mut ports = VhostPort::connect_all(&[socket.to_owned()], options)?;
         ports.pop().context("no port")
     }
 
-    /// A port on each of these backends. All are shown the same memory, so that a packet goes from one to another in its
-    /// buffer.
+    /// Connects a port to each of these backends. All are shown the same memory, so a packet moves
+    /// from one port to another in its buffer.
     ///
     /// # Errors
-    /// What could not be had, or what a backend refused.
+    /// Memory is not available, or a backend refused something.
     pub fn connect_all(sockets: &[PathBuf], options: &PortOptions) -> anyhow::Result<Vec<VhostPort>> {
         options.check()?;
         let memory = Arc::new(Memory::new(options, u16::try_from(sockets.len())?)?);
@@ -114,7 +117,7 @@ impl VhostPort {
         Ok(ports)
     }
 
-    /// With its share of the `buffers`.
+    /// Makes a port with its share of the `buffers`.
     fn new(
         connection: Connection,
         memory: Arc<Memory>,
@@ -155,30 +158,30 @@ impl VhostPort {
         })
     }
 
-    /// Where its backend listens.
+    /// Returns the socket of its backend.
     #[must_use]
     pub fn socket(&self) -> &Path {
         &self.connection.socket
     }
 
-    /// What was negotiated.
+    /// Returns the negotiated features.
     #[must_use]
     pub fn features(&self) -> u64 {
         self.connection.features
     }
 
-    /// What it has counted.
+    /// Returns its counters.
     #[must_use]
     pub fn counters(&self) -> PortCounters {
         self.counters
     }
 
-    /// Stops both rings. A backend that is gone needs not be told.
+    /// Stops both rings. A backend that is gone need not be told.
     pub fn stop(self) {
         self.connection.stop();
     }
 
-    /// As [`TestPort::receive`], for who may also write to what has come.
+    /// Receives as [`TestPort::receive`], for callers that also write to received packets.
     pub(crate) fn take(&mut self, most: usize, mut each: impl FnMut(&Packet<'_>)) -> anyhow::Result<usize> {
         let VhostPort { connection, memory, level, inbox, counters, .. } = self;
         inbox.ring.take(most, &mut inbox.burst).map_err(|fault| broken(connection, fault))?;
@@ -199,7 +202,7 @@ impl VhostPort {
         Ok(packets)
     }
 
-    /// Kicks the transmit ring where the backend wants that for what has just been shown to it.
+    /// Kicks the transmit ring if the backend wants that for the frames just published.
     #[inline]
     pub(super) fn kick(&mut self) {
         if self.outbox.ring.kick_due() {
@@ -210,11 +213,12 @@ impl VhostPort {
 }
 
 impl Inbox {
-    /// In how many buffers the packet is whose first one is at `at` in the burst; `None` where they have not all come.
+    /// Returns the number of buffers of the packet whose first one is at `at` in the burst; `None`
+    /// if they have not all come.
     #[inline]
     pub(super) fn span(&self, at: usize, memory: &Memory) -> anyhow::Result<Option<usize>> {
         let Some(&(addr, len)) = self.burst.get(at) else { return Ok(None) };
-        // All but the last are full (virtio 1.2, 5.1.6.4.1).
+        // All buffers of a packet but the last are full (virtio 1.2, 5.1.6.4.1).
         if !self.mergeable || len < self.buffer_len { Ok(Some(1)) } else { self.merged(at, addr, memory) }
     }
 
@@ -222,13 +226,13 @@ impl Inbox {
     fn merged(&self, at: usize, addr: u64, memory: &Memory) -> anyhow::Result<Option<usize>> {
         let header = memory.buffer(addr, HEADER_LEN).and_then(|buffer| buffer.read12()).unwrap_or([0; HEADER]);
         let span = usize::from(NetHeader::parse(&header).num_buffers).max(1);
-        ensure!(span <= self.size, "a packet is said to be in {span} buffers, of {} that there are", self.size);
+        ensure!(span <= self.size, "a packet claims {span} buffers, of {} that exist", self.size);
         Ok((at + span <= self.burst.len()).then_some(span))
     }
 }
 
 impl Outbox {
-    /// Buffers that packets can be put into now, after looking for those that the backend is done with.
+    /// Returns the number of free buffers, after taking back those that the backend has used.
     #[inline]
     pub(super) fn free_buffers(&mut self) -> Result<usize, DeviceFault> {
         self.ring.reclaim(&mut self.spare)?;
@@ -240,14 +244,14 @@ impl Outbox {
         (self.ring.free(self.size) - self.pending.len()).min(self.spare.len())
     }
 
-    /// Whether a buffer holds this piece of a template; it will.
+    /// Returns whether a buffer holds this part of a template, and notes that it does from now on.
     #[inline]
     fn remembers(&mut self, buffer: u64, chunk: u64) -> bool {
         let holds = usize::try_from(buffer).ok().and_then(|buffer| self.holds.get_mut(buffer));
         holds.is_some_and(|holds| std::mem::replace(holds, chunk) == chunk)
     }
 
-    /// Shows the backend what is pending. Returns whether there was anything.
+    /// Publishes what is pending. Returns whether there was anything.
     #[inline]
     pub(super) fn publish(&mut self, counters: &mut PortCounters) -> bool {
         if self.pending.is_empty() {
@@ -293,7 +297,7 @@ impl TestPort for VhostPort {
             let from = chunk * outbox.buffer_len as usize;
             let len = (total - from).min(outbox.buffer_len as usize);
             let Some(buffer) = memory.buffer(addr, outbox.buffer_len) else { return false };
-            // Where the frame's part in this buffer begins, in the frame and in the buffer.
+            // The start of the frame's part in this buffer, in the frame and in the buffer.
             let (start, behind) = if chunk == 0 { (0, HEADER) } else { (from - HEADER, 0) };
             let body = buffer.split_at(narrow(behind)).1;
             let part = &frame[start..start + len - behind];
@@ -305,7 +309,7 @@ impl TestPort for VhostPort {
                 body.write(*level, part);
             }
             for &(at, bytes) in patches {
-                // What of the patch is in this part.
+                // The bytes of the patch that are in this part.
                 let skip = start.saturating_sub(at).min(bytes.len());
                 let at = (at + skip).saturating_sub(start);
                 if at < part.len() {
@@ -327,7 +331,10 @@ impl TestPort for VhostPort {
             return Err(broken(&self.connection, fault));
         }
         if let Some(len) = self.outbox.too_long {
-            bail!("frames of {} bytes can be sent at most, as the port was made: not of {len}", self.outbox.longest);
+            bail!(
+                "a frame of {len} bytes cannot be sent: the port was made for frames of at most {} bytes",
+                self.outbox.longest
+            );
         }
         if self.outbox.publish(&mut self.counters) {
             self.kick();
@@ -347,8 +354,9 @@ impl TestPort for VhostPort {
 
     #[cold]
     fn wake(&mut self) {
-        // Between what was published and what is read now: either the backend has seen it before it went to sleep, or we
-        // see its wish. Behind a burst the fence is left out, so a wish may have been missed until now.
+        // The fence orders the index that was published before the notification word that is read
+        // now. Either the backend saw the index before it slept, or this thread sees its request
+        // for a kick. Bursts leave the fence out, so a request may have been missed until now.
         fence(Ordering::SeqCst);
         let due = [self.inbox.ring.kick_due(), self.outbox.ring.kick_due()];
         for ring in (0..2).filter(|&ring| due[ring]) {

@@ -1,4 +1,4 @@
-//! Packets from one port to another in their buffers: none is copied.
+//! Relays packets from one port to another in their buffers, without a copy.
 
 use straightline_packet::{Level, MemorySegment};
 
@@ -9,23 +9,24 @@ use super::port::{Inbox, Outbox, PortCounters, VhostPort};
 use crate::endpoints::Received;
 use crate::guest::HEADER_LEN;
 
-/// Whoever looks at packets that go from one port to another.
+/// Examines packets that are relayed from one port to another.
 pub(crate) trait Look {
-    /// Whether it looks at all: else all packets go on as they are.
+    /// True if it examines packets. Otherwise all packets are relayed as they are.
     const LOOKS: bool = true;
 
-    /// Asks early for the lines of a packet that it will need, given its first buffer.
+    /// Prefetches the lines of a packet that it will need, given its first buffer.
     fn prefetch(&self, first: MemorySegment<'_>);
 
-    /// May change the packet. Returns whether it goes on.
+    /// Examines and may change the packet. Returns whether it is relayed.
     fn look(&mut self, packet: &Packet<'_>) -> bool;
 }
 
-/// Sends what has come by `from`, some `most` buffers, by `to`, which has the same memory. What `to` has no room for stays
-/// in the ring. Returns how many packets came.
+/// Sends about `most` buffers that `from` has received through `to`, which has the same memory.
+/// Packets for which `to` has no free buffers stay in the ring. Returns the number of received
+/// packets.
 ///
 /// # Errors
-/// What a backend did wrong.
+/// A backend broke the protocol.
 pub(crate) fn relay<L: Look>(
     from: &mut VhostPort,
     to: &mut VhostPort,
@@ -40,10 +41,10 @@ pub(crate) fn relay<L: Look>(
     Ok(packets)
 }
 
-/// The same by one port: what has come goes back.
+/// Relays packets back through the port on which they came.
 ///
 /// # Errors
-/// What the backend did wrong.
+/// The backend broke the protocol.
 pub(crate) fn relay_back<L: Look>(port: &mut VhostPort, most: usize, look: &mut L) -> anyhow::Result<usize> {
     let free = port.free_to_relay()?;
     let VhostPort { connection, memory, level, inbox, outbox, counters } = port;
@@ -52,7 +53,7 @@ pub(crate) fn relay_back<L: Look>(port: &mut VhostPort, most: usize, look: &mut 
     Ok(packets)
 }
 
-/// Of a port, what packets come by.
+/// The parts of a port that receive packets.
 struct Source<'a> {
     connection: &'a Connection,
     memory: &'a Memory,
@@ -62,20 +63,23 @@ struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// Takes some `most` buffers, `room` at the most, and puts those of packets that go on into `to`; the ring gets as many
-    /// of `to`'s spare ones.
+    /// Takes about `most` buffers, and `free` at most, and puts those of relayed packets into `to`.
+    /// The receive ring gets as many of `to`'s spare ones.
     #[inline]
     fn pass<L: Look>(self, to: &mut Outbox, free: usize, most: usize, look: &mut L) -> anyhow::Result<usize> {
         let Source { connection, memory, level, inbox, counters } = self;
-        // With what is left of a packet whose other buffers had not come. So there are never more in the burst than there is
-        // room for, whatever the backend now says of how many are one packet: what was left had room, which only we use up.
+        // The burst also holds the first buffers of a packet whose others had not come. Their
+        // number is subtracted, so the burst never has more buffers than `to` can take, whatever
+        // the backend says about buffers per packet. The free entries for these buffers were found
+        // before, and only this function uses them up.
         let most = free.saturating_sub(inbox.burst.len()).min(most);
         inbox.ring.take(most, &mut inbox.burst).map_err(|fault| broken(connection, fault))?;
         if inbox.burst.is_empty() {
             return Ok(0);
         }
         let (mut at, mut packets, before) = (0, 0, to.bytes);
-        // What does not fill its buffer is alone in it: then there is nothing to be looked at.
+        // A buffer that is not full holds an entire packet. If none is full, nothing has to be
+        // examined.
         let longest = inbox.burst.iter().map(|part| part.1).max().unwrap_or(0);
         if !L::LOOKS && longest < inbox.buffer_len {
             at = inbox.burst.len();
@@ -88,7 +92,8 @@ impl Source<'_> {
             }
             counters.rx_bytes += to.bytes - before;
         } else {
-            // They are in the cache of whoever has written them, and come while the first are looked at.
+            // The lines are in the cache of the CPU that wrote them. They arrive while the first
+            // packets are examined.
             let first = inbox.burst.iter().filter_map(|&(addr, len)| memory.buffer(addr, len));
             first.for_each(|buffer| look.prefetch(buffer));
             while let Some(span) = inbox.span(at, memory)? {
@@ -116,7 +121,7 @@ impl Source<'_> {
         let rest = to.spare.len() - at;
         inbox.ring.give(to.spare.drain(rest..));
         inbox.burst.drain(..at);
-        // The buffers have changed hands: nobody knows what is in them.
+        // The buffers have changed owners: their contents are unknown.
         to.holds.clear();
         Ok(packets)
     }
@@ -128,7 +133,7 @@ impl VhostPort {
         self.outbox.free_buffers().map_err(|fault| broken(&self.connection, fault))
     }
 
-    /// Shows the backend what is to be sent.
+    /// Shows the backend the packets to be sent.
     #[inline]
     fn show(&mut self) {
         if self.outbox.publish(&mut self.counters) {

@@ -1,4 +1,4 @@
-//! A receive and a transmit ring of either layout. Which it is, is asked once a burst.
+//! A receive and a transmit ring of either layout. The layout is tested once per burst.
 
 use straightline_virtio::ring::{Buffers, Bursts, DeviceFault, PackedBursts, PackedDriver, SplitBursts, SplitDriver};
 
@@ -7,14 +7,14 @@ use super::memory::Memory;
 use super::options::{Layout, PortOptions};
 use crate::guest::driver::Driver;
 
-/// What the backend fills.
+/// The ring that the backend fills.
 #[derive(Debug)]
 pub(super) enum Receive {
     Split(SplitBursts),
     Packed(PackedBursts),
 }
 
-/// What the backend sends.
+/// The ring from which the backend sends.
 #[derive(Debug)]
 pub(super) enum Transmit {
     Split(SplitBursts),
@@ -24,7 +24,7 @@ pub(super) enum Transmit {
     PackedChains(Chains<PackedDriver>),
 }
 
-/// The same code for either layout, compiled twice.
+/// Compiles the same code for either layout.
 macro_rules! either {
     ($ring:expr, $half:ident => $body:expr) => {
         match $ring {
@@ -43,13 +43,14 @@ impl Receive {
         })
     }
 
-    /// Takes at most `most` buffers that the backend has filled: address and length of each go behind `into`.
+    /// Takes at most `most` buffers that the backend has filled, and appends address and length of
+    /// each to `into`.
     #[inline]
     pub(super) fn take(&mut self, most: usize, into: &mut Vec<(u64, u32)>) -> Result<usize, DeviceFault> {
         either!(self, half => half.collect(most, |addr, len| into.push((addr, len))))
     }
 
-    /// Gives the backend buffers to be filled.
+    /// Gives the backend buffers to fill.
     #[inline]
     pub(super) fn give(&mut self, buffers: impl Iterator<Item = u64>) -> usize {
         let buffers = buffers.map(|addr| (addr, 0));
@@ -80,7 +81,7 @@ impl Transmit {
         })
     }
 
-    /// Buffers that there is room for.
+    /// Returns the number of buffers that fit into the ring.
     #[inline]
     pub(super) fn free(&self, size: usize) -> usize {
         match self {
@@ -91,13 +92,13 @@ impl Transmit {
         }
     }
 
-    /// Whether packets may be in several buffers.
+    /// Returns whether packets may be in several buffers.
     #[inline]
     pub(super) fn chains(&self) -> bool {
         self.longest() > 1
     }
 
-    /// In how many buffers a packet may be.
+    /// Returns the maximum of buffers per packet.
     #[inline]
     pub(super) fn longest(&self) -> usize {
         match self {
@@ -107,8 +108,8 @@ impl Transmit {
         }
     }
 
-    /// Makes packets available, for all of which there is room. Where they may be in several buffers, `spans` says of each
-    /// in how many it is; else it is not looked at.
+    /// Makes packets available; the caller checks that all fit. If packets may be in several
+    /// buffers, `spans` has the number of buffers of each one; otherwise `spans` is not read.
     #[inline]
     pub(super) fn send(&mut self, buffers: &[(u64, u32)], spans: &[u16]) {
         match self {
@@ -119,7 +120,7 @@ impl Transmit {
         }
     }
 
-    /// Takes back all buffers that the backend is done with.
+    /// Takes back all buffers that the backend has used.
     #[inline]
     pub(super) fn reclaim(&mut self, spare: &mut Vec<u64>) -> Result<usize, DeviceFault> {
         match self {
@@ -144,12 +145,13 @@ impl Transmit {
 #[derive(Debug)]
 pub(super) struct Chains<D> {
     driver: D,
-    /// In how many at most.
+    /// The maximum of buffers per packet.
     longest: usize,
-    /// The buffers of the chain that comes back as this id: `longest` places for each, of which it has so many.
+    /// The buffers of the chain that returns with this id: `longest` places for each id, of which
+    /// `count` are used.
     of: Box<[u64]>,
     count: Box<[u16]>,
-    /// A chain as the driver half takes it.
+    /// A chain in the form that the driver half takes.
     parts: Vec<(u64, u32, bool)>,
 }
 
@@ -184,7 +186,7 @@ impl<D: Driver> Chains<D> {
         let mut packets = 0;
         while let Some(used) = self.driver.used() {
             let id = usize::from(used?.0);
-            // The first is taken again first, for the piece of a frame that it holds.
+            // The first buffer is reused first, because of the part of a frame that it holds.
             spare.extend(self.of[id * self.longest..][..usize::from(self.count[id])].iter().rev());
             packets += 1;
         }

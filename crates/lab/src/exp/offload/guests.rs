@@ -1,4 +1,4 @@
-//! Two guests on one thread: each sends a stream, and takes that of the other.
+//! Two guests on one thread: each sends a stream, and receives the other's.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,16 +11,17 @@ use straightline_switch::api::{Runtime, Source};
 use super::stream::{HEADERS, Proof, Stream};
 use crate::endpoints::{Endpoint, TestPort, VhostPort};
 
-/// The most buffers that a turn takes from a ring, and packets that it puts into one.
+/// The most buffers that a turn takes from a ring, and the most packets that it puts into one.
 const BURST: usize = 64;
 
-/// Of so many packets one is looked at while it is measured: a prime, so that all places in a mix and in a burst have their turn.
+/// One of so many packets is checked during the measurement: a prime, so that all places in a mix
+/// and in a burst are covered.
 const SAMPLE: u64 = 1009;
 
-/// A turn of so many cycles was interrupted by somebody else: what the guests cost it does not say.
+/// A turn of so many cycles was interrupted. Its cycles do not measure what the guests cost.
 const INTERRUPTED: u64 = 1 << 18;
 
-/// How long packets may take to arrive when nothing more is sent.
+/// The time for packets to arrive after the last one was sent.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// One of the guests.
@@ -30,11 +31,11 @@ pub(super) struct Side {
     pub(super) proof: Proof,
     got: Got,
     checked: u64,
-    /// A packet that is looked at.
+    /// A copy of the packet that is checked.
     copy: Vec<u8>,
 }
 
-/// What has come.
+/// Counters of received packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Got {
     pub(super) packets: u64,
@@ -42,20 +43,20 @@ pub(super) struct Got {
     pub(super) payload: u64,
 }
 
-/// What was measured.
+/// The measured values.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Window {
     pub(super) secs: f64,
-    /// Packets that were sent by both, and their payload.
+    /// Packets that both sent, and their payload.
     pub(super) sent: [u64; 2],
-    /// What came to each.
+    /// Packets that each received.
     pub(super) got: [Got; 2],
-    /// Cycles of both guests, in turns that nobody has interrupted; payload that came in these.
+    /// Cycles of both guests in uninterrupted turns, and the payload that came in these turns.
     pub(super) cycles: u64,
     pub(super) payload: u64,
-    /// Whether it was stopped, and is shorter than it was meant to be.
+    /// True if it was stopped, and is shorter than planned.
     pub(super) is_interrupted: bool,
-    /// The switch's figures when it began, and when it was over.
+    /// The switch's counters at the start and at the end.
     pub(super) edges: Vec<Runtime>,
 }
 
@@ -63,12 +64,12 @@ pub(super) struct Window {
 enum Phase {
     WarmUp,
     Measure,
-    /// As much again as is under way at once is sent, and all that comes is looked at.
+    /// A window of packets is sent once more, and every one that comes is checked.
     Prove,
     Over,
 }
 
-/// Both, and the trial.
+/// Both guests, and the trial.
 pub(super) struct Guests {
     sides: [Side; 2],
     /// Bytes of payload that may be under way in one direction.
@@ -79,7 +80,7 @@ pub(super) struct Guests {
     times: [u64; 2],
     phase: Phase,
     since: u64,
-    /// How far each sends.
+    /// The end of each one's stream.
     last: [u64; 2],
     window: Window,
 }
@@ -103,9 +104,9 @@ impl Got {
 }
 
 impl Side {
-    /// Sends this by a port, and is to receive that.
+    /// Makes a guest that sends `stream` through a port, and expects what `proof` describes.
     pub(super) fn new(port: VhostPort, stream: Stream, proof: Proof) -> Side {
-        // What is longer than it should be is seen to be.
+        // One byte more, to detect frames that are too long.
         let copy = vec![0; proof.longest() + 1];
         Side { port, stream, proof, got: Got::default(), checked: 0, copy }
     }
@@ -129,7 +130,7 @@ impl Side {
         }
     }
 
-    /// Sends what may be under way beside what has not arrived, until `last`.
+    /// Sends as much as may be under way beside what has not arrived, until `last`.
     fn send(&mut self, arrived: u64, most: u64, last: u64) -> anyhow::Result<usize> {
         let Side { port, stream, .. } = self;
         let end = last.min(arrived + most);
@@ -147,7 +148,8 @@ impl Side {
 }
 
 impl Guests {
-    /// Warm up and are measured for so long, or until `stop`. They set `over` when they are done.
+    /// Makes guests that warm up and are measured for these times, or until `stop`. They set `over`
+    /// when they are done.
     pub(super) fn new(
         sides: [Side; 2],
         most: u64,
@@ -161,18 +163,18 @@ impl Guests {
         Guests { sides, most, source, stop, over, times, phase, since, last, window }
     }
 
-    /// What was measured, and how many packets were looked at.
+    /// Returns the measured values, and the number of packets that were checked.
     ///
     /// # Errors
-    /// It does not count.
+    /// The trial is not valid.
     pub(super) fn end(self) -> anyhow::Result<(Window, u64)> {
         let Guests { sides, window, phase, .. } = self;
-        ensure!(phase == Phase::Over, "not a valid trial: it did not come to its end");
+        ensure!(phase == Phase::Over, "not a valid trial: it did not reach its end");
         let [a, b] = window.got.map(|got| got.packets);
         for (side, mine, other) in [(&sides[0], a, b), (&sides[1], b, a)] {
             ensure!(
                 mine > 0 && 5 * mine >= other,
-                "not a valid trial: {mine} packets came from {} while {other} came from the other backend",
+                "not a valid trial: {mine} packets came from {}, but {other} from the other backend",
                 side.port.socket().display()
             );
         }
@@ -206,7 +208,7 @@ impl Guests {
                     self.phase = Phase::Over;
                     self.over.store(true, Ordering::Relaxed);
                 } else if passed > in_cycles(PATIENCE) {
-                    bail!("not a valid trial: of {sent:?} bytes that were sent {got:?} have come");
+                    bail!("not a valid trial: {sent:?} bytes were sent, but {got:?} came");
                 }
             }
             _ => {}
@@ -257,13 +259,13 @@ impl Endpoint for Guests {
     }
 
     fn check(&mut self) -> anyhow::Result<()> {
-        // What is measured is brought to an end, however short.
+        // A measurement that has begun is brought to an end, however short.
         ensure!(self.phase != Phase::WarmUp || !self.is_stopped(), "stopped before its end");
         self.sides.iter_mut().try_for_each(|side| side.port.check())
     }
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time that fits, and not below zero")]
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time that fits, and is not negative")]
 fn in_cycles(time: Duration) -> u64 {
     (time.as_secs_f64() * hertz()) as u64
 }

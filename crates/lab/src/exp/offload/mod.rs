@@ -1,9 +1,10 @@
-//! OffloadCase finishes checksums, and cuts segments: `docs/experiments/offload.md`.
+//! The cost of checksums and segmentation by the party that does them:
+//! `docs/experiments/offload.md`.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `stream` | what is sent, and whether what comes is that |
-//! | `guests` | two guests, which send and receive |
+//! | `stream` | the packets to send, and the check of received ones |
+//! | `guests` | two guests that send and receive |
 
 mod guests;
 mod stream;
@@ -28,15 +29,15 @@ use crate::trial::{self, INTERRUPTED};
 use guests::{Guests, Side, Window};
 use stream::{Proof, Stream};
 
-/// How long a link may take to come up.
+/// The time for a link to come up.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What guests have to send.
+/// The packets that guests send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Workload {
     /// TCP in frames of 1514 bytes.
     Frames,
-    /// TCP in segments of 64 294 bytes, which make 44 such frames.
+    /// Large TCP packets of 64 294 bytes, which make 44 such frames.
     Segments,
     /// Frames that average 256 bytes.
     Mix,
@@ -54,16 +55,16 @@ impl Workload {
     }
 }
 
-/// OffloadCase finishes checksums, and cuts segments.
+/// The party that completes checksums and segments large packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OffloadCase {
-    /// Nobody: the receiver takes packets as they were sent.
+    /// None: the receiver accepts packets as they were sent.
     Passed,
-    /// The switch, as the receiver takes finished packets only.
+    /// The switch, as the receiver accepts finished packets only.
     Switch,
-    /// The guest that sends.
+    /// The sending guest.
     Guest,
-    /// Packets that come with their checksums, as those that a router forwards.
+    /// None: packets come with checksums, like those that a router forwards.
     Nobody,
 }
 
@@ -77,7 +78,7 @@ impl OffloadCase {
         }
     }
 
-    /// The layout of the rings, and what tells apart what is negotiated.
+    /// Returns the ring layout, and what distinguishes the negotiated features.
     fn negotiates(self, load: Workload) -> &'static str {
         match (self, load == Workload::Segments) {
             (OffloadCase::Passed, false) => "split, checksums passed",
@@ -88,12 +89,12 @@ impl OffloadCase {
         }
     }
 
-    /// Whether the sender leaves them to others.
+    /// Returns whether the sender leaves them to others.
     fn leaves(self) -> bool {
         matches!(self, OffloadCase::Passed | OffloadCase::Switch)
     }
 
-    /// What both guests negotiate.
+    /// Returns the features that both guests negotiate.
     fn features(self, load: Workload) -> u64 {
         let (sums, segments) = match self {
             OffloadCase::Passed => (
@@ -103,7 +104,7 @@ impl OffloadCase {
             OffloadCase::Switch => (f::VIRTIO_NET_F_CSUM, f::VIRTIO_NET_F_HOST_TSO4),
             OffloadCase::Guest | OffloadCase::Nobody => (0, 0),
         };
-        // A guest that takes segments is given frames that belong together as one: that is another experiment.
+        // A guest that accepts large packets gets coalesced frames: that is another experiment.
         if load == Workload::Segments { sums | segments } else { sums }
     }
 }
@@ -124,13 +125,13 @@ pub(super) fn plan(_: &Settings, _quick: bool) -> Plan {
             Shown { metric: "payload_gbit_per_s", title: "Gbit/s of payload, both directions together" },
             Shown { metric: "gbit_per_s", title: "Gbit/s of frames, both directions together" },
             Shown::SWITCH_CYCLES,
-            Shown { metric: "switch_cycles_per_byte", title: "Cycles of the switch for a byte of payload" },
-            Shown { metric: "guest_cycles_per_byte", title: "Cycles of both guests for a byte of payload" },
-            Shown { metric: "switch_busy_percent", title: "Time in which the switch had packets" },
-            Shown { metric: "core_gbit_per_s", title: "Gbit/s of frames that the switch's core has the cycles for" },
+            Shown { metric: "switch_cycles_per_byte", title: "Cycles of the switch per byte of payload" },
+            Shown { metric: "guest_cycles_per_byte", title: "Cycles of both guests per byte of payload" },
+            Shown { metric: "switch_busy_percent", title: "Part of time in which the switch had packets" },
+            Shown { metric: "core_gbit_per_s", title: "Gbit/s of frames for which the switch's core has the cycles" },
         ],
         cells: Workload::ALL.map(cell).into(),
-        left_out: vec!["the same in tunnels, as L2TPv3: this switch has none".to_owned()],
+        left_out: vec!["the same in tunnels, such as L2TPv3: this switch has none".to_owned()],
     }
 }
 
@@ -147,7 +148,7 @@ fn trial(settings: &Settings, load: Workload, who: OffloadCase) -> anyhow::Resul
     measured
 }
 
-/// Two guests at a switch.
+/// Connects two guests to a switch.
 fn connect(load: Workload, who: OffloadCase, sockets: &[PathBuf]) -> anyhow::Result<[Side; 2]> {
     let options = PortOptions {
         longest: u32::try_from(stream::longest(load, who)?)?,
@@ -162,7 +163,7 @@ fn connect(load: Workload, who: OffloadCase, sockets: &[PathBuf]) -> anyhow::Res
 }
 
 fn measure(settings: &Settings, load: Workload, sides: [Side; 2], source: Arc<dyn Source>) -> anyhow::Result<Measured> {
-    // What is sent earlier may be dropped.
+    // Packets sent before the link is up may be dropped.
     let end = Instant::now() + PATIENCE;
     while source.ports().ports.iter().any(|port| port.link == Link::Down) {
         ensure!(Instant::now() < end && !settings.is_stopped(), "the switch's links do not come up");
@@ -174,7 +175,7 @@ fn measure(settings: &Settings, load: Workload, sides: [Side; 2], source: Arc<dy
     let mut guests = Guests::new(sides, most, source, [settings.warm_up, settings.time], flags);
     drive(&mut [&mut guests], Some(settings.cpus[0]), &over).1?;
     let (window, checked) = guests.end()?;
-    let [before, after] = &window.edges[..] else { anyhow::bail!("the switch's figures were not read") };
+    let [before, after] = &window.edges[..] else { anyhow::bail!("the switch's counters were not read") };
     let measured = metrics(&window, before, after, checked)?;
     let invalid =
         window.is_interrupted.then(|| trial::cut_short(INTERRUPTED, window.secs, settings.time.as_secs_f64()));
@@ -186,7 +187,8 @@ fn metrics(window: &Window, before: &Runtime, after: &Runtime, checked: u64) -> 
     let (packets, bytes, payload) =
         (float(a.packets + b.packets), float(a.frame_bytes + b.frame_bytes), float(a.payload + b.payload));
     let [sent, sent_payload] = window.sent.map(float);
-    // What comes is as long as what is sent, but for segments that are cut: then each piece has headers of its own.
+    // Received bytes equal sent ones, except for large packets that are segmented: then each
+    // segment has headers of its own.
     let sent_bytes = sent_payload + sent * float(stream::HEADERS as u64);
     let mut measured = of_switch(before, after, sent_bytes / sent.max(1.0))?;
     let switch: f64 = measured.cycles.values().sum();
@@ -225,7 +227,7 @@ mod tests {
         let sockets = sockets(folder.path());
         let switch = Switch::start(&patched(settings.cpus[1], &sockets[..2])).expect("a switch");
         let mut sides = connect(Workload::Frames, OffloadCase::Switch, &sockets).expect("two guests");
-        // A receiver that is to be left the sums, which this one did not agree on.
+        // A receiver that expects unfinished checksums, which this one did not negotiate.
         sides[1].proof = Proof::new(Workload::Frames, OffloadCase::Passed, 1).expect("a proof");
         let why = measure(&settings, Workload::Frames, sides, switch.source()).expect_err("the sums were made");
         switch.stop();

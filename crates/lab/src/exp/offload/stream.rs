@@ -1,8 +1,10 @@
-//! What a guest sends, packet by packet, and whether what comes is that.
+//! The packets that a guest sends, and the check of received ones.
 //!
-//! It is one TCP stream, in pieces. The first four bytes of a piece say where in a cycle of 64 240 bytes it begins, so that one at
-//! another's place is found. All others are noise without a period, but the same in each piece: buffers are filled once, and
-//! for a packet only 20 bytes are written, from the sequence number to behind the headers, in a frame's first line.
+//! They form one TCP stream in segments. The first four bytes of a segment's payload are its offset
+//! in a cycle of 64 240 bytes, so that a segment in another's place is detected. All other bytes
+//! are noise without a period, the same in each segment. So buffers are filled once, and only 20
+//! bytes are written for each packet, from the sequence number to the end of the offset, all in a
+//! frame's first line.
 
 use std::net::Ipv4Addr;
 
@@ -18,40 +20,42 @@ use crate::endpoints::TestPort;
 use crate::random::Random;
 use crate::sizes::Sizes;
 
-/// Payload of a frame of 1500 bytes, behind 20 of IPv4 and 20 of TCP.
+/// Payload of a frame of 1500 bytes, after 20 of IPv4 and 20 of TCP.
 pub(super) const SEGMENT_PAYLOAD: usize = 1460;
 
-/// As much as IPv4 can say the length of, in whole pieces: what a guest hands to its device at once.
+/// The longest payload of entire segments that fits IPv4's length field: the large packet that a
+/// guest hands to its device.
 const LARGE_PAYLOAD: usize = 44 * SEGMENT_PAYLOAD;
 
-/// Bytes of Ethernet, IPv4 and TCP headers, and where the last two and their fields are.
+/// Bytes of Ethernet, IPv4 and TCP headers, and the offsets of the last two and of their fields.
 pub(super) const HEADERS: usize = 54;
 const L3: usize = 14;
 const L4: usize = 34;
 const SEQ: usize = 38;
 const CHECKSUM: usize = 50;
 
-/// What differs from packet to packet: the sequence number, the checksum, and where the piece begins.
+/// The bytes that differ between packets: the sequence number, the checksum, and the offset in the
+/// cycle.
 const STAMP: usize = 4;
 const PATCH: usize = HEADERS + STAMP - SEQ;
 
-/// Frames that average 256 bytes, without the Ethernet checksum: of the lengths that IMIX has.
+/// Frames that average 256 bytes, without the Ethernet checksum: with the lengths of IMIX.
 const MIX: &str = "60:8,566:1,1514:1";
 
-/// Frames that are under way in one direction, and the same of segments that are cut into 44: fewer than a ring has buffers,
-/// so that nothing is dropped.
+/// Frames under way in one direction, and large packets of 44 segments: fewer than a ring has
+/// buffers, so that nothing is dropped.
 const FRAMES: usize = 512;
 const SEGMENTS: usize = 16;
 
-/// Whoever finishes a checksum leaves this to nobody (virtio 1.2, 5.1.6.2).
+/// Flags of the virtio-net header (virtio 1.2, 5.1.6.2). A finished checksum has no flag.
 const NEEDS_CSUM: u8 = 1;
 const GSO_TCPV4: u8 = 1;
 
-/// What one guest sends.
+/// The packets that one guest sends.
 #[derive(Debug)]
 pub(super) struct Stream {
     shapes: Vec<Shape>,
-    /// Which one is next, and again.
+    /// The order of shapes, which repeats.
     order: Vec<usize>,
     at: usize,
     sums: Sums,
@@ -61,14 +65,14 @@ pub(super) struct Stream {
     pub(super) payload: u64,
 }
 
-/// Where a packet's checksum comes from.
+/// The source of a packet's checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sums {
     /// It is left to others.
     Left,
     /// All bytes are summed for each packet.
     Made,
-    /// It came with the packet.
+    /// It is known in advance: it came with the packet.
     Known,
 }
 
@@ -79,12 +83,14 @@ struct Shape {
     frame: Vec<u8>,
     payload: u64,
     patch: [u8; PATCH],
-    /// Sums of the pseudo header and of the headers, without what differs; and of the payload without that.
+    /// Sums of the pseudo header and of the headers, without the bytes that differ; and of the
+    /// payload without them.
     headers: u16,
     rest: u16,
 }
 
-/// In which lengths the payload of a stream comes, and again: sent whole, or in pieces.
+/// Returns the lengths of payload in a stream, in an order that repeats: unsegmented, or in
+/// segments.
 fn lens(load: Workload, unsegmented: bool) -> anyhow::Result<Vec<usize>> {
     Ok(match load {
         Workload::Segments if unsegmented => vec![LARGE_PAYLOAD],
@@ -93,12 +99,12 @@ fn lens(load: Workload, unsegmented: bool) -> anyhow::Result<Vec<usize>> {
     })
 }
 
-/// The longest frame that is sent.
+/// Returns the longest frame that is sent.
 pub(super) fn longest(load: Workload, who: OffloadCase) -> anyhow::Result<usize> {
     Ok(HEADERS + lens(load, who.leaves())?.into_iter().max().unwrap_or(0))
 }
 
-/// Bytes of payload that are under way in one direction.
+/// Returns the bytes of payload that are under way in one direction.
 pub(super) fn window(load: Workload) -> anyhow::Result<usize> {
     let lens = lens(load, false)?;
     Ok(match load {
@@ -107,24 +113,24 @@ pub(super) fn window(load: Workload) -> anyhow::Result<usize> {
     })
 }
 
-/// The payload behind the stamp.
+/// Returns the payload after the offset.
 fn noise() -> Vec<u8> {
     let mut random = Random::new(1);
     (0..SEGMENT_PAYLOAD).map(|_| random.next().to_le_bytes()[0]).collect()
 }
 
-/// Where in a cycle a piece is that begins so far from the stream's beginning.
+/// Returns the offset in the cycle of a segment at this offset of the stream.
 fn stamp(offset: u64) -> [u8; STAMP] {
     sequence(offset % LARGE_PAYLOAD as u64)
 }
 
-/// The sequence number of a byte so far from the stream's beginning: it wraps.
+/// Returns the sequence number of a byte at this offset of the stream: it wraps.
 fn sequence(offset: u64) -> [u8; 4] {
     let [_, _, _, _, low @ ..] = offset.to_be_bytes();
     low
 }
 
-/// The first packet of a stream, with so many bytes of payload.
+/// Returns the first packet of a stream, with so many bytes of payload.
 fn frame(from: u8, payload: usize, checksum: Checksum) -> anyhow::Result<Vec<u8>> {
     let (to, flags) = (3 - from, tcp::Flags::ACK);
     let headers = Frame {
@@ -145,7 +151,8 @@ fn frame(from: u8, payload: usize, checksum: Checksum) -> anyhow::Result<Vec<u8>
     Ok(frame)
 }
 
-/// What the device is asked to do with such a frame, or says that it has not done (virtio 1.2, 5.1.6.2).
+/// Returns the header of such a frame: what the device is asked to do, or reports not to have done
+/// (virtio 1.2, 5.1.6.2).
 fn asked(frame: usize, left: bool) -> anyhow::Result<NetHeader> {
     if !left {
         return Ok(NetHeader::default());
@@ -160,7 +167,7 @@ fn asked(frame: usize, left: bool) -> anyhow::Result<NetHeader> {
 }
 
 impl Stream {
-    /// From guest 1 or 2 to the other one.
+    /// Makes the stream from guest 1 or 2 to the other one.
     pub(super) fn new(load: Workload, who: OffloadCase, from: u8) -> anyhow::Result<Stream> {
         let lens = lens(load, who.leaves())?;
         let mut different = lens.clone();
@@ -182,7 +189,7 @@ impl Stream {
         })
     }
 
-    /// Puts the next packet into a port; false where that has no room.
+    /// Puts the next packet into a port; returns false if it has no free buffer.
     #[inline]
     pub(super) fn send<P: TestPort>(&mut self, port: &mut P) -> bool {
         let which = self.order[self.at];
@@ -198,7 +205,8 @@ impl Stream {
             } else {
                 sum.add_u16(shape.rest);
             }
-            // What was summed so far has an even number of bytes: these words stand where they would in the packet.
+            // The bytes summed so far have an even length, so these words are aligned as in the
+            // packet.
             let words =
                 [&sequence, &stamp].map(|bytes| u32::from_be_bytes(*bytes)).map(|two| (two >> 16) + (two & 0xffff));
             sum.add_u32(u32::from(shape.headers) + words[0] + words[1]);
@@ -228,31 +236,32 @@ impl Shape {
     }
 }
 
-/// What the other guest is to receive of a stream.
+/// A description of the stream that the other guest must receive.
 #[derive(Debug)]
 pub(super) struct Proof {
     /// The headers of any packet.
     headers: Vec<u8>,
     noise: Vec<u8>,
-    /// Lengths of payload, and again; and what is said of packets that have one of these.
+    /// Lengths of payload, in an order that repeats; and the virtio-net headers of packets of these
+    /// lengths.
     lens: Vec<usize>,
     left: bool,
 }
 
 impl Proof {
-    /// Of what guest 1 or 2 sends.
+    /// Makes the description of guest 1's or 2's stream.
     pub(super) fn new(load: Workload, who: OffloadCase, from: u8) -> anyhow::Result<Proof> {
         let left = who == OffloadCase::Passed;
         Ok(Proof { headers: frame(from, 0, Checksum::Zero)?, noise: noise(), lens: lens(load, left)?, left })
     }
 
-    /// The longest frame that is to come.
+    /// Returns the longest frame that is expected.
     pub(super) fn longest(&self) -> usize {
         HEADERS + self.lens.iter().copied().max().unwrap_or(0)
     }
 
-    /// Whether a packet is what it should be, byte by byte and with its checksums: the `nth` that comes, its payload so
-    /// far from the stream's beginning.
+    /// Checks a packet byte by byte and with its checksums: the `nth` that comes, whose payload is
+    /// at this offset of the stream.
     pub(super) fn check(&self, nth: u64, offset: u64, header: &NetHeader, frame: &[u8]) -> anyhow::Result<()> {
         let len = HEADERS + self.lens[usize::try_from(nth % self.lens.len() as u64)?];
         ensure!(frame.len() == len, "it has {} bytes, not {len}", frame.len());
@@ -263,9 +272,9 @@ impl Proof {
         };
         ensure!(says(header) == says(&asked), "its virtio-net header is {header:?}");
         let ip = ipv4::Header::new_checked(&frame[L3..])?;
-        ensure!(ip.checksum_ok(), "the checksum of its IPv4 header is wrong");
-        ensure!(usize::from(ip.total_len()) == len - L3, "its IPv4 header says {} bytes", ip.total_len());
-        // All but lengths, identification and checksums, and what is in the way of the sequence number.
+        ensure!(ip.checksum_ok(), "its IPv4 header checksum is wrong");
+        ensure!(usize::from(ip.total_len()) == len - L3, "its IPv4 header has the length {}", ip.total_len());
+        // All bytes but lengths, identification, checksums and the sequence number.
         for same in [0..16, 20..24, 26..SEQ, SEQ + 4..CHECKSUM, CHECKSUM + 2..HEADERS] {
             let (is, should) = (&frame[same.clone()], &self.headers[same.clone()]);
             ensure!(is == should, "bytes {same:?} of its headers are {is:02x?}, not {should:02x?}");
@@ -282,12 +291,13 @@ impl Proof {
         ensure!(is_right, "its TCP checksum is wrong");
         for (nth, segment) in (0..).zip(frame[HEADERS..].chunks(SEGMENT_PAYLOAD)) {
             let at = nth * SEGMENT_PAYLOAD as u64;
-            ensure!(
-                segment[..STAMP] == stamp(offset + at),
-                "another piece is where byte {at} of its payload should be"
-            );
+            ensure!(segment[..STAMP] == stamp(offset + at), "another segment is at byte {at} of its payload");
             let is_same = segment[STAMP..] == self.noise[STAMP..segment.len()];
-            ensure!(is_same, "its payload is not what was sent, in the {SEGMENT_PAYLOAD} bytes from byte {at} on");
+            ensure!(
+                is_same,
+                "its payload differs from what was sent, in the {SEGMENT_PAYLOAD} bytes from byte {at} \
+             on"
+            );
         }
         Ok(())
     }
@@ -300,7 +310,7 @@ mod tests {
     use super::*;
     use crate::endpoints::Received;
 
-    /// Takes each packet whole.
+    /// Receives each packet in one buffer.
     #[derive(Default)]
     struct Sink(Vec<(NetHeader, Vec<u8>)>);
 
@@ -325,7 +335,7 @@ mod tests {
         }
     }
 
-    /// The next packets of a stream, each with its place in it.
+    /// Returns the next packets of a stream, each with its offset.
     fn packets(stream: &mut Stream, count: usize) -> Vec<(u64, NetHeader, Vec<u8>)> {
         let mut sink = Sink::default();
         let mut offsets = Vec::new();
@@ -336,7 +346,7 @@ mod tests {
         offsets.into_iter().zip(sink.0).map(|(offset, (header, frame))| (offset, header, frame)).collect()
     }
 
-    /// Those that come as they are sent.
+    /// The cases in which packets arrive as they are sent.
     const UNSEGMENTED: [(Workload, OffloadCase); 8] = [
         (Workload::Frames, OffloadCase::Passed),
         (Workload::Frames, OffloadCase::Guest),
@@ -408,7 +418,7 @@ mod tests {
         let (a, b) = frame[HEADERS..].split_at_mut(7 * SEGMENT_PAYLOAD);
         a[3 * SEGMENT_PAYLOAD..4 * SEGMENT_PAYLOAD].swap_with_slice(&mut b[..SEGMENT_PAYLOAD]);
         let why = proof.check(0, offset, &header, &frame).expect_err("two have changed places").to_string();
-        assert!(why.contains("another piece") && why.contains("byte 4380 "), "{why}");
+        assert!(why.contains("another segment") && why.contains("byte 4380 "), "{why}");
     }
 
     #[test]

@@ -1,22 +1,23 @@
-//! Medians beside one another: grouped bars from zero with whiskers, or lines where bars would be hairs.
+//! Medians side by side: grouped bars from zero with whiskers, or lines if bars would be too
+//! narrow.
 
 use super::canvas::{Anchor, Canvas, Layout, Mark, fill, stroke};
 use super::scale::Linear;
 use crate::report::summary::Summary;
 
-/// What is drawn.
+/// The data of the plot.
 #[derive(Clone, Debug)]
 pub(in crate::report) struct Groups<'a> {
     pub(in crate::report) id: String,
     pub(in crate::report) title: String,
-    /// The figure with its unit.
+    /// The label of the values, with their unit.
     pub(in crate::report) across: &'a str,
     pub(in crate::report) up: String,
     pub(in crate::report) groups: Vec<String>,
     pub(in crate::report) series: Vec<&'a str>,
-    /// By group and series.
+    /// The values by group and series.
     pub(in crate::report) summaries: Vec<Vec<Option<Summary>>>,
-    /// Values that the scale is to hold as well: those of the plots beside this one.
+    /// Values that the scale must also cover: those of the plots beside this one.
     pub(in crate::report) also: Vec<f64>,
 }
 
@@ -24,7 +25,7 @@ pub(in crate::report) struct Groups<'a> {
 const HAIR: f64 = 3.5;
 
 impl Groups<'_> {
-    /// All values that the scale must hold.
+    /// Returns all values that the scale must cover.
     pub(in crate::report) fn values(summary: &Summary) -> impl Iterator<Item = f64> {
         let (low, high) = summary.interval.unwrap_or((summary.median, summary.median));
         [summary.median, low, high].into_iter()
@@ -53,7 +54,7 @@ impl Groups<'_> {
         canvas.line((left, height(0.0)), (right, height(0.0)), "zero");
         let (groups, series) = (self.groups.len().max(1) as f64, self.series.len().max(1) as f64);
         let slot = (right - left) / groups;
-        // Bars of one group share three quarters of its room, and none is broader than a thumb.
+        // Bars of one group share three quarters of its width, and none is wider than 46 units.
         let bar = (slot * 0.76 / series).min(46.0);
         let mut centres = Vec::new();
         let mut curves = vec![Vec::new(); self.series.len()];
@@ -92,7 +93,7 @@ impl Groups<'_> {
         canvas.finish(foot + 2.0, &self.id, &self.title, &self.description(lines))
     }
 
-    /// One form for both layouts: what is lines on a telephone is lines on a desk.
+    /// Returns whether to draw lines: the same form in both layouts.
     fn are_lines(&self) -> bool {
         let bars = self.groups.len() as f64 * self.series.len() as f64;
         self.groups.len() > 2 && (Layout::Narrow.width() - 60.0) * 0.76 / bars < HAIR
@@ -102,7 +103,7 @@ impl Groups<'_> {
         let form = if lines { "Lines" } else { "Grouped bars" };
         let (series, groups) = (self.series.join(", "), self.groups.join(", "));
         let over = if self.across.is_empty() { String::new() } else { format!(" over {}: {groups}", self.across) };
-        format!("{form} for {series}{over}. The table beside it has the figures.")
+        format!("{form} for {series}{over}. The table beside it has the values.")
     }
 }
 

@@ -1,18 +1,18 @@
-//! A picture as SVG, by hand.
+//! Writes a picture as SVG, by hand.
 //!
-//! `plotters` was the first choice, and does not do here: it writes colours and one size as constants, where a page
-//! wants a dark background and a narrow screen as well, and neither title nor description for who does not see it.
-//! Colours are classes of the page's style sheet (`../page.css`).
+//! `plotters` was the first choice, and does not fit. It writes colours and one size as constants,
+//! but a page must also suit a dark background and a narrow screen. It writes neither title nor
+//! description for screen readers. Colours are classes of the page's style sheet (`../page.css`).
 
 use std::fmt::Write;
 
 use crate::report::text::{escape, fit, width};
 
-/// The two layouts that each plot is made in; the page shows the one that fits.
+/// The two layouts of each plot; the page shows the one that fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::report) enum Layout {
     Wide,
-    /// For a telephone.
+    /// For a phone.
     Narrow,
 }
 
@@ -26,7 +26,7 @@ impl Layout {
         }
     }
 
-    /// The size of the font.
+    /// Returns the font size.
     pub(super) fn font(self) -> f64 {
         match self {
             Layout::Wide => 12.0,
@@ -42,7 +42,7 @@ impl Layout {
     }
 }
 
-/// What of a text is at its place.
+/// The point of a text that is at its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Anchor {
     Start,
@@ -50,7 +50,7 @@ pub(super) enum Anchor {
     End,
 }
 
-/// How a series is marked in a legend.
+/// The mark of a series in a legend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mark {
     Area,
@@ -63,7 +63,7 @@ pub(super) struct Canvas {
     body: String,
 }
 
-/// Series of one colour and no pattern.
+/// The number of series with a colour and no pattern.
 const COLOURS: usize = 8;
 
 impl Canvas {
@@ -79,7 +79,7 @@ impl Canvas {
         self.layout.font()
     }
 
-    /// The height of a line of text.
+    /// Returns the height of a line of text.
     pub(super) fn line_height(&self) -> f64 {
         self.font() * 1.4
     }
@@ -88,7 +88,7 @@ impl Canvas {
         width(text, self.font())
     }
 
-    /// Anything that holds no text.
+    /// Adds any element without text.
     pub(super) fn push(&mut self, element: std::fmt::Arguments<'_>) {
         let _ = self.body.write_fmt(element);
         self.body.push('\n');
@@ -99,7 +99,7 @@ impl Canvas {
         self.push(format_args!(r#"<line x1="{x1:.1}" y1="{y1:.1}" x2="{x2:.1}" y2="{y2:.1}" class="{class}"/>"#));
     }
 
-    /// An area of data.
+    /// Adds an area of data.
     pub(super) fn area(&mut self, (x, y): (f64, f64), (width, height): (f64, f64), class: &str) {
         let (width, height) = (width.max(0.0), height.max(0.0));
         self.push(format_args!(
@@ -107,7 +107,7 @@ impl Canvas {
         ));
     }
 
-    /// A text whose foot is at `y`.
+    /// Adds a text with its baseline at `y`.
     pub(super) fn text(&mut self, (x, y): (f64, f64), anchor: Anchor, class: &str, text: &str) {
         let (font, anchor, text) = (self.font(), anchor_name(anchor), escape(text));
         self.push(format_args!(
@@ -115,7 +115,8 @@ impl Canvas {
         ));
     }
 
-    /// As [`Canvas::text`], shortened to the room there is; what was left out is shown to who points at it.
+    /// Adds a text as [`Canvas::text`], shortened to the available space; a tooltip shows the full
+    /// text.
     pub(super) fn text_within(&mut self, at: (f64, f64), anchor: Anchor, class: &str, text: &str, space: f64) {
         let short = fit(text, self.font(), space);
         if short == text {
@@ -128,7 +129,7 @@ impl Canvas {
         ));
     }
 
-    /// A text that reads upwards and ends at this place.
+    /// Adds a text that reads upwards and ends at this place.
     pub(super) fn upright(&mut self, (x, y): (f64, f64), text: &str, space: f64) {
         let (short, font) = (fit(text, self.font(), space), self.font());
         let (short, whole) = (escape(&short), escape(text));
@@ -137,7 +138,7 @@ impl Canvas {
         ));
     }
 
-    /// A legend in rows from `top` on, above the data. Returns where it ends.
+    /// Adds a legend in rows from `top` on, above the data. Returns its end.
     pub(super) fn legend<'s>(&mut self, top: f64, mark: Mark, names: impl IntoIterator<Item = &'s str>) -> f64 {
         const SIGN: f64 = 18.0;
         let (line, right) = (self.line_height() + 2.0, self.width() - 4.0);
@@ -162,7 +163,7 @@ impl Canvas {
         y + line
     }
 
-    /// A mark at a point of a line: its form differs where colours do not.
+    /// Adds a mark at a point of a line: its form differs where colours repeat.
     pub(super) fn marker(&mut self, (x, y): (f64, f64), series: usize) {
         let class = fill(series);
         match series % 4 {
@@ -178,8 +179,8 @@ impl Canvas {
         }
     }
 
-    /// Names under their places on the horizontal axis: in one row, or two, or upright, or only some of them, whatever
-    /// keeps them apart. Returns where they end.
+    /// Adds names under their places on the horizontal axis: in one row, in two, upright, or only
+    /// some of them, so that they stay apart. Returns their end.
     pub(super) fn names_below(&mut self, y: f64, names: &[String], places: &[f64]) -> f64 {
         let font = self.font();
         let row = self.line_height();
@@ -214,7 +215,7 @@ impl Canvas {
         y + longest + 6.0
     }
 
-    /// The picture. `id` is its own in the page.
+    /// Returns the picture. `id` is unique in the page.
     pub(super) fn finish(self, height: f64, id: &str, title: &str, description: &str) -> String {
         let (name, width) = (self.layout.name(), self.width());
         let (title, description) = (escape(title), escape(description));
@@ -227,13 +228,13 @@ impl Canvas {
     }
 }
 
-/// The class that fills an area of a series.
+/// Returns the class that fills an area of a series.
 pub(super) fn fill(series: usize) -> String {
     let again = if series >= COLOURS { " again" } else { "" };
     format!("data f{}{again}", series % COLOURS)
 }
 
-/// The class that draws a line of a series.
+/// Returns the class that draws a line of a series.
 pub(super) fn stroke(series: usize) -> String {
     let again = if series >= COLOURS { " again" } else { "" };
     format!("curve l{}{again}", series % COLOURS)

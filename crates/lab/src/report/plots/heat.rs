@@ -4,7 +4,7 @@ use super::canvas::{Anchor, Canvas, Layout};
 use crate::report::summary::Summary;
 use crate::report::text::number;
 
-/// What is drawn.
+/// The data of the plot.
 #[derive(Clone, Debug)]
 pub(in crate::report) struct Map<'a> {
     pub(in crate::report) id: String,
@@ -13,18 +13,18 @@ pub(in crate::report) struct Map<'a> {
     pub(in crate::report) down: &'a str,
     pub(in crate::report) columns: &'a [&'a str],
     pub(in crate::report) rows: &'a [&'a str],
-    /// By row and column.
+    /// The ratios by row and column.
     pub(in crate::report) ratios: Vec<Vec<Option<Summary>>>,
-    /// What one says of a ratio below 1, and above.
+    /// The words for a ratio below 1, and above.
     pub(in crate::report) says: (&'static str, &'static str),
-    /// Whether more is better.
+    /// True if more is better.
     pub(in crate::report) more: bool,
 }
 
 /// Colours are full at half and at double.
 const FULL: f64 = std::f64::consts::LN_2;
 
-/// Sky blue and orange of Okabe and Ito's palette, darker at the ends, and what lies between them.
+/// Sky blue and orange of Okabe and Ito's palette, darker at the ends, and the colour between them.
 const GOOD: [f64; 3] = [0.0, 114.0, 178.0];
 const EVEN: [f64; 3] = [242.0, 242.0, 242.0];
 const BAD: [f64; 3] = [213.0, 94.0, 0.0];
@@ -39,7 +39,7 @@ impl Map<'_> {
         let (left, right) = (space + 10.0, canvas.width() - 2.0);
         let longest = self.columns.iter().map(|name| canvas.text_width(name)).fold(0.0, f64::max);
         let least = (longest + 8.0).clamp(canvas.text_width("(0.00)") + 6.0, 110.0);
-        // Columns for which there is no room begin anew below.
+        // Columns that do not fit continue below.
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "some tens")]
         let fits = (((right - left) / least) as usize).clamp(1, self.columns.len().max(1));
         let wide = ((right - left) / fits as f64).min(110.0);
@@ -67,7 +67,7 @@ impl Map<'_> {
             y += 10.0;
         }
         let description = format!(
-            "Map of ratios: {} across, {} down; {} rows, {} columns. The table beside it has the figures.",
+            "Map of ratios: {} across, {} down; {} rows, {} columns. The table beside it has the values.",
             self.across,
             self.down,
             self.rows.len(),
@@ -112,7 +112,7 @@ impl Map<'_> {
             x += 18.0;
         }
         canvas.text((x + 8.0, foot), Anchor::Start, "", &format!("double, {}", self.says.1));
-        canvas.text((4.0, foot + line), Anchor::Start, "", "bold: told apart; (in brackets): cannot be told");
+        canvas.text((4.0, foot + line), Anchor::Start, "", "bold: different; (in brackets): cannot be told apart");
         2.0 + 2.0 * line + 6.0
     }
 
@@ -129,7 +129,7 @@ impl Map<'_> {
     }
 }
 
-/// A ratio in three digits.
+/// Formats a ratio with three digits.
 pub(in crate::report) fn short(ratio: f64) -> String {
     if (0.01..10.0).contains(&ratio) {
         format!("{ratio:.2}")
@@ -140,7 +140,8 @@ pub(in crate::report) fn short(ratio: f64) -> String {
     }
 }
 
-/// Whether white is legible on it and black is not: by the relative luminance of WCAG 2.
+/// Returns whether white is legible on a colour and black is not: by the relative luminance of WCAG
+/// 2.
 fn is_dark(colour: [u8; 3]) -> bool {
     let [red, green, blue] = colour.map(|part| {
         let part = f64::from(part) / 255.0;

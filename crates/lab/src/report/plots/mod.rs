@@ -1,4 +1,5 @@
-//! The plots. Each is drawn for a desk and for a telephone, and knows of samples no more than what it is given.
+//! The plots. Each is drawn for a desktop and for a phone, and knows only the data that it is
+//! given.
 
 mod bars;
 mod canvas;

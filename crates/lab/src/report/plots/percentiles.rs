@@ -1,21 +1,23 @@
-//! Latencies by percentile. Across, each nine has the same room, as what is rare matters as much; up, powers of ten.
+//! Latencies by percentile. Horizontally each nine has the same width, as rare packets matter as
+//! much; vertically there are powers of ten.
 
 use super::canvas::{Anchor, Canvas, Layout, Mark, stroke};
 use super::scale::Decades;
 use crate::report::distribution::Distribution;
 use crate::report::text::nanoseconds;
 
-/// What is drawn.
+/// The data of the plot.
 #[derive(Clone, Debug)]
 pub(in crate::report) struct Curves<'a> {
     pub(in crate::report) id: String,
     pub(in crate::report) title: String,
     pub(in crate::report) series: Vec<(&'a str, Option<&'a Distribution>)>,
-    /// The least and the most that the scale is to hold: those of the plots beside this one.
+    /// The least and the greatest value that the scale must cover: those of the plots beside this
+    /// one.
     pub(in crate::report) range: (u64, u64),
 }
 
-/// What is named on the axis, and how many nines that is.
+/// Labels of the axis, and their number of nines.
 const NAMED: [(&str, f64); 8] = [
     ("0", 0.0),
     ("50", std::f64::consts::LOG10_2),
@@ -34,7 +36,7 @@ impl Curves<'_> {
         let scale = Decades::over(self.range.0, self.range.1);
         let ticks = scale.ticks();
         let left = ticks.iter().map(|&ns| canvas.text_width(&nanoseconds(ns))).fold(0.0, f64::max) + 10.0;
-        // The last name is centred at the end of the axis.
+        // The last label is centred at the end of the axis.
         let right = canvas.width() - canvas.text_width(NAMED[7].0) / 2.0 - 2.0;
         let head = top + canvas.line_height();
         canvas.text((4.0, head - 2.0), Anchor::Start, "axis", "latency (logarithmic)");
@@ -56,7 +58,7 @@ impl Curves<'_> {
             let mut last = (f64::NEG_INFINITY, f64::NEG_INFINITY);
             for (nines, ns) in distribution.curve() {
                 let (x, y) = (place(nines), height(ns));
-                // Nobody sees steps smaller than a third of a pixel.
+                // Steps smaller than a third of a pixel are invisible.
                 if (x - last.0).abs() >= 0.3 || (y - last.1).abs() >= 0.3 {
                     path.push_str(&format!("{}{x:.1} {y:.1}", if path.is_empty() { 'M' } else { 'L' }));
                     last = (x, y);
@@ -73,7 +75,7 @@ impl Curves<'_> {
         canvas.text(((left + right) / 2.0, foot - 3.0), Anchor::Middle, "axis", "percentile");
         let names: Vec<&str> = self.series.iter().map(|series| series.0).collect();
         let description = format!(
-            "Latency by percentile from 0 to 99.9999 for {}. The table beside it has the figures.",
+            "Latency by percentile from 0 to 99.9999 for {}. The table beside it has the values.",
             names.join(", ")
         );
         canvas.finish(foot + 2.0, &self.id, &self.title, &description)

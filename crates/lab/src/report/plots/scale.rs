@@ -1,4 +1,4 @@
-//! Values to places: even scales that contain zero, and scales by powers of ten.
+//! Maps values to places: even scales that contain zero, and scales by powers of ten.
 
 /// An even scale that contains zero, with round steps.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -9,22 +9,22 @@ pub(super) struct Linear {
 }
 
 impl Linear {
-    /// A scale for these values, in four to nine steps.
+    /// Makes a scale for these values, in four to nine steps.
     pub(super) fn over(values: impl IntoIterator<Item = f64>) -> Self {
         let (low, high) = values.into_iter().fold((0.0, 0.0), |(low, high): (f64, f64), v| (low.min(v), high.max(v)));
         let span = if high > low { high - low } else { 1.0 };
         let step = round_step(span / 7.0);
-        // A value on a step, but for rounding, ends there.
+        // A value on a step, except for rounding, ends there.
         let (low, high) = ((low / step + 1e-9).floor() * step, (high / step - 1e-9).ceil() * step);
         Linear { low, high: if high > low { high } else { low + step }, step }
     }
 
-    /// 0 at the low end, 1 at the high one.
+    /// Returns 0 at the low end, 1 at the high one.
     pub(super) fn at(&self, value: f64) -> f64 {
         ((value - self.low) / (self.high - self.low)).clamp(0.0, 1.0)
     }
 
-    /// The steps and their names.
+    /// Returns the steps and their labels.
     pub(super) fn ticks(&self) -> Vec<(f64, String)> {
         let mut ticks = Vec::new();
         let mut value = self.low;
@@ -51,7 +51,7 @@ impl Linear {
     }
 }
 
-/// The next 1, 2 or 5 times a power of ten.
+/// Returns the next 1, 2 or 5 times a power of ten.
 fn round_step(raw: f64) -> f64 {
     let power = 10.0_f64.powf(raw.log10().floor());
     let digit = raw / power;
@@ -67,7 +67,7 @@ pub(super) struct Decades {
 }
 
 impl Decades {
-    /// A scale for these values; less than a nanosecond counts as one.
+    /// Makes a scale for these values; less than a nanosecond counts as one.
     pub(super) fn over(low: u64, high: u64) -> Self {
         let low = low.max(1).ilog10();
         let high = high.max(1);
@@ -80,7 +80,7 @@ impl Decades {
         ((log - f64::from(self.low)) / f64::from(self.high - self.low)).clamp(0.0, 1.0)
     }
 
-    /// Values that are named, and between powers also 2 and 5 where there are few.
+    /// Returns the labelled values: powers of ten, and also 2 and 5 times these if there are few.
     pub(super) fn ticks(&self) -> Vec<u64> {
         let few: &[u64] = if self.high - self.low <= 2 { &[1, 2, 5] } else { &[1] };
         let mut ticks = Vec::new();

@@ -1,19 +1,19 @@
-//! Cycles by phase: a bar for each variant, one group for each value of an axis, phases one behind the other.
+//! Cycles by phase: a bar for each variant, a group for each value of an axis, phases stacked.
 
 use super::canvas::{Anchor, Canvas, Layout, Mark, fill};
 use super::scale::Linear;
 use crate::report::text::number;
 
-/// What is drawn.
+/// The data of the plot.
 #[derive(Clone, Debug)]
 pub(in crate::report) struct Stacks<'a> {
     pub(in crate::report) id: String,
     pub(in crate::report) title: String,
-    /// What the bars are lengths of.
+    /// The label of the bars' lengths.
     pub(in crate::report) across: &'a str,
     pub(in crate::report) phases: Vec<&'a str>,
     pub(in crate::report) groups: Vec<Stack<'a>>,
-    /// What the scale is to hold as well.
+    /// A value that the scale must also cover.
     pub(in crate::report) also: f64,
 }
 
@@ -34,7 +34,7 @@ impl Stacks<'_> {
         let scale = Linear::over(bars().map(|(_, phases, _)| sum(phases)).chain([self.also]));
         let total = bars().map(|bar| canvas.text_width(&number(bar.2))).fold(0.0, f64::max);
         let longest = bars().map(|bar| canvas.text_width(bar.0)).fold(0.0, f64::max);
-        // Long names stand above their bars.
+        // Long names are above their bars.
         let above = longest > canvas.width() * 0.3;
         let left = if above { 8.0 } else { longest + 12.0 };
         let right = canvas.width() - total - 12.0;
@@ -92,7 +92,7 @@ impl Stacks<'_> {
         let variants: Vec<&str> =
             self.groups.first().map_or(Vec::new(), |group| group.bars.iter().map(|bar| bar.0).collect());
         let description = format!(
-            "Stacked bars for {}, made of {}. The table beside it has the figures.",
+            "Stacked bars for {}, made of {}. The table beside it has the values.",
             variants.join(", "),
             self.phases.join(", ")
         );

@@ -1,4 +1,4 @@
-//! A comparison for people, in a terminal of 100 columns.
+//! The comparison as a table, for a terminal of 100 columns.
 
 use std::fmt;
 
@@ -6,7 +6,8 @@ use super::{Comparison, MetricComparison, Side};
 use crate::results::SeriesKey;
 use crate::statistics::FEWEST;
 
-/// How wide a place, or a title, may be before its figures come in the line below: with them, a line is of 100 columns.
+/// The greatest width of a cell's name, or of a title, before its values move to the next line:
+/// with them, a line has 100 columns.
 const PLACE: usize = 34;
 
 impl fmt::Display for Comparison {
@@ -16,23 +17,24 @@ impl fmt::Display for Comparison {
             writeln!(to, "    A: {}\n    B: {}", shortened(&difference.first), shortened(&difference.second))?;
         }
         let mut titles: Vec<(&str, &str)> = Vec::new();
-        for figure in &self.figures {
-            let title = (figure.place.scenario.as_str(), figure.metric.as_str());
+        for compared in &self.metrics {
+            let title = (compared.place.scenario.as_str(), compared.metric.as_str());
             if !titles.contains(&title) {
                 titles.push(title);
             }
         }
         for (scenario, metric) in titles {
-            let of_title = |figure: &&MetricComparison| figure.place.scenario == scenario && figure.metric == metric;
-            let figures: Vec<&MetricComparison> = self.figures.iter().filter(of_title).collect();
+            let of_title =
+                |compared: &&MetricComparison| compared.place.scenario == scenario && compared.metric == metric;
+            let metrics: Vec<&MetricComparison> = self.metrics.iter().filter(of_title).collect();
             let title = format!("{scenario}, {metric}");
-            let names = figures.iter().map(|figure| name(&figure.place)).chain([title.clone()]);
+            let names = metrics.iter().map(|compared| name(&compared.place)).chain([title.clone()]);
             let width = names.map(|name| name.chars().count()).max().unwrap_or(0).min(PLACE);
             writeln!(to)?;
             first_column(to, &title, width)?;
             writeln!(to, " {:>13} {:>13} {:>7}  {:15}  B is", "A", "B", "B/A", "95 % of B/A")?;
-            for figure in figures {
-                row(to, figure, width)?;
+            for compared in metrics {
+                row(to, compared, width)?;
             }
         }
         for (folder, places) in [("A", &self.only_first), ("B", &self.only_second)] {
@@ -40,21 +42,21 @@ impl fmt::Display for Comparison {
                 writeln!(to, "only in {folder}: {}, {}", place.scenario, name(place))?;
             }
         }
-        notes(to, &self.figures)
+        notes(to, &self.metrics)
     }
 }
 
-fn row(to: &mut fmt::Formatter<'_>, figure: &MetricComparison, width: usize) -> fmt::Result {
-    first_column(to, &name(&figure.place), width)?;
-    write!(to, " {:>13} {:>13}", side(&figure.first), side(&figure.second))?;
-    let (ratio, interval) = match figure.ratio {
+fn row(to: &mut fmt::Formatter<'_>, compared: &MetricComparison, width: usize) -> fmt::Result {
+    first_column(to, &name(&compared.place), width)?;
+    write!(to, " {:>13} {:>13}", side(&compared.first), side(&compared.second))?;
+    let (ratio, interval) = match compared.ratio {
         Some(ratio) => (
             format!("{:.3}", ratio.value),
             ratio.interval.map_or_else(|| "-".to_owned(), |i| format!("{:.3} to {:.3}", i.low, i.high)),
         ),
         None => ("-".to_owned(), "-".to_owned()),
     };
-    let verdict = figure.verdict.map_or_else(String::new, |verdict| verdict.to_string());
+    let verdict = compared.verdict.map_or_else(String::new, |verdict| verdict.to_string());
     let line = format!(" {ratio:>7}  {interval:15}  {verdict}");
     writeln!(to, "{}", line.trim_end())
 }
@@ -63,27 +65,31 @@ fn first_column(to: &mut fmt::Formatter<'_>, text: &str, width: usize) -> fmt::R
     if text.chars().count() > width { write!(to, "{text}\n{:width$}", "") } else { write!(to, "{text:width$}") }
 }
 
-/// What has to be known to read the table, where it is so.
-fn notes(to: &mut fmt::Formatter<'_>, figures: &[MetricComparison]) -> fmt::Result {
-    let sides = || figures.iter().flat_map(|figure| [&figure.first, &figure.second]);
-    if figures.is_empty() {
-        writeln!(to, "nothing that both have")?;
+/// Writes the notes that the table needs.
+fn notes(to: &mut fmt::Formatter<'_>, metrics: &[MetricComparison]) -> fmt::Result {
+    let sides = || metrics.iter().flat_map(|compared| [&compared.first, &compared.second]);
+    if metrics.is_empty() {
+        writeln!(to, "A and B have nothing in common")?;
     } else {
-        writeln!(to, "\nMedians, with the number of samples; taken one folder after the other, not in turn.")?;
+        writeln!(
+            to,
+            "\nMedians, with the number of samples; the folders were measured one after the other, not in \
+         turn."
+        )?;
     }
-    if figures.iter().any(|figure| figure.change.is_some() && figure.verdict.is_some()) {
-        writeln!(to, "Where there is no B/A, as a sample is 0, their difference is judged.")?;
+    if metrics.iter().any(|compared| compared.change.is_some() && compared.verdict.is_some()) {
+        writeln!(to, "If there is no B/A because a sample is 0, their difference is judged.")?;
     }
     if sides().any(|side| side.invalid > 0) {
-        writeln!(to, "!: some trials of this place did not count and are left out.")?;
+        writeln!(to, "!: some trials of this cell are not valid and are left out.")?;
     }
     if sides().any(|side| side.estimate.samples < FEWEST) {
-        writeln!(to, "Of fewer than {FEWEST} samples there is no interval of 95 %, and no verdict.")?;
+        writeln!(to, "Fewer than {FEWEST} samples have no interval of 95 %, and no verdict.")?;
     }
     Ok(())
 }
 
-/// The cell and what was measured in it.
+/// Returns the cell and the variant.
 fn name(place: &SeriesKey) -> String {
     let mut parts: Vec<String> = place.cell.iter().map(|(axis, value)| format!("{axis}={value}")).collect();
     parts.push(place.variant.clone());
@@ -92,11 +98,11 @@ fn name(place: &SeriesKey) -> String {
 
 fn side(side: &Side) -> String {
     let mark = if side.invalid > 0 { "!" } else { "" };
-    format!("{} ({}){mark}", figure(side.estimate.median), side.estimate.samples)
+    format!("{} ({}){mark}", shown(side.estimate.median), side.estimate.samples)
 }
 
-/// With four digits, or all before the point of thousands.
-fn figure(value: f64) -> String {
+/// Formats a value with four digits, or more if the integer part is longer.
+fn shown(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
         size if size >= 1e6 => format!("{value:.3e}"),
@@ -108,7 +114,7 @@ fn figure(value: f64) -> String {
     }
 }
 
-/// Lists of flags are long.
+/// Shortens a text: lists of flags are long.
 fn shortened(text: &str) -> String {
     const MOST: usize = 93;
     if text.chars().count() <= MOST {
