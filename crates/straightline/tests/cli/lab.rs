@@ -55,7 +55,7 @@ fn a_loop_ends_with_a_line_of_json_or_says_why_not() {
     let args = ["lab", "loop", "--backend", "a", "--backend", "b", "--secs", "0.1", "--warm-up", "0.1", "--json"];
     let absent = fixture.execute(&args);
     assert_eq!(absent.code, Some(1), "{absent:?}");
-    assert!(absent.out.is_empty() && absent.err.contains("error: no backend answers (is it running"), "{absent:?}");
+    assert!(absent.out.is_empty() && absent.err.contains("error: no backend answers: is it running"), "{absent:?}");
     let mut switch = started(&fixture);
     let done = fixture.execute(&args);
     let edited = fixture.execute(&[&args[..], &["--touch", "edit", "--size", "1500"]].concat());
@@ -82,7 +82,7 @@ fn a_loop_in_which_packets_are_lost_fails_behind_its_report() {
     assert_eq!(done.code, Some(1), "{done:?}");
     let report: serde_json::Value = serde_json::from_str(&done.out).unwrap();
     let lost = report["lost"].as_u64().filter(|&lost| lost > 0).expect("some");
-    assert!(done.err.contains(&format!("error: {lost} packets that were to go in a circle are lost")), "{done:?}");
+    assert!(done.err.contains(&format!("error: {lost} packets of the loop are lost")), "{done:?}");
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn experiments_are_listed_and_what_cannot_be_is_said() {
     }
     let unknown = fixture.execute(&["lab", "exp", "memory"]);
     assert_eq!(unknown.code, Some(1), "{unknown:?}");
-    assert!(unknown.err.contains("no experiment \"memory\"; there are memcpy, "), "{unknown:?}");
+    assert!(unknown.err.contains("no experiment \"memory\"; the experiments are memcpy, "), "{unknown:?}");
     assert_eq!(fixture.execute(&["lab", "exp"]).code, Some(2));
     assert_eq!(fixture.execute(&["lab", "exp", "memcpy", "--all"]).code, Some(2));
     if std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1) {
@@ -160,7 +160,7 @@ fn an_experiment_of_which_nothing_counts_does_not_keep_the_others_from_their_tur
     let done = Finished::new(&fixture.command(&args).env("TMPDIR", "/nonexistent").output().unwrap());
     assert_eq!(done.code, Some(1), "{done:?}");
     let names = ["memcpy", "header-align", "offload", "touch", "width", "prefetch", "noisy"];
-    let error = format!("error: no trial of {} counts; why stands above", names.join(", "));
+    let error = format!("error: no valid trial of {}; reasons are listed above", names.join(", "));
     assert!(done.err.contains(&error), "{}", done.err);
     for name in names {
         assert!(done.out.contains(&format!("# {name}\n")), "{name} in {}", done.out);
@@ -172,7 +172,7 @@ fn an_experiment_of_which_nothing_counts_does_not_keep_the_others_from_their_tur
     let page = fs::read_to_string(fixture.path("results/index.html")).unwrap();
     assert!(names.iter().all(|name| page.contains(&format!(">{name}</a>"))), "{names:?}");
     let compare = fixture.execute(&["lab", "compare", "results", "results"]);
-    assert!(compare.code == Some(1) && compare.err.contains("A has nothing that counts"), "{compare:?}");
+    assert!(compare.code == Some(1) && compare.err.contains("A has no valid trials"), "{compare:?}");
 }
 
 #[test]
@@ -238,7 +238,7 @@ fn folders_are_compared_or_refused() {
         let typo = fixture.execute(&[&["lab", "compare", "slow", "fast", "--metric", "mmps"][..], format].concat());
         assert_eq!(typo.code, Some(1), "{typo:?}");
         assert!(
-            typo.err.starts_with("error: there is no figure \"mmps\"") && typo.err.contains("A has mpps"),
+            typo.err.starts_with("error: there is no metric \"mmps\"") && typo.err.contains("A has mpps"),
             "{typo:?}"
         );
     }
@@ -296,7 +296,7 @@ fn a_capture_is_replayed_and_written() {
         assert_eq!([&report["sent"], &report["identical"], &report["different"]], [4, 4, 0], "{report}");
     }
     assert_eq!(by_rate.code, Some(0), "{by_rate:?}");
-    assert!(by_rate.out.contains("15 came back as they were, 0 have not"), "{by_rate:?}");
+    assert!(by_rate.out.contains("15 returned unchanged, 0 did not return"), "{by_rate:?}");
     let [sent, back] = [tunnels.into(), fixture.path("tunnels.pcapng")].map(|path| {
         let frames = Capture::open(&path).unwrap().frames;
         frames.into_iter().map(|frame| frame.bytes).collect::<Vec<_>>()
@@ -323,7 +323,7 @@ fn a_replay_of_which_something_is_lost_fails_behind_its_report() {
     assert_eq!(done.code, Some(1), "{done:?}");
     let report: serde_json::Value = serde_json::from_str(&done.out).unwrap();
     assert_eq!([&report["sent"], &report["identical"], &report["different"]], [2, 1, 0], "{report}");
-    assert!(done.err.contains("2 frames were sent: 1 have not come back as they were"), "{done:?}");
+    assert!(done.err.contains("2 frames were sent: 1 did not return unchanged"), "{done:?}");
 }
 
 #[test]

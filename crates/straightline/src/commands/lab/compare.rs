@@ -9,16 +9,16 @@ use crate::output;
 
 #[derive(Debug, Args)]
 pub(crate) struct Compare {
-    /// A folder of results, or one of such folders, as `lab exp --all` writes it
+    /// Folder of results, or a folder of such folders as `lab exp --all` writes it
     #[arg(value_name = "A")]
     pub(crate) first: PathBuf,
-    /// A folder of results that is judged beside it
+    /// Folder of results to judge against A
     #[arg(value_name = "B")]
     pub(crate) second: PathBuf,
-    /// Compares this figure, such as `mpps`; may be given several times; default: all
+    /// Metric to compare, such as `mpps`; may be repeated; default: all
     #[arg(long, value_name = "NAME")]
     pub(crate) metric: Vec<String>,
-    /// Prints one line of JSON
+    /// Print one line of JSON
     #[arg(long)]
     pub(crate) json: bool,
 }

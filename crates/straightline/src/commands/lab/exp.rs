@@ -13,35 +13,38 @@ use super::progress::Progress;
 use super::{stop_on_signals, time};
 use crate::output;
 
-/// Rounds: enough for a median that one bad moment does not move; when it is to be quick, for an interval at all.
+/// The default number of rounds. A median of 11 values is robust against one disturbed round. With
+/// `--quick` there are just enough rounds for an interval.
 const ROUNDS: u32 = 11;
 const QUICK_ROUNDS: u32 = 6;
 
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("which").required(true).args(["name", "all", "list"]))]
 pub(crate) struct Exp {
-    /// The experiment
+    /// Name of the experiment
     #[arg(value_name = "NAME")]
     pub(crate) name: Option<String>,
-    /// All experiments, one after the other
+    /// Run all experiments, one after the other
     #[arg(long)]
     pub(crate) all: bool,
-    /// Says which experiments there are
+    /// List the experiments
     #[arg(long)]
     pub(crate) list: bool,
-    /// Fewer cells, fewer rounds and shorter trials: some two minutes for an experiment
+    /// Run fewer cells, fewer rounds and shorter trials: about two minutes for each experiment
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Rounds, in each of which every variant of every cell comes once; default: 11, with --quick 6; an interval needs 6
+    /// Number of rounds; each round runs every variant of every cell once. Default: 11, with
+    /// --quick 6; an interval needs at least 6
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) rounds: Option<u32>,
-    /// Seconds that a trial is measured; default: 1, with --quick 0.3
+    /// Measured seconds of each trial; default: 1, with --quick 0.3
     #[arg(long, value_name = "S", value_parser = time)]
     pub(crate) secs: Option<Duration>,
-    /// A folder for samples and tables, not used before; default: straightline-lab/NAME-DATE
+    /// New folder for samples and tables; default: straightline-lab/NAME-DATE
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// A build of this program that copies nothing (BENCHMARKING.md), to be the bound of copies
+    /// Build of this program that copies nothing (BENCHMARKING.md), measured as the upper bound for
+    /// copies
     #[arg(long, value_name = "PROGRAM")]
     pub(crate) bound: Option<PathBuf>,
 }
@@ -54,7 +57,7 @@ pub(crate) fn execute(args: &Exp) -> anyhow::Result<()> {
     let wanted: Vec<Experiment> = match &args.name {
         Some(name) => vec![*exp::find(name).with_context(|| {
             let known: Vec<_> = ALL.iter().map(|experiment| experiment.name).collect();
-            format!("there is no experiment {name:?}; there are {}", known.join(", "))
+            format!("there is no experiment {name:?}; the experiments are {}", known.join(", "))
         })?],
         None => ALL.to_vec(),
     };
@@ -66,26 +69,31 @@ pub(crate) fn execute(args: &Exp) -> anyhow::Result<()> {
     let name = if args.all { "all" } else { wanted.first().map_or("", |experiment| experiment.name) };
     let folder = args.out.clone().unwrap_or_else(|| Path::new("straightline-lab").join(format!("{name}-{date}")));
     let own = |experiment: &Experiment| if args.all { folder.join(experiment.name) } else { folder.clone() };
-    // Nothing is measured where the last one would have no place.
+    // Check all folders first: nothing is measured if the results of the last experiment could not
+    // be written.
     wanted.iter().try_for_each(|experiment| Writer::check(&own(experiment)))?;
     let mut without_valid_trial = Vec::new();
     for experiment in &wanted {
         let own = own(experiment);
-        // When this one begins, not the first.
+        // The environment at the start of this experiment, not of the first one.
         let environment = Environment { used_cpus: settings.used_cpus(), ..Environment::detect() };
         let outcome = one(args, experiment, &settings, Writer::create(&own, environment)?)?;
         let (made, planned, shown) = (outcome.made, outcome.planned, own.display());
         ensure!(
             !outcome.is_cut_short(),
-            "stopped: {made} of {planned} trials of {} were made; they are in {shown}, with what there is of the one that was \
-             interrupted, and the table above is theirs",
+            "stopped: {made} of {planned} trials of {} were made. They are in {shown}, with the partial values of \
+             the interrupted one; the table above is computed from them",
             experiment.name
         );
         if outcome.invalid == made {
             without_valid_trial.push(experiment.name);
         }
     }
-    ensure!(without_valid_trial.is_empty(), "no trial of {} counts; why stands above", without_valid_trial.join(", "));
+    ensure!(
+        without_valid_trial.is_empty(),
+        "no valid trial of {}; reasons are listed above",
+        without_valid_trial.join(", ")
+    );
     Ok(())
 }
 
@@ -101,7 +109,7 @@ fn settings(args: &Exp) -> anyhow::Result<Settings> {
     Ok(settings)
 }
 
-/// One experiment, whose table is printed as soon as it is over.
+/// Runs one experiment and prints its table as soon as it ends.
 fn one(args: &Exp, experiment: &Experiment, settings: &Settings, mut writer: Writer) -> anyhow::Result<Outcome> {
     let plan = (experiment.plan)(settings, args.quick);
     let rounds = args.rounds.unwrap_or(if args.quick { QUICK_ROUNDS } else { ROUNDS });

@@ -15,33 +15,33 @@ use straightline_lab::trial::{self, Interrupt, Plan};
 use super::{Ports, RingKind, expect_backends, seconds, stop_on_signals, time, usage};
 use crate::output::{self, Reported};
 
-/// Stands behind the arguments in the long help.
+/// Printed after the arguments in the long help.
 const STREAMS: &str = "\
 Streams:
-  A list of KEY=VALUE with commas; what is not named is as in this table.
+  A list of KEY=VALUE, separated by commas. Keys that are left out have the values of this table.
 
-  size=64               frame lengths with all headers, without Ethernet checksum: 64, 64+1518, with weights
+  size=64               frame lengths with all headers, without the Ethernet checksum: 64, 64+1518, with weights
                         64:7+570:4, uniform:64-1518, or imix
   protocol=udp          udp or tcp
-  checksum=complete     complete; partial: the switch finishes it; zero: none, for UDP over IPv4
-  segment=              payload bytes of the segments into which the switch may cut a larger packet, such as
+  checksum=complete     complete; partial: the switch completes it; zero: none, for UDP over IPv4
+  segment=              payload bytes of the segments into which the switch may segment a larger packet, such as
                         1448; needs protocol=tcp,checksum=partial
-  weight=1              how often it comes beside the port's other streams, up to 1000
-  seed=1                what is drawn by
+  weight=1              share of this stream among the port's streams, up to 1000
+  seed=1                random seed for lengths and fields
   src-mac=02:00:00:00:00:01, dst-mac=02:00:00:00:00:02
-  svlan=, vlan=         0 to 4095; no tag where there is none
+  svlan=, vlan=         0 to 4095; no tag if left out
   src-ip=198.18.0.1, dst-ip=198.18.0.2
-                        IPv4 or IPv6, both the same
+                        IPv4 or IPv6, the same version in both
   src-port=1000, dst-port=2000
-  vni=                  0 to 16777215: the packet is in VXLAN, whose own fields are these
+  vni=                  0 to 16777215: encapsulates the packet in VXLAN, with these outer fields
   outer-src-mac=02:00:00:00:01:01, outer-dst-mac=02:00:00:00:01:02
   outer-src-ip=198.19.0.1, outer-dst-ip=198.19.0.2, outer-src-port=49152
 
-  From src-mac on a field may also change from packet to packet:
+  The fields from src-mac on may change from packet to packet:
 
-  step:FROM-TO          one after the other, and again; step:FROM-TO+BY in larger steps
-  repeat:A+B+C          these, and again
-  random:FROM-TO        any of them
+  step:FROM-TO          each value in order, then from the start; step:FROM-TO+BY uses larger steps
+  repeat:A+B+C          these values in order, then from the start
+  random:FROM-TO        a random value of the range
                         a range of IP addresses may be a prefix, such as 10.0.0.0/24
 
 Examples:
@@ -52,40 +52,42 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_long_help = STREAMS)]
 pub(crate) struct Generate {
-    /// Where a backend listens; one, or two of them: the second one sends the same streams the other way round
+    /// Socket on which a backend listens; one or two. The port of the second one sends the same
+    /// streams in the other direction
     #[arg(long, value_name = "SOCKET", required = true)]
     pub(crate) backend: Vec<PathBuf>,
-    /// A stream, such as `size=imix,vlan=100,src-port=step:1000-1999,dst-ip=random:10.0.0.0/24`; several are mixed. Default: UDP
-    /// in frames of 64 bytes. All keys are in the long help (--help)
+    /// Stream, such as `size=imix,vlan=100,src-port=step:1000-1999,dst-ip=random:10.0.0.0/24`;
+    /// several streams are interleaved. Default: UDP in frames of 64 bytes. The long help (--help)
+    /// lists all keys
     #[arg(long, value_name = "STREAM")]
     pub(crate) stream: Vec<StreamSpec>,
-    /// Only the first backend's port sends
+    /// Send from the port of the first backend only
     #[arg(long)]
     pub(crate) one_way: bool,
-    /// By all ports together: `max`, or such as `500kpps`, `1.5mpps`, `10gbit`
+    /// Rate of all ports together: `max`, or a rate such as `500kpps`, `1.5mpps`, `10gbit`
     #[arg(long, value_name = "RATE", default_value = "max")]
     pub(crate) rate: Rate,
-    /// Packets that each port sends together
+    /// Number of packets that each port sends together
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) burst: u32,
-    /// Of so many packets one is checked for a wrong copy; 0: none is
+    /// Compare one of N packets with what was sent, byte by byte; 0: none
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) check_every: u32,
-    /// The layout of the rings
+    /// Ring layout
     #[arg(long, value_name = "split|packed", default_value = "split")]
     pub(crate) ring: RingKind,
     #[command(flatten)]
     pub(crate) ports: Ports,
-    /// Runs on this CPU
+    /// Pin the thread to this CPU
     #[arg(long, value_name = "N")]
     pub(crate) cpu: Option<usize>,
-    /// Seconds before it is measured
+    /// Seconds of traffic before the measurement
     #[arg(long, value_name = "S", default_value = "1", value_parser = seconds)]
     pub(crate) warm_up: Duration,
-    /// Seconds that it is measured
+    /// Measured seconds
     #[arg(long, value_name = "S", default_value = "5", value_parser = time)]
     pub(crate) secs: Duration,
-    /// Prints one line of JSON
+    /// Print one line of JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -100,7 +102,8 @@ pub(crate) fn execute(args: &Generate) -> anyhow::Result<()> {
     usage(options.check());
     let back = if args.one_way { Vec::new() } else { streams.iter().map(StreamSpec::reversed).collect() };
     let sides = || [streams.clone(), back.clone()].into_iter().take(args.backend.len());
-    // Into memory: whoever answers at a backend is not to be bothered with what cannot be made.
+    // The check uses ports in memory, so that no backend is contacted for streams that cannot be
+    // made.
     usage(Generator::new(sides().map(|streams| (Echo::default(), streams)).collect(), args.check_every).map(drop));
     let interrupted = Arc::new(AtomicBool::new(false));
     stop_on_signals(&interrupted)?;
@@ -117,7 +120,7 @@ pub(crate) fn execute(args: &Generate) -> anyhow::Result<()> {
     }
     match outcome.invalid {
         Some(why) if args.json => Err(anyhow::anyhow!("not a valid trial: {why}")),
-        // It stands behind the figures.
+        // The reason is printed after the metrics.
         Some(_) => Err(Reported.into()),
         None => Ok(()),
     }
@@ -136,11 +139,12 @@ fn options(args: &Generate, streams: &[StreamSpec]) -> PortOptions {
 mod tests {
     use super::*;
 
-    /// What stands there for each key where it is not named is what the parser takes for it; keys are those that it knows.
+    /// The help shows for each key the default of the parser, and it shows the keys that the parser
+    /// knows.
     #[test]
     fn the_help_has_each_key_and_examples_that_are_right() {
         let unknown = "colour=red".parse::<StreamSpec>().expect_err("no key").to_string();
-        let keys: Vec<_> = unknown.split_once("there are ").expect("a list").1.split(", ").collect();
+        let keys: Vec<_> = unknown.split_once("the keys are ").expect("a list").1.split(", ").collect();
         assert!(keys.len() == 20 && keys.contains(&"outer-src-port"), "{unknown}");
         for key in keys {
             let names = |word: &str| word.strip_prefix(key).is_some_and(|rest| rest.starts_with('='));

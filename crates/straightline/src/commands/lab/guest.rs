@@ -13,48 +13,49 @@ use straightline_lab::forward::{self, Mode, Options, Touch};
 use super::{Noisy, Ports, RingKind, expect_backends, stop_on_signals, time, usage};
 use crate::output;
 
-/// Between two looks whether the time is up.
+/// Interval between two checks of the time.
 const LOOK: Duration = Duration::from_millis(10);
 
 #[derive(Debug, Args)]
 pub(crate) struct Guest {
-    /// Where a backend listens; one, or two of them
+    /// Socket on which a backend listens; one or two
     #[arg(long, value_name = "SOCKET", required = true)]
     pub(crate) backend: Vec<PathBuf>,
-    /// What the guest does with packets, as testpmd's mode of this name
+    /// Forward mode, as testpmd's mode of this name
     #[arg(long, value_name = "MODE", default_value = "io")]
     pub(crate) mode: Mode,
-    /// What it reads and writes of each packet that comes besides: `none`, `header`, `read` (all bytes), `edit` (all bytes;
-    /// those behind the Ethernet header are inverted); not for `txonly` and `flowgen`
+    /// Bytes of each received packet that the guest reads and writes in addition: `none`, `header`,
+    /// `read` (all bytes), `edit` (all bytes; those after the Ethernet header are inverted); not
+    /// for `txonly` and `flowgen`
     #[arg(long, value_name = "POLICY", default_value = "none")]
     pub(crate) touch: Touch,
-    /// The layout of the rings
+    /// Ring layout
     #[arg(long, value_name = "split|packed", default_value = "split")]
     pub(crate) ring: RingKind,
     #[command(flatten)]
     pub(crate) ports: Ports,
-    /// Negotiates checksums and TCP segmentation both ways
+    /// Negotiate checksum offload and TCP segmentation in both directions
     #[arg(long)]
     pub(crate) segments: bool,
-    /// The longest frame that is handed on; one that is in several buffers makes each cost more. Default: 1518, with
-    /// --segments 65549
+    /// Longest frame that is forwarded; if it needs several buffers, every packet costs more.
+    /// Default: 1518, with --segments 65549
     #[arg(long, value_name = "N")]
     pub(crate) longest: Option<u32>,
-    /// Bytes of the frames that it sends of its own accord, without Ethernet checksum
+    /// Length of the frames that the guest itself generates, without the Ethernet checksum
     #[arg(long, value_name = "N", default_value_t = 64)]
     pub(crate) size: u16,
-    /// To how many destinations `flowgen` sends
+    /// Number of destinations of `flowgen`
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) flows: u16,
     #[command(flatten)]
     pub(crate) noisy: Noisy,
-    /// Runs on this CPU
+    /// Pin the thread to this CPU
     #[arg(long, value_name = "N")]
     pub(crate) cpu: Option<usize>,
-    /// Ends after so many seconds; default: with Ctrl-C
+    /// Seconds after which the guest ends; default: it ends with Ctrl-C
     #[arg(long, value_name = "S", value_parser = time)]
     pub(crate) secs: Option<Duration>,
-    /// Prints one line of JSON
+    /// Print one line of JSON
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -1,4 +1,5 @@
-//! `straightline lab`: one command a file, each with its arguments; what they share is here.
+//! `straightline lab`: one file for each command with its arguments. This file has what the
+//! commands share.
 
 mod compare;
 mod exp;
@@ -27,26 +28,32 @@ use crate::cli::Cli;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Lab {
-    /// An embedded guest sends packets in a circle through two ports of any vhost-user switch, or floods them
+    /// Reflect packets in an embedded guest between two ports of any vhost-user switch, or flood
+    /// the ports
     Loop(Box<reflector::Loop>),
-    /// An embedded guest on one or two ports of any vhost-user switch, with testpmd's forward modes
+    /// Run an embedded guest with testpmd's forward modes on one or two ports of any vhost-user
+    /// switch
     Guest(Box<guest::Guest>),
-    /// A generator for physical ports, a guest that forwards, and a switch between them: rates, loss, latencies
+    /// Measure rates, loss and latencies from a physical port through a virtual machine to a
+    /// physical port
     Pvp(Box<scenario::Pvp>),
-    /// Two guests exchange packets through a switch: rates, loss, latencies
+    /// Measure rates, loss and latencies between two guests
     #[command(name = "vm2vm")]
     Vm2Vm(Box<scenario::Vm2Vm>),
-    /// A generator on both ports of any vhost-user switch that hands on between two sockets: rates, loss, latencies
+    /// Measure rates, loss and latencies between two sockets of any vhost-user switch
     PatchExternal(Box<scenario::PatchExternal>),
-    /// Measures one thing in the switch's own pipeline, in variants that take turns
+    /// Run an experiment: measure variants of one thing in the switch's own pipeline, interleaved
     Exp(exp::Exp),
-    /// Makes a page with plots, a Markdown file and a CSV of a folder of results
+    /// Make a report of a folder of results: an HTML page with plots, a Markdown file and a CSV
+    /// file
     Report(report::Report),
-    /// Judges two folders of results, cell by cell: medians, their ratio with its interval, and whether that says anything
+    /// Compare two folders of results, cell by cell: medians, their ratio with its interval, and a
+    /// verdict
     Compare(compare::Compare),
-    /// Sends streams of packets at a rate by one or two ports of any vhost-user switch, and checks what comes back
+    /// Send streams of packets at a rate through one or two ports of any vhost-user switch, and
+    /// check what returns
     Generate(Box<generate::Generate>),
-    /// Sends the frames of a capture, and compares what comes back
+    /// Send the frames of a capture, and compare what returns
     Replay(Box<replay::Replay>),
 }
 
@@ -81,25 +88,27 @@ impl From<RingKind> for Layout {
     }
 }
 
-/// How ports are made, whatever the layout of their rings.
+/// Options of ports that do not depend on the ring layout.
 #[derive(Debug, Args)]
 pub(crate) struct Ports {
-    /// Whether buffers that can be merged are negotiated
+    /// Mergeable receive buffers
     #[arg(long, value_name = "on|off", default_value = "on")]
     mrg: OnOff,
-    /// Negotiates that buffers are used in order
+    /// Negotiate that buffers are used in order
     #[arg(long)]
     in_order: bool,
-    /// Entries in each ring: a power of two
+    /// Entries of each ring: a power of two
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = queue_size)]
     queue_size: u16,
-    /// Bytes in each buffer, header included; default: 2048, with `lab loop` more where its frames need that
+    /// Bytes of each buffer, header included; default: 2048; `lab loop` uses larger ones if its
+    /// frames need them
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(76..=1 << 20))]
     buffer_len: Option<u32>,
-    /// Bytes of the virtio-net header behind the beginning of a cache line; with 52 the frame begins on one
+    /// Offset of the virtio-net header from the start of a cache line; with 52 the frame starts on
+    /// a line
     #[arg(long, value_name = "N", default_value_t = 52, value_parser = clap::value_parser!(u32).range(0..=63))]
     header_offset: u32,
-    /// Takes the memory from huge pages of 2 MiB
+    /// Take the memory from huge pages of 2 MiB
     #[arg(long)]
     hugepages: bool,
 }
@@ -119,13 +128,13 @@ impl Ports {
     }
 }
 
-/// What a guest in mode `noisy` does besides.
+/// Options of the guest mode `noisy`.
 #[derive(Debug, Args)]
 pub(crate) struct Noisy {
-    /// The memory of which a guest in mode `noisy` touches lines, in KiB
+    /// Memory in KiB of which a guest in mode `noisy` touches cache lines
     #[arg(long, value_name = "KIB", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=4 << 20))]
     noisy_memory: u32,
-    /// How many lines of it for each packet
+    /// Cache lines of this memory that are touched for each packet
     #[arg(long, value_name = "N", default_value_t = 16)]
     noisy_lines: u32,
 }
@@ -142,7 +151,7 @@ pub(crate) enum OnOff {
     Off,
 }
 
-/// The first signal ends what runs with what there is, the second one at once.
+/// The first signal ends the command and keeps the results so far. The second one ends it at once.
 fn stop_on_signals(stop: &Arc<AtomicBool>) -> anyhow::Result<()> {
     for signal in [SIGINT, SIGTERM] {
         let handled = flag::register_conditional_default(signal, Arc::clone(stop))
@@ -152,19 +161,19 @@ fn stop_on_signals(stop: &Arc<AtomicBool>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Ends the program for wrong usage that clap does not see by itself, with exit code 2 as clap does.
+/// Ends the program because of a usage error that clap does not find, with clap's exit code 2.
 fn wrong_usage(kind: ErrorKind, why: &str) -> ! {
     Cli::command().error(kind, why).exit()
 }
 
-/// What was found wrong with options, before anything has begun, is wrong usage.
+/// Treats an error in the options, found before anything has started, as a usage error.
 fn usage(checked: anyhow::Result<()>) {
     if let Err(error) = checked {
         wrong_usage(ErrorKind::ValueValidation, &format!("{error:#}"));
     }
 }
 
-/// Where the number of backends is none of these it is wrong usage.
+/// Ends the program with a usage error unless the number of backends is one of `counts`.
 fn expect_backends(given: &[PathBuf], counts: &[usize]) {
     if !counts.contains(&given.len()) {
         wrong_backends(given, counts);
@@ -173,7 +182,7 @@ fn expect_backends(given: &[PathBuf], counts: &[usize]) {
 
 fn wrong_backends(given: &[PathBuf], counts: &[usize]) -> ! {
     let counts: Vec<_> = counts.iter().map(usize::to_string).collect();
-    let why = format!("--backend is needed {} times, once for each port, not {}", counts.join(" or "), given.len());
+    let why = format!("--backend must be given {} times, once for each port, not {}", counts.join(" or "), given.len());
     wrong_usage(ErrorKind::WrongNumberOfValues, &why)
 }
 
@@ -182,15 +191,15 @@ fn queue_size(text: &str) -> Result<u16, String> {
     size.ok_or_else(|| "a power of two, from 32 to 1024".to_owned())
 }
 
-/// For what is nothing in no time.
+/// Parses a time that must not be 0.
 fn time(text: &str) -> Result<Duration, String> {
     let time = seconds(text).ok().filter(|time| !time.is_zero());
-    time.ok_or_else(|| "more than 0 seconds, and at most 86400".to_owned())
+    time.ok_or_else(|| "use more than 0 and at most 86400 seconds".to_owned())
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
     let secs = text.parse::<f64>().ok().filter(|secs| (0.0..=86400.0).contains(secs));
-    secs.map(Duration::from_secs_f64).ok_or_else(|| "0 to 86400 seconds".to_owned())
+    secs.map(Duration::from_secs_f64).ok_or_else(|| "use 0 to 86400 seconds".to_owned())
 }
 
 #[cfg(test)]

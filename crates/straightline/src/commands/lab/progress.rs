@@ -1,4 +1,4 @@
-//! How far it is, on standard error: a bar on a terminal, else a line for each trial.
+//! Progress on standard error: a bar on a terminal, otherwise a line for each trial.
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -9,16 +9,16 @@ use straightline_lab::exp::{Step, Watch};
 use crate::output;
 
 pub(super) struct Progress {
-    /// None where nobody sees it move.
+    /// None if standard error is no terminal.
     bar: Option<ProgressBar>,
 }
 
 impl Progress {
-    /// Of so many trials.
+    /// Creates the progress of so many trials.
     pub(super) fn new(trials: usize) -> Progress {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new(u64::try_from(trials).unwrap_or(u64::MAX));
-            // A mistake in the template would show itself in the first run; without it the bar looks otherwise, no more.
+            // The template is fixed. If it had a mistake, the bar would only look different.
             if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos} of {len}  {msg}") {
                 bar.set_style(style);
             }
@@ -27,7 +27,7 @@ impl Progress {
         Progress { bar }
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub(super) fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
@@ -56,7 +56,7 @@ impl Watch for Progress {
     }
 
     fn is_invalid(&mut self, step: &Step, why: &str) {
-        self.say(&format!("{} does not count: {why}", step.what));
+        self.say(&format!("{} is not valid: {why}", step.what));
     }
 }
 

@@ -13,59 +13,62 @@ use straightline_lab::reflector::{self, Load, Options, Sizes};
 use super::{OnOff, Ports, RingKind, seconds, stop_on_signals, time, usage, wrong_backends};
 use crate::output;
 
-/// A frame with as much payload as 45 segments of 1448 bytes have.
+/// The length of a frame with the payload of 45 segments of 1448 bytes.
 const SEGMENTS: u32 = 54 + 45 * 1448;
 
 #[derive(Debug, Args)]
 pub(crate) struct Loop {
-    /// Where a backend listens; two of them, between which the switch hands on packets
+    /// Socket on which a backend listens; given twice. The switch must forward between the two
+    /// ports
     #[arg(long, value_name = "SOCKET", required = true)]
     pub(crate) backend: Vec<PathBuf>,
-    /// What the guest does: `loop` sends what it receives by the other port, `flood` sends without pause and drops, `one-way`
-    /// does that from the first port to the second
+    /// Load: `loop` sends what it receives on one port through the other, `flood` sends without
+    /// pause and drops, `one-way` floods from the first port to the second
     #[arg(long, value_name = "loop|flood|one-way", default_value = "loop")]
     pub(crate) load: LoadKind,
-    /// What it does with the bytes of each packet: `none`, `header` (reads the first ones), `read` (all), `edit` (reads all, and
-    /// writes them as they were)
+    /// Bytes of each packet that the guest touches: `none`, `header` (reads the first bytes),
+    /// `read` (reads all), `edit` (reads all and writes them back unchanged)
     #[arg(long, value_name = "none|header|read|edit", default_value = "none")]
     pub(crate) touch: Touch,
-    /// The layout of the rings
+    /// Ring layout
     #[arg(long, value_name = "split|packed", default_value = "split")]
     pub(crate) ring: RingKind,
     #[command(flatten)]
     pub(crate) ports: Ports,
-    /// Frame lengths without Ethernet checksum: `64`, `64,1518`, with weights `64:7,570:4`, `uniform:64-1518`, or `imix`;
-    /// default: 64, with --segments 65214
+    /// Frame lengths without the Ethernet checksum: `64`, `64,1518`, with weights `64:7,570:4`,
+    /// `uniform:64-1518`, or `imix`; default: 64, with --segments 65214
     #[arg(long, visible_alias = "sizes", value_name = "SIZES")]
     pub(crate) size: Option<Sizes>,
-    /// What mixed lengths are drawn by
+    /// Random seed for frame lengths
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Sends TCP segments that the switch may pass or cut: checksum and segmentation are negotiated both ways
+    /// Send TCP packets that the switch may deliver unsegmented or segment; checksum offload and
+    /// segmentation are negotiated in both directions
     #[arg(long)]
     pub(crate) segments: bool,
-    /// Bursts of 32 packets sent into each port at first; default: 16, or as many as a ring holds
+    /// Bursts of 32 packets that are first sent into each port; default: 16, or as many as fit into
+    /// a ring
     #[arg(long, value_name = "N")]
     pub(crate) bursts: Option<u16>,
-    /// Runs on this CPU
+    /// Pin the thread to this CPU
     #[arg(long, value_name = "N")]
     pub(crate) cpu: Option<usize>,
-    /// Does not compare what comes back with what was sent: for switches that copy nothing
+    /// Do not compare returned packets with what was sent: for switches that copy nothing
     #[arg(long)]
     pub(crate) no_verify: bool,
-    /// Seconds before it is measured
+    /// Seconds of traffic before the measurement
     #[arg(long, value_name = "S", default_value = "1", value_parser = seconds)]
     pub(crate) warm_up: Duration,
-    /// Seconds that it is measured
+    /// Measured seconds
     #[arg(long, value_name = "S", default_value = "5", value_parser = time)]
     pub(crate) secs: Duration,
-    /// Prints one line of JSON
+    /// Print one line of JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 impl Loop {
-    /// Both backends. Where there are not two it is wrong usage, and ends the program.
+    /// Returns both backends. Ends the program with a usage error if there are not two.
     pub(crate) fn backends(&self) -> [PathBuf; 2] {
         <[PathBuf; 2]>::try_from(self.backend.clone()).unwrap_or_else(|given| wrong_backends(&given, &[2]))
     }
@@ -89,11 +92,16 @@ pub(crate) fn execute(args: &Loop) -> anyhow::Result<()> {
     } else {
         output::answer(&report.to_string())?;
     }
-    // Nobody is to have dropped any: the switch has a bug, or does not take such frames.
+    // No packet may be lost in a loop. If one is, the switch has a bug or does not forward such
+    // frames.
     let lost = report.lost.unwrap_or(0);
-    ensure!(lost == 0, "{lost} packets that were to go in a circle are lost");
+    ensure!(lost == 0, "{lost} packets of the loop are lost");
     let (measured, meant) = (report.secs, args.secs.as_secs_f64());
-    ensure!(measured >= meant, "stopped: {measured:.1} s of {meant} s were measured; what stands above is theirs");
+    ensure!(
+        measured >= meant,
+        "stopped: {measured:.1} s of {meant} s were measured; the values above are of this \
+     time"
+    );
     Ok(())
 }
 

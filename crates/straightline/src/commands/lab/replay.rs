@@ -18,35 +18,36 @@ use crate::output;
 
 #[derive(Debug, Args)]
 pub(crate) struct Replay {
-    /// A pcap or pcapng file
+    /// Capture file, pcap or pcapng
     pub(crate) file: PathBuf,
-    /// Where a backend listens; frames are sent by the first one's port, and looked for at all
+    /// Socket on which a backend listens; may be repeated. The port of the first one sends, all
+    /// ports receive
     #[arg(long, value_name = "SOCKET", required = true)]
     pub(crate) backend: Vec<PathBuf>,
-    /// So many times as fast as they were captured
+    /// Speed, as a multiple of the captured one
     #[arg(long, value_name = "N", default_value_t = 1.0, value_parser = speed)]
     pub(crate) speed: f64,
-    /// At this rate instead: `max`, or such as `500kpps`, `10gbit`
+    /// Rate, instead of the captured times: `max`, or a rate such as `500kpps`, `10gbit`
     #[arg(long, value_name = "RATE", conflicts_with = "speed")]
     pub(crate) rate: Option<Rate>,
-    /// So many times over
+    /// Number of times that the capture is sent
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) times: u16,
-    /// Writes what comes back to a pcapng file
+    /// Write the received frames to a pcapng file
     #[arg(long, value_name = "FILE")]
     pub(crate) write: Option<PathBuf>,
-    /// The layout of the rings
+    /// Ring layout
     #[arg(long, value_name = "split|packed", default_value = "split")]
     pub(crate) ring: RingKind,
     #[command(flatten)]
     pub(crate) ports: Ports,
-    /// Runs on this CPU
+    /// Pin the thread to this CPU
     #[arg(long, value_name = "N")]
     pub(crate) cpu: Option<usize>,
-    /// Seconds without one of these frames after which no more are waited for
+    /// Seconds without one of these frames after which the command stops waiting for more
     #[arg(long, value_name = "S", default_value = "1", value_parser = seconds)]
     pub(crate) quiet: Duration,
-    /// Prints one line of JSON
+    /// Print one line of JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -56,19 +57,21 @@ pub(crate) fn execute(args: &Replay) -> anyhow::Result<()> {
     stop_on_signals(&stop)?;
     let capture = Capture::open(&args.file)?;
     if capture.shortened > 0 {
-        let text = format!("{} frames were cut when they were captured, and are sent so", capture.shortened);
+        let text =
+            format!("{} frames were truncated when they were captured, and are sent truncated", capture.shortened);
         output::message("warning", &text);
     }
     let ports = VhostPort::connect_all(&args.backend, &options(args, &capture)?)?;
     let timing = args.rate.map_or(ReplayTiming::Captured(args.speed), ReplayTiming::Rate);
     let keep = args.write.is_some();
     let replay = generator::Replay::new(ports, &capture, timing, args.times.into(), args.quiet, keep)?;
-    // Before anything is sent, as it may fail; and behind all that is refused, which leaves a file of before as it is.
+    // The file is created before anything is sent, as this may fail. It is created after all other
+    // checks, so that an existing file survives a refusal.
     let file =
         args.write.as_ref().map(|path| File::create(path).with_context(|| path.display().to_string())).transpose()?;
     let (report, kept, ended) = replay.run(args.cpu, &stop);
     if let Some(file) = file {
-        // Times are those of the capture's clock.
+        // Received frames have times of the capture's clock.
         let start = capture.frames.first().map_or(0, |frame| frame.at);
         let mut writer = Writer::new(BufWriter::new(file))?;
         for frame in &kept {
@@ -82,7 +85,7 @@ pub(crate) fn execute(args: &Replay) -> anyhow::Result<()> {
         output::answer(&text(&report))?;
     }
     ended?;
-    report.fault().map_or(Ok(()), |why| Err(anyhow!("not all came back as it was sent, once: {why}")))
+    report.fault().map_or(Ok(()), |why| Err(anyhow!("not every frame returned once and unchanged: {why}")))
 }
 
 fn options(args: &Replay, capture: &Capture) -> anyhow::Result<PortOptions> {
@@ -94,13 +97,13 @@ fn text(report: &Replayed) -> String {
     let Replayed { sent, identical, duplicates, different, secs, late_secs } = report;
     let late = if *late_secs > 0.0 { format!(", {late_secs:.6} s late") } else { String::new() };
     format!(
-        "{sent} frames sent in {secs:.6} s{late}\n{identical} came back as they were, {} have not; {duplicates} came more often \
-         than sent, {different} that were not sent\n",
+        "{sent} frames sent in {secs:.6} s{late}\n{identical} returned unchanged, {} did not return; {duplicates} \
+         returned more often than sent, {different} were never sent\n",
         report.lost()
     )
 }
 
 fn speed(text: &str) -> Result<f64, String> {
     let speed = text.parse::<f64>().ok().filter(|speed| *speed > 0.0 && speed.is_finite());
-    speed.ok_or_else(|| "a number greater than 0".to_owned())
+    speed.ok_or_else(|| "use a number greater than 0".to_owned())
 }

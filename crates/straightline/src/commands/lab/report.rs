@@ -9,10 +9,11 @@ use crate::output;
 
 #[derive(Debug, Args)]
 pub(crate) struct Report {
-    /// A folder of results, as the other commands of the laboratory write them; or one of such folders, as `lab exp --all` does
+    /// Folder of results as the other lab commands write it, or a folder of such folders as `lab
+    /// exp --all` writes it
     #[arg(value_name = "DIR")]
     pub(crate) dir: PathBuf,
-    /// Writes the report into this folder; default: into DIR
+    /// Folder for the report; default: DIR
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 }

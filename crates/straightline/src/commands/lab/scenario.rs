@@ -16,24 +16,26 @@ use super::progress::Progress;
 use super::{Noisy, Ports, RingKind, expect_backends, seconds, stop_on_signals, time, usage};
 use crate::output;
 
-/// Rounds of single trials: enough for a median that one bad moment does not move. A search makes many trials by itself.
+/// The default number of rounds of single trials. The median of 5 is robust against one disturbed
+/// round. A search makes many trials itself.
 const ROUNDS: u32 = 5;
 
 #[derive(Debug, Args)]
 pub(crate) struct Pvp {
-    /// Where a switch's ports listen: physical, virtual, virtual, physical, the first two and the last two patched; default: a
-    /// switch of ours, in this process
+    /// Socket of the switch under test, four times in the order physical, virtual, virtual,
+    /// physical; the switch connects the first two and the last two. Default: a Straightline switch
+    /// in this process
     #[arg(long, value_name = "SOCKET")]
     pub(crate) backend: Vec<PathBuf>,
-    /// What the guest does with packets: `io`, `mac`, `macswap`, `5tswap`, `csum`, `noisy`
+    /// Forward mode of the guest: `io`, `mac`, `macswap`, `5tswap`, `csum`, `noisy`
     #[arg(long, value_name = "MODE", default_value = "io")]
     pub(crate) mode: Mode,
-    /// What it reads of each packet besides: `none`, `header`, `read` (all bytes)
+    /// Bytes of each packet that the guest reads in addition: `none`, `header`, `read` (all bytes)
     #[arg(long, value_name = "POLICY", default_value = "none")]
     pub(crate) touch: Touch,
     #[command(flatten)]
     pub(crate) noisy: Noisy,
-    /// Runs our switch on this CPU; default: one of another core, where there is one
+    /// Pin our switch to this CPU; default: a CPU of another core, if there is one
     #[arg(long, value_name = "N", conflicts_with = "backend")]
     pub(crate) switch_cpu: Option<usize>,
     #[command(flatten)]
@@ -42,10 +44,10 @@ pub(crate) struct Pvp {
 
 #[derive(Debug, Args)]
 pub(crate) struct Vm2Vm {
-    /// Where a switch's two ports listen; default: a switch of ours, in this process
+    /// Socket of the switch under test, given twice; default: a Straightline switch in this process
     #[arg(long, value_name = "SOCKET")]
     pub(crate) backend: Vec<PathBuf>,
-    /// Runs our switch on this CPU; default: one of another core, where there is one
+    /// Pin our switch to this CPU; default: a CPU of another core, if there is one
     #[arg(long, value_name = "N", conflicts_with = "backend")]
     pub(crate) switch_cpu: Option<usize>,
     #[command(flatten)]
@@ -54,7 +56,8 @@ pub(crate) struct Vm2Vm {
 
 #[derive(Debug, Args)]
 pub(crate) struct PatchExternal {
-    /// Where a backend listens; two of them, between which the switch hands on packets
+    /// Socket on which a backend listens; given twice. The switch must forward between the two
+    /// ports
     #[arg(long, value_name = "SOCKET", required = true)]
     pub(crate) backend: Vec<PathBuf>,
     #[command(flatten)]
@@ -63,56 +66,61 @@ pub(crate) struct PatchExternal {
 
 #[derive(Debug, Args)]
 pub(crate) struct Common {
-    /// Sends as much as there is room for, and counts what comes back (MRR); the default
+    /// Send as fast as the ports accept packets, and measure what returns (MRR); this is the
+    /// default
     #[arg(long)]
     pub(crate) max: bool,
-    /// Sends at this rate: `1mpps`, `5gbit`; all ports together
+    /// Rate to send at, of all ports together: `1mpps`, `5gbit`
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub(crate) rate: Option<Rate>,
-    /// Searches the highest rate without loss
+    /// Search the highest rate without loss (NDR)
     #[arg(long)]
     pub(crate) ndr: bool,
-    /// Searches the highest rate with so many percent of loss
+    /// Search the highest rate with a loss of at most PERCENT (PDR)
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     pub(crate) pdr: Option<f64>,
-    /// Measures latencies of single packets now and then, and at 10, 50 and 90 % of the PDR, which is searched (0.5 %, unless
-    /// --pdr says otherwise)
+    /// Measure the latency of single packets, and the latencies at 10, 50 and 90 % of the PDR; the
+    /// PDR is searched first (0.5 % loss, unless --pdr sets another)
     #[arg(long)]
     pub(crate) latency: bool,
-    /// Carries a load for so many seconds: that of --rate, or 90 % of the highest without loss
+    /// Soak: hold a load for S seconds, that of --rate or 90 % of the NDR
     #[arg(long, value_name = "S", value_parser = time)]
     pub(crate) soak: Option<Duration>,
-    /// Frame lengths without Ethernet checksum: `64`, with weights `64:7,570:4`, `uniform:64-1518`, or `imix`; given again, each
-    /// is measured
+    /// Frame lengths without the Ethernet checksum: `64`, with weights `64:7,570:4`,
+    /// `uniform:64-1518`, or `imix`; may be repeated to measure each
     #[arg(long, value_name = "SIZES", default_value = "64")]
     pub(crate) size: Vec<Sizes>,
-    /// The layout of the rings; given again, each is measured
+    /// Ring layout; may be repeated to measure each
     #[arg(long, value_name = "split|packed", default_value = "split")]
     pub(crate) ring: Vec<RingKind>,
     #[command(flatten)]
     pub(crate) ports: Ports,
-    /// What mixed lengths are drawn by
+    /// Random seed for frame lengths
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Seconds that a trial is measured; default: 1, and at rates 0.3 or 0.1 where the machine would spoil most trials of a second
+    /// Measured seconds of each trial; default: 1; trials at a rate take 0.3 or 0.1 if the machine
+    /// would spoil most trials of 1 second
     #[arg(long, value_name = "S", value_parser = time)]
     pub(crate) secs: Option<Duration>,
-    /// Seconds of packets before a trial that do not count; default: 0.5 on new connections, 0.1 later
+    /// Seconds of traffic before each trial, not measured; default: 0.5 on new connections,
+    /// otherwise 0.1
     #[arg(long, value_name = "S", value_parser = seconds)]
     pub(crate) warm_up: Option<Duration>,
-    /// Rounds, in each of which all is measured once; default: 5, and 1 where something is searched or soaked
+    /// Number of rounds, each of which measures everything once; default: 5, with a search or a
+    /// soak 1
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) rounds: Option<u32>,
-    /// Runs the generator, and the guest, on this CPU; default: the first one that this process may use
+    /// Pin the generator and the guest to this CPU; default: the first CPU that this process may
+    /// use
     #[arg(long, value_name = "N")]
     pub(crate) cpu: Option<usize>,
-    /// What the switch is called in results; default: `straightline` for ours, else `backend`
+    /// Name of the switch in results; default: `straightline` for ours, `backend` for others
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
-    /// A folder for samples, not used before, that `lab report` and `lab compare` read
+    /// New folder for samples, for `lab report` and `lab compare`
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// Prints samples, a line of JSON each, and no table
+    /// Print samples, one line of JSON each, and no table
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -157,7 +165,8 @@ fn options(scenario: Scenario, backends: &[PathBuf], args: &Common) -> Options {
 }
 
 fn execute(args: &Common, mut options: Options) -> anyhow::Result<()> {
-    // No folder is made for what cannot be: its name would be taken when it is put right.
+    // All options are checked before the folder is created: otherwise its name would be taken when
+    // the user corrects them.
     usage(options.check_usage());
     options.check()?;
     stop_on_signals(&options.stop)?;
@@ -200,28 +209,28 @@ fn execute(args: &Common, mut options: Options) -> anyhow::Result<()> {
     let [tasks, done] = outcome.tasks;
     ensure!(
         !outcome.is_cut_short(),
-        "stopped: {done} of {tasks} parts were measured to their end; what there is of these, and of the one that was \
-         interrupted, stands above"
+        "stopped: {done} of {tasks} parts were measured to the end; their values and those of the interrupted part \
+         are printed above"
     );
     if outcome.samples[0] + outcome.at_least == 0 {
-        bail!("no trial counts; why stands above");
+        bail!("no valid trial; reasons are listed above");
     }
     ensure!(
         outcome.not_carried == 0,
-        "a load was not carried: more was lost than is allowed, or a backend failed, as stands above"
+        "a load was not carried: too many packets were lost or a backend failed; details are above"
     );
     Ok(())
 }
 
-/// How long trials are where nobody says it.
+/// Returns the length of trials if the user did not set it.
 fn length(options: &Options) -> anyhow::Result<Duration> {
     let Length { time, absences, watched } = options.length()?;
     if time < options.time {
         output::message(
             "note",
             &format!(
-                "trials are {} s long: in {} s threads that poll were {absences} times kept from running for longer than can be \
-                 caught up with, and would be in most trials of {} s; --secs says otherwise",
+                "trials take {} s: in {} s, polling threads were descheduled {absences} times for longer than the \
+                 generator can catch up with. This would disturb most trials of {} s; set --secs to override it",
                 time.as_secs_f64(),
                 watched.as_secs(),
                 options.time.as_secs_f64()
@@ -233,15 +242,15 @@ fn length(options: &Options) -> anyhow::Result<Duration> {
 
 fn rate(text: &str) -> Result<Rate, String> {
     match text.parse::<Rate>() {
-        Ok(Rate::Max) => Err("that is what --max does; a rate is such as 500kpps, 1.5mpps or 10gbit".to_owned()),
+        Ok(Rate::Max) => Err("use --max for the maximum; a rate is for example 500kpps, 1.5mpps or 10gbit".to_owned()),
         rate => rate.map_err(|error| error.to_string()),
     }
 }
 
-/// As a part of all.
+/// Parses percent as a fraction of 1.
 fn percent(text: &str) -> Result<f64, String> {
     let percent = text.parse::<f64>().ok().filter(|&percent| percent > 0.0 && percent < 100.0);
-    percent.map(|percent| percent / 100.0).ok_or_else(|| "more than 0 and less than 100 percent".to_owned())
+    percent.map(|percent| percent / 100.0).ok_or_else(|| "use more than 0 and less than 100 percent".to_owned())
 }
 
 #[cfg(test)]
