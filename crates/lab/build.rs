@@ -26,7 +26,7 @@ fn main() {
     }
 }
 
-/// What it answers; nothing where it is not there, or fails.
+/// Runs git and returns its output, or `None` if git is missing or fails.
 fn git(args: &[&str]) -> Option<String> {
     let output = Command::new("git").args(args).output().ok().filter(|output| output.status.success())?;
     Some(String::from_utf8(output.stdout).ok()?.trim().to_owned())

@@ -36,7 +36,7 @@ struct Input {
     served: Served,
 }
 
-/// What an entry of the graph does with its packets.
+/// The action of a graph entry on its packets.
 enum Step {
     /// A node sends packets on. It gets the turn's packets only.
     Node(Box<dyn Node>),

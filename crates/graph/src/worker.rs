@@ -9,7 +9,7 @@ use straightline_port::{EpollWaiter, Signals};
 use crate::clock::{cycles, hertz};
 use crate::{Graph, Mailbox, Progress, WorkerStats};
 
-/// What a worker does if there are no packets.
+/// The behaviour of a worker that finds no packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Idle {
     /// Polls for 50 µs, then asks for kicks and sleeps.

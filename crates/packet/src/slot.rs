@@ -38,7 +38,7 @@ pub(crate) struct Slot {
     pub(crate) data: Data,
 }
 
-/// What becomes of a packet, as far as its source's ring is concerned (`full = "wait"`).
+/// The disposition of a packet, as far as its source's ring is concerned (`full = "wait"`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Disposition {
     /// The packet is delivered, or dropped by its destination: its chain goes back to the guest.

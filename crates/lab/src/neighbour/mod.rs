@@ -55,7 +55,7 @@ pub struct Neighbour {
     task: Pid,
 }
 
-/// What a neighbour has done.
+/// The work that a neighbour has done.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Proof {
     /// Distinct lines that were touched. A footprint of `n` bytes has `n / 64`.

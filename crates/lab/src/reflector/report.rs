@@ -94,7 +94,7 @@ impl Count {
     }
 }
 
-/// What was measured between two points in time.
+/// The measurements between two points in time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window {
     pub(super) counters: [Count; 2],

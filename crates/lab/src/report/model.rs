@@ -48,7 +48,7 @@ pub(super) struct Scenario<'a> {
 /// Cells that differ only on the axes of one plot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Panel<'a> {
-    /// What its cells have in common: axis and value.
+    /// The axes and values that all its cells share.
     pub(super) common: Vec<(&'a str, &'a str)>,
     /// The cell for each value of the horizontal axis (one if there is none), in each row.
     pub(super) rows: Rows,
