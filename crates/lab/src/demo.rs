@@ -143,63 +143,63 @@ struct Ended {
 /// machine can run.
 fn drive(mut guests: Vec<Guest>, live: &Live, stop: &AtomicBool) -> anyhow::Result<Ended> {
     let macs = [MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2])];
-    let mut ways = Vec::new();
+    let mut directions = Vec::new();
     for (from, guest) in guests.iter_mut().enumerate() {
         let stream = Stream::prepare(guest, macs[from], macs[1 - from], &IMIX)?;
-        ways.push(Direction { stream, arrived: Sequence::default(), given_up: 0, heard: (0, Instant::now()) });
+        directions.push(Direction { stream, arrived: Sequence::default(), given_up: 0, heard: (0, Instant::now()) });
     }
     let start = Instant::now();
     let mut rounds = 0_u64;
     while !stop.load(Ordering::Relaxed) {
         for (from, guest) in guests.iter_mut().enumerate() {
-            let way = &mut ways[from];
-            let room = usize::try_from(WINDOW.saturating_sub(way.under_way())).unwrap_or(0).min(BURST);
-            for _ in 0..room {
-                if !way.stream.send(guest) {
+            let direction = &mut directions[from];
+            let free = usize::try_from(WINDOW.saturating_sub(direction.under_way())).unwrap_or(0).min(BURST);
+            for _ in 0..free {
+                if !direction.stream.send(guest) {
                     break;
                 }
             }
             guest.flush();
-            let (level, other) = (guest.level(), &mut ways[1 - from]);
+            let (level, other) = (guest.level(), &mut directions[1 - from]);
             guest.receive(BURST, |_, parts| other.arrived.note(level, parts));
         }
         rounds += 1;
         if rounds.is_multiple_of(1024) {
-            publish(&mut ways, live);
+            publish(&mut directions, live);
         }
     }
     let secs = start.elapsed().as_secs_f64();
     // Packets still under way get time to arrive.
     let end = Instant::now() + PATIENCE;
-    while ways.iter().any(|way| way.under_way() > 0) && Instant::now() < end {
+    while directions.iter().any(|direction| direction.under_way() > 0) && Instant::now() < end {
         for (from, guest) in guests.iter_mut().enumerate() {
             guest.flush();
-            let (level, other) = (guest.level(), &mut ways[1 - from]);
+            let (level, other) = (guest.level(), &mut directions[1 - from]);
             guest.receive(BURST, |_, parts| other.arrived.note(level, parts));
         }
     }
-    publish(&mut ways, live);
-    let lost = ways.iter().map(|way| way.arrived.lost(way.stream.sent())).sum();
-    Ok(Ended { lost, late: ways.iter().map(|way| way.arrived.late).sum(), secs })
+    publish(&mut directions, live);
+    let lost = directions.iter().map(|direction| direction.arrived.lost(direction.stream.sent())).sum();
+    Ok(Ended { lost, late: directions.iter().map(|direction| direction.arrived.late).sum(), secs })
 }
 
 /// Shows the counters to the thread that prints. Gives up on packets that never came, so that
 /// traffic goes on.
-fn publish(ways: &mut [Direction], live: &Live) {
+fn publish(directions: &mut [Direction], live: &Live) {
     let (mut packets, mut bytes) = (0, 0);
-    for way in ways.iter_mut() {
-        let total = way.arrived.packets;
+    for direction in directions.iter_mut() {
+        let total = direction.arrived.packets;
         packets += total;
-        bytes += way.arrived.bytes;
-        if total != way.heard.0 {
-            way.heard = (total, Instant::now());
-        } else if way.heard.1.elapsed() > PATIENCE {
-            way.given_up += way.under_way();
+        bytes += direction.arrived.bytes;
+        if total != direction.heard.0 {
+            direction.heard = (total, Instant::now());
+        } else if direction.heard.1.elapsed() > PATIENCE {
+            direction.given_up += direction.under_way();
         }
     }
     live.packets.store(packets, Ordering::Relaxed);
     live.bytes.store(bytes, Ordering::Relaxed);
-    live.lost.store(ways.iter().map(|way| way.given_up).sum(), Ordering::Relaxed);
+    live.lost.store(directions.iter().map(|direction| direction.given_up).sum(), Ordering::Relaxed);
 }
 
 /// Prints one line a second until the time is up.

@@ -64,19 +64,19 @@ impl TrafficPath {
 /// The trial is not valid.
 pub fn bench(
     settings: &Settings,
-    way: TrafficPath,
+    traffic: TrafficPath,
     configure: impl FnOnce(&mut Config),
     choose: impl FnOnce(&mut Options),
 ) -> anyhow::Result<Measured> {
     let folder = tempfile::tempdir().context("cannot make a folder for sockets")?;
     let sockets = sockets(folder.path());
-    let mut config = patched(settings.cpus[1], &sockets[..way.ports()]);
+    let mut config = patched(settings.cpus[1], &sockets[..traffic.ports()]);
     configure(&mut config);
     let switch = Switch::start(&config)?;
     let source = switch.source();
-    let mut options = options(settings, way, &sockets);
+    let mut options = options(settings, traffic, &sockets);
     choose(&mut options);
-    let measured = measure(way, &options, &sockets, &|| Ok(source.runtime()));
+    let measured = measure(traffic, &options, &sockets, &|| Ok(source.runtime()));
     switch.stop();
     measured
 }
@@ -105,11 +105,11 @@ pub(crate) fn patched(cpu: usize, sockets: &[PathBuf]) -> Config {
     config
 }
 
-pub(super) fn options(settings: &Settings, way: TrafficPath, sockets: &[PathBuf; 4]) -> Options {
+pub(super) fn options(settings: &Settings, traffic: TrafficPath, sockets: &[PathBuf; 4]) -> Options {
     let [first, second, ..] = sockets.clone();
     let usual = Options::new([first, second]);
     Options {
-        load: if let TrafficPath::Guests(load) = way { load } else { usual.load },
+        load: if let TrafficPath::Guests(load) = traffic { load } else { usual.load },
         cpu: Some(settings.cpus[0]),
         warm_up: settings.warm_up,
         time: settings.time,
@@ -124,12 +124,12 @@ pub(super) type Ask<'a> = dyn Fn() -> anyhow::Result<Runtime> + 'a;
 
 /// Measures, on this thread, packets on this path through the switch of these sockets.
 pub(super) fn measure(
-    way: TrafficPath,
+    traffic: TrafficPath,
     options: &Options,
     sockets: &[PathBuf; 4],
     runtime: &Ask<'_>,
 ) -> anyhow::Result<Measured> {
-    match way {
+    match traffic {
         TrafficPath::Guests(_) => polled(options, runtime),
         TrafficPath::Pvp => pvp::measure(options, sockets, runtime),
     }
@@ -241,13 +241,13 @@ mod tests {
 
     #[test]
     fn what_a_stop_interrupts_has_the_figures_until_then() {
-        for way in [TrafficPath::LOOP, TrafficPath::Pvp] {
+        for traffic in [TrafficPath::LOOP, TrafficPath::Pvp] {
             let Ok(settings) = Settings::new(true) else { return };
             let measured = counted(|| {
                 // Only the stop can end it.
                 let (warm_up, time) = (Duration::from_millis(10), Duration::from_secs(3600));
                 let settings = Settings { warm_up, time, stop: Arc::default(), ..settings.clone() };
-                stopped(&settings, way)
+                stopped(&settings, traffic)
             });
             let why = measured.invalid.as_deref().expect("it is not whole");
             assert!(why.starts_with("interrupted, after ") && why.ends_with(" of 3600.0 s"), "{why}");
@@ -260,11 +260,11 @@ mod tests {
 
     /// Runs a trial that is stopped as soon as packets have come through each port in the measured
     /// time.
-    fn stopped(settings: &Settings, way: TrafficPath) -> anyhow::Result<Measured> {
+    fn stopped(settings: &Settings, traffic: TrafficPath) -> anyhow::Result<Measured> {
         const NOT_YET: u64 = u64::MAX;
         let folder = tempfile::tempdir()?;
         let sockets = sockets(folder.path());
-        let switch = Switch::start(&patched(settings.cpus[1], &sockets[..way.ports()]))?;
+        let switch = Switch::start(&patched(settings.cpus[1], &sockets[..traffic.ports()]))?;
         let source = switch.source();
         let least = |runtime: &Runtime| {
             let received = runtime.nodes.iter().filter(|node| phase(&node.name) == "rx").map(|node| node.packets);
@@ -282,7 +282,7 @@ mod tests {
                 }
                 settings.stop.store(true, Ordering::Relaxed);
             });
-            let measured = measure(way, &options(settings, way, &sockets), &sockets, &|| {
+            let measured = measure(traffic, &options(settings, traffic, &sockets), &sockets, &|| {
                 let runtime = source.runtime();
                 // The second reading does not matter.
                 let _ = before.compare_exchange(NOT_YET, least(&runtime), Ordering::Relaxed, Ordering::Relaxed);

@@ -25,20 +25,20 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The trial is not valid.
 pub(super) fn bench(
     settings: &Settings,
-    way: TrafficPath,
+    traffic: TrafficPath,
     bound: &Bound,
     choose: impl FnOnce(&mut Options),
 ) -> anyhow::Result<Measured> {
     let folder = tempfile::tempdir().context("cannot make a folder for sockets")?;
     let sockets = sockets(folder.path());
     let (file, socket) = (folder.path().join("switch.toml"), folder.path().join("api"));
-    let text = configuration(settings.cpus[1], &socket, &sockets[..way.ports()]);
+    let text = configuration(settings.cpus[1], &socket, &sockets[..traffic.ports()]);
     fs::write(&file, text).context("cannot write a configuration")?;
     let _running = Running::start(&bound.program, &file)?;
-    let mut options = options(settings, way, &sockets);
+    let mut options = options(settings, traffic, &sockets);
     choose(&mut options);
     options.verify = false;
-    let measured = measure(way, &options, &sockets, &|| Ok(api::ask(&socket)?))?;
+    let measured = measure(traffic, &options, &sockets, &|| Ok(api::ask(&socket)?))?;
     Ok(Measured { peer: Some(("bound", bound.version.clone())), ..measured })
 }
 

@@ -54,11 +54,11 @@ impl Variant {
     /// switch and its guest.
     pub fn bench(
         name: impl Into<String>,
-        way: TrafficPath,
+        traffic: TrafficPath,
         configure: impl Fn(&mut Config) + 'static,
         choose: impl Fn(&mut Options) + 'static,
     ) -> Variant {
-        Variant::new(name, move |settings| bench(settings, way, &configure, &choose))
+        Variant::new(name, move |settings| bench(settings, traffic, &configure, &choose))
     }
 
     /// Makes one trial of it.

@@ -50,15 +50,15 @@ pub(super) fn plan(_: &Settings, quick: bool) -> Plan {
     };
     let places = if quick { &PLACES[..2] } else { &PLACES };
     let mut cells = Vec::new();
-    for (way, lens) in all {
+    for (traffic, lens) in all {
         for layout in [Layout::Split, Layout::Packed] {
             for &(size, buffer) in lens {
                 let variants = places.iter().map(|&(name, offset)| {
-                    let case = Case { way, layout, size, buffer, offset };
+                    let case = Case { traffic, layout, size, buffer, offset };
                     let traced = OnceCell::new();
                     Variant::new(name, move |settings: &Settings| case.trial(settings, &traced))
                 });
-                let (path, ring) = (way.name(), layout.name());
+                let (path, ring) = (traffic.name(), layout.name());
                 cells.push(Cell::new(
                     [("path", &path), ("ring", &ring), ("size", &size), ("buffer", &buffer)],
                     variants,
@@ -83,7 +83,7 @@ pub(super) fn plan(_: &Settings, quick: bool) -> Plan {
 /// The placement of frames of one length.
 #[derive(Clone, Copy, Debug)]
 struct Case {
-    way: TrafficPath,
+    traffic: TrafficPath,
     layout: Layout,
     size: u32,
     buffer: u32,
@@ -102,10 +102,10 @@ impl Case {
     /// forwards, that is extra work. So it is traced once, in a short trial of its own.
     fn trial(self, settings: &Settings, traced: &OnceCell<[f64; 2]>) -> anyhow::Result<Measured> {
         let choose = |options: &mut Options| self.choose(options);
-        if self.way == TrafficPath::Pvp && traced.get().is_none() {
+        if self.traffic == TrafficPath::Pvp && traced.get().is_none() {
             let _ = traced.set(pvp::trace(settings, choose)?);
         }
-        let mut measured = bench(settings, self.way, |_| {}, choose)?;
+        let mut measured = bench(settings, self.traffic, |_| {}, choose)?;
         if let Some(&[lines, touched]) = traced.get() {
             measured.note([(LINES, lines), (TOUCHED, touched)]);
         }
@@ -156,8 +156,9 @@ mod tests {
     #[test]
     fn lines_by_place() {
         let of = |size, buffer| {
-            PLACES
-                .map(|(_, offset)| Case { way: TrafficPath::Pvp, layout: Layout::Split, size, buffer, offset }.lines())
+            PLACES.map(|(_, offset)| {
+                Case { traffic: TrafficPath::Pvp, layout: Layout::Split, size, buffer, offset }.lines()
+            })
         };
         assert_eq!(of(64, 2048), [[2, 2], [2, 1], [2, 1]]);
         assert_eq!(of(1500, 2048), [[25, 2], [24, 1], [24, 1]]);

@@ -13,15 +13,15 @@ const SIZES: [&str; 7] = ["64", "128", "256", "512", "1024", "1518", "imix"];
 const QUICK_SIZES: [&str; 3] = ["64", "1518", "imix"];
 
 /// Two guests that forward or flood, and a guest between two ports of a generator.
-const WAYS: [TrafficPath; 3] = [TrafficPath::LOOP, TrafficPath::Guests(Load::Flood), TrafficPath::Pvp];
+const PATHS: [TrafficPath; 3] = [TrafficPath::LOOP, TrafficPath::Guests(Load::Flood), TrafficPath::Pvp];
 
 pub(super) fn plan(settings: &Settings, quick: bool) -> Plan {
     let names: &[&str] = if quick { &QUICK_SIZES } else { &SIZES };
     let mut cells = Vec::new();
-    for way in WAYS {
+    for traffic in PATHS {
         for &name in names {
             let Ok(sizes) = name.parse::<Sizes>() else { continue };
-            cells.push(Cell::new([("path", &way.name()), ("size", &name)], variants(settings, way, &sizes)));
+            cells.push(Cell::new([("path", &traffic.name()), ("size", &name)], variants(settings, traffic, &sizes)));
         }
     }
     let mut left_out = Vec::new();
@@ -50,7 +50,7 @@ pub(super) fn plan(settings: &Settings, quick: bool) -> Plan {
 
 /// The copy that others have comes first: ours is shown as a ratio to it, as the source compares
 /// with DPDK's.
-fn variants(settings: &Settings, way: TrafficPath, sizes: &Sizes) -> Vec<Variant> {
+fn variants(settings: &Settings, traffic: TrafficPath, sizes: &Sizes) -> Vec<Variant> {
     let choose = {
         let sizes = sizes.clone();
         move |options: &mut Options| options.sizes = sizes.clone()
@@ -59,10 +59,12 @@ fn variants(settings: &Settings, way: TrafficPath, sizes: &Sizes) -> Vec<Variant
     copiers.sort_by_key(|&copier| copier != Copier::Libc);
     let mut variants: Vec<_> = copiers
         .into_iter()
-        .map(|copier| Variant::bench(copier.as_str(), way, move |config| config.switch.copy = copier, choose.clone()))
+        .map(|copier| {
+            Variant::bench(copier.as_str(), traffic, move |config| config.switch.copy = copier, choose.clone())
+        })
         .collect();
     if let Some(none) = settings.bound.clone() {
-        variants.push(Variant::new("none", move |settings: &Settings| bound::bench(settings, way, &none, &choose)));
+        variants.push(Variant::new("none", move |settings: &Settings| bound::bench(settings, traffic, &none, &choose)));
     }
     variants
 }
@@ -76,7 +78,8 @@ mod tests {
     #[test]
     fn cells_and_variants() {
         let quick = plan(&settings(), true);
-        let expected = ["loop", "flood", "pvp"].map(|way| QUICK_SIZES.map(|size| format!("path={way} size={size}")));
+        let expected =
+            ["loop", "flood", "pvp"].map(|traffic| QUICK_SIZES.map(|size| format!("path={traffic} size={size}")));
         assert_eq!(labels(&quick), expected.concat());
         assert_eq!(plan(&settings(), false).cells.len(), 21);
         assert!(names(&quick)[0].starts_with(&["libc".to_owned(), "kernel".to_owned()]));

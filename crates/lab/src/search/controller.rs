@@ -169,12 +169,12 @@ impl Search<'_, '_> {
     fn pursue(&mut self, goal: &Goal, level: i32) -> Result<bool, Stopped> {
         let target = goal.target(level);
         let hints = if level == 1 { (None, None) } else { self.bounds(&goal.target(level - 1)) };
-        let mut way = GoalProgress { hints, last: None, steps: 0 };
-        while let Some(load) = self.next(&target, &way) {
+        let mut pursuit = GoalProgress { hints, last: None, steps: 0 };
+        while let Some(load) = self.next(&target, &pursuit) {
             self.decide(goal, level, load)?;
-            way.note(self.loads.iter().find(|known| known.load >= load).map(|known| known.bound(&target)));
+            pursuit.note(self.loads.iter().find(|known| known.load >= load).map(|known| known.bound(&target)));
         }
-        Ok(way.last.is_some())
+        Ok(pursuit.last.is_some())
     }
 
     fn bounds(&self, target: &Target) -> (Option<f64>, Option<f64>) {
@@ -184,7 +184,7 @@ impl Search<'_, '_> {
 
     /// Returns the next load to try; none if the bounds are close enough, or if there is no load
     /// beyond a limit.
-    fn next(&self, target: &Target, way: &GoalProgress) -> Option<f64> {
+    fn next(&self, target: &Target, pursuit: &GoalProgress) -> Option<f64> {
         let (min, max) = (self.limits.min_load, self.max_load);
         let (lower, upper) = relevant(&self.loads, target);
         let above = lower.map_or(0.0, |load| load.load);
@@ -199,19 +199,19 @@ impl Search<'_, '_> {
         let hint = |hint: Option<f64>| hint.filter(|&load| width(above, load) > target.width && load < below);
         // The rate forwarded at too high a load may be what the switch can take.
         let forwarded = || upper.map(Load::forwarded).filter(|&load| above < load && load < below);
-        let step = (1.0 - target.width).powf(SLACK * way.doubled());
+        let step = (1.0 - target.width).powf(SLACK * pursuit.doubled());
         let middle = (above * below).sqrt();
         let close = width(above, below) <= 1.0 - (1.0 - target.width).powi(4);
-        let chosen = match (hint(way.hints.0), hint(way.hints.1)) {
+        let chosen = match (hint(pursuit.hints.0), hint(pursuit.hints.1)) {
             _ if close => middle,
             (Some(hint), _) => hint,
             // Bounds of a rougher level are likely to be bounds, and so are loads close to them.
             (None, Some(hint)) => lower.map_or(hint, |lower| (lower.load / step).min(hint)),
-            (None, None) => match (lower, upper, way.last) {
+            (None, None) => match (lower, upper, pursuit.last) {
                 (None, None, _) => max,
                 (Some(_), Some(_), None) => forwarded().unwrap_or(middle),
-                (Some(_), Some(upper), Some(Bound::Upper)) if way.steps > 0 => (upper.load * step).max(middle),
-                (Some(lower), Some(_), Some(Bound::Lower)) if way.steps > 0 => (lower.load / step).min(middle),
+                (Some(_), Some(upper), Some(Bound::Upper)) if pursuit.steps > 0 => (upper.load * step).max(middle),
+                (Some(lower), Some(_), Some(Bound::Lower)) if pursuit.steps > 0 => (lower.load / step).min(middle),
                 (Some(_), Some(_), _) => middle,
                 (Some(lower), None, _) => lower.load / step,
                 (None, Some(upper), _) => (upper.load * step).min(forwarded().unwrap_or(max)),

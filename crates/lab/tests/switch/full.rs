@@ -316,7 +316,7 @@ fn a_ring_that_is_disabled_forgets_who_waited_for_room() {
     assert!(!wants_kicks(&guest), "a polling worker needs none");
     arena.turn(|turn| {
         let mut packets = Batch::new();
-        packets.push(turn.accept_owned(PortIndex(1), &frame(mac(2), mac(1), 60, 1)).expect("room"));
+        packets.push(turn.accept_owned(PortIndex(1), &frame(mac(2), mac(1), 60, 1)).expect("a free slot"));
         served.deliver(turn, &packets, true);
     });
     arena.turn(|turn| assert!(!served.arm(turn, true), "nothing to wake for"));
@@ -444,7 +444,7 @@ fn a_worker_that_delivers_no_more_waits_for_no_room() {
     let mut arena = Arena::new(rcu.reader(), Settings::default(), vec![drops]);
     arena.turn(|turn| {
         let mut packets = Batch::new();
-        packets.push(turn.accept_owned(PortIndex(1), &frame(mac(2), mac(1), 60, 1)).expect("room"));
+        packets.push(turn.accept_owned(PortIndex(1), &frame(mac(2), mac(1), 60, 1)).expect("a free slot"));
         served.deliver(turn, &packets, true);
     });
     arena.turn(|turn| assert!(!served.arm(turn, true), "nothing to wake for"));
