@@ -143,7 +143,7 @@ fn compared(metric: &Metric, ratios: &[Summary]) -> String {
     match ratios {
         [] => "no cell has valid trials of both".to_owned(),
         [ratio] => {
-            let verdict = ratio.verdict().map_or("nothing can be told", |order| metric.says(order.is_gt()));
+            let verdict = ratio.verdict().map_or("no verdict", |order| metric.says(order.is_gt()));
             let few = if ratio.interval.is_none() { ", too few trials for an interval" } else { "" };
             format!("{verdict} (ratio {}{few})", with_interval(ratio, short))
         }
@@ -161,7 +161,7 @@ fn compared(metric: &Metric, ratios: &[Summary]) -> String {
             let few = of(None).filter(|ratio| ratio.interval.is_none()).count();
             let why = if few == 0 { String::new() } else { format!(" ({few} with too few trials for an interval)") };
             let untold = of(None).count();
-            let untold = (untold > 0).then(|| format!("nothing can be told in {untold}{why}"));
+            let untold = (untold > 0).then(|| format!("no verdict in {untold}{why}"));
             told.chain(untold).collect::<Vec<String>>().join(", ")
         }
     }

@@ -210,7 +210,7 @@ fn what_came_out_stands_on_top() {
     assert!(page.contains("<li>slow: slower (ratio 0."), "{page}");
     // Too few trials for an interval: no variants are called different.
     let few = html(&samples[..8]);
-    assert!(few.contains("slow: nothing can be told in 2 (2 with too few trials for an interval)"), "{few}");
+    assert!(few.contains("slow: no verdict in 2 (2 with too few trials for an interval)"), "{few}");
 }
 
 #[test]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes answers.json: what PyPI's MLRsearch finds on the loss curves of curves.json, for crates/lab/tests/mlrsearch.rs.
+"""Writes answers.json: the results of PyPI's MLRsearch on the loss curves of curves.json, for crates/lab/tests/mlrsearch.rs.
 
 Ran with Python 3.11 and MLRsearch 1.2.1: pip install MLRsearch==1.2.1; python3 record.py
 """
@@ -15,7 +15,7 @@ MASK = (1 << 64) - 1
 
 
 def unit(seed, n):
-    """A number of 0 to 1 that looks random (splitmix64); mlrsearch.rs has the same."""
+    """A pseudo-random number from 0 to 1 (splitmix64); mlrsearch.rs has the same."""
     z = (seed * 0x9E3779B97F4A7C15 + n * 0xBF58476D1CE4E5B9) & MASK
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
@@ -23,7 +23,7 @@ def unit(seed, n):
 
 
 class Curve(AbstractMeasurer):
-    """A switch as its loss curve; mlrsearch.rs has the same."""
+    """A switch with this loss curve; mlrsearch.rs has the same."""
 
     def __init__(self, curve):
         self.curve = curve
@@ -63,7 +63,7 @@ def main():
     answers = []
     for curve in given["curves"]:
         for goals in given["goals"]:
-            # Where one lost packet decides, the answer is luck.
+            # If one lost packet decides, the answer is chance.
             if goals["name"] not in curve.get("goals", [goals["name"]]):
                 continue
             goal = {key: value for key, value in goals.items() if key not in ("name", "loss_ratios")}

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes figures.json: what numpy and scipy say of some samples, for crates/lab/src/statistics/tests.rs.
+"""Writes figures.json: the statistics of some samples by numpy and scipy, for crates/lab/src/statistics/tests.rs.
 
 Ran with Python 3.11, numpy 2.4.6 and scipy 1.17.1: pip install numpy scipy; python3 record.py
 """
