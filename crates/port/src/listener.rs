@@ -34,14 +34,14 @@ pub enum ListenError {
     #[error("{}: a file that is not a socket stands there", .0.display())]
     NoSocket(PathBuf),
     /// A system call failed.
-    #[error("{}: {what}: {source}", path.display())]
+    #[error("{}: {what}: {error}", path.display())]
     System {
         /// The socket's path.
         path: PathBuf,
         /// The step that failed.
         what: &'static str,
-        /// Its error.
-        source: io::Error,
+        /// Its error. It is part of the message, so it is not given as the source again.
+        error: io::Error,
     },
 }
 
@@ -60,7 +60,7 @@ impl Listener {
     /// # Errors
     /// The reason why it cannot listen there.
     pub fn bind(path: &Path, permissions: &Permissions) -> Result<Self, ListenError> {
-        let system = |what| move |e: Errno| ListenError::System { path: path.to_owned(), what, source: e.into() };
+        let system = |what| move |e: Errno| ListenError::System { path: path.to_owned(), what, error: e.into() };
         clear_stale(path)?;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
             .map_err(system("cannot make a socket"))?;
@@ -106,7 +106,7 @@ impl Permissions {
 
 impl ListenError {
     fn file(path: &Path, error: SocketFileError) -> Self {
-        ListenError::System { path: path.to_owned(), what: error.what, source: error.source }
+        ListenError::System { path: path.to_owned(), what: error.what, error: error.source }
     }
 }
 
@@ -204,11 +204,7 @@ impl ServerSocket {
 
 fn clear_stale(path: &Path) -> Result<(), ListenError> {
     let what = "cannot tell whether it is free";
-    match socket_file::clear_stale(path).map_err(|source| ListenError::System {
-        path: path.to_owned(),
-        what,
-        source,
-    })? {
+    match socket_file::clear_stale(path).map_err(|error| ListenError::System { path: path.to_owned(), what, error })? {
         SocketState::Free | SocketState::Stale => Ok(()),
         SocketState::Live => Err(ListenError::Taken(path.to_owned())),
         SocketState::NotASocket => Err(ListenError::NoSocket(path.to_owned())),

@@ -189,7 +189,7 @@ fn it_fails_early_with_a_message() {
     let datagrams = UnixDatagram::pair().unwrap();
     for (socket, part) in [
         (OwnedFd::from(UnixDatagram::unbound().unwrap()), "it is neither listening nor connected"),
-        (OwnedFd::from(datagrams.0), "no stream socket of the Unix domain"),
+        (OwnedFd::from(datagrams.0), "fd 0: cannot serve it: not a Unix stream socket\n"),
     ] {
         let mut command = fixture.command(&["port", "--fd", "0", "--join", "lan", "--api", "api"]);
         let done = Finished::new(&command.stdin(socket).output().unwrap());

@@ -76,7 +76,10 @@ fn a_bad_file_leaves_the_old_one_running() {
     for (text, part) in [
         (format!("{CONFIG}{MORE}ageing = 0\n"), "switch.toml:16: ageing"),
         (CONFIG.replace("\"vm2\"]", "\"vm9\"]"), "switch.toml:10: port \"vm9\" in patch \"a\": no such port"),
-        (CONFIG.replace("[switch]\n", "[switch]\nidle = \"spin\"\n"), "switch.toml: [switch]: other idle than"),
+        (
+            CONFIG.replace("[switch]\n", "[switch]\nidle = \"spin\"\n"),
+            "switch.toml: [switch]: idle cannot change while the switch runs",
+        ),
         ("[".to_owned(), "switch.toml:1: not TOML"),
         (format!("{CONFIG}{}", MORE.replace("@/vm3", "@/switch.toml")), "switch.toml:13: socket"),
     ] {

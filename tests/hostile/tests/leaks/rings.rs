@@ -36,7 +36,7 @@ const ATTACKS: [Attack; 10] = [
         guest.publish(RX, &[Descriptor { flags: 0, ..valid(guest, RX) }]);
         send_to_both(scene, 700);
     }),
-    ("a runt", Some("has no room for the header"), |scene, guest| {
+    ("a runt", Some("is too small for the 12-byte header"), |scene, guest| {
         guest.publish(RX, &[Descriptor { len: 11, flags: WRITE, ..valid(guest, RX) }]);
         send_to_both(scene, 700);
     }),

@@ -11,10 +11,10 @@ fn cve_2026_86566_a_buffer_too_short_for_the_header() {
     for layout in Layout::BOTH {
         let mut scene = Scene::with_layout(layout);
         for len in 0..12 {
-            scene.receives("alone", &Down("has no room for the header"), |guest| {
+            scene.receives("alone", &Down("is too small for the 12-byte header"), |guest| {
                 guest.publish(Ring::Receive, &[Descriptor { len, ..valid(guest, Ring::Receive) }]);
             });
-            scene.receives("in two pieces", &Down("has no room for the header"), |guest| {
+            scene.receives("in two pieces", &Down("is too small for the 12-byte header"), |guest| {
                 let valid = valid(guest, Ring::Receive);
                 guest.publish(
                     Ring::Receive,

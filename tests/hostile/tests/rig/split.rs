@@ -177,7 +177,7 @@ pub(crate) fn bad_buffers(mut scene: Scene) {
     });
     scene.receives("an index that jumps", &Down("available index"), |guest| guest.publish_index(ring, 100));
     for len in 0..12 {
-        scene.receives("no room for the header", &Down("has no room for the header"), |guest| {
+        scene.receives("a buffer smaller than the header", &Down("is too small for the 12-byte header"), |guest| {
             guest.publish_chain(ring, 0, &[Descriptor { len, ..valid(guest, ring) }]);
         });
     }

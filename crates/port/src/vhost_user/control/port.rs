@@ -60,13 +60,13 @@ impl VhostUser {
                 FrontendSource::Server(Arc::new(ServerSocket::bind(&config.socket, permissions)?))
             }
             Mode::Client => FrontendSource::Connector(Connector::new(&config.socket)),
-            Mode::Given(socket) => FrontendSource::given(socket).map_err(|source| ListenError::System {
+            Mode::Given(socket) => FrontendSource::given(socket).map_err(|error| ListenError::System {
                 path: config.socket.clone(),
                 what: "cannot serve it",
-                source,
+                error,
             })?,
         };
-        let system = |source| ListenError::System { path: config.socket.clone(), what: "cannot set it up", source };
+        let system = |error| ListenError::System { path: config.socket.clone(), what: "cannot set it up", error };
         // If this fails, the port's thread has a helper thread notify.
         let _ = Signals::prepare_control();
         let data = Arc::new(PortData {
