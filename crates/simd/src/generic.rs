@@ -35,7 +35,7 @@
 //! 3. `copy_sum` loads each byte once and stores it once. Its sum is therefore the sum of the bytes
 //!    in the destination at the end, unless somebody else writes the destination. This holds for
 //!    overlapping ranges too. (A tail that overlaps is possible as well, if the bytes stored last
-//!    are the bytes summed. It was measured; see BENCHMARKING.md.)
+//!    are the bytes summed. It was measured; see docs/benchmarks/trials.md.)
 //! 4. Long copies align the destination, because a store across two cache lines costs as much as
 //!    two stores.
 //! 5. Sums use two accumulators, because each addition waits for the one before it.
