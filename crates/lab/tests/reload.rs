@@ -311,7 +311,7 @@ fn an_error_changes_nothing() {
         config.patches.push(PatchConfig { ports: ["good".to_owned(), "p2".to_owned()], ..patch(2, 2) });
     };
     let bad = |config: &mut Config, path: &Path| config.ports.push(PortConfig::vhost_user("bad", path));
-    fails("a file that is not a socket stands there", &|config| {
+    fails("a file that is not a socket is there", &|config| {
         good(config);
         bad(config, &dir.join("file"));
     });

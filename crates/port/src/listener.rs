@@ -30,8 +30,8 @@ pub enum ListenError {
     /// A running process listens at this path.
     #[error("{}: a live process listens there already", .0.display())]
     Taken(PathBuf),
-    /// A file that is no socket stands at this path.
-    #[error("{}: a file that is not a socket stands there", .0.display())]
+    /// A file that is no socket is at this path.
+    #[error("{}: a file that is not a socket is there", .0.display())]
     NoSocket(PathBuf),
     /// A system call failed.
     #[error("{}: {what}: {error}", path.display())]
@@ -48,13 +48,13 @@ pub enum ListenError {
 /// A listening socket. If it made a file, the file is removed when it is closed or dropped.
 #[derive(Debug)]
 pub struct Listener {
-    /// Removed before the socket is closed: an open socket holds its inode.
+    /// The file is removed before the socket is closed: an open socket holds its inode.
     file: Mutex<Option<SocketFile>>,
     socket: UnixListener,
 }
 
 impl Listener {
-    /// Listens at `path`. A socket file that a dead process left there is replaced. Nobody can
+    /// Listens at `path`. A socket file that a dead process left there is replaced. No process can
     /// connect before the file has its owner and permissions.
     ///
     /// # Errors
@@ -81,8 +81,8 @@ impl Listener {
         &self.socket
     }
 
-    /// Removes the file, and refuses all who connect or wait. A thread that waits for a connection
-    /// returns.
+    /// Removes the file, and refuses all connections, pending ones too. A thread that waits for a
+    /// connection returns.
     fn close(&self) {
         if let Some(file) = self.file().take() {
             drop(file);
@@ -97,7 +97,7 @@ impl Listener {
 }
 
 impl Permissions {
-    /// Sets the file's owner, group and bits. Those that are not given are our own.
+    /// Sets the file's owner, group and bits. Without an owner or group, the file keeps ours.
     fn give(&self, file: &SocketFile) -> Result<(), SocketFileError> {
         let open = if self.group.is_some() { 0o660 } else { FIRST_MODE };
         file.set_permissions(self.owner, self.group, self.mode.unwrap_or(open))

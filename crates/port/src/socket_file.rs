@@ -1,15 +1,15 @@
 //! The file of a Unix socket that we listen at: made, changed and removed by identity, never by
 //! path alone.
 //!
-//! The user of a frontend may own the socket's folder, and can put any other file in the socket's
-//! place at any moment: a link to a system file, for example. So each step names the folder by a
-//! descriptor, follows no link at the file's name, and compares device and inode with those of the
-//! file that `bind` made. An inode number is not given to another file while the socket is open:
-//! the socket holds the inode.
+//! The user of a frontend may own the socket's folder. That user can put any other file, such as a
+//! link to a system file, in the socket's place at any moment. So each step names the folder by a
+//! descriptor and follows no link at the file's name. It also compares device and inode with the
+//! file that `bind` made. An inode number is not given to another file while the socket is open,
+//! because the socket holds the inode.
 //!
-//! `bind` does not say which inode it made. Between `bind` and the first look at the file, its
-//! folder's owner can put another socket there that only root may use and that has no second name.
-//! Such a socket passes the checks if another program made it; none of this process does.
+//! `bind` does not say which inode it made. Between `bind` and the first look at the file, the
+//! folder's owner can put another socket there. Such a socket passes the checks if only root may
+//! use it, it has no second name, and another program made it. No socket of this process passes.
 
 use std::ffi::OsString;
 use std::io;
@@ -42,8 +42,7 @@ pub struct SocketFileError {
     pub source: io::Error,
 }
 
-/// The file of a socket. When dropped, it removes the file, unless another file stands in its
-/// place.
+/// The file of a socket. When dropped, it removes the file, unless another file is in its place.
 #[derive(Debug)]
 pub struct SocketFile {
     folder: OwnedFd,
@@ -60,7 +59,7 @@ struct FileId {
     inode: u64,
 }
 
-/// A file that stands at a path.
+/// A file at a path.
 struct Found {
     folder: OwnedFd,
     name: OsString,
@@ -93,11 +92,11 @@ impl SocketFile {
         Ok(SocketFile { folder, name, id, made_for: (stat.st_uid, stat.st_gid) })
     }
 
-    /// Sets the file's owner, group and permission bits. Without an owner or group it gets those
-    /// that it was made with.
+    /// Sets the file's owner, group and permission bits. Without an owner or group, the file gets
+    /// back its first one.
     ///
     /// # Errors
-    /// The step that failed, or that another file stands in the socket's place. That file is left
+    /// The step that failed, or that another file is in the socket's place. That file is left
     /// alone.
     pub fn set_permissions(&self, owner: Option<u32>, group: Option<u32>, mode: u32) -> Result<(), SocketFileError> {
         let open = || open_file(&self.folder, &self.name).and_then(|file| Ok((fstat(&file)?, file)));
@@ -130,7 +129,7 @@ impl Drop for SocketFile {
     }
 }
 
-/// Removes the file at `path` if it is a socket that a dead process left. Returns what stands there
+/// Removes the file at `path` if it is a socket that a dead process left. Returns what is there
 /// afterwards.
 ///
 /// # Errors
@@ -146,7 +145,7 @@ pub fn clear_stale(path: &Path) -> io::Result<SocketState> {
     }
 }
 
-/// Returns what stands at `path` now, without disturbing a process that listens there.
+/// Returns what is at `path` now, without disturbing a process that listens there.
 pub(crate) fn state(path: &Path) -> io::Result<SocketState> {
     Found::at(path)?.map_or(Ok(SocketState::Free), |found| found.state())
 }
@@ -173,7 +172,7 @@ impl Found {
     /// a socket is bound to the file before it compares the kinds: `ECONNREFUSED` if none is,
     /// `EPROTOTYPE` if one of another kind is (`unix_find_bsd` in Linux's `net/unix/af_unix.c`). So
     /// a stream listener never sees a connection, which a vhost-user backend would take for its VM,
-    /// and nothing ever blocks. Connecting would tell the same, but the sandbox forbids it.
+    /// and nothing ever blocks. Connecting would give the same answer, but the sandbox forbids it.
     fn state(&self) -> io::Result<SocketState> {
         if FileType::from_raw_mode(self.stat.st_mode) != FileType::Socket {
             return Ok(SocketState::NotASocket);
@@ -194,7 +193,7 @@ impl FileId {
     }
 }
 
-/// Returns whether it can be a file that `bind` has just made for us.
+/// Returns whether the file can be one that `bind` has just made for us.
 fn looks_new(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::Socket
         && stat.st_mode & 0o7777 & !FIRST_MODE == 0
@@ -234,7 +233,7 @@ fn replaced(what: &'static str) -> SocketFileError {
 }
 
 fn is_replaced() -> io::Error {
-    io::Error::other("another file stands in its place")
+    io::Error::other("another file is in its place")
 }
 
 #[cfg(test)]
@@ -307,7 +306,7 @@ mod tests {
             let owner = geteuid().is_root().then_some(1);
             let before = fs::symlink_metadata(scene.path("s")).unwrap().mode();
             let error = scene.file.set_permissions(owner, owner, 0o666).unwrap_err().to_string();
-            assert!(error.contains("another file stands in its place"), "{what}: {error}");
+            assert!(error.contains("another file is in its place"), "{what}: {error}");
             for name in ["system", "away"] {
                 let metadata = fs::metadata(scene.path(name)).unwrap();
                 assert_eq!(metadata.uid(), geteuid().as_raw(), "{what}: {name}");
@@ -350,7 +349,8 @@ mod tests {
         }
     }
 
-    /// The folder stays the one in which the socket was made, whatever stands at its path now.
+    /// The folder stays the one in which the socket was made, even if another folder is at its path
+    /// now.
     #[test]
     fn a_folder_that_was_replaced_loses_nothing() {
         let outer = tempfile::tempdir().unwrap();

@@ -33,10 +33,10 @@ fn a_link_in_the_place_of_a_socket_is_not_followed() {
     // Only root may change the owner of a file.
     port.owner = geteuid().is_root().then_some(1);
     let error = scene.measure_gap("a reload with a link in the place of a socket", |scene| {
-        scene.rig.switch.reload(&config).expect_err("another file stands there")
+        scene.rig.switch.reload(&config).expect_err("another file is there")
     });
     let error = format!("{error:#}");
-    assert!(error.contains("another file stands in its place"), "{error}");
+    assert!(error.contains("another file is in its place"), "{error}");
     assert_eq!(system(&file), before);
     scene.victims.go_on();
 
@@ -44,7 +44,7 @@ fn a_link_in_the_place_of_a_socket_is_not_followed() {
     let mut without = scene.rig.switch.config();
     without.ports[0].mtu = 9000;
     let error = scene.rig.switch.reload(&without).expect_err("the path is taken");
-    assert!(format!("{error:#}").contains("a file that is not a socket stands there"), "{error:#}");
+    assert!(format!("{error:#}").contains("a file that is not a socket is there"), "{error:#}");
     assert!(fs::symlink_metadata(&socket).is_ok_and(|metadata| metadata.is_symlink()));
     assert_eq!(fs::read_to_string(&file).expect("the file"), "secret");
     scene.rig.wait_down(0, "cannot listen again");
