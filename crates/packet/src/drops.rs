@@ -51,13 +51,15 @@ reasons! {
     SamePort = "same-port", "Nothing needs to be done, unless the guest bridges packets back by mistake.";
     /// The source address is all zeros, multicast or broadcast, which no station has.
     BadSource = "bad-source", "Give the sending guest's interface a unicast MAC address.";
-    /// The packet claims an address that `source-check` of its port does not allow, or hides what it claims.
+    /// The packet claims an address that `source-check` of its port does not allow, or hides its
+    /// claims.
     Spoofed = "spoofed",
         "If the guest may use the address, add it to `mac`, `allowed-macs` or `allowed-ips` of its port.";
-    /// The destination address (01:80:c2:00:00:00 to 0f) is for the next bridge only, such as spanning tree.
+    /// The destination address (01:80:c2:00:00:00 to 0f) is for the next bridge only, as in
+    /// spanning tree.
     LinkLocal = "link-local", "Nothing needs to be done; use a patch if such packets must pass.";
     /// A node that the program brings, such as a filter, dropped the packet.
-    Node = "node", "Check the settings of the nodes that the port names in `nodes`.";
+    Node = "node", "Check the settings of the nodes that ports name in `nodes` or `egress-nodes`.";
     /// A descriptor names memory that the guest does not have.
     BadAddress = "bad-address", "Look for a fault in the guest's driver, or for an attack by the guest.";
     /// A descriptor is writable where it must be readable, or the other way round.
