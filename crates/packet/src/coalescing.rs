@@ -13,10 +13,10 @@
 //! asks for less: it accepts identifications that do not count up if "don't fragment" is set, IPv4
 //! options, and windows that differ.
 //!
-//! Only segments with partial checksums are coalesced. Their field was seen to hold the pseudo
+//! Only segments with partial checksums are coalesced. Their field was checked to hold the pseudo
 //! header's sum, so an error in the payload would be the sender's own. A finished checksum could be
-//! verified only after all bytes were copied. Coalesced before that, a wrong one would have
-//! vanished: the receiver could not find the error any more.
+//! verified only after all bytes were copied. Coalescing comes earlier and would remove a wrong
+//! checksum, so the receiver could not detect the error.
 
 use straightline_wire::geometry::{self, Layers};
 use straightline_wire::{IpProtocol, IpVersion, checksum};
@@ -118,8 +118,8 @@ impl Run {
         run.matches_length(head, len).then_some(Run { id: id.wrapping_add(1), ..run })
     }
 
-    /// Returns whether the identification, lengths and checksums in `head` are those of the next
-    /// packet, for a packet of `len` bytes.
+    /// Returns whether `head` has the identification, lengths and checksums of the next packet, for
+    /// a packet of `len` bytes.
     #[inline]
     fn matches_length(&self, head: &[u8], len: u32) -> bool {
         let (l3, l4) = (usize::from(self.gso.l3), usize::from(self.gso.l4));
@@ -149,9 +149,9 @@ impl Run {
         let headers = usize::from(header_len);
         let (Some(first), Some(head)) = (first.get(..headers), head.get(..headers)) else { return false };
         let Some(payload @ 1..) = len.checked_sub(header_len.into()) else { return false };
-        // The length field of the IP header must be able to hold the length; that of IPv4 counts
-        // its own header. And no port accepts a longer frame, not even from a guest that forwards
-        // what it received.
+        // The length field of the IP header must be able to hold the length. The field of IPv4
+        // counts its own header. And no port accepts a longer frame, not even from a guest that
+        // forwards received packets.
         let longest = MAX_FRAME.min(65_535 + u32::from(if kind == GsoKind::Tcp4 { l3 } else { l4 }));
         if self.is_ended || offload != alike || payload > size.into() || self.len + payload > longest {
             return false;
@@ -234,7 +234,7 @@ impl Run {
 
 impl Turn<'_> {
     /// Coalesces packets, from the first on. Returns the run and the number of its packets, or
-    /// `None` if the second packet cannot follow the first. A look at these two is mostly enough.
+    /// `None` if the second packet cannot follow the first. In most cases these two packets decide.
     #[inline]
     pub fn coalesce(&self, ids: &[PacketId]) -> Option<(Run, usize)> {
         let &[first, second, ..] = ids else { return None };

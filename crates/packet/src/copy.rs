@@ -11,11 +11,11 @@
 //!
 //! 1. Leave the space of header and head free; copy the body behind it, and sum the stored bytes.
 //! 2. Put the finished checksum into the head, and store header and head.
-//! 3. Put the pseudo header's sum back into the head: a flood delivers the packet to other ports,
-//!    and each of them finishes the checksum on its own.
+//! 3. Put the pseudo header's sum back into the head. A flood delivers the packet to other ports,
+//!    and each of them finishes the checksum itself.
 //!
-//! A guest may write its buffers meanwhile. So the sum is that of the bytes which the kernel loaded
-//! once and stored, and never that of a second read.
+//! A guest may write its buffers during the copy. So the kernel loads each byte once, and sums the
+//! bytes that it stores. It never sums a second read.
 
 use std::ops::Range;
 
@@ -171,7 +171,7 @@ fn store<const N: usize>(
 }
 
 /// Returns the checksum as it is sent. The value 0 is sent as 0xffff: in UDP, 0 would mean "no
-/// checksum" (RFC 768). In TCP both values mean the same.
+/// checksum" (RFC 768). In TCP both values are equivalent.
 #[inline]
 pub(crate) fn wire_checksum(sum: Sum) -> u16 {
     match sum.finish() {
@@ -230,8 +230,8 @@ impl<'t> Turn<'t> {
     }
 
     /// Stores an unsegmented packet as it is into `to`, behind `header`. The buffer must have
-    /// enough space. The header is written only if the buffer does not have it already, which it
-    /// mostly has. Returns the number of body bytes copied.
+    /// enough space. The header is written only if it differs from the buffer's contents, which is
+    /// rare. Returns the number of body bytes copied.
     #[inline(always)]
     pub fn store_plain(&self, kernels: impl Kernels, id: PacketId, to: MemorySegment<'_>, header: &[u8; 12]) -> u32 {
         if to.read12() != Some(*header) {
@@ -249,10 +249,10 @@ impl<'t> Turn<'t> {
         copied
     }
 
-    /// Stores one GSO segment of a packet into several buffers: the `N` bytes in front of its
-    /// headers, the headers, and its part of the payload. The search for the payload begins at
-    /// `from`, where the last segment ended. Segments that fit into one buffer each are stored
-    /// faster by [`Self::store_gso_segments`]. Returns the number of body bytes copied.
+    /// Stores one GSO segment of a packet into several buffers. It stores the `N` bytes in front of
+    /// the headers, the headers, and the segment's part of the payload. The search for the payload
+    /// begins at `from`, where the last segment ended. Segments that fit into one buffer each are
+    /// stored faster by [`Self::store_gso_segments`]. Returns the number of body bytes copied.
     pub fn store_gso_segment<const N: usize>(
         &mut self,
         id: PacketId,
@@ -343,8 +343,8 @@ impl<const N: usize> WithKernels for StoreRun<'_, '_, N> {
     }
 }
 
-/// A position in a body. The GSO segments of a packet are made one after the other, so a body of
-/// many memory segments need not be searched from its beginning for each.
+/// A position in a body. The GSO segments of a packet are made in order. With the cursor, a body of
+/// many memory segments is not searched from its beginning for each GSO segment.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BodyCursor {
     /// Index of a memory segment of the body.

@@ -1,12 +1,12 @@
 //! A test double of guest memory: every byte changes as soon as it has been read.
 //!
-//! A guest that rewrites its memory between two reads of the switch seldom hits the moment, least
+//! A guest that rewrites its memory rarely does so exactly between two reads of the switch, least
 //! of all on two cores. The double always does. After the first load of a byte, the double
-//! overwrites it, with its complement or with a value of the test's. It also counts the loads of
-//! each byte. Code that reads a field twice gets two values, and the count shows it.
+//! overwrites it, with its complement or with a value that the test chooses. It also counts the
+//! loads of each byte. Code that reads a field twice gets two values, and the count shows it.
 //!
 //! This module is only compiled with the feature `memory-double`. It hooks all loads of guest
-//! memory: those of rings (`virtio/src/memory/area.rs`) and those of segments (`segment.rs`). A
+//! memory: accesses to rings (`virtio/src/memory/area.rs`) and to memory segments (`segment.rs`). A
 //! copy out of a segment counts as one load of each byte. A kernel may load some bytes twice for
 //! it, but no code looks at a copy before it is done.
 
@@ -38,7 +38,8 @@ impl Double {
         Self::arm(segment, None)
     }
 
-    /// Doubles the bytes of a segment. They become those of `next`, as many as both have.
+    /// Doubles the bytes of a memory segment. They are replaced by the bytes of `next`, as far as
+    /// both have bytes.
     pub fn becomes(segment: MemorySegment<'_>, next: &[u8]) -> Double {
         let len = next.len().min(segment.len() as usize);
         Self::arm(segment, Some(next[..len].into()))

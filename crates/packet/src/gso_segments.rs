@@ -12,16 +12,16 @@
 //! ```
 //!
 //! 1. The headers are stored from one array by wide stores, and steps 2 and 4 follow with narrow
-//!    stores into the buffer. The other way, changing the array and then storing it, is slower: a
-//!    wide load of bytes that narrow stores have just written waits for these stores.
+//!    stores into the buffer. Changing the array before storing it would be slower: a wide load of
+//!    bytes that narrow stores have just written waits for these stores.
 //! 2. Some bytes of a buffer are stored twice. A driver may not look at a buffer before it is
-//!    published. One that writes there meanwhile spoils its own packet only: nothing is read from a
-//!    buffer but its old header, to be compared.
-//! 3. Payload comes from one memory segment for most GSO segments. Payload in the head (that of the
-//!    first segment) and payload in several memory segments take functions of their own, which are
-//!    cold: the loop keeps its values in registers.
-//! 4. With and without finished checksums are two loops, because each needs fewer registers than
-//!    one loop for both.
+//!    published. A driver that writes there earlier corrupts only its own packet. From a buffer,
+//!    only the old header is read, for a comparison.
+//! 3. Payload comes from one memory segment for most GSO segments. Two rarer cases have cold
+//!    functions of their own: payload in the head (the first segment's payload), and payload in
+//!    several memory segments. So the loop keeps its values in registers.
+//! 4. Packets with and without finished checksums have a loop each, because each loop needs fewer
+//!    registers than one loop for both.
 
 use std::ops::Range;
 
@@ -154,8 +154,8 @@ fn store_front<const N: usize>(kernels: impl Kernels, buffer: MemorySegment<'_>,
     buffer.split_at(narrow(N)).1.write_frame(kernels, rest);
 }
 
-/// Stores payload that lies in the packet's head: that of the first segment, or of a few short
-/// ones. Returns the free rest of the buffer, and the sum with the payload.
+/// Stores payload that lies in the packet's head: the payload of the first segment, or of a few
+/// short ones. Returns the free rest of the buffer, and the sum with the payload.
 #[cold]
 #[inline(never)]
 fn store_own<'t>(level: Level, buffer: MemorySegment<'t>, own: &[u8], mut sum: Sum) -> (MemorySegment<'t>, Sum) {

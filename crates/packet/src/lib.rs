@@ -10,7 +10,7 @@
 //!   segments to make. [`Segmenter`] makes them; [`Run`] is the inverse.
 //! - An [`Rcu`] lets control replace what workers read within their turns.
 //!
-//! This crate does not know rings, ports, sockets and system calls. It knows protocols as far as
+//! This crate does not know rings, ports, sockets or system calls. It knows protocols as far as
 //! segmentation has to rewrite their headers.
 //!
 //! ```
@@ -55,7 +55,7 @@ pub use turn::{
 };
 
 /// True if packets are copied at all. A build without copies (`bench-no-copies`) measures the cost
-/// of everything else: it serves rings and writes headers for receivers as usual, but reads, writes
+/// of everything else. It serves rings and writes headers for receivers as usual. It reads, writes
 /// and prefetches no byte of a packet.
 pub const COPIES: bool = cfg!(not(feature = "bench-no-copies"));
 

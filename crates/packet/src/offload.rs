@@ -15,8 +15,8 @@ pub enum Checksum {
         /// Bytes from there to the 16-bit field.
         offset: u16,
     },
-    /// The checksum was verified. Its bytes are in memory of the switch, or were summed as they
-    /// were delivered.
+    /// The checksum was verified. The packet's bytes are in memory of the switch, or were summed
+    /// during delivery.
     Verified,
 }
 
@@ -33,7 +33,8 @@ pub enum GsoKind {
     Udp6,
 }
 
-/// Generic segmentation offload: how an unsegmented packet is to be cut into GSO segments.
+/// Generic segmentation offload: the parameters for splitting an unsegmented packet into GSO
+/// segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gso {
     /// Kind of the headers.

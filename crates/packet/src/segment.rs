@@ -56,7 +56,7 @@ impl<'t> MemorySegment<'t> {
     ///
     /// # Safety
     /// `at` is not null. The bytes are mapped readable and writable for all of `'t`. No Rust
-    /// reference to any of them exists meanwhile. Other processes may read and write them.
+    /// reference to any of them exists during `'t`. Other processes may read and write them.
     #[inline]
     pub unsafe fn new(at: *mut u8, len: u32) -> Self {
         // SAFETY: the caller promises that `at` is not null, also for an empty segment.
@@ -76,7 +76,7 @@ impl<'t> MemorySegment<'t> {
         self.len == 0
     }
 
-    /// Returns the address of the first byte as a number, to be compared and not to be followed.
+    /// Returns the address of the first byte as a number, for comparisons only.
     #[inline]
     pub fn address(self) -> usize {
         self.at.addr().get()
@@ -111,8 +111,8 @@ impl<'t> MemorySegment<'t> {
         (self.at.addr().get() ^ (self.at.addr().get() + n as usize)) & !63 == 0
     }
 
-    /// Prefetches the cache lines in which a header of `HEADER` bytes and the frame behind it
-    /// begin. The header mostly is in the buffer already and is only read (see
+    /// Prefetches two cache lines: where a header of `HEADER` bytes begins, and where the frame
+    /// behind it begins. The header mostly is in the buffer already and is only read (see
     /// `Turn::store_plain`); the frame is written. One line that has both is prefetched once, for
     /// writing.
     #[inline]
@@ -194,8 +194,8 @@ impl<'t> MemorySegment<'t> {
     }
 
     /// Copies bytes from another segment, as many as both have, and adds them to `sum` if there is
-    /// one. The sum is that of the bytes that were stored. The segments may overlap; the values of
-    /// the shared bytes are then unspecified.
+    /// one. The sum covers the stored bytes. The segments may overlap; the values of the shared
+    /// bytes are then unspecified.
     #[inline(always)]
     pub fn copy_from(self, kernels: impl Kernels, from: MemorySegment<'_>, sum: Option<&mut Sum>) -> u32 {
         let n = from.len.min(self.len);

@@ -1,4 +1,4 @@
-//! Segmentation: cuts an unsegmented packet into its GSO segments (TSO, USO).
+//! Segmentation: splits an unsegmented packet into its GSO segments (TSO, USO).
 //!
 //! Headers are made anew for each segment. The payload is read in place, part by part, from the
 //! packet's head and body. These fields differ between segments; all others are copied:
@@ -28,8 +28,8 @@ use straightline_wire::checksum;
 
 use crate::{Checksum, Gso, GsoKind, HEADROOM, MemorySegment, slot::HEAD_MAX};
 
-/// Length of the longest headers that can be made anew: those of the longest head that was pulled
-/// up.
+/// Length of the longest headers that can be made anew: the headers of the longest head that was
+/// pulled up.
 pub const MAX_HEADERS: usize = HEAD_MAX;
 
 const TCP_FIN: u8 = 0x01;
@@ -130,7 +130,7 @@ struct CommonFields {
     flags: [u8; 2],
 }
 
-/// The header fields of one GSO segment that differ from those of another, and its payload.
+/// The header fields in which one GSO segment differs from another, and its payload.
 #[derive(Clone, Debug)]
 pub(crate) struct SegmentFields {
     /// Range of the unsegmented packet's bytes that is the payload.
@@ -203,9 +203,9 @@ impl Segmenter {
     /// between `l4` and `header_len`. Returns `None` if the numbers do not fit each other.
     pub fn new(gso: Gso, total: u32) -> Option<Self> {
         let Gso { l3, l4, .. } = gso;
-        // The length field of the IP header must be able to hold the packet's length. That of IPv4
-        // counts its own header, that of IPv6 does not. This also bounds the number of segments to
-        // less than 65536.
+        // The length field of the IP header must be able to hold the packet's length. The field of
+        // IPv4 counts its own header, the field of IPv6 does not. This also bounds the number of
+        // segments to less than 65536.
         let (network, longest) =
             if matches!(gso.kind, GsoKind::Tcp4 | GsoKind::Udp4) { (20, 65_535) } else { (40, 65_535 + 40) };
         let transport = if matches!(gso.kind, GsoKind::Tcp4 | GsoKind::Tcp6) { 20 } else { 8 };
@@ -366,8 +366,8 @@ fn pair(first: u16, second: u16) -> [u8; 4] {
 }
 
 impl CommonFields {
-    /// Sums the headers of an unsegmented packet. The pseudo header is that of RFC 9293, 3.1, and
-    /// RFC 8200, 8.1.
+    /// Sums the headers of an unsegmented packet. The pseudo header is defined in RFC 9293, 3.1,
+    /// and RFC 8200, 8.1.
     fn of(gso: &Gso, headers: &[u8]) -> Self {
         let (ip, transport) = (&headers[usize::from(gso.l3)..], &headers[usize::from(gso.l4)..]);
         let word = |of: &[u8], at: usize| u16::from_be_bytes([of[at], of[at + 1]]);
@@ -413,8 +413,8 @@ impl CommonFields {
     }
 }
 
-/// Returns the one's complement sum of three words or of three sums of words. It is 0 only if all
-/// three are.
+/// Returns the one's complement sum of three words or of three sums of words. The sum is 0 only if
+/// all three are 0.
 pub(crate) fn fold(words: [u32; 3]) -> u16 {
     // The sum of folded words is below 2^18: after the first step the carry is at most 3, after the
     // second it is 0.

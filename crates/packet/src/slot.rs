@@ -1,12 +1,12 @@
-//! Slots: what a worker keeps of a packet in its own memory, in one pool for each worker.
+//! Slots: the parts of packets that a worker keeps in its own memory, in one pool for each worker.
 
 use crate::{Offload, PortIndex, Reason, turn::SourceQueueId};
 
 /// Bytes of a packet that are copied into its slot. The rest stays in guest memory.
 pub const HEAD: usize = 256;
 
-/// Free bytes in front of the head of a packet that has just come in, for headers that are put
-/// there: a virtio-net header, a tunnel's headers.
+/// Free bytes in front of the head of a packet that has just come in. They are for headers that are
+/// prepended: a virtio-net header, a tunnel's headers.
 pub const HEADROOM: usize = 128;
 
 /// Bytes of a packet that fit into its slot, for headers that lie deeper than [`HEAD`].
@@ -38,7 +38,7 @@ pub(crate) struct Slot {
     pub(crate) data: Data,
 }
 
-/// The disposition of a packet, as far as its source's ring is concerned (`full = "wait"`).
+/// The disposition of a packet in its source's ring (`full = "wait"`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Disposition {
     /// The packet is delivered, or dropped by its destination: its chain goes back to the guest.

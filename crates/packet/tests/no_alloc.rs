@@ -15,7 +15,7 @@ thread_local! {
 struct Counting;
 
 fn count() {
-    // A thread that ends has no counter any more. It is not a thread of the test.
+    // A thread that is ending has no counter any more. Such a thread is not one of the test's.
     let _ = ALLOCATIONS.try_with(|n| n.set(n.get() + 1));
 }
 

@@ -15,13 +15,14 @@ use crate::{Drops, MAX_BATCH, MemorySegment};
 pub struct Settings {
     /// The instruction set of copies.
     pub level: Level,
-    /// Whether bodies are copied twice, through a bounce buffer, so that the source gets its
-    /// buffers back early. It exists to compare the one-copy path with.
+    /// True if bodies are copied twice, through a bounce buffer, so that the source gets its
+    /// buffers back early. It exists for comparison with the one-copy path.
     pub two_copies: bool,
-    /// Body bytes that a turn accepts before it accepts no more packets. One packet may exceed it.
+    /// Limit of body bytes: once a turn has accepted as many, it accepts no more packets. One
+    /// packet may exceed the limit.
     pub body_limit: u32,
-    /// Whether cache lines of buffers are prefetched. Turned off, it shows what prefetching is
-    /// worth.
+    /// True if cache lines of buffers are prefetched. Measurements turn it off to show the gain
+    /// from prefetching.
     pub prefetch: bool,
 }
 
@@ -40,8 +41,8 @@ pub struct BodyCount {
     pub delivered: u64,
 }
 
-/// Capacity for the memory segments of a turn: its limit of descriptors, the one chain that may
-/// exceed it, and the buffers that packets are delivered to.
+/// Capacity for the memory segments of a turn. It counts the turn's limit of descriptors, one chain
+/// that may exceed the limit, and the buffers that packets are delivered to.
 const MAX_SEGMENTS: usize = 3 * 32768;
 
 /// The memory of one worker's turns: its pool of slots and its lists. It is kept from turn to turn,
@@ -136,7 +137,7 @@ impl Arena {
         result
     }
 
-    /// Changes the ports from the next turn on: sets their drop counters and the fan-out, the
+    /// Changes the ports from the next turn on. Sets their drop counters, and the fan-out: the
     /// number of ports that a packet may be copied to. A turn accepts as many times fewer bytes.
     /// Returns the former values.
     pub fn change(&mut self, drops: Vec<Arc<Drops>>, fan_out: u32) -> (Vec<Arc<Drops>>, u32) {

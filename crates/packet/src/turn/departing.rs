@@ -1,4 +1,4 @@
-//! Which packets of a turn leave their source's ring, for outputs that deliver copies.
+//! The packets of a turn that leave their source's ring, for outputs that deliver copies.
 
 use super::{Disposition, Turn};
 use crate::{Batch, SourceQueueId};
@@ -7,9 +7,9 @@ impl Turn<'_> {
     /// Returns the packets of `batch` that leave their source's ring in this turn, or `None` if all
     /// of them do.
     ///
-    /// The others go back at the end of the turn ([`Turn::take_back`]): a packet that is left, and
-    /// all packets of the same source behind it. They pass the graph again in a later turn. The
-    /// answer is final only after all outputs that leave packets have run.
+    /// The other packets go back at the end of the turn ([`Turn::take_back`]). These are packets
+    /// that are left, and all packets of the same source behind them. They pass the graph again in
+    /// a later turn. The answer is final only after all outputs that leave packets have run.
     pub fn departing(&self, batch: &Batch) -> Option<Batch> {
         if self.left == 0 {
             return None;

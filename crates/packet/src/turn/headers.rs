@@ -1,7 +1,7 @@
 //! Headers in front of packets: prepended, stripped, and put back as they were.
 //!
-//! A tunnel prepends its headers to a packet that other outputs of a flood send as it is, so each
-//! delivery has to leave the packet unchanged. No slot is taken and no body is copied for that:
+//! A tunnel prepends its headers to a packet that other outputs of a flood send without them. So
+//! each delivery must leave the packet unchanged. This takes no further slot and copies no body:
 //!
 //! ```text
 //! for each packet:   save its outside
@@ -11,8 +11,8 @@
 //! ```
 //!
 //! The bytes of a packet stay where they are in its slot. Prepending and stripping move the place
-//! where the head begins, and the offsets of its offload with it. So a header costs its own bytes,
-//! however long the packet is.
+//! where the head begins, and the offsets of its offload with it. So the cost of a header depends
+//! on its own length only, not on the packet's.
 
 use std::fmt;
 
@@ -24,9 +24,10 @@ use crate::{Checksum, Gso, Offload, PacketId, PortIndex};
 /// it there, to store both together. It has 12 bytes.
 pub const MIN_HEADROOM: usize = 16;
 
-/// Bytes that [`Packets::strip`] leaves in the head of a packet that has as many: enough for the
-/// Ethernet, IP and TCP headers that later nodes look at. A head has 256 bytes, so nothing is
-/// pulled up where at most 128 are stripped, and the headers of most tunnels are shorter.
+/// Bytes that [`Packets::strip`] leaves in the head at least, if the packet is long enough. They
+/// suffice for the Ethernet, IP and TCP headers that later nodes read. A head has 256 bytes, so
+/// nothing is pulled up where at most 128 are stripped, and the headers of most tunnels are
+/// shorter.
 const MIN_HEAD: usize = 128;
 
 /// Bytes at the front of a packet that [`Packets::save_outside`] copies.
@@ -34,7 +35,7 @@ const SAVED: usize = 16;
 
 const _: () = assert!(MIN_HEADROOM < HEADROOM && SAVED >= MIN_HEADROOM);
 
-/// Why bytes cannot be put in front of a packet.
+/// The reason why bytes cannot be put in front of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrependError {
     /// Fewer than [`MIN_HEADROOM`] bytes would stay free in front of the head.
@@ -43,7 +44,7 @@ pub enum PrependError {
     Offset,
 }
 
-/// Why bytes cannot be removed from the front of a packet.
+/// The reason why bytes cannot be removed from the front of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StripError {
     /// The packet has fewer bytes.
@@ -51,10 +52,11 @@ pub enum StripError {
     /// The slot has no space to pull up as many bytes.
     TooDeep,
     /// The packet is still to be segmented, and its network header begins within these bytes. Each
-    /// of its segments needs headers of its own, so the headers cannot go before it is segmented.
+    /// of its segments needs headers of its own, so the headers cannot be removed before
+    /// segmentation.
     Segmentation,
     /// A checksum is still to be finished that starts within these bytes, while its field lies
-    /// behind them, at least in part. Without the bytes nobody could finish it.
+    /// behind them, at least in part. Without these bytes the checksum cannot be finished.
     Checksum,
 }
 
@@ -81,8 +83,8 @@ impl fmt::Display for StripError {
 impl std::error::Error for PrependError {}
 impl std::error::Error for StripError {}
 
-/// The outside of a packet, as [`Packets::save_outside`] found it: where the packet begins, its
-/// first 16 bytes, and its offload.
+/// The outside of a packet, saved by [`Packets::save_outside`]: where the packet begins, its first
+/// 16 bytes, and its offload.
 #[derive(Clone, Copy, Debug)]
 pub struct Outside {
     start: u16,
@@ -123,10 +125,10 @@ impl Packets<'_> {
     /// - A checksum whose start and field both lie within the removed bytes is gone with them: the
     ///   packet becomes [`Checksum::Complete`]. That is so for the UDP header of a tunnel, whose
     ///   sender left its checksum to be finished.
-    /// - A checksum that is [`Checksum::Verified`] becomes [`Checksum::Complete`]: it may have been
-    ///   that of a removed header, and nobody has verified the next one.
-    /// - A packet that is still to be segmented by a removed header is refused, and so is one with
-    ///   a checksum that starts within the removed bytes and ends behind them.
+    /// - [`Checksum::Verified`] becomes [`Checksum::Complete`]: the verified checksum may belong to
+    ///   a removed header, and the next header's checksum has not been verified.
+    /// - A packet that must still be segmented by a removed header is refused. A packet whose
+    ///   checksum starts within the removed bytes and ends behind them is refused, too.
     pub fn strip(&mut self, id: PacketId, n: usize) -> Result<(), StripError> {
         let slot = &self.slots[id.index()];
         let (len, head) = (slot.len() as usize, usize::from(slot.head));
@@ -149,8 +151,8 @@ impl Packets<'_> {
         Ok(())
     }
 
-    /// Returns the longest head that [`Self::pull_up`] can make of a packet that has as many bytes:
-    /// at least 512 bytes, less by those that were stripped.
+    /// Returns the longest head that [`Self::pull_up`] can make, if the packet is long enough: at
+    /// least 512 bytes, minus the stripped bytes.
     #[inline]
     pub fn max_head(&self, id: PacketId) -> usize {
         SLOT_DATA - usize::from(self.slots[id.index()].start)
@@ -158,10 +160,10 @@ impl Packets<'_> {
 
     /// Saves the outside of a packet: where it begins, its first 16 bytes, and its offload.
     ///
-    /// Between this and [`Self::restore_outside`] the packet may be prepended to, delivered, pulled
-    /// up, and stripped of at most 16 of the bytes that it has now. Delivery writes the
-    /// destination's virtio-net header in front of the packet, so over bytes that were stripped.
-    /// That is why the first 16 bytes are saved.
+    /// Until [`Self::restore_outside`], the caller may prepend to the packet, deliver it and pull
+    /// bytes up. It may strip at most 16 of the bytes that the packet has now. Delivery writes the
+    /// destination's virtio-net header in front of the packet, and so over stripped bytes. That is
+    /// why the first 16 bytes are saved.
     #[inline]
     pub fn save_outside(&self, id: PacketId) -> Outside {
         let slot = &self.slots[id.index()];
@@ -171,10 +173,10 @@ impl Packets<'_> {
         Outside { start: slot.start, offload: slot.offload, first }
     }
 
-    /// Restores the outside of the packet that `outside` was saved of. What lies behind its first
-    /// 16 bytes stays as it is now.
+    /// Restores the outside of the packet from which `outside` was saved. The bytes behind the
+    /// first 16 stay as they are now.
     ///
-    /// Bytes that were pulled up meanwhile stay in the head: they are no longer in the body.
+    /// Bytes that were pulled up since stay in the head: they are no longer in the body.
     #[inline]
     pub fn restore_outside(&mut self, id: PacketId, outside: &Outside) {
         let slot = &mut self.slots[id.index()];
@@ -188,16 +190,17 @@ impl Packets<'_> {
         slot.data.0[at..at + SAVED].copy_from_slice(&outside.first);
     }
 
-    /// Sets the port that the packet came from, as far as the nodes behind and the drop counters
-    /// are concerned: the tunnel that it left, for instance. The source queue stays the same.
+    /// Sets the port that the packet came from, for later nodes and for the drop counters. A
+    /// tunnel, for instance, sets itself for the packets that leave it. The source queue stays the
+    /// same.
     #[inline]
     pub fn set_port(&mut self, id: PacketId, port: PortIndex) {
         self.slots[id.index()].port = port;
     }
 }
 
-/// Returns where the saved bytes of a packet begin that begins at `start`. A packet in the last
-/// bytes of its slot is too short to have as many; the bytes before it are saved with it.
+/// Returns where the saved bytes begin, for a packet that begins at `start`. A packet in the last
+/// bytes of its slot is shorter than the saved bytes; then bytes in front of it are saved, too.
 #[inline]
 fn first_bytes(start: u16) -> usize {
     usize::from(start).min(SLOT_DATA - SAVED)
@@ -241,7 +244,7 @@ impl Offload {
         };
         let gso = match self.gso {
             Some(gso) if gso.l3 < n => return Err(StripError::Segmentation),
-            // The other headers stand behind the network header.
+            // The other headers are behind the network header.
             Some(gso) => Some(Gso {
                 l3: gso.l3 - n,
                 l4: gso.l4.saturating_sub(n),

@@ -34,8 +34,8 @@ pub use rcu::{Rcu, RcuCell, RcuReader};
 use watch::ServedCell;
 pub use watch::{Served, TurnWatch};
 
-/// A queue that takes part in a turn: it lent memory to the turn, or it has to notify its guest. A
-/// virtqueue implements it.
+/// A queue that takes part in a turn: the turn borrowed memory from it, or it has to notify its
+/// guest. A virtqueue implements it.
 pub trait AtTurnEnd: Send + Sync {
     /// Gives borrowed buffers back to the guest. The turn calls this after all copies, and after
     /// every destination has got its packets.
@@ -44,8 +44,8 @@ pub trait AtTurnEnd: Send + Sync {
     /// Notifies the guest, if it wants that. The turn calls this last.
     fn notify(&self);
 
-    /// Returns whether the queue is poisoned: its memory has vanished since the turn began. What
-    /// was copied from there must not be delivered.
+    /// Returns whether the queue is poisoned: its memory has vanished since the turn began. Bytes
+    /// copied from that memory must not be delivered.
     fn poisoned(&self) -> bool;
 
     /// Returns the port or node that the queue belongs to. The watchdog reports it if the turn
@@ -74,8 +74,8 @@ type Parts<'a, 't> = (&'a mut [u8], &'a [MemorySegment<'t>], &'a [MemorySegment<
 ///
 /// The lifetime is the turn's own, so nothing that carries it can be kept.
 ///
-/// A turn has all operations of its [`Packets`], which are what a node gets, and those that take
-/// packets in, deliver them and end the turn.
+/// A turn has all operations of its [`Packets`], which is the part that a node gets. It also has
+/// the operations that accept packets, deliver them and end the turn.
 pub struct Turn<'t> {
     packets: Packets<'t>,
     used: usize,
@@ -258,7 +258,7 @@ impl<'t> Turn<'t> {
         self.accept_by(self.packets.settings.level, port, source, bytes)
     }
 
-    /// [`Self::accept`] by kernels that the caller was compiled for.
+    /// Accepts as [`Self::accept`] does, by kernels that the caller was compiled for.
     #[inline(always)]
     pub fn accept_by(
         &mut self,
@@ -321,8 +321,8 @@ impl<'t> Turn<'t> {
             return false;
         };
         self.bounce_buffer = rest;
-        // SAFETY: the bytes were borrowed for all of 't, and that borrow was split off and ends
-        // here: nothing but the segment refers to them until the next turn.
+        // SAFETY: the bytes were borrowed for all of 't. That borrow was split off and ends here,
+        // so only the segment refers to the bytes until the next turn.
         let copy = unsafe { MemorySegment::new(space.as_mut_ptr(), body) };
         let mut rest = copy;
         for segment in &self.packets.segments[first..] {
@@ -358,8 +358,8 @@ impl<'t> Turn<'t> {
         self.round
     }
 
-    /// Takes the packet that was accepted last from its source queue, because it turned out to be
-    /// no valid packet. The queue does not count it any more.
+    /// Removes the last accepted packet from its source queue's account, because it is no valid
+    /// packet. The queue does not count it any more.
     pub fn disown(&mut self, id: PacketId) {
         self.packets.slots[id.index()].source = SourceQueueId::NONE;
     }
@@ -403,8 +403,8 @@ impl<'t> Turn<'t> {
         (&mut slot.data.0[start - N..start]).try_into().expect("the range has N bytes")
     }
 
-    /// Returns all that a copy needs at once: the `N` bytes in front of the head together with the
-    /// head, the body, and the segments staged at `to`.
+    /// Returns all that a copy needs: the `N` bytes in front of the head with the head, the body,
+    /// and the segments staged at `to`.
     #[inline]
     pub(crate) fn parts<const N: usize>(&mut self, id: PacketId, to: Range<usize>) -> Parts<'_, 't> {
         const { assert!(N <= MIN_HEADROOM) };
@@ -445,8 +445,8 @@ impl<'t> Turn<'t> {
     /// their bytes, as the ring counted them.
     ///
     /// A ring has no gaps, so only the last packets that were accepted from it can go back. If one
-    /// packet is left, all behind it go back with it, including those that a node has dropped: they
-    /// come again, and are counted then.
+    /// packet is left, all packets behind it go back with it, including packets that a node has
+    /// dropped. They come again, and are counted then.
     ///
     /// A packet that is to be left cannot go back if a later one was sent: a node has changed the
     /// order. It is dropped as [`Reason::Node`].
@@ -461,7 +461,8 @@ impl<'t> Turn<'t> {
         for (at, slot) in slots.iter().enumerate().filter(|(_, slot)| slot.source == source) {
             let goes_back = at >= tail && (packets > 0 || slot.disposition == Disposition::Left);
             packets += usize::from(goes_back);
-            // What the ring counted when they came in: nodes may have changed the headers since.
+            // The lengths are the ones that the ring counted at reception: nodes may have changed
+            // the headers since.
             bytes += if goes_back { slot.received_len() } else { 0 };
             match (slot.disposition, drops.get(slot.port.index())) {
                 (Disposition::Left, Some(drops)) if !goes_back => drops.add(Reason::Node, 1),

@@ -11,8 +11,8 @@ use crate::{Drops, MAX_BATCH, MemorySegment, Offload, PacketId, PortIndex, Reaso
 
 /// The packets of a turn, with the operations that a node may use.
 ///
-/// A node can look at packets, change their heads and drop them. It cannot take packets in, reach
-/// their bodies, deliver them or end the turn: those are methods of [`Turn`](crate::Turn), and
+/// A node can look at packets, change their heads and drop them. It cannot accept packets, reach
+/// their bodies, deliver them or end the turn. Those are methods of [`Turn`](crate::Turn), and
 /// nothing leads from `Packets` back to its turn.
 ///
 /// ```
@@ -54,11 +54,11 @@ impl fmt::Debug for Packets<'_> {
 }
 
 impl Packets<'_> {
-    /// Prefetches what a node touches first of a packet that it will come to: the slot's words, and
-    /// the first line of the head. [`Batch::ahead`](crate::Batch::ahead) yields such packets.
+    /// Prefetches the parts of a later packet that a node touches first: the slot's words, and the
+    /// first line of the head. [`Batch::ahead`](crate::Batch::ahead) yields such packets.
     ///
-    /// The address is that of a head to which nothing was prepended: to find out where a head
-    /// really begins, the slot would have to be in the cache already.
+    /// The prefetched address is right for a head without prepended headers. To know where the head
+    /// really begins, the function would have to read the slot, which is not in the cache yet.
     #[inline]
     pub fn prefetch(&self, later: Option<PacketId>) {
         if let Some(id) = later {
@@ -148,8 +148,8 @@ impl Packets<'_> {
         true
     }
 
-    /// Drops the packet and counts it for the port that it came from. A packet that stands behind
-    /// one that is left in its source's ring comes again with that one, and is counted then.
+    /// Drops the packet and counts it for the port that it came from. A packet behind one that is
+    /// left in its source's ring comes again with that one, and is counted then.
     pub fn discard(&mut self, id: PacketId, reason: Reason) {
         let slot = &mut self.slots[id.index()];
         slot.disposition = Disposition::Dropped(reason);

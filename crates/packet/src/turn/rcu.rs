@@ -71,7 +71,7 @@ impl Rcu {
     /// within a turn, because it would wait for itself.
     pub fn wait(&self) {
         // The list is taken first. A value that is retired later may be in use by a turn that the
-        // loop below has passed by already.
+        // loop below has already checked.
         let retired = std::mem::take(&mut *lock(&self.0.retired));
         fence(Ordering::SeqCst);
         let readers: Vec<_> = lock(&self.0.readers).clone();
@@ -207,8 +207,8 @@ impl<T: Send + Sync + 'static> RcuCell<T> {
     pub fn load<'t>(&self, turn: &Turn<'t>) -> Option<&'t T> {
         assert!(self.rcu.same(turn.rcu()), "a value is read through the rcu that it was published for");
         // SAFETY: the pointer is null or came from a Box. `swap` and `drop` take it out, and free
-        // it only after every turn under way has ended. This turn is under way until 't is over: 't
-        // is a turn's own lifetime (`Arena::turn` takes a closure for any 't), so the reference
+        // it only after every turn under way has ended. This turn is under way until 't is over. 't
+        // is a turn's own lifetime: `Arena::turn` takes a closure for any 't. So the reference
         // cannot leave the turn.
         unsafe { self.at.load(Ordering::Acquire).as_ref() }
     }

@@ -61,7 +61,7 @@ struct Value(Memory);
 
 impl Drop for Value {
     fn drop(&mut self) {
-        // A model that has failed unwinds. Another panic would hide the reason.
+        // A failed model unwinds. Another panic would hide the reason.
         if !std::thread::panicking() {
             self.0.write();
         }

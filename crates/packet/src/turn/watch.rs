@@ -20,12 +20,12 @@ pub enum Served {
     Node(u16),
 }
 
-/// Upper halves of the words that encode [`Served`].
+/// The upper halves of the words that encode [`Served`].
 const PORT: u32 = 1 << 16;
 const NODE: u32 = 2 << 16;
 
-/// The word in which a worker records what it serves. It has cache lines of its own, because the
-/// worker writes it several times a turn.
+/// The word in which a worker records the port or node that it serves. It has cache lines of its
+/// own, because the worker writes it several times a turn.
 #[derive(Clone, Default)]
 pub(super) struct ServedCell(Arc<CachePadded<AtomicU32>>);
 
@@ -66,8 +66,8 @@ impl TurnWatch {
         let served = self.served.get();
         // The word above must be read before the turn's number is read again.
         fence(Ordering::Acquire);
-        // If the number differs, the turn has ended meanwhile: it has not stalled, and the word may
-        // belong to the next turn.
+        // If the number differs, the turn has ended in between: it has not stalled, and the word
+        // may belong to the next turn.
         (self.state.turn() == Some(turn)).then_some((turn, served))
     }
 }

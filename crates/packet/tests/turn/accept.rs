@@ -46,7 +46,7 @@ proptest! {
         let memory = Memory::patterned(len);
         let expected = pattern(len).split_off(len.min(skip as usize));
         arena(Settings { two_copies, ..Settings::default() }).turn(|turn| {
-            // Something staged before must not become part of the packet.
+            // A segment that was staged before must not become part of the packet.
             turn.stage(memory.segment(0, len.min(5)));
             let id = accept_cut(turn, &memory.cut(&cuts), skip);
             assert_eq!(turn.head(id), &expected[..expected.len().min(HEAD)], "a head is as long as can be");
@@ -190,8 +190,8 @@ fn a_turn_takes_less_where_a_packet_may_be_copied_to_many_ports() {
     }
 }
 
-/// In the two-copy mode, a body for which the bounce buffer has no space stays borrowed, and the
-/// turn counts it as borrowed: its buffer must not be given back early.
+/// In the two-copy mode, a body for which the bounce buffer has no space stays borrowed. The turn
+/// counts it as borrowed, because its buffer must not be given back early.
 #[test]
 fn a_body_that_cannot_be_copied_early_counts_as_borrowed() {
     let long = 3 * MAX_FRAME as usize;
@@ -327,7 +327,8 @@ fn dispositions(dispositions: &str) -> (String, Vec<(Reason, u64)>) {
         batch.extend(&ids);
         let departing = turn.departing(&batch).unwrap_or(batch);
         turn.end();
-        // The packets that depart are the first of the source's packets, and the others are in its ring again.
+        // The departing packets are the first of the source's packets. The others are in its ring
+        // again.
         assert_eq!(departing.ids(), &ids[..ids.len() - turn.returned()]);
         turn.returned()
     });

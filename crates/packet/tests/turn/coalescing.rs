@@ -1,4 +1,4 @@
-//! Coalescing: segmentation of the result gives back the packets that came.
+//! Coalescing: segmentation of the result gives back the original packets.
 
 use proptest::prelude::*;
 use straightline_packet::{
@@ -293,12 +293,12 @@ fn packets_that_begin_no_run() {
     assert_eq!(whole(&udp, partial), 3);
 }
 
-/// A sender says where in the packet a checksum lies. It does not say of which protocol the
-/// checksum is.
+/// A sender says where in the packet a checksum lies. It does not say to which protocol the
+/// checksum belongs.
 #[test]
 fn packets_whose_transport_is_too_short_for_tcp_are_left_alone() {
-    // An echo request, UDP, a fragment of TCP, TCP without its header's end, and what has no header
-    // at all.
+    // An echo request, UDP, a fragment of TCP, TCP without its header's end, and bytes without any
+    // header.
     for (protocol, fragment) in [(1, 0), (17, 0), (6, 0x2000), (6, 0x00b9), (6, 0), (59, 0)] {
         for transport in 0..40 {
             let headers = tcp(GsoKind::Tcp4);

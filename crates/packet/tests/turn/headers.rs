@@ -159,7 +159,7 @@ fn deliver<'t>(
     destination.into_iter().for_each(|segment| turn.stage(segment));
     let copied = turn.store::<12>(id, mark..turn.mark(), finish);
     turn.unstage(mark);
-    assert_eq!(copied, turn.body_len(id), "a body is copied once, whatever stands in front");
+    assert_eq!(copied, turn.body_len(id), "a body is copied once, with any headers in front");
     expected.assert_is(turn, id);
 }
 
@@ -235,7 +235,8 @@ proptest! {
         });
     }
 
-    /// Prepended bytes stand in front of every segment of a packet. All else is as without them.
+    /// Prepended bytes are in front of every segment of a packet. The rest is the same as without
+    /// them.
     #[test]
     fn segments_have_what_was_prepended_in_front(
         headers in headers(), payload in 0..6000_usize, size in 500..1500_u16, front in 0..=112_usize, strip in 0..20_usize,
@@ -301,7 +302,7 @@ fn segments(
     segments
 }
 
-/// As a tunnel does it in a flood: another output finds the packet as it was.
+/// A tunnel prepends its headers in a flood. Another output then finds the packet unchanged.
 #[test]
 fn a_delivery_with_headers_leaves_the_packet_to_the_next_output() {
     let source = Memory::patterned(1000);

@@ -1,11 +1,11 @@
-//! Memory that stands in for guest memory, and arenas to run turns in.
+//! Memory used in place of guest memory, and arenas to run turns in.
 
 use std::sync::Arc;
 
 use straightline_packet::{Arena, Drops, Level, MemorySegment, Rcu, Settings};
 
-/// Bytes that are only reached through pointers, as those of a guest. The memory outlives every
-/// turn of a test.
+/// Bytes that are only reached through pointers, like guest memory. The memory outlives every turn
+/// of a test.
 pub(crate) struct Memory {
     at: *mut u8,
     len: usize,
@@ -53,7 +53,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: the pointer and the length are those of the box that `new` took apart.
+        // SAFETY: the pointer and the length come from the box that `new` took apart.
         drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(self.at, self.len)) });
     }
 }

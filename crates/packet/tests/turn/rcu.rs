@@ -47,7 +47,7 @@ fn swapped_values_outlive_the_turns_that_see_them() {
             })
         })
         .collect();
-    // Until both threads have run for a while: a machine with few CPUs starts them late.
+    // Repeats until both threads have run for a while: a machine with few CPUs starts them late.
     let enough = || turns.iter().all(|n| n.load(Ordering::Relaxed) >= 1000) || workers.iter().any(|w| w.is_finished());
     for i in (0..).take_while(|&i| i < 2000 || !enough()) {
         let new = (i % 3 != 0).then(|| canary(&alive));
@@ -79,8 +79,8 @@ fn dropping_the_holder_within_a_turn_keeps_the_value() {
     assert_eq!(alive.load(Ordering::SeqCst), 0);
 }
 
-/// A reader is out when `wait` passes by. It then enters a turn and reads a value, which is retired
-/// before `wait` has seen the other readers. This call of `wait` must not free that value.
+/// A reader is out when `wait` checks it. It then enters a turn and reads a value, which is retired
+/// before `wait` has checked the other readers. This call of `wait` must not free that value.
 #[test]
 fn a_value_retired_during_a_wait_outlives_the_turn_that_reads_it() {
     let rcu = Rcu::new();
@@ -108,8 +108,8 @@ fn a_value_retired_during_a_wait_outlives_the_turn_that_reads_it() {
             rcu.wait();
             done.store(true, Ordering::SeqCst);
         });
-        // Long enough for `wait` to pass by. On a slower machine the test is weaker, but never
-        // wrong.
+        // Long enough for `wait` to check the reader. On a slower machine the test is weaker, but
+        // never wrong.
         std::thread::sleep(Duration::from_millis(30));
         late.turn(|turn| {
             let canary = published.as_ref().and_then(|p| p.load(turn)).expect("published");

@@ -66,7 +66,7 @@ proptest! {
         arena.turn(|turn| {
             let id = accept(turn, &source.cut(&from));
             turn.set_offload(id, Offload { checksum, gso: None });
-            // Flooding: the same packet, to several ports.
+            // Flooding: the same packet goes to several ports.
             for _ in 0..times {
                 // A buffer comes back with the header of its last packet: another one, the same,
                 // nearly the same.
@@ -148,8 +148,8 @@ proptest! {
         let after = memory.bytes();
         assert_eq!(&after[..at], &before[..at]);
         assert_eq!(&after[at + len + 12..], &before[at + len + 12..]);
-        // The head was copied before, so it is right whatever overlaps. The sum is that of the
-        // stored bytes.
+        // The head was copied before, so an overlap does not change it. The sum covers the stored
+        // bytes.
         assert_eq!(&after[at..at + 12], FRONT);
         if finish {
             let sum = reference::sum(&[&after[at + 12 + 34..at + 12 + len]]);
@@ -226,7 +226,8 @@ fn a_head_changed_by_a_node_is_what_leaves() {
     arena(Settings::default()).turn(|turn| {
         let id = accept(turn, &source.cut(&[100]));
         turn.head_mut(id)[..6].copy_from_slice(b"node!!");
-        // The guest writes meanwhile. What the node saw is what is sent.
+        // The guest writes at the same time. The bytes that the node saw are the bytes that are
+        // sent.
         source.segment(0, HEAD).write(turn.level(), &[0xaa; HEAD]);
         let mark = turn.mark();
         turn.stage(destination.segment(0, 1000));
