@@ -1,5 +1,5 @@
-//! Time in cycles of the time-stamp counter, which is cheap enough to be read before and after
-//! every node.
+//! Time in cycles of the time-stamp counter. The counter is cheap enough to be read before and
+//! after every node.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ pub fn cycles() -> u64 {
     }
 }
 
-/// Returns the counter and the time of one moment: that of the first call.
+/// Returns the counter and the time, both read at the first call.
 fn start() -> &'static (u64, Instant) {
     static START: OnceLock<(u64, Instant)> = OnceLock::new();
     #[cfg(target_arch = "x86_64")]
@@ -27,8 +27,8 @@ fn start() -> &'static (u64, Instant) {
     START.get_or_init(|| (0, Instant::now()))
 }
 
-/// Returns the counter and the time of one moment. Of three tries, it takes the one in which both
-/// were read closest together, because a thread may be descheduled between the two reads.
+/// Returns the counter and the time of one moment. A thread may be descheduled between the two
+/// reads. So the function tries three times, and takes the try whose reads were closest together.
 fn both() -> (u64, Instant) {
     let once = || {
         let (before, time, after) = (cycles(), Instant::now(), cycles());

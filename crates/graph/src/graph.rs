@@ -38,7 +38,7 @@ struct Input {
 
 /// The action of a graph entry on its packets.
 enum Step {
-    /// A node sends packets on. It gets the turn's packets only.
+    /// A node forwards packets along its edges. It gets the turn's packets only.
     Node(Box<dyn Node>),
     /// A port delivers packets. It gets the whole turn, because delivery borrows buffers until the
     /// turn ends.
@@ -108,7 +108,7 @@ impl Graph {
 
     fn stats_for(&mut self, name: String) -> Arc<NodeStats> {
         match self.earlier.iter().position(|known| known.name == name) {
-            // Each is used once, because nodes may share a name.
+            // Each entry of `earlier` is used once, because nodes may share a name.
             Some(at) => self.earlier.remove(at),
             None => Arc::new(NodeStats { name, ..NodeStats::default() }),
         }
@@ -245,8 +245,8 @@ impl Graph {
     /// Arms the kicks of every port, to wake the worker. Returns whether an input has packets
     /// already, and whether an output has free buffers again.
     pub(crate) fn arm(&self, turn: &Turn<'_>) -> (bool, bool) {
-        // All ports are armed, also behind one that has packets: each must know that the worker
-        // does not poll.
+        // All ports are armed, even after one that has packets: each must know that the worker does
+        // not poll.
         let packets = self.inputs.iter().fold(false, |any, input| {
             turn.serve(input.served);
             input.port.arm(turn, false) | any

@@ -9,7 +9,7 @@
 //! Each step is measured in cycles of the time-stamp counter. Time that no measurement covers is
 //! reported as unexplained.
 //!
-//! This crate does not know protocols, port kinds and the configuration.
+//! This crate does not know protocols, port kinds or the configuration.
 //!
 //! ```
 //! use std::sync::Arc;

@@ -28,7 +28,7 @@ pub trait Node: Send {
     /// packet may go along several edges, but along each edge only once.
     ///
     /// If the output waits for free buffers (`full = "wait"`), packets may stay in their ring. They
-    /// pass the node again in a later turn, and so do all packets behind them, including those that
+    /// pass the node again in a later turn. So do all packets behind them, including packets that
     /// the node dropped. Each is counted once. Such a node must keep the order of packets: a packet
     /// that was overtaken cannot stay in its ring, and is dropped as `node`.
     fn process(&mut self, packets: &mut Packets<'_>, batch: &Batch, next: &mut Next<'_>);

@@ -21,7 +21,7 @@ pub struct NodeStats {
 }
 
 impl NodeStats {
-    /// Adds the statistics of another node. Neither node may be counting meanwhile.
+    /// Adds the statistics of another node. Neither node may count during the call.
     pub fn absorb(&self, other: &NodeStats) {
         self.calls.add(other.calls.get());
         self.packets.add(other.packets.get());
@@ -65,7 +65,7 @@ pub struct Times {
     pub empty_poll: u64,
     /// Time spent asleep, and on arming and disarming kicks.
     pub idle: u64,
-    /// Time that passed and is in none of the other three.
+    /// Time that is in none of the other three.
     pub unexplained: u64,
 }
 

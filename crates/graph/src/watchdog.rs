@@ -1,13 +1,13 @@
-//! The watchdog: it notices workers that stall, whose turn does not end.
+//! The watchdog: it notices stalled workers, whose turn does not end.
 //!
-//! A turn takes microseconds. A long turn waits for the kernel, which works on something that a
-//! guest's frontend can influence: memory that is swapped out or taken away, or an eventfd with a
-//! million watchers. The worker serves no other port meanwhile, so an operator must learn which
-//! port it was.
+//! A turn takes microseconds. A long turn waits for the kernel. The kernel works on something that
+//! a guest's frontend can influence: memory that is swapped out or removed, or an eventfd with a
+//! million watchers. During that time the worker serves no other port, so an operator must learn
+//! the port that causes the stall.
 //!
-//! A thread calls [`Watchdog::look`] every [`Watchdog::PERIOD`]. The watchdog cannot tell a worker
-//! that waits for the kernel from one that the kernel does not run: a virtual machine whose
-//! processors are taken away has such stalls, too.
+//! A thread calls [`Watchdog::look`] every [`Watchdog::PERIOD`]. A worker that waits for the kernel
+//! looks to the watchdog like one that the kernel does not run. A virtual machine has such stalls,
+//! too, when the host takes its processors away.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -261,7 +261,7 @@ mod tests {
         loop {
             let asleep = stats.asleep_since.get();
             let stalls: Vec<_> = (0..10).flat_map(|step| watchdog.look(start + step * Watchdog::LIMIT)).collect();
-            // If the worker woke up meanwhile, the watchdog may have seen a turn.
+            // If the worker woke up in between, the watchdog may have seen a turn.
             if asleep > 0 && asleep == stats.asleep_since.get() {
                 assert_eq!(stalls, []);
                 break;

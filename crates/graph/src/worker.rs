@@ -19,8 +19,8 @@ pub enum Idle {
     Spin,
 }
 
-/// Time that a worker polls before it sleeps. It is about the cost of a sleep with its wake-up, so
-/// that waiting costs at most twice the least possible, whenever the next packet comes.
+/// Time that a worker polls before it sleeps. It equals about the cost of one sleep and wake-up. So
+/// waiting costs at most twice the minimum, no matter when the next packet comes.
 const POLL_BEFORE_SLEEP: Duration = Duration::from_micros(50);
 
 /// Longest sleep. Kicks and `EpollWaiter::wake` wake a worker earlier. A lost kick costs a second
@@ -121,13 +121,13 @@ impl Worker {
         packets
     }
 
-    /// Arms kicks, and sleeps if no packet came meanwhile. Returns the time after the sleep.
+    /// Arms kicks, and sleeps if no packet has come before that. Returns the time after the sleep.
     ///
     /// A packet that waits for free buffers must not keep the worker awake, once the worker has
     /// tried it in the present round. A new round begins when packets have moved, when an output
-    /// has free buffers again, and after a sleep. A destination's ring announces free buffers once,
-    /// and a turn may be full before it comes to the packets that wait for them. Within a round,
-    /// each turn continues where the last one was full, until all packets have been tried.
+    /// has free buffers again, and after a sleep. A destination's ring announces free buffers once.
+    /// A turn may be full before it comes to the packets that wait for these buffers. Within a
+    /// round, each turn continues where the last one was full, until all packets have been tried.
     fn sleep(&mut self, from: u64) -> u64 {
         let graph = &self.graph;
         let (packets, has_buffers) = self.arena.turn(|turn| graph.arm(turn));
@@ -137,7 +137,7 @@ impl Worker {
         if !packets && !has_buffers {
             self.stats.asleep_since.add(from);
             if let Err(error) = self.waiter.wait(MAX_SLEEP) {
-                // Without the wait the worker polls. That works, and costs a CPU.
+                // If the wait fails, the worker polls. That works, but costs a CPU.
                 debug_assert!(false, "epoll_wait: {error}");
             }
             self.stats.asleep_since.add(0_u64.wrapping_sub(from));
@@ -163,7 +163,7 @@ mod tests {
     use straightline_packet::{Batch, Packets, PortIndex, Rcu, Settings, Turn};
     use straightline_port::Port;
 
-    /// A port that has packets and free buffers as the test says.
+    /// A port whose packets and free buffers the test sets.
     #[derive(Debug, Default)]
     struct ScriptedPort {
         packets: AtomicBool,
