@@ -6,14 +6,14 @@
 //! An entry is one 64-bit word, which has address and port, and the time at which the address was
 //! last seen, in whole seconds.
 //!
-//! - **Readers** need no lock. While a writer moves an entry, a reader may find it twice or not at
-//!   all, or may take it for older or younger than it is. The bridge then floods a frame without
-//!   need, or forwards by an entry that is about to be forgotten. A reader never takes one address
-//!   for another, because address and port are one word.
+//! - **Readers** need no lock. While a writer moves an entry, a reader may find the entry twice or
+//!   not at all. The entry may also look older or younger than it is. The bridge then floods a
+//!   frame unnecessarily, or forwards by an entry that is about to be forgotten. A reader never
+//!   takes one address for another, because address and port are one word.
 //! - **Writers** hold a lock, so a writer finds each entry exactly once.
 //!
-//! An address that was seen in the same second is not written again. So with known stations, each
-//! takes the lock once a second. Guests that invent addresses make all workers of their bridge wait
+//! An address that was seen in the same second is not written again. So each known station costs
+//! one use of the lock a second. Guests that invent addresses make all workers of their bridge wait
 //! for the lock, for a few dozen nanoseconds each time.
 
 use std::hash::BuildHasher;
@@ -140,7 +140,7 @@ impl Fdb {
     }
 
     /// Creates a table with other settings that takes over what this one has learned. No worker may
-    /// use this table meanwhile.
+    /// use this table during the call.
     ///
     /// An address is taken over if its port is one of `ports`, if `keep` returns true, and if there
     /// is a place for it. Addresses that were seen last come first.
@@ -159,7 +159,7 @@ impl Fdb {
         for entry in known {
             fdb.learn(entry.mac, entry.port, entry.seen);
         }
-        // An address that was not taken over is no refusal of a port.
+        // An address that was not taken over does not count as a refusal.
         fdb.shares.continue_counts(&self.shares);
         fdb
     }
@@ -257,7 +257,7 @@ impl Fdb {
             let slot = &self.slots[at];
             let word = slot.word.load(Ordering::Relaxed);
             if word != 0 && word & STATIC == 0 && !self.is_fresh(slot, now) {
-                // Another entry may have moved into this slot. The next pass will look at it.
+                // Another entry may have moved into this slot. The next pass checks that entry.
                 self.shares.release(port_of(word));
                 self.remove(at);
             }

@@ -8,8 +8,9 @@
 //! 2. the sender of each ARP and RARP message;
 //! 3. each link-layer address in the options of neighbour discovery (RFC 4861).
 //!
-//! If the port has a list of IP addresses, the node also compares the source of each IP packet, the
-//! sender of each ARP message, and the targets of neighbour advertisements and of probes.
+//! If the port has a list of IP addresses, the node also compares each IP packet's source and each
+//! ARP message's sender. In neighbour discovery it compares the targets of advertisements and of
+//! probes.
 //!
 //! These frames are dropped, too:
 //!
@@ -48,7 +49,7 @@ struct Addresses {
 enum Fault {
     /// The frame claims an address that is not the port's.
     Claim,
-    /// The source address of the frame is one that no station can have.
+    /// No station can have the source address of the frame.
     NoStation,
     /// The claims of the frame cannot be found.
     Hidden(WireError),
@@ -145,8 +146,8 @@ impl SourceCheck {
                 Ok(at + header.header_len())
             }
             EtherType::IPV6 => self.decide_ipv6(head, at, len),
-            // The length of an LLC frame. The bytes behind it decided that it carries none of the
-            // above.
+            // The field is the length of an LLC frame. The bytes behind it showed that the frame
+            // carries none of the protocols above.
             EtherType(..0x600) => Ok(usize::MAX),
             _ => Ok(at),
         }

@@ -263,7 +263,7 @@ fn fragments_of_neighbour_discovery() {
     let good = ndp(Kind::NeighborAdvertisement, "fe80::9", Some((TARGET, OWN)));
     let destination = [58, 0, 0, 0, 0, 0, 0, 0];
     let by = |parts: &[&[u8]]| frame(OWN, &[&packet(LINK_LOCAL, 44, parts)]);
-    // First fragments, only fragments (RFC 6946), and both with one more header.
+    // First fragments, atomic fragments (RFC 6946), and both with one more header.
     for more in [true, false] {
         hides(&check, &by(&[&fragment(58, 0, more), &good[..24]]));
         hides(&check, &by(&[&fragment(60, 0, more), &destination, &good[..24]]));
@@ -272,7 +272,7 @@ fn fragments_of_neighbour_discovery() {
             &frame(OWN, &[&packet(LINK_LOCAL, 60, &[&[44, 0, 0, 0, 0, 0, 0, 0], &fragment(58, 0, more), &good])]),
         );
     }
-    // Too short to show its type, whatever lies behind the packet.
+    // Too short to have a type. The bytes behind the packet do not matter.
     hides(&check, &by(&[&fragment(58, 0, true)]));
     let mut short = by(&[&fragment(60, 0, true), &destination, &[128, 0, 0, 0]]);
     passes(&check, &short);
@@ -387,7 +387,7 @@ fn their_claims(frame: &[u8]) -> Vec<[u8; 6]> {
         && let Some(kind) = Kind::of(icmp.type_u8())
     {
         let options = icmp.slice().get(kind.fixed_len()..).unwrap_or_default();
-        // If it refuses a frame, it has reported all claims before.
+        // If `etherparse` refuses a frame, it has reported all earlier claims.
         for option in NdpOptionsIterator::from_slice(options).map_while(Result::ok) {
             found.extend(match option {
                 NdpOptionSlice::SourceLinkLayerAddress(option) => option.link_layer_address().try_into().ok(),
