@@ -19,8 +19,8 @@ use crossbeam_queue::ArrayQueue;
 use crate::notifier::Notifier;
 
 /// The most notifiers that wait for the helper: the call and the error descriptor of each of 256
-/// rings, once each. More wait only if a frontend holds the helper up and sends new descriptors
-/// meanwhile; then it misses notifications.
+/// rings, once each. More can wait only if a frontend holds the helper up and sends new
+/// descriptors. That frontend then misses notifications.
 const MOST_PENDING: usize = 512;
 
 /// The interval at which a helper that must end is freed from a wait.
@@ -90,9 +90,9 @@ impl CallHelper {
 }
 
 impl Drop for CallHelper {
-    /// Ends the thread. If a frontend holds it up by a full eventfd, the eventfd is emptied. If the
-    /// frontend empties it between our check and our read, it holds up this thread, its port's,
-    /// instead.
+    /// Ends the thread. If a frontend holds it up by a full eventfd, the eventfd is emptied. The
+    /// frontend may empty the eventfd between our check and our read. Then it holds up this thread
+    /// instead, which is its own port's.
     fn drop(&mut self) {
         self.calls.is_stopped.store(true, Ordering::Release);
         let Some(thread) = self.thread.take() else { return };
@@ -137,7 +137,7 @@ impl PendingCalls {
                 continue;
             };
             *self.current() = Some(notifier.clone());
-            // From here on another notification must be asked for again.
+            // From here on, another notification needs a new request.
             notifier.set_pending(false);
             notifier.notify_blocking();
             *self.current() = None;
@@ -211,7 +211,7 @@ mod tests {
         while helper.calls.current().is_none() {
             std::thread::yield_now();
         }
-        // The helper waits for a free counter. Callers do not, however many there are.
+        // The helper waits for a free counter. Callers do not wait, no matter how many there are.
         let calls = Arc::clone(&helper.calls);
         let others: Vec<_> = (0..2 * MOST_PENDING).map(|_| Notifier::new(super::tests::event(), &helper)).collect();
         for other in others.iter().flatten() {

@@ -1,4 +1,4 @@
-//! The control side of ports: how the switch opens, changes, asks and stops a port of any kind.
+//! The control side of ports: how the switch opens, changes, queries and stops a port of any kind.
 
 use std::fmt;
 use std::io;
@@ -10,20 +10,20 @@ use straightline_packet::Drops;
 use crate::{LinkHistory, LinkStatus, ListenError, Permissions, Port, QueueAssignment, QueueCounters, Waiters};
 
 /// Time that all ports together may take to stop. A port's thread ends at once, or when a transfer
-/// of device state has failed (5 s). Closing a descriptor can take for ever: that of a pipe whose
-/// lock its frontend keeps, or of a file that the frontend serves.
+/// of device state has failed (5 s). Closing a descriptor can take for ever: the descriptor of a
+/// pipe whose lock its frontend keeps, or of a file that the frontend serves.
 const END_TIME: Duration = Duration::from_secs(6);
 
-/// The control side of a port, whatever its kind. Any thread may call it.
+/// The control side of a port of any kind. Any thread may call it.
 ///
-/// A port has two sides. Workers see a [`Port`], which [`Self::for_worker`] returns. Everybody else
+/// A port has two sides. Workers see a [`Port`], which [`Self::for_worker`] returns. All other code
 /// sees this trait. Each kind of port has a type of its own that opens it; after that the switch
 /// knows it by this trait alone.
 pub trait PortControl: Send + Sync + fmt::Debug {
     /// Returns the name from the configuration.
     fn name(&self) -> &str;
 
-    /// Returns the port as this worker serves it, by the queue assignment of now.
+    /// Returns the port as this worker serves it, by the present queue assignment.
     fn for_worker(&self, worker: usize) -> Arc<dyn Port>;
 
     /// Sets which worker serves which queue. A [`Port`] that [`Self::for_worker`] returned before
@@ -43,12 +43,12 @@ pub trait PortControl: Send + Sync + fmt::Debug {
     fn route_kicks(&self, waiters: Waiters, waits: bool) -> io::Result<()>;
 
     /// Sets whether packets for a full destination stay in this port's rings (`full = "wait"`). No
-    /// worker may use the port meanwhile.
+    /// worker may use the port during the call.
     fn set_waits(&self, waits: bool);
 
-    /// Sets the link up or down for an administrator. While it is down, packets from the port and
-    /// for it are dropped, and its peer is told where the kind of port can do that. Takes effect
-    /// soon, not at once.
+    /// Sets the link up or down for an administrator. While the port is down, packets from it and
+    /// for it are dropped. The port tells its peer if its kind can do that. Takes effect soon, not
+    /// at once.
     fn set_link(&self, up: bool);
 
     /// Returns whether an administrator has set the link down.
@@ -73,13 +73,14 @@ pub trait PortControl: Send + Sync + fmt::Debug {
     /// Returns the drop counters: packets from the port, and packets for it, by reason.
     fn drops(&self) -> &Arc<Drops>;
 
-    /// Frees what only one port can have, such as a socket's path, and closes connections, until
-    /// [`Self::resume`]. Does not wait for the port's thread, which a peer may hold.
+    /// Frees resources that only one port can have, such as a socket's path, and closes
+    /// connections, until [`Self::resume`]. Does not wait for the port's thread, which a peer may
+    /// hold.
     fn pause(&self);
 
     /// Serves peers again after [`Self::pause`]. If the port cannot listen, it tries again every
-    /// second, and [`Self::status`] says why. For a port that tries in vain, this is one more
-    /// attempt.
+    /// second, and [`Self::status`] says why. If the port is trying already, the call makes one
+    /// more attempt.
     ///
     /// # Errors
     /// The reason why it cannot listen now.
@@ -112,7 +113,7 @@ pub fn stop_all<'a>(ports: impl IntoIterator<Item = &'a dyn PortControl>) -> Vec
     wait_for_ends(&ports, END_TIME);
     let left = ports.into_iter().filter(|port| !port.join());
     left.map(|port| {
-        // No graph has its link any more, or soon none will.
+        // No graph uses its link now, or soon none will.
         let name = port.name();
         tracing::error!(
             port = name,

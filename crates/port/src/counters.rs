@@ -14,7 +14,7 @@ impl Counter {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
 
-    /// Subtracts what was added too early. Must not be called by two writers at once.
+    /// Subtracts an amount that was added too early. Must not be called by two writers at once.
     pub(crate) fn take_back(&self, n: u64) {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_sub(n), Ordering::Relaxed);
     }
@@ -34,8 +34,8 @@ pub struct QueueCounters {
     pub tx: RingCounters,
 }
 
-/// The counters of one ring, written with the ring's lock held. They have cache lines of their own
-/// (two, because the processor fetches lines in pairs): another worker writes the neighbours.
+/// The counters of one ring, written with the ring's lock held. They have two cache lines of their
+/// own, because another worker writes the neighbours, and the processor fetches lines in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct RingCounters {
@@ -45,8 +45,8 @@ pub struct RingCounters {
     pub bytes: Counter,
     /// Notifications written to the guest.
     pub kicks_sent: Counter,
-    /// Notifications sent again because the guest's driver did not answer them. They are not among
-    /// those sent.
+    /// Notifications sent again because the guest's driver did not answer them. The number of sent
+    /// notifications does not include them.
     pub calls_repeated: Counter,
     /// Times that buffers were given back without a notification: the guest had asked for none, or
     /// another worker had sent it.

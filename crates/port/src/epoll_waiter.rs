@@ -1,5 +1,5 @@
-//! The wait of a worker that finds nothing to do. Kicks of guests wake it, and an eventfd that
-//! control writes.
+//! The wait of a worker that finds nothing to do. Kicks of guests wake the worker, and so does an
+//! eventfd that control writes.
 
 use std::collections::HashMap;
 use std::io;
@@ -50,7 +50,7 @@ impl EpollWaiter {
 
     /// Wakes the worker, now or as soon as it would sleep.
     pub fn wake(&self) {
-        // A full counter wakes just as well, and nothing else can fail.
+        // A full counter also wakes the worker, and the write has no other error.
         let _ = rustix::io::write(&self.wake_event, &1_u64.to_ne_bytes());
     }
 
@@ -74,8 +74,8 @@ impl EpollWaiter {
     pub fn remove(&self, token: Token) {
         let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(gone) = watched.remove(&token.0) {
-            // It is in the set as long as it is in the table. The frontend may have closed its own
-            // descriptor, not ours.
+            // The descriptor is in the set as long as it is in the table. The frontend may have
+            // closed its own descriptor, but not ours.
             let _ = epoll::delete(&self.epoll, &*gone);
         }
     }

@@ -39,7 +39,7 @@ struct Inner {
 struct Watched {
     fd: Arc<OwnedFd>,
     kind: KickKind,
-    /// The waiters that watch it, none where nobody waits for this kind.
+    /// The waiters that watch it. There are none if no worker waits for this kind.
     tokens: Vec<(Arc<EpollWaiter>, Token)>,
 }
 
@@ -162,7 +162,7 @@ mod tests {
         old.woken_by();
         write(&fd);
         assert_eq!(old.woken_by().0, 1);
-        // A kick before the change that nobody has seen: the new waiter learns of it.
+        // No waiter has seen the kick before the change: the new waiter is woken by it.
         write(&fd);
         routing.change(Arc::clone(&new).into(), false).expect("change");
         assert_eq!((new.woken_by().0, old.woken_by().0), (1, 0));
@@ -190,7 +190,7 @@ mod tests {
             all.map(|waiter| waiter.woken_by().0)
         };
         assert_eq!([0, 1, 2].map(woken), [[1, 0, 0], [0, 1, 0], [1, 1, 0]]);
-        // The first stays with its worker, the others move.
+        // The first kick stays with its worker, the others move.
         routing.change(of([0, 2], &[2]), true).expect("change");
         assert_eq!([0, 1, 2].map(woken), [[1, 0, 0], [0, 0, 1], [0, 0, 1]]);
         routing.wake();

@@ -2,7 +2,7 @@
 //!
 //! A port has two sides. The data side is a [`Port`]: a worker takes packets from it into a turn
 //! and delivers batches to it. The control side is a [`PortControl`]: any thread opens, changes,
-//! asks and stops the port by it.
+//! queries and stops the port through it.
 //!
 //! A port does not know the configuration, the graph, or other ports.
 //!
@@ -12,7 +12,7 @@
 //! | `null` | a port for tests and measurements |
 //! | `control` | the control side of ports of any kind |
 //! | `queue_assignment`, `kick_routing` | which worker serves which queue, and which kick wakes it |
-//! | `link_status`, `link_history`, `counters`, `peer` | what operators are told |
+//! | `link_status`, `link_history`, `counters`, `peer` | what operators see |
 //! | `listener`, `socket_file`, `socket_path` | listening sockets and their files |
 //! | `epoll_waiter` | the wait of a worker that finds nothing to do |
 //! | `notifier`, `signal`, `call_helper` | notifications that never hold a worker up |

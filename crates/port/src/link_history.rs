@@ -37,8 +37,8 @@ impl LinkHistory {
         }
     }
 
-    /// Records a failure of a frontend whose link is not up. The same failure again replaces the
-    /// one before.
+    /// Records a failure of a frontend whose link is not up. A repeated failure replaces the
+    /// previous one.
     pub(crate) fn note_failure(&mut self, reason: &str, time: SystemTime) {
         if self.is_up {
             return;

@@ -1,9 +1,10 @@
-//! Descriptors that a frontend sent for kicks and calls, of kinds that cannot hold a worker up.
+//! Descriptors that a frontend sent for kicks and calls. Only kinds that cannot hold a worker up
+//! are accepted.
 //!
 //! Kicks are eventfds. Calls are eventfds too, or UNIX stream sockets, which User Mode Linux sends.
 //! All others are refused:
 //!
-//! - A file can block whatever its flags.
+//! - A file can block regardless of its flags.
 //! - The kernel reads and writes pipes, and reads sockets, under a lock. A process that shares one
 //!   keeps that lock for as long as the memory that it reads into or writes from is missing (a
 //!   userfaultfd). No flag helps the next process that wants the lock.
@@ -31,7 +32,7 @@ pub(crate) struct Notifier(Arc<Target>);
 #[derive(Debug)]
 struct Target {
     kind: Kind,
-    /// Notifies where the caller would have to wait. Gone when the frontend has left.
+    /// Notifies where the caller would have to wait. It ends when the frontend has left.
     calls: Weak<PendingCalls>,
     /// The helper was asked to notify, and has not begun to.
     is_pending: AtomicBool,
@@ -47,7 +48,7 @@ impl Notifier {
     /// Checks the kind of descriptor. `helper` is the one of the descriptor's frontend.
     pub(crate) fn new(fd: Arc<OwnedFd>, helper: &CallHelper) -> io::Result<Self> {
         let kind = if is_eventfd(&fd)? {
-            // A signal does not need it; a write by the helper does.
+            // A signal does not need this flag; a write by the helper does.
             fcntl_setfl(&*fd, fcntl_getfl(&*fd)? | OFlags::NONBLOCK)?;
             Kind::Event(fd)
         } else {
@@ -76,17 +77,17 @@ impl Notifier {
         }
     }
 
-    /// Marks the notifier as waiting for the helper. Returns whether it waited already.
+    /// Marks the notifier as waiting for the helper. Returns whether the mark was set already.
     pub(crate) fn set_pending(&self, is_pending: bool) -> bool {
         // The caller's writes into the ring come before the helper's notification.
         self.0.is_pending.swap(is_pending, Ordering::AcqRel)
     }
 
-    /// Notifies by a system call that may wait for as long as the frontend likes. Only for the
-    /// helper.
+    /// Notifies by a system call that may wait for as long as the frontend likes. Only the helper
+    /// calls it.
     pub(crate) fn notify_blocking(&self) {
         let one = 1_u64.to_ne_bytes();
-        // A full counter or socket has its notification already; a closed one has nobody left to
+        // A full counter or socket has its notification already; a closed one has no reader left to
         // notify.
         match &self.0.kind {
             Kind::Event(fd) => drop(rustix::io::write(fd, &one)),
@@ -105,14 +106,15 @@ impl Notifier {
 }
 
 fn write_socket(fd: &OwnedFd) {
-    // A full socket has its notification already; a closed one has nobody left to notify.
+    // A full socket has its notification already; a closed one has no reader left to notify.
     let _ = send(fd, &1_u64.to_ne_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
 }
 
 /// Returns whether a sender on a UNIX socket may have to wait although it asks not to.
 ///
 /// Before Linux 6.10 each sender waits for the collection of sockets under way in messages
-/// (`unix_gc`), and any user can make that long. Later kernels let only senders of sockets wait.
+/// (`unix_gc`), and any user can make that long. In later kernels, only processes that send sockets
+/// in messages wait.
 fn senders_may_wait() -> bool {
     static MAY_WAIT: OnceLock<bool> = OnceLock::new();
     *MAY_WAIT.get_or_init(|| {

@@ -4,10 +4,10 @@ use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// A process as it was when it made the connection, or began to listen for it.
+/// A process, recorded when it made the connection or began to listen for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Its process id; `None` where it has none in our PID namespace.
+    /// Its process id; `None` if the process has none in our PID namespace.
     pub pid: Option<u32>,
     /// Its effective user id.
     pub uid: u32,

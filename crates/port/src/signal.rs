@@ -37,7 +37,7 @@ struct Request {
     result_fd: u32,
 }
 
-/// The outcome of a request. Nobody reads it.
+/// The outcome of a request. It is never read.
 #[repr(C)]
 struct Event([u64; 4]);
 
@@ -60,7 +60,7 @@ struct Requests {
     nothing: OwnedFd,
 }
 
-/// The means of one thread to signal eventfds without waiting.
+/// The context by which one thread signals eventfds without waiting.
 ///
 /// The system has a limited number of contexts (`fs.aio-max-nr`), and any user can take all of
 /// them. So a thread's context is made when its switch starts, not when the thread first needs it.
@@ -131,8 +131,8 @@ impl Requests {
         // SAFETY: the kernel writes the context's id there and nothing else.
         let made = unsafe { libc::syscall(libc::SYS_io_setup, ONE, &raw mut context) };
         let requests = (made == 0).then_some(Requests { context, nothing })?;
-        // A filter may allow one call and forbid the other. Only a signal that arrives shows that
-        // both work.
+        // A filter may allow `io_setup` and forbid `io_submit`. Only a signal that arrives shows
+        // that both calls work.
         let works =
             requests.signal(requests.nothing.as_fd()) && rustix::io::read(&requests.nothing, &mut [0; 8]).is_ok();
         works.then_some(requests)

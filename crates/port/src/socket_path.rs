@@ -9,7 +9,7 @@ use crate::socket_file;
 /// The most bytes of a path. `sun_path` has 108 (unix(7)), and the last is a NUL.
 pub const MAX_PATH: usize = 107;
 
-/// The state of a socket path: what stands there.
+/// The state of a socket path: what file is there, if any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SocketState {
     /// Nothing: the path can be bound.
@@ -18,11 +18,11 @@ pub enum SocketState {
     Stale,
     /// A socket that a running process has open.
     Live,
-    /// A file of another kind, which is not ours to remove.
+    /// A file of another kind, which we must not remove.
     NotASocket,
 }
 
-/// The reason why a path can never be bound, as it is written and as its folder is now.
+/// The reason why a path cannot be bound: its text is not valid, or its folder cannot be used now.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SocketPathError {
     /// The path is longer than [`MAX_PATH`].
@@ -77,10 +77,10 @@ pub fn check_name(path: &Path) -> Result<(), SocketPathError> {
     Ok(())
 }
 
-/// Returns what stands at `path` now, without disturbing a process that listens there.
+/// Returns what is at `path` now, without disturbing a process that listens there.
 ///
 /// # Errors
-/// The system's error if it does not tell, for example because we may not connect.
+/// The system's error if the state cannot be found out, for example because we may not connect.
 pub fn state(path: &Path) -> io::Result<SocketState> {
     socket_file::state(path)
 }

@@ -24,7 +24,7 @@ pub enum Mode {
     /// connection ends.
     Client,
     /// A Unix socket that another process has opened. It listens, or it is connected to a frontend.
-    /// When that connection ends, the port closes it and serves nobody else.
+    /// When that connection ends, the port closes it and accepts no other.
     Given(Arc<OwnedFd>),
 }
 
@@ -45,11 +45,12 @@ pub struct VhostUserConfig {
     pub socket: PathBuf,
     /// The side that listens.
     pub mode: Mode,
-    /// The MTU. The guest is told of it, and longer packets are neither received nor delivered.
+    /// The MTU. The port reports it to the guest. Longer packets are neither received nor
+    /// delivered.
     pub mtu: u16,
-    /// The MAC address that the guest is told.
+    /// The MAC address that the port reports to the guest.
     pub mac: Option<[u8; 6]>,
-    /// The MAC address that the guest is told where `mac` is `None`.
+    /// The MAC address that the port reports to the guest if `mac` is `None`.
     pub default_mac: Option<[u8; 6]>,
     /// Offers partial checksums.
     pub csum: bool,
@@ -58,7 +59,7 @@ pub struct VhostUserConfig {
     /// Offers UDP segmentation. Needs `csum`.
     pub uso: bool,
     /// The most queue pairs, 1 to 127. With `None`, a frontend that reads the configuration space
-    /// is told 1. Others may start as many as the protocol can name.
+    /// gets the value 1. Others may start as many as the protocol can name.
     pub queues: Option<u16>,
     /// Offers the packed ring.
     pub packed: bool,
@@ -68,8 +69,8 @@ pub struct VhostUserConfig {
 }
 
 impl VhostUserConfig {
-    /// Returns the defaults: the port listens at `socket`, has an MTU of 1500, leaves the number of
-    /// queue pairs to its frontend, and offers all offloads and the packed ring. Nothing waits.
+    /// Returns the defaults. The port listens at `socket`, has an MTU of 1500, and offers all
+    /// offloads and the packed ring. Its frontend chooses the number of queue pairs. Nothing waits.
     pub fn new(name: impl Into<String>, socket: impl Into<PathBuf>) -> Self {
         VhostUserConfig {
             name: name.into(),
@@ -102,8 +103,8 @@ impl VhostUserConfig {
         self.mac.or(self.default_mac)
     }
 
-    /// Returns what the guest is offered. Segmentation needs the checksum, so it is offered only
-    /// with it (virtio 1.2, 5.1.3).
+    /// Returns the features that the guest is offered. Segmentation needs the checksum, so it is
+    /// offered only with it (virtio 1.2, 5.1.3).
     pub(crate) fn offer(&self) -> Offer {
         let mut features = f::VIRTIO_F_VERSION_1
             | f::VIRTIO_F_EVENT_IDX

@@ -5,8 +5,8 @@
 //! | `data` | what workers touch while packets pass |
 //! | `control` | the port's own thread, which serves one frontend after the other |
 //!
-//! Control imports data. Data imports nothing of control. What both need stands in files beside the
-//! folders.
+//! Control imports data. Data imports nothing of control. Files beside the folders have the parts
+//! that both need.
 
 mod config;
 mod control;

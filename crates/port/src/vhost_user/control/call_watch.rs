@@ -1,6 +1,7 @@
-//! The watch over one ring's calls: when a call that its driver does not answer is repeated.
+//! The watch over one ring's calls. It decides when to repeat a call that the ring's driver does
+//! not answer.
 //!
-//! `lost_calls` says why. Nothing here has a thread or a clock of its own.
+//! `lost_calls` explains why. This module has no thread and no clock of its own.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +17,7 @@ const PAUSES: [Duration; 3] = [Duration::from_millis(10), Duration::from_millis(
 #[derive(Debug, Default)]
 pub(crate) struct CallWatch {
     stood: Option<Stood>,
-    /// The time of the next check, if no worker asks for it before.
+    /// The time of the next check, unless a worker asks for an earlier one.
     pub(crate) next: Option<Instant>,
 }
 

@@ -57,8 +57,8 @@ impl ConnectedFrontend {
     /// Executes the commands that have come. Returns how long the next look may wait; `None` if a
     /// kick announces it.
     pub(crate) fn execute(&mut self) -> Option<Duration> {
-        // A kick from here on causes another look. A failure to wait would have been reported
-        // before.
+        // A kick from here on causes another look. If waiting had failed, the failure would have
+        // been reported earlier.
         let _ = self.control_queue.kicks.wait(Duration::ZERO);
         let ring = self.rings.get(self.running_control()?)?.as_ref()?;
         let queue = Arc::clone(&ring.queue);
@@ -68,8 +68,8 @@ impl ConnectedFrontend {
         let ControlQueue { state, arena, .. } = &mut self.control_queue;
         let arena = arena.get_or_insert_with(|| Arena::new(self.shared.rcu.reader(), Settings::default(), Vec::new()));
         let link = &self.shared.data.link;
-        // The ring's memory is the link's. Without a usable link there is another look when that
-        // changes.
+        // The ring's memory belongs to the link. If there is no usable link, the ring is checked
+        // again when there is one.
         let result = arena.turn(|turn| {
             let link = link.load(turn).filter(|link| link.is_usable())?;
             Some(match &mut queue.lock().ring {

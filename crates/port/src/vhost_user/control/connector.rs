@@ -30,7 +30,7 @@ pub(crate) struct Connector {
 pub(crate) struct ConnectFailure {
     /// The error, and the number of attempts.
     pub(crate) why: String,
-    /// True if the attempt before it failed for another reason, or if there was none.
+    /// True if the previous attempt failed for another reason, or if this was the first one.
     pub(crate) is_new: bool,
     /// The pause before the next attempt.
     pub(crate) pause: Duration,
@@ -54,7 +54,7 @@ impl Connector {
     }
 
     /// Returns the pause after a connection that lasted for `lasted`: none if it lasted long
-    /// enough. A listener that closes what it accepts is as good as none.
+    /// enough. A listener that closes accepted connections at once is treated like a missing one.
     pub(crate) fn pause_after(&mut self, lasted: Duration) -> Duration {
         if lasted >= LONGEST {
             self.pause = SHORTEST;

@@ -20,7 +20,8 @@ use crate::vhost_user::data::link::Link;
 /// Commands executed at a time, before the frontend's next message.
 const BURST: usize = 16;
 
-/// The control queue's state: what commands have set, and the means to execute more.
+/// The control queue's state: the settings made by commands, and the means to execute more
+/// commands.
 pub(crate) struct ControlQueue {
     pub(crate) state: NetControl,
     pub(crate) kept: KeptState,
@@ -103,7 +104,7 @@ pub(crate) fn burst<'t>(
         outcome.changed |= done == Some(CommandOutcome::Changed);
         outcome.announced |= done == Some(CommandOutcome::Announced);
     }
-    // If a mark is missing, this stops the port.
+    // If a mark is missing, the check stops the port.
     let _ = link.is_logged();
     Ok(outcome)
 }

@@ -1,7 +1,7 @@
-//! The dirty log of a guest that is being moved.
+//! The dirty log of a guest that is being migrated.
 //!
-//! It is turned on and off with a new link, so between two turns. When the frontend gets its
-//! answer, every later write is marked. Rings mark what they write into themselves; `deliver` marks
+//! The log is turned on and off by a new link, and so between two turns. When the frontend gets its
+//! answer, every later write is marked. Rings mark their own writes to ring memory; `deliver` marks
 //! buffers.
 
 use std::os::fd::AsFd;
@@ -13,7 +13,7 @@ use straightline_virtio::vhost_user::LogFd;
 use super::frontend::ConnectedFrontend;
 
 impl ConnectedFrontend {
-    /// Maps another log. When this returns, nobody writes to the one before.
+    /// Maps another log. When this returns, no worker writes to the previous log.
     pub(crate) fn set_log(&mut self, base: &LogFd) -> Result<(), String> {
         let log = DirtyLog::map(base.fd.as_fd(), base.offset, base.size).map_err(|e| format!("the dirty log: {e}"))?;
         check_covers(&log, &self.memory)?;

@@ -1,7 +1,7 @@
 //! A connected frontend: its messages, and what follows from them.
 //!
-//! Workers see nothing of it but the link, which is replaced as a whole. So no turn uses memory
-//! that is unmapped, or a ring that is stopped.
+//! Workers see only the link of a frontend, which is replaced as a whole. So no turn uses unmapped
+//! memory or a stopped ring.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -102,7 +102,8 @@ impl ConnectedFrontend {
                     Level::WARN,
                     format_args!("cannot start the thread that notifies its guest: {error}; tried again"),
                 );
-                // A notification waits for the thread, and no other asks for it again.
+                // A notification waits for the helper thread, and no later one will ask for the
+                // thread again.
                 retry = Some(Duration::from_secs(1));
             }
             self.follow_administrator();
@@ -230,8 +231,8 @@ impl ConnectedFrontend {
                 self.forget_state();
                 self.reset_commands();
                 let done = self.sync();
-                // The rings of a reset device begin anew (virtio 1.2, 2.4), wherever they stood. In
-                // a packed ring both wrap counters begin at 1 (2.8.1).
+                // The rings of a reset device begin anew (virtio 1.2, 2.4); their old positions do
+                // not matter. In a packed ring both wrap counters begin at 1 (2.8.1).
                 let base = if self.session.acked_features() & VIRTIO_F_RING_PACKED != 0 { 0x8000_8000 } else { 0 };
                 (0..self.session.rings()).for_each(|index| self.session.stopped_at(index, base));
                 (0..self.session.rings()).for_each(|index| self.forget_inflight(index));
@@ -265,7 +266,7 @@ impl ConnectedFrontend {
         }
     }
 
-    /// Drops everything of a frontend that is gone.
+    /// Drops everything that belongs to a frontend that has left.
     pub(crate) fn leave(&mut self) {
         fail::hit("port-left");
         self.rings.fill_with(|| None);

@@ -40,7 +40,7 @@ impl FrontendSource {
         Ok(FrontendSource::Stream(Some(stream)))
     }
 
-    /// Returns what the port waits for while nobody is connected, for its status.
+    /// Returns what the port waits for while no frontend is connected, for its status.
     pub(crate) fn waits(&self) -> String {
         match self {
             FrontendSource::Server(_) | FrontendSource::Listener(_) => "waiting for a frontend".to_owned(),

@@ -1,5 +1,6 @@
-//! Tables of buffers in flight: one that the frontend is given (GET_INFLIGHT_FD), or one that it
-//! has kept from before (SET_INFLIGHT_FD). Their format is in `straightline_virtio`.
+//! Tables of buffers in flight: one that the frontend gets from us (GET_INFLIGHT_FD), or one that
+//! it has kept from an earlier connection (SET_INFLIGHT_FD). Their format is in
+//! `straightline_virtio`.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -67,8 +68,8 @@ impl ConnectedFrontend {
         }
     }
 
-    /// Moves running rings to another table, so that a port has only one mapped, however many its
-    /// frontend asks for.
+    /// Moves running rings to another table. So a port has only one table mapped, no matter how
+    /// many its frontend asks for.
     fn use_table(&mut self, table: InflightTable) {
         self.track(Some(&table));
         self.inflight.table = Some(table);

@@ -12,8 +12,8 @@ const BURST: u32 = 20;
 /// A port may log one more line after this time.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Suppressed lines are reported after this time without a line. Reported earlier, they would take
-/// the place of lines that say more.
+/// Suppressed lines are reported after this time without a line. An earlier report would take a
+/// token from lines that say more.
 const PAUSE: Duration = Duration::from_secs(5);
 
 /// A token bucket: each line takes a token, and time adds them.

@@ -40,8 +40,8 @@ impl ConnectedFrontend {
         done
     }
 
-    /// Sets another memory map. Rings are stopped, found again in the new map, and continue where
-    /// they stood.
+    /// Sets another memory map. Rings are stopped, found again in the new map, and continue at
+    /// their positions.
     fn replace_memory(&mut self, regions: Vec<Arc<Region>>) -> Result<(), String> {
         let memory = Arc::new(GuestMemory::new(regions).ok_or("memory regions overlap")?);
         self.check_log(&memory)?;
@@ -49,15 +49,15 @@ impl ConnectedFrontend {
         let done = (0..self.session.rings()).try_for_each(|index| self.sync_ring(index).map(drop));
         match done {
             Ok(()) => self.publish(),
-            // The session restores the old table, and so do we. Rings start again in it once it
-            // has.
+            // The session restores the old table, and so do we. After that, rings start again in
+            // the old table.
             Err(_) => drop(self.swap_memory(before)),
         }
         done
     }
 
-    /// Stops all rings, notes where they stand (a ring's memory may come back only later), and sets
-    /// another map. Returns the map before, which nobody uses any more.
+    /// Stops all rings, records their positions (a ring's memory may come back only later), and
+    /// sets another map. Returns the previous map, which is no longer used.
     fn swap_memory(&mut self, memory: Arc<GuestMemory>) -> Arc<GuestMemory> {
         for index in 0..self.session.rings() {
             self.take_out(index);

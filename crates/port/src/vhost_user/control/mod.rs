@@ -11,8 +11,8 @@
 //! | `poll` | waits for descriptors |
 //! | `frontend` | a connected frontend: its state and its messages |
 //!
-//! Each of the following files handles one kind of message, or of work, of a connected frontend. The
-//! state that the frontend keeps for it stands in a file that does not know the frontend.
+//! Each of the following files handles one kind of message, or of work, of a connected frontend.
+//! The state that the frontend keeps for it is in a file that does not know the frontend.
 //!
 //! | file | handles | state |
 //! |---|---|---|

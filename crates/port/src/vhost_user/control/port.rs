@@ -1,4 +1,4 @@
-//! The port as its users hold it: opened, changed, asked and stopped from any thread.
+//! The port as its users hold it. Any thread opens, changes, queries and stops it.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
@@ -46,8 +46,8 @@ impl VhostUser {
     /// port.
     ///
     /// # Errors
-    /// The reason why it cannot listen. If it connects and nobody listens there, that is no error:
-    /// a frontend may come later.
+    /// The reason why it cannot listen. If the port connects and no frontend listens there, that is
+    /// no error: a frontend may come later.
     pub fn open(
         config: VhostUserConfig,
         index: PortIndex,
@@ -137,7 +137,8 @@ impl PortControl for VhostUser {
         self.shared.waits.store(waits, Ordering::Relaxed);
     }
 
-    /// The guest is told if its frontend lets us: by the status in its configuration space.
+    /// If its frontend allows it, the guest sees the change as the status in its configuration
+    /// space.
     fn set_link(&self, up: bool) {
         self.shared.data.set_down.store(!up, Ordering::Release);
         self.shared.state().set_down(!up);
@@ -164,7 +165,7 @@ impl PortControl for VhostUser {
         self.shared.state().history()
     }
 
-    /// Returns the counters of queue pairs that the guest is told of, and of all that were ever
+    /// Returns the counters of queue pairs that are offered to the guest, and of all that were ever
     /// started.
     fn counters(&self) -> &[Arc<QueueCounters>] {
         let shown = usize::from(self.shared.pairs_shown.load(Ordering::Relaxed));

@@ -15,10 +15,10 @@ impl ConnectedFrontend {
     /// before.
     pub(crate) fn publish(&mut self) {
         self.generation += 1;
-        // Without MQ the control ring stands where the second pair would (virtio 1.2, 5.1.2), and a
-        // frontend may set up rings that no driver has. With MQ the driver says how many pairs it
-        // uses, if it says so to us. A frontend may have far more pairs than it starts, so workers
-        // see only pairs up to the last that was started.
+        // Without MQ the control ring is where the second pair would be (virtio 1.2, 5.1.2). A
+        // frontend may also set up rings that no driver has. With MQ the driver sets the number of
+        // pairs that it uses, but the setting may not reach us. A frontend may have far more pairs
+        // than it starts, so workers see only pairs up to the last that was started.
         let started = self.rings.iter().rposition(Option::is_some).map_or(0, |index| index / 2 + 1);
         let started = u16::try_from(started).unwrap_or(u16::MAX).min(self.session.queue_pairs());
         self.started_pairs = self.started_pairs.max(started);
@@ -61,7 +61,8 @@ impl ConnectedFrontend {
                 acked,
                 receiver: Receiver::new(offloads),
                 mergeable: acked & VIRTIO_NET_F_MRG_RXBUF != 0,
-                // Segmentation needs this feature, so it stands for all that a header can ask for.
+                // Segmentation needs this feature, so the feature is enough for all that a header
+                // can ask for.
                 reads_header: acked & VIRTIO_NET_F_CSUM != 0,
                 max_len: self.shared.config.max_len(),
                 drops: Arc::clone(&self.shared.data.drops),
@@ -76,7 +77,7 @@ impl ConnectedFrontend {
         for queue in self.rings.iter().flatten().map(|ring| &ring.queue) {
             queue.retain_buffer_waiters(|worker| serves.iter().any(|(by, to)| *by == worker && Arc::ptr_eq(to, queue)));
         }
-        // There may be packets already, from before any worker looked.
+        // There may be packets that came before any worker looked.
         self.shared.routing.wake();
     }
 }

@@ -25,18 +25,19 @@ impl ConnectedFrontend {
         Some(stopped)
     }
 
-    /// Notes where stopped rings would continue, once nobody uses them any more.
+    /// Records the positions at which stopped rings would continue, once workers no longer use
+    /// them.
     pub(crate) fn note_bases(&mut self) {
         for (index, queue) in std::mem::take(&mut self.stopping) {
             self.session.stopped_at(index, queue.base());
         }
     }
 
-    /// Starts and stops rings until those run that should.
+    /// Starts and stops rings until exactly the rings that should run are running.
     pub(crate) fn sync(&mut self) -> Result<(), String> {
         let others = self.acked ^ self.session.acked_features();
         let mut changed = others != 0;
-        // The dirty log comes and goes while the driver continues.
+        // The dirty log is turned on and off while the driver continues.
         if others & !VHOST_F_LOG_ALL != 0 {
             self.reset_commands();
             self.started_pairs = 0;
@@ -72,15 +73,15 @@ impl ConnectedFrontend {
             (Some(running), true) => {
                 if running.queue.enabled() != setup.enabled {
                     running.queue.set_enabled(setup.enabled);
-                    // A new link, for the wait that comes with it: no turn that saw the old state
-                    // continues.
+                    // A new link is published, because publishing waits: afterwards no turn still
+                    // uses the old state.
                     return Ok(true);
                 }
                 let index = if self.session.control_ring() == Some(index) { CONTROL_RING } else { index };
                 let replaced = running.update_descriptors(index, setup, &self.calls)?;
                 if replaced.is_some() {
-                    // A worker may still call by it in this turn. Closing it can take for ever, so
-                    // this thread does it.
+                    // A worker may still use the descriptor in this turn. Closing it can take for
+                    // ever, so this thread closes it.
                     self.shared.rcu.wait();
                 }
                 Ok(false)

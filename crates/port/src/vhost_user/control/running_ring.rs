@@ -25,7 +25,7 @@ pub(crate) struct RunningRing {
 }
 
 impl RunningRing {
-    /// Takes over descriptors of a ring's set-up that are new. Returns the call descriptor that was
+    /// Takes over the new descriptors of a ring's set-up. Returns the call descriptor that was
     /// replaced: it must outlive the turns under way.
     pub(crate) fn update_descriptors(
         &mut self,

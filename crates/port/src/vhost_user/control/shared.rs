@@ -18,7 +18,7 @@ use crate::vhost_user::data::port_data::PortData;
 use crate::vhost_user::inbox::PortInbox;
 use crate::{EpollWaiter, QueueAssignment};
 
-/// The module as it stands in the log.
+/// The module's name in the log.
 const TARGET: &str = "straightline_port::vhost_user";
 
 /// The state that the port's own thread and its users share.
@@ -27,8 +27,8 @@ pub(crate) struct Shared {
     pub(crate) config: VhostUserConfig,
     /// The part that workers read.
     pub(crate) data: Arc<PortData>,
-    /// Queue pairs that operators see: those that the guest is told of, and all that a frontend has
-    /// ever started.
+    /// Queue pairs that operators see: those offered to the guest, and all that a frontend has ever
+    /// started.
     pub(crate) pairs_shown: AtomicU16,
     pub(crate) rcu: Rcu,
     /// The thread of the last transfer of device state.

@@ -2,11 +2,12 @@
 //!
 //! The channel is a pipe (QEMU), a file in memory (Cloud Hypervisor), or a socket. No call waits
 //! for it: bytes that cannot be moved now are tried again soon, and after [`LIMIT`] the transfer
-//! has failed.
+//! fails.
 //!
-//! Whether a pipe blocks is a flag of its open file description. The frontend shares that and may
-//! change it at any moment. The pipe cannot be opened anew, because it may be another user's. But
-//! splice(2) has a flag for each call (`SPLICE_F_NONBLOCK`), so bytes go through a pipe of ours.
+//! A flag of a pipe's open file description decides whether the pipe blocks. The frontend shares
+//! the description and may change the flag at any moment. The pipe cannot be opened anew, because
+//! it may belong to another user. But splice(2) has a flag for each call (`SPLICE_F_NONBLOCK`), so
+//! bytes go through a pipe of ours.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -49,7 +50,7 @@ enum Channel {
 }
 
 impl ChannelTransfer {
-    /// Finds out what kind of channel it is. A descriptor that can block whatever its flags is
+    /// Finds out the kind of channel. A descriptor that can block regardless of its flags is
     /// refused.
     pub(crate) fn begin(channel: OwnedFd, bytes: Vec<u8>) -> Result<Self, String> {
         let system = |error: rustix::io::Errno| format!("device state: cannot use its channel: {error}");

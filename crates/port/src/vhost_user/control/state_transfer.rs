@@ -1,9 +1,10 @@
 //! Transfers of the device's state to or from a frontend that moves its guest (vhost-user,
 //! "Migrating back-end state"). The state's format is in `virtio/src/net_control/saved.rs`.
 //!
-//! A thread of its own moves the state. A frontend that reads or writes its end of a pipe with
-//! memory that it never provides keeps the kernel's lock on the pipe, and no flag helps the next
-//! user of the pipe. Such a thread stays until the frontend lets it go; a port has at most one.
+//! A thread of its own moves the state. A frontend can read or write its end of a pipe with memory
+//! that it never provides. It then keeps the kernel's lock on the pipe, and no flag helps the next
+//! user of the pipe. A thread that waits for that lock stays until the frontend lets it go. A port
+//! has at most one such thread.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
@@ -48,7 +49,7 @@ impl ConnectedFrontend {
         Ok(())
     }
 
-    /// Forgets a state that was moved: the device has run since, or begins anew.
+    /// Forgets a transferred state: the device has run since, or begins anew.
     pub(crate) fn forget_state(&mut self) {
         self.control_queue.kept = KeptState::Nothing;
         if matches!(self.transfer, Transfer::Loaded(_)) {
@@ -113,7 +114,7 @@ impl ConnectedFrontend {
                 }
             };
             drop(moving);
-            // Nobody receives it if the frontend has left.
+            // There is no receiver if the frontend has left.
             let _ = sender.send(done);
         };
         let name = format!("state {}", self.shared.config.name);

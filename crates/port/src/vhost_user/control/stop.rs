@@ -12,21 +12,21 @@ use straightline_virtio::vhost_user::Stopper;
 
 use crate::vhost_user::inbox::PortInbox;
 
-/// The time that accepting a pending connection may take. If none is pending, it takes for ever:
-/// the process that handed a listening socket over still has it, and may have taken the connection
-/// that woke us.
+/// Time limit for accepting a pending connection. If no connection is pending, accepting never
+/// returns. That happens when another process handed the listening socket over and still has it:
+/// that process may have accepted the connection that woke us.
 pub(crate) const ACCEPT_TIME: Duration = Duration::from_millis(100);
 
 /// Tells the port's thread to end, or to pause.
 #[derive(Debug, Default)]
 pub(crate) struct Stop {
     is_set: AtomicBool,
-    /// The port serves nobody for now, and may continue later.
+    /// The port serves no frontend for now, and may continue later.
     is_paused: AtomicBool,
     /// The connection that is served. Its frontend may be in the middle of a message, or not read
     /// our answers.
     connection: Mutex<Option<Stopper>>,
-    /// The thread accepts a connection, and wakes for nothing else.
+    /// True while the thread accepts a connection; nothing else wakes it then.
     accepting: Mutex<bool>,
     accepted: Condvar,
 }

@@ -21,10 +21,11 @@ use super::stop::Stop;
 use crate::LinkStatus;
 use crate::listener::{Listener, ServerSocket};
 
-/// The pause after the system could not give us a connection.
+/// The pause after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The pause after a frontend that led us to a bug of ours: it may come again at once, without end.
+/// The pause after a frontend that triggered a bug of ours. Without it, the frontend could come
+/// again at once, without end.
 const BUG_PAUSE: Duration = Duration::from_secs(1);
 
 /// The pause until a port that cannot listen tries again.
@@ -33,7 +34,7 @@ const LISTEN_PAUSE: Duration = Duration::from_secs(1);
 /// The pause of a port that has nothing more to do until it stops.
 const FOR_LONG: Duration = Duration::from_secs(3600);
 
-/// The state of the thread while nobody is connected.
+/// The state of the thread while no frontend is connected.
 pub(crate) struct PortThread {
     shared: Arc<Shared>,
     source: FrontendSource,
@@ -95,8 +96,8 @@ impl PortThread {
         self.shared.log(Level::INFO, format_args!("a frontend has connected"));
         self.stop.enter(Some(stopper));
         let mut frontend = ConnectedFrontend::new(Arc::clone(&self.shared), connection);
-        // A bug that a frontend leads us to takes only its own link down. Half-done work goes with
-        // the frontend.
+        // A bug that a frontend triggers takes only that frontend's link down. Half-done work goes
+        // with the frontend.
         let served = catch_unwind(AssertUnwindSafe(|| frontend.serve(&self.stop)));
         let is_bug = served.is_err();
         let why = served.unwrap_or_else(|panic| a_bug(&*panic));
@@ -180,7 +181,8 @@ impl PortThread {
             Err(_) if self.stop.leaves() => None,
             Err(error) => {
                 self.shared.log(Level::WARN, format_args!("cannot accept a frontend: {error}"));
-                // The frontend still waits. What is missing (mostly descriptors) may come back.
+                // The frontend still waits. The missing resource, mostly descriptors, may become
+                // free again.
                 self.pause(ACCEPT_PAUSE);
                 None
             }
@@ -198,7 +200,7 @@ impl PortThread {
         }
     }
 
-    /// Shows operators why nobody is connected.
+    /// Shows operators why no frontend is connected.
     fn show(&self, waits: String) {
         let reason = match &self.left {
             Some(left) => format!("{left}; {waits}"),
@@ -223,7 +225,7 @@ impl PortThread {
             }
             let mut fds = [PollFd::from_borrowed_fd(self.shared.inbox.event(), PollFlags::IN)];
             let left = self.shared.suppressed_due().map_or(left, |due| left.min(due));
-            // A time that the system cannot represent (none is so long) becomes no wait. An
+            // A time that the system cannot represent becomes no wait. No time here is so long. An
             // interrupted wait is continued.
             let left = Timespec::try_from(left).unwrap_or_default();
             let _ = poll(&mut fds, Some(&left));

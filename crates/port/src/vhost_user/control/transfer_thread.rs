@@ -19,7 +19,7 @@ pub(crate) enum Transfer {
     Loading(TransferThread),
     /// All was written.
     Saved,
-    /// All was read, and the device can continue with it.
+    /// The state was read completely, and the device can continue with it.
     Loaded(Box<SavedState>),
     Failed(String),
 }
@@ -33,7 +33,7 @@ pub(crate) struct TransferThread {
     pub(crate) thread: Thread,
 }
 
-/// The orders of the frontend's thread to it.
+/// The orders that the frontend's thread gives to the transfer's thread.
 #[derive(Debug, Default)]
 pub(crate) struct Orders {
     pub(crate) at_end: AtomicBool,

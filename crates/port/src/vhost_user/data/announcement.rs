@@ -1,5 +1,5 @@
-//! The packet that announces a guest that has just moved here: a RARP request in its name, so that
-//! bridges learn where it is.
+//! The packet that announces a guest that has just migrated here. It is a RARP request in the
+//! guest's name, so that bridges learn the new place.
 //!
 //! A frontend asks for it (SEND_RARP) where the guest's driver does not announce itself. The packet
 //! enters the next turn as if the guest had sent it.
@@ -19,8 +19,8 @@ const PENDING: u64 = 1 << 63;
 pub(crate) struct Announcement(AtomicU64);
 
 impl Announcement {
-    /// Asks for one announcement. If another is asked for before the next turn, only the later one
-    /// is sent.
+    /// Requests one announcement. If another one is requested before the next turn, only the later
+    /// one is sent.
     pub(crate) fn ask(&self, mac: [u8; 6]) {
         let [a, b, c, d, e, f] = mac;
         self.0.store(PENDING | u64::from_be_bytes([0, 0, a, b, c, d, e, f]), Ordering::Release);
@@ -37,7 +37,7 @@ impl Announcement {
         let due = self.0.load(Ordering::Acquire);
         let [_, _, mac @ ..] = due.to_be_bytes();
         let id = turn.accept_owned(port, &frame(mac))?;
-        // If another announcement was asked for meanwhile, it stays due.
+        // An announcement that was requested in between stays due.
         let _ = self.0.compare_exchange(due, 0, Ordering::AcqRel, Ordering::Relaxed);
         Some(id)
     }

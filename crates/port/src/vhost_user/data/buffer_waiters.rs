@@ -52,7 +52,7 @@ impl BufferWaiters {
         self.0.iter_mut().filter(|waiting| waiting.worker == worker).for_each(|waiting| waiting.is_asleep = false);
     }
 
-    /// Keeps only workers for which `but_for` is true. Returns whether a worker slept before and
+    /// Keeps only workers for which `but_for` is true. Returns true if a worker slept before and
     /// none sleeps now.
     pub(crate) fn retain(&mut self, but_for: impl Fn(usize) -> bool) -> bool {
         let slept = self.any_asleep();
@@ -89,7 +89,7 @@ mod tests {
         assert!(!waiters.any_asleep());
         waiters.set(0, Some(9));
         assert_eq!(waiters.sleep(0), Some(9));
-        // One of them does not deliver any more.
+        // One of the workers does not deliver any more.
         waiters.set(1, Some(3));
         assert_eq!(waiters.sleep(1), Some(3));
         assert!(!waiters.retain(|worker| worker == 0) && waiters.any_asleep(), "the other sleeps on");

@@ -70,9 +70,9 @@ fn deliver_grouped<'t>(
 
 /// Delivers without loss where a ring is full (`full = "wait"`).
 ///
-/// The packets of a source that stay in its ring must be the tail of what was taken from it. So
-/// packets are delivered in their order, consecutive packets for one ring together. Behind a packet
-/// that stays:
+/// The packets that stay in a source's ring must be the last ones taken from it. So packets are
+/// delivered in their order, with consecutive packets for one ring together. After a packet that
+/// stays:
 ///
 /// 1. all packets of the same source stay;
 /// 2. all packets for the same ring stay, because later packets of the batch must not overtake it.

@@ -21,7 +21,7 @@ pub(crate) const VANISHED: &str = "guest memory: its file was truncated while it
 pub(crate) struct Link {
     pub(crate) index: PortIndex,
     pub(crate) memory: Arc<GuestMemory>,
-    /// The log of writes to the guest's memory, while the guest is being moved.
+    /// The log of writes to the guest's memory, while the guest is being migrated.
     pub(crate) log: Option<Arc<DirtyLog>>,
     /// An administrator has set the link down: no packet passes.
     pub(crate) set_down: bool,
@@ -60,14 +60,14 @@ impl Link {
     }
 
     /// Returns the receive rings that a worker delivers to. A worker that came after this link was
-    /// made shares those of the first.
+    /// made shares the rings of the first worker.
     #[inline]
     pub(crate) fn tx(&self, tx_index: usize) -> &Steering {
         self.tx.get(tx_index).unwrap_or(&self.tx[0])
     }
 
-    /// Stops the port, because its guest did something after which nothing can be relied on.
-    /// Reports it to control.
+    /// Stops the port, because its guest can no longer be trusted to be consistent. Reports it to
+    /// control.
     #[cold]
     pub(crate) fn fail(&self, which: impl Display, fault: &dyn Display) {
         if !self.broken.swap(true, Ordering::Relaxed) {

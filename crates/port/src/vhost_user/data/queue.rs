@@ -35,7 +35,7 @@ pub(crate) struct Queue {
     polled: AtomicBool,
     /// The ring's index.
     index: u16,
-    /// The port that the ring belongs to, for the turn's record of what is served.
+    /// The port that the ring belongs to. The turn records which port is being served.
     served: Served,
     /// Packets may stay in this ring (`full = "wait"`), so it is given back only at the turn's end.
     /// Changes only while no worker uses the port.
@@ -102,8 +102,8 @@ impl Queue {
     /// ring.
     ///
     /// The memory is checked only when some memory of the process has vanished since the last
-    /// check. The result stays true: a report may be lost if it is about a link that is being
-    /// replaced, so each later turn must find it again.
+    /// check. The result stays true. A report about a link that is being replaced may be lost, so
+    /// each later turn must find the loss again.
     #[inline]
     pub(crate) fn has_vanished(&self, memory: &GuestMemory) -> bool {
         let epoch = fault::epoch();
@@ -289,8 +289,8 @@ impl Queue {
     }
 
     /// Forgets waiting workers for which `but_for` is false, because they do not deliver to this
-    /// ring any more. They would not check the ring when they wake, and its driver would kick for
-    /// nobody.
+    /// ring any more. They would not check the ring when they wake, so the driver's kick would be
+    /// wasted.
     pub(crate) fn retain_buffer_waiters(&self, but_for: impl Fn(usize) -> bool) {
         let mut inner = self.lock();
         if inner.buffer_waiters.retain(but_for) {
@@ -309,7 +309,7 @@ impl AtTurnEnd for Queue {
     fn give_back(&self, turn: &mut Turn<'_>, source: SourceQueueId) {
         let mut inner = self.lock();
         let QueueState { ring, waiting_round, .. } = &mut *inner;
-        // Also where the ring holds nothing any more.
+        // This happens even if the ring holds nothing any more.
         *waiting_round = None;
         if ring.outstanding() == 0 || ring.poisoned() {
             return;

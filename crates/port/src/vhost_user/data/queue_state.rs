@@ -35,7 +35,7 @@ pub(crate) struct QueueState {
     pub(crate) firsts: Box<[First; BURST]>,
     /// The packets of the batch being delivered, with the buffers reserved for them.
     pub(crate) plan: Vec<Planned>,
-    /// Those of them that are coalesced runs.
+    /// The delivered packets that are coalesced runs.
     pub(crate) runs: Vec<PlannedRun>,
     /// The GSO segment being made, or the headers of a run.
     pub(crate) segment: Box<GsoSegment>,

@@ -7,8 +7,8 @@
 //! 2. read the first descriptor of each chain, and prefetch the buffer's first lines;
 //! 3. read the virtio-net header and copy the packet's head into a slot.
 //!
-//! The third pass is compiled for each instruction set. Packets in one buffer that ask for nothing,
-//! or only for a checksum, have the loop to themselves; the rest is out of line.
+//! The third pass is compiled for each instruction set. The loop itself handles packets in one
+//! buffer that request nothing, or only a checksum. All other packets are handled out of line.
 
 use std::sync::atomic::Ordering;
 
@@ -31,7 +31,7 @@ enum NoPacket {
 }
 
 /// Takes at most `max` chains from several rings, one after the other. Begins after the last ring
-/// that gave anything in the turn before, so that no ring is always last where slots are few.
+/// that had packets in the previous turn. So no ring is always last when slots are few.
 pub(crate) fn receive_in_turns<'t>(
     worker: &WorkerQueues,
     pairs: &[usize],
@@ -159,7 +159,7 @@ impl<R: Device> WithKernels for ReceiveBurst<'_, '_, R> {
             if turn.free_slots() == 0 {
                 break;
             }
-            // A header that nobody needs is not read: its cache line stays with the guest.
+            // A header that is not needed is not read: its cache line stays with the guest.
             let header = single.and_then(|segment| if link.reads_header { segment.read12() } else { None });
             let plain = single.and_then(|segment| take_plain(kernels, link, turn, source, segment, header));
             let packet = match (plain, single) {
@@ -179,7 +179,7 @@ impl<R: Device> WithKernels for ReceiveBurst<'_, '_, R> {
                 }
                 Err(NoPacket::Dropped(_)) if queue.waits() && packets > 0 => {
                     // Chains that stay in the ring must be the tail of those that were taken. A
-                    // chain without a packet must not stand among them, so it is left for the next
+                    // chain without a packet must not be among them, so it is left for the next
                     // burst, where it comes first.
                     break;
                 }
@@ -216,7 +216,7 @@ fn take_plain<'t>(
     turn.accept_by(kernels, link.index, source, frame)
 }
 
-/// Out of line, so that packets that ask for nothing have the loop to themselves.
+/// Out of line, so that the loop handles only packets that request nothing.
 #[inline(never)]
 fn check_sum(link: &Link, turn: &mut Turn<'_>, id: PacketId, header: Option<[u8; LEN]>) -> Result<PacketId, NoPacket> {
     check(link, turn, id, &header.unwrap_or_default())
@@ -283,8 +283,8 @@ fn check_len(len: u32) -> Result<(), NoPacket> {
 /// Checks what the header asks for, and whether the port may carry it.
 #[inline]
 fn check(link: &Link, turn: &mut Turn<'_>, id: PacketId, header: &[u8; LEN]) -> Result<PacketId, NoPacket> {
-    // If no offload was negotiated, the header must be all zeros (virtio 1.2, 5.1.6.2). Whatever it
-    // is, it is not read.
+    // If no offload was negotiated, the header must be all zeros (virtio 1.2, 5.1.6.2). So the
+    // header is not read.
     let offload = match link.reads_header {
         true => NetHeader::parse(header).check(link.acked, turn, id),
         false => Ok(Offload::default()),

@@ -28,8 +28,8 @@ pub(crate) struct Steering {
 }
 
 impl Steering {
-    /// Chooses among the receive rings of all pairs that run and are enabled. Where a worker has
-    /// such rings of its own, only those.
+    /// Chooses among the receive rings of all pairs that run and are enabled. If the worker has
+    /// such rings of its own, chooses only among these.
     pub(crate) fn new(
         pairs: impl ExactSizeIterator<Item = Option<Arc<Queue>>>,
         is_own: impl Fn(usize) -> bool,
@@ -76,8 +76,8 @@ impl Steering {
     }
 }
 
-/// Makes the table for pairs with these positions. Each pair has the same entries, whatever becomes
-/// of the others. Entries of a pair without a position are dealt out to the others.
+/// Makes the table for pairs with these positions. Each pair keeps the same entries when other
+/// pairs change. Entries of a pair without a position are dealt out to the others.
 fn table(places: &[Option<u8>]) -> Box<[u8]> {
     let there: Vec<u8> = places.iter().copied().flatten().collect();
     if there.len() < 2 {

@@ -2,12 +2,12 @@
 //!
 //! - **Transmit rings.** One worker receives from each ring, arms it, and gives its buffers back.
 //! - **Receive rings.** Each ring is one worker's own as long as every worker that delivers has an
-//!   enabled ring. Then nobody else wants its lock.
+//!   enabled ring. Then no other worker wants its lock.
 //! - **Shared receive rings.** A worker without an enabled ring of its own delivers to all rings.
 //!   That happens where a guest uses fewer pairs than it was offered. Workers then wait for the
 //!   locks, which is always correct, and slower.
-//! - **Order.** A flow comes by one transmit ring, so from one worker, which delivers it by one
-//!   receive ring.
+//! - **Order.** A flow comes through one transmit ring, and so by one worker, which delivers it to
+//!   one receive ring.
 
 use std::sync::Arc;
 
@@ -61,8 +61,8 @@ impl Port for WorkerPort {
 
     fn arm(&self, turn: &Turn<'_>, for_buffers: bool) -> bool {
         let Some(link) = self.data.usable_link(turn) else { return false };
-        // All rings are armed, also behind one that has something already: every driver must know
-        // that nobody polls.
+        // All rings are armed, even after one that has something already: every driver must know
+        // that no worker polls.
         let mut any = false;
         let mut ask = |armed: Result<bool, _>, name: &dyn Fn() -> String| {
             any |= armed.unwrap_or_else(|fault| {
@@ -82,7 +82,7 @@ impl Port for WorkerPort {
     fn disarm(&self, turn: &Turn<'_>, for_buffers: bool) {
         let Some(link) = self.data.usable_link(turn) else { return };
         if for_buffers {
-            // Disarms all rings: those of this worker may have changed while it slept.
+            // Disarms all rings: this worker's rings may have changed while it slept.
             let all = link.tx.iter().flat_map(|steering| steering.queues());
             all.for_each(|queue| queue.disarm_for_buffers(self.queues.worker));
         } else {

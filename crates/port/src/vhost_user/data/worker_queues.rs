@@ -35,7 +35,7 @@ impl WorkerQueues {
     }
 
     /// Returns the pairs that the worker receives from, up to the last that the guest has started.
-    /// A frontend that may start a hundred pairs and starts one costs a worker one.
+    /// If a frontend may start a hundred pairs and starts one, the worker visits only one.
     pub(crate) fn rx_pairs(&self, link: &Link) -> &[usize] {
         let started = self.rx_pairs.partition_point(|&pair| pair < link.rx.len());
         &self.rx_pairs[..started]

@@ -13,9 +13,9 @@ pub(super) const MOST_BUFFERS: u16 = 256;
 /// Descriptors that a turn may read for one port in any case.
 const LIMIT: u32 = 16 * 1024;
 
-/// Descriptors added to the limit for each buffer of several descriptors that is used, because a
-/// packet that is segmented takes one buffer for each segment. A driver without mergeable buffers
-/// gives 19 descriptors in a table, or up to 47 (Linux's `CONFIG_MAX_SKB_FRAGS`).
+/// Descriptors added to the limit for each used buffer of several descriptors. The reason: a packet
+/// that is segmented takes one buffer for each segment. A driver without mergeable buffers gives 19
+/// descriptors in a table, or up to 47 (Linux's `CONFIG_MAX_SKB_FRAGS`).
 const EACH: u32 = 64;
 
 /// The highest limit that can be reached in this way: a ring of 1024 such buffers.
@@ -24,8 +24,8 @@ const MOST: u32 = 64 * 1024;
 /// The descriptors of a port's receive rings that this turn has read, and how many it may read. The
 /// last buffer may exceed the limit.
 ///
-/// Buffers of one descriptor that take a whole packet, or a whole segment, are not counted: there
-/// are no more of them than packets and segments.
+/// A buffer of one descriptor that takes a whole packet, or a whole segment, is not counted. The
+/// number of packets and segments already bounds the number of such buffers.
 #[derive(Debug)]
 pub(crate) struct DescriptorBudget {
     spent: u32,
@@ -40,8 +40,8 @@ impl Default for DescriptorBudget {
 }
 
 impl DescriptorBudget {
-    /// Returns the budget for a batch that is delivered in parts, perhaps of one packet each. The
-    /// next part would read again the buffers that one part has read ahead. So each part first
+    /// Returns the budget for a batch that is delivered in parts, perhaps of one packet each.
+    /// Buffers that one part reads ahead would be read again by the next part. So each part first
     /// looks at as many buffers as it has packets.
     pub(crate) fn in_parts() -> Self {
         DescriptorBudget { in_parts: true, ..DescriptorBudget::default() }

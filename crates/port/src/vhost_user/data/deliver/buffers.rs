@@ -13,7 +13,8 @@ pub(super) struct Buffers<'a, R> {
     pub(super) firsts: &'a mut [First; BURST],
     pub(super) at: usize,
     pub(super) known: usize,
-    /// The last look found no buffer. The ring is not looked at again, unless buffers are untaken.
+    /// True if the last look found no buffer. The ring is not looked at again, unless buffers are
+    /// returned to it.
     pub(super) dry: bool,
     /// The number of buffers for the next look: first [`DescriptorBudget::first_look`], then a
     /// burst.
@@ -78,7 +79,7 @@ impl<'a, R: Device> Buffers<'a, R> {
 
     /// Takes and stages buffers of one descriptor for `need` bytes: as many of those known as are
     /// needed, at most [`MOST_BUFFERS`]. Returns their capacity, at most `need`, and their number.
-    /// Stops before a buffer with anything wrong; the caller finds out what.
+    /// Stops before a faulty buffer; the caller finds the fault.
     #[inline]
     pub(super) fn take_singles<'t>(&mut self, memory: &'t GuestMemory, turn: &mut Turn<'t>, need: u32) -> (u32, u16) {
         let (mut got, mut chains) = (0_u32, 0);
@@ -127,9 +128,9 @@ impl<'a, R: Device> Buffers<'a, R> {
         match reason {
             _ if self.budget.is_spent() => Some(Reason::ManyDescriptors),
             _ if need <= capacity => None,
-            // All buffers together are too small. Packets since then have only left fewer.
+            // All buffers together are too small. Packets since then have only taken more buffers.
             Reason::NoBuffer => Some(reason),
-            // The next buffers are too many for one packet. Behind them there may be others.
+            // The next buffers are too many for one packet. Larger ones may follow.
             _ => (taken == self.ring.outstanding()).then_some(reason),
         }
     }
@@ -147,8 +148,8 @@ impl<'a, R: Device> Buffers<'a, R> {
         }
     }
 
-    /// Returns whether a packet that found too few buffers can never find enough, because it alone
-    /// had taken all that the ring can hold. It still has `chains` of them.
+    /// Returns whether a packet that found too few buffers can never find enough: it alone had
+    /// taken all buffers that the ring can hold. The packet still has `chains` buffers.
     pub(super) fn never_suffice(&self, chains: u16) -> bool {
         self.took_all && self.ring.outstanding() == chains
     }
@@ -196,7 +197,7 @@ mod tests {
         write(&count.to_le_bytes(), 0x1002);
         let region = Region::map(file.as_fd(), 0, size, 0, 0).expect("mapped");
         let memory = GuestMemory::new(vec![Arc::new(region)]).expect("one region");
-        // A turn may keep what it stages for any time, so the memory must live as long.
+        // A turn may keep staged segments for any time, so the memory must live as long.
         let memory: &'static GuestMemory = Box::leak(Box::new(memory));
         let geometry = Geometry { size: 8, desc: 0, avail: 0x1000, used: 0x2000 };
         let mut ring = SplitDevice::new(memory, geometry, 0, Options::default()).expect("in memory");

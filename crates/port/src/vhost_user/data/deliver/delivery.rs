@@ -37,7 +37,8 @@ pub(super) struct Tally {
     pub(super) bytes: u64,
     pub(super) body: u64,
     pub(super) drops: [u32; Reason::ALL.len()],
-    /// The position of the first packet that stays in its source's ring. All behind it stay too.
+    /// The position of the first packet that stays in its source's ring. All later packets stay
+    /// too.
     pub(super) left_from: Option<usize>,
     /// The chains that were available when that packet found too few.
     pub(super) short: u16,
@@ -63,7 +64,7 @@ impl<R: Device> Delivery<'_, '_, R> {
     }
 
     /// Takes buffers for a packet of `len` bytes and stages them. Returns their positions in the
-    /// turn's staged segments, and the number of chains. An error leaves everything as it was.
+    /// turn's staged segments, and the number of chains. On an error nothing has changed.
     #[inline(always)]
     pub(super) fn reserve(&mut self, len: u32) -> Result<(Range<usize>, u16), NotDelivered> {
         let need = len + HEADER;
@@ -90,7 +91,7 @@ impl<R: Device> Delivery<'_, '_, R> {
     }
 
     /// Takes buffers for `need` bytes, header included. Sets `got` to their capacity and `chains`
-    /// to their number, also if they do not suffice.
+    /// to their number, even if they do not suffice.
     #[inline]
     fn take(&mut self, need: u32, got: &mut u32, chains: &mut u16) -> Result<(), NotDelivered> {
         if self.link.mergeable {
@@ -119,8 +120,8 @@ impl<R: Device> Delivery<'_, '_, R> {
                 )));
             }
             if len == 0 {
-                // Nothing would be written into it, and a ring full of such buffers would be
-                // followed to its end for nothing.
+                // Nothing would be written into such a buffer. With a ring full of them, the walk
+                // to the ring's end would be useless work.
                 return Err(NotDelivered::Broken("an empty buffer".to_owned()));
             }
             self.buffers.ring.written(len.min(need - *got));
@@ -136,9 +137,9 @@ impl<R: Device> Delivery<'_, '_, R> {
     /// in the middle of a packet, the buffer would make the packet unreadable.
     #[cold]
     fn chain(&mut self, first: &First) -> Result<u32, NotDelivered> {
-        // The guest decides how many descriptors a buffer has, and its turn is everybody's. The
-        // packet does not wait for free buffers: the descriptors will not be fewer in the next
-        // turn.
+        // The guest decides how many descriptors a buffer has, and all ports of the worker share
+        // the turn. The packet does not wait for free buffers: the next turn would find as many
+        // descriptors.
         if self.buffers.budget.is_spent() {
             return Err(NotDelivered::Dropped(Reason::ManyDescriptors));
         }

@@ -40,7 +40,7 @@ pub(super) fn fill<'t>(
     }
 }
 
-/// Does so for one ring layout.
+/// Fills the buffers of a ring of one layout.
 fn fill_into(mut delivery: Delivery<'_, '_, impl Device>, without_vanished: bool) -> Tally {
     let (ids, wait, mark) = (delivery.ids, delivery.wait, delivery.turn.mark());
     let mut tally =

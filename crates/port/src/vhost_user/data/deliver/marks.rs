@@ -1,4 +1,4 @@
-//! Marks in the dirty log of a guest that is being moved.
+//! Marks in the dirty log of a guest that is being migrated.
 
 use straightline_packet::MemorySegment;
 use straightline_virtio::memory::{GuestMemory, Marks};

@@ -33,12 +33,13 @@
 //!    loses a buffer.
 //! 4. **Check memory after the copies, not before.** A frontend may truncate its file at any time.
 //!    The SIGBUS handler puts zeros in its place and raises the fault epoch. Comparing the epoch
-//!    after the copies finds that, so no guest gets zeros that no guest has sent.
+//!    after the copies detects this, so no guest gets zeros that no guest has sent.
 //! 5. **Fast paths by kind of packet.** `plain` delivers packets that go as they are, each into one
-//!    buffer, in bursts of up to 64 with loops compiled for each instruction set. It writes them at
-//!    once, because their buffers were prefetched within the burst. All other packets go through
-//!    the plan in `fill`: some in several buffers, some coalesced (`runs`). `segment` splits GSO
-//!    packets that the guest does not take unsegmented; its segments, too, are written at once.
+//!    buffer. It works in bursts of up to 64, with loops compiled for each instruction set. It
+//!    writes them at once, because their buffers were prefetched within the burst. All other
+//!    packets go through the plan in `fill`: some in several buffers, some coalesced (`runs`).
+//!    `segment` splits GSO packets that the guest does not take unsegmented; its segments, too, are
+//!    written at once.
 //! 6. **Bounded work.** The guest decides how small its buffers are. [`DescriptorBudget`] bounds
 //!    the descriptors that a turn reads for one port.
 //!
@@ -92,9 +93,9 @@ pub(crate) struct Delivered {
     pub(crate) left: bool,
 }
 
-/// Delivers a batch, or a part of one, to one ring. If [`Delivered::any`] is true, the caller lends
-/// the queue to the turn, once, so that the turn's end notifies the guest. `budget` counts for all
-/// rings of the port in this turn.
+/// Delivers a batch, or a part of one, to one ring. If [`Delivered::any`] is true, the caller
+/// registers the queue with the turn, once. The end of the turn then notifies the guest. `budget`
+/// counts for all rings of the port in this turn.
 pub(crate) fn deliver<'t>(
     queue: &'t Queue,
     link: &'t Link,
@@ -127,8 +128,8 @@ pub(crate) fn deliver<'t>(
             return Delivered { any: false, left: false };
         }
         queue.clean_epoch.store(epoch, Ordering::Relaxed);
-        // If another source vanishes meanwhile, the epoch changes once more. Each time, one source
-        // less is copied from, so this ends.
+        // If another source vanishes during the repetition, the epoch changes once more. Each
+        // repetition copies from fewer sources, so the loop ends.
         if redone == Some(epoch) || !ids.iter().any(|&id| turn.poisoned(id)) {
             // Later batches of this turn may have packets of a source that has vanished. The epoch
             // is up to date only if none has.
@@ -156,8 +157,7 @@ pub(crate) fn deliver<'t>(
     Delivered { any: taken > 0, left: tally.left_from.is_some() }
 }
 
-/// Counts what the batch came to, and leaves its last packets in their sources' rings if they must
-/// wait.
+/// Adds the batch's counts, and leaves its last packets in their sources' rings if they must wait.
 fn count(link: &Link, turn: &mut Turn<'_>, ids: &[PacketId], tally: &Tally) {
     turn.count_delivered(tally.body);
     for (&reason, &n) in Reason::ALL.iter().zip(&tally.drops) {

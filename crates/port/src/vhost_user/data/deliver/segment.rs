@@ -115,7 +115,7 @@ impl<R: Device> Delivery<'_, '_, R> {
         found
     }
 
-    /// Delivers the next segment into the next buffers, whatever they are.
+    /// Delivers the next segment into the next buffers, of any kind and size.
     #[inline(never)]
     fn segment_into_any(
         &mut self,
