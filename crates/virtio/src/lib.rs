@@ -1,9 +1,9 @@
-//! Virtio-net over vhost-user: guest memory, virtqueues, the virtio-net header and the protocol by
-//! which a VMM hands all of that over.
+//! Virtio-net over vhost-user: guest memory, virtqueues, the virtio-net header, and the protocol by
+//! which a VMM sets up all of them.
 //!
-//! Both halves of everything are here. The device half serves guests. The driver half is the
-//! guest's side; the embedded guest and the tests use it. All access to guest memory goes through
-//! [`memory`].
+//! The crate has both halves: device and driver, backend and frontend. The device half serves
+//! guests. The driver half is the guest's side; the embedded guest and the tests use it. All access
+//! to guest memory goes through [`memory`].
 //!
 //! | module | holds |
 //! |---|---|

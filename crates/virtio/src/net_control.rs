@@ -1,10 +1,10 @@
-//! The commands of a network device's control queue (virtio 1.2, 5.1.6.5): bytes in, a changed
-//! state or a refusal out.
+//! The commands of a network device's control queue (virtio 1.2, 5.1.6.5): parses a command's
+//! bytes, and changes the state or refuses the command.
 //!
 //! The caller reads a command once from guest memory, and writes its acknowledgement. The driver's
 //! receive settings are recorded and shown to operators. No packet is filtered by them: all of them
-//! are best effort (5.1.6.5.1, 5.1.6.5.3: "unwanted packets could still arrive"). The guest checks
-//! what a bridge sends to a port once more in any case.
+//! are best effort (5.1.6.5.1, 5.1.6.5.3: "unwanted packets could still arrive"). The guest filters
+//! all packets from a bridge itself in any case.
 //!
 //! ```
 //! use straightline_virtio::features::{VIRTIO_NET_F_CTRL_RX, VIRTIO_NET_F_CTRL_VQ};
@@ -30,7 +30,7 @@ pub const OK: u8 = 0;
 /// Acknowledgement: the command was not executed.
 pub const ERR: u8 = 1;
 
-/// The offloads that a driver can turn on and off (5.1.6.5.8). Their bits are those of the
+/// The offloads that a driver can turn on and off (5.1.6.5.8). Their bits are the bits of the
 /// features.
 const OFFLOADS: u64 = f::VIRTIO_NET_F_GUEST_CSUM
     | f::VIRTIO_NET_F_GUEST_TSO4

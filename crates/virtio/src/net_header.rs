@@ -139,8 +139,8 @@ impl NetHeader {
             (_, IpVersion::V4) => GsoKind::Udp4,
             (_, IpVersion::V6) => GsoKind::Udp6,
         };
-        // Nobody sends segments with less payload than their own transport header; they would only
-        // multiply our work.
+        // No real sender makes segments with less payload than their own transport header; they
+        // would only multiply our work.
         if self.gso_size < layers.l4_len {
             return Err(Reason::SegmentSize);
         }

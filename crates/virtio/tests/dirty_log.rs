@@ -1,4 +1,5 @@
-//! The dirty log alone: the right bits, no others, and nothing outside of it whatever is marked.
+//! The dirty log alone. A mark sets the right bits and no others, and never writes outside of the
+//! log.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;

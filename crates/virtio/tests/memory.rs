@@ -92,7 +92,7 @@ fn memory_that_may_not_be_written_is_refused() {
 fn a_refused_region_leaves_nothing_mapped() {
     let fd = memfd(PAGE);
     fcntl_add_seals(&fd, SealFlags::WRITE).expect("sealing");
-    // Each leak would be a mapping of its own size; the kernel's limit is some 65000.
+    // Each leak would be a separate mapping; the kernel's limit is some 65000.
     let before = mappings().len();
     for _ in 0..1000 {
         let _ = refusal(fd.as_fd(), 0, PAGE, 0, 0);

@@ -8,7 +8,7 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use straightline_virtio::memory::fault::MAX_REGIONS;
 use straightline_virtio::memory::{MapError, Region};
 
-/// Returns the bytes of this process's address space that nobody can access.
+/// Returns the number of bytes of this process's address space that are not accessible.
 fn guarded() -> usize {
     let number = |hex| usize::from_str_radix(hex, 16).expect("a number");
     let maps = std::fs::read_to_string("/proc/self/maps").expect("proc");

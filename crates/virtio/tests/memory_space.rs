@@ -11,7 +11,7 @@ fn regions_leave_half_of_the_address_space() {
     let quarter = u64::try_from(MAX_MAPPED / 4).expect("64 bits");
     let fd = memfd_create("guest", MemfdFlags::CLOEXEC).expect("memfd_create");
     ftruncate(&fd, quarter).expect("ftruncate");
-    // With their guard pages, four quarters would be too much.
+    // Four quarters of the limit would exceed it, because of their guard pages.
     let map = |size| Region::map(fd.as_fd(), 0, size, 0x1000, 0);
     let mut regions: Vec<_> = (0..3).map(|_| map(quarter).expect("there is space")).collect();
     let refused = map(quarter).expect_err("it is too much");

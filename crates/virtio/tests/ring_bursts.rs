@@ -24,7 +24,7 @@ fn geometry(place: u64) -> Geometry {
     Geometry { size: SIZE, desc: place, avail: place + 0x400, used: place + 0x800 }
 }
 
-/// A device of one ring: the chains that it sees available, and the ways in which it uses them.
+/// The device of one ring: the available chains that it sees, and the ways in which it uses them.
 trait Device {
     type Driver: Bursts;
     fn new(memory: &GuestMemory, place: u64, in_order: bool, buffers: Buffers) -> (Self, Self::Driver)
@@ -33,7 +33,7 @@ trait Device {
     /// Takes all available chains: id, address, length, and whether the device writes the buffer.
     fn take(&mut self) -> Vec<(u32, u64, u32, bool)>;
     fn use_up(&mut self, id: u32, len: u32);
-    /// Uses the next `n` chains; the last one stands for all of them.
+    /// Uses the next `n` chains; the last one's element represents all of them.
     fn use_batch(&mut self, n: u32, last: u32);
     fn want_kicks(&mut self, wanted: bool);
 }
@@ -312,7 +312,8 @@ fn refuses<D: Device>() {
     receive.use_up(3, 60);
     let error = D::Driver::forward(&mut from, &mut to, &mut spare, 64).expect_err("a hostile device");
     assert_eq!(error, DeviceFault::Id(3));
-    // In order: a chain that is not the next, and transmitted chains that are not outstanding.
+    // With in-order use: a chain that is not the next, and transmitted chains that are not
+    // outstanding.
     let Rig::<D> { mut receive, mut from, .. } = rig(true);
     receive.use_up(1, 60);
     assert_eq!(from.recycle(64).expect_err("a hostile device"), DeviceFault::Id(1));

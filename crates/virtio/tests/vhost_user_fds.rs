@@ -93,8 +93,7 @@ fn descriptors_stay_flat_over_every_message_with_every_number_of_them() {
         let (message, received) = receiver.recv().unwrap().unwrap();
         assert_eq!(received.len(), count);
         assert_eq!(session.handle(message, received).is_ok(), count == 1);
-        // Nine descriptors in two parts, then a message that is cut off, then one that nobody
-        // reads.
+        // Nine descriptors in two parts, then an incomplete message, then one that is never read.
         let bytes = Message::request(Request::SetOwner, Vec::new()).to_bytes();
         match round % 3 {
             0 => {

@@ -1,5 +1,5 @@
-//! A third-party frontend (rust-vmm's `vhost` crate, which Cloud Hypervisor uses) with our backend:
-//! with the features that Cloud Hypervisor acknowledges, and with all that we offer.
+//! A third-party frontend with our backend: rust-vmm's `vhost` crate, which Cloud Hypervisor uses.
+//! It runs with the features that Cloud Hypervisor acknowledges, and with all that we offer.
 //! `tests/frontends` of the crate `lab` plays complete handshakes of this frontend and of others.
 
 use std::fs::File;

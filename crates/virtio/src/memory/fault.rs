@@ -138,8 +138,8 @@ extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context
         // Acquire: once `end` is visible, so are the fields stored before it.
         let end = entry.end.load(Ordering::Acquire);
         let start = entry.start.load(Ordering::Acquire);
-        // The end is the same before and after: `start` does not belong to a region that took over
-        // the entry meanwhile.
+        // The end is the same before and after, so no other region has taken the entry in between,
+        // and `start` belongs to this one.
         if address < start || address >= end || entry.end.load(Ordering::Relaxed) != end {
             continue;
         }
@@ -176,12 +176,13 @@ fn replace(entry: &Entry, start: usize, end: usize, address: usize) -> bool {
         mapped.is_ok()
     };
     let page = address & !(substitute.page() - 1);
-    // A truncated file loses its end, so the rest of the region is replaced too. Page by page, a
-    // guest could make more mappings than a process may have; adjoining parts of the substitute
-    // become one mapping. Two threads may replace the same range at once, which changes nothing. A
-    // fault inside a replaced range means that the kernel had no page to give.
+    // A truncated file loses its end, so the rest of the region is replaced too. If pages were
+    // replaced one by one, a guest could cause more mappings than a process may have. Adjoining
+    // parts of the substitute become one mapping. Two threads may replace the same range at once:
+    // the second replacement changes nothing. A fault inside a replaced range means that the kernel
+    // had no page to give.
     if page < entry.replaced_from.load(Ordering::Acquire) {
-        // The second attempt is for huge pages, of which no smaller part can be replaced.
+        // The second attempt is for huge pages. A part of a huge page cannot be replaced.
         let Some(from) = [page, start].into_iter().find(|&from| map(from, end - from, Substitute::offset(from))) else {
             return false;
         };

@@ -1,16 +1,16 @@
-//! The dirty log: a bitmap that a frontend shares with us while it migrates its guest, with one bit
-//! for each page that we wrote (vhost-user, "Migration").
+//! The dirty log: a bitmap that a frontend shares with us while it migrates its guest (vhost-user,
+//! "Migration"). It has one bit for each page, set when we write to the page.
 //!
-//! The frontend clears a bit and then copies the page. A bit that it cleared must not stand for a
-//! write that its copy misses. So the bytes are written first and the mark is made afterwards, with
-//! a fence between.
+//! The frontend clears a bit and then copies the page. If a page is written after the copy, its bit
+//! must be set again. So the bytes are written first and the mark is made afterwards, with a fence
+//! between.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering, fence};
 
 use super::{GuestMemory, MapError, Region};
 
-/// Bytes of guest memory for each bit, whatever the page size of the guest (`VHOST_LOG_PAGE`).
+/// Bytes of guest memory for each bit, for any page size of the guest (`VHOST_LOG_PAGE`).
 pub const LOG_PAGE: u64 = 4096;
 
 /// A frontend's bitmap: bit 0 of byte 0 is the page at guest address 0.
@@ -21,8 +21,7 @@ pub struct DirtyLog {
     overrun: AtomicBool,
 }
 
-/// Permission to make marks: the writes that they stand for are done (see
-/// [`DirtyLog::after_writes`]).
+/// Permission to make marks: the writes to be marked are done (see [`DirtyLog::after_writes`]).
 #[derive(Debug)]
 pub struct Marks<'l>(&'l DirtyLog);
 
@@ -37,18 +36,18 @@ impl DirtyLog {
         self.map.size() >= memory.end().div_ceil(8 * LOG_PAGE)
     }
 
-    /// Returns whether the log has all marks: no write lay outside, and its file has not vanished
-    /// (see [`super::fault`]).
+    /// Returns whether the log has all marks: all writes were inside its range, and its file has
+    /// not vanished (see [`super::fault`]).
     #[inline]
     pub fn is_intact(&self) -> bool {
         !self.overrun.load(Ordering::Relaxed) && !self.map.poisoned()
     }
 
-    /// Returns a value by which this thread marks what it has written so far.
+    /// Returns a value by which this thread marks its writes so far.
     pub fn after_writes(&self) -> Marks<'_> {
-        // SeqCst, against the frontend's atomic exchange: `set` does not repeat a mark that it
-        // sees. Either it sees that the frontend has cleared the bit, or the frontend sees
-        // everything written before this fence.
+        // SeqCst, paired with the frontend's atomic exchange. `set` does not repeat a mark that is
+        // still set. So either `set` sees that the frontend has cleared the bit, or the frontend
+        // sees everything written before this fence.
         fence(Ordering::SeqCst);
         Marks(self)
     }

@@ -33,8 +33,7 @@ pub struct GuestMemory {
     regions: Vec<Arc<Region>>,
 }
 
-// SAFETY: the pointers in the windows are those of the regions beside them, which are Send and
-// Sync.
+// SAFETY: the pointers in the windows belong to the regions beside them, which are Send and Sync.
 unsafe impl Send for GuestMemory {}
 // SAFETY: as above. The map is immutable.
 unsafe impl Sync for GuestMemory {}
@@ -139,8 +138,8 @@ impl Window {
             return None;
         }
         let offset = usize::try_from(offset).ok()?;
-        // SAFETY: `len` bytes from `offset` lie in the region's mapping, which lives as long as the
-        // map's borrow ('m is bound to it by the public functions). Guest memory is never borrowed
+        // SAFETY: `len` bytes from `offset` lie in the region's mapping. The mapping lives as long
+        // as the map's borrow (the public functions bind 'm to it). Guest memory is never borrowed
         // by a Rust reference.
         Some(unsafe { MemorySegment::new(self.host.add(offset), len) })
     }

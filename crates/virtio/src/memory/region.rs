@@ -17,8 +17,8 @@ const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
 ///
 /// A process has 128 TiB of address space on x86-64 with four-level page tables. A file may be
 /// sparse, so its length costs a frontend nothing. Without a limit, one frontend could use up all
-/// address space, and nobody could map anything more. The other half stays free, for threads and
-/// the heap.
+/// address space, and nothing more could be mapped. The other half stays free, for threads and the
+/// heap.
 pub const MAX_MAPPED: usize = 64 << 40;
 
 /// Bytes of address space that all regions have now.
@@ -89,8 +89,8 @@ pub struct Region {
     user_addr: u64,
     size: u64,
     host: *mut u8,
-    // The order of these fields is the order of their drops. Once the addresses are unmapped,
-    // another region with a watch of its own may get them.
+    // Fields are dropped in this order. The watch goes first: once the addresses are unmapped,
+    // another region may get them and watch them.
     watch: Watch,
     _reserved: Reservation,
 }
@@ -109,7 +109,7 @@ impl fmt::Debug for Region {
 
 impl Region {
     /// Maps `size` bytes at `offset` of `file` as guest memory from `guest_addr` on. The frontend
-    /// has the same bytes at `user_addr` of its own.
+    /// has the same bytes at its own address `user_addr`.
     pub fn map(
         file: BorrowedFd<'_>,
         offset: u64,
@@ -227,13 +227,13 @@ impl Region {
     }
 }
 
-/// Reserved addresses, guard pages included, with the file mapped in their midst.
+/// Reserved addresses, guard pages included, with the file mapped between the guard pages.
 struct Reservation(*mut u8, Share);
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        // SAFETY: this value owns the reservation. Every holder of a pointer into it has ended its
-        // turn (the region lives in what an `RcuCell` holds) or holds the region itself.
+        // SAFETY: this value owns the reservation. Every user of a pointer into it has ended its
+        // turn (an `RcuCell` holds the region) or owns the region itself.
         let _ = unsafe { munmap(self.0.cast(), self.1.0) };
     }
 }
@@ -242,7 +242,7 @@ impl Drop for Reservation {
 struct Share(usize);
 
 impl Share {
-    /// Takes `bytes`. The error is the number of bytes that are taken already.
+    /// Takes `bytes` of the limit. The error is the number of bytes in use.
     fn take(bytes: usize) -> Result<Share, usize> {
         let more = |mapped: usize| mapped.checked_add(bytes).filter(|sum| *sum <= MAX_MAPPED);
         // Relaxed: the counter guards no other data.

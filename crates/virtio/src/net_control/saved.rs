@@ -1,6 +1,6 @@
 //! A device's state as bytes, for a frontend that migrates its guest (vhost-user, "Migrating
-//! back-end state"). It has what the driver has set by commands. It has nothing that is in guest
-//! memory, or that a frontend sets up again at the destination.
+//! back-end state"). The state holds the settings that the driver has made by commands. It holds
+//! nothing that is in guest memory, and nothing that a frontend sets up again at the destination.
 //!
 //! Numbers are little-endian.
 //!
@@ -64,7 +64,7 @@ pub enum SavedStateError {
     /// The length in the head is not the number of bytes.
     #[error("its header gives a length of {said} bytes, but it has {got}")]
     Truncated {
-        /// Bytes by the field in the head.
+        /// Length according to the field in the head.
         said: u32,
         /// Bytes that were read.
         got: usize,
@@ -72,7 +72,7 @@ pub enum SavedStateError {
     /// The checksum does not match.
     #[error("its checksum does not match its contents")]
     Checksum,
-    /// A field has a value that it cannot have.
+    /// A field has an invalid value.
     #[error("it has an invalid value for its {0}")]
     Value(&'static str),
 }
@@ -97,7 +97,7 @@ impl SavedState {
         self.pairs
     }
 
-    /// Returns whether the driver has still to announce itself.
+    /// Returns whether the driver must still announce itself.
     pub fn announces(&self) -> bool {
         self.announces
     }
@@ -131,7 +131,7 @@ impl SavedState {
     /// Reads the bytes that [`to_bytes`](Self::to_bytes) wrote.
     ///
     /// # Errors
-    /// Fails if the bytes are not a valid state; they may come from anybody.
+    /// Fails if the bytes are not a valid state. The bytes are not trusted.
     pub fn read(bytes: &[u8]) -> Result<Self, SavedStateError> {
         let got = bytes.len();
         let wrong = SavedStateError::Length(got);
@@ -372,7 +372,7 @@ mod tests {
             sums: bool,
         ) {
             let _ = SavedState::read(&bytes);
-            // Bytes near a valid state: whatever is accepted is written back unchanged.
+            // Bytes near a valid state. A state that is accepted is written back unchanged.
             let mut near = set_up().save(true).to_bytes();
             changes.iter().for_each(|(at, byte)| near[*at] = *byte);
             let near = if sums { summed(near) } else { near };

@@ -24,7 +24,7 @@ fn check_then<R>(
     let (at, len) = (memory.as_mut_ptr(), u32::try_from(memory.len()).expect("small"));
     let mut arena = Arena::new(Rcu::new().reader(), Settings::default(), Vec::new());
     arena.turn(|turn| {
-        // SAFETY: the vector outlives the turn, and nobody touches it meanwhile.
+        // SAFETY: the vector outlives the turn, and is not accessed during the turn.
         let bytes = unsafe { MemorySegment::new(at, len) };
         let id = turn.accept(PortIndex(0), SourceQueueId::NONE, bytes).expect("an empty turn");
         let result = header.check(acked, turn, id);

@@ -137,7 +137,7 @@ impl First {
 pub struct Chain {
     /// Bytes in all buffers.
     pub len: u32,
-    /// The bytes of these that the device reads; they come first (2.7.4.2).
+    /// The number of these bytes that the device reads; they come first (2.7.4.2).
     pub readable: u32,
 }
 

@@ -81,8 +81,8 @@ impl TableArea {
             let desc = match layout {
                 Layout::Split if next < count => Descriptor { addr, len, flags: write | NEXT, next },
                 Layout::Split => Descriptor { addr, len, flags: write, next: 0 },
-                // 2.8.7: entries are used in order, without NEXT; the id is that of the descriptor
-                // in the ring.
+                // 2.8.7: entries are used in order, without NEXT; the id is the one of the
+                // descriptor in the ring.
                 Layout::Packed => Descriptor { addr, len, flags: 0, next: write },
             };
             desc.write_at(&self.area, (start + usize::from(next) - 1) * DESCRIPTOR);
@@ -94,8 +94,8 @@ impl TableArea {
     }
 }
 
-/// The private record of an outstanding chain: its descriptors in the ring (0: the chain is not
-/// outstanding), and the bytes that the device may write.
+/// The private record of an outstanding chain: the number of its descriptors in the ring, and the
+/// bytes that the device may write. With 0 descriptors the chain is not outstanding.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Outstanding {
     pub(super) span: u16,

@@ -3,7 +3,7 @@
 //!
 //! The table is meant for devices that give buffers back in any order: from it a successor learns
 //! which buffers it has to process again. Our devices give back in the order in which they take. So
-//! a successor has to know the used index only: everything behind it is still in the ring, as the
+//! a successor needs only the used index: all later chains are still in the ring, as the
 //! specification says of in-order devices. We write only the used index into the table, once for a
 //! burst, and mark no buffer as in flight. A successor that follows the specification's procedures
 //! then finds exactly our position.
@@ -31,14 +31,14 @@ const ALIGN: u64 = 64;
 /// The most entries of a ring (virtio 1.2, 2.7 and 2.8.10.1).
 const MAX_SIZE: u16 = 1 << 15;
 
-/// A base of a packed ring that says nothing, so that the ring itself is asked.
+/// A base of a packed ring without information, so that the position is taken from the ring itself.
 const UNKNOWN: u32 = 0;
 
 /// The version of a region in use. Version 0 is a region that was never used.
 const VERSION: u16 = 1;
 
-/// Offsets in `QueueRegionSplit` and `QueueRegionPacked`: first the common ones, then those that
-/// differ.
+/// Offsets in `QueueRegionSplit` and `QueueRegionPacked`: first the common offsets, then the
+/// others.
 const AT_VERSION: usize = 8;
 const AT_DESC_NUM: usize = 10;
 mod split {
@@ -140,9 +140,9 @@ pub enum InflightError {
 
 /// The file of the in-flight tables that a frontend gets: one for all its requests.
 ///
-/// A frontend may keep each file that it gets, and the kernel charges the pages to the process that
-/// touched them first, which is this one. A new file for each request would let a frontend fill
-/// memory at our expense.
+/// A frontend may keep each file that it gets. The kernel charges the pages to the process that
+/// touched them first: this process. A new file for each request would let a frontend fill memory
+/// at our expense.
 #[derive(Debug)]
 pub struct InflightFile {
     file: OwnedFd,
@@ -225,9 +225,9 @@ impl InflightTable {
         Ok(Some(Inflight { area, size, packed, is_new: version == 0 }))
     }
 
-    /// Returns the part of a ring that runs already, for [`Ring::track`](super::Ring::track).
-    /// Everything that the table said of that ring is void. Returns `None` also if the ring cannot
-    /// use the table.
+    /// Returns the part of a ring that runs already, for [`Ring::track`](super::Ring::track). The
+    /// table's earlier record of that ring becomes void. Returns `None` also if the ring cannot use
+    /// the table.
     pub fn queue_anew(&self, index: u16, size: u16, packed: bool) -> Option<Inflight> {
         let mut inflight = self.queue(index, size, packed).ok()??;
         inflight.is_new = true;
@@ -235,8 +235,8 @@ impl InflightTable {
         Some(inflight)
     }
 
-    /// Forgets what was in flight in a ring. The ring was stopped in order, and its position is
-    /// known; or it starts anew.
+    /// Forgets what was in flight in a ring. The ring was stopped regularly, and its position is
+    /// known; or the ring starts anew.
     pub fn clear(&self, index: u16) {
         if let Some(area) = self.area(index) {
             area.write_u16(AT_VERSION, 0);
@@ -278,15 +278,15 @@ struct InflightChain {
 struct Reconnected {
     /// 15 bits of index, and the wrap counter above them.
     position: u16,
-    /// True if the predecessor was killed while it gave a batch back of which the driver has seen
+    /// True if the predecessor was killed while it gave back a batch, and the driver has seen
     /// nothing.
     is_interrupted: bool,
     chains: Vec<InflightChain>,
 }
 
 impl Inflight {
-    /// Returns the chains that a predecessor left in flight in a split ring whose used index is
-    /// `used`, in the order in which they were taken ("When reconnecting").
+    /// Returns the chains that a predecessor left in flight in a split ring, in the order in which
+    /// they were taken ("When reconnecting"). `used` is the ring's used index.
     fn reconnect_split(&self, used: u16) -> Result<Vec<InflightChain>, InflightError> {
         let area = &self.area;
         let last = used.wrapping_sub(area.read_u16(split::USED_IDX));
@@ -305,8 +305,8 @@ impl Inflight {
         self.chains_in_flight(|state| Ok((area.read_u64(state + split::COUNTER), None, 1)))
     }
 
-    /// Does the same for a packed ring. `is_used` returns whether the descriptor at an index was
-    /// used in the round of this wrap counter.
+    /// Returns the position and the chains in flight of a predecessor in a packed ring. `is_used`
+    /// returns whether the descriptor at an index was used in the round of this wrap counter.
     fn reconnect_packed(&self, is_used: impl FnOnce(u16, bool) -> bool) -> Result<Reconnected, InflightError> {
         let area = &self.area;
         let [wrap, old_wrap] = area.read_u16(packed::WRAPS).to_le_bytes().map(|wrap| wrap != 0);
@@ -463,8 +463,8 @@ impl SplitDevice {
         let mut found = vec![First::default(); chains.len()];
         let count = u16::try_from(chains.len()).unwrap_or(u16::MAX);
         let there = device.available(count).is_ok_and(|n| n >= count) && device.peek(&mut found).is_ok();
-        // Chains in flight in the ring's own order can be taken again. Chains that another order
-        // has overwritten in the ring are given back.
+        // If the chains in flight are in the ring's own order, they can be taken again. If another
+        // order has overwritten them in the ring, they are given back.
         if there && chains.iter().zip(&found).all(|(chain, found)| chain.head == found.head) {
             inflight.end_giving_back(&chains);
         } else {
@@ -511,7 +511,7 @@ impl PackedDevice {
                 (flags & AVAIL != 0) == wrap && (flags & USED != 0) == wrap
             };
             let Reconnected { position, is_interrupted, chains } = inflight.reconnect_packed(is_used)?;
-            // A predecessor of our kind marks no chain in flight: the part of the batch that it has
+            // A predecessor of our kind marks no chain in flight. The part of the batch that it has
             // written is in the ring, and nowhere else.
             let ours = is_interrupted && chains.is_empty();
             let mut device = if ours { recover(UNKNOWN)? } else { new(u32::from(position) * 0x1_0001)? };

@@ -49,9 +49,9 @@ mod shared {
     pub(super) use std::sync::atomic::{Ordering, fence};
 }
 
-/// Returns whether the other side asked for a notification of entries `old..new`, where `event` is
-/// the index after which it asked for one (virtio 1.2, 2.7.10: `vring_need_event`). All indexes
-/// wrap at 65536.
+/// Returns whether the other side asked for a notification of entries `old..new`. `event` is the
+/// index after which it wants one (virtio 1.2, 2.7.10: `vring_need_event`). All indexes wrap at
+/// 65536.
 #[inline]
 pub fn need_event(event: u16, new: u16, old: u16) -> bool {
     new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)

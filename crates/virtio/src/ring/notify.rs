@@ -45,8 +45,8 @@ impl SuppressionField {
 }
 
 /// Returns whether the consumer of a split ring asked for a notification of entries `old..new`,
-/// which were published. Without `old` it is not known of which entries it was notified before, so
-/// with the event index the answer is yes.
+/// which were published. Without `old`, the entries of the last notification are not known, so with
+/// the event index the answer is yes.
 #[inline]
 pub(super) fn needs_notification(suppression: &Area, field: SuppressionField, old: Option<u16>, new: u16) -> bool {
     // (a): the published index comes before this read of the event suppression.
@@ -74,9 +74,9 @@ pub(super) fn request_notification<R>(
 }
 
 /// Returns whether the consumer of a packed ring asked for a notification of the `count`
-/// descriptors before `new`, which were published: at most one round. The position it asked for is
-/// where the consumer is, or at most a round ahead; in the worst case it gets one notification too
-/// many. Without a count, the position says nothing.
+/// descriptors before `new`, which were published: at most one round. The requested position is the
+/// consumer's own position, or at most a round ahead of it. In the worst case the consumer gets one
+/// notification too many. Without a count, the position has no meaning.
 #[inline]
 pub(super) fn needs_notification_packed(suppression: &Area, count: Option<u16>, new: RingPosition, size: u16) -> bool {
     // (a): the published descriptors come before this read of the event suppression.
@@ -85,7 +85,7 @@ pub(super) fn needs_notification_packed(suppression: &Area, count: Option<u16>, 
         (EVENTS_OFF, _) => false,
         (EVENTS_AT, Some(count)) => {
             let event = RingPosition::from_bits(suppression.read_u16(event::POSITION));
-            // A position of the round before is counted down from the start of this round.
+            // A position of the previous round is counted down from the start of this round.
             let event = if event.wrap == new.wrap { event.at } else { event.at.wrapping_sub(size) };
             need_event(event, new.at, new.at.wrapping_sub(count))
         }
@@ -93,8 +93,8 @@ pub(super) fn needs_notification_packed(suppression: &Area, count: Option<u16>, 
     }
 }
 
-/// Requests a notification in a packed ring by writing `mode` (and `position`, for the mode that
-/// names one) into the consumer's structure, and then looks at the descriptors.
+/// Requests a notification in a packed ring, and then looks at the descriptors. The request writes
+/// `mode` into the consumer's structure, and `position` too if the mode needs one.
 #[inline]
 pub(super) fn request_notification_packed<R>(
     suppression: &Area,

@@ -8,7 +8,7 @@ use loom::thread;
 #[expect(clippy::duplicate_mod, reason = "the same source on other atomics is what is tested")]
 mod notify;
 
-/// Stands in for `Area` and for the processor's fence: loom cannot watch mapped memory.
+/// Replaces `Area` and the processor's fence: loom cannot watch mapped memory.
 mod shared {
     use loom::sync::atomic::AtomicU16;
     pub(super) use loom::sync::atomic::{Ordering, fence};
@@ -55,10 +55,10 @@ struct Ring {
 
 /// Checks that no consumer sleeps over entries that it was not notified of.
 ///
-/// The producer publishes entries one by one (`publish`: the number published before; returns
-/// whether it notifies). The consumer takes all it sees and requests a notification (`arm`: the
-/// number seen; returns the number it sees then), until there is nothing new. Then it sleeps, and
-/// must have been notified of whatever it has not seen.
+/// The producer publishes entries one by one. `publish` gets the number published before, and
+/// returns whether the producer notifies. The consumer takes all entries that it sees and requests
+/// a notification, until there is nothing new. `arm` gets the number seen, and returns the number
+/// seen afterwards. Then it sleeps, and must have been notified of all that it has not seen.
 fn check_no_lost_wakeup(
     ring: fn() -> Ring,
     publish: impl Fn(&Ring, u16) -> bool + Copy + Send + Sync + 'static,

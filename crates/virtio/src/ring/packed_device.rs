@@ -1,5 +1,5 @@
-//! The device half of a packed ring (virtio 1.2, 2.8): one table of descriptors that both sides
-//! write in turn.
+//! The device half of a packed ring (virtio 1.2, 2.8): one table of descriptors that driver and
+//! device write alternately.
 //!
 //! A descriptor is available while its AVAIL bit equals the driver's wrap counter and its USED bit
 //! does not. The fields of a chain are read once each and kept in private memory. A used chain is
@@ -89,8 +89,8 @@ pub struct PackedDevice {
     unsignalled: Option<u16>,
     /// Taken chains, the oldest at `first_taken`.
     taken: Box<[Taken]>,
-    /// Index in `taken` of the chain that was taken last. Computing it from the 16-bit fields that
-    /// taking has just changed would have to wait for their stores.
+    /// Index in `taken` of the chain that was taken last. Computing it from the 16-bit fields would
+    /// have to wait for the stores that taking has just made.
     last: usize,
     first_taken: u16,
     outstanding: u16,
@@ -113,9 +113,9 @@ impl PackedDevice {
     /// in guest memory.
     ///
     /// The low half of `base` is the position of the next available descriptor: 15 bits of index
-    /// and a wrap counter. The high half is the same for the next used one (vhost-user, "Vring
-    /// state descriptor indices for packed virtqueues"). The high half is ignored. A ring stops
-    /// only when all that was taken is given back, so both positions are the same. DPDK's driver
+    /// and a wrap counter. The high half is the position of the next used descriptor (vhost-user,
+    /// "Vring state descriptor indices for packed virtqueues"). The high half is ignored. A ring
+    /// stops only when all taken chains are given back, so both positions are equal. DPDK's driver
     /// sends the low half alone.
     pub fn new(memory: &GuestMemory, geometry: Geometry, base: u32, options: Options) -> Result<Self, &'static str> {
         let parts = geometry.locate_packed(memory)?;
@@ -175,8 +175,8 @@ impl PackedDevice {
         self.parts.desc.poisoned() || self.parts.driver.poisoned() || self.parts.device.poisoned()
     }
 
-    /// Reads the rest of a chain: the descriptors that follow in the ring (2.8.6). The id is that
-    /// of the last one.
+    /// Reads the rest of a chain: the descriptors that follow in the ring (2.8.6). The id comes
+    /// from the last one.
     #[cold]
     fn follow(
         &mut self,
@@ -271,10 +271,10 @@ impl PackedDevice {
         })
     }
 
-    /// Asks the driver for a kick with the next chain that it makes available behind the `beyond`
-    /// descriptors known to be available. Returns true if there is one already, so that sleeping
-    /// would miss it. One look at that position suffices: a driver makes chains available in the
-    /// ring's order.
+    /// Asks the driver for a kick with the next chain behind the `beyond` descriptors known to be
+    /// available. Returns true if that chain is available already: the worker must not sleep then.
+    /// One look at that position suffices, because a driver makes chains available in the ring's
+    /// order.
     pub fn arm(&mut self, beyond: u16) -> Result<bool, RingFault> {
         let mode = if self.options.event_idx { EVENTS_AT } else { EVENTS_ON };
         let beyond = beyond.min(self.size);
@@ -310,7 +310,7 @@ impl PackedDevice {
         self.parts.desc.acquire_u64(usize::from(position.at) * layout::DESCRIPTOR + 8)
     }
 
-    /// Returns the same from `ahead` if it was read already, so that nothing is read twice.
+    /// Returns the second word from `ahead` if it was read already, so that nothing is read twice.
     #[inline]
     fn tail_ahead(&self, position: RingPosition, ahead: Option<ReadAhead>) -> u64 {
         let read = ahead.and_then(|(from, tails)| tails.get(usize::from(position.at.checked_sub(from)?)).copied());
@@ -339,8 +339,8 @@ impl Device for PackedDevice {
         self.following.clear();
         self.known = 0;
         let mut position = self.next_avail;
-        // The driver can have made at most these descriptors available: those of taken chains are
-        // not free.
+        // The driver can have made at most these descriptors available: the descriptors of taken
+        // chains are not free.
         let mut free = self.size - self.spans;
         let mut found = 0;
         let mut ahead = None;
@@ -500,7 +500,7 @@ impl Device for PackedDevice {
             let flags = if position.wrap { AVAIL | USED } else { 0 } | if bytes > 0 { WRITE } else { 0 };
             let element = u64::from(bytes) | u64::from(id) << 32 | u64::from(flags) << 48;
             // Release: all bytes copied into or out of the buffers, and all used descriptors behind
-            // this one, are visible before it. The last store is that of the first descriptor, so
+            // this one, are visible before it. The last store is the first descriptor's flags, so
             // with it the driver sees all (2.8.22).
             cells[usize::from(position.at) * 2 + 1].store(element.to_le(), Ordering::Release);
         }
@@ -567,7 +567,7 @@ impl Walk<'_, '_> {
             if self.direction == Direction::FromGuest {
                 // DPDK's driver (22.11) leaves WRITE in the tables of packets that it sends: always
                 // in the header's entry, and now and then in another one. A device should not read
-                // such a buffer (2.8.5.1), but reading it harms nobody.
+                // such a buffer (2.8.5.1), but reading it does no harm.
                 desc.flags &= !WRITE;
             }
             self.buffer(desc)?;

@@ -11,13 +11,14 @@ use crate::memory::GuestMemory;
 
 /// The driver half of a packed ring.
 ///
-/// [`PackedDriver::add`] sends out a chain of at most one buffer for each free descriptor;
-/// [`PackedDriver::used`] returns it. Everything that the device writes is checked. The record of
-/// our chains is kept apart from the ring, which the device overwrites as it goes.
+/// [`PackedDriver::add`] makes a chain outstanding, with at most one buffer for each free
+/// descriptor. [`PackedDriver::used`] returns the chain. Everything that the device writes is
+/// checked. The record of our chains is kept apart from the ring, which the device overwrites as it
+/// goes.
 ///
 /// A device that returns an id which is not outstanding has lost its position in the ring. The
-/// driver half has then lost it too: nobody knows how many descriptors the device passed. From then
-/// on the driver half is broken: it accepts no more chains and finds no more used ones.
+/// driver half has then lost it too: it cannot know how many descriptors the device passed. From
+/// then on the driver half is broken: it accepts no more chains and finds no more used ones.
 #[derive(Debug)]
 pub struct PackedDriver {
     parts: PackedParts,
@@ -30,8 +31,8 @@ pub struct PackedDriver {
     ids: Vec<u16>,
     /// The outstanding chain of each id.
     outstanding: Box<[Outstanding]>,
-    /// In order only: outstanding ids, the oldest first, and the batch that is being returned, by
-    /// its last chain and the bytes in that chain.
+    /// For in-order use only: outstanding ids, the oldest first, and the batch that is being
+    /// returned. The batch is known by its last chain and the bytes in that chain.
     order: VecDeque<u16>,
     batch: Option<(u16, u32)>,
     next_avail: RingPosition,
@@ -96,8 +97,8 @@ impl PackedDriver {
         let table = self.tables.as_ref().and_then(|tables| tables.write(id, buffers, Layout::Packed));
         let count = if table.is_some() { 1 } else { u16::try_from(buffers.len()).ok().filter(|&n| n <= self.free)? };
         if self.held.is_some() && self.unpublished() + count == self.size {
-            // A batch of the whole ring whose first flags are still missing would look like a burst
-            // of used descriptors that was interrupted by a crash (see `recover`).
+            // Publish now, before the batch fills the ring. A batch of the whole ring whose first
+            // flags are missing looks like a used burst that a crash interrupted (see `recover`).
             self.publish();
         }
         if let Some(table) = table {
@@ -131,8 +132,8 @@ impl PackedDriver {
         if self.held.is_none() {
             self.held = Some((position, flags));
         } else {
-            // Relaxed: the device reaches this descriptor over the first one, which it cannot pass
-            // yet.
+            // Relaxed: the device reaches this descriptor only after the first one, which it cannot
+            // pass yet.
             self.parts.desc.write_u16(at + 14, flags);
         }
         self.next_avail = position.plus(1, self.size);
@@ -148,8 +149,7 @@ impl PackedDriver {
         self.published = self.next_avail;
     }
 
-    /// Returns the number of descriptors that were added and are not published; there is at least
-    /// one.
+    /// Returns the number of descriptors that were added and are not published: at least one.
     fn unpublished(&self) -> u16 {
         let (old, new) = (self.published.at, self.next_avail.at);
         // Equal indexes mean a whole round: the ring holds no more.
@@ -213,8 +213,8 @@ impl PackedDriver {
         Ok(if oldest == last { (last, bytes) } else { (oldest, self.outstanding[usize::from(oldest)].capacity) })
     }
 
-    /// Returns the position at which a device continues that knows nothing of its predecessor, in
-    /// vhost-user's form: behind the last used chain.
+    /// Returns the position behind the last used chain, in vhost-user's form. A device without
+    /// knowledge of its predecessor continues there.
     pub fn base(&self) -> u32 {
         let mut position = self.next_used;
         let mut out = self.size - self.free;

@@ -9,7 +9,7 @@
 //! Only the device changes the USED bit of a descriptor. When the driver makes a descriptor
 //! available, it writes USED as the inverse of its wrap counter (2.8.1). That is the value that the
 //! device left there a round ago, or the value in zeroed memory. So the bit counts how often the
-//! device has passed the descriptor, modulo 2, whatever the driver does meanwhile.
+//! device has passed the descriptor, modulo 2. The driver's writes do not disturb this count.
 //!
 //! The device passes every descriptor: [`PackedDevice::give_back`] marks those that it skips.
 //! Compare the bit of each position with the position's wrap counter. Around the ring there is then
@@ -34,27 +34,27 @@
 //!
 //! # The frontend's base
 //!
-//! A base from a frontend may be out of date: QEMU, which could not ask, repeats what it sent or
-//! heard before. QEMU also gives buffers back itself, those that it finds in a transmit ring while
-//! no backend is there (`virtqueue_packed_drop_all`). It begins where it believes the device to be,
-//! mostly at the ring's start in the first round. If the available buffers extend that far, this
-//! leaves the same three boundaries. QEMU then sends the position where it stopped, which is the
-//! end of an interrupted burst.
+//! A base from a frontend may be out of date: QEMU could not ask for the current one, and repeats
+//! the last base that it sent or received. QEMU also gives back buffers itself, if it finds them in
+//! a transmit ring while no backend is connected (`virtqueue_packed_drop_all`). It begins where it
+//! believes the device to be, mostly at the ring's start in the first round. If the available
+//! buffers extend that far, this leaves the same three boundaries. QEMU then sends the position
+//! where it stopped, which is the end of an interrupted burst.
 //!
 //! So there are two rules:
 //! - A ring with one boundary is believed, and a frontend that contradicts it is not. One
-//!   exception: the frontend names the end of a chain of which only the first descriptor is passed.
-//!   That is how other devices leave a ring.
+//!   exception: the frontend names the end of a chain, and only the chain's first descriptor is
+//!   passed. That is how other devices leave a ring.
 //! - In a ring with more boundaries the frontend's base is believed, if it knows one. Otherwise the
 //!   interrupted burst is completed.
 //!
 //! # Completion
 //!
-//! An interrupted burst is completed; what was written before is not written again. In a transmit
-//! ring that is all: the packets were delivered before they were given back. In a receive ring the
-//! bytes are there, but the lengths are lost. If the rest of a packet is in the published part, its
-//! first buffers are full. Any other packet is lost: each of its buffers becomes a packet that has
-//! a header without a frame, which drivers drop and count.
+//! An interrupted burst is completed. Descriptors that were written before are not written again.
+//! In a transmit ring nothing more is needed: the packets were delivered before they were given
+//! back. In a receive ring the bytes are there, but the lengths are lost. If the rest of a packet
+//! is in the published part, its first buffers are full. Any other packet is lost: each of its
+//! buffers becomes a packet that has a header without a frame, which drivers drop and count.
 
 use std::sync::Arc;
 
@@ -71,8 +71,8 @@ use crate::net_header::{LEN, NetHeader};
 const HEADER: u32 = 12;
 const _: () = assert!(LEN == 12);
 
-/// Bases sent by frontends that do not know the position: by QEMU and User Mode Linux, and by those
-/// that give the start of a new ring.
+/// Bases sent by frontends that do not know the position. QEMU and User Mode Linux send them, and
+/// so do frontends that give the start of a new ring.
 const UNKNOWN: [u32; 2] = [0, 0x8000_8000];
 
 /// The position that the ring shows.
@@ -82,17 +82,18 @@ struct Recovered {
     /// For an interrupted burst: the number of descriptors that are not written, and the number of
     /// written ones behind them.
     interrupted: Option<(u16, u16)>,
-    /// True if there is one boundary.
+    /// True if there is exactly one boundary.
     is_unambiguous: bool,
 }
 
 impl PackedDevice {
     /// Creates the device half as [`PackedDevice::new`] does, but takes the position from the ring
-    /// if the ring shows it: frontends also send a base when they do not know it (see the module).
+    /// if the ring shows it. Frontends also send a base when they do not know the position (see the
+    /// module).
     ///
     /// If the last device was killed while it gave back buffers, they are given back now. The bytes
-    /// written for that are marked in `log`. `direction` is that of the ring's buffers. Whatever
-    /// the ring holds, the result is some position.
+    /// written for that are marked in `log`. `direction` is the direction of the ring's buffers.
+    /// With any contents of the ring, the result is some position.
     pub fn recover(
         memory: &GuestMemory,
         geometry: Geometry,
@@ -159,10 +160,10 @@ impl PackedDevice {
 }
 
 /// Finds the position in a ring of `size` descriptors with these `flags`. Reads the flags of each
-/// descriptor once, and those of an interrupted burst once more.
+/// descriptor once, and the descriptors of an interrupted burst once more.
 fn find(size: u16, flags: impl Fn(u16) -> u16) -> Recovered {
     let mut boundaries = Boundaries::default();
-    // The wrap counter changes at the ring's start, so there equal bits are a boundary.
+    // The wrap counter changes at the ring's start, so equal bits are a boundary there.
     let mut before = flags(size - 1) & USED == 0;
     for at in 0..size {
         let used = flags(at) & USED != 0;
@@ -184,13 +185,13 @@ fn find(size: u16, flags: impl Fn(u16) -> u16) -> Recovered {
     let [a, b, c] = boundaries.at;
     let interrupted = match boundaries.count {
         // An interrupted burst of the whole ring: it has no rest, so its first boundary is also its
-        // last. Available descriptors just before the one boundary cannot be anything else, except
-        // a driver's half-made chain of the whole ring.
+        // last. Available descriptors just before the one boundary have no other cause, except a
+        // driver's half-made chain of the whole ring.
         1 => {
             let written = (0..size).find(|&i| !is_used(around(a, i))).unwrap_or(size);
             let start = around(a, written % size);
-            // Check the first part again: a driver at work may have filled the ring meanwhile. It
-            // cannot touch the used part until it has seen all of it.
+            // Check the first part again: a running driver may have filled the ring since. It
+            // cannot touch the used part until it has seen all of that part.
             let is_cut = written > 0 && written < size && all(start, size - written, false) && all(a, written, true);
             is_cut.then_some((start, size - written, written))
         }
@@ -258,7 +259,7 @@ impl<'m> Buffer<'m> {
                 buffer.add(memory, desc);
             } else if let Some(table) = memory.segment(desc.addr, desc.len, &mut 0) {
                 // 2.8.7: as many entries as fit. An interrupted burst may have as many tables as
-                // the ring has positions, and the guest may have made all of them, so the number of
+                // the ring has positions. The guest may have made all of them, so the number of
                 // entries is limited.
                 let bytes = u32::try_from(DESCRIPTOR).unwrap_or(16);
                 for at in 0..(desc.len / bytes).min(size.into()).min(MAX_TABLE_ENTRIES) {
@@ -305,7 +306,7 @@ impl<'m> Buffer<'m> {
     }
 }
 
-/// Returns the number of bytes in each of these buffers, behind which others were published.
+/// Returns the number of bytes in each of these buffers, which precede published ones.
 fn lengths(buffers: &[Buffer<'_>]) -> Vec<u32> {
     let mut lengths = Vec::new();
     let mut rest = buffers;
@@ -328,12 +329,12 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    /// Returns the flags at index `at` of a ring whose device has passed everything before
-    /// `position`, and whose driver has made `available` descriptors available from there on.
+    /// Returns the flags at index `at` of a ring. Its device has passed everything before
+    /// `position`, and its driver has made `available` descriptors available from there on.
     fn flags(at: u16, position: RingPosition, available: u16, size: u16) -> u16 {
         let ahead = if at >= position.at { at - position.at } else { size - position.at + at };
-        // Indexes from the position on were used in the round before, those before it in this
-        // round.
+        // Indexes from the position on were used in the previous round, indexes before the position
+        // in this round.
         let wrap = if at >= position.at { position.wrap } else { !position.wrap };
         match (ahead < available, wrap) {
             (true, true) => AVAIL,
@@ -343,8 +344,8 @@ mod tests {
         }
     }
 
-    /// A driver at work may fill the ring between any two reads. No burst was interrupted, and none
-    /// may be found: its buffers would be given back although nobody has filled or emptied them.
+    /// A running driver may fill the ring between any two reads. No burst was interrupted, and none
+    /// may be found: its buffers would be given back although they have not been filled or emptied.
     #[test]
     fn a_driver_that_fills_the_ring_behind_our_back() {
         for size in 1..=5 {

@@ -1,8 +1,8 @@
 //! The device half of a split ring (virtio 1.2, 2.7): takes chains that the driver made available,
 //! and gives them back as used.
 //!
-//! Chains are given back in the order in which they were taken. Up to a ring's size of them are
-//! *taken* in between. Their heads are kept in private memory, so later writes by the driver into
+//! Chains are given back in the order in which they were taken. Up to a ring's size of chains are
+//! *taken* at a time. Their heads are kept in private memory, so later writes by the driver into
 //! its ring change nothing.
 //!
 //! Memory that the driver owns is read once for each use, and is checked and used as it was read.
@@ -28,8 +28,9 @@ use crate::memory::{DirtyLog, GuestMemory};
 pub struct SplitDevice {
     parts: Parts,
     size: u16,
-    /// The size less one, as a field of its own and as wide as it is used: a load of 32 bits that
-    /// overlaps a store of 16 bits made a moment before has to wait for the cache.
+    /// The size minus one, in a field of its own with the width in which it is used. Otherwise a
+    /// 32-bit load would overlap a recent 16-bit store, and would have to wait until that store is
+    /// in the cache.
     mask: usize,
     options: Options,
     /// Index of the next available entry to take.
@@ -123,8 +124,8 @@ impl SplitDevice {
     #[inline]
     fn saw(&mut self, index: u16) -> Result<u16, RingFault> {
         let ahead = index.wrapping_sub(self.next_avail);
-        // A driver has as many descriptors as the ring has entries, and those of taken chains are
-        // not free yet.
+        // A driver has as many descriptors as the ring has entries, and the descriptors of taken
+        // chains are not free yet.
         if u32::from(ahead) + u32::from(self.outstanding()) > u32::from(self.size) {
             return Err(RingFault::IndexJump { index, taken: self.next_avail, size: self.size });
         }
@@ -205,9 +206,8 @@ impl SplitDevice {
         })
     }
 
-    /// Asks the driver for a kick with the next chain that it makes available behind the `beyond`
-    /// chains known to be available. Returns true if there is one already, so that sleeping would
-    /// miss it.
+    /// Asks the driver for a kick with the next chain behind the `beyond` chains known to be
+    /// available. Returns true if that chain is available already: the worker must not sleep then.
     pub fn arm(&mut self, beyond: u16) -> Result<bool, RingFault> {
         let (at, field, word) = if self.options.event_idx {
             let at = layout::used::avail_event(usize::from(self.size));
@@ -222,8 +222,9 @@ impl SplitDevice {
         Ok(self.saw(index)? > beyond)
     }
 
-    /// Asks the driver for no kicks: the worker polls. With the event index nothing has to be done:
-    /// the event index whose kick was sent is behind the available index for the next 65535 chains.
+    /// Asks the driver for no kicks: the worker polls. With the event index there is nothing to do.
+    /// Its kick was sent, so the event index stays behind the available index for the next 65535
+    /// chains.
     pub fn disarm(&mut self) {
         if !self.options.event_idx {
             self.parts.used.write_u16(layout::used::FLAGS, NO_NOTIFY);
@@ -297,9 +298,9 @@ impl Device for SplitDevice {
         if n == 0 {
             return;
         }
-        // In order, one element can stand for a batch (2.7.9). It names the last chain, and the
-        // driver takes those before it as wholly used, which is true for chains that were only
-        // read. Chains with bytes written need an element each, for their lengths.
+        // With in-order use, one element can represent a batch (2.7.9). It names the last chain,
+        // and the driver treats all chains before it as wholly used. That is true for chains that
+        // were only read. Chains with bytes written need an element each, for their lengths.
         let is_batch = self.options.in_order && (0..n).all(|i| self.taken[self.slot(i)].1 == 0);
         let (elements, ahead) = if is_batch { (1, n - 1) } else { (n, 0) };
         for i in 0..elements {
@@ -347,8 +348,8 @@ impl Walk<'_, '_> {
         let (mut at, mut desc) = (first.head, first.desc);
         let mut fault = Ok(());
         for _ in 0..size {
-            // `buffer` counts what it stages. An indirect descriptor is no buffer and is counted
-            // here.
+            // `buffer` counts the buffers that it stages. An indirect descriptor is no buffer and
+            // is counted here.
             self.descriptors += u32::from(desc.flags & INDIRECT != 0);
             let step = if desc.flags & INDIRECT == 0 {
                 self.buffer(desc)

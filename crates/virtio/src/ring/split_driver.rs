@@ -8,9 +8,9 @@ use crate::memory::GuestMemory;
 
 /// The driver half of a split ring.
 ///
-/// [`SplitDriver::add`] sends out a chain of at most one buffer for each free descriptor;
-/// [`SplitDriver::used`] returns it. Everything that the device writes is checked. The record of
-/// our chains is kept apart from the ring, where the device could change it.
+/// [`SplitDriver::add`] makes a chain outstanding, with at most one buffer for each free
+/// descriptor. [`SplitDriver::used`] returns the chain. Everything that the device writes is
+/// checked. The record of our chains is kept apart from the ring, where the device could change it.
 #[derive(Debug)]
 pub struct SplitDriver {
     parts: Parts,
@@ -24,8 +24,8 @@ pub struct SplitDriver {
     next: Box<[u16]>,
     /// The outstanding chain that begins at each descriptor.
     outstanding: Box<[Outstanding]>,
-    /// In order only: the first descriptor of the oldest outstanding chain, and the batch that is
-    /// being returned, by its last chain and the bytes in that chain.
+    /// For in-order use only: the first descriptor of the oldest outstanding chain, and the batch
+    /// that is being returned. The batch is known by its last chain and the bytes in that chain.
     oldest: u16,
     batch: Option<(u16, u32)>,
     /// The next available entry to fill, the published index, and the index at the last kick
@@ -219,8 +219,8 @@ impl SplitDriver {
         Ok((self.oldest, self.outstanding[usize::from(self.oldest)].capacity))
     }
 
-    /// Returns the index at which a device continues that knows nothing of its predecessor: behind
-    /// the last used chain.
+    /// Returns the index behind the last used chain. A device without knowledge of its predecessor
+    /// continues there.
     pub fn base(&self) -> u16 {
         // Acquire: as in `has_used`.
         self.parts.used.acquire_u16(layout::used::INDEX)
@@ -230,9 +230,9 @@ impl SplitDriver {
     /// if there is a used chain already.
     pub fn want_interrupt(&mut self, enabled: bool) -> bool {
         let (field, word) = if self.options.event_idx {
-            // To suppress interrupts, the event index stays behind the used index: far from what
-            // the device will pass, and further back than any entry that may not have been looked
-            // at.
+            // To suppress interrupts, the event index stays behind the used index. It is far from
+            // the entries that the device will pass next, and further back than any entry that we
+            // may not have looked at.
             let behind = self.last_used.wrapping_sub(self.size).wrapping_sub(1);
             let event = if enabled { self.last_used } else { behind };
             (SuppressionField::Event(layout::avail::used_event(usize::from(self.size))), event)

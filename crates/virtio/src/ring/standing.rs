@@ -5,7 +5,7 @@
 //! for which it asks for a call. A driver that gets the call looks at the used entries and then
 //! moves the word beyond them. If the word asks for an entry that has been used, and nothing moves,
 //! the driver has not looked. Then the call may be lost. A driver that polls may leave an old word
-//! too, and the ring does not show which of the two it is.
+//! too, and the ring does not show which case it is.
 
 use super::packed_device::RingPosition;
 
@@ -38,13 +38,13 @@ pub(super) fn is_used_packed(event: RingPosition, used: RingPosition, size: u16)
     match event.wrap == used.wrap {
         _ if event.at >= size => false,
         true => event.at < used.at,
-        // The position is of the round before: the device has not reached it again.
+        // The position belongs to the previous round: the device has not reached it again.
         false => event.at >= used.at,
     }
 }
 
-/// Returns how many numbers of `0..n` satisfy `is_so`, by bisection, if those that do come first.
-/// In any other order the result is some number up to `n`.
+/// Returns the number of values in `0..n` that satisfy `is_so`, by bisection. These values must
+/// come first; in any other order the result is some number up to `n`.
 pub(super) fn partition_point(n: u16, is_so: impl Fn(u16) -> bool) -> u16 {
     let (mut low, mut high) = (0, n);
     while low < high {

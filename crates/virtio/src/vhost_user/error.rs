@@ -1,4 +1,4 @@
-//! Errors that a frontend can cause, worded for an operator.
+//! Errors that a frontend can cause, with messages for operators.
 
 use crate::features::{list, names, protocol_names};
 

@@ -1,7 +1,7 @@
 //! The frontend half without I/O: requests, and the expected form of their answers.
 //!
-//! It refuses requests that would be an error of its own, such as one whose feature was not
-//! negotiated. So every error of a backend is the backend's own. Tests that send invalid messages
+//! It refuses requests that would be the frontend's own error, such as a request whose feature was
+//! not negotiated. So every error in an answer is the backend's. Tests that send invalid messages
 //! build a [`Message`] themselves.
 
 use crate::features::{VHOST_USER_F_PROTOCOL_FEATURES, VHOST_USER_PROTOCOL_F_REPLY_ACK, list, names, protocol_names};
@@ -48,7 +48,7 @@ enum ReplyError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "each variant has its one line; the fields are the numbers in that line")]
 pub enum FrontendError {
-    /// The backend did not offer what the request needs.
+    /// The backend did not offer a feature that the request needs.
     #[error("{request} needs the feature {feature}, which the backend did not offer or we did not acknowledge")]
     NotNegotiated { request: Request, feature: String },
     /// The request is for another kind of device.
@@ -248,7 +248,7 @@ impl<T> Call<T> {
     }
 }
 
-/// Returns the features that a frontend acknowledges: those of the offered ones that it wants, and
+/// Returns the features that a frontend acknowledges: the offered features that it wants, and
 /// always protocol features.
 pub fn choose(offered: u64, wanted: u64) -> u64 {
     offered & (wanted | VHOST_USER_F_PROTOCOL_FEATURES)

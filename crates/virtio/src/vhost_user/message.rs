@@ -1,7 +1,7 @@
 //! Messages as bytes: header and payloads.
 //!
 //! Numbers are in the machine's byte order ("Message Specification"). The only failure here is
-//! `None` for bytes of the wrong length. The session judges what a value means.
+//! `None` for bytes of the wrong length. The session checks the values.
 
 use super::request::Request;
 
@@ -150,7 +150,7 @@ impl VringState {
     }
 }
 
-/// "A vring address description"; the names are those of the kernel's `struct vhost_vring_addr`.
+/// "A vring address description"; the names come from the kernel's `struct vhost_vring_addr`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VringAddr {
     /// The ring's index, 32 bits wide and not yet checked.
@@ -163,7 +163,7 @@ pub struct VringAddr {
     pub used: u64,
     /// User address of the available ring; of the driver event suppression area, if packed.
     pub avail: u64,
-    /// Guest address that stands for the used ring in the dirty log.
+    /// Guest address of the used ring in the dirty log.
     pub log: u64,
 }
 
@@ -316,7 +316,7 @@ pub struct InflightSpec {
 impl InflightSpec {
     /// Bytes on the wire.
     pub const LEN: usize = 20;
-    /// Bytes of the same as a C structure with its padding, which QEMU and others send.
+    /// Bytes of the description as a C structure with its padding, which QEMU and others send.
     pub const PADDED: usize = 24;
 
     /// Reads a payload with or without padding.

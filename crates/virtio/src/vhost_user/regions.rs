@@ -3,14 +3,14 @@
 use super::error::ProtocolError;
 use super::message::RegionSpec;
 
-/// The most regions, whatever the offer says: each lookup walks the table, and each pair is
+/// The most regions, even if the offer says more: each lookup walks the table, and each pair is
 /// compared when the table is set.
 pub(super) const MAX_SLOTS: usize = 512;
 
 /// The most bytes that all regions of one frontend may have together.
 ///
-/// The files may be sparse, so the size says nothing about memory: it uses up our address space.
-/// The largest virtual machines that are rented out have some 12 TiB. Three tables of this size fit
+/// The files may be sparse, so a large size costs no memory, but it uses up our address space. The
+/// largest virtual machines that are rented out have some 12 TiB. Three tables of this size fit
 /// into [`MAX_MAPPED`](crate::memory::MAX_MAPPED); a table that replaces another one needs space
 /// beside it for a moment.
 pub(super) const MAX_TOTAL: u64 = 16 << 40;

@@ -19,8 +19,8 @@ pub enum Requirement {
     Nothing,
     /// This feature was offered (GET_FEATURES).
     Feature(u64),
-    /// This protocol feature was offered (GET_PROTOCOL_FEATURES). The specification words it so for
-    /// GET_QUEUE_NUM, SEND_RARP and NET_SET_MTU.
+    /// This protocol feature was offered (GET_PROTOCOL_FEATURES). The specification asks only for
+    /// the offer with GET_QUEUE_NUM, SEND_RARP and NET_SET_MTU.
     ProtocolOffered(u64),
     /// This protocol feature was acknowledged.
     Protocol(u64),

@@ -19,8 +19,9 @@ pub struct RingSetup {
     /// Used ring; device event suppression area, if packed.
     pub used: u64,
     /// The position at which the ring continues. For a split ring: the next available index (16
-    /// bits). For a packed ring: bits 0 to 14 the next available position, bit 15 its wrap counter,
-    /// bits 16 to 30 the next used position, bit 31 its wrap counter.
+    /// bits). For a packed ring, the base has two halves. Bits 0 to 14 are the next available
+    /// position, and bit 15 is its wrap counter. Bits 16 to 30 are the next used position, and bit
+    /// 31 is its wrap counter.
     pub base: u32,
     /// The kick descriptor, readable when the driver has made buffers available. It is not always
     /// an eventfd: some frontends send pipes.
@@ -65,9 +66,9 @@ impl RingSetup {
         self.was_enabled = enabled || (self.was_enabled && self.is_started());
     }
 
-    /// Returns to the first state, except for the call and error descriptors: they are the
-    /// frontend's wiring and no state of the device, and QEMU does not always send them again after
-    /// a reset. The count of starts continues.
+    /// Returns to the first state, but keeps the call and error descriptors. They are the
+    /// frontend's wiring and no state of the device. QEMU does not always send them again after a
+    /// reset. The count of starts continues.
     pub(super) fn reset(&mut self) {
         *self = Self { call: self.call.take(), err: self.err.take(), starts: self.starts, ..Self::default() };
     }

@@ -6,10 +6,9 @@
 //!    turns of its workers.
 //! 3. [`Session::reply`] gets the outcome, and returns the bytes to send, if any.
 //!
-//! A frontend may wait for step 3, and frees withdrawn memory as soon as it has the answer. So an
-//! effect must be over, not only begun, when the answer is sent. A message that `handle` refuses
-//! has changed nothing. [`Session::refuse`] then decides whether it is answered or the connection
-//! must close.
+//! A frontend may wait for step 3. It frees withdrawn memory as soon as it has the answer. So the
+//! effect must be complete before the answer is sent. A message that `handle` refuses has changed
+//! nothing. [`Session::refuse`] then decides whether it is answered or the connection must close.
 
 use std::os::fd::OwnedFd;
 
@@ -61,7 +60,7 @@ pub const SUPPORTED_PROTOCOL_FEATURES: u64 = VHOST_USER_PROTOCOL_F_MQ
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Offer {
     /// Virtio features. PROTOCOL_FEATURES is added if there are protocol features. The dirty log is
-    /// left out if it cannot be a shared file, since nobody could read it.
+    /// left out if LOG_SHMFD is not offered: without a shared file we could not write the log.
     pub features: u64,
     /// vhost-user protocol features. Those in [`SUPPORTED_PROTOCOL_FEATURES`] are offered.
     pub protocol_features: u64,
@@ -108,8 +107,8 @@ enum Answer {
     Ack,
     /// A reply with this payload.
     Payload(Vec<u8>),
-    /// The number 0 for a success. A frontend that waits for it does not look at it (QEMU), so a
-    /// failure has no answer.
+    /// The number 0 for a success. A frontend that waits for this number does not check its value
+    /// (QEMU), so a failure has no answer.
     Success,
     /// These flags, and 1 for a failure.
     State { flags: u64 },
@@ -168,7 +167,7 @@ impl Session {
     }
 
     /// Handles a message and the file descriptors that came with it. Descriptors that the message
-    /// does not use are closed, whatever the result.
+    /// does not use are closed, also on an error.
     pub fn handle(&mut self, message: Message, fds: Vec<OwnedFd>) -> Result<Effect, ProtocolError> {
         self.pending = None;
         if message.version() != VERSION {
@@ -273,7 +272,7 @@ impl Session {
         self.acked_protocol_features
     }
 
-    /// Sets the link's status in the configuration space. If the frontend must be told of the
+    /// Sets the link's status in the configuration space. If the frontend must be notified of the
     /// change, returns its channel and the message ("VHOST_USER_BACKEND_CONFIG_CHANGE_MSG").
     pub fn set_link(&mut self, up: bool) -> Option<(&OwnedFd, Vec<u8>)> {
         let status = &mut self.offer.config.status;
@@ -300,8 +299,8 @@ impl Session {
     }
 
     /// Returns the number of queue pairs that the driver can have: one, unless several were
-    /// negotiated (virtio 1.2, 5.1.2). If the frontend follows our configuration space, the number
-    /// is the one there; otherwise the frontend decides.
+    /// negotiated (virtio 1.2, 5.1.2). A frontend that follows our configuration space uses the
+    /// number there; any other frontend decides itself.
     pub fn queue_pairs(&self) -> u16 {
         if self.acked_features() & VIRTIO_NET_F_MQ == 0 {
             1
@@ -312,13 +311,12 @@ impl Session {
         }
     }
 
-    /// Returns whether the frontend shows our configuration space to its driver, as far as it has
-    /// told us.
+    /// Returns whether the frontend shows our configuration space to its driver, as far as we know.
     pub fn reads_config(&self) -> bool {
         self.acked_protocol_features & VHOST_USER_PROTOCOL_F_CONFIG != 0
     }
 
-    /// Returns the MAC address that the driver is told, if it is told one.
+    /// Returns the MAC address that the device reports to the driver, if any.
     pub fn told_mac(&self) -> Option<[u8; 6]> {
         let is_advertised = self.reads_config() && self.acked_features() & VIRTIO_NET_F_MAC != 0;
         is_advertised.then_some(self.offer.config.mac)
@@ -413,9 +411,9 @@ impl Session {
         usize::try_from(self.offer.max_mem_slots).unwrap_or(regions::MAX_SLOTS)
     }
 
-    /// Returns the answer to GET_QUEUE_NUM. Frontends count different things, and show which one
-    /// they are only by the protocol features that they acknowledge. `tests/frontends` of `lab` has
-    /// the table of them with their sources.
+    /// Returns the answer to GET_QUEUE_NUM. Frontends expect different counts, and only the
+    /// protocol features that they acknowledge show which. `tests/frontends` of `lab` lists the
+    /// frontends with their sources.
     fn queue_num(&self) -> u64 {
         let pairs = u64::from(self.offer.queue_pairs);
         if self.follows_config() {
@@ -436,7 +434,8 @@ impl Session {
     /// Returns whether the driver has the queues that our configuration space names, and sends its
     /// commands to us. This holds for crosvm and User Mode Linux. Later versions of Cloud
     /// Hypervisor read the space too, but give their own number of pairs to the driver and execute
-    /// its commands themselves. They track buffers in flight; the others do not.
+    /// its commands themselves. These versions track buffers in flight; crosvm and User Mode Linux
+    /// do not.
     fn follows_config(&self) -> bool {
         self.reads_config() && self.acked_protocol_features & VHOST_USER_PROTOCOL_F_INFLIGHT_SHMFD == 0
     }

@@ -136,10 +136,10 @@ pub struct Stopper {
 }
 
 impl Stopper {
-    /// Ends both directions. A thread that waits in `recv` sees the end, one that waits in `send`
-    /// an error.
+    /// Ends both directions. A thread that waits in `recv` sees the end of the connection. A thread
+    /// that waits in `send` gets an error.
     pub fn stop(&self) {
-        // The only possible error is that the peer was faster.
+        // The only possible error is that the peer has closed already.
         let _ = self.stream.shutdown(Shutdown::Both);
     }
 }

@@ -42,7 +42,7 @@ impl Kept {
         InflightTable::map(self.shape, 0, self.shape.bytes(), self.file.as_fd()).unwrap()
     }
 
-    /// Ring 1 of the table, with both offsets as the specification's structures have them.
+    /// Ring 1 of the table, with both offsets from the specification's structures.
     fn at(&self, offset: u64) -> u64 {
         self.shape.bytes() / 2 + offset
     }
@@ -168,8 +168,8 @@ fn a_successor_of_ours_goes_on_where_it_died() {
     device.give_back(3);
     drop(device);
     assert_eq!((kept.read16(8), kept.read16(10), kept.read16(14)), (1, SIZE, 0));
-    // The device is killed with one chain taken. The base that the successor gets is where the
-    // device had taken.
+    // The device is killed with one chain taken. The base that the successor gets is the position
+    // up to which the device had taken.
     let mut device = split(&guest, &kept).unwrap();
     assert_eq!((device.base(), take_split(&mut device, 2)), (0, vec![2, 0]));
 
@@ -203,7 +203,7 @@ fn a_ring_that_runs_goes_over_to_another_table() {
             Ring::Packed(ring) => assert_eq!(take_packed(ring, 4), [5, 1, 7, 2]),
         }
         ring.give_back(2);
-        // Whatever the table had is void: only our device uses this ring.
+        // The table's old contents are void: only our device uses this ring.
         if shape.packed {
             second.left_packed((7, 1), (6, 0), &[(0, 5, 1), (1, 1, 1)]);
         } else {
@@ -262,7 +262,7 @@ fn what_another_order_left_is_given_back_oldest_first() {
     assert_eq!((kept.flagged(), kept.read16(14)), (vec![], 4));
     assert_eq!(take_split(&mut device, 2), [1, 7]);
 
-    // The same with a chain of two descriptors, whose positions another chain has overwritten.
+    // A chain of two descriptors is in flight, and another chain has overwritten their positions.
     let (guest, kept) = (GuestRing::new(SIZE), Kept::new(PACKED));
     kept.left_packed((2, 1), (2, 1), &[(3, 5, 2), (0, 2, 1)]);
     offer_packed(&guest, 5, true, &[1, 7]);
@@ -292,7 +292,7 @@ fn a_batch_that_was_published_is_not_in_flight() {
         let (guest, kept) = (GuestRing::new(SIZE), Kept::new(PACKED));
         offer_packed(&guest, 0, true, &[5, 1, 7]);
         kept.left_packed((1, 1), (0, 1), &[(0, 5, 1), (1, 1, 1)]);
-        // Entry 0, which is that of 5, is free if the batch was published.
+        // Entry 0, which belongs to 5, is free if the batch was published.
         kept.write16(12, 0);
         kept.write16(32 + 2, SIZE);
         if published {
@@ -386,8 +386,8 @@ fn tables_that_contradict_themselves() {
 }
 
 proptest! {
-    /// Whatever a table and a ring hold, the result is a device or an error, and the device works
-    /// within the ring.
+    /// With any contents of a table and a ring, the result is a device or an error, and the device
+    /// works within the ring.
     #[test]
     fn any_table_over_any_ring(
         table in proptest::collection::vec(any::<u8>(), 600),

@@ -131,7 +131,7 @@ fn chains_that_cannot_be_followed_stop_the_ring() {
     assert_eq!(refused(&mut guest), Fault::Ring(RingFault::Loop { head: 0, size: SIZE }));
     guest.descriptor(DESC, 0, BUFFERS, 1, NEXT, SIZE);
     assert_eq!(refused(&mut guest), Fault::Ring(RingFault::Next { at: 0, next: SIZE, size: SIZE }));
-    // A fault of the chain alone does not hide that of the ring.
+    // A fault of the chain alone does not hide the ring's fault.
     guest.descriptor(DESC, 0, u64::MAX, 1, NEXT, 1);
     guest.descriptor(DESC, 1, BUFFERS, 1, NEXT, u16::MAX);
     assert_eq!(refused(&mut guest), Fault::Ring(RingFault::Next { at: 1, next: u16::MAX, size: SIZE }));
@@ -162,7 +162,7 @@ fn indirect_tables() {
     guest.descriptor(TABLE, 3, BUFFERS, 3, NEXT, 1);
     guest.descriptor(TABLE, 1, BUFFERS, 2, 0, 0);
     assert_eq!(from_guest(&mut guest).1, [1, 3, 2]);
-    // WRITE of the outer descriptor means nothing (2.7.5.3.2), nor does alignment.
+    // WRITE of the outer descriptor has no meaning (2.7.5.3.2), and neither has alignment.
     guest.descriptor(DESC, 0, TABLE, 64, INDIRECT | WRITE, 0);
     assert_eq!(from_guest(&mut guest).1, [1, 3, 2]);
     guest.descriptor(TABLE + 1, 0, BUFFERS, 7, 0, 0);
@@ -339,12 +339,12 @@ fn a_command_is_read_first_and_answered_behind() {
     guest.descriptor(DESC, 2, BUFFERS + 200, 1, WRITE, 0);
     let command = |guest: &mut GuestRing| walk(guest, true, Direction::Command);
     assert_eq!(command(&mut guest), (Ok(Chain { len: 31, readable: 30 }), vec![10, 20, 1]));
-    // A command without space for an answer, and one of nothing else.
+    // A command without space for an answer, and a chain with space for an answer only.
     guest.descriptor(DESC, 1, BUFFERS + 100, 20, 0, 2);
     assert_eq!(command(&mut guest).0, Ok(Chain { len: 30, readable: 30 }));
     guest.descriptor(DESC, 0, BUFFERS, 10, WRITE, 1);
     assert_eq!(command(&mut guest).0, Ok(Chain { len: 10, readable: 0 }));
-    // The wrong order, and too long a command.
+    // The wrong order, and a command that is too long.
     guest.descriptor(DESC, 0, BUFFERS, 10, WRITE | NEXT, 1);
     assert_eq!(command(&mut guest), (Err(Fault::Chain(ChainFault::Direction)), vec![]));
     guest.descriptor(DESC, 0, BUFFERS, MAX_FRAME + 13, 0, 1);

@@ -25,7 +25,7 @@ pub(crate) const END: u64 = 0x20_0000;
 pub(crate) struct GuestRing {
     memory: RcuCell<GuestMemory>,
     arena: Arena,
-    /// The same memory, for the test's own reads and writes.
+    /// The guest's memory, for the test's own reads and writes.
     pub(crate) ours: GuestMemory,
     pub(crate) size: u16,
 }
@@ -39,7 +39,7 @@ impl GuestRing {
         Self::with_more(size, &[])
     }
 
-    /// Creates a guest with more regions than that of the ring, given as guest addresses and sizes.
+    /// Creates a guest with further regions besides the ring's, given as guest addresses and sizes.
     pub(crate) fn with_more(size: u16, more: &[(u64, u64)]) -> Self {
         let total = END + more.iter().map(|&(_, size)| size).sum::<u64>();
         let fd = memfd_create("guest", MemfdFlags::CLOEXEC).expect("memfd_create");

@@ -128,7 +128,7 @@ fn devices_that_break_the_driver() {
         write_element(&guest, 0, id, bytes);
         guest.write16(USED + 2, index);
         assert_eq!(driver.used(), Some(Err(fault)));
-        // This holds even if the device corrects itself.
+        // The driver half stays broken even if the device corrects itself.
         write_element(&guest, 0, 0, 5);
         guest.write16(USED + 2, 1);
         assert_eq!((driver.used(), driver.want_interrupt(true)), (None, false));

@@ -1,5 +1,5 @@
-//! The split ring: both halves against each other, each half against a hostile one, every kind of
-//! chain.
+//! The split ring: both halves against each other, each half against a hostile other half, every
+//! kind of chain.
 
 mod chains;
 mod guest;

@@ -184,7 +184,7 @@ fn a_driver_that_polls_asks_for_nothing() {
     }
 }
 
-/// Waits for a notification. A side that sleeps rightly never sleeps that long.
+/// Waits for a notification. Only a lost notification makes a side sleep that long.
 fn sleep(notified: &AtomicBool, who: &str) {
     let start = Instant::now();
     while !notified.swap(false, Ordering::SeqCst) {
@@ -198,8 +198,8 @@ fn wake(notified: &AtomicBool, who: &std::thread::Thread) {
     who.unpark();
 }
 
-/// Two threads, each of which sleeps whenever it finds nothing: a single lost notification would
-/// stop it.
+/// Two threads, and each sleeps when it finds nothing. A single lost notification would stop the
+/// test.
 #[test]
 fn sleepers_are_always_woken() {
     const CHAINS: u32 = 150_000;

@@ -1,5 +1,5 @@
-//! Device and driver over the same memory, in any order of operations, against queues of plain
-//! values.
+//! Device and driver over the same memory, in any order of operations, compared with queues of
+//! plain values.
 
 use std::collections::VecDeque;
 
@@ -47,8 +47,8 @@ pub(crate) struct Pair {
     used: VecDeque<Chain>,
     out: usize,
     counts: Counts,
-    /// A side that sleeps has seen that nothing is available, or not more than this. It must be
-    /// woken by whatever came since.
+    /// A side that sleeps has seen that no entries, or at most this many, are available. Any later
+    /// entry must wake it.
     device_sleeps: Option<usize>,
     driver_sleeps: bool,
     addr: u64,
@@ -63,8 +63,8 @@ pub(crate) struct Counts {
     notified: Option<u64>,
 }
 
-/// Returns whether entry `event` is among the new ones (the rule of virtio 1.2, 2.7.10, in other
-/// words). `event` is a 16-bit index, `old..new` are counts.
+/// Returns whether entry `event` is among the new ones (another form of the rule in virtio 1.2,
+/// 2.7.10). `event` is a 16-bit index, `old..new` are counts.
 fn is_notified(event: u16, old: u64, new: u64) -> bool {
     (old..new).any(|i| i & 0xffff == u64::from(event))
 }
@@ -178,7 +178,7 @@ impl Pair {
             let mut chain = self.published.pop_front().expect("counted");
             assert_eq!(first.head, chain.head);
             self.device.take(first);
-            // A side that takes is awake, whatever woke it.
+            // A side that takes is awake, no matter what woke it.
             self.device_sleeps = None;
             let (device, direction) = (&mut self.device, self.direction);
             self.guest.turn(|turn, memory| {
@@ -203,7 +203,7 @@ impl Pair {
                 assert_eq!(turn.mark(), mark + expected.len(), "a fault stages nothing");
             });
             // Some batches are only read, others are not. A length written into a chain that is
-            // only read means nothing.
+            // only read has no meaning.
             let bytes = u32::try_from(i).expect("small") * 100;
             let capacity = chain.buffers.iter().map(|b| b.1).sum();
             let bytes = if self.direction == Direction::ToGuest { (bytes + 1).min(capacity) } else { bytes / 300 };

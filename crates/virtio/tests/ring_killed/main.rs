@@ -1,6 +1,6 @@
 //! A device half that is killed at any step of giving buffers back, and its successor. No buffer is
-//! lost, and each returns once. Sent packets are delivered. A received packet is complete, or it is
-//! not there.
+//! lost, and each returns once. Sent packets are delivered. A received packet is complete or
+//! absent.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -78,7 +78,7 @@ struct Chain {
     buffers: Vec<(u64, u32)>,
 }
 
-/// Numbers of packets, and what became of the packets.
+/// Numbers of packets, and the outcome of each packet.
 #[derive(Default)]
 struct Packets {
     next: u32,
@@ -160,8 +160,8 @@ impl World {
         }
     }
 
-    /// Creates a device half that knows nothing. For a split ring it gets the used index; for a
-    /// packed ring it gets what the driver sees as used, or nothing.
+    /// Creates a device half without knowledge of its predecessor. For a split ring it gets the
+    /// used index. For a packed ring it gets the position that the driver sees as used, or none.
     fn recover(&mut self) {
         let made = |world: &mut Self| -> Box<dyn Device> {
             let (memory, geometry) = (&world.guest.ours, world.guest.geometry());

@@ -57,7 +57,7 @@ fn direct_chains() {
     // Undefined flags are no fault.
     put(&guest, 2, BUFFERS, 50, 0x7f78);
     assert_eq!(from_guest(&mut guest).0, Ok(Chain { len: 150, readable: 150 }));
-    // A chain of all descriptors of the ring. Its id is that of the last one.
+    // A chain of all descriptors of the ring. Its id is the id of the last one.
     for i in 0..SIZE {
         put(&guest, i, BUFFERS, 10, if i + 1 < SIZE { NEXT } else { 0 });
     }
@@ -104,7 +104,7 @@ fn a_chain_longer_than_the_ring_or_into_what_is_taken() {
     put(&guest, 5, BUFFERS, 10, 0);
     assert_eq!(device.find(&mut first), Ok(1));
     device.take(&first[0]);
-    // All are taken: there are no more, whatever the driver writes now.
+    // All are taken: there are no more, even if the driver writes now.
     for i in 0..SIZE {
         descriptor(&guest, DESC, i, (BUFFERS, 10, i, FLAG_USED));
     }
@@ -185,7 +185,7 @@ fn indirect_tables() {
         put(&guest, 0, addr, 32, INDIRECT);
         assert_eq!(refused(&mut guest), Fault::Chain(ChainFault::Address), "table at {addr:#x}");
     }
-    // Its entries are checked like those of the ring.
+    // Its entries are checked like the ring's descriptors.
     for (entry, fault) in [((END, 1, 0), ChainFault::Address), ((BUFFERS, u32::MAX, 0), ChainFault::Long)] {
         table(&guest, &[(BUFFERS, 100, 0), entry, (BUFFERS, 1, 0)]);
         put(&guest, 0, TABLE, 48, INDIRECT);
@@ -333,7 +333,7 @@ fn an_id_that_is_not_out_breaks_the_driver() {
         driver.publish();
         descriptor(&guest, DESC, 0, (0, 5, id, FLAG_AVAIL | FLAG_USED));
         assert_eq!(driver.used(), Some(Err(DeviceFault::Id(id.into()))));
-        // This holds even if the device corrects itself.
+        // The driver half stays broken even if the device corrects itself.
         descriptor(&guest, DESC, 0, (0, 5, 0, FLAG_AVAIL | FLAG_USED));
         assert_eq!((driver.used(), driver.want_interrupt(true)), (None, false));
         assert_eq!((driver.add(&[(BUFFERS, 64, false)]), driver.free()), (None, SIZE - 1));

@@ -64,7 +64,7 @@ fn devices_that_break_the_driver() {
         assert_eq!((driver.used(), driver.want_interrupt(true)), (None, false));
         assert_eq!((driver.add(&[(BUFFERS, 64, true)]), driver.free()), (None, SIZE - 3));
     }
-    // The length is that of the batch's last chain.
+    // The length is the length of the batch's last chain.
     let guest = GuestRing::new(SIZE);
     let mut driver = in_order(&guest);
     (0..3).for_each(|id| assert_eq!(driver.add(&[(BUFFERS, 64, true)]), Some(id)));

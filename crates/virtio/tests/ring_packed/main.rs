@@ -1,5 +1,5 @@
-//! The packed ring: both halves against each other, each half against a hostile one, every kind of
-//! chain.
+//! The packed ring: both halves against each other, each half against a hostile other half, every
+//! kind of chain.
 
 mod chains;
 mod common;

@@ -117,7 +117,7 @@ fn a_chain_is_passed_over_as_a_whole() {
     }
 }
 
-/// Waits for a notification. A side that sleeps rightly never sleeps that long.
+/// Waits for a notification. Only a lost notification makes a side sleep that long.
 fn sleep(notified: &AtomicBool, who: &str) {
     let start = Instant::now();
     while !notified.swap(false, Ordering::SeqCst) {
@@ -131,8 +131,8 @@ fn wake(notified: &AtomicBool, who: &std::thread::Thread) {
     who.unpark();
 }
 
-/// Two threads, each of which sleeps whenever it finds nothing: a single lost notification would
-/// stop it.
+/// Two threads, and each sleeps when it finds nothing. A single lost notification would stop the
+/// test.
 #[test]
 fn sleepers_are_always_woken() {
     const CHAINS: usize = 100_000;
@@ -190,7 +190,8 @@ fn sleepers_are_always_woken() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Any event suppression in the ring, written by either side, against the rule in other words.
+    /// Any event suppression in the ring, written by either side, is compared with another form of
+    /// the rule.
     #[test]
     fn the_rule_is_exact(
         size in prop::sample::select(SIZES.to_vec()), at: prop::sample::Index, wrap: bool,

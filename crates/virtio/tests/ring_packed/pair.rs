@@ -208,7 +208,7 @@ impl Pair {
     }
 
     fn take(&mut self, n: usize) {
-        // Look for one chain more than is taken: a caller need not take all.
+        // One chain more is looked for than is taken: a caller need not take all chains.
         let mut firsts = vec![First::default(); n + 1];
         let found = self.device.find(&mut firsts).expect("a well-behaved driver");
         assert_eq!(found, self.published.len().min(n + 1));
@@ -216,14 +216,14 @@ impl Pair {
             let mut chain = self.published.pop_front().expect("counted");
             assert_eq!(first.head, chain.id);
             self.device.take(first);
-            // A side that takes is awake, whatever woke it.
+            // A side that takes is awake, no matter what woke it.
             self.device_sleeps = None;
             self.follow(first, &chain);
             // 0 is included: then the used descriptor has no WRITE flag.
             let bytes = u32::try_from(i).expect("small") * 100;
             let capacity = chain.buffers.iter().map(|b| b.1).sum();
             let bytes = if self.direction == Direction::ToGuest { bytes.min(capacity) } else { bytes };
-            // A length written into a chain that is only read means nothing.
+            // A length written into a chain that is only read has no meaning.
             chain.written = if self.direction == Direction::ToGuest { bytes } else { 0 };
             self.device.written(bytes);
             self.taken.push_back(chain);
@@ -248,7 +248,7 @@ impl Pair {
             assert_eq!(single.map(|s| s.len()), (chain.buffers.len() == 1).then(|| chain.buffers[0].1));
             // With the wrong direction, the chain is refused.
             let reverse = if direction == Direction::ToGuest { Direction::FromGuest } else { Direction::ToGuest };
-            // Exception: a table of buffers that a guest sends is read whatever WRITE says in it.
+            // Exception: in a table of buffers that a guest sends, WRITE is ignored.
             if reverse == Direction::ToGuest || first.desc.flags & INDIRECT == 0 {
                 assert!(device.chain(memory, turn, first, reverse).is_err());
                 assert_eq!(turn.mark(), mark + expected.len(), "a fault stages nothing");

@@ -1,5 +1,5 @@
-//! The position at which a device half continues that got no base that it can trust, also in rings
-//! that no device could have left. `ring_killed` covers what a killed device half leaves.
+//! The position at which a device half continues without a trustworthy base, also in rings that no
+//! device could have left. `ring_killed` covers the rings that a killed device half leaves.
 
 use std::ops::Range;
 
@@ -68,8 +68,8 @@ fn a_ring_of_one_round_or_many() {
     }
 }
 
-/// QEMU while a backend is away: it gives back the available chains, beginning where it believes
-/// the device to be, and then knows that position (`virtqueue_packed_drop_all`).
+/// QEMU while a backend is away. It gives back the available chains, beginning where it believes
+/// the device to be. After that it knows the position (`virtqueue_packed_drop_all`).
 #[test]
 fn what_qemu_drops_of_a_transmit_ring_while_nobody_is_there() {
     const SIZE: u16 = 8;
@@ -83,8 +83,8 @@ fn what_qemu_drops_of_a_transmit_ring_while_nobody_is_there() {
     }
 }
 
-/// In the second round there are `pending` chains from `start` on, of which QEMU gives back those
-/// at `places`. Then `more` chains come.
+/// In the second round there are `pending` chains from `start` on. QEMU gives back those at
+/// `places`. Then `more` chains come.
 fn dropped(size: u16, start: u16, pending: u16, places: Range<u16>, more: u16) {
     let case = format!("from {start}, {pending}, {places:?} dropped, and {more}");
     let guest = GuestRing::new(size);
@@ -155,7 +155,7 @@ fn a_base_of_the_past_is_not_believed() {
     }
 }
 
-/// A device need mark only the first descriptor of a used chain.
+/// A device has to mark only the first descriptor of a used chain.
 #[test]
 fn a_base_behind_the_rest_of_a_chain_is_believed() {
     const SIZE: u16 = 8;
@@ -231,8 +231,8 @@ fn a_driver_in_the_middle_of_a_chain() {
 }
 
 /// A receive ring whose device was killed while it gave back a packet in two buffers. The second
-/// buffer is published. The first is a table, of which no more entries count than a GSO packet
-/// needs. A guest may have a table of the ring's size at each position.
+/// buffer is published. The first is a table. No more of its entries count than a GSO packet needs.
+/// A guest may have a table of the ring's size at each position.
 #[test]
 fn of_a_table_no_more_entries_are_looked_at_than_a_buffer_has() {
     for (entries, looked_at) in [(2, 2), (64, 64), (65, 64), (256, 64)] {
@@ -241,7 +241,7 @@ fn of_a_table_no_more_entries_are_looked_at_than_a_buffer_has() {
         for at in 0..entries {
             descriptor(&guest, table, at, (BUFFERS, 100, 0, WRITE));
         }
-        // The header is that of a packet in two buffers.
+        // The header belongs to a packet in two buffers.
         guest.write16(BUFFERS + 10, 2);
         descriptor(&guest, DESC, 0, (table, 16 * u32::from(entries), 7, FLAG_AVAIL | INDIRECT));
         descriptor(&guest, DESC, 1, (BUFFERS, 100, 8, FLAG_AVAIL | FLAG_USED | WRITE));

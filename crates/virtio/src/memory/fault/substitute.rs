@@ -29,9 +29,9 @@ pub(super) struct Substitute {
 /// The part of the memfd that backs a page.
 #[derive(Debug)]
 pub(super) enum Page {
-    /// The page's own offset: it is allocated, or the next access asks for it.
+    /// The page's own offset. The page is allocated now, or by the next access.
     Own,
-    /// This offset, which all may share: the kernel has no page to give.
+    /// This offset of a page that all regions may share, because the kernel has no free page.
     Spare(u64),
 }
 
@@ -76,8 +76,8 @@ impl Substitute {
     }
 
     /// Allocates the page that begins at `address`. The commit limit can prevent this too. Then the
-    /// spare page must be mapped, which was allocated in advance. Regions may share it: nothing
-    /// that was read from them is published.
+    /// spare page must be mapped, which was allocated in advance. Regions may share the spare page,
+    /// because no data that was read from a poisoned region is published.
     pub(super) fn allocate(&self, address: usize) -> Page {
         match fallocate(&self.file, FallocateFlags::empty(), wide(address), wide(self.page)) {
             // Another signal interrupted the call: the access repeats, and faults again if the page
@@ -87,11 +87,12 @@ impl Substitute {
         }
     }
 
-    /// Frees the pages of a region that nobody accesses any more. The next region at the same
+    /// Frees the pages of a region that is no longer accessed. The next region at the same
     /// addresses finds zeros.
     pub(super) fn free(&self, start: usize, len: usize) {
         let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        // The call fails for a range beyond the file or a sealed file, and this is neither.
+        // The call fails only for a range beyond the file's end or for a sealed file. Neither is
+        // the case here.
         let _ = fallocate(&self.file, punch, wide(start), wide(len));
     }
 }

@@ -5,8 +5,8 @@
 //! 1. A buffer is identified by its address alone. A received buffer is sent by writing its address
 //!    into a descriptor of the other ring.
 //! 2. Devices use buffers in the order in which they were made available. So the next id is
-//!    predicted and compared. A slower path follows a device that does otherwise.
-//! 3. Entries of the available ring that are right already are not written.
+//!    predicted and compared. A slower path handles a device that changes the order.
+//! 3. An entry of the available ring that already has the right value is not written.
 //! 4. The driver's side of a burst becomes visible by one store for each ring.
 //!
 //! They support no chains of several descriptors, no indirect tables, and no notifications by event
@@ -109,9 +109,9 @@ pub trait Bursts: Sized {
     /// Fails if the device reports something impossible.
     fn recycle(&mut self, most: usize) -> Result<Moved, DeviceFault>;
 
-    /// Recycles as [`Self::recycle`] does. `each` gets the address of every packet before its
-    /// buffer is given back, and its length: as the device reports it, or as it was filled in for
-    /// sending.
+    /// Recycles as [`Self::recycle`] does. `each` gets the address and the length of every packet
+    /// before its buffer is given back. The length is the one that the device reports, or the one
+    /// that was filled in for sending.
     ///
     /// # Errors
     /// Fails if the device reports something impossible.
@@ -124,12 +124,13 @@ pub trait Bursts: Sized {
     /// Fails if the device reports something impossible.
     fn collect(&mut self, most: usize, each: impl FnMut(u64, u32)) -> Result<usize, DeviceFault>;
 
-    /// Returns whether the device asked for a kick for what was made available since the last time
-    /// that it did. No fence comes before the read, so a request may be missed right after
-    /// publishing: then look again behind a fence.
+    /// Returns whether the device asked for a kick for the buffers made available since its last
+    /// request. No fence precedes the read. So a request may be missed right after publishing; then
+    /// look again behind a fence.
     fn kick_due(&mut self) -> bool;
 
-    /// Returns the number of buffers that the device holds, or has used and nobody has looked at.
+    /// Returns the number of buffers that the device holds, or has used without our looking at them
+    /// yet.
     fn out(&self) -> usize;
 }
 
@@ -137,8 +138,8 @@ pub trait Bursts: Sized {
 #[derive(Debug)]
 struct RingState {
     size: u32,
-    /// The id in each slot of the ring: of the buffer that was made available there, or that will
-    /// be.
+    /// The id in each slot of the ring: the id of the buffer that was or will be made available
+    /// there.
     ids: Box<[u16]>,
     /// The buffer of each id, and the length that it was filled in with.
     addrs: Box<[u64]>,
@@ -184,8 +185,8 @@ impl RingState {
         (self.size - self.out()) as usize
     }
 
-    /// Returns the id used at a position. The device reports `reported`, which is the id made
-    /// available there, unless the device does not keep the order.
+    /// Returns the id used at a position. The device reports `reported`. If the device keeps the
+    /// order, that is the id made available there.
     #[inline]
     fn resolve(&mut self, position: u32, reported: u32) -> Result<u16, DeviceFault> {
         let expected = self.ids[self.slot(position)];
@@ -195,8 +196,8 @@ impl RingState {
     /// Finds the later slot that has the id `reported`, and swaps it with the id of this position.
     #[cold]
     fn resolve_out_of_order(&mut self, position: u32, reported: u32) -> Result<u16, DeviceFault> {
-        // In order, only the last buffer of a batch has a length (2.7.9), and a full buffer holds a
-        // part of a packet only. So no id may be skipped.
+        // With in-order use, only the last buffer of a batch has a length (2.7.9), and a full
+        // buffer holds only a part of a packet. So no id may be skipped.
         let mut later =
             (1..self.next_avail.wrapping_sub(position)).map(|ahead| self.slot(position.wrapping_add(ahead)));
         let there = later.find(|&slot| u32::from(self.ids[slot]) == reported && !self.in_order);
@@ -206,8 +207,8 @@ impl RingState {
         Ok(self.ids[here])
     }
 
-    /// Returns how many sent buffers are done, in order, if the device reports that `reported` is
-    /// (2.7.9; 2.8, "In-order use of descriptors").
+    /// Returns the number of sent buffers that are done, with in-order use, if the device reports
+    /// the id `reported` (2.7.9; 2.8, "In-order use of descriptors").
     #[inline]
     fn batch(&self, position: u32, reported: u32) -> Result<u32, DeviceFault> {
         let ahead = reported.wrapping_sub(position) & (self.size - 1);
@@ -215,8 +216,8 @@ impl RingState {
         if is_out { Ok(ahead + 1) } else { Err(DeviceFault::Id(reported)) }
     }
 
-    /// Returns the capacity of a buffer. For buffers that the device only reads, it reports no
-    /// length that has to be checked.
+    /// Returns the capacity of a buffer. Buffers that the device only reads have no reported length
+    /// to check.
     #[inline]
     fn capacity(&self) -> u32 {
         match self.buffers {

@@ -20,8 +20,8 @@ pub struct PackedBursts {
     state: RingState,
 }
 
-/// A burst that is being written into a ring. All of it is written except the flags of its first
-/// descriptor, which the device cannot pass.
+/// A burst that is being written into a ring. Only the flags of its first descriptor are not
+/// written yet, and the device cannot pass that descriptor.
 struct Burst<'a> {
     table: &'a [AtomicU64],
     first: Option<(usize, u64)>,

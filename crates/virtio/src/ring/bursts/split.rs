@@ -134,7 +134,7 @@ impl Bursts for SplitBursts {
         let n = self.ready(usize::MAX)?;
         let SplitBursts { parts, state } = self;
         if state.in_order {
-            // In order, everything up to the index is done, whatever the elements say (2.7.9).
+            // In order, everything up to the index is done, and the elements do not matter (2.7.9).
             let done = (0..positions(n)).map(|k| state.slot(state.next_used.wrapping_add(k)));
             spare.extend(done.map(|slot| state.addrs[usize::from(state.ids[slot])]));
             state.next_used = state.next_used.wrapping_add(positions(n));
@@ -203,7 +203,7 @@ impl Bursts for SplitBursts {
     }
 }
 
-/// Returns a position as the ring's indexes have it.
+/// Returns a position as an index of the ring.
 #[expect(clippy::cast_possible_truncation, reason = "indexes wrap at 65536 (2.7.13)")]
 #[inline]
 fn low(position: u32) -> u16 {

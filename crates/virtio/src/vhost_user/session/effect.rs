@@ -44,10 +44,10 @@ pub enum Effect {
     Rarp([u8; 6]),
     /// Make an in-flight table for rings of the negotiated layout, and report it by
     /// [`Outcome::Inflight`]; its file is sent with the answer. Without a table the frontend keeps
-    /// nothing.
+    /// no record.
     MakeInflight(InflightSpec),
-    /// Continue from this in-flight table, which the frontend has kept. It says nothing about rings
-    /// that run already, but keeps their position from now on.
+    /// Continue from this in-flight table, which the frontend has kept. It has no information about
+    /// rings that run already, but keeps their position from now on.
     KeepInflight(InflightSpec, OwnedFd),
     /// Write the device's state to this channel and close it ("Migrating back-end state"). Every
     /// ring is stopped. The frontend reads once it has the answer; later failures are reported by
@@ -64,8 +64,8 @@ pub enum Effect {
 /// A dirty log with its file.
 #[derive(Debug)]
 pub struct LogFd {
-    /// Bytes, not 0. The session checks neither that the file has as many, nor that they suffice
-    /// for the memory.
+    /// Length in bytes, not 0. The session checks neither the length of the file nor that the log
+    /// covers the memory.
     pub size: u64,
     /// Offset of the log in the file; `offset + size` does not overflow.
     pub offset: u64,
@@ -78,7 +78,7 @@ pub struct LogFd {
 pub struct RegionFd {
     /// Guest physical address of the first byte.
     pub guest_addr: u64,
-    /// Bytes, not 0. The session does not check that the file has as many.
+    /// Length in bytes, not 0. The session does not check the length of the file.
     pub size: u64,
     /// Address of the first byte in the frontend's process.
     pub user_addr: u64,
@@ -106,9 +106,9 @@ impl RegionFd {
 pub enum Outcome {
     /// The effect succeeded.
     Done,
-    /// The effect failed, and nothing has changed. A failed memory effect leaves the old table in
-    /// place here as in the session, and failed features the old ones. A ring whose set-up failed
-    /// is stopped until it is set up again.
+    /// The effect failed, and nothing has changed. After a failed memory effect, caller and session
+    /// both keep the old table. After failed features, both keep the old features. A ring whose
+    /// set-up failed is stopped until it is set up again.
     Failed,
     /// The ring is stopped, and this is its position in the form of [`RingSetup::base`].
     RingBase(u32),
@@ -121,9 +121,9 @@ pub enum Outcome {
 pub enum Refused {
     /// Send these bytes, which report the failure, and continue.
     Answer(Vec<u8>),
-    /// Continue: nobody waits for an answer, and the request does not concern the rings.
+    /// Continue: the frontend waits for no answer, and the request does not concern the rings.
     Ignore,
-    /// Close the connection: the frontend cannot be told of the failure, and would rely on a
-    /// success.
+    /// Close the connection: the failure cannot be reported to the frontend, and the frontend would
+    /// rely on a success.
     Close,
 }

@@ -105,8 +105,8 @@ impl Session {
                 done(Effect::Rarp([a, b, c, d, e, f]))
             }
             // The remaining requests need a feature that no session offers. The IOTLB is an
-            // exception: the caller decides whether to offer its feature, and then `refusal` says
-            // why the device is not served.
+            // exception: the caller decides whether to offer its feature, and then `refusal`
+            // reports why the device is not served.
             _ => {
                 Err(ProtocolError::NotOffered { request, feature: RequiredFeature::Feature(VIRTIO_F_ACCESS_PLATFORM) })
             }
@@ -137,8 +137,8 @@ impl Session {
         }
         let enabled = self.rings.iter().map(|ring| (ring.enabled, ring.was_enabled)).collect();
         let rollback = Rollback::Features { acked: self.acked_features.replace(features), enabled };
-        // "Ring states": without PROTOCOL_FEATURES all rings are enabled at once. With it they stay
-        // as they are, since QEMU enables the first pair before it sets features.
+        // "Ring states": without PROTOCOL_FEATURES all rings are enabled at once. With that feature
+        // the rings stay as they are, since QEMU enables the first pair before it sets features.
         if features & VHOST_USER_F_PROTOCOL_FEATURES == 0 {
             self.rings.iter_mut().for_each(|ring| ring.set_enabled(true));
         }
@@ -167,8 +167,8 @@ impl Session {
         let status = u8::try_from(status).map_err(|_| ProtocolError::Status { status })?;
         self.status = status;
         if status == 0 {
-            // Rings keep their set-up except the kick. QEMU starts again from the positions that it
-            // was told, or asks for them now. A frontend that resets for good sets the bases anew.
+            // Rings keep their set-up except the kick. QEMU starts again from the positions that we
+            // reported, or asks for them now. A frontend that resets for good sets the bases anew.
             self.rings.iter_mut().for_each(RingSetup::stop);
             return done(Effect::StopRings);
         }
@@ -269,8 +269,8 @@ impl Session {
         let addr = VringAddr::decode(payload).ok_or_else(|| payload_size(request, payload, "40"))?;
         let index = self.ring_index(request, u64::from(addr.index))?;
         // The flag asks for marks of the used ring, and `log` is its address in the log. With
-        // `VHOST_F_LOG_ALL` all our writes are marked, and the used ring at the address of our own
-        // map. So neither changes anything.
+        // `VHOST_F_LOG_ALL` all our writes are marked, and the used ring is marked at its address
+        // in our own map. So neither the flag nor `log` changes anything.
         let flags = if self.offer.features & VHOST_F_LOG_ALL == 0 { 0 } else { VRING_FLAG_LOG };
         if addr.flags & !flags != 0 {
             return Err(ProtocolError::RingFlags { index, flags: addr.flags });
@@ -318,7 +318,8 @@ impl Session {
         let value = expect_u64(request, payload)?;
         let no_fd = value & VRING_NOFD != 0;
         count_fds(request, &fds, usize::from(!no_fd))?;
-        // All other bits are the index, and none is cut off. There are fewer than 256 rings.
+        // All other bits are the index. All of them are checked, although there are fewer than 256
+        // rings.
         let index = self.ring_index(request, value & !VRING_NOFD)?;
         let fd = fds.pop().map(Arc::new);
         let ring = &mut self.rings[index];
@@ -424,8 +425,8 @@ fn set_log_base(payload: &[u8], mut fds: Vec<OwnedFd>) -> Handled {
     Ok((Effect::Log(LogFd { size, offset, fd }), Answer::Success, Rollback::None))
 }
 
-/// "SET_LOG_FD": a descriptor by which the frontend could be told of new marks. It is closed: a
-/// frontend reads the log whenever it likes, and no known frontend sends the request.
+/// "SET_LOG_FD": a descriptor for notifying the frontend of new marks. It is closed: a frontend
+/// reads the log whenever it likes, and no known frontend sends the request.
 fn set_log_fd(payload: &[u8], fds: &[OwnedFd]) -> Handled {
     let request = Request::SetLogFd;
     expect_empty(request, payload)?;

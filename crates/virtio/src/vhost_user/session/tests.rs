@@ -33,7 +33,7 @@ fn negotiated() -> Session {
     session
 }
 
-/// Returns the same session, with memory, and ring `index` running.
+/// Returns such a session with memory, in which ring `index` runs.
 fn running(index: u32) -> Session {
     let mut session = negotiated();
     ok_fds(&mut session, Request::SetMemTable, table(&[region(0)]), 1);

@@ -30,7 +30,7 @@ fn any_message() -> impl Strategy<Value = (Message, usize)> {
         .prop_map(|(request, flags, payload, fds)| (Message { request, flags, payload }, fds))
 }
 
-/// Checks the invariants that hold whatever messages came.
+/// Checks the invariants that hold after any messages.
 fn check_invariants(session: &Session) {
     assert_eq!(session.acked_features() & !session.offered_features(), 0);
     assert_eq!(session.acked_protocol_features() & !SUPPORTED_PROTOCOL_FEATURES, 0);

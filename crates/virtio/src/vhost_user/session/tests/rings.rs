@@ -121,8 +121,8 @@ fn a_running_ring_keeps_its_size_until_it_is_stopped() {
         let refused = error(&mut session, request, state(2, 128), 0);
         assert_eq!(refused, ProtocolError::RingRunning { request, index: 2 });
     }
-    // The same addresses may come again, for the log's flag; others may not. Descriptors may change
-    // while the ring runs.
+    // The same addresses may be set again, for the log's flag; other addresses may not. Descriptors
+    // may change while the ring runs.
     assert!(matches!(ok(&mut session, Request::SetVringAddr, addr(2)), Effect::Ring(2)));
     let there = VringAddr::decode(&addr(2)).unwrap();
     for moved in [
@@ -134,7 +134,7 @@ fn a_running_ring_keeps_its_size_until_it_is_stopped() {
         assert_eq!(refused, ProtocolError::RingRunning { request: Request::SetVringAddr, index: 2 });
     }
     ok_fds(&mut session, Request::SetVringKick, u64_payload(2), 1);
-    // The same features are no change; others are.
+    // The same features again are no change; other features are.
     let features = session.acked_features();
     ok(&mut session, Request::SetFeatures, u64_payload(features));
     let refused = error(&mut session, Request::SetFeatures, u64_payload(features ^ VIRTIO_NET_F_CSUM), 0);
