@@ -184,7 +184,8 @@ impl Parts<'_> {
             for member in members {
                 if receives(&member) {
                     let first = chains.ingress(&mut graph, member, node);
-                    // Before all other nodes, so that they see only true sources.
+                    // The source check comes before all other nodes, so that they see only true
+                    // sources.
                     let first = match source_check(&config.ports[member]) {
                         Some(check) => {
                             let name = format!("source-check.{}", config.ports[member].name);

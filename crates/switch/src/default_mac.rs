@@ -2,14 +2,14 @@
 //!
 //! A driver that reads 00:00:00:00:00:00 from its configuration space uses it, and the bridge drops
 //! every packet of its guest. So the switch offers an address of its own. Like systemd's persistent
-//! addresses (`MACAddressPolicy=persistent`), it is a hash of the machine's id and the port's name:
-//! it survives restarts, and differs between machines and between ports.
+//! addresses (`MACAddressPolicy=persistent`), it is a hash of the machine's id and the port's name.
+//! So it survives restarts, and differs between machines and between ports.
 
 use std::sync::OnceLock;
 
 use sha2::{Digest, Sha256};
 
-/// First input of the hash: it makes sure that the machine's id cannot be told from an address
+/// First input of the hash. It makes sure that the machine's id cannot be learned from an address
 /// (machine-id(5)).
 const PURPOSE: &[u8] = b"straightline default MAC address";
 
@@ -20,7 +20,7 @@ pub(crate) fn read_machine_id() {
     MACHINE.get_or_init(|| {
         let is_id = |id: &Vec<u8>| !id.trim_ascii().is_empty();
         let read = |path| std::fs::read(path).ok().filter(is_id);
-        // Containers often have no id. Their host name stands in for it: it usually outlives a
+        // Containers often have no id. Their host name is used instead: it usually outlives a
         // restart.
         read("/etc/machine-id")
             .or_else(|| read("/var/lib/dbus/machine-id"))

@@ -96,7 +96,7 @@ impl Switch {
     /// # Errors
     /// There is no such port.
     pub fn set_link(&self, port: &str, up: bool) -> anyhow::Result<()> {
-        // Held so that no port of this name is made anew meanwhile.
+        // The lock is held so that no port of this name is made anew at the same time.
         let _desired = self.desired.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.running.now();
         let known = || now.config.ports.iter().map(|port| port.name.as_str()).collect::<Vec<_>>().join(", ");
@@ -114,8 +114,8 @@ impl Drop for DynamicPort {
         desired.entries.retain(|entry| entry.port.name != self.name);
         let changed =
             desired.with_dynamic_ports(&desired.config).and_then(|whole| self.switch.change(&whole, &desired));
-        // The port's thread is not waited for: many dynamic ports may end at once, and the API
-        // answers no other client meanwhile.
+        // The call does not wait for the port's thread. Many dynamic ports may end at once, and a
+        // wait would delay the API's other clients.
         self.switch.wait_for_ending(Duration::ZERO);
         match changed {
             Ok(_) => tracing::info!(port = self.name, "removed: its client has disconnected"),

@@ -35,7 +35,7 @@ impl Control for Keeper {
             for warning in &loaded.warnings {
                 tracing::warn!("{warning}");
             }
-            // Sockets that this switch has itself are not taken by others.
+            // A socket that this switch has itself does not count as taken.
             let taken = loaded.taken_sockets_beside(&self.switch.config());
             if !taken.is_empty() {
                 return Err(taken.iter().map(Diagnostic::to_string).collect::<Vec<_>>().join("\n"));

@@ -17,7 +17,7 @@ const MAX_QUEUED_BYTES: usize = 256 << 10;
 ///
 /// Until [`Self::start`], each line is written at once. From then on, lines wait in a bounded queue
 /// for a thread that writes them. A line that finds the queue full is dropped and counted. The log
-/// reports the count when it goes on.
+/// reports the count when it continues.
 ///
 /// Each call of `write` on `&LogWriter` is one line, as `tracing_subscriber` writes them.
 #[derive(Debug)]
@@ -111,7 +111,7 @@ impl Shared {
         loop {
             match self.next() {
                 Work::Write(line) => self.write(&line),
-                // Through the log, so that the line looks like the others.
+                // The report goes through the log, so that the line looks like the others.
                 Work::Report(dropped) => {
                     tracing::warn!("{dropped} log lines were dropped since the start: standard error was not read");
                 }
@@ -220,7 +220,7 @@ mod tests {
         assert!(dropped == fits as u64 || dropped + 1 == fits as u64, "{dropped}");
         assert!(log.0.state().bytes <= MAX_QUEUED_BYTES);
         assert!(!log.flush(Duration::ZERO), "a line is in the way");
-        // Once somebody reads, everything that was queued arrives.
+        // Once a process reads, everything that was queued arrives.
         let queued = 2 * fits - usize::try_from(dropped).unwrap();
         let mut all = vec![0; size + queued * line.len()];
         reader.read_exact(&mut all).unwrap();

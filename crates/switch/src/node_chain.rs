@@ -1,13 +1,14 @@
 //! Puts the configured nodes of a domain's ports into a worker's graph.
 //!
 //! `nodes` of a port comes before the patch or bridge, `egress-nodes` behind it. A node's further
-//! edges lead to outputs that deliver copies ([`Graph::copy_output`]). What they deliver depends on
-//! when they run:
+//! edges lead to outputs that deliver copies ([`Graph::copy_output`]). The packets that they
+//! deliver depend on when they run:
 //!
 //! * Usually an output for copies runs right after its node, before the next node of the list. So
-//!   its port gets the packet as it was at that place.
-//! * In a patch with `full = "wait"` it runs after the patch's own outputs. Only then is it known
-//!   which packets leave their ring in this turn. So each packet is copied once, in that turn.
+//!   its port gets the packet as it is at that place.
+//! * In a patch with `full = "wait"` it runs after the patch's own outputs. Before that, it is not
+//!   known which packets leave their ring in this turn. So each packet is copied once, in that
+//!   turn.
 //!
 //! Each place of a node in the graph has outputs of its own. So each packet reaches such an output
 //! at most once, and the output's batch cannot overflow. A packet that passes two mirrors to one

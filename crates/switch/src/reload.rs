@@ -5,10 +5,10 @@
 //! 2. Ports whose socket a new port needs pause, and so free its path. A failure is rolled back
 //!    too: each paused port listens again, independently of the others, and keeps trying if it
 //!    cannot.
-//! 3. Each worker concerned gets a graph of only those domains that nothing changes for. The others
-//!    are at rest, and their packets wait in their guests' rings.
-//! 4. Nobody uses the tables and ports of the others now, so they are changed.
-//! 5. The workers get their new graphs. What is in none of them any more ends.
+//! 3. Each worker concerned gets a graph of only those domains that nothing changes for. The other
+//!    domains pause, and their packets wait in their guests' rings.
+//! 4. Now no worker uses the tables and ports of the paused domains, so these are changed.
+//! 5. The workers get their new graphs. Ports and tables that no graph uses any more end.
 //!
 //! A worker takes a graph between two turns, when it holds no packet, so none is lost.
 
@@ -39,12 +39,12 @@ const MOST_PORTS: usize = 1 << 14;
 const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Switch {
-    /// Changes to another checked configuration. What is the same in both loses no packet and no
+    /// Changes to another checked configuration. Parts that are equal in both lose no packet and no
     /// learned address. A guest stays connected if its port only moves to another patch or bridge.
     ///
     /// # Errors
-    /// The keys that need a restart, or the part that could not be opened. Everything stays as
-    /// it was.
+    /// The keys that need a restart, or the part that could not be opened. Nothing has changed
+    /// then.
     pub fn reload(&self, config: &Config) -> anyhow::Result<Changes> {
         let mut desired = self.desired.lock().unwrap_or_else(PoisonError::into_inner);
         self.retry_ports();
@@ -53,7 +53,7 @@ impl Switch {
             desired.config = config.clone();
         }
         drop(desired);
-        // With nothing locked, because a frontend may hold a port's thread.
+        // No lock is held here, because a frontend may hold a port's thread.
         self.wait_for_ending(PATIENCE);
         changed
     }
@@ -133,7 +133,7 @@ impl Switch {
             let (limit, ageing, fixed) = rules(config, &plan, bridge);
             let members = ForwardingDomain::Bridge(at).ports(config);
             let ports: Vec<_> = members.iter().map(|&port| PortIndex(plan.ports[port].slot)).collect();
-            // Forgets what a port claimed before its claims were checked.
+            // Forgets the addresses that a port claimed before its claims were checked.
             let checks: Vec<_> = members.iter().map(|&port| source_check(&config.ports[port])).collect();
             let may_stay = |entry: &FdbEntry| {
                 ports.iter().zip(&checks).all(|(&port, check)| {
@@ -166,7 +166,7 @@ impl Switch {
         Waiters { rx: of(&place.assignment.rx_workers), tx: of(&place.assignment.delivering) }
     }
 
-    /// Hands work to workers, and waits until each has left its work before.
+    /// Gives new work to workers, and waits until each has left its former work.
     fn post(&self, work: impl IntoIterator<Item = (usize, Work)>) -> anyhow::Result<()> {
         let mut posted = Vec::new();
         for (worker, work) in work {
@@ -221,7 +221,7 @@ struct Attempt<'a> {
     /// New ports, with their index.
     fresh: Vec<(usize, Arc<dyn PortControl>)>,
     undo: Vec<Undo>,
-    /// Ports that have freed their socket's path, by their index in what runs.
+    /// Ports that have freed their socket's path, by their index in the running configuration.
     paused: Vec<usize>,
 }
 
@@ -231,8 +231,8 @@ enum Undo {
 }
 
 impl Attempt<'_> {
-    /// Does what can be done while everything runs. Returns the new ports whose sockets belong to
-    /// ports that will go.
+    /// Does the steps that are possible while everything runs. Returns the new ports whose sockets
+    /// belong to ports that will be removed.
     fn prepare(&mut self, steps: &[Step]) -> anyhow::Result<Vec<usize>> {
         let mut late = Vec::new();
         for step in steps {
@@ -307,7 +307,7 @@ impl Attempt<'_> {
         ports.unzip()
     }
 
-    /// Undoes everything that was done. Returns the error, with what else its reader must know.
+    /// Undoes all steps. Returns the error, with further facts for its reader.
     fn roll_back(&mut self, error: anyhow::Error) -> anyhow::Error {
         // Their paths are free when this returns.
         self.fresh.iter().for_each(|(_, port)| port.begin_stop());
@@ -361,8 +361,8 @@ fn with_nodes_of(running: &Config, config: &Config) -> Config {
     config
 }
 
-/// Returns the node counters that a worker's new graph continues: its own, and those of ports that
-/// move to it as a whole.
+/// Returns the node counters that a worker's new graph continues: its own counters, and the
+/// counters of ports that move to it as a whole.
 fn node_stats(now: &Snapshot, config: &Config, plan: &Plan, worker: usize) -> Vec<Arc<NodeStats>> {
     let mut node_stats = now.workers[worker].1.clone();
     let places = plan.ports.iter().zip(&config.ports);

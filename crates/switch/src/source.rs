@@ -37,7 +37,7 @@ pub(crate) struct Running {
     removed_nodes: NodeStats,
 }
 
-/// The parts that are reported about. Replaced as a whole.
+/// The parts of the switch that answers report on. Replaced as a whole.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     pub(crate) config: Config,

@@ -31,7 +31,7 @@ pub struct Switch {
     _watchdog: WatchdogThread,
 }
 
-/// Records whether a bug has ended a worker, and calls the one who wants to know.
+/// Records whether a bug has ended a worker, and calls the registered function.
 #[derive(Default)]
 struct Failure(Mutex<Failed>);
 
@@ -53,7 +53,7 @@ impl Switch {
     /// Starts a checked configuration. When it returns, all sockets listen.
     ///
     /// # Errors
-    /// The part that could not be opened or started: a socket, a thread. Nothing is left running.
+    /// The part that could not be opened or started: a socket or a thread. Nothing runs then.
     pub fn start(config: &Config) -> anyhow::Result<Switch> {
         // The switch starts empty and changes to its configuration as it later changes to any
         // other.
@@ -141,7 +141,7 @@ impl Switch {
     }
 
     /// Waits for the ports that have begun to stop, for all of them together at most for `limit`.
-    /// Those that a frontend holds for longer are waited for again later.
+    /// Ports that a frontend holds for longer are waited for again later.
     pub(crate) fn wait_for_ending(&self, limit: Duration) {
         let ending = std::mem::take(&mut *self.ending());
         let ports: Vec<_> = ending.iter().map(|port| &**port).collect();
@@ -150,7 +150,8 @@ impl Switch {
     }
 
     fn end(&mut self) -> Vec<String> {
-        // Ports first: workers still run, so a port can wait for the turns that use it.
+        // Ports stop first, while workers still run, so that a port can wait for the turns that use
+        // it.
         let now = self.running.now();
         let ending = std::mem::take(&mut *self.ending());
         let left = stop_all(now.ports.iter().chain(&ending).map(|port| &**port));

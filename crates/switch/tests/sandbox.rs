@@ -1,6 +1,6 @@
 //! Tests what a process can and cannot do in the sandbox. A process never leaves the sandbox, so
-//! each case is a process of its own (this program again). It enters, tries everything that is
-//! listed here, and prints the result of each try.
+//! each case is a process of its own (this program again). It enters the sandbox, tries everything
+//! that is listed here, and prints the result of each try.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -142,7 +142,8 @@ fn all_together() -> Result<(), Failed> {
     let counted: usize = told.ends["refused"].parse()?;
     let lines = told.err.matches("the sandbox refused system call").count();
     assert!(counted >= 20 && lines == 16, "{counted} counted, {lines} told");
-    // What the configuration did not need at the start is refused with a way out.
+    // Rights that the configuration did not need at the start are refused, and the message says how
+    // to get them.
     told.says("a port elsewhere", &["other held no socket", "restart to apply"]);
     told.says("a user by name", &["names cannot be looked up in the sandbox; restart the switch, or write the number"]);
     told.says("a port that connects", &["mode \"client\": no port had it", "restart to apply"]);
@@ -223,7 +224,7 @@ fn calls_on_any_path() -> Result<(), Failed> {
         for (what, end) in NONE {
             told.is(&[(what, if what == allowed { "ok" } else { end })]);
         }
-        // What was needed at the start is available to a reload as well.
+        // Rights that were needed at the start are available to a reload as well.
         told.is(&[(reload, "ok")]);
     }
     process("", "").says("a port of a group", &["the sandbox (seccomp) gave up the right", "restart to apply"]);
@@ -247,7 +248,7 @@ fn is_root() -> bool {
 fn child(folder: &Path) {
     let file = folder.join("own/c.toml");
     let config = Config::load(&file).expect("a good configuration").config;
-    // Made before: in the sandbox, no file can be made and nothing listens for TCP.
+    // These are made before: in the sandbox, no file can be made and no socket can listen for TCP.
     fs::copy(&file, folder.join("other/c.toml")).expect("a copy");
     fs::copy(&file, folder.join("own/new.toml")).expect("a copy");
     let _live = UnixListener::bind(folder.join("live")).expect("a socket");
@@ -339,7 +340,8 @@ fn try_reloads(config: &Config, folder: &Path) {
     );
     tell("a user by name", &error(Config::parse("f", &text, &Machine::this())));
     tell("another configuration", &error(Config::load(&folder.join("other/c.toml"))));
-    // As editors do. Another process does it, since seccomp alone would allow it to this one.
+    // The file is replaced as editors do it. Another process does it, because seccomp alone would
+    // allow it to this one.
     let renamed = fs::rename(folder.join("own/new.toml"), &file);
     let replaced = if renamed.is_ok() { load(&file) } else { load(&folder.join("own/new.toml")) };
     tell_end("read it after it was replaced", replaced);
@@ -349,7 +351,7 @@ fn load(file: &Path) -> io::Result<()> {
     Config::load(file).map(drop).map_err(|errors| io::Error::other(errors.to_string()))
 }
 
-/// Calls that only an attacker would make who has taken the process over.
+/// Calls that only an attacker who has taken over the process would make.
 fn try_forbidden(folder: &Path, parent: u32) {
     tell_end("connect", UnixStream::connect(folder.join("live")));
     let file = folder.join("other/c.toml");

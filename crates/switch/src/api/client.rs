@@ -50,7 +50,7 @@ pub enum RequestError {
         /// The switch's message.
         message: String,
     },
-    /// The answer is not one of a switch.
+    /// The answer is not the answer of a switch.
     #[error("what listens on {} does not answer like a switch: {why}", path.display())]
     InvalidAnswer {
         /// The socket.
@@ -88,7 +88,7 @@ impl Answer for Changes {
 /// Asks the switch that listens at `path` for an answer of this type.
 ///
 /// # Errors
-/// No switch listens there, or its answer is not of this type.
+/// No switch listens at `path`, or its answer is not of this type.
 pub fn ask<A: Answer>(path: &Path) -> Result<A, RequestError> {
     let json = request(path, A::COMMAND)?;
     serde_json::from_str(&json).map_err(|error| invalid_answer(path, &error))

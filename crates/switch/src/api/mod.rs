@@ -191,7 +191,7 @@ impl RequestHandler {
     }
 }
 
-/// An answer with the time at which it was put together. Two answers give a rate.
+/// An answer with the time at which it was made. From two answers a client can compute a rate.
 #[derive(Serialize)]
 struct Timed<T> {
     time: f64,

@@ -105,7 +105,7 @@ impl ApiServer {
         self.serve_with(RequestHandler { source, control: None })
     }
 
-    /// Does the same as [`Self::serve`], and lets clients change the switch through `control`.
+    /// Serves as [`Self::serve`] does, and lets clients change the switch through `control`.
     ///
     /// # Errors
     /// The system cannot provide a thread or descriptor.
@@ -131,7 +131,8 @@ pub struct ApiHandle {
 impl Drop for ApiHandle {
     fn drop(&mut self) {
         let one = 1_u64.to_ne_bytes();
-        // An eventfd refuses a write only when its counter is full, and then it wakes all the same.
+        // An eventfd refuses a write only when its counter is full, and a full counter wakes the
+        // thread, too.
         let _ = rustix::io::write(&*self.stop, &one);
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()

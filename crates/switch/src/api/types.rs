@@ -12,7 +12,7 @@ pub struct Ports {
     pub ports: Vec<Port>,
 }
 
-/// A port. `rx` counts what the switch receives from it.
+/// A port. `rx` counts the packets that the switch receives from it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Port {
     /// The port's name in the configuration.
@@ -57,8 +57,8 @@ pub struct Port {
     pub rx_mode: Option<RxMode>,
     /// The MTU: the largest frame has this many bytes and 18 more.
     pub mtu: u16,
-    /// The MAC address in the configuration. Without one, the address that the guest was told, if
-    /// it reads one from the switch.
+    /// The MAC address in the configuration. Without one, the address that the port reported to the
+    /// guest, if it reads one from the switch.
     pub mac: Option<String>,
     /// The socket's path, if the port has one.
     pub socket: Option<String>,
@@ -151,7 +151,8 @@ pub struct Queue {
     /// not counted in `kicks_sent`.
     #[serde(default)]
     pub calls_repeated: u64,
-    /// Notifications that the guest did not want, or that one for several packets made needless.
+    /// Notifications that were not sent: the guest did not want one, or one notification covered
+    /// several packets.
     pub kicks_suppressed: u64,
     /// The worker that receives from the guest's transmit ring, as an index into the answer to
     /// `runtime`.
@@ -192,14 +193,15 @@ pub struct Worker {
     pub empty_poll_s: f64,
     /// Seconds asleep.
     pub idle_s: f64,
-    /// Seconds that none of the others accounts for.
+    /// Seconds that are in none of the other three times.
     pub unexplained_s: f64,
     /// The number of turns, empty ones included.
     pub turns: u64,
     /// Bytes of bodies that were copied; every copy counts.
     #[serde(default)]
     pub bodies_copied_bytes: u64,
-    /// Bytes of bodies that were delivered. With one copy of each body, it is the same number.
+    /// Bytes of bodies that were delivered. With one copy of each body, this equals the number of
+    /// copied bytes.
     #[serde(default)]
     pub bodies_delivered_bytes: u64,
 }

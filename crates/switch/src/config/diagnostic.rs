@@ -15,7 +15,8 @@ pub struct Diagnostic {
     pub line: Option<usize>,
     /// The column in characters, from 1.
     pub column: Option<usize>,
-    /// The message: the culprit, what is wrong with it, and what would be right.
+    /// The message. It names the faulty key or value, says what is wrong with it, and what would be
+    /// right.
     pub message: String,
     /// The line with a caret under the culprit. Empty if there is no line to show.
     pub excerpt: String,

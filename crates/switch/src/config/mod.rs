@@ -79,7 +79,7 @@ use socket_path::SocketState;
 pub struct Loaded {
     /// The configuration.
     pub config: Config,
-    /// Warnings: what is legal but probably not meant, in the file's order.
+    /// Warnings about settings that are legal but probably not meant, in the file's order.
     pub warnings: Vec<Diagnostic>,
     sockets: Vec<SocketSite>,
 }
@@ -93,15 +93,16 @@ struct SocketSite {
 }
 
 impl Loaded {
-    /// Returns an error for each socket path that this switch could not bind now: a running process
-    /// has it, or it is a file of another kind. A socket file that a dead process left is no error.
+    /// Returns an error for each socket path that this switch could not bind now. Either a running
+    /// process uses the path, or a file of another kind is there. A socket file that a dead process
+    /// left is no error.
     #[must_use]
     pub fn taken_sockets(&self) -> Vec<Diagnostic> {
         self.taken_sockets_beside(&Config::default())
     }
 
-    /// Does the same as [`Self::taken_sockets`] for a process that runs the configuration
-    /// `running`: the sockets of that configuration are its own.
+    /// Checks as [`Self::taken_sockets`] does, for a process that runs the configuration `running`.
+    /// The sockets of that configuration are its own.
     #[must_use]
     pub fn taken_sockets_beside(&self, running: &Config) -> Vec<Diagnostic> {
         let ours = |path: &PathBuf| {
@@ -135,10 +136,10 @@ impl Config {
         Self::load_with(path, &Kinds::default())
     }
 
-    /// Does the same as [`Self::load`], where nodes may be of these kinds.
+    /// Reads and checks a file as [`Self::load`] does. Nodes may be of these kinds.
     ///
     /// # Errors
-    /// The same as of [`Self::load`].
+    /// Fails as [`Self::load`] does.
     pub fn load_with(path: &Path, kinds: &Kinds) -> Result<Loaded, ConfigErrors> {
         let file = path.display().to_string();
         let bytes = match fs::read(path) {
@@ -167,10 +168,10 @@ impl Config {
         Self::parse_with(file, text, machine, &Kinds::default())
     }
 
-    /// Does the same as [`Self::parse`], where nodes may be of these kinds.
+    /// Reads and checks `text` as [`Self::parse`] does. Nodes may be of these kinds.
     ///
     /// # Errors
-    /// The same as of [`Self::parse`].
+    /// Fails as [`Self::parse`] does.
     pub fn parse_with(file: &str, text: &str, machine: &Machine, kinds: &Kinds) -> Result<Loaded, ConfigErrors> {
         let mut report = Findings::new(file, text);
         let (root, syntax) = DeTable::parse_recoverable(text);
@@ -181,7 +182,7 @@ impl Config {
             };
             report.error(&error.span().unwrap_or(0..0), message);
         }
-        // What a parser recovers after a syntax error is a guess, and findings about it would
+        // After a syntax error, the parser's result is a guess, and findings about it would
         // mislead.
         if !syntax.is_empty() {
             return Err(report.into_errors());
@@ -209,7 +210,7 @@ struct Draft {
     switch: SwitchConfig,
     ports: Vec<(PortConfig, port::PortSpans)>,
     patches: Vec<PatchConfig>,
-    /// Each with the place of the port in each static entry.
+    /// The bridges, each with the place of the port in each static entry.
     bridges: Vec<(BridgeConfig, Vec<Span>)>,
     nodes: Vec<NodeConfig>,
     node_sites: Vec<node::NodeSite>,

@@ -13,8 +13,8 @@ pub(super) struct Network {
     pub(super) ports: Vec<(String, Span)>,
 }
 
-/// The maximum limit of addresses. An entry takes a few dozen bytes; a million of them is beyond
-/// any use, not beyond memory.
+/// The maximum limit of addresses. An entry takes a few dozen bytes, so a million entries fit into
+/// memory. No network needs more.
 const MAX_ADDRESSES: u32 = 1 << 20;
 
 pub(super) fn read_patch(name: &str, section: &Section<'_>, report: &mut Findings<'_>, draft: &mut Draft) {

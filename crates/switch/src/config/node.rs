@@ -54,15 +54,15 @@ impl Kinds {
     /// Adds the kind that a file calls `name`, in place of a kind of that name. `make` reads the
     /// keys of a section and makes the node.
     ///
-    /// In a port's list of nodes, edge 0 leads on: what a node pushes there goes to the next node.
-    /// Each call of [`NodeSettings::output`] gives the node one more edge.
+    /// In a port's list of nodes, edge 0 leads to the next node. Each call of
+    /// [`NodeSettings::output`] gives the node one more edge.
     ///
-    /// A node in `egress-nodes` of a port in a bridge must not change packets: a flooded packet is
-    /// the same packet for all ports, and the ports that are served later would see the change.
+    /// A node in `egress-nodes` of a port in a bridge must not change packets. All ports share a
+    /// flooded packet, so the ports that are served later would see the change.
     ///
     /// The node is cloned for each place in each worker's graph, and again whenever such a graph is
-    /// made anew, as at a reload. Keep what is to be remembered or shared behind an `Arc`: while
-    /// its section says the same, all nodes are clones of the same prototype.
+    /// made anew, as at a reload. Keep state that is remembered or shared behind an `Arc`. As long
+    /// as the section does not change, all nodes are clones of the same prototype.
     #[must_use]
     pub fn with<N: Node + Clone + Sync + 'static>(
         mut self,
@@ -200,7 +200,7 @@ pub struct NodeConfig {
 }
 
 impl NodeConfig {
-    /// Creates a node that is in no file.
+    /// Creates a node that no configuration file has.
     pub fn new<N: Node + Clone + Sync + 'static>(name: impl Into<String>, kind: impl Into<String>, node: N) -> Self {
         let (name, kind) = (name.into(), kind.into());
         Self { name, kind, settings: None, outputs: Vec::new(), prototype: Arc::new(node) }
@@ -237,8 +237,8 @@ impl fmt::Debug for NodeConfig {
     }
 }
 
-/// Nodes are equal if they are cloned from the same prototype, or were read from sections that say
-/// the same.
+/// Nodes are equal if they are cloned from the same prototype, or were read from sections with
+/// equal contents.
 impl PartialEq for NodeConfig {
     fn eq(&self, other: &Self) -> bool {
         let reads_the_same = self.settings.is_some() && self.settings == other.settings;

@@ -12,9 +12,9 @@ const COMMON_KEYS: &[&str] = &["mtu", "mac", "nodes", "egress-nodes", "source-ch
 pub(super) struct PortSpans {
     pub(super) name: Span,
     pub(super) mac: Option<Span>,
-    /// Of each node in `nodes`.
+    /// The place of each node in `nodes`.
     pub(super) nodes: Vec<Span>,
-    /// Of each node in `egress-nodes`.
+    /// The place of each node in `egress-nodes`.
     pub(super) egress_nodes: Vec<Span>,
 }
 

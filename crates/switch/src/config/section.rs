@@ -1,7 +1,7 @@
 //! Typed access to a table of the file. Each value that does not fit is an error at its line.
 //!
 //! Every getter returns `None` for a key that is absent and for one that is wrong. In the second
-//! case it adds an error to the findings. The reader goes on with the default, to find further
+//! case it adds an error to the findings. The reader continues with the default, to find further
 //! errors.
 
 use std::borrow::Cow;
@@ -245,15 +245,15 @@ pub(super) fn named<'t>(family: &str, value: &'t Value<'t>, report: &mut Finding
             let message = format!("{family} {name:?}: not a valid name; use 1 to 32 of A-Z a-z 0-9 _ . -");
             report.error(&key.span(), message);
         }
-        // The section is read even then: the rest of it may be wrong too, and others may refer to
-        // it.
+        // The section is read even if its name is not valid. The rest of it may be wrong too, and
+        // other sections may refer to it.
         sections.extend(Section::open(format!("{family} {name:?}"), key, value, report).map(|section| (name, section)));
     }
     sections
 }
 
-/// Returns a hint at what would be right: the candidate of which `word` is probably a misspelling,
-/// or all candidates.
+/// Returns a hint at what would be right: the candidate that `word` probably misspells, or all
+/// candidates.
 pub(super) fn hint(word: &str, candidates: &[&str], what: &str) -> String {
     let near = candidates.iter().map(|candidate| (distance(word, candidate), *candidate)).min();
     match near {
@@ -283,8 +283,9 @@ pub(crate) fn is_name(name: &str) -> bool {
     (1..=32).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte))
 }
 
-/// Returns the minimum number of characters to insert, remove, replace or swap with the next one to
-/// turn `a` into `b` (optimal string alignment, the textbook recurrence over rows).
+/// Returns the minimum number of edits that turn `a` into `b`. An edit inserts, removes or replaces
+/// a character, or swaps it with the next one. This is the optimal string alignment, by the
+/// textbook recurrence over rows.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().take(64).collect(), b.chars().collect());
     let mut before: Vec<usize> = Vec::new();

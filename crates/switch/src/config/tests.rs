@@ -258,7 +258,7 @@ fn files_that_cannot_be_read() {
     assert_eq!(Config::load(Path::new(&path)).unwrap().config.ports.len(), 1);
 }
 
-/// No text, however broken, causes a panic. An accepted text keeps the promises.
+/// No text, however broken, causes a panic. An accepted text keeps the promises of `Config`.
 #[test]
 fn broken_files_never_panic() {
     let fixture = Fixture::new();

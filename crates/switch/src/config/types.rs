@@ -9,8 +9,8 @@ use super::{Mac, NodeConfig, PortKind, VhostUserConfig};
 
 /// A whole configuration. All lists are in the file's order.
 ///
-/// Programs that embed the switch may also build one by hand. They must then keep what the checks
-/// of a file promise about names and numbers.
+/// Programs that embed the switch may also build one by hand. They must then keep the rules for
+/// names and numbers that the checks of a file enforce.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Config {
     /// `[switch]`
@@ -68,7 +68,7 @@ pub struct SwitchConfig {
     pub copy: Copier,
     /// The confinement of the process.
     pub sandbox: SandboxConfig,
-    /// Turns prefetching of buffers off. No file can set it: it is for experiments.
+    /// Turns prefetching of buffers off. No file can set this field: it is for experiments.
     pub without_prefetch: bool,
 }
 
@@ -151,7 +151,7 @@ pub enum Copies {
 /// The implementation of copies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Copier {
-    /// The kernels of the switch, in the instruction set of [`SwitchConfig::simd`].
+    /// The switch's own kernels, in the instruction set of [`SwitchConfig::simd`].
     #[default]
     Kernel,
     /// The C library, for comparison. Bytes that are summed in the same pass are still copied by
@@ -191,7 +191,7 @@ pub struct PortConfig {
     pub kind: PortKind,
     /// The MTU. The largest frame is 18 bytes longer: the Ethernet header and a VLAN tag.
     pub mtu: u16,
-    /// The MAC address that the guest is told. `None`: the guest chooses itself.
+    /// The MAC address that the port reports to the guest. `None`: the guest chooses itself.
     pub mac: Option<Mac>,
     /// The names of the nodes that packets from the port pass before its patch or bridge, in this
     /// order.

@@ -1,5 +1,5 @@
-//! Looks up users and groups through the system's name service (NSS). So those of LDAP and systemd
-//! are found as well as those of `/etc/passwd`.
+//! Looks up users and groups through the system's name service (NSS). So it finds users of LDAP and
+//! systemd as well as users in `/etc/passwd`.
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_char, c_int};
@@ -55,7 +55,7 @@ fn remembered(known: &IdCache, name: &str, ask: impl Fn() -> io::Result<Option<u
     }
 }
 
-/// Treats digits that are not a user's name as an id, as chown(1) does.
+/// Treats digits as an id if they are no user's name, as chown(1) does.
 fn or_number(found: Option<u32>, name: &str) -> Id {
     let digits = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
     // The highest id means "leave it" to chown(2).

@@ -1,13 +1,13 @@
 //! Several workers for one domain: how many it can use, and which queue pair each serves.
 //!
-//! One worker receives from each transmit ring, so a flow comes by one worker and stays in order.
+//! One worker receives from each transmit ring, so a flow passes one worker and stays in order.
 //!
-//! - **Patch.** No two workers ever want one receive ring: at most as many workers receive from a
-//!   port as its peer has receive rings, and these are dealt out among them. So two ports with one
-//!   pair each have a worker for each direction.
-//! - **Bridge.** Every worker delivers to every port. A port with fewer pairs than workers has
-//!   rings that are shared, with locks that are waited for. So a bridge gets several workers only
-//!   if one of its ports has several pairs.
+//! - **Patch.** No two workers ever use the same receive ring. At most as many workers receive from
+//!   a port as its peer has receive rings, and these rings are dealt out among the workers. So two
+//!   ports with one pair each have a worker for each direction.
+//! - **Bridge.** Every worker delivers to every port. If a port has fewer pairs than there are
+//!   workers, workers share its rings and wait for their locks. So a bridge gets several workers
+//!   only if one of its ports has several pairs.
 
 use straightline_port::QueueAssignment;
 
@@ -38,7 +38,8 @@ pub(super) fn worker_counts(config: &Config, domains: &[ForwardingDomain], worke
     let connected = domains.iter().filter(|domain| !matches!(domain, ForwardingDomain::Unconnected(_))).count();
     for _ in connected..workers {
         let can = |&at: &usize| worker_counts[at] < max_workers(config, domains[at]).min(workers);
-        // The first of equals: `max_by` takes the last, so the order is reversed.
+        // The first of equal domains is wanted. `max_by` returns the last, so the order is
+        // reversed.
         let most = (0..domains.len()).rev().filter(can).max_by(|&a, &b| {
             let (pairs_a, pairs_b) = (domain_pairs(config, domains[a]), domain_pairs(config, domains[b]));
             (pairs_a * worker_counts[b]).cmp(&(pairs_b * worker_counts[a]))
@@ -63,7 +64,7 @@ pub(super) fn assign(config: &Config, domain: ForwardingDomain, serving: &[usize
         .map(|&port| {
             let pairs = config.ports[port].kind.queues();
             let from = at;
-            // If not all workers are needed, the next port begins behind those that were.
+            // If not all workers are needed, the next port begins behind the last worker used.
             at += if most < serving.len() { most } else { pairs };
             (0..config.ports[port].kind.most_queues())
                 .map(|pair| serving[(from + pair % most) % serving.len()])

@@ -60,8 +60,8 @@ pub(crate) fn needs_restart(old: &SwitchConfig, new: &SwitchConfig) -> Option<St
     (old != new).then(|| "a key".to_owned())
 }
 
-/// Returns why a port must be closed and opened again to become another one of the same name, or
-/// `None` if its guest can stay connected.
+/// Returns why a port must be closed and opened again to get a new configuration under the same
+/// name. Returns `None` if its guest can stay connected.
 pub(crate) fn remade(old: &PortConfig, new: &PortConfig) -> Option<String> {
     let PortConfig { name: _, kind, mtu, mac, nodes: _, egress_nodes: _, source_check: _ } = old;
     let mut differences = Vec::new();
@@ -72,7 +72,7 @@ pub(crate) fn remade(old: &PortConfig, new: &PortConfig) -> Option<String> {
     (!differences.is_empty()).then(|| differences.join(", "))
 }
 
-/// Returns everything that changes, ports first.
+/// Returns all changes, ports first.
 pub(crate) fn difference(before: Before<'_>, config: &Config, plan: &Plan) -> Vec<Step> {
     let mut steps = Vec::new();
     let old_config = before.config;
@@ -170,8 +170,7 @@ fn network(config: &Config, port: usize) -> String {
     }
 }
 
-/// Returns a worker's domains that nothing changes for. Their packets pass while everything else is
-/// changed.
+/// Returns a worker's unchanged domains. Their packets pass while everything else is changed.
 pub(crate) fn undisturbed(before: Before<'_>, config: &Config, plan: &Plan, worker: usize) -> Vec<ForwardingDomain> {
     let places = |config: &Config, plan: &Plan, domain: ForwardingDomain| -> Vec<PortPlan> {
         let ports = domain.ports(config).into_iter().chain(domain.copy_ports(config));

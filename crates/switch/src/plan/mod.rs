@@ -6,10 +6,10 @@
 //! domains as workers, each domain belongs to one worker: no queue and no table is shared. Workers
 //! that would have nothing to do are given to the domains that can use several (`assignment`).
 //!
-//! A plan that follows another one moves as little as it can. A port has a *slot*, its index for
-//! packets, drops and addresses, for as long as it runs. A slot that becomes free is taken again by
-//! a later plan, never by the one that freed it. A domain keeps its workers, unless it can use more
-//! or fewer than before. A port that joins a domain of other workers moves to them.
+//! A plan that follows another one changes as little as possible. A port has a *slot*, its index
+//! for packets, drops and addresses, for as long as it runs. A free slot is reused by a later plan,
+//! never by the plan that freed it. A domain keeps its workers, unless the number that it can use
+//! has changed. A port that joins a domain of other workers moves to these workers.
 
 mod assignment;
 mod difference;
@@ -54,7 +54,7 @@ impl ForwardingDomain {
         }
     }
 
-    /// The ports that nodes of its ports send copies to, each once.
+    /// Returns the ports that nodes of its ports send copies to, each once.
     pub(crate) fn copy_ports(self, config: &Config) -> Vec<usize> {
         let ports = self.ports(config);
         let nodes = ports.iter().flat_map(|&port| config.ingress_nodes(port).chain(config.egress_nodes(port)));
@@ -194,7 +194,7 @@ pub(crate) fn plan(config: &Config, before: Option<Before<'_>>) -> Plan {
             let Some(least) = others.min_by_key(|&worker| load[worker]) else { break };
             serving.push(least);
         }
-        // In the order in which the next plan finds them.
+        // The ports are in the order in which the next plan finds them.
         serving.sort_unstable();
         put(domain, &serving, &mut load);
     }
@@ -211,8 +211,9 @@ pub(crate) fn plan(config: &Config, before: Option<Before<'_>>) -> Plan {
     Plan { workers, ports }
 }
 
-/// The workers that deliver copies to a port: those that receive where a node in `nodes` copies to it, and those that
-/// deliver where a node in `egress-nodes` does. It needs the places of all ports that are in a patch or bridge.
+/// Returns the workers that deliver copies to a port. These are the workers that receive from a
+/// port whose `nodes` copy to it, and the workers that deliver to a port whose `egress-nodes` do.
+/// The function needs the places of all ports that are in a patch or bridge.
 fn copy_workers(config: &Config, places: &[PortPlan], to: usize) -> Vec<usize> {
     let is_to = |node: &NodeConfig| node.outputs().contains(&config.ports[to].name);
     let mut workers = Vec::new();

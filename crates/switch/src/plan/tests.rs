@@ -33,7 +33,7 @@ impl Node for Nothing {
     fn process(&mut self, _packets: &mut Packets<'_>, _batch: &Batch, _next: &mut Next<'_>) {}
 }
 
-/// One of two nodes of a name.
+/// One of two nodes with the same name.
 fn node(which: usize) -> NodeConfig {
     static NODES: OnceLock<[NodeConfig; 2]> = OnceLock::new();
     NODES.get_or_init(|| [(); 2].map(|()| NodeConfig::new("n", "nothing", Nothing)))[which].clone()
@@ -93,7 +93,7 @@ fn a_patch_by_itself_is_served_by_all_who_can_be_used() {
     let assignments = |pairs: &[u16], workers: &[usize]| -> Vec<QueueAssignment> {
         plan(&patched(pairs, workers), None).ports.into_iter().map(|place| place.assignment).collect()
     };
-    // Each pair by one, for both rings.
+    // One worker serves both rings of each pair.
     assert_eq!(
         assignments(&[2, 2], &[0, 1]),
         [assignment(&[0, 1], &[0, 1], &[0, 1]), assignment(&[0, 1], &[0, 1], &[0, 1])]
@@ -101,13 +101,14 @@ fn a_patch_by_itself_is_served_by_all_who_can_be_used() {
     // One for each direction.
     assert_eq!(assignments(&[1, 1], &[0, 1]), [assignment(&[0], &[1], &[1]), assignment(&[1], &[0], &[0])]);
     assert_eq!(assignments(&[1, 1], &[0, 1, 2, 3]), assignments(&[1, 1], &[0, 1]), "more find nothing to do");
-    // No two ever deliver into the one ring.
+    // No two workers ever deliver into the same ring.
     assert_eq!(assignments(&[3, 1], &[0, 1]), [assignment(&[0, 0, 0], &[1, 1, 1], &[1]), assignment(&[1], &[0], &[0])]);
     assert_eq!(
         assignments(&[2, 2], &[0, 1, 2, 3]),
         [assignment(&[0, 1], &[2, 3], &[2, 3]), assignment(&[2, 3], &[0, 1], &[0, 1])]
     );
-    // An uneven share begins at one port with one worker, at the other port with the other.
+    // An uneven deal begins with one worker at the first port, and with the other worker at the
+    // second port.
     assert_eq!(
         assignments(&[3, 3], &[0, 1]),
         [assignment(&[0, 1, 0], &[0, 1, 0], &[0, 1]), assignment(&[1, 0, 1], &[1, 0, 1], &[0, 1])]
@@ -122,9 +123,10 @@ fn enough_domains_share_nothing_and_few_are_given_the_workers_that_are_left() {
     };
     let patches = |at: &[usize]| at.iter().map(|&at| ForwardingDomain::Patch(at)).collect::<Vec<_>>();
     assert_eq!(workers(&patched(&[4, 4, 4, 4], &[0, 1])), [patches(&[0]), patches(&[1])]);
-    // The one with most pairs gets the third.
+    // The domain with the most pairs gets the third worker.
     assert_eq!(workers(&patched(&[1, 1, 4, 4], &[0, 1, 2])), [patches(&[1]), patches(&[1]), patches(&[0])]);
-    // A bridge of single pairs stays with one, one of several does not.
+    // A bridge of ports with one pair keeps one worker. A bridge with a port of several pairs gets
+    // more.
     let mut config = patched(&[1, 1, 1], &[0, 1]);
     config.patches.clear();
     config.bridges = vec![bridge(&["p0", "p1", "p2"])];
@@ -133,7 +135,7 @@ fn enough_domains_share_nothing_and_few_are_given_the_workers_that_are_left() {
     kind.queues = Some(2);
     assert_eq!(workers(&config), [[ForwardingDomain::Bridge(0)], [ForwardingDomain::Bridge(0)]]);
     let assignments: Vec<_> = plan(&config, None).ports.into_iter().map(|place| place.assignment).collect();
-    // The first port's single ring is wanted by both.
+    // Both workers need the first port's single ring.
     let expected =
         [assignment(&[0], &[0], &[0, 1]), assignment(&[1, 0], &[1, 0], &[0, 1]), assignment(&[1], &[1], &[0, 1])];
     assert_eq!(assignments, expected);
@@ -145,12 +147,12 @@ fn a_domain_keeps_its_workers_until_it_can_use_others() {
     let mut first = old.clone();
     first.patches.pop();
     let (before, after, _) = after(&first, &old);
-    // It was alone, and stays where it was when another comes.
+    // The first domain keeps its worker when a second one is added.
     assert_eq!(before.ports[0].assignment, assignment(&[0, 1], &[0, 1], &[0, 1]));
     assert_eq!(after.ports[..2], before.ports[..2]);
     assert_eq!(undisturbed(Before { config: &first, plan: &before }, &old, &after, 1), [ForwardingDomain::Patch(0)]);
-    // With one pair it can still be served in two directions; with more again it takes what is
-    // free.
+    // With one pair, the patch can still have a worker for each direction. With more pairs again,
+    // it takes the free workers.
     let mut fewer = old.clone();
     for port in &mut fewer.ports[..2] {
         let kind = port.kind.as_vhost_user_mut().expect("a vhost-user port");
@@ -171,7 +173,7 @@ fn nothing_changed_is_nothing_to_do() {
     old.patches = vec![patch("p0", "p1")];
     let (first, second, steps) = after(&old, &old);
     assert_eq!((first, steps), (second, Vec::new()));
-    // The order of a file means nothing.
+    // The order of sections in the file has no effect.
     let mut new = old.clone();
     new.ports.reverse();
     assert_eq!(after(&old, &new).2, []);
@@ -273,7 +275,7 @@ fn all_workers_that_mirror_to_a_port_deliver_to_it() {
     assert_eq!((&first.rx_workers[0], &second.rx_workers[0], alone.rx_workers.len()), (&0, &1, one(0).len()));
     let served = alone.rx_workers[0];
     assert_eq!(alone.delivering, [served], "nobody mirrors to it");
-    // What enters by the first port, its worker has; what leaves by it, the other one.
+    // One worker receives from the first port; the other worker delivers to it.
     let with = |nodes: &[usize], egress: &[usize]| {
         let mut config = config.clone();
         nodes.iter().for_each(|&at| config.ports[at].nodes = vec!["m".to_owned()]);
@@ -323,13 +325,14 @@ fn a_mirror_that_changes_disturbs_those_that_have_it() {
     assert!(calm.contains(&bridged) && calm.contains(&free(5)), "{calm:?}");
     assert!(steps.contains(&Step::PortNodes { new: 0 }) && steps.contains(&Step::NodeAdded(0)), "{steps:?}");
     assert!(!steps.iter().any(|step| matches!(step, Step::PortRemade { .. })), "{steps:?}");
-    // Another port is the mirror's now.
+    // The mirror has another port now.
     let mut other = one.clone();
     other.nodes = vec![mirror("p5")];
     let (calm, steps) = undisturbed(&one, &other);
     assert!(!calm.contains(&patched) && calm.contains(&bridged), "{calm:?}");
     assert!(steps.contains(&Step::NodeChanged { old: 0, new: 0 }), "{steps:?}");
-    // A second one has it, at another worker: rings of the mirror's port have other owners.
+    // A second port uses the mirror, at another worker. So rings of the mirror's port have other
+    // owners.
     let mut both = one.clone();
     both.ports[2].nodes = vec!["m".to_owned()];
     let (calm, _) = undisturbed(&one, &both);
@@ -369,11 +372,11 @@ fn keys_that_need_a_restart_are_named() {
     assert_eq!(needs_restart(&old, &new).as_deref(), Some("workers, api"));
 }
 
-/// A configuration that its checks would let pass, of few names, so that two have much in common.
+/// A valid configuration of few names, so that two of them have much in common.
 fn configs() -> impl Strategy<Value = Config> {
     let port = (any::<bool>(), 0..3_u16, any::<bool>(), 1..5_u16, (any::<bool>(), 0..5_u8));
     let ports = prop::collection::vec(port, 8);
-    // For each port: what it is in. 0 and 1: a patch, 2 and 3: a bridge, else nothing.
+    // For each port, its network. 0 and 1: a patch; 2 and 3: a bridge; other values: none.
     let joins = prop::collection::vec(0..6_usize, 8);
     (ports, joins, any::<[bool; 2]>(), 1..3_u32, 0..2_usize).prop_map(|(ports, joins, waits, ageing, which)| {
         let mut config = config(0, &[0, 1, 2]);
@@ -407,7 +410,7 @@ fn configs() -> impl Strategy<Value = Config> {
         });
         let (patches, bridges) = (patches.collect(), bridges.collect());
         config = Config { patches, bridges, nodes: vec![node(which)], ..config };
-        // The first port that is in nothing receives copies from some of the others.
+        // The first port without a network receives copies from some of the others.
         let joined = |n: usize| {
             config.patches.iter().any(|patch| patch.ports.contains(&config.ports[n].name)) || joins_bridge(&config, n)
         };
@@ -494,7 +497,7 @@ impl Model {
     }
 }
 
-/// Checks what holds for every plan.
+/// Checks the rules that hold for every plan.
 fn check(config: &Config, plan: &Plan) {
     let mut slots: Vec<_> = plan.ports.iter().map(|place| place.slot).collect();
     slots.sort_unstable();
@@ -537,7 +540,7 @@ fn check(config: &Config, plan: &Plan) {
             );
         }
     }
-    // Each worker that has packets for a port is among those that deliver to it.
+    // Each worker that has packets for a port is one of the port's delivering workers.
     for domain in plan
         .workers
         .iter()
@@ -567,8 +570,8 @@ fn check(config: &Config, plan: &Plan) {
 }
 
 proptest! {
-    /// Step by step from one configuration to another is the same as having begun with the other;
-    /// and what the two have in common is left alone.
+    /// A change to another configuration gives the same plan as a start with that configuration.
+    /// Parts that both have in common stay as they are.
     #[test]
     fn the_difference_leads_from_one_to_the_other(a in configs(), b in configs(), c in configs()) {
         let mut now = (a.clone(), plan(&a, None));
@@ -589,7 +592,7 @@ proptest! {
                 }
             }
             for (at, bridge) in next.bridges.iter().enumerate().filter(|(_, bridge)| old.bridges.contains(bridge)) {
-                // Nothing of it is other, so nothing of it may rest.
+                // Nothing of the domain changes, so its packets must keep passing.
                 let members = ForwardingDomain::Bridge(at).ports(&next);
                 let is_same = |port: usize| {
                     before.same_port(&next.ports[port]).is_some_and(|was| {

@@ -98,7 +98,7 @@ const ALWAYS: &[c_long] = &[
     libc::SYS_rt_sigreturn,
     libc::SYS_sigaltstack,
     libc::SYS_restart_syscall,
-    // Our user and group, to tell whose a socket is to be.
+    // Our user and group, to find out whether a socket must be given to others.
     libc::SYS_getuid,
     libc::SYS_geteuid,
     libc::SYS_getgid,
@@ -109,8 +109,8 @@ const ALWAYS: &[c_long] = &[
     libc::SYS_writev,
 ];
 
-/// Returns the name of a call that is allowed with some arguments, or that an attacker in this
-/// process would try.
+/// Returns the name of a call. It knows calls that are allowed with some arguments, and calls that
+/// an attacker in this process would try.
 pub(super) fn name(number: c_long) -> Option<&'static str> {
     let tried: &[(&str, c_long)] = &[
         ("socket", libc::SYS_socket),
@@ -148,7 +148,7 @@ pub(super) fn name(number: c_long) -> Option<&'static str> {
     tried.iter().find(|(_, known)| *known == number).map(|(name, _)| *name)
 }
 
-/// Returns all calls that a configuration with these needs takes, including those with conditions.
+/// Returns all calls that a configuration with these needs makes, including calls with conditions.
 pub(super) fn list(needs: Needs) -> Result<Vec<Allowed>, BackendError> {
     let mut list: Vec<Allowed> = ALWAYS.iter().map(|&call| (call, Vec::new())).collect();
     let us = u64::from(std::process::id());
@@ -170,10 +170,10 @@ pub(super) fn list(needs: Needs) -> Result<Vec<Allowed>, BackendError> {
         only(libc::SYS_tgkill, &[is(0, us)?])?,
         // A thread's name.
         only(libc::SYS_prctl, &[is(0, number(libc::PR_SET_NAME))?])?,
-        // Whether a socket blocks, and whether standard error is a terminal.
+        // The blocking mode of a socket, and the check whether standard error is a terminal.
         any(libc::SYS_ioctl, 1, &[libc::FIONBIO, libc::TCGETS])?,
-        // Whether a descriptor blocks, one more descriptor for the same file, and seals on memory
-        // of ours.
+        // The blocking mode of a descriptor, duplicates of a descriptor, and seals on memory of
+        // ours.
         any(libc::SYS_fcntl, 1, &FCNTLS.map(|command| libc::c_ulong::from(command.unsigned_abs())))?,
     ]);
     // Landlock does not cover these: they work on any path. So they are allowed only where the

@@ -60,9 +60,9 @@ fn drop_all_but(mut keep: CapsHashSet, config: &Config, file: &Path) -> Result<K
     Ok(KeptCapabilities(keep))
 }
 
-/// Returns the capabilities that the sockets take. Sockets for other users must be given away.
-/// Their bits must be set, and in a folder with the sticky bit they must be removed, although they
-/// are no longer ours. To connect to a socket of another user also takes one.
+/// Returns the capabilities that the sockets need. Giving a socket to another user takes one. After
+/// that the socket is no longer ours. Then setting its bits takes another one, and so does removing
+/// it from a folder with the sticky bit. Connecting to a socket of another user also takes one.
 fn needed(needs: Needs) -> CapsHashSet {
     let mut needed = CapsHashSet::new();
     if needs.connects {
@@ -86,8 +86,8 @@ fn is_shut_out(config: &Config, file: &Path) -> bool {
     folders.iter().any(|folder| refused(folder, Access::WRITE_OK | Access::EXEC_OK)) || refused(file, Access::READ_OK)
 }
 
-/// Removes the sockets that a dead process left. Finding out that nobody listens takes the right to
-/// connect, which we are about to lose for sockets of other users.
+/// Removes the sockets that a dead process left. Finding out that no process listens takes the
+/// right to connect, which we are about to lose for sockets of other users.
 fn remove_stale(config: &Config) {
     for path in sockets(config) {
         // If it cannot be removed, binding reports that.

@@ -11,8 +11,8 @@ use straightline_port::socket_path;
 
 use super::resolved;
 
-/// The version that our rules were written for and tested with. An older kernel restricts what it
-/// knows; a newer one restricts no more than this.
+/// The version that our rules were written for and tested with. An older kernel restricts only the
+/// operations that it knows; a newer one restricts no more than this version.
 const KNOWN: ABI = ABI::V7;
 
 /// Read at each reload, to check the CPUs that the configuration names.
@@ -20,10 +20,11 @@ const CPUS: &str = "/sys/devices/system/cpu/online";
 
 /// Restricts this thread and those that it starts.
 ///
-/// Landlock covers files and the network only. It leaves alone: descriptors that are open or are
-/// sent to us, connecting to sockets, pipes reopened through `/proc/self/fd` (their file system
-/// belongs to nobody), owners and permission bits. Of these, `calls` leaves what the configuration
-/// needs.
+/// Landlock covers files and the network only. It does not restrict open descriptors, descriptors
+/// that are sent to us, connections to sockets, and changes of owners and permission bits. Nor does
+/// it restrict pipes reopened through `/proc/self/fd`: Landlock does not cover the kernel's
+/// internal file systems. The filter in `calls` allows only those of these operations that the
+/// configuration needs.
 pub(super) fn enter(folders: &[PathBuf], file: &Path) -> Result<String, String> {
     let status = restrict(folders, file).map_err(|error| error.to_string())?;
     match (status.ruleset, status.landlock) {

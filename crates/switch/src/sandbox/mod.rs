@@ -1,5 +1,5 @@
-//! The sandbox: what the process gives up before it listens to anybody. Capabilities, files, system
-//! calls.
+//! The sandbox: the process gives up capabilities, access to files, and system calls before it
+//! listens to any client.
 //!
 //! | file | mechanism | what is left |
 //! |---|---|---|
@@ -92,7 +92,7 @@ pub enum SandboxError {
     },
 }
 
-/// The reason why a reload cannot have what it asks for.
+/// The reason why the sandbox denies a reload something that it needs.
 #[derive(Debug, thiserror::Error)]
 pub enum Denied {
     /// Landlock allows no sockets in this folder.
@@ -109,13 +109,13 @@ pub enum Denied {
         .0.as_str()
     )]
     Owner(Mechanism),
-    /// No system call is left to set permission bits.
+    /// The filter allows no system call that sets permission bits.
     #[error(
         "perms: all ports had \"0600\" when the switch started, and the sandbox (seccomp) lets it set no others since; \
          restart to apply"
     )]
     Bits,
-    /// No system call is left to connect.
+    /// The filter allows no system call that connects.
     #[error(
         "mode \"client\": no port had it when the switch started, and the sandbox (seccomp) lets it connect to nobody \
          since; restart to apply"
@@ -123,8 +123,8 @@ pub enum Denied {
     Connect,
 }
 
-/// Gives up all that `config`, which was read from `file`, does not need. A mechanism that the
-/// kernel lacks is an error if the configuration names it, else a warning.
+/// Gives up all rights that `config`, which was read from `file`, does not need. A mechanism that
+/// the kernel lacks is an error if the configuration names it, else a warning.
 ///
 /// # Errors
 /// Other threads run already, or a mechanism that the configuration names is missing.
@@ -139,7 +139,8 @@ pub fn enter(config: &Config, file: &Path) -> Result<(), SandboxError> {
         return Err(SandboxError::Late(threads));
     }
     crate::user_names::read();
-    // Read again when guest memory is mapped. The first time, the value comes from a file.
+    // The value is read again when guest memory is mapped. The first time, it comes from a file, so
+    // it is read here.
     let _ = rustix::param::page_size();
     read_machine_id();
     descriptors::prepare();
@@ -149,8 +150,8 @@ pub fn enter(config: &Config, file: &Path) -> Result<(), SandboxError> {
         needs: Needs::of(config),
         ..Entered::default()
     };
-    // In this order: rules for files need files that may still be opened, and the filter of system
-    // calls ends that.
+    // The order matters: the rules for files open files, and the filter of system calls forbids
+    // that.
     for mechanism in [Mechanism::Landlock, Mechanism::Capabilities, Mechanism::Seccomp] {
         if !wanted.mechanisms.contains(&mechanism) {
             continue;
@@ -218,7 +219,8 @@ pub(crate) fn allows(port: &PortConfig) -> Result<(), Denied> {
     Ok(())
 }
 
-/// Returns what to add to the message that a file cannot be read, if the sandbox may be the reason.
+/// Returns an addition to the message that a file cannot be read, for the case that the sandbox is
+/// the reason.
 pub(crate) fn about_reading(file: &Path, error: &std::io::Error) -> &'static str {
     let landlocked = in_force().contains(&Mechanism::Landlock);
     if error.kind() != std::io::ErrorKind::PermissionDenied || !landlocked {

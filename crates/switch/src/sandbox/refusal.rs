@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::calls;
 
-/// The number of refusals that are reported. The rest are only counted, so that nobody can flood
+/// The number of refusals that are reported. The rest are only counted, so that no client can flood
 /// the log.
 const MOST_TOLD: u64 = 16;
 

@@ -1,4 +1,5 @@
-//! System calls: those of [`super::calls`] pass. Any other fails with `EPERM` and is reported.
+//! The filter of system calls. The calls in [`super::calls`] pass. Any other call fails with
+//! `EPERM` and is reported.
 
 use std::collections::BTreeMap;
 
@@ -15,14 +16,14 @@ pub(super) fn enter(needs: Needs) -> Result<String, String> {
         .filter(|_| refusal::KNOWS_PROCESSOR)
         .ok_or_else(|| format!("there is no filter for processors of kind {}", std::env::consts::ARCH))?;
 
-    // Threads are made with clone, whose flags a filter can check. Of clone3 it sees only a
-    // pointer. The C library uses clone if it is told that clone3 does not exist.
+    // Threads are made with clone, whose flags a filter can check. With clone3, a filter sees only
+    // a pointer. The C library uses clone if clone3 seems not to exist.
     let clone3 = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
     let absent = SeccompAction::Errno(libc::ENOSYS.unsigned_abs());
     let absent = program(SeccompFilter::new(clone3, SeccompAction::Allow, absent, arch))?;
     let mut allowed: BTreeMap<_, _> = list.into_iter().collect();
-    // The stricter answer of two filters counts, so this filter must let clone3 pass; the other one
-    // answers it.
+    // Of two filters, the stricter answer counts. So this filter must let clone3 pass, and the
+    // other filter answers it.
     allowed.insert(libc::SYS_clone3, Vec::new());
     let main = program(SeccompFilter::new(allowed, SeccompAction::Trap, SeccompAction::Allow, arch))?;
 

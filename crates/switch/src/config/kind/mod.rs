@@ -31,8 +31,8 @@ struct Reader {
     read: fn(&Section<'_>, &mut Findings<'_>, &mut Draft) -> PortKind,
 }
 
-/// The readers by the word for their kind in a file. A section of no known kind is read as the
-/// first one, to find what else is wrong.
+/// The readers by the word for their kind in a file. A section of an unknown kind is read as the
+/// first kind, to find further errors.
 const READERS: &[(&str, Reader)] = &[("vhost-user", Reader { keys: vhost_user::KEYS, read: vhost_user::read })];
 
 /// Reads `kind` and the keys that belong to it. `common` are the keys that ports of all kinds have.
@@ -43,7 +43,7 @@ pub(super) fn read(section: &Section<'_>, common: &[&str], report: &mut Findings
     }
     let known = section.choice("kind", READERS, report).map(toml::Spanned::into_inner);
     let reader = known.unwrap_or(first);
-    // The kinds differ in their keys, so those of an unknown kind cannot be judged.
+    // The kinds differ in their keys, so the keys of an unknown kind cannot be checked.
     if known.is_some() || section.get("kind").is_none() {
         section.only(&[&["kind"], reader.keys, common].concat(), report);
     }
@@ -74,8 +74,8 @@ impl PortKind {
         }
     }
 
-    /// Returns the most queue pairs that can ever be started. Each has its worker, planned for or
-    /// not.
+    /// Returns the most queue pairs that can ever be started. Each has its worker, even if the port
+    /// is planned for fewer.
     pub(crate) fn most_queues(&self) -> usize {
         match self {
             Self::VhostUser(config) => config.most_queues(),

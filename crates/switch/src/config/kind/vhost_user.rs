@@ -24,14 +24,14 @@ pub struct VhostUserConfig {
     pub socket: PathBuf,
     /// The side that listens.
     pub mode: Mode,
-    /// The user that the socket is given to. None: it stays ours.
+    /// The user that the socket is given to. `None`: the socket stays ours.
     pub owner: Option<u32>,
-    /// The group that the socket is given to. None: it stays ours.
+    /// The group that the socket is given to. `None`: the socket stays ours.
     pub group: Option<u32>,
     /// The socket's permission bits. Connecting takes the right to write.
     pub perms: u32,
-    /// The most queue pairs, 1 to 127. None: a frontend that reads the configuration space is told
-    /// 1, and others may start up to 127.
+    /// The most queue pairs, 1 to 127. None: a frontend that reads the configuration space gets 1
+    /// pair, and others may start up to 127.
     pub queues: Option<u16>,
     /// True if the guest is offered the packed ring.
     pub packed: bool,
@@ -108,8 +108,8 @@ impl VhostUserConfig {
         }
     }
 
-    /// Returns the differences for which the guest must connect again. Permissions are none: they
-    /// can be changed on the socket's file.
+    /// Returns the differences for which the guest must connect again. Other permissions are no
+    /// such difference, because they can be changed on the socket's file.
     pub(super) fn differs(&self, new: &Self) -> Vec<String> {
         let Self { socket, mode, owner: _, group: _, perms: _, queues, packed, offloads } = self;
         let mut differences = Vec::new();
@@ -136,8 +136,8 @@ pub enum Mode {
     Given,
 }
 
-/// The work on a packet that a guest may leave to us, and we to it. `tso` and `uso` are never set
-/// without `csum`.
+/// The work on a packet that a guest may leave to us, and that we may leave to the guest. `tso` and
+/// `uso` are never set without `csum`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offloads {
     /// Partial checksums.
