@@ -26,7 +26,7 @@ const CAPABILITIES: &str = "{\"type\": \"net\"}\n";
 
 /// Socket of the frontend.
 enum Socket {
-    /// Created by this command, which also removes the file.
+    /// This command creates the socket file and also removes it.
     Made(Listener),
     /// Inherited from the parent process.
     Given(OwnedFd),

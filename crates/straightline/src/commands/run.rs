@@ -17,8 +17,8 @@ use tracing_subscriber::EnvFilter;
 
 use crate::output::{self, Reported};
 
-/// Maximum time to write the rest of the log at the end. If nobody reads standard error, the rest
-/// is lost.
+/// Maximum time to write the rest of the log at the end. If no process reads standard error, the
+/// rest is lost.
 const LOG_TIME: Duration = Duration::from_secs(1);
 
 /// Runs the switch until SIGTERM or SIGINT.

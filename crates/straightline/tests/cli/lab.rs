@@ -263,7 +263,7 @@ fn what_is_generated_comes_back() {
     let impossible = fixture.execute(&[&["lab", "generate"][..], &backends, &["--rate", "1000gbit"]].concat());
     switch.kill().unwrap();
     switch.wait().unwrap();
-    // On a busy machine the rate may be missed. That does not matter here.
+    // On a busy machine the rate may not be reached. That does not matter here.
     let sample: serde_json::Value = serde_json::from_str(&done.out).unwrap();
     let figure = |name: &str| sample["metrics"][name].as_f64().unwrap();
     assert_eq!([figure("lost"), figure("corrupt"), figure("foreign")], [0.0; 3], "{sample}");

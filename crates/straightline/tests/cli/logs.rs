@@ -87,7 +87,7 @@ fn a_log_that_nobody_reads_holds_nobody_up() {
     // One line for each message. No limit applies at this level.
     command.env("RUST_LOG", "straightline=trace").stderr(writer);
     let running = Running::start_as(command);
-    // GET_FEATURES (1), version 1, no payload; then a message of another version, which ends the
+    // GET_FEATURES (1), version 1, no payload; then a message with another version, which ends the
     // connection.
     let question = [1_u32, 1, 0].map(u32::to_ne_bytes).concat();
     let nonsense = [1_u32, 0, 0].map(u32::to_ne_bytes).concat();

@@ -1,5 +1,5 @@
-//! Kills the switch at each step of giving buffers back, and starts it again. The guests go on, no
-//! packet is corrupted, and no buffer is lost.
+//! Kills the switch at each step of giving buffers back, and starts it again. The guests continue,
+//! no packet is corrupted, and no buffer is lost.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -21,9 +21,9 @@ use straightline_virtio::vhost_user::FrontendClient;
 /// Time limit of a test. Only a failure takes so long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Maximum number of packets in flight. Three times this number is below the number of receive
-/// buffers in the smallest case: packets that a kill left in the receive ring, the same packets
-/// again, and new packets. So no packet is dropped for lack of a buffer.
+/// Maximum number of packets in flight. After a kill, the receive ring may have to hold three sets:
+/// packets that the kill left there, the same packets again, and new packets. The smallest case has
+/// more receive buffers than three times this number, so no packet is dropped for lack of a buffer.
 const WINDOW: u64 = 16;
 
 /// Frame lengths, used in turn: frames that fit into a slot, frames with a body, and the longest
