@@ -15,7 +15,7 @@ pub enum WireError {
     /// A length field does not cover its own header.
     #[error("a length field does not cover its own header")]
     BadLength,
-    /// An IPv6 extension header stands where RFC 8200 does not allow it.
+    /// An IPv6 extension header is in a place where RFC 8200 does not allow it.
     #[error("misplaced IPv6 extension header")]
     BadExtension,
     /// There are more IPv6 extension headers than [`MAX_EXTENSIONS`](crate::ipv6::MAX_EXTENSIONS).

@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(field(Checksum::Partial), pseudo);
         let headers = pseudo + 1 + 2 + 12;
         assert_eq!(field(Checksum::Complete { payload_sum: 0x1234 }), !(headers + 0x1234));
-        // A sum of all ones: UDP says 0xffff where the complement is 0.
+        // A sum of all ones: UDP has 0xffff where the complement is 0.
         assert_eq!(field(Checksum::Complete { payload_sum: 0xffff - headers }), 0xffff);
     }
 

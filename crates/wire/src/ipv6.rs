@@ -8,7 +8,7 @@ use crate::{IpProtocol, WireError, checksum};
 /// Length of the fixed header, in bytes.
 pub const LEN: usize = 40;
 
-/// Maximum number of extension headers. RFC 8200 section 4.1 lists six that may stand before the
+/// Maximum number of extension headers. RFC 8200 section 4.1 lists six that may precede the
 /// transport header, one of them twice.
 pub const MAX_EXTENSIONS: usize = 8;
 

@@ -3,7 +3,7 @@
 //! Each protocol has its own file, and all files follow one pattern:
 //! - `Header` is a view over bytes. Its constructor checks once that the header lies within them.
 //! - `Repr` holds plain values, from which a header is built.
-//! - Tests stand at the end of the file.
+//! - Tests are at the end of the file.
 //!
 //! [`locate`] walks through a whole frame down to its transport header. [`frame::Frame`] builds
 //! such a frame.

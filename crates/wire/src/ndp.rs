@@ -76,7 +76,7 @@ impl Kind {
     }
 }
 
-/// View of a message. The bytes may hold less than the message. The rest of its options is then not
+/// View of a message. The bytes may be shorter than the message. The other options are then not
 /// visible.
 #[derive(Clone, Copy, Debug)]
 pub struct Header<T> {

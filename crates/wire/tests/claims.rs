@@ -13,8 +13,8 @@ fn addresses(visible: &[u8], len: usize) -> Result<Vec<MacAddr>, WireError> {
     Ok(found.into_iter().flatten().collect())
 }
 
-/// Returns the same by `etherparse`; `None` if it refuses the options, or if an address is not six
-/// bytes long.
+/// Returns the addresses that `etherparse` finds. `None` if it refuses the options, or if an
+/// address is not six bytes long.
 fn their_addresses(options: &[u8]) -> Option<Vec<MacAddr>> {
     let mut found = Vec::new();
     for option in NdpOptionsIterator::from_slice(options) {

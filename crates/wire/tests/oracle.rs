@@ -1,4 +1,4 @@
-//! The same frames parsed by `etherparse`, which is an independent implementation.
+//! Frames parsed by this crate and by `etherparse`, an independent implementation.
 
 mod common;
 
