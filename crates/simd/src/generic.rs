@@ -29,13 +29,13 @@
 //!    predict. Therefore `copy` and `sum` have few branches. Vectors from both ends overlap in the
 //!    middle, instead of fitting the length exactly.
 //! 2. A byte in two overlapping vectors is loaded twice and, by `copy`, stored twice. A guest may
-//!    change it in between. This does not harm a copy: nobody reads the destination before the copy
-//!    is done, and which of the two values arrives was unspecified anyway. `sum` reads only bytes
-//!    that nobody else writes.
+//!    change it in between. This does not harm a copy: no one reads the destination before the copy
+//!    is done. The value that arrives is unspecified in any case. `sum` reads only bytes that no
+//!    one else writes.
 //! 3. `copy_sum` loads each byte once and stores it once. Its sum is therefore the sum of the bytes
-//!    in the destination at the end, unless somebody else writes the destination. This holds for
-//!    overlapping ranges too. (A tail that overlaps is possible as well, if the bytes stored last
-//!    are the bytes summed. It was measured; see docs/benchmarks/trials.md.)
+//!    in the destination at the end, unless another thread or process writes the destination. This
+//!    holds for overlapping ranges too. (A tail that overlaps is possible as well, if the bytes
+//!    stored last are the bytes summed. It was measured; see docs/benchmarks/trials.md.)
 //! 4. Long copies align the destination, because a store across two cache lines costs as much as
 //!    two stores.
 //! 5. Sums use two accumulators, because each addition waits for the one before it.
@@ -140,7 +140,7 @@ unsafe fn copy_long<V: Vector>(mut dst: *mut u8, mut src: *const u8, len: usize)
 /// Single byte of an instruction set.
 type Byte<V> = <<<<V as Vector>::Word as Vector>::Half as Vector>::Half as Vector>::Half;
 
-/// Returns the sum of `len` bytes that nobody else writes.
+/// Returns the sum of `len` bytes that no one else writes.
 ///
 /// The result is a sum of words in the machine's byte order, as if the first byte had an even
 /// offset. This holds for all functions below.
@@ -160,7 +160,7 @@ pub(crate) unsafe fn sum<V: Vector>(mut src: *const u8, mut len: usize) -> u64 {
     add_carry(total, unsafe { sum_block::<V>(src, len) })
 }
 
-/// Returns the same as [`sum`], for at most [`SUM_BLOCK`] bytes.
+/// Sums as [`sum`] does, for at most [`SUM_BLOCK`] bytes.
 #[inline(always)]
 unsafe fn sum_block<V: Vector>(mut src: *const u8, len: usize) -> u64 {
     if len < V::BYTES {
@@ -235,7 +235,7 @@ unsafe fn copy_sum_groups<V: Vector>(mut dst: *mut u8, mut src: *const u8, n: us
     }
 }
 
-/// Does the same as [`copy_sum`], for fewer than [`LONG`] bytes.
+/// Copies and sums as [`copy_sum`] does, for fewer than [`LONG`] bytes.
 #[inline(always)]
 unsafe fn copy_sum_short<V: Vector>(mut dst: *mut u8, mut src: *const u8, mut len: usize) -> u64 {
     // SAFETY: each step accesses the next 4, 2 or 1 vectors, and only if `len`, the number of bytes
@@ -299,7 +299,7 @@ unsafe fn load2<V: Vector>(src: *const u8) -> [V; 2] {
     unsafe { [V::load(src), V::load(src.wrapping_add(V::BYTES))] }
 }
 
-/// Loads two registers that nobody else writes, and returns their partial sum.
+/// Loads two registers from bytes that no one else writes, and returns their partial sum.
 #[inline(always)]
 unsafe fn widen2_owned<V: Vector>(src: *const u8) -> V::Acc {
     // SAFETY: the caller's `len` covers 2 vectors.

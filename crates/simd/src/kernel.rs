@@ -141,11 +141,11 @@ unsafe extern "C" {
 /// Copies by `memmove` of the C library. It allows overlap, and in glibc it is the same code as
 /// `memcpy`.
 pub(crate) unsafe fn copy_libc(dst: *mut u8, src: *const u8, len: usize) {
-    // The compiler must not recognise `memmove`: a call that it recognises implies that nobody else
+    // The compiler must not recognise `memmove`: a call that it recognises implies that no one else
     // writes the bytes.
     let memmove: unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> *mut c_void = black_box(memmove);
-    // SAFETY: the pointers are the caller's promise. If bytes change meanwhile, each instruction of
-    // `memmove` loads some value. `memmove` takes no decision by these values.
+    // SAFETY: the pointers are the caller's promise. If bytes change during the call, each
+    // instruction of `memmove` loads some value. `memmove` takes no decision by these values.
     unsafe { memmove(dst.cast(), src.cast(), len) };
 }
 

@@ -1,4 +1,4 @@
-//! Prefetch hints. A hint never faults, whatever the address, so these functions are safe.
+//! Prefetch hints. A hint never faults at any address, so these functions are safe.
 
 /// Prefetches the cache line at `ptr` for reading.
 #[inline(always)]

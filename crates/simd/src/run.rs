@@ -17,8 +17,8 @@ use crate::sum::Sum;
 /// [`Level`] implements this trait too and chooses the set in each call. Generic code can therefore
 /// be used without a fixed set.
 ///
-/// The kernels of a set are inlined into their caller. They are fast only where the set is enabled:
-/// in the code that [`Level::run`] runs, as far as that code is inlined. Elsewhere they are correct
+/// The kernels of a set are inlined into their caller. They are fast only in the inlined part of
+/// the code that [`Level::run`] runs, because the set is enabled there. Elsewhere they are correct
 /// too, but each load and each store is a function call.
 pub trait Kernels: Copy + sealed::Sealed {
     /// Returns the set as a [`Level`].

@@ -39,7 +39,7 @@ impl Sum {
         Self { acc: 0, odd: false }
     }
 
-    /// Appends bytes that nobody else writes. For long chunks [`sum`](crate::sum()) is faster.
+    /// Appends bytes that no one else writes. For long chunks [`sum`](crate::sum()) is faster.
     #[inline]
     pub fn add_bytes(&mut self, bytes: &[u8]) {
         let (words, rest) = bytes.as_chunks::<8>();

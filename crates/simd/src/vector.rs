@@ -58,7 +58,7 @@ pub(crate) trait Vector: Copy {
         }
     }
 
-    /// Loads `BYTES` bytes that nobody writes at the same time. The compiler is free to choose the
+    /// Loads `BYTES` bytes that no one writes at the same time. The compiler is free to choose the
     /// instructions.
     ///
     /// # Safety

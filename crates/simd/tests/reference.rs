@@ -150,8 +150,8 @@ fn chunks_in_a_row_sum_as_one() {
     }
 }
 
-/// The source and the destination each stand directly behind the first guard page, or directly
-/// before the last.
+/// The source and the destination each lie directly behind the first guard page, or directly before
+/// the last.
 #[test]
 fn guard_pages_are_not_touched() {
     let data = random_bytes(MAX, 0x9a9e);

@@ -6,10 +6,10 @@
 //! | `aarch64.rs` | `NeonVector` | NEON |
 //! | `x86_64.rs` | `Sse2Vector`, `AvxHalf`, `Avx2Vector`, `Avx512Vector` | SSE2, AVX2 and AVX-512 |
 //!
-//! The accesses are in assembly, for this reason. A plain load in Rust assumes that nobody writes
-//! the bytes at the same time. The compiler may therefore load twice and get two values, because a
-//! guest does write at the same time. An `asm!` block that is not `pure` runs as often as the
-//! source says, in order, and the compiler knows nothing about the memory that it accesses.
+//! The accesses are in assembly, for this reason. A plain load in Rust assumes that no other thread
+//! writes the bytes at the same time. The compiler may therefore load twice and get two values,
+//! because a guest does write at the same time. An `asm!` block that is not `pure` runs as often as
+//! the source says, and in order. The compiler knows nothing about the memory that it accesses.
 
 mod word;
 pub(crate) use word::sum as sum_words;

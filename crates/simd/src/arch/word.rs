@@ -60,8 +60,9 @@ word!(u32, u16, load4, store4);
 word!(u16, u8, load2, store2);
 word!(u8, u8, load1, store1);
 
-/// Returns the sum of `len` bytes that nobody else writes, by a chain of additions with carry.
-/// Every level sums few bytes in this way; the scalar level sums all bytes so.
+/// Returns the sum of `len` bytes that no one else writes, by a chain of additions with carry.
+/// Every level sums small numbers of bytes in this way. The scalar level sums all bytes in this
+/// way.
 ///
 /// # Safety
 /// A live reference covers the bytes.
@@ -111,7 +112,7 @@ pub(crate) unsafe fn sum(mut src: *const u8, len: usize) -> u64 {
     total
 }
 
-/// Returns the same sum on machines without such an instruction.
+/// Returns the sum of `len` bytes, on machines without an addition with carry.
 ///
 /// # Safety
 /// A live reference covers the bytes.

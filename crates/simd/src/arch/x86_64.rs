@@ -16,14 +16,14 @@
 //! - `a`, which is eight times the average of the eight words. Three levels of `pavgw` compute the
 //!   average. Each level rounds up by at most 1/2, so `a` is at least `s` and at most `s + 12`.
 //!
-//! `a` is summed as a single register is, with a factor of eight. 64 KiB have 4096 such positions,
-//! so the sum of all `a` exceeds the sum of all `s` by at most 49 152, which is below 2^16. The
-//! excess is therefore the difference of the sums of `a` and `m`, modulo 2^16. `reduce_groups`
+//! `a` is summed like a single register, with a factor of eight. There are 4096 such positions in
+//! 64 KiB. So the sum of all `a` exceeds the sum of all `s` by at most 49 152, which is below 2^16.
+//! The excess is therefore the difference of the sums of `a` and `m`, modulo 2^16. `reduce_groups`
 //! subtracts it. This takes 2.25 instructions a register.
 //!
 //! # Sums in AVX-512
 //! The foundation of AVX-512 has no `pmaddwd` for its registers. A sum treats each 64-bit lane as
-//! two halves of 32 bits. 2^16 is 1 modulo 0xffff, so 32-bit words have the same sum as their
+//! two halves of 32 bits. Because 2^16 is 1 modulo 0xffff, 32-bit words have the same sum as their
 //! 16-bit halves. Two values are accumulated: `whole`, the lanes modulo 2^64, and `high`, the high
 //! halves. The sum of the low halves is `whole` minus 2^32 times `high`. This is exact, because
 //! that sum is below 2^64.
