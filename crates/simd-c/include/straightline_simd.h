@@ -22,7 +22,7 @@ struct sl_kernels {
   // Copies `len` bytes. The ranges may overlap, and others may write them at the same time. The
   // bytes that arrive are then unspecified.
   void (*copy)(void *dst, const void *src, size_t len);
-  // Adds `len` bytes to a sum. Nobody else may write these bytes at the same time.
+  // Adds `len` bytes to a sum. No other thread may write these bytes at the same time.
   void (*sum)(const void *src, size_t len, struct sl_sum *sum);
   // Copies as `copy` does, and adds the stored bytes to a sum. The sum must not lie in either
   // range.

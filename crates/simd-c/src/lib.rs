@@ -54,7 +54,7 @@ pub struct sl_kernels {
     /// Copies `len` bytes. The ranges may overlap, and others may write them at the same time. The
     /// bytes that arrive are then unspecified.
     pub copy: unsafe extern "C" fn(dst: *mut c_void, src: *const c_void, len: usize),
-    /// Adds `len` bytes to a sum. Nobody else may write these bytes at the same time.
+    /// Adds `len` bytes to a sum. No other thread may write these bytes at the same time.
     pub sum: unsafe extern "C" fn(src: *const c_void, len: usize, sum: *mut sl_sum),
     /// Copies as `copy` does, and adds the stored bytes to a sum. The sum must not lie in either
     /// range.
