@@ -1,10 +1,10 @@
 //! The hostile rig: guests and frontends that attack a running switch.
 //!
-//! Every class of bug that was published against a vhost backend has a test here, with its CVE in
-//! the name, at message, memory and ring level. `SECURITY.md` has a table of them with their
+//! Every class of bug that was published against a vhost backend has a test here, at message,
+//! memory and ring level. The test's name has the CVE. `SECURITY.md` has a table of them with their
 //! outcomes. Beside each attack, two guests (the victims) on other ports of the *same worker*
-//! exchange numbered packets, and lose none. At most half of the victims' rings is in flight. Only
-//! the attacked port stops or drops packets, with a reason that operators see.
+//! exchange numbered packets, and lose none. At most half of the victims' ring entries are in
+//! flight. Only the attacked port stops or drops packets, with a reason that operators see.
 //!
 //! | path | contents |
 //! |---|---|

@@ -50,8 +50,8 @@ fn cve_2020_10726_get_inflight_fd_in_a_loop() {
     scene.end();
 }
 
-/// A ring that started with a table kept it mapped when the next table came. With a table for each
-/// ring, a few frontends used all the mappings that the process can watch.
+/// A ring that started with a table kept that table mapped when the next table came. With a table
+/// for each ring, a few frontends used up all the mappings that the process can watch.
 #[test]
 fn cve_2020_10726_a_table_for_each_ring() {
     let _alone = alone();

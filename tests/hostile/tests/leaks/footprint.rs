@@ -34,8 +34,8 @@ impl Footprint {
         self.descriptors
     }
 
-    /// Waits until the process has no more resources than before. Those of a frontend are freed
-    /// when its port notices that it left.
+    /// Waits until the process has no more resources than before. The resources of a frontend are
+    /// freed when its port notices that it left.
     pub(crate) fn is_as_before(self, what: &str) {
         wait_until(&format!("after {what} there is no more than {self:?}"), || {
             let now = Footprint::now();

@@ -18,7 +18,7 @@ mod rings;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Lets one test run at a time, because the counts are those of the whole process.
+/// Lets one test run at a time, because the counts cover the whole process.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)

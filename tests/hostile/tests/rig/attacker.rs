@@ -65,7 +65,7 @@ impl Attacker {
         self.publish_all(ring, &[chain]);
     }
 
-    /// Does the same with several chains, which become available together.
+    /// Publishes several chains, which become available together.
     pub(crate) fn publish_all(&self, ring: Ring, chains: &[&[Descriptor]]) {
         match self.layout {
             Layout::Split => self.publish_split(ring, chains),
@@ -103,7 +103,7 @@ impl Attacker {
                 let flags = desc.flags | if n < chain.len() { NEXT } else { 0 } | if wrap { AVAIL } else { USED };
                 let place = geometry.desc + 16 * u64::from(at % geometry.size);
                 // The first descriptor's flags are written last, so that the device sees all chains
-                // or none. Until then, they are those of a used descriptor.
+                // or none. Until then, they are the flags of a used descriptor.
                 let before = if wrap { 0 } else { AVAIL | USED };
                 let now = if held.is_none() { before } else { flags };
                 held.get_or_insert((place, flags));

@@ -108,8 +108,8 @@ fn what_only_looks_like_a_flow_in_a_row_arrives_as_it_is() {
     }
 }
 
-/// The sender of a UDP packet chooses the position of its checksum: here that of TCP, in packets
-/// too short for a TCP header.
+/// The sender of a UDP packet chooses the position of its checksum: here the position of TCP's, in
+/// packets too short for a TCP header.
 #[test]
 fn udp_that_is_shaped_like_tcp_arrives_as_it_is() {
     for layout in Layout::BOTH {
@@ -187,7 +187,7 @@ fn a_whole_that_finds_no_room_or_a_broken_ring_is_counted() {
             guest.publish_all(Ring::Receive, &[&[good], &[good], &[Descriptor { addr: 0, ..good }]]);
             send(&mut scene, kind);
             scene.expect_outcome("a buffer outside memory", &Down("receive ring: the buffer"), counts);
-            // Two packets found a buffer each, the third did not.
+            // Two packets found a buffer each, the third packet found none.
             assert_eq!(scene.dropped().values().sum::<u64>(), all + 1);
             drop(guest);
             scene.recovers("a coalesced packet into a broken ring");

@@ -106,8 +106,8 @@ fn a_folder_that_is_taken_away_takes_no_other_port_along() {
     scene.end();
 }
 
-/// Two blocked ports are released only after both were told to stop. A stop that waits for one port
-/// before it tells the other leaves one behind.
+/// Two blocked ports are released only after both have begun to stop. If a stop waits for one port
+/// before it begins to stop the other, it leaves a port behind.
 #[test]
 fn a_stop_reaches_all_ports_before_it_waits_for_any() {
     let rig = rig(4, |config| {
@@ -143,7 +143,7 @@ fn a_leased_port_that_is_held_ends_without_waiting() {
     let hold = Hold::new(&path);
     drop(port);
     victims.finish();
-    // The thread is still listed, so nothing has waited for it and given it up.
+    // The thread is still listed, so no call has waited for it and given up.
     let switch = Arc::into_inner(switch).expect("no other owner");
     assert_eq!(switch.stop(), ["leased"]);
     drop(hold);

@@ -45,7 +45,7 @@ fn in_order_rings_rewritten_all_the_time() {
     packed::rewritten_all_the_time(Scene::in_order(Layout::Packed));
 }
 
-/// Reads the used ring of a split ring as an in-order driver does: each element stands for all
+/// Reads the used ring of a split ring as an in-order driver does: each element represents all
 /// chains up to its own.
 struct UsedReader {
     ring: Ring,
@@ -299,7 +299,7 @@ fn in_order_a_ring_that_breaks_behind_good_chains() {
                     send(&mut scene.good, &frame(mac(1), mac(2), 700, n));
                 }
                 scene.expect_outcome("an endless chain behind good ones", &Down("it loops"), counts);
-                // The used chains are none, or exactly the valid ones.
+                // Either no chain is used, or exactly the valid chains are.
                 let used = match layout {
                     Layout::Split => guest.used_index(ring),
                     Layout::Packed => {

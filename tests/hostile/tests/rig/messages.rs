@@ -180,7 +180,7 @@ fn kicks_without_end_and_descriptors_that_are_no_eventfds() {
     drop(guest);
     scene.recovers("kicks");
     // With memory that is missing, the owner of a pipe can hold the kernel's lock on it for ever.
-    // The next read or write then waits, whatever flags it has.
+    // The next read or write then waits, regardless of its flags.
     let (read, write) = std::io::pipe().expect("a pipe");
     let (socket, _theirs) = UnixStream::pair().expect("sockets");
     let datagram = UnixDatagram::unbound().expect("a socket");

@@ -31,7 +31,7 @@ pub(crate) struct Commander {
 
 impl Commander {
     /// Connects a guest at the attacker's port with `queue_pairs` queue pairs, and starts its
-    /// control ring, whose index is behind those of all offered pairs.
+    /// control ring. The ring's index is behind the indices of all offered pairs.
     pub(crate) fn new(scene: &Scene, queue_pairs: u16) -> (Guest, Commander) {
         let features = GuestOptions::default().features | CONTROL;
         let options = GuestOptions { features, queue_pairs, ..GuestOptions::default() };

@@ -155,8 +155,8 @@ fn once_packed_what_the_driver_wants_to_be_told() {
 
 #[test]
 fn once_packed_a_batch_in_order() {
-    // A single descriptor, a chain of three, a table and another single one, with arbitrary ids.
-    // The ids come back as they were read.
+    // A single descriptor, a chain of three, a table and another single descriptor, with arbitrary
+    // ids. The ids come back as they were read.
     for direction in [Direction::FromGuest, Direction::ToGuest] {
         let write = if direction == Direction::ToGuest { WRITE } else { 0 };
         let mut guest = GuestRing::new(16);

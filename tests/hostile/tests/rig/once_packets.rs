@@ -88,8 +88,8 @@ fn once_packets_of_every_length() {
 fn cve_2024_11614_the_header_is_read_once() {
     for layout in Layout::BOTH {
         let mut scene = Scene::with_layout(layout);
-        // The switch finishes a checksum over bytes that have changed meanwhile. The complement of
-        // the checksum's position is beyond any packet.
+        // The switch finishes a checksum over bytes that have changed after its read. The
+        // complement of the checksum's position is beyond any packet.
         for kind in Kind::ALL {
             for len in [1, 100, 300, 1400] {
                 for cuts in [&[][..], &[7], &[6, 12, 40]] {
@@ -129,7 +129,7 @@ fn once_packets_that_are_segmented() {
 
 #[test]
 fn once_packets_that_are_delivered() {
-    // Of a receive buffer only the old header is read, once.
+    // In a receive buffer, only the old header is read, once.
     for layout in Layout::BOTH {
         let mut scene = Scene::with_layout(layout);
         for there in [NetHeader { num_buffers: 1, ..NetHeader::default() }, NetHeader::default()] {

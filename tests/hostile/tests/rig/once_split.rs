@@ -86,7 +86,8 @@ fn cve_2026_86562_93683_an_indirect_table_and_its_length_are_read_once() {
         guest.descriptor(TABLE, at, BUFFERS + 0x1000 * n, len, flags, next);
     }
     guest.offer(0, 2);
-    // The length becomes another valid, longer one. The table's entries become their complement.
+    // The length becomes a longer length that is also valid. The table's entries become their
+    // complement.
     let before = guest.ours.segment(DESC + 32, 16, &mut 0).expect("in memory");
     let outer = Double::becomes(before, &longer(TABLE, 96, INDIRECT));
     let table = double(&guest, TABLE, 48);

@@ -87,8 +87,8 @@ fn pairs_asked_for_while_their_rings_are_missing() {
             }
         }
     }
-    // The driver selects pairs, the frontend enables rings. A disabled ring is not used although
-    // its pair is selected.
+    // The driver selects pairs, and the frontend enables rings. A disabled ring is not used
+    // although its pair is selected.
     for pairs in [4, 2] {
         assert_eq!(commander.send(&guest, &use_pairs(pairs)), 0);
         guest.client().set_vring_enable(0, false).expect("disabled");

@@ -1,5 +1,5 @@
-//! Queue pairs whose rings overlap, or whose memory is removed and added while that of the others
-//! stays.
+//! Queue pairs whose rings overlap, or whose memory is removed and added while the memory of the
+//! others stays.
 
 use std::os::fd::AsFd;
 
@@ -29,8 +29,8 @@ fn put(guest: &mut Guest, index: u16, addresses: RingAddresses) {
     let _ = guest.client().set_vring_kick(index, None);
 }
 
-/// Makes all rings work, whatever they contain: packets by each pair, and packets to each.
-/// Publishes from position `first` of each ring on.
+/// Makes all rings work, with any contents: packets by each pair, and packets to each. Publishes
+/// from position `first` of each ring on.
 fn traffic(scene: &mut Scene, guest: &mut Attacker, layout: Layout, first: u16) {
     for pair in guest.pairs() {
         for ring in [Ring::Transmit, Ring::Receive] {
@@ -141,8 +141,8 @@ fn memory_of_some_pairs_comes_and_goes_under_traffic() {
         assert_eq!(mappings(&file), 3, "the guest's own, and two");
         let (mut sent, mut come) = (0, 0);
         for round in 0..hostile::repeats(50, 5000) {
-            // These packets are in flight when the memory is removed. None is lost; those of pairs
-            // without memory arrive later.
+            // These packets are in flight when the memory is removed. None is lost; packets of
+            // pairs without memory arrive later.
             let mut give = |scene: &mut Scene, guest: &mut Guest| {
                 for (n, pair) in (0..).zip(guest.pairs()) {
                     sent += usize::from(pair.send(&NetHeader::default(), &frame(mac(2), mac(1), 700, n)));

@@ -96,7 +96,7 @@ fn pairs_that_were_not_negotiated_are_not_used() {
                 by[0] == usize::from(FLOWS)
             });
             scene.victims.go_on();
-            assert!(arrived(&mut scene.good).is_empty(), "what stands in the other rings stays there");
+            assert!(arrived(&mut scene.good).is_empty(), "packets in the other rings stay there");
             // Receive buffers in the control ring are no commands: they come back empty.
             let others = if control == 0 { 1 } else { 2 };
             assert!(by[others..].iter().all(|&n| n == 0), "{by:?}");

@@ -44,7 +44,7 @@ pub(crate) enum Outcome {
 }
 pub(crate) use Outcome::{Down, Dropped};
 
-/// Does the same as [`Scene::measure_gap`], for the victims of another scene.
+/// Measures as [`Scene::measure_gap`] does, for the victims of another scene.
 pub(crate) fn measure_gap<T>(victims: &Victims, what: &str, attack: impl FnOnce() -> T) -> T {
     const QUIET: Duration = Duration::from_millis(200);
     let ((), without) = victims.longest_gap(|| std::thread::sleep(QUIET));
@@ -127,7 +127,7 @@ impl Scene {
         self.attacker_with(0)
     }
 
-    /// Does the same with additional features.
+    /// Connects a guest with additional features, like [`Scene::attacker`].
     pub(crate) fn attacker_with(&self, features: u64) -> Attacker {
         let features = features | self.features | GuestOptions::default().features | f::VIRTIO_F_INDIRECT_DESC;
         let (ring_size, queue_pairs) = (16, self.queues);

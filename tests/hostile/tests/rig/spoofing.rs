@@ -73,8 +73,8 @@ impl Lan {
         Lan::new(Some(check(None)), |_| ())
     }
 
-    /// Asserts that the packets are dropped as spoofed, that a true packet passes, that all
-    /// stations stay on their ports, and that no other packet is lost.
+    /// Asserts that the packets are dropped as spoofed, and that a true packet passes. Also asserts
+    /// that all stations stay on their ports, and that no other packet is lost.
     fn drops(&mut self, what: &str, attacks: &[(NetHeader, Vec<u8>)]) {
         let before = self.rig.drops(0, "spoofed");
         for (header, attack) in attacks {

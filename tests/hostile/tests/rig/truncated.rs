@@ -50,7 +50,7 @@ fn a_memory_file_truncated_while_it_is_mapped() {
     }
 }
 
-/// A buffer that was reserved for a packet, and then vanished, is not used. A successor finds the
+/// A buffer that vanished after it was reserved for a packet is not used. A successor finds the
 /// ring unchanged.
 #[test]
 fn a_buffer_that_vanishes_while_it_is_reserved_is_not_taken() {
@@ -96,7 +96,7 @@ fn a_memory_file_truncated_when_the_process_may_map_no_more() {
     // For the kernel, a limit of 0 means no limit.
     let none_left = Rlimit { current: Some(4096), ..before };
     let mut scene = Scene::new();
-    // The first time without a lower limit, so that the threads' allocations exist the second time.
+    // The first run has no lower limit, so that the threads' allocations exist in the second run.
     for limit in [before, none_left] {
         let guest = scene.attacker();
         let counts = scene.dropped();

@@ -1,6 +1,6 @@
-//! The four bugs for which DPDK's zero-copy dequeue was removed: memory used after it was unmapped,
-//! buffers given back twice, disabled rings still in use, and rings starved because another guest
-//! held their buffers. The switch holds buffers for one turn only.
+//! The four bugs for which DPDK's zero-copy dequeue was removed. It used memory after it was
+//! unmapped, gave buffers back twice, and kept using disabled rings. Rings also starved because
+//! another guest held their buffers. The switch holds buffers for one turn only.
 
 use std::os::fd::AsFd;
 
@@ -118,7 +118,7 @@ fn ring_and_buffer(guest: &Attacker) -> [Vec<u8>; 3] {
 #[test]
 fn zero_copy_nobody_is_starved_by_a_guest_that_takes_nothing() {
     // Packets with bodies for a guest that publishes no buffer, then some, and then no more. The
-    // sender gets its buffers back turn by turn, whatever the receiver does.
+    // sender gets its buffers back turn by turn, no matter what the receiver does.
     for layout in Layout::BOTH {
         let mut scene = Scene::with_layout(layout);
         let guest = scene.attacker();
