@@ -181,7 +181,7 @@ impl LinuxGuest {
         self.sh_within(command, USUAL)
     }
 
-    /// Does the same with another time limit.
+    /// Runs a shell command that must succeed, with another time limit.
     pub(crate) fn sh_within(&mut self, command: &str, limit: Duration) -> Result<String> {
         let (status, output) = self.run(command, limit)?;
         if status != 0 {
@@ -213,7 +213,7 @@ fn qemu(socket: &Path, Qemu { chardev, netdev, device }: Qemu, kernel: &Path, in
     let mut command = Command::new("qemu-system-x86_64");
     command
         .args(["-machine", "q35,memory-backend=m", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "1"])
-        // The size must not be a multiple of 256 KiB: with such a size, QEMU 7.2 loses writes of
+        // The size must not be a multiple of 256 KiB. With such a size, QEMU 7.2 loses writes of
         // its own software emulation in a migration.
         .args(["-m", "786440K", "-object", "memory-backend-memfd,id=m,size=786440K,share=on"])
         .args(["-nographic", "-no-reboot", "-nodefaults", "-serial", "stdio"])

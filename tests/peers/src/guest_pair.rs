@@ -27,7 +27,7 @@ pub(crate) struct GuestPair {
     pub(crate) guests: [Guest; 2],
     /// Packets sent, by guest and pair.
     sent: [Vec<u64>; 2],
-    /// Packets of those that have arrived, by sending guest and pair.
+    /// Packets that have arrived, by sending guest and pair.
     arrived: [Vec<u64>; 2],
     /// Probes by sending guest.
     probes: [Probes; 2],

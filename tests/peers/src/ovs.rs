@@ -29,7 +29,7 @@ impl<'lab> Ovs<'lab> {
         Self::start_with_mtu(lab, client, 1500)
     }
 
-    /// Does the same with another MTU, which only applies if it listens.
+    /// Starts Open vSwitch with another MTU, which only applies if it listens.
     pub(crate) fn start_with_mtu(lab: &'lab Lab<'_>, client: bool, mtu: u32) -> Result<Self> {
         let database = folder(lab).join("conf.db");
         let mut create = Command::new("ovsdb-tool");

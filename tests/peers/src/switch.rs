@@ -39,7 +39,7 @@ impl Port {
 pub(crate) enum Join {
     /// A patch for each two ports: the first with the second, the third with the fourth.
     Patch,
-    /// The same with `full = "wait"`: nothing is dropped, even if a guest is slow.
+    /// Patches as above, with `full = "wait"`: nothing is dropped, even if a guest is slow.
     PatchThatWaits,
     /// `[bridge.lan]` with all ports.
     Bridge,
@@ -141,7 +141,7 @@ impl Drop for Switch<'_> {
         let mut command = Command::new(&self.lab.machine.switch);
         command.args(["ports", "--api"]).arg(self.lab.socket("api"));
         if let Ok(output) = command.output() {
-            // Without this file, only the report of a failure lacks something.
+            // If writing fails, only the report of a failed test is less complete.
             let _ = fs::write(self.lab.log("ports.log"), output.stdout);
         }
     }
@@ -153,8 +153,8 @@ impl<'lab> Switch<'lab> {
         Self::start_on(lab, ports, join, &[])
     }
 
-    /// Does the same with workers on these CPUs. Without CPUs, there is one worker, which may run
-    /// on any.
+    /// Starts a switch with workers on these CPUs. Without CPUs, there is one worker, which may run
+    /// on any CPU.
     pub(crate) fn start_on(lab: &'lab Lab<'_>, ports: &[Port], join: Join, cpus: &[u32]) -> Result<Self> {
         let mut switch = Self::spawn_on(lab, ports, join, cpus)?;
         switch.wait_ready()?;
@@ -270,8 +270,7 @@ const CONFIGURATION: &str = "switch.toml";
 fn run(lab: &Lab, log: &str) -> Result<Proc> {
     let mut command = Command::new(&lab.machine.switch);
     command.arg("run").arg(lab.log(CONFIGURATION));
-    // For a ring that stands still, the log then contains its event word, its positions and its
-    // calls.
+    // For an idle ring, the log then contains its event word, its positions and its calls.
     command.env("RUST_LOG", "warn,straightline=info,straightline_port::vhost_user::control::lost_calls=debug");
     Proc::start("switch", command, &lab.log(log))
 }

@@ -43,9 +43,9 @@ const PATHS: [(&str, u64); 6] = [
     ("packed, in order", f::VIRTIO_F_RING_PACKED | f::VIRTIO_F_IN_ORDER | f::VIRTIO_NET_F_MRG_RXBUF),
 ];
 
-/// Frame lengths that fit one receive buffer of 2036 bytes.
+/// Frame lengths that fit into one receive buffer of 2036 bytes.
 const LENS: [usize; 4] = [60, 566, 1514, 1000];
-/// Frame lengths of which some need several receive buffers.
+/// Frame lengths. Some frames need several receive buffers.
 const LARGE: [usize; 5] = [60, 566, 1514, 2036, 9014];
 
 pub(super) fn options(features: u64, queue_pairs: u16) -> GuestOptions {
@@ -123,7 +123,7 @@ fn testpmd_poller(lab: &Lab) -> Result<()> {
 }
 
 /// The generator's port, and the forwarding guest. Frames in one buffer and in several come back
-/// with their addresses swapped, and testpmd's counts equal those of both.
+/// with their addresses swapped, and testpmd's counts equal the counts of both.
 fn testpmd_forward(lab: &Lab) -> Result<()> {
     const PACKETS: u64 = 2000;
     let frames: Vec<Vec<u8>> = LARGE.iter().map(|&len| (0..=250).cycle().take(len).collect()).collect();
@@ -187,8 +187,8 @@ fn testpmd_forward(lab: &Lab) -> Result<()> {
 /// testpmd is killed while the rings contain packets that it has not taken, and packets that the
 /// guests have not read. Another testpmd continues at the same place, and nothing is lost.
 ///
-/// testpmd is not killed while it moves packets: its packed ring then has descriptors that are
-/// partly given back, and no successor could tell them from valid ones.
+/// testpmd is not killed while it moves packets. Its packed ring would then have descriptors that
+/// are partly given back, and no successor could distinguish them from valid ones.
 fn testpmd_reconnect(lab: &Lab) -> Result<()> {
     for (name, features) in &PATHS[..2] {
         println!("  {name}");

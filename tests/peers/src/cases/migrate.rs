@@ -63,7 +63,7 @@ fn migrate(lab: &Lab, qemu: Qemu, ring: &str) -> Result<()> {
     peer.sh("kill -2 $(cat /tmp/ping.pid); sleep 0.5")?;
     let summary = peer.sh("cat /tmp/ping.log")?;
     let pings = traffic::parse_ping(&summary).with_context(|| format!("ping printed no summary: {summary}"))?;
-    println!("  ping meanwhile: {} of {} came back", pings.received, pings.sent);
+    println!("  pings during the migration: {} of {} came back", pings.received, pings.sent);
     ensure!(pings.received > 0, "no ping came back");
 
     on_port(&switch, &mac, "b")?;

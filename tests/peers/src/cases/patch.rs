@@ -50,7 +50,7 @@ fn echoes(switch: &Switch, one: &mut LinuxGuest, two: &mut LinuxGuest, ring: &st
         let port = switch.port(name)?;
         ensure!(port.link == "up", "link of port {name} is {}", port.link);
         ensure!(port.ring.as_deref() == Some(ring), "ring of port {name} is {:?}", port.ring);
-        // 110 echoes passed in each direction; those of 1473 and 8000 bytes took several frames.
+        // 110 echoes passed in each direction; echoes of 1473 and 8000 bytes took several frames.
         ensure!(
             port.rx().packets >= 110 && port.tx().packets >= 110,
             "port {name} counts fewer than 110 packets in a direction: {port:?}"
@@ -90,8 +90,8 @@ fn traffic(lab: &Lab, mtu: u32, offloads: bool) -> Result<()> {
 /// Two guests with two devices each, every device on a network of its own. Both networks carry a
 /// file at the same time, in opposite directions. Then one network works while the other is down.
 ///
-/// The patch waits instead of dropping: both guests are busy with both files, and six packets of 64
-/// KiB fill a ring of 256 buffers, so packets have to wait for free buffers.
+/// The patch waits instead of dropping. Both guests are busy with both files, and six packets of 64
+/// KiB fill a ring of 256 buffers. So packets have to wait for free buffers.
 fn two_devices(lab: &Lab) -> Result<()> {
     let switch = Switch::start(lab, &["a", "b", "c", "d"].map(Port::new), Join::PatchThatWaits)?;
     let (mut one, mut two) = (LinuxGuest::start_uml(lab, 1, &["a", "c"])?, LinuxGuest::start_uml(lab, 2, &["b", "d"])?);

@@ -52,7 +52,7 @@ const PATHS: [DriverPath; 9] = [
 /// and a jumbo frame.
 const SIZES: [&str; 4] = ["64", "570", "1518", "9000"];
 
-/// The same lengths, with the jumbo frame in several buffers.
+/// The lengths above, with the jumbo frame in several buffers.
 const IN_BUFFERS: [&str; 4] = ["64", "570", "1518", "2000,2000,2000,2000,1000"];
 
 pub(super) fn tests() -> Vec<Test> {
@@ -205,7 +205,7 @@ fn bounce(switch: &Switch<'_>, guest: &mut Testpmd, segments: &str, queues: u64)
     bounce_bursts(switch, guest, segments, bursts, u64::from(bursts) * 32 * queues)
 }
 
-/// Does the same with this number of bursts for each queue. `started` is the number of packets in
+/// Bounces packets with this number of bursts for each queue. `started` is the number of packets in
 /// all bursts; some must come back more than once.
 fn bounce_bursts(switch: &Switch<'_>, guest: &mut Testpmd, segments: &str, bursts: u32, started: u64) -> Result<()> {
     let size: u64 = segments.split(',').filter_map(|len| len.parse::<u64>().ok()).sum();

@@ -1,4 +1,4 @@
-//! Traffic sources: `lab loop` or `lab patch-external` as a process of its own, or testpmd with two
+//! Traffic sources: `lab loop` or `lab patch-external` in a separate process, or testpmd with two
 //! virtio-user ports.
 
 use std::collections::BTreeMap;

@@ -18,7 +18,7 @@ pub(super) fn build(folder: &Path) -> Result<PathBuf> {
     let flags = output_of(Command::new("pkg-config").args(["--cflags", "--libs", "libdpdk"]))
         .context("no libdpdk to compile against: install it (Debian: dpdk-dev)")?;
     let program = folder.join("rte_patch");
-    // Another run may have the program open.
+    // Another run may execute the program now.
     let new = folder.join(format!("rte_patch-{}", std::process::id()));
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/linux/rte_patch.c");
     let mut compile = Command::new("cc");

@@ -132,8 +132,8 @@ impl Results {
     }
 }
 
-/// Returns the fraction of the machine's time that other programs use. Nothing of ours may run
-/// meanwhile.
+/// Returns the fraction of the machine's time that other programs use. None of our programs may run
+/// at the same time.
 fn busy() -> Result<f64> {
     let ticks = || -> Result<(u64, u64)> {
         let text = fs::read_to_string("/proc/stat")?;

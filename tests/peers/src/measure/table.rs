@@ -15,8 +15,8 @@ pub(crate) fn samples_of<'a>(samples: &'a [Sample], cell: &impl Cell, switch: &C
 }
 
 /// Returns the median of a metric with its smallest and largest value, or `None` if there is no
-/// sample. With `first`, adds the ratio of the median to that of another switch in the same rounds,
-/// and the ratio's 95 % interval if there are enough rounds.
+/// sample. With `first`, adds the ratio of the median to the median of another switch in the same
+/// rounds. If there are enough rounds, it also adds the ratio's 95 % interval.
 pub(crate) fn spread(samples: &[(u32, f64)], first: Option<&[(u32, f64)]>, digits: usize) -> Option<String> {
     let found = estimate(&samples.iter().map(|(_, value)| *value).collect::<Vec<_>>())?;
     let mut text = format!("{:.digits$} ({:.digits$}-{:.digits$})", found.median, found.lowest, found.highest);
