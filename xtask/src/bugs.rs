@@ -94,7 +94,7 @@ fn copy_sources(root: &Path, tree: &Path) -> Result<()> {
     remove_others(tree, tree, &names)?;
     for name in names {
         let (from, to) = (root.join(name), tree.join(name));
-        // A file that is listed and missing is being removed.
+        // A listed file that is missing has been removed from the work tree.
         let Ok(bytes) = fs::read(&from) else { continue };
         if fs::read(&to).is_ok_and(|there| there == bytes) {
             continue;
@@ -139,8 +139,8 @@ fn test_passes(tree: &Path, scratch: &Path, bug: &Bug) -> Result<bool> {
     test.args(["test", "--quiet", "-p", "hostile", "--test", &bug.binary, "--", "--exact", &bug.test]);
     test.current_dir(tree).env("CARGO_TARGET_DIR", scratch.join("target")).env("RUST_BACKTRACE", "0");
     test.env_remove("STRAIGHTLINE_LONG");
-    // The output of a test with a bug is of no interest. But cargo succeeds also if no test has
-    // this name.
+    // The output of a test with a bug does not matter. But cargo also succeeds if no test has this
+    // name.
     let output = test.stdin(Stdio::null()).stderr(Stdio::null()).output().context("cannot start timeout")?;
     let passed = output.status.success();
     if passed && !String::from_utf8_lossy(&output.stdout).contains("1 passed") {

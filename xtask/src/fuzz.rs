@@ -47,7 +47,8 @@ impl Profile {
 /// A smoke run: the seeds, then five seconds of fuzzing.
 pub(crate) const SMOKE: Options = Options { target: None, secs: 5, profile: Profile::Smoke };
 
-/// The targets, each with the places that its seeds must reach. So no seed loses its use unnoticed.
+/// The targets, each with the places that its seeds must reach. A seed that no longer reaches its
+/// place is an error.
 const TARGETS: &[(&str, &[&str])] = &[
     ("api", &["an answer", "an error"]),
     (

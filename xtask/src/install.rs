@@ -14,8 +14,8 @@ use crate::run;
 /// - dpdk-dev contains dpdk-testpmd; dpdk contains its drivers.
 /// - gcc compiles the test of the C library. With pkg-config and libdpdk-dev (a dependency of
 ///   dpdk-dev) it also compiles DPDK's copy routine for the benches.
-/// - ldd, stdbuf and setarch are used too; they are in libc-bin, coreutils and util-linux, on every
-///   Debian.
+/// - ldd, stdbuf and setarch are used too. They are in libc-bin, coreutils and util-linux, which
+///   every Debian has.
 const PACKAGES: [&str; 12] = [
     "dpdk",
     "dpdk-dev",

@@ -42,8 +42,8 @@ pub(crate) fn must(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Prints and runs a command. Of its standard output, prints the lines for which `shown` returns
-/// true.
+/// Prints and runs a command. Prints only those lines of its standard output for which `shown`
+/// returns true.
 pub(crate) fn passes_shown(command: &mut Command, mut shown: impl FnMut(&str) -> bool) -> Result<bool> {
     say(command);
     let mut child = command

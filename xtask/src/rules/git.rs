@@ -1,4 +1,4 @@
-//! Questions to git about the workspace's repository.
+//! Queries to git about the workspace's repository.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -24,7 +24,7 @@ pub(super) fn tracked(root: &Path) -> Result<BTreeSet<String>> {
     Ok(list.split('\0').filter(|path| !path.is_empty()).map(str::to_owned).collect())
 }
 
-/// Returns a command for git in a folder. It works also if a hook of another repository runs us.
+/// Returns a command for git in a folder. It also works if a hook of another repository runs us.
 pub(super) fn git(folder: &Path) -> Command {
     let mut git = Command::new("git");
     git.current_dir(folder);

@@ -78,8 +78,8 @@ fn layer(name: &str) -> Option<u8> {
     LAYERS.iter().find(|(known, _)| *known == name).map(|(_, layer)| *layer)
 }
 
-/// Returns our own crates among the dependencies, without `straightline-`, each with whether it is
-/// only for tests.
+/// Returns our own crates among the dependencies, without `straightline-`. The flag is true for
+/// crates that only tests use.
 fn our_dependencies(manifest: &Table) -> Vec<(String, bool)> {
     let kinds = [("dependencies", false), ("build-dependencies", false), ("dev-dependencies", true)];
     let mut tables = vec![manifest];

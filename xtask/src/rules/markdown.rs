@@ -44,7 +44,7 @@ pub(super) fn check(path: &str, text: &str) -> Vec<String> {
 fn opened_fence(trimmed: &str) -> Option<&str> {
     ['`', '~'].into_iter().find_map(|mark| {
         let length = trimmed.len() - trimmed.trim_start_matches(mark).len();
-        // Behind backticks, another one would close a code span in the same line.
+        // Another backtick behind backticks would close a code span in the same line.
         let is_fence = length >= 3 && !(mark == '`' && trimmed[length..].contains('`'));
         is_fence.then(|| &trimmed[..length])
     })
@@ -56,8 +56,8 @@ fn is_heading(trimmed: &str) -> bool {
     (1..=6).contains(&(trimmed.len() - rest.len())) && rest.starts_with(' ')
 }
 
-/// Returns whether a line has no place to wrap at: one word behind the marks of a list or a
-/// quotation, or the definition of a link.
+/// Returns whether a line has no place to wrap at. Such a line has one word behind the marks of a
+/// list or a quotation, or it defines a link.
 fn is_one_word(trimmed: &str) -> bool {
     let is_mark = |word: &str| {
         let number = word.strip_suffix(['.', ')']).unwrap_or_default();

@@ -4,7 +4,7 @@
 //! | file | rule |
 //! |---|---|
 //! | `layers` | each crate imports crates of lower layers only |
-//! | `unsafe_code` | `unsafe` stands only in listed files |
+//! | `unsafe_code` | `unsafe` occurs only in listed files |
 //! | `port_sides` | a port's data side does not import its control side |
 //! | `doc_comments` | no doc comment begins with "What", "Who" or "Whoever" |
 //! | `markdown` | prose in Markdown has lines of at most 100 columns |

@@ -1,4 +1,5 @@
-//! The rule for the vhost-user port: its control side imports its data side, and not the reverse.
+//! The rule for the vhost-user port: its control side may import its data side, but not the other
+//! way round.
 //!
 //! The data side is the code that workers run; the control side is the code of the port's own
 //! thread.

@@ -16,8 +16,8 @@ const LIMIT: usize = 72;
 /// The last commit from before the rule.
 const LAST_OLD: &str = "f9f53f35a65ece8cd8e2a3993f895a11d7874a49";
 
-/// Returns the new commits as lines of an abbreviated id, a space and the subject. It is an error
-/// if the history is not there: outside of a repository, or in a shallow clone.
+/// Returns the new commits as lines of an abbreviated id, a space and the subject. Returns an error
+/// if there is no history: outside of a repository, or in a shallow clone.
 pub(super) fn new_commits(root: &Path) -> Result<String> {
     commits_since(root, LAST_OLD)
 }

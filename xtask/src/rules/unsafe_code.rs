@@ -1,4 +1,4 @@
-//! The rules for `unsafe`: it stands only in the files that are listed here.
+//! The rules for `unsafe`: it occurs only in the files that are listed here.
 
 use std::collections::BTreeMap;
 
