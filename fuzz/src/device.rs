@@ -62,8 +62,8 @@ pub fn run(guest: &mut FuzzGuest, packed: bool, u: &mut Unstructured<'_>) -> Res
                 if let Err(fault) = take(guest, &mut ring, direction, size, u)? {
                     assert!(!fault.is_empty());
                     reached!("a ring that broke");
-                    // A port stops the ring here. Its frontend may set it up again at the same
-                    // position.
+                    // A port stops the ring here. Its frontend may set the ring up again at the
+                    // same position.
                     let Ok(again) = open(ring.base(), guest) else { return Ok(()) };
                     ring = again;
                 }

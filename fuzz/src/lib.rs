@@ -117,8 +117,8 @@ impl FuzzGuest {
         self.ranges.clone()
     }
 
-    /// Writes the 16 bytes of a descriptor: address, length, and two 16-bit fields (flags and next
-    /// in a split ring, id and flags in a packed ring).
+    /// Writes the 16 bytes of a descriptor: address, length, and two 16-bit fields. These are flags
+    /// and next in a split ring, id and flags in a packed ring.
     pub fn descriptor(&self, at: u64, addr: u64, len: u32, third: u16, fourth: u16) {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&addr.to_le_bytes());

@@ -9,7 +9,7 @@ use crate::END;
 
 /// Address to which packets are delivered; the sender uses the first half of the memory.
 pub const SINK: u64 = END / 2;
-/// The longest packet that fits into a half together with its header.
+/// The longest packet that fits into half of the memory together with its header.
 pub const LONGEST: usize = 0x7000;
 
 /// Accepts a packet at `at` as a port does, in one segment or several.

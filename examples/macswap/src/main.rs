@@ -1,4 +1,4 @@
-//! The switch with one more kind of node.
+//! The switch with an additional kind of node.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

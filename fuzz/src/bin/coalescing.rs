@@ -3,7 +3,7 @@
 //!
 //! Invariants:
 //! - Segmentation of a coalesced packet returns the original packets, byte by byte.
-//! - Its header is one that a guest may send.
+//! - A guest may send its header.
 //! - Nothing is stored behind it.
 #![no_main]
 

@@ -3,7 +3,7 @@
 //! Invariants:
 //! - An accepted configuration names only ports that exist, uses each once, and has its numbers in
 //!   range.
-//! - A refused one has errors, each with a message, whose lines are in the text.
+//! - A refused configuration has errors. Each has a message, and a line that is in the text.
 #![no_main]
 
 use std::collections::BTreeSet;

@@ -3,7 +3,7 @@
 //! Invariants:
 //! - An id is returned once, and only if it is outstanding.
 //! - Nothing comes after a fault.
-//! - The free descriptors are those that no chain has.
+//! - The free descriptors are the descriptors that no chain has.
 //! - A chain is refused only if too few descriptors are free.
 #![no_main]
 
@@ -72,7 +72,7 @@ fn run(guest: &mut FuzzGuest, u: &mut Unstructured<'_>) -> Result<()> {
             4 => {
                 both!(&mut driver, d => d.must_kick());
             }
-            // The device uses a chain, mostly one that is outstanding.
+            // The device uses a chain, in most cases an outstanding one.
             5..=6 => {
                 let id = if u.ratio(7, 8)? && !out.is_empty() {
                     *u.choose(&out.keys().copied().collect::<Vec<_>>())?

@@ -127,7 +127,7 @@ fn check_invariants(session: &Session) {
     }
 }
 
-/// Returns a message; half of them are such as a frontend would send.
+/// Returns a message. In half of the calls it is a message that a frontend would send.
 fn message(u: &mut Unstructured<'_>, session: &Session) -> Result<Message> {
     let region = |u: &mut Unstructured<'_>| -> Result<RegionSpec> {
         let at = u64::from(u.int_in_range(0..=5_u8)?) * RAM;
@@ -143,7 +143,7 @@ fn message(u: &mut Unstructured<'_>, session: &Session) -> Result<Message> {
     };
     let index = u32::from(u.int_in_range(0..=4_u8)?);
     let ring = u64::from(index);
-    // The numbers are those of "Front-end message types".
+    // The numbers are listed under "Front-end message types".
     let (request, payload) = match u.int_in_range(0..=15_u8)? {
         0 => (2, session.offered_features().to_ne_bytes().to_vec()),
         // All offered features but one.
@@ -194,7 +194,7 @@ fn parse(u: &mut Unstructured<'_>) -> Result<()> {
     // The writer is a thread of its own: some hundred chunks of one byte fill a socket's buffer.
     std::thread::scope(|scope| {
         scope.spawn(move || {
-            // A parser that refuses the message may have closed before its end.
+            // A parser that refuses the message may close the connection before the message's end.
             let _ = chunks.into_iter().try_for_each(|chunk| theirs.write_all(chunk));
         });
         let connection = connection;
