@@ -220,6 +220,7 @@ impl Graph {
                 continue;
             }
             turn.serve(entry.served);
+            let mut packets = entry.pending.len();
             match &mut entry.step {
                 Step::Node(node) => {
                     let mut next = Next { edges: &entry.edges, later };
@@ -228,12 +229,16 @@ impl Graph {
                 Step::Output { port, wait } => port.deliver(turn, &entry.pending, *wait),
                 Step::CopyOutput { port } => match turn.departing(&entry.pending) {
                     None => port.deliver(turn, &entry.pending, false),
-                    Some(departing) if departing.is_empty() => {}
-                    Some(departing) => port.deliver(turn, &departing, false),
+                    Some(departing) => {
+                        packets = departing.len();
+                        if packets > 0 {
+                            port.deliver(turn, &departing, false);
+                        }
+                    }
                 },
             }
             let now = cycles();
-            entry.stats.count(entry.pending.len(), now.saturating_sub(at));
+            entry.stats.count(packets, now.saturating_sub(at));
             at = now;
             entry.pending.clear();
         }

@@ -182,6 +182,14 @@ impl<'t> Turn<'t> {
         SourceQueueId(u16::try_from(self.sources.len() - 1).unwrap_or(u16::MAX))
     }
 
+    /// Adds a queue that packets were delivered to, unless the turn has it already: several outputs
+    /// of a graph may deliver to one queue. At the end of the turn the queue notifies its guest once.
+    pub fn notify_at_end(&mut self, queue: &'t dyn AtTurnEnd) {
+        if !self.sources.iter().any(|&known| std::ptr::addr_eq(known, queue)) {
+            self.sources.push(queue);
+        }
+    }
+
     /// Returns the index of the next staged segment.
     #[inline]
     pub fn mark(&self) -> usize {

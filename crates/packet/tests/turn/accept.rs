@@ -291,6 +291,27 @@ fn all_is_given_back_before_anybody_is_notified() {
     assert_eq!(log.lock().expect("no panic").len(), 4, "a source is asked in its own turn only");
 }
 
+#[test]
+fn a_queue_that_several_outputs_deliver_to_notifies_once() {
+    let rcu = straightline_packet::Rcu::new();
+    let log = Arc::<Mutex<Vec<String>>>::default();
+    let queue = |name| TestQueue { name, log: Arc::clone(&log), ..TestQueue::default() };
+    let queues = RcuCell::new(&rcu);
+    queues.swap(Some(Box::new([queue("a"), queue("b")])));
+    let mut arena = straightline_packet::Arena::new(rcu.reader(), Settings::default(), Vec::new());
+    arena.turn(|turn| {
+        let [a, b] = queues.load(turn).expect("published");
+        turn.borrow_from(a);
+        for queue in [b, a, b, b] {
+            turn.notify_at_end(queue);
+        }
+    });
+    let log = log.lock().expect("no panic");
+    let count = |line: &str| log.iter().filter(|&said| said == line).count();
+    assert_eq!(["a notifies", "b notifies"].map(count), [1, 1], "{log:?}");
+    assert_eq!(log.len(), 4, "each gives back once: {log:?}");
+}
+
 /// Ends a turn with packets of these dispositions, in their order: `-` sent, `l` left, `d` dropped
 /// by a node. Returns what the source queue logged, and the drops that were counted.
 fn dispositions(dispositions: &str) -> (String, Vec<(Reason, u64)>) {

@@ -221,11 +221,19 @@ fn copy_workers(config: &Config, places: &[PortPlan], to: usize) -> Vec<usize> {
         if config.ingress_nodes(port).any(is_to) {
             workers.extend(&place.assignment.rx_workers);
         }
-        if config.egress_nodes(port).any(is_to) {
+        if is_delivered_to(config, port) && config.egress_nodes(port).any(is_to) {
             workers.extend(&place.assignment.delivering);
         }
     }
     workers.sort_unstable();
     workers.dedup();
     workers
+}
+
+/// Returns whether another port's packets can reach a port: it is in a patch, or in a bridge that
+/// has other ports.
+fn is_delivered_to(config: &Config, port: usize) -> bool {
+    let name = &config.ports[port].name;
+    config.patches.iter().any(|patch| patch.ports.contains(name))
+        || config.bridges.iter().any(|bridge| bridge.ports.len() > 1 && bridge.ports.contains(name))
 }

@@ -262,6 +262,21 @@ fn mirror(to: &str) -> NodeConfig {
 }
 
 #[test]
+fn a_port_that_gets_no_packets_adds_no_worker_to_its_mirror_port() {
+    let mut config = config(4, &[0, 1]);
+    config.patches = vec![patch("p0", "p1")];
+    config.nodes = vec![mirror("p2")];
+    config.ports[0].nodes = vec!["m".to_owned()];
+    let of_mirror_port = |config: &Config| plan(config, None).ports[2].assignment.clone();
+    let expected = of_mirror_port(&config);
+    // An unconnected port, and then the only port of a bridge.
+    config.ports[3].egress_nodes = vec!["m".to_owned()];
+    assert_eq!(of_mirror_port(&config), expected);
+    config.bridges = vec![bridge(&["p3"])];
+    assert_eq!(of_mirror_port(&config).delivering, expected.delivering);
+}
+
+#[test]
 fn all_workers_that_mirror_to_a_port_deliver_to_it() {
     // A patch with a worker for each direction, and a port by itself.
     let mut config = config(3, &[0, 1]);
@@ -563,7 +578,8 @@ fn check(config: &Config, plan: &Plan) {
         for to in config.ingress_nodes(port).flat_map(NodeConfig::outputs) {
             assert!(place.assignment.rx_workers.iter().all(|worker| delivers(to, worker)), "{plan:?}");
         }
-        for to in config.egress_nodes(port).flat_map(NodeConfig::outputs) {
+        let egress = config.egress_nodes(port).filter(|_| is_delivered_to(config, port));
+        for to in egress.flat_map(NodeConfig::outputs) {
             assert!(place.assignment.delivering.iter().all(|worker| delivers(to, worker)), "{plan:?}");
         }
     }

@@ -22,7 +22,7 @@ pub(crate) fn deliver<'t>(link: &'t Link, worker: &WorkerQueues, turn: &mut Turn
         }
         [queue] => {
             if deliver::deliver(queue, link, worker, turn, batch.ids(), wait, &mut DescriptorBudget::default()).any {
-                turn.borrow_from(&**queue);
+                turn.notify_at_end(&**queue);
             }
         }
         _ if wait => deliver_in_order(steering, link, worker, turn, batch),
@@ -63,7 +63,7 @@ fn deliver_grouped<'t>(
         let part = &sorted[start..end];
         start = end;
         if !part.is_empty() && deliver_part(queue, link, worker, turn, part, false, &mut budget).any {
-            turn.borrow_from(&**queue);
+            turn.notify_at_end(&**queue);
         }
     }
 }
@@ -115,7 +115,7 @@ fn deliver_in_order<'t>(
     }
     for (at, queue) in steering.queues().iter().enumerate() {
         if told >> at & 1 != 0 {
-            turn.borrow_from(&**queue);
+            turn.notify_at_end(&**queue);
         }
     }
 }
