@@ -37,7 +37,7 @@ struct Case {
     /// True if the guests keep the table of buffers in flight (inflight I/O tracking).
     inflight: bool,
     /// Bytes of a receive buffer in each descriptor; 0 means all.
-    cut: u32,
+    split: u32,
     /// Fail point at which the switch is killed, and the number of the visit.
     point: &'static str,
     count: u32,
@@ -58,13 +58,13 @@ fn packed_ring_of_long_chains() {
     each(true, &["packed-left-out", "packed-element"], 512);
 }
 
-fn each(packed: bool, points: &[&'static str], cut: u32) {
+fn each(packed: bool, points: &[&'static str], split: u32) {
     for (n, point) in points.iter().enumerate() {
         // Kills early and late in a burst, in the first pass over the rings and in later ones. Both
         // rings reach these fail points.
         for (at, count) in [1, 2, 7, 300, 1111].into_iter().enumerate() {
             let (client, inflight) = ((n + at) % 2 == 0, at % 2 == 0);
-            survive(&Case { packed, client, inflight, cut, point, count });
+            survive(&Case { packed, client, inflight, split, point, count });
         }
     }
 }
@@ -152,8 +152,8 @@ fn frame(number: u64) -> Vec<u8> {
 }
 
 fn survive(case: &Case) {
-    let &Case { packed, client, inflight, cut, point, count } = case;
-    let what = format!("{point}:{count}, client {client}, inflight {inflight}, cut {cut}");
+    let &Case { packed, client, inflight, split, point, count } = case;
+    let what = format!("{point}:{count}, client {client}, inflight {inflight}, split {split}");
     let dir = tempfile::tempdir().expect("a folder");
     let sockets = ["a", "b"].map(|name| dir.path().join(name));
     let listeners = sockets.clone().map(|socket| client.then(|| UnixListener::bind(socket).expect("listen")));
@@ -171,7 +171,7 @@ fn survive(case: &Case) {
     let mut switch = Switch::start(dir.path(), Some(&format!("{point}:{count}")));
     let layout = if packed { f::VIRTIO_F_RING_PACKED } else { 0 };
     let features = GuestOptions::default().features | layout;
-    let options = GuestOptions { features, keep_inflight: inflight, receive_cut: cut, ..GuestOptions::default() };
+    let options = GuestOptions { features, keep_inflight: inflight, receive_split: split, ..GuestOptions::default() };
     let [mut b, mut a] = {
         let [to_a, to_b] = listeners;
         let [at_a, at_b] = sockets;
@@ -206,7 +206,7 @@ fn survive(case: &Case) {
     // packet, and every transmit buffer must be free once all packets are sent.
     b.guest.withhold(true);
     let ring = usize::from(options.ring_size);
-    let buffers = options.buffer_len.checked_div(cut).map_or(ring, |parts| ring / parts as usize);
+    let buffers = options.buffer_len.checked_div(split).map_or(ring, |parts| ring / parts as usize);
     let (mut sent, mut free) = (0, 0);
     while (b.guest.kept(), free) != (ring, ring) {
         assert!(Instant::now() < end, "{what}: {} receive and {free} transmit buffers of {ring}", b.guest.kept());
