@@ -32,7 +32,7 @@ const TCP_ECE: u8 = 0x40;
 const CHECKSUM: u16 = 16;
 
 /// A run: consecutive packets that are delivered as one. It has the state to add packets, and the
-/// headers of the whole.
+/// headers of the coalesced packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
     gso: Gso,
@@ -118,8 +118,8 @@ impl Run {
         run.matches_length(head, len).then_some(Run { id: id.wrapping_add(1), ..run })
     }
 
-    /// Returns whether `head` has the identification, lengths and checksums of the next packet, for
-    /// a packet of `len` bytes.
+    /// Returns whether `head` has the identification, lengths and checksums that the run's next
+    /// packet must have. That packet has `len` bytes.
     #[inline]
     fn matches_length(&self, head: &[u8], len: u32) -> bool {
         let (l3, l4) = (usize::from(self.gso.l3), usize::from(self.gso.l4));

@@ -9,7 +9,7 @@
 //! A checksum that has to be finished is summed in the same pass. Its field lies in the head, so
 //! the order is:
 //!
-//! 1. Leave the space of header and head free; copy the body behind it, and sum the stored bytes.
+//! 1. Leave space for header and head; copy the body behind that space, and sum the stored bytes.
 //! 2. Put the finished checksum into the head, and store header and head.
 //! 3. Put the pseudo header's sum back into the head. A flood delivers the packet to other ports,
 //!    and each of them finishes the checksum itself.
@@ -28,7 +28,7 @@ use crate::{Checksum, GsoSegment, MemorySegment, PacketId, Turn};
 pub struct Scatter<'a, 't> {
     /// Free part of the present buffer.
     now: MemorySegment<'t>,
-    /// Buffers behind it.
+    /// Buffers behind the present one.
     rest: &'a [MemorySegment<'t>],
 }
 
@@ -74,9 +74,9 @@ impl<'a, 't> Scatter<'a, 't> {
     /// Stores a header. A header of 12 bytes is written only if the buffer does not have it
     /// already.
     ///
-    /// A driver's buffers come back with the header of their last packet, which is mostly the same.
-    /// A cache line that is not written need not be fetched for writing, and the driver need not
-    /// fetch it again.
+    /// A driver's buffers come back with the header of their last packet, which mostly equals the
+    /// new header. A cache line that is not written need not be fetched for writing, and the driver
+    /// need not fetch it again.
     #[inline(always)]
     fn put_header(&mut self, kernels: impl Kernels, header: &[u8]) {
         if self.advance()
@@ -250,9 +250,10 @@ impl<'t> Turn<'t> {
     }
 
     /// Stores one GSO segment of a packet into several buffers. It stores the `N` bytes in front of
-    /// the headers, the headers, and the segment's part of the payload. The search for the payload
-    /// begins at `from`, where the last segment ended. Segments that fit into one buffer each are
-    /// stored faster by [`Self::store_gso_segments`]. Returns the number of body bytes copied.
+    /// the headers, the headers, and the segment's payload, in this order. `from` is where the
+    /// previous segment's payload ended; the search for the payload begins there. If each segment
+    /// fits into one buffer, [`Self::store_gso_segments`] is faster. Returns the number of body
+    /// bytes copied.
     pub fn store_gso_segment<const N: usize>(
         &mut self,
         id: PacketId,
@@ -362,7 +363,7 @@ impl BodyCursor {
     }
 
     /// Moves to the memory segment that has the byte at offset `at`: forward, or from the beginning
-    /// if `at` lies behind.
+    /// if `at` lies before the present one.
     #[inline]
     fn go_to(&mut self, body: &[MemorySegment<'_>], at: u32) {
         if at < self.start {

@@ -8,7 +8,7 @@
 //! This module is only compiled with the feature `memory-double`. It hooks all loads of guest
 //! memory: accesses to rings (`virtio/src/memory/area.rs`) and to memory segments (`segment.rs`). A
 //! copy out of a segment counts as one load of each byte. A kernel may load some bytes twice for
-//! it, but no code looks at a copy before it is done.
+//! such a copy, but no code looks at a copy before it is done.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -19,8 +19,8 @@ use crate::MemorySegment;
 static ARMED: AtomicUsize = AtomicUsize::new(0);
 static DOUBLES: RwLock<Vec<Arc<Bytes>>> = RwLock::new(Vec::new());
 
-/// A range of addresses of this process whose bytes change after their first load, until this is
-/// dropped.
+/// A range of addresses of this process whose bytes change after their first load, until the double
+/// is dropped.
 #[derive(Debug)]
 pub struct Double(Arc<Bytes>);
 
@@ -33,13 +33,13 @@ struct Bytes {
 }
 
 impl Double {
-    /// Doubles the bytes of a segment. Each becomes its complement.
+    /// Makes a double of a segment's bytes. After its first load, each byte becomes its complement.
     pub fn complement(segment: MemorySegment<'_>) -> Double {
         Self::arm(segment, None)
     }
 
-    /// Doubles the bytes of a memory segment. They are replaced by the bytes of `next`, as far as
-    /// both have bytes.
+    /// Makes a double of a memory segment's bytes. After its first load, each byte is replaced by
+    /// the byte of `next` at the same position. The double is as long as the shorter of the two.
     pub fn becomes(segment: MemorySegment<'_>, next: &[u8]) -> Double {
         let len = next.len().min(segment.len() as usize);
         Self::arm(segment, Some(next[..len].into()))

@@ -108,7 +108,7 @@ impl Drops {
         self.0[reason as usize].fetch_add(n, Ordering::Relaxed);
     }
 
-    /// Rolls back the count of one packet, which comes again.
+    /// Rolls back the count of one packet, which a later turn receives again.
     pub(crate) fn roll_back(&self, reason: Reason) {
         self.0[reason as usize].fetch_sub(1, Ordering::Relaxed);
     }

@@ -1,7 +1,7 @@
 //! Stores the GSO segments of a packet, each into a buffer of its own.
 //!
-//! This is the common way to deliver an unsegmented packet to a guest that does not take one. The
-//! loop is compiled for each instruction set:
+//! This is the common way to deliver an unsegmented packet to a guest that does not take
+//! unsegmented packets. The loop is compiled for each instruction set:
 //!
 //! ```text
 //! for each buffer:
@@ -139,8 +139,8 @@ fn store<const N: usize, const FINISH: bool>(kernels: impl Kernels, what: Store<
 }
 
 /// Stores the destination's header and the packet's headers. The buffer mostly has the
-/// destination's header already (see `Turn::store_plain`). If that has a cache line of its own, it
-/// is only written where it differs.
+/// destination's header already (see `Turn::store_plain`). If the destination's header has a cache
+/// line of its own, it is written only where it differs.
 #[inline(always)]
 fn store_front<const N: usize>(kernels: impl Kernels, buffer: MemorySegment<'_>, front: &[u8]) {
     let (header, rest) = front.split_at(N);

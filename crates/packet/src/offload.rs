@@ -12,7 +12,7 @@ pub enum Checksum {
     Partial {
         /// Bytes from the beginning of the packet to the first byte that is summed.
         start: u16,
-        /// Bytes from there to the 16-bit field.
+        /// Bytes from `start` to the 16-bit field.
         offset: u16,
     },
     /// The checksum was verified. The packet's bytes are in memory of the switch, or were summed
@@ -53,7 +53,8 @@ pub struct Gso {
     pub header_len: u16,
 }
 
-/// All work that is left to do for a packet. It was checked against the packet when that came in.
+/// All work that is left to do for a packet. It was checked against the packet when the packet came
+/// in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offload {
     /// State of the transport checksum.

@@ -23,8 +23,8 @@ use crate::COPIES;
 /// }
 /// ```
 ///
-/// Nothing can keep a segment beyond its turn, because the turn's lifetime is its own. This does
-/// not compile; the only difference is the place of `kept`:
+/// Nothing can keep a segment beyond its turn, because each turn has a lifetime of its own. This
+/// example does not compile. It differs from the example above only in the place of `kept`:
 ///
 /// ```compile_fail,E0521
 /// use straightline_packet::{Arena, MemorySegment};
@@ -37,7 +37,8 @@ use crate::COPIES;
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct MemorySegment<'t> {
-    /// Address of the first byte. It is never null, so an `Option` of a segment needs no word more.
+    /// Address of the first byte. It is never null, so an `Option` of a segment takes no more space
+    /// than a segment.
     at: NonNull<u8>,
     len: u32,
     turn: PhantomData<&'t ()>,
@@ -175,7 +176,7 @@ impl<'t> MemorySegment<'t> {
     }
 
     /// Stores two bytes of a frame at offset `at` by one store, if the segment is long enough. A
-    /// build without copies leaves it out: see [`COPIES`].
+    /// build without copies leaves the store out: see [`COPIES`].
     #[inline(always)]
     pub(crate) fn put2(self, at: u32, bytes: [u8; 2]) {
         if COPIES && u64::from(self.len) >= u64::from(at) + 2 {

@@ -15,11 +15,12 @@ thread_local! {
 struct Counting;
 
 fn count() {
-    // A thread that is ending has no counter any more. Such a thread is not one of the test's.
+    // A thread that is ending has no counter any more. The thread that runs the test is not ending,
+    // so all its allocations are counted.
     let _ = ALLOCATIONS.try_with(|n| n.set(n.get() + 1));
 }
 
-// SAFETY: every call goes to the system allocator with the same arguments. Counting allocates
+// SAFETY: every call goes to the system allocator with the same arguments. `count` allocates
 // nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {

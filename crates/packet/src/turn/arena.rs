@@ -138,8 +138,8 @@ impl Arena {
     }
 
     /// Changes the ports from the next turn on. Sets their drop counters, and the fan-out: the
-    /// number of ports that a packet may be copied to. A turn accepts as many times fewer bytes.
-    /// Returns the former values.
+    /// number of ports that a packet may be copied to. The fan-out divides the number of bytes that
+    /// a turn accepts. Returns the former values.
     pub fn change(&mut self, drops: Vec<Arc<Drops>>, fan_out: u32) -> (Vec<Arc<Drops>>, u32) {
         (std::mem::replace(&mut self.drops, drops), std::mem::replace(&mut self.fan_out, fan_out.max(1)))
     }

@@ -7,15 +7,17 @@ impl Turn<'_> {
     /// Returns the packets of `batch` that leave their source's ring in this turn, or `None` if all
     /// of them do.
     ///
-    /// The other packets go back at the end of the turn ([`Turn::roll_back`]). These are packets
-    /// that are left, and all packets of the same source behind them. They pass the graph again in
-    /// a later turn. The answer is final only after all outputs that leave packets have run.
+    /// The other packets go back at the end of the turn ([`Turn::roll_back`]). These are the
+    /// packets that are left in their ring, and all packets of the same source behind them. They
+    /// pass the graph again in a later turn. The answer is final only after all outputs that leave
+    /// packets have run.
     pub fn departing(&self, batch: &Batch) -> Option<Batch> {
         if self.left == 0 {
             return None;
         }
         let mut departing = Batch::new();
-        // Packets of one source are consecutive, so the last answer is usually the next one.
+        // Packets of one source are consecutive, so the answer for the last packet usually holds
+        // for the next one.
         let (mut source, mut end) = (SourceQueueId::NONE, self.used);
         for &id in batch.ids() {
             if self.source(id) != source {

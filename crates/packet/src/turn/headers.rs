@@ -55,8 +55,8 @@ pub enum StripError {
     /// of its segments needs headers of its own, so the headers cannot be removed before
     /// segmentation.
     Segmentation,
-    /// A checksum is still to be finished that starts within these bytes, while its field lies
-    /// behind them, at least in part. Without these bytes the checksum cannot be finished.
+    /// A checksum is still to be finished. It starts within these bytes, and its field lies behind
+    /// them, at least in part. Without these bytes the checksum cannot be finished.
     Checksum,
 }
 
@@ -74,8 +74,8 @@ impl fmt::Display for StripError {
         f.write_str(match self {
             StripError::TooShort => "the packet has fewer bytes than are to be stripped",
             StripError::TooDeep => "the slot has no space for the bytes to be stripped",
-            StripError::Segmentation => "the packet is to be segmented by headers that are to be stripped",
-            StripError::Checksum => "a checksum is to be finished over bytes that are to be stripped",
+            StripError::Segmentation => "segmentation of the packet needs headers that are to be stripped",
+            StripError::Checksum => "an unfinished checksum covers bytes that are to be stripped",
         })
     }
 }
@@ -94,7 +94,7 @@ pub struct Outside {
 
 impl Packets<'_> {
     /// Puts `bytes` in front of the packet. The offsets of its offload move with the bytes that
-    /// they mean.
+    /// they point to.
     ///
     /// At least [`MIN_HEADROOM`] bytes stay free in front of the head. On an error the packet is
     /// unchanged.
@@ -117,14 +117,14 @@ impl Packets<'_> {
     }
 
     /// Removes the first `n` bytes of the packet. The offsets of its offload move with the bytes
-    /// that they mean.
+    /// that they point to.
     ///
     /// Bytes are pulled up from the body where the head is shorter than `n`, or where less than 128
     /// bytes of it would be left. On an error the packet is unchanged.
     ///
     /// - A checksum whose start and field both lie within the removed bytes is gone with them: the
-    ///   packet becomes [`Checksum::Complete`]. That is so for the UDP header of a tunnel, whose
-    ///   sender left its checksum to be finished.
+    ///   packet becomes [`Checksum::Complete`]. An example is the UDP header of a tunnel whose
+    ///   sender left the checksum to be finished.
     /// - [`Checksum::Verified`] becomes [`Checksum::Complete`]: the verified checksum may belong to
     ///   a removed header, and the next header's checksum has not been verified.
     /// - A packet that must still be segmented by a removed header is refused. A packet whose

@@ -366,8 +366,8 @@ impl<'t> Turn<'t> {
         self.round
     }
 
-    /// Removes the last accepted packet from its source queue's account, because it is no valid
-    /// packet. The queue does not count it any more.
+    /// Removes the last accepted packet from the counts of its source queue, because the packet is
+    /// not valid.
     pub fn disown(&mut self, id: PacketId) {
         self.packets.slots[id.index()].source = SourceQueueId::NONE;
     }

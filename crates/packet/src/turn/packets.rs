@@ -26,8 +26,8 @@ use crate::{Drops, MAX_BATCH, MemorySegment, Offload, PacketId, PortIndex, Reaso
 /// });
 /// ```
 ///
-/// A turn that ends early would give buffers back before their packets are delivered, so this does
-/// not compile:
+/// A turn that ends early would give buffers back before their packets are delivered, so this
+/// example does not compile:
 ///
 /// ```compile_fail,E0599
 /// use straightline_packet::{Arena, PortIndex, Rcu, Settings};

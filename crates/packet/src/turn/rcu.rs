@@ -67,8 +67,8 @@ impl Rcu {
         RcuReader { word, rcu: self.clone() }
     }
 
-    /// Waits until every turn that was under way at the call has ended. It must not be called
-    /// within a turn, because it would wait for itself.
+    /// Waits until every turn that was under way at the call has ended. A call within a turn would
+    /// wait for itself, so it is not allowed.
     pub fn wait(&self) {
         // The list is taken first. A value that is retired later may be in use by a turn that the
         // loop below has already checked.
@@ -202,7 +202,7 @@ impl<T: Send + Sync + 'static> RcuCell<T> {
     /// Returns the value, for as long as the turn lasts.
     ///
     /// # Panics
-    /// If the turn is one of a reader of another [`Rcu`].
+    /// If the turn belongs to a reader of another [`Rcu`].
     #[inline]
     pub fn load<'t>(&self, turn: &Turn<'t>) -> Option<&'t T> {
         assert!(self.rcu.same(turn.rcu()), "a value is read through the rcu that it was published for");

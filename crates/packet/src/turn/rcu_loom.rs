@@ -12,7 +12,7 @@ use loom::thread;
     clippy::duplicate_mod,
     dead_code,
     unreachable_pub,
-    reason = "the same source on other atomics is what is tested"
+    reason = "the test compiles the same source with other atomics"
 )]
 mod rcu;
 
@@ -37,8 +37,8 @@ impl<'t> Turn<'t> {
 }
 
 /// The memory of a value. It is written when the value is made and when it is freed. Loom fails
-/// where a read is not ordered against these writes. The lock makes this `Sync`; loom does not see
-/// it.
+/// where a read is not ordered against these writes. The lock makes this type `Sync`; loom does not
+/// see the lock.
 #[derive(Clone)]
 struct Memory(std::sync::Arc<Untracked<UnsafeCell<()>>>);
 

@@ -161,8 +161,8 @@ fn a_turn_is_bounded_in_bytes_and_in_descriptors() {
     }
 }
 
-/// A bridge may copy a packet to many ports, and each of them segments it. One packet always
-/// passes.
+/// A bridge may copy a packet to many ports, and each of them segments the packet. A turn always
+/// accepts at least one packet.
 #[test]
 fn a_turn_takes_less_where_a_packet_may_be_copied_to_many_ports() {
     let memory = Memory::patterned(MAX_FRAME as usize);

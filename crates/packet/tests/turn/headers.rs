@@ -25,7 +25,7 @@ const MIN_HEAD: usize = 128;
 #[derive(Clone, Debug)]
 struct Reference {
     bytes: Vec<u8>,
-    /// Free bytes in front of them.
+    /// Free bytes in front of the packet.
     headroom: usize,
     offload: Offload,
 }
@@ -363,8 +363,8 @@ fn errors_say_what_is_wrong() {
     for (error, text) in [
         (StripError::TooShort, "the packet has fewer bytes than are to be stripped"),
         (StripError::TooDeep, "the slot has no space for the bytes to be stripped"),
-        (StripError::Segmentation, "the packet is to be segmented by headers that are to be stripped"),
-        (StripError::Checksum, "a checksum is to be finished over bytes that are to be stripped"),
+        (StripError::Segmentation, "segmentation of the packet needs headers that are to be stripped"),
+        (StripError::Checksum, "an unfinished checksum covers bytes that are to be stripped"),
     ] {
         assert_eq!(error.to_string(), text);
     }

@@ -206,7 +206,7 @@ fn delivered(headers: &Headers, payload: &[u8], size: u16, cuts: &[usize], finis
             *segment.prefix_mut::<12>() = [0x55; 12];
             let front = segment.headers().to_vec();
             let mark = turn.mark();
-            // Into one buffer and into several, alternately.
+            // Segments go into one buffer and into several, alternately.
             let buffers: &[usize] = if frames.len().is_multiple_of(2) { &[7, 0, 70] } else { &[] };
             destination.cut(buffers).into_iter().for_each(|s| turn.stage(s));
             turn.store_gso_segment::<12>(id, &segment, &mut from, mark..turn.mark(), finish);
@@ -216,7 +216,7 @@ fn delivered(headers: &Headers, payload: &[u8], size: u16, cuts: &[usize], finis
             assert_eq!((&stored[..12], &stored[12 + len..]), (&[0x55; 12][..], &[0xee; 3][..]));
             frames.push(stored[12..12 + len].to_vec());
         }
-        assert!(!plan.next(turn.head(id), &mut segment), "the end stays the end");
+        assert!(!plan.next(turn.head(id), &mut segment), "no segment follows the last one");
     });
     frames
 }
@@ -239,8 +239,8 @@ fn delivered_together(headers: &Headers, payload: &[u8], size: u16, cuts: &[usiz
         for alone in [true, false, false].into_iter().cycle() {
             let n = plan.left().min(if alone { 1 } else { 7 });
             let lens: Vec<_> = (0..n).map(|nth| plan.len_of(nth) as usize).collect();
-            // At any offset in a cache line, so that the header lies on one line with the frame or
-            // not.
+            // The buffer begins at any offset in a cache line. So the header and the frame may
+            // share a line.
             let memory = |(nth, &len): (usize, &usize)| (Memory::new(&vec![0xee; 80 + 12 + len + 3]), nth * 11);
             let to: Vec<_> = lens.iter().enumerate().map(memory).collect();
             let mark = turn.mark();
@@ -267,7 +267,7 @@ fn delivered_together(headers: &Headers, payload: &[u8], size: u16, cuts: &[usiz
                 break;
             }
         }
-        assert!(!plan.next(turn.head(id), &mut segment), "the end stays the end");
+        assert!(!plan.next(turn.head(id), &mut segment), "no segment follows the last one");
     });
     frames
 }
