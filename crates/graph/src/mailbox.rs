@@ -15,7 +15,8 @@ pub struct Work {
     pub graph: Graph,
     /// Drop counters of every port, by its index.
     pub drops: Vec<Arc<Drops>>,
-    /// Number of ports that a packet may be copied to. A turn accepts as many times fewer bytes.
+    /// Number of ports that a packet may be copied to. This number divides the bytes that a turn
+    /// accepts.
     pub fan_out: u32,
 }
 

@@ -27,10 +27,11 @@ pub trait Node: Send {
     /// Sends every packet of the batch along an edge, or drops it with [`Packets::discard`]. A
     /// packet may go along several edges, but along each edge only once.
     ///
-    /// If the output waits for free buffers (`full = "wait"`), packets may stay in their ring. They
-    /// pass the node again in a later turn. So do all packets behind them, including packets that
-    /// the node dropped. Each is counted once. Such a node must keep the order of packets: a packet
-    /// that was overtaken cannot stay in its ring, and is dropped as `node`.
+    /// If the output waits for free buffers (`full = "wait"`), packets may stay in their ring.
+    /// These packets pass the node again in a later turn. So do all packets behind them, including
+    /// packets that the node dropped. Each drop is counted once. A node in front of such an output
+    /// must keep the order of packets. A packet that was overtaken cannot stay in its ring; it is
+    /// dropped as `node`.
     fn process(&mut self, packets: &mut Packets<'_>, batch: &Batch, next: &mut Next<'_>);
 }
 

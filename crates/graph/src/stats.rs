@@ -29,8 +29,8 @@ impl NodeStats {
     }
 }
 
-/// Statistics of one worker. All times are in cycles. Each is measured by itself; none is computed
-/// from the others.
+/// Statistics of one worker. All times are in cycles. Each time is measured; none is computed from
+/// the others.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct WorkerStats {
