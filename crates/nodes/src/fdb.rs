@@ -423,7 +423,8 @@ mod tests {
         };
         let same = fdb.successor(8, 300, &[A, B], &[(mac(9), B)], |_| true);
         assert_eq!((known(&same), same.learned()), (known(&fdb), 6));
-        // One port is gone, one learned address is fixed now, and the one that was fixed is gone.
+        // One port is gone. One learned address is now fixed, and the formerly fixed address is
+        // gone.
         let other = fdb.successor(8, 10, &[A], &[(mac(3), A)], |_| true);
         assert_eq!(known(&other), [(mac(1), A, 1, false), (mac(3), A, 0, true), (mac(5), A, 5, false)]);
         assert_eq!((other.learned(), other.ageing(), other.fixed()), (2, 10, 1));
@@ -527,6 +528,6 @@ mod tests {
             model.retain(|&m, e| now - e.1 < 50 || fdb.find(mac(m)).is_ok());
             assert_eq!((fdb.learned() as usize, fdb.full()), (model.len(), full));
         }
-        assert!(full > 0, "there was always room");
+        assert!(full > 0, "there was always a free place");
     }
 }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use straightline_wire::MacAddr;
 
-/// MAC addresses that share their first bits. If they share all 48, it is one address.
+/// MAC addresses that share their first bits. A prefix of all 48 bits is one address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MacPrefix {
     address: MacAddr,
