@@ -69,7 +69,8 @@ impl CallHelper {
     /// Starts the thread if a notification waits for it.
     ///
     /// # Errors
-    /// The system's error if it has no thread to give. The notification waits for the next attempt.
+    /// The system's error if it cannot start a thread. The notification then waits for the next
+    /// attempt.
     pub(crate) fn start_if_wanted(&mut self) -> io::Result<()> {
         if !self.calls.is_wanted.load(Ordering::Acquire) {
             return Ok(());
@@ -91,8 +92,8 @@ impl CallHelper {
 
 impl Drop for CallHelper {
     /// Ends the thread. If a frontend holds it up by a full eventfd, the eventfd is emptied. The
-    /// frontend may empty the eventfd between our check and our read. Then it holds up this thread
-    /// instead, which is its own port's.
+    /// frontend may empty the eventfd between our check and our read. Then it holds up the calling
+    /// thread, which is the thread of its own port.
     fn drop(&mut self) {
         self.calls.is_stopped.store(true, Ordering::Release);
         let Some(thread) = self.thread.take() else { return };
@@ -125,7 +126,8 @@ impl PendingCalls {
         }
     }
 
-    /// Wakes the thread, now or as soon as it would sleep. Returns whether there is one.
+    /// Wakes the thread, now or as soon as it would sleep. Returns whether the thread has been
+    /// started.
     fn unpark(&self) -> bool {
         self.thread.get().map(Thread::unpark).is_some()
     }

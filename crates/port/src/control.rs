@@ -83,7 +83,7 @@ pub trait PortControl: Send + Sync + fmt::Debug {
     /// more attempt.
     ///
     /// # Errors
-    /// The reason why it cannot listen now.
+    /// The reason why the port cannot listen now.
     fn resume(&self) -> Result<(), ListenError>;
 
     /// Returns why the port cannot listen, or `None` if it can.
@@ -113,7 +113,7 @@ pub fn stop_all<'a>(ports: impl IntoIterator<Item = &'a dyn PortControl>) -> Vec
     wait_for_ends(&ports, END_TIME);
     let left = ports.into_iter().filter(|port| !port.join());
     left.map(|port| {
-        // No graph uses its link now, or soon none will.
+        // No graph uses the port's link any more, or the last graph will stop soon.
         let name = port.name();
         tracing::error!(
             port = name,

@@ -39,7 +39,7 @@ struct Inner {
 struct Watched {
     fd: Arc<OwnedFd>,
     kind: KickKind,
-    /// The waiters that watch it. There are none if no worker waits for this kind.
+    /// The waiters that watch the kick. There are none if no worker waits for this kind.
     tokens: Vec<(Arc<EpollWaiter>, Token)>,
 }
 

@@ -24,8 +24,8 @@ impl LinkHistory {
         LinkHistory { since: now, changes: 0, reasons: VecDeque::new(), is_up: false }
     }
 
-    /// Records the link as it is now. A change to down is kept with its reason. Later reasons are
-    /// not, because a frontend that sets up a link passes through many.
+    /// Records the link as it is now. A change to down is kept with its reason. Reasons that follow
+    /// while the link stays down are not kept: a frontend that sets up a link causes many.
     pub(crate) fn note(&mut self, is_up: bool, reason: &str, now: Instant, time: SystemTime) {
         if is_up == self.is_up {
             return;

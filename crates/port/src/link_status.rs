@@ -41,7 +41,7 @@ pub struct RingStatus {
 #[derive(Debug)]
 pub(crate) struct LinkState {
     now: LinkStatus,
-    /// The reason why the last link ended, until the next one is up.
+    /// The reason why the last link ended. It is kept until the next link is up.
     fault: Option<String>,
     /// An administrator has set the link down.
     set_down: bool,
@@ -59,7 +59,7 @@ impl LinkState {
     pub(crate) fn show(&mut self, now: LinkStatus) -> bool {
         let before = std::mem::replace(&mut self.now, now);
         self.note();
-        // A frontend has left whose link never came up.
+        // A frontend has left, and its link never came up.
         if before.peer.is_some() && self.now.peer.is_none() && !before.up {
             self.history.note_failure(&self.now.reason, SystemTime::now());
         }

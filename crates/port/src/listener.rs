@@ -13,7 +13,7 @@ use crate::socket_file::{self, FIRST_MODE, SocketFile, SocketFileError};
 use crate::socket_path::SocketState;
 
 /// The users who may connect: owner, group and permission bits of the socket file. Without any of
-/// them, only the process's own user. With a group, that group too.
+/// these, only the process's own user may connect. With a group, its members may connect too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Permissions {
     /// User id.
@@ -40,12 +40,13 @@ pub enum ListenError {
         path: PathBuf,
         /// The step that failed.
         what: &'static str,
-        /// Its error. It is part of the message, so it is not given as the source again.
+        /// The error of that step. The message contains it, so it is not the error's `source`, too.
         error: io::Error,
     },
 }
 
-/// A listening socket. If it made a file, the file is removed when it is closed or dropped.
+/// A listening socket. If the listener made the socket's file, it removes the file when it is
+/// closed or dropped.
 #[derive(Debug)]
 pub struct Listener {
     /// The file is removed before the socket is closed: an open socket holds its inode.
@@ -58,7 +59,7 @@ impl Listener {
     /// connect before the file has its owner and permissions.
     ///
     /// # Errors
-    /// The reason why it cannot listen there.
+    /// The reason why this process cannot listen at `path`.
     pub fn bind(path: &Path, permissions: &Permissions) -> Result<Self, ListenError> {
         let system = |what| move |e: Errno| ListenError::System { path: path.to_owned(), what, error: e.into() };
         clear_stale(path)?;
@@ -86,7 +87,7 @@ impl Listener {
     fn close(&self) {
         if let Some(file) = self.file().take() {
             drop(file);
-            // It listens, so this cannot fail.
+            // The socket listens, so this cannot fail.
             let _ = shutdown(&self.socket, Shutdown::Both);
         }
     }
@@ -115,15 +116,15 @@ impl ListenError {
 pub(crate) struct ServerSocket {
     path: PathBuf,
     state: Mutex<ServerState>,
-    /// The reason why it could not be opened again. It has a lock of its own, so that readers never
-    /// wait for the system.
+    /// The reason why the socket could not be opened again. The reason has a lock of its own, so
+    /// that readers never wait for the system.
     failure: Mutex<Option<String>>,
 }
 
 #[derive(Debug)]
 struct ServerState {
     permissions: Permissions,
-    /// The port listens, or would if it could.
+    /// True if the port should listen, even if opening its socket has failed.
     is_wanted: bool,
     listener: Option<Arc<Listener>>,
 }

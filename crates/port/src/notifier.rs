@@ -5,9 +5,10 @@
 //! All others are refused:
 //!
 //! - A file can block regardless of its flags.
-//! - The kernel reads and writes pipes, and reads sockets, under a lock. A process that shares one
-//!   keeps that lock for as long as the memory that it reads into or writes from is missing (a
-//!   userfaultfd). No flag helps the next process that wants the lock.
+//! - The kernel reads and writes pipes, and reads sockets, under a lock. A process that shares the
+//!   descriptor can read into memory that is missing (a userfaultfd), or write from it. It then
+//!   keeps the lock for as long as the memory is missing. No flag helps the next process that wants
+//!   the lock.
 //!
 //! A write into a UNIX stream socket takes no such lock.
 
@@ -32,9 +33,10 @@ pub(crate) struct Notifier(Arc<Target>);
 #[derive(Debug)]
 struct Target {
     kind: Kind,
-    /// Notifies where the caller would have to wait. It ends when the frontend has left.
+    /// The state of the helper, which notifies where the caller would have to wait. The state is
+    /// dropped when the frontend has left.
     calls: Weak<PendingCalls>,
-    /// The helper was asked to notify, and has not begun to.
+    /// True if the helper was asked to notify and has not begun.
     is_pending: AtomicBool,
 }
 
@@ -45,10 +47,10 @@ enum Kind {
 }
 
 impl Notifier {
-    /// Checks the kind of descriptor. `helper` is the one of the descriptor's frontend.
+    /// Checks the kind of descriptor. `helper` belongs to the frontend that sent the descriptor.
     pub(crate) fn new(fd: Arc<OwnedFd>, helper: &CallHelper) -> io::Result<Self> {
         let kind = if is_eventfd(&fd)? {
-            // A signal does not need this flag; a write by the helper does.
+            // A signal does not need O_NONBLOCK; a write by the helper does.
             fcntl_setfl(&*fd, fcntl_getfl(&*fd)? | OFlags::NONBLOCK)?;
             Kind::Event(fd)
         } else {
@@ -112,9 +114,9 @@ fn write_socket(fd: &OwnedFd) {
 
 /// Returns whether a sender on a UNIX socket may have to wait although it asks not to.
 ///
-/// Before Linux 6.10 each sender waits for the collection of sockets under way in messages
-/// (`unix_gc`), and any user can make that long. In later kernels, only processes that send sockets
-/// in messages wait.
+/// Before Linux 6.10, each sender waits for the garbage collection of sockets that are in flight in
+/// messages (`unix_gc`). Any user can make this collection take long. In later kernels, only
+/// processes that send sockets in messages wait.
 fn senders_may_wait() -> bool {
     static MAY_WAIT: OnceLock<bool> = OnceLock::new();
     *MAY_WAIT.get_or_init(|| {
@@ -129,7 +131,8 @@ fn version(release: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?, numbers.next()?))
 }
 
-/// Returns whether it is an eventfd: an anonymous inode whose name says so.
+/// Returns whether the descriptor is an eventfd: its inode is anonymous, and the inode's name says
+/// so.
 pub(crate) fn is_eventfd(fd: &OwnedFd) -> io::Result<bool> {
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     Ok(std::fs::read_link(path)?.as_os_str() == "anon_inode:[eventfd]")

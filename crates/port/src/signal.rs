@@ -2,9 +2,9 @@
 //!
 //! A write into an eventfd waits while its counter is full, unless its open file description says
 //! otherwise. That description is shared with the process that sent us the descriptor, which may
-//! change it at any moment, also between two calls of ours. It cannot be opened anew (an anonymous
-//! inode has no `open`), and it takes no flags with a write (RWF_NOWAIT: "operation not
-//! supported").
+//! change it at any moment, also between two calls of ours. The description cannot be opened anew
+//! (an anonymous inode has no `open`). An eventfd takes no flags with a write (RWF_NOWAIT:
+//! "operation not supported").
 //!
 //! A signal from within the kernel never waits. An asynchronous read that completes adds one to the
 //! eventfd that its request names (`IOCB_FLAG_RESFD`, see `io_submit(2)`), and a full counter stays
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn a_full_counter_that_blocks_holds_nobody_up() {
-        // As after a frontend has cleared O_NONBLOCK.
+        // The flags are as after a frontend has cleared O_NONBLOCK.
         let event = eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd");
         rustix::io::write(&event, &(u64::MAX - 1).to_ne_bytes()).expect("to the brim");
         let (done, wait) = mpsc::channel();

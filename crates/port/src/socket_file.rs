@@ -152,7 +152,7 @@ pub(crate) fn state(path: &Path) -> io::Result<SocketState> {
 
 impl Found {
     fn at(path: &Path) -> io::Result<Option<Self>> {
-        // A path without a last component is a folder's.
+        // A path without a last component names a folder.
         let (folder, name) = match path.file_name() {
             Some(name) => (open_folder(path), name.to_owned()),
             None => (openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()), ".".into()),

@@ -62,7 +62,7 @@ pub fn check(path: &Path) -> Result<(), SocketPathError> {
 /// Checks the path as it is written: whether there can be a socket of this name, now or later.
 ///
 /// # Errors
-/// The reason why there cannot.
+/// The reason why no socket can have this name.
 pub fn check_name(path: &Path) -> Result<(), SocketPathError> {
     let bytes = path.as_os_str().as_bytes();
     if bytes.len() > MAX_PATH {

@@ -20,8 +20,8 @@ const MAX_REGIONS: u64 = 64;
 pub enum Mode {
     /// The port listens, and the users with these permissions may connect.
     Server(Permissions),
-    /// The frontend listens. The port connects. It tries again, without end, when that fails or the
-    /// connection ends.
+    /// The frontend listens. The port connects. It connects again, without end, when connecting
+    /// fails or the connection ends.
     Client,
     /// A Unix socket that another process has opened. It listens, or it is connected to a frontend.
     /// When that connection ends, the port closes it and accepts no other.

@@ -60,7 +60,7 @@ impl NextCheck {
         }
     }
 
-    /// Returns the event that wakes the thread before that.
+    /// Returns the event that wakes the thread before the next check is due.
     pub(crate) fn wake(self) -> Wake {
         match self {
             NextCheck::At(_) => Wake::Never,

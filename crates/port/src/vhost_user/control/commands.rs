@@ -16,8 +16,8 @@ use crate::vhost_user::data::link::VANISHED;
 const POLL: Duration = Duration::from_millis(10);
 
 impl ConnectedFrontend {
-    /// Sets the state of a device that was just reset: none, unless a state was loaded with which
-    /// it continues.
+    /// Sets the state of a device that was just reset. The state is empty, unless a state was
+    /// loaded for the device to continue with.
     pub(crate) fn reset_commands(&mut self) {
         let (acked, pairs) = (self.session.acked_features(), self.session.queue_pairs());
         let fresh = || NetControl::new(acked, pairs);
@@ -28,7 +28,7 @@ impl ConnectedFrontend {
                     state
                 }
                 None => {
-                    let text = "the device state that was loaded is of a driver with other features: it is unused";
+                    let text = "the loaded device state is not used: its driver negotiated other features";
                     self.shared.log(Level::WARN, format_args!("{text}"));
                     fresh()
                 }
@@ -54,8 +54,8 @@ impl ConnectedFrontend {
         self.rings.get(at)?.is_some().then_some(at)
     }
 
-    /// Executes the commands that have come. Returns how long the next look may wait; `None` if a
-    /// kick announces it.
+    /// Executes the commands that have come. Returns the time until the next look, or `None` if a
+    /// kick announces the next command.
     pub(crate) fn execute(&mut self) -> Option<Duration> {
         // A kick from here on causes another look. If waiting had failed, the failure would have
         // been reported earlier.

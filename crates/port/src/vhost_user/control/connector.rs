@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
-/// The pause after the first attempt. A frontend that starts together with us needs no longer to
-/// listen.
+/// The pause after the first attempt. A frontend that starts together with us listens within this
+/// time.
 const SHORTEST: Duration = Duration::from_millis(10);
 
 /// The pause between attempts that keep failing. A connection that lasts less counts as a failure.
@@ -69,8 +69,8 @@ impl Connector {
 
     fn try_once(&self) -> io::Result<UnixStream> {
         let address = SocketAddrUnix::new(&self.path)?;
-        // Otherwise a connection to a listener with a full queue would wait, and the wait could not
-        // be ended.
+        // The socket does not block. A blocking connection to a listener with a full queue would
+        // wait, and the wait could not be ended.
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         connect(&socket, &address)?;

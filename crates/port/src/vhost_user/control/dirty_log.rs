@@ -1,8 +1,8 @@
 //! The dirty log of a guest that is being migrated.
 //!
-//! The log is turned on and off by a new link, and so between two turns. When the frontend gets its
-//! answer, every later write is marked. Rings mark their own writes to ring memory; `deliver` marks
-//! buffers.
+//! A new link turns the log on or off. So the change takes effect between two turns. When the
+//! frontend gets its answer, every later write is marked. Rings mark their own writes to ring
+//! memory; `deliver` marks buffers.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;

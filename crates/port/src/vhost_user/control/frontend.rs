@@ -116,7 +116,7 @@ impl ConnectedFrontend {
             if !ready {
                 self.shared.report_suppressed();
             }
-            // A report about a link that has been replaced says nothing about this one.
+            // A report about a link that has been replaced says nothing about the present link.
             if let Some((_, fault)) = self.shared.inbox.take_fault().filter(|(about, _)| *about == self.generation) {
                 self.break_off(fault);
             }
@@ -154,7 +154,7 @@ impl ConnectedFrontend {
 
     /// Handles one message. Returns `false` at the connection's end.
     fn step(&mut self) -> Result<bool, String> {
-        let Some((message, fds)) = self.connection.recv().map_err(|e| format!("its socket failed: {e}"))? else {
+        let Some((message, fds)) = self.connection.recv().map_err(|e| format!("the socket failed: {e}"))? else {
             return Ok(false);
         };
         tracing::trace!(port = self.shared.config.name, fds = fds.len(), "{message:?}");
@@ -175,7 +175,7 @@ impl ConnectedFrontend {
                     let _ = self.sync();
                     if answer.is_none() {
                         let why = self.shared.state().fault().unwrap_or_default().to_owned();
-                        return Err(format!("what it asked for failed: {why}"));
+                        return Err(format!("the request of the frontend failed: {why}"));
                     }
                 }
                 answer
@@ -195,7 +195,7 @@ impl ConnectedFrontend {
         };
         if let Some(bytes) = answer {
             let beside = self.inflight.file().filter(|_| shows_table);
-            self.connection.send(&bytes, beside.as_slice()).map_err(|e| format!("its socket failed: {e}"))?;
+            self.connection.send(&bytes, beside.as_slice()).map_err(|e| format!("the socket failed: {e}"))?;
         }
         Ok(true)
     }
@@ -271,7 +271,7 @@ impl ConnectedFrontend {
         fail::hit("port-left");
         self.rings.fill_with(|| None);
         self.publish();
-        // No worker notifies by it any more.
+        // No worker uses the old helper any more.
         self.calls = new_helper(&self.shared);
         self.transfer = Transfer::None;
         self.memory = Arc::default();

@@ -41,8 +41,8 @@ impl ConnectedFrontend {
         }
     }
 
-    /// Makes an empty table in our file. The one in use is dropped first, because it may lie in the
-    /// same file.
+    /// Makes an empty table in our file. The table in use is dropped first, because it may lie in
+    /// the same file.
     fn make_table(&mut self, shape: InflightShape) -> io::Result<InflightTable> {
         self.drop_table();
         let file = match self.inflight.own.take() {

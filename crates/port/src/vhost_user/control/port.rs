@@ -46,8 +46,8 @@ impl VhostUser {
     /// port.
     ///
     /// # Errors
-    /// The reason why it cannot listen. If the port connects and no frontend listens there, that is
-    /// no error: a frontend may come later.
+    /// The reason why the port cannot listen. If the port connects and no frontend listens there,
+    /// that is no error: a frontend may come later.
     pub fn open(
         config: VhostUserConfig,
         index: PortIndex,
@@ -67,7 +67,7 @@ impl VhostUser {
             })?,
         };
         let system = |error| ListenError::System { path: config.socket.clone(), what: "cannot set it up", error };
-        // If this fails, the port's thread has a helper thread notify.
+        // If this fails, a helper thread notifies in place of the port's thread.
         let _ = Signals::prepare_control();
         let data = Arc::new(PortData {
             name: config.name.clone(),

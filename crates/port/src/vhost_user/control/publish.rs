@@ -11,8 +11,8 @@ use crate::vhost_user::data::link::Link;
 use crate::vhost_user::data::steering::Steering;
 
 impl ConnectedFrontend {
-    /// Publishes a link with the rings as they are now, and waits until no worker uses the one
-    /// before.
+    /// Publishes a link with the rings as they are now, and waits until no worker uses the previous
+    /// link.
     pub(crate) fn publish(&mut self) {
         self.generation += 1;
         // Without MQ the control ring is where the second pair would be (virtio 1.2, 5.1.2). A

@@ -144,7 +144,7 @@ mod tests {
         assert!(ring.update_descriptors(1, &with(first.clone()), &calls).expect("a call").is_none());
         assert!(ring.update_descriptors(1, &with(first.clone()), &calls).expect("the same").is_none());
         let replaced = ring.update_descriptors(1, &with(second), &calls).expect("another call");
-        assert!(same(replaced.as_ref(), first.as_ref()), "who waits for the turns has it");
+        assert!(same(replaced.as_ref(), first.as_ref()), "the caller gets the replaced descriptor");
         assert!(ring.update_descriptors(1, &with(None), &calls).expect("no call").is_some());
     }
 }

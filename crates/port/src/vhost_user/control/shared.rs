@@ -85,7 +85,7 @@ impl Shared {
         self.log_limit().due(Instant::now())
     }
 
-    /// Reports suppressed lines at a pause, when no line follows that could.
+    /// Reports suppressed lines at a pause, when no later line reports them.
     pub(crate) fn report_suppressed(&self) {
         let suppressed = self.log_limit().report(Instant::now());
         if let Some(suppressed_before) = suppressed {

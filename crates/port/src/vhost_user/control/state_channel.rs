@@ -70,7 +70,7 @@ impl ChannelTransfer {
         Ok(ChannelTransfer { channel, bytes, at: 0, until: Instant::now() + LIMIT })
     }
 
-    /// Writes. Returns true when all is written.
+    /// Writes bytes to the channel. Returns true when all bytes are written.
     pub(crate) fn write(&mut self, _at_end: bool) -> Result<bool, String> {
         loop {
             let rest = self.bytes.get(self.at..).unwrap_or(&[]);
@@ -101,7 +101,8 @@ impl ChannelTransfer {
         }
     }
 
-    /// Reads. Returns true when all is read. A file is read only `at_end`: until then it may grow.
+    /// Reads bytes from the channel. Returns true when all bytes are read. A file is read only
+    /// `at_end`: until then it may grow.
     pub(crate) fn read(&mut self, at_end: bool) -> Result<bool, String> {
         let mut chunk = [0; CHUNK];
         loop {

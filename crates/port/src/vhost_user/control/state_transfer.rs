@@ -22,7 +22,7 @@ use super::state_channel::{ChannelTransfer, LIMIT};
 use super::transfer_thread::{Orders, Transfer, TransferThread};
 use crate::control::is_within;
 
-/// The interval at which a transfer under way is tried.
+/// The interval at which a transfer under way tries to move more bytes.
 const PACE: Duration = Duration::from_millis(10);
 
 impl ConnectedFrontend {

@@ -177,7 +177,7 @@ impl PortThread {
         }
         match self.stop.accept(listener.socket()) {
             Ok(stream) => stream,
-            // It was closed meanwhile.
+            // The listener was closed meanwhile.
             Err(_) if self.stop.leaves() => None,
             Err(error) => {
                 self.shared.log(Level::WARN, format_args!("cannot accept a frontend: {error}"));

@@ -12,12 +12,12 @@ use super::state_channel::LIMIT;
 /// The last transfer.
 #[derive(Debug, Default)]
 pub(crate) enum Transfer {
-    /// There was none.
+    /// No transfer has taken place.
     #[default]
     None,
     Saving(TransferThread),
     Loading(TransferThread),
-    /// All was written.
+    /// The state was written completely.
     Saved,
     /// The state was read completely, and the device can continue with it.
     Loaded(Box<SavedState>),

@@ -47,7 +47,7 @@ impl BufferWaiters {
         self.0.iter().filter(|waiting| waiting.is_asleep).map(|waiting| waiting.known).min()
     }
 
-    /// Notes that a worker is awake. It still waits.
+    /// Notes that a worker is awake. Its packets still wait for free buffers.
     pub(crate) fn wake(&mut self, worker: usize) {
         self.0.iter_mut().filter(|waiting| waiting.worker == worker).for_each(|waiting| waiting.is_asleep = false);
     }

@@ -65,7 +65,8 @@ pub(crate) fn receive<'t>(
     into: &mut Batch,
     max: usize,
 ) -> usize {
-    // The delivery of its earlier packets made sure that no zeros went out. This stops the port.
+    // The port stops if the guest's memory has vanished. No zeros went out before: the delivery of
+    // earlier packets has checked for vanished memory.
     if queue.has_vanished(&link.memory) {
         link.fail_vanished();
         return 0;

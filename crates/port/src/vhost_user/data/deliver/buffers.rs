@@ -30,7 +30,7 @@ struct Shortage {
     /// Capacity of the buffers, in bytes.
     capacity: u32,
     reason: Reason,
-    /// The chains that were outstanding then.
+    /// The number of chains that were outstanding when the packet was refused.
     taken: u16,
 }
 
@@ -115,8 +115,8 @@ impl<'a, R: Device> Buffers<'a, R> {
         (got, chains)
     }
 
-    /// Returns why a packet that needs `need` bytes is refused without a look, or `None` if it is
-    /// not.
+    /// Returns the reason to refuse a packet that needs `need` bytes without a look at the ring.
+    /// Returns `None` if there is no such reason.
     #[inline]
     pub(super) fn refuses(&self, need: u32) -> Option<Reason> {
         if need > self.refused.capacity || self.budget.is_spent() { self.why_refused(need) } else { None }
@@ -148,8 +148,8 @@ impl<'a, R: Device> Buffers<'a, R> {
         }
     }
 
-    /// Returns whether a packet that found too few buffers can never find enough: it alone had
-    /// taken all buffers that the ring can hold. The packet still has `chains` buffers.
+    /// Returns whether a packet that found too few buffers can never find enough: the packet alone
+    /// had taken all buffers that the ring can hold. The packet still has `chains` buffers.
     pub(super) fn never_suffice(&self, chains: u16) -> bool {
         self.took_all && self.ring.outstanding() == chains
     }

@@ -32,8 +32,9 @@
 //!    index (release, in `ring`). A crash between two steps repeats a packet or loses it, but never
 //!    loses a buffer.
 //! 4. **Check memory after the copies, not before.** A frontend may truncate its file at any time.
-//!    The SIGBUS handler puts zeros in its place and raises the fault epoch. Comparing the epoch
-//!    after the copies detects this, so no guest gets zeros that no guest has sent.
+//!    The SIGBUS handler puts zeros in place of the vanished memory, and raises the fault epoch.
+//!    Comparing the epoch after the copies detects this, so no guest gets zeros that no guest has
+//!    sent.
 //! 5. **Fast paths by kind of packet.** `plain` delivers packets that go as they are, each into one
 //!    buffer. It works in bursts of up to 64, with loops compiled for each instruction set. It
 //!    writes them at once, because their buffers were prefetched within the burst. All other
@@ -148,7 +149,7 @@ pub(crate) fn deliver<'t>(
     queue.counters.tx.packets.add(tally.packets);
     queue.counters.tx.bytes.add(tally.bytes);
     drop(inner);
-    // If a mark is missing, this stops the port. Packets that were delivered stay delivered.
+    // If a mark is missing, this check stops the port. Packets that were delivered stay delivered.
     let _ = link.is_logged();
     count(link, turn, ids, &tally);
     if let Some(message) = &tally.broken {

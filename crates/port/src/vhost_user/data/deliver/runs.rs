@@ -14,9 +14,9 @@ impl<R: Device> Delivery<'_, '_, R> {
     /// Reserves buffers for the packets from `at` on that can be coalesced into one packet. Returns
     /// their number, and whether buffers were reserved.
     ///
-    /// If they were not (the packet is not for this guest, or there are too few buffers), each
-    /// packet is delivered singly. If the packet at `at` cannot be coalesced, returns the number of
-    /// packets before the next that can.
+    /// If no buffers were reserved (the packet is not for this guest, or there are too few
+    /// buffers), each packet is delivered singly. If the packet at `at` cannot be coalesced,
+    /// returns the number of packets before the next that can.
     #[inline]
     pub(super) fn merge(&mut self, at: usize, tally: &mut Tally) -> (usize, bool) {
         if let Some((run, count)) = self.turn.coalesce(&self.ids[at..]) {

@@ -45,7 +45,7 @@ impl<R: Device> Delivery<'_, '_, R> {
                     return Err(NotDelivered::Dropped(Reason::NoBuffer));
                 }
                 Err(NotDelivered::Dropped(reason)) => {
-                    // There are too few buffers for the remaining segments too.
+                    // The buffers do not suffice for the remaining segments either.
                     tally.drops[reason as usize] += plan.left();
                     break;
                 }
@@ -62,8 +62,8 @@ impl<R: Device> Delivery<'_, '_, R> {
         Ok(())
     }
 
-    /// Delivers the next segments, as many as there are known buffers that each take a whole one.
-    /// Takes all these buffers, then fills them. Returns the number of segments.
+    /// Delivers the next segments, one into each known buffer that takes a whole segment. Takes all
+    /// these buffers, then fills them. Returns the number of segments.
     #[inline(always)]
     fn segments_into_singles(
         &mut self,
@@ -128,7 +128,7 @@ impl<R: Device> Delivery<'_, '_, R> {
         let len = plan.len_of(0);
         let (to, chains) = self.reserve(len)?;
         if !plan.next(self.turn.head(id), self.segment) {
-            // Nothing was written into them.
+            // Nothing was written into the reserved buffers.
             self.buffers.untake(chains);
             self.turn.unstage(to.start);
             return Err(NotDelivered::Dropped(Reason::SegmentHeaders));
