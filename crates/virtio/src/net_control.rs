@@ -71,14 +71,15 @@ pub struct RxFilter {
 pub enum CommandOutcome {
     /// The setting is recorded. Nothing else has to be done.
     Recorded,
-    /// The driver has announced itself. Its status must stop asking for that (5.1.6.5.4).
+    /// The driver has announced itself. The status in the configuration space must stop asking for
+    /// an announcement (5.1.6.5.4).
     Announced,
     /// The queue pairs or the offloads have changed. The change must take effect before the command
     /// is acknowledged.
     Changed,
 }
 
-/// The state of a device that its driver sets by commands.
+/// The part of the device's state that the driver sets by commands.
 #[derive(Clone, Debug)]
 pub struct NetControl {
     acked: u64,

@@ -36,7 +36,7 @@ pub struct NetHeader {
     pub gso_size: u16,
     /// Offset at which the checksum starts.
     pub csum_start: u16,
-    /// Offset of the checksum's field from there.
+    /// Offset of the checksum's field from `csum_start`.
     pub csum_offset: u16,
     /// The number of buffers that hold this packet, for a driver that merges buffers.
     pub num_buffers: u16,

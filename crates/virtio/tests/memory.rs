@@ -54,7 +54,7 @@ fn regions_that_cannot_be_are_refused() {
     assert!(matches!(map(0, PAGE, 0, u64::MAX - PAGE + 1), MapError::Overflow { .. }));
     assert!(Region::map(fd.as_fd(), 0, PAGE, u64::MAX - PAGE, u64::MAX - PAGE).is_ok());
     let message = map(0, 5 * PAGE, 0x1000, 0).to_string();
-    assert_eq!(message, "region at 0x1000 ends at byte 0x5000 of its file, which has 0x4000");
+    assert_eq!(message, "region at 0x1000 ends at byte 0x5000 of its file, but the file has 0x4000 bytes");
 }
 
 #[test]

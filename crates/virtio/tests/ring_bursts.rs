@@ -312,8 +312,7 @@ fn refuses<D: Device>() {
     receive.use_up(3, 60);
     let error = D::Driver::forward(&mut from, &mut to, &mut spare, 64).expect_err("a hostile device");
     assert_eq!(error, DeviceFault::Id(3));
-    // With in-order use: a chain that is not the next, and transmitted chains that are not
-    // outstanding.
+    // With in-order use, the device returns a chain that is not the next one.
     let Rig::<D> { mut receive, mut from, .. } = rig(true);
     receive.use_up(1, 60);
     assert_eq!(from.recycle(64).expect_err("a hostile device"), DeviceFault::Id(1));

@@ -125,8 +125,8 @@ impl Area {
         self.cell16(offset).store(value.to_le(), Ordering::Release);
     }
 
-    /// Reads 64 bits at once (acquire): everything that the writer of any of them stored before it
-    /// is then visible.
+    /// Reads 64 bits at once (acquire): everything that the writer of any of these bits stored
+    /// before them is then visible.
     #[inline]
     pub fn acquire_u64(&self, offset: usize) -> u64 {
         let value = u64::from_le(self.cell64(offset).load(Ordering::Acquire));

@@ -41,7 +41,7 @@ pub enum MapError {
         size: u64,
     },
     /// The region extends beyond the end of its file.
-    #[error("region at {guest:#x} ends at byte {end:#x} of its file, which has {len:#x}")]
+    #[error("region at {guest:#x} ends at byte {end:#x} of its file, but the file has {len:#x} bytes")]
     BeyondFile {
         /// Guest address.
         guest: u64,
@@ -54,7 +54,7 @@ pub enum MapError {
     #[error("guest memory must be a memfd or a file on tmpfs or hugetlbfs (share=on), not a file on filesystem {0:#x}")]
     NotShareable(u64),
     /// The process has as many regions as the SIGBUS handler can watch ([`MAX_REGIONS`]).
-    #[error("region at {0:#x}: this process maps {MAX_REGIONS} regions already, which is the most")]
+    #[error("region at {0:#x}: this process already maps {MAX_REGIONS} regions, the maximum")]
     TooMany(u64),
     /// The regions of all ports would take more address space than [`MAX_MAPPED`].
     #[error(
@@ -152,9 +152,7 @@ impl Region {
         let (reserved, start) = Self::map_guarded(file, low, span, page, share).map_err(system("cannot map it"))?;
         let watch = Watch::new(start.addr(), span).map_err(|error| match error {
             WatchError::TooMany => MapError::TooMany(guest_addr),
-            WatchError::NoSubstitute(source) => {
-                system("cannot make a substitute for the case that it vanishes")(source)
-            }
+            WatchError::NoSubstitute(source) => system("cannot make a substitute for vanished memory")(source),
         })?;
         // SAFETY: the inset is less than a page, and the span is at least a page.
         let host = unsafe { start.add(inset) };

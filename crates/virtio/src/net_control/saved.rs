@@ -56,7 +56,7 @@ pub enum SavedStateError {
     #[error("it has {0} bytes; expected {least} to {most}", least = HEAD + CRC, most = SavedState::LONGEST)]
     Length(usize),
     /// The state does not begin with the identifier of this format.
-    #[error("it is not the state of a network device of this switch")]
+    #[error("the saved state is not the state of a network device of this switch")]
     Kind,
     /// The format has an unknown version.
     #[error("its format is version {0}; expected version {VERSION}")]

@@ -329,7 +329,7 @@ proptest! {
             if let Some(gso) = offload.gso {
                 assert!(usize::from(gso.header_len) <= head.len());
                 assert!(matches!(offload.checksum, Checksum::Partial { start, .. } if start == gso.l4));
-                assert!(Segmenter::new(gso, total).is_some(), "what passes can be cut");
+                assert!(Segmenter::new(gso, total).is_some(), "a packet that passes can be segmented");
             }
         });
     }

@@ -82,7 +82,7 @@ impl Ring {
         both!(self, ring => ring.size())
     }
 
-    /// Returns the position at which a successor continues, in vhost-user's form.
+    /// Returns the position at which the ring's next device half continues, in vhost-user's form.
     pub fn base(&self) -> u32 {
         match self {
             Ring::Split(ring) => ring.base().into(),

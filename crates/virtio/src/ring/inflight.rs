@@ -1,16 +1,16 @@
 //! The in-flight table: a record of the buffers in flight, which a frontend keeps while its backend
 //! is away (vhost-user, "Inflight I/O tracking").
 //!
-//! The table is meant for devices that give buffers back in any order: from it a successor learns
-//! which buffers it has to process again. Our devices give back in the order in which they take. So
-//! a successor needs only the used index: all later chains are still in the ring, as the
-//! specification says of in-order devices. We write only the used index into the table, once for a
-//! burst, and mark no buffer as in flight. A successor that follows the specification's procedures
-//! then finds exactly our position.
+//! The table is meant for devices that give buffers back in any order. From the table, the next
+//! device (the *successor*) learns which buffers to process again. Our devices give back in the
+//! order in which they take. So a successor needs only the used index: all later chains are still
+//! in the ring, as the specification says of in-order devices. We write only the used index into
+//! the table, once for a burst, and mark no buffer as in flight. A successor that follows the
+//! specification's procedures then finds exactly our position.
 //!
-//! A predecessor may have worked in any order. The buffers that it left in flight are given back at
-//! start, with no bytes written. For a network device these are lost packets, and no buffer is
-//! lost.
+//! The device before ours (the *predecessor*) may have worked in any order. The buffers that it
+//! left in flight are given back at start, with no bytes written. For a network device these are
+//! lost packets, and no buffer is lost.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -111,9 +111,9 @@ pub enum InflightError {
     /// The table is too short for its rings.
     #[error("the in-flight table has {bytes:#x} bytes; its rings need {needed:#x}")]
     Short {
-        /// Bytes that the frontend gives it.
+        /// Bytes of the table, as the frontend gives them.
         bytes: u64,
-        /// Bytes that its rings need.
+        /// Bytes that the table's rings need.
         needed: u64,
     },
     /// A part of the ring is not in guest memory.
@@ -133,7 +133,7 @@ pub enum InflightError {
     /// The table has an unknown version.
     #[error("its in-flight table has version {0}; expected 1")]
     Version(u16),
-    /// The table's fields cannot all be true.
+    /// The table's fields contradict one another.
     #[error("its in-flight table is inconsistent: {0}")]
     Inconsistent(&'static str),
 }
@@ -265,11 +265,11 @@ pub struct Inflight {
 /// A chain that a predecessor had taken and not given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct InflightChain {
-    /// Head of the chain; in a packed ring, its id.
+    /// Index of the chain's first descriptor; in a packed ring, the chain's id.
     head: u16,
-    /// Number of its descriptors.
+    /// Number of the chain's descriptors.
     span: u16,
-    /// Its entry in the table.
+    /// The chain's entry in the table.
     at: u16,
     counter: u64,
 }
@@ -463,8 +463,9 @@ impl SplitDevice {
         let mut found = vec![First::default(); chains.len()];
         let count = u16::try_from(chains.len()).unwrap_or(u16::MAX);
         let there = device.available(count).is_ok_and(|n| n >= count) && device.peek(&mut found).is_ok();
-        // If the chains in flight are in the ring's own order, they can be taken again. If another
-        // order has overwritten them in the ring, they are given back.
+        // The next available entries of the ring may be exactly the chains in flight. Then the
+        // chains can be taken again. Otherwise later entries have overwritten theirs, and the
+        // chains are given back.
         if there && chains.iter().zip(&found).all(|(chain, found)| chain.head == found.head) {
             inflight.end_giving_back(&chains);
         } else {

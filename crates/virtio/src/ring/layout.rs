@@ -24,7 +24,7 @@ pub(super) const DESCRIPTOR: usize = 16;
 pub struct Descriptor {
     /// Guest address of the buffer.
     pub addr: u64,
-    /// Its length in bytes.
+    /// Length of the buffer in bytes.
     pub len: u32,
     /// [`NEXT`], [`WRITE`], [`INDIRECT`].
     pub flags: u16,

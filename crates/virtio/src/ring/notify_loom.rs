@@ -5,7 +5,7 @@ use loom::sync::Arc;
 use loom::thread;
 
 #[path = "notify.rs"]
-#[expect(clippy::duplicate_mod, reason = "the same source on other atomics is what is tested")]
+#[expect(clippy::duplicate_mod, reason = "the test compiles the same source with other atomics")]
 mod notify;
 
 /// Replaces `Area` and the processor's fence: loom cannot watch mapped memory.

@@ -22,8 +22,8 @@ use crate::memory::{DirtyLog, GuestMemory};
 pub(super) const AVAIL: u16 = 1 << 7;
 pub(super) const USED: u16 = 1 << 15;
 
-/// The bits in a descriptor's second word (length, id, flags) that show whether it is available and
-/// a chain of one.
+/// A descriptor's second word holds length, id and flags. These are its bits that show two things:
+/// whether the descriptor is available, and whether it is a chain of one.
 const SINGLE: u64 = (AVAIL as u64 | USED as u64 | NEXT as u64) << 48;
 
 /// Modes of event suppression (2.8.10): notify always, never, or at one position.
@@ -102,8 +102,8 @@ pub struct PackedDevice {
     following: Vec<Descriptor>,
     hint: usize,
     log: Option<Arc<DirtyLog>>,
-    /// This ring's part of the in-flight table that the frontend keeps for a successor, if there is
-    /// one.
+    /// This ring's part of the in-flight table, if there is one. The frontend keeps the table for
+    /// the ring's next device half.
     pub(super) inflight: Option<Inflight>,
 }
 
@@ -160,7 +160,8 @@ impl PackedDevice {
         self.size
     }
 
-    /// Returns the position at which a successor continues, in the form of [`Self::new`].
+    /// Returns the position at which the ring's next device half continues, in the form of
+    /// [`Self::new`].
     pub fn base(&self) -> u32 {
         u32::from(self.next_avail.bits()) | u32::from(self.next_used.bits()) << 16
     }

@@ -45,8 +45,8 @@
 //! - A ring with one boundary is believed, and a frontend that contradicts it is not. One
 //!   exception: the frontend names the end of a chain, and only the chain's first descriptor is
 //!   passed. That is how other devices leave a ring.
-//! - In a ring with more boundaries the frontend's base is believed, if it knows one. Otherwise the
-//!   interrupted burst is completed.
+//! - In a ring with more boundaries the frontend's base is believed, if the frontend knows one.
+//!   Otherwise the interrupted burst is completed.
 //!
 //! # Completion
 //!
@@ -224,7 +224,8 @@ fn is_rest_of_chain(size: u16, from: RingPosition, to: RingPosition, flags: impl
     false
 }
 
-/// The first three boundaries, and the number of all. The number is odd, so there is at least one.
+/// The first three boundaries, and the number of all boundaries. The number is odd, so there is at
+/// least one.
 #[derive(Default)]
 struct Boundaries {
     at: [u16; 3],

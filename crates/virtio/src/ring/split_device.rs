@@ -47,8 +47,8 @@ pub struct SplitDevice {
     last: usize,
     hint: usize,
     log: Option<Arc<DirtyLog>>,
-    /// This ring's part of the in-flight table that the frontend keeps for a successor, if there is
-    /// one.
+    /// This ring's part of the in-flight table, if there is one. The frontend keeps the table for
+    /// the ring's next device half.
     pub(super) inflight: Option<Inflight>,
 }
 
@@ -93,8 +93,8 @@ impl SplitDevice {
         self.size
     }
 
-    /// Returns the index at which a successor continues: the next available entry that was not
-    /// taken.
+    /// Returns the index at which the ring's next device half continues: the next available entry
+    /// that was not taken.
     pub fn base(&self) -> u16 {
         self.next_avail
     }
@@ -223,8 +223,8 @@ impl SplitDevice {
     }
 
     /// Asks the driver for no kicks: the worker polls. With the event index there is nothing to do.
-    /// Its kick was sent, so the event index stays behind the available index for the next 65535
-    /// chains.
+    /// The kick for the present event index was sent, so the index stays behind the available index
+    /// for the next 65535 chains.
     pub fn disarm(&mut self) {
         if !self.options.event_idx {
             self.parts.used.write_u16(layout::used::FLAGS, NO_NOTIFY);

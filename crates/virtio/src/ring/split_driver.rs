@@ -237,7 +237,8 @@ impl SplitDriver {
             let event = if enabled { self.last_used } else { behind };
             (SuppressionField::Event(layout::avail::used_event(usize::from(self.size))), event)
         } else {
-            // Without the event index; with it, the flags stay 0 (2.7.7.1).
+            // Flags are for rings without the event index; with the event index they stay 0
+            // (2.7.7.1).
             (SuppressionField::Flags(layout::avail::FLAGS, NO_INTERRUPT), if enabled { 0 } else { NO_INTERRUPT })
         };
         let Parts { avail, used, .. } = &self.parts;

@@ -28,10 +28,10 @@ pub struct FrontendClient {
 /// The features that a handshake negotiated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Negotiated {
-    /// The backend's features that the caller asked for. They are not set yet: the driver has to
-    /// choose first.
+    /// The features that the backend offers and the caller asked for. They are not set yet: the
+    /// driver has to choose first.
     pub features: u64,
-    /// The protocol features, which are set.
+    /// The protocol features that the handshake has set.
     pub protocol_features: u64,
 }
 
@@ -62,7 +62,7 @@ pub enum ClientError {
     #[error("vhost-user socket: {0}")]
     Io(#[from] io::Error),
     /// The backend closed the connection instead of answering.
-    #[error("the backend closed the connection at {0}")]
+    #[error("the backend closed the connection during {0}")]
     Closed(&'static str),
     /// The backend's answer is an error or malformed, or the request must not be made.
     #[error(transparent)]
@@ -99,8 +99,8 @@ impl FrontendClient {
         &self.frontend
     }
 
-    /// Begins a session: features, protocol features (set at once), ownership. The caller sets the
-    /// returned features later, without those that the driver does not know.
+    /// Begins a session: reads the features, sets the protocol features, and takes ownership. The
+    /// caller sets the returned features later, without those that the driver does not know.
     pub fn handshake(&mut self, features: u64, protocol_features: u64) -> Result<Negotiated> {
         let offered = self.get_features()?;
         let mut agreed = Negotiated { features: choose(offered, features), protocol_features: 0 };
@@ -143,8 +143,8 @@ impl FrontendClient {
         self.set(Request::SetOwner, Vec::new(), &[])
     }
 
-    /// GET_QUEUE_NUM. Backends of network devices count pairs, others rings. Ours counts rings once
-    /// CONFIG is acknowledged.
+    /// GET_QUEUE_NUM. Backends of network devices count pairs, others rings. Our backend counts
+    /// rings once CONFIG is acknowledged.
     pub fn get_queue_num(&mut self) -> Result<u64> {
         self.get(Request::GetQueueNum)
     }

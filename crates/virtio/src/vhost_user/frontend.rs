@@ -151,7 +151,7 @@ impl Frontend {
         self.call(request, number(u64::from(index) | if has_fd { 0 } else { VRING_NOFD }))
     }
 
-    /// SET_LOG_BASE; the message carries the log's file. It is always answered.
+    /// SET_LOG_BASE; the message carries the log's file. The backend always answers this request.
     pub fn set_log_base(&self, log: LogSpec) -> Result<Call<()>, FrontendError> {
         let request = Request::SetLogBase;
         self.check_requirement(request)?;

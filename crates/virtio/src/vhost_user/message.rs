@@ -305,7 +305,7 @@ impl RegionSpec {
 pub struct InflightSpec {
     /// Bytes of the table.
     pub mmap_size: u64,
-    /// Offset in its file.
+    /// Offset of the table in its file.
     pub mmap_offset: u64,
     /// Rings.
     pub queues: u16,

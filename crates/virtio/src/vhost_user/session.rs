@@ -110,7 +110,7 @@ enum Answer {
     /// The number 0 for a success. A frontend that waits for this number does not check its value
     /// (QEMU), so a failure has no answer.
     Success,
-    /// These flags, and 1 for a failure.
+    /// A number with these flags; in its low bits, 0 for a success and 1 for a failure.
     State { flags: u64 },
     /// The position of this ring.
     RingBase(usize),

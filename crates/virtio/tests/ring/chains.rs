@@ -156,7 +156,7 @@ fn indirect_tables() {
             (Ok(Chain { len: 10 * u32::from(entries), readable: 10 * u32::from(entries) }), staged)
         );
     }
-    // A chain in another order than the table's, and not of all its entries.
+    // The chain visits the table's entries in another order, and not all of them.
     table(&guest, 4);
     guest.descriptor(TABLE, 0, BUFFERS, 1, NEXT, 3);
     guest.descriptor(TABLE, 3, BUFFERS, 3, NEXT, 1);

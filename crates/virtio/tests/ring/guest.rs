@@ -15,7 +15,8 @@ pub(crate) const AVAIL: u64 = 0x8_0000;
 pub(crate) const USED: u64 = 0xa_0000;
 /// First address of the buffers.
 pub(crate) const BUFFERS: u64 = 0x10_0000;
-/// Address of the driver halves' indirect tables, over the buffers' second half.
+/// Address of the driver halves' indirect tables. The tables overlap the second half of the
+/// buffers.
 pub(crate) const TABLES: u64 = 0x18_0000;
 /// Buffers in one table.
 pub(crate) const TABLE: u16 = 3;

@@ -68,7 +68,7 @@ proptest! {
         for i in 0..size {
             let (addr, len, flags, next) = descriptors[usize::from(i) % descriptors.len()];
             guest.descriptor(DESC, i, addr, len, flags, next);
-            // Tables for indirect ones, over the ring's own memory and the buffers'.
+            // Tables for indirect descriptors. They overlap the ring's own memory and the buffers.
             guest.descriptor(BUFFERS, i, addr, len, flags, next);
             guest.write16(AVAIL + 4 + 2 * u64::from(i), heads[usize::from(i) % heads.len()]);
         }

@@ -152,7 +152,7 @@ fn tables_where_a_chain_fits() {
     assert_eq!(driver.add(&[(BUFFERS, 1, false); 4]), Some(2), "longer than a table");
     assert_eq!(driver.free(), SIZE - 6);
     let word = |at: u64, n: u64| guest.read16(DESC + 16 * at + 2 * n);
-    // The second chain: its table, of two descriptors.
+    // The table of the second chain, which has two descriptors.
     let table = TABLES + 16 * u64::from(super::guest::TABLE);
     assert_eq!(u64::from(word(1, 0)) | u64::from(word(1, 1)) << 16, table);
     assert_eq!((word(1, 4), word(1, 6)), (32, INDIRECT));

@@ -26,10 +26,10 @@ const SLOT: u64 = 4096;
 
 #[derive(Clone, Debug)]
 enum Op {
-    /// Chains of buffers of these lengths, which the device sees together.
+    /// The driver makes chains of buffers of these lengths visible to the device at once.
     Offer(Vec<Vec<u32>>),
-    /// In a receive ring, packets of these lengths arrive. In a transmit ring, as many chains are
-    /// taken; then the oldest are given back first, and the rest later.
+    /// In a receive ring, packets of these lengths arrive. In a transmit ring, the device takes as
+    /// many chains. It gives back the oldest first, and the rest later.
     Burst(Vec<usize>, u16),
     Reap,
 }
@@ -83,7 +83,8 @@ struct Chain {
 struct Packets {
     next: u32,
     lens: Vec<usize>,
-    /// Sent packets as they were delivered; received ones as the driver found them.
+    /// The packets of a transmit ring as the device delivered them, or of a receive ring as the
+    /// driver found them.
     seen: Vec<u32>,
     /// Packets of bursts that were killed.
     endangered: Vec<u32>,
@@ -179,7 +180,7 @@ impl World {
         };
         self.device = None;
         while self.device.is_none() {
-            // Recovery publishes as well, and may be killed while it does.
+            // Recovery publishes as well. The device half may be killed meanwhile.
             self.device = self.run(made);
         }
     }
@@ -230,7 +231,8 @@ impl World {
         self.driver.publish();
     }
 
-    /// Runs a transmit ring's burst: each chain's packet is sent before any chain is given back.
+    /// Runs a burst of a transmit ring. All packets of the burst are sent before any chain is given
+    /// back.
     fn deliver(&mut self, n: usize, first: u16) {
         let device = self.device.as_mut().expect("alive");
         let mut firsts = vec![First::default(); n];
@@ -397,8 +399,8 @@ proptest! {
             world.end(size);
             hits
         };
-        // The first run is not killed and counts the steps. Then each step is killed once, and
-        // another one soon after.
+        // The first run has no kill and counts the steps. Each later run kills the device half at
+        // one step, and its successor `again` steps later.
         for step in 1..=run(Vec::new()) {
             run(vec![step, step + again]);
         }

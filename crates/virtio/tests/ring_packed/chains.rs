@@ -266,7 +266,7 @@ fn bytes_are_those_of_the_chain_that_is_left_when_another_is_taken_back() {
     assert_eq!(driver.used(), Some(Ok((id, 50))));
 }
 
-/// Nothing is visible before `publish`, and then all of it.
+/// Before `publish` the device sees nothing of a batch. After it, the device sees the whole batch.
 #[test]
 fn a_batch_is_seen_at_once() {
     let guest = GuestRing::new(SIZE);

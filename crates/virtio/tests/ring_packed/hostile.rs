@@ -65,7 +65,7 @@ proptest! {
         for i in 0..size.min(300) {
             let fields = filling[usize::from(i) % filling.len()];
             descriptor(&guest, DESC, ring_place(at, i, size), fields);
-            // Tables for indirect ones.
+            // Tables for indirect descriptors.
             descriptor(&guest, BUFFERS, i, fields);
         }
         for act in acts {

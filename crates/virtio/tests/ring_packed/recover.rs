@@ -175,7 +175,7 @@ fn a_base_behind_the_rest_of_a_chain_is_believed() {
             guest.write16(head + 14, if wrap { FLAG_AVAIL | FLAG_USED } else { 0 });
             let end = before + len;
             if end % SIZE == 0 {
-                // A frontend that does not know the base sends that, too.
+                // A frontend that does not know the base sends this value, too.
                 continue;
             }
             let base = u32::from(end % SIZE) | if (end / SIZE).is_multiple_of(2) { 0x8000 } else { 0 };

@@ -31,7 +31,7 @@ pub(super) struct Substitute {
 pub(super) enum Page {
     /// The page's own offset. The page is allocated now, or by the next access.
     Own,
-    /// This offset of a page that all regions may share, because the kernel has no free page.
+    /// The offset of a page that all regions may share, because the kernel has no free page.
     Spare(u64),
 }
 

@@ -186,7 +186,7 @@ impl RingState {
     }
 
     /// Returns the id used at a position. The device reports `reported`. If the device keeps the
-    /// order, that is the id made available there.
+    /// order, the result is the id made available at that position.
     #[inline]
     fn resolve(&mut self, position: u32, reported: u32) -> Result<u16, DeviceFault> {
         let expected = self.ids[self.slot(position)];
@@ -207,8 +207,8 @@ impl RingState {
         Ok(self.ids[here])
     }
 
-    /// Returns the number of sent buffers that are done, with in-order use, if the device reports
-    /// the id `reported` (2.7.9; 2.8, "In-order use of descriptors").
+    /// Returns the number of sent buffers that are done if the device reports the id `reported`. It
+    /// is for in-order use only (2.7.9; 2.8, "In-order use of descriptors").
     #[inline]
     fn batch(&self, position: u32, reported: u32) -> Result<u32, DeviceFault> {
         let ahead = reported.wrapping_sub(position) & (self.size - 1);

@@ -53,7 +53,7 @@ fn regions_come_and_go_one_by_one() {
     let overlapping = RegionSpec { guest_addr: (4 << 20) + 4096, ..region(40) };
     let refused = error(&mut session, Request::AddMemReg, overlapping.encode_single(), 1);
     assert!(matches!(refused, ProtocolError::RegionOverlap { .. }));
-    // Failures of the caller roll both back.
+    // A failure of the caller rolls back an added or removed region.
     handle(&mut session, Request::AddMemReg, region(3).encode_single(), 1).unwrap();
     session.reply(Outcome::Failed);
     assert!(!session.regions().contains(&region(3)));
