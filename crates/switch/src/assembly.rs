@@ -18,7 +18,7 @@ use crate::plan::{ForwardingDomain, Plan, PortPlan};
 use crate::sandbox;
 
 /// Bytes of bodies that a turn copies. A packet may be copied to all ports of a bridge, so a turn
-/// takes only a share of this.
+/// takes only a share of these bytes.
 const TURN_BYTES: u32 = 1 << 20;
 
 /// The rules of a bridge's table: its limit, its ageing, its static entries.
@@ -128,8 +128,8 @@ impl Parts<'_> {
         Work { graph: self.graph(worker, domains, node_stats), drops, fan_out: self.copies(domains) }
     }
 
-    /// Returns the most copies of one packet: one to each port of the largest domain but its own,
-    /// and those of mirrors.
+    /// Returns the largest number of copies of one packet: one for each other port of the largest
+    /// domain, and the copies for mirrors.
     fn copies(&self, domains: &[ForwardingDomain]) -> u32 {
         let outputs = |node: &NodeConfig| node.outputs().len();
         let copies = domains.iter().map(|domain| {

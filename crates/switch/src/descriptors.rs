@@ -22,7 +22,7 @@ struct Table {
 
 /// Raises the soft limit of open descriptors to the hard limit. A port with many queue pairs needs
 /// hundreds of descriptors, and the usual soft limit of 1024 only serves programs that call
-/// `select`. Call it before the sandbox is entered, which forbids it.
+/// `select`. Call this function before the sandbox is entered: the sandbox forbids the change.
 ///
 /// # Errors
 /// The system refused. The limit is unchanged then.

@@ -33,7 +33,8 @@ impl DesiredConfig {
             let name = &entry.port.name;
             ensure!(
                 config.port_index(name).is_none(),
-                "port \"{name}\": a port of this name was added with `straightline port`; end that or choose another name"
+                "port \"{name}\": a port of this name was added with `straightline port`; end that command or \
+                 choose another name"
             );
             whole.ports.push(entry.port.clone());
             if let Some(bridge) = whole.bridges.iter_mut().find(|bridge| bridge.name == entry.bridge) {

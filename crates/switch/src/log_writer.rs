@@ -210,7 +210,8 @@ mod tests {
         let (mut reader, writer, size) = full_pipe();
         let log = LogWriter::new(writer);
         log.start().unwrap();
-        // Twice what fits, whether or not the thread has taken the first line.
+        // Write twice as many lines as the queue holds. The thread may have taken the first line or
+        // not.
         let line = [&[b'y'; 1023][..], b"\n"].concat();
         let fits = MAX_QUEUED_BYTES / line.len();
         for _ in 0..2 * fits {

@@ -63,7 +63,7 @@ impl Switch {
     fn retry_ports(&self) {
         for port in &self.running.now().ports {
             if port.listen_failure().is_some() {
-                // If it fails, the port's status says why.
+                // If the attempt fails, the port's status says why.
                 let _ = port.resume();
             }
         }
@@ -309,7 +309,7 @@ impl Attempt<'_> {
 
     /// Undoes all steps. Returns the error, with further facts for its reader.
     fn roll_back(&mut self, error: anyhow::Error) -> anyhow::Error {
-        // Their paths are free when this returns.
+        // The new ports' paths are free when `begin_stop` returns.
         self.fresh.iter().for_each(|(_, port)| port.begin_stop());
         let mut again = Vec::new();
         let mut down = Vec::new();

@@ -103,7 +103,7 @@ impl Switch {
         Arc::clone(&self.running) as Arc<dyn Source>
     }
 
-    /// Returns the configuration that it runs.
+    /// Returns the configuration that the switch runs.
     pub fn config(&self) -> Config {
         self.running.now().config.clone()
     }
@@ -190,7 +190,7 @@ impl WorkerHandle {
                 if let Some(cpu) = cpu
                     && let Err(error) = pin(cpu)
                 {
-                    tracing::warn!(worker = at, "cannot pin it to CPU {cpu}: {error}");
+                    tracing::warn!(worker = at, "cannot pin the worker to CPU {cpu}: {error}");
                 }
                 worker.run(&mailbox);
             })

@@ -42,7 +42,7 @@ impl Stalls {
     }
 }
 
-/// The watchdog's thread. Dropping this ends it.
+/// The watchdog's thread. Dropping this value ends the thread.
 #[derive(Debug)]
 pub(crate) struct WatchdogThread {
     end: Option<Sender<()>>,

@@ -43,7 +43,7 @@ fn what_is_no_socket_is_an_error_of_its_own() {
     let long = "x".repeat(200);
     let done = fixture.execute(&["status", "--api", &long]);
     assert_eq!(done.code, Some(1));
-    assert!(done.err.starts_with("error: cannot ask the switch on xxx"), "{done:?}");
+    assert!(done.err.starts_with("error: the request to the switch at xxx"), "{done:?}");
 }
 
 /// Source of answers: a switch with one port.

@@ -32,7 +32,7 @@ pub enum RequestError {
     )]
     NotListening(PathBuf),
     /// The system refused, for example because this user may not connect.
-    #[error("cannot ask the switch on {}: {error}", path.display())]
+    #[error("the request to the switch at {} failed: {error}", path.display())]
     Io {
         /// The socket.
         path: PathBuf,
@@ -51,7 +51,7 @@ pub enum RequestError {
         message: String,
     },
     /// The answer is not the answer of a switch.
-    #[error("what listens on {} does not answer like a switch: {why}", path.display())]
+    #[error("the process that listens on {} does not answer like a switch: {why}", path.display())]
     InvalidAnswer {
         /// The socket.
         path: PathBuf,
@@ -62,7 +62,7 @@ pub enum RequestError {
 
 /// The type of an answer, with the command that asks for it.
 pub trait Answer: DeserializeOwned {
-    /// The command that it answers.
+    /// The command that asks for this type.
     const COMMAND: Command;
 }
 
@@ -97,7 +97,7 @@ pub fn ask<A: Answer>(path: &Path) -> Result<A, RequestError> {
 /// Asks the switch that listens at `path`. Returns its answer as JSON, unchanged, on one line.
 ///
 /// # Errors
-/// No switch listens there, or it does not answer.
+/// No switch listens there, or the switch does not answer.
 pub fn request(path: &Path, command: Command) -> Result<String, RequestError> {
     let line = format!("{{\"cmd\":\"{}\"}}", command.as_str());
     Ok(exchange(path, &line, None)?.0)
@@ -106,14 +106,14 @@ pub fn request(path: &Path, command: Command) -> Result<String, RequestError> {
 /// Sets a port's link down, or allows it to be up again, at the switch that listens at `path`.
 ///
 /// # Errors
-/// No switch listens there, or it has no such port.
+/// No switch listens there, or the switch has no such port.
 pub fn set_link(path: &Path, port: &str, up: bool) -> Result<(), RequestError> {
     let line = serde_json::json!({"cmd": Command::Link.as_str(), "port": port, "up": up}).to_string();
     exchange(path, &line, None).map(drop)
 }
 
-/// A port that this process has added to a switch. The switch removes it when this is dropped or
-/// the process ends.
+/// A port that this process has added to a switch. The switch removes the port when this value is
+/// dropped or the process ends.
 #[derive(Debug)]
 pub struct AddedPort {
     stream: UnixStream,
@@ -124,7 +124,7 @@ pub struct AddedPort {
 /// frontend.
 ///
 /// # Errors
-/// No switch listens there, or it refuses the port.
+/// No switch listens there, or the switch refuses the port.
 pub fn add_port(path: &Path, port_request: &PortRequest, socket: BorrowedFd<'_>) -> Result<AddedPort, RequestError> {
     let mut line = serde_json::json!({"cmd": Command::Port.as_str()});
     // A struct of strings is an object, so its keys are added to the request's.
@@ -141,7 +141,7 @@ impl AddedPort {
     /// Removes the port, and waits until it is gone.
     ///
     /// # Errors
-    /// The switch does not confirm it in time.
+    /// The switch does not confirm the removal in time.
     pub fn end(mut self) -> Result<(), RequestError> {
         let gone = self.stream.shutdown(Shutdown::Write).and_then(|()| self.stream.read(&mut [0]));
         match gone {

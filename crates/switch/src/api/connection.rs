@@ -37,7 +37,8 @@ pub(super) struct Connection {
     deadline: Instant,
     /// The time by which the present answer must be written.
     end_of_write: Instant,
-    /// True if the client has sent its last byte, or something after which nothing more is read.
+    /// True if no more input is read: the client has sent its last byte, or a request that is too
+    /// long.
     closing: bool,
 }
 

@@ -26,7 +26,7 @@ const MAX_CLIENTS: usize = 16;
 /// The maximum number of clients that have a dynamic port.
 const MAX_DYNAMIC_PORTS: usize = 1024;
 
-/// The time without accepting clients after the system could not provide one.
+/// The time without accepting clients after accepting one has failed.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The reason why the API cannot listen.

@@ -143,7 +143,8 @@ pub fn runtime(runtime: &Runtime) -> String {
     format!("{}{}\n{}", workers.render(""), bodies(&runtime.workers), nodes.render(""))
 }
 
-/// Renders the number of copies of a body until its delivery. The switch promises one.
+/// Renders the number of times that a body is copied before it is delivered. The switch promises
+/// one copy.
 fn bodies(workers: &[Worker]) -> String {
     let sum = |bytes: fn(&Worker) -> u64| workers.iter().map(bytes).fold(0_u64, u64::saturating_add);
     let copied = sum(|worker| worker.bodies_copied_bytes);

@@ -51,8 +51,8 @@ pub struct Port {
     pub queues: Vec<Queue>,
     /// The number of packets from or to this port that were dropped, by reason.
     pub drops: BTreeMap<String, u64>,
-    /// The packets that the guest's driver wants to receive, if it tells the switch. Nothing is
-    /// filtered by it.
+    /// The packets that the guest's driver wants to receive, if the driver tells the switch. The
+    /// switch does not filter by this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rx_mode: Option<RxMode>,
     /// The MTU: the largest frame has this many bytes and 18 more.
@@ -158,8 +158,8 @@ pub struct Queue {
     /// `runtime`.
     #[serde(default)]
     pub rx_worker: Option<usize>,
-    /// The worker that owns the guest's receive ring. Others deliver there while no ring of their
-    /// own is enabled.
+    /// The worker that owns the guest's receive ring. Other workers deliver there while no ring of
+    /// their own is enabled.
     #[serde(default)]
     pub tx_worker: Option<usize>,
 }

@@ -164,8 +164,8 @@ fn check_statics(draft: &Draft, report: &mut Findings<'_>) {
     }
 }
 
-/// Checks that no two owners have one path, however it is written. That includes paths to connect
-/// to, since one frontend listens there.
+/// Checks that no two owners have the same path, even if it is written in different ways. Paths to
+/// connect to are checked too, because only one frontend can listen there.
 fn check_sockets(draft: &Draft, report: &mut Findings<'_>) {
     let mut seen: HashMap<(PathBuf, Option<OsString>), (&str, usize)> = HashMap::new();
     for socket in &draft.sockets {

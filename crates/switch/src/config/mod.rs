@@ -224,7 +224,7 @@ struct Draft {
 struct DraftSocket {
     owner: String,
     path: PathBuf,
-    /// True if the switch is to listen there.
+    /// True if the switch listens at the path, false if it connects to it.
     ours: bool,
     span: Span,
 }

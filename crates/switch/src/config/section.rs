@@ -1,8 +1,7 @@
 //! Typed access to a table of the file. Each value that does not fit is an error at its line.
 //!
-//! Every getter returns `None` for a key that is absent and for one that is wrong. In the second
-//! case it adds an error to the findings. The reader continues with the default, to find further
-//! errors.
+//! Every getter returns `None` for a key that is absent or wrong. For a wrong key, the getter also
+//! adds an error to the findings. The reader continues with the default, to find further errors.
 
 use std::borrow::Cow;
 use std::ops::RangeInclusive;
@@ -218,7 +217,7 @@ impl<'t> Section<'t> {
         report: &mut Findings<'_>,
     ) {
         let found = kind(found);
-        let message = format!("{key} in {} holds {found}; it holds {expected}, for example {example}", self.title);
+        let message = format!("{key} in {} holds {found}; it must hold {expected}, for example {example}", self.title);
         report.error(&element.span(), message);
     }
 }

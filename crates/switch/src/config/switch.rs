@@ -28,7 +28,8 @@ pub(super) fn read(section: &Section<'_>, machine: &Machine, report: &mut Findin
         if copier != Copier::Kernel && draft.switch.simd.is_some() {
             let (word, title) = (copier.as_str(), section.title());
             let message = format!(
-                "copy {word:?} in {title}: simd selects kernels of the switch, which do not copy then; leave simd out"
+                "copy {word:?} in {title}: simd selects the switch's own kernels, and this copy does not use \
+                 them; leave simd out"
             );
             report.error(&copy.span(), message);
         }

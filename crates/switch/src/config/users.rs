@@ -9,7 +9,7 @@ use std::{io, ptr};
 
 use crate::sandbox;
 
-/// The name service's answer about a name.
+/// The outcome of a search for the id of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Id {
     /// The name has this id.

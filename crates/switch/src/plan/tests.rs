@@ -98,7 +98,7 @@ fn a_patch_by_itself_is_served_by_all_who_can_be_used() {
         assignments(&[2, 2], &[0, 1]),
         [assignment(&[0, 1], &[0, 1], &[0, 1]), assignment(&[0, 1], &[0, 1], &[0, 1])]
     );
-    // One for each direction.
+    // One worker for each direction.
     assert_eq!(assignments(&[1, 1], &[0, 1]), [assignment(&[0], &[1], &[1]), assignment(&[1], &[0], &[0])]);
     assert_eq!(assignments(&[1, 1], &[0, 1, 2, 3]), assignments(&[1, 1], &[0, 1]), "more find nothing to do");
     // No two workers ever deliver into the same ring.

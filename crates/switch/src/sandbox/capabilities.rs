@@ -90,7 +90,7 @@ fn is_shut_out(config: &Config, file: &Path) -> bool {
 /// right to connect, which we are about to lose for sockets of other users.
 fn remove_stale(config: &Config) {
     for path in sockets(config) {
-        // If it cannot be removed, binding reports that.
+        // If a socket cannot be removed, binding to its path reports that.
         let _ = socket_file::clear_stale(path);
     }
 }

@@ -69,8 +69,8 @@ fn allow(
     }
 }
 
-/// Returns what a reload reads. It includes the configuration's folder, because editors and
-/// deployments replace the file by a new one, unless that folder holds much else.
+/// Returns the paths that a reload reads. They include the configuration's folder, because editors
+/// and deployments replace the file by a new one, unless that folder holds much else.
 fn readable(file: &Path) -> Vec<PathBuf> {
     let mut paths = vec![PathBuf::from(CPUS), file.to_owned()];
     let folder = resolved(socket_path::folder(file));

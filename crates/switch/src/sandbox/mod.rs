@@ -7,10 +7,10 @@
 //! | `capabilities` | capabilities | those that sockets for other users, and folders of other users, take |
 //! | `seccomp`, `calls` | seccomp | the system calls of `calls`; any other fails with `EPERM`, and the log names it (`refusal`) |
 //!
-//! Each mechanism is a thread's own and is inherited by the threads that it starts, so [`enter`]
-//! comes before the first of them. It stays in force for the process's life. So a reload may only
-//! ask for what the configuration needed at the start, and [`Denied`] says so before anything
-//! changes.
+//! Each mechanism applies to one thread and to the threads that it starts later. So [`enter`] must
+//! be called before the first of these threads starts. A mechanism stays in force for the process's
+//! life. So a reload may only ask for what the configuration needed at the start, and [`Denied`]
+//! says so before anything changes.
 
 mod calls;
 mod capabilities;
@@ -139,8 +139,8 @@ pub fn enter(config: &Config, file: &Path) -> Result<(), SandboxError> {
         return Err(SandboxError::Late(threads));
     }
     crate::user_names::read();
-    // The value is read again when guest memory is mapped. The first time, it comes from a file, so
-    // it is read here.
+    // Mapping guest memory needs the page size. The first query of it reads a file, which the
+    // sandbox forbids later. So the first query is here.
     let _ = rustix::param::page_size();
     read_machine_id();
     descriptors::prepare();
@@ -188,8 +188,8 @@ pub(crate) fn names_are_sealed() -> bool {
     in_force().iter().any(|mechanism| *mechanism != Mechanism::Capabilities)
 }
 
-/// Checks that the sandbox lets this port listen or connect. It does as long as no sandbox was
-/// entered.
+/// Checks that the sandbox lets this port listen or connect. If no sandbox was entered, every port
+/// may.
 ///
 /// # Errors
 /// The right that is missing.

@@ -54,7 +54,7 @@ extern "C" fn on_sigsys(_: libc::c_int, info: *mut libc::siginfo_t, context: *mu
     }
 }
 
-/// Makes the call fail. Returns its number, which the kernel leaves where it was
+/// Makes the call fail. Returns the call's number, which the kernel leaves where it was
 /// (`syscall_rollback`).
 #[cfg(target_arch = "x86_64")]
 fn refuse(context: &mut libc::ucontext_t) -> i64 {

@@ -31,8 +31,8 @@ struct Reader {
     read: fn(&Section<'_>, &mut Findings<'_>, &mut Draft) -> PortKind,
 }
 
-/// The readers by the word for their kind in a file. A section of an unknown kind is read as the
-/// first kind, to find further errors.
+/// The functions that read a kind's keys, by the word for the kind in a file. A section of an
+/// unknown kind is read as the first kind, to find further errors.
 const READERS: &[(&str, Reader)] = &[("vhost-user", Reader { keys: vhost_user::KEYS, read: vhost_user::read })];
 
 /// Reads `kind` and the keys that belong to it. `common` are the keys that ports of all kinds have.
@@ -51,7 +51,7 @@ pub(super) fn read(section: &Section<'_>, common: &[&str], report: &mut Findings
 }
 
 impl PortKind {
-    /// Returns the word for it in the file and in the API.
+    /// Returns the word for the kind in the file and in the API.
     #[must_use]
     pub fn as_str(&self) -> &'static str {
         match self {
@@ -82,7 +82,8 @@ impl PortKind {
         }
     }
 
-    /// Returns the path of its socket as operators see it, or `None` if it has no socket.
+    /// Returns the path of the port's socket as operators see it, or `None` if the port has no
+    /// socket.
     pub(crate) fn socket(&self) -> Option<&Path> {
         match self {
             Self::VhostUser(config) => Some(&config.socket),

@@ -108,8 +108,8 @@ impl VhostUserConfig {
         }
     }
 
-    /// Returns the differences for which the guest must connect again. Other permissions are no
-    /// such difference, because they can be changed on the socket's file.
+    /// Returns the differences for which the guest must connect again. A change of permissions is
+    /// no such difference, because permissions can be changed on the socket's file.
     pub(super) fn differs(&self, new: &Self) -> Vec<String> {
         let Self { socket, mode, owner: _, group: _, perms: _, queues, packed, offloads } = self;
         let mut differences = Vec::new();
@@ -131,8 +131,8 @@ pub enum Mode {
     Server,
     /// The frontend listens. We connect, and connect again whenever the connection ends.
     Client,
-    /// The client that added the port (`straightline port`) handed a socket over; `socket` is its
-    /// name for it. No file says so.
+    /// The client that added the port (`straightline port`) handed a socket over. `socket` is the
+    /// client's name for the socket. No configuration file has this mode.
     Given,
 }
 

@@ -78,7 +78,7 @@ fn types() {
         ("owner", "[]", "is an array"),
         ("queues", "{}", "is a table"),
         ("offloads", "\"csum\"", "it must be an array of strings"),
-        ("offloads", "[1]", "offloads in port \"p\" holds an integer; it holds strings"),
+        ("offloads", "[1]", "offloads in port \"p\" holds an integer; it must hold strings"),
         ("mode", "2020-01-01", "is a date"),
     ] {
         one_error(&format!("{port}{key} = {value}\n"), 4, &[part]);
