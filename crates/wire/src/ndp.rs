@@ -76,8 +76,8 @@ impl Kind {
     }
 }
 
-/// View of a message. The bytes may be shorter than the message. The other options are then not
-/// visible.
+/// View of a message. The bytes may be shorter than the message. The options beyond their end are
+/// then not visible.
 #[derive(Clone, Copy, Debug)]
 pub struct Header<T> {
     bytes: T,
