@@ -75,7 +75,7 @@ const LONG: usize = 2048;
 /// Copies `len` bytes.
 #[inline(always)]
 pub(crate) unsafe fn copy<V: Vector>(dst: *mut u8, src: *const u8, len: usize) {
-    // SAFETY: each function is called with a `len` that it accepts.
+    // SAFETY: the conditions ensure that each function gets a `len` that it accepts.
     unsafe {
         if len > 8 * V::BYTES {
             copy_long::<V>(dst, src, len);

@@ -130,21 +130,21 @@ impl fmt::Display for ParseLevelError {
 
 impl std::error::Error for ParseLevelError {}
 
-/// Proof that this machine has AVX2 and that the operating system saves its registers.
+/// Token that proves that this machine has AVX2 and that the operating system saves its registers.
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Avx2(());
 
 #[cfg(target_arch = "x86_64")]
 impl Avx2 {
-    /// Returns the proof if the machine has AVX2. The standard library caches the answer of the
+    /// Returns the token if the machine has AVX2. The standard library caches the answer of the
     /// CPU.
     #[must_use]
     pub fn detect() -> Option<Self> {
         std::is_x86_feature_detected!("avx2").then_some(Self(()))
     }
 
-    /// Returns the proof without detection.
+    /// Returns the token without detection.
     ///
     /// # Safety
     /// The machine must have AVX2.
@@ -154,22 +154,22 @@ impl Avx2 {
     }
 }
 
-/// Proof that this machine has AVX-512's foundation and that the operating system saves its
-/// registers.
+/// Token that proves that this machine has AVX-512's foundation and that the operating system saves
+/// its registers.
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Avx512(());
 
 #[cfg(target_arch = "x86_64")]
 impl Avx512 {
-    /// Returns the proof if the machine has AVX-512F. AVX2 is required too, for lengths below an
+    /// Returns the token if the machine has AVX-512F. AVX2 is required too, for lengths below an
     /// AVX-512 register.
     #[must_use]
     pub fn detect() -> Option<Self> {
         (std::is_x86_feature_detected!("avx512f") && Avx2::detect().is_some()).then_some(Self(()))
     }
 
-    /// Returns the proof without detection.
+    /// Returns the token without detection.
     ///
     /// # Safety
     /// The machine must have AVX-512F and AVX2.

@@ -43,7 +43,8 @@ fn build() -> Result<Loop, String> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/common/rte_memcpy.c");
     let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("rte_memcpy.{}.so", std::process::id()));
     let mut compile = Command::new("cc");
-    // The last -march has effect. The one of DPDK is for the oldest machine that it supports.
+    // The last `-march` option takes effect. DPDK's own option is for the oldest machine that DPDK
+    // supports.
     compile.args(["-O3", "-shared", "-fPIC"]).args(flags.split_whitespace()).arg("-march=native");
     said(compile.arg("-o").arg(&library).arg(source))?;
     let path = CString::new(library.as_os_str().as_bytes()).map_err(|error| error.to_string())?;
