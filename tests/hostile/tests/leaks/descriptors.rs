@@ -21,8 +21,8 @@ const RINGS: u16 = 2 * PAIRS + 1;
 /// Descriptors that the switch keeps for a ring: kick, call, error.
 const PER_RING: usize = 3;
 
-/// Descriptors that it keeps for a connection: the connection twice, the channel for its own
-/// requests, the file of the in-flight table.
+/// Descriptors that the switch keeps for a connection: the connection twice, the channel for its
+/// own requests, the file of the in-flight table.
 const BESIDES: usize = 4;
 
 /// Maximum number of descriptors during a transfer of device state: the channel, and a pipe of the

@@ -67,7 +67,7 @@ fn cve_2026_86561_a_region_that_is_added() {
         assert!(client.add_mem_region(&RegionRef { spec, fd: memory.as_fd() }).is_err(), "{spec:?}");
         scene.victims.go_on();
     }
-    // Each was refused by its acknowledgement; the session continues.
+    // The acknowledgement of each message reported the refusal, and the session continues.
     client.add_mem_region(&RegionRef { spec: region(1 << 20, 0), fd: memory.as_fd() }).expect("a good one");
     drop(client);
     scene.recovers("regions that cannot be mapped");

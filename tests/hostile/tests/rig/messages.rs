@@ -99,8 +99,8 @@ fn rings_outside_memory() {
         let mut client = frontend(&scene);
         client.set_mem_table(&[RegionRef { spec: region(1 << 20, 0), fd: memory.as_fd() }]).expect("memory");
         for ring in [0, 1] {
-            // One of the steps is refused, or the ring never becomes ready. In each case it does
-            // not run.
+            // One of the steps is refused, or the ring never becomes ready. In each case the ring
+            // does not run.
             let _ = client.set_vring_num(ring, 256);
             let _ = client.set_vring_addr(ring, addresses);
             let _ = client.set_vring_kick(ring, None);

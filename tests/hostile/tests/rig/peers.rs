@@ -98,7 +98,8 @@ pub(crate) fn fill_calls_that_block(mut scene: Scene) {
     guest.write_memory(guest.buffer_address(Ring::Transmit, 0), &[0; 12]);
     guest.write_memory(guest.buffer_address(Ring::Transmit, 0) + 12, &bytes);
     for n in 0..100 {
-        // Both rings have used entries, and both drivers want a call: no later event was requested.
+        // Both rings have used entries, and both drivers want a call, because neither has requested
+        // a later event.
         let buffer = Descriptor { len: 2000, ..valid(&guest, Ring::Receive) };
         guest.publish(Ring::Receive, &[buffer]);
         guest.publish(Ring::Transmit, &[Descriptor { len: 412, ..valid(&guest, Ring::Transmit) }]);

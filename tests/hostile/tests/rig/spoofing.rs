@@ -188,7 +188,7 @@ fn by_the_source_of_a_frame() {
     };
     let attacks = [tagged(&[]), tagged(&[TAG]), tagged(&[SERVICE_TAG, TAG])];
     lan.drops("the source", &plain(attacks));
-    // Addresses other than its own, each followed by a true packet.
+    // Addresses other than the attacker's own, each followed by a true packet.
     let attacks = (10..60).map(|n| frame(VICTIM, mac(n), 60, 1));
     lan.drops("invented sources", &plain(attacks));
     assert_eq!(lan.rig.port(0).addresses.map(|addresses| addresses.learned), Some(1), "only its own is learned");
@@ -333,7 +333,8 @@ fn by_ip_addresses() {
     for before in [&[][..], &TAG, &SNAP] {
         lan.drops("IP addresses", &plain(attacks.iter().map(|attack| to_bystander(before, attack))));
     }
-    // Its own addresses pass, and the link-local one that is derived from its MAC address.
+    // The attacker's own addresses pass. So does the link-local address that is derived from its
+    // MAC address.
     for truth in [arp(2, OWN, OWN_IP), solicits(OWN_IP6, OTHER_IP6), advertises(OWN_IP6, OWN_IP6)] {
         lan.passes("its own", &to_bystander(&[], &truth));
     }

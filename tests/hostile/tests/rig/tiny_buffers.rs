@@ -69,7 +69,8 @@ fn receiver(scene: &Scene, layout: Layout, features: u64, size: u16, descriptors
     guest
 }
 
-/// Returns the position of that ring: in the transmit buffers, which are not used.
+/// Returns the address of the attacker's ring. The ring lies in the transmit buffers, which are not
+/// used.
 fn place(guest: &Attacker, size: u16) -> Geometry {
     let desc = guest.buffer_address(Ring::Transmit, 0).next_multiple_of(4096);
     Geometry { size, desc, avail: desc + (512 << 10), used: desc + (768 << 10) }

@@ -50,8 +50,8 @@ fn a_memory_file_truncated_while_it_is_mapped() {
     }
 }
 
-/// A buffer that vanished after it was reserved for a packet is not used. A successor finds the
-/// ring unchanged.
+/// A buffer that vanished after it was reserved for a packet is not used. The next device half of
+/// the ring finds the ring unchanged.
 #[test]
 fn a_buffer_that_vanishes_while_it_is_reserved_is_not_taken() {
     for layout in Layout::BOTH {
