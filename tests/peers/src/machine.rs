@@ -150,7 +150,7 @@ impl Drop for Machine {
     }
 }
 
-/// Returns a CPU for each of two workers, or a single CPU if there is no more.
+/// Returns a CPU for each of two workers, or a single CPU if there is only one.
 pub(crate) fn two_workers() -> Result<Vec<u32>> {
     let (one, other) = two_cpus()?;
     let mut cpus = vec![one, other];

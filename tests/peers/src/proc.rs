@@ -55,7 +55,7 @@ pub(crate) fn until<T>(what: &str, limit: Duration, mut probe: impl FnMut() -> R
             return Ok(value);
         }
         if Instant::now() > end {
-            bail!("{what}: not within {} s", limit.as_secs());
+            bail!("this did not happen within {} s: {what}", limit.as_secs());
         }
         pause(Duration::from_millis(50))?;
     }
@@ -176,7 +176,7 @@ impl Proc {
                 bail!("interrupted");
             }
             if Instant::now() > end {
-                bail!("{}: {what}: not within {} s", self.name, limit.as_secs());
+                bail!("{}: this did not happen within {} s: {what}", self.name, limit.as_secs());
             }
         }
     }
@@ -303,7 +303,7 @@ mod tests {
     fn run_ends_what_takes_too_long() {
         let began = Instant::now();
         let error = run(Command::new("sleep").arg("60"), Duration::from_millis(200)).expect_err("too long");
-        assert!(error.to_string().contains("not within"), "{error}");
+        assert!(error.to_string().contains("not happen within"), "{error}");
         assert!(began.elapsed() < Duration::from_secs(10));
     }
 }

@@ -77,7 +77,7 @@ fn migrate(lab: &Lab, qemu: Qemu, ring: &str) -> Result<()> {
     traffic::no_errors(&mut peer)?;
     drop(target);
     for socket in [monitor, incoming] {
-        // QEMU may or may not have removed them.
+        // QEMU may or may not have removed the socket.
         let _ = std::fs::remove_file(socket);
     }
     switch.stop()

@@ -130,11 +130,11 @@ fn both_networks(switch: &Switch, one: &mut LinuxGuest, two: &mut LinuxGuest) ->
         let (from, to) = (switch.port(from)?, switch.port(to)?);
         ensure!(
             from.rx().bytes > bytes && to.tx().bytes > bytes,
-            "the file did not take its own network alone: {from:?}, {to:?}"
+            "the file did not pass by its own network only: {from:?}, {to:?}"
         );
         ensure!(
             from.tx().bytes < bytes && to.rx().bytes < bytes,
-            "the file did not take its own network alone: {from:?}, {to:?}"
+            "the file did not pass by its own network only: {from:?}, {to:?}"
         );
     }
     one.sh("ip link set eth1 down")?;

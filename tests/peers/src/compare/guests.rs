@@ -62,7 +62,7 @@ pub(super) fn measure(
     match cell.guest {
         TrafficSource::Own => own(lab, options, switch, copies_nothing, cell),
         TrafficSource::Generator if copies_nothing => {
-            bail!("the generator checks received bytes, and this switch copies none: use --guest own")
+            bail!("this switch copies no bytes, but the generator checks the bytes it receives: use --guest own")
         }
         TrafficSource::Generator if cell.load == Load::Search => search(lab, options, switch, cell),
         TrafficSource::Generator => generator(lab, options, switch, cell),
@@ -116,7 +116,7 @@ fn generator(lab: &Lab, options: &Options, switch: &mut RunningSwitch<'_>, cell:
 }
 
 /// Runs the searches of `straightline lab patch-external`: the highest rate without loss, the
-/// highest with 0.5 % loss, and latencies at fractions of that.
+/// highest with 0.5 % loss, and latencies at fractions of that rate.
 fn search(lab: &Lab, options: &Options, switch: &mut RunningSwitch<'_>, cell: &CompareCell) -> Result<GuestReport> {
     switch.go()?;
     let mut command = ours(lab, options, cell, "patch-external")?;
@@ -184,7 +184,7 @@ fn limit(options: &Options) -> Duration {
     WARM_UP + options.time() + Duration::from_secs(40)
 }
 
-/// Runs such a command, and returns its standard output.
+/// Runs a laboratory command, and returns its standard output.
 fn output_of(lab: &Lab, command: Command, limit: Duration) -> Result<String> {
     let mut guest = Proc::start("guest", command, &lab.log("guest"))?;
     let status = guest.wait_end(limit)?;

@@ -62,7 +62,7 @@ impl<'lab> RunningSwitch<'lab> {
     }
 
     /// Ends the switch, and returns its cycles per packet over the whole trial. Each switch counts
-    /// the turns that found packets.
+    /// only the cycles of turns that found packets.
     pub(super) fn cycles(self) -> Result<Option<f64>> {
         match self {
             Self::Testpmd(mut testpmd) => {

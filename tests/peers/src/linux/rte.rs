@@ -22,7 +22,8 @@ pub(super) fn build(folder: &Path) -> Result<PathBuf> {
     let new = folder.join(format!("rte_patch-{}", std::process::id()));
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/linux/rte_patch.c");
     let mut compile = Command::new("cc");
-    // The last -march wins. DPDK's own is for the oldest machine that DPDK supports.
+    // The last `-march` option takes effect. DPDK's own option is for the oldest machine that DPDK
+    // supports.
     compile.args(["-O3", "-Wall", "-Wextra", "-o"]).arg(&new).arg(source).args(flags.split_whitespace());
     output_of(compile.arg("-march=native"))?;
     fs::rename(&new, &program)?;
