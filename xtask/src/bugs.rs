@@ -22,7 +22,7 @@ struct Bug {
     test: String,
 }
 
-/// Tries the bugs whose name contains `pattern`. Returns true if the test of each one failed.
+/// Tries the bugs whose name contains `pattern`. Returns true if the test of each bug failed.
 pub(crate) fn run(pattern: Option<&str>) -> Result<bool> {
     let root = run::root()?;
     let scratch = run::target(&root).join("bugs");

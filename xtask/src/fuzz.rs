@@ -148,7 +148,8 @@ fn folder(root: &Path) -> PathBuf {
 pub(crate) fn build(root: &Path, profile: Profile, args: &[&str]) -> Result<PathBuf> {
     let folder = folder(root);
     let version = run::output(Command::new("rustc").arg("-vV").current_dir(root))?;
-    let host = version.lines().find_map(|line| line.strip_prefix("host: ")).context("`rustc -vV` names no host")?;
+    let host = version.lines().find_map(|line| line.strip_prefix("host: "));
+    let host = host.context("`rustc -vV` printed no line that begins with `host: `")?;
     let mut build = run::cargo(root);
     // With `--target`, cargo does not apply the flags to build scripts.
     build.args(["build", "--profile", profile.name(), "--locked", "--manifest-path", "fuzz/Cargo.toml"]);
@@ -163,7 +164,10 @@ fn fuzz(program: &Path, root: &Path, folder: &Path, target: &str, must_reach: &[
     let found = format!("-artifact_prefix={}/{target}-", folder.display());
     let reached = attempt(target, Command::new(program).args(["-runs=0", &found]).arg(&seeds))?;
     if let Some(lost) = must_reach.iter().find(|what| !reached.contains(**what)) {
-        bail!("its seeds no longer reach {lost:?}, only {reached:?}: add a seed that does to fuzz/seeds/{target}");
+        bail!(
+            "the seeds reach only {reached:?}, no longer {lost:?}: in fuzz/seeds/{target}, add a seed that \
+             reaches {lost:?}"
+        );
     }
     let time = format!("-max_total_time={secs}");
     let limits = ["-timeout=20", "-rss_limit_mb=2048", "-print_final_stats=1"];

@@ -187,17 +187,17 @@ fn guests(
 fn check_kernels(switch: &Path, tally: &mut Tally) {
     let symbols = match run::output(Command::new("nm").arg("--demangle=rust").arg(switch)) {
         Ok(symbols) => symbols,
-        Err(error) => return tally.skip(format!("kernels are inlined: {error:#}"), strict()),
+        Err(error) => return tally.skip(format!("the check that kernels are inlined: {error:#}"), strict()),
     };
     let called: Vec<_> = symbols.lines().filter(|line| is_access(line)).collect();
     if !has_names(&symbols) {
-        tally
-            .failed
-            .push("kernels are inlined: the program of the switch has no symbols to check; do not strip it".to_owned());
+        let why = "the switch's program has no symbols; build it without stripping";
+        tally.failed.push(format!("the check that kernels are inlined: {why}"));
     } else if called.is_empty() {
         tally.passed += 1;
     } else {
-        tally.failed.push(format!("kernels are inlined: these are called instead: {}", called.join(", ")));
+        let called = called.join(", ");
+        tally.failed.push(format!("the check that kernels are inlined: these are called as functions: {called}"));
     }
 }
 

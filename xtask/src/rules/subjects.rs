@@ -31,7 +31,7 @@ fn commits_since(root: &Path, base: &str) -> Result<String> {
     git::ask(root, &[&log[..], &[&range]].concat())
 }
 
-/// Returns the violations in such lines.
+/// Returns the violations in lines that [`new_commits`] returned.
 pub(super) fn check(log: &str) -> Vec<String> {
     let commits = log.lines().filter_map(|line| line.split_once(' '));
     let long = commits.filter_map(|(id, subject)| {
