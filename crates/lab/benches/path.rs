@@ -4,8 +4,8 @@
 //! `cargo bench -p straightline-lab --bench path` prints cycles of the time-stamp counter per
 //! packet, for each node. They are medians over many short rounds, in which all rings and sizes
 //! alternate. This is the cost of the instructions; the cost of lines that cross cores is only
-//! visible on two cores. `-- "packed 60"` measures that row alone. With `--test` it runs each once
-//! and prints nothing.
+//! visible on two cores. `-- "packed 60"` measures that row alone. With `--test` it runs each row
+//! once and prints nothing.
 
 #![expect(clippy::print_stdout, reason = "a bench prints its results")]
 
@@ -23,7 +23,7 @@ use straightline_virtio::net_header::NetHeader;
 /// Packets that each guest sends between the worker's turns.
 const BURST: usize = 32;
 
-/// Bursts of a round, which yields one value.
+/// Number of bursts in a round. A round yields one value.
 const BURSTS: usize = 100;
 
 /// Frame lengths; 0: 60, 590 and 1514 bytes, 7 to 4 to 1.

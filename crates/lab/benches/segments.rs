@@ -2,13 +2,13 @@
 //! alone, round by round.
 //!
 //! `cargo bench -p straightline-lab --bench segments [WORD...]`; without `--bench`, one round of
-//! each. One thread does everything: it sends a few large packets as one guest, runs the worker's
-//! turns (only these are timed), and takes what arrived as the other.
+//! each. One thread does everything. It sends a few large packets as one guest, runs the worker's
+//! turns, and takes the arrived packets as the other guest. Only the worker's turns are timed.
 //!
-//! A cell has the smallest time of a large packet in nanoseconds, and the median of its ratios to
-//! the speed of a plain copy in the same round: of a copy into one place, and of a copy into the
-//! very buffers. All three use the places in turn, so that they find as many of their lines in the
-//! caches: in the second level, or (`far`) in the third, where another 2 MiB are read before each.
+//! A cell has the smallest time of a large packet in nanoseconds. It also has two median ratios to
+//! a plain copy in the same round: into one place, and into the same buffers. All three use many
+//! places in turn, so that they find equally many lines in the caches. The lines are in the second
+//! level or, with `far`, in the third. With `far`, another 2 MiB are read before each.
 
 use std::env;
 use std::io::{self, Write};
@@ -28,7 +28,7 @@ use straightline_wire::MacAddr;
 use straightline_wire::frame::{Checksum, Frame, Net, Transport};
 use straightline_wire::tcp::Flags;
 
-/// Payload of a segment: of 1500 bytes of MTU, with the usual options of TCP.
+/// Payload of a segment, with an MTU of 1500 bytes and the usual options of TCP.
 const SIZE: u16 = 1448;
 /// Segments of a large packet, and its payload: about the most that an IP packet has.
 const PIECES: u16 = 45;
@@ -115,7 +115,7 @@ struct Rig {
     bodies: Vec<Vec<(u64, u32)>>,
     /// The places where the bodies of some bursts were stored: guest addresses and lengths.
     places: Vec<Vec<(u64, u32)>>,
-    /// Memory that is read to leave everything else only in the third level of the caches.
+    /// Memory that is read so that all other data stays only in the third-level cache.
     other: Vec<u64>,
     _dir: tempfile::TempDir,
 }
@@ -287,7 +287,7 @@ fn fill(source: &mut Guest, sent: &[(Vec<u8>, u32)]) -> anyhow::Result<Vec<(u64,
     let mut bodies = Vec::new();
     for (buffer, (_, len)) in (0..).zip(sent) {
         let body = source.buffer(buffer).context("no such buffer")?.split_at(FRONT).1;
-        // The pattern has no period of a power of two.
+        // The period of the pattern is not a power of two.
         body.write(Level::detect(), &(0..251_u8).cycle().take(*len as usize).collect::<Vec<_>>());
         bodies.push((memory.guest_addr(body).context("no such place")?, *len));
     }

@@ -3,19 +3,19 @@
 //!
 //! `cargo bench -p straightline-lab --bench workers`; without `--bench`, one short round of each.
 //! No guest runs: each thread is a worker that also drives rings of embedded guests, one to send
-//! and one to receive. So two CPUs are enough. In each case two threads do what one does in `one`,
-//! each with as much work:
+//! and one to receive. So two CPUs are enough. In case `one`, a single thread works. In the other
+//! cases two threads work, each with as much work as the one thread:
 //!
 //! - `apart`: each has a patch of its own.
 //! - `pairs`: both have one patch, and a queue pair each of its ports.
 //! - `crossing`: each has a patch of its own, and the other one's guest receives what it delivers.
 //! - `shared`: both deliver to the only receive ring, and wait for its lock.
 //!
-//! A line has the median rate of both in million packets per second. Then comes its ratio to `one`
-//! in the same round: the median, the smallest and the largest; and the same for the best tenth of
-//! all rounds. On a shared machine a descheduled thread costs its own work if the workers are
-//! apart, and the work of both if one receives what the other delivers. There, the best tenth is
-//! the meaningful value.
+//! A line has the median rate of both threads together, in million packets per second. Then comes
+//! the ratio to `one` in the same round: the median, the smallest and the largest. The last column
+//! has the median ratio in the best tenth of all rounds. On a shared machine, a descheduled thread
+//! costs its own work if the workers are apart. If one worker receives what the other delivers, it
+//! costs the work of both. There, the best tenth is the meaningful value.
 
 use std::env;
 use std::io::{self, Write};
@@ -35,7 +35,7 @@ const BURST: usize = 64;
 /// The guest and pair through which a thread sends, and those through which it receives.
 type Ends = [(usize, usize); 2];
 
-/// The other thread receives for both.
+/// This thread receives for both threads.
 const NONE: (usize, usize) = (usize::MAX, 0);
 
 /// The work of two workers (or one).
@@ -143,7 +143,8 @@ impl World {
                 let seats = [ports[at].for_worker(worker), ports[at + 1].for_worker(worker)];
                 let edges = seats.clone().map(|seat| graph.output(seat, false));
                 let node = graph.node("patch", Box::new(Patch::new(index(at)?)), &edges);
-                // A worker that is rx worker of none of a port's pairs does not poll it.
+                // A worker that is not the rx worker of any of a port's pairs does not poll the
+                // port.
                 for (at, seat) in [at, at + 1].into_iter().zip(seats) {
                     let (pairs, rx_workers, _) = case.ports[at];
                     if rx_workers[..usize::from(pairs)].contains(&worker) {
@@ -158,7 +159,8 @@ impl World {
         for (at, (pairs, ..)) in case.ports.iter().enumerate() {
             let options = GuestOptions { queue_pairs: *pairs, ..GuestOptions::default() };
             let mut guest = Guest::connect(&dir.path().join(format!("p{at}")), &options)?;
-            // The packets are written once: of different flows, so that they spread.
+            // The packets are written once. They belong to different flows, so that they are spread
+            // over the pairs.
             for pair in guest.pairs() {
                 for buffer in 0..pair.size() {
                     let level = pair.level();

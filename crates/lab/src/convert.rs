@@ -1,6 +1,7 @@
 //! Conversions of counts and cycles to floating-point metrics.
 
-/// Converts a count, or cycles, for display: values beyond 2^53 are rounded.
+/// Converts a count or a number of cycles to a floating-point number. Values beyond 2^53 are
+/// rounded.
 #[expect(clippy::cast_precision_loss, reason = "the counts here are below 2^53")]
 pub(crate) fn float(n: u64) -> f64 {
     n as f64

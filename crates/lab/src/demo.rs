@@ -1,8 +1,7 @@
 //! Two guests and a switch in one process: the first thing that a new user runs.
 //!
-//! Each guest sends numbered packets of mixed sizes to the other. It has at most as many packets
-//! under way as the other guest's ring has buffers, so no packet need be lost: a loss is a bug of
-//! the switch.
+//! Each guest sends numbered packets of mixed sizes to the other. A guest never has more packets
+//! under way than the other guest's ring has buffers. So a lost packet is a bug of the switch.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -27,7 +26,7 @@ const WINDOW: u64 = 192;
 /// Packets sent or received in one call.
 const BURST: usize = 32;
 
-/// The time after which a packet under way counts as lost.
+/// Time after which a packet that has not arrived counts as lost.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Options of the demo.
@@ -35,7 +34,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 pub struct Options {
     /// Seconds that the demo runs.
     pub secs: u64,
-    /// True if the caller prints the summary: then no table is printed.
+    /// True if the caller prints the summary; the demo then prints no table.
     pub json: bool,
 }
 
@@ -44,13 +43,13 @@ pub struct Options {
 pub struct Summary {
     /// Million packets delivered per second, both directions together.
     pub mpps: f64,
-    /// Gigabits of their frames per second.
+    /// Gigabits of delivered frames per second.
     pub gbit_per_s: f64,
     /// The switch's cycles per packet, by node.
     pub cycles_per_packet: BTreeMap<String, f64>,
-    /// Packets sent that did not arrive.
+    /// Number of sent packets that did not arrive.
     pub lost: u64,
-    /// Packets that arrived behind later ones.
+    /// Number of packets that arrived after a packet that was sent later.
     pub late: u64,
     /// Seconds of traffic.
     pub secs: f64,
@@ -68,8 +67,8 @@ struct Direction {
     stream: Stream,
     arrived: Sequence,
     given_up: u64,
-    /// The number of packets that had arrived at the last look, and the time since which this
-    /// number stands.
+    /// Number of arrived packets at the last check, and the time since which this number has not
+    /// changed.
     heard: (u64, Instant),
 }
 
@@ -139,7 +138,7 @@ struct Ended {
     secs: f64,
 }
 
-/// Runs both guests on one thread: with the switch's worker these are two threads, which every
+/// Runs both guests on one thread. With the switch's worker these are only two threads, which every
 /// machine can run.
 fn drive(mut guests: Vec<Guest>, live: &Live, stop: &AtomicBool) -> anyhow::Result<Ended> {
     let macs = [MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2])];
@@ -183,8 +182,8 @@ fn drive(mut guests: Vec<Guest>, live: &Live, stop: &AtomicBool) -> anyhow::Resu
     Ok(Ended { lost, late: directions.iter().map(|direction| direction.arrived.late).sum(), secs })
 }
 
-/// Shows the counters to the thread that prints. Gives up on packets that never came, so that
-/// traffic goes on.
+/// Shows the counters to the thread that prints. Packets that never came are counted as lost, so
+/// that traffic goes on.
 fn publish(directions: &mut [Direction], live: &Live) {
     let (mut packets, mut bytes) = (0, 0);
     for direction in directions.iter_mut() {

@@ -6,7 +6,7 @@ pub(crate) struct Random(u64);
 
 impl Random {
     pub(crate) fn new(seed: u64) -> Self {
-        // Any state but 0. The factor moves neighbouring seeds far apart.
+        // The state may be any number except 0. The factor moves neighbouring seeds far apart.
         Random(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
@@ -18,8 +18,8 @@ impl Random {
         self.0 >> 8
     }
 
-    /// Returns the next number below `bound`, which is not 0: the high half of a product instead of
-    /// a remainder (Lemire 2019).
+    /// Returns the next random number below `bound`, which is not 0. It is the high half of a
+    /// product, instead of a remainder (Lemire 2019).
     #[inline]
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         let product = u128::from(self.next()) * u128::from(bound);

@@ -22,10 +22,11 @@ enum Kind {
 /// Simple IMIX, as usual in generators.
 const IMIX: &str = "64:7,570:4,1518:1";
 
-/// The least number of frames that are dealt of a mix before the order repeats.
+/// The least number of frames in the order of a mix before the order repeats.
 const DEAL: usize = 256;
 
-/// The most lengths that are dealt of a range; of a larger range, so many are drawn.
+/// The most frames in the order of a range. From a larger range, this many lengths are chosen at
+/// random.
 const MOST: u32 = 2048;
 
 impl Sizes {
@@ -59,14 +60,14 @@ impl Sizes {
         if text == IMIX { "imix".to_owned() } else { text }
     }
 
-    /// Returns the mean length of frames dealt with this seed.
+    /// Returns the mean frame length of the order that [`Self::deal`] returns for this seed.
     #[expect(clippy::cast_precision_loss, reason = "there are few of them")]
     pub(crate) fn mean(&self, seed: u64) -> f64 {
         let order = self.deal(seed);
         order.iter().map(|&len| f64::from(len)).sum::<f64>() / order.len().max(1) as f64
     }
 
-    /// Draws so many lengths at random; the same `seed` draws the same.
+    /// Returns `count` lengths chosen at random. The same `seed` gives the same lengths.
     pub(crate) fn draw(&self, count: usize, seed: u64) -> Vec<u32> {
         let mut random = Random::new(seed);
         let mut one = || match &self.0 {
@@ -86,8 +87,8 @@ impl Sizes {
         (0..count).map(|_| one()).collect()
     }
 
-    /// Returns an order to repeat in which each length has exactly its weight, so its mean is the
-    /// mean of the mix.
+    /// Returns an order of lengths, to be repeated. Each length has exactly its weight in the
+    /// order, so the mean of the order is the mean of the mix.
     pub(crate) fn deal(&self, seed: u64) -> Vec<u32> {
         let mut order: Vec<u32> = match &self.0 {
             Kind::Mix(all) if all.len() == 1 => all.iter().map(|s| s.0).collect(),

@@ -1,4 +1,4 @@
-//! Numbered packets, and the count of those that arrive.
+//! Numbered packets, and the counting of packets that arrive.
 
 use std::net::Ipv4Addr;
 
@@ -30,8 +30,8 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Fills every transmit buffer of `guest` with a frame, of these lengths in turn (at least 60
-    /// each). Each packet later gets only its number.
+    /// Fills every transmit buffer of `guest` with a frame. The frames have these lengths in turn,
+    /// each at least 60. Sending writes only a packet's number into its frame.
     ///
     /// # Errors
     /// A length is too short for the headers or too long for a buffer.
@@ -88,9 +88,9 @@ pub struct Sequence {
     pub packets: u64,
     /// Bytes of their frames.
     pub bytes: u64,
-    /// Packets with a number below one that had arrived.
+    /// Packets that arrived after a packet with a higher number.
     pub late: u64,
-    /// The number after the highest that arrived.
+    /// The number after the highest number that arrived.
     expected: u64,
 }
 

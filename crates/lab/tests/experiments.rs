@@ -9,7 +9,7 @@ use std::time::Duration;
 use straightline_lab::exp::{self, Cell, ExperimentRecord, Plan, Settings, Step, Watch};
 use straightline_lab::results::Sample;
 
-/// Short trials; on a machine of one CPU, both on that.
+/// Settings for short trials. On a machine with one CPU, guest and switch share it.
 fn settings() -> Settings {
     let short = Settings { time: Duration::from_millis(50), warm_up: Duration::from_millis(10), ..alone() };
     Settings::new(true).map_or(short.clone(), |settings| Settings { cpus: settings.cpus, ..short })

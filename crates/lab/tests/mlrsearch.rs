@@ -118,7 +118,7 @@ fn agree(ours: &GoalResult, theirs: &Answer, curve: &Curve) {
     let by = ours.goal.width + 2.0 * curve.jitter;
     close("lower", ours.lower, theirs.lower, by);
     close("upper", ours.upper, theirs.upper, by);
-    // At a load within that, the loss may differ by up to the loss ratio.
+    // Between loads within that distance, the loss may differ by up to the loss ratio.
     close("throughput", ours.throughput, theirs.throughput, by + ours.goal.loss_ratio);
     let regular = theirs.lower.is_some() && theirs.upper.is_some();
     assert_eq!(ours.irregular.is_none(), regular, "{}: {ours:?}", curve.name);
@@ -168,6 +168,6 @@ fn answers_are_those_of_the_package() {
         }
     }
     assert_eq!(compared, answers.len());
-    // Not a rule, but the user's waiting time.
+    // No rule limits the number of trials, but the user has to wait for them.
     assert!(ours <= theirs * 3 / 2, "{ours} trials, where the package needs {theirs}");
 }

@@ -1,4 +1,4 @@
-//! A worker's turns allocate nothing once they have run for a while; nor do those of the generator.
+//! After a while, neither a worker's turns nor the generator's turns allocate memory.
 
 mod common;
 
@@ -235,7 +235,7 @@ fn segments_that_are_put_together() {
 
 #[test]
 fn a_switch_is_built_the_same_way() {
-    // The worker driven by hand above delivers what the entire switch delivers.
+    // The worker that this test drives by hand delivers the same packets as the entire switch.
     let rig = rig(2, |config| config.patches.push(common::patch(0, 1)));
     let options = GuestOptions { features: BASIC | f::VIRTIO_NET_F_MRG_RXBUF, ..GuestOptions::default() };
     let (mut a, mut b) = (rig.guest(0, &options), rig.guest(1, &options));
@@ -290,7 +290,7 @@ fn a_tester_and_a_guest_that_forwards() {
                     }
                 }
             };
-            // By then all buffers have been everywhere.
+            // By then, each buffer has been used at each place.
             exchange(200);
             assert_eq!(allocations(|| exchange(200)), 0, "{mode}, {layout:?}, buffers of {buffer_len}");
         }

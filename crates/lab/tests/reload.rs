@@ -18,7 +18,7 @@ use straightline_switch::config::{
 
 const ROUNDS: u16 = 50;
 
-/// Some tests count what the entire process has open: only one runs at a time.
+/// Some tests count the open descriptors of the entire process, so only one test runs at a time.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -79,7 +79,7 @@ fn under_load(workers: &[usize], full: WhenFull) {
     let on_patch = Victims::start(&rig, 0, 1);
     // Its ports stay, and so do its learned addresses, while others join it and leave.
     let on_bridge = Victims::start(&rig, 2, 3);
-    // Nothing of this one is ever changed.
+    // No reload changes this patch.
     let mut quiet = [4, 5].map(|port| rig.guest(port, &GuestOptions::default()));
     send(&mut quiet[0], &frame(BROADCAST, mac(1), 60, 1));
     take(&mut quiet[1], 1);
@@ -173,7 +173,7 @@ fn a_port_that_moves_loses_none_of_its_guests_packets() {
             config.bridges[to].ports.push("p0".to_owned());
         });
     }
-    // Its address is known at the last place only.
+    // The guest's address is known only at the last place.
     wait_until("it is heard there", || {
         pump(&mut source, &mut seen, true);
         known(&rig) == [at(0xe1, "p0")]
@@ -183,7 +183,7 @@ fn a_port_that_moves_loses_none_of_its_guests_packets() {
         sent = pump(&mut source, &mut seen, false);
         seen.packets == sent
     });
-    // They came through either sink, so not all are in order; each came once.
+    // The packets came through either sink, so not all are in order. Each came once.
     assert_eq!(seen.lost(sent), 0);
     rig.no_drops();
 }
@@ -203,7 +203,7 @@ fn a_bridge_keeps_what_still_holds() {
     guests.iter_mut().for_each(|guest| {
         take(guest, 3);
     });
-    // One leaves, one is fixed elsewhere.
+    // One address leaves, and one becomes static at another port.
     let changes = reload(&rig, |config| {
         config.bridges[0].ports.retain(|port| port != "p3");
         let mac = Mac::new(mac(3).0).expect("a station");
@@ -305,7 +305,7 @@ fn an_error_changes_nothing() {
         wait_until(&format!("nothing is left of it: {words}"), || (descriptors(), threads()) == before);
         victims.go_on();
     };
-    // In each, something possible comes before the impossible.
+    // In each of these reloads, a possible change comes before the impossible one.
     let good = |config: &mut Config| {
         config.ports.push(PortConfig::vhost_user("good", dir.join("good")));
         config.patches.push(PatchConfig { ports: ["good".to_owned(), "p2".to_owned()], ..patch(2, 2) });
@@ -338,8 +338,8 @@ fn an_error_changes_nothing() {
         let next = PortConfig::vhost_user("next", rig.socket(2));
         config.ports[2] = PortConfig::vhost_user("p2", dir.join("p2-moved"));
         config.ports.push(next.clone());
-        // Two ports cannot have it. A checked configuration never has this, but the system may
-        // refuse as well.
+        // Two ports cannot have the same socket. A checked configuration never contains that, but
+        // the system may refuse a socket as well.
         config.ports.push(PortConfig { name: "after".to_owned(), ..next });
     });
     let _again = rig.guest(2, &GuestOptions::default());
@@ -402,7 +402,8 @@ fn ports_of_a_reload_that_fails_come_back_one_by_one() {
     wait_until("the port listens again by itself", || is_reached(3));
     wait_until("its status says so", || rig.port(3).reason.is_some_and(|why| !why.contains("cannot listen")));
     rig.wait_down(4, "cannot listen again");
-    // By the next reload, which changes nothing else; after that everything wanted is possible.
+    // The next reload brings it back, and changes nothing else. After that, all of the
+    // configuration is possible.
     std::fs::rename(folders[1].with_extension("away"), &folders[1]).expect("it was there");
     assert_eq!(reload(&rig, |_| ()), []);
     assert!(is_reached(4));

@@ -22,7 +22,7 @@ fn environment() -> Environment {
     Environment { format: FORMAT, kernel: "6.1".into(), ..Environment::default() }
 }
 
-/// A folder of the time before there were more fields, to the byte.
+/// A folder as an older version wrote it, with fewer fields, byte for byte.
 const OLD_ENVIRONMENT: &str = r#"{"format":1,"program":"0.1.0","taken":"2026-11-21T12:00:00Z","command":["lab"],"cpu":"A CPU","flags":["avx2"],"microcode":null,"cpus":"0-1","smt":null,"caches":{},"kernel":"6.1","governor":null,"transparent_huge_pages":"madvise","huge_pages":{},"simd":"avx2","features":{},"peers":{}}
 "#;
 const OLD_SAMPLE: &str = r#"{"scenario":"pvp","round":1,"variant":"plain","cell":{"size":"64"},"metrics":{"mpps":4.25}}
@@ -58,7 +58,7 @@ fn what_was_written_is_read_at_any_time() {
     assert_eq!((read.samples, read.environment), (samples, environment()));
 
     let error = Writer::create(&path, environment()).expect_err("there is one").to_string();
-    assert!(error.contains("environment.json is there already"), "{error}");
+    assert!(error.contains("environment.json exists already"), "{error}");
 
     // A writer that is still open, as after an interrupted run, has kept nothing back.
     let open = folder.path().join("open");
@@ -258,7 +258,7 @@ fn folders_of_one_run_are_read_as_one() {
     let features: Vec<_> = read.environment.features.iter().map(|(with, all)| format!("{with}: {}", all[0])).collect();
     assert_eq!(features, ["packed: mrg-rxbuf", "packed, in width: in-order", "split: csum"]);
 
-    // Measured again by other commands: each is listed once.
+    // The folders were measured by several commands. Each command is listed once.
     let again = |name: &str, command: &str| {
         part(path, name, name, |e| e.command = vec!["lab".to_owned(), command.to_owned()]);
     };

@@ -1,6 +1,7 @@
 //! Capture files: pcap and pcapng are read, pcapng is written.
 //!
-//! A file is read as a whole, so that its errors are known before any of its frames is sent.
+//! Each file is read whole, so that all errors in the file are known before the first frame is
+//! sent.
 
 mod read;
 mod write;

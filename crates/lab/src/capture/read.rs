@@ -7,11 +7,11 @@ use anyhow::{Context, bail, ensure};
 use pcap_parser::traits::PcapNGPacketBlock as _;
 use pcap_parser::{Block, InterfaceDescriptionBlock, Linktype, PcapError, nom};
 
-/// The largest file that is read into memory.
+/// The size of the largest file that is accepted, in bytes.
 const LARGEST: u64 = 1 << 30;
 
-/// The longest frame that is accepted: libpcap's own bound (`MAXIMUM_SNAPLEN`). A greater length is
-/// damage.
+/// The longest frame that is accepted: libpcap's own bound (`MAXIMUM_SNAPLEN`). A greater length
+/// means that the file is damaged.
 const LONGEST: usize = 1 << 18;
 
 /// The length of pcap's file header.
@@ -26,7 +26,7 @@ const NANOSECONDS: [u32; 2] = [0xa1b2_3c4d, 0x4d3c_b2a1];
 /// The content of a capture file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Capture {
-    /// The frames in their order; there is at least one.
+    /// The frames, in the order of the file. There is at least one frame.
     pub frames: Vec<Captured>,
     /// The number of frames that were truncated when they were captured: their ends are not in the
     /// file.
@@ -46,19 +46,23 @@ impl Capture {
     /// Reads a file.
     ///
     /// # Errors
-    /// The file is missing, no capture, damaged, truncated or empty, or has frames that are not
-    /// Ethernet.
+    /// The file is missing, damaged, truncated or empty, is not a capture, or has frames that are
+    /// not Ethernet frames.
     pub fn open(path: &Path) -> anyhow::Result<Capture> {
         let name = || path.display().to_string();
         let size = fs::metadata(path).with_context(name)?.len();
-        ensure!(size <= LARGEST, "{}: {size} bytes are too many: split it into files of up to {LARGEST} bytes", name());
+        ensure!(
+            size <= LARGEST,
+            "{}: a file of {size} bytes is too large: split it into files of up to {LARGEST} bytes",
+            name()
+        );
         Capture::parse(&fs::read(path).with_context(name)?).with_context(name)
     }
 
     /// Parses the content of a file.
     ///
     /// # Errors
-    /// Those of [`Self::open`], except for reading.
+    /// The errors of [`Self::open`], except for errors of reading.
     pub fn parse(file: &[u8]) -> anyhow::Result<Capture> {
         ensure!(!file.is_empty(), "the file is empty: use a pcap or pcapng file");
         let first = file.first_chunk().copied().map(u32::from_le_bytes);
@@ -67,7 +71,7 @@ impl Capture {
             Some(SECTION) => reader.pcapng()?,
             Some(magic) if MICROSECONDS.contains(&magic) => reader.pcap(1000)?,
             Some(magic) if NANOSECONDS.contains(&magic) => reader.pcap(1)?,
-            _ => bail!("the file has the header of neither a pcap nor a pcapng file"),
+            _ => bail!("the file is neither a pcap nor a pcapng file: use one of these"),
         }
         ensure!(!reader.capture.frames.is_empty(), "the file has no frame");
         Ok(reader.capture)
@@ -84,9 +88,9 @@ struct Reader<'a> {
 /// An interface of a pcapng section.
 struct Interface {
     ethernet: bool,
-    /// The maximum of captured bytes of a frame; 0: all.
+    /// The maximum number of bytes captured of a frame; 0: all bytes.
     most: u32,
-    /// Units of time in a second.
+    /// Number of units of time in a second.
     units: u64,
     /// Seconds that are added to each time.
     offset: i64,
@@ -99,36 +103,40 @@ impl<'a> Reader<'a> {
         self.file.get(self.at..).unwrap_or_default()
     }
 
-    /// Takes what a parser found, or reports where it failed.
+    /// Moves behind what a parser has found and returns it, or reports where the parser failed.
     fn step<T>(&mut self, what: &str, parsed: Parsed<'a, T>) -> anyhow::Result<T> {
         match parsed {
             Ok((rest, found)) => {
                 let next = self.file.len() - rest.len();
-                ensure!(next > self.at, "damaged at byte {}: {what} of no bytes", self.at);
+                ensure!(next > self.at, "damaged at byte {}: the {what} there has no bytes", self.at);
                 self.at = next;
                 Ok(found)
             }
             Err(nom::Err::Incomplete(_)) => {
                 bail!(
-                    "truncated: {what} at byte {} extends beyond the end of the file, which has {} bytes",
+                    "truncated: the {what} at byte {} extends beyond the end of the file, which has {} bytes",
                     self.at,
                     self.file.len()
                 )
             }
             Err(nom::Err::Error(_) | nom::Err::Failure(_)) => {
-                bail!("damaged at byte {}: this is not a {what}", self.at)
+                bail!("damaged at byte {}: expected a {what}", self.at)
             }
         }
     }
 
     fn frame(&mut self, begins: usize, at: u64, bytes: &[u8], whole: u32) -> anyhow::Result<()> {
-        ensure!(bytes.len() <= LONGEST, "damaged at byte {begins}: a frame of {} bytes", bytes.len());
+        ensure!(
+            bytes.len() <= LONGEST,
+            "damaged at byte {begins}: the frame has {} bytes; at most {LONGEST} are possible",
+            bytes.len()
+        );
         self.capture.shortened += usize::from(u64::from(whole) > u64::try_from(bytes.len())?);
         self.capture.frames.push(Captured { at, bytes: bytes.to_vec() });
         Ok(())
     }
 
-    /// Reads a pcap file whose fractions of a second are in units of so many nanoseconds.
+    /// Reads a pcap file. Its fractions of a second count units of `nanoseconds` nanoseconds.
     fn pcap(&mut self, nanoseconds: u64) -> anyhow::Result<()> {
         let header = self.step("file header", pcap_parser::parse_pcap_header(self.file))?;
         // The bits above the link type are flags (draft-ietf-opsawg-pcap, 4).
@@ -162,7 +170,7 @@ impl<'a> Reader<'a> {
                 Block::SectionHeader(header) => {
                     ensure!(
                         header.block_len1 == header.block_len2,
-                        "damaged at byte {begins}: a block with two lengths"
+                        "damaged at byte {begins}: the two lengths of the block differ"
                     );
                     let version = (header.major_version, header.minor_version);
                     // Version 1.2 is the same as 1.0 (draft-ietf-opsawg-pcapng, 4.1).
@@ -182,13 +190,16 @@ impl<'a> Reader<'a> {
                     self.frame(begins, last, block.packet_data(), block.origlen)?;
                 }
                 Block::SimplePacket(block) => {
-                    // A simple packet belongs to the first interface and has no time (4.4). It gets
-                    // the time of the frame before it.
+                    // A simple packet belongs to the first interface and has no time (4.4). The
+                    // reader gives it the time of the previous frame.
                     let interface = Interface::of(&interfaces, 0, begins)?;
                     let most = if interface.most == 0 { u32::MAX } else { interface.most };
                     let len = usize::try_from(block.origlen.min(most))?;
                     let bytes = block.data.get(..len).with_context(|| {
-                        format!("damaged at byte {begins}: a frame of {len} bytes in a block of {}", block.data.len())
+                        format!(
+                            "damaged at byte {begins}: a frame of {len} bytes does not fit into a block of {}",
+                            block.data.len()
+                        )
                     })?;
                     self.frame(begins, last, bytes, block.origlen)?;
                 }
@@ -201,8 +212,8 @@ impl<'a> Reader<'a> {
 
 impl Interface {
     fn new(begins: usize, block: &InterfaceDescriptionBlock<'_>) -> anyhow::Result<Interface> {
-        // Negative powers of 10, or of 2 if the highest bit is set (draft-ietf-opsawg-pcapng, 4.2,
-        // if_tsresol).
+        // The unit is a negative power of 10, or of 2 if the highest bit is set
+        // (draft-ietf-opsawg-pcapng, 4.2, if_tsresol).
         let power = u32::from(block.if_tsresol & 0x7f);
         let units = if block.if_tsresol & 0x80 == 0 { 10_u64.checked_pow(power) } else { 1_u64.checked_shl(power) };
         let units = units.with_context(|| {
@@ -218,7 +229,9 @@ impl Interface {
     fn of(all: &[Interface], number: u32, begins: usize) -> anyhow::Result<&Interface> {
         let interface = usize::try_from(number).ok().and_then(|number| all.get(number));
         let interface = interface.with_context(|| {
-            format!("damaged at byte {begins}: a frame of interface {number}, which is not described")
+            format!(
+                "damaged at byte {begins}: the frame belongs to interface {number}, which the file does not describe"
+            )
         })?;
         ensure!(interface.ethernet, "the frame at byte {begins} is not an Ethernet frame: only those can be sent");
         Ok(interface)
@@ -318,10 +331,10 @@ mod tests {
         assert!(fault(&[]).contains("empty"));
         assert!(fault(b"PK").contains("neither a pcap nor a pcapng"));
         let file = pcap(0xa1b2_c3d4, u32::to_le_bytes);
-        assert!(fault(&file[..10]).contains("truncated: file header at byte 0"), "{}", fault(&file[..10]));
+        assert!(fault(&file[..10]).contains("truncated: the file header at byte 0"), "{}", fault(&file[..10]));
         assert!(fault(&file[..24]).contains("no frame"));
         let cut = fault(&file[..file.len() - 1]);
-        assert!(cut.contains("truncated: frame at byte 177"), "{cut}");
+        assert!(cut.contains("truncated: the frame at byte 177"), "{cut}");
         let mut radio = file.clone();
         radio[20] = 105;
         assert!(fault(&radio).contains("link type 105"), "{}", fault(&radio));
@@ -335,7 +348,7 @@ mod tests {
         assert!(changed(27, 29).contains("damaged at byte 0"), "{}", changed(27, 29));
         assert!(changed(37, 105).contains("byte 48 is not an Ethernet frame"), "{}", changed(37, 105));
         assert!(changed(59, 4).contains("damaged at byte 48") && changed(59, 4).contains("interface 4"));
-        assert!(fault(&file[..99]).contains("truncated: block at byte"), "{}", fault(&file[..99]));
+        assert!(fault(&file[..99]).contains("truncated: the block at byte"), "{}", fault(&file[..99]));
         let absent = Capture::open("/nonexistent/x.pcap".as_ref()).expect_err("it is not there");
         assert!(format!("{absent:#}").contains("/nonexistent/x.pcap"));
     }

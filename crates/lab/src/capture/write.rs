@@ -18,10 +18,11 @@ impl<W: Write> Writer<W> {
     /// Writing failed.
     pub fn new(to: W) -> io::Result<Writer<W>> {
         let mut writer = Writer { to };
-        // Section header block (4.1): byte order, version 1.0, a section of unknown length.
+        // Section header block (4.1): the byte order, version 1.0, and an unknown length of the
+        // section.
         writer.block(0x0a0d_0d0a, &[0x1a2b_3c4d, 1, u32::MAX, u32::MAX], &[], &[])?;
-        // Interface description block (4.2): no limit of lengths; the option if_tsresol (9) of one
-        // byte: 10^-9 seconds; and the end of options.
+        // Interface description block (4.2). Frame lengths have no limit. The option if_tsresol (9)
+        // has one byte: 10^-9 seconds. Then comes the end of options.
         let options = [9, 0, 1, 0, 9, 0, 0, 0, 0, 0, 0, 0];
         writer.block(1, &[ETHERNET, 0], &[], &options)?;
         Ok(writer)
@@ -35,7 +36,7 @@ impl<W: Write> Writer<W> {
         let len = u32::try_from(bytes.len()).map_err(io::Error::other)?;
         let [a, b, c, d, e, f, g, h] = at.to_be_bytes();
         let (high, low) = (u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h]));
-        // Enhanced packet block (4.3): of interface 0, captured in full.
+        // Enhanced packet block (4.3) of interface 0. The frame is captured in full.
         self.block(6, &[0, high, low, len, len], bytes, &[])
     }
 
@@ -47,7 +48,7 @@ impl<W: Write> Writer<W> {
         self.to.flush()
     }
 
-    /// Writes a block: words, bytes that are padded to a multiple of four, and options (3.1).
+    /// Writes a block (3.1): words, then bytes padded to a multiple of four, then options.
     fn block(&mut self, kind: u32, words: &[u32], bytes: &[u8], options: &[u8]) -> io::Result<()> {
         let padding = bytes.len().next_multiple_of(4) - bytes.len();
         let len = 12 + 4 * words.len() + bytes.len() + padding + options.len();

@@ -1,7 +1,8 @@
 //! Endpoints: the ports through which the laboratory sends and receives, and the thread that runs
 //! them.
 //!
-//! They are the tester of RFC 2544; the switch between them is the device under test.
+//! In the words of RFC 2544, the endpoints are the tester, and the switch between them is the
+//! device under test.
 //!
 //! | file | holds |
 //! |---|---|

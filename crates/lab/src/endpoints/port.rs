@@ -3,8 +3,8 @@
 
 use straightline_virtio::net_header::NetHeader;
 
-/// A received frame. It may lie in memory that the backend still writes to, so bytes are copied out
-/// before they are examined.
+/// A received frame. The frame may be in memory to which the backend still writes. So bytes are
+/// copied out before they are examined.
 pub trait Received {
     /// Returns the length of the frame in bytes, without its virtio-net header.
     fn len(&self) -> usize;
@@ -17,7 +17,8 @@ pub trait Received {
     /// Returns the virtio-net header as the backend wrote it.
     fn header(&self) -> NetHeader;
 
-    /// Copies bytes from `offset` on, and returns their number.
+    /// Copies bytes of the frame from `offset` on into `bytes`, and returns the number of copied
+    /// bytes.
     fn read(&self, offset: usize, bytes: &mut [u8]) -> usize;
 }
 
@@ -26,23 +27,23 @@ pub trait TestPort: Send {
     /// Returns the number of frames that can be sent now.
     fn free_buffers(&mut self) -> usize;
 
-    /// Puts one frame into the next free buffer. The backend sees it after [`Self::flush`]. Returns
-    /// false if no buffer is free.
+    /// Puts one frame into the next free buffer. The backend sees the frame after [`Self::flush`].
+    /// Returns false if no buffer is free.
     ///
-    /// The buffer may hold the frame that was sent with the same `template` before. Then the new
-    /// frame differs from it in `patches` only; each patch is an offset into the frame and the
-    /// bytes there. The caller's templates and their headers never change, and are patched at the
-    /// same places each time.
+    /// The buffer may still hold an earlier frame with the same `template`. The new frame differs
+    /// from that frame in `patches` only, so the port writes only these. Each patch is an offset
+    /// into the frame, and the bytes at this offset. The caller never changes a template or its
+    /// header, and patches a template at the same places each time.
     fn send(&mut self, template: usize, header: &NetHeader, frame: &[u8], patches: &[(usize, &[u8])]) -> bool;
 
-    /// Shows the backend the frames that were sent, and kicks it if it wants a kick.
+    /// Publishes the frames that were sent, and kicks the backend if the backend wants a kick.
     ///
     /// # Errors
     /// The backend broke the protocol or is gone.
     fn flush(&mut self) -> anyhow::Result<()>;
 
-    /// Returns whether the backend still has buffers with frames that were sent. These frames are
-    /// not lost as long as this may change.
+    /// Returns whether the backend still has to take sent frames out of the ring. While this is
+    /// true, these frames are not lost yet.
     ///
     /// # Errors
     /// The backend broke the protocol.
@@ -50,19 +51,19 @@ pub trait TestPort: Send {
         Ok(false)
     }
 
-    /// Hands out at most `most` received frames in their order, gives their buffers back, and
-    /// returns their number.
+    /// Passes at most `most` received frames to `each`, in their order, and gives their buffers
+    /// back. Returns the number of frames.
     ///
     /// # Errors
     /// The backend broke the protocol or is gone.
     fn receive(&mut self, most: usize, each: &mut dyn FnMut(&dyn Received)) -> anyhow::Result<usize>;
 
-    /// Kicks a backend that sleeps although it was given buffers. To be called whenever nothing has
-    /// moved.
+    /// Kicks a backend that sleeps although it has new buffers. The caller does this whenever a
+    /// turn has moved nothing.
     fn wake(&mut self) {}
 
-    /// Checks that the backend is still connected. To be called now and then, as it costs a system
-    /// call.
+    /// Checks that the backend is still connected. The check costs a system call, so callers make
+    /// it now and then only.
     ///
     /// # Errors
     /// The backend is gone.
@@ -74,19 +75,18 @@ pub trait TestPort: Send {
 /// An endpoint works in turns: a guest that forwards, or a generator with its sink. Several
 /// endpoints can share one thread, as they must on a machine with two CPUs.
 pub trait Endpoint: Send {
-    /// Takes one turn, and returns the number of packets that it moved. `now` is the time-stamp
-    /// counter.
+    /// Takes one turn, and returns the number of packets moved. `now` is the time-stamp counter.
     ///
     /// # Errors
     /// A backend broke the protocol: the trial is not valid.
     fn turn(&mut self, now: u64) -> anyhow::Result<usize>;
 
-    /// Calls [`TestPort::wake`] of its ports. Called if a turn has moved nothing, and about every
-    /// 20 ms.
+    /// Calls [`TestPort::wake`] of the endpoint's ports. [`drive`](super::drive) calls this method
+    /// if a turn has moved nothing, and about every 20 ms.
     fn wake(&mut self) {}
 
-    /// Calls [`TestPort::is_sending`] of its ports: returns whether backends still have packets
-    /// that it forwarded.
+    /// Calls [`TestPort::is_sending`] of the endpoint's ports. Returns whether backends still have
+    /// packets that this endpoint has sent.
     ///
     /// # Errors
     /// A backend broke the protocol: the trial is not valid.
@@ -94,7 +94,8 @@ pub trait Endpoint: Send {
         Ok(false)
     }
 
-    /// Calls [`TestPort::check`] of its ports. Called about every 20 ms.
+    /// Calls [`TestPort::check`] of the endpoint's ports. [`drive`](super::drive) calls this method
+    /// about every 20 ms.
     ///
     /// # Errors
     /// A backend is gone: the trial is not valid.

@@ -9,7 +9,7 @@ use straightline_graph::clock::cycles;
 
 use super::port::Endpoint;
 
-/// Turns between two looks at the clock and at the stop flag.
+/// Number of turns between two checks of the clock and of the stop flag.
 const TURNS: u32 = 256;
 
 /// Empty turns in a row after which the thread yields: there may be fewer CPUs than threads.
@@ -18,24 +18,26 @@ const IDLE_TURNS: u32 = 4096;
 /// Interval between two checks of the backends.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A turn of so many cycles was interrupted. Its cycles do not measure what the endpoint costs.
+/// A turn of this many cycles or more was interrupted. It does not measure the cost of the
+/// endpoint.
 const INTERRUPTED: u64 = 1 << 18;
 
 /// Counters of an endpoint's work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
-    /// Turns that have moved packets.
+    /// Number of turns that moved packets and were not interrupted.
     pub turns: u64,
-    /// Packets that these turns moved.
+    /// Number of packets moved in these turns.
     pub packets: u64,
-    /// Cycles of the time-stamp counter that these turns took.
+    /// Cycles of the time-stamp counter spent in these turns.
     pub cycles: u64,
-    /// The time-stamp counter at the start of the first of these turns, and at the end of the last.
+    /// The time-stamp counter at the start of the first turn that moved packets, and at the end of
+    /// the last one. Interrupted turns are included.
     pub span: Option<(u64, u64)>,
 }
 
-/// Lets the endpoints take turns, in their order, until `stop` is set. If `cpu` is set, they run on
-/// this CPU; afterwards the calling thread has its own CPUs back.
+/// Lets the endpoints take turns, in their order, until `stop` is set. If `cpu` is set, the calling
+/// thread is pinned to this CPU meanwhile.
 ///
 /// Returns the work of each endpoint, and the result: an error if an endpoint failed or if there is
 /// no such CPU.
@@ -86,7 +88,7 @@ fn go_on(endpoints: &mut [&mut dyn Endpoint], work: &mut [Work], stop: &AtomicBo
 }
 
 impl Work {
-    /// Returns the cycles per packet, or nothing without packets.
+    /// Returns the cycles per packet; `None` without packets.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a metric for display")]
     pub fn cycles_per_packet(&self) -> Option<f64> {
@@ -113,7 +115,7 @@ impl Work {
     }
 }
 
-/// Keeps the calling thread on one CPU as long as this value lives.
+/// Pins the calling thread to one CPU as long as this value lives.
 #[derive(Debug)]
 pub struct Pinned(CpuSet);
 
@@ -134,8 +136,8 @@ impl Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        // The thread gets its former CPUs back. If they were taken away meanwhile, it stays where
-        // it is.
+        // The thread gets its former CPUs back. If these CPUs were taken away meanwhile, the thread
+        // stays pinned.
         let _ = sched_setaffinity(None, &self.0);
     }
 }
@@ -148,7 +150,7 @@ mod tests {
 
     use super::*;
 
-    /// Moves two packets in each third turn, and ends everything in turn `last`.
+    /// An endpoint that moves two packets in each third turn, and fails or stops in turn `last`.
     struct Counter {
         turns: u64,
         woken: u64,

@@ -16,20 +16,21 @@ use crate::convert::float;
 use crate::reflector::{self, Load, Options};
 use crate::trial::{self, INTERRUPTED};
 
-/// The MTU of all ports: enough for the frames of any experiment.
+/// The MTU of all ports. It is large enough for the frames of any experiment.
 pub(super) const MTU: u16 = 9216;
 
-/// The longest frame that passes: with an Ethernet header and a VLAN tag.
+/// The longest frame that passes: the MTU, an Ethernet header and a VLAN tag.
 pub(crate) const LONGEST: u32 = MTU as u32 + 18;
 
 /// The path of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrafficPath {
-    /// Between the two ports of a reflector, with this load. The switch sees two guests.
+    /// Packets pass between the two ports of a reflector, with this load. The switch sees two
+    /// guests.
     Guests(Load),
-    /// From each port of a generator, which sends at maximum rate, through a guest that forwards to
-    /// the other port: physical, virtual, physical. The switch sees each packet twice. There are no
-    /// loads here.
+    /// Packets pass from each port of a generator, through a guest that forwards them, to the
+    /// generator's other port: physical, virtual, physical. The generator always sends at maximum
+    /// rate. The switch sees each packet twice.
     Pvp,
 }
 
@@ -37,7 +38,7 @@ impl TrafficPath {
     /// The reflector's loop.
     pub const LOOP: TrafficPath = TrafficPath::Guests(Load::Loop);
 
-    /// Returns its name in cells.
+    /// Returns the path's name in cells.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -46,7 +47,7 @@ impl TrafficPath {
         }
     }
 
-    /// Returns the number of switch ports that it takes.
+    /// Returns the number of switch ports on this path.
     pub(super) fn ports(self) -> usize {
         match self {
             TrafficPath::Guests(_) => 2,
@@ -55,10 +56,10 @@ impl TrafficPath {
     }
 }
 
-/// Starts our switch in this process, changed by `configure`; measures packets on this path, with a
-/// guest and frames changed by `choose`; and stops the switch. The switch's cycles are those of the
-/// measured time: its counters are read before and after it. A trial that a stop interrupts is
-/// marked so ([`Measured::invalid`]).
+/// Starts our switch in this process, measures packets on this path, and stops the switch.
+/// `configure` changes the switch's configuration; `choose` changes the guest and the frames. The
+/// switch's counters are read before and after the measured time, so its cycles are those of this
+/// time. A stop interrupts the trial and marks it as not valid ([`Measured::invalid`]).
 ///
 /// # Errors
 /// The trial is not valid.
@@ -81,13 +82,14 @@ pub fn bench(
     measured
 }
 
-/// Returns sockets in a trial's folder, for the most ports that a switch may have.
+/// Returns paths of sockets in a trial's folder, enough for the switch with the most ports.
 pub(super) fn sockets(folder: &Path) -> [PathBuf; 4] {
     ["p0", "p1", "p2", "p3"].map(|port| folder.join(port))
 }
 
-/// Returns the configuration of a switch with a port for each of these sockets, `p0` and on, and a
-/// patch for each pair of ports. It has one worker, on this CPU, which never sleeps.
+/// Returns the configuration of a switch. It has a port for each of these sockets (`p0`, `p1`, and
+/// so on) and a patch for each two of these ports. Its one worker runs on this CPU and never
+/// sleeps.
 pub(crate) fn patched(cpu: usize, sockets: &[PathBuf]) -> Config {
     let name = |at: usize| format!("p{at}");
     let port = |(at, socket)| PortConfig { mtu: MTU, ..PortConfig::vhost_user(name(at), socket) };
@@ -122,7 +124,7 @@ pub(super) fn options(settings: &Settings, traffic: TrafficPath, sockets: &[Path
 /// Reads the counters of a switch.
 pub(super) type Ask<'a> = dyn Fn() -> anyhow::Result<Runtime> + 'a;
 
-/// Measures, on this thread, packets on this path through the switch of these sockets.
+/// Measures packets on this path, on the calling thread, through the switch that has these sockets.
 pub(super) fn measure(
     traffic: TrafficPath,
     options: &Options,
@@ -159,8 +161,8 @@ fn polled(options: &Options, runtime: &Ask<'_>) -> anyhow::Result<Measured> {
     Ok(Measured { negotiated: Some((report.ring, report.features)), invalid, ..measured })
 }
 
-/// Returns the metrics of a switch between two readings of its counters, with frames of so many
-/// bytes.
+/// Returns the metrics of a switch between two readings of its counters. `frame_bytes` is the mean
+/// frame length.
 pub(super) fn of_switch(before: &Runtime, after: &Runtime, frame_bytes: f64) -> anyhow::Result<Measured> {
     let cycles = phases(before, after)?;
     let all: f64 = cycles.values().sum();
@@ -168,7 +170,7 @@ pub(super) fn of_switch(before: &Runtime, after: &Runtime, frame_bytes: f64) -> 
     let values = [
         ("switch_cycles_per_packet", all),
         ("switch_cycles_per_byte", all / frame_bytes),
-        // The path into the switch and the path out of it, each with rings and copies.
+        // The costs of the way into the switch and of the way out, each with its rings and copies.
         ("guest_to_host_cycles_per_packet", phase("rx")),
         ("host_to_guest_cycles_per_packet", phase("tx")),
         ("frame_bytes", frame_bytes),
@@ -180,11 +182,11 @@ pub(super) fn of_switch(before: &Runtime, after: &Runtime, frame_bytes: f64) -> 
     Ok(Measured { cycles, ..measured })
 }
 
-/// Returns the switch's cycles per packet between two readings of its counters, by phase: receiving
-/// (`rx`), each kind of node, delivering (`tx`), the end of turns (`turn-end`).
+/// Returns the switch's cycles per packet between two readings of its counters, by phase. Phases
+/// are receiving (`rx`), each kind of node, delivering (`tx`), the end of turns (`turn-end`).
 ///
 /// # Errors
-/// No packet came in this time.
+/// The switch has received no packet between the readings.
 pub fn phases(before: &Runtime, after: &Runtime) -> anyhow::Result<BTreeMap<String, f64>> {
     let mut cycles: BTreeMap<String, f64> = BTreeMap::new();
     let mut received = 0.0;
@@ -205,8 +207,8 @@ pub fn phases(before: &Runtime, after: &Runtime) -> anyhow::Result<BTreeMap<Stri
     Ok(cycles)
 }
 
-/// Returns the packets per call of receiving, of the kinds of node, and of delivering, between two
-/// readings.
+/// Returns the number of packets per call between two readings: for receiving, for each kind of
+/// node, and for delivering.
 fn vectors(before: &Runtime, after: &Runtime) -> impl Iterator<Item = (String, f64)> {
     let mut sums: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
     for node in after.nodes.iter().filter(|node| node.name != "turn-end") {
@@ -224,7 +226,8 @@ fn phase(name: &str) -> &str {
     match name.rsplit_once('-') {
         Some((_, "rx")) => "rx",
         Some((_, "tx")) => "tx",
-        // A patch, a bridge, a node of ours: `patch.` and its name.
+        // The name of a patch, a bridge or a node is its kind, a point, and its own name, as in
+        // `patch.a`.
         _ => name.split('.').next().unwrap_or(name),
     }
 }
@@ -244,7 +247,7 @@ mod tests {
         for traffic in [TrafficPath::LOOP, TrafficPath::Pvp] {
             let Ok(settings) = Settings::new(true) else { return };
             let measured = counted(|| {
-                // Only the stop can end it.
+                // Only the stop can end this trial.
                 let (warm_up, time) = (Duration::from_millis(10), Duration::from_secs(3600));
                 let settings = Settings { warm_up, time, stop: Arc::default(), ..settings.clone() };
                 stopped(&settings, traffic)
@@ -284,7 +287,7 @@ mod tests {
             });
             let measured = measure(traffic, &options(settings, traffic, &sockets), &sockets, &|| {
                 let runtime = source.runtime();
-                // The second reading does not matter.
+                // `before` keeps the first reading. The second one is not needed.
                 let _ = before.compare_exchange(NOT_YET, least(&runtime), Ordering::Relaxed, Ordering::Relaxed);
                 Ok(runtime)
             });

@@ -1,5 +1,5 @@
-//! The bound: a switch that copies nothing. No configuration makes one, so it is a separate build
-//! of this program, which runs as a process of its own.
+//! The bound: a switch that copies no packets. No configuration turns copies off, so the bound is a
+//! separate build of this program, and runs as a process of its own.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -15,11 +15,11 @@ use super::harness::Measured;
 use super::settings::{Bound, Settings};
 use crate::reflector::Options;
 
-/// The time that it has to end after it was asked to.
+/// Time limit for the process to end after SIGTERM.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Measures as [`super::bench()`], with `PROGRAM run` as the switch. Returned packets are not
-/// compared, as they are not what was sent.
+/// compared with sent ones, because the bound does not copy their bytes.
 ///
 /// # Errors
 /// The trial is not valid.
@@ -54,7 +54,7 @@ fn configuration(cpu: usize, api: &Path, sockets: &[PathBuf]) -> String {
     text
 }
 
-/// A process that ends when this is dropped.
+/// A running process. Dropping this value ends the process.
 struct Running(Child);
 
 impl Running {
@@ -65,7 +65,12 @@ impl Running {
         let output = running.0.stdout.take().context("no output")?;
         let mut line = String::new();
         BufReader::new(output).read_line(&mut line)?;
-        ensure!(line == "ready\n", "{} does not report its start with {}", program.display(), config.display());
+        ensure!(
+            line == "ready\n",
+            "{} did not print `ready` with the configuration {}",
+            program.display(),
+            config.display()
+        );
         Ok(running)
     }
 }
@@ -73,7 +78,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if let Some(pid) = i32::try_from(self.0.id()).ok().and_then(rustix::process::Pid::from_raw) {
-            // A process that is gone need not be told.
+            // An error means that the process has ended already.
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         }
         let end = Instant::now() + PATIENCE;

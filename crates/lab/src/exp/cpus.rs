@@ -14,12 +14,13 @@ pub(crate) fn usable_cpus() -> anyhow::Result<Vec<usize>> {
     Ok((0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
 }
 
-/// Returns a CPU for a guest, the first one that this process may use, and one for a switch.
+/// Returns a CPU for a guest, and one for a switch. The guest's is the first CPU that this process
+/// may use.
 pub(crate) fn two_cpus() -> anyhow::Result<[usize; 2]> {
     two(&Topology::here(), &usable_cpus()?)
 }
 
-/// Returns a CPU for a thread that works with another one on this CPU.
+/// Returns a CPU for a thread that exchanges packets with the thread on this CPU.
 pub(crate) fn cpu_beside(cpu: usize) -> anyhow::Result<usize> {
     let usable = usable_cpus()?;
     beside(&Topology::here(), &usable, cpu).with_context(|| too_few(&usable))
@@ -35,12 +36,12 @@ pub(crate) fn are_apart(one: usize, other: usize) -> bool {
     Topology::here().are_apart(one, other)
 }
 
-/// Returns what users should know about a generator and a switch on these CPUs.
+/// Returns a warning if a generator and a switch on these CPUs disturb each other.
 pub(crate) fn warning(cpus: [usize; 2]) -> Option<String> {
     warned(&Topology::here(), cpus)
 }
 
-/// Returns the CPUs of a generator and a switch in the form of results.
+/// Returns the CPUs of a generator and a switch, in the form that results have.
 pub(crate) fn used([generator, switch]: [usize; 2]) -> BTreeMap<String, String> {
     let core =
         if generator != switch && share_core(generator, switch) { ", a thread of the tester's core" } else { "" };
@@ -54,8 +55,8 @@ fn two(topology: &Topology, usable: &[usize]) -> anyhow::Result<[usize; 2]> {
     pair.with_context(|| too_few(usable))
 }
 
-/// Chooses a CPU of another core, as two threads of one core slow each other down; and of the same
-/// NUMA node, if possible.
+/// Chooses a CPU of another core, because two threads of one core slow each other down. If
+/// possible, the CPU is on the same NUMA node.
 fn beside(topology: &Topology, usable: &[usize], cpu: usize) -> Option<usize> {
     let others = usable.iter().copied().filter(|&other| other != cpu);
     others.min_by_key(|&other| (topology.share_core(cpu, other), !topology.share_node(cpu, other)))
@@ -79,7 +80,8 @@ fn warned(topology: &Topology, [generator, switch]: [usize; 2]) -> Option<String
     })
 }
 
-/// Linux's description of CPUs, in the files of this folder, `/sys/devices/system`.
+/// Linux's description of CPUs. The field is the folder with the description, usually
+/// `/sys/devices/system`.
 #[derive(Clone, Debug)]
 pub(super) struct Topology {
     system: PathBuf,
@@ -91,19 +93,19 @@ impl Topology {
         Topology { system: "/sys/devices/system".into() }
     }
 
-    /// Returns the CPUs of each NUMA node that has any; nothing if unknown.
+    /// Returns the CPUs of each NUMA node that has CPUs; nothing if unknown.
     pub(super) fn nodes(&self) -> Vec<Vec<usize>> {
         let entries = fs::read_dir(self.system.join("node")).into_iter().flatten().flatten();
         let lists = entries.filter_map(|entry| parse_cpu_list(&fs::read_to_string(entry.path().join("cpulist")).ok()?));
         lists.filter(|cpus| !cpus.is_empty()).collect()
     }
 
-    /// Returns whether these are on one node; false if unknown.
+    /// Returns whether these CPUs are all on one node; false if unknown.
     pub(super) fn share_node(&self, one: usize, other: usize) -> bool {
         self.nodes().iter().any(|cpus| cpus.contains(&one) && cpus.contains(&other))
     }
 
-    /// Returns whether these are on two nodes; false if unknown.
+    /// Returns whether these two CPUs are on two nodes; false if unknown.
     pub(super) fn are_apart(&self, one: usize, other: usize) -> bool {
         let nodes = self.nodes();
         let [one, other] = [one, other].map(|cpu| nodes.iter().position(|cpus| cpus.contains(&cpu)));
@@ -121,7 +123,8 @@ impl Topology {
 pub(super) mod tests {
     use super::*;
 
-    /// Makes a machine of these nodes: each is a list of cores, each core a list of its threads.
+    /// Makes the description of a machine with these nodes. A node is a list of cores, and a core
+    /// is a list of its threads.
     pub(in super::super) fn machine(nodes: &[&[&[usize]]]) -> (tempfile::TempDir, Topology) {
         let system = tempfile::tempdir().expect("a folder");
         let write = |path: String, cpus: &[usize]| {
@@ -136,7 +139,7 @@ pub(super) mod tests {
             }
             write(format!("node/node{number}/cpulist"), &cores.concat());
         }
-        // A file that is there in addition.
+        // An additional file.
         write("node/online".to_owned(), &[0]);
         let topology = Topology { system: system.path().into() };
         (system, topology)
@@ -161,7 +164,7 @@ pub(super) mod tests {
         assert_eq!(two(&laptop, &[2, 3]).expect("two"), [2, 3]);
         let warning = warned(&laptop, [2, 3]).expect("a warning");
         assert!(warning.contains("CPUs 2 and 3 are two threads of one core"), "{warning}");
-        // A user who puts both on one CPU knows it.
+        // There is no warning if both are on one CPU: the user has asked for that.
         assert_eq!(warned(&laptop, [2, 2]), None);
     }
 
@@ -176,7 +179,7 @@ pub(super) mod tests {
         }
         assert_eq!(beside(&server, &[0, 1, 2, 3], 3), Some(1));
         assert!(server.are_apart(0, 1) && !server.are_apart(0, 2));
-        // Nothing is known about one of them.
+        // The machine has no description of one of these CPUs.
         assert!(!server.are_apart(0, 8) && !server.share_node(0, 8));
     }
 }

@@ -14,16 +14,16 @@ use crate::results::Sample;
 /// Results of one trial.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Measured {
-    /// Metrics, by a name that ends in the unit (see [`Sample::metrics`]).
+    /// Metrics by name. A name ends in the unit (see [`Sample::metrics`]).
     pub metrics: BTreeMap<String, f64>,
     /// The switch's cycles per packet, by phase.
     pub cycles: BTreeMap<String, f64>,
-    /// The ring layout, with anything else that distinguishes it, and the features negotiated for
-    /// it.
+    /// The ring layout, with other choices that change the features, and the names of the
+    /// negotiated features.
     pub negotiated: Option<(&'static str, Vec<&'static str>)>,
-    /// Another program that took part, and its version.
+    /// Name and version of another program that took part.
     pub peer: Option<(&'static str, String)>,
-    /// The reason why the trial is not valid although it has metrics: it was interrupted.
+    /// The reason why the trial is not valid although it has metrics: a stop interrupted it.
     pub invalid: Option<String>,
 }
 
@@ -36,7 +36,7 @@ impl Measured {
 
 type Trial = dyn Fn(&Settings) -> anyhow::Result<Measured>;
 
-/// One of the things that are compared.
+/// A variant: one of the things that a cell compares.
 pub struct Variant {
     /// Its name.
     pub name: String,
@@ -44,14 +44,14 @@ pub struct Variant {
 }
 
 impl Variant {
-    /// Makes a variant that `trial` measures. An error is a trial that is not valid, with the
-    /// reason.
+    /// Makes a variant that `trial` measures. If `trial` returns an error, the trial is not valid,
+    /// for this reason.
     pub fn new(name: impl Into<String>, trial: impl Fn(&Settings) -> anyhow::Result<Measured> + 'static) -> Variant {
         Variant { name: name.into(), trial: Box::new(trial) }
     }
 
-    /// Makes a variant that [`bench()`] measures. It differs from others only in its changes to the
-    /// switch and its guest.
+    /// Makes a variant that [`bench()`] measures. Such variants differ only in their changes to the
+    /// switch and to the guest.
     pub fn bench(
         name: impl Into<String>,
         traffic: TrafficPath,
@@ -76,12 +76,12 @@ impl fmt::Debug for Variant {
     }
 }
 
-/// A place in which all variants are compared with one another.
+/// A cell: a set of conditions under which all its variants are compared with one another.
 #[derive(Debug)]
 pub struct Cell {
     /// Values by axis.
     pub axes: BTreeMap<String, String>,
-    /// The variants. The others are compared with the first one.
+    /// The variants. All others are compared with the first one.
     pub variants: Vec<Variant>,
 }
 
@@ -106,7 +106,7 @@ impl Cell {
 /// A metric that the table shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shown {
-    /// Its name in [`Measured::metrics`].
+    /// The metric's name in [`Measured::metrics`].
     pub metric: &'static str,
     /// Its title.
     pub title: &'static str,
@@ -130,7 +130,7 @@ pub struct Plan {
     pub shown: Vec<Shown>,
     /// The cells, in the order of trials.
     pub cells: Vec<Cell>,
-    /// Things that are not measured, with the reasons.
+    /// Descriptions of what is not measured here, with the reasons.
     pub left_out: Vec<String>,
 }
 
@@ -151,27 +151,28 @@ pub struct Step {
     pub trials: usize,
     /// The number of the round, from 1.
     pub round: u32,
-    /// The cell and variant, or the load.
+    /// The cell, with the variant or the load.
     pub what: String,
-    /// The estimated time of everything that is left; nothing before the first trial is over.
+    /// The estimated time of all remaining trials; `None` before the end of the first trial.
     pub left: Option<Duration>,
 }
 
-/// An observer of progress.
+/// An observer of a run's progress.
 pub trait Watch {
     /// Called when a trial begins.
     fn begins(&mut self, step: &Step);
 
-    /// Called when the last trial turns out not to be valid.
+    /// Called when the trial that has just ended is not valid.
     fn is_invalid(&mut self, step: &Step, why: &str);
 }
 
 /// A record of a run, to be stored.
 #[derive(Clone, Copy, Debug)]
 pub enum ExperimentRecord<'k> {
-    /// The negotiated features, by ring layout. Each trial reports them before its sample.
+    /// The ring layout, and the negotiated features. Each trial reports them before its sample.
     Negotiated(&'static str, &'k [&'static str]),
-    /// Another program that takes part, and its version. Each trial reports it before its sample.
+    /// Name and version of another program that takes part. Each trial reports them before its
+    /// sample.
     Peer(&'static str, &'k str),
     /// The results of a trial.
     Sample(&'k Sample),
@@ -187,7 +188,7 @@ pub struct Outcome {
     pub planned: usize,
     /// Trials that were made.
     pub made: usize,
-    /// Trials that were made and are not valid.
+    /// Number of the made trials that are not valid.
     pub invalid: usize,
 }
 
@@ -199,13 +200,13 @@ impl Outcome {
     }
 }
 
-/// Runs the plan so many times, round by round. Hands each sample to `keep`, and before it the
-/// negotiated features and the programs that took part: a run that is killed has everything that
-/// belongs to its samples. A stop ends the run. The trial that it interrupts is kept as not valid,
-/// with its metrics so far, unless it has none yet. It does not count as made.
+/// Runs the plan `rounds` times. Passes each sample to `keep`, after the negotiated features and
+/// the programs that took part. So the results of a killed run have everything that belongs to
+/// their samples. A stop ends the run. An interrupted trial with metrics is kept as not valid, with
+/// its metrics so far. One without metrics is not kept. Neither counts as made.
 ///
 /// # Errors
-/// Those of `keep`.
+/// The errors of `keep`.
 pub fn run(
     plan: &Plan,
     rounds: u32,
@@ -234,7 +235,7 @@ pub fn run(
                 let is_stopped = settings.is_stopped();
                 let measured = match result {
                     Ok(measured) => measured,
-                    // The reason does not matter: the stop caused it.
+                    // The stop has caused this error, so the error is not reported.
                     Err(_) if is_stopped => return Ok(outcome),
                     Err(error) => Measured { invalid: Some(format!("{error:#}")), ..Measured::default() },
                 };
@@ -258,7 +259,7 @@ pub fn run(
                 if let Some(why) = &sample.invalid {
                     watch.is_invalid(&step, why);
                 }
-                // A stop after the end of the trial has made no difference to it.
+                // A valid trial had ended before the stop, so it counts as made.
                 if !(is_stopped && is_invalid) {
                     outcome.made += 1;
                     outcome.invalid += usize::from(is_invalid);
@@ -309,8 +310,8 @@ mod tests {
         }
     }
 
-    /// Makes two cells of two variants. `b` of the second cell fails in its first trial. The `last`
-    /// trial sets the stop, and reports `says` as its invalidity.
+    /// Makes a plan of two cells with two variants each. Variant `b` of the second cell fails in
+    /// its first trial. Trial number `last` sets the stop, and is not valid for the reason `says`.
     fn fake(last: usize, says: Option<&'static str>) -> (Plan, Rc<RefCell<usize>>) {
         let made = Rc::new(RefCell::new(0));
         let variant = |name: &str, at: usize| {
@@ -353,7 +354,7 @@ mod tests {
                 }
                 ExperimentRecord::Sample(sample) => samples.push(sample.clone()),
             }
-            // A sample that ends the run has its negotiated features beside it.
+            // Features come before their sample: a run that ends here has both.
             let said = samples.iter().filter(|sample| sample.invalid.is_none()).count();
             assert!(negotiated >= said, "{samples:?}");
             Ok(())
@@ -372,8 +373,8 @@ mod tests {
 
     #[test]
     fn a_stop_ends_it_with_what_there_is() {
-        // Interrupted with metrics, over when the stop came, and interrupted before there were
-        // metrics.
+        // Three cases: the stop interrupts a trial with metrics; the stop comes after the trial's
+        // end; the stop interrupts a trial without metrics.
         let interrupted = Some("interrupted, after 0.1 of 1.0 s");
         for (last, says, made, kept) in [(3, interrupted, 2, 3), (3, None, 3, 3), (4, None, 3, 3)] {
             let (plan, begun) = fake(last, says);

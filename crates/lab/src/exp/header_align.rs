@@ -12,13 +12,13 @@ use crate::forward::Touch;
 use crate::guest::HEADER_LEN;
 use crate::reflector::{Layout, Options, Sizes, lines, touched_lines};
 
-/// The loop: lengths of frames, and of buffers that hold them.
+/// The loop: frame lengths, each with a length of buffers.
 const LOOP: [(u32, u32); 7] =
     [(64, 2048), (128, 2048), (256, 2048), (512, 2048), (1024, 2048), (1500, 2048), (2000, 2048)];
 const QUICK_LOOP: [(u32, u32); 3] = [LOOP[0], LOOP[2], LOOP[5]];
 
-/// PVP: the RFC's frames, of which the last three need several buffers each, and buffers as short
-/// as a guest could have.
+/// PVP: frame lengths of the RFC, each with a length of buffers. Some buffers are as short as a
+/// guest could have them, so that a frame needs several.
 const PVP: [(u32, u32); 10] = [
     (64, 2048),
     (256, 2048),
@@ -34,11 +34,11 @@ const PVP: [(u32, u32); 10] = [
 const QUICK_PVP: [(u32, u32); 2] = [PVP[0], PVP[6]];
 
 /// Bytes from the start of a line to the header. Before the RFC the frame began on a line; with the
-/// RFC the header does. The thread also tried the frame on 16 bytes.
+/// RFC the header begins on a line. The RFC's mail thread also tried frames aligned to 16 bytes.
 const PLACES: [(&str, u32); 3] = [("frame on a line", 52), ("header on a line", 0), ("frame on 16 bytes", 4)];
 
-/// The metrics of a packet, header included: the lines that it is in, and those of them that the
-/// guest reads.
+/// The metrics of a packet, header included: the number of its cache lines, and the number of these
+/// lines that the guest reads.
 const LINES: &str = "lines_per_packet";
 const TOUCHED: &str = "touched_lines_per_packet";
 
@@ -92,14 +92,15 @@ struct Case {
 
 impl Case {
     /// The guest reads the virtio-net header, as a driver does, and the Ethernet header, as a guest
-    /// that forwards does. The placement matters for their lines.
+    /// that forwards does. The placement decides which lines these headers are in.
     fn choose(self, options: &mut Options) {
         (options.layout, options.sizes, options.header_offset) = (self.layout, Sizes::one(self.size), self.offset);
         (options.buffer_len, options.touch) = (Some(self.buffer), Touch::Header);
     }
 
     /// A reflector reports the lines of its packets at the end of each trial. For a guest that
-    /// forwards, that is extra work. So it is traced once, in a short trial of its own.
+    /// forwards, counting lines is extra work. So this guest's lines are counted once, in a short
+    /// trial of its own.
     fn trial(self, settings: &Settings, traced: &OnceCell<[f64; 2]>) -> anyhow::Result<Measured> {
         let choose = |options: &mut Options| self.choose(options);
         if self.traffic == TrafficPath::Pvp && traced.get().is_none() {
@@ -114,16 +115,16 @@ impl Case {
             let computed = f64::from(u32::try_from(computed)?);
             ensure!(
                 (traced - computed).abs() < 1e-6,
-                "not a valid trial: {metric} is {traced} by the addresses of packets, but {computed} was computed"
+                "not a valid trial: {metric} is {traced} by the addresses of packets, but should be {computed}"
             );
         }
         Ok(measured)
     }
 
-    /// Computes the lines that a packet is in, and those that the guest reads.
+    /// Computes the number of a packet's lines, and the number of these lines that the guest reads.
     fn lines(self) -> [u64; 2] {
         let (at, len) = (u64::from(self.offset), self.size + HEADER_LEN);
-        // All buffers but the last one are full.
+        // All buffers of a packet except the last one are full.
         let full = u64::from(len / self.buffer) * lines(at, self.buffer);
         [full + lines(at, len % self.buffer), touched_lines(Touch::Header, at, len.min(self.buffer))]
     }
@@ -151,8 +152,8 @@ mod tests {
         assert!(full.left_out[0].contains("several buffers"));
     }
 
-    /// The RFC's point: a guest that reads both headers reads one line instead of two. Long packets
-    /// gain nothing.
+    /// The RFC's argument: a guest that reads both headers reads one line instead of two. Long
+    /// packets gain nothing.
     #[test]
     fn lines_by_place() {
         let of = |size, buffer| {
@@ -162,7 +163,7 @@ mod tests {
         };
         assert_eq!(of(64, 2048), [[2, 2], [2, 1], [2, 1]]);
         assert_eq!(of(1500, 2048), [[25, 2], [24, 1], [24, 1]]);
-        // 512, 512 and 488 bytes; and 4096 bytes end with a full buffer.
+        // The buffers get 512, 512 and 488 bytes. A packet of 4096 bytes ends with a full buffer.
         assert_eq!(of(1500, 512), [[27, 2], [24, 1], [26, 1]]);
         assert_eq!(of(4084, 2048), [[66, 2], [64, 1], [66, 1]]);
     }

@@ -8,11 +8,12 @@ use super::harness::{Cell, Plan, Shown, Variant};
 use super::settings::Settings;
 use crate::reflector::{Load, Options, Sizes};
 
-/// Frame lengths, with a mix: a copy that wins at one size need not win at unforeseen sizes.
+/// Frame lengths, and a mix of lengths: a copy that wins at one length may lose when lengths cannot
+/// be predicted.
 const SIZES: [&str; 7] = ["64", "128", "256", "512", "1024", "1518", "imix"];
 const QUICK_SIZES: [&str; 3] = ["64", "1518", "imix"];
 
-/// Two guests that forward or flood, and a guest between two ports of a generator.
+/// Paths: two guests that forward or flood, and a guest between two ports of a generator.
 const PATHS: [TrafficPath; 3] = [TrafficPath::LOOP, TrafficPath::Guests(Load::Flood), TrafficPath::Pvp];
 
 pub(super) fn plan(settings: &Settings, quick: bool) -> Plan {
@@ -48,8 +49,8 @@ pub(super) fn plan(settings: &Settings, quick: bool) -> Plan {
     }
 }
 
-/// The copy that others have comes first: ours is shown as a ratio to it, as the source compares
-/// with DPDK's.
+/// The copy that other programs use comes first, so that ours is shown as a ratio to it. The source
+/// compares with DPDK's copy in this way.
 fn variants(settings: &Settings, traffic: TrafficPath, sizes: &Sizes) -> Vec<Variant> {
     let choose = {
         let sizes = sizes.clone();

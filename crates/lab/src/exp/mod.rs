@@ -3,9 +3,9 @@
 //!
 //! An experiment is a [`Plan`]: cells, and in each cell variants to compare. [`run`] makes trials
 //! in rounds. Each round has every variant of every cell once, and the variants of a cell follow
-//! one another. A trial that fails is recorded with its reason, and the rest goes on. Samples go
+//! one another. A trial that fails is recorded with the reason, and the run continues. Samples go
 //! into a folder of results like all others ([`crate::results`]). The pages in `docs/experiments/`
-//! describe earlier findings of others, and the method of each experiment.
+//! describe what others have found, and the method of each experiment.
 //!
 //! | file | holds |
 //! |---|---|
@@ -43,11 +43,11 @@ pub use table::markdown;
 /// An experiment.
 #[derive(Clone, Copy, Debug)]
 pub struct Experiment {
-    /// Its name on the command line.
+    /// The experiment's name on the command line.
     pub name: &'static str,
-    /// Its question, in one line.
+    /// The experiment's question, in one line.
     pub question: &'static str,
-    /// Returns its cells and variants; fewer of them with `quick`.
+    /// Returns the experiment's cells and variants; fewer of them with `quick`.
     pub plan: fn(&Settings, quick: bool) -> Plan,
 }
 

@@ -16,8 +16,8 @@ use crate::reflector::{Options, Sizes};
 /// Frame lengths: headers alone, and a full body.
 const SIZES: [u32; 2] = [64, 1514];
 
-/// Memory of the neighbour: within a CPU's second-level cache, within the third-level cache, and
-/// beyond any.
+/// Memory sizes of the neighbour: within a CPU's second-level cache, within the third-level cache,
+/// and larger than any cache.
 const FOOTPRINTS: [usize; 4] = [256 << 10, 8 << 20, 64 << 20, 256 << 20];
 
 pub(super) fn plan(settings: &Settings, quick: bool) -> Plan {
@@ -61,7 +61,7 @@ fn plan_at(root: &Path, settings: &Settings, quick: bool) -> Plan {
     Plan { name: "noisy", shown, cells, left_out }
 }
 
-/// Returns what is not measured with the neighbour on this CPU.
+/// Returns a description of what cannot be measured with the neighbour on this CPU, if anything.
 fn missed(seat: NeighbourCpu, worker: usize, are_apart: impl Fn(usize, usize) -> bool) -> Option<String> {
     match seat {
         NeighbourCpu::SharedWithGenerator(_) => Some(
@@ -76,15 +76,16 @@ fn missed(seat: NeighbourCpu, worker: usize, are_apart: impl Fn(usize, usize) ->
     }
 }
 
-/// Returns whether a metric says nothing about caches: if the neighbour shares the generator's CPU,
-/// it depends on the processor time that the neighbour takes. Such metrics are left out for all
-/// variants, as variants are compared.
+/// Returns whether a metric says nothing about caches. If the neighbour shares the generator's CPU,
+/// rates depend on the processor time that the neighbour takes. All variants leave such metrics
+/// out, because variants are compared.
 fn says_nothing(seat: NeighbourCpu, metric: &str) -> bool {
     matches!(seat, NeighbourCpu::SharedWithGenerator(_)) && ["mpps", "gbit_per_s"].contains(&metric)
 }
 
-/// Makes a trial with a neighbour of this footprint on this CPU, in a class of its own if the cache
-/// at a root is to be divided.
+/// Makes a trial. `neighbour` has the footprint of a neighbour on this CPU, if there is one. If the
+/// cache is to be divided, it also has the root of the resctrl file system. Then the neighbour gets
+/// a class of its own.
 fn trial(
     settings: &Settings,
     size: u32,
@@ -106,8 +107,8 @@ fn trial(
     Ok(measured)
 }
 
-/// The neighbour may fill the fewest possible ways, all other threads of this process the rest. New
-/// threads are in the class of the thread that starts them.
+/// Divides the cache. The neighbour may fill the fewest possible ways, and all other threads of
+/// this process the rest. A new thread is in the class of the thread that starts it.
 fn divide(allocation: &Allocation, neighbour: &Neighbour) -> anyhow::Result<[Class; 2]> {
     let (few, rest) = allocation.divide()?;
     let id = std::process::id();
@@ -187,8 +188,8 @@ mod tests {
         let Ok(settings) = Settings::new(true) else { return };
         let settings = Settings { warm_up: Duration::ZERO, time: Duration::from_millis(50), ..settings };
         let seat = NeighbourCpu::find(settings.cpus[1], settings.cpus[0]).expect("a seat");
-        // The kernel removes the folder of a class with its files; ordinary folders stay. So each
-        // trial has a tree of its own.
+        // The kernel removes the folder of a class together with its files. Ordinary folders with
+        // files stay, so each trial has a tree of its own.
         let (tree, noisy) = counted(|| {
             let tree = tree();
             let noisy = trial(&settings, 64, seat, Some((1 << 20, Some(tree.path()))))?;

@@ -4,14 +4,14 @@
 //! third-party node:
 //!
 //! - `swap` swaps the addresses at the start of a head, as the sample node of VPP does. In this
-//!   switch a head is in a slot of the worker and was copied there in the same turn: its own core
-//!   has just written the bytes that it touches.
-//! - `lookup` reads one line of a table for each packet, at a place that the packet's bytes
-//!   determine, like a flow table or a list of addresses. The table is as large as one of the
-//!   caches, or larger than all. A place is a hash of the head and of the number of the call: a
-//!   packet that returns belongs to another flow.
-//! - `lookup-and-hash` also hashes the head, byte by byte. A processor cannot look past this work,
-//!   while without it, it would start to look up the next packet by itself.
+//!   switch a head is in a slot of the worker and was copied there in the same turn: The worker's
+//!   core has just written the bytes that this node touches.
+//! - `lookup` reads one line of a table for each packet, like a flow table or a list of addresses.
+//!   The packet's bytes determine the line. The table is as large as one of the caches, or larger
+//!   than all. The line's index is a hash of the head and of the call's number. So a packet that
+//!   returns looks like a packet of another flow.
+//! - `lookup-and-hash` also hashes the head, byte by byte. This work keeps the processor from
+//!   looking ahead. Without it, the processor would begin to look up the next packet by itself.
 
 use std::hint::black_box;
 use std::ops::RangeInclusive;
@@ -26,14 +26,16 @@ use super::harness::{Cell, Measured, Plan, Shown, Variant};
 use super::settings::Settings;
 use crate::reflector::{Options, Sizes};
 
-/// The distances to try. No prefetch comes first, so that the others are compared with it.
+/// The distances to try. 0, no prefetch, comes first, so that the others are compared with it.
 const DISTANCES: RangeInclusive<usize> = 0..=8;
 
-/// Frame lengths without checksum, and bursts of 32 packets that loop from each port: they
-/// determine how many packets a node gets at once, and how many buffers are in use.
+/// Frame lengths without checksum, each with a number of bursts of 32 packets that loop from each
+/// port. The bursts determine how many packets a node gets at once, and how many buffers are in
+/// use.
 const SWAPS: [(u32, u16); 4] = [(64, 1), (64, 8), (64, 32), (1514, 32)];
 
-/// Tables: within the first-level cache, the second, the third, and beyond.
+/// Table sizes: within the first-level cache, within the second, within the third, and larger than
+/// all.
 const TABLES: [usize; 4] = [16 << 10, 256 << 10, 8 << 20, 128 << 20];
 
 /// Swaps both addresses.
@@ -64,23 +66,23 @@ struct Line(u64);
 struct Lookup {
     ahead: usize,
     table: Arc<[Line]>,
-    /// True if it also hashes each packet.
+    /// True if the node also hashes each packet's head.
     hashes: bool,
     calls: u64,
 }
 
 impl Lookup {
-    /// Returns the line of a packet.
+    /// Returns the line of the table for a packet.
     fn line(&self, packets: &Packets<'_>, id: PacketId) -> &Line {
         let mut key = [0; 8];
-        // The bytes that differ between packets follow the addresses, which are the same in all
-        // packets, and the other headers.
+        // The bytes that differ between packets follow the headers. The addresses are the same in
+        // all packets.
         if let Some(bytes) = packets.head(id).get(42..50) {
             key.copy_from_slice(bytes);
         }
         let hash = (u64::from_le_bytes(key) ^ self.calls).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let hash = (hash ^ (hash >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
-        // The upper half of a product is a number below the other factor.
+        // The upper half of a product with the number of lines is below the number of lines.
         let at = (u128::from(hash) * self.table.len() as u128) >> 64;
         &self.table[usize::try_from(at).unwrap_or(0)]
     }
@@ -107,8 +109,8 @@ impl Node for Lookup {
     }
 }
 
-/// A table that is made at its first use: tables are large, and plans are also made to be looked
-/// at.
+/// A table that is allocated at its first use. Tables are large, and some plans are made without
+/// being run.
 #[derive(Clone, Debug)]
 struct Table {
     bytes: usize,
@@ -136,7 +138,7 @@ pub(super) fn plan(_: &Settings, quick: bool) -> Plan {
         if is_large || !quick {
             cells.push(look_up(false, 8));
         }
-        // Small batches are only tried where there is something to wait for.
+        // Small batches are tried only with tables: only there has a node something to wait for.
         if is_large && !quick {
             cells.push(look_up(false, 1));
         }
@@ -176,7 +178,7 @@ impl TestedNode {
         }
     }
 
-    /// Returns whether it leaves packets unchanged.
+    /// Returns whether the node leaves packets unchanged.
     fn leaves_packets(&self) -> bool {
         !matches!(self, TestedNode::Swap)
     }
@@ -250,7 +252,7 @@ mod tests {
         assert_eq!((whole.cells.len(), names(&whole)[10].len()), (11, 9));
     }
 
-    /// Drops one packet: after the reflector's probes, and before all packets of its loop have
+    /// Drops one packet, after the reflector's probes and before all packets of the loop have
     /// passed.
     #[derive(Clone)]
     struct Leak {

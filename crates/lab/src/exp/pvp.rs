@@ -19,11 +19,11 @@ use crate::reflector::Options;
 use crate::scenario::{Endpoints, Scenario, limit};
 use crate::trial::{INTERRUPTED, Plan};
 
-/// The time of a trace of packets' addresses: some thousands are enough.
+/// Duration of a trial that traces packet addresses. Some thousands of packets are enough.
 const TRACED: Duration = Duration::from_millis(5);
 
-/// Measures at maximum rate through a guest that forwards packets unchanged, and touches them by
-/// `options`. Generator and guest share this thread.
+/// Measures at maximum rate. The packets pass a guest that forwards them unchanged, and touches
+/// them by the policy of `options`. Generator and guest share this thread.
 pub(super) fn measure(options: &Options, sockets: &[PathBuf], runtime: &Ask<'_>) -> anyhow::Result<Measured> {
     let limit_mpps = Some(limit(&options.sizes, options.seed, options.cpu)?);
     let how = forward::Options { touch: options.touch, ports: options.port(), ..forward::Options::default() };
@@ -34,8 +34,8 @@ pub(super) fn measure(options: &Options, sockets: &[PathBuf], runtime: &Ask<'_>)
     let plan = Plan { burst: 1, warm_up: Duration::ZERO, cpu: options.cpu, limit_mpps };
     let never = AtomicBool::new(false);
     let stop = options.stop.as_deref().unwrap_or(&never);
-    // Trials wait for packets under way at their end. So the counters are read while nothing moves.
-    // The results of the first trial do not matter.
+    // A trial ends only when no packet is under way. So the counters are read while nothing moves.
+    // A first trial comes before the first reading; its results are not used.
     endpoints.run(&plan, stop, Rate::Max, options.warm_up);
     let before = runtime()?;
     let sample = endpoints.run(&plan, stop, Rate::Max, options.time).sample;
@@ -43,7 +43,7 @@ pub(super) fn measure(options: &Options, sockets: &[PathBuf], runtime: &Ask<'_>)
     let features = f::names(endpoints.features).collect();
     endpoints.stop();
     let invalid = match sample.invalid {
-        // An interrupted trial has metrics of the time until then.
+        // An interrupted trial has the metrics of the time before the interruption.
         Some(why) if !why.starts_with(INTERRUPTED) => bail!("not a valid trial: {why}"),
         interrupted => interrupted,
     };
@@ -67,12 +67,12 @@ pub(super) fn measure(options: &Options, sockets: &[PathBuf], runtime: &Ask<'_>)
     Ok(Measured { negotiated: Some((options.layout.name(), features)), invalid, ..measured })
 }
 
-/// Returns the cache lines of guest memory per packet, header included, and the lines of these that
-/// the guest touches, from the addresses of the buffers in which packets come. This is extra work
-/// for each packet, so it is a trial of its own.
+/// Returns the number of cache lines of guest memory per packet, header included, and the number of
+/// these that the guest touches. They are counted from the addresses of the buffers in which
+/// packets come. This is extra work for each packet, so it has a trial of its own.
 ///
 /// # Errors
-/// Nothing came.
+/// No packet has come to the guest.
 pub(super) fn trace(settings: &Settings, choose: impl FnOnce(&mut Options)) -> anyhow::Result<[f64; 2]> {
     let folder = tempfile::tempdir().context("cannot make a folder for sockets")?;
     let sockets = sockets(folder.path());
@@ -94,9 +94,9 @@ pub(super) fn trace(settings: &Settings, choose: impl FnOnce(&mut Options)) -> a
     Ok([lines / packets, touched / packets])
 }
 
-/// The options determine the guest's buffers and the offset of packets in them. The generator
-/// stands for physical ports, whose buffers are always the same. (Its tags are in the one line of a
-/// short frame, or in two.)
+/// Connects generator and guest. The options determine the guest's buffers and the offset of
+/// packets in them. The generator stands for physical ports, which always have the same buffers. (A
+/// tag is in the one cache line of a short frame, or in two lines.)
 fn connect(
     options: &Options,
     sockets: &[PathBuf],

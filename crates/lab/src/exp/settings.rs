@@ -14,9 +14,9 @@ use super::cpus::{two_cpus, used, warning};
 /// Settings of all trials of an experiment.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The CPU of the guest, and that of the switch.
+    /// The CPU of the guest, and the CPU of the switch.
     pub cpus: [usize; 2],
-    /// Time of traffic before the measurement.
+    /// Duration of the traffic before the measurement.
     pub warm_up: Duration,
     /// Measured time.
     pub time: Duration,
@@ -36,8 +36,8 @@ pub struct Bound {
 }
 
 impl Settings {
-    /// Settings for the first CPU that this process may use, and one of another core; with short
-    /// trials if `quick`.
+    /// Makes settings. The guest gets the first CPU that this process may use; the switch gets a
+    /// CPU of another core. Trials are short if `quick` is set.
     ///
     /// # Errors
     /// There are fewer than two CPUs.
@@ -52,7 +52,7 @@ impl Settings {
         })
     }
 
-    /// Returns the CPUs in the form of results ([`crate::results::Environment::used_cpus`]).
+    /// Returns the CPUs in the form that results have ([`crate::results::Environment::used_cpus`]).
     #[must_use]
     pub fn used_cpus(&self) -> BTreeMap<String, String> {
         used(self.cpus)
@@ -72,17 +72,17 @@ impl Settings {
 }
 
 impl Bound {
-    /// Checks that the program is such a build.
+    /// Makes the bound, after checking that the program copies no packets.
     ///
     /// # Errors
-    /// It is another build, or cannot be run.
+    /// The program copies packets, or cannot be run.
     pub fn new(program: &Path) -> anyhow::Result<Bound> {
         let shown = program.display();
         let output = Command::new(program).arg("--version").output().with_context(|| format!("cannot run {shown}"))?;
         let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
         ensure!(
             version.contains("bench-no-copies"),
-            "{shown} is no bound: it copies packets, or is another program. Build one with `cargo build --release -p \
+            "{shown} is no bound: it copies packets, or is another program: build one with `cargo build --release -p \
              straightline --features bench-no-copies --target-dir target/bare`"
         );
         Ok(Bound { program: program.to_owned(), version })

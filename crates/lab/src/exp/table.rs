@@ -8,8 +8,8 @@ use super::harness::{Plan, Shown};
 use crate::results::{Sample, series};
 use crate::statistics::{Pairing, Ratio, estimate, ratio};
 
-/// Returns a table for each metric that the plan shows, what was left out, and the trials that are
-/// not valid.
+/// Returns a table for each metric that the plan shows. The things that were not measured and the
+/// trials that are not valid follow.
 #[must_use]
 pub fn markdown(plan: &Plan, samples: &[Sample]) -> String {
     let mut text = String::new();
@@ -80,7 +80,7 @@ fn one(text: &mut String, plan: &Plan, shown: Shown, samples: &[Sample]) {
     text.push('\n');
 }
 
-/// Formats about three digits.
+/// Formats a number with about three digits.
 fn show(n: f64) -> String {
     match n.abs() {
         100.0.. => format!("{n:.0}"),

@@ -19,7 +19,7 @@ enum Core {
     Another,
     /// The guest's CPU.
     Same,
-    /// This CPU, on another NUMA node than the guest's.
+    /// This CPU, which is on another NUMA node than the guest's CPU.
     Node(usize),
 }
 
@@ -41,8 +41,8 @@ fn plan_at(topology: &Topology, usable: &[usize], settings: &Settings, quick: bo
     let [guest, _] = settings.cpus;
     let elsewhere = elsewhere(topology, usable, settings.cpus);
     let mut left_out = Vec::new();
-    // One of two copies is from the guest and one to the guest, as in the switch that the slides
-    // measured.
+    // Of the two copies of each packet, one is from the guest and one to the guest, as in the
+    // switch that the slides measured.
     let seed = |core| Case { load: Load::OneWay, copies: Copies::Two, core, prefetch: true };
     let mut cases = vec![seed(Core::Another), seed(Core::Same)];
     match elsewhere {
@@ -83,8 +83,8 @@ fn plan_at(topology: &Topology, usable: &[usize], settings: &Settings, quick: bo
     }
 }
 
-/// Returns a CPU for the switch on another NUMA node than the guest's, if the switch usually runs
-/// on the guest's node; or why there is none.
+/// Returns a CPU for the switch on another NUMA node than the guest's. The error is the reason why
+/// there is no such CPU, or why the experiment does not need one.
 fn elsewhere(topology: &Topology, usable: &[usize], [guest, switch]: [usize; 2]) -> Result<usize, String> {
     match topology.nodes().len() {
         0 => Err("the NUMA nodes of this machine are not known".to_owned()),
@@ -102,7 +102,7 @@ fn elsewhere(topology: &Topology, usable: &[usize], [guest, switch]: [usize; 2])
     }
 }
 
-/// The settings that do not depend on the guest's accesses.
+/// The settings of a variant apart from the guest's accesses.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     load: Load,
@@ -120,7 +120,8 @@ impl Case {
             (config.switch.copies, config.switch.without_prefetch) = (copies, !prefetch);
             match core {
                 Core::Another => {}
-                // A worker that sleeps leaves the CPU to its guest when it has nothing to do.
+                // The worker may sleep, so that it leaves the CPU to its guest when it has nothing
+                // to do.
                 Core::Same => (config.switch.workers, config.switch.idle) = (vec![guest], Idle::Sleep),
                 Core::Node(cpu) => config.switch.workers = vec![cpu],
             }

@@ -11,11 +11,11 @@ use crate::reflector::{Options, Sizes};
 /// The frame lengths of the slides, without the Ethernet checksum.
 const SIZES: [u32; 3] = [60, 1020, 1514];
 
-/// Bytes from the start of a line to the virtio-net header: the frame then starts on a line, or one
-/// byte after it, like the slides' `dst + 1`.
+/// Bytes from the start of a cache line to the virtio-net header. The frame starts on a line, or
+/// one byte after it as in the slides' `dst + 1`.
 const PLACES: [(&str, u32); 2] = [("aligned", 52), ("unaligned", 53)];
 
-/// Instruction sets with the bits of a register.
+/// Names of instruction sets, each with the number of bits of a register.
 const WIDTHS: [(&str, u32); 4] = [("sse2", 128), ("avx2", 256), ("avx512", 512), ("neon", 128)];
 
 pub(super) fn plan(_: &Settings, _quick: bool) -> Plan {
@@ -48,7 +48,9 @@ pub(super) fn plan(_: &Settings, _quick: bool) -> Plan {
             Shown { metric: "host_to_guest_cycles_per_packet", title: "Cycles per packet, delivering it" },
         ],
         cells,
-        left_out: absent.map(|(name, bits)| format!("{bits} bits ({name}): this machine does not have it")).collect(),
+        left_out: absent
+            .map(|(name, bits)| format!("{bits} bits ({name}): this machine does not have this instruction set"))
+            .collect(),
     }
 }
 

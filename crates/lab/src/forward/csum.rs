@@ -8,11 +8,11 @@ use straightline_wire::{IpProtocol, IpVersion, checksum, geometry, ipv4, ipv6, u
 use super::engine::Mode;
 use crate::endpoints::{Packet, Received};
 
-/// The longest frame that is examined.
+/// Length of the longest frame that is examined.
 const LONGEST: usize = 65_549;
 
-/// A flag of the virtio-net header: the checksum is the pseudo-header's sum only (virtio 1.2,
-/// 5.1.6.2).
+/// A flag of the virtio-net header: the checksum field holds the pseudo-header's sum only (virtio
+/// 1.2, 5.1.6.2).
 const NEEDS_CSUM: u8 = 1;
 
 pub(super) struct Csum {
@@ -31,8 +31,8 @@ impl Csum {
         Csum { frame: vec![0; LONGEST].into_boxed_slice(), bad_ip: 0, bad_l4: 0, finished: 0 }
     }
 
-    /// Returns both fields with their correct values. If `partial`, the checksum of TCP or UDP is
-    /// known to be unfinished.
+    /// Returns both checksum fields with their correct values. If `partial` is set, the checksum of
+    /// TCP or UDP is known to be unfinished.
     fn fields(&mut self, len: usize, packet: &Packet<'_>, partial: bool) -> Option<[Field; 2]> {
         let frame = &mut self.frame[..len];
         let layers = geometry::locate(frame).ok()?;
@@ -55,7 +55,8 @@ impl Csum {
         let Some(at) = l4_fields else { return Some([ip, None]) };
         let is = u16::from_be_bytes([frame[at], frame[at + 1]]);
         let over_udp = layers.protocol == IpProtocol::UDP;
-        // RFC 768: 0 means that there is no checksum; not over IPv6 (RFC 8200, 8.1).
+        // RFC 768: over IPv4, 0 means that the packet has no checksum. Over IPv6 a checksum is
+        // required (RFC 8200, 8.1).
         if over_udp && is == 0 && layers.version == IpVersion::V4 && !partial {
             return Some([ip, None]);
         }

@@ -9,16 +9,18 @@ use crate::guest::HEADER_LEN;
 
 /// A forward mode: the treatment of a packet that is forwarded.
 pub(super) trait Mode: Send {
-    /// True if packets return through the port on which they came.
+    /// True if packets leave through the port on which they came.
     const BACK: bool = false;
 
-    /// True if the mode does not examine packets.
+    /// True if the mode does not examine packets. Then packets are relayed as they are, unless the
+    /// guest touches them.
     const IDLE: bool = false;
 
     /// True if the mode writes into headers.
     const WRITES: bool = true;
 
-    /// Treats a packet, and returns whether it is forwarded, through port `to`.
+    /// Applies the mode to a packet. Returns whether the packet is forwarded. It leaves through
+    /// port `to`.
     fn packet(&mut self, packet: &Packet<'_>, to: usize) -> bool;
 
     /// Implements [`Forwarder::notes`].
@@ -82,8 +84,8 @@ impl<M: Mode> Forwarder for Relay<M> {
     }
 }
 
-/// Takes one turn: what comes on one port leaves through the other, or returns through the only
-/// one.
+/// Takes one turn. Packets that come on one port leave through the other one; a guest with one port
+/// returns them.
 #[inline]
 fn turn<L: Look>(ports: &mut [VhostPort], other_way: impl Fn(&mut L), look: &mut L) -> anyhow::Result<usize> {
     match ports {

@@ -1,12 +1,12 @@
 //! `5tswap`: swaps the addresses of Ethernet and of IP, and the ports of TCP and UDP. No checksum
-//! changes: each is a sum in any order (RFC 1071, 2).
+//! changes, because a sum does not depend on the order of its words (RFC 1071, 2).
 
 use straightline_wire::{IpVersion, geometry, ipv4, ipv6};
 
 use super::engine::Mode;
 use crate::endpoints::{Packet, Received};
 
-/// The bytes that Ethernet, two tags, IPv6 with some extension headers, and TCP take.
+/// Number of bytes that hold Ethernet, two tags, IPv6 with some extension headers, and TCP.
 const HEADERS: usize = 128;
 
 pub(super) struct FiveTupleSwap;
@@ -23,7 +23,7 @@ impl Mode for FiveTupleSwap {
     }
 }
 
-/// Swaps the fields that the headers of a frame have; returns the end of the last change.
+/// Swaps the fields that a frame's headers have. Returns the end of the last changed field.
 fn swap(head: &mut [u8]) -> usize {
     let Some(addresses) = head.first_chunk_mut::<12>() else { return 0 };
     addresses.rotate_left(6);
@@ -36,8 +36,8 @@ fn swap(head: &mut [u8]) -> usize {
     let end = addresses.end;
     let half = addresses.len() / 2;
     head[addresses].rotate_left(half);
-    // The ports of TCP and UDP. Fragments have them in the first one only, which `locate` does not
-    // tell from others.
+    // Swaps the ports of TCP and UDP. Only a packet's first fragment has ports, and `locate` does
+    // not tell it from other fragments.
     if layers.l4_len == 0 {
         return end;
     }

@@ -1,4 +1,4 @@
-//! `flowgen`: sends UDP frames to one destination after the other, and drops what comes.
+//! `flowgen`: sends UDP frames to many destinations in turn, and drops received packets.
 
 use std::net::Ipv4Addr;
 
@@ -29,7 +29,7 @@ pub(super) struct Port<P> {
 }
 
 impl<P: TestPort> FlowGen<P> {
-    /// Makes the generator for so many destinations, from 10.253.0.0 on.
+    /// Makes a generator for `flows` destinations, from 10.253.0.0 on.
     pub(super) fn new(ports: Vec<P>, size: u16, flows: u16) -> anyhow::Result<Self> {
         ensure!(flows > 0, "the number of flows must be at least 1");
         let net = Net::v4(Ipv4Addr::new(10, 254, 0, 0), Ipv4Addr::new(10, 253, 0, 0));

@@ -7,11 +7,11 @@ use super::engine::Mode;
 use super::own;
 use crate::endpoints::{Packet, Received};
 
-/// An Ethernet header with two tags, an IPv4 header with options, and the bytes of ICMP that
-/// change. ARP is shorter.
+/// Number of bytes that hold an Ethernet header with two tags, an IPv4 header with options, and the
+/// bytes of ICMP that change. ARP needs fewer.
 const HEAD: usize = 22 + ipv4::MAX_LEN + 4;
 
-/// ARP for Ethernet and IPv4 (RFC 826): its first six bytes, its length, and the opcodes.
+/// ARP for Ethernet and IPv4 (RFC 826): the first six bytes, the length, and the opcodes.
 const ARP: [u8; 6] = [0, 1, 8, 0, 6, 4];
 const ARP_LEN: usize = 28;
 const REQUEST: [u8; 2] = [0, 1];
@@ -50,15 +50,15 @@ impl Mode for IcmpEcho {
     }
 }
 
-/// Writes the answer of port `to` in place of the request at `at`; returns its end.
+/// Writes port `to`'s answer over the ARP request at `at`. Returns the end of the answer.
 fn answer_arp(head: &mut [u8], at: usize, to: usize) -> Option<usize> {
     let arp = head.get_mut(at..at + ARP_LEN)?;
     if arp[..6] != ARP || arp[6..8] != REQUEST {
         return None;
     }
     arp[6..8].copy_from_slice(&REPLY);
-    // Sender's addresses, then the target's. The requester becomes the target, and we own the
-    // requested address.
+    // The sender's addresses come first, then the target's. The requester becomes the target. The
+    // answer says that this guest owns the requested address.
     arp[8..].rotate_left(10);
     arp[8..14].copy_from_slice(&own(to).0);
     head.copy_within(6..12, 0);
@@ -66,11 +66,11 @@ fn answer_arp(head: &mut [u8], at: usize, to: usize) -> Option<usize> {
     Some(at + ARP_LEN)
 }
 
-/// Writes the reply in place of the request whose IPv4 header is at `at`; returns the end of the
-/// change.
+/// Writes the echo reply over the request. The IPv4 header is at `at`. Returns the end of the last
+/// changed field.
 fn answer_echo(head: &mut [u8], at: usize) -> Option<usize> {
     let header = ipv4::Header::new_checked(head.get(at..)?).ok()?;
-    // An echo to a multicast address is not answered (RFC 1122, 3.2.2.6, leaves that open).
+    // Echo requests to a multicast address are not answered. (RFC 1122, 3.2.2.6, allows both.)
     if header.protocol() != IpProtocol::ICMP || header.is_fragment() || header.dst().is_multicast() {
         return None;
     }
@@ -80,7 +80,7 @@ fn answer_echo(head: &mut [u8], at: usize) -> Option<usize> {
         return None;
     }
     message[0] = ECHO_REPLY;
-    // RFC 1624, 3: the sum loses the old type; the new type is 0.
+    // RFC 1624, 3: the old type is subtracted from the sum. The new type is 0.
     let old = u16::from_be_bytes([message[2], message[3]]);
     let new = !checksum::add(!old, !u16::from_be_bytes([ECHO, 0]));
     message[2..4].copy_from_slice(&new.to_be_bytes());

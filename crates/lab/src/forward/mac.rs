@@ -1,5 +1,5 @@
-//! `mac`: writes the addresses of the port that a packet leaves through, and of the peer at that
-//! port.
+//! `mac`: writes new Ethernet addresses. The source is the port through which the packet leaves,
+//! and the destination is the peer at this port.
 
 use super::engine::Mode;
 use super::{own, peer};

@@ -1,8 +1,8 @@
-//! A guest with testpmd's forward modes, under the same names, that touches as many bytes of
-//! packets as it is told.
+//! A guest with testpmd's forward modes, under the same names. Options set how many bytes of each
+//! packet the guest touches in addition.
 //!
-//! A packet stays in its buffer: what comes on one port leaves through the other, or returns
-//! through the only one.
+//! Packets that come on one port leave through the other one; a guest with one port returns them. A
+//! packet stays in its buffer.
 //!
 //! | file | holds |
 //! |---|---|
@@ -49,19 +49,20 @@ const BURST: usize = 64;
 
 /// A running guest and its counters.
 pub trait Forwarder: Endpoint {
-    /// Returns its ports, with their counters.
+    /// Returns the guest's ports, with their counters.
     fn ports(&self) -> Vec<&VhostPort>;
 
-    /// Returns the counters of this mode alone: name and value.
+    /// Returns the counters that only this mode has: name and value.
     fn notes(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
 }
 
-/// Makes a guest on one or two ports, which were made together ([`VhostPort::connect_all`]).
+/// Makes a guest on one or two ports. Two ports must come from one call of
+/// [`VhostPort::connect_all`].
 ///
 /// # Errors
-/// There are no ports or more than two, the options are not possible, or the mode lacks a resource.
+/// The number of ports is not 1 or 2, the options are not possible, or the mode lacks a resource.
 pub fn guest(ports: Vec<VhostPort>, options: &Options) -> anyhow::Result<Box<dyn Forwarder>> {
     ensure!((1..=2).contains(&ports.len()), "a guest has one or two ports, not {}", ports.len());
     options.check()?;
@@ -80,15 +81,16 @@ pub fn guest(ports: Vec<VhostPort>, options: &Options) -> anyhow::Result<Box<dyn
     })
 }
 
-/// Makes a guest that forwards packets unchanged and touches them by this policy. It counts the
-/// cache lines of its memory that packets were in, header included, and those that it touched, from
-/// the addresses and lengths of their buffers.
+/// Makes a guest that forwards packets unchanged and touches them by this policy. The guest counts
+/// the cache lines of packets, header included, and those of them that it touched. It counts by the
+/// addresses and lengths of the packets' buffers.
 pub(crate) fn traced(ports: Vec<VhostPort>, touch: Touch) -> Box<dyn Forwarder> {
     Box::new(Relay::new(ports, touch, trace::Trace::new(touch)))
 }
 
-/// Connects a guest to these backends and lets it work until `stop` is set. If `cpu` is set, it
-/// runs there. The report is also returned with an error, for example if a backend went away.
+/// Connects a guest to these backends and runs it until `stop` is set. If `cpu` is set, the guest
+/// runs on this CPU. If the run ends with an error, for example because a backend went away, the
+/// report is returned beside the error.
 ///
 /// # Errors
 /// A resource is not available, or a backend refused something.

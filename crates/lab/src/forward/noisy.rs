@@ -1,6 +1,6 @@
-//! `noisy`: forwards packets unchanged. For each packet it reads and writes lines of a large
-//! memory, as a neighbour with large tables does. The touches are counted afterwards, from the
-//! lines themselves.
+//! `noisy`: forwards packets unchanged. For each packet, the guest reads and writes lines of a
+//! large memory, as a program with large tables does. Each line counts its touches, and the
+//! counters are read at the end.
 
 use anyhow::ensure;
 
@@ -9,8 +9,8 @@ use super::options::Noise;
 use crate::endpoints::Packet;
 use crate::random::Random;
 
-/// A cache line: one more than the number of its touches. It is never 0: unwritten pages of zeros
-/// would all be the same physical page.
+/// A cache line. The line holds the number of its touches plus 1, so it is never 0. Unwritten pages
+/// of zeros would all be the same physical page.
 #[derive(Clone)]
 #[repr(align(64))]
 struct Line(u64);

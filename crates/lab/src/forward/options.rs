@@ -13,7 +13,8 @@ pub enum Mode {
     /// Forwards packets unchanged.
     #[default]
     Io,
-    /// Writes the addresses of the port that a packet leaves through, and of the peer at that port.
+    /// Writes new Ethernet addresses: of the port through which the packet leaves, and of the peer
+    /// at this port.
     Mac,
     /// Swaps both Ethernet addresses.
     MacSwap,
@@ -21,22 +22,22 @@ pub enum Mode {
     FiveTupleSwap,
     /// Sends UDP frames without pause, and receives nothing.
     TxOnly,
-    /// Counts and drops what comes.
+    /// Counts received packets and drops them.
     RxOnly,
-    /// Sends UDP frames to one destination after the other, and drops what comes.
+    /// Sends UDP frames to many destinations in turn, and drops received packets.
     FlowGen,
     /// Answers ARP and ICMP echo, and drops everything else.
     IcmpEcho,
-    /// Checks the checksums of IPv4, TCP and UDP, and writes them again.
+    /// Checks the checksums of IPv4, TCP and UDP, and writes correct ones.
     Csum,
-    /// Forwards packets unchanged, and for each one reads and writes lines of a large memory.
+    /// Forwards packets unchanged. For each packet, it reads and writes lines of a large memory.
     Noisy,
 }
 
-/// Additional reads and writes of each packet, as an application would do them.
+/// Additional reads and writes of each packet's bytes, as an application would make them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Touch {
-    /// Only what the mode needs.
+    /// No accesses beyond those of the mode.
     #[default]
     None,
     /// Reads the virtio-net header and the Ethernet header.
@@ -53,7 +54,7 @@ pub struct Options {
     /// The forward mode.
     pub mode: Mode,
     /// The touch policy. `Edit` inverts all bytes after the Ethernet header. (The reflector writes
-    /// back what it has read: [`crate::reflector::Options::touch`].)
+    /// the bytes back unchanged: [`crate::reflector::Options::touch`].)
     pub touch: Touch,
     /// Length of the frames that the guest generates, without the Ethernet checksum.
     pub size: u16,
@@ -70,7 +71,7 @@ pub struct Options {
 pub struct Noise {
     /// Bytes of the memory.
     pub footprint: u64,
-    /// Cache lines, drawn at random, that are read and written for each packet.
+    /// Number of cache lines that are read and written for each packet, at random places.
     pub touches: u32,
 }
 
@@ -95,7 +96,7 @@ impl Default for Options {
 }
 
 impl Mode {
-    /// Returns whether the guest forwards everything that comes, in order.
+    /// Returns whether the guest forwards all received packets, in order.
     #[must_use]
     pub fn forwards(self) -> bool {
         matches!(self, Mode::Io | Mode::Mac | Mode::MacSwap | Mode::FiveTupleSwap | Mode::Csum | Mode::Noisy)
@@ -106,7 +107,7 @@ impl Options {
     /// Checks that the options are possible together.
     ///
     /// # Errors
-    /// An option is not possible; the error says what would be.
+    /// An option is not possible; the error says what would be right.
     pub fn check(&self) -> anyhow::Result<()> {
         ensure!(
             self.touch == Touch::None || !matches!(self.mode, Mode::TxOnly | Mode::FlowGen),
@@ -125,7 +126,7 @@ macro_rules! names {
             /// All values.
             pub const ALL: &[$type] = &[$($type::$value),*];
 
-            /// Returns its name on the command line and in reports.
+            /// Returns the value's name on the command line and in reports.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self {

@@ -13,7 +13,7 @@ use crate::endpoints::Work;
 /// Results of one port.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PortReport {
-    /// The socket of its backend.
+    /// The socket of the port's backend.
     pub socket: String,
     /// Received packets.
     pub rx_packets: u64,
@@ -29,9 +29,9 @@ pub struct PortReport {
     pub tx_mpps: f64,
     /// Received packets that the mode dropped.
     pub dropped: u64,
-    /// Packets that were not sent on because they are longer than the port's options allow.
+    /// Packets that were not sent on because they were longer than the port's options allow.
     pub too_long: u64,
-    /// Kicks that the backend asked for.
+    /// Number of kicks that the backend asked for.
     pub kicks: u64,
     /// The negotiated features.
     pub features: Vec<&'static str>,
@@ -40,22 +40,22 @@ pub struct PortReport {
 /// Results of a guest.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ForwardReport {
-    /// The mode of the options.
+    /// The forward mode.
     pub mode: &'static str,
-    /// The touch policy of the options.
+    /// The touch policy.
     pub touch: &'static str,
-    /// The ring layout of the options.
+    /// The ring layout.
     pub ring: &'static str,
-    /// Seconds from the first packet to the last, over which rates are computed.
+    /// Seconds from the first packet to the last. Rates are computed over this time.
     pub secs: f64,
-    /// Cycles of the time-stamp counter per received packet, or per sent packet if none is
+    /// Cycles of the time-stamp counter per received packet, or per sent packet if no packet is
     /// received. Only turns that moved packets count.
     pub cycles_per_packet: f64,
-    /// Packets per turn that moved any.
+    /// Packets per turn, counting only turns that moved packets.
     pub packets_per_turn: f64,
-    /// The ports in the order of the options.
+    /// The ports, in the order in which the backends were given.
     pub ports: Vec<PortReport>,
-    /// Counters of this mode alone.
+    /// Counters that only this mode has.
     pub notes: Vec<(&'static str, u64)>,
 }
 
@@ -111,7 +111,7 @@ impl fmt::Display for ForwardReport {
                 writeln!(to, "  {} dropped by the mode", port.dropped)?;
             }
             if port.too_long > 0 {
-                writeln!(to, "  {} dropped because they are in several buffers: see --longest", port.too_long)?;
+                writeln!(to, "  {} dropped because they need several buffers: raise --longest", port.too_long)?;
             }
         }
         for (name, count) in &self.notes {

@@ -1,4 +1,4 @@
-//! `rxonly`: counts and drops what comes, after touching it by the policy.
+//! `rxonly`: touches received packets by the touch policy, counts them, and drops them.
 
 use super::touch::Toucher;
 use super::{BURST, Forwarder, Touch};

@@ -21,7 +21,8 @@ use super::{own, peer};
 use crate::endpoints::tests::Laid;
 use crate::endpoints::{Endpoint, Received, TestPort};
 
-/// Lengths of buffers that hold the entire frame, the headers, and a part of the headers only.
+/// Buffer lengths: the first buffer holds the entire frame, all headers, or only a part of the
+/// headers.
 const BUFFERS: [u32; 3] = [2048, 128, 76];
 
 /// Addresses and ports of a frame: source, then destination.
@@ -34,7 +35,7 @@ struct Ends {
 
 const ENDS: Ends = Ends { macs: [[2, 0, 0, 0, 0, 0xaa], [2, 0, 0, 0, 0, 0xbb]], hosts: [1, 2], ports: [1000, 53] };
 
-/// Applies the mode; returns the frame then. The mode must forward it, through port 1.
+/// Applies the mode, which must forward the frame through port 1. Returns the changed frame.
 fn done(mode: &mut impl Mode, frame: &[u8], buffer_len: u32) -> Vec<u8> {
     let laid = Laid::new(frame, &NetHeader::default(), buffer_len);
     assert!(mode.packet(&laid.packet(), 1));
@@ -42,7 +43,7 @@ fn done(mode: &mut impl Mode, frame: &[u8], buffer_len: u32) -> Vec<u8> {
     laid.frame()
 }
 
-/// Returns frames of every kind that modes examine, between these ends.
+/// Returns frames of every kind that modes examine, with these addresses and ports.
 fn frames(Ends { macs: [src, dst], hosts: [a, b], ports: [from, to] }: Ends) -> [Vec<u8>; 6] {
     let payload: Vec<u8> = (0..101).collect();
     let v4 = |host| [10, 0, 0, host];
@@ -59,7 +60,8 @@ fn frames(Ends { macs: [src, dst], hosts: [a, b], ports: [from, to] }: Ends) -> 
     all
 }
 
-/// Checks that the mode turns each frame between `ENDS` into one between these.
+/// Checks that the mode turns each frame with the addresses and ports `ENDS` into the same frame
+/// with these.
 fn makes(mode: &mut impl Mode, ends: Ends) {
     for (kind, (frame, want)) in frames(ENDS).iter().zip(frames(ends)).enumerate() {
         for buffer_len in BUFFERS {
@@ -125,7 +127,7 @@ fn noise_touches_as_many_lines_as_it_says() {
     }
 }
 
-/// Returns the answer of the mode to a frame that came through port 1, or nothing if it drops the
+/// Returns the mode's answer to a frame that came through port 1; `None` if the mode drops the
 /// frame.
 fn answer(mode: &mut impl Mode, frame: &[u8], buffer_len: u32) -> Option<Vec<u8>> {
     let laid = Laid::new(frame, &NetHeader::default(), buffer_len);
@@ -181,7 +183,7 @@ fn icmpecho_answers_arp_whoever_is_asked_for() {
     assert_eq!(echo.notes()[0].1, 2);
 }
 
-/// Frames whose checksums were changed leave with the checksums that they had before.
+/// Frames whose checksums were changed leave with their right checksums.
 #[test]
 fn csum_writes_what_should_be_and_counts_what_was_wrong() {
     let (mut bad_ip, mut bad_l4) = (0, 0);
@@ -199,7 +201,8 @@ fn csum_writes_what_should_be_and_counts_what_was_wrong() {
             _ => None,
         };
         for buffer_len in BUFFERS {
-            // The frame as it is, with bytes after the packet that no length includes.
+            // The frame as it is, and the frame with additional bytes at its end that no length
+            // field includes.
             let padded = [&frame[..], &[9; 7]].concat();
             assert!(done(&mut csum, &padded, buffer_len) == padded, "frame {kind}");
             for (field, bad) in [(ip, &mut bad_ip), (l4, &mut bad_l4)] {
@@ -226,7 +229,7 @@ fn csum_leaves_what_has_none_and_finishes_what_is_partial() {
     let mut without = udp.clone();
     without[40..42].fill(0);
     assert!(done(&mut csum, &without, 2048) == without);
-    // In a packet that the device will segment, or whose checksum it will complete, the field holds
+    // If the device will segment a packet or complete its checksum, the checksum field holds
     // another value.
     let mut partial = tcp.clone();
     partial[50..52].copy_from_slice(&[0xab, 0xcd]);
@@ -241,7 +244,7 @@ fn csum_leaves_what_has_none_and_finishes_what_is_partial() {
     assert!(csum.notes().iter().map(|note| note.1).eq([0, 0, 1]));
 }
 
-/// A port that keeps what is sent as a backend would see it: in buffers that hold templates.
+/// A port that keeps sent frames as a backend would see them: in buffers that hold templates.
 #[derive(Default)]
 struct Kept {
     free: usize,

@@ -5,16 +5,16 @@ use std::hint::black_box;
 use super::Touch;
 use crate::endpoints::{Packet, Received};
 
-/// Bytes that are copied at once.
+/// Number of bytes that are copied at once.
 const CHUNK: usize = 2048;
 
-/// Bytes of an Ethernet header; only bytes after it are changed.
+/// Length of an Ethernet header. Only bytes after the header are changed.
 const ETHERNET: usize = 14;
 
 /// Touches packets.
 pub(super) struct Toucher {
     pub(super) touch: Touch,
-    /// The destination of copies. The bytes are in memory that others write, so they are never
+    /// The destination of copies. Others may write to the packet's memory, so its bytes are never
     /// examined in place.
     scratch: Box<[u8; CHUNK]>,
 }

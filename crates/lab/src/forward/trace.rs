@@ -1,12 +1,12 @@
-//! Counts the cache lines that packets are in. It is no mode of the options; the experiments trace
-//! a guest with it.
+//! Counts the cache lines of packets. Users cannot choose this mode; experiments trace a guest with
+//! it.
 
 use super::Touch;
 use super::engine::Mode;
 use crate::endpoints::Packet;
 use crate::reflector::{lines, touched_lines};
 
-/// Forwards packets unchanged, and counts the lines of the buffers in which they came.
+/// Forwards packets unchanged, and counts the cache lines of their buffers.
 #[derive(Debug)]
 pub(super) struct Trace {
     touch: Touch,
@@ -16,7 +16,7 @@ pub(super) struct Trace {
 }
 
 impl Trace {
-    /// Makes a trace for a guest with this touch policy.
+    /// Makes the mode for a guest with this touch policy.
     pub(super) fn new(touch: Touch) -> Trace {
         Trace { touch, packets: 0, lines: 0, touched: 0 }
     }

@@ -6,54 +6,54 @@ use super::latency::Latencies;
 use super::tag::{self, Hash, ROUND, Tag};
 use crate::endpoints::Received;
 
-/// The window of a stream: a packet up to so many numbers behind the newest one can be told from
-/// its duplicate.
+/// Size of a stream's window. A packet whose number is less than this behind the newest one can be
+/// told from its duplicate.
 const WINDOW: u64 = 1 << 16;
 
-/// Arrivals of a stream that are remembered, to find by how many packets a late one was overtaken.
+/// Number of remembered arrivals of a stream. They show how many packets overtook a late packet.
 const ARRIVALS: u64 = 1024;
 
-/// The greatest offset at which headers are looked for.
+/// Number of bytes at the start of a frame in which headers, and a tag after them, are looked for.
 const DEEPEST: usize = 256;
 
-/// Bytes that are copied out at once for hashing.
+/// Number of bytes that are copied out at once for hashing.
 const CHUNK: usize = 32 * ROUND;
 
 /// VXLAN's port and the length of its header (RFC 7348).
 const VXLAN: (u16, usize) = (4789, 8);
 
-/// Counters of a stream's packets since counting began. The terms are those of RFC 4737, except for
-/// `corrupt`.
+/// Counters of a stream's packets since counting began. The terms are those of RFC 4737; only
+/// `corrupt` is ours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamCounters {
-    /// Packets that were sent.
+    /// Number of sent packets.
     pub sent: u64,
-    /// Packets that came, without duplicates.
+    /// Number of packets that came, without duplicates.
     pub received: u64,
     /// Bytes of their frames.
     pub bytes: u64,
-    /// Packets that came again.
+    /// Number of packets that came again.
     pub duplicates: u64,
-    /// Packets with a number below one that had come (RFC 4737, 3.3), without duplicates.
+    /// Packets that came after a packet with a higher number (RFC 4737, 3.3), without duplicates.
     pub reordered: u64,
-    /// The largest reordering extent (RFC 4737, 4.2.2): the number of packets that overtook one. At
-    /// most 1024.
+    /// The largest reordering extent (RFC 4737, 4.2.2): the number of packets that overtook one
+    /// packet. At most 1024.
     pub extent: u64,
-    /// Packets whose bytes after the tag are not those that were sent.
+    /// Packets whose bytes after the tag differ from the sent bytes.
     pub corrupt: u64,
-    /// Packets at least 65536 numbers late, so that duplicates cannot be told. They count as
-    /// nothing else: those that had not come before are lost.
+    /// Packets at least 65536 numbers late. They cannot be told from duplicates, so no other
+    /// counter includes them. If such a packet came for the first time, it counts as lost.
     pub stale: u64,
 }
 
 impl StreamCounters {
-    /// Returns the number of packets that have not come, or came too late to be known.
+    /// Returns the number of packets that have not come, or came too late.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.sent.saturating_sub(self.received)
     }
 
-    /// Returns the sum of both counters.
+    /// Returns the sums of two streams' counters.
     #[must_use]
     pub fn and(self, other: StreamCounters) -> StreamCounters {
         StreamCounters {
@@ -72,13 +72,13 @@ impl StreamCounters {
 /// The receive state of one stream.
 #[derive(Clone, Debug)]
 struct Track {
-    /// The first number that counts; earlier ones belong to the time before.
+    /// The first number that counts. Packets with lower numbers were sent before counting began.
     from: u64,
-    /// The number after the highest that came: RFC 4737's `NextExp`.
+    /// The number after the highest number that came: RFC 4737's `NextExp`.
     next: u64,
-    /// A bit for each number of the window: set if it came.
+    /// A bit for each number of the window: set if the packet came.
     seen: Box<[u64]>,
-    /// The value of `next` after each of the last arrivals.
+    /// For each of the last arrivals, the value of `next` after it.
     maxima: Box<[u64]>,
     arrivals: u64,
     counters: StreamCounters,
@@ -88,23 +88,23 @@ struct Track {
 #[derive(Clone, Debug)]
 pub(super) struct Checker {
     tracks: Vec<Track>,
-    /// Offsets at which tags were found, the last one first.
+    /// Offsets at which tags were found, the latest first.
     places: [usize; 4],
-    /// One of so many packets is checked for a wrong copy; 0: none.
+    /// One of this many packets is checked for a wrong copy; 0: none.
     every: u32,
     countdown: u32,
     pub(super) latencies: Latencies,
-    /// Packets of our streams that came for the first time, whatever their numbers, and bytes of
-    /// their frames.
+    /// Number of packets of our streams that came for the first time, whatever their numbers, and
+    /// the bytes of their frames.
     pub(super) arrived: [u64; 2],
-    /// Frames without one of our tags.
+    /// Number of frames without one of our tags.
     pub(super) foreign: u64,
-    /// True if everything that comes counts as a packet of the first stream, unexamined.
+    /// True if every received frame counts as a packet of the first stream, without examination.
     pub(super) counts_only: bool,
 }
 
 impl Checker {
-    /// Makes a checker for so many streams, with likely offsets of their tags.
+    /// Makes a checker for `streams` streams. `places` has likely offsets of their tags.
     pub(super) fn new(streams: usize, places: &[usize], every: u32) -> Checker {
         let mut all = [0; 4];
         all.iter_mut().zip(places.iter().chain(std::iter::repeat(&0))).for_each(|(to, from)| *to = *from);
@@ -120,7 +120,7 @@ impl Checker {
         }
     }
 
-    /// Starts to count: for each stream, packets from this number on.
+    /// Starts to count. For each stream, packets from this number on count.
     pub(super) fn begin(&mut self, from: impl Iterator<Item = u64>) {
         for (track, from) in self.tracks.iter_mut().zip(from) {
             (track.from, track.counters) = (from, StreamCounters::default());
@@ -129,7 +129,8 @@ impl Checker {
         self.foreign = 0;
     }
 
-    /// Returns the counters of the streams, of which so many packets had been sent in total.
+    /// Returns the counters of the streams. `sent` has the total number of packets that each stream
+    /// has sent.
     pub(super) fn counters(&self, sent: impl Iterator<Item = u64>) -> Vec<StreamCounters> {
         let of =
             |(track, sent): (&Track, u64)| StreamCounters { sent: sent.saturating_sub(track.from), ..track.counters };
@@ -141,7 +142,8 @@ impl Checker {
         streams
     }
 
-    /// Returns whether all packets that count have come.
+    /// Returns whether all packets that count have come. `sent` has the total number that each
+    /// stream has sent.
     pub(super) fn complete(&self, sent: impl Iterator<Item = u64>) -> bool {
         let of = |(track, sent): (&Track, u64)| (track.counters.received, sent.saturating_sub(track.from));
         let mut streams = self.tracks.iter().zip(sent).map(of);
@@ -153,8 +155,8 @@ impl Checker {
         streams.all(|(received, sent)| received >= sent)
     }
 
-    /// Notes a frame that came at `now`; returns whether it is one of ours. `sent` is the number of
-    /// packets that each stream has sent.
+    /// Counts a frame that came at `now`. Returns whether it is a packet of our streams. `sent` has
+    /// the number of packets that each stream has sent.
     #[inline]
     pub(super) fn note(&mut self, frame: &dyn Received, now: u64, sent: &[u64]) -> bool {
         let bytes = u64::try_from(frame.len()).unwrap_or(0);
@@ -190,7 +192,7 @@ impl Checker {
         true
     }
 
-    /// Finds the tag at the offsets of the last tags, or after the headers.
+    /// Finds the tag, at the offsets of the last tags or else after the headers.
     #[inline]
     fn find(&mut self, frame: &dyn Received, sent: &[u64]) -> Option<(usize, Tag)> {
         let mut bytes = [0; tag::LEN];
@@ -211,9 +213,8 @@ impl Checker {
     }
 }
 
-/// Returns a tag that was sent. Bytes with a right check are no tag if no such packet was sent: one
-/// of 65536 byte sequences has a right check. With tags at different offsets, the real one is then
-/// still to be found.
+/// Returns the tag if a packet with this tag was sent. One of 65536 byte sequences has a right
+/// check by chance. If such bytes are taken for a tag, the real tag at another offset is not found.
 #[inline]
 fn known(bytes: &[u8; tag::LEN], sent: &[u64]) -> Option<Tag> {
     let tag = Tag::parse(bytes)?;
@@ -243,7 +244,7 @@ fn look(frame: &dyn Received, sent: &[u64]) -> Option<(usize, Tag)> {
     None
 }
 
-/// Returns whether a frame's bytes from `at` on have this hash.
+/// Returns whether the bytes of a frame from `at` on have this hash.
 fn is_intact(frame: &dyn Received, mut at: usize, wanted: u32) -> bool {
     let mut hash = Hash::new();
     let mut chunk = [0; CHUNK];
@@ -271,12 +272,13 @@ impl Track {
         }
     }
 
-    /// Notes a packet's number; `counted` if it counts. Returns whether it came for the first time.
+    /// Notes the number of a packet. `counted` is true if the packet counts. Returns whether it
+    /// came for the first time.
     #[inline]
     fn note(&mut self, sequence: u64, bytes: u64, counted: bool) -> bool {
         if sequence >= self.next {
-            // In order. The numbers between have not come yet, and the bit of this one stems from
-            // 65536 packets ago.
+            // In order. Skipped numbers have not come yet. This number's bit still belongs to the
+            // packet 65536 numbers earlier.
             self.forget(self.next, sequence);
             self.set(sequence);
             self.next = sequence + 1;
@@ -301,7 +303,7 @@ impl Track {
         true
     }
 
-    /// RFC 4737, 4.2.2: the extent is the distance, in arrivals, to the first packet with a higher
+    /// RFC 4737, 4.2.2: the extent is the number of arrivals since the first packet with a higher
     /// number.
     #[cold]
     fn late(&mut self, sequence: u64, counted: bool) {
@@ -309,7 +311,8 @@ impl Track {
             return;
         }
         self.counters.reordered += 1;
-        // `next` grows with arrivals, so a binary search finds the first one beyond this number.
+        // `next` grows with each arrival, so a binary search finds the first arrival beyond this
+        // number.
         let (mut low, mut high) = (self.arrivals.saturating_sub(ARRIVALS), self.arrivals);
         while low < high {
             let middle = u64::midpoint(low, high);
@@ -340,7 +343,7 @@ impl Track {
         self.seen[word] & bit != 0
     }
 
-    /// The bits of these numbers belong to other numbers from now on.
+    /// From now on, these bits belong to the new numbers.
     #[inline]
     fn forget(&mut self, from: u64, to: u64) {
         if to - from >= WINDOW {
@@ -396,14 +399,14 @@ mod tests {
         assert_eq!(checker.counters(sent.into_iter()).iter().map(StreamCounters::lost).sum::<u64>(), 0);
     }
 
-    /// At the offset of another stream's tag, one packet in 65536 has bytes with a right check.
+    /// One packet in 65536 has bytes with a right check at the offset of another stream's tag.
     #[test]
     fn bytes_that_look_like_a_tag_hide_none() {
         let sent = [0, 200_000];
         let real = Tag { stream: 1, sequence: 123_456, time: 77, hash: Hash::new().finish() }.to_bytes();
         let seeming = Tag {
             stream: 4711,
-            // In a TCP header, the first byte of this offset is the header's length.
+            // At this offset a TCP header has its header length.
             sequence: 5 << 60 | 42,
             time: u64::from_be_bytes([0, 0, real[0], real[1], real[2], real[3], real[4], real[5]]),
             hash: u32::from_be_bytes([real[6], real[7], real[8], real[9]]),
@@ -413,7 +416,7 @@ mod tests {
         for places in [[42, 54], [54, 42], [42, 60]] {
             let mut checker = Checker::new(2, &places, 1);
             if places[1] == 60 {
-                // The headers lead to an unusual offset.
+                // The tag is at neither of the given offsets. It is found after the headers.
                 frame.0[12..14].copy_from_slice(&[0x08, 0]);
                 frame.0[14..34].copy_from_slice(&[0x45, 0, 0, 62, 0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
             }
@@ -422,7 +425,7 @@ mod tests {
             assert_eq!((is_ours, checker.foreign, checker.arrived[0]), (true, 0, 1), "{places:?}");
             assert_eq!(checker.counters(sent.into_iter())[1].corrupt, 0, "{places:?}");
         }
-        // The bytes alone are no tag.
+        // The same bytes do not count as a tag before such a packet was sent.
         let mut checker = Checker::new(2, &[42], 1);
         frame.0.truncate(64);
         assert!(!checker.note(&frame, 99, &sent));

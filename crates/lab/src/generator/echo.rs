@@ -1,5 +1,5 @@
-//! A port whose frames return at once: it shows what the generator could do with nothing between
-//! its ports.
+//! A port whose frames return at once. It shows the generator's limit with nothing between its
+//! ports.
 
 use std::collections::VecDeque;
 
@@ -7,11 +7,11 @@ use straightline_virtio::net_header::NetHeader;
 
 use crate::endpoints::{Received, TestPort};
 
-/// Buffers in its ring, as in a usual virtio ring.
+/// Number of buffers in the port's ring, as in a usual virtio ring.
 const BUFFERS: usize = 256;
 
-/// Takes every frame as a real port does, into a buffer that may already hold the template, and
-/// hands it out again.
+/// A port that stores each frame as a real port does, in a buffer that may already hold the
+/// template. Then the frame is received again.
 #[derive(Debug, Default)]
 pub struct Echo {
     free: VecDeque<Buffer>,

@@ -16,17 +16,17 @@ use crate::convert::seconds;
 use crate::endpoints::{Endpoint, TestPort};
 use crate::results;
 
-/// The most packets that a turn takes from a port and puts into it. The time of packets behind them
-/// is read late.
+/// The most packets that a turn takes from a port and puts into a port. With more, later packets of
+/// the turn would get a time that is too early.
 const BURST: usize = 64;
 
-/// The lateness up to which a packet is still sent, the same in short and long trials. After such a
-/// pause of the thread, the backlog still fits into rings of usual sizes.
+/// The lateness up to which a packet is still sent, in short and long trials alike. If the thread
+/// pauses for this time, the packets that come due still fit into rings of usual sizes.
 pub(crate) const CATCH_UP: Duration = Duration::from_millis(1);
 
-/// The part of a trial's time that may be caught up with after its end, but at least some turns. If
-/// a port stays full, the trial ends so much later: clearly less than the thousandth by which a
-/// trial may be too long.
+/// After the end of a trial, late packets are still sent for this fraction of the trial's time, or
+/// for the time of some turns. A full port delays the end of the trial by this time. That is
+/// clearly less than the thousandth by which a trial may be too long.
 const TAIL: u32 = 2000;
 const LEAST_TAIL: Duration = Duration::from_micros(50);
 
@@ -37,10 +37,10 @@ pub struct Timing {
     pub warm_up: Duration,
     /// Measured time.
     pub time: Duration,
-    /// The silence after which the trial is over, once sending has stopped. Backends must also have
-    /// taken everything.
+    /// After the last packet is sent, the trial ends when no packet has come for this time and
+    /// backends have taken all packets.
     pub quiet: Duration,
-    /// The most time to wait for that.
+    /// Time limit for this wait.
     pub drain: Duration,
 }
 
@@ -49,43 +49,46 @@ pub struct Timing {
 pub struct Load {
     /// The rate of all ports together.
     pub rate: Rate,
-    /// Packets that each port sends together.
+    /// Number of packets that each port sends together.
     pub burst: u32,
 }
 
 /// The measured values of a trial, before its validity is judged.
 #[derive(Clone, Debug, Default)]
 pub struct Measured {
-    /// Counters by stream, in the order of the ports; one for all if packets are only counted.
+    /// Counters of each stream, in the order of the ports. If packets are only counted, all count
+    /// for the first stream.
     pub streams: Vec<StreamCounters>,
     /// Frames without one of our tags.
     pub foreign: u64,
-    /// Packets that were to be sent; nothing at maximum rate.
+    /// Number of packets that were due; `None` at maximum rate.
     pub meant: Option<u64>,
-    /// Packets that were not sent because a port had no free buffers: the switch did not take them.
+    /// Packets that were not sent because a port had no free buffer: the switch did not take them.
     pub refused: u64,
     /// Packets that were not sent because the generator was too late or too slow.
     pub missed: u64,
     /// Planned and actual seconds of the measurement.
     pub seconds: [f64; 2],
-    /// Packets, and bytes of their frames, that came in the measured time, without duplicates.
+    /// Number of packets that came in the measured time, without duplicates, and the bytes of their
+    /// frames.
     pub arrived: [u64; 2],
-    /// True if packets still came when the wait ended.
+    /// True if packets still came when the wait at the end was over.
     pub still_coming: bool,
-    /// True if packets were missing at the end while backends still had not taken everything.
+    /// True if, at the end, packets were missing and backends had not taken all packets out of
+    /// their rings.
     pub not_taken: bool,
     pub(crate) latencies: Latencies,
 }
 
 impl Measured {
-    /// Returns the sum of all streams.
+    /// Returns the sums of the counters of all streams.
     #[must_use]
     pub fn total(&self) -> StreamCounters {
         self.streams.iter().fold(StreamCounters::default(), |all, one| all.and(*one))
     }
 
-    /// Returns quantiles of the latencies of all packets that count, in microseconds, by their
-    /// names in samples.
+    /// Returns quantiles of the latencies of all packets that count, in microseconds, each with its
+    /// name in samples.
     #[must_use]
     pub fn latency_metrics(&self) -> Vec<(&'static str, f64)> {
         self.latencies.metrics(hertz())
@@ -98,17 +101,18 @@ impl Measured {
     }
 }
 
-/// Sends its streams through each port, and checks what returns on any port.
+/// The generator. It sends streams through each port, and checks the packets that return on any
+/// port.
 #[derive(Debug)]
 pub struct Generator<P> {
     sides: Vec<Side<P>>,
     checker: Checker,
-    /// Packets sent by each stream.
+    /// Number of packets that each stream has sent.
     sent: Vec<u64>,
     phase: Phase,
     plan: Plan,
     window: Window,
-    /// The times of the last packet and of the last turn.
+    /// The times of the last received packet and of the last turn.
     heard: u64,
     now: u64,
 }
@@ -118,10 +122,10 @@ pub struct Generator<P> {
 struct Side<P> {
     port: P,
     sources: Vec<Source>,
-    /// The order of streams, which repeats.
+    /// The order of the streams. The order repeats.
     order: Vec<usize>,
     at: usize,
-    /// The number of its first stream.
+    /// The number of this port's first stream.
     first: usize,
     pace: Option<Pace>,
 }
@@ -161,8 +165,8 @@ struct Window {
 }
 
 impl<P: TestPort> Generator<P> {
-    /// Makes a generator on these ports, each with its streams. One of `check_every` packets is
-    /// checked for a wrong copy; 0: none.
+    /// Makes a generator on these ports, each with its streams. One of every `check_every` packets
+    /// is checked for a wrong copy; 0: none.
     ///
     /// # Errors
     /// A stream cannot be built.
@@ -177,7 +181,8 @@ impl<P: TestPort> Generator<P> {
                 templates += source.templates();
                 places.push(template::tag_at(spec));
                 sources.push(source);
-                number = number.checked_add(1).context("more than 65535 streams are not possible")?;
+                number =
+                    number.checked_add(1).context("more than 65535 streams are not possible: use fewer streams")?;
             }
             let order = interleaved(&sources);
             sides.push(Side { port, sources, order, at: 0, first, pace: None });
@@ -198,13 +203,13 @@ impl<P: TestPort> Generator<P> {
         })
     }
 
-    /// Counts everything that comes as a packet of the first stream, unexamined: for a switch that
-    /// forwards packets without their bytes.
+    /// Counts every received frame as a packet of the first stream, without examination. This is
+    /// for a switch that does not copy the bytes of packets.
     pub fn count_only(&mut self) {
         self.checker.counts_only = true;
     }
 
-    /// Returns the mean length of its frames.
+    /// Returns the mean length of the generator's frames.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "there are few ports")]
     pub fn mean_len(&self) -> f64 {
@@ -238,11 +243,11 @@ impl<P: TestPort> Generator<P> {
         self.phase == Phase::Over
     }
 
-    /// Returns the measured values so far; nothing before the end of the warm-up.
+    /// Returns the measured values so far. Before the end of the warm-up, all counters are 0.
     #[must_use]
     pub fn measured(&self) -> Measured {
         if matches!(self.phase, Phase::Idle | Phase::WarmUp) {
-            // The checker's counters belong to the previous trial.
+            // Before the measurement, the checker still has the counters of the previous trial.
             let streams = vec![StreamCounters::default(); self.sent.len()];
             let meant = self.plan.interval.map(|_| 0);
             return Measured {
@@ -304,7 +309,8 @@ impl<P: TestPort> Generator<P> {
                 let is_late = passed >= self.plan.drain;
                 let is_quiet = now.saturating_sub(self.heard) >= self.plan.quiet;
                 let is_complete = self.checker.complete(self.sent.iter().copied());
-                // A backend that pauses on a busy machine has not lost anything yet.
+                // A backend on a busy machine may only pause. Packets that it has not taken yet are
+                // not lost.
                 let is_sending = (is_late || is_quiet) && !is_complete && self.is_sending()?;
                 self.window.still_coming = is_late && !is_quiet;
                 self.window.not_taken = is_late && is_sending;
@@ -317,8 +323,8 @@ impl<P: TestPort> Generator<P> {
         Ok(())
     }
 
-    /// Waits once more for missing packets, as an endpoint still has some to send. Returns false if
-    /// there is no time left for that.
+    /// Waits once more for missing packets, because another endpoint still has packets to send.
+    /// Returns false if there is no time left to wait.
     pub(crate) fn wait_on(&mut self, now: u64) -> bool {
         let is_late = now.saturating_sub(self.window.since) >= self.plan.drain;
         if self.phase == Phase::Over && !is_late && !self.checker.complete(self.sent.iter().copied()) {
@@ -327,7 +333,7 @@ impl<P: TestPort> Generator<P> {
         !self.is_over()
     }
 
-    /// Returns packets and bytes that came since the measurement began.
+    /// Returns the number of packets that came since the measurement began, and their bytes.
     fn arrived(&self) -> [u64; 2] {
         [0, 1].map(|n| self.checker.arrived[n] - self.window.arrived[n])
     }
@@ -343,7 +349,7 @@ impl<P: TestPort> Generator<P> {
 
     fn receive(&mut self, now: u64) -> anyhow::Result<usize> {
         let (checker, sent) = (&mut self.checker, &self.sent);
-        // Foreign frames may come forever.
+        // Foreign frames may come forever, so only our own packets prolong the wait.
         let (mut moved, mut ours) = (0, false);
         for side in &mut self.sides {
             moved += side.port.receive(BURST, &mut |frame| ours |= checker.note(frame, now, sent))?;
@@ -364,7 +370,7 @@ impl<P: TestPort> Generator<P> {
 }
 
 impl<P: TestPort> Side<P> {
-    /// Returns the mean length of the frames that it sends, if any.
+    /// Returns the mean length of the frames that this port sends, if it sends any.
     fn mean_len(&self) -> Option<f64> {
         let one = |which: &usize| self.sources.get(*which).map_or(0.0, Source::mean_len);
         #[expect(clippy::cast_precision_loss, reason = "weights are small")]
@@ -376,7 +382,8 @@ impl<P: TestPort> Side<P> {
         self.pace.as_mut().is_none_or(|pace| pace.over(now))
     }
 
-    /// Sends packets that are due, or as many as the port takes; returns their number.
+    /// Sends the packets that are due, or at maximum rate as many as the port takes. Returns the
+    /// number of sent packets.
     fn send(&mut self, now: u64, sent: &mut [u64]) -> anyhow::Result<usize> {
         if self.order.is_empty() {
             return Ok(0);
@@ -386,7 +393,8 @@ impl<P: TestPort> Side<P> {
             None => free.min(BURST),
             Some(pace) => usize::try_from(pace.due(now, u64::try_from(free)?, u64::try_from(BURST)?))?,
         };
-        // The wait of a packet for this thread or for a free buffer is a part of its latency.
+        // A packet's latency begins when it is due. So it includes the wait for this thread or for
+        // a free buffer.
         let handed_out = u64::try_from(due)?;
         let mut times = self.pace.as_ref().map(|pace| pace.times(handed_out));
         let mut count = 0;
@@ -412,7 +420,8 @@ impl<P: TestPort> Side<P> {
 
 impl<P: TestPort> Endpoint for Generator<P> {
     fn turn(&mut self, now: u64) -> anyhow::Result<usize> {
-        // Received packets are examined first, while `now` is their time.
+        // Received packets are examined first, while `now` is still close to the time at which they
+        // came.
         self.now = now;
         let moved = self.receive(now)?;
         self.advance(now)?;
@@ -435,7 +444,8 @@ impl<P: TestPort> Endpoint for Generator<P> {
     }
 }
 
-/// Interleaves streams by their weights: the next packet comes from the stream that lags most.
+/// Returns an order of streams that interleaves them by their weights. The next packet always comes
+/// from the stream that lags most.
 fn interleaved(sources: &[Source]) -> Vec<usize> {
     let all: u32 = sources.iter().map(|source| source.weight).sum();
     let mut credit = vec![0_i64; sources.len()];

@@ -4,16 +4,16 @@ use hdrhistogram::Histogram;
 
 use crate::results;
 
-/// Steps of one cycle each, before they get wider. Each further power of two has half as many. A
-/// step is narrower than 2 % of its latency.
+/// Number of steps of one cycle, before steps get wider. Each further power of two has half as many
+/// steps. A wider step is narrower than 2 % of its latency.
 const STEPS: usize = 128;
 const BITS: u32 = STEPS.trailing_zeros();
 
 /// The number of steps up to 2^48 cycles.
 const ALL: usize = STEPS + (48 - BITS as usize) * (STEPS / 2);
 
-/// Reported quantiles with the names of their metrics: one of so many packets may be slower. With
-/// fewer packets, the slowest one says nothing about the quantile.
+/// Reported quantiles with the names of their metrics. One of this many packets may be slower than
+/// the quantile. With fewer packets the quantile is unknown.
 const QUANTILES: [(u32, &str); 6] = [
     (2, "latency_p50_us"),
     (10, "latency_p90_us"),
@@ -23,7 +23,7 @@ const QUANTILES: [(u32, &str); 6] = [
     (1_000_000, "latency_p99_9999_us"),
 ];
 
-/// Packets by their latency in cycles.
+/// Number of packets by latency in cycles.
 #[derive(Clone, Debug)]
 pub(crate) struct Latencies {
     counts: Box<[u64]>,
@@ -55,7 +55,7 @@ impl Latencies {
         }
     }
 
-    /// Returns upper ends of steps in nanoseconds, and the number of packets in each.
+    /// Returns the upper end of each step in nanoseconds, with the number of packets in the step.
     fn nanoseconds(&self, hertz: f64) -> impl Iterator<Item = (u64, u64)> {
         let used = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
         // The last step ends at the slowest packet.
@@ -75,10 +75,11 @@ impl Latencies {
         results::Latency { steps }
     }
 
-    /// Returns the metrics of a sample, in microseconds. There are none without packets, and no
-    /// quantile that needs more packets than came.
+    /// Returns the metrics of a sample, in microseconds. Quantiles that need more packets than came
+    /// are left out. Without packets there are no metrics.
     pub(crate) fn metrics(&self, hertz: f64) -> Vec<(&'static str, f64)> {
-        // Three digits are more than the array keeps. The histogram grows as needed.
+        // The array has a lower precision than the three digits of the histogram. The histogram
+        // grows as needed.
         let Ok(mut histogram) = Histogram::<u64>::new(3) else { return Vec::new() };
         for (end, count) in self.nanoseconds(hertz) {
             if histogram.record_n(end, count).is_err() {
@@ -101,20 +102,20 @@ impl Latencies {
     }
 }
 
-/// Returns the step of so many cycles.
+/// Returns the index of the step for a number of cycles.
 #[inline]
 fn step(cycles: u64) -> usize {
     let octave = (u64::BITS - cycles.leading_zeros()).saturating_sub(BITS);
     if octave == 0 {
         return usize::try_from(cycles).unwrap_or(usize::MAX);
     }
-    // The highest `BITS` bits select the step of the octave. The first of them is always set, so
-    // there are half as many steps.
+    // The highest `BITS` bits select the step within a power of two. The first of these bits is
+    // always set, so a power of two has half as many steps.
     let top = usize::try_from(cycles >> octave).unwrap_or(usize::MAX);
     (octave as usize) * (STEPS / 2) + top
 }
 
-/// Returns the most cycles of a step.
+/// Returns the greatest number of cycles in a step.
 fn end(step: usize) -> u64 {
     let wide = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
     if step < STEPS {

@@ -1,8 +1,8 @@
 //! A generator of packets, and the check of received packets.
 //!
-//! The frames of each stream are built once. Each packet only needs its changes: fields that step,
-//! repeat or are drawn, the checksums over them, and a tag with the packet's number and time. The
-//! tag identifies a packet wherever it returns, with any headers.
+//! The frames of each stream are built once. Only some bytes change from packet to packet: fields
+//! that step, repeat or are random, their checksums, and a tag. The tag has the packet's number and
+//! time. By its tag a packet is recognised on every port and with any headers.
 //!
 //! | file | holds |
 //! |---|---|

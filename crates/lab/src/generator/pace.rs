@@ -1,74 +1,76 @@
-//! The clock of a port: the packets that are due, and their outcome.
+//! The clock of a port: which packets are due, and what becomes of them.
 //!
-//! Time is counted in fractions of a cycle since the start of a trial. Packets are due in bursts at
-//! a fixed interval. A call asks for the packets that are due now. Packets that are more than the
-//! bound late are not sent any more. They are charged as follows:
+//! Time is counted in fractions of a cycle since the start of a trial. Packets come due in bursts
+//! at a fixed interval. The port's thread calls the clock to ask for the packets that are due. A
+//! packet that is late by more than a bound is not sent any more. Such packets are charged as
+//! follows:
 //!
 //! 1. to the port (`refused`), if it was full at the last call: the switch did not take the
 //!    packets;
 //! 2. to the generator (`missed`), if the port had free buffers, or if this thread did not call for
 //!    a long time: it was descheduled.
 
-/// Fraction bits of a cycle. At 10 Mpps and 3 GHz the interval of packets is right to a
-/// ten-millionth. A day fits up to 6.5 GHz.
+/// Number of fraction bits of a cycle. At 10 Mpps and 3 GHz the error of the packet interval is a
+/// ten-millionth. A day fits into 64 bits for clocks up to 6.5 GHz.
 const FRACTION: u32 = 14;
 
 /// A call later than this fraction of the bound means that the thread was descheduled.
 const AWAY: u64 = 8;
 
-/// The outcome of the packets that were due.
+/// Counters of what became of the packets that came due.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct PaceCounters {
-    /// Packets handed out to be sent.
+    /// Packets that were handed out to be sent.
     pub(super) sent: u64,
-    /// Packets not sent because the port was full for longer than can be caught up with: the switch
-    /// did not take them.
+    /// Packets not sent because the port was full for longer than the bound: the switch did not
+    /// take them.
     pub(super) refused: u64,
     /// Packets not sent because the generator was too late or too slow.
     pub(super) missed: u64,
 }
 
-/// The lateness up to which packets are still sent, in cycles.
+/// The bounds: how late a packet may be and still be sent, in cycles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Patience {
-    /// The bound during the trial.
+    /// The bound for packets during the trial.
     pub(super) bound: u64,
-    /// The bound after the end of the trial, for what is still to be sent.
+    /// The bound after the end of the trial, for packets that are still to be sent.
     pub(super) tail: u64,
 }
 
-/// The times at which packets are due, by the time-stamp counter. Each burst has its time. A late
-/// call sends what became due since, up to the bound: for a port that was full for long, older
-/// packets are given up.
+/// The clock, which counts by the time-stamp counter. Each burst has a due time. A late call gets
+/// all packets that came due since the last call and are not later than the bound. If a port was
+/// full for long, older packets are given up.
 #[derive(Clone, Debug)]
 pub(super) struct Pace {
-    /// Packets that are due together.
+    /// Number of packets that are due together.
     burst: u64,
-    /// Cycles from one burst to the next, in fractions.
+    /// Interval between bursts, in fractions of a cycle.
     interval: u64,
-    /// The bounds in fractions: during the trial, and after its end.
+    /// The bounds in fractions of a cycle: during the trial, and after its end.
     bound: u64,
     tail: u64,
     start: u64,
-    /// The time of the next burst, in fractions since the start.
+    /// The due time of the next burst, in fractions since the start.
     next: u64,
-    /// Packets of bursts that have begun which are not handed out yet.
+    /// Open packets: packets of due bursts that are not handed out yet.
     open: u64,
     /// The time of the last call.
     asked: u64,
-    /// True if the port then had fewer free buffers than packets to send at once.
+    /// True if at the last call the port had fewer free buffers than it was to send at once.
     full: bool,
-    /// Open packets that came due while the thread was descheduled. Neither they nor packets that
-    /// wait behind them are charged to the port.
+    /// Open packets that came due while the thread was descheduled. Neither these packets nor those
+    /// that wait behind them are charged to the port.
     descheduled: u64,
-    /// The end of the trial, in fractions since the start: nothing is due later.
+    /// The end of the trial, in fractions since the start. No packet comes due after it.
     end: u64,
     pub(super) counters: PaceCounters,
 }
 
 impl Pace {
-    /// Makes a clock from `now` on for so many cycles, with an interval in cycles between packets,
-    /// and with bursts. Late packets are sent up to the bounds of `patience`.
+    /// Makes a clock that starts at `now` and runs for a number of cycles. It has an interval
+    /// between packets, in cycles, and a number of packets per burst. Late packets are sent up to
+    /// the bounds of `patience`.
     pub(super) fn new(now: u64, lasts: u64, interval: f64, burst: u32, patience: Patience) -> Pace {
         let burst = u64::from(burst.max(1));
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
@@ -90,13 +92,14 @@ impl Pace {
         }
     }
 
-    /// Returns the number of packets to send now: at most `free`, the port's free buffers, and at
-    /// most `most`.
+    /// Returns the number of packets to send now: at most `most`, and at most `free`, the number of
+    /// the port's free buffers.
     pub(super) fn due(&mut self, now: u64, free: u64, most: u64) -> u64 {
         let since = self.since(now);
         self.forget(now, since);
         if self.next < self.end.min(since.saturating_add(1)) {
-            // The bursts due at `next` and each interval later, up to now, and before the end.
+            // Number of bursts that have come due since the last call: at `next`, at each interval
+            // after it up to now, and before the end.
             let bursts = (since.min(self.end - 1) - self.next) / self.interval + 1;
             self.next += bursts * self.interval;
             self.open += bursts * self.burst;
@@ -112,11 +115,11 @@ impl Pace {
         due
     }
 
-    /// Returns the due times of the packets that [`Self::due`] has just handed out, by the
-    /// time-stamp counter.
+    /// Returns the due times, by the time-stamp counter, of the packets that [`Self::due`] has just
+    /// handed out.
     pub(super) fn times(&self, handed_out: u64) -> impl Iterator<Item = u64> + use<> {
         let Pace { burst, interval, start, next, .. } = *self;
-        // All open packets belong to bursts before `next`, and all packets of the last of these
+        // All open packets belong to bursts before `next`. All packets of the last of these bursts
         // were open.
         let open = self.open + handed_out;
         let bursts = open.div_ceil(burst);
@@ -131,22 +134,22 @@ impl Pace {
         })
     }
 
-    /// Gives back packets that were due and could not be sent after all.
+    /// Gives back packets that were handed out and could not be sent after all.
     pub(super) fn unsent(&mut self, packets: u64) {
         self.open += packets;
         self.counters.sent -= packets;
         self.full |= packets > 0;
     }
 
-    /// Returns whether everything due until the end is sent or too late.
+    /// Returns whether every packet that was due before the end is sent or too late.
     pub(super) fn over(&mut self, now: u64) -> bool {
         let since = self.since(now);
         self.forget(now, since);
         self.next >= self.end && self.open == 0
     }
 
-    /// Gives up packets that are later than the bound, and everything after the end except for the
-    /// tail.
+    /// Gives up the packets that are late by more than the bound. Gives up all packets once the
+    /// bound after the end is over, too.
     fn forget(&mut self, now: u64, since: u64) {
         self.descheduled = self.descheduled.min(self.open);
         let is_past = since >= self.end.saturating_add(self.tail);
@@ -159,16 +162,17 @@ impl Pace {
         } else {
             0
         };
-        // Open packets belong to bursts before `next`. This gives the number of those beyond the
-        // horizon.
+        // Open packets belong to bursts before `next`. From that follows how many of them are later
+        // than the bound.
         let in_time = self.next.saturating_sub(horizon) / self.interval * self.burst;
         let old = self.open.saturating_sub(in_time);
         self.open -= old;
         let forgotten = late + old;
-        // After a pause as long as the bound, the port is not to blame.
+        // After a pause of the thread as long as the bound, the packets are not charged to the
+        // port.
         let is_ours = !self.full || fractions(now - self.asked) >= self.bound;
         let descheduled = old.min(self.descheduled);
-        // Packets that never were open became due since the last call.
+        // The given-up packets that never were open have come due since the last call.
         let ours = if is_ours { forgotten } else { late + descheduled };
         self.descheduled -= descheduled;
         self.counters.missed += ours;
@@ -180,7 +184,8 @@ impl Pace {
     }
 }
 
-/// Converts cycles to fractions. More than fits saturates: a longer trial ends then.
+/// Converts cycles to fractions of a cycle. A number that does not fit saturates, so a trial ends
+/// at that time at the latest.
 fn fractions(cycles: u64) -> u64 {
     cycles.min(u64::MAX >> (FRACTION + 1)) << FRACTION
 }
@@ -191,7 +196,7 @@ mod tests {
 
     use super::*;
 
-    /// The same bound during the trial and after it.
+    /// Uses the same bound during the trial and after it.
     fn patience(bound: u64) -> Patience {
         Patience { bound, tail: bound }
     }
@@ -205,7 +210,7 @@ mod tests {
         assert!(pace.over(1901));
         assert_eq!(pace.due(9999, 99, 99), 0);
         assert_eq!(pace.counters, PaceCounters { sent: 10, refused: 0, missed: 0 });
-        // In bursts: the same number, together.
+        // In bursts, the same number of packets is due, but together.
         let mut pace = Pace::new(0, 1000, 100.0, 4, patience(1000));
         assert_eq!([0, 1, 399, 400, 999].map(|now| pace.due(now, 99, 99)), [4, 0, 0, 4, 4]);
         // Late packets have their own due times.
@@ -216,23 +221,24 @@ mod tests {
         };
         assert_eq!([times(1250, 3), times(1260, 9)], [vec![1000, 1000, 1200], vec![1200]]);
         assert_eq!([times(1900, 1), times(2000, 9)], [vec![1400], vec![1400, 1600, 1600, 1800, 1800, 2000, 2000]]);
-        // Packets that are too late to be sent are not among them.
+        // Packets that are too late are not handed out.
         assert_eq!(times(3400, 3), [2400, 2400, 2600]);
     }
 
     #[test]
     fn what_cannot_be_caught_up_with_is_named() {
-        // A port that takes nothing: packets wait up to the bound, and are then refused.
+        // The port takes nothing. Packets wait up to the bound, and then count as refused.
         let mut pace = Pace::new(0, 10_000, 10.0, 1, patience(100));
         for now in 0..5000 {
             assert_eq!(pace.due(now, 0, 99), 0);
         }
         assert!((485..=491).contains(&pace.counters.refused), "{:?}", pace.counters);
         assert_eq!(pace.counters.missed, 0);
-        // Then the port takes everything: no more than the bound allows at once.
+        // Then the port takes everything. It gets no more packets at once than come due within the
+        // bound.
         let due = pace.due(5000, 999, 999);
         assert!((9..=12).contains(&due), "{due}");
-        // A generator that pauses for long misses what became due meanwhile.
+        // If the generator pauses for long, packets that came due meanwhile count as missed.
         pace.due(5001, 999, 999);
         let before = pace.counters;
         let due = pace.due(8001, 999, 999);
@@ -243,7 +249,8 @@ mod tests {
 
     #[test]
     fn a_generator_that_is_too_slow_blames_no_port() {
-        // It could send more at once than it does, as the port has only 8 free buffers each time.
+        // More packets are due than are sent at once, because the port has only 8 free buffers each
+        // time.
         let mut pace = Pace::new(0, 10_000, 1.0, 1, patience(100));
         let sent: u64 = (0..1000).map(|n| pace.due(10 * n, 50, 8)).sum();
         assert!(
@@ -256,16 +263,16 @@ mod tests {
 
     #[test]
     fn what_an_absence_has_put_off_is_no_fault_of_the_port() {
-        // A port that takes each packet at its time, and nothing more.
+        // The port takes each packet at its due time, and no more packets.
         let mut pace = Pace::new(0, 100_000, 10.0, 1, patience(1000));
         (0..1000).for_each(|n| _ = pace.due(10 * n, 1, 99));
         assert_eq!((pace.counters.sent, pace.descheduled), (1000, 0));
-        // After a pause of half the bound, all packets are later; that alone loses none.
+        // After a pause of half the bound, all packets are late, but none is lost by that alone.
         (1050..2000).for_each(|n| _ = pace.due(10 * n, 1, 99));
         assert_eq!((pace.counters.refused, pace.counters.missed), (0, 0));
         assert!((48..=51).contains(&pace.descheduled), "{pace:?}");
-        // Then the port takes half of them. Packets that the pause had delayed are not charged to
-        // it.
+        // Then the port takes half of the packets. Packets that the pause has delayed are not
+        // charged to the port.
         (2000..4000).for_each(|n| _ = pace.due(10 * n, n % 2, 99));
         let PaceCounters { refused, missed, .. } = pace.counters;
         assert!((48..=51).contains(&missed) && pace.descheduled == 0, "{pace:?}");
@@ -274,8 +281,8 @@ mod tests {
         pace.due(41_000, 999, 999);
         pace.due(41_001, 999, 999);
         assert!(pace.descheduled == 0 && pace.open == 0, "{pace:?}");
-        // Packets that the port then does not take after all, though it had free buffers, still
-        // count as descheduled.
+        // The port seems to have free buffers, but then does not take the packets. They still count
+        // as descheduled.
         let due = pace.due(41_500, 999, 999);
         pace.unsent(due);
         pace.due(41_501, 0, 999);
@@ -291,7 +298,8 @@ mod tests {
         assert!(pace.over(10_050), "{pace:?}");
         assert_eq!(pace.counters, PaceCounters { sent: 950, refused: 50, missed: 0 });
         assert_eq!(pace.due(10_051, 99, 99), 0);
-        // A pause across the end misses what was due then, though the port was full before.
+        // After a pause across the end, packets that were due in the pause count as missed,
+        // although the port was full before.
         let mut pace = Pace::new(0, 10_000, 10.0, 1, patience);
         (0..=970).for_each(|n| _ = pace.due(10 * n, u64::from(n < 960), 99));
         assert!(pace.over(10_060), "{pace:?}");

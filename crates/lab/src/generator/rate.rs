@@ -8,16 +8,16 @@ use anyhow::bail;
 /// The rate of all ports together.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rate {
-    /// As much as the ports take.
+    /// As many packets as the ports take.
     Max,
     /// Packets per second.
     Pps(f64),
-    /// Bits of frames per second, without Ethernet checksums and the gaps of a wire.
+    /// Bits of frames per second, without Ethernet checksums and the gaps between frames on a wire.
     Bits(f64),
 }
 
 impl Rate {
-    /// Returns packets per second for this mean length; nothing at maximum rate.
+    /// Returns the rate in packets per second for this mean frame length; `None` at maximum rate.
     #[must_use]
     pub fn pps(self, mean_len: f64) -> Option<f64> {
         match self {
@@ -50,7 +50,7 @@ impl FromStr for Rate {
             (1.0..=1e12).contains(&number).then(|| rate(number))
         };
         let Some(rate) = rate("pps", Rate::Pps).or_else(|| rate("bit", Rate::Bits)) else {
-            bail!("`{text}` is not a rate: use max, or at least 1, such as 500kpps, 1.5mpps or 10gbit");
+            bail!("`{text}` is not a rate: use max, or a rate of at least 1, such as 500kpps, 1.5mpps or 10gbit");
         };
         Ok(rate)
     }

@@ -1,4 +1,4 @@
-//! Sends the frames of a capture unchanged, and compares what returns.
+//! Sends the frames of a capture unchanged, and compares the returned frames with them.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,22 +14,22 @@ use crate::capture::{Capture, Captured};
 use crate::convert::{float, seconds};
 use crate::endpoints::{Endpoint, TestPort, drive};
 
-/// The most packets that a turn sends through a port and takes from it.
+/// The most packets that a turn sends through a port, and takes from a port.
 const BURST: usize = 64;
 
-/// A frame later than this delays all following frames as much.
+/// If a frame is later than this, all following frames are delayed by the same time.
 const CATCH_UP: Duration = Duration::from_millis(1);
 
-/// The time to look for duplicates after all frames have returned.
+/// Time to wait for duplicates after all frames have returned.
 const STRAGGLERS: Duration = Duration::from_millis(10);
 
-/// A port that takes nothing for so long will never take the next frame.
+/// If a port takes nothing for this time, it counts as one that will never take the next frame.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The times at which frames are sent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Timing {
-    /// The captured times, so many times as fast.
+    /// The captured times, at this multiple of the captured speed.
     Captured(f64),
     /// This rate.
     Rate(Rate),
@@ -40,26 +40,26 @@ pub enum Timing {
 pub struct Replayed {
     /// Frames that were sent.
     pub sent: u64,
-    /// Frames that returned byte for byte.
+    /// Number of sent frames that returned with the same bytes.
     pub identical: u64,
-    /// Frames that came more often than they were sent.
+    /// Number of frames that came again after they had returned as often as they were sent.
     pub duplicates: u64,
-    /// Frames that came and were not sent like that.
+    /// Number of received frames that differ from every sent frame.
     pub different: u64,
     /// Seconds from the first frame to the last.
     pub secs: f64,
-    /// Seconds by which the last frame was late because the port or this process did not keep up.
+    /// Seconds by which the last frame was late, because the port or this process did not keep up.
     pub late_secs: f64,
 }
 
 impl Replayed {
-    /// Returns the number of frames that have not returned unchanged.
+    /// Returns the number of sent frames that have not returned unchanged.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.sent.saturating_sub(self.identical)
     }
 
-    /// Describes what is wrong with the received frames; nothing if each frame returned once,
+    /// Describes what is wrong with the received frames; `None` if each frame returned once,
     /// unchanged.
     #[must_use]
     pub fn fault(&self) -> Option<String> {
@@ -74,31 +74,31 @@ impl Replayed {
     }
 }
 
-/// Sends a capture's frames through the first of its ports, and receives on all.
+/// A replay: sends a capture's frames through the first port, and receives on all ports.
 #[derive(Debug)]
 pub struct Replay<P> {
     ports: Vec<P>,
-    /// Each frame with the time at which it is sent: in cycles after the first one.
+    /// Each frame with its sending time, in cycles after the first frame.
     frames: Vec<(u64, Vec<u8>)>,
-    /// The number of repetitions; the seconds that each takes.
+    /// The number of repetitions, and the seconds that each repetition takes.
     times: usize,
     lap: f64,
-    /// The number of times that each frame was sent, and that it returned.
+    /// For each frame, how often it was sent and how often it returned.
     balance: HashMap<Vec<u8>, [u64; 2]>,
     next: usize,
-    /// The number of finished repetitions, and the end of the last: in cycles after the first
+    /// The number of finished repetitions, and the end of the last one, in cycles after the first
     /// frame.
     laps: usize,
     lap_due: u64,
-    /// The time of the first frame, or the time it would have had with nothing late.
+    /// The sending time of the first frame. A delay of all following frames is added to it.
     start: Option<u64>,
     first: u64,
     last: u64,
-    /// The last return of a frame that had not returned before.
+    /// The time of the last return of a frame that was still missing.
     heard: u64,
-    /// The time since which the port has not taken the next frame.
+    /// The time since which the port does not take the next frame; `None` if it does.
     stuck: Option<u64>,
-    /// True if frames have times at all.
+    /// True if frames have sending times; false at maximum rate.
     paced: bool,
     catch_up: u64,
     patience: u64,
@@ -113,9 +113,10 @@ pub struct Replay<P> {
 }
 
 impl<P: TestPort> Replay<P> {
-    /// Makes a replay of a capture that repeats it `times` times. It is over when no missing frame
-    /// has returned for `quiet` after the last one was sent; if all have returned, a hundredth of a
-    /// second later. Other frames may come forever. What returns is kept if `keep` is set.
+    /// Makes a replay that sends a capture `times` times. After the last frame was sent, the replay
+    /// ends when no missing frame has returned for `quiet`. If all frames have returned, it ends a
+    /// hundredth of a second later. Other frames, which may come forever, do not prolong it.
+    /// Received frames are kept if `keep` is set.
     ///
     /// # Errors
     /// There is no port, or a frame cannot be sent.
@@ -130,7 +131,10 @@ impl<P: TestPort> Replay<P> {
         ensure!(!ports.is_empty(), "a replay needs a port");
         for (number, frame) in (1..).zip(&capture.frames) {
             let len = frame.bytes.len();
-            ensure!(len >= 14, "frame {number} has {len} bytes: an Ethernet header alone has 14");
+            ensure!(
+                len >= 14,
+                "frame {number} has {len} bytes: a frame needs at least the 14 bytes of an Ethernet header"
+            );
         }
         let hertz = hertz();
         let (frames, lap) = schedule(capture, timing, hertz);
@@ -161,7 +165,7 @@ impl<P: TestPort> Replay<P> {
         })
     }
 
-    /// Returns whether everything was sent and no more frames are expected.
+    /// Returns whether all frames were sent and no more frames are expected.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.over
@@ -174,8 +178,9 @@ impl<P: TestPort> Replay<P> {
         (self.report, self.kept.unwrap_or_default())
     }
 
-    /// Runs the replay to its end, or until `stop` is set, on this CPU if one is set. The results
-    /// so far are also returned with an error.
+    /// Runs the replay to its end, or until `stop` is set. If `cpu` is set, the calling thread is
+    /// pinned to this CPU meanwhile. If the run ends with an error, the results so far are returned
+    /// beside the error.
     pub fn run(self, cpu: Option<usize>, stop: &AtomicBool) -> (Replayed, Vec<Captured>, anyhow::Result<()>) {
         let mut until = Until { replay: self, stop };
         let (_, ended) = drive(&mut [&mut until], cpu, stop);
@@ -211,7 +216,7 @@ impl<P: TestPort> Replay<P> {
                 self.first = now;
             }
             if let Some(shift) = late.checked_sub(self.catch_up).filter(|_| self.paced) {
-                // All following frames are as much later.
+                // All following frames are delayed by the same time.
                 self.start = Some(start + shift);
                 self.report.late_secs += seconds(shift, self.hertz);
             }
@@ -254,7 +259,8 @@ impl<P: TestPort> Replay<P> {
                 }
             })?;
         }
-        // There are at most as many as were sent. Other frames and duplicates may come forever.
+        // Only missing frames prolong the wait: they come at most as often as they were sent. Other
+        // frames and duplicates may come forever.
         if self.report.identical > before {
             self.heard = now;
         }
@@ -267,7 +273,7 @@ impl<P: TestPort> Endpoint for Replay<P> {
         let moved = self.receive(now)? + self.send(now)?;
         let (all, none_lost) = (self.laps == self.times, self.report.lost() == 0);
         let silence = now.saturating_sub(self.heard.max(self.last));
-        // A backend that pauses for a while has not lost anything yet.
+        // A backend may only pause. Frames that it has not taken yet are not lost.
         self.over = all
             && silence >= if none_lost { self.stragglers } else { self.quiet }
             && (none_lost || silence >= self.patience || !self.ports[0].is_sending()?);
@@ -283,7 +289,7 @@ impl<P: TestPort> Endpoint for Replay<P> {
     }
 }
 
-/// Ends the turns when the replay is over.
+/// An endpoint that ends the turns when the replay is over.
 struct Until<'a, P> {
     replay: Replay<P>,
     stop: &'a AtomicBool,
@@ -307,15 +313,15 @@ impl<P: TestPort> Endpoint for Until<'_, P> {
     }
 }
 
-/// Returns the time of each frame, in cycles after the first; and the seconds after which the
-/// capture repeats.
+/// Returns the sending time of each frame, in cycles after the first frame, and the seconds after
+/// which the capture repeats.
 fn schedule(capture: &Capture, timing: Timing, hertz: f64) -> (Vec<(u64, Vec<u8>)>, f64) {
     let first = capture.frames.first().map_or(0, |frame| frame.at);
     let since = |frame: &Captured| float(frame.at.saturating_sub(first)) / 1e9;
     let mut clock = 0.0_f64;
     let one = |frame: &Captured| {
         let due = match timing {
-            // A capture's times may go back; those of sent frames do not.
+            // Times in a capture may go back. Sending times do not.
             Timing::Captured(speed) => clock.max(since(frame) / speed),
             Timing::Rate(_) => clock,
         };
@@ -378,7 +384,7 @@ mod tests {
         assert_eq!(bytes, capture().frames.into_iter().map(|frame| frame.bytes).collect::<Vec<_>>());
         assert!((report.secs - 300e-6).abs() < 5e-6, "{report:?}");
         let (report, _) = run(Timing::Captured(10.0), 2);
-        // Twice 30, and a mean gap of 15 between.
+        // Two repetitions of 30, with a mean gap of 15 between them.
         assert!(report.sent == 6 && (report.secs - 75e-6).abs() < 5e-6, "{report:?}");
         let (report, _) = run(Timing::Rate(Rate::Pps(1e5)), 4);
         assert!(report.sent == 12 && (report.secs - 110e-6).abs() < 5e-6, "{report:?}");
@@ -386,8 +392,9 @@ mod tests {
         assert!(report.secs < 1e-6 && report.identical == 6 && report.late_secs < 1e-6, "{report:?}");
     }
 
-    /// A port whose frames return, but one is lost, one is changed, and one returns again later: by
-    /// their numbers from 1 on. It may also receive foreign frames, forever.
+    /// A port whose frames return with faults. The fields have the numbers, from 1 on, of the
+    /// frames that are lost, changed, or returned again later. The port may also receive foreign
+    /// frames, forever.
     #[derive(Default)]
     struct Faulty {
         echo: Echo,
@@ -395,7 +402,7 @@ mod tests {
         changed: usize,
         again: usize,
         sent: usize,
-        /// A duplicate, and the number of calls of `receive` after which it comes.
+        /// A duplicate, and the number of calls of `receive` before it comes.
         later: Option<(usize, Vec<u8>)>,
         chatters: bool,
     }
@@ -449,7 +456,7 @@ mod tests {
             "{fault}"
         );
         assert!(fault.ends_with("1 were never sent"), "{fault}");
-        // The last frame again, when all have come already.
+        // The duplicate of the last frame comes when all frames have returned.
         let (report, _) = run_by(Faulty { again: 3, ..Faulty::default() }, Timing::Captured(1.0), 1);
         assert_eq!((report.identical, report.duplicates), (3, 1));
         assert_eq!(report.fault().expect("one came twice"), "3 frames were sent: 1 returned more often than sent");

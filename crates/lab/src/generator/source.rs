@@ -6,9 +6,9 @@ use super::spec::StreamSpec;
 use super::template::{self, Template, Varying};
 use crate::endpoints::TestPort;
 
-/// The most payloads of frames of one length. Different payloads show the body of one packet in
-/// place of another's. With many lengths there are fewer: the memory of all must not fill the
-/// caches.
+/// The most different payloads for frames of one length. Different payloads reveal a packet with
+/// the body of another one. With many lengths, there are fewer payloads for each: all frames
+/// together must not fill the caches.
 const VARIANTS: usize = 8;
 const TEMPLATES: usize = 64;
 
@@ -20,20 +20,19 @@ pub(super) struct Source {
     pub(super) sequence: u64,
     varying: Vec<Varying>,
     templates: Vec<Template>,
-    /// The template of each packet, in an order that repeats.
+    /// The index of each packet's template, in an order that repeats.
     order: Vec<usize>,
     at: usize,
-    /// The number by which the port knows the first template.
+    /// The port's number for the first template.
     first: usize,
-    /// True if the next packet is already in its template's image because the port had no free
-    /// buffer for it.
+    /// True if the next packet is already made in its template: the port had no free buffer for it.
     made: bool,
-    /// The share of this stream among others.
+    /// The share of this stream in the packets of its port.
     pub(super) weight: u32,
 }
 
 impl Source {
-    /// Makes the stream of this number, whose templates have numbers from `first` on.
+    /// Makes stream `number`. The numbers of its templates begin at `first`.
     pub(super) fn new(spec: &StreamSpec, number: u16, first: usize) -> anyhow::Result<Source> {
         spec.check()?;
         let lens = spec.sizes.deal(spec.seed);
@@ -48,7 +47,7 @@ impl Source {
             let template = Template::new(spec, usize::try_from(len)?, seed, &varying);
             templates.push(template.with_context(|| format!("stream {number}, `{spec}`"))?);
         }
-        // The variants of each length alternate.
+        // The payloads of each length alternate.
         let times = if lens.len() == 1 { variants } else { 1 };
         let mut turns = vec![0; different.len()];
         let place = |len: u32| {
@@ -65,14 +64,14 @@ impl Source {
         self.templates.len()
     }
 
-    /// Returns the mean length of its frames.
+    /// Returns the mean length of the stream's frames.
     #[expect(clippy::cast_precision_loss, reason = "lengths are small")]
     pub(super) fn mean_len(&self) -> f64 {
         let all: usize = self.order.iter().map(|which| self.templates[*which].frame.len()).sum();
         all as f64 / self.order.len().max(1) as f64
     }
 
-    /// Sends the next packet, which was due at `time`; returns false if the port has no free
+    /// Sends the next packet, which was due at `time`. Returns false if the port has no free
     /// buffer.
     #[inline]
     pub(super) fn send<P: TestPort>(&mut self, port: &mut P, time: u64) -> bool {

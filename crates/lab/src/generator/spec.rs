@@ -9,8 +9,8 @@ use anyhow::{Context, bail, ensure};
 use super::values::{Kind, Value, Values, number};
 use crate::sizes::Sizes;
 
-/// A field of a packet's headers that a stream may vary. With a VNI the packet is encapsulated in
-/// VXLAN (RFC 7348), and the fields whose names begin with `outer` are those of the tunnel.
+/// A field of a packet's headers that a stream may vary. A stream with a VNI is encapsulated in
+/// VXLAN (RFC 7348). Fields whose names begin with `outer` belong to the tunnel's headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Field {
     DstMac,
@@ -29,7 +29,7 @@ pub(super) enum Field {
     OuterSrcPort,
 }
 
-/// Names on the command line, kinds, and defaults.
+/// For each field: the name on the command line, the kind, and the default.
 const FIELDS: [(Field, &str, Kind, Option<&str>); 14] = [
     (Field::DstMac, "dst-mac", Kind::Mac, Some("02:00:00:00:00:02")),
     (Field::SrcMac, "src-mac", Kind::Mac, Some("02:00:00:00:00:01")),
@@ -49,13 +49,13 @@ const FIELDS: [(Field, &str, Kind, Option<&str>); 14] = [
 ];
 
 impl Field {
-    /// Returns all fields, in the order of their names above.
+    /// Returns all fields, in the order of the list above.
     pub(super) fn all() -> impl Iterator<Item = Field> {
         FIELDS.iter().map(|known| known.0)
     }
 }
 
-/// Fields that are swapped for the opposite direction.
+/// Pairs of fields that are swapped for the opposite direction.
 const PAIRS: [(Field, Field); 5] = [
     (Field::DstMac, Field::SrcMac),
     (Field::SrcIp, Field::DstIp),
@@ -70,7 +70,7 @@ pub enum Protocol {
     /// UDP.
     #[default]
     Udp,
-    /// TCP: segments without a connection.
+    /// TCP segments without a connection.
     Tcp,
 }
 
@@ -80,16 +80,16 @@ pub enum Sum {
     /// A complete checksum.
     #[default]
     Complete,
-    /// The partial checksum that virtio's `NEEDS_CSUM` leaves to the other side.
+    /// A partial checksum, which the receiver completes (virtio's `NEEDS_CSUM`).
     Partial,
-    /// None: UDP over IPv4 only.
+    /// No checksum: possible with UDP over IPv4 only.
     Zero,
 }
 
-/// A stream of packets: their lengths, and headers whose fields stay, step, repeat or are drawn.
+/// A stream of packets: frame lengths, and headers whose fields stay, step, repeat or are random.
 ///
-/// Its text form is a list of `KEY=VALUE`, separated by commas. Every key may be left out:
-/// `size=imix,vlan=100,src-port=step:1000-1999,dst-ip=random:10.0.0.0/24`.
+/// The text form of a stream is a list of `KEY=VALUE`, separated by commas. Every key may be left
+/// out: `size=imix,vlan=100,src-port=step:1000-1999,dst-ip=random:10.0.0.0/24`.
 ///
 /// | key | value |
 /// |---|---|
@@ -106,11 +106,11 @@ pub struct StreamSpec {
     pub sizes: Sizes,
     /// The transport protocol.
     pub protocol: Protocol,
-    /// The content of its checksum.
+    /// The content of the transport header's checksum field.
     pub checksum: Sum,
-    /// Payload bytes of segments, if the device is to segment larger packets.
+    /// Payload bytes of a segment, if the device is to segment larger packets.
     pub segment: Option<u16>,
-    /// The share of this stream among others.
+    /// The share of this stream in the packets of its port.
     pub weight: u32,
     /// Random seed for lengths and fields.
     pub seed: u64,
@@ -137,7 +137,7 @@ impl StreamSpec {
         reversed
     }
 
-    /// Returns a field's values; nothing if the packet does not have it.
+    /// Returns the values of a field; `None` if packets of this stream do not have the field.
     pub(super) fn values(&self, field: Field) -> Option<Values> {
         if let Some(values) = self.fields.get(&field) {
             return Some(values.clone());

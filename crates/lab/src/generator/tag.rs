@@ -1,22 +1,23 @@
-//! The tag at the start of a packet's payload: it identifies the packet, whatever happened to
-//! its headers.
+//! The tag at the start of a packet's payload. The tag identifies the packet, whatever happened to
+//! the headers.
 //!
 //! ```text
 //! | check 2 | stream 2 | sequence number 8 | time 6 | hash 4 | the rest of the payload ...
 //! ```
 //!
-//! The check covers stream, number and time: bytes with a right check are a tag. The hash covers
-//! the rest of the payload: a packet with a right tag and a wrong hash was copied wrongly. Numbers
-//! are big-endian, as everywhere on the wire.
+//! The check covers stream, number and time. Bytes with a right check count as a tag. The hash
+//! covers the rest of the payload. A packet with a right check and a wrong hash was copied wrongly.
+//! Numbers are big-endian, as everywhere on the wire.
 
-/// Bytes of a tag: with Ethernet, IPv4 and UDP it fills a frame of 64 bytes.
+/// Number of bytes of a tag. With the headers of Ethernet, IPv4 and UDP, a tag fills a frame of 64
+/// bytes.
 pub(crate) const LEN: usize = 22;
 
-/// The mask of a time: it has 48 bits, 26 hours of a counter of 3 GHz.
+/// The mask of a tag's time. The time has 48 bits: 26 hours of a counter of 3 GHz.
 const TIME: u64 = (1 << 48) - 1;
 
-/// Odd numbers whose products look random: of the golden ratio, and from `MurmurHash3`'s finaliser
-/// (Appleby 2008).
+/// Odd factors whose products look random: one from the golden ratio, and those of `MurmurHash3`'s
+/// finaliser (Appleby 2008).
 const A: u64 = 0x9e37_79b9_7f4a_7c15;
 const B: u64 = 0xff51_afd7_ed55_8ccd;
 
@@ -27,8 +28,8 @@ pub(crate) struct Tag {
     pub(crate) stream: u16,
     /// The packet's number in its stream, from 0.
     pub(crate) sequence: u64,
-    /// The lower 48 bits of the time-stamp counter when the packet was due, or at maximum rate when
-    /// it was sent.
+    /// The lower 48 bits of the time-stamp counter at the packet's due time, or at maximum rate at
+    /// its sending time.
     pub(crate) time: u64,
     /// The hash of the rest of the payload.
     pub(crate) hash: u32,
@@ -47,7 +48,7 @@ impl Tag {
         bytes
     }
 
-    /// Parses a tag; returns nothing if the bytes are no tag.
+    /// Parses a tag. Returns `None` if the check is wrong.
     #[inline]
     pub(crate) fn parse(bytes: &[u8; LEN]) -> Option<Tag> {
         let [c0, c1, s0, s1, n0, n1, n2, n3, n4, n5, n6, n7, t0, t1, t2, t3, t4, t5, h0, h1, h2, h3] = *bytes;
@@ -60,15 +61,16 @@ impl Tag {
         (check(tag.stream, tag.sequence, tag.time) == u16::from_be_bytes([c0, c1])).then_some(tag)
     }
 
-    /// Returns the cycles from its time until `now`, if these are less than 26 hours.
+    /// Returns the cycles from the tag's time until `now`. The result is right for ages below 26
+    /// hours.
     #[inline]
     pub(crate) fn age(self, now: u64) -> u64 {
         now.wrapping_sub(self.time) & TIME
     }
 }
 
-/// Each step is invertible, so two tags that differ in one field differ in 64 bits; 16 of these are
-/// kept.
+/// Each step is invertible, so tags that differ in one field have different values of 64 bits. 16
+/// of these bits are kept.
 #[inline]
 fn check(stream: u16, sequence: u64, time: u64) -> u16 {
     let mut mix = (sequence ^ A).wrapping_mul(B);
@@ -80,8 +82,8 @@ fn check(stream: u16, sequence: u64, time: u64) -> u16 {
 }
 
 /// A hash of bytes that come in chunks. It is not cryptographic: wrong copies are no attack here. A
-/// difference within one word of eight bytes always survives until the last fold to 32 bits, as no
-/// step before loses anything.
+/// difference within one word of eight bytes can be lost only in the last fold to 32 bits. All
+/// steps before it are invertible.
 pub(crate) struct Hash {
     lanes: [u64; 4],
     len: u64,
@@ -95,7 +97,8 @@ impl Hash {
         Hash { lanes: [A, B, !A, !B], len: 0 }
     }
 
-    /// Adds the next chunk; the length of all chunks but the last is a multiple of [`ROUND`].
+    /// Adds the next chunk. The length of each chunk except the last one must be a multiple of
+    /// [`ROUND`].
     #[inline]
     pub(crate) fn update(&mut self, chunk: &[u8]) {
         let (rounds, rest) = chunk.as_chunks::<ROUND>();
@@ -116,8 +119,8 @@ impl Hash {
         }
     }
 
-    /// Returns the hash. The length is a part of it, as bytes missing at the end may have been
-    /// zeros.
+    /// Returns the hash. It includes the length, because bytes that are missing at the end may have
+    /// been zeros.
     #[inline]
     pub(crate) fn finish(self) -> u32 {
         let fold = |sum: u64, lane: u64| (sum ^ lane).wrapping_mul(B).rotate_left(31);
@@ -145,7 +148,7 @@ mod tests {
             let tag = Tag { stream, sequence, time, hash: 0x1234_5678 };
             assert_eq!(Tag::parse(&tag.to_bytes()), Some(tag));
         }
-        // The counter's upper bits are not sent, but the age accounts for them.
+        // The tag does not have the counter's upper bits, but the age is right when they change.
         let tag = Tag { stream: 1, sequence: 1, time: TIME + 1 - 10, hash: 0 };
         let read = Tag::parse(&tag.to_bytes()).expect("a tag");
         assert_eq!((read.age(TIME + 6), read.age(TIME - 9)), (15, 0));

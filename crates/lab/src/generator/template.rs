@@ -1,8 +1,8 @@
 //! The frames of a stream, built once, and the changes of each packet.
 //!
-//! All changes are between the first field that varies and the end of the tag. This part is kept as
-//! an image. Each packet's fields, checksums and tag are written into it, and it is the one patch
-//! that a port gets.
+//! All changes are between the first field that varies and the end of the tag. A template keeps
+//! this part of the frame as an image. Each packet's fields, checksums and tag are written into the
+//! image. The image is the only patch that a port gets.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -26,18 +26,19 @@ const GSO_TCPV6: u8 = 4;
 const VXLAN_PORT: u16 = 4789;
 const VXLAN: usize = 8;
 
-/// The number of checksums that may change with a field: the tunnel's IP, IP, and the transport's.
+/// The number of checksums that may change with a field: the tunnel's IP header, the IP header, and
+/// the transport header.
 const SUMS: usize = 3;
 const TRANSPORT: usize = 2;
 
 /// Offsets of the headers of a stream's packets.
 #[derive(Clone, Copy, Debug)]
 struct Layout {
-    /// The Ethernet header that guests see: after the tunnel's headers, if there is a tunnel.
+    /// The inner Ethernet header: after the tunnel's headers, or at 0 without a tunnel.
     inner: usize,
     l3: usize,
     l4: usize,
-    /// The end of all headers: the tag.
+    /// The end of all headers, where the tag begins.
     payload: usize,
     v6: bool,
     outer_v6: bool,
@@ -48,7 +49,7 @@ struct Layout {
 pub(super) struct Varying {
     at: usize,
     width: usize,
-    /// The checksums that cover it.
+    /// The checksums that cover the field.
     under: [bool; SUMS],
     draw: Draw,
 }
@@ -61,7 +62,7 @@ pub(super) struct Template {
     pub(super) frame: Vec<u8>,
     /// The start of the patch.
     start: usize,
-    /// The part of the frame that changes, with the last packet's values.
+    /// The image: the part of the frame that changes, with the last packet's values.
     image: Vec<u8>,
     sums: [Option<Fix>; SUMS],
     tag: usize,
@@ -75,9 +76,9 @@ struct Fix {
     at: usize,
     /// The sum of the covered bytes that do not change.
     base: u16,
-    /// The form in which it is written.
+    /// The form in which the checksum is written.
     form: Form,
-    /// True if it covers the tag and everything else after the header.
+    /// True if the checksum covers the tag and everything else after the header.
     payload: bool,
 }
 
@@ -108,11 +109,11 @@ impl Layout {
         Layout { inner, l3, l4, payload: l4 + transport, v6: inner_v6, outer_v6 }
     }
 
-    /// Returns the offset of a field's lower bytes, the number of them that change, and the
-    /// checksums that cover them.
+    /// Returns the offset of the bytes of a field that change, their number, and the checksums that
+    /// cover them.
     fn place(&self, field: Field, spec: &StreamSpec) -> (usize, usize, [bool; SUMS]) {
         let outer_l3 = ethernet::LEN;
-        // The lower half of an IPv6 address changes.
+        // Only the lower half of an IPv6 address changes.
         let address = |l3: usize, v6: bool, dst: bool| match (v6, dst) {
             (false, false) => (l3 + 12, 4),
             (false, true) => (l3 + 16, 4),
@@ -120,7 +121,7 @@ impl Layout {
             (true, true) => (l3 + 32, 8),
         };
         let transport = spec.checksum != Sum::Zero;
-        // A partial checksum is that of the pseudo-header, which has no ports.
+        // A partial checksum covers the pseudo-header only, and that has no ports.
         let ports = [false, false, spec.checksum == Sum::Complete];
         let (at, width) = match field {
             Field::DstMac => (self.inner, 6),
@@ -132,8 +133,8 @@ impl Layout {
             Field::DstIp => address(self.l3, self.v6, true),
             Field::SrcPort => (self.l4, 2),
             Field::DstPort => (self.l4 + 2, 2),
-            // VXLAN's header: flags, three reserved bytes, the VNI in three, a reserved one (RFC
-            // 7348, 5).
+            // VXLAN's header: flags, three reserved bytes, three bytes of VNI, one reserved byte
+            // (RFC 7348, 5).
             Field::Vni => (self.inner - VXLAN + 4, 3),
             Field::OuterDstMac => (0, 6),
             Field::OuterSrcMac => (6, 6),
@@ -168,8 +169,8 @@ pub(super) fn varying(spec: &StreamSpec) -> Vec<Varying> {
 }
 
 impl Template {
-    /// Builds a frame of `len` bytes. The seed determines its payload: frames of one length differ
-    /// in it.
+    /// Builds a frame of `len` bytes. The seed determines the payload, so that frames of one length
+    /// have different payloads.
     pub(super) fn new(spec: &StreamSpec, len: usize, seed: u64, varying: &[Varying]) -> anyhow::Result<Template> {
         let layout = Layout::new(spec);
         let least = layout.payload + tag::LEN;
@@ -197,7 +198,8 @@ impl Template {
         Ok(template)
     }
 
-    /// Finds the checksums that change with the packet, and their sums over the bytes that do not.
+    /// Finds the checksums that change from packet to packet, and their sums over the bytes that do
+    /// not change.
     fn find_sums(&mut self, spec: &StreamSpec, layout: &Layout, varying: &[Varying]) {
         let payload = spec.checksum == Sum::Complete;
         let transport = layout.l4
@@ -218,8 +220,8 @@ impl Template {
                 _ => Form::Usual,
             };
             let sum = if matches!(form, Form::Partial) { field } else { !field };
-            // RFC 1624, equation 3, without the bytes that are there now: ~m is added here, and m'
-            // for each packet. The tag is still zero.
+            // RFC 1624, equation 3: `~m` of the current bytes is added here, and `m'` of the new
+            // bytes for each packet. The bytes of the tag are still zero.
             let base = covered.fold(sum, |sum, field| {
                 checksum::add(sum, !checksum::sum(&self.frame[field.at..field.at + field.width]))
             });
@@ -227,7 +229,7 @@ impl Template {
         }
     }
 
-    /// Returns the part of the frame that changes, of the last packet made.
+    /// Returns the image: the part of the frame that changes, as in the last packet made.
     #[inline]
     pub(super) fn patch(&self) -> (usize, &[u8]) {
         (self.start, &self.image)
@@ -265,7 +267,7 @@ impl Template {
     }
 }
 
-/// Writes all headers. The payload is there; its first [`tag::LEN`] bytes are zero.
+/// Writes all headers. The payload is already written; its first [`tag::LEN`] bytes are zero.
 fn emit(spec: &StreamSpec, layout: &Layout, frame: &mut [u8], payload_sum: u16) -> anyhow::Result<()> {
     let value = |field| spec.values(field).map_or(Value::Number(0), |values| values.first());
     let tag = |field, tpid| spec.has(field).then(|| vlan::Tag { tpid, pcp: 0, dei: false, vid: value(field).port() });
@@ -300,7 +302,7 @@ fn emit(spec: &StreamSpec, layout: &Layout, frame: &mut [u8], payload_sum: u16) 
         };
         // RFC 7348, 5: the outer UDP checksum is sent as zero (over IPv6: RFC 6935).
         let vxlan = tunnel.emit(frame, Checksum::Zero)?;
-        // The flag I, and the VNI before a reserved byte.
+        // The flag I, and the VNI in front of a reserved byte.
         frame[vxlan..vxlan + 4].copy_from_slice(&[0x08, 0, 0, 0]);
         frame[vxlan + 4..vxlan + VXLAN].copy_from_slice(&(value(Field::Vni).number() << 8).to_be_bytes());
     }
@@ -314,7 +316,7 @@ fn net(src: Value, dst: Value) -> Net {
     }
 }
 
-/// Returns the header with the request to the device (virtio 1.2, 5.1.6.2).
+/// Returns the virtio-net header, with the requests to the device (virtio 1.2, 5.1.6.2).
 fn net_header(spec: &StreamSpec, layout: &Layout, len: usize) -> anyhow::Result<NetHeader> {
     let mut header = NetHeader::default();
     if spec.checksum == Sum::Partial {
@@ -332,7 +334,7 @@ fn net_header(spec: &StreamSpec, layout: &Layout, len: usize) -> anyhow::Result<
     Ok(header)
 }
 
-/// Writes so many lower bytes of a value.
+/// Writes the lower bytes of a value into `to`.
 #[inline]
 fn put(bytes: &mut [u8], at: usize, width: usize, value: u64) {
     let all = value.to_be_bytes();
@@ -367,7 +369,8 @@ mod tests {
         frame
     }
 
-    /// Returns what a third-party parser finds in it; its checksums must be right.
+    /// Returns the headers that a third-party parser finds in a frame, after checking the frame's
+    /// checksums.
     fn strange(bytes: &[u8]) -> (Vec<u8>, String) {
         let packet = SlicedPacket::from_ethernet(bytes).expect("a packet");
         let (net, transport) = (packet.net.expect("IP"), packet.transport.expect("a transport"));
@@ -443,7 +446,7 @@ mod tests {
 
     #[test]
     fn each_checksum_that_comes_about_is_right() {
-        // Enough ports for sums that fold to zero and to all ones.
+        // The range has enough ports for sums that fold to zero and to all ones.
         let (_, mut template, mut varying) = made("src-port=step:0-65535,dst-port=0", 64);
         for sequence in 0..65_536 {
             strange(&packet(&mut template, &mut varying, sequence));

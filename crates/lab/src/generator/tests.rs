@@ -1,4 +1,5 @@
-//! Tests of the generator on ports that lose, repeat, hold back and spoil what they are told to.
+//! Tests of the generator on ports that lose, repeat, delay and corrupt the packets that a test
+//! names.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -17,13 +18,13 @@ enum Fault {
     Pass,
     Lose,
     Twice,
-    /// So many packets overtake it.
+    /// This many packets overtake the packet.
     Late(usize),
-    /// A bit of the body is flipped, counted from the end.
+    /// This bit of the body is flipped, counted from the end.
     Body(usize),
-    /// A bit of the tag is flipped.
+    /// This bit of the tag is flipped.
     Tag(usize),
-    /// Its addresses are swapped, as by a guest that forwards.
+    /// The packet's addresses are swapped, as by a guest that forwards.
     Swap,
     /// It gets a VLAN tag.
     Push,
@@ -73,19 +74,20 @@ struct Fake {
     sent: u64,
     line: VecDeque<Packet>,
     held: Vec<(usize, Packet)>,
-    /// The numbers that were handed out, with their faults.
+    /// The streams and numbers of packets sent so far, with their faults.
     log: Vec<(u64, Fault)>,
     /// The place at which each template was patched.
     patched: BTreeMap<usize, (usize, usize)>,
     gone: bool,
-    /// The number of calls of `receive` between foreign frames.
+    /// A foreign frame comes after each such number of calls of `receive`.
     chatters: Option<u64>,
-    /// Calls of `receive` after which no buffer is free.
+    /// The range of calls of `receive` after which no buffer is free.
     full: std::ops::Range<u64>,
-    /// Calls of `receive` during which the backend takes nothing, and hands out nothing.
+    /// The range of calls of `receive` during which the backend takes no packet and returns no
+    /// packet.
     stands_still: std::ops::Range<u64>,
     calls: u64,
-    /// Headers as they were sent.
+    /// The virtio-net headers of sent packets.
     headers: Vec<Vec<u8>>,
 }
 
@@ -205,7 +207,7 @@ fn streams(texts: &[&str]) -> Vec<StreamSpec> {
     texts.iter().map(|text| text.parse().expect(text)).collect()
 }
 
-/// Computes the counters literally by their definitions (RFC 4737).
+/// Computes the counters from all arrivals, literally by their definitions (RFC 4737).
 fn literally(sent: u64, log: &[(u64, Fault)]) -> (StreamCounters, u64) {
     let (mut counters, mut foreign) = (StreamCounters { sent, ..StreamCounters::default() }, 0);
     let mut order: Vec<u64> = Vec::new();
@@ -289,14 +291,14 @@ fn who_only_counts_takes_whatever_comes() {
         let total = measured.total();
         let (received, foreign) = if counts_only { (total.sent, 0) } else { (0, total.sent) };
         assert_eq!((total.received, total.bytes, measured.foreign), (received, 200 * received, foreign));
-        // Every stream has received something.
+        // Every stream has received packets.
         assert_eq!(measured.streams.len(), if counts_only { 1 } else { 2 });
     }
 }
 
 #[test]
 fn warm_up_and_what_comes_late_of_it_do_not_count() {
-    // All packets of the warm-up are lost, duplicated or late; none of those that count.
+    // All packets of the warm-up are lost, duplicated or late; none of the packets that count is.
     let faults = (0..500).map(|n| [Fault::Lose, Fault::Twice, Fault::Late(20)][n % 3]).chain([Fault::Lose]).collect();
     let mut generator = Generator::new(vec![(Fake::new(faults), streams(&["size=200"]))], 1).expect("a generator");
     let timing = Timing { warm_up: Duration::from_millis(1), ..TIMING };
@@ -319,7 +321,7 @@ fn what_comes_again_is_no_throughput() {
 
 #[test]
 fn frames_of_others_do_not_prolong_a_trial() {
-    // One every 50 us, where 100 us without a packet end the trial.
+    // A foreign frame comes every 50 us, and 100 us without a packet of ours end the trial.
     let fake = Fake { chatters: Some(50), ..Fake::new(vec![Fault::Lose]) };
     let mut generator = Generator::new(vec![(fake, streams(&["size=200"]))], 1).expect("a generator");
     let measured = run(&mut generator, load("500kpps"), &TIMING);
@@ -371,8 +373,8 @@ fn the_rate_is_kept_and_what_was_not_taken_is_said() {
 
 #[test]
 fn a_port_that_stays_full_does_not_prolong_a_trial() {
-    // It takes nothing from the middle of 200 ms on. A trial may last a thousandth longer than
-    // planned.
+    // The port takes nothing from the middle of the 200 ms on. A trial may last a thousandth longer
+    // than planned.
     let fake = Fake { full: 100_000..u64::MAX, ..Fake::new(Vec::new()) };
     let mut generator = Generator::new(vec![(fake, streams(&["size=200"]))], 0).expect("a generator");
     let measured = run(&mut generator, load("50kpps"), &Timing { time: Duration::from_millis(200), ..TIMING });
@@ -383,7 +385,7 @@ fn a_port_that_stays_full_does_not_prolong_a_trial() {
 
 #[test]
 fn latency_begins_when_a_packet_is_due() {
-    // It is full for 40 us, which can be caught up with, and forwards at once.
+    // The port is full for 40 us, which the generator can catch up with. It forwards at once.
     for (burst, median) in [(1, 5.0), (4, 5.0)] {
         let fake = Fake { full: 500..540, ..Fake::new(Vec::new()) };
         let mut generator = Generator::new(vec![(fake, streams(&["size=200"]))], 0).expect("a generator");
@@ -427,7 +429,7 @@ fn the_same_seed_sends_the_same() {
         }
         all
     };
-    // The number that fits depends on the clock.
+    // The number of packets that fit depends on the clock's frequency.
     let (once, again, other) = (sent("1"), sent("1"), sent("2"));
     assert!(once.len() > 20 && again.len() > 20);
     assert_eq!(once[..20], again[..20]);

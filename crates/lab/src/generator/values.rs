@@ -9,12 +9,13 @@ use straightline_wire::MacAddr;
 
 use crate::random::Random;
 
-/// The content of a field, as a number; the kind determines its text form.
+/// The kind of a field's content. Every content is held as a number; the kind determines its text
+/// form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Mac,
     Ip,
-    /// A number up to this one.
+    /// A number from 0 to this number.
     Number(u32),
 }
 
@@ -32,11 +33,11 @@ pub(super) enum Value {
 pub(super) enum Values {
     /// Always the same.
     Fixed(Value),
-    /// From the first to the second in steps, repeated.
+    /// Values from `from` to `to` in steps of `by`, repeated.
     Step { from: Value, to: Value, by: u64 },
     /// These values, repeated.
     Repeat(Vec<Value>),
-    /// Random values from the first to the second.
+    /// Random values from `from` to `to`.
     Random { from: Value, to: Value },
 }
 
@@ -66,12 +67,12 @@ impl Value {
         }
     }
 
-    /// Returns the lower 64 bits: all that changes from packet to packet.
+    /// Returns the lower 64 bits: only these change from packet to packet.
     fn low(self) -> u64 {
         u64::try_from(self.bits() & u128::from(u64::MAX)).unwrap_or(0)
     }
 
-    /// Returns the address of a number of 48 bits.
+    /// Returns the MAC address that a number of 48 bits stands for.
     pub(super) fn mac(self) -> MacAddr {
         let [_, _, a, b, c, d, e, f] = self.low().to_be_bytes();
         MacAddr([a, b, c, d, e, f])
@@ -107,7 +108,7 @@ impl Value {
         Ok((first, first.with(first.bits() | hosts)))
     }
 
-    /// Returns a value of the same kind.
+    /// Returns a value of the same kind with this number.
     fn with(self, bits: u128) -> Value {
         match self {
             Value::Mac(_) => Value::Mac(u64::try_from(bits).unwrap_or(u64::MAX)),
@@ -140,7 +141,7 @@ impl Values {
         let values = if let Some(range) = text.strip_prefix("step:") {
             let (range, by) = range.split_once('+').unwrap_or((range, "1"));
             let by = by.parse::<u64>().ok().filter(|by| *by > 0);
-            let by = by.with_context(|| format!("`{text}`: use a step of 1 or more"))?;
+            let by = by.with_context(|| format!("`{text}` has an invalid step: use a whole number, 1 or more"))?;
             let (from, to) = Self::range(kind, range)?;
             Values::Step { from, to, by }
         } else if let Some(range) = text.strip_prefix("random:") {
@@ -172,7 +173,8 @@ impl Values {
         Ok((from, to))
     }
 
-    /// Returns the value of the first packet, if it is not drawn.
+    /// Returns the value with which frames are built: the first one, or the lowest one of random
+    /// values.
     pub(super) fn first(&self) -> Value {
         match self {
             Values::Fixed(value) | Values::Step { from: value, .. } | Values::Random { from: value, .. } => *value,
@@ -180,7 +182,7 @@ impl Values {
         }
     }
 
-    /// Draws the values one by one; nothing if there is only one.
+    /// Makes the sequence of the values; `None` if there is only one value.
     pub(super) fn draw(&self, seed: u64) -> Option<Draw> {
         match self {
             Values::Fixed(_) => None,
@@ -193,7 +195,7 @@ impl Values {
                 (all.len() > 1).then_some(Draw::Repeat { all, at: 0 })
             }
             Values::Random { from, to } => {
-                // A range of all 2^64 values lacks its last one, which does not matter.
+                // For a range of all 2^64 values, the last value never comes. That does not matter.
                 let count = (to.low() - from.low()).saturating_add(1);
                 (count > 1).then(|| Draw::Random { from: from.low(), count, random: Random::new(seed) })
             }
@@ -218,7 +220,7 @@ impl fmt::Display for Values {
     }
 }
 
-/// The state of a field: yields the lower 64 bits of its next value.
+/// The state of a field. It yields the lower 64 bits of each next value.
 #[derive(Clone, Debug)]
 pub(super) enum Draw {
     Step { from: u64, to: u64, by: u64, next: u64 },
@@ -245,7 +247,7 @@ impl Draw {
     }
 }
 
-/// Parses a number of this key; `right` describes possible values.
+/// Parses the number of a key. `right` describes the possible values, for the error.
 pub(super) fn number<T: FromStr>(key: &str, text: &str, right: &str) -> anyhow::Result<T> {
     text.parse().ok().with_context(|| format!("`{key}={text}`: {right}"))
 }

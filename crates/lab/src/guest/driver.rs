@@ -4,14 +4,14 @@ use straightline_virtio::features as f;
 use straightline_virtio::memory::GuestMemory;
 use straightline_virtio::ring::{DeviceFault, Geometry, Options, PackedDriver, SplitDriver};
 
-/// The operations of the loops over a burst. The loops are compiled for each layout, so nothing is
-/// tested per packet.
+/// The operations that loops over a burst need. The loops are compiled for each layout, so that the
+/// layout is not tested per packet.
 pub(crate) trait Driver {
-    /// Adds a chain of buffers (guest address, length, true if the device writes it). Returns the
-    /// id with which it returns, or `None` if too few descriptors are free.
+    /// Adds a chain of buffers: guest address, length, and true if the device writes to the buffer.
+    /// Returns the id with which the chain will return; `None` if too few descriptors are free.
     fn add(&mut self, buffers: &[(u64, u32, bool)]) -> Option<u16>;
-    /// Returns the next chain that the device has used and the bytes written, or an `Err` for an
-    /// impossible one.
+    /// Returns the next chain that the device has used: its id and the number of written bytes.
+    /// `Err` if the device has used an impossible chain.
     fn used(&mut self) -> Option<Result<(u16, u32), DeviceFault>>;
     /// Publishes everything that was added.
     fn publish(&mut self);
@@ -72,7 +72,7 @@ pub(super) enum AnyDriver {
     Packed(PackedDriver),
 }
 
-/// Compiles the same code for either layout.
+/// Compiles the given code once for each layout.
 macro_rules! either {
     ($driver:expr, $half:ident => $body:expr) => {
         match $driver {
@@ -84,8 +84,8 @@ macro_rules! either {
 pub(super) use either;
 
 impl AnyDriver {
-    /// Makes an empty ring at `place`, in zeroed memory, in the negotiated layout; also returns its
-    /// parts.
+    /// Makes an empty ring of the negotiated layout at `place`, in zeroed memory. Also returns the
+    /// ring's parts.
     pub(super) fn new(memory: &GuestMemory, place: u64, size: u16, features: u64) -> anyhow::Result<(Self, Geometry)> {
         let geometry = lay_out(place, size, features);
         let options = Options {
@@ -93,7 +93,9 @@ impl AnyDriver {
             in_order: features & f::VIRTIO_F_IN_ORDER != 0,
             indirect: false,
         };
-        let wrong = |part| anyhow::anyhow!("a ring of {size} entries: its {part} does not fit");
+        let wrong = |part| {
+            anyhow::anyhow!("a ring of {size} entries is not possible: its {part} does not fit into guest memory")
+        };
         if features & f::VIRTIO_F_RING_PACKED != 0 {
             Ok((AnyDriver::Packed(PackedDriver::new(memory, geometry, options).map_err(wrong)?), geometry))
         } else {
@@ -117,8 +119,8 @@ impl AnyDriver {
         either!(self, half => half.want_interrupt(wanted))
     }
 
-    /// Returns, in vhost-user's form, the place from which a device continues that knows nothing of
-    /// the time before.
+    /// Returns the ring's position, in the form of SET_VRING_BASE, for a new device that knows
+    /// nothing of earlier traffic.
     pub(super) fn base(&self) -> u32 {
         match self {
             AnyDriver::Split(half) => half.base().into(),

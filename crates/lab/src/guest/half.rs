@@ -26,10 +26,10 @@ pub(super) struct Half {
 /// The buffers of a ring, all of the same length, one after the other.
 #[derive(Debug)]
 pub(super) struct Buffers {
-    /// Guest address of the first one.
+    /// Guest address of the first buffer.
     start: u64,
     pub(super) len: u32,
-    /// The first buffer of each chain, by the id with which the chain returns.
+    /// The number of each chain's first buffer, by the id with which the chain returns.
     pub(super) of: Vec<u16>,
     hint: usize,
 }
@@ -55,7 +55,7 @@ impl Half {
         set_up(client, self.index, self.geometry, base, [self.call.as_fd(), self.kick.as_fd()])
     }
 
-    /// Publishes, and kicks if the backend asked for it.
+    /// Publishes added chains, and kicks if the backend has asked for a kick.
     pub(super) fn kick(&mut self) {
         self.driver.publish();
         if self.driver.must_kick() {
@@ -63,7 +63,7 @@ impl Half {
         }
     }
 
-    /// Kicks, whether or not the backend asked for it.
+    /// Kicks, whether or not the backend has asked for a kick.
     pub(super) fn ring_the_bell(&self) {
         notify(self.kick.as_fd());
     }
@@ -93,7 +93,7 @@ pub(crate) fn event() -> rustix::io::Result<OwnedFd> {
 
 /// Signals an eventfd.
 pub(crate) fn notify(event: BorrowedFd<'_>) {
-    // A full counter already signals.
+    // Writing fails only if the counter is full: then it already signals.
     let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
 }
 

@@ -39,21 +39,22 @@ pub use options::{GuestOptions, MemoryPlacement, memory_file};
 pub use pair::{Pair, Ring};
 pub use raw::PackedDescriptor;
 
-/// The start of its memory, in its own address space and in the backend's: the same number, for
-/// simplicity.
+/// The address of the guest's memory, both in the guest's and in the frontend's address space. For
+/// simplicity, the number is the same.
 pub(crate) const BASE: u64 = 0x1000_0000;
 
-/// Bytes of the virtio-net header, as a length of guest memory.
+/// Length of the virtio-net header in guest memory.
 pub(crate) const HEADER_LEN: u32 = 12;
 const _: () = assert!(HEADER == 12);
 
-/// Device status (virtio 1.2, 2.1): ACKNOWLEDGE, DRIVER and FEATURES_OK; with DRIVER_OK.
+/// Device status (virtio 1.2, 2.1): ACKNOWLEDGE, DRIVER and FEATURES_OK; and the same with
+/// DRIVER_OK.
 const AGREED: u8 = 1 | 2 | 8;
 pub(crate) const GOING: u8 = AGREED | 4;
 
 /// A connected guest.
 ///
-/// It dereferences to its first queue pair, which is its only one unless
+/// A guest dereferences to its first queue pair. There is only this one unless
 /// [`GuestOptions::queue_pairs`] sets more; [`Guest::pairs`] returns all.
 #[derive(Debug)]
 pub struct Guest {
@@ -64,7 +65,7 @@ pub struct Guest {
     protocol_features: u64,
     patience: Duration,
     pairs: Vec<Pair>,
-    /// The buffers in flight, kept for the backend's successor.
+    /// The table of buffers in flight, kept for the next backend.
     inflight: Option<(InflightSpec, OwnedFd)>,
 }
 
@@ -89,14 +90,13 @@ pub(crate) fn connect(socket: &Path, patience: Duration) -> anyhow::Result<Front
     Ok(client)
 }
 
-/// Connects with a time-out. The queue of connections of a stopped backend may be full; std's
-/// `connect` would wait forever. A time-out for sending applies to connecting too (socket(7),
-/// unix(7)).
+/// Connects with a time-out. If a stopped backend's queue of connections is full, std's `connect`
+/// would wait forever. A time-out for sending applies to connecting too (socket(7), unix(7)).
 fn stream(socket: &Path, patience: Duration) -> anyhow::Result<UnixStream> {
     let stream = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     set_socket_timeout(&stream, Timeout::Send, Some(patience))?;
     match net::connect(&stream, &SocketAddrUnix::new(socket)?) {
-        Err(Errno::AGAIN) => bail!("no connection was accepted within {} s", patience.as_secs_f64()),
+        Err(Errno::AGAIN) => bail!("the backend accepted no connection within {} s", patience.as_secs_f64()),
         connected => connected?,
     }
     Ok(stream.into())
@@ -113,8 +113,8 @@ fn accept(listener: &UnixListener, patience: Duration) -> anyhow::Result<Fronten
 }
 
 impl Guest {
-    /// Connects to the backend that listens at `socket`, negotiates, and starts all rings with all
-    /// receive buffers given.
+    /// Connects to the backend that listens at `socket`, negotiates features, gives the backend all
+    /// receive buffers, and starts all rings.
     ///
     /// # Errors
     /// A resource is not available, or the backend refused something.
@@ -124,8 +124,8 @@ impl Guest {
         Ok(guest)
     }
 
-    /// Waits for a backend as [`Self::connect`], with exchanged roles: the guest listens and
-    /// accepts the next backend that connects.
+    /// Makes a guest as [`Self::connect`] does, with exchanged roles: the guest listens and accepts
+    /// the next backend that connects.
     ///
     /// # Errors
     /// A resource is not available, or the backend refused something.
@@ -135,8 +135,8 @@ impl Guest {
         Ok(guest)
     }
 
-    /// Connects as [`Self::connect`], but stops before the backend is told of memory and rings:
-    /// [`Self::start`] does that.
+    /// Connects and negotiates features as [`Self::connect`] does, but does not tell the backend of
+    /// memory and rings. [`Self::start`] does that.
     ///
     /// # Errors
     /// A resource is not available, or the backend refused something.
@@ -168,7 +168,8 @@ impl Guest {
         Ok(guest)
     }
 
-    /// Tells the backend of memory and rings, enables all rings, and gives it the receive buffers.
+    /// Tells the backend of memory and rings, enables all rings, and gives the backend the receive
+    /// buffers.
     ///
     /// # Errors
     /// The backend refused something.
@@ -182,7 +183,7 @@ impl Guest {
         Ok(())
     }
 
-    /// Sends SET_MEM_TABLE with the guest's one region. Sent again, it makes the backend map the
+    /// Sends SET_MEM_TABLE with the guest's one region. If it is sent again, the backend maps the
     /// memory again.
     ///
     /// # Errors
@@ -194,8 +195,8 @@ impl Guest {
         Ok(())
     }
 
-    /// Stops all rings; returns their positions: for each pair the receive ring, then the transmit
-    /// ring.
+    /// Stops all rings. Returns their positions: for each pair, the position of the receive ring
+    /// and then of the transmit ring.
     ///
     /// # Errors
     /// The backend refused it.
@@ -219,8 +220,8 @@ impl Guest {
         self.enable(usize::MAX)
     }
 
-    /// Enables the first `count` queue pairs and disables the others, as a frontend does when its
-    /// driver sets that number through the control queue.
+    /// Enables the first `count` queue pairs and disables the others. A frontend does this when its
+    /// driver sets the number of pairs through the control queue.
     ///
     /// # Errors
     /// The backend refused it.
@@ -233,8 +234,8 @@ impl Guest {
         Ok(())
     }
 
-    /// Connects again with memory and rings as they are, as a frontend does whose backend went
-    /// away: buffers that the backend had not used are still available.
+    /// Connects again with memory and rings as they are, like a frontend whose backend went away.
+    /// Buffers that the old backend had not used are still available.
     ///
     /// # Errors
     /// The backend refused something.
@@ -242,7 +243,7 @@ impl Guest {
         self.join(connect(socket, self.patience)?)
     }
 
-    /// Connects again as [`Self::reconnect`], for a guest that listens.
+    /// Connects again as [`Self::reconnect`] does, for a guest that listens.
     ///
     /// # Errors
     /// The backend refused something.
@@ -259,7 +260,7 @@ impl Guest {
         self.go_on()
     }
 
-    /// Shows the backend the memory and starts all rings after the used buffers.
+    /// Tells the backend of the memory, and starts all rings behind the used buffers.
     fn go_on(&mut self) -> anyhow::Result<()> {
         self.share_memory()?;
         if let Some((spec, file)) = &self.inflight {
@@ -269,13 +270,13 @@ impl Guest {
         let bases: Vec<_> = self.pairs.iter().map(base).collect();
         self.resume(&bases)?;
         if self.protocol_features & f::VHOST_USER_PROTOCOL_F_STATUS != 0 {
-            // Some backends start with this message only.
+            // Some backends start only after this message.
             self.client.set_status(GOING)?;
         }
         Ok(())
     }
 
-    /// Returns its queue pairs.
+    /// Returns the guest's queue pairs.
     pub fn pairs(&mut self) -> &mut [Pair] {
         &mut self.pairs
     }
@@ -285,8 +286,8 @@ impl Guest {
         self.features
     }
 
-    /// Returns the protocol's client, for rare operations: to disable a ring, to set other
-    /// addresses, to query.
+    /// Returns the vhost-user client, for rare operations: disabling a ring, setting other
+    /// addresses, queries.
     pub fn client(&mut self) -> &mut FrontendClient {
         &mut self.client
     }
@@ -297,13 +298,13 @@ impl Guest {
     }
 }
 
-/// Negotiates features; returns those of the device and those of the protocol.
+/// Negotiates features. Returns the virtio features and the protocol features.
 pub(crate) fn handshake(client: &mut FrontendClient, wanted: u64, pairs: u16) -> anyhow::Result<(u64, u64)> {
     let agreed = client.handshake(wanted | f::VHOST_USER_F_PROTOCOL_FEATURES, SUPPORTED_PROTOCOL_FEATURES)?;
     if pairs > 1 {
         ensure!(agreed.features & f::VIRTIO_NET_F_MQ != 0, "the backend offers only one queue pair");
-        // A backend that counts rings instead of pairs passes this check with half of what is
-        // needed; the set-up finds that.
+        // Some backends report the number of rings instead of pairs. With too few pairs they still
+        // pass this check; setting up the rings then fails.
         let most = client.get_queue_num()?;
         ensure!(most >= u64::from(pairs), "the backend offers {most} queue pairs, not {pairs}");
     }
@@ -326,10 +327,10 @@ mod tests {
         let path = folder.path().join("a");
         let listener = socket(AddressFamily::UNIX, SocketType::STREAM, None).expect("a socket");
         bind(&listener, &SocketAddrUnix::new(&path).expect("an address")).expect("a name");
-        // One connection may wait to be accepted, and this one does.
+        // The listener's queue holds one connection, and this connection fills it.
         listen(&listener, 0).expect("it listens");
         let _waits = connect(&path, Duration::from_secs(10)).expect("it waits");
         let error = connect(&path, Duration::from_millis(20)).expect_err("nobody takes it");
-        assert!(format!("{error:#}").contains("/a: no connection was accepted within"), "{error:#}");
+        assert!(format!("{error:#}").contains("/a: the backend accepted no connection within"), "{error:#}");
     }
 }

@@ -12,10 +12,10 @@ use straightline_virtio::vhost_user::MAX_QUEUE_PAIRS;
 /// Bytes reserved for each ring: enough for 1024 entries.
 pub(crate) const RING_ROOM: u64 = 64 << 10;
 
-/// The part of a memory file that a guest uses. The backend is shown the entire file.
+/// The part of a memory file that a guest uses. The backend maps the entire file.
 #[derive(Clone, Debug)]
 pub struct MemoryPlacement {
-    /// The file, shared with the other guests in it.
+    /// The file, which several guests may share.
     pub file: Arc<OwnedFd>,
     /// The offset of the guest's part, which is zeroed: a multiple of 4096. The part has
     /// [`GuestOptions::memory_len`] bytes.
@@ -25,23 +25,24 @@ pub struct MemoryPlacement {
 /// Options of a guest.
 #[derive(Clone, Debug)]
 pub struct GuestOptions {
-    /// The features that the guest accepts. The negotiated ones determine the ring layout.
+    /// The features that the guest accepts. The negotiated features determine the ring layout.
     pub features: u64,
-    /// Pairs of a receive and a transmit ring; the backend must offer as many.
+    /// Number of queue pairs: a receive ring and a transmit ring each. The backend must offer at
+    /// least this number.
     pub queue_pairs: u16,
     /// Entries of each ring: a power of two, at most 1024.
     pub ring_size: u16,
     /// Bytes of each buffer, header included.
     pub buffer_len: u32,
-    /// Bytes of a receive buffer in each descriptor; 0: the entire buffer in one.
+    /// Bytes of a receive buffer in each descriptor; 0: one descriptor for the entire buffer.
     pub receive_split: u32,
     /// True to keep receive buffers until [`give`](super::Pair::give) is called.
     pub withhold: bool,
-    /// The guest's memory, if it has no file of its own.
+    /// The guest's memory in a shared file; `None`: a file of its own.
     pub place: Option<MemoryPlacement>,
-    /// True to keep a table of buffers in flight for a backend that comes back (INFLIGHT_SHMFD).
+    /// True to keep a table of buffers in flight (INFLIGHT_SHMFD) for the next backend.
     pub keep_inflight: bool,
-    /// The time that the backend has to answer a request, or to connect if it is the client.
+    /// Time limit for the backend to answer a request, or to connect if the guest listens.
     pub patience: Duration,
 }
 

@@ -21,20 +21,20 @@ pub enum Ring {
     Transmit = 1,
 }
 
-/// A receive and a transmit ring with their buffers. A guest with several pairs can use a thread
-/// for each.
+/// A receive ring and a transmit ring, with their buffers. A guest can use a thread for each of its
+/// pairs.
 #[derive(Debug)]
 pub struct Pair {
     pub(super) memory: Arc<GuestMemory>,
     pub(super) level: Level,
-    /// True if a packet may come in several buffers.
+    /// True if a received packet may be in several buffers.
     pub(super) mergeable: bool,
     pub(super) receive: Half,
     pub(super) inbox: Inbox,
     pub(super) transmit: Half,
     /// Transmit buffers that the device does not have.
     pub(super) spare: Vec<u16>,
-    /// The further buffers of a sent chain, by its head.
+    /// The further buffers of each sent chain, by the number of its first buffer.
     pub(super) chained: HashMap<u16, Vec<u16>>,
 }
 
@@ -66,12 +66,12 @@ impl Pair {
         })
     }
 
-    /// Returns the memory as the guest sees it.
+    /// Returns the guest's memory.
     pub fn memory(&self) -> &Arc<GuestMemory> {
         &self.memory
     }
 
-    /// Returns the instruction set of its copies.
+    /// Returns the instruction set with which the pair copies.
     pub fn level(&self) -> Level {
         self.level
     }

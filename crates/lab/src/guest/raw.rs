@@ -1,7 +1,7 @@
 //! Direct access to the rings, for tests that play a broken or hostile driver.
 //!
-//! These functions keep no books: a test that writes descriptors and indexes this way bypasses the
-//! driver half, and must not receive or send with it any more.
+//! These functions bypass the driver half, which does not know of their writes. After writing
+//! descriptors or indexes this way, a test must not receive or send with the driver half any more.
 
 use straightline_virtio::ring::{Descriptor, Geometry};
 
@@ -17,26 +17,26 @@ const USED: u16 = 1 << 15;
 pub struct PackedDescriptor {
     /// Guest address of the buffer.
     pub addr: u64,
-    /// Its length, or the bytes that were written.
+    /// Length of the buffer; in a used descriptor, the number of written bytes.
     pub len: u32,
     /// The id with which the chain returns.
     pub id: u16,
-    /// Flags of a split ring, and AVAIL and USED.
+    /// The flags of a split ring's descriptor, and AVAIL and USED.
     pub flags: u16,
 }
 
 impl PackedDescriptor {
-    /// Returns whether the device may take it, in a round with this wrap counter.
+    /// Returns whether the descriptor is available, in a round with this wrap counter.
     pub fn is_available(&self, wrap: bool) -> bool {
         (self.flags & AVAIL != 0) == wrap && (self.flags & USED != 0) != wrap
     }
 
-    /// Returns whether the device has used it, in a round with this wrap counter.
+    /// Returns whether the descriptor is used, in a round with this wrap counter.
     pub fn is_used(&self, wrap: bool) -> bool {
         (self.flags & AVAIL != 0) == wrap && (self.flags & USED != 0) == wrap
     }
 
-    /// Returns this descriptor, made available in a round with this wrap counter.
+    /// Returns this descriptor marked as available, in a round with this wrap counter.
     #[must_use]
     pub fn available(self, wrap: bool) -> Self {
         let turn = if wrap { AVAIL } else { USED };
@@ -91,7 +91,7 @@ impl Pair {
         self.index(self.half(ring).geometry.avail)
     }
 
-    /// Returns the used index as the backend wrote it, and makes its writes before that visible.
+    /// Returns the backend's used index. The backend's earlier writes are visible then.
     pub fn used_index(&self, ring: Ring) -> u16 {
         self.index(self.half(ring).geometry.used)
     }
@@ -116,7 +116,7 @@ impl Pair {
         self.half(ring).ring_the_bell();
     }
 
-    /// Writes a chain of descriptors from `first` on, makes it the next available one, and kicks.
+    /// Writes a chain of descriptors from `first` on, makes it the next available chain, and kicks.
     /// The caller chooses the content of each.
     pub fn publish_chain(&self, ring: Ring, first: u16, chain: &[Descriptor]) {
         for (at, &desc) in (first..).zip(chain) {
@@ -160,8 +160,8 @@ impl Pair {
         self.half(ring).ring_the_bell();
     }
 
-    /// Writes the driver's event suppression of a packed ring (2.8.14): a place with its wrap
-    /// counter, and a mode.
+    /// Writes the driver's event suppression of a packed ring (virtio 1.2, 2.8.14): a position with
+    /// its wrap counter, and the mode.
     pub fn write_driver_events(&self, ring: Ring, place: u16, mode: u16) -> bool {
         let words = u32::from(place) | u32::from(mode) << 16;
         self.write_memory(self.half(ring).geometry.avail, &words.to_le_bytes())

@@ -8,20 +8,20 @@ use super::driver::{Driver, either};
 use super::half::Buffers;
 use super::{HEADER_LEN, Pair};
 
-/// Receive buffers that the device does not have, and options for giving them.
+/// The receive buffers that the device does not have, and options for giving buffers to the device.
 #[derive(Debug)]
 pub(super) struct Inbox {
     pub(super) kept: Vec<u16>,
-    /// True if used buffers are kept.
+    /// True if used buffers are not given back to the device.
     pub(super) withhold: bool,
-    /// Bytes of a buffer in each descriptor; 0: all of them.
+    /// Bytes of a buffer in each descriptor; 0: one descriptor for the entire buffer.
     pub(super) cut: u32,
 }
 
 impl Pair {
-    /// Hands every packet that has arrived, at most `most`, to `each`, with its header and its
-    /// parts; the first part starts after the header, with the frame. Then gives the buffers back,
-    /// or keeps them (see [`Self::withhold`]). Returns the number of packets.
+    /// Passes at most `most` packets that have arrived to `each`: the header, and the parts of the
+    /// frame. The first part starts after the header. Then gives the buffers back to the device, or
+    /// keeps them (see [`Self::withhold`]). Returns the number of packets.
     pub fn receive(&mut self, most: usize, each: impl FnMut(&NetHeader, &[MemorySegment<'_>])) -> usize {
         let Pair { memory, level, mergeable, receive, inbox, .. } = self;
         let view = View { memory, level: *level, mergeable: *mergeable };
@@ -33,7 +33,8 @@ impl Pair {
         packets
     }
 
-    /// Sets whether buffers of future packets are kept. [`Self::give`] gives kept ones back.
+    /// Sets whether the buffers of later packets are kept. [`Self::give`] gives kept buffers back
+    /// to the device.
     pub fn withhold(&mut self, withhold: bool) {
         self.inbox.withhold = withhold;
     }
@@ -59,7 +60,7 @@ impl Pair {
     }
 }
 
-/// The parts of a guest that are needed to read a buffer.
+/// The parts of a queue pair that are needed to read a buffer.
 #[derive(Clone, Copy)]
 struct View<'m> {
     memory: &'m GuestMemory,
@@ -114,7 +115,7 @@ fn take<'m, D: Driver>(
     memory: &'m GuestMemory,
 ) -> Option<(u16, MemorySegment<'m>)> {
     loop {
-        // A head that is not in flight is a fault of the backend; there is no buffer to read.
+        // An id that is not in flight is the backend's fault. No buffer belongs to it.
         let Ok((head, len)) = driver.used()? else { continue };
         let buffer = buffers.of[usize::from(head)];
         let segment = buffers.segment(memory, buffer, len)?;
@@ -131,7 +132,7 @@ impl Inbox {
         }
     }
 
-    /// Makes a buffer available, in as many descriptors as the options say.
+    /// Makes a buffer available, in one descriptor or in several as the options say.
     fn hand_over<D: Driver>(&mut self, driver: &mut D, buffers: &mut Buffers, buffer: u16) {
         let (addr, len) = (buffers.address(buffer), buffers.len);
         let added = if self.cut == 0 {

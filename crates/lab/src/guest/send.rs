@@ -26,7 +26,8 @@ impl Pair {
         Some((buffer, segment))
     }
 
-    /// Returns a transmit buffer by its number, to be filled before traffic starts.
+    /// Returns a transmit buffer by its number, so that the caller can fill it before traffic
+    /// starts.
     pub fn buffer(&mut self, buffer: u16) -> Option<MemorySegment<'_>> {
         self.transmit.buffers.segment(&self.memory, buffer, u32::MAX)
     }
@@ -42,8 +43,8 @@ impl Pair {
         true
     }
 
-    /// Sends one frame with a header. Returns `false` if no buffer is free, or none is large
-    /// enough.
+    /// Sends one frame with a header. Returns `false` if no buffer is free, or if the free buffer
+    /// is too short.
     pub fn send(&mut self, header: &NetHeader, frame: &[u8]) -> bool {
         let level = self.level;
         let Some((_, segment)) = self.next_buffer() else { return false };
@@ -57,9 +58,9 @@ impl Pair {
         self.send_next(u32::try_from(total).unwrap_or(u32::MAX))
     }
 
-    /// Sends `parts` as one chain, each in a buffer of its own; with `indirect`, through a table in
-    /// one more buffer. The first bytes are the header. Returns `false` if buffers are too few or
-    /// too small.
+    /// Sends `parts` as one chain, each part in a buffer of its own. If `indirect` is set, the
+    /// chain has an indirect table in one more buffer. The first bytes are the virtio-net header.
+    /// Returns `false` if buffers are too few or too small.
     pub fn send_chain(&mut self, parts: &[&[u8]], indirect: bool) -> bool {
         let buffers = parts.len() + usize::from(indirect);
         let table = if indirect { DESCRIPTOR * parts.len() } else { 0 };
@@ -105,13 +106,13 @@ impl Pair {
         let addr = self.transmit.buffers.address(buffer);
         let AnyDriver::Split(driver) = &mut self.transmit.driver else { return None };
         let head = driver.add(&[(addr, len, false)])?;
-        // The driver half makes plain descriptors; this one is not published yet, so it can be
-        // overwritten.
+        // The driver half makes descriptors without the flag for a table. This one is not published
+        // yet, so it can be overwritten.
         self.write_descriptor(Ring::Transmit, head, Descriptor { addr, len, flags: INDIRECT, next: 0 });
         Some(head)
     }
 
-    /// Publishes what was sent, and takes back the buffers that the backend has used.
+    /// Publishes sent frames, and takes back the buffers that the backend has used.
     pub fn flush(&mut self) {
         self.transmit.kick();
         let Pair { transmit: Half { driver, buffers, .. }, spare, chained, .. } = self;
@@ -131,7 +132,7 @@ fn reclaim<D: Driver>(driver: &mut D, buffers: &Buffers, spare: &mut Vec<u16>, c
     }
 }
 
-/// Returns a descriptor as it is in memory (virtio 1.2, 2.7.5).
+/// Returns the bytes of a descriptor in memory (virtio 1.2, 2.7.5).
 pub(super) fn descriptor_bytes(desc: Descriptor) -> [u8; DESCRIPTOR] {
     let rest = u64::from(desc.len) | u64::from(desc.flags) << 32 | u64::from(desc.next) << 48;
     let mut bytes = [0; DESCRIPTOR];

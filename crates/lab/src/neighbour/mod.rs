@@ -1,16 +1,17 @@
-//! A noisy neighbour: a thread that fills caches, and can prove how much memory it touched.
+//! A noisy neighbour: a thread that fills caches, and shows by numbers in its memory how much of it
+//! was touched.
 //!
-//! It walks over its memory a line at a time and increments a number in each. At the end the
-//! numbers show which lines it has touched and how often. The processor time of a round shows in
-//! which cache its lines were.
+//! The neighbour walks over its memory, cache line by cache line, and increments a number in each
+//! line. At the end, the numbers show how often each line was touched. The processor time of a
+//! round shows which cache held the lines.
 //!
-//! Its CPU decides what it disturbs. On a CPU of its own, on the same NUMA node, it shares the
-//! last-level cache and the memory with the switch, as a VM's neighbour does. Such a CPU is
-//! preferred. On a machine with two CPUs, one of them the worker's, it can only run on the
-//! generator's. Then the kernel schedules both in slices. The neighbour takes processor time, and
-//! cools the caches for the generator's next slice. Packets per second of such a trial say nothing
-//! about caches. The worker's cycles per packet do, as the worker is alone on its CPU, but only for
-//! the first packets of a slice.
+//! The neighbour's CPU decides what it disturbs. A CPU of its own on the worker's NUMA node is
+//! preferred. There the neighbour shares the last-level cache and the memory with the switch, as a
+//! VM's neighbour does. On a machine with two CPUs, it can only run on the generator's CPU, because
+//! the other one is the worker's. Then the kernel schedules both threads in slices. The neighbour
+//! takes processor time, and evicts cache lines that the generator needs in its next slice. The
+//! packets per second of such a trial say nothing about caches. The worker's cycles per packet do,
+//! because the worker is alone on its CPU, but only for the first packets of a slice.
 
 pub mod resctrl;
 
@@ -29,16 +30,17 @@ use crate::statistics::{median, percentile};
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// Lines between two looks at the stop flag.
+/// Number of lines between two checks of the stop flag.
 const STRIDE: usize = 1024;
 
-/// Lines that are timed together, at least: then the cost of the system call is negligible.
+/// Least number of lines that are timed together, so that the cost of the system call is
+/// negligible.
 const TIMED: usize = 1 << 16;
 
-/// The most memory that it takes.
+/// The most memory of a neighbour, in bytes.
 const MOST: usize = 1 << 30;
 
-/// Times that are kept; later ones overwrite the first ones.
+/// Number of times that are kept; later times overwrite the first ones.
 const KEPT: usize = 4096;
 
 /// A line, with the number of its touches.
@@ -58,22 +60,25 @@ pub struct Neighbour {
 /// The work that a neighbour has done.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Proof {
-    /// Distinct lines that were touched. A footprint of `n` bytes has `n / 64`.
+    /// Number of distinct lines that were touched. A footprint of `n` bytes has `n / 64` lines.
     pub lines: usize,
-    /// Complete rounds over all of them.
+    /// Number of complete rounds over all lines.
     pub rounds: u64,
-    /// Nanoseconds of processor time per line: the median of its rounds. None if it hardly ran.
+    /// Nanoseconds of processor time per line: the median of all rounds. `None` if the neighbour
+    /// hardly ran.
     pub ns_per_line: Option<f64>,
-    /// The third quartile of that over the first: near 1 if its rounds cost the same.
+    /// The third quartile of these times, divided by the first: near 1 if all rounds took the same
+    /// time.
     pub spread_ratio: Option<f64>,
 }
 
 impl Neighbour {
-    /// Starts a neighbour that walks over so many bytes, on this CPU. When this returns, all of its
-    /// memory was touched once.
+    /// Starts a neighbour with this many bytes of memory on this CPU. When this function returns,
+    /// all of the memory was touched once.
     ///
     /// # Errors
-    /// The footprint has no line or is beyond a gibibyte; this process may not use the CPU.
+    /// The memory is smaller than a cache line or larger than a gibibyte, or this process may not
+    /// use the CPU.
     pub fn start(bytes: usize, cpu: usize) -> anyhow::Result<Neighbour> {
         ensure!((LINE..=MOST).contains(&bytes), "a neighbour of {bytes} bytes is not possible: use {LINE} to {MOST}");
         let (stop, rounds) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
@@ -102,7 +107,7 @@ impl Neighbour {
         self.task.as_raw_nonzero().get().unsigned_abs()
     }
 
-    /// Returns the complete rounds so far.
+    /// Returns the number of complete rounds so far.
     pub fn rounds(&self) -> u64 {
         self.rounds.load(Ordering::Relaxed)
     }
@@ -111,10 +116,10 @@ impl Neighbour {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Ends it.
+    /// Stops the neighbour.
     ///
     /// # Errors
-    /// The lines do not prove the touches.
+    /// The numbers in the lines differ from what the neighbour should have written.
     pub fn stop(mut self) -> anyhow::Result<Proof> {
         self.stop.store(true, Ordering::Relaxed);
         let thread = self.thread.take().context("it has already ended")?;
@@ -126,13 +131,13 @@ impl Drop for Neighbour {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // Its proof does not matter any more.
+            // Its result is not needed any more.
             let _ = thread.join();
         }
     }
 }
 
-/// Makes rounds over so many lines until the stop.
+/// Makes rounds over `lines` lines until `stop` is set.
 fn work(lines: usize, stop: &AtomicBool, rounds: &AtomicU64) -> anyhow::Result<Proof> {
     let mut memory = vec![Line::default(); lines];
     let mut times: Vec<f64> = Vec::with_capacity(KEPT);
@@ -165,7 +170,7 @@ fn work(lines: usize, stop: &AtomicBool, rounds: &AtomicU64) -> anyhow::Result<P
     prove(&memory, rounds, touched, &times)
 }
 
-/// Increments each line in turn; returns the number of lines before the stop.
+/// Increments the number in each line in turn. Returns the number of lines touched before a stop.
 fn round(memory: &mut [Line], stop: Option<&AtomicBool>) -> usize {
     let mut touched = 0;
     for part in memory.chunks_mut(STRIDE) {
@@ -178,14 +183,15 @@ fn round(memory: &mut [Line], stop: Option<&AtomicBool>) -> usize {
     touched
 }
 
-/// Checks that the numbers in the lines are those of so many complete rounds and a part of another.
+/// Checks that the numbers in the lines result from `rounds` complete rounds and a part of another
+/// round.
 fn prove(memory: &[Line], rounds: u64, touched: usize, times: &[f64]) -> anyhow::Result<Proof> {
     let distinct = memory.iter().filter(|line| line.0 > 0).count();
     let sum: u64 = memory.iter().map(|line| line.0).sum();
     let is_even = memory.iter().all(|line| line.0 == rounds || line.0 == rounds + 1);
     ensure!(
         distinct == memory.len() && is_even && usize::try_from(sum)? == touched,
-        "the neighbour should have touched {} lines {rounds} times, but it touched {distinct}, {sum} times in total",
+        "the neighbour should have touched {} lines, each {rounds} times or once more, but touched {distinct} lines, {sum} times in total",
         memory.len()
     );
     let spread = percentile(times, 75.0).zip(percentile(times, 25.0)).filter(|&(_, first)| first > 0.0);
@@ -214,12 +220,12 @@ fn pin(cpu: usize) -> anyhow::Result<()> {
 pub enum NeighbourCpu {
     /// A CPU that nothing else of the trial uses.
     Own(usize),
-    /// The generator's CPU, for want of a third one.
+    /// The generator's CPU, because there is no third one.
     SharedWithGenerator(usize),
 }
 
 impl NeighbourCpu {
-    /// Returns the best CPU beside these two.
+    /// Returns the best CPU for a neighbour, beside those of the worker and the generator.
     ///
     /// # Errors
     /// The CPUs of this process cannot be read.
@@ -237,7 +243,7 @@ impl NeighbourCpu {
         are_apart: impl Fn(usize, usize) -> bool,
     ) -> NeighbourCpu {
         let others = cpus.into_iter().filter(|&cpu| cpu != worker && cpu != generator);
-        // On another node it takes nothing of the worker's last-level cache.
+        // On another node the neighbour does not use the worker's last-level cache.
         let rank = |&cpu: &usize| (share_core(cpu, worker), are_apart(cpu, worker), share_core(cpu, generator));
         let other = others.min_by_key(rank);
         other.map_or(NeighbourCpu::SharedWithGenerator(generator), NeighbourCpu::Own)
@@ -250,7 +256,7 @@ impl NeighbourCpu {
         }
     }
 
-    /// Returns its name in a result's cell.
+    /// Returns the choice's name in a result's cell.
     pub fn as_str(self) -> &'static str {
         match self {
             NeighbourCpu::Own(_) => "own-cpu",
@@ -325,7 +331,7 @@ mod tests {
         let core = |one: usize, other: usize| one % 4 == other % 4;
         let apart = |one: usize, other: usize| one % 2 != other % 2;
         assert_eq!(NeighbourCpu::among(0..8, 2, 0, core, apart), NeighbourCpu::Own(4));
-        // On the worker's core it would cost the worker more than cache.
+        // On the worker's core, the neighbour would take more from the worker than cache.
         assert_eq!(NeighbourCpu::among([0, 1, 2, 6], 2, 0, core, apart), NeighbourCpu::Own(1));
         assert_eq!((NeighbourCpu::Own(2).cpu(), NeighbourCpu::SharedWithGenerator(1).as_str()), (2, "testers-cpu"));
     }

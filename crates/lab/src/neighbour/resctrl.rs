@@ -1,9 +1,9 @@
 //! Cache allocation through the kernel's resctrl file system
-//! (Documentation/filesystems/resctrl.rst): it sets the ways of the last-level cache that tasks may
+//! (Documentation/filesystems/resctrl.rst). It sets which ways of the last-level cache a task may
 //! fill.
 //!
-//! A class of service is a folder. Its `schemata` has the ways, its `tasks` the tasks in it. The
-//! default class, which has all tasks at first, is left unchanged.
+//! A class of service is a folder. Its file `schemata` has the ways, and its file `tasks` has the
+//! tasks of the class. The default class, which has all tasks at first, is left unchanged.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -14,7 +14,7 @@ use anyhow::{Context, bail, ensure};
 /// The usual mount point.
 pub const ROOT: &str = "/sys/fs/resctrl";
 
-/// Folders in it that are no classes.
+/// Folders of the resctrl file system that are not classes.
 const NO_CLASSES: [&str; 3] = ["info", "mon_groups", "mon_data"];
 
 /// The cache allocation of a machine.
@@ -25,45 +25,48 @@ pub struct Allocation {
     mask: u64,
     /// The fewest ways that a class can have.
     least: u32,
-    /// The most classes, the default one included.
+    /// The most classes, including the default class.
     classes: usize,
     /// The ids of the last-level caches.
     caches: Vec<String>,
 }
 
-/// A class of service. When it is dropped it is removed, and its tasks return to the default class.
+/// A class of service. Dropping this value removes the class, and its tasks return to the default
+/// class.
 #[derive(Debug)]
 pub struct Class {
     path: PathBuf,
 }
 
 impl Allocation {
-    /// Reads what is mounted at `root`.
+    /// Reads the resctrl file system that is mounted at `root`.
     ///
     /// # Errors
-    /// Nothing is mounted there, or this process may not use it; the error says what would work.
+    /// No resctrl file system is mounted there, or this process may not use it. The error says what
+    /// to do.
     pub fn open(root: &Path) -> anyhow::Result<Allocation> {
         let schemata = read(root, "schemata")?;
         if schemata.lines().any(|line| line.trim_start().starts_with("L3CODE:")) {
-            bail!("{}: it is mounted with `cdp`, code and data apart: mount it without", root.display());
+            bail!("{}: resctrl is mounted with `cdp` (code and data apart): mount it without `cdp`", root.display());
         }
         let Some(line) = schemata.lines().find_map(|line| line.trim_start().strip_prefix("L3:")) else {
             bail!("{}: this processor's last-level cache cannot be divided (its `schemata` has no L3)", root.display());
         };
         let caches: Vec<_> =
             line.split(';').filter_map(|part| Some(part.split_once('=')?.0.trim().to_owned())).collect();
-        ensure!(!caches.is_empty(), "{}: its `schemata` names no cache: {line:?}", root.display());
+        ensure!(!caches.is_empty(), "{}: the line L3 of `schemata` names no cache: {line:?}", root.display());
         let mask = read(root, "info/L3/cbm_mask")?;
-        let mask = u64::from_str_radix(mask.trim(), 16).with_context(|| format!("info/L3/cbm_mask is {mask:?}"))?;
+        let mask = u64::from_str_radix(mask.trim(), 16)
+            .with_context(|| format!("info/L3/cbm_mask is {mask:?}; expected a hexadecimal mask"))?;
         let number = |name: &str| -> anyhow::Result<u32> {
             let text = read(root, name)?;
-            text.trim().parse().with_context(|| format!("{name} is {text:?}"))
+            text.trim().parse().with_context(|| format!("{name} is {text:?}; expected a number"))
         };
         let (least, classes) = (number("info/L3/min_cbm_bits")?, number("info/L3/num_closids")?);
         Ok(Allocation { root: root.to_owned(), mask, least, classes: usize::try_from(classes)?, caches })
     }
 
-    /// Returns the fewest possible ways, and all others.
+    /// Divides the ways into two parts: the fewest possible ways, and all others.
     ///
     /// # Errors
     /// There are too few ways for two classes.
@@ -71,7 +74,7 @@ impl Allocation {
         let ways = self.mask.count_ones();
         ensure!(
             ways >= 2 * self.least && self.least > 0,
-            "{ways} ways cannot be divided: a class needs at least {}",
+            "a cache of {ways} ways cannot be divided: each of two classes needs at least {}",
             self.least
         );
         // The ways of a mask are adjacent, so the lowest ones are too.
@@ -93,7 +96,7 @@ impl Allocation {
         let schemata: Vec<_> = self.caches.iter().map(|cache| format!("{cache}={ways:x}")).collect();
         if let Err(error) = write(&class.path.join("schemata"), &format!("L3:{}\n", schemata.join(";"))) {
             let why = fs::read_to_string(self.root.join("info/last_cmd_status")).unwrap_or_default();
-            return Err(error.context(format!("cannot use ways {ways:x}: {}", why.trim())));
+            return Err(error.context(format!("the kernel refuses the ways {ways:x}: {}", why.trim())));
         }
         Ok(class)
     }
@@ -148,13 +151,13 @@ fn read(root: &Path, name: &str) -> anyhow::Result<String> {
 }
 
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {
-    // The kernel makes the file with the folder.
+    // The kernel has made the file together with the folder.
     let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
-    // In one write: the kernel parses each write by itself.
+    // This must be one write, because the kernel parses each write separately.
     file.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|error| refusal(path, &error))
 }
 
-/// Explains the kernel's error.
+/// Makes an error that explains the kernel's error, with what to do.
 fn refusal(path: &Path, error: &io::Error) -> anyhow::Error {
     let hint = match error.kind() {
         ErrorKind::PermissionDenied => "; only root may divide the cache",
@@ -214,7 +217,7 @@ mod tests {
         assert_eq!(file("tasks"), "77\n");
         let twice = allocation.class("x", 1).expect_err("it is there").to_string();
         assert!(twice.contains("remove it with rmdir"), "{twice}");
-        // The kernel removes a folder with its content; this one must be empty.
+        // The kernel removes the folder of a class with its content. Here the folder must be empty.
         fs::remove_file(root.path().join("x/schemata")).expect("a file");
         fs::remove_file(root.path().join("x/tasks")).expect("a file");
         drop(class);
@@ -229,7 +232,7 @@ mod tests {
         let root = with("info/L3/cbm_mask", "7\n");
         fs::write(root.path().join("info/L3/min_cbm_bits"), "2\n").expect("a file");
         let error = Allocation::open(root.path()).expect("it is good").divide().expect_err("3 ways").to_string();
-        assert!(error.contains("3 ways cannot be divided: a class needs at least 2"), "{error}");
+        assert!(error.contains("a cache of 3 ways cannot be divided: each of two classes needs at least 2"), "{error}");
     }
 
     #[test]
@@ -270,7 +273,7 @@ mod tests {
         let root = tree(&GOOD);
         let allocation = Allocation::open(root.path()).expect("it is good");
         fs::write(root.path().join("info/last_cmd_status"), "Mask out of range\n").expect("a file");
-        // The name is not valid: the folder is not made.
+        // The name is not valid, so the folder is not made.
         let error = format!("{:#}", allocation.class("a/b", 1).expect_err("no such folder"));
         assert!(error.contains("a/b"), "{error}");
         assert_eq!(allocation.made().expect("a folder"), 0);

@@ -1,4 +1,4 @@
-//! Frames with a number and bytes that follow from it, and the check of what returns.
+//! Frames with a number, with bytes that follow from the number, and the check of returned frames.
 
 use std::net::Ipv4Addr;
 
@@ -13,14 +13,14 @@ use crate::endpoints::Memory;
 use crate::guest::HEADER_LEN;
 use crate::random::Random;
 
-/// Headers of Ethernet, IPv4, and UDP or TCP.
+/// Length of the headers of Ethernet, IPv4, and UDP or TCP.
 const UDP: usize = 14 + 20 + 8;
 const TCP: usize = 14 + 20 + 20;
 
 /// The offset of TCP's checksum in a frame.
 const CHECKSUM: usize = 14 + 20 + 16;
 
-/// Payload of each segment of a large packet: with its headers it has 1500 bytes.
+/// Payload of each segment of a large packet. With IP and TCP headers, a segment has 1500 bytes.
 const SEGMENT: u16 = 1460;
 
 const NUMBER: usize = 8;
@@ -30,20 +30,20 @@ pub(super) fn shortest(segments: bool) -> u32 {
     if segments { 62 } else { 50 }
 }
 
-/// The longest frame: the maximum of IPv4's length field, with an Ethernet header.
+/// Length of the longest frame: the maximum of IPv4's length field, and an Ethernet header.
 pub(super) const LONGEST: u32 = 14 + 65_535;
 
-/// All frames: their lengths, by number.
+/// The frames of a trial.
 #[derive(Debug)]
 pub(super) struct Frames {
     lens: Vec<u32>,
     segments: bool,
-    /// Bytes without a period, of which each frame holds a part.
+    /// Bytes without a period. Each frame holds a part of them.
     noise: Vec<u8>,
     level: Level,
 }
 
-/// The frames that were found, and how often.
+/// The frames that have returned: how many in total, and which numbers.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) packets: usize,
@@ -64,7 +64,8 @@ impl Frames {
         let mut bytes = vec![0; len];
         let mac = |n: usize| MacAddr([2, 0, 0, 0, 0, u8::try_from(n).unwrap_or(0)]);
         let address = |n: usize| Ipv4Addr::new(198, 18, 0, u8::try_from(n).unwrap_or(0));
-        // The first half of the frames goes in one direction, the second half in the other.
+        // The first half of the frames goes in one direction, and the second half in the other
+        // direction.
         let from = 1 + number * 2 / self.lens.len().max(1);
         let (src_port, dst_port) = (1000, 2000);
         let frame = Frame {
@@ -98,8 +99,8 @@ impl Frames {
         Ok((header, bytes))
     }
 
-    /// Writes buffers up to the length of the longest frame: a page is placed on the NUMA node of
-    /// the CPU that first writes it.
+    /// Writes to buffers, up to the length of the longest frame. The kernel places a page on the
+    /// NUMA node of the CPU that first writes to it.
     pub(super) fn claim(&self, memory: &Memory, buffers: &[u64]) {
         let len = HEADER_LEN + self.lens.iter().copied().max().unwrap_or(0);
         let nothing = vec![0; len as usize];
@@ -118,7 +119,7 @@ impl Frames {
         Ok((addr, len))
     }
 
-    /// Compares a received packet of `len` bytes, header included, with what was sent.
+    /// Compares a received packet of `len` bytes, header included, with the sent packet.
     pub(super) fn find(&self, memory: &Memory, addr: u64, len: u32, found: &mut Found) -> anyhow::Result<()> {
         let mut bytes = vec![0; len as usize];
         let read = memory.buffer(addr, len).map_or(0, |buffer| buffer.read(self.level, &mut bytes));
@@ -128,13 +129,13 @@ impl Frames {
         let number = usize::try_from(number)?;
         let (_, mut frame) = self.make(number).context("a received packet was never sent")?;
         if let (true, Some(theirs)) = (self.segments, bytes.get(HEADER + CHECKSUM..HEADER + CHECKSUM + 2)) {
-            // The switch may finish the checksum. It may also write the sum of the pseudo header in
-            // another form, as DPDK does.
+            // The checksum is not compared: the switch may finish it. A switch may also write the
+            // sum of the pseudo header in another form, as DPDK does.
             frame[CHECKSUM..CHECKSUM + 2].copy_from_slice(theirs);
         }
         if let Some(wrong) = (0..frame.len().max(bytes.len() - HEADER)).find(|&n| frame.get(n) != bytes.get(HEADER + n))
         {
-            anyhow::bail!("packet {number}, of {} bytes, returned with other bytes from byte {wrong} on", frame.len());
+            anyhow::bail!("packet {number} ({} bytes) returned with other bytes from byte {wrong} on", frame.len());
         }
         found.packets += 1;
         found.numbers.resize(self.lens.len(), false);
@@ -142,8 +143,8 @@ impl Frames {
         Ok(())
     }
 
-    /// Returns the number of frames that have not returned. Each was sent once, except for `probes`
-    /// of them: one more duplicate is an error.
+    /// Returns the number of frames that have not returned. Each frame was sent once, and `probes`
+    /// of them once more. More duplicates are an error.
     pub(super) fn lost(&self, found: &Found, probes: usize) -> anyhow::Result<usize> {
         let different = found.numbers.iter().filter(|&&n| n).count();
         ensure!(found.packets <= different + probes, "{} packets have returned twice", found.packets - different);

@@ -1,15 +1,15 @@
-//! The reflector: a guest of two ports that polls. It measures what is between the ports: our
+//! The reflector: a guest with two ports that polls. It measures the switch between its ports: our
 //! switch or any other vhost-user backend.
 //!
-//! It sends what it receives on one port through the other, as testpmd's `io` does. Or it floods
-//! both ports, or one of them, and drops what arrives.
+//! The reflector sends packets that it receives on one port through the other port, as testpmd's
+//! `io` does. Or it floods both ports, or one of them, and drops received packets.
 //!
 //! A packet stays in its buffer, and the guest reads none of its bytes unless asked to. A received
-//! buffer is sent as it is, virtio-net header included. A used transmit buffer is given to either
-//! receive ring, as both backends are shown the same memory. Packets are compared only after the
-//! measurement: each one has a number and bytes that follow from it.
+//! buffer is sent as it is, virtio-net header included. A used transmit buffer can go to either
+//! receive ring, because both backends map the same memory. Packets are compared only after the
+//! measurement. Each packet has a number, and its other bytes follow from the number.
 //!
-//! Memory and connections are those of `endpoints::vhost`.
+//! Guest memory and connections come from `endpoints::vhost`.
 //!
 //! | file | holds |
 //! |---|---|

@@ -16,19 +16,19 @@ use crate::sizes::Sizes;
 /// The load that the guest generates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Load {
-    /// The guest sends so many bursts into each port once, and then sends what it receives on one
-    /// port through the other.
+    /// The guest sends this many bursts into each port once. Then it sends packets that it receives
+    /// on one port through the other port.
     #[default]
     Loop,
-    /// The guest sends through both ports without pause, and drops what it receives.
+    /// The guest sends through both ports without pause, and drops received packets.
     Flood,
-    /// The guest sends through the first port without pause, and drops what it receives on the
-    /// second.
+    /// The guest sends through the first port without pause, and drops packets that it receives on
+    /// the second.
     OneWay,
 }
 
 impl Load {
-    /// Returns its name on the command line and in reports.
+    /// Returns the load's name on the command line and in reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -38,7 +38,7 @@ impl Load {
         }
     }
 
-    /// Returns whether packets arrive on this port, the first (0) or the second (1).
+    /// Returns whether packets arrive on this port: the first (0) or the second (1).
     pub(super) fn comes_by(self, port: usize) -> bool {
         self != Load::OneWay || port == 1
     }
@@ -59,44 +59,45 @@ pub struct Options {
     pub in_order: bool,
     /// Entries of each ring: a power of two, at most 1024.
     pub queue_size: u16,
-    /// Bytes of each buffer, header included. The default is what the longest frame needs, at least
-    /// 2048.
+    /// Bytes of each buffer, header included. The default is the length that the longest frame
+    /// needs, but at least 2048.
     pub buffer_len: Option<u32>,
     /// Offset of a buffer from the start of a cache line. With 52 the frame starts on a line, as in
-    /// DPDK's guests; with 0 the header does.
+    /// DPDK's guests; with 0 the header starts on a line.
     pub header_offset: u32,
-    /// The guest's accesses to the bytes of a packet: of a received packet before it is sent on or
-    /// dropped, of a flood's packet before it is sent again. The headers that it reads are those of
-    /// virtio-net and Ethernet. A guest that edits writes back what it has read: the lines become
-    /// the guest's own, and what returns can still be compared with what was sent.
+    /// The guest's accesses to the bytes of a packet. It touches a received packet before the
+    /// packet is sent on or dropped, and a flood's packet before it is sent again. Headers are
+    /// those of virtio-net and Ethernet. A guest that edits writes the bytes back unchanged. So the
+    /// cache lines move to the guest's CPU, and returned packets can still be compared with sent
+    /// ones.
     pub touch: Touch,
     /// Frame lengths.
     pub sizes: Sizes,
     /// Random seed for frame lengths.
     pub seed: u64,
-    /// True for TCP packets that the device may segment: checksum offload and segmentation are
-    /// negotiated in both directions.
+    /// True to send TCP packets that the device may segment. Checksum offload and segmentation are
+    /// then negotiated in both directions.
     pub segments: bool,
-    /// Bursts of 32 packets that are first sent into each port. The default is 16, or as many as
-    /// fit into a ring.
+    /// Number of bursts of 32 packets that are sent into each port at the start. The default is 16,
+    /// or as many as fit into a ring.
     pub bursts: Option<u16>,
     /// The CPU that the guest is pinned to.
     pub cpu: Option<usize>,
-    /// True if a backend runs on the same CPU: the guest yields as soon as nothing arrives.
+    /// True if a backend runs on the same CPU. The guest then yields as soon as nothing arrives.
     pub shares_cpu: bool,
     /// A flag that ends the trial as soon as it is set.
     pub stop: Option<Arc<AtomicBool>>,
-    /// True if a trial that is stopped during its measurement reports the time until then.
+    /// True to get a report of the time so far if a trial is stopped during its measurement.
     pub may_end_early: bool,
     /// True to place memory in huge pages of 2 MiB.
     pub huge_pages: bool,
-    /// True to compare what returns at the end, byte by byte, with what was sent.
+    /// True to compare the packets that return at the end, byte by byte, with the sent packets.
     pub verify: bool,
     /// Time of traffic before the measurement.
     pub warm_up: Duration,
     /// Measured time.
     pub time: Duration,
-    /// The time that a backend has to answer, or to return the first packets.
+    /// Time limit for a backend to answer, or to return the first packets.
     pub patience: Duration,
 }
 
@@ -132,18 +133,19 @@ impl Options {
 
     /// Returns the length of a buffer.
     pub(super) fn buffer(&self) -> u32 {
-        // A buffer that is filled to its end may be followed by another one of the same packet.
+        // A full buffer may be followed by another one of the same packet. With one byte more than
+        // needed, no buffer is full.
         let least = (self.sizes.longest() + HEADER_LEN + 1).next_multiple_of(64);
         self.buffer_len.unwrap_or(least.max(2048))
     }
 
-    /// Returns the number of packets that are first sent into each port.
+    /// Returns the number of packets that are sent into each port at the start.
     pub(super) fn packets(&self) -> usize {
         let most = self.queue_size / 32;
         32 * usize::from(self.bursts.unwrap_or(16).min(most.max(1)))
     }
 
-    /// Returns the options of its ports.
+    /// Returns the options of the reflector's ports.
     pub(crate) fn port(&self) -> PortOptions {
         PortOptions {
             layout: self.layout,

@@ -14,15 +14,15 @@ use crate::guest::HEADER_LEN;
 /// Results of one port.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PortReport {
-    /// The socket of its backend.
+    /// The socket of the port's backend.
     pub socket: String,
     /// Million packets received per second in the measured time.
     pub mpps: f64,
-    /// Gigabits of their frames per second.
+    /// Gigabits of received frames per second.
     pub gbit_per_s: f64,
-    /// Packets received in the entire run, warm-up and end included.
+    /// Number of packets received in the entire run, including warm-up and end.
     pub rx_packets: u64,
-    /// Packets sent in the entire run.
+    /// Number of packets sent in the entire run.
     pub tx_packets: u64,
 }
 
@@ -31,37 +31,37 @@ pub struct PortReport {
 pub struct ReflectorReport {
     /// Million packets received per second, by both ports together.
     pub mpps: f64,
-    /// Gigabits of their frames per second, without Ethernet checksums.
+    /// Gigabits of received frames per second, without Ethernet checksums.
     pub gbit_per_s: f64,
-    /// The guest's cycles of the time-stamp counter for a packet that it received, and sent or
-    /// dropped. Only turns that found packets count.
+    /// The guest's cycles of the time-stamp counter per received packet, including sending or
+    /// dropping it. Only turns that found packets count.
     pub guest_cycles_per_packet: f64,
-    /// Packets per turn that found any.
+    /// Packets per turn, counting only turns that found packets.
     pub packets_per_turn: f64,
     /// Mean length of received frames.
     pub frame_bytes: f64,
     /// Measured seconds.
     pub secs: f64,
-    /// The ports in the order of the options.
+    /// The ports, in the order of the backends in the options.
     pub ports: [PortReport; 2],
-    /// Cache lines of guest memory per packet, header included. They are counted at the end, from
-    /// addresses and lengths of the buffers in which packets came.
+    /// Number of cache lines of guest memory per packet, header included. They are counted at the
+    /// end, from the addresses and lengths of the packets' buffers.
     pub lines_per_packet: f64,
-    /// The lines of them that the guest touched.
+    /// Number of these cache lines that the guest touched.
     pub touched_lines_per_packet: f64,
-    /// Packets that were sent and never returned. Unknown for a flood.
+    /// Number of packets that were sent and never returned; unknown for a flood.
     pub lost: Option<u64>,
-    /// Packets that were compared, byte by byte, with what was sent.
+    /// Number of packets that were compared, byte by byte, with the sent packets.
     pub verified: u64,
-    /// Kicks that backends asked for.
+    /// Number of kicks that the backends asked for.
     pub kicks: u64,
-    /// The load of the options.
+    /// The load.
     pub load: &'static str,
-    /// The touch policy of the options.
+    /// The touch policy.
     pub touch: &'static str,
-    /// The ring layout of the options.
+    /// The ring layout.
     pub ring: &'static str,
-    /// The frame lengths of the options.
+    /// The frame lengths.
     pub sizes: String,
     /// Entries of a ring.
     pub queue_size: u16,
@@ -87,14 +87,14 @@ impl Count {
         Count { packets: self.packets - then.packets, bytes: self.bytes - then.bytes, ..self }
     }
 
-    /// Returns the bytes of the frames alone. A backend may report packets that are shorter than a
-    /// header.
+    /// Returns the bytes of the frames without virtio-net headers. A faulty backend may report
+    /// packets that are shorter than a header.
     fn frame_bytes(self) -> u64 {
         self.bytes.saturating_sub(u64::from(HEADER_LEN).saturating_mul(self.packets))
     }
 }
 
-/// The measurements between two points in time.
+/// Counters of the time between two points.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window {
     pub(super) counters: [Count; 2],

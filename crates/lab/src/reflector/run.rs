@@ -1,4 +1,4 @@
-//! The loop, its phases and its clock.
+//! A trial of the reflector: its loop, its phases and its clock.
 
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
@@ -18,29 +18,30 @@ use crate::guest::HEADER_LEN;
 /// The most packets that are taken from a ring at once.
 const BURST: usize = 64;
 
-/// Turns between two looks at the clock.
+/// Number of turns between two checks of the clock.
 const TURNS: u32 = 256;
 
 /// Empty turns in a row after which the thread yields: there may be fewer CPUs than threads.
 const IDLE_TURNS: u32 = 4096;
 
-/// The same if a backend is known to run on this CPU.
+/// Empty turns in a row after which the thread yields if a backend is known to run on this CPU.
 const SHARED_IDLE_TURNS: u32 = 4;
 
 /// Interval between two checks of the backends.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Interval between two probes, packets that are sent to see whether they arrive.
+/// Interval between two probes. A probe is a packet that is sent to see whether packets arrive.
 const PROBE: Duration = Duration::from_millis(20);
 
-/// A turn of so many cycles was interrupted. Its cycles do not measure what the guest costs.
+/// A turn of this many cycles or more was interrupted. It does not measure the cost of the guest.
 const INTERRUPTED: u64 = 1 << 18;
 
-/// Bounds of the silence after which a backend that has sent before counts as silent; between them
-/// it is a quarter of the time. A thread that is descheduled for a moment is not silent.
+/// Bounds of the silence after which a backend that has sent before counts as silent. The silence
+/// is a quarter of the measured time, within these bounds. A backend's thread that is descheduled
+/// for a moment must not count as silent.
 const SILENCE: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(1)];
 
-/// The silence after which everything that will return has returned.
+/// Time without packets after which no more packets are expected to return.
 const QUIET: Duration = Duration::from_millis(200);
 
 /// A trial was ended by [`Options::stop`].
@@ -48,20 +49,20 @@ const QUIET: Duration = Duration::from_millis(200);
 #[error("stopped before its end")]
 pub struct Stopped;
 
-/// Runs a trial from the connection to its end.
+/// Runs a trial, from connecting to the backends to the end.
 ///
 /// # Errors
-/// Something is not available, or a backend refused something or broke the protocol. The trial is
-/// not valid: packets have the wrong size, came in one direction only, or were not what was sent.
-/// [`Stopped`].
+/// A resource is not available, or a backend refused something or broke the protocol. Or the trial
+/// is not valid: packets have the wrong size, came in one direction only, or differ from the sent
+/// packets. [`Stopped`] if the trial was stopped.
 pub fn run(options: &Options) -> anyhow::Result<ReflectorReport> {
     run_watched(options, &mut || Ok(()))
 }
 
-/// Runs a trial as [`run`], and calls `at_edge` before and after the measured time.
+/// Runs a trial as [`run`] does, and calls `at_edge` before and after the measured time.
 ///
 /// # Errors
-/// Those of [`run`] and of `at_edge`.
+/// The errors of [`run`] and of `at_edge`.
 pub fn run_watched(
     options: &Options,
     at_edge: &mut dyn FnMut() -> anyhow::Result<()>,
@@ -125,13 +126,13 @@ struct ReflectorGuest<R, T> {
     received: [Count; 2],
     sent: [u64; 2],
     kicks: u64,
-    /// Buffers to be sent once packets are known to arrive, by port.
+    /// Buffers to be sent as soon as packets are known to arrive, by port.
     waiting: [Vec<(u64, u32)>; 2],
     /// The number of probes that were sent.
     probes: usize,
     work: Work,
     clock: u64,
-    /// Turns since one that found packets.
+    /// Number of turns since the last turn that found packets.
     idle: u32,
     /// The number of such turns after which the thread yields.
     rests_after: u32,
@@ -167,15 +168,16 @@ impl<R: Bursts, T: Toucher> ReflectorGuest<R, T> {
         })
     }
 
-    /// Gives as many buffers for receiving as the rings take, and fills those to send: a flood is
-    /// in its rings from the start.
+    /// Gives the rings as many receive buffers as they take, and fills the buffers to send. A
+    /// flood's packets are in the rings from the start.
     fn prepare(&mut self, options: &Options, memory: &Memory) -> anyhow::Result<Frames> {
         let count = match options.load {
             Load::Loop => options.packets(),
             Load::Flood | Load::OneWay => options.queue_size.into(),
         };
         let frames = Frames::new(options.sizes.draw(2 * count, options.seed), options.segments, options.seed);
-        // Otherwise some of its memory would be on the backend's node.
+        // Otherwise the backend would write some pages first, and the kernel would place them on
+        // the backend's node.
         frames.claim(memory, &self.spare);
         for ring in &mut self.receive {
             let rest = self.spare.len() - usize::from(options.queue_size);
@@ -196,7 +198,8 @@ impl<R: Bursts, T: Toucher> ReflectorGuest<R, T> {
         Ok(frames)
     }
 
-    /// Waits for the first packets, warms up, measures, and takes out what is left.
+    /// Waits for the first packets, warms up, measures, and takes the remaining packets out of the
+    /// rings.
     fn measure<const FLOOD: bool>(
         &mut self,
         options: &Options,
@@ -231,8 +234,8 @@ impl<R: Bursts, T: Toucher> ReflectorGuest<R, T> {
     }
 
     /// Waits until packets arrive on both ports, then sends all packets of the loop. A switch may
-    /// drop packets until it serves both ports. So one packet is repeated in each direction before
-    /// that.
+    /// drop packets until it serves both ports. So before that, one packet is sent repeatedly in
+    /// each direction.
     fn begin<const FLOOD: bool>(&mut self, options: &Options, memory: &Memory, frames: &Frames) -> anyhow::Result<()> {
         let end = Instant::now() + options.patience;
         let mut next = Instant::now();
@@ -260,10 +263,10 @@ impl<R: Bursts, T: Toucher> ReflectorGuest<R, T> {
             }
             let packet = match self.waiting[at].len() == options.packets() {
                 true => self.waiting[at].pop(),
-                // The ring must have space for the waiting packets beside those that the backend
-                // keeps.
+                // The ring must keep space for the waiting packets beside the packets that the
+                // backend keeps.
                 false if self.transmit[at].out() + self.waiting[at].len() >= usize::from(options.queue_size) => None,
-                // The buffer of the last probe was given back, or the backend keeps it.
+                // A spare buffer: that of the last probe, if the backend has given it back.
                 false => self
                     .spare
                     .pop()
@@ -289,7 +292,7 @@ impl<R: Bursts, T: Toucher> ReflectorGuest<R, T> {
         )
     }
 
-    /// Runs for this time, or until it is stopped if it may end early.
+    /// Runs for this time. If the run may end early, it also ends at a stop.
     fn go_on<const FLOOD: bool>(
         &mut self,
         options: &Options,
@@ -301,8 +304,8 @@ impl<R: Bursts, T: Toucher> ReflectorGuest<R, T> {
         let mut heard = [(0, start); 2];
         let silence = silence(time);
         loop {
-            // The turns find everything that has come until then, even if this thread was
-            // descheduled meanwhile.
+            // The time is read before the turns. So even if this thread is descheduled, the turns
+            // find all packets that have come until this time.
             let before = now;
             self.some_turns::<FLOOD>()?;
             now = Instant::now();
@@ -339,7 +342,7 @@ impl<R: Bursts, T: Toucher> ReflectorGuest<R, T> {
         Ok(())
     }
 
-    /// Notes a turn, which begins when the last one ended.
+    /// Notes a turn. It begins at the end of the last turn.
     #[inline]
     fn note(&mut self, moved: usize) {
         let now = cycles();
@@ -357,7 +360,8 @@ impl<R: Bursts, T: Toucher> ReflectorGuest<R, T> {
         self.clock = now;
     }
 
-    /// Sends what comes on one port through the other; returns the number of received packets.
+    /// Sends packets that come on one port through the other port. Returns the number of received
+    /// packets.
     #[inline]
     fn bounce(&mut self) -> anyhow::Result<usize> {
         let mut packets = 0;
@@ -378,7 +382,8 @@ impl<R: Bursts, T: Toucher> ReflectorGuest<R, T> {
         Ok(packets)
     }
 
-    /// Sends what both ports accept, and drops what comes; returns the number of received packets.
+    /// Sends as many packets as the ports accept, and drops received packets. Returns the number of
+    /// received packets.
     #[inline]
     fn flood(&mut self) -> anyhow::Result<usize> {
         let mut packets = 0;
@@ -397,13 +402,13 @@ impl<R: Bursts, T: Toucher> ReflectorGuest<R, T> {
         Ok(packets)
     }
 
-    /// Kicks the backends that want it.
+    /// Kicks the backends that have asked for a kick.
     #[cold]
     fn wake(&mut self) {
         // The fence orders the index that was published before the notification word that is read
-        // now. Either the backend saw the index before it slept, or this thread sees its request
-        // for a kick (`ring/notify.rs`). Bursts leave the fence out, so a request may have been
-        // missed until now.
+        // now. Either the backend saw the index before it slept, or this thread sees the backend's
+        // request for a kick (`ring/notify.rs`). Sending a burst has no fence, so this thread may
+        // have missed a request until now.
         fence(Ordering::SeqCst);
         for at in 0..2 {
             for (number, ring) in [&mut self.receive[at], &mut self.transmit[at]].into_iter().enumerate() {
@@ -425,8 +430,8 @@ impl<R: Bursts, T: Toucher> ReflectorGuest<R, T> {
         }
     }
 
-    /// Stops sending, and takes out of the rings what comes, until nothing does. Counts the cache
-    /// lines of these packets, buffer by buffer.
+    /// Stops sending, and takes packets out of the rings until no more come. Counts the cache lines
+    /// of these packets, buffer by buffer.
     fn drain(&mut self, options: &Options, memory: &Memory, frames: &Frames) -> anyhow::Result<(Found, Lines)> {
         let mut found = Found::default();
         let mut all = Lines::default();
@@ -461,7 +466,7 @@ impl<R: Bursts, T: Toucher> ReflectorGuest<R, T> {
     }
 }
 
-/// Returns the tolerated silence for a measured time.
+/// Returns the time of silence that is tolerated in a measurement of this time.
 fn silence(time: Duration) -> Duration {
     (time / 4).clamp(SILENCE[0], SILENCE[1])
 }

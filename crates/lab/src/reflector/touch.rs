@@ -1,5 +1,5 @@
-//! The guest's accesses to the bytes of a packet, beyond moving its buffer. The switch pays for
-//! them too: its next copy finds the lines in another cache.
+//! The guest's accesses to the bytes of a packet, beyond moving its buffer. These accesses also
+//! cost the switch time: its next copy finds the lines in another CPU's cache.
 
 use straightline_packet::Level;
 
@@ -12,20 +12,20 @@ const ETHERNET: u32 = 14;
 
 const LINE: u64 = 64;
 
-/// Returns the number of cache lines that `len` bytes at `addr` are in.
+/// Returns the number of cache lines of `len` bytes at `addr`.
 #[must_use]
 pub fn lines(addr: u64, len: u32) -> u64 {
     if len == 0 { 0 } else { (addr % LINE + u64::from(len)).div_ceil(LINE) }
 }
 
-/// Returns the number of cache lines that this guest touches of a packet of `len` bytes, virtio-net
-/// header included, that starts at `addr`.
+/// Returns the number of a packet's cache lines that this guest touches. The packet starts at
+/// `addr` and has `len` bytes, including its virtio-net header.
 #[must_use]
 pub fn touched_lines(touch: Touch, addr: u64, len: u32) -> u64 {
     lines(addr, bytes(touch, len))
 }
 
-/// Returns the number of bytes that it touches of a packet of `len`.
+/// Returns the number of bytes that this policy touches of a packet of `len` bytes.
 fn bytes(touch: Touch, len: u32) -> u32 {
     match touch {
         Touch::None => 0,
@@ -34,9 +34,9 @@ fn bytes(touch: Touch, len: u32) -> u32 {
     }
 }
 
-/// Touches packets. It is known at compile time, so that a guest that touches nothing has no cost.
+/// A way of touching packets. It is known at compile time, so that [`Touch::None`] has no cost.
 pub(super) trait Toucher {
-    /// True if it touches bytes.
+    /// True if packets are touched.
     const TOUCHES: bool;
 
     /// Touches a packet of `len` bytes, header included.
@@ -95,7 +95,8 @@ mod tests {
         {
             assert_eq!(lines(addr, len), expected, "{len} bytes at {addr}");
         }
-        // RFC 2017: with the header on a line, an L2 forwarder touches one line instead of two.
+        // RFC 2017: if the header starts on a line, an L2 forwarder touches one line instead of
+        // two.
         assert_eq!((touched_lines(Touch::Header, 52, 76), touched_lines(Touch::Header, 0, 76)), (2, 1));
         assert_eq!((touched_lines(Touch::Read, 52, 1512), touched_lines(Touch::Edit, 0, 1512)), (25, 24));
         assert_eq!((touched_lines(Touch::None, 0, 1512), touched_lines(Touch::Header, 0, 20)), (0, 1));

@@ -8,7 +8,8 @@ use crate::results::Sample;
 /// Percentiles of the histograms, as columns.
 const PERCENTILES: [(&str, u32); 5] = [("p50", 2), ("p90", 10), ("p99", 100), ("p99.9", 1_000), ("p99.99", 10_000)];
 
-/// Returns a line for each sample. A column is empty if a sample has no such metric.
+/// Returns the table, with a line for each sample. A column is empty if the sample does not have
+/// the metric.
 pub(super) fn table(samples: &[Sample]) -> String {
     let names = |names: &dyn Fn(&Sample) -> Vec<String>| -> Vec<String> {
         samples.iter().flat_map(names).collect::<BTreeSet<String>>().into_iter().collect()

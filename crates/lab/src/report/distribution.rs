@@ -5,16 +5,16 @@ use crate::results::Latency;
 /// Packets by latency.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Distribution {
-    /// Nanoseconds, and the packets that took no longer: both ascend.
+    /// Latencies in nanoseconds, each with the number of packets that took no longer. Both ascend.
     steps: Vec<(u64, u128)>,
     total: u128,
 }
 
-/// The most nines that are shown: one packet in a million.
+/// The greatest number of nines that is shown. Six nines are one packet in a million.
 pub(super) const NINES: f64 = 6.0;
 
 impl Distribution {
-    /// Combines all packets of these trials; none if there are no packets.
+    /// Combines the packets of all these trials; `None` without packets.
     pub(super) fn of<'a>(latencies: impl IntoIterator<Item = &'a Latency>) -> Option<Self> {
         let mut steps: Vec<(u64, u64)> =
             latencies.into_iter().flat_map(|latency| latency.steps.iter().copied()).collect();
@@ -44,8 +44,8 @@ impl Distribution {
         self.steps.last().map_or(0, |step| step.0)
     }
 
-    /// Returns the latency that only this share of the packets exceeds. None if there are too few
-    /// packets to tell: one in a thousand needs a thousand.
+    /// Returns the latency that only this share of the packets exceeds; `None` if there are too few
+    /// packets. For example, a share of one in a thousand needs a thousand packets.
     pub(super) fn above(&self, one_in: u32) -> Option<u64> {
         let one_in = u128::from(one_in);
         if self.total < one_in {
@@ -55,7 +55,8 @@ impl Distribution {
         self.steps.iter().find(|step| step.1 >= rank).map(|step| step.0)
     }
 
-    /// Returns the points of a step curve: nines, and nanoseconds. It ends at the last packet.
+    /// Returns the points of a step curve: number of nines, and nanoseconds. The curve ends at the
+    /// slowest packet.
     pub(super) fn curve(&self) -> Vec<(f64, u64)> {
         let mut curve = Vec::with_capacity(2 * self.steps.len());
         let (mut from, end) = (0.0, nines(1, self.total));
@@ -72,7 +73,8 @@ impl Distribution {
     }
 }
 
-/// Returns the nines of `left` packets of `all`: one in a thousand is three nines.
+/// Returns the number of nines if `left` of `all` packets are slower: one in a thousand is three
+/// nines.
 fn nines(left: u128, all: u128) -> f64 {
     let ratio = all as f64 / left as f64;
     ratio.log10().clamp(0.0, NINES)

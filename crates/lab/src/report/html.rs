@@ -42,7 +42,8 @@ impl Page {
         self.push(&format!("<p class=\"soft\">{}</p>\n", escape(sentence)));
     }
 
-    /// Returns whether there is only one scenario: its findings are just above.
+    /// Returns whether the page has only one scenario. Then the findings are just above it and are
+    /// not repeated.
     pub(super) fn is_short(&self) -> bool {
         self.anchors.len() == 1
     }
@@ -72,7 +73,7 @@ impl Page {
         self.push(&format!("<ul>\n{lines}</ul>\n"));
     }
 
-    /// Writes a picture in its layouts, with the table beside it.
+    /// Writes a picture in both layouts, with a table of the same values.
     pub(super) fn figure(&mut self, title: &str, pictures: [String; 2], table: &Table) {
         self.push("<figure>\n");
         self.push(&format!("<figcaption>{}</figcaption>\n", escape(title)));

@@ -5,7 +5,7 @@ use crate::statistics::{Better, LIMIT};
 /// A metric of samples.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Metric {
-    /// Its name in the samples.
+    /// The metric's name in samples.
     pub(super) name: String,
     /// Its label.
     pub(super) label: String,
@@ -15,7 +15,7 @@ pub(super) struct Metric {
     rank: u8,
 }
 
-/// Ends of names: the quantity, its unit, and its rank in a report.
+/// Ends of metric names, each with the quantity, its unit, and its rank in a report.
 const ENDS: [(&str, &str, &str, u8); 15] = [
     ("mpps", "throughput", "Mpps", 0),
     ("gbit_per_s", "throughput", "Gbit/s", 1),
@@ -56,12 +56,12 @@ impl Metric {
         Metric { name: name.to_owned(), label, unit, better: Better::of(name), rank }
     }
 
-    /// Returns the sort key: names that are only a unit come before longer names of it.
+    /// Returns the sort key. A name that is only a unit comes before longer names with this unit.
     pub(super) fn order(&self) -> (u8, bool, &str) {
         (self.rank, !ENDS.iter().any(|end| end.0 == self.name), &self.name)
     }
 
-    /// Returns the label with its unit.
+    /// Returns the metric's label, with the unit.
     pub(super) fn title(&self) -> String {
         if self.unit.is_empty() { self.label.clone() } else { format!("{} ({})", self.label, self.unit) }
     }
@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(Metric::new("switch_cycles_per_packet").says(true), "slower");
         assert_eq!(Metric::new("loss_ratio").says(false), "better");
         assert_eq!(Metric::new("odd").says(false), "lower");
-        // The generator's limit is no result of a trial.
+        // The generator's limit is not a result of a trial, so it has no better direction.
         assert_eq!(Metric::new(LIMIT).says(true), "higher");
     }
 }

@@ -1,7 +1,7 @@
 //! Results as a page: plots, tables, and sentences with the findings.
 //!
-//! A report is made of samples alone and does not know any scenario: the axes and metrics of the
-//! samples determine the plots. Its page is one file that needs no network and no script. The same
+//! A report is made from samples alone, and knows no scenario. The axes and metrics of the samples
+//! determine the plots. The report's page is one file that needs no network and no script. The same
 //! report is written as Markdown, and all samples as CSV.
 //!
 //! ```
@@ -50,8 +50,8 @@ pub struct Report<'a> {
 /// The files of a report.
 const FILES: [&str; 3] = ["index.html", "report.md", "samples.csv"];
 
-/// Makes a report of a folder of results, or of a folder of such folders, whose scenarios share one
-/// page. Returns the files written, into `out` or the folder itself.
+/// Makes a report of a folder of results, or of a folder with several of them, whose scenarios
+/// share one page. Writes the files into `out`, or else into `folder`, and returns their paths.
 pub fn of_folder(folder: &Path, out: Option<&Path>) -> anyhow::Result<Vec<PathBuf>> {
     let results = Results::read(folder)?;
     let name = fs::canonicalize(folder).ok().and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
@@ -117,7 +117,7 @@ impl<'a> Report<'a> {
         self.scenarios.iter().map(|scenario| (scenario.name, of(scenario))).collect()
     }
 
-    /// Returns the trials that are not valid, with the reasons.
+    /// Returns a table of the trials that are not valid, with the reasons.
     fn invalid(&self) -> Table {
         let mut table = Table::new(["scenario", "round", "cell", "variant", "reason"]);
         for sample in &self.results.samples {

@@ -11,7 +11,8 @@ use crate::results::{AT_LEAST, Sample};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Axis<'a> {
     pub(super) name: &'a str,
-    /// The values: by number if they begin with one, otherwise in their order of appearance.
+    /// The values on the axis. Values that begin with a number are sorted by it; others are in
+    /// their order of appearance.
     pub(super) values: Vec<&'a str>,
 }
 
@@ -22,10 +23,10 @@ pub(super) struct Cell<'a> {
     pub(super) at: Vec<usize>,
     /// The valid trials, by variant.
     pub(super) trials: Vec<Vec<&'a Sample>>,
-    /// The number of all trials, by variant.
+    /// The number of all trials, by variant, including trials that are not valid.
     pub(super) tried: Vec<usize>,
-    /// The trials that are not valid because they know only a lower bound of the result, by
-    /// variant.
+    /// The trials, by variant, that are not valid because they found only a lower bound of the
+    /// result.
     pub(super) least: Vec<Vec<&'a Sample>>,
 }
 
@@ -33,13 +34,13 @@ pub(super) struct Cell<'a> {
 #[derive(Debug)]
 pub(super) struct Scenario<'a> {
     pub(super) name: &'a str,
-    /// The variants in their order of appearance; the others are compared with the first one.
+    /// The variants, in their order of appearance. All others are compared with the first one.
     pub(super) variants: Vec<&'a str>,
     pub(super) axes: Vec<Axis<'a>>,
     /// The axes with the same value in all cells.
     pub(super) fixed: Vec<(&'a str, &'a str)>,
     pub(super) cells: Vec<Cell<'a>>,
-    /// The metrics, with the results by cell and variant.
+    /// The metrics, each with its results by cell and variant.
     pub(super) metrics: Vec<(Metric, Vec<Vec<Option<VariantResult>>>)>,
     /// The numbers of valid trials, and of all.
     pub(super) trials: (usize, usize),
@@ -48,16 +49,17 @@ pub(super) struct Scenario<'a> {
 /// Cells that differ only on the axes of one plot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Panel<'a> {
-    /// The axes and values that all its cells share.
+    /// The axes and values that all cells of the panel share.
     pub(super) common: Vec<(&'a str, &'a str)>,
-    /// The cell for each value of the horizontal axis (one if there is none), in each row.
+    /// The cell for each value of the horizontal axis, in each row. Without a horizontal axis, a
+    /// row has one cell.
     pub(super) rows: Rows,
 }
 
 /// Cells by row and column.
 type Rows = Vec<Vec<Option<usize>>>;
 
-/// The value of a cell without this axis.
+/// The value that stands for cells without this axis.
 const NONE: &str = "–";
 
 impl<'a> Scenario<'a> {
@@ -105,7 +107,7 @@ impl<'a> Scenario<'a> {
         let count = samples.iter().filter(|sample| sample.invalid.is_none()).count();
         let mut scenario =
             Scenario { name, variants, axes, fixed, cells, metrics: Vec::new(), trials: (count, samples.len()) };
-        // Metrics that only invalid trials have are left out, unless there are no others.
+        // Metrics that only invalid trials have are left out, unless there are no other metrics.
         let has_metrics = samples.iter().filter(|sample| count == 0 || sample.invalid.is_none());
         let names = has_metrics.flat_map(|sample| sample.metrics.keys().map(String::as_str));
         let names: BTreeSet<&str> = names.filter(|&name| name != AT_LEAST).collect();
@@ -126,7 +128,8 @@ impl<'a> Scenario<'a> {
         self.estimated(metric, Summary::ratio)
     }
 
-    /// Returns a metric of all cells and variants without ratios, which are most of the work.
+    /// Returns a metric of all cells and variants, without ratios. Computing ratios is most of the
+    /// work.
     pub(super) fn alone(&self, metric: impl Fn(&Sample) -> Option<f64>) -> Vec<Vec<Option<VariantResult>>> {
         self.estimated(metric, |_, _| None)
     }
@@ -165,7 +168,8 @@ impl<'a> Scenario<'a> {
     }
 
     fn longest(&self, but: Option<usize>) -> Option<usize> {
-        // The first one of several: `max_by_key` would take the last.
+        // If several axes have as many values, the first one is chosen. `max_by_key` would choose
+        // the last one.
         let others = (0..self.axes.len()).filter(|&axis| Some(axis) != but).rev();
         others.max_by_key(|&axis| self.axes[axis].values.len())
     }
@@ -189,7 +193,7 @@ impl<'a> Scenario<'a> {
     }
 }
 
-/// Formats `size = 64, ring = split`.
+/// Formats axes and values as in `size = 64, ring = split`.
 pub(super) fn pairs_in_words<'s>(pairs: impl IntoIterator<Item = (&'s str, &'s str)>) -> String {
     let words: Vec<String> = pairs.into_iter().map(|(axis, value)| format!("{axis} = {value}")).collect();
     words.join(", ")

@@ -77,7 +77,8 @@ fn plots(
         let summary = |cell: usize| -> Vec<Option<Summary>> {
             (0..scenario.variants.len()).map(|variant| Some(outcomes[cell][variant].as_ref()?.summary)).collect()
         };
-        // A cell that was not measured gets no mark for a missing valid trial.
+        // A cell that was never measured gets no mark. The mark says that all trials of a cell were
+        // invalid.
         let measured = || panel.rows[0].iter().enumerate().filter_map(|(value, cell)| Some((value, (*cell)?)));
         let title = titled(scenario, &format!("{}{by}", metric.title()), &panel);
         let groups = Groups {
@@ -144,7 +145,7 @@ fn cycles(page: &mut Page, scenario: &Scenario<'_>) {
     let mut phases: Vec<&str> = sums.keys().copied().collect();
     phases.sort_by(|a, b| sums[b].total_cmp(&sums[a]));
     let (own, rest) = phases.split_at(if phases.len() > PHASES + 1 { PHASES } else { phases.len() });
-    // A phase that a trial does not have took none of its cycles.
+    // If a trial does not have a phase, the phase took 0 cycles in it.
     let of = |sample: &Sample, phases: &[&str]| {
         let cycles = |phase: &&str| sample.cycles.get(*phase).copied().unwrap_or(0.0);
         (!sample.cycles.is_empty()).then(|| phases.iter().map(cycles).sum())

@@ -1,4 +1,5 @@
-//! A summary of several trials: the median, its interval, and its ratio to another one.
+//! A summary of several trials: the median with its interval, and the ratio to another variant's
+//! median.
 
 use crate::statistics::{self, Pairing};
 
@@ -29,14 +30,15 @@ impl Summary {
         Some(Summary { median: estimate.median, interval, n: estimate.samples })
     }
 
-    /// Returns the ratio of two variants, paired by round: a disturbance of a round affects both.
+    /// Returns the ratio of two variants. Their values are paired by round, because a disturbance
+    /// of a round affects both.
     pub(super) fn ratio(of: &[Trial], to: &[Trial]) -> Option<Self> {
         let ratio = statistics::ratio(of, to, Pairing::ByRound)?;
         let interval = ratio.interval.map(|interval| (interval.low, interval.high));
         Some(Summary { median: ratio.value, interval, n: of.len().min(to.len()) })
     }
 
-    /// Returns whether all of it is zero.
+    /// Returns whether the median and its interval are zero.
     pub(super) fn is_nothing(&self) -> bool {
         self.median == 0.0 && self.interval.is_none_or(|interval| interval == (0.0, 0.0))
     }
@@ -54,7 +56,7 @@ impl Summary {
     }
 }
 
-/// Returns whether a value can be drawn and computed with. Files may contain anything.
+/// Returns whether a value can be drawn and used in computations. Files may contain any value.
 pub(super) fn plausible(value: f64) -> bool {
     value == 0.0 || (1e-30..1e30).contains(&value.abs())
 }
@@ -77,7 +79,7 @@ mod tests {
         let of: Vec<Trial> = (1..=8).map(|round| (round, 2.0 * f64::from(round * round))).collect();
         let to: Vec<Trial> = (1..=8).map(|round| (round, f64::from(round * round))).collect();
         let ratio = Summary::ratio(&of, &to).expect("rounds");
-        // Rounds differ much, but paired rounds agree.
+        // Rounds differ much, but the ratio is similar in all rounds.
         assert_eq!((ratio.median, ratio.interval, ratio.n), (2.0, Some((2.0, 2.0)), 8));
         assert_eq!(ratio.verdict(), Some(std::cmp::Ordering::Greater));
         assert_eq!(Summary::ratio(&of, &[(0, 0.0)]), None);

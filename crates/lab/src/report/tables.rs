@@ -49,7 +49,7 @@ pub(super) fn of_cells(
             let place = axes.iter().map(|&axis| scenario.axes[axis].values[scenario.cells[cell].at[axis]].to_owned());
             let outcome = outcomes[cell][variant].as_ref();
             if outcome.is_none() && !scenario.cells[cell].trials[variant].is_empty() {
-                // Its trials are valid, but have no such metric.
+                // The variant's trials are valid, but do not have this metric.
                 continue;
             }
             let mut row: Vec<String> = place.collect();
@@ -67,7 +67,8 @@ pub(super) fn of_cells(
     table
 }
 
-/// Returns the greatest load of a search that found no load too high: the result is at least that.
+/// For a search that found no load too high, returns the greatest load tried. The result is at
+/// least this load.
 fn at_least(samples: &[&Sample], metric: &str) -> Option<String> {
     let values = BOUNDS.contains(&metric).then(|| samples.iter().filter_map(|sample| sample.metrics.get(metric)));
     let least = median(&values?.copied().collect::<Vec<_>>())?;
@@ -80,7 +81,7 @@ pub(super) fn summary(summary: Option<&Summary>) -> [String; 2] {
     [with_interval(summary, number), summary.n.to_string()]
 }
 
-/// Returns a ratio with its interval, and its verdict.
+/// Returns a ratio with its interval, and the verdict.
 pub(super) fn ratio(metric: &Metric, variant: usize, outcome: Option<&VariantResult>) -> [String; 2] {
     let Some(ratio) = outcome.and_then(|outcome| outcome.ratio.as_ref()) else {
         return [if variant == 0 { "1" } else { NOTHING }, NOTHING].map(str::to_owned);
@@ -112,7 +113,7 @@ pub(super) fn of_map(down: &str, columns: &[&str], rows: &[&str], ratios: &[Vec<
 /// The finding for one metric.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Finding {
-    /// The metric, and the variant that the others are compared with.
+    /// The metric, and the variant with which the others are compared.
     pub(super) about: String,
     /// A line for each variant but the first.
     pub(super) lines: Vec<String>,
@@ -149,7 +150,7 @@ fn compared(metric: &Metric, ratios: &[Summary]) -> String {
         }
         ratios => {
             let of = |verdict: Option<Ordering>| ratios.iter().filter(move |ratio| ratio.verdict() == verdict);
-            // The better direction first, if it is known.
+            // The better direction comes first, if it is known.
             let mut orders = [Ordering::Greater, Ordering::Less];
             if metric.better == Some(Better::Less) {
                 orders.reverse();
@@ -167,7 +168,7 @@ fn compared(metric: &Metric, ratios: &[Summary]) -> String {
     }
 }
 
-/// Formats `1.2`, or `1.1 to 1.4`.
+/// Formats one value as `1.2`, and different values as `1.1 to 1.4`.
 fn spread(values: impl Iterator<Item = f64>, name: fn(f64) -> String) -> Option<String> {
     let values: Vec<f64> = values.collect();
     let low = values.iter().copied().min_by(f64::total_cmp)?;

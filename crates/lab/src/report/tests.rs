@@ -17,7 +17,8 @@ fn texts(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
-/// Returns two rounds of such trials: too few for intervals, which take long to compute.
+/// Returns two rounds of trials of such variants. Two rounds are too few for intervals, which take
+/// long to compute.
 fn few(variants: &[&str], sizes: &[&str], rings: &[&str]) -> Vec<Sample> {
     let mut samples = trials(variants, sizes, rings);
     samples.retain(|sample| sample.round <= 2);
@@ -87,7 +88,7 @@ fn pictures<'d>(document: &'d Document<'_>) -> Vec<Node<'d, 'd>> {
     document.descendants().filter(|node| node.has_tag_name(("http://www.w3.org/2000/svg", "svg"))).collect()
 }
 
-/// Left, top, right, bottom.
+/// The edges of an area: left, top, right, bottom.
 type Box = [f64; 4];
 
 fn number(node: Node<'_, '_>, name: &str) -> f64 {
@@ -205,7 +206,7 @@ fn what_came_out_stands_on_top() {
         on_top.contains("throughput (Mpps) in 2 cells, against fast<ul>\n<li>slow: slower in 2 (ratio 0."),
         "{on_top}"
     );
-    // For a single cell the interval is beside it.
+    // For a single cell, the interval is beside the ratio.
     let page = html(&trials(&["fast", "slow"], &["64"], &["split"]));
     assert!(page.contains("<li>slow: slower (ratio 0."), "{page}");
     // Too few trials for an interval: no variants are called different.
@@ -302,7 +303,7 @@ fn a_search_has_what_it_found_and_a_latency_no_bound() {
     assert!(lower.contains("| pdr 0.5 % |") && !lower.contains("latency"), "{lower}");
     assert!(!markdown.contains("at least (") && !markdown.contains("### At least"), "{markdown}");
     assert!(markdown.contains(why), "{markdown}");
-    // Also if there is no other trial.
+    // The same holds if there is no other trial.
     let markdown = Report::new("A search", &self::results(&samples[..1])).expect("a sample").markdown();
     assert!(markdown.contains("at least 7.250") && !markdown.contains("### At least"), "{markdown}");
 }
@@ -366,7 +367,7 @@ fn a_folder_gets_its_report_or_says_what_is_wrong_with_it() {
     assert!(format!("{error:#}").contains("format 999"), "{error:#}");
 }
 
-/// Values as files have them, and as they must not have them.
+/// Values as files have them, and values that files must not have.
 fn value() -> impl Strategy<Value = f64> {
     prop_oneof![4 => 0.1..20.0, 1 => any::<f64>(), 1 => Just(0.0), 1 => Just(f64::NAN), 1 => Just(f64::INFINITY)]
 }

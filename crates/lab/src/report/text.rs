@@ -12,8 +12,8 @@ pub(super) fn escape(text: &str) -> String {
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
             '\t' | '\n' | '\r' => out.push(' '),
-            // XML 1.0, production [2] `Char`; and characters that change the direction of the
-            // following text.
+            // XML 1.0, production [2] `Char`, lists the characters that XML can contain. Characters
+            // that change the direction of the following text are replaced too.
             '\0'..='\x1f'
             | '\x7f'..='\u{9f}'
             | '\u{fffe}'

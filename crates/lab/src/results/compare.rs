@@ -1,7 +1,8 @@
 //! Compares two folders of results.
 //!
-//! They were not measured in turn, so rounds of one number are unrelated, and changes of the
-//! machine between them are a part of the ratio. So the differences of the environments come first.
+//! The folders were not measured in turn. So rounds with the same number are unrelated, and changes
+//! of the machine between the runs are a part of each ratio. Therefore the differences between the
+//! environments come first.
 
 mod table;
 
@@ -18,12 +19,13 @@ use crate::statistics::{Better, Change, Estimate, Pairing, Ratio, Verdict, chang
 pub struct Comparison {
     /// The differences of the environments.
     pub environment: Vec<Difference>,
-    /// Each metric of each series that both have.
+    /// Each metric of each series that both folders have.
     #[serde(rename = "figures")]
     pub metrics: Vec<MetricComparison>,
-    /// Series that only the first folder has, or for which only the first has valid trials.
+    /// Series that only the first folder has, or for which only the first folder has valid trials.
     pub only_first: Vec<SeriesKey>,
-    /// The same of the second folder.
+    /// Series that only the second folder has, or for which only the second folder has valid
+    /// trials.
     pub only_second: Vec<SeriesKey>,
 }
 
@@ -39,12 +41,15 @@ pub struct MetricComparison {
     pub first: Side,
     /// The second folder's samples.
     pub second: Side,
-    /// The second's median by the first's; none if one of the samples is not above 0.
+    /// The ratio of the second folder's median to the first folder's. `None` if a sample is not
+    /// above 0.
     pub ratio: Option<Ratio>,
-    /// The difference of the medians, second minus first, if there is no ratio: most losses are 0.
+    /// The difference of the medians, second minus first, if there is no ratio. (Most losses are
+    /// 0.)
     #[serde(skip_serializing_if = "Option::is_none")]
     pub change: Option<Change>,
-    /// Whether the second is faster; none for metrics without a better direction.
+    /// The verdict: whether the second folder is faster. `None` for metrics without a better
+    /// direction.
     pub verdict: Option<Verdict>,
 }
 
@@ -54,12 +59,13 @@ pub struct Side {
     /// Their statistics.
     #[serde(flatten)]
     pub estimate: Estimate,
-    /// Trials of this series that are not valid.
+    /// Number of trials of this series that are not valid.
     pub invalid: usize,
 }
 
 impl Comparison {
-    /// Compares the second folder with the first, in these metrics, or in all.
+    /// Compares the second folder with the first, in these metrics. If no metrics are given,
+    /// compares all.
     pub fn new(first: &Results, second: &Results, metrics: &[String]) -> Comparison {
         let environment = first.environment.differences(&second.environment);
         let mut comparison =
@@ -80,11 +86,11 @@ impl Comparison {
         comparison
     }
 
-    /// Checks that the comparison has what was asked for.
+    /// Checks that the comparison has all metrics that were asked for.
     ///
     /// # Errors
-    /// The folders have no series in common; or in the common ones, there is no metric of such a
-    /// name, or none at all. The error lists what each has.
+    /// The folders have no series in common, or no common series has a metric of a given name, or
+    /// has any metric. The error lists what each folder has.
     pub fn check(&self, first: &Results, second: &Results, metrics: &[String]) -> anyhow::Result<()> {
         let places = |results: &Results| counted(results).map(SeriesKey::of).collect::<BTreeSet<_>>();
         let [ours, theirs] = [places(first), places(second)];
@@ -102,9 +108,9 @@ impl Comparison {
         let has = || format!("A has {}; B has {}", names_of(first), names_of(second));
         for metric in metrics {
             let is_there = self.metrics.iter().any(|compared| &compared.metric == metric);
-            ensure!(is_there, "there is no metric {metric:?} that both have in one cell: {}", has());
+            ensure!(is_there, "A and B have no metric {metric:?} in a common cell: {}", has());
         }
-        ensure!(!self.metrics.is_empty(), "there is no metric that both have in one cell: {}", has());
+        ensure!(!self.metrics.is_empty(), "A and B have no metric in a common cell: {}", has());
         Ok(())
     }
 
@@ -179,7 +185,7 @@ mod tests {
         let (slow, fast) = (results("64", 1.0), results("64", 1.5));
         for (one, other, verdict) in [(&slow, &fast, Faster), (&fast, &slow, Slower), (&slow, &slow, CannotTell)] {
             let comparison = all(one, other);
-            // A metric that is never above 0 has no ratio.
+            // A metric with a sample that is not above 0 has no ratio.
             let expected = [("cycles_per_packet", Some(verdict)), ("lost", Some(CannotTell)), ("mpps", Some(verdict))];
             assert_eq!(verdicts(&comparison), expected);
             assert_eq!(comparison.metrics[1].ratio, None);
@@ -209,7 +215,7 @@ mod tests {
             assert_eq!(verdicts(&comparison), [("loss_ratio", Some(verdict))], "{comparison:?}");
         }
         let table = Comparison::new(&none, &half, &[]).to_string();
-        assert!(table.contains("their difference is judged"), "{table}");
+        assert!(table.contains("the verdict is about the difference"), "{table}");
     }
 
     #[test]
@@ -218,7 +224,7 @@ mod tests {
         first.samples.extend(results("128", 1.0).samples);
         second.samples.extend(results("256", 1.0).samples);
         first.samples[0].invalid = Some("it died".into());
-        // A series without valid trials is the same as a missing one.
+        // A series without valid trials counts as missing.
         second.samples.extend(results("128", 1.0).samples);
         second.samples.iter_mut().filter(|s| s.cell["size"] == "128").for_each(|s| s.invalid = Some("it died".into()));
         let comparison = Comparison::new(&first, &second, &["mpps".into()]);

@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use straightline_packet::Level;
 
-/// The format of result folders. It changes whenever a folder of the old format would be misread.
+/// The format of result folders. Its number changes whenever a program would misread a folder of
+/// the old format.
 pub const FORMAT: u32 = 1;
 
 /// The environment of samples. Two folders with different environments may differ in their results
@@ -21,8 +22,8 @@ pub struct Environment {
     pub format: u32,
     /// The version of this program, with a warning if the build copies no packets.
     pub program: String,
-    /// The commit that it was built from, with `-dirty` if files differed; none if unknown, and for
-    /// builds that are not optimized.
+    /// The commit from which this program was built, with `-dirty` if files differed. `None` if
+    /// unknown, and for builds that are not optimized.
     #[serde(default)]
     pub commit: Option<String>,
     /// The time of the first sample, in UTC: `2026-11-21T12:00:00Z`.
@@ -31,13 +32,13 @@ pub struct Environment {
     pub command: Vec<String>,
     /// The CPU's name.
     pub cpu: String,
-    /// Its features, with Linux's names.
+    /// The CPU's features, with Linux's names.
     pub flags: Vec<String>,
-    /// Its microcode, if a virtual machine shows it.
+    /// The CPU's microcode, if it is known. (Virtual machines may hide it.)
     pub microcode: Option<String>,
     /// CPUs that are online, in Linux's form: `0-3`.
     pub cpus: String,
-    /// Whether CPUs share cores.
+    /// True if CPUs share cores.
     pub smt: Option<String>,
     /// The CPUs that were used, if known: `tester` = `0`, `switch` = `1`.
     #[serde(default)]
@@ -46,13 +47,13 @@ pub struct Environment {
     pub caches: BTreeMap<String, String>,
     /// Linux's version.
     pub kernel: String,
-    /// The governor of the CPU's frequency; none if there is none.
+    /// The governor of the CPU's frequency; `None` if there is none.
     pub governor: Option<String>,
     /// The setting of transparent huge pages.
     pub transparent_huge_pages: Option<String>,
     /// Reserved huge pages, by size: `2048kB` = `512`.
     pub huge_pages: BTreeMap<String, String>,
-    /// The widest instructions that our kernels use here.
+    /// The widest instruction set that our copy kernels use on this machine.
     pub simd: String,
     /// Negotiated features, by peer.
     pub features: BTreeMap<String, Vec<String>>,
@@ -60,14 +61,16 @@ pub struct Environment {
     pub peers: BTreeMap<String, String>,
 }
 
-/// A field in which two environments differ.
+/// A difference between two environments, in one field.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Difference {
     /// Its name.
     pub field: String,
-    /// The first one's value; of a list or a table, the part that the second does not have.
+    /// The first environment's value. Of a list or a table, only the part that the second does not
+    /// have.
     pub first: String,
-    /// The second one's value; of a list or a table, the part that the first does not have.
+    /// The second environment's value. Of a list or a table, only the part that the first does not
+    /// have.
     pub second: String,
 }
 
@@ -86,7 +89,7 @@ impl Environment {
     fn read(root: &Path) -> Environment {
         let text = |path: &str| fs::read_to_string(root.join(path)).ok().map(|text| text.trim().to_owned());
         let cpuinfo = text("proc/cpuinfo").unwrap_or_default();
-        // The first CPU's; ARM has other names for some.
+        // Values of the first CPU. ARM has other names for some fields.
         let first = |names: &[&str]| {
             let mut lines = cpuinfo.lines().filter_map(|line| line.split_once(':'));
             lines.find(|(name, _)| names.contains(&name.trim())).map(|(_, value)| value.trim().to_owned())
@@ -110,8 +113,8 @@ impl Environment {
         }
     }
 
-    /// Returns each field's name and value as text; the fields of tables have both names:
-    /// `caches.L1 Data`.
+    /// Returns each field's name, with the value as text. An entry of a table has the names of
+    /// table and entry: `caches.L1 Data`.
     pub(crate) fn facts(&self) -> Vec<[String; 2]> {
         let mut facts = Vec::new();
         for (field, value) in self.fields() {
@@ -147,7 +150,7 @@ impl Environment {
     }
 }
 
-/// Returns the part of a value that the other one does not have, as text.
+/// Returns the part of a value that the other value does not have, as text.
 fn beyond(value: &Value, other: &Value) -> String {
     match (value, other) {
         (Value::Array(list), Value::Array(others)) => {
@@ -188,7 +191,7 @@ fn huge_pages(folder: &Path) -> BTreeMap<String, String> {
     entries.filter_map(|entry| of(&entry.path())).collect()
 }
 
-/// Returns the setting in brackets: `madvise` of `always [madvise] never`.
+/// Returns the setting in brackets, such as `madvise` in `always [madvise] never`.
 fn chosen(text: &str) -> Option<String> {
     text.split_once('[')?.1.split_once(']').map(|(chosen, _)| chosen.to_owned())
 }

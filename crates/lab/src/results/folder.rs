@@ -1,8 +1,8 @@
 //! A folder of results: `environment.json`, and `samples.jsonl` with one sample per line. If there
-//! were searches, `trials.jsonl` has each of their trials; this program does not read it.
+//! were searches, `trials.jsonl` has each of their trials. This program does not read that file.
 //!
-//! Each sample is in the file before the next one is taken, so a run that is ended loses nothing.
-//! Everything that is read is checked, and a folder is refused unless all of it is understood.
+//! Each sample is written before the next trial starts, so an interrupted run loses no sample.
+//! Reading checks everything. A folder with anything unknown in it is refused.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -19,7 +19,7 @@ const ENVIRONMENT: &str = "environment.json";
 const SAMPLES: &str = "samples.jsonl";
 const TRIALS: &str = "trials.jsonl";
 
-/// A folder that is being filled.
+/// A writer of a folder of results.
 #[derive(Debug)]
 pub struct Writer {
     folder: PathBuf,
@@ -32,12 +32,12 @@ impl Writer {
     /// Checks whether a folder of this name can be [created](Self::create) beside existing results.
     ///
     /// # Errors
-    /// It already has results or folders of results in it, or is in a folder that has results of
-    /// its own: readers would refuse that.
+    /// The folder already has results or folders of results in it, or it is in a folder that has
+    /// results of its own. Readers would refuse such a folder.
     pub fn check(folder: &Path) -> anyhow::Result<()> {
         for name in [ENVIRONMENT, SAMPLES, TRIALS] {
             let path = folder.join(name);
-            ensure!(!exists(&path)?, "{} is there already: use a new folder, or remove the old one", path.display());
+            ensure!(!exists(&path)?, "{} exists already: use a new folder, or remove the old one", path.display());
         }
         let parts = if exists(folder)? { together::begun_in(folder)? } else { Vec::new() };
         let shown = folder.display();
@@ -58,7 +58,7 @@ impl Writer {
     /// Creates a folder, and writes the environment of all its samples into it.
     ///
     /// # Errors
-    /// It cannot be created, or not [there](Self::check).
+    /// The folder cannot be created, or [`Self::check`] refuses its name.
     pub fn create(folder: &Path, environment: Environment) -> anyhow::Result<Writer> {
         Writer::check(folder)?;
         fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
@@ -73,7 +73,8 @@ impl Writer {
         &self.folder
     }
 
-    /// Notes the features negotiated with a peer; trials report them more often than they change.
+    /// Notes the features negotiated with a peer. The file is written only if the features have
+    /// changed.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -98,10 +99,11 @@ impl Writer {
         self.write_environment()
     }
 
-    /// Adds a sample. It is in the file when this returns.
+    /// Adds a sample. The sample is in the file when this function returns.
     ///
     /// # Errors
-    /// It cannot be written; or a metric of it is no number, which readers would refuse.
+    /// The sample cannot be written, or one of its metrics is not a number, which readers would
+    /// refuse.
     pub fn write(&mut self, sample: &Sample) -> anyhow::Result<()> {
         add(&mut self.samples, sample).with_context(|| format!("cannot write {}", self.folder.join(SAMPLES).display()))
     }
@@ -109,7 +111,7 @@ impl Writer {
     /// Adds a trial of a search.
     ///
     /// # Errors
-    /// Those of [`Self::write`].
+    /// The errors of [`Self::write`].
     pub fn write_trial(&mut self, trial: &Sample) -> anyhow::Result<()> {
         let path = self.folder.join(TRIALS);
         let trials = match &mut self.trials {
@@ -134,7 +136,7 @@ fn create(path: &Path) -> anyhow::Result<File> {
     File::create_new(path).with_context(|| format!("cannot make {}", path.display()))
 }
 
-/// Adds a line, without a buffer in this process.
+/// Adds a line to a file, without a buffer in this process.
 fn add(file: &mut File, sample: &Sample) -> anyhow::Result<()> {
     check(sample).map_err(anyhow::Error::msg).context("a sample cannot be stored")?;
     let mut line = serde_json::to_vec(sample)?;
@@ -142,7 +144,7 @@ fn add(file: &mut File, sample: &Sample) -> anyhow::Result<()> {
     Ok(file.write_all(&line)?)
 }
 
-/// A folder that was read.
+/// A folder of results that was read.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Results {
     /// The environment of the samples.
@@ -151,7 +153,7 @@ pub struct Results {
     pub samples: Vec<Sample>,
 }
 
-/// The key of a series: samples with the same key differ only by chance.
+/// The key of a series. Samples with the same key differ only by chance.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct SeriesKey {
     /// The scenario of the sample.
@@ -170,11 +172,12 @@ impl SeriesKey {
 }
 
 impl Results {
-    /// Reads a folder; or combines all folders of results in it, as `lab exp --all` leaves them.
+    /// Reads a folder of results. If the folder has several folders of results in it, as `lab exp
+    /// --all` leaves them, combines these.
     ///
     /// # Errors
-    /// A file is missing, has another format, or is damaged: the error says which one, where, and
-    /// what would be right. The folders do not belong together, or one of them would be ignored.
+    /// A file is missing, has another format, or is damaged; the error says which file, where, and
+    /// what would be right. Or the folders do not belong together, or one of them would be ignored.
     pub fn read(folder: &Path) -> anyhow::Result<Results> {
         let parts = together::parts(folder)?;
         if parts.is_empty() { read_one(folder) } else { together::read(&parts) }
@@ -200,7 +203,7 @@ pub(super) fn is_begun(folder: &Path) -> anyhow::Result<bool> {
     Ok(exists(&folder.join(ENVIRONMENT))? || exists(&folder.join(SAMPLES))?)
 }
 
-/// Returns whether a path exists; fails if it cannot be examined.
+/// Returns whether a path exists. Fails if the path cannot be examined.
 fn exists(path: &Path) -> anyhow::Result<bool> {
     path.try_exists().with_context(|| format!("cannot examine {}", path.display()))
 }
@@ -210,14 +213,14 @@ pub(super) fn read_one(folder: &Path) -> anyhow::Result<Results> {
     Ok(Results { environment: read_environment(folder)?, samples: read_samples(folder)? })
 }
 
-/// Returns a metric of those samples that are valid and have it, each with its round, in the form
-/// of `statistics`.
+/// Returns the values of a metric, each with its round, in the form that `statistics` uses. Samples
+/// that are not valid, or do not have the metric, are left out.
 pub fn series<'a>(samples: impl IntoIterator<Item = &'a Sample>, metric: &str) -> Vec<(u32, f64)> {
     let valid = samples.into_iter().filter(|sample| sample.invalid.is_none());
     valid.filter_map(|sample| Some((sample.round, *sample.metrics.get(metric)?))).collect()
 }
 
-/// The part of every folder's environment that is the same in all formats.
+/// The part of an environment that is the same in all formats.
 #[derive(Deserialize)]
 struct Version {
     format: u32,
@@ -266,7 +269,7 @@ fn read_sample(line: &[u8]) -> anyhow::Result<Sample> {
         "the last line is incomplete, as after a full disk: remove it to read the samples before it"
     );
     let sample: Sample = serde_json::from_slice(line).map_err(|error| {
-        // Its line number is the one within this line.
+        // The error's line number counts within this line of the file, so only the column is shown.
         let what = error.to_string();
         let what = what.split(" at line ").next().unwrap_or_default();
         anyhow::anyhow!(
@@ -290,7 +293,7 @@ fn check(sample: &Sample) -> Result<(), String> {
     }
 }
 
-/// Formats the error for a file that cannot be read, with what would be right.
+/// Formats the message for a file that cannot be read, with what would be right.
 pub(super) fn missing(path: &Path) -> String {
     format!(
         "cannot read {}; a folder of results has {ENVIRONMENT} and {SAMPLES} in it, or folders that do",

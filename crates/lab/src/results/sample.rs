@@ -4,20 +4,20 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// The results of one trial. Reports and comparisons know nothing more about scenarios.
+/// The results of one trial. Reports and comparisons know scenarios only by their samples.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sample {
     /// The scenario: `pvp`, `vm2vm`, `loop`, or an experiment's name.
     pub scenario: String,
-    /// The round, from 1: each one runs all variants of all cells once, one after the other.
+    /// The round, from 1. Each round runs all variants of all cells once, one after the other.
     pub round: u32,
-    /// The thing that is compared: a switch, a kernel, a width. The variants of one cell are shown
-    /// together.
+    /// The variant, which is compared with others: a switch, a kernel, a width. The variants of one
+    /// cell are shown together.
     pub variant: String,
     /// The cell, by axis: `size` = `64`, `ring` = `packed`.
     pub cell: BTreeMap<String, String>,
-    /// Metrics, by a name that ends in the unit: `mpps`, `gbit_per_s`, `switch_cycles_per_packet`,
+    /// Metrics by name. A name ends in the unit: `mpps`, `gbit_per_s`, `switch_cycles_per_packet`,
     /// `loss_ratio`, `latency_p99_us`.
     pub metrics: BTreeMap<String, f64>,
     /// The switch's cycles per packet by phase or node.
@@ -31,23 +31,24 @@ pub struct Sample {
     pub invalid: Option<String>,
 }
 
-/// The metric that marks, as 1, a search that found no load too high: its other metrics are those
-/// of the greatest load tried.
+/// The metric that marks, with the value 1, a search that found no load too high. The sample's
+/// other metrics are then those of the greatest load tried.
 pub(crate) const AT_LEAST: &str = "at_least";
 
-/// Metrics that are bounds of a search.
+/// The metrics that are bounds of a search.
 pub(crate) const BOUNDS: [&str; 2] = ["mpps", "gbit_per_s"];
 
 impl Sample {
-    /// Returns whether it is of a search that finished without a load that was too high: its
-    /// metrics are bounds, and do not take part in comparisons.
+    /// Returns whether the sample is of a search that finished without finding a load too high.
+    /// Then its metrics are lower bounds, and take no part in comparisons.
     #[must_use]
     pub fn is_at_least(&self) -> bool {
         self.metrics.contains_key(AT_LEAST)
     }
 }
 
-/// A histogram of latencies: numbers of packets, by the upper end of each step in nanoseconds.
+/// A histogram of latencies: the number of packets in each step, with the step's upper end in
+/// nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Latency {

@@ -1,5 +1,5 @@
-//! Folders of results within a folder, as `lab exp --all` leaves them: combined if that does not
-//! mislead.
+//! Folders of results within a folder, as `lab exp --all` leaves them. They are combined unless
+//! that would mislead.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,12 +11,11 @@ use anyhow::{Context, bail, ensure};
 use super::folder::{is_begun, missing, read_one};
 use super::{Environment, Results};
 
-/// Returns the folders of results in a folder that has no results of its own, by name; none if it
-/// has.
+/// Returns the folders of results in a folder, by name; none if the folder has results of its own.
 ///
 /// # Errors
-/// A folder cannot be examined; or there are results both in the folder and in its folders, so that
-/// readers of one would miss the other.
+/// A folder cannot be examined. Or both the folder and folders in it have results, so that readers
+/// of one would miss the other.
 pub(super) fn parts(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let parts = begun_in(folder)?;
     ensure!(
@@ -29,7 +28,7 @@ pub(super) fn parts(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(parts)
 }
 
-/// Returns the folders in this one that have results, by name.
+/// Returns the folders in this folder that have results, by name.
 pub(super) fn begun_in(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut begun = Vec::new();
     for entry in fs::read_dir(folder).with_context(|| missing(folder))? {
@@ -42,7 +41,7 @@ pub(super) fn begun_in(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(begun)
 }
 
-/// Returns whether a path is a folder, also through a link; a broken link is none.
+/// Returns whether a path is a folder or a link to a folder. A broken link is not a folder.
 fn is_folder(path: &Path) -> anyhow::Result<bool> {
     match fs::metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
@@ -55,9 +54,9 @@ pub(super) fn named(folders: &[PathBuf]) -> String {
     folders.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// Combines all samples of these folders. Each must have scenarios of its own, and all must have
-/// the same environment. Otherwise differences between folders would look like differences between
-/// cells or rounds.
+/// Combines the samples of all these folders. Each folder must have scenarios of its own, and all
+/// folders must have the same environment. Otherwise differences between folders would look like
+/// differences between cells or rounds.
 pub(super) fn read(parts: &[PathBuf]) -> anyhow::Result<Results> {
     let mut all = Results::default();
     let mut owners: BTreeMap<String, &PathBuf> = BTreeMap::new();
@@ -99,7 +98,7 @@ fn difference(one: &Environment, other: &Environment) -> Option<String> {
 
 fn join(all: &mut Environment, part: Environment, name: &str) {
     all.taken = all.taken.clone().min(part.taken);
-    // Each command once, however many experiments it has measured.
+    // Each command is listed once, however many experiments it has measured.
     if !all.command.split(|word| word == ";").any(|known| known == part.command) {
         all.command.push(";".to_owned());
         all.command.extend(part.command);

@@ -14,10 +14,10 @@ use crate::results::Sample;
 use crate::sizes::Sizes;
 use crate::trial::{self, Interrupt, Plan};
 
-/// One of so many packets is checked for a wrong copy.
+/// One of this many packets is checked for a wrong copy.
 const CHECK_EVERY: u32 = 128;
 
-/// The generator, and in PVP the guest between its two ports.
+/// The endpoints: the generator, and in PVP the guest between the generator's two ports.
 pub(crate) struct Endpoints {
     generator: Generator<VhostPort>,
     guest: Option<Box<dyn Forwarder>>,
@@ -29,18 +29,19 @@ pub(crate) struct Endpoints {
 
 /// The results of a trial.
 pub(crate) struct TrialResult {
-    /// A sample, whose scenario, cell, variant and round are still to be filled in.
+    /// A sample. Its scenario, cell, variant and round are still to be filled in.
     pub(crate) sample: Sample,
     pub(crate) sent: u64,
     pub(crate) lost: u64,
-    /// True if the trial is not valid because of the generator alone, and not of a backend.
+    /// True if the trial is not valid because of the generator alone, and not because of a backend.
     pub(crate) by_generator: bool,
 }
 
 impl Endpoints {
     /// Connects the endpoints to a switch's sockets, which are in the order of the packets' path.
-    /// The generator's ports have the first options of `ports`. If there is a guest, its ports have
-    /// the second, and `guest` makes it on them. Frames have these lengths, drawn with this seed.
+    /// The generator's ports have the first options of `ports`, and a guest's ports have the
+    /// second. `guest` makes the guest on its ports. Frames have these lengths, in an order that
+    /// the seed determines.
     ///
     /// # Errors
     /// A resource is not available, or a backend refused something.
@@ -64,7 +65,7 @@ impl Endpoints {
         let both = if scenario == Scenario::Pvp {
             together(outer, ports[0])?
         } else {
-            // Two guests, in the switch's view: each has memory of its own.
+            // The switch sees two guests, so each port has memory of its own.
             outer.into_iter().map(|socket| VhostPort::connect(socket, ports[0])).collect::<anyhow::Result<_>>()?
         };
         let features = both.first().map_or(0, VhostPort::features);
@@ -73,7 +74,7 @@ impl Endpoints {
         Ok(Endpoints { generator, guest, features, guest_features })
     }
 
-    /// Makes a trial, which ends early if `stop` is set.
+    /// Makes a trial. The trial ends early if `stop` is set.
     pub(crate) fn run(&mut self, plan: &Plan, stop: &AtomicBool, rate: Rate, time: Duration) -> TrialResult {
         let mut others: Vec<&mut dyn Endpoint> = Vec::new();
         let has_guest = self.guest.is_some();
@@ -107,16 +108,16 @@ impl Endpoints {
     }
 }
 
-/// Returns the million packets per second of such frames that the generator makes by itself, on
-/// this CPU if one is set.
+/// Returns the generator's limit for frames of these lengths, in million packets per second. If
+/// `cpu` is set, it is measured on this CPU.
 ///
 /// # Errors
-/// Such frames cannot be made, or there is no such CPU.
+/// Frames of these lengths cannot be made, or there is no such CPU.
 pub(crate) fn limit(sizes: &Sizes, seed: u64, cpu: Option<usize>) -> anyhow::Result<f64> {
     trial::limit(streams(sizes, seed).to_vec(), CHECK_EVERY, cpu).with_context(|| format!("frames of {sizes} bytes"))
 }
 
-/// Checks that frames of such lengths can be made.
+/// Checks that frames of these lengths can be made.
 ///
 /// # Errors
 /// A length is not possible.

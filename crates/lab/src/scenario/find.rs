@@ -19,31 +19,32 @@ const HEADROOM: f64 = 1.25;
 /// Lower bound of the search, as a part of the measured maximum throughput.
 const LEAST: f64 = 1e-3;
 
-/// Trials that measure the maximum throughput: a disturbance of the machine lasts longer than one
-/// trial.
+/// Number of trials that measure the maximum throughput. There are several, because a disturbance
+/// of the machine may last longer than one trial.
 const ATTEMPTS: usize = 3;
 
 /// The loss allowed for a PDR if only latencies are measured: half a percent, as in FD.io's CSIT.
 const PDR: f64 = 0.005;
 
-/// The time of all trials that decide on a load, in trials (see [`Goal::ndr`]).
+/// Total time of the trials that decide on a load, as a number of trials (see [`Goal::ndr`]).
 const DECIDE: u32 = 21;
 
-/// Packets per second at which each packet is alone.
+/// A rate in packets per second at which each packet is alone in the switch.
 const LONE: f64 = 1000.0;
 
 /// Parts of the PDR at which latencies are measured, in percent.
 const LATENCIES: [u32; 4] = [0, 10, 50, 90];
 
-/// Counters of all trials that are kept in the sample of a search: packets that came again, or with
-/// other bytes.
+/// Counters that a search's sample keeps, summed over all trials: packets that came again, and
+/// packets with wrong bytes.
 pub(super) const FAULTS: [&str; 2] = ["duplicates", "corrupt"];
 pub(super) type Faults = BTreeMap<&'static str, f64>;
 
 /// The part of the NDR that a soak carries.
 const CARRIED: f64 = 0.9;
 
-/// Searches for the loads of the options, and measures what depends on them.
+/// Searches for the loads that the options ask for, and then measures latencies and soaks at these
+/// loads.
 pub(super) fn find(run: &mut Run<'_, '_>, testbed: &mut Testbed<'_>) -> anyhow::Result<()> {
     let (options, goals) = (run.options, goals(run.options));
     let names = goals.iter().map(name).collect::<Vec<_>>().join(", ");
@@ -86,8 +87,8 @@ pub(super) fn find(run: &mut Run<'_, '_>, testbed: &mut Testbed<'_>) -> anyhow::
     }
 }
 
-/// Returns the load that was found to be carried, and whether that is only the greatest one tried.
-/// An unfinished search has no such load: its bounds may be far off.
+/// Returns the highest load that the switch was found to carry, and whether it is only the greatest
+/// load tried. An unfinished search has no such load, because its bounds may be far off.
 fn carried(found: &Found, wanted: &str) -> Option<(f64, bool)> {
     let result = found.results.iter().find(|result| result.goal.name == wanted)?;
     let is_least = result.upper.is_none();
@@ -95,10 +96,12 @@ fn carried(found: &Found, wanted: &str) -> Option<(f64, bool)> {
     Some((result.lower.filter(|_| is_known)?, is_least))
 }
 
-/// Adds a note about the base of the following loads, if that is not a bound.
+/// Adds a note if the following loads are parts of the greatest load tried, because no load was too
+/// high.
 fn remark(run: &mut Run<'_, '_>, testbed: &Testbed<'_>, load: &str, pps: f64, is_least: bool) {
     if is_least {
-        let what = format!("in parts of {:.3} Mpps, the greatest load tried: no load was too high", pps / 1e6);
+        let what =
+            format!("loads are parts of {:.3} Mpps, the greatest load tried, because no load was too high", pps / 1e6);
         run.note(testbed, load, &what);
     }
 }
@@ -125,10 +128,10 @@ impl TrialLog {
         let trial_result = testbed.trial(rate, trial.duration);
         self.note(rate, &trial_result);
         let TrialResult { sample: Sample { invalid, .. }, sent, lost, by_generator } = trial_result;
-        // The end of the trial was not awaited: its loss is not known.
+        // A stopped trial did not wait for its last packets, so its loss is not known.
         anyhow::ensure!(invalid.is_none() || !options.is_stopped(), INTERRUPTED);
         self.failed.extend(invalid.clone().filter(|_| !by_generator));
-        // A trial that never began will not begin the next time.
+        // A trial that never began is not repeated: it would not begin the next time either.
         Ok(Measured { sent, lost, invalid, late: by_generator && sent > 0 })
     }
 
@@ -143,7 +146,7 @@ impl TrialLog {
     }
 }
 
-/// Measures latencies of single packets, and at parts of the load that is carried.
+/// Measures latencies of single packets, and at parts of the PDR.
 fn latencies(run: &mut Run<'_, '_>, testbed: &mut Testbed<'_>, pdr: f64) -> anyhow::Result<()> {
     let patience = usize::try_from(Retries::default().late)?;
     for percent in LATENCIES {
@@ -153,7 +156,8 @@ fn latencies(run: &mut Run<'_, '_>, testbed: &mut Testbed<'_>, pdr: f64) -> anyh
         let load = format!("latency {percent} %");
         run.says(&run.place(testbed), &load, None);
         let pps = if percent == 0 { LONE.min(pdr) } else { pdr * f64::from(percent) / 100.0 };
-        // The load was carried before: if the generator is late, that says nothing about it.
+        // The switch has carried this load before. So a late generator says nothing about the load,
+        // and the trial is repeated.
         let (rate, mut late) = (Rate::Pps(pps), Vec::new());
         let sample = loop {
             let TrialResult { sample, sent, by_generator, .. } = testbed.trial(rate, run.options.time);
@@ -168,7 +172,7 @@ fn latencies(run: &mut Run<'_, '_>, testbed: &mut Testbed<'_>, pdr: f64) -> anyh
     Ok(())
 }
 
-/// Returns the greatest load to search: the switch is first loaded at maximum rate.
+/// Returns the greatest load of the search, after loading the switch at maximum rate.
 fn most(run: &mut Run<'_, '_>, testbed: &mut Testbed<'_>, made: &mut TrialLog) -> Result<f64, String> {
     let (mut most, mut why) = (None::<f64>, String::new());
     for _ in 0..ATTEMPTS {
@@ -186,7 +190,7 @@ fn most(run: &mut Run<'_, '_>, testbed: &mut Testbed<'_>, made: &mut TrialLog) -
     most.ok_or(why)
 }
 
-/// Returns the greatest load in packets per second.
+/// Returns the greatest load of a search, in packets per second.
 fn greatest(offered_mpps: f64, limit_mpps: f64) -> f64 {
     (HEADROOM * offered_mpps).min(limit_mpps) * 1e6
 }
@@ -217,14 +221,15 @@ fn name(goal: &Goal) -> String {
     }
 }
 
-/// Returns percent as the user wrote them: a hundred times 0.07 is slightly more than 7.
+/// Returns a loss ratio in percent, as the user has written it. Digits are limited, because a
+/// hundred times 0.07 is slightly more than 7.
 fn percent(ratio: f64) -> f64 {
     let digits = format!("{:.9e}", ratio * 100.0);
     digits.parse().unwrap_or(ratio * 100.0)
 }
 
-/// Makes a sample with the faults of its trials: a wrong copy makes it invalid, even if the trial
-/// was repeated.
+/// Makes a sample with the faults of its trials. A wrong copy in any trial makes the sample
+/// invalid, even if this trial was repeated.
 pub(super) fn spoilt(faults: &Faults) -> Sample {
     let metrics = faults.iter().map(|(name, &count)| ((*name).to_owned(), count)).collect();
     Sample { metrics, invalid: faults.get("corrupt").copied().and_then(trial::corrupted), ..Sample::default() }
@@ -242,7 +247,7 @@ fn sample(result: &GoalResult, found: &Found, mean_len: f64, faults: &Faults) ->
     ];
     let mut sample = spoilt(faults);
     sample.metrics.extend(values.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
-    // A result with wrong copies is no result.
+    // A search with wrong copies has no valid result.
     if sample.invalid.is_none() && found.stopped.is_none() && result.lower.is_some() && result.upper.is_none() {
         sample.metrics.insert(AT_LEAST.to_owned(), 1.0);
     }
@@ -267,8 +272,8 @@ mod tests {
     use crate::generator::{Echo, Generator};
     use crate::trial::Plan;
 
-    /// Searches a switch that takes so many packets per second; all trials from `last` on are
-    /// invalid.
+    /// Searches with a switch that takes `most` packets per second. All trials from number `last`
+    /// on are invalid.
     fn found(most: f64, last: usize) -> Found {
         let mut trials = 0;
         let mut measure = |Trial { load, duration }: Trial| {
@@ -307,7 +312,7 @@ mod tests {
         let whole = found(1.2e6, usize::MAX);
         assert_eq!(judged(&whole), None);
         assert!(parts(&whole).is_some_and(|(pps, is_least)| !is_least && pps <= 1.2e6), "{:?}", parts(&whole));
-        // It takes everything, so its limit remains unknown.
+        // The switch takes everything, so its limit remains unknown.
         let all = found(1e9, usize::MAX);
         assert_eq!(parts(&all), Some((1e7, true)));
         let why = judged(&all).expect("no upper bound");
@@ -316,7 +321,7 @@ mod tests {
         assert_eq!([&whole, &all, &found(1e9, 7)].map(at_least), [false, true, false]);
         let corrupt = sample(&all.results[0], &all, 64.0, &Faults::from([("corrupt", 1.0)]));
         assert!(!corrupt.is_at_least() && corrupt.invalid.expect("invalid").contains("other bytes"));
-        // It ends when there is a lower bound already.
+        // The search is stopped when there is a lower bound already.
         let cut = found(1.2e6, whole.trials);
         assert_eq!(parts(&cut), None);
         let why = judged(&cut).expect("it was stopped");
@@ -363,7 +368,7 @@ mod tests {
                 by_generator: false,
             }
         };
-        // There may have been no backend to send to.
+        // The reason may be that there was no backend.
         made.note(Rate::Max, &trial_result(&[], Some("nobody listens")));
         assert!(made.faults.is_empty());
         made.note(Rate::Max, &trial_result(&[("duplicates", 2.0), ("corrupt", 1.0)], Some("wrong")));

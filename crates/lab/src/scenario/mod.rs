@@ -1,9 +1,9 @@
 //! Scenarios: the throughput of a switch between physical ports and a guest (PVP), between two
 //! guests, or between two sockets of a third-party switch.
 //!
-//! They combine other modules: the generator's two ports play the physical ports, or the guests. A
-//! guest that forwards takes turns with the generator on the same CPU. The switch is ours, with a
-//! worker on the second CPU, or a third-party one.
+//! The scenarios combine other modules. The generator's two ports stand for the physical ports, or
+//! for the guests. A guest that forwards takes turns with the generator on the same CPU. The switch
+//! is ours, with a worker on the second CPU, or a third-party one.
 //!
 //! | file | holds |
 //! |---|---|

@@ -20,16 +20,17 @@ use crate::trial::{Length, length};
 /// The device between the generator's two ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scenario {
-    /// A switch between each port and a guest, which forwards packets: physical, virtual, physical.
+    /// A switch between physical ports and a guest that forwards packets: physical, virtual,
+    /// physical.
     Pvp,
-    /// A switch: the ports are two guests.
+    /// A switch between two guests.
     Vm2Vm,
     /// Any running switch that forwards between two sockets.
     PatchExternal,
 }
 
 impl Scenario {
-    /// Returns its name on the command line and in samples.
+    /// Returns the scenario's name on the command line and in samples.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -70,7 +71,7 @@ impl Loads {
         self.ndr || self.pdr.is_some() || self.latency || (self.soak.is_some() && self.rate.is_none())
     }
 
-    /// Returns whether packets must be sent at their times.
+    /// Returns whether there are trials at a rate, which must send packets at their due times.
     #[must_use]
     pub fn are_paced(&self) -> bool {
         self.rate.is_some() || self.searches() || self.soak.is_some()
@@ -80,14 +81,14 @@ impl Loads {
 /// Options of a scenario.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The device between the generator's ports.
+    /// The scenario.
     pub scenario: Scenario,
-    /// The sockets of the switch's ports, in the order of the packets' path; none: our switch, in
-    /// this process.
+    /// The sockets of the switch's ports, in the order of the packets' path. If empty, a
+    /// Straightline switch in this process is measured.
     pub backends: Vec<PathBuf>,
     /// The name of the switch in samples.
     pub name: String,
-    /// Frame lengths, each a cell with each layout.
+    /// Frame lengths. Each of them makes a cell with each layout.
     pub sizes: Vec<Sizes>,
     /// Ring layouts.
     pub layouts: Vec<Layout>,
@@ -105,8 +106,8 @@ pub struct Options {
     pub loads: Loads,
     /// Measured time of a trial.
     pub time: Duration,
-    /// Time of traffic before the measurement. The default is half a second on new connections, as
-    /// some backends need a while to read what they were given, and a tenth later.
+    /// Time of traffic before the measurement. The default is half a second on new connections,
+    /// because some backends need a while to set them up. Otherwise it is a tenth of a second.
     pub warm_up: Option<Duration>,
     /// Number of rounds, each of which measures everything once.
     pub rounds: u32,
@@ -173,7 +174,7 @@ impl Options {
         length(&cpus)
     }
 
-    /// Returns the CPUs in the form of results ([`crate::results::Environment::used_cpus`]).
+    /// Returns the CPUs in the form that results have ([`crate::results::Environment::used_cpus`]).
     ///
     /// # Errors
     /// There are too few.
@@ -195,21 +196,22 @@ impl Options {
         PortOptions { layout, longest: self.ports.longest.max(sizes.longest()), ..self.ports.clone() }
     }
 
-    /// Checks that everything is possible, before anything is connected or made.
+    /// Checks that the options are possible on this machine, before anything is connected or
+    /// created.
     ///
     /// # Errors
-    /// Those of [`Self::check_usage`]; and CPUs that this process does not have.
+    /// The errors of [`Self::check_usage`], and CPUs that this process may not use.
     pub fn check(&self) -> anyhow::Result<()> {
         self.check_usage()?;
         let [cpu, switch_cpu] = self.cpus()?;
-        // The thread leaves each CPU at once.
+        // This only tests whether the thread can be pinned: the thread leaves each CPU at once.
         [cpu, switch_cpu].into_iter().try_for_each(|cpu| Pinned::to(cpu).map(drop))
     }
 
-    /// Checks that everything would be possible on some machine.
+    /// Checks that the options are possible on some machine.
     ///
     /// # Errors
-    /// An option is not possible; the error says what would be.
+    /// An option is not possible; the error says what would be right.
     pub fn check_usage(&self) -> anyhow::Result<()> {
         let (scenario, ports) = (self.scenario.name(), self.scenario.ports());
         ensure!(
@@ -242,12 +244,12 @@ impl Options {
         Ok(())
     }
 
-    /// Returns layouts and lengths, in the order of measurement.
+    /// Returns layouts and frame lengths, in the order of measurement.
     pub(super) fn cells(&self) -> impl Iterator<Item = (Layout, &Sizes)> {
         self.layouts.iter().flat_map(|&layout| self.sizes.iter().map(move |sizes| (layout, sizes)))
     }
 
-    /// Returns the options that differ from a usual guest. They are a part of the cell.
+    /// Returns the options that differ from those of a usual guest. They are a part of the cell.
     pub(super) fn particulars(&self) -> Vec<(&'static str, String)> {
         let (usual, noise) = (PortOptions::default(), Noise::default());
         let mut all = Vec::new();

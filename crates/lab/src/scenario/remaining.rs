@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use super::options::{Loads, Options};
 use crate::generator::Rate;
 
-/// Rough time of connecting, warm-up and drain.
+/// Estimated time of connecting, warm-up and drain for a trial.
 const AROUND: Duration = Duration::from_millis(300);
 
-/// Rough number of trials of a search, before one was made.
+/// Estimated number of trials of a search, before the first search is made.
 const SEARCH: u32 = 60;
 
 /// One task in each cell.
@@ -47,7 +47,7 @@ impl Task {
 pub(super) struct RemainingTime {
     tasks: VecDeque<Task>,
     time: Duration,
-    /// Time of a soak that follows a search.
+    /// Time of a soak at a load that a search finds.
     soak: Duration,
     /// Time of all searches so far, and their number.
     searches: (Duration, u32),
@@ -61,7 +61,7 @@ impl RemainingTime {
         RemainingTime { tasks, time, soak, searches: (Duration::ZERO, 0), began: Instant::now() }
     }
 
-    /// Removes the first task, which took this time.
+    /// Removes the first task. It took this time.
     pub(super) fn done(&mut self, took: Duration) {
         if self.tasks.pop_front().is_some_and(Task::is_find) {
             self.searches = (self.searches.0 + took, self.searches.1 + 1);
@@ -69,8 +69,8 @@ impl RemainingTime {
         self.began = Instant::now();
     }
 
-    /// Returns the time of all tasks. `first` is the remaining time of the first one, if it is
-    /// known.
+    /// Returns the estimated time of all tasks. `first` is the remaining time of the first task, if
+    /// it is known.
     pub(super) fn all(&self, first: Option<Duration>) -> Duration {
         let first = first.unwrap_or_else(|| {
             let whole = self.tasks.front().map_or(Duration::ZERO, |&task| self.one(task));

@@ -14,14 +14,14 @@ use crate::results::Sample;
 /// The end of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Planned and finished tasks, each a load in a cell in a round.
+    /// Number of planned and of finished tasks. A task is one load in one cell in one round.
     pub tasks: [usize; 2],
-    /// Samples that are valid, and that are not.
+    /// Number of valid and of invalid samples.
     pub samples: [usize; 2],
-    /// Invalid samples of searches that finished without a load that was too high.
+    /// Number of invalid samples of searches that finished without finding a load too high.
     pub at_least: usize,
-    /// Soaks that were not carried: too much was lost, or a trial was not valid because of a
-    /// backend.
+    /// Number of soaks whose load was not carried: too much was lost, or a trial was not valid
+    /// because of a backend.
     pub not_carried: usize,
     /// Notes for the user.
     pub notes: Vec<String>,
@@ -50,11 +50,11 @@ pub enum ScenarioRecord<'s> {
 /// Stores records.
 pub(super) type Keep<'k> = dyn FnMut(ScenarioRecord<'_>) -> anyhow::Result<()> + 'k;
 
-/// Measures everything in so many rounds, and hands each sample to `keep`. A stop ends the run. The
-/// sample that it interrupts is kept as not valid, with its metrics so far.
+/// Measures everything in `rounds` rounds, and passes each sample to `keep`. A stop ends the run.
+/// An interrupted sample is kept as not valid, with its metrics so far.
 ///
 /// # Errors
-/// The options are not possible; those of `keep`.
+/// The options are not possible; and the errors of `keep`.
 pub fn run(options: &Options, watch: &mut dyn Watch, keep: &mut Keep<'_>) -> anyhow::Result<Outcome> {
     options.check()?;
     let mut testbeds = Vec::new();
@@ -80,7 +80,8 @@ pub fn run(options: &Options, watch: &mut dyn Watch, keep: &mut Keep<'_>) -> any
                     run.task(testbed, task)?;
                 }
             }
-            // Two cells cannot share a backend's two sockets.
+            // The endpoints are disconnected, because two cells cannot share a backend's two
+            // sockets.
             testbed.end();
         }
     }
@@ -133,7 +134,7 @@ impl Run<'_, '_> {
         self.outcome.notes.push(format!("{}: {what}", label(&self.cell(testbed, Some(load)))));
     }
 
-    /// Keeps the trials of a search, also of one that was stopped.
+    /// Keeps the trials of a search, also if the search was stopped.
     pub(super) fn keep_trials(&mut self, testbed: &Testbed<'_>, trials: Vec<(Rate, Sample)>) -> anyhow::Result<()> {
         for (rate, sample) in trials {
             let sample = self.placed(testbed, &rate.to_string(), sample);
@@ -142,7 +143,7 @@ impl Run<'_, '_> {
         Ok(())
     }
 
-    /// Keeps a sample, unless it was interrupted before anything had come.
+    /// Keeps a sample, unless it was interrupted before any packet had come.
     pub(super) fn keep(&mut self, testbed: &Testbed<'_>, load: &str, sample: Sample) -> anyhow::Result<()> {
         if self.options.is_stopped() && sample.metrics.get("mpps").is_none_or(|&mpps| mpps <= 0.0) {
             return Ok(());
@@ -188,7 +189,7 @@ impl Run<'_, '_> {
     }
 }
 
-/// Returns the axes as text, in the order in which people read them.
+/// Returns the axes as text, in an order that is easy to read.
 pub(super) fn label(cell: &BTreeMap<String, String>) -> String {
     let first = ["size", "ring"].into_iter().filter_map(|axis| cell.get(axis).cloned());
     let others = cell.iter().filter(|(axis, _)| !["size", "ring", "load"].contains(&axis.as_str()));

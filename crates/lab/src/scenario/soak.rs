@@ -11,11 +11,11 @@ use crate::results::Sample;
 use crate::search::{self, Soak, SoakGoal, Soaked, Trial};
 use crate::trial::{self, INTERRUPTED};
 
-/// The metric of a soak: 1 if the load was carried to the end with no more loss than allowed; 0 if
-/// more was lost, or if a trial was not valid because of a backend.
+/// The metric of a soak. It is 1 if the load was carried to the end with no more loss than allowed.
+/// It is 0 if more was lost, or if a trial was not valid because of a backend.
 const CARRIED_OR_NOT: &str = "carried";
 
-/// The trials of a soak are at first so many times as long as others.
+/// At first, the trials of a soak are this many times as long as other trials.
 const LONGER: u32 = 10;
 
 /// Carries a load over a long time.
@@ -27,11 +27,13 @@ pub(super) fn carry(
 ) -> anyhow::Result<()> {
     let load = format!("soak {} s", time.as_secs_f64());
     let Some(pps) = rate.pps(testbed.mean_len()) else {
-        anyhow::bail!("a soak needs a rate such as 1mpps, or none for 90 % of the NDR");
+        anyhow::bail!(
+            "a soak at maximum rate is not possible: set a rate such as 1mpps, or no rate for 90 % of the NDR"
+        );
     };
     let (options, place, mut made) = (run.options, run.place(testbed), TrialLog::default());
     let mut goal = SoakGoal::new(pps, time);
-    // A user who sets short trials has a reason: much longer ones would be disturbed.
+    // A user who sets short trials has a reason: much longer trials would be disturbed.
     goal.trial = goal.trial.min(options.time * LONGER);
     goal.shortest = goal.shortest.min(options.time).min(goal.trial);
     let mut measure = |trial: Trial| made.trial(options, testbed, trial);
@@ -47,7 +49,7 @@ pub(super) fn carry(
         run.note(testbed, &load, remark);
     }
     if let Some(last) = made.failed.last() {
-        let what = format!("trials not valid because of a backend: {}, the last one: {last}", made.failed.len());
+        let what = format!("{} trials were not valid because of a backend, the last one: {last}", made.failed.len());
         run.note(testbed, &load, &what);
     }
     run.keep(testbed, &load, sample)
@@ -56,7 +58,7 @@ pub(super) fn carry(
 fn remark_on(soak: &Soak) -> Option<&'static str> {
     match soak {
         Soak::TooMuchLost => Some("more than one packet of ten million was lost"),
-        Soak::TooFew => Some("there are too few packets to tell a loss of one of ten million: soak longer"),
+        Soak::TooFew => Some("too few packets were sent to detect a loss of one of ten million: soak longer"),
         Soak::Carried | Soak::Stopped(_) => None,
     }
 }
@@ -66,8 +68,8 @@ pub(super) fn is_not_carried(sample: &Sample) -> bool {
     sample.metrics.get(CARRIED_OR_NOT).is_some_and(|&carried| carried < 0.5)
 }
 
-/// Makes the sample of a soak. Whether it was carried is a metric too, unless it is not known. A
-/// soak that is interrupted in its first trial has the metrics of that trial.
+/// Makes the sample of a soak. A metric tells whether the load was carried, if that is known. If a
+/// soak is interrupted in its first trial, the sample has the metrics of that trial.
 fn soak_sample(soaked: &Soaked, time: Duration, mean_len: f64, made: &TrialLog) -> Sample {
     let (seconds, sent, lost) = (soaked.time.as_secs_f64(), float(soaked.sent), float(soaked.lost));
     let mut sample = spoilt(&made.faults);

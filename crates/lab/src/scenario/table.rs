@@ -8,7 +8,7 @@ use crate::results::{BOUNDS, Sample, SeriesKey, series};
 use crate::statistics::median;
 use crate::trial::INTERRUPTED;
 
-/// Columns: a title, its width, the metric in it, and its digits after the point.
+/// Columns: the title, the width, the metric, and the digits after the decimal point.
 const COLUMNS: [(&str, usize, &str, usize); 8] = [
     ("Mpps", 8, "mpps", 3),
     ("Gbit/s", 7, "gbit_per_s", 2),
@@ -20,12 +20,12 @@ const COLUMNS: [(&str, usize, &str, usize); 8] = [
     ("limit", 7, "generator_limit_mpps", 2),
 ];
 
-/// The greatest width of a cell's name before its values move to the next line.
+/// The greatest width of a cell's name that still has its values on the same line.
 const PLACE: usize = 23;
 
-/// Returns medians of valid samples, with the number of samples that are valid and of all; or the
-/// values of interrupted ones. Then the packets that came again, and the reasons of invalid
-/// samples.
+/// Returns the table. It has medians of valid samples, with the numbers of valid samples and of all
+/// samples. If no sample is valid, it has the values of interrupted ones. Notes about packets that
+/// came again and the reasons of invalid samples follow.
 #[must_use]
 pub fn table(samples: &[Sample]) -> String {
     let mut places: Vec<(SeriesKey, Vec<&Sample>)> = Vec::new();
@@ -94,12 +94,12 @@ fn row(text: &mut String, name: &str, samples: &[&Sample], width: usize) {
     let _ = writeln!(text, " {:>5}", format!("{count}/{}", samples.len()));
 }
 
-/// Returns whether the only samples are of searches that found no load that was too high.
+/// Returns whether no sample is valid, but one is of a search that found no load too high.
 fn only_at_least(samples: &[&Sample]) -> bool {
     samples.iter().all(|sample| sample.invalid.is_some()) && samples.iter().any(|sample| sample.is_at_least())
 }
 
-/// Returns whether the only samples are interrupted ones.
+/// Returns whether no sample is valid, but one is interrupted.
 fn only_interrupted(samples: &[&Sample]) -> bool {
     samples.iter().all(|sample| sample.invalid.is_some() && !sample.is_at_least())
         && samples.iter().any(|sample| is_interrupted(sample))
@@ -109,7 +109,7 @@ fn is_interrupted(sample: &Sample) -> bool {
     sample.invalid.as_deref().is_some_and(|why| why.contains(INTERRUPTED))
 }
 
-/// Writes the reasons. Reasons that differ only in numbers are shown once.
+/// Writes the reasons of invalid samples. Reasons that differ only in numbers are shown once.
 fn reasons(text: &mut String, samples: &[Sample]) {
     let mut reasons: BTreeMap<String, (usize, &str)> = BTreeMap::new();
     for why in samples.iter().filter_map(|sample| sample.invalid.as_deref()) {
@@ -142,7 +142,7 @@ mod tests {
         let text = table(&[least.clone(), sample(3.0, Some("interrupted"), false)]);
         assert!(text.contains("  >9.969 ") && text.contains("   25.00   0/2\n"), "{text}");
         assert!(text.contains("\n> before a value: at least.") && !text.contains("packets under way"), "{text}");
-        // If another round has a value, that one is shown.
+        // If another round has a valid result, that result is shown.
         let text = table(&[least, sample(8.0, None, false)]);
         assert!(text.contains("   8.000 ") && !text.contains('>'), "{text}");
     }

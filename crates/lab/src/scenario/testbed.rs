@@ -18,7 +18,7 @@ use crate::results::Sample;
 use crate::sizes::Sizes;
 use crate::trial::Plan;
 
-/// Time of traffic before the measurement, on new connections and on others.
+/// Time of traffic before the measurement, on new connections and on older ones.
 const FIRST_WARM_UP: Duration = Duration::from_millis(500);
 const WARM_UP: Duration = Duration::from_millis(100);
 
@@ -28,10 +28,10 @@ pub(super) struct Testbed<'a> {
     ports: PortOptions,
     sizes: &'a Sizes,
     cpus: [usize; 2],
-    /// Million packets per second that the generator makes of such frames.
+    /// The generator's limit for these frames, in million packets per second.
     pub(super) limit_mpps: f64,
-    /// The features that the generator and the guest negotiated last, whatever the result of the
-    /// trial.
+    /// The features that the generator and the guest negotiated in the last trial, whatever its
+    /// result.
     pub(super) features: [Option<u64>; 2],
     live: Option<Live>,
 }
@@ -53,7 +53,7 @@ impl<'a> Testbed<'a> {
     /// Measures the generator's limit, and does not connect anything yet.
     ///
     /// # Errors
-    /// Frames of such lengths cannot be made, or there are too few CPUs.
+    /// Frames of these lengths cannot be made, or there are too few CPUs.
     pub(super) fn new(options: &'a Options, layout: Layout, sizes: &'a Sizes) -> anyhow::Result<Testbed<'a>> {
         let cpus = options.cpus()?;
         let limit_mpps = limit(sizes, options.seed, Some(cpus[0]))?;
@@ -61,12 +61,12 @@ impl<'a> Testbed<'a> {
         Ok(Testbed { options, ports, sizes, cpus, limit_mpps, features: [None; 2], live: None })
     }
 
-    /// Returns its ring layout.
+    /// Returns the cell's ring layout.
     pub(super) fn layout(&self) -> Layout {
         self.ports.layout
     }
 
-    /// Returns its frame lengths.
+    /// Returns the cell's frame lengths.
     pub(super) fn sizes(&self) -> &Sizes {
         self.sizes
     }
@@ -76,7 +76,8 @@ impl<'a> Testbed<'a> {
         self.sizes.mean(self.options.seed)
     }
 
-    /// Makes a trial. A failure makes it invalid, and the next one starts with new connections.
+    /// Makes a trial. A failure makes the trial invalid, and the next trial starts with new
+    /// connections.
     pub(super) fn trial(&mut self, rate: Rate, time: Duration) -> TrialResult {
         let mut live = match self.live.take().map_or_else(|| self.connect(), Ok) {
             Ok(live) => live,
@@ -86,7 +87,8 @@ impl<'a> Testbed<'a> {
             }
         };
         let plan = Plan {
-            // Each packet has its own time; packets that are due together are still sent together.
+            // Packets are due one by one, each at its own time. Packets that have come due between
+            // two turns are still sent together.
             burst: 1,
             warm_up: self.options.warm_up.unwrap_or(if live.is_new { FIRST_WARM_UP } else { WARM_UP }),
             cpu: Some(self.cpus[0]),
@@ -133,7 +135,8 @@ impl<'a> Testbed<'a> {
         Ok(Live { endpoints, is_new: true, ours })
     }
 
-    /// Starts our switch, unless the options name another one; returns it with the sockets.
+    /// Starts our switch, unless the options name sockets of another one. Returns the switch, if it
+    /// was started, and the sockets.
     fn switch(&self) -> anyhow::Result<(Option<Ours>, Vec<PathBuf>)> {
         if !self.options.backends.is_empty() {
             return Ok((None, self.options.backends.clone()));

@@ -1,5 +1,5 @@
-//! Tests of scenarios through our switches, and with faulty backends. How much is sent in which
-//! time depends on the machine; what happens to the packets is tested.
+//! Tests of scenarios through our switches, and with faulty backends. The number of packets sent in
+//! a time depends on the machine. The tests check what happens to the packets.
 
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
@@ -33,7 +33,7 @@ fn options(scenario: Scenario) -> Options {
     Options {
         loads: Loads { rate: Some(Rate::Pps(5000.0)), ..Loads::default() },
         time: Duration::from_millis(200),
-        // On a machine with one CPU, all threads share it: slowly.
+        // On a machine with one CPU, all threads share it, and are slow.
         cpu: cpus.first().copied(),
         switch_cpu: cpus.last().copied(),
         ..Options::new(scenario)
@@ -98,7 +98,7 @@ fn a_backend_that_goes_in_a_trial_makes_it_invalid_and_the_rest_goes_on() {
     let switch = Switch::start(&patched(options.switch_cpu.expect("a CPU"), &sockets)).expect("a switch");
     options.backends = sockets;
     options.rounds = 2;
-    // Only the backend's end can end the trial.
+    // Only the end of the backend can end the trial.
     options.time = Duration::from_secs(3600);
     let (outcome, samples) = std::thread::scope(|scope| {
         let samples = scope.spawn(|| samples(&options));
@@ -122,7 +122,7 @@ fn a_backend_that_goes_in_a_trial_makes_it_invalid_and_the_rest_goes_on() {
 fn a_backend_that_never_answers_makes_trials_invalid() {
     let folder = tempfile::tempdir().expect("a folder");
     let sockets = sockets(&folder);
-    // They accept connections, and never answer.
+    // These backends accept connections, and never answer.
     let _listeners: Vec<_> = sockets.iter().map(|socket| UnixListener::bind(socket).expect("a socket")).collect();
     let mut options = options(Scenario::PatchExternal);
     options.backends = sockets;
@@ -189,7 +189,7 @@ fn what_a_stop_interrupts_is_kept_with_its_figures() {
         let before = passed();
         let (outcome, samples) = std::thread::scope(|scope| {
             let samples = scope.spawn(|| samples(&options));
-            // Rings are shorter than that, so some packets have returned.
+            // More packets were sent than fit into the rings, so some have returned.
             while passed() < before + 2500 {
                 assert!(!samples.is_finished(), "it ended before anything came");
                 std::thread::sleep(Duration::from_millis(1));
@@ -214,7 +214,7 @@ fn a_soak_that_is_not_carried_is_told_of() {
     let sockets = sockets(&folder);
     let mut options = options(Scenario::PatchExternal);
     let mut config = patched(options.switch_cpu.expect("a CPU"), &sockets);
-    // Every other packet is too long for it.
+    // Every other packet is too long for the switch.
     config.ports.iter_mut().for_each(|port| port.mtu = 1500);
     options.sizes = vec!["64:1,2000:1".parse().expect("sizes")];
     let switch = Switch::start(&config).expect("a switch");
@@ -224,7 +224,8 @@ fn a_soak_that_is_not_carried_is_told_of() {
     let drops = switch.source().drops().drops;
     switch.stop();
     assert_eq!(outcome.tasks, [1, 1]);
-    // However many were sent in the time: those packets are lost, and no others come.
+    // However many packets were sent in the time, the long packets are lost, and no wrong packets
+    // come.
     assert!(drops.iter().any(|drop| drop.reason == "too-big" && drop.count > 0), "{drops:?}");
     let lengths: Vec<_> = trials.iter().map(|trial| (trial.metrics["gbit_per_s"], trial.metrics["mpps"])).collect();
     assert!(lengths.iter().all(|(gbit, mpps)| (gbit * 1e3 / 8.0 - mpps * 64.0).abs() < 1e-6), "{lengths:?}");
@@ -251,7 +252,9 @@ fn a_soak_is_not_carried_where_a_backend_fails_and_not_where_the_tester_does() {
         let why = samples[0].invalid.as_deref().expect("no trial counts");
         assert!(why.contains(says) && trials.len() == 4, "{why}: {trials:?}");
         assert_eq!(outcome.not_carried, usize::from(fails), "{samples:?}");
-        let is_noted = |note: &String| note.contains("because of a backend: 4, the last one: ") && note.contains(says);
+        let is_noted = |note: &String| {
+            note.contains("4 trials were not valid because of a backend, the last one: ") && note.contains(says)
+        };
         assert_eq!(outcome.notes.iter().any(is_noted), fails, "{outcome:?}");
     }
 }
@@ -267,7 +270,7 @@ fn a_search_finds_bounds_or_says_why_not() {
     let counted = trials.iter().filter(|trial| trial.invalid.is_none() && trial.metrics["sent"] > 0.0).count();
     let counted = f64::from(u32::try_from(counted).expect("few"));
     let places: Vec<_> = trials.iter().map(|trial| (trial.scenario.as_str(), trial.cell["load"].as_str())).collect();
-    // The search starts with the maximum throughput: one moment is not enough to measure it.
+    // The search starts by measuring the maximum throughput, which needs more than a moment.
     let max = places.iter().take_while(|(_, load)| *load == "max").count();
     assert_eq!(max, 3, "{places:?}");
     let is_rate = |load: &str| load == "max" || load.ends_with("pps");
@@ -327,7 +330,7 @@ fn what_cannot_be_is_said_before_anything_begins() {
     assert!(refused(Vm2Vm, |o| o.time = Duration::ZERO).contains("must be more than 0"));
     let elsewhere = |options: &mut Options| options.cpu = Some(rustix::thread::CpuSet::MAX_CPU);
     assert!(refused(Vm2Vm, elsewhere).contains("no CPU"));
-    // It would be possible on a machine with more CPUs.
+    // The options would be possible on a machine with more CPUs.
     let mut options = options(Vm2Vm);
     elsewhere(&mut options);
     options.check_usage().expect("right in itself");

@@ -44,15 +44,15 @@ impl Load {
             self.trials.iter().filter(of).map(|trial| nanos(trial.duration)).sum()
         };
         let low = sum(true, false);
-        // Short trials cannot make a load a lower bound. They make it an upper one only as far as
-        // good short trials do not compensate.
+        // Short trials cannot make a load a lower bound. Bad short trials make it an upper bound,
+        // but only as far as good short trials do not compensate.
         let made_up = sum(false, false) * target.exceed_ratio / (1.0 - target.exceed_ratio);
         let high = sum(true, true) + (sum(false, true) - made_up).max(0.0);
         let whole = (low + high).max(nanos(target.sum));
         // One nanosecond more, so that half of two equal times is a half.
         let allowed = whole * target.exceed_ratio + 1.0;
         if high > allowed {
-            // The remaining trials cannot change this.
+            // The remaining trials cannot change this classification.
             Bound::Upper
         } else if whole - low <= allowed {
             Bound::Lower
@@ -61,8 +61,8 @@ impl Load {
         }
     }
 
-    /// Returns the conditional throughput of a lower bound: the rate of the worst of the trials
-    /// that are needed to make it one. Missing time counts as lost.
+    /// Returns the conditional throughput of a lower bound: the worst rate among the best trials
+    /// that are enough to make the load a lower bound. Missing time counts as lost.
     pub(super) fn throughput(&self, target: &Target) -> f64 {
         let mut full: Vec<&Done> = self.trials.iter().filter(|trial| trial.duration >= target.duration).collect();
         full.sort_by(|one, other| one.loss_ratio.total_cmp(&other.loss_ratio));
@@ -84,7 +84,7 @@ impl Load {
 }
 
 /// Returns the relevant bounds among loads in ascending order: the smallest upper bound, and the
-/// greatest lower bound below it. A lower bound above an upper one is a fluke ("Conservativeness
+/// greatest lower bound below it. A lower bound above an upper bound is a fluke ("Conservativeness
 /// and Relevant Bounds").
 pub(super) fn relevant<'a>(loads: &'a [Load], target: &Target) -> (Option<&'a Load>, Option<&'a Load>) {
     let mut lower = None;

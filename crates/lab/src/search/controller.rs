@@ -1,7 +1,7 @@
 //! The controller: chooses the next trial, and ends the search.
 //!
 //! Each goal is pursued on three levels, the first ones rough: with wide bounds, short trials, and
-//! few of them. A level starts with the bounds of the previous one:
+//! few of them. A level starts with the bounds of the previous level:
 //!
 //! 1. If one side has no bound, the load moves away from the known bound in doubling steps.
 //! 2. Between two bounds, the middle is tried.
@@ -16,11 +16,11 @@ use super::classify::{Bound, Done, Load, Target, relevant};
 use super::goal::{LEVELS, SLACK};
 use super::{Goal, Invalid, Limits, Measure, Measured, Retries, Trial, valid};
 
-/// A trial for one goal may remove a bound of another, which is then pursued again: so many times
-/// at most.
+/// A trial for one goal may remove a bound of another goal. The other goal is then pursued again,
+/// at most this many times.
 const PASSES: u32 = 8;
 
-/// The times that the greatest load may be lowered because the generator cannot send it.
+/// How often the greatest load may be lowered because the generator cannot send it.
 const LOWERED: u32 = 8;
 
 /// A generator that sent less than this part of the planned packets has reached its limit.
@@ -45,14 +45,15 @@ pub struct Found {
 pub struct GoalResult {
     /// The goal.
     pub goal: Goal,
-    /// The relevant lower bound, in packets per second. Without an upper bound, the greatest load
-    /// that is a lower bound. In a search that ended early, both bounds are as close as it came.
+    /// The relevant lower bound, in packets per second. Without an upper bound, it is the greatest
+    /// load that is a lower bound. If a search ended early, the bounds are those found so far.
     pub lower: Option<f64>,
     /// The relevant upper bound.
     pub upper: Option<f64>,
     /// The conditional throughput at the lower bound: the value to compare.
     pub throughput: Option<f64>,
-    /// The reason why this is no regular result; such results are marked wherever they are shown.
+    /// The reason why this is not a regular result; `None` for a regular one. Irregular results are
+    /// marked wherever they are shown.
     pub irregular: Option<String>,
 }
 
@@ -71,14 +72,15 @@ pub struct Step<'a> {
     pub upper: Option<f64>,
     /// Time of all trials so far.
     pub spent: Duration,
-    /// Rough time of the trials to come.
+    /// Estimated time of the remaining trials.
     pub left: Duration,
 }
 
 /// Searches for all goals at once.
 ///
 /// # Errors
-/// Goals or limits are contradictory. Failures of trials are part of the result.
+/// Goals or limits are contradictory. (Failures of trials are not errors; they are part of the
+/// result.)
 pub fn search(
     goals: &[Goal],
     limits: &Limits,
@@ -118,7 +120,8 @@ struct GoalProgress {
     hints: (Option<f64>, Option<f64>),
     /// The classification of the last load.
     last: Option<Bound>,
-    /// Consecutive loads with the same classification, from the first one on; 0 once one differed.
+    /// Number of consecutive loads with the same classification, from the first load on; 0 as soon
+    /// as one differs.
     steps: u32,
 }
 
@@ -129,7 +132,8 @@ impl GoalProgress {
         self.last = bound;
     }
 
-    /// Returns the widths between a bound and the next step: twice as many each time.
+    /// Returns the distance from a bound to the next load, as a number of widths. It doubles with
+    /// each step.
     fn doubled(&self) -> f64 {
         f64::from(1_u32 << self.steps.saturating_sub(1).min(20))
     }
@@ -164,7 +168,7 @@ impl Search<'_, '_> {
         Ok(())
     }
 
-    /// Tries loads until the bounds of a goal are as close as its level demands; returns whether
+    /// Tries loads until the bounds of a goal are as close as the level demands. Returns whether
     /// any trial was needed.
     fn pursue(&mut self, goal: &Goal, level: i32) -> Result<bool, Stopped> {
         let target = goal.target(level);
@@ -195,9 +199,10 @@ impl Search<'_, '_> {
             (None, Some(upper)) if upper.load <= min => return None,
             _ => (),
         }
-        // A hint close to a known bound is none.
+        // A hint close to a known bound is not used.
         let hint = |hint: Option<f64>| hint.filter(|&load| width(above, load) > target.width && load < below);
-        // The rate forwarded at too high a load may be what the switch can take.
+        // The rate that is forwarded at too high a load is a hint: the switch may be able to take
+        // this rate.
         let forwarded = || upper.map(Load::forwarded).filter(|&load| above < load && load < below);
         let step = (1.0 - target.width).powf(SLACK * pursuit.doubled());
         let middle = (above * below).sqrt();
@@ -222,7 +227,7 @@ impl Search<'_, '_> {
         (lower.is_none_or(|l| l.load < chosen) && upper.is_none_or(|u| chosen < u.load)).then_some(chosen)
     }
 
-    /// Tries a load until it is a bound.
+    /// Makes trials at a load until the load is a bound.
     fn decide(&mut self, goal: &Goal, level: i32, load: f64) -> Result<(), Stopped> {
         let target = goal.target(level);
         loop {
@@ -241,8 +246,8 @@ impl Search<'_, '_> {
         }
     }
 
-    /// Makes one valid trial; returns none if the generator cannot send that much and the greatest
-    /// load was lowered.
+    /// Makes one valid trial. Returns `None` if the generator cannot send this load; the greatest
+    /// load is then lower.
     fn try_once(&mut self, trial: Trial) -> Result<Option<Measured>, Stopped> {
         let Retries { failed, late } = self.limits.retries;
         let could = self.loads.iter().any(|known| known.load >= trial.load && !known.trials.is_empty());
@@ -266,12 +271,13 @@ impl Search<'_, '_> {
         tried.map(Load::forwarded).fold(0.0, f64::max)
     }
 
-    /// Lowers the greatest load to the rate that a generator reached which could not send as
-    /// planned, if it never sent more in this search. Trials at this load are discarded, as the
-    /// generator cannot repeat them.
+    /// Lowers the greatest load after a trial in which the generator could not send as planned. The
+    /// new load is the rate that the generator reached. If it has sent more than the old load in
+    /// this search, nothing is lowered. Trials at higher loads are discarded, because the generator
+    /// cannot repeat them.
     fn lower_the_greatest(&mut self, invalid: &Invalid) -> Result<(), Stopped> {
-        // The generator's limit varies. Each time it was too high, the margin below the reached
-        // rate doubles.
+        // The generator's limit varies. Each time the lowered load is still too high, the margin
+        // below the reached rate doubles.
         let (load, can) = (invalid.trial.load, invalid.rate * REACHED.powi(1 << self.lowered));
         let tried = self.loads.iter().filter(|known| !known.trials.is_empty()).map(|known| known.load);
         let below = tried.filter(|&tried| tried < load).fold(self.limits.min_load, f64::max);
@@ -291,8 +297,8 @@ impl Search<'_, '_> {
         (self.progress)(&Step { goal: &goal.name, trial, measured, lower, upper, spent, left });
     }
 
-    /// Estimates the remaining time: half of the trials that a load may need decide on it, and each
-    /// goal needs both its bounds on each level.
+    /// Estimates the remaining time. It assumes that half of the trials that a load may need decide
+    /// on the load. Each goal needs both its bounds on each level.
     fn left(&self, goal: &Goal, level: i32) -> Duration {
         let at = self.goals.iter().position(|known| *known == goal).unwrap_or(0);
         let mut left = Duration::ZERO;
@@ -315,19 +321,22 @@ impl Search<'_, '_> {
             let (lower, upper) = self.bounds(&goal.target(level));
             u8::from(lower.is_some()) + u8::from(upper.is_some())
         };
-        // Takes the last of the levels with the most bounds; the details matter only at the end.
+        // Uses the last one of the levels that have the most bounds. A finished search uses the
+        // last level.
         let least = if is_stopped { 1 } else { LEVELS };
         let level = (least..=LEVELS).max_by_key(|&level| bounds(level)).unwrap_or(LEVELS);
         let target = goal.target(level);
         let (lower, upper) = relevant(&self.loads, &target);
         let irregular = match (lower, upper) {
-            _ if level < LEVELS => Some("it was searched only roughly".to_owned()),
+            _ if level < LEVELS => Some("the load was searched only roughly".to_owned()),
             (Some(lower), Some(upper)) if width(lower.load, upper.load) > target.width => {
-                Some("its bounds are farther apart than the goal allows".to_owned())
+                Some("the bounds are farther apart than the goal allows".to_owned())
             }
             (Some(_), Some(_)) => None,
             (_, None) => Some(format!("no load up to {:.0} packets a second is too high", self.max_load)),
-            (None, Some(_)) => Some(format!("even {:.0} packets a second are too many", self.limits.min_load)),
+            (None, Some(_)) => {
+                Some(format!("even the least load, {:.0} packets a second, is too high", self.limits.min_load))
+            }
         };
         // In a search that did not finish, nothing is known about missing bounds.
         let known = lower.is_some() || upper.is_some();
@@ -336,12 +345,12 @@ impl Search<'_, '_> {
             lower: lower.map(|load| load.load),
             upper: upper.map(|load| load.load),
             throughput: lower.map(|load| load.throughput(&target)),
-            irregular: if known { irregular } else { Some("no load was tried long enough to tell".to_owned()) },
+            irregular: if known { irregular } else { Some("no load was tried long enough to find a bound".to_owned()) },
         }
     }
 }
 
-/// Returns the distance of bounds, as a part of the upper one.
+/// Returns the distance between two bounds, as a fraction of the upper bound.
 fn width(lower: f64, upper: f64) -> f64 {
     (upper - lower) / upper
 }

@@ -6,7 +6,8 @@ use anyhow::{Context, ensure};
 
 use super::{Measure, Retries, Trial, valid};
 
-/// Repetitions of a trial before all trials are made shorter, by this factor.
+/// Repetitions of a disturbed trial before trials become shorter, and the factor by which they
+/// become shorter.
 const LONG: u32 = 1;
 const SHORTER: u32 = 4;
 
@@ -17,12 +18,12 @@ pub struct SoakGoal {
     pub load: f64,
     /// Time of all trials together.
     pub time: Duration,
-    /// The longest time of a trial: the loss is known that often.
+    /// The longest time of a trial. The loss so far is known after each trial.
     pub trial: Duration,
     /// The shortest time of a trial. Trials are shortened if the generator is descheduled in longer
     /// ones.
     pub shortest: Duration,
-    /// The part of all packets that may be lost.
+    /// The fraction of all packets that may be lost.
     pub loss_ratio: f64,
     /// Repetitions of each invalid trial.
     pub retries: Retries,
@@ -42,9 +43,10 @@ impl SoakGoal {
 pub enum Soak {
     /// The load was carried to the end, with no more loss than allowed.
     Carried,
-    /// More was lost than the rest can make up for.
+    /// So much was lost that the rest of the time cannot make up for it.
     TooMuchLost,
-    /// No loss so far, but a single lost packet of so few would be too many: soak longer.
+    /// No packet was lost, but so few were sent that a single lost packet would be too many. Soak
+    /// longer.
     TooFew,
     /// The soak ended early, for this reason.
     Stopped(String),
@@ -59,23 +61,27 @@ pub struct Soaked {
     pub lost: u64,
     /// Time of the valid trials.
     pub time: Duration,
-    /// The shortest of these.
+    /// The shortest of the valid trials.
     pub shortest: Duration,
-    /// Whether the load was carried.
+    /// The result: whether the load was carried.
     pub soak: Soak,
 }
 
-/// Carries one load over a long time, in consecutive trials; `progress` gets the results so far.
+/// Carries one load over a long time, in consecutive trials. Calls `progress` with the results so
+/// far.
 ///
 /// # Errors
 /// The goal is contradictory.
 pub fn soak(goal: &SoakGoal, measure: &mut Measure<'_>, progress: &mut dyn FnMut(&Soaked)) -> anyhow::Result<Soaked> {
     let SoakGoal { load, time, mut trial, shortest, loss_ratio, retries } = *goal;
     ensure!(load > 0.0 && load.is_finite(), "a soak with {load} packets a second is not possible: use a load above 0");
-    ensure!(!trial.is_zero() && trial <= time, "a soak of {time:?} cannot consist of trials of {trial:?}");
+    ensure!(
+        !trial.is_zero() && trial <= time,
+        "a soak of {time:?} cannot have trials of {trial:?}: use trials of at most its length, and above 0"
+    );
     ensure!(
         !shortest.is_zero() && shortest <= trial,
-        "trials of {trial:?} of a soak cannot be shortened to {shortest:?}"
+        "trials of {trial:?} cannot be shortened to {shortest:?}: use a shorter time above 0"
     );
     ensure!(
         loss_ratio > 0.0 && loss_ratio < 1.0,
@@ -87,8 +93,10 @@ pub fn soak(goal: &SoakGoal, measure: &mut Measure<'_>, progress: &mut dyn FnMut
     while soaked.time < time {
         let left = time - soaked.time;
         let trials = u32::try_from(left.as_nanos().div_ceil(trial.as_nanos()));
-        let trials = trials.with_context(|| format!("a soak of {time:?} is too long for trials of {trial:?}"))?;
-        // The rest would be too short to measure.
+        let trials = trials
+            .with_context(|| format!("a soak of {time:?} has too many trials of {trial:?}: use longer trials"))?;
+        // The remaining time is divided equally, because a short rest at the end could not be
+        // measured.
         let duration = left / trials;
         let is_shortest = trial <= shortest;
         let retries = Retries { late: if is_shortest { retries.late } else { LONG.min(retries.late) }, ..retries };

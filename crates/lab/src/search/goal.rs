@@ -9,12 +9,12 @@ use super::classify::Target;
 /// The number of levels on which a goal is pursued: roughly, more closely, and as set.
 pub(super) const LEVELS: i32 = 3;
 
-/// On each level before the last, a goal's width is larger by this factor: one halving leads to the
-/// next level.
+/// A goal's width is larger by this factor on each level before the last. So one halving leads to
+/// the next level.
 const COARSER: f64 = 2.0;
 
-/// The factor for widths that are steps and not ends: rounding must not leave bounds slightly too
-/// far apart.
+/// A factor for widths that determine the next load. It is below 1, so that rounding does not leave
+/// bounds slightly too far apart.
 pub(super) const SLACK: f64 = 0.99;
 
 /// A search goal, in the words of the draft's "Goal Terms".
@@ -22,17 +22,17 @@ pub(super) const SLACK: f64 = 0.99;
 pub struct Goal {
     /// Its name in reports.
     pub name: String,
-    /// A trial that loses more than this part has a high loss.
+    /// A trial that loses more than this fraction of the packets has a high loss.
     pub loss_ratio: f64,
-    /// At a lower bound, this part of the time may be trials with a high loss.
+    /// At a lower bound, trials with a high loss may take up to this fraction of the time.
     pub exceed_ratio: f64,
-    /// The greatest distance of the bounds, as a part of the upper one.
+    /// The greatest allowed distance between the bounds, as a fraction of the upper bound.
     pub width: f64,
     /// The shortest trial that is made for this goal.
     pub initial_trial: Duration,
-    /// The trial length that a lower bound needs.
+    /// The length of the trials that a lower bound needs.
     pub final_trial: Duration,
-    /// The total time of such trials that decides on any load.
+    /// The total time of such trials that is enough to classify a load.
     pub duration_sum: Duration,
 }
 
@@ -51,7 +51,7 @@ impl Goal {
         }
     }
 
-    /// The partial-drop rate: this part may be lost.
+    /// The partial-drop rate: this fraction of the packets may be lost.
     pub fn pdr(loss_ratio: f64) -> Goal {
         Goal { name: "PDR".to_owned(), loss_ratio, ..Goal::ndr() }
     }
@@ -99,10 +99,10 @@ impl Goal {
 /// The limits of a search.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limits {
-    /// The least load, in packets per second: if even this is an upper bound, the search gives up.
-    /// The shortest trial must send some packets.
+    /// The least load, in packets per second: if even this load is an upper bound, the search gives
+    /// up. With this load, the shortest trial must still send some packets.
     pub min_load: f64,
-    /// The greatest load. It is lowered if the generator turns out to be unable to send that much.
+    /// The greatest load. It is lowered if the generator cannot send this load.
     pub max_load: f64,
     /// Repetitions of an invalid trial.
     pub retries: Retries,
@@ -111,10 +111,10 @@ pub struct Limits {
 /// Repetitions of an invalid trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retries {
-    /// Repetitions for any reason.
+    /// Maximum number of repetitions for any reason.
     pub failed: u32,
-    /// Repetitions for the sole reason that the generator was late, at a load not greater than that
-    /// of a valid trial: such disturbances come and go.
+    /// Repetitions because the generator was late, and for no other reason. The load is not greater
+    /// than that of a valid trial. Such disturbances come and go.
     pub late: u32,
 }
 

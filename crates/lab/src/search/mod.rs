@@ -2,10 +2,11 @@
 //! over a long time (soak).
 //!
 //! [`search`] follows Multiple Loss Ratio Search (draft-ietf-bmwg-mlrsearch-15, in the RFC editor's
-//! queue in November 2025): several goals in one search, trials of growing length, loads classified
-//! by all trials at them, and a throughput that is the received rate and not the sent one. The
+//! queue in November 2025). One search has several goals, and trials of growing length. All trials
+//! at a load classify the load. The throughput is the received rate and not the sent rate. The
 //! classification of loads is the draft's; the choice of the next load is ours. This module does
-//! not know how trials are made: loads in packets per second go to a function, counters come back.
+//! not know how trials are made. It calls a function with a load in packets per second, and gets
+//! counters.
 //!
 //! ```
 //! use straightline_lab::search::{Goal, Limits, Measured, search};
@@ -36,7 +37,7 @@ pub use goal::{Goal, Limits, Retries};
 /// A trial to be made.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Trial {
-    /// Packets per second of all the generator's ports together.
+    /// The load of all the generator's ports together, in packets per second.
     pub load: f64,
     /// Measured time, without warm-up and drain.
     pub duration: Duration,
@@ -45,10 +46,10 @@ pub struct Trial {
 /// The results of a trial.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Measured {
-    /// Packets that were to be sent: those that left the generator, and those for which no buffer
-    /// was free.
+    /// Number of packets that were to be sent: packets that left the generator, and packets for
+    /// which no buffer was free.
     pub sent: u64,
-    /// Packets of these that have not returned.
+    /// Number of these packets that have not returned.
     pub lost: u64,
     /// The reason why the trial is not valid.
     pub invalid: Option<String>,
@@ -57,17 +58,17 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Returns the part of packets that was lost; 0 without packets.
+    /// Returns the fraction of the packets that was lost; 0 without packets.
     pub fn loss_ratio(&self) -> f64 {
         if self.sent == 0 { 0.0 } else { self.lost.min(self.sent) as f64 / self.sent as f64 }
     }
 }
 
-/// Makes trials. An error ends the search with the results so far: the trial was interrupted, or is
-/// not possible.
+/// A function that makes a trial. If the trial was interrupted or is not possible, it returns an
+/// error, which ends the search with the results so far.
 pub type Measure<'a> = dyn FnMut(Trial) -> anyhow::Result<Measured> + 'a;
 
-/// Makes a valid trial, with at most so many repetitions.
+/// Makes a valid trial, with a limited number of repetitions.
 fn valid(measure: &mut Measure<'_>, trial: Trial, retries: Retries) -> anyhow::Result<Result<Measured, Invalid>> {
     let (mut failed, mut late, mut most) = (0, 0, 0);
     loop {
@@ -86,12 +87,12 @@ fn valid(measure: &mut Measure<'_>, trial: Trial, retries: Retries) -> anyhow::R
 #[derive(Debug)]
 struct Invalid {
     trial: Trial,
-    /// The reason of the last attempt.
+    /// The reason why the last attempt was not valid.
     reason: String,
     /// The highest rate that was sent.
     rate: f64,
     attempts: u32,
-    /// True if it was given up because the generator was late too often.
+    /// True if the trial was given up because the generator was late too often.
     is_late: bool,
 }
 
@@ -99,8 +100,9 @@ impl std::fmt::Display for Invalid {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Invalid { trial, reason, attempts, .. } = self;
         let (load, secs) = (trial.load, trial.duration.as_secs_f64());
-        write!(to, "no valid trial at {load:.0} packets a second for {secs} s, of {attempts}: {reason}")?;
-        // A generator that sends far less than planned is not disturbed, but too slow.
+        write!(to, "no valid trial at {load:.0} packets a second for {secs} s in {attempts} attempts: {reason}")?;
+        // A generator that sends far less than planned is too slow for this load, and not only
+        // disturbed.
         if self.is_late && self.rate > trial.load / 2.0 {
             write!(to, "; shorter trials are disturbed less often")?;
         }

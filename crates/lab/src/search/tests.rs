@@ -44,8 +44,8 @@ fn example_points() -> Vec<Load> {
 fn loads_are_classified_as_in_the_drafts_example() {
     use Bound::{Lower as L, Undecided as U, Upper as H};
     // "Load Classification Computations", by point and goal; except for the last goal at points 5
-    // and 6. The draft calls the load a lower bound there, against its own rule and code: the loss
-    // was high in 42.857 % and 27.273 % of the time, where 20 % are allowed.
+    // and 6. The draft calls the load a lower bound there, against its own rule and code. The loss
+    // was high in 42.857 % and 27.273 % of the time; 20 % are allowed.
     let table = [[U, U, U, U], [H, U, U, U], [H, U, U, H], [H, U, L, H], [H, U, L, H], [H, L, L, H]];
     for (point, (load, row)) in example_points().iter().zip(table).enumerate() {
         for (goal, expected) in example_goals().iter().zip(row) {
@@ -153,7 +153,7 @@ fn trials_that_do_not_count_are_made_again_and_then_the_search_ends() {
         Ok(if n < 10 { hard_limit(trial, 1.2e6) } else { bad(trial) })
     });
     let stopped = found.stopped.expect("an end");
-    assert!(stopped.contains("of 4: the backend was silent") && n == 13, "{stopped}");
+    assert!(stopped.contains("in 4 attempts: the backend was silent") && n == 13, "{stopped}");
     // The results so far are not regular, but they are results.
     assert!(found.trials == 9 && found.results[0].irregular.is_some(), "{:?}", found.results);
 }
@@ -177,7 +177,7 @@ fn a_tester_that_is_late_now_and_then_is_waited_for_where_it_could_be_in_time() 
         n += 1;
         Ok(Measured { sent: 0, late: true, invalid: Some("late".into()), ..valid_trial(trial, 0.0) })
     });
-    assert!(n == 4 && found.stopped.expect("an end").ends_with("of 4: late"), "{n}");
+    assert!(n == 4 && found.stopped.expect("an end").ends_with("in 4 attempts: late"), "{n}");
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn a_soak_is_made_of_shorter_trials_where_longer_ones_are_disturbed() {
     let goal = SoakGoal::new(1e6, secs(20));
     let came = soak(&goal, &mut measure, &mut |_| {}).expect("a goal that makes sense");
     let Soak::Stopped(why) = came.soak else { panic!("{came:?}") };
-    assert!(why.contains("for 1 s, of 21: late; shorter trials"), "{why}");
+    assert!(why.contains("for 1 s in 21 attempts: late; shorter trials"), "{why}");
 }
 
 #[test]

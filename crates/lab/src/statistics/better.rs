@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-/// The limit of a trial, which is no result of it.
+/// A metric that is a limit of a trial, and not a result.
 pub(crate) const LIMIT: &str = "generator_limit_mpps";
 
 /// The better direction.
@@ -17,8 +17,9 @@ pub enum Better {
 }
 
 impl Better {
-    /// Returns the direction by a metric's name, which ends in its unit. None for metrics that are
-    /// neither good nor bad, for limits of a trial, and for unknown names: these get no verdict.
+    /// Returns the direction by a metric's name, which ends in its unit. `None` for metrics that
+    /// are neither good nor bad, for limits of a trial, and for unknown names. Such metrics get no
+    /// verdict.
     pub fn of(metric: &str) -> Option<Better> {
         let has = |word: fn(&str) -> bool| metric.split('_').any(word);
         if metric == LIMIT {
@@ -33,7 +34,7 @@ impl Better {
     }
 }
 
-/// Returns whether a word of a name is a fault, of which less is better.
+/// Returns whether a word of a metric's name stands for a fault. Fewer faults are better.
 fn is_fault(word: &str) -> bool {
     ["loss", "lost", "drop", "error", "miss", "retransmit"].iter().any(|fault| word.starts_with(fault))
 }
@@ -46,8 +47,8 @@ pub enum Verdict {
     Faster,
     /// The first is worse.
     Slower,
-    /// The interval of their ratio contains 1, or that of their difference contains 0, or there is
-    /// none.
+    /// The interval of the ratio contains 1, or the interval of the difference contains 0, or there
+    /// is no interval.
     CannotTell,
 }
 

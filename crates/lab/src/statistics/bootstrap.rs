@@ -1,23 +1,26 @@
-//! Intervals by bootstrap: samples are drawn from the samples many times, with replacement. The
-//! spread of the results shows how far a value may be off.
+//! Intervals by bootstrap. Many resamples are taken: values are drawn at random from the samples,
+//! with replacement. The spread of the resamples' medians shows how far a value may be off.
 //!
-//! With few samples the percentiles of the drawings are too narrow: those of 7 samples contain the
-//! true median in 87 to 90 of 100 cases and not in 95. So they are taken further out, by the factor
-//! between Student's distribution and the normal one (Hesterberg, "What Teachers Should Know About
-//! the Bootstrap", 2015, the expanded percentile interval). Then it is 95 or more. BCa's correction
-//! is not used: its jackknife does not work for medians (Efron and Tibshirani 1993, 10.6 and 11.6).
+//! With few samples, the usual percentiles of the resamples give an interval that is too narrow.
+//! With 7 samples it contains the true median in 87 to 90 of 100 cases, and not in 95. So
+//! percentiles further out are used, by the factor between Student's distribution and the normal
+//! one (Hesterberg, "What Teachers Should Know About the Bootstrap", 2015, the expanded percentile
+//! interval). Then the interval contains the median in 95 cases or more. BCa's correction is not
+//! used: its jackknife does not work for medians (Efron and Tibshirani 1993, 10.6 and 11.6).
 
 use super::order::of_sorted;
 use super::{FEWEST, Interval};
 use crate::random::Random;
 
-/// The number of drawings: 24 of them are outside each end for 6 samples, and 250 for many.
+/// The number of resamples. With 6 samples, 24 resamples are outside each end of the interval; with
+/// many samples, 250.
 const DRAWINGS: usize = 10_000;
 
-/// Any number: intervals are the same in each run.
+/// The seed is a constant, so that intervals are the same in each run. Its value does not matter.
 const SEED: u64 = 1;
 
-/// Returns the interval of the results of `draw` for so many samples; none if these are too few.
+/// Returns the interval of the results of `draw`, which returns a value from one resample. `None`
+/// if there are too few samples.
 pub(super) fn interval(samples: usize, mut draw: impl FnMut(&mut Random) -> f64) -> Option<Interval> {
     if samples < FEWEST {
         return None;
@@ -29,31 +32,32 @@ pub(super) fn interval(samples: usize, mut draw: impl FnMut(&mut Random) -> f64)
     Some(Interval { low: of_sorted(&drawn, tail), high: of_sorted(&drawn, 1.0 - tail) })
 }
 
-/// Returns the median of a drawing from values, of which there is at least one.
+/// Draws a random resample of `values` and returns its median. `values` must have at least one
+/// element.
 pub(super) fn median(values: &[f64], random: &mut Random) -> f64 {
     let mut drawn: Vec<f64> = values.iter().map(|_| pick(values, random)).collect();
     middle(&mut drawn)
 }
 
-/// Returns a random one of the values, of which there is at least one.
+/// Returns a random element of `values`, which must have at least one element.
 pub(super) fn pick<T: Copy>(values: &[T], random: &mut Random) -> T {
     values[usize::try_from(random.below(values.len() as u64)).unwrap_or(0)]
 }
 
-/// Returns the median of values, of which there is at least one, and sorts them.
+/// Sorts `values` and returns their median. `values` must have at least one element.
 pub(super) fn middle(values: &mut [f64]) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     of_sorted(values, 0.5)
 }
 
-/// Returns the part of the drawings outside each end.
+/// Returns the fraction of the resamples outside each end of the interval.
 pub(super) fn tail(samples: usize) -> f64 {
     let n = samples as f64;
     normal(-(n / (n - 1.0)).sqrt() * student(n - 1.0))
 }
 
-/// Returns the 97.5 % quantile of Student's distribution with so many degrees of freedom, at least
-/// 5 (Abramowitz and Stegun, 26.7.5; wrong by less than 0.0005).
+/// Returns the 97.5 % quantile of Student's distribution with this number of degrees of freedom,
+/// which is at least 5 (Abramowitz and Stegun, 26.7.5; wrong by less than 0.0005).
 fn student(freedom: f64) -> f64 {
     let x: f64 = 1.959_963_984_540_054;
     let terms = [

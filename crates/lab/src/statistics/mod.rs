@@ -1,9 +1,9 @@
 //! Statistics of samples: medians with their intervals, and verdicts. Two values are called
 //! different only if the interval of their ratio excludes 1.
 //!
-//! Machines that share a host have trials that fail for reasons of their own, so there are no
-//! means. Intervals are of 95 %, by bootstrap, and deterministic: the same samples have the same
-//! interval everywhere.
+//! On machines that share a host, some trials are disturbed from outside, so means are not used.
+//! Intervals are 95 % intervals by bootstrap. They are deterministic: the same samples have the
+//! same interval everywhere.
 //!
 //! ```
 //! use straightline_lab::statistics::{Better, Pairing, Verdict, ratio};
@@ -26,11 +26,12 @@ pub use better::{Better, Verdict};
 pub use order::{median, percentile};
 pub use ratio::{Change, Pairing, Ratio, change, ratio};
 
-/// The fewest samples with an interval of 95 %. Five are all on one side of the median once in
-/// sixteen times: even the range from the lowest to the highest contains it with 93.75 % only.
+/// The fewest samples that have an interval of 95 %. In one of sixteen cases, all of five samples
+/// are on one side of the median. So even the range from the lowest to the highest sample contains
+/// the median with 93.75 % only.
 pub const FEWEST: usize = 6;
 
-/// An interval that contains a value with 95 %.
+/// An interval that contains the true value with a probability of 95 %.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Interval {
     /// Its lower end.
@@ -40,7 +41,7 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Returns whether it contains a value.
+    /// Returns whether the interval contains a value.
     pub fn contains(&self, value: f64) -> bool {
         self.low <= value && value <= self.high
     }
@@ -51,7 +52,7 @@ impl Interval {
 pub struct Estimate {
     /// The median of the samples.
     pub median: f64,
-    /// The interval of the median of all possible samples; none with fewer than [`FEWEST`].
+    /// The interval of the true median; `None` with fewer than [`FEWEST`] samples.
     pub interval: Option<Interval>,
     /// The lowest sample.
     pub lowest: f64,
@@ -61,7 +62,8 @@ pub struct Estimate {
     pub samples: usize,
 }
 
-/// Returns the statistics of samples. None if there are no samples, or if one of them is no number.
+/// Returns the statistics of samples. `None` if there are no samples, or if a sample is not a
+/// number.
 pub fn estimate(values: &[f64]) -> Option<Estimate> {
     let median = median(values)?;
     let lowest = values.iter().copied().fold(f64::INFINITY, f64::min);

@@ -18,7 +18,8 @@ pub fn percentile(values: &[f64], percent: f64) -> Option<f64> {
     Some(of_sorted(&sorted, percent / 100.0))
 }
 
-/// Returns the same for at least one value, in ascending order; `part` is from 0 to 1.
+/// Returns a percentile of values in ascending order, of which there is at least one. `part` is
+/// from 0 to 1.
 pub(super) fn of_sorted(sorted: &[f64], part: f64) -> f64 {
     let last = sorted.len() - 1;
     let place = part * last as f64;

@@ -9,19 +9,20 @@ use crate::random::Random;
 /// The relation between two sets of samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pairing {
-    /// Measured in the same rounds: a disturbance of a round affects both. Samples of a common
-    /// round are drawn together; those of other rounds are drawn singly.
+    /// The sets were measured in the same rounds, so a disturbance of a round affects both. Samples
+    /// of a common round are drawn together. Samples of other rounds are drawn singly.
     ByRound,
-    /// Measured one after the other, or on two machines: rounds of one number are unrelated.
+    /// The sets were measured one after the other, or on two machines. Rounds with the same number
+    /// are unrelated.
     Apart,
 }
 
-/// The ratio of two medians, the first by the second.
+/// The ratio of two medians: the first divided by the second.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Ratio {
     /// The ratio of the samples.
     pub value: f64,
-    /// The interval of the ratio of all possible samples; none if either has fewer than [`FEWEST`].
+    /// The interval of the true ratio; `None` if either set has fewer than [`FEWEST`] samples.
     pub interval: Option<Interval>,
 }
 
@@ -37,8 +38,7 @@ impl Ratio {
 pub struct Change {
     /// The difference of the samples.
     pub value: f64,
-    /// The interval of the difference of all possible samples; none if either has fewer than
-    /// [`FEWEST`].
+    /// The interval of the true difference; `None` if either set has fewer than [`FEWEST`] samples.
     pub interval: Option<Interval>,
 }
 
@@ -49,7 +49,7 @@ impl Change {
     }
 }
 
-/// Judges an interval which contains `even` if there is no difference.
+/// Returns the verdict by an interval. `even` is the value that means no difference.
 fn judged(interval: Option<Interval>, even: f64, better: Better) -> Verdict {
     let Some(interval) = interval else { return Verdict::CannotTell };
     match better {
@@ -94,7 +94,7 @@ fn compared(
     Some((value, if samples < FEWEST { None } else { bootstrap::interval(samples, draw) }))
 }
 
-/// Samples by the way in which they are drawn.
+/// Samples, grouped by the way in which they are drawn.
 #[derive(Debug, Default)]
 struct Strata {
     pairs: Vec<(f64, f64)>,
@@ -117,7 +117,7 @@ impl Strata {
         strata
     }
 
-    /// Returns the medians of a drawing.
+    /// Draws a random resample of both sets and returns the two medians.
     fn draw(&self, random: &mut Random) -> (f64, f64) {
         let mut first = Vec::with_capacity(self.pairs.len() + self.first.len());
         let mut second = Vec::with_capacity(self.pairs.len() + self.second.len());

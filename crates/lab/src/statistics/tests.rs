@@ -41,7 +41,8 @@ fn close(ours: f64, theirs: f64, by: f64) -> bool {
     (ours - theirs).abs() <= by * theirs.abs().max(1e-300)
 }
 
-/// Checks two intervals. Both are drawn at random: an end may be off by a part of the interval.
+/// Compares two intervals. Both come from random resamples, so an end may be off by a part of the
+/// interval.
 fn agree(name: &str, ours: Option<Interval>, [low, high]: [f64; 2]) {
     let ours = ours.expect("enough samples");
     let most = 0.06 * (high - low);

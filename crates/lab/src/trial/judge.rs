@@ -4,38 +4,40 @@ use super::Plan;
 use crate::convert::float;
 use crate::generator::{Load, Measured, Rate, StreamCounters};
 
-/// The allowed difference between what was planned and what was done.
+/// The allowed difference between planned and actual values, as a fraction.
 pub(super) const TOLERANCE: f64 = 0.001;
 
-/// If a stream received nothing, but would have received so many packets with the loss of all
-/// others, this is no coincidence: the probability is one of ten million, for independent losses.
+/// A number of packets. If a stream would have received this many with the loss of all streams, but
+/// received none, that is no coincidence. For independent losses, the probability is one in ten
+/// million.
 const EXPECTED: f64 = 16.0;
 
 /// Returns why a trial should not begin: the load is beyond the generator's limit.
 pub(super) fn beyond(plan: &Plan, rate: Rate, mean_len: f64) -> Option<String> {
     let (asked, limit) = (rate.pps(mean_len)?, plan.limit_mpps?);
-    // In packets, as searches use them: a load equal to the limit is not beyond it.
+    // Compares packets per second, as searches do, so that a load equal to the limit is not beyond
+    // it.
     (asked > limit * 1e6).then(|| {
         format!("{:.3} Mpps are more than the generator makes of these packets: use less than {limit:.3}", asked / 1e6)
     })
 }
 
-/// Returns why a finished trial is not valid; nothing if it is valid.
+/// Returns the reason why a finished trial is not valid; `None` if it is valid.
 pub(super) fn judge(measured: &Measured, load: Load, mean_len: f64) -> Option<String> {
     let slow = || measured.still_coming.then(|| "packets still came 2 s after the last one was sent".to_owned());
     failed(measured, mean_len).or_else(|| untimely(measured, load, mean_len)).or_else(slow)
 }
 
-/// Returns whether it is not valid only because the generator was late, and not because of a
+/// Returns whether a trial is not valid only because the generator was late, and not because of a
 /// backend.
 pub(super) fn is_by_generator(measured: &Measured, load: Load, mean_len: f64) -> bool {
     failed(measured, mean_len).is_none() && untimely(measured, load, mean_len).is_some()
 }
 
-/// Returns what is wrong with the backends.
+/// Returns the reason if a backend makes the trial invalid.
 fn failed(measured: &Measured, mean_len: f64) -> Option<String> {
     let total = measured.total();
-    // The fault that makes all others irrelevant comes first.
+    // This fault comes first, because it makes all others irrelevant.
     if total.sent == 0 {
         return Some(format!(
             "nothing could be sent: no port had a free buffer for packets of {mean_len:.0} bytes on average; check \
@@ -60,14 +62,14 @@ fn failed(measured: &Measured, mean_len: f64) -> Option<String> {
     one_way(&measured.streams).or_else(|| corrupted(float(total.corrupt)))
 }
 
-/// Returns what is wrong with the times of sent packets.
+/// Returns the reason if packets were not sent as planned.
 fn untimely(measured: &Measured, load: Load, mean_len: f64) -> Option<String> {
     let [time, lasted] = measured.seconds;
     if (lasted - time).abs() > time * TOLERANCE {
         return Some(format!("the trial took {lasted:.4} s instead of {time:.4} s: this thread was descheduled"));
     }
     if let Some(meant) = measured.meant {
-        // As many bursts as fit, and the one that had begun.
+        // The number of due packets may differ by the bursts at the start and at the end.
         let asked = load.rate.pps(mean_len).unwrap_or(0.0) * time;
         let slack = asked * TOLERANCE + f64::from(load.burst) * 2.0;
         if (float(meant) - asked).abs() > slack {
@@ -84,8 +86,8 @@ fn untimely(measured: &Measured, load: Load, mean_len: f64) -> Option<String> {
     None
 }
 
-/// Returns the reason if a stream is not forwarded: a loss ratio makes sense only for streams that
-/// are.
+/// Returns the reason if a stream is not forwarded at all. A loss ratio makes sense only for
+/// streams that are forwarded.
 fn one_way(streams: &[StreamCounters]) -> Option<String> {
     let total = streams.iter().fold(StreamCounters::default(), |all, one| all.and(*one));
     let came = float(total.received) / float(total.sent);
@@ -100,8 +102,8 @@ fn one_way(streams: &[StreamCounters]) -> Option<String> {
     ))
 }
 
-/// Returns the reason if packets were corrupted: the results of a switch that copies wrongly are
-/// void.
+/// Returns the reason if packets were corrupted. If a switch copies wrong bytes, its results are
+/// not valid.
 pub(crate) fn corrupted(count: f64) -> Option<String> {
     (count > 0.0).then(|| format!("{count} of the checked packets came with other bytes than were sent"))
 }

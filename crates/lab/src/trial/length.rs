@@ -1,5 +1,5 @@
-//! The length of trials: the longer a trial is, the likelier another thread runs on one of its CPUs
-//! meanwhile.
+//! The length of trials. The longer a trial is, the likelier it is that another thread runs on one
+//! of its CPUs meanwhile.
 
 use std::thread;
 use std::time::Duration;
@@ -11,16 +11,17 @@ use crate::convert::seconds;
 use crate::endpoints::Pinned;
 use crate::generator::CATCH_UP;
 
-/// Possible lengths. Trials have the first one at which most are undisturbed; otherwise the last.
+/// Possible lengths of trials. The first one at which most trials are undisturbed is used, or else
+/// the last one.
 const LENGTHS: [Duration; 3] = [Duration::from_secs(1), Duration::from_millis(300), Duration::from_millis(100)];
 
 /// The time for which CPUs are watched.
 const WATCHED: Duration = Duration::from_secs(2);
 
-/// The distance of the imagined trials.
+/// The distance between the start times of the simulated trials.
 const STEP: Duration = Duration::from_millis(50);
 
-/// A time in which a polling thread did not run.
+/// A pause, in which a polling thread did not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Absence {
     /// Time since the start of the watch.
@@ -33,14 +34,14 @@ struct Absence {
 pub struct Length {
     /// Measured time of a trial.
     pub time: Duration,
-    /// The number of times that a thread was descheduled for longer than it can catch up with.
+    /// How often a thread was descheduled for so long that it could not catch up.
     pub absences: usize,
     /// The time of the watch.
     pub watched: Duration,
 }
 
-/// Watches these CPUs for two seconds, with a thread on each that polls as in a trial, and returns
-/// the length for trials on them.
+/// Watches these CPUs for two seconds, with a thread on each that polls as in a trial. Returns the
+/// length for trials on these CPUs.
 ///
 /// # Errors
 /// There is no such CPU.
@@ -49,7 +50,9 @@ pub fn length(cpus: &[usize]) -> anyhow::Result<Length> {
     thread::scope(|threads| {
         let watching: Vec<_> = cpus.iter().map(|&cpu| threads.spawn(move || watch(cpu))).collect();
         watching.into_iter().try_for_each(|thread| {
-            absences.extend(thread.join().map_err(|_| anyhow::anyhow!("a thread that watches a CPU has panicked"))??);
+            absences.extend(thread.join().map_err(|_| {
+                anyhow::anyhow!("a thread that watches a CPU for pauses has panicked, which is a bug in the laboratory")
+            })??);
             anyhow::Ok(())
         })
     })?;
@@ -97,7 +100,7 @@ mod tests {
             (0..2000 / step).map(|n| Absence { at: millis(n * step + step / 2), lasted: millis(lasted) }).collect()
         };
         assert_eq!(longest(&[]), millis(1000));
-        // A pause that can nearly be caught up with spoils no long trial.
+        // A pause of nearly the time that can be caught up with does not disturb a long trial.
         assert_eq!(longest(&each(1000, 2)), millis(1000));
         assert_eq!(longest(&each(1000, 5)), millis(300));
         assert_eq!(longest(&each(300, 5)), millis(100));

@@ -4,16 +4,16 @@
 //!
 //! - Packets of the warm-up are ignored, and no counter of the switch is read during the
 //!   measurement.
-//! - The sent packets equal the planned ones within 0.1 %, and so does the time. Otherwise the
-//!   trial is invalid, with the reason.
-//! - Packets under way at the end are awaited before anything is counted, and no backend has left
-//!   them in its rings.
+//! - The sent packets equal the planned packets within 0.1 %, and the time equals the planned time
+//!   within 0.1 %. Otherwise the trial is invalid, with the reason.
+//! - Counting begins only after a wait for packets that are still under way. No backend may leave
+//!   packets in its rings.
 //! - No checked packet came with other bytes than were sent.
 //! - The generator's own limit is measured, and shown beside the result.
 //!
-//! A packet for which a port has no free buffer is one that the switch did not take: it was
-//! planned, and is lost. A packet for which the generator itself was too late was not sent as
-//! planned.
+//! If a port has no free buffer for a packet, the switch did not take the packet. It was planned,
+//! and counts as lost. If the generator itself was too late for a packet, the packet was not sent
+//! as planned.
 
 mod judge;
 mod length;
@@ -31,13 +31,14 @@ pub(crate) use judge::corrupted;
 pub use length::{Length, length};
 pub use outcome::Outcome;
 
-/// The silence, once everything is sent, after which missing packets are lost.
+/// After the last packet is sent, missing packets are lost if no packet comes for this time.
 const QUIET: Duration = Duration::from_millis(50);
 
 /// The longest time for packets to arrive after the last one was sent.
 const DRAIN: Duration = Duration::from_secs(2);
 
-/// Time and number of runs of the generator by itself: it may be descheduled in one of them.
+/// Time and number of the runs that measure the generator by itself. There are several, because the
+/// generator may be descheduled in one of them.
 const ALONE: Duration = Duration::from_millis(40);
 const TIMES: usize = 3;
 
@@ -55,8 +56,8 @@ pub struct Plan {
 }
 
 /// Makes a trial: the generator sends at this rate for this time, and `others`, such as guests that
-/// forward, take turns with it. A failure, for example of a backend, makes the trial invalid and is
-/// no error.
+/// forward, take turns with it. A failure, for example of a backend, makes the trial invalid, but
+/// is not an error.
 pub fn run<P: TestPort>(
     generator: &mut Generator<P>,
     others: &mut [&mut dyn Endpoint],
@@ -83,8 +84,8 @@ pub fn run<P: TestPort>(
     Outcome { rate, measured: Some(measured), work, others, limit_mpps: plan.limit_mpps, invalid, by_generator }
 }
 
-/// Returns the generator's limit for these streams, in million packets per second: it sends into
-/// memory, and checks what it finds there.
+/// Returns the generator's limit for these streams, in million packets per second. The generator
+/// sends into memory, and checks the packets that it finds there.
 ///
 /// # Errors
 /// A stream cannot be built, or there is no such CPU.
@@ -101,14 +102,14 @@ pub fn limit(streams: Vec<StreamSpec>, check_every: u32, cpu: Option<usize>) -> 
 /// The reason of an interrupted trial.
 pub(crate) const INTERRUPTED: &str = "interrupted";
 
-/// Returns the reason of an interrupted trial with metrics: why, and how many of its seconds were
-/// measured.
+/// Returns the reason for an interrupted trial with metrics: why it was interrupted, and how many
+/// of the planned seconds were measured.
 pub(crate) fn cut_short(why: &str, lasted: f64, meant: f64) -> String {
     format!("{why}, after {lasted:.1} of {meant:.1} s")
 }
 
-/// An endpoint that ends a trial when the flag is set, with the measurements so far. Nothing is
-/// awaited then: packets under way are lost.
+/// An endpoint that ends a trial when the flag is set, with the measurements so far. It does not
+/// wait for packets under way, so these are lost.
 #[derive(Debug)]
 pub struct Interrupt<'a>(pub &'a AtomicBool);
 
@@ -123,8 +124,8 @@ impl Endpoint for Interrupt<'_> {
     }
 }
 
-/// Runs turns until the generator is done, and the others have no packets left that may still
-/// arrive. The generator's work is the first one returned.
+/// Runs turns until the generator is done and the others have no packets left that may still
+/// arrive. Returns the work of all endpoints, the generator's first.
 fn go<P: TestPort>(
     generator: &mut Generator<P>,
     others: &mut [&mut dyn Endpoint],
@@ -211,12 +212,12 @@ mod tests {
         assert!(!sample.latency.expect("latencies").steps.is_empty());
     }
 
-    /// An [`Echo`] that holds frames back: in total, no more return than `lets` allows.
+    /// An [`Echo`] that holds frames back. In total, no more frames return than `lets` allows.
     struct Held<F> {
         echo: Echo,
         came: usize,
         lets: F,
-        /// True if it reports frames that it still holds.
+        /// True if the port reports frames that it still holds.
         tells: bool,
     }
 
@@ -258,7 +259,7 @@ mod tests {
 
     #[test]
     fn what_a_guest_has_not_handed_on_yet_is_not_lost() {
-        /// Its backend takes nothing until it was asked once whether it is still sending.
+        /// A port whose backend takes nothing until the first call of `is_sending`.
         struct Guest<'a>(&'a AtomicBool);
         impl Endpoint for Guest<'_> {
             fn turn(&mut self, _: u64) -> anyhow::Result<usize> {

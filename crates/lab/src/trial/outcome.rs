@@ -18,7 +18,7 @@ pub struct Outcome {
     pub measured: Option<Measured>,
     /// The generator's work.
     pub work: Work,
-    /// The work of the endpoints that took turns with it, in their order.
+    /// The work of the endpoints that took turns with the generator, in their order.
     pub others: Vec<Work>,
     /// The generator's limit by itself.
     pub limit_mpps: Option<f64>,
@@ -35,8 +35,8 @@ impl Outcome {
         Outcome { rate, measured: None, work, others, limit_mpps: plan.limit_mpps, invalid, by_generator: true }
     }
 
-    /// Returns the planned packets, or at maximum rate the sent ones; and how many of them have not
-    /// returned. Packets that a port did not take have not.
+    /// Returns the number of planned packets (at maximum rate, of sent packets), and how many of
+    /// these have not returned. Packets that a port did not take count as not returned.
     #[must_use]
     pub fn sent_and_lost(&self) -> (u64, u64) {
         self.measured.as_ref().map_or((0, 0), |measured| {
@@ -45,7 +45,7 @@ impl Outcome {
         })
     }
 
-    /// Returns a sample, whose scenario, round, variant and cell are still to be filled in.
+    /// Returns a sample. Its scenario, round, variant and cell are still to be filled in.
     #[must_use]
     pub fn sample(&self) -> Sample {
         let mut sample = Sample { invalid: self.invalid.clone(), ..Sample::default() };
@@ -108,7 +108,7 @@ impl fmt::Display for Outcome {
         if sample.latency.is_some() {
             write!(to, "latency in us:")?;
             for name in ["min", "p50", "p90", "p99", "p99_9", "p99_99", "p99_9999", "max"] {
-                // With few packets, high quantiles are unknown.
+                // With few packets, high quantiles are unknown, so they are left out.
                 if let Some(value) = sample.metrics.get(&format!("latency_{name}_us")) {
                     write!(to, " {} {value:.1}", name.replace('_', "."))?;
                 }

@@ -73,7 +73,7 @@ pub(crate) struct Traffic {
     /// Packets sent, by flow.
     pub(crate) sent: BTreeMap<u16, u64>,
     pub(crate) sent_by: [u64; PAIRS as usize],
-    /// By flow and pair: the least number that may come next.
+    /// For each flow and pair, the least number that may come next.
     pub(crate) seen: BTreeMap<(u16, usize), u64>,
     pub(crate) seen_at: [u64; PAIRS as usize],
 }
@@ -106,7 +106,8 @@ impl Traffic {
         }
     }
 
-    /// Sends `count` packets of all flows, with fewer under way than any ring holds; all arrive.
+    /// Sends `count` packets of all flows and waits until all have arrived. Fewer packets are under
+    /// way than any ring holds.
     pub(crate) fn run(&mut self, source: &mut Guest, sink: &mut Guest, count: u64) {
         let end = Self::total(&self.sent_by) + count;
         wait_until("all have arrived", || {
@@ -130,7 +131,7 @@ impl Traffic {
         pairs
     }
 
-    /// Checks that the switch has counted the same, queue by queue.
+    /// Checks that the switch has counted the same packets for each queue.
     pub(crate) fn check_counters(&self, rig: &Rig) {
         let (from, to) = (rig.port(0), rig.port(1));
         for at in 0..usize::from(PAIRS) {

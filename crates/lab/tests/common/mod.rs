@@ -19,7 +19,8 @@ use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 use straightline_wire::MacAddr;
 
-/// Long enough for the slowest machine; only a failure waits so long.
+/// Time limit of a wait. It is long enough for the slowest machine, and only a failing test waits
+/// so long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The features that every guest here negotiates.
@@ -158,7 +159,7 @@ pub(crate) fn take(guest: &mut Guest, n: usize) -> Vec<(NetHeader, Vec<u8>)> {
     packets
 }
 
-/// Checks that nothing arrives that was sent before a packet which has arrived elsewhere.
+/// Checks that no packet arrives here that was sent before a packet which has arrived elsewhere.
 pub(crate) fn nothing(guest: &mut Guest) {
     std::thread::sleep(Duration::from_millis(5));
     assert_eq!(arrived(guest).len(), 0);
@@ -254,7 +255,7 @@ impl Victims {
         victims
     }
 
-    /// Waits until more of their packets, sent from now on, have arrived.
+    /// Waits until packets that the guests send from now on have arrived.
     pub(crate) fn go_on(&self) {
         let now = self.arrived.load(Ordering::Relaxed);
         wait_until("the victims' traffic goes on", || self.arrived.load(Ordering::Relaxed) > now + 256);
@@ -269,7 +270,7 @@ impl Victims {
         (result, Duration::from_micros(self.longest_gap.load(Ordering::Relaxed)))
     }
 
-    /// Ends the traffic: nothing was lost, nothing came late.
+    /// Ends the traffic, and checks that no packet was lost or came late.
     pub(crate) fn finish(self) {
         self.stop.store(true, Ordering::Relaxed);
         let (sent, seen) = self.thread.join().expect("the victims' thread");

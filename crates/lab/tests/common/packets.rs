@@ -37,7 +37,7 @@ impl Kind {
     }
 }
 
-/// A frame with `payload` whose transport checksum is left to others, with its virtio-net header.
+/// A frame with `payload` and its virtio-net header. The transport checksum is left to others.
 pub(crate) fn partial(kind: Kind, dst: MacAddr, src: MacAddr, payload: &[u8]) -> (NetHeader, Vec<u8>) {
     let net = match kind {
         Kind::Tcp4 | Kind::Udp4 => Net::v4([10, 0, 0, 1].into(), [10, 0, 0, 2].into()),
@@ -60,7 +60,7 @@ pub(crate) fn partial(kind: Kind, dst: MacAddr, src: MacAddr, payload: &[u8]) ->
     (NetHeader { flags: NEEDS_CSUM, csum_start: l4, csum_offset, hdr_len, ..NetHeader::default() }, frame)
 }
 
-/// The same, to be segmented into segments of `gso_size`.
+/// Such a frame that is to be segmented into segments of `gso_size`.
 pub(crate) fn segmented(kind: Kind, dst: MacAddr, src: MacAddr, payload: &[u8], gso_size: u16) -> (NetHeader, Vec<u8>) {
     let (header, frame) = partial(kind, dst, src, payload);
     (NetHeader { gso_type: kind.gso_type(), gso_size, ..header }, frame)
@@ -70,9 +70,8 @@ pub(crate) fn tcp4(dst: MacAddr, src: MacAddr, payload_len: usize, gso_size: u16
     segmented(Kind::Tcp4, dst, src, &super::noise(3, payload_len), gso_size)
 }
 
-/// Returns a frame's payload, after checking what must always hold: lengths that agree, a right
-/// IPv4 header checksum, and a right transport checksum or (`is_partial`) the sum of the pseudo
-/// header.
+/// Returns a frame's payload, after checking that lengths agree and checksums are right. With
+/// `is_partial`, the transport checksum must be the sum of the pseudo header.
 pub(crate) fn check(frame: &[u8], is_partial: bool) -> Parsed {
     let sliced = SlicedPacket::from_ethernet(frame).expect("headers");
     let transport = sliced.transport.expect("TCP or UDP");
@@ -126,7 +125,7 @@ struct Sums {
     all: u16,
 }
 
-/// The plain ones' complement sums of RFC 1071.
+/// The ones' complement sum of RFC 1071, computed word by word.
 fn sum_of(src: &[u8], dst: &[u8], protocol: u8, transport: &[u8]) -> Sums {
     let len = u32::try_from(transport.len()).expect("short");
     let mut pseudo = [src, dst].concat();

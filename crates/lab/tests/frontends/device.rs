@@ -1,4 +1,4 @@
-//! The guest behind a scripted program: its memory, its rings, and a driver for each.
+//! The guest of a scripted program: guest memory, rings, and a driver for each ring.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -29,7 +29,7 @@ const HIGH: u64 = 4 << 30;
 /// The user address of guest memory in a program with addresses of its own.
 const USER: u64 = 0x7f00_0000_0000;
 
-/// Neither of the acknowledgements of a command.
+/// A value that is neither of the acknowledgements of a command.
 const UNTOUCHED: u8 = 0xee;
 
 /// Guest memory and its file.
@@ -88,7 +88,7 @@ impl Memory {
 /// The means by which the device sends calls to the driver.
 pub(crate) enum Call {
     Eventfd(OwnedFd),
-    /// The device's end, and the driver's.
+    /// The device's end and the driver's end.
     Socket(UnixStream, #[expect(dead_code, reason = "held open")] UnixStream),
 }
 

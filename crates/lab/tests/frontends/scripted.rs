@@ -1,4 +1,4 @@
-//! A program that does what its row says.
+//! A program that acts by its row of the table.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -96,7 +96,7 @@ impl Scripted {
         self.wire = Wire::connect(socket, self.row.acks)?;
         (self.is_back, self.known.regions_added, self.known.status) = (true, false, 0);
         self.play(self.row.again, None, frame, posted)?;
-        // QEMU and virtio-user compare; the others set them as they were.
+        // QEMU and virtio-user compare the features. Other programs set the same features again.
         ensure!(self.features & !self.known.offered == 0, "the backend lacks features of before");
         self.wire.get(Request::GetFeatures)?;
         Ok(())
@@ -253,7 +253,7 @@ impl Scripted {
         }
     }
 
-    /// GET_STATUS: no bit that was set may be missing.
+    /// In the answer to GET_STATUS, no bit that was set may be missing.
     fn status(&self) -> Result<u8> {
         let status = u8::try_from(self.wire.get(Request::GetStatus)?).context("a status of 8 bits")?;
         ensure!(status & self.known.status == self.known.status, "the device's status is {status:#x}");
@@ -299,7 +299,7 @@ impl Scripted {
         Ok(())
     }
 
-    /// The table is made at the first time, and kept.
+    /// The table of buffers in flight is made on the first connection, and kept.
     fn share_inflight(&mut self) -> Result<()> {
         if self.inflight.is_none() {
             let queues = u16::try_from(self.rings.len())?;

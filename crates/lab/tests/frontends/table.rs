@@ -13,7 +13,7 @@ pub(crate) struct Row {
     pub(crate) name: &'static str,
     /// Version and files that the row is taken from.
     pub(crate) source: &'static str,
-    /// virtio features in SET_FEATURES, apart from `VHOST_USER_F_PROTOCOL_FEATURES`.
+    /// The virtio features in SET_FEATURES, except `VHOST_USER_F_PROTOCOL_FEATURES`.
     pub(crate) features: u64,
     /// Features that it acknowledges only with several queue pairs.
     pub(crate) multiqueue: u64,
@@ -46,8 +46,8 @@ pub(crate) enum RingBase {
     Nowhere,
     /// At the used index.
     Used,
-    /// At the available index: entries available by then are not to be taken, unless a table of
-    /// buffers in flight has them.
+    /// The available index. The device does not take entries that were available before, unless a
+    /// table of buffers in flight has them.
     Available,
 }
 
@@ -56,12 +56,14 @@ pub(crate) enum RingBase {
 pub(crate) enum QueueNumUse {
     /// It does not ask.
     Never,
-    /// Queue pairs: if there are fewer than it was told to use, it fails to start.
+    /// The number of queue pairs. If there are fewer than the program was told to use, it fails to
+    /// start.
     Pairs,
-    /// Rings with packets: if there are fewer than it was told to use, it fails to start. No ring
-    /// beyond may be named.
+    /// The number of rings with packets. If there are fewer than the program was told to use, it
+    /// fails to start. It may not name a ring beyond this number.
     Rings,
-    /// All rings: the device has exactly so many, and a driver that misses one does not probe.
+    /// The number of all rings. The device has exactly this number, and a driver that misses a ring
+    /// does not probe.
     AllRings,
 }
 
@@ -69,7 +71,7 @@ pub(crate) enum QueueNumUse {
 /// queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pairs {
-    /// It is told the number, and executes commands itself.
+    /// The user tells the program the number. The program executes commands itself.
     Own,
     /// The guest reads the number from our configuration space, and sends us its commands.
     Ours,
@@ -98,7 +100,7 @@ pub(crate) enum Step {
     ProtocolAgain,
     /// GET_QUEUE_NUM, and the comparison of its answer.
     QueueNum,
-    /// GET_MAX_MEM_SLOTS: the number must not fall.
+    /// GET_MAX_MEM_SLOTS. The number must not fall.
     MemSlots,
     /// SET_BACKEND_REQ_FD.
     BackendChannel,

@@ -33,7 +33,8 @@ fn expect(guests: &mut [Guest], from: usize, dst: MacAddr, src: MacAddr, to: &[u
     }
     for (port, guest) in guests.iter_mut().enumerate() {
         if !to.contains(&port) {
-            // All deliveries of a turn are visible by its end: a later packet would be a bug.
+            // All deliveries of a turn are visible at the end of the turn. A packet that comes
+            // later would be a bug.
             nothing(guest);
         }
     }
@@ -224,7 +225,7 @@ fn a_turn_takes_less_where_many_ports_are_flooded() {
     assert!(turns >= bodies / ((1 << 20) / 32 + 4000), "{turns} turns");
 }
 
-/// Each of those ports would segment the packet again.
+/// Each of the receiving ports would segment the packet again.
 #[test]
 fn a_turn_takes_fewer_segments_where_many_ports_are_flooded() {
     let packet = segmented(Kind::Udp4, BROADCAST, mac(1), &noise(1, 2000), 20);

@@ -39,7 +39,7 @@ fn send(guest: &mut Guest, frame: &[u8], layout: Layout, indirect: bool, seed: u
     });
 }
 
-/// 14 to 2100, then in steps, then the longest.
+/// Every length from 14 to 2100, then lengths in steps, then the longest.
 fn lengths() -> impl Iterator<Item = usize> {
     (14..=2100).chain((2101..65_550).step_by(1297)).chain([9000, 65_535, 65_549, 65_550])
 }

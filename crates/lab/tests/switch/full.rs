@@ -124,7 +124,7 @@ fn with_wait_a_node_may_drop_what_stands_among_those_that_wait() {
     assert!(rig.port(1).drops.is_empty());
 }
 
-/// A bad header after those that wait: its packet already had a place in the turn.
+/// A bad header comes after packets that wait. Its packet already had a place in the turn.
 #[test]
 fn with_wait_a_packet_that_is_refused_late_costs_no_good_one() {
     let rig = rig(2, waiting);
@@ -339,9 +339,9 @@ fn by_hand(dir: &Path, name: &str, index: u16, rcu: &Rcu) -> (VhostUser, Arc<dyn
     (port, served, drops)
 }
 
-/// Packets wait for buffers. These come, and their notification is used up; but the next turn is
-/// full of other packets before it comes to the waiting ones. The worker must not sleep now: the
-/// driver has kicked already, and does not do it again.
+/// Packets wait for buffers. Buffers come, and their kick is used up. But the next turn is full of
+/// other packets before it reaches the waiting ones. The worker must not sleep now: the driver has
+/// kicked already, and will not kick again.
 #[test]
 fn with_wait_room_that_nobody_has_tried_yet_keeps_a_worker_awake() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -382,9 +382,9 @@ fn with_wait_room_that_nobody_has_tried_yet_keeps_a_worker_awake() {
     assert_eq!(arena.turn(arm), (false, false));
 }
 
-/// Of every two packets the first would take more buffers than a packet may, and the second takes
-/// one: nothing known of the first is true of the next. The work for the port still ends, and the
-/// rest of the turn is counted.
+/// Of every two packets, the first would take more buffers than a packet may, and the second takes
+/// one. So the failure of the first packet says nothing about the next one. The work for the port
+/// still ends, and the rest of the turn is counted as dropped.
 #[test]
 fn buffers_that_are_looked_at_in_vain_are_not_looked_at_for_ever() {
     for packed in [0, f::VIRTIO_F_RING_PACKED] {

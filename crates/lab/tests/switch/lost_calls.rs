@@ -119,13 +119,13 @@ fn a_lost_call_is_repeated_at_most_three_times_until_something_moves() {
         wait_asleep(name);
         assert_eq!((calls.count(), repeated(&rig)), (4, 3), "no more, forever");
 
-        // More is used. No call is due for it, as the driver has not asked again; but the lost one
-        // is worth a new try.
+        // More entries are used. The driver has not asked for a call again, so none is due for
+        // them. But the lost call is repeated.
         send(&mut b, &sent[1]);
         calls.wait(7);
         assert_eq!(repeated(&rig), 6);
 
-        // The driver gets one of them at last, and asks for the next call.
+        // The driver gets one of the repeated calls at last, and asks for the next call.
         assert!(take(&mut a, 2).iter().map(|(_, bytes)| bytes).eq(&sent[..2]));
         ask(&a, Ring::Receive, packed, 2);
         send(&mut b, &sent[2]);
@@ -184,7 +184,8 @@ fn does_not_call(name: &str, options: &GuestOptions) {
     assert_eq!(repeated(&rig), 0);
 }
 
-/// A call that gets lost while the ring is set up: a predecessor has used something without a call.
+/// A call that gets lost while the ring is set up: an earlier backend has used an entry without a
+/// call.
 #[test]
 fn the_call_of_a_new_descriptor_is_repeated_too() {
     with_both_layouts("new", |packed, name| {

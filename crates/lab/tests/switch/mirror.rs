@@ -152,7 +152,7 @@ fn a_flooded_packet_is_copied_for_each_mirrored_port() {
         copies[usize::try_from(n).expect("small")] += 1;
     }
     assert_eq!(copies, [3; 250]);
-    // To one port that is known, back to one that is not mirrored on its way in.
+    // Packets to one port whose address is known, and back from a port without a mirror.
     send(&mut first, &frame(mac(1), mac(2), 60, 1));
     take(&mut source, 1);
     assert_eq!(take(&mut watcher, 1)[0].1, frame(mac(1), mac(2), 60, 1));
@@ -245,7 +245,7 @@ fn with_wait_each_packet_is_copied_once_when_it_leaves_its_ring() {
             next_left += if next_left % 3 == 0 { 2 } else { 1 };
         }
         nothing(&mut left);
-        // The mirror before the node has those too that the node has dropped, up to the next one
+        // The mirror before the node also copies packets that the node drops, up to the next packet
         // that waits.
         for (_, bytes) in take(&mut entered, usize::from(next_left - next_entered)) {
             assert_eq!(bytes, numbered(next_entered));

@@ -206,7 +206,7 @@ fn with_wait_a_full_queue_holds_up_nobody_but_its_sources() {
         let (mut source, mut sink) = (rig.guest(0, &options(PAIRS, false)), rig.guest(1, &options(PAIRS, false)));
         let mut traffic = Traffic::default();
         traffic.run(&mut source, &mut sink, 4000);
-        // Pair 1 of the sink is filled up by pair 1 of the source, and more packets wait.
+        // Pair 1 of the source fills pair 1 of the sink, and more packets wait.
         let (stuck, free) = (flow_at(&traffic, 1, 1), flow_at(&traffic, 3, 3));
         let before = rig.port(1).queues[1].tx.packets;
         let mut sent = 0;

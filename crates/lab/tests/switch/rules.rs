@@ -29,8 +29,8 @@ fn a_source_sees_its_buffer_used_only_after_the_packet_is_visible() {
     let mut sink = rig.guest(1, &options);
     for round in 0..2000_u16 {
         sink.give(64);
-        // With a body and without. A packet that borrows nothing is given back at once, which says
-        // nothing about its delivery.
+        // Packets with a body and without. The chain of a packet without a body is given back at
+        // once, which says nothing about its delivery.
         assert!(source.send(&NetHeader::default(), &frame(mac(2), mac(1), 1514, u64::from(round))));
         let before = sink.used_index(Ring::Receive);
         source.flush();
@@ -228,7 +228,7 @@ fn truncated(victim_ports: (usize, usize), who: usize) {
     // The vanished memory may not be in use at this moment: traffic continues until the switch
     // accesses it.
     wait_until("it is noticed", || {
-        // The bytes that a guest reads of its own vanished memory are zeros too, and prove nothing.
+        // A guest that reads its own vanished memory reads zeros too, so such bytes prove nothing.
         drive(&mut pair, who == 0);
         rig.port(who).link == Link::Down
     });

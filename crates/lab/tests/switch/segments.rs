@@ -422,8 +422,8 @@ fn segments_of_a_burst_arrive_as_the_packet_that_they_are() {
     }
 }
 
-/// Only the sender knows what a partial checksum covers: packets too short for the header of TCP,
-/// with its offset.
+/// Only the sender knows what a partial checksum covers. These packets have the checksum offset of
+/// TCP, but are too short for a TCP header.
 #[test]
 fn what_ends_before_a_tcp_header_would_arrives_as_it_is() {
     let rig = rig(2, |config| config.patches.push(patch(0, 1)));

@@ -1,5 +1,5 @@
-//! A link that an administrator sets down: nothing passes, both guests are told, and it comes up
-//! again.
+//! A link that an administrator sets down. No packet passes, both guests are told, and later the
+//! link comes up again.
 
 use std::io::Read;
 use std::os::fd::AsFd;
@@ -110,7 +110,7 @@ fn nothing_passes_while_it_is_down_and_the_guest_is_told() {
         let now = bench.ports[0].status();
         assert_eq!((now.up, now.reason.as_str()), (false, "set down by the administrator"));
         assert_eq!(status(&mut one), 0);
-        // From it, for it, and in its name.
+        // Packets from the port, packets for the port, and packets in the name of its guest.
         send(&mut one, &frame(mac(2), mac(1), 1000, round));
         bench.wait_dropped(3 * round + 1);
         send(&mut two, &frame(mac(1), mac(2), 1000, round));

@@ -151,7 +151,7 @@ fn a_guest_that_moved_here_is_announced() {
             assert_eq!((&got[12..14], &got[20..22]), (&[0x80, 0x35][..], &[0, 3][..]));
         }
     }
-    // It was learned, so packets for it go there alone.
+    // The address was learned, so packets for it go to this port alone.
     send(&mut guests[1], &frame(mac(7), mac(0x77), 100, 1));
     take(&mut guests[0], 1);
     common::nothing(&mut guests[2]);

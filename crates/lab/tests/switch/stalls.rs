@@ -1,4 +1,5 @@
-//! A worker whose turn does not end is noticed, and its operator learns where it is.
+//! If a worker's turn does not end, the switch notices it, and tells the operator which node the
+//! worker is in.
 
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
@@ -16,7 +17,7 @@ struct Slow(Arc<Mutex<Receiver<()>>>);
 
 impl Node for Slow {
     fn process(&mut self, _packets: &mut Packets<'_>, batch: &Batch, next: &mut Next<'_>) {
-        // Released for good when the sender is gone.
+        // Dropping the sender releases the node for good.
         let _ = self.0.lock().expect("one worker").recv();
         next.extend(0, batch.ids());
     }

@@ -99,7 +99,7 @@ fn a_guest_that_changes_the_payload_is_seen() {
     let guests = Options { touch: Touch::Edit, ports: options(Layout::Split), ..Options::default() };
     let mut guest = forward::guest(ports(&rig, &[1, 3], &guests.ports), &guests).expect("a guest");
     let outcome = trial::run(&mut generator(ours, "size=200"), &mut [&mut *guest], &plan(), Rate::Pps(20_000.0), TIME);
-    // All bytes are inverted, also the tags: no packet is recognised.
+    // The guest inverts all bytes, also those of the tags, so no packet is recognised.
     let measured = outcome.measured.expect("it was made");
     assert_eq!(measured.total().received, 0);
     assert!(measured.foreign >= measured.total().sent && measured.total().sent > 0, "{measured:?}");
@@ -127,7 +127,7 @@ fn a_switch_that_goes_away_makes_the_trial_invalid() {
 
 #[test]
 fn a_switch_that_takes_nothing_any_more_makes_the_trial_invalid() {
-    // It waits for buffers of a guest that takes nothing out of its ring.
+    // The port waits for buffers of a guest that takes no packets out of its ring.
     let waiting = rig(2, |config| config.patches.push(PatchConfig { full: WhenFull::Wait, ..patch(0, 1) }));
     let _guest = waiting.guest(1, &GuestOptions::default());
     waiting.wait_up(1);

@@ -1,5 +1,5 @@
-//! Memory that vanishes in the middle of a turn, of a source whose packets are not the first to be
-//! delivered.
+//! A source's memory vanishes in the middle of a turn. Packets of another source are delivered
+//! first.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ fn whoever_is_sound_does_not_speak_for_others() {
         .map(|n| Guest::connect(&dir.path().join(format!("p{n}")), &GuestOptions::default()).expect("a guest"));
     for (from, guest) in guests.iter_mut().enumerate().take(2) {
         let from = u8::try_from(from).expect("few");
-        // Two, so that one is left in the ring.
+        // Two packets, so that one is left in the ring.
         for _ in 0..2 {
             assert!(guest.send(&NetHeader::default(), &frame(mac(9), mac(from), 1000, from.into())));
         }
@@ -41,7 +41,7 @@ fn whoever_is_sound_does_not_speak_for_others() {
             assert_eq!(batch.len(), 1);
         }
         rustix::fs::ftruncate(guests[0].file(), 0).expect("it is a file");
-        // Polling its ring finds that the memory has gone.
+        // Polling the ring finds that the memory has vanished.
         served[0].receive(turn, &mut Batch::new(), 1);
         // The packet of the intact source comes first, in a batch of its own.
         served[2].deliver(turn, &batches[1], false);

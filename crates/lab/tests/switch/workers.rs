@@ -120,8 +120,8 @@ fn whoever_waits_for_room_in_a_shared_ring_is_woken() {
             traffic.collect(&mut sink);
             if traffic.seen_at[0] == given && given < 200 {
                 // Both workers are asleep, most of the time, with packets that wait for this ring.
-                // If a request for a kick were lost, its worker would wake by itself after a
-                // second: too late for so many.
+                // If a worker's request for a kick were lost, the worker would wake by itself after
+                // a second. That is too late for so many packets.
                 std::thread::sleep(Duration::from_millis(3));
                 sink.pairs()[0].give(1);
                 given += 1;
@@ -168,8 +168,8 @@ fn its_patch_becomes_a_bridge_and_a_patch_again_while_packets_pass() {
         }
         source.pairs().iter_mut().for_each(Pair::flush);
         match round % 4 {
-            // Served by the same workers, by one of them, by both again; packets under way wait in
-            // their ring meanwhile.
+            // The ports are served by the same workers, then by one of them, then by both again.
+            // Meanwhile, packets under way wait in their ring.
             0 => drop(reload(&rig, |config| config.patches[0].full = WhenFull::Wait)),
             1 => drop(reload(&rig, |config| {
                 config.patches.clear();

@@ -134,7 +134,7 @@ fn an_experiment_that_is_interrupted_ends_with_what_there_is() {
     let features = &results.environment.features["straightline, split"];
     assert!(features.iter().any(|feature| feature == "version-1"), "{features:?}");
     let again = fixture.execute(&args);
-    assert!(again.code == Some(1) && again.err.contains("is there already"), "{again:?}");
+    assert!(again.code == Some(1) && again.err.contains("exists already"), "{again:?}");
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn an_experiment_of_which_nothing_counts_does_not_keep_the_others_from_their_tur
     }
     let fixture = Fixture::new();
     let args = ["lab", "exp", "--all", "--quick", "--rounds", "1", "--out", "results"];
-    // Without a folder for sockets each trial fails at its beginning.
+    // Without a folder for sockets, each trial fails when it starts.
     let done = Finished::new(&fixture.command(&args).env("TMPDIR", "/nonexistent").output().unwrap());
     assert_eq!(done.code, Some(1), "{done:?}");
     let names = ["memcpy", "header-align", "offload", "touch", "width", "prefetch", "noisy"];
@@ -184,7 +184,7 @@ fn nothing_is_measured_where_one_of_all_has_no_place() {
     results(&fixture, "results/noisy", "noisy", "6.1", &[]);
     let refused = fixture.execute(&["lab", "exp", "--all", "--quick", "--out", "results"]);
     assert_eq!((refused.code, refused.out.as_str()), (Some(1), ""), "{refused:?}");
-    assert!(refused.err.contains("results/noisy/environment.json is there already"), "{refused:?}");
+    assert!(refused.err.contains("results/noisy/environment.json exists already"), "{refused:?}");
     assert!(!refused.err.contains("trial 1 of ") && !fixture.path("results/memcpy").exists(), "{refused:?}");
 }
 
@@ -263,7 +263,8 @@ fn what_is_generated_comes_back() {
     let impossible = fixture.execute(&[&["lab", "generate"][..], &backends, &["--rate", "1000gbit"]].concat());
     switch.kill().unwrap();
     switch.wait().unwrap();
-    // On a busy machine the rate may not be reached. That does not matter here.
+    // On a busy machine the generator may not reach the rate. This test does not depend on the
+    // rate.
     let sample: serde_json::Value = serde_json::from_str(&done.out).unwrap();
     let figure = |name: &str| sample["metrics"][name].as_f64().unwrap();
     assert_eq!([figure("lost"), figure("corrupt"), figure("foreign")], [0.0; 3], "{sample}");

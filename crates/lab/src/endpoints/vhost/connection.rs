@@ -16,12 +16,12 @@ use crate::guest::driver::lay_out;
 use crate::guest::half::{event, notify, set_up};
 use crate::guest::{GOING, connect, handshake};
 
-/// The start of rings in the form of SET_VRING_BASE: index 0; for a packed ring also wrap counters
-/// of 1.
+/// Start positions of rings, in the form of SET_VRING_BASE: index 0, and for a packed ring also
+/// wrap counters of 1.
 const SPLIT_START: u32 = 0;
 const PACKED_START: u32 = 0x8000_8000;
 
-/// A backend, with the eventfds of the receive and of the transmit ring.
+/// The connection to a backend, with the eventfds of the receive ring and of the transmit ring.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) socket: PathBuf,
@@ -34,7 +34,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Connects and negotiates features: all features that are wanted, or an error.
+    /// Connects and negotiates features. A backend that lacks a wanted feature is an error.
     pub(crate) fn connect(
         socket: &Path,
         memory: &Memory,
@@ -66,7 +66,7 @@ impl Connection {
         })
     }
 
-    /// Returns its receive and its transmit ring, empty.
+    /// Returns the driver halves of the receive ring and of the transmit ring, both empty.
     pub(crate) fn rings<R: Bursts>(&self, memory: &Memory, options: &PortOptions) -> anyhow::Result<[R; 2]> {
         Ok([
             self.bursts(0, memory, options, Buffers::Receive(options.buffer_len))?,
@@ -74,7 +74,7 @@ impl Connection {
         ])
     }
 
-    /// Returns its receive ring (0) or its transmit ring (1), empty.
+    /// Returns the driver half of the receive ring (0) or of the transmit ring (1), empty.
     pub(super) fn bursts<R: Bursts>(
         &self,
         at: usize,
@@ -85,7 +85,7 @@ impl Connection {
         self.ring(at, memory, options, |memory, geometry, flags| R::new(memory, geometry, flags, buffers))
     }
 
-    /// Returns a ring as [`Self::bursts`], with any kind of driver half.
+    /// Returns a ring as [`Self::bursts`] does, with any kind of driver half.
     pub(super) fn ring<R>(
         &self,
         at: usize,
@@ -94,11 +94,15 @@ impl Connection {
         new: impl FnOnce(&GuestMemory, Geometry, RingOptions) -> Result<R, &'static str>,
     ) -> anyhow::Result<R> {
         let flags = RingOptions { in_order: options.in_order, ..RingOptions::default() };
-        new(&memory.guest, self.geometries[at], flags)
-            .map_err(|part| anyhow::anyhow!("a ring of {} entries: its {part} does not fit", options.queue_size))
+        new(&memory.guest, self.geometries[at], flags).map_err(|part| {
+            anyhow::anyhow!(
+                "a ring of {} entries is not possible: its {part} does not fit into guest memory",
+                options.queue_size
+            )
+        })
     }
 
-    /// Shows the backend memory and rings, and enables the rings.
+    /// Tells the backend of memory and rings, and enables the rings.
     pub(crate) fn start(&mut self, memory: &Memory) -> anyhow::Result<()> {
         self.set_going(memory).with_context(|| format!("{}", self.socket.display()))
     }
@@ -114,7 +118,7 @@ impl Connection {
             self.client.set_vring_enable(index, true)?;
         }
         if self.status {
-            // Some backends start with this message only.
+            // Some backends start only after this message.
             self.client.set_status(GOING)?;
         }
         Ok(())
@@ -143,7 +147,7 @@ impl Connection {
     }
 }
 
-/// Returns the options that need these features.
+/// Returns the options to leave out if the backend lacks these features.
 fn instead(features: u64) -> &'static str {
     if features & f::VIRTIO_F_VERSION_1 != 0 {
         "this backend (virtio 1.0 is needed)"
@@ -158,7 +162,7 @@ fn instead(features: u64) -> &'static str {
     }
 }
 
-/// Makes an error of a device fault, with the name of the port.
+/// Turns a device fault into an error that names the port.
 #[cold]
 pub(crate) fn broken(connection: &Connection, fault: DeviceFault) -> anyhow::Error {
     anyhow::anyhow!("{}: {fault}: the ring is unusable: the connection must be restarted", connection.socket.display())

@@ -13,7 +13,7 @@ use super::options::PortOptions;
 use crate::guest::BASE;
 use crate::guest::options::{RING_ROOM, memory_file};
 
-/// The distance of two rings. It spreads rings over different sets of every cache.
+/// The distance between two rings. It spreads the rings over different sets of every cache.
 const RING_STEP: u64 = RING_ROOM + 17 * 64;
 
 const HUGE_PAGE: u64 = 2 << 20;
@@ -33,8 +33,8 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Maps memory for the two rings of each of so many ports, and for a buffer for each of their
-    /// entries.
+    /// Maps memory for the two rings of each of `ports` ports, and for one buffer for each ring
+    /// entry.
     pub(crate) fn new(options: &PortOptions, ports: u16) -> anyhow::Result<Memory> {
         let buffer_len = options.buffer_len;
         let offset = u64::from(options.header_offset);
@@ -82,16 +82,16 @@ impl Memory {
     }
 }
 
-/// Returns the inverse of an odd number modulo 2^64. A product is divided by multiplying with it,
-/// without a division.
+/// Returns the inverse of an odd number modulo 2^64. Multiplying a product by the inverse of a
+/// factor divides the product by this factor, without a division.
 fn inverse(odd: u64) -> u64 {
     // Newton's step doubles the number of correct low bits. An odd number is its own inverse in
     // three bits.
     (0..5).fold(odd, |guess, _| guess.wrapping_mul(2_u64.wrapping_sub(odd.wrapping_mul(guess))))
 }
 
-/// Makes a memory file in huge pages, all reserved now: a page that is missing when it is touched
-/// would end this process.
+/// Makes a memory file in huge pages, and reserves all pages now. Touching a page that cannot be
+/// allocated later would end this process.
 fn huge_file(len: u64) -> anyhow::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
     let file = memfd_create("straightline-guest", flags).context("cannot make guest memory in huge pages")?;

@@ -18,7 +18,7 @@ pub enum Layout {
 }
 
 impl Layout {
-    /// Returns its name on the command line and in reports.
+    /// Returns the layout's name on the command line and in reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -43,20 +43,20 @@ pub struct PortOptions {
     /// Bytes of each buffer, header included.
     pub buffer_len: u32,
     /// Offset of a buffer from the start of a cache line. With 52 the frame starts on a line, as in
-    /// DPDK's guests; with 0 the header does.
+    /// DPDK's guests; with 0 the header starts on a line.
     pub header_offset: u32,
     /// True to place memory in huge pages of 2 MiB.
     pub huge_pages: bool,
-    /// The longest frame that is sent. If it does not fit into a buffer, a frame may use several,
-    /// each a descriptor of a chain. This costs every frame some cycles.
+    /// Length of the longest frame that is sent. If such a frame does not fit into a buffer, frames
+    /// may use several buffers, each a descriptor of a chain. This costs every frame some cycles.
     pub longest: u32,
-    /// True to leave checksums and TCP segmentation to the device, and to accept both unfinished
-    /// from it.
+    /// True to leave checksums and TCP segmentation to the device, and to accept unfinished
+    /// checksums and unsegmented packets from the device.
     pub segments: bool,
-    /// Further features of virtio-net (virtio 1.2, 5.1.3) to negotiate: for a part of what
-    /// `segments` stands for, or for one direction only.
+    /// Further features of virtio-net (virtio 1.2, 5.1.3) to negotiate. They select a part of the
+    /// features of `segments`, for example one direction only.
     pub offloads: u64,
-    /// The time that a backend has to answer.
+    /// Time limit for a backend's answer.
     pub patience: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! A packet in the guest's buffers: in one, or in several if the backend merged them.
+//! A packet in the guest's buffers: in one buffer, or in several if the buffers are mergeable.
 
 use straightline_packet::{Level, MemorySegment};
 use straightline_virtio::net_header::{LEN as HEADER, NetHeader};
@@ -7,8 +7,8 @@ use super::memory::Memory;
 use crate::endpoints::Received;
 use crate::guest::HEADER_LEN;
 
-/// A packet in its buffers. The backend that wrote it, and everyone who maps the memory, may still
-/// write to it. So bytes are copied out before they are examined, and only a copy is read twice.
+/// A packet in its buffers. The backend, and every process that maps the memory, may still write to
+/// these buffers. So bytes are copied out before they are examined, and only a copy is read twice.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Packet<'m> {
     memory: &'m Memory,
@@ -35,19 +35,19 @@ impl<'m> Packet<'m> {
         self.buffers
     }
 
-    /// Returns the instruction set of its copies.
+    /// Returns the instruction set with which bytes of the packet are copied.
     #[inline]
     pub(crate) fn level(&self) -> Level {
         self.level
     }
 
-    /// Writes the virtio-net header of a packet that is sent.
+    /// Writes the packet's virtio-net header.
     pub(crate) fn set_header(&self, header: &NetHeader) {
         self.first.write(self.level, &header.to_bytes());
     }
 
-    /// Writes bytes of the frame from `offset` on, as far as the frame reaches, and returns their
-    /// number.
+    /// Writes bytes of the frame from `offset` on, up to the end of the frame at most. Returns the
+    /// number of written bytes.
     #[inline]
     pub(crate) fn write(&self, offset: usize, bytes: &[u8]) -> usize {
         let frame = self.first.split_at(HEADER_LEN).1;

@@ -17,10 +17,10 @@ use super::rings::{Receive, Transmit};
 use crate::endpoints::port::{Received, TestPort};
 use crate::guest::HEADER_LEN;
 
-/// The mark of a transmit buffer without a part of a template.
+/// Marks a transmit buffer that holds no part of a template.
 const NOTHING: u64 = u64::MAX;
 
-/// Counters of a port. Bytes are those of frames, without virtio-net headers.
+/// Counters of a port. Bytes are counted without virtio-net headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortCounters {
     /// Received packets.
@@ -33,8 +33,8 @@ pub struct PortCounters {
     pub tx_bytes: u64,
     /// Received packets that the forwarding mode did not send on.
     pub dropped: u64,
-    /// Packets that were not sent on because they are in several buffers, which the ports' options
-    /// do not allow for.
+    /// Received packets that were not sent on because they are in several buffers. The ports'
+    /// options do not allow for that.
     pub too_long: u64,
     /// Kicks that the backend asked for.
     pub kicks: u64,
@@ -55,7 +55,7 @@ pub struct VhostPort {
 #[derive(Debug)]
 pub(super) struct Inbox {
     pub(super) ring: Receive,
-    /// True if a packet may be in several buffers.
+    /// True if a received packet may be in several buffers.
     mergeable: bool,
     /// Bytes of each buffer.
     pub(super) buffer_len: u32,
@@ -73,16 +73,16 @@ pub(super) struct Outbox {
     longest: usize,
     /// Buffers that are free.
     pub(super) spare: Vec<u64>,
-    /// Buffers to be shown to the backend: address and length. `spans` has the number of buffers of
+    /// Buffers that are not published yet: address and length. `spans` has the number of buffers of
     /// each packet.
     pub(super) pending: Vec<(u64, u32)>,
     pub(super) spans: Vec<u16>,
     pub(super) bytes: u64,
     pub(super) packets: u64,
-    /// The template and the part of it that a buffer holds, by the number of the buffer;
+    /// For each buffer, the template and the part of the template that the buffer holds;
     /// [`NOTHING`] if unknown.
     pub(super) holds: Vec<u64>,
-    /// A fault that is to be reported by the next call.
+    /// A fault, which the next call reports.
     fault: Option<DeviceFault>,
     too_long: Option<usize>,
 }
@@ -97,8 +97,8 @@ impl VhostPort {
         ports.pop().context("no port")
     }
 
-    /// Connects a port to each of these backends. All are shown the same memory, so a packet moves
-    /// from one port to another in its buffer.
+    /// Connects a port to each of these backends. All backends get the same memory, so a packet can
+    /// move from one port to another in its buffer.
     ///
     /// # Errors
     /// Memory is not available, or a backend refused something.
@@ -117,7 +117,7 @@ impl VhostPort {
         Ok(ports)
     }
 
-    /// Makes a port with its share of the `buffers`.
+    /// Makes a port. It takes its share of `buffers`.
     fn new(
         connection: Connection,
         memory: Arc<Memory>,
@@ -128,7 +128,7 @@ impl VhostPort {
         let mut share = || buffers.split_off(buffers.len().saturating_sub(size));
         let (received, spare) = (share(), share());
         let mut ring = Receive::new(&connection, &memory, options)?;
-        ensure!(ring.give(received.into_iter()) == size, "a ring of {size} entries does not take as many buffers");
+        ensure!(ring.give(received.into_iter()) == size, "a ring of {size} entries does not take {size} buffers");
         Ok(VhostPort {
             inbox: Inbox {
                 ring,
@@ -158,7 +158,7 @@ impl VhostPort {
         })
     }
 
-    /// Returns the socket of its backend.
+    /// Returns the socket of the port's backend.
     #[must_use]
     pub fn socket(&self) -> &Path {
         &self.connection.socket
@@ -181,7 +181,8 @@ impl VhostPort {
         self.connection.stop();
     }
 
-    /// Receives as [`TestPort::receive`], for callers that also write to received packets.
+    /// Receives packets as [`TestPort::receive`] does, for callers that also write to these
+    /// packets.
     pub(crate) fn take(&mut self, most: usize, mut each: impl FnMut(&Packet<'_>)) -> anyhow::Result<usize> {
         let VhostPort { connection, memory, level, inbox, counters, .. } = self;
         inbox.ring.take(most, &mut inbox.burst).map_err(|fault| broken(connection, fault))?;
@@ -202,7 +203,7 @@ impl VhostPort {
         Ok(packets)
     }
 
-    /// Kicks the transmit ring if the backend wants that for the frames just published.
+    /// Kicks the transmit ring if the backend wants a kick for the frames just published.
     #[inline]
     pub(super) fn kick(&mut self) {
         if self.outbox.ring.kick_due() {
@@ -213,12 +214,12 @@ impl VhostPort {
 }
 
 impl Inbox {
-    /// Returns the number of buffers of the packet whose first one is at `at` in the burst; `None`
-    /// if they have not all come.
+    /// Returns the number of buffers of a packet. Its first buffer is at `at` in the burst. `None`
+    /// if some buffers of the packet have not come yet.
     #[inline]
     pub(super) fn span(&self, at: usize, memory: &Memory) -> anyhow::Result<Option<usize>> {
         let Some(&(addr, len)) = self.burst.get(at) else { return Ok(None) };
-        // All buffers of a packet but the last are full (virtio 1.2, 5.1.6.4.1).
+        // All buffers of a packet except the last one are full (virtio 1.2, 5.1.6.4.1).
         if !self.mergeable || len < self.buffer_len { Ok(Some(1)) } else { self.merged(at, addr, memory) }
     }
 
@@ -226,13 +227,13 @@ impl Inbox {
     fn merged(&self, at: usize, addr: u64, memory: &Memory) -> anyhow::Result<Option<usize>> {
         let header = memory.buffer(addr, HEADER_LEN).and_then(|buffer| buffer.read12()).unwrap_or([0; HEADER]);
         let span = usize::from(NetHeader::parse(&header).num_buffers).max(1);
-        ensure!(span <= self.size, "a packet claims {span} buffers, of {} that exist", self.size);
+        ensure!(span <= self.size, "a packet claims {span} buffers, but the ring has only {}", self.size);
         Ok((at + span <= self.burst.len()).then_some(span))
     }
 }
 
 impl Outbox {
-    /// Returns the number of free buffers, after taking back those that the backend has used.
+    /// Takes back the buffers that the backend has used, and returns the number of free buffers.
     #[inline]
     pub(super) fn free_buffers(&mut self) -> Result<usize, DeviceFault> {
         self.ring.reclaim(&mut self.spare)?;
@@ -244,14 +245,15 @@ impl Outbox {
         (self.ring.free(self.size) - self.pending.len()).min(self.spare.len())
     }
 
-    /// Returns whether a buffer holds this part of a template, and notes that it does from now on.
+    /// Returns whether a buffer already holds this part of a template. Notes that the buffer holds
+    /// this part from now on.
     #[inline]
     fn remembers(&mut self, buffer: u64, chunk: u64) -> bool {
         let holds = usize::try_from(buffer).ok().and_then(|buffer| self.holds.get_mut(buffer));
         holds.is_some_and(|holds| std::mem::replace(holds, chunk) == chunk)
     }
 
-    /// Publishes what is pending. Returns whether there was anything.
+    /// Publishes the pending buffers. Returns whether there were any.
     #[inline]
     pub(super) fn publish(&mut self, counters: &mut PortCounters) -> bool {
         if self.pending.is_empty() {
@@ -297,7 +299,8 @@ impl TestPort for VhostPort {
             let from = chunk * outbox.buffer_len as usize;
             let len = (total - from).min(outbox.buffer_len as usize);
             let Some(buffer) = memory.buffer(addr, outbox.buffer_len) else { return false };
-            // The start of the frame's part in this buffer, in the frame and in the buffer.
+            // The part of the frame in this buffer: its start in the frame, and its start in the
+            // buffer.
             let (start, behind) = if chunk == 0 { (0, HEADER) } else { (from - HEADER, 0) };
             let body = buffer.split_at(narrow(behind)).1;
             let part = &frame[start..start + len - behind];
@@ -309,7 +312,7 @@ impl TestPort for VhostPort {
                 body.write(*level, part);
             }
             for &(at, bytes) in patches {
-                // The bytes of the patch that are in this part.
+                // Only those bytes of the patch are written that are in this part.
                 let skip = start.saturating_sub(at).min(bytes.len());
                 let at = (at + skip).saturating_sub(start);
                 if at < part.len() {
@@ -355,8 +358,9 @@ impl TestPort for VhostPort {
     #[cold]
     fn wake(&mut self) {
         // The fence orders the index that was published before the notification word that is read
-        // now. Either the backend saw the index before it slept, or this thread sees its request
-        // for a kick. Bursts leave the fence out, so a request may have been missed until now.
+        // now. Either the backend saw the index before it slept, or this thread sees the backend's
+        // request for a kick. Sending a burst has no fence, so this thread may have missed a
+        // request until now.
         fence(Ordering::SeqCst);
         let due = [self.inbox.ring.kick_due(), self.outbox.ring.kick_due()];
         for ring in (0..2).filter(|&ring| due[ring]) {

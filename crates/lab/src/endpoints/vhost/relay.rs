@@ -11,19 +11,20 @@ use crate::guest::HEADER_LEN;
 
 /// Examines packets that are relayed from one port to another.
 pub(crate) trait Look {
-    /// True if it examines packets. Otherwise all packets are relayed as they are.
+    /// True if this type examines packets. If false, all packets are relayed unchanged.
     const LOOKS: bool = true;
 
-    /// Prefetches the lines of a packet that it will need, given its first buffer.
+    /// Prefetches the cache lines of a packet that [`Self::look`] will need. `first` is the
+    /// packet's first buffer.
     fn prefetch(&self, first: MemorySegment<'_>);
 
-    /// Examines and may change the packet. Returns whether it is relayed.
+    /// Examines the packet, and may change it. Returns whether the packet is relayed.
     fn look(&mut self, packet: &Packet<'_>) -> bool;
 }
 
-/// Sends about `most` buffers that `from` has received through `to`, which has the same memory.
-/// Packets for which `to` has no free buffers stay in the ring. Returns the number of received
-/// packets.
+/// Sends about `most` received buffers of port `from` through port `to`, which uses the same
+/// memory. Packets for which `to` has no free buffers stay in the ring. Returns the number of
+/// received packets.
 ///
 /// # Errors
 /// A backend broke the protocol.
@@ -53,7 +54,7 @@ pub(crate) fn relay_back<L: Look>(port: &mut VhostPort, most: usize, look: &mut 
     Ok(packets)
 }
 
-/// The parts of a port that receive packets.
+/// The parts of a port that receive.
 struct Source<'a> {
     connection: &'a Connection,
     memory: &'a Memory,
@@ -63,23 +64,23 @@ struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// Takes about `most` buffers, and `free` at most, and puts those of relayed packets into `to`.
-    /// The receive ring gets as many of `to`'s spare ones.
+    /// Takes about `most` buffers, and at most `free`, from the receive ring. Puts the buffers of
+    /// relayed packets into `to`, and as many spare buffers of `to` into the receive ring.
     #[inline]
     fn pass<L: Look>(self, to: &mut Outbox, free: usize, most: usize, look: &mut L) -> anyhow::Result<usize> {
         let Source { connection, memory, level, inbox, counters } = self;
-        // The burst also holds the first buffers of a packet whose others had not come. Their
-        // number is subtracted, so the burst never has more buffers than `to` can take, whatever
-        // the backend says about buffers per packet. The free entries for these buffers were found
-        // before, and only this function uses them up.
+        // The burst may still hold the first buffers of a packet, because its other buffers had not
+        // come. Their number is subtracted. So the burst never has more buffers than `to` can take,
+        // whatever the backend claims about buffers per packet. An earlier call has found free
+        // entries for these first buffers, and only this function uses up free entries.
         let most = free.saturating_sub(inbox.burst.len()).min(most);
         inbox.ring.take(most, &mut inbox.burst).map_err(|fault| broken(connection, fault))?;
         if inbox.burst.is_empty() {
             return Ok(0);
         }
         let (mut at, mut packets, before) = (0, 0, to.bytes);
-        // A buffer that is not full holds an entire packet. If none is full, nothing has to be
-        // examined.
+        // A buffer that is not full holds an entire packet. If no buffer is full, no header has to
+        // be read.
         let longest = inbox.burst.iter().map(|part| part.1).max().unwrap_or(0);
         if !L::LOOKS && longest < inbox.buffer_len {
             at = inbox.burst.len();
@@ -92,8 +93,8 @@ impl Source<'_> {
             }
             counters.rx_bytes += to.bytes - before;
         } else {
-            // The lines are in the cache of the CPU that wrote them. They arrive while the first
-            // packets are examined.
+            // These lines are in the cache of the CPU that wrote them. They arrive here while the
+            // first packets are examined.
             let first = inbox.burst.iter().filter_map(|&(addr, len)| memory.buffer(addr, len));
             first.for_each(|buffer| look.prefetch(buffer));
             while let Some(span) = inbox.span(at, memory)? {
@@ -121,7 +122,7 @@ impl Source<'_> {
         let rest = to.spare.len() - at;
         inbox.ring.give(to.spare.drain(rest..));
         inbox.burst.drain(..at);
-        // The buffers have changed owners: their contents are unknown.
+        // The buffers of `to` are other ones now: their contents are unknown.
         to.holds.clear();
         Ok(packets)
     }
@@ -133,7 +134,7 @@ impl VhostPort {
         self.outbox.free_buffers().map_err(|fault| broken(&self.connection, fault))
     }
 
-    /// Shows the backend the packets to be sent.
+    /// Publishes the packets to be sent.
     #[inline]
     fn show(&mut self) {
         if self.outbox.publish(&mut self.counters) {

@@ -19,12 +19,12 @@ pub(super) enum Receive {
 pub(super) enum Transmit {
     Split(SplitBursts),
     Packed(PackedBursts),
-    /// Packets may be in several buffers.
+    /// A transmit ring whose packets may be in several buffers.
     SplitChains(Chains<SplitDriver>),
     PackedChains(Chains<PackedDriver>),
 }
 
-/// Compiles the same code for either layout.
+/// Compiles the given code once for each layout.
 macro_rules! either {
     ($ring:expr, $half:ident => $body:expr) => {
         match $ring {
@@ -43,14 +43,14 @@ impl Receive {
         })
     }
 
-    /// Takes at most `most` buffers that the backend has filled, and appends address and length of
-    /// each to `into`.
+    /// Takes at most `most` buffers that the backend has filled. Appends the address and length of
+    /// each buffer to `into`.
     #[inline]
     pub(super) fn take(&mut self, most: usize, into: &mut Vec<(u64, u32)>) -> Result<usize, DeviceFault> {
         either!(self, half => half.collect(most, |addr, len| into.push((addr, len))))
     }
 
-    /// Gives the backend buffers to fill.
+    /// Gives buffers to the backend, which will fill them.
     #[inline]
     pub(super) fn give(&mut self, buffers: impl Iterator<Item = u64>) -> usize {
         let buffers = buffers.map(|addr| (addr, 0));
@@ -92,7 +92,7 @@ impl Transmit {
         }
     }
 
-    /// Returns whether packets may be in several buffers.
+    /// Returns whether a packet may be in several buffers.
     #[inline]
     pub(super) fn chains(&self) -> bool {
         self.longest() > 1
@@ -108,8 +108,9 @@ impl Transmit {
         }
     }
 
-    /// Makes packets available; the caller checks that all fit. If packets may be in several
-    /// buffers, `spans` has the number of buffers of each one; otherwise `spans` is not read.
+    /// Makes packets available. The caller has checked that all packets fit. If a packet may be in
+    /// several buffers, `spans` has the number of buffers of each packet; otherwise `spans` is not
+    /// read.
     #[inline]
     pub(super) fn send(&mut self, buffers: &[(u64, u32)], spans: &[u16]) {
         match self {
@@ -147,11 +148,11 @@ pub(super) struct Chains<D> {
     driver: D,
     /// The maximum of buffers per packet.
     longest: usize,
-    /// The buffers of the chain that returns with this id: `longest` places for each id, of which
-    /// `count` are used.
+    /// The buffers of each chain in flight, by its id. Each id has `longest` places, of which the
+    /// first `count` are used.
     of: Box<[u64]>,
     count: Box<[u16]>,
-    /// A chain in the form that the driver half takes.
+    /// Buffers of a chain, in the form that the driver half takes.
     parts: Vec<(u64, u32, bool)>,
 }
 
@@ -186,7 +187,8 @@ impl<D: Driver> Chains<D> {
         let mut packets = 0;
         while let Some(used) = self.driver.used() {
             let id = usize::from(used?.0);
-            // The first buffer is reused first, because of the part of a frame that it holds.
+            // The first buffer of a chain is reused first. So buffers keep their places in frames,
+            // and with them the parts of templates that they hold.
             spare.extend(self.of[id * self.longest..][..usize::from(self.count[id])].iter().rev());
             packets += 1;
         }

@@ -11,17 +11,18 @@ use straightline_switch::api::{Runtime, Source};
 use super::stream::{HEADERS, Proof, Stream};
 use crate::endpoints::{Endpoint, TestPort, VhostPort};
 
-/// The most buffers that a turn takes from a ring, and the most packets that it puts into one.
+/// The most buffers that a turn takes from a ring, and the most packets that a turn puts into a
+/// ring.
 const BURST: usize = 64;
 
-/// One of so many packets is checked during the measurement: a prime, so that all places in a mix
-/// and in a burst are covered.
+/// During the measurement, one of this many packets is checked. The number is a prime, so that the
+/// checks reach all places in a mix and in a burst.
 const SAMPLE: u64 = 1009;
 
-/// A turn of so many cycles was interrupted. Its cycles do not measure what the guests cost.
+/// A turn of this many cycles or more was interrupted. It does not measure the cost of the guests.
 const INTERRUPTED: u64 = 1 << 18;
 
-/// The time for packets to arrive after the last one was sent.
+/// Time limit for packets to arrive after the last one was sent.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// One of the guests.
@@ -47,16 +48,17 @@ pub(super) struct Got {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Window {
     pub(super) secs: f64,
-    /// Packets that both sent, and their payload.
+    /// Packets that both guests sent, and the bytes of their payload.
     pub(super) sent: [u64; 2],
-    /// Packets that each received.
+    /// Counters of the packets that each guest received.
     pub(super) got: [Got; 2],
-    /// Cycles of both guests in uninterrupted turns, and the payload that came in these turns.
+    /// Cycles of both guests in uninterrupted turns, and the bytes of payload received in these
+    /// turns.
     pub(super) cycles: u64,
     pub(super) payload: u64,
-    /// True if it was stopped, and is shorter than planned.
+    /// True if a stop has made the measurement shorter than planned.
     pub(super) is_interrupted: bool,
-    /// The switch's counters at the start and at the end.
+    /// The switch's counters at the start and at the end of the measurement.
     pub(super) edges: Vec<Runtime>,
 }
 
@@ -64,7 +66,7 @@ pub(super) struct Window {
 enum Phase {
     WarmUp,
     Measure,
-    /// A window of packets is sent once more, and every one that comes is checked.
+    /// One more window of packets is sent, and every received packet is checked.
     Prove,
     Over,
 }
@@ -80,7 +82,7 @@ pub(super) struct Guests {
     times: [u64; 2],
     phase: Phase,
     since: u64,
-    /// The end of each one's stream.
+    /// The end of each guest's stream, in bytes of payload.
     last: [u64; 2],
     window: Window,
 }
@@ -119,7 +121,7 @@ impl Side {
                 *checked += 1;
                 let len = frame.read(0, copy);
                 let found = proof.check(got.packets, got.payload, &frame.header(), &copy[..len]);
-                let why = || format!("packet {} is not what was sent", got.packets);
+                let why = || format!("packet {} differs from the sent packet", got.packets);
                 fault = fault.take().or(found.with_context(why).err());
             }
             got.add(frame.len());
@@ -130,7 +132,8 @@ impl Side {
         }
     }
 
-    /// Sends as much as may be under way beside what has not arrived, until `last`.
+    /// Sends packets until `most` bytes of payload are under way, but not beyond the end `last`.
+    /// `arrived` is the payload that has arrived.
     fn send(&mut self, arrived: u64, most: u64, last: u64) -> anyhow::Result<usize> {
         let Side { port, stream, .. } = self;
         let end = last.min(arrived + most);
@@ -148,8 +151,8 @@ impl Side {
 }
 
 impl Guests {
-    /// Makes guests that warm up and are measured for these times, or until `stop`. They set `over`
-    /// when they are done.
+    /// Makes guests that warm up and are measured for these times, or until `stop` is set. They set
+    /// `over` at their end.
     pub(super) fn new(
         sides: [Side; 2],
         most: u64,
@@ -169,7 +172,7 @@ impl Guests {
     /// The trial is not valid.
     pub(super) fn end(self) -> anyhow::Result<(Window, u64)> {
         let Guests { sides, window, phase, .. } = self;
-        ensure!(phase == Phase::Over, "not a valid trial: it did not reach its end");
+        ensure!(phase == Phase::Over, "not a valid trial: it ended before all checks were done");
         let [a, b] = window.got.map(|got| got.packets);
         for (side, mine, other) in [(&sides[0], a, b), (&sides[1], b, a)] {
             ensure!(
@@ -208,7 +211,7 @@ impl Guests {
                     self.phase = Phase::Over;
                     self.over.store(true, Ordering::Relaxed);
                 } else if passed > in_cycles(PATIENCE) {
-                    bail!("not a valid trial: {sent:?} bytes were sent, but {got:?} came");
+                    bail!("not a valid trial: the guests sent {sent:?} bytes, but only {got:?} arrived");
                 }
             }
             _ => {}
@@ -259,7 +262,8 @@ impl Endpoint for Guests {
     }
 
     fn check(&mut self) -> anyhow::Result<()> {
-        // A measurement that has begun is brought to an end, however short.
+        // After a stop, a measurement that has begun is completed with the time so far, however
+        // short.
         ensure!(self.phase != Phase::WarmUp || !self.is_stopped(), "stopped before its end");
         self.sides.iter_mut().try_for_each(|side| side.port.check())
     }

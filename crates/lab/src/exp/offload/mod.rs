@@ -1,4 +1,4 @@
-//! The cost of checksums and segmentation by the party that does them:
+//! The cost of checksums and segmentation, done by the sender, by the switch or by nobody:
 //! `docs/experiments/offload.md`.
 //!
 //! | file | holds |
@@ -29,7 +29,7 @@ use crate::trial::{self, INTERRUPTED};
 use guests::{Guests, Side, Window};
 use stream::{Proof, Stream};
 
-/// The time for a link to come up.
+/// Time limit for a link to come up.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The packets that guests send.
@@ -37,7 +37,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 enum Workload {
     /// TCP in frames of 1514 bytes.
     Frames,
-    /// Large TCP packets of 64 294 bytes, which make 44 such frames.
+    /// Large TCP packets of 64 294 bytes. Each makes 44 such frames.
     Segments,
     /// Frames that average 256 bytes.
     Mix,
@@ -58,13 +58,14 @@ impl Workload {
 /// The party that completes checksums and segments large packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OffloadCase {
-    /// None: the receiver accepts packets as they were sent.
+    /// Nobody: the receiver accepts packets as they were sent, with partial checksums and
+    /// unsegmented.
     Passed,
-    /// The switch, as the receiver accepts finished packets only.
+    /// The switch, because the receiver accepts finished packets only.
     Switch,
     /// The sending guest.
     Guest,
-    /// None: packets come with checksums, like those that a router forwards.
+    /// Nobody: packets already have their checksums, like packets that a router forwards.
     Nobody,
 }
 
@@ -78,7 +79,7 @@ impl OffloadCase {
         }
     }
 
-    /// Returns the ring layout, and what distinguishes the negotiated features.
+    /// Returns the ring layout, with the reason why the negotiated features differ between cases.
     fn negotiates(self, load: Workload) -> &'static str {
         match (self, load == Workload::Segments) {
             (OffloadCase::Passed, false) => "split, checksums passed",
@@ -89,7 +90,7 @@ impl OffloadCase {
         }
     }
 
-    /// Returns whether the sender leaves them to others.
+    /// Returns whether the sender leaves checksums and segmentation to others.
     fn leaves(self) -> bool {
         matches!(self, OffloadCase::Passed | OffloadCase::Switch)
     }
@@ -104,7 +105,8 @@ impl OffloadCase {
             OffloadCase::Switch => (f::VIRTIO_NET_F_CSUM, f::VIRTIO_NET_F_HOST_TSO4),
             OffloadCase::Guest | OffloadCase::Nobody => (0, 0),
         };
-        // A guest that accepts large packets gets coalesced frames: that is another experiment.
+        // For single frames, no guest accepts large packets: the switch would coalesce frames,
+        // which is another experiment.
         if load == Workload::Segments { sums | segments } else { sums }
     }
 }
@@ -187,8 +189,8 @@ fn metrics(window: &Window, before: &Runtime, after: &Runtime, checked: u64) -> 
     let (packets, bytes, payload) =
         (float(a.packets + b.packets), float(a.frame_bytes + b.frame_bytes), float(a.payload + b.payload));
     let [sent, sent_payload] = window.sent.map(float);
-    // Received bytes equal sent ones, except for large packets that are segmented: then each
-    // segment has headers of its own.
+    // Received bytes equal sent bytes, except if large packets are segmented: then each segment has
+    // headers of its own.
     let sent_bytes = sent_payload + sent * float(stream::HEADERS as u64);
     let mut measured = of_switch(before, after, sent_bytes / sent.max(1.0))?;
     let switch: f64 = measured.cycles.values().sum();
@@ -227,7 +229,7 @@ mod tests {
         let sockets = sockets(folder.path());
         let switch = Switch::start(&patched(settings.cpus[1], &sockets[..2])).expect("a switch");
         let mut sides = connect(Workload::Frames, OffloadCase::Switch, &sockets).expect("two guests");
-        // A receiver that expects unfinished checksums, which this one did not negotiate.
+        // A check that expects unfinished checksums, although this receiver did not negotiate them.
         sides[1].proof = Proof::new(Workload::Frames, OffloadCase::Passed, 1).expect("a proof");
         let why = measure(&settings, Workload::Frames, sides, switch.source()).expect_err("the sums were made");
         switch.stop();

@@ -1,10 +1,10 @@
 //! The packets that a guest sends, and the check of received ones.
 //!
 //! They form one TCP stream in segments. The first four bytes of a segment's payload are its offset
-//! in a cycle of 64 240 bytes, so that a segment in another's place is detected. All other bytes
-//! are noise without a period, the same in each segment. So buffers are filled once, and only 20
-//! bytes are written for each packet, from the sequence number to the end of the offset, all in a
-//! frame's first line.
+//! in a cycle of 64 240 bytes. So a segment in another segment's place is detected. All other bytes
+//! are noise without a period, and equal in all segments. So buffers are filled once. For each
+//! packet only 20 bytes are written, from the sequence number to the end of the offset. All of
+//! these are in the frame's first cache line.
 
 use std::net::Ipv4Addr;
 
@@ -20,14 +20,15 @@ use crate::endpoints::TestPort;
 use crate::random::Random;
 use crate::sizes::Sizes;
 
-/// Payload of a frame of 1500 bytes, after 20 of IPv4 and 20 of TCP.
+/// Payload of a packet of 1500 bytes, after 20 bytes of IPv4 header and 20 of TCP header.
 pub(super) const SEGMENT_PAYLOAD: usize = 1460;
 
-/// The longest payload of entire segments that fits IPv4's length field: the large packet that a
-/// guest hands to its device.
+/// The longest payload of entire segments that fits IPv4's length field. A guest gives its device
+/// large packets with this payload.
 const LARGE_PAYLOAD: usize = 44 * SEGMENT_PAYLOAD;
 
-/// Bytes of Ethernet, IPv4 and TCP headers, and the offsets of the last two and of their fields.
+/// Bytes of Ethernet, IPv4 and TCP headers; offsets of the IPv4 and TCP headers, and of their
+/// fields.
 pub(super) const HEADERS: usize = 54;
 const L3: usize = 14;
 const L4: usize = 34;
@@ -39,11 +40,11 @@ const CHECKSUM: usize = 50;
 const STAMP: usize = 4;
 const PATCH: usize = HEADERS + STAMP - SEQ;
 
-/// Frames that average 256 bytes, without the Ethernet checksum: with the lengths of IMIX.
+/// A mix of the lengths of IMIX with a mean of 256 bytes, without the Ethernet checksum.
 const MIX: &str = "60:8,566:1,1514:1";
 
-/// Frames under way in one direction, and large packets of 44 segments: fewer than a ring has
-/// buffers, so that nothing is dropped.
+/// Maximum numbers of frames and of large packets (of 44 segments) under way in one direction. A
+/// ring has more buffers than that, so nothing is dropped.
 const FRAMES: usize = 512;
 const SEGMENTS: usize = 16;
 
@@ -55,12 +56,12 @@ const GSO_TCPV4: u8 = 1;
 #[derive(Debug)]
 pub(super) struct Stream {
     shapes: Vec<Shape>,
-    /// The order of shapes, which repeats.
+    /// The order of the shapes. The order repeats.
     order: Vec<usize>,
     at: usize,
     sums: Sums,
     level: Level,
-    /// Packets, and bytes of their payload.
+    /// Number of sent packets, and bytes of their payload.
     pub(super) packets: u64,
     pub(super) payload: u64,
 }
@@ -68,11 +69,11 @@ pub(super) struct Stream {
 /// The source of a packet's checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sums {
-    /// It is left to others.
+    /// The sender leaves the checksum to others.
     Left,
-    /// All bytes are summed for each packet.
+    /// The sender sums all bytes of each packet.
     Made,
-    /// It is known in advance: it came with the packet.
+    /// The checksum is known in advance, as if it came with the packet.
     Known,
 }
 
@@ -83,14 +84,14 @@ struct Shape {
     frame: Vec<u8>,
     payload: u64,
     patch: [u8; PATCH],
-    /// Sums of the pseudo header and of the headers, without the bytes that differ; and of the
-    /// payload without them.
+    /// Sums without the bytes that differ between packets: of the pseudo header and the headers,
+    /// and of the payload.
     headers: u16,
     rest: u16,
 }
 
-/// Returns the lengths of payload in a stream, in an order that repeats: unsegmented, or in
-/// segments.
+/// Returns the payload lengths of a stream's packets, in an order that repeats. Large packets are
+/// unsegmented or in segments.
 fn lens(load: Workload, unsegmented: bool) -> anyhow::Result<Vec<usize>> {
     Ok(match load {
         Workload::Segments if unsegmented => vec![LARGE_PAYLOAD],
@@ -99,12 +100,12 @@ fn lens(load: Workload, unsegmented: bool) -> anyhow::Result<Vec<usize>> {
     })
 }
 
-/// Returns the longest frame that is sent.
+/// Returns the length of the longest frame that is sent.
 pub(super) fn longest(load: Workload, who: OffloadCase) -> anyhow::Result<usize> {
     Ok(HEADERS + lens(load, who.leaves())?.into_iter().max().unwrap_or(0))
 }
 
-/// Returns the bytes of payload that are under way in one direction.
+/// Returns the maximum bytes of payload under way in one direction.
 pub(super) fn window(load: Workload) -> anyhow::Result<usize> {
     let lens = lens(load, false)?;
     Ok(match load {
@@ -113,24 +114,25 @@ pub(super) fn window(load: Workload) -> anyhow::Result<usize> {
     })
 }
 
-/// Returns the payload after the offset.
+/// Returns the payload of a segment; its first bytes are replaced by the offset.
 fn noise() -> Vec<u8> {
     let mut random = Random::new(1);
     (0..SEGMENT_PAYLOAD).map(|_| random.next().to_le_bytes()[0]).collect()
 }
 
-/// Returns the offset in the cycle of a segment at this offset of the stream.
+/// Returns the bytes at the start of a segment at this offset of the stream: its offset in the
+/// cycle.
 fn stamp(offset: u64) -> [u8; STAMP] {
     sequence(offset % LARGE_PAYLOAD as u64)
 }
 
-/// Returns the sequence number of a byte at this offset of the stream: it wraps.
+/// Returns the sequence number of the byte at this offset of the stream. Sequence numbers wrap.
 fn sequence(offset: u64) -> [u8; 4] {
     let [_, _, _, _, low @ ..] = offset.to_be_bytes();
     low
 }
 
-/// Returns the first packet of a stream, with so many bytes of payload.
+/// Returns the first packet of a stream, with this many bytes of payload.
 fn frame(from: u8, payload: usize, checksum: Checksum) -> anyhow::Result<Vec<u8>> {
     let (to, flags) = (3 - from, tcp::Flags::ACK);
     let headers = Frame {
@@ -151,8 +153,8 @@ fn frame(from: u8, payload: usize, checksum: Checksum) -> anyhow::Result<Vec<u8>
     Ok(frame)
 }
 
-/// Returns the header of such a frame: what the device is asked to do, or reports not to have done
-/// (virtio 1.2, 5.1.6.2).
+/// Returns the virtio-net header of a frame of this length (virtio 1.2, 5.1.6.2). From a driver, it
+/// requests a checksum and segmentation. From a device, it reports that these are still to be done.
 fn asked(frame: usize, left: bool) -> anyhow::Result<NetHeader> {
     if !left {
         return Ok(NetHeader::default());
@@ -189,7 +191,7 @@ impl Stream {
         })
     }
 
-    /// Puts the next packet into a port; returns false if it has no free buffer.
+    /// Puts the next packet into a port; returns false if the port has no free buffer.
     #[inline]
     pub(super) fn send<P: TestPort>(&mut self, port: &mut P) -> bool {
         let which = self.order[self.at];
@@ -242,8 +244,8 @@ pub(super) struct Proof {
     /// The headers of any packet.
     headers: Vec<u8>,
     noise: Vec<u8>,
-    /// Lengths of payload, in an order that repeats; and the virtio-net headers of packets of these
-    /// lengths.
+    /// Payload lengths, in an order that repeats. `left` tells whether packets arrive with partial
+    /// checksums and unsegmented.
     lens: Vec<usize>,
     left: bool,
 }
@@ -255,43 +257,47 @@ impl Proof {
         Ok(Proof { headers: frame(from, 0, Checksum::Zero)?, noise: noise(), lens: lens(load, left)?, left })
     }
 
-    /// Returns the longest frame that is expected.
+    /// Returns the length of the longest frame that is expected.
     pub(super) fn longest(&self) -> usize {
         HEADERS + self.lens.iter().copied().max().unwrap_or(0)
     }
 
-    /// Checks a packet byte by byte and with its checksums: the `nth` that comes, whose payload is
-    /// at this offset of the stream.
+    /// Checks every byte and all checksums of a received packet. It is packet number `nth`, and its
+    /// payload is at this offset of the stream.
     pub(super) fn check(&self, nth: u64, offset: u64, header: &NetHeader, frame: &[u8]) -> anyhow::Result<()> {
         let len = HEADERS + self.lens[usize::try_from(nth % self.lens.len() as u64)?];
-        ensure!(frame.len() == len, "it has {} bytes, not {len}", frame.len());
+        ensure!(frame.len() == len, "the packet has {} bytes; expected {len}", frame.len());
         let asked = asked(len, self.left)?;
         let says = |header: &NetHeader| {
             let NetHeader { flags, gso_type, gso_size, csum_start, csum_offset, .. } = *header;
             [flags.into(), gso_type.into(), gso_size, csum_start, csum_offset]
         };
-        ensure!(says(header) == says(&asked), "its virtio-net header is {header:?}");
+        ensure!(says(header) == says(&asked), "the packet's virtio-net header is {header:?}; expected {asked:?}");
         let ip = ipv4::Header::new_checked(&frame[L3..])?;
-        ensure!(ip.checksum_ok(), "its IPv4 header checksum is wrong");
-        ensure!(usize::from(ip.total_len()) == len - L3, "its IPv4 header has the length {}", ip.total_len());
-        // All bytes but lengths, identification, checksums and the sequence number.
+        ensure!(ip.checksum_ok(), "the packet's IPv4 header checksum is wrong");
+        ensure!(
+            usize::from(ip.total_len()) == len - L3,
+            "the packet's IPv4 header has the total length {}",
+            ip.total_len()
+        );
+        // All bytes except lengths, identification, checksums and the sequence number.
         for same in [0..16, 20..24, 26..SEQ, SEQ + 4..CHECKSUM, CHECKSUM + 2..HEADERS] {
             let (is, should) = (&frame[same.clone()], &self.headers[same.clone()]);
-            ensure!(is == should, "bytes {same:?} of its headers are {is:02x?}, not {should:02x?}");
+            ensure!(is == should, "bytes {same:?} of the packet's headers are {is:02x?}; expected {should:02x?}");
         }
         let is = u32::from_be_bytes([frame[SEQ], frame[SEQ + 1], frame[SEQ + 2], frame[SEQ + 3]]);
         let should = u32::from_be_bytes(sequence(offset));
-        ensure!(is == should, "its sequence number is {is}, not {should}");
+        ensure!(is == should, "the packet's sequence number is {is}; expected {should}");
         let pseudo = checksum::pseudo_header_v4(ip.src(), ip.dst(), IpProtocol::TCP, u16::try_from(len - L4)?);
         let is_right = if self.left {
             frame[CHECKSUM..CHECKSUM + 2] == pseudo.to_be_bytes()
         } else {
             checksum::add(pseudo, checksum::sum(&frame[L4..])) == 0xffff
         };
-        ensure!(is_right, "its TCP checksum is wrong");
+        ensure!(is_right, "the packet's TCP checksum is wrong");
         for (nth, segment) in (0..).zip(frame[HEADERS..].chunks(SEGMENT_PAYLOAD)) {
             let at = nth * SEGMENT_PAYLOAD as u64;
-            ensure!(segment[..STAMP] == stamp(offset + at), "another segment is at byte {at} of its payload");
+            ensure!(segment[..STAMP] == stamp(offset + at), "another segment is at byte {at} of the packet's payload");
             let is_same = segment[STAMP..] == self.noise[STAMP..segment.len()];
             ensure!(
                 is_same,
@@ -346,7 +352,7 @@ mod tests {
         offsets.into_iter().zip(sink.0).map(|(offset, (header, frame))| (offset, header, frame)).collect()
     }
 
-    /// The cases in which packets arrive as they are sent.
+    /// The cases in which packets arrive as they were sent.
     const UNSEGMENTED: [(Workload, OffloadCase); 8] = [
         (Workload::Frames, OffloadCase::Passed),
         (Workload::Frames, OffloadCase::Guest),

@@ -17,7 +17,7 @@ pub(in crate::report) struct Groups<'a> {
     pub(in crate::report) series: Vec<&'a str>,
     /// The values by group and series.
     pub(in crate::report) summaries: Vec<Vec<Option<Summary>>>,
-    /// Values that the scale must also cover: those of the plots beside this one.
+    /// Values that the scale must also cover: the values of the plots beside this one.
     pub(in crate::report) also: Vec<f64>,
 }
 
@@ -93,7 +93,7 @@ impl Groups<'_> {
         canvas.finish(foot + 2.0, &self.id, &self.title, &self.description(lines))
     }
 
-    /// Returns whether to draw lines: the same form in both layouts.
+    /// Returns whether to draw lines instead of bars. Both layouts have the same form.
     fn are_lines(&self) -> bool {
         let bars = self.groups.len() as f64 * self.series.len() as f64;
         self.groups.len() > 2 && (Layout::Narrow.width() - 60.0) * 0.76 / bars < HAIR

@@ -1,8 +1,9 @@
 //! Writes a picture as SVG, by hand.
 //!
-//! `plotters` was the first choice, and does not fit. It writes colours and one size as constants,
-//! but a page must also suit a dark background and a narrow screen. It writes neither title nor
-//! description for screen readers. Colours are classes of the page's style sheet (`../page.css`).
+//! `plotters` was the first choice, and does not fit. `plotters` writes colours and one size as
+//! constants, but a page must also suit a dark background and a narrow screen. It writes neither
+//! title nor description for screen readers. Here, colours are classes of the page's style sheet
+//! (`../page.css`).
 
 use std::fmt::Write;
 
@@ -42,7 +43,7 @@ impl Layout {
     }
 }
 
-/// The point of a text that is at its position.
+/// The point of a text that is placed at the text's position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Anchor {
     Start,
@@ -129,7 +130,7 @@ impl Canvas {
         ));
     }
 
-    /// Adds a text that reads upwards and ends at this place.
+    /// Adds a text that reads upwards. Its end is at this place.
     pub(super) fn upright(&mut self, (x, y): (f64, f64), text: &str, space: f64) {
         let (short, font) = (fit(text, self.font(), space), self.font());
         let (short, whole) = (escape(&short), escape(text));
@@ -138,7 +139,7 @@ impl Canvas {
         ));
     }
 
-    /// Adds a legend in rows from `top` on, above the data. Returns its end.
+    /// Adds a legend in rows from `top` on, above the data. Returns the lower end of the legend.
     pub(super) fn legend<'s>(&mut self, top: f64, mark: Mark, names: impl IntoIterator<Item = &'s str>) -> f64 {
         const SIGN: f64 = 18.0;
         let (line, right) = (self.line_height() + 2.0, self.width() - 4.0);
@@ -163,7 +164,7 @@ impl Canvas {
         y + line
     }
 
-    /// Adds a mark at a point of a line: its form differs where colours repeat.
+    /// Adds a mark at a point of a line. Where colours repeat, marks have different forms.
     pub(super) fn marker(&mut self, (x, y): (f64, f64), series: usize) {
         let class = fill(series);
         match series % 4 {
@@ -179,8 +180,9 @@ impl Canvas {
         }
     }
 
-    /// Adds names under their places on the horizontal axis: in one row, in two, upright, or only
-    /// some of them, so that they stay apart. Returns their end.
+    /// Adds names under their places on the horizontal axis. The names are in one row, in two rows,
+    /// or upright, or some are left out, so that they do not overlap. Returns the lower end of the
+    /// names.
     pub(super) fn names_below(&mut self, y: f64, names: &[String], places: &[f64]) -> f64 {
         let font = self.font();
         let row = self.line_height();

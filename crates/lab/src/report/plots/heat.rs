@@ -15,13 +15,13 @@ pub(in crate::report) struct Map<'a> {
     pub(in crate::report) rows: &'a [&'a str],
     /// The ratios by row and column.
     pub(in crate::report) ratios: Vec<Vec<Option<Summary>>>,
-    /// The words for a ratio below 1, and above.
+    /// The words for a ratio below 1, and for a ratio above 1.
     pub(in crate::report) says: (&'static str, &'static str),
     /// True if more is better.
     pub(in crate::report) more: bool,
 }
 
-/// Colours are full at half and at double.
+/// Colours have their full strength at the ratios 0.5 and 2.
 const FULL: f64 = std::f64::consts::LN_2;
 
 /// Sky blue and orange of Okabe and Ito's palette, darker at the ends, and the colour between them.
@@ -39,7 +39,7 @@ impl Map<'_> {
         let (left, right) = (space + 10.0, canvas.width() - 2.0);
         let longest = self.columns.iter().map(|name| canvas.text_width(name)).fold(0.0, f64::max);
         let least = (longest + 8.0).clamp(canvas.text_width("(0.00)") + 6.0, 110.0);
-        // Columns that do not fit continue below.
+        // Columns that do not fit into the width continue below.
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "some tens")]
         let fits = (((right - left) / least) as usize).clamp(1, self.columns.len().max(1));
         let wide = ((right - left) / fits as f64).min(110.0);

@@ -1,5 +1,5 @@
-//! Latencies by percentile. Horizontally each nine has the same width, as rare packets matter as
-//! much; vertically there are powers of ten.
+//! Latencies by percentile. Horizontally, each nine has the same width, because rare packets matter
+//! as much as others. Vertically, the scale has powers of ten.
 
 use super::canvas::{Anchor, Canvas, Layout, Mark, stroke};
 use super::scale::Decades;
@@ -12,8 +12,8 @@ pub(in crate::report) struct Curves<'a> {
     pub(in crate::report) id: String,
     pub(in crate::report) title: String,
     pub(in crate::report) series: Vec<(&'a str, Option<&'a Distribution>)>,
-    /// The least and the greatest value that the scale must cover: those of the plots beside this
-    /// one.
+    /// The least and the greatest value that the scale must also cover, because of the plots beside
+    /// this one.
     pub(in crate::report) range: (u64, u64),
 }
 

@@ -1,6 +1,7 @@
-//! Maps values to places: even scales that contain zero, and scales by powers of ten.
+//! Scales, which map values to places: linear scales that contain zero, and scales with powers of
+//! ten.
 
-/// An even scale that contains zero, with round steps.
+/// A linear scale that contains zero, with round steps.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Linear {
     pub(super) low: f64,
@@ -14,7 +15,7 @@ impl Linear {
         let (low, high) = values.into_iter().fold((0.0, 0.0), |(low, high): (f64, f64), v| (low.min(v), high.max(v)));
         let span = if high > low { high - low } else { 1.0 };
         let step = round_step(span / 7.0);
-        // A value on a step, except for rounding, ends there.
+        // A value that differs from a step only by rounding ends at this step.
         let (low, high) = ((low / step + 1e-9).floor() * step, (high / step - 1e-9).ceil() * step);
         Linear { low, high: if high > low { high } else { low + step }, step }
     }
@@ -36,7 +37,7 @@ impl Linear {
     }
 
     fn name(&self, value: f64) -> String {
-        // Sums of steps miss zero by a little.
+        // Because of rounding, a sum of steps may differ slightly from zero.
         let value = if value.abs() < self.step / 2.0 { 0.0 } else { value };
         let size = self.step.log10().floor();
         if value == 0.0 {
@@ -59,7 +60,7 @@ fn round_step(raw: f64) -> f64 {
     digit * power
 }
 
-/// Powers of ten of nanoseconds.
+/// A logarithmic scale of nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Decades {
     low: u32,

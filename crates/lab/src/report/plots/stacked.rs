@@ -34,7 +34,7 @@ impl Stacks<'_> {
         let scale = Linear::over(bars().map(|(_, phases, _)| sum(phases)).chain([self.also]));
         let total = bars().map(|bar| canvas.text_width(&number(bar.2))).fold(0.0, f64::max);
         let longest = bars().map(|bar| canvas.text_width(bar.0)).fold(0.0, f64::max);
-        // Long names are above their bars.
+        // Long names are placed above their bars.
         let above = longest > canvas.width() * 0.3;
         let left = if above { 8.0 } else { longest + 12.0 };
         let right = canvas.width() - total - 12.0;

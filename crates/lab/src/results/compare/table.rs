@@ -6,8 +6,8 @@ use super::{Comparison, MetricComparison, Side};
 use crate::results::SeriesKey;
 use crate::statistics::FEWEST;
 
-/// The greatest width of a cell's name, or of a title, before its values move to the next line:
-/// with them, a line has 100 columns.
+/// The greatest width of a cell's name, or of a title, that still has its values on the same line.
+/// A line has at most 100 columns.
 const PLACE: usize = 34;
 
 impl fmt::Display for Comparison {
@@ -78,13 +78,13 @@ fn notes(to: &mut fmt::Formatter<'_>, metrics: &[MetricComparison]) -> fmt::Resu
         )?;
     }
     if metrics.iter().any(|compared| compared.change.is_some() && compared.verdict.is_some()) {
-        writeln!(to, "If there is no B/A because a sample is 0, their difference is judged.")?;
+        writeln!(to, "Where B/A is missing because a sample is 0, the verdict is about the difference of A and B.")?;
     }
     if sides().any(|side| side.invalid > 0) {
         writeln!(to, "!: some trials of this cell are not valid and are left out.")?;
     }
     if sides().any(|side| side.estimate.samples < FEWEST) {
-        writeln!(to, "Fewer than {FEWEST} samples have no interval of 95 %, and no verdict.")?;
+        writeln!(to, "With fewer than {FEWEST} samples there is no interval of 95 % and no verdict.")?;
     }
     Ok(())
 }
