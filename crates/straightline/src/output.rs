@@ -34,11 +34,11 @@ fn line(severity: &str, text: &dyn std::fmt::Display) -> String {
 }
 
 fn print(line: &str) {
-    // If standard error cannot be written, no message can be printed at all.
+    // If writing to standard error fails, there is no other place for a message.
     let _ = io::stderr().lock().write_all(line.as_bytes());
 }
 
-/// Error of a command whose messages are printed already.
+/// The error of a command that has printed its messages already.
 #[derive(Debug)]
 pub(crate) struct Reported;
 

@@ -26,7 +26,7 @@ const CAPABILITIES: &str = "{\"type\": \"net\"}\n";
 
 /// Socket of the frontend.
 enum Socket {
-    /// This command creates the socket file and also removes it.
+    /// This command creates the socket file, and removes it at the end.
     Made(Listener),
     /// Inherited from the parent process.
     Given(OwnedFd),
@@ -36,7 +36,7 @@ pub(crate) fn execute(args: &Port) -> anyhow::Result<()> {
     if args.print_capabilities {
         return output::answer(CAPABILITIES);
     }
-    // Handlers are set up first, so that no signal is lost, however early it arrives.
+    // Signal handlers are set up first, so that even an early signal is not lost.
     let (mut signalled, write) = UnixStream::pair().context("cannot set up signal handlers")?;
     for signal in [SIGTERM, SIGINT] {
         signal_hook::low_level::pipe::register(signal, write.try_clone()?).context("cannot set up signal handlers")?;
@@ -46,7 +46,7 @@ pub(crate) fn execute(args: &Port) -> anyhow::Result<()> {
         (None, fd) => {
             let fd = fd.context("no socket: use --socket-path PATH or --fd N")?;
             let socket = inherited(fd)
-                .with_context(|| format!("--fd {fd} must be a Unix socket that listens or is connected"))?;
+                .with_context(|| format!("--fd {fd} is not usable: give a Unix socket that listens or is connected"))?;
             (Socket::Given(socket), PathBuf::from(format!("fd {fd}")))
         }
     };
@@ -58,8 +58,8 @@ pub(crate) fn execute(args: &Port) -> anyhow::Result<()> {
         Socket::Given(fd) => fd.as_fd(),
     };
     let port = api::add_port(&args.api, &request, fd)?;
-    // An inherited connection is open in this process too, so its end can be polled. Nothing is
-    // read from it.
+    // This process also holds an inherited connection, so it can poll for the connection's end. It
+    // reads nothing from the connection.
     let connection = match &socket {
         Socket::Given(fd) if !socket_acceptconn(fd)? => Some(fd),
         _ => None,
@@ -74,7 +74,7 @@ pub(crate) fn execute(args: &Port) -> anyhow::Result<()> {
         }
         let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
         if ready[0] {
-            // The signal's number does not matter. It is read so that nothing is left unread.
+            // The signal's number does not matter. Reading it clears the event.
             let _ = signalled.read(&mut [0; 8]);
             break;
         }
@@ -94,7 +94,7 @@ fn inherited(fd: i32) -> anyhow::Result<OwnedFd> {
     let ourselves = pidfd_open(getpid(), PidfdFlags::empty()).context("cannot open this process's own descriptors")?;
     let socket = pidfd_getfd(&ourselves, fd, PidfdGetfdFlags::empty()).context("no such descriptor")?;
     if !socket_acceptconn(&socket).context("not a socket")? {
-        getpeername(&socket).context("it is neither listening nor connected")?;
+        getpeername(&socket).context("the socket is neither listening nor connected")?;
     }
     Ok(socket)
 }

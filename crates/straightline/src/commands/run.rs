@@ -17,8 +17,8 @@ use tracing_subscriber::EnvFilter;
 
 use crate::output::{self, Reported};
 
-/// Maximum time to write the rest of the log at the end. If no process reads standard error, the
-/// rest is lost.
+/// Maximum time at the end of the process to write the rest of the log. If no process reads
+/// standard error, the rest is lost.
 const LOG_TIME: Duration = Duration::from_secs(1);
 
 /// Runs the switch until SIGTERM or SIGINT.
@@ -26,8 +26,8 @@ pub(crate) fn execute(path: &Path, kinds: &Kinds) -> anyhow::Result<()> {
     let log = start_logs()?;
     let done = run(path, kinds, &log);
     let done = done.map_err(|error| {
-        // Written through the log, because standard error may have no reader any more. Before the
-        // log has its thread, this write blocks.
+        // This error goes through the log, because standard error may have no reader any more.
+        // Before the log thread runs, writing to the log blocks.
         if let Some(line) = output::error_line(&error) {
             let _ = (&*log).write_all(line.as_bytes());
         }
@@ -59,7 +59,7 @@ fn run(path: &Path, kinds: &Kinds, log: &Arc<LogWriter>) -> anyhow::Result<()> {
     tracing::info!(ports = config.ports.len(), "running");
     for signal in signals.forever() {
         if signal == SIGHUP {
-            // The result is in the log.
+            // `reload` writes its result to the log.
             let _ = keeper.reload();
             continue;
         }
@@ -99,8 +99,8 @@ fn start_logs() -> anyhow::Result<Arc<LogWriter>> {
     Ok(log)
 }
 
-/// Writes panics to the log. The standard library would write them to standard error and wait for
-/// its reader.
+/// Makes panics go to the log. The standard library would write them to standard error, and block
+/// if the reader is slow.
 fn log_panics(log: Arc<LogWriter>) {
     std::panic::set_hook(Box::new(move |info| {
         let thread = std::thread::current();
@@ -110,7 +110,8 @@ fn log_panics(log: Arc<LogWriter>) {
             BacktraceStatus::Captured => tracing::error!("thread {name:?} {info}\n{backtrace}"),
             _ => tracing::error!("thread {name:?} {info}"),
         }
-        // The process ends with the main thread, perhaps at once. No packet waits for this thread.
+        // The process may end at once with the main thread, so this thread writes the panic message
+        // now. No packet waits for this thread.
         if name == "main" {
             log.flush(LOG_TIME);
         }

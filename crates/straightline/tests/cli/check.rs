@@ -3,7 +3,7 @@ use std::os::unix::net::UnixListener;
 
 use super::{Finished, Fixture};
 
-/// Twelve correct lines. Each mistake is appended to them.
+/// A correct configuration of twelve lines. Each test case appends a mistake.
 const GOOD: &str = "\
 [port.vm1]
 kind = \"vhost-user\"
@@ -25,7 +25,7 @@ fn check(text: &str) -> Finished {
     fixture.execute(&["check", "switch.toml"])
 }
 
-/// Asserts that `check` reports one mistake, at this line of `addition`.
+/// Asserts that `check` reports exactly one mistake, at this line of `addition`.
 fn mistake(addition: &str, line: usize, message: &str) {
     let done = check(&format!("{GOOD}{addition}"));
     assert_eq!(done.code, Some(1), "{addition}\n{done:?}");

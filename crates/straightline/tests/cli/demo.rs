@@ -1,7 +1,7 @@
 use super::Fixture;
 
-/// The first command of the README, run as a script does. It ends with one line that has every
-/// node, and no packet is lost.
+/// The first command of the README, run as a script does. The demo ends with one line of JSON that
+/// has every node, and no packet is lost.
 #[test]
 fn the_demo_ends_with_one_line_of_json_and_loses_nothing() {
     let fixture = Fixture::new();

@@ -84,7 +84,7 @@ fn a_log_that_nobody_reads_holds_nobody_up() {
     let (mut reader, writer) = io::pipe().unwrap();
     fcntl_setpipe_size(&writer, 4096).unwrap();
     let mut command = fixture.command(&["run", "switch.toml"]);
-    // One line for each message. No limit applies at this level.
+    // The log has one line for each message. No rate limit applies at this level.
     command.env("RUST_LOG", "straightline=trace").stderr(writer);
     let running = Running::start_as(command);
     // GET_FEATURES (1), version 1, no payload; then a message with another version, which ends the
@@ -94,7 +94,7 @@ fn a_log_that_nobody_reads_holds_nobody_up() {
     for _ in 0..200 {
         let mut frontend = UnixStream::connect(fixture.path("vm1")).unwrap();
         frontend.write_all(&[question.as_slice(), &nonsense].concat()).unwrap();
-        // The answer, then the end of the connection.
+        // The answer to the first message, then the end of the connection.
         frontend.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
         frontend.read_to_end(&mut Vec::new()).unwrap();
     }

@@ -90,7 +90,8 @@ fn has_root(test: &str, why: &str) -> bool {
 /// Reports that this machine cannot run a test, in the line that `cargo xtask test` counts as a
 /// skip. On a machine of continuous integration, `cargo xtask test` then fails.
 fn skip(test: &str, why: &str) {
-    // Not by `println!`, which libtest captures. libtest may have begun a line already.
+    // `println!` is not used, because libtest captures it. The newline comes first, because libtest
+    // may have begun a line already.
     let _ = writeln!(io::stdout(), "\nskipped {test}: {why}");
 }
 

@@ -188,7 +188,7 @@ fn it_fails_early_with_a_message() {
     }
     let datagrams = UnixDatagram::pair().unwrap();
     for (socket, part) in [
-        (OwnedFd::from(UnixDatagram::unbound().unwrap()), "it is neither listening nor connected"),
+        (OwnedFd::from(UnixDatagram::unbound().unwrap()), "the socket is neither listening nor connected"),
         (OwnedFd::from(datagrams.0), "fd 0: cannot serve it: not a Unix stream socket\n"),
     ] {
         let mut command = fixture.command(&["port", "--fd", "0", "--join", "lan", "--api", "api"]);

@@ -46,7 +46,7 @@ fn what_is_no_socket_is_an_error_of_its_own() {
     assert!(done.err.starts_with("error: the request to the switch at xxx"), "{done:?}");
 }
 
-/// Source of answers: a switch with one port.
+/// A fake source of answers: a switch with one port.
 struct Fixed;
 
 impl Source for Fixed {

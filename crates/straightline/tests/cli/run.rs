@@ -145,7 +145,8 @@ fn a_bad_file_or_a_taken_socket_starts_nothing() {
 fn a_socket_is_for_whom_the_configuration_says() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
     let fixture = Fixture::new();
-    // An unprivileged user can give its sockets only to its own groups, root to anybody.
+    // An unprivileged user can give sockets only to groups that the user belongs to. Root can give
+    // them to any group.
     let (owner, uid) = if our_uid() == 0 { ("owner = \"1\"\n", 1) } else { ("", our_uid()) };
     fixture.write(&CONFIG.replace("[port.vm2]", &format!("perms = \"0640\"\n{owner}[port.vm2]")));
     let running = Running::start(&fixture);
@@ -174,7 +175,7 @@ fn the_limit_of_descriptors_is_raised_and_what_is_left_is_told() {
     let [soft, hard] = [3, 4].map(|at| line.split_whitespace().nth(at).unwrap().parse::<usize>().unwrap());
     assert!(soft == hard && hard > 64, "{line}");
     let open = || std::fs::read_dir(format!("/proc/{}/fd", running.id())).unwrap().count();
-    // The API connection of this query is open too when the switch answers.
+    // One descriptor more: the API connection of this query is open when the switch answers.
     let before = open() + 1;
     let status = fixture.execute(&["status", "--json", "--api", "api"]).out;
     let status: serde_json::Value = serde_json::from_str(&status).unwrap();

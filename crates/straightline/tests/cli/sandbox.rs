@@ -66,8 +66,8 @@ pub(super) fn exchange(fixture: &Fixture) {
     assert_eq!(seen.lost(stream.sent()), 0);
 }
 
-/// Sets far more call eventfds than the kernel keeps completed requests for (`port/src/signal.rs`).
-/// Each new eventfd is signalled once.
+/// Sets far more call eventfds than the number of completed requests that the kernel keeps
+/// (`port/src/signal.rs`). Each new eventfd is signalled once.
 fn notifications(fixture: &Fixture) {
     let mut guest = Guest::connect(&fixture.path("vm1"), &GuestOptions::default()).unwrap();
     let call = eventfd(0, EventfdFlags::CLOEXEC).unwrap();

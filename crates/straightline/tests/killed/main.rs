@@ -26,13 +26,13 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// more receive buffers than three times this number, so no packet is dropped for lack of a buffer.
 const WINDOW: u64 = 16;
 
-/// Frame lengths, used in turn: frames that fit into a slot, frames with a body, and the longest
-/// frame.
+/// Frame lengths, used in turn. Some frames fit into a slot, some have a body, and one is the
+/// longest frame.
 const LENGTHS: [usize; 5] = [60, 1514, 300, 60, 700];
 
 struct Case {
     packed: bool,
-    /// True if the guests listen and the switch connects.
+    /// True if the guests listen and the switch connects; false for the opposite.
     client: bool,
     /// True if the guests keep the table of buffers in flight (inflight I/O tracking).
     inflight: bool,
@@ -124,7 +124,7 @@ impl Traffic {
             for segment in segments {
                 at += segment.read(level, &mut bytes[at..]);
             }
-            // A buffer without a frame: the killed switch had not written its packet's length.
+            // The buffer has no frame: the killed switch had not yet written the packet's length.
             if bytes.is_empty() {
                 return;
             }
@@ -191,7 +191,7 @@ fn survive(case: &Case) {
     b.again();
     a.again();
 
-    // A driver that waits for a call which the killed switch did not send is woken.
+    // The new switch must wake a driver that waits for a call which the killed switch did not send.
     let call = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).expect("an eventfd");
     b.guest.client().set_vring_call(Ring::Receive as u16, Some(call.as_fd())).expect("its call");
     rustix::io::read(&call, &mut [0; 8]).expect("the call was sent");
@@ -202,8 +202,8 @@ fn survive(case: &Case) {
         assert!(!switch.was_killed(), "{what}: killed again");
         traffic.step(&mut a.guest, &mut b.guest);
     }
-    // The receiver stops offering its buffers again. Every receive buffer must come back with a
-    // packet, and every transmit buffer must be free once all packets are sent.
+    // From here on the receiver does not offer used buffers again. Every receive buffer must come
+    // back with a packet, and every transmit buffer must be free once all packets are sent.
     b.guest.withhold(true);
     let ring = usize::from(options.ring_size);
     let buffers = options.buffer_len.checked_div(split).map_or(ring, |parts| ring / parts as usize);
@@ -216,7 +216,7 @@ fn survive(case: &Case) {
         }
         a.guest.flush();
         traffic.receive(&mut b.guest);
-        // Looking for a free buffer takes back the used ones.
+        // Looking for a free buffer also takes back the used buffers.
         a.guest.next_buffer();
         free = a.guest.spare();
     }

@@ -9,10 +9,11 @@ use crate::output;
 
 #[derive(Debug, Args)]
 pub(crate) struct Compare {
-    /// Folder of results, or a folder of such folders as `lab exp --all` writes it
+    /// Folder A: a folder of results, or a folder with several of them, as `lab exp --all` writes
+    /// it
     #[arg(value_name = "A")]
     pub(crate) first: PathBuf,
-    /// Folder of results to judge against A
+    /// Folder B: the results to compare with A
     #[arg(value_name = "B")]
     pub(crate) second: PathBuf,
     /// Metric to compare, such as `mpps`; may be repeated; default: all

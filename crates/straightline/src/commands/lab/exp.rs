@@ -13,8 +13,8 @@ use super::progress::Progress;
 use super::{stop_on_signals, time};
 use crate::output;
 
-/// The default number of rounds. A median of 11 values is robust against one disturbed round. With
-/// `--quick` there are just enough rounds for an interval.
+/// The default number of rounds. A median of 11 values is robust against one disturbed round.
+/// `--quick` uses the fewest rounds that give an interval.
 const ROUNDS: u32 = 11;
 const QUICK_ROUNDS: u32 = 6;
 
@@ -69,13 +69,14 @@ pub(crate) fn execute(args: &Exp) -> anyhow::Result<()> {
     let name = if args.all { "all" } else { wanted.first().map_or("", |experiment| experiment.name) };
     let folder = args.out.clone().unwrap_or_else(|| Path::new("straightline-lab").join(format!("{name}-{date}")));
     let own = |experiment: &Experiment| if args.all { folder.join(experiment.name) } else { folder.clone() };
-    // Check all folders first: nothing is measured if the results of the last experiment could not
-    // be written.
+    // Check all folders first. Otherwise the run could measure for a long time and then fail to
+    // write the last experiment's results.
     wanted.iter().try_for_each(|experiment| Writer::check(&own(experiment)))?;
     let mut without_valid_trial = Vec::new();
     for experiment in &wanted {
         let own = own(experiment);
-        // The environment at the start of this experiment, not of the first one.
+        // The environment at the start of this experiment, not at the start of the first
+        // experiment.
         let environment = Environment { used_cpus: settings.used_cpus(), ..Environment::detect() };
         let outcome = one(args, experiment, &settings, Writer::create(&own, environment)?)?;
         let (made, planned, shown) = (outcome.made, outcome.planned, own.display());

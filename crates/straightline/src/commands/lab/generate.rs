@@ -52,7 +52,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_long_help = STREAMS)]
 pub(crate) struct Generate {
-    /// Socket on which a backend listens; one or two. The port of the second one sends the same
+    /// Socket on which a backend listens; one or two. The second backend's port sends the same
     /// streams in the other direction
     #[arg(long, value_name = "SOCKET", required = true)]
     pub(crate) backend: Vec<PathBuf>,
@@ -70,7 +70,7 @@ pub(crate) struct Generate {
     /// Number of packets that each port sends together
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) burst: u32,
-    /// Compare one of N packets with what was sent, byte by byte; 0: none
+    /// Compare one of every N received packets with the sent packet, byte by byte; 0: none
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) check_every: u32,
     /// Ring layout
@@ -102,8 +102,8 @@ pub(crate) fn execute(args: &Generate) -> anyhow::Result<()> {
     usage(options.check());
     let back = if args.one_way { Vec::new() } else { streams.iter().map(StreamSpec::reversed).collect() };
     let sides = || [streams.clone(), back.clone()].into_iter().take(args.backend.len());
-    // The check uses ports in memory, so that no backend is contacted for streams that cannot be
-    // made.
+    // The check builds the streams on ports in memory. So streams that cannot be built are refused
+    // before a backend is contacted.
     usage(Generator::new(sides().map(|streams| (Echo::default(), streams)).collect(), args.check_every).map(drop));
     let interrupted = Arc::new(AtomicBool::new(false));
     stop_on_signals(&interrupted)?;
@@ -120,7 +120,7 @@ pub(crate) fn execute(args: &Generate) -> anyhow::Result<()> {
     }
     match outcome.invalid {
         Some(why) if args.json => Err(anyhow::anyhow!("not a valid trial: {why}")),
-        // The reason is printed after the metrics.
+        // Prints the reason after the metrics.
         Some(_) => Err(Reported.into()),
         None => Ok(()),
     }
@@ -139,8 +139,7 @@ fn options(args: &Generate, streams: &[StreamSpec]) -> PortOptions {
 mod tests {
     use super::*;
 
-    /// The help shows for each key the default of the parser, and it shows the keys that the parser
-    /// knows.
+    /// The help shows the keys that the parser knows, and the parser's default for each key.
     #[test]
     fn the_help_has_each_key_and_examples_that_are_right() {
         let unknown = "colour=red".parse::<StreamSpec>().expect_err("no key").to_string();

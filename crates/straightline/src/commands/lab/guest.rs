@@ -13,7 +13,7 @@ use straightline_lab::forward::{self, Mode, Options, Touch};
 use super::{Noisy, Ports, RingKind, expect_backends, stop_on_signals, time, usage};
 use crate::output;
 
-/// Interval between two checks of the time.
+/// Interval at which the main thread checks whether the time is up.
 const LOOK: Duration = Duration::from_millis(10);
 
 #[derive(Debug, Args)]
@@ -21,12 +21,12 @@ pub(crate) struct Guest {
     /// Socket on which a backend listens; one or two
     #[arg(long, value_name = "SOCKET", required = true)]
     pub(crate) backend: Vec<PathBuf>,
-    /// Forward mode, as testpmd's mode of this name
+    /// Forward mode; each has the name of testpmd's mode and does the same
     #[arg(long, value_name = "MODE", default_value = "io")]
     pub(crate) mode: Mode,
-    /// Bytes of each received packet that the guest reads and writes in addition: `none`, `header`,
-    /// `read` (all bytes), `edit` (all bytes; those after the Ethernet header are inverted); not
-    /// for `txonly` and `flowgen`
+    /// Bytes of each received packet that the guest reads or writes in addition to the forward
+    /// mode: `none`, `header`, `read` (all bytes), `edit` (all bytes; those after the Ethernet
+    /// header are inverted); not for `txonly` and `flowgen`
     #[arg(long, value_name = "POLICY", default_value = "none")]
     pub(crate) touch: Touch,
     /// Ring layout

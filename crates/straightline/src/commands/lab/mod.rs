@@ -53,7 +53,7 @@ pub(crate) enum Lab {
     /// Send streams of packets at a rate through one or two ports of any vhost-user switch, and
     /// check what returns
     Generate(Box<generate::Generate>),
-    /// Send the frames of a capture, and compare what returns
+    /// Send the frames of a capture, and compare the returned frames
     Replay(Box<replay::Replay>),
 }
 
@@ -128,7 +128,7 @@ impl Ports {
     }
 }
 
-/// Options of the guest mode `noisy`.
+/// Options of the guest's forward mode `noisy`.
 #[derive(Debug, Args)]
 pub(crate) struct Noisy {
     /// Memory in KiB of which a guest in mode `noisy` touches cache lines
@@ -151,7 +151,8 @@ pub(crate) enum OnOff {
     Off,
 }
 
-/// The first signal ends the command and keeps the results so far. The second one ends it at once.
+/// The first signal ends the command and keeps the results so far. The second signal ends the
+/// process at once.
 fn stop_on_signals(stop: &Arc<AtomicBool>) -> anyhow::Result<()> {
     for signal in [SIGINT, SIGTERM] {
         let handled = flag::register_conditional_default(signal, Arc::clone(stop))
@@ -161,7 +162,8 @@ fn stop_on_signals(stop: &Arc<AtomicBool>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Ends the program because of a usage error that clap does not find, with clap's exit code 2.
+/// Reports a usage error that clap does not find, and ends the program with clap's exit code for
+/// usage errors, 2.
 fn wrong_usage(kind: ErrorKind, why: &str) -> ! {
     Cli::command().error(kind, why).exit()
 }

@@ -9,16 +9,16 @@ use straightline_lab::exp::{Step, Watch};
 use crate::output;
 
 pub(super) struct Progress {
-    /// None if standard error is no terminal.
+    /// The bar; `None` if standard error is not a terminal.
     bar: Option<ProgressBar>,
 }
 
 impl Progress {
-    /// Creates the progress of so many trials.
+    /// Creates the progress display for this number of trials.
     pub(super) fn new(trials: usize) -> Progress {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new(u64::try_from(trials).unwrap_or(u64::MAX));
-            // The template is fixed. If it had a mistake, the bar would only look different.
+            // The template is a constant. If it were invalid, the bar would only look different.
             if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos} of {len}  {msg}") {
                 bar.set_style(style);
             }

@@ -13,7 +13,7 @@ use straightline_lab::reflector::{self, Load, Options, Sizes};
 use super::{OnOff, Ports, RingKind, seconds, stop_on_signals, time, usage, wrong_backends};
 use crate::output;
 
-/// The length of a frame with the payload of 45 segments of 1448 bytes.
+/// Length of a frame that carries the payload of 45 segments of 1448 bytes.
 const SEGMENTS: u32 = 54 + 45 * 1448;
 
 #[derive(Debug, Args)]
@@ -22,8 +22,8 @@ pub(crate) struct Loop {
     /// ports
     #[arg(long, value_name = "SOCKET", required = true)]
     pub(crate) backend: Vec<PathBuf>,
-    /// Load: `loop` sends what it receives on one port through the other, `flood` sends without
-    /// pause and drops, `one-way` floods from the first port to the second
+    /// Load: `loop` sends packets received on one port through the other, `flood` sends on both
+    /// without pause and drops received packets, `one-way` floods from the first port to the second
     #[arg(long, value_name = "loop|flood|one-way", default_value = "loop")]
     pub(crate) load: LoadKind,
     /// Bytes of each packet that the guest touches: `none`, `header` (reads the first bytes),
@@ -46,14 +46,14 @@ pub(crate) struct Loop {
     /// segmentation are negotiated in both directions
     #[arg(long)]
     pub(crate) segments: bool,
-    /// Bursts of 32 packets that are first sent into each port; default: 16, or as many as fit into
-    /// a ring
+    /// Number of bursts of 32 packets that are sent into each port at the start; default: 16, or as
+    /// many as fit into a ring
     #[arg(long, value_name = "N")]
     pub(crate) bursts: Option<u16>,
     /// Pin the thread to this CPU
     #[arg(long, value_name = "N")]
     pub(crate) cpu: Option<usize>,
-    /// Do not compare returned packets with what was sent: for switches that copy nothing
+    /// Do not compare returned packets with sent ones; for switches that copy nothing
     #[arg(long)]
     pub(crate) no_verify: bool,
     /// Seconds of traffic before the measurement
@@ -92,8 +92,8 @@ pub(crate) fn execute(args: &Loop) -> anyhow::Result<()> {
     } else {
         output::answer(&report.to_string())?;
     }
-    // No packet may be lost in a loop. If one is, the switch has a bug or does not forward such
-    // frames.
+    // No packet may be lost in a loop. A lost packet means that the switch has a bug or does not
+    // forward such frames.
     let lost = report.lost.unwrap_or(0);
     ensure!(lost == 0, "{lost} packets of the loop are lost");
     let (measured, meant) = (report.secs, args.secs.as_secs_f64());

@@ -20,14 +20,14 @@ use crate::output;
 pub(crate) struct Replay {
     /// Capture file, pcap or pcapng
     pub(crate) file: PathBuf,
-    /// Socket on which a backend listens; may be repeated. The port of the first one sends, all
+    /// Socket on which a backend listens; may be repeated. The first backend's port sends; all
     /// ports receive
     #[arg(long, value_name = "SOCKET", required = true)]
     pub(crate) backend: Vec<PathBuf>,
-    /// Speed, as a multiple of the captured one
+    /// Speed, as a multiple of the captured speed
     #[arg(long, value_name = "N", default_value_t = 1.0, value_parser = speed)]
     pub(crate) speed: f64,
-    /// Rate, instead of the captured times: `max`, or a rate such as `500kpps`, `10gbit`
+    /// Rate, used instead of the captured times: `max`, or a rate such as `500kpps`, `10gbit`
     #[arg(long, value_name = "RATE", conflicts_with = "speed")]
     pub(crate) rate: Option<Rate>,
     /// Number of times that the capture is sent
@@ -44,7 +44,7 @@ pub(crate) struct Replay {
     /// Pin the thread to this CPU
     #[arg(long, value_name = "N")]
     pub(crate) cpu: Option<usize>,
-    /// Seconds without one of these frames after which the command stops waiting for more
+    /// Seconds without a returned frame after which the command stops waiting for missing frames
     #[arg(long, value_name = "S", default_value = "1", value_parser = seconds)]
     pub(crate) quiet: Duration,
     /// Print one line of JSON
@@ -65,13 +65,13 @@ pub(crate) fn execute(args: &Replay) -> anyhow::Result<()> {
     let timing = args.rate.map_or(ReplayTiming::Captured(args.speed), ReplayTiming::Rate);
     let keep = args.write.is_some();
     let replay = generator::Replay::new(ports, &capture, timing, args.times.into(), args.quiet, keep)?;
-    // The file is created before anything is sent, as this may fail. It is created after all other
-    // checks, so that an existing file survives a refusal.
+    // The file is created before anything is sent, as this may fail. All other checks come before,
+    // so that a refused command does not overwrite an existing file.
     let file =
         args.write.as_ref().map(|path| File::create(path).with_context(|| path.display().to_string())).transpose()?;
     let (report, kept, ended) = replay.run(args.cpu, &stop);
     if let Some(file) = file {
-        // Received frames have times of the capture's clock.
+        // The timestamps of received frames continue the capture's clock.
         let start = capture.frames.first().map_or(0, |frame| frame.at);
         let mut writer = Writer::new(BufWriter::new(file))?;
         for frame in &kept {

@@ -9,8 +9,8 @@ use crate::output;
 
 #[derive(Debug, Args)]
 pub(crate) struct Report {
-    /// Folder of results as the other lab commands write it, or a folder of such folders as `lab
-    /// exp --all` writes it
+    /// Folder of results, as the other lab commands write it, or a folder with several of them, as
+    /// `lab exp --all` writes it
     #[arg(value_name = "DIR")]
     pub(crate) dir: PathBuf,
     /// Folder for the report; default: DIR

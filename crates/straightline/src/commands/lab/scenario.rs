@@ -22,9 +22,9 @@ const ROUNDS: u32 = 5;
 
 #[derive(Debug, Args)]
 pub(crate) struct Pvp {
-    /// Socket of the switch under test, four times in the order physical, virtual, virtual,
-    /// physical; the switch connects the first two and the last two. Default: a Straightline switch
-    /// in this process
+    /// Socket of the switch under test, given four times in the order physical, virtual, virtual,
+    /// physical. The switch must connect the first two, and the last two. Default: a Straightline
+    /// switch in this process
     #[arg(long, value_name = "SOCKET")]
     pub(crate) backend: Vec<PathBuf>,
     /// Forward mode of the guest: `io`, `mac`, `macswap`, `5tswap`, `csum`, `noisy`
@@ -70,7 +70,7 @@ pub(crate) struct Common {
     /// default
     #[arg(long)]
     pub(crate) max: bool,
-    /// Rate to send at, of all ports together: `1mpps`, `5gbit`
+    /// Sending rate of all ports together, such as `1mpps` or `5gbit`
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub(crate) rate: Option<Rate>,
     /// Search the highest rate without loss (NDR)
@@ -79,11 +79,11 @@ pub(crate) struct Common {
     /// Search the highest rate with a loss of at most PERCENT (PDR)
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     pub(crate) pdr: Option<f64>,
-    /// Measure the latency of single packets, and the latencies at 10, 50 and 90 % of the PDR; the
-    /// PDR is searched first (0.5 % loss, unless --pdr sets another)
+    /// Measure the latency of single packets, and the latencies at 10, 50 and 90 % of the PDR. The
+    /// PDR is searched first (0.5 % loss, unless --pdr sets another loss)
     #[arg(long)]
     pub(crate) latency: bool,
-    /// Soak: hold a load for S seconds, that of --rate or 90 % of the NDR
+    /// Soak: hold a load for S seconds. The load is --rate, or else 90 % of the NDR
     #[arg(long, value_name = "S", value_parser = time)]
     pub(crate) soak: Option<Duration>,
     /// Frame lengths without the Ethernet checksum: `64`, with weights `64:7,570:4`,
@@ -98,29 +98,30 @@ pub(crate) struct Common {
     /// Random seed for frame lengths
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Measured seconds of each trial; default: 1; trials at a rate take 0.3 or 0.1 if the machine
-    /// would spoil most trials of 1 second
+    /// Measured seconds of each trial; default: 1, but 0.3 or 0.1 for trials at a rate if the
+    /// machine would disturb most trials of 1 second
     #[arg(long, value_name = "S", value_parser = time)]
     pub(crate) secs: Option<Duration>,
-    /// Seconds of traffic before each trial, not measured; default: 0.5 on new connections,
-    /// otherwise 0.1
+    /// Seconds of unmeasured traffic before each trial; default: 0.5 on new connections, otherwise
+    /// 0.1
     #[arg(long, value_name = "S", value_parser = seconds)]
     pub(crate) warm_up: Option<Duration>,
-    /// Number of rounds, each of which measures everything once; default: 5, with a search or a
-    /// soak 1
+    /// Number of rounds; each round measures everything once; default: 5, or 1 with a search or a
+    /// soak
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) rounds: Option<u32>,
     /// Pin the generator and the guest to this CPU; default: the first CPU that this process may
     /// use
     #[arg(long, value_name = "N")]
     pub(crate) cpu: Option<usize>,
-    /// Name of the switch in results; default: `straightline` for ours, `backend` for others
+    /// Name of the switch in results; default: `straightline` for the switch in this process,
+    /// `backend` for others
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
     /// New folder for samples, for `lab report` and `lab compare`
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// Print samples, one line of JSON each, and no table
+    /// Print samples instead of a table, each as one line of JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -165,8 +166,8 @@ fn options(scenario: Scenario, backends: &[PathBuf], args: &Common) -> Options {
 }
 
 fn execute(args: &Common, mut options: Options) -> anyhow::Result<()> {
-    // All options are checked before the folder is created: otherwise its name would be taken when
-    // the user corrects them.
+    // All options are checked before the folder is created. Otherwise the name would be taken when
+    // the user corrects the options and tries again.
     usage(options.check_usage());
     options.check()?;
     stop_on_signals(&options.stop)?;
@@ -217,7 +218,7 @@ fn execute(args: &Common, mut options: Options) -> anyhow::Result<()> {
     }
     ensure!(
         outcome.not_carried == 0,
-        "a load was not carried: too many packets were lost or a backend failed; details are above"
+        "the switch did not carry a load: too many packets were lost or a backend failed; details are above"
     );
     Ok(())
 }
@@ -247,7 +248,7 @@ fn rate(text: &str) -> Result<Rate, String> {
     }
 }
 
-/// Parses percent as a fraction of 1.
+/// Parses a percentage; returns it as a fraction of 1.
 fn percent(text: &str) -> Result<f64, String> {
     let percent = text.parse::<f64>().ok().filter(|&percent| percent > 0.0 && percent < 100.0);
     percent.map(|percent| percent / 100.0).ok_or_else(|| "use more than 0 and less than 100 percent".to_owned())
