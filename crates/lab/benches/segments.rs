@@ -105,6 +105,8 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
 /// Two guests, and a worker between them that this thread drives.
 struct Rig {
     worker: Worker,
+    /// The ports end when they are dropped.
+    _ports: Vec<VhostUser>,
     source: Guest,
     sink: Guest,
     /// Packets in which a large packet is delivered.
@@ -152,6 +154,7 @@ impl Rig {
             fill(&mut source, &sent)?.chunks(if segments { PIECES.into() } else { 1 }).map(<[_]>::to_vec).collect();
         let mut rig = Rig {
             worker,
+            _ports: ports,
             source,
             sink,
             packets: if features & TAKE == TAKE { 1 } else { PIECES.into() },
