@@ -304,7 +304,7 @@ mod tests {
         for wrong in [0, 1, 4] {
             memory[5].0 = wrong;
             let error = prove(&memory, 2, 19, &[]).expect_err("a line that it left out, or touched too often");
-            assert!(error.to_string().contains("9 lines 2 times"), "{error}");
+            assert!(error.to_string().contains("9 lines, each 2 times"), "{error}");
         }
     }
 

@@ -279,7 +279,7 @@ mod tests {
             "size=64 switch",
             "only in B: pvp, size=128 switch",
             "some trials of this cell are not valid",
-            "Fewer than 6 samples",
+            "fewer than 6 samples",
             "1.2e-5 (1)",
             "1.000e9 (1)",
         ] {
