@@ -62,8 +62,8 @@ impl Sum {
         self.append(u64::from(word.to_be()), 2);
     }
 
-    /// Appends the four bytes of two words, high byte first. After an even number of bytes this
-    /// adds both words. A sum of words that is not folded yet can be added in this way.
+    /// Appends two 16-bit words, high byte first. If an even number of bytes came before, this
+    /// adds both words to the sum. A 32-bit sum that is not folded yet can be added in this way.
     #[inline]
     pub fn add_u32(&mut self, words: u32) {
         self.append(u64::from(words.to_be()), 4);

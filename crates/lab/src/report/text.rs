@@ -29,8 +29,7 @@ pub(super) fn escape(text: &str) -> String {
 }
 
 /// Returns the greatest width of a text at this font size. No font is available here, and the
-/// reader's font is unknown. The character classes are those of DejaVu Sans, the widest of the
-/// usual fonts.
+/// reader's font is unknown. So the widths are those of DejaVu Sans, the widest of the usual fonts.
 pub(super) fn width(text: &str, size: f64) -> f64 {
     text.chars().map(em).sum::<f64>() * size
 }

@@ -194,7 +194,7 @@ pub(crate) fn plan(config: &Config, before: Option<Before<'_>>) -> Plan {
             let Some(least) = others.min_by_key(|&worker| load[worker]) else { break };
             serving.push(least);
         }
-        // The ports are in the order in which the next plan finds them.
+        // The next plan finds the workers in this order.
         serving.sort_unstable();
         put(domain, &serving, &mut load);
     }

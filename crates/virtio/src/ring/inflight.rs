@@ -411,7 +411,7 @@ impl Inflight {
         self.area.release_u16(AT_VERSION, VERSION);
     }
 
-    /// Records that a batch is about to be published, which ends at `position` (packed rings only).
+    /// Records that a batch that ends at `position` is about to be published (packed rings only).
     #[inline]
     pub(super) fn begin_batch(&self, position: u16) {
         self.area.write_u16(packed::USED_IDX, position & 0x7fff);

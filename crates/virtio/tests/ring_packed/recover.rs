@@ -231,8 +231,9 @@ fn a_driver_in_the_middle_of_a_chain() {
 }
 
 /// A receive ring whose device was killed while it gave back a packet in two buffers. The second
-/// buffer is published. The first is a table. No more of its entries count than a GSO packet needs.
-/// A guest may have a table of the ring's size at each position.
+/// buffer is published. The first buffer is an indirect table, of which at most 64 entries are
+/// counted: a GSO packet needs no more. A guest may have a table as long as the ring at every
+/// position.
 #[test]
 fn of_a_table_no_more_entries_are_looked_at_than_a_buffer_has() {
     for (entries, looked_at) in [(2, 2), (64, 64), (65, 64), (256, 64)] {

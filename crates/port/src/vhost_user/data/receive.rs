@@ -105,7 +105,8 @@ fn receive_from<'t>(
     let source = turn.borrow_from(queue);
     let borrowed = turn.borrowed();
     turn.level().run(ReceiveBurst { ring, firsts: &firsts[..found], queue, link, turn, source, into });
-    // A burst whose packets all fitted into slots borrowed nothing, and is given back at once.
+    // If all packets of the burst fitted into slots, it borrowed no memory. Its chains are given
+    // back at once.
     if turn.borrowed() == borrowed && !queue.waits() {
         let taken = ring.outstanding();
         ring.give_back(taken);
