@@ -238,7 +238,7 @@ fn folders_are_compared_or_refused() {
         let typo = fixture.execute(&[&["lab", "compare", "slow", "fast", "--metric", "mmps"][..], format].concat());
         assert_eq!(typo.code, Some(1), "{typo:?}");
         assert!(
-            typo.err.starts_with("error: there is no metric \"mmps\"") && typo.err.contains("A has mpps"),
+            typo.err.starts_with("error: A and B have no metric \"mmps\"") && typo.err.contains("A has mpps"),
             "{typo:?}"
         );
     }

@@ -17,9 +17,9 @@ fn cve_2026_86561_memory_that_cannot_be_mapped() {
     on_disk.set_len(1 << 20).expect("its length");
     let on_disk = OwnedFd::from(on_disk);
     let cases = [
-        (&memory, region(1 << 21, 0), "which has"),
-        (&memory, region(1 << 20, 4096), "which has"),
-        (&memory, region(1 << 43, 1 << 62), "which has"),
+        (&memory, region(1 << 21, 0), "but the file has"),
+        (&memory, region(1 << 20, 4096), "but the file has"),
+        (&memory, region(1 << 43, 1 << 62), "but the file has"),
         (&on_disk, region(1 << 20, 0), "must be a memfd"),
     ];
     for (file, spec, words) in cases {
