@@ -141,14 +141,14 @@ impl World {
             let mut graph = Graph::new();
             for at in (0..ports.len()).step_by(2) {
                 let served = [ports[at].for_worker(worker), ports[at + 1].for_worker(worker)];
-                let edges = served.clone().map(|seat| graph.output(seat, false));
+                let edges = served.clone().map(|port| graph.output(port, false));
                 let node = graph.node("patch", Box::new(Patch::new(index(at)?)), &edges);
                 // A worker that is not the rx worker of any of a port's pairs does not poll the
                 // port.
-                for (at, seat) in [at, at + 1].into_iter().zip(served) {
+                for (at, port) in [at, at + 1].into_iter().zip(served) {
                     let (pairs, rx_workers, _) = case.ports[at];
                     if rx_workers[..usize::from(pairs)].contains(&worker) {
-                        graph.input(seat, node);
+                        graph.input(port, node);
                     }
                 }
             }

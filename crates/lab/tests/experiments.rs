@@ -88,7 +88,7 @@ fn samples(name: &str, settings: &Settings, chosen: impl Fn(&Cell) -> bool) -> (
         }
         let rate = if name == "offload" { "gbit_per_s" } else { "mpps" };
         // With a neighbour on the generator's CPU a rate is meaningless.
-        let has_rate = sample.cell.get("neighbour_seat").is_none_or(|seat| seat == "own-cpu");
+        let has_rate = sample.cell.get("neighbour_seat").is_none_or(|place| place == "own-cpu");
         assert_eq!(sample.metrics.get(rate).is_some_and(|&rate| rate > 0.0), has_rate, "{sample:?}");
         assert!(sample.metrics["switch_cycles_per_packet"] > 0.0, "{sample:?}");
         let phases: Vec<_> = sample.cycles.keys().map(String::as_str).collect();

@@ -27,8 +27,8 @@ pub(super) fn plan(settings: &Settings, quick: bool) -> Plan {
 fn plan_at(root: &Path, settings: &Settings, quick: bool) -> Plan {
     let [generator, worker] = settings.cpus;
     let mut left_out = Vec::new();
-    let seat = NeighbourCpu::find(worker, generator).unwrap_or(NeighbourCpu::SharedWithGenerator(generator));
-    left_out.extend(missed(seat, worker, are_apart));
+    let place = NeighbourCpu::find(worker, generator).unwrap_or(NeighbourCpu::SharedWithGenerator(generator));
+    left_out.extend(missed(place, worker, are_apart));
     let allocation = Allocation::open(root);
     if let Err(why) = &allocation {
         left_out.push(format!("a divided cache: {why:#}"));
@@ -38,17 +38,17 @@ fn plan_at(root: &Path, settings: &Settings, quick: bool) -> Plan {
     let cells = SIZES.iter().flat_map(|&size| footprints.iter().map(move |&footprint| (size, footprint)));
     let cells = cells.map(|(size, footprint)| {
         let noisy = move |root: Option<PathBuf>| {
-            move |settings: &Settings| trial(settings, size, seat, Some((footprint, root.as_deref())))
+            move |settings: &Settings| trial(settings, size, place, Some((footprint, root.as_deref())))
         };
         let mut variants = vec![
-            Variant::new("quiet", move |settings: &Settings| trial(settings, size, seat, None)),
+            Variant::new("quiet", move |settings: &Settings| trial(settings, size, place, None)),
             Variant::new("noisy", noisy(None)),
         ];
         if can_divide {
             variants.push(Variant::new("noisy, cache divided", noisy(Some(root.to_owned()))));
         }
-        let (kib, seat) = (footprint >> 10, seat.as_str());
-        Cell::new([("size", &size), ("neighbour_kib", &kib), ("neighbour_seat", &seat)], variants)
+        let (kib, place) = (footprint >> 10, place.as_str());
+        Cell::new([("size", &size), ("neighbour_kib", &kib), ("neighbour_seat", &place)], variants)
     });
     let cells = cells.collect();
     let mut shown = vec![
@@ -57,13 +57,13 @@ fn plan_at(root: &Path, settings: &Settings, quick: bool) -> Plan {
         Shown::MPPS,
         Shown { metric: "neighbour_line_ns", title: "Nanoseconds of the neighbour's processor time per line" },
     ];
-    shown.retain(|shown| !says_nothing(seat, shown.metric));
+    shown.retain(|shown| !says_nothing(place, shown.metric));
     Plan { name: "noisy", shown, cells, left_out }
 }
 
 /// Returns a description of what cannot be measured with the neighbour on this CPU, if anything.
-fn missed(seat: NeighbourCpu, worker: usize, are_apart: impl Fn(usize, usize) -> bool) -> Option<String> {
-    match seat {
+fn missed(place: NeighbourCpu, worker: usize, are_apart: impl Fn(usize, usize) -> bool) -> Option<String> {
+    match place {
         NeighbourCpu::SharedWithGenerator(_) => Some(
             "a neighbour on a CPU of its own: there is no third CPU, so it shares the guest's CPU with the guest"
                 .to_owned(),
@@ -79,8 +79,8 @@ fn missed(seat: NeighbourCpu, worker: usize, are_apart: impl Fn(usize, usize) ->
 /// Returns whether a metric says nothing about caches. If the neighbour shares the generator's CPU,
 /// rates depend on the processor time that the neighbour takes. All variants leave such metrics
 /// out, because variants are compared.
-fn says_nothing(seat: NeighbourCpu, metric: &str) -> bool {
-    matches!(seat, NeighbourCpu::SharedWithGenerator(_)) && ["mpps", "gbit_per_s"].contains(&metric)
+fn says_nothing(place: NeighbourCpu, metric: &str) -> bool {
+    matches!(place, NeighbourCpu::SharedWithGenerator(_)) && ["mpps", "gbit_per_s"].contains(&metric)
 }
 
 /// Makes a trial. `neighbour` has the footprint of a neighbour on this CPU, if there is one. If the
@@ -89,18 +89,18 @@ fn says_nothing(seat: NeighbourCpu, metric: &str) -> bool {
 fn trial(
     settings: &Settings,
     size: u32,
-    seat: NeighbourCpu,
+    place: NeighbourCpu,
     neighbour: Option<(usize, Option<&Path>)>,
 ) -> anyhow::Result<Measured> {
     let mut guards = None;
     if let Some((footprint, root)) = neighbour {
-        let neighbour = Neighbour::start(footprint, seat.cpu())?;
+        let neighbour = Neighbour::start(footprint, place.cpu())?;
         let classes = root.map(|root| divide(&Allocation::open(root)?, &neighbour)).transpose()?;
         guards = Some((neighbour, classes));
     }
     let mut measured =
         bench(settings, TrafficPath::LOOP, |_| (), |options: &mut Options| options.sizes = Sizes::one(size))?;
-    measured.metrics.retain(|metric, _| !says_nothing(seat, metric));
+    measured.metrics.retain(|metric, _| !says_nothing(place, metric));
     if let Some((neighbour, _classes)) = guards {
         measured.metrics.extend(metrics(&neighbour.stop()?));
     }
@@ -187,12 +187,12 @@ mod tests {
     fn a_trial_shows_what_the_neighbour_touched_and_who_may_fill_what() {
         let Ok(settings) = Settings::new(true) else { return };
         let settings = Settings { warm_up: Duration::ZERO, time: Duration::from_millis(50), ..settings };
-        let seat = NeighbourCpu::find(settings.cpus[1], settings.cpus[0]).expect("a seat");
+        let place = NeighbourCpu::find(settings.cpus[1], settings.cpus[0]).expect("a place");
         // The kernel removes the folder of a class together with its files. Ordinary folders with
         // files stay, so each trial has a tree of its own.
         let (tree, noisy) = counted(|| {
             let tree = tree();
-            let noisy = trial(&settings, 64, seat, Some((1 << 20, Some(tree.path()))))?;
+            let noisy = trial(&settings, 64, place, Some((1 << 20, Some(tree.path()))))?;
             Ok((tree, noisy))
         });
         assert!((noisy.metrics["neighbour_lines"] - 16384.0).abs() < 0.5, "{noisy:?}");
@@ -200,10 +200,10 @@ mod tests {
             noisy.metrics["neighbour_rounds"] >= 1.0 && noisy.metrics["switch_cycles_per_packet"] > 0.0,
             "{noisy:?}"
         );
-        let quiet = counted(|| trial(&settings, 64, seat, None));
+        let quiet = counted(|| trial(&settings, 64, place, None));
         for measured in [&quiet, &noisy] {
             for rate in ["mpps", "gbit_per_s"] {
-                assert_eq!(measured.metrics.contains_key(rate), matches!(seat, NeighbourCpu::Own(_)), "{measured:?}");
+                assert_eq!(measured.metrics.contains_key(rate), matches!(place, NeighbourCpu::Own(_)), "{measured:?}");
             }
         }
         let file = |class: &str, name: &str| {

@@ -37,8 +37,8 @@ pub struct Goal {
 }
 
 impl Goal {
-    /// The non-drop rate: no loss. Trials of a second, up to 21 of them at a load, of which half
-    /// decide (as FD.io's CSIT measures).
+    /// The non-drop rate: no loss. Trials take a second. Up to 21 of them run at a load, and half
+    /// of them decide (as FD.io's CSIT measures).
     pub fn ndr() -> Goal {
         Goal {
             name: "NDR".to_owned(),

@@ -84,7 +84,7 @@ impl PortOptions {
         (self.longest + HEADER_LEN).div_ceil(self.buffer_len) as usize
     }
 
-    /// Returns the features to negotiate, all of which are required.
+    /// Returns the features to negotiate. All of them are required.
     pub(super) fn features(&self) -> u64 {
         let when = |wanted: bool, feature| if wanted { feature } else { 0 };
         f::VIRTIO_F_VERSION_1

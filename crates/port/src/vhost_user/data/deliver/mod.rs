@@ -95,8 +95,8 @@ pub(crate) struct Delivered {
 }
 
 /// Delivers a batch, or a part of one, to one ring. If [`Delivered::any`] is true, the caller
-/// registers the queue with the turn, once. The end of the turn then notifies the guest. `budget`
-/// counts for all rings of the port in this turn.
+/// registers the queue with the turn. The end of the turn then notifies the guest. `budget` counts
+/// for all rings that the caller delivers its batch to.
 pub(crate) fn deliver<'t>(
     queue: &'t Queue,
     link: &'t Link,
