@@ -60,6 +60,11 @@ impl EpollWaiter {
         if !is_eventfd(&fd)? {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not an eventfd"));
         }
+        self.watch(fd)
+    }
+
+    /// Adds a descriptor of ours: each new edge of its readiness to read wakes the worker.
+    pub(crate) fn watch(&self, fd: Arc<OwnedFd>) -> io::Result<Token> {
         let token = self.next.fetch_add(1, Ordering::Relaxed);
         let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
         epoll::add(&self.epoll, &*fd, EventData::new_u64(token), EventFlags::IN | EventFlags::ET)?;

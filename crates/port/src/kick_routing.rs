@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::notifier::is_eventfd;
 use crate::{EpollWaiter, Token, Waiters};
 
 /// Names a kick of the port. The kick stays routed until it is removed with this.
@@ -60,8 +61,16 @@ impl KickRouting {
         }
     }
 
-    /// Adds a kick.
+    /// Adds a kick of a peer, which must be an eventfd.
     pub(crate) fn add(&self, fd: Arc<OwnedFd>, kind: KickKind) -> io::Result<Kick> {
+        if !is_eventfd(&fd)? {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not an eventfd"));
+        }
+        self.add_own(fd, kind)
+    }
+
+    /// Adds a descriptor of ours, such as a tap's queue: readiness to read is the kick.
+    pub(crate) fn add_own(&self, fd: Arc<OwnedFd>, kind: KickKind) -> io::Result<Kick> {
         let mut inner = self.lock();
         let mut tokens = Vec::new();
         watch(&fd, wanted(&inner.waiters, inner.waits, kind), &mut tokens)?;
@@ -129,7 +138,7 @@ fn watch<'s>(
     tokens: &mut Vec<(Arc<EpollWaiter>, Token)>,
 ) -> io::Result<()> {
     for waiter in waiters {
-        match waiter.add(Arc::clone(fd)) {
+        match waiter.watch(Arc::clone(fd)) {
             Ok(token) => tokens.push((Arc::clone(waiter), token)),
             Err(error) => {
                 tokens.drain(..).for_each(|(waiter, token)| waiter.remove(token));

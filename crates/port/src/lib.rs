@@ -9,6 +9,7 @@
 //! | module | holds |
 //! |---|---|
 //! | `vhost_user` | the port whose peer is a guest's network device |
+//! | `device` | ports whose peer is a network interface of this machine |
 //! | `null` | a port for tests and measurements |
 //! | `control` | the control side of ports of any kind |
 //! | `queue_assignment`, `kick_routing` | which worker serves which queue, and which kick wakes it |
@@ -34,6 +35,7 @@
 mod call_helper;
 mod control;
 mod counters;
+pub mod device;
 mod epoll_waiter;
 mod kick_routing;
 mod link_history;
@@ -56,7 +58,7 @@ pub use control::{PortControl, stop_all, wait_for_ends};
 pub use counters::{Counter, QueueCounters, RingCounters};
 pub use epoll_waiter::{EpollWaiter, Token};
 pub use link_history::LinkHistory;
-pub use link_status::{LinkStatus, RingStatus};
+pub use link_status::{DeviceStatus, LinkStatus, RingStatus};
 pub use listener::{ListenError, Listener, Permissions};
 pub use null::Null;
 pub use peer::Peer;

@@ -4,6 +4,7 @@ use std::time::{Instant, SystemTime};
 
 use straightline_virtio::net_control::RxFilter;
 
+use crate::device::DeviceFacts;
 use crate::{LinkHistory, Peer};
 
 /// The status of a link now. Facts that a kind of port does not have stay at their defaults.
@@ -26,6 +27,17 @@ pub struct LinkStatus {
     pub receives: Option<(RxFilter, Vec<u16>)>,
     /// The rings, once they are set up.
     pub ring: Option<RingStatus>,
+    /// The open interface of a device port.
+    pub device: Option<DeviceStatus>,
+}
+
+/// The interface of a device port.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceStatus {
+    /// The facts that its opener found.
+    pub facts: DeviceFacts,
+    /// The packets that the kernel has dropped for this port, by the kernel's names.
+    pub kernel_drops: Vec<(&'static str, u64)>,
 }
 
 /// The format of the rings.

@@ -1,12 +1,13 @@
 //! The parts of a plan, made and put together: ports, tables of bridges, and each worker's graph.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context;
 use straightline_graph::{Graph, NodeStats, Work};
 use straightline_nodes::{Bridge, Fdb, MacPrefix, Patch, Sink, SourceCheck};
 use straightline_packet::{Drops, PortIndex, Rcu, Reason, Settings};
+use straightline_port::device::{DevicePort, DevicePortConfig, Devices};
 use straightline_port::vhost_user::{self, VhostUser, VhostUserConfig};
 use straightline_port::{PortControl, Waiters};
 use straightline_wire::MacAddr;
@@ -42,10 +43,14 @@ pub(crate) fn open(
     rcu: &Rcu,
     waiters: Waiters,
     given: Option<Arc<OwnedFd>>,
+    devices: &DevicesOnce,
 ) -> anyhow::Result<Arc<dyn PortControl>> {
     sandbox::allows(port).with_context(|| format!("port \"{}\"", port.name))?;
     let opened = match &port.kind {
         PortKind::VhostUser(kind) => open_vhost_user(port, kind, place, drops, rcu, waiters, given),
+        PortKind::Tap(_) | PortKind::AfPacket(_) | PortKind::AfXdp(_) => {
+            open_device(port, place, drops, rcu, waiters, devices)
+        }
     };
     let opened = opened.with_context(|| format!("port \"{}\"", port.name))?;
     opened.assign_queues(place.assignment.clone());
@@ -81,6 +86,43 @@ fn open_vhost_user(
         waits: place.waits,
     };
     Ok(Arc::new(VhostUser::open(config, PortIndex(place.slot), drops, rcu, waiters)?))
+}
+
+/// Opens a port whose peer is an interface of this machine.
+fn open_device(
+    port: &PortConfig,
+    place: &PortPlan,
+    drops: Arc<Drops>,
+    rcu: &Rcu,
+    waiters: Waiters,
+    devices: &DevicesOnce,
+) -> anyhow::Result<Arc<dyn PortControl>> {
+    let config = DevicePortConfig {
+        name: port.name.clone(),
+        request: port.kind.device(port.mtu, port.mac).context("the kind has no interface")?,
+        mtu: port.mtu,
+        queues: u16::try_from(port.kind.queues()).unwrap_or(u16::MAX),
+    };
+    let devices = devices.get().context("cannot prepare to open interfaces")?;
+    Ok(Arc::new(DevicePort::open(config, PortIndex(place.slot), drops, rcu, waiters, &devices)?))
+}
+
+/// The device ports of a switch, made with its first such port if the caller brought none.
+#[derive(Debug, Default)]
+pub(crate) struct DevicesOnce(Mutex<Option<Arc<Devices>>>);
+
+impl DevicesOnce {
+    pub(crate) fn new(devices: Option<Arc<Devices>>) -> Self {
+        DevicesOnce(Mutex::new(devices))
+    }
+
+    fn get(&self) -> std::io::Result<Arc<Devices>> {
+        let mut devices = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(devices) = &*devices {
+            return Ok(Arc::clone(devices));
+        }
+        Ok(Arc::clone(devices.insert(Devices::direct()?)))
+    }
 }
 
 /// Returns the rules of a bridge's table.

@@ -238,8 +238,8 @@ impl Attempt<'_> {
         for step in steps {
             match *step {
                 Step::PortAdded(new) | Step::PortRemade { new, .. } => {
-                    let path = self.config.ports[new].kind.exclusive_path();
-                    if path.is_some() && self.now.config.ports.iter().any(|port| port.kind.exclusive_path() == path) {
+                    let claim = self.config.ports[new].kind.exclusive();
+                    if claim.is_some() && self.now.config.ports.iter().any(|port| port.kind.exclusive() == claim) {
                         late.push(new);
                     } else {
                         self.open(new)?;
@@ -270,9 +270,9 @@ impl Attempt<'_> {
     /// path is free at once, even if a frontend holds the port's thread.
     fn replace(&mut self, late: &[usize]) -> anyhow::Result<()> {
         for &new in late {
-            let path = self.config.ports[new].kind.exclusive_path();
+            let claim = self.config.ports[new].kind.exclusive();
             for (old, port) in self.now.config.ports.iter().enumerate() {
-                if port.kind.exclusive_path() == path && !self.paused.contains(&old) {
+                if port.kind.exclusive() == claim && !self.paused.contains(&old) {
                     self.now.ports[old].pause();
                     self.paused.push(old);
                 }
@@ -288,7 +288,8 @@ impl Attempt<'_> {
         let drops =
             self.now.config.port_index(&port.name).map_or_else(Arc::default, |old| Arc::clone(&self.now.drops[old]));
         let waiters = self.switch.waiters(place);
-        let fresh = open(port, place, drops, &self.switch.rcu, waiters, self.desired.socket(&port.name))?;
+        let given = self.desired.socket(&port.name);
+        let fresh = open(port, place, drops, &self.switch.rcu, waiters, given, &self.switch.devices)?;
         let old = self.now.config.port_index(&port.name);
         if old.is_some_and(|old| self.now.ports[old].is_set_down()) {
             fresh.set_link(false);

@@ -9,12 +9,12 @@ use straightline_graph::{NodeStats, WorkerStats};
 use straightline_nodes::Fdb as Table;
 use straightline_packet::{Drops as Counts, PortIndex};
 use straightline_port::vhost_user::RxFilter;
-use straightline_port::{PortControl, QueueCounters};
+use straightline_port::{DeviceStatus, PortControl, QueueCounters};
 use straightline_wire::MacAddr;
 
 use crate::api::{
-    Addresses, DownReason, DropCount, Drops, Fdb, FdbEntry, Link, Node, Packets, Port, Ports, Queue, RingKind, Runtime,
-    RxMode, Source, Status, Worker, since_epoch,
+    Addresses, Device, DownReason, DropCount, Drops, Fdb, FdbEntry, Link, Node, Packets, Port, Ports, Queue, RingKind,
+    Runtime, RxMode, Source, Status, Worker, since_epoch,
 };
 use crate::config::Config;
 use crate::descriptors;
@@ -132,6 +132,7 @@ impl Source for Running {
                 socket: config.kind.socket().map(|path| path.display().to_string()),
                 source_check: if config.source_check.is_some() { "mac" } else { "off" }.to_owned(),
                 addresses: now.addresses(&config.name),
+                device: status.device.map(device),
             }
         });
         Ports { ports: ports.collect() }
@@ -210,6 +211,20 @@ impl Source for Running {
             stalls: self.stalls.list(),
             fds_free: descriptors::free(),
         }
+    }
+}
+
+fn device(DeviceStatus { facts, kernel_drops }: DeviceStatus) -> Device {
+    Device {
+        interface: facts.interface,
+        driver: facts.driver,
+        mode: facts.mode,
+        zero_copy: facts.zero_copy,
+        queues: facts.queues,
+        mtu: facts.mtu,
+        mac: MacAddr(facts.mac).to_string(),
+        kernel_drops: kernel_drops.into_iter().map(|(name, count)| (name.to_owned(), count)).collect(),
+        warnings: facts.warnings,
     }
 }
 

@@ -7,10 +7,11 @@ use std::time::Duration;
 use anyhow::Context;
 use straightline_graph::{Graph, Mailbox, NodeStats, Worker, WorkerStats};
 use straightline_packet::{Arena, Rcu};
+use straightline_port::device::Devices;
 use straightline_port::{EpollWaiter, PortControl, Signals, stop_all, wait_for_ends};
 
 use crate::api::{Source, Status};
-use crate::assembly::settings;
+use crate::assembly::{DevicesOnce, settings};
 use crate::config::{Config, Idle};
 use crate::dynamic_port::DesiredConfig;
 use crate::plan::plan;
@@ -28,6 +29,8 @@ pub struct Switch {
     /// Ports that are in no graph any more and have begun to stop.
     ending: Mutex<Vec<Arc<dyn PortControl>>>,
     failure: Arc<Failure>,
+    /// The device ports.
+    pub(crate) devices: DevicesOnce,
     _watchdog: WatchdogThread,
 }
 
@@ -55,6 +58,15 @@ impl Switch {
     /// # Errors
     /// The part that could not be opened or started: a socket or a thread. Nothing runs then.
     pub fn start(config: &Config) -> anyhow::Result<Switch> {
+        Self::start_with(config, None)
+    }
+
+    /// Starts as [`Self::start`] does, and opens interfaces by `devices`. Without it the switch
+    /// opens them itself, with the privileges of this process.
+    ///
+    /// # Errors
+    /// As those of [`Self::start`].
+    pub fn start_with(config: &Config, devices: Option<Arc<Devices>>) -> anyhow::Result<Switch> {
         // The switch starts empty and changes to its configuration as it later changes to any
         // other.
         let nothing = Config { switch: config.switch.clone(), ..Config::default() };
@@ -89,7 +101,8 @@ impl Switch {
         let watched = workers.iter().map(|(_, worker)| worker.progress()).collect();
         let watchdog = WatchdogThread::start(watched, Arc::clone(&running.stalls))?;
         let (desired, ending) = (Mutex::default(), Mutex::default());
-        let mut switch = Switch { running, rcu, handles, desired, ending, failure, _watchdog: watchdog };
+        let devices = DevicesOnce::new(devices);
+        let mut switch = Switch { running, rcu, handles, desired, ending, failure, devices, _watchdog: watchdog };
         for (at, (cpu, worker)) in workers.into_iter().enumerate() {
             let failure = Arc::clone(&switch.failure);
             switch.handles[at].spawn(at, cpu, worker, failure)?;

@@ -34,8 +34,8 @@ use serde::{Deserialize, Serialize};
 pub use client::{AddedPort, Answer, RequestError, add_port, ask, request, set_link};
 pub use server::{ApiError, ApiHandle, ApiServer};
 pub use types::{
-    Addresses, Change, ChangeKind, Changed, Changes, DownReason, DropCount, Drops, Fdb, FdbEntry, Link, Node, Packets,
-    Port, PortRequest, Ports, Queue, RingKind, Runtime, RxMode, Stalls, Status, Worker,
+    Addresses, Change, ChangeKind, Changed, Changes, Device, DownReason, DropCount, Drops, Fdb, FdbEntry, Link, Node,
+    Packets, Port, PortRequest, Ports, Queue, RingKind, Runtime, RxMode, Stalls, Status, Worker,
 };
 
 /// The path of the API's socket where a command names none.

@@ -37,6 +37,7 @@ impl Source for Fixed {
             socket: None,
             source_check: "mac".to_owned(),
             addresses: None,
+            device: None,
         };
         Ports { ports: vec![port] }
     }

@@ -69,6 +69,33 @@ pub struct Port {
     /// The numbers of addresses behind a port that is in a bridge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub addresses: Option<Addresses>,
+    /// The open interface of a port that has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<Device>,
+}
+
+/// The open interface of a port.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Device {
+    /// The interface's name.
+    pub interface: String,
+    /// The name of its driver; empty if the kernel does not tell.
+    pub driver: String,
+    /// The mode: `native` or `generic` for AF_XDP.
+    pub mode: String,
+    /// True if the kernel copies no packets.
+    pub zero_copy: bool,
+    /// The number of open queues.
+    pub queues: u16,
+    /// The interface's MTU.
+    pub mtu: u32,
+    /// The interface's MAC address.
+    pub mac: String,
+    /// The packets that the kernel has dropped for this port, by the kernel's names.
+    pub kernel_drops: BTreeMap<String, u64>,
+    /// Findings that do not stop the port, one sentence each.
+    #[serde(default)]
+    pub warnings: Vec<String>,
 }
 
 /// A reason why a link was down.

@@ -58,7 +58,7 @@ pub use straightline_nodes::{IpPrefix, MacPrefix};
 pub use straightline_port::socket_path;
 
 pub use diagnostic::{ConfigErrors, Diagnostic};
-pub use kind::{Mode, Offloads, PortKind, VhostUserConfig};
+pub use kind::{AfPacketConfig, AfXdpConfig, Mode, Offloads, PortKind, TapConfig, VhostUserConfig};
 pub use mac::{Mac, MacError};
 pub use machine::{Machine, parse_cpu_list};
 pub use node::{Kinds, NodeConfig, NodeSettings};

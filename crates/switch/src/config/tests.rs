@@ -130,13 +130,13 @@ fn defaults() {
     assert_eq!(config.switch.level(), Level::detect());
     let port = &config.ports[0];
     assert_eq!((port.mtu, port.mac), (1500, None));
-    let PortKind::VhostUser(vhost) = &port.kind;
+    let PortKind::VhostUser(vhost) = &port.kind else { panic!("a vhost-user port") };
     assert_eq!((vhost.owner, vhost.group, vhost.perms, vhost.queues), (None, None, 0o600, None));
     assert_eq!(vhost.offloads, Offloads { csum: true, tso: true, uso: true });
     assert_eq!((config.bridges[0].ageing, config.bridges[0].limit), (300, 4096));
 
     let grouped = good(&format!("{}group = \"root\"\n", fixture.port("p"))).config;
-    let PortKind::VhostUser(vhost) = &grouped.ports[0].kind;
+    let PortKind::VhostUser(vhost) = &grouped.ports[0].kind else { panic!("a vhost-user port") };
     assert_eq!(vhost.perms, 0o660, "a group that is named may connect");
     let patched = good(&format!("{}[patch.a]\nports = [\"p\", \"q\"]\n", fixture.ports(&["p", "q"]))).config;
     assert_eq!(patched.patches[0].full, WhenFull::Drop);
@@ -202,7 +202,7 @@ fn warnings() {
     assert_eq!(warnings.len(), 2, "{warnings:?}");
     assert!(warnings[0].starts_with("f.toml:1: port \"p\" is in no patch or bridge"), "{warnings:?}");
     assert!(warnings[1].starts_with("f.toml:4: tso and uso in port \"p\": not offered"), "{warnings:?}");
-    let PortKind::VhostUser(vhost) = &loaded.config.ports[0].kind;
+    let PortKind::VhostUser(vhost) = &loaded.config.ports[0].kind else { panic!("a vhost-user port") };
     assert_eq!(vhost.offloads, Offloads { csum: false, tso: false, uso: false });
 
     let none = good(&format!("{}offloads = []\n", fixture.port("p")));

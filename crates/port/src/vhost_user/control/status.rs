@@ -29,6 +29,7 @@ impl ConnectedFrontend {
                 .flatten()
                 .next()
                 .map(|r| RingStatus { size: r.queue.size(), packed: r.queue.is_packed() }),
+            device: None,
         };
         let reason = now.reason.clone();
         let changed = self.shared.state().show(now);

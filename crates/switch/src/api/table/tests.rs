@@ -46,6 +46,7 @@ fn busy_port() -> Port {
         socket: Some("/run/straightline/vm1.sock".to_owned()),
         source_check: "off".to_owned(),
         addresses: Some(Addresses { learned: 2560, refused: 1_000_000 }),
+        device: None,
     }
 }
 
@@ -67,6 +68,7 @@ fn ports_as_blocks() {
         rx_mode: None,
         mac: None,
         addresses: Some(Addresses::default()),
+        device: None,
         ..busy_port()
     };
     let text = ports(&Ports { ports: vec![busy_port(), down] });

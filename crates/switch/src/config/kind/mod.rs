@@ -3,16 +3,23 @@
 //! Each kind has a file here. The plan, the sandbox, reloads and the API ask [`PortKind`]; none of
 //! them looks at the keys of one kind.
 
+mod af_packet;
+mod af_xdp;
+mod tap;
 mod vhost_user;
 
 use std::path::Path;
 
 use straightline_port::Permissions;
+use straightline_port::device::{DeviceRequest, check_interface_name};
 
-use super::Draft;
 use super::diagnostic::Findings;
 use super::section::Section;
+use super::{Draft, Mac};
 use crate::sandbox::Needs;
+pub use af_packet::AfPacketConfig;
+pub use af_xdp::AfXdpConfig;
+pub use tap::TapConfig;
 pub use vhost_user::{Mode, Offloads, VhostUserConfig};
 
 /// The kinds of port, each with its own keys.
@@ -21,6 +28,21 @@ pub enum PortKind {
     /// `kind = "vhost-user"`: a VM. Its frontend connects to our socket, or we connect to its
     /// socket.
     VhostUser(VhostUserConfig),
+    /// `kind = "tap"`: a network interface of this machine that the switch makes.
+    Tap(TapConfig),
+    /// `kind = "af-packet"`: an existing interface, by packet sockets.
+    AfPacket(AfPacketConfig),
+    /// `kind = "af-xdp"`: an existing interface, by AF_XDP sockets.
+    AfXdp(AfXdpConfig),
+}
+
+/// A resource that only one port can have at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exclusive<'a> {
+    /// The path of a socket.
+    Path(&'a Path),
+    /// A network interface.
+    Interface(&'a str),
 }
 
 /// Reads the keys of one kind.
@@ -33,7 +55,12 @@ struct Reader {
 
 /// The functions that read a kind's keys, by the word for the kind in a file. A section of an
 /// unknown kind is read as the first kind, to find further errors.
-const READERS: &[(&str, Reader)] = &[("vhost-user", Reader { keys: vhost_user::KEYS, read: vhost_user::read })];
+const READERS: &[(&str, Reader)] = &[
+    ("vhost-user", Reader { keys: vhost_user::KEYS, read: vhost_user::read }),
+    ("tap", Reader { keys: tap::KEYS, read: tap::read }),
+    ("af-packet", Reader { keys: af_packet::KEYS, read: af_packet::read }),
+    ("af-xdp", Reader { keys: af_xdp::KEYS, read: af_xdp::read }),
+];
 
 /// Reads `kind` and the keys that belong to it. `common` are the keys that ports of all kinds have.
 pub(super) fn read(section: &Section<'_>, common: &[&str], report: &mut Findings<'_>, draft: &mut Draft) -> PortKind {
@@ -56,6 +83,9 @@ impl PortKind {
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::VhostUser(_) => "vhost-user",
+            Self::Tap(_) => "tap",
+            Self::AfPacket(_) => "af-packet",
+            Self::AfXdp(_) => "af-xdp",
         }
     }
 
@@ -64,6 +94,7 @@ impl PortKind {
     pub fn as_vhost_user_mut(&mut self) -> Option<&mut VhostUserConfig> {
         match self {
             Self::VhostUser(config) => Some(config),
+            Self::Tap(_) | Self::AfPacket(_) | Self::AfXdp(_) => None,
         }
     }
 
@@ -71,6 +102,9 @@ impl PortKind {
     pub(crate) fn queues(&self) -> usize {
         match self {
             Self::VhostUser(config) => config.planned_queues(),
+            Self::Tap(config) => config.queues(),
+            Self::AfPacket(config) => config.queues(),
+            Self::AfXdp(config) => config.queues(),
         }
     }
 
@@ -79,6 +113,9 @@ impl PortKind {
     pub(crate) fn most_queues(&self) -> usize {
         match self {
             Self::VhostUser(config) => config.most_queues(),
+            Self::Tap(config) => config.queues(),
+            Self::AfPacket(config) => config.queues(),
+            Self::AfXdp(config) => config.queues(),
         }
     }
 
@@ -87,13 +124,28 @@ impl PortKind {
     pub(crate) fn socket(&self) -> Option<&Path> {
         match self {
             Self::VhostUser(config) => Some(&config.socket),
+            Self::Tap(_) | Self::AfPacket(_) | Self::AfXdp(_) => None,
         }
     }
 
-    /// Returns the path that only one port can have at a time.
-    pub(crate) fn exclusive_path(&self) -> Option<&Path> {
+    /// Returns the resource that only one port can have at a time.
+    pub(crate) fn exclusive(&self) -> Option<Exclusive<'_>> {
         match self {
-            Self::VhostUser(config) => config.exclusive_path(),
+            Self::VhostUser(config) => config.exclusive_path().map(Exclusive::Path),
+            Self::Tap(config) => Some(Exclusive::Interface(&config.name)),
+            Self::AfPacket(config) => Some(Exclusive::Interface(&config.interface)),
+            Self::AfXdp(config) => Some(Exclusive::Interface(&config.interface)),
+        }
+    }
+
+    /// Returns the interface to open, for a port of this MTU and address, or `None` if the port has
+    /// no interface of this machine.
+    pub(crate) fn device(&self, mtu: u16, mac: Option<Mac>) -> Option<DeviceRequest> {
+        match self {
+            Self::VhostUser(_) => None,
+            Self::Tap(config) => Some(config.request(mtu, mac)),
+            Self::AfPacket(config) => Some(config.request()),
+            Self::AfXdp(config) => Some(config.request(mtu)),
         }
     }
 
@@ -101,6 +153,7 @@ impl PortKind {
     pub(crate) fn made_socket(&self) -> Option<&Path> {
         match self {
             Self::VhostUser(config) => config.made_socket(),
+            Self::Tap(_) | Self::AfPacket(_) | Self::AfXdp(_) => None,
         }
     }
 
@@ -108,6 +161,7 @@ impl PortKind {
     pub(crate) fn permissions(&self) -> Permissions {
         match self {
             Self::VhostUser(config) => config.permissions(),
+            Self::Tap(_) | Self::AfPacket(_) | Self::AfXdp(_) => Permissions::default(),
         }
     }
 
@@ -115,6 +169,7 @@ impl PortKind {
     pub(crate) fn needs(&self) -> Needs {
         match self {
             Self::VhostUser(config) => config.needs(),
+            Self::Tap(_) | Self::AfPacket(_) | Self::AfXdp(_) => Needs::default(),
         }
     }
 
@@ -123,8 +178,25 @@ impl PortKind {
     pub(crate) fn differs(&self, new: &Self) -> Vec<String> {
         match (self, new) {
             (Self::VhostUser(old), Self::VhostUser(new)) => old.differs(new),
+            (Self::Tap(old), Self::Tap(new)) => old.differs(new),
+            (Self::AfPacket(old), Self::AfPacket(new)) => old.differs(new),
+            (Self::AfXdp(old), Self::AfXdp(new)) => old.differs(new),
+            (old, new) => vec![format!("kind {} is now {}", old.as_str(), new.as_str())],
         }
     }
+}
+
+/// Reads the name of a network interface, which must be there.
+fn read_interface(section: &Section<'_>, key: &str, example: &str, report: &mut Findings<'_>) -> String {
+    let example = format!("{key} = {example:?}");
+    if section.get(key).is_none() {
+        section.missing(key, &example, report);
+    }
+    let Some(name) = section.text(key, &example, report) else { return String::new() };
+    if let Err(why) = check_interface_name(name.get_ref()) {
+        report.error(&name.span(), format!("{key} {:?} in {}: {why}", name.get_ref(), section.title()));
+    }
+    (*name.get_ref()).to_owned()
 }
 
 /// Adds "`key` is now another" to `differences` if a key has changed.

@@ -225,7 +225,7 @@ fn read_socket(section: &Section<'_>, mode: Mode, report: &mut Findings<'_>, dra
     path
 }
 
-fn read_id(
+pub(super) fn read_id(
     section: &Section<'_>,
     key: &str,
     find: fn(&str) -> std::io::Result<Id>,
@@ -260,7 +260,7 @@ fn read_perms(section: &Section<'_>, report: &mut Findings<'_>) -> Option<u32> {
     }
 }
 
-fn read_offloads(section: &Section<'_>, report: &mut Findings<'_>) -> Offloads {
+pub(super) fn read_offloads(section: &Section<'_>, report: &mut Findings<'_>) -> Offloads {
     let Some(named) = section.texts("offloads", "offloads = [\"csum\", \"tso\"]", report) else {
         return Offloads::default();
     };

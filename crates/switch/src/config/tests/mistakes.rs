@@ -167,9 +167,9 @@ fn words() {
     one_error(&format!("{port}offloads = [\"gro\"]\n"), 4, &["offloads are csum, tso, uso"]);
     one_error(&format!("{port}offloads = [\"csum\", \"csum\"]\n"), 4, &["named twice"]);
     one_error(
-        "[port.p]\nkind = \"tap\"\nsocket = \"/tmp/x\"\nifname = \"t0\"\n",
+        "[port.p]\nkind = \"memif\"\nsocket = \"/tmp/x\"\nifname = \"t0\"\n",
         2,
-        &["kind \"tap\"", "known are vhost-user"],
+        &["kind \"memif\"", "known are vhost-user, tap, af-packet, af-xdp"],
     );
     one_error("[port.p]\nsocket = \"/tmp/x\"\n", 1, &["port \"p\" has no \"kind\"", "kind = \"vhost-user\""]);
 }

@@ -1,0 +1,108 @@
+//! An open device, as workers use it.
+
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use straightline_packet::{Batch, Drops, PortIndex, RcuCell, Turn};
+
+use super::devices::WakeEvent;
+use super::{AfXdpRequest, DeviceRequest, OpenCause, OpenError, OpenedDevice};
+use crate::QueueCounters;
+
+/// An open device. Control makes it, workers use it within turns, and nobody changes it: if the
+/// interface changes, control makes another.
+///
+/// One worker at a time receives from a queue. Several workers may deliver to a queue at the same
+/// time, so a kind whose transmit side has state locks it.
+pub(crate) trait DeviceLink: Send + Sync + fmt::Debug {
+    /// Takes at most `max` packets of a queue into the turn and adds them to `into`.
+    fn receive<'t>(&'t self, port: &DevicePortData, queue: usize, turn: &mut Turn<'t>, into: &mut Batch, max: usize);
+
+    /// Delivers the batch's packets by a queue, or drops each with a reason.
+    fn deliver<'t>(&'t self, port: &DevicePortData, queue: usize, turn: &mut Turn<'t>, batch: &Batch);
+
+    /// Prepares a queue for its worker's sleep: the next packet wakes the worker by
+    /// [`Self::wake_fd`]. Returns true if there are packets already, or if the queue needs another
+    /// turn soon.
+    fn arm(&self, port: &DevicePortData, queue: usize) -> bool;
+
+    /// Tells a queue that its worker polls again.
+    fn disarm(&self, queue: usize);
+
+    /// Returns the number of queues.
+    fn queues(&self) -> usize;
+
+    /// Returns the descriptor that wakes the worker of a queue. It is watched for edges of
+    /// readiness to read.
+    fn wake_fd(&self, queue: usize) -> &Arc<OwnedFd>;
+
+    /// Returns the packets that the kernel has dropped for this device so far, by the kernel's
+    /// names.
+    fn kernel_drops(&self) -> Vec<(&'static str, u64)>;
+}
+
+/// Makes the link of an open device.
+pub(super) fn make(request: &DeviceRequest, opened: OpenedDevice) -> Result<Arc<dyn DeviceLink>, OpenError> {
+    let OpenedDevice { .. } = opened;
+    match request {
+        DeviceRequest::Tap(_) | DeviceRequest::AfPacket(_) | DeviceRequest::AfXdp(AfXdpRequest { .. }) => {
+            Err(OpenError::new(OpenCause::Unsupported, "this kind of port does not exist yet"))
+        }
+    }
+}
+
+/// The state of a device port that its workers read.
+#[derive(Debug)]
+pub(crate) struct DevicePortData {
+    /// The port's name.
+    pub(crate) name: String,
+    pub(crate) index: PortIndex,
+    pub(crate) drops: Arc<Drops>,
+    /// The counters of each queue.
+    pub(crate) counters: Box<[Arc<QueueCounters>]>,
+    /// The open device; none while the link is down.
+    pub(crate) link: RcuCell<Arc<dyn DeviceLink>>,
+    /// Bytes of the longest packet.
+    pub(super) max_len: AtomicU32,
+    /// An administrator has set the link down.
+    pub(super) set_down: AtomicBool,
+    /// The data side has found that the device is gone. Control closes it and opens it again.
+    pub(super) faulted: AtomicBool,
+    pub(super) wake: Arc<WakeEvent>,
+}
+
+impl DevicePortData {
+    /// Returns the bytes of the longest packet that the device carries.
+    #[inline]
+    pub(crate) fn max_len(&self) -> u32 {
+        self.max_len.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_max_len(&self, max_len: u32) {
+        self.max_len.store(max_len, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_set_down(&self) -> bool {
+        self.set_down.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_down(&self, down: bool) {
+        self.set_down.store(down, Ordering::Release);
+    }
+
+    /// Tells control that the device does not work any more: a system call has said so. Control
+    /// closes the device and opens it again when it can.
+    #[cold]
+    pub(crate) fn report_fault(&self) {
+        if !self.faulted.swap(true, Ordering::AcqRel) {
+            self.wake.wake();
+        }
+    }
+
+    /// Returns whether the data side has reported a fault since the last call.
+    pub(super) fn take_fault(&self) -> bool {
+        self.faulted.swap(false, Ordering::AcqRel)
+    }
+}

@@ -1,0 +1,46 @@
+//! Device ports: ports whose peer is a network interface of this machine.
+//!
+//! Opening an interface takes privileges, and using it takes none. So an [`Opener`] opens it, in
+//! this process or in a helper process, and the port works with the descriptors.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `request` | the requests to an opener, and its answers |
+//! | `direct` | the opener that works in this process |
+//! | `link` | the trait of an open device, as workers use it |
+//! | `port` | the control side of ports of all device kinds |
+//! | `worker_port` | the port as one worker serves it |
+//! | `devices` | the thread that opens devices, and opens them again |
+//!
+//! The kinds are in `crate::tap`, `crate::af_packet` and `crate::af_xdp`. Each has a function that
+//! opens it with privileges, and a type with [`DeviceLink`](link::DeviceLink) for all other work.
+
+mod devices;
+mod direct;
+pub(crate) mod link;
+mod port;
+mod request;
+mod worker_port;
+
+use std::fmt;
+
+pub use devices::Devices;
+pub use direct::{Direct, check_interface_name};
+pub use port::{DevicePort, DevicePortConfig};
+pub use request::{
+    AfPacketRequest, AfXdpRequest, DeviceFacts, DeviceRequest, OpenCause, OpenError, OpenedDevice, Steal, TapOffloads,
+    TapRequest, ZeroCopy,
+};
+
+/// Opens interfaces, with the privileges that this takes.
+pub trait Opener: Send + Sync + fmt::Debug {
+    /// Opens an interface. The caller uses the descriptors without privileges.
+    ///
+    /// # Errors
+    /// The reason, in a sentence for operators, with the remedy.
+    fn open(&self, request: &DeviceRequest) -> Result<OpenedDevice, OpenError>;
+
+    /// Restores settings of the interface that [`Self::open`] has changed. The caller has closed
+    /// the descriptors.
+    fn close(&self, request: &DeviceRequest);
+}

@@ -1,0 +1,185 @@
+//! The requests to an opener, and its answers. All of it is plain data: requests and answers also
+//! pass between processes.
+
+use std::os::fd::OwnedFd;
+
+use serde::{Deserialize, Serialize};
+
+/// An interface to be opened, with the settings of its port.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DeviceRequest {
+    /// A tap interface, which is made if it does not exist.
+    Tap(TapRequest),
+    /// An existing interface, by packet sockets.
+    AfPacket(AfPacketRequest),
+    /// An existing interface, by AF_XDP sockets.
+    AfXdp(AfXdpRequest),
+}
+
+impl DeviceRequest {
+    /// Returns the interface's name.
+    pub fn interface(&self) -> &str {
+        match self {
+            Self::Tap(tap) => &tap.name,
+            Self::AfPacket(request) => &request.interface,
+            Self::AfXdp(request) => &request.interface,
+        }
+    }
+}
+
+/// A tap interface.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TapRequest {
+    /// The interface's name.
+    pub name: String,
+    /// The number of queues, at least 1.
+    pub queues: u16,
+    /// The MTU to set.
+    pub mtu: u16,
+    /// The MAC address to set; the kernel chooses one if there is none.
+    pub mac: Option<[u8; 6]>,
+    /// The work that the kernel may leave to the switch.
+    pub offloads: TapOffloads,
+    /// True if the interface stays when the switch ends.
+    pub persist: bool,
+    /// The user that may open the tap later without privileges.
+    pub owner: Option<u32>,
+    /// The group that may open the tap later without privileges.
+    pub group: Option<u32>,
+    /// The Linux bridge that the tap joins.
+    pub bridge: Option<String>,
+}
+
+/// The work that the kernel may leave to the switch. `tso` and `uso` are never set without `csum`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TapOffloads {
+    /// Partial checksums.
+    pub csum: bool,
+    /// TCP packets larger than the MTU.
+    pub tso: bool,
+    /// UDP packets larger than the MTU.
+    pub uso: bool,
+}
+
+/// An interface, by packet sockets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AfPacketRequest {
+    /// The interface's name.
+    pub interface: String,
+    /// The number of sockets, at least 1. The kernel distributes flows to them.
+    pub queues: u16,
+}
+
+/// An interface, by AF_XDP sockets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AfXdpRequest {
+    /// The interface's name.
+    pub interface: String,
+    /// The number of the interface's queues to use. `None`: all of them.
+    pub queues: Option<u16>,
+    /// The packets that are taken from the kernel.
+    pub steal: Steal,
+    /// The use of zero-copy mode.
+    pub zero_copy: ZeroCopy,
+    /// The MTU of the port, which decides the size of frames.
+    pub mtu: u16,
+}
+
+/// The packets that an AF_XDP port takes from the kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Steal {
+    /// All packets.
+    #[default]
+    All,
+    /// Packets that are addressed to the switch. The kernel keeps the others.
+    Address,
+}
+
+/// The use of AF_XDP's zero-copy mode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ZeroCopy {
+    /// Zero-copy mode where the driver has it, else copy mode.
+    #[default]
+    Allow,
+    /// Zero-copy mode; the port does not open without it.
+    Require,
+    /// Copy mode.
+    Off,
+}
+
+/// An open interface: descriptors that need no privileges, and facts for operators.
+#[derive(Debug)]
+pub struct OpenedDevice {
+    /// The facts.
+    pub facts: DeviceFacts,
+    /// The descriptors, in an order that the kind defines.
+    pub fds: Vec<OwnedFd>,
+}
+
+/// Facts about an open interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceFacts {
+    /// The interface's name.
+    pub interface: String,
+    /// The interface's index.
+    pub ifindex: u32,
+    /// The name of the interface's driver; empty if the kernel does not tell.
+    pub driver: String,
+    /// The mode, in a word of the kind: such as `native` or `generic` for AF_XDP.
+    pub mode: String,
+    /// True if the kernel copies no packets.
+    pub zero_copy: bool,
+    /// The number of open queues.
+    pub queues: u16,
+    /// The interface's MTU.
+    pub mtu: u32,
+    /// The interface's MAC address.
+    pub mac: [u8; 6],
+    /// Virtio features that stand for the offloads of both directions.
+    pub features: u64,
+    /// Bytes of a frame in shared memory; 0 for kinds without such frames.
+    pub frame_size: u32,
+    /// Findings for operators that do not stop the port, one sentence each.
+    pub warnings: Vec<String>,
+}
+
+/// The reason why an interface cannot be opened.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+#[error("{message}")]
+pub struct OpenError {
+    /// The cause, which decides what happens next.
+    pub cause: OpenCause,
+    /// The reason and the remedy, in words.
+    pub message: String,
+}
+
+/// The cause of an [`OpenError`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OpenCause {
+    /// There is no such interface now.
+    Missing,
+    /// Another program uses the interface or its queue.
+    Busy,
+    /// This process lacks a privilege.
+    Denied,
+    /// The interface or the kernel cannot do what the port needs.
+    Unsupported,
+    /// Another failure of the system.
+    Failed,
+}
+
+impl OpenError {
+    /// Returns an error of this cause.
+    pub fn new(cause: OpenCause, message: impl Into<String>) -> Self {
+        OpenError { cause, message: message.into() }
+    }
+
+    /// Returns whether the cause may end by itself, so that a later attempt is worthwhile.
+    pub fn may_pass(&self) -> bool {
+        matches!(self.cause, OpenCause::Missing | OpenCause::Busy | OpenCause::Failed)
+    }
+}

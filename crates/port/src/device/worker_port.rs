@@ -1,0 +1,107 @@
+//! A device port as one of its workers serves it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use straightline_packet::{Batch, PortIndex, Reason, Turn};
+
+use super::link::{DeviceLink, DevicePortData};
+use crate::{Port, QueueAssignment};
+
+/// A device port as one of its workers serves it. It is the worker's [`Port`].
+///
+/// A worker receives from the queues that the assignment gives it. It delivers to the first queue
+/// of its own, or to queue 0 if it has none: the kernel keeps the order within a queue, and all
+/// packets of a flow come to one worker.
+#[derive(Debug)]
+pub(super) struct WorkerPort {
+    data: Arc<DevicePortData>,
+    /// The queues that the worker receives from.
+    rx_queues: Box<[usize]>,
+    /// The queue that the worker delivers to.
+    tx_queue: usize,
+    /// The position in `rx_queues` that comes first in the next turn, so that no queue is always
+    /// last when slots are few.
+    first: AtomicUsize,
+}
+
+impl WorkerPort {
+    pub(super) fn new(data: Arc<DevicePortData>, assignment: &QueueAssignment, worker: usize) -> Self {
+        let of = |workers: &[usize]| -> Box<[usize]> {
+            (0..workers.len()).filter(|&queue| workers[queue] == worker).collect()
+        };
+        let tx_queue = of(&assignment.tx_workers).first().copied().unwrap_or(0);
+        WorkerPort { data, rx_queues: of(&assignment.rx_workers), tx_queue, first: AtomicUsize::new(0) }
+    }
+
+    fn link<'t>(&self, turn: &Turn<'t>) -> Option<&'t dyn DeviceLink> {
+        self.data.link.load(turn).map(|link| &**link)
+    }
+
+    /// Returns the worker's queues that the device has.
+    fn rx_queues(&self, link: &dyn DeviceLink) -> &[usize] {
+        &self.rx_queues[..self.rx_queues.partition_point(|&queue| queue < link.queues())]
+    }
+
+    fn receive_from<'t>(&self, link: &'t dyn DeviceLink, turn: &mut Turn<'t>, into: &mut Batch, max: usize) {
+        let queues = self.rx_queues(link);
+        let (before, first) = (into.len(), self.first.load(Ordering::Relaxed));
+        for step in 0..queues.len() {
+            let at = (first + step) % queues.len();
+            let left = max.saturating_sub(into.len() - before);
+            if left == 0 || turn.free_slots() == 0 {
+                break;
+            }
+            let had = into.len();
+            link.receive(&self.data, queues[at], turn, into, left);
+            if into.len() > had {
+                self.first.store((at + 1) % queues.len(), Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+impl Port for WorkerPort {
+    fn name(&self) -> &str {
+        &self.data.name
+    }
+
+    fn index(&self) -> Option<PortIndex> {
+        Some(self.data.index)
+    }
+
+    fn receive(&self, turn: &mut Turn<'_>, into: &mut Batch, max: usize) {
+        let Some(link) = self.link(turn) else { return };
+        if self.data.is_set_down() {
+            let mut refused = Batch::new();
+            self.receive_from(link, turn, &mut refused, max);
+            refused.ids().iter().for_each(|&id| turn.discard(id, Reason::SetDown));
+            return;
+        }
+        self.receive_from(link, turn, into, max);
+    }
+
+    fn deliver(&self, turn: &mut Turn<'_>, batch: &Batch, _wait: bool) {
+        let reason = match self.link(turn) {
+            _ if self.data.is_set_down() => Reason::SetDown,
+            Some(link) => {
+                let queue = if self.tx_queue < link.queues() { self.tx_queue } else { 0 };
+                return link.deliver(&self.data, queue, turn, batch);
+            }
+            None => Reason::LinkDown,
+        };
+        self.data.drops.add(reason, batch.len().try_into().unwrap_or(u64::MAX));
+    }
+
+    fn arm(&self, turn: &Turn<'_>, for_buffers: bool) -> bool {
+        let Some(link) = self.link(turn).filter(|_| !for_buffers) else { return false };
+        // All queues are armed, even after one that has packets already.
+        self.rx_queues(link).iter().fold(false, |any, &queue| link.arm(&self.data, queue) | any)
+    }
+
+    fn disarm(&self, turn: &Turn<'_>, for_buffers: bool) {
+        if let Some(link) = self.link(turn).filter(|_| !for_buffers) {
+            self.rx_queues(link).iter().for_each(|&queue| link.disarm(queue));
+        }
+    }
+}

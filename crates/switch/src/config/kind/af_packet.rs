@@ -1,0 +1,44 @@
+//! `kind = "af-packet"`: its keys, their defaults and checks.
+
+use straightline_port::device::{AfPacketRequest, DeviceRequest};
+
+use super::{PortKind, note};
+use crate::config::Draft;
+use crate::config::diagnostic::Findings;
+use crate::config::section::Section;
+
+/// The keys that only an AF_PACKET port has.
+pub(super) const KEYS: &[&str] = &["interface", "queues"];
+
+/// The keys that only an AF_PACKET port has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AfPacketConfig {
+    /// The interface's name.
+    pub interface: String,
+    /// The number of sockets.
+    pub queues: u16,
+}
+
+impl AfPacketConfig {
+    pub(super) fn queues(&self) -> usize {
+        usize::from(self.queues)
+    }
+
+    pub(super) fn request(&self) -> DeviceRequest {
+        DeviceRequest::AfPacket(AfPacketRequest { interface: self.interface.clone(), queues: self.queues })
+    }
+
+    pub(super) fn differs(&self, new: &Self) -> Vec<String> {
+        let mut differences = Vec::new();
+        note(&mut differences, "interface", &self.interface, &new.interface);
+        note(&mut differences, "queues", self.queues, new.queues);
+        differences
+    }
+}
+
+/// Reads the keys of an AF_PACKET port.
+pub(super) fn read(section: &Section<'_>, report: &mut Findings<'_>, _draft: &mut Draft) -> PortKind {
+    let interface = super::read_interface(section, "interface", "eth1", report);
+    let queues = section.integer("queues", 1..=127, report).map_or(1, toml::Spanned::into_inner);
+    PortKind::AfPacket(AfPacketConfig { interface, queues })
+}
