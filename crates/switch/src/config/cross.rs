@@ -5,8 +5,8 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::diagnostic::Findings;
-use super::{Draft, PortConfig};
+use super::diagnostic::{Findings, Span};
+use super::{Draft, DraftInterface, PortConfig};
 
 pub(super) fn check(draft: &Draft, report: &mut Findings<'_>) {
     check_use_of_ports(draft, report);
@@ -14,6 +14,8 @@ pub(super) fn check(draft: &Draft, report: &mut Findings<'_>) {
     check_node_outputs(draft, report);
     check_statics(draft, report);
     check_sockets(draft, report);
+    check_interfaces(draft, report);
+    check_waits(draft, report);
 }
 
 /// Checks that every named port exists and is used once. An unused port is worth a warning.
@@ -179,6 +181,40 @@ fn check_sockets(draft: &Draft, report: &mut Findings<'_>) {
             report.error(&socket.span, message);
         } else {
             seen.insert(place, (&socket.owner, report.line(&socket.span)));
+        }
+    }
+}
+
+/// Checks that no two ports have the same interface.
+fn check_interfaces(draft: &Draft, report: &mut Findings<'_>) {
+    let mut seen: HashMap<&str, (&str, usize)> = HashMap::new();
+    for DraftInterface { owner, name, span } in &draft.interfaces {
+        if let Some((other, line)) = seen.get(name.as_str()) {
+            let message =
+                format!("interface {name:?} of {owner}: {other} has it already (line {line}); each port needs its own");
+            report.error(span, message);
+        } else {
+            seen.insert(name, (owner, report.line(span)));
+        }
+    }
+}
+
+/// Checks that packets wait for free buffers only between rings of guests: a device has no ring in
+/// which a packet could stay, and announces no free buffers.
+fn check_waits(draft: &Draft, report: &mut Findings<'_>) {
+    for network in &draft.networks {
+        let is_device = |(name, _): &&(String, Span)| {
+            draft.ports.iter().any(|(port, _)| port.name == *name && port.kind.as_vhost_user().is_none())
+        };
+        if let Some(waits) = &network.waits
+            && let Some((name, _)) = network.ports.iter().find(is_device)
+        {
+            let message = format!(
+                "full = \"wait\" in {}: port {name:?} is no vhost-user port, so no packet can wait for it; use full = \
+                 \"drop\"",
+                network.title
+            );
+            report.error(waits, message);
         }
     }
 }

@@ -218,6 +218,15 @@ struct Draft {
     networks: Vec<network::Network>,
     /// All socket paths, in the file's order.
     sockets: Vec<DraftSocket>,
+    /// The interfaces of ports, in the file's order.
+    interfaces: Vec<DraftInterface>,
+}
+
+/// An interface of a port, with its owner as messages name it.
+struct DraftInterface {
+    owner: String,
+    name: String,
+    span: Span,
 }
 
 /// A socket path, with its owner as messages name it.
@@ -289,6 +298,7 @@ fn read(
         }
     }
     draft.sockets.sort_by_key(|socket| socket.span.start);
+    draft.interfaces.sort_by_key(|interface| interface.span.start);
 }
 
 #[cfg(test)]

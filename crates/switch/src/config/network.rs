@@ -11,6 +11,8 @@ use super::{BridgeConfig, Draft, Mac, PatchConfig, StaticEntry, WhenFull};
 pub(super) struct Network {
     pub(super) title: String,
     pub(super) ports: Vec<(String, Span)>,
+    /// The place of `full = "wait"`.
+    pub(super) waits: Option<Span>,
 }
 
 /// The maximum limit of addresses. An entry takes a few dozen bytes, so a million entries fit into
@@ -24,6 +26,9 @@ pub(super) fn read_patch(name: &str, section: &Section<'_>, report: &mut Finding
     let Some(ports) = read_ports(section, example, report, draft) else {
         return;
     };
+    if let (Some(full), Some(network)) = (&full, draft.networks.last_mut()) {
+        network.waits = (*full.get_ref() == WhenFull::Wait).then(|| full.span());
+    }
     let full = full.map_or_else(WhenFull::default, Spanned::into_inner);
     if ports.written != 2 {
         let message = format!(
@@ -94,7 +99,7 @@ fn read_ports(section: &Section<'_>, example: &str, report: &mut Findings<'_>, d
     let pairs = ports.get_ref().iter();
     let pairs: Vec<_> = pairs.map(|port| ((*port.get_ref()).to_owned(), port.span())).collect();
     let names = pairs.iter().map(|(name, _)| name.clone()).collect();
-    draft.networks.push(Network { title: section.title().to_owned(), ports: pairs });
+    draft.networks.push(Network { title: section.title().to_owned(), ports: pairs, waits: None });
     Some(Ports { names, written: value.get_ref().as_array().map_or(0, |array| array.len()), span: ports.span() })
 }
 

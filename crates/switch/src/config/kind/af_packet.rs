@@ -37,8 +37,8 @@ impl AfPacketConfig {
 }
 
 /// Reads the keys of an AF_PACKET port.
-pub(super) fn read(section: &Section<'_>, report: &mut Findings<'_>, _draft: &mut Draft) -> PortKind {
-    let interface = super::read_interface(section, "interface", "eth1", report);
+pub(super) fn read(section: &Section<'_>, report: &mut Findings<'_>, draft: &mut Draft) -> PortKind {
+    let interface = super::read_own_interface(section, "interface", "eth1", report, draft);
     let queues = section.integer("queues", 1..=127, report).map_or(1, toml::Spanned::into_inner);
     PortKind::AfPacket(AfPacketConfig { interface, queues })
 }

@@ -55,8 +55,8 @@ impl AfXdpConfig {
 }
 
 /// Reads the keys of an AF_XDP port.
-pub(super) fn read(section: &Section<'_>, report: &mut Findings<'_>, _draft: &mut Draft) -> PortKind {
-    let interface = super::read_interface(section, "interface", "eth1", report);
+pub(super) fn read(section: &Section<'_>, report: &mut Findings<'_>, draft: &mut Draft) -> PortKind {
+    let interface = super::read_own_interface(section, "interface", "eth1", report, draft);
     let queues = section.integer("queues", 1..=127, report).map(toml::Spanned::into_inner);
     let steals = [("all", Steal::All), ("address", Steal::Address)];
     let steal = section.choice("steal", &steals, report).map_or(Steal::All, toml::Spanned::into_inner);

@@ -15,7 +15,7 @@ use straightline_port::device::{DeviceRequest, check_interface_name};
 
 use super::diagnostic::Findings;
 use super::section::Section;
-use super::{Draft, Mac};
+use super::{Draft, DraftInterface, Mac};
 use crate::sandbox::Needs;
 pub use af_packet::AfPacketConfig;
 pub use af_xdp::AfXdpConfig;
@@ -90,6 +90,15 @@ impl PortKind {
     }
 
     /// Returns the keys of a vhost-user port, or `None` for another kind.
+    #[must_use]
+    pub fn as_vhost_user(&self) -> Option<&VhostUserConfig> {
+        match self {
+            Self::VhostUser(config) => Some(config),
+            Self::Tap(_) | Self::AfPacket(_) | Self::AfXdp(_) => None,
+        }
+    }
+
+    /// Returns the keys of a vhost-user port, to be changed, or `None` for another kind.
     #[must_use]
     pub fn as_vhost_user_mut(&mut self) -> Option<&mut VhostUserConfig> {
         match self {
@@ -184,6 +193,25 @@ impl PortKind {
             (old, new) => vec![format!("kind {} is now {}", old.as_str(), new.as_str())],
         }
     }
+}
+
+/// Reads the name of the port's own interface, which must be there.
+fn read_own_interface(
+    section: &Section<'_>,
+    key: &str,
+    example: &str,
+    report: &mut Findings<'_>,
+    draft: &mut Draft,
+) -> String {
+    let name = read_interface(section, key, example, report);
+    if let Some(value) = section.get(key).filter(|_| !name.is_empty()) {
+        draft.interfaces.push(DraftInterface {
+            owner: section.title().to_owned(),
+            name: name.clone(),
+            span: value.span(),
+        });
+    }
+    name
 }
 
 /// Reads the name of a network interface, which must be there.

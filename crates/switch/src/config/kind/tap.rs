@@ -66,8 +66,8 @@ impl TapConfig {
 }
 
 /// Reads the keys of a tap port.
-pub(super) fn read(section: &Section<'_>, report: &mut Findings<'_>, _draft: &mut Draft) -> PortKind {
-    let name = super::read_interface(section, "name", "sl0", report);
+pub(super) fn read(section: &Section<'_>, report: &mut Findings<'_>, draft: &mut Draft) -> PortKind {
+    let name = super::read_own_interface(section, "name", "sl0", report, draft);
     let queues = section.integer("queues", 1..=127, report).map_or(1, toml::Spanned::into_inner);
     let persist = section.boolean("persist", report).is_some_and(toml::Spanned::into_inner);
     let bridge = section.get("bridge").map(|_| super::read_interface(section, "bridge", "br0", report));

@@ -344,3 +344,21 @@ fn both_mistakes_of_a_patch_are_told() {
         assert!(errors.iter().any(|error| error.contains(part)), "no {part} in {errors:#?}");
     }
 }
+
+#[test]
+fn interfaces() {
+    let tap = |port: &str, name: &str| format!("[port.{port}]\nkind = \"tap\"\nname = \"{name}\"\n");
+    one_error("[port.p]\nkind = \"tap\"\n", 1, &["port \"p\" has no \"name\"", "name = \"sl0\""]);
+    one_error("[port.p]\nkind = \"af-xdp\"\n", 1, &["port \"p\" has no \"interface\"", "interface = \"eth1\""]);
+    for (name, part) in [
+        ("a-name-of-16-byt", "the name has 16 bytes; the kernel allows 15"),
+        ("a b", "no slash, colon or white space"),
+        ("..", "no interface can have this name"),
+    ] {
+        one_error(&tap("p", name), 3, &[part]);
+    }
+    let both = format!("{}[port.q]\nkind = \"af-packet\"\ninterface = \"sl0\"\n", tap("p", "sl0"));
+    one_error(&both, 6, &["interface \"sl0\" of port \"q\"", "port \"p\" has it already (line 3)"]);
+    let waits = format!("{}{}[patch.x]\nports = [\"p\", \"q\"]\nfull = \"wait\"\n", tap("p", "sl0"), tap("q", "sl1"));
+    one_error(&waits, 9, &["full = \"wait\" in patch \"x\"", "port \"p\" is no vhost-user port", "\"drop\""]);
+}
