@@ -69,7 +69,8 @@ impl Devices {
         Self::new(Arc::new(Direct))
     }
 
-    pub(super) fn opener(&self) -> &Arc<dyn Opener> {
+    /// Returns the opener of all device ports.
+    pub fn opener(&self) -> &Arc<dyn Opener> {
         &self.opener
     }
 

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `request` | the requests to an opener, and its answers |
 //! | `direct` | the opener that works in this process |
+//! | `helper` | the opener that asks a helper process, and the loop of that process |
 //! | `link` | the trait of an open device, as workers use it |
 //! | `port` | the control side of ports of all device kinds |
 //! | `worker_port` | the port as one worker serves it |
@@ -17,6 +18,7 @@
 
 mod devices;
 mod direct;
+mod helper;
 pub(crate) mod link;
 mod port;
 mod request;
@@ -26,6 +28,7 @@ use std::fmt;
 
 pub use devices::Devices;
 pub use direct::{Direct, check_interface_name};
+pub use helper::{Helper, HelperError, HelperProcess, HelperSandbox, HelperServer};
 pub use port::{DevicePort, DevicePortConfig};
 pub use request::{
     AfPacketRequest, AfXdpRequest, DeviceFacts, DeviceRequest, OpenCause, OpenError, OpenedDevice, Steal, TapOffloads,
@@ -43,4 +46,9 @@ pub trait Opener: Send + Sync + fmt::Debug {
     /// Restores settings of the interface that [`Self::open`] has changed. The caller has closed
     /// the descriptors.
     fn close(&self, request: &DeviceRequest);
+
+    /// Returns the client of the helper process, if one opens the interfaces.
+    fn helper(&self) -> Option<&Helper> {
+        None
+    }
 }
