@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -26,14 +26,9 @@ pub struct Helper {
     /// The interfaces that the helper may open, in the order of their numbers.
     requests: Vec<DeviceRequest>,
     process: HelperProcess,
-    channel: Mutex<Client>,
-}
-
-#[derive(Debug)]
-struct Client {
     channel: Channel,
-    /// The number of the last request to open.
-    last_id: u64,
+    /// The number of the last request to open. Held while the client waits for an answer.
+    last_id: Mutex<u64>,
 }
 
 impl Helper {
@@ -54,7 +49,7 @@ impl Helper {
         let answer = channel.receive_with(Instant::now() + PATIENCE, PATIENCE, &mut Vec::new())?;
         match answer {
             Answer::Begun(process) => {
-                Ok(Helper { requests, process, channel: Mutex::new(Client { channel, last_id: 0 }) })
+                Ok(Helper { requests, process, channel, last_id: Mutex::new(0) })
             }
             Answer::CannotBegin(why) => Err(HelperError::CannotBegin(why)),
             other => Err(HelperError::Invalid(format!("{other:?} instead of its first answer"))),
@@ -68,23 +63,18 @@ impl Helper {
 
     /// Returns whether the helper process still serves.
     pub fn is_running(&self) -> bool {
-        self.client().channel.is_open()
+        self.channel.is_open()
     }
 
     fn number(&self, request: &DeviceRequest) -> Option<usize> {
         self.requests.iter().position(|known| known == request)
     }
 
-    fn client(&self) -> MutexGuard<'_, Client> {
-        self.channel.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Client {
     /// Asks the helper to open an interface, and waits for the answer.
-    fn open(&mut self, interface: usize) -> Result<Result<OpenedDevice, OpenError>, HelperError> {
-        self.last_id += 1;
-        let asked = self.last_id;
+    fn ask(&self, interface: usize) -> Result<Result<OpenedDevice, OpenError>, HelperError> {
+        let mut last_id = self.last_id.lock().unwrap_or_else(PoisonError::into_inner);
+        *last_id += 1;
+        let asked = *last_id;
         self.channel.send(&Message::Open { id: asked, interface }, &[])?;
         let until = Instant::now() + PATIENCE;
         let (facts, count) = loop {
@@ -124,7 +114,7 @@ impl Opener for Helper {
             );
             return Err(OpenError::new(OpenCause::Denied, message));
         };
-        let opened = self.client().open(interface);
+        let opened = self.ask(interface);
         opened.unwrap_or_else(|error| {
             let message = match error {
                 HelperError::Ended => {
@@ -142,7 +132,7 @@ impl Opener for Helper {
     fn close(&self, request: &DeviceRequest) {
         if let Some(interface) = self.number(request) {
             // A helper that has ended restored the settings at its end, unless it was killed.
-            let _ = self.client().channel.send(&Message::Close { interface }, &[]);
+            let _ = self.channel.send(&Message::Close { interface }, &[]);
         }
     }
 
@@ -153,6 +143,6 @@ impl Opener for Helper {
 
 impl Drop for Helper {
     fn drop(&mut self) {
-        self.client().channel.end(END_TIME);
+        self.channel.end(END_TIME);
     }
 }
