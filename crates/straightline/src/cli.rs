@@ -55,6 +55,9 @@ pub(crate) enum Command {
     /// Measure this switch and other vhost-user switches
     #[command(subcommand)]
     Lab(Lab),
+    /// Open network interfaces for the switch that started this process
+    #[command(hide = true)]
+    OpenDevices,
 }
 
 const RUN_HELP: &str = "\

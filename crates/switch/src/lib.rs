@@ -6,6 +6,7 @@
 //! * [`Switch`] starts, reloads and stops.
 //! * [`api`] answers questions over a Unix socket.
 //! * [`sandbox`] gives up the privileges that the process does not need.
+//! * [`opener`] is the process that keeps the privileges to open network interfaces.
 //!
 //! It does not look at packets one by one: ports, nodes and graphs are other crates.
 //!
@@ -43,6 +44,7 @@ mod dynamic_port;
 mod keeper;
 mod log_writer;
 mod node_chain;
+pub mod opener;
 mod plan;
 mod reload;
 pub mod sandbox;

@@ -1,6 +1,7 @@
 //! The answers of a running switch, made from counters that workers write. No worker is stopped for
 //! them.
 
+use std::iter;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime};
 
@@ -8,15 +9,16 @@ use straightline_graph::clock::{cycles, seconds};
 use straightline_graph::{NodeStats, WorkerStats};
 use straightline_nodes::Fdb as Table;
 use straightline_packet::{Drops as Counts, PortIndex};
+use straightline_port::device::Devices;
 use straightline_port::vhost_user::RxFilter;
 use straightline_port::{DeviceStatus, PortControl, QueueCounters};
 use straightline_wire::MacAddr;
 
 use crate::api::{
-    Addresses, Device, DownReason, DropCount, Drops, Fdb, FdbEntry, Link, Node, Packets, Port, Ports, Queue, RingKind,
-    Runtime, RxMode, Source, Status, Worker, since_epoch,
+    Addresses, Device, DownReason, DropCount, Drops, Fdb, FdbEntry, Link, Node, Packets, Port, Ports, Privileges,
+    Queue, RingKind, Runtime, RxMode, Source, Status, Worker, since_epoch,
 };
-use crate::config::Config;
+use crate::config::{Config, Mechanism};
 use crate::descriptors;
 use crate::plan::{ForwardingDomain, Plan, PortPlan};
 use crate::watchdog::Stalls;
@@ -31,6 +33,8 @@ pub(crate) struct Running {
     since: Instant,
     /// See [`Status::notifications`].
     notifications: &'static str,
+    /// The device ports, with the client of the opener process.
+    devices: Option<Arc<Devices>>,
     pub(crate) stalls: Arc<Stalls>,
     now: Mutex<Arc<Snapshot>>,
     removed_drops: Arc<Counts>,
@@ -53,10 +57,11 @@ pub(crate) struct Snapshot {
 }
 
 impl Running {
-    pub(crate) fn new(now: Snapshot, notifications: &'static str) -> Self {
+    pub(crate) fn new(now: Snapshot, notifications: &'static str, devices: Option<Arc<Devices>>) -> Self {
         Running {
             since: Instant::now(),
             notifications,
+            devices,
             stalls: Arc::default(),
             now: Mutex::new(Arc::new(now)),
             removed_drops: Arc::default(),
@@ -75,6 +80,32 @@ impl Running {
     /// Returns the drop counters of ports that were removed, and of packets that belong to none.
     pub(crate) fn removed_drops(&self) -> &Arc<Counts> {
         &self.removed_drops
+    }
+
+    /// Returns the privileges of this process and of the opener process.
+    fn privileges(&self) -> Vec<Privileges> {
+        let in_force = |mechanism: Mechanism| sandbox::in_force().contains(&mechanism);
+        let ours = Privileges {
+            process: Privileges::SWITCH.to_owned(),
+            pid: std::process::id(),
+            running: true,
+            capabilities: sandbox::held_capabilities(),
+            seccomp: in_force(Mechanism::Seccomp),
+            landlock: in_force(Mechanism::Landlock),
+        };
+        let opener = self.devices.as_ref().and_then(|devices| devices.opener().helper()).map(|helper| {
+            let process = helper.process();
+            let in_force = |mechanism: Mechanism| process.mechanisms.iter().any(|name| name == mechanism.as_str());
+            Privileges {
+                process: Privileges::OPENER.to_owned(),
+                pid: process.pid,
+                running: helper.is_running(),
+                capabilities: process.capabilities.clone(),
+                seccomp: in_force(Mechanism::Seccomp),
+                landlock: in_force(Mechanism::Landlock),
+            }
+        });
+        iter::once(ours).chain(opener).collect()
     }
 
     /// Returns the counters of nodes that were removed.
@@ -206,6 +237,7 @@ impl Source for Running {
             ports_up: now.ports.iter().filter(|port| port.status().up).count(),
             ports: now.ports.len(),
             sandbox: sandbox::in_force().iter().map(|mechanism| mechanism.as_str().to_owned()).collect(),
+            privileges: self.privileges(),
             refused_calls: sandbox::refused_calls(),
             notifications: self.notifications.to_owned(),
             stalls: self.stalls.list(),

@@ -97,7 +97,7 @@ impl Switch {
             workers: node_stats,
         };
         let failure = Arc::default();
-        let running = Arc::new(Running::new(now, notifications(&workers)));
+        let running = Arc::new(Running::new(now, notifications(&workers), devices.clone()));
         let watched = workers.iter().map(|(_, worker)| worker.progress()).collect();
         let watchdog = WatchdogThread::start(watched, Arc::clone(&running.stalls))?;
         let (desired, ending) = (Mutex::default(), Mutex::default());

@@ -4,6 +4,7 @@ mod check;
 mod demo;
 pub(crate) mod lab;
 mod link;
+mod open_devices;
 mod port;
 mod query;
 mod run;
@@ -27,5 +28,6 @@ pub(crate) fn execute(command: Command, kinds: &Kinds) -> anyhow::Result<()> {
         Command::Runtime(args) => query::runtime(&args),
         Command::Drops(args) => query::drops(&args),
         Command::Lab(lab) => lab::execute(&lab),
+        Command::OpenDevices => open_devices::execute(),
     }
 }

@@ -12,7 +12,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use straightline_switch::api::{ApiHandle, ApiServer, Control};
 use straightline_switch::config::{Config, Kinds};
-use straightline_switch::{Keeper, LogWriter, Switch, raise_descriptor_limit, sandbox};
+use straightline_switch::{Keeper, LogWriter, Switch, opener, raise_descriptor_limit, sandbox};
 use tracing_subscriber::EnvFilter;
 
 use crate::output::{self, Reported};
@@ -45,11 +45,13 @@ fn run(path: &Path, kinds: &Kinds, log: &Arc<LogWriter>) -> anyhow::Result<()> {
     if let Err(error) = raise_descriptor_limit() {
         tracing::warn!("cannot raise the soft limit on open descriptors to the hard limit: {error}");
     }
+    // The sandbox takes the privileges to open interfaces away. Another process keeps them.
+    let devices = opener::start(&config, super::open_devices::command())?;
     // The sandbox is entered before the first thread starts, because each thread inherits it.
     sandbox::enter(&config, path)?;
     log.start().context("cannot start the log thread")?;
     log_panics(Arc::clone(log));
-    let switch = Arc::new(Switch::start(&config)?);
+    let switch = Arc::new(Switch::start_with(&config, devices)?);
     // If a worker fails, the process ends, so that its supervisor can start it again.
     let signals_end = signals.handle();
     switch.on_failure(move || signals_end.close());

@@ -35,7 +35,7 @@ pub use client::{AddedPort, Answer, RequestError, add_port, ask, request, set_li
 pub use server::{ApiError, ApiHandle, ApiServer};
 pub use types::{
     Addresses, Change, ChangeKind, Changed, Changes, Device, DownReason, DropCount, Drops, Fdb, FdbEntry, Link, Node,
-    Packets, Port, PortRequest, Ports, Queue, RingKind, Runtime, RxMode, Stalls, Status, Worker,
+    Packets, Port, PortRequest, Ports, Privileges, Queue, RingKind, Runtime, RxMode, Stalls, Status, Worker,
 };
 
 /// The path of the API's socket where a command names none.

@@ -4,7 +4,9 @@ mod grid;
 
 use std::collections::BTreeMap;
 
-use super::{Addresses, Changes, Drops, Fdb, Link, Port, Ports, Queue, RingKind, Runtime, Stalls, Status, Worker};
+use super::{
+    Addresses, Changes, Drops, Fdb, Link, Port, Ports, Privileges, Queue, RingKind, Runtime, Stalls, Status, Worker,
+};
 use grid::{Grid, count, wrap};
 
 /// The column at which text is wrapped.
@@ -203,6 +205,9 @@ pub fn status(status: &Status) -> String {
     fact("workers", status.workers.to_string());
     fact("ports", format!("{} of {} up", status.ports_up, status.ports));
     fact("sandbox", if status.sandbox.is_empty() { "off".to_owned() } else { status.sandbox.join(", ") });
+    for process in &status.privileges {
+        fact(&process.process, privileges(process));
+    }
     if !status.notifications.is_empty() {
         fact("notifications", status.notifications.clone());
     }
@@ -217,6 +222,23 @@ pub fn status(status: &Status) -> String {
         fact("stalls", format!("worker {worker}{place}: {}", count(*times)));
     }
     grid.render("")
+}
+
+/// Renders what a process may do: `pid 12, CAP_NET_RAW; seccomp, landlock`.
+fn privileges(process: &Privileges) -> String {
+    if !process.running {
+        return format!("pid {} has ended; its interfaces stay open, restart the switch to open others", process.pid);
+    }
+    let capabilities = match process.capabilities.len() {
+        0 => "no capabilities".to_owned(),
+        // Root without a sandbox has all, and no reader wants them one by one.
+        count @ 9.. => format!("{count} capabilities"),
+        _ => process.capabilities.join(" "),
+    };
+    let confined = [("seccomp", process.seccomp), ("landlock", process.landlock)];
+    let confined: Vec<_> = confined.iter().filter(|(_, on)| *on).map(|(name, _)| *name).collect();
+    let by = if confined.is_empty() { "not confined".to_owned() } else { confined.join(", ") };
+    format!("pid {}, {capabilities}; {by}", process.pid)
 }
 
 /// Renders the answer to `reload`: a line for each change.

@@ -337,6 +337,9 @@ pub struct Status {
     /// The mechanisms that confine the process: `capabilities`, `landlock`, `seccomp`.
     #[serde(default)]
     pub sandbox: Vec<String>,
+    /// The privileges of this process, and of the opener process if there is one.
+    #[serde(default)]
+    pub privileges: Vec<Privileges>,
     /// The number of system calls that the sandbox has refused: a fault of the switch, or an
     /// attack.
     #[serde(default)]
@@ -351,6 +354,31 @@ pub struct Status {
     /// The number of descriptors that the process can still open; none where there is no `/proc`.
     #[serde(default)]
     pub fds_free: Option<u64>,
+}
+
+/// The privileges of a process of the switch.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Privileges {
+    /// The process: [`Self::SWITCH`] or [`Self::OPENER`].
+    pub process: String,
+    /// Its process id.
+    pub pid: u32,
+    /// False if the process has ended. Interfaces that are open stay open without the opener
+    /// process.
+    pub running: bool,
+    /// The names of its capabilities.
+    pub capabilities: Vec<String>,
+    /// True if a filter of system calls confines it.
+    pub seccomp: bool,
+    /// True if Landlock confines its access to files.
+    pub landlock: bool,
+}
+
+impl Privileges {
+    /// The switch itself, which has the workers and the API.
+    pub const SWITCH: &str = "switch";
+    /// The process that opens network interfaces.
+    pub const OPENER: &str = "opener";
 }
 
 /// The number of stalls of a worker at a port.

@@ -181,6 +181,12 @@ pub(super) fn list(needs: Needs) -> Result<Vec<Allowed>, BackendError> {
     if needs.connects {
         list.push((libc::SYS_connect, Vec::new()));
     }
+    // Packets of interfaces. Their descriptors come from the opener process. Any `ioctl` and
+    // `setsockopt` that would change an interface is refused above.
+    if needs.has_device {
+        let calls = [libc::SYS_readv, libc::SYS_recvmmsg, libc::SYS_sendmmsg];
+        list.extend(calls.map(|call| (call, Vec::new())));
+    }
     if needs.has_owner {
         list.push((libc::SYS_fchownat, Vec::new()));
     }
@@ -201,25 +207,25 @@ const FCNTLS: [libc::c_int; 7] = [
     libc::F_GET_SEALS,
 ];
 
-fn number(flag: libc::c_int) -> u64 {
+pub(super) fn number(flag: libc::c_int) -> u64 {
     u64::from(flag.unsigned_abs())
 }
 
 /// The argument has this value. The calls that we check take 32 bits of it.
-fn is(argument: u8, value: u64) -> Result<Condition, BackendError> {
+pub(super) fn is(argument: u8, value: u64) -> Result<Condition, BackendError> {
     Condition::new(argument, Len::Dword, Op::Eq, value)
 }
 
 /// Under this mask the argument has this value.
-fn masked(argument: u8, mask: u64, value: u64) -> Result<Condition, BackendError> {
+pub(super) fn masked(argument: u8, mask: u64, value: u64) -> Result<Condition, BackendError> {
     Condition::new(argument, Len::Dword, Op::MaskedEq(mask), value)
 }
 
-fn only(call: c_long, conditions: &[Condition]) -> Result<Allowed, BackendError> {
+pub(super) fn only(call: c_long, conditions: &[Condition]) -> Result<Allowed, BackendError> {
     Ok((call, vec![SeccompRule::new(conditions.to_vec())?]))
 }
 
-fn any(call: c_long, argument: u8, values: &[libc::c_ulong]) -> Result<Allowed, BackendError> {
+pub(super) fn any(call: c_long, argument: u8, values: &[libc::c_ulong]) -> Result<Allowed, BackendError> {
     let rules = values.iter().map(|&value| SeccompRule::new(vec![is(argument, value)?]));
     Ok((call, rules.collect::<Result<_, BackendError>>()?))
 }
@@ -232,7 +238,7 @@ mod tests {
 
     #[test]
     fn each_stands_once() {
-        let all = Needs { connects: true, has_owner: true, sets_bits: true, ..Needs::default() };
+        let all = Needs { connects: true, has_owner: true, sets_bits: true, has_device: true, ..Needs::default() };
         let list = list(all).unwrap();
         let numbers: BTreeSet<_> = list.iter().map(|(call, _)| *call).collect();
         assert_eq!(numbers.len(), list.len());
@@ -241,16 +247,17 @@ mod tests {
     }
 
     #[test]
-    fn calls_that_work_on_any_path_are_there_only_where_they_are_needed() {
+    fn calls_that_few_ports_make_are_there_only_where_they_are_needed() {
         let has = |needs| {
             let list = list(needs).unwrap();
-            [libc::SYS_connect, libc::SYS_fchownat, libc::SYS_fchmodat]
+            [libc::SYS_connect, libc::SYS_fchownat, libc::SYS_fchmodat, libc::SYS_recvmmsg]
                 .map(|call| list.iter().any(|(allowed, _)| *allowed == call))
         };
         let nothing = Needs::default();
-        assert_eq!(has(nothing), [false; 3]);
-        assert_eq!(has(Needs { connects: true, ..nothing }), [true, false, false]);
-        assert_eq!(has(Needs { has_owner: true, ..nothing }), [false, true, false]);
-        assert_eq!(has(Needs { sets_bits: true, ..nothing }), [false, false, true]);
+        assert_eq!(has(nothing), [false; 4]);
+        assert_eq!(has(Needs { connects: true, ..nothing }), [true, false, false, false]);
+        assert_eq!(has(Needs { has_owner: true, ..nothing }), [false, true, false, false]);
+        assert_eq!(has(Needs { sets_bits: true, ..nothing }), [false, false, true, false]);
+        assert_eq!(has(Needs { has_device: true, ..nothing }), [false, false, false, true]);
     }
 }

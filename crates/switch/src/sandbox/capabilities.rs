@@ -20,12 +20,28 @@ impl KeptCapabilities {
     pub(super) fn may_chown(&self) -> bool {
         self.0.contains(&Capability::CAP_CHOWN)
     }
+
+    /// Returns their names in alphabetical order.
+    pub(super) fn names(&self) -> Vec<String> {
+        names(&self.0)
+    }
+}
+
+/// Returns the names of the capabilities that this process has now.
+pub(super) fn effective() -> Vec<String> {
+    // A kernel without capabilities grants none.
+    caps::read(None, CapSet::Effective).map_or_else(|_| Vec::new(), |set| names(&set))
+}
+
+fn names(set: &CapsHashSet) -> Vec<String> {
+    let mut names: Vec<_> = set.iter().map(ToString::to_string).collect();
+    names.sort();
+    names
 }
 
 impl fmt::Display for KeptCapabilities {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut names: Vec<_> = self.0.iter().map(ToString::to_string).collect();
-        names.sort();
+        let names = self.names();
         if names.is_empty() { f.write_str(", none kept") } else { write!(f, ", kept: {}", names.join(", ")) }
     }
 }
@@ -42,6 +58,32 @@ fn drop_all_but(mut keep: CapsHashSet, config: &Config, file: &Path) -> Result<K
     if effective.contains(&Capability::CAP_DAC_OVERRIDE) {
         remove_stale(config);
     }
+    drop_inherited(&effective)?;
+    caps::set(None, CapSet::Effective, &keep)?;
+    if permitted.contains(&Capability::CAP_DAC_OVERRIDE) && is_shut_out(config, file) {
+        keep.insert(Capability::CAP_DAC_OVERRIDE);
+        caps::set(None, CapSet::Effective, &keep)?;
+    }
+    caps::set(None, CapSet::Permitted, &keep)?;
+    Ok(KeptCapabilities(keep))
+}
+
+/// Keeps these capabilities, as far as this process has them, and drops all others. For the opener
+/// process.
+pub(super) fn keep_only(mut keep: CapsHashSet) -> Result<KeptCapabilities, String> {
+    let keep_them = || {
+        let permitted = caps::read(None, CapSet::Permitted)?;
+        keep.retain(|capability| permitted.contains(capability));
+        drop_inherited(&caps::read(None, CapSet::Effective)?)?;
+        caps::set(None, CapSet::Effective, &keep)?;
+        caps::set(None, CapSet::Permitted, &keep)?;
+        Ok(KeptCapabilities(keep))
+    };
+    keep_them().map_err(|error: CapsError| error.to_string())
+}
+
+/// Drops all capabilities that a program could get by being executed.
+fn drop_inherited(effective: &CapsHashSet) -> Result<(), CapsError> {
     rustix::thread::set_no_new_privs(true).map_err(|error| CapsError::from(error.to_string()))?;
     // Without CAP_SETPCAP the bounding set stays. Nothing is executed that could draw on it.
     if effective.contains(&Capability::CAP_SETPCAP) {
@@ -50,14 +92,7 @@ fn drop_all_but(mut keep: CapsHashSet, config: &Config, file: &Path) -> Result<K
     if caps::runtime::ambient_set_supported().is_ok() {
         caps::clear(None, CapSet::Ambient)?;
     }
-    caps::clear(None, CapSet::Inheritable)?;
-    caps::set(None, CapSet::Effective, &keep)?;
-    if permitted.contains(&Capability::CAP_DAC_OVERRIDE) && is_shut_out(config, file) {
-        keep.insert(Capability::CAP_DAC_OVERRIDE);
-        caps::set(None, CapSet::Effective, &keep)?;
-    }
-    caps::set(None, CapSet::Permitted, &keep)?;
-    Ok(KeptCapabilities(keep))
+    caps::clear(None, CapSet::Inheritable)
 }
 
 /// Returns the capabilities that the sockets need. Giving a socket to another user takes one. After

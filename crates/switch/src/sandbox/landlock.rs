@@ -1,6 +1,7 @@
 //! Files: sockets come and go in the folders that the configuration names, and little else can be
 //! opened.
 
+use std::iter;
 use std::path::{Path, PathBuf};
 
 use landlock::{
@@ -18,6 +19,12 @@ const KNOWN: ABI = ABI::V7;
 /// Read at each reload, to check the CPUs that the configuration names.
 const CPUS: &str = "/sys/devices/system/cpu/online";
 
+/// The device by which taps are made and opened.
+const TUN: &str = "/dev/net/tun";
+
+/// The folders in which the kernel describes interfaces. The first has links into the second.
+const INTERFACES: [&str; 2] = ["/sys/class/net", "/sys/devices"];
+
 /// Restricts this thread and those that it starts.
 ///
 /// Landlock covers files and the network only. It does not restrict open descriptors, descriptors
@@ -26,7 +33,22 @@ const CPUS: &str = "/sys/devices/system/cpu/online";
 /// internal file systems. The filter in `calls` allows only those of these operations that the
 /// configuration needs.
 pub(super) fn enter(folders: &[PathBuf], file: &Path) -> Result<String, String> {
-    let status = restrict(folders, file).map_err(|error| error.to_string())?;
+    let sockets = folders.iter().map(|folder| (folder.clone(), AccessFs::MakeSock | AccessFs::RemoveFile));
+    let readable = readable(file).into_iter().map(|path| (path, AccessFs::ReadFile.into()));
+    in_force(restrict(sockets.chain(readable)))
+}
+
+/// Restricts the opener process: it may open the device that makes taps, and read what the kernel
+/// tells about interfaces.
+pub(super) fn enter_opener() -> Result<String, String> {
+    let tun = (PathBuf::from(TUN), AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev);
+    let interfaces = INTERFACES.map(|path| (PathBuf::from(path), AccessFs::ReadFile | AccessFs::ReadDir));
+    in_force(restrict(iter::once(tun).chain(interfaces)))
+}
+
+/// Returns how much of the rules is in force.
+fn in_force(status: Result<landlock::RestrictionStatus, RulesetError>) -> Result<String, String> {
+    let status = status.map_err(|error| error.to_string())?;
     match (status.ruleset, status.landlock) {
         (RulesetStatus::FullyEnforced, _) => Ok(String::new()),
         (RulesetStatus::PartiallyEnforced, LandlockStatus::Available { effective_abi, .. }) => {
@@ -39,7 +61,10 @@ pub(super) fn enter(folders: &[PathBuf], file: &Path) -> Result<String, String> 
     }
 }
 
-fn restrict(folders: &[PathBuf], file: &Path) -> Result<landlock::RestrictionStatus, RulesetError> {
+/// Allows this access below each of these paths, and no other.
+fn restrict(
+    allowed: impl Iterator<Item = (PathBuf, BitFlags<AccessFs>)>,
+) -> Result<landlock::RestrictionStatus, RulesetError> {
     let mut rules = Ruleset::default()
         .handle_access(AccessFs::from_all(KNOWN))?
         // No rule follows for TCP, abstract sockets and signals to other processes, so none of
@@ -47,22 +72,15 @@ fn restrict(folders: &[PathBuf], file: &Path) -> Result<landlock::RestrictionSta
         .handle_access(AccessNet::from_all(KNOWN))?
         .scope(Scope::from_all(KNOWN))?
         .create()?;
-    for folder in folders {
-        rules = allow(rules, folder, AccessFs::MakeSock | AccessFs::RemoveFile)?;
-    }
-    for path in readable(file) {
-        rules = allow(rules, &path, AccessFs::ReadFile)?;
+    for (path, access) in allowed {
+        rules = allow(rules, &path, access)?;
     }
     rules.restrict_self()
 }
 
 /// Allows access below a path. A path that does not exist needs no rule; its user fails with a
 /// message of its own.
-fn allow(
-    rules: RulesetCreated,
-    path: &Path,
-    access: impl Into<BitFlags<AccessFs>>,
-) -> Result<RulesetCreated, RulesetError> {
+fn allow(rules: RulesetCreated, path: &Path, access: BitFlags<AccessFs>) -> Result<RulesetCreated, RulesetError> {
     match PathFd::new(path) {
         Ok(fd) => rules.add_rule(PathBeneath::new(fd, access)),
         Err(_) => Ok(rules),

@@ -7,6 +7,9 @@
 //! | `capabilities` | capabilities | those that sockets for other users, and folders of other users, take |
 //! | `seccomp`, `calls` | seccomp | the system calls of `calls`; any other fails with `EPERM`, and the log names it (`refusal`) |
 //!
+//! The opener process has a sandbox of its own, made of the same mechanisms (`opener`,
+//! `opener_calls`).
+//!
 //! Each mechanism applies to one thread and to the threads that it starts later. So [`enter`] must
 //! be called before the first of these threads starts. A mechanism stays in force for the process's
 //! life. So a reload may only ask for what the configuration needed at the start, and [`Denied`]
@@ -15,6 +18,8 @@
 mod calls;
 mod capabilities;
 mod landlock;
+pub(crate) mod opener;
+mod opener_calls;
 mod refusal;
 mod seccomp;
 
@@ -41,6 +46,8 @@ struct Entered {
     file: PathBuf,
     /// True if the capability to give sockets to other users is left.
     gives: bool,
+    /// The names of the capabilities that are left.
+    capabilities: Vec<String>,
     /// The rights that the filter of system calls leaves.
     needs: Needs,
 }
@@ -59,18 +66,21 @@ pub(crate) struct Needs {
     pub(crate) gives_away: bool,
     /// A port's socket is for another user than ours.
     pub(crate) is_other_users: bool,
+    /// A port has an interface of this machine, which the opener process opens.
+    pub(crate) has_device: bool,
 }
 
 impl Needs {
     fn of(config: &Config) -> Self {
         let mut needs = Needs::default();
         for port in &config.ports {
-            let Needs { connects, has_owner, sets_bits, gives_away, is_other_users } = port.kind.needs();
+            let Needs { connects, has_owner, sets_bits, gives_away, is_other_users, has_device } = port.kind.needs();
             needs.connects |= connects;
             needs.has_owner |= has_owner;
             needs.sets_bits |= sets_bits;
             needs.gives_away |= gives_away;
             needs.is_other_users |= is_other_users;
+            needs.has_device |= has_device;
         }
         needs
     }
@@ -121,6 +131,12 @@ pub enum Denied {
          since; restart to apply"
     )]
     Connect,
+    /// There is no opener process.
+    #[error(
+        "no port had an interface of this machine when the switch started, so no process with the privileges to open \
+         one was started beside it; restart to apply"
+    )]
+    Device,
 }
 
 /// Gives up all rights that `config`, which was read from `file`, does not need. A mechanism that
@@ -147,6 +163,7 @@ pub fn enter(config: &Config, file: &Path) -> Result<(), SandboxError> {
     let mut entered = Entered {
         folders: folders(config).iter().map(|folder| resolved(folder)).collect(),
         file: file.to_owned(),
+        capabilities: capabilities::effective(),
         needs: Needs::of(config),
         ..Entered::default()
     };
@@ -160,6 +177,7 @@ pub fn enter(config: &Config, file: &Path) -> Result<(), SandboxError> {
             Mechanism::Landlock => landlock::enter(&folders(config), file),
             Mechanism::Capabilities => capabilities::enter(config, entered.needs, file).map(|kept| {
                 entered.gives = kept.may_chown();
+                entered.capabilities = kept.names();
                 kept.to_string()
             }),
             Mechanism::Seccomp => seccomp::enter(entered.needs),
@@ -182,6 +200,11 @@ pub fn in_force() -> &'static [Mechanism] {
     ENTERED.get().map_or(&[], |entered| &entered.mechanisms)
 }
 
+/// Returns the names of the capabilities that this process has.
+pub(crate) fn held_capabilities() -> Vec<String> {
+    ENTERED.get().map_or_else(capabilities::effective, |entered| entered.capabilities.clone())
+}
+
 /// Returns whether names of users and groups can no longer be looked up. Their service reads files
 /// and loads libraries.
 pub(crate) fn names_are_sealed() -> bool {
@@ -200,6 +223,9 @@ pub(crate) fn allows(port: &PortConfig) -> Result<(), Denied> {
     let is_filtered = has(Mechanism::Seccomp);
     if is_filtered && needs.connects && !left.connects {
         return Err(Denied::Connect);
+    }
+    if needs.has_device && !left.has_device {
+        return Err(Denied::Device);
     }
     let Some(socket) = port.kind.made_socket() else { return Ok(()) };
     let folder = socket_path::folder(socket);

@@ -3,13 +3,19 @@
 
 use std::collections::BTreeMap;
 
-use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch, apply_filter};
+use seccompiler::{BackendError, BpfProgram, SeccompAction, SeccompFilter, TargetArch, apply_filter};
 
+use super::calls::Allowed;
 use super::{Needs, calls, refusal};
 
-/// Filters this thread and those that it starts.
+/// Filters this thread and those that it starts, by the calls that these needs take.
 pub(super) fn enter(needs: Needs) -> Result<String, String> {
-    let list = calls::list(needs).map_err(|error| error.to_string())?;
+    allow_only(calls::list(needs))
+}
+
+/// Filters this thread and those that it starts: only the calls of this list pass.
+pub(super) fn allow_only(list: Result<Vec<Allowed>, BackendError>) -> Result<String, String> {
+    let list = list.map_err(|error| error.to_string())?;
     let count = list.len();
     let arch = TargetArch::try_from(std::env::consts::ARCH)
         .ok()
@@ -34,6 +40,6 @@ pub(super) fn enter(needs: Needs) -> Result<String, String> {
     Ok(format!(", {count} system calls allowed"))
 }
 
-fn program(filter: Result<SeccompFilter, seccompiler::BackendError>) -> Result<BpfProgram, String> {
+fn program(filter: Result<SeccompFilter, BackendError>) -> Result<BpfProgram, String> {
     filter.and_then(BpfProgram::try_from).map_err(|error| error.to_string())
 }

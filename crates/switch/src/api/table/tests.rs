@@ -192,6 +192,7 @@ lan     02:00:00:00:00:03  vm10    12 s
         ports_up: 2,
         ports: 3,
         sandbox: vec!["landlock".to_owned(), "seccomp".to_owned()],
+        privileges: vec![process(Privileges::SWITCH, &[]), process(Privileges::OPENER, &["CAP_NET_ADMIN", "CAP_BPF"])],
         refused_calls: 0,
         notifications: Status::AIO.to_owned(),
         stalls: Vec::new(),
@@ -204,6 +205,8 @@ simd           avx2
 workers        1
 ports          2 of 3 up
 sandbox        landlock, seccomp
+switch         pid 12, no capabilities; seccomp, landlock
+opener         pid 12, CAP_NET_ADMIN CAP_BPF; seccomp, landlock
 notifications  aio
 descriptors    1,000 free
 ";
@@ -214,9 +217,19 @@ descriptors    1,000 free
     ];
     let stalled = status(&Status { stalls, ..facts.clone() });
     assert!(stalled.ends_with("stalls         worker 0: 1\nstalls         worker 1 at vm1: 1,234\n"), "{stalled}");
+    let ended = Privileges { running: false, ..process(Privileges::OPENER, &[]) };
+    let all = Privileges { seccomp: false, landlock: false, ..process(Privileges::SWITCH, &["CAP_CHOWN"; 40]) };
+    let text = status(&Status { privileges: vec![all, ended], ..facts.clone() });
+    assert!(text.contains("switch         pid 12, 40 capabilities; not confined\n"), "{text}");
+    assert!(text.contains("opener         pid 12 has ended; its interfaces stay open"), "{text}");
     let attacked = Status { sandbox: Vec::new(), refused_calls: 2, ..facts };
     let text = status(&attacked);
     assert!(text.contains("sandbox        off\n") && text.ends_with("refused        2 system calls\n"), "{text}");
+}
+
+fn process(name: &str, capabilities: &[&str]) -> Privileges {
+    let capabilities = capabilities.iter().map(|&name| name.to_owned()).collect();
+    Privileges { process: name.to_owned(), pid: 12, running: true, capabilities, seccomp: true, landlock: true }
 }
 
 #[test]

@@ -178,7 +178,7 @@ impl PortKind {
     pub(crate) fn needs(&self) -> Needs {
         match self {
             Self::VhostUser(config) => config.needs(),
-            Self::Tap(_) | Self::AfPacket(_) | Self::AfXdp(_) => Needs::default(),
+            Self::Tap(_) | Self::AfPacket(_) | Self::AfXdp(_) => Needs { has_device: true, ..Needs::default() },
         }
     }
 

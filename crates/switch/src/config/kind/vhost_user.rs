@@ -101,6 +101,7 @@ impl VhostUserConfig {
                     sets_bits: self.perms != socket_file::FIRST_MODE,
                     gives_away: other_user || other_group,
                     is_other_users: other_user,
+                    has_device: false,
                 }
             }
             Mode::Client => Needs { connects: true, ..Needs::default() },

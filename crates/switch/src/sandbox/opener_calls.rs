@@ -1,0 +1,172 @@
+//! The system calls of the opener process, by purpose.
+
+use libc::c_long;
+use seccompiler::{
+    BackendError, SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition as Condition, SeccompRule,
+};
+use straightline_port::device::DeviceRequest;
+
+use super::calls::{Allowed, is, masked, number, only};
+
+/// Allowed with any arguments.
+const ALWAYS: &[c_long] = &[
+    // Messages of the switch, and answers with descriptors.
+    libc::SYS_recvmsg,
+    libc::SYS_sendmsg,
+    libc::SYS_ppoll,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_poll,
+    // Sockets of the kinds of port: made below, set up, bound, and used to question the kernel.
+    libc::SYS_bind,
+    libc::SYS_getsockname,
+    libc::SYS_getsockopt,
+    libc::SYS_sendto,
+    libc::SYS_recvfrom,
+    // Files that describe interfaces, and the device of taps.
+    libc::SYS_read,
+    libc::SYS_close,
+    libc::SYS_lseek,
+    libc::SYS_fstat,
+    libc::SYS_newfstatat,
+    libc::SYS_statx,
+    libc::SYS_getdents64,
+    libc::SYS_readlinkat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_readlink,
+    // The heap, and frames of AF_XDP.
+    libc::SYS_munmap,
+    libc::SYS_mremap,
+    libc::SYS_madvise,
+    libc::SYS_brk,
+    libc::SYS_memfd_create,
+    libc::SYS_ftruncate,
+    // Our ids, the kernel's version, the clock, locks, seeds of hash tables.
+    libc::SYS_getpid,
+    libc::SYS_gettid,
+    libc::SYS_getuid,
+    libc::SYS_geteuid,
+    libc::SYS_getgid,
+    libc::SYS_getegid,
+    libc::SYS_uname,
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_nanosleep,
+    libc::SYS_futex,
+    libc::SYS_sched_yield,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_getrandom,
+    // The message of a panic, and the end.
+    libc::SYS_write,
+    libc::SYS_writev,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    // Signals, which the process ignores.
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sigaltstack,
+    libc::SYS_restart_syscall,
+];
+
+/// Requests of the classes TUN (0x54c0 to 0x54ff; terminals have lower numbers) and of sockets
+/// (0x8900 to 0x89ff), as masks and values.
+const IOCTLS: [(u64, u64); 2] = [(0xffc0, 0x54c0), (0xffff_ff00, 0x8900)];
+
+/// Returns all calls that opening these interfaces takes.
+pub(super) fn list(requests: &[DeviceRequest]) -> Result<Vec<Allowed>, BackendError> {
+    let has = |kind: fn(&DeviceRequest) -> bool| requests.iter().any(kind);
+    let has_packet = has(|request| matches!(request, DeviceRequest::AfPacket(_)));
+    let has_xdp = has(|request| matches!(request, DeviceRequest::AfXdp(_)));
+    let mut list: Vec<Allowed> = ALWAYS.iter().map(|&call| (call, Vec::new())).collect();
+    let us = u64::from(std::process::id());
+    let exec = number(libc::PROT_EXEC);
+    let creates = number(libc::O_CREAT | libc::O_TRUNC | libc::O_APPEND | libc::O_TMPFILE);
+
+    // Interfaces are looked up and changed by sockets of AF_INET and by netlink.
+    let mut families = vec![libc::AF_INET, libc::AF_NETLINK];
+    let mut levels = vec![libc::SOL_SOCKET, libc::SOL_NETLINK];
+    if has_packet {
+        families.push(libc::AF_PACKET);
+        levels.push(libc::SOL_PACKET);
+    }
+    if has_xdp {
+        families.push(libc::AF_XDP);
+        levels.push(libc::SOL_XDP);
+        list.push((libc::SYS_bpf, Vec::new()));
+    }
+    let rules = |argument, values: Vec<libc::c_int>| -> Result<Vec<SeccompRule>, BackendError> {
+        values.into_iter().map(|value| SeccompRule::new(vec![is(argument, number(value))?])).collect()
+    };
+    let ioctls = IOCTLS.map(|(mask, value)| SeccompRule::new(vec![masked(1, mask, value)?]));
+    list.extend([
+        (libc::SYS_socket, rules(0, families)?),
+        (libc::SYS_setsockopt, rules(1, levels)?),
+        (libc::SYS_ioctl, ioctls.into_iter().collect::<Result<_, _>>()?),
+        (
+            libc::SYS_fcntl,
+            rules(
+                1,
+                vec![
+                    libc::F_GETFL,
+                    libc::F_SETFL,
+                    libc::F_GETFD,
+                    libc::F_SETFD,
+                    libc::F_DUPFD_CLOEXEC,
+                    libc::F_ADD_SEALS,
+                ],
+            )?,
+        ),
+        // No file is made.
+        only(libc::SYS_openat, &[masked(2, creates, 0)?])?,
+        // Memory that can be written never becomes code, and no code is loaded.
+        only(libc::SYS_mmap, &[masked(2, exec, 0)?])?,
+        only(libc::SYS_mprotect, &[masked(2, exec, 0)?])?,
+        // Abort, but no signals to other processes.
+        only(libc::SYS_tgkill, &[is(0, us)?])?,
+        // The limit of lockable memory is read, and no limit is set.
+        only(libc::SYS_prlimit64, &[is(0, 0)?, is_null(2)?])?,
+    ]);
+    Ok(list)
+}
+
+/// The argument is a null pointer.
+fn is_null(argument: u8) -> Result<Condition, BackendError> {
+    Condition::new(argument, Len::Qword, Op::Eq, 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use straightline_port::device::{AfPacketRequest, AfXdpRequest, Steal, ZeroCopy};
+
+    use super::*;
+
+    fn packet() -> DeviceRequest {
+        DeviceRequest::AfPacket(AfPacketRequest { interface: "a".to_owned(), queues: 1 })
+    }
+
+    fn xdp() -> DeviceRequest {
+        let (steal, zero_copy) = (Steal::default(), ZeroCopy::default());
+        DeviceRequest::AfXdp(AfXdpRequest { interface: "a".to_owned(), queues: None, steal, zero_copy, mtu: 1500 })
+    }
+
+    #[test]
+    fn each_stands_once() {
+        let list = list(&[packet(), xdp()]).unwrap();
+        let numbers: BTreeSet<_> = list.iter().map(|(call, _)| *call).collect();
+        assert_eq!(numbers.len(), list.len());
+    }
+
+    #[test]
+    fn a_kind_that_is_not_configured_gets_no_calls() {
+        let families = |requests: &[DeviceRequest]| {
+            let list = list(requests).unwrap();
+            let bpf = list.iter().any(|(call, _)| *call == libc::SYS_bpf);
+            (list.into_iter().find(|(call, _)| *call == libc::SYS_socket).unwrap().1.len(), bpf)
+        };
+        assert_eq!(families(&[]), (2, false));
+        assert_eq!(families(&[packet()]), (3, false));
+        assert_eq!(families(&[packet(), xdp()]), (4, true));
+    }
+}
