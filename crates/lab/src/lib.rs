@@ -1,8 +1,8 @@
 //! The laboratory: an embedded guest, traffic for it, and measurements with both.
 //!
 //! The laboratory uses the switch like any other program: it speaks vhost-user and reads the
-//! switch's API. It is not a part of the switch, and only the command line imports it. Its results
-//! say nothing about network cards, because it uses none.
+//! switch's API. It opens interfaces by the switch's own kinds of ports. It is not a part of the
+//! switch, and only the command line imports it.
 //!
 //! | module | holds |
 //! |---|---|

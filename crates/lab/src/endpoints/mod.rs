@@ -9,11 +9,17 @@
 //! | `port` | the traits of a port and of an endpoint that takes turns on ports |
 //! | `thread` | several endpoints on one thread |
 //! | `vhost` | a port on a vhost-user socket of any backend |
+//! | `interface` | a port on a network interface of this machine |
+//! | `any_port` | a port of the generator, on a socket or on an interface |
 
+mod any_port;
+mod interface;
 mod port;
 mod thread;
 mod vhost;
 
+pub use any_port::{AnyPort, Attachment};
+pub use interface::{Interface, InterfaceKind, InterfacePort};
 pub use port::{Endpoint, Received, TestPort};
 pub use thread::{Pinned, Work, drive};
 #[cfg(test)]

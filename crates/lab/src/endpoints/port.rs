@@ -1,5 +1,5 @@
 //! The interface of a port for generators and sinks. A port is the driver half of a vhost-user
-//! socket, or a fake in a test.
+//! socket, an interface of this machine, or a fake in a test.
 
 use straightline_virtio::net_header::NetHeader;
 
@@ -69,6 +69,12 @@ pub trait TestPort: Send {
     /// The backend is gone.
     fn check(&mut self) -> anyhow::Result<()> {
         Ok(())
+    }
+
+    /// Returns the packets that this port and the kernel have dropped so far, by reason. A backend
+    /// at a socket does not tell what it drops.
+    fn drops(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
     }
 }
 

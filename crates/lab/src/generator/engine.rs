@@ -1,5 +1,6 @@
 //! The generator: an endpoint on one port or two.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
@@ -72,6 +73,9 @@ pub struct Measured {
     /// Number of packets that came in the measured time, without duplicates, and the bytes of their
     /// frames.
     pub arrived: [u64; 2],
+    /// Packets that interfaces have dropped since the measurement began, by reason: the generator's
+    /// ports, and the kernel for them. They are also among the lost packets.
+    pub drops: BTreeMap<&'static str, u64>,
     /// True if packets still came when the wait at the end was over.
     pub still_coming: bool,
     /// True if, at the end, packets were missing and backends had not taken all packets out of
@@ -112,6 +116,8 @@ pub struct Generator<P> {
     phase: Phase,
     plan: Plan,
     window: Window,
+    /// The drops of the ports when the measurement began.
+    drops_before: BTreeMap<&'static str, u64>,
     /// The times of the last received packet and of the last turn.
     heard: u64,
     now: u64,
@@ -198,6 +204,7 @@ impl<P: TestPort> Generator<P> {
             phase: Phase::Idle,
             plan: Plan::default(),
             window: Window::default(),
+            drops_before: BTreeMap::new(),
             heard: 0,
             now: 0,
         })
@@ -270,6 +277,7 @@ impl<P: TestPort> Generator<P> {
             missed: pace_counters.missed,
             seconds: [self.plan.time, lasted].map(|cycles| seconds(cycles, hertz)),
             arrived,
+            drops: self.drops(),
             still_coming,
             not_taken,
             latencies: self.checker.latencies.clone(),
@@ -295,6 +303,8 @@ impl<P: TestPort> Generator<P> {
         match self.phase {
             Phase::WarmUp if passed >= self.plan.warm_up => {
                 self.phase = Phase::Measure;
+                self.drops_before = BTreeMap::new();
+                self.drops_before = self.drops();
                 self.checker.begin(self.sent.iter().copied());
                 self.window = Window { since: now, arrived: self.checker.arrived, ..Window::default() };
                 self.pace(now, self.plan.time);
@@ -336,6 +346,19 @@ impl<P: TestPort> Generator<P> {
     /// Returns the number of packets that came since the measurement began, and their bytes.
     fn arrived(&self) -> [u64; 2] {
         [0, 1].map(|n| self.checker.arrived[n] - self.window.arrived[n])
+    }
+
+    /// Returns the packets that the ports have dropped since the measurement began, by reason.
+    fn drops(&self) -> BTreeMap<&'static str, u64> {
+        let mut drops = BTreeMap::new();
+        for (reason, count) in self.sides.iter().flat_map(|side| side.port.drops()) {
+            *drops.entry(reason).or_default() += count;
+        }
+        for (reason, count) in &mut drops {
+            *count -= self.drops_before.get(reason).copied().unwrap_or(0).min(*count);
+        }
+        drops.retain(|_, count| *count > 0);
+        drops
     }
 
     fn pace_counters(&self) -> PaceCounters {

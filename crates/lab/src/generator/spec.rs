@@ -137,6 +137,16 @@ impl StreamSpec {
         reversed
     }
 
+    /// Returns the MTU that an interface needs for the frames of this stream. Returns `None` if the
+    /// device segments them.
+    #[must_use]
+    pub fn mtu(&self) -> Option<u32> {
+        // The tags of a packet in a tunnel are behind the tunnel's headers.
+        let tags = [Field::ServiceVlan, Field::Vlan].into_iter().filter(|&tag| self.has(tag) && !self.has(Field::Vni));
+        let header = 14 + 4 * u32::try_from(tags.count()).unwrap_or(0);
+        self.segment.is_none().then(|| self.sizes.longest().saturating_sub(header))
+    }
+
     /// Returns the values of a field; `None` if packets of this stream do not have the field.
     pub(super) fn values(&self, field: Field) -> Option<Values> {
         if let Some(values) = self.fields.get(&field) {
@@ -296,6 +306,19 @@ mod tests {
         }
         assert_eq!("".parse::<StreamSpec>().expect("the usual"), StreamSpec::new(Sizes::one(64)));
         assert_eq!("size=imix".parse::<StreamSpec>().expect("a mix").to_string(), "size=64:7+570:4+1518:1");
+    }
+
+    #[test]
+    fn an_interface_needs_an_mtu_for_frames_that_nobody_segments() {
+        for (text, mtu) in [
+            ("size=1514", Some(1500)),
+            ("size=64+9018,vlan=7", Some(9000)),
+            ("size=1522,svlan=1,vlan=7", Some(1500)),
+            ("size=1564,vlan=7,vni=1", Some(1550)),
+            ("size=65214,protocol=tcp,checksum=partial,segment=1448", None),
+        ] {
+            assert_eq!(text.parse::<StreamSpec>().expect(text).mtu(), mtu, "{text}");
+        }
     }
 
     #[test]

@@ -75,6 +75,9 @@ impl Outcome {
         ] {
             note(name, float(count));
         }
+        for (reason, &count) in &measured.drops {
+            note(&format!("dropped_{}", reason.replace('-', "_")), float(count));
+        }
         if let Some(cycles) = self.work.cycles_per_packet() {
             note("generator_cycles_per_packet", cycles);
         }
@@ -104,6 +107,10 @@ impl fmt::Display for Outcome {
             for name in ["refused", "duplicates", "reordered", "corrupt", "foreign"] {
                 write!(to, "{} {name}{}", metric(name), if name == "foreign" { "\n" } else { ", " })?;
             }
+        }
+        if let Some(measured) = self.measured.as_ref().filter(|measured| !measured.drops.is_empty()) {
+            let drops: Vec<_> = measured.drops.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+            writeln!(to, "dropped by the generator's interfaces: {}", drops.join(", "))?;
         }
         if sample.latency.is_some() {
             write!(to, "latency in us:")?;
