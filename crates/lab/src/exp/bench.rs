@@ -17,7 +17,7 @@ use crate::reflector::{self, Load, Options};
 use crate::trial::{self, INTERRUPTED};
 
 /// The MTU of all ports. It is large enough for the frames of any experiment.
-pub(super) const MTU: u16 = 9216;
+pub(crate) const MTU: u16 = 9216;
 
 /// The longest frame that passes: the MTU, an Ethernet header and a VLAN tag.
 pub(crate) const LONGEST: u32 = MTU as u32 + 18;
@@ -87,22 +87,23 @@ pub(super) fn sockets(folder: &Path) -> [PathBuf; 4] {
     ["p0", "p1", "p2", "p3"].map(|port| folder.join(port))
 }
 
-/// Returns the configuration of a switch. It has a port for each of these sockets (`p0`, `p1`, and
-/// so on) and a patch for each two of these ports. Its one worker runs on this CPU and never
-/// sleeps.
+/// Returns the configuration of a switch with a port for each of these sockets and with the patches
+/// of [`patched_ports`].
 pub(crate) fn patched(cpu: usize, sockets: &[PathBuf]) -> Config {
-    let name = |at: usize| format!("p{at}");
-    let port = |(at, socket)| PortConfig { mtu: MTU, ..PortConfig::vhost_user(name(at), socket) };
-    let patch = |at: usize| PatchConfig {
+    let port = |(at, socket)| PortConfig { mtu: MTU, ..PortConfig::vhost_user(format!("p{at}"), socket) };
+    patched_ports(cpu, sockets.iter().enumerate().map(port).collect())
+}
+
+/// Returns the configuration of a switch with these ports and a patch for each two of them. Its one
+/// worker runs on this CPU and never sleeps.
+pub(crate) fn patched_ports(cpu: usize, ports: Vec<PortConfig>) -> Config {
+    let pairs = ports.chunks_exact(2).enumerate();
+    let patches = pairs.map(|(at, pair)| PatchConfig {
         name: format!("patch{at}"),
-        ports: [2 * at, 2 * at + 1].map(name),
+        ports: [pair[0].name.clone(), pair[1].name.clone()],
         full: WhenFull::Drop,
-    };
-    let mut config = Config {
-        ports: sockets.iter().enumerate().map(port).collect(),
-        patches: (0..sockets.len() / 2).map(patch).collect(),
-        ..Config::default()
-    };
+    });
+    let mut config = Config { patches: patches.collect(), ports, ..Config::default() };
     (config.switch.workers, config.switch.idle) = (vec![cpu], Idle::Spin);
     config
 }

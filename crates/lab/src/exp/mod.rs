@@ -33,7 +33,9 @@ mod table;
 mod touch;
 mod width;
 
-pub(crate) use bench::{LONGEST, patched};
+#[cfg(test)]
+pub(crate) use bench::patched;
+pub(crate) use bench::{LONGEST, MTU, patched_ports};
 pub use bench::{TrafficPath, bench, phases};
 pub(crate) use cpus::{are_apart, cpu_beside, share_core, two_cpus, usable_cpus, used, warning};
 pub use harness::{Cell, ExperimentRecord, Keep, Measured, Outcome, Plan, Shown, Step, Variant, Watch, run};

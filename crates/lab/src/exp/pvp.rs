@@ -11,7 +11,7 @@ use straightline_virtio::features as f;
 use super::bench::{Ask, TrafficPath, of_switch, options, patched, sockets};
 use super::harness::Measured;
 use super::settings::Settings;
-use crate::endpoints::{PortOptions, VhostPort};
+use crate::endpoints::{Attachment, PortOptions, VhostPort};
 use crate::forward::{self, Forwarder};
 use crate::generator::Rate;
 use crate::guest::HEADER_LEN;
@@ -40,7 +40,7 @@ pub(super) fn measure(options: &Options, sockets: &[PathBuf], runtime: &Ask<'_>)
     let before = runtime()?;
     let sample = endpoints.run(&plan, stop, Rate::Max, options.time).sample;
     let after = runtime()?;
-    let features = f::names(endpoints.features).collect();
+    let features = endpoints.features.map(f::names).into_iter().flatten().collect();
     endpoints.stop();
     let invalid = match sample.invalid {
         // An interrupted trial has the metrics of the time before the interruption.
@@ -107,5 +107,6 @@ fn connect(
     // One buffer for each frame, as in a network card.
     let buffer_len = buffer_len.max(inner.longest + HEADER_LEN + 1);
     let outer = PortOptions { buffer_len, header_offset, ..inner.clone() };
-    Endpoints::connect(Scenario::Pvp, sockets, [&outer, &inner], (&options.sizes, options.seed), guest)
+    let places = Attachment::all(sockets, &[]);
+    Endpoints::connect(Scenario::Pvp, &places, [&outer, &inner], (&options.sizes, options.seed), guest)
 }

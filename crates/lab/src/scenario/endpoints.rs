@@ -1,13 +1,12 @@
 //! The endpoints of a switch under test: the generator, and a guest that forwards.
 
-use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 
 use super::options::Scenario;
-use crate::endpoints::{Endpoint, PortOptions, VhostPort};
+use crate::endpoints::{AnyPort, Attachment, Endpoint, PortOptions, VhostPort};
 use crate::forward::Forwarder;
 use crate::generator::{Echo, Generator, Rate, StreamSpec};
 use crate::results::Sample;
@@ -17,14 +16,19 @@ use crate::trial::{self, Interrupt, Plan};
 /// One of this many packets is checked for a wrong copy.
 const CHECK_EVERY: u32 = 128;
 
+/// Bytes of an Ethernet header.
+const ETHERNET: u32 = 14;
+
 /// The endpoints: the generator, and in PVP the guest between the generator's two ports.
 pub(crate) struct Endpoints {
-    generator: Generator<VhostPort>,
+    generator: Generator<AnyPort>,
     guest: Option<Box<dyn Forwarder>>,
-    /// The features that the generator's first port negotiated.
-    pub(crate) features: u64,
+    /// The features that the generator's first port on a socket negotiated.
+    pub(crate) features: Option<u64>,
     /// The features that the guest negotiated, if there is one.
     pub(crate) guest_features: Option<u64>,
+    /// Descriptions of the generator's interfaces.
+    pub(crate) interfaces: Vec<String>,
 }
 
 /// The results of a trial.
@@ -38,40 +42,44 @@ pub(crate) struct TrialResult {
 }
 
 impl Endpoints {
-    /// Connects the endpoints to a switch's sockets, which are in the order of the packets' path.
-    /// The generator's ports have the first options of `ports`, and a guest's ports have the
-    /// second. `guest` makes the guest on its ports. Frames have these lengths, in an order that
-    /// the seed determines.
+    /// Connects the endpoints to a switch's ports, which are in the order of the packets' path. A
+    /// guest's ports are on sockets. The generator's ports have the first options of `ports`, and a
+    /// guest's ports have the second. `guest` makes the guest on its ports. Frames have these
+    /// lengths, in an order that the seed determines.
     ///
     /// # Errors
     /// A resource is not available, or a backend refused something.
     pub(crate) fn connect(
         scenario: Scenario,
-        sockets: &[PathBuf],
+        places: &[Attachment],
         ports: [&PortOptions; 2],
         (sizes, seed): (&Sizes, u64),
         guest: impl FnOnce(Vec<VhostPort>) -> anyhow::Result<Box<dyn Forwarder>>,
     ) -> anyhow::Result<Endpoints> {
         // The path: one port of the generator, the guest's two, the other port of the generator.
-        let (outer, inner) = match sockets {
-            [one, first, second, other] => ([one, other], Some([first, second])),
-            [one, other] => ([one, other], None),
-            _ => bail!("{} ports do not fit the scenario {}", sockets.len(), scenario.name()),
+        let (outer, inner) = match places {
+            [one, Attachment::Socket(first), Attachment::Socket(second), other] => {
+                ([one.clone(), other.clone()], Some([first.clone(), second.clone()]))
+            }
+            [one, other] => ([one.clone(), other.clone()], None),
+            _ => bail!("{} ports do not fit the scenario {}", places.len(), scenario.name()),
         };
-        let together = |sockets: [&PathBuf; 2], how| VhostPort::connect_all(&sockets.map(PathBuf::clone), how);
-        let inner = inner.map(|inner| together(inner, ports[1])).transpose()?;
+        let inner = inner.map(|inner| VhostPort::connect_all(&inner, ports[1])).transpose()?;
         let guest_features = inner.as_ref().and_then(|inner| inner.first()).map(VhostPort::features);
         let guest = inner.map(guest).transpose()?;
+        let connect = |places: &[Attachment]| AnyPort::connect_all(places, ports[0], needed_mtu(sizes));
         let both = if scenario == Scenario::Pvp {
-            together(outer, ports[0])?
+            connect(&outer)?
         } else {
             // The switch sees two guests, so each port has memory of its own.
-            outer.into_iter().map(|socket| VhostPort::connect(socket, ports[0])).collect::<anyhow::Result<_>>()?
+            let [one, other] = outer.map(|place| connect(&[place]));
+            one?.into_iter().chain(other?).collect()
         };
-        let features = both.first().map_or(0, VhostPort::features);
+        let features = both.iter().find_map(AnyPort::features);
+        let interfaces = both.iter().filter_map(AnyPort::description).collect();
         let streams = streams(sizes, seed).map(|stream| vec![stream]);
         let generator = Generator::new(both.into_iter().zip(streams).collect(), CHECK_EVERY)?;
-        Ok(Endpoints { generator, guest, features, guest_features })
+        Ok(Endpoints { generator, guest, features, guest_features, interfaces })
     }
 
     /// Makes a trial. The trial ends early if `stop` is set.
@@ -104,7 +112,7 @@ impl Endpoints {
 
     /// Disconnects from the backends.
     pub(crate) fn stop(self) {
-        self.generator.into_ports().for_each(VhostPort::stop);
+        self.generator.into_ports().for_each(AnyPort::stop);
     }
 }
 
@@ -124,6 +132,11 @@ pub(crate) fn limit(sizes: &Sizes, seed: u64, cpu: Option<usize>) -> anyhow::Res
 pub(super) fn can_be_made(sizes: &Sizes, seed: u64) -> anyhow::Result<()> {
     let made = Generator::new(vec![(Echo::default(), streams(sizes, seed).to_vec())], CHECK_EVERY);
     made.map(drop).with_context(|| format!("frames of {sizes} bytes"))
+}
+
+/// Returns the MTU that frames of these lengths need: an Ethernet header is no part of it.
+pub(super) fn needed_mtu(sizes: &Sizes) -> u32 {
+    sizes.longest().saturating_sub(ETHERNET)
 }
 
 /// Returns the streams of the generator's ports.

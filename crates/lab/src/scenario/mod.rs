@@ -2,13 +2,14 @@
 //! guests, or between two sockets of a third-party switch.
 //!
 //! The scenarios combine other modules. The generator's two ports stand for the physical ports, or
-//! for the guests. A guest that forwards takes turns with the generator on the same CPU. The switch
+//! for the guests. They are on sockets or on interfaces of this machine. A guest that forwards takes turns with the generator on the same CPU. The switch
 //! is ours, with a worker on the second CPU, or a third-party one.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `options` | options of a scenario |
 //! | `endpoints` | a generator and a guest, connected to a switch |
+//! | `our_switch` | our switch in this process |
 //! | `testbed` | a switch with endpoints, and trials |
 //! | `run` | cells, loads and rounds, one after the other |
 //! | `find` | searches, and the measurements that depend on them |
@@ -19,6 +20,7 @@
 mod endpoints;
 mod find;
 mod options;
+mod our_switch;
 mod remaining;
 mod run;
 mod soak;

@@ -10,7 +10,7 @@ use anyhow::ensure;
 use straightline_virtio::features as f;
 
 use super::endpoints::can_be_made;
-use crate::endpoints::{Layout, Pinned, PortOptions};
+use crate::endpoints::{Attachment, Interface, Layout, Pinned, PortOptions};
 use crate::exp::{LONGEST, cpu_beside, two_cpus, usable_cpus, used, warning};
 use crate::forward::{Mode, Noise, Touch};
 use crate::generator::Rate;
@@ -84,8 +84,14 @@ pub struct Options {
     /// The scenario.
     pub scenario: Scenario,
     /// The sockets of the switch's ports, in the order of the packets' path. If empty, a
-    /// Straightline switch in this process is measured.
+    /// Straightline switch in this process is measured, except in `patch-external`.
     pub backends: Vec<PathBuf>,
+    /// The interfaces of the generator's ports, in the order of the packets' path. In PVP they take
+    /// the place of the first and the last socket, in `patch-external` that of the last ones.
+    pub interfaces: Vec<Interface>,
+    /// The interfaces of our switch at the other ends of `interfaces`. If empty, these are the peers
+    /// of veth interfaces, opened by the same kinds of port.
+    pub switch_interfaces: Vec<Interface>,
     /// The name of the switch in samples.
     pub name: String,
     /// Frame lengths. Each of them makes a cell with each layout.
@@ -126,6 +132,8 @@ impl Options {
         Options {
             scenario,
             backends: Vec::new(),
+            interfaces: Vec::new(),
+            switch_interfaces: Vec::new(),
             name: "straightline".to_owned(),
             sizes: vec![Sizes::one(64)],
             layouts: vec![Layout::Split],
@@ -144,6 +152,37 @@ impl Options {
         }
     }
 
+    /// Returns whether a switch in this process is measured.
+    #[must_use]
+    pub fn is_ours(&self) -> bool {
+        self.backends.is_empty() && self.scenario != Scenario::PatchExternal
+    }
+
+    /// Returns the places of the generator's and the guest's ports, in the order of the packets'
+    /// path. `sockets` are those of the switch.
+    pub(super) fn places(&self, sockets: &[PathBuf]) -> Vec<Attachment> {
+        match (self.scenario, &self.interfaces[..]) {
+            (Scenario::Pvp, [first, last]) => {
+                let mut places = Attachment::all(sockets, &[]);
+                places.insert(0, Attachment::Interface(first.clone()));
+                places.push(Attachment::Interface(last.clone()));
+                places
+            }
+            (_, interfaces) => Attachment::all(sockets, interfaces),
+        }
+    }
+
+    /// Returns the interfaces of our switch: the given ones, or else the peers of the generator's.
+    ///
+    /// # Errors
+    /// An interface has no peer in this network namespace.
+    pub(super) fn switch_ends(&self) -> anyhow::Result<Vec<Interface>> {
+        match &self.switch_interfaces[..] {
+            [] => self.interfaces.iter().map(Interface::peer).collect(),
+            given => Ok(given.to_vec()),
+        }
+    }
+
     /// Returns whether the run is to end.
     pub(super) fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
@@ -151,7 +190,7 @@ impl Options {
 
     /// Returns the CPUs of the generator and of our switch.
     pub(super) fn cpus(&self) -> anyhow::Result<[usize; 2]> {
-        if !self.backends.is_empty() {
+        if !self.is_ours() {
             // A third-party switch has CPUs of its own.
             let first = usable_cpus()?.first().copied().unwrap_or(0);
             return Ok([self.cpu.unwrap_or(first); 2]);
@@ -180,7 +219,7 @@ impl Options {
     /// There are too few.
     pub fn used_cpus(&self) -> anyhow::Result<BTreeMap<String, String>> {
         let mut used = used(self.cpus()?);
-        if !self.backends.is_empty() {
+        if !self.is_ours() {
             used.remove("switch");
         }
         Ok(used)
@@ -213,13 +252,7 @@ impl Options {
     /// # Errors
     /// An option is not possible; the error says what would be right.
     pub fn check_usage(&self) -> anyhow::Result<()> {
-        let (scenario, ports) = (self.scenario.name(), self.scenario.ports());
-        ensure!(
-            self.backends.len() == ports || (self.backends.is_empty() && self.scenario != Scenario::PatchExternal),
-            "{scenario} needs {ports} sockets of a switch{}, not {}",
-            if self.scenario == Scenario::PatchExternal { "" } else { ", or none to use ours" },
-            self.backends.len()
-        );
+        self.check_places()?;
         ensure!(!self.time.is_zero() && self.rounds > 0, "`--secs` must be more than 0, and `--rounds` at least 1");
         ensure!(
             self.mode.forwards(),
@@ -235,12 +268,47 @@ impl Options {
             let ports = self.ports(layout, sizes);
             ports.check()?;
             ensure!(
-                self.backends.len() == self.scenario.ports() || sizes.longest() <= LONGEST,
-                "frames of {} bytes do not pass our switch: use at most {LONGEST}",
+                (!self.is_ours() && self.interfaces.is_empty()) || sizes.longest() <= LONGEST,
+                "frames of {} bytes do not pass our ports: use at most {LONGEST}",
                 sizes.longest()
             );
             can_be_made(sizes, self.seed)?;
         }
+        Ok(())
+    }
+
+    /// Checks that there are as many sockets and interfaces as the scenario has ports.
+    fn check_places(&self) -> anyhow::Result<()> {
+        let (scenario, ports) = (self.scenario.name(), self.scenario.ports());
+        let [sockets, interfaces, ends] = [self.backends.len(), self.interfaces.len(), self.switch_interfaces.len()];
+        match self.scenario {
+            Scenario::PatchExternal => ensure!(
+                sockets + interfaces == 2,
+                "{scenario} needs 2 sockets or interfaces of a switch (`--backend`, `--interface`), not {}",
+                sockets + interfaces
+            ),
+            Scenario::Pvp if interfaces > 0 => {
+                ensure!(
+                    interfaces == 2,
+                    "{scenario} needs 2 interfaces for the generator (`--interface`), or none, not {interfaces}"
+                );
+                ensure!(
+                    [0, 2].contains(&sockets),
+                    "{scenario} with interfaces needs 2 sockets of a switch for the guest (`--backend`), or none to use \
+                     ours, not {sockets}"
+                );
+                ensure!(
+                    ends == 0 || (ends == 2 && sockets == 0),
+                    "{scenario} needs 2 interfaces for our switch (`--switch-interface`), or none to use veth peers"
+                );
+                return Ok(());
+            }
+            Scenario::Pvp | Scenario::Vm2Vm => ensure!(
+                interfaces == 0 && [0, ports].contains(&sockets),
+                "{scenario} needs {ports} sockets of a switch (`--backend`), or none to use ours, not {sockets}"
+            ),
+        }
+        ensure!(ends == 0, "interfaces of our switch are for `pvp` with interfaces only");
         Ok(())
     }
 
@@ -272,6 +340,8 @@ impl Options {
         note(self.ports.header_offset != usual.header_offset, "header", self.ports.header_offset.to_string());
         note(self.ports.huge_pages, "pages", "2 MiB".to_owned());
         note(self.seed != 1, "seed", self.seed.to_string());
+        let kinds: Vec<_> = self.interfaces.iter().map(|interface| interface.kind.name()).collect();
+        note(!kinds.is_empty(), "interfaces", kinds.join(", "));
         all
     }
 

@@ -25,6 +25,8 @@ pub struct Outcome {
     pub not_carried: usize,
     /// Notes for the user.
     pub notes: Vec<String>,
+    /// Descriptions of the interfaces that packets passed.
+    pub interfaces: Vec<String>,
     /// The negotiated features, by ring layout: `split`, and `split, guest` for the guest between
     /// the generator's ports.
     pub features: BTreeMap<String, Vec<&'static str>>,
@@ -156,6 +158,11 @@ impl Run<'_, '_> {
         self.outcome.samples[usize::from(sample.invalid.is_some())] += 1;
         self.outcome.at_least += usize::from(sample.is_at_least());
         self.outcome.not_carried += usize::from(soak::is_not_carried(&sample));
+        for interface in &testbed.interfaces {
+            if !self.outcome.interfaces.contains(interface) {
+                self.outcome.interfaces.push(interface.clone());
+            }
+        }
         let layout = testbed.layout().name();
         for (whose, features) in [layout.to_owned(), format!("{layout}, guest")].into_iter().zip(testbed.features) {
             self.outcome.features.extend(features.map(|features| (whose, Options::names(features))));

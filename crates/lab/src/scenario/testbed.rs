@@ -1,17 +1,13 @@
 //! A testbed: a switch with its endpoints, and trials with them.
 
-use std::path::PathBuf;
 use std::time::Duration;
-
-use anyhow::Context;
-use straightline_switch::Switch;
-use straightline_switch::api::Runtime;
-use tempfile::TempDir;
 
 use super::endpoints::{Endpoints, TrialResult, limit};
 use super::options::Options;
+use super::our_switch::OurSwitch;
+use crate::convert::float;
 use crate::endpoints::{Layout, PortOptions};
-use crate::exp::{patched, phases};
+use crate::exp::phases;
 use crate::forward;
 use crate::generator::Rate;
 use crate::results::Sample;
@@ -33,6 +29,8 @@ pub(super) struct Testbed<'a> {
     /// The features that the generator and the guest negotiated in the last trial, whatever its
     /// result.
     pub(super) features: [Option<u64>; 2],
+    /// Descriptions of the interfaces of the last trial.
+    pub(super) interfaces: Vec<String>,
     live: Option<Live>,
 }
 
@@ -40,13 +38,7 @@ pub(super) struct Testbed<'a> {
 struct Live {
     endpoints: Endpoints,
     is_new: bool,
-    ours: Option<Ours>,
-}
-
-/// A switch in this process, and the folder of its sockets.
-struct Ours {
-    switch: Switch,
-    _folder: TempDir,
+    ours: Option<OurSwitch>,
 }
 
 impl<'a> Testbed<'a> {
@@ -58,7 +50,7 @@ impl<'a> Testbed<'a> {
         let cpus = options.cpus()?;
         let limit_mpps = limit(sizes, options.seed, Some(cpus[0]))?;
         let ports = options.ports(layout, sizes);
-        Ok(Testbed { options, ports, sizes, cpus, limit_mpps, features: [None; 2], live: None })
+        Ok(Testbed { options, ports, sizes, cpus, limit_mpps, features: [None; 2], interfaces: Vec::new(), live: None })
     }
 
     /// Returns the cell's ring layout.
@@ -95,15 +87,26 @@ impl<'a> Testbed<'a> {
             limit_mpps: Some(self.limit_mpps),
         };
         live.is_new = false;
-        self.features = [Some(live.endpoints.features), live.endpoints.guest_features];
-        let before = live.runtime();
+        self.features = [live.endpoints.features, live.endpoints.guest_features];
+        if self.interfaces.is_empty() {
+            self.interfaces.clone_from(&live.endpoints.interfaces);
+            self.interfaces.extend(live.ours.iter().flat_map(OurSwitch::interfaces));
+        }
+        let read = |live: &Live| live.ours.as_ref().map(|ours| (ours.runtime(), ours.drops()));
+        let before = read(&live);
         let mut trial_result = live.endpoints.run(&plan, &self.options.stop, rate, time);
         let sample = &mut trial_result.sample;
-        if let (Some(before), Some(after)) = (before, live.runtime())
-            && let Ok(cycles) = phases(&before, &after)
-        {
-            sample.metrics.insert("switch_cycles_per_packet".to_owned(), cycles.values().sum());
-            sample.cycles = cycles;
+        if let (Some((before, old)), Some((after, drops))) = (before, read(&live)) {
+            for (reason, count) in drops {
+                let count = count - old.get(&reason).copied().unwrap_or(0).min(count);
+                if count > 0 {
+                    sample.metrics.insert(format!("switch_dropped_{}", reason.replace('-', "_")), float(count));
+                }
+            }
+            if let Ok(cycles) = phases(&before, &after) {
+                sample.metrics.insert("switch_cycles_per_packet".to_owned(), cycles.values().sum());
+                sample.cycles = cycles;
+            }
         }
         if sample.invalid.is_none() {
             self.live = Some(live);
@@ -121,7 +124,12 @@ impl<'a> Testbed<'a> {
     }
 
     fn connect(&self) -> anyhow::Result<Live> {
-        let (ours, sockets) = self.switch()?;
+        let (ours, sockets) = if self.options.is_ours() {
+            let (ours, sockets) = OurSwitch::start(self.options, self.cpus[1], self.sizes)?;
+            (Some(ours), sockets)
+        } else {
+            (None, self.options.backends.clone())
+        };
         let options = forward::Options {
             mode: self.options.mode,
             touch: self.options.touch,
@@ -131,34 +139,17 @@ impl<'a> Testbed<'a> {
         };
         let guest = |ports| forward::guest(ports, &options);
         let load = (self.sizes, self.options.seed);
-        let endpoints = Endpoints::connect(self.options.scenario, &sockets, [&self.ports; 2], load, guest)?;
+        let places = self.options.places(&sockets);
+        let endpoints = Endpoints::connect(self.options.scenario, &places, [&self.ports; 2], load, guest)?;
         Ok(Live { endpoints, is_new: true, ours })
-    }
-
-    /// Starts our switch, unless the options name sockets of another one. Returns the switch, if it
-    /// was started, and the sockets.
-    fn switch(&self) -> anyhow::Result<(Option<Ours>, Vec<PathBuf>)> {
-        if !self.options.backends.is_empty() {
-            return Ok((None, self.options.backends.clone()));
-        }
-        let folder = tempfile::tempdir().context("cannot make a folder for sockets")?;
-        let sockets: Vec<_> =
-            (0..self.options.scenario.ports()).map(|at| folder.path().join(format!("{at}"))).collect();
-        let switch = Switch::start(&patched(self.cpus[1], &sockets))?;
-        Ok((Some(Ours { switch, _folder: folder }), sockets))
     }
 }
 
 impl Live {
-    /// Returns the counters of our switch.
-    fn runtime(&self) -> Option<Runtime> {
-        self.ours.as_ref().map(|ours| ours.switch.source().runtime())
-    }
-
     fn end(self) {
         self.endpoints.stop();
         if let Some(ours) = self.ours {
-            ours.switch.stop();
+            ours.stop();
         }
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use straightline_switch::Switch;
 
 use super::*;
-use crate::endpoints::Layout;
+use crate::endpoints::{Interface, Layout};
 use crate::exp::{Step, Watch, patched, usable_cpus};
 use crate::generator::Rate;
 use crate::results::Sample;
@@ -308,6 +308,11 @@ fn what_differs_from_a_usual_guest_is_said_in_each_place() {
     assert!(options.particulars().iter().all(|(axis, _)| !axis.starts_with("noisy")));
 }
 
+/// Returns interfaces that do not exist.
+fn interfaces(count: usize) -> Vec<Interface> {
+    vec!["af-xdp:no-such-one".parse().expect("an interface"); count]
+}
+
 #[test]
 fn what_cannot_be_is_said_before_anything_begins() {
     let refused = |scenario, change: fn(&mut Options)| {
@@ -317,10 +322,18 @@ fn what_cannot_be_is_said_before_anything_begins() {
         format!("{:#}", error.expect_err("it cannot be"))
     };
     use Scenario::{PatchExternal, Pvp, Vm2Vm};
-    assert!(refused(PatchExternal, |_| {}).contains("needs 2 sockets of a switch, not 0"));
-    assert!(
-        refused(Pvp, |o| o.backends = vec!["/a".into()]).contains("needs 4 sockets of a switch, or none to use ours")
-    );
+    let refusal = refused(PatchExternal, |_| {});
+    assert!(refusal.contains("needs 2 sockets or interfaces of a switch") && refusal.ends_with("not 0"), "{refusal}");
+    let refusal = refused(Pvp, |o| o.backends = vec!["/a".into()]);
+    assert!(refusal.contains("needs 4 sockets of a switch") && refusal.contains("or none to use ours"), "{refusal}");
+    let refusal = refused(Pvp, |o| o.interfaces = interfaces(1));
+    assert!(refusal.contains("needs 2 interfaces for the generator"), "{refusal}");
+    let refusal = refused(Pvp, |o| (o.interfaces, o.backends) = (interfaces(2), vec!["/a".into()]));
+    assert!(refusal.contains("needs 2 sockets of a switch for the guest"), "{refusal}");
+    let refusal = refused(Pvp, |o| (o.interfaces, o.switch_interfaces) = (interfaces(2), interfaces(1)));
+    assert!(refusal.contains("needs 2 interfaces for our switch"), "{refusal}");
+    assert!(refused(Pvp, |o| o.switch_interfaces = interfaces(2)).contains("for `pvp` with interfaces only"));
+    assert!(refused(PatchExternal, |o| o.interfaces = interfaces(3)).ends_with("not 3"));
     let refusal = refused(Pvp, |o| o.mode = crate::forward::Mode::RxOnly);
     assert!(refusal.ends_with(": use one of io, mac, macswap, 5tswap, csum, noisy"), "{refusal}");
     assert!(refused(Pvp, |o| o.touch = crate::forward::Touch::Edit).contains("none, header or read"));
