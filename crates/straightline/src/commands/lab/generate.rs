@@ -6,13 +6,14 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use clap::Args;
+use clap::error::ErrorKind;
 use straightline_lab::Sizes;
-use straightline_lab::endpoints::{PortOptions, VhostPort};
+use straightline_lab::endpoints::{AnyPort, Attachment, Interface, PortOptions};
 use straightline_lab::generator::{Echo, Generator, Rate, StreamSpec, Sum};
 use straightline_lab::results::Sample;
 use straightline_lab::trial::{self, Interrupt, Plan};
 
-use super::{Ports, RingKind, expect_backends, seconds, stop_on_signals, time, usage};
+use super::{Ports, RingKind, seconds, stop_on_signals, time, usage, wrong_usage};
 use crate::output::{self, Reported};
 
 /// Printed after the arguments in the long help.
@@ -52,16 +53,20 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_long_help = STREAMS)]
 pub(crate) struct Generate {
-    /// Socket on which a backend listens; one or two. The second backend's port sends the same
-    /// streams in the other direction
-    #[arg(long, value_name = "SOCKET", required = true)]
+    /// Socket on which a backend listens. One or two ports are used: those of the backends, then
+    /// those of the interfaces. The second port sends the same streams in the other direction
+    #[arg(long, value_name = "SOCKET")]
     pub(crate) backend: Vec<PathBuf>,
+    /// Interface to send and receive on, such as `af-xdp:eth1`; the kinds are `tap`, `af-packet`,
+    /// `af-xdp`
+    #[arg(long, value_name = "KIND:NAME")]
+    pub(crate) interface: Vec<Interface>,
     /// Stream, such as `size=imix,vlan=100,src-port=step:1000-1999,dst-ip=random:10.0.0.0/24`;
     /// several streams are interleaved. Default: UDP in frames of 64 bytes. The long help (--help)
     /// lists all keys
     #[arg(long, value_name = "STREAM")]
     pub(crate) stream: Vec<StreamSpec>,
-    /// Send from the port of the first backend only
+    /// Send from the first port only
     #[arg(long)]
     pub(crate) one_way: bool,
     /// Rate of all ports together: `max`, or a rate such as `500kpps`, `1.5mpps`, `10gbit`
@@ -93,7 +98,11 @@ pub(crate) struct Generate {
 }
 
 pub(crate) fn execute(args: &Generate) -> anyhow::Result<()> {
-    expect_backends(&args.backend, &[1, 2]);
+    let places = Attachment::all(&args.backend, &args.interface);
+    if ![1, 2].contains(&places.len()) {
+        let why = format!("--backend and --interface together must be given 1 or 2 times, not {}", places.len());
+        wrong_usage(ErrorKind::WrongNumberOfValues, &why);
+    }
     let streams = match args.stream.as_slice() {
         [] => vec![StreamSpec::new(Sizes::one(64))],
         given => given.to_vec(),
@@ -101,13 +110,15 @@ pub(crate) fn execute(args: &Generate) -> anyhow::Result<()> {
     let options = options(args, &streams);
     usage(options.check());
     let back = if args.one_way { Vec::new() } else { streams.iter().map(StreamSpec::reversed).collect() };
-    let sides = || [streams.clone(), back.clone()].into_iter().take(args.backend.len());
+    let sides = || [streams.clone(), back.clone()].into_iter().take(places.len());
     // The check builds the streams on ports in memory. So streams that cannot be built are refused
     // before a backend is contacted.
     usage(Generator::new(sides().map(|streams| (Echo::default(), streams)).collect(), args.check_every).map(drop));
     let interrupted = Arc::new(AtomicBool::new(false));
     stop_on_signals(&interrupted)?;
-    let ports = VhostPort::connect_all(&args.backend, &options)?;
+    let mtu = streams.iter().filter_map(StreamSpec::mtu).max().unwrap_or(0);
+    let ports = AnyPort::connect_all(&places, &options, mtu)?;
+    ports.iter().filter_map(AnyPort::description).for_each(|port| output::message("note", &port));
     let limit_mpps = trial::limit(streams.clone(), args.check_every, args.cpu)?;
     let mut generator = Generator::new(ports.into_iter().zip(sides()).collect(), args.check_every)?;
     let plan = Plan { burst: args.burst, warm_up: args.warm_up, cpu: args.cpu, limit_mpps: Some(limit_mpps) };

@@ -40,7 +40,7 @@ pub(crate) enum Lab {
     /// Measure rates, loss and latencies between two guests
     #[command(name = "vm2vm")]
     Vm2Vm(Box<scenario::Vm2Vm>),
-    /// Measure rates, loss and latencies between two sockets of any vhost-user switch
+    /// Measure rates, loss and latencies between two ports of any switch, at sockets or interfaces
     PatchExternal(Box<scenario::PatchExternal>),
     /// Run an experiment: measure variants of one thing in the switch's own pipeline, interleaved
     Exp(exp::Exp),
@@ -50,8 +50,8 @@ pub(crate) enum Lab {
     /// Compare two folders of results, cell by cell: medians, their ratio with its interval, and a
     /// verdict
     Compare(compare::Compare),
-    /// Send streams of packets at a rate through one or two ports of any vhost-user switch, and
-    /// check what returns
+    /// Send streams of packets at a rate through one or two ports of any switch, at sockets or
+    /// interfaces, and check what returns
     Generate(Box<generate::Generate>),
     /// Send the frames of a capture, and compare the returned frames
     Replay(Box<replay::Replay>),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{bail, ensure};
 use clap::Args;
 use straightline_lab::Sizes;
+use straightline_lab::endpoints::Interface;
 use straightline_lab::forward::{Mode, Touch};
 use straightline_lab::generator::Rate;
 use straightline_lab::results::{Environment, Sample, Writer};
@@ -13,7 +14,7 @@ use straightline_lab::scenario::{self, Loads, Options, Scenario, ScenarioRecord}
 use straightline_lab::trial::Length;
 
 use super::progress::Progress;
-use super::{Noisy, Ports, RingKind, expect_backends, seconds, stop_on_signals, time, usage};
+use super::{Noisy, Ports, RingKind, seconds, stop_on_signals, time, usage};
 use crate::output;
 
 /// The default number of rounds of single trials. The median of 5 is robust against one disturbed
@@ -23,10 +24,19 @@ const ROUNDS: u32 = 5;
 #[derive(Debug, Args)]
 pub(crate) struct Pvp {
     /// Socket of the switch under test, given four times in the order physical, virtual, virtual,
-    /// physical. The switch must connect the first two, and the last two. Default: a Straightline
-    /// switch in this process
+    /// physical. The switch must connect the first two, and the last two. With --interface, given
+    /// twice, for the virtual ports. Default: a Straightline switch in this process
     #[arg(long, value_name = "SOCKET")]
     pub(crate) backend: Vec<PathBuf>,
+    /// Interface on which the generator sends and receives, such as `af-xdp:eth1`; given twice. The
+    /// kinds are `tap`, `af-packet`, `af-xdp`. The physical ports of the switch are at the other
+    /// ends of the wires
+    #[arg(long, value_name = "KIND:NAME")]
+    pub(crate) interface: Vec<Interface>,
+    /// Interface of our switch at the other end of a wire; given twice, in the order of
+    /// --interface. Default: the peers of veth interfaces, with the same kinds
+    #[arg(long, value_name = "KIND:NAME", requires = "interface", conflicts_with = "backend")]
+    pub(crate) switch_interface: Vec<Interface>,
     /// Forward mode of the guest: `io`, `mac`, `macswap`, `5tswap`, `csum`, `noisy`
     #[arg(long, value_name = "MODE", default_value = "io")]
     pub(crate) mode: Mode,
@@ -56,10 +66,14 @@ pub(crate) struct Vm2Vm {
 
 #[derive(Debug, Args)]
 pub(crate) struct PatchExternal {
-    /// Socket on which a backend listens; given twice. The switch must forward between the two
-    /// ports
-    #[arg(long, value_name = "SOCKET", required = true)]
+    /// Socket on which a backend listens. Two ports are used: those of the backends, then those of
+    /// the interfaces. The switch must forward between the two
+    #[arg(long, value_name = "SOCKET")]
     pub(crate) backend: Vec<PathBuf>,
+    /// Interface whose other end is a port of the switch, such as `af-xdp:eth1`; the kinds are
+    /// `tap`, `af-packet`, `af-xdp`
+    #[arg(long, value_name = "KIND:NAME")]
+    pub(crate) interface: Vec<Interface>,
     #[command(flatten)]
     pub(crate) common: Common,
 }
@@ -127,9 +141,16 @@ pub(crate) struct Common {
 }
 
 pub(crate) fn pvp(args: &Pvp) -> anyhow::Result<()> {
-    let options = options(Scenario::Pvp, &args.backend, &args.common);
-    let (mode, touch, switch_cpu) = (args.mode, args.touch, args.switch_cpu);
-    execute(&args.common, Options { mode, touch, noise: args.noisy.noise(), switch_cpu, ..options })
+    let options = Options {
+        interfaces: args.interface.clone(),
+        switch_interfaces: args.switch_interface.clone(),
+        mode: args.mode,
+        touch: args.touch,
+        noise: args.noisy.noise(),
+        switch_cpu: args.switch_cpu,
+        ..options(Scenario::Pvp, &args.backend, &args.common)
+    };
+    execute(&args.common, options)
 }
 
 pub(crate) fn vm2vm(args: &Vm2Vm) -> anyhow::Result<()> {
@@ -138,21 +159,18 @@ pub(crate) fn vm2vm(args: &Vm2Vm) -> anyhow::Result<()> {
 }
 
 pub(crate) fn patch_external(args: &PatchExternal) -> anyhow::Result<()> {
-    execute(&args.common, options(Scenario::PatchExternal, &args.backend, &args.common))
+    let options = options(Scenario::PatchExternal, &args.backend, &args.common);
+    execute(&args.common, Options { interfaces: args.interface.clone(), ..options })
 }
 
 fn options(scenario: Scenario, backends: &[PathBuf], args: &Common) -> Options {
-    match scenario {
-        Scenario::PatchExternal => expect_backends(backends, &[2]),
-        ours => expect_backends(backends, &[0, ours.ports()]),
-    }
     let loads =
         Loads { max: args.max, rate: args.rate, ndr: args.ndr, pdr: args.pdr, latency: args.latency, soak: args.soak };
     let loads = if loads == Loads::default() { Loads { max: true, ..loads } } else { loads };
-    let usual = if backends.is_empty() { "straightline" } else { "backend" };
+    let usual = Options { backends: backends.to_vec(), ..Options::new(scenario) };
+    let name = if usual.is_ours() { "straightline" } else { "backend" };
     Options {
-        backends: backends.to_vec(),
-        name: args.name.clone().unwrap_or_else(|| usual.to_owned()),
+        name: args.name.clone().unwrap_or_else(|| name.to_owned()),
         sizes: args.size.clone(),
         layouts: args.ring.iter().map(|&ring| ring.into()).collect(),
         ports: args.ports.options(),
@@ -161,7 +179,7 @@ fn options(scenario: Scenario, backends: &[PathBuf], args: &Common) -> Options {
         loads,
         warm_up: args.warm_up,
         cpu: args.cpu,
-        ..Options::new(scenario)
+        ..usual
     }
 }
 
@@ -206,7 +224,7 @@ fn execute(args: &Common, mut options: Options) -> anyhow::Result<()> {
     } else if !samples.is_empty() {
         output::answer(&scenario::table(&samples))?;
     }
-    outcome.notes.iter().for_each(|note| output::message("note", note));
+    outcome.interfaces.iter().chain(&outcome.notes).for_each(|note| output::message("note", note));
     let [tasks, done] = outcome.tasks;
     ensure!(
         !outcome.is_cut_short(),
