@@ -32,7 +32,7 @@ macro_rules! reasons {
 }
 
 reasons! {
-    /// The receiving guest had no free receive buffer, not even at the second try.
+    /// The destination had no free buffer: a guest not even at the second try.
     NoBuffer = "no-buffer",
         "Give the guest more CPU time, longer rings or more queues, or use `full = \"wait\"` in a patch.";
     /// The packet is longer than the port's MTU and 18 bytes, or than any port can carry.
@@ -84,6 +84,9 @@ reasons! {
     BufferTooSmall = "buffer-too-small", "Turn on mergeable receive buffers (`mrg_rxbuf`) for the receiving guest.";
     /// The receiving guest's buffers are too small, or have too many descriptors, for one turn.
     ManyDescriptors = "many-descriptors", "Give the receiving guest larger buffers, or update its driver.";
+    /// The kernel refused the packet: it is not valid for the interface.
+    DeviceRefused = "device-refused",
+        "Look for a fault in the sending guest's driver, or turn off its checksum and segmentation offload.";
     /// Guest memory vanished while the packet was copied.
     MemoryFault = "memory-fault", "Find out who truncates the file of the guest's memory: usually its frontend ended.";
 }

@@ -83,6 +83,12 @@ impl<'t> MemorySegment<'t> {
         self.at.addr().get()
     }
 
+    /// Returns the address of the first byte, for a system call that reads or writes the bytes.
+    #[inline]
+    pub fn as_mut_ptr(self) -> *mut u8 {
+        self.at.as_ptr()
+    }
+
     /// Returns the first `n` bytes and the rest. If `n` is beyond the end, the rest is empty.
     #[inline]
     pub fn split_at(self, n: u32) -> (Self, Self) {

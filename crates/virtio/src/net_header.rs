@@ -82,6 +82,12 @@ impl NetHeader {
         b[1] != GSO_NONE
     }
 
+    /// Returns whether a header for a driver says that its device has verified the checksum.
+    #[inline]
+    pub fn is_verified(&self) -> bool {
+        self.flags & (NEEDS_CSUM | DATA_VALID) == DATA_VALID
+    }
+
     /// Checks the offloads that the header requests against the packet and the negotiated features.
     /// It may pull up bytes of the packet into its head, so that the head has all headers and the
     /// checksum's field.

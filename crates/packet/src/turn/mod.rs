@@ -411,6 +411,16 @@ impl<'t> Turn<'t> {
         (&mut slot.data.0[start - N..start]).try_into().expect("the range has N bytes")
     }
 
+    /// Returns the `N` bytes in front of the head, and the head behind them. `N` is at most
+    /// [`MIN_HEADROOM`].
+    #[inline]
+    pub fn front_and_head<const N: usize>(&self, id: PacketId) -> &[u8] {
+        const { assert!(N <= MIN_HEADROOM) };
+        let slot = &self.packets.slots[id.index()];
+        let start = usize::from(slot.start);
+        &slot.data.0[start - N..start + usize::from(slot.head)]
+    }
+
     /// Returns all that a copy needs: the `N` bytes in front of the head with the head, the body,
     /// and the segments staged at `to`.
     #[inline]
