@@ -44,11 +44,15 @@ mod listener;
 mod notifier;
 mod null;
 mod peer;
+mod pool;
 mod queue_assignment;
 mod signal;
 pub mod socket_file;
 pub mod socket_path;
+mod tap;
+mod vectored;
 pub mod vhost_user;
+mod vnet;
 
 use std::fmt;
 

@@ -2,6 +2,7 @@
 //! helper process.
 
 use super::{DeviceRequest, OpenCause, OpenError, OpenedDevice, Opener};
+use crate::tap;
 
 /// Opens interfaces in this process, with its privileges.
 #[derive(Debug, Default)]
@@ -13,7 +14,8 @@ impl Opener for Direct {
             return Err(OpenError::new(OpenCause::Unsupported, format!("{:?}: {why}", request.interface())));
         }
         match request {
-            DeviceRequest::Tap(_) | DeviceRequest::AfPacket(_) | DeviceRequest::AfXdp(_) => {
+            DeviceRequest::Tap(request) => tap::open(request),
+            DeviceRequest::AfPacket(_) | DeviceRequest::AfXdp(_) => {
                 Err(OpenError::new(OpenCause::Unsupported, "this kind of port does not exist yet"))
             }
         }

@@ -10,6 +10,7 @@ use straightline_packet::{Batch, Drops, PortIndex, RcuCell, Turn};
 use super::devices::WakeEvent;
 use super::{AfXdpRequest, DeviceRequest, OpenCause, OpenError, OpenedDevice};
 use crate::QueueCounters;
+use crate::tap::TapLink;
 
 /// An open device. Control makes it, workers use it within turns, and nobody changes it: if the
 /// interface changes, control makes another.
@@ -45,9 +46,9 @@ pub(crate) trait DeviceLink: Send + Sync + fmt::Debug {
 
 /// Makes the link of an open device.
 pub(super) fn make(request: &DeviceRequest, opened: OpenedDevice) -> Result<Arc<dyn DeviceLink>, OpenError> {
-    let OpenedDevice { .. } = opened;
     match request {
-        DeviceRequest::Tap(_) | DeviceRequest::AfPacket(_) | DeviceRequest::AfXdp(AfXdpRequest { .. }) => {
+        DeviceRequest::Tap(_) => Ok(Arc::new(TapLink::new(opened)?)),
+        DeviceRequest::AfPacket(_) | DeviceRequest::AfXdp(AfXdpRequest { .. }) => {
             Err(OpenError::new(OpenCause::Unsupported, "this kind of port does not exist yet"))
         }
     }

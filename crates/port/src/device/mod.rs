@@ -11,6 +11,7 @@
 //! | `link` | the trait of an open device, as workers use it |
 //! | `port` | the control side of ports of all device kinds |
 //! | `worker_port` | the port as one worker serves it |
+//! | `interface`, `tun` | ioctls of interfaces and of taps |
 //! | `devices` | the thread that opens devices, and opens them again |
 //!
 //! The kinds are in `crate::tap`, `crate::af_packet` and `crate::af_xdp`. Each has a function that
@@ -19,9 +20,11 @@
 mod devices;
 mod direct;
 mod helper;
+pub(crate) mod interface;
 pub(crate) mod link;
 mod port;
 mod request;
+pub(crate) mod tun;
 mod worker_port;
 
 use std::fmt;

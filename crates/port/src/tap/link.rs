@@ -1,0 +1,240 @@
+//! Packets from and to an open tap, one system call for each.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use straightline_packet::{AtTurnEnd, Batch, HEAD, MAX_FRAME, PacketId, Reason, SourceQueueId, Turn};
+use straightline_virtio::net_header::LEN;
+
+use crate::device::link::{DeviceLink, DevicePortData};
+use crate::device::{OpenCause, OpenError, OpenedDevice};
+use crate::pool::Pool;
+use crate::vectored;
+use crate::vnet::{self, Origin, Refused, Tally, Transmitter, Way};
+
+/// Bytes that are read at most: a packet that fills all of them was truncated.
+const SPACE: u32 = MAX_FRAME + LEN_U32 + 1;
+const LEN_U32: u32 = 12;
+const _: () = assert!(LEN_U32 as usize == LEN);
+
+/// Bytes of a queue's pool: the bytes of bodies that a turn takes, and two packets beyond.
+const POOL: usize = (1 << 20) + 2 * (1 << 17);
+
+/// Most turns that are skipped after empty reads. A read that finds nothing costs as much as a
+/// small packet's.
+const MOST_SKIPPED: u32 = 32;
+
+/// An open tap.
+#[derive(Debug)]
+pub(crate) struct TapLink {
+    queues: Box<[Queue]>,
+    /// The offloads of both directions, as virtio features.
+    features: u64,
+}
+
+/// A queue of the tap.
+#[derive(Debug)]
+struct Queue {
+    fd: Arc<OwnedFd>,
+    pool: Pool,
+    idle: Backoff,
+    transmit: Transmitter<LEN>,
+}
+
+impl TapLink {
+    /// Returns the link of an open tap.
+    pub(crate) fn new(opened: OpenedDevice) -> Result<Self, OpenError> {
+        let OpenedDevice { facts, fds } = opened;
+        let failed = |error| OpenError::new(OpenCause::Failed, format!("tap {}: memory: {error}", facts.interface));
+        let queue = |fd| {
+            let (pool, transmit) = (Pool::new(POOL)?, Transmitter::new(facts.features)?);
+            Ok(Queue { fd: Arc::new(fd), pool, idle: Backoff::default(), transmit })
+        };
+        let queues = fds.into_iter().map(queue).collect::<std::io::Result<_>>().map_err(failed)?;
+        Ok(TapLink { queues, features: facts.features })
+    }
+}
+
+impl DeviceLink for TapLink {
+    fn receive<'t>(&'t self, port: &DevicePortData, queue: usize, turn: &mut Turn<'t>, into: &mut Batch, max: usize) {
+        let (Some(queue), counters) = (self.queues.get(queue), port.counters.get(queue)) else { return };
+        if queue.idle.skips() {
+            return;
+        }
+        let (fd, mut lending, mut source) = (queue.fd.as_fd(), queue.pool.lend(), None);
+        let (mut packets, mut bytes) = (0, 0);
+        for _ in 0..max.min(turn.free_slots()) {
+            // A turn's bodies have a limit, so packets wait in the kernel at times.
+            let Some(space) = lending.space(SPACE, LEN).filter(|_| turn.free_slots() > 0) else { break };
+            let len = match vectored::read(fd, space) {
+                Ok(len) => len,
+                Err(Errno::AGAIN | Errno::INTR) => break,
+                Err(_) => {
+                    port.report_fault();
+                    break;
+                }
+            };
+            packets += 1;
+            bytes += u64::from(len.saturating_sub(LEN_U32));
+            let (Some(header), true) = (space.split_at(len).0.read12(), len < SPACE) else {
+                port.drops.add(if len < SPACE { Reason::Runt } else { Reason::TooBig }, 1);
+                continue;
+            };
+            // All bytes of a short packet are in its slot, so it borrows nothing.
+            let has_body = len as usize > LEN + HEAD;
+            if has_body && lending.begin() {
+                source = Some(turn.borrow_from(queue));
+            }
+            let source = source.filter(|_| has_body).unwrap_or(SourceQueueId::NONE);
+            let origin = Origin { port: port.index, source, features: self.features, max_len: port.max_len() };
+            let frame = space.split_at(len).0.split_at(LEN_U32).1;
+            match vnet::accept(turn, origin, &header, frame, None) {
+                Ok(id) => {
+                    into.push(id);
+                    if has_body {
+                        lending.keep(len, LEN);
+                    }
+                }
+                Err(reason) => port.drops.add(reason, 1),
+            }
+        }
+        queue.idle.note(packets > 0);
+        if let Some(counters) = counters {
+            counters.rx.packets.add(packets);
+            counters.rx.bytes.add(bytes);
+        }
+    }
+
+    fn deliver<'t>(&'t self, port: &DevicePortData, queue: usize, turn: &mut Turn<'t>, batch: &Batch) {
+        let (Some(queue), counters) = (self.queues.get(queue), port.counters.get(queue)) else { return };
+        let (mut tally, vanished, max_len) = (Tally::default(), vnet::may_have_vanished(turn), port.max_len());
+        let mut rest = batch.ids();
+        while let Some((&id, later)) = rest.split_first() {
+            let sent = match vanished && turn.poisoned(id) {
+                true => Err(Refused::Vanished),
+                false => queue.send(port, turn, id, max_len, &mut tally),
+            };
+            if let Err(refused) = sent
+                && vnet::refuse(port, turn, rest, refused)
+            {
+                break;
+            }
+            rest = later;
+        }
+        queue.transmit.count(turn, counters, &tally);
+    }
+
+    fn arm(&self, port: &DevicePortData, queue: usize) -> bool {
+        let Some(queue) = self.queues.get(queue) else { return false };
+        queue.idle.note(true);
+        is_ready(port, &queue.fd)
+    }
+
+    fn disarm(&self, _queue: usize) {}
+
+    fn queues(&self) -> usize {
+        self.queues.len()
+    }
+
+    fn wake_fd(&self, queue: usize) -> &Arc<OwnedFd> {
+        &self.queues[queue].fd
+    }
+
+    /// Returns nothing: a tap's descriptor does not tell the packets that found its queue full.
+    fn kernel_drops(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+}
+
+impl Queue {
+    /// Sends one packet.
+    #[inline]
+    fn send<'t>(
+        &'t self,
+        port: &DevicePortData,
+        turn: &mut Turn<'t>,
+        id: PacketId,
+        max_len: u32,
+        tally: &mut Tally,
+    ) -> Result<(), Refused> {
+        let fd = self.fd.as_fd();
+        match self.transmit.way(turn, id, max_len).map_err(Refused::Dropped)? {
+            Way::Direct => {
+                Transmitter::<LEN>::put_header(turn, id);
+                match vectored::write(fd, turn.front_and_head::<LEN>(id), turn.body(id)) {
+                    Ok(_) => {
+                        let body = turn.body_len(id);
+                        turn.count_copied(body);
+                        tally.count(turn.len(id), body);
+                        Ok(())
+                    }
+                    // The copy finds out which memory has vanished, and its port stops.
+                    Err(Errno::FAULT) => self.transmit.send_copied(fd, turn, id, false, tally),
+                    Err(error) => Err(error.into()),
+                }
+            }
+            Way::Copied { finish } => self.transmit.send_copied(fd, turn, id, finish, tally),
+            Way::Segmented(plan) => self.transmit.send_segmented(fd, (port, turn), id, plan, tally),
+        }
+    }
+}
+
+impl AtTurnEnd for Queue {
+    fn give_back(&self, _turn: &mut Turn<'_>, _source: SourceQueueId) {
+        self.pool.give_back();
+    }
+
+    fn notify(&self) {}
+
+    /// Returns `false`: the memory is the switch's own.
+    fn poisoned(&self) -> bool {
+        false
+    }
+}
+
+/// Skips turns after empty reads: first one, then two, and at most [`MOST_SKIPPED`].
+#[derive(Debug, Default)]
+pub(crate) struct Backoff {
+    /// Turns to skip now.
+    left: AtomicU32,
+    /// Turns that the last empty read skipped.
+    last: AtomicU32,
+}
+
+impl Backoff {
+    /// Returns whether to skip this turn.
+    #[inline]
+    pub(crate) fn skips(&self) -> bool {
+        let left = self.left.load(Ordering::Relaxed);
+        if left > 0 {
+            self.left.store(left - 1, Ordering::Relaxed);
+        }
+        left > 0
+    }
+
+    /// Notes whether a turn has found packets, or must look in any case.
+    #[inline]
+    pub(crate) fn note(&self, found: bool) {
+        let last = if found { 0 } else { (2 * self.last.load(Ordering::Relaxed)).clamp(1, MOST_SKIPPED) };
+        self.last.store(last, Ordering::Relaxed);
+        self.left.store(last, Ordering::Relaxed);
+    }
+}
+
+/// Returns whether a descriptor has packets. Reports a fault if its interface has gone.
+pub(crate) fn is_ready(port: &DevicePortData, fd: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(fd, PollFlags::IN)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    if poll(&mut fds, Some(&now)).is_err() {
+        return false;
+    }
+    let ready = fds[0].revents();
+    if ready.intersects(PollFlags::ERR | PollFlags::NVAL) {
+        port.report_fault();
+        return false;
+    }
+    ready.contains(PollFlags::IN)
+}
