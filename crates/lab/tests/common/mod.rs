@@ -3,6 +3,7 @@
 #![allow(dead_code, unused_imports, reason = "each test uses its part")]
 
 pub(crate) mod flows;
+pub(crate) mod host;
 pub(crate) mod packets;
 
 use std::path::PathBuf;

@@ -22,6 +22,7 @@ mod segments;
 mod set_down;
 mod slots;
 mod stalls;
+mod tap;
 mod trial;
 mod vanished;
 mod workers;

@@ -1,0 +1,229 @@
+//! Taps: the kernel of this machine as the peer.
+
+use std::net::UdpSocket;
+
+use straightline_lab::{Guest, GuestOptions};
+use straightline_switch::config::{Config, Offloads, PatchConfig, PortConfig, WhenFull};
+use straightline_virtio::features as f;
+use straightline_virtio::net_header::NetHeader;
+
+use crate::common::host::{Host, tap, tap_with};
+use crate::common::packets::{Kind, NEEDS_CSUM, check, partial, segmented};
+use crate::common::{self, BASIC, Rig, mac, noise, rig, take};
+
+const CSUM: u64 = f::VIRTIO_NET_F_CSUM | f::VIRTIO_NET_F_GUEST_CSUM;
+const TSO: u64 =
+    f::VIRTIO_NET_F_HOST_TSO4 | f::VIRTIO_NET_F_HOST_TSO6 | f::VIRTIO_NET_F_GUEST_TSO4 | f::VIRTIO_NET_F_GUEST_TSO6;
+const USO: u64 = f::VIRTIO_NET_F_HOST_USO | f::VIRTIO_NET_F_GUEST_USO4 | f::VIRTIO_NET_F_GUEST_USO6;
+
+fn options() -> GuestOptions {
+    let features = BASIC | f::VIRTIO_NET_F_MRG_RXBUF | CSUM | TSO | USO;
+    GuestOptions { features, buffer_len: 65_600, ring_size: 128, ..GuestOptions::default() }
+}
+
+/// Adds a port and patches it with the vhost-user port `guest`.
+fn attach(config: &mut Config, guest: usize, port: PortConfig) {
+    let ports = [format!("p{guest}"), port.name.clone()];
+    config.patches.push(PatchConfig { name: format!("with-p{guest}"), ports, full: WhenFull::Drop });
+    config.ports.push(port);
+}
+
+/// Two guests, each with a tap, and a Linux bridge that joins the taps.
+fn bridged(host: &Host, change: impl Fn(&mut straightline_switch::config::TapConfig)) -> Rig {
+    host.ip("link add br0 type bridge mcast_snooping 0");
+    host.ip("link set br0 up");
+    rig(2, |config| {
+        for (guest, name) in ["tapa", "tapb"].into_iter().enumerate() {
+            let port = tap_with(name, |tap| {
+                tap.bridge = Some("br0".to_owned());
+                change(tap);
+            });
+            attach(config, guest, port);
+        }
+    })
+}
+
+#[test]
+fn packets_pass_a_linux_bridge_unchanged() {
+    let Some(host) = Host::new("packets_pass_a_linux_bridge_unchanged") else { return };
+    let rig = bridged(&host, |_| {});
+    let (mut a, mut b) = (rig.guest(0, &options()), rig.guest(1, &options()));
+    // Lengths around the head of 256 bytes, and the longest frame of this MTU with a tag's bytes.
+    for len in [14, 60, 255, 256, 257, 512, 1000, 1514] {
+        for seed in 0..10 {
+            let frame = common::frame(mac(2), mac(1), len, seed);
+            common::send(&mut a, &frame);
+            assert!(take(&mut b, 1).remove(0).1 == frame, "{len} bytes");
+            let back = common::frame(mac(1), mac(2), len, seed + 100);
+            common::send(&mut b, &back);
+            assert!(take(&mut a, 1).remove(0).1 == back, "{len} bytes");
+        }
+    }
+    rig.no_drops();
+    let tap = rig.port(2);
+    assert_eq!((tap.queues[0].rx.packets, tap.queues[0].tx.packets), (80, 80), "{tap:?}");
+    let device = tap.device.expect("a tap is a device");
+    assert_eq!((device.interface.as_str(), device.driver.as_str(), device.mtu), ("tapa", "tun", 1500));
+}
+
+#[test]
+fn a_long_burst_loses_nothing() {
+    let Some(host) = Host::new("a_long_burst_loses_nothing") else { return };
+    let rig = bridged(&host, |_| {});
+    let (mut a, mut b) = (rig.guest(0, &options()), rig.guest(1, &options()));
+    // Less than a tap's queue in the kernel, which holds 1000 packets, and one ring of the guest.
+    for round in 0..20 {
+        let frames: Vec<_> =
+            (0..100).map(|n| common::frame(mac(2), mac(1), 60 + 14 * n, round * 100 + n as u64)).collect();
+        frames.iter().for_each(|frame| common::send(&mut a, frame));
+        let got = take(&mut b, frames.len());
+        assert!(got.iter().map(|(_, bytes)| bytes).eq(&frames), "all packets, in order");
+    }
+    rig.no_drops();
+}
+
+#[test]
+fn large_packets_and_checksums_pass_both_taps_as_they_are() {
+    let Some(host) = Host::new("large_packets_and_checksums_pass_both_taps_as_they_are") else { return };
+    let rig = bridged(&host, |_| {});
+    let (mut a, mut b) = (rig.guest(0, &options()), rig.guest(1, &options()));
+    for kind in Kind::ALL {
+        for len in [1, 100, 1400] {
+            let payload = noise(len as u64, len);
+            let (header, frame) = partial(kind, mac(2), mac(1), &payload);
+            assert!(a.send(&header, &frame));
+            a.flush();
+            let (got, bytes) = take(&mut b, 1).remove(0);
+            assert_eq!(
+                (got.flags, got.csum_start, got.csum_offset),
+                (NEEDS_CSUM, header.csum_start, header.csum_offset)
+            );
+            assert!(bytes == frame && check(&bytes, true).payload == payload);
+        }
+        for (len, size) in [(65_000, 1400), (9000, 1440), (3000, 1000)] {
+            let (header, frame) = segmented(kind, mac(2), mac(1), &noise(len as u64, len), size);
+            assert!(a.send(&header, &frame));
+            a.flush();
+            let (got, bytes) = take(&mut b, 1).remove(0);
+            assert!(bytes == frame, "{kind:?} of {len} bytes is unchanged");
+            assert_eq!((got.gso_type, got.gso_size, got.flags), (header.gso_type, size, NEEDS_CSUM), "{kind:?}");
+        }
+    }
+    rig.no_drops();
+}
+
+#[test]
+fn a_tap_without_offloads_gets_segments_with_finished_checksums() {
+    let Some(host) = Host::new("a_tap_without_offloads_gets_segments_with_finished_checksums") else { return };
+    for (csum, tso) in [(false, false), (true, false), (true, true)] {
+        let (offloads, mut segments) = (Offloads { csum, tso, uso: false }, 0);
+        let rig = bridged(&host, |tap| tap.offloads = offloads);
+        let (mut a, mut b) = (rig.guest(0, &options()), rig.guest(1, &options()));
+        for kind in Kind::ALL {
+            let (header, frame) = partial(kind, mac(2), mac(1), &noise(7, 1000));
+            assert!(a.send(&header, &frame));
+            a.flush();
+            let (got, bytes) = take(&mut b, 1).remove(0);
+            assert_eq!(got.flags & NEEDS_CSUM != 0, offloads.csum, "{kind:?}");
+            check(&bytes, offloads.csum);
+            let payload = noise(8, 30_000);
+            let (header, frame) = segmented(kind, mac(2), mac(1), &payload, 1400);
+            assert!(a.send(&header, &frame));
+            a.flush();
+            // Our own side may coalesce the segments for the second guest.
+            let mut parts = Vec::new();
+            while parts.len() < payload.len() {
+                let (told, bytes) = take_some(&mut b);
+                assert!(offloads.csum || (told.gso_type, told.flags) == (0, 0), "{kind:?} with {offloads}: {told:?}");
+                parts.extend(check(&bytes, told.flags & NEEDS_CSUM != 0).payload);
+            }
+            assert!(parts == payload, "{kind:?} with {offloads}");
+            segments += if kind.is_tcp() && offloads.tso { 1 } else { payload.len().div_ceil(1400) };
+        }
+        let sent = rig.port(2).queues[0].tx.packets;
+        assert_eq!(sent, segments as u64 + Kind::ALL.len() as u64, "with {offloads}");
+        rig.no_drops();
+        drop(rig);
+        host.ip("link del br0");
+    }
+}
+
+/// A guest and the host's own UDP stack, which drops wrong checksums.
+#[test]
+fn the_host_itself_answers() {
+    let Some(host) = Host::new("the_host_itself_answers") else { return };
+    let rig = rig(1, |config| {
+        let mut port = tap("host0");
+        port.mac = Some("02:00:00:00:00:02".parse().expect("an address"));
+        attach(config, 0, port);
+    });
+    std::fs::write("/proc/sys/net/ipv6/conf/host0/disable_ipv6", "0").expect("IPv6");
+    host.ip("addr add 10.0.0.2/24 dev host0");
+    host.ip("addr add fd00::2/64 dev host0 nodad");
+    host.ip("neigh add 10.0.0.1 lladdr 02:00:00:00:00:01 dev host0");
+    host.ip("neigh add fd00::1 lladdr 02:00:00:00:00:01 dev host0");
+    let mut guest = rig.guest(0, &options());
+    for (kind, ours, theirs) in
+        [(Kind::Udp4, "10.0.0.2:2000", "10.0.0.1:1000"), (Kind::Udp6, "[fd00::2]:2000", "[fd00::1]:1000")]
+    {
+        let socket = UdpSocket::bind(ours).expect("bound");
+        socket.set_read_timeout(Some(common::PATIENCE)).expect("a time-out");
+        let mut buffer = [0; 70_000];
+        let lost = |error: &std::io::Error| -> ! {
+            let kernel = std::fs::read_to_string("/proc/thread-self/net/snmp6").unwrap_or_default();
+            let addresses = host.ip("-s addr show host0");
+            panic!("no datagram of {kind:?}: {error}; {:?}; {addresses}; {kernel}", rig.port(1))
+        };
+        for len in [1, 200, 1400] {
+            let payload = noise(len as u64, len);
+            let (header, frame) = partial(kind, mac(2), mac(1), &payload);
+            assert!(guest.send(&header, &frame));
+            guest.flush();
+            let (n, from) = socket.recv_from(&mut buffer).unwrap_or_else(|error| lost(&error));
+            assert!(buffer[..n] == payload && from.to_string() == theirs, "{from}");
+            socket.send_to(&payload, theirs).expect("sent");
+            let (header, bytes) = take_udp(&mut guest);
+            assert_eq!(header.flags, NEEDS_CSUM, "the host leaves the checksum to us");
+            assert!(check(&bytes, true).payload == payload);
+        }
+        let payload = noise(9, 14_000);
+        let (header, frame) = segmented(kind, mac(2), mac(1), &payload, 1400);
+        assert!(guest.send(&header, &frame));
+        guest.flush();
+        for part in payload.chunks(1400) {
+            let n = socket.recv(&mut buffer).unwrap_or_else(|error| lost(&error));
+            assert!(buffer[..n] == *part);
+        }
+    }
+    assert_eq!(rig.drops(0, "device-refused"), 0);
+}
+
+/// Takes the next packet; others may be behind it.
+fn take_some(guest: &mut Guest) -> (NetHeader, Vec<u8>) {
+    let level = guest.level();
+    let mut packet = None;
+    common::wait_until("a packet has arrived", || {
+        guest.receive(1, |header, parts| {
+            let mut bytes = Vec::new();
+            for part in parts {
+                let at = bytes.len();
+                bytes.resize(at + part.len() as usize, 0);
+                part.read(level, &mut bytes[at..]);
+            }
+            packet = Some((*header, bytes));
+        });
+        packet.is_some()
+    });
+    packet.expect("it has arrived")
+}
+
+/// Takes the next UDP packet. The host also sends packets of its own, such as solicitations.
+fn take_udp(guest: &mut Guest) -> (NetHeader, Vec<u8>) {
+    loop {
+        let (header, bytes) = take_some(guest);
+        let is_udp = (bytes[12..14] == [8, 0] && bytes[23] == 17) || (bytes[12..14] == [0x86, 0xdd] && bytes[20] == 17);
+        if is_udp {
+            return (header, bytes);
+        }
+    }
+}
