@@ -26,6 +26,18 @@ impl DeviceRequest {
             Self::AfXdp(request) => &request.interface,
         }
     }
+
+    /// Returns the bytes of memory that an opener locks for the interface. An AF_XDP port without a
+    /// number of queues counts as one queue.
+    pub fn locked_memory(&self) -> u64 {
+        match self {
+            Self::Tap(_) | Self::AfPacket(_) => 0,
+            Self::AfXdp(request) => {
+                let frame_size = if request.mtu > 1770 { 4096 } else { 2048 };
+                u64::from(request.queues.unwrap_or(1)) * 4096 * frame_size
+            }
+        }
+    }
 }
 
 /// A tap interface.

@@ -2,18 +2,31 @@
 
 use std::path::Path;
 
-use straightline_switch::config::{Config, Diagnostic, Kinds};
+use straightline_switch::config::{Config, Diagnostic, Kinds, Loaded};
 
 use crate::output::{self, Reported};
 
 /// Prints `ok`, or every error in the file.
 pub(crate) fn execute(path: &Path, kinds: &Kinds) -> anyhow::Result<()> {
-    load(path, kinds)?;
+    let loaded = load(path, kinds)?;
+    // Another user may run the switch, or a service with capabilities.
+    if let Some(missing) = loaded.missing_privileges() {
+        output::message("warning", &missing);
+    }
     output::answer("ok\n")
 }
 
-/// Loads the configuration file `path`. Prints its errors and warnings.
-pub(crate) fn load(path: &Path, kinds: &Kinds) -> anyhow::Result<Config> {
+/// Loads the configuration file `path` for a switch of this process. Prints its errors and
+/// warnings. Missing privileges are an error.
+pub(crate) fn load_to_run(path: &Path, kinds: &Kinds) -> anyhow::Result<Config> {
+    let loaded = load(path, kinds)?;
+    match loaded.missing_privileges() {
+        Some(missing) => Err(report(&[missing])),
+        None => Ok(loaded.config),
+    }
+}
+
+fn load(path: &Path, kinds: &Kinds) -> anyhow::Result<Loaded> {
     let loaded = Config::load_with(path, kinds).map_err(|errors| report(&errors.0))?;
     for warning in &loaded.warnings {
         output::message("warning", warning);
@@ -25,7 +38,7 @@ pub(crate) fn load(path: &Path, kinds: &Kinds) -> anyhow::Result<Config> {
     if !taken.is_empty() {
         return Err(report(&taken));
     }
-    Ok(loaded.config)
+    Ok(loaded)
 }
 
 fn report(errors: &[Diagnostic]) -> anyhow::Error {

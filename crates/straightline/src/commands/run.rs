@@ -41,7 +41,7 @@ fn run(path: &Path, kinds: &Kinds, log: &Arc<LogWriter>) -> anyhow::Result<()> {
     // Handlers are set up before anything starts, so that an early signal ends the process cleanly
     // too.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot set up signal handlers")?;
-    let config = super::check::load(path, kinds)?;
+    let config = super::check::load_to_run(path, kinds)?;
     if let Err(error) = raise_descriptor_limit() {
         tracing::warn!("cannot raise the soft limit on open descriptors to the hard limit: {error}");
     }

@@ -12,7 +12,8 @@
 //!
 //! Nothing is opened, bound or started here. [`Loaded::taken_sockets`] checks separately whether a
 //! running process has a socket path, because a reload keeps the sockets that the switch has
-//! itself.
+//! itself. [`Loaded::missing_privileges`] checks separately whether this process may open the
+//! interfaces, because another user may run the switch.
 //!
 //! ```
 //! use straightline_switch::config::{Config, Machine};
@@ -43,6 +44,7 @@ mod machine;
 mod network;
 mod node;
 mod port;
+mod privileges;
 mod section;
 mod source_check;
 mod switch;
@@ -70,6 +72,7 @@ pub use types::{
 use crate::sandbox;
 use diagnostic::{Findings, Span};
 pub(crate) use kind::note;
+use privileges::DeviceSite;
 use section::Section;
 pub(crate) use section::is_name;
 use socket_path::SocketState;
@@ -82,6 +85,7 @@ pub struct Loaded {
     /// Warnings about settings that are legal but probably not meant, in the file's order.
     pub warnings: Vec<Diagnostic>,
     sockets: Vec<SocketSite>,
+    devices: Vec<DeviceSite>,
 }
 
 /// A socket path on which the switch is to listen, with its place in the file.
@@ -124,6 +128,15 @@ impl Loaded {
             Some(socket.site.with_message(format!("socket \"{path}\" of {}: {why}", socket.owner)))
         };
         self.sockets.iter().filter(|socket| !ours(&socket.path)).filter_map(taken).collect()
+    }
+}
+
+impl Loaded {
+    /// Returns a finding if this process lacks privileges to open the interfaces of the
+    /// configuration, with the commands that give them.
+    #[must_use]
+    pub fn missing_privileges(&self) -> Option<Diagnostic> {
+        privileges::missing(&self.devices)
     }
 }
 
@@ -200,7 +213,12 @@ impl Config {
             site: report.site(&socket.span),
         });
         let sockets = sockets.collect();
-        Ok(Loaded { config: draft.into_config(), warnings: report.into_warnings(), sockets })
+        let devices = draft.ports.iter().filter_map(|(port, spans)| {
+            let request = port.kind.device(port.mtu, port.mac)?;
+            Some(DeviceSite { port: port.name.clone(), request, site: report.site(&spans.name) })
+        });
+        let devices = devices.collect();
+        Ok(Loaded { config: draft.into_config(), warnings: report.into_warnings(), sockets, devices })
     }
 }
 

@@ -48,9 +48,7 @@ impl Helper {
         channel.send(&Message::Begin(sandbox), &[])?;
         let answer = channel.receive_with(Instant::now() + PATIENCE, PATIENCE, &mut Vec::new())?;
         match answer {
-            Answer::Begun(process) => {
-                Ok(Helper { requests, process, channel, last_id: Mutex::new(0) })
-            }
+            Answer::Begun(process) => Ok(Helper { requests, process, channel, last_id: Mutex::new(0) }),
             Answer::CannotBegin(why) => Err(HelperError::CannotBegin(why)),
             other => Err(HelperError::Invalid(format!("{other:?} instead of its first answer"))),
         }
