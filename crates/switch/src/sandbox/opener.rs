@@ -52,3 +52,117 @@ pub(crate) fn enter(requests: &[DeviceRequest], sandbox: &HelperSandbox) -> Resu
     }
     Ok(HelperProcess { pid: std::process::id(), capabilities: kept.names(), mechanisms })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{File, OpenOptions};
+    use std::io;
+    use std::os::unix::net::{UnixListener, UnixStream};
+    use std::os::unix::process::CommandExt as _;
+    use std::process::Command;
+
+    use caps::CapSet;
+    use rustix::fs::Access;
+    use rustix::net::{AddressFamily, SocketType, socket};
+    use straightline_port::device::{AfPacketRequest, TapOffloads, TapRequest};
+
+    use super::*;
+
+    fn tap() -> DeviceRequest {
+        let offloads = TapOffloads { csum: false, tso: false, uso: false };
+        let (name, mac) = ("sl0".to_owned(), None);
+        let (owner, group, bridge) = (None, None, None);
+        DeviceRequest::Tap(TapRequest {
+            name,
+            queues: 1,
+            mtu: 1500,
+            mac,
+            offloads,
+            persist: false,
+            owner,
+            group,
+            bridge,
+        })
+    }
+
+    fn packet() -> DeviceRequest {
+        DeviceRequest::AfPacket(AfPacketRequest { interface: "lo".to_owned(), queues: 1 })
+    }
+
+    /// Runs `try_it` on a thread in the sandbox of these interfaces. All mechanisms apply to single
+    /// threads.
+    fn in_sandbox<T: Send + 'static>(
+        requests: Vec<DeviceRequest>,
+        try_it: impl FnOnce(HelperProcess) -> T + Send + 'static,
+    ) -> T {
+        let mechanisms = Mechanism::ALL.map(|mechanism| mechanism.as_str().to_owned()).into();
+        let run = move || try_it(enter(&requests, &HelperSandbox { mechanisms, required: true }).expect("the sandbox"));
+        std::thread::spawn(run).join().expect("no panic")
+    }
+
+    fn make_socket(family: AddressFamily) -> Result<(), i32> {
+        socket(family, SocketType::DGRAM, None).map(drop).map_err(rustix::io::Errno::raw_os_error)
+    }
+
+    fn code<T>(result: io::Result<T>) -> Option<i32> {
+        result.err().and_then(|error| error.raw_os_error())
+    }
+
+    #[test]
+    fn capabilities_are_those_of_the_kinds() {
+        let may = caps::read(None, CapSet::Permitted).unwrap();
+        let kept = |requests: &[DeviceRequest], expected: &[Capability]| {
+            let process = in_sandbox(requests.to_vec(), |process| process);
+            let mut expected: Vec<_> =
+                expected.iter().filter(|one| may.contains(one)).map(ToString::to_string).collect();
+            expected.sort();
+            assert_eq!(process.capabilities, expected);
+            assert_eq!(process.mechanisms, ["capabilities", "landlock", "seccomp"]);
+        };
+        kept(&[], &[]);
+        kept(&[tap()], &[Capability::CAP_NET_ADMIN]);
+        kept(&[packet()], &[Capability::CAP_NET_RAW]);
+        kept(&[tap(), packet()], &[Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW]);
+    }
+
+    #[test]
+    fn nothing_but_interfaces_is_left() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("live");
+        let _live = UnixListener::bind(&path).unwrap();
+        let pid = rustix::process::getpid();
+        in_sandbox(vec![tap()], move |_| {
+            let (denied, refused) = (Some(libc::EACCES), Some(libc::EPERM));
+            assert_eq!(code(File::open("/etc/passwd")), denied);
+            assert_eq!(code(OpenOptions::new().write(true).open("/dev/null")), denied);
+            assert_eq!(code(File::create("/tmp/straightline-opener")), refused);
+            assert_eq!(code(UnixStream::connect(&path)), refused);
+            // A program that does not exist: if the call is not refused, it fails all the same.
+            assert_eq!(Command::new("/nonexistent").exec().raw_os_error(), refused);
+            assert_eq!(code(rustix::process::test_kill_process(pid).map_err(Into::into)), refused);
+            assert_eq!(code(rustix::fs::access("/etc", Access::EXISTS).map_err(Into::into)), refused);
+            // What the kernel tells about interfaces.
+            assert!(std::fs::read_to_string("/sys/class/net/lo/mtu").is_ok());
+        });
+    }
+
+    #[test]
+    fn a_kind_that_is_not_configured_cannot_be_opened() {
+        let families = || [AddressFamily::INET, AddressFamily::PACKET, AddressFamily::XDP].map(make_socket);
+        let [inet, packets, xdp] = in_sandbox(vec![tap()], move |_| families());
+        assert_eq!((inet, packets, xdp), (Ok(()), Err(libc::EPERM), Err(libc::EPERM)));
+        let [inet, packets, xdp] = in_sandbox(vec![packet()], move |_| families());
+        // Without root the kernel refuses packet sockets too.
+        let has_raw = caps::has_cap(None, CapSet::Permitted, Capability::CAP_NET_RAW).unwrap();
+        assert_eq!((inet, packets.is_ok(), xdp), (Ok(()), has_raw, Err(libc::EPERM)));
+    }
+
+    /// The class of these requests has those that type into a terminal (TIOCSTI).
+    #[test]
+    fn requests_to_other_devices_are_refused() {
+        let file = File::open("/dev/null").unwrap();
+        in_sandbox(vec![tap()], move |_| {
+            assert_eq!(rustix::io::ioctl_fionbio(&file, true), Err(rustix::io::Errno::PERM));
+        });
+    }
+}
