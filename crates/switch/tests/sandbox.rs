@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, AsRawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use rustix::fs::{AtFlags, CWD, MemfdFlags, Mode as RawMode, chmodat, chownat, ftruncate, memfd_create};
+use rustix::net::{AddressFamily, SocketType};
 use straightline_packet::Level;
 use straightline_switch::Switch;
 use straightline_switch::config::{Config, Machine, Mechanism, Mode};
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
         Trial::test("seccomp_alone", seccomp_alone),
         Trial::test("capabilities_alone", capabilities_alone),
         Trial::test("calls_on_any_path", calls_on_any_path),
+        Trial::test("interfaces", interfaces),
         Trial::test("switched_off", switched_off),
         Trial::test("too_late", too_late),
     ];
@@ -231,6 +233,42 @@ fn calls_on_any_path() -> Result<(), Failed> {
     Ok(())
 }
 
+/// The tries with the descriptors of a tap, a packet socket and an AF_XDP socket. In the sandbox
+/// these cannot reach other interfaces by new sockets, nor change any.
+const INTERFACE_TRIES: [(&str, &str); 16] = [
+    ("attach to another tap", "refused"),
+    ("keep the tap after the end", "refused"),
+    ("give the tap away", "refused"),
+    ("set an interface down", "refused"),
+    ("change an MTU", "refused"),
+    ("join a Linux bridge", "refused"),
+    ("set an option of packet sockets", "refused"),
+    ("set an option of AF_XDP sockets", "refused"),
+    ("make a packet socket", "refused"),
+    ("make an AF_XDP socket", "refused"),
+    ("make a netlink socket", "refused"),
+    ("load a program", "refused"),
+    ("start another opener", "refused"),
+    ("open the device of taps", "EACCES"),
+    ("receive packets", "allowed"),
+    ("send packets", "allowed"),
+];
+
+fn interfaces() -> Result<(), Failed> {
+    if !is_root() {
+        let _ = writeln!(io::stdout(), "\nskipped interfaces: only root can open a tap");
+        return Ok(());
+    }
+    let told = process("", "[port.t]\nkind = \"tap\"\nname = \"sl0\"\n[bridge.b]\nports = [\"p\", \"t\"]");
+    told.is(&[("in force", "capabilities landlock seccomp"), ("CapEff", NOTHING), ("CapPrm", NOTHING)]);
+    told.is(&INTERFACE_TRIES);
+    // Without an interface in the configuration, nothing receives or sends in these ways.
+    let told = process("", "");
+    told.is(&[("receive from interfaces", "EPERM"), ("send to interfaces", "EPERM")]);
+    told.says("a port with an interface", &["no port had an interface", "restart to apply"]);
+    Ok(())
+}
+
 /// The sandbox would not hold for threads that run already.
 fn too_late() -> Result<(), Failed> {
     let late = std::thread::spawn(|| sandbox::enter(&Config::default(), Path::new("x.toml"))).join();
@@ -248,6 +286,9 @@ fn is_root() -> bool {
 fn child(folder: &Path) {
     let file = folder.join("own/c.toml");
     let config = Config::load(&file).expect("a good configuration").config;
+    if config.ports.iter().any(|port| port.kind.as_str() == "tap") {
+        return interface_child(&config, &file);
+    }
     // These are made before: in the sandbox, no file can be made and no socket can listen for TCP.
     fs::copy(&file, folder.join("other/c.toml")).expect("a copy");
     fs::copy(&file, folder.join("own/new.toml")).expect("a copy");
@@ -330,6 +371,13 @@ fn try_reloads(config: &Config, folder: &Path) {
     tell("a port of a group", &start(&|kind| kind.group = Some(rustix::process::getegid().as_raw())));
     tell("a port that connects", &start(&|kind| kind.mode = Mode::Client));
     tell("a port with other bits", &start(&|kind| kind.perms = 0o666));
+    let text = "[port.t]\nkind = \"tap\"\nname = \"sl0\"\n[port.u]\nkind = \"tap\"\nname = \"sl1\"\n";
+    let with_tap = Config::parse("f", text, &Machine::this()).expect("a good configuration").config;
+    let with_tap = Config { switch: config.switch.clone(), ..with_tap };
+    tell(
+        "a port with an interface",
+        &Switch::start(&with_tap).map_or_else(|error| format!("{error:#}"), |_| "ok".to_owned()),
+    );
     let error = |loaded: Result<_, straightline_switch::config::ConfigErrors>| match loaded {
         Ok(_) => "ok".to_owned(),
         Err(errors) => errors.to_string().lines().next().unwrap_or_default().to_owned(),
@@ -378,6 +426,66 @@ fn try_forbidden(folder: &Path, parent: u32) {
     for _ in 0..20 {
         let _ = call(libc::SYS_mount, [0, 0, 0]);
     }
+    tell_end("receive from interfaces", call(libc::SYS_recvmmsg, [-1, 0, 0]));
+    tell_end("send to interfaces", call(libc::SYS_sendmmsg, [-1, 0, 0]));
+}
+
+/// The process that has the descriptors of interfaces when it enters the sandbox.
+fn interface_child(config: &Config, file: &Path) {
+    let tap = File::options().read(true).write(true).open("/dev/net/tun").expect("the device of taps");
+    let mut request = [0_u8; 40];
+    let name = format!("sl{}", std::process::id());
+    request[..name.len()].copy_from_slice(name.as_bytes());
+    let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
+    request[16..20].copy_from_slice(&flags.to_ne_bytes());
+    // SAFETY: the request is as long as an ifreq, and outlives the call.
+    let made = unsafe { libc::ioctl(tap.as_raw_fd(), libc::TUNSETIFF, request.as_mut_ptr()) };
+    assert_eq!(made, 0, "{}", io::Error::last_os_error());
+    let socket = |family| rustix::net::socket(family, SocketType::RAW, None).expect("a socket");
+    let (packet, xdp) = (socket(AddressFamily::PACKET), socket(AddressFamily::XDP));
+
+    sandbox::enter(config, file).expect("the sandbox");
+
+    let names: Vec<_> = sandbox::in_force().iter().map(|mechanism| mechanism.as_str()).collect();
+    tell("in force", &names.join(" "));
+    io::stdin().read_line(&mut String::new()).expect("the end of standard input");
+    let (tap, packet, xdp) = (fd_of(&tap), fd_of(&packet), fd_of(&xdp));
+    tell_refusal("attach to another tap", libc::SYS_ioctl, [tap, libc::TUNSETIFF.cast_signed(), 0]);
+    tell_refusal("keep the tap after the end", libc::SYS_ioctl, [tap, libc::TUNSETPERSIST.cast_signed(), 1]);
+    tell_refusal("give the tap away", libc::SYS_ioctl, [tap, libc::TUNSETOWNER.cast_signed(), 1]);
+    tell_refusal("set an interface down", libc::SYS_ioctl, [packet, libc::SIOCSIFFLAGS.cast_signed(), 0]);
+    tell_refusal("change an MTU", libc::SYS_ioctl, [packet, libc::SIOCSIFMTU.cast_signed(), 0]);
+    // SIOCBRADDIF, which `libc` lacks.
+    tell_refusal("join a Linux bridge", libc::SYS_ioctl, [packet, 0x89a2, 0]);
+    let option = |socket, level: i32| (libc::SYS_setsockopt, [socket, i64::from(level), 1]);
+    let (call, arguments) = option(packet, libc::SOL_PACKET);
+    tell_refusal("set an option of packet sockets", call, arguments);
+    let (call, arguments) = option(xdp, libc::SOL_XDP);
+    tell_refusal("set an option of AF_XDP sockets", call, arguments);
+    for (what, family) in [
+        ("make a packet socket", libc::AF_PACKET),
+        ("make an AF_XDP socket", libc::AF_XDP),
+        ("make a netlink socket", libc::AF_NETLINK),
+    ] {
+        tell_refusal(what, libc::SYS_socket, [i64::from(family), i64::from(libc::SOCK_RAW), 0]);
+    }
+    tell_refusal("load a program", libc::SYS_bpf, [0, 0, 0]);
+    tell_refusal("start another opener", libc::SYS_execve, [0, 0, 0]);
+    tell_end("open the device of taps", File::open("/dev/net/tun"));
+    tell_refusal("receive packets", libc::SYS_recvmmsg, [packet, 0, 0]);
+    tell_refusal("send packets", libc::SYS_sendmmsg, [packet, 0, 0]);
+}
+
+fn fd_of(descriptor: &impl AsRawFd) -> i64 {
+    i64::from(descriptor.as_raw_fd())
+}
+
+/// Makes a system call, and tells whether the filter refused it. Without privileges the kernel
+/// would refuse most of these calls itself, so the filter's own count decides.
+fn tell_refusal(what: &str, number: i64, arguments: [i64; 3]) {
+    let before = sandbox::refused_calls();
+    let _ = call(number, arguments);
+    tell(what, if sandbox::refused_calls() > before { "refused" } else { "allowed" });
 }
 
 /// Makes a system call. The further arguments are for the call that maps memory.
