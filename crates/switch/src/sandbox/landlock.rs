@@ -1,7 +1,6 @@
 //! Files: sockets come and go in the folders that the configuration names, and little else can be
 //! opened.
 
-use std::iter;
 use std::path::{Path, PathBuf};
 
 use landlock::{
@@ -22,9 +21,6 @@ const CPUS: &str = "/sys/devices/system/cpu/online";
 /// The device by which taps are made and opened.
 const TUN: &str = "/dev/net/tun";
 
-/// The folders in which the kernel describes interfaces. The first has links into the second.
-const INTERFACES: [&str; 2] = ["/sys/class/net", "/sys/devices"];
-
 /// Restricts this thread and those that it starts.
 ///
 /// Landlock covers files and the network only. It does not restrict open descriptors, descriptors
@@ -38,12 +34,11 @@ pub(super) fn enter(folders: &[PathBuf], file: &Path) -> Result<String, String> 
     in_force(restrict(sockets.chain(readable)))
 }
 
-/// Restricts the opener process: it may open the device that makes taps, and read what the kernel
-/// tells about interfaces.
-pub(super) fn enter_opener() -> Result<String, String> {
+/// Restricts the opener process: it may open the device of taps if `opens_taps` is true, and no
+/// file.
+pub(super) fn enter_opener(opens_taps: bool) -> Result<String, String> {
     let tun = (PathBuf::from(TUN), AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev);
-    let interfaces = INTERFACES.map(|path| (PathBuf::from(path), AccessFs::ReadFile | AccessFs::ReadDir));
-    in_force(restrict(iter::once(tun).chain(interfaces)))
+    in_force(restrict(opens_taps.then_some(tun).into_iter()))
 }
 
 /// Returns how much of the rules is in force.

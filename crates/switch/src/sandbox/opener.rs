@@ -38,7 +38,9 @@ pub(crate) fn enter(requests: &[DeviceRequest], sandbox: &HelperSandbox) -> Resu
             continue;
         }
         let done = match mechanism {
-            Mechanism::Landlock => landlock::enter_opener(),
+            Mechanism::Landlock => {
+                landlock::enter_opener(requests.iter().any(|request| matches!(request, DeviceRequest::Tap(_))))
+            }
             _ => seccomp::allow_only(opener_calls::list(requests)),
         };
         match done {
@@ -141,9 +143,11 @@ mod tests {
             assert_eq!(Command::new("/nonexistent").exec().raw_os_error(), refused);
             assert_eq!(code(rustix::process::test_kill_process(pid).map_err(Into::into)), refused);
             assert_eq!(code(rustix::fs::access("/etc", Access::EXISTS).map_err(Into::into)), refused);
-            // What the kernel tells about interfaces.
-            assert!(std::fs::read_to_string("/sys/class/net/lo/mtu").is_ok());
         });
+        let open_tun = || code(OpenOptions::new().read(true).write(true).open("/dev/net/tun"));
+        let before = open_tun();
+        assert_eq!(in_sandbox(vec![tap()], move |_| open_tun()), before, "with a tap");
+        assert_eq!(in_sandbox(vec![packet()], move |_| open_tun()), Some(libc::EACCES), "without");
     }
 
     #[test]

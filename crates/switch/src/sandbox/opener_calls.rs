@@ -1,9 +1,7 @@
 //! The system calls of the opener process, by purpose.
 
 use libc::c_long;
-use seccompiler::{
-    BackendError, SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition as Condition, SeccompRule,
-};
+use seccompiler::{BackendError, SeccompRule};
 use straightline_port::device::DeviceRequest;
 
 use super::calls::{Allowed, is, masked, number, only};
@@ -22,17 +20,7 @@ const ALWAYS: &[c_long] = &[
     libc::SYS_getsockopt,
     libc::SYS_sendto,
     libc::SYS_recvfrom,
-    // Files that describe interfaces, and the device of taps.
-    libc::SYS_read,
     libc::SYS_close,
-    libc::SYS_lseek,
-    libc::SYS_fstat,
-    libc::SYS_newfstatat,
-    libc::SYS_statx,
-    libc::SYS_getdents64,
-    libc::SYS_readlinkat,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_readlink,
     // The heap, and frames of AF_XDP.
     libc::SYS_munmap,
     libc::SYS_mremap,
@@ -40,20 +28,16 @@ const ALWAYS: &[c_long] = &[
     libc::SYS_brk,
     libc::SYS_memfd_create,
     libc::SYS_ftruncate,
-    // Our ids, the kernel's version, the clock, locks, seeds of hash tables.
+    // Our ids, the clock, locks, seeds of hash tables.
     libc::SYS_getpid,
     libc::SYS_gettid,
-    libc::SYS_getuid,
     libc::SYS_geteuid,
-    libc::SYS_getgid,
     libc::SYS_getegid,
-    libc::SYS_uname,
     libc::SYS_clock_gettime,
     libc::SYS_clock_nanosleep,
     libc::SYS_nanosleep,
     libc::SYS_futex,
     libc::SYS_sched_yield,
-    libc::SYS_sched_getaffinity,
     libc::SYS_getrandom,
     // The message of a panic, and the end.
     libc::SYS_write,
@@ -82,10 +66,11 @@ pub(super) fn list(requests: &[DeviceRequest]) -> Result<Vec<Allowed>, BackendEr
     let exec = number(libc::PROT_EXEC);
     let creates = number(libc::O_CREAT | libc::O_TRUNC | libc::O_APPEND | libc::O_TMPFILE);
 
-    // Interfaces are looked up and changed by sockets of AF_INET and by netlink.
-    let mut families = vec![libc::AF_INET, libc::AF_NETLINK];
-    let mut levels = vec![libc::SOL_SOCKET, libc::SOL_NETLINK];
-    if has_packet {
+    // Interfaces are looked up and changed by requests to sockets of any family.
+    let mut families = vec![libc::AF_UNIX, libc::AF_INET];
+    let mut levels = vec![libc::SOL_SOCKET];
+    // A packet socket also keeps an interface in promiscuous mode for AF_XDP.
+    if has_packet || has_xdp {
         families.push(libc::AF_PACKET);
         levels.push(libc::SOL_PACKET);
     }
@@ -116,22 +101,15 @@ pub(super) fn list(requests: &[DeviceRequest]) -> Result<Vec<Allowed>, BackendEr
                 ],
             )?,
         ),
-        // No file is made.
+        // The device of taps is opened. No file is made.
         only(libc::SYS_openat, &[masked(2, creates, 0)?])?,
         // Memory that can be written never becomes code, and no code is loaded.
         only(libc::SYS_mmap, &[masked(2, exec, 0)?])?,
         only(libc::SYS_mprotect, &[masked(2, exec, 0)?])?,
         // Abort, but no signals to other processes.
         only(libc::SYS_tgkill, &[is(0, us)?])?,
-        // The limit of lockable memory is read, and no limit is set.
-        only(libc::SYS_prlimit64, &[is(0, 0)?, is_null(2)?])?,
     ]);
     Ok(list)
-}
-
-/// The argument is a null pointer.
-fn is_null(argument: u8) -> Result<Condition, BackendError> {
-    Condition::new(argument, Len::Qword, Op::Eq, 0)
 }
 
 #[cfg(test)]
@@ -167,6 +145,6 @@ mod tests {
         };
         assert_eq!(families(&[]), (2, false));
         assert_eq!(families(&[packet()]), (3, false));
-        assert_eq!(families(&[packet(), xdp()]), (4, true));
+        assert_eq!(families(&[xdp()]), (4, true));
     }
 }
