@@ -4,6 +4,7 @@ mod check;
 mod demo;
 mod lab;
 mod logs;
+mod opener;
 mod port;
 mod query;
 mod reload;
