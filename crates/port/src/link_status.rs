@@ -78,6 +78,15 @@ impl LinkState {
         before.up != self.now.up
     }
 
+    /// Shows a link that could not be set up, for this reason.
+    pub(crate) fn show_failure(&mut self, reason: &str) {
+        let was_up = self.now.up;
+        self.show(LinkStatus { reason: reason.to_owned(), ..LinkStatus::default() });
+        if !was_up {
+            self.history.note_failure(reason, SystemTime::now());
+        }
+    }
+
     /// Sets why the link is down, or soon will be. It stays until [`Self::forget_fault`].
     pub(crate) fn set_fault(&mut self, fault: String) {
         self.history.note_failure(&fault, SystemTime::now());

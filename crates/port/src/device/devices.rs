@@ -1,17 +1,19 @@
-//! The thread of all device ports: it opens devices, and opens them again after they have gone.
+//! The thread of all device ports: it opens devices, opens them again after they have gone, and
+//! tells ports about changes of their interfaces.
 
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
+use super::netlink::{DropCounts, Interface, Interfaces};
 use super::port::Shared;
 use super::{Direct, Opener};
 
-/// Time between two attempts to open a device that is not open.
+/// Time until the kernel is asked again for the interfaces, if it has not answered.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// The device ports of a process, with the opener that all of them use.
@@ -20,7 +22,17 @@ const RETRY: Duration = Duration::from_secs(1);
 pub struct Devices {
     opener: Arc<dyn Opener>,
     wake: Arc<WakeEvent>,
+    interfaces: Arc<Mutex<Interfaces>>,
     ports: Arc<Mutex<Ports>>,
+}
+
+/// The result of a search for an interface by its index.
+#[derive(Debug)]
+pub(super) enum Lookup {
+    Found(Interface),
+    Missing,
+    /// The interface has no index, or the kernel's messages were lost.
+    Unknown,
 }
 
 impl fmt::Debug for Devices {
@@ -58,7 +70,8 @@ impl Devices {
     /// # Errors
     /// The system's error.
     pub fn new(opener: Arc<dyn Opener>) -> io::Result<Arc<Self>> {
-        Ok(Arc::new(Devices { opener, wake: Arc::new(WakeEvent::new()?), ports: Arc::default() }))
+        let interfaces = Arc::new(Mutex::new(Interfaces::new()?));
+        Ok(Arc::new(Devices { opener, wake: Arc::new(WakeEvent::new()?), interfaces, ports: Arc::default() }))
     }
 
     /// Returns the device ports of a process that keeps its privileges.
@@ -78,13 +91,36 @@ impl Devices {
         &self.wake
     }
 
+    /// Returns the interface of this index, as it is now.
+    pub(super) fn get(&self, index: u32) -> Lookup {
+        let mut interfaces = lock(&self.interfaces);
+        if index == 0 || !interfaces.refresh() {
+            return Lookup::Unknown;
+        }
+        interfaces.get(index).cloned().map_or(Lookup::Missing, Lookup::Found)
+    }
+
+    /// Returns the interface of this name, as far as it is known.
+    pub(super) fn find(&self, name: &str) -> Option<Interface> {
+        let mut interfaces = lock(&self.interfaces);
+        interfaces.refresh();
+        interfaces.find(name).cloned()
+    }
+
+    /// Returns the packets that the kernel has dropped at an interface.
+    pub(super) fn drop_counts(&self, index: u32) -> Option<DropCounts> {
+        lock(&self.interfaces).drop_counts(index).ok()
+    }
+
     /// Adds a port. From now on the thread opens its device again when it has gone.
     pub(super) fn add(&self, port: &Arc<Shared>) -> io::Result<()> {
         let mut ports = lock(&self.ports);
         ports.open.push(Arc::downgrade(port));
         if !ports.has_thread {
-            let (wake, all) = (Arc::clone(&self.wake), Arc::clone(&self.ports));
-            std::thread::Builder::new().name("links".to_owned()).spawn(move || run(&wake, &all))?;
+            let (wake, all, interfaces) =
+                (Arc::clone(&self.wake), Arc::clone(&self.ports), Arc::clone(&self.interfaces));
+            let thread = std::thread::Builder::new().name("links".to_owned());
+            thread.spawn(move || run(&wake, &all, &interfaces))?;
             ports.has_thread = true;
         }
         drop(ports);
@@ -101,7 +137,8 @@ impl Drop for Devices {
 }
 
 /// Serves all ports until the last handle is gone.
-fn run(wake: &WakeEvent, all: &Mutex<Ports>) {
+fn run(wake: &WakeEvent, all: &Mutex<Ports>, interfaces: &Mutex<Interfaces>) {
+    let socket = Arc::clone(lock(interfaces).socket());
     loop {
         let ports: Vec<Arc<Shared>> = {
             let mut all = lock(all);
@@ -111,20 +148,24 @@ fn run(wake: &WakeEvent, all: &Mutex<Ports>) {
             all.open.retain(|port| port.strong_count() > 0);
             all.open.iter().filter_map(Weak::upgrade).collect()
         };
-        // A port without a device is tried again later. All others wait for events.
-        let mut retries = false;
-        for port in &ports {
-            retries |= !port.serve();
-        }
+        let is_known = lock(interfaces).refresh();
+        let mut next = ports.iter().filter_map(|port| port.serve()).min();
         drop(ports);
-        let timeout = Timespec { tv_sec: RETRY.as_secs().cast_signed(), tv_nsec: 0 };
-        let mut fds = [PollFd::new(&wake.0, PollFlags::IN)];
+        let mut fds = vec![PollFd::new(&wake.0, PollFlags::IN)];
+        if is_known {
+            fds.push(PollFd::new(&socket, PollFlags::IN));
+        } else {
+            // The socket may fail again and again.
+            next = Some(Instant::now() + RETRY);
+        }
+        let timeout = next.map(|next| next.saturating_duration_since(Instant::now()));
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         // A failure of poll is a signal, or a lack of memory that passes.
-        let _ = poll(&mut fds, retries.then_some(&timeout));
+        let _ = poll(&mut fds, timeout.as_ref());
         let _ = rustix::io::read(&wake.0, &mut [0; 8]);
     }
 }
 
-fn lock(ports: &Mutex<Ports>) -> MutexGuard<'_, Ports> {
-    ports.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

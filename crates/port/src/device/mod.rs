@@ -13,6 +13,7 @@
 //! | `worker_port` | the port as one worker serves it |
 //! | `interface`, `tun` | ioctls of interfaces and of taps |
 //! | `devices` | the thread that opens devices, and opens them again |
+//! | `netlink` | the interfaces of this machine, as the kernel reports them |
 //!
 //! The kinds are in `crate::tap`, `crate::af_packet` and `crate::af_xdp`. Each has a function that
 //! opens it with privileges, and a type with [`DeviceLink`](link::DeviceLink) for all other work.
@@ -22,8 +23,11 @@ mod direct;
 mod helper;
 pub(crate) mod interface;
 pub(crate) mod link;
+mod netlink;
 mod port;
 mod request;
+#[cfg(test)]
+mod test_namespace;
 pub(crate) mod tun;
 mod worker_port;
 

@@ -1,23 +1,37 @@
 //! The control side of device ports of all kinds.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU32};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
 
 use straightline_packet::{Drops, PortIndex, Rcu, RcuCell};
 
-use super::devices::Devices;
+use super::devices::{Devices, Lookup};
 use super::link::{self, DeviceLink, DevicePortData};
+use super::netlink::Interface;
 use super::worker_port::WorkerPort;
-use super::{DeviceFacts, DeviceRequest, OpenError};
-use crate::control::PortControl;
+use super::{AfXdpRequest, DeviceFacts, DeviceRequest, OpenCause, OpenError, OpenedDevice};
+use crate::control::{PortControl, is_within};
 use crate::kick_routing::{Kick, KickKind, KickRouting};
 use crate::link_status::{DeviceStatus, LinkState};
 use crate::{LinkHistory, LinkStatus, ListenError, Permissions, Port, QueueAssignment, QueueCounters, Waiters};
 
 /// Bytes of a frame beyond its MTU: the Ethernet header and a VLAN tag.
 const BEYOND_MTU: u32 = 18;
+
+/// Time between two attempts to open a device that is not open.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Time between two attempts if the interface has changed since the last: a failed attempt may
+/// itself change the interface.
+const SHORT_RETRY: Duration = Duration::from_millis(100);
+
+/// Time that a pause or the port's end waits for the opener.
+const END_TIME: Duration = Duration::from_millis(100);
+
+/// Failures that a port remembers, so that it logs each once.
+const MOST_LOGGED: usize = 16;
 
 /// The settings of a device port.
 #[derive(Clone, Debug)]
@@ -28,7 +42,7 @@ pub struct DevicePortConfig {
     pub request: DeviceRequest,
     /// The MTU: longer packets are dropped.
     pub mtu: u16,
-    /// The number of queues that workers are planned for, at least 1.
+    /// The most queues that the interface may have, at least 1.
     pub queues: u16,
 }
 
@@ -47,28 +61,49 @@ pub(super) struct Shared {
     data: Arc<DevicePortData>,
     config: DevicePortConfig,
     devices: Arc<Devices>,
+    make: MakeLink,
     routing: KickRouting,
     assignment: Mutex<Arc<QueueAssignment>>,
     state: Mutex<LinkState>,
+    /// Locked while the opener works, which may take long.
     device: Mutex<Device>,
+    /// The open device as operators see it. Never locked while the opener works.
+    shown: Mutex<Option<ShownDevice>>,
+    /// The port keeps its device closed, so that another port can have it.
+    is_paused: AtomicBool,
+    /// The port ends: its device stays closed.
+    stops: AtomicBool,
+    has_ended: AtomicBool,
+    /// The highest number of queues that the device has had.
+    queues: AtomicUsize,
 }
+
+/// Makes the link of an open device. Tests bring links of their own.
+pub(super) type MakeLink = fn(&DeviceRequest, OpenedDevice) -> Result<Arc<dyn DeviceLink>, OpenError>;
 
 /// The device of a port.
 #[derive(Debug, Default)]
 struct Device {
     open: Option<OpenDevice>,
-    /// The port keeps its device closed, so that another port can have it.
-    paused: bool,
-    /// The port has ended.
-    stopped: bool,
+    /// The interface as it was when the port last looked at it.
+    interface: Option<Interface>,
+    /// The time of the last attempt to open.
+    tried: Option<Instant>,
+    /// The failures that are in the log already.
+    logged: Vec<String>,
 }
 
 #[derive(Debug)]
 struct OpenDevice {
-    link: Arc<dyn DeviceLink>,
-    facts: DeviceFacts,
+    ifindex: u32,
     /// The kicks of the link's queues.
     kicks: Vec<Kick>,
+}
+
+#[derive(Debug)]
+struct ShownDevice {
+    link: Arc<dyn DeviceLink>,
+    facts: DeviceFacts,
 }
 
 impl DevicePort {
@@ -86,7 +121,22 @@ impl DevicePort {
         waiters: impl Into<Waiters>,
         devices: &Arc<Devices>,
     ) -> Result<Self, OpenError> {
+        Self::open_by(link::make, config, index, drops, rcu, waiters.into(), devices)
+    }
+
+    fn open_by(
+        make: MakeLink,
+        config: DevicePortConfig,
+        index: PortIndex,
+        drops: Arc<Drops>,
+        rcu: &Rcu,
+        waiters: Waiters,
+        devices: &Arc<Devices>,
+    ) -> Result<Self, OpenError> {
         let queues = config.queues.max(1);
+        // The interface decides, if the file does not: the first queue is there in any case.
+        let first =
+            if let DeviceRequest::AfXdp(AfXdpRequest { queues: None, .. }) = config.request { 1 } else { queues };
         let data = Arc::new(DevicePortData {
             name: config.name.clone(),
             index,
@@ -100,102 +150,282 @@ impl DevicePort {
         });
         let shared = Arc::new(Shared {
             data,
-            routing: KickRouting::new(waiters.into(), false),
+            make,
+            routing: KickRouting::new(waiters, false),
             assignment: Mutex::new(Arc::new(QueueAssignment::one(0, queues))),
             state: Mutex::new(LinkState::new()),
             device: Mutex::default(),
+            shown: Mutex::default(),
+            is_paused: AtomicBool::new(false),
+            stops: AtomicBool::new(false),
+            has_ended: AtomicBool::new(false),
+            queues: AtomicUsize::new(first.into()),
             devices: Arc::clone(devices),
             config,
         });
-        if let Err(error) = shared.open(&mut shared.device())
-            && !error.may_pass()
-        {
-            return Err(error);
+        let mut device = shared.device();
+        match shared.open(&mut device) {
+            Err(error) if !error.may_pass() => return Err(error),
+            Err(error) => shared.log(&mut device, &error),
+            Ok(()) => {}
         }
-        let failed = |error: io::Error| OpenError::new(super::OpenCause::Failed, error.to_string());
+        drop(device);
+        let failed = |error: io::Error| OpenError::new(OpenCause::Failed, error.to_string());
         devices.add(&shared).map_err(failed)?;
         Ok(DevicePort { shared })
     }
 }
 
 impl Shared {
-    /// Brings the port up to date: closes a device that has gone, and opens one if none is open.
-    /// Returns `false` if a later attempt is needed.
-    pub(super) fn serve(&self) -> bool {
+    /// Brings the port up to date with its interface: closes a device that has gone, and opens one
+    /// if none is open. Returns the time of the next attempt if there is no device.
+    pub(super) fn serve(&self) -> Option<Instant> {
         let mut device = self.device();
-        if device.stopped || device.paused {
-            return true;
+        if self.end(&mut device) {
+            return None;
         }
-        if self.data.take_fault() && device.open.is_some() {
-            tracing::warn!(port = self.config.name, "interface {} has gone", self.config.request.interface());
-            self.close(&mut device);
+        if device.open.is_some() {
+            self.follow(&mut device);
         }
-        if device.open.is_none() {
-            // If it fails, the port's status says why.
-            return self.open(&mut device).is_ok();
+        if device.open.is_some() {
+            return None;
         }
+        let has_changed = device.interface != self.devices.find(self.interface());
+        let pause = if has_changed { SHORT_RETRY } else { RETRY };
+        let due = device.tried.map(|tried| tried + pause);
+        if let Some(due) = due.filter(|due| *due > Instant::now()) {
+            return Some(due);
+        }
+        let error = self.open(&mut device).err()?;
+        self.log(&mut device, &error);
+        Some(Instant::now() + RETRY)
+    }
+
+    /// Closes the device of a port that is paused or ends. Returns whether it is or does.
+    fn end(&self, device: &mut Device) -> bool {
+        let stops = self.stops.load(Ordering::Acquire);
+        if !stops && !self.is_paused.load(Ordering::Acquire) {
+            return false;
+        }
+        self.close(device, if stops { "the port has ended" } else { "another port has the interface" });
+        // After a pause the port does not wait.
+        device.tried = None;
+        self.has_ended.fetch_or(stops, Ordering::AcqRel);
         true
+    }
+
+    /// Takes in what has happened to the open device and its interface.
+    fn follow(&self, device: &mut Device) {
+        let Some(open) = &device.open else { return };
+        let (is_tap, name) = (matches!(self.config.request, DeviceRequest::Tap(_)), self.interface());
+        match self.devices.get(open.ifindex) {
+            Lookup::Found(interface) => {
+                let is_up = interface.is_up;
+                self.show(device, interface);
+                // System calls fail while the interface is down, and work again afterwards.
+                if is_up && self.data.take_fault() {
+                    self.lose(device, &format!("interface {name} does not work any more: it is opened anew"));
+                }
+            }
+            // A tap that has moved to another network namespace works: only its descriptor tells
+            // that a tap has gone.
+            Lookup::Missing if !is_tap => self.lose(device, &gone(name)),
+            Lookup::Missing | Lookup::Unknown if self.data.take_fault() => self.lose(device, &gone(name)),
+            Lookup::Missing | Lookup::Unknown => {}
+        }
     }
 
     /// Opens the device and publishes it to workers.
     fn open(&self, device: &mut Device) -> Result<(), OpenError> {
-        let opened = self.devices.opener().open(&self.config.request).and_then(|opened| {
-            let facts = opened.facts.clone();
-            Ok((link::make(&self.config.request, opened)?, facts))
-        });
-        let (link, facts) = match opened {
-            Ok(opened) => opened,
-            Err(error) => {
-                self.note_failure(&error.message);
-                return Err(error);
+        device.tried = Some(Instant::now());
+        device.interface = self.devices.find(self.interface());
+        match self.make_ready() {
+            Ok((shown, kicks)) => {
+                self.publish(device, shown, kicks);
+                Ok(())
             }
-        };
-        for warning in &facts.warnings {
-            tracing::warn!(port = self.config.name, "{warning}");
+            Err(error) => {
+                self.state().show_failure(&error.message);
+                Err(error)
+            }
+        }
+    }
+
+    /// Logs a failure to open, unless it is in the log already: it may repeat every second.
+    fn log(&self, device: &mut Device, error: &OpenError) {
+        if device.logged.contains(&error.message) {
+            return;
+        }
+        tracing::warn!(port = self.config.name, "{error}");
+        if device.logged.len() == MOST_LOGGED {
+            device.logged.clear();
+        }
+        device.logged.push(error.message.clone());
+    }
+
+    /// Opens the device and routes its kicks.
+    fn make_ready(&self) -> Result<(ShownDevice, Vec<Kick>), OpenError> {
+        let opened = self.devices.opener().open(&self.config.request)?;
+        let facts = opened.facts.clone();
+        let ready = (self.make)(&self.config.request, opened).and_then(|link| {
+            let kicks = self.route(&*link)?;
+            Ok((ShownDevice { link, facts }, kicks))
+        });
+        if ready.is_err() {
+            self.devices.opener().close(&self.config.request);
+        }
+        ready
+    }
+
+    fn route(&self, link: &dyn DeviceLink) -> Result<Vec<Kick>, OpenError> {
+        let (name, queues, most) = (self.interface(), link.queues(), self.data.counters.len());
+        if queues > most {
+            let message = format!("interface {name} has {queues} queues, and the port is made for {most}");
+            return Err(OpenError::new(OpenCause::Failed, message));
         }
         let mut kicks = Vec::new();
-        for queue in 0..link.queues() {
+        for queue in 0..queues {
             let kind = KickKind::Packets(u16::try_from(queue).unwrap_or(u16::MAX));
             match self.routing.add_own(Arc::clone(link.wake_fd(queue)), kind) {
                 Ok(kick) => kicks.push(kick),
                 Err(error) => {
                     kicks.into_iter().for_each(|kick| self.routing.remove(kick));
-                    let message = format!("cannot wait for packets of {}: {error}", facts.interface);
-                    self.note_failure(&message);
-                    return Err(OpenError::new(super::OpenCause::Failed, message));
+                    let message = format!("cannot wait for packets of interface {name}: {error}");
+                    return Err(OpenError::new(OpenCause::Failed, message));
                 }
             }
         }
-        let mtu = u32::from(self.config.mtu).min(if facts.mtu == 0 { u32::MAX } else { facts.mtu });
-        self.data.set_max_len(mtu + BEYOND_MTU);
+        Ok(kicks)
+    }
+
+    fn publish(&self, device: &mut Device, shown: ShownDevice, kicks: Vec<Kick>) {
+        for warning in &shown.facts.warnings {
+            tracing::warn!(port = self.config.name, "{warning}");
+        }
+        let ifindex = shown.facts.ifindex;
+        self.data.set_max_len(self.max_len(shown.facts.mtu));
         // A fault that the last device reported late is not about this one.
         self.data.take_fault();
-        drop(self.data.link.swap(Some(Box::new(Arc::clone(&link)))));
-        device.open = Some(OpenDevice { link, facts, kicks });
-        self.state().forget_fault();
-        self.state().show(LinkStatus { up: true, ..LinkStatus::default() });
+        self.queues.fetch_max(shown.link.queues(), Ordering::AcqRel);
+        drop(self.data.link.swap(Some(Box::new(Arc::clone(&shown.link)))));
+        *self.shown() = Some(shown);
+        device.open = Some(OpenDevice { ifindex, kicks });
+        device.logged.clear();
+        match self.devices.get(ifindex) {
+            Lookup::Found(interface) => {
+                device.interface = None;
+                self.show(device, interface);
+            }
+            Lookup::Missing | Lookup::Unknown => {
+                self.state().show(LinkStatus { up: true, ..LinkStatus::default() });
+            }
+        }
         // There may be packets that came before any worker looked.
         self.routing.wake();
-        Ok(())
+    }
+
+    /// Shows the interface of the open device as it is now.
+    fn show(&self, device: &mut Device, interface: Interface) {
+        let before = device.interface.replace(interface.clone());
+        if before.as_ref() == Some(&interface) {
+            return;
+        }
+        let port = &self.config.name;
+        self.data.set_max_len(self.max_len(interface.mtu));
+        if let Some(ShownDevice { facts, .. }) = &mut *self.shown() {
+            if facts.interface != interface.name {
+                let (old, new) = (&facts.interface, &interface.name);
+                tracing::warn!(port, "interface {old} is called {new} now: the port keeps it until it is closed");
+            }
+            facts.interface.clone_from(&interface.name);
+            (facts.mtu, facts.mac) = (interface.mtu, interface.mac);
+        }
+        let is_up = |interface: &Interface| interface.is_up && interface.has_carrier;
+        let (reason, was_up) = (interface.down_reason(), before.as_ref().is_some_and(is_up));
+        if interface.is_up && before.as_ref().is_some_and(|before| !before.is_up) {
+            // Workers have seen errors while it was down.
+            self.data.take_fault();
+        }
+        match &reason {
+            None if !was_up => tracing::info!(port, "interface {} is up", interface.name),
+            Some(reason) if was_up || before.is_none() => tracing::warn!(port, "{reason}"),
+            _ => {}
+        }
+        self.state().show(LinkStatus {
+            up: reason.is_none(),
+            reason: reason.unwrap_or_default(),
+            ..LinkStatus::default()
+        });
+    }
+
+    /// Closes a device that does not work any more.
+    fn lose(&self, device: &mut Device, reason: &str) {
+        tracing::warn!(port = self.config.name, "{reason}");
+        self.close(device, reason);
+        // The interface may have been down before.
+        self.state().show_failure(reason);
     }
 
     /// Closes the device. No worker uses it when this returns.
-    fn close(&self, device: &mut Device) {
+    fn close(&self, device: &mut Device, reason: &str) {
         let Some(open) = device.open.take() else { return };
+        self.state().show(LinkStatus { reason: reason.to_owned(), ..LinkStatus::default() });
         drop(self.data.link.swap(None));
         open.kicks.into_iter().for_each(|kick| self.routing.remove(kick));
-        drop(open.link);
+        drop(self.shown().take());
         self.devices.opener().close(&self.config.request);
-        let reason = format!("interface {} has gone", self.config.request.interface());
-        self.state().show(LinkStatus { reason, ..LinkStatus::default() });
+        device.interface = self.devices.find(self.interface());
     }
 
-    fn note_failure(&self, reason: &str) {
-        self.state().show(LinkStatus { reason: reason.to_owned(), ..LinkStatus::default() });
+    /// Returns the bytes of the longest packet, for an interface of this MTU.
+    fn max_len(&self, mtu: u32) -> u32 {
+        let known = if mtu == 0 { u32::MAX } else { mtu };
+        u32::from(self.config.mtu).min(known) + BEYOND_MTU
+    }
+
+    /// Returns the open device as operators see it.
+    fn device_status(&self) -> Option<DeviceStatus> {
+        let (facts, mut kernel_drops) = {
+            let shown = self.shown();
+            let ShownDevice { link, facts } = shown.as_ref()?;
+            (facts.clone(), link.kernel_drops())
+        };
+        if let DeviceRequest::Tap(_) = self.config.request
+            && let Some(counts) = self.devices.drop_counts(facts.ifindex)
+        {
+            kernel_drops.extend([("rx_dropped", counts.rx), ("tx_dropped", counts.tx)]);
+        }
+        Some(DeviceStatus { facts, kernel_drops })
+    }
+
+    fn interface(&self) -> &str {
+        self.config.request.interface()
     }
 
     fn device(&self) -> MutexGuard<'_, Device> {
         self.device.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Closes the device of a port that is paused or ends. If the opener is at work, the thread of
+    /// [`Devices`] closes the device when the opener has done.
+    fn end_soon(&self) {
+        let mut device = None;
+        is_within(END_TIME, || {
+            device = match self.device.try_lock() {
+                Ok(device) => Some(device),
+                Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+                Err(TryLockError::WouldBlock) => None,
+            };
+            device.is_some()
+        });
+        match device {
+            Some(mut device) => drop(self.end(&mut device)),
+            None => self.devices.wake_event().wake(),
+        }
+    }
+
+    fn shown(&self) -> MutexGuard<'_, Option<ShownDevice>> {
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn state(&self) -> MutexGuard<'_, LinkState> {
@@ -204,6 +434,33 @@ impl Shared {
 
     fn assignment(&self) -> Arc<QueueAssignment> {
         Arc::clone(&self.assignment.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let mut device = std::mem::take(&mut *self.device());
+        self.close(&mut device, "the port has ended");
+    }
+}
+
+fn gone(interface: &str) -> String {
+    format!("interface {interface} has gone: the port opens it again when it is back")
+}
+
+impl Interface {
+    /// Returns why no packet passes the interface, and the remedy, or `None` if packets pass.
+    fn down_reason(&self) -> Option<String> {
+        let name = &self.name;
+        match self {
+            Interface { is_up: false, .. } => {
+                Some(format!("interface {name} is down; set it up with `ip link set {name} up`"))
+            }
+            Interface { has_carrier: false, .. } => {
+                Some(format!("interface {name} has no carrier; look at its cable, or set the other end of a pair up"))
+            }
+            _ => None,
+        }
     }
 }
 
@@ -229,6 +486,11 @@ impl PortControl for DevicePort {
     fn set_waits(&self, _waits: bool) {}
 
     fn set_link(&self, up: bool) {
+        if self.is_set_down() != up {
+            return;
+        }
+        let link = if up { "up" } else { "down" };
+        tracing::info!(port = self.shared.config.name, "the administrator has set the link {link}");
         self.shared.data.set_down(!up);
         self.shared.state().set_down(!up);
     }
@@ -242,11 +504,7 @@ impl PortControl for DevicePort {
     }
 
     fn status(&self) -> LinkStatus {
-        let device = self.shared.device();
-        let device = device
-            .open
-            .as_ref()
-            .map(|open| DeviceStatus { facts: open.facts.clone(), kernel_drops: open.link.kernel_drops() });
+        let device = self.shared.device_status();
         LinkStatus { device, ..self.shared.state().status() }
     }
 
@@ -255,7 +513,8 @@ impl PortControl for DevicePort {
     }
 
     fn counters(&self) -> &[Arc<QueueCounters>] {
-        &self.shared.data.counters
+        let counters = &self.shared.data.counters;
+        counters.get(..self.shared.queues.load(Ordering::Acquire)).unwrap_or(counters)
     }
 
     fn drops(&self) -> &Arc<Drops> {
@@ -263,13 +522,12 @@ impl PortControl for DevicePort {
     }
 
     fn pause(&self) {
-        let mut device = self.shared.device();
-        device.paused = true;
-        self.shared.close(&mut device);
+        self.shared.is_paused.store(true, Ordering::Release);
+        self.shared.end_soon();
     }
 
     fn resume(&self) -> Result<(), ListenError> {
-        self.shared.device().paused = false;
+        self.shared.is_paused.store(false, Ordering::Release);
         self.shared.devices.wake_event().wake();
         Ok(())
     }
@@ -279,13 +537,12 @@ impl PortControl for DevicePort {
     }
 
     fn begin_stop(&self) {
-        let mut device = self.shared.device();
-        device.stopped = true;
-        self.shared.close(&mut device);
+        self.shared.stops.store(true, Ordering::Release);
+        self.shared.end_soon();
     }
 
     fn has_ended(&self) -> bool {
-        self.shared.device().stopped
+        self.shared.has_ended.load(Ordering::Acquire)
     }
 
     fn end_wait(&self, _began: Instant) {}
@@ -300,3 +557,6 @@ impl Drop for DevicePort {
         self.begin_stop();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,466 @@
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
+use straightline_packet::{Arena, Batch, Reason, Settings, Turn};
+
+use super::super::test_namespace::{self, ip};
+use super::*;
+use crate::EpollWaiter;
+use crate::device::{AfPacketRequest, Opener, TapOffloads, TapRequest};
+
+/// Time after which a test gives up.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A device whose queues are pairs of sockets.
+#[derive(Debug)]
+struct SocketLink(Vec<Arc<OwnedFd>>);
+
+impl DeviceLink for SocketLink {
+    fn receive<'t>(&'t self, port: &DevicePortData, queue: usize, turn: &mut Turn<'t>, into: &mut Batch, max: usize) {
+        let mut bytes = [0; 100];
+        for _ in 0..max {
+            match recv(&self.0[queue], &mut bytes, RecvFlags::DONTWAIT) {
+                Ok((length, _)) if length > 0 => {
+                    into.push(turn.accept_owned(port.index, &bytes[..length]).expect("a free slot"));
+                    port.counters[queue].rx.packets.add(1);
+                }
+                Err(Errno::AGAIN) => return,
+                Ok(_) | Err(_) => return port.report_fault(),
+            }
+        }
+    }
+
+    fn deliver<'t>(&'t self, port: &DevicePortData, queue: usize, turn: &mut Turn<'t>, batch: &Batch) {
+        for &id in batch.ids() {
+            if turn.len(id) > port.max_len() {
+                port.drops.add(Reason::TooBig, 1);
+            } else if send(&self.0[queue], turn.head(id), SendFlags::DONTWAIT | SendFlags::NOSIGNAL).is_err() {
+                port.report_fault();
+            }
+        }
+    }
+
+    fn arm(&self, _port: &DevicePortData, queue: usize) -> bool {
+        recv(&self.0[queue], &mut [0; 1], RecvFlags::DONTWAIT | RecvFlags::PEEK).is_ok()
+    }
+
+    fn disarm(&self, _queue: usize) {}
+
+    fn queues(&self) -> usize {
+        self.0.len()
+    }
+
+    fn wake_fd(&self, queue: usize) -> &Arc<OwnedFd> {
+        &self.0[queue]
+    }
+
+    fn kernel_drops(&self) -> Vec<(&'static str, u64)> {
+        vec![("overruns", 7)]
+    }
+}
+
+fn make(_: &DeviceRequest, opened: OpenedDevice) -> Result<Arc<dyn DeviceLink>, OpenError> {
+    Ok(Arc::new(SocketLink(opened.fds.into_iter().map(Arc::new).collect())))
+}
+
+/// An opener that does as its test says.
+#[derive(Debug, Default)]
+struct FakeOpener {
+    /// Locked by a test: the opener hangs.
+    hangs: Mutex<()>,
+    answer: Mutex<FakeAnswer>,
+    opened: AtomicUsize,
+    closed: AtomicUsize,
+    attempts: Mutex<Vec<Instant>>,
+}
+
+#[derive(Debug, Default)]
+struct FakeAnswer {
+    error: Option<OpenError>,
+    queues: usize,
+    ifindex: u32,
+    /// The other ends of the queues.
+    peers: Vec<OwnedFd>,
+}
+
+impl Opener for FakeOpener {
+    fn open(&self, request: &DeviceRequest) -> Result<OpenedDevice, OpenError> {
+        self.attempts.lock().unwrap().push(Instant::now());
+        drop(self.hangs.lock().unwrap());
+        let answer = &mut *self.answer.lock().unwrap();
+        if let Some(error) = &answer.error {
+            return Err(error.clone());
+        }
+        let pair =
+            |_| socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).expect("pair");
+        let (peers, fds): (Vec<_>, Vec<_>) = (0..answer.queues.max(1)).map(pair).unzip();
+        answer.peers = peers;
+        self.opened.fetch_add(1, Ordering::AcqRel);
+        let queues = u16::try_from(fds.len()).expect("few");
+        let interface = request.interface().to_owned();
+        let facts = DeviceFacts { interface, ifindex: answer.ifindex, queues, mtu: 1500, ..DeviceFacts::default() };
+        Ok(OpenedDevice { facts, fds })
+    }
+
+    fn close(&self, _request: &DeviceRequest) {
+        self.closed.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+impl FakeOpener {
+    fn fail(&self, cause: OpenCause, message: &str) {
+        self.answer.lock().unwrap().error = Some(OpenError::new(cause, message));
+    }
+
+    fn mend(&self) {
+        self.answer.lock().unwrap().error = None;
+    }
+
+    /// Ends the device: its descriptors do not work any more.
+    fn break_device(&self) {
+        self.answer.lock().unwrap().peers.clear();
+    }
+
+    /// Returns how often a device was opened, and closed.
+    fn counts(&self) -> (usize, usize) {
+        (self.opened.load(Ordering::Acquire), self.closed.load(Ordering::Acquire))
+    }
+}
+
+/// A port with its opener and a worker.
+struct Rig {
+    opener: Arc<FakeOpener>,
+    drops: Arc<Drops>,
+    rcu: Rcu,
+    waiter: Arc<EpollWaiter>,
+    arena: Arena,
+    devices: Arc<Devices>,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let (opener, rcu) = (Arc::<FakeOpener>::default(), Rcu::new());
+        let devices = Devices::new(Arc::clone(&opener) as Arc<dyn Opener>).expect("netlink");
+        let drops = Arc::<Drops>::default();
+        let arena = Arena::new(rcu.reader(), Settings::default(), vec![Arc::clone(&drops)]);
+        Rig { opener, drops, rcu, waiter: Arc::new(EpollWaiter::new().expect("epoll")), arena, devices }
+    }
+
+    fn open(&self, queues: u16) -> Result<DevicePort, OpenError> {
+        self.open_request(DeviceRequest::AfPacket(AfPacketRequest { interface: "eth1".to_owned(), queues }), queues)
+    }
+
+    fn open_request(&self, request: DeviceRequest, queues: u16) -> Result<DevicePort, OpenError> {
+        let config = DevicePortConfig { name: "nic".to_owned(), request, mtu: 1500, queues };
+        let waiters = Arc::clone(&self.waiter).into();
+        DevicePort::open_by(make, config, PortIndex(0), Arc::clone(&self.drops), &self.rcu, waiters, &self.devices)
+    }
+
+    /// Runs a turn of the port's worker. Returns the bytes that it received, after it has sent
+    /// them back if `echo` is true.
+    fn turn(&mut self, port: &DevicePort, echo: bool) -> Vec<Vec<u8>> {
+        let port = port.for_worker(0);
+        self.arena.turn(|turn| {
+            let mut batch = Batch::new();
+            port.receive(turn, &mut batch, 32);
+            if echo {
+                port.deliver(turn, &batch, false);
+            }
+            batch.ids().iter().map(|&id| turn.head(id).to_vec()).collect()
+        })
+    }
+
+    fn send(&self, queue: usize, bytes: &[u8]) {
+        send(&self.opener.answer.lock().unwrap().peers[queue], bytes, SendFlags::empty()).expect("send");
+    }
+
+    fn received(&self, queue: usize) -> Vec<u8> {
+        let mut bytes = [0; 100];
+        let answer = self.opener.answer.lock().unwrap();
+        let (length, _) = recv(&answer.peers[queue], &mut bytes, RecvFlags::DONTWAIT).expect("a packet");
+        bytes[..length].to_vec()
+    }
+}
+
+fn wait_until(what: &str, is_done: impl FnMut() -> bool) {
+    assert!(is_within(PATIENCE, is_done), "{what}");
+}
+
+fn reasons(port: &DevicePort) -> Vec<String> {
+    port.history().reasons.into_iter().map(|(_, reason)| reason).collect()
+}
+
+#[test]
+fn packets_pass_both_ways_and_wake_the_worker() {
+    let mut rig = Rig::new();
+    rig.opener.answer.lock().unwrap().queues = 2;
+    let port = rig.open(2).expect("open");
+    let status = port.status();
+    assert!(status.up && status.reason.is_empty());
+    let device = status.device.expect("a device");
+    assert_eq!((device.facts.queues, device.kernel_drops), (2, vec![("overruns", 7)]));
+    assert_eq!(port.counters().len(), 2);
+    rig.waiter.woken_by();
+    for (queue, byte) in [(0, 7), (1, 9)] {
+        rig.send(queue, &[byte; 60]);
+        assert_eq!(rig.waiter.woken_by().0, 1, "queue {queue}");
+        assert_eq!(rig.turn(&port, true), [[byte; 60]]);
+        // The worker delivers by its first queue.
+        assert_eq!(rig.received(0), [byte; 60]);
+        assert_eq!(port.counters()[queue].rx.packets.get(), 1);
+    }
+    let waits = port.for_worker(0);
+    rig.arena.turn(|turn| assert!(!waits.arm(turn, false)));
+    rig.send(1, b"packet");
+    rig.arena.turn(|turn| assert!(waits.arm(turn, false) && !waits.arm(turn, true)));
+}
+
+#[test]
+fn a_link_that_is_set_down_drops_both_ways() {
+    let mut rig = Rig::new();
+    let port = rig.open(1).expect("open");
+    port.set_link(false);
+    port.set_link(false);
+    rig.send(0, b"packet");
+    assert!(rig.turn(&port, true).is_empty());
+    assert_eq!(port.drops().count(Reason::SetDown), 1);
+    assert_eq!((port.status().up, port.status().reason.as_str()), (false, "set down by the administrator"));
+    port.set_link(true);
+    rig.send(0, b"packet");
+    assert_eq!(rig.turn(&port, true).len(), 1);
+    assert_eq!((port.history().changes, reasons(&port).len()), (3, 1));
+}
+
+#[test]
+fn an_interface_that_is_missing_is_tried_again() {
+    let mut rig = Rig::new();
+    rig.opener.fail(OpenCause::Missing, "no interface is called eth1");
+    let port = rig.open(1).expect("the port opens without its interface");
+    assert_eq!((port.status().up, port.status().reason.as_str()), (false, "no interface is called eth1"));
+    assert!(port.status().device.is_none() && rig.turn(&port, true).is_empty());
+    wait_until("a second attempt", || rig.opener.attempts.lock().unwrap().len() == 2);
+    rig.opener.fail(OpenCause::Busy, "eth1 is taken");
+    wait_until("another reason", || port.status().reason == "eth1 is taken");
+    assert!(port.shared.device().logged.iter().eq(&["no interface is called eth1", "eth1 is taken"]));
+    rig.opener.mend();
+    wait_until("the interface opens", || port.status().up);
+    rig.send(0, b"packet");
+    assert_eq!(rig.turn(&port, true).len(), 1);
+    let attempts = rig.opener.attempts.lock().unwrap().clone();
+    assert!(attempts.windows(2).all(|pair| pair[1] - pair[0] >= Duration::from_millis(900)), "{attempts:?}");
+    assert_eq!(reasons(&port), ["no interface is called eth1", "eth1 is taken"]);
+    assert!(port.shared.device().logged.is_empty());
+}
+
+#[test]
+fn a_failure_that_will_not_pass_is_an_error_at_the_start_only() {
+    let rig = Rig::new();
+    rig.opener.fail(OpenCause::Denied, "opening eth1 takes CAP_NET_RAW");
+    assert_eq!(rig.open(1).expect_err("denied").message, "opening eth1 takes CAP_NET_RAW");
+    rig.opener.mend();
+    let port = rig.open(1).expect("open");
+    rig.opener.fail(OpenCause::Denied, "the opener has ended");
+    rig.opener.break_device();
+    port.shared.data.report_fault();
+    wait_until("a reason", || port.status().reason == "the opener has ended");
+    rig.opener.mend();
+    wait_until("the interface opens", || port.status().up);
+}
+
+#[test]
+fn a_device_that_breaks_is_closed_and_opened_again() {
+    let mut rig = Rig::new();
+    let port = rig.open(1).expect("open");
+    let old = Arc::downgrade(&port.shared.shown().as_ref().expect("open").link);
+    rig.opener.break_device();
+    assert_eq!(rig.waiter.woken_by().0, 1, "the end of a device wakes its worker");
+    assert!(rig.turn(&port, true).is_empty());
+    wait_until("the device is opened again", || rig.opener.counts() == (2, 1) && port.status().up);
+    assert_eq!(old.strong_count(), 0, "nothing keeps the old device");
+    rig.send(0, b"packet");
+    assert_eq!(rig.turn(&port, true), [b"packet"]);
+    // A device that breaks again and again is opened once a second.
+    for round in 3..5 {
+        rig.opener.break_device();
+        rig.turn(&port, true);
+        wait_until("the device is opened again", || rig.opener.counts() == (round, round - 1) && port.status().up);
+    }
+    let attempts = rig.opener.attempts.lock().unwrap().clone();
+    assert!(attempts[2] - attempts[1] >= Duration::from_millis(900), "{attempts:?}");
+    let reason = "interface eth1 has gone: the port opens it again when it is back";
+    assert_eq!(reasons(&port), [reason; 3]);
+}
+
+#[test]
+fn a_port_without_a_device_drops() {
+    let mut rig = Rig::new();
+    rig.opener.answer.lock().unwrap().queues = 1;
+    let source = rig.open(1).expect("open");
+    rig.opener.fail(OpenCause::Missing, "no");
+    let port = rig.open(1).expect("open");
+    rig.send(0, b"packet");
+    let (from, to) = (source.for_worker(0), port.for_worker(0));
+    rig.arena.turn(|turn| {
+        let mut batch = Batch::new();
+        from.receive(turn, &mut batch, 32);
+        to.deliver(turn, &batch, false);
+    });
+    assert_eq!(port.drops().count(Reason::LinkDown), 1);
+}
+
+#[test]
+fn a_paused_port_lets_another_have_the_interface() {
+    let rig = Rig::new();
+    let port = rig.open(1).expect("open");
+    port.pause();
+    assert_eq!((rig.opener.counts(), port.status().up), ((1, 1), false));
+    assert_eq!(port.status().reason, "another port has the interface");
+    let other = rig.open(1).expect("open");
+    other.begin_stop();
+    assert!(other.has_ended() && other.join());
+    assert_eq!(rig.opener.counts(), (2, 2));
+    port.resume().expect("resume");
+    wait_until("the first port has it again", || port.status().up);
+    drop(port);
+    assert_eq!(rig.opener.counts(), (3, 3));
+}
+
+#[test]
+fn an_opener_that_hangs_holds_nobody_up() {
+    let rig = Rig::new();
+    let port = rig.open(1).expect("open");
+    let hangs = rig.opener.hangs.lock().unwrap();
+    port.shared.data.report_fault();
+    wait_until("the opener is at work", || rig.opener.attempts.lock().unwrap().len() == 2);
+    let began = Instant::now();
+    assert!(!port.status().up && !port.history().reasons.is_empty() && port.counters().len() == 1);
+    port.begin_stop();
+    assert!(!port.has_ended() && !port.join());
+    assert!(began.elapsed() < PATIENCE);
+    drop(hangs);
+    wait_until("the port ends", || port.has_ended());
+    assert_eq!(rig.opener.counts(), (2, 2), "the device that was opened meanwhile is closed");
+}
+
+#[test]
+fn more_queues_than_the_port_has_are_refused() {
+    let rig = Rig::new();
+    rig.opener.answer.lock().unwrap().queues = 3;
+    let port = rig.open(2).expect("open");
+    assert_eq!(port.status().reason, "interface eth1 has 3 queues, and the port is made for 2");
+    assert_eq!(rig.opener.counts(), (1, 1));
+}
+
+#[test]
+fn the_interface_decides_on_the_number_of_queues() {
+    let rig = Rig::new();
+    let request = AfXdpRequest {
+        interface: "eth1".to_owned(),
+        queues: None,
+        steal: crate::device::Steal::All,
+        zero_copy: crate::device::ZeroCopy::Off,
+        mtu: 1500,
+    };
+    rig.opener.fail(OpenCause::Missing, "no");
+    let port = rig.open_request(DeviceRequest::AfXdp(request), 127).expect("open");
+    assert_eq!(port.counters().len(), 1);
+    rig.opener.answer.lock().unwrap().queues = 4;
+    rig.opener.mend();
+    wait_until("the interface opens", || port.status().up);
+    assert_eq!(port.counters().len(), 4);
+}
+
+/// Returns the index of an interface.
+fn index(name: &str) -> u32 {
+    let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::DGRAM, None).expect("socket");
+    rustix::net::netdevice::name_to_index(&socket, name).expect("index")
+}
+
+#[test]
+fn a_port_follows_its_interface() {
+    test_namespace::run("device::port::tests::a_port_follows_its_interface", || {
+        let mut rig = Rig::new();
+        ip("link add eth1 type veth peer name peer");
+        rig.opener.answer.lock().unwrap().ifindex = index("eth1");
+        let port = rig.open(1).expect("open");
+        let down = "interface eth1 is down; set it up with `ip link set eth1 up`";
+        assert_eq!((port.status().up, port.status().reason.as_str()), (false, down));
+
+        ip("link set eth1 up");
+        wait_until("no carrier", || port.status().reason.starts_with("interface eth1 has no carrier; "));
+        ip("link set peer up");
+        wait_until("up", || port.status().up);
+
+        ip("link set eth1 mtu 1400");
+        wait_until("the MTU follows", || port.shared.data.max_len() == 1418);
+        ip("link set eth1 mtu 9000");
+        wait_until("not beyond the port's MTU", || port.shared.data.max_len() == 1518);
+        assert_eq!(port.status().device.expect("open").facts.mtu, 9000);
+
+        // Errors are natural while the interface is down, and the device stays open.
+        ip("link set eth1 down");
+        wait_until("down", || port.status().reason == down);
+        port.shared.data.report_fault();
+        ip("link set eth1 up");
+        wait_until("up again", || port.status().up);
+        assert_eq!(rig.opener.counts(), (1, 0));
+
+        ip("link set eth1 down");
+        ip("link set eth1 name eth2");
+        wait_until("the new name", || port.status().device.is_some_and(|device| device.facts.interface == "eth2"));
+        ip("link set eth2 name eth1");
+        ip("link set eth1 up");
+        wait_until("up with its old name", || port.status().up);
+
+        rig.opener.fail(OpenCause::Missing, "no interface is called eth1");
+        ip("link del eth1");
+        wait_until("gone", || port.status().reason == "no interface is called eth1");
+        assert_eq!(rig.opener.counts(), (1, 1));
+        assert!(reasons(&port).iter().any(|reason| reason.starts_with("interface eth1 has gone: ")));
+
+        ip("link add eth1 type veth peer name peer");
+        ip("link set eth1 up");
+        ip("link set peer up");
+        rig.opener.answer.lock().unwrap().ifindex = index("eth1");
+        rig.opener.mend();
+        wait_until("back", || port.status().up);
+        rig.send(0, b"packet");
+        assert_eq!(rig.turn(&port, true), [b"packet"]);
+    });
+}
+
+#[test]
+fn only_the_descriptor_tells_that_a_tap_has_gone() {
+    test_namespace::run("device::port::tests::only_the_descriptor_tells_that_a_tap_has_gone", || {
+        let mut rig = Rig::new();
+        ip("link add sl0 type veth peer name peer");
+        ip("link set sl0 up");
+        ip("link set peer up");
+        rig.opener.answer.lock().unwrap().ifindex = index("sl0");
+        let request = TapRequest {
+            name: "sl0".to_owned(),
+            queues: 1,
+            mtu: 1500,
+            mac: None,
+            offloads: TapOffloads { csum: false, tso: false, uso: false },
+            persist: false,
+            owner: None,
+            group: None,
+            bridge: None,
+        };
+        let port = rig.open_request(DeviceRequest::Tap(request), 1).expect("open");
+        wait_until("up", || port.status().up);
+        let drops = port.status().device.expect("open").kernel_drops;
+        assert_eq!(drops.iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["overruns", "rx_dropped", "tx_dropped"]);
+        // To the kernel's messages a tap that moves is one that is deleted.
+        ip("link del sl0");
+        wait_until("the kernel has told", || rig.devices.find("sl0").is_none());
+        std::thread::sleep(Duration::from_millis(50));
+        rig.send(0, b"packet");
+        assert_eq!(rig.turn(&port, true), [b"packet"]);
+        rig.opener.break_device();
+        rig.turn(&port, true);
+        wait_until("the tap is made again", || rig.opener.counts() == (2, 1) && port.status().up);
+    });
+}
