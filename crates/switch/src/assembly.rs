@@ -101,7 +101,7 @@ fn open_device(
         name: port.name.clone(),
         request: port.kind.device(port.mtu, port.mac).context("the kind has no interface")?,
         mtu: port.mtu,
-        queues: u16::try_from(port.kind.queues()).unwrap_or(u16::MAX),
+        queues: u16::try_from(port.kind.most_queues()).unwrap_or(u16::MAX),
     };
     let devices = devices.get().context("cannot prepare to open interfaces")?;
     Ok(Arc::new(DevicePort::open(config, PortIndex(place.slot), drops, rcu, waiters, &devices)?))

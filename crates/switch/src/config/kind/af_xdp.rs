@@ -7,6 +7,9 @@ use crate::config::Draft;
 use crate::config::diagnostic::Findings;
 use crate::config::section::Section;
 
+/// The most queues of a port.
+const MOST_QUEUES: u16 = 127;
+
 /// The keys that only an AF_XDP port has.
 pub(super) const KEYS: &[&str] = &["interface", "queues", "steal", "zero-copy"];
 
@@ -27,6 +30,12 @@ impl AfXdpConfig {
     /// Returns the queues that workers are planned for: one where the file names no number.
     pub(super) fn queues(&self) -> usize {
         usize::from(self.queues.unwrap_or(1))
+    }
+
+    /// Returns the most queues that can be opened: the interface decides where the file names no
+    /// number.
+    pub(super) fn most_queues(&self) -> usize {
+        usize::from(self.queues.unwrap_or(MOST_QUEUES))
     }
 
     pub(super) fn request(&self, mtu: u16) -> DeviceRequest {
@@ -57,7 +66,7 @@ impl AfXdpConfig {
 /// Reads the keys of an AF_XDP port.
 pub(super) fn read(section: &Section<'_>, report: &mut Findings<'_>, draft: &mut Draft) -> PortKind {
     let interface = super::read_own_interface(section, "interface", "eth1", report, draft);
-    let queues = section.integer("queues", 1..=127, report).map(toml::Spanned::into_inner);
+    let queues = section.integer("queues", 1..=MOST_QUEUES, report).map(toml::Spanned::into_inner);
     let steals = [("all", Steal::All), ("address", Steal::Address)];
     let steal = section.choice("steal", &steals, report).map_or(Steal::All, toml::Spanned::into_inner);
     let modes = [("allow", ZeroCopy::Allow), ("require", ZeroCopy::Require), ("off", ZeroCopy::Off)];

@@ -124,7 +124,7 @@ impl PortKind {
             Self::VhostUser(config) => config.most_queues(),
             Self::Tap(config) => config.queues(),
             Self::AfPacket(config) => config.queues(),
-            Self::AfXdp(config) => config.queues(),
+            Self::AfXdp(config) => config.most_queues(),
         }
     }
 
