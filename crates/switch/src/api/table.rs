@@ -5,7 +5,8 @@ mod grid;
 use std::collections::BTreeMap;
 
 use super::{
-    Addresses, Changes, Drops, Fdb, Link, Port, Ports, Privileges, Queue, RingKind, Runtime, Stalls, Status, Worker,
+    Addresses, Changes, Device, Drops, Fdb, Link, Port, Ports, Privileges, Queue, RingKind, Runtime, Stalls, Status,
+    Worker,
 };
 use grid::{Grid, count, wrap};
 
@@ -62,6 +63,14 @@ fn port(port: &Port) -> String {
         (_, None) => {}
     }
     field("device", &facts.join(", "));
+    if let Some(device) = &port.device {
+        field("interface", &interface(&port.kind, device));
+        let drops = counts(&device.kernel_drops);
+        if !drops.is_empty() {
+            field("kernel", &format!("dropped: {drops}"));
+        }
+        device.warnings.iter().for_each(|warning| field("warning", warning));
+    }
     if let Some(socket) = &port.socket {
         field("socket", socket);
     }
@@ -91,12 +100,37 @@ fn port(port: &Port) -> String {
     if !port.queues.is_empty() {
         text.push_str(&queues(port));
     }
-    let drops = port.drops.iter().filter(|(_, n)| **n > 0);
-    let drops: Vec<_> = drops.map(|(reason, n)| format!("{reason} {}", count(*n))).collect();
+    let drops = counts(&port.drops);
     if !drops.is_empty() {
-        text.push_str(&wrap(&format!("{INDENT}{:<10}", "drops"), &drops.join(", "), WIDTH));
+        text.push_str(&wrap(&format!("{INDENT}{:<10}", "drops"), &drops, WIDTH));
     }
     text
+}
+
+/// Renders the facts about the interface of a port of this kind.
+fn interface(kind: &str, device: &Device) -> String {
+    let Device { interface, driver, mode, zero_copy, queues, mtu, mac, .. } = device;
+    let copies = match zero_copy {
+        true => "zero-copy",
+        // Other kinds have no such mode.
+        false if kind == "af-xdp" => "copy",
+        false => "",
+    };
+    let modes: Vec<_> = [mode.as_str(), copies].into_iter().filter(|word| !word.is_empty()).collect();
+    let mut facts = vec![interface.clone()];
+    facts.extend((!driver.is_empty()).then(|| format!("driver {driver}")));
+    facts.extend((!modes.is_empty()).then(|| format!("{} mode", modes.join(" "))));
+    facts.push(format!("{queues} queue{}", if *queues == 1 { "" } else { "s" }));
+    facts.push(format!("mtu {mtu}"));
+    facts.push(format!("mac {mac}"));
+    facts.join(", ")
+}
+
+/// Renders counters that are not 0.
+fn counts(counters: &BTreeMap<String, u64>) -> String {
+    let counters = counters.iter().filter(|(_, n)| **n > 0);
+    let counters: Vec<_> = counters.map(|(name, n)| format!("{name} {}", count(*n))).collect();
+    counters.join(", ")
 }
 
 /// Renders two rows for each queue pair, so that the largest counters fit.

@@ -104,6 +104,68 @@ vm2  vhost-user  down: no frontend is connected
 }
 
 #[test]
+fn the_interface_of_a_port() {
+    let device = Device {
+        interface: "enp129s0f0np0".to_owned(),
+        driver: "mlx5_core".to_owned(),
+        mode: "native".to_owned(),
+        zero_copy: true,
+        queues: 4,
+        mtu: 9000,
+        mac: "02:00:00:00:00:01".to_owned(),
+        kernel_drops: [("rx_ring_full".to_owned(), 1_234_567), ("tx_invalid_descs".to_owned(), 0)].into(),
+        warnings: vec!["the interface has 16 queues, and packets of the other 12 stay with the kernel".to_owned()],
+    };
+    let nic = Port {
+        name: "nic0".to_owned(),
+        kind: "af-xdp".to_owned(),
+        mtu: 9000,
+        device: Some(device.clone()),
+        link: Link::Up,
+        link_changes: 1,
+        link_since_s: 4.0,
+        ..Port::default()
+    };
+    let tap = Device {
+        interface: "sl0".to_owned(),
+        mode: String::new(),
+        zero_copy: false,
+        queues: 1,
+        driver: "tun".to_owned(),
+        kernel_drops: [].into(),
+        warnings: Vec::new(),
+        ..device
+    };
+    let reason = "interface sl0 is down; set it up with `ip link set sl0 up`";
+    let host = Port {
+        name: "host".to_owned(),
+        kind: "tap".to_owned(),
+        mtu: 1500,
+        device: Some(tap),
+        link: Link::Down,
+        reason: Some(reason.to_owned()),
+        ..Port::default()
+    };
+    let text = ports(&Ports { ports: vec![nic, host] });
+    assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
+    let expected = "\
+nic0  af-xdp  up
+    link      changed once, last 4.0 s ago
+    device    mtu 9000
+    interface enp129s0f0np0, driver mlx5_core, native zero-copy mode, 4 queues,
+              mtu 9000, mac 02:00:00:00:00:01
+    kernel    dropped: rx_ring_full 1,234,567
+    warning   the interface has 16 queues, and packets of the other 12 stay with
+              the kernel
+
+host  tap  down: interface sl0 is down; set it up with `ip link set sl0 up`
+    device    mtu 1500
+    interface sl0, driver tun, 1 queue, mtu 9000, mac 02:00:00:00:00:01
+";
+    assert_eq!(text, expected);
+}
+
+#[test]
 fn runtime_as_two_tables() {
     let worker = Worker {
         cpu: Some(0),
