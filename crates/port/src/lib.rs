@@ -32,11 +32,13 @@
 //! });
 //! ```
 
+mod af_xdp;
 mod call_helper;
 mod control;
 mod counters;
 pub mod device;
 mod epoll_waiter;
+mod frames;
 mod kick_routing;
 mod link_history;
 mod link_status;

@@ -63,7 +63,7 @@ pub fn serve() -> anyhow::Result<()> {
     let server = HelperServer::receive(socket)
         .context("standard input is no socket of a switch; only `straightline run` starts this command")?;
     match enter(server.requests(), server.sandbox()) {
-        Ok(process) => server.serve(process, &Direct),
+        Ok(process) => server.serve(process, &Direct::default()),
         // The switch reports it.
         Err(why) => server.refuse(why),
     }

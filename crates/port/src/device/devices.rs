@@ -79,7 +79,7 @@ impl Devices {
     /// # Errors
     /// The system's error.
     pub fn direct() -> io::Result<Arc<Self>> {
-        Self::new(Arc::new(Direct))
+        Self::new(Arc::new(Direct::default()))
     }
 
     /// Returns the opener of all device ports.

@@ -1,12 +1,25 @@
 //! The opener that works in this process: for programs that keep their privileges, and inside the
 //! helper process.
 
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use super::{DeviceRequest, OpenCause, OpenError, OpenedDevice, Opener};
+use crate::af_xdp;
 use crate::tap;
 
 /// Opens interfaces in this process, with its privileges.
 #[derive(Debug, Default)]
-pub struct Direct;
+pub struct Direct {
+    /// The changes at interfaces that are undone when a device is closed, by the interface's name.
+    changes: Mutex<HashMap<String, af_xdp::open::Changes>>,
+}
+
+impl Direct {
+    fn changes(&self) -> MutexGuard<'_, HashMap<String, af_xdp::open::Changes>> {
+        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 impl Opener for Direct {
     fn open(&self, request: &DeviceRequest) -> Result<OpenedDevice, OpenError> {
@@ -15,16 +28,21 @@ impl Opener for Direct {
         }
         match request {
             DeviceRequest::Tap(request) => tap::open(request),
-            DeviceRequest::AfPacket(_) | DeviceRequest::AfXdp(_) => {
+            DeviceRequest::AfXdp(request) => {
+                // What an earlier device has changed is undone before the new one changes it.
+                self.changes().remove(&request.interface);
+                let (opened, changes) = af_xdp::open::open(request)?;
+                self.changes().insert(request.interface.clone(), changes);
+                Ok(opened)
+            }
+            DeviceRequest::AfPacket(_) => {
                 Err(OpenError::new(OpenCause::Unsupported, "this kind of port does not exist yet"))
             }
         }
     }
 
     fn close(&self, request: &DeviceRequest) {
-        match request {
-            DeviceRequest::Tap(_) | DeviceRequest::AfPacket(_) | DeviceRequest::AfXdp(_) => {}
-        }
+        self.changes().remove(request.interface());
     }
 }
 

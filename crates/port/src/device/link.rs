@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use straightline_packet::{Batch, Drops, PortIndex, RcuCell, Turn};
 
 use super::devices::WakeEvent;
-use super::{AfXdpRequest, DeviceRequest, OpenCause, OpenError, OpenedDevice};
+use super::{DeviceRequest, OpenCause, OpenError, OpenedDevice};
 use crate::QueueCounters;
+use crate::af_xdp::AfXdpLink;
 use crate::tap::TapLink;
 
 /// An open device. Control makes it, workers use it within turns, and nobody changes it: if the
@@ -45,10 +46,15 @@ pub(crate) trait DeviceLink: Send + Sync + fmt::Debug {
 }
 
 /// Makes the link of an open device.
-pub(super) fn make(request: &DeviceRequest, opened: OpenedDevice) -> Result<Arc<dyn DeviceLink>, OpenError> {
+pub(super) fn make(
+    request: &DeviceRequest,
+    opened: OpenedDevice,
+    port: PortIndex,
+) -> Result<Arc<dyn DeviceLink>, OpenError> {
     match request {
+        DeviceRequest::AfXdp(_) => Ok(Arc::new(AfXdpLink::new(opened, port)?)),
         DeviceRequest::Tap(_) => Ok(Arc::new(TapLink::new(opened)?)),
-        DeviceRequest::AfPacket(_) | DeviceRequest::AfXdp(AfXdpRequest { .. }) => {
+        DeviceRequest::AfPacket(_) => {
             Err(OpenError::new(OpenCause::Unsupported, "this kind of port does not exist yet"))
         }
     }
@@ -75,6 +81,22 @@ pub(crate) struct DevicePortData {
 }
 
 impl DevicePortData {
+    /// Returns the state of a port of one queue, which is the first of its workers' ports.
+    #[cfg(test)]
+    pub(crate) fn for_test(rcu: &straightline_packet::Rcu, max_len: u32) -> Self {
+        DevicePortData {
+            name: "test".to_owned(),
+            index: PortIndex(0),
+            drops: Arc::default(),
+            counters: [Arc::default()].into(),
+            link: RcuCell::new(rcu),
+            max_len: AtomicU32::new(max_len),
+            set_down: AtomicBool::new(false),
+            faulted: AtomicBool::new(false),
+            wake: Arc::new(WakeEvent::new().expect("an eventfd")),
+        }
+    }
+
     /// Returns the bytes of the longest packet that the device carries.
     #[inline]
     pub(crate) fn max_len(&self) -> u32 {

@@ -12,14 +12,17 @@
 //! | `port` | the control side of ports of all device kinds |
 //! | `worker_port` | the port as one worker serves it |
 //! | `interface`, `tun` | ioctls of interfaces and of taps |
+//! | `ethtool`, `bpf` | facts and settings of an interface; programs for it |
 //! | `devices` | the thread that opens devices, and opens them again |
 //! | `netlink` | the interfaces of this machine, as the kernel reports them |
 //!
 //! The kinds are in `crate::tap`, `crate::af_packet` and `crate::af_xdp`. Each has a function that
 //! opens it with privileges, and a type with [`DeviceLink`](link::DeviceLink) for all other work.
 
+pub(crate) mod bpf;
 mod devices;
 mod direct;
+pub(crate) mod ethtool;
 mod helper;
 pub(crate) mod interface;
 pub(crate) mod link;

@@ -79,7 +79,7 @@ pub(super) struct Shared {
 }
 
 /// Makes the link of an open device. Tests bring links of their own.
-pub(super) type MakeLink = fn(&DeviceRequest, OpenedDevice) -> Result<Arc<dyn DeviceLink>, OpenError>;
+pub(super) type MakeLink = fn(&DeviceRequest, OpenedDevice, PortIndex) -> Result<Arc<dyn DeviceLink>, OpenError>;
 
 /// The device of a port.
 #[derive(Debug, Default)]
@@ -267,7 +267,7 @@ impl Shared {
     fn make_ready(&self) -> Result<(ShownDevice, Vec<Kick>), OpenError> {
         let opened = self.devices.opener().open(&self.config.request)?;
         let facts = opened.facts.clone();
-        let ready = (self.make)(&self.config.request, opened).and_then(|link| {
+        let ready = (self.make)(&self.config.request, opened, self.data.index).and_then(|link| {
             let kicks = self.route(&*link)?;
             Ok((ShownDevice { link, facts }, kicks))
         });

@@ -217,7 +217,10 @@ fn check_names_the_commands_that_give_the_missing_capabilities() {
 
     let refused = run(&["run", "switch.toml"]);
     assert_eq!((refused.code, refused.out.as_str()), (Some(1), ""), "{refused:?}");
-    assert!(refused.err.starts_with(&start.replace("warning", "error")) && refused.err.contains(&remedy), "{refused:?}");
+    assert!(
+        refused.err.starts_with(&start.replace("warning", "error")) && refused.err.contains(&remedy),
+        "{refused:?}"
+    );
 
     // A configuration without interfaces takes none.
     fixture.write("[port.p]\nkind = \"vhost-user\"\nsocket = \"@/p\"\n[bridge.b]\nports = [\"p\"]\n");

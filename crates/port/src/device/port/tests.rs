@@ -60,7 +60,7 @@ impl DeviceLink for SocketLink {
     }
 }
 
-fn make(_: &DeviceRequest, opened: OpenedDevice) -> Result<Arc<dyn DeviceLink>, OpenError> {
+fn make(_: &DeviceRequest, opened: OpenedDevice, _: PortIndex) -> Result<Arc<dyn DeviceLink>, OpenError> {
     Ok(Arc::new(SocketLink(opened.fds.into_iter().map(Arc::new).collect())))
 }
 

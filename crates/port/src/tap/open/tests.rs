@@ -146,7 +146,7 @@ fn taps_that_cannot_be_used_are_named_with_the_remedy() {
     let many = TapRequest { queues: 300, ..request("sl1") };
     assert_error(&error(&many), OpenCause::Unsupported, &["it takes 256 queues, not 300"]);
     let long = TapRequest { name: "a-name-of-16-byt".to_owned(), ..request("") };
-    let refused = Direct.open(&DeviceRequest::Tap(long)).expect_err("too long");
+    let refused = Direct::default().open(&DeviceRequest::Tap(long)).expect_err("too long");
     assert_error(&refused, OpenCause::Unsupported, &["16 bytes"]);
     let mtu = TapRequest { mtu: 40, ..request("sl2") };
     assert_error(&error(&mtu), OpenCause::Failed, &["cannot set its MTU"]);

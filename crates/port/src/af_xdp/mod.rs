@@ -1,0 +1,153 @@
+//! AF_XDP ports: packets of an interface, past the kernel's network stack.
+//!
+//! A program at the interface redirects packets to AF_XDP sockets, one for each of its queues. A
+//! socket has memory that it shares with the kernel, its UMEM, and four rings that pass frames of
+//! this memory to and fro.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `rings` | the four rings |
+//! | `frames` | the frames of a UMEM |
+//! | `queue` | a socket with its UMEM and rings; which frame is where |
+//! | `receive`, `deliver` | packets from the interface, and to it |
+//! | `open` | opening, with privileges |
+//! | `program` | the program that redirects packets |
+//!
+//! The kernel's side is described in `Documentation/networking/af_xdp.rst`.
+
+mod deliver;
+mod frames;
+pub(crate) mod open;
+mod program;
+mod queue;
+mod receive;
+mod rings;
+#[cfg(test)]
+mod tests;
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::net::sockopt::{xdp_mmap_offsets, xdp_statistics};
+use rustix::net::xdp::{
+    XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING, XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING, XdpRingOffset,
+};
+use straightline_packet::{Batch, PortIndex, Turn};
+
+use crate::RingCounters;
+use crate::device::link::{DeviceLink, DevicePortData};
+use crate::device::{OpenCause, OpenError, OpenedDevice};
+use frames::{FRAMES, Umem};
+use queue::{Queue, Rings};
+use rings::{Consumer, Producer, Ring, RingLayout, RingMemory};
+
+/// An open AF_XDP interface.
+#[derive(Debug)]
+pub(crate) struct AfXdpLink {
+    queues: Box<[Queue]>,
+    /// Packets may take several frames.
+    several: bool,
+    /// Received checksums may be unfinished, although nothing says so.
+    unfinished: bool,
+    /// Holds the program at the interface for as long as it is open.
+    _program: OwnedFd,
+}
+
+impl AfXdpLink {
+    /// Returns the link of an open interface. The descriptors are those of [`open::open`]: the
+    /// program's link, then a bound socket and its UMEM's file for each queue.
+    pub(crate) fn new(opened: OpenedDevice, port: PortIndex) -> Result<Self, OpenError> {
+        let OpenedDevice { facts, fds } = opened;
+        let failed = |message: String| {
+            OpenError::new(
+                OpenCause::Failed,
+                format!("cannot use the AF_XDP sockets of {}: {message}", facts.interface),
+            )
+        };
+        let mut fds = fds.into_iter();
+        let program = fds.next().ok_or_else(|| failed("the program's descriptor is missing".to_owned()))?;
+        let mut queues = Vec::new();
+        while let (Some(socket), Some(file)) = (fds.next(), fds.next()) {
+            let umem = Umem::map(file.as_fd(), facts.frame_size).map_err(|error| failed(error.to_string()))?;
+            let rings = map_rings(&socket).map_err(|error| failed(format!("mapping its rings: {error}")))?;
+            let queue = Queue::new(Arc::new(socket), umem, rings, port).map_err(|fault| failed(fault.to_string()))?;
+            queues.push(queue);
+        }
+        if queues.is_empty() {
+            return Err(failed("there is none".to_owned()));
+        }
+        Ok(AfXdpLink {
+            queues: queues.into(),
+            several: facts.frame_size > open::FRAME_SIZE,
+            unfinished: facts.driver == "veth",
+            _program: program,
+        })
+    }
+}
+
+/// Maps the rings of a socket that nobody has used yet.
+fn map_rings(socket: &OwnedFd) -> std::io::Result<Rings> {
+    let offsets = xdp_mmap_offsets(socket)?;
+    Ok(Rings {
+        rx: Consumer::new(map_ring(socket, XDP_PGOFF_RX_RING, offsets.rx)?),
+        fill: Producer::new(map_ring(socket, XDP_UMEM_PGOFF_FILL_RING, offsets.fr)?),
+        tx: Producer::new(map_ring(socket, XDP_PGOFF_TX_RING, offsets.tx)?),
+        completion: Consumer::new(map_ring(socket, XDP_UMEM_PGOFF_COMPLETION_RING, offsets.cr)?),
+    })
+}
+
+fn map_ring<const W: usize>(socket: &OwnedFd, offset: u64, parts: XdpRingOffset) -> std::io::Result<Ring<W>> {
+    let layout = RingLayout::of_kernel(parts).ok_or(std::io::ErrorKind::Unsupported)?;
+    let memory = RingMemory::map(socket.as_fd(), offset, layout.memory_len(FRAMES, W))?;
+    Ring::new(Arc::new(memory), layout, FRAMES).ok_or_else(|| std::io::ErrorKind::InvalidData.into())
+}
+
+impl DeviceLink for AfXdpLink {
+    fn receive<'t>(&'t self, port: &DevicePortData, queue: usize, turn: &mut Turn<'t>, into: &mut Batch, max: usize) {
+        let counters = port.counters.get(queue).map(|counters| &counters.rx);
+        if let Some(queue) = self.queues.get(queue) {
+            receive::receive(queue, port, counters, self.unfinished, turn, into, max);
+        }
+    }
+
+    fn deliver<'t>(&'t self, port: &DevicePortData, queue: usize, turn: &mut Turn<'t>, batch: &Batch) {
+        let counters: Option<&RingCounters> = port.counters.get(queue).map(|counters| &counters.tx);
+        if let Some(queue) = self.queues.get(queue) {
+            deliver::deliver(queue, port, counters, self.several, turn, batch);
+        }
+    }
+
+    fn arm(&self, port: &DevicePortData, queue: usize) -> bool {
+        let Some(queue) = self.queues.get(queue) else { return false };
+        let is_busy = queue.is_busy();
+        if queue.is_faulted() {
+            port.report_fault();
+        }
+        is_busy
+    }
+
+    /// Does nothing: the kernel wakes us at each packet, also while the worker polls.
+    fn disarm(&self, _queue: usize) {}
+
+    fn queues(&self) -> usize {
+        self.queues.len()
+    }
+
+    fn wake_fd(&self, queue: usize) -> &Arc<OwnedFd> {
+        &self.queues[queue].socket
+    }
+
+    fn kernel_drops(&self) -> Vec<(&'static str, u64)> {
+        let mut sums = [0_u64; 3];
+        for queue in &self.queues {
+            if let Ok(statistics) = xdp_statistics(&queue.socket) {
+                let values =
+                    [Some(statistics.rx_dropped), statistics.rx_ring_full, statistics.rx_fill_ring_empty_descs];
+                for (sum, value) in sums.iter_mut().zip(values) {
+                    *sum += value.unwrap_or(0);
+                }
+            }
+        }
+        ["rx-dropped", "rx-ring-full", "rx-fill-ring-empty"].into_iter().zip(sums).collect()
+    }
+}

@@ -1,0 +1,355 @@
+//! Opening an interface for AF_XDP, with privileges.
+//!
+//! ```text
+//! look at the interface: Ethernet, up, queues, MTU
+//! turn off features by which packets do not arrive as they were sent
+//! for each queue: socket, UMEM, rings, bind               (zero-copy or copy)
+//! program: load, enter the sockets, attach                (native or generic)
+//! ```
+//!
+//! The sockets work without privileges from then on. Everything ends with the last copy of the
+//! descriptors, except for what [`Changes`] restores.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::io::Errno;
+use rustix::net::sockopt::{
+    set_xdp_rx_ring_size, set_xdp_tx_ring_size, set_xdp_umem_completion_ring_size, set_xdp_umem_fill_ring_size,
+    set_xdp_umem_reg, xdp_options,
+};
+use rustix::net::xdp::{SocketAddrXdp, SocketAddrXdpFlags, XdpOptionsFlags, XdpUmemReg, XdpUmemRegFlags};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
+
+use super::frames::{FRAMES, umem_len};
+use super::program;
+use super::rings::RingMemory;
+use crate::device::bpf::{self, XdpMode};
+use crate::device::ethtool::{self, Features, Interface};
+use crate::device::{AfXdpRequest, DeviceFacts, OpenCause, OpenError, OpenedDevice, Steal, ZeroCopy};
+
+/// Bytes of a frame that holds a whole packet.
+pub(super) const FRAME_SIZE: u32 = 2048;
+
+/// Bytes of a frame of a packet that may take several: a page, the most that the kernel allows.
+const LARGE_FRAME_SIZE: u32 = 4096;
+
+/// The largest MTU with which a packet fits into one frame of [`FRAME_SIZE`] bytes. The kernel
+/// takes 256 of them; the Ethernet header and two VLAN tags take 22.
+const MTU_OF_ONE_FRAME: u16 = 1770;
+
+/// The most queues of a port. Each needs two descriptors, and one message passes 253 of them.
+pub(crate) const MOST_QUEUES: u32 = 64;
+
+/// Features by which a packet is not received as it was sent: its VLAN tag is beside it, or it is
+/// several packets in one.
+const UNWANTED: [&str; 3] = ["rx-vlan-hw-parse", "rx-lro", "rx-gro-hw"];
+
+/// Changes at an interface, which are undone when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Changes {
+    interface: Interface,
+    features: Features,
+    /// Keeps the interface in promiscuous mode.
+    _promiscuous: OwnedFd,
+}
+
+impl Drop for Changes {
+    fn drop(&mut self) {
+        if !self.features.is_empty() {
+            // The interface may have gone.
+            let _ = self.interface.turn_on(&self.features);
+        }
+    }
+}
+
+/// Opens an interface. Returns the descriptors of the program's link and, for each queue, of a
+/// bound socket and its UMEM's file; and the changes at the interface.
+pub(crate) fn open(request: &AfXdpRequest) -> Result<(OpenedDevice, Changes), OpenError> {
+    let opening = Opening::new(request)?;
+    let changes = opening.prepare()?;
+    let (queues, mut warnings) = opening.queues()?;
+    let mut fds = Vec::new();
+    let mut zero_copy = true;
+    for queue in 0..queues {
+        let socket = opening.open_queue(queue, &mut fds)?;
+        zero_copy &= socket;
+    }
+    let mode = opening.attach(queues, &mut fds, zero_copy)?;
+    if mode == XdpMode::Generic {
+        warnings.push(opening.generic_warning());
+    }
+    let Opening { name, driver, ifindex, mtu, mac, frame_size, .. } = opening;
+    let facts = DeviceFacts {
+        interface: name.to_owned(),
+        ifindex,
+        driver,
+        mode: mode.name().to_owned(),
+        zero_copy,
+        queues: u16::try_from(queues).unwrap_or(u16::MAX),
+        mtu,
+        mac,
+        features: 0,
+        frame_size,
+        warnings,
+    };
+    Ok((OpenedDevice { facts, fds }, changes))
+}
+
+/// An interface that is being opened.
+struct Opening<'a> {
+    request: &'a AfXdpRequest,
+    name: &'a str,
+    interface: Interface,
+    ifindex: u32,
+    driver: String,
+    mtu: u32,
+    mac: [u8; 6],
+    frame_size: u32,
+}
+
+impl<'a> Opening<'a> {
+    /// Looks at the interface.
+    fn new(request: &'a AfXdpRequest) -> Result<Self, OpenError> {
+        let name = request.interface.as_str();
+        if request.steal == Steal::Address {
+            return Err(OpenError::new(
+                OpenCause::Unsupported,
+                format!(
+                    "`steal = \"address\"` of {name}: no underlay has this port, so it has no address; use \"all\""
+                ),
+            ));
+        }
+        let failed = |what: &str, error: &io::Error| match error.raw_os_error() {
+            Some(libc::ENODEV) => OpenError::new(OpenCause::Missing, format!("there is no interface {name}")),
+            _ => OpenError::new(OpenCause::Failed, format!("cannot {what} of interface {name}: {error}")),
+        };
+        let interface = Interface::new(name).map_err(|error| failed("use the name", &error))?;
+        let ifindex = interface.index().map_err(|error| failed("find the index", &error))?;
+        let mac = interface.mac().map_err(|error| failed("read the address", &error))?.ok_or_else(|| {
+            let message = format!("interface {name} is not Ethernet; AF_XDP ports need an Ethernet interface");
+            OpenError::new(OpenCause::Unsupported, message)
+        })?;
+        let mtu = interface.mtu().map_err(|error| failed("read the MTU", &error))?;
+        let driver = interface.driver().unwrap_or_default();
+        let frame_size = if request.mtu > MTU_OF_ONE_FRAME { LARGE_FRAME_SIZE } else { FRAME_SIZE };
+        Ok(Opening { request, name, interface, ifindex, driver, mtu, mac, frame_size })
+    }
+
+    /// Returns the error of a step that the system refused.
+    fn error(&self, what: &str, error: &io::Error) -> OpenError {
+        let name = self.name;
+        let (cause, remedy) = match error.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => (
+                OpenCause::Denied,
+                ": the program needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF; run it as root, or grant them with \
+                 setcap or in its service unit"
+                    .to_owned(),
+            ),
+            Some(libc::EAFNOSUPPORT) => (OpenCause::Unsupported, ": this kernel has no AF_XDP".to_owned()),
+            Some(libc::ENETDOWN) => {
+                (OpenCause::Failed, format!(": the interface is down; set it up with `ip link set {name} up`"))
+            }
+            Some(libc::ENODEV | libc::ENXIO) => (OpenCause::Missing, ": the interface has gone".to_owned()),
+            _ => (OpenCause::Failed, format!(": {error}")),
+        };
+        OpenError::new(cause, format!("cannot {what} of interface {name}{remedy}"))
+    }
+
+    /// Makes the interface receive packets for all addresses, as they were sent.
+    fn prepare(&self) -> Result<Changes, OpenError> {
+        let promiscuous =
+            ethtool::promiscuous(self.ifindex).map_err(|error| self.error("set promiscuous mode", &error))?;
+        // An interface without ethtool has none of these features.
+        let features = match self.interface.turn_off(&UNWANTED) {
+            Err(error) if error.raw_os_error() != Some(libc::EOPNOTSUPP) => {
+                return Err(self.error("turn off receive offloads", &error));
+            }
+            features => features.unwrap_or_default(),
+        };
+        let interface =
+            Interface::new(self.name).map_err(|error| self.error("open a second socket for requests", &error))?;
+        Ok(Changes { interface, features, _promiscuous: promiscuous })
+    }
+
+    /// Returns the number of queues to open, with a warning if the interface has more.
+    fn queues(&self) -> Result<(u32, Vec<String>), OpenError> {
+        let (name, has) = (self.name, self.interface.channels().rx);
+        let plural = if has == 1 { "" } else { "s" };
+        match self.request.queues.map(u32::from) {
+            Some(wanted) if wanted > has => Err(OpenError::new(
+                OpenCause::Unsupported,
+                format!(
+                    "`queues = {wanted}` is too much for interface {name}, which has {has} receive queue{plural}: use \
+                     at most {has}, or give it more with `ethtool -L {name}`"
+                ),
+            )),
+            None if has > MOST_QUEUES => Err(OpenError::new(
+                OpenCause::Unsupported,
+                format!(
+                    "interface {name} has {has} receive queues, and a port has at most {MOST_QUEUES}: reduce them with \
+                     `ethtool -L {name} combined {MOST_QUEUES}`"
+                ),
+            )),
+            Some(wanted) if wanted < has => {
+                let warning = format!(
+                    "`queues = {wanted}` leaves packets of {} of the {has} receive queues of {name} to the kernel: \
+                     remove `queues`, or reduce the interface's queues with `ethtool -L {name} combined {wanted}`",
+                    has - wanted
+                );
+                Ok((wanted, vec![warning]))
+            }
+            _ => Ok((has, Vec::new())),
+        }
+    }
+
+    /// Opens the socket of a queue. Adds its descriptor and that of its UMEM to `fds`. Returns
+    /// whether it is in zero-copy mode.
+    fn open_queue(&self, queue: u32, fds: &mut Vec<OwnedFd>) -> Result<bool, OpenError> {
+        let error = |what: &str| {
+            let what = format!("{what} for queue {queue}");
+            move |error: Errno| self.error(&what, &error.into())
+        };
+        let socket = socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None)
+            .map_err(error("open an AF_XDP socket"))?;
+        let file = self.create_umem(&socket, queue)?;
+        set_xdp_umem_fill_ring_size(&socket, FRAMES).map_err(error("make the fill ring"))?;
+        set_xdp_umem_completion_ring_size(&socket, FRAMES).map_err(error("make the completion ring"))?;
+        set_xdp_rx_ring_size(&socket, FRAMES).map_err(error("make the rx ring"))?;
+        set_xdp_tx_ring_size(&socket, FRAMES).map_err(error("make the tx ring"))?;
+        // Kernels before 6.17 do not have this option, and send 32 packets a call.
+        let _ = ethtool::set_send_budget(&socket, FRAMES);
+        self.bind(&socket, queue)?;
+        let options = xdp_options(&socket).map_err(error("read the mode"))?;
+        fds.extend([socket, file]);
+        Ok(options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY))
+    }
+
+    /// Makes the memory that the socket shares with its user, and registers it.
+    fn create_umem(&self, socket: &OwnedFd, queue: u32) -> Result<OwnedFd, OpenError> {
+        let what = format!("make the packet memory for queue {queue}");
+        let error = |error: Errno| self.error(&what, &error.into());
+        let len = umem_len(self.frame_size);
+        let file = memfd_create("straightline-umem", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).map_err(error)?;
+        ftruncate(&file, len).map_err(error)?;
+        // Nobody can truncate the file while packets lie in it.
+        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).map_err(error)?;
+        let mapped = RingMemory::map(file.as_fd(), 0, usize::try_from(len).unwrap_or(0))
+            .map_err(|cause| self.error(&what, &cause))?;
+        let registration = XdpUmemReg {
+            addr: mapped.address(),
+            len,
+            chunk_size: self.frame_size,
+            headroom: 0,
+            flags: XdpUmemRegFlags::empty(),
+            tx_metadata_len: 0,
+        };
+        // The kernel keeps the pages, so the mapping may go.
+        set_xdp_umem_reg(socket, registration).map_err(|errno| match errno {
+            Errno::NOBUFS | Errno::NOMEM => OpenError::new(
+                OpenCause::Failed,
+                format!(
+                    "cannot lock the {} MiB of packet memory for queue {queue} of interface {}: the program needs \
+                     CAP_IPC_LOCK or a higher limit (`ulimit -l`, LimitMEMLOCK= in its service unit)",
+                    len >> 20,
+                    self.name
+                ),
+            ),
+            errno => error(errno),
+        })?;
+        Ok(file)
+    }
+
+    fn bind(&self, socket: &OwnedFd, queue: u32) -> Result<(), OpenError> {
+        let name = self.name;
+        let mode = match self.request.zero_copy {
+            // The kernel chooses zero-copy mode where the driver has it.
+            ZeroCopy::Allow => SocketAddrXdpFlags::empty(),
+            ZeroCopy::Require => SocketAddrXdpFlags::XDP_ZEROCOPY,
+            ZeroCopy::Off => SocketAddrXdpFlags::XDP_COPY,
+        };
+        let several = match self.frame_size {
+            FRAME_SIZE => SocketAddrXdpFlags::empty(),
+            _ => SocketAddrXdpFlags::XDP_USE_SG,
+        };
+        let flags = mode | several | SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
+        bind(socket, &SocketAddrXdp::new(flags, self.ifindex, queue)).map_err(|errno| match errno {
+            Errno::BUSY => OpenError::new(
+                OpenCause::Busy,
+                format!("queue {queue} of interface {name} has an AF_XDP socket of another program already: end it"),
+            ),
+            Errno::OPNOTSUPP if self.request.zero_copy == ZeroCopy::Require => OpenError::new(
+                OpenCause::Unsupported,
+                format!(
+                    "`zero-copy = \"require\"`: the driver {:?} of interface {name} has no zero-copy mode; use \"allow\"",
+                    self.driver
+                ),
+            ),
+            Errno::INVAL | Errno::OPNOTSUPP if self.frame_size != FRAME_SIZE => OpenError::new(
+                OpenCause::Unsupported,
+                format!(
+                    "the driver {:?} or the kernel cannot receive packets of several frames on interface {name}, which \
+                     `mtu` above {MTU_OF_ONE_FRAME} needs (Linux 6.6): use a smaller `mtu`",
+                    self.driver
+                ),
+            ),
+            errno => self.error(&format!("bind the AF_XDP socket for queue {queue}"), &errno.into()),
+        })
+    }
+
+    /// Loads the program, enters the sockets, and attaches it: native if the driver can, else
+    /// generic. Puts its link in front of `fds`.
+    fn attach(&self, queues: u32, fds: &mut Vec<OwnedFd>, zero_copy: bool) -> Result<XdpMode, OpenError> {
+        let error = |what: &'static str| move |error: io::Error| self.error(what, &error);
+        let sockets = bpf::create_socket_map(queues).map_err(error("make the map of sockets"))?;
+        for (queue, pair) in (0..queues).zip(fds.chunks(2)) {
+            bpf::set_socket(sockets.as_fd(), queue, pair[0].as_fd()).map_err(error("enter the sockets"))?;
+        }
+        let several = self.frame_size != FRAME_SIZE;
+        let program = bpf::load(&program::redirect_all(sockets.as_fd()), several).map_err(error("load the program"))?;
+        let attach = |mode| bpf::attach(program.as_fd(), self.ifindex, mode);
+        let (mode, link) = match attach(XdpMode::Native) {
+            Ok(link) => (XdpMode::Native, link),
+            // Zero-copy mode exists in the driver only.
+            Err(refused) if zero_copy || is_taken(&refused) => return Err(self.not_attached(&refused)),
+            Err(_) => (XdpMode::Generic, attach(XdpMode::Generic).map_err(|refused| self.not_attached(&refused))?),
+        };
+        fds.insert(0, link);
+        Ok(mode)
+    }
+
+    fn not_attached(&self, error: &io::Error) -> OpenError {
+        let name = self.name;
+        match error.raw_os_error() {
+            _ if is_taken(error) => OpenError::new(
+                OpenCause::Busy,
+                format!("interface {name} has an XDP program of another program already: end that program"),
+            ),
+            Some(libc::EOPNOTSUPP | libc::EINVAL) => OpenError::new(
+                OpenCause::Unsupported,
+                format!("interface {name} (driver {:?}) cannot run XDP programs: {error}", self.driver),
+            ),
+            Some(libc::ERANGE) => OpenError::new(
+                OpenCause::Failed,
+                format!("the MTU of interface {name} or of its peer is too large for XDP: reduce it, or raise `mtu`"),
+            ),
+            _ => self.error("attach the program", error),
+        }
+    }
+
+    fn generic_warning(&self) -> String {
+        let name = self.name;
+        let more = if self.driver == "veth" {
+            "; large TCP packets of its peer are lost: turn them off with `ethtool -K PEER tx off`"
+        } else {
+            ""
+        };
+        format!("the driver {:?} of {name} runs XDP programs in generic mode only, which is slow{more}", self.driver)
+    }
+}
+
+/// Returns whether a program is not attached because another one is.
+fn is_taken(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST))
+}

@@ -1,0 +1,286 @@
+//! Packets from the interface: out of the rx ring, into the turn.
+//!
+//! A burst of up to 64 descriptors takes two passes, so that cache lines arrive before they are
+//! needed: the first reads the descriptors and prefetches the frames, the second copies the heads
+//! into slots. The second pass is compiled for each instruction set. Bodies stay in their frames,
+//! which go back to the kernel at the end of the turn.
+
+use straightline_packet::{
+    Batch, Checksum, Kernels, MIN_FRAME, MemorySegment, Offload, PacketId, Reason, SourceQueueId, Turn, WithKernels,
+};
+use straightline_wire::{IpVersion, ipv4, ipv6, locate};
+
+use super::queue::{Queue, RxHalf};
+use super::rings::Desc;
+use crate::RingCounters;
+use crate::device::link::DevicePortData;
+
+/// Descriptors that are handled together.
+const BURST: usize = 64;
+
+/// The most frames of a packet. The kernel makes at most 17 fragments of a packet; a packet of 9216
+/// bytes has 3.
+const MOST_FRAMES: usize = 18;
+
+/// Takes at most `max` packets of a queue. With `unfinished`, a checksum may be partial, although
+/// the kernel does not say so.
+pub(super) fn receive<'t>(
+    queue: &'t Queue,
+    port: &DevicePortData,
+    counters: Option<&RingCounters>,
+    unfinished: bool,
+    turn: &mut Turn<'t>,
+    into: &mut Batch,
+    max: usize,
+) {
+    if queue.is_faulted() {
+        port.report_fault();
+        return;
+    }
+    let mut rx = queue.lock_rx();
+    let found = match rx.available() {
+        Ok(0) => return,
+        Ok(found) => found.min(u32::try_from(BURST).unwrap_or(0)),
+        Err(fault) => return queue.fail(fault),
+    };
+    let source = turn.borrow_from(queue);
+    let borrowed = turn.borrowed();
+    let burst = ReceiveBurst { rx: &mut rx, found, queue, port, counters, unfinished, turn, source, into, max };
+    let taken = burst.turn.level().run(burst);
+    let mut result = rx.take(&queue.umem, taken);
+    // If all packets fitted into slots, no memory is lent.
+    if result.is_ok() && turn.borrowed() == borrowed {
+        result = rx.give_back(&queue.umem);
+        queue.wake_for_fill(&rx);
+    }
+    if let Err(fault) = result {
+        queue.fail(fault);
+    }
+}
+
+/// The descriptors of a burst on their way into the turn, compiled for each instruction set.
+struct ReceiveBurst<'a, 't> {
+    rx: &'a mut RxHalf,
+    found: u32,
+    queue: &'t Queue,
+    port: &'a DevicePortData,
+    counters: Option<&'a RingCounters>,
+    unfinished: bool,
+    turn: &'a mut Turn<'t>,
+    source: SourceQueueId,
+    into: &'a mut Batch,
+    max: usize,
+}
+
+impl WithKernels for ReceiveBurst<'_, '_> {
+    /// The number of descriptors that were taken.
+    type Output = u32;
+
+    #[inline(always)]
+    fn with<K: Kernels>(self, kernels: K) -> u32 {
+        let ReceiveBurst { rx, found, queue, port, counters, unfinished, turn, source, into, max } = self;
+        const NONE: Desc = Desc { addr: 0, len: 0, continued: false };
+        let mut descs = [NONE; BURST];
+        let mut segments: [Option<MemorySegment<'_>>; BURST] = [None; BURST];
+        for (nth, (desc, segment)) in (0..found).zip(descs.iter_mut().zip(&mut segments)) {
+            *desc = rx.peek(nth);
+            *segment = queue.umem.segment(desc.addr, desc.len);
+            if let Some(segment) = segment
+                && turn.prefetches()
+            {
+                segment.prefetch_at(0);
+                if segment.len() > 64 {
+                    segment.prefetch_at(64);
+                }
+            }
+        }
+        let (descs, max_len) = (&descs[..found as usize], port.max_len());
+        let (mut at, mut packets, mut bytes) = (0, 0, 0);
+        while at < descs.len() && packets < max as u64 && turn.free_slots() > 0 {
+            let (taken, packet) = if descs[at].continued || rx.skips {
+                match take_fragments(rx, port, turn, source, (&descs[at..], &segments[at..]), max_len) {
+                    Some(taken) => taken,
+                    None => break,
+                }
+            } else {
+                (1, take_whole(kernels, port, turn, source, segments[at], max_len).map(Some))
+            };
+            at += taken;
+            match packet {
+                Ok(Some(id)) => {
+                    if unfinished {
+                        recognise_unfinished(turn, id);
+                    }
+                    packets += 1;
+                    bytes += u64::from(turn.len(id));
+                    into.push(id);
+                }
+                Ok(None) => {}
+                Err(reason) => port.drops.add(reason, 1),
+            }
+        }
+        if let Some(counters) = counters {
+            counters.packets.add(packets);
+            counters.bytes.add(bytes);
+        }
+        u32::try_from(at).unwrap_or(0)
+    }
+}
+
+/// Takes a packet in one frame.
+#[inline(always)]
+fn take_whole<'t>(
+    kernels: impl Kernels,
+    port: &DevicePortData,
+    turn: &mut Turn<'t>,
+    source: SourceQueueId,
+    segment: Option<MemorySegment<'t>>,
+    max_len: u32,
+) -> Result<PacketId, Reason> {
+    let segment = segment.ok_or(Reason::BadAddress)?;
+    check_len(segment.len(), max_len)?;
+    turn.accept_by(kernels, port.index, source, segment).ok_or(Reason::NoBuffer)
+}
+
+/// Takes a packet in several frames, or the rest of a packet that is dropped. Returns the number of
+/// its descriptors, and the packet if there is one. `None` if its last descriptor is not there yet.
+#[cold]
+fn take_fragments<'t>(
+    rx: &mut RxHalf,
+    port: &DevicePortData,
+    turn: &mut Turn<'t>,
+    source: SourceQueueId,
+    (descs, segments): (&[Desc], &[Option<MemorySegment<'t>>]),
+    max_len: u32,
+) -> Option<(usize, Result<Option<PacketId>, Reason>)> {
+    let continued = descs.iter().take_while(|desc| desc.continued).count();
+    let (is_whole, count) = (continued < descs.len(), descs.len().min(continued + 1));
+    if rx.skips {
+        rx.skips = !is_whole;
+        return Some((count, Ok(None)));
+    }
+    if count > MOST_FRAMES {
+        rx.skips = !is_whole;
+        return Some((count, Err(Reason::LongChain)));
+    }
+    if !is_whole {
+        return None;
+    }
+    let mark = turn.mark();
+    let mut len = 0_u32;
+    for segment in &segments[..count] {
+        let Some(segment) = *segment else {
+            turn.unstage(mark);
+            return Some((count, Err(Reason::BadAddress)));
+        };
+        len = len.saturating_add(segment.len());
+        turn.stage(segment);
+    }
+    if let Err(reason) = check_len(len, max_len) {
+        turn.unstage(mark);
+        return Some((count, Err(reason)));
+    }
+    Some((count, turn.accept_staged(port.index, source, mark, 0).map(Some).ok_or(Reason::NoBuffer)))
+}
+
+#[inline]
+fn check_len(len: u32, max_len: u32) -> Result<(), Reason> {
+    match len {
+        0..MIN_FRAME => Err(Reason::Runt),
+        _ if len > max_len => Err(Reason::TooBig),
+        _ => Ok(()),
+    }
+}
+
+/// Makes the checksum of a packet partial if its sender has not finished it.
+///
+/// A veth interface passes packets on with unfinished checksums and notes that beside them, where
+/// AF_XDP does not see it. The field then holds the sum of the pseudo-header. A finished checksum
+/// may have the same value by chance. Finishing it again yields that value again if it was right.
+#[inline(never)]
+fn recognise_unfinished(turn: &mut Turn<'_>, id: PacketId) {
+    if let Some(checksum) = unfinished(turn.head(id), turn.len(id)) {
+        turn.set_offload(id, Offload { checksum, gso: None });
+    }
+}
+
+/// Returns what is left to do for a TCP or UDP checksum that equals the sum of its pseudo-header.
+/// `head` is the beginning of a packet of `len` bytes.
+fn unfinished(head: &[u8], len: u32) -> Option<Checksum> {
+    let layers = locate(head).ok()?;
+    let at = usize::from(layers.checksum()?);
+    let field = u16::from_be_bytes([*head.get(at)?, *head.get(at + 1)?]);
+    let packet = head.get(usize::from(layers.l3)..)?;
+    // Bytes behind the IP packet would be summed, too. A sender that leaves the checksum to be
+    // finished adds none.
+    let l4_len = len.checked_sub(layers.l4.into())?;
+    let pseudo = match layers.version {
+        IpVersion::V4 => {
+            let header = ipv4::Header::new_checked(packet).ok()?;
+            let own = u32::from(header.total_len()) == len - u32::from(layers.l3);
+            own.then(|| u16::try_from(l4_len).ok()).flatten().map(|len| header.pseudo_header_sum(len))?
+        }
+        IpVersion::V6 => {
+            let header = ipv6::Header::new_checked(packet).ok()?;
+            let own = u32::from(header.payload_len()) + 40 == len - u32::from(layers.l3);
+            own.then(|| header.pseudo_header_sum(layers.protocol, l4_len))?
+        }
+    };
+    let offset = u16::try_from(at).ok()? - layers.l4;
+    (field == pseudo).then_some(Checksum::Partial { start: layers.l4, offset })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use straightline_wire::frame::{self, Frame, Net, Transport};
+    use straightline_wire::{MacAddr, tcp};
+
+    fn frame(net: Net, transport: Transport, checksum: frame::Checksum) -> Vec<u8> {
+        let frame = Frame {
+            src: "02:00:00:00:00:01".parse().expect("an address"),
+            dst: MacAddr::BROADCAST,
+            tags: [None, None],
+            net,
+            transport,
+            payload_len: 11,
+        };
+        let mut bytes = vec![0; frame.headers_len() + 11];
+        frame.emit(&mut bytes, checksum).expect("space");
+        bytes
+    }
+
+    #[test]
+    fn unfinished_checksums_are_recognised() {
+        let nets = [
+            Net::v4("10.0.0.1".parse().expect("v4"), "10.0.0.2".parse().expect("v4")),
+            Net::v6("fd00::1".parse().expect("v6"), "fd00::2".parse().expect("v6")),
+        ];
+        let flags = tcp::Flags::ACK;
+        let transports = [
+            (Transport::Udp { src_port: 1, dst_port: 2 }, 6),
+            (Transport::Tcp { src_port: 1, dst_port: 2, seq: 3, ack: 4, flags, window: 5 }, 16),
+        ];
+        for net in nets {
+            for (transport, offset) in transports {
+                let l4 = if matches!(net, Net::V4 { .. }) { 34 } else { 54 };
+                let bytes = frame(net, transport, frame::Checksum::Partial);
+                let len = u32::try_from(bytes.len()).expect("short");
+                let expected = Some(Checksum::Partial { start: l4, offset });
+                assert_eq!(unfinished(&bytes, len), expected);
+                assert_eq!(
+                    unfinished(&bytes[..usize::from(l4) + 20.min(bytes.len() - usize::from(l4))], len),
+                    expected
+                );
+                let finished = frame(net, transport, frame::Checksum::Complete { payload_sum: 0 });
+                assert_eq!(unfinished(&finished, len), None);
+                assert_eq!(unfinished(&frame(net, transport, frame::Checksum::Zero), len), None);
+                // Bytes behind the IP packet.
+                assert_eq!(unfinished(&[&bytes[..], &[0; 4]].concat(), len + 4), None);
+                for short in 0..usize::from(l4 + offset + 2) {
+                    assert_eq!(unfinished(&bytes[..short], len), None, "{short} bytes of the head");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! Facts and settings of a network interface, by the `ioctl` calls of netdevice(7) and ethtool.
+//!
+//! Structures are arrays of 32-bit words, with fields at the places that
+//! `include/uapi/linux/ethtool.h` gives them.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+
+const ETHTOOL_GDRVINFO: u32 = 0x3;
+const ETHTOOL_GSTRINGS: u32 = 0x1b;
+const ETHTOOL_GSSET_INFO: u32 = 0x37;
+const ETHTOOL_GFEATURES: u32 = 0x3a;
+const ETHTOOL_SFEATURES: u32 = 0x3b;
+const ETHTOOL_GCHANNELS: u32 = 0x3c;
+/// The string set that has the names of features.
+const ETH_SS_FEATURES: u32 = 4;
+/// Words of a feature's name (`ETH_GSTRING_LEN`).
+const NAME_WORDS: usize = 8;
+/// Most features that are expected. Linux has 64 at most.
+const MAX_FEATURES: usize = 512;
+
+/// The hardware type of Ethernet.
+const ARPHRD_ETHER: u16 = 1;
+
+/// A request about one interface.
+#[derive(Debug)]
+pub(crate) struct Interface {
+    socket: OwnedFd,
+    name: [libc::c_char; libc::IFNAMSIZ],
+}
+
+/// The number of receive and transmit queues that an interface uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Channels {
+    pub(crate) rx: u32,
+    pub(crate) tx: u32,
+}
+
+impl Interface {
+    /// Returns the interface of this name, in the network namespace of the process. Whether there
+    /// is one shows at the first request.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the name is empty, longer than 15 bytes, or has a NUL.
+    pub(crate) fn new(name: &str) -> io::Result<Self> {
+        let bytes = name.as_bytes();
+        if bytes.is_empty() || bytes.len() >= libc::IFNAMSIZ || bytes.contains(&0) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "an interface's name has 1 to 15 bytes"));
+        }
+        let mut padded = [0; libc::IFNAMSIZ];
+        for (to, &from) in padded.iter_mut().zip(bytes) {
+            *to = from.cast_signed();
+        }
+        let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+        Ok(Interface { socket, name: padded })
+    }
+
+    /// Returns the interface's index.
+    pub(crate) fn index(&self) -> io::Result<u32> {
+        let request = self.request(libc::SIOCGIFINDEX)?;
+        // SAFETY: the kernel has filled this field of the union.
+        Ok(unsafe { request.ifr_ifru.ifru_ifindex }.cast_unsigned())
+    }
+
+    /// Returns the MTU.
+    pub(crate) fn mtu(&self) -> io::Result<u32> {
+        let request = self.request(libc::SIOCGIFMTU)?;
+        // SAFETY: the kernel has filled this field of the union.
+        Ok(unsafe { request.ifr_ifru.ifru_mtu }.cast_unsigned())
+    }
+
+    /// Returns the MAC address, or `None` if the interface is not Ethernet.
+    pub(crate) fn mac(&self) -> io::Result<Option<[u8; 6]>> {
+        let request = self.request(libc::SIOCGIFHWADDR)?;
+        // SAFETY: the kernel has filled this field of the union.
+        let address = unsafe { request.ifr_ifru.ifru_hwaddr };
+        let mut mac = [0; 6];
+        for (to, from) in mac.iter_mut().zip(address.sa_data) {
+            *to = from.cast_unsigned();
+        }
+        Ok((address.sa_family == ARPHRD_ETHER).then_some(mac))
+    }
+
+    /// Returns the name of the driver.
+    pub(crate) fn driver(&self) -> io::Result<String> {
+        let mut words = [0; 49];
+        words[0] = ETHTOOL_GDRVINFO;
+        self.ethtool(&mut words)?;
+        Ok(text(&words[1..9]))
+    }
+
+    /// Returns the number of queues in use. A driver that does not say has one.
+    pub(crate) fn channels(&self) -> Channels {
+        let mut words = [0; 9];
+        words[0] = ETHTOOL_GCHANNELS;
+        let [_, _, _, _, _, rx, tx, _, combined] = match self.ethtool(&mut words) {
+            Ok(()) => words,
+            Err(_) => [0; 9],
+        };
+        Channels { rx: rx.saturating_add(combined).max(1), tx: tx.saturating_add(combined).max(1) }
+    }
+
+    /// Turns features off that are on. Returns the features that were turned off. Names that the
+    /// interface does not have are skipped.
+    pub(crate) fn turn_off(&self, names: &[&str]) -> io::Result<Features> {
+        let (all, active) = self.features()?;
+        let bits = names.iter().filter_map(|name| all.iter().position(|known| known == name));
+        let on: Vec<usize> =
+            bits.filter(|&bit| active.get(bit / 32).is_some_and(|word| word >> (bit % 32) & 1 == 1)).collect();
+        let changed = Features { bits: on, count: all.len() };
+        self.set_features(&changed, false)?;
+        Ok(changed)
+    }
+
+    /// Turns features on again.
+    pub(crate) fn turn_on(&self, features: &Features) -> io::Result<()> {
+        self.set_features(features, true)
+    }
+
+    /// Returns the names of all features, and the bits of those that are on.
+    fn features(&self) -> io::Result<(Vec<String>, Vec<u32>)> {
+        let mask = 1_u64 << ETH_SS_FEATURES;
+        let [low, high] = halves(mask);
+        let mut words = [ETHTOOL_GSSET_INFO, 0, low, high, 0];
+        self.ethtool(&mut words)?;
+        let count = usize::try_from(words[4]).unwrap_or(0).min(MAX_FEATURES);
+        let mut words = vec![0; 3 + count * NAME_WORDS];
+        (words[0], words[1], words[2]) = (ETHTOOL_GSTRINGS, ETH_SS_FEATURES, count.try_into().unwrap_or(0));
+        self.ethtool(&mut words)?;
+        let names = words[3..].chunks(NAME_WORDS).map(text).collect();
+        let blocks = count.div_ceil(32);
+        let mut words = vec![0; 2 + blocks * 4];
+        (words[0], words[1]) = (ETHTOOL_GFEATURES, blocks.try_into().unwrap_or(0));
+        self.ethtool(&mut words)?;
+        // A block has the words available, requested, active, never changed.
+        let active = words[2..].chunks(4).filter_map(|block| block.get(2).copied()).collect();
+        Ok((names, active))
+    }
+
+    fn set_features(&self, features: &Features, on: bool) -> io::Result<()> {
+        if features.bits.is_empty() {
+            return Ok(());
+        }
+        let blocks = features.count.div_ceil(32);
+        let mut words = vec![0; 2 + blocks * 2];
+        (words[0], words[1]) = (ETHTOOL_SFEATURES, blocks.try_into().unwrap_or(0));
+        for &bit in &features.bits {
+            // A block has the words valid, requested.
+            let at = 2 + bit / 32 * 2;
+            words[at] |= 1 << (bit % 32);
+            words[at + 1] |= u32::from(on) << (bit % 32);
+        }
+        self.ethtool(&mut words)
+    }
+
+    /// Sends an ethtool command. Its structure is in `words`, which has space for all that the
+    /// kernel writes for this command.
+    fn ethtool(&self, words: &mut [u32]) -> io::Result<()> {
+        let mut request = self.empty_request();
+        request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
+        // SAFETY: the data are a structure of the command in its first word, with the lengths that
+        // its fields state. Both outlive the call.
+        unsafe { self.ioctl(libc::SIOCETHTOOL, &mut request) }
+    }
+
+    /// Sends a request that has no other input than the name.
+    fn request(&self, number: libc::c_ulong) -> io::Result<libc::ifreq> {
+        let mut request = self.empty_request();
+        // SAFETY: the requests that are used here read the name and fill the union.
+        unsafe { self.ioctl(number, &mut request) }?;
+        Ok(request)
+    }
+
+    fn empty_request(&self) -> libc::ifreq {
+        // SAFETY: all fields of the structure may be zero.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        request.ifr_name = self.name;
+        request
+    }
+
+    /// # Safety
+    /// The request is valid for this number, with all pointers in it.
+    unsafe fn ioctl(&self, number: libc::c_ulong, request: &mut libc::ifreq) -> io::Result<()> {
+        // SAFETY: the caller promises that the request is valid.
+        match unsafe { libc::ioctl(self.socket.as_fd().as_raw_fd(), number, std::ptr::from_mut(request)) } {
+            0.. => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+/// Features of an interface that were turned off.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Features {
+    bits: Vec<usize>,
+    /// The number of features that the kernel knows.
+    count: usize,
+}
+
+impl Features {
+    /// Returns whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bits.is_empty()
+    }
+}
+
+/// Returns the two words of a 64-bit field, in memory order.
+fn halves(value: u64) -> [u32; 2] {
+    let [a, b, c, d, e, f, g, h] = value.to_ne_bytes();
+    [u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, g, h])]
+}
+
+/// Returns the text in these words, up to its first NUL.
+fn text(words: &[u32]) -> String {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).take_while(|&byte| byte != 0).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Opens a socket that keeps the interface in promiscuous mode for as long as it is open, so that
+/// it receives packets for the addresses of guests. The socket itself receives nothing.
+pub(crate) fn promiscuous(ifindex: u32) -> io::Result<OwnedFd> {
+    let socket = socket_with(AddressFamily::PACKET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    let membership = libc::packet_mreq {
+        mr_ifindex: libc::c_int::try_from(ifindex).map_err(|_| io::ErrorKind::InvalidInput)?,
+        mr_type: libc::c_ushort::try_from(libc::PACKET_MR_PROMISC).map_err(|_| io::ErrorKind::InvalidInput)?,
+        mr_alen: 0,
+        mr_address: [0; 8],
+    };
+    set_option(&socket, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &membership)?;
+    Ok(socket)
+}
+
+/// Sets how many packets one `sendto` on an AF_XDP socket sends at most
+/// (`XDP_MAX_TX_SKB_BUDGET`, Linux 6.17). The default is 32.
+pub(crate) fn set_send_budget(socket: &OwnedFd, packets: u32) -> io::Result<()> {
+    set_option(socket, libc::SOL_XDP, 9, &packets)
+}
+
+/// Sets a socket option whose value is plain data of the C ABI.
+fn set_option<T: Copy>(socket: &OwnedFd, level: libc::c_int, name: libc::c_int, value: &T) -> io::Result<()> {
+    let len = libc::socklen_t::try_from(size_of::<T>()).unwrap_or(0);
+    // SAFETY: the value has `len` bytes and outlives the call, which only reads them.
+    let result = unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, std::ptr::from_ref(value).cast(), len) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_no_interface_can_have() {
+        for name in ["", "a-name-of-16-byte", "nul\0"] {
+            assert_eq!(Interface::new(name).expect_err("invalid").kind(), io::ErrorKind::InvalidInput);
+        }
+    }
+
+    #[test]
+    fn the_loopback_interface_is_not_ethernet_and_a_missing_one_is_an_error() {
+        let loopback = Interface::new("lo").expect("a name");
+        assert_eq!(loopback.mac().expect("lo exists"), None);
+        assert!(loopback.mtu().expect("lo exists") >= 1280);
+        assert_eq!(loopback.channels(), Channels { rx: 1, tx: 1 });
+        let missing = Interface::new("sl-missing").expect("a name");
+        assert_eq!(missing.index().expect_err("missing").raw_os_error(), Some(libc::ENODEV));
+    }
+}
