@@ -14,6 +14,9 @@
 //! 3. Put the pseudo header's sum back into the head. A flood delivers the packet to other ports,
 //!    and each of them finishes the checksum itself.
 //!
+//! A finished checksum is verified in the same pass where packets are coalesced, by the sum of the
+//! stored bytes.
+//!
 //! A guest may write its buffers during the copy. So the kernel loads each byte once, and sums the
 //! bytes that it stores. It never sums a second read.
 
@@ -21,7 +24,7 @@ use std::ops::Range;
 
 use straightline_simd::{Kernels, Level, Sum, WithKernels};
 
-use crate::{Checksum, GsoSegment, MemorySegment, PacketId, Turn};
+use crate::{Checksum, GsoSegment, MemorySegment, PacketId, Run, Turn};
 
 /// The buffers of a destination, filled from the front.
 #[derive(Clone, Copy, Debug)]
@@ -291,14 +294,31 @@ impl<'t> Turn<'t> {
     }
 }
 
+/// A packet of a run has a wrong checksum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WrongChecksum;
+
 impl<'t> Turn<'t> {
     /// Stores coalesced packets as one: the headers in `front` with the `N` bytes in front of them,
-    /// then the payload of each packet. Returns the number of body bytes copied.
-    pub fn store_run<const N: usize>(&mut self, ids: &[PacketId], front: &GsoSegment, to: Range<usize>) -> u32 {
-        let Some(to) = Scatter::new(self.staged_at(to)) else { return 0 };
-        let copied = self.level().run(StoreRun::<N> { turn: self, ids, front: front.front::<N>(), to });
+    /// then the payload of each packet. Finished checksums are verified in the copy. Returns the
+    /// number of body bytes copied.
+    ///
+    /// # Errors
+    /// [`WrongChecksum`] at the first packet whose finished checksum does not match the stored
+    /// bytes. The buffers are then partly written and must not be published.
+    pub fn store_run<const N: usize>(
+        &mut self,
+        ids: &[PacketId],
+        run: &Run,
+        front: &GsoSegment,
+        to: Range<usize>,
+    ) -> Result<u32, WrongChecksum> {
+        let Some(to) = Scatter::new(self.staged_at(to)) else { return Ok(0) };
+        let (level, store) = (self.level(), StoreRun::<N> { turn: self, ids, run, front: front.front::<N>(), to });
+        let (copied, is_right) =
+            if run.is_finished() { level.run(StoreFinished(store)) } else { level.run(StorePartial(store)) };
         self.count_copied(copied);
-        copied
+        if is_right { Ok(copied) } else { Err(WrongChecksum) }
     }
 }
 
@@ -319,29 +339,61 @@ impl<const N: usize> WithKernels for StorePacket<'_, '_, N> {
     }
 }
 
-/// The arguments of [`Turn::store_run`], which is compiled for each instruction set.
+/// The arguments of [`store_run`].
 struct StoreRun<'a, 't, const N: usize> {
     turn: &'a Turn<'t>,
     ids: &'a [PacketId],
+    run: &'a Run,
     front: &'a [u8],
     to: Scatter<'a, 't>,
 }
 
-impl<const N: usize> WithKernels for StoreRun<'_, '_, N> {
-    type Output = u32;
+/// Stores packets with finished checksums, and verifies these.
+struct StoreFinished<'a, 't, const N: usize>(StoreRun<'a, 't, N>);
+/// Stores packets with partial checksums.
+struct StorePartial<'a, 't, const N: usize>(StoreRun<'a, 't, N>);
+
+impl<const N: usize> WithKernels for StoreFinished<'_, '_, N> {
+    type Output = (u32, bool);
 
     #[inline(always)]
-    fn with<K: Kernels>(mut self, kernels: K) -> u32 {
-        put_front::<N>(&mut self.to, kernels, self.front);
-        let mut copied = 0;
-        for &id in self.ids {
-            self.to.put(kernels, self.turn.head(id).get(self.front.len() - N..).unwrap_or_default());
-            for &segment in self.turn.body(id) {
-                copied += self.to.put_segment(kernels, segment, None);
-            }
-        }
-        copied
+    fn with<K: Kernels>(self, kernels: K) -> (u32, bool) {
+        store_run::<N, true>(kernels, self.0)
     }
+}
+
+impl<const N: usize> WithKernels for StorePartial<'_, '_, N> {
+    type Output = (u32, bool);
+
+    #[inline(always)]
+    fn with<K: Kernels>(self, kernels: K) -> (u32, bool) {
+        store_run::<N, false>(kernels, self.0)
+    }
+}
+
+/// Stores the packets of a run as one. Returns the number of body bytes copied, and whether all
+/// checksums are right. It stops at the first that is wrong. The head, which has the checksum, is
+/// the switch's own, and the sum covers the stored bytes.
+#[inline(always)]
+fn store_run<const N: usize, const VERIFY: bool>(kernels: impl Kernels, what: StoreRun<'_, '_, N>) -> (u32, bool) {
+    let StoreRun { turn, ids, run, front, mut to } = what;
+    put_front::<N>(&mut to, kernels, front);
+    let mut copied = 0;
+    for &id in ids {
+        let Some((headers, own)) = turn.head(id).split_at_checked(front.len() - N) else { return (copied, false) };
+        let mut sum = VERIFY.then(|| run.header_sum(headers, turn.len(id)));
+        to.put(kernels, own);
+        if let Some(sum) = &mut sum {
+            kernels.sum(own, sum);
+        }
+        for &segment in turn.body(id) {
+            copied += to.put_segment(kernels, segment, sum.as_mut());
+        }
+        if sum.is_some_and(|sum| sum.fold() != 0xffff) {
+            return (copied, false);
+        }
+    }
+    (copied, true)
 }
 
 /// A position in a body. The GSO segments of a packet are made in order. With the cursor, a body of

@@ -42,9 +42,9 @@ mod turn;
 
 pub use batch::{Batch, MAX_BATCH, PacketId};
 pub use coalescing::Run;
-pub use copy::{BodyCursor, Scatter};
+pub use copy::{BodyCursor, Scatter, WrongChecksum};
 pub use drops::{Drops, Reason};
-pub use offload::{Checksum, Gso, GsoKind, Offload};
+pub use offload::{Checksum, Gso, GsoKind, GsoKinds, Offload};
 pub use segment::MemorySegment;
 pub use segmentation::{GsoSegment, MAX_HEADERS, Segmenter};
 pub use slot::{HEAD, HEADROOM};

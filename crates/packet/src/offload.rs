@@ -33,6 +33,64 @@ pub enum GsoKind {
     Udp6,
 }
 
+/// Offset of the checksum in a TCP header.
+pub(crate) const TCP_CHECKSUM: u16 = 16;
+/// Offset of the checksum in a UDP header.
+pub(crate) const UDP_CHECKSUM: u16 = 6;
+
+impl GsoKind {
+    const ALL: [GsoKind; 4] = [GsoKind::Tcp4, GsoKind::Tcp6, GsoKind::Udp4, GsoKind::Udp6];
+
+    /// Returns whether the packet is TCP; otherwise it is UDP.
+    #[inline]
+    pub fn is_tcp(self) -> bool {
+        matches!(self, GsoKind::Tcp4 | GsoKind::Tcp6)
+    }
+
+    /// Returns whether the packet is IPv4; otherwise it is IPv6.
+    #[inline]
+    pub fn is_v4(self) -> bool {
+        matches!(self, GsoKind::Tcp4 | GsoKind::Udp4)
+    }
+
+    /// Returns the offset of the checksum in the transport header.
+    #[inline]
+    pub fn checksum_offset(self) -> u16 {
+        if self.is_tcp() { TCP_CHECKSUM } else { UDP_CHECKSUM }
+    }
+}
+
+/// A set of kinds: those that a receiver takes unsegmented.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GsoKinds(u8);
+
+impl GsoKinds {
+    /// No kind.
+    pub const NONE: GsoKinds = GsoKinds(0);
+    /// TCP over IPv4 and IPv6.
+    pub const TCP: GsoKinds = GsoKinds(1 << GsoKind::Tcp4 as u8 | 1 << GsoKind::Tcp6 as u8);
+    /// UDP over IPv4 and IPv6.
+    pub const UDP: GsoKinds = GsoKinds(1 << GsoKind::Udp4 as u8 | 1 << GsoKind::Udp6 as u8);
+
+    /// Returns the kinds for which `takes` is true.
+    #[inline]
+    pub fn of(takes: impl Fn(GsoKind) -> bool) -> Self {
+        GsoKinds(GsoKind::ALL.iter().map(|&kind| u8::from(takes(kind)) << kind as u8).sum())
+    }
+
+    /// Returns whether the set has this kind.
+    #[inline]
+    pub fn contains(self, kind: GsoKind) -> bool {
+        self.0 & 1 << kind as u8 != 0
+    }
+
+    /// Returns whether both sets have a kind in common.
+    #[inline]
+    pub fn intersects(self, other: GsoKinds) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
 /// Generic segmentation offload: the parameters for splitting an unsegmented packet into GSO
 /// segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -206,9 +206,8 @@ impl Segmenter {
         // The length field of the IP header must be able to hold the packet's length. The field of
         // IPv4 counts its own header, the field of IPv6 does not. This also bounds the number of
         // segments to less than 65536.
-        let (network, longest) =
-            if matches!(gso.kind, GsoKind::Tcp4 | GsoKind::Udp4) { (20, 65_535) } else { (40, 65_535 + 40) };
-        let transport = if matches!(gso.kind, GsoKind::Tcp4 | GsoKind::Tcp6) { 20 } else { 8 };
+        let (network, longest) = if gso.kind.is_v4() { (20, 65_535) } else { (40, 65_535 + 40) };
+        let transport = if gso.kind.is_tcp() { 20 } else { 8 };
         let fits = l3.checked_add(network)? <= l4
             && l4.checked_add(transport)? <= gso.header_len
             && usize::from(gso.header_len) <= MAX_HEADERS
@@ -250,7 +249,7 @@ impl Segmenter {
 
     /// Returns the partial checksum of all segments: where summing starts, and where the field is.
     pub fn checksum(&self) -> Checksum {
-        Checksum::Partial { start: self.gso.l4, offset: low16(checksum_offset(self.gso.kind)) }
+        Checksum::Partial { start: self.gso.l4, offset: self.gso.kind.checksum_offset() }
     }
 
     /// Makes the next GSO segment of the packet with this `head`. The first call fills all of
@@ -294,13 +293,13 @@ impl Segmenter {
         let pseudo = u32::from(common.pseudo) + (transport_len >> 16) + (transport_len & 0xffff);
         let datagram = u32::from(gso.l4 - gso.l3) + transport_len;
         // Extension headers count as payload (RFC 8200, 3).
-        let network_len = low16(if self.is_v4() { datagram } else { datagram - 40 });
+        let network_len = low16(if gso.kind.is_v4() { datagram } else { datagram - 40 });
         let id = common.id.wrapping_add(self.index);
         let network_sum = !fold([common.network.into(), network_len.into(), id.into()]);
         // The sequence number counts payload bytes.
         let seq = common.seq.wrapping_add(self.next - u32::from(gso.header_len));
         let flags = common.flags(first, end == self.total);
-        let changed = match self.is_tcp() {
+        let changed = match gso.kind.is_tcp() {
             true => (seq >> 16) + (seq & 0xffff) + u32::from(u16::from_be_bytes(flags)),
             false => transport_len & 0xffff,
         };
@@ -311,14 +310,6 @@ impl Segmenter {
         self.index = self.index.wrapping_add(1);
         let transport_len = low16(transport_len);
         Some(SegmentFields { payload, transport_sum, pseudo, network_len, transport_len, id, network_sum, seq, flags })
-    }
-
-    fn is_tcp(&self) -> bool {
-        matches!(self.gso.kind, GsoKind::Tcp4 | GsoKind::Tcp6)
-    }
-
-    fn is_v4(&self) -> bool {
-        matches!(self.gso.kind, GsoKind::Tcp4 | GsoKind::Udp4)
     }
 
     /// Returns the offsets and the kind of the packet's headers.
@@ -351,13 +342,11 @@ impl SegmentFields {
     /// Writes the pseudo header's sum into the transport checksum field.
     #[inline(always)]
     pub(crate) fn put_pseudo(&self, gso: &Gso, at: u32, headers: &mut (impl HeaderWriter + ?Sized)) {
-        headers.put2(at + u32::from(gso.l4) + checksum_offset(gso.kind), fold([self.pseudo, 0, 0]).to_be_bytes());
+        headers.put2(
+            at + u32::from(gso.l4) + u32::from(gso.kind.checksum_offset()),
+            fold([self.pseudo, 0, 0]).to_be_bytes(),
+        );
     }
-}
-
-/// Returns the offset of the checksum in a transport header.
-fn checksum_offset(kind: GsoKind) -> u32 {
-    if matches!(kind, GsoKind::Tcp4 | GsoKind::Tcp6) { 16 } else { 6 }
 }
 
 /// Returns the bytes of two words, one behind the other.

@@ -1,7 +1,7 @@
 //! The virtio-net header: 12 bytes before every packet (virtio 1.2, 5.1.6), and their meaning once
 //! checked.
 
-use straightline_packet::{Checksum, Gso, GsoKind, Offload, PacketId, Reason, Turn};
+use straightline_packet::{Checksum, Gso, GsoKind, GsoKinds, Offload, PacketId, Reason, Turn};
 use straightline_wire::geometry::{self, Layers};
 use straightline_wire::{IpProtocol, IpVersion};
 
@@ -194,27 +194,36 @@ impl Receiver {
     /// Returns whether the driver accepts partial checksums.
     #[inline]
     pub fn takes_partial(self) -> bool {
-        self.acked & f::VIRTIO_NET_F_GUEST_CSUM != 0
+        self.has(f::VIRTIO_NET_F_GUEST_CSUM)
     }
 
-    /// Returns whether the driver accepts any unsegmented TCP packet.
+    /// Returns the kinds of unsegmented packets that the driver accepts.
     #[inline]
-    pub fn takes_tcp(self) -> bool {
-        self.takes_partial() && self.acked & (f::VIRTIO_NET_F_GUEST_TSO4 | f::VIRTIO_NET_F_GUEST_TSO6) != 0
+    pub fn kinds(self) -> GsoKinds {
+        GsoKinds::of(|kind| self.has(feature(kind) | f::VIRTIO_NET_F_GUEST_CSUM))
     }
 
     /// Returns whether the driver accepts this unsegmented packet.
     #[inline]
     pub fn takes(self, gso: Gso) -> bool {
-        let feature = match gso.kind {
-            GsoKind::Tcp4 => f::VIRTIO_NET_F_GUEST_TSO4,
-            GsoKind::Tcp6 => f::VIRTIO_NET_F_GUEST_TSO6,
-            GsoKind::Udp4 => f::VIRTIO_NET_F_GUEST_USO4,
-            GsoKind::Udp6 => f::VIRTIO_NET_F_GUEST_USO6,
-        };
         let ecn = if gso.ecn { f::VIRTIO_NET_F_GUEST_ECN } else { 0 };
-        let needed = feature | ecn | f::VIRTIO_NET_F_GUEST_CSUM;
-        self.acked & needed == needed
+        self.has(feature(gso.kind) | ecn | f::VIRTIO_NET_F_GUEST_CSUM)
+    }
+
+    #[inline]
+    fn has(self, features: u64) -> bool {
+        self.acked & features == features
+    }
+}
+
+/// Returns the feature of a driver that accepts unsegmented packets of this kind.
+#[inline]
+fn feature(kind: GsoKind) -> u64 {
+    match kind {
+        GsoKind::Tcp4 => f::VIRTIO_NET_F_GUEST_TSO4,
+        GsoKind::Tcp6 => f::VIRTIO_NET_F_GUEST_TSO6,
+        GsoKind::Udp4 => f::VIRTIO_NET_F_GUEST_USO4,
+        GsoKind::Udp6 => f::VIRTIO_NET_F_GUEST_USO6,
     }
 }
 

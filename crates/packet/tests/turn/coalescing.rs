@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use straightline_packet::{
-    BodyCursor, Checksum, GsoKind, GsoSegment, MAX_FRAME, Offload, PacketId, PortIndex, Segmenter, Settings,
-    SourceQueueId, Turn,
+    BodyCursor, Checksum, GsoKind, GsoKinds, GsoSegment, Level, MAX_FRAME, Offload, PacketId, PortIndex, Run,
+    Segmenter, Settings, SourceQueueId, Turn, WrongChecksum,
 };
 use straightline_simd::reference;
 
@@ -16,7 +16,15 @@ const ACK: u8 = 0x10;
 const URG: u8 = 0x20;
 const ECE: u8 = 0x40;
 
-fn tcp(kind: GsoKind) -> Headers {
+const KINDS: [GsoKind; 4] = [GsoKind::Tcp4, GsoKind::Tcp6, GsoKind::Udp4, GsoKind::Udp6];
+/// The most datagrams in a packet.
+const MAX_DATAGRAMS: usize = 64;
+
+fn all() -> GsoKinds {
+    GsoKinds::of(|_| true)
+}
+
+fn of_kind(kind: GsoKind) -> Headers {
     Headers {
         kind,
         tags: 0,
@@ -29,15 +37,21 @@ fn tcp(kind: GsoKind) -> Headers {
     }
 }
 
-/// Makes the frames into which a sender segments a payload, with partial checksums.
-fn segments(headers: &Headers, payload: &[u8], size: usize) -> Vec<Vec<u8>> {
+/// Makes the frames into which a sender segments a payload, with partial checksums or finished
+/// ones.
+fn segments(headers: &Headers, payload: &[u8], size: usize, partial: bool) -> Vec<Vec<u8>> {
     let parts: Vec<&[u8]> = payload.chunks(size).collect();
-    let frame = |(n, part): (usize, &&[u8])| headers.of_segment(n, n * size, n + 1 == parts.len()).frame(part, true);
+    let frame = |(n, part): (usize, &&[u8])| headers.of_segment(n, n * size, n + 1 == parts.len()).frame(part, partial);
     parts.iter().enumerate().map(frame).collect()
 }
 
-fn offload(headers: &Headers) -> Offload {
-    Offload { checksum: Checksum::Partial { start: u16_of(headers.l4()), offset: 16 }, gso: None }
+fn partial(headers: &Headers) -> Offload {
+    let (start, offset) = (u16_of(headers.l4()), u16_of(headers.checksum_offset()));
+    Offload { checksum: Checksum::Partial { start, offset }, gso: None }
+}
+
+fn offload(headers: &Headers, is_partial: bool) -> Offload {
+    if is_partial { partial(headers) } else { Offload::default() }
 }
 
 /// Accepts frames, with their bytes scattered over memory as `cuts` say.
@@ -52,40 +66,72 @@ fn accept<'t>(turn: &mut Turn<'t>, frames: &[Memory], cuts: &[usize], offload: O
     frames.iter().map(accept).collect()
 }
 
-/// Delivers frames, coalesced where possible. Returns the packets that arrive, with their offloads.
-fn delivered(frames: &[Vec<u8>], cuts: &[usize], of: Offload) -> Vec<(Vec<u8>, Offload)> {
+/// Stores a run as one packet into scattered memory. Returns the packet.
+fn stored(turn: &mut Turn<'_>, run: &Run, ids: &[PacketId]) -> Result<Vec<u8>, WrongChecksum> {
+    let to = Memory::new(&vec![0xee; 12 + run.len() as usize + 3]);
+    let mut segment = GsoSegment::default();
+    run.headers(turn.head(ids[0]), &mut segment);
+    *segment.prefix_mut::<12>() = [0x55; 12];
+    let mark = turn.mark();
+    to.cut(&[7, 0, 70, 2000]).into_iter().for_each(|segment| turn.stage(segment));
+    let copied = turn.store_run::<12>(ids, run, &segment, mark..turn.mark());
+    turn.unstage(mark);
+    assert_eq!(copied?, ids.iter().map(|&id| turn.body_len(id)).sum::<u32>());
+    let bytes = to.bytes();
+    let (front, rest) = bytes.split_at(12);
+    let (packet, behind) = rest.split_at(run.len() as usize);
+    assert_eq!((front, behind), (&[0x55; 12][..], &[0xee; 3][..]));
+    Ok(packet.to_vec())
+}
+
+/// Delivers frames to a receiver that takes packets of `kinds`, coalesced where possible. Returns
+/// the packets that arrive, with their offloads.
+fn delivered_to(kinds: GsoKinds, frames: &[Vec<u8>], cuts: &[usize], of: Offload) -> Vec<(Vec<u8>, Offload)> {
     let memory: Vec<_> = frames.iter().map(|frame| Memory::new(frame)).collect();
     let mut arrived = Vec::new();
     arena(Settings::default()).turn(|turn| {
         let ids = accept(turn, &memory, cuts, of);
         let mut at = 0;
         while at < ids.len() {
-            let Some((run, count)) = turn.coalesce(&ids[at..]) else {
-                arrived.push((frames[at].clone(), of));
-                at += 1;
-                continue;
-            };
-            assert!((2..=ids.len() - at).contains(&count));
-            let to = Memory::new(&vec![0xee; 12 + run.len() as usize + 3]);
-            let mut segment = GsoSegment::default();
-            run.headers(turn.head(ids[at]), &mut segment);
-            *segment.prefix_mut::<12>() = [0x55; 12];
-            let mark = turn.mark();
-            to.cut(&[7, 0, 70, 2000]).into_iter().for_each(|segment| turn.stage(segment));
-            turn.store_run::<12>(&ids[at..at + count], &segment, mark..turn.mark());
-            turn.unstage(mark);
-            let bytes = to.bytes();
-            let (front, rest) = bytes.split_at(12);
-            assert_eq!((front, &rest[run.len() as usize..]), (&[0x55; 12][..], &[0xee; 3][..]));
-            arrived.push((rest[..run.len() as usize].to_vec(), run.offload()));
-            at += count;
+            let coalesced = turn.coalesce(&ids[at..], kinds);
+            assert_eq!(coalesced.is_some(), follows(turn, &ids[at..], kinds), "the cheap check is right");
+            let packet = coalesced.map(|(run, count)| {
+                assert!((2..=ids.len() - at).contains(&count));
+                let stored = stored(turn, &run, &ids[at..at + count]);
+                (count, stored.map(|packet| (packet, run.offload())))
+            });
+            match packet {
+                Some((count, Ok(packet))) => {
+                    arrived.push(packet);
+                    at += count;
+                }
+                other => {
+                    let count = other.map_or(1, |(count, _)| count);
+                    arrived.extend(frames[at..at + count].iter().map(|frame| (frame.clone(), of)));
+                    at += count;
+                }
+            }
         }
     });
     arrived
 }
 
-/// Segments a packet by [`Segmenter`], and leaves its checksums partial.
-fn cut(frame: &[u8], offload: Offload) -> Vec<Vec<u8>> {
+/// Returns whether the second packet can follow the first, by the complete check alone.
+fn follows(turn: &Turn<'_>, ids: &[PacketId], kinds: GsoKinds) -> bool {
+    let &[first, second, ..] = ids else { return false };
+    let head = turn.head(first);
+    Run::begin(head, turn.len(first), turn.offload(first), kinds).is_some_and(|mut run| {
+        turn.offload(first).gso.is_none() && run.join(head, turn.head(second), turn.len(second), turn.offload(second))
+    })
+}
+
+/// Delivers frames to a receiver that takes all kinds.
+fn delivered(frames: &[Vec<u8>], cuts: &[usize], of: Offload) -> Vec<(Vec<u8>, Offload)> {
+    delivered_to(all(), frames, cuts, of)
+}
+
+/// Segments a packet by [`Segmenter`], with partial checksums or finished ones.
+fn cut(frame: &[u8], offload: Offload, is_partial: bool) -> Vec<Vec<u8>> {
     let Some(gso) = offload.gso else { return vec![frame.to_vec()] };
     let memory = [Memory::new(frame)];
     let mut segments = Vec::new();
@@ -97,7 +143,7 @@ fn cut(frame: &[u8], offload: Offload) -> Vec<Vec<u8>> {
             let to = Memory::new(&vec![0; segment.len() as usize]);
             let mark = turn.mark();
             turn.stage(to.segment(0, segment.len() as usize));
-            turn.store_gso_segment::<0>(id, &segment, &mut from, mark..turn.mark(), false);
+            turn.store_gso_segment::<0>(id, &segment, &mut from, mark..turn.mark(), !is_partial);
             turn.unstage(mark);
             segments.push(to.bytes());
         }
@@ -106,10 +152,10 @@ fn cut(frame: &[u8], offload: Offload) -> Vec<Vec<u8>> {
 }
 
 fn headers() -> impl Strategy<Value = Headers> {
-    let kind = prop::sample::select(vec![GsoKind::Tcp4, GsoKind::Tcp6]);
+    let kind = prop::sample::select(KINDS.to_vec());
     let flags = prop::sample::select(vec![ACK, ACK | PSH, ACK | ECE, ACK | ECE | PSH]);
     (kind, 0..=2_usize, 0..=10_usize, any::<u16>(), any::<u32>(), flags).prop_map(
-        |(kind, tags, tcp_options, id, seq, flags)| Headers { tags, tcp_options, id, seq, flags, ..tcp(kind) },
+        |(kind, tags, tcp_options, id, seq, flags)| Headers { tags, tcp_options, id, seq, flags, ..of_kind(kind) },
     )
 }
 
@@ -138,7 +184,7 @@ enum Accident {
 fn accidents() -> impl Strategy<Value = Vec<Accident>> {
     let (frame, other) = (0..200_usize, 0..200_usize);
     let one = prop_oneof![
-        6 => (frame.clone(), 0..110_usize, 1..=255_u8, any::<bool>())
+        6 => (frame.clone(), prop_oneof![0..110_usize, 0..2000_usize], 1..=255_u8, any::<bool>())
             .prop_map(|(frame, at, with, mended)| Accident::Byte { frame, at, with, mended }),
         1 => (frame.clone(), 1..50_usize).prop_map(|(frame, by)| Accident::Shorter { frame, by }),
         1 => frame.clone().prop_map(|frame| Accident::Longer { frame }),
@@ -190,107 +236,232 @@ proptest! {
 
     #[test]
     fn what_was_cut_is_put_together(
-        headers in headers(), size in 20..=1460_usize, count in 2..=40_usize, less in 0..20_usize,
+        headers in headers(), is_partial: bool, size in 20..=1460_usize, count in 2..=40_usize, less in 0..20_usize,
         cuts in prop::collection::vec(prop_oneof![0..3_usize, 0..3000_usize], 0..6),
     ) {
         let size = size.max(headers.header_len() - headers.l4());
         let payload = pattern(size * count - less);
-        let frames = segments(&headers, &payload, size);
-        let of = offload(&headers);
-        let arrived = delivered(&frames, &cuts, of);
+        let frames = segments(&headers, &payload, size, is_partial);
+        let arrived = delivered(&frames, &cuts, offload(&headers, is_partial));
         assert_eq!(arrived.len(), 1);
         let (frame, told) = &arrived[0];
         assert!(*frame == headers.frame(&payload, true));
         let gso = headers.gso(u16_of(size));
-        assert_eq!(*told, Offload { gso: Some(gso), ..of });
+        assert_eq!(*told, Offload { gso: Some(gso), ..partial(&headers) });
     }
 
     #[test]
     fn whatever_is_put_together_is_what_came_when_it_is_cut(
-        headers in headers(), size in 20..=400_usize, count in 2..=40_usize, less in 0..20_usize,
+        headers in headers(), is_partial: bool, size in 20..=400_usize, count in 2..=40_usize, less in 0..20_usize,
         accidents in accidents(),
     ) {
-        let mut frames = segments(&headers, &pattern(size * count - less), size);
+        let mut frames = segments(&headers, &pattern(size * count - less), size, is_partial);
         happen(&mut frames, &headers, &accidents);
-        let again: Vec<_> = delivered(&frames, &[], offload(&headers)).iter().flat_map(|(f, of)| cut(f, *of)).collect();
+        let arrived = delivered(&frames, &[], offload(&headers, is_partial));
+        let again: Vec<_> = arrived.iter().flat_map(|(f, of)| cut(f, *of, is_partial)).collect();
         assert!(again == frames, "{accidents:?}");
+    }
+
+    /// A wrong checksum undoes its run, wherever it is and whatever made it wrong.
+    #[test]
+    fn finished_checksums_are_verified(
+        headers in headers(), size in 20..=1460_usize, count in 2..=40_usize, less in 0..20_usize,
+        cuts in prop::collection::vec(prop_oneof![0..3_usize, 0..3000_usize], 0..6),
+        (packet, at, xor) in (0..40_usize, any::<usize>(), 1..=255_u8),
+    ) {
+        let size = size.max(headers.header_len() - headers.l4());
+        let mut frames = segments(&headers, &pattern(size * count - less), size, false);
+        let frame = &mut frames[packet % count];
+        // Any byte of the payload, or of the checksum.
+        let field = headers.l4() + headers.checksum_offset();
+        let payload = headers.header_len()..frame.len();
+        let at = payload.clone().chain(field..field + 2).nth(at % (payload.len() + 2)).expect("within");
+        frame[at] ^= xor;
+        let arrived = delivered(&frames, &cuts, Offload::default());
+        assert!(arrived.iter().map(|(frame, _)| frame).eq(&frames), "byte {at} of packet {packet}");
+        assert!(arrived.iter().all(|(_, of)| *of == Offload::default()));
     }
 }
 
-/// Returns the number of packets that arrive if the second of three segments is changed.
-fn after(kind: GsoKind, change: impl Fn(&mut Vec<u8>, usize, usize)) -> usize {
-    let headers = tcp(kind);
-    let mut frames = segments(&headers, &pattern(3000), 1000);
+/// Makes a finished checksum right for the frame as it is.
+fn finish(frame: &mut [u8], headers: &Headers) {
+    let (l3, l4) = (headers.l3(), headers.l4());
+    let addresses = if headers.v4() { l3 + 12..l3 + 20 } else { l3 + 8..l3 + 40 };
+    let protocol = if headers.kind.is_tcp() { 6 } else { 17 };
+    let len = u16_of(frame.len() - l4).to_be_bytes();
+    let field = l4 + headers.checksum_offset();
+    frame[field..field + 2].fill(0);
+    let sum = !reference::sum(&[&frame[addresses], &[0, protocol], &len, &frame[l4..]]);
+    frame[field..field + 2].copy_from_slice(&sum.to_be_bytes());
+}
+
+/// Returns the number of packets that arrive if the second of three segments is changed, and its
+/// checksums are made right again: a finished one only if the change is not in it.
+fn after(kind: GsoKind, is_partial: bool, change: impl Fn(&mut Vec<u8>, usize, usize)) -> usize {
+    let headers = of_kind(kind);
+    let mut frames = segments(&headers, &pattern(3000), 1000, is_partial);
+    let field = headers.l4() + headers.checksum_offset();
+    let before = frames[1][field..field + 2].to_vec();
     change(&mut frames[1], headers.l3(), headers.l4());
     if headers.v4() {
         mend(&mut frames[1], headers.l3());
     }
-    delivered(&frames, &[], offload(&headers)).len()
+    if !is_partial && frames[1][field..field + 2] == before {
+        finish(&mut frames[1], &headers);
+    }
+    delivered(&frames, &[], offload(&headers, is_partial)).len()
 }
 
 #[test]
 fn headers_that_differ_are_left_alone() {
-    for kind in [GsoKind::Tcp4, GsoKind::Tcp6] {
-        assert_eq!(after(kind, |_, _, _| ()), 1);
+    for (kind, is_partial) in KINDS.into_iter().flat_map(|kind| [(kind, true), (kind, false)]) {
+        let after = |change: &dyn Fn(&mut Vec<u8>, usize, usize)| after(kind, is_partial, change);
+        assert_eq!(after(&|_, _, _| ()), 1);
         for at in [0, 5, 6, 11] {
-            assert_eq!(after(kind, |frame, _, _| frame[at] ^= 1), 3, "an Ethernet address, byte {at}");
+            assert_eq!(after(&|frame, _, _| frame[at] ^= 1), 3, "an Ethernet address, byte {at}");
         }
-        // Ports, the acknowledgement, the reserved bits, the window, the checksum, the urgent
-        // pointer, options.
-        for at in [1, 3, 8, 11, 14, 15, 16, 17, 18, 20, 31] {
-            assert_eq!(after(kind, |frame, _, l4| frame[l4 + at] ^= 1), 3, "byte {at} of TCP");
+        if kind.is_tcp() {
+            // Ports, the acknowledgement, the reserved bits, the window, the checksum, the urgent
+            // pointer, options.
+            for at in [1, 3, 8, 11, 14, 15, 16, 17, 18, 20, 31] {
+                assert_eq!(after(&|frame, _, l4| frame[l4 + at] ^= 1), 3, "byte {at} of TCP");
+            }
+            assert_eq!(after(&|frame, _, l4| frame[l4 + 12] ^= 1), 3, "a reserved bit");
+            for at in [4, 7] {
+                assert_eq!(after(&|frame, _, l4| frame[l4 + at] ^= 1), 3, "a sequence number with a gap");
+            }
+            for flag in [FIN, SYN, RST, URG, ECE, CWR, ACK] {
+                assert_eq!(after(&|frame, _, l4| frame[l4 + 13] ^= flag), 3, "flag {flag:#x}");
+            }
+            // PSH: it may be the last segment of its packet.
+            assert_eq!(after(&|frame, _, l4| frame[l4 + 13] |= PSH), 2);
+        } else {
+            // Ports, the length, the checksum.
+            for at in 0..8 {
+                assert_eq!(after(&|frame, _, l4| frame[l4 + at] ^= 1), 3, "byte {at} of UDP");
+            }
         }
-        assert_eq!(after(kind, |frame, _, l4| frame[l4 + 12] ^= 1), 3, "a reserved bit");
-        for at in [4, 7] {
-            assert_eq!(after(kind, |frame, _, l4| frame[l4 + at] ^= 1), 3, "a sequence number with a gap");
+        if kind.is_v4() {
+            // Service, length, identification, fragments, time to live, protocol, addresses.
+            for at in [1, 3, 5, 6, 7, 8, 9, 12, 19] {
+                assert_eq!(after(&|frame, l3, _| frame[l3 + at] ^= 1), 3, "byte {at} of IPv4");
+            }
+            assert_eq!(after(&|frame, l3, _| frame[l3 + 6] ^= 0x40), 3, "don't fragment");
+        } else {
+            for at in [0, 1, 3, 4, 5, 6, 7, 8, 39] {
+                assert_eq!(after(&|frame, l3, _| frame[l3 + at] ^= 1), 3, "byte {at} of IPv6");
+            }
         }
-        for flag in [FIN, SYN, RST, URG, ECE, CWR, ACK] {
-            assert_eq!(after(kind, |frame, _, l4| frame[l4 + 13] ^= flag), 3, "flag {flag:#x}");
-        }
-        // PSH: it may be the last segment of its packet.
-        assert_eq!(after(kind, |frame, _, l4| frame[l4 + 13] |= PSH), 2);
-    }
-    // Service, length, identification, fragments, time to live, addresses.
-    for at in [1, 3, 5, 6, 7, 8, 12, 19] {
-        assert_eq!(after(GsoKind::Tcp4, |frame, l3, _| frame[l3 + at] ^= 1), 3, "byte {at} of IPv4");
-    }
-    assert_eq!(after(GsoKind::Tcp4, |frame, l3, _| frame[l3 + 6] ^= 0x40), 3, "don't fragment");
-    for at in [0, 1, 3, 4, 5, 7, 8, 39] {
-        assert_eq!(after(GsoKind::Tcp6, |frame, l3, _| frame[l3 + at] ^= 1), 3, "byte {at} of IPv6");
     }
 }
 
 #[test]
 fn packets_that_begin_no_run() {
-    let whole = |headers: &Headers, of: Offload| delivered(&segments(headers, &pattern(3000), 1000), &[], of).len();
-    for kind in [GsoKind::Tcp4, GsoKind::Tcp6] {
-        let good = tcp(kind);
-        assert_eq!(whole(&good, offload(&good)), 1);
-        for flags in [FIN, SYN, RST, URG, CWR].map(|flag| ACK | flag).into_iter().chain([0, PSH]) {
+    let whole = |headers: &Headers, is_partial: bool, of: Offload| {
+        delivered(&segments(headers, &pattern(3000), 1000, is_partial), &[], of).len()
+    };
+    for (kind, is_partial) in KINDS.into_iter().flat_map(|kind| [(kind, true), (kind, false)]) {
+        let good = of_kind(kind);
+        assert_eq!(whole(&good, is_partial, offload(&good, is_partial)), 1);
+        let tcp_flags = [FIN, SYN, RST, URG, CWR].map(|flag| ACK | flag).into_iter().chain([0, PSH]);
+        for flags in tcp_flags.filter(|_| kind.is_tcp()) {
             let headers = Headers { flags, ..good.clone() };
-            let expected = if flags == ACK | FIN { 2 } else { 3 };
-            let arrived = whole(&headers, offload(&headers));
             // FIN may be in the last segment only, CWR in the first.
-            let expected = if flags == ACK | CWR { 2 } else { expected };
+            let expected = if flags == ACK | FIN || flags == ACK | CWR { 2 } else { 3 };
+            let arrived = whole(&headers, is_partial, offload(&headers, is_partial));
             assert_eq!(arrived, expected, "flags {flags:#x}");
         }
-        // A finished checksum, a partial one elsewhere, and one that was verified.
-        assert_eq!(whole(&good, Offload::default()), 3);
-        assert_eq!(whole(&good, Offload { checksum: Checksum::Verified, gso: None }), 3);
-        let Checksum::Partial { start, .. } = offload(&good).checksum else { unreachable!() };
-        for (start, offset) in [(start + 2, 16), (start, 6), (start - 2, 16)] {
-            assert_eq!(whole(&good, Offload { checksum: Checksum::Partial { start, offset }, gso: None }), 3);
+        // A checksum that was verified is verified again. One that is said to be finished, and is
+        // not, is wrong.
+        let expected = if is_partial { 3 } else { 1 };
+        for checksum in [Checksum::Complete, Checksum::Verified] {
+            assert_eq!(whole(&good, is_partial, Offload { checksum, gso: None }), expected);
+        }
+        // A partial checksum elsewhere.
+        let Checksum::Partial { start, offset } = partial(&good).checksum else { unreachable!() };
+        for (start, offset) in [(start + 2, offset), (start, 22 - offset), (start - 2, offset), (start, 4)] {
+            assert_eq!(whole(&good, true, Offload { checksum: Checksum::Partial { start, offset }, gso: None }), 3);
         }
         let gso = Some(good.gso(1000));
-        assert_eq!(whole(&good, Offload { gso, ..offload(&good) }), 3, "packets that are to be segmented");
+        let of = Offload { gso, ..offload(&good, is_partial) };
+        assert_eq!(whole(&good, is_partial, of), 3, "packets that are to be segmented");
+        let odd = if good.v4() {
+            Headers { ip_options: 1, ..good.clone() }
+        } else {
+            Headers { extensions: vec![1], ..good.clone() }
+        };
+        assert_eq!(whole(&odd, is_partial, offload(&odd, is_partial)), 3, "options, or an extension header");
     }
-    let options = Headers { ip_options: 1, ..tcp(GsoKind::Tcp4) };
-    assert_eq!(whole(&options, offload(&options)), 3);
-    let extensions = Headers { extensions: vec![1], ..tcp(GsoKind::Tcp6) };
-    assert_eq!(whole(&extensions, offload(&extensions)), 3);
-    let udp = Headers { kind: GsoKind::Udp4, ..tcp(GsoKind::Tcp4) };
-    let partial = Offload { checksum: Checksum::Partial { start: u16_of(udp.l4()), offset: 6 }, gso: None };
-    assert_eq!(whole(&udp, partial), 3);
+}
+
+#[test]
+fn kinds_that_the_receiver_does_not_take_are_left_alone() {
+    for (kind, is_partial) in KINDS.into_iter().flat_map(|kind| [(kind, true), (kind, false)]) {
+        for tags in [0, 1] {
+            let headers = Headers { tags, ..of_kind(kind) };
+            let frames = segments(&headers, &pattern(3000), 1000, is_partial);
+            let count = |kinds| delivered_to(kinds, &frames, &[], offload(&headers, is_partial)).len();
+            assert_eq!(
+                (count(GsoKinds::of(|taken| taken == kind)), count(GsoKinds::of(|taken| taken != kind))),
+                (1, 3)
+            );
+            let other = if kind.is_tcp() { GsoKinds::UDP } else { GsoKinds::TCP };
+            assert_eq!((count(GsoKinds::NONE), count(other)), (3, 3));
+        }
+    }
+}
+
+/// Without a checksum, an error in a datagram would be hidden; over IPv6, the datagram is wrong.
+#[test]
+fn datagrams_without_a_checksum_are_left_alone() {
+    for kind in [GsoKind::Udp4, GsoKind::Udp6] {
+        let headers = of_kind(kind);
+        for without in 0..3 {
+            let mut frames = segments(&headers, &pattern(3000), 1000, false);
+            frames[without][headers.l4() + 6..][..2].fill(0);
+            let arrived = delivered(&frames, &[], Offload::default());
+            assert_eq!(arrived.len(), if without == 1 { 3 } else { 2 });
+            assert!(arrived.contains(&(frames[without].clone(), Offload::default())));
+        }
+    }
+}
+
+#[test]
+fn a_run_has_so_many_datagrams_at_most() {
+    for (kind, is_partial) in [(GsoKind::Udp4, true), (GsoKind::Udp4, false), (GsoKind::Udp6, false)] {
+        let headers = of_kind(kind);
+        let frames = segments(&headers, &pattern(10 * (2 * MAX_DATAGRAMS + 5)), 10, is_partial);
+        let arrived = delivered(&frames, &[], offload(&headers, is_partial));
+        let payloads = arrived.iter().map(|(frame, _)| frame.len() - headers.header_len());
+        assert!(payloads.eq([10 * MAX_DATAGRAMS, 10 * MAX_DATAGRAMS, 50]));
+    }
+}
+
+/// The sender changes a body after its head was read. The sum covers what is stored, so a packet
+/// that arrives coalesced has the checksum that its head says.
+#[test]
+fn a_body_that_changes_before_the_copy_undoes_the_run() {
+    for kind in KINDS {
+        let headers = of_kind(kind);
+        let frames = segments(&headers, &pattern(3000), 1000, false);
+        for changed in 0..3 {
+            let memory: Vec<_> = frames.iter().map(|frame| Memory::new(frame)).collect();
+            arena(Settings::default()).turn(|turn| {
+                let ids = accept(turn, &memory, &[], Offload::default());
+                let (run, count) = turn.coalesce(&ids, all()).expect("a run");
+                assert_eq!(count, 3);
+                let place = memory[changed].segment(600, 4);
+                place.write(Level::Scalar, &[frames[changed][600] ^ 1]);
+                assert_eq!(stored(turn, &run, &ids), Err(WrongChecksum));
+                // The two words change places, which a checksum does not see.
+                let word = |at: usize| &frames[changed][at..at + 2];
+                place.write(Level::Scalar, &[word(602), word(600)].concat());
+                let packet = stored(turn, &run, &ids).expect("the checksum is right");
+                let at = 1000 * changed + 600;
+                assert_eq!(packet[at..at + 4], [word(602), word(600)].concat());
+            });
+        }
+    }
 }
 
 /// A sender says where in the packet a checksum lies. It does not say to which protocol the
@@ -301,7 +472,7 @@ fn packets_whose_transport_is_too_short_for_tcp_are_left_alone() {
     // header.
     for (protocol, fragment) in [(1, 0), (17, 0), (6, 0x2000), (6, 0x00b9), (6, 0), (59, 0)] {
         for transport in 0..40 {
-            let headers = tcp(GsoKind::Tcp4);
+            let headers = of_kind(GsoKind::Tcp4);
             let mut frame = headers.frame(&[], true);
             let l4 = headers.l4();
             frame.resize(l4 + transport, 0x55);
@@ -311,8 +482,8 @@ fn packets_whose_transport_is_too_short_for_tcp_are_left_alone() {
             if protocol == 17 && transport >= 8 {
                 ip[24..26].copy_from_slice(&u16_of(transport).to_be_bytes());
             }
-            let anywhere = Offload { checksum: Checksum::Partial { start: 14, offset: 16 }, gso: None };
-            for of in [anywhere, offload(&headers)] {
+            let at = |start, offset| Offload { checksum: Checksum::Partial { start, offset }, gso: None };
+            for of in [at(14, 16), at(34, 16), at(14, 6), at(34, 6), Offload::default()] {
                 let frames = [frame.clone(), frame.clone()];
                 assert_eq!(delivered(&frames, &[], of).len(), 2, "{protocol} {fragment:x} {transport}");
             }
@@ -323,28 +494,42 @@ fn packets_whose_transport_is_too_short_for_tcp_are_left_alone() {
 #[test]
 fn a_packet_is_as_long_as_its_length_field_can_say_and_as_any_may_be() {
     // With IPv6, and behind tags, the length field can hold more than a port carries.
-    for (kind, tags) in [(GsoKind::Tcp4, 0), (GsoKind::Tcp4, 2), (GsoKind::Tcp6, 0), (GsoKind::Tcp6, 1)] {
-        let headers = Headers { tags, flags: ACK, ..tcp(kind) };
-        let most =
-            if tags == 0 && kind == GsoKind::Tcp4 { 65_535 - 52 } else { MAX_FRAME as usize - headers.header_len() };
-        let count = most / 1000;
-        let frames = segments(&headers, &pattern(1000 * (count + 3)), 1000);
-        let arrived = delivered(&frames, &[], offload(&headers));
-        assert_eq!(arrived.len(), 2);
-        assert_eq!(arrived[0].0.len(), headers.header_len() + 1000 * count);
-        assert_eq!(arrived[1].0.len(), headers.header_len() + 3000);
-        let frames = segments(&headers, &pattern(most), 1000);
-        assert_eq!(delivered(&frames, &[], offload(&headers)).len(), 1, "to the last byte");
-        let frames = segments(&headers, &pattern(most + 1), 1000);
-        assert_eq!(delivered(&frames, &[], offload(&headers)).len(), 2);
+    let cases = [(GsoKind::Tcp4, 0), (GsoKind::Tcp4, 2), (GsoKind::Tcp6, 0), (GsoKind::Tcp6, 1), (GsoKind::Udp4, 0)];
+    for (kind, tags) in cases {
+        // So large that the limit of datagrams is not reached.
+        let size = if kind.is_tcp() { 1000 } else { 1460 };
+        for is_partial in [true, false] {
+            let headers = Headers { tags, flags: ACK, ..of_kind(kind) };
+            let most = if tags == 0 && kind.is_v4() {
+                65_535 - (headers.header_len() - 14)
+            } else {
+                MAX_FRAME as usize - headers.header_len()
+            };
+            let count = most / size;
+            let of = offload(&headers, is_partial);
+            let frames = segments(&headers, &pattern(size * (count + 3)), size, is_partial);
+            let arrived = delivered(&frames, &[], of);
+            assert_eq!(arrived.len(), 2);
+            assert_eq!(arrived[0].0.len(), headers.header_len() + size * count);
+            assert_eq!(arrived[1].0.len(), headers.header_len() + 3 * size);
+            let frames = segments(&headers, &pattern(most), size, is_partial);
+            assert_eq!(delivered(&frames, &[], of).len(), 1, "to the last byte");
+            let frames = segments(&headers, &pattern(most + 1), size, is_partial);
+            assert_eq!(delivered(&frames, &[], of).len(), 2);
+        }
     }
 }
 
 #[test]
 fn tiny_segments_and_empty_ones_are_left_alone() {
-    let headers = Headers { tcp_options: 0, flags: ACK, ..tcp(GsoKind::Tcp4) };
-    let count = |size| delivered(&segments(&headers, &pattern(5 * size), size), &[], offload(&headers)).len();
-    assert_eq!((count(19), count(20)), (5, 1));
-    let empty = headers.frame(&[], true);
-    assert_eq!(delivered(&[empty.clone(), empty], &[], offload(&headers)).len(), 2);
+    for (kind, least) in [(GsoKind::Tcp4, 20), (GsoKind::Udp4, 8), (GsoKind::Udp6, 8)] {
+        for is_partial in [true, false] {
+            let headers = Headers { tcp_options: 0, flags: ACK, ..of_kind(kind) };
+            let of = offload(&headers, is_partial);
+            let count = |size| delivered(&segments(&headers, &pattern(5 * size), size, is_partial), &[], of).len();
+            assert_eq!((count(least - 1), count(least)), (5, 1));
+            let empty = headers.frame(&[], is_partial);
+            assert_eq!(delivered(&[empty.clone(), empty], &[], of).len(), 2);
+        }
+    }
 }

@@ -289,7 +289,9 @@ fn a_receiver_takes_what_it_negotiated() {
         assert!(Receiver::new(csum | feature | ecn).takes(gso(kind, true)));
         assert!(!Receiver::new(feature | ecn).takes(gso(kind, false)), "segments need the partial checksum");
         assert!(!Receiver::new(!feature).takes(gso(kind, false)));
+        assert_eq!(Receiver::new(csum | feature).kinds(), GsoKinds::of(|taken| taken == kind));
     }
+    assert_eq!(Receiver::new(!csum).kinds(), GsoKinds::NONE);
     assert!(Receiver::new(csum).takes_partial());
     assert!(!Receiver::new(!csum).takes_partial());
 }

@@ -63,7 +63,6 @@ impl Queue {
             waiting_round: None,
             firsts: Box::new([First::default(); BURST]),
             plan: Vec::with_capacity(MAX_BATCH),
-            runs: Vec::with_capacity(MAX_BATCH / 2),
             segment: Box::default(),
         };
         Queue {

@@ -4,7 +4,7 @@ use straightline_packet::GsoSegment;
 use straightline_virtio::ring::{BURST, First, Ring};
 
 use super::buffer_waiters::BufferWaiters;
-use super::delivery_plan::{Planned, PlannedRun};
+use super::delivery_plan::Planned;
 use crate::notifier::Notifier;
 
 /// The event at which a worker wakes the port's thread.
@@ -35,8 +35,6 @@ pub(crate) struct QueueState {
     pub(crate) firsts: Box<[First; BURST]>,
     /// The packets of the batch being delivered, with the buffers reserved for them.
     pub(crate) plan: Vec<Planned>,
-    /// The delivered packets that are coalesced runs.
-    pub(crate) runs: Vec<PlannedRun>,
     /// The GSO segment being made, or the headers of a run.
     pub(crate) segment: Box<GsoSegment>,
 }

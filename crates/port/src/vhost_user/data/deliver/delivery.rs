@@ -8,7 +8,7 @@ use straightline_virtio::ring::{Device, Direction, Fault, First};
 use super::budget::MOST_BUFFERS;
 use super::buffers::Buffers;
 use crate::vhost_user::data::HEADER;
-use crate::vhost_user::data::delivery_plan::{Planned, PlannedRun};
+use crate::vhost_user::data::delivery_plan::Planned;
 use crate::vhost_user::data::link::Link;
 
 /// A batch on its way into a ring's buffers.
@@ -18,7 +18,6 @@ pub(super) struct Delivery<'a, 't, R> {
     pub(super) ids: &'a [PacketId],
     pub(super) buffers: Buffers<'a, R>,
     pub(super) plan: &'a mut Vec<Planned>,
-    pub(super) runs: &'a mut Vec<PlannedRun>,
     pub(super) segment: &'a mut GsoSegment,
     pub(super) wait: bool,
 }

@@ -1,6 +1,6 @@
 //! The loop over a batch: each packet by the fastest way that takes it.
 
-use straightline_packet::{Checksum, PacketId, Reason, Turn};
+use straightline_packet::{Checksum, GsoKinds, PacketId, Reason, Turn};
 use straightline_virtio::net_header::{LEN, NetHeader};
 use straightline_virtio::ring::{Device, Ring};
 
@@ -8,9 +8,9 @@ use super::budget::DescriptorBudget;
 use super::buffers::Buffers;
 use super::delivery::{Delivery, NotDelivered, Tally};
 use super::marks::mark;
-use super::{plain, runs};
+use super::plain;
 use crate::vhost_user::data::HEADER;
-use crate::vhost_user::data::delivery_plan::{Planned, PlannedRun};
+use crate::vhost_user::data::delivery_plan::Planned;
 use crate::vhost_user::data::link::Link;
 use crate::vhost_user::data::queue_state::QueueState;
 
@@ -25,17 +25,16 @@ pub(super) fn fill<'t>(
     budget: &mut DescriptorBudget,
     without_vanished: bool,
 ) -> Tally {
-    let QueueState { ring, firsts, plan, runs, segment, .. } = inner;
+    let QueueState { ring, firsts, plan, segment, .. } = inner;
     plan.clear();
-    runs.clear();
     match ring {
         Ring::Split(ring) => {
             let buffers = Buffers::new(ring, firsts, ids.len(), budget);
-            fill_into(Delivery { link, turn, ids, buffers, plan, runs, segment, wait }, without_vanished)
+            fill_into(Delivery { link, turn, ids, buffers, plan, segment, wait }, without_vanished)
         }
         Ring::Packed(ring) => {
             let buffers = Buffers::new(ring, firsts, ids.len(), budget);
-            fill_into(Delivery { link, turn, ids, buffers, plan, runs, segment, wait }, without_vanished)
+            fill_into(Delivery { link, turn, ids, buffers, plan, segment, wait }, without_vanished)
         }
     }
 }
@@ -46,21 +45,22 @@ fn fill_into(mut delivery: Delivery<'_, '_, impl Device>, without_vanished: bool
     let mut tally =
         Tally { packets: 0, bytes: 0, body: 0, drops: [0; Reason::ALL.len()], left_from: None, short: 0, broken: None };
     // After memory has vanished, each packet is checked by itself.
-    let coalesces = delivery.link.receiver.takes_tcp() && !without_vanished;
-    let (mut at, mut looked) = (0, 0);
+    let kinds = if without_vanished { GsoKinds::NONE } else { delivery.link.receiver.kinds() };
+    // Packets before position `looked` are known not to be coalesced with their neighbours.
+    let (mut at, mut looked) = (0, if kinds == GsoKinds::NONE { ids.len() } else { 0 });
     loop {
         if delivery.buffers.budget.is_spent() {
             delivery.drop_rest(at, Reason::ManyDescriptors, without_vanished, &mut tally);
             break;
         }
-        if !without_vanished {
-            at += plain::deliver(&mut delivery, at, looked, &mut tally);
+        if !without_vanished && at < looked {
+            at += plain::deliver(&mut delivery, at..looked, &mut tally);
         }
         let Some(&id) = ids.get(at) else { break };
-        if coalesces && at >= looked {
-            let (count, planned) = delivery.merge(at, &mut tally);
+        if at >= looked {
+            let (count, delivered) = delivery.merge(at, kinds, &mut tally);
             looked = at + count;
-            if planned {
+            if delivered {
                 at = looked;
             }
             // Packets that are not coalesced may be plain.
@@ -105,7 +105,7 @@ impl<R: Device> Delivery<'_, '_, R> {
         }
         let len = self.turn.len(id);
         let (to, chains) = self.reserve(len)?;
-        self.plan.push(Planned { id, to, chains, is_run: false });
+        self.plan.push(Planned { id, to, chains });
         tally.packets += 1;
         tally.bytes += u64::from(len);
         tally.body += u64::from(self.turn.body_len(id));
@@ -129,15 +129,7 @@ impl<R: Device> Delivery<'_, '_, R> {
     /// Copies all planned packets, and marks what was written in the dirty log.
     fn copy(&mut self) {
         let partial = self.link.receiver.takes_partial();
-        let mut runs = self.runs.iter();
-        for &Planned { id, ref to, chains, is_run } in self.plan.iter() {
-            if is_run {
-                if let Some(PlannedRun { run, places }) = runs.next() {
-                    let ids = &self.ids[places.clone()];
-                    runs::copy(self.turn, run, ids, self.segment, to.clone(), chains);
-                }
-                continue;
-            }
+        for &Planned { id, ref to, chains } in self.plan.iter() {
             let mut offload = self.turn.offload(id);
             let finish = !partial && offload.checksum != Checksum::Complete;
             if finish {
@@ -148,11 +140,8 @@ impl<R: Device> Delivery<'_, '_, R> {
         }
         if let Some(log) = &self.link.log {
             let marks = log.after_writes();
-            let mut runs = self.runs.iter();
-            for Planned { id, to, is_run, .. } in self.plan.iter() {
-                let run = if *is_run { runs.next() } else { None };
-                let len = run.map_or_else(|| self.turn.len(*id), |planned| planned.run.len()) + HEADER;
-                mark(&marks, &self.link.memory, self.turn.staged_at(to.clone()), len);
+            for Planned { id, to, .. } in self.plan.iter() {
+                mark(&marks, &self.link.memory, self.turn.staged_at(to.clone()), self.turn.len(*id) + HEADER);
             }
         }
         self.plan.clear();

@@ -37,10 +37,10 @@
 //!    sent.
 //! 5. **Fast paths by kind of packet.** `plain` delivers packets that go as they are, each into one
 //!    buffer. It works in bursts of up to 64, with loops compiled for each instruction set. It
-//!    writes them at once, because their buffers were prefetched within the burst. All other
-//!    packets go through the plan in `fill`: some in several buffers, some coalesced (`runs`).
-//!    `segment` splits GSO packets that the guest does not take unsegmented; its segments, too, are
-//!    written at once.
+//!    writes them at once, because their buffers were prefetched within the burst. `segment` splits
+//!    GSO packets that the guest does not take unsegmented. `runs` coalesces packets, and undoes
+//!    that if a checksum is wrong. Both write at once, too. All other packets go through the plan in
+//!    `fill`.
 //! 6. **Bounded work.** The guest decides how small its buffers are. [`DescriptorBudget`] bounds
 //!    the descriptors that a turn reads for one port.
 //!
@@ -58,7 +58,7 @@
 //! |---|---|
 //! | `fill` | the loop over a batch: each packet by the fastest way that takes it |
 //! | `plain` | packets that go as they are, each into one buffer |
-//! | `runs` | segments of a TCP flow that are coalesced into one packet |
+//! | `runs` | packets of a TCP or UDP flow that are coalesced into one |
 //! | `segment` | GSO packets that the guest does not take unsegmented |
 //! | `delivery` | the state of a batch on its way, and the reservation of buffers |
 //! | `buffers` | the next buffers of the ring, found in bursts |

@@ -3,6 +3,8 @@
 //! The loops are compiled for each instruction set and keep their state in registers. A packet of
 //! any other kind ends them; `fill` delivers it.
 
+use std::ops::Range;
+
 use straightline_packet::{Kernels, MemorySegment, Offload, PacketId, WithKernels};
 use straightline_virtio::net_header::{LEN, NetHeader};
 use straightline_virtio::ring::{BURST, Device, Direction};
@@ -12,23 +14,16 @@ use super::delivery::{Delivery, Tally};
 use super::marks::mark;
 use crate::vhost_user::data::HEADER;
 
-/// Delivers packets of the batch from position `from` on, up to the first that is not plain.
-/// Returns their number. Packets before position `single` are known not to be coalesced with their
-/// neighbours.
-pub(super) fn deliver<R: Device>(
-    delivery: &mut Delivery<'_, '_, R>,
-    from: usize,
-    single: usize,
-    tally: &mut Tally,
-) -> usize {
+/// Delivers the packets of the batch at `places`, up to the first that is not plain. Returns their
+/// number. None of them is coalesced with its neighbours.
+pub(super) fn deliver<R: Device>(delivery: &mut Delivery<'_, '_, R>, places: Range<usize>, tally: &mut Tally) -> usize {
     let level = delivery.turn.level();
-    level.run(Plain { delivery, from, single, tally })
+    level.run(Plain { delivery, places, tally })
 }
 
 struct Plain<'f, 'a, 't, R> {
     delivery: &'f mut Delivery<'a, 't, R>,
-    from: usize,
-    single: usize,
+    places: Range<usize>,
     tally: &'f mut Tally,
 }
 
@@ -37,11 +32,10 @@ impl<R: Device> WithKernels for Plain<'_, '_, '_, R> {
 
     #[inline(always)]
     fn with<K: Kernels>(self, kernels: K) -> usize {
-        let ids = &self.delivery.ids[self.from..];
-        let single = self.single.saturating_sub(self.from);
+        let ids = &self.delivery.ids[self.places];
         let mut done = 0;
         while done < ids.len() {
-            match burst(kernels, self.delivery, &ids[done..], single.saturating_sub(done), self.tally) {
+            match burst(kernels, self.delivery, &ids[done..], self.tally) {
                 0 => break,
                 delivered => done += delivered,
             }
@@ -57,19 +51,12 @@ fn burst<K: Kernels, R: Device>(
     kernels: K,
     to: &mut Delivery<'_, '_, R>,
     ids: &[PacketId],
-    single: usize,
     tally: &mut Tally,
 ) -> usize {
-    // The number of packets that may carry a partial checksum here. A packet that might be
-    // coalesced with its neighbours is not plain.
-    let partial = match to.link.receiver {
-        receiver if !receiver.takes_partial() => 0,
-        receiver if receiver.takes_tcp() => single,
-        _ => usize::MAX,
-    };
-    let is_plain = |nth: usize, offload: Offload| offload.is_nothing() || (nth < partial && offload.gso.is_none());
+    let partial = to.link.receiver.takes_partial();
+    let is_plain = |offload: Offload| offload.is_nothing() || (partial && offload.gso.is_none());
     // For a batch without plain packets, each packet costs only this check.
-    if !ids.first().is_some_and(|&id| is_plain(0, to.turn.offload(id))) || !to.buffers.look() {
+    if !ids.first().is_some_and(|&id| is_plain(to.turn.offload(id))) || !to.buffers.look() {
         return 0;
     }
     let Delivery { link, turn, buffers: Buffers { ring, firsts, at, known, .. }, .. } = to;
@@ -78,7 +65,7 @@ fn burst<K: Kernels, R: Device>(
     let (mut found, mut bytes, mut some_ask) = (0, 0, false);
     for ((&id, first), place) in ids.iter().zip(&firsts[*at..*known]).zip(&mut places) {
         let (len, offload) = (turn.len(id), turn.offload(id));
-        if len > link.max_len || !is_plain(found, offload) {
+        if len > link.max_len || !is_plain(offload) {
             break;
         }
         let Some(segment) = ring.single(&link.memory, first, Direction::ToGuest) else { break };
