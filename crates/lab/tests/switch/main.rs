@@ -6,6 +6,7 @@ mod common;
 mod af_xdp;
 mod bridge;
 mod client;
+mod coalescing;
 mod control_queue;
 mod delivery;
 mod dirty_log;

@@ -3,7 +3,6 @@
 //! unsegmented.
 
 use straightline_lab::{Guest, GuestOptions, Ring};
-use straightline_switch::config::{PatchConfig, WhenFull};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 use straightline_virtio::ring::{Descriptor, WRITE};
@@ -13,13 +12,13 @@ use straightline_wire::frame::{Checksum, Frame, Net, Transport};
 use straightline_wire::tcp::Flags;
 use straightline_wire::vlan::Tag;
 
-use crate::common::packets::{Kind, NEEDS_CSUM, TCPV4, TCPV6, check};
+use crate::common::packets::{Kind, NEEDS_CSUM, TCPV4, TCPV6};
 use crate::common::{self, BASIC, Rig, bridge, mac, noise, patch, rig, take, wait_until};
 
-const CSUM: u64 = f::VIRTIO_NET_F_CSUM | f::VIRTIO_NET_F_GUEST_CSUM;
+pub(crate) const CSUM: u64 = f::VIRTIO_NET_F_CSUM | f::VIRTIO_NET_F_GUEST_CSUM;
 const SEND: u64 =
     f::VIRTIO_NET_F_HOST_TSO4 | f::VIRTIO_NET_F_HOST_TSO6 | f::VIRTIO_NET_F_HOST_USO | f::VIRTIO_NET_F_HOST_ECN;
-const TAKE: u64 = f::VIRTIO_NET_F_GUEST_TSO4
+pub(crate) const TAKE: u64 = f::VIRTIO_NET_F_GUEST_TSO4
     | f::VIRTIO_NET_F_GUEST_TSO6
     | f::VIRTIO_NET_F_GUEST_USO4
     | f::VIRTIO_NET_F_GUEST_USO6
@@ -34,7 +33,7 @@ const CWR: u8 = 0x80;
 /// virtio's mark of a packet with congestion marks (virtio 1.2, 5.1.6).
 const GSO_ECN: u8 = 0x80;
 
-fn guest(rig: &Rig, port: usize, features: u64) -> Guest {
+pub(crate) fn guest(rig: &Rig, port: usize, features: u64) -> Guest {
     let features = BASIC | f::VIRTIO_NET_F_MRG_RXBUF | features;
     let guest =
         rig.guest(port, &GuestOptions { features, buffer_len: 65_600, ring_size: 128, ..GuestOptions::default() });
@@ -44,17 +43,17 @@ fn guest(rig: &Rig, port: usize, features: u64) -> Guest {
 
 /// A packet as its sender made it, from which all its segments follow.
 #[derive(Clone)]
-struct Packet {
+pub(crate) struct Packet {
     kind: Kind,
     tags: usize,
     ident: u16,
-    seq: u32,
+    pub(crate) seq: u32,
     flags: u8,
-    payload: Vec<u8>,
+    pub(crate) payload: Vec<u8>,
 }
 
 impl Packet {
-    fn new(kind: Kind, tags: usize, payload: Vec<u8>) -> Self {
+    pub(crate) fn new(kind: Kind, tags: usize, payload: Vec<u8>) -> Self {
         Packet { kind, tags, ident: 0xfffe, seq: 0xffff_f000, flags: ACK | PSH, payload }
     }
 
@@ -64,7 +63,7 @@ impl Packet {
 
     /// Returns the unsegmented frame with its fields as they are, its transport checksum complete
     /// or `partial`.
-    fn frame(&self, partial: bool) -> Vec<u8> {
+    pub(crate) fn frame(&self, partial: bool) -> Vec<u8> {
         let tag = |tpid| Tag { tpid, pcp: 5, dei: false, vid: 77 };
         let tags = match self.tags {
             0 => [None, None],
@@ -102,7 +101,7 @@ impl Packet {
     }
 
     /// Returns the header that asks for segments of `size`.
-    fn header(&self, size: u16) -> NetHeader {
+    pub(crate) fn header(&self, size: u16) -> NetHeader {
         let hdr_len = u16::try_from(self.frame(true).len() - self.payload.len()).expect("short");
         let csum_offset = if self.kind.is_tcp() { 16 } else { 6 };
         let ecn = if self.flags & CWR != 0 { GSO_ECN } else { 0 };
@@ -118,7 +117,7 @@ impl Packet {
     }
 
     /// Returns the segments that a sender would have made itself.
-    fn segments(&self, size: u16) -> Vec<Packet> {
+    pub(crate) fn segments(&self, size: u16) -> Vec<Packet> {
         let count = self.payload.len().div_ceil(size.into());
         let mut segments = Vec::new();
         for (nth, payload) in self.payload.chunks(size.into()).enumerate() {
@@ -136,16 +135,6 @@ impl Packet {
         segments
     }
 
-    /// Sends the segments as single packets with partial checksums, which the backend sees all at
-    /// once.
-    fn send_split(&self, from: &mut Guest, size: u16) {
-        for segment in self.segments(size) {
-            let header = NetHeader { gso_type: 0, gso_size: 0, ..segment.header(size) };
-            assert!(from.send(&header, &segment.frame(true)));
-        }
-        from.flush();
-    }
-
     fn send(&self, from: &mut Guest, size: u16) {
         wait_until("a transmit buffer is free", || {
             from.flush();
@@ -155,7 +144,7 @@ impl Packet {
     }
 
     /// Checks what arrives at a guest with these features.
-    fn arrives(&self, at: &mut Guest, size: u16) {
+    pub(crate) fn arrives(&self, at: &mut Guest, size: u16) {
         let is_partial = at.features() & f::VIRTIO_NET_F_GUEST_CSUM != 0;
         let sent = self.header(size);
         if at.features() & TAKE == TAKE {
@@ -385,135 +374,4 @@ fn a_guest_without_room_for_pieces_takes_nothing_from_those_who_take_the_packet(
     }
     assert_eq!(take(&mut none, 128 - 2 * 46).len(), 36);
     assert!((0..3).all(|port| rig.port(port).drops.is_empty()));
-}
-
-/// A burst of segments from a guest that does the segmentation itself.
-#[test]
-fn segments_of_a_burst_arrive_as_the_packet_that_they_are() {
-    for features in [0, CSUM, CSUM | TAKE] {
-        let rig = rig(2, |config| config.patches.push(patch(0, 1)));
-        let mut source = guest(&rig, 0, CSUM);
-        let mut sink = guest(&rig, 1, features);
-        let (mut sent, mut got) = (0, 0);
-        for kind in Kind::ALL {
-            for tags in 0..=2 {
-                for (len, size) in [(4321, 999), (4200, 1400), (65_000, 1401), (2000, 1400)] {
-                    let packet = Packet::new(kind, tags, noise(len as u64, len));
-                    packet.send_split(&mut source, size);
-                    sent += packet.segments(size).len() as u64;
-                    if kind.is_tcp() && features & TAKE == TAKE {
-                        packet.arrives(&mut sink, size);
-                        got += 1;
-                    } else {
-                        let segments = packet.segments(size);
-                        let is_partial = features & f::VIRTIO_NET_F_GUEST_CSUM != 0;
-                        for ((_, frame), segment) in take(&mut sink, segments.len()).iter().zip(&segments) {
-                            assert!(*frame == segment.frame(is_partial));
-                        }
-                        got += segments.len() as u64;
-                    }
-                    source.flush();
-                }
-            }
-        }
-        rig.no_drops();
-        // The counters show what a ring was given.
-        assert_eq!((rig.port(0).queues[0].rx.packets, rig.port(1).queues[0].tx.packets), (sent, got));
-    }
-}
-
-/// Only the sender knows what a partial checksum covers. These packets have the checksum offset of
-/// TCP, but are too short for a TCP header.
-#[test]
-fn what_ends_before_a_tcp_header_would_arrives_as_it_is() {
-    let rig = rig(2, |config| config.patches.push(patch(0, 1)));
-    let mut source = guest(&rig, 0, CSUM);
-    let mut sink = guest(&rig, 1, CSUM | TAKE);
-    let frame = Packet::new(Kind::Udp4, 0, Vec::new()).frame(false);
-    let header = NetHeader { flags: NEEDS_CSUM, csum_start: 14, csum_offset: 16, ..NetHeader::default() };
-    for _ in 0..3 {
-        assert!(source.send(&header, &frame));
-    }
-    source.flush();
-    for (got, bytes) in take(&mut sink, 3) {
-        assert_eq!((got.flags, got.csum_start, got.csum_offset), (NEEDS_CSUM, 14, 16));
-        assert!(bytes == frame);
-    }
-    rig.no_drops();
-}
-
-/// Two flows, and other packets between segments: nothing overtakes anything.
-#[test]
-fn flows_that_take_turns_stay_in_order() {
-    let rig = rig(2, |config| config.patches.push(patch(0, 1)));
-    let mut source = guest(&rig, 0, CSUM);
-    let mut sink = guest(&rig, 1, CSUM | TAKE);
-    let one = Packet::new(Kind::Tcp4, 0, noise(1, 10_000)).segments(1000);
-    let two = Packet::new(Kind::Tcp6, 0, noise(2, 10_000)).segments(1000);
-    let other = common::frame(mac(2), mac(1), 700, 3);
-    // The packets in a row of each, and the number of packets they become.
-    let rows: [(&[Packet], usize); 7] = [
-        (&one[..1], 1),
-        (&two[..1], 1),
-        (&one[1..4], 1),
-        (&two[1..3], 1),
-        (&one[4..6], 1),
-        // One is missing.
-        (&[&one[6..8], &one[9..]].concat(), 2),
-        (&two[3..], 1),
-    ];
-    let mut expected = Vec::new();
-    for (row, packets) in rows {
-        for segment in row {
-            let header = NetHeader { gso_type: 0, gso_size: 0, ..segment.header(1000) };
-            assert!(source.send(&header, &segment.frame(true)));
-        }
-        assert!(source.send(&NetHeader::default(), &other));
-        expected.push((row.to_vec(), packets));
-    }
-    source.flush();
-    let mut arrived = take(&mut sink, expected.iter().map(|(_, packets)| packets + 1).sum()).into_iter();
-    for (row, packets) in expected {
-        let bytes: Vec<u8> = row.iter().flat_map(|segment| segment.payload.clone()).collect();
-        let got: Vec<_> = arrived.by_ref().take(packets).collect();
-        let payload: Vec<u8> = got.iter().flat_map(|(_, frame)| check(frame, true).payload).collect();
-        assert!(payload == bytes);
-        assert_eq!(check(&got[0].1, true).seq, row[0].seq);
-        assert!(arrived.next().expect("it stands between").1 == other);
-    }
-    rig.no_drops();
-}
-
-/// If there are buffers for some of the packets but not for the coalesced one, they are delivered
-/// singly.
-#[test]
-fn a_run_that_finds_no_room_goes_in_one_by_one() {
-    for full in [WhenFull::Drop, WhenFull::Wait] {
-        let rig = rig(2, |config| config.patches.push(PatchConfig { full, ..patch(0, 1) }));
-        let mut source = guest(&rig, 0, CSUM);
-        let features = BASIC | f::VIRTIO_NET_F_MRG_RXBUF | CSUM | TAKE;
-        let options = GuestOptions { features, buffer_len: 2048, withhold: true, ..GuestOptions::default() };
-        let mut sink = rig.guest(1, &options);
-        assert_eq!(sink.give(5), 5);
-        let packet = Packet::new(Kind::Tcp4, 0, noise(1, 20 * 1400));
-        let segments = packet.segments(1400);
-        packet.send_split(&mut source, 1400);
-        for ((_, frame), segment) in take(&mut sink, 5).iter().zip(&segments) {
-            assert!(*frame == segment.frame(true));
-        }
-        if full == WhenFull::Drop {
-            rig.wait_drops(1, "no-buffer", 15);
-            continue;
-        }
-        // The rest waits for buffers, and is then one packet, or as many as found buffers singly.
-        sink.withhold(false);
-        sink.give(usize::MAX);
-        let mut payload = Vec::new();
-        wait_until("the rest has arrived", || {
-            payload.extend(common::arrived(&mut sink).iter().flat_map(|(_, frame)| check(frame, true).payload));
-            payload.len() >= 15 * 1400
-        });
-        assert!(payload == packet.payload[5 * 1400..]);
-        rig.no_drops();
-    }
 }
