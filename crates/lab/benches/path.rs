@@ -19,6 +19,7 @@ use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
 use straightline_port::{EpollWaiter, PortControl};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
+use straightline_wire::checksum;
 
 /// Packets that each guest sends between the worker's turns.
 const BURST: usize = 32;
@@ -105,7 +106,15 @@ fn frames(size: usize) -> Vec<Vec<u8>> {
     (0..BURST)
         .map(|n| {
             let mut frame = vec![0xa5; if size == 0 { imix[n % imix.len()] } else { size }];
-            frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5]);
+            // Datagrams of one flow that all have one identification, so they are not coalesced.
+            frame[..16].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0]);
+            let datagram = u16::try_from(frame.len() - 14).expect("short");
+            frame[16..18].copy_from_slice(&datagram.to_be_bytes());
+            frame[18..24].copy_from_slice(&[0, 0, 0x40, 0, 64, 17]);
+            frame[38..40].copy_from_slice(&(datagram - 20).to_be_bytes());
+            let sum = checksum::sum(&frame[14..24]);
+            let sum = !checksum::add(sum, checksum::sum(&frame[26..34]));
+            frame[24..26].copy_from_slice(&sum.to_be_bytes());
             frame
         })
         .collect()
@@ -122,10 +131,14 @@ fn main() -> anyhow::Result<()> {
     let (rounds, bursts) = if is_test { (1, 2) } else { (if wanted.is_some() { 1000 } else { 61 }, BURSTS) };
     let basic = f::VIRTIO_F_VERSION_1 | f::VIRTIO_F_EVENT_IDX;
     let all = GuestOptions::default().features | f::VIRTIO_NET_F_CSUM | f::VIRTIO_NET_F_GUEST_CSUM;
+    let large = f::VIRTIO_NET_F_GUEST_TSO4 | f::VIRTIO_NET_F_GUEST_TSO6;
+    let datagrams = f::VIRTIO_NET_F_GUEST_USO4 | f::VIRTIO_NET_F_GUEST_USO6;
     let mut paths = [
         Path::new("split", basic | f::VIRTIO_NET_F_MRG_RXBUF)?,
         Path::new("split, not mergeable", basic)?,
         Path::new("split, checksum offload", all)?,
+        Path::new("split, TSO taken", all | large)?,
+        Path::new("split, TSO and USO taken", all | large | datagrams)?,
         Path::new("packed", basic | f::VIRTIO_NET_F_MRG_RXBUF | f::VIRTIO_F_RING_PACKED)?,
     ];
     let is_wanted = |path: &Path, size: usize| wanted.as_ref().is_none_or(|it| *it == format!("{} {size}", path.name));

@@ -25,6 +25,7 @@ use straightline_port::{EpollWaiter, PortControl};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::{LEN as HEADER, NetHeader};
 use straightline_wire::MacAddr;
+use straightline_wire::checksum;
 use straightline_wire::frame::{Checksum, Frame, Net, Transport};
 use straightline_wire::tcp::Flags;
 
@@ -59,11 +60,15 @@ struct Cell {
     cut: u32,
     /// True if the sender does the segmentation.
     segments: bool,
+    /// True if the sender also finishes the checksums of its segments.
+    finished: bool,
 }
 
-const PLAIN: Cell = Cell { name: "", features: MERGE, buffer_len: 2048, ring_size: 256, cut: 0, segments: false };
+const PLAIN: Cell =
+    Cell { name: "", features: MERGE, buffer_len: 2048, ring_size: 256, cut: 0, segments: false, finished: false };
+const FINISHED: Cell = Cell { segments: true, finished: true, ..PLAIN };
 
-const CELLS: [Cell; 10] = [
+const CELLS: [Cell; 12] = [
     Cell { name: "cut-sums", ..PLAIN },
     Cell { name: "cut-sums-packed", features: PACKED, ..PLAIN },
     Cell { name: "cut-partial", features: MERGE | f::VIRTIO_NET_F_GUEST_CSUM, ..PLAIN },
@@ -74,6 +79,8 @@ const CELLS: [Cell; 10] = [
     Cell { name: "whole-17-parts", features: BASIC | TAKE, buffer_len: 65_600, ring_size: 128, cut: 4096, ..PLAIN },
     Cell { name: "pieces", features: MERGE | f::VIRTIO_NET_F_GUEST_CSUM, segments: true, ..PLAIN },
     Cell { name: "pieces-together", features: MERGE | TAKE, segments: true, ..PLAIN },
+    Cell { name: "finished", features: MERGE | f::VIRTIO_NET_F_GUEST_CSUM, ..FINISHED },
+    Cell { name: "finished-together", features: MERGE | TAKE, ..FINISHED },
 ];
 
 fn main() -> anyhow::Result<()> {
@@ -139,7 +146,7 @@ impl Rig {
         ports.iter().for_each(|port| graph.input(port.for_worker(0), node));
         let arena = Arena::new(rcu.reader(), Settings::default(), drops);
         let worker = Worker::new(graph, arena, waiter, Arc::new(WorkerStats::default()), Idle::Spin);
-        let Cell { features, buffer_len, ring_size, cut, segments, .. } = *cell;
+        let Cell { features, buffer_len, ring_size, cut, segments, finished, .. } = *cell;
         let (len, size) = if segments { (2048, 64) } else { (65_600, 8) };
         let sends = GuestOptions { features: SEND, buffer_len: len, ring_size: size, ..GuestOptions::default() };
         let takes = GuestOptions { features, buffer_len, ring_size, receive_split: cut, ..GuestOptions::default() };
@@ -147,8 +154,11 @@ impl Rig {
         let sink = Guest::connect(&dir.path().join("p1"), &takes)?;
         ensure!(sink.features() & features == features, "{}: some features were not negotiated", cell.name);
         let sent = match segments {
-            true => (0..PIECES).map(|nth| Ok((front(Some(nth))?, SIZE.into()))).collect::<anyhow::Result<_>>()?,
-            false => vec![(front(None)?, PAYLOAD.into()); BURST],
+            true => {
+                let packet = |nth| Ok((front(Some(nth), finished)?, SIZE.into()));
+                (0..PIECES).map(packet).collect::<anyhow::Result<_>>()?
+            }
+            false => vec![(front(None, false)?, PAYLOAD.into()); BURST],
         };
         let bodies =
             fill(&mut source, &sent)?.chunks(if segments { PIECES.into() } else { 1 }).map(<[_]>::to_vec).collect();
@@ -255,8 +265,8 @@ impl Rig {
 }
 
 /// Returns the bytes before the payload in a transmit buffer: of a large packet, or of one of its
-/// segments.
-fn front(segment: Option<u16>) -> anyhow::Result<Vec<u8>> {
+/// segments, perhaps with a finished checksum.
+fn front(segment: Option<u16>, finished: bool) -> anyhow::Result<Vec<u8>> {
     let nth = segment.unwrap_or(0);
     let last = segment.is_none_or(|nth| nth + 1 == PIECES);
     let headers = Frame {
@@ -280,8 +290,19 @@ fn front(segment: Option<u16>) -> anyhow::Result<Vec<u8>> {
         NetHeader { flags: 1, gso_type, hdr_len: HEADERS, gso_size, csum_start: 34, csum_offset: 16, num_buffers: 0 };
     let mut bytes = ask.to_bytes().to_vec();
     bytes.resize(HEADER + usize::from(HEADERS), 0);
-    headers.emit(&mut bytes[HEADER..], Checksum::Partial)?;
+    if finished {
+        bytes[..HEADER].fill(0);
+        let payload: Vec<u8> = pattern(headers.payload_len.into()).collect();
+        headers.emit(&mut bytes[HEADER..], Checksum::Complete { payload_sum: checksum::sum(&payload) })?;
+    } else {
+        headers.emit(&mut bytes[HEADER..], Checksum::Partial)?;
+    }
     Ok(bytes)
+}
+
+/// Returns the payload of a packet. The period of the pattern is not a power of two.
+fn pattern(len: usize) -> impl Iterator<Item = u8> {
+    (0..251_u8).cycle().take(len)
 }
 
 /// Writes payload into all transmit buffers; returns the places of the bodies that will be sent.
@@ -290,8 +311,7 @@ fn fill(source: &mut Guest, sent: &[(Vec<u8>, u32)]) -> anyhow::Result<Vec<(u64,
     let mut bodies = Vec::new();
     for (buffer, (_, len)) in (0..).zip(sent) {
         let body = source.buffer(buffer).context("no such buffer")?.split_at(FRONT).1;
-        // The period of the pattern is not a power of two.
-        body.write(Level::detect(), &(0..251_u8).cycle().take(*len as usize).collect::<Vec<_>>());
+        body.write(Level::detect(), &pattern(*len as usize).collect::<Vec<_>>());
         bodies.push((memory.guest_addr(body).context("no such place")?, *len));
     }
     Ok(bodies)
