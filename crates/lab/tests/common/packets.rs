@@ -60,6 +60,19 @@ pub(crate) fn partial(kind: Kind, dst: MacAddr, src: MacAddr, payload: &[u8]) ->
     (NetHeader { flags: NEEDS_CSUM, csum_start: l4, csum_offset, hdr_len, ..NetHeader::default() }, frame)
 }
 
+/// Finishes a partial checksum, which `header` describes. Returns the header for the finished frame.
+pub(crate) fn finish(header: NetHeader, frame: &mut [u8]) -> NetHeader {
+    let start = usize::from(header.csum_start);
+    let field = start + usize::from(header.csum_offset);
+    let sum = match !plain_sum(&frame[start..]) {
+        // 0 means none (RFC 768).
+        0 => 0xffff,
+        sum => sum,
+    };
+    frame[field..field + 2].copy_from_slice(&sum.to_be_bytes());
+    NetHeader::default()
+}
+
 /// Such a frame that is to be segmented into segments of `gso_size`.
 pub(crate) fn segmented(kind: Kind, dst: MacAddr, src: MacAddr, payload: &[u8], gso_size: u16) -> (NetHeader, Vec<u8>) {
     let (header, frame) = partial(kind, dst, src, payload);
