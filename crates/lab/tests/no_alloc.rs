@@ -213,24 +213,34 @@ fn segments_that_are_put_together() {
         | f::VIRTIO_NET_F_GUEST_TSO4
         | f::VIRTIO_NET_F_GUEST_TSO6;
     let options = GuestOptions { features, ..GuestOptions::default() };
-    let mut hand = hand(2, &options, false, false);
-    let mut send = |round: usize, from: usize, guest: &mut Guest| {
-        let kinds = [packets::Kind::Tcp4, packets::Kind::Tcp6];
-        for kind in kinds.into_iter().filter(|_| from == 0) {
-            let payload = common::noise(round as u64, 1400);
-            let (header, mut frame) = packets::partial(kind, mac(1), mac(0), &payload);
-            let seq = usize::from(header.csum_start) + 4;
-            for n in 0..30_u32 {
-                // PSH would end a coalesced packet; IPv6 has no relevant identification.
-                frame[seq + 9] = 0x10;
-                frame[seq..seq + 4].copy_from_slice(&(n * 1400).to_be_bytes());
-                assert!(guest.send(&header, &frame));
+    // Partial checksums, finished ones, and finished ones of which the last is wrong.
+    for (is_finished, is_wrong) in [(false, false), (true, false), (true, true)] {
+        let mut hand = hand(2, &options, false, false);
+        let mut send = |round: usize, from: usize, guest: &mut Guest| {
+            let kinds = [packets::Kind::Tcp4, packets::Kind::Tcp6];
+            for kind in kinds.into_iter().filter(|_| from == 0) {
+                let payload = common::noise(round as u64, 1400);
+                let (header, frame) = packets::partial(kind, mac(1), mac(0), &payload);
+                let seq = usize::from(header.csum_start) + 4;
+                for n in 0..30_u32 {
+                    let (mut header, mut frame) = (header, frame.clone());
+                    // PSH would end a coalesced packet; IPv6 has no relevant identification.
+                    frame[seq + 9] = 0x10;
+                    frame[seq..seq + 4].copy_from_slice(&(n * 1400).to_be_bytes());
+                    if is_finished {
+                        header = packets::finish(header, &mut frame);
+                    }
+                    frame[1000] ^= u8::from(is_wrong && n == 29);
+                    assert!(guest.send(&header, &frame));
+                }
             }
-        }
-    };
-    run(&mut hand, 5, &mut send);
-    let (allocated, got) = run(&mut hand, 50, &mut send);
-    assert_eq!((allocated, got), (0, 50 * (30 + 1)), "of each round 30 packets of IPv4, which say one identification");
+        };
+        run(&mut hand, 5, &mut send);
+        let (allocated, got) = run(&mut hand, 50, &mut send);
+        // Of each round 30 packets of IPv4, which say one identification.
+        let expected = 50 * (30 + if is_wrong { 30 } else { 1 });
+        assert_eq!((allocated, got), (0, expected));
+    }
 }
 
 #[test]

@@ -17,7 +17,7 @@ use straightline_virtio::vhost_user::{
     FrontendClient, RegionRef, RegionSpec, RingAddresses, SUPPORTED_PROTOCOL_FEATURES,
 };
 
-use crate::common::packets::{Kind, partial, tcp4};
+use crate::common::packets::{Kind, finish, partial, tcp4};
 use crate::common::{self, ANY_LEN, BASIC, Rig, frame, mac, noise, patch, rig, send, take, vhost_user, wait_until};
 
 /// The regions: with gaps around the first one; the last two adjoin. In the file and in user
@@ -253,15 +253,22 @@ fn everything_is_marked(packed: bool, event_idx: bool) {
     let (header, segments) = tcp4(mac(2), mac(1), 20_000, 1448);
     assert!(peer.send(&header, &segments));
     peer.flush();
-    // Packets that are coalesced: it accepts large ones of IPv6.
-    for n in 0..10_u32 {
-        let (header, mut segment) = partial(Kind::Tcp6, mac(2), mac(1), &noise(n.into(), 1400));
-        segment[54 + 4..54 + 8].copy_from_slice(&(1400 * n).to_be_bytes());
-        segment[54 + 13] = 0x10;
-        assert!(peer.send(&header, &segment));
+    // Packets that are coalesced: it accepts large ones of IPv6. Then, with finished checksums, such
+    // packets again, and others that are not coalesced because a checksum is wrong.
+    for (finished, wrong) in [(false, false), (true, false), (true, true)] {
+        for n in 0..10_u32 {
+            let (mut header, mut segment) = partial(Kind::Tcp6, mac(2), mac(1), &noise(n.into(), 1400));
+            segment[54 + 4..54 + 8].copy_from_slice(&(1400 * n).to_be_bytes());
+            segment[54 + 13] = 0x10;
+            if finished {
+                header = finish(header, &mut segment);
+            }
+            segment[1000] ^= u8::from(wrong && n == 9);
+            assert!(peer.send(&header, &segment));
+        }
+        peer.flush();
     }
-    peer.flush();
-    let packets = lens.len() as u64 + 20_000_u64.div_ceil(1448) + 1;
+    let packets = lens.len() as u64 + 20_000_u64.div_ceil(1448) + 1 + 1 + 10;
     wait_until("all are delivered", || rig.port(0).queues[0].tx.packets == packets);
     for ring in [0, 1] {
         moved.client.get_vring_base(ring).expect("stopped");

@@ -5,6 +5,7 @@ use straightline_packet::Level;
 use straightline_switch::config::{Copier, Copies};
 use straightline_virtio::features as f;
 
+use crate::common::packets::Kind;
 use crate::common::{self, BASIC, BROADCAST, Rig, bridge, frame, mac, patch, rig, send, take, wait_until};
 
 /// Returns bytes copied and bytes delivered, once the worker has updated both.
@@ -132,4 +133,33 @@ fn segments_that_find_no_room_are_neither_copied_nor_delivered() {
     let (copied, delivered) = bodies(&rig, 1);
     assert_eq!(copied, delivered);
     assert!((9 * 1448..10 * 1448).contains(&delivered), "{delivered}");
+}
+
+/// Finished checksums are verified in the one copy. A run with a wrong one is copied as far as that,
+/// and then once more, packet by packet.
+#[test]
+fn coalesced_segments_are_copied_once_unless_a_checksum_is_wrong() {
+    let rig = rig(2, |config| config.patches.push(patch(0, 1)));
+    let takes = f::VIRTIO_NET_F_MRG_RXBUF | f::VIRTIO_NET_F_GUEST_CSUM | f::VIRTIO_NET_F_GUEST_TSO6;
+    let mut source = rig.guest(0, &GuestOptions::default());
+    let mut sink = rig.guest(1, &GuestOptions { features: BASIC | takes, ..GuestOptions::default() });
+    let segment = |n: u32| {
+        let (header, mut frame) = common::packets::partial(Kind::Tcp6, mac(2), mac(1), &[7; 1400]);
+        frame[58..62].copy_from_slice(&(1400 * n).to_be_bytes());
+        frame[67] = 0x10;
+        (common::packets::finish(header, &mut frame), frame)
+    };
+    let body = |packets: u64| packets * (74 + 1400 - 256);
+    for wrong in [None, Some(6)] {
+        for n in 0..10 {
+            let (header, mut frame) = segment(n);
+            frame[1000] ^= u8::from(wrong == Some(n));
+            assert!(source.send(&header, &frame));
+        }
+        source.flush();
+        take(&mut sink, if wrong.is_some() { 10 } else { 1 });
+        let (copied, delivered) = bodies(&rig, if wrong.is_some() { body(20) } else { body(10) });
+        let (all, twice) = if wrong.is_some() { (20, 7) } else { (10, 0) };
+        assert_eq!((copied, delivered), (body(all + twice), body(all)));
+    }
 }
