@@ -33,6 +33,8 @@ const USAGE: &str = "usage: cargo xtask COMMAND
         run the fuzz targets (or one of them), each for N seconds (60)
   compare [ARGUMENT...]
         compare switches side by side with the same guest; without an argument, list what can be compared
+  compare devices [ARGUMENT...]
+        compare switches at a tap, and at AF_XDP over a veth pair
   linux [ARGUMENT...]
         compare switches between two Linux guests (User Mode Linux): iperf3, CPU time of the switch, round trips
   house
@@ -92,6 +94,10 @@ fn measure(what: &str, args: &[String]) -> Result<bool> {
         run::must(run::cargo(&root).args(["build", "--release", "-p", "straightline"]))?;
     }
     let target = run::target(&root);
+    let (what, args) = match args.split_first() {
+        Some((first, rest)) if what == "compare" && first == "devices" => ("devices", rest),
+        _ => (what, args),
+    };
     let mut peers = run::cargo(&root);
     peers.args(["run", "--quiet", "-p", "peers", "--", what]);
     if what == "compare" {

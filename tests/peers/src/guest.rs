@@ -62,6 +62,29 @@ impl LinuxGuest {
         Self::spawn(lab, kind, number, command)
     }
 
+    /// Starts a guest whose network device is a tap, which the guest opens itself. `run` makes a
+    /// command that runs a program where the tap is.
+    pub(crate) fn start_on_tap(
+        lab: &Lab,
+        kind: GuestKind,
+        number: u8,
+        run: impl Fn(&str) -> Command,
+        tap: &str,
+    ) -> Result<Self> {
+        let command = match kind {
+            GuestKind::Uml => {
+                uml_with(lab, run("setarch"), &[format!("vec0:transport=tap,ifname={tap},depth=128,gro=1")])?
+            }
+            GuestKind::Qemu(more) => {
+                let mut command =
+                    qemu_machine(run(QEMU), &lab.machine.kernel()?, &lab.machine.qemu_initrd()?, more.device);
+                command.args(["-netdev", &format!("tap,id=n,ifname={tap},script=no,downscript=no")]);
+                command
+            }
+        };
+        Self::spawn(lab, kind, number, command)
+    }
+
     /// Starts a User Mode Linux guest with a device for each of `ports`.
     pub(crate) fn start_uml(lab: &Lab, number: u8, ports: &[&str]) -> Result<Self> {
         let sockets: Vec<PathBuf> = ports.iter().map(|port| lab.socket(port)).collect();
@@ -95,7 +118,10 @@ impl LinuxGuest {
         let limit = Duration::from_secs(if self.kind == GuestKind::Uml { 60 } else { 180 });
         let up = format!("{MARK}up\n");
         self.proc.wait_text("its boot", 0, limit, |text| text.contains(&up).then_some(()))?;
-        let (status, output) = self.run("[ -e /sys/class/net/eth0 ] || { dmesg | tail -n 20; exit 1; }", USUAL)?;
+        // User Mode Linux names the devices of its own driver vecN.
+        let name = "[ ! -e /sys/class/net/vec0 ] || ip link set vec0 name eth0";
+        let (status, output) =
+            self.run(&format!("{name}; [ -e /sys/class/net/eth0 ] || {{ dmesg | tail -n 20; exit 1; }}"), USUAL)?;
         if status != 0 {
             bail!("guest {} has no network device: its driver failed (see its log):\n{output}", self.number);
         }
@@ -195,8 +221,14 @@ impl LinuxGuest {
 /// randomisation must be off, or it counts the gap below its heap as guest memory. Its memory must
 /// be on a tmpfs, so that other processes can map it.
 fn uml(lab: &Lab, sockets: &[PathBuf]) -> Result<Command> {
+    let devices: Vec<String> =
+        sockets.iter().map(|socket| format!("virtio_uml.device={}:1", socket.display())).collect();
+    uml_with(lab, Command::new("setarch"), &devices)
+}
+
+/// Completes a command that runs `setarch`: with User Mode Linux and these devices.
+fn uml_with(lab: &Lab, mut command: Command, devices: &[String]) -> Result<Command> {
     let initrd = lab.machine.uml_initrd()?;
-    let mut command = Command::new("setarch");
     if let Some(library) = lab.machine.uml_preload()? {
         command.env("LD_PRELOAD", library);
     }
@@ -204,13 +236,25 @@ fn uml(lab: &Lab, sockets: &[PathBuf]) -> Result<Command> {
         .args(["-R", "linux.uml", &format!("mem={UML_MIB}M"), "quiet"])
         .arg(format!("initrd={}", initrd.display()))
         .args(["con=null", "con0=fd:0,fd:1", "ssl=null"])
-        .args(sockets.iter().map(|socket| format!("virtio_uml.device={}:1", socket.display())))
+        .args(devices)
         .env("TMPDIR", "/dev/shm");
     Ok(command)
 }
 
+const QEMU: &str = "qemu-system-x86_64";
+
 fn qemu(socket: &Path, Qemu { chardev, netdev, device }: Qemu, kernel: &Path, initrd: &Path) -> Command {
-    let mut command = Command::new("qemu-system-x86_64");
+    let mut command = qemu_machine(Command::new(QEMU), kernel, initrd, device);
+    command
+        .arg("-chardev")
+        .arg(format!("socket,id=c,path={}{chardev}", socket.display()))
+        .arg("-netdev")
+        .arg(format!("vhost-user,id=n,chardev=c{netdev}"));
+    command
+}
+
+/// Completes a command that runs QEMU: with everything but the network backend `n`.
+fn qemu_machine(mut command: Command, kernel: &Path, initrd: &Path, device: &str) -> Command {
     command
         .args(["-machine", "q35,memory-backend=m", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "1"])
         // The size must not be a multiple of 256 KiB. With such a size, QEMU 7.2 loses writes of
@@ -222,10 +266,6 @@ fn qemu(socket: &Path, Qemu { chardev, netdev, device }: Qemu, kernel: &Path, in
         .arg("-initrd")
         .arg(initrd)
         .args(["-append", "console=ttyS0 panic=-1 quiet"])
-        .arg("-chardev")
-        .arg(format!("socket,id=c,path={}{chardev}", socket.display()))
-        .arg("-netdev")
-        .arg(format!("vhost-user,id=n,chardev=c{netdev}"))
         .arg("-device")
         // romfile= (empty): the ROM would look for a network to boot from.
         // vectors=0: QEMU 7.2 crashes with MSI-X on a vhost-user device under software emulation.

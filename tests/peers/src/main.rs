@@ -6,6 +6,7 @@
 
 mod cases;
 mod compare;
+mod devices;
 mod guest;
 mod guest_pair;
 mod initrd;
@@ -36,6 +37,7 @@ const USAGE: &str =
   --list            list the tests and exit
 
        peers compare ...  compare switches side by side: see `cargo xtask compare`
+       peers devices ...  compare switches at device ports: see `cargo xtask compare devices`
        peers linux ...    compare switches between two Linux guests: see `cargo xtask linux`";
 
 struct Options {
@@ -51,6 +53,9 @@ fn main() -> ExitCode {
     let mut args = std::env::args().skip(1).peekable();
     if args.next_if_eq("compare").is_some() {
         return answer("compare", compare::run(args), compare::USAGE);
+    }
+    if args.next_if_eq("devices").is_some() {
+        return answer("compare devices", devices::run(args), devices::USAGE);
     }
     if args.next_if_eq("linux").is_some() {
         return answer("linux", linux::run(args), linux::USAGE);

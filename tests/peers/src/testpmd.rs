@@ -89,10 +89,22 @@ impl Testpmd {
     /// that run at the same time have different values of `number`. A process removes the huge
     /// pages that a killed one with its number left behind.
     pub(crate) fn spawn(lab: &Lab, name: &str, devices: &[String; 2], args: &[String], number: u32) -> Result<Self> {
+        Self::spawn_by(Command::new("stdbuf"), lab, name, devices, args, number)
+    }
+
+    /// Starts testpmd as [`Self::spawn`] does, on any number of devices. `command` runs `stdbuf`,
+    /// for example in a network namespace.
+    pub(crate) fn spawn_by(
+        mut command: Command,
+        lab: &Lab,
+        name: &str,
+        devices: &[String],
+        args: &[String],
+        number: u32,
+    ) -> Result<Self> {
         let (one, other) = two_cpus()?;
         let (one, other) = if number.is_multiple_of(2) { (one, other) } else { (other, one) };
         // Output must be line buffered, or answers arrive only at the end of the process.
-        let mut command = Command::new("stdbuf");
         command
             .args(["-oL", "dpdk-testpmd", "--lcores", &format!("0@{one},1@{other}"), "--main-lcore", "0"])
             .args(["--no-pci", "--single-file-segments", "-m", if number == 0 { "512" } else { "256" }])

@@ -13,6 +13,8 @@ mod options;
 mod switches;
 mod table;
 
+pub(crate) use switches::{our_cycles, testpmd_cycles};
+
 use anyhow::{Result, bail};
 
 use crate::lab::Lab;

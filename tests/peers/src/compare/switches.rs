@@ -20,13 +20,7 @@ use crate::testpmd::Testpmd;
 pub(super) enum RunningSwitch<'lab> {
     Testpmd(Testpmd),
     Ovs(Ovs<'lab>),
-    Ours { proc: Proc, api: Api<'lab> },
-}
-
-/// The API of our switch, through its command line.
-pub(super) struct Api<'lab> {
-    lab: &'lab Lab<'lab>,
-    program: &'lab Path,
+    Ours { proc: Proc, lab: &'lab Lab<'lab>, program: &'lab Path },
 }
 
 impl<'lab> RunningSwitch<'lab> {
@@ -46,10 +40,13 @@ impl<'lab> RunningSwitch<'lab> {
                 let mtu = if let Size::Bytes(len @ 1519..) = cell.size { len - 18 } else { 1500 };
                 Ok(Self::Ovs(Ovs::start_with_mtu(lab, false, mtu)?))
             }
-            SwitchKind::Ours(ours) => {
-                Ok(Self::Ours { proc: ours.start(lab, "spin")?, api: Api { lab, program: &ours.program } })
+            SwitchKind::Ours(ours) => Ok(Self::Ours { proc: ours.start(lab, "spin")?, lab, program: &ours.program }),
+            SwitchKind::RteVhost | SwitchKind::Kernel | SwitchKind::OwnDevice => {
+                bail!(
+                    "{} is not a switch between two sockets: use `cargo xtask linux` or `compare devices`",
+                    switch.name
+                )
             }
-            SwitchKind::RteVhost => bail!("rte is for Linux guests: `cargo xtask linux`"),
         }
     }
 
@@ -65,18 +62,9 @@ impl<'lab> RunningSwitch<'lab> {
     /// only the cycles of turns that found packets.
     pub(super) fn cycles(self) -> Result<Option<f64>> {
         match self {
-            Self::Testpmd(mut testpmd) => {
-                let text = testpmd.command("stop", "Done.")?;
-                testpmd.quit()?;
-                Ok(number_behind(&text, "CPU cycles/packet="))
-            }
+            Self::Testpmd(testpmd) => testpmd_cycles(testpmd),
             Self::Ovs(ovs) => Ok(perf_show(&ovs.performance()?)),
-            Self::Ours { proc, api } => {
-                let runtime: Runtime = api.ask("runtime")?;
-                let ports: Ports = api.ask("ports")?;
-                measure::end(proc)?;
-                Ok(per_packet(&runtime, &ports))
-            }
+            Self::Ours { proc, program, lab } => our_cycles(proc, lab, program),
         }
     }
 }
@@ -124,16 +112,30 @@ fn per_packet(runtime: &Runtime, ports: &Ports) -> Option<f64> {
     (packets > 0.0).then(|| busy * hertz() / packets)
 }
 
-impl Api<'_> {
-    fn ask<T: for<'a> Deserialize<'a>>(&self, what: &str) -> Result<T> {
-        let mut command = Command::new(self.program);
-        command.args([what, "--json", "--api"]).arg(self.lab.socket("api"));
-        let (code, out, err) = proc::run(&mut command, Duration::from_secs(10))?;
-        if code != Some(0) {
-            bail!("`straightline {what}` ended with {code:?}: {err}");
-        }
-        serde_json::from_str(&out).with_context(|| format!("`straightline {what} --json` wrote {out}"))
+/// Ends testpmd, which was started with `--record-core-cycles`, and returns its cycles per packet.
+pub(crate) fn testpmd_cycles(mut testpmd: Testpmd) -> Result<Option<f64>> {
+    let text = testpmd.command("stop", "Done.")?;
+    testpmd.quit()?;
+    Ok(number_behind(&text, "CPU cycles/packet="))
+}
+
+/// Ends our switch, and returns its cycles per packet.
+pub(crate) fn our_cycles(switch: Proc, lab: &Lab, program: &Path) -> Result<Option<f64>> {
+    let runtime: Runtime = ask(lab, program, "runtime")?;
+    let ports: Ports = ask(lab, program, "ports")?;
+    measure::end(switch)?;
+    Ok(per_packet(&runtime, &ports))
+}
+
+/// Asks our switch through its command line.
+fn ask<T: for<'a> Deserialize<'a>>(lab: &Lab, program: &Path, what: &str) -> Result<T> {
+    let mut command = Command::new(program);
+    command.args([what, "--json", "--api"]).arg(lab.socket("api"));
+    let (code, out, err) = proc::run(&mut command, Duration::from_secs(10))?;
+    if code != Some(0) {
+        bail!("`straightline {what}` ended with {code:?}: {err}");
     }
+    serde_json::from_str(&out).with_context(|| format!("`straightline {what} --json` wrote {out}"))
 }
 
 /// `Rx packets:   12345 (4961 Kpps, 232 cycles/pkt)`

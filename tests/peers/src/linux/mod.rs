@@ -6,7 +6,7 @@
 //! | `rte` | the smallest possible switch with DPDK's vhost library (`rte_patch.c`), compiled at run time |
 
 mod options;
-mod rte;
+pub(crate) mod rte;
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;

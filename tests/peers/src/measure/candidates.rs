@@ -31,6 +31,10 @@ pub(crate) enum SwitchKind {
     Ovs,
     /// The smallest possible switch with DPDK's vhost library.
     RteVhost,
+    /// No switch: the kernel's side of a device port alone, which is the bound.
+    Kernel,
+    /// No switch: the guest opens the device itself.
+    OwnDevice,
     Ours(OurSwitch),
 }
 
@@ -42,8 +46,9 @@ pub(crate) struct OurSwitch {
     lines: Vec<(&'static str, String)>,
 }
 
-/// The parts of a configuration that a key can be for: the switch, both ports, one port, the patch.
-const SECTIONS: [&str; 5] = ["switch", "port", "a", "b", "patch"];
+/// The parts of a configuration that a key can be for: the switch, both vhost-user ports, one of
+/// them, the device ports, the patches.
+const SECTIONS: [&str; 6] = ["switch", "port", "a", "b", "device", "patch"];
 
 impl Candidate {
     /// Parses the text on the command line: one of `peers`, or `NAME=PROGRAM [KEY=VALUE...]`.
@@ -76,12 +81,15 @@ impl Candidate {
             }
             SwitchKind::Testpmd | SwitchKind::Ovs => Command::new("dpkg-query"),
             SwitchKind::RteVhost => Command::new("pkg-config"),
+            SwitchKind::Kernel => Command::new("uname"),
+            SwitchKind::OwnDevice => Command::new("linux.uml"),
         };
         match self.kind {
-            SwitchKind::Ours(_) => ask.arg("--version"),
+            SwitchKind::Ours(_) | SwitchKind::OwnDevice => ask.arg("--version"),
             SwitchKind::Testpmd => ask.args(["-W", "dpdk"]),
             SwitchKind::Ovs => ask.args(["-W", "openvswitch-switch-dpdk"]),
             SwitchKind::RteVhost => ask.args(["--modversion", "libdpdk"]),
+            SwitchKind::Kernel => ask.arg("-r"),
         };
         // A switch that is not installed as a package has no version that we can ask for.
         let (_, version, _) = proc::run(&mut ask, Duration::from_secs(5)).unwrap_or_default();
@@ -111,9 +119,32 @@ impl OurSwitch {
     /// Starts the switch between the sockets `a` and `b`, on a CPU of its own. `idle` is the
     /// default of that key.
     pub(crate) fn start(&self, lab: &Lab, idle: &str) -> Result<Proc> {
+        self.run(lab, Command::new(&self.program), &self.configuration(lab, idle)?)
+    }
+
+    /// Starts the switch with a patch for each pair of a vhost-user port, by its name, and a device
+    /// port, by its keys. `command` runs [`Self::program`], for example in a network namespace.
+    pub(crate) fn start_with_devices(
+        &self,
+        lab: &Lab,
+        command: Command,
+        idle: &str,
+        pairs: &[(&'static str, Vec<(&'static str, String)>)],
+    ) -> Result<Proc> {
+        let mut text = String::new();
+        self.head(&mut text, lab, idle)?;
+        for (name, keys) in pairs {
+            self.vhost_user(&mut text, lab, name, "1500")?;
+            self.section(&mut text, &format!("[port.{name}-device]"), &["device"], keys)?;
+            let ports = ("ports", format!("[\"{name}\", \"{name}-device\"]"));
+            self.section(&mut text, &format!("[patch.{name}]"), &["patch"], &[ports])?;
+        }
+        self.run(lab, command, &text)
+    }
+
+    fn run(&self, lab: &Lab, mut command: Command, text: &str) -> Result<Proc> {
         let configuration = lab.log("switch.toml");
-        fs::write(&configuration, self.configuration(lab, idle)?)?;
-        let mut command = Command::new(&self.program);
+        fs::write(&configuration, text)?;
         command.arg("run").arg(&configuration);
         let mut proc = Proc::start("switch", command, &lab.log("switch"))?;
         wait_ready(&mut proc)?;
@@ -121,18 +152,27 @@ impl OurSwitch {
     }
 
     fn configuration(&self, lab: &Lab, idle: &str) -> Result<String> {
-        let (_, cpu) = two_cpus()?;
         let mut text = String::new();
-        let socket = |name| format!("{:?}", lab.socket(name).display().to_string());
-        let defaults = [("api", socket("api")), ("workers", format!("[{cpu}]")), ("idle", format!("{idle:?}"))];
-        self.section(&mut text, "[switch]", &["switch"], &defaults)?;
+        self.head(&mut text, lab, idle)?;
         for name in ["a", "b"] {
-            let kind = "\"vhost-user\"".to_owned();
-            let defaults = [("kind", kind), ("socket", socket(name)), ("mtu", "9000".to_owned())];
-            self.section(&mut text, &format!("[port.{name}]"), &["port", name], &defaults)?;
+            self.vhost_user(&mut text, lab, name, "9000")?;
         }
         self.section(&mut text, "[patch.p]", &["patch"], &[("ports", "[\"a\", \"b\"]".to_owned())])?;
         Ok(text)
+    }
+
+    /// Writes the section of the switch itself.
+    fn head(&self, text: &mut String, lab: &Lab, idle: &str) -> Result<()> {
+        let (_, cpu) = two_cpus()?;
+        let defaults = [("api", socket(lab, "api")), ("workers", format!("[{cpu}]")), ("idle", format!("{idle:?}"))];
+        self.section(text, "[switch]", &["switch"], &defaults)
+    }
+
+    /// Writes the section of a vhost-user port.
+    fn vhost_user(&self, text: &mut String, lab: &Lab, name: &str, mtu: &str) -> Result<()> {
+        let kind = "\"vhost-user\"".to_owned();
+        let defaults = [("kind", kind), ("socket", socket(lab, name)), ("mtu", mtu.to_owned())];
+        self.section(text, &format!("[port.{name}]"), &["port", name], &defaults)
     }
 
     /// Writes a section: the lines for `names`, and the defaults of keys that are not among them.
@@ -148,6 +188,11 @@ impl OurSwitch {
         lines.iter().try_for_each(|line| writeln!(text, "{line}"))?;
         Ok(())
     }
+}
+
+/// Returns the path of a socket, as a value of a configuration.
+fn socket(lab: &Lab, name: &str) -> String {
+    format!("{:?}", lab.socket(name).display().to_string())
 }
 
 /// Waits until a switch has printed `ready`.

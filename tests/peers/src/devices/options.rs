@@ -1,0 +1,269 @@
+//! The command line, and the axes of a trial.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::measure::{self, Candidate, CommonOptions, SwitchKind, number};
+
+pub(crate) const USAGE: &str = "usage: cargo xtask compare devices [OPTION...]
+
+  Compare switches at device ports, in rounds: a tap, and AF_XDP at one end of a veth pair. One CPU has the switch, the other
+  one the load. Packets: an embedded guest sends frames out, receives them, or sends them out and receives them back
+  (loop). Linux: a guest exchanges data with a namespace by iperf3. The tables have medians, the smallest and the largest, and
+  the ratios of each binary of ours to the others. It needs root, and huge pages of 2 MiB (vm.nr_hugepages=1024). Run
+  nothing else on the machine meanwhile.
+
+  --switch bound             packets: the kernel's side alone, without a switch: writev and readv, or AF_XDP rings
+  --switch testpmd           packets: DPDK's testpmd between net_vhost and net_tap or net_af_xdp
+  --switch own               Linux, tap: no switch, the guest opens the tap itself (UML: with gro=1)
+  --switch rte               Linux, AF_XDP: the smallest possible switch between DPDK's vhost library and net_af_xdp
+  --switch NAME=PROGRAM      a Straightline binary; repeatable. The same argument may add keys of [switch], of the
+                             vhost-user ports, of the device ports, of the patches: 'two=target/release/straightline
+                             copies=2 port.packed=false device.offloads=false'
+                             (bound, testpmd, own, rte and ours=target/release/straightline)
+  --only PATTERN             only the rows of the tables whose name contains PATTERN: --only 'tap loop'
+  --qemu                     also a guest in QEMU under software emulation, on a tap
+  --rounds N                 number of rounds (6)
+  --secs S                   time of a trial, after half a second of warm-up (1); iperf3 sends twice as long, at
+                             least 1 s
+  --out DIR                  new folder for the trials, for `straightline lab report` and `compare`
+  --cache FOLDER             folder for logs and the guests' file system (target/peers)";
+
+/// Third-party switches, and what stands in a switch's place.
+const PEERS: [(&str, SwitchKind); 4] = [
+    ("bound", SwitchKind::Kernel),
+    ("testpmd", SwitchKind::Testpmd),
+    ("own", SwitchKind::OwnDevice),
+    ("rte", SwitchKind::RteVhost),
+];
+
+/// The switches that are compared if the command line names none.
+const DEFAULT: [&str; 5] = ["bound", "testpmd", "own", "rte", "ours=target/release/straightline"];
+
+/// The kind of device port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Interface {
+    Tap,
+    AfXdp,
+}
+
+impl Interface {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Tap => "tap",
+            Self::AfXdp => "af-xdp",
+        }
+    }
+
+    /// Returns the keys of our port at the interface with this name.
+    pub(super) fn keys(self, device: &str) -> Vec<(&'static str, String)> {
+        let name = if self == Self::Tap { "name" } else { "interface" };
+        vec![("kind", format!("{:?}", self.name())), (name, format!("{device:?}"))]
+    }
+}
+
+/// The load of a trial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Load {
+    /// Packets from the guest to the interface, which drops them.
+    Out,
+    /// Packets from the interface to the guest.
+    In,
+    /// Packets from one port of the guest to an interface, back by another interface to the guest's
+    /// other port, and the same in the other direction.
+    Loop,
+    /// TCP between a Linux guest and the interface's namespace, in both directions.
+    Iperf(Guest),
+}
+
+/// A Linux guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Guest {
+    Uml,
+    Qemu,
+}
+
+/// Length of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Size {
+    Bytes(u32),
+    /// TCP packets of 64 KiB that are still to be segmented.
+    Segments,
+    /// Lengths that the guests choose.
+    Any,
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bytes(len) => write!(to, "{len}"),
+            Self::Segments => to.write_str("segments"),
+            Self::Any => to.write_str("any"),
+        }
+    }
+}
+
+/// The axes of a trial besides the switch: a row of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct DeviceCell {
+    pub(super) interface: Interface,
+    pub(super) load: Load,
+    pub(super) size: Size,
+}
+
+impl DeviceCell {
+    fn load(&self) -> &'static str {
+        match self.load {
+            Load::Out => "out",
+            Load::In => "in",
+            Load::Loop => "loop",
+            Load::Iperf(Guest::Uml) => "uml",
+            Load::Iperf(Guest::Qemu) => "qemu",
+        }
+    }
+
+    /// Returns whether this switch can be measured here.
+    pub(super) fn takes(&self, switch: &Candidate) -> bool {
+        match (&switch.kind, self.load) {
+            (SwitchKind::Ours(_), _) => true,
+            (SwitchKind::Kernel, Load::Iperf(_)) => false,
+            (SwitchKind::Kernel, _) => true,
+            // net_tap has no segmentation offload with net_vhost.
+            (SwitchKind::Testpmd, Load::Out | Load::In | Load::Loop) => self.size != Size::Segments,
+            (SwitchKind::OwnDevice, Load::Iperf(_)) => self.interface == Interface::Tap,
+            (SwitchKind::RteVhost, Load::Iperf(_)) => self.interface == Interface::AfXdp,
+            _ => false,
+        }
+    }
+}
+
+impl measure::Cell for DeviceCell {
+    fn axes(&self) -> BTreeMap<String, String> {
+        let axes = [("interface", self.interface.name()), ("load", self.load()), ("size", &self.size.to_string())];
+        axes.map(|(axis, value)| (axis.to_owned(), value.to_owned())).into()
+    }
+}
+
+impl fmt::Display for DeviceCell {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "{} {}", self.interface.name(), self.load())?;
+        match self.size {
+            Size::Any => Ok(()),
+            Size::Segments => to.write_str(" 64 KiB"),
+            Size::Bytes(len) => write!(to, " {len} B"),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Options {
+    pub(super) common: CommonOptions,
+    pub(super) secs: f64,
+    only: Option<String>,
+    qemu: bool,
+}
+
+impl Options {
+    /// Returns the measured time of a trial.
+    pub(super) fn time(&self) -> Duration {
+        Duration::from_secs_f64(self.secs)
+    }
+
+    /// Returns the rows of the tables.
+    pub(super) fn cells(&self) -> Vec<DeviceCell> {
+        let mut cells = Vec::new();
+        for interface in [Interface::Tap, Interface::AfXdp] {
+            for load in [Load::Out, Load::In, Load::Loop] {
+                cells.extend([64, 1500].map(|len| DeviceCell { interface, load, size: Size::Bytes(len) }));
+            }
+            if interface == Interface::Tap {
+                cells.push(DeviceCell { interface, load: Load::Loop, size: Size::Segments });
+            }
+            cells.push(DeviceCell { interface, load: Load::Iperf(Guest::Uml), size: Size::Any });
+            if self.qemu && interface == Interface::Tap {
+                cells.push(DeviceCell { interface, load: Load::Iperf(Guest::Qemu), size: Size::Any });
+            }
+        }
+        let wanted = |cell: &DeviceCell| self.only.as_ref().is_none_or(|only| cell.to_string().contains(only));
+        cells.retain(wanted);
+        cells
+    }
+}
+
+/// Reads the command line, and asks each program for its version.
+pub(super) fn parse(args: impl Iterator<Item = String>) -> Result<Options> {
+    let mut options = read(args)?;
+    options.common.check()?;
+    let bare = options.common.switches.iter().find(|switch| switch.copies_nothing);
+    ensure!(
+        bare.is_none(),
+        "--switch {}: this build copies no packets, and the kernel reads them: use another build",
+        bare.map_or("", |s| &s.name)
+    );
+    Ok(options)
+}
+
+fn read(mut args: impl Iterator<Item = String>) -> Result<Options> {
+    let mut options = Options { common: CommonOptions::new(), secs: 1.0, only: None, qemu: false };
+    options.common.rounds = 6;
+    while let Some(arg) = args.next() {
+        let mut value = || args.next().with_context(|| format!("{arg} needs a value"));
+        match arg.as_str() {
+            "--only" => options.only = Some(value()?),
+            "--secs" => options.secs = number(&arg, &value()?)?,
+            "--qemu" => options.qemu = true,
+            other => options.common.take(other, value, &PEERS)?,
+        }
+    }
+    ensure!((0.1..=600.0).contains(&options.secs), "--secs takes 0.1 to 600, not {}", options.secs);
+    let only = options.only.as_deref().unwrap_or_default();
+    ensure!(!options.cells().is_empty(), "--only {only}: no row of the tables has this in its name");
+    if options.common.switches.is_empty() {
+        for name in DEFAULT {
+            options.common.take("--switch", || Ok(name.to_owned()), &PEERS)?;
+        }
+    }
+    Ok(options)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(line: &str) -> Result<Options> {
+        read(line.split('|').filter(|arg| !arg.is_empty()).map(str::to_owned))
+    }
+
+    #[test]
+    fn command_lines() {
+        let rows = |options: &Options| options.cells().iter().map(ToString::to_string).collect::<Vec<_>>();
+        let all = args("").expect("a good command line");
+        assert_eq!((all.common.rounds, all.common.switches.len(), rows(&all).len()), (6, 5, 15));
+        let some = args("--only|tap loop|--switch|bound|--switch|x=bin/s device.offloads=false|--secs|0.5");
+        let some = some.expect("a good command line");
+        assert_eq!(rows(&some), ["tap loop 64 B", "tap loop 1500 B", "tap loop 64 KiB"]);
+        assert_eq!((some.common.switches.len(), some.time()), (2, Duration::from_millis(500)));
+        assert_eq!(rows(&args("--qemu|--only|qemu").expect("good")), ["tap qemu"]);
+        for bad in ["--only|nothing", "--only|qemu", "--switch|ovs", "--secs|0", "--rounds|0", "--fast", "--only"] {
+            assert!(args(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn each_row_has_what_can_be_measured_there() {
+        let options = args("").expect("a good command line");
+        let of = |row: &str| -> Vec<String> {
+            let cells = options.cells();
+            let cell = cells.iter().find(|cell| cell.to_string() == row).expect("a row");
+            let takes = options.common.switches.iter().filter(|switch| cell.takes(switch));
+            takes.map(|switch| switch.name.clone()).collect()
+        };
+        assert_eq!(of("tap out 64 B"), ["bound", "testpmd", "ours"]);
+        assert_eq!(of("tap loop 64 KiB"), ["bound", "ours"]);
+        assert_eq!(of("tap uml"), ["own", "ours"]);
+        assert_eq!(of("af-xdp uml"), ["rte", "ours"]);
+    }
+}

@@ -1,0 +1,95 @@
+//! The table of results: medians, spreads and ratios, as Markdown.
+
+use straightline_lab::results::{Sample, series};
+use straightline_lab::statistics::{Pairing, ratio};
+
+use super::options::{DeviceCell, Load, Size};
+use crate::measure::{Candidate, NO_VALID_TRIAL, SwitchKind, samples_of, spread};
+
+/// A metric in the table: its name, its title, its digits, and whether ratios are shown.
+type Shown = (&'static str, &'static str, usize, bool);
+
+/// Returns the metrics of a row.
+fn shown(cell: &DeviceCell) -> &'static [Shown] {
+    const PACKETS: &[Shown] = &[("mpps", "Mpps", 3, true), ("switch_cycles_per_packet", "cycles", 0, false)];
+    const SEGMENTS: &[Shown] = &[("gbit_per_s", "Gbit/s", 1, true), ("switch_cycles_per_packet", "cycles", 0, false)];
+    const GUESTS: &[Shown] = &[
+        ("out_gbit_per_s", "out, Gbit/s", 2, true),
+        ("out_cpu_s_per_gb", "out, switch, CPU s/GB", 2, false),
+        ("in_gbit_per_s", "in, Gbit/s", 2, true),
+        ("in_cpu_s_per_gb", "in, switch, CPU s/GB", 2, false),
+    ];
+    match (cell.load, cell.size) {
+        (Load::Iperf(_), _) => GUESTS,
+        (_, Size::Segments) => SEGMENTS,
+        _ => PACKETS,
+    }
+}
+
+/// Returns a table with rows for each combination that was tried, a column for each switch, and a
+/// column for the ratios of each binary of ours to each other switch.
+pub(super) fn markdown(switches: &[Candidate], cells: &[DeviceCell], samples: &[Sample]) -> String {
+    let pairs: Vec<(usize, usize)> = (0..switches.len())
+        .filter(|&one| matches!(switches[one].kind, SwitchKind::Ours(_)))
+        .flat_map(|one| (0..switches.len()).filter(move |&other| other < one).map(move |other| (one, other)))
+        .collect();
+    let mut head: Vec<String> = switches.iter().map(|switch| switch.name.clone()).collect();
+    head.extend(pairs.iter().map(|&(one, other)| format!("{} / {}", switches[one].name, switches[other].name)));
+    let mut text =
+        format!("| interface, load, frame | metric | {} |\n|---|---|{}\n", head.join(" | "), "---|".repeat(head.len()));
+    for cell in cells {
+        let places: Vec<Vec<&Sample>> = switches.iter().map(|switch| samples_of(samples, cell, switch)).collect();
+        if places.iter().all(Vec::is_empty) {
+            continue;
+        }
+        for &(metric, title, digits, ratios) in shown(cell) {
+            let values: Vec<Vec<(u32, f64)>> =
+                places.iter().map(|place| series(place.iter().copied(), metric)).collect();
+            let mut columns: Vec<String> = values
+                .iter()
+                .zip(&places)
+                .map(|(own, place)| {
+                    let none = if place.is_empty() || !ratios { "" } else { NO_VALID_TRIAL };
+                    spread(own, None, digits).unwrap_or_else(|| none.to_owned())
+                })
+                .collect();
+            columns.extend(pairs.iter().map(|&(one, other)| {
+                let found = if ratios { ratio(&values[one], &values[other], Pairing::ByRound) } else { None };
+                found.map_or(String::new(), |ratio| {
+                    let interval = ratio.interval.map(|i| format!(" [{:.2}, {:.2}]", i.low, i.high));
+                    format!("{:.2}{}", ratio.value, interval.unwrap_or_default())
+                })
+            }));
+            text += &format!("| {cell} | {title} | {} |\n", columns.join(" | "));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::options::{Guest, Interface};
+    use super::*;
+    use crate::measure::Cell as _;
+
+    #[test]
+    fn a_table_has_the_ratios_of_ours() {
+        let read = |name: &str| Candidate::read(name, &[("bound", SwitchKind::Kernel)]).expect("a switch");
+        let switches = [read("bound"), read("ours=bin/s")];
+        let packets = DeviceCell { interface: Interface::Tap, load: Load::Out, size: Size::Bytes(64) };
+        let linux = DeviceCell { interface: Interface::Tap, load: Load::Iperf(Guest::Uml), size: Size::Any };
+        let sample = |round, variant: &str, mpps: f64| Sample {
+            round,
+            variant: variant.to_owned(),
+            cell: packets.axes(),
+            metrics: [("mpps".to_owned(), mpps)].into(),
+            ..Sample::default()
+        };
+        let samples: Vec<Sample> =
+            (1..=6).flat_map(|round| [sample(round, "bound", 2.0), sample(round, "ours", 1.5)]).collect();
+        let text = markdown(&switches, &[packets, linux], &samples);
+        let head = "| interface, load, frame | metric | bound | ours | ours / bound |\n";
+        let row = "| tap out 64 B | Mpps | 2.000 (2.000-2.000) | 1.500 (1.500-1.500) | 0.75 [0.75, 0.75] |\n";
+        assert!(text.starts_with(head) && text.contains(row) && !text.contains("uml"), "{text}");
+    }
+}
