@@ -16,12 +16,16 @@ pub(crate) const PROGRAM: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// A bridge with the ports `a` and `b`, which forwards all packets from one to the other.
+/// A bridge that forwards all packets between the two ports of each pair, for example `a` and `b`.
 pub(crate) struct Ovs<'lab> {
     lab: &'lab Lab<'lab>,
     switch: Proc,
+    ports: usize,
     _database: Proc,
 }
+
+/// A port: its name and the settings of its interface.
+type Port = (String, Vec<String>);
 
 impl<'lab> Ovs<'lab> {
     /// Starts Open vSwitch. With `client` it connects to the sockets, otherwise it listens on them.
@@ -31,6 +35,27 @@ impl<'lab> Ovs<'lab> {
 
     /// Starts Open vSwitch with another MTU, which only applies if it listens.
     pub(crate) fn start_with_mtu(lab: &'lab Lab<'_>, client: bool, mtu: u32) -> Result<Self> {
+        let port = |name: &str| {
+            // A listening port has the name of its socket, which is in OvS's folder.
+            let path = format!("options:vhost-server-path={}", lab.socket(name).display());
+            let mtu = format!("mtu_request={mtu}");
+            let kind = if client { ["type=dpdkvhostuserclient", &path] } else { ["type=dpdkvhostuser", &mtu] };
+            (format!("{name}.sock"), kind.map(str::to_owned).to_vec())
+        };
+        Self::start_with_ports(lab, Command::new(PROGRAM), &[port("a"), port("b")])
+    }
+
+    /// Starts Open vSwitch between sockets and interfaces (AF_XDP). `command` runs [`PROGRAM`], for
+    /// example in a network namespace.
+    pub(crate) fn start_with_devices(lab: &'lab Lab<'_>, command: Command, pairs: &[(&str, &str)]) -> Result<Self> {
+        let ports = pairs.iter().flat_map(|(port, device)| {
+            let kind = |kind: &str| vec![format!("type={kind}")];
+            [(format!("{port}.sock"), kind("dpdkvhostuser")), ((*device).to_owned(), kind("afxdp"))]
+        });
+        Self::start_with_ports(lab, command, &ports.collect::<Vec<_>>())
+    }
+
+    fn start_with_ports(lab: &'lab Lab<'_>, command: Command, ports: &[Port]) -> Result<Self> {
         let database = folder(lab).join("conf.db");
         let mut create = Command::new("ovsdb-tool");
         must(create.arg("create").arg(&database).arg("/usr/share/openvswitch/vswitch.ovsschema"))?;
@@ -55,18 +80,15 @@ impl<'lab> Ovs<'lab> {
                 &extra,
             ],
         )?;
-        let switch = vswitchd(lab)?;
+        let switch = vswitchd(lab, command)?;
         configure(lab, &["add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=netdev"])?;
-        for (number, port) in (1..).zip(["a.sock", "b.sock"]) {
-            // A listening port has the name of its socket, which is in OvS's folder.
-            let path = lab.socket(port.trim_end_matches(".sock"));
-            let path = format!("options:vhost-server-path={}", path.display());
-            let mtu = format!("mtu_request={mtu}");
-            let kind = if client { ["type=dpdkvhostuserclient", &path] } else { ["type=dpdkvhostuser", &mtu] };
+        for (number, (port, settings)) in (1..).zip(ports) {
             let number = format!("ofport_request={number}");
-            configure(lab, &["add-port", "br0", port, "--", "set", "Interface", port, kind[0], kind[1], &number])?;
+            let mut args = vec!["add-port", "br0", port, "--", "set", "Interface", port, &number];
+            args.extend(settings.iter().map(String::as_str));
+            configure(lab, &args)?;
         }
-        let mut ovs = Self { lab, switch, _database: ovsdb };
+        let mut ovs = Self { lab, switch, ports: ports.len(), _database: ovsdb };
         ovs.wait_bridge()?;
         Ok(ovs)
     }
@@ -79,21 +101,24 @@ impl<'lab> Ovs<'lab> {
             // A socket of the killed process would look like one of the new process.
             let _ = std::fs::remove_file(folder(self.lab).join(left));
         }
-        self.switch = vswitchd(self.lab)?;
+        self.switch = vswitchd(self.lab, Command::new(PROGRAM))?;
         self.wait_bridge()
     }
 
-    /// Waits until the switch has both ports, and installs the flows.
+    /// Waits until the switch has all ports, and installs the flows.
     fn wait_bridge(&mut self) -> Result<()> {
         let management = folder(self.lab).join("br0.mgmt");
         wait_file(&mut self.switch, &management)?;
-        let lab = self.lab;
-        proc::until("OvS has both ports", LIMIT, || {
+        let (lab, count) = (self.lab, self.ports);
+        proc::until("OvS has all ports", LIMIT, || {
             let ports = openflow(lab, &["--no-names", "dump-ports"], &[])?;
-            Ok((ports.contains("port  1:") && ports.contains("port  2:")).then_some(()))
+            Ok((1..=count).all(|port| ports.contains(&format!("port  {port}:"))).then_some(()))
         })?;
-        for flow in ["in_port=1,action=output:2", "in_port=2,action=output:1"] {
-            openflow(lab, &["add-flow"], &[flow])?;
+        for one in (1..=count).step_by(2) {
+            let other = one + 1;
+            for (from, to) in [(one, other), (other, one)] {
+                openflow(lab, &["add-flow"], &[&format!("in_port={from},action=output:{to}")])?;
+            }
         }
         Ok(())
     }
@@ -133,14 +158,17 @@ fn remote(lab: &Lab) -> String {
 
 /// Returns a command for a program of OvS that keeps its files in the test's folder.
 fn here(lab: &Lab, program: &str) -> Command {
-    let mut command = Command::new(program);
+    at_home(lab, Command::new(program))
+}
+
+fn at_home(lab: &Lab, mut command: Command) -> Command {
     let folder = folder(lab);
     command.env("OVS_RUNDIR", &folder).env("OVS_LOGDIR", &folder).env("OVS_DBDIR", &folder);
     command
 }
 
-fn vswitchd(lab: &Lab) -> Result<Proc> {
-    let mut command = here(lab, PROGRAM);
+fn vswitchd(lab: &Lab, command: Command) -> Result<Proc> {
+    let mut command = at_home(lab, command);
     let folder = folder(lab);
     command.arg(remote(lab));
     command.arg(format!("--pidfile={}", folder.join("vs.pid").display()));

@@ -13,7 +13,7 @@ mod options;
 mod switches;
 mod table;
 
-pub(crate) use switches::{our_cycles, testpmd_cycles};
+pub(crate) use switches::{our_cycles, ovs_cycles, testpmd_cycles};
 
 use anyhow::{Result, bail};
 

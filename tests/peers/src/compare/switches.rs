@@ -63,7 +63,7 @@ impl<'lab> RunningSwitch<'lab> {
     pub(super) fn cycles(self) -> Result<Option<f64>> {
         match self {
             Self::Testpmd(testpmd) => testpmd_cycles(testpmd),
-            Self::Ovs(ovs) => Ok(perf_show(&ovs.performance()?)),
+            Self::Ovs(ovs) => ovs_cycles(&ovs),
             Self::Ours { proc, program, lab } => our_cycles(proc, lab, program),
         }
     }
@@ -117,6 +117,11 @@ pub(crate) fn testpmd_cycles(mut testpmd: Testpmd) -> Result<Option<f64>> {
     let text = testpmd.command("stop", "Done.")?;
     testpmd.quit()?;
     Ok(number_behind(&text, "CPU cycles/packet="))
+}
+
+/// Returns the cycles per packet of Open vSwitch.
+pub(crate) fn ovs_cycles(ovs: &Ovs<'_>) -> Result<Option<f64>> {
+    Ok(perf_show(&ovs.performance()?))
 }
 
 /// Ends our switch, and returns its cycles per packet.

@@ -92,10 +92,10 @@ static unsigned int index_of(const char *iface)
 	return index;
 }
 
-/* What a frame is made of: a header for the kernel, and the frame itself. */
+/* A frame, and a header for the kernel directly before it. */
 struct packet {
-	struct virtio_net_hdr_v1 header;
 	size_t len;
+	struct virtio_net_hdr_v1 header;
 	unsigned char frame[LONGEST];
 };
 
@@ -201,15 +201,14 @@ static uint64_t write_packets(int fd, const struct packet *packet, int count, ui
 {
 	/* A switch has the front of a frame in memory of its own, and the rest elsewhere. */
 	size_t head = packet->len < 256 ? packet->len : 256;
-	struct iovec parts[3] = {
-		{(void *)&packet->header, HEADER},
-		{(void *)packet->frame, head},
+	struct iovec parts[2] = {
+		{(void *)&packet->header, HEADER + head},
 		{(void *)(packet->frame + head), packet->len - head},
 	};
 	uint64_t written = 0;
 
 	for (int n = 0; n < count; n++) {
-		if (writev(fd, parts, packet->len > head ? 3 : 2) > 0)
+		if (writev(fd, parts, packet->len > head ? 2 : 1) > 0)
 			written++;
 		else
 			(*refused)++;
@@ -219,12 +218,12 @@ static uint64_t write_packets(int fd, const struct packet *packet, int count, ui
 
 static uint64_t read_packets(int fd, size_t *bytes)
 {
-	static unsigned char header[HEADER], head[256], body[LONGEST];
-	struct iovec parts[3] = {{header, sizeof(header)}, {head, sizeof(head)}, {body, sizeof(body)}};
+	static unsigned char head[HEADER + 256], body[LONGEST];
+	struct iovec parts[2] = {{head, sizeof(head)}, {body, sizeof(body)}};
 	uint64_t packets = 0;
 	ssize_t len;
 
-	while ((len = readv(fd, parts, 3)) > 0) {
+	while ((len = readv(fd, parts, 2)) > 0) {
 		packets++;
 		*bytes += (size_t)len - HEADER;
 	}

@@ -50,6 +50,9 @@ pub(crate) fn run(args: impl Iterator<Item = String>) -> Result<bool> {
     if has(SwitchKind::Testpmd) {
         require(&machine, Need::Dpdk, "leave testpmd out, or reserve huge pages")?;
     }
+    if has(SwitchKind::Ovs) {
+        require(&machine, Need::Ovs, "leave ovs out, or reserve huge pages")?;
+    }
     let rte = if has(SwitchKind::RteVhost) {
         require(&machine, Need::RteVhost, "leave rte out, or reserve huge pages")?;
         Some(rte::build(&common.cache)?)

@@ -18,12 +18,13 @@ pub(crate) const USAGE: &str = "usage: cargo xtask compare devices [OPTION...]
 
   --switch bound             packets: the kernel's side alone, without a switch: writev and readv, or AF_XDP rings
   --switch testpmd           packets: DPDK's testpmd between net_vhost and net_tap or net_af_xdp
+  --switch ovs               packets, AF_XDP: Open vSwitch with DPDK, between dpdkvhostuser and afxdp
   --switch own               Linux, tap: no switch, the guest opens the tap itself (UML: with gro=1)
   --switch rte               Linux, AF_XDP: the smallest possible switch between DPDK's vhost library and net_af_xdp
   --switch NAME=PROGRAM      a Straightline binary; repeatable. The same argument may add keys of [switch], of the
                              vhost-user ports, of the device ports, of the patches: 'two=target/release/straightline
                              copies=2 port.packed=false device.offloads=false'
-                             (bound, testpmd, own, rte and ours=target/release/straightline)
+                             (bound, testpmd, ovs, own, rte and ours=target/release/straightline)
   --only PATTERN             only the rows of the tables whose name contains PATTERN: --only 'tap loop'
   --qemu                     also a guest in QEMU under software emulation, on a tap
   --rounds N                 number of rounds (6)
@@ -33,15 +34,16 @@ pub(crate) const USAGE: &str = "usage: cargo xtask compare devices [OPTION...]
   --cache FOLDER             folder for logs and the guests' file system (target/peers)";
 
 /// Third-party switches, and what stands in a switch's place.
-const PEERS: [(&str, SwitchKind); 4] = [
+const PEERS: [(&str, SwitchKind); 5] = [
     ("bound", SwitchKind::Kernel),
     ("testpmd", SwitchKind::Testpmd),
+    ("ovs", SwitchKind::Ovs),
     ("own", SwitchKind::OwnDevice),
     ("rte", SwitchKind::RteVhost),
 ];
 
 /// The switches that are compared if the command line names none.
-const DEFAULT: [&str; 5] = ["bound", "testpmd", "own", "rte", "ours=target/release/straightline"];
+const DEFAULT: [&str; 6] = ["bound", "testpmd", "ovs", "own", "rte", "ours=target/release/straightline"];
 
 /// The kind of device port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,6 +135,7 @@ impl DeviceCell {
             (SwitchKind::Kernel, _) => true,
             // net_tap has no segmentation offload with net_vhost.
             (SwitchKind::Testpmd, Load::Out | Load::In | Load::Loop) => self.size != Size::Segments,
+            (SwitchKind::Ovs, Load::Out | Load::In | Load::Loop) => self.interface == Interface::AfXdp,
             (SwitchKind::OwnDevice, Load::Iperf(_)) => self.interface == Interface::Tap,
             (SwitchKind::RteVhost, Load::Iperf(_)) => self.interface == Interface::AfXdp,
             _ => false,
@@ -241,13 +244,13 @@ mod tests {
     fn command_lines() {
         let rows = |options: &Options| options.cells().iter().map(ToString::to_string).collect::<Vec<_>>();
         let all = args("").expect("a good command line");
-        assert_eq!((all.common.rounds, all.common.switches.len(), rows(&all).len()), (6, 5, 15));
+        assert_eq!((all.common.rounds, all.common.switches.len(), rows(&all).len()), (6, 6, 15));
         let some = args("--only|tap loop|--switch|bound|--switch|x=bin/s device.offloads=false|--secs|0.5");
         let some = some.expect("a good command line");
         assert_eq!(rows(&some), ["tap loop 64 B", "tap loop 1500 B", "tap loop 64 KiB"]);
         assert_eq!((some.common.switches.len(), some.time()), (2, Duration::from_millis(500)));
         assert_eq!(rows(&args("--qemu|--only|qemu").expect("good")), ["tap qemu"]);
-        for bad in ["--only|nothing", "--only|qemu", "--switch|ovs", "--secs|0", "--rounds|0", "--fast", "--only"] {
+        for bad in ["--only|nothing", "--only|qemu", "--switch|passt", "--secs|0", "--rounds|0", "--fast", "--only"] {
             assert!(args(bad).is_err(), "{bad}");
         }
     }
@@ -263,6 +266,7 @@ mod tests {
         };
         assert_eq!(of("tap out 64 B"), ["bound", "testpmd", "ours"]);
         assert_eq!(of("tap loop 64 KiB"), ["bound", "ours"]);
+        assert_eq!(of("af-xdp in 64 B"), ["bound", "testpmd", "ovs", "ours"]);
         assert_eq!(of("tap uml"), ["own", "ours"]);
         assert_eq!(of("af-xdp uml"), ["rte", "ours"]);
     }

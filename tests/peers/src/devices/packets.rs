@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -17,10 +17,11 @@ use straightline_lab::{Guest, GuestOptions};
 use super::kernel_side::{KernelReport, KernelSide};
 use super::namespace::Namespace;
 use super::options::{DeviceCell, Interface, Load, Size};
-use crate::compare::{our_cycles, testpmd_cycles};
+use crate::compare::{our_cycles, ovs_cycles, testpmd_cycles};
 use crate::lab::Lab;
 use crate::machine::two_cpus;
 use crate::measure::{Candidate, SwitchKind, TrialResult};
+use crate::ovs::{self, Ovs};
 use crate::proc::{self, Proc};
 use crate::testpmd::Testpmd;
 
@@ -82,8 +83,9 @@ struct Place<'a> {
 }
 
 /// A switch that is running in the namespace.
-enum RunningSwitch {
+enum RunningSwitch<'a> {
     Testpmd(Testpmd),
+    Ovs(Ovs<'a>),
     Ours(Proc, PathBuf),
 }
 
@@ -149,20 +151,21 @@ impl<'a> Place<'a> {
         let args = [what.as_str(), DEVICES[0], &secs];
         let mut run = self.kernel.open(self.lab, &self.namespace, self.cpus[1], &args)?;
         run.go()?;
-        self.source()?;
+        self.source(self.time)?;
         let report = run.end(whole)?;
         self.received(report.packets, Some(report.in_ns * hertz() / 1e9))
     }
 
-    /// Sends packets into the outer interface, for the measured time, on the guest's CPU.
-    fn source(&self) -> Result<()> {
-        let (len, secs) = (self.cell.size.to_string(), self.time.as_secs_f64().to_string());
+    /// Sends packets into the outer interface, on the guest's CPU.
+    fn source(&self, time: Duration) -> Result<()> {
+        let (len, secs) = (self.cell.size.to_string(), time.as_secs_f64().to_string());
         let args = ["packet-out", self.outside[0], &len, &secs];
         let mut source = self.kernel.open(self.lab, &self.namespace, self.cpus[0], &args)?;
         source.go()?;
-        let sent = source.end(self.time)?;
+        let sent = source.end(time)?;
         ensure!(sent.packets > 0.0, "the source sent nothing");
-        Ok(())
+        // The last packets are still under way.
+        proc::pause(Duration::from_millis(50))
     }
 
     /// Returns the rates for packets that were received in the measured time.
@@ -184,12 +187,13 @@ impl<'a> Place<'a> {
         };
         rates.cycles = match running {
             RunningSwitch::Testpmd(testpmd) => testpmd_cycles(testpmd)?,
+            RunningSwitch::Ovs(ovs) => ovs_cycles(&ovs)?,
             RunningSwitch::Ours(proc, program) => our_cycles(proc, self.lab, &program)?,
         };
         Ok(rates)
     }
 
-    fn start(&self, switch: &Candidate) -> Result<RunningSwitch> {
+    fn start(&self, switch: &Candidate) -> Result<RunningSwitch<'a>> {
         let pairs = self.ports().iter().copied().zip(DEVICES);
         let running = match &switch.kind {
             SwitchKind::Testpmd => {
@@ -209,6 +213,10 @@ impl<'a> Place<'a> {
                 let command = self.namespace.command("stdbuf");
                 RunningSwitch::Testpmd(Testpmd::spawn_by(command, self.lab, "switch", &devices, &args, 0)?)
             }
+            SwitchKind::Ovs => {
+                let command = self.namespace.command(ovs::PROGRAM);
+                RunningSwitch::Ovs(Ovs::start_with_devices(self.lab, command, &pairs.collect::<Vec<_>>())?)
+            }
             SwitchKind::Ours(ours) => {
                 let pairs: Vec<_> = pairs.map(|(port, device)| (port, self.cell.interface.keys(device))).collect();
                 let command = self.namespace.command(&ours.program);
@@ -226,7 +234,7 @@ impl<'a> Place<'a> {
     }
 
     /// The guest sends as fast as it can. The interface counts.
-    fn measure_out(&self, switch: &mut RunningSwitch) -> Result<Rates> {
+    fn measure_out(&self, switch: &mut RunningSwitch<'_>) -> Result<Rates> {
         let mut end = self.kernel.other_end(self.lab, &self.namespace, &self.other_end())?;
         switch.go()?;
         let secs = (WARM_UP + self.time + WARM_UP).as_secs_f64() + 1.0;
@@ -251,17 +259,22 @@ impl<'a> Place<'a> {
     }
 
     /// A source sends as fast as it can. The guest counts.
-    fn measure_in(&self, switch: &mut RunningSwitch) -> Result<Rates> {
+    fn measure_in(&self, switch: &mut RunningSwitch<'_>) -> Result<Rates> {
         switch.go()?;
         let guest = Receiver::start(&self.lab.socket("a"), self.cpus[0])?;
-        proc::pause(WARM_UP)?;
-        self.source()?;
-        let packets = guest.end()?;
+        // A switch may need some time until its ports are up.
+        proc::until("packets arrive", Duration::from_secs(10), || {
+            self.source(WARM_UP / 2)?;
+            Ok((guest.received() > 0).then_some(()))
+        })?;
+        let before = guest.received();
+        self.source(self.time)?;
+        let packets = guest.end()? - before;
         self.received(f64::from(packets), None)
     }
 
     /// The guest sends what it receives.
-    fn measure_loop(&self, switch: &mut RunningSwitch) -> Result<Rates> {
+    fn measure_loop(&self, switch: &mut RunningSwitch<'_>) -> Result<Rates> {
         let _end = self.kernel.other_end(self.lab, &self.namespace, &self.other_end())?;
         switch.go()?;
         let mut command = self.guest("loop", switch)?;
@@ -282,10 +295,10 @@ impl<'a> Place<'a> {
     }
 
     /// Returns a laboratory command with the guest's ports, on the guest's CPU.
-    fn guest(&self, name: &str, switch: &RunningSwitch) -> Result<Command> {
+    fn guest(&self, name: &str, switch: &RunningSwitch<'_>) -> Result<Command> {
         let program = match switch {
             RunningSwitch::Ours(_, program) => program,
-            RunningSwitch::Testpmd(_) => &self.lab.machine.switch,
+            RunningSwitch::Testpmd(_) | RunningSwitch::Ovs(_) => &self.lab.machine.switch,
         };
         let mut command = Command::new(program);
         command.args(["lab", name, "--hugepages", "--cpu", &self.cpus[0].to_string()]);
@@ -296,7 +309,7 @@ impl<'a> Place<'a> {
     }
 }
 
-impl RunningSwitch {
+impl RunningSwitch<'_> {
     /// Starts forwarding. Only testpmd needs a command for that.
     fn go(&mut self) -> Result<()> {
         if let Self::Testpmd(testpmd) = self {
@@ -316,35 +329,46 @@ struct LoopReport {
 /// A guest that only receives. It sleeps between two looks at its ring, and so leaves its CPU to the
 /// source.
 struct Receiver {
-    over: Arc<AtomicBool>,
-    thread: JoinHandle<Result<u32>>,
+    state: Arc<ReceiverState>,
+    thread: JoinHandle<Result<()>>,
+}
+
+#[derive(Default)]
+struct ReceiverState {
+    received: AtomicU32,
+    over: AtomicBool,
 }
 
 impl Receiver {
     fn start(socket: &Path, cpu: u32) -> Result<Self> {
         let options = GuestOptions { ring_size: 1024, ..GuestOptions::default() };
         let mut guest = Guest::connect(socket, &options)?;
-        let over = Arc::new(AtomicBool::new(false));
-        let flag = Arc::clone(&over);
+        let state = Arc::new(ReceiverState::default());
+        let shared = Arc::clone(&state);
         let thread = std::thread::spawn(move || {
             let mut cpus = CpuSet::new();
             cpus.set(usize::try_from(cpu)?);
             sched_setaffinity(None, &cpus)?;
-            let mut received = 0_u32;
-            while !flag.load(Ordering::Relaxed) {
+            while !shared.over.load(Ordering::Relaxed) {
                 let pair = guest.pairs().first_mut().context("the guest has no queue pair")?;
-                received += u32::try_from(pair.receive(1024, |_, _| ()))?;
+                let received = u32::try_from(pair.receive(1024, |_, _| ()))?;
+                shared.received.fetch_add(received, Ordering::Relaxed);
                 std::thread::sleep(Duration::from_micros(100));
             }
-            Ok(received)
+            Ok(())
         });
-        Ok(Self { over, thread })
+        Ok(Self { state, thread })
     }
 
-    /// Ends the guest once all packets have arrived, and returns their number.
+    /// Returns the number of packets so far.
+    fn received(&self) -> u32 {
+        self.state.received.load(Ordering::Relaxed)
+    }
+
+    /// Ends the guest, and returns the number of its packets.
     fn end(self) -> Result<u32> {
-        proc::pause(Duration::from_millis(100))?;
-        self.over.store(true, Ordering::Relaxed);
-        self.thread.join().map_err(|_| anyhow!("the guest's thread panicked"))?
+        self.state.over.store(true, Ordering::Relaxed);
+        self.thread.join().map_err(|_| anyhow!("the guest's thread panicked"))??;
+        Ok(self.state.received.load(Ordering::Relaxed))
     }
 }
