@@ -32,7 +32,9 @@
 //! });
 //! ```
 
+mod af_packet;
 mod af_xdp;
+mod backoff;
 mod call_helper;
 mod control;
 mod counters;

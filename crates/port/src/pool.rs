@@ -118,6 +118,11 @@ impl<'p> Lending<'p> {
         first
     }
 
+    /// Returns whether no turn has any memory of the pool.
+    pub(crate) fn is_free(&self) -> bool {
+        self.state.turns == 0
+    }
+
     /// Returns the next `len` free bytes, of which the byte at `aligned` begins a cache line.
     /// `None` if the pool has too few. Until [`Self::keep`] is called, they stay free.
     pub(crate) fn space(&self, len: u32, aligned: usize) -> Option<MemorySegment<'p>> {

@@ -18,6 +18,7 @@ pub(super) const UNSAFE_FILES: &[&str] = &[
     "crates/packet/src/turn/rcu.rs",
     "crates/packet/tests/no_alloc.rs",
     "crates/packet/tests/turn/memory.rs",
+    "crates/port/src/af_packet/socket.rs",
     "crates/port/src/af_xdp/rings.rs",
     "crates/port/src/device/bpf.rs",
     "crates/port/src/device/ethtool.rs",

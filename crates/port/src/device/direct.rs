@@ -5,8 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{DeviceRequest, OpenCause, OpenError, OpenedDevice, Opener};
-use crate::af_xdp;
-use crate::tap;
+use crate::{af_packet, af_xdp, tap};
 
 /// Opens interfaces in this process, with its privileges.
 #[derive(Debug, Default)]
@@ -28,15 +27,13 @@ impl Opener for Direct {
         }
         match request {
             DeviceRequest::Tap(request) => tap::open(request),
+            DeviceRequest::AfPacket(request) => af_packet::open(request),
             DeviceRequest::AfXdp(request) => {
                 // What an earlier device has changed is undone before the new one changes it.
                 self.changes().remove(&request.interface);
                 let (opened, changes) = af_xdp::open::open(request)?;
                 self.changes().insert(request.interface.clone(), changes);
                 Ok(opened)
-            }
-            DeviceRequest::AfPacket(_) => {
-                Err(OpenError::new(OpenCause::Unsupported, "this kind of port does not exist yet"))
             }
         }
     }

@@ -10,6 +10,7 @@ use straightline_packet::{Batch, Drops, PortIndex, RcuCell, Turn};
 use super::devices::WakeEvent;
 use super::{DeviceRequest, OpenCause, OpenError, OpenedDevice};
 use crate::QueueCounters;
+use crate::af_packet::AfPacketLink;
 use crate::af_xdp::AfXdpLink;
 use crate::tap::TapLink;
 
@@ -54,9 +55,7 @@ pub(super) fn make(
     match request {
         DeviceRequest::AfXdp(_) => Ok(Arc::new(AfXdpLink::new(opened, port)?)),
         DeviceRequest::Tap(_) => Ok(Arc::new(TapLink::new(opened)?)),
-        DeviceRequest::AfPacket(_) => {
-            Err(OpenError::new(OpenCause::Unsupported, "this kind of port does not exist yet"))
-        }
+        DeviceRequest::AfPacket(_) => Ok(Arc::new(AfPacketLink::new(opened)?)),
     }
 }
 
