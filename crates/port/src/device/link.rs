@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use straightline_packet::{Batch, Drops, PortIndex, RcuCell, Turn};
 
 use super::devices::WakeEvent;
-use super::{DeviceRequest, OpenCause, OpenError, OpenedDevice};
+use super::{DeviceRequest, OpenError, OpenedDevice};
 use crate::QueueCounters;
 use crate::af_packet::AfPacketLink;
 use crate::af_xdp::AfXdpLink;
