@@ -124,9 +124,9 @@ impl From<Errno> for Refused {
     fn from(error: Errno) -> Self {
         match error {
             Errno::FAULT => Refused::Vanished,
-            Errno::BADFD | Errno::NETDOWN | Errno::NXIO | Errno::NODEV => Refused::Gone,
-            // A tap that an administrator has set down.
-            Errno::IO => Refused::Dropped(Reason::LinkDown),
+            Errno::BADFD | Errno::NXIO | Errno::NODEV => Refused::Gone,
+            // An administrator has set the interface down: a tap answers EIO, a socket ENETDOWN.
+            Errno::IO | Errno::NETDOWN => Refused::Dropped(Reason::LinkDown),
             Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM => Refused::Dropped(Reason::NoBuffer),
             Errno::MSGSIZE => Refused::Dropped(Reason::TooBig),
             _ => Refused::Dropped(Reason::DeviceRefused),

@@ -115,6 +115,7 @@ fn an_interface_that_goes_and_comes_back_is_used_again() {
     let rig = rig(1, |config| attach(config, 0, af_packet("va0", 1)));
     rig.wait_down(1, "interface va0 does not exist");
     host.ip("link add va0 type veth peer name va1");
+    host.ip("link set va1 up");
     rig.wait_down(1, "interface va0 is down; set it up by `ip link set dev va0 up`");
     for up in [true, false, true] {
         host.ip(if up { "link set va0 up" } else { "link set va0 down" });
