@@ -12,9 +12,11 @@
 //! | `receive`, `deliver` | packets from the interface, and to it |
 //! | `open` | opening, with privileges |
 //! | `program` | the program that redirects packets |
+//! | `attached` | the program that an interface has already |
 //!
 //! The kernel's side is described in `Documentation/networking/af_xdp.rst`.
 
+mod attached;
 mod deliver;
 mod frames;
 pub(crate) mod open;

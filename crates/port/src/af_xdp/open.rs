@@ -16,17 +16,18 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::Errno;
 use rustix::net::sockopt::{
-    set_xdp_rx_ring_size, set_xdp_tx_ring_size, set_xdp_umem_completion_ring_size, set_xdp_umem_fill_ring_size,
-    set_xdp_umem_reg, xdp_options,
+    set_socket_send_buffer_size_force, set_xdp_rx_ring_size, set_xdp_tx_ring_size, set_xdp_umem_completion_ring_size,
+    set_xdp_umem_fill_ring_size, set_xdp_umem_reg, xdp_options,
 };
 use rustix::net::xdp::{SocketAddrXdp, SocketAddrXdpFlags, XdpOptionsFlags, XdpUmemReg, XdpUmemRegFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 
 use super::frames::{FRAMES, umem_len};
-use super::program;
 use super::rings::RingMemory;
+use super::{attached, program};
 use crate::device::bpf::{self, XdpMode};
-use crate::device::ethtool::{self, Features, Interface};
+use crate::device::ethtool::{self, Ethtool, Features};
+use crate::device::interface::Interfaces;
 use crate::device::{AfXdpRequest, DeviceFacts, OpenCause, OpenError, OpenedDevice, Steal, ZeroCopy};
 
 /// Bytes of a frame that holds a whole packet.
@@ -39,8 +40,9 @@ const LARGE_FRAME_SIZE: u32 = 4096;
 /// takes 256 of them; the Ethernet header and two VLAN tags take 22.
 const MTU_OF_ONE_FRAME: u16 = 1770;
 
-/// The most queues of a port. Each needs two descriptors, and one message passes 253 of them.
-pub(crate) const MOST_QUEUES: u32 = 64;
+/// The socket's limit of bytes under way in copy mode: the kernel counts up to 4 KiB for a frame,
+/// and some hundred bytes of its own.
+const SEND_BUFFER: usize = 16 << 20;
 
 /// Features by which a packet is not received as it was sent: its VLAN tag is beside it, or it is
 /// several packets in one.
@@ -49,7 +51,7 @@ const UNWANTED: [&str; 3] = ["rx-vlan-hw-parse", "rx-lro", "rx-gro-hw"];
 /// Changes at an interface, which are undone when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Changes {
-    interface: Interface,
+    ethtool: Ethtool,
     features: Features,
     /// Keeps the interface in promiscuous mode.
     _promiscuous: OwnedFd,
@@ -59,7 +61,7 @@ impl Drop for Changes {
     fn drop(&mut self) {
         if !self.features.is_empty() {
             // The interface may have gone.
-            let _ = self.interface.turn_on(&self.features);
+            let _ = self.ethtool.turn_on(&self.features);
         }
     }
 }
@@ -101,7 +103,7 @@ pub(crate) fn open(request: &AfXdpRequest) -> Result<(OpenedDevice, Changes), Op
 struct Opening<'a> {
     request: &'a AfXdpRequest,
     name: &'a str,
-    interface: Interface,
+    ethtool: Ethtool,
     ifindex: u32,
     driver: String,
     mtu: u32,
@@ -121,20 +123,26 @@ impl<'a> Opening<'a> {
                 ),
             ));
         }
-        let failed = |what: &str, error: &io::Error| match error.raw_os_error() {
-            Some(libc::ENODEV) => OpenError::new(OpenCause::Missing, format!("there is no interface {name}")),
-            _ => OpenError::new(OpenCause::Failed, format!("cannot {what} of interface {name}: {error}")),
+        let failed = |errno: Errno| match errno {
+            Errno::NODEV => OpenError::new(OpenCause::Missing, format!("there is no interface {name}")),
+            errno => OpenError::new(OpenCause::Failed, format!("cannot look at interface {name}: {errno}")),
         };
-        let interface = Interface::new(name).map_err(|error| failed("use the name", &error))?;
-        let ifindex = interface.index().map_err(|error| failed("find the index", &error))?;
-        let mac = interface.mac().map_err(|error| failed("read the address", &error))?.ok_or_else(|| {
+        let interfaces = Interfaces::new().map_err(failed)?;
+        let ifindex = interfaces.index(name).map_err(failed)?.ok_or_else(|| failed(Errno::NODEV))?;
+        let mac = interfaces.mac(name).map_err(failed)?.ok_or_else(|| {
             let message = format!("interface {name} is not Ethernet; AF_XDP ports need an Ethernet interface");
             OpenError::new(OpenCause::Unsupported, message)
         })?;
-        let mtu = interface.mtu().map_err(|error| failed("read the MTU", &error))?;
-        let driver = interface.driver().unwrap_or_default();
+        if !interfaces.is_up(name).map_err(failed)? {
+            let message = format!("interface {name} is down: set it up with `ip link set {name} up`");
+            return Err(OpenError::new(OpenCause::Failed, message));
+        }
+        let mtu = interfaces.mtu(name).map_err(failed)?;
+        let driver = interfaces.driver(name).map(|driver| driver.name).unwrap_or_default();
+        let ethtool = Ethtool::new(name)
+            .map_err(|error| OpenError::new(OpenCause::Failed, format!("cannot look at interface {name}: {error}")))?;
         let frame_size = if request.mtu > MTU_OF_ONE_FRAME { LARGE_FRAME_SIZE } else { FRAME_SIZE };
-        Ok(Opening { request, name, interface, ifindex, driver, mtu, mac, frame_size })
+        Ok(Opening { request, name, ethtool, ifindex, driver, mtu, mac, frame_size })
     }
 
     /// Returns the error of a step that the system refused.
@@ -148,9 +156,6 @@ impl<'a> Opening<'a> {
                     .to_owned(),
             ),
             Some(libc::EAFNOSUPPORT) => (OpenCause::Unsupported, ": this kernel has no AF_XDP".to_owned()),
-            Some(libc::ENETDOWN) => {
-                (OpenCause::Failed, format!(": the interface is down; set it up with `ip link set {name} up`"))
-            }
             Some(libc::ENODEV | libc::ENXIO) => (OpenCause::Missing, ": the interface has gone".to_owned()),
             _ => (OpenCause::Failed, format!(": {error}")),
         };
@@ -162,20 +167,20 @@ impl<'a> Opening<'a> {
         let promiscuous =
             ethtool::promiscuous(self.ifindex).map_err(|error| self.error("set promiscuous mode", &error))?;
         // An interface without ethtool has none of these features.
-        let features = match self.interface.turn_off(&UNWANTED) {
+        let features = match self.ethtool.turn_off(&UNWANTED) {
             Err(error) if error.raw_os_error() != Some(libc::EOPNOTSUPP) => {
                 return Err(self.error("turn off receive offloads", &error));
             }
             features => features.unwrap_or_default(),
         };
-        let interface =
-            Interface::new(self.name).map_err(|error| self.error("open a second socket for requests", &error))?;
-        Ok(Changes { interface, features, _promiscuous: promiscuous })
+        let ethtool = Ethtool::new(self.name).map_err(|error| self.error("prepare to restore settings", &error))?;
+        Ok(Changes { ethtool, features, _promiscuous: promiscuous })
     }
 
     /// Returns the number of queues to open, with a warning if the interface has more.
     fn queues(&self) -> Result<(u32, Vec<String>), OpenError> {
-        let (name, has) = (self.name, self.interface.channels().rx);
+        let (name, has) = (self.name, self.ethtool.channels().rx);
+        let most = u32::from(AfXdpRequest::MOST_QUEUES);
         let plural = if has == 1 { "" } else { "s" };
         match self.request.queues.map(u32::from) {
             Some(wanted) if wanted > has => Err(OpenError::new(
@@ -185,11 +190,11 @@ impl<'a> Opening<'a> {
                      at most {has}, or give it more with `ethtool -L {name}`"
                 ),
             )),
-            None if has > MOST_QUEUES => Err(OpenError::new(
+            None if has > most => Err(OpenError::new(
                 OpenCause::Unsupported,
                 format!(
-                    "interface {name} has {has} receive queues, and a port has at most {MOST_QUEUES}: reduce them with \
-                     `ethtool -L {name} combined {MOST_QUEUES}`"
+                    "interface {name} has {has} receive queues, and a port has at most {most}: reduce them with \
+                     `ethtool -L {name} combined {most}`"
                 ),
             )),
             Some(wanted) if wanted < has => {
@@ -220,6 +225,9 @@ impl<'a> Opening<'a> {
         set_xdp_tx_ring_size(&socket, FRAMES).map_err(error("make the tx ring"))?;
         // Kernels before 6.17 do not have this option, and send 32 packets a call.
         let _ = ethtool::set_send_budget(&socket, FRAMES);
+        // All frames may be under way at a time. If the limit stays lower, some of them wait for
+        // others.
+        let _ = set_socket_send_buffer_size_force(&socket, SEND_BUFFER);
         self.bind(&socket, queue)?;
         let options = xdp_options(&socket).map_err(error("read the mode"))?;
         fds.extend([socket, file]);
@@ -322,10 +330,17 @@ impl<'a> Opening<'a> {
     fn not_attached(&self, error: &io::Error) -> OpenError {
         let name = self.name;
         match error.raw_os_error() {
-            _ if is_taken(error) => OpenError::new(
-                OpenCause::Busy,
-                format!("interface {name} has an XDP program of another program already: end that program"),
-            ),
+            _ if is_taken(error) => {
+                let id = attached::program_of(self.ifindex).ok().flatten();
+                let id = id.map_or_else(|| "an XDP program".to_owned(), |id| format!("XDP program {id}"));
+                OpenError::new(
+                    OpenCause::Busy,
+                    format!(
+                        "interface {name} has {id} of another program already: end that program, or detach it with \
+                         `ip link set {name} xdp off`"
+                    ),
+                )
+            }
             Some(libc::EOPNOTSUPP | libc::EINVAL) => OpenError::new(
                 OpenCause::Unsupported,
                 format!("interface {name} (driver {:?}) cannot run XDP programs: {error}", self.driver),
@@ -353,3 +368,6 @@ impl<'a> Opening<'a> {
 fn is_taken(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST))
 }
+
+#[cfg(test)]
+mod tests;

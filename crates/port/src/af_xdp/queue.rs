@@ -43,6 +43,7 @@ pub(crate) struct Queue {
     tx: Half<TxHalf>,
     pub(super) umem: Umem,
     pub(super) socket: Arc<OwnedFd>,
+    /// The port that the queue belongs to. The watchdog reports it.
     port: PortIndex,
     /// The queue does not work any more.
     faulted: AtomicBool,

@@ -1,14 +1,16 @@
-//! Facts and settings of a network interface, by the `ioctl` calls of netdevice(7) and ethtool.
+//! Queues and features of a network interface, by ethtool's `ioctl`; and socket options that belong
+//! to an interface.
 //!
 //! Structures are arrays of 32-bit words, with fields at the places that
 //! `include/uapi/linux/ethtool.h` gives them.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-const ETHTOOL_GDRVINFO: u32 = 0x3;
+use super::interface;
+
 const ETHTOOL_GSTRINGS: u32 = 0x1b;
 const ETHTOOL_GSSET_INFO: u32 = 0x37;
 const ETHTOOL_GFEATURES: u32 = 0x3a;
@@ -21,14 +23,11 @@ const NAME_WORDS: usize = 8;
 /// Most features that are expected. Linux has 64 at most.
 const MAX_FEATURES: usize = 512;
 
-/// The hardware type of Ethernet.
-const ARPHRD_ETHER: u16 = 1;
-
-/// A request about one interface.
+/// Requests about one interface of the process's network namespace.
 #[derive(Debug)]
-pub(crate) struct Interface {
+pub(crate) struct Ethtool {
     socket: OwnedFd,
-    name: [libc::c_char; libc::IFNAMSIZ],
+    name: String,
 }
 
 /// The number of receive and transmit queues that an interface uses.
@@ -38,64 +37,18 @@ pub(crate) struct Channels {
     pub(crate) tx: u32,
 }
 
-impl Interface {
-    /// Returns the interface of this name, in the network namespace of the process. Whether there
-    /// is one shows at the first request.
-    ///
-    /// # Errors
-    /// `InvalidInput` if the name is empty, longer than 15 bytes, or has a NUL.
+impl Ethtool {
+    /// Opens a socket for requests about the interface of this name.
     pub(crate) fn new(name: &str) -> io::Result<Self> {
-        let bytes = name.as_bytes();
-        if bytes.is_empty() || bytes.len() >= libc::IFNAMSIZ || bytes.contains(&0) {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "an interface's name has 1 to 15 bytes"));
-        }
-        let mut padded = [0; libc::IFNAMSIZ];
-        for (to, &from) in padded.iter_mut().zip(bytes) {
-            *to = from.cast_signed();
-        }
         let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
-        Ok(Interface { socket, name: padded })
-    }
-
-    /// Returns the interface's index.
-    pub(crate) fn index(&self) -> io::Result<u32> {
-        let request = self.request(libc::SIOCGIFINDEX)?;
-        // SAFETY: the kernel has filled this field of the union.
-        Ok(unsafe { request.ifr_ifru.ifru_ifindex }.cast_unsigned())
-    }
-
-    /// Returns the MTU.
-    pub(crate) fn mtu(&self) -> io::Result<u32> {
-        let request = self.request(libc::SIOCGIFMTU)?;
-        // SAFETY: the kernel has filled this field of the union.
-        Ok(unsafe { request.ifr_ifru.ifru_mtu }.cast_unsigned())
-    }
-
-    /// Returns the MAC address, or `None` if the interface is not Ethernet.
-    pub(crate) fn mac(&self) -> io::Result<Option<[u8; 6]>> {
-        let request = self.request(libc::SIOCGIFHWADDR)?;
-        // SAFETY: the kernel has filled this field of the union.
-        let address = unsafe { request.ifr_ifru.ifru_hwaddr };
-        let mut mac = [0; 6];
-        for (to, from) in mac.iter_mut().zip(address.sa_data) {
-            *to = from.cast_unsigned();
-        }
-        Ok((address.sa_family == ARPHRD_ETHER).then_some(mac))
-    }
-
-    /// Returns the name of the driver.
-    pub(crate) fn driver(&self) -> io::Result<String> {
-        let mut words = [0; 49];
-        words[0] = ETHTOOL_GDRVINFO;
-        self.ethtool(&mut words)?;
-        Ok(text(&words[1..9]))
+        Ok(Ethtool { socket, name: name.to_owned() })
     }
 
     /// Returns the number of queues in use. A driver that does not say has one.
     pub(crate) fn channels(&self) -> Channels {
         let mut words = [0; 9];
         words[0] = ETHTOOL_GCHANNELS;
-        let [_, _, _, _, _, rx, tx, _, combined] = match self.ethtool(&mut words) {
+        let [_, _, _, _, _, rx, tx, _, combined] = match self.call(&mut words) {
             Ok(()) => words,
             Err(_) => [0; 9],
         };
@@ -124,16 +77,16 @@ impl Interface {
         let mask = 1_u64 << ETH_SS_FEATURES;
         let [low, high] = halves(mask);
         let mut words = [ETHTOOL_GSSET_INFO, 0, low, high, 0];
-        self.ethtool(&mut words)?;
+        self.call(&mut words)?;
         let count = usize::try_from(words[4]).unwrap_or(0).min(MAX_FEATURES);
         let mut words = vec![0; 3 + count * NAME_WORDS];
         (words[0], words[1], words[2]) = (ETHTOOL_GSTRINGS, ETH_SS_FEATURES, count.try_into().unwrap_or(0));
-        self.ethtool(&mut words)?;
+        self.call(&mut words)?;
         let names = words[3..].chunks(NAME_WORDS).map(text).collect();
         let blocks = count.div_ceil(32);
         let mut words = vec![0; 2 + blocks * 4];
         (words[0], words[1]) = (ETHTOOL_GFEATURES, blocks.try_into().unwrap_or(0));
-        self.ethtool(&mut words)?;
+        self.call(&mut words)?;
         // A block has the words available, requested, active, never changed.
         let active = words[2..].chunks(4).filter_map(|block| block.get(2).copied()).collect();
         Ok((names, active))
@@ -152,39 +105,17 @@ impl Interface {
             words[at] |= 1 << (bit % 32);
             words[at + 1] |= u32::from(on) << (bit % 32);
         }
-        self.ethtool(&mut words)
+        self.call(&mut words)
     }
 
-    /// Sends an ethtool command. Its structure is in `words`, which has space for all that the
-    /// kernel writes for this command.
-    fn ethtool(&self, words: &mut [u32]) -> io::Result<()> {
-        let mut request = self.empty_request();
+    /// Sends a command. Its structure is in `words`, which has space for all that the kernel writes
+    /// for this command.
+    fn call(&self, words: &mut [u32]) -> io::Result<()> {
+        let mut request = interface::request(&self.name)?;
         request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
         // SAFETY: the data are a structure of the command in its first word, with the lengths that
-        // its fields state. Both outlive the call.
-        unsafe { self.ioctl(libc::SIOCETHTOOL, &mut request) }
-    }
-
-    /// Sends a request that has no other input than the name.
-    fn request(&self, number: libc::c_ulong) -> io::Result<libc::ifreq> {
-        let mut request = self.empty_request();
-        // SAFETY: the requests that are used here read the name and fill the union.
-        unsafe { self.ioctl(number, &mut request) }?;
-        Ok(request)
-    }
-
-    fn empty_request(&self) -> libc::ifreq {
-        // SAFETY: all fields of the structure may be zero.
-        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-        request.ifr_name = self.name;
-        request
-    }
-
-    /// # Safety
-    /// The request is valid for this number, with all pointers in it.
-    unsafe fn ioctl(&self, number: libc::c_ulong, request: &mut libc::ifreq) -> io::Result<()> {
-        // SAFETY: the caller promises that the request is valid.
-        match unsafe { libc::ioctl(self.socket.as_fd().as_raw_fd(), number, std::ptr::from_mut(request)) } {
+        // its fields state. The structure and the request outlive the call.
+        match unsafe { libc::ioctl(self.socket.as_raw_fd(), libc::SIOCETHTOOL as libc::Ioctl, &raw mut request) } {
             0.. => Ok(()),
             _ => Err(io::Error::last_os_error()),
         }
@@ -251,19 +182,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_that_no_interface_can_have() {
-        for name in ["", "a-name-of-16-byte", "nul\0"] {
-            assert_eq!(Interface::new(name).expect_err("invalid").kind(), io::ErrorKind::InvalidInput);
-        }
-    }
-
-    #[test]
-    fn the_loopback_interface_is_not_ethernet_and_a_missing_one_is_an_error() {
-        let loopback = Interface::new("lo").expect("a name");
-        assert_eq!(loopback.mac().expect("lo exists"), None);
-        assert!(loopback.mtu().expect("lo exists") >= 1280);
+    fn the_loopback_interface_has_one_queue_and_a_missing_one_no_features() {
+        let loopback = Ethtool::new("lo").expect("a socket");
         assert_eq!(loopback.channels(), Channels { rx: 1, tx: 1 });
-        let missing = Interface::new("sl-missing").expect("a name");
-        assert_eq!(missing.index().expect_err("missing").raw_os_error(), Some(libc::ENODEV));
+        assert!(loopback.turn_off(&["no-such-feature"]).expect("lo has features").is_empty());
+        let missing = Ethtool::new("sl-missing").expect("a socket");
+        assert_eq!(missing.turn_off(&["rx-lro"]).expect_err("missing").raw_os_error(), Some(libc::ENODEV));
     }
 }

@@ -98,6 +98,11 @@ pub struct AfXdpRequest {
     pub mtu: u16,
 }
 
+impl AfXdpRequest {
+    /// The most queues of a port. Each takes two descriptors, and one message passes 250 of them.
+    pub const MOST_QUEUES: u16 = 64;
+}
+
 /// The packets that an AF_XDP port takes from the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

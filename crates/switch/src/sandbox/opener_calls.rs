@@ -75,7 +75,8 @@ pub(super) fn list(requests: &[DeviceRequest]) -> Result<Vec<Allowed>, BackendEr
         levels.push(libc::SOL_PACKET);
     }
     if has_xdp {
-        families.push(libc::AF_XDP);
+        // The program that an interface has already is looked up by netlink.
+        families.extend([libc::AF_XDP, libc::AF_NETLINK]);
         levels.push(libc::SOL_XDP);
         list.push((libc::SYS_bpf, Vec::new()));
     }
@@ -145,6 +146,6 @@ mod tests {
         };
         assert_eq!(families(&[]), (2, false));
         assert_eq!(families(&[packet()]), (3, false));
-        assert_eq!(families(&[xdp()]), (4, true));
+        assert_eq!(families(&[xdp()]), (5, true));
     }
 }

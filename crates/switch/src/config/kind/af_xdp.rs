@@ -7,9 +7,6 @@ use crate::config::Draft;
 use crate::config::diagnostic::Findings;
 use crate::config::section::Section;
 
-/// The most queues of a port.
-const MOST_QUEUES: u16 = 127;
-
 /// The keys that only an AF_XDP port has.
 pub(super) const KEYS: &[&str] = &["interface", "queues", "steal", "zero-copy"];
 
@@ -35,7 +32,7 @@ impl AfXdpConfig {
     /// Returns the most queues that can be opened: the interface decides where the file names no
     /// number.
     pub(super) fn most_queues(&self) -> usize {
-        usize::from(self.queues.unwrap_or(MOST_QUEUES))
+        usize::from(self.queues.unwrap_or(AfXdpRequest::MOST_QUEUES))
     }
 
     pub(super) fn request(&self, mtu: u16) -> DeviceRequest {
@@ -66,9 +63,14 @@ impl AfXdpConfig {
 /// Reads the keys of an AF_XDP port.
 pub(super) fn read(section: &Section<'_>, report: &mut Findings<'_>, draft: &mut Draft) -> PortKind {
     let interface = super::read_own_interface(section, "interface", "eth1", report, draft);
-    let queues = section.integer("queues", 1..=MOST_QUEUES, report).map(toml::Spanned::into_inner);
+    let queues = section.integer("queues", 1..=AfXdpRequest::MOST_QUEUES, report).map(toml::Spanned::into_inner);
     let steals = [("all", Steal::All), ("address", Steal::Address)];
-    let steal = section.choice("steal", &steals, report).map_or(Steal::All, toml::Spanned::into_inner);
+    let steal = section.choice("steal", &steals, report);
+    if let Some(address) = steal.as_ref().filter(|steal| *steal.get_ref() == Steal::Address) {
+        let message = format!("steal = \"address\" in {} needs an underlay on the port: use \"all\"", section.title());
+        report.error(&address.span(), message);
+    }
+    let steal = steal.map_or(Steal::All, toml::Spanned::into_inner);
     let modes = [("allow", ZeroCopy::Allow), ("require", ZeroCopy::Require), ("off", ZeroCopy::Off)];
     let zero_copy = section.choice("zero-copy", &modes, report).map_or(ZeroCopy::Allow, toml::Spanned::into_inner);
     PortKind::AfXdp(AfXdpConfig { interface, queues, steal, zero_copy })

@@ -362,3 +362,19 @@ fn interfaces() {
     let waits = format!("{}{}[patch.x]\nports = [\"p\", \"q\"]\nfull = \"wait\"\n", tap("p", "sl0"), tap("q", "sl1"));
     one_error(&waits, 9, &["full = \"wait\" in patch \"x\"", "port \"p\" is no vhost-user port", "\"drop\""]);
 }
+
+#[test]
+fn af_xdp_ports() {
+    let port = |key: &str| format!("[port.p]\nkind = \"af-xdp\"\ninterface = \"eth1\"\n{key}\n");
+    one_error(&port("queues = 0"), 4, &["queues", "1 to 64"]);
+    one_error(&port("queues = 65"), 4, &["queues", "1 to 64"]);
+    one_error(&port("steal = \"some\""), 4, &["\"some\"", "all, address"]);
+    one_error(&port("steal = \"address\""), 4, &["steal = \"address\" in port \"p\" needs an underlay", "use \"all\""]);
+    one_error(&port("zero-copy = true"), 4, &["zero-copy in port \"p\" is a boolean"]);
+    one_error(&port("zero-copy = \"always\""), 4, &["\"always\"", "allow, require, off"]);
+    one_error(
+        &port("name = \"eth1\""),
+        4,
+        &["unknown key \"name\" in port \"p\"", "interface, queues, steal, zero-copy"],
+    );
+}
