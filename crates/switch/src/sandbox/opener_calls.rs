@@ -104,6 +104,8 @@ pub(super) fn list(requests: &[DeviceRequest]) -> Result<Vec<Allowed>, BackendEr
         ),
         // The device of taps is opened. No file is made.
         only(libc::SYS_openat, &[masked(2, creates, 0)?])?,
+        #[cfg(target_arch = "x86_64")]
+        only(libc::SYS_open, &[masked(1, creates, 0)?])?,
         // Memory that can be written never becomes code, and no code is loaded.
         only(libc::SYS_mmap, &[masked(2, exec, 0)?])?,
         only(libc::SYS_mprotect, &[masked(2, exec, 0)?])?,
