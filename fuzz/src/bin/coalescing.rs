@@ -1,8 +1,9 @@
-//! Fuzz target: packets of one TCP flow, or nearly so, for a guest that accepts unsegmented
-//! packets. Packets that belong together are coalesced.
+//! Fuzz target: packets of one flow of TCP or UDP, or nearly so, for a guest that accepts
+//! unsegmented packets. Packets that belong together are coalesced.
 //!
 //! Invariants:
 //! - Segmentation of a coalesced packet returns the original packets, byte by byte.
+//! - Packets with finished checksums are one packet only if all of these are right.
 //! - A guest may send its header.
 //! - Nothing is stored behind it.
 #![no_main]
@@ -13,7 +14,7 @@ use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use straightline_fuzz::packets::{LONGEST, SINK, accept, stored};
 use straightline_fuzz::{FuzzGuest, reached};
-use straightline_packet::{Checksum, GsoSegment, Offload, PacketId, Segmenter, Turn};
+use straightline_packet::{Checksum, GsoKinds, GsoSegment, Offload, PacketId, Segmenter, Turn, WrongChecksum};
 use straightline_virtio::memory::GuestMemory;
 use straightline_virtio::net_header::{LEN, NetHeader};
 use straightline_wire::{IpProtocol, checksum, geometry};
@@ -47,6 +48,15 @@ fn run(guest: &mut FuzzGuest, u: &mut Unstructured<'_>) -> Result<()> {
             break;
         }
         packets.push(packet);
+    }
+    if u.arbitrary()? {
+        packets.iter_mut().for_each(|packet| flow.finish_checksum(packet));
+        if u.arbitrary()? {
+            let nth = u.choose_index(packets.len())?;
+            let frame = &mut packets[nth].frame;
+            let at = u.choose_index(frame.len())?;
+            frame[at] ^= u.int_in_range(1..=255_u8)?;
+        }
     }
     guest.clear();
     let mut at = 0;
@@ -84,6 +94,8 @@ struct Coalesced {
     bytes: Vec<u8>,
     packets: Vec<Vec<u8>>,
     offload: Offload,
+    /// True if the packets have finished checksums.
+    is_finished: bool,
 }
 
 impl Flow {
@@ -112,7 +124,7 @@ impl Flow {
             0 => {
                 let at = flow.protocol_at();
                 flow.headers[at] = UDP;
-                flow.max_len = u.int_in_range(l4 + 8..=l4 + 24)?;
+                flow.max_len = u.int_in_range(l4 + 8..=l4 + 255)?;
             }
             1 => flow.headers[l4 + 13] = u.arbitrary()?,
             2 => {
@@ -206,6 +218,16 @@ impl Flow {
         self.sum_network(frame);
     }
 
+    /// Finishes a packet's checksum, if it is partial and at its usual place.
+    fn finish_checksum(&self, Packet { frame, header }: &mut Packet) {
+        let offset = if self.headers[self.protocol_at()] == UDP { 6 } else { 16 };
+        let asked = (header.flags, usize::from(header.csum_start), usize::from(header.csum_offset));
+        if asked == (1, self.l4, offset) && frame.len() >= self.l4 + offset + 2 {
+            *header = NetHeader::default();
+            finish_at(frame, self.l4, offset);
+        }
+    }
+
     fn sum_network(&self, frame: &mut [u8]) {
         if self.is_v4() && frame.len() >= self.l3 + 20 {
             frame[self.l3 + 10..self.l3 + 12].fill(0);
@@ -213,6 +235,27 @@ impl Flow {
             frame[self.l3 + 10..self.l3 + 12].copy_from_slice(&sum.to_be_bytes());
         }
     }
+}
+
+/// Finishes the partial checksum at this offset of the transport header.
+fn finish_at(frame: &mut [u8], l4: usize, offset: usize) {
+    let sum = match !checksum::sum(&frame[l4..]) {
+        0 => 0xffff,
+        sum => sum,
+    };
+    frame[l4 + offset..l4 + offset + 2].copy_from_slice(&sum.to_be_bytes());
+}
+
+/// Returns whether the finished checksum of a TCP or UDP packet is right.
+fn is_right(frame: &[u8]) -> bool {
+    let layers = geometry::locate(frame).expect("headers");
+    let (l3, l4) = (usize::from(layers.l3), usize::from(layers.l4));
+    let addresses = if frame[l3] >> 4 == 4 { l3 + 12..l3 + 20 } else { l3 + 8..l3 + 40 };
+    let mut bytes = frame[addresses].to_vec();
+    bytes.extend(((frame.len() - l4) as u32).to_be_bytes());
+    bytes.extend([0, layers.protocol.0]);
+    bytes.extend_from_slice(&frame[l4..]);
+    checksum::sum(&bytes) == 0xffff
 }
 
 /// Coalesces packets as a port does when it delivers them; returns the coalesced ones.
@@ -235,7 +278,7 @@ fn deliver<'t>(turn: &mut Turn<'t>, memory: &'t GuestMemory, packets: &[Packet],
         if is_shaped_like_tcp(turn, &ids[at..]) {
             reached!("UDP with a checksum where TCP has it");
         }
-        let Some((run, count)) = turn.coalesce(&ids[at..]) else {
+        let Some((run, count)) = turn.coalesce(&ids[at..], GsoKinds::of(|_| true)) else {
             at += 1;
             continue;
         };
@@ -255,16 +298,30 @@ fn deliver<'t>(turn: &mut Turn<'t>, memory: &'t GuestMemory, packets: &[Packet],
         *segment.prefix_mut::<LEN>() = NetHeader::for_receiver(run.offload(), 1).to_bytes();
         let len = LEN + run.len() as usize;
         let there = stored(turn, memory, len + BEHIND, |_, _| ());
+        let mut outcome = Ok(0);
         let mut bytes = stored(turn, memory, len + BEHIND, |turn, to| {
-            let body = |id: &PacketId| turn.body_len(*id);
-            let bodies: u32 = ids[of.clone()].iter().map(body).sum();
-            assert_eq!(turn.store_run::<LEN>(&ids[of.clone()], &segment, to), bodies);
+            outcome = turn.store_run::<LEN>(&ids[of.clone()], &run, &segment, to);
         });
         assert!(bytes[len..] == there[len..], "nothing is stored behind it");
         bytes.truncate(len);
-        let packets = frames[of].iter().map(|frame| frame.to_vec()).collect();
-        results.push(Coalesced { bytes, packets, offload: run.offload() });
         at += count;
+        let is_finished = turn.offload(ids[of.start]).checksum == Checksum::Complete;
+        let packets: Vec<_> = frames[of.clone()].iter().map(|frame| frame.to_vec()).collect();
+        if is_finished {
+            let all_right = packets.iter().all(|frame| is_right(frame));
+            assert_eq!(outcome == Err(WrongChecksum), !all_right);
+            if !all_right {
+                reached!("a wrong checksum");
+                continue;
+            }
+            reached!("packets with finished checksums that are one");
+        }
+        let bodies: u32 = ids[of].iter().map(|&id| turn.body_len(id)).sum();
+        assert_eq!(outcome, Ok(bodies));
+        if !run.gso().kind.is_tcp() {
+            reached!("datagrams that are one");
+        }
+        results.push(Coalesced { bytes, packets, offload: run.offload(), is_finished });
     }
     if results.is_empty() {
         reached!("packets that are left alone");
@@ -298,6 +355,14 @@ fn segment_again<'t>(turn: &mut Turn<'t>, memory: &'t GuestMemory, coalesced: &C
     while plan.next(turn.head(id), &mut segment) {
         let mut bytes = segment.headers().to_vec();
         bytes.extend_from_slice(&frame[segment.payload().start as usize..segment.payload().end as usize]);
+        let (l4, offset) = (usize::from(gso.l4), usize::from(gso.kind.checksum_offset()));
+        let sent = &coalesced.packets[segments.len()];
+        // In TCP, 0 and 0xffff are one value.
+        if coalesced.is_finished && sent[l4 + offset..l4 + offset + 2] == [0, 0] {
+            bytes[l4 + offset..l4 + offset + 2].fill(0);
+        } else if coalesced.is_finished {
+            finish_at(&mut bytes, l4, offset);
+        }
         segments.push(bytes);
     }
     assert!(segments == coalesced.packets, "segmentation returns the packets");
