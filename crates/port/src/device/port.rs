@@ -217,20 +217,21 @@ impl Shared {
     /// Takes in what has happened to the open device and its interface.
     fn follow(&self, device: &mut Device) {
         let Some(open) = &device.open else { return };
-        let (is_tap, name) = (matches!(self.config.request, DeviceRequest::Tap(_)), self.interface());
         match self.devices.get(open.ifindex) {
-            Lookup::Found(interface) => {
-                let is_up = interface.is_up;
-                self.show(device, interface);
-                // System calls fail while the interface is down, and work again afterwards.
-                if is_up && self.data.take_fault() {
-                    self.lose(device, &format!("interface {name} does not work any more: it is opened anew"));
+            Lookup::Found(interface) if interface.is_up && self.data.take_fault() => {
+                let name = &interface.name;
+                if device.interface.as_ref().is_some_and(|before| before.is_up) {
+                    return self.lose(device, &format!("interface {name} does not work any more: it is opened anew"));
                 }
+                // System calls have failed while the interface was down.
+                self.close(device, &format!("interface {name} was down: it is opened anew"));
+                device.tried = None;
             }
+            Lookup::Found(interface) => self.show(device, interface),
             // A tap that has moved to another network namespace works: only its descriptor tells
             // that a tap has gone.
-            Lookup::Missing if !is_tap => self.lose(device, &gone(name)),
-            Lookup::Missing | Lookup::Unknown if self.data.take_fault() => self.lose(device, &gone(name)),
+            Lookup::Missing if !self.is_tap() => self.lose(device, &self.gone()),
+            Lookup::Missing | Lookup::Unknown if self.data.take_fault() => self.lose(device, &self.gone()),
             Lookup::Missing | Lookup::Unknown => {}
         }
     }
@@ -342,10 +343,6 @@ impl Shared {
         }
         let is_up = |interface: &Interface| interface.is_up && interface.has_carrier;
         let (reason, was_up) = (interface.down_reason(), before.as_ref().is_some_and(is_up));
-        if interface.is_up && before.as_ref().is_some_and(|before| !before.is_up) {
-            // Workers have seen errors while it was down.
-            self.data.take_fault();
-        }
         match &reason {
             None if !was_up => tracing::info!(port, "interface {} is up", interface.name),
             Some(reason) if was_up || before.is_none() => tracing::warn!(port, "{reason}"),
@@ -390,12 +387,22 @@ impl Shared {
             let ShownDevice { link, facts } = shown.as_ref()?;
             (facts.clone(), link.kernel_drops())
         };
-        if let DeviceRequest::Tap(_) = self.config.request
+        if self.is_tap()
             && let Some(counts) = self.devices.drop_counts(facts.ifindex)
         {
             kernel_drops.extend([("rx_dropped", counts.rx), ("tx_dropped", counts.tx)]);
         }
         Some(DeviceStatus { facts, kernel_drops })
+    }
+
+    fn is_tap(&self) -> bool {
+        matches!(self.config.request, DeviceRequest::Tap(_))
+    }
+
+    /// Returns the reason of a link whose interface has gone.
+    fn gone(&self) -> String {
+        let (name, next) = (self.interface(), if self.is_tap() { "makes" } else { "opens" });
+        format!("interface {name} has gone: the port {next} it again as soon as it can")
     }
 
     fn interface(&self) -> &str {
@@ -442,10 +449,6 @@ impl Drop for Shared {
         let mut device = std::mem::take(&mut *self.device());
         self.close(&mut device, "the port has ended");
     }
-}
-
-fn gone(interface: &str) -> String {
-    format!("interface {interface} has gone: the port opens it again when it is back")
 }
 
 impl Interface {

@@ -91,7 +91,9 @@ pub struct Device {
     pub mtu: u32,
     /// The interface's MAC address.
     pub mac: String,
-    /// The packets that the kernel has dropped for this port, by the kernel's names.
+    /// The packets that the kernel has dropped for this port, by the kernel's names. The names of a
+    /// tap's counters are the host's: `tx_dropped` counts packets that the host sent and the switch
+    /// did not read in time.
     pub kernel_drops: BTreeMap<String, u64>,
     /// Findings that do not stop the port, one sentence each.
     #[serde(default)]
