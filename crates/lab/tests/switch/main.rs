@@ -14,6 +14,7 @@ mod dirty_log;
 mod forward;
 mod full;
 mod layouts;
+mod links;
 mod lost_calls;
 mod mirror;
 mod offloads;

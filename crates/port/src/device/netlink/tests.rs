@@ -25,88 +25,91 @@ fn wait_for(interfaces: &mut Interfaces, name: &str, is_right: fn(&Interface) ->
 
 #[test]
 fn an_interface_is_followed_from_its_birth_to_its_end() {
-    test_namespace::run("device::netlink::tests::an_interface_is_followed_from_its_birth_to_its_end", || {
-        ip("link add b0 mtu 1400 type bridge");
-        let mut interfaces = Interfaces::new().expect("netlink");
-        let b0 = found(&mut interfaces, "b0").expect("the dump has it");
-        assert!(!b0.is_up && b0.mtu == 1400);
-        assert_eq!(interfaces.get(b0.index), Some(&b0));
+    if !test_namespace::enter("an_interface_is_followed_from_its_birth_to_its_end") {
+        return;
+    }
+    ip("link add b0 mtu 1400 type bridge");
+    let mut interfaces = Interfaces::new().expect("netlink");
+    let b0 = found(&mut interfaces, "b0").expect("the dump has it");
+    assert!(!b0.is_up && b0.mtu == 1400);
+    assert_eq!(interfaces.get(b0.index), Some(&b0));
 
-        ip("link add v0 address 02:00:00:00:00:07 type veth peer name v1");
-        let v0 = found(&mut interfaces, "v0").expect("a message has it");
-        assert_eq!((v0.is_up, v0.has_carrier, v0.mac), (false, false, [2, 0, 0, 0, 0, 7]));
-        ip("link set v0 up");
-        wait_for(&mut interfaces, "v0", |v0| v0.is_up && !v0.has_carrier);
-        ip("link set v1 up");
-        wait_for(&mut interfaces, "v0", |v0| v0.is_up && v0.has_carrier);
-        ip("link set v1 down");
-        wait_for(&mut interfaces, "v0", |v0| v0.is_up && !v0.has_carrier);
-        ip("link set v0 mtu 9000");
-        wait_for(&mut interfaces, "v0", |v0| v0.mtu == 9000);
+    ip("link add v0 address 02:00:00:00:00:07 type veth peer name v1");
+    let v0 = found(&mut interfaces, "v0").expect("a message has it");
+    assert_eq!((v0.is_up, v0.has_carrier, v0.mac), (false, false, [2, 0, 0, 0, 0, 7]));
+    ip("link set v0 up");
+    wait_for(&mut interfaces, "v0", |v0| v0.is_up && !v0.has_carrier);
+    ip("link set v1 up");
+    wait_for(&mut interfaces, "v0", |v0| v0.is_up && v0.has_carrier);
+    ip("link set v1 down");
+    wait_for(&mut interfaces, "v0", |v0| v0.is_up && !v0.has_carrier);
+    ip("link set v0 mtu 9000");
+    wait_for(&mut interfaces, "v0", |v0| v0.mtu == 9000);
 
-        ip("link set v0 down");
-        ip("link set v0 name other");
-        assert_eq!(found(&mut interfaces, "v0"), None);
-        assert_eq!(found(&mut interfaces, "other").map(|other| other.index), Some(v0.index));
+    ip("link set v0 down");
+    ip("link set v0 name other");
+    assert_eq!(found(&mut interfaces, "v0"), None);
+    assert_eq!(found(&mut interfaces, "other").map(|other| other.index), Some(v0.index));
 
-        // A bridge says "deleted" about a port that leaves it. The interface stays.
-        ip("link set other master b0");
-        ip("link set other nomaster");
-        assert!(found(&mut interfaces, "other").is_some());
+    // A bridge says "deleted" about a port that leaves it. The interface stays.
+    ip("link set other master b0");
+    ip("link set other nomaster");
+    assert!(found(&mut interfaces, "other").is_some());
 
-        ip("link del other");
-        assert_eq!((found(&mut interfaces, "other"), found(&mut interfaces, "v1")), (None, None));
-        assert_eq!(interfaces.get(v0.index), None);
-        assert_eq!(interfaces.drop_counts(v0.index).expect_err("it has gone").raw_os_error(), Some(libc::ENODEV));
-        ip("link add v0 type veth peer name v1");
-        assert_ne!(found(&mut interfaces, "v0").expect("it is back").index, v0.index);
-    });
+    ip("link del other");
+    assert_eq!((found(&mut interfaces, "other"), found(&mut interfaces, "v1")), (None, None));
+    assert_eq!(interfaces.get(v0.index), None);
+    assert_eq!(interfaces.drop_counts(v0.index).expect_err("it has gone").raw_os_error(), Some(libc::ENODEV));
+    ip("link add v0 type veth peer name v1");
+    assert_ne!(found(&mut interfaces, "v0").expect("it is back").index, v0.index);
 }
 
 #[test]
 fn lost_messages_are_made_up_for() {
-    test_namespace::run("device::netlink::tests::lost_messages_are_made_up_for", || {
-        ip("link add gone type veth peer name stays");
-        ip("link add b0 type bridge");
-        let mut interfaces = Interfaces::new().expect("netlink");
-        net::sockopt::set_socket_recv_buffer_size(&interfaces.socket, 1).expect("SO_RCVBUF");
-        for mtu in 1000..1020 {
-            ip(&format!("link set b0 mtu {mtu}"));
-        }
-        ip("link del gone");
-        ip("link add gone type veth peer name new");
-        // The buffer has no space for that many messages.
-        let error = (0..100).find_map(|_| interfaces.receive().err()).expect("the socket has kept all messages");
-        assert_eq!(error.raw_os_error(), Some(libc::ENOBUFS));
-        while let Ok(Some(_)) = interfaces.receive() {}
-        assert!(interfaces.find("stays").is_some());
-        interfaces.is_stale = true;
-        assert!(interfaces.refresh());
-        assert_eq!(interfaces.find("b0").map(|b0| b0.mtu), Some(1019));
-        assert!(interfaces.find("stays").is_none() && interfaces.find("new").is_some());
-    });
+    if !test_namespace::enter("lost_messages_are_made_up_for") {
+        return;
+    }
+    ip("link add gone type veth peer name stays");
+    ip("link add b0 type bridge");
+    let mut interfaces = Interfaces::new().expect("netlink");
+    net::sockopt::set_socket_recv_buffer_size(&interfaces.socket, 1).expect("SO_RCVBUF");
+    for mtu in 1000..1020 {
+        ip(&format!("link set b0 mtu {mtu}"));
+    }
+    ip("link del gone");
+    ip("link add gone type veth peer name new");
+    // The buffer has no space for that many messages.
+    let error = (0..100).find_map(|_| interfaces.receive().err()).expect("the socket has kept all messages");
+    assert_eq!(error.raw_os_error(), Some(libc::ENOBUFS));
+    while let Ok(Some(_)) = interfaces.receive() {}
+    assert!(interfaces.find("stays").is_some());
+    interfaces.is_stale = true;
+    assert!(interfaces.refresh());
+    assert_eq!(interfaces.find("b0").map(|b0| b0.mtu), Some(1019));
+    assert!(interfaces.find("stays").is_none() && interfaces.find("new").is_some());
 }
 
 #[test]
 fn drops_are_counted_at_the_interface() {
-    test_namespace::run("device::netlink::tests::drops_are_counted_at_the_interface", || {
-        let mut interfaces = Interfaces::new().expect("netlink");
-        ip("link add v0 type veth peer name v1 mtu 1000");
-        ip("address add 10.9.0.1/24 dev v0");
-        ip("link set v0 up");
-        ip("link set v1 up");
-        ip("neighbour add 10.9.0.2 lladdr 02:00:00:00:00:07 dev v0");
-        let index = found(&mut interfaces, "v0").expect("v0").index;
-        let before = interfaces.drop_counts(index).expect("counts");
-        let socket = std::net::UdpSocket::bind("10.9.0.1:0").expect("bind");
-        for _ in 0..3 {
-            // The peer takes no packet of this length.
-            socket.send_to(&[0; 1300], "10.9.0.2:9").expect("send");
-        }
-        let after = interfaces.drop_counts(index).expect("counts");
-        assert_eq!((after.tx - before.tx, after.rx), (3, before.rx));
-        assert!(interfaces.drop_counts(u32::MAX >> 1).is_err());
-    });
+    if !test_namespace::enter("drops_are_counted_at_the_interface") {
+        return;
+    }
+    let mut interfaces = Interfaces::new().expect("netlink");
+    ip("link add v0 type veth peer name v1 mtu 1000");
+    ip("address add 10.9.0.1/24 dev v0");
+    ip("link set v0 up");
+    ip("link set v1 up");
+    ip("neighbour add 10.9.0.2 lladdr 02:00:00:00:00:07 dev v0");
+    let index = found(&mut interfaces, "v0").expect("v0").index;
+    let before = interfaces.drop_counts(index).expect("counts");
+    let socket = std::net::UdpSocket::bind("10.9.0.1:0").expect("bind");
+    for _ in 0..3 {
+        // The peer takes no packet of this length.
+        socket.send_to(&[0; 1300], "10.9.0.2:9").expect("send");
+    }
+    let after = interfaces.drop_counts(index).expect("counts");
+    assert_eq!((after.tx - before.tx, after.rx), (3, before.rx));
+    assert!(interfaces.drop_counts(u32::MAX >> 1).is_err());
 }
 
 /// Returns a message about an interface, with these attributes.

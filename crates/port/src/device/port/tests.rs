@@ -379,97 +379,99 @@ fn index(name: &str) -> u32 {
 
 #[test]
 fn a_port_follows_its_interface() {
-    test_namespace::run("device::port::tests::a_port_follows_its_interface", || {
-        let mut rig = Rig::new();
-        ip("link add eth1 type veth peer name peer");
-        rig.opener.answer.lock().unwrap().ifindex = index("eth1");
-        let port = rig.open(1).expect("open");
-        let down = "interface eth1 is down; set it up with `ip link set eth1 up`";
-        assert_eq!((port.status().up, port.status().reason.as_str()), (false, down));
+    if !test_namespace::enter("a_port_follows_its_interface") {
+        return;
+    }
+    let mut rig = Rig::new();
+    ip("link add eth1 type veth peer name peer");
+    rig.opener.answer.lock().unwrap().ifindex = index("eth1");
+    let port = rig.open(1).expect("open");
+    let down = "interface eth1 is down; set it up with `ip link set eth1 up`";
+    assert_eq!((port.status().up, port.status().reason.as_str()), (false, down));
 
-        ip("link set eth1 up");
-        wait_until("no carrier", || port.status().reason.starts_with("interface eth1 has no carrier; "));
-        ip("link set peer up");
-        wait_until("up", || port.status().up);
+    ip("link set eth1 up");
+    wait_until("no carrier", || port.status().reason.starts_with("interface eth1 has no carrier; "));
+    ip("link set peer up");
+    wait_until("up", || port.status().up);
 
-        ip("link set eth1 mtu 1400");
-        wait_until("the MTU follows", || port.shared.data.max_len() == 1418);
-        ip("link set eth1 mtu 9000");
-        wait_until("not beyond the port's MTU", || port.shared.data.max_len() == 1518);
-        assert_eq!(port.status().device.expect("open").facts.mtu, 9000);
+    ip("link set eth1 mtu 1400");
+    wait_until("the MTU follows", || port.shared.data.max_len() == 1418);
+    ip("link set eth1 mtu 9000");
+    wait_until("not beyond the port's MTU", || port.shared.data.max_len() == 1518);
+    assert_eq!(port.status().device.expect("open").facts.mtu, 9000);
 
-        ip("link set eth1 down");
-        wait_until("down", || port.status().reason == down);
-        ip("link set eth1 up");
-        wait_until("up again", || port.status().up);
-        assert_eq!(rig.opener.counts(), (1, 0), "the device stays open");
+    ip("link set eth1 down");
+    wait_until("down", || port.status().reason == down);
+    ip("link set eth1 up");
+    wait_until("up again", || port.status().up);
+    assert_eq!(rig.opener.counts(), (1, 0), "the device stays open");
 
-        // A device that failed while its interface was down is opened anew afterwards, once.
-        let changes = port.history().changes;
-        ip("link set eth1 down");
-        wait_until("down", || port.status().reason == down);
-        port.shared.data.report_fault();
-        std::thread::sleep(Duration::from_millis(50));
-        assert_eq!((port.status().reason.as_str(), rig.opener.counts()), (down, (1, 0)));
-        ip("link set eth1 up");
-        wait_until("up again", || port.status().up);
-        assert_eq!((rig.opener.counts(), port.history().changes), ((2, 1), changes + 2));
+    // A device that failed while its interface was down is opened anew afterwards, once.
+    let changes = port.history().changes;
+    ip("link set eth1 down");
+    wait_until("down", || port.status().reason == down);
+    port.shared.data.report_fault();
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!((port.status().reason.as_str(), rig.opener.counts()), (down, (1, 0)));
+    ip("link set eth1 up");
+    wait_until("up again", || port.status().up);
+    assert_eq!((rig.opener.counts(), port.history().changes), ((2, 1), changes + 2));
 
-        ip("link set eth1 down");
-        ip("link set eth1 name eth2");
-        wait_until("the new name", || port.status().device.is_some_and(|device| device.facts.interface == "eth2"));
-        ip("link set eth2 name eth1");
-        ip("link set eth1 up");
-        wait_until("up with its old name", || port.status().up);
+    ip("link set eth1 down");
+    ip("link set eth1 name eth2");
+    wait_until("the new name", || port.status().device.is_some_and(|device| device.facts.interface == "eth2"));
+    ip("link set eth2 name eth1");
+    ip("link set eth1 up");
+    wait_until("up with its old name", || port.status().up);
 
-        rig.opener.fail(OpenCause::Missing, "no interface is called eth1");
-        ip("link del eth1");
-        wait_until("gone", || port.status().reason == "no interface is called eth1");
-        assert_eq!(rig.opener.counts(), (2, 2));
-        assert!(reasons(&port).iter().any(|reason| reason.starts_with("interface eth1 has gone: ")));
+    rig.opener.fail(OpenCause::Missing, "no interface is called eth1");
+    ip("link del eth1");
+    wait_until("gone", || port.status().reason == "no interface is called eth1");
+    assert_eq!(rig.opener.counts(), (2, 2));
+    assert!(reasons(&port).iter().any(|reason| reason.starts_with("interface eth1 has gone: ")));
 
-        ip("link add eth1 type veth peer name peer");
-        ip("link set eth1 up");
-        ip("link set peer up");
-        rig.opener.answer.lock().unwrap().ifindex = index("eth1");
-        rig.opener.mend();
-        wait_until("back", || port.status().up);
-        rig.send(0, b"packet");
-        assert_eq!(rig.turn(&port, true), [b"packet"]);
-    });
+    ip("link add eth1 type veth peer name peer");
+    ip("link set eth1 up");
+    ip("link set peer up");
+    rig.opener.answer.lock().unwrap().ifindex = index("eth1");
+    rig.opener.mend();
+    wait_until("back", || port.status().up);
+    rig.send(0, b"packet");
+    assert_eq!(rig.turn(&port, true), [b"packet"]);
 }
 
 #[test]
 fn only_the_descriptor_tells_that_a_tap_has_gone() {
-    test_namespace::run("device::port::tests::only_the_descriptor_tells_that_a_tap_has_gone", || {
-        let mut rig = Rig::new();
-        ip("link add sl0 type veth peer name peer");
-        ip("link set sl0 up");
-        ip("link set peer up");
-        rig.opener.answer.lock().unwrap().ifindex = index("sl0");
-        let request = TapRequest {
-            name: "sl0".to_owned(),
-            queues: 1,
-            mtu: 1500,
-            mac: None,
-            offloads: TapOffloads { csum: false, tso: false, uso: false },
-            persist: false,
-            owner: None,
-            group: None,
-            bridge: None,
-        };
-        let port = rig.open_request(DeviceRequest::Tap(request), 1).expect("open");
-        wait_until("up", || port.status().up);
-        let drops = port.status().device.expect("open").kernel_drops;
-        assert_eq!(drops.iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["overruns", "rx_dropped", "tx_dropped"]);
-        // To the kernel's messages a tap that moves is one that is deleted.
-        ip("link del sl0");
-        wait_until("the kernel has told", || rig.devices.find("sl0").is_none());
-        std::thread::sleep(Duration::from_millis(50));
-        rig.send(0, b"packet");
-        assert_eq!(rig.turn(&port, true), [b"packet"]);
-        rig.opener.break_device();
-        rig.turn(&port, true);
-        wait_until("the tap is made again", || rig.opener.counts() == (2, 1) && port.status().up);
-    });
+    if !test_namespace::enter("only_the_descriptor_tells_that_a_tap_has_gone") {
+        return;
+    }
+    let mut rig = Rig::new();
+    ip("link add sl0 type veth peer name peer");
+    ip("link set sl0 up");
+    ip("link set peer up");
+    rig.opener.answer.lock().unwrap().ifindex = index("sl0");
+    let request = TapRequest {
+        name: "sl0".to_owned(),
+        queues: 1,
+        mtu: 1500,
+        mac: None,
+        offloads: TapOffloads { csum: false, tso: false, uso: false },
+        persist: false,
+        owner: None,
+        group: None,
+        bridge: None,
+    };
+    let port = rig.open_request(DeviceRequest::Tap(request), 1).expect("open");
+    wait_until("up", || port.status().up);
+    let drops = port.status().device.expect("open").kernel_drops;
+    assert_eq!(drops.iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["overruns", "rx_dropped", "tx_dropped"]);
+    // To the kernel's messages a tap that moves is one that is deleted.
+    ip("link del sl0");
+    wait_until("the kernel has told", || rig.devices.find("sl0").is_none());
+    std::thread::sleep(Duration::from_millis(50));
+    rig.send(0, b"packet");
+    assert_eq!(rig.turn(&port, true), [b"packet"]);
+    rig.opener.break_device();
+    rig.turn(&port, true);
+    wait_until("the tap is made again", || rig.opener.counts() == (2, 1) && port.status().up);
 }
