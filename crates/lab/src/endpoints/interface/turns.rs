@@ -107,13 +107,12 @@ impl Turns {
         let Some(bytes) = self.memory.buffer(buffer.addr, len).filter(|bytes| bytes.len() == len) else {
             return false;
         };
-        if buffer.template == Some(template) {
-            for &(at, patch) in patches {
-                bytes.split_at(u32::try_from(at).unwrap_or(len)).1.write(self.level, patch);
-            }
-        } else {
+        if buffer.template != Some(template) {
             bytes.write(self.level, frame);
             (buffer.template, buffer.header, buffer.len) = (Some(template), *header, len);
+        }
+        for &(at, patch) in patches {
+            bytes.split_at(u32::try_from(at).unwrap_or(len)).1.write(self.level, patch);
         }
         self.next = (self.next + 1) % self.buffers.len();
         self.pending += 1;
@@ -271,15 +270,14 @@ mod tests {
     #[test]
     fn a_template_is_patched_in_any_buffer() {
         let mut turns = turns(u32::MAX);
-        let mut frame = vec![7_u8; 600];
+        let frame = vec![7_u8; 600];
         for number in 0..1000_u32 {
             let patch = number.to_be_bytes();
-            frame[300..304].copy_from_slice(&patch);
             assert!(turns.put(3, &NetHeader::default(), &frame, &[(300, &patch)]));
             if number % 7 == 0 {
                 turns.flush();
-                let last = received(&mut turns, 64).pop().expect("a frame");
-                assert_eq!(last.0, frame);
+                let last = received(&mut turns, 64).pop().expect("a frame").0;
+                assert_eq!((&last[..300], &last[300..304], &last[304..]), (&frame[..300], &patch[..], &frame[304..]));
             }
         }
     }
