@@ -7,7 +7,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`Guest`] | the driver half of a virtio-net device as a library: it connects to a vhost-user socket like the frontend of a VM, with memory of its own |
-//! | [`demo`] | two guests and a switch |
+//! | [`demo`] | two guests, or two network namespaces, and a switch |
 //! | [`reflector`] | a guest with the least possible cost, which measures any backends it is connected to |
 //! | [`endpoints`] | ports that send, receive and relay in bursts, and the thread that runs them |
 //! | [`forward`] | a guest on such ports with testpmd's forward modes |
@@ -34,6 +34,7 @@ pub mod forward;
 pub mod generator;
 mod guest;
 pub mod neighbour;
+mod netlink;
 mod random;
 pub mod reflector;
 pub mod report;
