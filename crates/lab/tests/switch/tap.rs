@@ -246,3 +246,192 @@ fn take_udp(guest: &mut Guest) -> (NetHeader, Vec<u8>) {
         }
     }
 }
+
+/// Sends until a UDP datagram of the guest has reached the host.
+fn reaches_host(guest: &mut Guest, socket: &UdpSocket) {
+    let (header, frame) = partial(Kind::Udp4, mac(2), mac(1), b"reached");
+    let mut buffer = [0; 100];
+    socket.set_nonblocking(true).expect("an option");
+    common::wait_until("the host has got a datagram", || {
+        guest.send(&header, &frame);
+        guest.flush();
+        common::arrived(guest);
+        socket.recv(&mut buffer).is_ok()
+    });
+}
+
+fn give_address(host: &Host) {
+    host.ip("addr replace 10.0.0.2/24 dev host0");
+}
+
+#[test]
+fn a_tap_that_is_set_down_or_removed_comes_back() {
+    let Some(host) = Host::new("a_tap_that_is_set_down_or_removed_comes_back") else { return };
+    let rig = rig(1, |config| {
+        let mut port = tap("host0");
+        port.mac = Some("02:00:00:00:00:02".parse().expect("an address"));
+        attach(config, 0, port);
+    });
+    let mut guest = rig.guest(0, &options());
+    give_address(&host);
+    let socket = UdpSocket::bind("0.0.0.0:2000").expect("bound");
+    reaches_host(&mut guest, &socket);
+
+    host.ip("link set host0 down");
+    common::wait_until("packets are dropped", || {
+        let (header, frame) = partial(Kind::Udp4, mac(2), mac(1), b"lost");
+        guest.send(&header, &frame);
+        guest.flush();
+        rig.drops(1, "link-down") > 0
+    });
+    host.ip("link set host0 up");
+    give_address(&host);
+    reaches_host(&mut guest, &socket);
+
+    for _ in 0..3 {
+        let before = rig.port(1).device.expect("a tap");
+        host.ip("link del host0");
+        common::wait_until("the tap is made again", || {
+            let (header, frame) = partial(Kind::Udp4, mac(2), mac(1), b"perhaps");
+            guest.send(&header, &frame);
+            guest.flush();
+            let links = host.ip("link show");
+            rig.port(1).device.is_some_and(|device| device.mac == before.mac) && links.contains("host0")
+        });
+        give_address(&host);
+        reaches_host(&mut guest, &socket);
+    }
+}
+
+/// One guest's memory vanishes while its packet is on its way to the tap. The packets of another
+/// guest in the same batch pass.
+#[test]
+fn memory_that_vanishes_costs_only_its_own_packet() {
+    use std::sync::Arc;
+
+    use straightline_packet::{Arena, Batch, Drops, PortIndex, Rcu, Reason, Settings};
+    use straightline_port::device::{DevicePort, DevicePortConfig, DeviceRequest, Devices, TapOffloads, TapRequest};
+    use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
+    use straightline_port::{EpollWaiter, PortControl};
+
+    let Some(_host) = Host::new("memory_that_vanishes_costs_only_its_own_packet") else { return };
+    let (dir, rcu) = (tempfile::tempdir().expect("a folder"), Rcu::new());
+    let drops = [0, 1, 2].map(|_| Arc::<Drops>::default());
+    let waiter = || Arc::new(EpollWaiter::new().expect("epoll"));
+    let path = |n: u16| dir.path().join(format!("p{n}"));
+    let guest_ports = [0, 1].map(|n: u16| {
+        let config = VhostUserConfig::new(format!("p{n}"), path(n));
+        VhostUser::open(config, PortIndex(n), Arc::clone(&drops[usize::from(n)]), &rcu, waiter()).expect("a socket")
+    });
+    let request = TapRequest {
+        name: "host0".to_owned(),
+        queues: 1,
+        mtu: 1500,
+        mac: None,
+        offloads: TapOffloads { csum: true, tso: true, uso: true },
+        persist: false,
+        owner: None,
+        group: None,
+        bridge: None,
+    };
+    let config =
+        DevicePortConfig { name: "host".to_owned(), request: DeviceRequest::Tap(request), mtu: 1500, queues: 1 };
+    let devices = Devices::direct().expect("devices");
+    let tap = DevicePort::open(config, PortIndex(2), Arc::clone(&drops[2]), &rcu, waiter(), &devices).expect("a tap");
+    for polls_first in [false, true] {
+        let mut guests = [0, 1].map(|n| Guest::connect(&path(n), &GuestOptions::default()).expect("a guest"));
+        for guest in &mut guests {
+            for seed in 0..2 {
+                assert!(guest.send(&NetHeader::default(), &common::frame(mac(9), mac(1), 1000, seed)));
+            }
+            guest.flush();
+        }
+        common::wait_until("all links are up", || guest_ports.iter().all(|port| port.status().up));
+        let mut arena = Arena::new(rcu.reader(), Settings::default(), drops.to_vec());
+        let served = guest_ports.each_ref().map(|port| port.for_worker(0));
+        let (sent, vanished) = (tap.counters()[0].tx.packets.get(), drops[0].count(Reason::MemoryFault));
+        arena.turn(|turn| {
+            let mut batch = Batch::new();
+            served.iter().for_each(|port| port.receive(turn, &mut batch, 1));
+            assert_eq!(batch.len(), 2);
+            rustix::fs::ftruncate(guests[0].file(), 0).expect("it is a file");
+            if polls_first {
+                // Polling the ring finds that the memory has vanished.
+                served[0].receive(turn, &mut Batch::new(), 1);
+            }
+            tap.for_worker(0).deliver(turn, &batch, false);
+        });
+        assert_eq!(drops[0].count(Reason::MemoryFault) - vanished, 1, "counted for the guest");
+        assert_eq!((tap.counters()[0].tx.packets.get() - sent, drops[2].total()), (1, 0));
+        drop(guests);
+        common::wait_until("all links are down", || guest_ports.iter().all(|port| !port.status().up));
+    }
+}
+
+/// TCP between two namespaces of the host. Each has a tap, and the taps are patched. One tap moves
+/// to its namespace while it is open.
+#[test]
+fn tcp_passes_between_two_namespaces() {
+    use std::hash::Hasher;
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::sync::mpsc::channel;
+
+    const BYTES: usize = 32 << 20;
+
+    fn hash_of(stream: &mut TcpStream) -> u64 {
+        let (mut hasher, mut buffer, mut left) = (std::hash::DefaultHasher::new(), vec![0; 1 << 16], BYTES);
+        while left > 0 {
+            let n = stream.read(&mut buffer).expect("bytes");
+            assert!(n > 0, "{left} bytes are missing");
+            // Byte by byte: a hash of parts would depend on how the stream is divided.
+            buffer[..n].iter().for_each(|&byte| hasher.write_u8(byte));
+            left -= n;
+        }
+        hasher.finish()
+    }
+
+    let test = "tcp_passes_between_two_namespaces";
+    let Some(host) = Host::new(test) else { return };
+    let rig = rig(0, |config| {
+        let (a, b) = (tap("tapa"), tap("tapb"));
+        let ports = [a.name.clone(), b.name.clone()];
+        config.patches.push(PatchConfig { name: "taps".to_owned(), ports, full: WhenFull::Drop });
+        config.ports.extend([a, b]);
+    });
+    let bytes = noise(1, BYTES);
+    let mut hasher = std::hash::DefaultHasher::new();
+    bytes.iter().for_each(|&byte| hasher.write_u8(byte));
+    let expected = hasher.finish();
+    let (tell, told) = channel();
+    let (go, begin) = channel::<()>();
+    std::thread::scope(|scope| {
+        let (bytes, rig) = (&bytes, &rig);
+        scope.spawn(move || {
+            let other = Host::new(test).expect("the first namespace was possible");
+            tell.send(rustix::thread::gettid().as_raw_nonzero()).expect("the test waits");
+            begin.recv().expect("the tap is here");
+            other.ip("link set tapb up");
+            other.ip("addr add 10.0.0.2/24 dev tapb");
+            let listener = TcpListener::bind("10.0.0.2:2000").expect("bound");
+            tell.send(rustix::thread::gettid().as_raw_nonzero()).expect("the test waits");
+            let (mut stream, _) = listener.accept().expect("a connection");
+            assert_eq!(hash_of(&mut stream), expected);
+            stream.write_all(bytes).expect("sent");
+            // The other side closes once it has everything.
+            assert_eq!(stream.read(&mut [0]).expect("the end"), 0);
+        });
+        let thread = told.recv().expect("a thread");
+        host.ip(&format!("link set tapb netns {thread}"));
+        host.ip("addr add 10.0.0.1/24 dev tapa");
+        go.send(()).expect("the thread waits");
+        told.recv().expect("the thread listens");
+        let mut stream = TcpStream::connect("10.0.0.2:2000").expect("a connection");
+        stream.write_all(bytes).expect("sent");
+        assert_eq!(hash_of(&mut stream), expected);
+        // Large packets passed: far fewer than there are segments of 1448 bytes.
+        let packets = rig.port(0).queues[0].rx.packets;
+        assert!(packets < (BYTES / 1448 / 2) as u64, "{packets} packets");
+    });
+    assert_eq!(rig.drops(0, "device-refused") + rig.drops(1, "device-refused"), 0);
+}
