@@ -102,9 +102,13 @@ impl Sequence {
         // The number is in the first buffer: every buffer holds at least the headers and the
         // number.
         first.split_at(HEADERS.into()).1.read(guest_level, &mut number);
-        let number = u64::from_be_bytes(number);
+        self.note_number(u64::from_be_bytes(number), parts.iter().map(|part| u64::from(part.len())).sum());
+    }
+
+    /// Counts a packet by its number and the bytes of its frame.
+    pub(crate) fn note_number(&mut self, number: u64, bytes: u64) {
         self.packets += 1;
-        self.bytes += parts.iter().map(|part| u64::from(part.len())).sum::<u64>();
+        self.bytes += bytes;
         if number < self.expected {
             self.late += 1;
         } else {

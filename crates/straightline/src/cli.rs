@@ -77,6 +77,10 @@ pub(crate) struct Demo {
     /// Duration in seconds, 1 to 86400
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86400))]
     pub(crate) secs: u64,
+    /// Join two network namespaces of this machine by taps, instead of two guests. Needs root, or a
+    /// system that lets users make namespaces
+    #[arg(long)]
+    pub(crate) host: bool,
     /// Print the result as one line of JSON at the end, instead of a table
     #[arg(long)]
     pub(crate) json: bool,

@@ -1,4 +1,4 @@
-use super::Fixture;
+use super::{Finished, Fixture, skip};
 
 /// The first command of the README, run as a script does. The demo ends with one line of JSON that
 /// has every node, and no packet is lost.
@@ -25,4 +25,41 @@ fn the_demo_shows_a_line_each_second_and_a_summary() {
     let lines: Vec<_> = done.out.lines().collect();
     assert!(lines[2].trim_start().starts_with('1') && lines[3].trim_start().starts_with('2'), "{}", done.out);
     assert!(lines.last().unwrap().ends_with("0 lost, 0 out of order"), "{}", done.out);
+}
+
+#[test]
+fn the_demo_joins_two_namespaces_of_the_host() {
+    let fixture = Fixture::new();
+    let done = fixture.execute(&["demo", "--host", "--secs", "1", "--json"]);
+    if done.err.contains("demo --host needs two network namespaces") {
+        skip("the_demo_joins_two_namespaces_of_the_host", "it needs root, or the right to make namespaces");
+        return;
+    }
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let summary: serde_json::Value = serde_json::from_str(done.out.lines().last().unwrap_or_default()).unwrap();
+    assert!(summary["mpps"].as_f64().unwrap() > 0.0 && summary["lost"] == 0, "{summary}");
+    for node in ["sl0-rx", "sl1-rx", "patch.demo", "sl0-tx", "sl1-tx"] {
+        assert!(summary["cycles_per_packet"][node].as_f64().unwrap() > 0.0, "{node}: {summary}");
+    }
+}
+
+/// Runs the demo as a user without capabilities on a system that lets nobody make namespaces.
+#[test]
+fn the_demo_says_what_it_needs_to_join_namespaces() {
+    let fixture = Fixture::new();
+    let script = format!(
+        "echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --bounding-set -all --inh-caps -all {} demo --host",
+        env!("CARGO_BIN_EXE_straightline")
+    );
+    let inside = ["--user", "--map-root-user", "sh", "-c", &script];
+    let done = std::process::Command::new("unshare").args(inside).current_dir(fixture.path("")).output().unwrap();
+    let done = Finished::new(&done);
+    if done.err.starts_with("unshare: ") {
+        skip("the_demo_says_what_it_needs_to_join_namespaces", "it needs a user namespace");
+        return;
+    }
+    assert_eq!((done.code, done.out.as_str()), (Some(1), ""), "{done:?}");
+    for part in ["run `sudo straightline demo --host`", "or `sudo sysctl user.max_user_namespaces=1000`"] {
+        assert!(done.err.contains(part), "{part} in {done:?}");
+    }
 }

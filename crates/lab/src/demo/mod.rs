@@ -1,7 +1,18 @@
-//! Two guests and a switch in one process: the first thing that a new user runs.
+//! Two ends and a switch in one process: the first thing that a new user runs.
 //!
-//! Each guest sends numbered packets of mixed sizes to the other. A guest never has more packets
-//! under way than the other guest's ring has buffers. So a lost packet is a bug of the switch.
+//! The ends are guests, or network namespaces of this machine. Each end sends numbered packets of
+//! mixed sizes to the other. It never has more packets under way than the other end has buffers. So
+//! a lost packet is a bug of the switch.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `guests` | two embedded guests |
+//! | `host` | two network namespaces, each with a tap of the switch |
+//! | `namespace` | a network namespace that ends with the process |
+
+mod guests;
+mod host;
+mod namespace;
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -9,19 +20,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
 use serde::Serialize;
 use straightline_switch::Switch;
 use straightline_switch::api::{Runtime, Source};
 use straightline_switch::config::{Config, PatchConfig, PortConfig, WhenFull};
-use straightline_wire::MacAddr;
 
+use crate::Sequence;
 use crate::convert::float;
-use crate::traffic::IMIX;
-use crate::{Guest, GuestOptions, Sequence, Stream};
-
-/// Packets under way in one direction: fewer than a ring has buffers.
-const WINDOW: u64 = 192;
 
 /// Packets sent or received in one call.
 const BURST: usize = 32;
@@ -34,6 +39,8 @@ const PATIENCE: Duration = Duration::from_millis(500);
 pub struct Options {
     /// Seconds that the demo runs.
     pub secs: u64,
+    /// True if the ends are network namespaces, and not guests.
+    pub host: bool,
     /// True if the caller prints the summary; the demo then prints no table.
     pub json: bool,
 }
@@ -62,9 +69,32 @@ struct Live {
     lost: AtomicU64,
 }
 
+/// Two ends that send packets to each other. Direction 0 leads from the first end to the second,
+/// direction 1 back.
+trait Ends: Send {
+    /// Describes the ends, in words that continue a line.
+    fn title(&self) -> String;
+
+    /// Returns the most packets that are under way in one direction: fewer than the receiving end
+    /// has buffers.
+    fn window(&self) -> u64;
+
+    /// Sends the next packets of a direction, at most `most`. Returns their number.
+    ///
+    /// # Errors
+    /// The system's error.
+    fn send(&mut self, direction: usize, most: usize) -> anyhow::Result<usize>;
+
+    /// Counts packets of a direction that have arrived.
+    ///
+    /// # Errors
+    /// The system's error.
+    fn receive(&mut self, direction: usize, arrived: &mut Sequence) -> anyhow::Result<()>;
+}
+
 /// One direction of traffic.
 struct Direction {
-    stream: Stream,
+    sent: u64,
     arrived: Sequence,
     given_up: u64,
     /// Number of arrived packets at the last check, and the time since which this number has not
@@ -73,42 +103,48 @@ struct Direction {
 }
 
 impl Direction {
+    fn new() -> Direction {
+        Direction { sent: 0, arrived: Sequence::default(), given_up: 0, heard: (0, Instant::now()) }
+    }
+
     fn under_way(&self) -> u64 {
-        self.stream.sent().saturating_sub(self.arrived.packets + self.given_up)
+        self.sent.saturating_sub(self.arrived.packets + self.given_up)
     }
 }
 
 /// Runs the demo to its end.
 ///
 /// # Errors
-/// Sockets, memory or threads are not available.
+/// Sockets, memory or threads are not available, or the right to make network namespaces.
 pub fn run(options: Options) -> anyhow::Result<Summary> {
-    let dir =
-        tempfile::Builder::new().prefix("straightline-demo").tempdir().context("cannot make a folder for sockets")?;
-    let sockets = [dir.path().join("left"), dir.path().join("right")];
-    let switch = Switch::start(&Config {
-        ports: vec![PortConfig::vhost_user("left", &sockets[0]), PortConfig::vhost_user("right", &sockets[1])],
-        patches: vec![PatchConfig {
-            name: "demo".to_owned(),
-            ports: ["left".to_owned(), "right".to_owned()],
-            full: WhenFull::Drop,
-        }],
-        ..Config::default()
-    })?;
-    let mut guests = Vec::new();
-    for socket in &sockets {
-        guests.push(Guest::connect(socket, &GuestOptions::default())?);
+    if options.host {
+        let (switch, ends) = host::start()?;
+        return show(options, switch, ends);
     }
+    // The folder stays until the end.
+    let (_folder, switch, ends) = guests::start()?;
+    show(options, switch, ends)
+}
+
+/// Returns the configuration of a switch with these two ports, joined by a patch.
+fn config(ports: [PortConfig; 2]) -> Config {
+    let patch =
+        PatchConfig { name: "demo".to_owned(), ports: ports.clone().map(|port| port.name), full: WhenFull::Drop };
+    Config { ports: ports.to_vec(), patches: vec![patch], ..Config::default() }
+}
+
+/// Runs the traffic and shows its counters.
+fn show(options: Options, switch: Switch, ends: impl Ends + 'static) -> anyhow::Result<Summary> {
     let live = Arc::new(Live::default());
     let stop = Arc::new(AtomicBool::new(false));
-    let start = Instant::now();
+    let (start, title) = (Instant::now(), ends.title());
     let traffic = {
         let (live, stop) = (Arc::clone(&live), Arc::clone(&stop));
-        std::thread::Builder::new().name("guests".to_owned()).spawn(move || drive(guests, &live, &stop))?
+        std::thread::Builder::new().name("ends".to_owned()).spawn(move || drive(ends, &live, &stop))?
     };
-    let shown = watch(options, start, &live, &*switch.source());
+    let shown = watch(options, &title, start, &live, &*switch.source());
     stop.store(true, Ordering::Relaxed);
-    let ended = traffic.join().map_err(|_| anyhow::anyhow!("the guests' thread panicked"))?;
+    let ended = traffic.join().map_err(|_| anyhow::anyhow!("the thread of the ends panicked"))?;
     shown?;
     let Ended { lost, late, secs } = ended?;
     let runtime = switch.source().runtime();
@@ -138,29 +174,17 @@ struct Ended {
     secs: f64,
 }
 
-/// Runs both guests on one thread. With the switch's worker these are only two threads, which every
+/// Runs both ends on one thread. With the switch's worker these are only two threads, which every
 /// machine can run.
-fn drive(mut guests: Vec<Guest>, live: &Live, stop: &AtomicBool) -> anyhow::Result<Ended> {
-    let macs = [MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2])];
-    let mut directions = Vec::new();
-    for (from, guest) in guests.iter_mut().enumerate() {
-        let stream = Stream::prepare(guest, macs[from], macs[1 - from], &IMIX)?;
-        directions.push(Direction { stream, arrived: Sequence::default(), given_up: 0, heard: (0, Instant::now()) });
-    }
+fn drive(mut ends: impl Ends, live: &Live, stop: &AtomicBool) -> anyhow::Result<Ended> {
+    let mut directions = [Direction::new(), Direction::new()];
     let start = Instant::now();
     let mut rounds = 0_u64;
     while !stop.load(Ordering::Relaxed) {
-        for (from, guest) in guests.iter_mut().enumerate() {
-            let direction = &mut directions[from];
-            let free = usize::try_from(WINDOW.saturating_sub(direction.under_way())).unwrap_or(0).min(BURST);
-            for _ in 0..free {
-                if !direction.stream.send(guest) {
-                    break;
-                }
-            }
-            guest.flush();
-            let (level, other) = (guest.level(), &mut directions[1 - from]);
-            guest.receive(BURST, |_, parts| other.arrived.note(level, parts));
+        for (which, direction) in directions.iter_mut().enumerate() {
+            let free = usize::try_from(ends.window().saturating_sub(direction.under_way())).unwrap_or(0).min(BURST);
+            direction.sent += u64::try_from(ends.send(which, free)?)?;
+            ends.receive(which, &mut direction.arrived)?;
         }
         rounds += 1;
         if rounds.is_multiple_of(1024) {
@@ -171,14 +195,13 @@ fn drive(mut guests: Vec<Guest>, live: &Live, stop: &AtomicBool) -> anyhow::Resu
     // Packets still under way get time to arrive.
     let end = Instant::now() + PATIENCE;
     while directions.iter().any(|direction| direction.under_way() > 0) && Instant::now() < end {
-        for (from, guest) in guests.iter_mut().enumerate() {
-            guest.flush();
-            let (level, other) = (guest.level(), &mut directions[1 - from]);
-            guest.receive(BURST, |_, parts| other.arrived.note(level, parts));
+        for (which, direction) in directions.iter_mut().enumerate() {
+            ends.send(which, 0)?;
+            ends.receive(which, &mut direction.arrived)?;
         }
     }
     publish(&mut directions, live);
-    let lost = directions.iter().map(|direction| direction.arrived.lost(direction.stream.sent())).sum();
+    let lost = directions.iter().map(|direction| direction.arrived.lost(direction.sent)).sum();
     Ok(Ended { lost, late: directions.iter().map(|direction| direction.arrived.late).sum(), secs })
 }
 
@@ -202,12 +225,12 @@ fn publish(directions: &mut [Direction], live: &Live) {
 }
 
 /// Prints one line a second until the time is up.
-fn watch(options: Options, start: Instant, live: &Live, source: &dyn Source) -> anyhow::Result<()> {
+fn watch(options: Options, title: &str, start: Instant, live: &Live, source: &dyn Source) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     let end = start + Duration::from_secs(options.secs);
     let mut last = (start, 0, 0);
     if !options.json {
-        writeln!(out, "two guests, UDP in both directions, sizes 64, 570 and 1518 as 7:4:1, for {} s", options.secs)?;
+        writeln!(out, "{title}, UDP in both directions, sizes 64, 570 and 1518 as 7:4:1, for {} s", options.secs)?;
         writeln!(out, "    s      Mpps    Gbit/s   lost  worker")?;
     }
     for second in 1..=options.secs {
