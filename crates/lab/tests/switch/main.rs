@@ -29,4 +29,5 @@ mod stalls;
 mod tap;
 mod trial;
 mod vanished;
+mod wires;
 mod workers;
