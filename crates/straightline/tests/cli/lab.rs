@@ -276,6 +276,22 @@ fn what_is_generated_comes_back() {
 }
 
 #[test]
+fn an_interface_that_does_not_exist_is_named() {
+    let fixture = Fixture::new();
+    for kind in ["af-packet", "af-xdp"] {
+        let interface = format!("{kind}:no-such-one");
+        let generate = fixture.execute(&["lab", "generate", "--interface", &interface]);
+        assert!(generate.code == Some(1) && generate.err.contains("no-such-one"), "{generate:?}");
+        let both = ["--interface", &interface, "--interface", &interface];
+        let pvp = fixture.execute(&[&["lab", "pvp"][..], &both, &SHORT].concat());
+        assert_eq!(pvp.code, Some(1), "{pvp:?}");
+        if has_two_cpus("an_interface_that_does_not_exist_is_named") {
+            assert!(pvp.out.contains("there is no interface no-such-one"), "{pvp:?}");
+        }
+    }
+}
+
+#[test]
 fn a_capture_is_replayed_and_written() {
     let fixture = Fixture::new();
     fixture.write(PATCH);

@@ -61,6 +61,16 @@ fn wrong_usage_exits_2() {
         &["lab", "patch-external"],
         &["lab", "patch-external", "--backend", "a"],
         &["lab", "patch-external", "--backend", "a", "--backend", "b", "--backend", "c"],
+        &["lab", "patch-external", "--interface", "tap:a"],
+        &["lab", "vm2vm", "--interface", "tap:a", "--interface", "tap:b"],
+        &["lab", "pvp", "--interface", "tap:a"],
+        &["lab", "pvp", "--interface", "tap:a", "--interface", "tap:b", "--backend", "a"],
+        &["lab", "pvp", "--interface", "tap:a", "--interface", "tap:b", "--switch-interface", "af-packet:a"],
+        &["lab", "pvp", "--switch-interface", "tap:a"],
+        &["lab", "generate", "--interface", "tap:a", "--interface", "tap:b", "--backend", "a"],
+        &["lab", "generate", "--interface", "eth1"],
+        &["lab", "generate", "--interface", "xdp:eth1"],
+        &["lab", "generate", "--interface", "tap:a/b"],
     ] {
         let done = fixture.execute(args);
         assert_eq!(done.code, Some(2), "{args:?} {done:?}");
