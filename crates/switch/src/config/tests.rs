@@ -211,6 +211,24 @@ fn warnings() {
 }
 
 #[test]
+fn warnings_about_interfaces() {
+    let tap = "[port.p]\nkind = \"tap\"\nname = \"sl0\"\n";
+    let warnings = |text: &str| -> Vec<String> {
+        let text = format!("{text}[bridge.b]\nports = [\"p\"]\n");
+        good(&text).warnings.iter().map(ToString::to_string).collect()
+    };
+    let addresses = warnings(tap);
+    assert_eq!(addresses.len(), 1, "{addresses:?}");
+    assert!(addresses[0].starts_with("f.toml:3: tap \"sl0\" in port \"p\": it is made at each start"), "{addresses:?}");
+    for key in ["persist = true", "persist = false", "bridge = \"br0\""] {
+        assert_eq!(warnings(&format!("{tap}{key}\n")), [""; 0], "{key}");
+    }
+    let shared = warnings("[port.p]\nkind = \"af-packet\"\ninterface = \"eth1\"\n");
+    assert_eq!(shared.len(), 1, "{shared:?}");
+    assert!(shared[0].contains("this machine's own network stack gets the same packets"), "{shared:?}");
+}
+
+#[test]
 fn taken_sockets() {
     let fixture = Fixture::new();
     let text = format!("{}[switch]\napi = \"{}\"\n", fixture.ports(&["p", "q", "r"]), fixture.path("api"));

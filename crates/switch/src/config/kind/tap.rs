@@ -69,13 +69,21 @@ impl TapConfig {
 pub(super) fn read(section: &Section<'_>, report: &mut Findings<'_>, draft: &mut Draft) -> PortKind {
     let name = super::read_own_interface(section, "name", "sl0", report, draft);
     let queues = section.integer("queues", 1..=127, report).map_or(1, toml::Spanned::into_inner);
-    let persist = section.boolean("persist", report).is_some_and(toml::Spanned::into_inner);
+    let persist = section.boolean("persist", report).map(toml::Spanned::into_inner);
     let bridge = section.get("bridge").map(|_| super::read_interface(section, "bridge", "br0", report));
+    if let (None, None, Some(key)) = (persist, &bridge, section.get("name")) {
+        let message = format!(
+            "tap {name:?} in {}: it is made at each start, and loses its addresses each time; set persist = true to keep \
+             them, or persist = false if it needs none",
+            section.title()
+        );
+        report.warn(&key.span(), message);
+    }
     PortKind::Tap(TapConfig {
         name,
         queues,
         offloads: vhost_user::read_offloads(section, report),
-        persist,
+        persist: persist.unwrap_or(false),
         owner: vhost_user::read_id(section, "owner", users::user, report),
         group: vhost_user::read_id(section, "group", users::group, report),
         bridge,

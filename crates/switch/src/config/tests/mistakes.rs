@@ -378,3 +378,26 @@ fn af_xdp_ports() {
         &["unknown key \"name\" in port \"p\"", "interface, queues, steal, zero-copy"],
     );
 }
+
+#[test]
+fn keys_of_taps_and_packet_sockets() {
+    let tap = "[port.p]\nkind = \"tap\"\nname = \"sl0\"\n";
+    one_error(
+        &format!("{tap}socket = \"/tmp/x\"\n"),
+        4,
+        &["unknown key \"socket\" in port \"p\"", "keys are kind, name"],
+    );
+    one_error(&format!("{tap}queues = 0\n"), 4, &["queues 0 in port \"p\"", "1 to 127"]);
+    one_error(&format!("{tap}persist = \"yes\"\n"), 4, &["persist in port \"p\" is a string", "true or false"]);
+    one_error(&format!("{tap}owner = \"nobody-of-this-name\"\n"), 4, &["owner \"nobody-of-this-name\" in port \"p\""]);
+    one_error(&format!("{tap}bridge = \"a bridge\"\n"), 4, &["bridge \"a bridge\" in port \"p\"", "white space"]);
+    one_error(&format!("{tap}offloads = [\"gro\"]\n"), 4, &["offload \"gro\" in port \"p\"", "csum, tso, uso"]);
+    one_error(&format!("{tap}mac = \"01:00:00:00:00:00\"\n"), 4, &["mac \"01:00:00:00:00:00\" in port \"p\""]);
+    let packet = "[port.p]\nkind = \"af-packet\"\ninterface = \"eth1\"\n";
+    one_error(&format!("{packet}queues = 128\n"), 4, &["queues 128", "1 to 127"]);
+    one_error(
+        &format!("{packet}offloads = []\n"),
+        4,
+        &["unknown key \"offloads\"", "keys are kind, interface, queues"],
+    );
+}
