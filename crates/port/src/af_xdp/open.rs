@@ -99,6 +99,15 @@ pub(crate) fn open(request: &AfXdpRequest) -> Result<(OpenedDevice, Changes), Op
     Ok((OpenedDevice { facts, fds }, changes))
 }
 
+/// Returns the bytes of memory that each queue of a port locks.
+pub(crate) fn memory_of_queue(request: &AfXdpRequest) -> u64 {
+    umem_len(frame_size(request.mtu))
+}
+
+fn frame_size(mtu: u16) -> u32 {
+    if mtu > MTU_OF_ONE_FRAME { LARGE_FRAME_SIZE } else { FRAME_SIZE }
+}
+
 /// An interface that is being opened.
 struct Opening<'a> {
     request: &'a AfXdpRequest,
@@ -141,7 +150,7 @@ impl<'a> Opening<'a> {
         let driver = interfaces.driver(name).map(|driver| driver.name).unwrap_or_default();
         let ethtool = Ethtool::new(name)
             .map_err(|error| OpenError::new(OpenCause::Failed, format!("cannot look at interface {name}: {error}")))?;
-        let frame_size = if request.mtu > MTU_OF_ONE_FRAME { LARGE_FRAME_SIZE } else { FRAME_SIZE };
+        let frame_size = frame_size(request.mtu);
         Ok(Opening { request, name, ethtool, ifindex, driver, mtu, mac, frame_size })
     }
 

@@ -33,8 +33,7 @@ impl DeviceRequest {
         match self {
             Self::Tap(_) | Self::AfPacket(_) => 0,
             Self::AfXdp(request) => {
-                let frame_size = if request.mtu > 1770 { 4096 } else { 2048 };
-                u64::from(request.queues.unwrap_or(1)) * 4096 * frame_size
+                u64::from(request.queues.unwrap_or(1)) * crate::af_xdp::open::memory_of_queue(request)
             }
         }
     }
