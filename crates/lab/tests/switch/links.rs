@@ -9,7 +9,7 @@ use straightline_switch::api::Link;
 use straightline_switch::config::{AfXdpConfig, Config, PatchConfig, PortConfig, PortKind, WhenFull};
 
 use crate::common::host::{Host, af_packet, tap_with};
-use crate::common::{BASIC, PATIENCE, Rig, arrived, frame, mac, pause, rig, send, wait_until};
+use crate::common::{BASIC, PATIENCE, arrived, frame, mac, pause, rig, send, wait_until};
 
 fn options() -> GuestOptions {
     GuestOptions { features: BASIC, ..GuestOptions::default() }
@@ -111,14 +111,14 @@ fn a_nic_goes_down_and_away_and_comes_back() {
         host.ip("link set nic0 mtu 1500");
 
         host.ip("link del nic0");
-        rig.wait_down(2, "no interface nic0");
-        rig.wait_down(3, "no interface nic1");
+        (2..4).for_each(|port| rig.wait_down(port, "interface nic"));
+        wait_until("both are closed", || (2..4).all(|port| rig.port(port).device.is_none()));
         veth(&host);
         both(3);
 
         let elsewhere = Elsewhere::new();
         host.ip(&format!("link set nic0 netns {}", elsewhere.process()));
-        rig.wait_down(2, "no interface nic0");
+        wait_until("it is closed", || rig.port(2).device.is_none());
         host.ip("link del nic1");
     }
 }
@@ -132,7 +132,7 @@ fn packets_beyond_the_mtu_of_an_interface_are_dropped() {
     let mut guest = rig.guest(0, &options());
     host.ip("link set nic0 mtu 1000");
     wait_until("the MTU follows", || rig.port(1).device.is_some_and(|device| device.mtu == 1000));
-    send(&mut guest, &frame(mac(2), mac(1), 1018, 0));
+    send(&mut guest, &frame(mac(2), mac(1), 1014, 0));
     send(&mut guest, &frame(mac(2), mac(1), 1019, 1));
     rig.wait_drops(1, "too-big", 1);
     wait_until("the shorter packet is sent", || rig.port(1).queues[0].tx.packets == 1);

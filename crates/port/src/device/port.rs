@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use straightline_packet::{Drops, PortIndex, Rcu, RcuCell};
 
 use super::devices::{Devices, Lookup};
@@ -230,9 +231,10 @@ impl Shared {
             Lookup::Found(interface) => self.show(device, interface),
             // A tap that has moved to another network namespace works: only its descriptor tells
             // that a tap has gone.
-            Lookup::Missing if !self.is_tap() => self.lose(device, &self.gone()),
-            Lookup::Missing | Lookup::Unknown if self.data.take_fault() => self.lose(device, &self.gone()),
-            Lookup::Missing | Lookup::Unknown => {}
+            Lookup::Missing if self.is_tap() && !self.has_hung_up() => self.show_moved(device),
+            Lookup::Missing => self.lose(device, &self.gone()),
+            Lookup::Unknown if self.data.take_fault() => self.lose(device, &self.gone()),
+            Lookup::Unknown => {}
         }
     }
 
@@ -353,6 +355,23 @@ impl Shared {
             reason: reason.unwrap_or_default(),
             ..LinkStatus::default()
         });
+    }
+
+    /// Shows a tap that has moved to another network namespace. Nothing is known about it there.
+    fn show_moved(&self, device: &mut Device) {
+        if let Some(Interface { name, .. }) = device.interface.take() {
+            tracing::info!(port = self.config.name, "interface {name} has moved to another network namespace");
+            self.state().show(LinkStatus { up: true, ..LinkStatus::default() });
+        }
+    }
+
+    /// Returns whether the descriptor of the open device says that its other side has gone.
+    fn has_hung_up(&self) -> bool {
+        let shown = self.shown();
+        let Some(ShownDevice { link, .. }) = shown.as_ref() else { return true };
+        let mut fds = [PollFd::new(link.wake_fd(0), PollFlags::IN)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut fds, Some(&now)).is_ok() && fds[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
     }
 
     /// Closes a device that does not work any more.

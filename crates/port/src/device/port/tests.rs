@@ -469,9 +469,10 @@ fn only_the_descriptor_tells_that_a_tap_has_gone() {
     ip("link del sl0");
     wait_until("the kernel has told", || rig.devices.find("sl0").is_none());
     std::thread::sleep(Duration::from_millis(50));
+    assert!(port.status().up, "the kernel has told that it is down");
     rig.send(0, b"packet");
     assert_eq!(rig.turn(&port, true), [b"packet"]);
     rig.opener.break_device();
-    rig.turn(&port, true);
+    rig.devices.wake_event().wake();
     wait_until("the tap is made again", || rig.opener.counts() == (2, 1) && port.status().up);
 }
