@@ -3,14 +3,14 @@
 use std::io::Write as _;
 use std::process::Command;
 
-use rustix::thread::{UnshareFlags, unshare};
+use rustix::thread::UnshareFlags;
 
 /// Moves this thread into a network namespace of its own. Threads and processes that it starts
 /// share the namespace. Returns `false` and reports a skip if the thread may not do that.
 #[must_use]
 pub(super) fn enter(test: &str) -> bool {
     #[expect(deprecated, reason = "a thread may have a network namespace of its own")]
-    let entered = unshare(UnshareFlags::NEWNET);
+    let entered = rustix::thread::unshare(UnshareFlags::NEWNET);
     if let Err(error) = entered {
         let _ = writeln!(std::io::stdout(), "\nskipped {test}: it needs a network namespace of its own: {error}");
         return false;
