@@ -395,6 +395,46 @@ fn capabilities_of_a_file_and_of_a_unit_reach_the_opener() {
     try_it(&[]);
 }
 
+/// Each kind opens with its capabilities, within the sandbox of the opener, and passes packets
+/// within that of the switch.
+#[test]
+fn all_kinds_work_with_their_capabilities_alone() {
+    if !has_root_and("all_kinds_work_with_their_capabilities_alone", &["ip", "setpriv", "setcap"]) {
+        return;
+    }
+    let (fixture, namespace) = (Fixture::new(), Namespace::new("kinds"));
+    for (ours, peer) in [("none1", "peer1"), ("none2", "peer2")] {
+        namespace.ip(&format!("link add {ours} type veth peer name {peer}"));
+        namespace.ip(&format!("link set {ours} up"));
+        namespace.ip(&format!("link set {peer} up"));
+    }
+    fixture.write(CONFIG);
+    succeeds(Command::new("setcap").arg("cap_net_admin,cap_net_raw,cap_bpf,cap_ipc_lock+ep").arg(copy(&fixture)));
+    let check = Finished::new(&as_nobody(&fixture, &namespace, &[], &["check", "switch.toml"]).output().unwrap());
+    assert_eq!((check.code, check.err.as_str()), (Some(0), ""), "{check:?}");
+    let running = start_as_nobody(&fixture, &namespace, &[]);
+    is_confined(u64::from(running.id()), NONE);
+    is_confined(opener(&fixture)["pid"].as_u64().unwrap(), ALL);
+    for port in ["t", "p", "x"] {
+        soon(|| link(&fixture, port) == ("up".to_owned(), String::new()));
+    }
+    // The kernel's own packets (IPv6 router solicitations) enter by each port, or leave by it.
+    namespace.ip("link set sl0 up");
+    let passed = |port: &str, direction: &str| {
+        let ports = answer(&fixture, "ports");
+        let found = ports["ports"].as_array().unwrap().iter().find(|found| found["name"] == port).unwrap();
+        found["queues"].as_array().unwrap().iter().any(|queue| queue[direction]["packets"].as_u64() > Some(0))
+    };
+    for port in ["t", "p", "x"] {
+        soon(|| passed(port, "rx") && passed(port, "tx"));
+    }
+    assert_eq!(answer(&fixture, "status")["refused_calls"], 0);
+    running.signal("TERM");
+    let done = running.finish();
+    assert_eq!(done.code, Some(0));
+    assert!(!done.err.contains("refused"), "{done:?}");
+}
+
 /// A tap that the administrator made for the switch's user takes no capability.
 #[test]
 fn a_tap_of_our_user_takes_no_capability() {

@@ -28,6 +28,8 @@ const ALWAYS: &[c_long] = &[
     libc::SYS_brk,
     libc::SYS_memfd_create,
     libc::SYS_ftruncate,
+    // The kernel's version: options of packet sockets depend on it.
+    libc::SYS_uname,
     // Our ids, the clock, locks, seeds of hash tables.
     libc::SYS_getpid,
     libc::SYS_gettid,
