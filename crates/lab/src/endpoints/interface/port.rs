@@ -76,7 +76,8 @@ impl InterfacePort {
     pub fn description(&self) -> String {
         let DeviceFacts { driver, mode, zero_copy, queues, mtu, .. } = self.facts();
         let words = [driver, mode].into_iter().filter(|word| !word.is_empty());
-        let words = words.chain(zero_copy.then(|| "zero-copy".to_owned()));
+        let copies = if zero_copy { "zero-copy" } else { "copy mode" };
+        let words = words.chain((self.interface.kind == InterfaceKind::AfXdp).then(|| copies.to_owned()));
         let words: Vec<_> = words.chain([format!("MTU {mtu}"), format!("queues {queues}")]).collect();
         format!("{}: {}", self.interface, words.join(", "))
     }
@@ -129,6 +130,10 @@ impl TestPort for InterfacePort {
 
     fn receive(&mut self, most: usize, each: &mut dyn FnMut(&dyn Received)) -> anyhow::Result<usize> {
         Ok(self.turns.receive(most, each))
+    }
+
+    fn wake(&mut self) {
+        self.turns.send_rest();
     }
 
     fn check(&mut self) -> anyhow::Result<()> {

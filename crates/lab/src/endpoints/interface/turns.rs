@@ -35,6 +35,8 @@ pub(super) struct Turns {
     next: usize,
     /// The number of frames before `next` that are to be sent.
     pending: usize,
+    /// True if the port may still have frames that the kernel did not take at once.
+    may_hold_frames: bool,
     level: Level,
 }
 
@@ -79,6 +81,7 @@ impl Turns {
             shared,
             next: 0,
             pending: 0,
+            may_hold_frames: false,
             level: settings.level,
         })
     }
@@ -125,6 +128,7 @@ impl Turns {
             return;
         }
         let (buffers, pending) = (&self.buffers, std::mem::take(&mut self.pending));
+        self.may_hold_frames = true;
         let first = self.next + buffers.len() - pending;
         let (shared, port) = (&self.shared, &self.port);
         self.arena.turn(|turn| {
@@ -146,6 +150,19 @@ impl Turns {
         });
     }
 
+    /// Lets the port send frames that the kernel did not take at once. A port does this when its
+    /// worker prepares to sleep.
+    pub(super) fn send_rest(&mut self) {
+        if self.may_hold_frames {
+            let port = &self.port;
+            self.may_hold_frames = self.arena.turn(|turn| {
+                let is_busy = port.arm(turn, false);
+                port.disarm(turn, false);
+                is_busy
+            });
+        }
+    }
+
     /// Passes at most `most` received packets to `each`. Returns their number.
     pub(super) fn receive(&mut self, most: usize, each: &mut dyn FnMut(&dyn Received)) -> usize {
         let port = &self.port;
@@ -163,6 +180,7 @@ impl Turns {
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
     use straightline_packet::{Checksum, Offload, Turn};
 
@@ -175,6 +193,8 @@ mod tests {
         /// The last received frames. A turn reads them through the cell.
         memory: RcuCell<Memory>,
         segment: u32,
+        /// The number of calls of `arm`. The first two tell that the port has something to do.
+        armed: AtomicU32,
     }
 
     impl Port for Returns {
@@ -215,19 +235,24 @@ mod tests {
         }
 
         fn arm(&self, _turn: &Turn<'_>, _for_buffers: bool) -> bool {
-            false
+            self.armed.fetch_add(1, Ordering::Relaxed) < 2
         }
 
         fn disarm(&self, _turn: &Turn<'_>, _for_buffers: bool) {}
     }
 
     fn turns(segment: u32) -> Turns {
+        with_port(segment).0
+    }
+
+    fn with_port(segment: u32) -> (Turns, Arc<Returns>) {
         let rcu = Rcu::new();
         let memory = RcuCell::new(&rcu);
         let options = PortOptions { buffer_len: 9000, queue_size: 128, ..PortOptions::default() };
         memory.swap(Some(Box::new(Memory::new(&options, 1).expect("memory"))));
-        let port = Returns { stored: Mutex::default(), memory, segment };
-        Turns::new(Arc::new(port), &rcu, Arc::default(), 9000).expect("memory")
+        let port = Arc::new(Returns { stored: Mutex::default(), memory, segment, armed: AtomicU32::new(0) });
+        let shared = Arc::clone(&port);
+        (Turns::new(shared, &rcu, Arc::default(), 9000).expect("memory"), port)
     }
 
     fn received(turns: &mut Turns, most: usize) -> Vec<(Vec<u8>, NetHeader)> {
@@ -279,6 +304,19 @@ mod tests {
                 let last = received(&mut turns, 64).pop().expect("a frame").0;
                 assert_eq!((&last[..300], &last[300..304], &last[304..]), (&frame[..300], &patch[..], &frame[304..]));
             }
+        }
+    }
+
+    #[test]
+    fn a_port_is_asked_to_send_the_rest_until_it_has_nothing_to_do() {
+        let (mut turns, port) = with_port(u32::MAX);
+        turns.send_rest();
+        assert_eq!(port.armed.load(Ordering::Relaxed), 0, "nothing was sent");
+        assert!(turns.put(0, &NetHeader::default(), &[1; 60], &[]));
+        turns.flush();
+        for expected in [1, 2, 3, 3, 3] {
+            turns.send_rest();
+            assert_eq!(port.armed.load(Ordering::Relaxed), expected);
         }
     }
 
