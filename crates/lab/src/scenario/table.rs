@@ -67,8 +67,27 @@ pub fn table(samples: &[Sample]) -> String {
             let _ = writeln!(text, "{again} packets came more than once: {}", label(&place.cell));
         }
     }
+    for (place, all) in &places {
+        drops(&mut text, &label(&place.cell), all);
+    }
     reasons(&mut text, samples);
     text
+}
+
+/// Writes the packets that were dropped in a cell, by reason. They are also lost packets.
+fn drops(text: &mut String, name: &str, samples: &[&Sample]) {
+    for (prefix, place) in [("dropped_", "the generator's interfaces"), ("switch_dropped_", "our switch")] {
+        let mut reasons: BTreeMap<&str, f64> = BTreeMap::new();
+        for (metric, count) in samples.iter().flat_map(|sample| &sample.metrics) {
+            if let Some(reason) = metric.strip_prefix(prefix) {
+                *reasons.entry(reason).or_default() += count;
+            }
+        }
+        if !reasons.is_empty() {
+            let counts: Vec<_> = reasons.into_iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+            let _ = writeln!(text, "{place} dropped {}: {name}", counts.join(", "));
+        }
+    }
 }
 
 fn row(text: &mut String, name: &str, samples: &[&Sample], width: usize) {
@@ -162,6 +181,9 @@ mod tests {
         };
         let mut twice = sample("max", 1.0, None);
         twice.metrics.insert("duplicates".to_owned(), 5.0);
+        for (reason, count) in [("dropped_no_buffer", 2.0), ("dropped_rx_dropped", 3.0), ("switch_dropped_x", 4.0)] {
+            twice.metrics.insert(reason.to_owned(), count);
+        }
         let samples = [
             twice,
             sample("max", 3.0, None),
@@ -181,6 +203,9 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("\n5 packets came more than once: uniform:64-1518 packed max\n"), "{text}");
+        for line in ["the generator's interfaces dropped 2 no_buffer, 3 rx_dropped", "our switch dropped 4 x"] {
+            assert!(text.contains(&format!("\n{line}: uniform:64-1518 packed max\n")), "{text}");
+        }
         assert!(above[4].contains(" 9.995 ") && above[4].ends_with(" 1/2"), "{text}");
         assert!(above[6].contains(" 6.000 ") && above[6].ends_with(" 0/2"), "{text}");
         assert!(text.contains("of interrupted trials: packets under way"), "{text}");
