@@ -17,6 +17,9 @@
  *     kernel_side xdp-loop A B LEN SECS     both: transmit ring of A, receive ring of B
  *         These print a line of JSON: million packets a second, nanoseconds a packet of each direction.
  *
+ * Packets come from as many buffers as a guest's ring has, and go to as many. So memory is as cold as a guest's, and bytes
+ * that have come by AF_XDP are copied once, as every switch has to.
+ *
  * LEN is a frame's length without the Ethernet checksum. `segments` is a TCP packet of 64 KiB that is still to be segmented
  * (taps only).
  */
@@ -48,10 +51,12 @@
 #include <linux/if_xdp.h>
 #include <linux/virtio_net.h>
 
-#define LONGEST 65549	/* Ethernet header, VLAN tag... and an IP packet of 65535 bytes: more than a frame here needs */
+#define LONGEST 65549	/* an Ethernet header and an IP packet of 65535 bytes */
 #define SEGMENTS 65214	/* 45 segments of 1448 bytes, and their headers */
 #define MSS 1448
 #define BATCH 256
+#define BUFFERS 1024	/* of frames; of packets that are still to be segmented, there are fewer in a ring */
+#define LARGE_BUFFERS 128
 #define PACKET_BATCH 64
 #define XDP_BATCH 32	/* what one sendto sends in copy mode */
 #define FRAMES 4096
@@ -92,12 +97,39 @@ static unsigned int index_of(const char *iface)
 	return index;
 }
 
-/* A frame, and a header for the kernel directly before it. */
-struct packet {
-	size_t len;
-	struct virtio_net_hdr_v1 header;
-	unsigned char frame[LONGEST];
+/* Buffers with packets of one length. Directly before a frame, there is a header for the kernel. */
+struct packets {
+	size_t len, stride;
+	unsigned int count, next;
+	unsigned char *buffers;
 };
+
+static struct packets buffers(size_t len)
+{
+	struct packets packets = {.len = len, .stride = 2048, .count = BUFFERS};
+
+	if (len + HEADER > packets.stride) {
+		packets.stride = 68 << 10;
+		packets.count = LARGE_BUFFERS;
+	}
+	/* In pages of 2 MiB, if there are any, like the memory of guests that are measured. */
+	size_t size = packets.stride * packets.count, align = 2 << 20;
+	packets.buffers = aligned_alloc(align, (size + align - 1) / align * align);
+	if (packets.buffers == NULL)
+		fail("memory");
+	madvise(packets.buffers, size, MADV_HUGEPAGE);
+	memset(packets.buffers, 0, size);
+	return packets;
+}
+
+/* Returns the next buffer: the header, and the frame behind it. */
+static unsigned char *next(struct packets *packets)
+{
+	unsigned char *buffer = packets->buffers + packets->stride * packets->next;
+
+	packets->next = packets->next + 1 < packets->count ? packets->next + 1 : 0;
+	return buffer;
+}
 
 static void put16(unsigned char *at, unsigned int value)
 {
@@ -105,22 +137,24 @@ static void put16(unsigned char *at, unsigned int value)
 	at[1] = (unsigned char)value;
 }
 
-/* Makes a UDP datagram over IPv4, or a TCP packet that is to be segmented. */
-static void make(struct packet *packet, const char *len)
+/* Makes buffers with UDP datagrams over IPv4, or with TCP packets that are still to be segmented. */
+static struct packets make(const char *text)
 {
-	bool segments = strcmp(len, "segments") == 0;
-	unsigned char *frame = packet->frame, *ip = frame + ETH_HLEN, *l4 = ip + 20;
+	bool segments = strcmp(text, "segments") == 0;
+	size_t len = segments ? SEGMENTS : strtoul(text, NULL, 10);
+
+	if (len < 60 || len > LONGEST) {
+		fprintf(stderr, "error: the length %s is out of range: use 60 to %d, or segments\n", text, LONGEST);
+		exit(2);
+	}
+	struct packets packets = buffers(len);
+	struct virtio_net_hdr_v1 header = {0};
+	unsigned char *frame = packets.buffers + HEADER, *ip = frame + ETH_HLEN, *l4 = ip + 20;
 	static const unsigned char start[] = {2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, 0x45};
 	static const unsigned char addresses[] = {198, 18, 0, 1, 198, 18, 0, 2};
 
-	memset(packet, 0, sizeof(*packet));
-	packet->len = segments ? SEGMENTS : strtoul(len, NULL, 10);
-	if (packet->len < 60 || packet->len > LONGEST) {
-		fprintf(stderr, "error: the length %s is out of range: use 60 to %d, or segments\n", len, LONGEST);
-		exit(2);
-	}
 	memcpy(frame, start, sizeof(start));
-	put16(ip + 2, (unsigned int)packet->len - ETH_HLEN);
+	put16(ip + 2, (unsigned int)len - ETH_HLEN);
 	ip[8] = 64;
 	ip[9] = segments ? IPPROTO_TCP : IPPROTO_UDP;
 	memcpy(ip + 12, addresses, sizeof(addresses));
@@ -131,18 +165,22 @@ static void make(struct packet *packet, const char *len)
 	put16(ip + 10, ~(sum + (sum >> 16)));
 	put16(l4, 1000);
 	put16(l4 + 2, 2000);
-	if (!segments) {
-		put16(l4 + 4, (unsigned int)packet->len - ETH_HLEN - 20); /* a checksum of 0: none */
-		return;
+	if (segments) {
+		l4[12] = 0x50;
+		l4[13] = 0x10; /* ACK */
+		header.flags = VIRTIO_NET_HDR_F_NEEDS_CSUM;
+		header.csum_start = ETH_HLEN + 20;
+		header.csum_offset = 16;
+		header.gso_type = VIRTIO_NET_HDR_GSO_TCPV4;
+		header.gso_size = MSS;
+		header.hdr_len = ETH_HLEN + 40;
+	} else {
+		put16(l4 + 4, (unsigned int)len - ETH_HLEN - 20); /* a checksum of 0: none */
 	}
-	l4[12] = 0x50;
-	l4[13] = 0x10; /* ACK */
-	packet->header.flags = VIRTIO_NET_HDR_F_NEEDS_CSUM;
-	packet->header.csum_start = ETH_HLEN + 20;
-	packet->header.csum_offset = 16;
-	packet->header.gso_type = VIRTIO_NET_HDR_GSO_TCPV4;
-	packet->header.gso_size = MSS;
-	packet->header.hdr_len = ETH_HLEN + 40;
+	memcpy(packets.buffers, &header, HEADER);
+	for (unsigned int n = 1; n < packets.count; n++)
+		memcpy(packets.buffers + n * packets.stride, packets.buffers, HEADER + len);
+	return packets;
 }
 
 static void report(const char *what, uint64_t packets, uint64_t bytes, uint64_t took, uint64_t out_ns, uint64_t in_ns,
@@ -197,18 +235,14 @@ static void meet(void)
 		fail("timer");
 }
 
-static uint64_t write_packets(int fd, const struct packet *packet, int count, uint64_t *refused)
+static uint64_t write_packets(int fd, struct packets *packets, int count, uint64_t *refused)
 {
-	/* A switch has the front of a frame in memory of its own, and the rest elsewhere. */
-	size_t head = packet->len < 256 ? packet->len : 256;
-	struct iovec parts[2] = {
-		{(void *)&packet->header, HEADER + head},
-		{(void *)(packet->frame + head), packet->len - head},
-	};
 	uint64_t written = 0;
 
 	for (int n = 0; n < count; n++) {
-		if (writev(fd, parts, packet->len > head ? 2 : 1) > 0)
+		struct iovec part = {next(packets), HEADER + packets->len};
+
+		if (writev(fd, &part, 1) > 0)
 			written++;
 		else
 			(*refused)++;
@@ -216,45 +250,45 @@ static uint64_t write_packets(int fd, const struct packet *packet, int count, ui
 	return written;
 }
 
-static uint64_t read_packets(int fd, size_t *bytes)
+static uint64_t read_packets(int fd, struct packets *into, size_t *bytes)
 {
-	static unsigned char head[HEADER + 256], body[LONGEST];
-	struct iovec parts[2] = {{head, sizeof(head)}, {body, sizeof(body)}};
+	struct iovec part = {next(into), into->stride};
 	uint64_t packets = 0;
 	ssize_t len;
 
-	while ((len = readv(fd, parts, 2)) > 0) {
+	while ((len = readv(fd, &part, 1)) > 0) {
 		packets++;
 		*bytes += (size_t)len - HEADER;
+		part.iov_base = next(into);
 	}
 	return packets;
 }
 
 static void tap_out(char **args)
 {
-	static struct packet packet;
 	int fd = tap(args[0]);
+	struct packets sent = make(args[1]);
 	uint64_t packets = 0, refused = 0;
 
-	make(&packet, args[1]);
 	meet();
 	uint64_t start = now();
 	while (!over)
-		packets += write_packets(fd, &packet, BATCH, &refused);
+		packets += write_packets(fd, &sent, BATCH, &refused);
 	uint64_t took = now() - start;
-	report("tap-out", packets, packets * packet.len, took, took, 0, refused);
+	report("tap-out", packets, packets * sent.len, took, took, 0, refused);
 }
 
 static void tap_in(char **args)
 {
 	int fd = tap(args[0]);
+	struct packets into = buffers(0);
 	uint64_t packets = 0, busy = 0;
 	size_t bytes = 0;
 
 	meet();
 	uint64_t start = now(), at = start;
 	while (!over) {
-		uint64_t count = read_packets(fd, &bytes), end = now();
+		uint64_t count = read_packets(fd, &into, &bytes), end = now();
 
 		packets += count;
 		busy += count > 0 ? end - at : 0;
@@ -265,18 +299,17 @@ static void tap_in(char **args)
 
 static void tap_loop(char **args)
 {
-	static struct packet packet;
 	int from = tap(args[0]), to = tap(args[1]);
+	struct packets sent = make(args[2]), into = buffers(sent.len);
 	uint64_t packets = 0, refused = 0, out = 0, in = 0;
 	size_t bytes = 0;
 
-	make(&packet, args[2]);
 	meet();
 	uint64_t start = now(), at = start;
 	while (!over) {
-		write_packets(from, &packet, BATCH, &refused);
+		write_packets(from, &sent, BATCH, &refused);
 		uint64_t between = now();
-		packets += read_packets(to, &bytes);
+		packets += read_packets(to, &into, &bytes);
 		uint64_t end = now();
 		out += between - at;
 		in += end - between;
@@ -306,28 +339,27 @@ static int packet_socket(const char *name)
 
 static void packet_out(char **args)
 {
-	static struct packet packet;
+	struct packets sent = make(args[1]);
 	struct mmsghdr messages[PACKET_BATCH] = {0};
-	struct iovec parts[2] = {{&packet.header, sizeof(struct virtio_net_hdr)}, {packet.frame, 0}};
+	/* The socket's header is shorter. */
+	struct iovec parts[2] = {{sent.buffers, sizeof(struct virtio_net_hdr)}, {sent.buffers + HEADER, sent.len}};
 	uint64_t packets = 0, refused = 0;
 	int fd = packet_socket(args[0]);
 
-	make(&packet, args[1]);
-	parts[1].iov_len = packet.len;
 	for (int n = 0; n < PACKET_BATCH; n++)
 		messages[n].msg_hdr = (struct msghdr){.msg_iov = parts, .msg_iovlen = 2};
 	meet();
 	uint64_t start = now();
 	while (!over) {
-		int sent = sendmmsg(fd, messages, PACKET_BATCH, 0);
+		int count = sendmmsg(fd, messages, PACKET_BATCH, 0);
 
-		if (sent > 0)
-			packets += (uint64_t)sent;
+		if (count > 0)
+			packets += (uint64_t)count;
 		else
 			refused++;
 	}
 	uint64_t took = now() - start;
-	report("packet-out", packets, packets * packet.len, took, took, 0, refused);
+	report("packet-out", packets, packets * sent.len, took, took, 0, refused);
 }
 
 static void packet_in(char **args)
@@ -496,7 +528,7 @@ static void xdp_steal(const struct xdp *xdp, const char *iface)
 	attach(load(BPF_PROG_TYPE_XDP, code, sizeof(code) / sizeof(code[0])), iface, BPF_XDP);
 }
 
-static void xdp_send(struct xdp *xdp, const struct packet *packet, uint64_t *packets, uint64_t *refused)
+static void xdp_send(struct xdp *xdp, struct packets *from, uint64_t *packets, uint64_t *refused)
 {
 	uint32_t done = filled(&xdp->completion), at = *xdp->completion.consumer;
 
@@ -507,9 +539,8 @@ static void xdp_send(struct xdp *xdp, const struct packet *packet, uint64_t *pac
 	for (int n = 0; n < XDP_BATCH && xdp->free_count > 0 && space > 0; n++, space--) {
 		uint64_t address = xdp->free[--xdp->free_count];
 
-		/* A switch copies every frame. */
-		memcpy(xdp->umem + address, packet->frame, packet->len);
-		((struct xdp_desc *)xdp->tx.entries)[put++ % RING] = (struct xdp_desc){.addr = address, .len = (uint32_t)packet->len};
+		memcpy(xdp->umem + address, next(from) + HEADER, from->len);
+		((struct xdp_desc *)xdp->tx.entries)[put++ % RING] = (struct xdp_desc){.addr = address, .len = (uint32_t)from->len};
 		(*packets)++;
 	}
 	__atomic_store_n(xdp->tx.producer, put, __ATOMIC_RELEASE);
@@ -517,7 +548,7 @@ static void xdp_send(struct xdp *xdp, const struct packet *packet, uint64_t *pac
 		(*refused)++;
 }
 
-static uint64_t xdp_receive(struct xdp *xdp, uint64_t *bytes)
+static uint64_t xdp_receive(struct xdp *xdp, struct packets *into, uint64_t *bytes)
 {
 	uint32_t count = filled(&xdp->rx), at = *xdp->rx.consumer;
 
@@ -527,6 +558,7 @@ static uint64_t xdp_receive(struct xdp *xdp, uint64_t *bytes)
 		const struct xdp_desc *desc = &((struct xdp_desc *)xdp->rx.entries)[(at + n) % RING];
 
 		*bytes += desc->len;
+		memcpy(next(into) + HEADER, xdp->umem + desc->addr, desc->len);
 		give(&xdp->fill, desc->addr & ~(uint64_t)(FRAME_LEN - 1));
 	}
 	__atomic_store_n(xdp->rx.consumer, at + count, __ATOMIC_RELEASE);
@@ -535,29 +567,29 @@ static uint64_t xdp_receive(struct xdp *xdp, uint64_t *bytes)
 
 static void xdp_out(char **args)
 {
-	static struct packet packet;
 	struct xdp *xdp = xdp_open(args[0]);
+	struct packets sent = make(args[1]);
 	uint64_t packets = 0, refused = 0;
 
-	make(&packet, args[1]);
 	meet();
 	uint64_t start = now();
 	while (!over)
-		xdp_send(xdp, &packet, &packets, &refused);
+		xdp_send(xdp, &sent, &packets, &refused);
 	uint64_t took = now() - start;
-	report("xdp-out", packets, packets * packet.len, took, took, 0, refused);
+	report("xdp-out", packets, packets * sent.len, took, took, 0, refused);
 }
 
 static void xdp_in(char **args)
 {
 	struct xdp *xdp = xdp_open(args[0]);
+	struct packets into = buffers(0);
 	uint64_t packets = 0, bytes = 0, busy = 0;
 
 	xdp_steal(xdp, args[0]);
 	meet();
 	uint64_t start = now(), at = start;
 	while (!over) {
-		uint64_t count = xdp_receive(xdp, &bytes), end = now();
+		uint64_t count = xdp_receive(xdp, &into, &bytes), end = now();
 
 		packets += count;
 		busy += count > 0 ? end - at : 0;
@@ -568,18 +600,17 @@ static void xdp_in(char **args)
 
 static void xdp_loop(char **args)
 {
-	static struct packet packet;
 	struct xdp *from = xdp_open(args[0]), *to = xdp_open(args[1]);
-	uint64_t packets = 0, sent = 0, bytes = 0, refused = 0, out = 0, in = 0;
+	struct packets sent = make(args[2]), into = buffers(0);
+	uint64_t packets = 0, count = 0, bytes = 0, refused = 0, out = 0, in = 0;
 
-	make(&packet, args[2]);
 	xdp_steal(to, args[1]);
 	meet();
 	uint64_t start = now(), at = start;
 	while (!over) {
-		xdp_send(from, &packet, &sent, &refused);
+		xdp_send(from, &sent, &count, &refused);
 		uint64_t between = now();
-		packets += xdp_receive(to, &bytes);
+		packets += xdp_receive(to, &into, &bytes);
 		uint64_t end = now();
 		out += between - at;
 		in += end - between;

@@ -353,7 +353,7 @@ impl Receiver {
                 let pair = guest.pairs().first_mut().context("the guest has no queue pair")?;
                 let received = u32::try_from(pair.receive(1024, |_, _| ()))?;
                 shared.received.fetch_add(received, Ordering::Relaxed);
-                std::thread::sleep(Duration::from_micros(100));
+                std::thread::sleep(Duration::from_micros(300));
             }
             Ok(())
         });
