@@ -12,6 +12,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::Errno;
@@ -26,7 +27,7 @@ use super::frames::{FRAMES, umem_len};
 use super::rings::RingMemory;
 use super::{attached, program};
 use crate::device::bpf::{self, XdpMode};
-use crate::device::ethtool::{self, Ethtool, Features};
+use crate::device::ethtool::{self, Channels, Ethtool, Features};
 use crate::device::interface::Interfaces;
 use crate::device::{AfXdpRequest, DeviceFacts, OpenCause, OpenError, OpenedDevice, Steal, ZeroCopy};
 
@@ -43,6 +44,10 @@ const MTU_OF_ONE_FRAME: u16 = 1770;
 /// The socket's limit of bytes under way in copy mode: the kernel counts up to 4 KiB for a frame,
 /// and some hundred bytes of its own.
 const SEND_BUFFER: usize = 16 << 20;
+
+/// Further attempts to bind to a queue that is still in use, and the time before each.
+const BIND_TRIES: u32 = 25;
+const BIND_PAUSE: Duration = Duration::from_millis(10);
 
 /// Features by which a packet is not received as it was sent: its VLAN tag is beside it, or it is
 /// several packets in one.
@@ -186,36 +191,33 @@ impl<'a> Opening<'a> {
         Ok(Changes { ethtool, features, _promiscuous: promiscuous })
     }
 
-    /// Returns the number of queues to open, with a warning if the interface has more.
+    /// Returns the number of queues to open, with a warning if the interface receives by more.
     fn queues(&self) -> Result<(u32, Vec<String>), OpenError> {
-        let (name, has) = (self.name, self.ethtool.channels().rx);
-        let most = u32::from(AfXdpRequest::MOST_QUEUES);
-        let plural = if has == 1 { "" } else { "s" };
-        match self.request.queues.map(u32::from) {
-            Some(wanted) if wanted > has => Err(OpenError::new(
-                OpenCause::Unsupported,
-                format!(
-                    "`queues = {wanted}` is too much for interface {name}, which has {has} receive queue{plural}: use \
-                     at most {has}, or give it more with `ethtool -L {name}`"
-                ),
-            )),
-            None if has > most => Err(OpenError::new(
-                OpenCause::Unsupported,
-                format!(
-                    "interface {name} has {has} receive queues, and a port has at most {most}: reduce them with \
-                     `ethtool -L {name} combined {most}`"
-                ),
-            )),
-            Some(wanted) if wanted < has => {
-                let warning = format!(
-                    "`queues = {wanted}` leaves packets of {} of the {has} receive queues of {name} to the kernel: \
-                     remove `queues`, or reduce the interface's queues with `ethtool -L {name} combined {wanted}`",
-                    has - wanted
-                );
-                Ok((wanted, vec![warning]))
+        let (name, Channels { rx, tx }) = (self.name, self.ethtool.channels());
+        // A socket sends by the queue that it receives from.
+        let (has, most) = (rx.min(tx), u32::from(AfXdpRequest::MOST_QUEUES));
+        let refused = |message| Err(OpenError::new(OpenCause::Unsupported, message));
+        let wanted = match self.request.queues.map(u32::from) {
+            Some(wanted) if wanted > has => {
+                return refused(format!(
+                    "`queues = {wanted}` is too much for interface {name}, which has {rx} receive and {tx} \
+                     transmit queues: use at most {has}, or give it more with `ethtool -L {name}`"
+                ));
             }
-            _ => Ok((has, Vec::new())),
-        }
+            None if has > most => {
+                return refused(format!(
+                    "interface {name} has {has} queues, and a port has at most {most}: reduce them with \
+                     `ethtool -L {name} combined {most}`"
+                ));
+            }
+            wanted => wanted.unwrap_or(has),
+        };
+        let warning = format!(
+            "the kernel keeps packets of {} of the {rx} receive queues of {name}, because the port uses {wanted}: \
+             reduce the interface's queues with `ethtool -L {name}`",
+            rx - wanted
+        );
+        Ok((wanted, if wanted < rx { vec![warning] } else { Vec::new() }))
     }
 
     /// Opens the socket of a queue. Adds its descriptor and that of its UMEM to `fds`. Returns
@@ -291,7 +293,17 @@ impl<'a> Opening<'a> {
             _ => SocketAddrXdpFlags::XDP_USE_SG,
         };
         let flags = mode | several | SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
-        bind(socket, &SocketAddrXdp::new(flags, self.ifindex, queue)).map_err(|errno| match errno {
+        let address = SocketAddrXdp::new(flags, self.ifindex, queue);
+        let mut bound = bind(socket, &address);
+        // The kernel frees the queue of a closed socket a moment later.
+        for _ in 0..BIND_TRIES {
+            if bound != Err(Errno::BUSY) {
+                break;
+            }
+            std::thread::sleep(BIND_PAUSE);
+            bound = bind(socket, &address);
+        }
+        bound.map_err(|errno| match errno {
             Errno::BUSY => OpenError::new(
                 OpenCause::Busy,
                 format!("queue {queue} of interface {name} has an AF_XDP socket of another program already: end it"),

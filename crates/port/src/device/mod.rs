@@ -30,7 +30,7 @@ mod netlink;
 mod port;
 mod request;
 #[cfg(test)]
-mod test_namespace;
+pub(crate) mod test_namespace;
 pub(crate) mod tun;
 mod worker_port;
 

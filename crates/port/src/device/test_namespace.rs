@@ -8,7 +8,7 @@ use rustix::thread::UnshareFlags;
 /// Moves this thread into a network namespace of its own. Threads and processes that it starts
 /// share the namespace. Returns `false` and reports a skip if the thread may not do that.
 #[must_use]
-pub(super) fn enter(test: &str) -> bool {
+pub(crate) fn enter(test: &str) -> bool {
     #[expect(deprecated, reason = "a thread may have a network namespace of its own")]
     let entered = rustix::thread::unshare(UnshareFlags::NEWNET);
     if let Err(error) = entered {
@@ -19,7 +19,7 @@ pub(super) fn enter(test: &str) -> bool {
 }
 
 /// Runs `ip` with these words, which must succeed.
-pub(super) fn ip(words: &str) {
+pub(crate) fn ip(words: &str) {
     let output = Command::new("ip").args(words.split(' ')).output().expect("ip");
     assert!(output.status.success(), "ip {words}: {}", String::from_utf8_lossy(&output.stderr));
 }

@@ -1,28 +1,15 @@
 //! Opening interfaces of a network namespace that each test makes. They need root.
 
-use std::io::Write as _;
 use std::process::Command;
 
-use rustix::thread::{CapabilitySet, UnshareFlags, capabilities, set_capabilities};
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
 use super::*;
 use crate::device::bpf::{Instruction, Register};
+use crate::device::test_namespace::enter;
 use crate::device::{DeviceRequest, Direct, Opener};
 
-/// Runs a test in a network namespace of its own thread, or reports a skip if the thread may not
-/// make one.
-fn in_namespace(name: &str, test: impl FnOnce()) {
-    #[expect(deprecated, reason = "a thread may have a network namespace of its own")]
-    let entered = rustix::thread::unshare(UnshareFlags::NEWNET);
-    match entered {
-        Ok(()) => test(),
-        // `println!` is not used, because libtest captures it.
-        Err(why) => {
-            let _ = writeln!(std::io::stdout(), "\nskipped {name}: it needs a network namespace of its own: {why}");
-        }
-    }
-}
-
+/// Runs a program, which must succeed. Returns what it prints.
 fn run(command: &str) -> String {
     let mut words = command.split(' ');
     let output = Command::new(words.next().unwrap_or_default()).args(words).output().expect("the command exists");
@@ -59,141 +46,153 @@ fn fails(request: &AfXdpRequest, cause: OpenCause, words: &str) {
 
 #[test]
 fn an_interface_is_opened_natively_and_closed_without_traces() {
-    in_namespace("an_interface_is_opened_natively_and_closed_without_traces", || {
-        veth(4);
-        let vlan = || run("ethtool -k nic0").lines().any(|line| line == "rx-vlan-offload: on");
-        let (promiscuous, program) = (|| run("ip -d link show nic0"), || run("ip link show nic0").contains("xdp"));
+    if !enter("an_interface_is_opened_natively_and_closed_without_traces") {
+        return;
+    }
+    veth(4);
+    let vlan = || run("ethtool -k nic0").lines().any(|line| line == "rx-vlan-offload: on");
+    let (promiscuous, program) = (|| run("ip -d link show nic0"), || run("ip link show nic0").contains("xdp"));
+    assert!(vlan() && promiscuous().contains("promiscuity 0") && !program());
+    let direct = Direct::default();
+    let device = DeviceRequest::AfXdp(request("nic0"));
+    for _ in 0..2 {
+        let opened = direct.open(&device).expect("opened");
+        let facts = &opened.facts;
+        assert_eq!((facts.driver.as_str(), facts.mode.as_str(), facts.zero_copy), ("veth", "native", false));
+        assert_eq!((facts.queues, facts.mtu, facts.frame_size, opened.fds.len()), (4, 1500, 2048, 9));
+        assert!(facts.warnings.is_empty(), "{:?}", facts.warnings);
+        assert!(!vlan() && promiscuous().contains("promiscuity 1") && program());
+        drop(opened);
+        direct.close(&device);
         assert!(vlan() && promiscuous().contains("promiscuity 0") && !program());
-        let direct = Direct::default();
-        let device = DeviceRequest::AfXdp(request("nic0"));
-        for _ in 0..2 {
-            let opened = direct.open(&device).expect("opened");
-            let facts = &opened.facts;
-            assert_eq!((facts.driver.as_str(), facts.mode.as_str(), facts.zero_copy), ("veth", "native", false));
-            assert_eq!((facts.queues, facts.mtu, facts.frame_size, opened.fds.len()), (4, 1500, 2048, 9));
-            assert!(facts.warnings.is_empty(), "{:?}", facts.warnings);
-            assert!(!vlan() && promiscuous().contains("promiscuity 1") && program());
-            drop(opened);
-            direct.close(&device);
-            assert!(vlan() && promiscuous().contains("promiscuity 0") && !program());
-        }
-    });
+    }
 }
 
 #[test]
 fn queues_are_checked() {
-    in_namespace("queues_are_checked", || {
-        veth(4);
-        let with = |queues| AfXdpRequest { queues: Some(queues), ..request("nic0") };
-        fails(&with(5), OpenCause::Unsupported, "has 4 receive queues: use at most 4");
-        let (opened, _changes) = open(&with(3)).expect("opened");
-        let [warning] = &opened.facts.warnings[..] else { panic!("{:?}", opened.facts.warnings) };
-        assert!(warning.contains("leaves packets of 1 of the 4 receive queues of nic0 to the kernel"), "{warning}");
-    });
+    if !enter("queues_are_checked") {
+        return;
+    }
+    veth(4);
+    let with = |queues| AfXdpRequest { queues: Some(queues), ..request("nic0") };
+    fails(&with(5), OpenCause::Unsupported, "has 4 receive and 4 transmit queues: use at most 4");
+    let (opened, _changes) = open(&with(3)).expect("opened");
+    let [warning] = &opened.facts.warnings[..] else { panic!("{:?}", opened.facts.warnings) };
+    assert!(warning.contains("keeps packets of 1 of the 4 receive queues of nic0"), "{warning}");
+    // A socket sends by the queue that it receives from.
+    run("ip link add odd0 numrxqueues 4 numtxqueues 2 type veth peer name odd1");
+    run("ip link set odd0 up");
+    let (opened, _changes) = open(&request("odd0")).expect("opened");
+    assert_eq!((opened.facts.queues, opened.facts.warnings.len()), (2, 1), "{:?}", opened.facts);
 }
 
 #[test]
 fn interfaces_that_cannot_be_opened() {
-    in_namespace("interfaces_that_cannot_be_opened", || {
-        veth(1);
-        fails(&request("nic9"), OpenCause::Missing, "there is no interface nic9");
-        fails(&request("lo"), OpenCause::Unsupported, "is not Ethernet");
-        fails(&AfXdpRequest { steal: Steal::Address, ..request("nic0") }, OpenCause::Unsupported, "use \"all\"");
-        let require = AfXdpRequest { zero_copy: ZeroCopy::Require, ..request("nic0") };
-        fails(&require, OpenCause::Unsupported, "has no zero-copy mode; use \"allow\"");
-        run("ip link set nic0 down");
-        fails(&request("nic0"), OpenCause::Failed, "is down: set it up with `ip link set nic0 up`");
-        run("ip link set nic0 up");
-        let first = open(&request("nic0")).expect("opened");
-        fails(&request("nic0"), OpenCause::Busy, "has an AF_XDP socket of another program already");
-        drop(first);
-        assert!(open(&request("nic0")).is_ok());
-    });
+    if !enter("interfaces_that_cannot_be_opened") {
+        return;
+    }
+    veth(1);
+    fails(&request("nic9"), OpenCause::Missing, "there is no interface nic9");
+    fails(&request("lo"), OpenCause::Unsupported, "is not Ethernet");
+    fails(&AfXdpRequest { steal: Steal::Address, ..request("nic0") }, OpenCause::Unsupported, "use \"all\"");
+    let require = AfXdpRequest { zero_copy: ZeroCopy::Require, ..request("nic0") };
+    fails(&require, OpenCause::Unsupported, "has no zero-copy mode; use \"allow\"");
+    run("ip link set nic0 down");
+    fails(&request("nic0"), OpenCause::Failed, "is down: set it up with `ip link set nic0 up`");
+    run("ip link set nic0 up");
+    let first = open(&request("nic0")).expect("opened");
+    fails(&request("nic0"), OpenCause::Busy, "has an AF_XDP socket of another program already");
+    drop(first);
+    open(&request("nic0")).expect("it is free again");
 }
 
 #[test]
 fn a_foreign_program_is_named_and_left_alone() {
-    in_namespace("a_foreign_program_is_named_and_left_alone", || {
-        veth(1);
-        let interface = Interfaces::new().expect("a socket").index("nic0").expect("found").expect("it exists");
-        for mode in [XdpMode::Native, XdpMode::Generic] {
-            let pass = [Instruction::set(Register(0), bpf::XDP_PASS), Instruction::exit()];
-            let program = bpf::load(&pass, false).expect("loaded");
-            let link = bpf::attach(program.as_fd(), interface, mode).expect("attached");
-            let shown = run("ip link show nic0");
-            let id = shown.split("prog/xdp id ").nth(1).and_then(|rest| rest.split(' ').next()).expect("an id");
-            fails(&request("nic0"), OpenCause::Busy, &format!("has XDP program {id} of another program already"));
-            assert!(run("ip link show nic0").contains(&format!("prog/xdp id {id} ")), "it stays");
-            drop(link);
-        }
-    });
+    if !enter("a_foreign_program_is_named_and_left_alone") {
+        return;
+    }
+    veth(1);
+    let interface = Interfaces::new().expect("a socket").index("nic0").expect("found").expect("it exists");
+    for mode in [XdpMode::Native, XdpMode::Generic] {
+        let pass = [Instruction::set(Register(0), bpf::XDP_PASS), Instruction::exit()];
+        let program = bpf::load(&pass, false).expect("loaded");
+        let link = bpf::attach(program.as_fd(), interface, mode).expect("attached");
+        let shown = run("ip link show nic0");
+        let id = shown.split("prog/xdp id ").nth(1).and_then(|rest| rest.split(' ').next()).expect("an id");
+        fails(&request("nic0"), OpenCause::Busy, &format!("has XDP program {id} of another program already"));
+        assert!(run("ip link show nic0").contains(&format!("prog/xdp id {id} ")), "it stays");
+        drop(link);
+    }
 }
 
 #[test]
 fn a_driver_without_xdp_gets_the_generic_mode() {
-    in_namespace("a_driver_without_xdp_gets_the_generic_mode", || {
-        run("ip link add nic0 type bridge");
-        run("ip link set nic0 up");
-        let (opened, _changes) = open(&request("nic0")).expect("opened");
-        assert_eq!((opened.facts.driver.as_str(), opened.facts.mode.as_str()), ("bridge", "generic"));
-        let [warning] = &opened.facts.warnings[..] else { panic!("{:?}", opened.facts.warnings) };
-        assert!(warning.contains("generic mode only"), "{warning}");
-    });
+    if !enter("a_driver_without_xdp_gets_the_generic_mode") {
+        return;
+    }
+    run("ip link add nic0 type bridge");
+    run("ip link set nic0 up");
+    let (opened, _changes) = open(&request("nic0")).expect("opened");
+    assert_eq!((opened.facts.driver.as_str(), opened.facts.mode.as_str()), ("bridge", "generic"));
+    let [warning] = &opened.facts.warnings[..] else { panic!("{:?}", opened.facts.warnings) };
+    assert!(warning.contains("generic mode only"), "{warning}");
 }
 
 #[test]
 fn missing_privileges_are_named() {
-    in_namespace("missing_privileges_are_named", || {
-        veth(1);
-        let all = capabilities(None).expect("our capabilities");
-        let without = |lost: CapabilitySet| {
-            let mut some = all;
-            some.effective -= lost;
-            set_capabilities(None, some).expect("fewer capabilities");
-        };
-        without(CapabilitySet::NET_RAW);
-        fails(&request("nic0"), OpenCause::Denied, "CAP_NET_RAW");
-        without(CapabilitySet::BPF | CapabilitySet::SYS_ADMIN);
-        fails(&request("nic0"), OpenCause::Denied, "CAP_BPF");
-        // The limit is that of the process, so a larger one is not reduced.
-        let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
-        if limit.is_some_and(|limit| limit < umem_len(LARGE_FRAME_SIZE)) {
-            without(CapabilitySet::IPC_LOCK);
-            let large = AfXdpRequest { mtu: 9000, ..request("nic0") };
-            fails(&large, OpenCause::Failed, "cannot lock the 16 MiB of packet memory for queue 0");
-        }
-        set_capabilities(None, all).expect("all capabilities");
-    });
+    if !enter("missing_privileges_are_named") {
+        return;
+    }
+    veth(1);
+    let all = capabilities(None).expect("our capabilities");
+    let without = |lost: CapabilitySet| {
+        let mut some = all;
+        some.effective -= lost;
+        set_capabilities(None, some).expect("fewer capabilities");
+    };
+    without(CapabilitySet::NET_RAW);
+    fails(&request("nic0"), OpenCause::Denied, "CAP_NET_RAW");
+    without(CapabilitySet::BPF | CapabilitySet::SYS_ADMIN);
+    fails(&request("nic0"), OpenCause::Denied, "CAP_BPF");
+    // The limit is that of the process, so a larger one is not reduced.
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
+    if limit.is_some_and(|limit| limit < umem_len(LARGE_FRAME_SIZE)) {
+        without(CapabilitySet::IPC_LOCK);
+        let large = AfXdpRequest { mtu: 9000, ..request("nic0") };
+        fails(&large, OpenCause::Failed, "cannot lock the 16 MiB of packet memory for queue 0");
+    }
+    set_capabilities(None, all).expect("all capabilities");
 }
 
 /// Frames of every kind: the program must not depend on what is in them.
 #[test]
 fn the_program_redirects_every_frame_of_a_queue_that_has_a_socket() {
-    in_namespace("the_program_redirects_every_frame_of_a_queue_that_has_a_socket", || {
-        /// XDP_REDIRECT.
-        const REDIRECT: u32 = 4;
-        veth(1);
-        let (opened, _changes) = open(&request("nic0")).expect("opened");
-        let socket = &opened.fds[1];
-        let arp = [&[0xff; 6][..], &[2, 0, 0, 0, 0, 1, 8, 6], &[0; 28]].concat();
-        let ipv4 = [&[2; 12][..], &[8, 0, 0x45, 0, 0, 20], &[0; 16]].concat();
-        let tagged = [&[2; 12][..], &[0x81, 0, 0, 5, 0x86, 0xdd, 0x60], &[0; 39]].concat();
-        let long = vec![7; 1514];
-        for several in [false, true] {
-            let sockets = bpf::create_socket_map(2).expect("a map");
-            let code = program::redirect_all(sockets.as_fd());
-            let program = bpf::load(&code, several).expect("loaded");
-            for frame in [&arp, &ipv4, &tagged, &long] {
-                let verdict = bpf::test_run(program.as_fd(), frame).expect("run");
-                assert_eq!(verdict, bpf::XDP_PASS.cast_unsigned(), "no socket: the kernel gets the packet");
-            }
-            // The test runs on queue 0.
-            bpf::set_socket(sockets.as_fd(), 1, socket.as_fd()).expect("entered");
-            assert_eq!(bpf::test_run(program.as_fd(), &arp).expect("run"), bpf::XDP_PASS.cast_unsigned());
-            bpf::set_socket(sockets.as_fd(), 0, socket.as_fd()).expect("entered");
-            for frame in [&arp, &ipv4, &tagged, &long] {
-                assert_eq!(bpf::test_run(program.as_fd(), frame).expect("run"), REDIRECT);
-            }
+    if !enter("the_program_redirects_every_frame_of_a_queue_that_has_a_socket") {
+        return;
+    }
+    /// XDP_REDIRECT.
+    const REDIRECT: u32 = 4;
+    veth(1);
+    let (opened, _changes) = open(&request("nic0")).expect("opened");
+    let socket = &opened.fds[1];
+    let arp = [&[0xff; 6][..], &[2, 0, 0, 0, 0, 1, 8, 6], &[0; 28]].concat();
+    let ipv4 = [&[2; 12][..], &[8, 0, 0x45, 0, 0, 20], &[0; 16]].concat();
+    let tagged = [&[2; 12][..], &[0x81, 0, 0, 5, 0x86, 0xdd, 0x60], &[0; 39]].concat();
+    let long = vec![7; 1514];
+    for several in [false, true] {
+        let sockets = bpf::create_socket_map(2).expect("a map");
+        let code = program::redirect_all(sockets.as_fd());
+        let program = bpf::load(&code, several).expect("loaded");
+        for frame in [&arp, &ipv4, &tagged, &long] {
+            let verdict = bpf::test_run(program.as_fd(), frame).expect("run");
+            assert_eq!(verdict, bpf::XDP_PASS.cast_unsigned(), "no socket: the kernel gets the packet");
         }
-    });
+        // The test runs on queue 0.
+        bpf::set_socket(sockets.as_fd(), 1, socket.as_fd()).expect("entered");
+        assert_eq!(bpf::test_run(program.as_fd(), &arp).expect("run"), bpf::XDP_PASS.cast_unsigned());
+        bpf::set_socket(sockets.as_fd(), 0, socket.as_fd()).expect("entered");
+        for frame in [&arp, &ipv4, &tagged, &long] {
+            assert_eq!(bpf::test_run(program.as_fd(), frame).expect("run"), REDIRECT);
+        }
+    }
 }
