@@ -83,6 +83,12 @@ impl FrameSet {
         FrameSet { bits: vec![0; ALL_FRAMES.div_ceil(64) as usize].into() }
     }
 
+    /// Returns whether the set has a frame.
+    #[inline]
+    pub(crate) fn contains(&self, frame: Frame) -> bool {
+        self.bits.get(frame.0 as usize / 64).is_some_and(|word| word >> (frame.0 % 64) & 1 == 1)
+    }
+
     /// Adds a frame. Returns `false` if the set has it already, or if there is no such frame.
     #[inline]
     pub(crate) fn insert(&mut self, frame: Frame) -> bool {
@@ -138,6 +144,7 @@ mod tests {
         let mut set = FrameSet::new();
         assert!(set.insert(Frame(0)) && set.insert(Frame(ALL_FRAMES - 1)) && !set.insert(Frame(0)));
         assert_eq!(set.len(), 2);
+        assert!(set.contains(Frame(0)) && !set.contains(Frame(1)) && !set.contains(Frame(u32::MAX)));
         assert!(set.remove(Frame(0)) && !set.remove(Frame(0)) && !set.remove(Frame(77)));
         assert!(!set.insert(Frame(ALL_FRAMES)) && !set.remove(Frame(u32::MAX)));
         assert_eq!(set.len(), 1);

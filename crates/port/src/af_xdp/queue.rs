@@ -208,12 +208,13 @@ impl Queue {
             }
         };
         // The check for unsent packets has an effect: it sends them.
-        self.retry() | received
+        self.send_pending() | received
     }
 
-    /// Sends what an earlier call could not send. Returns whether packets still wait.
-    fn retry(&self) -> bool {
-        // Another worker that has the lock sends, too.
+    /// Sends what is in the tx ring. Returns whether packets still wait.
+    fn send_pending(&self) -> bool {
+        // A worker does not wait for the system calls of another worker. The worker that has the
+        // lock sends after it, and so sends what was in the ring before.
         let Ok(mut tx) = self.tx.0.try_lock() else { return false };
         match self.flush(&mut tx.frames) {
             Ok(all) => !all,
@@ -284,10 +285,7 @@ impl AtTurnEnd for Queue {
     }
 
     fn notify(&self) {
-        let mut tx = self.lock_tx();
-        if let Err(fault) = self.flush(&mut tx.frames) {
-            self.fail(fault);
-        }
+        self.send_pending();
     }
 
     fn poisoned(&self) -> bool {
@@ -311,6 +309,12 @@ impl RxHalf {
     #[inline]
     pub(super) fn peek(&self, nth: u32) -> Desc {
         Desc::of_words(self.rx.peek(nth))
+    }
+
+    /// Returns whether the kernel has the frame at this address.
+    #[inline]
+    pub(super) fn is_with_kernel(&self, umem: &Umem, addr: u64) -> bool {
+        umem.frame_at(addr).is_some_and(|(frame, _)| self.with_kernel.contains(frame))
     }
 
     /// Takes the first `n` descriptors: their frames are lent to the turn from now on.

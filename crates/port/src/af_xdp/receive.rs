@@ -10,7 +10,7 @@ use straightline_packet::{
 };
 use straightline_wire::{IpVersion, ipv4, ipv6, locate};
 
-use super::queue::{Queue, RxHalf};
+use super::queue::{Queue, QueueFault, RxHalf};
 use super::rings::Desc;
 use crate::RingCounters;
 use crate::device::link::DevicePortData;
@@ -78,12 +78,20 @@ impl WithKernels for ReceiveBurst<'_, '_> {
 
     #[inline(always)]
     fn with<K: Kernels>(self, kernels: K) -> u32 {
-        let ReceiveBurst { rx, found, queue, port, counters, unfinished, turn, source, into, max } = self;
+        let ReceiveBurst { rx, mut found, queue, port, counters, unfinished, turn, source, into, max } = self;
         const NONE: Desc = Desc { addr: 0, len: 0, continued: false };
         let mut descs = [NONE; BURST];
         let mut segments: [Option<MemorySegment<'_>>; BURST] = [None; BURST];
         for (nth, (desc, segment)) in (0..found).zip(descs.iter_mut().zip(&mut segments)) {
             *desc = rx.peek(nth);
+            if !rx.is_with_kernel(&queue.umem, desc.addr) {
+                // The packets before it are received. It is the first of the next burst then.
+                if nth == 0 {
+                    queue.fail(QueueFault::Address(desc.addr));
+                }
+                found = nth;
+                break;
+            }
             *segment = queue.umem.segment(desc.addr, desc.len);
             if let Some(segment) = segment
                 && turn.prefetches()

@@ -346,21 +346,39 @@ proptest! {
 
 #[test]
 fn a_frame_that_the_kernel_does_not_have_ends_the_queue() {
-    for (address, of_frame) in [(umem_len(FRAME_SIZE), "beyond the UMEM"), (256, "twice"), (u64::MAX, "beyond all")] {
+    // A frame that sends, and addresses beyond the UMEM.
+    let fine = 256;
+    for address in [umem_len(FRAME_SIZE) - 2048, umem_len(FRAME_SIZE), u64::MAX] {
         let (queue, mut kernel) = Kernel::start();
         let mut worker = Worker::new(&queue);
         kernel.take_empty(FRAMES);
-        for addr in [256, address] {
+        for (addr, ends) in [(fine, false), (address, true)] {
             kernel.rx.push(Desc { addr, len: 60, continued: false }.to_words()).expect("free");
             kernel.rx.submit();
             worker.turn(MAX_BATCH, &mut || {});
-            assert_eq!(queue.is_faulted(), addr == address && of_frame != "twice", "{of_frame}");
+            assert_eq!(queue.is_faulted(), ends, "{addr:#x}");
         }
-        if of_frame == "twice" {
-            // The frame went back to the fill ring. There the kernel has not taken it again.
-            assert!(!queue.is_faulted());
-        }
+        assert_eq!(worker.received, [60]);
     }
+    let (queue, mut kernel) = Kernel::start();
+    let mut worker = Worker::new(&queue);
+    kernel.take_empty(FRAMES);
+    // The same frame twice, and then a completion of a frame that was not sent.
+    for _ in 0..2 {
+        kernel.rx.push(Desc { addr: fine, len: 60, continued: false }.to_words()).expect("free");
+    }
+    kernel.rx.submit();
+    worker.turn(MAX_BATCH, &mut || {});
+    assert!(queue.is_faulted());
+    let (queue, mut kernel) = Kernel::start();
+    let mut worker = Worker::new(&queue);
+    kernel.take_empty(FRAMES);
+    assert!(kernel.receive(&bytes(600, 1), 600));
+    kernel.completion.push([umem_len(FRAME_SIZE) - 2048]).expect("free");
+    kernel.completion.submit();
+    worker.turn(MAX_BATCH, &mut || {});
+    assert!(queue.is_faulted());
+    assert_eq!(worker.drops(Reason::LinkDown), 1, "the packet that was to be sent");
 }
 
 #[test]
@@ -395,7 +413,7 @@ fn odd_descriptors_are_counted_drops() {
 fn segments_beyond_the_free_frames_are_dropped_and_counted() {
     let (queue, mut kernel) = Kernel::start();
     let Worker { mut arena, queue: published, port, .. } = Worker::new(&queue);
-    let mut head = vec![0; 54];
+    let mut head = [0; 54];
     (head[12], head[14], head[23], head[46]) = (8, 0x45, 6, 0x50);
     let payload = bytes(200, 3);
     let packet = [&head[..], &payload].concat();
