@@ -461,3 +461,45 @@ fn a_tap_of_our_user_takes_no_capability() {
     let check = Finished::new(&as_nobody(&fixture, &namespace, &[], &["check", "switch.toml"]).output().unwrap());
     assert!(check.err.contains("opening interface sl0 takes CAP_NET_ADMIN"), "{check:?}");
 }
+
+/// The switch uses AF_XDP sockets without capabilities, and leaves an interface as it was, however
+/// it ends.
+#[test]
+fn af_xdp_interfaces_are_as_before_at_the_end() {
+    if !has_root_and("af_xdp_interfaces_are_as_before_at_the_end", &["ip", "ethtool"]) {
+        return;
+    }
+    let (fixture, namespace) = (Fixture::new(), Namespace::new("xdp"));
+    namespace.ip("link add nic0 numrxqueues 4 numtxqueues 4 type veth peer name nic1");
+    namespace.ip("link set nic0 up");
+    namespace.ip("link set nic1 up");
+    let output = |program: &str, args: &[&str]| {
+        String::from_utf8(namespace.command(program).args(args).output().unwrap().stdout).unwrap()
+    };
+    let is_as_before = || {
+        let link = output("ip", &["-d", "link", "show", "nic0"]);
+        let features = output("ethtool", &["-k", "nic0"]);
+        !link.contains("xdp") && link.contains("promiscuity 0") && features.contains("rx-vlan-offload: on")
+    };
+    assert!(is_as_before());
+    let config = only("x").replace("none2", "nic0");
+    for end in ["TERM", "KILL"] {
+        fixture.write(&config);
+        let running = in_namespace(&fixture, &namespace);
+        assert_eq!(link(&fixture, "x"), ("up".to_owned(), String::new()));
+        let ports = answer(&fixture, "ports");
+        let device = &ports["ports"][0]["device"];
+        assert_eq!(
+            (&device["mode"], &device["zero_copy"], &device["queues"]),
+            (&json!("native"), &json!(false), &json!(4))
+        );
+        let link = output("ip", &["-d", "link", "show", "nic0"]);
+        assert!(link.contains("prog/xdp") && link.contains("promiscuity 1"), "{link}");
+        assert!(output("ethtool", &["-k", "nic0"]).contains("rx-vlan-offload: off"));
+        assert_eq!(answer(&fixture, "status")["refused_calls"], 0);
+        running.signal(end);
+        let done = running.finish();
+        assert!(!done.err.contains("refused"), "{done:?}");
+        soon(&is_as_before);
+    }
+}
