@@ -28,6 +28,8 @@ struct Process {
     permitted: CapsHashSet,
     /// The capabilities that a program can get by its file.
     bounding: CapsHashSet,
+    /// True if programs get no capabilities by their files (`no_new_privs`).
+    gains_none: bool,
     /// Bytes of memory that it may lock. `None`: no limit.
     lockable: Option<u64>,
     program: PathBuf,
@@ -41,6 +43,7 @@ impl Process {
         Process {
             permitted: read(CapSet::Permitted),
             bounding: read(CapSet::Bounding),
+            gains_none: rustix::thread::no_new_privs().unwrap_or(false),
             lockable: getrlimit(Resource::Memlock).current,
             program: std::env::current_exe().unwrap_or_else(|_| PathBuf::from("straightline")),
         }
@@ -109,6 +112,13 @@ fn remedy(missing: &Names, all: &Names, process: &Process) -> String {
              command, or `CapabilityBoundingSet={2}` and `AmbientCapabilities={2}` to the systemd unit",
             withheld.join(", "),
             short.join(" --cap-add "),
+            all.join(" ")
+        );
+    }
+    if process.gains_none {
+        return format!(
+            "capabilities of the program's file have no effect here (no_new_privs): add `AmbientCapabilities={}` to the \
+             systemd unit",
             all.join(" ")
         );
     }
@@ -195,6 +205,7 @@ mod tests {
         Process {
             permitted: permitted.iter().copied().collect(),
             bounding: caps::all(),
+            gains_none: false,
             lockable: Some(8 << 20),
             program: PathBuf::from("/usr/bin/straightline"),
         }
@@ -245,6 +256,12 @@ mod tests {
         let message = found(&[packet()], &Process { bounding: CapsHashSet::new(), ..process(&[]) });
         assert!(message.contains("withholds CAP_NET_RAW") && message.contains("`--cap-add NET_RAW`"), "{message}");
         assert!(message.contains("`CapabilityBoundingSet=CAP_NET_RAW`"), "{message}");
+    }
+
+    #[test]
+    fn a_command_without_effect_is_not_named() {
+        let message = found(&[packet()], &Process { gains_none: true, ..process(&[]) });
+        assert!(!message.contains("setcap") && message.contains("`AmbientCapabilities=CAP_NET_RAW`"), "{message}");
     }
 
     #[test]

@@ -142,6 +142,9 @@ pub enum Denied {
 /// Gives up all rights that `config`, which was read from `file`, does not need. A mechanism that
 /// the kernel lacks is an error if the configuration names it, else a warning.
 ///
+/// A switch with interfaces of this machine opens them by the opener process: start it before
+/// ([`crate::opener::start`]).
+///
 /// # Errors
 /// Other threads run already, or a mechanism that the configuration names is missing.
 pub fn enter(config: &Config, file: &Path) -> Result<(), SandboxError> {
