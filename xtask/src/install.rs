@@ -16,7 +16,7 @@ use crate::run;
 ///   dpdk-dev) it also compiles DPDK's copy routine for the benches.
 /// - ldd, stdbuf and setarch are used too. They are in libc-bin, coreutils and util-linux, which
 ///   every Debian has.
-const PACKAGES: [&str; 12] = [
+const PACKAGES: [&str; 15] = [
     "dpdk",
     "dpdk-dev",
     "openvswitch-switch-dpdk",
@@ -24,10 +24,13 @@ const PACKAGES: [&str; 12] = [
     "user-mode-linux",
     "iperf3",
     "busybox-static",
+    "dnsmasq-base",
     "ethtool",
     "gcc",
     "iproute2",
+    "nftables",
     "pkg-config",
+    "tcpdump",
     "tshark",
 ];
 

@@ -1,5 +1,5 @@
 //! A Linux guest on a vhost-user socket. It takes commands over its console, and ends with its
-//! value.
+//! value. A network namespace can take its place.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::initrd::MARK;
+use crate::initrd::{CONSOLE, IPV6, MARK};
 use crate::lab::Lab;
 use crate::machine::UML_MIB;
+use crate::net::Namespace;
 use crate::proc::Proc;
 
 /// The kind of machine that runs the guest's kernel.
@@ -20,6 +21,8 @@ pub(crate) enum GuestKind {
     Uml,
     /// QEMU under software emulation.
     Qemu(Qemu),
+    /// No guest, but a shell in a network namespace of this machine, with the same console.
+    Namespace,
 }
 
 /// Options of a QEMU guest: additional properties of its socket, of its network backend and of its
@@ -46,6 +49,8 @@ pub(crate) struct RunningCommand {
 pub(crate) struct LinuxGuest {
     proc: Proc,
     kind: GuestKind,
+    /// Name of its interface.
+    pub(crate) interface: String,
     /// The guest's number, 1 to 9: the last part of its IP and MAC addresses.
     pub(crate) number: u8,
     commands: u32,
@@ -58,6 +63,7 @@ impl LinuxGuest {
         let command = match kind {
             GuestKind::Uml => uml(lab, &[lab.socket(port)])?,
             GuestKind::Qemu(more) => qemu(&lab.socket(port), more, &lab.machine.kernel()?, &lab.machine.qemu_initrd()?),
+            GuestKind::Namespace => bail!("a namespace has an interface, and no port: use `in_namespace`"),
         };
         Self::spawn(lab, kind, number, command)
     }
@@ -81,6 +87,7 @@ impl LinuxGuest {
                 command.args(["-netdev", &format!("tap,id=n,ifname={tap},script=no,downscript=no")]);
                 command
             }
+            GuestKind::Namespace => bail!("a namespace has an interface already: use `in_namespace`"),
         };
         Self::spawn(lab, kind, number, command)
     }
@@ -94,7 +101,18 @@ impl LinuxGuest {
     fn spawn(lab: &Lab, kind: GuestKind, number: u8, command: Command) -> Result<Self> {
         let name = format!("guest{number}");
         let proc = Proc::start(&name, command, &lab.log(&name))?;
-        Ok(Self { proc, kind, number, commands: 0 })
+        Ok(Self { proc, kind, interface: "eth0".to_owned(), number, commands: 0 })
+    }
+
+    /// Starts a shell in a network namespace. It takes the place of a guest whose network device is
+    /// `interface`.
+    pub(crate) fn in_namespace(lab: &Lab, namespace: &Namespace, number: u8, interface: &str) -> Result<Self> {
+        let mut command = namespace.command("busybox");
+        // Like a guest it has a /tmp of its own: `ip netns exec` has made a mount namespace.
+        let begin = format!("mount -t tmpfs -o size=90% tmp /tmp; echo; echo '{MARK}up'");
+        command.args(["sh", "-c", &format!("{begin}\n{CONSOLE}")]);
+        let guest = Self::spawn(lab, GuestKind::Namespace, number, command)?;
+        Ok(Self { interface: interface.to_owned(), ..guest })
     }
 
     /// Starts a QEMU guest with additional options. With `-incoming` it does not boot, but
@@ -104,7 +122,7 @@ impl LinuxGuest {
         command.args(options);
         let name = format!("guest{number}-{port}");
         let proc = Proc::start(&name, command, &lab.log(&name))?;
-        Ok(Self { proc, kind: GuestKind::Qemu(more), number, commands: 0 })
+        Ok(Self { proc, kind: GuestKind::Qemu(more), interface: "eth0".to_owned(), number, commands: 0 })
     }
 
     /// Waits until the guest has booted, and sets its interface's addresses and MTU.
@@ -115,13 +133,13 @@ impl LinuxGuest {
 
     /// Waits until the guest has booted.
     pub(crate) fn boot(&mut self) -> Result<()> {
-        let limit = Duration::from_secs(if self.kind == GuestKind::Uml { 60 } else { 180 });
+        let limit = Duration::from_secs(if self.is_slow() { 180 } else { 60 });
         let up = format!("{MARK}up\n");
         self.proc.wait_text("its boot", 0, limit, |text| text.contains(&up).then_some(()))?;
         // User Mode Linux names the devices of its own driver vecN.
-        let name = "[ ! -e /sys/class/net/vec0 ] || ip link set vec0 name eth0";
-        let (status, output) =
-            self.run(&format!("{name}; [ -e /sys/class/net/eth0 ] || {{ dmesg | tail -n 20; exit 1; }}"), USUAL)?;
+        let (rename, name) = ("[ ! -e /sys/class/net/vec0 ] || ip link set vec0 name eth0", &self.interface);
+        let look = format!("{rename}; [ -e /sys/class/net/{name} ] || {{ dmesg | tail -n 20; exit 1; }}");
+        let (status, output) = self.run(&look, USUAL)?;
         if status != 0 {
             bail!("guest {} has no network device: its driver failed (see its log):\n{output}", self.number);
         }
@@ -130,11 +148,11 @@ impl LinuxGuest {
 
     /// Sets the interface's addresses, and its MTU if one is given.
     pub(crate) fn address(&mut self, mtu: Option<u32>) -> Result<()> {
-        let (mac, ip) = (self.mac(), self.ip());
+        let (mac, ip, name) = (self.mac(), self.ip(), &self.interface);
         let mtu = mtu.map_or(String::new(), |mtu| format!(" mtu {mtu}"));
         self.sh(&format!(
-            "ip link set eth0 address {mac}{mtu} && ip addr add {ip}/24 broadcast 10.77.0.255 dev eth0 \
-             && ip link set eth0 up"
+            "ip link set {name} address {mac}{mtu} && ip addr add {ip}/24 broadcast 10.77.0.255 dev {name} \
+             && ip link set {name} up"
         ))?;
         Ok(())
     }
@@ -162,6 +180,11 @@ impl LinuxGuest {
         format!("10.77.0.{}", self.number)
     }
 
+    /// Returns the guest's IPv6 address, if it was [added](Self::add_ip6).
+    pub(crate) fn ip6(&self) -> String {
+        format!("fd77::{}", self.number)
+    }
+
     /// Returns the guest's MAC address.
     pub(crate) fn mac(&self) -> String {
         format!("02:77:00:00:00:0{}", self.number)
@@ -169,7 +192,24 @@ impl LinuxGuest {
 
     /// Returns true if the guest runs under software emulation, where everything takes longer.
     pub(crate) fn is_slow(&self) -> bool {
-        self.kind != GuestKind::Uml
+        matches!(self.kind, GuestKind::Qemu(_))
+    }
+
+    /// Loads the guest's modules for IPv6.
+    pub(crate) fn load_ip6(&mut self) -> Result<()> {
+        for module in IPV6 {
+            self.sh(&format!("[ ! -e /mod/{module}.ko ] || insmod /mod/{module}.ko"))?;
+        }
+        Ok(())
+    }
+
+    /// Adds the guest's IPv6 address to its interface.
+    pub(crate) fn add_ip6(&mut self) -> Result<()> {
+        self.load_ip6()?;
+        // Without duplicate address detection the address is valid at once.
+        let (name, ip) = (&self.interface, self.ip6());
+        self.sh(&format!("sysctl -qw net.ipv6.conf.{name}.accept_dad=0 && ip -6 addr add {ip}/64 dev {name}"))?;
+        Ok(())
     }
 
     /// Runs a shell command in the guest, and returns its status and output.

@@ -14,8 +14,7 @@ use crate::proc;
 /// Prefix of the lines on a guest's console that are answers to us.
 pub(crate) const MARK: &str = "@@";
 
-/// The init script. It reads commands as `ID COMMAND`, and writes `@@ID STATUS` after a command's
-/// output. Each command runs in a subshell, so that `exit` and `cd` have no effect on later ones.
+/// Begin of the init script.
 const INIT: &str = r#"#!/bin/sh
 mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev
 mount -t tmpfs -o size=90% tmp /tmp
@@ -23,23 +22,39 @@ for m in $(cat /mod/order); do insmod /mod/$m.ko; done
 ip link set lo up
 stty -echo
 echo; echo "@@up"
-while IFS= read -r line; do
+"#;
+
+/// The rest of the init script. It reads commands as `ID COMMAND`, and writes `@@ID STATUS` after a
+/// command's output. Each command runs in a subshell, so that `exit` and `cd` have no effect on
+/// later ones.
+pub(crate) const CONSOLE: &str = r#"while IFS= read -r line; do
   id=${line%% *}
   ( eval "${line#* }" ) </dev/null 2>&1
   status=$?
   printf '\n@@%s %s\n' "$id" "$status"
 done
-poweroff -f
 "#;
 
+/// The modules for IPv6, in the order in which to load them. QEMU's kernel needs none.
+pub(crate) const IPV6: [&str; 2] = ["crc-ccitt", "ipv6"];
+
 const APPLETS: &str = "sh mount insmod ip ping arping sleep echo cat dmesg poweroff ls nc dd sha256sum awk grep sed \
-                       head stty sysctl time wc rm tail kill printf seq";
+                       head stty sysctl time wc rm tail kill printf seq udhcpc wget";
+
+/// The script that udhcpc calls with its lease.
+const DHCP: &str = r#"#!/bin/sh
+[ "$1" = bound ] || exit 0
+ip addr flush dev $interface
+ip addr add $ip/$mask dev $interface
+for router in $router; do ip route add default via $router dev $interface; done
+for server in $dns; do echo nameserver $server; done >/etc/resolv.conf
+"#;
 
 /// Writes the archive to `path`, with the modules of `order` that exist below `modules`, in this
 /// order.
 pub(crate) fn write(path: &Path, modules: &Path, order: &[&str]) -> Result<()> {
     let mut archive = Newc::default();
-    for dir in ["bin", "mod", "proc", "sys", "dev", "tmp"] {
+    for dir in ["bin", "mod", "proc", "sys", "dev", "tmp", "etc", "etc/udhcpc"] {
         archive.dir(dir);
     }
     // The kernel opens the console for init's standard streams, before init can mount anything.
@@ -59,18 +74,21 @@ pub(crate) fn write(path: &Path, modules: &Path, order: &[&str]) -> Result<()> {
         archive.file(name.trim_start_matches('/'), 0o755, content);
     }
     let mut loaded = Vec::new();
-    for module in order {
+    for module in order.iter().chain(&IPV6) {
         // A module without a file is built into the kernel.
         if let Some(file) = find(modules, &format!("{module}.ko"))? {
             archive.file(&format!("mod/{module}.ko"), 0o644, &read(&file)?);
             loaded.push(*module);
         }
     }
+    // Guests load it when they get an IPv6 address: until then they send no IPv6 packets.
+    loaded.retain(|module| !IPV6.contains(module));
     if !loaded.contains(&"virtio_net") {
         bail!("no virtio_net.ko below {}: install the kernel's modules", modules.display());
     }
     archive.file("mod/order", 0o644, loaded.join(" ").as_bytes());
-    archive.file("init", 0o755, INIT.as_bytes());
+    archive.file("etc/udhcpc/default.script", 0o755, DHCP.as_bytes());
+    archive.file("init", 0o755, format!("{INIT}{CONSOLE}poweroff -f\n").as_bytes());
     fs::write(path, archive.finish()).with_context(|| format!("cannot write {}", path.display()))
 }
 

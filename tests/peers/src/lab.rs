@@ -3,11 +3,14 @@
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 
 use crate::machine::Machine;
+use crate::proc;
 
 /// The folders of a test.
 pub(crate) struct Lab<'m> {
@@ -33,6 +36,14 @@ impl<'m> Lab<'m> {
     /// Returns the path of a socket.
     pub(crate) fn socket(&self, name: &str) -> PathBuf {
         self.sockets.path().join(format!("{name}.sock"))
+    }
+
+    /// Gives the folder for sockets to a user.
+    pub(crate) fn give_to(&self, user: &str) -> Result<()> {
+        let (code, _, err) =
+            proc::run(Command::new("chown").arg(user).arg(self.sockets.path()), Duration::from_secs(10))?;
+        ensure!(code == Some(0), "chown ended with {code:?}: {err}");
+        Ok(())
     }
 
     /// Returns the path of a log, or of another file to keep.

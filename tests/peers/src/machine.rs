@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use rustix::thread::{CpuSet, sched_getaffinity};
 
-use crate::{initrd, ovs, proc};
+use crate::{initrd, net, ovs, proc};
 
 /// A requirement of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,6 +25,12 @@ pub(crate) enum Need {
     Ovs,
     /// Wireshark's tshark.
     Tshark,
+    /// Network namespaces with taps and veth pairs, and a shell in them with iperf3.
+    Namespaces,
+    /// tcpdump and tshark.
+    Captures,
+    /// The programs of `docs/network.md`: nft and dnsmasq.
+    Nat,
 }
 
 /// Memory of a User Mode Linux guest in MiB. It is a file on a tmpfs, shared with the switch.
@@ -70,6 +76,9 @@ impl Machine {
                 })
                 .or_else(no_huge_pages),
             Need::Tshark => lacks(&["tshark"]),
+            Need::Namespaces => lacks(&["ip", "iperf3", "ethtool", "busybox"]).or_else(net::cannot),
+            Need::Captures => lacks(&["tshark", "tcpdump"]),
+            Need::Nat => lacks(&["nft", "dnsmasq"]),
         }
     }
 

@@ -14,6 +14,7 @@ mod lab;
 mod linux;
 mod machine;
 mod measure;
+mod net;
 mod ovs;
 mod proc;
 mod runner;

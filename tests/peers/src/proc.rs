@@ -1,6 +1,7 @@
 //! A child process in a process group of its own. Its output goes to memory and to a log file, and
 //! it always ends.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
@@ -215,6 +216,14 @@ impl Drop for Proc {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// Returns a command that runs `program` by the command `prefix`, or by itself if that is empty.
+pub(crate) fn command(prefix: &[String], program: impl AsRef<OsStr>) -> Command {
+    let [first, rest @ ..] = prefix else { return Command::new(program) };
+    let mut command = Command::new(first);
+    command.args(rest).arg(program);
+    command
 }
 
 /// Runs a short command to its end, and returns its exit code, standard output and standard error.

@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::lab::Lab;
+use crate::net::Namespace;
 use crate::proc::{self, Proc};
 
 /// A vhost-user port of the configuration.
@@ -34,6 +35,9 @@ impl Port {
     }
 }
 
+/// A port on an interface of the machine: its name, and the lines of its section.
+pub(crate) type DevicePort<'t> = (&'t str, &'t str);
+
 /// The connection between the ports.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Join {
@@ -53,6 +57,8 @@ pub(crate) struct PortStatus {
     pub(crate) link: String,
     /// Reason why the link is down.
     pub(crate) reason: Option<String>,
+    /// The last reasons why the link was down.
+    pub(crate) reasons: Vec<DownReason>,
     pub(crate) features: Vec<String>,
     pub(crate) ring: Option<String>,
     pub(crate) queues: Vec<Queue>,
@@ -60,6 +66,24 @@ pub(crate) struct PortStatus {
     /// The receive mode that the guest's driver has set, if the switch serves its control queue.
     #[serde(default)]
     pub(crate) rx_mode: Option<RxMode>,
+    /// The interface of a port that has one.
+    #[serde(default)]
+    pub(crate) device: Option<DeviceStatus>,
+}
+
+/// The open interface of a port.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct DeviceStatus {
+    pub(crate) interface: String,
+    pub(crate) mode: String,
+    pub(crate) zero_copy: bool,
+    pub(crate) mtu: u32,
+}
+
+/// A reason why a link was down.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct DownReason {
+    pub(crate) reason: String,
 }
 
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
@@ -132,6 +156,8 @@ pub(crate) struct Switch<'lab> {
     starts: u32,
     /// Ports whose sockets belong to the guests.
     clients: Vec<&'static str>,
+    /// The command that runs it, if it does not run in the harness's own network namespace.
+    prefix: Vec<String>,
 }
 
 impl Drop for Switch<'_> {
@@ -161,6 +187,40 @@ impl<'lab> Switch<'lab> {
         Ok(switch)
     }
 
+    /// Starts a switch in a namespace, with a bridge of all these ports and workers on these CPUs.
+    pub(crate) fn start_in(
+        lab: &'lab Lab<'_>,
+        namespace: &Namespace,
+        ports: &[Port],
+        devices: &[DevicePort],
+        cpus: &[u32],
+    ) -> Result<Self> {
+        let text = Self::configuration(lab, ports, devices, cpus)?;
+        let mut switch = Self::spawn_with(lab, &namespace.prefix(), &text)?;
+        switch.wait_ready()?;
+        Ok(switch)
+    }
+
+    /// Returns the configuration of a bridge with all these ports.
+    pub(crate) fn configuration(lab: &Lab, ports: &[Port], devices: &[DevicePort], cpus: &[u32]) -> Result<String> {
+        let mut text = configuration(lab, ports, None, cpus)?;
+        for (name, keys) in devices {
+            write!(text, "\n[port.{name}]\n{keys}\n")?;
+        }
+        let names: Vec<&str> =
+            ports.iter().map(|port| port.name).chain(devices.iter().map(|(name, _)| *name)).collect();
+        write!(text, "\n[bridge.lan]\nports = {names:?}\n")?;
+        Ok(text)
+    }
+
+    /// Starts a switch by the command `prefix`, with the text of a configuration. Does not wait for
+    /// anything.
+    pub(crate) fn spawn_with(lab: &'lab Lab<'_>, prefix: &[String], text: &str) -> Result<Self> {
+        fs::write(lab.log(CONFIGURATION), text)?;
+        let proc = run(lab, "switch", prefix)?;
+        Ok(Self { lab, proc, starts: 1, clients: Vec::new(), prefix: prefix.to_vec() })
+    }
+
     /// Kills the switch with SIGKILL, so that it cannot clean up.
     pub(crate) fn kill(&mut self) -> Result<()> {
         self.proc.signal(Signal::KILL)?;
@@ -181,11 +241,12 @@ impl<'lab> Switch<'lab> {
     /// Starts the switch again with the same configuration.
     pub(crate) fn start_again(&mut self) -> Result<()> {
         self.starts += 1;
-        self.proc = run(self.lab, &format!("switch-{}", self.starts))?;
+        self.proc = run(self.lab, &format!("switch-{}", self.starts), &self.prefix)?;
         self.wait_ready()
     }
 
-    fn wait_ready(&mut self) -> Result<()> {
+    /// Waits until the switch prints `ready`.
+    pub(crate) fn wait_ready(&mut self) -> Result<()> {
         let ready = |text: &str| text.lines().any(|line| line == "ready").then_some(());
         self.proc.wait_text("its `ready`", 0, Duration::from_secs(20), ready)
     }
@@ -196,9 +257,9 @@ impl<'lab> Switch<'lab> {
     }
 
     fn spawn_on(lab: &'lab Lab<'_>, ports: &[Port], join: Join, cpus: &[u32]) -> Result<Self> {
-        fs::write(lab.log(CONFIGURATION), configuration(lab, ports, join, cpus)?)?;
-        let clients = ports.iter().filter(|port| port.client).map(|port| port.name).collect();
-        Ok(Self { lab, proc: run(lab, "switch")?, starts: 1, clients })
+        let mut switch = Self::spawn_with(lab, &[], &configuration(lab, ports, Some(join), cpus)?)?;
+        switch.clients = ports.iter().filter(|port| port.client).map(|port| port.name).collect();
+        Ok(switch)
     }
 
     /// Returns the process, to send signals and to wait for its end.
@@ -245,6 +306,11 @@ impl<'lab> Switch<'lab> {
     /// Ends the switch with SIGTERM. Asserts that its exit code is 0 and that it left no socket.
     pub(crate) fn stop(mut self) -> Result<()> {
         self.end()?;
+        self.clean()
+    }
+
+    /// Asserts that the switch, which has ended, left no socket.
+    pub(crate) fn clean(&self) -> Result<()> {
         let mut left = self.lab.sockets_left()?;
         left.retain(|name| !self.clients.iter().any(|client| *name == format!("{client}.sock")));
         if !left.is_empty() {
@@ -267,15 +333,15 @@ impl<'lab> Switch<'lab> {
 /// Name of the configuration file, beside the logs.
 const CONFIGURATION: &str = "switch.toml";
 
-fn run(lab: &Lab, log: &str) -> Result<Proc> {
-    let mut command = Command::new(&lab.machine.switch);
+fn run(lab: &Lab, log: &str, prefix: &[String]) -> Result<Proc> {
+    let mut command = proc::command(prefix, &lab.machine.switch);
     command.arg("run").arg(lab.log(CONFIGURATION));
     // For an idle ring, the log then contains its event word, its positions and its calls.
     command.env("RUST_LOG", "warn,straightline=info,straightline_port::vhost_user::control::lost_calls=debug");
     Proc::start("switch", command, &lab.log(log))
 }
 
-fn configuration(lab: &Lab, ports: &[Port], join: Join, cpus: &[u32]) -> Result<String> {
+fn configuration(lab: &Lab, ports: &[Port], join: Option<Join>, cpus: &[u32]) -> Result<String> {
     let mut text = format!("[switch]\napi = \"{}\"\n", lab.socket("api").display());
     if !cpus.is_empty() {
         writeln!(text, "workers = {cpus:?}")?;
@@ -297,13 +363,14 @@ fn configuration(lab: &Lab, ports: &[Port], join: Join, cpus: &[u32]) -> Result<
     }
     let names: Vec<&str> = ports.iter().map(|port| port.name).collect();
     match join {
-        Join::Patch | Join::PatchThatWaits => {
-            let full = if join == Join::PatchThatWaits { "wait" } else { "drop" };
+        None => (),
+        Some(Join::Patch | Join::PatchThatWaits) => {
+            let full = if join == Some(Join::PatchThatWaits) { "wait" } else { "drop" };
             for (number, pair) in names.chunks(2).enumerate() {
                 write!(text, "\n[patch.p{number}]\nports = {pair:?}\nfull = {full:?}\n")?;
             }
         }
-        Join::Bridge => write!(text, "\n[bridge.lan]\nports = {names:?}\n")?,
+        Some(Join::Bridge) => write!(text, "\n[bridge.lan]\nports = {names:?}\n")?,
     }
     Ok(text)
 }

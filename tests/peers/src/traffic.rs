@@ -27,7 +27,7 @@ pub(crate) fn reach(from: &mut LinuxGuest, to: &str) -> Result<()> {
 
 /// Pings `count` times with `bytes` bytes. Every echo must come back.
 pub(crate) fn ping(from: &mut LinuxGuest, to: &str, count: u32, bytes: u32) -> Result<()> {
-    let before = echo_replies(from)?;
+    let before = echo_replies(from, to)?;
     // Waits at most ten seconds beyond the time that the pings take.
     let deadline = count + 10;
     let command = format!("ping -c {count} -i 0.05 -w {deadline} -s {bytes} {to}");
@@ -36,7 +36,7 @@ pub(crate) fn ping(from: &mut LinuxGuest, to: &str, count: u32, bytes: u32) -> R
     let Ping { sent, received, average_ms } = got;
     // Echoes of less than eight bytes contain no time.
     let average = average_ms.map_or(String::new(), |ms| format!(", average {ms:.3} ms"));
-    println!("  ping {} to {to}, {bytes} B: {received} of {sent}{average}", from.ip());
+    println!("  ping guest {} to {to}, {bytes} B: {received} of {sent}{average}", from.number);
     ensure!(sent == count, "{sent} of {count} echoes of {bytes} B were sent");
     if received == count {
         return Ok(());
@@ -46,7 +46,7 @@ pub(crate) fn ping(from: &mut LinuxGuest, to: &str, count: u32, bytes: u32) -> R
     //   second sends many at once.
     // - It ends a second after its last echo if any echo was answered.
     let all = proc::until("the missing replies", Duration::from_secs(10), || {
-        Ok(Some(echo_replies(from)? - before).filter(|replies| *replies >= u64::from(count)))
+        Ok(Some(echo_replies(from, to)? - before).filter(|replies| *replies >= u64::from(count)))
     });
     all.with_context(|| format!("{received} of {sent} echoes of {bytes} B came back"))?;
     println!("  the guest's kernel has received all {count}");
@@ -54,8 +54,12 @@ pub(crate) fn ping(from: &mut LinuxGuest, to: &str, count: u32, bytes: u32) -> R
 }
 
 /// Returns the number of complete echo replies with a right checksum that the guest's kernel has
-/// received.
-fn echo_replies(guest: &mut LinuxGuest) -> Result<u64> {
+/// received, over the IP version of `address`.
+fn echo_replies(guest: &mut LinuxGuest, address: &str) -> Result<u64> {
+    if address.contains(':') {
+        let replies = guest.sh("awk '/^Icmp6InEchoReplies/ { print $2 }' /proc/net/snmp6")?;
+        return replies.parse().with_context(|| format!("no Icmp6InEchoReplies, but {replies:?}"));
+    }
     let snmp = guest.sh("cat /proc/net/snmp")?;
     snmp_field(&snmp, "Icmp", "InEchoReps").context("no Icmp InEchoReps")
 }
@@ -234,9 +238,9 @@ const FEATURES: [(&str, &str); 5] = [
 pub(crate) fn turn_off(guest: &mut LinuxGuest, features: &[&str]) -> Result<()> {
     for feature in features {
         // The command fails for a feature that the device fixes; the state is checked below.
-        guest.run(&format!("ethtool -K eth0 {feature} off"), USUAL)?;
+        guest.run(&format!("ethtool -K {} {feature} off", guest.interface), USUAL)?;
     }
-    let state = guest.sh("ethtool -k eth0")?;
+    let state = guest.sh(&format!("ethtool -k {}", guest.interface))?;
     // virtio-net cannot turn rx off. If the other guest sums all that it sends, rx has nothing to
     // do.
     for (_, name) in FEATURES.iter().filter(|(short, _)| features.contains(short) && *short != "rx") {
@@ -254,8 +258,8 @@ pub(crate) fn no_errors(guest: &mut LinuxGuest) -> Result<()> {
             snmp_field(&snmp, protocol, field).with_context(|| format!("/proc/net/snmp has no {protocol} {field}"))?;
         ensure!(count == 0, "guest {}: {count} {protocol} {field}", guest.number);
     }
-    // rx_errors counts the frames whose header or length virtio-net refused.
-    let errors = guest.sh("cat /sys/class/net/eth*/statistics/rx_errors")?;
+    // rx_errors counts the frames whose header or length virtio-net or a tap refused.
+    let errors = guest.sh("cat /sys/class/net/*/statistics/rx_errors")?;
     ensure!(
         errors.lines().all(|line| line.trim() == "0"),
         "guest {}: its driver refused frames: {errors}",

@@ -28,28 +28,42 @@ fn sleeps_and_wakes(lab: &Lab) -> Result<()> {
     // In the first seconds of a link, IPv6 sends router solicitations, so the link is not idle.
     proc::pause(Duration::from_secs(5))?;
 
-    let before = switch.cpu_ticks()?;
-    proc::pause(Duration::from_secs(5))?;
-    let ticks = switch.cpu_ticks()? - before;
-    println!("  idle: {ticks} ticks of 10 ms in 5 s");
-    ensure!(ticks < 5, "the idle switch used {ticks} ticks of 10 ms in 5 s: fewer than 5 (1 % of a CPU) are expected");
+    is_idle(&switch, Duration::from_secs(5))?;
+    wakes(&mut one, &second, 7)?;
+    traffic::no_errors(&mut two)?;
+    switch.stop()
+}
 
+/// Asserts that the switch uses less than 1 % of a CPU for this time.
+pub(super) fn is_idle(switch: &Switch, time: Duration) -> Result<()> {
+    let before = switch.cpu_ticks()?;
+    proc::pause(time)?;
+    let (ticks, seconds) = (switch.cpu_ticks()? - before, time.as_secs());
+    println!("  idle: {ticks} ticks of 10 ms in {seconds} s");
+    ensure!(
+        ticks < seconds,
+        "the idle switch used {ticks} ticks of 10 ms in {seconds} s: fewer than {seconds} (1 % of a CPU) are expected"
+    );
+    Ok(())
+}
+
+/// Pings `count` times after pauses, and asserts that the switch wakes each time.
+pub(super) fn wakes(from: &mut LinuxGuest, to: &str, count: usize) -> Result<()> {
     let mut times = Vec::new();
-    for _ in 0..7 {
+    for _ in 0..count {
         proc::pause(PAUSE)?;
-        let (_, text) = one.run(&format!("ping -c 1 -W 2 {second}"), USUAL)?;
+        let (_, text) = from.run(&format!("ping -c 1 -W 2 {to}"), USUAL)?;
         let time = text.split_once(" time=").and_then(|(_, rest)| rest.split(' ').next()?.parse::<f64>().ok());
         times.push(time.with_context(|| format!("no answer after a pause: {text}"))?);
     }
     times.sort_by(f64::total_cmp);
     let median = times[times.len() / 2];
-    println!("  pings after pauses of {PAUSE:?}: median {median} ms of {times:?}");
+    println!("  pings to {to} after pauses of {PAUSE:?}: median {median} ms of {times:?}");
     // The printed median is information. The test only checks that the kick woke the worker, and
     // not the end of its sleep.
     ensure!(
         median < 100.0,
         "the median of pings after a pause is {median} ms, not below 100 ms: kicks are lost: {times:?}"
     );
-    traffic::no_errors(&mut two)?;
-    switch.stop()
+    Ok(())
 }

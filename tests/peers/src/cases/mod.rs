@@ -7,6 +7,7 @@ mod idle;
 mod lifecycle;
 mod migrate;
 mod offloads;
+mod outside;
 mod patch;
 mod pvp;
 mod qemu;
@@ -24,6 +25,7 @@ pub(crate) fn all() -> Vec<Test> {
     tests.extend(idle::tests());
     tests.extend(bridge::tests());
     tests.extend(offloads::tests());
+    tests.extend(outside::tests());
     tests.extend(testpmd::tests());
     tests.extend(pvp::tests());
     tests.extend(embedded_guest::tests());

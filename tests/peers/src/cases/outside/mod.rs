@@ -1,0 +1,121 @@
+//! Ports on interfaces: guests of the switch exchange traffic with Linux network namespaces.
+//!
+//! | file | what it tests |
+//! |---|---|
+//! | `bridged` | the harness itself: namespaces on a Linux bridge, without a switch |
+//! | `tap` | a guest, and the host at a tap |
+//! | `nic` | a guest, and the other end of a veth pair, over AF_XDP and AF_PACKET |
+//! | `bridge` | a bridge with ports of all kinds: traffic, SIGKILL, sleep, QEMU |
+//! | `links` | interfaces that change under traffic |
+//! | `testpmd` | DPDK's drivers for the same interfaces |
+
+mod bridge;
+mod bridged;
+mod links;
+mod nic;
+mod tap;
+mod testpmd;
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::guest::LinuxGuest;
+use crate::runner::Test;
+use crate::switch::PortStatus;
+use crate::traffic;
+
+/// Returns the tests.
+pub(super) fn tests() -> Vec<Test> {
+    let mut tests = bridged::tests();
+    tests.extend(tap::tests());
+    tests.extend(nic::tests());
+    tests.extend(bridge::tests());
+    tests.extend(links::tests());
+    tests.extend(testpmd::tests());
+    tests
+}
+
+/// A kind of port on an interface that exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum DeviceKind {
+    AfXdp,
+    AfPacket,
+}
+
+impl DeviceKind {
+    /// Returns the value of `kind` in the configuration.
+    fn name(self) -> &'static str {
+        match self {
+            Self::AfXdp => "af-xdp",
+            Self::AfPacket => "af-packet",
+        }
+    }
+
+    /// Returns the necessary lines of a port's section.
+    fn keys(self, interface: &str) -> String {
+        format!("kind = \"{}\"\ninterface = \"{interface}\"", self.name())
+    }
+}
+
+/// Asserts that a port is up, and shows its interface and the interface's MTU.
+fn has_device(port: &PortStatus, interface: &str, mtu: u32) -> Result<()> {
+    let Some(device) = &port.device else { bail!("`ports` shows no device of port {}: {port:?}", port.name) };
+    ensure!(port.link == "up", "port {} is {}: {:?}", port.name, port.link, port.reason);
+    ensure!(device.interface == interface && device.mtu == mtu, "not {interface} with MTU {mtu}: {device:?}");
+    println!("  port {}: {interface}, mode {:?}, zero-copy {}", port.name, device.mode, device.zero_copy);
+    Ok(())
+}
+
+/// How much two guests exchange.
+#[derive(Clone, Copy)]
+struct Amount {
+    mtu: u32,
+    /// Size of the file that each sends.
+    mib: u32,
+    /// Seconds of iperf3, for each direction and IP version.
+    seconds: u32,
+}
+
+/// Lets two guests exchange echoes, TCP streams and files, over IPv4 and IPv6.
+fn exchange(one: &mut LinuxGuest, other: &mut LinuxGuest, amount: Amount) -> Result<()> {
+    let Amount { mtu, mib, seconds } = amount;
+    // Bytes of the IP and ICMP headers.
+    for (address, headers) in [(other.ip(), 28), (other.ip6(), 48)] {
+        traffic::reach(one, &address)?;
+        traffic::ping(one, &address, 10, 56)?;
+        traffic::ping(one, &address, 10, mtu - headers)?;
+        for (reverse, arrow) in [(false, "->"), (true, "<-")] {
+            traffic::iperf3_server(other)?;
+            let done = traffic::iperf3_client(one, &address, seconds, reverse)?;
+            println!("  iperf3 guest {} {arrow} {address}: {:.2} Gbit/s", one.number, done.gbit_per_s);
+        }
+    }
+    traffic::file(one, other, mib)?;
+    traffic::file(other, one, mib)?;
+    datagrams(one, other)?;
+    traffic::no_errors(one)?;
+    traffic::no_errors(other)
+}
+
+/// Sends datagrams larger than the MTU allows, so in fragments, and small ones, both ways. The rate
+/// is low, so most of them arrive.
+fn datagrams(one: &mut LinuxGuest, other: &mut LinuxGuest) -> Result<()> {
+    let rate = if one.is_slow() || other.is_slow() { "5M" } else { "100M" };
+    for len in [200, 12_000] {
+        for reverse in ["", " -R"] {
+            traffic::iperf3_server(other)?;
+            let command = format!("iperf3 -J -u -b {rate} -k 100 -l {len} -c {}{reverse}", other.ip());
+            let text = one.sh_within(&command, Duration::from_secs(40))?;
+            // A warning that the datagrams are fragmented precedes the report.
+            let report = text.get(text.find('{').unwrap_or(0)..).unwrap_or_default();
+            let report: serde_json::Value =
+                serde_json::from_str(report).with_context(|| format!("iperf3 wrote {text}"))?;
+            let at = |path: &str| report.pointer(path).and_then(serde_json::Value::as_f64);
+            let (sent, lost) = (at("/end/sum/packets"), at("/end/sum/lost_packets"));
+            let (Some(sent), Some(lost)) = (sent, lost) else { bail!("iperf3 counted no datagrams: {text}") };
+            ensure!(sent > 0.0 && lost * 2.0 < sent, "{lost} of {sent} datagrams of {len} bytes{reverse} were lost");
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,245 @@
+//! Network namespaces with interfaces, that tests make and that end with the test. All interfaces,
+//! addresses and routes of a test are in them: the machine's own network stays as it is.
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::Signal;
+use serde::Deserialize;
+
+use crate::lab::Lab;
+use crate::proc::{self, Proc};
+
+/// Default time limit of a command in a namespace.
+const USUAL: Duration = Duration::from_secs(30);
+
+/// A network namespace. Dropping it removes it, as soon as no process is in it.
+pub(crate) struct Namespace {
+    name: String,
+}
+
+impl Namespace {
+    /// Makes a namespace whose name contains `role` and the id of this process.
+    pub(crate) fn new(role: &str) -> Result<Self> {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("sl{}-{number}-{role}", std::process::id());
+        ip(&["netns", "add", &name])?;
+        let namespace = Self { name };
+        // Addresses are valid at once, and an idle interface is silent.
+        namespace.sh(
+            "ip link set lo up; cd /proc/sys/net/ipv6/conf/default; echo 0 > accept_dad; echo 0 > router_solicitations",
+        )?;
+        Ok(namespace)
+    }
+
+    /// Makes a namespace without IPv6, whose interfaces send nothing by themselves.
+    pub(crate) fn silent(role: &str) -> Result<Self> {
+        let namespace = Self::new(role)?;
+        namespace.sh("cd /proc/sys/net/ipv6/conf; echo 1 > all/disable_ipv6; echo 1 > default/disable_ipv6")?;
+        Ok(namespace)
+    }
+
+    /// Returns the name.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns a command that runs `program` in the namespace. The program replaces `ip`, so its
+    /// process id is that of the child.
+    pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        proc::command(&self.prefix(), program)
+    }
+
+    /// Returns the command that runs another command in the namespace.
+    pub(crate) fn prefix(&self) -> Vec<String> {
+        ["ip", "netns", "exec", &self.name].map(str::to_owned).into()
+    }
+
+    /// Starts a program in the namespace, with its output in the log `name`.
+    pub(crate) fn start(&self, lab: &Lab, name: &str, program: &str, args: &[&str]) -> Result<Proc> {
+        let mut command = self.command(program);
+        command.args(args);
+        Proc::start(name, command, &lab.log(name))
+    }
+
+    /// Runs a shell script that must succeed, and returns its output.
+    pub(crate) fn sh(&self, script: &str) -> Result<String> {
+        let mut command = self.command("sh");
+        let (code, out, err) = proc::run(command.args(["-ec", script]), USUAL)?;
+        ensure!(code == Some(0), "namespace {}: `{script}` ended with {code:?}: {out}{err}", self.name);
+        Ok(out.trim().to_owned())
+    }
+
+    /// Returns the state of an interface, or `None` if there is none with this name.
+    pub(crate) fn link(&self, interface: &str) -> Result<Option<LinkState>> {
+        Ok(self.links()?.into_iter().find(|link| link.ifname == interface))
+    }
+
+    fn links(&self) -> Result<Vec<LinkState>> {
+        let text = self.sh("ip -d -j addr show")?;
+        serde_json::from_str(&text).with_context(|| format!("`ip -j` wrote {text}"))
+    }
+
+    /// Returns all addresses and routes as text for comparison, without the state of interfaces.
+    pub(crate) fn routes(&self) -> Result<String> {
+        self.sh("(ip -o -4 addr; ip -o -6 addr; ip route show table all; ip -6 route show table all; ip rule) | sed 's/^[0-9]*: *//; s/ linkdown//'")
+    }
+
+    /// Asserts that no XDP program is attached to any interface.
+    pub(crate) fn has_no_program(&self) -> Result<()> {
+        let attached: Vec<LinkState> = self.links()?.into_iter().filter(|link| link.xdp.is_some()).collect();
+        ensure!(attached.is_empty(), "an XDP program is still attached: {attached:?}");
+        Ok(())
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        // If the removal fails, an empty namespace with the name of this process remains.
+        let _ = ip(&["netns", "del", &self.name]);
+    }
+}
+
+/// An interface, as `ip -d -j addr` describes it.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+pub(crate) struct LinkState {
+    pub(crate) ifindex: u32,
+    pub(crate) ifname: String,
+    pub(crate) mtu: u32,
+    /// MAC address.
+    #[serde(default)]
+    pub(crate) address: String,
+    #[serde(default)]
+    pub(crate) addr_info: Vec<Address>,
+    /// Name of its bridge.
+    pub(crate) master: Option<String>,
+    pub(crate) linkinfo: Option<LinkInfo>,
+    /// The attached XDP program.
+    pub(crate) xdp: Option<serde_json::Value>,
+}
+
+/// An IP address of an interface.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+pub(crate) struct Address {
+    local: String,
+    prefixlen: u32,
+}
+
+/// The kind of an interface, and its settings as the kind has them.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+pub(crate) struct LinkInfo {
+    pub(crate) info_kind: Option<String>,
+    pub(crate) info_data: Option<serde_json::Value>,
+}
+
+/// One end of a veth pair: its namespace and its name.
+pub(crate) type End<'n> = (&'n Namespace, &'n str);
+
+/// Makes a veth pair, whose ends are up.
+pub(crate) fn veth(ends: [End; 2], queues: u32, mtu: u32) -> Result<()> {
+    let [(one, name), (other, peer)] = ends;
+    let each = format!("mtu {mtu} numrxqueues {queues} numtxqueues {queues}");
+    one.sh(&format!("ip link add {name} {each} type veth peer name {peer} {each} netns {}", other.name))?;
+    for (namespace, name) in ends {
+        namespace.sh(&format!("ip link set {name} up"))?;
+    }
+    Ok(())
+}
+
+/// A capture of the packets that an interface receives, by tcpdump.
+pub(crate) struct Capture {
+    tcpdump: Proc,
+    file: PathBuf,
+}
+
+impl Capture {
+    /// Starts tcpdump on an interface, for packets that come in.
+    pub(crate) fn start(lab: &Lab, namespace: &Namespace, interface: &str) -> Result<Self> {
+        let file = lab.log("capture.pcap");
+        // tcpdump would write its file as another user, who may not write to our folder.
+        let args = ["-i", interface, "-Q", "in", "-w", &file.to_string_lossy(), "-U", "-B", "16384", "-Z", "root"];
+        let tcpdump = namespace.start(lab, "tcpdump", "tcpdump", &args)?;
+        let listens = || Ok(tcpdump.texts().1.contains("listening on").then_some(()));
+        proc::until("tcpdump listens", Duration::from_secs(10), listens)?;
+        Ok(Self { tcpdump, file })
+    }
+
+    /// Ends the capture, and asserts that tshark and tcpdump find no wrong checksum in it. `least`
+    /// is the smallest number of right TCP or UDP checksums.
+    pub(crate) fn checksums_are_right(mut self, least: usize) -> Result<()> {
+        // tcpdump writes what its socket has received until then.
+        proc::pause(Duration::from_millis(300))?;
+        self.tcpdump.signal(Signal::INT)?;
+        self.tcpdump.wait_end(Duration::from_secs(10))?;
+        let says = self.tcpdump.texts().1;
+        ensure!(says.contains("\n0 packets dropped by kernel"), "tcpdump lost packets: {says}");
+        const STATUS: [&str; 5] = ["ip", "tcp", "udp", "icmp", "icmpv6"];
+        let mut tshark = Command::new("tshark");
+        tshark.args(["-n", "-r"]).arg(&self.file);
+        for protocol in ["ip", "tcp", "udp"] {
+            tshark.args(["-o", &format!("{protocol}.check_checksum:TRUE")]);
+        }
+        tshark.args(["-T", "fields"]);
+        for protocol in STATUS {
+            tshark.args(["-e", &format!("{protocol}.checksum.status")]);
+        }
+        let (code, out, err) = proc::run(&mut tshark, Duration::from_secs(120))?;
+        ensure!(code == Some(0), "tshark ended with {code:?}: {err}");
+        let mut right = 0;
+        for (number, line) in (1..).zip(out.lines()) {
+            for (protocol, status) in STATUS.iter().zip(line.split('\t')) {
+                // 0 is wrong, 1 is right (Wireshark's proto.h).
+                ensure!(!status.contains('0'), "tshark: the {protocol} checksum of frame {number} is wrong");
+                right += usize::from(matches!(*protocol, "tcp" | "udp") && status.contains('1'));
+            }
+        }
+        let mut tcpdump = Command::new("tcpdump");
+        tcpdump.args(["-nvv", "-r"]).arg(&self.file);
+        let (code, out, err) = proc::run(&mut tcpdump, Duration::from_secs(120))?;
+        ensure!(code == Some(0), "tcpdump ended with {code:?}: {err}");
+        if let Some(line) = out.lines().find(|line| line.contains("incorrect") || line.contains("bad cksum")) {
+            bail!("tcpdump: {}", line.trim());
+        }
+        ensure!(right >= least, "only {right} TCP and UDP checksums were seen, and not {least}");
+        println!("  tshark and tcpdump: {right} TCP and UDP checksums are right, none is wrong");
+        std::fs::remove_file(&self.file)?;
+        Ok(())
+    }
+}
+
+/// Returns the reason why this process cannot make namespaces, or `None` if it can.
+pub(crate) fn cannot() -> Option<String> {
+    if !rustix::process::geteuid().is_root() {
+        return Some("namespaces and interfaces need root".to_owned());
+    }
+    if !std::path::Path::new("/dev/net/tun").exists() {
+        return Some("this machine has no /dev/net/tun".to_owned());
+    }
+    Namespace::new("probe").err().map(|error| format!("{error:#}"))
+}
+
+fn ip(args: &[&str]) -> Result<()> {
+    let (code, _, err) = proc::run(Command::new("ip").args(args), USUAL)?;
+    ensure!(code == Some(0), "`ip {}` ended with {code:?}: {}", args.join(" "), err.trim());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_are_read() {
+        let text = r#"[{"ifindex":2,"ifname":"v1","flags":["UP"],"mtu":1500,"xdp":{"mode":1,"prog":{"id":7}},
+            "address":"02:00:00:00:00:01","linkinfo":{"info_kind":"veth"},
+            "addr_info":[{"family":"inet","local":"10.0.0.1","prefixlen":24}]}, {"ifindex":1,"ifname":"lo","mtu":65536}]"#;
+        let links: Vec<LinkState> = serde_json::from_str(text).expect("ip's JSON");
+        assert_eq!((links[0].mtu, links[0].addr_info.len(), links[0].xdp.is_some()), (1500, 1, true));
+        assert_eq!((links[1].ifname.as_str(), links[1].xdp.is_some()), ("lo", false));
+    }
+}
