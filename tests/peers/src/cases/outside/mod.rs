@@ -8,9 +8,11 @@
 //! | `bridge` | a bridge with ports of all kinds: traffic, SIGKILL, sleep, QEMU |
 //! | `links` | interfaces that change under traffic |
 //! | `testpmd` | DPDK's drivers for the same interfaces |
+//! | `document` | the commands of `docs/network.md` and of the README |
 
 mod bridge;
 mod bridged;
+mod document;
 mod links;
 mod nic;
 mod tap;
@@ -33,6 +35,7 @@ pub(super) fn tests() -> Vec<Test> {
     tests.extend(bridge::tests());
     tests.extend(links::tests());
     tests.extend(testpmd::tests());
+    tests.extend(document::tests());
     tests
 }
 
