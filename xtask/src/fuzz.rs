@@ -60,6 +60,7 @@ const TARGETS: &[(&str, &[&str])] = &[
             "packets that are left alone",
             "UDP with a checksum where TCP has it",
             "packets with finished checksums that are one",
+            "packets with one identification that are one",
             "datagrams that are one",
             "a wrong checksum",
         ],

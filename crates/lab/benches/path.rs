@@ -110,7 +110,7 @@ fn frames(size: usize) -> Vec<Vec<u8>> {
             frame[..16].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0]);
             let datagram = u16::try_from(frame.len() - 14).expect("short");
             frame[16..18].copy_from_slice(&datagram.to_be_bytes());
-            frame[18..24].copy_from_slice(&[0, 0, 0x40, 0, 64, 17]);
+            frame[18..24].copy_from_slice(&[0, 0, 0, 0, 64, 17]);
             frame[38..40].copy_from_slice(&(datagram - 20).to_be_bytes());
             let sum = checksum::sum(&frame[14..24]);
             let sum = !checksum::add(sum, checksum::sum(&frame[26..34]));

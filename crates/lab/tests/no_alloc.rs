@@ -224,7 +224,7 @@ fn segments_that_are_put_together() {
                 let seq = usize::from(header.csum_start) + 4;
                 for n in 0..30_u32 {
                     let (mut header, mut frame) = (header, frame.clone());
-                    // PSH would end a coalesced packet; IPv6 has no relevant identification.
+                    // PSH would end a coalesced packet.
                     frame[seq + 9] = 0x10;
                     frame[seq..seq + 4].copy_from_slice(&(n * 1400).to_be_bytes());
                     if is_finished {
@@ -237,8 +237,7 @@ fn segments_that_are_put_together() {
         };
         run(&mut hand, 5, &mut send);
         let (allocated, got) = run(&mut hand, 50, &mut send);
-        // Of each round 30 packets of IPv4, which say one identification.
-        let expected = 50 * (30 + if is_wrong { 30 } else { 1 });
+        let expected = 50 * 2 * if is_wrong { 30 } else { 1 };
         assert_eq!((allocated, got), (0, expected));
     }
 }

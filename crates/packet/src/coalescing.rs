@@ -1,7 +1,8 @@
 //! Coalescing (GRO): makes one unsegmented packet of consecutive TCP segments or UDP datagrams, for
 //! a receiver that takes such packets. It is the inverse of [`Segmenter`](crate::Segmenter).
 //!
-//! Packets are coalesced only if segmentation would give back the same packets:
+//! Packets are coalesced only if segmentation would give back the same packets, except for an
+//! identification without a meaning:
 //!
 //! - All have one size. The last one may be shorter.
 //! - TCP segments follow each other without a gap.
@@ -11,8 +12,11 @@
 //!
 //! A run ends with a segment that has PSH, and with a packet that is shorter. Segments with SYN,
 //! FIN, RST, URG or CWR, fragments, and packets with IP options or extension headers are left
-//! alone. So are datagrams without a checksum. Linux's GRO asks for less: it accepts
-//! identifications that do not count up if "don't fragment" is set.
+//! alone. So are datagrams without a checksum.
+//!
+//! Identifications count up, as segmentation makes them. Where "don't fragment" is set, they may
+//! also be all the same: many systems send 0 then, and receivers ignore the field (RFC 6864, 4.2).
+//! Linux's GRO has the same rule.
 //!
 //! # Checksums
 //!
@@ -68,6 +72,8 @@ pub struct Run {
     seq: u32,
     /// IPv4 identification that the next packet must have.
     id: u16,
+    /// Difference of two identifications: 1, or 0 if all are the same.
+    id_step: u16,
     /// Sum of the IPv4 header without length, identification and checksum.
     network: u16,
     /// Sum of the pseudo header without the length.
@@ -81,6 +87,11 @@ pub struct Run {
 /// Returns the 16-bit word at an offset of a header.
 fn word(of: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([of[at], of[at + 1]])
+}
+
+/// Returns whether the identification of an IPv4 packet has no meaning: "don't fragment" is set.
+fn may_be_fixed(ip: &[u8]) -> bool {
+    ip[6] & 0x40 != 0
 }
 
 fn sequence(tcp: &[u8]) -> u32 {
@@ -142,21 +153,21 @@ impl Run {
             (0, 0)
         };
         let checksum = offload.checksum;
-        let run = Run { gso, checksum, len, count: 1, seq, id, network, pseudo, flags, is_ended: false };
-        run.matches_length(head, len).then_some(Run { id: id.wrapping_add(1), ..run })
+        let run = Run { gso, checksum, len, count: 1, seq, id, id_step: 1, network, pseudo, flags, is_ended: false };
+        run.matches_length(head, len, id).then_some(Run { id: id.wrapping_add(1), ..run })
     }
 
-    /// Returns whether `head` has the identification, lengths and checksums that the run's next
-    /// packet must have. That packet has `len` bytes. A finished checksum is verified later.
+    /// Returns whether `head` has the lengths and checksums that the run's next packet must have,
+    /// and this identification. That packet has `len` bytes. A finished checksum is verified later.
     #[inline]
-    fn matches_length(&self, head: &[u8], len: u32) -> bool {
+    fn matches_length(&self, head: &[u8], len: u32, id: u16) -> bool {
         let (l3, l4) = (usize::from(self.gso.l3), usize::from(self.gso.l4));
         let transport = len - u32::from(self.gso.l4);
         let network = if self.gso.kind.is_v4() {
             let told = word(head, l3 + 2);
             u32::from(told) == len - u32::from(self.gso.l3)
-                && word(head, l3 + 4) == self.id
-                && word(head, l3 + 10) == !fold([self.network.into(), told.into(), self.id.into()])
+                && word(head, l3 + 4) == id
+                && word(head, l3 + 10) == !fold([self.network.into(), told.into(), id.into()])
         } else {
             u32::from(word(head, l3 + 4)) == transport
         };
@@ -194,6 +205,9 @@ impl Run {
         }
         let (l3, l4) = (usize::from(l3), usize::from(l4));
         let same = HeaderPair { first, head };
+        // The second packet tells whether identifications count up.
+        let is_fixed = self.count == 1 && kind.is_v4() && same.at::<2>(l3 + 4) && may_be_fixed(&head[l3..]);
+        let (id, id_step) = if is_fixed { (word(head, l3 + 4), 0) } else { (self.id, self.id_step) };
         let network = if kind.is_v4() {
             same.at::<2>(l3) && same.at::<4>(l3 + 6) && same.at::<8>(l3 + 12)
         } else {
@@ -204,7 +218,7 @@ impl Run {
             && network
             && same.at::<4>(l4)
             && (!kind.is_tcp() || self.is_next_segment(same, l4))
-            && self.matches_length(head, len);
+            && self.matches_length(head, len, id);
         if !is_next {
             return false;
         }
@@ -214,7 +228,7 @@ impl Run {
         self.count += 1;
         self.len += payload;
         self.seq = self.seq.wrapping_add(payload);
-        self.id = self.id.wrapping_add(1);
+        (self.id, self.id_step) = (id.wrapping_add(id_step), id_step);
         self.is_ended =
             payload < u32::from(size) || self.flags & TCP_PSH != 0 || (!kind.is_tcp() && self.count == MAX_DATAGRAMS);
         true
@@ -319,7 +333,9 @@ fn may_follow(first: &[u8], second: &[u8], kinds: GsoKinds) -> bool {
         Some([0x08, 0x00]) => {
             let (Some(a), Some(b)) = (first.first_chunk::<V4>(), second.first_chunk::<V4>()) else { return true };
             // The identification; addresses and ports.
-            if word(b, 18) != word(a, 18).wrapping_add(1) || a[26..38] != b[26..38] {
+            let step = word(b, 18).wrapping_sub(word(a, 18));
+            let is_next = step == 1 || (step == 0 && may_be_fixed(&a[14..]));
+            if !is_next || a[26..38] != b[26..38] {
                 return false;
             }
             match a[23] {

@@ -50,6 +50,9 @@ fn run(guest: &mut FuzzGuest, u: &mut Unstructured<'_>) -> Result<()> {
         packets.push(packet);
     }
     if u.arbitrary()? {
+        packets.iter_mut().for_each(|packet| flow.fix_identification(packet));
+    }
+    if u.arbitrary()? {
         packets.iter_mut().for_each(|packet| flow.finish_checksum(packet));
         if u.arbitrary()? {
             let nth = u.choose_index(packets.len())?;
@@ -96,6 +99,13 @@ struct Coalesced {
     offload: Offload,
     /// True if the packets have finished checksums.
     is_finished: bool,
+}
+
+impl Coalesced {
+    /// Returns whether the IPv4 identifications are all the same.
+    fn is_fixed(&self, l3: usize) -> bool {
+        self.packets[0][l3 + 4..l3 + 6] == self.packets[1][l3 + 4..l3 + 6]
+    }
 }
 
 impl Flow {
@@ -218,6 +228,14 @@ impl Flow {
         self.sum_network(frame);
     }
 
+    /// Gives a packet the flow's first identification.
+    fn fix_identification(&self, packet: &mut Packet) {
+        if self.is_v4() && packet.frame.len() >= self.l3 + 20 {
+            packet.frame[self.l3 + 4..self.l3 + 6].copy_from_slice(&self.ident.to_be_bytes());
+            sum_network(&mut packet.frame, self.l3);
+        }
+    }
+
     /// Finishes a packet's checksum, if it is partial and at its usual place.
     fn finish_checksum(&self, Packet { frame, header }: &mut Packet) {
         let offset = if self.headers[self.protocol_at()] == UDP { 6 } else { 16 };
@@ -230,11 +248,16 @@ impl Flow {
 
     fn sum_network(&self, frame: &mut [u8]) {
         if self.is_v4() && frame.len() >= self.l3 + 20 {
-            frame[self.l3 + 10..self.l3 + 12].fill(0);
-            let sum = !checksum::sum(&frame[self.l3..self.l3 + 20]);
-            frame[self.l3 + 10..self.l3 + 12].copy_from_slice(&sum.to_be_bytes());
+            sum_network(frame, self.l3);
         }
     }
+}
+
+/// Sums an IPv4 header without options.
+fn sum_network(frame: &mut [u8], l3: usize) {
+    frame[l3 + 10..l3 + 12].fill(0);
+    let sum = !checksum::sum(&frame[l3..l3 + 20]);
+    frame[l3 + 10..l3 + 12].copy_from_slice(&sum.to_be_bytes());
 }
 
 /// Finishes the partial checksum at this offset of the transport header.
@@ -351,19 +374,28 @@ fn segment_again<'t>(turn: &mut Turn<'t>, memory: &'t GuestMemory, coalesced: &C
     let gso = offload.gso.expect("it must be segmented");
     turn.set_offload(id, offload);
     let mut plan = Segmenter::new(gso, frame.len() as u32).expect("a coalesced packet can be segmented");
-    let (mut segment, mut segments) = (GsoSegment::default(), Vec::new());
+    let (mut segment, mut segments) = (GsoSegment::default(), 0);
     while plan.next(turn.head(id), &mut segment) {
         let mut bytes = segment.headers().to_vec();
         bytes.extend_from_slice(&frame[segment.payload().start as usize..segment.payload().end as usize]);
         let (l4, offset) = (usize::from(gso.l4), usize::from(gso.kind.checksum_offset()));
-        let sent = &coalesced.packets[segments.len()];
+        let mut sent = coalesced.packets[segments].clone();
+        // If identifications without a meaning are all the same, segmentation makes them count up.
+        if gso.kind.is_v4() && coalesced.is_fixed(usize::from(gso.l3)) {
+            let l3 = usize::from(gso.l3);
+            assert!(sent[l3 + 6] & 0x40 != 0, "only without fragmentation");
+            reached!("packets with one identification that are one");
+            sent[l3 + 4..l3 + 6].copy_from_slice(&bytes[l3 + 4..l3 + 6]);
+            sum_network(&mut sent, l3);
+        }
         // In TCP, 0 and 0xffff are one value.
         if coalesced.is_finished && sent[l4 + offset..l4 + offset + 2] == [0, 0] {
             bytes[l4 + offset..l4 + offset + 2].fill(0);
         } else if coalesced.is_finished {
             finish_at(&mut bytes, l4, offset);
         }
-        segments.push(bytes);
+        assert!(bytes == sent, "segmentation returns the packets");
+        segments += 1;
     }
-    assert!(segments == coalesced.packets, "segmentation returns the packets");
+    assert_eq!(segments, coalesced.packets.len());
 }

@@ -231,6 +231,21 @@ fn happen(frames: &mut Vec<Vec<u8>>, headers: &Headers, accidents: &[Accident]) 
     }
 }
 
+/// If identifications of coalesced packets are all the same, lets them count up, as segmentation
+/// does.
+fn count_identifications(frames: &mut [Vec<u8>], headers: &Headers) {
+    let at = headers.l3() + 4;
+    let id = |frame: &[u8]| u16::from_be_bytes([frame[at], frame[at + 1]]);
+    if !headers.v4() || frames.len() < 2 || id(&frames[0]) != id(&frames[1]) {
+        return;
+    }
+    for (n, frame) in frames.iter_mut().enumerate() {
+        let counted = id(frame).wrapping_add(u16_of(n));
+        frame[at..at + 2].copy_from_slice(&counted.to_be_bytes());
+        mend(frame, headers.l3());
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
@@ -258,8 +273,15 @@ proptest! {
         let mut frames = segments(&headers, &pattern(size * count - less), size, is_partial);
         happen(&mut frames, &headers, &accidents);
         let arrived = delivered(&frames, &[], offload(&headers, is_partial));
-        let again: Vec<_> = arrived.iter().flat_map(|(f, of)| cut(f, *of, is_partial)).collect();
-        assert!(again == frames, "{accidents:?}");
+        let mut rest = &mut frames[..];
+        for (frame, of) in arrived {
+            let again = cut(&frame, of, is_partial);
+            let (sent, behind) = rest.split_at_mut(again.len());
+            count_identifications(sent, &headers);
+            assert!(again == sent, "{accidents:?}");
+            rest = behind;
+        }
+        assert!(rest.is_empty());
     }
 
     /// A wrong checksum undoes its run, wherever it is and whatever made it wrong.
@@ -343,9 +365,11 @@ fn headers_that_differ_are_left_alone() {
         }
         if kind.is_v4() {
             // Service, length, identification, fragments, time to live, protocol, addresses.
-            for at in [1, 3, 5, 6, 7, 8, 9, 12, 19] {
+            for at in [1, 3, 4, 6, 7, 8, 9, 12, 19] {
                 assert_eq!(after(&|frame, l3, _| frame[l3 + at] ^= 1), 3, "byte {at} of IPv4");
             }
+            // The first identification once more, but the third one is another.
+            assert_eq!(after(&|frame, l3, _| frame[l3 + 5] ^= 1), 2);
             assert_eq!(after(&|frame, l3, _| frame[l3 + 6] ^= 0x40), 3, "don't fragment");
         } else {
             for at in [0, 1, 3, 4, 5, 6, 7, 8, 39] {
@@ -408,6 +432,32 @@ fn kinds_that_the_receiver_does_not_take_are_left_alone() {
             let other = if kind.is_tcp() { GsoKinds::UDP } else { GsoKinds::TCP };
             assert_eq!((count(GsoKinds::NONE), count(other)), (3, 3));
         }
+    }
+}
+
+/// Where "don't fragment" is set, all identifications may be one.
+#[test]
+fn identifications_count_up_or_have_no_meaning() {
+    for (kind, is_partial) in [GsoKind::Tcp4, GsoKind::Udp4].into_iter().flat_map(|kind| [(kind, true), (kind, false)])
+    {
+        let headers = of_kind(kind);
+        let count = |ids: [u16; 4], flags: u8| {
+            let mut frames = segments(&headers, &pattern(4000), 1000, is_partial);
+            for (frame, id) in frames.iter_mut().zip(ids) {
+                frame[18..20].copy_from_slice(&id.to_be_bytes());
+                frame[20] = flags;
+                mend(frame, headers.l3());
+            }
+            let arrived = delivered(&frames, &[], offload(&headers, is_partial));
+            assert!(arrived.iter().all(|(frame, _)| ids.contains(&u16::from_be_bytes([frame[18], frame[19]]))));
+            arrived.len()
+        };
+        for id in [0, 5, 0xffff] {
+            assert_eq!((count([id; 4], 0x40), count([id; 4], 0)), (1, 4));
+        }
+        assert_eq!((count([0, 0, 0, 1], 0x40), count([0, 0, 1, 1], 0x40), count([0, 1, 1, 1], 0x40)), (2, 2, 2));
+        assert_eq!((count([1, 2, 3, 4], 0x40), count([0xfffe, 0xffff, 0, 1], 0)), (1, 1));
+        assert_eq!((count([4, 3, 2, 1], 0x40), count([1, 3, 5, 7], 0x40)), (4, 4));
     }
 }
 
