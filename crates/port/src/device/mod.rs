@@ -17,7 +17,7 @@
 //! | `netlink` | the interfaces of this machine, as the kernel reports them |
 //!
 //! The kinds are in `crate::tap`, `crate::af_packet` and `crate::af_xdp`. Each has a function that
-//! opens it with privileges, and a type with [`DeviceLink`](link::DeviceLink) for all other work.
+//! opens it with privileges, and a type with `DeviceLink` for all other work.
 
 pub(crate) mod bpf;
 mod devices;
