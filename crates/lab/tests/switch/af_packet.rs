@@ -116,7 +116,7 @@ fn an_interface_that_goes_and_comes_back_is_used_again() {
     rig.wait_down(1, "interface va0 does not exist");
     host.ip("link add va0 type veth peer name va1");
     host.ip("link set va1 up");
-    rig.wait_down(1, "interface va0 is down; set it up by `ip link set dev va0 up`");
+    rig.wait_down(1, "interface va0 is down; set it up with `ip link set va0 up`");
     for up in [true, false, true] {
         host.ip(if up { "link set va0 up" } else { "link set va0 down" });
         if up { rig.wait_up(1) } else { rig.wait_down(1, "va0") }

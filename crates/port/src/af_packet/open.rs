@@ -44,17 +44,17 @@ pub(crate) fn open(request: &AfPacketRequest) -> Result<OpenedDevice, OpenError>
 /// Checks that the interface can be used, and returns its facts.
 fn look(request: &AfPacketRequest) -> Result<DeviceFacts, OpenError> {
     let name = &request.interface;
-    let error = |cause, message: String| Err(OpenError::new(cause, message));
     let ask = |error| failed(request, "cannot ask the kernel about it", error);
     let interfaces = Interfaces::new().map_err(ask)?;
     let Some(ifindex) = interfaces.index(name).map_err(ask)? else {
-        return error(OpenCause::Missing, format!("interface {name} does not exist; `ip link` shows those that do"));
+        return Err(OpenError::missing(name));
     };
     let Some(mac) = interfaces.mac(name).map_err(ask)? else {
-        return error(OpenCause::Unsupported, format!("interface {name} is not Ethernet; name one that is"));
+        let message = format!("interface {name} is not Ethernet; name one that is");
+        return Err(OpenError::new(OpenCause::Unsupported, message));
     };
     if !interfaces.is_up(name).map_err(ask)? {
-        return error(OpenCause::Failed, format!("interface {name} is down; set it up by `ip link set dev {name} up`"));
+        return Err(OpenError::down(name));
     }
     Ok(DeviceFacts {
         interface: name.clone(),

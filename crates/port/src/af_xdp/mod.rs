@@ -150,6 +150,6 @@ impl DeviceLink for AfXdpLink {
                 }
             }
         }
-        ["rx-dropped", "rx-ring-full", "rx-fill-ring-empty"].into_iter().zip(sums).collect()
+        ["rx_dropped", "rx_ring_full", "rx_fill_ring_empty_descs"].into_iter().zip(sums).collect()
     }
 }

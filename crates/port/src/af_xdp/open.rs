@@ -138,7 +138,7 @@ impl<'a> Opening<'a> {
             ));
         }
         let failed = |errno: Errno| match errno {
-            Errno::NODEV => OpenError::new(OpenCause::Missing, format!("there is no interface {name}")),
+            Errno::NODEV => OpenError::missing(name),
             errno => OpenError::new(OpenCause::Failed, format!("cannot look at interface {name}: {errno}")),
         };
         let interfaces = Interfaces::new().map_err(failed)?;
@@ -148,8 +148,7 @@ impl<'a> Opening<'a> {
             OpenError::new(OpenCause::Unsupported, message)
         })?;
         if !interfaces.is_up(name).map_err(failed)? {
-            let message = format!("interface {name} is down: set it up with `ip link set {name} up`");
-            return Err(OpenError::new(OpenCause::Failed, message));
+            return Err(OpenError::down(name));
         }
         let mtu = interfaces.mtu(name).map_err(failed)?;
         let driver = interfaces.driver(name).map(|driver| driver.name).unwrap_or_default();

@@ -475,9 +475,7 @@ impl Interface {
     fn down_reason(&self) -> Option<String> {
         let name = &self.name;
         match self {
-            Interface { is_up: false, .. } => {
-                Some(format!("interface {name} is down; set it up with `ip link set {name} up`"))
-            }
+            Interface { is_up: false, .. } => Some(OpenError::down(name).message),
             Interface { has_carrier: false, .. } => {
                 Some(format!("interface {name} has no carrier; look at its cable, or set the other end of a pair up"))
             }

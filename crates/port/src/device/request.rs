@@ -194,6 +194,17 @@ impl OpenError {
         OpenError { cause, message: message.into() }
     }
 
+    /// Returns the error of an interface that does not exist.
+    pub(crate) fn missing(interface: &str) -> Self {
+        Self::new(OpenCause::Missing, format!("interface {interface} does not exist; `ip link` shows those that do"))
+    }
+
+    /// Returns the error of an interface that an administrator has to set up.
+    pub(crate) fn down(interface: &str) -> Self {
+        let message = format!("interface {interface} is down; set it up with `ip link set {interface} up`");
+        Self::new(OpenCause::Failed, message)
+    }
+
     /// Returns whether the cause may end by itself, so that a later attempt is worthwhile.
     pub fn may_pass(&self) -> bool {
         matches!(self.cause, OpenCause::Missing | OpenCause::Busy | OpenCause::Failed)
