@@ -7,12 +7,9 @@ use super::socket::PacketSocket;
 use crate::device::interface::Interfaces;
 use crate::device::{AfPacketRequest, DeviceFacts, OpenCause, OpenError, OpenedDevice};
 
-/// The first version of Linux whose virtio-net header knows UDP segmentation.
-const USO_SINCE: (u32, u32) = (6, 2);
-
 /// Opens packet sockets on an interface. The descriptors are those of the sockets.
 pub(crate) fn open(request: &AfPacketRequest) -> Result<OpenedDevice, OpenError> {
-    let facts = look(request)?;
+    let mut facts = look(request)?;
     let mut sockets = Vec::new();
     let mut group = None;
     for _ in 0..request.queues {
@@ -36,6 +33,7 @@ pub(crate) fn open(request: &AfPacketRequest) -> Result<OpenedDevice, OpenError>
             };
             joined.map_err(|error| failed(request, "cannot distribute its flows to several sockets", error))?;
         }
+        facts.features = features(socket.knows_uso());
         sockets.push(socket.into_fd());
     }
     Ok(OpenedDevice { facts, fds: sockets })
@@ -64,26 +62,17 @@ fn look(request: &AfPacketRequest) -> Result<DeviceFacts, OpenError> {
         queues: request.queues,
         mtu: interfaces.mtu(name).map_err(ask)?,
         mac,
-        features: features(),
         ..DeviceFacts::default()
     })
 }
 
 /// Returns the offloads that packet sockets pass in both directions, as virtio features. The kernel
 /// segments what the interface itself does not.
-fn features() -> u64 {
+fn features(has_uso: bool) -> u64 {
     let tso = f::VIRTIO_NET_F_HOST_TSO4 | f::VIRTIO_NET_F_HOST_TSO6 | f::VIRTIO_NET_F_HOST_ECN;
     let guest_tso = f::VIRTIO_NET_F_GUEST_TSO4 | f::VIRTIO_NET_F_GUEST_TSO6 | f::VIRTIO_NET_F_GUEST_ECN;
     let uso = f::VIRTIO_NET_F_HOST_USO | f::VIRTIO_NET_F_GUEST_USO4 | f::VIRTIO_NET_F_GUEST_USO6;
-    let release = rustix::system::uname();
-    let has_uso = version(&release.release().to_string_lossy()).is_some_and(|version| version >= USO_SINCE);
     f::VIRTIO_NET_F_CSUM | f::VIRTIO_NET_F_GUEST_CSUM | tso | guest_tso | if has_uso { uso } else { 0 }
-}
-
-/// Returns the first two numbers of a release such as `6.18.4-arch1`.
-fn version(release: &str) -> Option<(u32, u32)> {
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
-    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
 fn failed(request: &AfPacketRequest, what: &str, error: Errno) -> OpenError {
@@ -96,13 +85,4 @@ fn failed(request: &AfPacketRequest, what: &str, error: Errno) -> OpenError {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn releases_have_two_numbers() {
-        assert_eq!(version("6.18.4-arch1"), Some((6, 18)));
-        assert_eq!(version("5.4"), Some((5, 4)));
-        assert_eq!([version("6"), version(""), version("next-6.1")], [None; 3]);
-    }
-}
+mod tests;

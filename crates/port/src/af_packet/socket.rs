@@ -35,6 +35,13 @@ impl PacketSocket {
         Ok(())
     }
 
+    /// Returns whether the kernel's virtio-net header knows UDP segmentation, which it does since
+    /// Linux 6.2. Since 6.4 the header's length can be asked for, so older kernels count as if they
+    /// did not know it.
+    pub(super) fn knows_uso(&self) -> bool {
+        get::<libc::c_int>(&self.0, libc::PACKET_VNET_HDR_SZ).is_ok()
+    }
+
     /// Binds the socket to all packets of an interface.
     pub(super) fn bind(&self, index: u32) -> Result<(), Errno> {
         // SAFETY: the structure is plain data, for which zeros are valid.

@@ -1,4 +1,5 @@
 use super::*;
+use crate::device::test_namespace::{enter, ip};
 use crate::device::{DeviceRequest, Direct, Opener};
 
 fn request(name: &str) -> TapRequest {
@@ -13,17 +14,6 @@ fn request(name: &str) -> TapRequest {
         group: None,
         bridge: None,
     }
-}
-
-/// Moves the thread into a network namespace of its own. Reports a skip if that is not possible.
-fn has_namespace(test: &str) -> bool {
-    #[expect(deprecated, reason = "a thread may have a network namespace of its own")]
-    let entered = rustix::thread::unshare(rustix::thread::UnshareFlags::NEWNET);
-    if let Err(error) = entered {
-        use std::io::Write;
-        let _ = writeln!(std::io::stdout(), "\nskipped {test}: it needs a network namespace of its own: {error}");
-    }
-    entered.is_ok()
 }
 
 fn error(request: &TapRequest) -> OpenError {
@@ -47,7 +37,7 @@ fn persistent(name: &str, several: bool) -> Queue {
 
 #[test]
 fn a_new_tap_is_set_up_and_goes_with_its_descriptors() {
-    if !has_namespace("a_new_tap_is_set_up_and_goes_with_its_descriptors") {
+    if !enter("a_new_tap_is_set_up_and_goes_with_its_descriptors") {
         return;
     }
     let interfaces = Interfaces::new().expect("a socket");
@@ -67,7 +57,7 @@ fn a_new_tap_is_set_up_and_goes_with_its_descriptors() {
 
 #[test]
 fn offloads_that_are_off_are_not_offered() {
-    if !has_namespace("offloads_that_are_off_are_not_offered") {
+    if !enter("offloads_that_are_off_are_not_offered") {
         return;
     }
     let of = |csum, tso, uso| {
@@ -81,7 +71,7 @@ fn offloads_that_are_off_are_not_offered() {
 
 #[test]
 fn a_persistent_tap_stays_and_is_used_again() {
-    if !has_namespace("a_persistent_tap_stays_and_is_used_again") {
+    if !enter("a_persistent_tap_stays_and_is_used_again") {
         return;
     }
     let interfaces = Interfaces::new().expect("a socket");
@@ -96,7 +86,7 @@ fn a_persistent_tap_stays_and_is_used_again() {
 
 #[test]
 fn a_tap_of_several_queues_serves_one() {
-    if !has_namespace("a_tap_of_several_queues_serves_one") {
+    if !enter("a_tap_of_several_queues_serves_one") {
         return;
     }
     drop(persistent("sl0", true));
@@ -106,17 +96,13 @@ fn a_tap_of_several_queues_serves_one() {
 
 #[test]
 fn a_bridge_gets_the_tap_each_time_it_is_made() {
-    if !has_namespace("a_bridge_gets_the_tap_each_time_it_is_made") {
+    if !enter("a_bridge_gets_the_tap_each_time_it_is_made") {
         return;
     }
     let interfaces = Interfaces::new().expect("a socket");
     let wanted = TapRequest { bridge: Some("br0".to_owned()), ..request("sl0") };
     assert_error(&error(&wanted), OpenCause::Missing, &["bridge br0 does not exist", "ip link add br0 type bridge"]);
     assert_eq!(interfaces.index("sl0"), Ok(None), "a tap that was not set up does not stay");
-    let ip = |arguments: &str| {
-        let status = std::process::Command::new("ip").args(arguments.split(' ')).status().expect("ip");
-        assert!(status.success(), "ip {arguments}");
-    };
     ip("link add br0 type bridge");
     ip("link add br1 type bridge");
     for _ in 0..2 {
@@ -133,7 +119,7 @@ fn a_bridge_gets_the_tap_each_time_it_is_made() {
 
 #[test]
 fn taps_that_cannot_be_used_are_named_with_the_remedy() {
-    if !has_namespace("taps_that_cannot_be_used_are_named_with_the_remedy") {
+    if !enter("taps_that_cannot_be_used_are_named_with_the_remedy") {
         return;
     }
     let two = TapRequest { queues: 2, ..request("sl0") };
@@ -170,7 +156,7 @@ fn without_privileges<T: Send>(f: impl FnOnce() -> T + Send) -> T {
 
 #[test]
 fn missing_privileges_are_named() {
-    if !has_namespace("missing_privileges_are_named") {
+    if !enter("missing_privileges_are_named") {
         return;
     }
     let denied = without_privileges(|| error(&request("sl0")));
