@@ -139,17 +139,14 @@ impl DeviceLink for AfXdpLink {
         &self.queues[queue].socket
     }
 
+    /// Returns what the kernel dropped because the fill ring was empty or a packet did not fit, and
+    /// what it dropped because the rx ring was full.
     fn kernel_drops(&self) -> Vec<(&'static str, u64)> {
-        let mut sums = [0_u64; 3];
-        for queue in &self.queues {
-            if let Ok(statistics) = xdp_statistics(&queue.socket) {
-                let values =
-                    [Some(statistics.rx_dropped), statistics.rx_ring_full, statistics.rx_fill_ring_empty_descs];
-                for (sum, value) in sums.iter_mut().zip(values) {
-                    *sum += value.unwrap_or(0);
-                }
-            }
+        let (mut dropped, mut ring_full) = (0, 0);
+        for statistics in self.queues.iter().filter_map(|queue| xdp_statistics(&queue.socket).ok()) {
+            dropped += statistics.rx_dropped;
+            ring_full += statistics.rx_ring_full.unwrap_or(0);
         }
-        ["rx_dropped", "rx_ring_full", "rx_fill_ring_empty_descs"].into_iter().zip(sums).collect()
+        vec![("rx_dropped", dropped), ("rx_ring_full", ring_full)]
     }
 }
