@@ -1,6 +1,5 @@
 //! A generator's port, on a socket or on an interface.
 
-use std::fmt;
 use std::path::PathBuf;
 
 use straightline_virtio::net_header::NetHeader;
@@ -8,33 +7,6 @@ use straightline_virtio::net_header::NetHeader;
 use super::interface::{Interface, InterfacePort};
 use super::port::{Received, TestPort};
 use super::vhost::{PortOptions, VhostPort};
-
-/// The place at which a port of the generator is connected.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Attachment {
-    /// A socket on which a vhost-user backend listens.
-    Socket(PathBuf),
-    /// An interface of this machine.
-    Interface(Interface),
-}
-
-impl Attachment {
-    /// Returns the places of these sockets, and then those of these interfaces.
-    #[must_use]
-    pub fn all(sockets: &[PathBuf], interfaces: &[Interface]) -> Vec<Attachment> {
-        let sockets = sockets.iter().cloned().map(Attachment::Socket);
-        sockets.chain(interfaces.iter().cloned().map(Attachment::Interface)).collect()
-    }
-}
-
-impl fmt::Display for Attachment {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Attachment::Socket(socket) => socket.display().fmt(to),
-            Attachment::Interface(interface) => interface.fmt(to),
-        }
-    }
-}
 
 /// A port of the generator.
 #[derive(Debug)]
@@ -46,31 +18,26 @@ pub enum AnyPort {
 }
 
 impl AnyPort {
-    /// Connects a port to each of these places. Ports on sockets share their memory. An interface
-    /// needs this MTU for the frames that are sent.
+    /// Connects ports to these sockets. The ports share their memory.
     ///
     /// # Errors
-    /// Memory is not available, a backend refused something, or an interface cannot be opened.
-    pub fn connect_all(places: &[Attachment], options: &PortOptions, mtu: u32) -> anyhow::Result<Vec<AnyPort>> {
-        let socket = |place: &Attachment| match place {
-            Attachment::Socket(socket) => Some(socket.clone()),
-            Attachment::Interface(_) => None,
-        };
-        // Interfaces come first: opening one costs nothing that a backend would notice.
-        let mut interfaces = Vec::new();
-        for place in places {
-            if let Attachment::Interface(interface) = place {
-                interfaces.push(InterfacePort::open(interface, options.longest, mtu)?);
-            }
+    /// Memory is not available, or a backend refused something.
+    pub fn connect_all(sockets: &[PathBuf], options: &PortOptions) -> anyhow::Result<Vec<AnyPort>> {
+        if sockets.is_empty() {
+            return Ok(Vec::new());
         }
-        let sockets: Vec<PathBuf> = places.iter().filter_map(socket).collect();
-        let connected = if sockets.is_empty() { Vec::new() } else { VhostPort::connect_all(&sockets, options)? };
-        let (mut interfaces, mut connected) = (interfaces.into_iter(), connected.into_iter());
-        let port = |place: &Attachment| match place {
-            Attachment::Socket(_) => connected.next().map(|port| AnyPort::Socket(Box::new(port))),
-            Attachment::Interface(_) => interfaces.next().map(|port| AnyPort::Interface(Box::new(port))),
-        };
-        Ok(places.iter().filter_map(port).collect())
+        let ports = VhostPort::connect_all(sockets, options)?;
+        Ok(ports.into_iter().map(|port| AnyPort::Socket(Box::new(port))).collect())
+    }
+
+    /// Opens these interfaces for frames of at most `longest` bytes. `mtu` is the MTU that such
+    /// frames need.
+    ///
+    /// # Errors
+    /// An interface cannot be opened, is down, or has a smaller MTU. The error says what to do.
+    pub fn open_all(interfaces: &[Interface], longest: u32, mtu: u32) -> anyhow::Result<Vec<AnyPort>> {
+        let open = |interface| Ok(AnyPort::Interface(Box::new(InterfacePort::open(interface, longest, mtu)?)));
+        interfaces.iter().map(open).collect()
     }
 
     /// Returns the negotiated features of a socket's backend.

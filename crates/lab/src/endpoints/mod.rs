@@ -18,7 +18,8 @@ mod port;
 mod thread;
 mod vhost;
 
-pub use any_port::{AnyPort, Attachment};
+pub use any_port::AnyPort;
+pub(crate) use interface::wait_for_links;
 pub use interface::{Interface, InterfaceKind, InterfacePort};
 pub use port::{Endpoint, Received, TestPort};
 pub use thread::{Pinned, Work, drive};

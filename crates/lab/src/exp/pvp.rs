@@ -11,7 +11,7 @@ use straightline_virtio::features as f;
 use super::bench::{Ask, TrafficPath, of_switch, options, patched, sockets};
 use super::harness::Measured;
 use super::settings::Settings;
-use crate::endpoints::{Attachment, PortOptions, VhostPort};
+use crate::endpoints::{PortOptions, VhostPort};
 use crate::forward::{self, Forwarder};
 use crate::generator::Rate;
 use crate::guest::HEADER_LEN;
@@ -107,6 +107,6 @@ fn connect(
     // One buffer for each frame, as in a network card.
     let buffer_len = buffer_len.max(inner.longest + HEADER_LEN + 1);
     let outer = PortOptions { buffer_len, header_offset, ..inner.clone() };
-    let places = Attachment::all(sockets, &[]);
-    Endpoints::connect(Scenario::Pvp, &places, [&outer, &inner], (&options.sizes, options.seed), guest)
+    let load = (&options.sizes, options.seed);
+    Endpoints::connect(Scenario::Pvp, Vec::new(), sockets, [&outer, &inner], load, guest)
 }

@@ -1,12 +1,13 @@
 //! The endpoints of a switch under test: the generator, and a guest that forwards.
 
+use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 
 use super::options::Scenario;
-use crate::endpoints::{AnyPort, Attachment, Endpoint, PortOptions, VhostPort};
+use crate::endpoints::{AnyPort, Endpoint, PortOptions, VhostPort};
 use crate::forward::Forwarder;
 use crate::generator::{Echo, Generator, Rate, StreamSpec};
 use crate::results::Sample;
@@ -42,39 +43,44 @@ pub(crate) struct TrialResult {
 }
 
 impl Endpoints {
-    /// Connects the endpoints to a switch's ports, which are in the order of the packets' path. A
-    /// guest's ports are on sockets. The generator's ports have the first options of `ports`, and a
-    /// guest's ports have the second. `guest` makes the guest on its ports. Frames have these
+    /// Connects the endpoints to a switch's sockets, which are in the order of the packets' path.
+    /// The generator also has the ports `wires` on interfaces: in PVP the first and the last of the
+    /// path, else the last ones. The generator's other ports have the first options of `ports`, and
+    /// a guest's ports have the second. `guest` makes the guest on its ports. Frames have these
     /// lengths, in an order that the seed determines.
     ///
     /// # Errors
     /// A resource is not available, or a backend refused something.
     pub(crate) fn connect(
         scenario: Scenario,
-        places: &[Attachment],
+        wires: Vec<AnyPort>,
+        sockets: &[PathBuf],
         ports: [&PortOptions; 2],
         (sizes, seed): (&Sizes, u64),
         guest: impl FnOnce(Vec<VhostPort>) -> anyhow::Result<Box<dyn Forwarder>>,
     ) -> anyhow::Result<Endpoints> {
         // The path: one port of the generator, the guest's two, the other port of the generator.
-        let (outer, inner) = match places {
-            [one, Attachment::Socket(first), Attachment::Socket(second), other] => {
-                ([one.clone(), other.clone()], Some([first.clone(), second.clone()]))
+        let (outer, inner) = match (wires.len(), sockets) {
+            (0, [one, first, second, other]) => (vec![one.clone(), other.clone()], vec![first.clone(), second.clone()]),
+            (2, [first, second]) => (Vec::new(), vec![first.clone(), second.clone()]),
+            (wires, sockets) if wires + sockets.len() == 2 => (sockets.to_vec(), Vec::new()),
+            (wires, _) => {
+                bail!("{} ports do not fit the scenario {}", wires + sockets.len(), scenario.name())
             }
-            [one, other] => ([one.clone(), other.clone()], None),
-            _ => bail!("{} ports do not fit the scenario {}", places.len(), scenario.name()),
         };
-        let inner = inner.map(|inner| VhostPort::connect_all(&inner, ports[1])).transpose()?;
+        let inner = if inner.is_empty() { None } else { Some(VhostPort::connect_all(&inner, ports[1])?) };
         let guest_features = inner.as_ref().and_then(|inner| inner.first()).map(VhostPort::features);
         let guest = inner.map(guest).transpose()?;
-        let connect = |places: &[Attachment]| AnyPort::connect_all(places, ports[0], needed_mtu(sizes));
-        let both = if scenario == Scenario::Pvp {
-            connect(&outer)?
+        let mut both = Vec::new();
+        if scenario == Scenario::Pvp {
+            both = AnyPort::connect_all(&outer, ports[0])?;
         } else {
             // The switch sees two guests, so each port has memory of its own.
-            let [one, other] = outer.map(|place| connect(&[place]));
-            one?.into_iter().chain(other?).collect()
-        };
+            for socket in outer {
+                both.extend(AnyPort::connect_all(&[socket], ports[0])?);
+            }
+        }
+        both.extend(wires);
         let features = both.iter().find_map(AnyPort::features);
         let interfaces = both.iter().filter_map(AnyPort::description).collect();
         let streams = streams(sizes, seed).map(|stream| vec![stream]);

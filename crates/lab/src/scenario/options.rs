@@ -10,7 +10,7 @@ use anyhow::ensure;
 use straightline_virtio::features as f;
 
 use super::endpoints::can_be_made;
-use crate::endpoints::{Attachment, Interface, Layout, Pinned, PortOptions};
+use crate::endpoints::{Interface, Layout, Pinned, PortOptions};
 use crate::exp::{LONGEST, cpu_beside, two_cpus, usable_cpus, used, warning};
 use crate::forward::{Mode, Noise, Touch};
 use crate::generator::Rate;
@@ -156,20 +156,6 @@ impl Options {
     #[must_use]
     pub fn is_ours(&self) -> bool {
         self.backends.is_empty() && self.scenario != Scenario::PatchExternal
-    }
-
-    /// Returns the places of the generator's and the guest's ports, in the order of the packets'
-    /// path. `sockets` are those of the switch.
-    pub(super) fn places(&self, sockets: &[PathBuf]) -> Vec<Attachment> {
-        match (self.scenario, &self.interfaces[..]) {
-            (Scenario::Pvp, [first, last]) => {
-                let mut places = Attachment::all(sockets, &[]);
-                places.insert(0, Attachment::Interface(first.clone()));
-                places.push(Attachment::Interface(last.clone()));
-                places
-            }
-            (_, interfaces) => Attachment::all(sockets, interfaces),
-        }
     }
 
     /// Returns the interfaces of our switch: the given ones, or else the peers of the generator's.

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use super::endpoints::needed_mtu;
 use super::options::Options;
-use crate::endpoints::{Interface, InterfaceKind};
+use crate::endpoints::{Interface, InterfaceKind, wait_for_links};
 use crate::exp::{MTU, patched_ports};
 use crate::sizes::Sizes;
 
@@ -49,8 +49,12 @@ impl OurSwitch {
         Ok((ours, sockets))
     }
 
-    /// Checks that the switch has opened its interfaces.
+    /// Checks that the switch has opened its interfaces, and that they are up.
     fn check_interfaces(&self) -> anyhow::Result<()> {
+        wait_for_links(|| {
+            let ports = self.switch.source().ports().ports;
+            ports.iter().all(|port| port.link == Link::Up || port.device.is_none())
+        });
         let ports = self.switch.source().ports().ports;
         for port in ports.iter().filter(|port| port.socket.is_none()) {
             let why = port.reason.as_deref().unwrap_or_default();

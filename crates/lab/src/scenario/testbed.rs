@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::endpoints::{Endpoints, TrialResult, limit};
+use super::endpoints::{Endpoints, TrialResult, limit, needed_mtu};
 use super::options::Options;
 use super::our_switch::OurSwitch;
 use crate::convert::float;
-use crate::endpoints::{Layout, PortOptions};
+use crate::endpoints::{AnyPort, Layout, PortOptions};
 use crate::exp::phases;
 use crate::forward;
 use crate::generator::Rate;
@@ -124,6 +124,8 @@ impl<'a> Testbed<'a> {
     }
 
     fn connect(&self) -> anyhow::Result<Live> {
+        // The generator's interfaces come first: a tap has a carrier for the other end once it is open.
+        let wires = AnyPort::open_all(&self.options.interfaces, self.ports.longest, needed_mtu(self.sizes))?;
         let (ours, sockets) = if self.options.is_ours() {
             let (ours, sockets) = OurSwitch::start(self.options, self.cpus[1], self.sizes)?;
             (Some(ours), sockets)
@@ -139,8 +141,7 @@ impl<'a> Testbed<'a> {
         };
         let guest = |ports| forward::guest(ports, &options);
         let load = (self.sizes, self.options.seed);
-        let places = self.options.places(&sockets);
-        let endpoints = Endpoints::connect(self.options.scenario, &places, [&self.ports; 2], load, guest)?;
+        let endpoints = Endpoints::connect(self.options.scenario, wires, &sockets, [&self.ports; 2], load, guest)?;
         Ok(Live { endpoints, is_new: true, ours })
     }
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use straightline_lab::endpoints::{AnyPort, Attachment, Interface, PortOptions};
+use straightline_lab::endpoints::{AnyPort, Interface};
 use straightline_lab::exp::{Step, Watch};
 use straightline_lab::generator::Rate;
 use straightline_lab::results::Sample;
@@ -97,6 +97,17 @@ fn pvp_passes_wires_by_af_xdp() {
     pvp_passes_wires("af-xdp");
 }
 
+/// The generator's ends of the wires are taps. The switch has the interfaces that the host sees.
+#[test]
+fn taps_are_wires_too() {
+    let Some(_host) = Host::new("taps_are_wires_too") else { return };
+    let mut options = options(Scenario::Pvp, &["tap:t0", "tap:t1"]);
+    options.switch_interfaces = ["af-packet:t0", "af-xdp:t1"].map(|text| text.parse().expect("an interface")).to_vec();
+    let (outcome, samples) = samples(&options);
+    assert_eq!(outcome.tasks, [1, 1]);
+    have_passed(&samples);
+}
+
 /// A bridge of the kernel is the switch under test. One port of the generator is a tap.
 #[test]
 fn a_bridge_of_the_kernel_is_measured() {
@@ -128,9 +139,7 @@ fn what_is_wrong_with_an_interface_is_said() {
     host.ip("link set w0 down");
     let refused = |text: &str| {
         let interface: Interface = text.parse().expect("an interface");
-        let places = [Attachment::Interface(interface)];
-        let options = PortOptions { longest: 1518, ..PortOptions::default() };
-        format!("{:#}", AnyPort::connect_all(&places, &options, 1504).expect_err("it cannot be used"))
+        format!("{:#}", AnyPort::open_all(&[interface], 1518, 1504).expect_err("it cannot be used"))
     };
     for kind in ["af-packet", "af-xdp"] {
         let absent = refused(&format!("{kind}:no-such-one"));

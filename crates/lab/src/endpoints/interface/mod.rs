@@ -19,3 +19,4 @@ mod turns;
 
 pub use name::{Interface, InterfaceKind};
 pub use port::InterfacePort;
+pub(crate) use port::wait_for_links;

@@ -1,6 +1,7 @@
 //! The port: opens the interface, and tells its state.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use straightline_packet::{Drops, Rcu};
@@ -20,6 +21,18 @@ const QUEUES: u16 = 64;
 
 /// The largest MTU of the port. The interface may have a smaller one.
 const MTU: u16 = 9216;
+
+/// Time that the link of an interface may take to come up after it was opened. A network card may
+/// reset its link then.
+const LINK_TIME: Duration = Duration::from_secs(3);
+
+/// Waits until `are_settled` returns true, at most 3 s: the open interfaces are up.
+pub(crate) fn wait_for_links(are_settled: impl Fn() -> bool) {
+    let end = Instant::now() + LINK_TIME;
+    while !are_settled() && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
 
 /// A port on an interface of this machine.
 #[derive(Debug)]
@@ -53,6 +66,10 @@ impl InterfacePort {
             .with_context(|| interface.to_string())?;
         let turns = Turns::new(control.for_worker(0), &rcu, drops, longest)?;
         let mut port = InterfacePort { interface: interface.clone(), turns, control, _devices: devices };
+        wait_for_links(|| {
+            let status = port.control.status();
+            status.up || status.device.is_none()
+        });
         port.check()?;
         let facts = port.facts();
         ensure!(

@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::Args;
 use clap::error::ErrorKind;
 use straightline_lab::Sizes;
-use straightline_lab::endpoints::{AnyPort, Attachment, Interface, PortOptions};
+use straightline_lab::endpoints::{AnyPort, Interface, PortOptions};
 use straightline_lab::generator::{Echo, Generator, Rate, StreamSpec, Sum};
 use straightline_lab::results::Sample;
 use straightline_lab::trial::{self, Interrupt, Plan};
@@ -98,9 +98,9 @@ pub(crate) struct Generate {
 }
 
 pub(crate) fn execute(args: &Generate) -> anyhow::Result<()> {
-    let places = Attachment::all(&args.backend, &args.interface);
-    if ![1, 2].contains(&places.len()) {
-        let why = format!("--backend and --interface together must be given 1 or 2 times, not {}", places.len());
+    let count = args.backend.len() + args.interface.len();
+    if ![1, 2].contains(&count) {
+        let why = format!("--backend and --interface together must be given 1 or 2 times, not {count}");
         wrong_usage(ErrorKind::WrongNumberOfValues, &why);
     }
     let streams = match args.stream.as_slice() {
@@ -110,14 +110,16 @@ pub(crate) fn execute(args: &Generate) -> anyhow::Result<()> {
     let options = options(args, &streams);
     usage(options.check());
     let back = if args.one_way { Vec::new() } else { streams.iter().map(StreamSpec::reversed).collect() };
-    let sides = || [streams.clone(), back.clone()].into_iter().take(places.len());
+    let sides = || [streams.clone(), back.clone()].into_iter().take(count);
     // The check builds the streams on ports in memory. So streams that cannot be built are refused
     // before a backend is contacted.
     usage(Generator::new(sides().map(|streams| (Echo::default(), streams)).collect(), args.check_every).map(drop));
     let interrupted = Arc::new(AtomicBool::new(false));
     stop_on_signals(&interrupted)?;
     let mtu = streams.iter().filter_map(StreamSpec::mtu).max().unwrap_or(0);
-    let ports = AnyPort::connect_all(&places, &options, mtu)?;
+    let wires = AnyPort::open_all(&args.interface, options.longest, mtu)?;
+    let mut ports = AnyPort::connect_all(&args.backend, &options)?;
+    ports.extend(wires);
     ports.iter().filter_map(AnyPort::description).for_each(|port| output::message("note", &port));
     let limit_mpps = trial::limit(streams.clone(), args.check_every, args.cpu)?;
     let mut generator = Generator::new(ports.into_iter().zip(sides()).collect(), args.check_every)?;
