@@ -6,7 +6,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -21,6 +21,17 @@ const WAKE: u64 = 0;
 #[derive(Debug)]
 pub struct Token(u64);
 
+/// The time in which a descriptor is watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Watch {
+    /// Always.
+    Always,
+    /// Only while the worker waits. For each packet that a tap or socket sends or receives, the
+    /// kernel tells all sets that the descriptor is in. That costs a worker that polls a tenth of
+    /// its cycles.
+    Waiting,
+}
+
 /// A set of descriptors that one worker waits for. Control adds and removes descriptors while the
 /// worker sleeps.
 #[derive(Debug)]
@@ -28,12 +39,21 @@ pub struct EpollWaiter {
     epoll: OwnedFd,
     wake_event: OwnedFd,
     next: AtomicU64,
-    /// The descriptors in the set.
-    watched: Mutex<HashMap<u64, Arc<OwnedFd>>>,
+    watched: Mutex<Watched>,
+}
+
+/// The descriptors of a set.
+#[derive(Debug, Default)]
+struct Watched {
+    always: HashMap<u64, Arc<OwnedFd>>,
+    /// The descriptors that are in the set only while the worker waits.
+    waiting: HashMap<u64, Arc<OwnedFd>>,
+    waits: bool,
 }
 
 impl AsFd for EpollWaiter {
-    /// Returns a descriptor that is readable when [`EpollWaiter::wait`] would not wait.
+    /// Returns a descriptor that is readable when [`EpollWaiter::wait`] would not wait. Descriptors
+    /// with [`Watch::Waiting`] have no effect on it.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
@@ -60,33 +80,69 @@ impl EpollWaiter {
         if !is_eventfd(&fd)? {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not an eventfd"));
         }
-        self.watch(fd)
+        self.watch(fd, Watch::Always)
     }
 
-    /// Adds a descriptor of ours: each new edge of its readiness to read wakes the worker.
-    pub(crate) fn watch(&self, fd: Arc<OwnedFd>) -> io::Result<Token> {
+    /// Adds a descriptor. Each new edge of its readiness to read wakes the worker. With
+    /// [`Watch::Waiting`], so does readiness at the beginning of a wait.
+    pub(crate) fn watch(&self, fd: Arc<OwnedFd>, watch: Watch) -> io::Result<Token> {
         let token = self.next.fetch_add(1, Ordering::Relaxed);
-        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
-        epoll::add(&self.epoll, &*fd, EventData::new_u64(token), EventFlags::IN | EventFlags::ET)?;
-        watched.insert(token, fd);
+        let mut watched = self.lock();
+        if watch == Watch::Always || watched.waits {
+            self.insert(token, &fd)?;
+        }
+        match watch {
+            Watch::Always => watched.always.insert(token, fd),
+            Watch::Waiting => watched.waiting.insert(token, fd),
+        };
         drop(watched);
         self.wake();
         Ok(Token(token))
     }
 
+    fn insert(&self, token: u64, fd: &OwnedFd) -> io::Result<()> {
+        Ok(epoll::add(&self.epoll, fd, EventData::new_u64(token), EventFlags::IN | EventFlags::ET)?)
+    }
+
     /// Removes a kick.
     #[expect(clippy::needless_pass_by_value, reason = "a token is used up")]
     pub fn remove(&self, token: Token) {
-        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(gone) = watched.remove(&token.0) {
-            // The descriptor is in the set as long as it is in the table. The frontend may have
-            // closed its own descriptor, but not ours.
+        let mut watched = self.lock();
+        if let Some(gone) = watched.always.remove(&token.0).or_else(|| watched.waiting.remove(&token.0)) {
+            // The descriptor is ours, so it is open. It may be absent from the set now.
             let _ = epoll::delete(&self.epoll, &*gone);
         }
     }
 
     /// Waits for a kick, for [`Self::wake`], or until the time has passed.
     pub fn wait(&self, timeout: Duration) -> io::Result<()> {
+        let waited = self.begin_wait().and_then(|()| self.wait_for_events(timeout));
+        self.end_wait();
+        waited
+    }
+
+    /// Completes the set.
+    fn begin_wait(&self) -> io::Result<()> {
+        let mut watched = self.lock();
+        watched.waits = true;
+        watched.waiting.iter().try_for_each(|(&token, fd)| self.insert(token, fd))
+    }
+
+    /// Takes the descriptors out of the set that are in it only while the worker waits.
+    fn end_wait(&self) {
+        let mut watched = self.lock();
+        watched.waits = false;
+        for fd in watched.waiting.values() {
+            // It is absent if the wait failed before it was added.
+            let _ = epoll::delete(&self.epoll, &**fd);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Watched> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait_for_events(&self, timeout: Duration) -> io::Result<()> {
         let mut events = [const { MaybeUninit::uninit() }; 16];
         let timeout = Timespec {
             tv_sec: timeout.as_secs().try_into().unwrap_or(i64::MAX),
@@ -102,8 +158,10 @@ impl EpollWaiter {
     /// called since the last wait.
     #[cfg(test)]
     pub(crate) fn woken_by(&self) -> (usize, bool) {
+        self.begin_wait().expect("the set is complete");
         let mut events = [const { MaybeUninit::uninit() }; 16];
         let (ready, _) = epoll::wait(&self.epoll, &mut events, Some(&Timespec::default())).expect("epoll_wait");
+        self.end_wait();
         let wakes = ready.iter().filter(|event| event.data.u64() == WAKE).count();
         (ready.len() - wakes, wakes > 0)
     }
@@ -137,6 +195,41 @@ mod tests {
         }
         waiter.remove(token);
         assert_eq!(Arc::strong_count(&kick), 1, "nothing is kept");
+    }
+
+    #[test]
+    fn a_descriptor_of_ours_is_in_the_set_only_while_the_worker_waits() {
+        let waiter = EpollWaiter::new().expect("epoll");
+        let (one, other) = std::os::unix::net::UnixStream::pair().expect("sockets");
+        let one = Arc::new(OwnedFd::from(one));
+        let token = waiter.watch(Arc::clone(&one), Watch::Waiting).expect("watch");
+        waiter.wait(Duration::ZERO).expect("the wake of watch");
+        let in_set = || match epoll::delete(&waiter.epoll, &*one) {
+            Ok(()) => true,
+            Err(error) => {
+                assert_eq!(error, rustix::io::Errno::NOENT);
+                false
+            }
+        };
+        assert!(!in_set());
+        // It wakes the worker also if it is readable before the wait, and each time.
+        rustix::io::write(&other, b"a").expect("write");
+        for _ in 0..3 {
+            let start = Instant::now();
+            waiter.wait(Duration::from_secs(20)).expect("wait");
+            assert!(start.elapsed() < Duration::from_secs(10) && !in_set());
+        }
+        rustix::io::read(&*one, &mut [0; 1]).expect("read");
+        std::thread::scope(|threads| {
+            let start = Instant::now();
+            let thread = threads.spawn(|| waiter.wait(Duration::from_secs(20)));
+            std::thread::sleep(Duration::from_millis(20));
+            rustix::io::write(&other, b"b").expect("write");
+            thread.join().expect("no panic").expect("wait");
+            assert!(start.elapsed() < Duration::from_secs(10));
+        });
+        waiter.remove(token);
+        assert_eq!(Arc::strong_count(&one), 1, "nothing is kept");
     }
 
     #[test]

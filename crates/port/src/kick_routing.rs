@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::epoll_waiter::Watch;
 use crate::notifier::is_eventfd;
 use crate::{EpollWaiter, Token, Waiters};
 
@@ -40,6 +41,7 @@ struct Inner {
 struct Watched {
     fd: Arc<OwnedFd>,
     kind: KickKind,
+    watch: Watch,
     /// The waiters that watch the kick. There are none if no worker waits for this kind.
     tokens: Vec<(Arc<EpollWaiter>, Token)>,
 }
@@ -66,17 +68,22 @@ impl KickRouting {
         if !is_eventfd(&fd)? {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not an eventfd"));
         }
-        self.add_own(fd, kind)
+        self.insert(fd, kind, Watch::Always)
     }
 
-    /// Adds a descriptor of ours, such as a tap's queue: readiness to read is the kick.
+    /// Adds a descriptor of ours, such as a tap's queue: readiness to read is the kick. A worker
+    /// that does not wait is not told.
     pub(crate) fn add_own(&self, fd: Arc<OwnedFd>, kind: KickKind) -> io::Result<Kick> {
+        self.insert(fd, kind, Watch::Waiting)
+    }
+
+    fn insert(&self, fd: Arc<OwnedFd>, kind: KickKind, how: Watch) -> io::Result<Kick> {
         let mut inner = self.lock();
         let mut tokens = Vec::new();
-        watch(&fd, wanted(&inner.waiters, inner.waits, kind), &mut tokens)?;
+        watch(&fd, how, wanted(&inner.waiters, inner.waits, kind), &mut tokens)?;
         let at = inner.next;
         inner.next += 1;
-        inner.kicks.insert(at, Watched { fd, kind, tokens });
+        inner.kicks.insert(at, Watched { fd, kind, watch: how, tokens });
         Ok(Kick(at))
     }
 
@@ -97,7 +104,7 @@ impl KickRouting {
             let has = |waiter: &Arc<EpollWaiter>| kick.tokens.iter().any(|(other, _)| Arc::ptr_eq(other, waiter));
             let new = wanted(&waiters, waits, kick.kind).filter(|waiter| !has(waiter));
             let mut tokens = Vec::new();
-            if let Err(error) = watch(&kick.fd, new, &mut tokens) {
+            if let Err(error) = watch(&kick.fd, kick.watch, new, &mut tokens) {
                 let others = added.into_values().flatten();
                 others.for_each(|(waiter, token): (Arc<EpollWaiter>, _)| waiter.remove(token));
                 return Err(error);
@@ -134,11 +141,12 @@ fn wanted(waiters: &Waiters, waits: bool, kind: KickKind) -> impl Iterator<Item 
 /// Adds a kick to all of these waiters, or to none.
 fn watch<'s>(
     fd: &Arc<OwnedFd>,
+    how: Watch,
     waiters: impl Iterator<Item = &'s Arc<EpollWaiter>>,
     tokens: &mut Vec<(Arc<EpollWaiter>, Token)>,
 ) -> io::Result<()> {
     for waiter in waiters {
-        match waiter.watch(Arc::clone(fd)) {
+        match waiter.watch(Arc::clone(fd), how) {
             Ok(token) => tokens.push((Arc::clone(waiter), token)),
             Err(error) => {
                 tokens.drain(..).for_each(|(waiter, token)| waiter.remove(token));
