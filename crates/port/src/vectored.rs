@@ -2,6 +2,9 @@
 //!
 //! A memory segment is no slice, because others may write its bytes at any time. So these calls
 //! pass its address to the kernel, and no reference to the bytes is made.
+//!
+//! Calls for one packet go through `syscall(2)`. The C library's own functions are cancellation
+//! points. In a program with threads these cost two atomic operations more.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -18,7 +21,7 @@ pub(crate) const MAX_PIECES: usize = 63;
 pub(crate) fn read(fd: BorrowedFd<'_>, into: MemorySegment<'_>) -> Result<u32, Errno> {
     // SAFETY: the descriptor is open for as long as it is borrowed. The kernel writes within the
     // segment, whose bytes are writable for all of its lifetime.
-    let read = unsafe { libc::read(fd.as_raw_fd(), into.as_mut_ptr().cast(), into.len() as usize) };
+    let read = unsafe { libc::syscall(libc::SYS_read, number(fd), into.as_mut_ptr(), into.len() as usize) };
     length(read)
 }
 
@@ -28,7 +31,7 @@ pub(crate) fn read(fd: BorrowedFd<'_>, into: MemorySegment<'_>) -> Result<u32, E
 pub(crate) fn write(fd: BorrowedFd<'_>, front: &[u8], body: &[MemorySegment<'_>]) -> Result<u32, Errno> {
     if body.is_empty() {
         // SAFETY: the descriptor is open for as long as it is borrowed, and so are the bytes.
-        let written = unsafe { libc::write(fd.as_raw_fd(), front.as_ptr().cast(), front.len()) };
+        let written = unsafe { libc::syscall(libc::SYS_write, number(fd), front.as_ptr(), front.len()) };
         return length(written);
     }
     let mut pieces = [const { MaybeUninit::<libc::iovec>::uninit() }; MAX_PIECES + 1];
@@ -36,7 +39,7 @@ pub(crate) fn write(fd: BorrowedFd<'_>, front: &[u8], body: &[MemorySegment<'_>]
     // SAFETY: the descriptor is open for as long as it is borrowed. `fill` has initialized `n`
     // pieces. Their bytes are readable for as long as `front` and the segments are borrowed. The
     // kernel only reads them; others may write the segments' bytes meanwhile.
-    let written = unsafe { libc::writev(fd.as_raw_fd(), pieces.as_ptr().cast(), n) };
+    let written = unsafe { libc::syscall(libc::SYS_writev, number(fd), pieces.as_ptr(), n) };
     length(written)
 }
 
@@ -44,7 +47,7 @@ pub(crate) fn write(fd: BorrowedFd<'_>, front: &[u8], body: &[MemorySegment<'_>]
 pub(crate) fn write_segment(fd: BorrowedFd<'_>, packet: MemorySegment<'_>) -> Result<u32, Errno> {
     // SAFETY: the descriptor is open for as long as it is borrowed. The segment's bytes are
     // readable for all of its lifetime.
-    length(unsafe { libc::write(fd.as_raw_fd(), packet.as_mut_ptr().cast(), packet.len() as usize) })
+    length(unsafe { libc::syscall(libc::SYS_write, number(fd), packet.as_mut_ptr(), packet.len() as usize) })
 }
 
 /// The most packets that [`receive`] and [`send`] pass by one call.
@@ -176,18 +179,23 @@ fn message(pieces: *mut libc::iovec, count: usize) -> libc::mmsghdr {
 /// Describes `front` and `body` to the kernel. Returns the number of pieces, or `None` if there is
 /// no space for all of them.
 #[inline]
-fn fill(pieces: &mut [MaybeUninit<libc::iovec>], front: &[u8], body: &[MemorySegment<'_>]) -> Option<libc::c_int> {
+fn fill(pieces: &mut [MaybeUninit<libc::iovec>], front: &[u8], body: &[MemorySegment<'_>]) -> Option<usize> {
     let (first, rest) = pieces.split_first_mut()?;
     first.write(libc::iovec { iov_base: front.as_ptr().cast_mut().cast(), iov_len: front.len() });
     for (piece, segment) in rest.get_mut(..body.len())?.iter_mut().zip(body) {
         piece.write(libc::iovec { iov_base: segment.as_mut_ptr().cast(), iov_len: segment.len() as usize });
     }
-    libc::c_int::try_from(body.len() + 1).ok()
+    Some(body.len() + 1)
+}
+
+/// Returns a descriptor as an argument of `syscall(2)`, which are words.
+fn number(fd: BorrowedFd<'_>) -> libc::c_long {
+    fd.as_raw_fd().into()
 }
 
 /// Returns the length that a system call returned, or its error.
 #[inline]
-fn length(returned: libc::ssize_t) -> Result<u32, Errno> {
+fn length(returned: libc::c_long) -> Result<u32, Errno> {
     u32::try_from(returned).map_err(|_| last_error())
 }
 
