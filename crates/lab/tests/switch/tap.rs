@@ -168,6 +168,65 @@ fn a_tap_without_offloads_gets_segments_with_finished_checksums() {
     }
 }
 
+/// A driver may divide a packet into more pieces than one system call takes at once.
+#[test]
+fn a_packet_of_many_pieces_passes() {
+    let Some(host) = Host::new("a_packet_of_many_pieces_passes") else { return };
+    let rig = bridged(&host, |_| {});
+    let (mut a, mut b) = (rig.guest(0, &options()), rig.guest(1, &options()));
+    let (header, frame) = segmented(Kind::Tcp4, mac(2), mac(1), &noise(3, 20_000), 1400);
+    let whole = [&header.to_bytes()[..], &frame].concat();
+    for pieces in [2, 60, 63, 64, 65, 66, 100, 120] {
+        let parts: Vec<_> = whole.chunks(whole.len().div_ceil(pieces)).collect();
+        common::wait_until("a buffer is free for each piece", || {
+            a.flush();
+            a.send_chain(&parts, false)
+        });
+        a.flush();
+        let (told, bytes) = take(&mut b, 1).remove(0);
+        assert!(bytes == frame && told.gso_type == header.gso_type, "{pieces} pieces");
+    }
+    rig.no_drops();
+}
+
+#[test]
+fn several_queues_are_served_by_several_workers() {
+    let Some(host) = Host::new("several_queues_are_served_by_several_workers") else { return };
+    host.ip("link add br0 type bridge mcast_snooping 0");
+    host.ip("link set br0 up");
+    // A switch shares out the queues of its only patch, so each side is a switch of its own.
+    let [left, right] = ["tapa", "tapb"].map(|name| {
+        rig(1, |config| {
+            config.switch.workers = vec![0, 1];
+            common::vhost_user(&mut config.ports[0]).queues = Some(2);
+            let port = tap_with(name, |tap| {
+                tap.bridge = Some("br0".to_owned());
+                tap.queues = 2;
+            });
+            attach(config, 0, port);
+        })
+    });
+    let options = GuestOptions { queue_pairs: 2, ..options() };
+    let (mut a, mut b) = (left.guest(0, &options), right.guest(0, &options));
+    let mut arrived = 0;
+    for flow in 0..64_u16 {
+        let (header, mut frame) = partial(Kind::Udp4, mac(2), mac(1), &noise(flow.into(), 500));
+        frame[34..36].copy_from_slice(&(1000 + flow).to_be_bytes());
+        let pair = &mut a.pairs()[usize::from(flow % 2)];
+        assert!(pair.send(&header, &frame));
+        pair.flush();
+        common::wait_until("the packet has arrived", || {
+            arrived += b.pairs().iter_mut().map(|pair| pair.receive(usize::MAX, |_, _| ())).sum::<usize>();
+            arrived == usize::from(flow) + 1
+        });
+    }
+    left.no_drops();
+    right.no_drops();
+    let (sent, received) = (left.port(1).queues, right.port(1).queues);
+    assert!(sent.len() == 2 && sent.iter().all(|queue| queue.tx.packets == 32), "{sent:?}");
+    assert!(received.iter().all(|queue| queue.rx.packets > 0), "{received:?}");
+}
+
 /// A guest and the host's own UDP stack, which drops wrong checksums.
 #[test]
 fn the_host_itself_answers() {
