@@ -94,7 +94,7 @@ impl Devices {
     /// Returns the interface of this index, as it is now.
     pub(super) fn get(&self, index: u32) -> Lookup {
         let mut interfaces = lock(&self.interfaces);
-        if index == 0 || !interfaces.refresh() {
+        if index == 0 || !self.refresh(&mut interfaces) {
             return Lookup::Unknown;
         }
         interfaces.get(index).cloned().map_or(Lookup::Missing, Lookup::Found)
@@ -103,13 +103,31 @@ impl Devices {
     /// Returns the interface of this name, as far as it is known.
     pub(super) fn find(&self, name: &str) -> Option<Interface> {
         let mut interfaces = lock(&self.interfaces);
-        interfaces.refresh();
+        self.refresh(&mut interfaces);
         interfaces.find(name).cloned()
     }
 
     /// Returns the packets that the kernel has dropped at an interface.
     pub(super) fn drop_counts(&self, index: u32) -> Option<DropCounts> {
-        lock(&self.interfaces).drop_counts(index).ok()
+        let mut interfaces = lock(&self.interfaces);
+        let counts = interfaces.drop_counts(index).ok();
+        self.tell_changed(&mut interfaces);
+        counts
+    }
+
+    /// Takes in all changes so far. Returns `false` if the interfaces are not known at the moment.
+    fn refresh(&self, interfaces: &mut Interfaces) -> bool {
+        let is_known = interfaces.refresh();
+        self.tell_changed(interfaces);
+        is_known
+    }
+
+    /// Wakes the thread if messages about changes were read here: they may be about ports that it
+    /// has served already, and the socket does not wake it any more.
+    fn tell_changed(&self, interfaces: &mut Interfaces) {
+        if interfaces.take_changed() {
+            self.wake.wake();
+        }
     }
 
     /// Adds a port. From now on the thread opens its device again when it has gone.
@@ -148,7 +166,13 @@ fn run(wake: &WakeEvent, all: &Mutex<Ports>, interfaces: &Mutex<Interfaces>) {
             all.open.retain(|port| port.strong_count() > 0);
             all.open.iter().filter_map(Weak::upgrade).collect()
         };
-        let is_known = lock(interfaces).refresh();
+        let is_known = {
+            let mut interfaces = lock(interfaces);
+            let is_known = interfaces.refresh();
+            // All ports are served below.
+            interfaces.take_changed();
+            is_known
+        };
         let mut next = ports.iter().filter_map(|port| port.serve()).min();
         drop(ports);
         let mut fds = vec![PollFd::new(&wake.0, PollFlags::IN)];

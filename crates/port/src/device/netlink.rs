@@ -61,6 +61,8 @@ pub(super) struct DropCounts {
 pub(super) struct Interfaces {
     socket: Arc<OwnedFd>,
     known: BTreeMap<u32, Interface>,
+    /// An interface has changed since the last [`Self::take_changed`].
+    has_changed: bool,
     /// The interfaces that a dump under way has named.
     dumped: BTreeSet<u32>,
     /// Messages were lost, so `known` may be wrong.
@@ -80,6 +82,7 @@ impl Interfaces {
         let mut interfaces = Interfaces {
             socket: Arc::new(socket),
             known: BTreeMap::new(),
+            has_changed: false,
             dumped: BTreeSet::new(),
             is_stale: true,
             sequence: 0,
@@ -112,6 +115,11 @@ impl Interfaces {
             tracing::debug!("cannot read the list of interfaces: {error}");
         }
         !self.is_stale
+    }
+
+    /// Returns whether an interface has changed since the last call.
+    pub(super) fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.has_changed)
     }
 
     /// Returns the interface of this index.
@@ -169,7 +177,9 @@ impl Interfaces {
                     Answer::Failed(of, errno) if of == sequence => return Err(errno.into()),
                     Answer::Done(of) if of == sequence => {
                         if is_whole {
+                            let before = self.known.len();
                             self.known.retain(|index, _| self.dumped.contains(index));
+                            self.has_changed |= self.known.len() != before;
                         }
                         return Ok(is_whole);
                     }
@@ -248,16 +258,18 @@ impl Interfaces {
         }
         match message.message_type() {
             libc::RTM_NEWLINK => {
+                let before = self.known.get(&header.index).cloned();
                 let interface = self.known.entry(header.index).or_default();
                 interface.index = header.index;
                 interface.is_up = header.flags.contains(LinkFlags::Up);
                 interface.has_carrier = header.flags.contains(LinkFlags::LowerUp);
                 let counts = read_attributes(interface, &payload[header.buffer_len()..]);
+                self.has_changed |= before.as_ref() != Some(&*interface);
                 self.dumped.insert(header.index);
                 counts.map(|counts| Answer::Counts(message.sequence_number(), counts))
             }
             libc::RTM_DELLINK => {
-                self.known.remove(&header.index);
+                self.has_changed |= self.known.remove(&header.index).is_some();
                 self.dumped.remove(&header.index);
                 None
             }

@@ -89,6 +89,29 @@ fn lost_messages_are_made_up_for() {
     assert!(interfaces.find("stays").is_none() && interfaces.find("new").is_some());
 }
 
+/// Whoever reads the messages learns that there were some: the socket is empty then.
+#[test]
+fn a_change_is_noted_by_whichever_call_reads_it() {
+    if !test_namespace::enter("a_change_is_noted_by_whichever_call_reads_it") {
+        return;
+    }
+    ip("link add b0 type bridge");
+    let mut interfaces = Interfaces::new().expect("netlink");
+    let index = found(&mut interfaces, "b0").expect("b0").index;
+    assert!(interfaces.take_changed() && !interfaces.take_changed());
+    assert!(interfaces.refresh() && !interfaces.take_changed());
+    ip("link set b0 mtu 1300");
+    assert!(interfaces.refresh() && interfaces.take_changed());
+    // The answer itself is a message about the interface, but nothing has changed.
+    interfaces.drop_counts(index).expect("counts");
+    assert!(!interfaces.take_changed());
+    ip("link set b0 mtu 1200");
+    interfaces.drop_counts(index).expect("counts");
+    assert!(interfaces.take_changed());
+    ip("link del b0");
+    assert!(interfaces.refresh() && interfaces.take_changed());
+}
+
 #[test]
 fn drops_are_counted_at_the_interface() {
     if !test_namespace::enter("drops_are_counted_at_the_interface") {
