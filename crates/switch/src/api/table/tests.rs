@@ -217,8 +217,8 @@ vm2   no-buffer  18,446,744,073,709,551,615
 link-down: The link of the destination port is down.
     Find out with `straightline ports` why that link is down.
 
-no-buffer: The receiving guest had no free receive buffer, not even at the
-           second try.
+no-buffer: The destination had no free buffer: a guest not even at the second
+           try.
     Give the guest more CPU time, longer rings or more queues, or use `full =
     \"wait\"` in a patch.
 ";
