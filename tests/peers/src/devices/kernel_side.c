@@ -8,10 +8,8 @@
  *         Both print `ready`, and run until standard input ends. For each line of input, they print a line
  *         `NANOSECONDS PACKETS BYTES` for each interface: what has arrived there so far.
  *     kernel_side tap-out IFACE LEN SECS    writev to a tap
- *     kernel_side tap-in IFACE SECS         readv from a tap
  *     kernel_side tap-loop A B LEN SECS     writev to tap A, readv from tap B, 256 at a time
  *     kernel_side packet-out IFACE LEN SECS sendmmsg to an AF_PACKET socket, 64 at a time
- *     kernel_side packet-in IFACE SECS      recvmmsg from an AF_PACKET socket, 64 at a time
  *     kernel_side xdp-out IFACE LEN SECS    AF_XDP transmit ring, 32 packets for each sendto
  *     kernel_side xdp-in IFACE SECS         AF_XDP receive ring
  *     kernel_side xdp-loop A B LEN SECS     both: transmit ring of A, receive ring of B
@@ -278,25 +276,6 @@ static void tap_out(char **args)
 	report("tap-out", packets, packets * sent.len, took, took, 0, refused);
 }
 
-static void tap_in(char **args)
-{
-	int fd = tap(args[0]);
-	struct packets into = buffers(0);
-	uint64_t packets = 0, busy = 0;
-	size_t bytes = 0;
-
-	meet();
-	uint64_t start = now(), at = start;
-	while (!over) {
-		uint64_t count = read_packets(fd, &into, &bytes), end = now();
-
-		packets += count;
-		busy += count > 0 ? end - at : 0;
-		at = end;
-	}
-	report("tap-in", packets, bytes, at - start, 0, busy, 0);
-}
-
 static void tap_loop(char **args)
 {
 	int from = tap(args[0]), to = tap(args[1]);
@@ -360,35 +339,6 @@ static void packet_out(char **args)
 	}
 	uint64_t took = now() - start;
 	report("packet-out", packets, packets * sent.len, took, took, 0, refused);
-}
-
-static void packet_in(char **args)
-{
-	static unsigned char buffers[PACKET_BATCH][LONGEST];
-	struct mmsghdr messages[PACKET_BATCH] = {0};
-	struct iovec parts[PACKET_BATCH];
-	uint64_t packets = 0, bytes = 0, busy = 0;
-	int fd = packet_socket(args[0]);
-
-	for (int n = 0; n < PACKET_BATCH; n++) {
-		parts[n] = (struct iovec){buffers[n], LONGEST};
-		messages[n].msg_hdr = (struct msghdr){.msg_iov = &parts[n], .msg_iovlen = 1};
-	}
-	meet();
-	uint64_t start = now(), at = start;
-	while (!over) {
-		int count = recvmmsg(fd, messages, PACKET_BATCH, MSG_DONTWAIT, NULL);
-		uint64_t end = now();
-
-		for (int n = 0; n < count; n++)
-			bytes += messages[n].msg_len - sizeof(struct virtio_net_hdr);
-		if (count > 0) {
-			packets += (uint64_t)count;
-			busy += end - at;
-		}
-		at = end;
-	}
-	report("packet-in", packets, bytes, at - start, 0, busy, 0);
 }
 
 /* AF_XDP. */
@@ -665,8 +615,8 @@ static const struct {
 	int args;
 	void (*run)(char **);
 } commands[] = {
-	{"tap-out", 3, tap_out},       {"tap-in", 2, tap_in},       {"tap-loop", 4, tap_loop}, {"packet-out", 3, packet_out},
-	{"packet-in", 2, packet_in}, {"xdp-out", 3, xdp_out}, {"xdp-in", 2, xdp_in},	  {"xdp-loop", 4, xdp_loop},
+	{"tap-out", 3, tap_out}, {"tap-loop", 4, tap_loop}, {"packet-out", 3, packet_out},
+	{"xdp-out", 3, xdp_out}, {"xdp-in", 2, xdp_in},	    {"xdp-loop", 4, xdp_loop},
 };
 
 int main(int argc, char **argv)

@@ -37,7 +37,7 @@ const FAR: [&str; 2] = ["f0", "f1"];
 
 /// Bursts of 32 packets that a loop has under way, from each port. All packets together fit into
 /// the queue of a tap (1000).
-const BURSTS: &str = "8";
+const BURSTS: &str = "14";
 
 /// The rates of a trial.
 struct Rates {
@@ -46,6 +46,8 @@ struct Rates {
     /// Cycles of the switch for each packet that it receives; of the kernel's side, if there is no
     /// switch.
     cycles: Option<f64>,
+    /// Nanoseconds a packet of the kernel's side in a loop: sending, receiving.
+    halves: Option<[f64; 2]>,
 }
 
 /// Runs a trial.
@@ -61,8 +63,14 @@ pub(super) fn trial(
         SwitchKind::Kernel => place.bound()?,
         _ => place.switched(switch)?,
     };
-    let Rates { mpps, gbit_per_s, cycles } = rates;
-    let metrics = [("mpps", Some(mpps)), ("gbit_per_s", Some(gbit_per_s)), ("switch_cycles_per_packet", cycles)];
+    let Rates { mpps, gbit_per_s, cycles, halves } = rates;
+    let metrics = [
+        ("mpps", Some(mpps)),
+        ("gbit_per_s", Some(gbit_per_s)),
+        ("switch_cycles_per_packet", cycles),
+        ("send_ns", halves.map(|[send, _]| send)),
+        ("receive_ns", halves.map(|[_, receive]| receive)),
+    ];
     let metrics = metrics.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
     let cycles = cycles.map_or(String::new(), |cycles| format!(", {cycles:.0} cycles a packet"));
     Ok(TrialResult { metrics, summary: format!("{mpps:.3} Mpps, {gbit_per_s:.2} Gbit/s{cycles}"), invalid: None })
@@ -127,7 +135,7 @@ impl<'a> Place<'a> {
         let args = match self.cell.load {
             Load::Out => vec![out.as_str(), device, &len, &secs],
             Load::Loop => vec![both.as_str(), device, other, &len, &secs],
-            Load::In => return self.bound_in(kind),
+            Load::In => return self.bound_in(),
             Load::Iperf(_) => bail!("the bound has no guest"),
         };
         let mut run = self.kernel.open(self.lab, &self.namespace, self.cpus[1], &args)?;
@@ -140,15 +148,18 @@ impl<'a> Place<'a> {
         let report = run.end(self.time)?;
         let KernelReport { mpps, gbit_per_s, out_ns, in_ns, .. } = report;
         // In a loop, a switch receives each packet twice: from the guest, and from the interface.
-        let received = if self.cell.load == Load::Loop { 2.0 } else { 1.0 };
-        Ok(Rates { mpps, gbit_per_s, cycles: Some((out_ns + in_ns) / received * hertz() / 1e9) })
+        let (received, halves) = match self.cell.load {
+            Load::Loop => (2.0, Some([out_ns, in_ns])),
+            _ => (1.0, None),
+        };
+        Ok(Rates { mpps, gbit_per_s, cycles: Some((out_ns + in_ns) / received * hertz() / 1e9), halves })
     }
 
     /// Measures the kernel's side alone while packets arrive.
-    fn bound_in(&self, kind: &str) -> Result<Rates> {
+    fn bound_in(&self) -> Result<Rates> {
         let whole = self.time + 2 * WARM_UP;
-        let (what, secs) = (format!("{kind}-in"), whole.as_secs_f64().to_string());
-        let args = [what.as_str(), DEVICES[0], &secs];
+        let secs = whole.as_secs_f64().to_string();
+        let args = ["xdp-in", DEVICES[0], &secs];
         let mut run = self.kernel.open(self.lab, &self.namespace, self.cpus[1], &args)?;
         run.go()?;
         self.source(self.time)?;
@@ -173,7 +184,7 @@ impl<'a> Place<'a> {
         let Size::Bytes(len) = self.cell.size else { bail!("packets that come in have one length") };
         ensure!(packets > 0.0, "nothing was received");
         let mpps = packets / 1e6 / self.time.as_secs_f64();
-        Ok(Rates { mpps, gbit_per_s: mpps * f64::from(len) * 8.0 / 1e3, cycles })
+        Ok(Rates { mpps, gbit_per_s: mpps * f64::from(len) * 8.0 / 1e3, cycles, halves: None })
     }
 
     /// Measures a switch.
@@ -255,7 +266,7 @@ impl<'a> Place<'a> {
         };
         // A tap counts the Ethernet header only in some kernels.
         ensure!((seen - f64::from(len)).abs() <= 14.0, "not a valid trial: packets have {seen:.0} bytes, not {len}");
-        Ok(Rates { mpps, gbit_per_s, cycles: None })
+        Ok(Rates { mpps, gbit_per_s, cycles: None, halves: None })
     }
 
     /// A source sends as fast as it can. The guest counts.
@@ -291,7 +302,7 @@ impl<'a> Place<'a> {
         let (out, err) = guest.texts();
         ensure!(status.success(), "{}", err.trim());
         let report: LoopReport = serde_json::from_str(&out).with_context(|| format!("the guest wrote {out}"))?;
-        Ok(Rates { mpps: report.mpps, gbit_per_s: report.gbit_per_s, cycles: None })
+        Ok(Rates { mpps: report.mpps, gbit_per_s: report.gbit_per_s, cycles: None, halves: None })
     }
 
     /// Returns a laboratory command with the guest's ports, on the guest's CPU.

@@ -11,8 +11,12 @@ type Shown = (&'static str, &'static str, usize, bool);
 
 /// Returns the metrics of a row.
 fn shown(cell: &DeviceCell) -> &'static [Shown] {
-    const PACKETS: &[Shown] = &[("mpps", "Mpps", 3, true), ("switch_cycles_per_packet", "cycles", 0, false)];
-    const SEGMENTS: &[Shown] = &[("gbit_per_s", "Gbit/s", 1, true), ("switch_cycles_per_packet", "cycles", 0, false)];
+    const CYCLES: Shown = ("switch_cycles_per_packet", "cycles", 0, false);
+    const SEND: Shown = ("send_ns", "ns to send", 0, false);
+    const RECEIVE: Shown = ("receive_ns", "ns to receive", 0, false);
+    const PACKETS: &[Shown] = &[("mpps", "Mpps", 3, true), CYCLES];
+    const LOOP: &[Shown] = &[("mpps", "Mpps", 3, true), CYCLES, SEND, RECEIVE];
+    const SEGMENTS: &[Shown] = &[("gbit_per_s", "Gbit/s", 1, true), CYCLES, SEND, RECEIVE];
     const GUESTS: &[Shown] = &[
         ("out_gbit_per_s", "out, Gbit/s", 2, true),
         ("out_cpu_s_per_gb", "out, switch, CPU s/GB", 2, false),
@@ -22,6 +26,7 @@ fn shown(cell: &DeviceCell) -> &'static [Shown] {
     match (cell.load, cell.size) {
         (Load::Iperf(_), _) => GUESTS,
         (_, Size::Segments) => SEGMENTS,
+        (Load::Loop, _) => LOOP,
         _ => PACKETS,
     }
 }

@@ -116,6 +116,11 @@ impl OurSwitch {
         Ok(Self { program, lines })
     }
 
+    /// Returns whether the command line sets a key of `[switch]`.
+    pub(crate) fn sets(&self, key: &str) -> bool {
+        self.lines.iter().any(|(section, line)| *section == "switch" && line.split('=').next() == Some(key))
+    }
+
     /// Starts the switch between the sockets `a` and `b`, on a CPU of its own. `idle` is the
     /// default of that key.
     pub(crate) fn start(&self, lab: &Lab, idle: &str) -> Result<Proc> {
