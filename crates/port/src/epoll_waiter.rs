@@ -53,7 +53,7 @@ struct Watched {
 
 impl AsFd for EpollWaiter {
     /// Returns a descriptor that is readable when [`EpollWaiter::wait`] would not wait. Descriptors
-    /// with [`Watch::Waiting`] have no effect on it.
+    /// with `Watch::Waiting` have no effect on it.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
