@@ -6,6 +6,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::Arc;
 
+use common::host::Host;
 use common::{BASIC, BROADCAST, frame, mac, packets, rig};
 use etherparse::PacketBuilder;
 use straightline_graph::{Graph, Idle, Worker, WorkerStats};
@@ -14,6 +15,7 @@ use straightline_lab::forward::{self, Mode, Touch};
 use straightline_lab::{Guest, GuestOptions};
 use straightline_nodes::{Bridge, Fdb, Patch};
 use straightline_packet::{Arena, Drops, PortIndex, Rcu, Settings};
+use straightline_port::device::{DevicePort, DevicePortConfig, DeviceRequest, Devices, TapOffloads, TapRequest};
 use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
 use straightline_port::{EpollWaiter, PortControl};
 use straightline_virtio::features as f;
@@ -240,6 +242,68 @@ fn segments_that_are_put_together() {
         let expected = 50 * 2 * if is_wrong { 30 } else { 1 };
         assert_eq!((allocated, got), (0, expected));
     }
+}
+
+#[test]
+fn a_tap() {
+    let Some(host) = Host::new("a_tap") else { return };
+    let (dir, rcu) = (tempfile::tempdir().expect("a folder"), Rcu::new());
+    let waiter = Arc::new(EpollWaiter::new().expect("epoll"));
+    let drops: Vec<Arc<Drops>> = (0..2).map(|_| Arc::default()).collect();
+    let socket = dir.path().join("p0");
+    let config = VhostUserConfig::new("p0", socket.clone());
+    let guest_port =
+        VhostUser::open(config, PortIndex(0), Arc::clone(&drops[0]), &rcu, Arc::clone(&waiter)).expect("a socket");
+    let request = DeviceRequest::Tap(TapRequest {
+        name: "host0".to_owned(),
+        queues: 1,
+        mtu: 1500,
+        mac: Some([2, 0, 0, 0, 0, 2]),
+        offloads: TapOffloads { csum: true, tso: true, uso: false },
+        persist: false,
+        owner: None,
+        group: None,
+        bridge: None,
+    });
+    let config = DevicePortConfig { name: "host".to_owned(), request, mtu: 1500, queues: 1 };
+    let devices = Devices::direct().expect("devices");
+    let tap = DevicePort::open(config, PortIndex(1), Arc::clone(&drops[1]), &rcu, Arc::clone(&waiter), &devices);
+    let tap = tap.expect("a tap");
+    host.ip("addr add 10.0.0.2/24 dev host0");
+    host.ip("neigh add 10.0.0.1 lladdr 02:00:00:00:00:01 dev host0");
+    let mut graph = Graph::new();
+    let ports = [guest_port.for_worker(0), tap.for_worker(0)];
+    let edges = ports.clone().map(|port| graph.output(port, false));
+    let node = graph.node("patch", Box::new(Patch::new(PortIndex(0))), &edges);
+    ports.into_iter().for_each(|port| graph.input(port, node));
+    let arena = Arena::new(rcu.reader(), Settings::default(), drops);
+    let mut worker = Worker::new(graph, arena, waiter, Arc::new(WorkerStats::default()), Idle::Spin);
+    let features =
+        GuestOptions::default().features | f::VIRTIO_NET_F_CSUM | f::VIRTIO_NET_F_HOST_TSO4 | f::VIRTIO_NET_F_HOST_USO;
+    let options = GuestOptions { features, buffer_len: 65_600, ..GuestOptions::default() };
+    let mut guest = Guest::connect(&socket, &options).expect("a guest");
+    let udp = std::net::UdpSocket::bind("10.0.0.2:3000").expect("bound");
+    let (mut allocated, mut arrived) = (0, 0);
+    for round in 0..40 {
+        for len in [20, 300, 1400] {
+            udp.send_to(&vec![7; len], "10.0.0.1:1000").expect("sent");
+            let (header, frame) = packets::partial(packets::Kind::Tcp6, mac(2), mac(1), &common::noise(1, len));
+            guest.send(&header, &frame);
+            // The tap takes the first unsegmented, and not the second.
+            for kind in [packets::Kind::Tcp4, packets::Kind::Udp4] {
+                let (header, frame) = packets::segmented(kind, mac(2), mac(1), &common::noise(1, 9000), 1400);
+                guest.send(&header, &frame);
+            }
+        }
+        guest.flush();
+        // A tap is not read in each turn.
+        let counted = allocations(|| (0..40).for_each(|_| _ = worker.turn()));
+        allocated += if round < 5 { 0 } else { counted };
+        arrived += guest.receive(usize::MAX, |_, _| ());
+    }
+    assert!(arrived >= 100, "{arrived} packets from the tap");
+    assert_eq!(tap.counters()[0].tx.packets.get(), 40 * (3 + 3 + 3 * 7), "packets to the tap");
+    assert_eq!(allocated, 0);
 }
 
 #[test]
