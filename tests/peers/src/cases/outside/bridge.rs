@@ -45,7 +45,7 @@ fn all_kinds(lab: &Lab) -> Result<()> {
         ends.push(end);
     }
     let [one, two, three] = ends.as_mut_slice() else { unreachable!("three places") };
-    let amount = Amount { mtu: 1500, mib: 32, seconds: 1 };
+    let amount = Amount { mtu: 1500, mib: 16 };
     exchange(one, two, amount)?;
     exchange(two, three, amount)?;
     exchange(three, one, amount)?;
@@ -109,7 +109,7 @@ fn sleep(lab: &Lab) -> Result<()> {
     traffic::reach(&mut guest, "10.77.0.3")?;
     crate::cases::idle::is_idle(&switch, Duration::from_secs(10))?;
     for (from, to) in [(&mut guest, "10.77.0.2"), (&mut tap, "10.77.0.3"), (&mut nic, "10.77.0.1")] {
-        crate::cases::idle::wakes(from, to, 3)?;
+        crate::cases::idle::wakes(from, to, 2)?;
     }
     switch.stop()
 }
@@ -128,7 +128,7 @@ fn qemu(lab: &Lab) -> Result<()> {
         end.address(None)?;
         end.add_ip6()?;
     }
-    let amount = Amount { mtu: 1500, mib: if lab.machine.long { 256 } else { 16 }, seconds: 1 };
+    let amount = Amount { mtu: 1500, mib: if lab.machine.long { 256 } else { 16 } };
     exchange(&mut guest, &mut tap, amount)?;
     exchange(&mut guest, &mut nic, amount)?;
     switch.stop()

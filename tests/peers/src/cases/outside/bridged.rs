@@ -31,7 +31,7 @@ fn without_switch(lab: &Lab) -> Result<()> {
             guest.add_ip6()?;
         }
         let [one_guest, other_guest] = &mut guests;
-        exchange(one_guest, other_guest, Amount { mtu: 9000, mib: 16, seconds: 1 })?;
+        exchange(one_guest, other_guest, Amount { mtu: 9000, mib: 16 })?;
 
         // With its checksums unfinished, a sender's packets must fail the check of captures.
         let wrong = Capture::start(lab, &other, "eth0")?;

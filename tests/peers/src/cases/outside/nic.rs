@@ -56,7 +56,7 @@ fn over_veth(lab: &Lab, kind: DeviceKind, Variant { mtu, queues, offloads, mib }
         traffic::turn_off(&mut guest, &["tso", "tx"])?;
         traffic::turn_off(&mut peer, &["tso", "tx"])?;
     }
-    exchange(&mut guest, &mut peer, Amount { mtu, mib, seconds: 1 })?;
+    exchange(&mut guest, &mut peer, Amount { mtu, mib })?;
     // AF_PACKET leaves checksums to the interface if that has offloads.
     if kind == DeviceKind::AfXdp || !offloads {
         let capture = Capture::start(lab, &far, "eth0")?;

@@ -57,7 +57,7 @@ fn guest_and_host(lab: &Lab, Variant { mtu, queues, offloads, mib }: Variant) ->
         traffic::turn_off(&mut guest, &["tso", "tx"])?;
         traffic::turn_off(&mut host, &["tso", "tx"])?;
     }
-    exchange(&mut guest, &mut host, Amount { mtu, mib, seconds: 1 })?;
+    exchange(&mut guest, &mut host, Amount { mtu, mib })?;
     if !offloads {
         let capture = Capture::start(lab, &namespace, "sl0")?;
         traffic::file(&mut guest, &mut host, 2)?;
@@ -100,7 +100,7 @@ fn of_a_user(lab: &Lab) -> Result<()> {
         end.address(None)?;
         end.add_ip6()?;
     }
-    exchange(&mut guest, &mut host, Amount { mtu: 1500, mib: 16, seconds: 1 })?;
+    exchange(&mut guest, &mut host, Amount { mtu: 1500, mib: 16 })?;
     switch.stop()?;
     ensure!(namespace.link("sl1")?.is_some(), "the switch has removed the user's tap");
     Ok(())
