@@ -89,7 +89,7 @@ fn lost_messages_are_made_up_for() {
     assert!(interfaces.find("stays").is_none() && interfaces.find("new").is_some());
 }
 
-/// Whoever reads the messages learns that there were some: the socket is empty then.
+/// The socket is empty after any call that reads it, so each such call notes changes.
 #[test]
 fn a_change_is_noted_by_whichever_call_reads_it() {
     if !test_namespace::enter("a_change_is_noted_by_whichever_call_reads_it") {
