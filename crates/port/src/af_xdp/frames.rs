@@ -6,9 +6,14 @@ use std::sync::Arc;
 use straightline_packet::MemorySegment;
 use straightline_virtio::memory::{GuestMemory, MapError, Region};
 
-/// Frames that a queue receives into, and as many that it sends from. Each ring has as many
-/// entries, so a ring always has a free entry for a frame that goes there.
+/// Frames that a queue receives into, and as many that it sends from. The rings that the kernel
+/// writes have as many entries, so they always have a free entry for a frame that goes there.
 pub(crate) const FRAMES: u32 = 2048;
+
+/// Entries of the rings that we write. The kernel returns a frame in one ring before it tells that
+/// it has read the frame's entry in the other one (`xsk_flush`). So one entry for each frame would
+/// not suffice if the frame comes back at once.
+pub(crate) const WRITTEN_ENTRIES: u32 = 2 * FRAMES;
 
 /// All frames of a queue.
 pub(crate) const ALL_FRAMES: u32 = 2 * FRAMES;

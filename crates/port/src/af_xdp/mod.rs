@@ -39,7 +39,7 @@ use straightline_packet::{Batch, PortIndex, Turn};
 use crate::RingCounters;
 use crate::device::link::{DeviceLink, DevicePortData};
 use crate::device::{OpenCause, OpenError, OpenedDevice};
-use frames::{FRAMES, Umem};
+use frames::{FRAMES, Umem, WRITTEN_ENTRIES};
 use queue::{Queue, Rings};
 use rings::{Consumer, Producer, Ring, RingLayout, RingMemory};
 
@@ -91,17 +91,22 @@ impl AfXdpLink {
 fn map_rings(socket: &OwnedFd) -> std::io::Result<Rings> {
     let offsets = xdp_mmap_offsets(socket)?;
     Ok(Rings {
-        rx: Consumer::new(map_ring(socket, XDP_PGOFF_RX_RING, offsets.rx)?),
-        fill: Producer::new(map_ring(socket, XDP_UMEM_PGOFF_FILL_RING, offsets.fr)?),
-        tx: Producer::new(map_ring(socket, XDP_PGOFF_TX_RING, offsets.tx)?),
-        completion: Consumer::new(map_ring(socket, XDP_UMEM_PGOFF_COMPLETION_RING, offsets.cr)?),
+        rx: Consumer::new(map_ring(socket, XDP_PGOFF_RX_RING, offsets.rx, FRAMES)?),
+        fill: Producer::new(map_ring(socket, XDP_UMEM_PGOFF_FILL_RING, offsets.fr, WRITTEN_ENTRIES)?),
+        tx: Producer::new(map_ring(socket, XDP_PGOFF_TX_RING, offsets.tx, WRITTEN_ENTRIES)?),
+        completion: Consumer::new(map_ring(socket, XDP_UMEM_PGOFF_COMPLETION_RING, offsets.cr, FRAMES)?),
     })
 }
 
-fn map_ring<const W: usize>(socket: &OwnedFd, offset: u64, parts: XdpRingOffset) -> std::io::Result<Ring<W>> {
+fn map_ring<const W: usize>(
+    socket: &OwnedFd,
+    offset: u64,
+    parts: XdpRingOffset,
+    entries: u32,
+) -> std::io::Result<Ring<W>> {
     let layout = RingLayout::of_kernel(parts).ok_or(std::io::ErrorKind::Unsupported)?;
-    let memory = RingMemory::map(socket.as_fd(), offset, layout.memory_len(FRAMES, W))?;
-    Ring::new(Arc::new(memory), layout, FRAMES).ok_or_else(|| std::io::ErrorKind::InvalidData.into())
+    let memory = RingMemory::map(socket.as_fd(), offset, layout.memory_len(entries, W))?;
+    Ring::new(Arc::new(memory), layout, entries).ok_or_else(|| std::io::ErrorKind::InvalidData.into())
 }
 
 impl DeviceLink for AfXdpLink {

@@ -23,7 +23,7 @@ use rustix::net::sockopt::{
 use rustix::net::xdp::{SocketAddrXdp, SocketAddrXdpFlags, XdpOptionsFlags, XdpUmemReg, XdpUmemRegFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 
-use super::frames::{FRAMES, umem_len};
+use super::frames::{FRAMES, WRITTEN_ENTRIES, umem_len};
 use super::rings::RingMemory;
 use super::{attached, program};
 use crate::device::bpf::{self, XdpMode};
@@ -229,10 +229,10 @@ impl<'a> Opening<'a> {
         let socket = socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None)
             .map_err(error("open an AF_XDP socket"))?;
         let file = self.create_umem(&socket, queue)?;
-        set_xdp_umem_fill_ring_size(&socket, FRAMES).map_err(error("make the fill ring"))?;
+        set_xdp_umem_fill_ring_size(&socket, WRITTEN_ENTRIES).map_err(error("make the fill ring"))?;
         set_xdp_umem_completion_ring_size(&socket, FRAMES).map_err(error("make the completion ring"))?;
         set_xdp_rx_ring_size(&socket, FRAMES).map_err(error("make the rx ring"))?;
-        set_xdp_tx_ring_size(&socket, FRAMES).map_err(error("make the tx ring"))?;
+        set_xdp_tx_ring_size(&socket, WRITTEN_ENTRIES).map_err(error("make the tx ring"))?;
         // Kernels before 6.17 do not have this option, and send 32 packets a call.
         let _ = ethtool::set_send_budget(&socket, FRAMES);
         // All frames may be under way at a time. If the limit stays lower, some of them wait for

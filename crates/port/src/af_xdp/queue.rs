@@ -333,7 +333,7 @@ impl RxHalf {
 
     /// Gives all lent frames back to the kernel.
     pub(super) fn give_back(&mut self, umem: &Umem) -> Result<(), QueueFault> {
-        // The ring has an entry for each frame, so all of them fit.
+        // The ring has more entries than there are frames, so all of them fit.
         while let Some(frame) = self.lent.pop() {
             self.with_kernel.insert(frame);
             self.fill.push([umem.addr(frame)])?;

@@ -15,7 +15,7 @@ use straightline_packet::{
     Arena, Batch, Checksum, Gso, GsoKind, Level, MAX_BATCH, Offload, PortIndex, Rcu, RcuCell, Reason, Settings,
 };
 
-use super::frames::{ALL_FRAMES, FRAMES, Frame, Umem, umem_len};
+use super::frames::{ALL_FRAMES, FRAMES, Frame, Umem, WRITTEN_ENTRIES, umem_len};
 use super::queue::{Census, Queue, Rings};
 use super::rings::{Consumer, Desc, Producer, Ring, RingLayout, RingMemory};
 use super::{deliver, receive};
@@ -24,9 +24,9 @@ use crate::device::link::DevicePortData;
 const FRAME_SIZE: u32 = 2048;
 const LAYOUT: RingLayout = RingLayout { producer: 0, consumer: 64, flags: 128, entries: 192 };
 
-fn ring<const W: usize>() -> Ring<W> {
-    let memory = RingMemory::anonymous(LAYOUT.memory_len(FRAMES, W));
-    Ring::new(Arc::new(memory), LAYOUT, FRAMES).expect("it fits")
+fn ring<const W: usize>(entries: u32) -> Ring<W> {
+    let memory = RingMemory::anonymous(LAYOUT.memory_len(entries, W));
+    Ring::new(Arc::new(memory), LAYOUT, entries).expect("it fits")
 }
 
 /// The kernel's side of a queue.
@@ -53,8 +53,8 @@ struct Kernel {
 impl Kernel {
     /// Returns a queue and its kernel.
     fn start() -> (Arc<Queue>, Kernel) {
-        let (fill, completion) = (ring::<1>(), ring::<1>());
-        let (rx, tx) = (ring::<2>(), ring::<2>());
+        let (fill, completion) = (ring::<1>(WRITTEN_ENTRIES), ring::<1>(FRAMES));
+        let (rx, tx) = (ring::<2>(FRAMES), ring::<2>(WRITTEN_ENTRIES));
         let file = memfd_create("umem", MemfdFlags::CLOEXEC).expect("memfd");
         ftruncate(&file, umem_len(FRAME_SIZE)).expect("size");
         let map = || Umem::map(file.as_fd(), FRAME_SIZE).expect("mapped");
@@ -379,6 +379,25 @@ fn a_frame_that_the_kernel_does_not_have_ends_the_queue() {
     worker.turn(MAX_BATCH, &mut || {});
     assert!(queue.is_faulted());
     assert_eq!(worker.drops(Reason::LinkDown), 1, "the packet that was to be sent");
+}
+
+#[test]
+fn a_kernel_may_tell_late_what_it_has_read() {
+    let (queue, mut kernel) = Kernel::start();
+    let mut worker = Worker::new(&queue);
+    // It has read the entries of all frames, and returns the frames before it tells that.
+    assert_eq!(kernel.fill.available(), Ok(FRAMES));
+    kernel.empty = (0..FRAMES).map(|nth| kernel.fill.peek(nth)[0]).collect();
+    for _ in 0..FRAMES / 64 {
+        for _ in 0..64 {
+            assert!(kernel.receive(&bytes(60, 1), 60));
+        }
+        worker.turn(MAX_BATCH, &mut || {});
+    }
+    assert!(!queue.is_faulted());
+    assert_eq!(worker.received.len(), FRAMES as usize);
+    kernel.fill.release(FRAMES);
+    assert_eq!(kernel.fill.available(), Ok(FRAMES), "all frames are there again");
 }
 
 #[test]
