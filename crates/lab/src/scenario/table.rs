@@ -76,7 +76,9 @@ pub fn table(samples: &[Sample]) -> String {
 
 /// Writes the packets that were dropped in a cell, by reason. They are also lost packets.
 fn drops(text: &mut String, name: &str, samples: &[&Sample]) {
-    for (prefix, place) in [("dropped_", "the generator's interfaces"), ("switch_dropped_", "our switch")] {
+    for (prefix, place) in
+        [("dropped_", "the generator's interfaces"), ("switch_dropped_", "our switch and its interfaces")]
+    {
         let mut reasons: BTreeMap<&str, f64> = BTreeMap::new();
         for (metric, count) in samples.iter().flat_map(|sample| &sample.metrics) {
             if let Some(reason) = metric.strip_prefix(prefix) {
@@ -203,7 +205,10 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("\n5 packets came more than once: uniform:64-1518 packed max\n"), "{text}");
-        for line in ["the generator's interfaces dropped 2 no_buffer, 3 rx_dropped", "our switch dropped 4 x"] {
+        for line in [
+            "the generator's interfaces dropped 2 no_buffer, 3 rx_dropped",
+            "our switch and its interfaces dropped 4 x",
+        ] {
             assert!(text.contains(&format!("\n{line}: uniform:64-1518 packed max\n")), "{text}");
         }
         assert!(above[4].contains(" 9.995 ") && above[4].ends_with(" 1/2"), "{text}");
