@@ -47,6 +47,8 @@ pub(crate) struct Queue {
     port: PortIndex,
     /// The queue does not work any more.
     faulted: AtomicBool,
+    /// Packets wait in the tx ring because the interface could not take more.
+    unsent: AtomicBool,
 }
 
 /// One half of a queue, under a lock of its own.
@@ -135,6 +137,7 @@ impl Queue {
             socket,
             port,
             faulted: AtomicBool::new(false),
+            unsent: AtomicBool::new(false),
         };
         queue.wake_for_fill(&queue.lock_rx());
         Ok(queue)
@@ -211,13 +214,25 @@ impl Queue {
         self.send_pending() | received
     }
 
+    /// Sends packets that waited in the tx ring. A worker that never sleeps calls this at each look
+    /// for packets, because it never arms the queue.
+    #[inline]
+    pub(super) fn send_unsent(&self) {
+        if self.unsent.load(Ordering::Relaxed) {
+            self.send_pending();
+        }
+    }
+
     /// Sends what is in the tx ring. Returns whether packets still wait.
     fn send_pending(&self) -> bool {
         // A worker does not wait for the system calls of another worker. The worker that has the
         // lock sends after it, and so sends what was in the ring before.
         let Ok(mut tx) = self.tx.0.try_lock() else { return false };
         match self.flush(&mut tx.frames) {
-            Ok(all) => !all,
+            Ok(all) => {
+                self.unsent.store(!all, Ordering::Relaxed);
+                !all
+            }
             Err(fault) => {
                 self.fail(fault);
                 false

@@ -37,6 +37,7 @@ pub(super) fn receive<'t>(
         port.report_fault();
         return;
     }
+    queue.send_unsent();
     let mut rx = queue.lock_rx();
     let found = match rx.available() {
         Ok(0) => return,

@@ -5,6 +5,7 @@
 //! descriptors.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -53,6 +54,11 @@ struct Kernel {
 impl Kernel {
     /// Returns a queue and its kernel.
     fn start() -> (Arc<Queue>, Kernel) {
+        // No ring asks for a system call, so nothing is called on this descriptor.
+        Self::start_with(eventfd(0, EventfdFlags::CLOEXEC).expect("a descriptor"))
+    }
+
+    fn start_with(socket: OwnedFd) -> (Arc<Queue>, Kernel) {
         let (fill, completion) = (ring::<1>(WRITTEN_ENTRIES), ring::<1>(FRAMES));
         let (rx, tx) = (ring::<2>(FRAMES), ring::<2>(WRITTEN_ENTRIES));
         let file = memfd_create("umem", MemfdFlags::CLOEXEC).expect("memfd");
@@ -64,8 +70,6 @@ impl Kernel {
             tx: Producer::new(tx.clone()),
             completion: Consumer::new(completion.clone()),
         };
-        // No ring asks for a system call, so nothing is called on this descriptor.
-        let socket: OwnedFd = eventfd(0, EventfdFlags::CLOEXEC).expect("a descriptor");
         let queue = Queue::new(Arc::new(socket), map(), rings, PortIndex(0)).expect("valid indexes");
         let kernel = Kernel {
             fill: Consumer::new(fill.clone()),
@@ -204,6 +208,28 @@ impl Worker {
     fn drops(&self, reason: Reason) -> u64 {
         self.port.drops.count(reason)
     }
+}
+
+/// A socket that takes no more stands for an interface that takes no more.
+#[test]
+fn packets_that_the_interface_does_not_take_are_sent_at_a_later_look() {
+    let (ours, theirs) = UnixDatagram::pair().expect("sockets");
+    for socket in [&ours, &theirs] {
+        socket.set_nonblocking(true).expect("nonblocking");
+    }
+    while ours.send(&[]).is_ok() {}
+    let (queue, mut kernel) = Kernel::start_with(ours.into());
+    let mut worker = Worker::new(&queue);
+    kernel.tx_ring.flags().store(1, Ordering::Relaxed);
+    kernel.take_empty(1);
+    assert!(kernel.receive(&bytes(100, 0), 1500));
+    worker.turn(MAX_BATCH, &mut || {});
+    while theirs.recv(&mut [0; 1]).is_ok() {}
+    worker.turn(MAX_BATCH, &mut || {});
+    assert!(theirs.recv(&mut [0; 1]).is_ok(), "the worker has asked the kernel again");
+    worker.turn(MAX_BATCH, &mut || {});
+    assert!(theirs.recv(&mut [0; 1]).is_err(), "and no more than once");
+    assert!(!queue.is_faulted());
 }
 
 /// A step of the kernel or of the worker.
