@@ -109,9 +109,9 @@ fn mistakes_in_ports() {
     mistake("group = \"nobody-of-this-name\"\n", 1, "no such group");
     mistake("perms = \"999\"\n", 1, "octal");
     mistake(
-        "[port.x]\nkind = \"tap\"\nsocket = \"@/x\"\n",
+        "[port.x]\nkind = \"memif\"\nsocket = \"@/x\"\n",
         2,
-        "kind \"tap\" in port \"x\": unknown; known are vhost-user",
+        "kind \"memif\" in port \"x\": unknown; known are vhost-user, tap, af-packet, af-xdp",
     );
 }
 

@@ -286,7 +286,7 @@ fn an_interface_that_does_not_exist_is_named() {
         let pvp = fixture.execute(&[&["lab", "pvp"][..], &both, &SHORT].concat());
         assert_eq!(pvp.code, Some(1), "{pvp:?}");
         if has_two_cpus("an_interface_that_does_not_exist_is_named") {
-            assert!(pvp.out.contains("there is no interface no-such-one"), "{pvp:?}");
+            assert!(pvp.out.contains("interface no-such-one does not exist"), "{pvp:?}");
         }
     }
 }
