@@ -81,7 +81,8 @@ fn tap_and_af_packet(lab: &Lab) -> Result<()> {
 /// A Linux bridge joins testpmd's tap and the switch's.
 fn tap_and_bridge(lab: &Lab) -> Result<()> {
     let host = Namespace::silent("host")?;
-    host.sh("ip link add br0 type bridge; ip link set br0 up")?;
+    // With multicast snooping, the bridge itself sends IGMP reports.
+    host.sh("ip link add br0 type bridge mcast_snooping 0; ip link set br0 up")?;
     let testpmd = start(lab, &host, "net_tap{},iface=dtap0")?;
     host.sh("ip link set dtap0 master br0; ip link set dtap0 up")?;
     let keys = "kind = \"tap\"\nname = \"sl0\"\nbridge = \"br0\"";
