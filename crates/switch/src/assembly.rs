@@ -7,7 +7,7 @@ use anyhow::Context;
 use straightline_graph::{Graph, NodeStats, Work};
 use straightline_nodes::{Bridge, Fdb, MacPrefix, Patch, Sink, SourceCheck};
 use straightline_packet::{Drops, PortIndex, Rcu, Reason, Settings};
-use straightline_port::device::{DevicePort, DevicePortConfig, Devices};
+use straightline_port::device::{DevicePort, DevicePortConfig, DeviceRequest, Devices, OpenError};
 use straightline_port::vhost_user::{self, VhostUser, VhostUserConfig};
 use straightline_port::{PortControl, Waiters};
 use straightline_wire::MacAddr;
@@ -114,6 +114,12 @@ pub(crate) struct DevicesOnce(Mutex<Option<Arc<Devices>>>);
 impl DevicesOnce {
     pub(crate) fn new(devices: Option<Arc<Devices>>) -> Self {
         DevicesOnce(Mutex::new(devices))
+    }
+
+    /// Checks that this interface may be opened with these settings. Nothing is opened.
+    pub(crate) fn check(&self, request: &DeviceRequest) -> Result<(), OpenError> {
+        let devices = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        devices.as_ref().map_or(Ok(()), |devices| devices.opener().check(request))
     }
 
     fn get(&self) -> std::io::Result<Arc<Devices>> {

@@ -238,7 +238,12 @@ impl Attempt<'_> {
         for step in steps {
             match *step {
                 Step::PortAdded(new) | Step::PortRemade { new, .. } => {
-                    let claim = self.config.ports[new].kind.exclusive();
+                    // Before any port gives up its interface for the new one.
+                    let port = &self.config.ports[new];
+                    if let Some(request) = port.kind.device(port.mtu, port.mac) {
+                        self.switch.devices.check(&request).with_context(|| format!("port \"{}\"", port.name))?;
+                    }
+                    let claim = port.kind.exclusive();
                     if claim.is_some() && self.now.config.ports.iter().any(|port| port.kind.exclusive() == claim) {
                         late.push(new);
                     } else {

@@ -88,8 +88,6 @@ impl DeviceLink for AfPacketLink {
         let (mut packets, mut bytes, mut source) = (0, 0, None);
         for (n, message) in messages[..received].iter().enumerate() {
             let Some([front, rest]) = queue.space(n) else { break };
-            packets += 1;
-            bytes += u64::from(message.len.saturating_sub(HEADER_U32) + message.tag.map_or(0, |_| TAG_LEN));
             let (first, more) = (front.split_at(message.len).0, message.len.saturating_sub(front.len()));
             let (Some(header), false) = (first.read12(), message.truncated) else {
                 port.drops.add(if message.truncated { Reason::TooBig } else { Reason::Runt }, 1);
@@ -105,7 +103,11 @@ impl DeviceLink for AfPacketLink {
             let origin = Origin { port: port.index, source, features: self.features, max_len };
             let rest = (more > 0).then(|| rest.split_at(more).0);
             match vnet::accept(turn, origin, &header, first.split_at(HEADER_U32).1, rest) {
-                Ok(id) if message.tag.is_none_or(|tag| put_back(turn, id, tag)) => into.push(id),
+                Ok(id) if message.tag.is_none_or(|tag| put_back(turn, id, tag)) => {
+                    packets += 1;
+                    bytes += u64::from(turn.len(id));
+                    into.push(id);
+                }
                 Ok(id) => turn.discard(id, Reason::DeviceRefused),
                 Err(reason) => port.drops.add(reason, 1),
             }

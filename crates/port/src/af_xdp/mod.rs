@@ -81,7 +81,8 @@ impl AfXdpLink {
         Ok(AfXdpLink {
             queues: queues.into(),
             several: facts.frame_size > open::FRAME_SIZE,
-            unfinished: facts.driver == "veth",
+            // In generic mode, any interface passes on what a local sender has left to be finished.
+            unfinished: facts.mode == "generic" || ["veth", "tun"].contains(&facts.driver.as_str()),
             _program: program,
         })
     }
@@ -128,7 +129,9 @@ impl DeviceLink for AfXdpLink {
         let Some(queue) = self.queues.get(queue) else { return false };
         let is_busy = queue.is_busy();
         if queue.is_faulted() {
+            // The packets in its rx ring stay there, so they must not keep the worker awake.
             port.report_fault();
+            return false;
         }
         is_busy
     }

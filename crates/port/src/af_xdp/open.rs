@@ -75,17 +75,20 @@ impl Drop for Changes {
 /// bound socket and its UMEM's file; and the changes at the interface.
 pub(crate) fn open(request: &AfXdpRequest) -> Result<(OpenedDevice, Changes), OpenError> {
     let opening = Opening::new(request)?;
-    let changes = opening.prepare()?;
     let (queues, mut warnings) = opening.queues()?;
+    opening.check_program()?;
     let mut fds = Vec::new();
     let mut zero_copy = true;
     for queue in 0..queues {
         let socket = opening.open_queue(queue, &mut fds)?;
         zero_copy &= socket;
     }
-    let mode = opening.attach(queues, &mut fds, zero_copy)?;
+    // This comes late: another program may use the interface, and changes could reset it. The
+    // sockets receive nothing before the program is attached.
+    let changes = opening.prepare()?;
+    let (mode, not_native) = opening.attach(queues, &mut fds, zero_copy)?;
     if mode == XdpMode::Generic {
-        warnings.push(opening.generic_warning());
+        warnings.push(opening.generic_warning(not_native));
     }
     let Opening { name, driver, ifindex, mtu, mac, frame_size, .. } = opening;
     let facts = DeviceFacts {
@@ -173,6 +176,15 @@ impl<'a> Opening<'a> {
             _ => (OpenCause::Failed, format!(": {error}")),
         };
         OpenError::new(cause, format!("cannot {what} of interface {name}{remedy}"))
+    }
+
+    /// Checks that the interface has no program of others. Attaching one would find that out, too,
+    /// but later.
+    fn check_program(&self) -> Result<(), OpenError> {
+        match attached::program_of(self.ifindex) {
+            Ok(Some(_)) => Err(self.not_attached(&io::Error::from_raw_os_error(libc::EBUSY))),
+            _ => Ok(()),
+        }
     }
 
     /// Makes the interface receive packets for all addresses, as they were sent.
@@ -327,8 +339,14 @@ impl<'a> Opening<'a> {
     }
 
     /// Loads the program, enters the sockets, and attaches it: native if the driver can, else
-    /// generic. Puts its link in front of `fds`.
-    fn attach(&self, queues: u32, fds: &mut Vec<OwnedFd>, zero_copy: bool) -> Result<XdpMode, OpenError> {
+    /// generic. Puts its link in front of `fds`. Returns the mode, and the error of the native mode
+    /// if the driver has that mode.
+    fn attach(
+        &self,
+        queues: u32,
+        fds: &mut Vec<OwnedFd>,
+        zero_copy: bool,
+    ) -> Result<(XdpMode, Option<io::Error>), OpenError> {
         let error = |what: &'static str| move |error: io::Error| self.error(what, &error);
         let sockets = bpf::create_socket_map(queues).map_err(error("make the map of sockets"))?;
         for (queue, pair) in (0..queues).zip(fds.chunks(2)) {
@@ -337,14 +355,18 @@ impl<'a> Opening<'a> {
         let several = self.frame_size != FRAME_SIZE;
         let program = bpf::load(&program::redirect_all(sockets.as_fd()), several).map_err(error("load the program"))?;
         let attach = |mode| bpf::attach(program.as_fd(), self.ifindex, mode);
-        let (mode, link) = match attach(XdpMode::Native) {
-            Ok(link) => (XdpMode::Native, link),
+        let (mode, not_native, link) = match attach(XdpMode::Native) {
+            Ok(link) => (XdpMode::Native, None, link),
             // Zero-copy mode exists in the driver only.
             Err(refused) if zero_copy || is_taken(&refused) => return Err(self.not_attached(&refused)),
-            Err(_) => (XdpMode::Generic, attach(XdpMode::Generic).map_err(|refused| self.not_attached(&refused))?),
+            Err(refused) => {
+                let link = attach(XdpMode::Generic).map_err(|refused| self.not_attached(&refused))?;
+                let has_native = refused.raw_os_error() != Some(libc::EOPNOTSUPP);
+                (XdpMode::Generic, has_native.then_some(refused), link)
+            }
         };
         fds.insert(0, link);
-        Ok(mode)
+        Ok((mode, not_native))
     }
 
     fn not_attached(&self, error: &io::Error) -> OpenError {
@@ -373,14 +395,24 @@ impl<'a> Opening<'a> {
         }
     }
 
-    fn generic_warning(&self) -> String {
+    /// Returns a warning about the generic mode. `not_native` is the error of the native mode, if
+    /// the driver has it.
+    fn generic_warning(&self, not_native: Option<io::Error>) -> String {
         let name = self.name;
+        let why = match not_native {
+            None => "in generic mode only".to_owned(),
+            Some(error) if error.raw_os_error() == Some(libc::ERANGE) => {
+                "in generic mode now, because the MTU of the interface or of its peer is too large for the native mode"
+                    .to_owned()
+            }
+            Some(error) => format!("in generic mode now, because it refused the native mode ({error})"),
+        };
         let more = if self.driver == "veth" {
             "; large TCP packets of its peer are lost: turn them off with `ethtool -K PEER tx off`"
         } else {
             ""
         };
-        format!("the driver {:?} of {name} runs XDP programs in generic mode only, which is slow{more}", self.driver)
+        format!("the driver {:?} of {name} runs XDP programs {why}, which is slow{more}", self.driver)
     }
 }
 

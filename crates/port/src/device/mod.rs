@@ -53,6 +53,15 @@ pub trait Opener: Send + Sync + fmt::Debug {
     /// The reason, in a sentence for operators, with the remedy.
     fn open(&self, request: &DeviceRequest) -> Result<OpenedDevice, OpenError>;
 
+    /// Checks that [`Self::open`] may open this interface with these settings at all. Nothing is
+    /// opened.
+    ///
+    /// # Errors
+    /// The reason, with the remedy.
+    fn check(&self, _request: &DeviceRequest) -> Result<(), OpenError> {
+        Ok(())
+    }
+
     /// Restores settings of the interface that [`Self::open`] has changed. The caller has closed
     /// the descriptors.
     fn close(&self, request: &DeviceRequest);

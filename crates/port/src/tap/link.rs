@@ -63,20 +63,24 @@ impl DeviceLink for TapLink {
             return;
         }
         let (fd, mut lending, mut source) = (queue.fd.as_fd(), queue.pool.lend(), None);
-        let (mut packets, mut bytes) = (0, 0);
+        let (mut found, mut packets, mut bytes) = (false, 0, 0);
         for _ in 0..max.min(turn.free_slots()) {
             // A turn's bodies have a limit, so packets wait in the kernel at times.
             let Some(space) = lending.space(SPACE, LEN).filter(|_| turn.free_slots() > 0) else { break };
             let len = match vectored::read(fd, space) {
                 Ok(len) => len,
                 Err(Errno::AGAIN | Errno::INTR) => break,
+                // The packet needs an offload that the header cannot name.
+                Err(Errno::INVAL) => {
+                    port.drops.add(Reason::DeviceRefused, 1);
+                    continue;
+                }
                 Err(_) => {
                     port.report_fault();
                     break;
                 }
             };
-            packets += 1;
-            bytes += u64::from(len.saturating_sub(LEN_U32));
+            found = true;
             let (Some(header), true) = (space.split_at(len).0.read12(), len < SPACE) else {
                 port.drops.add(if len < SPACE { Reason::Runt } else { Reason::TooBig }, 1);
                 continue;
@@ -91,6 +95,8 @@ impl DeviceLink for TapLink {
             let frame = space.split_at(len).0.split_at(LEN_U32).1;
             match vnet::accept(turn, origin, &header, frame, None) {
                 Ok(id) => {
+                    packets += 1;
+                    bytes += u64::from(turn.len(id));
                     into.push(id);
                     if has_body {
                         lending.keep(len, LEN);
@@ -99,7 +105,7 @@ impl DeviceLink for TapLink {
                 Err(reason) => port.drops.add(reason, 1),
             }
         }
-        queue.idle.note(packets > 0);
+        queue.idle.note(found);
         if let Some(counters) = counters {
             counters.rx.packets.add(packets);
             counters.rx.bytes.add(bytes);

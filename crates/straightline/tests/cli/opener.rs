@@ -338,6 +338,9 @@ fn a_reload_cannot_name_another_interface() {
     fixture.write(&only("t"));
     let running = in_namespace(&fixture, &namespace);
     let reload = || fixture.execute(&["reload", "--api", "api"]);
+    let changes = || answer(&fixture, "ports")["ports"][0]["link_changes"].as_u64().unwrap();
+    soon(|| link(&fixture, "t").0 == "up");
+    let before = changes();
     for (from, to, words) in [
         ("\"sl0\"", "\"sl1\"", "interface sl1 was in no port when the switch started"),
         ("\"sl0\"", "\"sl0\"\nqueues = 2", "interface sl0 had other settings when the switch started"),
@@ -347,6 +350,7 @@ fn a_reload_cannot_name_another_interface() {
         assert_eq!(done.code, Some(1), "{done:?}");
         assert!(done.err.contains(words) && done.err.contains("restart to apply"), "{done:?}");
     }
+    assert_eq!(changes(), before, "a refused reload leaves the interface alone");
     assert!(!namespace.has_interface("sl1"));
     fixture.write(&only("t"));
     assert_eq!(reload().code, Some(0));

@@ -71,7 +71,7 @@ impl Channel {
     /// Receives a message. Descriptors that come with it are closed.
     pub(super) fn receive<T: DeserializeOwned>(&self) -> Result<T, HelperError> {
         // Without space for them, the kernel closes all descriptors.
-        self.receive_into(&mut RecvAncillaryBuffer::default())
+        self.receive_into(&mut RecvAncillaryBuffer::default(), false)
     }
 
     /// Receives a message by this time, and adds the descriptors that come with it to `fds`.
@@ -86,7 +86,7 @@ impl Channel {
         }
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
-        let received = self.receive_into(&mut control);
+        let received = self.receive_into(&mut control, true);
         for message in control.drain() {
             if let RecvAncillaryMessage::ScmRights(rights) = message {
                 fds.extend(rights);
@@ -95,7 +95,11 @@ impl Channel {
         received
     }
 
-    fn receive_into<T: DeserializeOwned>(&self, control: &mut RecvAncillaryBuffer<'_>) -> Result<T, HelperError> {
+    fn receive_into<T: DeserializeOwned>(
+        &self,
+        control: &mut RecvAncillaryBuffer<'_>,
+        wants_fds: bool,
+    ) -> Result<T, HelperError> {
         let mut buffer = vec![0; MAX_MESSAGE];
         let received =
             retry_on_intr(|| recvmsg(&self.0, &mut [IoSliceMut::new(&mut buffer)], control, RecvFlags::CMSG_CLOEXEC));
@@ -110,6 +114,12 @@ impl Channel {
         }
         if received.flags.contains(ReturnFlags::TRUNC) {
             return Err(HelperError::Invalid(format!("it is longer than {MAX_MESSAGE} bytes")));
+        }
+        // A receiver without space for descriptors wants none.
+        if received.flags.contains(ReturnFlags::CTRUNC) && wants_fds {
+            return Err(HelperError::Invalid(
+                "this process has too few free descriptors: raise the limit (`ulimit -n`)".to_owned(),
+            ));
         }
         serde_json::from_slice(&buffer[..received.bytes]).map_err(|error| HelperError::Invalid(error.to_string()))
     }

@@ -64,8 +64,18 @@ impl Helper {
         self.channel.is_open()
     }
 
-    fn number(&self, request: &DeviceRequest) -> Option<usize> {
-        self.requests.iter().position(|known| known == request)
+    /// Returns the number by which the helper knows this interface with these settings.
+    fn number(&self, request: &DeviceRequest) -> Result<usize, OpenError> {
+        let name = request.interface();
+        self.requests.iter().position(|known| known == request).ok_or_else(|| {
+            let is_known = self.requests.iter().any(|known| known.interface() == name);
+            let what = if is_known { "had other settings" } else { "was in no port" };
+            let message = format!(
+                "interface {name} {what} when the switch started, and the opener process opens only the interfaces \
+                 and settings of the start; restart to apply"
+            );
+            OpenError::new(OpenCause::Denied, message)
+        })
     }
 
     /// Asks the helper to open an interface, and waits for the answer.
@@ -103,15 +113,7 @@ impl Helper {
 impl Opener for Helper {
     fn open(&self, request: &DeviceRequest) -> Result<OpenedDevice, OpenError> {
         let name = request.interface();
-        let Some(interface) = self.number(request) else {
-            let is_known = self.requests.iter().any(|known| known.interface() == name);
-            let what = if is_known { "had other settings" } else { "was in no port" };
-            let message = format!(
-                "interface {name} {what} when the switch started, and the opener process opens only the interfaces \
-                 and settings of the start; restart to apply"
-            );
-            return Err(OpenError::new(OpenCause::Denied, message));
-        };
+        let interface = self.number(request)?;
         let opened = self.ask(interface);
         opened.unwrap_or_else(|error| {
             let message = match error {
@@ -128,10 +130,14 @@ impl Opener for Helper {
     }
 
     fn close(&self, request: &DeviceRequest) {
-        if let Some(interface) = self.number(request) {
+        if let Ok(interface) = self.number(request) {
             // A helper that has ended restored the settings at its end, unless it was killed.
             let _ = self.channel.send(&Message::Close { interface }, &[]);
         }
+    }
+
+    fn check(&self, request: &DeviceRequest) -> Result<(), OpenError> {
+        self.number(request).map(drop)
     }
 
     fn helper(&self) -> Option<&Helper> {
