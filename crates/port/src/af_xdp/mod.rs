@@ -147,8 +147,7 @@ impl DeviceLink for AfXdpLink {
         &self.queues[queue].socket
     }
 
-    /// Returns what the kernel dropped because the fill ring was empty or a packet did not fit, and
-    /// what it dropped because the rx ring was full.
+    /// Returns `rx_dropped` (the fill ring was empty, or a packet did not fit) and `rx_ring_full`.
     fn kernel_drops(&self) -> Vec<(&'static str, u64)> {
         let (mut dropped, mut ring_full) = (0, 0);
         for statistics in self.queues.iter().filter_map(|queue| xdp_statistics(&queue.socket).ok()) {

@@ -41,7 +41,7 @@ const LARGE_FRAME_SIZE: u32 = 4096;
 /// takes 256 of them; the Ethernet header and two VLAN tags take 22.
 const MTU_OF_ONE_FRAME: u16 = 1770;
 
-/// The socket's limit of bytes under way in copy mode: the kernel counts up to 4 KiB for a frame,
+/// The socket's limit of bytes under way in copy mode. The kernel counts up to 4 KiB for a frame,
 /// and some hundred bytes of its own.
 const SEND_BUFFER: usize = 16 << 20;
 

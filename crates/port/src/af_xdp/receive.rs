@@ -1,9 +1,9 @@
 //! Packets from the interface: out of the rx ring, into the turn.
 //!
 //! A burst of up to 64 descriptors takes two passes, so that cache lines arrive before they are
-//! needed: the first reads the descriptors and prefetches the frames, the second copies the heads
-//! into slots. The second pass is compiled for each instruction set. Bodies stay in their frames,
-//! which go back to the kernel at the end of the turn.
+//! needed. The first reads the descriptors and prefetches the frames. The second copies the heads
+//! into slots, and is compiled for each instruction set. Bodies stay in their frames, which go back
+//! to the kernel at the end of the turn.
 
 use straightline_packet::{
     Batch, Checksum, Kernels, MIN_FRAME, MemorySegment, Offload, PacketId, Reason, SourceQueueId, Turn, WithKernels,

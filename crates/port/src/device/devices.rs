@@ -122,7 +122,7 @@ impl Devices {
         is_known
     }
 
-    /// Wakes the thread if messages about changes were read here: they may be about ports that it
+    /// Wakes the thread if messages about changes were read here. They may be about ports that it
     /// has served already, and the socket does not wake it any more.
     fn tell_changed(&self, interfaces: &mut Interfaces) {
         if interfaces.take_changed() {

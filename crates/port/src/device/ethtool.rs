@@ -149,8 +149,8 @@ fn text(words: &[u32]) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Opens a socket that keeps the interface in promiscuous mode for as long as it is open, so that
-/// it receives packets for the addresses of guests. The socket itself receives nothing.
+/// Opens a socket that keeps the interface in promiscuous mode for as long as it is open. So the
+/// interface receives packets for the addresses of guests. The socket itself receives nothing.
 pub(crate) fn promiscuous(ifindex: u32) -> io::Result<OwnedFd> {
     let socket = socket_with(AddressFamily::PACKET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
     let membership = libc::packet_mreq {

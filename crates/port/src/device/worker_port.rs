@@ -11,8 +11,8 @@ use crate::{Port, QueueAssignment};
 /// A device port as one of its workers serves it. It is the worker's [`Port`].
 ///
 /// A worker receives from the queues that the assignment gives it. It delivers to the first queue
-/// of its own, or to queue 0 if it has none: the kernel keeps the order within a queue, and all
-/// packets of a flow come to one worker.
+/// of its own, or to queue 0 if it has none. So a flow stays in order: all its packets come to one
+/// worker, and the kernel keeps the order within a queue.
 #[derive(Debug)]
 pub(super) struct WorkerPort {
     data: Arc<DevicePortData>,
