@@ -66,6 +66,7 @@ const TARGETS: &[(&str, &[&str])] = &[
         ],
     ),
     ("config", &["a port", "a bridge", "an error"]),
+    ("device_packets", &["a packet", "a large packet", "a segment", "a packet that is refused"]),
     ("drivers", &["a packed driver's wrap", "a packed chain that came back", "a split chain that came back"]),
     (
         "packed_device",
