@@ -239,7 +239,11 @@ impl Interfaces {
                 libc::NLMSG_DONE => answers.push(Answer::Done(message.sequence_number())),
                 libc::NLMSG_ERROR => {
                     let code = message.payload().first_chunk().map_or(0, |&code| i32::from_ne_bytes(code));
-                    let errno = Errno::from_raw_os_error(code.saturating_neg());
+                    // `Errno` has the kernel's range of error numbers only.
+                    let errno = match code.saturating_neg() {
+                        number @ 1..=4095 => Errno::from_raw_os_error(number),
+                        _ => Errno::PROTO,
+                    };
                     answers.push(Answer::Failed(message.sequence_number(), errno));
                 }
                 _ => answers.extend(self.take_in_link(&message)),

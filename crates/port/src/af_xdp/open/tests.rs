@@ -105,7 +105,7 @@ fn interfaces_that_cannot_be_opened() {
     fails(&request("nic0"), OpenCause::Failed, "is down; set it up with `ip link set nic0 up`");
     run("ip link set nic0 up");
     let first = open(&request("nic0")).expect("opened");
-    fails(&request("nic0"), OpenCause::Busy, "has an AF_XDP socket of another program already");
+    fails(&request("nic0"), OpenCause::Busy, "of another program already: end that program");
     drop(first);
     assert!(is_within(Duration::from_secs(20), || open(&request("nic0")).is_ok()), "it is free again");
 }

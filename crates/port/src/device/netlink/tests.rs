@@ -176,6 +176,18 @@ fn attributes_that_are_missing_or_of_another_form_change_nothing() {
     assert_eq!(interfaces.get(7), None);
 }
 
+#[test]
+fn an_error_number_beyond_the_kernels_range_is_an_error() {
+    for code in [i32::MIN, -4096, 0, 1, i32::MAX] {
+        let mut bytes = [0; 36];
+        bytes[..4].copy_from_slice(&36_u32.to_ne_bytes());
+        bytes[4..6].copy_from_slice(&2_u16.to_ne_bytes());
+        bytes[16..20].copy_from_slice(&code.to_ne_bytes());
+        let answers = empty().take_in(&bytes);
+        assert!(matches!(answers[..], [Answer::Failed(_, Errno::PROTO)]), "{code}");
+    }
+}
+
 proptest! {
     #[test]
     fn no_bytes_make_it_panic(
