@@ -146,6 +146,8 @@ impl SourceCheck {
                 Ok(at + header.header_len())
             }
             EtherType::IPV6 => self.decide_ipv6(head, at, len),
+            // Some receivers take it as a tag, behind which a claim may be.
+            EtherType::QINQ1 => Err(Fault::Hidden(WireError::NotIp)),
             // The field is the length of an LLC frame. The bytes behind it showed that the frame
             // carries none of the protocols above.
             EtherType(..0x600) => Ok(usize::MAX),

@@ -97,6 +97,8 @@ impl EtherType {
     pub const IPV6: Self = Self(0x86dd);
     /// Provider VLAN tag, 802.1ad.
     pub const SERVICE_VLAN: Self = Self(0x88a8);
+    /// Outer VLAN tag of devices older than 802.1ad (`ETH_P_QINQ1` of Linux). No tag here.
+    pub const QINQ1: Self = Self(0x9100);
 
     /// Returns whether a VLAN tag follows.
     #[must_use]

@@ -433,6 +433,14 @@ fn attack() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
+#[test]
+fn a_claim_behind_an_old_kind_of_tag_does_not_pass() {
+    let arp = [0, 1, 8, 0, 6, 4, 0, 2, 2, 0, 0, 0, 0, 2, 10, 0, 0, 1, 2, 0, 0, 0, 0, 2, 10, 0, 0, 2];
+    let frame = frame(OWN, &[&[0x91, 0, 0, 5, 8, 6], &arp]);
+    assert_eq!(their_claims(&frame), [[2, 0, 0, 0, 0, 2]]);
+    assert!(matches!(decides(&check(), &frame), Err(Fault::Hidden(_))));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 4000, ..ProptestConfig::default() })]
 
