@@ -131,7 +131,7 @@ impl<'lab> Site<'lab> {
         net::veth([(&host, "eth0"), (&internet, "eth0")], 1, 1500)?;
         net::veth([(&host, "eth1"), (&lan, "eth0")], 1, 1500)?;
         host.sh("ip addr add 203.0.113.2/24 dev eth0; ip route add default via 203.0.113.1")?;
-        // The address of deb.debian.org is one for documentation (RFC 5737).
+        // The address of example.org is one for documentation (RFC 5737).
         internet.sh(
             "ip addr add 203.0.113.1/24 dev eth0; ip addr add 9.9.9.9/32 dev lo; ip addr add 198.51.100.80/32 dev lo",
         )?;
@@ -141,7 +141,7 @@ impl<'lab> Site<'lab> {
         let (pages, leases) = (lab.log("www.d"), lab.log("lan.leases"));
         let leases = format!("--dhcp-leasefile={}", leases.display());
         let common = ["--keep-in-foreground", "--log-facility=-", "--no-resolv", "--no-hosts", "--pid-file="];
-        let dns = [&common[..], &["--listen-address=9.9.9.9", "--address=/deb.debian.org/198.51.100.80"]].concat();
+        let dns = [&common[..], &["--listen-address=9.9.9.9", "--address=/example.org/198.51.100.80"]].concat();
         let dhcp = [&common[..], &["--port=0", "--user=root", "--dhcp-range=10.20.0.50,10.20.0.99", &leases]].concat();
         let web = ["httpd", "-f", "-p", "198.51.100.80:80", "-h", &pages.to_string_lossy()];
         let servers = vec![
