@@ -51,7 +51,7 @@ fn passes(from: &mut Guest, to: &mut Guest, seed: u8) {
     }
 }
 
-/// Another network namespace: that of a process that sleeps.
+/// Another network namespace, which a sleeping process keeps.
 struct Elsewhere(Child);
 
 impl Elsewhere {

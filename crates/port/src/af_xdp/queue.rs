@@ -67,7 +67,7 @@ impl<T> Half<T> {
     }
 }
 
-/// The rings of a new socket, none of which has any entry.
+/// The rings of a new socket. All of them are empty.
 #[derive(Debug)]
 pub(crate) struct Rings {
     pub(crate) rx: Consumer<2>,

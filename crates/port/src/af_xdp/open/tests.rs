@@ -160,7 +160,7 @@ fn missing_privileges_are_named() {
     fails(&request("nic0"), OpenCause::Denied, "CAP_NET_RAW");
     without(CapabilitySet::BPF | CapabilitySet::SYS_ADMIN);
     fails(&request("nic0"), OpenCause::Denied, "CAP_BPF");
-    // The limit is that of the process, so a larger one is not reduced.
+    // The limit holds for the whole process, so a larger limit is not reduced.
     let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
     if limit.is_some_and(|limit| limit < umem_len(LARGE_FRAME_SIZE)) {
         without(CapabilitySet::IPC_LOCK);
