@@ -25,6 +25,14 @@ pub fn add(a: u16, b: u16) -> u16 {
     sum + u16::from(carry)
 }
 
+/// Returns the checksum of bytes of which one word has changed, from the checksum before (RFC 1624
+/// section 3). All bytes zero excepted, the result is the one that summing all bytes gives.
+#[inline]
+#[must_use]
+pub fn replace(checksum: u16, old: u16, new: u16) -> u16 {
+    !add(add(!checksum, !old), new)
+}
+
 /// Returns the sum of the pseudo-header of TCP (RFC 9293 section 3.1) or UDP (RFC 768) over IPv4.
 /// `len` is the length of the transport header and the body.
 #[must_use]
@@ -59,6 +67,19 @@ mod tests {
         assert_eq!(sum(&[0xff; 60]), 0xffff);
         assert_eq!(add(0xffff, 0xffff), 0xffff);
         assert_eq!(add(0xffff, 1), 1);
+    }
+
+    #[test]
+    fn a_replaced_word_gives_the_checksum_of_all_bytes() {
+        // RFC 1624 section 4: the case in which the older rule gave 0xffff.
+        assert_eq!(replace(0xdd2f, 0x5555, 0x3285), 0x0000);
+        let mut bytes = [0x45, 0, 0xff, 0xff, 0x12, 0x34, 0, 1];
+        for (old, new) in [(0xffff, 0), (0, 0xffff), (0xffff, 0x1234), (0x1234, 0x1234), (0x1234, 0xffff)] {
+            bytes[2..4].copy_from_slice(&u16::to_be_bytes(old));
+            let before = !sum(&bytes);
+            bytes[2..4].copy_from_slice(&u16::to_be_bytes(new));
+            assert_eq!(replace(before, old, new), !sum(&bytes), "{old:#x} {new:#x}");
+        }
     }
 
     #[test]

@@ -6,9 +6,12 @@ pub enum WireError {
     /// The header is longer than the bytes given.
     #[error("the header is truncated")]
     Truncated,
-    /// The version field of an IP header contradicts the Ethernet type.
-    #[error("the IP version does not match the Ethernet type")]
+    /// The version field is not that of the protocol. For IP, it contradicts the Ethernet type.
+    #[error("the version is not that of the protocol")]
     BadVersion,
+    /// A flag has a value that the protocol forbids, or that makes the other fields meaningless.
+    #[error("a flag has a forbidden value")]
+    BadFlags,
     /// The header length is below the protocol's minimum.
     #[error("the header length is below the protocol's minimum")]
     BadHeaderLength,
@@ -27,7 +30,7 @@ pub enum WireError {
     /// The caller's buffer is too short for the header to build.
     #[error("the buffer is too short for the header")]
     BufferTooSmall,
-    /// A value does not fit its field in the header to build.
-    #[error("a value does not fit its field")]
+    /// A value is out of range: it does not fit its field, or the protocol reserves it.
+    #[error("a value is out of range")]
     BadValue,
 }

@@ -89,6 +89,8 @@ impl EtherType {
     pub const IPV4: Self = Self(0x0800);
     /// ARP.
     pub const ARP: Self = Self(0x0806);
+    /// Ethernet frames inside a tunnel ("transparent Ethernet bridging").
+    pub const ETHERNET: Self = Self(0x6558);
     /// Reverse ARP.
     pub const RARP: Self = Self(0x8035);
     /// Customer VLAN tag, 802.1Q.

@@ -22,6 +22,23 @@ pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(get(bytes, at))
 }
 
+/// Returns the three bytes at `at` as a number below 2^24.
+#[inline]
+pub(crate) fn u24_at(bytes: &[u8], at: usize) -> u32 {
+    let [a, b, c] = get(bytes, at);
+    u32::from_be_bytes([0, a, b, c])
+}
+
+/// Writes a number below 2^24 as three bytes.
+///
+/// # Errors
+/// [`WireError::BadValue`] if the number is larger.
+pub(crate) fn put_u24(bytes: &mut [u8], at: usize, value: u32) -> Result<(), WireError> {
+    let [0, low @ ..] = value.to_be_bytes() else { return Err(WireError::BadValue) };
+    put(bytes, at, &low);
+    Ok(())
+}
+
 #[inline]
 pub(crate) fn put(bytes: &mut [u8], at: usize, field: &[u8]) {
     bytes[at..at + field.len()].copy_from_slice(field);

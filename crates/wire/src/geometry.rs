@@ -7,7 +7,7 @@ use crate::{EtherType, IpProtocol, IpVersion, WireError, ipv4, ipv6, tcp, udp, v
 /// The range `..headers_len()` lies within the bytes given to [`locate`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layers {
-    /// Offset of the IP header: 14, 18 or 22.
+    /// Offset of the IP header: 14, 18 or 22. 0 for a packet without an Ethernet header.
     pub l3: u16,
     /// Version of the IP header. The Ethernet type and the header agree on it.
     pub version: IpVersion,
@@ -61,9 +61,28 @@ impl Layers {
 pub fn locate(head: &[u8]) -> Result<Layers, WireError> {
     let head = &head[..head.len().min(usize::from(u16::MAX))];
     let tags = vlan::skip(head)?;
-    let l3 = tags.payload;
+    locate_at(head, tags.payload, tags.ether_type)
+}
+
+/// Finds the headers at the beginning of an IP packet, as [`locate`] does in a frame. All offsets
+/// count from the IP header.
+///
+/// # Errors
+/// As [`locate`]: [`WireError::NotIp`] if the first four bits name neither IPv4 nor IPv6.
+pub fn locate_ip(head: &[u8]) -> Result<Layers, WireError> {
+    let head = &head[..head.len().min(usize::from(u16::MAX))];
+    let ether_type = match head.first().ok_or(WireError::Truncated)? >> 4 {
+        4 => EtherType::IPV4,
+        6 => EtherType::IPV6,
+        _ => return Err(WireError::NotIp),
+    };
+    locate_at(head, 0, ether_type)
+}
+
+/// Finds the headers from the IP header on, which begins at `l3`.
+fn locate_at(head: &[u8], l3: usize, ether_type: EtherType) -> Result<Layers, WireError> {
     let packet = head.get(l3..).ok_or(WireError::Truncated)?;
-    let (version, len, protocol, fragment) = match tags.ether_type {
+    let (version, len, protocol, fragment) = match ether_type {
         EtherType::IPV4 => {
             let header = ipv4::Header::new_checked(packet)?;
             (IpVersion::V4, header.header_len(), header.protocol(), header.is_fragment())
@@ -168,6 +187,19 @@ mod tests {
         assert_eq!((layers.protocol, layers.l4, layers.l4_len, layers.checksum()), (IpProtocol::ICMP, 34, 0, None));
         assert_eq!(locate(&frame(&[&[8, 6], &[0; 28]])), Err(WireError::NotIp));
         assert_eq!(locate(&frame(&[&[0x86, 0xdd], &IPV4_UDP, &[0; 40]])), Err(WireError::BadVersion));
+    }
+
+    #[test]
+    fn an_ip_packet_has_the_headers_of_its_frame() {
+        let tcp_v6 = [&ipv6(6)[..], &TCP_24].concat();
+        for (ether_type, packet) in [([8, 0], [&IPV4_UDP[..], &UDP].concat()), ([0x86, 0xdd], tcp_v6)] {
+            let framed = locate(&frame(&[&ether_type, &packet])).unwrap();
+            assert_eq!(locate_ip(&packet), Ok(Layers { l3: 0, l4: framed.l4 - 14, ..framed }));
+            for len in 0..packet.len() {
+                assert_eq!(locate_ip(&packet[..len]), Err(WireError::Truncated), "{len}");
+            }
+        }
+        assert_eq!(locate_ip(&[0x50; 60]), Err(WireError::NotIp));
     }
 
     #[test]

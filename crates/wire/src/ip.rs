@@ -26,8 +26,12 @@ impl IpProtocol {
     pub const ROUTING: Self = Self(43);
     /// IPv6 fragment header, an extension header.
     pub const FRAGMENT: Self = Self(44);
+    /// GRE.
+    pub const GRE: Self = Self(47);
     /// ICMP for IPv6.
     pub const ICMPV6: Self = Self(58);
     /// IPv6 destination options, an extension header.
     pub const DESTINATION_OPTIONS: Self = Self(60);
+    /// L2TPv3.
+    pub const L2TP: Self = Self(115);
 }

@@ -177,6 +177,15 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Header<T> {
         self.bytes.as_mut()[TOS] = tos;
     }
 
+    /// Sets the type of service, and changes the checksum by the difference. A wrong checksum stays
+    /// wrong.
+    pub fn replace_tos(&mut self, tos: u8) {
+        let old = u16_at(self.bytes.as_ref(), VERSION_IHL);
+        self.set_tos(tos);
+        let checksum = checksum::replace(self.checksum(), old, u16_at(self.bytes.as_ref(), VERSION_IHL));
+        put(self.bytes.as_mut(), CHECKSUM, &checksum.to_be_bytes());
+    }
+
     /// Sets the time to live.
     pub fn set_ttl(&mut self, ttl: u8) {
         self.bytes.as_mut()[TTL] = ttl;
@@ -309,6 +318,19 @@ mod tests {
         let mut built = [0xee; 20];
         Repr::parse(&Header::new_checked(&KNOWN).unwrap()).emit(&mut built).unwrap();
         assert_eq!(built, KNOWN);
+    }
+
+    #[test]
+    fn a_replaced_type_of_service_keeps_the_checksum_right_or_wrong() {
+        for tos in [0, 1, 3, 0xb8, 0xff] {
+            let mut bytes = KNOWN;
+            let mut header = Header::new_checked(&mut bytes).unwrap();
+            header.replace_tos(tos);
+            assert!(header.checksum_ok() && header.tos() == tos);
+            header.set_ttl(1);
+            header.replace_tos(7);
+            assert!(!header.checksum_ok());
+        }
     }
 
     #[test]

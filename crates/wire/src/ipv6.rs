@@ -105,6 +105,12 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Header<T> {
         put(self.bytes.as_mut(), PAYLOAD_LEN, &len.to_be_bytes());
     }
 
+    /// Sets the traffic class.
+    pub fn set_traffic_class(&mut self, class: u8) {
+        let word = self.first_word() & !(0xff << 20) | u32::from(class) << 20;
+        put(self.bytes.as_mut(), VERSION_CLASS_FLOW, &word.to_be_bytes());
+    }
+
     /// Sets the hop limit.
     pub fn set_hop_limit(&mut self, hops: u8) {
         self.bytes.as_mut()[HOP_LIMIT] = hops;
@@ -266,6 +272,10 @@ mod tests {
         assert_eq!(bytes[8..12], [0x20, 0x01, 0x0d, 0xb8]);
         assert_eq!(bytes[38..], [0, 2, 0xee]);
         assert_eq!(Repr::parse(&Header::new_checked(&bytes).unwrap()), REPR);
+        for traffic_class in [0, 0xff, 3] {
+            Header::new_checked(&mut bytes).unwrap().set_traffic_class(traffic_class);
+            assert_eq!(Repr::parse(&Header::new_checked(&bytes).unwrap()), Repr { traffic_class, ..REPR });
+        }
     }
 
     #[test]

@@ -38,24 +38,34 @@
 
 pub mod arp;
 pub mod checksum;
+pub mod ecn;
 mod error;
 pub mod ethernet;
 mod field;
 mod flow;
 pub mod frame;
+pub mod geneve;
 pub mod geometry;
+pub mod gre;
+pub mod gtpu;
+pub mod icmpv4;
+pub mod icmpv6;
 mod ip;
 pub mod ipv4;
 pub mod ipv6;
+pub mod l2tpv3;
+pub mod mpls;
 pub mod ndp;
 mod payload;
 pub mod tcp;
 pub mod udp;
 pub mod vlan;
+pub mod vxlan;
+pub mod vxlan_gpe;
 
 pub use error::WireError;
 pub use ethernet::{EtherType, MacAddr};
 pub use flow::flow_hash;
-pub use geometry::{Layers, locate};
+pub use geometry::{Layers, locate, locate_ip};
 pub use ip::{IpProtocol, IpVersion};
 pub use payload::payload;

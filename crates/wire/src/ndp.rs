@@ -12,6 +12,9 @@ use crate::{MacAddr, WireError};
 
 const TYPE: usize = 0;
 
+/// Offset of the flags of a neighbour advertisement.
+const FLAGS: usize = 4;
+
 /// Offset of the target address, in messages that have one.
 const TARGET: usize = 8;
 
@@ -28,6 +31,33 @@ impl OptionType {
     pub const SOURCE_LINK_ADDRESS: Self = Self(1);
     /// The link-layer address of the target.
     pub const TARGET_LINK_ADDRESS: Self = Self(2);
+}
+
+/// Flags of a neighbour advertisement (RFC 4861, 4.4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Flags(pub u8);
+
+impl Flags {
+    /// No flag.
+    pub const NONE: Self = Self(0);
+    /// The sender is a router.
+    pub const ROUTER: Self = Self(0x80);
+    /// The advertisement answers a solicitation.
+    pub const SOLICITED: Self = Self(0x40);
+    /// The address replaces the one that the receiver knows.
+    pub const OVERRIDE: Self = Self(0x20);
+
+    /// Returns these flags and those of `other`.
+    #[must_use]
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Returns whether all flags of `other` are set.
+    #[must_use]
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
 }
 
 /// Messages of neighbour discovery. The number of each is its ICMPv6 type.
@@ -100,6 +130,13 @@ impl<T: AsRef<[u8]>> Header<T> {
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.kind
+    }
+
+    /// Returns the flags of a neighbour advertisement; none for other messages.
+    #[must_use]
+    pub fn flags(&self) -> Flags {
+        let has_flags = self.kind == Kind::NeighborAdvertisement;
+        if has_flags { Flags(self.bytes.as_ref()[FLAGS]) } else { Flags::NONE }
     }
 
     /// Returns the target address. Neighbour solicitations, neighbour advertisements and redirects
@@ -194,12 +231,14 @@ impl<'a> Options<'a> {
     }
 }
 
-/// Values of a message: its target, if its kind has one, and one link-layer address. All other
-/// fields are 0.
+/// Values of a message: its flags and its target, if its kind has them, and one link-layer address.
+/// All other fields are 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repr {
     /// Kind of the message.
     pub kind: Kind,
+    /// Flags. Only a neighbour advertisement has them; other kinds ignore them.
+    pub flags: Flags,
     /// Target address. Kinds without a target ignore it.
     pub target: Ipv6Addr,
     /// Option with a link-layer address.
@@ -217,6 +256,9 @@ impl Repr {
         let len = fixed + if self.link_address.is_some() { UNIT } else { 0 };
         let bytes = cleared(buffer, len)?;
         bytes[TYPE] = self.kind as u8;
+        if self.kind == Kind::NeighborAdvertisement {
+            bytes[FLAGS] = self.flags.0;
+        }
         if self.kind.has_target() {
             put(bytes, TARGET, &self.target.octets());
         }
@@ -238,7 +280,8 @@ mod tests {
     fn advertisement() -> Vec<u8> {
         let link_address = Some((OptionType::TARGET_LINK_ADDRESS, MAC));
         let mut bytes = vec![0xee; 33];
-        let repr = Repr { kind: Kind::NeighborAdvertisement, target: TARGET_IP, link_address };
+        let flags = Flags::SOLICITED.with(Flags::OVERRIDE);
+        let repr = Repr { kind: Kind::NeighborAdvertisement, flags, target: TARGET_IP, link_address };
         assert_eq!(repr.emit(&mut bytes), Ok(32));
         assert_eq!(repr.emit(&mut bytes[..31]), Err(WireError::BufferTooSmall));
         bytes.truncate(32);
@@ -255,7 +298,9 @@ mod tests {
     fn fields_stand_where_they_should() {
         let bytes = advertisement();
         assert_eq!((bytes[0], &bytes[8..10], &bytes[23..26]), (136, &[0xfe, 0x80][..], &[1, 2, 1][..]));
+        assert_eq!(bytes[4], 0x60);
         let header = Header::new_checked(&bytes).unwrap();
+        assert!(header.flags().contains(Flags::SOLICITED) && !header.flags().contains(Flags::ROUTER));
         assert_eq!((header.kind(), header.target()), (Kind::NeighborAdvertisement, Some(TARGET_IP)));
         assert_eq!(addresses(&bytes, 32), Ok(vec![MAC]));
         for (kind, len) in [(133, 8), (134, 16), (135, 24), (136, 24), (137, 40)] {
