@@ -17,7 +17,7 @@ use common::dirty::Writer;
 use common::{Comparison, LENGTHS, Workload};
 
 fn kernels(c: &mut Criterion) {
-    for comparison in [common::copies(), common::sums(), common::fused()] {
+    for comparison in [common::copies(), common::sums(), common::shared_sums(), common::fused()] {
         warm(c, &comparison, "warm", 4 << 10);
         warm(c, &comparison, "l2", 192 << 10);
         dirty(c, &comparison);

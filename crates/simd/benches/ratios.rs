@@ -1,12 +1,12 @@
 //! Compares the kernels with third-party ones in interleaved rounds. The ratios of each round are
 //! meaningful even on a busy machine.
 //!
-//! Run `cargo bench -p straightline-simd --bench ratios [copy|sum|copy_sum|WORD...]`. Without
+//! Run `cargo bench -p straightline-simd --bench ratios [copy|sum|sum_shared|copy_sum|WORD...]`. Without
 //! `--bench` it runs one round of each.
 //!
 //! A cell shows two numbers. The first is the smallest time of all rounds, in nanoseconds. The
 //! second is the median, over the rounds, of the speed relative to the fastest third-party kernel
-//! of the same round. `copy_sum` is compared with the copy alone.
+//! of the same round. `copy_sum` is compared with the copy alone, `sum_shared` with `copy_sum`.
 #![expect(unreachable_pub, reason = "a module of several bench binaries")]
 #![allow(clippy::print_stdout, reason = "it is a command-line program")]
 
@@ -48,7 +48,7 @@ fn main() -> io::Result<()> {
     let wanted = |name: &str, of: &[&str]| {
         !words.iter().any(|word| of.contains(&word.as_str())) || words.iter().any(|word| *word == name)
     };
-    let comparisons = [common::copies(), common::sums(), common::fused()];
+    let comparisons = [common::copies(), common::sums(), common::shared_sums(), common::fused()];
     let names = comparisons.each_ref().map(|comparison| comparison.name);
     for comparison in comparisons.iter().filter(|comparison| wanted(comparison.name, &names)) {
         for lines in Lines::ALL.into_iter().filter(|lines| wanted(lines.name(), &Lines::ALL.map(Lines::name))) {

@@ -22,6 +22,9 @@
 //!                    copy and sum 8 vectors at a time
 //!   the rest:        copy and sum 4 vectors at a time, then 2, then 1
 //!   the tail:        copy and sum n/2 bytes if as many are left, then n/4, down to one byte
+//!
+//! sum_shared
+//!   copy_sum without the stores
 //! ```
 //!
 //! Reasons:
@@ -36,6 +39,7 @@
 //!    in the destination at the end, unless another thread or process writes the destination. This
 //!    holds for overlapping ranges too. (A tail that overlaps is possible as well, if the bytes
 //!    stored last are the bytes summed. It was measured; see docs/benchmarks/trials.md.)
+//!    `sum_shared` reads bytes that others may write, so it is `copy_sum` without the stores.
 //! 4. Long copies align the destination, because a store across two cache lines costs as much as
 //!    two stores.
 //! 5. Sums use two accumulators, because each addition waits for the one before it.
@@ -196,38 +200,54 @@ unsafe fn sum_block<V: Vector>(mut src: *const u8, len: usize) -> u64 {
 
 /// Copies `len` bytes and returns the sum of the bytes that it stores.
 #[inline(always)]
-pub(crate) unsafe fn copy_sum<V: Vector>(mut dst: *mut u8, mut src: *const u8, mut len: usize) -> u64 {
+pub(crate) unsafe fn copy_sum<V: Vector>(dst: *mut u8, src: *const u8, len: usize) -> u64 {
+    // SAFETY: the caller's promise.
+    unsafe { sum_once::<V, true>(dst, src, len) }
+}
+
+/// Returns the sum of `len` bytes that others may write.
+#[inline(always)]
+pub(crate) unsafe fn sum_shared<V: Vector>(src: *const u8, len: usize) -> u64 {
+    // SAFETY: the caller's promise. Nothing is stored. As its own destination, the source is what
+    // gets aligned.
+    unsafe { sum_once::<V, false>(src.cast_mut(), src, len) }
+}
+
+/// Returns the sum of `len` bytes, each loaded once. With `STORE`, stores each of them once.
+#[inline(always)]
+unsafe fn sum_once<V: Vector, const STORE: bool>(mut dst: *mut u8, mut src: *const u8, mut len: usize) -> u64 {
     let mut total = 0;
     if len >= LONG {
         // An even number of bytes, so that words stay words. With an odd destination address all
         // stores are therefore misaligned by one byte.
         let skip = (dst.addr().wrapping_neg() % V::BYTES) & !1;
         // SAFETY: `len` covers less than one vector.
-        total = unsafe { tail::<V>(dst, src, skip, 0) };
+        total = unsafe { tail::<V, STORE>(dst, src, skip, 0) };
         (dst, src, len) = advance(dst, src, len, skip);
         while len >= 8 * V::BYTES {
             let n = len.min(SUM_BLOCK) / (8 * V::BYTES);
             // SAFETY: `len` covers `n` groups, which are at most one block.
-            total = add_carry(total, unsafe { copy_sum_groups::<V>(dst, src, n) });
+            total = add_carry(total, unsafe { sum_groups::<V, STORE>(dst, src, n) });
             (dst, src, len) = advance(dst, src, len, n * 8 * V::BYTES);
         }
     }
     // SAFETY: `len` bytes are left, fewer than a block.
-    add_carry(total, unsafe { copy_sum_short::<V>(dst, src, len) })
+    add_carry(total, unsafe { sum_short::<V, STORE>(dst, src, len) })
 }
 
-/// Copies `n` groups of eight vectors, at most a block, and returns the sum of the bytes that it
-/// stores.
+/// Sums as [`sum_once`] does, for `n` groups of eight vectors, at most a block.
 #[inline(always)]
-unsafe fn copy_sum_groups<V: Vector>(mut dst: *mut u8, mut src: *const u8, n: usize) -> u64 {
+unsafe fn sum_groups<V: Vector, const STORE: bool>(mut dst: *mut u8, mut src: *const u8, n: usize) -> u64 {
     let half = 4 * V::BYTES;
     // SAFETY: the caller promises `n` groups.
     unsafe {
         let mut groups = V::no_groups();
         for _ in 0..n {
             let ([a, b, c, d], [e, f, g, h]) = (V::load4(src), V::load4(src.wrapping_add(half)));
-            V::store4([a, b, c, d], dst);
-            V::store4([e, f, g, h], dst.wrapping_add(half));
+            if STORE {
+                V::store4([a, b, c, d], dst);
+                V::store4([e, f, g, h], dst.wrapping_add(half));
+            }
             groups = V::join_group(groups, [a, b, c, d, e, f, g, h]);
             (dst, src) = (dst.wrapping_add(2 * half), src.wrapping_add(2 * half));
         }
@@ -235,9 +255,9 @@ unsafe fn copy_sum_groups<V: Vector>(mut dst: *mut u8, mut src: *const u8, n: us
     }
 }
 
-/// Copies and sums as [`copy_sum`] does, for fewer than [`LONG`] bytes.
+/// Sums as [`sum_once`] does, for fewer than [`LONG`] bytes.
 #[inline(always)]
-unsafe fn copy_sum_short<V: Vector>(mut dst: *mut u8, mut src: *const u8, mut len: usize) -> u64 {
+unsafe fn sum_short<V: Vector, const STORE: bool>(mut dst: *mut u8, mut src: *const u8, mut len: usize) -> u64 {
     // SAFETY: each step accesses the next 4, 2 or 1 vectors, and only if `len`, the number of bytes
     // left, covers them. The rest is the caller's promise.
     unsafe {
@@ -245,33 +265,44 @@ unsafe fn copy_sum_short<V: Vector>(mut dst: *mut u8, mut src: *const u8, mut le
         let (mut acc, mut other) = (V::zero(), V::zero());
         while len >= 4 * V::BYTES {
             let [a, b, c, d] = V::load4(src);
-            V::store4([a, b, c, d], dst);
+            if STORE {
+                V::store4([a, b, c, d], dst);
+            }
             acc = V::join(acc, widen2([a, b]));
             other = V::join(other, widen2([c, d]));
             (dst, src, len) = advance(dst, src, len, 4 * V::BYTES);
         }
         if len >= 2 * V::BYTES {
             let two = load2::<V>(src);
-            store2(two, dst);
+            if STORE {
+                store2(two, dst);
+            }
             acc = V::join(acc, widen2(two));
             (dst, src, len) = advance(dst, src, len, 2 * V::BYTES);
         }
         if len >= V::BYTES {
             let one = V::load(src);
-            one.store(dst);
+            if STORE {
+                one.store(dst);
+            }
             other = V::join(other, one.widen());
             (dst, src, len) = advance(dst, src, len, V::BYTES);
         }
-        tail::<V>(dst, src, len, V::reduce(V::join(acc, other), vectors))
+        tail::<V, STORE>(dst, src, len, V::reduce(V::join(acc, other), vectors))
     }
 }
 
-/// Copies fewer bytes than a vector has, and adds them to `total`. The bits of the length decide
-/// which sizes are copied: half a vector, a quarter, down to one byte. Each size but the last is
-/// even, so each word begins at an even offset. Sixteen bytes are copied as two words of 8 bytes,
+/// Adds fewer bytes than a vector has to `total`, as [`sum_once`] does. The bits of the length decide
+/// which sizes are loaded: half a vector, a quarter, down to one byte. Each size but the last is
+/// even, so each word begins at an even offset. Sixteen bytes are loaded as two words of 8 bytes,
 /// because they are summed faster.
 #[inline(always)]
-unsafe fn tail<V: Vector>(mut dst: *mut u8, mut src: *const u8, mut len: usize, mut total: u64) -> u64 {
+unsafe fn tail<V: Vector, const STORE: bool>(
+    mut dst: *mut u8,
+    mut src: *const u8,
+    mut len: usize,
+    mut total: u64,
+) -> u64 {
     if V::BYTES == 1 {
         return total;
     }
@@ -280,16 +311,20 @@ unsafe fn tail<V: Vector>(mut dst: *mut u8, mut src: *const u8, mut len: usize, 
         if len >= V::BYTES / 2 {
             if V::BYTES == 32 {
                 let two = load2::<V::Word>(src);
-                store2(two, dst);
+                if STORE {
+                    store2(two, dst);
+                }
                 total = add_carry(total, V::Word::reduce(widen2(two), 2));
             } else {
                 let v = V::Half::load(src);
-                v.store(dst);
+                if STORE {
+                    v.store(dst);
+                }
                 total = add_carry(total, V::Half::reduce(v.widen(), 1));
             }
             (dst, src, len) = advance(dst, src, len, V::BYTES / 2);
         }
-        tail::<V::Half>(dst, src, len, total)
+        tail::<V::Half, STORE>(dst, src, len, total)
     }
 }
 

@@ -100,6 +100,33 @@ pub fn sum(level: Level, bytes: &[u8], sum: &mut Sum) {
     sum.append(partial, len);
 }
 
+/// Appends `len` bytes from `src` on to `sum`. Other processes or threads may write them at the same
+/// time, so each byte is loaded once. For bytes that no one else writes, [`sum`] is faster.
+///
+/// # Safety
+/// As for `src` of [`copy`].
+#[inline]
+pub unsafe fn sum_shared(level: Level, src: *const u8, len: usize, sum: &mut Sum) {
+    // SAFETY: the level proves the instruction set; the pointer is the caller's promise.
+    let partial = unsafe {
+        match level {
+            Level::Scalar => sum_shared_scalar(src, len),
+            #[cfg(target_arch = "x86_64")]
+            Level::Sse2 => sum_shared_sse2(src, len),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2(_) => sum_shared_avx2(src, len),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512(_) => sum_shared_avx512(src, len),
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon => sum_shared_neon(src, len),
+            Level::Libc => return sum_shared(Level::detect(), src, len, sum),
+            #[cfg(target_arch = "x86_64")]
+            Level::Movsb => return sum_shared(Level::detect(), src, len, sum),
+        }
+    };
+    sum.append(partial, len);
+}
+
 /// Loads twelve bytes, each once.
 ///
 /// # Safety
@@ -167,9 +194,9 @@ pub(crate) unsafe fn copy_movsb(dst: *mut u8, src: *const u8, len: usize) {
     }
 }
 
-/// Defines the three kernels of one instruction set.
+/// Defines the kernels of one instruction set.
 macro_rules! wrappers {
-    ($(#[$attribute:meta])* $vector:ty: $copy:ident, $sum:ident, $copy_sum:ident) => {
+    ($(#[$attribute:meta])* $vector:ty: $copy:ident, $sum:ident, $copy_sum:ident, $sum_shared:ident) => {
         #[inline]
         $(#[$attribute])*
         pub(crate) unsafe fn $copy(dst: *mut u8, src: *const u8, len: usize) {
@@ -191,26 +218,33 @@ macro_rules! wrappers {
             // SAFETY: as above.
             unsafe { generic::copy_sum::<$vector>(dst, src, len) }
         }
+
+        #[inline]
+        $(#[$attribute])*
+        pub(crate) unsafe fn $sum_shared(src: *const u8, len: usize) -> u64 {
+            // SAFETY: as above.
+            unsafe { generic::sum_shared::<$vector>(src, len) }
+        }
     };
 }
 
-wrappers!(u64: copy_scalar, sum_scalar, copy_sum_scalar);
+wrappers!(u64: copy_scalar, sum_scalar, copy_sum_scalar, sum_shared_scalar);
 wrappers!(
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "sse2")]
-    Sse2Vector: copy_sse2, sum_sse2, copy_sum_sse2
+    Sse2Vector: copy_sse2, sum_sse2, copy_sum_sse2, sum_shared_sse2
 );
 wrappers!(
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2")]
-    Avx2Vector: copy_avx2, sum_avx2, copy_sum_avx2
+    Avx2Vector: copy_avx2, sum_avx2, copy_sum_avx2, sum_shared_avx2
 );
 wrappers!(
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f,avx2")]
-    Avx512Vector: copy_avx512, sum_avx512, copy_sum_avx512
+    Avx512Vector: copy_avx512, sum_avx512, copy_sum_avx512, sum_shared_avx512
 );
 wrappers!(
     #[cfg(target_arch = "aarch64")]
-    NeonVector: copy_neon, sum_neon, copy_sum_neon
+    NeonVector: copy_neon, sum_neon, copy_sum_neon, sum_shared_neon
 );

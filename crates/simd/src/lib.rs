@@ -1,8 +1,8 @@
 //! Copy and checksum kernels for each instruction set.
 //!
-//! The crate has three kernels. [`copy()`] copies bytes between two ranges of memory. [`sum()`]
-//! adds bytes to an Internet checksum ([RFC 1071](https://www.rfc-editor.org/rfc/rfc1071)).
-//! [`copy_sum`] does both in one pass.
+//! The crate has four kernels. [`copy()`] copies bytes between two ranges of memory. [`sum()`] adds
+//! bytes to an Internet checksum ([RFC 1071](https://www.rfc-editor.org/rfc/rfc1071)). [`copy_sum`]
+//! does both in one pass. [`sum_shared`] sums memory that others may write.
 //!
 //! The kernels may run on memory that other processes write at the same time, such as the memory of
 //! a guest. The two ranges may overlap. No byte outside the ranges is touched. The sum of
@@ -53,7 +53,7 @@ mod run;
 mod sum;
 mod vector;
 
-pub use kernel::{copy, copy_sum, load12, store2, store4, sum};
+pub use kernel::{copy, copy_sum, load12, store2, store4, sum, sum_shared};
 #[cfg(target_arch = "x86_64")]
 pub use level::{Avx2, Avx512};
 pub use level::{Level, ParseLevelError};

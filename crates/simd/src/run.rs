@@ -38,6 +38,12 @@ pub trait Kernels: Copy + sealed::Sealed {
     /// # Safety
     /// As for [`copy_sum`](crate::copy_sum).
     unsafe fn copy_sum(self, dst: *mut u8, src: *const u8, len: usize, sum: &mut Sum);
+
+    /// Sums as [`sum_shared`](crate::sum_shared) does.
+    ///
+    /// # Safety
+    /// As for [`sum_shared`](crate::sum_shared).
+    unsafe fn sum_shared(self, src: *const u8, len: usize, sum: &mut Sum);
 }
 
 mod sealed {
@@ -164,6 +170,12 @@ macro_rules! kernels {
                 // SAFETY: a value proves the set; the pointers are the caller's promise.
                 sum.append(unsafe { generic::copy_sum::<$vector>(dst, src, len) }, len);
             }
+
+            #[inline(always)]
+            unsafe fn sum_shared(self, src: *const u8, len: usize, sum: &mut Sum) {
+                // SAFETY: a value proves the set; the pointer is the caller's promise.
+                sum.append(unsafe { generic::sum_shared::<$vector>(src, len) }, len);
+            }
         }
     };
 }
@@ -203,6 +215,12 @@ macro_rules! copiers {
                 // SAFETY: the caller's promise.
                 unsafe { Level::detect().copy_sum(dst, src, len, sum) }
             }
+
+            #[inline(always)]
+            unsafe fn sum_shared(self, src: *const u8, len: usize, sum: &mut Sum) {
+                // SAFETY: the caller's promise.
+                unsafe { Level::detect().sum_shared(src, len, sum) }
+            }
         }
     };
 }
@@ -234,5 +252,11 @@ impl Kernels for Level {
     unsafe fn copy_sum(self, dst: *mut u8, src: *const u8, len: usize, sum: &mut Sum) {
         // SAFETY: the caller's promise.
         unsafe { kernel::copy_sum(self, dst, src, len, sum) }
+    }
+
+    #[inline(always)]
+    unsafe fn sum_shared(self, src: *const u8, len: usize, sum: &mut Sum) {
+        // SAFETY: the caller's promise.
+        unsafe { kernel::sum_shared(self, src, len, sum) }
     }
 }

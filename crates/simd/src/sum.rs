@@ -48,9 +48,7 @@ impl Sum {
             acc = add_carry(acc, u64::from_ne_bytes(*word));
         }
         if !rest.is_empty() {
-            let mut last = [0; 8];
-            last[..rest.len()].copy_from_slice(rest);
-            acc = add_carry(acc, u64::from_ne_bytes(last));
+            acc = add_carry(acc, last_word(rest));
         }
         self.append(acc, bytes.len());
     }
@@ -113,6 +111,24 @@ impl Sum {
         self.acc = add_carry(self.acc, partial);
         self.odd ^= len % 2 == 1;
     }
+}
+
+/// Returns fewer than 8 bytes as a word with zeros behind them. An array that is filled and read as a
+/// word would be slower: the read must wait for all of the writes.
+#[inline]
+fn last_word(bytes: &[u8]) -> u64 {
+    let (mut word, mut bits, mut rest) = (0, 0, bytes);
+    if let Some((four, behind)) = rest.split_first_chunk() {
+        (word, bits, rest) = (u64::from(u32::from_le_bytes(*four)), 32, behind);
+    }
+    if let Some((two, behind)) = rest.split_first_chunk() {
+        word |= u64::from(u16::from_le_bytes(*two)) << bits;
+        (bits, rest) = (bits + 16, behind);
+    }
+    if let [one, ..] = rest {
+        word |= u64::from(*one) << bits;
+    }
+    u64::from_le(word)
 }
 
 /// Adds with end-around carry, which is addition modulo 2^64 - 1. 0xffff divides that modulus. The

@@ -60,6 +60,12 @@ fn sum_matches_the_reference() {
             assert_eq!(total.fold(), expected, "{variant} {name} len {len}");
             assert_eq!(total.finish(), !expected);
         }
+        for variant in variants().chain(third_party_variants()) {
+            let mut total = Sum::new();
+            // SAFETY: the bytes belong to a slice.
+            unsafe { variant.sum_shared(src.as_ptr(), src.len(), &mut total) };
+            assert_eq!(total.fold(), expected, "shared, {variant} {name} len {len}");
+        }
         let mut total = Sum::new();
         total.add_bytes(src);
         assert_eq!(total.fold(), expected, "add_bytes {name} len {len}");
@@ -125,16 +131,18 @@ fn chunks_in_a_row_sum_as_one() {
     let cuts = random_bytes(1 << 14, 0xc075);
     for variant in variants().chain(third_party_variants()) {
         for (round, cut) in cuts.chunks_exact(8).enumerate() {
-            // Odd and even lengths, short and long, appended by each of the three functions.
+            // Odd and even lengths, short and long, appended by each of the four functions.
             let mut chunks: Vec<&[u8]> = Vec::new();
             let mut at = round % 61;
             let mut total = Sum::new();
             for (i, &byte) in cut.iter().enumerate() {
                 let len = usize::from(byte) * [1, 1, 3, 7][i % 4] / [1, 16, 1, 1][i % 4];
                 let chunk = &data[at..at + len];
-                match (usize::from(byte) + i) % 3 {
+                match (usize::from(byte) + i) % 4 {
                     0 => variant.sum(chunk, &mut total),
                     1 => total.add_bytes(chunk),
+                    // SAFETY: the bytes belong to a slice.
+                    2 => unsafe { variant.sum_shared(chunk.as_ptr(), len, &mut total) },
                     _ => {
                         let mut dst = vec![0; len];
                         // SAFETY: `dst` holds `len` bytes and is apart from `chunk`.
@@ -177,9 +185,12 @@ fn guard_pages_are_not_touched() {
                 unsafe { variant.copy(dst.start().add(to), src.start().add(from), len) };
                 assert!(dst.bytes()[to..to + len] == data[..len], "{}: copy", what());
 
-                let mut separate = Sum::new();
+                let (mut separate, mut shared) = (Sum::new(), Sum::new());
+                // SAFETY: as above.
+                unsafe { variant.sum_shared(src.start().add(from), len, &mut shared) };
                 variant.sum(&src.bytes()[from..from + len], &mut separate);
                 assert_eq!(fused.fold(), separate.fold(), "{}: sums", what());
+                assert_eq!(shared.fold(), separate.fold(), "{}: shared", what());
             }
         }
     }

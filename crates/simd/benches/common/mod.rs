@@ -90,6 +90,19 @@ impl One for Summing {
 }
 
 #[derive(Clone, Copy)]
+struct SummingShared;
+
+impl One for SummingShared {
+    #[inline(always)]
+    fn one<K: Kernels>(kernels: K, _: *mut u8, src: *const u8, len: usize) -> u64 {
+        let mut total = Sum::new();
+        // SAFETY: see above.
+        unsafe { kernels.sum_shared(src, len, &mut total) };
+        u64::from(total.fold())
+    }
+}
+
+#[derive(Clone, Copy)]
 struct Both;
 
 impl One for Both {
@@ -160,6 +173,14 @@ pub fn sums() -> Comparison {
     })];
     kernels.extend(ours(Summing));
     Comparison { name: "sum", kernels, peers: 1 }
+}
+
+pub fn shared_sums() -> Comparison {
+    let widest = Level::detect();
+    let mut kernels = vec![kernel("copy_sum", move |jobs| widest.run(Loop(jobs, Both)))];
+    kernels.extend(ours(SummingShared));
+    // Nobody else sums memory that others write. It should cost less than the copy that sums.
+    Comparison { name: "sum_shared", kernels, peers: 1 }
 }
 
 pub fn fused() -> Comparison {

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::ptr;
 
-use straightline_simd::{Kernels, Level, Sum, WithKernels, copy, copy_sum, sum};
+use straightline_simd::{Kernels, Level, Sum, WithKernels, copy, copy_sum, sum, sum_shared};
 
 /// Kernels of a level, called or inlined.
 #[derive(Clone, Copy)]
@@ -62,6 +62,17 @@ impl Variant {
             unsafe { copy_sum(self.level, dst, src, len, total) }
         }
     }
+
+    /// # Safety
+    /// As for the crate's `sum_shared`.
+    pub unsafe fn sum_shared(self, src: *const u8, len: usize, total: &mut Sum) {
+        if self.inlined {
+            self.level.run(Work::SumShared(src, len, total));
+        } else {
+            // SAFETY: passed on.
+            unsafe { sum_shared(self.level, src, len, total) }
+        }
+    }
 }
 
 impl fmt::Display for Variant {
@@ -74,6 +85,7 @@ impl fmt::Display for Variant {
 enum Work<'a> {
     Copy(*mut u8, *const u8, usize, Option<&'a mut Sum>),
     Sum(&'a [u8], &'a mut Sum),
+    SumShared(*const u8, usize, &'a mut Sum),
 }
 
 impl WithKernels for Work<'_> {
@@ -87,6 +99,8 @@ impl WithKernels for Work<'_> {
             // SAFETY: as above.
             Work::Copy(dst, src, len, Some(total)) => unsafe { kernels.copy_sum(dst, src, len, total) },
             Work::Sum(bytes, total) => kernels.sum(bytes, total),
+            // SAFETY: the promise of the caller of `sum_shared` above.
+            Work::SumShared(src, len, total) => unsafe { kernels.sum_shared(src, len, total) },
         }
     }
 }
