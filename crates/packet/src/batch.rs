@@ -15,8 +15,9 @@ impl PacketId {
         PacketId(index as u8)
     }
 
+    /// Returns the index of the packet in its turn, below [`MAX_BATCH`].
     #[inline]
-    pub(crate) fn index(self) -> usize {
+    pub fn index(self) -> usize {
         usize::from(self.0)
     }
 }

@@ -141,7 +141,7 @@ impl Run {
         if !is_unfragmented || !is_plain || size < l4_len {
             return None;
         }
-        let gso = Gso { kind, ecn: false, size, l3, l4, header_len: layers.headers_len() };
+        let gso = Gso { kind, ecn: false, size, l3, l4, header_len: layers.headers_len(), outer: None };
         let addresses = if kind.is_v4() { &ip[12..20] } else { &ip[8..40] };
         let pseudo = fold([checksum::sum(addresses).into(), protocol.0.into(), 0]);
         let (seq, flags) =

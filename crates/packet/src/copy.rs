@@ -213,6 +213,21 @@ fn store_body(
     copied
 }
 
+impl Turn<'_> {
+    /// Copies the first bytes of a packet, head and body, into memory of the switch: as many as both
+    /// have. Returns their number. Each byte of the body is loaded once. A guest may change the body
+    /// at any time, so the copy may differ from what is delivered.
+    pub fn copy_out(&self, id: PacketId, into: &mut [u8]) -> usize {
+        let head = self.head(id);
+        let mut copied = head.len().min(into.len());
+        into[..copied].copy_from_slice(&head[..copied]);
+        for segment in self.body(id) {
+            copied += segment.read(self.level(), &mut into[copied..]);
+        }
+        copied
+    }
+}
+
 impl<'t> Turn<'t> {
     /// Stores an unsegmented packet, with the `N` bytes in front of its head, into the segments
     /// staged at `to`, which must have enough space. With `finish`, a partial checksum is finished

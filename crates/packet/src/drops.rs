@@ -87,6 +87,32 @@ reasons! {
     /// The kernel refused the packet: it is not valid for the interface.
     DeviceRefused = "device-refused",
         "Look for a fault in the sending guest's driver, or turn off its checksum and segmentation offload.";
+    /// The packet came to an underlay, and is neither for one of its addresses nor of a tunnel.
+    NotOurs = "not-ours", "Nothing needs to be done, unless a tunnel is expected: compare its addresses at both ends.";
+    /// The underlay answers a limited number of packets in a second, and this one came beyond.
+    AnswerLimit = "answer-limit",
+        "Find out who sends so many ARP, neighbour discovery or echo requests to the underlay.";
+    /// The next hop of a tunnel's remote has not answered yet.
+    NoNeighbour = "no-neighbour", "Find out with `straightline neighbours` which next hop does not answer.";
+    /// No tunnel has the addresses and the key of an encapsulated packet.
+    TunnelUnknown = "tunnel-unknown", "Compare the addresses and the key of the tunnel at both ends.";
+    /// The header of a tunnel is truncated, or its fields are not valid.
+    TunnelHeader = "tunnel-header", "Look for a fault in the remote's tunnel, or set the same version at both ends.";
+    /// The header of a tunnel has an option that the receiver must know, and does not.
+    TunnelOption = "tunnel-option", "Turn off the option at the remote.";
+    /// The packet is a message about a tunnel itself, not a packet of its inside.
+    TunnelControl = "tunnel-control",
+        "Turn off control messages and monitoring of the tunnel at the remote: tunnels here are static.";
+    /// The packet has another cookie than the tunnel.
+    TunnelCookie = "tunnel-cookie", "Set the same cookie at both ends, or look for an attacker.";
+    /// The outer checksum is wrong, or absent where it must be there.
+    TunnelChecksum = "tunnel-checksum", "Look for damaged packets on the way, or let the remote send checksums.";
+    /// The outer header has a congestion mark that the inner packet cannot carry (RFC 6040, 4.2).
+    TunnelEcn = "tunnel-ecn", "Turn off congestion marks (ECN) on the way, or let the inner senders use them.";
+    /// The packet is neither IPv4 nor IPv6 without a VLAN tag, and the tunnel carries nothing else.
+    NotIp = "not-ip", "Use a kind of tunnel that carries Ethernet, or turn off the other protocol in the guests.";
+    /// An encapsulated packet came in fragments.
+    Fragment = "fragment", "Set the MTU of the underlay and of the remote so that no packet is fragmented.";
     /// Guest memory vanished while the packet was copied.
     MemoryFault = "memory-fault", "Find out who truncates the file of the guest's memory: usually its frontend ended.";
 }

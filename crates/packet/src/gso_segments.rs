@@ -20,7 +20,9 @@
 //! 3. Payload comes from one memory segment for most GSO segments. Two rarer cases have cold
 //!    functions of their own: payload in the head (the first segment's payload), and payload in
 //!    several memory segments. So the loop keeps its values in registers.
-//! 4. Packets with and without finished checksums have a loop each, because each loop needs fewer
+//! 4. Outer headers of a tunnel are the same in all segments of one length. So they are among the
+//!    headers of step 1, and only the last segment may need others, which are stored at the end.
+//! 5. Packets with and without finished checksums have a loop each, because each loop needs fewer
 //!    registers than one loop for both.
 
 use std::ops::Range;
@@ -28,7 +30,7 @@ use std::ops::Range;
 use straightline_simd::{Kernels, Level, Sum, WithKernels};
 
 use crate::copy::{BodyCursor, Scatter, wire_checksum};
-use crate::{COPIES, Checksum, GsoSegment, MemorySegment, PacketId, Segmenter, Turn};
+use crate::{COPIES, Checksum, GsoSegment, MAX_HEADERS, MemorySegment, Outer, PacketId, Segmenter, Turn};
 
 impl<'t> Turn<'t> {
     /// Stores the next GSO segments of a packet, one into each of the buffers staged at `to`. Each
@@ -49,11 +51,36 @@ impl<'t> Turn<'t> {
     ) -> u32 {
         let (level, front) = (self.level(), segment.front::<N>());
         let (head, body, to) = (self.head(id), self.body(id), self.staged_at(to));
-        let store = Store::<N> { front, head, body, segmenter, cursor, to };
+        let left = segmenter.left();
+        let store = Store::<N> { front, head, body, segmenter: &mut *segmenter, cursor, to };
         let copied = if finish { level.run(StoreFinished(store)) } else { level.run(StorePartial(store)) };
+        if let Some((outer, len)) = segmenter.last_outer()
+            && let Some(&last) = left.checked_sub(1).and_then(|last| to.get(last as usize))
+        {
+            store_outer(level, segmenter, (outer, len), segment.headers(), last.split_at(narrow(N)).1);
+        }
         self.count_copied(copied);
         copied
     }
+}
+
+/// Stores the outer headers of the last segment over those of the first segment, which the loop has
+/// stored there. The last segment is shorter. So the loop need not know about outer headers.
+#[cold]
+#[inline(never)]
+fn store_outer(
+    level: Level,
+    segmenter: &Segmenter,
+    (outer, len): (Outer, u32),
+    headers: &[u8],
+    buffer: MemorySegment<'_>,
+) {
+    let mut copy = [0; MAX_HEADERS];
+    let copy = &mut copy[..headers.len()];
+    copy.copy_from_slice(headers);
+    segmenter.rewrite_outer(outer, len, copy);
+    let outer = usize::from(outer.l3)..usize::from(segmenter.gso().l3);
+    buffer.split_at(narrow(outer.start)).1.write_frame(level, &copy[outer]);
 }
 
 /// The arguments of [`store`].

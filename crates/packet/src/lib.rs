@@ -35,24 +35,27 @@ pub mod double;
 mod drops;
 mod gso_segments;
 mod offload;
+mod outer;
 mod segment;
 mod segmentation;
 mod slot;
 mod turn;
+mod unfinished;
 
 pub use batch::{Batch, MAX_BATCH, PacketId};
 pub use coalescing::Run;
 pub use copy::{BodyCursor, Scatter, WrongChecksum};
 pub use drops::{Drops, Reason};
-pub use offload::{Checksum, Gso, GsoKind, GsoKinds, Offload};
+pub use offload::{Checksum, Gso, GsoKind, GsoKinds, Offload, Outer, OuterChecksum};
 pub use segment::MemorySegment;
 pub use segmentation::{GsoSegment, MAX_HEADERS, Segmenter};
 pub use slot::{HEAD, HEADROOM};
 pub use straightline_simd::{Kernels, Level, WithKernels, prefetch_read};
 pub use turn::{
-    Arena, AtTurnEnd, BodyCount, MIN_HEADROOM, Outside, Packets, PrependError, Rcu, RcuCell, RcuReader, Served,
-    Settings, SourceQueueId, StripError, Turn, TurnWatch,
+    Arena, AtTurnEnd, BodyCount, MIN_HEADROOM, NoteMark, Observer, ObserverId, Outside, Packets, PrependError, Rcu,
+    RcuCell, RcuReader, Served, Settings, SourceQueueId, StripError, Turn, TurnWatch,
 };
+pub use unfinished::{unfinished, unfinished_ip};
 
 /// True if packets are copied at all. A build without copies (`bench-no-copies`) measures the cost
 /// of everything else. It serves rings and writes headers for receivers as usual. It reads, writes

@@ -109,6 +109,82 @@ pub struct Gso {
     /// Bytes of headers, from the beginning of the packet to the transport payload. All lie within
     /// the head.
     pub header_len: u16,
+    /// Headers of a tunnel in front of the packet's own. No receiver takes such a packet
+    /// unsegmented.
+    pub outer: Option<Outer>,
+}
+
+/// The outer headers of a packet that is still to be segmented: those of a tunnel around the headers
+/// that [`Gso`] points to. Each segment gets them with lengths and checksums of its own:
+///
+/// | header | fields |
+/// |---|---|
+/// | IPv4 | total length, header checksum |
+/// | IPv6 | payload length |
+/// | UDP | length, checksum |
+/// | GRE | checksum |
+/// | GTP-U | length |
+///
+/// The IPv4 identification stays as it is: a tunnel sends 0 and "don't fragment" (RFC 6864, 4.1).
+/// All offsets count from the beginning of the packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outer {
+    /// Offset of the outer network header. Its first four bits tell IPv4 from IPv6.
+    pub l3: u16,
+    /// Checksum behind the outer network header.
+    pub checksum: OuterChecksum,
+    /// Offset of a GTP-U header, which has a length of its own (3GPP TS 29.281, 5.1).
+    pub gtpu: Option<u16>,
+}
+
+/// The checksum that an outer header has over the bytes behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OuterChecksum {
+    /// There is neither a checksum nor a UDP header.
+    None,
+    /// The UDP header at `l4` has a length, and 0 in place of a checksum.
+    UdpZero {
+        /// Offset of the UDP header.
+        l4: u16,
+    },
+    /// The UDP header at `l4` has a length and a checksum.
+    Udp {
+        /// Offset of the UDP header.
+        l4: u16,
+    },
+    /// The GRE header at `at` has a checksum.
+    Gre {
+        /// Offset of the GRE header.
+        at: u16,
+    },
+}
+
+impl Outer {
+    /// Returns the outer headers with `n` more bytes in front of them. `None` where an offset
+    /// overflows.
+    pub(crate) fn behind(self, n: u16) -> Option<Outer> {
+        self.moved(|at| at.checked_add(n))
+    }
+
+    /// Returns the outer headers without the first `n` bytes of the packet. `None` where the outer
+    /// network header begins within these bytes.
+    pub(crate) fn without(self, n: u16) -> Option<Outer> {
+        self.moved(|at| at.checked_sub(n))
+    }
+
+    fn moved(self, offset: impl Fn(u16) -> Option<u16>) -> Option<Outer> {
+        let checksum = match self.checksum {
+            OuterChecksum::None => OuterChecksum::None,
+            OuterChecksum::UdpZero { l4 } => OuterChecksum::UdpZero { l4: offset(l4)? },
+            OuterChecksum::Udp { l4 } => OuterChecksum::Udp { l4: offset(l4)? },
+            OuterChecksum::Gre { at } => OuterChecksum::Gre { at: offset(at)? },
+        };
+        let gtpu = match self.gtpu {
+            Some(at) => Some(offset(at)?),
+            None => None,
+        };
+        Some(Outer { l3: offset(self.l3)?, checksum, gtpu })
+    }
 }
 
 /// All work that is left to do for a packet. It was checked against the packet when the packet came

@@ -221,4 +221,17 @@ impl<'t> MemorySegment<'t> {
         crate::double::loaded(from.at.as_ptr(), n as usize);
         n
     }
+
+    /// Adds the bytes to `sum`. Each is loaded once. A build without copies leaves this out: see
+    /// [`COPIES`].
+    #[inline(always)]
+    pub(crate) fn sum(self, kernels: impl Kernels, sum: &mut Sum) {
+        if !COPIES {
+            return;
+        }
+        // SAFETY: the bytes are valid, by the type. The kernel allows concurrent writers.
+        unsafe { kernels.sum_shared(self.at.as_ptr(), self.len as usize, sum) };
+        #[cfg(feature = "memory-double")]
+        crate::double::loaded(self.at.as_ptr(), self.len as usize);
+    }
 }

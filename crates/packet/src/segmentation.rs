@@ -21,16 +21,20 @@
 //! ```
 //!
 //! RFC 1624 updates a checksum for one field in the same way.
+//!
+//! The outer headers of a tunnel differ in the last segment only: see `outer.rs`.
 
 use std::ops::Range;
 
 use straightline_wire::checksum;
 
-use crate::{Checksum, Gso, GsoKind, HEADROOM, MemorySegment, slot::HEAD_MAX};
+use crate::outer::rewrite;
+use crate::slot::SLOT_DATA;
+use crate::{Checksum, Gso, GsoKind, HEADROOM, MIN_HEADROOM, MemorySegment, Outer};
 
-/// Length of the longest headers that can be made anew: the headers of the longest head that was
-/// pulled up.
-pub const MAX_HEADERS: usize = HEAD_MAX;
+/// Length of the longest headers that can be made anew: the longest head that was pulled up, with
+/// prepended headers that fill its headroom.
+pub const MAX_HEADERS: usize = SLOT_DATA - MIN_HEADROOM;
 
 const TCP_FIN: u8 = 0x01;
 const TCP_PSH: u8 = 0x08;
@@ -216,9 +220,13 @@ impl Segmenter {
             && (gso.header_len - gso.l4).is_multiple_of(2)
             && u32::from(gso.header_len) <= total
             && total - u32::from(l3) <= longest
-            && gso.size > 0;
+            && gso.size > 0
+            && gso.outer.is_none_or(|outer| outer.precedes(&gso));
         let (next, index, common) = (u32::from(gso.header_len), 0, CommonFields::default());
-        fits.then_some(Segmenter { gso, total, next, index, common })
+        let segmenter = fits.then_some(Segmenter { gso, total, next, index, common })?;
+        // An outer header has the length of one segment. IPv6 allows 40 bytes more than this check.
+        let fits_outer = gso.outer.is_none_or(|outer| segmenter.len_of(0) - u32::from(outer.l3) <= 65_535);
+        fits_outer.then_some(segmenter)
     }
 
     /// Returns the number of GSO segments in all. A packet without payload is one segment.
@@ -264,20 +272,46 @@ impl Segmenter {
         let headers = &mut segment.bytes[HEADROOM..HEADROOM + usize::from(segment.headers)];
         fields.put(&self.gso, 0, headers);
         fields.put_pseudo(&self.gso, 0, headers);
+        if let Some((outer, len)) = self.last_outer() {
+            self.rewrite_outer(outer, len, headers);
+        }
         segment.transport_sum = fields.transport_sum;
         segment.checksum = self.checksum();
         segment.payload = fields.payload;
         true
     }
 
-    /// Copies the headers of the packet into `segment`, before the first segment is made. Returns
-    /// `false` if the head does not hold all headers.
+    /// Copies the headers of the packet into `segment`, before the first segment is made. Outer
+    /// headers become those of the first segment. Returns `false` if the head does not hold all
+    /// headers.
     pub fn begin(&mut self, head: &[u8], segment: &mut GsoSegment) -> bool {
-        if self.index == 0 {
-            let Some(headers) = head.get(..usize::from(self.gso.header_len)) else { return false };
-            self.common = CommonFields::of(&self.gso, segment.begin(self.gso.header_len, headers));
+        if self.index > 0 {
+            return true;
         }
-        true
+        let Some(headers) = head.get(..usize::from(self.gso.header_len)) else { return false };
+        let headers = segment.begin(self.gso.header_len, headers);
+        self.common = CommonFields::of(&self.gso, headers);
+        match self.gso.outer {
+            Some(outer) => self.rewrite_outer(outer, self.len_of(0), headers),
+            None => true,
+        }
+    }
+
+    /// Returns the outer headers and the length of the last segment, once that is made. `None` if
+    /// its outer headers are those of the first segment: there are none, or it is not shorter.
+    #[inline]
+    pub(crate) fn last_outer(&self) -> Option<(Outer, u32)> {
+        let outer = self.gso.outer?;
+        let (header_len, size) = (u32::from(self.gso.header_len), u32::from(self.gso.size));
+        let payload = self.total - header_len;
+        let is_shorter = payload > size && !payload.is_multiple_of(size);
+        (is_shorter && self.left() == 0).then_some((outer, header_len + payload % size))
+    }
+
+    /// Makes the outer headers those of a segment of `len` bytes. Returns `false` if they are not
+    /// headers of IP.
+    pub(crate) fn rewrite_outer(&self, outer: Outer, len: u32, headers: &mut [u8]) -> bool {
+        rewrite(outer, &self.gso, self.common.pseudo, len, headers)
     }
 
     /// Returns the fields of the next segment. `None` if there are no more segments.

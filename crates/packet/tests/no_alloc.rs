@@ -4,8 +4,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use straightline_packet::{
-    Arena, AtTurnEnd, BodyCursor, Checksum, Gso, GsoKind, GsoSegment, MemorySegment, Offload, PortIndex, Rcu, RcuCell,
-    Segmenter, Settings, SourceQueueId, Turn,
+    Arena, AtTurnEnd, BodyCursor, Checksum, Gso, GsoKind, GsoSegment, MemorySegment, Offload, Outer, OuterChecksum,
+    PortIndex, Rcu, RcuCell, Segmenter, Settings, SourceQueueId, Turn,
 };
 
 thread_local! {
@@ -55,7 +55,7 @@ impl AtTurnEnd for TestQueue {
 }
 
 /// The work of a whole turn: packets of one segment and staged ones, copies with and without
-/// checksum, segmentation.
+/// checksum, segmentation with and without outer headers, sums.
 fn work<'t>(turn: &mut Turn<'t>, queue: &'t TestQueue, memory: MemorySegment<'t>) {
     let source = turn.borrow_from(queue);
     let mut segment = GsoSegment::default();
@@ -75,12 +75,23 @@ fn work<'t>(turn: &mut Turn<'t>, queue: &'t TestQueue, memory: MemorySegment<'t>
         let end = turn.mark();
         turn.store::<12>(whole, mark..end, false);
         turn.store::<12>(id, mark..end, true);
-        let gso = Gso { kind: GsoKind::Tcp4, ecn: false, size: 536, l3: 14, l4: 34, header_len: 54 };
+        let gso = Gso { kind: GsoKind::Tcp4, ecn: false, size: 536, l3: 14, l4: 34, header_len: 54, outer: None };
         let mut plan = Segmenter::new(gso, turn.len(id)).expect("the numbers fit");
         let mut from = BodyCursor::default();
         while plan.next(turn.head(id), &mut segment) {
             turn.store_gso_segment::<12>(id, &segment, &mut from, mark..end, true);
         }
+        // The same in a tunnel.
+        turn.set_offload(id, Offload { checksum, gso: Some(gso) });
+        let outer = Outer { l3: 14, checksum: OuterChecksum::Udp { l4: 34 }, gtpu: None };
+        turn.prepend_outer(id, &[0x45; 50], outer).expect("enough headroom");
+        let gso = turn.offload(id).gso.expect("still to be segmented");
+        let (mut plan, mut from) = (Segmenter::new(gso, turn.len(id)).expect("the numbers fit"), BodyCursor::default());
+        assert!(plan.begin(turn.head(id), &mut segment));
+        while plan.left() > 0 {
+            turn.store_gso_segments::<12>(id, &mut plan, &segment, &mut from, mark..end, true);
+        }
+        assert_eq!(turn.sum_from(id, 0), turn.sum_head(id, 0..50), "the rest is zeros");
         turn.unstage(mark);
     }
 }

@@ -152,7 +152,7 @@ impl NetHeader {
         }
         turn.count_gso_segments(turn.len(id) / u32::from(self.gso_size));
         let header_len = layers.headers_len();
-        Ok(Gso { kind, ecn, size: self.gso_size, l3: layers.l3, l4: layers.l4, header_len })
+        Ok(Gso { kind, ecn, size: self.gso_size, l3: layers.l3, l4: layers.l4, header_len, outer: None })
     }
 
     /// Returns the header for the receiver of a packet, built from checked fields.
@@ -203,11 +203,12 @@ impl Receiver {
         GsoKinds::of(|kind| self.has(feature(kind) | f::VIRTIO_NET_F_GUEST_CSUM))
     }
 
-    /// Returns whether the driver accepts this unsegmented packet.
+    /// Returns whether the driver accepts this unsegmented packet. The header has no place for outer
+    /// headers, so no driver accepts a packet with them.
     #[inline]
     pub fn takes(self, gso: Gso) -> bool {
         let ecn = if gso.ecn { f::VIRTIO_NET_F_GUEST_ECN } else { 0 };
-        self.has(feature(gso.kind) | ecn | f::VIRTIO_NET_F_GUEST_CSUM)
+        gso.outer.is_none() && self.has(feature(gso.kind) | ecn | f::VIRTIO_NET_F_GUEST_CSUM)
     }
 
     #[inline]

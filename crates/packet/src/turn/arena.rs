@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use straightline_simd::Level;
 
+use super::observe::{self, Observer, ObserverId, Observers};
 use super::{AtTurnEnd, Packets, RcuReader, ServedCell, Turn, TurnWatch};
 use crate::slot::Slot;
 use crate::{Drops, MAX_BATCH, MemorySegment};
@@ -61,6 +62,8 @@ pub struct Arena {
     bodies: BodyCount,
     now: u32,
     round: u64,
+    /// Captures and traces. There is a list only while there are some.
+    observers: Option<Box<Observers>>,
 }
 
 impl fmt::Debug for Arena {
@@ -98,6 +101,7 @@ impl Arena {
             bodies: BodyCount::default(),
             now: 0,
             round: 0,
+            observers: None,
         }
     }
 
@@ -112,6 +116,7 @@ impl Arena {
                 drops: &self.drops,
                 settings: self.settings,
                 now: self.now,
+                observers: self.observers.take(),
             },
             used: 0,
             bounce_buffer: &mut self.bounce_buffer,
@@ -130,6 +135,10 @@ impl Arena {
         };
         let result = f(&mut turn);
         turn.end();
+        if turn.is_observed() {
+            turn.observe_end();
+        }
+        self.observers = turn.packets.observers.take();
         self.bodies = turn.bodies;
         self.segments = recycle!(turn.packets.segments);
         self.sources = recycle!(turn.sources);
@@ -142,6 +151,16 @@ impl Arena {
     /// a turn accepts. Returns the former values.
     pub fn change(&mut self, drops: Vec<Arc<Drops>>, fan_out: u32) -> (Vec<Arc<Drops>>, u32) {
         (std::mem::replace(&mut self.drops, drops), std::mem::replace(&mut self.fan_out, fan_out.max(1)))
+    }
+
+    /// Adds an observer of the packets of all following turns.
+    pub fn add_observer(&mut self, id: ObserverId, observer: Box<dyn Observer>) {
+        observe::add(&mut self.observers, id, observer);
+    }
+
+    /// Removes an observer and returns it, if there is one of this identity.
+    pub fn remove_observer(&mut self, id: ObserverId) -> Option<Box<dyn Observer>> {
+        observe::remove(&mut self.observers, id)
     }
 
     /// Sets the time of the following turns, in seconds of the caller's clock.

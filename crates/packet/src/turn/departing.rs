@@ -1,7 +1,7 @@
 //! The packets of a turn that leave their source's ring, for outputs that deliver copies.
 
 use super::{Disposition, Turn};
-use crate::{Batch, SourceQueueId};
+use crate::{Batch, MAX_BATCH, SourceQueueId};
 
 impl Turn<'_> {
     /// Returns the packets of `batch` that leave their source's ring in this turn, or `None` if all
@@ -29,6 +29,19 @@ impl Turn<'_> {
             }
         }
         Some(departing)
+    }
+
+    /// Returns for each packet of the turn, by its index, whether it leaves its source's ring, or
+    /// `None` if all of them do. See [`Self::departing`].
+    pub fn departs(&self) -> Option<[bool; MAX_BATCH]> {
+        if self.left == 0 {
+            return None;
+        }
+        let mut departs = [true; MAX_BATCH];
+        for (at, departs) in departs.iter_mut().enumerate().take(self.used) {
+            *departs = at < self.departures(self.slots[at].source);
+        }
+        Some(departs)
     }
 
     /// Returns the slot of the first packet that goes back to the ring of `source`, or the number

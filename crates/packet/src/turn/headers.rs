@@ -18,7 +18,7 @@ use std::fmt;
 
 use super::{Packets, narrow16};
 use crate::slot::{HEADROOM, SLOT_DATA};
-use crate::{Checksum, Gso, Offload, PacketId, PortIndex};
+use crate::{Checksum, Gso, Offload, Outer, PacketId, PortIndex};
 
 /// Bytes that stay free in front of a head, for the destination's virtio-net header: a port writes
 /// it there, to store both together. It has 12 bytes.
@@ -42,6 +42,10 @@ pub enum PrependError {
     NoHeadroom,
     /// An offset of the packet's offload would exceed 16 bits.
     Offset,
+    /// The packet is not to be segmented, or it has outer headers already, or the offsets of the
+    /// outer headers are not in order in front of the packet's own headers. Only
+    /// [`Packets::prepend_outer`] returns this.
+    Outer,
 }
 
 /// The reason why bytes cannot be removed from the front of a packet.
@@ -51,9 +55,9 @@ pub enum StripError {
     TooShort,
     /// The slot has no space to pull up as many bytes.
     TooDeep,
-    /// The packet is still to be segmented, and its network header begins within these bytes. Each
-    /// of its segments needs headers of its own, so the headers cannot be removed before
-    /// segmentation.
+    /// The packet is still to be segmented, and its network header, or the outer one of a tunnel,
+    /// begins within these bytes. Each of its segments needs headers of its own, so the headers
+    /// cannot be removed before segmentation.
     Segmentation,
     /// A checksum is still to be finished. It starts within these bytes, and its field lies behind
     /// them, at least in part. Without these bytes the checksum cannot be finished.
@@ -65,6 +69,9 @@ impl fmt::Display for PrependError {
         f.write_str(match self {
             PrependError::NoHeadroom => "too little headroom in front of the packet",
             PrependError::Offset => "an offset of the packet's offload exceeds 16 bits",
+            PrependError::Outer => {
+                "outer headers need a packet without such headers that is to be segmented, and offsets in order"
+            }
         })
     }
 }
@@ -85,7 +92,7 @@ impl std::error::Error for StripError {}
 
 /// The outside of a packet, saved by [`Packets::save_outside`]: where the packet begins, its first
 /// 16 bytes, and its offload.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Outside {
     start: u16,
     offload: Offload,
@@ -102,18 +109,81 @@ impl Packets<'_> {
     /// - A checksum that is [`Checksum::Verified`] becomes [`Checksum::Complete`]. A receiver takes
     ///   "verified" for the outermost transport header, which may be a new one.
     /// - A packet that is still to be segmented repeats `bytes` unchanged in front of each segment.
-    ///   That is right for headers without lengths and checksums, such as Ethernet.
+    ///   That is right for headers without lengths and checksums, such as Ethernet. For others there
+    ///   is [`Self::prepend_outer`].
+    #[inline]
     pub fn prepend(&mut self, id: PacketId, bytes: &[u8]) -> Result<(), PrependError> {
+        self.put_in_front(id, bytes, None)
+    }
+
+    /// Puts the last `len` of `bytes` in front of the packet, as [`Self::prepend`] does. All of
+    /// `bytes` are copied if there is space in the headroom: a copy of constant length takes less
+    /// time.
+    ///
+    /// # Panics
+    /// If `len` is greater than `N`.
+    #[inline(always)]
+    pub fn prepend_last<const N: usize>(
+        &mut self,
+        id: PacketId,
+        bytes: &[u8; N],
+        len: usize,
+    ) -> Result<(), PrependError> {
+        let slot = &mut self.slots[id.index()];
+        let start = usize::from(slot.start);
+        let Some(space) = start.checked_sub(N).and_then(|from| slot.data.0.get_mut(from..start)) else {
+            return self.prepend(id, &bytes[N - len..]);
+        };
+        let new_start = start - len;
+        if slot.offload.gso.is_some() || new_start < MIN_HEADROOM {
+            return self.prepend(id, &bytes[N - len..]);
+        }
+        slot.offload.checksum = slot.offload.checksum.behind(narrow16(len)).ok_or(PrependError::Offset)?;
+        space.copy_from_slice(bytes);
+        slot.start = narrow16(new_start);
+        slot.head += narrow16(len);
+        Ok(())
+    }
+
+    /// Puts the headers of a tunnel in front of a packet that is still to be segmented, as
+    /// [`Self::prepend`] does. Each segment gets lengths and checksums of its own in them.
+    ///
+    /// The offsets of `outer` count from the first of `bytes`. The values of the fields that
+    /// segmentation fills do not matter. On an error the packet is unchanged.
+    pub fn prepend_outer(&mut self, id: PacketId, bytes: &[u8], outer: Outer) -> Result<(), PrependError> {
+        self.put_in_front(id, bytes, Some(outer))
+    }
+
+    /// Puts `bytes` in front of the packet, with the outer headers that they have.
+    #[inline]
+    fn put_in_front(&mut self, id: PacketId, bytes: &[u8], outer: Option<Outer>) -> Result<(), PrependError> {
         let slot = &mut self.slots[id.index()];
         let start = usize::from(slot.start);
         let new_start = start.checked_sub(bytes.len()).filter(|&new_start| new_start >= MIN_HEADROOM);
         let new_start = new_start.ok_or(PrependError::NoHeadroom)?;
         let n = narrow16(bytes.len());
-        slot.offload = slot.offload.behind(n).ok_or(PrependError::Offset)?;
+        if slot.offload.gso.is_none() && outer.is_none() {
+            // Most packets: nothing else changes.
+            slot.offload.checksum = slot.offload.checksum.behind(n).ok_or(PrependError::Offset)?;
+        } else {
+            slot.offload = slot.offload.behind(n).ok_or(PrependError::Offset)?.with_outer(outer)?;
+        }
         slot.data.0[new_start..start].copy_from_slice(bytes);
         slot.start = narrow16(new_start);
         slot.head += n;
         Ok(())
+    }
+
+    /// Makes the segments of a TCP packet smaller: `size` bytes of payload at most, and at least 1.
+    /// A tunnel makes them fit its underlay. Datagrams keep their size, because segmentation must
+    /// not change where they end. So does a packet that is a single segment.
+    #[inline]
+    pub fn set_gso_size(&mut self, id: PacketId, size: u16) {
+        if let Some(gso) = &mut self.slots[id.index()].offload.gso
+            && gso.kind.is_tcp()
+        {
+            gso.size = gso.size.min(size).max(1);
+        }
     }
 
     /// Removes the first `n` bytes of the packet. The offsets of its offload move with the bytes
@@ -129,7 +199,24 @@ impl Packets<'_> {
     ///   a removed header, and the next header's checksum has not been verified.
     /// - A packet that must still be segmented by a removed header is refused. A packet whose
     ///   checksum starts within the removed bytes and ends behind them is refused, too.
+    #[inline]
     pub fn strip(&mut self, id: PacketId, n: usize) -> Result<(), StripError> {
+        let slot = &mut self.slots[id.index()];
+        let left = if slot.body == 0 { 0 } else { MIN_HEAD };
+        if n + left <= usize::from(slot.head) && slot.offload.gso.is_none() {
+            // Most packets: nothing is pulled up.
+            let n = narrow16(n);
+            slot.offload.checksum = slot.offload.checksum.without(n).ok_or(StripError::Checksum)?;
+            slot.start += n;
+            slot.head -= n;
+            return Ok(());
+        }
+        self.strip_any(id, n)
+    }
+
+    /// Strips as [`Self::strip`] does, whatever the packet.
+    #[inline(never)]
+    fn strip_any(&mut self, id: PacketId, n: usize) -> Result<(), StripError> {
         let slot = &self.slots[id.index()];
         let (len, head) = (slot.len() as usize, usize::from(slot.head));
         if n > len {
@@ -164,7 +251,7 @@ impl Packets<'_> {
     /// bytes up. It may strip at most 16 of the bytes that the packet has now. Delivery writes the
     /// destination's virtio-net header in front of the packet, and so over stripped bytes. That is
     /// why the first 16 bytes are saved.
-    #[inline]
+    #[inline(always)]
     pub fn save_outside(&self, id: PacketId) -> Outside {
         let slot = &self.slots[id.index()];
         let mut first = [0; SAVED];
@@ -206,25 +293,45 @@ fn first_bytes(start: u16) -> usize {
     usize::from(start).min(SLOT_DATA - SAVED)
 }
 
+impl Checksum {
+    /// Returns the state for the packet with `n` more bytes in front of it. `None` where an offset
+    /// overflows.
+    #[inline]
+    fn behind(self, n: u16) -> Option<Checksum> {
+        let Checksum::Partial { start, offset } = self else { return Some(Checksum::Complete) };
+        let start = start.checked_add(n)?;
+        // The field, too, must be within reach of 16 bits.
+        start.checked_add(offset)?;
+        Some(Checksum::Partial { start, offset })
+    }
+
+    /// Returns the state for the packet without its first `n` bytes. `None` if the checksum starts
+    /// within these bytes and ends behind them.
+    #[inline]
+    fn without(self, n: u16) -> Option<Checksum> {
+        match self {
+            Checksum::Partial { start, offset } if start >= n => Some(Checksum::Partial { start: start - n, offset }),
+            Checksum::Partial { start, offset } if u32::from(start) + u32::from(offset) + 2 > n.into() => None,
+            Checksum::Partial { .. } | Checksum::Complete | Checksum::Verified => Some(Checksum::Complete),
+        }
+    }
+}
+
 impl Offload {
     /// Returns what is left to do for the packet with `n` more bytes in front of it. `None` where
     /// an offset overflows.
     #[inline]
     fn behind(self, n: u16) -> Option<Offload> {
-        let checksum = match self.checksum {
-            Checksum::Partial { start, offset } => {
-                let start = start.checked_add(n)?;
-                // The field, too, must be within reach of 16 bits.
-                start.checked_add(offset)?;
-                Checksum::Partial { start, offset }
-            }
-            Checksum::Complete | Checksum::Verified => Checksum::Complete,
-        };
+        let checksum = self.checksum.behind(n)?;
         let gso = match self.gso {
             Some(gso) => Some(Gso {
                 l3: gso.l3.checked_add(n)?,
                 l4: gso.l4.checked_add(n)?,
                 header_len: gso.header_len.checked_add(n)?,
+                outer: match gso.outer {
+                    Some(outer) => Some(outer.behind(n)?),
+                    None => None,
+                },
                 ..gso
             }),
             None => None,
@@ -232,16 +339,22 @@ impl Offload {
         Some(Offload { checksum, gso })
     }
 
+    /// Returns what is left to do for the packet with these outer headers.
+    #[inline]
+    fn with_outer(self, outer: Option<Outer>) -> Result<Offload, PrependError> {
+        match (self.gso, outer) {
+            (_, None) => Ok(self),
+            (Some(gso), Some(headers)) if gso.outer.is_none() && headers.precedes(&gso) => {
+                Ok(Offload { gso: Some(Gso { outer, ..gso }), ..self })
+            }
+            _ => Err(PrependError::Outer),
+        }
+    }
+
     /// Returns what is left to do for the packet without its first `n` bytes.
     #[inline]
     fn without(self, n: u16) -> Result<Offload, StripError> {
-        let checksum = match self.checksum {
-            Checksum::Partial { start, offset } if start >= n => Checksum::Partial { start: start - n, offset },
-            Checksum::Partial { start, offset } if u32::from(start) + u32::from(offset) + 2 > n.into() => {
-                return Err(StripError::Checksum);
-            }
-            Checksum::Partial { .. } | Checksum::Complete | Checksum::Verified => Checksum::Complete,
-        };
+        let checksum = self.checksum.without(n).ok_or(StripError::Checksum)?;
         let gso = match self.gso {
             Some(gso) if gso.l3 < n => return Err(StripError::Segmentation),
             // The other headers are behind the network header.
@@ -249,6 +362,10 @@ impl Offload {
                 l3: gso.l3 - n,
                 l4: gso.l4.saturating_sub(n),
                 header_len: gso.header_len.saturating_sub(n),
+                outer: match gso.outer {
+                    Some(outer) => Some(outer.without(n).ok_or(StripError::Segmentation)?),
+                    None => None,
+                },
                 ..gso
             }),
             None => None,

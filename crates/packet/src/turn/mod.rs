@@ -13,11 +13,13 @@
 mod arena;
 mod departing;
 mod headers;
+mod observe;
 mod packets;
 mod rcu;
 #[cfg(test)]
 mod rcu_loom;
 mod sync;
+mod truncate;
 mod watch;
 
 use std::fmt;
@@ -29,6 +31,7 @@ use crate::slot::{Disposition, HEAD, HEADROOM, SLOT_DATA, Slot};
 use crate::{MAX_BATCH, MemorySegment, Offload, PacketId, PortIndex, Reason};
 pub use arena::{Arena, BodyCount, Settings};
 pub use headers::{MIN_HEADROOM, Outside, PrependError, StripError};
+pub use observe::{NoteMark, Observer, ObserverId};
 pub use packets::Packets;
 pub use rcu::{Rcu, RcuCell, RcuReader};
 use watch::ServedCell;

@@ -1,18 +1,20 @@
 //! The packets of a turn, as nodes see them.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
-use straightline_simd::{Level, prefetch_read};
+use straightline_simd::{Kernels, Level, Sum, WithKernels, prefetch_read};
 
+use super::observe::Observers;
 use super::{Settings, narrow, narrow16};
 use crate::slot::{Disposition, HEADROOM, SLOT_DATA, Slot};
-use crate::{Drops, MAX_BATCH, MemorySegment, Offload, PacketId, PortIndex, Reason};
+use crate::{Checksum, Drops, MAX_BATCH, MemorySegment, Offload, PacketId, PortIndex, Reason};
 
 /// The packets of a turn, with the operations that a node may use.
 ///
-/// A node can look at packets, change their heads and drop them. It cannot accept packets, reach
-/// their bodies, deliver them or end the turn. Those are methods of [`Turn`](crate::Turn), and
+/// A node can look at packets, change their heads and drop them. Of their bodies it gets nothing but
+/// a sum. It cannot accept packets, deliver them or end the turn. Those are methods of [`Turn`](crate::Turn), and
 /// nothing leads from `Packets` back to its turn.
 ///
 /// ```
@@ -45,6 +47,8 @@ pub struct Packets<'t> {
     pub(super) drops: &'t [Arc<Drops>],
     pub(super) settings: Settings,
     pub(super) now: u32,
+    /// The worker's observers, if there are any.
+    pub(super) observers: Option<Box<Observers>>,
 }
 
 impl fmt::Debug for Packets<'_> {
@@ -104,6 +108,18 @@ impl Packets<'_> {
         self.slots[id.index()].offload
     }
 
+    /// Returns the state of the packet's checksum: a part of [`Self::offload`].
+    #[inline]
+    pub fn checksum(&self, id: PacketId) -> Checksum {
+        self.slots[id.index()].offload.checksum
+    }
+
+    /// Returns whether the packet is still to be segmented.
+    #[inline]
+    pub fn is_gso(&self, id: PacketId) -> bool {
+        self.slots[id.index()].offload.gso.is_some()
+    }
+
     /// Sets what is left to be done. The caller has checked it against the packet.
     #[inline]
     pub fn set_offload(&mut self, id: PacketId, offload: Offload) {
@@ -148,13 +164,70 @@ impl Packets<'_> {
         true
     }
 
+    /// Returns the sum of these bytes of the head, for header checksums. Bytes beyond the head are
+    /// left out. A last odd byte counts as the high half of a word.
+    #[inline]
+    pub fn sum_head(&self, id: PacketId, range: Range<usize>) -> u16 {
+        let head = self.head(id);
+        let mut sum = Sum::new();
+        sum.add_bytes(head.get(range.start..range.end.min(head.len())).unwrap_or_default());
+        sum.fold()
+    }
+
+    /// Returns the sum of the packet's bytes from offset `start` to its end: 0 if there are none, or
+    /// if all are zero. No other operation of a node reads a body.
+    ///
+    /// Each byte of the body is loaded once. A guest may change it before it is copied, so the sum
+    /// proves nothing about the bytes that are delivered. It is good for dropping damaged packets.
+    pub fn sum_from(&self, id: PacketId, start: usize) -> u16 {
+        let slot = &self.slots[id.index()];
+        let (head, skipped) = (slot.head(), start.saturating_sub(slot.head().len()));
+        let own = head.get(start..).unwrap_or_default();
+        let body = &self.segments[slot.first as usize..][..slot.count as usize];
+        self.settings.level.run(SumPacket { own, body, skipped })
+    }
+
     /// Drops the packet and counts it for the port that it came from. A packet behind one that is
     /// left in its source's ring comes again with that one, and is counted then.
     pub fn discard(&mut self, id: PacketId, reason: Reason) {
         let slot = &mut self.slots[id.index()];
         slot.disposition = Disposition::Dropped(reason);
-        if let Some(drops) = self.drops.get(slot.port.index()) {
+        let port = slot.port;
+        if let Some(drops) = self.drops.get(port.index()) {
             drops.add(reason, 1);
         }
+        self.note_dropped(port, id, reason);
+    }
+
+    /// Counts packets from a port that were dropped for `reason` while they were in no slot.
+    pub fn count_drops(&self, port: PortIndex, reason: Reason, packets: u64) {
+        if let Some(drops) = self.drops.get(port.index()) {
+            drops.add(reason, packets);
+        }
+    }
+}
+
+/// The arguments of a sum over a packet, which is compiled for each instruction set: the bytes of
+/// the head, and the body without its first bytes.
+struct SumPacket<'a, 't> {
+    own: &'a [u8],
+    body: &'a [MemorySegment<'t>],
+    skipped: usize,
+}
+
+impl WithKernels for SumPacket<'_, '_> {
+    type Output = u16;
+
+    #[inline(always)]
+    fn with<K: Kernels>(self, kernels: K) -> u16 {
+        let mut sum = Sum::new();
+        kernels.sum(self.own, &mut sum);
+        let mut skipped = u32::try_from(self.skipped).unwrap_or(u32::MAX);
+        for segment in self.body {
+            let (front, rest) = segment.split_at(skipped);
+            skipped -= front.len();
+            rest.sum(kernels, &mut sum);
+        }
+        sum.fold()
     }
 }

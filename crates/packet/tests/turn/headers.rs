@@ -4,8 +4,9 @@
 
 use proptest::prelude::*;
 use straightline_packet::{
-    BodyCursor, Checksum, Gso, GsoKind, GsoSegment, HEAD, HEADROOM, MIN_HEADROOM, MemorySegment, Offload, Outside,
-    PacketId, Packets, PortIndex, PrependError, Reason, Segmenter, Settings, SourceQueueId, StripError, Turn,
+    BodyCursor, Checksum, Gso, GsoKind, GsoSegment, HEAD, HEADROOM, MIN_HEADROOM, MemorySegment, Offload, Outer,
+    OuterChecksum, Outside, PacketId, Packets, PortIndex, PrependError, Reason, Segmenter, Settings, SourceQueueId,
+    StripError, Turn,
 };
 
 use super::accept::bytes_of;
@@ -44,6 +45,7 @@ impl Reference {
         }
         if let Some(gso) = &mut self.offload.gso {
             (gso.l3, gso.l4, gso.header_len) = (gso.l3 + n, gso.l4 + n, gso.header_len + n);
+            gso.outer = gso.outer.map(|outer| gre(outer.l3 + n));
         }
         Ok(())
     }
@@ -68,11 +70,12 @@ impl Reference {
             _ => Checksum::Complete,
         };
         if let Some(gso) = &mut offload.gso {
-            if usize::from(gso.l3) < n {
+            if usize::from(gso.outer.map_or(gso.l3, |outer| outer.l3)) < n {
                 return Err(StripError::Segmentation);
             }
             let n = u16_of(n);
             (gso.l3, gso.l4, gso.header_len) = (gso.l3 - n, gso.l4 - n, gso.header_len - n);
+            gso.outer = gso.outer.map(|outer| gre(outer.l3 - n));
         }
         self.offload = offload;
         self.headroom += n;
@@ -95,9 +98,16 @@ impl Reference {
     }
 }
 
+/// Outer headers of IPv4 and GRE, as far as their places matter.
+fn gre(l3: u16) -> Outer {
+    Outer { l3, checksum: OuterChecksum::Gre { at: l3 + 20 }, gtpu: Some(l3 + 28) }
+}
+
 #[derive(Clone, Debug)]
 enum Operation {
     Prepend(Vec<u8>),
+    /// Prepends the last bytes of an array.
+    PrependLast(usize, u8),
     Strip(usize),
     PullUp(usize),
     Save,
@@ -112,6 +122,7 @@ fn operations() -> impl Strategy<Value = Vec<Operation>> {
     let prepended = prop_oneof![0..20_usize, 0..130_usize];
     let operation = prop_oneof![
         4 => (prepended, any::<u8>()).prop_map(|(n, byte)| Prepend(vec![byte; n])),
+        4 => (0..=40_usize, any::<u8>()).prop_map(|(n, byte)| PrependLast(n, byte)),
         4 => prop_oneof![0..20_usize, 0..150_usize, 0..700_usize].prop_map(Strip),
         1 => (0..700_usize).prop_map(PullUp),
         2 => Just(Save),
@@ -124,16 +135,19 @@ fn operations() -> impl Strategy<Value = Vec<Operation>> {
 
 /// A packet to begin with: its length, and offsets that lie within its head.
 fn packets() -> impl Strategy<Value = (usize, Offload)> {
-    let gso = (any::<bool>(), 0..60_u16, 20..60_u16, 8..60_u16).prop_map(|(some, l3, network, transport)| {
-        some.then(|| Gso {
-            kind: GsoKind::Udp6,
-            ecn: false,
-            size: 700,
-            l3,
-            l4: l3 + network,
-            header_len: l3 + network + transport,
-        })
-    });
+    let outer = prop::option::of(0..60_u16);
+    let gso =
+        (any::<bool>(), 0..60_u16, 20..60_u16, 8..60_u16, outer).prop_map(|(some, l3, network, transport, outer)| {
+            some.then(|| Gso {
+                kind: GsoKind::Udp6,
+                ecn: false,
+                size: 700,
+                l3,
+                l4: l3 + network,
+                header_len: l3 + network + transport,
+                outer: outer.map(|outer| gre(outer.min(l3))),
+            })
+        });
     (shape(), gso, 0..4_u8).prop_map(|((len, partial), gso, which)| {
         let checksum = match which {
             0 => Checksum::Complete,
@@ -168,6 +182,9 @@ fn run(turn: &mut Turn<'_>, id: PacketId, mut reference: Reference, operations: 
     for operation in operations {
         match operation {
             Operation::Prepend(front) => assert_eq!(turn.prepend(id, front), reference.prepend(front)),
+            Operation::PrependLast(n, byte) => {
+                assert_eq!(turn.prepend_last(id, &[*byte; 40], *n), reference.prepend(&vec![*byte; *n]));
+            }
             Operation::Strip(n) => {
                 // A saved packet may be stripped of 16 bytes at most.
                 let most = saved.iter().map(|(_, saved)| saved.headroom + 16 - reference.headroom).min();
@@ -242,13 +259,14 @@ proptest! {
         headers in headers(), payload in 0..6000_usize, size in 500..1500_u16, front in 0..=112_usize, strip in 0..20_usize,
         from in cuts(), finish: bool, together: bool,
     ) {
+        let at_once = if together { &[u32::MAX] } else { &[1] };
         let frame = headers.frame(&pattern(payload), true);
         // The front may replace bytes of the packet, as far as these are link-layer headers.
         let strip = strip.min(headers.l3()).min(front);
         let front = vec![0xab; front];
         prop_assume!(headers.header_len() <= HEAD);
-        let whole = segments(&frame, &headers, size, &from, finish, together, |_, _| ());
-        let changed = segments(&frame, &headers, size, &from, finish, together, |packets, id| {
+        let whole = segments(&frame, &headers, size, &from, finish, at_once, |_, _| ());
+        let changed = segments(&frame, &headers, size, &from, finish, at_once, |packets, id| {
             packets.strip(id, strip).expect("only link-layer headers");
             packets.prepend(id, &front).expect("as much as there is");
         });
@@ -257,14 +275,15 @@ proptest! {
     }
 }
 
-/// Returns the segments of a packet, delivered after `change`: singly, or all at once.
-fn segments(
+/// Returns the segments of a packet, delivered after `change`: as many at once as `at_once` says, in
+/// turn.
+pub(super) fn segments(
     frame: &[u8],
     headers: &Headers,
     size: u16,
     from: &[usize],
     finish: bool,
-    together: bool,
+    at_once: &[u32],
     change: impl Fn(&mut Packets<'_>, PacketId),
 ) -> Vec<Vec<u8>> {
     let source = Memory::new(frame);
@@ -282,13 +301,13 @@ fn segments(
         let (mut segment, mut place) = (GsoSegment::default(), BodyCursor::default());
         assert!(segmenter.begin(turn.head(id), &mut segment));
         *segment.prefix_mut::<12>() = [0x55; 12];
-        while segmenter.left() > 0 {
-            let n = if together { segmenter.left() } else { 1 };
+        for &at_once in at_once.iter().cycle() {
+            let n = segmenter.left().min(at_once);
             let lens: Vec<_> = (0..n).map(|nth| segmenter.len_of(nth) as usize).collect();
             let to: Vec<_> = lens.iter().map(|len| Memory::new(&vec![0xee; 12 + len])).collect();
             let mark = turn.mark();
             to.iter().zip(&lens).for_each(|(memory, len)| turn.stage(memory.segment(0, 12 + len)));
-            if together {
+            if at_once > 1 {
                 let to = mark..turn.mark();
                 turn.store_gso_segments::<12>(id, &mut segmenter, &segment, &mut place, to, finish);
             } else {
@@ -297,6 +316,9 @@ fn segments(
             }
             turn.unstage(mark);
             segments.extend(to.iter().map(|memory| memory.bytes().split_off(12)));
+            if segmenter.left() == 0 {
+                break;
+            }
         }
     });
     segments
@@ -331,7 +353,7 @@ fn a_delivery_with_headers_leaves_the_packet_to_the_next_output() {
 
 #[test]
 fn offsets_that_would_overflow_are_refused() {
-    let gso = Gso { kind: GsoKind::Tcp4, ecn: false, size: 1, l3: 14, l4: 34, header_len: 54 };
+    let gso = Gso { kind: GsoKind::Tcp4, ecn: false, size: 1, l3: 14, l4: 34, header_len: 54, outer: None };
     let partial = |start, offset| Offload { checksum: Checksum::Partial { start, offset }, gso: None };
     let max = u16::MAX;
     arena(Settings::default()).turn(|turn| {

@@ -1,10 +1,13 @@
 //! The operations of a turn, by the public interface: accepting packets, headers, the copy,
-//! segmentation, coalescing; and the RCU.
+//! segmentation with outer headers, coalescing; sums; and the RCU.
 
 mod accept;
 mod coalescing;
 mod headers;
 mod memory;
+mod outer;
 mod rcu;
 mod segmentation;
 mod store;
+mod sums;
+mod truncate;

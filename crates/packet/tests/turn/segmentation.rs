@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use proptest::prelude::*;
 use straightline_packet::{
-    BodyCursor, Checksum, Gso, GsoKind, GsoSegment, HEAD, MAX_HEADERS, Offload, PortIndex, Segmenter, Settings,
-    SourceQueueId,
+    BodyCursor, Checksum, Gso, GsoKind, GsoSegment, HEAD, MAX_HEADERS, Offload, Outer, OuterChecksum, PortIndex,
+    Segmenter, Settings, SourceQueueId,
 };
 use straightline_simd::reference;
 
@@ -60,6 +60,7 @@ impl Headers {
             l3: u16_of(self.l3()),
             l4: u16_of(self.l4()),
             header_len: u16_of(self.header_len()),
+            outer: None,
         }
     }
 
@@ -334,7 +335,7 @@ fn pieces_are_as_many_as_announced() {
             GsoKind::Tcp6 => (54, 74),
             GsoKind::Udp6 => (54, 62),
         };
-        let gso = Gso { kind, ecn: false, size: 1, l3: 14, l4, header_len };
+        let gso = Gso { kind, ecn: false, size: 1, l3: 14, l4, header_len, outer: None };
         let most = (0..70_000).rev().find_map(|total| Segmenter::new(gso, total)).expect("some length is right");
         let (count, mut plan, mut segment) = (most.count(), most, GsoSegment::default());
         for i in 0..count {
@@ -346,14 +347,14 @@ fn pieces_are_as_many_as_announced() {
 
 #[test]
 fn numbers_that_do_not_fit_are_refused() {
-    let gso = Gso { kind: GsoKind::Tcp4, ecn: false, size: 1000, l3: 14, l4: 34, header_len: 54 };
+    let gso = Gso { kind: GsoKind::Tcp4, ecn: false, size: 1000, l3: 14, l4: 34, header_len: 54, outer: None };
     let six = Gso { kind: GsoKind::Tcp6, l4: 54, header_len: 74, ..gso };
     let good = [
         (gso, 54),
         (gso, 14 + 65_535),
         (six, 14 + 40 + 65_535),
         (Gso { kind: GsoKind::Udp4, header_len: 42, ..gso }, 42),
-        (Gso { header_len: 512, ..gso }, 512),
+        (Gso { header_len: 624, ..gso }, 624),
         (Gso { size: 1, ..gso }, 5000),
     ];
     for (gso, total) in good {
@@ -372,7 +373,8 @@ fn numbers_that_do_not_fit_are_refused() {
         (Gso { l4: 10, ..gso }, 5000),
         (Gso { l3: u16::MAX, ..gso }, 5000),
         (Gso { l4: u16::MAX, header_len: u16::MAX, ..gso }, 70_000),
-        (Gso { header_len: 513, ..gso }, 5000),
+        (Gso { header_len: 625, ..gso }, 5000),
+        (Gso { header_len: 626, ..gso }, 5000),
         (Gso { l4: 53, ..six }, 5000),
         (Gso { kind: GsoKind::Udp6, l4: 54, header_len: 61, ..gso }, 5000),
     ];
@@ -383,7 +385,7 @@ fn numbers_that_do_not_fit_are_refused() {
 
 #[test]
 fn a_head_shorter_than_the_headers_gives_no_piece() {
-    let gso = Gso { kind: GsoKind::Tcp4, ecn: false, size: 1000, l3: 14, l4: 34, header_len: 54 };
+    let gso = Gso { kind: GsoKind::Tcp4, ecn: false, size: 1000, l3: 14, l4: 34, header_len: 54, outer: None };
     let mut plan = Segmenter::new(gso, 5000).expect("a good packet");
     assert!(!plan.next(&[0; 53], &mut GsoSegment::default()));
     assert!(plan.next(&[0; 54], &mut GsoSegment::default()));
@@ -393,8 +395,24 @@ fn any_gso() -> impl Strategy<Value = Gso> {
     let kind = prop::sample::select(vec![GsoKind::Tcp4, GsoKind::Tcp6, GsoKind::Udp4, GsoKind::Udp6]);
     let place = |around: Range<u16>| prop_oneof![3 => around, 1 => any::<u16>()];
     let size = prop_oneof![0..3_u16, any::<u16>()];
-    (kind, any::<bool>(), size, place(0..30), place(20..200), place(40..520))
-        .prop_map(|(kind, ecn, size, l3, l4, header_len)| Gso { kind, ecn, size, l3, l4, header_len })
+    let gso = (kind, any::<bool>(), size, place(0..30), place(20..200), place(40..520))
+        .prop_map(|(kind, ecn, size, l3, l4, header_len)| Gso { kind, ecn, size, l3, l4, header_len, outer: None });
+    let checksum = (0..4_u8, place(0..100)).prop_map(|(which, at)| match which {
+        0 => OuterChecksum::None,
+        1 => OuterChecksum::UdpZero { l4: at },
+        2 => OuterChecksum::Udp { l4: at },
+        _ => OuterChecksum::Gre { at },
+    });
+    let outer = (place(0..30), checksum, prop::option::of(place(0..100))).prop_map(|(l3, checksum, gtpu)| Outer {
+        l3,
+        checksum,
+        gtpu,
+    });
+    // Mostly the inner headers are far enough behind.
+    (gso, prop::option::of(outer), prop_oneof![Just(0), 0..112_u16]).prop_map(|(gso, outer, behind)| {
+        let [l3, l4, header_len] = [gso.l3, gso.l4, gso.header_len].map(|at| at.saturating_add(behind));
+        Gso { l3, l4, header_len, outer, ..gso }
+    })
 }
 
 proptest! {
@@ -403,11 +421,18 @@ proptest! {
     #[test]
     fn no_numbers_and_no_bytes_make_it_panic(
         gso in any_gso(), total in prop_oneof![0..3000_u32, 0..70_000_u32, any::<u32>()],
-        head in prop::collection::vec(any::<u8>(), 0..600),
+        head in prop::collection::vec(any::<u8>(), 0..700),
+        version in prop::sample::select(vec![None, Some(0x45), Some(0x46), Some(0x60)]),
     ) {
         let Some(mut plan) = Segmenter::new(gso, total) else { return Ok(()) };
         let (count, mut segments, mut at) = (plan.count(), 0, u32::from(gso.header_len));
         let mut segment = GsoSegment::default();
+        let mut head = head;
+        if let (Some(outer), Some(first)) = (gso.outer, version)
+            && let Some(byte) = head.get_mut(usize::from(outer.l3))
+        {
+            *byte = first;
+        }
         while plan.next(&head, &mut segment) {
             assert_eq!((segment.payload().start, segment.headers().len()), (at, usize::from(gso.header_len)));
             assert!(segment.payload().end - at <= u32::from(gso.size));
@@ -415,7 +440,9 @@ proptest! {
             segments += 1;
             assert!(segments <= count);
         }
-        if head.len() >= usize::from(gso.header_len) {
+        if segments == 0 && gso.outer.is_some() {
+            // The outer network header may be none of IP.
+        } else if head.len() >= usize::from(gso.header_len) {
             assert_eq!((segments, at), (count, total), "every byte once");
         } else {
             assert_eq!(segments, 0);

@@ -1,5 +1,7 @@
 use proptest::prelude::*;
-use straightline_packet::{Arena, HEAD, MemorySegment, PortIndex, Rcu, Segmenter, Settings, SourceQueueId};
+use straightline_packet::{
+    Arena, HEAD, MemorySegment, Outer, OuterChecksum, PortIndex, Rcu, Segmenter, Settings, SourceQueueId,
+};
 
 use super::*;
 
@@ -171,6 +173,7 @@ fn each_kind_of_segmentation_with_and_without_its_feature() {
                 l3: number(frame.l3),
                 l4: number(frame.l4),
                 header_len: number(frame.header_len),
+                outer: None,
             };
             let checksum = Checksum::Partial { start: header.csum_start, offset: header.csum_offset };
             for acked in [ALL, CSUM | feature] {
@@ -275,7 +278,7 @@ fn a_receiver_gets_an_equivalent_header() {
 
 #[test]
 fn a_receiver_takes_what_it_negotiated() {
-    let gso = |kind, ecn| Gso { kind, ecn, size: 1000, l3: 14, l4: 34, header_len: 54 };
+    let gso = |kind, ecn| Gso { kind, ecn, size: 1000, l3: 14, l4: 34, header_len: 54, outer: None };
     let cases = [
         (GsoKind::Tcp4, f::VIRTIO_NET_F_GUEST_TSO4),
         (GsoKind::Tcp6, f::VIRTIO_NET_F_GUEST_TSO6),
@@ -290,6 +293,8 @@ fn a_receiver_takes_what_it_negotiated() {
         assert!(!Receiver::new(feature | ecn).takes(gso(kind, false)), "segments need the partial checksum");
         assert!(!Receiver::new(!feature).takes(gso(kind, false)));
         assert_eq!(Receiver::new(csum | feature).kinds(), GsoKinds::of(|taken| taken == kind));
+        let outer = Some(Outer { l3: 14, checksum: OuterChecksum::None, gtpu: None });
+        assert!(!Receiver::new(u64::MAX).takes(Gso { outer, ..gso(kind, false) }), "no header can tell it");
     }
     assert_eq!(Receiver::new(!csum).kinds(), GsoKinds::NONE);
     assert!(Receiver::new(csum).takes_partial());
