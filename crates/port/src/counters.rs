@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A number with one writer at a time (the worker that polls the queue, or holds its lock).
+/// A number with one writer at a time (the worker that polls the queue, or holds its lock), unless
+/// all writers use [`Self::add_shared`].
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
@@ -12,6 +13,12 @@ impl Counter {
     #[inline]
     pub fn add(&self, n: u64) {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+    }
+
+    /// Adds `n`. Several writers may call it at once, so it costs more than [`Self::add`].
+    #[inline]
+    pub fn add_shared(&self, n: u64) {
+        self.0.fetch_add(n, Ordering::Relaxed);
     }
 
     /// Subtracts an amount that was added too early. Must not be called by two writers at once.

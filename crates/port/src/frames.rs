@@ -14,7 +14,9 @@
 //! Nothing is visible to the peer until the caller publishes the frames. Before that, it checks
 //! whether memory of a source has vanished, and delivers the packets again without that source.
 
-use straightline_packet::{BodyCursor, Checksum, GsoSegment, MemorySegment, PacketId, Reason, Segmenter, Turn};
+use straightline_packet::{
+    BodyCursor, Checksum, GsoSegment, MemorySegment, PacketId, PortIndex, Reason, Segmenter, Turn,
+};
 
 /// The frames of a destination.
 pub(crate) trait FrameSink<'t> {
@@ -55,6 +57,8 @@ pub(crate) struct Tally {
 /// The settings of a delivery.
 #[derive(Clone, Copy)]
 pub(crate) struct Limits {
+    /// The port that counts drops.
+    pub(crate) port: PortIndex,
     /// Bytes of the longest packet.
     pub(crate) max_len: u32,
     /// Packets whose source has vanished are dropped.
@@ -73,7 +77,10 @@ pub(crate) fn fill<'t>(
     let mut tally = Tally { done: 0, packets: 0, bytes: 0, body: 0, drops: [0; Reason::ALL.len()] };
     for &id in ids {
         match segmenter(turn, id, limits) {
-            Err(reason) => tally.drops[reason as usize] += 1,
+            Err(reason) => {
+                tally.drops[reason as usize] += 1;
+                turn.note_dropped(limits.port, id, reason);
+            }
             Ok(None) => {
                 let needed = frames_of(sink, turn.len(id));
                 if needed > sink.free() && sink.has_pushed() {
@@ -85,7 +92,10 @@ pub(crate) fn fill<'t>(
                         tally.bytes += u64::from(turn.len(id));
                         tally.body += u64::from(body);
                     }
-                    Err(reason) => tally.drops[reason as usize] += 1,
+                    Err(reason) => {
+                        tally.drops[reason as usize] += 1;
+                        turn.note_dropped(limits.port, id, reason);
+                    }
                 }
             }
             Ok(Some(plan)) => {
@@ -94,7 +104,9 @@ pub(crate) fn fill<'t>(
                 if needed > sink.free() && sink.has_pushed() {
                     break;
                 }
-                segments(sink, turn, id, plan, segment, &mut tally);
+                if let Err(reason) = segments(sink, turn, id, plan, segment, &mut tally) {
+                    turn.note_dropped(limits.port, id, reason);
+                }
             }
         }
         tally.done += 1;
@@ -152,7 +164,7 @@ fn whole<'t>(sink: &mut impl FrameSink<'t>, turn: &mut Turn<'t>, id: PacketId, f
 }
 
 /// Delivers a packet segment by segment. If the frames do not suffice for all segments, the last
-/// ones are dropped.
+/// ones are dropped, counted, and the reason is returned.
 #[inline(never)]
 fn segments<'t>(
     sink: &mut impl FrameSink<'t>,
@@ -161,13 +173,13 @@ fn segments<'t>(
     mut plan: Segmenter,
     segment: &mut GsoSegment,
     tally: &mut Tally,
-) {
+) -> Result<(), Reason> {
     let mut cursor = BodyCursor::default();
     // All segments are as long as the first, except the last, which may be shorter.
     let longest = plan.len_of(0);
     if !plan.begin(turn.head(id), segment) {
         tally.drops[Reason::SegmentHeaders as usize] += 1;
-        return;
+        return Err(Reason::SegmentHeaders);
     }
     let failed = if longest <= sink.frame_size() {
         in_single_frames(sink, turn, id, &mut plan, (segment, &mut cursor), tally)
@@ -177,6 +189,7 @@ fn segments<'t>(
     if let Err(reason) = failed {
         tally.drops[reason as usize] += plan.left();
     }
+    failed
 }
 
 /// Delivers segments that fit into a frame each. All of them are stored by one loop.

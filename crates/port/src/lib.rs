@@ -39,6 +39,7 @@ mod call_helper;
 mod control;
 mod counters;
 pub mod device;
+mod down_cause;
 mod epoll_waiter;
 mod frames;
 mod kick_routing;
@@ -64,9 +65,10 @@ use straightline_packet::{Batch, PortIndex, Turn};
 
 pub use control::{PortControl, stop_all, wait_for_ends};
 pub use counters::{Counter, QueueCounters, RingCounters};
+pub use down_cause::{Down, DownCause};
 pub use epoll_waiter::{EpollWaiter, Token};
-pub use link_history::LinkHistory;
-pub use link_status::{DeviceStatus, LinkStatus, RingStatus};
+pub use link_history::{LinkEvent, LinkHistory, LinkNote, newest_link_note};
+pub use link_status::{DeviceStatus, LinkState, LinkStatus, RingStatus};
 pub use listener::{ListenError, Listener, Permissions};
 pub use null::Null;
 pub use peer::Peer;
@@ -84,6 +86,24 @@ pub trait Port: Send + Sync + fmt::Debug {
         None
     }
 
+    /// Returns the MAC address of the port's interface, if the switch is to send by it and it is
+    /// known. A guest's address is the guest's own, and so is that of a tap the host's.
+    fn mac(&self, _turn: &Turn<'_>) -> Option<[u8; 6]> {
+        None
+    }
+
+    /// Returns the bytes of the longest IP packet that the port's interface takes, if it is known and
+    /// may be less than the configured MTU.
+    fn mtu(&self, _turn: &Turn<'_>) -> Option<u16> {
+        None
+    }
+
+    /// Returns whether checksums inside received packets may be unfinished, although nothing says
+    /// so. The port itself has looked at the outermost TCP or UDP header.
+    fn leaves_unfinished(&self, _turn: &Turn<'_>) -> bool {
+        false
+    }
+
     /// Takes at most `max` packets into the turn and adds them to `into`.
     fn receive(&self, turn: &mut Turn<'_>, into: &mut Batch, max: usize);
 
@@ -91,6 +111,18 @@ pub trait Port: Send + Sync + fmt::Debug {
     /// the destination has too few free buffers stay in their source's ring. Otherwise they are
     /// dropped.
     fn deliver(&self, turn: &mut Turn<'_>, batch: &Batch, wait: bool);
+
+    /// Returns whether [`Self::deliver`] itself tells observers of the turn which packets it delivers
+    /// ([`Turn::observe_delivery`]). Otherwise the graph does it.
+    fn observes_deliveries(&self) -> bool {
+        false
+    }
+
+    /// Sends packets that were delivered and have not left the switch yet, if there are any. Returns
+    /// true if some must wait longer: the worker does not sleep then.
+    fn send_waiting(&self, _turn: &Turn<'_>) -> bool {
+        false
+    }
 
     /// Asks to be woken (through the worker's [`EpollWaiter`]) when there is something to receive,
     /// or, with `for_buffers`, when there are free buffers again. Returns true if there is

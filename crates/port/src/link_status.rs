@@ -5,7 +5,7 @@ use std::time::{Instant, SystemTime};
 use straightline_virtio::net_control::RxFilter;
 
 use crate::device::DeviceFacts;
-use crate::{LinkHistory, Peer};
+use crate::{Down, DownCause, LinkHistory, Peer};
 
 /// The status of a link now. Facts that a kind of port does not have stay at their defaults.
 #[derive(Clone, Debug, Default)]
@@ -14,6 +14,8 @@ pub struct LinkStatus {
     pub up: bool,
     /// The reason why the link is down, in one sentence; empty when it is up.
     pub reason: String,
+    /// The cause of that reason; none when the link is up.
+    pub cause: Option<DownCause>,
     /// The process at the other end.
     pub peer: Option<Peer>,
     /// The names of the negotiated features.
@@ -25,10 +27,20 @@ pub struct LinkStatus {
     /// The receive mode and the VLANs that the driver asks for, if it uses a control queue that is
     /// ours.
     pub receives: Option<(RxFilter, Vec<u16>)>,
+    /// The number of queue pairs whose rings both run and are enabled.
+    pub pairs: u16,
     /// The rings, once they are set up.
     pub ring: Option<RingStatus>,
     /// The open interface of a device port.
     pub device: Option<DeviceStatus>,
+}
+
+impl LinkStatus {
+    /// Returns the status of a link that is down, without a frontend.
+    #[must_use]
+    pub fn down(down: Down) -> Self {
+        LinkStatus { reason: down.reason, cause: Some(down.cause), ..LinkStatus::default() }
+    }
 }
 
 /// The interface of a device port.
@@ -49,26 +61,34 @@ pub struct RingStatus {
     pub packed: bool,
 }
 
-/// The state of a link, kept where any thread can read it.
+/// The state of a link, kept where any thread can read it, with its history.
 #[derive(Debug)]
-pub(crate) struct LinkState {
+pub struct LinkState {
     now: LinkStatus,
     /// The reason why the last link ended. It is kept until the next link is up.
-    fault: Option<String>,
+    fault: Option<Down>,
     /// An administrator has set the link down.
     set_down: bool,
     history: LinkHistory,
 }
 
+impl Default for LinkState {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl LinkState {
-    pub(crate) fn new() -> Self {
+    /// Returns the state of a link that is down and never was up.
+    #[must_use]
+    pub fn new() -> Self {
         let history = LinkHistory::new(Instant::now());
         LinkState { now: LinkStatus::default(), fault: None, set_down: false, history }
     }
 
     /// Replaces the status. Returns whether the link that the frontend sets up has come up or gone
     /// down.
-    pub(crate) fn show(&mut self, now: LinkStatus) -> bool {
+    pub fn show(&mut self, now: LinkStatus) -> bool {
         let before = std::mem::replace(&mut self.now, now);
         self.note();
         // A frontend has left, and its link never came up.
@@ -79,17 +99,19 @@ impl LinkState {
     }
 
     /// Shows a link that could not be set up, for this reason.
-    pub(crate) fn show_failure(&mut self, reason: &str) {
+    pub(crate) fn show_failure(&mut self, down: &Down) {
         let was_up = self.now.up;
-        self.show(LinkStatus { reason: reason.to_owned(), ..LinkStatus::default() });
+        self.show(LinkStatus::down(down.clone()));
         if !was_up {
-            self.history.note_failure(reason, SystemTime::now());
+            self.history.note_failure(&down.reason, SystemTime::now());
         }
     }
 
     /// Sets why the link is down, or soon will be. It stays until [`Self::forget_fault`].
-    pub(crate) fn set_fault(&mut self, fault: String) {
-        self.history.note_failure(&fault, SystemTime::now());
+    pub(crate) fn set_fault(&mut self, fault: Down) {
+        let now = SystemTime::now();
+        self.history.note_failure(&fault.reason, now);
+        self.history.note_fault(&fault.reason, now);
         self.fault = Some(fault);
     }
 
@@ -97,21 +119,26 @@ impl LinkState {
         self.fault = None;
     }
 
-    pub(crate) fn fault(&self) -> Option<&str> {
-        self.fault.as_deref()
+    pub(crate) fn fault(&self) -> Option<&Down> {
+        self.fault.as_ref()
     }
 
-    pub(crate) fn set_down(&mut self, down: bool) {
+    /// Sets the link down or up for an administrator.
+    pub fn set_down(&mut self, down: bool) {
         self.set_down = down;
         self.note();
     }
 
-    pub(crate) fn history(&self) -> LinkHistory {
+    /// Returns the changes so far.
+    #[must_use]
+    pub fn history(&self) -> LinkHistory {
         self.history.clone()
     }
 
-    pub(crate) fn status(&self) -> LinkStatus {
-        LinkStatus { up: self.is_up(), reason: self.reason().to_owned(), ..self.now.clone() }
+    /// Returns the status now.
+    #[must_use]
+    pub fn status(&self) -> LinkStatus {
+        LinkStatus { up: self.is_up(), reason: self.reason().to_owned(), cause: self.cause(), ..self.now.clone() }
     }
 
     fn is_up(&self) -> bool {
@@ -121,8 +148,16 @@ impl LinkState {
     fn reason(&self) -> &str {
         match &self.fault {
             _ if self.set_down => "set down by the administrator",
-            Some(fault) if !self.now.up => fault,
+            Some(fault) if !self.now.up => &fault.reason,
             _ => &self.now.reason,
+        }
+    }
+
+    fn cause(&self) -> Option<DownCause> {
+        match &self.fault {
+            _ if self.set_down => Some(DownCause::SetDown),
+            Some(fault) if !self.now.up => Some(fault.cause),
+            _ => self.now.cause,
         }
     }
 
@@ -171,11 +206,12 @@ mod tests {
     fn a_broken_ring_is_one_reason() {
         let mut state = LinkState::new();
         state.show(up());
-        state.set_fault("a loop".to_owned());
+        state.set_fault(Down::new(DownCause::RingFault, "a loop"));
         state.show(connected("the receive ring does not run"));
         assert_eq!(reasons(&state), ["a loop"]);
         assert_eq!(state.status().reason, "a loop");
-        state.set_fault("refused".to_owned());
+        state.set_fault(Down::new(DownCause::Protocol, "refused"));
+        assert_eq!(state.status().cause, Some(DownCause::Protocol));
         assert_eq!(reasons(&state), ["a loop", "refused"]);
     }
 
@@ -188,6 +224,7 @@ mod tests {
         state.show(up());
         state.set_down(true);
         assert_eq!((state.status().up, state.status().reason.as_str()), (false, "set down by the administrator"));
+        assert_eq!(state.status().cause, Some(DownCause::SetDown));
         state.set_down(false);
         assert!(state.status().up);
         assert_eq!((reasons(&state), state.history().changes), (vec!["set down by the administrator".to_owned()], 3));

@@ -98,10 +98,18 @@ impl Listener {
 }
 
 impl Permissions {
-    /// Sets the file's owner, group and bits. Without an owner or group, the file keeps ours.
-    fn give(&self, file: &SocketFile) -> Result<(), SocketFileError> {
-        let open = if self.group.is_some() { 0o660 } else { FIRST_MODE };
-        file.set_permissions(self.owner, self.group, self.mode.unwrap_or(open))
+    /// Returns the permission bits, with defaults resolved.
+    #[must_use]
+    pub fn bits(&self) -> u32 {
+        self.mode.unwrap_or(if self.group.is_some() { 0o660 } else { FIRST_MODE })
+    }
+
+    /// Sets the file's owner, group and bits. Without an owner or group, the file gets ours.
+    ///
+    /// # Errors
+    /// The step that failed.
+    pub fn give(&self, file: &SocketFile) -> Result<(), SocketFileError> {
+        file.set_permissions(self.owner, self.group, self.bits())
     }
 }
 

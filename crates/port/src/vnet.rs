@@ -75,7 +75,9 @@ pub(crate) fn accept<'t>(
         }
         refused => {
             turn.disown(id);
-            Err(refused.err().unwrap_or(Reason::TooBig))
+            let reason = refused.err().unwrap_or(Reason::TooBig);
+            turn.note_dropped(origin.port, id, reason);
+            Err(reason)
         }
     }
 }
@@ -145,11 +147,15 @@ pub(crate) fn may_have_vanished(turn: &Turn<'_>) -> bool {
 #[cold]
 pub(crate) fn refuse(port: &DevicePortData, turn: &mut Turn<'_>, rest: &[PacketId], refused: Refused) -> bool {
     match refused {
-        Refused::Dropped(reason) => port.drops.add(reason, 1),
+        Refused::Dropped(reason) => {
+            port.drops.add(reason, 1);
+            rest.iter().take(1).for_each(|&id| turn.note_dropped(port.index, id, reason));
+        }
         // The source of the packet is at fault, not this port.
         Refused::Vanished => rest.iter().take(1).for_each(|&id| turn.discard(id, Reason::MemoryFault)),
         Refused::Gone => {
             port.drops.add(Reason::LinkDown, rest.len().try_into().unwrap_or(u64::MAX));
+            turn.note_all_dropped(port.index, rest, Reason::LinkDown);
             port.report_fault();
         }
     }

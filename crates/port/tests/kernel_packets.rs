@@ -9,7 +9,10 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
-use straightline_packet::{Arena, Batch, Checksum, Drops, PacketId, PortIndex, Rcu, Reason, Settings, Turn};
+use straightline_packet::{
+    Arena, Batch, Checksum, Drops, Gso, GsoKind, Offload, Outer, OuterChecksum, PacketId, PortIndex, Rcu, Reason,
+    Settings, Turn,
+};
 use straightline_port::device::{
     AfPacketRequest, DeviceFacts, DevicePort, DevicePortConfig, DeviceRequest, Devices, OpenError, OpenedDevice,
     Opener, TapOffloads, TapRequest,
@@ -264,6 +267,42 @@ fn some_packets_are_large() {
     let all: Vec<_> = (0..400).map(|_| packet().new_tree(&mut runner).expect("a packet").current()).collect();
     let large = all.chunks(40).map(|some| pass([Kind::Tap, Kind::Tap], ALL, 0, some)).sum::<u32>();
     assert!(large > 4, "{large} of {} packets", all.len());
+}
+
+/// The virtio-net header has no place for outer headers. So the kernel gets segments, although it
+/// takes all offloads.
+#[test]
+fn outer_headers_reach_the_kernel_around_each_segment() {
+    let rcu = Rcu::new();
+    for kind in [Kind::Tap, Kind::AfPacket] {
+        let rig = rig(kind, 0, ALL, &rcu);
+        let port = rig.port.for_worker(0);
+        // TCP over IPv4, and IPv6 with a protocol without checksum around it.
+        let mut inner = [0; 254];
+        (inner[12], inner[14], inner[23], inner[46]) = (8, 0x45, 6, 0x50);
+        let mut front = [0; 54];
+        (front[12], front[13], front[14], front[20]) = (0x86, 0xdd, 0x60, 115);
+        let gso = Gso { kind: GsoKind::Tcp4, ecn: false, size: 80, l3: 14, l4: 34, header_len: 54, outer: None };
+        let offload = Offload { checksum: Checksum::Partial { start: 34, offset: 16 }, gso: Some(gso) };
+        let mut arena = Arena::new(rcu.reader(), Settings::default(), vec![Arc::clone(&rig.drops)]);
+        arena.turn(|turn| {
+            let id = turn.accept_owned(PortIndex(0), &inner).expect("a free slot");
+            turn.set_offload(id, offload);
+            let outer = Outer { l3: 14, checksum: OuterChecksum::None, gtpu: None };
+            turn.prepend_outer(id, &front, outer).expect("good headers");
+            let mut batch = Batch::new();
+            batch.push(id);
+            port.deliver(turn, &batch, false);
+        });
+        let sent = sent(&rig);
+        let segments: Vec<_> = sent.iter().map(|packet| packet.split_at(kind.header_len())).collect();
+        assert_eq!(segments.len(), 3, "{:?}", rig.drops);
+        for ((header, frame), payload) in segments.into_iter().zip([80, 80, 40_u8]) {
+            // The inner checksum is left to the kernel.
+            assert_eq!(header[..8], [1, 0, 0, 0, 0, 0, 54 + 34, 0], "{kind:?}");
+            assert_eq!((frame.len(), frame[19]), (108 + usize::from(payload), 14 + 40 + payload), "{kind:?}");
+        }
+    }
 }
 
 #[test]

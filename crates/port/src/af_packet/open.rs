@@ -52,7 +52,7 @@ fn look(request: &AfPacketRequest) -> Result<DeviceFacts, OpenError> {
         return Err(OpenError::new(OpenCause::Unsupported, message));
     };
     if !interfaces.is_up(name).map_err(ask)? {
-        return Err(OpenError::down(name));
+        return Err(OpenError::set_down(name));
     }
     Ok(DeviceFacts {
         interface: name.clone(),

@@ -108,6 +108,7 @@ pub(super) fn deliver<'t>(
     drop(tx);
     if queue.is_faulted() {
         port.drops.add(Reason::LinkDown, ids.len().try_into().unwrap_or(u64::MAX));
+        turn.note_all_dropped(port.index, ids, Reason::LinkDown);
         port.report_fault();
         return;
     }
@@ -126,12 +127,13 @@ fn publish<'t>(
     let TxHalf { frames, clean_epoch, segment } = tx;
     let max_len = port.max_len();
     // The fault epoch for which the packets were filled again.
-    let mut redone = None;
+    let (mut redone, notes) = (None, turn.note_mark());
     let tally = loop {
         let mut sink = Sink { tx: &mut *frames, umem: &queue.umem, most_frames, fault: None };
-        let limits = Limits { max_len, without_vanished: redone.is_some() };
+        let limits = Limits { port: port.index, max_len, without_vanished: redone.is_some() };
         let tally = fill(&mut sink, turn, ids, limits, segment);
         if let Some(fault) = sink.fault {
+            turn.forget_notes(notes);
             return Err(fault);
         }
         let epoch = fault::epoch();
@@ -148,6 +150,7 @@ fn publish<'t>(
             break tally;
         }
         frames.put_all_back();
+        turn.forget_notes(notes);
         redone = Some(epoch);
     };
     frames.submit();

@@ -118,6 +118,10 @@ impl DeviceLink for AfXdpLink {
         }
     }
 
+    fn leaves_unfinished(&self) -> bool {
+        self.unfinished
+    }
+
     fn deliver<'t>(&'t self, port: &DevicePortData, queue: usize, turn: &mut Turn<'t>, batch: &Batch) {
         let counters: Option<&RingCounters> = port.counters.get(queue).map(|counters| &counters.tx);
         if let Some(queue) = self.queues.get(queue) {
@@ -134,6 +138,10 @@ impl DeviceLink for AfXdpLink {
             return false;
         }
         is_busy
+    }
+
+    fn send_waiting(&self, queue: usize) -> bool {
+        self.queues.get(queue).is_some_and(Queue::send_unsent)
     }
 
     /// Does nothing: the kernel wakes us at each packet, also while the worker polls.

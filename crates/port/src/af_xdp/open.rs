@@ -11,6 +11,7 @@
 //! descriptors, except for what [`Changes`] restores.
 
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ use super::frames::{FRAMES, WRITTEN_ENTRIES, umem_len};
 use super::rings::RingMemory;
 use super::{attached, program};
 use crate::device::bpf::{self, XdpMode};
-use crate::device::ethtool::{self, Channels, Ethtool, Features};
+use crate::device::ethtool::{self, Channels, Ethtool, Features, Reception};
 use crate::device::interface::Interfaces;
 use crate::device::{AfXdpRequest, DeviceFacts, OpenCause, OpenError, OpenedDevice, Steal, ZeroCopy};
 
@@ -57,16 +58,17 @@ const UNWANTED: [&str; 3] = ["rx-vlan-hw-parse", "rx-lro", "rx-gro-hw"];
 #[derive(Debug)]
 pub(crate) struct Changes {
     ethtool: Ethtool,
+    ifindex: u32,
     features: Features,
-    /// Keeps the interface in promiscuous mode.
-    _promiscuous: OwnedFd,
+    /// Makes the interface receive packets for further addresses.
+    _reception: Option<OwnedFd>,
 }
 
 impl Drop for Changes {
     fn drop(&mut self) {
         if !self.features.is_empty() {
             // The interface may have gone.
-            let _ = self.ethtool.turn_on(&self.features);
+            let _ = self.ethtool.turn_on_again(self.ifindex, &self.features);
         }
     }
 }
@@ -132,14 +134,6 @@ impl<'a> Opening<'a> {
     /// Looks at the interface.
     fn new(request: &'a AfXdpRequest) -> Result<Self, OpenError> {
         let name = request.interface.as_str();
-        if request.steal == Steal::Address {
-            return Err(OpenError::new(
-                OpenCause::Unsupported,
-                format!(
-                    "`steal = \"address\"` of {name}: no underlay has this port, so it has no address; use \"all\""
-                ),
-            ));
-        }
         let failed = |errno: Errno| match errno {
             Errno::NODEV => OpenError::missing(name),
             errno => OpenError::new(OpenCause::Failed, format!("cannot look at interface {name}: {errno}")),
@@ -151,7 +145,7 @@ impl<'a> Opening<'a> {
             OpenError::new(OpenCause::Unsupported, message)
         })?;
         if !interfaces.is_up(name).map_err(failed)? {
-            return Err(OpenError::down(name));
+            return Err(OpenError::set_down(name));
         }
         let mtu = interfaces.mtu(name).map_err(failed)?;
         let driver = interfaces.driver(name).map(|driver| driver.name).unwrap_or_default();
@@ -187,10 +181,11 @@ impl<'a> Opening<'a> {
         }
     }
 
-    /// Makes the interface receive packets for all addresses, as they were sent.
+    /// Makes the interface receive packets for the addresses that it is opened for, as they were
+    /// sent.
     fn prepare(&self) -> Result<Changes, OpenError> {
-        let promiscuous =
-            ethtool::promiscuous(self.ifindex).map_err(|error| self.error("set promiscuous mode", &error))?;
+        let reception = self.reception().map(|reception| ethtool::receive_too(self.ifindex, reception)).transpose();
+        let reception = reception.map_err(|error| self.error("change the receive filter", &error))?;
         // An interface without ethtool has none of these features.
         let features = match self.ethtool.turn_off(&UNWANTED) {
             Err(error) if error.raw_os_error() != Some(libc::EOPNOTSUPP) => {
@@ -199,7 +194,19 @@ impl<'a> Opening<'a> {
             features => features.unwrap_or_default(),
         };
         let ethtool = Ethtool::new(self.name).map_err(|error| self.error("prepare to restore settings", &error))?;
-        Ok(Changes { ethtool, features, _promiscuous: promiscuous })
+        Ok(Changes { ethtool, ifindex: self.ifindex, features, _reception: reception })
+    }
+
+    /// Returns the packets to receive beside those for the interface's own address.
+    fn reception(&self) -> Option<Reception> {
+        match &self.request.steal {
+            Steal::All => Some(Reception::All),
+            Steal::Address { mac, .. } if mac.is_some_and(|mac| mac != self.mac) => Some(Reception::All),
+            // The interface's VLAN filter knows only the kernel's VLANs. This mode switches it off.
+            Steal::Address { vlan: Some(_), .. } => Some(Reception::All),
+            // The kernel does not join the groups in which neighbours ask for our IPv6 addresses.
+            Steal::Address { addresses, .. } => addresses.iter().any(IpAddr::is_ipv6).then_some(Reception::Multicast),
+        }
     }
 
     /// Returns the number of queues to open, with a warning if the interface receives by more.
@@ -353,7 +360,11 @@ impl<'a> Opening<'a> {
             bpf::set_socket(sockets.as_fd(), queue, pair[0].as_fd()).map_err(error("enter the sockets"))?;
         }
         let several = self.frame_size != FRAME_SIZE;
-        let program = bpf::load(&program::redirect_all(sockets.as_fd()), several).map_err(error("load the program"))?;
+        let code = match &self.request.steal {
+            Steal::All => program::redirect_all(sockets.as_fd()),
+            Steal::Address { addresses, vlan, .. } => program::redirect_addresses(sockets.as_fd(), addresses, *vlan),
+        };
+        let program = bpf::load(&code, several).map_err(error("load the program"))?;
         let attach = |mode| bpf::attach(program.as_fd(), self.ifindex, mode);
         let (mode, not_native, link) = match attach(XdpMode::Native) {
             Ok(link) => (XdpMode::Native, None, link),

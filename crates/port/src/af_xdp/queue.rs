@@ -214,13 +214,12 @@ impl Queue {
         self.send_pending() | received
     }
 
-    /// Sends packets that waited in the tx ring. A worker that never sleeps calls this at each look
-    /// for packets, because it never arms the queue.
+    /// Sends packets that wait in the tx ring. Returns whether some still wait. The worker that sends
+    /// calls this before it sleeps. A worker that receives and never sleeps calls it at each look
+    /// for packets.
     #[inline]
-    pub(super) fn send_unsent(&self) {
-        if self.unsent.load(Ordering::Relaxed) {
-            self.send_pending();
-        }
+    pub(super) fn send_unsent(&self) -> bool {
+        self.unsent.load(Ordering::Relaxed) && self.send_pending()
     }
 
     /// Sends what is in the tx ring. Returns whether packets still wait.

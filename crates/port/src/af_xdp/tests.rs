@@ -13,7 +13,8 @@ use proptest::prelude::*;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use straightline_packet::{
-    Arena, Batch, Checksum, Gso, GsoKind, Level, MAX_BATCH, Offload, PortIndex, Rcu, RcuCell, Reason, Settings,
+    Arena, Batch, Checksum, Gso, GsoKind, Level, MAX_BATCH, Offload, Outer, OuterChecksum, PortIndex, Rcu, RcuCell,
+    Reason, Settings,
 };
 
 use super::frames::{ALL_FRAMES, FRAMES, Frame, Umem, WRITTEN_ENTRIES, umem_len};
@@ -223,7 +224,9 @@ fn packets_that_the_interface_does_not_take_are_sent_at_a_later_look() {
     kernel.tx_ring.flags().store(1, Ordering::Relaxed);
     kernel.take_empty(1);
     assert!(kernel.receive(&bytes(100, 0), 1500));
+    assert!(!queue.send_unsent(), "nothing waits");
     worker.turn(MAX_BATCH, &mut || {});
+    assert!(queue.send_unsent(), "a worker that only sends must not sleep");
     while theirs.recv(&mut [0; 1]).is_ok() {}
     worker.turn(MAX_BATCH, &mut || {});
     assert!(theirs.recv(&mut [0; 1]).is_ok(), "the worker has asked the kernel again");
@@ -462,7 +465,7 @@ fn segments_beyond_the_free_frames_are_dropped_and_counted() {
     (head[12], head[14], head[23], head[46]) = (8, 0x45, 6, 0x50);
     let payload = bytes(200, 3);
     let packet = [&head[..], &payload].concat();
-    let gso = Gso { kind: GsoKind::Tcp4, ecn: false, size: 1, l3: 14, l4: 34, header_len: 54 };
+    let gso = Gso { kind: GsoKind::Tcp4, ecn: false, size: 1, l3: 14, l4: 34, header_len: 54, outer: None };
     let offload = Offload { checksum: Checksum::Partial { start: 34, offset: 16 }, gso: Some(gso) };
     arena.turn(|turn| {
         let Some(queue) = published.load(turn) else { return };
@@ -485,4 +488,37 @@ fn segments_beyond_the_free_frames_are_dropped_and_counted() {
     assert!(kernel.sent.iter().all(|packet| packet.len() == 55));
     assert_eq!(got.len(), FRAMES as usize);
     assert!(got.iter().zip(payload.iter().cycle()).all(|(got, expected)| got == expected));
+}
+
+#[test]
+fn outer_headers_are_around_each_segment() {
+    let (queue, mut kernel) = Kernel::start();
+    let Worker { mut arena, queue: published, port, .. } = Worker::new(&queue);
+    // TCP over IPv4, and IPv6 with a protocol without checksum around it.
+    let mut head = [0; 54];
+    (head[12], head[14], head[23], head[46]) = (8, 0x45, 6, 0x50);
+    let mut front = [0; 54];
+    (front[12], front[13], front[14], front[20]) = (0x86, 0xdd, 0x60, 115);
+    let payload = bytes(200, 3);
+    let gso = Gso { kind: GsoKind::Tcp4, ecn: false, size: 80, l3: 14, l4: 34, header_len: 54, outer: None };
+    let offload = Offload { checksum: Checksum::Partial { start: 34, offset: 16 }, gso: Some(gso) };
+    arena.turn(|turn| {
+        let Some(queue) = published.load(turn) else { return };
+        let id = turn.accept_owned(PortIndex(0), &[&head[..], &payload].concat()).expect("a slot");
+        turn.set_offload(id, offload);
+        let outer = Outer { l3: 14, checksum: OuterChecksum::None, gtpu: None };
+        turn.prepend_outer(id, &front, outer).expect("good headers");
+        let mut batch = Batch::new();
+        batch.push(id);
+        deliver::deliver(queue, &port, None, false, turn, &batch);
+    });
+    kernel.send(FRAMES);
+    kernel.complete(FRAMES as usize);
+    kernel.count(&queue);
+    assert_eq!(kernel.sent.len(), 3, "{:?}", port.drops);
+    for (frame, payload) in kernel.sent.iter().zip(payload.chunks(80)) {
+        let inner = u8::try_from(54 + payload.len()).expect("short");
+        assert_eq!((frame[..18] == front[..18], frame[19], &frame[108..]), (true, inner, payload));
+        assert!(frame[54 + 34 + 16..][..2] != [0; 2], "the inner checksum is finished");
+    }
 }

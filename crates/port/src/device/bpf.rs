@@ -65,6 +65,48 @@ impl Instruction {
         Self::new(0x61, to, from, offset, 0)
     }
 
+    /// Loads the 16-bit word at `from + offset` (`BPF_LDX | BPF_MEM | BPF_H`).
+    pub(crate) fn load16(to: Register, from: Register, offset: i16) -> Self {
+        Self::new(0x69, to, from, offset, 0)
+    }
+
+    /// Loads the byte at `from + offset` (`BPF_LDX | BPF_MEM | BPF_B`).
+    pub(crate) fn load8(to: Register, from: Register, offset: i16) -> Self {
+        Self::new(0x71, to, from, offset, 0)
+    }
+
+    /// Copies a register (`BPF_ALU64 | BPF_MOV | BPF_X`).
+    pub(crate) fn copy(to: Register, from: Register) -> Self {
+        Self::new(0xbf, to, from, 0, 0)
+    }
+
+    /// Adds a number to a register (`BPF_ALU64 | BPF_ADD | BPF_K`).
+    pub(crate) fn add(to: Register, value: i32) -> Self {
+        Self::new(0x07, to, Register(0), 0, value)
+    }
+
+    /// Keeps the bits of a mask (`BPF_ALU64 | BPF_AND | BPF_K`).
+    pub(crate) fn and(to: Register, mask: i32) -> Self {
+        Self::new(0x57, to, Register(0), 0, mask)
+    }
+
+    /// Skips `offset` instructions if a register is greater than another (`BPF_JMP | BPF_JGT |
+    /// BPF_X`).
+    pub(crate) fn skip_if_greater(register: Register, than: Register, offset: i16) -> Self {
+        Self::new(0x2d, register, than, offset, 0)
+    }
+
+    /// Skips `offset` instructions if the low half of a register is another number (`BPF_JMP32 |
+    /// BPF_JNE | BPF_K`).
+    pub(crate) fn skip_unless(register: Register, value: i32, offset: i16) -> Self {
+        Self::new(0x56, register, Register(0), offset, value)
+    }
+
+    /// Skips `offset` instructions (`BPF_JMP | BPF_JA`).
+    pub(crate) fn skip(offset: i16) -> Self {
+        Self::new(0x05, Register(0), Register(0), offset, 0)
+    }
+
     /// Sets a register to a number (`BPF_ALU64 | BPF_MOV | BPF_K`).
     pub(crate) fn set(to: Register, value: i32) -> Self {
         Self::new(0xb7, to, Register(0), 0, value)

@@ -7,6 +7,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
+use rustix::net::netdevice::index_to_name;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use super::interface;
@@ -67,8 +68,9 @@ impl Ethtool {
         Ok(changed)
     }
 
-    /// Turns features on again.
-    pub(crate) fn turn_on(&self, features: &Features) -> io::Result<()> {
+    /// Turns features on again at the interface of this index, which may have another name now.
+    pub(crate) fn turn_on_again(&mut self, ifindex: u32, features: &Features) -> io::Result<()> {
+        self.name = index_to_name(&self.socket, ifindex)?;
         self.set_features(features, true)
     }
 
@@ -149,13 +151,28 @@ fn text(words: &[u32]) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Opens a socket that keeps the interface in promiscuous mode for as long as it is open. So the
-/// interface receives packets for the addresses of guests. The socket itself receives nothing.
-pub(crate) fn promiscuous(ifindex: u32) -> io::Result<OwnedFd> {
+/// The packets that an interface receives beside those for its own address, for broadcast and for
+/// the kernel's groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reception {
+    /// All packets: promiscuous mode.
+    All,
+    /// Those for all groups.
+    Multicast,
+}
+
+/// Opens a socket that makes the interface receive these packets too for as long as it is open. So
+/// the interface receives packets for addresses of guests and of the switch. The socket itself
+/// receives nothing.
+pub(crate) fn receive_too(ifindex: u32, reception: Reception) -> io::Result<OwnedFd> {
+    let mode = match reception {
+        Reception::All => libc::PACKET_MR_PROMISC,
+        Reception::Multicast => libc::PACKET_MR_ALLMULTI,
+    };
     let socket = socket_with(AddressFamily::PACKET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
     let membership = libc::packet_mreq {
         mr_ifindex: libc::c_int::try_from(ifindex).map_err(|_| io::ErrorKind::InvalidInput)?,
-        mr_type: libc::c_ushort::try_from(libc::PACKET_MR_PROMISC).map_err(|_| io::ErrorKind::InvalidInput)?,
+        mr_type: libc::c_ushort::try_from(mode).map_err(|_| io::ErrorKind::InvalidInput)?,
         mr_alen: 0,
         mr_address: [0; 8],
     };

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use straightline_packet::{Batch, Drops, PortIndex, RcuCell, Turn};
 
@@ -13,6 +13,9 @@ use crate::QueueCounters;
 use crate::af_packet::AfPacketLink;
 use crate::af_xdp::AfXdpLink;
 use crate::tap::TapLink;
+
+/// Bytes of a frame beyond its MTU: the Ethernet header and a VLAN tag.
+pub(super) const BEYOND_MTU: u32 = 18;
 
 /// An open device. Control makes it, workers use it within turns, and nobody changes it: if the
 /// interface changes, control makes another.
@@ -30,6 +33,17 @@ pub(crate) trait DeviceLink: Send + Sync + fmt::Debug {
     /// [`Self::wake_fd`]. Returns true if there are packets already, or if the queue needs another
     /// turn soon.
     fn arm(&self, port: &DevicePortData, queue: usize) -> bool;
+
+    /// Sends packets that wait in a queue because the interface could not take more. Returns whether
+    /// some still wait.
+    fn send_waiting(&self, _queue: usize) -> bool {
+        false
+    }
+
+    /// Returns whether received packets may have unfinished checksums that nothing marks.
+    fn leaves_unfinished(&self) -> bool {
+        false
+    }
 
     /// Tells a queue that its worker polls again.
     fn disarm(&self, queue: usize);
@@ -72,6 +86,8 @@ pub(crate) struct DevicePortData {
     pub(crate) link: RcuCell<Arc<dyn DeviceLink>>,
     /// Bytes of the longest packet.
     pub(super) max_len: AtomicU32,
+    /// The interface's MAC address, if the switch sends by it; else 0.
+    pub(super) mac: AtomicU64,
     /// An administrator has set the link down.
     pub(super) set_down: AtomicBool,
     /// The data side has found that the device is gone. Control closes it and opens it again.
@@ -90,6 +106,7 @@ impl DevicePortData {
             counters: [Arc::default()].into(),
             link: RcuCell::new(rcu),
             max_len: AtomicU32::new(max_len),
+            mac: AtomicU64::new(0),
             set_down: AtomicBool::new(false),
             faulted: AtomicBool::new(false),
             wake: Arc::new(WakeEvent::new().expect("an eventfd")),
@@ -102,8 +119,24 @@ impl DevicePortData {
         self.max_len.load(Ordering::Relaxed)
     }
 
+    /// Returns the MTU of the device, or the port's own if that is less.
+    pub(super) fn mtu(&self) -> u16 {
+        u16::try_from(self.max_len().saturating_sub(BEYOND_MTU)).unwrap_or(u16::MAX)
+    }
+
     pub(super) fn set_max_len(&self, max_len: u32) {
         self.max_len.store(max_len, Ordering::Relaxed);
+    }
+
+    /// Returns the interface's MAC address, if the switch is to send by it.
+    pub(super) fn mac(&self) -> Option<[u8; 6]> {
+        let word = self.mac.load(Ordering::Relaxed);
+        let [_, _, mac @ ..] = word.to_be_bytes();
+        (word != 0).then_some(mac)
+    }
+
+    pub(super) fn set_mac(&self, [a, b, c, d, e, f]: [u8; 6]) {
+        self.mac.store(u64::from_be_bytes([0, 0, a, b, c, d, e, f]), Ordering::Relaxed);
     }
 
     pub(crate) fn is_set_down(&self) -> bool {

@@ -1,7 +1,7 @@
 //! The control side of device ports of all kinds.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -9,17 +9,16 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use straightline_packet::{Drops, PortIndex, Rcu, RcuCell};
 
 use super::devices::{Devices, Lookup};
-use super::link::{self, DeviceLink, DevicePortData};
+use super::link::{self, BEYOND_MTU, DeviceLink, DevicePortData};
 use super::netlink::Interface;
 use super::worker_port::WorkerPort;
 use super::{AfXdpRequest, DeviceFacts, DeviceRequest, OpenCause, OpenError, OpenedDevice};
 use crate::control::{PortControl, is_within};
 use crate::kick_routing::{Kick, KickKind, KickRouting};
 use crate::link_status::{DeviceStatus, LinkState};
-use crate::{LinkHistory, LinkStatus, ListenError, Permissions, Port, QueueAssignment, QueueCounters, Waiters};
-
-/// Bytes of a frame beyond its MTU: the Ethernet header and a VLAN tag.
-const BEYOND_MTU: u32 = 18;
+use crate::{
+    Down, DownCause, LinkHistory, LinkStatus, ListenError, Permissions, Port, QueueAssignment, QueueCounters, Waiters,
+};
 
 /// Time between two attempts to open a device that is not open.
 const RETRY: Duration = Duration::from_secs(1);
@@ -145,6 +144,7 @@ impl DevicePort {
             counters: (0..queues).map(|_| Arc::default()).collect(),
             link: RcuCell::new(rcu),
             max_len: AtomicU32::new(u32::from(config.mtu) + BEYOND_MTU),
+            mac: AtomicU64::new(0),
             set_down: AtomicBool::new(false),
             faulted: AtomicBool::new(false),
             wake: Arc::clone(devices.wake_event()),
@@ -208,7 +208,8 @@ impl Shared {
         if !stops && !self.is_paused.load(Ordering::Acquire) {
             return false;
         }
-        self.close(device, if stops { "the port has ended" } else { "another port has the interface" });
+        let reason = if stops { "the port has ended" } else { "another port has the interface" };
+        self.close(device, Down::new(DownCause::Stopped, reason));
         // After a pause the port does not wait.
         device.tried = None;
         self.has_ended.fetch_or(stops, Ordering::AcqRel);
@@ -222,18 +223,20 @@ impl Shared {
             Lookup::Found(interface) if interface.is_up && self.data.take_fault() => {
                 let name = &interface.name;
                 if device.interface.as_ref().is_some_and(|before| before.is_up) {
-                    return self.lose(device, &format!("interface {name} does not work any more: it is opened anew"));
+                    let reason = format!("interface {name} does not work any more: it is opened anew");
+                    return self.lose(device, Down::new(DownCause::InterfaceReopened, reason));
                 }
                 // System calls have failed while the interface was down.
-                self.close(device, &format!("interface {name} was down: it is opened anew"));
+                let reason = format!("interface {name} was down: it is opened anew");
+                self.close(device, Down::new(DownCause::InterfaceReopened, reason));
                 device.tried = None;
             }
             Lookup::Found(interface) => self.show(device, interface),
             // A tap that has moved to another network namespace works: only its descriptor tells
             // that a tap has gone.
             Lookup::Missing if self.is_tap() && !self.has_hung_up() => self.show_moved(device),
-            Lookup::Missing => self.lose(device, &self.gone()),
-            Lookup::Unknown if self.data.take_fault() => self.lose(device, &self.gone()),
+            Lookup::Missing => self.lose(device, self.gone()),
+            Lookup::Unknown if self.data.take_fault() => self.lose(device, self.gone()),
             Lookup::Unknown => {}
         }
     }
@@ -248,7 +251,7 @@ impl Shared {
                 Ok(())
             }
             Err(error) => {
-                self.state().show_failure(&error.message);
+                self.state().show_failure(&error.down());
                 Err(error)
             }
         }
@@ -307,6 +310,7 @@ impl Shared {
         }
         let ifindex = shown.facts.ifindex;
         self.data.set_max_len(self.max_len(shown.facts.mtu));
+        self.set_mac(shown.facts.mac);
         // A fault that the last device reported late is not about this one.
         self.data.take_fault();
         self.queues.fetch_max(shown.link.queues(), Ordering::AcqRel);
@@ -335,6 +339,7 @@ impl Shared {
         }
         let port = &self.config.name;
         self.data.set_max_len(self.max_len(interface.mtu));
+        self.set_mac(interface.mac);
         if let Some(ShownDevice { facts, .. }) = &mut *self.shown() {
             if facts.interface != interface.name {
                 let (old, new) = (&facts.interface, &interface.name);
@@ -344,17 +349,14 @@ impl Shared {
             (facts.mtu, facts.mac) = (interface.mtu, interface.mac);
         }
         let is_up = |interface: &Interface| interface.is_up && interface.has_carrier;
-        let (reason, was_up) = (interface.down_reason(), before.as_ref().is_some_and(is_up));
-        match &reason {
+        let (down, was_up) = (interface.down(), before.as_ref().is_some_and(is_up));
+        match &down {
             None if !was_up => tracing::info!(port, "interface {} is up", interface.name),
-            Some(reason) if was_up || before.is_none() => tracing::warn!(port, "{reason}"),
+            Some(down) if was_up || before.is_none() => tracing::warn!(port, "{}", down.reason),
             _ => {}
         }
-        self.state().show(LinkStatus {
-            up: reason.is_none(),
-            reason: reason.unwrap_or_default(),
-            ..LinkStatus::default()
-        });
+        let up = LinkStatus { up: true, ..LinkStatus::default() };
+        self.state().show(down.map_or(up, LinkStatus::down));
     }
 
     /// Shows a tap that has moved to another network namespace. Nothing is known about it there.
@@ -375,17 +377,17 @@ impl Shared {
     }
 
     /// Closes a device that does not work any more.
-    fn lose(&self, device: &mut Device, reason: &str) {
-        tracing::warn!(port = self.config.name, "{reason}");
-        self.close(device, reason);
+    fn lose(&self, device: &mut Device, down: Down) {
+        tracing::warn!(port = self.config.name, "{}", down.reason);
+        self.close(device, down.clone());
         // The interface may have been down before.
-        self.state().show_failure(reason);
+        self.state().show_failure(&down);
     }
 
     /// Closes the device. No worker uses it when this returns.
-    fn close(&self, device: &mut Device, reason: &str) {
+    fn close(&self, device: &mut Device, down: Down) {
         let Some(open) = device.open.take() else { return };
-        self.state().show(LinkStatus { reason: reason.to_owned(), ..LinkStatus::default() });
+        self.state().show(LinkStatus::down(down));
         drop(self.data.link.swap(None));
         open.kicks.into_iter().for_each(|kick| self.routing.remove(kick));
         drop(self.shown().take());
@@ -414,14 +416,22 @@ impl Shared {
         Some(DeviceStatus { facts, kernel_drops })
     }
 
+    /// Lets the switch send by this MAC address. That of a tap belongs to the host.
+    fn set_mac(&self, mac: [u8; 6]) {
+        if !self.is_tap() {
+            self.data.set_mac(mac);
+        }
+    }
+
     fn is_tap(&self) -> bool {
         matches!(self.config.request, DeviceRequest::Tap(_))
     }
 
-    /// Returns the reason of a link whose interface has gone.
-    fn gone(&self) -> String {
+    /// Returns the state of a link whose interface has gone.
+    fn gone(&self) -> Down {
         let (name, next) = (self.interface(), if self.is_tap() { "makes" } else { "opens" });
-        format!("interface {name} has gone: the port {next} it again as soon as it can")
+        let reason = format!("interface {name} has gone: the port {next} it again as soon as it can");
+        Down::new(DownCause::InterfaceGone, reason)
     }
 
     fn interface(&self) -> &str {
@@ -466,18 +476,20 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         let mut device = std::mem::take(&mut *self.device());
-        self.close(&mut device, "the port has ended");
+        self.close(&mut device, Down::new(DownCause::Stopped, "the port has ended"));
     }
 }
 
 impl Interface {
     /// Returns why no packet passes the interface, and the remedy, or `None` if packets pass.
-    fn down_reason(&self) -> Option<String> {
+    fn down(&self) -> Option<Down> {
         let name = &self.name;
         match self {
-            Interface { is_up: false, .. } => Some(OpenError::down(name).message),
+            Interface { is_up: false, .. } => Some(OpenError::set_down(name).down()),
             Interface { has_carrier: false, .. } => {
-                Some(format!("interface {name} has no carrier; look at its cable, or set the other end of a pair up"))
+                let reason =
+                    format!("interface {name} has no carrier; look at its cable, or set the other end of a pair up");
+                Some(Down::new(DownCause::NoCarrier, reason))
             }
             _ => None,
         }

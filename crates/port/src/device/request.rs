@@ -1,9 +1,12 @@
 //! The requests to an opener, and its answers. All of it is plain data: requests and answers also
 //! pass between processes.
 
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 
 use serde::{Deserialize, Serialize};
+
+use crate::{Down, DownCause};
 
 /// An interface to be opened, with the settings of its port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -103,14 +106,22 @@ impl AfXdpRequest {
 }
 
 /// The packets that an AF_XDP port takes from the kernel.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Steal {
     /// All packets.
     #[default]
     All,
-    /// Packets that are addressed to the switch. The kernel keeps the others.
-    Address,
+    /// Packets for the addresses of the switch, and what ARP and neighbour discovery tell and ask
+    /// about these. The kernel keeps the others.
+    Address {
+        /// The addresses of the switch.
+        addresses: Vec<IpAddr>,
+        /// The VLAN that they are in.
+        vlan: Option<u16>,
+        /// The MAC address of the switch. `None`: the interface's own.
+        mac: Option<[u8; 6]>,
+    },
 }
 
 /// The use of AF_XDP's zero-copy mode.
@@ -180,6 +191,8 @@ pub enum OpenCause {
     Missing,
     /// Another program uses the interface or its queue.
     Busy,
+    /// An administrator has set the interface down.
+    Down,
     /// This process lacks a privilege.
     Denied,
     /// The interface or the kernel cannot do what the port needs.
@@ -200,13 +213,26 @@ impl OpenError {
     }
 
     /// Returns the error of an interface that an administrator has to set up.
-    pub(crate) fn down(interface: &str) -> Self {
+    pub(crate) fn set_down(interface: &str) -> Self {
         let message = format!("interface {interface} is down; set it up with `ip link set {interface} up`");
-        Self::new(OpenCause::Failed, message)
+        Self::new(OpenCause::Down, message)
+    }
+
+    /// Returns the link of a port whose interface cannot be opened for this reason.
+    pub(crate) fn down(&self) -> Down {
+        let cause = match self.cause {
+            OpenCause::Missing => DownCause::InterfaceMissing,
+            OpenCause::Busy => DownCause::InterfaceBusy,
+            OpenCause::Down => DownCause::InterfaceDown,
+            OpenCause::Denied => DownCause::InterfaceDenied,
+            OpenCause::Unsupported => DownCause::InterfaceUnsupported,
+            OpenCause::Failed => DownCause::InterfaceFailed,
+        };
+        Down::new(cause, &self.message)
     }
 
     /// Returns whether the cause may end by itself, so that a later attempt is worthwhile.
     pub fn may_pass(&self) -> bool {
-        matches!(self.cause, OpenCause::Missing | OpenCause::Busy | OpenCause::Failed)
+        matches!(self.cause, OpenCause::Missing | OpenCause::Busy | OpenCause::Down | OpenCause::Failed)
     }
 }

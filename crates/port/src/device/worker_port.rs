@@ -43,6 +43,11 @@ impl WorkerPort {
         &self.rx_queues[..self.rx_queues.partition_point(|&queue| queue < link.queues())]
     }
 
+    /// Returns the queue that the worker delivers to, or the first one if the device has fewer.
+    fn tx_queue(&self, link: &dyn DeviceLink) -> usize {
+        if self.tx_queue < link.queues() { self.tx_queue } else { 0 }
+    }
+
     fn receive_from<'t>(&self, link: &'t dyn DeviceLink, turn: &mut Turn<'t>, into: &mut Batch, max: usize) {
         let queues = self.rx_queues(link);
         let (before, first) = (into.len(), self.first.load(Ordering::Relaxed));
@@ -70,6 +75,18 @@ impl Port for WorkerPort {
         Some(self.data.index)
     }
 
+    fn mac(&self, turn: &Turn<'_>) -> Option<[u8; 6]> {
+        self.link(turn).and_then(|_| self.data.mac())
+    }
+
+    fn mtu(&self, turn: &Turn<'_>) -> Option<u16> {
+        self.link(turn).map(|_| self.data.mtu())
+    }
+
+    fn leaves_unfinished(&self, turn: &Turn<'_>) -> bool {
+        self.link(turn).is_some_and(DeviceLink::leaves_unfinished)
+    }
+
     fn receive(&self, turn: &mut Turn<'_>, into: &mut Batch, max: usize) {
         let Some(link) = self.link(turn) else { return };
         if self.data.is_set_down() {
@@ -84,13 +101,15 @@ impl Port for WorkerPort {
     fn deliver(&self, turn: &mut Turn<'_>, batch: &Batch, _wait: bool) {
         let reason = match self.link(turn) {
             _ if self.data.is_set_down() => Reason::SetDown,
-            Some(link) => {
-                let queue = if self.tx_queue < link.queues() { self.tx_queue } else { 0 };
-                return link.deliver(&self.data, queue, turn, batch);
-            }
+            Some(link) => return link.deliver(&self.data, self.tx_queue(link), turn, batch),
             None => Reason::LinkDown,
         };
         self.data.drops.add(reason, batch.len().try_into().unwrap_or(u64::MAX));
+        turn.note_all_dropped(self.data.index, batch.ids(), reason);
+    }
+
+    fn send_waiting(&self, turn: &Turn<'_>) -> bool {
+        self.link(turn).is_some_and(|link| link.send_waiting(self.tx_queue(link)))
     }
 
     fn arm(&self, turn: &Turn<'_>, for_buffers: bool) -> bool {

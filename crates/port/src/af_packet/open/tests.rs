@@ -40,7 +40,7 @@ fn interfaces_that_cannot_be_used_are_named_with_the_remedy() {
     ip("link set lo up");
     assert_error("va9", OpenCause::Missing, "interface va9 does not exist; `ip link` shows");
     assert_error("lo", OpenCause::Unsupported, "interface lo is not Ethernet");
-    assert_error("va0", OpenCause::Failed, "interface va0 is down; set it up with `ip link set va0 up`");
+    assert_error("va0", OpenCause::Down, "interface va0 is down; set it up with `ip link set va0 up`");
     ip("link set va0 up");
     let denied = std::thread::spawn(|| {
         let none = rustix::thread::CapabilitySet::empty();

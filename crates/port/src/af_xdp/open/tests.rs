@@ -1,5 +1,6 @@
 //! Opening interfaces of a network namespace that each test makes. They need root.
 
+use std::net::{IpAddr, Ipv6Addr};
 use std::process::Command;
 use std::time::Duration;
 
@@ -73,6 +74,55 @@ fn an_interface_is_opened_natively_and_closed_without_traces() {
 }
 
 #[test]
+fn features_are_restored_under_another_name() {
+    if !enter("features_are_restored_under_another_name") {
+        return;
+    }
+    veth(1);
+    let has_vlan = |name: &str| run(&format!("ethtool -k {name}")).lines().any(|line| line == "rx-vlan-offload: on");
+    let (opened, changes) = open(&request("nic0")).expect("opened");
+    assert!(!has_vlan("nic0"));
+    run("ip link set nic0 name new0");
+    // Another interface has the old name now.
+    run("ip link add nic0 type veth peer name nic2");
+    run("ethtool -K nic0 rxvlan off");
+    drop((opened, changes));
+    assert!(has_vlan("new0") && !has_vlan("nic0"));
+}
+
+#[test]
+fn the_interface_receives_what_the_switch_has_addresses_for() {
+    if !enter("the_interface_receives_what_the_switch_has_addresses_for") {
+        return;
+    }
+    veth(1);
+    let modes = || {
+        let shown = run("ip -d link show nic0");
+        let mut words = shown.split_whitespace().skip_while(|word| *word != "promiscuity");
+        let mut number = |name: &str| (words.next() == Some(name)).then(|| words.next()?.parse::<u32>().ok()).flatten();
+        (number("promiscuity").expect("a count"), number("allmulti").expect("a count"))
+    };
+    let own = Interfaces::new().expect("a socket").mac("nic0").expect("found").expect("a MAC address");
+    let (v4, v6) = ("192.0.2.1", "2001:db8::1");
+    let cases = [
+        (vec![v4], None, None, (0, 0)),
+        (vec![v4, v6], None, None, (0, 1)),
+        (vec![v4, v6], None, Some(own), (0, 1)),
+        (vec![v4, v6], None, Some([2, 0, 0, 0, 0, 1]), (1, 0)),
+        (vec![v4], Some(7), None, (1, 0)),
+    ];
+    for (addresses, vlan, mac, expected) in cases {
+        // The descriptors of the last case may be open for a moment in a child of another test.
+        assert!(is_within(Duration::from_secs(20), || modes() == (0, 0) && !run("ip link show nic0").contains("xdp")));
+        let addresses = addresses.iter().map(|ip| ip.parse().expect("an address")).collect();
+        let steal = Steal::Address { addresses, vlan, mac };
+        let opened = open(&AfXdpRequest { steal: steal.clone(), ..request("nic0") }).expect("opened");
+        assert_eq!(modes(), expected, "{steal:?}");
+        drop(opened);
+    }
+}
+
+#[test]
 fn queues_are_checked() {
     if !enter("queues_are_checked") {
         return;
@@ -98,11 +148,10 @@ fn interfaces_that_cannot_be_opened() {
     veth(1);
     fails(&request("nic9"), OpenCause::Missing, "interface nic9 does not exist");
     fails(&request("lo"), OpenCause::Unsupported, "is not Ethernet");
-    fails(&AfXdpRequest { steal: Steal::Address, ..request("nic0") }, OpenCause::Unsupported, "use \"all\"");
     let require = AfXdpRequest { zero_copy: ZeroCopy::Require, ..request("nic0") };
     fails(&require, OpenCause::Unsupported, "has no zero-copy mode; use \"allow\"");
     run("ip link set nic0 down");
-    fails(&request("nic0"), OpenCause::Failed, "is down; set it up with `ip link set nic0 up`");
+    fails(&request("nic0"), OpenCause::Down, "is down; set it up with `ip link set nic0 up`");
     run("ip link set nic0 up");
     let first = open(&request("nic0")).expect("opened");
     fails(&request("nic0"), OpenCause::Busy, "of another program already: end that program");
@@ -199,6 +248,73 @@ fn the_program_redirects_every_frame_of_a_queue_that_has_a_socket() {
         bpf::set_socket(sockets.as_fd(), 0, socket.as_fd()).expect("entered");
         for frame in [&arp, &ipv4, &tagged, &long] {
             assert_eq!(bpf::test_run(program.as_fd(), frame).expect("run"), REDIRECT);
+        }
+    }
+}
+
+/// A frame: Ethernet with its tag, and what is behind.
+fn frame(tag: Option<u16>, ethertype: [u8; 2], rest: &[u8]) -> Vec<u8> {
+    let tag = tag.map(|tag| [[0x81, 0], tag.to_be_bytes()].concat()).unwrap_or_default();
+    [&[2; 12], &tag[..], &ethertype, rest].concat()
+}
+
+#[test]
+fn a_program_takes_what_is_for_our_addresses_and_leaves_the_rest() {
+    if !enter("a_program_takes_what_is_for_our_addresses_and_leaves_the_rest") {
+        return;
+    }
+    const REDIRECT: u32 = 4;
+    veth(1);
+    let (opened, _changes) = open(&request("nic0")).expect("opened");
+    let ours: [IpAddr; 3] = ["192.0.2.1", "2001:db8::1", "2001:db8::2"].map(|ip| ip.parse().expect("an address"));
+    let (first, second, other) = ([192, 0, 2, 1], ours[2], [192, 0, 2, 2]);
+    let IpAddr::V6(second) = second else { panic!("version 6") };
+    let foreign = Ipv6Addr::from_bits(second.to_bits() + 1);
+    let arp = |target: [u8; 4]| [&[0; 24][..], &target].concat();
+    let v4 = |to: [u8; 4]| [&[0x45][..], &[0; 15], &to].concat();
+    let v6 = |to: Ipv6Addr, protocol: u8, rest: &[u8]| {
+        [&[0x60, 0, 0, 0, 0, 24, protocol, 255][..], &[0; 16], &to.octets(), rest].concat()
+    };
+    let group: Ipv6Addr = "ff02::1:ff00:2".parse().expect("an address");
+    let asks = |target: Ipv6Addr, kind| v6(group, 58, &[&[kind, 0, 0, 0, 0, 0, 0, 0][..], &target.octets()].concat());
+    let (taken, left) = (
+        [
+            ([8, 6], arp(first)),
+            ([8, 0], v4(first)),
+            ([0x86, 0xdd], v6(second, 17, &[])),
+            ([0x86, 0xdd], asks(second, 135)),
+        ],
+        [
+            ([8, 6], arp(other)),
+            ([8, 6], arp(first)[..27].to_vec()),
+            ([8, 0], v4(other)),
+            ([8, 0], arp(first)),
+            ([0x86, 0xdd], v6(foreign, 17, &[])),
+            ([0x86, 0xdd], asks(foreign, 135)),
+            ([0x86, 0xdd], asks(second, 136)),
+            ([0x86, 0xdd], v6(second, 17, &[])[..39].to_vec()),
+            ([0x88, 0xcc], vec![0; 60]),
+        ],
+    );
+    for vlan in [None, Some(100)] {
+        let sockets = bpf::create_socket_map(1).expect("a map");
+        bpf::set_socket(sockets.as_fd(), 0, opened.fds[1].as_fd()).expect("entered");
+        let code = program::redirect_addresses(sockets.as_fd(), &ours, vlan);
+        let program = bpf::load(&code, false).expect("the kernel's verifier accepts it");
+        let verdict = |frame: &[u8]| bpf::test_run(program.as_fd(), frame).expect("run");
+        for (ethertype, rest) in &taken {
+            // The priority of a tag does not count.
+            assert_eq!(verdict(&frame(vlan.map(|vlan| vlan | 0xa000), *ethertype, rest)), REDIRECT, "{ethertype:?}");
+            for tag in [None, Some(100), Some(101)].into_iter().filter(|tag| *tag != vlan) {
+                assert_eq!(verdict(&frame(tag, *ethertype, rest)), bpf::XDP_PASS.cast_unsigned(), "{tag:?}");
+            }
+        }
+        for (ethertype, rest) in &left {
+            assert_eq!(
+                verdict(&frame(vlan, *ethertype, rest)),
+                bpf::XDP_PASS.cast_unsigned(),
+                "{ethertype:?} {rest:?}"
+            );
         }
     }
 }

@@ -171,6 +171,18 @@ impl Rig {
         })
     }
 
+    /// Returns the MAC address by which the switch may send.
+    fn mac(&mut self, port: &DevicePort) -> Option<[u8; 6]> {
+        let port = port.for_worker(0);
+        self.arena.turn(|turn| port.mac(turn))
+    }
+
+    /// Returns the MTU that the port tells its worker.
+    fn mtu(&mut self, port: &DevicePort) -> Option<u16> {
+        let port = port.for_worker(0);
+        self.arena.turn(|turn| port.mtu(turn))
+    }
+
     fn send(&self, queue: usize, bytes: &[u8]) {
         send(&self.opener.answer.lock().unwrap().peers[queue], bytes, SendFlags::empty()).expect("send");
     }
@@ -238,10 +250,12 @@ fn an_interface_that_is_missing_is_tried_again() {
     rig.opener.fail(OpenCause::Missing, "no interface is called eth1");
     let port = rig.open(1).expect("the port opens without its interface");
     assert_eq!((port.status().up, port.status().reason.as_str()), (false, "no interface is called eth1"));
+    assert_eq!(port.status().cause, Some(DownCause::InterfaceMissing));
     assert!(port.status().device.is_none() && rig.turn(&port, true).is_empty());
     wait_until("a second attempt", || rig.opener.attempts.lock().unwrap().len() == 2);
     rig.opener.fail(OpenCause::Busy, "eth1 is taken");
     wait_until("another reason", || port.status().reason == "eth1 is taken");
+    assert_eq!(port.status().cause, Some(DownCause::InterfaceBusy));
     assert!(port.shared.device().logged.iter().eq(&["no interface is called eth1", "eth1 is taken"]));
     rig.opener.mend();
     wait_until("the interface opens", || port.status().up);
@@ -316,6 +330,7 @@ fn a_paused_port_lets_another_have_the_interface() {
     port.pause();
     assert_eq!((rig.opener.counts(), port.status().up), ((1, 1), false));
     assert_eq!(port.status().reason, "another port has the interface");
+    assert_eq!(port.status().cause, Some(DownCause::Stopped));
     let other = rig.open(1).expect("open");
     other.begin_stop();
     assert!(other.has_ended() && other.join());
@@ -388,17 +403,24 @@ fn a_port_follows_its_interface() {
     let port = rig.open(1).expect("open");
     let down = "interface eth1 is down; set it up with `ip link set eth1 up`";
     assert_eq!((port.status().up, port.status().reason.as_str()), (false, down));
+    assert_eq!(port.status().cause, Some(DownCause::InterfaceDown));
 
     ip("link set eth1 up");
     wait_until("no carrier", || port.status().reason.starts_with("interface eth1 has no carrier; "));
+    assert_eq!(port.status().cause, Some(DownCause::NoCarrier));
     ip("link set peer up");
     wait_until("up", || port.status().up);
 
     ip("link set eth1 mtu 1400");
     wait_until("the MTU follows", || port.shared.data.max_len() == 1418);
+    assert_eq!(rig.mtu(&port), Some(1400));
     ip("link set eth1 mtu 9000");
     wait_until("not beyond the port's MTU", || port.shared.data.max_len() == 1518);
+    assert_eq!(rig.mtu(&port), Some(1500));
     assert_eq!(port.status().device.expect("open").facts.mtu, 9000);
+
+    ip("link set eth1 address 02:00:00:00:00:07");
+    wait_until("the address follows", || rig.mac(&port) == Some([2, 0, 0, 0, 0, 7]));
 
     ip("link set eth1 down");
     wait_until("down", || port.status().reason == down);
@@ -427,6 +449,7 @@ fn a_port_follows_its_interface() {
     rig.opener.fail(OpenCause::Missing, "no interface is called eth1");
     ip("link del eth1");
     wait_until("gone", || port.status().reason == "no interface is called eth1");
+    assert_eq!(rig.mac(&port), None);
     assert_eq!(rig.opener.counts(), (2, 2));
     assert!(reasons(&port).iter().any(|reason| reason.starts_with("interface eth1 has gone: ")));
 
@@ -463,6 +486,7 @@ fn only_the_descriptor_tells_that_a_tap_has_gone() {
     };
     let port = rig.open_request(DeviceRequest::Tap(request), 1).expect("open");
     wait_until("up", || port.status().up);
+    assert_eq!(rig.mac(&port), None, "the address of a tap belongs to the host");
     let drops = port.status().device.expect("open").kernel_drops;
     assert_eq!(drops.iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["overruns", "rx_dropped", "tx_dropped"]);
     // To the kernel's messages a tap that moves is one that is deleted.

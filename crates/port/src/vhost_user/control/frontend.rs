@@ -3,6 +3,7 @@
 //! Workers see only the link of a frontend, which is replaced as a whole. So no turn uses unmapped
 //! memory or a stopped ring.
 
+use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,7 +25,7 @@ use super::transfer_thread::Transfer;
 use crate::call_helper::CallHelper;
 use crate::peer::peer;
 use crate::vhost_user::data::queue::Queue;
-use crate::{Peer, QueueAssignment};
+use crate::{Down, DownCause, Peer, QueueAssignment};
 
 /// A connected frontend.
 pub(crate) struct ConnectedFrontend {
@@ -93,7 +94,7 @@ impl ConnectedFrontend {
     }
 
     /// Serves the frontend until it leaves or errs, or the port stops. Returns why.
-    pub(crate) fn serve(&mut self, stop: &Stop) -> String {
+    pub(crate) fn serve(&mut self, stop: &Stop) -> Down {
         let mut limit = None;
         loop {
             let mut retry = None;
@@ -121,13 +122,13 @@ impl ConnectedFrontend {
                 self.break_off(fault);
             }
             if stop.leaves() {
-                return "the port was stopped".to_owned();
+                return Down::new(DownCause::Stopped, "the port was stopped");
             }
             if ready {
                 match self.step() {
                     Ok(true) => self.show(),
-                    Ok(false) => return "the frontend closed its connection".to_owned(),
-                    Err(why) => return why,
+                    Ok(false) => return Down::new(DownCause::FrontendLeft, "the frontend closed its connection"),
+                    Err(down) => return down,
                 }
             }
             limit = [self.execute(), self.repeat_lost_calls()].into_iter().flatten().min();
@@ -153,8 +154,9 @@ impl ConnectedFrontend {
     }
 
     /// Handles one message. Returns `false` at the connection's end.
-    fn step(&mut self) -> Result<bool, String> {
-        let Some((message, fds)) = self.connection.recv().map_err(|e| format!("the socket failed: {e}"))? else {
+    fn step(&mut self) -> Result<bool, Down> {
+        let failed = |error: io::Error| Down::new(DownCause::FrontendLeft, format!("the socket failed: {error}"));
+        let Some((message, fds)) = self.connection.recv().map_err(failed)? else {
             return Ok(false);
         };
         tracing::trace!(port = self.shared.config.name, fds = fds.len(), "{message:?}");
@@ -174,8 +176,9 @@ impl ConnectedFrontend {
                     // reported already.
                     let _ = self.sync();
                     if answer.is_none() {
-                        let why = self.shared.state().fault().unwrap_or_default().to_owned();
-                        return Err(format!("the request of the frontend failed: {why}"));
+                        let why = self.shared.state().fault().map(|fault| fault.reason.clone()).unwrap_or_default();
+                        let reason = format!("the request of the frontend failed: {why}");
+                        return Err(Down::new(DownCause::RequestFailed, reason));
                     }
                 }
                 answer
@@ -183,19 +186,19 @@ impl ConnectedFrontend {
             Err(error) => match self.session.refuse(&error) {
                 Refused::Answer(bytes) => {
                     self.shared.log(Level::WARN, format_args!("refused: {error}"));
-                    self.shared.state().set_fault(format!("refused: {error}"));
+                    self.shared.state().set_fault(Down::new(DownCause::Protocol, format!("refused: {error}")));
                     Some(bytes)
                 }
                 Refused::Ignore => {
                     self.shared.log(Level::DEBUG, format_args!("ignored: {error}"));
                     None
                 }
-                Refused::Close => return Err(error.to_string()),
+                Refused::Close => return Err(Down::new(DownCause::Protocol, error.to_string())),
             },
         };
         if let Some(bytes) = answer {
             let beside = self.inflight.file().filter(|_| shows_table);
-            self.connection.send(&bytes, beside.as_slice()).map_err(|e| format!("the socket failed: {e}"))?;
+            self.connection.send(&bytes, beside.as_slice()).map_err(failed)?;
         }
         Ok(true)
     }
@@ -260,7 +263,7 @@ impl ConnectedFrontend {
             Ok(()) => Outcome::Done,
             Err(why) => {
                 self.shared.log(Level::WARN, format_args!("{why}"));
-                self.shared.state().set_fault(why);
+                self.shared.state().set_fault(Down::new(DownCause::RequestFailed, why));
                 Outcome::Failed
             }
         }

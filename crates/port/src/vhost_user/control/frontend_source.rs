@@ -11,6 +11,7 @@ use rustix::net::{AddressFamily, SocketType};
 
 use super::connector::Connector;
 use crate::listener::{Listener, ServerSocket};
+use crate::{Down, DownCause};
 
 /// The way in which a port comes to a frontend.
 pub(crate) enum FrontendSource {
@@ -41,11 +42,17 @@ impl FrontendSource {
     }
 
     /// Returns what the port waits for while no frontend is connected, for its status.
-    pub(crate) fn waits(&self) -> String {
+    pub(crate) fn waits(&self) -> Down {
         match self {
-            FrontendSource::Server(_) | FrontendSource::Listener(_) => "waiting for a frontend".to_owned(),
-            FrontendSource::Connector(connector) => format!("connecting to {}", connector.path().display()),
-            FrontendSource::Stream(_) => "the connection that was handed over is served once".to_owned(),
+            FrontendSource::Server(_) | FrontendSource::Listener(_) => {
+                Down::new(DownCause::NoFrontend, "waiting for a frontend")
+            }
+            FrontendSource::Connector(connector) => {
+                Down::new(DownCause::Connecting, format!("connecting to {}", connector.path().display()))
+            }
+            FrontendSource::Stream(_) => {
+                Down::new(DownCause::HandedOver, "the connection that was handed over is served once")
+            }
         }
     }
 }

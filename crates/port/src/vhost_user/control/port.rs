@@ -25,8 +25,8 @@ use crate::vhost_user::data::worker_queues::WorkerQueues;
 use crate::vhost_user::inbox::PortInbox;
 use crate::vhost_user::{Mode, VhostUserConfig};
 use crate::{
-    EpollWaiter, LinkHistory, LinkStatus, ListenError, Permissions, Port, QueueAssignment, QueueCounters, Signals,
-    Waiters,
+    DownCause, EpollWaiter, LinkHistory, LinkStatus, ListenError, Permissions, Port, QueueAssignment, QueueCounters,
+    Signals, Waiters,
 };
 
 /// A port whose peer is a guest's network device behind a vhost-user socket.
@@ -156,7 +156,7 @@ impl PortControl for VhostUser {
     fn status(&self) -> LinkStatus {
         let status = self.shared.state().status();
         match self.listen_failure().filter(|_| !status.up && !self.is_set_down()) {
-            Some(reason) => LinkStatus { reason, ..status },
+            Some(reason) => LinkStatus { reason, cause: Some(DownCause::CannotListen), ..status },
             None => status,
         }
     }

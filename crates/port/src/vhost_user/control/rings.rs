@@ -15,6 +15,7 @@ use super::running_ring::RunningRing;
 use crate::notifier::Notifier;
 use crate::vhost_user::data::queue::Queue;
 use crate::vhost_user::ring_name::{CONTROL_RING, is_transmit, ring_name};
+use crate::{Down, DownCause};
 
 impl ConnectedFrontend {
     /// Takes a ring out of those that run. Workers may use it until the next link is published.
@@ -169,7 +170,7 @@ impl ConnectedFrontend {
         }
         self.publish();
         self.note_bases();
-        self.shared.state().set_fault(fault);
+        self.shared.state().set_fault(Down::new(DownCause::RingFault, fault));
         self.show();
     }
 }

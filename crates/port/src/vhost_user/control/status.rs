@@ -1,20 +1,23 @@
 //! The link's status as operators see it.
 
 use straightline_virtio::features::names;
+use straightline_virtio::vhost_user::Refusal;
 use tracing::Level;
 
 use super::frontend::ConnectedFrontend;
+use super::running_ring::RunningRing;
 use crate::vhost_user::ring_name::ring_name;
-use crate::{LinkStatus, RingStatus};
+use crate::{Down, DownCause, LinkStatus, RingStatus};
 
 impl ConnectedFrontend {
     /// Updates the status that operators see.
     pub(crate) fn show(&self) {
-        let reason = self.why_down();
-        let up = reason.is_none();
+        let (cause, reason) = self.down().map(|down| (down.cause, down.reason)).unzip();
+        let up = cause.is_none();
         let now = LinkStatus {
             up,
             reason: reason.unwrap_or_default(),
+            cause,
             peer: self.peer,
             features: names(self.session.acked_features()).collect(),
             regions: self.memory.regions().len(),
@@ -23,6 +26,7 @@ impl ConnectedFrontend {
                 let state = &self.control_queue.state;
                 (state.rx_filter().clone(), state.vlans().collect())
             }),
+            pairs: self.enabled_pairs(),
             ring: self
                 .rings
                 .iter()
@@ -40,21 +44,39 @@ impl ConnectedFrontend {
         }
     }
 
-    fn why_down(&self) -> Option<String> {
+    /// Returns the number of queue pairs whose rings both run and are enabled.
+    fn enabled_pairs(&self) -> u16 {
+        let rings = self.rings.len().min(usize::from(self.session.control_ring().unwrap_or(u16::MAX)));
+        let runs = |ring: &Option<RunningRing>| ring.as_ref().is_some_and(|ring| ring.queue.enabled());
+        let pairs = self.rings[..rings].chunks_exact(2).filter(|pair| pair.iter().all(runs)).count();
+        u16::try_from(pairs).unwrap_or(u16::MAX)
+    }
+
+    fn down(&self) -> Option<Down> {
         if let Some(refusal) = self.session.refusal()
             && self.session.acked_features() != 0
         {
-            return Some(refusal.to_string());
+            let cause = match refusal {
+                Refusal::NoFeatures => DownCause::NoFeatures,
+                Refusal::LegacyDriver => DownCause::LegacyDriver,
+                Refusal::Iommu => DownCause::Iommu,
+            };
+            return Some(Down::new(cause, refusal.to_string()));
         }
         // One pair is enough for packets to pass. A frontend may never start the others.
         for index in 0..2 {
             if let Some(missing) = self.session.missing(index) {
-                return Some(format!("a frontend is connected; its {} does not start: {missing}", ring_name(index)));
+                let reason = format!("a frontend is connected; its {} does not start: {missing}", ring_name(index));
+                return Some(Down::new(DownCause::RingNotStarted, reason));
             }
             match self.rings.get(usize::from(index)).and_then(Option::as_ref) {
-                None => return Some(format!("the {} does not run", ring_name(index))),
+                None => {
+                    let reason = format!("the {} does not run", ring_name(index));
+                    return Some(Down::new(DownCause::RingNotStarted, reason));
+                }
                 Some(r) if !r.queue.enabled() => {
-                    return Some(format!("the frontend has disabled the {}", ring_name(index)));
+                    let reason = format!("the frontend has disabled the {}", ring_name(index));
+                    return Some(Down::new(DownCause::RingDisabled, reason));
                 }
                 Some(_) => {}
             }

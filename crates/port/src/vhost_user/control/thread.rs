@@ -18,8 +18,8 @@ use super::frontend_source::FrontendSource;
 use super::poll::wait_for_any;
 use super::shared::Shared;
 use super::stop::Stop;
-use crate::LinkStatus;
 use crate::listener::{Listener, ServerSocket};
+use crate::{Down, DownCause, LinkStatus};
 
 /// The pause after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -40,14 +40,16 @@ pub(crate) struct PortThread {
     source: FrontendSource,
     stop: Arc<Stop>,
     /// The reason why the last frontend left.
-    left: Option<String>,
+    left: Option<Down>,
 }
 
 impl PortThread {
     pub(crate) fn new(shared: Arc<Shared>, source: FrontendSource, stop: Arc<Stop>) -> Self {
         let thread = PortThread { shared, source, stop, left: None };
         thread.show(match &thread.source {
-            FrontendSource::Server(_) | FrontendSource::Listener(_) => "no frontend has connected yet".to_owned(),
+            FrontendSource::Server(_) | FrontendSource::Listener(_) => {
+                Down::new(DownCause::NoFrontend, "no frontend has connected yet")
+            }
             source => source.waits(),
         });
         thread
@@ -68,7 +70,7 @@ impl PortThread {
                 connection.stop();
             }
             drop(shared.data.link.swap(None));
-            shared.state().show(LinkStatus { reason, ..LinkStatus::default() });
+            shared.state().show(LinkStatus::down(Down::new(DownCause::Bug, reason)));
         }
     }
 
@@ -100,7 +102,8 @@ impl PortThread {
         // with the frontend.
         let served = catch_unwind(AssertUnwindSafe(|| frontend.serve(&self.stop)));
         let is_bug = served.is_err();
-        let why = served.unwrap_or_else(|panic| a_bug(&*panic));
+        let down = served.unwrap_or_else(|panic| Down::new(DownCause::Bug, a_bug(&*panic)));
+        let why = &down.reason;
         if let (FrontendSource::Stream(_), Some(connection)) = (&self.source, &*self.stop.connection()) {
             // Another process has the connection too, so closing ours would not end it.
             connection.stop();
@@ -112,7 +115,7 @@ impl PortThread {
         } else {
             self.shared.log(Level::INFO, format_args!("the frontend has left: {why}"));
         }
-        self.left = Some(why);
+        self.left = Some(down);
         // The connection ends here.
         drop(frontend);
         self.show(self.source.waits());
@@ -155,7 +158,7 @@ impl PortThread {
                         if is_new {
                             self.shared.log(Level::INFO, format_args!("{why}; trying again"));
                         }
-                        self.show(why);
+                        self.show(Down::new(DownCause::Connecting, why));
                         self.pause(pause);
                     }
                 },
@@ -201,12 +204,16 @@ impl PortThread {
     }
 
     /// Shows operators why no frontend is connected.
-    fn show(&self, waits: String) {
-        let reason = match &self.left {
-            Some(left) => format!("{left}; {waits}"),
+    fn show(&self, waits: Down) {
+        let down = match &self.left {
+            // The end of the last connection says more, unless none can come any more.
+            Some(Down { cause, reason }) => {
+                let cause = if waits.cause == DownCause::NoFrontend { *cause } else { waits.cause };
+                Down::new(cause, format!("{reason}; {}", waits.reason))
+            }
             None => waits,
         };
-        self.shared.state().show(LinkStatus { reason, ..LinkStatus::default() });
+        self.shared.state().show(LinkStatus::down(down));
     }
 
     /// Waits until the port is woken, at most for `time`.

@@ -26,7 +26,8 @@ use super::worker_queues::WorkerQueues;
 
 /// The reason why a chain gives no packet.
 enum NoPacket {
-    Dropped(Reason),
+    /// The chain is dropped. Its packet may have come into the turn before that.
+    Dropped(Reason, Option<PacketId>),
     Broken(RingFault),
 }
 
@@ -179,13 +180,16 @@ impl<R: Device> WithKernels for ReceiveBurst<'_, '_, R> {
                         Some(reason) => turn.discard(id, reason),
                     }
                 }
-                Err(NoPacket::Dropped(_)) if queue.waits() && packets > 0 => {
+                Err(NoPacket::Dropped(..)) if queue.waits() && packets > 0 => {
                     // Chains that stay in the ring must be the tail of those that were taken. A
                     // chain without a packet must not be among them, so it is left for the next
                     // burst, where it comes first.
                     break;
                 }
-                Err(NoPacket::Dropped(reason)) => link.drops.add(reason, 1),
+                Err(NoPacket::Dropped(reason, packet)) => {
+                    link.drops.add(reason, 1);
+                    packet.into_iter().for_each(|id| turn.note_dropped(link.index, id, reason));
+                }
                 Err(NoPacket::Broken(fault)) => {
                     link.fail(queue.name(), &fault);
                     break;
@@ -234,11 +238,11 @@ fn take_single<'t>(
     header: Option<[u8; LEN]>,
 ) -> Result<PacketId, NoPacket> {
     if segment.len() < HEADER {
-        return Err(NoPacket::Dropped(Reason::ShortChain));
+        return Err(dropped(Reason::ShortChain));
     }
     let frame = segment.split_at(HEADER).1;
     check_len(frame.len())?;
-    let id = turn.accept(link.index, source, frame).ok_or(NoPacket::Dropped(Reason::NoBuffer))?;
+    let id = turn.accept(link.index, source, frame).ok_or(dropped(Reason::NoBuffer))?;
     check(link, turn, id, &header.unwrap_or_default())
 }
 
@@ -253,7 +257,7 @@ fn take_chain<'t>(
 ) -> Result<PacketId, NoPacket> {
     let mark = turn.mark();
     let chain = ring.chain(&link.memory, turn, first, Direction::FromGuest).map_err(|fault| match fault {
-        Fault::Chain(fault) => NoPacket::Dropped(fault.reason()),
+        Fault::Chain(fault) => dropped(fault.reason()),
         Fault::Ring(fault) => NoPacket::Broken(fault),
     })?;
     let mut header = [0; LEN];
@@ -264,21 +268,26 @@ fn take_chain<'t>(
             break;
         }
     }
-    let len = if got < LEN { Err(NoPacket::Dropped(Reason::ShortChain)) } else { check_len(chain.len - HEADER) };
+    let len = if got < LEN { Err(dropped(Reason::ShortChain)) } else { check_len(chain.len - HEADER) };
     if let Err(refused) = len {
         turn.unstage(mark);
         return Err(refused);
     }
-    let id = turn.accept_staged(link.index, source, mark, HEADER).ok_or(NoPacket::Dropped(Reason::NoBuffer))?;
+    let id = turn.accept_staged(link.index, source, mark, HEADER).ok_or(dropped(Reason::NoBuffer))?;
     check(link, turn, id, &header)
+}
+
+/// Returns the outcome for a chain whose packet never came into the turn.
+fn dropped(reason: Reason) -> NoPacket {
+    NoPacket::Dropped(reason, None)
 }
 
 #[inline]
 fn check_len(len: u32) -> Result<(), NoPacket> {
     match len {
-        0..MIN_FRAME => Err(NoPacket::Dropped(Reason::Runt)),
+        0..MIN_FRAME => Err(dropped(Reason::Runt)),
         MIN_FRAME..=MAX_FRAME => Ok(()),
-        _ => Err(NoPacket::Dropped(Reason::LongChain)),
+        _ => Err(dropped(Reason::LongChain)),
     }
 }
 
@@ -299,7 +308,7 @@ fn check(link: &Link, turn: &mut Turn<'_>, id: PacketId, header: &[u8; LEN]) -> 
         offload => {
             // The chain may not be taken, and the ring counts its packets by those in the turn.
             turn.disown(id);
-            Err(NoPacket::Dropped(offload.err().unwrap_or(Reason::TooBig)))
+            Err(NoPacket::Dropped(offload.err().unwrap_or(Reason::TooBig), Some(id)))
         }
     }
 }

@@ -3,6 +3,10 @@
 //! A flow's hash picks an entry of an indirection table, and the entry names a ring. Each link has
 //! its table. A pair that the frontend disables hands its entries to the others, and gets them back
 //! when it is enabled. All other flows stay where they are.
+//!
+//! A flow is not steered by its last transmit ring (virtio 1.2, 5.1.6.5.6, a SHOULD). It would
+//! overtake itself whenever its guest's process moves to another CPU. Guests could also fill the
+//! table.
 
 use std::sync::Arc;
 

@@ -55,7 +55,10 @@ impl Port for WorkerPort {
     fn deliver(&self, turn: &mut Turn<'_>, batch: &Batch, wait: bool) {
         match self.data.usable_link(turn) {
             Some(link) => dispatch::deliver(link, &self.queues, turn, batch, wait),
-            None => self.data.drops.add(Reason::LinkDown, batch.len().try_into().unwrap_or(u64::MAX)),
+            None => {
+                self.data.drops.add(Reason::LinkDown, batch.len().try_into().unwrap_or(u64::MAX));
+                turn.note_all_dropped(self.data.index, batch.ids(), Reason::LinkDown);
+            }
         }
     }
 

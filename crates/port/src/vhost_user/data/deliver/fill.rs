@@ -74,10 +74,14 @@ fn fill_into(mut delivery: Delivery<'_, '_, impl Device>, without_vanished: bool
                 tally.short = delivery.buffers.ring.known();
                 break;
             }
-            Err(NotDelivered::Dropped(reason)) => tally.drops[reason as usize] += 1,
+            Err(NotDelivered::Dropped(reason)) => {
+                tally.drops[reason as usize] += 1;
+                delivery.turn.note_dropped(delivery.link.index, id, reason);
+            }
             Err(NotDelivered::Broken(message)) => {
                 let rest = ids.len() - at;
                 tally.drops[Reason::LinkDown as usize] += u32::try_from(rest).unwrap_or(u32::MAX);
+                delivery.turn.note_all_dropped(delivery.link.index, &ids[at..], Reason::LinkDown);
                 tally.broken = Some(message);
                 break;
             }
@@ -116,13 +120,14 @@ impl<R: Device> Delivery<'_, '_, R> {
     /// segmented counts as its segments. A packet that is not for this guest at all is dropped for
     /// its own reason.
     #[cold]
-    fn drop_rest(&self, at: usize, reason: Reason, without_vanished: bool, tally: &mut Tally) {
+    fn drop_rest(&mut self, at: usize, reason: Reason, without_vanished: bool, tally: &mut Tally) {
         for &id in self.ids.get(at..).unwrap_or_default() {
             let (reason, n) = match self.segmenter(id, without_vanished) {
                 Ok(plan) => (reason, plan.map_or(1, |plan| plan.left())),
                 Err(reason) => (reason, 1),
             };
             tally.drops[reason as usize] += n;
+            self.turn.note_dropped(self.link.index, id, reason);
         }
     }
 

@@ -108,7 +108,7 @@ pub(crate) fn deliver<'t>(
 ) -> Delivered {
     let mut inner = queue.lock();
     // The fault epoch for which the batch was done again.
-    let mut redone = None;
+    let (mut redone, notes) = (None, turn.note_mark());
     let tally = loop {
         let tally = fill(&mut inner, link, turn, ids, wait, budget, redone.is_some());
         let epoch = fault::epoch();
@@ -121,6 +121,8 @@ pub(crate) fn deliver<'t>(
         // and the batch is done again without them.
         if inner.ring.poisoned() || link.memory.poisoned() {
             link.drops.add(Reason::MemoryFault, ids.len().try_into().unwrap_or(u64::MAX));
+            turn.forget_notes(notes);
+            turn.note_all_dropped(link.index, ids, Reason::MemoryFault);
             // The reserved buffers are not published. The next device half finds them in the ring
             // as if they had not been taken.
             let taken = inner.ring.outstanding();
@@ -141,6 +143,7 @@ pub(crate) fn deliver<'t>(
         }
         let taken = inner.ring.outstanding();
         inner.ring.untake(taken);
+        turn.forget_notes(notes);
         redone = Some(epoch);
     };
     let taken = inner.ring.outstanding();
@@ -176,6 +179,7 @@ fn count(link: &Link, turn: &mut Turn<'_>, ids: &[PacketId], tally: &Tally) {
 pub(crate) fn leave(link: &Link, turn: &mut Turn<'_>, id: PacketId) {
     if turn.source(id) == SourceQueueId::NONE {
         link.drops.add(Reason::NoBuffer, 1);
+        turn.note_dropped(link.index, id, Reason::NoBuffer);
     } else {
         turn.leave(id);
     }

@@ -47,6 +47,7 @@ impl<R: Device> Delivery<'_, '_, R> {
                 Err(NotDelivered::Dropped(reason)) => {
                     // The buffers do not suffice for the remaining segments either.
                     tally.drops[reason as usize] += plan.left();
+                    self.turn.note_dropped(self.link.index, id, reason);
                     break;
                 }
                 Err(broken) => {
