@@ -60,6 +60,8 @@ struct WaitingOutput {
 pub struct Graph {
     /// Nodes and outputs, in the order in which they were added. They run in the opposite order.
     entries: Vec<Entry>,
+    /// The entries for which packets wait.
+    ready: Ready,
     inputs: Vec<Input>,
     waiting: Vec<WaitingOutput>,
     end: Arc<NodeStats>,
@@ -95,6 +97,7 @@ impl Graph {
     pub fn continuing(earlier: Vec<Arc<NodeStats>>) -> Self {
         let mut graph = Graph {
             entries: Vec::new(),
+            ready: Ready::default(),
             inputs: Vec::new(),
             waiting: Vec::new(),
             end: Arc::default(),
@@ -125,6 +128,7 @@ impl Graph {
         let edges = edges.iter().map(|e| e.0).collect();
         let stats = self.stats_for(name);
         self.entries.push(Entry { step, edges, pending: Batch::new(), stats, served });
+        self.ready.0.resize(self.entries.len().div_ceil(WORD), 0);
         NodeIndex(self.entries.len() - 1)
     }
 
@@ -180,8 +184,9 @@ impl Graph {
         inputs.chain(nodes).chain([&self.end]).cloned().collect()
     }
 
-    /// Does the work of one turn. Returns the number of packets that moved.
-    pub(crate) fn run(&mut self, turn: &mut Turn<'_>) -> usize {
+    /// Does the work of one turn. Returns the number of packets that moved. A [`Worker`](crate::Worker)
+    /// calls it in a loop.
+    pub fn run(&mut self, turn: &mut Turn<'_>) -> usize {
         let mut at = cycles();
         let mut taken = 0;
         let count = self.inputs.len();
@@ -199,8 +204,12 @@ impl Graph {
             turn.serve(input.served);
             input.port.receive(turn, pending, BURST);
             let got = pending.len() - had;
+            if turn.is_observed() {
+                turn.observe_received(input.port.index(), &pending.ids()[had..]);
+            }
             let now = cycles();
             if got > 0 {
+                self.ready.add(input.to);
                 input.stats.count(got, now.saturating_sub(at));
                 taken += got;
             }
@@ -213,26 +222,26 @@ impl Graph {
             return 0;
         }
         // Edges lead to lower indexes. So from the last entry to the first, each runs once.
-        for index in (0..self.entries.len()).rev() {
+        while let Some(index) = self.ready.take_last() {
             let (later, rest) = self.entries.split_at_mut(index);
             let entry = &mut rest[0];
-            if entry.pending.is_empty() {
-                continue;
-            }
             turn.serve(entry.served);
             let mut packets = entry.pending.len();
             match &mut entry.step {
                 Step::Node(node) => {
-                    let mut next = Next { edges: &entry.edges, later };
+                    let mut next = Next { edges: &entry.edges, later, ready: &mut self.ready };
                     node.process(turn.packets(), &entry.pending, &mut next);
+                    if turn.is_observed() {
+                        turn.observe_notes();
+                    }
                 }
-                Step::Output { port, wait } => port.deliver(turn, &entry.pending, *wait),
+                Step::Output { port, wait } => deliver(&**port, turn, &entry.pending, *wait),
                 Step::CopyOutput { port } => match turn.departing(&entry.pending) {
-                    None => port.deliver(turn, &entry.pending, false),
+                    None => deliver(&**port, turn, &entry.pending, false),
                     Some(departing) => {
                         packets = departing.len();
                         if packets > 0 {
-                            port.deliver(turn, &departing, false);
+                            deliver(&**port, turn, &departing, false);
                         }
                     }
                 },
@@ -248,8 +257,15 @@ impl Graph {
     }
 
     /// Arms the kicks of every port, to wake the worker. Returns whether an input has packets
-    /// already, and whether an output has free buffers again.
+    /// already or an output has still to send some, and whether an output has free buffers again.
     pub(crate) fn arm(&self, turn: &Turn<'_>) -> (bool, bool) {
+        let still_sends = self.entries.iter().fold(false, |any, entry| match &entry.step {
+            Step::Output { port, .. } | Step::CopyOutput { port } => {
+                turn.serve(entry.served);
+                port.send_waiting(turn) | any
+            }
+            Step::Node(_) => any,
+        });
         // All ports are armed, even after one that has packets: each must know that the worker does
         // not poll.
         let packets = self.inputs.iter().fold(false, |any, input| {
@@ -260,7 +276,7 @@ impl Graph {
             turn.serve(output.served);
             output.port.arm(turn, true) | any
         });
-        (packets, has_buffers)
+        (packets | still_sends, has_buffers)
     }
 
     /// Disarms the kicks of every port: the worker polls again.
@@ -273,6 +289,39 @@ impl Graph {
             turn.serve(output.served);
             output.port.disarm(turn, true);
         }
+    }
+}
+
+/// The entries for which packets wait, by their indexes. With many tunnels, a graph has hundreds of
+/// entries, and few of them have packets. So a turn does not look at each.
+#[derive(Debug, Default)]
+pub(crate) struct Ready(Vec<usize>);
+
+/// Bits of a word of [`Ready`].
+const WORD: usize = usize::BITS as usize;
+
+impl Ready {
+    #[inline]
+    pub(crate) fn add(&mut self, index: usize) {
+        self.0[index / WORD] |= 1 << (index % WORD);
+    }
+
+    /// Removes the last entry, and returns its index.
+    #[inline]
+    fn take_last(&mut self) -> Option<usize> {
+        let (at, word) = self.0.iter_mut().enumerate().rev().find(|(_, word)| **word != 0)?;
+        let bit = word.ilog2() as usize;
+        *word &= !(1 << bit);
+        Some(at * WORD + bit)
+    }
+}
+
+/// Delivers packets, and shows them to the observers of the turn, if there are any.
+#[inline]
+fn deliver(port: &dyn Port, turn: &mut Turn<'_>, batch: &Batch, wait: bool) {
+    port.deliver(turn, batch, wait);
+    if turn.is_observed() && !port.observes_deliveries() {
+        turn.observe_delivery(port.index(), batch.ids());
     }
 }
 

@@ -43,7 +43,7 @@ mod watchdog;
 mod worker;
 
 pub use graph::{Graph, NodeIndex};
-pub use mailbox::{Mailbox, Work};
+pub use mailbox::{Mailbox, Observation, Work};
 pub use node::{Next, Node};
 pub use stats::{NodeStats, WorkerStats};
 pub use watchdog::{Progress, Stall, Watchdog};

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use straightline_packet::{Arena, Drops};
+use straightline_packet::{Arena, Drops, Observer, ObserverId};
 
 use crate::Graph;
 
@@ -20,7 +20,25 @@ pub struct Work {
     pub fan_out: u32,
 }
 
-/// A mailbox of one worker, in which control posts new work and gets the old work back.
+/// A change of the observers that see a worker's packets.
+pub enum Observation {
+    /// An observer is to see all packets from now on.
+    Begin(ObserverId, Box<dyn Observer>),
+    /// An observer is to see no packets any more.
+    End(ObserverId),
+}
+
+impl std::fmt::Debug for Observation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Observation::Begin(id, _) => f.debug_tuple("Begin").field(id).finish(),
+            Observation::End(id) => f.debug_tuple("End").field(id).finish(),
+        }
+    }
+}
+
+/// A mailbox of one worker, in which control posts new work and gets the old work back. Control also
+/// posts changes of observers there.
 ///
 /// Control posts work, and then wakes the worker by its [`straightline_port::EpollWaiter`]. The
 /// worker takes the new work before its next turn, when it holds no packet. Once [`Self::wait`]
@@ -39,11 +57,44 @@ pub struct Mailbox {
 struct State {
     new: Option<Work>,
     old: Option<Work>,
+    /// Changes of observers that the worker has not made yet.
+    observations: Vec<Observation>,
+    /// Removed observers. Control frees their memory.
+    removed: Vec<RemovedObserver>,
     stop: bool,
     ended: bool,
 }
 
+/// An observer that no worker has any more.
+struct RemovedObserver(#[expect(dead_code, reason = "kept to be dropped by control")] Box<dyn Observer>);
+
+impl std::fmt::Debug for RemovedObserver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("RemovedObserver")
+    }
+}
+
 impl Mailbox {
+    /// Posts a change of observers. [`Self::wait_observed`] must follow.
+    pub fn observe(&self, change: Observation) {
+        self.lock().observations.push(change);
+        self.full.store(true, Ordering::Relaxed);
+    }
+
+    /// Waits until the worker has made the changes that were posted. Drops the observers that were
+    /// removed. Returns `false` if the worker has ended.
+    pub fn wait_observed(&self) -> bool {
+        let mut state = self.lock();
+        while !state.observations.is_empty() && !state.ended {
+            state = self.done.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        let removed = std::mem::take(&mut state.removed);
+        let runs = !state.ended;
+        drop(state);
+        drop(removed);
+        runs
+    }
+
     /// Posts work. [`Self::wait`] must follow before the next post.
     pub fn post(&self, work: Work) {
         self.lock().new = Some(work);
@@ -88,6 +139,16 @@ impl Mailbox {
             state.old = Some(work);
             self.done.notify_all();
         }
+        for change in std::mem::take(&mut state.observations) {
+            match change {
+                Observation::Begin(id, observer) => arena.add_observer(id, observer),
+                Observation::End(id) => {
+                    let removed = arena.remove_observer(id).map(RemovedObserver);
+                    state.removed.extend(removed);
+                }
+            }
+            self.done.notify_all();
+        }
         !state.stop
     }
 
@@ -113,7 +174,7 @@ impl Mailbox {
 mod tests {
     use super::*;
     use crate::{Idle, Next, Node, Worker, WorkerStats};
-    use straightline_packet::{Batch, Packets, Rcu, Settings};
+    use straightline_packet::{Batch, PacketId, Packets, PortIndex, Rcu, Reason, Settings, Turn};
     use straightline_port::{EpollWaiter, Null, Port};
 
     struct Nothing;
@@ -158,6 +219,43 @@ mod tests {
             mailbox.post(work("late", 0, Vec::new()));
             assert!(mailbox.wait().is_none(), "the worker has ended");
         }
+    }
+
+    struct Counter(Arc<AtomicBool>);
+
+    impl Observer for Counter {
+        fn received(&mut self, _: &Turn<'_>, _: PortIndex, _: &[PacketId]) {}
+        fn delivered(&mut self, _: &Turn<'_>, _: PortIndex, _: &[PacketId]) {}
+        fn dropped(&mut self, _: &Turn<'_>, _: PortIndex, _: PacketId, _: Reason) {}
+        fn turn_ended(&mut self, _: &Turn<'_>) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn observers_begin_and_end_while_the_worker_runs() {
+        let (mailbox, waiter, thread) = worker(Idle::Spin);
+        let (seen, id) = (Arc::new(AtomicBool::new(false)), ObserverId(3));
+        mailbox.observe(Observation::Begin(id, Box::new(Counter(Arc::clone(&seen)))));
+        waiter.wake();
+        assert!(mailbox.wait_observed());
+        // New work leaves observers alone.
+        mailbox.post(work("n", 1, Vec::new()));
+        waiter.wake();
+        assert!(mailbox.wait().is_some());
+        seen.store(false, Ordering::Relaxed);
+        while !seen.load(Ordering::Relaxed) {
+            std::thread::yield_now();
+        }
+        mailbox.observe(Observation::End(id));
+        waiter.wake();
+        assert!(mailbox.wait_observed());
+        assert_eq!(Arc::strong_count(&seen), 1, "the observer is dropped");
+        mailbox.stop();
+        waiter.wake();
+        thread.join().expect("it ended");
+        mailbox.observe(Observation::End(id));
+        assert!(!mailbox.wait_observed(), "the worker has ended");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use straightline_packet::{Batch, PacketId, Packets};
 
-use crate::graph::Entry;
+use crate::graph::{Entry, Ready};
 
 /// A step of the graph: it looks at packets, may change their heads, and sends them on.
 ///
@@ -40,6 +40,8 @@ pub struct Next<'a> {
     pub(crate) edges: &'a [usize],
     /// All entries of the graph that run after this node.
     pub(crate) later: &'a mut [Entry],
+    /// The entries for which packets wait.
+    pub(crate) ready: &'a mut Ready,
 }
 
 impl Next<'_> {
@@ -47,13 +49,26 @@ impl Next<'_> {
     /// to the graph.
     #[inline]
     pub fn push(&mut self, edge: usize, id: PacketId) {
-        self.later[self.edges[edge]].pending.push(id);
+        self.pending(edge).push(id);
     }
 
     /// Sends packets along an edge.
     #[inline]
     pub fn extend(&mut self, edge: usize, ids: &[PacketId]) {
-        self.later[self.edges[edge]].pending.extend(ids);
+        if !ids.is_empty() {
+            self.pending(edge).extend(ids);
+        }
+    }
+
+    /// Returns the packets that wait at the end of an edge. The caller adds some.
+    #[inline]
+    fn pending(&mut self, edge: usize) -> &mut Batch {
+        let to = self.edges[edge];
+        let pending = &mut self.later[to].pending;
+        if pending.is_empty() {
+            self.ready.add(to);
+        }
+        pending
     }
 
     /// Returns the number of edges.

@@ -96,6 +96,11 @@ impl Watchdog {
         });
         stalls.collect()
     }
+
+    /// Returns the number of workers whose turn was a stall at the last look, and still lasted.
+    pub fn stalled(&self) -> usize {
+        self.0.iter().filter(|watched| matches!(watched.turn, Some((_, _, true)))).count()
+    }
 }
 
 #[cfg(test)]

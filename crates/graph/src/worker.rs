@@ -168,6 +168,7 @@ mod tests {
     struct ScriptedPort {
         packets: AtomicBool,
         has_buffers: AtomicBool,
+        still_sends: AtomicBool,
     }
 
     impl Port for ScriptedPort {
@@ -182,6 +183,10 @@ mod tests {
         }
 
         fn deliver(&self, _turn: &mut Turn<'_>, _batch: &Batch, _wait: bool) {}
+
+        fn send_waiting(&self, _turn: &Turn<'_>) -> bool {
+            self.still_sends.load(Ordering::Relaxed)
+        }
 
         fn arm(&self, _turn: &Turn<'_>, has_buffers: bool) -> bool {
             if has_buffers { &self.has_buffers } else { &self.packets }.load(Ordering::Relaxed)
@@ -229,5 +234,8 @@ mod tests {
         waiter.wake();
         worker.sleep(0);
         assert!(began(&mut worker), "it has slept");
+        port_under_test.still_sends.store(true, Ordering::Relaxed);
+        worker.sleep(0);
+        assert!(!began(&mut worker), "an output has packets to send, so nobody sleeps");
     }
 }
