@@ -60,6 +60,20 @@ impl Slot {
     }
 }
 
+/// An address that moved from one port to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FdbMove {
+    /// Address of the station.
+    pub mac: MacAddr,
+    /// Port behind which the station was.
+    pub from: PortIndex,
+    /// Port behind which the station is now.
+    pub to: PortIndex,
+}
+
+/// The number of moves that are kept until they are asked for.
+const MOST_MOVES: usize = 16;
+
 /// The outcome of learning an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LearnOutcome {
@@ -86,6 +100,8 @@ pub struct Fdb {
     ageing: u32,
     shares: Shares,
     fixed: u32,
+    /// The number of moves so far.
+    moves: AtomicU64,
     writer: Mutex<Writer>,
 }
 
@@ -95,6 +111,8 @@ pub struct Fdb {
 struct Writer {
     /// Index of the slot where the next sweep begins.
     sweep_at: usize,
+    /// The last moves: the move with number `n` is at `n % MOST_MOVES`.
+    moves: [Option<FdbMove>; MOST_MOVES],
 }
 
 impl std::fmt::Debug for Fdb {
@@ -116,6 +134,11 @@ fn port_of(word: u64) -> PortIndex {
     PortIndex(u16::try_from(word >> PORT_SHIFT & 0x7fff).unwrap_or(0))
 }
 
+/// Returns the place of a move with this number.
+fn place(number: u64) -> usize {
+    usize::try_from(number % MOST_MOVES as u64).unwrap_or(0)
+}
+
 impl Fdb {
     /// Creates a table for at most `limit` addresses that are learned at `ports`. An address is
     /// forgotten `ageing` seconds after it was last seen. The entries in `fixed` are in the table
@@ -130,6 +153,7 @@ impl Fdb {
             ageing,
             shares: Shares::new(limit, ports),
             fixed: fixed.len().try_into().unwrap_or(u32::MAX),
+            moves: AtomicU64::new(0),
             writer: Mutex::default(),
         };
         for &(mac, port) in fixed {
@@ -161,7 +185,24 @@ impl Fdb {
         }
         // An address that was not taken over does not count as a refusal.
         fdb.shares.continue_counts(&self.shares);
+        // Nor is an address that was taken over a move. Moves that nobody has asked for stay.
+        fdb.moves.store(self.moves.load(Ordering::Relaxed), Ordering::Relaxed);
+        fdb.lock().moves = self.lock().moves;
         fdb
+    }
+
+    /// Returns the number of times that an address moved from one port to another.
+    pub fn moved(&self) -> u64 {
+        self.moves.load(Ordering::Relaxed)
+    }
+
+    /// Returns the moves after the first `since` ones, oldest first, as far as they are kept, and the
+    /// number of all moves.
+    pub fn moves(&self, since: u64) -> (Vec<FdbMove>, u64) {
+        let writer = self.lock();
+        let count = self.moved();
+        let first = since.max(count.saturating_sub(MOST_MOVES as u64));
+        ((first..count).filter_map(|n| writer.moves[place(n)]).collect(), count)
     }
 
     /// Returns the number of addresses learned and not yet forgotten.
@@ -212,7 +253,7 @@ impl Fdb {
     /// Does the part of [`Self::learn`] that writes, with the lock held. It looks again, because
     /// another writer may have been faster.
     fn update(&self, mac: MacAddr, port: PortIndex, now: u32) -> LearnOutcome {
-        let _writer = self.lock();
+        let mut writer = self.lock();
         match self.find(mac) {
             Ok((at, before)) => {
                 let slot = &self.slots[at];
@@ -232,6 +273,9 @@ impl Fdb {
                     return LearnOutcome::Full;
                 }
                 slot.word.store(word(mac, port, 0), Ordering::Relaxed);
+                let count = self.moves.load(Ordering::Relaxed);
+                writer.moves[place(count)] = Some(FdbMove { mac, from: port_of(before), to: port });
+                self.moves.store(count + 1, Ordering::Relaxed);
                 LearnOutcome::Moved
             }
             Err(at) => {
@@ -358,6 +402,26 @@ mod tests {
             fdb.sweep(310);
         }
         assert_eq!(fdb.learned(), 0);
+    }
+
+    #[test]
+    fn the_last_moves_are_kept() {
+        let fdb = Fdb::new(16, 300, &[A, B], &[]);
+        let all = |fdb: &Fdb| fdb.moves(0);
+        for port in [A, A, B] {
+            fdb.learn(mac(1), port, 0);
+        }
+        let moved = FdbMove { mac: mac(1), from: A, to: B };
+        assert_eq!((fdb.moved(), all(&fdb)), (1, (vec![moved], 1)));
+        assert_eq!(fdb.moves(1), (vec![], 1));
+        let next = fdb.successor(16, 300, &[A, B], &[], |_| true);
+        assert_eq!(all(&next), (vec![moved], 1));
+        for n in 0..40 {
+            next.learn(mac(1), if n % 2 == 0 { A } else { B }, 0);
+        }
+        let (moves, count) = next.moves(1);
+        assert_eq!((moves.len(), count, moves.last()), (MOST_MOVES, 41, Some(&moved)));
+        assert_eq!(moves[0], FdbMove { mac: mac(1), from: B, to: A });
     }
 
     #[test]

@@ -35,7 +35,7 @@ mod sink;
 mod source_check;
 
 pub use bridge::Bridge;
-pub use fdb::{Fdb, FdbEntry};
+pub use fdb::{Fdb, FdbEntry, FdbMove};
 pub use mirror::Mirror;
 pub use patch::Patch;
 pub use prefix::{IpPrefix, MacPrefix};

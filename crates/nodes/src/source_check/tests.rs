@@ -57,7 +57,9 @@ fn arp(operation: u16, sender_mac: MacAddr, sender_ip: &str, target_ip: &str) ->
 
 fn ndp(kind: Kind, target: &str, link_address: Option<(OptionType, MacAddr)>) -> Vec<u8> {
     let mut message = vec![0; 64];
-    let len = ndp::Repr { kind, target: v6(target), link_address }.emit(&mut message).expect("enough space");
+    let len = ndp::Repr { kind, flags: ndp::Flags::NONE, target: v6(target), link_address }
+        .emit(&mut message)
+        .expect("enough space");
     message.truncate(len);
     message
 }

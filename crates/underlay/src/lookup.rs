@@ -1,0 +1,134 @@
+//! The tunnels of an underlay, found by the headers of received packets.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+
+use crate::remotes::RemoteIndex;
+use crate::{L2tpOver, Tunnel, TunnelKind};
+
+/// The tunnels of an underlay, found by the headers of received packets. It never changes.
+#[derive(Debug)]
+pub struct Tunnels {
+    tunnels: Vec<Arc<Tunnel>>,
+    /// Remotes choose keys, so the hash is seeded.
+    places: HashMap<Key, Place, RandomState>,
+}
+
+/// The place of a tunnel, and that of the remote which sent the packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) tunnel: u16,
+    pub(crate) remote: RemoteIndex,
+}
+
+/// A form of header on the wire, with its own key space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Form {
+    L2tpIp,
+    L2tpUdp,
+    Vxlan,
+    VxlanGpe,
+    Geneve,
+    /// GRE without key; its key here is 0.
+    Gre,
+    GreKeyed,
+    Nvgre,
+    Gtpu,
+    MplsUdp,
+}
+
+/// The addresses of a packet, as numbers: it comes from the remote to one of our addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Ends {
+    pub(crate) remote: u128,
+    pub(crate) local: u128,
+    pub(crate) is_v4: bool,
+}
+
+/// The headers that name a tunnel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Key {
+    pub(crate) ends: Ends,
+    pub(crate) form: Form,
+    pub(crate) key: u32,
+}
+
+impl Ends {
+    /// Returns the addresses, or `None` if they differ in their version.
+    pub(crate) fn new(remote: IpAddr, local: IpAddr) -> Option<Self> {
+        match (remote, local) {
+            (IpAddr::V4(remote), IpAddr::V4(local)) => {
+                Some(Ends { remote: remote.to_bits().into(), local: local.to_bits().into(), is_v4: true })
+            }
+            (IpAddr::V6(remote), IpAddr::V6(local)) => {
+                Some(Ends { remote: remote.to_bits(), local: local.to_bits(), is_v4: false })
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns our address.
+    pub(crate) fn local(&self) -> IpAddr {
+        if self.is_v4 {
+            // The number came from an address of 32 bits.
+            Ipv4Addr::from_bits(u32::try_from(self.local).unwrap_or(0)).into()
+        } else {
+            Ipv6Addr::from_bits(self.local).into()
+        }
+    }
+}
+
+impl Form {
+    /// Returns the form of a tunnel's headers, and the key of packets that it receives.
+    fn of(kind: &TunnelKind) -> (Self, u32) {
+        match *kind {
+            TunnelKind::L2tpv3 { over: L2tpOver::Ip, session, .. } => (Form::L2tpIp, session),
+            TunnelKind::L2tpv3 { over: L2tpOver::Udp { .. }, session, .. } => (Form::L2tpUdp, session),
+            TunnelKind::Vxlan { vni } => (Form::Vxlan, vni),
+            TunnelKind::Geneve { vni, .. } => (Form::Geneve, vni),
+            TunnelKind::Gre { key: None, .. } => (Form::Gre, 0),
+            TunnelKind::Gre { key: Some(key), .. } => (Form::GreKeyed, key),
+            TunnelKind::Nvgre { vsid } => (Form::Nvgre, vsid),
+            TunnelKind::VxlanGpe { vni, .. } => (Form::VxlanGpe, vni),
+            TunnelKind::Gtpu { teid, .. } => (Form::Gtpu, teid),
+            TunnelKind::MplsUdp { label, .. } => (Form::MplsUdp, label),
+        }
+    }
+}
+
+impl Tunnels {
+    /// Returns the table of these tunnels. The configuration gives no two of them one key; if two
+    /// have the same, the first gets its packets.
+    #[must_use]
+    pub fn new(tunnels: Vec<Arc<Tunnel>>) -> Arc<Self> {
+        let mut places = HashMap::default();
+        for (at, tunnel) in tunnels.iter().enumerate() {
+            let (form, key) = Form::of(&tunnel.config.kind);
+            for (index, &remote) in tunnel.config.remotes.iter().enumerate() {
+                let (Ok(tunnel_at), Ok(index)) = (u16::try_from(at), u16::try_from(index)) else { continue };
+                let Some(ends) = Ends::new(remote, tunnel.config.local) else { continue };
+                let place = Place { tunnel: tunnel_at, remote: RemoteIndex(index) };
+                places.entry(Key { ends, form, key }).or_insert(place);
+            }
+        }
+        Arc::new(Tunnels { tunnels, places })
+    }
+
+    /// Returns the tunnels, in the order of their edges.
+    pub(crate) fn all(&self) -> &[Arc<Tunnel>] {
+        &self.tunnels
+    }
+
+    /// Returns whether a tunnel of GRE has a key.
+    pub(crate) fn has_gre_keys(&self) -> bool {
+        self.places.keys().any(|key| key.form == Form::GreKeyed)
+    }
+
+    /// Finds the tunnel that these headers name.
+    pub(crate) fn find(&self, key: &Key) -> Option<Place> {
+        self.places.get(key).copied()
+    }
+}

@@ -1,0 +1,335 @@
+//! The way out, second half: prepends the headers of tunnels, delivers, and restores the packets.
+
+use std::sync::Arc;
+
+use straightline_packet::{Batch, Checksum, HEAD, Outside, PacketId, Packets, PortIndex, Reason, Turn};
+use straightline_port::Port;
+use straightline_wire::{MacAddr, checksum, ethernet, udp, vlan};
+
+use crate::encap::{Gathered, PacketSet};
+use crate::headers::Macs;
+use crate::tunnel::{Path, Tunnel};
+use crate::{Gather, Underlay};
+
+/// Largest number of packets that have outer headers at the same time. The slots of so many packets
+/// stay in the second cache until they are restored.
+const ROUND: usize = 64;
+
+/// Bytes of payload that segments of a TCP packet have at least. A packet with so long headers that
+/// fewer would fit is too big.
+const LEAST_PAYLOAD: u32 = 64;
+
+/// The output of an underlay in one worker's graph. It delivers gathered packets of tunnels in
+/// their headers, and all other packets as they are.
+///
+/// ```text
+/// deliver packets that go through no tunnel
+/// for each packet:     deliver the round, if it is full or has the packet already
+///                      save the packet's outside, put the headers on, add it to the round
+/// deliver the last round
+///
+/// deliver a round:     the port delivers its packets; then all outsides are restored
+/// ```
+#[derive(Debug)]
+pub struct UnderlayOutput {
+    underlay: Arc<Underlay>,
+    port: Arc<dyn Port>,
+    gather: Arc<Gather>,
+}
+
+impl UnderlayOutput {
+    /// Returns the output that delivers to `port`, the underlay's port as this worker serves it.
+    #[must_use]
+    pub fn new(underlay: Arc<Underlay>, port: Arc<dyn Port>, gather: Arc<Gather>) -> Self {
+        UnderlayOutput { underlay, port, gather }
+    }
+
+    /// Delivers the packets that go through no tunnel: answers, and packets of the underlay's own.
+    fn deliver_others(&self, turn: &mut Turn<'_>, batch: &Batch, gathered: &PacketSet) {
+        let mut others = Batch::new();
+        batch.ids().iter().filter(|&&id| !gathered.contains(id)).for_each(|&id| others.push(id));
+        self.port.deliver(turn, &others, false);
+        observe(turn, &*self.port, &others);
+    }
+
+    /// Delivers the gathered packets in their headers.
+    fn deliver_gathered(&self, turn: &mut Turn<'_>, gathered: &mut Gathered) {
+        let Gathered { tunnels, ids, runs, packets, round } = gathered;
+        // A flood sends a packet by several tunnels.
+        let may_repeat = packets.len() < ids.len();
+        let mut rest = &ids[..];
+        for run in runs {
+            let (ids, later) = rest.split_at(run.packets);
+            rest = later;
+            let tunnel = &*tunnels[usize::from(run.tunnel)];
+            let Some(path) = tunnel.paths.get(usize::from(run.remote)) else { continue };
+            let mut way = Way::new(&self.underlay, tunnel, path);
+            match way.macs() {
+                Ok(macs) => {
+                    let mut ids = ids;
+                    while let [first, ..] = ids {
+                        if round.free() == 0 || may_repeat && round.has(*first) {
+                            round.deliver(turn, &*self.port);
+                        }
+                        let some = if may_repeat { 1 } else { round.free().min(ids.len()) };
+                        way.put_on(turn, &ids[..some], &macs, round);
+                        ids = &ids[some..];
+                    }
+                }
+                Err(reason) => {
+                    // A packet in the round has headers, so it could not be kept.
+                    round.deliver(turn, &*self.port);
+                    ids.iter().for_each(|&id| way.fail(turn, id, reason));
+                }
+            }
+            way.count();
+        }
+        round.deliver(turn, &*self.port);
+    }
+}
+
+impl Port for UnderlayOutput {
+    fn name(&self) -> &str {
+        self.port.name()
+    }
+
+    fn index(&self) -> Option<PortIndex> {
+        self.port.index()
+    }
+
+    fn receive(&self, _turn: &mut Turn<'_>, _into: &mut Batch, _max: usize) {}
+
+    fn deliver(&self, turn: &mut Turn<'_>, batch: &Batch, _wait: bool) {
+        let gathered = &mut *self.gather.lock();
+        if gathered.packets.len() < batch.len() {
+            self.deliver_others(turn, batch, &gathered.packets);
+        }
+        self.deliver_gathered(turn, gathered);
+        gathered.clear();
+    }
+
+    fn observes_deliveries(&self) -> bool {
+        true
+    }
+
+    fn send_waiting(&self, turn: &Turn<'_>) -> bool {
+        self.port.send_waiting(turn)
+    }
+
+    fn arm(&self, _turn: &Turn<'_>, _for_buffers: bool) -> bool {
+        false
+    }
+
+    fn disarm(&self, _turn: &Turn<'_>, _for_buffers: bool) {}
+}
+
+/// Shows delivered packets to observers of the underlay's port, while they have their outer headers.
+fn observe(turn: &mut Turn<'_>, port: &dyn Port, batch: &Batch) {
+    if turn.is_observed() {
+        turn.observe_delivery(port.index(), batch.ids());
+    }
+}
+
+/// The packets that have outer headers now, with their outsides.
+pub(crate) struct Round {
+    batch: Batch,
+    /// The outsides of the batch's packets.
+    outsides: Box<[Outside; ROUND]>,
+}
+
+impl std::fmt::Debug for Round {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Round").field("packets", &self.batch.len()).finish_non_exhaustive()
+    }
+}
+
+impl Default for Round {
+    fn default() -> Self {
+        Round { batch: Batch::new(), outsides: Box::new([Outside::default(); ROUND]) }
+    }
+}
+
+impl Round {
+    /// Returns the number of packets for which there is space.
+    #[inline]
+    fn free(&self) -> usize {
+        ROUND - self.batch.len()
+    }
+
+    /// Returns whether the packet is in the round.
+    fn has(&self, id: PacketId) -> bool {
+        // All are compared, because that takes a few wide instructions.
+        self.batch.ids().iter().fold(false, |any, &other| any | (other == id))
+    }
+
+    /// Delivers the packets and restores their outsides.
+    fn deliver(&mut self, turn: &mut Turn<'_>, port: &dyn Port) {
+        if self.batch.is_empty() {
+            return;
+        }
+        port.deliver(turn, &self.batch, false);
+        observe(turn, port, &self.batch);
+        let packets = turn.packets();
+        for (&id, outside) in self.batch.ids().iter().zip(&*self.outsides) {
+            packets.restore_outside(id, outside);
+        }
+        self.batch.clear();
+    }
+}
+
+/// The way of consecutive packets by one tunnel to one remote, and their number.
+struct Way<'a> {
+    underlay: &'a Underlay,
+    tunnel: &'a Tunnel,
+    path: &'a Path,
+    /// Bytes of the longest inner packet, Ethernet included.
+    longest: u32,
+    packets: u64,
+    bytes: u64,
+}
+
+impl<'a> Way<'a> {
+    #[inline]
+    fn new(underlay: &'a Underlay, tunnel: &'a Tunnel, path: &'a Path) -> Self {
+        // A port takes a tag beyond its MTU. The underlay does not.
+        let by_mtu = u32::from(tunnel.config.mtu) + u32::from(TAGGED);
+        let by_path = u32::from(path.headers.mtu_inside(underlay.path_mtus.get(&path.mtu))) + u32::from(ETHERNET);
+        Way { underlay, tunnel, path, longest: by_mtu.min(by_path), packets: 0, bytes: 0 }
+    }
+
+    /// Returns the addresses of the outer Ethernet header, or the reason why no packet can be sent.
+    #[inline]
+    fn macs(&self) -> Result<Macs, Reason> {
+        let src = self.underlay.mac().ok_or(Reason::LinkDown)?;
+        let dst = self.path.hop.as_ref().and_then(|hop| self.underlay.neighbours.mac(hop));
+        Ok(macs(src, dst.ok_or(Reason::NoNeighbour)?))
+    }
+
+    /// Puts the headers on packets and adds them to the round, which has space for them. Drops those
+    /// for which that is not possible.
+    #[inline(never)]
+    fn put_on(&mut self, turn: &mut Turn<'_>, ids: &[PacketId], macs: &Macs, round: &mut Round) {
+        for &id in ids {
+            let packets = turn.packets();
+            let len = packets.len(id);
+            let outside = &mut round.outsides[round.batch.len() % ROUND];
+            *outside = packets.save_outside(id);
+            let put = if packets.is_gso(id) {
+                self.put_on_gso(packets, id, macs)
+            } else if len <= self.longest {
+                self.path.headers.put_on(packets, id, macs)
+            } else {
+                Err(Reason::TooBig)
+            };
+            match put {
+                Ok(()) => {
+                    round.batch.push(id);
+                    self.packets += 1;
+                    self.bytes += u64::from(len);
+                }
+                Err(reason) => {
+                    packets.restore_outside(id, outside);
+                    self.fail(turn, id, reason);
+                }
+            }
+        }
+    }
+
+    /// Puts the headers on a packet that is still to be segmented. Its segments become short enough
+    /// for the underlay.
+    #[inline(never)]
+    fn put_on_gso(&self, packets: &mut Packets<'_>, id: PacketId, macs: &Macs) -> Result<(), Reason> {
+        let Some(gso) = packets.offload(id).gso else { return Err(Reason::SegmentHeaders) };
+        let longest = self.longest.saturating_sub(gso.header_len.into());
+        if u32::from(gso.size) > longest && !(gso.kind.is_tcp() && longest >= LEAST_PAYLOAD) {
+            return Err(Reason::TooBig);
+        }
+        packets.set_gso_size(id, u16::try_from(longest).unwrap_or(u16::MAX));
+        self.path.headers.put_on_gso(packets, id, macs)
+    }
+
+    /// Deals with a packet that cannot be sent now.
+    #[cold]
+    fn fail(&mut self, turn: &mut Turn<'_>, id: PacketId, reason: Reason) {
+        if reason == Reason::NoNeighbour && self.keep(turn, id) {
+            self.packets += 1;
+            self.bytes += u64::from(turn.len(id));
+            return;
+        }
+        if reason == Reason::TooBig {
+            let now = turn.now();
+            self.tell_sender(turn.packets().head(id), now);
+        }
+        self.tunnel.drop_packets(reason, 1);
+        turn.note_dropped(self.tunnel.port, id, reason);
+        if turn.is_observed() {
+            turn.observe_notes();
+        }
+    }
+
+    /// Tells the sender of a packet that is too long which length would fit.
+    fn tell_sender(&self, frame: &[u8], now: u32) {
+        let Ok(tags) = vlan::skip(frame) else { return };
+        let fits = self.longest.saturating_sub(u32::try_from(tags.payload).unwrap_or(0));
+        let mtu = u16::try_from(fits).unwrap_or(u16::MAX).min(self.tunnel.config.mtu);
+        self.tunnel.too_big(frame, mtu, now);
+    }
+
+    /// Leaves a small packet with the table of next hops until the next hop has answered. Returns
+    /// `false` if the packet is too long, or another one waits already: then nothing is locked.
+    fn keep(&self, turn: &mut Turn<'_>, id: PacketId) -> bool {
+        let (Some(hop), Some(src)) = (&self.path.hop, self.underlay.mac()) else { return false };
+        let packets = turn.packets();
+        let has_kept = self.underlay.neighbours.has_kept(hop);
+        if has_kept || packets.offload(id).gso.is_some() || packets.len(id) > self.longest {
+            return false;
+        }
+        let outside = packets.save_outside(id);
+        let put = self.path.headers.put_on(packets, id, &macs(src, MacAddr::default()));
+        let is_kept = put.is_ok() && packets.body_len(id) == 0 && {
+            let mut bytes = [0; HEAD];
+            let whole = packets.head(id);
+            let copy = bytes.get_mut(..whole.len());
+            copy.is_some_and(|copy| {
+                copy.copy_from_slice(whole);
+                finish(copy, packets.offload(id).checksum);
+                self.underlay.neighbours.keep(hop, copy)
+            })
+        };
+        packets.restore_outside(id, &outside);
+        is_kept
+    }
+
+    /// Counts the packets for the tunnel.
+    #[inline]
+    fn count(&self) {
+        let tx = &self.tunnel.counters.tx;
+        tx.packets.add_shared(self.packets);
+        tx.bytes.add_shared(self.bytes);
+    }
+}
+
+fn macs(src: MacAddr, dst: MacAddr) -> Macs {
+    let mut macs = [0; 12];
+    macs[..6].copy_from_slice(&dst.0);
+    macs[6..].copy_from_slice(&src.0);
+    macs
+}
+
+/// Bytes of an Ethernet header, and of one with a tag.
+const ETHERNET: u16 = 14;
+const TAGGED: u16 = 18;
+const _: () = assert!(ETHERNET as usize == ethernet::LEN && TAGGED as usize == ethernet::LEN + vlan::LEN);
+
+/// Finishes the checksum of a packet.
+fn finish(packet: &mut [u8], state: Checksum) {
+    let Checksum::Partial { start, offset } = state else { return };
+    let (start, field) = (usize::from(start), usize::from(start) + usize::from(offset));
+    let value = udp::checksum_of(checksum::sum(packet.get(start..).unwrap_or_default()));
+    if let Some(to) = packet.get_mut(field..field + 2) {
+        to.copy_from_slice(&value.to_be_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,249 @@
+//! Errors to senders inside a tunnel whose packets do not fit it.
+//!
+//! The underlay has no address inside the tunnel. So the error comes from the address that the
+//! packet was sent to, as if the other end had sent it: senders look at the quoted packet only. Its
+//! Ethernet source is the underlay's MAC address. With the one that the packet was sent to, a bridge
+//! would learn that a station is behind the tunnel which may be elsewhere.
+
+use std::net::Ipv4Addr;
+
+use straightline_wire::{
+    EtherType, IpProtocol, MacAddr, WireError, checksum, ethernet, icmpv4, icmpv6, ipv4, ipv6, vlan,
+};
+
+use crate::Tunnel;
+use crate::messages::{self, Message};
+
+/// Types of ICMP for IPv4 about which no error is sent, because they are errors (RFC 1122, 3.2.2).
+const ERRORS_V4: [u8; 5] = [3, 4, 5, 11, 12];
+
+impl Tunnel {
+    /// Tells the sender of an inner frame that the frame is too long for the tunnel: an ICMP error
+    /// with `mtu`, the bytes of the longest inner IP packet, enters the tunnel's patch or bridge.
+    /// `frame` is the head of the inner frame. A tunnel has at most 10 in a second.
+    ///
+    /// Returns `false` if no error is sent: for a frame that is no IP packet, for a packet about
+    /// which no error may be sent (RFC 1122, 3.2.2; RFC 4443, 2.4), beyond the limit, and while the
+    /// underlay's MAC address is not known. These frames count as well: the limit is asked first,
+    /// and costs less than an error.
+    pub(crate) fn too_big(&self, frame: &[u8], mtu: u16, now: u32) -> bool {
+        if !self.errors.take(now) {
+            return false;
+        }
+        let Some(mac) = self.underlay.mac() else { return false };
+        match error_about(frame, mtu, mac) {
+            Ok(Some(message)) => self.underlay.outbox.push(self.port, message.bytes()),
+            Ok(None) | Err(_) => false,
+        }
+    }
+}
+
+/// Returns the error about a frame, from this MAC address, or `None` if none may be sent.
+fn error_about(frame: &[u8], mtu: u16, mac: MacAddr) -> Result<Option<Message>, WireError> {
+    let header = ethernet::Header::new_checked(frame)?;
+    if header.dst().is_multicast() || header.src().is_multicast() {
+        return Ok(None);
+    }
+    let tags = vlan::skip(frame)?;
+    let packet = &frame[tags.payload..];
+    let mut message = Message::answer_to(frame, tags.payload, mac)?;
+    let space = message.space();
+    match tags.ether_type {
+        EtherType::IPV4 => {
+            let header = ipv4::Header::new_checked(packet)?;
+            let (src, dst, len) = (header.src(), header.dst(), header.header_len());
+            let may_be_told = is_host(src) && is_host(dst) && header.fragment_offset() == 0;
+            let inner_type = packet.get(len).filter(|_| header.protocol() == IpProtocol::ICMP);
+            if !may_be_told || inner_type.is_some_and(|inner_type| ERRORS_V4.contains(inner_type)) {
+                return Ok(None);
+            }
+            let quoted = quote(packet, header.total_len().into(), space, ipv4::MIN_LEN + icmpv4::LEN);
+            let ip = messages::v4(dst, src, IpProtocol::ICMP, icmpv4::LEN + quoted.len())?;
+            message.append(|bytes| ip.emit(bytes))?;
+            let repr = icmpv4::Repr::FragmentationNeeded { mtu };
+            message.append(|bytes| repr.emit(bytes, checksum::sum(quoted)))?;
+            message.append_bytes(quoted)?;
+        }
+        EtherType::IPV6 => {
+            let header = ipv6::Header::new_checked(packet)?;
+            let (src, dst) = (header.src(), header.dst());
+            let behind = &packet[ipv6::LEN..];
+            let extensions = ipv6::skip_extensions(behind, header.next_header())?;
+            let inner_type = behind.get(extensions.len).filter(|_| extensions.protocol == IpProtocol::ICMPV6);
+            let is_error = inner_type.is_some_and(|&inner_type| icmpv6::Type(inner_type).is_error());
+            if src.is_unspecified() || src.is_multicast() || dst.is_multicast() || extensions.fragment || is_error {
+                return Ok(None);
+            }
+            let quoted = quote(packet, ipv6::LEN + usize::from(header.payload_len()), space, ipv6::LEN + icmpv6::LEN);
+            let len = icmpv6::LEN + quoted.len();
+            let pseudo_len = u32::try_from(len).map_err(|_| WireError::BadLength)?;
+            let pseudo = checksum::pseudo_header_v6(dst, src, IpProtocol::ICMPV6, pseudo_len);
+            let ip = messages::v6(dst, src, IpProtocol::ICMPV6, len)?;
+            message.append(|bytes| ip.emit(bytes))?;
+            let repr = icmpv6::Repr::TooBig { mtu: mtu.into() };
+            message.append(|bytes| repr.emit(bytes, checksum::add(pseudo, checksum::sum(quoted))))?;
+            message.append_bytes(quoted)?;
+        }
+        _ => return Ok(None),
+    }
+    Ok(Some(message))
+}
+
+/// Returns the part of a packet of `len` bytes that is quoted, behind `headers` bytes in a message
+/// with space for `space`.
+fn quote(packet: &[u8], len: usize, space: usize, headers: usize) -> &[u8] {
+    &packet[..packet.len().min(len).min(space.saturating_sub(headers))]
+}
+
+fn is_host(ip: Ipv4Addr) -> bool {
+    !(ip.is_unspecified() || ip.is_multicast() || ip.is_broadcast())
+}
+
+impl Message {
+    /// Begins an answer to the sender of a frame, from this MAC address: with the frame's tags and
+    /// its type. The IP header of the frame is at `l3`.
+    fn answer_to(frame: &[u8], l3: usize, MacAddr(mac): MacAddr) -> Result<Self, WireError> {
+        let MacAddr(sender) = ethernet::Header::new_checked(frame)?.src();
+        let mut message = Message::empty();
+        message.append_bytes(&sender)?;
+        message.append_bytes(&mac)?;
+        message.append_bytes(frame.get(12..l3).ok_or(WireError::Truncated)?)?;
+        Ok(message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    use std::sync::Arc;
+
+    use crate::testing::MAC;
+
+    use straightline_packet::PortIndex;
+
+    use crate::{TunnelKind, Underlay, UnderlayConfig, reference};
+
+    fn v4_frame(total_len: u16, protocol: IpProtocol, dst: [u8; 4]) -> Vec<u8> {
+        let repr = messages::v4([10, 0, 0, 1].into(), dst.into(), protocol, usize::from(total_len) - 20).unwrap();
+        let mut frame = [[2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1]].concat();
+        frame.extend([0x81, 0, 0, 5, 8, 0]);
+        frame.resize(256, 0xab);
+        repr.emit(&mut frame[18..]).unwrap();
+        frame
+    }
+
+    fn v6_frame(src: &str, next: u8, inner_type: u8) -> Vec<u8> {
+        let dst = "fd00::2".parse().unwrap();
+        let repr = messages::v6(src.parse().unwrap(), dst, IpProtocol(next), 1460).unwrap();
+        let mut frame = [[2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1]].concat();
+        frame.extend([0x86, 0xdd]);
+        frame.resize(256, 0xcd);
+        repr.emit(&mut frame[14..]).unwrap();
+        frame[54] = inner_type;
+        frame
+    }
+
+    #[test]
+    fn a_sender_is_told_in_its_vlan() {
+        let frame = v4_frame(1500, IpProtocol::UDP, [10, 0, 0, 2]);
+        let message = error_about(&frame, 1400, MAC).unwrap().expect("an error");
+        let bytes = message.bytes();
+        assert_eq!((&bytes[..6], &bytes[6..12], &bytes[12..18]), (&frame[6..12], &MAC.0[..], &frame[12..18]));
+        let ip = ipv4::Header::new_checked(&bytes[18..]).unwrap();
+        assert_eq!((ip.src(), ip.dst()), ([10, 0, 0, 2].into(), [10, 0, 0, 1].into()));
+        assert!(ip.checksum_ok() && usize::from(ip.total_len()) == bytes.len() - 18);
+        assert_eq!(checksum::sum(&bytes[38..]), 0xffff);
+        let icmp = icmpv4::Header::new_checked(&bytes[38..]).unwrap();
+        assert_eq!(icmpv4::Repr::parse(&icmp), Some(icmpv4::Repr::FragmentationNeeded { mtu: 1400 }));
+        let quoted = &bytes[46..];
+        assert!(quoted.len() >= 28 && quoted == &frame[18..][..quoted.len()]);
+    }
+
+    #[test]
+    fn a_sender_of_ipv6_is_told() {
+        let frame = v6_frame("fd00::1", 6, 0);
+        let message = error_about(&frame, 1400, MAC).unwrap().expect("an error");
+        let ip = ipv6::Header::new_checked(&message.bytes()[14..]).unwrap();
+        assert_eq!((ip.src().to_string(), ip.dst().to_string()), ("fd00::2".to_owned(), "fd00::1".to_owned()));
+        let icmp = &message.bytes()[54..];
+        assert_eq!(usize::from(ip.payload_len()), icmp.len());
+        let pseudo = ip.pseudo_header_sum(IpProtocol::ICMPV6, ip.payload_len().into());
+        assert_eq!(checksum::add(pseudo, checksum::sum(icmp)), 0xffff);
+        let header = icmpv6::Header::new_checked(icmp).unwrap();
+        assert_eq!(icmpv6::Repr::parse(&header), Some(icmpv6::Repr::TooBig { mtu: 1400 }));
+    }
+
+    #[test]
+    fn no_error_is_sent_about_errors_groups_and_fragments() {
+        let none = |frame: &[u8]| assert!(matches!(error_about(frame, 1400, MAC), Ok(None)));
+        none(&v4_frame(1500, IpProtocol::UDP, [224, 0, 0, 1]));
+        none(&v4_frame(1500, IpProtocol::UDP, [255; 4]));
+        let mut frame = v4_frame(1500, IpProtocol::ICMP, [10, 0, 0, 2]);
+        frame[38] = 3;
+        none(&frame);
+        frame[38] = 8;
+        assert!(error_about(&frame, 1400, MAC).unwrap().is_some(), "a long ping is told");
+        frame[24..26].copy_from_slice(&[0x20, 1]);
+        none(&frame);
+        frame[24..26].copy_from_slice(&[0x40, 0]);
+        frame[0] = 0xff;
+        none(&frame);
+        none(&v6_frame("::", 17, 0));
+        none(&v6_frame("ff02::1", 17, 0));
+        none(&v6_frame("fd00::1", 58, 2));
+        none(&v6_frame("fd00::1", 44, 2));
+        assert!(error_about(&v6_frame("fd00::1", 58, 128), 1400, MAC).unwrap().is_some());
+        none(&[&[2; 12][..], &[8, 6], &[0; 28]].concat());
+    }
+
+    #[test]
+    fn ten_senders_of_each_tunnel_are_told_in_a_second() {
+        let underlay = Underlay::new(reference::underlay(None), PortIndex(0));
+        let tunnel = |port| {
+            let config = reference::tunnel(TunnelKind::Vxlan { vni: 1 }, true);
+            Tunnel::new(config, Arc::clone(&underlay), PortIndex(port), Arc::default())
+        };
+        let (one, other, frame) = (tunnel(1), tunnel(2), v6_frame("fd00::1", 6, 0));
+        let told = |tunnel: &Tunnel, now| (0..20).filter(|_| tunnel.too_big(&frame, 1400, now)).count();
+        assert_eq!((told(&one, 0), told(&one, 0), told(&other, 0)), (10, 0, 10));
+        assert_eq!(told(&one, 1), 10);
+    }
+
+    #[test]
+    fn no_station_is_named_as_the_sender() {
+        let frame = v6_frame("fd00::1", 6, 0);
+        let message = error_about(&frame, 1400, MAC).unwrap().expect("an error");
+        let header = ethernet::Header::new_checked(message.bytes()).unwrap();
+        assert!(header.src() == MAC && header.dst() == MacAddr([2, 0, 0, 0, 0, 1]));
+        // Nothing is sent while the address is not known.
+        let underlay = Underlay::new(UnderlayConfig { mac: None, ..reference::underlay(None) }, PortIndex(0));
+        let config = reference::tunnel(TunnelKind::Vxlan { vni: 1 }, true);
+        let tunnel = Tunnel::new(config, Arc::clone(&underlay), PortIndex(1), Arc::default());
+        assert!(!tunnel.too_big(&frame, 1400, 0));
+        underlay.set_mac(MAC);
+        assert!(tunnel.too_big(&frame, 1400, 0));
+    }
+
+    proptest! {
+        #[test]
+        fn no_frame_is_too_odd(
+            dst in any::<bool>(), start in prop::sample::select(vec![0_usize, 1, 2]),
+            at in 0_usize..80, bytes in prop::collection::vec(any::<u8>(), 0..8), cut in 0_usize..300, mtu: u16,
+        ) {
+            let mut frame = match start {
+                0 => v4_frame(1500, IpProtocol::UDP, [10, 0, 0, 2]),
+                1 => v6_frame("fd00::1", 6, 0),
+                _ => vec![if dst { 2 } else { 3 }; 200],
+            };
+            for (to, from) in frame.iter_mut().skip(at).zip(&bytes) {
+                *to = *from;
+            }
+            frame.truncate(cut);
+            if let Ok(Some(message)) = error_about(&frame, mtu, MAC) {
+                prop_assert!(message.bytes().len() <= 256 && message.bytes()[..12] == [&frame[6..12], &MAC.0].concat());
+            }
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! An underlay and the kernel in one network: they find each other, and the kernel pings the
+//! underlay.
+//!
+//! The underlay has one end of a veth pair, by a packet socket, and the kernel has the other end.
+
+use std::io::Write as _;
+use std::net::IpAddr;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::thread::UnshareFlags;
+use straightline_graph::{Graph, Idle, Mailbox, Worker};
+use straightline_packet::{Arena, Drops, PortIndex, Rcu, Settings};
+use straightline_port::device::{AfPacketRequest, DevicePort, DevicePortConfig, DeviceRequest, Devices, Direct};
+use straightline_port::{EpollWaiter, PortControl};
+use straightline_underlay::{
+    Address, Cookie, Decap, Gather, L2tpOver, NeighbourState, OwnPackets, Tunnel, TunnelConfig, TunnelKind, Tunnels,
+    Underlay, UnderlayConfig, UnderlayOutput,
+};
+
+const PORT: PortIndex = PortIndex(0);
+const PEER: &str = "02:00:00:00:00:22";
+const TEST: &str = "the_kernel_and_an_underlay_find_each_other";
+
+/// Moves this thread into a network namespace of its own, which ends with it. Returns `false` and
+/// reports a skip if the thread may not do that.
+fn enter_namespace() -> bool {
+    #[expect(deprecated, reason = "a thread may have a network namespace of its own")]
+    let entered = rustix::thread::unshare(UnshareFlags::NEWNET);
+    if let Err(error) = entered {
+        let _ = writeln!(std::io::stdout(), "\nskipped {TEST}: it needs a network namespace of its own: {error}");
+        return false;
+    }
+    true
+}
+
+/// Runs a command that must succeed. Returns its output.
+#[track_caller]
+fn run(command: &str) -> String {
+    let mut words = command.split(' ');
+    let output = Command::new(words.next().expect("a program")).args(words).output().expect("a program");
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success(), "{command}: {text}");
+    text
+}
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().expect("an address")
+}
+
+/// Waits at most 20 seconds.
+#[track_caller]
+fn wait_until(what: &str, is_done: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !is_done() {
+        assert!(begin.elapsed() < Duration::from_secs(20), "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Returns a tunnel to a remote, which makes it a next hop.
+fn tunnel(underlay: &Arc<Underlay>, local: &str, remote: &str) -> Arc<Tunnel> {
+    let kind = TunnelKind::L2tpv3 {
+        over: L2tpOver::Ip,
+        session: 1,
+        peer_session: 1,
+        cookie: Cookie::default(),
+        previous_cookie: None,
+        peer_cookie: Cookie::default(),
+        l2spec: false,
+    };
+    let config = TunnelConfig {
+        name: "t1".to_owned(),
+        kind,
+        local: ip(local),
+        remotes: vec![ip(remote)],
+        stations: Vec::new(),
+        mtu: 1400,
+        verify: true,
+        zero_checksum: false,
+        source_port: None,
+        mac: None,
+    };
+    Tunnel::new(config, Arc::clone(underlay), PortIndex(1), Arc::default())
+}
+
+#[test]
+fn the_kernel_and_an_underlay_find_each_other() {
+    if !enter_namespace() {
+        return;
+    }
+    run(&format!("ip link add eth1 type veth peer name peer address {PEER}"));
+    run("ip link set eth1 up");
+    run("ip link set peer up");
+    run("ip addr add 192.0.2.2/24 dev peer");
+    run("ip addr add 2001:db8::2/64 dev peer nodad");
+
+    let (rcu, drops) = (Rcu::new(), Arc::<Drops>::default());
+    let waiter = Arc::new(EpollWaiter::new().expect("epoll"));
+    let devices = Devices::new(Arc::new(Direct::default())).expect("netlink");
+    let request = DeviceRequest::AfPacket(AfPacketRequest { interface: "eth1".to_owned(), queues: 1 });
+    let config = DevicePortConfig { name: "nic0".to_owned(), request, mtu: 1500, queues: 1 };
+    let port = DevicePort::open(config, PORT, Arc::clone(&drops), &rcu, Arc::clone(&waiter), &devices).expect("a port");
+
+    let addresses = [("192.0.2.1", 24), ("2001:db8::1", 64)].map(|(own, prefix)| Address { ip: ip(own), prefix });
+    let config = UnderlayConfig {
+        name: "wan".to_owned(),
+        addresses: addresses.to_vec(),
+        gateways: Vec::new(),
+        vlan: None,
+        mtu: 1500,
+        mac: None,
+        neighbours: Vec::new(),
+    };
+    let underlay = Underlay::new(config, PORT);
+    let tunnels = [("192.0.2.1", "192.0.2.2"), ("2001:db8::1", "2001:db8::2")];
+    let _tunnels = tunnels.map(|(local, remote)| tunnel(&underlay, local, remote));
+
+    let (mut graph, nic) = (Graph::new(), port.for_worker(0));
+    let output = UnderlayOutput::new(Arc::clone(&underlay), Arc::clone(&nic), Arc::new(Gather::default()));
+    let out = graph.output(Arc::new(output), false);
+    let decap = Decap::new(Arc::clone(&underlay), Tunnels::new(Vec::new()));
+    let decap = graph.node("decap", Box::new(decap), &[out]);
+    let own = graph.node("own", Box::new(OwnPackets::new(PORT, Vec::new())), &[out]);
+    graph.input(Arc::clone(&nic), decap);
+    graph.input(underlay.agent(nic), own);
+    let arena = Arena::new(rcu.reader(), Settings::default(), vec![drops]);
+    let mut worker = Worker::new(graph, arena, Arc::clone(&waiter), Arc::default(), Idle::Sleep);
+    let mailbox = Mailbox::default();
+    std::thread::scope(|scope| {
+        scope.spawn(|| worker.run(&mailbox));
+        let _stop = Stop(&mailbox, &waiter);
+
+        // The kernel asks us.
+        for own in ["192.0.2.1", "2001:db8::1"] {
+            assert!(run(&format!("ping -n -c 3 -i 0.2 -s 1400 -W 5 {own}")).contains(" 0% packet loss"));
+        }
+
+        // We ask the kernel.
+        let state = |state| underlay.neighbours().iter().all(|neighbour| neighbour.state == state);
+        wait_until("the kernel answers", || state(NeighbourState::Reachable));
+        let macs = underlay.neighbours().into_iter().filter_map(|neighbour| neighbour.mac);
+        assert_eq!(macs.map(|mac| mac.to_string()).collect::<Vec<_>>(), [PEER; 2]);
+
+        // The kernel asks the station that it knows whether it is still there.
+        for own in ["192.0.2.1", "2001:db8::1"] {
+            run(&format!("ip neigh change {own} dev peer nud probe"));
+            let known = || run(&format!("ip neigh show {own} dev peer"));
+            wait_until("the kernel's probe is answered", || known().trim_end().ends_with("REACHABLE"));
+        }
+
+        // Nobody else may have our address.
+        run("ip addr add 2001:db8::1/64 dev peer");
+        wait_until("the kernel finds the duplicate", || run("ip addr show dev peer").contains("dadfailed"));
+    });
+    port.begin_stop();
+    wait_until("the port ends", || port.has_ended());
+}
+
+/// Stops a worker, also where an assertion has failed.
+struct Stop<'a>(&'a Mailbox, &'a EpollWaiter);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.stop();
+        self.1.wake();
+    }
+}
