@@ -1,0 +1,162 @@
+//! Events of a switch.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Change, NeighbourState};
+
+/// The answer to `events`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Events {
+    /// The number of the newest event so far; 0 before the first one. A later request with it as
+    /// `since` gets what comes from now on.
+    pub last: u64,
+    /// The kept events, oldest first. A stream has its events in lines of their own instead.
+    #[serde(default)]
+    pub events: Vec<Event>,
+}
+
+/// An event. Its kind is the field `kind`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Event {
+    /// The number of the event. Numbers begin with 1 when the switch starts, and grow by 1.
+    pub seq: u64,
+    /// The time in seconds since the epoch.
+    pub time: f64,
+    /// The event in words.
+    pub message: String,
+    /// The number of events before this one that came too often to be told: those of the same link,
+    /// bridge, underlay or worker. This one is the last of them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub skipped: u64,
+    /// The kind, with its fields.
+    #[serde(flatten)]
+    pub kind: EventKind,
+}
+
+/// The kinds of events.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum EventKind {
+    /// Events that this client cannot have any more: the switch has forgotten them. `seq` is the
+    /// last one's number.
+    Lost {
+        /// The number of events.
+        count: u64,
+    },
+    /// A port's link came up.
+    LinkUp {
+        /// The port.
+        port: String,
+    },
+    /// A port's link went down.
+    LinkDown {
+        /// The port.
+        port: String,
+        /// The reason.
+        reason: String,
+    },
+    /// A port's frontend or interface did something wrong, such as a loop in a ring, or the link
+    /// could not be set up.
+    Fault {
+        /// The port.
+        port: String,
+        /// The fault.
+        reason: String,
+    },
+    /// A client of the API added a port.
+    PortAdded {
+        /// The port.
+        port: String,
+    },
+    /// A port that a client of the API had added was removed.
+    PortRemoved {
+        /// The port.
+        port: String,
+    },
+    /// The configuration file was read again and applied.
+    Reload {
+        /// The changes; of very many the first.
+        changes: Vec<Change>,
+        /// The number of further changes.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        more: u64,
+    },
+    /// The configuration file was read again, and has errors or cannot be applied. Nothing is
+    /// changed.
+    ReloadFailed {
+        /// The error; it may have several lines.
+        error: String,
+    },
+    /// A worker did not finish a turn in time.
+    Stall {
+        /// The worker, as an index into `workers` of `runtime`.
+        worker: usize,
+        /// The port or node that it served; empty if it served neither.
+        port: String,
+    },
+    /// A next hop of an underlay has another state or MAC address.
+    Neighbour {
+        /// The underlay.
+        underlay: String,
+        /// The address of the next hop.
+        ip: String,
+        /// Its MAC address, if it is known.
+        mac: Option<String>,
+        /// Its state.
+        state: NeighbourState,
+    },
+    /// A bridge learned that an address has moved to another port.
+    Moved {
+        /// The bridge.
+        bridge: String,
+        /// The address.
+        mac: String,
+        /// The port behind which it was; empty if that port is gone.
+        from: String,
+        /// The port behind which it is.
+        to: String,
+    },
+    /// The sandbox refused system calls of the switch: a fault of the switch, or an attack.
+    RefusedCall {
+        /// The number of refused calls since the start.
+        count: u64,
+    },
+    /// The process that opens network interfaces has ended. Interfaces that are open stay open.
+    OpenerEnded {
+        /// Its process id.
+        pid: u32,
+    },
+    /// Another kind, from a switch of a newer version.
+    #[serde(other)]
+    Other,
+}
+
+impl Event {
+    /// Returns whether the event is bad news: a warning in the log.
+    #[must_use]
+    pub fn is_warning(&self) -> bool {
+        use EventKind::{
+            Fault, LinkDown, LinkUp, Lost, Moved, Neighbour, OpenerEnded, Other, PortAdded, PortRemoved, RefusedCall,
+            Reload, ReloadFailed, Stall,
+        };
+        match &self.kind {
+            Lost { .. }
+            | LinkDown { .. }
+            | Fault { .. }
+            | ReloadFailed { .. }
+            | Stall { .. }
+            | RefusedCall { .. }
+            | OpenerEnded { .. } => true,
+            Neighbour { state, .. } => *state == NeighbourState::Unanswered,
+            LinkUp { .. } | PortAdded { .. } | PortRemoved { .. } | Reload { .. } | Moved { .. } | Other => false,
+        }
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}

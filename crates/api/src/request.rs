@@ -1,0 +1,111 @@
+//! Requests with their arguments.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Command, ErrorCode, Refusal};
+
+/// A request: a command with its arguments. As JSON it is one line, such as
+/// `{"cmd":"link","port":"vm1","up":false}`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(tag = "cmd", rename_all = "kebab-case")]
+pub enum Request {
+    /// Asks for the status of the whole switch.
+    Status,
+    /// Asks for the ports.
+    Ports,
+    /// Asks for the addresses that the bridges know.
+    Fdb,
+    /// Asks for the next hops of the underlays.
+    Neighbours,
+    /// Asks for the use of the workers' time.
+    Runtime,
+    /// Asks for the dropped packets by reason.
+    Drops,
+    /// Asks for events.
+    Events(EventsRequest),
+    /// Captures packets. The answer is a stream of binary records.
+    Capture(CaptureRequest),
+    /// Reads the configuration file again and applies it.
+    Reload,
+    /// Sets a port's link down, or allows it to be up again.
+    Link(LinkRequest),
+    /// Adds a port until the connection closes. Its socket comes with the request as a descriptor.
+    Port(PortRequest),
+}
+
+/// The arguments of the request `events`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct EventsRequest {
+    /// Only events with higher numbers are of interest.
+    #[serde(default)]
+    pub since: u64,
+    /// True for a stream: the kept events and each further one, until the client leaves.
+    #[serde(default)]
+    pub follow: bool,
+}
+
+/// The arguments of the request `capture`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct CaptureRequest {
+    /// The names of the ports.
+    pub ports: Vec<String>,
+    /// True for packets that the ports receive.
+    #[serde(default, rename = "in")]
+    pub received: bool,
+    /// True for packets that the ports deliver.
+    #[serde(default, rename = "out")]
+    pub delivered: bool,
+    /// For packets that were dropped: the reason, or an empty text for all reasons.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dropped: Option<String>,
+    /// The filter; without it all packets are captured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<String>,
+    /// The most bytes of a packet.
+    pub snaplen: u32,
+}
+
+/// The arguments of the request `link`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct LinkRequest {
+    /// The port's name.
+    pub port: String,
+    /// False sets the link down; true allows it to be up again.
+    pub up: bool,
+}
+
+/// The arguments of the request `port`. Its socket comes with the request as a descriptor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct PortRequest {
+    /// The port's name.
+    pub name: String,
+    /// The bridge that the port joins.
+    pub join: String,
+    /// The name of the socket in answers.
+    pub socket: String,
+}
+
+impl Request {
+    /// Reads a request line.
+    ///
+    /// # Errors
+    /// The line is not a request. The error says what would be right.
+    pub fn parse(line: &[u8]) -> Result<Self, Refusal> {
+        #[derive(Deserialize)]
+        struct Word {
+            cmd: String,
+        }
+        let bad = |error: String| Refusal::new(ErrorCode::BadRequest, error);
+        let Word { cmd } = serde_json::from_slice(line)
+            .map_err(|error| bad(format!("not a request: {error}; write for example {{\"cmd\":\"ports\"}}")))?;
+        let command: Command =
+            cmd.parse().map_err(|error: String| Refusal::new(ErrorCode::UnknownCommand, error).about(&cmd))?;
+        serde_json::from_slice(line)
+            .map_err(|error| bad(format!("{cmd}: {error}; {}", command.arguments())).about(&cmd))
+    }
+}

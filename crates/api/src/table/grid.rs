@@ -1,0 +1,112 @@
+//! Aligned columns, wrapped lists and readable numbers.
+
+/// A table whose columns are as wide as their widest cell.
+pub(super) struct Grid<const N: usize> {
+    right: [bool; N],
+    rows: Vec<[String; N]>,
+}
+
+impl<const N: usize> Grid<N> {
+    /// Creates a table with these headings. Each heading begins with `<` or `>`, the side to which
+    /// its column is aligned. Without any text in the headings there is no heading line.
+    pub(super) fn new(headings: &[&str; N]) -> Self {
+        let right = headings.map(|heading| heading.starts_with('>'));
+        let titles = headings.map(|heading| heading.trim_start_matches(['<', '>']).to_owned());
+        let headed = titles.iter().any(|title| !title.is_empty());
+        Self { right, rows: if headed { vec![titles] } else { Vec::new() } }
+    }
+
+    pub(super) fn row(&mut self, cells: [String; N]) {
+        self.rows.push(cells.map(|cell| printable(&cell)));
+    }
+
+    /// Renders the table, each line after `indent`.
+    pub(super) fn render(&self, indent: &str) -> String {
+        let mut widths = [0; N];
+        for row in &self.rows {
+            for (width, cell) in widths.iter_mut().zip(row) {
+                *width = cell.chars().count().max(*width);
+            }
+        }
+        let mut text = String::new();
+        for row in &self.rows {
+            let mut line = indent.to_owned();
+            for (index, cell) in row.iter().enumerate() {
+                let width = widths[index];
+                let gap = if index == 0 { "" } else { "  " };
+                line += gap;
+                line += &if self.right[index] { format!("{cell:>width$}") } else { format!("{cell:<width$}") };
+            }
+            text += line.trim_end();
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// Renders `label`, then the words of `list`, wrapped at `width` and aligned after the label.
+pub(super) fn wrap(label: &str, list: &str, width: usize) -> String {
+    let label = printable(label);
+    let margin = label.chars().count();
+    let (mut text, mut column) = (label, margin);
+    for (index, word) in printable(list).split_whitespace().enumerate() {
+        let length = word.chars().count();
+        if index > 0 && column + 1 + length > width {
+            text.push('\n');
+            text.push_str(&" ".repeat(margin));
+            column = margin;
+        } else if index > 0 {
+            text.push(' ');
+            column += 1;
+        }
+        text.push_str(word);
+        column += length;
+    }
+    text.push('\n');
+    text
+}
+
+/// Formats a number with a comma before each group of three digits.
+pub(super) fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Replaces control characters: text that comes over a socket must not steer the terminal.
+pub(super) fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns() {
+        let mut grid = Grid::new(&["<a", ">number"]);
+        grid.row(["long name".to_owned(), "1".to_owned()]);
+        grid.row(["x\x1b".to_owned(), "1234567".to_owned()]);
+        assert_eq!(grid.render(" "), " a           number\n long name        1\n x?         1234567\n");
+    }
+
+    #[test]
+    fn wraps() {
+        assert_eq!(wrap("list  ", "aa bb cc", 12), "list  aa bb\n      cc\n");
+        assert_eq!(wrap("l ", "much-too-long a", 8), "l much-too-long\n  a\n");
+        assert_eq!(wrap("l", "", 8), "l\n");
+    }
+
+    #[test]
+    fn counts() {
+        for (number, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (u64::MAX, "18,446,744,073,709,551,615")] {
+            assert_eq!(count(number), text);
+        }
+    }
+}
