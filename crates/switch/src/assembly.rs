@@ -1,15 +1,17 @@
 //! The parts of a plan, made and put together: ports, tables of bridges, and each worker's graph.
 
+use std::iter;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context;
-use straightline_graph::{Graph, NodeStats, Work};
+use straightline_graph::{Graph, NodeIndex, NodeStats, Work};
 use straightline_nodes::{Bridge, Fdb, MacPrefix, Patch, Sink, SourceCheck};
 use straightline_packet::{Drops, PortIndex, Rcu, Reason, Settings};
 use straightline_port::device::{DevicePort, DevicePortConfig, DeviceRequest, Devices, OpenError};
 use straightline_port::vhost_user::{self, VhostUser, VhostUserConfig};
 use straightline_port::{PortControl, Waiters};
+use straightline_underlay::{Decap, Encap, Gather, OwnPackets, Tunnel, TunnelPort, UnderlayOutput};
 use straightline_wire::MacAddr;
 
 use crate::config::{self, BridgeConfig, Config, Copies, Mode, NodeConfig, PortConfig, PortKind};
@@ -17,6 +19,7 @@ use crate::default_mac::default_mac;
 use crate::node_chain::NodeChains;
 use crate::plan::{ForwardingDomain, Plan, PortPlan};
 use crate::sandbox;
+use crate::underlays::Underlays;
 
 /// Bytes of bodies that a turn copies. A packet may be copied to all ports of a bridge, so a turn
 /// takes only a share of these bytes.
@@ -35,25 +38,30 @@ pub(crate) fn settings(config: &Config) -> Settings {
     }
 }
 
+/// The things that a port is opened with, beside its configuration.
+pub(crate) struct OpenWith<'a> {
+    pub(crate) place: &'a PortPlan,
+    pub(crate) drops: Arc<Drops>,
+    pub(crate) rcu: &'a Rcu,
+    pub(crate) waiters: Waiters,
+    /// The socket that a client handed over for the port.
+    pub(crate) given: Option<Arc<OwnedFd>>,
+    pub(crate) devices: &'a DevicesOnce,
+    /// The tunnel, for a port that is one.
+    pub(crate) tunnel: Option<Arc<Tunnel>>,
+}
+
 /// Opens a port. The kinds of port differ only here; afterwards each is a [`PortControl`].
-pub(crate) fn open(
-    port: &PortConfig,
-    place: &PortPlan,
-    drops: Arc<Drops>,
-    rcu: &Rcu,
-    waiters: Waiters,
-    given: Option<Arc<OwnedFd>>,
-    devices: &DevicesOnce,
-) -> anyhow::Result<Arc<dyn PortControl>> {
+pub(crate) fn open(port: &PortConfig, with: OpenWith<'_>) -> anyhow::Result<Arc<dyn PortControl>> {
     sandbox::allows(port).with_context(|| format!("port \"{}\"", port.name))?;
+    let assignment = with.place.assignment.clone();
     let opened = match &port.kind {
-        PortKind::VhostUser(kind) => open_vhost_user(port, kind, place, drops, rcu, waiters, given),
-        PortKind::Tap(_) | PortKind::AfPacket(_) | PortKind::AfXdp(_) => {
-            open_device(port, place, drops, rcu, waiters, devices)
-        }
+        PortKind::VhostUser(kind) => open_vhost_user(port, kind, with),
+        PortKind::Tap(_) | PortKind::AfPacket(_) | PortKind::AfXdp(_) => open_device(port, with),
+        PortKind::Tunnel(_) => open_tunnel(with),
     };
     let opened = opened.with_context(|| format!("port \"{}\"", port.name))?;
-    opened.assign_queues(place.assignment.clone());
+    opened.assign_queues(assignment);
     Ok(opened)
 }
 
@@ -61,11 +69,7 @@ pub(crate) fn open(
 fn open_vhost_user(
     port: &PortConfig,
     kind: &config::VhostUserConfig,
-    place: &PortPlan,
-    drops: Arc<Drops>,
-    rcu: &Rcu,
-    waiters: Waiters,
-    given: Option<Arc<OwnedFd>>,
+    with: OpenWith<'_>,
 ) -> anyhow::Result<Arc<dyn PortControl>> {
     let config = VhostUserConfig {
         name: port.name.clone(),
@@ -73,7 +77,7 @@ fn open_vhost_user(
         mode: match kind.mode {
             Mode::Server => vhost_user::Mode::Server(kind.permissions()),
             Mode::Client => vhost_user::Mode::Client,
-            Mode::Given => vhost_user::Mode::Given(given.context("no client handed a socket over")?),
+            Mode::Given => vhost_user::Mode::Given(with.given.context("no client handed a socket over")?),
         },
         mtu: port.mtu,
         mac: port.mac.map(|mac| mac.octets()),
@@ -83,28 +87,27 @@ fn open_vhost_user(
         uso: kind.offloads.uso,
         queues: kind.queues,
         packed: kind.packed,
-        waits: place.waits,
+        waits: with.place.waits,
     };
-    Ok(Arc::new(VhostUser::open(config, PortIndex(place.slot), drops, rcu, waiters)?))
+    Ok(Arc::new(VhostUser::open(config, PortIndex(with.place.slot), with.drops, with.rcu, with.waiters)?))
 }
 
 /// Opens a port whose peer is an interface of this machine.
-fn open_device(
-    port: &PortConfig,
-    place: &PortPlan,
-    drops: Arc<Drops>,
-    rcu: &Rcu,
-    waiters: Waiters,
-    devices: &DevicesOnce,
-) -> anyhow::Result<Arc<dyn PortControl>> {
+fn open_device(port: &PortConfig, with: OpenWith<'_>) -> anyhow::Result<Arc<dyn PortControl>> {
     let config = DevicePortConfig {
         name: port.name.clone(),
         request: port.kind.device(port.mtu, port.mac).context("the kind has no interface")?,
         mtu: port.mtu,
         queues: u16::try_from(port.kind.most_queues()).unwrap_or(u16::MAX),
     };
-    let devices = devices.get().context("cannot prepare to open interfaces")?;
-    Ok(Arc::new(DevicePort::open(config, PortIndex(place.slot), drops, rcu, waiters, &devices)?))
+    let devices = with.devices.get().context("cannot prepare to open interfaces")?;
+    let index = PortIndex(with.place.slot);
+    Ok(Arc::new(DevicePort::open(config, index, with.drops, with.rcu, with.waiters, &devices)?))
+}
+
+/// Opens a tunnel.
+fn open_tunnel(with: OpenWith<'_>) -> anyhow::Result<Arc<dyn PortControl>> {
+    Ok(Arc::new(TunnelPort::new(with.tunnel.context("it has no underlay")?)))
 }
 
 /// The device ports of a switch, made with its first such port if the caller brought none.
@@ -161,8 +164,28 @@ pub(crate) struct Parts<'a> {
     pub(crate) drops: &'a [Arc<Drops>],
     /// The table of each bridge that is in a graph to be made.
     pub(crate) fdbs: &'a [Option<Arc<Fdb>>],
+    pub(crate) underlays: &'a Underlays,
     /// The drop counters for slots that no port has.
     pub(crate) nobody: &'a Arc<Drops>,
+}
+
+/// An underlay's output in a worker's graph.
+struct Carrier {
+    /// The index of the underlay.
+    underlay: usize,
+    /// The packets for its tunnels.
+    gather: Arc<Gather>,
+    output: NodeIndex,
+}
+
+/// The place in a worker's graph at which a tunnel's received packets enter.
+struct Entrance {
+    /// The index of the tunnel's port.
+    tunnel: usize,
+    /// The first node that they pass.
+    first: NodeIndex,
+    /// The patch or bridge, behind the tunnel's nodes.
+    network: NodeIndex,
 }
 
 impl Parts<'_> {
@@ -177,74 +200,155 @@ impl Parts<'_> {
     }
 
     /// Returns the largest number of copies of one packet: one for each other port of the largest
-    /// domain, and the copies for mirrors.
+    /// patch or bridge, for a tunnel one for each remote, and the copies for mirrors.
     fn copies(&self, domains: &[ForwardingDomain]) -> u32 {
-        let outputs = |node: &NodeConfig| node.outputs().len();
-        let copies = domains.iter().map(|domain| {
-            let ports = domain.ports(self.config);
+        let of_port = |port: usize| self.config.ports[port].kind.as_tunnel().map_or(1, |tunnel| tunnel.remotes.len());
+        let of_output = |name: &String| self.config.port_index(name).map_or(1, of_port);
+        let outputs = |node: &NodeConfig| node.outputs().iter().map(of_output).sum::<usize>();
+        let parts = domains.iter().flat_map(|domain| domain.parts(self.config));
+        let copies = parts.map(|part| {
+            let ports = part.ports(self.config);
             let ingress = ports.iter().map(|&port| self.config.ingress_nodes(port).map(outputs).sum::<usize>());
             let egress = ports.iter().map(|&port| self.config.egress_nodes(port).map(outputs).sum::<usize>());
-            ports.len().saturating_sub(1) + ingress.max().unwrap_or(0) + egress.sum::<usize>()
+            let all: usize = ports.iter().map(|&port| of_port(port)).sum();
+            let own = ports.iter().map(|&port| of_port(port)).min().unwrap_or(0);
+            all - own + ingress.max().unwrap_or(0) + egress.sum::<usize>()
         });
         let copies = copies.max();
         u32::try_from(copies.unwrap_or(1)).unwrap_or(u32::MAX).max(1)
     }
 
     fn graph(&self, worker: usize, domains: &[ForwardingDomain], node_stats: Vec<Arc<NodeStats>>) -> Graph {
-        let config = self.config;
-        let port = |at: usize| self.ports[at].for_worker(worker);
-        let index = |at: usize| PortIndex(self.plan.ports[at].slot);
         let mut graph = Graph::continuing(node_stats);
         for &domain in domains {
-            let members = domain.ports(config);
-            let wait = domain.waits(config);
-            let receives = |member: &usize| self.plan.ports[*member].assignment.rx_workers.contains(&worker);
-            let mut chains = match wait {
-                true => {
-                    let received = members.iter().copied().filter(receives);
-                    NodeChains::waiting(config, port, &mut graph, &members, received)
-                }
-                false => NodeChains::new(config, port),
-            };
-            let mut output = |graph: &mut Graph, member: usize| {
-                let output = graph.output(port(member), wait);
-                chains.egress(graph, member, output)
-            };
-            let node = match domain {
-                ForwardingDomain::Unconnected(_) => {
-                    graph.node("unconnected", Box::new(Sink::new(Reason::NotConnected)), &[])
-                }
-                ForwardingDomain::Patch(at) => {
-                    let edges: Vec<_> = members.iter().map(|&m| output(&mut graph, m)).collect();
-                    let patch = Patch::new(index(members[0]));
-                    graph.node(format!("patch.{}", config.patches[at].name), Box::new(patch), &edges)
-                }
-                ForwardingDomain::Bridge(at) => {
-                    let Some(fdb) = &self.fdbs[at] else { continue };
-                    let edges: Vec<_> = members.iter().map(|&m| output(&mut graph, m)).collect();
-                    let indexes = members.iter().map(|&m| index(m)).collect();
-                    let workers = self.plan.workers.iter().filter(|worker| worker.domains.contains(&domain)).count();
-                    let workers = u32::try_from(workers).unwrap_or(u32::MAX);
-                    let bridge = Bridge::new(indexes, Arc::clone(fdb)).shared_by(workers);
-                    graph.node(format!("bridge.{}", config.bridges[at].name), Box::new(bridge), &edges)
-                }
-            };
-            for member in members {
-                if receives(&member) {
-                    let first = chains.ingress(&mut graph, member, node);
-                    // The source check comes before all other nodes, so that they see only true
-                    // sources.
-                    let first = match source_check(&config.ports[member]) {
-                        Some(check) => {
-                            let name = format!("source-check.{}", config.ports[member].name);
-                            graph.node(name, Box::new(check), &[first])
-                        }
-                        None => first,
-                    };
-                    graph.input(port(member), first);
-                }
+            let carriers = domain.underlays(self.config).into_iter();
+            let carriers: Vec<_> = carriers.filter_map(|underlay| self.carrier(&mut graph, worker, underlay)).collect();
+            let mut entrances = Vec::new();
+            for part in domain.parts(self.config) {
+                entrances.extend(self.part(&mut graph, worker, domain, part, &carriers));
+            }
+            for carrier in &carriers {
+                self.receive(&mut graph, worker, carrier, &entrances);
             }
         }
         graph
+    }
+
+    /// Adds the output of an underlay.
+    fn carrier(&self, graph: &mut Graph, worker: usize, underlay: usize) -> Option<Carrier> {
+        let port = self.config.port_index(&self.config.underlays[underlay].port)?;
+        let gather = Arc::new(Gather::default());
+        let port = self.ports[port].for_worker(worker);
+        let own = Arc::clone(&self.underlays.underlays[underlay]);
+        let output = graph.output(Arc::new(UnderlayOutput::new(own, port, Arc::clone(&gather))), false);
+        Some(Carrier { underlay, gather, output })
+    }
+
+    /// Adds the node that sends packets by the tunnel at this index.
+    fn encap(&self, graph: &mut Graph, carriers: &[Carrier], tunnel: usize) -> Option<NodeIndex> {
+        let settings = self.config.ports[tunnel].kind.as_tunnel()?;
+        let underlay = self.config.underlay_index(&settings.underlay)?;
+        let carrier = carriers.iter().find(|carrier| carrier.underlay == underlay)?;
+        let encap = Encap::new(Arc::clone(&carrier.gather), Arc::clone(self.underlays.tunnels[tunnel].as_ref()?));
+        Some(graph.node(format!("encap.{}", self.config.ports[tunnel].name), Box::new(encap), &[carrier.output]))
+    }
+
+    /// Adds a patch, bridge or unconnected port with its outputs, its nodes and its inputs. It is
+    /// all of a domain, or a part of a domain with these underlays. Returns the entrances of its
+    /// tunnels.
+    fn part(
+        &self,
+        graph: &mut Graph,
+        worker: usize,
+        domain: ForwardingDomain,
+        part: ForwardingDomain,
+        carriers: &[Carrier],
+    ) -> Vec<Entrance> {
+        let config = self.config;
+        let port = |at: usize| self.ports[at].for_worker(worker);
+        let index = |at: usize| PortIndex(self.plan.ports[at].slot);
+        let members = part.ports(config);
+        let wait = domain.waits(config);
+        let receives = |member: &usize| self.plan.ports[*member].assignment.rx_workers.contains(&worker);
+        let copies = |graph: &mut Graph, to: usize| {
+            let tunnel = self.encap(graph, carriers, to);
+            tunnel.unwrap_or_else(|| graph.copy_output(port(to)))
+        };
+        let mut chains = match wait {
+            true => {
+                let received = members.iter().copied().filter(receives);
+                NodeChains::waiting(config, copies, graph, &members, received)
+            }
+            false => NodeChains::new(config, copies),
+        };
+        let mut output = |graph: &mut Graph, member: usize| {
+            let tunnel = self.encap(graph, carriers, member);
+            let output = tunnel.unwrap_or_else(|| graph.output(port(member), wait));
+            chains.egress(graph, member, output)
+        };
+        let node = match part {
+            ForwardingDomain::Patch(at) => {
+                let edges: Vec<_> = members.iter().map(|&m| output(graph, m)).collect();
+                let patch = Patch::new(index(members[0]));
+                graph.node(format!("patch.{}", config.patches[at].name), Box::new(patch), &edges)
+            }
+            ForwardingDomain::Bridge(at) => {
+                let Some(fdb) = &self.fdbs[at] else { return Vec::new() };
+                let edges: Vec<_> = members.iter().map(|&m| output(graph, m)).collect();
+                let indexes = members.iter().map(|&m| index(m)).collect();
+                let workers = self.plan.workers.iter().filter(|worker| worker.domains.contains(&domain)).count();
+                let workers = u32::try_from(workers).unwrap_or(u32::MAX);
+                let bridge = Bridge::new(indexes, Arc::clone(fdb)).shared_by(workers);
+                graph.node(format!("bridge.{}", config.bridges[at].name), Box::new(bridge), &edges)
+            }
+            ForwardingDomain::Unconnected(_) | ForwardingDomain::Underlay(_) => {
+                graph.node("unconnected", Box::new(Sink::new(Reason::NotConnected)), &[])
+            }
+        };
+        let mut entrances = Vec::new();
+        for member in members {
+            let is_tunnel = config.ports[member].kind.as_tunnel().is_some();
+            if !is_tunnel && !receives(&member) {
+                continue;
+            }
+            let first = chains.ingress(graph, member, node);
+            // The source check comes before all other nodes, so that they see only true sources.
+            let first = match source_check(&config.ports[member]) {
+                Some(check) => {
+                    let name = format!("source-check.{}", config.ports[member].name);
+                    graph.node(name, Box::new(check), &[first])
+                }
+                None => first,
+            };
+            match is_tunnel {
+                true => entrances.push(Entrance { tunnel: member, first, network: node }),
+                false => graph.input(port(member), first),
+            }
+        }
+        entrances
+    }
+
+    /// Adds the inputs of an underlay: its port, and packets of its own.
+    fn receive(&self, graph: &mut Graph, worker: usize, carrier: &Carrier, entrances: &[Entrance]) {
+        let config = self.config;
+        let Carrier { underlay: at, output, .. } = *carrier;
+        let name = &config.underlays[at].name;
+        let Some(port_at) = config.port_index(&config.underlays[at].port) else { return };
+        let port = self.ports[port_at].for_worker(worker);
+        let entrance = |tunnel: usize| entrances.iter().find(|entrance| entrance.tunnel == tunnel);
+        let tunnels: Vec<_> = config.tunnels_of(at).filter_map(entrance).collect();
+        let underlay = &self.underlays.underlays[at];
+        let index = |at: usize| PortIndex(self.plan.ports[at].slot);
+        let edges = |node: fn(&Entrance) -> NodeIndex| -> Vec<NodeIndex> {
+            iter::once(output).chain(tunnels.iter().map(|entrance| node(entrance))).collect()
+        };
+        if self.plan.ports[port_at].assignment.rx_workers.contains(&worker) {
+            let decap = Decap::new(Arc::clone(underlay), Arc::clone(&self.underlays.tables[at]));
+            let decap = graph.node(format!("decap.{name}"), Box::new(decap), &edges(|entrance| entrance.first));
+            graph.input(Arc::clone(&port), decap);
+        }
+        let own = OwnPackets::new(index(port_at), tunnels.iter().map(|entrance| index(entrance.tunnel)).collect());
+        let own = graph.node(format!("own.{name}"), Box::new(own), &edges(|entrance| entrance.network));
+        graph.input(underlay.agent(port), own);
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 
 use crate::Switch;
+use crate::api::EventKind;
 use crate::config::{Config, Mode, PortConfig, PortKind, VhostUserConfig, is_name};
 
 /// The desired state of a switch: the configuration of its file, and the dynamic ports in that
@@ -89,6 +90,8 @@ impl Switch {
             return Err(error);
         }
         tracing::info!(port = name, "added to bridge {bridge:?} until its client disconnects");
+        let message = format!("port {name:?} added to bridge {bridge:?} until its client disconnects");
+        self.running.events.add(EventKind::PortAdded { port: name.to_owned() }, message);
         Ok(DynamicPort { switch: Arc::clone(self), name: name.to_owned() })
     }
 
@@ -119,7 +122,11 @@ impl Drop for DynamicPort {
         // wait would delay the API's other clients.
         self.switch.wait_for_ending(Duration::ZERO);
         match changed {
-            Ok(_) => tracing::info!(port = self.name, "removed: its client has disconnected"),
+            Ok(_) => {
+                tracing::info!(port = self.name, "removed: its client has disconnected");
+                let message = format!("port {:?} removed: its client has disconnected", self.name);
+                self.switch.running.events.add(EventKind::PortRemoved { port: self.name.clone() }, message);
+            }
             Err(error) => tracing::error!(port = self.name, "cannot be removed: {error:#}"),
         }
     }

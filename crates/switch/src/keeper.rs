@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::Switch;
-use crate::api::{Changes, Control, DynamicPortGuard, PortRequest};
+use crate::api::{
+    Capture, CaptureRequest, Changes, Control, DynamicPortGuard, ErrorCode, EventKind, PortRequest, Refusal, Stream,
+};
 use crate::config::{Config, Diagnostic, Kinds};
 
 /// Reloads the file when a signal or the API asks for it.
@@ -29,8 +31,39 @@ impl Keeper {
     }
 }
 
+/// The maximum number of changes in an event.
+const MOST_CHANGES: usize = 100;
+
+/// The maximum length of an error in an event.
+const MOST_ERROR: usize = 4096;
+
+impl Keeper {
+    fn add_event(&self, done: &Result<Changes, String>) {
+        let (kind, message) = match done {
+            Ok(Changes { changes }) => {
+                let message = match changes.len() {
+                    0 => "reload: nothing changed".to_owned(),
+                    1 => format!("reload: {}", changes[0]),
+                    count => format!("reload: {count} changes"),
+                };
+                let told: Vec<_> = changes.iter().take(MOST_CHANGES).cloned().collect();
+                let more = (changes.len() - told.len()) as u64;
+                (EventKind::Reload { changes: told, more }, message)
+            }
+            Err(error) => {
+                let mut error = error.clone();
+                error.truncate(error.floor_char_boundary(MOST_ERROR));
+                let first = error.lines().next().unwrap_or_default();
+                let message = format!("reload: nothing is changed: {first}");
+                (EventKind::ReloadFailed { error }, message)
+            }
+        };
+        self.switch.running.events.add(kind, message);
+    }
+}
+
 impl Control for Keeper {
-    fn reload(&self) -> Result<Changes, String> {
+    fn reload(&self) -> Result<Changes, Refusal> {
         let done = Config::load_with(&self.file, &self.kinds).map_err(|errors| errors.to_string()).and_then(|loaded| {
             for warning in &loaded.warnings {
                 tracing::warn!("{warning}");
@@ -47,15 +80,24 @@ impl Control for Keeper {
             Ok(changes) => changes.changes.iter().for_each(|change| tracing::info!("reload: {change}")),
             Err(error) => tracing::error!("reload: nothing is changed: {error}"),
         }
-        done
+        self.add_event(&done);
+        done.map_err(|error| Refusal::new(ErrorCode::Refused, error))
     }
 
-    fn set_link(&self, port: &str, up: bool) -> Result<(), String> {
-        self.switch.set_link(port, up).map_err(|error| error.to_string())
+    fn set_link(&self, port: &str, up: bool) -> Result<(), Refusal> {
+        // The name is the only thing that can be wrong.
+        let unknown = |error: anyhow::Error| Refusal::new(ErrorCode::UnknownPort, error.to_string()).about(port);
+        self.switch.set_link(port, up).map_err(unknown)
     }
 
-    fn add_dynamic_port(&self, port_request: &PortRequest, socket: OwnedFd) -> Result<DynamicPortGuard, String> {
-        let added = self.switch.add_dynamic_port(&port_request.name, &port_request.join, socket, &port_request.socket);
-        added.map(|port| Box::new(port) as DynamicPortGuard).map_err(|error| format!("{error:#}"))
+    fn capture(&self, request: &CaptureRequest) -> Result<(Capture, Box<dyn Stream>), Refusal> {
+        self.switch.capture(request)
+    }
+
+    fn add_dynamic_port(&self, port_request: &PortRequest, socket: OwnedFd) -> Result<DynamicPortGuard, Refusal> {
+        let PortRequest { name, join, socket: label } = port_request;
+        let refused = |error: anyhow::Error| Refusal::new(ErrorCode::Refused, format!("{error:#}")).about(name);
+        let added = self.switch.add_dynamic_port(name, join, socket, label).map_err(refused)?;
+        Ok(Box::new(added))
     }
 }

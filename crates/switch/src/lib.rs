@@ -37,10 +37,12 @@
 
 pub mod api;
 mod assembly;
+mod capture;
 pub mod config;
 mod default_mac;
 mod descriptors;
 mod dynamic_port;
+mod events;
 mod keeper;
 mod log_writer;
 mod node_chain;
@@ -50,6 +52,7 @@ mod reload;
 pub mod sandbox;
 mod source;
 mod switch;
+mod underlays;
 mod user_names;
 mod watchdog;
 

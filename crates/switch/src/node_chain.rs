@@ -1,7 +1,7 @@
 //! Puts the configured nodes of a domain's ports into a worker's graph.
 //!
 //! `nodes` of a port comes before the patch or bridge, `egress-nodes` behind it. A node's further
-//! edges lead to outputs that deliver copies ([`Graph::copy_output`]). The packets that they
+//! edges lead to outputs that deliver copies ([`Graph::copy_output`]) or to tunnels. The packets that they
 //! deliver depend on when they run:
 //!
 //! * Usually an output for copies runs right after its node, before the next node of the list. So
@@ -15,19 +15,17 @@
 //! port arrives there twice.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use straightline_graph::{Graph, NodeIndex};
-use straightline_port::Port;
 
 use crate::config::{Config, NodeConfig};
 
 /// Builds the lists of nodes of one domain's ports into a graph, from the last node that a packet
 /// passes to the first.
-pub(crate) struct NodeChains<'a, P> {
+pub(crate) struct NodeChains<'a, C> {
     config: &'a Config,
-    /// A port as the graph's worker serves it, by its index in the configuration.
-    port: P,
+    /// Adds the output that delivers copies to a port, by the port's index in the configuration.
+    copies: C,
     /// Outputs for copies that were built before the domain's own outputs. Each list has its own,
     /// in the order in which the list needs them.
     late: Option<Vec<(List<'a>, VecDeque<NodeIndex>)>>,
@@ -42,10 +40,10 @@ enum List<'a> {
     Egress(usize),
 }
 
-impl<'a, P: Fn(usize) -> Arc<dyn Port>> NodeChains<'a, P> {
+impl<'a, C: Fn(&mut Graph, usize) -> NodeIndex> NodeChains<'a, C> {
     /// Creates the builder for a domain whose packets never stay in their rings.
-    pub(crate) fn new(config: &'a Config, port: P) -> Self {
-        NodeChains { config, port, late: None, ingress: Vec::new() }
+    pub(crate) fn new(config: &'a Config, copies: C) -> Self {
+        NodeChains { config, copies, late: None, ingress: Vec::new() }
     }
 
     /// Creates the builder for a domain whose packets may stay in their rings (`full = "wait"`). It
@@ -53,7 +51,7 @@ impl<'a, P: Fn(usize) -> Arc<dyn Port>> NodeChains<'a, P> {
     /// domain's ports, `ingress` those whose packets this worker receives.
     pub(crate) fn waiting(
         config: &'a Config,
-        port: P,
+        copies: C,
         graph: &mut Graph,
         egress: &[usize],
         ingress: impl Iterator<Item = usize>,
@@ -65,7 +63,7 @@ impl<'a, P: Fn(usize) -> Arc<dyn Port>> NodeChains<'a, P> {
                 lists.push(list);
             }
         }
-        let mut chains = Self::new(config, port);
+        let mut chains = Self::new(config, copies);
         let mut late = Vec::new();
         for list in lists {
             let outputs = chains.nodes(list).into_iter().flat_map(NodeConfig::outputs);
@@ -116,6 +114,6 @@ impl<'a, P: Fn(usize) -> Arc<dyn Port>> NodeChains<'a, P> {
 
     fn copy_output(&self, graph: &mut Graph, to: &str) -> NodeIndex {
         let port = self.config.port_index(to).expect("a node with an output to no port is in no list");
-        graph.copy_output((self.port)(port))
+        (self.copies)(graph, port)
     }
 }

@@ -23,12 +23,13 @@ use straightline_port::{PortControl, Waiters};
 
 use crate::Switch;
 use crate::api::{Change, ChangeKind, Changed, Changes};
-use crate::assembly::{Parts, open, rules, source_check};
+use crate::assembly::{OpenWith, Parts, open, rules, source_check};
 use crate::config::Config;
 use crate::dynamic_port::DesiredConfig;
 use crate::plan::{Before, ForwardingDomain, Plan, PortPlan, Step, difference, needs_restart, plan, undisturbed};
 use crate::sandbox;
 use crate::source::Snapshot;
+use crate::underlays::Underlays;
 
 /// The most ports. An address's entry has 15 bits for its port, and new ports do not take the slots
 /// of those that are removed.
@@ -79,29 +80,34 @@ impl Switch {
         let before = Before { config: &now.config, plan: &now.plan };
         let plan = plan(config, Some(before));
         let steps = difference(before, config, &plan);
+        let underlays = now.underlays.after(before, &now.drops, config, &plan)?;
 
         let (fresh, undo, paused) = (Vec::new(), Vec::new(), Vec::new());
-        let mut attempt = Attempt { switch: self, now: &now, config, plan: &plan, desired, fresh, undo, paused };
+        let mut attempt = Attempt {
+            switch: self,
+            now: &now,
+            config,
+            plan: &plan,
+            underlays: &underlays,
+            desired,
+            fresh,
+            undo,
+            paused,
+        };
         let prepared = attempt.prepare(&steps).and_then(|late| attempt.replace(&late));
         if let Err(error) = prepared {
             return Err(attempt.roll_back(error));
         }
         let (ports, drops) = attempt.ports(before);
-        let next = self.hand_over(&now, before, config, plan, ports, drops)?;
+        let next = Next { config, plan, ports, drops, underlays };
+        let next = self.hand_over(&now, before, next)?;
         self.settle(&now, next, &steps);
         Ok(Changes { changes: steps.iter().map(|step| describe(step, &now.config, config)).collect() })
     }
 
     /// Does steps 3 to 5.
-    fn hand_over(
-        &self,
-        now: &Snapshot,
-        before: Before<'_>,
-        config: &Config,
-        plan: Plan,
-        ports: Vec<Arc<dyn PortControl>>,
-        drops: Vec<Arc<Drops>>,
-    ) -> anyhow::Result<Snapshot> {
+    fn hand_over(&self, now: &Snapshot, before: Before<'_>, next: Next<'_>) -> anyhow::Result<Snapshot> {
+        let Next { config, plan, ports, drops, underlays } = next;
         let unchanged: Vec<_> =
             (0..self.handles.len()).map(|worker| undisturbed(before, config, &plan, worker)).collect();
         let concerned = |worker: &usize| {
@@ -110,18 +116,20 @@ impl Switch {
         };
         let concerned: Vec<_> = (0..self.handles.len()).filter(concerned).collect();
 
-        let is_unchanged = |at: usize| unchanged.iter().any(|domains| domains.contains(&ForwardingDomain::Bridge(at)));
+        let calm: Vec<_> = unchanged.iter().flatten().flat_map(|domain| domain.parts(config)).collect();
+        let is_unchanged = |at: usize| calm.contains(&ForwardingDomain::Bridge(at));
         let table = |name: &str| Some(&now.fdbs[now.config.bridges.iter().position(|old| old.name == name)?]);
         let bridges = config.bridges.iter().enumerate();
         let kept = bridges.map(|(at, bridge)| table(&bridge.name).filter(|_| is_unchanged(at)).cloned());
         let mut fdbs: Vec<_> = kept.collect();
         let nobody = self.running.removed_drops();
-        let parts = Parts { config, plan: &plan, ports: &ports, drops: &drops, fdbs: &fdbs, nobody };
+        let parts =
+            Parts { config, plan: &plan, ports: &ports, drops: &drops, fdbs: &fdbs, underlays: &underlays, nobody };
         let own = |worker: usize| now.workers[worker].1.clone();
         self.post(concerned.iter().map(|&worker| (worker, parts.work(worker, &unchanged[worker], own(worker)))))?;
 
-        for ((place, port), config) in plan.ports.iter().zip(&ports).zip(&config.ports) {
-            let Some(old) = before.same_port(config).map(|old| &now.plan.ports[old]) else { continue };
+        for (at, (place, port)) in plan.ports.iter().zip(&ports).enumerate() {
+            let Some(old) = before.same_port(config, at).map(|old| &now.plan.ports[old]) else { continue };
             if old.waits != place.waits {
                 port.set_waits(place.waits);
             }
@@ -145,7 +153,8 @@ impl Switch {
                 None => Fdb::new(limit, ageing, &ports, &fixed),
             }));
         }
-        let parts = Parts { config, plan: &plan, ports: &ports, drops: &drops, fdbs: &fdbs, nobody };
+        let parts =
+            Parts { config, plan: &plan, ports: &ports, drops: &drops, fdbs: &fdbs, underlays: &underlays, nobody };
         let mut workers = now.workers.clone();
         let work: Vec<_> = concerned
             .iter()
@@ -157,7 +166,7 @@ impl Switch {
             .collect();
         self.post(work)?;
         let fdbs = fdbs.into_iter().flatten().collect();
-        Ok(Snapshot { config: config.clone(), plan, ports, drops, fdbs, workers })
+        Ok(Snapshot { config: config.clone(), plan, ports, drops, fdbs, underlays, workers })
     }
 
     /// Returns the waiters that the kicks of a port wake.
@@ -211,12 +220,22 @@ impl Switch {
     }
 }
 
+/// The parts of the next snapshot that exist before any worker changes.
+struct Next<'a> {
+    config: &'a Config,
+    plan: Plan,
+    ports: Vec<Arc<dyn PortControl>>,
+    drops: Vec<Arc<Drops>>,
+    underlays: Underlays,
+}
+
 /// The steps done so far, for the rollback if a later one fails.
 struct Attempt<'a> {
     switch: &'a Switch,
     now: &'a Snapshot,
     config: &'a Config,
     plan: &'a Plan,
+    underlays: &'a Underlays,
     desired: &'a DesiredConfig,
     /// New ports, with their index.
     fresh: Vec<(usize, Arc<dyn PortControl>)>,
@@ -292,9 +311,16 @@ impl Attempt<'_> {
         // A port of the same name keeps its counters.
         let drops =
             self.now.config.port_index(&port.name).map_or_else(Arc::default, |old| Arc::clone(&self.now.drops[old]));
-        let waiters = self.switch.waiters(place);
-        let given = self.desired.socket(&port.name);
-        let fresh = open(port, place, drops, &self.switch.rcu, waiters, given, &self.switch.devices)?;
+        let with = OpenWith {
+            place,
+            drops,
+            rcu: &self.switch.rcu,
+            waiters: self.switch.waiters(place),
+            given: self.desired.socket(&port.name),
+            devices: &self.switch.devices,
+            tunnel: self.underlays.tunnels[new].clone(),
+        };
+        let fresh = open(port, with)?;
         let old = self.now.config.port_index(&port.name);
         if old.is_some_and(|old| self.now.ports[old].is_set_down()) {
             fresh.set_link(false);
@@ -305,9 +331,9 @@ impl Attempt<'_> {
 
     /// Returns all ports of the new configuration, and their drop counters.
     fn ports(self, before: Before<'_>) -> (Vec<Arc<dyn PortControl>>, Vec<Arc<Drops>>) {
-        let ports = self.config.ports.iter().enumerate().filter_map(|(at, config)| {
+        let ports = (0..self.config.ports.len()).filter_map(|at| {
             let fresh = self.fresh.iter().find(|(new, _)| *new == at).map(|(_, port)| port);
-            let port = fresh.or_else(|| Some(&self.now.ports[before.same_port(config)?]))?;
+            let port = fresh.or_else(|| Some(&self.now.ports[before.same_port(self.config, at)?]))?;
             Some((Arc::clone(port), Arc::clone(port.drops())))
         });
         ports.unzip()
@@ -384,13 +410,17 @@ fn node_stats(now: &Snapshot, config: &Config, plan: &Plan, worker: usize) -> Ve
 }
 
 fn describe(step: &Step, old: &Config, new: &Config) -> Change {
-    use ChangeKind::{Bridge, Node, Patch, Port};
+    use ChangeKind::{Bridge, Node, Patch, Port, Underlay};
     use Changed::{Added, Changed as Other, Moved, Remade, Removed};
     let (kind, name, change, detail) = match step {
         Step::PortAdded(at) => (Port, &new.ports[*at].name, Added, String::new()),
         Step::PortRemoved { old: at } => (Port, &old.ports[*at].name, Removed, String::new()),
         Step::PortRemade { new: at, why, .. } => {
-            (Port, &new.ports[*at].name, Remade, format!("{why}; its guest must connect again"))
+            let guest = match new.ports[*at].kind.as_tunnel() {
+                Some(_) => "",
+                None => "; its guest must connect again",
+            };
+            (Port, &new.ports[*at].name, Remade, format!("{why}{guest}"))
         }
         Step::PortMoved { new: at, permissions, network, .. } => {
             let who = permissions.then(|| "changed permissions".to_owned());
@@ -418,6 +448,11 @@ fn describe(step: &Step, old: &Config, new: &Config) -> Change {
                 None => "its packets may claim any address",
             };
             (Port, &port.name, Other, detail.to_owned())
+        }
+        Step::UnderlayAdded(at) => (Underlay, &new.underlays[*at].name, Added, new.underlays[*at].port.clone()),
+        Step::UnderlayRemoved { old: at } => (Underlay, &old.underlays[*at].name, Removed, String::new()),
+        Step::UnderlayChanged { new: at, why, .. } => {
+            (Underlay, &new.underlays[*at].name, Other, format!("{why}; it asks its neighbours again"))
         }
         Step::PatchAdded(at) => (Patch, &new.patches[*at].name, Added, new.patches[*at].ports.join(", ")),
         Step::PatchRemoved { old: at } => (Patch, &old.patches[*at].name, Removed, String::new()),

@@ -12,15 +12,21 @@ use straightline_packet::{Drops as Counts, PortIndex};
 use straightline_port::device::Devices;
 use straightline_port::vhost_user::RxFilter;
 use straightline_port::{DeviceStatus, PortControl, QueueCounters};
+use straightline_underlay as underlay;
+use straightline_virtio::features::names;
 use straightline_wire::MacAddr;
 
 use crate::api::{
-    Addresses, Device, DownReason, DropCount, Drops, Fdb, FdbEntry, Link, Node, Packets, Port, Ports, Privileges,
-    Queue, RingKind, Runtime, RxMode, Source, Status, Worker, since_epoch,
+    API_VERSION, Addresses, Device, DownReason, DropCount, Drops, Events, Fdb, FdbEntry, Link, Neighbour,
+    NeighbourState, Neighbours, Node, Packets, Port, Ports, Privileges, Queue, QueuePairs, Refusal, RingKind, Runtime,
+    RxMode, Source, Status, Stream, Tunnel, Worker, since_epoch,
 };
-use crate::config::{Config, Mechanism};
+use crate::capture::Captures;
+use crate::config::{Config, Mechanism, TunnelSettings};
 use crate::descriptors;
+use crate::events::EventLog;
 use crate::plan::{ForwardingDomain, Plan, PortPlan};
+use crate::underlays::Underlays;
 use crate::watchdog::Stalls;
 use crate::{sandbox, user_names};
 
@@ -36,6 +42,8 @@ pub(crate) struct Running {
     /// The device ports, with the client of the opener process.
     devices: Option<Arc<Devices>>,
     pub(crate) stalls: Arc<Stalls>,
+    pub(crate) captures: Captures,
+    pub(crate) events: EventLog,
     now: Mutex<Arc<Snapshot>>,
     removed_drops: Arc<Counts>,
     removed_nodes: NodeStats,
@@ -52,6 +60,7 @@ pub(crate) struct Snapshot {
     pub(crate) drops: Vec<Arc<Counts>>,
     /// The table of each bridge.
     pub(crate) fdbs: Vec<Arc<Table>>,
+    pub(crate) underlays: Underlays,
     /// The counters of each worker, with those of its nodes.
     pub(crate) workers: Vec<(Arc<WorkerStats>, Vec<Arc<NodeStats>>)>,
 }
@@ -63,6 +72,8 @@ impl Running {
             notifications,
             devices,
             stalls: Arc::default(),
+            captures: Captures::default(),
+            events: EventLog::default(),
             now: Mutex::new(Arc::new(now)),
             removed_drops: Arc::default(),
             removed_nodes: NodeStats { name: REMOVED.to_owned(), ..NodeStats::default() },
@@ -74,7 +85,9 @@ impl Running {
     }
 
     pub(crate) fn show(&self, now: Snapshot) {
-        *self.now.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(now);
+        let now = Arc::new(now);
+        *self.now.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&now);
+        self.captures.ports_changed(&now);
     }
 
     /// Returns the drop counters of ports that were removed, and of packets that belong to none.
@@ -108,6 +121,12 @@ impl Running {
         iter::once(ours).chain(opener).collect()
     }
 
+    /// Returns the process id of the opener process, and whether it runs. `None` if there is none.
+    pub(crate) fn opener(&self) -> Option<(u32, bool)> {
+        let helper = self.devices.as_ref()?.opener().helper()?;
+        Some((helper.process().pid, helper.is_running()))
+    }
+
     /// Returns the counters of nodes that were removed.
     pub(crate) fn removed_nodes(&self) -> &NodeStats {
         &self.removed_nodes
@@ -115,7 +134,8 @@ impl Running {
 }
 
 impl Snapshot {
-    fn name(&self, port: PortIndex) -> String {
+    /// Returns the name of a port; empty if it is gone.
+    pub(crate) fn name(&self, port: PortIndex) -> String {
         let at = self.plan.ports.iter().position(|place| place.slot == port.0);
         at.map_or_else(String::new, |at| self.config.ports[at].name.clone())
     }
@@ -130,8 +150,9 @@ impl Snapshot {
 
     /// Returns the worker whose clock a bridge's table uses.
     fn worker_of(&self, bridge: usize) -> Option<&WorkerStats> {
-        let at =
-            self.plan.workers.iter().position(|worker| worker.domains.contains(&ForwardingDomain::Bridge(bridge)))?;
+        let has_bridge =
+            |domain: &ForwardingDomain| domain.parts(&self.config).contains(&ForwardingDomain::Bridge(bridge));
+        let at = self.plan.workers.iter().position(|worker| worker.domains.iter().any(has_bridge))?;
         Some(&self.workers[at].0)
     }
 }
@@ -139,12 +160,17 @@ impl Snapshot {
 impl Source for Running {
     fn ports(&self) -> Ports {
         let now = self.now();
-        let ports = now.config.ports.iter().zip(&now.ports).zip(&now.plan.ports).map(|((config, port), place)| {
+        let ports = now.config.ports.iter().zip(&now.ports).zip(&now.plan.ports).zip(&now.underlays.tunnels);
+        let ports = ports.map(|(((config, port), place), tunnel)| {
             let (status, history) = (port.status(), port.history());
+            let socket = config.kind.socket().map(|path| path.display().to_string());
+            let cause = status.cause.filter(|_| !status.up);
             Port {
                 name: config.name.clone(),
                 kind: config.kind.as_str().to_owned(),
                 link: if status.up { Link::Up } else { Link::Down },
+                cause: cause.map(|cause| cause.code().to_owned()),
+                remedy: cause.map(|cause| cause.remedy(&config.name, socket.as_deref(), config.kind.interface())),
                 reason: (!status.up).then_some(status.reason),
                 pid: status.peer.and_then(|peer| peer.pid),
                 user: status.peer.map(|peer| user_names::name(peer.uid)),
@@ -160,10 +186,17 @@ impl Source for Running {
                 rx_mode: status.receives.map(|(receives, vlans)| rx_mode(receives, vlans)),
                 mtu: config.mtu,
                 mac: config.mac.map(|mac| mac.to_string()).or(status.mac.map(|mac| MacAddr(mac).to_string())),
-                socket: config.kind.socket().map(|path| path.display().to_string()),
+                mode: config.kind.as_vhost_user().map(|kind| kind.mode.as_str().to_owned()),
+                queue_pairs: config
+                    .kind
+                    .as_vhost_user()
+                    .map(|kind| QueuePairs { offered: kind.queues, enabled: status.pairs }),
+                socket,
                 source_check: if config.source_check.is_some() { "mac" } else { "off" }.to_owned(),
+                joined: now.config.joined(&config.name),
                 addresses: now.addresses(&config.name),
                 device: status.device.map(device),
+                tunnel: tunnel.as_deref().zip(config.kind.as_tunnel()).map(|(tunnel, config)| ends(tunnel, config)),
             }
         });
         Ports { ports: ports.collect() }
@@ -227,10 +260,25 @@ impl Source for Running {
         Fdb { entries: entries.collect() }
     }
 
+    fn neighbours(&self) -> Neighbours {
+        let now = self.now();
+        let next_hops = now.underlays.underlays.iter().flat_map(|underlay| {
+            underlay.neighbours().into_iter().map(|next_hop| Neighbour {
+                underlay: underlay.config().name.clone(),
+                ip: next_hop.ip.to_string(),
+                mac: next_hop.mac.map(|mac| mac.to_string()),
+                state: state(next_hop.state),
+                age_s: next_hop.age_s,
+            })
+        });
+        Neighbours { neighbours: next_hops.collect() }
+    }
+
     fn status(&self) -> Status {
         let now = self.now();
         Status {
             version: crate::VERSION.to_owned(),
+            api_version: API_VERSION,
             uptime_s: self.since.elapsed().as_secs_f64(),
             simd: now.config.switch.level().name().to_owned(),
             workers: now.workers.len(),
@@ -241,8 +289,17 @@ impl Source for Running {
             refused_calls: sandbox::refused_calls(),
             notifications: self.notifications.to_owned(),
             stalls: self.stalls.list(),
+            workers_stalled: self.stalls.now(),
             fds_free: descriptors::free(),
         }
+    }
+
+    fn events(&self, since: u64) -> Events {
+        self.events.events(since)
+    }
+
+    fn follow_events(&self, since: u64) -> Result<(Events, Box<dyn Stream>), Refusal> {
+        self.events.follow(since)
     }
 }
 
@@ -256,7 +313,30 @@ fn device(DeviceStatus { facts, kernel_drops }: DeviceStatus) -> Device {
         mtu: facts.mtu,
         mac: MacAddr(facts.mac).to_string(),
         kernel_drops: kernel_drops.into_iter().map(|(name, count)| (name.to_owned(), count)).collect(),
+        offloads: names(facts.features).map(str::to_owned).collect(),
         warnings: facts.warnings,
+    }
+}
+
+fn ends(tunnel: &underlay::Tunnel, config: &TunnelSettings) -> Tunnel {
+    let underlay::TunnelStatus { local, remotes, next_hop, state: of_hop, overhead, mtu_inside } = tunnel.status();
+    Tunnel {
+        underlay: config.underlay.clone(),
+        local: local.to_string(),
+        remote: remotes.iter().map(ToString::to_string).collect(),
+        next_hop: next_hop.map(|ip| ip.to_string()),
+        state: of_hop.map(state),
+        overhead,
+        mtu_inside,
+    }
+}
+
+fn state(state: underlay::NeighbourState) -> NeighbourState {
+    match state {
+        underlay::NeighbourState::Asked => NeighbourState::Asked,
+        underlay::NeighbourState::Reachable => NeighbourState::Reachable,
+        underlay::NeighbourState::Unanswered => NeighbourState::Unanswered,
+        underlay::NeighbourState::Static => NeighbourState::Static,
     }
 }
 

@@ -14,8 +14,10 @@ use crate::api::{Source, Status};
 use crate::assembly::{DevicesOnce, settings};
 use crate::config::{Config, Idle};
 use crate::dynamic_port::DesiredConfig;
+use crate::events::WatcherThread;
 use crate::plan::plan;
 use crate::source::{Running, Snapshot};
+use crate::underlays::Underlays;
 use crate::watchdog::WatchdogThread;
 
 /// A switch that runs until it is stopped or dropped.
@@ -32,6 +34,7 @@ pub struct Switch {
     /// The device ports.
     pub(crate) devices: DevicesOnce,
     _watchdog: WatchdogThread,
+    _watcher: WatcherThread,
 }
 
 /// Records whether a bug has ended a worker, and calls the registered function.
@@ -94,15 +97,18 @@ impl Switch {
             ports: Vec::new(),
             drops: Vec::new(),
             fdbs: Vec::new(),
+            underlays: Underlays::default(),
             workers: node_stats,
         };
         let failure = Arc::default();
         let running = Arc::new(Running::new(now, notifications(&workers), devices.clone()));
         let watched = workers.iter().map(|(_, worker)| worker.progress()).collect();
-        let watchdog = WatchdogThread::start(watched, Arc::clone(&running.stalls))?;
+        let watchdog = WatchdogThread::start(watched, Arc::clone(&running.stalls), running.events.clone())?;
+        let watcher = WatcherThread::start(Arc::clone(&running))?;
         let (desired, ending) = (Mutex::default(), Mutex::default());
         let devices = DevicesOnce::new(devices);
-        let mut switch = Switch { running, rcu, handles, desired, ending, failure, devices, _watchdog: watchdog };
+        let mut switch =
+            Switch { running, rcu, handles, desired, ending, failure, devices, _watchdog: watchdog, _watcher: watcher };
         for (at, (cpu, worker)) in workers.into_iter().enumerate() {
             let failure = Arc::clone(&switch.failure);
             switch.handles[at].spawn(at, cpu, worker, failure)?;

@@ -1,15 +1,17 @@
 //! The thread that looks for stalled workers, and its counters.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context;
 use straightline_graph::{Progress, Stall, Watchdog};
 
-use crate::api;
+use crate::api::{self, EventKind};
+use crate::events::EventLog;
 
 /// The minimum time between two lines in the log.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
@@ -21,21 +23,31 @@ const MAX_COUNTERS: usize = 1024;
 /// Pairs beyond [`MAX_COUNTERS`] are counted under this name, which no port can have.
 const OTHERS: &str = "(others)";
 
-/// The number of stalls so far, by worker and port.
+/// The stalls of the workers.
 #[derive(Debug, Default)]
-pub(crate) struct Stalls(Mutex<BTreeMap<(usize, String), u64>>);
+pub(crate) struct Stalls {
+    /// The number so far, by worker and port.
+    counts: Mutex<BTreeMap<(usize, String), u64>>,
+    /// The number of workers that are stalled now.
+    now: AtomicUsize,
+}
 
 impl Stalls {
     fn add(&self, stall: &Stall) {
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (stall.worker, stall.port.clone());
         let is_known = counts.len() < MAX_COUNTERS || counts.contains_key(&key);
         let key = if is_known { key } else { (stall.worker, OTHERS.to_owned()) };
         *counts.entry(key).or_default() += 1;
     }
 
+    /// Returns the number of workers that are stalled now.
+    pub(crate) fn now(&self) -> usize {
+        self.now.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn list(&self) -> Vec<api::Stalls> {
-        let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let stalls =
             counts.iter().map(|((worker, port), &count)| api::Stalls { worker: *worker, port: port.clone(), count });
         stalls.collect()
@@ -50,8 +62,8 @@ pub(crate) struct WatchdogThread {
 }
 
 impl WatchdogThread {
-    /// Starts a thread that watches `workers` and counts in `stalls`.
-    pub(crate) fn start(workers: Vec<Arc<Progress>>, stalls: Arc<Stalls>) -> anyhow::Result<Self> {
+    /// Starts a thread that watches `workers`, counts in `stalls`, and adds to `events`.
+    pub(crate) fn start(workers: Vec<Arc<Progress>>, stalls: Arc<Stalls>, events: EventLog) -> anyhow::Result<Self> {
         let (end, ended) = channel();
         let watch = move || {
             let mut watchdog = Watchdog::new(workers);
@@ -61,7 +73,9 @@ impl WatchdogThread {
                 for stall in watchdog.look(now) {
                     stalls.add(&stall);
                     log.report(&stall, now);
+                    add_event(&events, stall);
                 }
+                stalls.now.store(watchdog.stalled(), Ordering::Relaxed);
             }
         };
         let thread = std::thread::Builder::new().name("watchdog".to_owned()).spawn(watch);
@@ -76,6 +90,13 @@ impl Drop for WatchdogThread {
             tracing::error!("the watchdog's thread had panicked");
         }
     }
+}
+
+fn add_event(events: &EventLog, Stall { worker, port }: Stall) {
+    let at = if port.is_empty() { String::new() } else { format!(" at {port:?}") };
+    let message = format!("worker {worker} has not finished a turn for {} ms{at}", Watchdog::LIMIT.as_millis());
+    let kind = EventKind::Stall { worker, port };
+    events.add_limited(&format!("worker {worker}"), SystemTime::now(), kind, message);
 }
 
 /// Logs stalls, with at most one line each [`LOG_INTERVAL`].

@@ -12,12 +12,14 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use rustix::fs::{AtFlags, CWD, MemfdFlags, Mode as RawMode, chmodat, chownat, ftruncate, memfd_create};
 use rustix::net::{AddressFamily, SocketType};
 use straightline_packet::Level;
 use straightline_switch::Switch;
+use straightline_switch::api::EventKind;
 use straightline_switch::config::{Config, Machine, Mechanism, Mode};
 use straightline_switch::sandbox;
 use straightline_virtio::memory::{GuestMemory, Region};
@@ -144,6 +146,7 @@ fn all_together() -> Result<(), Failed> {
     let counted: usize = told.ends["refused"].parse()?;
     let lines = told.err.matches("the sandbox refused system call").count();
     assert!(counted >= 20 && lines == 16, "{counted} counted, {lines} told");
+    told.is(&[("refused calls are events", "ok")]);
     // Rights that the configuration did not need at the start are refused, and the message says how
     // to get them.
     told.says("a port elsewhere", &["other held no socket", "restart to apply"]);
@@ -307,11 +310,25 @@ fn child(folder: &Path) {
     try_forbidden(folder, parent);
     tell_end("connect to the internet", TcpStream::connect(address));
     tell("refused", &sandbox::refused_calls().to_string());
+    tell("refused calls are events", if refused_calls_are_events() { "ok" } else { "none" });
     // The last try: where it succeeds, this program is replaced.
     if config.switch.sandbox.mechanisms.iter().all(|mechanism| *mechanism == Mechanism::Capabilities) {
         tell("execute", "ok");
     }
     tell_end::<()>("execute", Err(Command::new("/bin/true").exec()));
+}
+
+/// Returns whether a switch tells the number of refused calls soon.
+fn refused_calls_are_events() -> bool {
+    if sandbox::refused_calls() == 0 {
+        return false;
+    }
+    let switch = Switch::start(&Config::default()).expect("a switch");
+    let is_event = |kind: &EventKind| matches!(kind, EventKind::RefusedCall { count } if *count >= 20);
+    (0..500).any(|_| {
+        std::thread::sleep(Duration::from_millis(10));
+        switch.source().events(0).events.iter().any(|event| is_event(&event.kind))
+    })
 }
 
 fn try_needed(config: &Config, folder: &Path) {

@@ -7,10 +7,9 @@ use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
 use rustix::io::Errno;
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recvmsg, send};
-use serde::Serialize;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recv, recvmsg, send};
 
-use super::{DynamicPortGuard, RequestHandler};
+use super::{ErrorCode, Held, Refusal, Reply, Request, RequestHandler, Stream};
 
 /// The maximum length of a request in bytes, including its newline.
 pub(super) const MAX_REQUEST: usize = 4096;
@@ -24,9 +23,9 @@ const MAX_WRITE_TIME: Duration = Duration::from_secs(10);
 
 /// A connected client.
 pub(super) struct Connection {
-    /// The port that this client has added. It is the first field so that it is dropped first: when
-    /// the socket closes, the port is gone.
-    dynamic_port: Option<DynamicPortGuard>,
+    /// The port that this client has added, or its stream. It is the first field so that it is
+    /// dropped first: when the socket closes, the port is gone.
+    held: Held,
     /// The descriptor that came with the request.
     fd: Option<OwnedFd>,
     socket: OwnedFd,
@@ -46,7 +45,7 @@ impl Connection {
     /// Creates a client on this socket, which does not block.
     pub(super) fn new(socket: OwnedFd, now: Instant) -> Self {
         Self {
-            dynamic_port: None,
+            held: Held::Nothing,
             fd: None,
             socket,
             input: Vec::new(),
@@ -62,14 +61,23 @@ impl Connection {
         &self.socket
     }
 
-    /// Returns the time at which the client is disconnected. `None` while it has a dynamic port and
-    /// no answer to read.
+    /// Returns the time at which the client is disconnected. A client that has a dynamic port and no
+    /// answer to read may stay, and so may a client that has a stream.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        (!self.has_dynamic_port() || !self.output.is_empty()).then_some(self.deadline)
+        let may_stay = match self.held {
+            Held::Nothing => false,
+            Held::DynamicPort(_) => self.output.is_empty(),
+            Held::Stream(_) => !self.closing,
+        };
+        (!may_stay).then_some(self.deadline)
     }
 
     pub(super) fn has_dynamic_port(&self) -> bool {
-        self.dynamic_port.is_some()
+        matches!(self.held, Held::DynamicPort(_))
+    }
+
+    pub(super) fn has_stream(&self) -> bool {
+        matches!(self.held, Held::Stream(_))
     }
 
     /// Returns the event that the client waits for.
@@ -77,10 +85,23 @@ impl Connection {
         if self.output.is_empty() { PollFlags::IN } else { PollFlags::OUT }
     }
 
-    /// Makes as much progress as possible without waiting. Returns false when the client is done.
-    pub(super) fn step(&mut self, handler: &RequestHandler, now: Instant) -> bool {
+    /// Returns the stream whose next output the client can get now.
+    pub(super) fn waiting_stream(&self) -> Option<&dyn Stream> {
+        match &self.held {
+            Held::Stream(stream) if self.output.is_empty() => Some(&**stream),
+            _ => None,
+        }
+    }
+
+    /// Makes progress without waiting. Returns false when the client is done. `streams` is the
+    /// number of clients that have a stream.
+    pub(super) fn step(&mut self, handler: &RequestHandler, streams: &mut usize, now: Instant) -> bool {
         loop {
-            let moved = if self.output.is_empty() { self.read(handler, now) } else { self.write(now) };
+            let moved = match (self.output.is_empty(), &self.held) {
+                (false, _) => self.write(now),
+                (true, Held::Stream(_)) => return self.step_stream(now),
+                (true, _) => self.read(handler, streams, now),
+            };
             match moved {
                 Ok(true) => {}
                 Ok(false) => return false,
@@ -91,19 +112,74 @@ impl Connection {
         }
     }
 
+    /// Gives a client more of its stream. A stream that always has more must not keep the thread from
+    /// the other clients, so it is filled once.
+    fn step_stream(&mut self, now: Instant) -> bool {
+        if !self.closing {
+            // The client sends nothing but the end of its interest.
+            let mut buffer = [0; 64];
+            match recv(&self.socket, &mut buffer, RecvFlags::DONTWAIT) {
+                // The client gets the rest: what the stream has now.
+                Ok((_, 0)) => self.close(now),
+                Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(_) => return false,
+            }
+        }
+        let Held::Stream(stream) = &mut self.held else { return false };
+        self.written = 0;
+        let has_more = stream.fill(&mut self.output);
+        if !has_more || self.closing && self.output.is_empty() {
+            self.close(now);
+            self.held = Held::Nothing;
+        }
+        loop {
+            if self.output.is_empty() {
+                return self.has_stream();
+            }
+            match self.write(now) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return true,
+                Err(_) => return false,
+            }
+        }
+    }
+
+    /// From now on the client reads the rest of its stream, with the time limits of an answer.
+    fn close(&mut self, now: Instant) {
+        if !self.closing {
+            self.closing = true;
+            self.deadline = now + PATIENCE;
+            self.end_of_write = now + MAX_WRITE_TIME;
+        }
+    }
+
     /// Reads until there is a request, and answers it. Returns false when the client is done.
-    fn read(&mut self, handler: &RequestHandler, now: Instant) -> rustix::io::Result<bool> {
+    fn read(&mut self, handler: &RequestHandler, streams: &mut usize, now: Instant) -> rustix::io::Result<bool> {
         if let Some(end) = self.input.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = self.input.drain(..=end).collect();
             let fd = self.fd.take();
-            let line = respond(&line, fd, handler, &mut self.dynamic_port);
-            self.answer(line, now);
+            let reply = Request::parse(&line).and_then(|request| handler.answer(&request, fd, &self.held, *streams));
+            match reply {
+                Ok(Reply { line, held }) => {
+                    if matches!(held, Held::Stream(_)) {
+                        *streams += 1;
+                        // A stream is the last answer of a connection.
+                        self.input.clear();
+                    }
+                    if !matches!(held, Held::Nothing) {
+                        self.held = held;
+                    }
+                    self.answer(line, now);
+                }
+                Err(refusal) => self.answer(failure(&refusal), now),
+            }
             return Ok(true);
         }
         if self.input.len() >= MAX_REQUEST {
             self.input.clear();
             self.closing = true;
-            self.answer(failure(format!("the request is too long; send at most {MAX_REQUEST} bytes")), now);
+            let error = format!("the request is too long; send at most {MAX_REQUEST} bytes");
+            self.answer(failure(&Refusal::new(ErrorCode::BadRequest, error)), now);
             return Ok(true);
         }
         if self.closing {
@@ -154,24 +230,7 @@ impl Connection {
     }
 }
 
-/// Returns the answer line to a request line.
-fn respond(
-    line: &[u8],
-    fd: Option<OwnedFd>,
-    handler: &RequestHandler,
-    dynamic_port: &mut Option<DynamicPortGuard>,
-) -> String {
-    match serde_json::from_slice(line) {
-        Ok(request) => handler.answer(&request, fd, dynamic_port).unwrap_or_else(failure),
-        Err(error) => failure(format!("not a request: {error}; write for example {{\"cmd\":\"ports\"}}")),
-    }
-}
-
-fn failure(error: String) -> String {
-    #[derive(Serialize)]
-    struct Bad {
-        error: String,
-    }
+fn failure(refusal: &Refusal) -> String {
     // Only a map with keys that are no strings could fail to serialise.
-    serde_json::to_string(&Bad { error }).unwrap_or_else(|_| "{\"error\":\"internal\"}".to_owned())
+    serde_json::to_string(refusal).unwrap_or_else(|_| "{\"error\":\"internal\",\"code\":\"internal\"}".to_owned())
 }

@@ -1,45 +1,28 @@
-//! The API of a running switch: questions about it, and requests that change it.
-//!
-//! The types are the JSON that scripts read: fields are added, never renamed. A client sends one
-//! line, `{"cmd":"ports"}`, over a Unix socket. It gets one line back, `{"ok":{...}}` or
-//! `{"error":"..."}`. Each answer has the field `time`: seconds since the epoch, with a fraction.
+//! The server of the API: questions about a running switch, and requests that change it.
 //!
 //! [`ApiServer`] answers from a [`Source`]. Where it has a [`Control`], clients can change the
-//! switch as well. [`request`] and its typed siblings ask a switch, and [`table`] renders the
-//! answers for people.
-//!
-//! ```no_run
-//! use std::path::Path;
-//! use straightline_switch::api;
-//!
-//! let ports: api::Ports = api::ask(Path::new("/run/straightline/api.sock"))?;
-//! println!("{}", api::table::ports(&ports));
-//! # Ok::<(), api::RequestError>(())
-//! ```
+//! switch as well. The crate `straightline-api` has the types and the client.
 
-mod client;
 mod connection;
 mod server;
-pub mod table;
-mod types;
 
 use std::any::Any;
-use std::os::fd::OwnedFd;
-use std::str::FromStr;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-pub use client::{AddedPort, Answer, RequestError, add_port, ask, request, set_link};
+use server::MAX_STREAMS;
 pub use server::{ApiError, ApiHandle, ApiServer};
-pub use types::{
-    Addresses, Change, ChangeKind, Changed, Changes, Device, DownReason, DropCount, Drops, Fdb, FdbEntry, Link, Node,
-    Packets, Port, PortRequest, Ports, Privileges, Queue, RingKind, Runtime, RxMode, Stalls, Status, Worker,
+pub use straightline_api::{
+    API_VERSION, AddedPort, Addresses, Answer, Capture, CaptureInterface, CaptureRequest, Change, ChangeKind, Changed,
+    Changes, Command, DEFAULT_PATH, Device, DownReason, DropCount, Drops, ErrorCode, Event, EventKind, Events,
+    EventsRequest, Fdb, FdbEntry, Joined, JoinedKind, Link, LinkRequest, Neighbour, NeighbourState, Neighbours, Node,
+    Packets, Port, PortRequest, Ports, Privileges, Queue, QueuePairs, Refusal, Request, RequestError, RingKind,
+    Runtime, RxMode, Stalls, Status, StreamReader, Tunnel, Worker, add_port, ask, request, send, set_link, stream,
+    table,
 };
-
-/// The path of the API's socket where a command names none.
-pub const DEFAULT_PATH: &str = "/run/straightline/api.sock";
 
 /// The source of the answers. The API's thread calls it, so it must not take long.
 pub trait Source: Send + Sync {
@@ -51,9 +34,37 @@ pub trait Source: Send + Sync {
     fn drops(&self) -> Drops;
     /// Returns the addresses that the bridges know.
     fn fdb(&self) -> Fdb;
+    /// Returns the next hops of the underlays.
+    fn neighbours(&self) -> Neighbours;
     /// Returns the status of the whole switch.
     fn status(&self) -> Status;
+    /// Returns the kept events after this number.
+    fn events(&self, since: u64) -> Events;
+    /// Returns the kept events after this number and all further ones as a stream of JSON lines, and
+    /// the number of the newest event.
+    ///
+    /// # Errors
+    /// The process has no free descriptor.
+    fn follow_events(&self, since: u64) -> Result<(Events, Box<dyn Stream>), Refusal>;
 }
+
+/// Output that goes to one client until it leaves: one JSON line or binary record after another.
+///
+/// The API's thread calls it. What comes faster than the client reads, the stream keeps within bounds
+/// of its own, and counts what it cannot keep.
+pub trait Stream: Send {
+    /// Returns a descriptor that is readable while [`Self::fill`] has more. It is polled only while the
+    /// client has read everything before.
+    fn readiness(&self) -> BorrowedFd<'_>;
+
+    /// Appends what there is, up to [`MAX_FILL`] bytes and the rest of a record. It may be called when
+    /// there is nothing. If it leaves nothing for the next call, it makes the descriptor unreadable.
+    /// Returns false at the end, after the last bytes.
+    fn fill(&mut self, output: &mut Vec<u8>) -> bool;
+}
+
+/// The number of bytes after which [`Stream::fill`] appends no further record.
+pub const MAX_FILL: usize = 64 << 10;
 
 /// The side of a switch that changes it. The API's thread calls it and answers no other client
 /// meanwhile. An error is meant for the client, and means that nothing is changed.
@@ -62,19 +73,27 @@ pub trait Control: Send + Sync {
     ///
     /// # Errors
     /// The file has errors, or a change cannot be applied. The message may have several lines.
-    fn reload(&self) -> Result<Changes, String>;
+    fn reload(&self) -> Result<Changes, Refusal>;
 
     /// Sets a port's link down, or allows it to be up again.
     ///
     /// # Errors
     /// There is no such port.
-    fn set_link(&self, port: &str, up: bool) -> Result<(), String>;
+    fn set_link(&self, port: &str, up: bool) -> Result<(), Refusal>;
+
+    /// Begins a capture of packets, which ends when the stream is dropped. The stream has the records
+    /// of the crate `straightline-capture`. Captures show the contents of packets, so they are for
+    /// those who may change the switch.
+    ///
+    /// # Errors
+    /// The request is not valid, a port does not exist, or too many captures run.
+    fn capture(&self, request: &CaptureRequest) -> Result<(Capture, Box<dyn Stream>), Refusal>;
 
     /// Adds a port until the returned guard is dropped.
     ///
     /// # Errors
     /// The request or the socket is not valid.
-    fn add_dynamic_port(&self, port_request: &PortRequest, socket: OwnedFd) -> Result<DynamicPortGuard, String>;
+    fn add_dynamic_port(&self, port_request: &PortRequest, socket: OwnedFd) -> Result<DynamicPortGuard, Refusal>;
 }
 
 /// A guard that removes a dynamic port when it is dropped.
@@ -87,108 +106,92 @@ pub(crate) struct RequestHandler {
     pub(crate) control: Option<Arc<dyn Control>>,
 }
 
-/// The commands of the API.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Command {
-    /// [`Source::status`]
-    Status,
-    /// [`Source::ports`]
-    Ports,
-    /// [`Source::fdb`]
-    Fdb,
-    /// [`Source::runtime`]
-    Runtime,
-    /// [`Source::drops`]
-    Drops,
-    /// [`Control::reload`]
-    Reload,
-    /// [`Control::set_link`]
-    Link,
-    /// [`Control::add_dynamic_port`]
-    Port,
+/// An answer.
+struct Reply {
+    /// The answer line, without its newline.
+    line: String,
+    /// The thing that the client has from now on.
+    held: Held,
 }
 
-impl Command {
-    /// All commands.
-    pub const ALL: [Self; 8] =
-        [Self::Status, Self::Ports, Self::Fdb, Self::Runtime, Self::Drops, Self::Reload, Self::Link, Self::Port];
-
-    /// Returns the command's name in a request.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Status => "status",
-            Self::Ports => "ports",
-            Self::Fdb => "fdb",
-            Self::Runtime => "runtime",
-            Self::Drops => "drops",
-            Self::Reload => "reload",
-            Self::Link => "link",
-            Self::Port => "port",
-        }
-    }
-}
-
-/// A client's request: a command with its arguments.
-#[derive(Deserialize)]
-pub(super) struct Request {
-    cmd: String,
-    port: Option<String>,
-    up: Option<bool>,
-    #[serde(flatten)]
-    port_request: Option<PortRequest>,
+/// The thing that a client has for as long as it stays connected.
+enum Held {
+    Nothing,
+    DynamicPort(#[expect(dead_code, reason = "dropping it removes the port")] DynamicPortGuard),
+    Stream(Box<dyn Stream>),
 }
 
 impl RequestHandler {
-    /// Returns the answer line to a request, without its newline, or the error. `Port` puts the
-    /// guard of the new port into `dynamic_port`.
-    fn answer(
-        &self,
-        request: &Request,
-        fd: Option<OwnedFd>,
-        dynamic_port: &mut Option<DynamicPortGuard>,
-    ) -> Result<String, String> {
-        fn good<T: Serialize>(answer: T) -> Result<String, String> {
-            #[derive(Serialize)]
-            struct Good<T> {
-                ok: Timed<T>,
-            }
-            let ok = Timed { time: since_epoch(SystemTime::now()), answer };
-            serde_json::to_string(&Good { ok }).map_err(|error| error.to_string())
-        }
+    /// Answers a request of a client that has `held`. `streams` is the number of clients that have a
+    /// stream.
+    fn answer(&self, request: &Request, fd: Option<OwnedFd>, held: &Held, streams: usize) -> Result<Reply, Refusal> {
         let source = &self.source;
-        match request.cmd.parse()? {
-            Command::Status => good(source.status()),
-            Command::Ports => good(source.ports()),
-            Command::Fdb => good(source.fdb()),
-            Command::Runtime => good(source.runtime()),
-            Command::Drops => good(source.drops()),
-            Command::Reload => good(self.control()?.reload()?),
-            Command::Link => {
-                let port = request.port.as_ref().ok_or("link: \"port\" is missing; it names the port")?;
-                self.control()?.set_link(port, request.up.ok_or("link: \"up\" is missing; it is true or false")?)?;
+        match request {
+            Request::Status => good(source.status()),
+            Request::Ports => good(source.ports()),
+            Request::Fdb => good(source.fdb()),
+            Request::Neighbours => good(source.neighbours()),
+            Request::Runtime => good(source.runtime()),
+            Request::Drops => good(source.drops()),
+            Request::Events(EventsRequest { since, follow: false }) => good(source.events(*since)),
+            Request::Events(EventsRequest { since, follow: true }) => {
+                begin_stream(held, streams, || source.follow_events(*since))
+            }
+            Request::Reload => good(self.control()?.reload()?),
+            Request::Link(LinkRequest { port, up }) => {
+                self.control()?.set_link(port, *up)?;
                 good(serde_json::Map::new())
             }
-            Command::Port => {
-                let port_request = request
-                    .port_request
-                    .as_ref()
-                    .ok_or("port: a key is missing; the request needs \"name\", \"join\" and \"socket\"")?;
-                if dynamic_port.is_some() {
-                    return Err("port: this connection has a port already; open a connection for each port".to_owned());
+            Request::Capture(capture) => begin_stream(held, streams, || self.control()?.capture(capture)),
+            Request::Port(port_request) => {
+                let control = self.control()?;
+                let bad = |error| Refusal::new(ErrorCode::BadRequest, error);
+                if matches!(held, Held::DynamicPort(_)) {
+                    return Err(bad("port: this connection has a port already; open a connection for each port"));
                 }
-                let fd = fd.ok_or("port: no socket came with the request; send it as a descriptor (SCM_RIGHTS)")?;
-                *dynamic_port = Some(self.control()?.add_dynamic_port(port_request, fd)?);
-                good(serde_json::Map::new())
+                let no_socket = "port: no socket came with the request; send it as a descriptor (SCM_RIGHTS)";
+                let guard = control.add_dynamic_port(port_request, fd.ok_or_else(|| bad(no_socket))?)?;
+                Ok(Reply { held: Held::DynamicPort(guard), ..good(serde_json::Map::new())? })
             }
         }
     }
 
-    fn control(&self) -> Result<&dyn Control, String> {
-        self.control
-            .as_deref()
-            .ok_or_else(|| "this switch only answers questions; nothing can be changed through its API".to_owned())
+    fn control(&self) -> Result<&dyn Control, Refusal> {
+        self.control.as_deref().ok_or_else(|| {
+            let error = "this socket only answers questions; nothing can be changed through it";
+            Refusal::new(ErrorCode::ReadOnly, error)
+        })
     }
+}
+
+/// Returns an answer without anything else.
+fn good<T: Serialize>(answer: T) -> Result<Reply, Refusal> {
+    #[derive(Serialize)]
+    struct Good<T> {
+        ok: Timed<T>,
+    }
+    let ok = Timed { time: since_epoch(SystemTime::now()), answer };
+    let line =
+        serde_json::to_string(&Good { ok }).map_err(|error| Refusal::new(ErrorCode::Internal, error.to_string()))?;
+    Ok(Reply { line, held: Held::Nothing })
+}
+
+/// Returns an answer with a stream, if this client may have one.
+fn begin_stream<T: Serialize>(
+    held: &Held,
+    streams: usize,
+    begin: impl FnOnce() -> Result<(T, Box<dyn Stream>), Refusal>,
+) -> Result<Reply, Refusal> {
+    if !matches!(held, Held::Nothing) {
+        let error = "this connection has a port; open a connection for each stream";
+        return Err(Refusal::new(ErrorCode::BadRequest, error));
+    }
+    if streams >= MAX_STREAMS {
+        let error = format!("{MAX_STREAMS} clients have a stream already; end one of them, and try again");
+        return Err(Refusal::new(ErrorCode::Busy, error));
+    }
+    let (answer, stream) = begin()?;
+    Ok(Reply { held: Held::Stream(stream), ..good(answer)? })
 }
 
 /// An answer with the time at which it was made. From two answers a client can compute a rate.
@@ -202,18 +205,6 @@ struct Timed<T> {
 /// Returns seconds since the epoch, to the microsecond.
 pub(crate) fn since_epoch(time: SystemTime) -> f64 {
     time.duration_since(SystemTime::UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64())
-}
-
-impl FromStr for Command {
-    type Err = String;
-
-    fn from_str(word: &str) -> Result<Self, String> {
-        let known = Self::ALL.into_iter().find(|command| command.as_str() == word);
-        known.ok_or_else(|| {
-            let words = Self::ALL.map(Self::as_str).join(", ");
-            format!("unknown command {word:?}; commands are {words}")
-        })
-    }
 }
 
 #[cfg(test)]

@@ -3,6 +3,9 @@
 //! All sockets are non-blocking, and one `poll` waits for all of them. So a client that stalls
 //! costs one of [`MAX_CLIENTS`] places for a second and nothing else. While all places are taken,
 //! further clients wait in the kernel's queue.
+//!
+//! A client whose answer is a stream has a place of its own, one of [`MAX_STREAMS`]. It may be silent
+//! for as long as it likes, and costs one bounded buffer.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -14,17 +17,21 @@ use std::{io, thread};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, accept_with, listen, socket_with};
+use straightline_port::Permissions;
 use straightline_port::socket_file::{self, SocketFile};
 
 use super::connection::Connection;
 use super::{Control, RequestHandler, Source};
 use crate::config::socket_path::{self, SocketPathError, SocketState};
 
-/// The maximum number of clients at a time, without those that have a dynamic port.
+/// The maximum number of clients at a time, without those that have a dynamic port or a stream.
 const MAX_CLIENTS: usize = 16;
 
 /// The maximum number of clients that have a dynamic port.
 const MAX_DYNAMIC_PORTS: usize = 1024;
+
+/// The maximum number of clients that have a stream.
+pub(super) const MAX_STREAMS: usize = 16;
 
 /// The time without accepting clients after accepting one has failed.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -72,6 +79,15 @@ impl ApiServer {
     /// # Errors
     /// The path is not valid, or it is taken by a running process or by another kind of file.
     pub fn bind(path: &Path) -> Result<Self, ApiError> {
+        Self::bind_for(path, &Permissions::default())
+    }
+
+    /// Listens as [`Self::bind`] does, for other users too. Nobody can connect before the file has its
+    /// permissions.
+    ///
+    /// # Errors
+    /// As those of [`Self::bind`], or the permissions cannot be set.
+    pub fn bind_for(path: &Path, permissions: &Permissions) -> Result<Self, ApiError> {
         socket_path::check(path).map_err(|error| ApiError::Path { path: path.to_owned(), error })?;
         let io_error = |error: io::Error| ApiError::Io { path: path.to_owned(), error };
         match socket_file::clear_stale(path).map_err(io_error)? {
@@ -82,11 +98,11 @@ impl ApiServer {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
             .map_err(|error| io_error(error.into()))?;
-        // The file is for this user alone.
         let file = SocketFile::bind(&socket, path).map_err(|error| match error.source.kind() {
             io::ErrorKind::AddrInUse => ApiError::Taken(path.to_owned()),
             _ => io_error(io::Error::other(error)),
         })?;
+        permissions.give(&file).map_err(|error| io_error(io::Error::other(error)))?;
         listen(&socket, 64).map_err(|error| io_error(error.into()))?;
         Ok(Self { _file: file, socket, path: path.to_owned() })
     }
@@ -150,8 +166,16 @@ fn run(server: &ApiServer, handler: &RequestHandler, stop: &OwnedFd) {
         clients.retain(|client| client.deadline().is_none_or(|deadline| deadline > now));
         let accepting = accepts_more(&clients) && now >= accept_from;
 
+        // The order: stop, clients, streams, and new clients.
         let mut fds = vec![PollFd::new(stop, PollFlags::IN)];
         fds.extend(clients.iter().map(|client| PollFd::new(client.socket(), client.interest())));
+        let mut streaming = Vec::new();
+        for (at, client) in clients.iter().enumerate() {
+            if let Some(stream) = client.waiting_stream() {
+                streaming.push(at);
+                fds.push(PollFd::from_borrowed_fd(stream.readiness(), PollFlags::IN));
+            }
+        }
         if accepting {
             fds.push(PollFd::new(&server.socket, PollFlags::IN));
         }
@@ -166,17 +190,21 @@ fn run(server: &ApiServer, handler: &RequestHandler, stop: &OwnedFd) {
                 return;
             }
         }
-        let mut ready = fds.iter().map(|fd| !fd.revents().is_empty());
-        if ready.next() == Some(true) {
+        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        drop(fds);
+        if ready[0] {
             return;
         }
-        let ready: Vec<bool> = ready.collect();
-        drop(fds);
+        let (mut of_clients, others) = (ready[1..=clients.len()].to_vec(), &ready[1 + clients.len()..]);
+        for (at, ready) in streaming.iter().zip(others) {
+            of_clients[*at] |= ready;
+        }
+        let newcomers = accepting && others.last() == Some(&true);
 
         let now = Instant::now();
-        let newcomers = accepting && ready.last() == Some(&true);
-        let mut ready = ready.into_iter();
-        clients.retain_mut(|client| ready.next() != Some(true) || client.step(handler, now));
+        let mut of_clients = of_clients.into_iter();
+        let mut streams = clients.iter().filter(|client| client.has_stream()).count();
+        clients.retain_mut(|client| of_clients.next() != Some(true) || client.step(handler, &mut streams, now));
         if newcomers && let Err(error) = accept_all(server, &mut clients, now) {
             tracing::warn!("the API accepts no clients for {} s: {error}", PAUSE.as_secs());
             accept_from = now + PAUSE;
@@ -184,11 +212,12 @@ fn run(server: &ApiServer, handler: &RequestHandler, stop: &OwnedFd) {
     }
 }
 
-/// Returns whether there is a free place. A client that has a dynamic port takes no place from the
-/// others.
+/// Returns whether there is a free place. A client that has a dynamic port or a stream takes no place
+/// from the others.
 fn accepts_more(clients: &[Connection]) -> bool {
     let dynamic = clients.iter().filter(|client| client.has_dynamic_port()).count();
-    clients.len() - dynamic < MAX_CLIENTS && dynamic < MAX_DYNAMIC_PORTS
+    let streams = clients.iter().filter(|client| client.has_stream()).count();
+    clients.len() - dynamic - streams < MAX_CLIENTS && dynamic < MAX_DYNAMIC_PORTS
 }
 
 fn accept_all(server: &ApiServer, clients: &mut Vec<Connection>, now: Instant) -> rustix::io::Result<()> {

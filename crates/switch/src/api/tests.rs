@@ -1,17 +1,70 @@
 //! Tests server and client against each other, and against malicious clients.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufRead, Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::*;
 
 /// A switch that always gives the same answers.
 struct Fixed;
+
+/// A stream of numbers, one a line.
+struct Numbers {
+    /// Readable while there are more numbers.
+    more: OwnedFd,
+    next: u64,
+    kind: u64,
+}
+
+impl Numbers {
+    /// A stream of this kind has no end.
+    const ENDLESS: u64 = 0;
+    /// A stream of this kind never has anything.
+    const SILENT: u64 = 1;
+
+    /// Makes a stream of this kind, or of that many numbers.
+    fn boxed(kind: u64) -> Box<dyn Stream> {
+        use rustix::event::{EventfdFlags, eventfd};
+        Box::new(Numbers {
+            more: eventfd(u32::from(kind != Self::SILENT), EventfdFlags::NONBLOCK).unwrap(),
+            next: 0,
+            kind,
+        })
+    }
+}
+
+/// The number of bytes that endless streams have handed out.
+static HANDED_OUT: AtomicU64 = AtomicU64::new(0);
+
+impl Stream for Numbers {
+    fn readiness(&self) -> BorrowedFd<'_> {
+        self.more.as_fd()
+    }
+
+    fn fill(&mut self, output: &mut Vec<u8>) -> bool {
+        let end = if self.kind == Self::SILENT { 0 } else { self.kind };
+        while (self.kind == Self::ENDLESS || self.next < end) && output.len() < MAX_FILL {
+            writeln!(output, "{}", self.next).unwrap();
+            self.next += 1;
+        }
+        if self.kind == Self::ENDLESS {
+            HANDED_OUT.fetch_add(output.len() as u64, Ordering::Relaxed);
+        }
+        self.kind == Self::ENDLESS || self.kind == Self::SILENT || self.next < end
+    }
+}
+
+/// A request for a stream of this kind.
+fn numbers(kind: u64) -> Request {
+    Request::Events(EventsRequest { since: kind, follow: true })
+}
 
 impl Source for Fixed {
     fn ports(&self) -> Ports {
@@ -28,6 +81,7 @@ impl Source for Fixed {
             features: vec!["CSUM".to_owned()],
             ring: Some(RingKind::Split),
             ring_size: 256,
+            joined: None,
             regions: 2,
             queues: vec![Queue::default()],
             drops: [("too-big".to_owned(), 3)].into(),
@@ -38,6 +92,8 @@ impl Source for Fixed {
             source_check: "mac".to_owned(),
             addresses: None,
             device: None,
+            tunnel: None,
+            ..Port::default()
         };
         Ports { ports: vec![port] }
     }
@@ -69,8 +125,20 @@ impl Source for Fixed {
         Fdb { entries: (0..20_000).map(entry).collect() }
     }
 
+    fn neighbours(&self) -> Neighbours {
+        Neighbours::default()
+    }
+
     fn status(&self) -> Status {
         Status { version: "1".to_owned(), ..Status::default() }
+    }
+
+    fn events(&self, since: u64) -> Events {
+        Events { last: since + 1, events: Vec::new() }
+    }
+
+    fn follow_events(&self, since: u64) -> Result<(Events, Box<dyn Stream>), Refusal> {
+        Ok((self.events(since), Numbers::boxed(since)))
     }
 }
 
@@ -115,6 +183,7 @@ fn every_answer_arrives_as_it_was_given() {
     assert_eq!(ask::<Drops>(&path).unwrap(), Fixed.drops());
     assert_eq!(ask::<Fdb>(&path).unwrap(), Fixed.fdb());
     assert_eq!(ask::<Status>(&path).unwrap(), Fixed.status());
+    assert_eq!(ask::<Events>(&path).unwrap(), Fixed.events(0));
 }
 
 #[test]
@@ -154,8 +223,10 @@ fn every_answer_says_when_it_was_given() {
     let _handle = ApiServer::bind(&path).unwrap().serve_control(Arc::new(Fixed), Arc::<Once>::default()).unwrap();
     let mut last = since_epoch(std::time::SystemTime::now());
     let link = "{\"cmd\":\"link\",\"port\":\"vm1\",\"up\":false}".to_owned();
-    let others = Command::ALL.iter().filter(|command| !matches!(command, Command::Link | Command::Port));
-    let requests = others.map(|command| format!("{{\"cmd\":\"{}\"}}", command.as_str())).chain([link]);
+    // Those that need no arguments.
+    let others = Command::ALL.map(|command| format!("{{\"cmd\":\"{}\"}}", command.as_str()));
+    let others = others.into_iter().filter(|line| Request::parse(line.as_bytes()).is_ok());
+    let requests = others.chain([link]);
     for request in requests {
         let mut stream = UnixStream::connect(&path).unwrap();
         stream.write_all(request.as_bytes()).unwrap();
@@ -172,11 +243,13 @@ fn every_answer_says_when_it_was_given() {
 #[test]
 fn bad_requests_get_an_error_line() {
     let fixture = Fixture::new();
+    let commands = format!("commands are {}", Command::ALL.map(Command::as_str).join(", "));
     for (request, part) in [
         (&b"\n"[..], "not a request"),
         (b"{}\n", "missing field `cmd`"),
         (b"{\"cmd\":1}\n", "not a request"),
-        (b"{\"cmd\":\"quit\"}\n", "commands are status, ports, fdb, runtime, drops, reload, link, port"),
+        (b"{\"cmd\":\"quit\"}\n", &commands),
+        (b"{\"cmd\":\"link\",\"port\":\"a\"}\n", "link: missing field `up`; it needs"),
         (b"\xff\xfe\n", "not a request"),
         (b"[[[[", "not a request"),
     ] {
@@ -192,9 +265,10 @@ fn bad_requests_get_an_error_line() {
 struct Once(std::sync::atomic::AtomicBool);
 
 impl Control for Once {
-    fn reload(&self) -> Result<Changes, String> {
-        if self.0.swap(true, std::sync::atomic::Ordering::Relaxed) {
-            return Err("switch.toml:3: no such port\nswitch.toml:4: nor this one".to_owned());
+    fn reload(&self) -> Result<Changes, Refusal> {
+        if self.0.swap(true, Ordering::Relaxed) {
+            let error = "switch.toml:3: no such port\nswitch.toml:4: nor this one";
+            return Err(Refusal::new(ErrorCode::Refused, error));
         }
         let change = Change {
             kind: ChangeKind::Port,
@@ -205,12 +279,17 @@ impl Control for Once {
         Ok(Changes { changes: vec![change] })
     }
 
-    fn set_link(&self, port: &str, up: bool) -> Result<(), String> {
-        if port == "vm1" && !up { Ok(()) } else { Err(format!("no such port {port:?}")) }
+    fn set_link(&self, port: &str, up: bool) -> Result<(), Refusal> {
+        let unknown = || Refusal::new(ErrorCode::UnknownPort, format!("no such port {port:?}")).about(port);
+        if port == "vm1" && !up { Ok(()) } else { Err(unknown()) }
     }
 
-    fn add_dynamic_port(&self, _wish: &PortRequest, _socket: OwnedFd) -> Result<DynamicPortGuard, String> {
-        Err("not here".to_owned())
+    fn capture(&self, _wish: &CaptureRequest) -> Result<(Capture, Box<dyn Stream>), Refusal> {
+        Err(Refusal::new(ErrorCode::Refused, "not here"))
+    }
+
+    fn add_dynamic_port(&self, _wish: &PortRequest, _socket: OwnedFd) -> Result<DynamicPortGuard, Refusal> {
+        Err(Refusal::new(ErrorCode::Refused, "not here"))
     }
 }
 
@@ -228,15 +307,94 @@ fn a_reload_tells_what_changed_or_what_is_wrong() {
     let error = ask::<Changes>(&path).unwrap_err();
     assert!(matches!(&error, RequestError::Refused { message, .. } if message.lines().count() == 2), "{error}");
     set_link(&path, "vm1", false).unwrap();
-    assert!(set_link(&path, "vm2", false).unwrap_err().to_string().contains("no such port \"vm2\""));
+    let error = set_link(&path, "vm2", false).unwrap_err();
+    assert!(error.to_string().contains("no such port \"vm2\""));
+    assert!(
+        matches!(&error, RequestError::Refused { code: ErrorCode::UnknownPort, culprit: Some(port), .. } if port == "vm2"),
+        "{error:?}"
+    );
     let port_request = PortRequest { name: "x".to_owned(), join: "lan".to_owned(), socket: "s".to_owned() };
     let (a, _b) = UnixStream::pair().unwrap();
-    assert!(add_port(&path, &port_request, std::os::fd::AsFd::as_fd(&a)).unwrap_err().to_string().contains("not here"));
+    assert!(add_port(&path, &port_request, a.as_fd()).unwrap_err().to_string().contains("not here"));
     drop(handle);
 
     let only_answers = Fixture::new();
-    let error = ask::<Changes>(&only_answers.path()).unwrap_err().to_string();
-    assert!(error.contains("nothing can be changed through its API"), "{error}");
+    let error = ask::<Changes>(&only_answers.path()).unwrap_err();
+    assert!(matches!(error, RequestError::Refused { code: ErrorCode::ReadOnly, .. }), "{error}");
+    assert!(error.to_string().contains("only answers questions"), "{error}");
+}
+
+#[test]
+fn errors_have_a_code() {
+    let fixture = Fixture::new();
+    for (request, expected) in [
+        (&b"[]\n"[..], "{\"code\":\"bad-request\",\"error\":..}"),
+        (b"{\"cmd\":\"quit\"}\n", "{\"code\":\"unknown-command\",\"culprit\":\"quit\",\"error\":..}"),
+        (b"{\"cmd\":\"reload\"}\n", "{\"code\":\"read-only\",\"error\":..}"),
+        (b"{\"cmd\":\"events\",\"since\":-1}\n", "{\"code\":\"bad-request\",\"culprit\":\"events\",\"error\":..}"),
+    ] {
+        let mut answer: serde_json::Value = serde_json::from_str(&fixture.raw(request)).unwrap();
+        assert!(answer["error"].is_string(), "{answer}");
+        answer["error"] = 0.into();
+        let mut fields = answer.to_string();
+        fields = fields.replace("\"error\":0", "\"error\":..");
+        assert_eq!(fields, expected);
+    }
+}
+
+#[test]
+fn a_stream_follows_its_answer_until_it_ends() {
+    let fixture = Fixture::new();
+    // Several times what fits the socket.
+    let reader = stream(&fixture.path(), &numbers(300_000)).unwrap();
+    assert!(reader.answer().contains("\"last\":300001"), "{}", reader.answer());
+    let mut lines = 0;
+    for (line, expected) in reader.lines().zip(0..) {
+        assert_eq!(line.unwrap(), expected.to_string());
+        lines += 1;
+    }
+    assert_eq!(lines, 300_000);
+}
+
+#[test]
+fn a_silent_stream_stays_and_ends_when_its_client_wants_it() {
+    let fixture = Fixture::new();
+    let mut silent = stream(&fixture.path(), &numbers(Numbers::SILENT)).unwrap();
+    // Longer than a client without a stream may be silent.
+    std::thread::sleep(Duration::from_millis(1500));
+    silent.ender().unwrap().end().unwrap();
+    assert_eq!(silent.read(&mut [0]).unwrap(), 0);
+
+    // A client that ends its stream gets the rest, even if it ends the stream at once.
+    let line = serde_json::to_string(&numbers(1000)).unwrap();
+    assert_eq!(fixture.raw(line.as_bytes()).lines().count(), 1001);
+    // More requests on the connection of a stream are not answered.
+    let answers = fixture.raw(format!("{line}\n{{\"cmd\":\"status\"}}\n").as_bytes());
+    assert_eq!(answers.lines().last(), Some("999"));
+}
+
+#[test]
+fn streams_that_nobody_reads_cost_one_bounded_buffer_each() {
+    let fixture = Fixture::new();
+    let path = fixture.path();
+    let mut deaf: Vec<_> = (0..MAX_STREAMS).map(|_| stream(&path, &numbers(Numbers::ENDLESS)).unwrap()).collect();
+    let error = stream(&path, &numbers(Numbers::ENDLESS)).unwrap_err();
+    assert!(matches!(error, RequestError::Refused { code: ErrorCode::Busy, .. }), "{error}");
+    // The others have all their places, and the thread has time for them.
+    let idle: Vec<_> = (0..10).map(|_| fixture.connect()).collect();
+    for _ in 0..100 {
+        ask::<Status>(&path).unwrap();
+    }
+    drop(idle);
+    // What the sockets hold, and a buffer for each client.
+    let limit = MAX_STREAMS as u64 * (MAX_FILL as u64 + (1 << 20));
+    let handed_out = HANDED_OUT.load(Ordering::Relaxed);
+    assert!(handed_out <= limit, "{handed_out} bytes are held");
+    // A client that disappears makes its place free.
+    deaf.pop();
+    let again = || stream(&path, &numbers(3));
+    let reader = (0..100).find_map(|_| again().map_err(|_| std::thread::sleep(Duration::from_millis(10))).ok());
+    assert_eq!(reader.expect("a free place").lines().count(), 3);
 }
 
 #[test]

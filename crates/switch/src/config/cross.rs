@@ -6,7 +6,17 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::diagnostic::{Findings, Span};
-use super::{Draft, DraftInterface, PortConfig};
+use super::network::Network;
+use super::{Draft, DraftInterface, NodeConfig, PortConfig};
+
+mod tunnels;
+mod underlays;
+
+/// Fills in the defaults that depend on other sections.
+pub(super) fn complete(draft: &mut Draft) {
+    underlays::complete(draft);
+    tunnels::complete(draft);
+}
 
 pub(super) fn check(draft: &Draft, report: &mut Findings<'_>) {
     check_use_of_ports(draft, report);
@@ -16,6 +26,8 @@ pub(super) fn check(draft: &Draft, report: &mut Findings<'_>) {
     check_sockets(draft, report);
     check_interfaces(draft, report);
     check_waits(draft, report);
+    underlays::check(draft, report);
+    tunnels::check(draft, report);
 }
 
 /// Checks that every named port exists and is used once. An unused port is worth a warning.
@@ -55,8 +67,9 @@ fn check_use_of_ports(draft: &Draft, report: &mut Findings<'_>) {
         }
     }
     let is_output = |name: &String| draft.node_sites.iter().flat_map(|node| &node.outputs).any(|to| to.port == *name);
+    let is_underlay = |name: &String| draft.underlays.iter().any(|(underlay, _)| underlay.port == *name);
     for (port, spans) in &draft.ports {
-        if !used.contains_key(port.name.as_str()) && !is_output(&port.name) {
+        if !used.contains_key(port.name.as_str()) && !is_output(&port.name) && !is_underlay(&port.name) {
             let message = format!("port {:?} is in no patch or bridge; what it receives will be dropped", port.name);
             report.warn(&spans.name, message);
         }
@@ -119,14 +132,12 @@ fn check_node_outputs(draft: &Draft, report: &mut Findings<'_>) {
             report.error(&output.span, format!("{title}: no such port; {}", known_ports(draft)));
             continue;
         };
-        let joined = draft.networks.iter().find_map(|network| {
-            let (_, span) = network.ports.iter().find(|(name, _)| *name == port.name)?;
-            Some((&network.title, span))
-        });
-        if let Some((network, span)) = joined {
+        if let Some((network, span)) = network_of(draft, &port.name) {
             let line = report.line(span);
-            let message =
-                format!("{title}: already in {network} (line {line}); name a port that is in no patch and no bridge");
+            let message = format!(
+                "{title}: already in {} (line {line}); name a port that is in no patch and no bridge",
+                network.title
+            );
             report.error(&output.span, message);
             continue;
         }
@@ -142,6 +153,14 @@ fn check_node_outputs(draft: &Draft, report: &mut Findings<'_>) {
             }
         }
     }
+}
+
+/// Returns the patch or bridge that a port is in, with the place where it names the port.
+fn network_of<'a>(draft: &'a Draft, port: &str) -> Option<(&'a Network, &'a Span)> {
+    draft.networks.iter().find_map(|network| {
+        let (_, span) = network.ports.iter().find(|(name, _)| name == port)?;
+        Some((network, span))
+    })
 }
 
 /// Checks that each static entry names a port of its own bridge.
@@ -200,22 +219,23 @@ fn check_interfaces(draft: &Draft, report: &mut Findings<'_>) {
 }
 
 /// Checks that packets wait for free buffers only between rings of guests: a device has no ring in
-/// which a packet could stay, and announces no free buffers.
+/// which a packet could stay, and announces no free buffers. Neither has a tunnel, even as the
+/// output of a node: it would send a packet that waits once in every turn.
 fn check_waits(draft: &Draft, report: &mut Findings<'_>) {
+    let port_of = |name: &str| draft.ports.iter().map(|(port, _)| port).find(|port| port.name == name);
     for network in &draft.networks {
-        let is_device = |(name, _): &&(String, Span)| {
-            draft.ports.iter().any(|(port, _)| port.name == *name && port.kind.as_vhost_user().is_none())
+        let Some(waits) = &network.waits else { continue };
+        let members = || network.ports.iter().filter_map(|(name, _)| port_of(name));
+        let device = members().find(|port| port.kind.as_vhost_user().is_none());
+        let nodes = members().flat_map(|port| port.nodes.iter().chain(&port.egress_nodes));
+        let outputs = nodes.filter_map(|name| draft.nodes.iter().find(|node| node.name == *name));
+        let mut outputs = outputs.flat_map(NodeConfig::outputs).filter_map(|name| port_of(name));
+        let why = match (device, outputs.find(|port| port.kind.as_tunnel().is_some())) {
+            (Some(port), _) => format!("port {:?} is no vhost-user port, so no packet can wait for it", port.name),
+            (None, Some(port)) => format!("a node sends copies to tunnel {:?}, which sends each at once", port.name),
+            (None, None) => continue,
         };
-        if let Some(waits) = &network.waits
-            && let Some((name, _)) = network.ports.iter().find(is_device)
-        {
-            let message = format!(
-                "full = \"wait\" in {}: port {name:?} is no vhost-user port, so no packet can wait for it; use full = \
-                 \"drop\"",
-                network.title
-            );
-            report.error(waits, message);
-        }
+        report.error(waits, format!("full = \"wait\" in {}: {why}; use full = \"drop\"", network.title));
     }
 }
 

@@ -36,19 +36,24 @@
 //! ));
 //! ```
 
+mod address;
 mod cross;
 mod diagnostic;
+mod init;
+mod keys;
 mod kind;
 mod mac;
 mod machine;
 mod network;
 mod node;
+mod permissions;
 mod port;
 mod privileges;
 mod section;
 mod source_check;
 mod switch;
 mod types;
+mod underlay;
 mod users;
 
 use std::fs;
@@ -58,15 +63,18 @@ use toml::de::DeTable;
 
 pub use straightline_nodes::{IpPrefix, MacPrefix};
 pub use straightline_port::socket_path;
+pub use straightline_underlay::{Address, Cookie, L2tpOver, TunnelKind};
 
 pub use diagnostic::{ConfigErrors, Diagnostic};
-pub use kind::{AfPacketConfig, AfXdpConfig, Mode, Offloads, PortKind, TapConfig, VhostUserConfig};
+pub use init::{Facts, Nic, initial_configuration};
+pub use keys::{Explanation, UnknownKey, explain, schema};
+pub use kind::{AfPacketConfig, AfXdpConfig, Mode, Offloads, PortKind, TapConfig, TunnelSettings, VhostUserConfig};
 pub use mac::{Mac, MacError};
 pub use machine::{Machine, parse_cpu_list};
 pub use node::{Kinds, NodeConfig, NodeSettings};
 pub use types::{
     BridgeConfig, Config, Copier, Copies, Idle, Mechanism, PatchConfig, PortConfig, SandboxConfig, SourceCheckConfig,
-    StaticEntry, SwitchConfig, WhenFull,
+    StaticEntry, SwitchConfig, UnderlayConfig, WhenFull,
 };
 
 use crate::sandbox;
@@ -110,7 +118,7 @@ impl Loaded {
     #[must_use]
     pub fn taken_sockets_beside(&self, running: &Config) -> Vec<Diagnostic> {
         let ours = |path: &PathBuf| {
-            running.switch.api.as_ref() == Some(path)
+            running.switch.api_sockets().any(|api| api == path)
                 || running.ports.iter().any(|port| port.kind.socket() == Some(path))
         };
         let taken = |socket: &SocketSite| {
@@ -203,6 +211,7 @@ impl Config {
 
         let mut draft = Draft::default();
         read(&root, machine, kinds, &mut report, &mut draft);
+        cross::complete(&mut draft);
         cross::check(&draft, &mut report);
         if report.has_errors() {
             return Err(report.into_errors());
@@ -227,6 +236,10 @@ impl Config {
 struct Draft {
     switch: SwitchConfig,
     ports: Vec<(PortConfig, port::PortSpans)>,
+    underlays: Vec<(UnderlayConfig, underlay::UnderlaySpans)>,
+    tunnels: Vec<kind::TunnelSite>,
+    /// Each port with `steal = "address"`, as an index into the ports, with the place of the key.
+    steals: Vec<(usize, Span)>,
     patches: Vec<PatchConfig>,
     /// The bridges, each with the place of the port in each static entry.
     bridges: Vec<(BridgeConfig, Vec<Span>)>,
@@ -261,6 +274,7 @@ impl Draft {
         Config {
             switch: self.switch,
             ports: self.ports.into_iter().map(|(port, _)| port).collect(),
+            underlays: self.underlays.into_iter().map(|(underlay, _)| underlay).collect(),
             patches: self.patches,
             bridges: self.bridges.into_iter().map(|(bridge, _)| bridge).collect(),
             nodes: self.nodes,
@@ -269,7 +283,7 @@ impl Draft {
 }
 
 /// The names of the sections of a file.
-const SECTIONS: &[&str] = &["switch", "port", "patch", "bridge", "node"];
+const SECTIONS: &[&str] = &["switch", "port", "underlay", "patch", "bridge", "node"];
 
 fn read(
     root: &toml::Spanned<DeTable<'_>>,
@@ -291,6 +305,11 @@ fn read(
                     port::read(name, &section, report, draft);
                 }
             }
+            "underlay" => {
+                for (name, section) in section::named("underlay", value, report) {
+                    underlay::read(name, &section, report, draft);
+                }
+            }
             "patch" => {
                 for (name, section) in section::named("patch", value, report) {
                     network::read_patch(name, &section, report, draft);
@@ -306,7 +325,7 @@ fn read(
                     node::read(name, &section, kinds, report, draft);
                 }
             }
-            other if switch::KEYS.contains(&other) => {
+            other if switch::KEYS.iter().any(|key| key.name == other) => {
                 report.error(&key.span(), format!("{other:?} is outside any section; move it below [switch]"));
             }
             other => {

@@ -1,9 +1,9 @@
 //! Reads the sections that join ports: `[patch.NAME]` and `[bridge.NAME]`.
 
 use toml::Spanned;
-use toml::de::DeValue;
 
 use super::diagnostic::{Findings, Span};
+use super::keys::{Absent, Key, UNBOUNDED, Value};
 use super::section::Section;
 use super::{BridgeConfig, Draft, Mac, PatchConfig, StaticEntry, WhenFull};
 
@@ -19,8 +19,59 @@ pub(super) struct Network {
 /// memory. No network needs more.
 const MAX_ADDRESSES: u32 = 1 << 20;
 
+/// The keys of `[patch.NAME]`.
+pub(super) const PATCH_KEYS: &[Key] = &[
+    Key::new(
+        "ports",
+        Value::Texts { of: "port names", min: 2, max: 2 },
+        Absent::Required,
+        "The ports. A port is in one patch or bridge only.",
+        "[\"vm1\", \"vm2\"]",
+    ),
+    Key::new(
+        "full",
+        Value::Choice(&["drop", "wait"]),
+        Absent::Value("\"drop\""),
+        "What happens to a packet whose destination has no free buffers. `\"drop\"`: it is dropped and counted. \
+         `\"wait\"`: it stays in the source's ring; both ports must be of kind `vhost-user`.",
+        "\"wait\"",
+    ),
+];
+
+/// The keys of `[bridge.NAME]`.
+pub(super) const BRIDGE_KEYS: &[Key] = &[
+    Key::new(
+        "ports",
+        Value::Texts { of: "port names", min: 1, max: UNBOUNDED },
+        Absent::Required,
+        "The ports. A port is in one patch or bridge only.",
+        "[\"vm1\", \"vm2\", \"vm3\"]",
+    ),
+    Key::new(
+        "ageing",
+        Value::Integer { min: 1, max: 1_000_000, unit: "seconds" },
+        Absent::Value("300"),
+        "The bridge forgets an address that sent nothing for this time.",
+        "60",
+    ),
+    Key::new(
+        "limit",
+        Value::Integer { min: 1, max: MAX_ADDRESSES as i64, unit: "addresses" },
+        Absent::Value("4096"),
+        "Size of the address table, static entries included.",
+        "65536",
+    ),
+    Key::new(
+        "static",
+        Value::Table { of: "MAC addresses and port names" },
+        Absent::Text("none"),
+        "Addresses that are known from the start and never forgotten. Each port must be one of the bridge's.",
+        "{ \"02:00:00:00:00:03\" = \"vm3\" }",
+    ),
+];
+
 pub(super) fn read_patch(name: &str, section: &Section<'_>, report: &mut Findings<'_>, draft: &mut Draft) {
-    section.only(&["ports", "full"], report);
+    section.only(PATCH_KEYS, report);
     let full = section.choice("full", &[("drop", WhenFull::Drop), ("wait", WhenFull::Wait)], report);
     let example = "ports = [\"vm1\", \"vm2\"]";
     let Some(ports) = read_ports(section, example, report, draft) else {
@@ -44,7 +95,7 @@ pub(super) fn read_patch(name: &str, section: &Section<'_>, report: &mut Finding
 }
 
 pub(super) fn read_bridge(name: &str, section: &Section<'_>, report: &mut Findings<'_>, draft: &mut Draft) {
-    section.only(&["ports", "ageing", "limit", "static"], report);
+    section.only(BRIDGE_KEYS, report);
     let example = "ports = [\"vm1\", \"vm2\", \"vm3\"]";
     let ports = read_ports(section, example, report, draft);
     if let Some(ports) = &ports
@@ -105,19 +156,8 @@ fn read_ports(section: &Section<'_>, example: &str, report: &mut Findings<'_>, d
 
 fn read_statics(section: &Section<'_>, report: &mut Findings<'_>) -> (Vec<StaticEntry>, Vec<Span>) {
     let (mut entries, mut spans): (Vec<StaticEntry>, Vec<Span>) = Default::default();
-    let Some(value) = section.get("static") else {
-        return (entries, spans);
-    };
     let example = "static = { \"02:00:00:00:00:03\" = \"vm3\" }";
-    let DeValue::Table(table) = value.get_ref() else {
-        let message =
-            format!("static in {} must be a table of addresses and ports, for example {example}", section.title());
-        report.error(&value.span(), message);
-        return (entries, spans);
-    };
-    let mut pairs: Vec<_> = table.iter().collect();
-    pairs.sort_by_key(|(key, _)| key.span().start);
-    for (key, port) in pairs {
+    for (key, port) in section.table("static", example, report) {
         let text = key.get_ref().as_ref();
         let title = section.title();
         let mac = match text.parse::<Mac>() {

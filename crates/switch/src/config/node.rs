@@ -14,6 +14,7 @@ use toml::Spanned;
 
 use super::Draft;
 use super::diagnostic::{Findings, Span};
+use super::keys::{Absent, Key, Value};
 use super::section::{Section, hint};
 
 /// The kinds of node that a configuration may name: the built-in kind `mirror`, and those that a
@@ -41,6 +42,25 @@ use super::section::{Section, hint};
 /// ```
 #[derive(Clone)]
 pub struct Kinds(Vec<(String, Arc<Make>)>);
+
+/// The keys that nodes of all kinds have.
+pub(super) const KEYS: &[Key] = &[Key::new(
+    "kind",
+    Value::Text("name of a kind"),
+    Absent::Required,
+    "Kind of the node. Built in: `\"mirror\"`. A program that embeds the switch can add kinds of its own.",
+    "\"mirror\"",
+)];
+
+/// The keys that only a mirror has.
+pub(super) const MIRROR_KEYS: &[Key] = &[Key::new(
+    "to",
+    Value::Text("port name"),
+    Absent::Required,
+    "Mirror port: the port that gets the copies, which may be a tunnel. It is in no patch and no bridge, has no \
+     `nodes` and no `egress-nodes`, and carries no underlay.",
+    "\"monitor\"",
+)];
 
 type Make = dyn Fn(&mut NodeSettings<'_, '_>) -> Arc<dyn Prototype> + Send + Sync;
 
@@ -74,7 +94,7 @@ impl Kinds {
         self
     }
 
-    fn names(&self) -> Vec<&str> {
+    pub(super) fn names(&self) -> Vec<&str> {
         self.0.iter().map(|(name, _)| name.as_str()).collect()
     }
 }
@@ -287,7 +307,7 @@ fn read_kind(
     let prototype = make(&mut settings);
     let NodeSettings { read, outputs: sites, .. } = settings;
     let keys: Vec<_> = ["kind"].into_iter().chain(read.iter().map(|(key, _)| key.as_str())).collect();
-    section.only(&keys, report);
+    section.only_names(&keys, report);
     let kind = word.to_owned();
     let outputs = sites.iter().map(|site| site.port.clone()).collect();
     draft.nodes.push(NodeConfig { name: name.to_owned(), kind, settings: Some(read), outputs, prototype });

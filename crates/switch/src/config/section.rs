@@ -9,12 +9,22 @@ use std::ops::RangeInclusive;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::Mac;
 use super::diagnostic::{Findings, Span};
+use super::keys;
 
 /// A key of a table, as the parser returns it.
 type Key<'t> = Spanned<Cow<'t, str>>;
 /// A value of a table.
 type Value<'t> = Spanned<DeValue<'t>>;
+
+#[cfg(test)]
+thread_local! {
+    /// The keys that readers asked for on this thread: a test compares them with the table.
+    pub(super) static ASKED: std::cell::RefCell<std::collections::BTreeSet<String>> = const {
+        std::cell::RefCell::new(std::collections::BTreeSet::new())
+    };
+}
 
 /// A table with the name that messages give it.
 pub(super) struct Section<'t> {
@@ -52,13 +62,17 @@ impl<'t> Section<'t> {
 
     /// Returns the keys and values, in the file's order.
     pub(super) fn entries(&self) -> Vec<(&'t Key<'t>, &'t Value<'t>)> {
-        let mut entries: Vec<_> = self.table.iter().collect();
-        entries.sort_by_key(|(key, _)| key.span().start);
-        entries
+        in_order(self.table)
     }
 
     /// Adds an error for each key that is not one of these.
-    pub(super) fn only(&self, keys: &[&str], report: &mut Findings<'_>) {
+    pub(super) fn only(&self, keys: &[keys::Key], report: &mut Findings<'_>) {
+        let names: Vec<_> = keys.iter().map(|key| key.name).collect();
+        self.only_names(&names, report);
+    }
+
+    /// Adds an error for each key that has none of these names.
+    pub(super) fn only_names(&self, keys: &[&str], report: &mut Findings<'_>) {
         for (key, _) in self.entries() {
             let name = key.get_ref().as_ref();
             if !keys.contains(&name) {
@@ -70,6 +84,8 @@ impl<'t> Section<'t> {
 
     /// Returns the value of a key, if it is there.
     pub(super) fn get(&self, key: &str) -> Option<&'t Value<'t>> {
+        #[cfg(test)]
+        ASKED.with_borrow_mut(|asked| asked.insert(key.to_owned()));
         self.table.get(key)
     }
 
@@ -80,6 +96,45 @@ impl<'t> Section<'t> {
             DeValue::String(text) => Some(Spanned::new(value.span(), text.as_ref())),
             other => self.wrong_type(key, value, other, "a string", example, report),
         }
+    }
+
+    /// Returns the text of a key that must be there.
+    pub(super) fn required_text(
+        &self,
+        key: &str,
+        example: &str,
+        report: &mut Findings<'_>,
+    ) -> Option<Spanned<&'t str>> {
+        if self.get(key).is_none() {
+            self.missing(key, example, report);
+        }
+        self.text(key, example, report)
+    }
+
+    /// Returns the MAC address of a key.
+    pub(super) fn mac(&self, key: &str, report: &mut Findings<'_>) -> Option<Spanned<Mac>> {
+        let text = self.text(key, &format!("{key} = \"52:54:00:00:00:01\""), report)?;
+        match text.get_ref().parse() {
+            Ok(mac) => Some(Spanned::new(text.span(), mac)),
+            Err(why) => {
+                report.error(&text.span(), format!("{key} {:?} in {}: {why}", text.get_ref(), self.title));
+                None
+            }
+        }
+    }
+
+    /// Returns the entries of a table, in the file's order. Empty if the key is absent.
+    pub(super) fn table(
+        &self,
+        key: &str,
+        example: &str,
+        report: &mut Findings<'_>,
+    ) -> Vec<(&'t Key<'t>, &'t Value<'t>)> {
+        let Some(value) = self.get(key) else { return Vec::new() };
+        let DeValue::Table(table) = value.get_ref() else {
+            return self.wrong_type(key, value, value.get_ref(), "a table", example, report).unwrap_or_default();
+        };
+        in_order(table)
     }
 
     /// Returns the number of a key, if it is in range.
@@ -222,6 +277,13 @@ impl<'t> Section<'t> {
     }
 }
 
+/// Returns the entries of a table, in the file's order.
+fn in_order<'t>(table: &'t DeTable<'t>) -> Vec<(&'t Key<'t>, &'t Value<'t>)> {
+    let mut entries: Vec<_> = table.iter().collect();
+    entries.sort_by_key(|(key, _)| key.span().start);
+    entries
+}
+
 /// Returns the sections `[family.NAME]` of a file, in its order, each with its checked name. A name
 /// that is not valid and a family that is not a table are errors.
 pub(super) fn named<'t>(family: &str, value: &'t Value<'t>, report: &mut Findings<'_>) -> Vec<(&'t str, Section<'t>)> {
@@ -285,7 +347,7 @@ pub(crate) fn is_name(name: &str) -> bool {
 /// Returns the minimum number of edits that turn `a` into `b`. An edit inserts, removes or replaces
 /// a character, or swaps it with the next one. This is the optimal string alignment, by the
 /// textbook recurrence over rows.
-fn distance(a: &str, b: &str) -> usize {
+pub(super) fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().take(64).collect(), b.chars().collect());
     let mut before: Vec<usize> = Vec::new();
     let mut row: Vec<usize> = (0..=b.len()).collect();

@@ -5,11 +5,89 @@ use std::path::PathBuf;
 use straightline_packet::Level;
 
 use super::diagnostic::Findings;
+use super::keys::{Absent, Key, Value};
+use super::permissions::{read_id, read_perms};
 use super::section::{Section, hint};
-use super::{Copier, Copies, Draft, DraftSocket, Idle, Machine, Mechanism, SandboxConfig, socket_path};
+use super::{Copier, Copies, Draft, DraftSocket, Idle, Machine, Mechanism, SandboxConfig, socket_path, users};
 
 /// The keys of `[switch]`.
-pub(super) const KEYS: &[&str] = &["workers", "idle", "api", "copies", "simd", "copy", "sandbox"];
+pub(super) const KEYS: &[Key] = &[
+    Key::new(
+        "workers",
+        Value::Integers { of: "CPU numbers, each once" },
+        Absent::Text("one thread, not pinned"),
+        "One polling thread is pinned to each CPU. Each CPU must be online and allowed for the process.",
+        "[2, 3]",
+    ),
+    Key::new(
+        "idle",
+        Value::Choice(&["sleep", "spin"]),
+        Absent::Value("\"sleep\""),
+        "What a worker does when there is nothing to do. `\"sleep\"`: it spins for a short time, then waits for a \
+         kick. `\"spin\"`: it never sleeps.",
+        "\"spin\"",
+    ),
+    Key::new(
+        "api",
+        Value::Text("path of a socket"),
+        Absent::Text("no API"),
+        "Where the API listens. Without it, commands such as `ports` cannot reach the switch.",
+        "\"/run/straightline/api.sock\"",
+    ),
+    Key::new(
+        "api-group",
+        Value::Text("name or number of a group"),
+        Absent::Text("none"),
+        "Group that gets the API's sockets. Its members may use the API, and so may change the switch.",
+        "\"straightline\"",
+    ),
+    Key::new(
+        "api-perms",
+        Value::Text("permission bits in octal, as text"),
+        Absent::Text("`\"0600\"`; with `api-group`: `\"0660\"`"),
+        "Permission bits of the socket `api`.",
+        "\"0660\"",
+    ),
+    Key::new(
+        "api-read-only",
+        Value::Text("path of a socket"),
+        Absent::Text("none"),
+        "Second socket of the API, which only answers questions. Its bits are 0666: who reaches its folder may ask.",
+        "\"/run/straightline/read-only.sock\"",
+    ),
+    Key::new(
+        "copies",
+        Value::integer(1, 2),
+        Absent::Value("1"),
+        "How often the body of a packet is copied. 2: through a buffer of the switch, as other switches do; for \
+         comparison.",
+        "2",
+    ),
+    Key::new(
+        "simd",
+        Value::Choice(&["auto", "scalar", "sse2", "avx2", "avx512", "neon"]),
+        Absent::Value("\"auto\""),
+        "Instruction set of copies and checksums. `\"auto\"` takes AVX2 or SSE2 on x86-64, NEON on 64-bit ARM. \
+         `\"avx512\"` is used only if named here.",
+        "\"avx512\"",
+    ),
+    Key::new(
+        "copy",
+        Value::Choice(&["kernel", "libc", "movsb"]),
+        Absent::Value("\"kernel\""),
+        "What copies bytes. `\"libc\"`: the C library. `\"movsb\"` (x86-64 only): the instruction `rep movsb`. Both \
+         are for comparison, and exclude a named `simd`.",
+        "\"libc\"",
+    ),
+    Key::new(
+        "sandbox",
+        Value::Choices(&["capabilities", "landlock", "seccomp"]),
+        Absent::Text("all that the kernel has"),
+        "What confines the process. A named mechanism is required: the switch does not start without it. `[]`: no \
+         sandbox.",
+        "[\"landlock\", \"seccomp\"]",
+    ),
+];
 
 pub(super) fn read(section: &Section<'_>, machine: &Machine, report: &mut Findings<'_>, draft: &mut Draft) {
     section.only(KEYS, report);
@@ -37,15 +115,39 @@ pub(super) fn read(section: &Section<'_>, machine: &Machine, report: &mut Findin
     if let Some(sandbox) = read_sandbox(section, report) {
         draft.switch.sandbox = sandbox;
     }
-    if let Some(api) = section.text("api", "api = \"/run/straightline/api.sock\"", report) {
-        let path = PathBuf::from(api.get_ref());
-        let owner = "the API".to_owned();
+    read_api(section, report, draft);
+}
+
+fn read_api(section: &Section<'_>, report: &mut Findings<'_>, draft: &mut Draft) {
+    let mut read_socket = |key: &str, file: &str, owner: &str, report: &mut Findings<'_>| {
+        let socket = section.text(key, &format!("{key} = \"/run/straightline/{file}\""), report)?;
+        let path = PathBuf::from(socket.get_ref());
         if let Err(why) = socket_path::check(&path) {
-            report.error(&api.span(), format!("socket {:?} of {owner}: {why}", api.get_ref()));
+            report.error(&socket.span(), format!("socket {:?} of {owner}: {why}", socket.get_ref()));
         }
-        draft.switch.api = Some(path.clone());
-        draft.sockets.push(DraftSocket { owner, path, ours: true, span: api.span() });
+        let owner = owner.to_owned();
+        draft.sockets.push(DraftSocket { owner, path: path.clone(), ours: true, span: socket.span() });
+        Some(path)
+    };
+    let api = read_socket("api", "api.sock", "the API", report);
+    let read_only = read_socket("api-read-only", "read-only.sock", "the API that only answers questions", report);
+    for (key, has_socket) in [
+        ("api-group", section.get("api").is_some() || section.get("api-read-only").is_some()),
+        ("api-perms", section.get("api").is_some()),
+    ] {
+        if let Some(value) = section.get(key)
+            && !has_socket
+        {
+            let message = format!(
+                "{key} in {}: there is no \"api\" to which it applies; add one, or leave it out",
+                section.title()
+            );
+            report.error(&value.span(), message);
+        }
     }
+    draft.switch.api_group = read_id(section, "api-group", users::group, report);
+    draft.switch.api_perms = read_perms(section, "api-perms", report);
+    (draft.switch.api, draft.switch.api_read_only) = (api, read_only);
 }
 
 /// Reads the mechanisms that the file names. Returns `None` without such a key.

@@ -5,11 +5,14 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 
 use straightline_packet::Level;
+use straightline_port::Permissions;
 
 use super::*;
+use crate::sandbox::Needs;
 
 mod mistakes;
 mod nodes;
+mod tunnels;
 
 /// A folder for sockets, and configuration files that use it.
 struct Fixture {
@@ -44,7 +47,9 @@ fn parse(text: &str) -> Result<Loaded, ConfigErrors> {
 }
 
 fn good(text: &str) -> Loaded {
-    parse(text).unwrap_or_else(|errors| panic!("{errors}\n\n{text}"))
+    let loaded = parse(text).unwrap_or_else(|errors| panic!("{errors}\n\n{text}"));
+    assert_eq!(keys::schema_tests::takes(text, &Kinds::new()), Some(true), "the schema refuses a correct file: {text}");
+    loaded
 }
 
 /// Returns the errors of `text`, without their excerpts.
@@ -57,6 +62,10 @@ fn errors(text: &str) -> Vec<String> {
 fn one_error(text: &str, line: usize, parts: &[&str]) {
     let errors = errors(text);
     assert_eq!(errors.len(), 1, "{errors:#?}\n{text}");
+    let is_of_schema = ["unknown key", "unknown section", "it must be an", "it must be true", "out of range"];
+    if is_of_schema.iter().any(|part| errors[0].contains(part)) {
+        assert_ne!(keys::schema_tests::takes(text, &Kinds::new()), Some(true), "the schema takes a wrong file: {text}");
+    }
     assert!(errors[0].starts_with(&format!("f.toml:{line}: ")), "{}\n{text}", errors[0]);
     for part in parts {
         assert!(errors[0].contains(part), "no {part:?} in {}", errors[0]);
@@ -120,6 +129,9 @@ fn defaults() {
             workers: vec![],
             idle: Idle::Sleep,
             api: None,
+            api_group: None,
+            api_perms: None,
+            api_read_only: None,
             copies: Copies::One,
             simd: None,
             copy: Copier::Kernel,
@@ -226,6 +238,30 @@ fn warnings_about_interfaces() {
     let shared = warnings("[port.p]\nkind = \"af-packet\"\ninterface = \"eth1\"\n");
     assert_eq!(shared.len(), 1, "{shared:?}");
     assert!(shared[0].contains("this machine's own network stack gets the same packets"), "{shared:?}");
+}
+
+#[test]
+fn who_may_use_the_api() {
+    let fixture = Fixture::new();
+    let switch = |keys: &str| {
+        let text = format!("{}[switch]\napi = \"{}\"\n{keys}", fixture.port("p"), fixture.path("api"));
+        good(&text).config.switch
+    };
+    let of = |switch: &SwitchConfig| {
+        let Permissions { owner, group, .. } = switch.api_permissions();
+        (owner, group, switch.api_permissions().bits())
+    };
+    assert_eq!(of(&switch("")), (None, None, 0o600));
+    assert_eq!(switch("").api_needs(), Needs::default());
+    let ours = rustix::process::getegid().as_raw();
+    assert_eq!(of(&switch(&format!("api-group = \"{ours}\"\n"))), (None, Some(ours), 0o660));
+    let other = switch(&format!("api-group = \"{}\"\napi-perms = \"0600\"\n", ours + 1));
+    assert_eq!(of(&other), (None, Some(ours + 1), 0o600));
+    assert_eq!(other.api_needs(), Needs { has_owner: true, gives_away: true, ..Needs::default() });
+    let both = switch(&format!("api-read-only = \"{}\"\n", fixture.path("ro")));
+    assert_eq!((of(&both), both.api_read_only_permissions().bits()), ((None, None, 0o600), 0o666));
+    assert_eq!(both.api_needs(), Needs { sets_bits: true, ..Needs::default() });
+    assert_eq!(both.api_sockets().count(), 2);
 }
 
 #[test]

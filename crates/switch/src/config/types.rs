@@ -1,11 +1,17 @@
 //! The values of a configuration that was checked.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
+use rustix::process::getegid;
+use straightline_api::{Joined, JoinedKind};
 use straightline_nodes::{IpPrefix, MacPrefix};
 use straightline_packet::Level;
+use straightline_port::{Permissions, socket_file};
+use straightline_underlay::Address;
 
 use super::{Mac, NodeConfig, PortKind, VhostUserConfig};
+use crate::sandbox::Needs;
 
 /// A whole configuration. All lists are in the file's order.
 ///
@@ -17,6 +23,8 @@ pub struct Config {
     pub switch: SwitchConfig,
     /// A section `[port.NAME]`.
     pub ports: Vec<PortConfig>,
+    /// `[underlay.NAME]`
+    pub underlays: Vec<UnderlayConfig>,
     /// `[patch.NAME]`
     pub patches: Vec<PatchConfig>,
     /// `[bridge.NAME]`
@@ -30,6 +38,39 @@ impl Config {
     #[must_use]
     pub fn port_index(&self, name: &str) -> Option<usize> {
         self.ports.iter().position(|port| port.name == name)
+    }
+
+    /// Returns the index of the underlay of this name in [`Config::underlays`].
+    #[must_use]
+    pub fn underlay_index(&self, name: &str) -> Option<usize> {
+        self.underlays.iter().position(|underlay| underlay.name == name)
+    }
+
+    /// Returns the patch, bridge or underlay that the port of this name is in.
+    #[must_use]
+    pub fn joined(&self, port: &str) -> Option<Joined> {
+        let has = |members: &[String]| members.iter().any(|member| member == port);
+        let patches = self.patches.iter().filter(|patch| has(&patch.ports));
+        let bridges = self.bridges.iter().filter(|bridge| has(&bridge.ports));
+        let underlays = self.underlays.iter().filter(|underlay| underlay.port == port);
+        let names = patches.map(|patch| (JoinedKind::Patch, &patch.name));
+        let names = names.chain(bridges.map(|bridge| (JoinedKind::Bridge, &bridge.name)));
+        let mut names = names.chain(underlays.map(|underlay| (JoinedKind::Underlay, &underlay.name)));
+        names.next().map(|(kind, name)| Joined { kind, name: name.clone() })
+    }
+
+    /// Returns the index of the port that carries the packets of the tunnel at this index.
+    pub(crate) fn carrier(&self, tunnel: usize) -> Option<usize> {
+        let tunnel = self.ports[tunnel].kind.as_tunnel()?;
+        let underlay = self.underlay_index(&tunnel.underlay)?;
+        self.port_index(&self.underlays[underlay].port)
+    }
+
+    /// Returns the indexes of the tunnels of the underlay at this index, in the ports' order.
+    pub(crate) fn tunnels_of(&self, underlay: usize) -> impl Iterator<Item = usize> {
+        let name = &self.underlays[underlay].name;
+        let is_member = move |port: &PortConfig| port.kind.as_tunnel().is_some_and(|tunnel| tunnel.underlay == *name);
+        self.ports.iter().enumerate().filter(move |(_, port)| is_member(port)).map(|(at, _)| at)
     }
 
     /// Returns the nodes that packets from the port at this index pass, in their order.
@@ -59,6 +100,13 @@ pub struct SwitchConfig {
     pub idle: Idle,
     /// The path of the API's socket. `None`: there is no API.
     pub api: Option<PathBuf>,
+    /// The group whose members may use the API, besides this process's user.
+    pub api_group: Option<u32>,
+    /// The permission bits of the API's socket. `None`: 0600, or 0660 with a group.
+    pub api_perms: Option<u32>,
+    /// The path of a second socket, which only answers questions. Every user who reaches its folder
+    /// may use it.
+    pub api_read_only: Option<PathBuf>,
     /// The number of copies of a packet's body.
     pub copies: Copies,
     /// The instruction set of copies and checksums. `None`: the widest that is known to be good on
@@ -73,6 +121,40 @@ pub struct SwitchConfig {
 }
 
 impl SwitchConfig {
+    /// The permission bits of the socket that only answers questions.
+    const READ_ONLY_PERMS: u32 = 0o666;
+
+    /// Returns who may connect to the API's socket.
+    #[must_use]
+    pub fn api_permissions(&self) -> Permissions {
+        Permissions { owner: None, group: self.api_group, mode: self.api_perms }
+    }
+
+    /// Returns who may connect to the socket that only answers questions.
+    #[must_use]
+    pub fn api_read_only_permissions(&self) -> Permissions {
+        Permissions { owner: None, group: self.api_group, mode: Some(Self::READ_ONLY_PERMS) }
+    }
+
+    /// Returns the paths of the API's sockets.
+    pub(crate) fn api_sockets(&self) -> impl Iterator<Item = &PathBuf> {
+        self.api.iter().chain(&self.api_read_only)
+    }
+
+    /// Returns the rights that the API's sockets take.
+    pub(crate) fn api_needs(&self) -> Needs {
+        if self.api_sockets().next().is_none() {
+            return Needs::default();
+        }
+        let other_bits = |perms: Permissions| perms.bits() != socket_file::FIRST_MODE;
+        Needs {
+            has_owner: self.api_group.is_some(),
+            sets_bits: self.api_read_only.is_some() || other_bits(self.api_permissions()),
+            gives_away: self.api_group.is_some_and(|group| group != getegid().as_raw()),
+            ..Needs::default()
+        }
+    }
+
     /// Returns the instruction set or implementation of copies and checksums, with defaults
     /// resolved.
     #[must_use]
@@ -215,6 +297,8 @@ pub struct SourceCheckConfig {
 impl PortConfig {
     /// The MTU of a port whose section names none.
     pub const DEFAULT_MTU: u16 = 1500;
+    /// The smallest MTU: that of IPv4 (RFC 791, 3.1).
+    pub(crate) const MIN_MTU: u16 = 68;
 
     /// Creates a vhost-user port at `socket` with every default.
     #[must_use]
@@ -229,6 +313,28 @@ impl PortConfig {
             source_check: None,
         }
     }
+}
+
+/// A section `[underlay.NAME]`: a port with addresses, whose packets carry those of tunnels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnderlayConfig {
+    /// The name, unique among underlays.
+    pub name: String,
+    /// The name of the port. It is in no patch and no bridge, and no tunnel.
+    pub port: String,
+    /// The switch's addresses on it, at least one.
+    pub addresses: Vec<Address>,
+    /// The routers of other networks, at most one for each IP version.
+    pub gateways: Vec<IpAddr>,
+    /// The VLAN of all packets, or none.
+    pub vlan: Option<u16>,
+    /// Bytes of the longest IP packet.
+    pub mtu: u16,
+    /// The switch's MAC address on it. `None`: that of the port's interface, or for a port without
+    /// one, an address that the switch makes.
+    pub mac: Option<Mac>,
+    /// Next hops whose MAC addresses are fixed.
+    pub neighbours: Vec<(IpAddr, Mac)>,
 }
 
 /// A section `[patch.NAME]`: what enters by one port leaves by the other.

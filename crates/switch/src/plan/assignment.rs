@@ -8,6 +8,8 @@
 //! - **Bridge.** Every worker delivers to every port. If a port has fewer pairs than there are
 //!   workers, workers share its rings and wait for their locks. So a bridge gets several workers
 //!   only if one of its ports has several pairs.
+//! - **Underlay.** As a bridge, with the patches and bridges of its tunnels. Each worker also sends
+//!   packets of the underlay's own.
 
 use straightline_port::QueueAssignment;
 
@@ -25,7 +27,8 @@ pub(super) fn max_workers(config: &Config, domain: ForwardingDomain) -> usize {
     let pairs = ports.iter().map(|&port| config.ports[port].kind.queues());
     match domain {
         ForwardingDomain::Patch(_) => 2 * pairs.min().unwrap_or(1),
-        ForwardingDomain::Bridge(_) => pairs.max().unwrap_or(1),
+        // A tunnel has no pairs.
+        ForwardingDomain::Bridge(_) | ForwardingDomain::Underlay(_) => pairs.max().unwrap_or(1).max(1),
         // All its packets are dropped.
         ForwardingDomain::Unconnected(_) => 1,
     }
@@ -53,7 +56,8 @@ pub(super) fn worker_counts(config: &Config, domains: &[ForwardingDomain], worke
 /// Deals the pairs of a domain's ports out to the workers that serve it. Each port begins where the
 /// last one ended.
 pub(super) fn assign(config: &Config, domain: ForwardingDomain, serving: &[usize]) -> Vec<(usize, QueueAssignment)> {
-    let ports = domain.ports(config);
+    let is_tunnel = |port: &usize| config.ports[*port].kind.as_tunnel().is_some();
+    let (tunnels, ports): (Vec<_>, Vec<_>) = domain.ports(config).into_iter().partition(is_tunnel);
     let most = match domain {
         ForwardingDomain::Patch(_) => serving.len().min(max_workers(config, domain) / 2),
         _ => serving.len(),
@@ -71,24 +75,37 @@ pub(super) fn assign(config: &Config, domain: ForwardingDomain, serving: &[usize
                 .collect()
         })
         .collect();
-    let assigned = ports.iter().enumerate().map(|(member, &port)| {
-        let others = rx_workers.iter().enumerate().filter(|(other, _)| *other != member);
-        let mut delivering: Vec<usize> = others.flat_map(|(_, rx_workers)| rx_workers.iter().copied()).collect();
-        delivering.sort_unstable();
-        delivering.dedup();
-        if delivering.is_empty() {
-            delivering.push(rx_workers[member][0]);
-        }
-        (
-            port,
-            QueueAssignment {
-                rx_workers: rx_workers[member].clone(),
-                tx_workers: tx_workers(&rx_workers[member], &delivering),
-                delivering,
-            },
-        )
-    });
-    assigned.collect()
+    let mut assigned: Vec<_> = ports
+        .iter()
+        .enumerate()
+        .map(|(member, &port)| {
+            let others = rx_workers.iter().enumerate().filter(|(other, _)| *other != member);
+            let mut delivering: Vec<usize> = match domain {
+                ForwardingDomain::Underlay(_) => serving.to_vec(),
+                _ => others.flat_map(|(_, rx_workers)| rx_workers.iter().copied()).collect(),
+            };
+            delivering.sort_unstable();
+            delivering.dedup();
+            if delivering.is_empty() {
+                delivering.push(rx_workers[member][0]);
+            }
+            (
+                port,
+                QueueAssignment {
+                    rx_workers: rx_workers[member].clone(),
+                    tx_workers: tx_workers(&rx_workers[member], &delivering),
+                    delivering,
+                },
+            )
+        })
+        .collect();
+    for tunnel in tunnels {
+        let carrier = config.carrier(tunnel);
+        let of_carrier = assigned.iter().find(|(port, _)| Some(*port) == carrier);
+        let assignment = of_carrier.map_or_else(QueueAssignment::default, |(_, assignment)| assignment.clone());
+        assigned.push((tunnel, assignment));
+    }
+    assigned
 }
 
 /// Returns `assignment` with other workers that deliver.

@@ -3,7 +3,9 @@
 use std::fmt::Debug;
 
 use super::{Before, ForwardingDomain, Plan, PortPlan};
-use crate::config::{Config, Mac, NodeConfig, PortConfig, SourceCheckConfig, SwitchConfig, note};
+use crate::config::{
+    BridgeConfig, Config, Mac, NodeConfig, PortConfig, SourceCheckConfig, SwitchConfig, UnderlayConfig, note,
+};
 
 /// One change. Indexes are into the new configuration's list, `old` ones into the old one's.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +24,12 @@ pub(crate) enum Step {
     PortNodes { new: usize },
     /// A port's packets are checked against other addresses, or no longer checked.
     PortSourceCheck { new: usize },
+    /// An underlay is added.
+    UnderlayAdded(usize),
+    /// An underlay is removed.
+    UnderlayRemoved { old: usize },
+    /// An underlay has other settings or another port. It forgets its neighbours.
+    UnderlayChanged { old: usize, new: usize, why: String },
     /// A patch is added.
     PatchAdded(usize),
     /// A patch is removed.
@@ -51,6 +59,9 @@ pub(crate) fn needs_restart(old: &SwitchConfig, new: &SwitchConfig) -> Option<St
         ("simd", old.simd != new.simd),
         ("copy", old.copy != new.copy),
         ("api", old.api != new.api),
+        ("api-group", old.api_group != new.api_group),
+        ("api-perms", old.api_perms != new.api_perms),
+        ("api-read-only", old.api_read_only != new.api_read_only),
         ("sandbox", old.sandbox != new.sandbox),
     ];
     let changed: Vec<_> = keys.iter().filter(|(_, differs)| *differs).map(|(key, _)| *key).collect();
@@ -61,14 +72,58 @@ pub(crate) fn needs_restart(old: &SwitchConfig, new: &SwitchConfig) -> Option<St
 }
 
 /// Returns why a port must be closed and opened again to get a new configuration under the same
-/// name. Returns `None` if its guest can stay connected.
-pub(crate) fn remade(old: &PortConfig, new: &PortConfig) -> Option<String> {
+/// name. Returns `None` if its guest can stay connected. Ports are indexes into the ports of their
+/// configurations.
+pub(super) fn remade((old_config, old): (&Config, usize), (config, new): (&Config, usize)) -> Option<String> {
+    let (old, new) = (&old_config.ports[old], &config.ports[new]);
     let PortConfig { name: _, kind, mtu, mac, nodes: _, egress_nodes: _, source_check: _ } = old;
     let mut differences = Vec::new();
     note(&mut differences, "mtu", *mtu, new.mtu);
     let text = |mac: Option<Mac>| mac.map_or_else(|| "none".to_owned(), |mac| mac.to_string());
     note(&mut differences, "mac", text(*mac), text(new.mac));
     differences.extend(kind.differs(&new.kind));
+    if let (Some(old), Some(new)) = (kind.as_tunnel(), new.kind.as_tunnel())
+        && old.underlay == new.underlay
+    {
+        let underlays = (old_config.underlay_index(&old.underlay), config.underlay_index(&new.underlay));
+        let is_other = match underlays {
+            (Some(old), Some(new)) => underlay_remade((old_config, old), (config, new)).is_some(),
+            (old, new) => old.is_some() != new.is_some(),
+        };
+        if is_other {
+            differences.push(format!("underlay {:?} has changed", new.underlay));
+        }
+    }
+    (!differences.is_empty()).then(|| differences.join(", "))
+}
+
+/// Returns why an underlay must be made anew to get a new configuration under the same name, or
+/// `None` if it can stay. Underlays are indexes into the underlays of their configurations.
+pub(super) fn underlay_remade((old_config, old): (&Config, usize), (config, new): (&Config, usize)) -> Option<String> {
+    let (old, new) = (&old_config.underlays[old], &config.underlays[new]);
+    let UnderlayConfig { name: _, port, addresses, gateways, vlan, mtu, mac, neighbours } = old;
+    let mut differences = Vec::new();
+    let text = |vlan: Option<u16>| vlan.map_or_else(|| "none".to_owned(), |vlan| vlan.to_string());
+    note(&mut differences, "port", port, &new.port);
+    note(&mut differences, "vlan", text(*vlan), text(new.vlan));
+    note(&mut differences, "mtu", *mtu, new.mtu);
+    for (key, differs) in [
+        ("address", *addresses != new.addresses),
+        ("gateway", *gateways != new.gateways),
+        ("mac", *mac != new.mac),
+        ("neighbours", *neighbours != new.neighbours),
+    ] {
+        if differs {
+            differences.push(format!("{key} has changed"));
+        }
+    }
+    // A port that is made anew has another index.
+    if let (true, Some(old), Some(new)) = (*port == new.port, old_config.port_index(port), config.port_index(port))
+        && old_config.ports[old].kind.as_tunnel().is_none()
+        && remade((old_config, old), (config, new)).is_some()
+    {
+        differences.push(format!("port {port:?} is made anew"));
+    }
     (!differences.is_empty()).then(|| differences.join(", "))
 }
 
@@ -81,7 +136,7 @@ pub(crate) fn difference(before: Before<'_>, config: &Config, plan: &Plan) -> Ve
             steps.push(Step::PortAdded(new));
             continue;
         };
-        if let Some(why) = remade(&old_config.ports[old], port) {
+        if let Some(why) = remade((old_config, old), (config, new)) {
             steps.push(Step::PortRemade { old, new, why });
             continue;
         }
@@ -101,6 +156,20 @@ pub(crate) fn difference(before: Before<'_>, config: &Config, plan: &Plan) -> Ve
     }
     let gone = |(_, port): &(usize, &PortConfig)| config.port_index(&port.name).is_none();
     steps.extend(old_config.ports.iter().enumerate().filter(gone).map(|(old, _)| Step::PortRemoved { old }));
+    for (new, underlay) in config.underlays.iter().enumerate() {
+        match old_config.underlay_index(&underlay.name) {
+            None => steps.push(Step::UnderlayAdded(new)),
+            Some(old) => {
+                let why = underlay_remade((old_config, old), (config, new));
+                steps.extend(why.map(|why| Step::UnderlayChanged { old, new, why }));
+            }
+        }
+    }
+    for (old, underlay) in old_config.underlays.iter().enumerate() {
+        if config.underlay_index(&underlay.name).is_none() {
+            steps.push(Step::UnderlayRemoved { old });
+        }
+    }
     compare(
         (&old_config.patches, &config.patches),
         |patch| &patch.name,
@@ -163,9 +232,11 @@ fn network(config: &Config, port: usize) -> String {
     let name = &config.ports[port].name;
     let patch = config.patches.iter().find(|patch| patch.ports.contains(name));
     let bridge = config.bridges.iter().find(|bridge| bridge.ports.contains(name));
-    match (patch, bridge) {
-        (Some(patch), _) => format!("patch \"{}\"", patch.name),
-        (_, Some(bridge)) => format!("bridge \"{}\"", bridge.name),
+    let underlay = config.underlays.iter().find(|underlay| underlay.port == *name);
+    match (patch, bridge, underlay) {
+        (Some(patch), _, _) => format!("patch \"{}\"", patch.name),
+        (_, Some(bridge), _) => format!("bridge \"{}\"", bridge.name),
+        (_, _, Some(underlay)) => format!("underlay \"{}\"", underlay.name),
         _ => "no patch and no bridge".to_owned(),
     }
 }
@@ -176,9 +247,17 @@ pub(crate) fn undisturbed(before: Before<'_>, config: &Config, plan: &Plan, work
         let ports = domain.ports(config).into_iter().chain(domain.copy_ports(config));
         ports.map(|port| plan.ports[port].clone()).collect()
     };
-    let rules = |config: &Config, domain: ForwardingDomain| match domain {
-        ForwardingDomain::Bridge(at) => Some(config.bridges[at].clone()),
-        _ => None,
+    // The patches and bridges of a domain that an underlay joins, too.
+    let rules = |config: &Config, domain: ForwardingDomain| -> Vec<((String, usize), Option<BridgeConfig>)> {
+        let rules = domain.parts(config).into_iter().map(|part| {
+            let bridge = if let ForwardingDomain::Bridge(at) = part { Some(config.bridges[at].clone()) } else { None };
+            let (kind, name) = part.name(config);
+            ((format!("{kind} {name}"), part.ports(config).len()), bridge)
+        });
+        rules.collect()
+    };
+    let underlays = |config: &Config, domain: ForwardingDomain| -> Vec<UnderlayConfig> {
+        domain.underlays(config).into_iter().map(|at| config.underlays[at].clone()).collect()
     };
     let ways = |config: &Config, domain: ForwardingDomain| -> Vec<Vec<NodeConfig>> {
         let ports = domain.ports(config).into_iter();
@@ -194,6 +273,7 @@ pub(crate) fn undisturbed(before: Before<'_>, config: &Config, plan: &Plan, work
         new.name(config) == old.name(before.config)
             && places(config, plan, new) == places(before.config, before.plan, old)
             && rules(config, new) == rules(before.config, old)
+            && underlays(config, new) == underlays(before.config, old)
             && ways(config, new) == ways(before.config, old)
             && checks(config, new) == checks(before.config, old)
     };

@@ -6,6 +6,9 @@
 //! domains as workers, each domain belongs to one worker: no queue and no table is shared. Workers
 //! that would have nothing to do are given to the domains that can use several (`assignment`).
 //!
+//! An underlay joins the patches and bridges of its tunnels: they are one domain. A tunnel has no
+//! queues, so its packets use those of its underlay's port.
+//!
 //! A plan that follows another one changes as little as possible. A port has a *slot*, its index
 //! for packets, drops and addresses, for as long as it runs. A free slot is reused by a later plan,
 //! never by the plan that freed it. A domain keeps its workers, unless the number that it can use
@@ -18,9 +21,10 @@ mod tests;
 
 use straightline_port::QueueAssignment;
 
-use crate::config::{Config, NodeConfig, PortConfig, WhenFull};
+use crate::config::{Config, NodeConfig, WhenFull};
 use assignment::{assign, delivered_by, domain_pairs, max_workers, worker_counts};
-pub(crate) use difference::{Step, difference, needs_restart, remade, undisturbed};
+pub(crate) use difference::{Step, difference, needs_restart, undisturbed};
+use difference::{remade, underlay_remade};
 
 /// A forwarding domain: ports that packets pass between, as an index into the configuration's
 /// lists.
@@ -32,6 +36,9 @@ pub(crate) enum ForwardingDomain {
     Bridge(usize),
     /// The port of this index, which is in no patch and no bridge.
     Unconnected(usize),
+    /// The underlay of this index, with all patches and bridges that its tunnels are in. They may
+    /// have tunnels of further underlays, which have higher indexes and belong to it as well.
+    Underlay(usize),
 }
 
 impl ForwardingDomain {
@@ -41,6 +48,7 @@ impl ForwardingDomain {
             ForwardingDomain::Patch(at) => ("patch", &config.patches[at].name),
             ForwardingDomain::Bridge(at) => ("bridge", &config.bridges[at].name),
             ForwardingDomain::Unconnected(at) => ("port", &config.ports[at].name),
+            ForwardingDomain::Underlay(at) => ("underlay", &config.underlays[at].name),
         }
     }
 
@@ -51,7 +59,26 @@ impl ForwardingDomain {
             ForwardingDomain::Patch(at) => config.patches[at].ports.iter().filter_map(index).collect(),
             ForwardingDomain::Bridge(at) => config.bridges[at].ports.iter().filter_map(index).collect(),
             ForwardingDomain::Unconnected(at) => vec![at],
+            ForwardingDomain::Underlay(_) => {
+                let underlays = self.underlays(config).into_iter();
+                let own = underlays.filter_map(|underlay| index(&config.underlays[underlay].port));
+                own.chain(self.parts(config).into_iter().flat_map(|part| part.ports(config))).collect()
+            }
         }
+    }
+
+    /// Returns the patches, bridges and unconnected ports that it consists of. Its packets pass one
+    /// of them.
+    pub(crate) fn parts(self, config: &Config) -> Vec<ForwardingDomain> {
+        let ForwardingDomain::Underlay(at) = self else { return vec![self] };
+        joined(config).parts.into_iter().filter(|(first, _)| *first == Some(at)).map(|(_, part)| part).collect()
+    }
+
+    /// Returns its underlays, as indexes into the configuration's underlays.
+    pub(crate) fn underlays(self, config: &Config) -> Vec<usize> {
+        let ForwardingDomain::Underlay(at) = self else { return Vec::new() };
+        let first = joined(config).first;
+        (0..first.len()).filter(|&underlay| first[underlay] == at).collect()
     }
 
     /// Returns the ports that nodes of its ports send copies to, each once.
@@ -118,10 +145,18 @@ pub(crate) struct Before<'a> {
 }
 
 impl Before<'_> {
-    /// Returns the port that stays the same, as an index into the old configuration's ports.
-    pub(crate) fn same_port(&self, port: &PortConfig) -> Option<usize> {
-        let at = self.config.port_index(&port.name)?;
-        remade(&self.config.ports[at], port).is_none().then_some(at)
+    /// Returns the port that stays the same as the port at this index of another configuration. The
+    /// result is an index into the old configuration's ports.
+    pub(crate) fn same_port(&self, config: &Config, port: usize) -> Option<usize> {
+        let at = self.config.port_index(&config.ports[port].name)?;
+        remade((self.config, at), (config, port)).is_none().then_some(at)
+    }
+
+    /// Returns the underlay that stays the same as the underlay at this index of another
+    /// configuration. The result is an index into the old configuration's underlays.
+    pub(crate) fn same_underlay(&self, config: &Config, underlay: usize) -> Option<usize> {
+        let at = self.config.underlay_index(&config.underlays[underlay].name)?;
+        underlay_remade((self.config, at), (config, underlay)).is_none().then_some(at)
     }
 
     /// Returns the workers that have the domain already, and how many it could use. For a port by
@@ -144,15 +179,55 @@ impl Before<'_> {
     }
 }
 
+/// The patches, bridges and unconnected ports of a configuration, and which of them underlays join.
+struct Joined {
+    /// For each underlay, the first one in its domain.
+    first: Vec<usize>,
+    /// All patches, bridges and unconnected ports, each with the first underlay of its domain, if
+    /// its domain has one.
+    parts: Vec<(Option<usize>, ForwardingDomain)>,
+}
+
+/// Returns which parts of a checked configuration are one domain.
+fn joined(config: &Config) -> Joined {
+    let mut parts: Vec<ForwardingDomain> = (0..config.patches.len()).map(ForwardingDomain::Patch).collect();
+    parts.extend((0..config.bridges.len()).map(ForwardingDomain::Bridge));
+    let mut is_joined = vec![false; config.ports.len()];
+    let carriers = config.underlays.iter().filter_map(|underlay| config.port_index(&underlay.port));
+    for port in parts.iter().flat_map(|part| part.ports(config)).chain(carriers) {
+        is_joined[port] = true;
+    }
+    parts.extend((0..config.ports.len()).filter(|&port| !is_joined[port]).map(ForwardingDomain::Unconnected));
+    let mut first: Vec<usize> = (0..config.underlays.len()).collect();
+    if first.is_empty() {
+        return Joined { first, parts: parts.into_iter().map(|part| (None, part)).collect() };
+    }
+    let reached: Vec<Vec<usize>> = parts.iter().map(|part| reached_underlays(config, *part)).collect();
+    for underlays in &reached {
+        let Some(least) = underlays.iter().map(|&underlay| first[underlay]).min() else { continue };
+        for underlay in underlays {
+            let was = first[*underlay];
+            first.iter_mut().filter(|first| **first == was).for_each(|first| *first = least);
+        }
+    }
+    let parts = reached.iter().zip(parts).map(|(underlays, part)| (underlays.first().map(|&at| first[at]), part));
+    Joined { parts: parts.collect(), first }
+}
+
+/// Returns the underlays that a part's packets can go to: by its tunnels, and by its nodes that send
+/// copies to tunnels.
+fn reached_underlays(config: &Config, part: ForwardingDomain) -> Vec<usize> {
+    let ports = part.ports(config).into_iter().chain(part.copy_ports(config));
+    let tunnels = ports.filter_map(|port| config.ports[port].kind.as_tunnel());
+    tunnels.filter_map(|tunnel| config.underlay_index(&tunnel.underlay)).collect()
+}
+
 /// Returns the domains of a checked configuration, those with the most queue pairs first.
 fn domains(config: &Config) -> Vec<ForwardingDomain> {
-    let mut domains: Vec<ForwardingDomain> = (0..config.patches.len()).map(ForwardingDomain::Patch).collect();
-    domains.extend((0..config.bridges.len()).map(ForwardingDomain::Bridge));
-    let mut joined = vec![false; config.ports.len()];
-    for port in domains.iter().flat_map(|domain| domain.ports(config)) {
-        joined[port] = true;
-    }
-    domains.extend((0..config.ports.len()).filter(|&port| !joined[port]).map(ForwardingDomain::Unconnected));
+    let Joined { first, parts } = joined(config);
+    let mut domains: Vec<_> = parts.into_iter().filter(|(first, _)| first.is_none()).map(|(_, part)| part).collect();
+    let firsts = (0..first.len()).filter(|&underlay| first[underlay] == underlay);
+    domains.extend(firsts.map(ForwardingDomain::Underlay));
     domains.sort_by_key(|&domain| std::cmp::Reverse(domain_pairs(config, domain)));
     domains
 }
@@ -198,13 +273,16 @@ pub(crate) fn plan(config: &Config, before: Option<Before<'_>>) -> Plan {
         serving.sort_unstable();
         put(domain, &serving, &mut load);
     }
-    let senders: Vec<_> = (0..ports.len()).map(|port| copy_workers(config, &ports, port)).collect();
+    // A tunnel's copies are delivered where its underlay's packets are.
+    let is_output = |port: &usize| config.ports[*port].kind.as_tunnel().is_none();
+    let senders = |port: usize| Some(port).filter(is_output).map_or_else(Vec::new, |p| copy_workers(config, &ports, p));
+    let senders: Vec<_> = (0..ports.len()).map(senders).collect();
     for (place, senders) in ports.iter_mut().zip(senders).filter(|(_, senders)| !senders.is_empty()) {
         place.assignment = delivered_by(&place.assignment, senders);
     }
     let mut free = (0..=u16::MAX).filter(|&slot| !before.is_some_and(|before| before.is_taken(slot)));
-    for (place, port) in ports.iter_mut().zip(&config.ports) {
-        let same = before.and_then(|before| Some(before.plan.ports[before.same_port(port)?].slot));
+    for (port, place) in ports.iter_mut().enumerate() {
+        let same = before.and_then(|before| Some(before.plan.ports[before.same_port(config, port)?].slot));
         // There are far fewer ports than slots: reload checks that.
         place.slot = same.or_else(|| free.next()).unwrap_or(u16::MAX);
     }

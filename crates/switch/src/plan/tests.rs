@@ -8,7 +8,10 @@ use straightline_packet::{Batch, Packets};
 use straightline_port::vhost_user::MAX_QUEUE_PAIRS;
 
 use super::*;
-use crate::config::{BridgeConfig, NodeConfig, PatchConfig, SourceCheckConfig, SwitchConfig};
+use crate::config::{
+    Address, BridgeConfig, NodeConfig, PatchConfig, PortConfig, PortKind, SourceCheckConfig, SwitchConfig, TunnelKind,
+    TunnelSettings, UnderlayConfig,
+};
 
 fn config(ports: usize, workers: &[usize]) -> Config {
     let mut config = Config::default();
@@ -387,13 +390,152 @@ fn keys_that_need_a_restart_are_named() {
     assert_eq!(needs_restart(&old, &new).as_deref(), Some("workers, api"));
 }
 
+/// An underlay on this port.
+fn underlay(name: &str, port: &str) -> UnderlayConfig {
+    UnderlayConfig {
+        name: name.to_owned(),
+        port: port.to_owned(),
+        addresses: vec![Address { ip: "192.0.2.1".parse().expect("an address"), prefix: 24 }],
+        gateways: Vec::new(),
+        vlan: None,
+        mtu: 1500,
+        mac: None,
+        neighbours: Vec::new(),
+    }
+}
+
+/// A tunnel of this underlay.
+fn tunnel(name: &str, underlay: &str, vni: u32) -> PortConfig {
+    let ip = |ip: &str| ip.parse().expect("an address");
+    let kind = PortKind::Tunnel(TunnelSettings {
+        underlay: underlay.to_owned(),
+        kind: TunnelKind::Vxlan { vni },
+        local: ip("192.0.2.1"),
+        remotes: vec![ip("192.0.2.2")],
+        statics: Vec::new(),
+        source_port: None,
+        verify: true,
+        zero_checksum: false,
+    });
+    PortConfig { kind, mtu: 1450, ..PortConfig::vhost_user(name, "") }
+}
+
+/// Ports `p0` to `p5`, the first two of them with the underlays `u` and `v`, and the tunnels `t` of
+/// `u` and `s` of `v`, which have the indexes 6 and 7.
+fn with_underlays(workers: &[usize]) -> Config {
+    let mut config = config(6, workers);
+    config.underlays = vec![underlay("u", "p0"), underlay("v", "p1")];
+    config.ports.push(tunnel("t", "u", 1));
+    config.ports.push(tunnel("s", "v", 1));
+    config
+}
+
+/// A patch that drops packets for which its destination has no free buffers.
+fn dropping(a: &str, b: &str) -> PatchConfig {
+    PatchConfig { full: WhenFull::Drop, ..patch(a, b) }
+}
+
+#[test]
+fn an_underlay_joins_what_its_tunnels_are_in() {
+    let (at, unconnected) = (ForwardingDomain::Underlay, ForwardingDomain::Unconnected);
+    let all = |config: &Config| {
+        let mut all = domains(config);
+        all.sort_by_key(|domain| domain.name(config));
+        all
+    };
+    let mut config = with_underlays(&[0]);
+    // Without patches and bridges, a tunnel is a part of its underlay's domain all the same.
+    assert_eq!(all(&config)[4..], [at(0), at(1)]);
+    assert_eq!((at(0).ports(&config), at(0).parts(&config)), (vec![0, 6], vec![unconnected(6)]));
+    config.patches = vec![dropping("p2", "t"), dropping("p4", "p5")];
+    config.bridges = vec![bridge(&["p3", "s"])];
+    assert_eq!(all(&config), [ForwardingDomain::Patch(1), at(0), at(1)]);
+    assert_eq!((at(0).ports(&config), at(0).parts(&config)), (vec![0, 2, 6], vec![ForwardingDomain::Patch(0)]));
+    // A bridge of tunnels of both underlays makes them one.
+    config.patches.remove(0);
+    config.bridges = vec![bridge(&["p2", "s", "t"])];
+    assert_eq!((at(0).underlays(&config), at(0).ports(&config)), (vec![0, 1], vec![0, 1, 2, 7, 6]));
+    assert_eq!(all(&config), [ForwardingDomain::Patch(0), unconnected(3), at(0)]);
+    // So does a mirror to a tunnel.
+    config.bridges[0].ports.pop();
+    assert_eq!(all(&config)[2..], [at(0), at(1)]);
+    config.nodes = vec![mirror("t")];
+    config.ports[2].nodes = vec!["m".to_owned()];
+    assert_eq!((at(0).underlays(&config), at(0).ports(&config)), (vec![0, 1], vec![0, 1, 2, 7, 6]));
+    // The mirror's patch may have no tunnel itself.
+    config.ports[4].nodes = vec!["m".to_owned()];
+    assert_eq!(all(&config), [unconnected(3), at(0)]);
+}
+
+#[test]
+fn tunnels_have_the_workers_of_their_underlay() {
+    let mut config = with_underlays(&[0, 1]);
+    config.underlays.pop();
+    config.ports.pop();
+    config.patches = vec![dropping("p2", "t")];
+    config.ports[0].kind.as_vhost_user_mut().expect("a vhost-user port").queues = Some(2);
+    let plan = plan(&config, None);
+    let of = |port: usize| &plan.ports[port].assignment;
+    assert_eq!(of(6), of(0));
+    assert_eq!(of(0), &assignment(&[0, 1], &[0, 1], &[0, 1]));
+    // Both workers have packets for the guest.
+    assert_eq!(of(2).delivering, [0, 1]);
+    assert_eq!(plan.workers.iter().filter(|worker| worker.domains.contains(&ForwardingDomain::Underlay(0))).count(), 2);
+}
+
+#[test]
+fn a_change_of_an_underlay_makes_its_tunnels_anew_and_no_others() {
+    let mut old = with_underlays(&[0]);
+    old.patches = vec![dropping("p2", "t"), dropping("p3", "s")];
+    let calm = |new: &Config| {
+        let (first, second, steps) = after(&old, new);
+        let calm = undisturbed(Before { config: &old, plan: &first }, new, &second, 0);
+        (calm, steps)
+    };
+    let tunnel_remade = |why: &str| Step::PortRemade { old: 6, new: 6, why: why.to_owned() };
+    let mut new = old.clone();
+    new.underlays[0].gateways = vec!["192.0.2.254".parse().expect("an address")];
+    let why = "gateway has changed".to_owned();
+    let expected = [tunnel_remade("underlay \"u\" has changed"), Step::UnderlayChanged { old: 0, new: 0, why }];
+    let (rests, steps) = calm(&new);
+    assert_eq!(steps, expected);
+    assert!(rests.contains(&ForwardingDomain::Underlay(1)) && !rests.contains(&ForwardingDomain::Underlay(0)));
+    // The port of an underlay that is made anew has another index.
+    let mut new = old.clone();
+    new.ports[0].mtu = 9000;
+    let (_, steps) = calm(&new);
+    let why = "port \"p0\" is made anew".to_owned();
+    assert_eq!(
+        steps[1..],
+        [tunnel_remade("underlay \"u\" has changed"), Step::UnderlayChanged { old: 0, new: 0, why }]
+    );
+    // Another cookie or key concerns its own tunnel only, but the underlay's other tunnels pause.
+    let mut new = old.clone();
+    new.ports[6] = tunnel("t", "u", 2);
+    let (rests, steps) = calm(&new);
+    assert_eq!(steps, [tunnel_remade("keys of vxlan")]);
+    assert!(!rests.contains(&ForwardingDomain::Underlay(0)));
+    let mut new = old.clone();
+    new.ports[6] = tunnel("t", "v", 2);
+    new.underlays.remove(0);
+    let (_, steps) = calm(&new);
+    assert!(steps.contains(&tunnel_remade("underlay u is now v, keys of vxlan")), "{steps:?}");
+    assert!(steps.contains(&Step::UnderlayRemoved { old: 0 }), "{steps:?}");
+}
+
 /// A valid configuration of few names, so that two of them have much in common.
 fn configs() -> impl Strategy<Value = Config> {
     let port = (any::<bool>(), 0..3_u16, any::<bool>(), 1..5_u16, (any::<bool>(), 0..5_u8));
     let ports = prop::collection::vec(port, 8);
     // For each port, its network. 0 and 1: a patch; 2 and 3: a bridge; other values: none.
     let joins = prop::collection::vec(0..6_usize, 8);
-    (ports, joins, any::<[bool; 2]>(), 1..3_u32, 0..2_usize).prop_map(|(ports, joins, waits, ageing, which)| {
+    // For each underlay, whether it is there, its port's queues, its MTU and that of its port.
+    let underlay = (any::<bool>(), 1..4_u16, 0..2_u16, 0..2_u16);
+    // For each tunnel, its underlay (the third is not there), its network and its key.
+    let tunnel = (0..3_usize, 0..6_usize, 1..3_u32);
+    let tunnels = (prop::collection::vec(underlay, 2), prop::collection::vec(tunnel, 4));
+    let rest = (any::<[bool; 2]>(), 1..3_u32, 0..2_usize);
+    (ports, joins, tunnels, rest).prop_map(|(ports, mut joins, (underlays, tunnels), (waits, ageing, which))| {
         let mut config = config(0, &[0, 1, 2]);
         for (n, (there, mtu, private, queues, (passes, _))) in ports.iter().enumerate().filter(|(_, port)| port.0) {
             let mut port = PortConfig::vhost_user(format!("p{n}"), format!("/s{n}"));
@@ -405,14 +547,30 @@ fn configs() -> impl Strategy<Value = Config> {
             port.source_check = (mtu % 2 == 1).then(SourceCheckConfig::default);
             config.ports.push(port);
         }
+        for (at, (_, queues, mtu, of_port)) in underlays.iter().enumerate().filter(|(_, underlay)| underlay.0) {
+            let mut port = PortConfig::vhost_user(format!("n{at}"), format!("/n{at}"));
+            port.kind.as_vhost_user_mut().expect("a vhost-user port").queues = Some(*queues);
+            port.mtu = 1501 + of_port;
+            config.underlays.push(UnderlayConfig { mtu: 1500 + mtu, ..self::underlay(&format!("u{at}"), &port.name) });
+            config.ports.push(port);
+        }
+        for (n, (at, joined, key)) in tunnels.iter().enumerate() {
+            let name = format!("u{at}");
+            if config.underlay_index(&name).is_some() {
+                config.ports.push(self::tunnel(&format!("t{n}"), &name, *key));
+            }
+            joins.push(*joined);
+        }
         let members = |network: usize| -> Vec<String> {
             let joined = joins.iter().enumerate().filter(|(_, at)| **at == network);
-            let names = joined.map(|(n, _)| format!("p{n}"));
+            let names = joined.map(|(n, _)| if n < 8 { format!("p{n}") } else { format!("t{}", n - 8) });
             names.filter(|name| config.port_index(name).is_some()).collect()
         };
+        let is_tunnel = |name: &String| name.starts_with('t');
         let patches = (0..2).filter_map(|at| {
-            let ports = members(at).into_iter().take(2).collect::<Vec<_>>().try_into().ok()?;
-            let full = if waits[at] { WhenFull::Wait } else { WhenFull::Drop };
+            let ports: Vec<_> = members(at).into_iter().take(2).collect();
+            let full = if waits[at] && !ports.iter().any(is_tunnel) { WhenFull::Wait } else { WhenFull::Drop };
+            let ports = ports.try_into().ok()?;
             Some(PatchConfig { name: format!("x{at}"), ports, full })
         });
         let bridges = (2..4).map(members).enumerate().filter(|(_, ports)| !ports.is_empty());
@@ -429,10 +587,14 @@ fn configs() -> impl Strategy<Value = Config> {
         let joined = |n: usize| {
             config.patches.iter().any(|patch| patch.ports.contains(&config.ports[n].name)) || joins_bridge(&config, n)
         };
-        if let Some(to) = (0..config.ports.len()).find(|&n| !joined(n)) {
+        let is_carrier = |name: &String| name.starts_with('n');
+        if let Some(to) = (0..config.ports.len()).find(|&n| !joined(n) && !is_carrier(&config.ports[n].name)) {
             config.ports[to].nodes.clear();
             let to = config.ports[to].name.clone();
-            for port in config.ports.iter_mut().filter(|port| port.name != to) {
+            if is_tunnel(&to) {
+                config.patches.iter_mut().for_each(|patch| patch.full = WhenFull::Drop);
+            }
+            for port in config.ports.iter_mut().filter(|port| port.name != to && !is_carrier(&port.name)) {
                 let n: usize = port.name[1..].parse().expect("its number");
                 match ports[n].4.1 {
                     0 => port.nodes.push("m".to_owned()),
@@ -454,6 +616,7 @@ fn joins_bridge(config: &Config, port: usize) -> bool {
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Model {
     ports: BTreeMap<String, (PortConfig, PortPlan)>,
+    underlays: BTreeMap<String, UnderlayConfig>,
     patches: BTreeMap<String, PatchConfig>,
     bridges: BTreeMap<String, BridgeConfig>,
     nodes: Vec<NodeConfig>,
@@ -464,6 +627,7 @@ impl Model {
         let ports = config.ports.iter().zip(&plan.ports);
         Model {
             ports: ports.map(|(port, place)| (port.name.clone(), (port.clone(), place.clone()))).collect(),
+            underlays: config.underlays.iter().map(|of| (of.name.clone(), of.clone())).collect(),
             patches: config.patches.iter().map(|patch| (patch.name.clone(), patch.clone())).collect(),
             bridges: config.bridges.iter().map(|bridge| (bridge.name.clone(), bridge.clone())).collect(),
             nodes: config.nodes.clone(),
@@ -492,6 +656,12 @@ impl Model {
                     port.0.source_check.clone_from(&new.ports[*is].source_check);
                 }
                 Step::PortRemoved { old: was } => drop(self.ports.remove(&old.ports[*was].name).expect("it ran")),
+                Step::UnderlayAdded(at) | Step::UnderlayChanged { new: at, .. } => {
+                    drop(self.underlays.insert(new.underlays[*at].name.clone(), new.underlays[*at].clone()));
+                }
+                Step::UnderlayRemoved { old: was } => {
+                    drop(self.underlays.remove(&old.underlays[*was].name).expect("it ran"));
+                }
                 Step::PatchAdded(at) | Step::PatchChanged { new: at, .. } => {
                     drop(self.patches.insert(new.patches[*at].name.clone(), new.patches[*at].clone()));
                 }
@@ -538,6 +708,11 @@ fn check(config: &Config, plan: &Plan) {
     for (port, served) in served.into_iter().enumerate() {
         let assignment = &plan.ports[port].assignment;
         let pairs = config.ports[port].kind.queues();
+        if config.ports[port].kind.as_tunnel().is_some() {
+            let carrier = config.carrier(port).expect("the port of its underlay");
+            assert_eq!(*assignment, plan.ports[carrier].assignment, "a tunnel has no queues of its own");
+            continue;
+        }
         assert_eq!(
             (served, assignment.rx_workers.len(), assignment.tx_workers.len()),
             (pairs, pairs, pairs),
@@ -546,7 +721,9 @@ fn check(config: &Config, plan: &Plan) {
         assert!(assignment.tx_workers.iter().all(|owner| assignment.delivering.contains(owner)), "{assignment:?}");
         let distinct: std::collections::BTreeSet<_> = assignment.delivering.iter().collect();
         assert_eq!(distinct.len(), assignment.delivering.len(), "{assignment:?}");
-        let is_patched = config.patches.iter().any(|patch| patch.ports.contains(&config.ports[port].name));
+        let is_patched = domains(config)
+            .iter()
+            .any(|domain| matches!(domain, ForwardingDomain::Patch(_)) && domain.ports(config).contains(&port));
         if is_patched {
             // Each worker that delivers has a ring of its own.
             assert!(
@@ -601,8 +778,8 @@ proptest! {
             let mut model = Model::of(&old, &old_plan);
             model.apply(&steps, &old, &next, &new_plan);
             prop_assert_eq!(&model, &Model::of(&next, &new_plan));
-            for (port, place) in next.ports.iter().zip(&new_plan.ports) {
-                match before.same_port(port) {
+            for (port, place) in new_plan.ports.iter().enumerate() {
+                match before.same_port(&next, port) {
                     Some(at) => prop_assert_eq!(old_plan.ports[at].slot, place.slot),
                     None => prop_assert!(!before.is_taken(place.slot)),
                 }
@@ -611,7 +788,7 @@ proptest! {
                 // Nothing of the domain changes, so its packets must keep passing.
                 let members = ForwardingDomain::Bridge(at).ports(&next);
                 let is_same = |port: usize| {
-                    before.same_port(&next.ports[port]).is_some_and(|was| {
+                    before.same_port(&next, port).is_some_and(|was| {
                         let copied = |config: &Config, plan: &Plan, port: usize| -> Vec<PortPlan> {
                             let nodes = config.ingress_nodes(port).chain(config.egress_nodes(port));
                             let ports = nodes.flat_map(NodeConfig::outputs).filter_map(|port| config.port_index(port));
@@ -631,8 +808,16 @@ proptest! {
                     }
                 }
             }
+            for (tunnel, _) in next.ports.iter().enumerate().filter(|(_, port)| port.kind.as_tunnel().is_some()) {
+                let carrier = next.carrier(tunnel).expect("the port of its underlay");
+                let is_here = |domain: &ForwardingDomain, port| domain.ports(&next).contains(&port);
+                prop_assert!(domains(&next).iter().all(|domain| is_here(domain, tunnel) == is_here(domain, carrier)));
+            }
             for worker in 0..new_plan.workers.len() {
                 for domain in undisturbed(before, &next, &new_plan, worker) {
+                    for underlay in domain.underlays(&next) {
+                        prop_assert!(before.same_underlay(&next, underlay).is_some());
+                    }
                     let had = &old_plan.workers[worker].domains;
                     prop_assert!(had.iter().any(|was| was.name(&old) == domain.name(&next)));
                     for port in domain.ports(&next) {

@@ -52,7 +52,7 @@ struct Entered {
     needs: Needs,
 }
 
-/// The rights that ports take beyond those that every port has. A system call that works on any
+/// The rights that ports and the API take beyond those that every port has. A system call that works on any
 /// path is allowed only where a port needs it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Needs {
@@ -73,8 +73,9 @@ pub(crate) struct Needs {
 impl Needs {
     fn of(config: &Config) -> Self {
         let mut needs = Needs::default();
-        for port in &config.ports {
-            let Needs { connects, has_owner, sets_bits, gives_away, is_other_users, has_device } = port.kind.needs();
+        let of_ports = config.ports.iter().map(|port| port.kind.needs());
+        for part in of_ports.chain([config.switch.api_needs()]) {
+            let Needs { connects, has_owner, sets_bits, gives_away, is_other_users, has_device } = part;
             needs.connects |= connects;
             needs.has_owner |= has_owner;
             needs.sets_bits |= sets_bits;
@@ -272,7 +273,7 @@ fn folders(config: &Config) -> Vec<PathBuf> {
 /// Returns the paths of all sockets that this process makes.
 fn sockets(config: &Config) -> Vec<&Path> {
     let ports = config.ports.iter().filter_map(|port| port.kind.made_socket());
-    ports.chain(config.switch.api.as_deref()).collect()
+    ports.chain(config.switch.api_sockets().map(PathBuf::as_path)).collect()
 }
 
 /// Returns the path without links, if it leads somewhere.

@@ -5,10 +5,26 @@ use straightline_port::device::{AfPacketRequest, DeviceRequest};
 use super::{PortKind, note};
 use crate::config::Draft;
 use crate::config::diagnostic::Findings;
+use crate::config::keys::{Absent, Key, Value};
 use crate::config::section::Section;
 
 /// The keys that only an AF_PACKET port has.
-pub(super) const KEYS: &[&str] = &["interface", "queues"];
+pub(super) const KEYS: &[Key] = &[
+    Key::new(
+        "interface",
+        Value::Text("interface name, at most 15 bytes"),
+        Absent::Required,
+        "The interface. It must be up. The host sees the same packets, so give the interface no address.",
+        "\"eth1\"",
+    ),
+    Key::new(
+        "queues",
+        Value::integer(1, 127),
+        Absent::Value("1"),
+        "Number of sockets, over which the kernel distributes flows.",
+        "4",
+    ),
+];
 
 /// The keys that only an AF_PACKET port has.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,12 +3,42 @@
 use straightline_port::device::{AfXdpRequest, DeviceRequest, Steal, ZeroCopy};
 
 use super::{PortKind, note};
-use crate::config::Draft;
 use crate::config::diagnostic::Findings;
+use crate::config::keys::{Absent, Key, Value};
 use crate::config::section::Section;
+use crate::config::{Draft, UnderlayConfig};
 
 /// The keys that only an AF_XDP port has.
-pub(super) const KEYS: &[&str] = &["interface", "queues", "steal", "zero-copy"];
+pub(super) const KEYS: &[Key] = &[
+    Key::new(
+        "interface",
+        Value::Text("interface name, at most 15 bytes"),
+        Absent::Required,
+        "The interface. It must be Ethernet and up. The host cannot use it meanwhile.",
+        "\"eth1\"",
+    ),
+    Key::new(
+        "queues",
+        Value::integer(1, AfXdpRequest::MOST_QUEUES as i64),
+        Absent::Text("all of the interface"),
+        "Receive queues to use. With fewer than the interface has, packets of the other queues go to the kernel, and a warning says so.",
+        "4",
+    ),
+    Key::new(
+        "steal",
+        Value::Choice(&["all", "address"]),
+        Absent::Value("\"all\""),
+        "Packets that are taken from the kernel. `\"address\"`: only IP packets, ARP and neighbour discovery for the addresses of the underlay on this port. The host goes on using the interface.",
+        "\"address\"",
+    ),
+    Key::new(
+        "zero-copy",
+        Value::Choice(&["allow", "require", "off"]),
+        Absent::Value("\"allow\""),
+        "`\"allow\"`: without copies by the kernel if the driver can. `\"require\"`: the switch does not start without that. `\"off\"`: always with a copy.",
+        "\"require\"",
+    ),
+];
 
 /// The keys that only an AF_XDP port has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,10 +69,19 @@ impl AfXdpConfig {
         DeviceRequest::AfXdp(AfXdpRequest {
             interface: self.interface.clone(),
             queues: self.queues,
-            steal: self.steal,
+            steal: self.steal.clone(),
             zero_copy: self.zero_copy,
             mtu,
         })
+    }
+
+    /// Takes the packets for this underlay only, if the file says so (`steal = "address"`).
+    pub(in crate::config) fn steal_for(&mut self, own: &UnderlayConfig) {
+        if let Steal::Address { addresses, vlan, mac } = &mut self.steal {
+            *addresses = own.addresses.iter().map(|address| address.ip).collect();
+            *vlan = own.vlan;
+            *mac = own.mac.map(|mac| mac.octets());
+        }
     }
 
     pub(super) fn differs(&self, new: &Self) -> Vec<String> {
@@ -64,13 +103,16 @@ impl AfXdpConfig {
 pub(super) fn read(section: &Section<'_>, report: &mut Findings<'_>, draft: &mut Draft) -> PortKind {
     let interface = super::read_own_interface(section, "interface", "eth1", report, draft);
     let queues = section.integer("queues", 1..=AfXdpRequest::MOST_QUEUES, report).map(toml::Spanned::into_inner);
-    let steals = [("all", Steal::All), ("address", Steal::Address)];
+    let steals = [("all", false), ("address", true)];
     let steal = section.choice("steal", &steals, report);
-    if let Some(address) = steal.as_ref().filter(|steal| *steal.get_ref() == Steal::Address) {
-        let message = format!("steal = \"address\" in {} needs an underlay on the port: use \"all\"", section.title());
-        report.error(&address.span(), message);
-    }
-    let steal = steal.map_or(Steal::All, toml::Spanned::into_inner);
+    let steal = match steal.filter(|steal| *steal.get_ref()) {
+        Some(address) => {
+            draft.steals.push((draft.ports.len(), address.span()));
+            // The addresses are those of the underlay, whose section may come later in the file.
+            Steal::Address { addresses: Vec::new(), vlan: None, mac: None }
+        }
+        None => Steal::All,
+    };
     let modes = [("allow", ZeroCopy::Allow), ("require", ZeroCopy::Require), ("off", ZeroCopy::Off)];
     let zero_copy = section.choice("zero-copy", &modes, report).map_or(ZeroCopy::Allow, toml::Spanned::into_inner);
     PortKind::AfXdp(AfXdpConfig { interface, queues, steal, zero_copy })

@@ -6,6 +6,7 @@
 mod af_packet;
 mod af_xdp;
 mod tap;
+mod tunnel;
 mod vhost_user;
 
 use std::path::Path;
@@ -14,12 +15,15 @@ use straightline_port::Permissions;
 use straightline_port::device::{DeviceRequest, check_interface_name};
 
 use super::diagnostic::Findings;
+use super::keys::Key;
 use super::section::Section;
 use super::{Draft, DraftInterface, Mac};
 use crate::sandbox::Needs;
 pub use af_packet::AfPacketConfig;
 pub use af_xdp::AfXdpConfig;
 pub use tap::TapConfig;
+pub use tunnel::TunnelSettings;
+pub(super) use tunnel::TunnelSite;
 pub use vhost_user::{Mode, Offloads, VhostUserConfig};
 
 /// The kinds of port, each with its own keys.
@@ -34,6 +38,8 @@ pub enum PortKind {
     AfPacket(AfPacketConfig),
     /// `kind = "af-xdp"`: an existing interface, by AF_XDP sockets.
     AfXdp(AfXdpConfig),
+    /// `kind = "l2tpv3"`, `"vxlan"` and so on: a tunnel over an underlay.
+    Tunnel(TunnelSettings),
 }
 
 /// A resource that only one port can have at a time.
@@ -48,31 +54,58 @@ pub(crate) enum Exclusive<'a> {
 /// Reads the keys of one kind.
 #[derive(Clone, Copy)]
 struct Reader {
-    /// The keys that only this kind has.
-    keys: &'static [&'static str],
+    /// Lists of the keys that not all kinds have.
+    keys: &'static [&'static [Key]],
+    /// Keys of other kinds that the function refuses with a reason.
+    refused: &'static [&'static str],
     read: fn(&Section<'_>, &mut Findings<'_>, &mut Draft) -> PortKind,
 }
 
-/// The functions that read a kind's keys, by the word for the kind in a file. A section of an
-/// unknown kind is read as the first kind, to find further errors.
+/// The functions that read a kind's keys, by the word for the kind in a file; those of tunnels are
+/// in `tunnel`. A section of an unknown kind is read as the first kind, to find further errors.
 const READERS: &[(&str, Reader)] = &[
-    ("vhost-user", Reader { keys: vhost_user::KEYS, read: vhost_user::read }),
-    ("tap", Reader { keys: tap::KEYS, read: tap::read }),
-    ("af-packet", Reader { keys: af_packet::KEYS, read: af_packet::read }),
-    ("af-xdp", Reader { keys: af_xdp::KEYS, read: af_xdp::read }),
+    ("vhost-user", Reader { keys: &[vhost_user::KEYS], refused: &[], read: vhost_user::read }),
+    ("tap", Reader { keys: &[tap::KEYS], refused: &[], read: tap::read }),
+    ("af-packet", Reader { keys: &[af_packet::KEYS], refused: &[], read: af_packet::read }),
+    ("af-xdp", Reader { keys: &[af_xdp::KEYS], refused: &[], read: af_xdp::read }),
 ];
 
+/// The words for the kinds in a file.
+pub(super) const WORDS: &[&str] = &[
+    "vhost-user",
+    "tap",
+    "af-packet",
+    "af-xdp",
+    "l2tpv3",
+    "vxlan",
+    "geneve",
+    "gre",
+    "nvgre",
+    "vxlan-gpe",
+    "gtpu",
+    "mpls-udp",
+];
+
+/// Returns each kind with the keys that not all kinds have.
+pub(super) fn keys() -> impl Iterator<Item = (&'static str, Vec<Key>)> {
+    READERS.iter().chain(tunnel::READERS).map(|(word, reader)| (*word, reader.keys.concat()))
+}
+
 /// Reads `kind` and the keys that belong to it. `common` are the keys that ports of all kinds have.
-pub(super) fn read(section: &Section<'_>, common: &[&str], report: &mut Findings<'_>, draft: &mut Draft) -> PortKind {
+pub(super) fn read(section: &Section<'_>, common: &[Key], report: &mut Findings<'_>, draft: &mut Draft) -> PortKind {
     let (word, first) = READERS[0];
     if section.get("kind").is_none() {
         section.missing("kind", &format!("kind = {word:?}"), report);
     }
-    let known = section.choice("kind", READERS, report).map(toml::Spanned::into_inner);
+    let readers = [READERS, tunnel::READERS].concat();
+    let known = section.choice("kind", &readers, report).map(toml::Spanned::into_inner);
     let reader = known.unwrap_or(first);
     // The kinds differ in their keys, so the keys of an unknown kind cannot be checked.
     if known.is_some() || section.get("kind").is_none() {
-        section.only(&[&["kind"], reader.keys, common].concat(), report);
+        let (first, rest) = common.split_at(1);
+        let keys = [first, &reader.keys.concat(), rest].concat();
+        let names = keys.iter().map(|key| key.name).chain(reader.refused.iter().copied());
+        section.only_names(&names.collect::<Vec<_>>(), report);
     }
     (reader.read)(section, report, draft)
 }
@@ -86,6 +119,7 @@ impl PortKind {
             Self::Tap(_) => "tap",
             Self::AfPacket(_) => "af-packet",
             Self::AfXdp(_) => "af-xdp",
+            Self::Tunnel(tunnel) => tunnel.kind.as_str(),
         }
     }
 
@@ -94,7 +128,24 @@ impl PortKind {
     pub fn as_vhost_user(&self) -> Option<&VhostUserConfig> {
         match self {
             Self::VhostUser(config) => Some(config),
-            Self::Tap(_) | Self::AfPacket(_) | Self::AfXdp(_) => None,
+            Self::Tap(_) | Self::AfPacket(_) | Self::AfXdp(_) | Self::Tunnel(_) => None,
+        }
+    }
+
+    /// Returns the keys of a tunnel, or `None` for another kind.
+    #[must_use]
+    pub fn as_tunnel(&self) -> Option<&TunnelSettings> {
+        match self {
+            Self::Tunnel(tunnel) => Some(tunnel),
+            Self::VhostUser(_) | Self::Tap(_) | Self::AfPacket(_) | Self::AfXdp(_) => None,
+        }
+    }
+
+    /// Returns the keys of a tunnel, to be changed, or `None` for another kind.
+    pub(super) fn as_tunnel_mut(&mut self) -> Option<&mut TunnelSettings> {
+        match self {
+            Self::Tunnel(tunnel) => Some(tunnel),
+            Self::VhostUser(_) | Self::Tap(_) | Self::AfPacket(_) | Self::AfXdp(_) => None,
         }
     }
 
@@ -103,17 +154,19 @@ impl PortKind {
     pub fn as_vhost_user_mut(&mut self) -> Option<&mut VhostUserConfig> {
         match self {
             Self::VhostUser(config) => Some(config),
-            Self::Tap(_) | Self::AfPacket(_) | Self::AfXdp(_) => None,
+            Self::Tap(_) | Self::AfPacket(_) | Self::AfXdp(_) | Self::Tunnel(_) => None,
         }
     }
 
-    /// Returns the number of queue pairs that the port is planned for, at least 1.
+    /// Returns the number of queue pairs that the port is planned for: at least 1, or none for a
+    /// tunnel, whose packets use the queues of its underlay.
     pub(crate) fn queues(&self) -> usize {
         match self {
             Self::VhostUser(config) => config.planned_queues(),
             Self::Tap(config) => config.queues(),
             Self::AfPacket(config) => config.queues(),
             Self::AfXdp(config) => config.queues(),
+            Self::Tunnel(_) => 0,
         }
     }
 
@@ -125,6 +178,7 @@ impl PortKind {
             Self::Tap(config) => config.queues(),
             Self::AfPacket(config) => config.queues(),
             Self::AfXdp(config) => config.most_queues(),
+            Self::Tunnel(_) => 0,
         }
     }
 
@@ -133,7 +187,15 @@ impl PortKind {
     pub(crate) fn socket(&self) -> Option<&Path> {
         match self {
             Self::VhostUser(config) => Some(&config.socket),
-            Self::Tap(_) | Self::AfPacket(_) | Self::AfXdp(_) => None,
+            Self::Tap(_) | Self::AfPacket(_) | Self::AfXdp(_) | Self::Tunnel(_) => None,
+        }
+    }
+
+    /// Returns the name of the port's interface, or `None` if the port has none.
+    pub(crate) fn interface(&self) -> Option<&str> {
+        match self.exclusive() {
+            Some(Exclusive::Interface(name)) => Some(name),
+            Some(Exclusive::Path(_)) | None => None,
         }
     }
 
@@ -144,6 +206,7 @@ impl PortKind {
             Self::Tap(config) => Some(Exclusive::Interface(&config.name)),
             Self::AfPacket(config) => Some(Exclusive::Interface(&config.interface)),
             Self::AfXdp(config) => Some(Exclusive::Interface(&config.interface)),
+            Self::Tunnel(_) => None,
         }
     }
 
@@ -151,7 +214,7 @@ impl PortKind {
     /// no interface of this machine.
     pub(crate) fn device(&self, mtu: u16, mac: Option<Mac>) -> Option<DeviceRequest> {
         match self {
-            Self::VhostUser(_) => None,
+            Self::VhostUser(_) | Self::Tunnel(_) => None,
             Self::Tap(config) => Some(config.request(mtu, mac)),
             Self::AfPacket(config) => Some(config.request()),
             Self::AfXdp(config) => Some(config.request(mtu)),
@@ -162,7 +225,7 @@ impl PortKind {
     pub(crate) fn made_socket(&self) -> Option<&Path> {
         match self {
             Self::VhostUser(config) => config.made_socket(),
-            Self::Tap(_) | Self::AfPacket(_) | Self::AfXdp(_) => None,
+            Self::Tap(_) | Self::AfPacket(_) | Self::AfXdp(_) | Self::Tunnel(_) => None,
         }
     }
 
@@ -170,7 +233,7 @@ impl PortKind {
     pub(crate) fn permissions(&self) -> Permissions {
         match self {
             Self::VhostUser(config) => config.permissions(),
-            Self::Tap(_) | Self::AfPacket(_) | Self::AfXdp(_) => Permissions::default(),
+            Self::Tap(_) | Self::AfPacket(_) | Self::AfXdp(_) | Self::Tunnel(_) => Permissions::default(),
         }
     }
 
@@ -179,6 +242,8 @@ impl PortKind {
         match self {
             Self::VhostUser(config) => config.needs(),
             Self::Tap(_) | Self::AfPacket(_) | Self::AfXdp(_) => Needs { has_device: true, ..Needs::default() },
+            // Its underlay's port does everything.
+            Self::Tunnel(_) => Needs::default(),
         }
     }
 
@@ -190,6 +255,7 @@ impl PortKind {
             (Self::Tap(old), Self::Tap(new)) => old.differs(new),
             (Self::AfPacket(old), Self::AfPacket(new)) => old.differs(new),
             (Self::AfXdp(old), Self::AfXdp(new)) => old.differs(new),
+            (Self::Tunnel(old), Self::Tunnel(new)) => old.differs(new),
             (old, new) => vec![format!("kind {} is now {}", old.as_str(), new.as_str())],
         }
     }

@@ -4,11 +4,57 @@ use straightline_port::device::{DeviceRequest, TapOffloads, TapRequest};
 
 use super::{Offloads, PortKind, note, vhost_user};
 use crate::config::diagnostic::Findings;
+use crate::config::keys::{Absent, Key, Value};
+use crate::config::permissions::read_id;
 use crate::config::section::Section;
 use crate::config::{Draft, Mac, users};
 
 /// The keys that only a tap port has.
-pub(super) const KEYS: &[&str] = &["name", "queues", "offloads", "persist", "owner", "group", "bridge"];
+pub(super) const KEYS: &[Key] = &[
+    Key::new("name", Value::Text("interface name, at most 15 bytes"), Absent::Required, "The tap.", "\"sl0\""),
+    Key::new(
+        "queues",
+        Value::integer(1, 127),
+        Absent::Value("1"),
+        "Number of queues, over which the kernel distributes flows.",
+        "4",
+    ),
+    Key::new(
+        "offloads",
+        Value::Choices(&["csum", "tso", "uso"]),
+        Absent::Text("all three"),
+        "What the switch and the kernel may leave to each other. `\"uso\"` passes large UDP packets whole if the kernel can (Linux 6.2); if not, the switch segments them.",
+        "[\"csum\", \"tso\"]",
+    ),
+    Key::new(
+        "persist",
+        Value::Boolean,
+        Absent::Value("false"),
+        "`true`: the tap stays when the switch ends, with its addresses. It goes by `ip link del NAME`.",
+        "true",
+    ),
+    Key::new(
+        "owner",
+        Value::Text("user name"),
+        Absent::Text("unchanged"),
+        "User who may use the tap without privileges.",
+        "\"straightline\"",
+    ),
+    Key::new(
+        "group",
+        Value::Text("group name"),
+        Absent::Text("unchanged"),
+        "Group that may use the tap without privileges.",
+        "\"straightline\"",
+    ),
+    Key::new(
+        "bridge",
+        Value::Text("interface name, at most 15 bytes"),
+        Absent::Text("none"),
+        "Linux bridge of which the tap becomes a port, each time that it is made.",
+        "\"br0\"",
+    ),
+];
 
 /// The keys that only a tap port has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,8 +130,8 @@ pub(super) fn read(section: &Section<'_>, report: &mut Findings<'_>, draft: &mut
         queues,
         offloads: vhost_user::read_offloads(section, report),
         persist: persist.unwrap_or(false),
-        owner: vhost_user::read_id(section, "owner", users::user, report),
-        group: vhost_user::read_id(section, "group", users::group, report),
+        owner: read_id(section, "owner", users::user, report),
+        group: read_id(section, "group", users::group, report),
         bridge,
     })
 }

@@ -9,13 +9,71 @@ use straightline_port::{Permissions, socket_file, socket_path};
 
 use super::{PortKind, note};
 use crate::config::diagnostic::Findings;
+use crate::config::keys::{Absent, Key, Value};
+use crate::config::permissions::{read_id, read_perms};
 use crate::config::section::{self, Section};
-use crate::config::users::{self, Id};
-use crate::config::{Draft, DraftSocket};
+use crate::config::{Draft, DraftSocket, users};
 use crate::sandbox::Needs;
 
 /// The keys that only a vhost-user port has.
-pub(super) const KEYS: &[&str] = &["socket", "owner", "group", "perms", "mode", "queues", "packed", "offloads"];
+pub(super) const KEYS: &[Key] = &[
+    Key::new(
+        "socket",
+        Value::Text("path of a socket"),
+        Absent::Required,
+        "Where the switch listens, or where the VM's program listens (`mode`). The path has at most 107 bytes.",
+        "\"/run/straightline/vm1.sock\"",
+    ),
+    Key::new(
+        "owner",
+        Value::Text("user name"),
+        Absent::Text("the switch's user"),
+        "User who owns the socket. Not with `mode = \"client\"`.",
+        "\"libvirt-qemu\"",
+    ),
+    Key::new(
+        "group",
+        Value::Text("group name"),
+        Absent::Text("the switch's group"),
+        "Group of the socket. Not with `mode = \"client\"`.",
+        "\"kvm\"",
+    ),
+    Key::new(
+        "perms",
+        Value::Text("3 or 4 octal digits in a string, at most `\"0777\"`"),
+        Absent::Text("`\"0660\"` with `group`, else `\"0600\"`"),
+        "Permissions of the socket. To connect, a user needs the right to write. Not with `mode = \"client\"`.",
+        "\"0660\"",
+    ),
+    Key::new(
+        "mode",
+        Value::Choice(&["server", "client"]),
+        Absent::Value("\"server\""),
+        "`\"server\"`: the switch listens. `\"client\"`: the switch connects, and again whenever the connection breaks.",
+        "\"client\"",
+    ),
+    Key::new(
+        "queues",
+        Value::integer(1, 127),
+        Absent::Text("by the VM's program"),
+        "Largest number of queue pairs. Set it if there are several workers: they share a port by this number, which else is 1.",
+        "4",
+    ),
+    Key::new(
+        "packed",
+        Value::Boolean,
+        Absent::Value("true"),
+        "Offers the packed ring. `false`: only the split ring.",
+        "false",
+    ),
+    Key::new(
+        "offloads",
+        Value::Choices(&["csum", "tso", "uso"]),
+        Absent::Text("all three"),
+        "Offloads that the guest is offered. `\"tso\"` and `\"uso\"` need `\"csum\"`. `[]`: none.",
+        "[\"csum\", \"tso\"]",
+    ),
+];
 
 /// The keys that only a vhost-user port has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -156,7 +214,8 @@ impl Default for Offloads {
 }
 
 impl Mode {
-    fn as_str(self) -> &'static str {
+    /// Returns the word in the file and in the API.
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Server => "server",
             Self::Client => "client",
@@ -183,7 +242,7 @@ pub(super) fn read(section: &Section<'_>, report: &mut Findings<'_>, draft: &mut
     if mode == Mode::Client {
         refuse_permissions(section, report);
     }
-    let perms = read_perms(section, report).unwrap_or_else(|| VhostUserConfig::default_perms(group));
+    let perms = read_perms(section, "perms", report).unwrap_or_else(|| VhostUserConfig::default_perms(group));
     let offloads = read_offloads(section, report);
     let packed = section.boolean("packed", report).is_none_or(toml::Spanned::into_inner);
     // vhost-user has eight bits for a ring's index in messages that carry a descriptor for it
@@ -224,41 +283,6 @@ fn read_socket(section: &Section<'_>, mode: Mode, report: &mut Findings<'_>, dra
     }
     draft.sockets.push(DraftSocket { owner, path: path.clone(), ours, span: socket.span() });
     path
-}
-
-pub(super) fn read_id(
-    section: &Section<'_>,
-    key: &str,
-    find: fn(&str) -> std::io::Result<Id>,
-    report: &mut Findings<'_>,
-) -> Option<u32> {
-    let name = section.text(key, &format!("{key} = \"libvirt-qemu\""), report)?;
-    let what = if key == "owner" { "user" } else { "group" };
-    let why = match find(name.get_ref()) {
-        Ok(Id::Found(id)) => return Some(id),
-        Ok(Id::Unknown) => format!("this machine has no such {what}"),
-        Err(error) => format!("cannot look it up: {error}"),
-    };
-    report.error(&name.span(), format!("{key} {:?} in {}: {why}", name.get_ref(), section.title()));
-    None
-}
-
-fn read_perms(section: &Section<'_>, report: &mut Findings<'_>) -> Option<u32> {
-    let perms = section.text("perms", "perms = \"0660\"", report)?;
-    let text = *perms.get_ref();
-    let octal = (3..=4).contains(&text.len()) && text.bytes().all(|digit| (b'0'..=b'7').contains(&digit));
-    let bits = if octal { u32::from_str_radix(text, 8).ok() } else { None };
-    match bits.filter(|bits| *bits <= 0o777) {
-        Some(bits) => Some(bits),
-        None => {
-            let message = format!(
-                "perms {text:?} in {}: not permission bits; write them in octal, for example \"0660\"",
-                section.title()
-            );
-            report.error(&perms.span(), message);
-            None
-        }
-    }
 }
 
 pub(super) fn read_offloads(section: &Section<'_>, report: &mut Findings<'_>) -> Offloads {

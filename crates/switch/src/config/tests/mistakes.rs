@@ -19,7 +19,7 @@ fn sections_and_keys() {
     let fixture = Fixture::new();
     let port = fixture.port("p");
     one_error("[prot.a]\n", 1, &["unknown section \"prot\"; did you mean \"port\"?"]);
-    one_error("[vlan.a]\n", 1, &["sections are switch, port, patch, bridge, node"]);
+    one_error("[vlan.a]\n", 1, &["sections are switch, port, underlay, patch, bridge, node"]);
     one_error("workers = [0]\n", 1, &["outside any section", "[switch]"]);
     one_error("[switch]\nworker = [0]\n", 2, &["unknown key \"worker\" in [switch]; did you mean \"workers\"?"]);
     one_error(
@@ -89,7 +89,7 @@ fn types() {
     one_error("[switch]\ncopies = \"1\"\n", 2, &["must be an integer"]);
     let bridge = format!("{port}[bridge.b]\nports = ");
     one_error(&format!("{bridge}\"p\"\n"), 5, &["ports in bridge \"b\" is a string"]);
-    one_error(&format!("{bridge}[\"p\"]\nstatic = []\n"), 6, &["must be a table of addresses"]);
+    one_error(&format!("{bridge}[\"p\"]\nstatic = []\n"), 6, &["must be a table, for example static = {"]);
     one_error(&format!("{bridge}[\"p\"]\nstatic = {{ \"02:00:00:00:00:01\" = 1 }}\n"), 6, &["must be a port's name"]);
 }
 
@@ -304,6 +304,19 @@ fn sockets() {
     one_error(&api, 5, &["of the API: port \"p\" has it already (line 3)"]);
     one_error("[switch]\napi = \"/no/such/folder/s\"\n", 2, &["of the API", "folder"]);
     one_error(&format!("{}[switch]\napi = 3\n", fixture.port("p")), 5, &["api in [switch] is an integer"]);
+    let switch = |keys: &str| format!("[switch]\napi = \"{}\"\n{keys}\n", fixture.path("api"));
+    let same = format!("api-read-only = \"{}\"", fixture.path("api"));
+    one_error(&switch(&same), 3, &["of the API that only answers questions: the API has it already (line 2)"]);
+    one_error(&switch("api-read-only = \"/no/such/folder/s\""), 3, &["only answers questions", "folder"]);
+    one_error(&switch("api-perms = \"rw\""), 3, &["api-perms \"rw\" in [switch]: not permission bits", "\"0660\""]);
+    one_error(
+        &switch("api-group = \"no-such-group\""),
+        3,
+        &["api-group \"no-such-group\" in [switch]", "no such group"],
+    );
+    for key in ["api-group = \"root\"", "api-perms = \"0660\""] {
+        one_error(&format!("[switch]\n{key}\n"), 2, &["there is no \"api\" to which it applies"]);
+    }
 }
 
 #[test]
@@ -369,7 +382,11 @@ fn af_xdp_ports() {
     one_error(&port("queues = 0"), 4, &["queues", "1 to 64"]);
     one_error(&port("queues = 65"), 4, &["queues", "1 to 64"]);
     one_error(&port("steal = \"some\""), 4, &["\"some\"", "all, address"]);
-    one_error(&port("steal = \"address\""), 4, &["steal = \"address\" in port \"p\" needs an underlay", "use \"all\""]);
+    one_error(
+        &port("steal = \"address\""),
+        4,
+        &["steal = \"address\" in port \"p\" needs an underlay", "or use \"all\""],
+    );
     one_error(&port("zero-copy = true"), 4, &["zero-copy in port \"p\" is a boolean"]);
     one_error(&port("zero-copy = \"always\""), 4, &["\"always\"", "allow, require, off"]);
     one_error(

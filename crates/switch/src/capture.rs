@@ -1,0 +1,296 @@
+//! Captures: for each client one observer in every worker, and the stream of their records.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, SystemTime};
+
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
+use straightline_capture::record::Record;
+use straightline_capture::{CaptureObserver, Dropped, PortTable, Reader, SNAPLEN, Selection};
+use straightline_graph::clock::{cycles, hertz};
+use straightline_graph::{Mailbox, Observation};
+use straightline_packet::{ObserverId, PortIndex, Reason};
+use straightline_port::EpollWaiter;
+
+use crate::Switch;
+use crate::api::{Capture, CaptureInterface, CaptureRequest, ErrorCode, MAX_FILL, Refusal, Stream};
+use crate::source::Snapshot;
+
+/// The most captures at a time. Each has a ring for each worker.
+const MAX_CAPTURES: usize = 4;
+
+/// The most ports of a capture.
+const MAX_PORTS: usize = 256;
+
+/// The time between two looks at the rings. The workers make no system call for a capture.
+const TICK: Duration = Duration::from_millis(5);
+
+/// Ticks that a client gets after the last packet. It puts packets of several workers in order by
+/// them.
+const LAST_TICKS: u32 = 4;
+
+/// The captures that run.
+#[derive(Debug, Default)]
+pub(crate) struct Captures {
+    running: Mutex<Vec<Weak<Session>>>,
+    next: AtomicU64,
+}
+
+/// A capture, as control sees it.
+#[derive(Debug)]
+struct Session {
+    /// The names of the ports, by their interface.
+    names: Vec<String>,
+    table: Arc<PortTable>,
+    /// Whether the switch has the port of each interface.
+    present: Vec<AtomicBool>,
+}
+
+impl Captures {
+    fn lock(&self) -> MutexGuard<'_, Vec<Weak<Session>>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells all captures which ports there are now.
+    pub(crate) fn ports_changed(&self, now: &Snapshot) {
+        self.lock().iter().filter_map(Weak::upgrade).for_each(|session| session.find_ports(now));
+    }
+
+    /// Adds a capture, if there are not too many. `now` returns the ports.
+    fn add(&self, session: &Arc<Session>, now: impl FnOnce() -> Arc<Snapshot>) -> Result<ObserverId, Refusal> {
+        let mut running = self.lock();
+        running.retain(|session| session.strong_count() > 0);
+        if running.len() >= MAX_CAPTURES {
+            let error = format!("capture: {MAX_CAPTURES} captures run already; end one of them, and try again");
+            return Err(Refusal::new(ErrorCode::Busy, error));
+        }
+        // A change of ports waits for the lock, so it comes before or after, but is not missed.
+        session.find_ports(&now());
+        running.push(Arc::downgrade(session));
+        Ok(ObserverId(self.next.fetch_add(1, Ordering::Relaxed)))
+    }
+}
+
+impl Session {
+    fn new(names: Vec<String>) -> Self {
+        let present = names.iter().map(|_| AtomicBool::new(false)).collect();
+        Session { names, table: Arc::default(), present }
+    }
+
+    /// Looks up the ports of all interfaces.
+    fn find_ports(&self, now: &Snapshot) {
+        let find = |name: &String| Some(PortIndex(now.plan.ports.get(now.config.port_index(name)?)?.slot));
+        let ports: Vec<_> = self.names.iter().map(find).collect();
+        for (present, port) in self.present.iter().zip(&ports) {
+            present.store(port.is_some(), Ordering::Relaxed);
+        }
+        self.table.set((0..).zip(ports).filter_map(|(interface, port)| Some((port?, interface))));
+    }
+}
+
+impl Switch {
+    /// Begins a capture, which ends when the stream is dropped.
+    ///
+    /// # Errors
+    /// The request is not valid, a port does not exist, or too many captures run.
+    pub fn capture(&self, request: &CaptureRequest) -> Result<(Capture, Box<dyn Stream>), Refusal> {
+        let selection = Arc::new(selection(request)?);
+        let now = self.running.now();
+        let mut interfaces: Vec<CaptureInterface> = Vec::new();
+        for name in &request.ports {
+            let Some(at) = now.config.port_index(name) else {
+                let known: Vec<_> = now.config.ports.iter().map(|port| port.name.as_str()).collect();
+                let error = format!("no such port {name:?}; ports are {}", known.join(", "));
+                return Err(Refusal::new(ErrorCode::UnknownPort, error).about(name));
+            };
+            if !interfaces.iter().any(|interface| interface.name == *name) {
+                let kind = now.config.ports[at].kind.as_str().to_owned();
+                interfaces.push(CaptureInterface { name: name.clone(), kind });
+            }
+        }
+        let session = Arc::new(Session::new(interfaces.iter().map(|interface| interface.name.clone()).collect()));
+        let id = self.running.captures.add(&session, || self.running.now())?;
+        let timer = timer().map_err(|error| Refusal::new(ErrorCode::Busy, format!("capture: no timer: {error}")))?;
+        let (mut rings, mut observers) = (Vec::new(), Vec::new());
+        for handle in &self.handles {
+            let (observer, reader) =
+                CaptureObserver::new(Arc::clone(&selection), Arc::clone(&session.table), session.names.len());
+            let (mailbox, waiter) = (Arc::clone(&handle.mailbox), Arc::clone(&handle.waiter));
+            observers.push(observer);
+            rings.push(WorkerRing { reader, mailbox, waiter });
+        }
+        // Dropping the stream ends what has begun.
+        let told = session.names.iter().map(|_| Told { selected: 0, missed: 0, is_present: true }).collect();
+        let stream = CaptureStream { id, session, timer, rings, told, first: 0, quiet: 0 };
+        for (ring, observer) in stream.rings.iter().zip(observers) {
+            ring.mailbox.observe(Observation::Begin(id, Box::new(observer)));
+            ring.waiter.wake();
+        }
+        if !stream.rings.iter().all(|ring| ring.mailbox.wait_observed()) {
+            let error = "capture: a worker has ended: this is a bug; restart the switch";
+            return Err(Refusal::new(ErrorCode::Internal, error));
+        }
+        let reasons = Reason::ALL.iter().map(|reason| reason.name().to_owned()).collect();
+        Ok((Capture { interfaces, reasons, workers: self.handles.len() }, Box::new(stream)))
+    }
+}
+
+/// Checks a request.
+fn selection(request: &CaptureRequest) -> Result<Selection, Refusal> {
+    let bad = |error: String| Refusal::new(ErrorCode::BadRequest, error);
+    let &CaptureRequest { ref ports, received, delivered, ref dropped, ref filter, snaplen } = request;
+    if !(1..=MAX_PORTS).contains(&ports.len()) {
+        return Err(bad(format!("capture: {} ports; name 1 to {MAX_PORTS}", ports.len())));
+    }
+    if !(1..=SNAPLEN).contains(&snaplen) {
+        return Err(bad(format!("capture: a snaplen of {snaplen} is out of range: use 1 to {SNAPLEN}")));
+    }
+    let dropped = match dropped.as_deref() {
+        None => Dropped::No,
+        Some("") => Dropped::Any,
+        Some(name) => {
+            let found = Reason::ALL.iter().find(|reason| reason.name() == name);
+            let names = || Reason::ALL.iter().map(|reason| reason.name()).collect::<Vec<_>>().join(", ");
+            let unknown = || bad(format!("capture: no such drop reason {name:?}; reasons are {}", names())).about(name);
+            Dropped::For(*found.ok_or_else(unknown)?)
+        }
+    };
+    if !received && !delivered && dropped == Dropped::No {
+        return Err(bad("capture: nothing is to be captured; set \"in\", \"out\" or \"dropped\"".to_owned()));
+    }
+    let filter = filter.as_deref().map(str::parse).transpose().map_err(|error| bad(format!("capture: {error}")))?;
+    Ok(Selection { received, delivered, dropped, filter, snaplen })
+}
+
+/// Returns a descriptor that is readable at each tick.
+fn timer() -> rustix::io::Result<OwnedFd> {
+    let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+    let tick = Timespec { tv_sec: 0, tv_nsec: TICK.subsec_nanos().into() };
+    timerfd_settime(&timer, TimerfdTimerFlags::empty(), &Itimerspec { it_interval: tick, it_value: tick })?;
+    Ok(timer)
+}
+
+/// The ring of a worker, with the ways to reach the worker.
+struct WorkerRing {
+    reader: Reader,
+    mailbox: Arc<Mailbox>,
+    waiter: Arc<EpollWaiter>,
+}
+
+/// The facts about an interface that the client knows.
+struct Told {
+    selected: u64,
+    missed: u64,
+    is_present: bool,
+}
+
+/// The stream of one capture. Dropping it ends the capture in all workers.
+struct CaptureStream {
+    id: ObserverId,
+    session: Arc<Session>,
+    timer: OwnedFd,
+    rings: Vec<WorkerRing>,
+    told: Vec<Told>,
+    /// The ring that comes first in the next call, so that none is always the last.
+    first: usize,
+    /// Ticks since the last packet.
+    quiet: u32,
+}
+
+impl Stream for CaptureStream {
+    fn readiness(&self) -> BorrowedFd<'_> {
+        self.timer.as_fd()
+    }
+
+    fn fill(&mut self, output: &mut Vec<u8>) -> bool {
+        let clock = Clock::now();
+        let count = self.rings.len();
+        for step in 0..count {
+            let at = (self.first + step) % count;
+            if !self.rings[at].reader.drain(output, MAX_FILL, |cycles| clock.time_of(cycles)) {
+                // The timer stays readable, so the rest follows at once.
+                self.first = at;
+                self.quiet = 0;
+                return true;
+            }
+        }
+        self.first = (self.first + 1) % count.max(1);
+        // An expired timer stays readable until it is read.
+        let _ = rustix::io::read(&self.timer, &mut [0; 8]);
+        let had_packets = !output.is_empty();
+        self.tell(output);
+        self.quiet = if had_packets { 0 } else { self.quiet.saturating_add(1) };
+        if self.quiet <= LAST_TICKS {
+            Record::Tick { time: clock.time }.append(output);
+        }
+        // A worker that sleeps hands its last records over.
+        self.rings.iter().filter(|ring| ring.reader.is_pending()).for_each(|ring| ring.waiter.wake());
+        true
+    }
+}
+
+impl CaptureStream {
+    /// Appends what has changed in the counts and the ports.
+    fn tell(&mut self, output: &mut Vec<u8>) {
+        for (at, (told, present)) in self.told.iter_mut().zip(&self.session.present).enumerate() {
+            let interface = u16::try_from(at).unwrap_or(u16::MAX);
+            let of_ring = |ring: &WorkerRing| ring.reader.counts(at);
+            let (selected, missed) = self
+                .rings
+                .iter()
+                .map(of_ring)
+                .fold((0_u64, 0_u64), |sum, counts| (sum.0.wrapping_add(counts.0), sum.1.wrapping_add(counts.1)));
+            if (told.selected, told.missed) != (selected, missed) {
+                (told.selected, told.missed) = (selected, missed);
+                Record::Counts { interface, selected, missed }.append(output);
+            }
+            let is_present = present.load(Ordering::Relaxed);
+            if told.is_present != is_present {
+                told.is_present = is_present;
+                Record::Port { interface, is_present }.append(output);
+            }
+        }
+    }
+}
+
+impl Drop for CaptureStream {
+    fn drop(&mut self) {
+        for ring in &self.rings {
+            ring.mailbox.observe(Observation::End(self.id));
+            ring.waiter.wake();
+        }
+        // The rings are freed here and not by the workers.
+        for ring in &self.rings {
+            ring.mailbox.wait_observed();
+        }
+    }
+}
+
+/// A moment on both clocks: the workers' counter, and the time of day.
+struct Clock {
+    cycles: u64,
+    /// Nanoseconds since 1970.
+    time: u64,
+    hertz: f64,
+}
+
+impl Clock {
+    fn now() -> Self {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Clock { cycles: cycles(), time: u64::try_from(since.as_nanos()).unwrap_or(u64::MAX), hertz: hertz() }
+    }
+
+    /// Returns the time of an earlier reading of the counter.
+    fn time_of(&self, cycles: u64) -> u64 {
+        let ago = Duration::try_from_secs_f64(seconds(self.cycles.saturating_sub(cycles), self.hertz));
+        self.time.saturating_sub(ago.map_or(0, |ago| u64::try_from(ago.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "the time since a packet was copied, in cycles")]
+fn seconds(cycles: u64, hertz: f64) -> f64 {
+    cycles as f64 / hertz
+}

@@ -1,0 +1,185 @@
+//! The thread that finds events which have no place in control code: it compares what links, bridges
+//! and next hops say now with what they said before.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime};
+
+use anyhow::Context;
+use straightline_port::{LinkEvent, newest_link_note};
+
+use crate::api::{EventKind, NeighbourState, Source};
+use crate::sandbox;
+use crate::source::{Running, Snapshot};
+
+/// The time between two looks.
+const PERIOD: Duration = Duration::from_millis(100);
+
+/// Every so many looks, one asks the underlays too. Their tables are under a lock.
+const LOOKS_PER_NEIGHBOURS: u64 = 5;
+
+/// The watcher's thread. Dropping this value ends the thread.
+#[derive(Debug)]
+pub(crate) struct WatcherThread {
+    end: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl WatcherThread {
+    /// Starts a thread that adds to the events of this switch.
+    pub(crate) fn start(running: Arc<Running>) -> anyhow::Result<Self> {
+        let (end, ended) = channel();
+        let mut watcher = Watcher::new(running);
+        let watch = move || {
+            while ended.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
+                watcher.look();
+            }
+        };
+        let thread = std::thread::Builder::new().name("events".to_owned()).spawn(watch);
+        Ok(WatcherThread { end: Some(end), thread: Some(thread.context("cannot start the events' thread")?) })
+    }
+}
+
+impl Drop for WatcherThread {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the events' thread had panicked");
+        }
+    }
+}
+
+/// The state at the last look.
+struct Watcher {
+    running: Arc<Running>,
+    looks: u64,
+    /// The number of the last link note.
+    note: u64,
+    /// The number of moves of each bridge.
+    moves: BTreeMap<String, u64>,
+    /// MAC address and state of each next hop, by underlay and address.
+    neighbours: BTreeMap<(String, String), (Option<String>, NeighbourState)>,
+    refused_calls: u64,
+    opener_runs: bool,
+}
+
+impl Watcher {
+    fn new(running: Arc<Running>) -> Self {
+        Watcher {
+            running,
+            looks: 0,
+            note: newest_link_note(),
+            moves: BTreeMap::new(),
+            neighbours: BTreeMap::new(),
+            refused_calls: 0,
+            opener_runs: true,
+        }
+    }
+
+    fn look(&mut self) {
+        let now = self.running.now();
+        self.look_at_links(&now);
+        self.look_at_bridges(&now);
+        if self.looks.is_multiple_of(LOOKS_PER_NEIGHBOURS) && !now.underlays.underlays.is_empty() {
+            self.look_at_neighbours();
+        }
+        self.look_at_process();
+        self.running.events.add_due();
+        self.looks += 1;
+    }
+
+    /// A link that changes more often than its notes are kept has only its last changes told.
+    fn look_at_links(&mut self, now: &Snapshot) {
+        let newest = newest_link_note();
+        if newest == self.note {
+            return;
+        }
+        let ports = now.config.ports.iter().zip(&now.ports);
+        let mut notes: Vec<_> = ports
+            .flat_map(|(config, port)| port.history().notes.into_iter().map(|note| (note, config.name.clone())))
+            .filter(|(note, _)| self.note < note.number && note.number <= newest)
+            .collect();
+        notes.sort_by_key(|(note, _)| note.number);
+        self.note = newest;
+        for (note, port) in notes {
+            let source = format!("link {port}");
+            let (message, kind) = match note.event {
+                LinkEvent::Up => (format!("port {port:?}: link up"), EventKind::LinkUp { port }),
+                LinkEvent::Down(reason) => {
+                    (format!("port {port:?}: link down: {reason}"), EventKind::LinkDown { port, reason })
+                }
+                LinkEvent::Fault(reason) => {
+                    (format!("port {port:?}: fault: {reason}"), EventKind::Fault { port, reason })
+                }
+            };
+            self.running.events.add_limited(&source, note.time, kind, message);
+        }
+    }
+
+    fn look_at_bridges(&mut self, now: &Snapshot) {
+        self.moves.retain(|name, _| now.config.bridges.iter().any(|bridge| bridge.name == *name));
+        for (config, fdb) in now.config.bridges.iter().zip(&now.fdbs) {
+            let bridge = &config.name;
+            // A bridge that is new under an old name counts from 0 again.
+            let seen = self.moves.get(bridge).copied().filter(|seen| *seen <= fdb.moved()).unwrap_or(0);
+            if fdb.moved() == seen {
+                continue;
+            }
+            let (moves, count) = fdb.moves(seen);
+            self.moves.insert(bridge.clone(), count);
+            for moved in moves {
+                let (from, to) = (now.name(moved.from), now.name(moved.to));
+                let mac = moved.mac.to_string();
+                let message = format!("bridge {bridge:?}: {mac} moved from port {from:?} to port {to:?}");
+                let kind = EventKind::Moved { bridge: bridge.clone(), mac, from, to };
+                self.running.events.add_limited(&format!("bridge {bridge}"), SystemTime::now(), kind, message);
+            }
+        }
+    }
+
+    fn look_at_neighbours(&mut self) {
+        let mut neighbours = BTreeMap::new();
+        for next_hop in self.running.neighbours().neighbours {
+            let key = (next_hop.underlay, next_hop.ip);
+            let state = (next_hop.mac, next_hop.state);
+            // A new next hop is asked at first.
+            let before = self.neighbours.remove(&key).unwrap_or((None, NeighbourState::Asked));
+            let is_news = state != before && state.1 != NeighbourState::Static;
+            neighbours.insert(key.clone(), state.clone());
+            if is_news {
+                let ((underlay, ip), (mac, state)) = (key, state);
+                let is = match (state, &mac) {
+                    (NeighbourState::Reachable, Some(mac)) => format!("is reachable at {mac}"),
+                    (NeighbourState::Unanswered, _) => "does not answer".to_owned(),
+                    _ => "is asked for its MAC address".to_owned(),
+                };
+                let message = format!("underlay {underlay:?}: next hop {ip} {is}");
+                let source = format!("underlay {underlay}");
+                let kind = EventKind::Neighbour { underlay, ip, mac, state };
+                self.running.events.add_limited(&source, SystemTime::now(), kind, message);
+            }
+        }
+        self.neighbours = neighbours;
+    }
+
+    fn look_at_process(&mut self) {
+        let count = sandbox::refused_calls();
+        if count != self.refused_calls {
+            self.refused_calls = count;
+            let message = format!("the sandbox has refused {count} system calls since the start; the log names them");
+            let kind = EventKind::RefusedCall { count };
+            self.running.events.add_limited("sandbox", SystemTime::now(), kind, message);
+        }
+        if self.opener_runs
+            && let Some((pid, false)) = self.running.opener()
+        {
+            self.opener_runs = false;
+            let message = format!(
+                "the opener process {pid} has ended: interfaces that are gone cannot be opened until a restart"
+            );
+            self.running.events.add(EventKind::OpenerEnded { pid }, message);
+        }
+    }
+}
