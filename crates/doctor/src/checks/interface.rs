@@ -1,0 +1,121 @@
+//! Ports on interfaces of this machine: tap, AF_PACKET and AF_XDP.
+
+use straightline_api::{Port, Privileges};
+
+use super::Check;
+use crate::facts::Facts;
+
+/// Returns whether a port's peer is an interface of this machine.
+fn has_interface(port: &Port) -> bool {
+    ["tap", "af-packet", "af-xdp"].contains(&port.kind.as_str())
+}
+
+/// Returns the capabilities that the kinds of ports take.
+fn capabilities(facts: &Facts) -> Vec<&'static str> {
+    let of = |kind: &str| -> &[&'static str] {
+        match kind {
+            "tap" => &["CAP_NET_ADMIN"],
+            "af-packet" => &["CAP_NET_RAW"],
+            "af-xdp" => &["CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_BPF"],
+            _ => &[],
+        }
+    };
+    let mut all: Vec<_> = facts.ports.iter().flat_map(|port| of(&port.port.kind)).copied().collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+pub(super) const PRIVILEGES: Check = Check {
+    name: "privileges",
+    passes: "the switch has the capabilities that its interfaces take",
+    absent: "no port has an interface of this machine",
+    run: |facts, outcome| {
+        if let Some(missing) = facts.configured.as_ref().and_then(|file| file.missing_privileges.clone()) {
+            // Another user may run the switch.
+            if facts.switch.is_err() {
+                return outcome.warn("this user cannot open the interfaces", missing, "straightline check CONFIG");
+            }
+        }
+        let has_any = facts.ports.iter().any(|port| has_interface(&port.port));
+        if facts.configured.is_some() && !has_any {
+            return;
+        }
+        let Some(switch) = outcome.known("the privileges of the switch", &facts.switch) else { return };
+        if !has_any {
+            return;
+        }
+        let needed = capabilities(facts);
+        let processes = &switch.status.privileges;
+        let opener = processes.iter().find(|process| process.process == Privileges::OPENER);
+        match opener.or(processes.first()) {
+            Some(process) if !process.running => outcome.fail(
+                "the opener process has ended",
+                "open interfaces stay open; others cannot be opened any more",
+                "restart the switch",
+            ),
+            Some(process) => {
+                let lacks: Vec<_> =
+                    needed.iter().filter(|one| !process.capabilities.iter().any(|own| own == *one)).collect();
+                match lacks.is_empty() {
+                    true => outcome.pass(),
+                    false => {
+                        let names: Vec<_> = lacks.iter().map(|one| one.to_lowercase()).collect();
+                        outcome.warn(
+                            format!("process {} lacks {}", process.pid, names.join(", ")),
+                            "an interface that exists and belongs to the switch's user opens without them",
+                            format!("sudo setcap {}+ep $(command -v straightline)", names.join(",")),
+                        );
+                    }
+                }
+            }
+            None => outcome.unknown(
+                "the privileges of the switch",
+                &crate::facts::Unknown::new("the switch does not tell them: it has another version"),
+            ),
+        }
+    },
+};
+
+pub(super) const MODE: Check = Check {
+    name: "interfaces",
+    passes: "interfaces work in their fastest mode, and the kernel drops nothing",
+    absent: "no interface of this machine is open",
+    run: |facts, outcome| {
+        for facts in facts.running_ports(outcome) {
+            let (subject, port) = (facts.subject(), &facts.port);
+            let Some(device) = &port.device else { continue };
+            let name = &device.interface;
+            outcome.pass();
+            for warning in &device.warnings {
+                outcome.warn(
+                    format!("{subject}: interface {name}"),
+                    warning.clone(),
+                    format!("ip -details link show {name}"),
+                );
+            }
+            if port.kind == "af-xdp" && device.mode == "generic" {
+                outcome.warn(
+                    format!("{subject}: AF_XDP works in generic mode"),
+                    format!("the driver {} of {name} has no XDP, or other settings forbid it", device.driver),
+                    "use `kind = \"af-packet\"`, which is as fast without XDP in the driver",
+                );
+            } else if port.kind == "af-xdp" && !device.zero_copy {
+                outcome.warn(
+                    format!("{subject}: AF_XDP copies packets"),
+                    format!("the driver {} of {name} has no zero-copy mode", device.driver),
+                    "use a NIC whose driver has zero-copy AF_XDP",
+                );
+            }
+            let dropped: Vec<_> =
+                device.kernel_drops.iter().filter(|(_, n)| **n > 0).map(|(name, n)| format!("{name} {n}")).collect();
+            if !dropped.is_empty() {
+                outcome.warn(
+                    format!("{subject}: the kernel has dropped packets of {name}"),
+                    dropped.join(", "),
+                    "set `queues` higher, or give the switch more workers",
+                );
+            }
+        }
+    },
+};

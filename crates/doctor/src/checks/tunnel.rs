@@ -1,0 +1,50 @@
+//! Underlays and tunnels.
+
+use straightline_api::NeighbourState;
+
+use super::Check;
+
+pub(super) const NEXT_HOPS: Check = Check {
+    name: "next-hops",
+    passes: "each next hop of the underlays answers",
+    absent: "no underlay has a next hop",
+    run: |facts, outcome| {
+        let Some(switch) = outcome.known("the next hops", &facts.switch) else { return };
+        for hop in &switch.neighbours.neighbours {
+            match hop.state {
+                NeighbourState::Reachable | NeighbourState::Static => outcome.pass(),
+                NeighbourState::Asked | NeighbourState::Unanswered => outcome.fail(
+                    format!("underlay {}: next hop {} does not answer", hop.underlay, hop.ip),
+                    "the tunnels behind it are down",
+                    format!("ping {} from another host of its network, then: straightline neighbours", hop.ip),
+                ),
+            }
+        }
+    },
+};
+
+pub(super) const MTU: Check = Check {
+    name: "tunnel-mtu",
+    passes: "the MTU of each tunnel fits its path",
+    absent: "the switch has no tunnel",
+    run: |facts, outcome| {
+        for facts in facts.running_ports(outcome) {
+            let Some(tunnel) = &facts.port.tunnel else { continue };
+            let (mtu, inside) = (facts.port.mtu, tunnel.mtu_inside);
+            match mtu <= inside {
+                true => outcome.pass(),
+                false => outcome.warn(
+                    format!("{}: its MTU of {mtu} does not fit the path", facts.subject()),
+                    format!(
+                        "{inside} bytes fit beside {} bytes of headers; longer packets are dropped",
+                        tunnel.overhead
+                    ),
+                    format!(
+                        "set `mtu = {inside}` in [port.{}] and in the guests, or raise that of the underlay",
+                        facts.port.name
+                    ),
+                ),
+            }
+        }
+    },
+};

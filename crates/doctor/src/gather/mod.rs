@@ -1,0 +1,108 @@
+//! Gathers facts from the API, `/proc`, `/sys` and sockets.
+
+mod command_line;
+mod host;
+mod machine;
+mod processes;
+mod sockets;
+
+use std::io;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use straightline_api::{Port, Ports, Privileges, RequestError, Runtime, ask};
+
+use crate::facts::{
+    ApiFacts, ApiFailure, Configured, ConfiguredPort, Fact, Facts, PortFacts, SocketFacts, SwitchFacts, Unknown,
+};
+use host::Host;
+use processes::Processes;
+use sockets::Listeners;
+
+/// Time between two looks at counters.
+const INTERVAL: Duration = Duration::from_millis(300);
+
+/// Gathers all facts about the switch whose API listens at `api`, and about the configuration
+/// file. Takes half a second.
+#[must_use]
+pub fn facts(api: &Path, configured: Option<Configured>) -> Facts {
+    let host = Host::new("/");
+    let ticks = host.cpu_times();
+    let (switch, ports, failure) = match answers(api) {
+        Ok((switch, ports)) => (Ok(switch), ports, None),
+        Err(error) => {
+            thread::sleep(INTERVAL);
+            let file = configured.as_ref().map_or("switch.toml".to_owned(), |file| file.path.display().to_string());
+            let why = format!("no switch answers on {}", api.display());
+            let unknown = Unknown { why, fix: format!("straightline run {file}") };
+            let in_file = configured.iter().flat_map(|file| &file.ports).map(|port| port.port.clone()).collect();
+            (Err(unknown), in_file, Some(failure(error)))
+        }
+    };
+    let machine = host.machine(&ticks);
+    let (processes, listeners) = (Processes::scan(&host), Listeners::scan(&host));
+    let socket = sockets::facts(&listeners, api, &Err(Unknown::new("any user may ask")));
+    let own = switch.as_ref().map_err(Clone::clone).and_then(|switch| own_process(switch, &socket));
+    let of_port = |port: Port| {
+        let configured = configured.iter().flat_map(|file| &file.ports).find(|other| other.port.name == port.name);
+        port_facts(&host, &processes, &listeners, port, configured)
+    };
+    Facts {
+        now: SystemTime::now(),
+        api: ApiFacts { socket, failure },
+        ports: ports.into_iter().map(of_port).collect(),
+        process: own.map(|pid| host.process(pid)),
+        machine,
+        switch,
+        configured,
+    }
+}
+
+/// Asks the switch.
+fn answers(api: &Path) -> Result<(SwitchFacts, Vec<Port>), RequestError> {
+    let status = ask(api)?;
+    let before = ask::<Runtime>(api)?;
+    let ports = ask::<Ports>(api)?.ports;
+    let neighbours = ask(api)?;
+    thread::sleep(INTERVAL);
+    let after = ask(api)?;
+    Ok((SwitchFacts { status, neighbours, before, after }, ports))
+}
+
+fn failure(error: RequestError) -> ApiFailure {
+    match error {
+        RequestError::NotListening(_) => ApiFailure::NotListening,
+        RequestError::Timeout(_) => ApiFailure::Timeout,
+        RequestError::Io { error, .. } if error.kind() == io::ErrorKind::PermissionDenied => ApiFailure::Denied,
+        error => ApiFailure::Other(error.to_string()),
+    }
+}
+
+/// Returns the process of the switch. Its own number counts in its PID namespace only, so the
+/// process that listens on the API's socket comes first.
+fn own_process(switch: &SwitchFacts, api: &SocketFacts) -> Fact<u32> {
+    if let Ok([one]) = api.holders.as_deref() {
+        return Ok(one.pid);
+    }
+    let own = switch.status.privileges.iter().find(|process| process.process == Privileges::SWITCH);
+    own.map(|process| process.pid)
+        .ok_or_else(|| Unknown::new("the switch does not tell its process: it has another version"))
+}
+
+fn port_facts(
+    host: &Host,
+    processes: &Fact<Processes>,
+    listeners: &Listeners,
+    port: Port,
+    configured: Option<&ConfiguredPort>,
+) -> PortFacts {
+    let peers = processes::peers(host, processes, &port);
+    let socket = port.socket.as_deref().map(|path| {
+        let owner = configured.and_then(|port| port.owner);
+        let user = processes::user_of(host, peers.as_deref().unwrap_or_default(), owner);
+        sockets::facts(listeners, Path::new(path), &user)
+    });
+    let interface_node = machine::interface_node(host, port.device.as_ref().map(|device| device.interface.as_str()));
+    PortFacts { port, configured: configured.cloned(), socket, peers, interface_node }
+}

@@ -1,0 +1,224 @@
+//! The processes of VMs.
+
+use std::collections::BTreeSet;
+
+use straightline_api::{Link, Port};
+
+use super::command_line::{self, Settings};
+use super::host::{Host, cpu_list};
+use crate::facts::{Fact, Peer, Program, Unknown, User};
+
+/// The processes of this machine, by their command lines.
+#[derive(Debug)]
+pub(super) struct Processes {
+    all: Vec<(u32, Vec<String>)>,
+}
+
+impl Processes {
+    /// Reads the command line of each process. Processes that end meanwhile are left out.
+    pub(super) fn scan(host: &Host) -> Fact<Self> {
+        let all = host.numbers("proc")?.into_iter();
+        let all = all.filter_map(|pid| {
+            let line = host.read(&format!("proc/{pid}/cmdline")).ok()?;
+            let args: Vec<String> = line.trim_end_matches('\0').split('\0').map(str::to_owned).collect();
+            Some((pid, args)).filter(|(_, args)| !args[0].is_empty())
+        });
+        Ok(Processes { all: all.collect() })
+    }
+}
+
+/// Returns the VMs of a port: the process that is connected, and VMs that name the socket.
+pub(super) fn peers(host: &Host, processes: &Fact<Processes>, port: &Port) -> Fact<Vec<Peer>> {
+    if port.kind != "vhost-user" {
+        return Ok(Vec::new());
+    }
+    let socket = port.socket.as_deref();
+    let processes = processes.as_ref().map_err(Clone::clone)?;
+    let is_vm = |args: &[String]| !matches!(command_line::program(args), Program::Other(_));
+    let concerned = processes.all.iter().filter(|(pid, args)| {
+        port.pid == Some(*pid) || is_vm(args) && socket.is_some_and(|socket| command_line::names(args, socket))
+    });
+    let found: Vec<_> = concerned.map(|(pid, args)| peer(host, *pid, args, socket)).collect();
+    match (found.is_empty(), port.link, port.pid) {
+        (false, ..) | (true, Link::Down, None) => Ok(found),
+        (true, _, Some(pid)) => Err(Unknown::for_root(format!("process {pid} is not visible to this user"))),
+        (true, Link::Up, None) => Err(Unknown::new("the frontend is in another PID namespace")),
+    }
+}
+
+fn peer(host: &Host, pid: u32, args: &[String], socket: Option<&str>) -> Peer {
+    let Settings { program, memory, listens, reconnects, cpus, queue_pairs, has_iommu } =
+        command_line::parse(args, socket);
+    let threads = threads(host, pid);
+    let allowed_cpus = threads.as_ref().map_err(Clone::clone).map(|threads| union(threads.iter()));
+    let vcpu_cpus = threads.and_then(|threads| {
+        let vcpus: Vec<_> = threads.into_iter().filter(|(name, _)| is_vcpu(name)).collect();
+        match vcpus.is_empty() {
+            true => Err(Unknown {
+                why: format!("the threads of process {pid} do not say which are virtual CPUs"),
+                fix: match program {
+                    Program::Qemu => "start QEMU with `-name vm,debug-threads=on`".to_owned(),
+                    _ => String::new(),
+                },
+            }),
+            false => Ok(union(vcpus.iter())),
+        }
+    });
+    let user = user_of_process(host, pid);
+    Peer { pid, program, user, memory, listens, reconnects, cpus, queue_pairs, has_iommu, allowed_cpus, vcpu_cpus }
+}
+
+/// Returns the name of each thread, and the CPUs on which it may run.
+fn threads(host: &Host, pid: u32) -> Fact<Vec<(String, BTreeSet<usize>)>> {
+    let mut threads = Vec::new();
+    for tid in host.numbers(&format!("proc/{pid}/task"))? {
+        let task = format!("proc/{pid}/task/{tid}");
+        // A thread that ends meanwhile is left out.
+        let (Ok(name), Ok(status)) = (host.line(&format!("{task}/comm")), host.read(&format!("{task}/status"))) else {
+            continue;
+        };
+        let allowed = field(&status, "Cpus_allowed_list").ok_or_else(|| Unknown::new("/proc tells no allowed CPUs"))?;
+        threads.push((name, cpu_list(allowed)?));
+    }
+    match threads.is_empty() {
+        true => Err(Unknown::new(format!("process {pid} has ended"))),
+        false => Ok(threads),
+    }
+}
+
+fn union<'t>(threads: impl Iterator<Item = &'t (String, BTreeSet<usize>)>) -> BTreeSet<usize> {
+    threads.flat_map(|(_, cpus)| cpus).copied().collect()
+}
+
+/// Returns whether a thread of this name is a virtual CPU: `CPU 0/KVM` and `ALL CPUs/TCG` (QEMU),
+/// `vcpu0` (Cloud Hypervisor), `crosvm_vcpu0`.
+fn is_vcpu(name: &str) -> bool {
+    name.starts_with("CPU ")
+        || name.starts_with("ALL CPUs/")
+        || name.starts_with("vcpu")
+        || name.starts_with("crosvm_vcpu")
+}
+
+/// Returns the user who connects to a socket: the VM's user, or else the configured owner.
+pub(super) fn user_of(host: &Host, peers: &[Peer], owner: Option<u32>) -> Fact<User> {
+    let passwd = host.read("etc/passwd").unwrap_or_default();
+    let group = host.read("etc/group").unwrap_or_default();
+    match (peers.first(), owner) {
+        (Some(peer), _) => peer.user.clone(),
+        (None, Some(uid)) => Ok(user(&passwd, &group, uid)),
+        (None, None) => {
+            let known = ["libvirt-qemu", "qemu"].iter().find_map(|name| uid_of(&passwd, name));
+            known.map(|uid| user(&passwd, &group, uid)).ok_or_else(|| Unknown {
+                why: "no VM is known, so neither is its user".to_owned(),
+                fix: "start the VM, or set `owner` in the port's section".to_owned(),
+            })
+        }
+    }
+}
+
+fn user_of_process(host: &Host, pid: u32) -> Fact<User> {
+    let status = host.read(&format!("proc/{pid}/status"))?;
+    let passwd = host.read("etc/passwd").unwrap_or_default();
+    // Real, effective, saved, and that for files, which checks of permissions use.
+    let last = |name: &str| field(&status, name)?.split_whitespace().last()?.parse::<u32>().ok();
+    let (uid, gid) = last("Uid").zip(last("Gid")).ok_or_else(|| Unknown::new("/proc tells no user"))?;
+    let groups = field(&status, "Groups").unwrap_or_default().split_whitespace().filter_map(|id| id.parse().ok());
+    Ok(User { name: name_of(&passwd, uid), uid, groups: groups.chain([gid]).collect() })
+}
+
+/// Returns a user, with the groups in `/etc/group`.
+fn user(passwd: &str, group: &str, uid: u32) -> User {
+    let name = name_of(passwd, uid);
+    let own = passwd.lines().map(|line| line.split(':').collect::<Vec<_>>());
+    let own = own.filter(|fields| fields.first() == Some(&name.as_str()));
+    let own = own.filter_map(|fields| fields.get(3)?.parse::<u32>().ok());
+    let others = group.lines().filter_map(|line| {
+        let fields: Vec<_> = line.split(':').collect();
+        let has = fields.get(3)?.split(',').any(|member| member == name);
+        fields.get(2)?.parse::<u32>().ok().filter(|_| has)
+    });
+    User { groups: own.chain(others).collect(), name, uid }
+}
+
+fn uid_of(passwd: &str, name: &str) -> Option<u32> {
+    let line = passwd.lines().find(|line| line.split(':').next() == Some(name))?;
+    line.split(':').nth(2)?.parse().ok()
+}
+
+fn name_of(passwd: &str, uid: u32) -> String {
+    let number = uid.to_string();
+    let line = passwd.lines().find(|line| line.split(':').nth(2) == Some(&number));
+    line.and_then(|line| line.split(':').next()).map_or(number.clone(), str::to_owned)
+}
+
+/// Returns a field of `/proc/PID/status`.
+fn field<'t>(status: &'t str, name: &str) -> Option<&'t str> {
+    status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    fn write(root: &Path, path: &str, text: &str) {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    fn machine() -> (tempfile::TempDir, Host) {
+        let root = tempfile::tempdir().unwrap();
+        write(root.path(), "etc/passwd", "root:x:0:0::/:\nqemu:x:64055:994::/:\n");
+        write(root.path(), "etc/group", "kvm:x:994:qemu\nvms:x:7:a,qemu\n");
+        let host = Host::new(root.path());
+        (root, host)
+    }
+
+    #[test]
+    fn a_vm_is_found_by_its_socket_with_its_user_and_threads() {
+        let (root, host) = machine();
+        let line = "qemu-system-x86_64\0-chardev\0socket,id=c,path=/run/vm1.sock\0";
+        write(root.path(), "proc/12/cmdline", line);
+        write(root.path(), "proc/13/cmdline", "sh\0-c\0qemu path=/run/vm1.sock\0");
+        write(root.path(), "proc/14/cmdline", "");
+        write(root.path(), "proc/12/status", "Name:\tqemu\nUid:\t1\t1\t1\t64055\nGid:\t1\t1\t1\t994\nGroups:\t7 \n");
+        write(root.path(), "proc/12/task/12/comm", "qemu-system-x86\n");
+        write(root.path(), "proc/12/task/12/status", "Cpus_allowed_list:\t0-3\n");
+        let port = Port { kind: "vhost-user".into(), socket: Some("/run/vm1.sock".into()), ..Port::default() };
+        let found = peers(&host, &Processes::scan(&host), &port).unwrap();
+        assert_eq!((found.len(), found[0].pid, &found[0].program), (1, 12, &Program::Qemu));
+        let user = found[0].user.as_ref().unwrap();
+        assert_eq!((user.name.as_str(), user.uid, &user.groups), ("qemu", 64055, &vec![7, 994]));
+        assert_eq!(found[0].allowed_cpus, Ok([0, 1, 2, 3].into()));
+        assert!(found[0].vcpu_cpus.as_ref().unwrap_err().fix.contains("debug-threads=on"));
+        write(root.path(), "proc/12/task/15/comm", "CPU 0/KVM\n");
+        write(root.path(), "proc/12/task/15/status", "Cpus_allowed_list:\t2\n");
+        let found = peers(&host, &Processes::scan(&host), &port).unwrap();
+        assert_eq!(found[0].vcpu_cpus, Ok([2].into()));
+    }
+
+    #[test]
+    fn a_frontend_that_is_not_visible_is_unknown() {
+        let (_root, host) = machine();
+        let processes = Ok(Processes { all: Vec::new() });
+        let up = |pid| Port { kind: "vhost-user".into(), link: Link::Up, pid, ..Port::default() };
+        assert!(peers(&host, &processes, &up(None)).unwrap_err().why.contains("PID namespace"));
+        assert!(peers(&host, &processes, &up(Some(7))).unwrap_err().why.contains("process 7"));
+        let down = Port { link: Link::Down, ..up(None) };
+        assert_eq!(peers(&host, &processes, &down), Ok(Vec::new()));
+        assert!(peers(&host, &Err(Unknown::new("hidden")), &down).is_err());
+    }
+
+    #[test]
+    fn the_user_is_the_owner_or_that_of_libvirt() {
+        let (root, host) = machine();
+        assert_eq!(user_of(&host, &[], Some(5)).unwrap().name, "5");
+        let qemu = user_of(&host, &[], None).unwrap();
+        assert_eq!((qemu.uid, qemu.groups), (64055, vec![994, 994, 7]));
+        write(root.path(), "etc/passwd", "root:x:0:0::/:\n");
+        assert!(user_of(&host, &[], None).is_err());
+    }
+}
