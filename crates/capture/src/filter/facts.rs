@@ -1,0 +1,89 @@
+//! The facts of a packet that filters look at, read from its head once.
+
+use std::net::IpAddr;
+
+use straightline_wire::{EtherType, IpProtocol, MacAddr, arp, ipv4, ipv6, vlan};
+
+use super::Family;
+
+/// The protocols whose headers begin with two ports.
+pub(super) const WITH_PORTS: [IpProtocol; 3] = [IpProtocol::TCP, IpProtocol::UDP, SCTP];
+pub(super) const SCTP: IpProtocol = IpProtocol(132);
+
+/// The facts of a packet. A fact is absent if the head is too short for it, or wrong.
+#[derive(Debug, Default)]
+pub(crate) struct Facts {
+    pub(super) len: u32,
+    /// Source and destination.
+    pub(super) macs: Option<(MacAddr, MacAddr)>,
+    /// The VLANs of the tags, outer tag first.
+    pub(super) vlans: [Option<u16>; vlan::MAX_TAGS],
+    /// The type behind the tags.
+    pub(super) ether_type: Option<EtherType>,
+    pub(super) family: Option<Family>,
+    /// Source and destination of the IP header, or sender and target of ARP.
+    pub(super) addresses: Option<(IpAddr, IpAddr)>,
+    pub(super) protocol: Option<IpProtocol>,
+    /// Source and destination port. Only the first fragment of a packet has them.
+    pub(super) ports: Option<(u16, u16)>,
+}
+
+impl Facts {
+    /// Reads the facts of a packet of `len` bytes.
+    pub(crate) fn of(head: &[u8], len: u32) -> Self {
+        let mut facts = Facts { len, ..Facts::default() };
+        let mac = |at: usize| head.get(at..at + 6)?.first_chunk().map(|&mac| MacAddr(mac));
+        facts.macs = mac(6).zip(mac(0));
+        let Ok(tags) = vlan::skip(head) else { return facts };
+        facts.vlans = tags.tags.map(|tag| tag.map(|tag| tag.vid));
+        facts.ether_type = Some(tags.ether_type);
+        let packet = head.get(tags.payload..).unwrap_or_default();
+        match tags.ether_type {
+            EtherType::IPV4 => facts.read_ipv4(packet),
+            EtherType::IPV6 => facts.read_ipv6(packet),
+            EtherType::ARP | EtherType::RARP => facts.read_arp(packet, tags.ether_type),
+            _ => {}
+        }
+        facts
+    }
+
+    fn read_ipv4(&mut self, packet: &[u8]) {
+        let Ok(header) = ipv4::Header::new_checked(packet) else { return };
+        self.family = Some(Family::V4);
+        self.addresses = Some((header.src().into(), header.dst().into()));
+        self.protocol = Some(header.protocol());
+        if header.fragment_offset() == 0 {
+            self.read_ports(packet.get(header.header_len()..));
+        }
+    }
+
+    fn read_ipv6(&mut self, packet: &[u8]) {
+        let Ok(header) = ipv6::Header::new_checked(packet) else { return };
+        self.family = Some(Family::V6);
+        self.addresses = Some((header.src().into(), header.dst().into()));
+        let rest = packet.get(ipv6::LEN..).unwrap_or_default();
+        let Ok(extensions) = ipv6::skip_extensions(rest, header.next_header()) else { return };
+        self.protocol = Some(extensions.protocol);
+        let fragment = extensions.len.checked_sub(ipv6::FRAGMENT_LEN).filter(|_| extensions.fragment);
+        let is_first = fragment.is_none_or(|at| {
+            let header = rest.get(at..).unwrap_or_default();
+            ipv6::fragment_offset(header) == Ok(0)
+        });
+        if is_first {
+            self.read_ports(rest.get(extensions.len..));
+        }
+    }
+
+    fn read_arp(&mut self, packet: &[u8], ether_type: EtherType) {
+        let Ok(header) = arp::Header::new_checked(packet) else { return };
+        self.family = (ether_type == EtherType::ARP).then_some(Family::Arp);
+        self.addresses = Some((header.sender_ip().into(), header.target_ip().into()));
+    }
+
+    fn read_ports(&mut self, transport: Option<&[u8]>) {
+        if self.protocol.is_some_and(|protocol| WITH_PORTS.contains(&protocol)) {
+            let ports = transport.and_then(|bytes| bytes.first_chunk());
+            self.ports = ports.map(|&[a, b, c, d]| (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])));
+        }
+    }
+}
