@@ -1,0 +1,138 @@
+//! The terminal: it is prepared, drawn on, and given back in every case.
+
+use std::io::{self, IsTerminal, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::Duration;
+
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::cursor::Show;
+use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use ratatui::crossterm::execute;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGTSTP};
+use signal_hook::low_level::emulate_default_handler;
+use straightline_api::rates::Sample;
+
+use crate::app::{App, Effect};
+use crate::view::{Theme, draw};
+use crate::{Options, TopError};
+
+/// The time after which signals and samples are looked for. Keys wake at once.
+const TICK: Duration = Duration::from_millis(50);
+
+/// Shows the screen until the user, a signal or the number of intervals ends it.
+pub(crate) fn run(options: &Options) -> Result<(), TopError> {
+    if !(io::stdin().is_terminal() && io::stdout().is_terminal()) {
+        return Err(TopError::NoTerminal);
+    }
+    let [end, suspend] = [&[SIGTERM, SIGINT, SIGHUP][..], &[SIGTSTP]].map(|signals| {
+        let flag = Arc::new(AtomicBool::new(false));
+        signals.iter().try_for_each(|signal| signal_hook::flag::register(*signal, Arc::clone(&flag)).map(drop))?;
+        Ok::<_, io::Error>(flag)
+    });
+    let (end, suspend) = (end?, suspend?);
+    // A terminal that is already gone cannot be given back.
+    let guard = Guard;
+    // This also gives the terminal back before a panic's message.
+    let terminal = ratatui::try_init()?;
+    let shown = show(terminal, options, &end, &suspend);
+    drop(guard);
+    Ok(shown?)
+}
+
+/// Gives the terminal back when it is dropped.
+struct Guard;
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        give_back();
+    }
+}
+
+fn give_back() {
+    // If this fails, the terminal is gone.
+    let _ = ratatui::try_restore();
+    let _ = execute!(io::stdout(), Show);
+}
+
+fn show(mut terminal: DefaultTerminal, options: &Options, end: &AtomicBool, suspend: &AtomicBool) -> io::Result<()> {
+    let theme = Theme::new(std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()));
+    let mut app = App::new(options);
+    let samples = sampler(options)?;
+    end_with_terminal()?;
+    let mut changed = true;
+    while !end.load(Ordering::Relaxed) && options.count.is_none_or(|count| app.shown < count) {
+        for sample in samples.try_iter() {
+            app.take(sample);
+            changed = true;
+        }
+        if changed {
+            terminal.draw(|frame| draw(frame, &app, theme))?;
+            changed = false;
+        }
+        let mut effect = Effect::None;
+        match event::poll(TICK) {
+            Ok(false) => {}
+            Ok(true) => {
+                changed = true;
+                if let Event::Key(key) = event::read()?
+                    && key.kind != KeyEventKind::Release
+                {
+                    effect = app.key(key);
+                }
+            }
+            // A signal came.
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+        if effect == Effect::Quit {
+            break;
+        }
+        if effect == Effect::Suspend || suspend.swap(false, Ordering::Relaxed) {
+            give_back();
+            io::stdout().flush()?;
+            emulate_default_handler(SIGTSTP)?;
+            // The shell has continued the program.
+            terminal = ratatui::try_init()?;
+            terminal.clear()?;
+            changed = true;
+        }
+    }
+    Ok(())
+}
+
+/// Starts the thread that ends the process when the terminal is gone. Crossterm reads the end of a
+/// terminal again and again, and never returns.
+fn end_with_terminal() -> io::Result<()> {
+    let watch = || {
+        loop {
+            let stdin = io::stdin();
+            // The end of a terminal is reported without being asked for.
+            let mut fds = [PollFd::new(&stdin, PollFlags::empty())];
+            match poll(&mut fds, None) {
+                Err(Errno::INTR) => {}
+                // Nobody is left to read a message.
+                _ => std::process::exit(1),
+            }
+        }
+    };
+    thread::Builder::new().name("top-terminal".to_owned()).spawn(watch).map(drop)
+}
+
+/// Starts the thread that asks the switch, so that keys work while a switch does not answer.
+fn sampler(options: &Options) -> io::Result<Receiver<Result<Sample, String>>> {
+    // The channel is short: a stopped program needs no samples.
+    let (sender, receiver) = mpsc::sync_channel(1);
+    let (api, interval) = (options.api.clone(), options.interval);
+    let ask = move || {
+        while sender.send(Sample::ask(&api).map_err(|error| error.to_string())).is_ok() {
+            thread::sleep(interval);
+        }
+    };
+    thread::Builder::new().name("top-sampler".to_owned()).spawn(ask)?;
+    Ok(receiver)
+}

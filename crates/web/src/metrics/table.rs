@@ -1,0 +1,347 @@
+//! The one table of metrics. A row names a metric, and the answers that its samples come from.
+//!
+//! Labels are bounded: names of the configuration, indexes of queues and workers, and fixed words.
+//! No label has an address.
+
+use straightline_api::{Link, Node, Packets, Port, Queue, Worker};
+
+use super::Kind::{Counter, Gauge, Info};
+use super::{Family, Samples};
+use crate::answers::Answers;
+
+/// The only metric of a switch that does not answer.
+pub(super) const UP: Family = Family {
+    name: "up",
+    kind: Gauge,
+    unit: None,
+    labels: &[],
+    help: "1 if the switch answers, else 0",
+    samples: |_, _| {},
+};
+
+/// All other metrics.
+pub(super) const FAMILIES: &[Family] = &[
+    Family {
+        name: "build",
+        kind: Info,
+        unit: None,
+        labels: &["version", "simd"],
+        help: "Version of the switch, and instruction set of its copies and checksums",
+        samples: |answers, samples| samples.add([&answers.status.version, &answers.status.simd], 1_u64),
+    },
+    Family {
+        name: "uptime",
+        kind: Gauge,
+        unit: Some("seconds"),
+        labels: &[],
+        help: "Time since the switch started",
+        samples: |answers, samples| samples.add([], answers.status.uptime_s),
+    },
+    Family {
+        name: "free_descriptors",
+        kind: Gauge,
+        unit: None,
+        labels: &[],
+        help: "Descriptors that the switch can still open",
+        samples: |answers, samples| answers.status.fds_free.into_iter().for_each(|free| samples.add([], free)),
+    },
+    Family {
+        name: "refused_calls",
+        kind: Counter,
+        unit: None,
+        labels: &[],
+        help: "System calls that the sandbox of the switch has refused",
+        samples: |answers, samples| samples.add([], answers.status.refused_calls),
+    },
+    Family {
+        name: "stalls",
+        kind: Counter,
+        unit: None,
+        labels: &["worker", "at"],
+        help: "Turns longer than 100 ms, by the port or node that the worker served",
+        samples: |answers, samples| {
+            for stalls in &answers.status.stalls {
+                samples.add([&stalls.worker.to_string(), &stalls.port], stalls.count);
+            }
+        },
+    },
+    Family {
+        name: "port",
+        kind: Info,
+        unit: None,
+        labels: &["port", "kind", "joined", "joined_kind"],
+        help: "Kind of a port, and the patch, bridge or underlay that has it",
+        samples: |answers, samples| {
+            for port in &answers.ports.ports {
+                let joined = port.joined.as_ref().map_or(["", ""], |joined| [&joined.name, joined.kind.as_str()]);
+                samples.add([&port.name, &port.kind, joined[0], joined[1]], 1_u64);
+            }
+        },
+    },
+    Family {
+        name: "port_up",
+        kind: Gauge,
+        unit: None,
+        labels: &["port"],
+        help: "1 if packets can pass the port's link, else 0",
+        samples: |answers, samples| ports(answers, samples, |port| Some(port.link == Link::Up)),
+    },
+    Family {
+        name: "port_link_changes",
+        kind: Counter,
+        unit: None,
+        labels: &["port"],
+        help: "Times that the link came up or went down",
+        samples: |answers, samples| ports(answers, samples, |port| Some(port.link_changes)),
+    },
+    Family {
+        name: "port_packets",
+        kind: Counter,
+        unit: None,
+        labels: &["port", "queue", "direction"],
+        help: "Packets that the switch received from a port (rx) or sent to it (tx)",
+        samples: |answers, samples| traffic(answers, samples, |packets| packets.packets),
+    },
+    Family {
+        name: "port",
+        kind: Counter,
+        unit: Some("bytes"),
+        labels: &["port", "queue", "direction"],
+        help: "Bytes of these packets, from the Ethernet header on",
+        samples: |answers, samples| traffic(answers, samples, |packets| packets.bytes),
+    },
+    Family {
+        name: "port_calls_sent",
+        kind: Counter,
+        unit: None,
+        labels: &["port", "queue"],
+        help: "Notifications sent to the guest",
+        samples: |answers, samples| queues(answers, samples, |queue| queue.kicks_sent),
+    },
+    Family {
+        name: "port_calls_suppressed",
+        kind: Counter,
+        unit: None,
+        labels: &["port", "queue"],
+        help: "Notifications that the guest did not want, or that another one covered",
+        samples: |answers, samples| queues(answers, samples, |queue| queue.kicks_suppressed),
+    },
+    Family {
+        name: "port_calls_repeated",
+        kind: Counter,
+        unit: None,
+        labels: &["port", "queue"],
+        help: "Notifications repeated because the guest did not react",
+        samples: |answers, samples| queues(answers, samples, |queue| queue.calls_repeated),
+    },
+    Family {
+        name: "port_drops",
+        kind: Counter,
+        unit: None,
+        labels: &["port"],
+        help: "Dropped packets from or to a port, for all reasons",
+        samples: |answers, samples| {
+            ports(answers, samples, |port| Some(port.drops.values().copied().fold(0, u64::saturating_add)));
+        },
+    },
+    Family {
+        name: "port_drops_by_reason",
+        kind: Counter,
+        unit: None,
+        labels: &["port", "reason"],
+        help: "Dropped packets by reason; reasons without a drop are left out",
+        samples: |answers, samples| {
+            for drop in &answers.drops.drops {
+                samples.add([&drop.port, &drop.reason], drop.count);
+            }
+        },
+    },
+    Family {
+        name: "port_kernel_drops",
+        kind: Counter,
+        unit: None,
+        labels: &["port", "reason"],
+        help: "Packets that the kernel dropped for a port, by the kernel's names",
+        samples: |answers, samples| {
+            for port in &answers.ports.ports {
+                for (reason, count) in port.device.iter().flat_map(|device| &device.kernel_drops) {
+                    samples.add([&port.name, reason], *count);
+                }
+            }
+        },
+    },
+    Family {
+        name: "port_warnings",
+        kind: Gauge,
+        unit: None,
+        labels: &["port"],
+        help: "Findings about the port's interface that do not stop it",
+        samples: |answers, samples| ports(answers, samples, |port| Some(port.device.as_ref()?.warnings.len())),
+    },
+    Family {
+        name: "port_mtu",
+        kind: Gauge,
+        unit: Some("bytes"),
+        labels: &["port"],
+        help: "MTU of a port",
+        samples: |answers, samples| ports(answers, samples, |port| Some(u64::from(port.mtu))),
+    },
+    Family {
+        name: "port_addresses",
+        kind: Gauge,
+        unit: None,
+        labels: &["port"],
+        help: "Addresses that a bridge has learned behind a port",
+        samples: |answers, samples| ports(answers, samples, |port| Some(u64::from(port.addresses?.learned))),
+    },
+    Family {
+        name: "port_addresses_refused",
+        kind: Counter,
+        unit: None,
+        labels: &["port"],
+        help: "Times that a bridge did not learn an address because the port's share was full",
+        samples: |answers, samples| ports(answers, samples, |port| Some(port.addresses?.refused)),
+    },
+    Family {
+        name: "neighbours",
+        kind: Gauge,
+        unit: None,
+        labels: &["underlay", "state"],
+        help: "Next hops of an underlay by state",
+        samples: neighbours,
+    },
+    Family {
+        name: "worker",
+        kind: Info,
+        unit: None,
+        labels: &["worker", "cpu"],
+        help: "CPU of a worker; empty if it is not pinned",
+        samples: |answers, samples| {
+            for (index, worker) in answers.runtime.workers.iter().enumerate() {
+                let cpu = worker.cpu.map_or_else(String::new, |cpu| cpu.to_string());
+                samples.add([&index.to_string(), &cpu], 1_u64);
+            }
+        },
+    },
+    Family {
+        name: "worker",
+        kind: Counter,
+        unit: Some("seconds"),
+        labels: &["worker", "state"],
+        help: "Time of a worker by use: busy, empty-poll, idle, unexplained",
+        samples: |answers, samples| {
+            for (index, worker) in answers.runtime.workers.iter().enumerate() {
+                let Worker { busy_s, empty_poll_s, idle_s, unexplained_s, .. } = worker;
+                let times =
+                    [("busy", busy_s), ("empty-poll", empty_poll_s), ("idle", idle_s), ("unexplained", unexplained_s)];
+                for (state, time) in times {
+                    samples.add([&index.to_string(), state], *time);
+                }
+            }
+        },
+    },
+    Family {
+        name: "worker_turns",
+        kind: Counter,
+        unit: None,
+        labels: &["worker"],
+        help: "Turns of a worker, empty ones included",
+        samples: |answers, samples| workers(answers, samples, |worker| worker.turns),
+    },
+    Family {
+        name: "worker_bodies_copied",
+        kind: Counter,
+        unit: Some("bytes"),
+        labels: &["worker"],
+        help: "Bytes of packet bodies that were copied",
+        samples: |answers, samples| workers(answers, samples, |worker| worker.bodies_copied_bytes),
+    },
+    Family {
+        name: "worker_bodies_delivered",
+        kind: Counter,
+        unit: Some("bytes"),
+        labels: &["worker"],
+        help: "Bytes of packet bodies that were delivered",
+        samples: |answers, samples| workers(answers, samples, |worker| worker.bodies_delivered_bytes),
+    },
+    Family {
+        name: "node_calls",
+        kind: Counter,
+        unit: None,
+        labels: &["node", "worker"],
+        help: "Calls of a node with at least one packet",
+        samples: |answers, samples| nodes(answers, samples, |node| node.calls),
+    },
+    Family {
+        name: "node_packets",
+        kind: Counter,
+        unit: None,
+        labels: &["node", "worker"],
+        help: "Packets in these calls",
+        samples: |answers, samples| nodes(answers, samples, |node| node.packets),
+    },
+    Family {
+        name: "node_cycles",
+        kind: Counter,
+        unit: None,
+        labels: &["node", "worker"],
+        help: "Processor cycles in these calls",
+        samples: |answers, samples| nodes(answers, samples, |node| node.cycles),
+    },
+];
+
+/// Adds a sample for each port that has a value.
+fn ports<V: Into<super::Number>>(answers: &Answers, samples: &mut Samples, value: fn(&Port) -> Option<V>) {
+    for port in &answers.ports.ports {
+        if let Some(value) = value(port) {
+            samples.add([&port.name], value);
+        }
+    }
+}
+
+/// Adds a sample for each queue pair.
+fn queues(answers: &Answers, samples: &mut Samples, value: fn(&Queue) -> u64) {
+    for port in &answers.ports.ports {
+        for queue in &port.queues {
+            samples.add([&port.name, &queue.index.to_string()], value(queue));
+        }
+    }
+}
+
+/// Adds two samples for each queue pair: received and sent.
+fn traffic(answers: &Answers, samples: &mut Samples, value: fn(&Packets) -> u64) {
+    for port in &answers.ports.ports {
+        for queue in &port.queues {
+            let index = queue.index.to_string();
+            samples.add([&port.name, &index, "rx"], value(&queue.rx));
+            samples.add([&port.name, &index, "tx"], value(&queue.tx));
+        }
+    }
+}
+
+/// Adds a sample for each worker.
+fn workers(answers: &Answers, samples: &mut Samples, value: fn(&Worker) -> u64) {
+    for (index, worker) in answers.runtime.workers.iter().enumerate() {
+        samples.add([&index.to_string()], value(worker));
+    }
+}
+
+/// Adds a sample for each node of each worker.
+fn nodes(answers: &Answers, samples: &mut Samples, value: fn(&Node) -> u64) {
+    for node in &answers.runtime.nodes {
+        // Nodes that are gone have no worker.
+        let worker = node.worker.map_or_else(String::new, |worker| worker.to_string());
+        samples.add([&node.name, &worker], value(node));
+    }
+}
+
+/// Adds a sample for each underlay and each state that a next hop of it has.
+fn neighbours(answers: &Answers, samples: &mut Samples) {
+    let mut counts = std::collections::BTreeMap::<_, u64>::new();
+    for next_hop in &answers.neighbours.neighbours {
+        *counts.entry((next_hop.underlay.as_str(), next_hop.state.as_str())).or_default() += 1;
+    }
+    for ((underlay, state), count) in counts {
+        samples.add([underlay, state], count);
+    }
+}

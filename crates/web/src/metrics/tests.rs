@@ -1,0 +1,172 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use straightline_api::{
+    Addresses, Device, DropCount, Joined, JoinedKind, Neighbour, NeighbourState, Node, Port, Queue, Runtime, Stalls,
+    Status, Worker,
+};
+
+use super::*;
+
+const DOCUMENT: &str = include_str!("../../../../docs/metrics.md");
+
+/// Answers of a switch that has everything once, so that each metric has a sample.
+fn everything() -> Answers {
+    let device = Device {
+        kernel_drops: [("rx_dropped".to_owned(), 4)].into(),
+        warnings: vec![String::new()],
+        ..Device::default()
+    };
+    let port = Port {
+        name: "vm1".to_owned(),
+        kind: "vhost-user".to_owned(),
+        queues: vec![Queue::default(), Queue { index: 1, kicks_sent: 7, ..Queue::default() }],
+        drops: [("too-big".to_owned(), 3), ("runt".to_owned(), 2)].into(),
+        joined: Some(Joined { kind: JoinedKind::Bridge, name: "lan".to_owned() }),
+        addresses: Some(Addresses { learned: 5, refused: 1 }),
+        device: Some(device),
+        ..Port::default()
+    };
+    let drop = DropCount { port: "vm1".to_owned(), reason: "too-big".to_owned(), count: 3, ..DropCount::default() };
+    let hop = |ip: &str| Neighbour {
+        underlay: "wan".to_owned(),
+        ip: ip.to_owned(),
+        mac: Some("02:00:00:00:00:09".to_owned()),
+        state: NeighbourState::Asked,
+        age_s: None,
+    };
+    let mut answers = Answers::default();
+    let stalls = vec![Stalls { worker: 0, port: "vm1".to_owned(), count: 2 }];
+    answers.status =
+        Status { version: "9".to_owned(), simd: "avx2".to_owned(), stalls, fds_free: Some(8), ..Status::default() };
+    answers.ports.ports = vec![port];
+    let worker = Worker { cpu: Some(3), busy_s: 1.5, ..Worker::default() };
+    // Two nodes of one name on one worker are one series.
+    let nodes = vec![Node { worker: Some(0), ..Node::new("lan", 1, 2, 30) }; 2];
+    answers.runtime = Runtime { workers: vec![worker], nodes };
+    answers.drops.drops = vec![drop];
+    answers.neighbours.neighbours = vec![hop("192.0.2.1"), hop("192.0.2.2")];
+    answers
+}
+
+fn rendered(polled: Polled) -> String {
+    render(&Arc::new(polled)).expect("it is rendered")
+}
+
+/// The interface of a metric: type, unit and labels.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Interface {
+    kind: String,
+    unit: String,
+    labels: BTreeSet<String>,
+}
+
+/// Returns the interface that the text of a scrape has, by the name of its samples.
+fn in_text(text: &str) -> BTreeMap<String, Interface> {
+    let mut families = BTreeMap::<String, Interface>::new();
+    let mut found = BTreeMap::new();
+    for line in text.lines() {
+        let words: Vec<_> = line.splitn(4, ' ').collect();
+        match words[..] {
+            ["#", "TYPE", name, kind] => families.entry(name.to_owned()).or_default().kind = kind.to_owned(),
+            ["#", "UNIT", name, unit] => families.entry(name.to_owned()).or_default().unit = unit.to_owned(),
+            ["#", ..] => {}
+            _ => {
+                let (series, _) = line.rsplit_once(' ').expect("a value");
+                let (name, labels) = series.split_once('{').unwrap_or((series, ""));
+                let labels = labels.trim_end_matches('}').split(',').filter_map(|label| label.split_once('='));
+                let family = name.strip_suffix("_total").or(name.strip_suffix("_info")).unwrap_or(name);
+                let Interface { kind, unit, .. } = families.get(family).expect("its type stands before it");
+                let labels = labels.map(|(label, _)| label.to_owned()).collect();
+                let one = Interface { kind: kind.clone(), unit: unit.clone(), labels };
+                if let Some(other) = found.insert(name.to_owned(), one) {
+                    assert_eq!(&other, &found[name], "{name}");
+                }
+            }
+        }
+    }
+    found
+}
+
+/// Returns the interface that the document's table promises.
+fn in_document() -> BTreeMap<String, Interface> {
+    let rows = DOCUMENT.lines().filter(|line| line.starts_with("| `straightline_"));
+    let metrics = rows.map(|row| {
+        let cells: Vec<_> = row.trim_matches('|').split('|').map(|cell| cell.trim().replace('`', "")).collect();
+        let labels = cells[3].split(',').map(|label| label.trim().to_owned()).filter(|label| !label.is_empty());
+        (cells[0].clone(), Interface { kind: cells[1].clone(), unit: cells[2].clone(), labels: labels.collect() })
+    });
+    metrics.collect()
+}
+
+#[test]
+fn the_document_and_the_output_have_the_same_metrics() {
+    assert_eq!(in_document(), in_text(&rendered(Ok(everything()))));
+}
+
+#[test]
+fn the_document_has_the_words_of_the_table() {
+    for family in table::FAMILIES.iter().chain([&table::UP]) {
+        assert!(DOCUMENT.contains(&format!("| {} |", family.help)), "{}", family.help);
+    }
+}
+
+#[test]
+fn names_follow_the_rules() {
+    for (name, Interface { kind, unit, .. }) in in_text(&rendered(Ok(everything()))) {
+        assert!(
+            name.starts_with("straightline_") && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+        );
+        let family = name.strip_suffix("_total");
+        assert_eq!(family.is_some(), kind == "counter", "{name}");
+        assert!(["", "seconds", "bytes"].contains(&unit.as_str()), "{name} has a unit that is no base unit");
+        assert!(unit.is_empty() || family.unwrap_or(&name).ends_with(&format!("_{unit}")), "{name}");
+    }
+}
+
+#[test]
+fn samples_have_the_values_of_the_answers() {
+    let text = rendered(Ok(everything()));
+    for sample in [
+        "straightline_up 1",
+        "straightline_build_info{version=\"9\",simd=\"avx2\"} 1",
+        "straightline_port_info{port=\"vm1\",kind=\"vhost-user\",joined=\"lan\",joined_kind=\"bridge\"} 1",
+        "straightline_port_up{port=\"vm1\"} 0",
+        "straightline_port_drops_total{port=\"vm1\"} 5",
+        "straightline_port_drops_by_reason_total{port=\"vm1\",reason=\"too-big\"} 3",
+        "straightline_port_calls_sent_total{port=\"vm1\",queue=\"1\"} 7",
+        "straightline_worker_seconds_total{worker=\"0\",state=\"busy\"} 1.5",
+        "straightline_neighbours{underlay=\"wan\",state=\"asked\"} 2",
+        "straightline_node_cycles_total{node=\"lan\",worker=\"0\"} 60",
+        "straightline_stalls_total{worker=\"0\",at=\"vm1\"} 2",
+    ] {
+        assert!(text.lines().any(|line| line == sample), "{sample} is not in\n{text}");
+    }
+    assert!(text.ends_with("# EOF\n"));
+    for address in ["02:00", "192.0.2"] {
+        assert!(!text.contains(address), "a label has an address");
+    }
+}
+
+#[test]
+fn a_switch_that_does_not_answer_is_down() {
+    let text = rendered(Err("gone".to_owned()));
+    let samples: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
+    assert_eq!(samples, ["straightline_up 0"]);
+}
+
+#[test]
+fn the_shipped_rules_and_dashboard_use_documented_metrics() {
+    const SHIPPED: [&str; 2] = [
+        include_str!("../../../../dist/prometheus/straightline.rules.yml"),
+        include_str!("../../../../dist/grafana/straightline.json"),
+    ];
+    let known = in_document();
+    for text in SHIPPED {
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        let used: BTreeSet<_> = words.filter(|word| word.starts_with("straightline_")).collect();
+        assert!(used.len() > 10, "{used:?}");
+        for name in used {
+            assert!(known.contains_key(name), "{name} is not in docs/metrics.md");
+        }
+    }
+}

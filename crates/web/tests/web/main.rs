@@ -1,0 +1,175 @@
+//! The server with a fake switch: replies and refusals, many clients, a real Prometheus.
+
+mod load;
+mod prometheus;
+mod replies;
+
+use std::collections::HashMap;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+
+use straightline_api::{
+    Drops, Events, Fdb, Joined, JoinedKind, Link, Neighbours, Node, Port, Ports, Queue, Runtime, Status, Worker,
+};
+use straightline_web::{Options, Server};
+use tempfile::TempDir;
+use tokio::sync::oneshot;
+
+/// A fake switch: a thread that answers like the API of a switch with two ports.
+struct Switch {
+    path: PathBuf,
+    stop: Arc<AtomicBool>,
+    /// The number of answers.
+    asked: Arc<AtomicUsize>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Switch {
+    fn start(path: &Path) -> Self {
+        let listener = UnixListener::bind(path).unwrap();
+        let (stop, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let (stopped, counter) = (Arc::clone(&stop), Arc::clone(&asked));
+        let thread = std::thread::spawn(move || {
+            let answers = answers();
+            for client in listener.incoming() {
+                if stopped.load(Ordering::Relaxed) {
+                    return;
+                }
+                let mut client = client.unwrap();
+                let mut line = String::new();
+                BufReader::new(&client).read_line(&mut line).unwrap();
+                let request: serde_json::Value = serde_json::from_str(&line).unwrap();
+                let answer = format!("{{\"ok\":{}}}\n", answers[request["cmd"].as_str().unwrap()]);
+                let _ = client.write_all(answer.as_bytes());
+                counter.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        Self { path: path.to_owned(), stop, asked, thread: Some(thread) }
+    }
+}
+
+impl Drop for Switch {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        // The thread waits for a client.
+        drop(UnixStream::connect(&self.path));
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Returns the answers to all commands, as JSON.
+fn answers() -> HashMap<&'static str, String> {
+    let port = |name: &str, link| Port {
+        name: name.to_owned(),
+        kind: "vhost-user".to_owned(),
+        link,
+        reason: (link == Link::Down).then(|| "no frontend is connected".to_owned()),
+        queues: vec![Queue::default()],
+        joined: Some(Joined { kind: JoinedKind::Bridge, name: "lan".to_owned() }),
+        ..Port::default()
+    };
+    let ports = Ports { ports: vec![port("vm1", Link::Up), port("vm2", Link::Down)] };
+    let nodes = vec![Node { worker: Some(0), ..Node::new("lan", 2, 64, 640) }];
+    let runtime = Runtime { workers: vec![Worker { busy_s: 1.0, ..Worker::default() }], nodes };
+    let status = Status { version: "9".to_owned(), uptime_s: 1.0, ports: 2, ..Status::default() };
+    let json = |value: io::Result<serde_json::Value>| {
+        let mut value = value.unwrap();
+        value["time"] = 1.5.into();
+        value.to_string()
+    };
+    fn value(answer: impl serde::Serialize) -> io::Result<serde_json::Value> {
+        Ok(serde_json::to_value(answer)?)
+    }
+    [
+        ("status", json(value(status))),
+        ("ports", json(value(ports))),
+        ("fdb", json(value(Fdb::default()))),
+        ("neighbours", json(value(Neighbours::default()))),
+        ("runtime", json(value(runtime))),
+        ("drops", json(value(Drops::default()))),
+        ("events", json(value(Events { last: 7, events: Vec::new() }))),
+    ]
+    .into()
+}
+
+/// A server on a thread of this process, with the folder of its switch's socket.
+struct Web {
+    folder: TempDir,
+    address: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Web {
+    fn start() -> Self {
+        Self::start_with(|server| server)
+    }
+
+    /// Starts a server that `prepare` has changed.
+    fn start_with(prepare: impl FnOnce(Server) -> Server) -> Self {
+        let folder = TempDir::new().unwrap();
+        let api = folder.path().join("api");
+        let options = Options { listen: "127.0.0.1:0".parse().unwrap(), api, allow_hosts: Vec::new() };
+        let server = prepare(Server::bind(&options).unwrap());
+        let address = server.address();
+        let (stop, stopped) = oneshot::channel();
+        let thread = std::thread::spawn(move || {
+            let stopped = async {
+                let _ = stopped.await;
+            };
+            server.run_until(stopped).unwrap();
+        });
+        Self { folder, address, stop: Some(stop), thread: Some(thread) }
+    }
+
+    fn switch(&self) -> Switch {
+        Switch::start(&self.folder.path().join("api"))
+    }
+
+    fn get(&self, path: &str) -> Reply {
+        self.send(&format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"))
+    }
+
+    /// Sends the text of a request, and returns the reply.
+    fn send(&self, request: &str) -> Reply {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("a reply, not {text:?}"));
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        Reply { status, head: head.to_ascii_lowercase(), body: body.to_owned() }
+    }
+}
+
+impl Drop for Web {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        let ended = self.thread.take().map(JoinHandle::join);
+        assert!(std::thread::panicking() || matches!(ended, Some(Ok(()))), "the server has panicked");
+    }
+}
+
+#[derive(Debug)]
+struct Reply {
+    status: u16,
+    /// Status line and headers, in lower case.
+    head: String,
+    body: String,
+}
+
+/// Reports that this machine cannot run a test, in the line that `cargo xtask test` counts as a
+/// skip. On a machine of continuous integration, `cargo xtask test` then fails.
+fn skip(test: &str, why: &str) {
+    // `println!` is not used, because libtest captures it. The newline comes first, because libtest
+    // may have begun a line already.
+    let _ = writeln!(io::stdout(), "\nskipped {test}: {why}");
+}
