@@ -15,6 +15,7 @@
 //! | [`trial`], [`search`] | the validity of a measurement, and the search for the highest rate that passes |
 //! | [`scenario`] | endpoints around a device under test: PVP, VM to VM, third-party backends |
 //! | [`exp`], [`neighbour`] | experiments, each of which varies one thing; a neighbour that fills the caches |
+//! | [`tunnel`] | kinds of tunnels, and a switch with a tunnel between two guests |
 //! | [`results`], [`statistics`], [`report`] | folders of samples, their statistics, and reports |
 //!
 //! ```
@@ -28,6 +29,7 @@
 pub mod capture;
 mod convert;
 pub mod demo;
+mod drops;
 pub mod endpoints;
 pub mod exp;
 pub mod forward;
@@ -45,6 +47,7 @@ mod sizes;
 pub mod statistics;
 mod traffic;
 pub mod trial;
+pub mod tunnel;
 
 pub use guest::{Guest, GuestOptions, MemoryPlacement, PackedDescriptor, Pair, Ring, memory_file};
 pub use sizes::Sizes;

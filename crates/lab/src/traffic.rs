@@ -29,6 +29,12 @@ pub struct Stream {
     next: u64,
 }
 
+/// Returns the MAC address of guest 1 or 2. A guest has one for each lane of its stream.
+pub(crate) fn guest_mac(guest: u8, lane: u16) -> MacAddr {
+    let [high, low] = lane.to_be_bytes();
+    MacAddr([2, 0, 0, high, low, guest])
+}
+
 impl Stream {
     /// Fills every transmit buffer of `guest` with a frame. The frames have these lengths in turn,
     /// each at least 60. Sending writes only a packet's number into its frame.

@@ -320,13 +320,16 @@ fn an_error_changes_nothing() {
         bad(config, Path::new("/no/folder/s"));
     });
     assert!(!dir.join("good").exists(), "there is a rollback of what was begun");
-    for key in ["workers", "idle", "api", "copies"] {
+    for key in ["workers", "idle", "api", "api-group", "api-perms", "api-read-only", "copies"] {
         fails(&format!("[switch]: {key} cannot change while the switch runs"), &|config| {
             good(config);
             match key {
                 "workers" => config.switch.workers = vec![0],
                 "idle" => config.switch.idle = straightline_switch::config::Idle::Spin,
                 "api" => config.switch.api = Some("/a".into()),
+                "api-group" => config.switch.api_group = Some(0),
+                "api-perms" => config.switch.api_perms = Some(0o666),
+                "api-read-only" => config.switch.api_read_only = Some("/a".into()),
                 _ => config.switch.copies = straightline_switch::config::Copies::Two,
             }
         });

@@ -7,12 +7,14 @@
 //! | file | holds |
 //! |---|---|
 //! | `guests` | two embedded guests |
+//! | `tunnel` | the same with a tunnel between them, over a wire |
 //! | `host` | two network namespaces, each with a tap of the switch |
 //! | `namespace` | a network namespace that ends with the process |
 
 mod guests;
 mod host;
 mod namespace;
+mod tunnel;
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -27,6 +29,7 @@ use straightline_switch::config::{Config, PatchConfig, PortConfig, WhenFull};
 
 use crate::Sequence;
 use crate::convert::float;
+use crate::tunnel::Encapsulation;
 
 /// Packets sent or received in one call.
 const BURST: usize = 32;
@@ -41,6 +44,8 @@ pub struct Options {
     pub secs: u64,
     /// True if the ends are network namespaces, and not guests.
     pub host: bool,
+    /// The tunnel between the two guests, if there is one.
+    pub tunnel: Option<Encapsulation>,
     /// True if the caller prints the summary; the demo then prints no table.
     pub json: bool,
 }
@@ -119,6 +124,10 @@ impl Direction {
 pub fn run(options: Options) -> anyhow::Result<Summary> {
     if options.host {
         let (switch, ends) = host::start()?;
+        return show(options, switch, ends);
+    }
+    if let Some(encapsulation) = options.tunnel {
+        let (_folder, switch, ends) = tunnel::start(encapsulation)?;
         return show(options, switch, ends);
     }
     // The folder stays until the end.

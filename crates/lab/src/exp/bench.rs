@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, ensure};
 use straightline_switch::Switch;
-use straightline_switch::api::Runtime;
+use straightline_switch::api::{Node, Runtime};
 use straightline_switch::config::{Config, Idle, PatchConfig, PortConfig, WhenFull};
 
 use super::harness::Measured;
@@ -191,21 +191,37 @@ pub(super) fn of_switch(before: &Runtime, after: &Runtime, frame_bytes: f64) -> 
 pub fn phases(before: &Runtime, after: &Runtime) -> anyhow::Result<BTreeMap<String, f64>> {
     let mut cycles: BTreeMap<String, f64> = BTreeMap::new();
     let mut received = 0.0;
-    for node in &after.nodes {
-        let total = |runtime: &Runtime| {
-            let same = runtime.nodes.iter().find(|other| (&other.name, other.worker) == (&node.name, node.worker));
-            same.map_or((0.0, 0.0), |node| (node.cycles_per_packet * float(node.packets), float(node.packets)))
-        };
-        let ((spent, packets), (then, old)) = (total(after), total(before));
-        let phase = phase(&node.name);
+    for node in spent(before, after) {
+        let phase = phase(node.name);
         if phase == "rx" {
-            received += packets - old;
+            received += node.packets;
         }
-        *cycles.entry(phase.to_owned()).or_default() += spent - then;
+        *cycles.entry(phase.to_owned()).or_default() += node.cycles;
     }
     ensure!(received > 0.0, "not a valid trial: the switch has counted no packet");
     cycles.values_mut().for_each(|cycles| *cycles /= received);
     Ok(cycles)
+}
+
+/// The work of a node between two readings of its counters.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Spent<'a> {
+    pub(super) name: &'a str,
+    pub(super) calls: f64,
+    pub(super) packets: f64,
+    pub(super) cycles: f64,
+}
+
+/// Returns the work of each node of a switch between two readings of its counters.
+pub(super) fn spent<'a>(before: &Runtime, after: &'a Runtime) -> impl Iterator<Item = Spent<'a>> {
+    let total = |node: &Node| (float(node.calls), float(node.packets), node.cycles_per_packet * float(node.packets));
+    after.nodes.iter().map(move |node| {
+        let old = before.nodes.iter().find(|old| (&old.name, old.worker) == (&node.name, node.worker));
+        let (calls, packets, cycles) = total(node);
+        let (old_calls, old_packets, old_cycles) = old.map_or((0.0, 0.0, 0.0), total);
+        let (calls, packets, cycles) = (calls - old_calls, packets - old_packets, cycles - old_cycles);
+        Spent { name: &node.name, calls, packets, cycles }
+    })
 }
 
 /// Returns the number of packets per call between two readings: for receiving, for each kind of
@@ -237,8 +253,6 @@ fn phase(name: &str) -> &str {
 mod tests {
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
     use std::time::Duration;
-
-    use straightline_switch::api::Node;
 
     use super::super::tests::counted;
     use super::*;

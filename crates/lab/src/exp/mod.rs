@@ -16,7 +16,7 @@
 //! | `pvp` | a trial in which packets pass a guest |
 //! | `bound` | the switch that copies nothing, a separate program |
 //! | `table` | medians and ratios, as Markdown |
-//! | `memcpy`, `width`, `header_align`, `offload`, `touch`, `prefetch`, `noisy` | the experiments |
+//! | `memcpy`, `width`, `header_align`, `offload`, `touch`, `prefetch`, `noisy`, `tunnel` | the experiments |
 
 mod bench;
 mod bound;
@@ -31,6 +31,7 @@ mod pvp;
 mod settings;
 mod table;
 mod touch;
+mod tunnel;
 mod width;
 
 #[cfg(test)]
@@ -41,6 +42,10 @@ pub(crate) use cpus::{are_apart, cpu_beside, share_core, two_cpus, usable_cpus, 
 pub use harness::{Cell, ExperimentRecord, Keep, Measured, Outcome, Plan, Shown, Step, Variant, Watch, run};
 pub use settings::{Bound, Settings};
 pub use table::markdown;
+pub use tunnel::{
+    Choice as TunnelChoice, CostReport, LineReport, ManyCost, ManyReport, TunnelReport, many_plan, many_reports,
+    many_table, reports as tunnel_reports, table as tunnel_table, tunnel_plan,
+};
 
 /// An experiment.
 #[derive(Clone, Copy, Debug)]
@@ -90,6 +95,11 @@ pub const ALL: &[Experiment] = &[
         name: "noisy",
         question: "the cost of a neighbour that fills the last-level cache, and the gain from dividing that cache",
         plan: noisy::plan,
+    },
+    Experiment {
+        name: "tunnel",
+        question: "the cost of a tunnel of each kind, beside patches that segment alike",
+        plan: tunnel::plan,
     },
 ];
 

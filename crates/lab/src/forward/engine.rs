@@ -100,7 +100,7 @@ fn turn<L: Look>(ports: &mut [VhostPort], other_way: impl Fn(&mut L), look: &mut
 }
 
 /// Examines nothing.
-struct Idle;
+pub(super) struct Idle;
 
 impl Look for Idle {
     const LOOKS: bool = false;

@@ -11,6 +11,7 @@
 //! | `touch` | additional reads and writes of each packet's bytes |
 //! | `io`, `mac`, `macswap`, `five_tuple`, `icmpecho`, `csum`, `noisy` | modes that forward |
 //! | `rxonly`, `txonly`, `flowgen` | modes that do not forward, the last two over any [`TestPort`](crate::endpoints::TestPort) |
+//! | `wire` | a guest as a wire between two ports, with the rate of a line |
 //! | `trace` | a guest that counts the cache lines of packets |
 //! | `report` | results |
 
@@ -31,6 +32,7 @@ mod tests;
 mod touch;
 mod trace;
 mod txonly;
+mod wire;
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -43,6 +45,7 @@ use crate::endpoints::{Endpoint, VhostPort, drive};
 use engine::Relay;
 pub use options::{Mode, Noise, Options, Touch};
 pub use report::{ForwardReport, PortReport};
+pub(crate) use wire::{LINE_OVERHEAD, Meter, Passed, Wire};
 
 /// The most packets that are taken from a ring at once.
 const BURST: usize = 64;

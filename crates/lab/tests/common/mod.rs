@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use straightline_lab::{Guest, GuestOptions, Sequence, Stream};
 use straightline_switch::Switch;
-use straightline_switch::api::{Link, Port};
+use straightline_switch::api::{EventKind, Link, Port};
 use straightline_switch::config::{BridgeConfig, Config, PatchConfig, PortConfig, VhostUserConfig, WhenFull};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
@@ -103,6 +103,7 @@ impl Rig {
         loop {
             let now = self.port(port);
             if now.link == Link::Down && now.reason.as_deref().is_some_and(|why| why.contains(words)) {
+                assert!(now.cause.is_some() && now.remedy.is_some(), "a reason without a remedy: {now:?}");
                 return;
             }
             assert!(Instant::now() < end, "not down because of {words}: {now:?}");
@@ -118,6 +119,12 @@ impl Rig {
         let drops = self.switch.source().drops().drops;
         assert!(drops.is_empty(), "{drops:?}");
     }
+}
+
+/// Waits for an event of this kind of the switch.
+pub(crate) fn wait_event(switch: &Switch, what: &str, is_so: impl Fn(&EventKind) -> bool) {
+    let source = switch.source();
+    wait_until(what, || source.events(0).events.iter().any(|event| is_so(&event.kind)));
 }
 
 /// Lets other threads run: there may be fewer CPUs than threads.

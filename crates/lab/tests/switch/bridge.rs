@@ -1,7 +1,7 @@
 //! A learning bridge with guests at its ports.
 
 use straightline_lab::{Guest, GuestOptions};
-use straightline_switch::api::FdbEntry;
+use straightline_switch::api::{EventKind, FdbEntry};
 use straightline_switch::config::{BridgeConfig, Mac, StaticEntry};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
@@ -9,7 +9,7 @@ use straightline_wire::MacAddr;
 
 use crate::common::packets::{Kind, segmented};
 use crate::common::{
-    BROADCAST, PATIENCE, Rig, arrived, bridge, frame, mac, noise, nothing, rig, send, take, wait_until,
+    BROADCAST, PATIENCE, Rig, arrived, bridge, frame, mac, noise, nothing, rig, send, take, wait_event, wait_until,
 };
 
 const PORTS: usize = 4;
@@ -86,6 +86,12 @@ fn a_station_moves() {
     expect(&mut guests, 2, BROADCAST, mac(1), &[0, 1, 3]);
     expect(&mut guests, 3, mac(1), mac(4), &[2]);
     assert_eq!(known(&rig), [at(mac(1), 2), at(mac(4), 3)]);
+    wait_event(&rig.switch, "the move is an event", |kind| match kind {
+        EventKind::Moved { bridge, mac: moved, from, to } => {
+            (bridge.as_str(), from.as_str(), to.as_str()) == ("lan", "p0", "p2") && *moved == mac(1).to_string()
+        }
+        _ => false,
+    });
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use straightline_lab::{Guest, GuestOptions, MemoryPlacement, Ring, Sequence, Stream, memory_file};
-use straightline_switch::api::Link;
+use straightline_switch::api::{EventKind, Link};
 use straightline_switch::config::Config;
 use straightline_virtio::net_header::NetHeader;
 use straightline_virtio::ring::Descriptor;
@@ -14,7 +14,7 @@ use straightline_virtio::vhost_user::{RegionRef, RegionSpec};
 
 use crate::common::{
     self, BASIC, PATIENCE, Victims, arrived, bridge, frame, mac, noise, nothing, patch, pause, rig, send, take,
-    wait_until,
+    wait_event, wait_until,
 };
 
 fn patched(config: &mut Config) {
@@ -233,6 +233,10 @@ fn truncated(victim_ports: (usize, usize), who: usize) {
         rig.port(who).link == Link::Down
     });
     rig.wait_down(who, "truncated");
+    wait_event(&rig.switch, "the fault is an event", |kind| match kind {
+        EventKind::Fault { port, reason } => *port == format!("p{who}") && reason.contains("truncated"),
+        _ => false,
+    });
     victims.go_on();
     // Only that port is affected: the other one is up, and serves the next guest.
     rig.wait_up(1 - who);

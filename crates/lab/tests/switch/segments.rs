@@ -16,7 +16,7 @@ use crate::common::packets::{Kind, NEEDS_CSUM, TCPV4, TCPV6};
 use crate::common::{self, BASIC, Rig, bridge, mac, noise, patch, rig, take, wait_until};
 
 pub(crate) const CSUM: u64 = f::VIRTIO_NET_F_CSUM | f::VIRTIO_NET_F_GUEST_CSUM;
-const SEND: u64 =
+pub(crate) const SEND: u64 =
     f::VIRTIO_NET_F_HOST_TSO4 | f::VIRTIO_NET_F_HOST_TSO6 | f::VIRTIO_NET_F_HOST_USO | f::VIRTIO_NET_F_HOST_ECN;
 pub(crate) const TAKE: u64 = f::VIRTIO_NET_F_GUEST_TSO4
     | f::VIRTIO_NET_F_GUEST_TSO6
@@ -135,7 +135,7 @@ impl Packet {
         segments
     }
 
-    fn send(&self, from: &mut Guest, size: u16) {
+    pub(crate) fn send(&self, from: &mut Guest, size: u16) {
         wait_until("a transmit buffer is free", || {
             from.flush();
             from.send(&self.header(size), &self.frame(true))

@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex};
 use straightline_graph::{Next, Node};
 use straightline_lab::GuestOptions;
 use straightline_packet::{Batch, Packets};
+use straightline_switch::api::EventKind;
 use straightline_switch::config::{Config, Kinds, Machine};
 
-use crate::common::{frame, mac, patch, rig, send, take, wait_until};
+use crate::common::{frame, mac, patch, rig, send, take, wait_event, wait_until};
 
 /// Stays in its first turn until it is released.
 #[derive(Clone)]
@@ -48,4 +49,7 @@ fn status_names_where_a_worker_stalls_and_counts_each_turn_once() {
         release.send(()).expect("the node waits");
         assert_eq!(take(&mut sink, 1).len(), 1);
     }
+    wait_event(&rig.switch, "the stall is an event", |kind| {
+        *kind == EventKind::Stall { worker: 0, port: "node.s".to_owned() }
+    });
 }

@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use straightline_graph::clock::{cycles, hertz, seconds};
 use straightline_switch::api::{Runtime, Source};
 
-use super::stream::{HEADERS, Proof, Stream};
+use super::stream::{HEADERS, Probe, Proof, Stream, lane_of};
+use crate::drops::drops;
 use crate::endpoints::{Endpoint, TestPort, VhostPort};
+use crate::forward::{Meter, Passed};
 
 /// The most buffers that a turn takes from a ring, and the most packets that a turn puts into a
 /// ring.
@@ -25,12 +27,17 @@ const INTERRUPTED: u64 = 1 << 18;
 /// Time limit for packets to arrive after the last one was sent.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Interval of probes.
+const PROBE: Duration = Duration::from_millis(10);
+
 /// One of the guests.
-pub(super) struct Side {
-    pub(super) port: VhostPort,
+pub(in crate::exp) struct Side {
+    pub(in crate::exp) port: VhostPort,
     stream: Stream,
-    pub(super) proof: Proof,
+    pub(in crate::exp) proof: Proof,
     got: Got,
+    /// Received packets of each lane; empty if there is one lane.
+    lanes: Vec<u64>,
     checked: u64,
     /// A copy of the packet that is checked.
     copy: Vec<u8>,
@@ -38,32 +45,36 @@ pub(super) struct Side {
 
 /// Counters of received packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Got {
-    pub(super) packets: u64,
-    pub(super) frame_bytes: u64,
-    pub(super) payload: u64,
+pub(in crate::exp) struct Got {
+    pub(in crate::exp) packets: u64,
+    pub(in crate::exp) frame_bytes: u64,
+    pub(in crate::exp) payload: u64,
 }
 
 /// The measured values.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Window {
-    pub(super) secs: f64,
+pub(in crate::exp) struct Window {
+    pub(in crate::exp) secs: f64,
     /// Packets that both guests sent, and the bytes of their payload.
-    pub(super) sent: [u64; 2],
+    pub(in crate::exp) sent: [u64; 2],
     /// Counters of the packets that each guest received.
-    pub(super) got: [Got; 2],
+    pub(in crate::exp) got: [Got; 2],
     /// Cycles of both guests in uninterrupted turns, and the bytes of payload received in these
     /// turns.
-    pub(super) cycles: u64,
-    pub(super) payload: u64,
+    pub(in crate::exp) cycles: u64,
+    pub(in crate::exp) payload: u64,
     /// True if a stop has made the measurement shorter than planned.
-    pub(super) is_interrupted: bool,
+    pub(in crate::exp) is_interrupted: bool,
     /// The switch's counters at the start and at the end of the measurement.
-    pub(super) edges: Vec<Runtime>,
+    pub(in crate::exp) edges: Vec<Runtime>,
+    /// The counters of the wire during the measurement.
+    pub(in crate::exp) passed: Passed,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
+    /// Probes are sent until packets get through.
+    Reach,
     WarmUp,
     Measure,
     /// One more window of packets is sent, and every received packet is checked.
@@ -72,7 +83,7 @@ enum Phase {
 }
 
 /// Both guests, and the trial.
-pub(super) struct Guests {
+pub(in crate::exp) struct Guests {
     sides: [Side; 2],
     /// Bytes of payload that may be under way in one direction.
     most: u64,
@@ -82,6 +93,12 @@ pub(super) struct Guests {
     times: [u64; 2],
     phase: Phase,
     since: u64,
+    /// The time of the last probe, and what has reached each guest.
+    probed: u64,
+    reached: [Option<Probe>; 2],
+    is_last_sent: bool,
+    /// The counters of the wire on the way, if there is one.
+    meter: Option<Arc<Meter>>,
     /// The end of each guest's stream, in bytes of payload.
     last: [u64; 2],
     window: Window,
@@ -107,20 +124,38 @@ impl Got {
 
 impl Side {
     /// Makes a guest that sends `stream` through a port, and expects what `proof` describes.
-    pub(super) fn new(port: VhostPort, stream: Stream, proof: Proof) -> Side {
+    pub(in crate::exp) fn new(port: VhostPort, stream: Stream, proof: Proof) -> Side {
         // One byte more, to detect frames that are too long.
         let copy = vec![0; proof.longest() + 1];
-        Side { port, stream, proof, got: Got::default(), checked: 0, copy }
+        let lanes = if proof.lanes() > 1 { vec![0; usize::from(proof.lanes())] } else { Vec::new() };
+        Side { port, stream, proof, got: Got::default(), lanes, checked: 0, copy }
     }
 
     fn receive(&mut self, looks_at_all: bool) -> anyhow::Result<usize> {
-        let Side { port, proof, got, checked, copy, .. } = self;
+        let Side { port, proof, got, lanes, checked, copy, .. } = self;
         let mut fault = None;
         let packets = port.receive(BURST, &mut |frame| {
+            let mut place = (got.packets, got.payload);
+            if !lanes.is_empty() {
+                let mut dst = [0; 6];
+                frame.read(0, &mut dst);
+                let lane = lane_of(dst);
+                // Packets stay in order within a lane only. A lane that does not exist is found by
+                // the check.
+                match lanes.get_mut(usize::from(lane)) {
+                    Some(nth) => {
+                        place = proof.place(lane, *nth);
+                        *nth += 1;
+                    }
+                    None => {
+                        fault = fault.take().or(Some(anyhow!("a packet came in lane {lane}, which does not exist")))
+                    }
+                }
+            }
             if looks_at_all || got.packets.is_multiple_of(SAMPLE) {
                 *checked += 1;
                 let len = frame.read(0, copy);
-                let found = proof.check(got.packets, got.payload, &frame.header(), &copy[..len]);
+                let found = proof.check(place.0, place.1, &frame.header(), &copy[..len]);
                 let why = || format!("packet {} differs from the sent packet", got.packets);
                 fault = fault.take().or(found.with_context(why).err());
             }
@@ -153,7 +188,7 @@ impl Side {
 impl Guests {
     /// Makes guests that warm up and are measured for these times, or until `stop` is set. They set
     /// `over` at their end.
-    pub(super) fn new(
+    pub(in crate::exp) fn new(
         sides: [Side; 2],
         most: u64,
         source: Arc<dyn Source>,
@@ -163,14 +198,38 @@ impl Guests {
         let times = times.map(in_cycles);
         let phase = Phase::WarmUp;
         let (since, last, window) = (cycles(), [u64::MAX; 2], Window::default());
-        Guests { sides, most, source, stop, over, times, phase, since, last, window }
+        let (probed, reached, meter) = (0, [None; 2], None);
+        Guests {
+            sides,
+            most,
+            source,
+            stop,
+            over,
+            times,
+            phase,
+            since,
+            probed,
+            reached,
+            is_last_sent: false,
+            meter,
+            last,
+            window,
+        }
+    }
+
+    /// Expects a wire with these counters on the way. Before the warm-up, the guests send probes
+    /// until packets get through in both directions.
+    #[must_use]
+    pub(in crate::exp) fn over_wire(mut self, meter: Arc<Meter>) -> Guests {
+        (self.phase, self.meter) = (Phase::Reach, Some(meter));
+        self
     }
 
     /// Returns the measured values, and the number of packets that were checked.
     ///
     /// # Errors
     /// The trial is not valid.
-    pub(super) fn end(self) -> anyhow::Result<(Window, u64)> {
+    pub(in crate::exp) fn end(self) -> anyhow::Result<(Window, u64)> {
         let Guests { sides, window, phase, .. } = self;
         ensure!(phase == Phase::Over, "not a valid trial: it ended before all checks were done");
         let [a, b] = window.got.map(|got| got.packets);
@@ -186,6 +245,42 @@ impl Guests {
         Ok((window, checked))
     }
 
+    /// Sends probes and drops what arrives. Packets stay in order, so no probe is under way when
+    /// both guests have received a last one.
+    fn reach(&mut self, now: u64) -> anyhow::Result<usize> {
+        let mut moved = 0;
+        for (side, reached) in self.sides.iter_mut().zip(&mut self.reached) {
+            moved += side.port.receive(BURST, &mut |frame| {
+                *reached = (*reached).max(Probe::of(frame));
+            })?;
+        }
+        let next = match self.reached {
+            [Some(Probe::Last), Some(Probe::Last)] => {
+                (self.phase, self.since) = (Phase::WarmUp, cycles());
+                return Ok(moved);
+            }
+            _ if self.is_last_sent => None,
+            reached if !reached.contains(&None) => Some(Probe::Last),
+            _ => (now.saturating_sub(self.probed) >= in_cycles(PROBE)).then_some(Probe::Early),
+        };
+        if let Some(probe) = next {
+            let mut are_sent = true;
+            for side in &mut self.sides {
+                are_sent &= side.stream.probe(&mut side.port, probe);
+                side.port.flush()?;
+            }
+            self.is_last_sent = are_sent && probe == Probe::Last;
+            self.probed = now;
+        }
+        ensure!(
+            now.saturating_sub(self.since) < in_cycles(PATIENCE),
+            "not a valid trial: packets do not get through in both directions within {} s; dropped: {}",
+            PATIENCE.as_secs(),
+            drops(&*self.source)
+        );
+        Ok(moved)
+    }
+
     fn advance(&mut self, now: u64) -> anyhow::Result<()> {
         let passed = now.saturating_sub(self.since);
         let sent = [0, 1].map(|at| self.sides[at].stream.payload);
@@ -194,6 +289,7 @@ impl Guests {
                 self.window.edges.push(self.source.runtime());
                 self.window.got = [0, 1].map(|at| self.sides[at].got);
                 self.window.sent = self.sent();
+                self.window.passed = self.passed();
                 (self.phase, self.since) = (Phase::Measure, cycles());
             }
             Phase::Measure if passed >= self.times[1] || self.is_stopped() => {
@@ -202,6 +298,7 @@ impl Guests {
                 let (then, now) = (self.window.sent, self.sent());
                 self.window.sent = [0, 1].map(|n| now[n] - then[n]);
                 self.window.edges.push(self.source.runtime());
+                self.window.passed = self.passed().since(self.window.passed);
                 self.last = sent.map(|sent| sent + self.most);
                 (self.phase, self.since) = (Phase::Prove, cycles());
             }
@@ -211,7 +308,10 @@ impl Guests {
                     self.phase = Phase::Over;
                     self.over.store(true, Ordering::Relaxed);
                 } else if passed > in_cycles(PATIENCE) {
-                    bail!("not a valid trial: the guests sent {sent:?} bytes, but only {got:?} arrived");
+                    let dropped = drops(&*self.source);
+                    bail!(
+                        "not a valid trial: the guests sent {sent:?} bytes, but only {got:?} arrived; dropped: {dropped}"
+                    );
                 }
             }
             _ => {}
@@ -228,6 +328,10 @@ impl Guests {
         [a.packets + b.packets, a.payload + b.payload]
     }
 
+    fn passed(&self) -> Passed {
+        self.meter.as_ref().map_or_else(Passed::default, |meter| meter.read())
+    }
+
     fn arrived(&self) -> u64 {
         self.sides.iter().map(|side| side.got.payload).sum()
     }
@@ -237,6 +341,9 @@ impl Endpoint for Guests {
     fn turn(&mut self, now: u64) -> anyhow::Result<usize> {
         if self.phase == Phase::Over {
             return Ok(0);
+        }
+        if self.phase == Phase::Reach {
+            return self.reach(now);
         }
         self.advance(now)?;
         let before = self.arrived();
@@ -264,7 +371,8 @@ impl Endpoint for Guests {
     fn check(&mut self) -> anyhow::Result<()> {
         // After a stop, a measurement that has begun is completed with the time so far, however
         // short.
-        ensure!(self.phase != Phase::WarmUp || !self.is_stopped(), "stopped before its end");
+        let has_begun = !matches!(self.phase, Phase::Reach | Phase::WarmUp);
+        ensure!(has_begun || !self.is_stopped(), "stopped before its end");
         self.sides.iter_mut().try_for_each(|side| side.port.check())
     }
 }

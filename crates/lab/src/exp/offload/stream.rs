@@ -13,15 +13,16 @@ use straightline_packet::Level;
 use straightline_simd::Sum;
 use straightline_virtio::net_header::NetHeader;
 use straightline_wire::frame::{Checksum, Frame, Net, Transport};
-use straightline_wire::{IpProtocol, MacAddr, checksum, ipv4, tcp};
+use straightline_wire::{IpProtocol, checksum, ipv4, tcp};
 
 use super::{OffloadCase, Workload};
-use crate::endpoints::TestPort;
+use crate::endpoints::{Received, TestPort};
 use crate::random::Random;
 use crate::sizes::Sizes;
+use crate::traffic::guest_mac;
 
 /// Payload of a packet of 1500 bytes, after 20 bytes of IPv4 header and 20 of TCP header.
-pub(super) const SEGMENT_PAYLOAD: usize = 1460;
+const SEGMENT_PAYLOAD: usize = 1460;
 
 /// The longest payload of entire segments that fits IPv4's length field. A guest gives its device
 /// large packets with this payload.
@@ -29,7 +30,7 @@ const LARGE_PAYLOAD: usize = 44 * SEGMENT_PAYLOAD;
 
 /// Bytes of Ethernet, IPv4 and TCP headers; offsets of the IPv4 and TCP headers, and of their
 /// fields.
-pub(super) const HEADERS: usize = 54;
+pub(in crate::exp) const HEADERS: usize = 54;
 const L3: usize = 14;
 const L4: usize = 34;
 const SEQ: usize = 38;
@@ -43,6 +44,12 @@ const PATCH: usize = HEADERS + STAMP - SEQ;
 /// A mix of the lengths of IMIX with a mean of 256 bytes, without the Ethernet checksum.
 const MIX: &str = "60:8,566:1,1514:1";
 
+/// Payload of a frame of 60 bytes.
+const SMALL_PAYLOAD: usize = 6;
+
+/// Bytes of the two MAC addresses of a frame.
+const MACS: usize = 12;
+
 /// Maximum numbers of frames and of large packets (of 44 segments) under way in one direction. A
 /// ring has more buffers than that, so nothing is dropped.
 const FRAMES: usize = 512;
@@ -54,16 +61,20 @@ const GSO_TCPV4: u8 = 1;
 
 /// The packets that one guest sends.
 #[derive(Debug)]
-pub(super) struct Stream {
+pub(in crate::exp) struct Stream {
     shapes: Vec<Shape>,
     /// The order of the shapes. The order repeats.
     order: Vec<usize>,
     at: usize,
     sums: Sums,
     level: Level,
+    probe: Vec<u8>,
+    from: u8,
+    /// The packets take these in turn.
+    lanes: u16,
     /// Number of sent packets, and bytes of their payload.
-    pub(super) packets: u64,
-    pub(super) payload: u64,
+    pub(in crate::exp) packets: u64,
+    pub(in crate::exp) payload: u64,
 }
 
 /// The source of a packet's checksum.
@@ -96,21 +107,22 @@ fn lens(load: Workload, unsegmented: bool) -> anyhow::Result<Vec<usize>> {
     Ok(match load {
         Workload::Segments if unsegmented => vec![LARGE_PAYLOAD],
         Workload::Segments | Workload::Frames => vec![SEGMENT_PAYLOAD],
+        Workload::Small => vec![SMALL_PAYLOAD],
         Workload::Mix => MIX.parse::<Sizes>()?.deal(1).iter().map(|&len| len as usize - HEADERS).collect(),
     })
 }
 
 /// Returns the length of the longest frame that is sent.
-pub(super) fn longest(load: Workload, who: OffloadCase) -> anyhow::Result<usize> {
+pub(in crate::exp) fn longest(load: Workload, who: OffloadCase) -> anyhow::Result<usize> {
     Ok(HEADERS + lens(load, who.leaves())?.into_iter().max().unwrap_or(0))
 }
 
 /// Returns the maximum bytes of payload under way in one direction.
-pub(super) fn window(load: Workload) -> anyhow::Result<usize> {
+pub(in crate::exp) fn window(load: Workload) -> anyhow::Result<usize> {
     let lens = lens(load, false)?;
     Ok(match load {
         Workload::Segments => SEGMENTS * LARGE_PAYLOAD,
-        Workload::Frames | Workload::Mix => FRAMES * lens.iter().sum::<usize>() / lens.len().max(1),
+        Workload::Frames | Workload::Mix | Workload::Small => FRAMES * lens.iter().sum::<usize>() / lens.len().max(1),
     })
 }
 
@@ -132,12 +144,56 @@ fn sequence(offset: u64) -> [u8; 4] {
     low
 }
 
+/// A packet that shows whether packets get through. Its checksum is not right, and nobody looks at
+/// it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::exp) enum Probe {
+    /// Further probes may follow.
+    Early,
+    /// No further probe follows.
+    Last,
+}
+
+impl Probe {
+    fn sequence(self) -> u32 {
+        match self {
+            Probe::Early => 1,
+            Probe::Last => 2,
+        }
+    }
+
+    /// Returns the probe in a received packet.
+    pub(super) fn of(frame: &dyn Received) -> Option<Probe> {
+        let mut sequence = [0; 4];
+        let read = frame.read(SEQ, &mut sequence);
+        [Probe::Early, Probe::Last].into_iter().find(|probe| read == 4 && probe.sequence().to_be_bytes() == sequence)
+    }
+}
+
+/// Returns the lane of a packet.
+fn lane(nth: u64, lanes: u16) -> u16 {
+    u16::try_from(nth % u64::from(lanes.max(1))).unwrap_or(0)
+}
+
+/// Returns the lane of a frame with this destination.
+pub(super) fn lane_of(dst: [u8; 6]) -> u16 {
+    u16::from_be_bytes([dst[3], dst[4]])
+}
+
+/// Returns the MAC addresses of frames from guest 1 or 2 in a lane.
+fn macs(from: u8, lane: u16) -> [u8; MACS] {
+    let mut macs = [0; MACS];
+    macs[..6].copy_from_slice(&guest_mac(3 - from, lane).0);
+    macs[6..].copy_from_slice(&guest_mac(from, lane).0);
+    macs
+}
+
 /// Returns the first packet of a stream, with this many bytes of payload.
 fn frame(from: u8, payload: usize, checksum: Checksum) -> anyhow::Result<Vec<u8>> {
     let (to, flags) = (3 - from, tcp::Flags::ACK);
     let headers = Frame {
-        src: MacAddr([2, 0, 0, 0, 0, from]),
-        dst: MacAddr([2, 0, 0, 0, 0, to]),
+        src: guest_mac(from, 0),
+        dst: guest_mac(to, 0),
         tags: [None, None],
         net: Net::v4(Ipv4Addr::new(198, 18, 0, from), Ipv4Addr::new(198, 18, 0, to)),
         transport: Transport::Tcp { src_port: 1000, dst_port: 2000, seq: 0, ack: 1, flags, window: 1000 },
@@ -170,7 +226,7 @@ fn asked(frame: usize, left: bool) -> anyhow::Result<NetHeader> {
 
 impl Stream {
     /// Makes the stream from guest 1 or 2 to the other one.
-    pub(super) fn new(load: Workload, who: OffloadCase, from: u8) -> anyhow::Result<Stream> {
+    pub(in crate::exp) fn new(load: Workload, who: OffloadCase, from: u8) -> anyhow::Result<Stream> {
         let lens = lens(load, who.leaves())?;
         let mut different = lens.clone();
         different.sort_unstable();
@@ -181,19 +237,36 @@ impl Stream {
             order: lens.iter().filter_map(|len| different.binary_search(len).ok()).collect(),
             at: 0,
             sums: match who {
-                OffloadCase::Passed | OffloadCase::Switch => Sums::Left,
+                OffloadCase::Passed | OffloadCase::Switch | OffloadCase::Coalesced => Sums::Left,
                 OffloadCase::Guest => Sums::Made,
                 OffloadCase::Nobody => Sums::Known,
             },
             level: Level::detect(),
+            probe: frame(from, SMALL_PAYLOAD, Checksum::Zero)?,
+            from,
+            lanes: 1,
             packets: 0,
             payload: 0,
         })
     }
 
+    /// Divides the stream into this many lanes, which its packets take in turn. Each lane has MAC
+    /// addresses of its own.
+    #[must_use]
+    pub(in crate::exp) fn in_lanes(mut self, lanes: u16) -> Stream {
+        self.lanes = lanes.max(1);
+        self
+    }
+
+    /// Puts a probe into a port, which is no part of the stream. Returns false if the port has no
+    /// free buffer.
+    pub(in crate::exp) fn probe<P: TestPort>(&self, port: &mut P, probe: Probe) -> bool {
+        port.send(self.shapes.len(), &NetHeader::default(), &self.probe, &[(SEQ, &probe.sequence().to_be_bytes())])
+    }
+
     /// Puts the next packet into a port; returns false if the port has no free buffer.
     #[inline]
-    pub(super) fn send<P: TestPort>(&mut self, port: &mut P) -> bool {
+    pub(in crate::exp) fn send<P: TestPort>(&mut self, port: &mut P) -> bool {
         let which = self.order[self.at];
         let shape = &self.shapes[which];
         let (sequence, stamp) = (sequence(self.payload), stamp(self.payload));
@@ -214,7 +287,13 @@ impl Stream {
             sum.add_u32(u32::from(shape.headers) + words[0] + words[1]);
             patch[CHECKSUM - SEQ..][..2].copy_from_slice(&sum.finish().to_be_bytes());
         }
-        if !port.send(which, &shape.header, &shape.frame, &[(SEQ, &patch)]) {
+        let is_sent = if self.lanes > 1 {
+            let macs = macs(self.from, lane(self.packets, self.lanes));
+            port.send(which, &shape.header, &shape.frame, &[(SEQ, &patch), (0, &macs)])
+        } else {
+            port.send(which, &shape.header, &shape.frame, &[(SEQ, &patch)])
+        };
+        if !is_sent {
             return false;
         }
         self.packets += 1;
@@ -240,7 +319,7 @@ impl Shape {
 
 /// A description of the stream that the other guest must receive.
 #[derive(Debug)]
-pub(super) struct Proof {
+pub(in crate::exp) struct Proof {
     /// The headers of any packet.
     headers: Vec<u8>,
     noise: Vec<u8>,
@@ -248,26 +327,66 @@ pub(super) struct Proof {
     /// checksums and unsegmented.
     lens: Vec<usize>,
     left: bool,
+    /// True if packets arrive in lengths that are not known: the switch coalesces segments.
+    coalesced: bool,
+    from: u8,
+    lanes: u16,
 }
 
 impl Proof {
     /// Makes the description of guest 1's or 2's stream.
-    pub(super) fn new(load: Workload, who: OffloadCase, from: u8) -> anyhow::Result<Proof> {
+    pub(in crate::exp) fn new(load: Workload, who: OffloadCase, from: u8) -> anyhow::Result<Proof> {
         let left = who == OffloadCase::Passed;
-        Ok(Proof { headers: frame(from, 0, Checksum::Zero)?, noise: noise(), lens: lens(load, left)?, left })
+        let coalesced = who == OffloadCase::Coalesced && load == Workload::Segments;
+        let lens = lens(load, left || coalesced)?;
+        Ok(Proof { headers: frame(from, 0, Checksum::Zero)?, noise: noise(), lens, left, coalesced, from, lanes: 1 })
+    }
+
+    /// Expects the stream in this many lanes.
+    #[must_use]
+    pub(in crate::exp) fn in_lanes(mut self, lanes: u16) -> Proof {
+        self.lanes = lanes.max(1);
+        self
+    }
+
+    /// Returns the number of lanes.
+    pub(super) fn lanes(&self) -> u16 {
+        self.lanes
+    }
+
+    /// Returns the place in the stream of a packet: its number, and the offset of its payload. It
+    /// is packet number `nth` of its lane. A stream in lanes has packets of one length.
+    pub(super) fn place(&self, lane: u16, nth: u64) -> (u64, u64) {
+        let number = nth * u64::from(self.lanes) + u64::from(lane);
+        (number, number * self.lens.first().map_or(0, |&len| len as u64))
+    }
+
+    /// Returns the length that packet number `nth` should have, and whether its checksum is left to
+    /// others.
+    fn expected(&self, nth: u64, header: &NetHeader, frame: &[u8]) -> anyhow::Result<(usize, bool)> {
+        if !self.coalesced {
+            return Ok((HEADERS + self.lens[usize::try_from(nth % self.lens.len() as u64)?], self.left));
+        }
+        let payload = frame.len().saturating_sub(HEADERS);
+        ensure!(
+            payload > 0 && payload.is_multiple_of(SEGMENT_PAYLOAD) && payload <= LARGE_PAYLOAD,
+            "the packet has {payload} bytes of payload; expected segments of {SEGMENT_PAYLOAD} bytes"
+        );
+        // A segment that was not coalesced arrives as it was sent by the wire: finished.
+        Ok((frame.len(), payload > SEGMENT_PAYLOAD || header.flags & NEEDS_CSUM != 0))
     }
 
     /// Returns the length of the longest frame that is expected.
-    pub(super) fn longest(&self) -> usize {
+    pub(in crate::exp) fn longest(&self) -> usize {
         HEADERS + self.lens.iter().copied().max().unwrap_or(0)
     }
 
     /// Checks every byte and all checksums of a received packet. It is packet number `nth`, and its
     /// payload is at this offset of the stream.
-    pub(super) fn check(&self, nth: u64, offset: u64, header: &NetHeader, frame: &[u8]) -> anyhow::Result<()> {
-        let len = HEADERS + self.lens[usize::try_from(nth % self.lens.len() as u64)?];
+    pub(in crate::exp) fn check(&self, nth: u64, offset: u64, header: &NetHeader, frame: &[u8]) -> anyhow::Result<()> {
+        let (len, left) = self.expected(nth, header, frame)?;
         ensure!(frame.len() == len, "the packet has {} bytes; expected {len}", frame.len());
-        let asked = asked(len, self.left)?;
+        let asked = asked(len, left)?;
         let says = |header: &NetHeader| {
             let NetHeader { flags, gso_type, gso_size, csum_start, csum_offset, .. } = *header;
             [flags.into(), gso_type.into(), gso_size, csum_start, csum_offset]
@@ -280,8 +399,14 @@ impl Proof {
             "the packet's IPv4 header has the total length {}",
             ip.total_len()
         );
-        // All bytes except lengths, identification, checksums and the sequence number.
-        for same in [0..16, 20..24, 26..SEQ, SEQ + 4..CHECKSUM, CHECKSUM + 2..HEADERS] {
+        let should = macs(self.from, lane(nth, self.lanes));
+        ensure!(
+            frame[..MACS] == should,
+            "the packet's MAC addresses are {:02x?}; expected {should:02x?}",
+            &frame[..MACS]
+        );
+        // All other bytes except lengths, identification, checksums and the sequence number.
+        for same in [MACS..16, 20..24, 26..SEQ, SEQ + 4..CHECKSUM, CHECKSUM + 2..HEADERS] {
             let (is, should) = (&frame[same.clone()], &self.headers[same.clone()]);
             ensure!(is == should, "bytes {same:?} of the packet's headers are {is:02x?}; expected {should:02x?}");
         }
@@ -289,7 +414,7 @@ impl Proof {
         let should = u32::from_be_bytes(sequence(offset));
         ensure!(is == should, "the packet's sequence number is {is}; expected {should}");
         let pseudo = checksum::pseudo_header_v4(ip.src(), ip.dst(), IpProtocol::TCP, u16::try_from(len - L4)?);
-        let is_right = if self.left {
+        let is_right = if left {
             frame[CHECKSUM..CHECKSUM + 2] == pseudo.to_be_bytes()
         } else {
             checksum::add(pseudo, checksum::sum(&frame[L4..])) == 0xffff
@@ -314,7 +439,6 @@ mod tests {
     use etherparse::{SlicedPacket, TransportSlice};
 
     use super::*;
-    use crate::endpoints::Received;
 
     /// Receives each packet in one buffer.
     #[derive(Default)]
@@ -353,7 +477,8 @@ mod tests {
     }
 
     /// The cases in which packets arrive as they were sent.
-    const UNSEGMENTED: [(Workload, OffloadCase); 8] = [
+    const UNSEGMENTED: [(Workload, OffloadCase); 9] = [
+        (Workload::Small, OffloadCase::Nobody),
         (Workload::Frames, OffloadCase::Passed),
         (Workload::Frames, OffloadCase::Guest),
         (Workload::Segments, OffloadCase::Passed),
@@ -414,6 +539,55 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_stream_in_lanes_has_addresses_and_an_order_in_each() {
+        const LANES: u16 = 7;
+        let (load, who) = (Workload::Small, OffloadCase::Nobody);
+        let mut stream = Stream::new(load, who, 1).expect("a stream").in_lanes(LANES);
+        let proof = Proof::new(load, who, 1).expect("a proof").in_lanes(LANES);
+        let mut counts = [0; LANES as usize];
+        let all = packets(&mut stream, 100);
+        // All packets of a lane come before those of the next one.
+        for lane in 0..LANES {
+            for (_, header, frame) in all.iter().skip(lane.into()).step_by(LANES.into()) {
+                assert_eq!(lane_of(frame[..6].try_into().expect("an address")), lane);
+                let count = &mut counts[usize::from(lane)];
+                let (nth, offset) = proof.place(lane, *count);
+                *count += 1;
+                proof.check(nth, offset, header, frame).expect("its place in its lane");
+                assert!(strangers_find_it_right(frame));
+                assert!(proof.check(nth + 1, offset, header, frame).is_err(), "another lane");
+                assert!(proof.check(nth, offset + 6, header, frame).is_err(), "another place");
+            }
+        }
+        assert_eq!(counts.iter().sum::<u64>(), 100);
+    }
+
+    #[test]
+    fn coalesced_packets_may_have_any_number_of_segments() {
+        let (load, who) = (Workload::Segments, OffloadCase::Coalesced);
+        let mut stream = Stream::new(load, who, 1).expect("a stream");
+        let proof = Proof::new(load, who, 1).expect("a proof");
+        let (_, header, large) = packets(&mut stream, 1).remove(0);
+        assert_eq!(proof.longest(), large.len());
+        proof.check(5, 0, &header, &large).expect("as large as it was sent");
+        // Another stream has the same bytes in single segments.
+        let mut segments = Stream::new(Workload::Frames, OffloadCase::Guest, 1).expect("a stream");
+        let frames = packets(&mut segments, 3);
+        for (offset, header, frame) in &frames {
+            proof.check(0, *offset, header, frame).expect("a segment by itself");
+        }
+        // Two of them in one packet.
+        let two = [&large[..HEADERS], &large[HEADERS..][..2 * SEGMENT_PAYLOAD]].concat();
+        let payload = u16::try_from(2 * SEGMENT_PAYLOAD).expect("a length");
+        let mut expected = frame(1, payload.into(), Checksum::Partial).expect("a frame");
+        expected[HEADERS..].copy_from_slice(&two[HEADERS..]);
+        proof.check(0, 0, &header, &expected).expect("two segments");
+        assert!(proof.check(0, 0, &NetHeader::default(), &expected).is_err(), "an unfinished checksum without a flag");
+        let part = &expected[..expected.len() - 1];
+        assert!(proof.check(0, 0, &header, part).is_err(), "a part of a segment");
     }
 
     #[test]
