@@ -1,9 +1,16 @@
 //! Command-line arguments.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::str::FromStr;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
-use straightline_switch::api::DEFAULT_PATH;
+use clap_complete::Shell;
+use straightline_api::DEFAULT_PATH;
+use straightline_capture::{Filter, SNAPLEN};
+use straightline_lab::tunnel::Encapsulation;
+use straightline_top::{Column, Sort};
 
 use crate::commands::lab::Lab;
 
@@ -31,7 +38,10 @@ pub(crate) enum Command {
     #[command(after_help = RUN_HELP)]
     Run(Config),
     /// Check a configuration file and print `ok`, or every error with its line
-    Check(Config),
+    #[command(after_help = CHECK_HELP)]
+    Check(Check),
+    /// Write a commented configuration for this machine: VMs, isolated CPUs, interfaces, bridges
+    Init(Init),
     /// Make the running switch read its configuration file again, as SIGHUP does, and show the
     /// changes
     Reload(Query),
@@ -48,10 +58,43 @@ pub(crate) enum Command {
     Ports(Query),
     /// Show the addresses that the bridges have learned or were given
     Fdb(Query),
+    /// Show the next hops of the underlays: MAC address, state, age
+    Neighbours(Query),
     /// Show how the workers spent their time, by node
     Runtime(Query),
     /// Show the dropped packets by reason
     Drops(Query),
+    /// Find what is wrong with the switch, its VMs and this machine, and how to fix it
+    #[command(after_help = DOCTOR_HELP)]
+    Doctor(Doctor),
+    /// Show live rates, drops, the workers' time and nodes of the running switch
+    #[command(after_help = TOP_HELP)]
+    Top(Top),
+    /// Print the completions for a shell
+    #[command(
+        after_help = "Example:\n  straightline completions bash > /usr/share/bash-completion/completions/straightline"
+    )]
+    Completions {
+        /// Shell
+        #[arg(value_name = "SHELL")]
+        shell: Shell,
+    },
+    /// Write a manual page for each command
+    #[command(hide = true)]
+    Man {
+        /// Folder of the pages
+        #[arg(value_name = "FOLDER")]
+        folder: PathBuf,
+    },
+    /// Serve metrics, JSON and a live page of the running switch over HTTP
+    #[command(after_help = WEB_HELP)]
+    Web(Web),
+    /// Show the events: links, faults, reloads, moved addresses
+    #[command(after_help = EVENTS_HELP)]
+    Events(Events),
+    /// Capture packets of ports of the running switch, as a pcapng file
+    #[command(after_help = CAPTURE_HELP)]
+    Capture(Capture),
     /// Measure this switch and other vhost-user switches
     #[command(subcommand)]
     Lab(Lab),
@@ -64,6 +107,30 @@ const RUN_HELP: &str = "\
 SIGTERM and SIGINT stop the switch. SIGHUP reloads the configuration file.
 The environment variable RUST_LOG sets the log filter; the default is warn,straightline=info.";
 
+const EVENTS_HELP: &str = "\
+Examples:
+  straightline events                       Show the events that the switch has kept
+  straightline events --follow              Show these and each further one
+  straightline events --follow --since 120  Continue after event 120
+
+The switch keeps its last 4096 events, at most 1 MiB. `--follow` ends with status 1 when the switch
+ends.";
+
+const DOCTOR_HELP: &str = "\
+Examples:
+  straightline doctor                Examine the running switch
+  sudo straightline doctor           Examine the processes of other users too
+  straightline doctor switch.toml    Examine a configuration too, before or after the start
+
+Exit status: 0 no check fails, 1 a check fails (with --strict: or warns), 2 wrong usage";
+
+const CHECK_HELP: &str = "\
+Examples:
+  straightline check switch.toml
+  straightline check --explain mtu
+  straightline check --explain port.tap.name
+  straightline check --explain bridge";
+
 const PORT_HELP: &str = "\
 Examples:
   straightline port --socket-path /run/vm7.sock --join lan --name vm7
@@ -71,6 +138,126 @@ Examples:
 
 The port is removed when this command ends: on SIGTERM or SIGINT, or when a connection passed by
 --fd is closed.";
+
+const WEB_HELP: &str = "\
+Examples:
+  straightline web                                     The page is http://127.0.0.1:9797/
+  straightline web --listen 192.0.2.1:9797 --allow-host switch1.example
+
+The metrics are at /metrics, the JSON is at /api/status, ports, fdb, neighbours, runtime and drops.
+SIGTERM and SIGINT stop the server. It needs no privileges: run it as a user who may connect to the
+API socket.";
+
+const TOP_HELP: &str = "\
+Examples:
+  straightline top                          A screen; ? shows the keys, q ends it
+  straightline top --batch                  One table after one second
+  straightline top --json --count 10        Ten lines of JSON
+  straightline top --sort rx-pps --columns port,link,rx-pps,drops
+
+rx counts the packets that the switch receives from a port, tx those that it delivers to it.";
+
+#[derive(Debug, Args)]
+pub(crate) struct Top {
+    /// Print one table after one interval, and end
+    #[arg(long)]
+    pub(crate) batch: bool,
+    /// Number of intervals to show [default: 1 with --batch, else no end]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) count: Option<u64>,
+    /// Seconds between two samples, 0.1 to 3600
+    #[arg(long, value_name = "S", default_value = "1", value_parser = interval)]
+    pub(crate) interval: f64,
+    /// Print one line of JSON for each interval
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Order of the ports
+    #[arg(long, value_name = "COLUMN", default_value = "worst", value_parser = names::<Sort>(&Sort::ALL.map(Sort::name)))]
+    pub(crate) sort: Sort,
+    /// Columns of the table of ports, separated by commas [default: all that fit]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = names::<Column>(&Column::ALL.map(Column::name)))]
+    pub(crate) columns: Vec<Column>,
+    /// API socket of the running switch
+    #[arg(long, value_name = "SOCKET", default_value = DEFAULT_PATH)]
+    pub(crate) api: PathBuf,
+}
+
+fn interval(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.1..=3600.0).contains(seconds));
+    seconds.ok_or_else(|| "use a number of seconds from 0.1 to 3600".to_owned())
+}
+
+/// Returns a parser that takes one of these names, and lets shells complete it.
+fn names<T: FromStr<Err = String> + Clone + Send + Sync + 'static>(
+    names: &[&'static str],
+) -> impl TypedValueParser<Value = T> {
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<T>())
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Web {
+    /// Address and port to listen on; port 0 is a free one
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9797")]
+    pub(crate) listen: SocketAddr,
+    /// Name or address by which clients may call the server; may be repeated. Other machines need
+    /// it: a request for another host is refused
+    #[arg(long, value_name = "NAME")]
+    pub(crate) allow_host: Vec<String>,
+    /// API socket of the running switch
+    #[arg(long, value_name = "SOCKET", default_value = DEFAULT_PATH)]
+    pub(crate) api: PathBuf,
+}
+
+const CAPTURE_HELP: &str = "\
+Examples:
+  straightline capture vm1 -w vm1.pcapng
+  straightline capture vm1 vm2 --filter 'arp or tcp port 80' | tshark -r -
+  straightline capture vm1 --dropped -w drops.pcapng
+
+Filters are made of these conditions, with `and`, `or`, `not` and parentheses:
+  arp, ip, ip6, icmp, icmp6, tcp, udp, sctp, gre       a protocol
+  ip host 10.0.0.1, src net 10.0.0.0/8                 an address; also ip6, arp, dst
+  tcp port 80, udp dst portrange 5000-5010             a port; also src
+  ether host 52:54:00:00:00:01, ether proto 0x88cc     a MAC address, a type
+  vlan, vlan 7, broadcast, multicast                   tags, destinations
+  less 100, greater 1000                               a length in bytes
+
+A capture delays no packet. Packets that come too fast to be written are counted as missed.";
+
+#[derive(Debug, Args)]
+pub(crate) struct Capture {
+    /// Names of the ports
+    #[arg(value_name = "PORT", required = true)]
+    pub(crate) ports: Vec<String>,
+    /// Write to this file, or to standard output for `-` [default: standard output]
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) write: Option<PathBuf>,
+    /// Packets that ports receive (in), deliver (out), or both [default: both; none with --dropped]
+    #[arg(long, value_name = "in|out|both")]
+    pub(crate) direction: Option<CaptureDirection>,
+    /// Dropped packets that the ports count, for any reason or for this one (see `straightline drops`)
+    #[arg(long, value_name = "REASON", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    pub(crate) dropped: Option<String>,
+    /// Only packets that this expression selects
+    #[arg(short, long, value_name = "EXPRESSION")]
+    pub(crate) filter: Option<Filter>,
+    /// Most bytes of a packet to keep
+    #[arg(long, value_name = "BYTES", default_value_t = SNAPLEN, value_parser = clap::value_parser!(u32).range(1..=i64::from(SNAPLEN)))]
+    pub(crate) snaplen: u32,
+    /// End after this number of packets
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) count: Option<u64>,
+    /// API socket of the running switch
+    #[arg(long, value_name = "SOCKET", default_value = DEFAULT_PATH)]
+    pub(crate) api: PathBuf,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CaptureDirection {
+    In,
+    Out,
+    Both,
+}
 
 #[derive(Debug, Args)]
 pub(crate) struct Demo {
@@ -81,6 +268,10 @@ pub(crate) struct Demo {
     /// system that lets users make namespaces
     #[arg(long)]
     pub(crate) host: bool,
+    /// Join the two guests by a tunnel of this kind, over a wire between two underlays: l2tpv3,
+    /// vxlan, geneve, gre, l2tpv3-udp, nvgre, vxlan-gpe, gtpu or mpls-udp
+    #[arg(long, value_name = "KIND", conflicts_with = "host")]
+    pub(crate) tunnel: Option<Encapsulation>,
     /// Print the result as one line of JSON at the end, instead of a table
     #[arg(long)]
     pub(crate) json: bool,
@@ -91,6 +282,37 @@ pub(crate) struct Config {
     /// Configuration file
     #[arg(value_name = "CONFIG")]
     pub(crate) config: PathBuf,
+}
+
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("subject").required(true).args(["config", "explain", "schema"]))]
+pub(crate) struct Check {
+    /// Configuration file
+    #[arg(value_name = "CONFIG")]
+    pub(crate) config: Option<PathBuf>,
+    /// Explain a key: its type, values and default, its meaning, and an example. A section or a
+    /// kind explains all its keys
+    #[arg(long, value_name = "KEY")]
+    pub(crate) explain: Option<String>,
+    /// Print the JSON schema of configuration files, with which editors complete and check
+    #[arg(long)]
+    pub(crate) schema: bool,
+    /// Print the explanation as one line of JSON
+    #[arg(long, conflicts_with_all = ["config", "schema"])]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Init {
+    /// File to write; `-` is standard output
+    #[arg(long, value_name = "FILE", default_value = "switch.toml")]
+    pub(crate) output: PathBuf,
+    /// Write to standard output
+    #[arg(long, conflicts_with_all = ["output", "force"])]
+    pub(crate) stdout: bool,
+    /// Overwrite a file that exists
+    #[arg(long)]
+    pub(crate) force: bool,
 }
 
 #[derive(Debug, Args)]
@@ -136,8 +358,41 @@ pub(crate) struct Port {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct Doctor {
+    /// Configuration file
+    #[arg(value_name = "CONFIG")]
+    pub(crate) config: Option<PathBuf>,
+    /// Print the findings as one line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Exit with 1 if a check warns
+    #[arg(long)]
+    pub(crate) strict: bool,
+    /// API socket of the running switch [default: `api` in CONFIG, else
+    /// /run/straightline/api.sock]
+    #[arg(long, value_name = "SOCKET")]
+    pub(crate) api: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Query {
     /// Print the answer as one line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// API socket of the running switch
+    #[arg(long, value_name = "SOCKET", default_value = DEFAULT_PATH)]
+    pub(crate) api: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Events {
+    /// Wait for further events, until this command is stopped
+    #[arg(long)]
+    pub(crate) follow: bool,
+    /// Show only events with higher numbers than this one
+    #[arg(long, value_name = "SEQ", default_value_t = 0)]
+    pub(crate) since: u64,
+    /// Print the answer as one line of JSON; with `--follow` each event as a line of its own
     #[arg(long)]
     pub(crate) json: bool,
     /// API socket of the running switch

@@ -17,7 +17,9 @@
 
 mod cli;
 mod commands;
+mod log_format;
 mod output;
+mod service_manager;
 
 use std::process::ExitCode;
 

@@ -2,12 +2,20 @@
 
 use std::io::{self, Write};
 
+use crate::log_format;
+
 /// Prints an answer. It is not a failure if the reader stops early, as `head` does.
 pub(crate) fn answer(text: &str) -> anyhow::Result<()> {
+    part(text).map(drop)
+}
+
+/// Prints a part of an answer that has no end. Returns false if the reader has stopped.
+pub(crate) fn part(text: &str) -> anyhow::Result<bool> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(error.into()),
+        Ok(()) => Ok(true),
     }
 }
 
@@ -29,8 +37,11 @@ pub(crate) fn message(severity: &str, text: &dyn std::fmt::Display) {
     print(&line(severity, text));
 }
 
+/// Returns a message, with its priority if standard error goes to the journal.
 fn line(severity: &str, text: &dyn std::fmt::Display) -> String {
-    format!("{severity}: {text}\n")
+    let line = format!("{severity}: {text}\n");
+    let level = if severity == "error" { tracing::Level::ERROR } else { tracing::Level::WARN };
+    if log_format::is_journal(io::stderr()) { log_format::with_priority(level, &line) } else { line }
 }
 
 fn print(line: &str) {

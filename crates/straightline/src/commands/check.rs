@@ -1,13 +1,38 @@
-//! `straightline check CONFIG`
+//! `straightline check CONFIG`, `straightline check --explain KEY`, `straightline check --schema`
 
 use std::path::Path;
 
-use straightline_switch::config::{Config, Diagnostic, Kinds, Loaded};
+use straightline_switch::config::{Config, Diagnostic, Explanation, Kinds, Loaded};
 
+use crate::cli::Check;
 use crate::output::{self, Reported};
 
+/// Checks a file, explains keys, or prints the schema.
+pub(crate) fn execute(args: &Check, kinds: &Kinds) -> anyhow::Result<()> {
+    if args.schema {
+        let schema = straightline_switch::config::schema(kinds);
+        return output::answer(&format!("{schema:#}\n"));
+    }
+    match (&args.explain, &args.config) {
+        (Some(query), _) => explain(query, args.json),
+        (None, Some(path)) => check(path, kinds),
+        (None, None) => anyhow::bail!("name a configuration file"),
+    }
+}
+
+/// Prints the keys that `query` names.
+fn explain(query: &str, json: bool) -> anyhow::Result<()> {
+    let found = straightline_switch::config::explain(query)?;
+    if json {
+        let keys: Vec<_> = found.iter().map(Explanation::to_json).collect();
+        return output::answer(&format!("{}\n", serde_json::json!({ "keys": keys })));
+    }
+    let texts: Vec<_> = found.iter().map(Explanation::to_string).collect();
+    output::answer(&texts.join("\n"))
+}
+
 /// Prints `ok`, or every error in the file.
-pub(crate) fn execute(path: &Path, kinds: &Kinds) -> anyhow::Result<()> {
+fn check(path: &Path, kinds: &Kinds) -> anyhow::Result<()> {
     let loaded = load(path, kinds)?;
     // Another user may run the switch, or a service with capabilities.
     if let Some(missing) = loaded.missing_privileges() {

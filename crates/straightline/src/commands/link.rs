@@ -1,6 +1,6 @@
 //! `straightline link PORT up|down`
 
-use straightline_switch::api;
+use straightline_api as api;
 
 use crate::cli::{Link, LinkState};
 

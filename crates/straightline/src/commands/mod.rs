@@ -1,13 +1,20 @@
 //! Commands, one per file. They load, call the libraries and print; the logic is in the libraries.
 
+mod capture;
 mod check;
 mod demo;
+mod doctor;
+mod events;
+mod init;
 pub(crate) mod lab;
 mod link;
+mod manual;
 mod open_devices;
 mod port;
 mod query;
 mod run;
+mod top;
+mod web;
 
 use straightline_switch::config::Kinds;
 
@@ -18,15 +25,24 @@ pub(crate) fn execute(command: Command, kinds: &Kinds) -> anyhow::Result<()> {
     match command {
         Command::Demo(args) => demo::execute(&args),
         Command::Run(args) => run::execute(&args.config, kinds),
-        Command::Check(args) => check::execute(&args.config, kinds),
+        Command::Check(args) => check::execute(&args, kinds),
+        Command::Init(args) => init::execute(&args),
         Command::Reload(args) => query::reload(&args),
+        Command::Capture(args) => capture::execute(&args),
         Command::Link(args) => link::execute(&args),
         Command::Port(args) => port::execute(&args),
         Command::Status(args) => query::status(&args),
         Command::Ports(args) => query::ports(&args),
         Command::Fdb(args) => query::fdb(&args),
+        Command::Neighbours(args) => query::neighbours(&args),
         Command::Runtime(args) => query::runtime(&args),
         Command::Drops(args) => query::drops(&args),
+        Command::Doctor(args) => doctor::execute(&args, kinds),
+        Command::Completions { shell } => manual::completions(shell),
+        Command::Man { folder } => manual::man(&folder),
+        Command::Top(args) => top::execute(args),
+        Command::Web(args) => web::execute(args),
+        Command::Events(args) => events::execute(&args),
         Command::Lab(lab) => lab::execute(&lab),
         Command::OpenDevices => open_devices::execute(),
     }

@@ -14,8 +14,8 @@ use rustix::net::getpeername;
 use rustix::net::sockopt::socket_acceptconn;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 use signal_hook::consts::{SIGINT, SIGTERM};
+use straightline_api::{self as api, PortRequest};
 use straightline_port::{Listener, Permissions};
-use straightline_switch::api::{self, PortRequest};
 
 use crate::cli::Port;
 use crate::output;

@@ -1,6 +1,6 @@
-//! `straightline status|ports|fdb|runtime|drops|reload`
+//! `straightline status|ports|fdb|neighbours|runtime|drops|reload`
 
-use straightline_switch::api::{self, Answer, table};
+use straightline_api::{self as api, Answer, table};
 
 use crate::cli::Query;
 use crate::output;
@@ -15,6 +15,10 @@ pub(crate) fn ports(args: &Query) -> anyhow::Result<()> {
 
 pub(crate) fn fdb(args: &Query) -> anyhow::Result<()> {
     show(args, table::fdb)
+}
+
+pub(crate) fn neighbours(args: &Query) -> anyhow::Result<()> {
+    show(args, table::neighbours)
 }
 
 pub(crate) fn runtime(args: &Query) -> anyhow::Result<()> {

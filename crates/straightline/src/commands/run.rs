@@ -15,7 +15,9 @@ use straightline_switch::config::{Config, Kinds};
 use straightline_switch::{Keeper, LogWriter, Switch, opener, raise_descriptor_limit, sandbox};
 use tracing_subscriber::EnvFilter;
 
+use crate::log_format::{self, JournalFormat};
 use crate::output::{self, Reported};
+use crate::service_manager::ServiceManager;
 
 /// Maximum time at the end of the process to write the rest of the log. If no process reads
 /// standard error, the rest is lost.
@@ -42,6 +44,7 @@ fn run(path: &Path, kinds: &Kinds, log: &Arc<LogWriter>) -> anyhow::Result<()> {
     // too.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot set up signal handlers")?;
     let config = super::check::load_to_run(path, kinds)?;
+    let manager = Arc::new(ServiceManager::connect().context("cannot reach the socket that NOTIFY_SOCKET names")?);
     if let Err(error) = raise_descriptor_limit() {
         tracing::warn!("cannot raise the soft limit on open descriptors to the hard limit: {error}");
     }
@@ -58,16 +61,22 @@ fn run(path: &Path, kinds: &Kinds, log: &Arc<LogWriter>) -> anyhow::Result<()> {
     let keeper = Arc::new(Keeper::new(Arc::clone(&switch), path).with_kinds(kinds.clone()));
     let api = serve_api(&config, &switch, &keeper)?;
     output::answer("ready\n")?;
+    manager.ready(&switch.source().status());
+    let follower = manager.follow(switch.source()).context("cannot start the thread for the service manager")?;
     tracing::info!(ports = config.ports.len(), "running");
     for signal in signals.forever() {
         if signal == SIGHUP {
+            manager.reloading();
             // `reload` writes its result to the log.
             let _ = keeper.reload();
+            manager.ready(&switch.source().status());
             continue;
         }
         tracing::info!("stopping on {}", if signal == SIGTERM { "SIGTERM" } else { "SIGINT" });
         break;
     }
+    drop(follower);
+    manager.stopping();
     let has_failed = switch.has_failed();
     // First the API ends, so that no request can arrive. Then dropping the last handle stops the
     // switch.
@@ -79,13 +88,21 @@ fn run(path: &Path, kinds: &Kinds, log: &Arc<LogWriter>) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn serve_api(config: &Config, switch: &Switch, keeper: &Arc<Keeper>) -> anyhow::Result<Option<ApiHandle>> {
-    let Some(path) = &config.switch.api else {
-        return Ok(None);
-    };
-    let server = ApiServer::bind(path)?;
-    let control = Arc::clone(keeper) as Arc<dyn Control>;
-    server.serve_control(switch.source(), control).context("cannot start the API thread").map(Some)
+/// Serves the API's sockets. Each has a thread and places of its own, so clients of one cannot keep
+/// clients of the other waiting.
+fn serve_api(config: &Config, switch: &Switch, keeper: &Arc<Keeper>) -> anyhow::Result<Vec<ApiHandle>> {
+    let mut handles = Vec::new();
+    let no_thread = "cannot start the API thread";
+    if let Some(path) = &config.switch.api {
+        let server = ApiServer::bind_for(path, &config.switch.api_permissions())?;
+        let control = Arc::clone(keeper) as Arc<dyn Control>;
+        handles.push(server.serve_control(switch.source(), control).context(no_thread)?);
+    }
+    if let Some(path) = &config.switch.api_read_only {
+        let server = ApiServer::bind_for(path, &config.switch.api_read_only_permissions())?;
+        handles.push(server.serve(switch.source()).context(no_thread)?);
+    }
+    Ok(handles)
 }
 
 /// Starts the log on standard error. RUST_LOG sets the filter; by default the log has warnings, and
@@ -97,7 +114,12 @@ fn start_logs() -> anyhow::Result<Arc<LogWriter>> {
     let has_colours = anstream::AutoStream::choice(&stderr) != anstream::ColorChoice::Never;
     let fd = stderr.as_fd().try_clone_to_owned().context("cannot use standard error")?;
     let log = Arc::new(LogWriter::new(fd));
-    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(has_colours).with_writer(Arc::clone(&log)).init();
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(has_colours).with_writer(Arc::clone(&log));
+    if log_format::is_journal(&stderr) {
+        lines.with_ansi(false).event_format(JournalFormat::new()).init();
+    } else {
+        lines.init();
+    }
     Ok(log)
 }
 

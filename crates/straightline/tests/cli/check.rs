@@ -204,3 +204,42 @@ fn files_that_cannot_be_read() {
     );
     assert_eq!(fixture.execute(&["check", "."]).code, Some(1));
 }
+
+#[test]
+fn explains_a_key() {
+    let fixture = Fixture::new();
+    let explain = |query: &str| fixture.execute(&["check", "--explain", query]);
+    let done = explain("bridge.ageing");
+    let expected = "\
+ageing in [bridge.NAME]
+  type      integer
+  values    1 to 1000000 seconds
+  default   300
+  meaning   The bridge forgets an address that sent nothing for this time.
+  example   ageing = 60
+";
+    assert_eq!((done.code, done.out.as_str(), done.err.as_str()), (Some(0), expected, ""));
+    let several = explain("mtu");
+    let titles: Vec<_> = several.out.lines().filter(|line| !line.is_empty() && !line.starts_with(' ')).collect();
+    assert_eq!(titles, ["mtu in [port.NAME]", "mtu in [underlay.NAME]"]);
+    let done = explain("agein");
+    assert_eq!((done.code, done.err.as_str()), (Some(1), "error: unknown key \"agein\"; did you mean \"ageing\"?\n"));
+    let json = fixture.execute(&["check", "--explain", "full", "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&json.out).unwrap();
+    assert_eq!((&json["keys"][0]["section"], &json["keys"][0]["default"]), (&"patch".into(), &"\"drop\"".into()));
+}
+
+#[test]
+fn a_file_or_a_key_is_needed() {
+    let fixture = Fixture::new();
+    for args in [&["check"][..], &["check", "f.toml", "--explain", "mtu"], &["check", "f.toml", "--json"]] {
+        assert_eq!(fixture.execute(args).code, Some(2), "{args:?}");
+    }
+}
+
+#[test]
+fn prints_the_schema() {
+    let done = Fixture::new().execute(&["check", "--schema"]);
+    assert_eq!((done.code, done.err.as_str()), (Some(0), ""));
+    assert_eq!(done.out, include_str!("../../../../dist/straightline.schema.json"));
+}

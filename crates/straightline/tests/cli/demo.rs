@@ -27,6 +27,21 @@ fn the_demo_shows_a_line_each_second_and_a_summary() {
     assert!(lines.last().unwrap().ends_with("0 lost, 0 out of order"), "{}", done.out);
 }
 
+/// Kinds that carry Ethernet and IP, in UDP and in IP.
+#[test]
+fn the_demo_joins_two_guests_by_a_tunnel() {
+    let fixture = Fixture::new();
+    for kind in ["l2tpv3", "vxlan", "gtpu"] {
+        let done = fixture.execute(&["demo", "--tunnel", kind, "--secs", "1", "--json"]);
+        assert_eq!(done.code, Some(0), "{done:?}");
+        let summary: serde_json::Value = serde_json::from_str(done.out.lines().last().unwrap_or_default()).unwrap();
+        assert!(summary["mpps"].as_f64().unwrap() > 0.0 && summary["lost"] == 0, "{kind}: {summary}");
+        for node in ["a-rx", "patch.left", "encap.t1", "nic0-tx", "nic1-rx", "decap.right", "patch.right", "b-tx"] {
+            assert!(summary["cycles_per_packet"][node].as_f64().unwrap() > 0.0, "{kind}, {node}: {summary}");
+        }
+    }
+}
+
 #[test]
 fn the_demo_joins_two_namespaces_of_the_host() {
     let fixture = Fixture::new();

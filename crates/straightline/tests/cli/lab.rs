@@ -159,7 +159,7 @@ fn an_experiment_of_which_nothing_counts_does_not_keep_the_others_from_their_tur
     // Without a folder for sockets, each trial fails when it starts.
     let done = Finished::new(&fixture.command(&args).env("TMPDIR", "/nonexistent").output().unwrap());
     assert_eq!(done.code, Some(1), "{done:?}");
-    let names = ["memcpy", "header-align", "offload", "touch", "width", "prefetch", "noisy"];
+    let names = ["memcpy", "header-align", "offload", "touch", "width", "prefetch", "noisy", "tunnel"];
     let error = format!("error: no valid trial of {}; reasons are listed above", names.join(", "));
     assert!(done.err.contains(&error), "{}", done.err);
     for name in names {
@@ -173,6 +173,34 @@ fn an_experiment_of_which_nothing_counts_does_not_keep_the_others_from_their_tur
     assert!(names.iter().all(|name| page.contains(&format!(">{name}</a>"))), "{names:?}");
     let compare = fixture.execute(&["lab", "compare", "results", "results"]);
     assert!(compare.code == Some(1) && compare.err.contains("A has no valid trials"), "{compare:?}");
+}
+
+/// On a busy machine the trial with a line may not be valid, because the line is not the limit.
+#[test]
+fn tunnels_are_measured_beside_patches() {
+    if !has_two_cpus("tunnels_are_measured_beside_patches") {
+        return;
+    }
+    let fixture = Fixture::new();
+    let short = ["lab", "tunnel", "--rounds", "1", "--secs", "0.05", "--line", "0.02", "--json"];
+    let done = fixture.execute(&[&short[..], &["--kind", "l2tpv3"]].concat());
+    assert!(done.code == Some(0) || done.err.contains("of the line was used"), "{done:?}");
+    let lines: Vec<serde_json::Value> = done.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.iter().map(|line| line["kind"].as_str()).collect::<Vec<_>>(), [Some("plain"), Some("l2tpv3")]);
+    for load in ["packets_1500", "segments_64k", "packets_64"] {
+        assert!(lines[0][load]["cycles_per_byte"].as_f64() > Some(0.0), "{load}: {}", lines[0]);
+        assert!(lines[0][load]["cost_to_plain"].is_null(), "{load}: {}", lines[0]);
+        assert!(lines[1][load]["cost_to_plain"].as_f64() > Some(0.0), "{load}: {}", lines[1]);
+        assert_eq!(lines[1][load]["cost_to_cheapest"].as_f64(), Some(1.0), "{load}: {}", lines[1]);
+    }
+    // Ethernet, IPv6, session and cookie.
+    assert_eq!(lines[1]["overhead_bytes"].as_f64().map(f64::round), Some(14.0 + 40.0 + 4.0 + 8.0), "{}", lines[1]);
+    let many = fixture.execute(&[&short[..], &["--kind", "vxlan,gtpu", "--many", "3"]].concat());
+    assert_eq!(many.code, Some(0), "{many:?}");
+    assert!(many.err.contains("not measured: many tunnels of the kind gtpu"), "{many:?}");
+    let line: serde_json::Value = serde_json::from_str(&many.out).unwrap();
+    assert_eq!((line["kind"].as_str(), line["tunnels"].as_u64()), (Some("vxlan"), Some(3)), "{line}");
+    assert!(line["packets_64"]["all_of_many_to_one"].as_f64() > Some(0.0), "{line}");
 }
 
 #[test]

@@ -41,6 +41,34 @@ fn colours_can_be_forced_and_forbidden() {
 }
 
 #[test]
+fn a_journal_gets_priorities_and_neither_time_nor_colours() {
+    let fixture = Fixture::new();
+    fixture.write(CONFIG);
+    // A file stands for the journal's socket: the switch compares its device and inode only.
+    let path = fixture.path("journal");
+    let journal = File::create(&path).unwrap();
+    let found = rustix::fs::fstat(&journal).unwrap();
+    let run = |args: &[&str]| {
+        let mut command = fixture.command(args);
+        command.env("JOURNAL_STREAM", format!("{}:{}", found.st_dev, found.st_ino)).env("CLICOLOR_FORCE", "1");
+        command.stderr(journal.try_clone().unwrap());
+        command
+    };
+    let running = Running::start_as(run(&["run", "switch.toml"]));
+    running.signal("TERM");
+    assert_eq!(running.finish().code, Some(0));
+    let log = std::fs::read_to_string(&path).unwrap();
+    assert!(log.lines().any(|line| line.starts_with("<6>") && line.contains("stopping on SIGTERM")), "{log}");
+    assert!(log.lines().all(|line| line.starts_with('<') && !line.contains(ESCAPE)), "{log}");
+
+    fixture.write("[switch]\nworkers = 7\n");
+    assert!(!run(&["run", "switch.toml"]).status().unwrap().success());
+    let log = std::fs::read_to_string(&path).unwrap();
+    assert!(log.lines().any(|line| line.starts_with("<3>error: ") && line.contains("workers")), "{log}");
+    assert!(log.lines().all(|line| line.starts_with('<')), "{log}");
+}
+
+#[test]
 fn help_texts_follow_the_same_rules() {
     let fixture = Fixture::new();
     let help = |environment: &[(&str, &str)]| {

@@ -1,7 +1,11 @@
 //! Tests of the built binary, as scripts and people use it: answers, messages, exit codes.
 
+mod capture;
 mod check;
 mod demo;
+mod doctor;
+mod events;
+mod init;
 mod lab;
 mod logs;
 mod opener;
@@ -10,7 +14,9 @@ mod query;
 mod reload;
 mod run;
 mod sandbox;
+mod top;
 mod usage;
+mod web;
 
 use std::fs;
 use std::io::{self, Write};

@@ -319,6 +319,11 @@ fn ports_go_on_without_the_opener() {
     let pid = opener(&fixture)["pid"].as_u64().unwrap();
     signal(pid, "KILL");
     soon(|| opener(&fixture)["running"] == false);
+    soon(|| {
+        let events = answer(&fixture, "events");
+        let list = events["events"].as_array().unwrap();
+        list.iter().any(|event| event["kind"] == "opener-ended" && event["pid"] == pid)
+    });
     assert_eq!(link(&fixture, "t"), ("up".to_owned(), String::new()));
     let text = fixture.execute(&["status", "--api", "api"]).out;
     assert!(text.contains("has ended; its interfaces stay open"), "{text}");

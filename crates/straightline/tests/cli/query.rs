@@ -4,13 +4,14 @@ use std::time::{Duration, Instant};
 
 use straightline_lab::{Guest, GuestOptions};
 use straightline_switch::api::{
-    self, ApiServer, DropCount, Drops, Fdb, Link, Port, Ports, Queue, Runtime, Source, Status,
+    self, ApiServer, DropCount, Drops, ErrorCode, Event, EventKind, Events, Fdb, Link, Neighbour, NeighbourState,
+    Neighbours, Port, Ports, Queue, Refusal, Runtime, Source, Status, Stream,
 };
 
 use super::run::{CONFIG, Running};
 use super::{Fixture, has_root};
 
-const COMMANDS: [&str; 5] = ["status", "ports", "fdb", "runtime", "drops"];
+const COMMANDS: [&str; 7] = ["status", "ports", "fdb", "neighbours", "runtime", "drops", "events"];
 
 #[test]
 fn without_a_switch_they_say_so() {
@@ -83,8 +84,35 @@ impl Source for Fixed {
         Fdb::default()
     }
 
+    fn neighbours(&self) -> Neighbours {
+        let next_hop = |ip: &str, mac: Option<&str>, state, age_s| Neighbour {
+            underlay: "wan".to_owned(),
+            ip: ip.to_owned(),
+            mac: mac.map(str::to_owned),
+            state,
+            age_s,
+        };
+        let known = next_hop("192.0.2.2", Some("02:00:00:00:00:02"), NeighbourState::Reachable, Some(3));
+        Neighbours { neighbours: vec![known, next_hop("2001:db8::2", None, NeighbourState::Asked, None)] }
+    }
+
     fn status(&self) -> Status {
         Status { version: "9".to_owned(), ports: 1, ..Status::default() }
+    }
+
+    fn events(&self, since: u64) -> Events {
+        let event = |seq| Event {
+            seq,
+            time: 1.25,
+            message: format!("port \"vm{seq}\": link up"),
+            skipped: 0,
+            kind: EventKind::LinkUp { port: format!("vm{seq}") },
+        };
+        Events { last: 2, events: (since + 1..=2).map(event).collect() }
+    }
+
+    fn follow_events(&self, _since: u64) -> Result<(Events, Box<dyn Stream>), Refusal> {
+        Err(Refusal::new(ErrorCode::Busy, "this switch has no streams"))
     }
 }
 
@@ -102,6 +130,16 @@ fn with_a_switch_they_print_tables_or_json() {
     let drops = "port  reason   packets\nvm1   too-big        3\n\ntoo-big: It is too long.\n    Make it shorter.\n";
     assert_eq!(text("drops"), drops);
     assert_eq!(text("fdb"), "no addresses\n");
+    let events = "1970-01-01T00:00:01.250Z INFO 1 port \"vm1\": link up\n\
+                  1970-01-01T00:00:01.250Z INFO 2 port \"vm2\": link up\n";
+    assert_eq!(text("events"), events);
+    let refused = fixture.execute(&["events", "--follow", "--api", "api"]);
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.err.contains("says: this switch has no streams"), "{refused:?}");
+    let neighbours = "underlay  address      mac                state      age\n\
+                      wan       192.0.2.2    02:00:00:00:00:02  reachable  3 s\n\
+                      wan       2001:db8::2                     asked\n";
+    assert_eq!(text("neighbours"), neighbours);
     assert!(text("status").contains("ports    0 of 1 up\n"));
     assert!(text("runtime").contains("\npatch      2       64         32.00           10.0\n"), "{}", text("runtime"));
 

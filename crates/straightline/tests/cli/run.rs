@@ -104,7 +104,7 @@ fn it_answers() {
     let fixture = Fixture::new();
     fixture.write(CONFIG);
     let running = Running::start(&fixture);
-    for command in ["status", "ports", "fdb", "runtime", "drops"] {
+    for command in ["status", "ports", "fdb", "neighbours", "runtime", "drops"] {
         for json in [&[][..], &["--json"]] {
             let done = fixture.execute(&[&[command, "--api", "api"], json].concat());
             assert_eq!(done.code, Some(0), "{done:?}");
@@ -116,6 +116,9 @@ fn it_answers() {
     let names: Vec<_> = (0..2).map(|index| ports["ports"][index]["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["vm1", "vm2"]);
     assert_eq!(ports["ports"][0]["link"], "down");
+    for port in 0..2 {
+        assert_eq!(ports["ports"][port]["joined"], serde_json::json!({"kind": "patch", "name": "a"}));
+    }
     running.signal("TERM");
     assert_eq!(running.finish().code, Some(0));
 }

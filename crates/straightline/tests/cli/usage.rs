@@ -83,7 +83,9 @@ fn help_and_version_exit_0() {
     let fixture = Fixture::new();
     let help = fixture.execute(&["--help"]);
     assert_eq!(help.code, Some(0));
-    for command in ["check", "link", "port", "reload", "status", "ports", "fdb", "runtime", "drops", "lab"] {
+    for command in
+        ["check", "link", "port", "reload", "status", "ports", "fdb", "neighbours", "runtime", "drops", "lab"]
+    {
         assert!(help.out.contains(&format!("\n  {command} ")), "{command} in {}", help.out);
     }
     let version = fixture.execute(&["--version"]);

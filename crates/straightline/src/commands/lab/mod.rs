@@ -10,6 +10,7 @@ mod reflector;
 mod replay;
 mod report;
 mod scenario;
+mod tunnel;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -44,6 +45,9 @@ pub(crate) enum Lab {
     PatchExternal(Box<scenario::PatchExternal>),
     /// Run an experiment: measure variants of one thing in the switch's own pipeline, interleaved
     Exp(exp::Exp),
+    /// Measure tunnels of each kind between two guests, beside patches that segment alike
+    #[command(after_help = tunnel::HELP)]
+    Tunnel(tunnel::Tunnel),
     /// Make a report of a folder of results: an HTML page with plots, a Markdown file and a CSV
     /// file
     Report(report::Report),
@@ -66,6 +70,7 @@ pub(super) fn execute(lab: &Lab) -> anyhow::Result<()> {
         Lab::Vm2Vm(args) => scenario::vm2vm(args),
         Lab::PatchExternal(args) => scenario::patch_external(args),
         Lab::Exp(args) => exp::execute(args),
+        Lab::Tunnel(args) => tunnel::execute(args),
         Lab::Report(args) => report::execute(args),
         Lab::Compare(args) => compare::execute(args),
         Lab::Generate(args) => generate::execute(args),

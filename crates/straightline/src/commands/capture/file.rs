@@ -1,0 +1,134 @@
+//! The output of a capture: a file or standard output, which never ends in the middle of a block.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::Context;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use signal_hook::consts::SIGXFSZ;
+
+/// Collects whole blocks, and writes them when it is told to.
+#[derive(Debug)]
+pub(super) struct CaptureFile {
+    to: io::Result<File>,
+    /// The path, or none for standard output.
+    path: Option<PathBuf>,
+    pending: Vec<u8>,
+    /// Set while the program that reads standard output does not read.
+    is_stuck: Arc<AtomicBool>,
+    /// Bytes and packets that were written. All of them are whole blocks.
+    written: u64,
+    packets: u64,
+    /// Packets in `pending`.
+    pending_packets: u64,
+}
+
+/// The reason why packets could not be written.
+#[derive(Debug, thiserror::Error)]
+#[error("{place}: cannot write: {error}; it has {packets} packets, and no packet of the switch is lost")]
+pub(super) struct WriteError {
+    place: String,
+    packets: u64,
+    error: io::Error,
+}
+
+impl WriteError {
+    /// Returns whether the program that reads our output has gone.
+    pub(super) fn is_broken_pipe(&self) -> bool {
+        self.error.kind() == io::ErrorKind::BrokenPipe
+    }
+}
+
+impl CaptureFile {
+    /// Creates a file that only this user may read, because it has the contents of packets. An
+    /// existing file is replaced, and keeps its permissions.
+    pub(super) fn create(path: &Path) -> anyhow::Result<Self> {
+        // Without a handler, the signal for a file beyond the limit would end this process before it
+        // can say so.
+        signal_hook::flag::register(SIGXFSZ, Arc::default()).context("cannot set up signal handlers")?;
+        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
+        let file = file.with_context(|| format!("{}: cannot create the file", path.display()))?;
+        Ok(Self::new(Ok(file), Some(path.to_owned()), Arc::default()))
+    }
+
+    /// Returns standard output as a file. `is_stuck` is set while its reader does not read.
+    pub(super) fn stdout(is_stuck: Arc<AtomicBool>) -> Self {
+        let file = io::stdout().as_fd().try_clone_to_owned().map(File::from);
+        Self::new(file, None, is_stuck)
+    }
+
+    fn new(to: io::Result<File>, path: Option<PathBuf>, is_stuck: Arc<AtomicBool>) -> Self {
+        CaptureFile { to, path, pending: Vec::new(), is_stuck, written: 0, packets: 0, pending_packets: 0 }
+    }
+
+    /// Counts a packet whose block is whole.
+    pub(super) fn count_packet(&mut self) {
+        self.pending_packets += 1;
+    }
+
+    /// Returns the number of packets that were written.
+    pub(super) fn packets(&self) -> u64 {
+        self.packets
+    }
+
+    /// Writes all blocks, if they have more than `len` bytes. If that fails, the file ends behind the
+    /// last block that was written before.
+    pub(super) fn hand_over(&mut self, len: usize) -> Result<(), WriteError> {
+        if self.pending.len() <= len {
+            return Ok(());
+        }
+        let done = match &mut self.to {
+            Ok(file) if self.path.is_some() => file.write_all(&self.pending).inspect_err(|_| {
+                // If this fails too, the first error says why.
+                let _ = file.set_len(self.written);
+            }),
+            Ok(file) => write_to_pipe(file, &self.pending, &self.is_stuck),
+            Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
+        };
+        if let Err(error) = done {
+            let place = self.path.as_ref().map_or("standard output".to_owned(), |path| path.display().to_string());
+            return Err(WriteError { place, packets: self.packets, error });
+        }
+        self.written += u64::try_from(self.pending.len()).unwrap_or(0);
+        self.packets += std::mem::take(&mut self.pending_packets);
+        self.pending.clear();
+        Ok(())
+    }
+}
+
+/// Writes to what may be a pipe, and sets `is_stuck` while the pipe is full.
+fn write_to_pipe(file: &mut File, bytes: &[u8], is_stuck: &AtomicBool) -> io::Result<()> {
+    /// Bytes that a pipe takes at once if it can be written at all (PIPE_BUF).
+    const CHUNK: usize = 4096;
+    for chunk in bytes.chunks(CHUNK) {
+        let can_write = |timeout: Option<&Timespec>| {
+            let mut fds = [PollFd::new(&*file, PollFlags::OUT)];
+            poll(&mut fds, timeout).is_ok_and(|ready| ready > 0)
+        };
+        if !can_write(Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
+            is_stuck.store(true, Ordering::Relaxed);
+            // After an error of the wait, the write waits.
+            can_write(None);
+            is_stuck.store(false, Ordering::Relaxed);
+        }
+        file.write_all(chunk)?;
+    }
+    Ok(())
+}
+
+impl Write for CaptureFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.pending.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    /// Does nothing: [`Self::hand_over`] writes.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

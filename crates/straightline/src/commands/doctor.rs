@@ -1,0 +1,69 @@
+//! `straightline doctor [CONFIG]`
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+
+use straightline_api::{DEFAULT_PATH, Port, QueuePairs};
+use straightline_doctor::facts::{Configured, ConfiguredPort};
+use straightline_doctor::{checks, gather};
+use straightline_switch::config::{Config, Diagnostic, Kinds, Mode, PortConfig};
+
+use crate::cli::Doctor;
+use crate::output::{self, Reported};
+
+/// Prints the findings. It fails if a check does.
+pub(crate) fn execute(args: &Doctor, kinds: &Kinds) -> anyhow::Result<()> {
+    let configured = args.config.as_deref().map(|path| configured(path, kinds));
+    let in_file = configured.as_ref().and_then(|file| file.api.clone());
+    let api = args.api.clone().or(in_file).unwrap_or_else(|| PathBuf::from(DEFAULT_PATH));
+    let report = checks::run(&gather::facts(&api, configured));
+    if args.json {
+        output::answer(&format!("{}\n", serde_json::to_string(&report)?))?;
+    } else {
+        let stdout = std::io::stdout();
+        let has_colours = stdout.is_terminal() && anstream::AutoStream::choice(&stdout) != anstream::ColorChoice::Never;
+        output::answer(&report.text(has_colours))?;
+    }
+    match report.exit_code(args.strict) {
+        0 => Ok(()),
+        // The findings are the message.
+        _ => Err(Reported.into()),
+    }
+}
+
+/// Reads a configuration file.
+fn configured(path: &Path, kinds: &Kinds) -> Configured {
+    let file = Configured { path: path.to_owned(), ..Configured::default() };
+    match Config::load_with(path, kinds) {
+        Err(errors) => Configured { errors: errors.0.iter().map(line).collect(), ..file },
+        Ok(loaded) => Configured {
+            warnings: loaded.warnings.iter().map(line).collect(),
+            missing_privileges: loaded.missing_privileges().map(|missing| missing.message),
+            api: loaded.config.switch.api.clone(),
+            ports: loaded.config.ports.iter().map(|port| configured_port(&loaded.config, port)).collect(),
+            ..file
+        },
+    }
+}
+
+/// Returns a finding without the excerpt of the file, which takes lines of its own.
+fn line(finding: &Diagnostic) -> String {
+    Diagnostic { excerpt: String::new(), ..finding.clone() }.to_string()
+}
+
+/// Returns a port of the configuration as the API would describe it.
+fn configured_port(config: &Config, port: &PortConfig) -> ConfiguredPort {
+    let kind = port.kind.as_vhost_user();
+    let described = Port {
+        name: port.name.clone(),
+        kind: port.kind.as_str().to_owned(),
+        mtu: port.mtu,
+        socket: kind.map(|kind| kind.socket.display().to_string()),
+        mode: kind.map(|kind| if kind.mode == Mode::Client { "client" } else { "server" }.to_owned()),
+        joined: config.joined(&port.name),
+        queue_pairs: kind.map(|kind| QueuePairs { offered: kind.queues, enabled: 0 }),
+        ..Port::default()
+    };
+    let (owner, group) = (kind.and_then(|kind| kind.owner), kind.and_then(|kind| kind.group));
+    ConfiguredPort { port: described, owner, group, perms: kind.map_or(0, |kind| kind.perms) }
+}

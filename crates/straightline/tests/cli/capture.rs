@@ -1,0 +1,288 @@
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use straightline_lab::{Guest, GuestOptions};
+use straightline_virtio::net_header::NetHeader;
+
+use super::run::{CONFIG, Running};
+use super::{Finished, Fixture, skip};
+
+/// Two guests at a switch that runs.
+struct Bench {
+    fixture: Fixture,
+    switch: Running,
+    guests: [Guest; 2],
+}
+
+impl Bench {
+    fn new() -> Self {
+        let fixture = Fixture::new();
+        fixture.write(CONFIG);
+        let switch = Running::start(&fixture);
+        let guests =
+            ["vm1", "vm2"].map(|name| Guest::connect(&fixture.path(name), &GuestOptions::default()).expect("a guest"));
+        Bench { fixture, switch, guests }
+    }
+
+    /// Starts a capture, and waits until it runs.
+    fn capture(&self, args: &str, stdout: Stdio) -> Capture {
+        let args: Vec<_> = ["capture", "--api", "api"].into_iter().chain(args.split(' ')).collect();
+        let child = self.fixture.command(&args).stdout(stdout).stderr(Stdio::piped()).spawn().unwrap();
+        let mut capture = Capture { child, err: String::new() };
+        capture.wait_for("end with Ctrl-C\n");
+        capture
+    }
+
+    /// Sends ARP requests and other frames in turn from vm1 to vm2, 100 bytes each.
+    fn send(&mut self, frames: u8) {
+        let [from, to] = &mut self.guests;
+        for n in 0..frames {
+            let mut frame = vec![n; 100];
+            frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, if n % 2 == 0 { 6 } else { 0x99 }]);
+            assert!(from.send(&NetHeader::default(), &frame));
+            from.flush();
+            let end = Instant::now() + Duration::from_secs(10);
+            let mut came = 0_usize;
+            while came == 0 {
+                assert!(Instant::now() < end, "frame {n} does not arrive");
+                came += to.receive(usize::MAX, |_, _| ());
+                thread::yield_now();
+            }
+        }
+    }
+}
+
+/// A capture that runs. It is killed if the test fails.
+struct Capture {
+    child: Child,
+    err: String,
+}
+
+impl Capture {
+    /// Reads standard error until it has these words.
+    fn wait_for(&mut self, words: &str) {
+        let stderr = self.child.stderr.as_mut().unwrap();
+        let mut byte = [0];
+        while !self.err.contains(words) {
+            assert_eq!(stderr.read(&mut byte).unwrap(), 1, "no {words:?} in {:?}", self.err);
+            self.err.push(char::from(byte[0]));
+        }
+    }
+
+    /// Sends SIGINT twice, as `timeout` does.
+    fn interrupt(&self) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-s", "INT", &pid, &pid]).status().unwrap().success());
+    }
+
+    fn finish(mut self) -> Finished {
+        let mut rest = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut rest).unwrap();
+        let status = self.child.wait().unwrap();
+        Finished { code: status.code(), out: String::new(), err: std::mem::take(&mut self.err) + &rest }
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Returns whether a program of Wireshark or tcpdump is there. Reports a skip if not.
+fn has(program: &str, test: &str) -> bool {
+    let has = Command::new(program).arg("--version").output().is_ok();
+    if !has {
+        skip(test, &format!("it needs {program}"));
+    }
+    has
+}
+
+/// Returns the lines that a program prints.
+fn lines(program: &str, args: &str, file: &Path) -> Vec<String> {
+    let output = Command::new(program).args(args.split(' ')).arg(file).output().unwrap();
+    assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn wireshark_and_tcpdump_read_a_file() {
+    let mut bench = Bench::new();
+    let capture = bench.capture("vm1 vm2 -w out.pcapng --filter arp", Stdio::null());
+    bench.send(10);
+    capture.interrupt();
+    let done = capture.finish();
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert!(done.err.contains("capturing: vm1, vm2; end"), "{done:?}");
+    assert!(done.err.ends_with("captured: 10 packets (vm1 5, vm2 5), 0 missed\n"), "{done:?}");
+    let file = bench.fixture.path("out.pcapng");
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    let test = "wireshark_and_tcpdump_read_a_file";
+    if has("tshark", test) {
+        let fields = "-T fields -e frame.interface_name -e frame.packet_flags_direction -e frame.len -e eth.type -r";
+        let expected = ["vm1\t0x00000001\t100\t0x0806", "vm2\t0x00000002\t100\t0x0806"].repeat(5);
+        assert_eq!(lines("tshark", fields, &file), expected);
+    }
+    if has("capinfos", test) {
+        let text = lines("capinfos", "-I", &file).join("\n");
+        for words in [
+            "Name = vm1",
+            "Name = vm2",
+            "Description = vhost-user",
+            "Filter string = arp",
+            "precision = nanoseconds",
+            "Number of stat entries = 1",
+            "Number of packets = 5",
+        ] {
+            assert!(text.contains(words), "{words}: {text}");
+        }
+    }
+    if has("tcpdump", test) {
+        assert_eq!(lines("tcpdump", "-n -r", &file).len(), 10);
+    }
+}
+
+#[test]
+fn a_pipe_has_packets_soon_and_a_reader_may_leave() {
+    let mut bench = Bench::new();
+    let mut capture = bench.capture("vm1 --direction in --snaplen 60", Stdio::piped());
+    let mut out = capture.child.stdout.take().unwrap();
+    let mut header = [0; 28];
+    // Before any packet comes.
+    out.read_exact(&mut header).unwrap();
+    assert_eq!(header[..4], [0x0a, 0x0d, 0x0d, 0x0a]);
+    bench.send(1);
+    // While the capture runs: the block of a packet of 60 bytes.
+    let mut seen = Vec::new();
+    while !seen.windows(8).any(|window| window == [60, 0, 0, 0, 100, 0, 0, 0]) {
+        let mut byte = [0];
+        out.read_exact(&mut byte).unwrap();
+        seen.push(byte[0]);
+    }
+    drop(out);
+    bench.send(1);
+    let done = capture.finish();
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert!(done.err.ends_with("captured: 1 packet, 0 missed\n"), "{done:?}");
+}
+
+#[test]
+fn a_reader_that_is_stuck_does_not_keep_it() {
+    let mut bench = Bench::new();
+    let mut capture = bench.capture("vm1 vm2", Stdio::piped());
+    // More than a pipe takes.
+    for _ in 0..4 {
+        bench.send(200);
+    }
+    thread::sleep(Duration::from_millis(50));
+    capture.interrupt();
+    let out = capture.child.stdout.take();
+    let done = capture.finish();
+    assert_eq!(done.code, Some(1), "{done:?}");
+    drop(out);
+}
+
+#[test]
+fn it_ends_after_a_count_and_names_drops() {
+    let mut bench = Bench::new();
+    let counted = bench.capture("vm1 -w three.pcapng --count 3 --direction in", Stdio::null());
+    // It ends by itself: a signal could come before a worker has handed the packet over.
+    let dropped = bench.capture("vm2 -w drops.pcapng --dropped=set-down --count 1", Stdio::null());
+    bench.send(5);
+    let done = counted.finish();
+    assert!(done.code == Some(0) && done.err.contains("captured: 3 packets, 0 missed"), "{done:?}");
+    assert_eq!(bench.fixture.execute(&["link", "vm2", "down", "--api", "api"]).code, Some(0));
+    let [from, _] = &mut bench.guests;
+    assert!(from.send(&NetHeader::default(), &[2; 100]));
+    from.flush();
+    let end = Instant::now() + Duration::from_secs(10);
+    while !bench.fixture.execute(&["drops", "--json", "--api", "api"]).out.contains("set-down") {
+        assert!(Instant::now() < end, "nothing is dropped");
+    }
+    let done = dropped.finish();
+    assert!(done.code == Some(0) && done.err.contains("captured: 1 packet, 0 missed"), "{done:?}");
+    if has("tshark", "it_ends_after_a_count_and_names_drops") {
+        let fields = "-T fields -e frame.comment -e frame.packet_flags_direction -r";
+        assert_eq!(lines("tshark", fields, &bench.fixture.path("drops.pcapng")), ["dropped: set-down\t0x00000002"]);
+        assert_eq!(lines("tshark", "-r", &bench.fixture.path("three.pcapng")).len(), 3);
+    }
+}
+
+#[test]
+fn a_full_disk_is_an_error_and_the_file_is_whole() {
+    let mut bench = Bench::new();
+    // A file may have 16 KiB here, as if the disk had no more.
+    let command =
+        format!("ulimit -f 32; exec {} capture --api api vm1 vm2 -w out.pcapng", env!("CARGO_BIN_EXE_straightline"));
+    let mut shell = Command::new("bash");
+    shell.args(["-c", &command]).current_dir(bench.fixture.path("")).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut capture = Capture { child: shell.spawn().unwrap(), err: String::new() };
+    capture.wait_for("end with Ctrl-C\n");
+    // More than fits; each frame is captured twice. None of them is lost.
+    bench.send(200);
+    let done = capture.finish();
+    assert_eq!(done.code, Some(1), "{done:?}");
+    assert!(done.err.contains("out.pcapng: cannot write: File too large"), "{done:?}");
+    assert!(done.err.contains("no packet of the switch is lost"), "{done:?}");
+    let words: Vec<_> = done.err.split(['\n', ' ']).collect();
+    let told: usize = words[words.iter().position(|word| *word == "captured:").unwrap() + 1].parse().unwrap();
+    if has("tshark", "a_full_disk_is_an_error_and_the_file_is_whole") {
+        assert_eq!(lines("tshark", "-r", &bench.fixture.path("out.pcapng")).len(), told);
+    }
+    bench.send(10);
+    let drops = bench.fixture.execute(&["drops", "--json", "--api", "api"]);
+    assert!(drops.out.contains("\"drops\":[]"), "{drops:?}");
+}
+
+#[test]
+fn it_says_when_the_switch_ends_and_the_file_is_whole() {
+    let mut bench = Bench::new();
+    let capture = bench.capture("vm1 -w out.pcapng", Stdio::null());
+    bench.send(4);
+    thread::sleep(Duration::from_millis(50));
+    bench.switch.signal("TERM");
+    let done = capture.finish();
+    assert_eq!(done.code, Some(1), "{done:?}");
+    assert!(done.err.contains("captured: 4 packets, 0 missed\nerror: the switch has ended"), "{done:?}");
+    if has("capinfos", "it_says_when_the_switch_ends_and_the_file_is_whole") {
+        assert!(lines("capinfos", "-I", &bench.fixture.path("out.pcapng")).join("\n").contains("stat entries = 1"));
+    }
+}
+
+#[test]
+fn wrong_usage_says_what_is_right() {
+    let bench = Bench::new();
+    let execute = |args: &[&str]| bench.fixture.execute(&[&["capture", "--api", "api"], args].concat());
+    let done = execute(&["vm1", "--filter", "tcp prot 80"]);
+    assert_eq!(done.code, Some(2), "{done:?}");
+    assert!(done.err.contains("column 5: expected `and`, `or` or the end, found `prot`"), "{done:?}");
+    let done = execute(&["vm7"]);
+    assert_eq!(done.code, Some(1), "{done:?}");
+    assert!(done.err.contains("no such port \"vm7\"; ports are vm1, vm2") && done.out.is_empty(), "{done:?}");
+    let done = execute(&["vm1", "--dropped=rain"]);
+    assert!(done.err.contains("no such drop reason \"rain\"; reasons are no-buffer, "), "{done:?}");
+    let done = execute(&["vm1", "-w", "none/out.pcapng"]);
+    assert!(done.code == Some(1) && done.err.contains("none/out.pcapng: cannot create the file"), "{done:?}");
+    let (_main, terminal) = terminal();
+    let child = bench.fixture.command(&["capture", "vm1"]).stdout(terminal).stderr(Stdio::piped()).spawn().unwrap();
+    let done = Capture { child, err: String::new() }.finish();
+    assert_eq!(done.code, Some(1), "{done:?}");
+    assert!(done.err.contains("standard output is a terminal: write to a file with `-w FILE`"), "{done:?}");
+}
+
+/// Returns both sides of a terminal.
+fn terminal() -> (File, File) {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    let main = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&main).unwrap();
+    unlockpt(&main).unwrap();
+    let name = ptsname(&main, Vec::new()).unwrap();
+    let other = File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap();
+    (main.into(), other)
+}
