@@ -15,6 +15,7 @@ use straightline_virtio::ring::Geometry;
 
 pub mod device;
 pub mod packets;
+pub mod underlay;
 
 /// Prints once that an input reached this branch. The runner lists these lines, and knows which of
 /// them the seeds must reach.

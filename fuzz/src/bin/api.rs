@@ -1,19 +1,25 @@
 //! Fuzz target: requests to the API, in chunks.
 //!
 //! Invariants:
-//! - Each answer is a line of JSON that is either `ok` or `error`.
+//! - Each answer is a line of JSON that is either `ok`, or `error` with the code of a client's mistake.
+//! - A request that is understood is the same one after writing it as JSON.
+//! - A stream is the last answer, and the client gets all of it.
 //! - A client that sends nothing gets nothing.
 //! - The server continues.
 #![no_main]
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, LazyLock};
 
 use libfuzzer_sys::fuzz_target;
 use straightline_fuzz::reached;
-use straightline_switch::api::{ApiHandle, ApiServer, Drops, Fdb, Ports, Runtime, Source, Status};
+use straightline_switch::api::{
+    ApiHandle, ApiServer, Drops, ErrorCode, Events, Fdb, Neighbours, Ports, Refusal, Request, Runtime, Source, Status,
+    Stream,
+};
 
 struct Nothing;
 
@@ -30,8 +36,40 @@ impl Source for Nothing {
     fn fdb(&self) -> Fdb {
         Fdb::default()
     }
+    fn neighbours(&self) -> Neighbours {
+        Neighbours::default()
+    }
     fn status(&self) -> Status {
         Status::default()
+    }
+    fn events(&self, since: u64) -> Events {
+        Events { last: since, events: Vec::new() }
+    }
+    fn follow_events(&self, since: u64) -> Result<(Events, Box<dyn Stream>), Refusal> {
+        let (readable, writer) = UnixStream::pair().expect("a pair");
+        // A hangup is readable.
+        drop(writer);
+        Ok((self.events(since), Box::new(Lines { readable, left: LINES })))
+    }
+}
+
+/// The number of lines of a stream.
+const LINES: usize = 3;
+
+/// A stream with a line for each call.
+struct Lines {
+    readable: UnixStream,
+    left: usize,
+}
+
+impl Stream for Lines {
+    fn readiness(&self) -> BorrowedFd<'_> {
+        self.readable.as_fd()
+    }
+    fn fill(&mut self, output: &mut Vec<u8>) -> bool {
+        output.extend_from_slice(b"{\"stream\":true}\n");
+        self.left -= 1;
+        self.left > 0
     }
 }
 
@@ -63,10 +101,30 @@ fuzz_target!(|data: &[u8]| {
     if chunks.iter().all(|chunk| chunk.is_empty()) {
         assert!(answer.is_empty(), "nothing was asked");
     }
-    for line in answer.split_inclusive(|&byte| byte == b'\n').filter(|line| line.ends_with(b"\n")) {
+    let lines = answer.split_inclusive(|&byte| byte == b'\n').filter(|line| line.ends_with(b"\n"));
+    let mut streamed = 0;
+    for line in lines {
         let json: serde_json::Value = serde_json::from_slice(line).expect("JSON");
         let object = json.as_object().expect("an object");
-        assert!(object.len() == 1 && (object.contains_key("ok") || object.contains_key("error")), "{json}");
-        if object.contains_key("ok") { reached!("an answer") } else { reached!("an error") }
+        if object.contains_key("stream") {
+            reached!("a stream");
+            streamed += 1;
+        } else if object.contains_key("ok") {
+            assert!(object.len() == 1 && streamed == 0, "{json}");
+            reached!("an answer");
+        } else {
+            assert!(object.contains_key("error") && streamed == 0, "{json}");
+            let code: ErrorCode = serde_json::from_value(json["code"].clone()).expect("a code");
+            let expected = [ErrorCode::BadRequest, ErrorCode::UnknownCommand, ErrorCode::ReadOnly, ErrorCode::Busy];
+            assert!(expected.contains(&code), "{json}");
+            reached!("an error");
+        }
+    }
+    assert!(streamed == 0 || streamed == LINES, "{streamed} lines of a stream");
+    for line in chunks.concat().split(|&byte| byte == b'\n') {
+        if let Ok(request) = Request::parse(line) {
+            let json = serde_json::to_vec(&request).expect("JSON");
+            assert_eq!(Request::parse(&json).expect("a request"), request);
+        }
     }
 });

@@ -158,7 +158,9 @@ fn packet(src: Ipv6Addr, next_header: IpProtocol, parts: &[&[u8]]) -> Vec<u8> {
 /// Returns a message of neighbour discovery.
 fn message(kind: Kind, target: Ipv6Addr, option: OptionType, mac: MacAddr) -> Vec<u8> {
     let mut bytes = vec![0; 48];
-    let len = ndp::Repr { kind, target, link_address: Some((option, mac)) }.emit(&mut bytes).expect("enough space");
+    let len = ndp::Repr { kind, flags: ndp::Flags::NONE, target, link_address: Some((option, mac)) }
+        .emit(&mut bytes)
+        .expect("enough space");
     bytes.truncate(len);
     bytes
 }
