@@ -1,14 +1,15 @@
 //! A Linux guest on a vhost-user socket. It takes commands over its console, and ends with its
 //! value. A network namespace can take its place.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::initrd::{CONSOLE, IPV6, MARK};
-use crate::lab::Lab;
+use crate::initrd::{CONSOLE, IPV6, MARK, TUNNELS};
+use crate::lab::{Lab, Scene};
 use crate::machine::UML_MIB;
 use crate::net::Namespace;
 use crate::proc::Proc;
@@ -54,7 +55,34 @@ pub(crate) struct LinuxGuest {
     /// The guest's number, 1 to 9: the last part of its IP and MAC addresses.
     pub(crate) number: u8,
     commands: u32,
+    scene: Scene,
+    /// Log of its state, for the report of a failure.
+    log: PathBuf,
 }
+
+impl Drop for LinuxGuest {
+    /// Keeps the state of the switch and of the guest for the report, if the test has failed.
+    fn drop(&mut self) {
+        if !self.scene.is_open() {
+            return;
+        }
+        self.scene.keep();
+        let before = self.proc.state();
+        let counters = match self.kind {
+            GuestKind::Namespace => format!("{COUNTERS}; ss -tinm"),
+            GuestKind::Uml | GuestKind::Qemu(_) => format!("{COUNTERS}; cat /proc/interrupts; dmesg | tail -n 5"),
+        };
+        // The output goes to the guest's log. A guest that hangs or has ended cannot answer.
+        let answer =
+            self.run(&counters, Duration::from_secs(5)).map_or_else(|error| format!("{error:#}"), |_| String::new());
+        // If writing fails, only the report of a failed test is less complete.
+        let _ = fs::write(&self.log, format!("{before}\n{}\n{answer}\n", self.proc.state()));
+    }
+}
+
+/// Prints the counters of a guest's kernel.
+const COUNTERS: &str =
+    "grep -E '^(Ip|Icmp|Udp|Tcp):' /proc/net/snmp; cat /proc/net/dev /proc/net/softnet_stat; ip neigh";
 
 impl LinuxGuest {
     /// Starts a guest whose network device is the vhost-user socket of `port`. Does not wait until
@@ -98,10 +126,20 @@ impl LinuxGuest {
         Self::spawn(lab, GuestKind::Uml, number, uml(lab, &sockets)?)
     }
 
+    /// Starts a User Mode Linux guest with devices of its own drivers, each as an argument of its
+    /// command line. `run` runs `setarch`, for example in a network namespace.
+    pub(crate) fn start_with_devices(lab: &Lab, number: u8, run: Command, devices: &[String]) -> Result<Self> {
+        Self::spawn(lab, GuestKind::Uml, number, uml_with(lab, run, devices)?)
+    }
+
     fn spawn(lab: &Lab, kind: GuestKind, number: u8, command: Command) -> Result<Self> {
-        let name = format!("guest{number}");
-        let proc = Proc::start(&name, command, &lab.log(&name))?;
-        Ok(Self { proc, kind, interface: "eth0".to_owned(), number, commands: 0 })
+        Self::spawn_as(lab, kind, number, &format!("guest{number}"), command)
+    }
+
+    fn spawn_as(lab: &Lab, kind: GuestKind, number: u8, name: &str, command: Command) -> Result<Self> {
+        let proc = Proc::start(name, command, &lab.log(name))?;
+        let log = lab.log(&format!("{name}-state.log"));
+        Ok(Self { proc, kind, interface: "eth0".to_owned(), number, commands: 0, scene: lab.scene(), log })
     }
 
     /// Starts a shell in a network namespace. It takes the place of a guest whose network device is
@@ -111,8 +149,9 @@ impl LinuxGuest {
         // Like a guest it has a /tmp of its own: `ip netns exec` has made a mount namespace.
         let begin = format!("mount -t tmpfs -o size=90% tmp /tmp; echo; echo '{MARK}up'");
         command.args(["sh", "-c", &format!("{begin}\n{CONSOLE}")]);
-        let guest = Self::spawn(lab, GuestKind::Namespace, number, command)?;
-        Ok(Self { interface: interface.to_owned(), ..guest })
+        let mut guest = Self::spawn(lab, GuestKind::Namespace, number, command)?;
+        interface.clone_into(&mut guest.interface);
+        Ok(guest)
     }
 
     /// Starts a QEMU guest with additional options. With `-incoming` it does not boot, but
@@ -120,9 +159,7 @@ impl LinuxGuest {
     pub(crate) fn start_qemu(lab: &Lab, more: Qemu, number: u8, port: &str, options: &[&str]) -> Result<Self> {
         let mut command = qemu(&lab.socket(port), more, &lab.machine.kernel()?, &lab.machine.qemu_initrd()?);
         command.args(options);
-        let name = format!("guest{number}-{port}");
-        let proc = Proc::start(&name, command, &lab.log(&name))?;
-        Ok(Self { proc, kind: GuestKind::Qemu(more), interface: "eth0".to_owned(), number, commands: 0 })
+        Self::spawn_as(lab, GuestKind::Qemu(more), number, &format!("guest{number}-{port}"), command)
     }
 
     /// Waits until the guest has booted, and sets its interface's addresses and MTU.
@@ -203,6 +240,14 @@ impl LinuxGuest {
         Ok(())
     }
 
+    /// Loads the modules of a User Mode Linux guest for tunnels, after those for IPv6.
+    pub(crate) fn load_tunnels(&mut self) -> Result<()> {
+        self.load_ip6()?;
+        let modules = TUNNELS.join(" ");
+        self.sh(&format!("for module in {modules}; do insmod /mod/$module.ko || exit 1; done"))?;
+        Ok(())
+    }
+
     /// Adds the guest's IPv6 address to its interface.
     pub(crate) fn add_ip6(&mut self) -> Result<()> {
         self.load_ip6()?;
@@ -269,10 +314,8 @@ fn uml(lab: &Lab, sockets: &[PathBuf]) -> Result<Command> {
 /// Completes a command that runs `setarch`: with User Mode Linux and these devices.
 fn uml_with(lab: &Lab, mut command: Command, devices: &[String]) -> Result<Command> {
     let initrd = lab.machine.uml_initrd()?;
-    if let Some(library) = lab.machine.uml_preload()? {
-        command.env("LD_PRELOAD", library);
-    }
     command
+        .env("LD_PRELOAD", lab.machine.uml_preload()?)
         .args(["-R", "linux.uml", &format!("mem={UML_MIB}M"), "quiet"])
         .arg(format!("initrd={}", initrd.display()))
         .args(["con=null", "con0=fd:0,fd:1", "ssl=null"])

@@ -1,4 +1,5 @@
-//! The guests' file system: a cpio archive with busybox, iperf3, ethtool and the virtio modules.
+//! The guests' file system: a cpio archive with busybox, iperf3, ethtool, iproute2, and the modules
+//! for virtio, IPv6 and tunnels.
 //! Its init runs the lines that it reads from its console.
 
 use std::collections::BTreeMap;
@@ -38,6 +39,27 @@ done
 /// The modules for IPv6, in the order in which to load them. QEMU's kernel needs none.
 pub(crate) const IPV6: [&str; 2] = ["crc-ccitt", "ipv6"];
 
+/// The modules for tunnels and VLANs, in the order in which to load them, after those for IPv6.
+/// Only User Mode Linux has them.
+pub(crate) const TUNNELS: [&str; 16] = [
+    "udp_tunnel",
+    "ip6_udp_tunnel",
+    "vxlan",
+    "geneve",
+    "gre",
+    "ip_tunnel",
+    "ip_gre",
+    "tunnel6",
+    "ip6_tunnel",
+    "ip6_gre",
+    "gtp",
+    "llc",
+    "stp",
+    "mrp",
+    "garp",
+    "8021q",
+];
+
 const APPLETS: &str = "sh mount insmod ip ping arping sleep echo cat dmesg poweroff ls nc dd sha256sum awk grep sed \
                        head stty sysctl time wc rm tail kill printf seq udhcpc wget";
 
@@ -51,8 +73,8 @@ for server in $dns; do echo nameserver $server; done >/etc/resolv.conf
 "#;
 
 /// Writes the archive to `path`, with the modules of `order` that exist below `modules`, in this
-/// order.
-pub(crate) fn write(path: &Path, modules: &Path, order: &[&str]) -> Result<()> {
+/// order, and with additional programs by these names.
+pub(crate) fn write(path: &Path, modules: &Path, order: &[&str], programs: &[(&Path, &str)]) -> Result<()> {
     let mut archive = Newc::default();
     for dir in ["bin", "mod", "proc", "sys", "dev", "tmp", "etc", "etc/udhcpc"] {
         archive.dir(dir);
@@ -64,25 +86,25 @@ pub(crate) fn write(path: &Path, modules: &Path, order: &[&str]) -> Result<()> {
         archive.link(&format!("bin/{applet}"), "busybox");
     }
     let mut libraries = BTreeMap::new();
-    for program in ["/usr/bin/iperf3", "/usr/sbin/ethtool"] {
-        let path = Path::new(program);
-        let name = path.file_name().context("a file name")?.to_string_lossy();
-        archive.file(&format!("bin/{name}"), 0o755, &read(path)?);
+    // Busybox's `ip` makes no tunnels.
+    let usual = [("/usr/bin/iperf3", "iperf3"), ("/usr/sbin/ethtool", "ethtool"), ("/bin/ip", "iproute2")];
+    for (program, name) in usual.map(|(path, name)| (Path::new(path), name)).iter().chain(programs) {
+        archive.file(&format!("bin/{name}"), 0o755, &read(program)?);
         libraries.extend(libraries_of(program)?);
     }
     for (name, content) in &libraries {
         archive.file(name.trim_start_matches('/'), 0o755, content);
     }
     let mut loaded = Vec::new();
-    for module in order.iter().chain(&IPV6) {
+    for module in order.iter().chain(&IPV6).chain(&TUNNELS) {
         // A module without a file is built into the kernel.
         if let Some(file) = find(modules, &format!("{module}.ko"))? {
             archive.file(&format!("mod/{module}.ko"), 0o644, &read(&file)?);
             loaded.push(*module);
         }
     }
-    // Guests load it when they get an IPv6 address: until then they send no IPv6 packets.
-    loaded.retain(|module| !IPV6.contains(module));
+    // Guests load IPv6 when they get an IPv6 address: until then they send no IPv6 packets.
+    loaded.retain(|module| !IPV6.contains(module) && !TUNNELS.contains(module));
     if !loaded.contains(&"virtio_net") {
         bail!("no virtio_net.ko below {}: install the kernel's modules", modules.display());
     }
@@ -93,10 +115,10 @@ pub(crate) fn write(path: &Path, modules: &Path, order: &[&str]) -> Result<()> {
 }
 
 /// Returns the dynamic libraries of a program, by the paths at which the loader looks for them.
-fn libraries_of(program: &str) -> Result<Vec<(String, Vec<u8>)>> {
+fn libraries_of(program: &Path) -> Result<Vec<(String, Vec<u8>)>> {
     let (code, out, err) = proc::run(Command::new("ldd").arg(program), Duration::from_secs(10))?;
     if code != Some(0) {
-        bail!("ldd {program} failed: {err}");
+        bail!("ldd {} failed: {err}", program.display());
     }
     out.split_whitespace()
         .filter(|word| word.starts_with('/'))
@@ -211,7 +233,7 @@ mod tests {
 
     #[test]
     fn the_loader_of_a_dynamic_program_is_among_its_libraries() {
-        let got = libraries_of("/bin/sh").expect("ldd runs");
+        let got = libraries_of(Path::new("/bin/sh")).expect("ldd runs");
         assert!(got.iter().any(|(name, bytes)| name.contains("ld-linux") && bytes.starts_with(b"\x7fELF")));
     }
 

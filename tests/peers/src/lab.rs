@@ -52,6 +52,11 @@ impl<'m> Lab<'m> {
         self.logs.join(name)
     }
 
+    /// Returns the switch of this test, for the report of a failure.
+    pub(crate) fn scene(&self) -> Scene {
+        Scene { switch: self.machine.switch.clone(), api: self.socket("api"), log: self.log("state.log") }
+    }
+
     /// Returns the names of the sockets that exist.
     pub(crate) fn sockets_left(&self) -> Result<Vec<String>> {
         let mut names = Vec::new();
@@ -68,6 +73,8 @@ impl<'m> Lab<'m> {
     pub(crate) fn tails(&self, lines: usize) -> String {
         let mut files: Vec<PathBuf> =
             fs::read_dir(&self.logs).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+        // A capture is kept, but is no text.
+        files.retain(|file| file.extension().is_none_or(|extension| extension != "pcap"));
         files.sort();
         let mut report = String::new();
         for file in files {
@@ -78,5 +85,39 @@ impl<'m> Lab<'m> {
             report += &format!("{}\n", tail.join("\n"));
         }
         report
+    }
+}
+
+/// The switch of a running test, for the report of a failure. A test that succeeds stops its switch
+/// before it drops its guests. So a switch that runs when a guest is dropped belongs to a failed test.
+pub(crate) struct Scene {
+    switch: PathBuf,
+    api: PathBuf,
+    log: PathBuf,
+}
+
+impl Scene {
+    /// Returns true if the test has not stopped the switch.
+    pub(crate) fn is_open(&self) -> bool {
+        self.api.exists()
+    }
+
+    /// Writes the counters of the switch to a log, whose end is part of the report of a failure. The
+    /// first call counts: later ones come when a guest is gone, and its rings with it.
+    pub(crate) fn keep(&self) {
+        if !self.is_open() || self.log.exists() {
+            return;
+        }
+        let mut text = String::new();
+        for what in ["ports", "drops", "runtime"] {
+            let mut command = Command::new(&self.switch);
+            command.args([what, "--json", "--api"]).arg(&self.api);
+            text += &match proc::run(&mut command, Duration::from_secs(5)) {
+                Ok((_, out, err)) => format!("{what}: {}{}\n", out.trim(), err.trim()),
+                Err(error) => format!("{what}: {error:#}\n"),
+            };
+        }
+        // If writing fails, only the report of a failed test is less complete.
+        let _ = fs::write(&self.log, text);
     }
 }

@@ -17,6 +17,8 @@ pub(crate) enum Need {
     Uml(u32),
     /// QEMU guests.
     Qemu,
+    /// QEMU's network backends, without a guest.
+    QemuNet,
     /// DPDK's testpmd.
     Dpdk,
     /// DPDK's vhost library, and a compiler.
@@ -31,6 +33,8 @@ pub(crate) enum Need {
     Captures,
     /// The programs of `docs/network.md`: nft and dnsmasq.
     Nat,
+    /// The Debian package, and a system on which it can be tried.
+    Package,
 }
 
 /// Memory of a User Mode Linux guest in MiB. It is a file on a tmpfs, shared with the switch.
@@ -56,7 +60,7 @@ impl Machine {
             let absent: Vec<&str> = programs.iter().copied().filter(|p| find_program(p).is_none()).collect();
             (!absent.is_empty()).then(|| format!("not installed: {}", absent.join(", ")))
         };
-        let guest_programs = ["iperf3", "ethtool", "busybox", "ldd"];
+        let guest_programs = ["iperf3", "ethtool", "busybox", "ip", "ldd"];
         match need {
             Need::Uml(guests) => {
                 lacks(&guest_programs).or_else(|| lacks(&["linux.uml", "setarch", "cc"])).or_else(|| {
@@ -67,6 +71,7 @@ impl Machine {
             Need::Qemu => lacks(&guest_programs)
                 .or_else(|| lacks(&["qemu-system-x86_64"]))
                 .or_else(|| self.kernel().err().map(|error| format!("{error:#}"))),
+            Need::QemuNet => lacks(&["qemu-system-x86_64"]),
             Need::Dpdk => lacks(&["dpdk-testpmd", "stdbuf"]).or_else(no_huge_pages),
             Need::RteVhost => lacks(&["cc", "pkg-config"]).or_else(no_huge_pages),
             Need::Ovs => lacks(&["ovsdb-tool", "ovsdb-server", "ovs-vsctl", "ovs-ofctl"])
@@ -79,6 +84,9 @@ impl Machine {
             Need::Namespaces => lacks(&["ip", "iperf3", "ethtool", "busybox"]).or_else(net::cannot),
             Need::Captures => lacks(&["tshark", "tcpdump"]),
             Need::Nat => lacks(&["nft", "dnsmasq"]),
+            Need::Package => lacks(&["dpkg", "dpkg-deb", "adduser", "setpriv", "nsenter", "unshare"])
+                .or_else(net::cannot)
+                .or_else(|| self.package().err().map(|error| format!("{error:#}"))),
         }
     }
 
@@ -98,29 +106,45 @@ impl Machine {
         bail!("no kernel for QEMU in {}: `cargo xtask test` unpacks one there on Debian", boot.display())
     }
 
+    /// Returns the Debian package that contains the switch's program.
+    pub(crate) fn package(&self) -> Result<PathBuf> {
+        let target =
+            self.switch.parent().and_then(Path::parent).context("the switch's program has no target folder")?;
+        let folder = target.join("debian");
+        let none = || format!("no package in {}: `cargo xtask deb` builds it", folder.display());
+        let files = fs::read_dir(&folder).with_context(none)?;
+        let mut packages: Vec<PathBuf> = files.filter_map(|file| Some(file.ok()?.path())).collect();
+        packages.retain(|path| path.extension().is_some_and(|extension| extension == "deb"));
+        ensure!(packages.len() <= 1, "{} has several packages: keep one", folder.display());
+        packages.pop().with_context(none)
+    }
+
     /// Returns the initial RAM disk for User Mode Linux. The first call of a run creates it.
     pub(crate) fn uml_initrd(&self) -> Result<PathBuf> {
         let order = ["failover", "net_failover", "virtio_net"];
-        self.initrd("uml", Path::new("/usr/lib/uml/modules"), &order)
+        let gtp = self.compile("gtp_tunnel", "src/gtp_tunnel.c", &[])?;
+        self.initrd("uml", Path::new("/usr/lib/uml/modules"), &order, &[(&gtp, "gtp_tunnel")])
     }
 
-    /// Returns the library that User Mode Linux needs on a processor with AMX. The first call of a
-    /// run compiles it.
-    pub(crate) fn uml_preload(&self) -> Result<Option<PathBuf>> {
-        let processor = fs::read_to_string("/proc/cpuinfo").context("/proc/cpuinfo")?;
-        if !processor.split_ascii_whitespace().any(|flag| flag == "amx_tile") {
-            return Ok(None);
-        }
+    /// Returns the library that mends faults of User Mode Linux. The first call of a run compiles
+    /// it.
+    pub(crate) fn uml_preload(&self) -> Result<PathBuf> {
+        self.compile("uml_preload", "src/uml_preload.c", &["-shared", "-fPIC"])
+    }
+
+    /// Compiles a C file of this package, and returns the result. Later calls of a run return the
+    /// same file.
+    fn compile(&self, name: &str, source: &str, options: &[&str]) -> Result<PathBuf> {
         fs::create_dir_all(&self.cache)?;
-        let library = self.cache.join(format!("uml_xstate-{}.so", std::process::id()));
-        if !library.exists() {
-            let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/uml_xstate.c");
+        let output = self.cache.join(own(name));
+        if !output.exists() {
+            let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(source);
             let mut compile = Command::new("cc");
-            compile.args(["-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o"]).arg(&library).arg(source);
+            compile.args(["-O2", "-Wall", "-Wextra", "-Werror"]).args(options).arg("-o").arg(&output).arg(source);
             let (code, _, err) = proc::run(&mut compile, Duration::from_secs(60))?;
             ensure!(code == Some(0), "cc ended with {code:?}: {}", err.trim());
         }
-        Ok(Some(library))
+        Ok(output)
     }
 
     /// Returns the initial RAM disk for QEMU.
@@ -135,15 +159,14 @@ impl Machine {
             "net_failover",
             "virtio_net",
         ];
-        self.initrd("qemu", &self.cache.join("kernel/lib/modules"), &order)
+        self.initrd("qemu", &self.cache.join("kernel/lib/modules"), &order, &[])
     }
 
-    fn initrd(&self, kind: &str, modules: &Path, order: &[&str]) -> Result<PathBuf> {
+    fn initrd(&self, kind: &str, modules: &Path, order: &[&str], programs: &[(&Path, &str)]) -> Result<PathBuf> {
         fs::create_dir_all(&self.cache)?;
-        // The name contains the process id, so no file of another version of this program is used.
-        let path = self.cache.join(format!("{kind}-{}.cpio", std::process::id()));
+        let path = self.cache.join(own(kind));
         if !path.exists() {
-            initrd::write(&path, modules, order)?;
+            initrd::write(&path, modules, order, programs)?;
         }
         Ok(path)
     }
@@ -151,12 +174,17 @@ impl Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        let id = std::process::id();
-        for file in [format!("uml-{id}.cpio"), format!("qemu-{id}.cpio"), format!("uml_xstate-{id}.so")] {
+        for name in ["uml", "qemu", "uml_preload", "gtp_tunnel"] {
             // The file exists only if such guests ran.
-            let _ = fs::remove_file(self.cache.join(file));
+            let _ = fs::remove_file(self.cache.join(own(name)));
         }
     }
+}
+
+/// Returns the name of a file that a run makes. It contains the process id, so no file of another
+/// version of this program is used.
+fn own(name: &str) -> String {
+    format!("{name}-{}", std::process::id())
 }
 
 /// Returns a CPU for each of two workers, or a single CPU if there is only one.

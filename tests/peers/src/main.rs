@@ -21,6 +21,7 @@ mod runner;
 mod switch;
 mod testpmd;
 mod traffic;
+mod tunnels;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -39,6 +40,7 @@ const USAGE: &str =
 
        peers compare ...  compare switches side by side: see `cargo xtask compare`
        peers devices ...  compare switches at device ports: see `cargo xtask compare devices`
+       peers tunnels ...  compare tunnels between two switches: see `cargo xtask compare tunnels`
        peers linux ...    compare switches between two Linux guests: see `cargo xtask linux`";
 
 struct Options {
@@ -57,6 +59,9 @@ fn main() -> ExitCode {
     }
     if args.next_if_eq("devices").is_some() {
         return answer("compare devices", devices::run(args), devices::USAGE);
+    }
+    if args.next_if_eq("tunnels").is_some() {
+        return answer("compare tunnels", tunnels::run(args), tunnels::USAGE);
     }
     if args.next_if_eq("linux").is_some() {
         return answer("linux", linux::run(args), linux::USAGE);

@@ -1,14 +1,16 @@
-//! Open vSwitch with DPDK, between two vhost ports. Its processes and its database belong to one
-//! test.
+//! Open vSwitch with DPDK, between two vhost ports or as the far end of tunnels. Its processes and
+//! its database belong to one test.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
 use crate::lab::Lab;
 use crate::machine::two_cpus;
+use crate::net::Namespace;
 use crate::proc::{self, Proc};
 
 /// Debian's path of the daemon with DPDK.
@@ -22,6 +24,26 @@ pub(crate) struct Ovs<'lab> {
     switch: Proc,
     ports: usize,
     _database: Proc,
+}
+
+/// The threads of Open vSwitch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OvsThreads {
+    /// The CPU of the polling thread.
+    pub(crate) polling: u32,
+    /// The CPU of the others.
+    pub(crate) others: u32,
+    /// The longest sleep of a polling thread without load, in microseconds (`pmd-maxsleep`). With 0,
+    /// the default, it never sleeps.
+    pub(crate) max_sleep_us: u32,
+}
+
+impl OvsThreads {
+    /// Returns threads on two CPUs, where the polling thread never sleeps.
+    fn usual() -> Result<Self> {
+        let (others, polling) = two_cpus()?;
+        Ok(Self { polling, others, max_sleep_us: 0 })
+    }
 }
 
 /// A port: its name and the settings of its interface.
@@ -56,30 +78,7 @@ impl<'lab> Ovs<'lab> {
     }
 
     fn start_with_ports(lab: &'lab Lab<'_>, command: Command, ports: &[Port]) -> Result<Self> {
-        let database = folder(lab).join("conf.db");
-        let mut create = Command::new("ovsdb-tool");
-        must(create.arg("create").arg(&database).arg("/usr/share/openvswitch/vswitch.ovsschema"))?;
-        let mut serve = here(lab, "ovsdb-server");
-        serve.arg(&database).arg(format!("--remote=p{}", remote(lab)));
-        let mut ovsdb = Proc::start("ovsdb-server", serve, &lab.log("ovsdb"))?;
-        wait_file(&mut ovsdb, &lab.socket("db"))?;
-        configure(lab, &["init"])?;
-        let (one, other) = two_cpus()?;
-        let extra = format!("other_config:dpdk-extra=--no-pci --file-prefix=peersovs{}", std::process::id());
-        let mask = |cpu: u32| format!("{:#x}", 1_u64 << cpu);
-        configure(
-            lab,
-            &[
-                "set",
-                "Open_vSwitch",
-                ".",
-                "other_config:dpdk-init=true",
-                "other_config:dpdk-socket-mem=512",
-                &format!("other_config:pmd-cpu-mask={}", mask(other)),
-                &format!("other_config:dpdk-lcore-mask={}", mask(one)),
-                &extra,
-            ],
-        )?;
+        let ovsdb = database(lab, OvsThreads::usual()?, "")?;
         let switch = vswitchd(lab, command)?;
         configure(lab, &["add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=netdev"])?;
         for (number, (port, settings)) in (1..).zip(ports) {
@@ -141,6 +140,118 @@ impl<'lab> Ovs<'lab> {
     }
 }
 
+/// The far end of tunnels: Open vSwitch with one port for the underlay and a bridge for each tunnel.
+pub(crate) struct TunnelOvs<'lab> {
+    lab: &'lab Lab<'lab>,
+    switch: Proc,
+    _database: Proc,
+}
+
+/// The bridge of the underlay, whose interface has the underlay's addresses.
+pub(crate) const OUTER_BRIDGE: &str = "outer";
+
+impl<'lab> TunnelOvs<'lab> {
+    /// Starts Open vSwitch in a namespace. The underlay is `port`, whose interface has these
+    /// settings.
+    pub(crate) fn start(
+        lab: &'lab Lab<'_>,
+        namespace: &Namespace,
+        mtu: u32,
+        port: &str,
+        settings: &[&str],
+    ) -> Result<Self> {
+        Self::start_on(lab, namespace, OvsThreads::usual()?, mtu, port, settings)
+    }
+
+    /// Starts Open vSwitch with its threads on these CPUs.
+    pub(crate) fn start_on(
+        lab: &'lab Lab<'_>,
+        namespace: &Namespace,
+        threads: OvsThreads,
+        mtu: u32,
+        port: &str,
+        settings: &[&str],
+    ) -> Result<Self> {
+        let database = database(lab, threads, " --single-file-segments")?;
+        let switch = vswitchd(lab, namespace.command(PROGRAM))?;
+        let ovs = Self { lab, switch, _database: database };
+        ovs.add_bridge(namespace, OUTER_BRIDGE, mtu, port, settings)?;
+        Ok(ovs)
+    }
+
+    /// Adds a bridge with this port, and waits until its interface exists, which has the bridge's
+    /// name.
+    pub(crate) fn add_bridge(
+        &self,
+        namespace: &Namespace,
+        bridge: &str,
+        mtu: u32,
+        port: &str,
+        settings: &[&str],
+    ) -> Result<()> {
+        let mtu = format!("mtu_request={mtu}");
+        let set = ["--", "set", "bridge", bridge, "datapath_type=netdev", "--", "set", "Interface", bridge, &mtu];
+        configure(self.lab, &[&["add-br", bridge], &set[..]].concat())?;
+        self.add_port(bridge, port, settings)?;
+        proc::until("OvS makes its bridge", LIMIT, || namespace.link(bridge))?;
+        Ok(())
+    }
+
+    /// Adds a port whose interface has these settings.
+    pub(crate) fn add_port(&self, bridge: &str, port: &str, settings: &[&str]) -> Result<()> {
+        configure(self.lab, &[&["add-port", bridge, port, "--", "set", "Interface", port], settings].concat())
+    }
+
+    /// Waits until a port listens on this socket.
+    pub(crate) fn wait_socket(&self, path: &Path) -> Result<()> {
+        let what = format!("OvS listens on {}", path.display());
+        let came = proc::until(&what, LIMIT, || Ok(path.exists().then_some(())));
+        came.with_context(|| self.switch.texts().1.trim().to_owned())
+    }
+
+    /// Returns the CPU time of the switch, in ticks of 10 ms.
+    pub(crate) fn cpu_ticks(&self) -> Result<u64> {
+        self.switch.cpu_ticks()
+    }
+
+    /// Returns the state of ports and tunnels, for the log.
+    pub(crate) fn state(&self) -> Result<String> {
+        let mut command = here(self.lab, "ovs-vsctl");
+        must(command.arg(format!("--db={}", remote(self.lab))).arg("show"))
+    }
+}
+
+/// Makes a database with the settings for DPDK, and starts its server.
+fn database(lab: &Lab, threads: OvsThreads, extra: &str) -> Result<Proc> {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    let database = folder(lab).join("conf.db");
+    let mut create = Command::new("ovsdb-tool");
+    must(create.arg("create").arg(&database).arg("/usr/share/openvswitch/vswitch.ovsschema"))?;
+    let mut serve = here(lab, "ovsdb-server");
+    serve.arg(&database).arg(format!("--remote=p{}", remote(lab)));
+    let mut ovsdb = Proc::start("ovsdb-server", serve, &lab.log("ovsdb"))?;
+    wait_file(&mut ovsdb, &lab.socket("db"))?;
+    configure(lab, &["init"])?;
+    let (id, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+    let extra = format!("other_config:dpdk-extra=--no-pci --file-prefix=peersovs{id}-{number}{extra}");
+    let mask = |cpu: u32| format!("{:#x}", 1_u64 << cpu);
+    configure(
+        lab,
+        &[
+            "set",
+            "Open_vSwitch",
+            ".",
+            "other_config:dpdk-init=true",
+            "other_config:dpdk-socket-mem=512",
+            &format!("other_config:pmd-cpu-mask={}", mask(threads.polling)),
+            &format!("other_config:dpdk-lcore-mask={}", mask(threads.others)),
+            &extra,
+            &format!("other_config:pmd-maxsleep={}", threads.max_sleep_us),
+        ],
+    )?;
+    Ok(ovsdb)
+}
+
 /// Parses a line that contains `n_packets=3, ` and `in_port=1 `.
 fn parse(text: &str, port: u32) -> Option<u64> {
     let line = text.lines().find(|line| line.contains(&format!("in_port={port} ")))?;
@@ -196,7 +307,7 @@ fn must(command: &mut Command) -> Result<String> {
     Ok(out)
 }
 
-fn wait_file(proc: &mut Proc, path: &std::path::Path) -> Result<()> {
+fn wait_file(proc: &mut Proc, path: &Path) -> Result<()> {
     let what = format!("{} is there", path.display());
     proc::until(&what, LIMIT, || Ok(path.exists().then_some(()))).with_context(|| format!("{:?}", proc.texts()))
 }

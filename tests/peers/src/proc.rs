@@ -125,6 +125,23 @@ impl Proc {
         Ok(field(14)? + field(15)?)
     }
 
+    /// Returns the state of the process for the report of a failure: whether it sleeps, its signals,
+    /// its CPU time, and the bytes of its standard input that it has not read.
+    pub(crate) fn state(&self) -> String {
+        let unread = self.stdin.as_ref().and_then(|stdin| rustix::io::ioctl_fionread(stdin).ok());
+        let folder = Path::new("/proc").join(self.id().to_string());
+        let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap_or_default();
+        let status = read("status");
+        let keys = ["State:", "SigPnd:", "ShdPnd:", "SigBlk:", "voluntary_ctxt_switches:"];
+        let lines: Vec<String> = status
+            .lines()
+            .filter(|line| keys.iter().any(|key| line.starts_with(key)))
+            .map(|line| line.replace('\t', " "))
+            .collect();
+        let (wchan, ticks) = (read("wchan"), self.cpu_ticks().unwrap_or_default());
+        format!("{}; in {wchan}; {ticks} ticks of 10 ms; {unread:?} bytes of its input unread", lines.join("; "))
+    }
+
     /// Returns the length of its standard output so far: the position at which the next answer
     /// begins.
     pub(crate) fn mark(&self) -> usize {

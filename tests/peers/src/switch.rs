@@ -149,6 +149,15 @@ pub(crate) struct FdbEntry {
     pub(crate) port: String,
 }
 
+/// A next hop of an underlay.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Neighbour {
+    pub(crate) underlay: String,
+    pub(crate) ip: String,
+    pub(crate) mac: Option<String>,
+    pub(crate) state: String,
+}
+
 /// A running switch.
 pub(crate) struct Switch<'lab> {
     lab: &'lab Lab<'lab>,
@@ -161,15 +170,9 @@ pub(crate) struct Switch<'lab> {
 }
 
 impl Drop for Switch<'_> {
-    /// Writes the counters of the switch beside its logs. The report of a failed test contains
-    /// them.
+    /// Keeps the counters for the report of a failed test without guests.
     fn drop(&mut self) {
-        let mut command = Command::new(&self.lab.machine.switch);
-        command.args(["ports", "--api"]).arg(self.lab.socket("api"));
-        if let Ok(output) = command.output() {
-            // If writing fails, only the report of a failed test is less complete.
-            let _ = fs::write(self.lab.log("ports.log"), output.stdout);
-        }
+        self.lab.scene().keep();
     }
 }
 
@@ -211,6 +214,11 @@ impl<'lab> Switch<'lab> {
             ports.iter().map(|port| port.name).chain(devices.iter().map(|(name, _)| *name)).collect();
         write!(text, "\n[bridge.lan]\nports = {names:?}\n")?;
         Ok(text)
+    }
+
+    /// Returns the beginning of a configuration: the switch, and these ports.
+    pub(crate) fn port_sections(lab: &Lab, ports: &[Port]) -> Result<String> {
+        configuration(lab, ports, None, &[])
     }
 
     /// Starts a switch by the command `prefix`, with the text of a configuration. Does not wait for
@@ -289,6 +297,15 @@ impl<'lab> Switch<'lab> {
             entries: Vec<FdbEntry>,
         }
         Ok(self.ask::<Answer>("fdb")?.entries)
+    }
+
+    /// Returns the next hops, from `straightline neighbours`.
+    pub(crate) fn neighbours(&self) -> Result<Vec<Neighbour>> {
+        #[derive(Deserialize)]
+        struct Answer {
+            neighbours: Vec<Neighbour>,
+        }
+        Ok(self.ask::<Answer>("neighbours")?.neighbours)
     }
 
     /// Waits until a port's link is `link`.

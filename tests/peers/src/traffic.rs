@@ -64,15 +64,6 @@ fn echo_replies(guest: &mut LinuxGuest, address: &str) -> Result<u64> {
     snmp_field(&snmp, "Icmp", "InEchoReps").context("no Icmp InEchoReps")
 }
 
-/// Writes the counters of a guest's kernel to the guest's log, whose end is part of the report of a
-/// failure.
-pub(crate) fn log_counters(guest: &mut LinuxGuest) {
-    let counts = "grep -E '^(Ip|Icmp|Udp|Tcp):' /proc/net/snmp; grep eth /proc/net/dev; grep virtio /proc/interrupts";
-    let state = "cat /proc/net/softnet_stat /proc/uptime; ip neigh; dmesg | tail -n 5";
-    // The test has already failed. A guest that has ended cannot answer.
-    let _ = guest.run(&format!("{counts}; {state}"), Duration::from_secs(5));
-}
-
 /// Asserts that a guest's driver has received exactly the packets that the switch has delivered to
 /// `port`. Waits for packets in flight. (Sent packets are not compared: the driver counts them only
 /// when it sees used buffers, which may be later.)
@@ -148,7 +139,7 @@ impl Transfer {
     /// Waits until the file has arrived, and compares the hashes.
     pub(crate) fn finish(self, from: &mut LinuxGuest, to: &mut LinuxGuest) -> Result<()> {
         let Self { address, port, mib, began, limit } = self;
-        to.sh_within(&format!("while [ ! -e /tmp/done-{port} ]; do sleep 0.05; done"), limit)?;
+        until(to, &format!("[ -e /tmp/done-{port} ]"), limit)?;
         let seconds = began.elapsed().as_secs_f64();
         // Both guests compute their hash at the same time, because it is slow under emulation.
         let sum = from.begin(&format!("sha256sum /tmp/sent-{port}"))?;
@@ -271,11 +262,17 @@ pub(crate) fn no_errors(guest: &mut LinuxGuest) -> Result<()> {
 /// Waits until something listens on a TCP port of the guest.
 pub(crate) fn listening(guest: &mut LinuxGuest, port: u16) -> Result<()> {
     // /proc/net/tcp: ports are hexadecimal, state 0A is LISTEN.
-    guest.sh(&format!(
-        "for i in $(seq 100); do cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | grep -q ':{port:04X} .* 0A ' \
-         && exit 0; sleep 0.05; done; exit 1"
-    ))?;
-    Ok(())
+    let listens = format!("cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | grep -q ':{port:04X} .* 0A '");
+    until(guest, &listens, Duration::from_secs(20))
+}
+
+/// Waits until a command succeeds in the guest.
+///
+/// The guest is asked again and again. It must not wait by itself: User Mode Linux sometimes loses
+/// the timer of `sleep`, and then sleeps until another event wakes it.
+pub(crate) fn until(guest: &mut LinuxGuest, command: &str, limit: Duration) -> Result<()> {
+    proc::until(&format!("success of `{command}`"), limit, || Ok((guest.run(command, limit)?.0 == 0).then_some(())))
+        .with_context(|| format!("guest {}", guest.number))
 }
 
 /// Returns the hash in the output of sha256sum.

@@ -33,16 +33,16 @@ fn all_pairs(lab: &Lab) -> Result<()> {
     ping_all(&mut guests)?;
     learned(&switch, &guests)?;
     let [one, two, three] = guests.as_mut_slice() else { unreachable!("three ports, three guests") };
-    traffic::file(one, three, 64)?;
+    traffic::file(one, three, 16)?;
     traffic::file(three, two, 16)?;
     // The third guest still gets answers while the other two fill the bridge.
-    two.sh("iperf3 -s -1 </dev/null >/tmp/iperf.log 2>&1 &")?;
-    one.sh("(sleep 0.5; iperf3 -c 10.77.0.2 -t 4) </dev/null >/tmp/iperf.log 2>&1 &")?;
+    traffic::iperf3_server(two)?;
+    one.sh("iperf3 -c 10.77.0.2 -t 3 </dev/null >/tmp/iperf.log 2>&1 &")?;
     traffic::ping(three, "10.77.0.1", 20, 56)?;
     traffic::ping(three, "10.77.0.2", 20, 1472)?;
-    one.sh("while ! grep -q 'iperf Done' /tmp/iperf.log; do sleep 0.1; done")?;
-    traffic::iperf3(two, three, 3, false)?;
-    traffic::iperf3(two, three, 3, true)?;
+    traffic::until(one, "grep -q 'iperf Done' /tmp/iperf.log", Duration::from_secs(20))?;
+    traffic::iperf3(two, three, 1, false)?;
+    traffic::iperf3(two, three, 1, true)?;
     for guest in &mut guests {
         traffic::no_errors(guest)?;
     }

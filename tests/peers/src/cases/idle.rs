@@ -29,7 +29,7 @@ fn sleeps_and_wakes(lab: &Lab) -> Result<()> {
     proc::pause(Duration::from_secs(5))?;
 
     is_idle(&switch, Duration::from_secs(5))?;
-    wakes(&mut one, &second, 7)?;
+    wakes(&mut one, &second, 5)?;
     traffic::no_errors(&mut two)?;
     switch.stop()
 }

@@ -2,18 +2,21 @@
 
 mod bridge;
 mod capture;
+mod doctor;
 mod embedded_guest;
 mod idle;
 mod lifecycle;
 mod migrate;
 mod offloads;
 mod outside;
+mod package;
 mod patch;
 mod pvp;
 mod qemu;
 mod queues;
 mod scenario;
 mod testpmd;
+mod tunnel;
 
 use crate::runner::Test;
 
@@ -21,11 +24,14 @@ use crate::runner::Test;
 pub(crate) fn all() -> Vec<Test> {
     let mut tests = lifecycle::tests();
     tests.extend(capture::tests());
+    tests.extend(package::tests());
+    tests.extend(doctor::tests());
     tests.extend(patch::tests());
     tests.extend(idle::tests());
     tests.extend(bridge::tests());
     tests.extend(offloads::tests());
     tests.extend(outside::tests());
+    tests.extend(tunnel::tests());
     tests.extend(testpmd::tests());
     tests.extend(pvp::tests());
     tests.extend(embedded_guest::tests());

@@ -29,6 +29,8 @@ pub(crate) struct Candidate {
 pub(crate) enum SwitchKind {
     Testpmd,
     Ovs,
+    /// Open vSwitch with polling threads that sleep without load.
+    OvsSleeping,
     /// The smallest possible switch with DPDK's vhost library.
     RteVhost,
     /// No switch: the kernel's side of a device port alone, which is the bound.
@@ -47,8 +49,11 @@ pub(crate) struct OurSwitch {
 }
 
 /// The parts of a configuration that a key can be for: the switch, both vhost-user ports, one of
-/// them, the device ports, the patches.
-const SECTIONS: [&str; 6] = ["switch", "port", "a", "b", "device", "patch"];
+/// them, the device ports, the tunnels, the patches.
+const SECTIONS: [&str; 7] = ["switch", "port", "a", "b", "device", "tunnel", "patch"];
+
+/// Keys of a section, with their values as text of a configuration.
+pub(crate) type Keys = Vec<(&'static str, String)>;
 
 impl Candidate {
     /// Parses the text on the command line: one of `peers`, or `NAME=PROGRAM [KEY=VALUE...]`.
@@ -79,7 +84,7 @@ impl Candidate {
                 *program = found.with_context(|| format!("--switch {}: {}", self.name, program.display()))?;
                 Command::new(&*program)
             }
-            SwitchKind::Testpmd | SwitchKind::Ovs => Command::new("dpkg-query"),
+            SwitchKind::Testpmd | SwitchKind::Ovs | SwitchKind::OvsSleeping => Command::new("dpkg-query"),
             SwitchKind::RteVhost => Command::new("pkg-config"),
             SwitchKind::Kernel => Command::new("uname"),
             SwitchKind::OwnDevice => Command::new("linux.uml"),
@@ -87,7 +92,7 @@ impl Candidate {
         match self.kind {
             SwitchKind::Ours(_) | SwitchKind::OwnDevice => ask.arg("--version"),
             SwitchKind::Testpmd => ask.args(["-W", "dpdk"]),
-            SwitchKind::Ovs => ask.args(["-W", "openvswitch-switch-dpdk"]),
+            SwitchKind::Ovs | SwitchKind::OvsSleeping => ask.args(["-W", "openvswitch-switch-dpdk"]),
             SwitchKind::RteVhost => ask.args(["--modversion", "libdpdk"]),
             SwitchKind::Kernel => ask.arg("-r"),
         };
@@ -134,16 +139,47 @@ impl OurSwitch {
         lab: &Lab,
         command: Command,
         idle: &str,
-        pairs: &[(&'static str, Vec<(&'static str, String)>)],
+        pairs: &[(&'static str, Keys)],
     ) -> Result<Proc> {
         let mut text = String::new();
-        self.head(&mut text, lab, idle)?;
+        self.head(&mut text, lab, idle, two_cpus()?.1)?;
         for (name, keys) in pairs {
             self.vhost_user(&mut text, lab, name, "1500")?;
             self.section(&mut text, &format!("[port.{name}-device]"), &["device"], keys)?;
             let ports = ("ports", format!("[\"{name}\", \"{name}-device\"]"));
             self.section(&mut text, &format!("[patch.{name}]"), &["patch"], &[ports])?;
         }
+        self.run(lab, command, &text)
+    }
+
+    /// Starts the switch on a CPU, with a patch that joins the vhost-user port `a` with a device
+    /// port, by its keys. With the keys of an underlay and of a tunnel, the device port carries that
+    /// underlay, and the patch joins `a` with the tunnel.
+    pub(crate) fn start_with_tunnel(
+        &self,
+        lab: &Lab,
+        command: Command,
+        cpu: u32,
+        device: &Keys,
+        tunnel: Option<[Keys; 2]>,
+    ) -> Result<Proc> {
+        let mut text = String::new();
+        self.head(&mut text, lab, "sleep", cpu)?;
+        self.vhost_user(&mut text, lab, "a", "1500")?;
+        self.section(&mut text, "[port.nic]", &["device"], device)?;
+        let mut far = "nic";
+        if let Some([underlay, tunnel]) = tunnel {
+            far = "tunnel";
+            self.section(
+                &mut text,
+                "[underlay.wan]",
+                &[],
+                &[&[("port", "\"nic\"".to_owned())], &underlay[..]].concat(),
+            )?;
+            let keys = [&[("underlay", "\"wan\"".to_owned())], &tunnel[..]].concat();
+            self.section(&mut text, "[port.tunnel]", &["tunnel"], &keys)?;
+        }
+        self.section(&mut text, "[patch.p]", &["patch"], &[("ports", format!("[\"a\", \"{far}\"]"))])?;
         self.run(lab, command, &text)
     }
 
@@ -158,7 +194,7 @@ impl OurSwitch {
 
     fn configuration(&self, lab: &Lab, idle: &str) -> Result<String> {
         let mut text = String::new();
-        self.head(&mut text, lab, idle)?;
+        self.head(&mut text, lab, idle, two_cpus()?.1)?;
         for name in ["a", "b"] {
             self.vhost_user(&mut text, lab, name, "9000")?;
         }
@@ -166,9 +202,8 @@ impl OurSwitch {
         Ok(text)
     }
 
-    /// Writes the section of the switch itself.
-    fn head(&self, text: &mut String, lab: &Lab, idle: &str) -> Result<()> {
-        let (_, cpu) = two_cpus()?;
+    /// Writes the section of the switch itself, which has a worker on this CPU.
+    fn head(&self, text: &mut String, lab: &Lab, idle: &str, cpu: u32) -> Result<()> {
         let defaults = [("api", socket(lab, "api")), ("workers", format!("[{cpu}]")), ("idle", format!("{idle:?}"))];
         self.section(text, "[switch]", &["switch"], &defaults)
     }

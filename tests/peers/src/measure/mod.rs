@@ -1,11 +1,11 @@
-//! The common part of `peers compare`, `peers devices` and `peers linux`: comparisons of switches, in
-//! rounds.
+//! The common part of `peers compare`, `peers devices`, `peers tunnels` and `peers linux`: comparisons
+//! of switches, in rounds.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `candidates` | switches by their names on the command line; how a binary of ours is configured, started and ended |
 //! | `compile` | programs in C, compiled at run time |
-//! | `options` | arguments that both commands take |
+//! | `options` | arguments that all these commands take |
 //! | `rounds` | the order of trials, their samples, progress, and interruption |
 //! | `table` | a metric's median, spread and ratio as text |
 
@@ -15,7 +15,7 @@ mod options;
 mod rounds;
 mod table;
 
-pub(crate) use candidates::{Candidate, SwitchKind, end, wait_ready};
+pub(crate) use candidates::{Candidate, Keys, OurSwitch, SwitchKind, end, wait_ready};
 pub(crate) use compile::{compile, output_of};
 pub(crate) use options::{CommonOptions, list, number, require};
 pub(crate) use rounds::{Cell, TrialPlan, TrialResult};

@@ -107,7 +107,7 @@ fn sleep(lab: &Lab) -> Result<()> {
     }
     traffic::reach(&mut guest, "10.77.0.2")?;
     traffic::reach(&mut guest, "10.77.0.3")?;
-    crate::cases::idle::is_idle(&switch, Duration::from_secs(10))?;
+    crate::cases::idle::is_idle(&switch, Duration::from_secs(5))?;
     for (from, to) in [(&mut guest, "10.77.0.2"), (&mut tap, "10.77.0.3"), (&mut nic, "10.77.0.1")] {
         crate::cases::idle::wakes(from, to, 2)?;
     }

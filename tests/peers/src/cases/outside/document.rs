@@ -1,6 +1,6 @@
 //! The commands of `docs/network.md` and of the README, as users paste them. The first line of each
-//! block says where it runs: `# on the host`, `# on the host, in a terminal of its own`, `# in vm1`,
-//! or the name of a file with the block's text.
+//! block says where it runs: `# on the host`, `# on host a`, `# in vm1`, or the name of a file with
+//! the block's text. After a host, `, in a terminal of its own` may follow.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,12 +30,18 @@ const SHIMS: [(&str, &str); 2] = [
 /// Time limit of a block.
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// Section of the README that joins two hosts. The others have one host.
+const TWO_HOSTS: &str = "Connect two hosts";
+
 pub(super) fn tests() -> Vec<Test> {
-    let needs = [Need::Namespaces, Need::Nat, Need::Uml(3)];
     documented()
         .map(|section| {
             let name = section.title.to_lowercase().replace(' ', "_");
-            Test::new(&format!("document_{name}"), &needs, move |lab| run(lab, &section))
+            let needs: &[Need] = match section.title.as_str() {
+                TWO_HOSTS => &[Need::Namespaces],
+                _ => &[Need::Namespaces, Need::Nat, Need::Uml(3)],
+            };
+            Test::new(&format!("document_{name}"), needs, move |lab| run(lab, &section))
         })
         .collect()
 }
@@ -43,7 +49,8 @@ pub(super) fn tests() -> Vec<Test> {
 /// Returns the sections whose commands are tested.
 fn documented() -> impl Iterator<Item = Section> {
     let network = sections(NETWORK).into_iter().filter(|section| !section.blocks.is_empty());
-    network.chain(sections(README).into_iter().filter(|section| section.title == "Connect VMs to the network"))
+    let titles = ["Connect VMs to the network", TWO_HOSTS];
+    network.chain(sections(README).into_iter().filter(move |section| titles.contains(&section.title.as_str())))
 }
 
 /// A section of a document, with its blocks in order.
@@ -55,14 +62,44 @@ struct Section {
 /// The place where a block belongs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Place {
-    Host,
-    /// The host, in a terminal of its own: the last command stays in the foreground.
-    Terminal,
+    Host(HostName),
+    /// A host, in a terminal of its own: the last command stays in the foreground.
+    Terminal(HostName),
     Vm(u8),
     /// A file with this name.
     File(String),
     /// None that is known.
     Nowhere,
+}
+
+/// The name of a host in a document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum HostName {
+    /// The only host.
+    Only,
+    A,
+    B,
+}
+
+impl Place {
+    /// Returns the place that the first line of a block names.
+    fn named(first: &str) -> Self {
+        let (host, has_terminal) = match first.strip_suffix(", in a terminal of its own") {
+            Some(host) => (host, true),
+            None => (first, false),
+        };
+        let host = match host {
+            "on the host" => HostName::Only,
+            "on host a" => HostName::A,
+            "on host b" => HostName::B,
+            file if file.ends_with(".toml") => return Self::File(file.to_owned()),
+            other => {
+                let number = other.strip_prefix("in vm").and_then(|number| number.parse().ok());
+                return number.map_or(Self::Nowhere, Self::Vm);
+            }
+        };
+        if has_terminal { Self::Terminal(host) } else { Self::Host(host) }
+    }
 }
 
 /// Returns the sections whose heading has two number signs.
@@ -77,15 +114,7 @@ fn sections(text: &str) -> Vec<Section> {
             (None, "```sh" | "```toml") => block = Some(String::new()),
             (Some(text), "```") => {
                 let first = text.lines().next().and_then(|line| line.strip_prefix("# ")).unwrap_or_default();
-                let place = match first {
-                    "on the host" => Place::Host,
-                    "on the host, in a terminal of its own" => Place::Terminal,
-                    file if file.ends_with(".toml") => Place::File(file.to_owned()),
-                    other => {
-                        let number = other.strip_prefix("in vm").and_then(|number| number.parse().ok());
-                        number.map_or(Place::Nowhere, Place::Vm)
-                    }
-                };
+                let place = Place::named(first);
                 if let Some(section) = sections.last_mut() {
                     section.blocks.push((place, std::mem::take(text)));
                 }
@@ -98,19 +127,18 @@ fn sections(text: &str) -> Vec<Section> {
     sections
 }
 
-/// The places of a section: the host, the network behind its interfaces, and the VMs.
+/// The places of a section: the hosts, the network behind their interfaces, and the VMs.
 struct Site<'lab> {
     lab: &'lab Lab<'lab>,
     guests: BTreeMap<u8, LinuxGuest>,
     terminals: Vec<Proc>,
     _servers: Vec<Proc>,
-    host: Namespace,
-    _internet: Namespace,
-    _lan: Namespace,
+    hosts: BTreeMap<HostName, Namespace>,
+    _others: Vec<Namespace>,
 }
 
 fn run(lab: &Lab, section: &Section) -> Result<()> {
-    let mut site = Site::new(lab)?;
+    let mut site = if section.title == TWO_HOSTS { Site::two_hosts(lab) } else { Site::one_host(lab) }?;
     for (place, text) in &section.blocks {
         let first = text.lines().nth(1).unwrap_or_default();
         println!("  {place:?}: {first} ...");
@@ -126,7 +154,7 @@ fn run(lab: &Lab, section: &Section) -> Result<()> {
 impl<'lab> Site<'lab> {
     /// Makes a host with `eth0` to the internet and `eth1` to a network with a DHCP server. The
     /// internet is one server.
-    fn new(lab: &'lab Lab<'lab>) -> Result<Self> {
+    fn one_host(lab: &'lab Lab<'lab>) -> Result<Self> {
         let [host, internet, lan] = [Namespace::new("host")?, Namespace::new("internet")?, Namespace::new("lan")?];
         net::veth([(&host, "eth0"), (&internet, "eth0")], 1, 1500)?;
         net::veth([(&host, "eth1"), (&lan, "eth0")], 1, 1500)?;
@@ -149,6 +177,22 @@ impl<'lab> Site<'lab> {
             internet.start(lab, "web", "busybox", &web)?,
             lan.start(lab, "dhcp", "dnsmasq", &dhcp)?,
         ];
+        Self::new(lab, BTreeMap::from([(HostName::Only, host)]), vec![internet, lan], servers)
+    }
+
+    /// Makes two hosts whose `eth1` are the ends of one cable.
+    fn two_hosts(lab: &'lab Lab<'lab>) -> Result<Self> {
+        let [a, b] = [Namespace::new("a")?, Namespace::new("b")?];
+        net::veth([(&a, "eth1"), (&b, "eth1")], 1, 1500)?;
+        Self::new(lab, BTreeMap::from([(HostName::A, a), (HostName::B, b)]), Vec::new(), Vec::new())
+    }
+
+    fn new(
+        lab: &'lab Lab<'lab>,
+        hosts: BTreeMap<HostName, Namespace>,
+        others: Vec<Namespace>,
+        servers: Vec<Proc>,
+    ) -> Result<Self> {
         let bin = lab.log("bin.d");
         fs::create_dir_all(&bin)?;
         symlink(&lab.machine.switch, bin.join("straightline"))?;
@@ -156,21 +200,21 @@ impl<'lab> Site<'lab> {
             fs::write(bin.join(name), text)?;
             fs::set_permissions(bin.join(name), fs::Permissions::from_mode(0o755))?;
         }
-        let guests = BTreeMap::new();
-        Ok(Self { lab, guests, terminals: Vec::new(), _servers: servers, host, _internet: internet, _lan: lan })
+        let (guests, terminals) = (BTreeMap::new(), Vec::new());
+        Ok(Self { lab, guests, terminals, _servers: servers, hosts, _others: others })
     }
 
     fn run(&mut self, place: &Place, text: &str) -> Result<()> {
         match place {
             Place::Nowhere => bail!("the first line does not say where the block belongs"),
             Place::File(name) => fs::write(self.lab.log(name), text)?,
-            Place::Host => {
-                let (code, out, err) = proc::run(&mut self.shell(text), LIMIT)?;
+            Place::Host(host) => {
+                let (code, out, err) = proc::run(&mut self.shell(*host, text)?, LIMIT)?;
                 ensure!(code == Some(0), "it ended with {code:?}: {out}{err}");
             }
-            Place::Terminal => {
+            Place::Terminal(host) => {
                 let name = format!("terminal{}", self.terminals.len() + 1);
-                let mut terminal = Proc::start(&name, self.shell(text), &self.lab.log(&name))?;
+                let mut terminal = Proc::start(&name, self.shell(*host, text)?, &self.lab.log(&name))?;
                 if text.contains("straightline run") {
                     let ready = |text: &str| text.lines().any(|line| line == "ready").then_some(());
                     terminal.wait_text("`ready`", 0, LIMIT, ready)?;
@@ -196,13 +240,14 @@ impl<'lab> Site<'lab> {
         Ok(())
     }
 
-    /// Returns a shell on the host, in the folder with the files of the document. Its
+    /// Returns a shell on a host, in the folder with the files of the document. Its
     /// `/run/straightline` is the folder for sockets of the test.
-    fn shell(&self, text: &str) -> Command {
+    fn shell(&self, host: HostName, text: &str) -> Result<Command> {
+        let host = self.hosts.get(&host).with_context(|| format!("this section has no host {host:?}"))?;
         let sockets = self.lab.socket("x");
         let sockets = sockets.parent().unwrap_or(Path::new("/nonexistent"));
         let folder = self.lab.log("bin.d");
-        let mut command = self.host.command("sh");
+        let mut command = host.command("sh");
         // `ip netns exec` has made a mount namespace.
         command.arg("-ec").arg(format!(
             "mount -t tmpfs run /run; mkdir /run/straightline; mount --bind {sockets} /run/straightline\n\
@@ -210,7 +255,7 @@ impl<'lab> Site<'lab> {
             sockets = sockets.display(),
             folder = folder.display()
         ));
-        command
+        Ok(command)
     }
 }
 
@@ -220,7 +265,7 @@ mod tests {
 
     #[test]
     fn each_block_of_the_document_has_a_place() {
-        assert_eq!(documented().count(), 5);
+        assert_eq!(documented().count(), 6);
         for (place, text) in documented().flat_map(|section| section.blocks) {
             assert_ne!(place, Place::Nowhere, "the first line says where the block belongs: {text}");
         }
@@ -233,6 +278,8 @@ mod tests {
         assert_eq!((found[0].title.as_str(), found.len()), ("One", 2));
         assert_eq!(found[0].blocks[0], (Place::File("a.toml".to_owned()), "# a.toml\nx = 1\n".to_owned()));
         assert_eq!(found[0].blocks[1].0, Place::Vm(2));
+        assert_eq!(Place::named("on host b, in a terminal of its own"), Place::Terminal(HostName::B));
+        assert_eq!(Place::named("on the host"), Place::Host(HostName::Only));
         assert_eq!(found[1].blocks[0].0, Place::Nowhere);
     }
 }

@@ -41,7 +41,7 @@ pub(super) fn tests() -> Vec<Test> {
 
 /// A kind of port on an interface that exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum DeviceKind {
+pub(super) enum DeviceKind {
     AfXdp,
     AfPacket,
 }
@@ -56,7 +56,7 @@ impl DeviceKind {
     }
 
     /// Returns the necessary lines of a port's section.
-    fn keys(self, interface: &str) -> String {
+    pub(super) fn keys(self, interface: &str) -> String {
         format!("kind = \"{}\"\ninterface = \"{interface}\"", self.name())
     }
 }
@@ -85,11 +85,13 @@ fn exchange(one: &mut LinuxGuest, other: &mut LinuxGuest, Amount { mtu, mib }: A
         traffic::reach(one, &address)?;
         traffic::ping(one, &address, 10, 56)?;
         traffic::ping(one, &address, 10, mtu - headers)?;
-        for (reverse, arrow) in [("", "->"), (" -R", "<-")] {
-            let report = iperf3(one, other, &format!("-n 48M -c {address}{reverse}"))?;
-            let bits = report("/end/sum_received/bits_per_second").context("iperf3 printed no rate")?;
-            println!("  iperf3 guest {} {arrow} {address}: {:.2} Gbit/s", one.number, bits / 1e9);
-        }
+    }
+    // The files below go over IPv4.
+    let address = other.ip6();
+    for (reverse, arrow) in [("", "->"), (" -R", "<-")] {
+        let report = iperf3(one, other, &format!("-n 48M -c {address}{reverse}"))?;
+        let bits = report("/end/sum_received/bits_per_second").context("iperf3 printed no rate")?;
+        println!("  iperf3 guest {} {arrow} {address}: {:.2} Gbit/s", one.number, bits / 1e9);
     }
     traffic::file(one, other, mib)?;
     traffic::file(other, one, mib)?;
@@ -116,11 +118,15 @@ fn datagrams(one: &mut LinuxGuest, other: &mut LinuxGuest) -> Result<()> {
 
 /// Runs an iperf3 client with these options, and a server at `other`. Returns the numbers of its
 /// report by their paths.
-fn iperf3(one: &mut LinuxGuest, other: &mut LinuxGuest, options: &str) -> Result<impl Fn(&str) -> Option<f64> + use<>> {
+pub(super) fn iperf3(
+    one: &mut LinuxGuest,
+    other: &mut LinuxGuest,
+    options: &str,
+) -> Result<impl Fn(&str) -> Option<f64> + use<>> {
     traffic::iperf3_server(other)?;
     let text = one.sh_within(&format!("iperf3 -J {options}"), Duration::from_secs(60))?;
     // Until its end, the server occupies the port of the next one.
-    other.sh("for i in $(seq 200); do grep -q ':1451 .* 0A ' /proc/net/tcp6 || exit 0; sleep 0.05; done; exit 1")?;
+    traffic::until(other, "! grep -q ':1451 .* 0A ' /proc/net/tcp6", Duration::from_secs(20))?;
     // A warning that datagrams are fragmented may precede the report.
     let report = text.get(text.find('{').unwrap_or(0)..).unwrap_or_default();
     let report: serde_json::Value = serde_json::from_str(report).with_context(|| format!("iperf3 wrote {text}"))?;

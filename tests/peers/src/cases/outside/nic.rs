@@ -16,7 +16,7 @@ pub(super) fn tests() -> Vec<Test> {
     let mut tests = Vec::new();
     for kind in [DeviceKind::AfXdp, DeviceKind::AfPacket] {
         for (suffix, variant) in [
-            ("", Variant { mtu: 1500, queues: 1, offloads: true, mib: 256 }),
+            ("", Variant { mtu: 1500, queues: 1, offloads: true, mib: 64 }),
             ("_jumbo_4_queues", Variant { mtu: 9000, queues: 4, offloads: true, mib: 32 }),
             ("_without_offloads", Variant { mtu: 1500, queues: 1, offloads: false, mib: 32 }),
         ] {

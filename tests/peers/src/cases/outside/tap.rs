@@ -16,7 +16,7 @@ use crate::traffic;
 pub(super) fn tests() -> Vec<Test> {
     let needs = [Need::Namespaces, Need::Captures, Need::Uml(1)];
     let mut tests: Vec<Test> = [
-        ("tap", Variant { mtu: 1500, queues: 1, offloads: true, mib: 256 }),
+        ("tap", Variant { mtu: 1500, queues: 1, offloads: true, mib: 64 }),
         ("tap_jumbo_4_queues", Variant { mtu: 9000, queues: 4, offloads: true, mib: 32 }),
         ("tap_without_offloads", Variant { mtu: 1500, queues: 1, offloads: false, mib: 32 }),
     ]

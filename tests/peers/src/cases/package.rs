@@ -1,0 +1,208 @@
+//! The Debian package: installed, run as its service is, upgraded, removed and purged.
+//!
+//! The package is installed into a copy of this machine's root, an overlay in a mount namespace. So
+//! nothing is left behind. No service manager runs there: the test reads the lines of the unit, and
+//! does what systemd would do.
+
+use std::collections::BTreeMap;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use rustix::process::Signal;
+
+use crate::lab::Lab;
+use crate::machine::Need;
+use crate::proc::{self, Proc};
+use crate::runner::Test;
+
+/// The maximum time for a command of dpkg.
+const DPKG: Duration = Duration::from_secs(60);
+
+/// The maximum time until a message for the service manager arrives.
+const MESSAGE: Duration = Duration::from_secs(10);
+
+const CONFIG: &str = "/etc/straightline/switch.toml";
+
+pub(super) fn tests() -> Vec<Test> {
+    vec![Test::new("package", &[Need::Package], package)]
+}
+
+fn package(lab: &Lab) -> Result<()> {
+    let root = Root::new(lab)?;
+    let package = lab.machine.package()?;
+    root.sh(&format!("dpkg --install {}", package.display()))?;
+    root.sh("id straightline && straightline --version && test -s /usr/share/man/man1/straightline-run.1.gz")?;
+    root.sh("bash -n /usr/share/bash-completion/completions/straightline")?;
+    root.sh("test -x /usr/libexec/straightline-port && test -e /usr/share/qemu/vhost-user/50-straightline-net.json")?;
+    let text = root.sh("cat /lib/systemd/system/straightline.service")?;
+    let unit = Unit::parse(&text);
+    if root.sh("command -v systemd-analyze").is_ok() {
+        // It ends with an error for findings, about units of others as well.
+        let findings = root.sh("systemd-analyze verify --man=no straightline.service 2>&1 || true")?;
+        let ours: Vec<&str> = findings.lines().filter(|line| line.contains("straightline")).collect();
+        ensure!(ours.is_empty(), "systemd-analyze finds fault with the unit: {ours:?}");
+    }
+
+    // What systemd does for `RuntimeDirectory=`, `User=` and `AmbientCapabilities=`.
+    let user = unit.get("User")?;
+    let folder = format!("/run/{}", unit.get("RuntimeDirectory")?);
+    root.sh(&format!(
+        "install -d -o {user} -g {} -m {} {folder}",
+        unit.get("Group")?,
+        unit.get("RuntimeDirectoryMode")?
+    ))?;
+    let manager = Manager::new(lab)?;
+    let mut service = root.service(lab, &unit, &manager)?;
+    let ready = manager.wait("READY=1")?;
+    ensure!(ready.contains("STATUS=0 of 0 ports up"), "the first status is {ready:?}");
+    manager.wait("WATCHDOG=1")?;
+    let owner = root.sh(&format!("stat -c %U {folder}/api.sock"))?;
+    ensure!(owner.trim() == user, "the API's socket belongs to {owner}");
+    root.sh("straightline status")?;
+
+    // An edited file outlives the upgrade. A reload by `ExecReload=`, then one by signal.
+    let port = r#"printf '[port.vm1]\nkind = "vhost-user"\nsocket = "/run/straightline/vm1.sock"\n'"#;
+    root.sh(&format!("{port} >> {CONFIG}"))?;
+    root.sh(unit.get("ExecReload")?)?;
+    manager.wait("STATUS=0 of 1 ports up")?;
+    service.signal(Signal::HUP)?;
+    let reloading = manager.wait("RELOADING=1")?;
+    ensure!(reloading.contains("MONOTONIC_USEC="), "systemd needs the time of the reload: {reloading:?}");
+    manager.wait("READY=1")?;
+
+    let newer = "sed -i 's/^Version: .*/&+newer/' /tmp/newer/DEBIAN/control";
+    root.sh(&format!(
+        "dpkg-deb -R {} /tmp/newer && {newer} && dpkg-deb -Zgzip -z1 -b /tmp/newer /tmp/newer.deb",
+        package.display()
+    ))?;
+    root.sh("dpkg --install /tmp/newer.deb")?;
+    let status = root.sh("straightline status")?;
+    ensure!(service.ended()?.is_none(), "the upgrade has stopped the switch");
+    ensure!(status.contains("of 1"), "the switch does not answer as before the upgrade: {status}");
+    root.sh(&format!("grep -q vm1 {CONFIG}")).context("the upgrade has replaced the edited file")?;
+
+    service.signal(Signal::TERM)?;
+    manager.wait("STOPPING=1")?;
+    let end = service.wait_end(Duration::from_secs(10))?;
+    ensure!(end.success(), "the service ended with {end}");
+    root.sh(&format!("dpkg --remove straightline && test -e {CONFIG} && ! command -v straightline"))?;
+    root.sh("dpkg --purge straightline && ! test -e /etc/straightline && ! test -e /run/straightline")?;
+    println!("  installed, run, reloaded, upgraded, removed and purged");
+    Ok(())
+}
+
+/// A copy of the machine's root in a mount namespace, which ends with its process.
+struct Root {
+    holder: Proc,
+    path: String,
+}
+
+impl Root {
+    fn new(lab: &Lab) -> Result<Self> {
+        // The folder of sockets is on a real file system or a tmpfs: an overlay takes either.
+        let base = lab.socket("root").with_extension("");
+        let path = base.display().to_string();
+        let script = format!(
+            "mkdir {path} && mount -t tmpfs none {path} && mkdir {path}/up {path}/work {path}/root && \
+             mount -t overlay overlay -o lowerdir=/,upperdir={path}/up,workdir={path}/work {path}/root && \
+             for one in proc sys dev; do mount --rbind /$one {path}/root/$one || exit 1; done && \
+             mount -t tmpfs none {path}/root/run && mount -t tmpfs none {path}/root/tmp && \
+             echo mounted && exec sleep 3600"
+        );
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--propagation", "private", "sh", "-c", &script]);
+        let mut holder = Proc::start("root", command, &lab.log("root"))?;
+        holder.wait_text("the copy of the root is mounted", 0, DPKG, |text| text.contains("mounted").then_some(()))?;
+        let root = Self { holder, path: format!("{path}/root") };
+        root.bind(&lab.machine.package()?.display().to_string())?;
+        Ok(root)
+    }
+
+    /// Makes a file visible that lies below another mount than the root's.
+    fn bind(&self, file: &str) -> Result<()> {
+        let (root, id) = (&self.path, self.holder.id());
+        let copy = format!("mkdir -p \"$(dirname {root}{file})\" && cp {file} {root}{file}");
+        let (code, _, err) =
+            proc::run(Command::new("nsenter").args(["-t", &id.to_string(), "-m", "sh", "-c", &copy]), DPKG)?;
+        ensure!(code == Some(0), "cannot copy {file}: {err}");
+        Ok(())
+    }
+
+    fn command(&self, program: &[&str]) -> Command {
+        let mut command = Command::new("nsenter");
+        command.args(["-t", &self.holder.id().to_string(), "-m", "chroot", &self.path]).args(program);
+        command.env("DEBIAN_FRONTEND", "noninteractive").env("LC_ALL", "C.UTF-8");
+        command
+    }
+
+    fn sh(&self, script: &str) -> Result<String> {
+        let (code, out, err) = proc::run(&mut self.command(&["sh", "-c", script]), DPKG)?;
+        ensure!(code == Some(0), "`{script}` ended with {code:?}: {out}{err}");
+        Ok(out)
+    }
+
+    /// Starts the service as the unit says, with a watchdog of two seconds.
+    fn service(&self, lab: &Lab, unit: &Unit, manager: &Manager) -> Result<Proc> {
+        let capabilities: Vec<String> = unit
+            .get("AmbientCapabilities")?
+            .split(' ')
+            .map(|name| format!("+{}", name.trim_start_matches("CAP_").to_lowercase()))
+            .collect();
+        let capabilities = capabilities.join(",");
+        let mut arguments = vec!["setpriv", "--clear-groups", "--no-new-privs"];
+        let (user, group) = (format!("--reuid={}", unit.get("User")?), format!("--regid={}", unit.get("Group")?));
+        let (inherited, ambient) = (format!("--inh-caps={capabilities}"), format!("--ambient-caps={capabilities}"));
+        arguments.extend([&user, &group, &inherited, &ambient].map(String::as_str));
+        arguments.extend(unit.get("ExecStart")?.split(' '));
+        let mut command = self.command(&arguments);
+        command.env("NOTIFY_SOCKET", &manager.name).env("WATCHDOG_USEC", "2000000");
+        Proc::start("service", command, &lab.log("service"))
+    }
+}
+
+/// The settings of a unit's file.
+struct Unit(BTreeMap<String, String>);
+
+impl Unit {
+    fn parse(text: &str) -> Self {
+        let settings = text.lines().filter(|line| !line.starts_with(['#', '[']));
+        Self(settings.filter_map(|line| line.split_once('=')).map(|(key, value)| (key.into(), value.into())).collect())
+    }
+
+    fn get(&self, key: &str) -> Result<&str> {
+        self.0.get(key).map(String::as_str).with_context(|| format!("the unit has no {key}="))
+    }
+}
+
+/// The service manager's end of the socket.
+struct Manager {
+    socket: UnixDatagram,
+    name: String,
+}
+
+impl Manager {
+    fn new(lab: &Lab) -> Result<Self> {
+        // An abstract address: the service sees another root.
+        let name = lab.socket("notify").display().to_string();
+        let socket = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name)?)?;
+        socket.set_nonblocking(true)?;
+        Ok(Self { socket, name: format!("@{name}") })
+    }
+
+    /// Waits for a message that contains `text`. Returns the message.
+    fn wait(&self, text: &str) -> Result<String> {
+        proc::until(&format!("the message {text}"), MESSAGE, || {
+            let mut buffer = [0; 4096];
+            while let Ok(length) = self.socket.recv(&mut buffer) {
+                let message = String::from_utf8_lossy(buffer.get(..length).unwrap_or_default()).into_owned();
+                if message.contains(text) {
+                    return Ok(Some(message));
+                }
+            }
+            Ok(None)
+        })
+    }
+}

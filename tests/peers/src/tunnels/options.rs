@@ -1,0 +1,173 @@
+//! The command line, and the axes of a trial.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::measure::{self, Candidate, CommonOptions, SwitchKind, number};
+
+pub(crate) const USAGE: &str = "usage: cargo xtask compare tunnels [OPTION...]
+
+  Compare tunnels between two switches, in rounds: two Linux guests (User Mode Linux), a switch for each, and a veth pair
+  between them with AF_XDP at both ends. One guest sends to the other by iperf3, then the other way round. Each switch
+  takes part once for each path: plain, l2tpv3, vxlan. The table has medians, the smallest and the largest, and the
+  ratios of tunnels to plain, and to the other switch. It needs root, and for Open vSwitch huge pages of
+  2 MiB (vm.nr_hugepages=1024). Run nothing else on the machine meanwhile.
+
+  --switch ovs               Open vSwitch with DPDK: dpdkvhostuser and afxdp; it has no l2tpv3
+  --switch ovs-sleep         the same, whose polling threads sleep for up to 100 us without load (pmd-maxsleep)
+  --switch NAME=PROGRAM      a Straightline binary; repeatable. The same argument may add keys of [switch], of the
+                             vhost-user ports, of the AF_XDP ports, of the tunnels, of the patches:
+                             'spin=target/release/straightline idle=\"spin\" tunnel.verify=false'
+                             (ovs, ovs-sleep, and target/release/straightline as ours and spin)
+  --only PATTERN             only paths and switches whose name contains PATTERN: --only 'ours vxlan'
+  --rounds N                 number of rounds (6)
+  --secs S                   time that iperf3 sends in each direction, in whole seconds (4)
+  --out DIR                  new folder for the trials, for `straightline lab report` and `compare`
+  --cache FOLDER             folder for logs and the guests' file system (target/peers)";
+
+/// Third-party switches.
+const PEERS: [(&str, SwitchKind); 2] = [("ovs", SwitchKind::Ovs), ("ovs-sleep", SwitchKind::OvsSleeping)];
+
+/// The switches that are compared if the command line names none.
+const DEFAULT: [&str; 4] =
+    ["ours=target/release/straightline", "spin=target/release/straightline idle=\"spin\"", "ovs", "ovs-sleep"];
+
+/// The MTU of the guests.
+pub(super) const MTU: u32 = 1500;
+
+/// The connection between the two AF_XDP ports and the guests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Path {
+    /// The AF_XDP port is joined with the guest's port.
+    Plain,
+    /// Keyed, over IPv6, with a cookie of 8 bytes.
+    L2tpv3,
+    /// Over IPv4.
+    Vxlan,
+}
+
+impl Path {
+    pub(super) const ALL: [Self; 3] = [Self::Plain, Self::L2tpv3, Self::Vxlan];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::L2tpv3 => "l2tpv3",
+            Self::Vxlan => "vxlan",
+        }
+    }
+}
+
+/// A switch with a path: a column of the table.
+#[derive(Clone, Debug)]
+pub(super) struct Variant {
+    /// The switch, whose name contains that of the path.
+    pub(super) switch: Candidate,
+    /// The position of the switch on the command line.
+    pub(super) of: usize,
+    pub(super) path: Path,
+}
+
+/// The axes of a trial besides switch and path: a row of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TunnelCell;
+
+impl measure::Cell for TunnelCell {
+    fn axes(&self) -> BTreeMap<String, String> {
+        [("mtu".to_owned(), MTU.to_string())].into()
+    }
+}
+
+impl fmt::Display for TunnelCell {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "MTU {MTU}")
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Options {
+    pub(super) common: CommonOptions,
+    /// Time that iperf3 sends in each direction, in seconds.
+    pub(super) secs: u32,
+    only: String,
+}
+
+impl Options {
+    /// Returns the columns of the table.
+    pub(super) fn variants(&self) -> Vec<Variant> {
+        let mut variants = Vec::new();
+        for (of, switch) in self.common.switches.iter().enumerate() {
+            for path in Path::ALL {
+                let name = format!("{} {}", switch.name, path.name());
+                let exists = matches!(switch.kind, SwitchKind::Ours(_)) || path != Path::L2tpv3;
+                if exists && name.contains(&self.only) {
+                    variants.push(Variant { switch: Candidate { name, ..switch.clone() }, of, path });
+                }
+            }
+        }
+        variants
+    }
+}
+
+/// Reads the command line, and asks each program for its version.
+pub(super) fn parse(args: impl Iterator<Item = String>) -> Result<Options> {
+    let mut options = read(args)?;
+    options.common.check()?;
+    let bare = options.common.switches.iter().find(|switch| switch.copies_nothing);
+    ensure!(
+        bare.is_none(),
+        "--switch {}: this build copies no packets, and Linux guests need them: use another build",
+        bare.map_or("", |s| &s.name)
+    );
+    Ok(options)
+}
+
+fn read(mut args: impl Iterator<Item = String>) -> Result<Options> {
+    let mut options = Options { common: CommonOptions::new(), secs: 4, only: String::new() };
+    options.common.rounds = 6;
+    while let Some(arg) = args.next() {
+        let mut value = || args.next().with_context(|| format!("{arg} needs a value"));
+        match arg.as_str() {
+            "--only" => options.only = value()?,
+            "--secs" => options.secs = number(&arg, &value()?)?,
+            other => options.common.take(other, value, &PEERS)?,
+        }
+    }
+    ensure!((1..=600).contains(&options.secs), "--secs takes 1 to 600, not {}", options.secs);
+    if options.common.switches.is_empty() {
+        for name in DEFAULT {
+            options.common.take("--switch", || Ok(name.to_owned()), &PEERS)?;
+        }
+    }
+    ensure!(!options.variants().is_empty(), "--only {}: no switch with a path has this in its name", options.only);
+    Ok(options)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(line: &str) -> Result<Options> {
+        read(line.split('|').filter(|arg| !arg.is_empty()).map(str::to_owned))
+    }
+
+    #[test]
+    fn command_lines() {
+        let columns = |options: &Options| options.variants().into_iter().map(|v| v.switch.name).collect::<Vec<_>>();
+        let all = args("").expect("a good command line");
+        assert_eq!((all.common.rounds, all.secs), (6, 4));
+        let ovs = ["ovs plain", "ovs vxlan", "ovs-sleep plain", "ovs-sleep vxlan"];
+        let ours = ["ours plain", "ours l2tpv3", "ours vxlan", "spin plain", "spin l2tpv3", "spin vxlan"];
+        assert_eq!(columns(&all), [&ours[..], &ovs].concat());
+        let some = args("--switch|ovs|--switch|x=bin/s idle=\"spin\" tunnel.verify=false|--only|vxlan|--secs|1");
+        let some = some.expect("a good command line");
+        assert_eq!((columns(&some), some.secs), (vec!["ovs vxlan".to_owned(), "x vxlan".to_owned()], 1));
+        assert_eq!(some.variants().iter().map(|variant| variant.of).collect::<Vec<_>>(), [0, 1]);
+        let bad = ["--only|gre", "--switch|ovs|--only|l2tpv3", "--switch|testpmd", "--secs|0", "--secs|0.5"];
+        for bad in bad.into_iter().chain(["--rounds|0", "--fast", "--only", "--switch|ovs|--switch|ovs"]) {
+            assert!(args(bad).is_err(), "{bad}");
+        }
+    }
+}
