@@ -50,7 +50,7 @@ pub(crate) const SMOKE: Options = Options { target: None, secs: 5, profile: Prof
 /// The targets, each with the places that its seeds must reach. A seed that no longer reaches its
 /// place is an error.
 const TARGETS: &[(&str, &[&str])] = &[
-    ("api", &["an answer", "an error"]),
+    ("api", &["an answer", "an error", "a stream"]),
     (
         "coalescing",
         &[
@@ -66,8 +66,37 @@ const TARGETS: &[(&str, &[&str])] = &[
         ],
     ),
     ("config", &["a port", "a bridge", "an error"]),
+    (
+        "decap",
+        &[
+            "l2tpv3",
+            "vxlan",
+            "geneve",
+            "gre",
+            "nvgre",
+            "vxlan-gpe",
+            "gtpu",
+            "mpls-udp",
+            "an answer",
+            "a packet that is used",
+            "a packet that is dropped",
+        ],
+    ),
     ("device_packets", &["a packet", "a large packet", "a segment", "a packet that is refused"]),
     ("drivers", &["a packed driver's wrap", "a packed chain that came back", "a split chain that came back"]),
+    (
+        "neighbours",
+        &[
+            "a question",
+            "an answer",
+            "another address",
+            "a next hop that is gone",
+            "an answer of ARP",
+            "an advertisement",
+            "an echo over IPv4",
+            "an echo over IPv6",
+        ],
+    ),
     (
         "packed_device",
         &[
@@ -85,6 +114,24 @@ const TARGETS: &[(&str, &[&str])] = &[
             "an indirect table of a split ring",
             "a packet in several buffers of a split ring",
             "a notification",
+        ],
+    ),
+    (
+        "tunnel_headers",
+        &[
+            "L2TPv3 over IP",
+            "L2TPv3 over UDP",
+            "VXLAN",
+            "VXLAN-GPE with IP",
+            "Geneve",
+            "a critical option of Geneve",
+            "an option of Geneve that is too long",
+            "GRE with all fields",
+            "GTP-U",
+            "GTP-U with an extension",
+            "the bottom of a stack of labels",
+            "fragmentation needed",
+            "packet too big",
         ],
     ),
     (

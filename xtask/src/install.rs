@@ -14,9 +14,10 @@ use crate::run;
 /// - dpdk-dev contains dpdk-testpmd; dpdk contains its drivers.
 /// - gcc compiles the test of the C library. With pkg-config and libdpdk-dev (a dependency of
 ///   dpdk-dev) it also compiles DPDK's copy routine for the benches.
+/// - chromium loads the page of `straightline web`, and prometheus scrapes its metrics.
 /// - ldd, stdbuf and setarch are used too. They are in libc-bin, coreutils and util-linux, which
 ///   every Debian has.
-const PACKAGES: [&str; 15] = [
+const PACKAGES: [&str; 17] = [
     "dpdk",
     "dpdk-dev",
     "openvswitch-switch-dpdk",
@@ -24,12 +25,14 @@ const PACKAGES: [&str; 15] = [
     "user-mode-linux",
     "iperf3",
     "busybox-static",
+    "chromium",
     "dnsmasq-base",
     "ethtool",
     "gcc",
     "iproute2",
     "nftables",
     "pkg-config",
+    "prometheus",
     "tcpdump",
     "tshark",
 ];

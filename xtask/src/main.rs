@@ -6,12 +6,14 @@
 //! | `cargo xtask fuzz` | runs the fuzz targets |
 //! | `cargo xtask compare`, `cargo xtask linux` | measure switches side by side |
 //! | `cargo xtask house` | checks the workspace rules |
+//! | `cargo xtask deb`, `cargo xtask tarball` | build packages |
 //! | `cargo xtask bugs` | applies published bugs, and checks that tests find them |
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "it is a command-line program")]
 
 mod bugs;
 mod fuzz;
 mod install;
+mod package;
 mod rules;
 mod run;
 mod source;
@@ -35,8 +37,14 @@ const USAGE: &str = "usage: cargo xtask COMMAND
         compare switches side by side with the same guest; without an argument, list what can be compared
   compare devices [ARGUMENT...]
         compare switches at a tap, and at AF_XDP over a veth pair
+  compare tunnels [ARGUMENT...]
+        compare tunnels between two switches with a Linux guest each, over a veth pair
   linux [ARGUMENT...]
         compare switches between two Linux guests (User Mode Linux): iperf3, CPU time of the switch, round trips
+  deb
+        build the Debian package in target/debian
+  tarball
+        build the tarball for other distributions in target/dist
   house
         check the workspace rules: imports, `unsafe`, doc comments, lines of Markdown, subjects of new commits
   bugs [PATTERN]
@@ -48,6 +56,8 @@ enum Command {
     Fuzz(fuzz::Options),
     /// `compare` or `linux`, with its arguments.
     Measure(&'static str, Vec<String>),
+    /// `deb` or `tarball`.
+    Package(package::Builder),
     House,
     Bugs(Option<String>),
 }
@@ -64,6 +74,7 @@ fn main() -> ExitCode {
         Command::Test(options) => test::run(&options),
         Command::Fuzz(options) => run_fuzz(&options),
         Command::Measure(what, args) => measure(what, &args),
+        Command::Package(build) => build().map(|_| true),
         Command::House => house(),
         Command::Bugs(pattern) => bugs::run(pattern.as_deref()),
     };
@@ -95,7 +106,11 @@ fn measure(what: &str, args: &[String]) -> Result<bool> {
     }
     let target = run::target(&root);
     let (what, args) = match args.split_first() {
-        Some((first, rest)) if what == "compare" && first == "devices" => ("devices", rest),
+        Some((first, rest)) if what == "compare" => match first.as_str() {
+            "devices" => ("devices", rest),
+            "tunnels" => ("tunnels", rest),
+            _ => (what, args),
+        },
         _ => (what, args),
     };
     let mut peers = run::cargo(&root);
@@ -132,6 +147,12 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Command> {
         return match args.next() {
             None => Ok(Command::Bugs(pattern)),
             Some(arg) => bail!("bugs takes one pattern, and got {arg} as a second one"),
+        };
+    }
+    if let Some(build) = package::builder(&command) {
+        return match args.next() {
+            None => Ok(Command::Package(build)),
+            Some(arg) => bail!("{command} takes no argument, and got {arg}"),
         };
     }
     for what in ["compare", "linux"] {
@@ -196,10 +217,18 @@ mod tests {
             matches!(parsed(&["compare", "--switch", "ovs"]), Ok(Command::Measure("compare", args)) if args.len() == 2)
         );
         assert!(matches!(parsed(&["linux"]), Ok(Command::Measure("linux", args)) if args.is_empty()));
+        assert!(matches!(parsed(&["deb"]), Ok(Command::Package(_))));
         assert!(matches!(parsed(&["bugs"]), Ok(Command::Bugs(None))));
         assert!(matches!(parsed(&["bugs", "CVE-2018"]), Ok(Command::Bugs(Some(pattern))) if pattern == "CVE-2018"));
-        for bad in [&[][..], &["tset"], &["test", "--only"], &["test", "--fast"], &["house", "x"], &["bugs", "a", "b"]]
-        {
+        for bad in [
+            &[][..],
+            &["tset"],
+            &["test", "--only"],
+            &["test", "--fast"],
+            &["house", "x"],
+            &["deb", "x"],
+            &["bugs", "a", "b"],
+        ] {
             assert!(parsed(bad).is_err(), "{bad:?}");
         }
     }

@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
-use crate::{bugs, fuzz, install, run};
+use crate::{bugs, fuzz, install, package, run};
 
 /// Options of the command line.
 #[derive(Debug, Default)]
@@ -24,6 +24,10 @@ const WORKSPACE: [&str; 5] =
 
 /// Arguments that build the switch as users get it.
 const SWITCH: [&str; 4] = ["build", "--release", "-p", "straightline"];
+
+/// Arguments that make the files of all crates that are published. Without `--no-verify`, each would
+/// be built once more.
+const CRATES: [&str; 5] = ["package", "--workspace", "--no-verify", "--allow-dirty", "--quiet"];
 
 /// Results of the tests so far.
 #[derive(Debug, Default)]
@@ -71,6 +75,11 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         if options.long && !bugs::run(None)? {
             tally.failed.push("bugs: at least one published bug was not found (see above)".to_owned());
         }
+        match run::passes(run::cargo(&root).args(CRATES)) {
+            Ok(true) => tally.passed += 1,
+            Ok(false) => tally.failed.push("cargo package: a crate could not be published".to_owned()),
+            Err(error) => tally.failed.push(format!("cargo package: {error:#}")),
+        }
         match fuzz::run(&fuzz::SMOKE) {
             Ok((passed, failed)) => {
                 tally.passed += passed;
@@ -105,6 +114,7 @@ fn build(root: &Path) -> Result<bool> {
         threads.spawn(|| {
             let _ = run::passes(run::cargo(root).args(SWITCH).arg("--quiet"));
             let _ = fuzz::build(root, fuzz::SMOKE.profile, &["--quiet"]);
+            let _ = package::cargo_deb(root, &run::target(root));
         });
         run::passes(run::cargo(root).args(WORKSPACE).args(["--all-targets", "--no-run"]))
     })
@@ -156,6 +166,9 @@ fn guests(
     run::must(run::cargo(root).args(SWITCH))?;
     let switch = target.join("release/straightline");
     check_kernels(&switch, tally);
+    if let Err(error) = package::deb() {
+        tally.failed.push(format!("the Debian package: {error:#}"));
+    }
     let report = cache.join("report.json");
     fs::create_dir_all(cache)?;
     if report.exists() {

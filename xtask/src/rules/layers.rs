@@ -3,16 +3,25 @@
 use toml::{Table, Value};
 
 /// The layer of each crate. A crate imports crates of lower layers only.
-const LAYERS: [(&str, u8); 11] = [
+const LAYERS: [(&str, u8); 17] = [
     ("simd", 0),
     // The library for C: no crate of the workspace imports it.
     ("simd-c", 1),
     ("wire", 0),
+    // Clients of a switch import it without the switch.
+    ("api", 2),
     ("packet", 1),
     ("virtio", 2),
     ("port", 3),
+    // It asks a switch over the API only.
+    ("doctor", 4),
     ("graph", 4),
+    // A process of its own, which knows a switch by its API only.
+    ("web", 5),
+    ("top", 5),
     ("nodes", 5),
+    ("underlay", 5),
+    ("capture", 5),
     ("switch", 6),
     ("lab", 6),
     ("straightline", 7),

@@ -1,0 +1,145 @@
+//! Packages: `cargo xtask deb` and `cargo xtask tarball`.
+//!
+//! Manual pages and completions come from the program itself. `crates/straightline/Cargo.toml` lists
+//! the files of the Debian package (`package.metadata.deb`).
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::run;
+
+/// Version of cargo-deb that builds the package.
+const CARGO_DEB: &str = "3.8.0";
+
+/// Shells, each with the file of its completions.
+const SHELLS: [(&str, &str); 3] =
+    [("bash", "straightline.bash"), ("zsh", "_straightline"), ("fish", "straightline.fish")];
+
+/// Files of the tarball that are not made: their path in the repository, and in the tarball.
+const FILES: [(&str, &str); 11] = [
+    ("dist/INSTALL", "INSTALL"),
+    ("dist/switch.toml", "etc/straightline/switch.toml"),
+    ("dist/straightline.schema.json", "share/straightline/straightline.schema.json"),
+    ("dist/straightline-port", "libexec/straightline-port"),
+    ("dist/50-straightline-net.json", "share/qemu/vhost-user/50-straightline-net.json"),
+    ("dist/systemd/straightline.service", "lib/systemd/system/straightline.service"),
+    ("dist/systemd/straightline-web.service", "lib/systemd/system/straightline-web.service"),
+    ("README.md", "share/doc/straightline/README.md"),
+    ("SECURITY.md", "share/doc/straightline/SECURITY.md"),
+    ("LICENSE-APACHE", "share/doc/straightline/LICENSE-APACHE"),
+    ("LICENSE-MIT", "share/doc/straightline/LICENSE-MIT"),
+];
+
+/// Builds a package, and returns its path.
+pub(crate) type Builder = fn() -> Result<PathBuf>;
+
+/// Returns the builder of the package that a command names.
+pub(crate) fn builder(command: &str) -> Option<Builder> {
+    match command {
+        "deb" => Some(deb),
+        "tarball" => Some(tarball),
+        _ => None,
+    }
+}
+
+/// Builds the Debian package in `target/debian`. Returns its path.
+pub(crate) fn deb() -> Result<PathBuf> {
+    let root = run::root()?;
+    let target = run::target(&root);
+    generate(&root, &target)?;
+    let tool = cargo_deb(&root, &target)?;
+    let mut deb = Command::new(&tool);
+    // An older package would be another one to choose from.
+    if target.join("debian").exists() {
+        fs::remove_dir_all(target.join("debian"))?;
+    }
+    // The program is built already.
+    deb.current_dir(&root).args(["--no-build", "--no-strip", "-p", "straightline"]);
+    let path = PathBuf::from(run::output(&mut deb)?.lines().last().context("cargo-deb printed no path")?);
+    println!("{}", path.display());
+    Ok(path)
+}
+
+/// Builds the tarball for other distributions in `target/dist`. Returns its path.
+fn tarball() -> Result<PathBuf> {
+    let root = run::root()?;
+    let target = run::target(&root);
+    let made = generate(&root, &target)?;
+    let program = target.join("release/straightline");
+    let version = run::output(Command::new(&program).arg("--version"))?;
+    let version = version.rsplit(' ').next().context("the program printed no version")?;
+    let name = format!("straightline-{version}-x86_64-linux");
+    let folder = made.join(&name);
+    if folder.exists() {
+        fs::remove_dir_all(&folder)?;
+    }
+    copy(&program, &folder.join("bin/straightline"))?;
+    for (from, to) in FILES {
+        copy(&root.join(from), &folder.join(to))?;
+    }
+    copy_all(&made.join("man"), &folder.join("share/man/man1"))?;
+    copy_all(&made.join("completions"), &folder.join("share/straightline/completions"))?;
+    copy_all(&root.join("docs"), &folder.join("share/doc/straightline/docs"))?;
+    let path = made.join(format!("{name}.tar.gz"));
+    let mut tar = Command::new("tar");
+    tar.args(["--owner=0", "--group=0", "-czf"]).arg(&path).arg("-C").arg(&made).arg(&name);
+    run::must(&mut tar)?;
+    println!("{}", path.display());
+    Ok(path)
+}
+
+/// Builds the program, and lets it write manual pages and completions. Returns their folder.
+fn generate(root: &Path, target: &Path) -> Result<PathBuf> {
+    run::must(run::cargo(root).args(["build", "--release", "-p", "straightline"]))?;
+    let program = target.join("release/straightline");
+    let folder = target.join("dist");
+    let man = folder.join("man");
+    if man.exists() {
+        fs::remove_dir_all(&man)?;
+    }
+    run::must(Command::new(&program).arg("man").arg(&man))?;
+    fs::create_dir_all(folder.join("completions"))?;
+    for (shell, file) in SHELLS {
+        let text = run::output(Command::new(&program).args(["completions", shell]))?;
+        fs::write(folder.join("completions").join(file), text + "\n")?;
+    }
+    Ok(folder)
+}
+
+/// Returns the path of cargo-deb, which is built once for a target folder.
+pub(crate) fn cargo_deb(root: &Path, target: &Path) -> Result<PathBuf> {
+    let folder = target.join("tools");
+    let program = folder.join("bin/cargo-deb");
+    let has_it = run::output(Command::new(&program).arg("--version")).is_ok_and(|version| version == CARGO_DEB);
+    if !has_it {
+        println!("building cargo-deb {CARGO_DEB}, once: this takes about two minutes");
+        let mut install = run::cargo(root);
+        install.args(["install", "--quiet", "--locked", "--version", CARGO_DEB, "cargo-deb", "--root"]).arg(&folder);
+        // Compression by the program `xz` is enough, and debug symbols stay where they are.
+        install.args(["--no-default-features", "--features", "gzip"]);
+        run::must(&mut install)?;
+    }
+    Ok(program)
+}
+
+/// Copies the files, but no folders, of a folder.
+fn copy_all(from: &Path, to: &Path) -> Result<()> {
+    for entry in fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))? {
+        let path = entry?.path();
+        if let (true, Some(name)) = (path.is_file(), path.file_name()) {
+            copy(&path, &to.join(name))?;
+        }
+    }
+    Ok(())
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    if let Some(folder) = to.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    fs::copy(from, to).with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))?;
+    Ok(())
+}
