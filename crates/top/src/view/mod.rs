@@ -27,8 +27,8 @@ pub(crate) fn draw(frame: &mut Frame<'_>, app: &App, theme: Theme) {
         return;
     }
     let problem = u16::from(app.problem.is_some());
-    let rows = [Constraint::Length(2), Constraint::Length(problem), Constraint::Min(0), Constraint::Length(1)];
-    let [head, problem, body, foot] = Layout::vertical(rows).areas(area);
+    let heights = [Constraint::Length(2), Constraint::Length(problem), Constraint::Min(0), Constraint::Length(1)];
+    let [head, problem, body, foot] = Layout::vertical(heights).areas(area);
     header(frame, head, app, theme);
     if let Some(why) = &app.problem {
         let line = format!(" {}; waiting for it", text::printable(why));
@@ -37,7 +37,12 @@ pub(crate) fn draw(frame: &mut Frame<'_>, app: &App, theme: Theme) {
     if area.width >= ALL_PANELS.0 && area.height >= ALL_PANELS.1 {
         all_panels(frame, body, app, theme);
     } else {
-        let detail = if app.view == View::Ports || app.view == View::Drops { 6 } else { 0 };
+        let detail = match app.view {
+            // Long remedies take what the table leaves.
+            View::Ports => body.height.saturating_sub(rows(ports(app), 3, body.height)).clamp(6, 10),
+            View::Drops => 6,
+            View::Workers | View::Nodes => 0,
+        };
         let [panel, below] = Layout::vertical([Constraint::Min(0), Constraint::Length(detail)]).areas(body);
         panels::panel(frame, panel, app, app.view, true, theme);
         panels::detail(frame, below, app, theme);
@@ -50,14 +55,20 @@ pub(crate) fn draw(frame: &mut Frame<'_>, app: &App, theme: Theme) {
     }
 }
 
+fn ports(app: &App) -> usize {
+    app.rates.as_ref().map_or(0, |rates| rates.ports.len())
+}
+
+/// Returns the height of `count` rows with `extra` lines, at most `max`.
+fn rows(count: usize, extra: u16, max: u16) -> u16 {
+    u16::try_from(count).unwrap_or(max).saturating_add(extra).min(max)
+}
+
 /// Draws all panels.
 fn all_panels(frame: &mut Frame<'_>, body: Rect, app: &App, theme: Theme) {
-    let rates = app.rates.as_ref();
-    let ports = rates.map_or(0, |rates| rates.ports.len());
-    let workers = rates.map_or(0, |rates| rates.workers.len());
-    let rows = |count: usize, extra: u16, max: u16| u16::try_from(count).unwrap_or(max).saturating_add(extra).min(max);
+    let workers = app.rates.as_ref().map_or(0, |rates| rates.workers.len());
     // Borders and headings are beside the rows.
-    let upper = rows(ports, 3, body.height * 2 / 5).max(6);
+    let upper = rows(ports(app), 3, body.height * 2 / 5).max(6);
     let middle = rows(workers, 3, body.height / 4).max(8);
     let heights = [Constraint::Length(upper), Constraint::Length(6), Constraint::Length(middle), Constraint::Min(0)];
     let [upper, detail, middle, lower] = Layout::vertical(heights).areas(body);
@@ -110,7 +121,7 @@ fn header(frame: &mut Frame<'_>, area: Rect, app: &App, theme: Theme) {
         ),
     ];
     let used: usize = second.iter().map(Span::width).sum();
-    let left = usize::from(area.width).saturating_sub(used + 1).min(60);
+    let left = usize::from(area.width).saturating_sub(used + 1);
     second.push(Span::styled(text::curve(app.history(None).iter(), left), theme.curve()));
     frame.render_widget(Line::from(second), lower);
 }

@@ -80,7 +80,7 @@ fn ports(frame: &mut Frame<'_>, area: Rect, app: &App, theme: Theme) -> Vec<&'st
     let widths: Vec<_> = columns
         .iter()
         .map(|column| match column {
-            Column::History => MIN_CURVE.saturating_add(spare).min(80),
+            Column::History => MIN_CURVE.saturating_add(spare),
             column => width(*column, &ports),
         })
         .collect();
@@ -167,7 +167,8 @@ fn nodes(frame: &mut Frame<'_>, area: Rect, app: &App, theme: Theme) {
         let cells = node_cells(node, rates).into_iter().chain([share]);
         cells.map(|cell| (cell, theme.plain())).collect()
     });
-    let widths = [Constraint::Fill(1), Constraint::Length(9)];
+    let names = nodes.iter().map(|node| node_cells(node, rates)[0].chars().count());
+    let widths = [name_width(names), Constraint::Length(9)];
     let widths = widths.into_iter().chain([9, 12, 13, 8].map(Constraint::Length)).collect();
     let chosen = (app.view == View::Nodes).then(|| app.row(View::Nodes, nodes.len()));
     table(frame, area, &heads, rows.collect(), widths, chosen, theme);
@@ -187,9 +188,16 @@ fn drops(frame: &mut Frame<'_>, area: Rect, app: &App, theme: Theme) {
             [text::printable(&row.port), text::printable(&row.reason), text::rate(row.per_s), row.count.to_string()];
         cells.into_iter().map(|cell| (cell, style)).collect()
     });
-    let widths = vec![Constraint::Fill(1), Constraint::Fill(1), Constraint::Length(8), Constraint::Length(12)];
+    let port = name_width(drops.iter().map(|row| row.port.chars().count()));
+    let reason = name_width(drops.iter().map(|row| row.reason.chars().count()));
+    let widths = vec![port, reason, Constraint::Length(8), Constraint::Length(12)];
     let chosen = (app.view == View::Drops).then(|| app.row(View::Drops, drops.len()));
     table(frame, area, &heads, rows.collect(), widths, chosen, theme);
+}
+
+/// Returns the width of a column of names: its numbers stand beside them also on a wide screen.
+fn name_width(lengths: impl Iterator<Item = usize>) -> Constraint {
+    Constraint::Max(u16::try_from(lengths.max().unwrap_or(0)).unwrap_or(u16::MAX).max(12))
 }
 
 /// Draws a table. A flag of a heading tells that its column is aligned to the right.

@@ -118,6 +118,18 @@ fn the_chosen_port_shows_why_it_is_down() {
 }
 
 #[test]
+fn a_long_remedy_is_shown_to_its_last_word() {
+    let mut sample = sample(13, 3);
+    let remedy = format!("Start the VM, {}and look again.", "or another program with a vhost-user device, ".repeat(6));
+    sample.ports.answer.ports[1].remedy = Some(remedy);
+    let mut app = app();
+    app.take(Ok(sample));
+    press(&mut app, "j");
+    let all = screen(&app, 80, 24).join("\n");
+    assert!(all.contains("look again."), "{all}");
+}
+
+#[test]
 fn the_tab_key_shows_the_other_views() {
     let mut app = app();
     let mut shown = Vec::new();
