@@ -1,54 +1,28 @@
-//! The laboratory: an embedded guest, traffic for it, and measurements with both.
+//! The laboratory: traffic through a switch, and measurements of it.
 //!
 //! The laboratory uses the switch like any other program: it speaks vhost-user and reads the
-//! switch's API. It opens interfaces by the switch's own kinds of ports. It is not a part of the
-//! switch, and only the command line imports it.
+//! switch's API. Guests and ports come from `straightline-guest`, samples and reports from
+//! `straightline-report`. It is not a part of the switch, and only the command line imports it.
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`Guest`] | the driver half of a virtio-net device as a library: it connects to a vhost-user socket like the frontend of a VM, with memory of its own |
-//! | [`demo`] | two guests, or two network namespaces, and a switch |
-//! | [`reflector`] | a guest with the least possible cost, which measures any backends it is connected to |
-//! | [`endpoints`] | ports that send, receive and relay in bursts, and the thread that runs them |
-//! | [`forward`] | a guest on such ports with testpmd's forward modes |
-//! | [`generator`], [`capture`] | packets at a rate and the check of what returns; frames from and to capture files |
-//! | [`trial`], [`search`] | the validity of a measurement, and the search for the highest rate that passes |
-//! | [`scenario`] | endpoints around a device under test: PVP, VM to VM, third-party backends |
-//! | [`exp`], [`neighbour`] | experiments, each of which varies one thing; a neighbour that fills the caches |
-//! | [`tunnel`] | kinds of tunnels, and a switch with a tunnel between two guests |
-//! | [`results`], [`statistics`], [`report`] | folders of samples, their statistics, and reports |
+//! | [`machine`] | the CPUs of this machine, and its description for results |
+//! | [`folder`] | folders of results: written sample by sample, read, combined, reported |
+//! | [`traffic`] | packets at a rate and the check of what returns; capture files; frame lengths |
+//! | [`trial`] | one measurement, its validity, and the search for the highest rate that passes |
+//! | [`guests`] | guests under measurement: one with the least possible cost, one with testpmd's forward modes |
+//! | [`testbed`] | switches and endpoints around a device under test; tunnels, namespaces, a noisy neighbour |
+//! | [`scenarios`] | PVP, VM to VM, third-party backends, loads over a long time, the demo |
+//! | [`experiments`] | experiments, each of which varies one thing |
 //!
-//! ```
-//! use straightline_lab::{Guest, GuestOptions};
-//!
-//! // No backend listens at this path: the error names it.
-//! let error = Guest::connect("/nonexistent/vm.sock".as_ref(), &GuestOptions::default()).unwrap_err();
-//! assert!(error.to_string().contains("/nonexistent/vm.sock"));
-//! ```
+//! A module imports modules above it in this table only.
 
-pub mod capture;
 mod convert;
-pub mod demo;
-mod drops;
-pub mod endpoints;
-pub mod exp;
-pub mod forward;
-pub mod generator;
-mod guest;
-pub mod neighbour;
-mod netlink;
-mod random;
-pub mod reflector;
-pub mod report;
-pub mod results;
-pub mod scenario;
-pub mod search;
-mod sizes;
-pub mod statistics;
-mod traffic;
+pub mod experiments;
+pub mod folder;
+pub mod guests;
+pub mod machine;
+pub mod scenarios;
+pub mod testbed;
+pub mod traffic;
 pub mod trial;
-pub mod tunnel;
-
-pub use guest::{Guest, GuestOptions, MemoryPlacement, PackedDescriptor, Pair, Ring, memory_file};
-pub use sizes::Sizes;
-pub use traffic::{Sequence, Stream};

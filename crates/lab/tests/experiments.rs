@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use straightline_lab::exp::{self, Cell, ExperimentRecord, Plan, Settings, Step, Watch};
-use straightline_lab::results::Sample;
+use straightline_lab::experiments::{self, Cell, ExperimentRecord, Plan, Settings};
+use straightline_lab::trial::{Step, Watch};
+use straightline_report::results::Sample;
 
 /// Settings for short trials. On a machine with one CPU, guest and switch share it.
 fn settings() -> Settings {
@@ -35,14 +36,14 @@ impl Watch for Quiet {
 /// Runs the `chosen` cells of a quick plan until every variant is valid. On a busy machine such a
 /// short trial may see no packet, or last longer than planned; any other fault fails the test.
 fn samples(name: &str, settings: &Settings, chosen: impl Fn(&Cell) -> bool) -> (Plan, Vec<Sample>) {
-    let experiment = exp::find(name).expect("an experiment");
+    let experiment = experiments::find(name).expect("an experiment");
     let mut plan = (experiment.plan)(settings, true);
     plan.cells.retain(chosen);
     assert!(!plan.cells.is_empty(), "no such cell of {name}");
     let mut samples: Vec<Sample> = Vec::new();
     let mut negotiated = BTreeMap::new();
     for _ in 0..100 {
-        let outcome = exp::run(&plan, 1, settings, &mut Quiet, &mut |kept| {
+        let outcome = experiments::run(&plan, 1, settings, &mut Quiet, &mut |kept| {
             let sample = match kept {
                 ExperimentRecord::Negotiated(ring, features) => {
                     negotiated.insert(ring, features.to_vec());
@@ -107,7 +108,7 @@ fn samples(name: &str, settings: &Settings, chosen: impl Fn(&Cell) -> bool) -> (
         };
         assert_eq!(phases, [node, &["patch", "rx", "turn-end", "tx"]].concat(), "{sample:?}");
     }
-    let table = exp::markdown(&plan, &samples);
+    let table = experiments::markdown(&plan, &samples);
     assert!(plan.shown.iter().all(|shown| table.contains(shown.metric)), "{table}");
     (plan, samples)
 }
@@ -236,10 +237,10 @@ fn tunnel() {
 fn what_fails_is_a_sample_with_its_reason() {
     for name in ["width", "offload", "tunnel"] {
         let settings = Settings { cpus: [usize::MAX, 0], ..settings() };
-        let mut plan = (exp::find(name).expect("an experiment").plan)(&settings, true);
+        let mut plan = (experiments::find(name).expect("an experiment").plan)(&settings, true);
         plan.cells.truncate(1);
         let mut reasons = Vec::new();
-        let outcome = exp::run(&plan, 1, &settings, &mut Quiet, &mut |kept| {
+        let outcome = experiments::run(&plan, 1, &settings, &mut Quiet, &mut |kept| {
             let ExperimentRecord::Sample(sample) = kept else { panic!("with nobody: {kept:?}") };
             reasons.push(sample.invalid.clone().expect("there is no such CPU"));
             Ok(())
@@ -253,14 +254,14 @@ fn what_fails_is_a_sample_with_its_reason() {
 fn a_stop_ends_the_trial_that_runs() {
     for name in ["width", "offload", "tunnel"] {
         let settings = Settings { time: Duration::from_secs(600), ..settings() };
-        let plan = (exp::find(name).expect("an experiment").plan)(&settings, true);
+        let plan = (experiments::find(name).expect("an experiment").plan)(&settings, true);
         let stop = Arc::clone(&settings.stop);
         let stopper = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(300));
             stop.store(true, Ordering::Relaxed);
         });
         let mut samples = Vec::new();
-        let outcome = exp::run(&plan, 1, &settings, &mut Quiet, &mut |kept| {
+        let outcome = experiments::run(&plan, 1, &settings, &mut Quiet, &mut |kept| {
             samples.extend(if let ExperimentRecord::Sample(sample) = kept { Some(sample.clone()) } else { None });
             Ok(())
         });

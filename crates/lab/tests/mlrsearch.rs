@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use serde::Deserialize;
-use straightline_lab::search::{Goal, GoalResult, Limits, Measured, Trial, search};
+use straightline_lab::trial::search::{Goal, GoalResult, Limits, Measured, Trial, search};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use straightline_lab::results::{Environment, FORMAT, Latency, Results, Sample, Writer, series};
+use straightline_lab::folder::{self, Writer};
+use straightline_lab::machine;
+use straightline_report::results::{Environment, FORMAT, Latency, Results, Sample, series};
 use tempfile::TempDir;
 
 fn sample(round: u32, variant: &str, mpps: f64) -> Sample {
@@ -46,7 +48,7 @@ fn folder() -> (TempDir, Vec<Sample>) {
 }
 
 fn refusal(folder: &Path) -> String {
-    let error = Results::read(&folder.join("results")).expect_err("refused");
+    let error = folder::read(&folder.join("results")).expect_err("refused");
     format!("{error:#}")
 }
 
@@ -54,7 +56,7 @@ fn refusal(folder: &Path) -> String {
 fn what_was_written_is_read_at_any_time() {
     let (folder, samples) = folder();
     let path = folder.path().join("results");
-    let read = Results::read(&path).expect("as it was written");
+    let read = folder::read(&path).expect("as it was written");
     assert_eq!((read.samples, read.environment), (samples, environment()));
 
     let error = Writer::create(&path, environment()).expect_err("there is one").to_string();
@@ -63,12 +65,12 @@ fn what_was_written_is_read_at_any_time() {
     // A writer that is still open, as after an interrupted run, has kept nothing back.
     let open = folder.path().join("open");
     let mut writer = Writer::create(&open, environment()).expect("made");
-    assert_eq!(Results::read(&open).expect("an empty one").samples, []);
+    assert_eq!(folder::read(&open).expect("an empty one").samples, []);
     writer.write(&sample(1, "plain", 1.0)).expect("written");
     writer.negotiated("plain", &["VIRTIO_F_VERSION_1"]).expect("written");
     writer.negotiated("plain", &["VIRTIO_F_VERSION_1"]).expect("known already");
     writer.peer("testpmd", "DPDK 22.11").expect("written");
-    let read = Results::read(&open).expect("as it is now");
+    let read = folder::read(&open).expect("as it is now");
     assert_eq!(read.samples, [sample(1, "plain", 1.0)]);
     assert_eq!(read.environment.features["plain"], ["VIRTIO_F_VERSION_1"]);
     assert_eq!(read.environment.peers["testpmd"], "DPDK 22.11");
@@ -77,12 +79,12 @@ fn what_was_written_is_read_at_any_time() {
 #[test]
 fn this_machine_is_kept_as_it_is() {
     let folder = tempfile::tempdir().expect("a folder");
-    let here = Environment::detect();
+    let here = machine::environment();
     assert!(here.kernel.contains('.') && !here.command.is_empty() && !here.simd.is_empty(), "{here:?}");
     // A build that copies nothing reports that.
     assert_eq!(here.program, straightline_switch::VERSION);
     Writer::create(&folder.path().join("results"), here.clone()).expect("made");
-    let read = Results::read(&folder.path().join("results")).expect("as it was written");
+    let read = folder::read(&folder.path().join("results")).expect("as it was written");
     assert_eq!(read.environment, here);
     assert_eq!(here.differences(&read.environment), []);
 }
@@ -96,7 +98,7 @@ fn the_sets_of_this_repository_are_read() {
         if !set.is_dir() {
             continue;
         }
-        let read = Results::read(&set).unwrap_or_else(|error| panic!("{error:#}"));
+        let read = folder::read(&set).unwrap_or_else(|error| panic!("{error:#}"));
         assert!(!read.samples.is_empty(), "{}", set.display());
         folders += 1;
     }
@@ -109,7 +111,7 @@ fn folders_from_before_there_were_more_fields_are_read() {
     let path = folder.path().join("results");
     fs::write(path.join("environment.json"), OLD_ENVIRONMENT).expect("written");
     fs::write(path.join("samples.jsonl"), OLD_SAMPLE).expect("written");
-    let Results { environment: old, samples } = Results::read(&path).expect("without what is new");
+    let Results { environment: old, samples } = folder::read(&path).expect("without what is new");
     assert_eq!(samples, [sample(1, "plain", 4.25)]);
     assert_eq!((old.taken.as_str(), old.command.join(" ").as_str()), ("2026-11-21T12:00:00Z", "lab"));
     let expected = Environment {
@@ -147,7 +149,7 @@ fn what_is_no_number_is_not_written() {
         assert!(error.contains(why), "{error}");
     }
     writer.write(&sample(1, "plain", 1.0)).expect("written");
-    assert_eq!(Results::read(folder.path()).expect("one line").samples.len(), 1);
+    assert_eq!(folder::read(folder.path()).expect("one line").samples.len(), 1);
 }
 
 #[test]
@@ -214,7 +216,7 @@ fn a_folder_with_a_file_missing_or_cut_is_refused() {
         let whole = fs::read(&path).expect("bytes");
         for len in 0..whole.len() - 1 {
             fs::write(&path, &whole[..len]).expect("written");
-            match Results::read(&folder.path().join("results")) {
+            match folder::read(&folder.path().join("results")) {
                 Ok(read) => assert!(
                     file == "samples.jsonl"
                         && (len == 0 || whole[len - 1] == b'\n')
@@ -249,7 +251,7 @@ fn folders_of_one_run_are_read_as_one() {
     // Other files that may be there.
     fs::create_dir(path.join("notes")).expect("made");
     fs::write(path.join("index.html"), "").expect("written");
-    let read = Results::read(path).expect("both");
+    let read = folder::read(path).expect("both");
     assert_eq!(read.samples.iter().map(|sample| sample.scenario.as_str()).collect::<Vec<_>>(), ["touch", "width"]);
     assert_eq!(
         (read.environment.taken.as_str(), read.environment.command),
@@ -265,14 +267,14 @@ fn folders_of_one_run_are_read_as_one() {
     again("noisy", "noisy");
     again("prefetch", "other");
     again("offload", "other");
-    assert_eq!(Results::read(path).expect("all").environment.command.join(" "), "lab noisy ; lab other ; lab");
+    assert_eq!(folder::read(path).expect("all").environment.command.join(" "), "lab noisy ; lab other ; lab");
     fs::remove_dir_all(path.join("offload")).expect("removed");
 
     // A folder that was never finished is not ignored.
     let damaged = path.join("offload");
     fs::create_dir(&damaged).expect("made");
     fs::write(damaged.join("samples.jsonl"), "").expect("written");
-    let error = format!("{:#}", Results::read(path).expect_err("half a folder"));
+    let error = format!("{:#}", folder::read(path).expect_err("half a folder"));
     assert!(error.contains("offload/environment.json; a folder of results has"), "{error}");
 }
 
@@ -282,13 +284,13 @@ fn folders_that_do_not_belong_together_are_refused_with_their_names() {
     let path = folder.path();
     part(path, "monday", "pvp", |_| ());
     part(path, "tuesday", "pvp", |_| ());
-    let error = Results::read(path).expect_err("one scenario twice").to_string();
+    let error = folder::read(path).expect_err("one scenario twice").to_string();
     for part in ["pvp is both in ", "monday and in ", "use one of ", "/tuesday"] {
         assert!(error.contains(part), "{error}");
     }
     fs::remove_dir_all(path.join("tuesday")).expect("removed");
     part(path, "wednesday", "vm2vm", |environment| environment.kernel = "6.2".into());
-    let error = Results::read(path).expect_err("two kernels").to_string();
+    let error = folder::read(path).expect_err("two kernels").to_string();
     for part in ["monday and ", "/wednesday differ in kernel", "use one of "] {
         assert!(error.contains(part), "{error}");
     }
@@ -314,7 +316,7 @@ fn nothing_is_passed_over() {
     for file in ["environment.json", "samples.jsonl"] {
         fs::copy(path.join("own").join(file), path.join("set").join(file)).expect("copied");
     }
-    let error = Results::read(&path.join("set")).expect_err("both").to_string();
+    let error = folder::read(&path.join("set")).expect_err("both").to_string();
     assert!(error.contains("set has samples of its own") && error.contains("use one of "), "{error}");
     assert!(error.contains("/set/width, or move"), "{error}");
 }
@@ -325,13 +327,13 @@ fn what_cannot_be_looked_at_is_not_passed_over() {
     let path = folder.path();
     part(path, "width", "width", |_| ());
     std::os::unix::fs::symlink("nowhere", path.join("gone")).expect("a link");
-    assert_eq!(Results::read(path).expect("one folder").samples.len(), 1);
+    assert_eq!(folder::read(path).expect("one folder").samples.len(), 1);
     // Links to themselves cannot be followed, not even by root.
     for unreadable in ["touch", "offload/environment.json"] {
         let link = path.join(unreadable);
         fs::create_dir_all(link.parent().expect("a folder")).expect("made");
         std::os::unix::fs::symlink(&link, &link).expect("a link");
-        let error = format!("{:#}", Results::read(path).expect_err("nobody knows what is there"));
+        let error = format!("{:#}", folder::read(path).expect_err("nobody knows what is there"));
         assert!(error.contains("cannot examine ") && error.contains(unreadable), "{error}");
         fs::remove_file(link).expect("removed");
     }

@@ -9,7 +9,7 @@ use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use straightline_api::DEFAULT_PATH;
 use straightline_capture::{Filter, SNAPLEN};
-use straightline_lab::tunnel::Encapsulation;
+use straightline_lab::testbed::tunnel::Encapsulation;
 use straightline_top::{Column, Sort};
 
 use crate::commands::lab::Lab;

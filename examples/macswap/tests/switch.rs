@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use macswap::MacSwap;
-use straightline_lab::{Guest, GuestOptions};
+use straightline_guest::{Guest, GuestOptions};
 use straightline_switch::Switch;
 use straightline_switch::config::{Config, Kinds, Machine};
 use straightline_virtio::net_header::NetHeader;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
-use straightline_lab::{Guest, Pair};
+use straightline_guest::{Guest, Pair};
 use straightline_virtio::net_header::NetHeader;
 
 use crate::proc;

@@ -2,7 +2,7 @@
 
 use super::Plan;
 use crate::convert::float;
-use crate::generator::{Load, Measured, Rate, StreamCounters};
+use crate::traffic::generator::{Load, Measured, Rate, StreamCounters};
 
 /// The allowed difference between planned and actual values, as a fraction.
 pub(super) const TOLERANCE: f64 = 0.001;

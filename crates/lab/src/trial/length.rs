@@ -5,11 +5,11 @@ use std::thread;
 use std::time::Duration;
 
 use straightline_graph::clock::{cycles, hertz};
+use straightline_guest::endpoints::Pinned;
 
 use super::judge::TOLERANCE;
 use crate::convert::seconds;
-use crate::endpoints::Pinned;
-use crate::generator::CATCH_UP;
+use crate::traffic::generator::CATCH_UP;
 
 /// Possible lengths of trials. The first one at which most trials are undisturbed is used, or else
 /// the last one.
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn cpus_are_watched() {
-        let cpu = crate::exp::usable_cpus().expect("ours")[0];
+        let cpu = crate::machine::usable_cpus().expect("ours")[0];
         let length = length(&[cpu]).expect("it is ours");
         assert!(LENGTHS.contains(&length.time) && length.watched == WATCHED, "{length:?}");
         assert!(super::length(&[cpu, rustix::thread::CpuSet::MAX_CPU]).is_err());

@@ -18,18 +18,21 @@
 mod judge;
 mod length;
 mod outcome;
+mod progress;
+pub mod search;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::ensure;
 use straightline_graph::clock::cycles;
+use straightline_guest::endpoints::{Endpoint, TestPort, Work, drive};
 
-use crate::endpoints::{Endpoint, TestPort, Work, drive};
-use crate::generator::{Echo, Generator, Load, Measured, Rate, StreamSpec, Timing};
+use crate::traffic::generator::{Echo, Generator, Load, Measured, Rate, StreamSpec, Timing};
 pub(crate) use judge::corrupted;
 pub use length::{Length, length};
 pub use outcome::Outcome;
+pub use progress::{Step, Watch};
 
 /// After the last packet is sent, missing packets are lost if no packet comes for this time.
 const QUIET: Duration = Duration::from_millis(50);
@@ -183,10 +186,10 @@ impl<P: TestPort> Endpoint for Until<'_, P> {
 
 #[cfg(test)]
 mod tests {
+    use straightline_guest::endpoints::Received;
     use straightline_virtio::net_header::NetHeader;
 
     use super::*;
-    use crate::endpoints::Received;
 
     fn plan() -> Plan {
         Plan { burst: 1, warm_up: Duration::from_millis(1), cpu: None, limit_mpps: None }

@@ -2,10 +2,11 @@
 
 use std::fmt;
 
+use straightline_guest::endpoints::Work;
+use straightline_report::results::Sample;
+
 use crate::convert::float;
-use crate::endpoints::Work;
-use crate::generator::{Measured, Rate};
-use crate::results::Sample;
+use crate::traffic::generator::{Measured, Rate};
 
 use super::Plan;
 

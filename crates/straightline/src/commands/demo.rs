@@ -1,6 +1,6 @@
 //! `straightline demo`
 
-use straightline_lab::demo::{self, Options};
+use straightline_lab::scenarios::demo::{self, Options};
 
 use crate::cli::Demo;
 use crate::output;

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use straightline_lab::{Guest, GuestOptions};
+use straightline_guest::{Guest, GuestOptions};
 use straightline_virtio::net_header::NetHeader;
 
 use super::run::{CONFIG, Running};

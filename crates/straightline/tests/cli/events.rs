@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdout, Stdio};
 
 use serde_json::Value;
 use straightline_api::{self as api, ErrorCode, RequestError};
-use straightline_lab::{Guest, GuestOptions};
+use straightline_guest::{Guest, GuestOptions};
 
 use super::Fixture;
 use super::run::Running;

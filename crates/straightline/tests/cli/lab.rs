@@ -3,8 +3,9 @@ use std::fs;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use straightline_lab::capture::{self, Capture};
-use straightline_lab::results::{Environment, FORMAT, Results, Sample, Writer};
+use straightline_lab::folder::{self, Writer};
+use straightline_lab::traffic::capture::{self, Capture};
+use straightline_report::results::{Environment, FORMAT, Sample};
 
 use super::{Finished, Fixture, has_two_cpus};
 
@@ -130,7 +131,7 @@ fn an_experiment_that_is_interrupted_ends_with_what_there_is() {
     assert!(done.err.contains("note: trial 1 of ") && done.err.contains("error: stopped: "), "{done:?}");
     assert!(done.out.starts_with("# width\n") && done.out.contains("| aligned | 60 |"), "{done:?}");
     assert!(done.out.contains(&std::fs::read_to_string(fixture.path("results/table.md")).unwrap()), "{done:?}");
-    let results = Results::read(&fixture.path("results")).unwrap();
+    let results = folder::read(&fixture.path("results")).unwrap();
     let features = &results.environment.features["straightline, split"];
     assert!(features.iter().any(|feature| feature == "version-1"), "{features:?}");
     let again = fixture.execute(&args);
@@ -164,7 +165,7 @@ fn an_experiment_of_which_nothing_counts_does_not_keep_the_others_from_their_tur
     assert!(done.err.contains(&error), "{}", done.err);
     for name in names {
         assert!(done.out.contains(&format!("# {name}\n")), "{name} in {}", done.out);
-        let results = Results::read(&fixture.path("results").join(name)).unwrap();
+        let results = folder::read(&fixture.path("results").join(name)).unwrap();
         assert!(!results.samples.is_empty() && results.samples.iter().all(|s| s.invalid.is_some()), "{results:?}");
     }
     let report = fixture.execute(&["lab", "report", "results"]);
@@ -447,7 +448,7 @@ fn a_folder_of_samples_becomes_a_report() {
     let samples = samples(&fixture.execute(&[&external[..], &SHORT].concat()));
     switch.kill().unwrap();
     switch.wait().unwrap();
-    let folder = Results::read(&fixture.path("results")).unwrap();
+    let folder = folder::read(&fixture.path("results")).unwrap();
     assert_eq!((samples.len(), folder.samples.len()), (1, 1));
     assert_eq!(serde_json::to_value(&folder.samples[0]).unwrap(), samples[0]);
     assert!(folder.environment.features.contains_key("backend, split"), "{:?}", folder.environment);

@@ -5,7 +5,7 @@ use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use straightline_lab::{Guest, GuestOptions};
+use straightline_guest::{Guest, GuestOptions};
 use straightline_virtio::net_header::NetHeader;
 use straightline_virtio::vhost_user::Message;
 

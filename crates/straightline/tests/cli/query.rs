@@ -2,7 +2,7 @@ use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use straightline_lab::{Guest, GuestOptions};
+use straightline_guest::{Guest, GuestOptions};
 use straightline_switch::api::{
     self, ApiServer, DropCount, Drops, ErrorCode, Event, EventKind, Events, Fdb, Link, Neighbour, NeighbourState,
     Neighbours, Port, Ports, Queue, Refusal, Runtime, Source, Status, Stream,

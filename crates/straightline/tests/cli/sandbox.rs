@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use serde_json::Value;
-use straightline_lab::{Guest, GuestOptions, Sequence, Stream};
+use straightline_guest::{Guest, GuestOptions, Sequence, Stream};
 
 use super::run::{CONFIG, Running};
 use super::{Fixture, has_root};

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::pty::{OpenptFlags, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
-use straightline_lab::{Guest, GuestOptions};
+use straightline_guest::{Guest, GuestOptions};
 
 use super::Fixture;
 use super::run::{CONFIG, Running};

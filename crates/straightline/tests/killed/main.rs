@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
-use straightline_lab::{Guest, GuestOptions, Ring};
+use straightline_guest::{Guest, GuestOptions, Ring};
 use straightline_switch::api;
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-use straightline_lab::memory_file;
+use straightline_guest::memory_file;
 use straightline_virtio::features as f;
 use straightline_virtio::vhost_user::{Message, RegionSpec, Request};
 

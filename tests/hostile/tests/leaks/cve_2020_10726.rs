@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::fstat;
 use rustix::io::pread;
-use straightline_lab::GuestOptions;
+use straightline_guest::GuestOptions;
 use straightline_virtio::features as f;
 use straightline_virtio::vhost_user::{Message, Request};
 
@@ -116,7 +116,7 @@ fn cve_2020_10726_the_same_table_again() {
     let options = GuestOptions::default();
     let mut guest = scene.rig.guest(0, &options);
     scene.rig.wait_up(0);
-    let table = |guest: &mut straightline_lab::Guest| {
+    let table = |guest: &mut straightline_guest::Guest| {
         let (spec, file) = guest.client().get_inflight_fd(2, options.ring_size).expect("an answer").expect("a table");
         let mut bytes = vec![0; usize::try_from(spec.mmap_size).expect("small")];
         assert_eq!(pread(&file, &mut bytes, spec.mmap_offset).expect("its bytes"), bytes.len());

@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::pipe::{PipeFlags, pipe_with};
-use straightline_lab::memory_file;
+use straightline_guest::memory_file;
 use straightline_virtio::features as f;
 use straightline_virtio::vhost_user::{FrontendClient, RegionRef, RegionSpec};
 

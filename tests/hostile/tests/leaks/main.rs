@@ -4,7 +4,7 @@
 #[path = "../rig/attacker.rs"]
 #[allow(dead_code, reason = "shared with the rig, which uses all of it")]
 mod attacker;
-#[path = "../../../../crates/lab/tests/common/mod.rs"]
+#[path = "../../../../crates/switch/tests/common/mod.rs"]
 mod common;
 #[path = "../rig/scene.rs"]
 #[allow(dead_code, reason = "shared with the rig, which uses all of it")]

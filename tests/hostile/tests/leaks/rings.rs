@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 
 use rustix::fs::ftruncate;
-use straightline_lab::memory_file;
+use straightline_guest::memory_file;
 use straightline_virtio::ring::{Descriptor, INDIRECT, NEXT, WRITE};
 use straightline_virtio::vhost_user::{RegionRef, RegionSpec};
 

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
 
-use straightline_lab::{Guest, GuestOptions, Ring};
+use straightline_guest::{Guest, GuestOptions, Ring};
 use straightline_virtio::features as f;
 use straightline_virtio::ring::{Descriptor, INDIRECT, NEXT};
 

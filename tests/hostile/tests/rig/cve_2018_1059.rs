@@ -3,7 +3,7 @@
 
 use std::os::fd::AsFd;
 
-use straightline_lab::memory_file;
+use straightline_guest::memory_file;
 use straightline_virtio::ring::{Descriptor, WRITE};
 use straightline_virtio::vhost_user::{RegionRef, RegionSpec, RingAddresses};
 

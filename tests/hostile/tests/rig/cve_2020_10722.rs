@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use straightline_lab::memory_file;
+use straightline_guest::memory_file;
 use straightline_virtio::vhost_user::{Message, Request};
 
 use crate::cve_2026_86567::mappings;

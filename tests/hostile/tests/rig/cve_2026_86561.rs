@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use straightline_lab::memory_file;
+use straightline_guest::memory_file;
 use straightline_virtio::vhost_user::{RegionRef, RegionSpec};
 
 use crate::messages::{frontend, region};

@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use straightline_lab::memory_file;
+use straightline_guest::memory_file;
 use straightline_virtio::features::VHOST_F_LOG_ALL;
 use straightline_virtio::ring::Descriptor;
 use straightline_virtio::vhost_user::{Message, Request};

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::fstat;
-use straightline_lab::{Guest, memory_file};
+use straightline_guest::{Guest, memory_file};
 use straightline_virtio::ring::Descriptor;
 use straightline_virtio::vhost_user::{RegionRef, RegionSpec};
 

@@ -1,6 +1,6 @@
 //! Receive buffers with many descriptors, while another guest decides how many buffers are needed.
 
-use straightline_lab::GuestOptions;
+use straightline_guest::GuestOptions;
 use straightline_virtio::features as f;
 use straightline_virtio::ring::{Descriptor, WRITE};
 
@@ -45,7 +45,7 @@ fn receiver(rig: &Rig, layout: Layout, descriptors: u16) -> Attacker {
 }
 
 /// Connects a guest at port 0, which sends one packet that is split into all those segments.
-fn attack(rig: &Rig) -> straightline_lab::Guest {
+fn attack(rig: &Rig) -> straightline_guest::Guest {
     let features = GuestOptions::default().features | f::VIRTIO_NET_F_CSUM | f::VIRTIO_NET_F_HOST_USO;
     let options = GuestOptions { features, buffer_len: 65_600, ring_size: 16, ..GuestOptions::default() };
     let mut guest = rig.guest(0, &options);

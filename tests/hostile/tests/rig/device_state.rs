@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use rustix::fs::{OFlags, fcntl_setfl};
-use straightline_lab::{GuestOptions, memory_file};
+use straightline_guest::{GuestOptions, memory_file};
 use straightline_virtio::vhost_user::{FrontendClient, Message, Request, TransferSpec};
 
 use crate::common::noise;

@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use straightline_lab::PackedDescriptor;
+use straightline_guest::PackedDescriptor;
 use straightline_virtio::ring::{Descriptor, INDIRECT, NEXT, WRITE};
 
 use crate::attacker::{Attacker, Layout};

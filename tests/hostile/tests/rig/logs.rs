@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use straightline_lab::GuestOptions;
+use straightline_guest::GuestOptions;
 use straightline_switch::LogWriter;
 use straightline_virtio::features as f;
 use straightline_virtio::vhost_user::{FrontendClient, Message, Request};

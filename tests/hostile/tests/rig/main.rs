@@ -1,7 +1,7 @@
 //! The attacks. The package's `lib.rs` describes them.
 
 mod attacker;
-#[path = "../../../../crates/lab/tests/common/mod.rs"]
+#[path = "../../../../crates/switch/tests/common/mod.rs"]
 mod common;
 #[path = "../../../../crates/virtio/tests/ring/guest.rs"]
 #[expect(dead_code, reason = "shared with the tests of rings, which use all of it")]

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 
-use straightline_lab::{Ring, memory_file};
+use straightline_guest::{Ring, memory_file};
 use straightline_virtio::features as f;
 use straightline_virtio::vhost_user::{FrontendClient, Message, RegionRef, RegionSpec, Request, RingAddresses};
 

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, eventfd};
-use straightline_lab::{Guest, GuestOptions, MemoryPlacement, memory_file};
+use straightline_guest::{Guest, GuestOptions, MemoryPlacement, memory_file};
 use straightline_virtio::features as f;
 use straightline_virtio::ring::{Geometry, Options, SplitDriver};
 use straightline_virtio::vhost_user::RingAddresses;

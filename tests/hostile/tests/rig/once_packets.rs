@@ -3,7 +3,7 @@
 //!
 //! (In CVE-2024-11614, a header was also read twice: first to check it, then to use it.)
 
-use straightline_lab::Guest;
+use straightline_guest::Guest;
 use straightline_packet::MemorySegment;
 use straightline_packet::double::Double;
 use straightline_virtio::features::{

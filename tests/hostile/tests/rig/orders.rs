@@ -3,7 +3,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use straightline_lab::memory_file;
+use straightline_guest::memory_file;
 use straightline_virtio::features as f;
 use straightline_virtio::vhost_user::{FrontendClient, Message, RegionSpec, Request, RingAddresses};
 

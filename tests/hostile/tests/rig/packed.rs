@@ -1,6 +1,6 @@
 //! Guests whose packed rings break every rule. The victims on the same worker must not be affected.
 
-use straightline_lab::GuestOptions;
+use straightline_guest::GuestOptions;
 use straightline_virtio::ring::{Descriptor, INDIRECT, NEXT, WRITE};
 
 use crate::attacker::{Attacker, Layout};

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{EventfdFlags, eventfd};
-use straightline_lab::{Guest, PackedDescriptor, Pair};
+use straightline_guest::{Guest, PackedDescriptor, Pair};
 use straightline_virtio::net_header::NetHeader;
 use straightline_virtio::ring::{Descriptor, NEXT, WRITE};
 use straightline_virtio::vhost_user::{Message, RegionRef, Request};

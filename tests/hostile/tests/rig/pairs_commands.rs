@@ -1,6 +1,6 @@
 //! A driver that requests, by commands, queue pairs that do not exist or whose rings are missing.
 
-use straightline_lab::Guest;
+use straightline_guest::Guest;
 
 use crate::attacker::Layout;
 use crate::common::{send, wait_until};

@@ -3,7 +3,7 @@
 
 use std::os::fd::AsFd;
 
-use straightline_lab::{Guest, PackedDescriptor, Pair};
+use straightline_guest::{Guest, PackedDescriptor, Pair};
 use straightline_virtio::net_header::NetHeader;
 use straightline_virtio::ring::{Descriptor, Geometry, WRITE};
 use straightline_virtio::vhost_user::{RegionRef, RegionSpec, RingAddresses};

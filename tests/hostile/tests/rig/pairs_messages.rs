@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
 use rustix::event::{EventfdFlags, eventfd};
-use straightline_lab::{Guest, GuestOptions, Pair};
+use straightline_guest::{Guest, GuestOptions, Pair};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 use straightline_virtio::vhost_user::{FrontendClient, Message, Request};

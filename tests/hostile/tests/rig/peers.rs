@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
-use straightline_lab::GuestOptions;
+use straightline_guest::GuestOptions;
 use straightline_virtio::ring::Descriptor;
 use straightline_virtio::vhost_user::{FrontendClient, Message, Request};
 

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::Duration;
 
-use straightline_lab::{Guest, GuestOptions};
+use straightline_guest::{Guest, GuestOptions};
 use straightline_switch::config::Config;
 use straightline_virtio::features as f;
 use straightline_virtio::ring::{Descriptor, WRITE};
 
-pub(crate) use straightline_lab::Ring;
+pub(crate) use straightline_guest::Ring;
 
 use crate::attacker::{Attacker, Layout};
 use crate::common::{

@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 
 use rustix::event::{EventfdFlags, eventfd};
-use straightline_lab::{Guest, GuestOptions, Ring};
+use straightline_guest::{Guest, GuestOptions, Ring};
 use straightline_virtio::net_header::NetHeader;
 use straightline_virtio::ring::{Descriptor, INDIRECT, NEXT, WRITE};
 

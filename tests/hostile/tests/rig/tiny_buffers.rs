@@ -4,7 +4,7 @@
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::AsFd;
 
-use straightline_lab::GuestOptions;
+use straightline_guest::GuestOptions;
 use straightline_packet::double::Double;
 use straightline_switch::config::WhenFull;
 use straightline_virtio::features as f;

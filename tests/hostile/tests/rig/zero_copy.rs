@@ -4,7 +4,7 @@
 
 use std::os::fd::AsFd;
 
-use straightline_lab::{GuestOptions, memory_file};
+use straightline_guest::{GuestOptions, memory_file};
 use straightline_virtio::net_header::NetHeader;
 use straightline_virtio::ring::Descriptor;
 use straightline_virtio::vhost_user::{RegionRef, RegionSpec};

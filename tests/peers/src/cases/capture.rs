@@ -5,7 +5,7 @@ use std::fs::File;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use straightline_lab::capture::{Captured, Writer};
+use straightline_lab::traffic::capture::{Captured, Writer};
 
 use crate::lab::Lab;
 use crate::machine::Need;

@@ -5,9 +5,10 @@ use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use straightline_lab::endpoints::{PortOptions, TestPort, VhostPort};
-use straightline_lab::reflector::{self, Layout, Load, Options};
-use straightline_lab::{Guest, GuestOptions, forward};
+use straightline_guest::endpoints::{PortOptions, TestPort, VhostPort};
+use straightline_guest::{Guest, GuestOptions};
+use straightline_lab::guests::forward;
+use straightline_lab::guests::reflector::{self, Layout, Load, Options};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use straightline_lab::results::Sample;
+use straightline_report::results::Sample;
 
 use crate::lab::Lab;
 use crate::machine::Need;

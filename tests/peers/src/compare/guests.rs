@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
-use straightline_lab::results::Sample;
+use straightline_report::results::Sample;
 
 use super::options::{CompareCell, Load, Options, Size, TrafficSource};
 use super::switches::{RunningSwitch, large_buffers};

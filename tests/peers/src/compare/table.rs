@@ -1,7 +1,7 @@
 //! The table of results: medians, spreads and ratios, as Markdown.
 
-use straightline_lab::results::{Sample, series};
-use straightline_lab::statistics::median;
+use straightline_report::results::{Sample, series};
+use straightline_report::statistics::median;
 
 use super::options::CompareCell;
 use crate::measure::{Candidate, NO_VALID_TRIAL, samples_of, spread};

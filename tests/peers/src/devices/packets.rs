@@ -11,8 +11,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use serde::Deserialize;
-use straightline_lab::reflector::hertz;
-use straightline_lab::{Guest, GuestOptions};
+use straightline_guest::{Guest, GuestOptions};
+use straightline_lab::guests::reflector::hertz;
 
 use super::kernel_side::{KernelReport, KernelSide};
 use super::namespace::Namespace;

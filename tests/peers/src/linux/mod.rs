@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Result, bail};
-use straightline_lab::results::{Sample, series};
-use straightline_lab::statistics::{median, percentile};
+use straightline_report::results::{Sample, series};
+use straightline_report::statistics::{median, percentile};
 
 use crate::guest::{GuestKind, LinuxGuest};
 use crate::lab::Lab;

@@ -8,7 +8,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use straightline_lab::results::{Environment, Sample, Writer};
+use straightline_lab::folder::Writer;
+use straightline_lab::machine::environment;
+use straightline_report::results::Sample;
 
 use super::Candidate;
 use crate::proc;
@@ -57,7 +59,7 @@ impl<C: Cell> TrialPlan<'_, C> {
     /// the samples so far.
     pub(crate) fn run(&self, mut trial: impl FnMut(&Candidate, &C) -> Result<TrialResult>) -> Result<Results> {
         proc::catch_interrupts()?;
-        let mut writer = self.out.map(|out| Writer::create(out, Environment::detect())).transpose()?;
+        let mut writer = self.out.map(|out| Writer::create(out, environment())).transpose()?;
         if let Some(writer) = &mut writer {
             self.switches.iter().try_for_each(|switch| writer.peer(&switch.name, &switch.version))?;
         }

@@ -1,7 +1,7 @@
 //! A metric's median, spread and ratio as text.
 
-use straightline_lab::results::Sample;
-use straightline_lab::statistics::{Pairing, estimate, ratio};
+use straightline_report::results::Sample;
+use straightline_report::statistics::{Pairing, estimate, ratio};
 
 use super::{Candidate, Cell};
 

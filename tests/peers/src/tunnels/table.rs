@@ -1,7 +1,7 @@
 //! The table of results: medians, spreads and ratios, as Markdown.
 
-use straightline_lab::results::{Sample, series};
-use straightline_lab::statistics::{Pairing, ratio};
+use straightline_report::results::{Sample, series};
+use straightline_report::statistics::{Pairing, ratio};
 
 use super::options::{Path, TunnelCell, Variant};
 use crate::measure::{NO_VALID_TRIAL, SwitchKind, samples_of, spread};

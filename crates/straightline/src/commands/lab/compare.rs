@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use straightline_lab::results::{Comparison, Environment, Results};
+use straightline_lab::folder;
+use straightline_report::results::{Comparison, Environment, Results};
 
 use crate::output;
 
@@ -25,7 +26,7 @@ pub(crate) struct Compare {
 }
 
 pub(crate) fn execute(args: &Compare) -> anyhow::Result<()> {
-    let (first, second) = (Results::read(&args.first)?, Results::read(&args.second)?);
+    let (first, second) = (folder::read(&args.first)?, folder::read(&args.second)?);
     let comparison = Comparison::new(&first, &second, &args.metric);
     if args.json {
         output::answer(&format!("{}\n", serde_json::to_string(&comparison)?))?;

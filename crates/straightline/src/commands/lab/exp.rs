@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use clap::{ArgGroup, Args};
-use straightline_lab::exp::{self, ALL, Bound, Experiment, ExperimentRecord, Outcome, Settings};
-use straightline_lab::results::{Environment, Writer};
+use straightline_lab::experiments::{self, ALL, Bound, Experiment, ExperimentRecord, Outcome, Settings};
+use straightline_lab::folder::Writer;
+use straightline_lab::machine;
+use straightline_report::results::Environment;
 
 use super::progress::Progress;
 use super::{stop_on_signals, time};
@@ -55,7 +57,7 @@ pub(crate) fn execute(args: &Exp) -> anyhow::Result<()> {
         return output::answer(&lines.collect::<String>());
     }
     let wanted: Vec<Experiment> = match &args.name {
-        Some(name) => vec![*exp::find(name).with_context(|| {
+        Some(name) => vec![*experiments::find(name).with_context(|| {
             let known: Vec<_> = ALL.iter().map(|experiment| experiment.name).collect();
             format!("there is no experiment {name:?}; the experiments are {}", known.join(", "))
         })?],
@@ -65,7 +67,7 @@ pub(crate) fn execute(args: &Exp) -> anyhow::Result<()> {
     if let Some(warning) = settings.warning() {
         output::message("warning", &warning);
     }
-    let date = Environment::detect().taken.replace(':', "");
+    let date = machine::environment().taken.replace(':', "");
     let name = if args.all { "all" } else { wanted.first().map_or("", |experiment| experiment.name) };
     let folder = args.out.clone().unwrap_or_else(|| Path::new("straightline-lab").join(format!("{name}-{date}")));
     let own = |experiment: &Experiment| if args.all { folder.join(experiment.name) } else { folder.clone() };
@@ -77,7 +79,7 @@ pub(crate) fn execute(args: &Exp) -> anyhow::Result<()> {
         let own = own(experiment);
         // The environment at the start of this experiment, not at the start of the first
         // experiment.
-        let environment = Environment { used_cpus: settings.used_cpus(), ..Environment::detect() };
+        let environment = Environment { used_cpus: settings.used_cpus(), ..machine::environment() };
         let outcome = one(args, experiment, &settings, Writer::create(&own, environment)?)?;
         let (made, planned, shown) = (outcome.made, outcome.planned, own.display());
         ensure!(
@@ -116,7 +118,7 @@ fn one(args: &Exp, experiment: &Experiment, settings: &Settings, mut writer: Wri
     let rounds = args.rounds.unwrap_or(if args.quick { QUICK_ROUNDS } else { ROUNDS });
     let mut samples = Vec::new();
     let mut progress = Progress::new(plan.trials() * rounds as usize);
-    let outcome = exp::run(&plan, rounds, settings, &mut progress, &mut |kept| match kept {
+    let outcome = experiments::run(&plan, rounds, settings, &mut progress, &mut |kept| match kept {
         ExperimentRecord::Negotiated(layout, features) => {
             writer.negotiated(&format!("straightline, {layout}"), features)
         }
@@ -128,7 +130,7 @@ fn one(args: &Exp, experiment: &Experiment, settings: &Settings, mut writer: Wri
     });
     progress.finish();
     let outcome = outcome?;
-    let table = exp::markdown(&plan, &samples);
+    let table = experiments::markdown(&plan, &samples);
     let file = writer.folder().join("table.md");
     fs::write(&file, &table).with_context(|| format!("cannot write {}", file.display()))?;
     let shown = writer.folder().display();

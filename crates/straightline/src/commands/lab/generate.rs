@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::error::ErrorKind;
-use straightline_lab::Sizes;
-use straightline_lab::endpoints::{AnyPort, Interface, PortOptions};
-use straightline_lab::generator::{Echo, Generator, Rate, StreamSpec, Sum};
-use straightline_lab::results::Sample;
+use straightline_guest::endpoints::{AnyPort, Interface, PortOptions};
+use straightline_lab::traffic::Sizes;
+use straightline_lab::traffic::generator::{Echo, Generator, Rate, StreamSpec, Sum};
 use straightline_lab::trial::{self, Interrupt, Plan};
+use straightline_report::results::Sample;
 
 use super::{Ports, RingKind, seconds, stop_on_signals, time, usage, wrong_usage};
 use crate::output::{self, Reported};

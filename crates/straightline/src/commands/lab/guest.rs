@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use clap::Args;
-use straightline_lab::endpoints::PortOptions;
-use straightline_lab::forward::{self, Mode, Options, Touch};
+use straightline_guest::endpoints::PortOptions;
+use straightline_lab::guests::forward::{self, Mode, Options, Touch};
 
 use super::{Noisy, Ports, RingKind, expect_backends, stop_on_signals, time, usage};
 use crate::output;

@@ -22,8 +22,8 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Subcommand, ValueEnum};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
-use straightline_lab::endpoints::{Layout, PortOptions};
-use straightline_lab::forward::Noise;
+use straightline_guest::endpoints::{Layout, PortOptions};
+use straightline_lab::guests::forward::Noise;
 
 use crate::cli::Cli;
 

@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use straightline_lab::exp::{Step, Watch};
+use straightline_lab::trial::{Step, Watch};
 
 use crate::output;
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use clap::{Args, ValueEnum};
-use straightline_lab::forward::Touch;
-use straightline_lab::reflector::{self, Load, Options, Sizes};
+use straightline_lab::guests::forward::Touch;
+use straightline_lab::guests::reflector::{self, Load, Options, Sizes};
 
 use super::{OnOff, Ports, RingKind, seconds, stop_on_signals, time, usage, wrong_backends};
 use crate::output;

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use clap::Args;
-use straightline_lab::capture::{Capture, Writer};
-use straightline_lab::endpoints::{PortOptions, VhostPort};
-use straightline_lab::generator::{self, Rate, ReplayTiming, Replayed};
+use straightline_guest::endpoints::{PortOptions, VhostPort};
+use straightline_lab::traffic::capture::{Capture, Writer};
+use straightline_lab::traffic::generator::{self, Rate, ReplayTiming, Replayed};
 
 use super::{Ports, RingKind, seconds, stop_on_signals};
 use crate::output;

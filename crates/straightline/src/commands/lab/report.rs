@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use straightline_lab::report;
+use straightline_lab::folder;
 
 use crate::output;
 
@@ -19,7 +19,7 @@ pub(crate) struct Report {
 }
 
 pub(crate) fn execute(args: &Report) -> anyhow::Result<()> {
-    for path in report::of_folder(&args.dir, args.out.as_deref())? {
+    for path in folder::write_report(&args.dir, args.out.as_deref())? {
         output::answer(&format!("{}\n", path.display()))?;
     }
     Ok(())

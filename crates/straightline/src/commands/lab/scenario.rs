@@ -5,13 +5,16 @@ use std::time::Duration;
 
 use anyhow::{bail, ensure};
 use clap::Args;
-use straightline_lab::Sizes;
-use straightline_lab::endpoints::Interface;
-use straightline_lab::forward::{Mode, Touch};
-use straightline_lab::generator::Rate;
-use straightline_lab::results::{Environment, Sample, Writer};
-use straightline_lab::scenario::{self, Loads, Options, Scenario, ScenarioRecord};
+use straightline_guest::endpoints::Interface;
+use straightline_lab::folder::Writer;
+use straightline_lab::guests::forward::{Mode, Touch};
+use straightline_lab::machine;
+use straightline_lab::scenarios::{self, ScenarioRecord};
+use straightline_lab::testbed::{Loads, Options, Scenario};
+use straightline_lab::traffic::Sizes;
+use straightline_lab::traffic::generator::Rate;
 use straightline_lab::trial::Length;
+use straightline_report::results::{Environment, Sample};
 
 use super::progress::Progress;
 use super::{Noisy, Ports, RingKind, seconds, stop_on_signals, time, usage};
@@ -194,11 +197,11 @@ fn execute(args: &Common, mut options: Options) -> anyhow::Result<()> {
         None if options.loads.are_paced() => options.time = length(&options)?,
         None => {}
     }
-    let environment = Environment { used_cpus: options.used_cpus()?, ..Environment::detect() };
+    let environment = Environment { used_cpus: options.used_cpus()?, ..machine::environment() };
     let mut writer = args.out.as_deref().map(|folder| Writer::create(folder, environment)).transpose()?;
     let mut samples: Vec<Sample> = Vec::new();
     let mut progress = Progress::new(0);
-    let outcome = scenario::run(&options, &mut progress, &mut |kept| {
+    let outcome = scenarios::run(&options, &mut progress, &mut |kept| {
         match (kept, &mut writer) {
             (ScenarioRecord::Result(sample), writer) => {
                 if let Some(writer) = writer {
@@ -222,7 +225,7 @@ fn execute(args: &Common, mut options: Options) -> anyhow::Result<()> {
         let lines: Result<String, _> = samples.iter().map(|sample| Ok(serde_json::to_string(sample)? + "\n")).collect();
         output::answer(&lines.map_err(|error: serde_json::Error| error)?)?;
     } else if !samples.is_empty() {
-        output::answer(&scenario::table(&samples))?;
+        output::answer(&scenarios::table(&samples))?;
     }
     outcome.interfaces.iter().chain(&outcome.notes).for_each(|note| output::message("note", note));
     let [tasks, done] = outcome.tasks;

@@ -4,9 +4,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use clap::Args;
-use straightline_lab::exp::{self, ExperimentRecord, Settings, Step, TunnelChoice, Watch};
-use straightline_lab::results::Sample;
-use straightline_lab::tunnel::Encapsulation;
+use straightline_lab::experiments::{self, ExperimentRecord, Settings, TunnelChoice};
+use straightline_lab::testbed::tunnel::Encapsulation;
+use straightline_lab::trial::{Step, Watch};
+use straightline_report::results::Sample;
 
 use super::progress::Progress;
 use super::{stop_on_signals, time};
@@ -72,7 +73,8 @@ pub(crate) fn execute(args: &Tunnel) -> anyhow::Result<()> {
     if !args.kind.is_empty() {
         choice.kinds.clone_from(&args.kind);
     }
-    let plan = args.many.map_or_else(|| exp::tunnel_plan(&choice), |many| exp::many_plan(&choice, many));
+    let plan =
+        args.many.map_or_else(|| experiments::tunnel_plan(&choice), |many| experiments::many_plan(&choice, many));
     for what in &plan.left_out {
         output::message("note", &format_args!("not measured: {what}"));
     }
@@ -85,7 +87,7 @@ pub(crate) fn execute(args: &Tunnel) -> anyhow::Result<()> {
         is_over: false,
     };
     let mut samples: Vec<Sample> = Vec::new();
-    let outcome = exp::run(&plan, rounds, &settings, &mut watch, &mut |kept| {
+    let outcome = experiments::run(&plan, rounds, &settings, &mut watch, &mut |kept| {
         if let ExperimentRecord::Sample(sample) = kept {
             samples.push(sample.clone());
         }
@@ -95,14 +97,14 @@ pub(crate) fn execute(args: &Tunnel) -> anyhow::Result<()> {
     let (outcome, is_over) = (outcome?, watch.is_over);
     // A trial that was interrupted takes no part in medians.
     let missing: Vec<String> = if let Some(many) = args.many {
-        let reports = exp::many_reports(&samples, many);
-        print(args.json, &reports, exp::many_table, serde_json::to_string)?;
-        let lacks = |report: &&exp::ManyReport| report.packets_1500.is_none() || report.packets_64.is_none();
+        let reports = experiments::many_reports(&samples, many);
+        print(args.json, &reports, experiments::many_table, serde_json::to_string)?;
+        let lacks = |report: &&experiments::ManyReport| report.packets_1500.is_none() || report.packets_64.is_none();
         reports.iter().filter(lacks).map(|report| report.kind.clone()).collect()
     } else {
-        let reports = exp::tunnel_reports(&samples);
-        print(args.json, &reports, exp::tunnel_table, serde_json::to_string)?;
-        let lacks = |report: &&exp::TunnelReport| {
+        let reports = experiments::tunnel_reports(&samples);
+        print(args.json, &reports, experiments::tunnel_table, serde_json::to_string)?;
+        let lacks = |report: &&experiments::TunnelReport| {
             let has_all =
                 [&report.packets_1500, &report.segments_64k, &report.packets_64].iter().all(|load| load.is_some());
             !has_all || report.line.is_none()

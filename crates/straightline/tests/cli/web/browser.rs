@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use straightline_lab::{Guest, GuestOptions};
+use straightline_guest::{Guest, GuestOptions};
 
 use super::super::run::Running;
 use super::super::{Fixture, our_uid, skip};

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use straightline_lab::GuestOptions;
+use straightline_guest::GuestOptions;
 use straightline_virtio::features as f;
 
 use super::DeviceKind;

@@ -1,0 +1,27 @@
+//! Endpoints: the ports through which the laboratory sends and receives, and the thread that runs
+//! them.
+//!
+//! In the words of RFC 2544, the endpoints are the tester, and the switch between them is the
+//! device under test.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `port` | the traits of a port and of an endpoint that takes turns on ports |
+//! | `thread` | several endpoints on one thread |
+//! | `vhost` | a port on a vhost-user socket of any backend |
+//! | `interface` | a port on a network interface of this machine |
+//! | `any_port` | a port of the generator, on a socket or on an interface |
+
+mod any_port;
+mod interface;
+mod port;
+mod thread;
+mod vhost;
+
+pub use any_port::AnyPort;
+pub use interface::wait_for_links;
+pub use interface::{Interface, InterfaceKind, InterfacePort};
+pub use port::{Endpoint, Received, TestPort};
+pub use thread::{Pinned, Work, drive};
+pub use vhost::{Connection, Look, Memory, Packet, broken, relay, relay_back};
+pub use vhost::{Layout, PortCounters, PortOptions, VhostPort};

@@ -1,0 +1,382 @@
+//! Plans and rounds.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use straightline_report::results::Sample;
+use straightline_switch::config::Config;
+
+use super::bench::{TrafficPath, bench};
+use super::settings::Settings;
+use crate::guests::reflector::Options;
+use crate::trial::{Step, Watch};
+
+/// Results of one trial.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Measured {
+    /// Metrics by name. A name ends in the unit (see [`Sample::metrics`]).
+    pub metrics: BTreeMap<String, f64>,
+    /// The switch's cycles per packet, by phase.
+    pub cycles: BTreeMap<String, f64>,
+    /// The ring layout, with other choices that change the features, and the names of the
+    /// negotiated features.
+    pub negotiated: Option<(&'static str, Vec<&'static str>)>,
+    /// Name and version of another program that took part.
+    pub peer: Option<(&'static str, String)>,
+    /// The reason why the trial is not valid although it has metrics: a stop interrupted it.
+    pub invalid: Option<String>,
+}
+
+impl Measured {
+    /// Adds metrics.
+    pub(super) fn note<'a>(&mut self, values: impl IntoIterator<Item = (&'a str, f64)>) {
+        self.metrics.extend(values.into_iter().map(|(name, value)| (name.to_owned(), value)));
+    }
+}
+
+type Trial = dyn Fn(&Settings) -> anyhow::Result<Measured>;
+
+/// A variant: one of the things that a cell compares.
+pub struct Variant {
+    /// Its name.
+    pub name: String,
+    trial: Box<Trial>,
+}
+
+impl Variant {
+    /// Makes a variant that `trial` measures. If `trial` returns an error, the trial is not valid,
+    /// for this reason.
+    pub fn new(name: impl Into<String>, trial: impl Fn(&Settings) -> anyhow::Result<Measured> + 'static) -> Variant {
+        Variant { name: name.into(), trial: Box::new(trial) }
+    }
+
+    /// Makes a variant that [`bench()`] measures. Such variants differ only in their changes to the
+    /// switch and to the guest.
+    pub fn bench(
+        name: impl Into<String>,
+        traffic: TrafficPath,
+        configure: impl Fn(&mut Config) + 'static,
+        choose: impl Fn(&mut Options) + 'static,
+    ) -> Variant {
+        Variant::new(name, move |settings| bench(settings, traffic, &configure, &choose))
+    }
+
+    /// Makes one trial of it.
+    ///
+    /// # Errors
+    /// The trial is not valid.
+    pub fn measure(&self, settings: &Settings) -> anyhow::Result<Measured> {
+        (self.trial)(settings)
+    }
+}
+
+impl fmt::Debug for Variant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Variant").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// A cell: a set of conditions under which all its variants are compared with one another.
+#[derive(Debug)]
+pub struct Cell {
+    /// Values by axis.
+    pub axes: BTreeMap<String, String>,
+    /// The variants. All others are compared with the first one.
+    pub variants: Vec<Variant>,
+}
+
+impl Cell {
+    /// Makes a cell with these values on its axes.
+    #[must_use]
+    pub fn new<const N: usize>(
+        axes: [(&str, &dyn fmt::Display); N],
+        variants: impl IntoIterator<Item = Variant>,
+    ) -> Cell {
+        let axes = axes.into_iter().map(|(axis, at)| (axis.to_owned(), at.to_string()));
+        Cell { axes: axes.collect(), variants: variants.into_iter().collect() }
+    }
+
+    /// Returns the axes as text: `load=loop size=64`.
+    #[must_use]
+    pub fn label(&self) -> String {
+        self.axes.iter().map(|(axis, at)| format!("{axis}={at}")).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// A metric that the table shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// The metric's name in [`Measured::metrics`].
+    pub metric: &'static str,
+    /// Its title.
+    pub title: &'static str,
+}
+
+impl Shown {
+    /// The throughput.
+    pub const MPPS: Shown = Shown { metric: "mpps", title: "Million packets per second" };
+
+    /// The switch's cost.
+    pub const SWITCH_CYCLES: Shown =
+        Shown { metric: "switch_cycles_per_packet", title: "Cycles of the switch per packet" };
+}
+
+/// An experiment's cells.
+#[derive(Debug)]
+pub struct Plan {
+    /// The experiment's name.
+    pub name: &'static str,
+    /// The metrics of the table, in their order.
+    pub shown: Vec<Shown>,
+    /// The cells, in the order of trials.
+    pub cells: Vec<Cell>,
+    /// Descriptions of what is not measured here, with the reasons.
+    pub left_out: Vec<String>,
+}
+
+impl Plan {
+    /// Returns the number of trials in one round.
+    #[must_use]
+    pub fn trials(&self) -> usize {
+        self.cells.iter().map(|cell| cell.variants.len()).sum()
+    }
+}
+
+/// A record of a run, to be stored.
+#[derive(Clone, Copy, Debug)]
+pub enum ExperimentRecord<'k> {
+    /// The ring layout, and the negotiated features. Each trial reports them before its sample.
+    Negotiated(&'static str, &'k [&'static str]),
+    /// Name and version of another program that takes part. Each trial reports them before its
+    /// sample.
+    Peer(&'static str, &'k str),
+    /// The results of a trial.
+    Sample(&'k Sample),
+}
+
+/// Stores records.
+pub type Keep<'k> = dyn FnMut(ExperimentRecord<'_>) -> anyhow::Result<()> + 'k;
+
+/// The end of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Planned trials.
+    pub planned: usize,
+    /// Trials that were made.
+    pub made: usize,
+    /// Number of the made trials that are not valid.
+    pub invalid: usize,
+}
+
+impl Outcome {
+    /// Returns whether the run was stopped.
+    #[must_use]
+    pub fn is_cut_short(&self) -> bool {
+        self.made < self.planned
+    }
+}
+
+/// Runs the plan `rounds` times. Passes each sample to `keep`, after the negotiated features and
+/// the programs that took part. So the results of a killed run have everything that belongs to
+/// their samples. A stop ends the run. An interrupted trial with metrics is kept as not valid, with
+/// its metrics so far. One without metrics is not kept. Neither counts as made.
+///
+/// # Errors
+/// The errors of `keep`.
+pub fn run(
+    plan: &Plan,
+    rounds: u32,
+    settings: &Settings,
+    watch: &mut dyn Watch,
+    keep: &mut Keep<'_>,
+) -> anyhow::Result<Outcome> {
+    let in_round = plan.trials();
+    let mut outcome = Outcome { planned: in_round * rounds as usize, ..Outcome::default() };
+    let start = Instant::now();
+    for round in 1..=rounds {
+        for cell in &plan.cells {
+            for variant in &cell.variants {
+                if settings.is_stopped() {
+                    return Ok(outcome);
+                }
+                let step = Step {
+                    trial: outcome.made + 1,
+                    trials: outcome.planned,
+                    round,
+                    what: format!("{} {} {}", plan.name, cell.label(), variant.name),
+                    left: left(start.elapsed(), outcome.made, outcome.planned),
+                };
+                watch.begins(&step);
+                let result = variant.measure(settings);
+                let is_stopped = settings.is_stopped();
+                let measured = match result {
+                    Ok(measured) => measured,
+                    // The stop has caused this error, so the error is not reported.
+                    Err(_) if is_stopped => return Ok(outcome),
+                    Err(error) => Measured { invalid: Some(format!("{error:#}")), ..Measured::default() },
+                };
+                if let Some((layout, features)) = &measured.negotiated {
+                    keep(ExperimentRecord::Negotiated(layout, features))?;
+                }
+                if let Some((name, version)) = &measured.peer {
+                    keep(ExperimentRecord::Peer(name, version))?;
+                }
+                let sample = Sample {
+                    scenario: plan.name.to_owned(),
+                    round,
+                    variant: variant.name.clone(),
+                    cell: cell.axes.clone(),
+                    metrics: measured.metrics,
+                    cycles: measured.cycles,
+                    invalid: measured.invalid,
+                    ..Sample::default()
+                };
+                let is_invalid = sample.invalid.is_some();
+                if let Some(why) = &sample.invalid {
+                    watch.is_invalid(&step, why);
+                }
+                // A valid trial had ended before the stop, so it counts as made.
+                if !(is_stopped && is_invalid) {
+                    outcome.made += 1;
+                    outcome.invalid += usize::from(is_invalid);
+                }
+                keep(ExperimentRecord::Sample(&sample))?;
+            }
+        }
+    }
+    Ok(outcome)
+}
+
+/// Returns the estimated time for the rest of `trials`, if all take as long as those `made`.
+fn left(elapsed: Duration, made: usize, trials: usize) -> Option<Duration> {
+    let (made, left) = (u32::try_from(made).ok()?, u32::try_from(trials.saturating_sub(made)).ok()?);
+    elapsed.checked_div(made).map(|one| one * left)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Seen(Vec<String>);
+
+    impl Watch for Seen {
+        fn begins(&mut self, step: &Step) {
+            assert_eq!(step.left.is_some(), step.trial > 1, "{step:?}");
+            self.0.push(format!("{}/{} {} {}", step.trial, step.trials, step.round, step.what));
+        }
+
+        fn is_invalid(&mut self, step: &Step, why: &str) {
+            self.0.push(format!("{}: {why}", step.trial));
+        }
+    }
+
+    fn settings() -> Settings {
+        Settings {
+            cpus: [0, 1],
+            warm_up: Duration::ZERO,
+            time: Duration::ZERO,
+            stop: Arc::new(AtomicBool::new(false)),
+            bound: None,
+        }
+    }
+
+    /// Makes a plan of two cells with two variants each. Variant `b` of the second cell fails in
+    /// its first trial. Trial number `last` sets the stop, and is not valid for the reason `says`.
+    fn fake(last: usize, says: Option<&'static str>) -> (Plan, Rc<RefCell<usize>>) {
+        let made = Rc::new(RefCell::new(0));
+        let variant = |name: &str, at: usize| {
+            let (made, is_peer, fails) = (Rc::clone(&made), name == "b", name == "b" && at == 1);
+            Variant::new(name, move |settings: &Settings| {
+                *made.borrow_mut() += 1;
+                let made = *made.borrow();
+                if made == last {
+                    settings.stop.store(true, Ordering::Relaxed);
+                }
+                anyhow::ensure!(!fails || made > 4, "the backend refused");
+                let value = f64::from(u32::try_from(made)?);
+                Ok(Measured {
+                    metrics: BTreeMap::from([("mpps".to_owned(), value)]),
+                    negotiated: Some(("split", vec!["version-1"])),
+                    peer: is_peer.then(|| ("bound", "0.1.0".to_owned())),
+                    invalid: says.filter(|_| made == last).map(str::to_owned),
+                    ..Measured::default()
+                })
+            })
+        };
+        let cell = |at: usize| Cell::new([("size", &(64 * at))], [variant("a", at), variant("b", at)]);
+        let cells = vec![cell(0), cell(1)];
+        (Plan { name: "fake", shown: vec![Shown::MPPS], cells, left_out: Vec::new() }, Rc::clone(&made))
+    }
+
+    #[test]
+    fn rounds_are_interleaved_and_what_fails_is_kept_with_its_reason() {
+        let (plan, _) = fake(usize::MAX, None);
+        let (mut seen, mut samples, mut negotiated, mut peers) = (Seen::default(), Vec::new(), 0, 0);
+        let outcome = run(&plan, 2, &settings(), &mut seen, &mut |kept| {
+            match kept {
+                ExperimentRecord::Negotiated(layout, features) => {
+                    assert_eq!((layout, features), ("split", &["version-1"][..]));
+                    negotiated += 1;
+                }
+                ExperimentRecord::Peer(name, version) => {
+                    assert_eq!((name, version), ("bound", "0.1.0"));
+                    peers += 1;
+                }
+                ExperimentRecord::Sample(sample) => samples.push(sample.clone()),
+            }
+            // Features come before their sample: a run that ends here has both.
+            let said = samples.iter().filter(|sample| sample.invalid.is_none()).count();
+            assert!(negotiated >= said, "{samples:?}");
+            Ok(())
+        });
+        let outcome = outcome.expect("no error");
+        assert_eq!((outcome, negotiated, peers), (Outcome { planned: 8, made: 8, invalid: 1 }, 7, 3));
+        assert!(!outcome.is_cut_short());
+        let order: Vec<_> = samples.iter().map(|s| (s.round, s.cell["size"].as_str(), s.variant.as_str())).collect();
+        let round = |n| [(n, "0", "a"), (n, "0", "b"), (n, "64", "a"), (n, "64", "b")];
+        assert_eq!(order, [round(1), round(2)].concat());
+        assert_eq!(samples[3].invalid.as_deref(), Some("the backend refused"));
+        assert!(samples[3].metrics.is_empty() && samples.iter().all(|sample| sample.scenario == "fake"));
+        assert_eq!((samples[7].metrics["mpps"], samples[7].invalid.as_ref()), (8.0, None));
+        assert_eq!(seen.0[3..5], ["4/8 1 fake size=64 b", "4: the backend refused"]);
+    }
+
+    #[test]
+    fn a_stop_ends_it_with_what_there_is() {
+        // Three cases: the stop interrupts a trial with metrics; the stop comes after the trial's
+        // end; the stop interrupts a trial without metrics.
+        let interrupted = Some("interrupted, after 0.1 of 1.0 s");
+        for (last, says, made, kept) in [(3, interrupted, 2, 3), (3, None, 3, 3), (4, None, 3, 3)] {
+            let (plan, begun) = fake(last, says);
+            let mut samples = Vec::new();
+            let outcome = run(&plan, 2, &settings(), &mut Seen::default(), &mut |kept| {
+                samples.extend(if let ExperimentRecord::Sample(sample) = kept { Some(sample.clone()) } else { None });
+                Ok(())
+            });
+            assert_eq!(outcome.expect("no error"), Outcome { planned: 8, made, invalid: 0 });
+            assert_eq!((samples.len(), *begun.borrow()), (kept, last));
+            assert_eq!((samples[2].metrics["mpps"], samples[2].invalid.as_deref()), (3.0, says));
+        }
+    }
+
+    #[test]
+    fn who_cannot_keep_a_sample_ends_it() {
+        let (plan, made) = fake(usize::MAX, None);
+        let error = run(&plan, 1, &settings(), &mut Seen::default(), &mut |_| anyhow::bail!("the disk is full"));
+        assert_eq!((error.expect_err("full").to_string().as_str(), *made.borrow()), ("the disk is full", 1));
+    }
+
+    #[test]
+    fn the_time_that_is_left_follows_from_what_was_made() {
+        assert_eq!(left(Duration::from_secs(10), 0, 8), None);
+        assert_eq!(left(Duration::from_secs(10), 2, 8), Some(Duration::from_secs(30)));
+        assert_eq!(left(Duration::from_secs(10), 8, 8), Some(Duration::ZERO));
+    }
+}

@@ -1,0 +1,167 @@
+//! Experiments in the pipeline: our switch and a reflector, each on a CPU of its own. Each
+//! experiment varies one thing at a time.
+//!
+//! An experiment is a [`Plan`]: cells, and in each cell variants to compare. [`run`] makes trials
+//! in rounds. Each round has every variant of every cell once, and the variants of a cell follow
+//! one another. A trial that fails is recorded with the reason, and the run continues. Samples go
+//! into a folder of results like all others ([`straightline_report::results`]). The pages in `docs/experiments/`
+//! describe what others have found, and the method of each experiment.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `harness` | plans, rounds, samples |
+//! | `settings` | settings of all trials: CPUs, times, the stop |
+//! | `bench` | one trial: switch, path of packets, cycles by phase |
+//! | `pvp` | a trial in which packets pass a guest |
+//! | `bound` | the switch that copies nothing, a separate program |
+//! | `table` | medians and ratios, as Markdown |
+//! | `memcpy`, `width`, `header_align`, `offload`, `touch`, `prefetch`, `noisy`, `tunnel` | the experiments |
+
+mod bench;
+mod bound;
+mod harness;
+mod header_align;
+mod memcpy;
+mod noisy;
+mod offload;
+mod prefetch;
+mod pvp;
+mod settings;
+mod table;
+mod touch;
+mod tunnel;
+mod width;
+
+pub use bench::{TrafficPath, bench};
+pub use harness::{Cell, ExperimentRecord, Keep, Measured, Outcome, Plan, Shown, Variant, run};
+pub use settings::{Bound, Settings};
+pub use table::markdown;
+pub use tunnel::{
+    Choice as TunnelChoice, CostReport, LineReport, ManyCost, ManyReport, TunnelReport, many_plan, many_reports,
+    many_table, reports as tunnel_reports, table as tunnel_table, tunnel_plan,
+};
+
+/// An experiment.
+#[derive(Clone, Copy, Debug)]
+pub struct Experiment {
+    /// The experiment's name on the command line.
+    pub name: &'static str,
+    /// The experiment's question, in one line.
+    pub question: &'static str,
+    /// Returns the experiment's cells and variants; fewer of them with `quick`.
+    pub plan: fn(&Settings, quick: bool) -> Plan,
+}
+
+/// All experiments.
+pub const ALL: &[Experiment] = &[
+    Experiment {
+        name: "memcpy",
+        question: "the cost of a copy: our kernels, the C library, `rep movsb`, no copy",
+        plan: memcpy::plan,
+    },
+    Experiment {
+        name: "header-align",
+        question: "the best place of the virtio-net header in a cache line",
+        plan: header_align::plan,
+    },
+    Experiment {
+        name: "offload",
+        question: "the cost of checksums and segmentation in the switch, in the sending guest, and left to the \
+         receiving one",
+        plan: offload::plan,
+    },
+    Experiment {
+        name: "touch",
+        question: "the cost for the switch if its guest reads or edits packets, on this CPU or on another",
+        plan: touch::plan,
+    },
+    Experiment {
+        name: "width",
+        question: "whether wider registers copy faster, to aligned and to unaligned places",
+        plan: width::plan,
+    },
+    Experiment {
+        name: "prefetch",
+        question: "the best distance for a node's prefetches, if any",
+        plan: prefetch::plan,
+    },
+    Experiment {
+        name: "noisy",
+        question: "the cost of a neighbour that fills the last-level cache, and the gain from dividing that cache",
+        plan: noisy::plan,
+    },
+    Experiment {
+        name: "tunnel",
+        question: "the cost of a tunnel of each kind, beside patches that segment alike",
+        plan: tunnel::plan,
+    },
+];
+
+/// Returns the experiment with this name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Experiment> {
+    ALL.iter().find(|experiment| experiment.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    pub(super) fn settings() -> Settings {
+        Settings {
+            cpus: [0, 1],
+            warm_up: Duration::ZERO,
+            time: Duration::from_millis(1),
+            stop: std::sync::Arc::default(),
+            bound: None,
+        }
+    }
+
+    /// Returns the first valid trial. On a busy machine such a short trial may see no packet; any
+    /// other fault fails the test.
+    pub(super) fn counted<T>(mut trial: impl FnMut() -> anyhow::Result<T>) -> T {
+        let end = std::time::Instant::now() + Duration::from_secs(60);
+        loop {
+            match trial() {
+                Ok(measured) => return measured,
+                Err(why) => {
+                    let why = format!("{why:#}");
+                    let known =
+                        ["packets came from", "nothing has come", "nothing has returned", "has counted no packet"];
+                    let saw_none = known.iter().any(|known| why.contains(known));
+                    assert!(saw_none && std::time::Instant::now() < end, "{why}");
+                }
+            }
+        }
+    }
+
+    pub(super) fn labels(plan: &Plan) -> Vec<String> {
+        plan.cells.iter().map(Cell::label).collect()
+    }
+
+    pub(super) fn names(plan: &Plan) -> Vec<Vec<String>> {
+        plan.cells.iter().map(|cell| cell.variants.iter().map(|variant| variant.name.clone()).collect()).collect()
+    }
+
+    #[test]
+    fn an_experiment_is_found_by_its_name_and_its_cells_differ() {
+        for experiment in ALL {
+            assert_eq!(find(experiment.name).expect("itself").name, experiment.name);
+            for quick in [false, true] {
+                let plan = (experiment.plan)(&settings(), quick);
+                assert_eq!(plan.name, experiment.name);
+                let mut labels = labels(&plan);
+                assert!(labels.len() > 2 && names(&plan).iter().all(|names| !names.is_empty()));
+                labels.sort();
+                labels.dedup();
+                assert_eq!(labels.len(), plan.cells.len(), "{plan:?}");
+                // A quick experiment must end within about two minutes, with six rounds of trials
+                // of about 0.7 s.
+                assert!(!quick || plan.trials() <= 30, "{} trials in a round", plan.trials());
+            }
+        }
+        assert!(find("memory").is_none());
+    }
+}

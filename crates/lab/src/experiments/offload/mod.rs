@@ -1,0 +1,254 @@
+//! The cost of checksums and segmentation, done by the sender, by the switch or by nobody:
+//! `docs/experiments/offload.md`.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `stream` | the packets to send, and the check of received ones |
+//! | `guests` | two guests that send and receive |
+
+mod guests;
+mod stream;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use straightline_graph::clock::hertz;
+use straightline_guest::endpoints::{PortOptions, VhostPort, drive};
+use straightline_switch::Switch;
+use straightline_switch::api::{Link, Runtime, Source};
+use straightline_virtio::features as f;
+
+use super::bench::{of_switch, sockets};
+use super::harness::{Cell, Measured, Plan, Shown, Variant};
+use super::settings::Settings;
+use crate::convert::float;
+use crate::testbed::patched;
+use crate::trial::{self, INTERRUPTED};
+pub(super) use guests::{Guests, Side, Window};
+pub(super) use stream::{Proof, Stream, longest, window};
+
+/// Time limit for a link to come up.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The packets that guests send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Workload {
+    /// TCP in frames of 1514 bytes.
+    Frames,
+    /// Large TCP packets of 64 294 bytes. Each makes 44 such frames.
+    Segments,
+    /// Frames that average 256 bytes.
+    Mix,
+    /// TCP in frames of 60 bytes: 64 with the Ethernet checksum.
+    Small,
+}
+
+impl Workload {
+    /// The loads of this experiment.
+    const ALL: [Workload; 3] = [Workload::Frames, Workload::Segments, Workload::Mix];
+
+    fn name(self) -> &'static str {
+        match self {
+            Workload::Frames => "frames",
+            Workload::Segments => "segments",
+            Workload::Mix => "mix",
+            Workload::Small => "small",
+        }
+    }
+}
+
+/// The party that completes checksums and segments large packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OffloadCase {
+    /// Nobody: the receiver accepts packets as they were sent, with partial checksums and
+    /// unsegmented.
+    Passed,
+    /// The switch, because the receiver accepts finished packets only.
+    Switch,
+    /// The sending guest.
+    Guest,
+    /// Nobody: packets already have their checksums, like packets that a router forwards.
+    Nobody,
+    /// The switch, which finishes packets for a wire. Behind the wire, a receiver of `segments`
+    /// accepts packets that the switch has coalesced again.
+    Coalesced,
+}
+
+impl OffloadCase {
+    fn name(self) -> &'static str {
+        match self {
+            OffloadCase::Passed => "passed",
+            OffloadCase::Switch => "switch",
+            OffloadCase::Guest => "guest",
+            OffloadCase::Nobody => "nobody",
+            OffloadCase::Coalesced => "coalesced",
+        }
+    }
+
+    /// Returns the ring layout, with the reason why the negotiated features differ between cases.
+    pub(super) fn negotiates(self, load: Workload) -> &'static str {
+        match (self, load == Workload::Segments) {
+            (OffloadCase::Passed, false) => "split, checksums passed",
+            (OffloadCase::Passed, true) => "split, segments passed",
+            (OffloadCase::Switch, false) => "split, checksums left to the switch",
+            (OffloadCase::Switch, true) => "split, segments left to the switch",
+            (OffloadCase::Guest | OffloadCase::Nobody, _) => "split, nothing left to others",
+            (OffloadCase::Coalesced, false) => "split, checksums left to the switch",
+            (OffloadCase::Coalesced, true) => "split, segments left to the switch, and coalesced packets passed",
+        }
+    }
+
+    /// Returns whether the sender leaves checksums and segmentation to others.
+    fn leaves(self) -> bool {
+        matches!(self, OffloadCase::Passed | OffloadCase::Switch | OffloadCase::Coalesced)
+    }
+
+    /// Returns the features that both guests negotiate.
+    pub(super) fn features(self, load: Workload) -> u64 {
+        let (sums, segments) = match self {
+            OffloadCase::Coalesced if load != Workload::Segments => (f::VIRTIO_NET_F_CSUM, 0),
+            OffloadCase::Passed | OffloadCase::Coalesced => (
+                f::VIRTIO_NET_F_CSUM | f::VIRTIO_NET_F_GUEST_CSUM,
+                f::VIRTIO_NET_F_HOST_TSO4 | f::VIRTIO_NET_F_GUEST_TSO4,
+            ),
+            OffloadCase::Switch => (f::VIRTIO_NET_F_CSUM, f::VIRTIO_NET_F_HOST_TSO4),
+            OffloadCase::Guest | OffloadCase::Nobody => (0, 0),
+        };
+        // For single frames, no guest accepts large packets: the switch would coalesce frames,
+        // which is another experiment.
+        if load == Workload::Segments { sums | segments } else { sums }
+    }
+}
+
+pub(super) fn plan(_: &Settings, _quick: bool) -> Plan {
+    let cell = |load: Workload| {
+        let mut all = vec![OffloadCase::Passed, OffloadCase::Switch, OffloadCase::Guest];
+        if load == Workload::Mix {
+            all.push(OffloadCase::Nobody);
+        }
+        let variant =
+            |who: OffloadCase| Variant::new(who.name(), move |settings: &Settings| trial(settings, load, who));
+        Cell::new([("load", &load.name())], all.into_iter().map(variant))
+    };
+    Plan {
+        name: "offload",
+        shown: vec![
+            Shown { metric: "payload_gbit_per_s", title: "Gbit/s of payload, both directions together" },
+            Shown { metric: "gbit_per_s", title: "Gbit/s of frames, both directions together" },
+            Shown::SWITCH_CYCLES,
+            Shown { metric: "switch_cycles_per_byte", title: "Cycles of the switch per byte of payload" },
+            Shown { metric: "guest_cycles_per_byte", title: "Cycles of both guests per byte of payload" },
+            Shown { metric: "switch_busy_percent", title: "Part of time in which the switch had packets" },
+            Shown { metric: "core_gbit_per_s", title: "Gbit/s of frames for which the switch's core has the cycles" },
+        ],
+        cells: Workload::ALL.map(cell).into(),
+        left_out: Vec::new(),
+    }
+}
+
+fn trial(settings: &Settings, load: Workload, who: OffloadCase) -> anyhow::Result<Measured> {
+    let folder = tempfile::tempdir().context("cannot make a folder for sockets")?;
+    let sockets = sockets(folder.path());
+    let switch = Switch::start(&patched(settings.cpus[1], &sockets[..2]))?;
+    let measured = connect(load, who, &sockets).and_then(|sides| {
+        let features = f::names(sides[0].port.features()).collect();
+        let measured = measure(settings, load, sides, switch.source())?;
+        Ok(Measured { negotiated: Some((who.negotiates(load), features)), ..measured })
+    });
+    switch.stop();
+    measured
+}
+
+/// Connects two guests to a switch.
+fn connect(load: Workload, who: OffloadCase, sockets: &[PathBuf]) -> anyhow::Result<[Side; 2]> {
+    let options = PortOptions {
+        longest: u32::try_from(stream::longest(load, who)?)?,
+        offloads: who.features(load),
+        ..PortOptions::default()
+    };
+    let side = |from: u8, socket| {
+        let port = VhostPort::connect(socket, &options)?;
+        anyhow::Ok(Side::new(port, Stream::new(load, who, from)?, Proof::new(load, who, 3 - from)?))
+    };
+    Ok([side(1, &sockets[0])?, side(2, &sockets[1])?])
+}
+
+fn measure(settings: &Settings, load: Workload, sides: [Side; 2], source: Arc<dyn Source>) -> anyhow::Result<Measured> {
+    // Packets sent before the link is up may be dropped.
+    let end = Instant::now() + PATIENCE;
+    while source.ports().ports.iter().any(|port| port.link == Link::Down) {
+        ensure!(Instant::now() < end && !settings.is_stopped(), "the switch's links do not come up");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let over = Arc::new(AtomicBool::new(false));
+    let flags = [Arc::clone(&settings.stop), Arc::clone(&over)];
+    let most = u64::try_from(stream::window(load)?)?;
+    let mut guests = Guests::new(sides, most, source, [settings.warm_up, settings.time], flags);
+    drive(&mut [&mut guests], Some(settings.cpus[0]), &over).1?;
+    let (window, checked) = guests.end()?;
+    let [before, after] = &window.edges[..] else { anyhow::bail!("the switch's counters were not read") };
+    let measured = metrics(&window, before, after, checked)?;
+    let invalid =
+        window.is_interrupted.then(|| trial::cut_short(INTERRUPTED, window.secs, settings.time.as_secs_f64()));
+    Ok(Measured { invalid, ..measured })
+}
+
+fn metrics(window: &Window, before: &Runtime, after: &Runtime, checked: u64) -> anyhow::Result<Measured> {
+    let [a, b] = window.got;
+    let (packets, bytes, payload) =
+        (float(a.packets + b.packets), float(a.frame_bytes + b.frame_bytes), float(a.payload + b.payload));
+    let [sent, sent_payload] = window.sent.map(float);
+    // Received bytes equal sent bytes, except if large packets are segmented: then each segment has
+    // headers of its own.
+    let sent_bytes = sent_payload + sent * float(stream::HEADERS as u64);
+    let mut measured = of_switch(before, after, sent_bytes / sent.max(1.0))?;
+    let switch: f64 = measured.cycles.values().sum();
+    let (hertz, gbit) = (hertz(), |bytes: f64| bytes * 8.0 / 1e9);
+    measured.note([
+        ("gbit_per_s", gbit(bytes / window.secs)),
+        ("payload_gbit_per_s", gbit(payload / window.secs)),
+        ("frame_bytes", bytes / packets),
+        ("switch_cycles_per_byte", switch * sent / sent_payload.max(1.0)),
+        ("switch_busy_percent", 100.0 * switch * sent / (hertz * window.secs)),
+        ("core_gbit_per_s", gbit(hertz * sent_bytes / (switch * sent).max(1.0))),
+        ("guest_cycles_per_byte", float(window.cycles) / float(window.payload.max(1))),
+        ("checked_packets", float(checked)),
+    ]);
+    Ok(measured)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{labels, names, settings};
+    use super::*;
+
+    #[test]
+    fn cells_and_variants() {
+        let quick = plan(&settings(), true);
+        assert_eq!(labels(&quick), ["load=frames", "load=segments", "load=mix"]);
+        let all = ["passed", "switch", "guest", "nobody"];
+        assert_eq!(names(&quick), [&all[..3], &all[..3], &all]);
+        assert_eq!(plan(&settings(), false).trials(), quick.trials());
+    }
+
+    #[test]
+    fn packets_that_are_not_what_they_should_be_do_not_count() {
+        let settings = Settings::new(true).unwrap_or(Settings { cpus: [0, 0], ..settings() });
+        let folder = tempfile::tempdir().expect("a folder");
+        let sockets = sockets(folder.path());
+        let switch = Switch::start(&patched(settings.cpus[1], &sockets[..2])).expect("a switch");
+        let mut sides = connect(Workload::Frames, OffloadCase::Switch, &sockets).expect("two guests");
+        // A check that expects unfinished checksums, although this receiver did not negotiate them.
+        sides[1].proof = Proof::new(Workload::Frames, OffloadCase::Passed, 1).expect("a proof");
+        let why = measure(&settings, Workload::Frames, sides, switch.source()).expect_err("the sums were made");
+        switch.stop();
+        let why = format!("{why:#}");
+        assert!(
+            why.starts_with("not a valid trial") && why.contains("packet 0") && why.contains("virtio-net"),
+            "{why}"
+        );
+    }
+}

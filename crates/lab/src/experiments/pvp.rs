@@ -1,0 +1,112 @@
+//! Trials in which packets pass a guest: generator, switch, guest, switch, generator.
+
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use straightline_guest::HEADER_LEN;
+use straightline_guest::endpoints::{PortOptions, VhostPort};
+use straightline_switch::Switch;
+use straightline_virtio::features as f;
+
+use super::bench::{Ask, TrafficPath, of_switch, options, sockets};
+use super::harness::Measured;
+use super::settings::Settings;
+use crate::guests::forward::{self, Forwarder};
+use crate::guests::reflector::Options;
+use crate::testbed::{Endpoints, Scenario, limit, patched};
+use crate::traffic::generator::Rate;
+use crate::trial::{INTERRUPTED, Plan};
+
+/// Duration of a trial that traces packet addresses. Some thousands of packets are enough.
+const TRACED: Duration = Duration::from_millis(5);
+
+/// Measures at maximum rate. The packets pass a guest that forwards them unchanged, and touches
+/// them by the policy of `options`. Generator and guest share this thread.
+pub(super) fn measure(options: &Options, sockets: &[PathBuf], runtime: &Ask<'_>) -> anyhow::Result<Measured> {
+    let limit_mpps = Some(limit(&options.sizes, options.seed, options.cpu)?);
+    let how = forward::Options { touch: options.touch, ports: options.port(), ..forward::Options::default() };
+    let mut endpoints = connect(options, sockets, |ports| forward::guest(ports, &how))?;
+    if !options.verify {
+        endpoints.count_only();
+    }
+    let plan = Plan { burst: 1, warm_up: Duration::ZERO, cpu: options.cpu, limit_mpps };
+    let never = AtomicBool::new(false);
+    let stop = options.stop.as_deref().unwrap_or(&never);
+    // A trial ends only when no packet is under way. So the counters are read while nothing moves.
+    // A first trial comes before the first reading; its results are not used.
+    endpoints.run(&plan, stop, Rate::Max, options.warm_up);
+    let before = runtime()?;
+    let sample = endpoints.run(&plan, stop, Rate::Max, options.time).sample;
+    let after = runtime()?;
+    let features = endpoints.features.map(f::names).into_iter().flatten().collect();
+    endpoints.stop();
+    let invalid = match sample.invalid {
+        // An interrupted trial has the metrics of the time before the interruption.
+        Some(why) if !why.starts_with(INTERRUPTED) => bail!("not a valid trial: {why}"),
+        interrupted => interrupted,
+    };
+    let metric = |name: &str| sample.metrics.get(name).copied().unwrap_or(0.0);
+    for wrong in ["corrupt", "duplicates", "foreign"] {
+        let count = metric(wrong);
+        ensure!(count < 0.5, "not a valid trial: {count} of the received packets were {wrong}");
+    }
+    ensure!(metric("mpps") > 0.0, "not a valid trial: nothing has returned in the measured time");
+    // 1 Gbit is 125 Mbyte.
+    let mut measured = of_switch(&before, &after, metric("gbit_per_s") * 125.0 / metric("mpps"))?;
+    let names = [
+        "mpps",
+        "gbit_per_s",
+        "loss_ratio",
+        "guest_cycles_per_packet",
+        "generator_cycles_per_packet",
+        "generator_limit_mpps",
+    ];
+    measured.note(names.into_iter().filter_map(|name| Some((name, *sample.metrics.get(name)?))));
+    Ok(Measured { negotiated: Some((options.layout.name(), features)), invalid, ..measured })
+}
+
+/// Returns the number of cache lines of guest memory per packet, header included, and the number of
+/// these that the guest touches. They are counted from the addresses of the buffers in which
+/// packets come. This is extra work for each packet, so it has a trial of its own.
+///
+/// # Errors
+/// No packet has come to the guest.
+pub(super) fn trace(settings: &Settings, choose: impl FnOnce(&mut Options)) -> anyhow::Result<[f64; 2]> {
+    let folder = tempfile::tempdir().context("cannot make a folder for sockets")?;
+    let sockets = sockets(folder.path());
+    let switch = Switch::start(&patched(settings.cpus[1], &sockets))?;
+    let mut options = options(settings, TrafficPath::Pvp, &sockets);
+    choose(&mut options);
+    let mut endpoints = connect(&options, &sockets, |ports| Ok(forward::traced(ports, options.touch)))?;
+    let plan = Plan { burst: 1, warm_up: Duration::ZERO, cpu: options.cpu, limit_mpps: None };
+    let sample = endpoints.run(&plan, &settings.stop, Rate::Max, TRACED).sample;
+    let notes = endpoints.guest_notes();
+    endpoints.stop();
+    switch.stop();
+    let [packets, lines, touched] = ["packets", "lines", "touched lines"].map(|wanted| {
+        let count = notes.iter().find(|(name, _)| *name == wanted).map_or(0, |&(_, count)| count);
+        f64::from(u32::try_from(count).unwrap_or(u32::MAX))
+    });
+    let why = sample.invalid.unwrap_or_default();
+    ensure!(packets > 0.0, "not a valid trial: nothing has come to the traced guest: {why}");
+    Ok([lines / packets, touched / packets])
+}
+
+/// Connects generator and guest. The options determine the guest's buffers and the offset of
+/// packets in them. The generator stands for physical ports, which always have the same buffers. (A
+/// tag is in the one cache line of a short frame, or in two lines.)
+fn connect(
+    options: &Options,
+    sockets: &[PathBuf],
+    guest: impl FnOnce(Vec<VhostPort>) -> anyhow::Result<Box<dyn Forwarder>>,
+) -> anyhow::Result<Endpoints> {
+    let inner = options.port();
+    let PortOptions { buffer_len, header_offset, .. } = PortOptions::default();
+    // One buffer for each frame, as in a network card.
+    let buffer_len = buffer_len.max(inner.longest + HEADER_LEN + 1);
+    let outer = PortOptions { buffer_len, header_offset, ..inner.clone() };
+    let load = (&options.sizes, options.seed);
+    Endpoints::connect(Scenario::Pvp, Vec::new(), sockets, [&outer, &inner], load, guest)
+}

@@ -1,0 +1,144 @@
+//! The results of an experiment as Markdown: medians with the smallest and the largest value, and
+//! the ratio to the first variant with its interval.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+
+use straightline_report::results::{Sample, series};
+use straightline_report::statistics::{Pairing, Ratio, estimate, ratio};
+
+use super::harness::{Plan, Shown};
+
+/// Returns a table for each metric that the plan shows. The things that were not measured and the
+/// trials that are not valid follow.
+#[must_use]
+pub fn markdown(plan: &Plan, samples: &[Sample]) -> String {
+    let mut text = String::new();
+    for shown in &plan.shown {
+        if samples.iter().any(|sample| sample.metrics.contains_key(shown.metric)) {
+            one(&mut text, plan, *shown, samples);
+        }
+    }
+    for what in &plan.left_out {
+        let _ = writeln!(text, "Not measured: {what}.\n");
+    }
+    let mut reasons: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    for sample in samples {
+        if let Some(why) = &sample.invalid {
+            *reasons.entry((&sample.variant, why)).or_default() += 1;
+        }
+    }
+    for ((variant, why), count) in reasons {
+        let _ = writeln!(text, "Trials of {variant} that are not valid: {count} ({}).\n", why.replace('\n', " "));
+    }
+    text
+}
+
+fn one(text: &mut String, plan: &Plan, shown: Shown, samples: &[Sample]) {
+    let axes: BTreeSet<&str> = plan.cells.iter().flat_map(|cell| cell.axes.keys().map(String::as_str)).collect();
+    let mut variants: Vec<&str> = Vec::new();
+    for variant in plan.cells.iter().flat_map(|cell| &cell.variants) {
+        if !variants.contains(&variant.name.as_str()) {
+            variants.push(&variant.name);
+        }
+    }
+    let head: Vec<&str> = axes.iter().copied().chain(variants.iter().copied()).collect();
+    let _ = writeln!(
+        text,
+        "{} (`{}`): median (smallest-largest), ratio to the first [95 % interval]; variants differ if the interval \
+         excludes 1\n",
+        shown.title, shown.metric
+    );
+    let _ = writeln!(text, "| {} |\n|{}", head.join(" | "), "---|".repeat(head.len()));
+    for cell in &plan.cells {
+        let at = |axis: &str| cell.axes.get(axis).map_or("", String::as_str);
+        let mut row: Vec<String> = axes.iter().map(|axis| at(axis).to_owned()).collect();
+        let by_round = |variant: &str| {
+            let of_it = |sample: &&Sample| sample.cell == cell.axes && sample.variant == variant;
+            series(samples.iter().filter(of_it), shown.metric)
+        };
+        let first = cell.variants.first().map(|variant| by_round(&variant.name)).unwrap_or_default();
+        for (number, variant) in variants.iter().enumerate() {
+            let trials = by_round(variant);
+            let values: Vec<f64> = trials.iter().map(|&(_, value)| value).collect();
+            let Some(found) = estimate(&values) else {
+                row.push("-".to_owned());
+                continue;
+            };
+            let mut text = format!("{} ({}-{})", show(found.median), show(found.lowest), show(found.highest));
+            if number > 0
+                && let Some(Ratio { value, interval }) = ratio(&trials, &first, Pairing::ByRound)
+            {
+                let _ = write!(text, " x{value:.3}");
+                if let Some(interval) = interval {
+                    let _ = write!(text, " [{:.3}, {:.3}]", interval.low, interval.high);
+                }
+            }
+            row.push(text);
+        }
+        let _ = writeln!(text, "| {} |", row.join(" | "));
+    }
+    text.push('\n');
+}
+
+/// Formats a number with about three digits.
+fn show(n: f64) -> String {
+    match n.abs() {
+        100.0.. => format!("{n:.0}"),
+        10.0.. => format!("{n:.1}"),
+        1.0.. => format!("{n:.2}"),
+        _ => format!("{n:.3}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::harness::{Cell, Measured, Variant};
+    use super::*;
+
+    #[test]
+    fn medians_and_ratios_of_each_cell() {
+        let variant = |name: &str| Variant::new(name, |_| Ok(Measured::default()));
+        let cell = |size: &str| Cell::new([("size", &size)], [variant("a"), variant("b")]);
+        let plan = Plan {
+            name: "fake",
+            shown: vec![Shown::MPPS, Shown { metric: "absent", title: "Nothing" }],
+            cells: vec![cell("64"), cell("1518")],
+            left_out: vec!["512 bits: this machine does not have them".to_owned()],
+        };
+        let sample = |size: &str, variant: &str, mpps: Option<f64>| Sample {
+            round: 1,
+            variant: variant.to_owned(),
+            cell: BTreeMap::from([("size".to_owned(), size.to_owned())]),
+            metrics: mpps.map(|mpps| ("mpps".to_owned(), mpps)).into_iter().collect(),
+            invalid: mpps.is_none().then(|| "nothing\ncame".to_owned()),
+            ..Sample::default()
+        };
+        let mut samples: Vec<_> = [3.0, 1.0, 2.0].map(|mpps| sample("64", "a", Some(mpps))).into();
+        samples.extend([4.0, 3.0].map(|mpps| sample("64", "b", Some(mpps))));
+        (1..).zip(&mut samples).for_each(|(round, sample)| sample.round = round);
+        samples.extend([sample("64", "b", None), sample("1518", "a", None), sample("1518", "b", Some(123.456))]);
+        let expected = "Million packets per second (`mpps`): median (smallest-largest), ratio to the first [95 % interval]; variants differ if the interval excludes 1
+
+| size | a | b |
+|---|---|---|
+| 64 | 2.00 (1.00-3.00) | 3.50 (3.00-4.00) x1.750 |
+| 1518 | - | 123 (123-123) |
+
+Not measured: 512 bits: this machine does not have them.
+
+Trials of a that are not valid: 1 (nothing came).
+
+Trials of b that are not valid: 1 (nothing came).
+
+";
+        assert_eq!(markdown(&plan, &samples), expected);
+        // With six rounds or more there is an interval.
+        let rounds = (1..=6).flat_map(|round| {
+            ["a", "b"]
+                .map(|variant| Sample { round, ..sample("64", variant, Some(if variant == "a" { 2.0 } else { 3.0 })) })
+        });
+        let table = markdown(&plan, &rounds.collect::<Vec<_>>());
+        assert!(table.contains("| 64 | 2.00 (2.00-2.00) | 3.00 (3.00-3.00) x1.500 [1.500, 1.500] |"), "{table}");
+    }
+}

@@ -1,0 +1,83 @@
+//! Writes the report of a folder of results.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use straightline_report::report::Report;
+
+use super::read;
+
+/// The files of a report.
+const FILES: [&str; 3] = ["index.html", "report.md", "samples.csv"];
+
+/// Makes a report of a folder of results, or of a folder with several of them, whose scenarios
+/// share one page. Writes the files into `out`, or else into `folder`, and returns their paths.
+pub fn write_report(folder: &Path, out: Option<&Path>) -> anyhow::Result<Vec<PathBuf>> {
+    let results = read(folder)?;
+    let name = fs::canonicalize(folder).ok().and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
+    let title = name.unwrap_or_else(|| folder.display().to_string());
+    let report = Report::new(&title, &results).with_context(|| folder.display().to_string())?;
+    write(&report, out.unwrap_or(folder))
+}
+
+/// Writes all three files into a folder, which is created if it is missing, and returns their
+/// paths.
+fn write(report: &Report<'_>, folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let mut paths = Vec::new();
+    for (name, text) in FILES.into_iter().zip([report.html(), report.markdown(), report.csv()]) {
+        let path = folder.join(name);
+        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        paths.push(path);
+    }
+    Ok(paths)
+}
+
+#[cfg(test)]
+mod tests {
+    use straightline_report::results::{Environment, FORMAT, Sample};
+
+    use super::*;
+
+    fn trial(round: u32, variant: &str) -> Sample {
+        let metrics = [("mpps".to_owned(), 6.0 + f64::from(round) / 8.0)].into();
+        Sample { scenario: "pvp".to_owned(), round, variant: variant.to_owned(), metrics, ..Sample::default() }
+    }
+
+    #[test]
+    fn a_folder_gets_its_report_or_says_what_is_wrong_with_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let error = write_report(folder.path(), None).expect_err("an empty folder");
+        assert!(format!("{error:#}").contains("environment.json"), "{error:#}");
+        let known = folder.path().join("environment.json");
+        fs::write(&known, serde_json::to_vec(&Environment { format: FORMAT, ..Environment::default() }).expect("JSON"))
+            .expect("written");
+        let path = folder.path().join("samples.jsonl");
+        fs::write(&path, "").expect("written");
+        let error = write_report(folder.path(), None).expect_err("no samples");
+        assert!(format!("{error:#}").contains("there are no samples"), "{error:#}");
+        let lines: Vec<String> = (1..=8)
+            .flat_map(|round| ["a", "b"].map(|variant| trial(round, variant)))
+            .map(|sample| serde_json::to_string(&sample).expect("JSON"))
+            .collect();
+        fs::write(&path, lines.join("\n") + "\n").expect("written");
+        let written = write_report(folder.path(), None).expect("a report");
+        let names: Vec<_> = written.iter().filter_map(|path| path.file_name()).collect();
+        assert_eq!(names, ["index.html", "report.md", "samples.csv"]);
+        let out = folder.path().join("else/where");
+        assert!(
+            write_report(folder.path(), Some(&out))
+                .expect("a report")
+                .iter()
+                .all(|path| path.starts_with(&out) && path.is_file())
+        );
+        fs::write(&path, format!("{}\n{{\"scenario\":", lines[0])).expect("written");
+        let error = write_report(folder.path(), None).expect_err("half a line");
+        assert!(format!("{error:#}").contains("samples.jsonl:2"), "{error:#}");
+        fs::write(&path, lines.join("\n") + "\n").expect("written");
+        fs::write(&known, r#"{"format": 999}"#).expect("written");
+        let error = write_report(folder.path(), None).expect_err("another format");
+        assert!(format!("{error:#}").contains("format 999"), "{error:#}");
+    }
+}

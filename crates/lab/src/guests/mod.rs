@@ -1,0 +1,9 @@
+//! Guests under measurement.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `reflector` | a guest with the least possible cost, which measures any backends it is connected to |
+//! | `forward` | a guest with testpmd's forward modes |
+
+pub mod forward;
+pub mod reflector;

@@ -1,0 +1,35 @@
+//! The reflector: a guest with two ports that polls. It measures the switch between its ports: our
+//! switch or any other vhost-user backend.
+//!
+//! The reflector sends packets that it receives on one port through the other port, as testpmd's
+//! `io` does. Or it floods both ports, or one of them, and drops received packets.
+//!
+//! A packet stays in its buffer, and the guest reads none of its bytes unless asked to. A received
+//! buffer is sent as it is, virtio-net header included. A used transmit buffer can go to either
+//! receive ring, because both backends map the same memory. Packets are compared only after the
+//! measurement. Each packet has a number, and its other bytes follow from the number.
+//!
+//! Guest memory and connections come from `endpoints::vhost`.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `options` | options of a trial |
+//! | `frames` | frames to send, and the check of what returns |
+//! | `touch` | the guest's accesses to the bytes of a packet |
+//! | `run` | the loop, its phases and its clock |
+//! | `report` | the results of a trial, and its validity |
+
+mod frames;
+mod options;
+mod report;
+mod run;
+mod touch;
+
+pub use options::{Load, Options};
+pub use report::{PortReport, ReflectorReport};
+pub use run::{Stopped, run, run_watched};
+pub use straightline_graph::clock::hertz;
+pub use straightline_guest::endpoints::Layout;
+pub use touch::{lines, touched_lines};
+
+pub use crate::traffic::Sizes;

@@ -1,0 +1,14 @@
+//! This machine: its CPUs, and its description for results.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `cpus` | the choice of CPUs |
+//! | `environment` | the environment of samples: hardware and software |
+
+mod cpus;
+mod environment;
+
+#[cfg(test)]
+pub(crate) use cpus::tests;
+pub(crate) use cpus::{Topology, are_apart, cpu_beside, share_core, two_cpus, usable_cpus, used, warning};
+pub use environment::environment;

@@ -1,0 +1,25 @@
+//! Scenarios: the throughput of a switch between physical ports and a guest (PVP), between two
+//! guests, or between two sockets of a third-party switch.
+//!
+//! The scenarios combine other modules, above all [`testbed`](crate::testbed).
+//!
+//! | file | holds |
+//! |---|---|
+//! | `run` | cells, loads and rounds, one after the other |
+//! | `find` | searches, and the measurements that depend on them |
+//! | `soak` | a load over a long time |
+//! | `remaining` | the estimated remaining time |
+//! | `table` | the results as a table |
+//! | `demo` | two guests, or two network namespaces, and a switch |
+
+pub mod demo;
+mod find;
+mod remaining;
+mod run;
+mod soak;
+mod table;
+#[cfg(test)]
+mod tests;
+
+pub use run::{Outcome, ScenarioRecord, run};
+pub use table::table;

@@ -1,0 +1,175 @@
+//! A soak: a load over a long time.
+
+use std::time::Duration;
+
+use straightline_report::results::Sample;
+
+use super::find::{FAULTS, TrialLog, gbit, spoilt};
+use super::run::Run;
+use crate::convert::float;
+use crate::testbed::Testbed;
+use crate::traffic::generator::Rate;
+use crate::trial::search::{self, Soak, SoakGoal, Soaked, Trial};
+use crate::trial::{self, INTERRUPTED};
+
+/// The metric of a soak. It is 1 if the load was carried to the end with no more loss than allowed.
+/// It is 0 if more was lost, or if a trial was not valid because of a backend.
+const CARRIED_OR_NOT: &str = "carried";
+
+/// At first, the trials of a soak are this many times as long as other trials.
+const LONGER: u32 = 10;
+
+/// Carries a load over a long time.
+pub(super) fn carry(
+    run: &mut Run<'_, '_>,
+    testbed: &mut Testbed<'_>,
+    rate: Rate,
+    time: Duration,
+) -> anyhow::Result<()> {
+    let load = format!("soak {} s", time.as_secs_f64());
+    let Some(pps) = rate.pps(testbed.mean_len()) else {
+        anyhow::bail!(
+            "a soak at maximum rate is not possible: set a rate such as 1mpps, or no rate for 90 % of the NDR"
+        );
+    };
+    let (options, place, mut made) = (run.options, run.place(testbed), TrialLog::default());
+    let mut goal = SoakGoal::new(pps, time);
+    // A user who sets short trials has a reason: much longer trials would be disturbed.
+    goal.trial = goal.trial.min(options.time * LONGER);
+    goal.shortest = goal.shortest.min(options.time).min(goal.trial);
+    let mut measure = |trial: Trial| made.trial(options, testbed, trial);
+    run.says(&place, &load, Some(time));
+    let mut progress = |soaked: &Soaked| {
+        let what = format!("{load} at {:.3} Mpps: {} of {} packets lost", pps / 1e6, soaked.lost, soaked.sent);
+        run.says(&place, &what, Some(time.saturating_sub(soaked.time)));
+    };
+    let soaked = search::soak(&goal, &mut measure, &mut progress)?;
+    let sample = soak_sample(&soaked, time, testbed.mean_len(), &made);
+    run.keep_trials(testbed, made.trials)?;
+    if let Some(remark) = remark_on(&soaked.soak) {
+        run.note(testbed, &load, remark);
+    }
+    if let Some(last) = made.failed.last() {
+        let what = format!("{} trials were not valid because of a backend, the last one: {last}", made.failed.len());
+        run.note(testbed, &load, &what);
+    }
+    run.keep(testbed, &load, sample)
+}
+
+fn remark_on(soak: &Soak) -> Option<&'static str> {
+    match soak {
+        Soak::TooMuchLost => Some("more than one packet of ten million was lost"),
+        Soak::TooFew => Some("too few packets were sent to detect a loss of one of ten million: soak longer"),
+        Soak::Carried | Soak::Stopped(_) => None,
+    }
+}
+
+/// Returns whether the sample is of a soak that was not carried, interrupted or not.
+pub(super) fn is_not_carried(sample: &Sample) -> bool {
+    sample.metrics.get(CARRIED_OR_NOT).is_some_and(|&carried| carried < 0.5)
+}
+
+/// Makes the sample of a soak. A metric tells whether the load was carried, if that is known. If a
+/// soak is interrupted in its first trial, the sample has the metrics of that trial.
+fn soak_sample(soaked: &Soaked, time: Duration, mean_len: f64, made: &TrialLog) -> Sample {
+    let (seconds, sent, lost) = (soaked.time.as_secs_f64(), float(soaked.sent), float(soaked.lost));
+    let mut sample = spoilt(&made.faults);
+    if seconds > 0.0 && sent > 0.0 {
+        let came = (sent - lost) / seconds / 1e6;
+        let values = [
+            ("mpps", came),
+            ("gbit_per_s", gbit(came, mean_len)),
+            ("offered_mpps", sent / seconds / 1e6),
+            ("loss_ratio", lost / sent),
+            ("sent", sent),
+            ("lost", lost),
+            ("secs", seconds),
+            ("shortest_trial_secs", soaked.shortest.as_secs_f64()),
+        ];
+        sample.metrics.extend(values.map(|(name, value)| (name.to_owned(), value)));
+    }
+    if let Soak::Stopped(why) = &soaked.soak {
+        if let Some((_, last)) = made.trials.last().filter(|_| seconds <= 0.0 && why == INTERRUPTED) {
+            let values = last.metrics.iter().filter(|(name, _)| !FAULTS.contains(&name.as_str()));
+            sample.metrics.extend(values.map(|(name, value)| (name.clone(), *value)));
+        }
+        // Without a valid trial there is no time to report.
+        let seconds = sample.metrics.get("secs").copied().filter(|&seconds| seconds > 0.0);
+        let why = seconds.map_or_else(|| why.clone(), |seconds| trial::cut_short(why, seconds, time.as_secs_f64()));
+        sample.invalid.get_or_insert(why);
+    }
+    let carried = match soaked.soak {
+        // A repeated trial does not make up for a failed one.
+        _ if !made.failed.is_empty() => Some(0.0),
+        Soak::Carried => Some(1.0),
+        Soak::TooMuchLost => Some(0.0),
+        Soak::TooFew | Soak::Stopped(_) => None,
+    };
+    sample.metrics.extend(carried.map(|carried| (CARRIED_OR_NOT.to_owned(), carried)));
+    sample
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testbed::TrialResult;
+
+    /// A soak with no valid trial.
+    fn none(soak: Soak) -> Soaked {
+        Soaked { sent: 0, lost: 0, time: Duration::ZERO, shortest: Duration::from_secs(10), soak }
+    }
+
+    #[test]
+    fn whether_a_soak_was_carried_is_a_figure() {
+        let of = |soak: Soak| {
+            let soaked = Soaked { sent: 50_000_000, lost: 5, time: Duration::from_secs(50), ..none(soak) };
+            let sample = soak_sample(&soaked, Duration::from_secs(60), 64.0, &TrialLog::default());
+            assert!((0.99..1.0).contains(&sample.metrics["mpps"]), "{sample:?}");
+            (sample.metrics.get("carried").copied(), sample.invalid)
+        };
+        assert_eq!(of(Soak::Carried), (Some(1.0), None));
+        assert_eq!(of(Soak::TooMuchLost), (Some(0.0), None));
+        assert_eq!(of(Soak::TooFew), (None, None));
+        let why = "interrupted, after 50.0 of 60.0 s".to_owned();
+        assert_eq!(of(Soak::Stopped(INTERRUPTED.to_owned())), (None, Some(why)));
+        let sample =
+            soak_sample(&none(Soak::Stopped("beyond".to_owned())), Duration::from_secs(60), 64.0, &TrialLog::default());
+        assert_eq!((sample.metrics.len(), sample.invalid.as_deref()), (0, Some("beyond")));
+    }
+
+    #[test]
+    fn a_soak_in_which_a_backend_failed_is_not_carried() {
+        let made = TrialLog { failed: vec!["it closed the connection".to_owned()], ..TrialLog::default() };
+        let of = |soak: Soak| {
+            let soaked = Soaked { sent: 50_000_000, time: Duration::from_secs(50), ..none(soak) };
+            let is_not_carried = |made| is_not_carried(&soak_sample(&soaked, Duration::from_secs(60), 64.0, made));
+            [&made, &TrialLog::default()].map(is_not_carried)
+        };
+        assert_eq!(of(Soak::Carried), [true, false]);
+        assert_eq!(of(Soak::TooFew), [true, false]);
+        assert_eq!(of(Soak::Stopped(INTERRUPTED.to_owned())), [true, false]);
+        assert_eq!(of(Soak::TooMuchLost), [true, true]);
+        assert!(!is_not_carried(&Sample::default()));
+    }
+
+    #[test]
+    fn a_soak_that_is_interrupted_in_its_first_trial_has_the_figures_of_that() {
+        let mut made = TrialLog::default();
+        let mut takes = |values: [(&str, f64); 3], why: &str| {
+            let metrics = values.map(|(name, value)| (name.to_owned(), value)).into();
+            let sample = Sample { metrics, invalid: Some(why.to_owned()), ..Sample::default() };
+            made.note(Rate::Pps(1e6), &TrialResult { sample, sent: 0, lost: 0, by_generator: false });
+        };
+        takes([("mpps", 0.5), ("secs", 10.1), ("duplicates", 1.0)], "it lasted too long");
+        takes([("mpps", 0.9), ("secs", 3.21), ("duplicates", 2.0)], "interrupted, after 3.2 of 10.0 s");
+        let of = |why: &str| {
+            let soaked = none(Soak::Stopped(why.to_owned()));
+            let sample = soak_sample(&soaked, Duration::from_secs(60), 64.0, &made);
+            let metric = |name: &str| sample.metrics.get(name).copied();
+            ([metric("mpps"), metric("duplicates"), metric("carried")], sample.invalid.clone().expect("no end"))
+        };
+        let why = "interrupted, after 3.2 of 60.0 s".to_owned();
+        assert_eq!(of(INTERRUPTED), ([Some(0.9), Some(3.0), None], why));
+        assert_eq!(of("beyond"), ([None, Some(3.0), None], "beyond".to_owned()));
+    }
+}

@@ -1,0 +1,190 @@
+//! The tag at the start of a packet's payload. The tag identifies the packet, whatever happened to
+//! the headers.
+//!
+//! ```text
+//! | check 2 | stream 2 | sequence number 8 | time 6 | hash 4 | the rest of the payload ...
+//! ```
+//!
+//! The check covers stream, number and time. Bytes with a right check count as a tag. The hash
+//! covers the rest of the payload. A packet with a right check and a wrong hash was copied wrongly.
+//! Numbers are big-endian, as everywhere on the wire.
+
+/// Number of bytes of a tag. With the headers of Ethernet, IPv4 and UDP, a tag fills a frame of 64
+/// bytes.
+pub(crate) const LEN: usize = 22;
+
+/// The mask of a tag's time. The time has 48 bits: 26 hours of a counter of 3 GHz.
+const TIME: u64 = (1 << 48) - 1;
+
+/// Odd factors whose products look random: one from the golden ratio, and those of `MurmurHash3`'s
+/// finaliser (Appleby 2008).
+const A: u64 = 0x9e37_79b9_7f4a_7c15;
+const B: u64 = 0xff51_afd7_ed55_8ccd;
+
+/// The content of a tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tag {
+    /// The stream's number.
+    pub(crate) stream: u16,
+    /// The packet's number in its stream, from 0.
+    pub(crate) sequence: u64,
+    /// The lower 48 bits of the time-stamp counter at the packet's due time, or at maximum rate at
+    /// its sending time.
+    pub(crate) time: u64,
+    /// The hash of the rest of the payload.
+    pub(crate) hash: u32,
+}
+
+impl Tag {
+    #[inline]
+    pub(crate) fn to_bytes(self) -> [u8; LEN] {
+        let mut bytes = [0; LEN];
+        let time = self.time & TIME;
+        bytes[..2].copy_from_slice(&check(self.stream, self.sequence, time).to_be_bytes());
+        bytes[2..4].copy_from_slice(&self.stream.to_be_bytes());
+        bytes[4..12].copy_from_slice(&self.sequence.to_be_bytes());
+        bytes[12..18].copy_from_slice(&time.to_be_bytes()[2..]);
+        bytes[18..].copy_from_slice(&self.hash.to_be_bytes());
+        bytes
+    }
+
+    /// Parses a tag. Returns `None` if the check is wrong.
+    #[inline]
+    pub(crate) fn parse(bytes: &[u8; LEN]) -> Option<Tag> {
+        let [c0, c1, s0, s1, n0, n1, n2, n3, n4, n5, n6, n7, t0, t1, t2, t3, t4, t5, h0, h1, h2, h3] = *bytes;
+        let tag = Tag {
+            stream: u16::from_be_bytes([s0, s1]),
+            sequence: u64::from_be_bytes([n0, n1, n2, n3, n4, n5, n6, n7]),
+            time: u64::from_be_bytes([0, 0, t0, t1, t2, t3, t4, t5]),
+            hash: u32::from_be_bytes([h0, h1, h2, h3]),
+        };
+        (check(tag.stream, tag.sequence, tag.time) == u16::from_be_bytes([c0, c1])).then_some(tag)
+    }
+
+    /// Returns the cycles from the tag's time until `now`. The result is right for ages below 26
+    /// hours.
+    #[inline]
+    pub(crate) fn age(self, now: u64) -> u64 {
+        now.wrapping_sub(self.time) & TIME
+    }
+}
+
+/// Each step is invertible, so tags that differ in one field have different values of 64 bits. 16
+/// of these bits are kept.
+#[inline]
+fn check(stream: u16, sequence: u64, time: u64) -> u16 {
+    let mut mix = (sequence ^ A).wrapping_mul(B);
+    mix ^= mix >> 32;
+    mix = (mix ^ (time << 16 | u64::from(stream))).wrapping_mul(A);
+    mix ^= mix >> 32;
+    let [high, low, ..] = mix.wrapping_mul(B).to_be_bytes();
+    u16::from_be_bytes([high, low])
+}
+
+/// A hash of bytes that come in chunks. It is not cryptographic: wrong copies are no attack here. A
+/// difference within one word of eight bytes can be lost only in the last fold to 32 bits. All
+/// steps before it are invertible.
+pub(crate) struct Hash {
+    lanes: [u64; 4],
+    len: u64,
+}
+
+/// Bytes of one round.
+pub(crate) const ROUND: usize = 32;
+
+impl Hash {
+    pub(crate) fn new() -> Hash {
+        Hash { lanes: [A, B, !A, !B], len: 0 }
+    }
+
+    /// Adds the next chunk. The length of each chunk except the last one must be a multiple of
+    /// [`ROUND`].
+    #[inline]
+    pub(crate) fn update(&mut self, chunk: &[u8]) {
+        let (rounds, rest) = chunk.as_chunks::<ROUND>();
+        rounds.iter().for_each(|round| self.round(round));
+        if !rest.is_empty() {
+            let mut last = [0; ROUND];
+            last[..rest.len()].copy_from_slice(rest);
+            self.round(&last);
+        }
+        self.len += u64::try_from(chunk.len()).unwrap_or(0);
+    }
+
+    #[inline]
+    fn round(&mut self, bytes: &[u8; ROUND]) {
+        let (words, _) = bytes.as_chunks::<8>();
+        for (lane, word) in self.lanes.iter_mut().zip(words) {
+            *lane = (*lane ^ u64::from_le_bytes(*word)).wrapping_mul(A).rotate_left(29);
+        }
+    }
+
+    /// Returns the hash. It includes the length, because bytes that are missing at the end may have
+    /// been zeros.
+    #[inline]
+    pub(crate) fn finish(self) -> u32 {
+        let fold = |sum: u64, lane: u64| (sum ^ lane).wrapping_mul(B).rotate_left(31);
+        let sum = self.lanes.into_iter().fold(self.len, fold).wrapping_mul(A);
+        let [a, b, c, d, ..] = sum.to_be_bytes();
+        u32::from_be_bytes([a, b, c, d])
+    }
+}
+
+/// Returns the hash of contiguous bytes.
+pub(crate) fn hash(bytes: &[u8]) -> u32 {
+    let mut hash = Hash::new();
+    hash.update(bytes);
+    hash.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use straightline_report::random::Random;
+
+    #[test]
+    fn a_tag_is_read_as_written() {
+        for (stream, sequence, time) in [(0, 0, 0), (1, 2, 3), (u16::MAX, u64::MAX, TIME)] {
+            let tag = Tag { stream, sequence, time, hash: 0x1234_5678 };
+            assert_eq!(Tag::parse(&tag.to_bytes()), Some(tag));
+        }
+        // The tag does not have the counter's upper bits, but the age is right when they change.
+        let tag = Tag { stream: 1, sequence: 1, time: TIME + 1 - 10, hash: 0 };
+        let read = Tag::parse(&tag.to_bytes()).expect("a tag");
+        assert_eq!((read.age(TIME + 6), read.age(TIME - 9)), (15, 0));
+    }
+
+    #[test]
+    fn other_bytes_are_no_tag() {
+        assert_eq!(Tag::parse(&[0; LEN]), None);
+        assert_eq!(Tag::parse(&[0xff; LEN]), None);
+        let bytes = Tag { stream: 3, sequence: 77, time: 99, hash: 5 }.to_bytes();
+        for bit in 0..18 * 8 {
+            let mut changed = bytes;
+            changed[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Tag::parse(&changed), None, "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn the_hash_sees_each_bit_each_length_and_each_order() {
+        let mut random = Random::new(1);
+        let bytes: Vec<u8> = (0..300).map(|_| random.next().to_le_bytes()[0]).collect();
+        let whole = hash(&bytes);
+        for bit in 0..300 * 8 {
+            let mut changed = bytes.clone();
+            changed[bit / 8] ^= 1 << (bit % 8);
+            assert_ne!(hash(&changed), whole, "bit {bit}");
+        }
+        let zeros: std::collections::BTreeSet<u32> = (0..200).map(|len| hash(&vec![0; len])).collect();
+        assert_eq!(zeros.len(), 200);
+        let mut swapped = bytes.clone();
+        swapped.swap(10, 42);
+        assert_ne!(hash(&swapped), whole);
+        let mut chunks = Hash::new();
+        for chunk in [&bytes[..64], &bytes[64..96], &bytes[96..]] {
+            chunks.update(chunk);
+        }
+        assert_eq!(chunks.finish(), whole);
+    }
+}

@@ -1,0 +1,13 @@
+//! Traffic: packets that a generator sends and checks, capture files, and frame lengths.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `generator` | packets at a rate, and the check of what returns |
+//! | `capture` | frames from and to capture files |
+//! | `sizes` | frame lengths and their weights |
+
+pub mod capture;
+pub mod generator;
+mod sizes;
+
+pub use sizes::Sizes;

@@ -1,0 +1,248 @@
+//! The reflector against our own switch: every layout, load and kind of frame arrives intact, and
+//! everything that cannot be measured is an error with a reason.
+
+use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use straightline_lab::guests::forward::Touch;
+use straightline_lab::guests::reflector::{self, Layout, Load, Options, ReflectorReport, Sizes, Stopped};
+
+use crate::common::{self, Rig, patch, rig, vhost_user};
+
+/// Options for the first two ports, for a short time: only the arrival of packets matters.
+fn options(rig: &Rig) -> Options {
+    Options {
+        warm_up: Duration::from_millis(20),
+        time: Duration::from_millis(100),
+        ..Options::new([rig.socket(0).clone(), rig.socket(1).clone()])
+    }
+}
+
+fn patched() -> Rig {
+    rig(2, |config| {
+        config.ports.iter_mut().for_each(|port| port.mtu = 9216);
+        config.patches.push(patch(0, 1));
+    })
+}
+
+/// Runs a trial, and compares its counters with the switch's.
+fn run(rig: &Rig, change: impl FnOnce(&mut Options)) -> ReflectorReport {
+    let mut options = options(rig);
+    change(&mut options);
+    let counters = || [0, 1].map(|at| rig.port(at).queues.first().map(|queue| (queue.rx.packets, queue.tx.packets)));
+    let before = counters();
+    let report = reflector::run(&options).unwrap_or_else(|error| panic!("{options:?}: {error:#}"));
+    for (at, before) in before.into_iter().enumerate() {
+        let (rx, tx) = before.unwrap_or_default();
+        let ours = (report.ports[at].tx_packets + rx, report.ports[at].rx_packets + tx);
+        assert_eq!(counters()[at], Some(ours), "port {at} of {options:?}");
+    }
+    // The cost may be unknown: interrupted turns are not counted.
+    assert!(report.mpps > 0.0, "{report:?}");
+    report
+}
+
+/// Checks that none of `packets` is lost. If the switch started slowly, some probes were sent
+/// twice.
+fn is_intact(report: &ReflectorReport, packets: u64) {
+    assert!(report.lost == Some(0) && report.verified >= packets, "{report:?}");
+}
+
+#[test]
+fn everything_comes_through_whole() {
+    let rig = patched();
+    for layout in [Layout::Split, Layout::Packed] {
+        for (mergeable, in_order) in [(true, false), (false, false), (true, true), (false, true)] {
+            let report = run(&rig, |o| {
+                (o.layout, o.mergeable, o.in_order) = (layout, mergeable, in_order);
+                o.sizes = "64:7,570:4,1518:1".parse().expect("sizes");
+            });
+            is_intact(&report, 1024);
+            let wanted = [("mrg-rxbuf", mergeable), ("in-order", in_order), ("ring-packed", layout == Layout::Packed)];
+            for (feature, wanted) in wanted {
+                assert_eq!(report.features.contains(&feature), wanted, "{feature} in {report:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_flood_comes_through_whole() {
+    let rig = patched();
+    for (layout, in_order) in
+        [(Layout::Split, false), (Layout::Packed, false), (Layout::Split, true), (Layout::Packed, true)]
+    {
+        let mut options = Options { load: Load::Flood, layout, in_order, queue_size: 256, ..options(&rig) };
+        options.sizes = Sizes::one(1000);
+        let report = reflector::run(&options).expect("a trial");
+        assert!(report.verified > 0 && report.lost.is_none(), "{report:?}");
+        assert!((report.frame_bytes - 1000.0).abs() < 1e-9, "{report:?}");
+    }
+}
+
+#[test]
+fn whoever_touches_packets_leaves_them_as_they_are() {
+    let rig = patched();
+    for layout in [Layout::Split, Layout::Packed] {
+        for load in [Load::Loop, Load::Flood, Load::OneWay] {
+            for (touch, touched) in [(Touch::None, 0.0), (Touch::Header, 2.0), (Touch::Read, 17.0), (Touch::Edit, 17.0)]
+            {
+                let in_order = touch == Touch::Edit;
+                let sizes = Sizes::one(1024);
+                let options = Options { layout, load, touch, in_order, sizes, queue_size: 256, ..options(&rig) };
+                let report = reflector::run(&options).unwrap_or_else(|error| panic!("{options:?}: {error:#}"));
+                assert!(report.verified > 0 && report.lost.is_none_or(|lost| lost == 0), "{report:?}");
+                // The header before a line, 16 lines of frame.
+                assert!((report.lines_per_packet - 17.0).abs() < 1e-9, "{report:?}");
+                assert!((report.touched_lines_per_packet - touched).abs() < 1e-9, "{report:?}");
+                if load == Load::OneWay {
+                    assert_eq!((report.ports[0].rx_packets, report.ports[1].tx_packets), (0, 0), "{report:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn edges_are_told_and_a_stop_ends_it() {
+    let rig = patched();
+    let mut edges = Vec::new();
+    let mut at_edge = || {
+        edges.push(rig.switch.source().runtime().nodes.iter().map(|node| node.packets).sum::<u64>());
+        Ok(())
+    };
+    reflector::run_watched(&options(&rig), &mut at_edge).expect("a trial");
+    assert!(edges.len() == 2 && edges[1] > edges[0], "{edges:?}");
+    let mut failing = || anyhow::bail!("no counters");
+    let error = reflector::run_watched(&options(&rig), &mut failing).expect_err("an edge that fails");
+    assert_eq!(error.to_string(), "no counters");
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut options = Options { stop: Some(Arc::clone(&stop)), time: Duration::from_secs(60), ..options(&rig) };
+    let mut at_first = || {
+        stop.store(true, Ordering::Relaxed);
+        Ok(())
+    };
+    let error = reflector::run_watched(&options, &mut at_first).expect_err("stopped");
+    assert_eq!(error.downcast_ref(), Some(&Stopped), "{error:#}");
+    // Before the first packet.
+    options.patience = Duration::from_secs(60);
+    assert_eq!(reflector::run(&options).expect_err("stopped").downcast_ref(), Some(&Stopped));
+}
+
+#[test]
+fn what_was_measured_until_a_stop_may_be_kept() {
+    let rig = patched();
+    let stop = Arc::new(AtomicBool::new(false));
+    let time = Duration::from_secs(60);
+    let options = Options { stop: Some(Arc::clone(&stop)), may_end_early: true, time, ..options(&rig) };
+    let (measures, begins) = std::sync::mpsc::channel();
+    let mut at_edge = || {
+        _ = measures.send(());
+        Ok(())
+    };
+    let report = std::thread::scope(|scope| {
+        let trial = scope.spawn(|| reflector::run_watched(&options, &mut at_edge));
+        begins.recv().expect("it begins");
+        let passed = || rig.port(0).queues.first().map_or(0, |queue| queue.rx.packets);
+        // More than are under way: some of them have returned more than once.
+        let enough = passed() + 5000;
+        common::wait_until("packets go round", || passed() > enough);
+        stop.store(true, Ordering::Relaxed);
+        trial.join().expect("the trial").expect("a report")
+    });
+    assert!(report.secs < 60.0 && report.mpps > 0.0 && report.lost == Some(0), "{report:?}");
+    // During the warm-up there is nothing to report.
+    let options = Options { stop: Some(Arc::new(AtomicBool::new(true))), ..options };
+    assert_eq!(reflector::run(&options).expect_err("stopped").downcast_ref(), Some(&Stopped));
+}
+
+#[test]
+fn frames_and_rings_of_other_sizes() {
+    let rig = patched();
+    let report = run(&rig, |o| (o.sizes, o.queue_size) = (Sizes::one(9018), 32));
+    is_intact(&report, 64);
+    assert_eq!(report.queue_size, 32);
+    is_intact(&run(&rig, |o| (o.header_offset, o.bursts) = (0, Some(1))), 64);
+    let report = run(&rig, |o| (o.sizes, o.buffer_len, o.queue_size) = (Sizes::one(1518), Some(1531), 64));
+    assert_eq!((report.lost, report.buffer_len), (Some(0), 1531));
+}
+
+#[test]
+fn large_segments_stay_whole() {
+    let rig = patched();
+    for layout in [Layout::Split, Layout::Packed] {
+        let report = run(&rig, |o| {
+            (o.layout, o.segments, o.queue_size) = (layout, true, 32);
+            o.sizes = "65214,1514".parse().expect("sizes");
+        });
+        is_intact(&report, 64);
+    }
+}
+
+fn fails(options: &Options) -> String {
+    format!("{:#}", reflector::run(options).expect_err("not a valid trial"))
+}
+
+#[test]
+fn what_is_not_there_or_not_offered_is_said() {
+    let rig = rig(2, |config| {
+        config.ports.iter_mut().for_each(|port| vhost_user(port).packed = false);
+        config.ports.iter_mut().for_each(|port| vhost_user(port).offloads.tso = false);
+        config.patches.push(patch(0, 1));
+    });
+    let absent = Options::new([rig.socket(0).clone(), "/nonexistent/b".into()]);
+    assert!(fails(&absent).contains("/nonexistent/b"), "{}", fails(&absent));
+    let packed = fails(&Options { layout: Layout::Packed, ..options(&rig) });
+    assert!(packed.contains("does not offer ring-packed: leave out --ring packed"), "{packed}");
+    let segments = fails(&Options { segments: true, sizes: Sizes::one(65_214), ..options(&rig) });
+    assert!(segments.contains("--segments") && segments.contains("host-tso4"), "{segments}");
+    let huge = fails(&Options { sizes: Sizes::one(80_000), ..options(&rig) });
+    assert!(huge.contains("65549"), "{huge}");
+}
+
+#[test]
+fn silence_is_said() {
+    // Ports that are not connected, and frames that the switch drops.
+    let apart = rig(4, |config| config.patches = vec![patch(0, 2), patch(1, 3)]);
+    let error = fails(&Options { patience: Duration::from_millis(300), ..options(&apart) });
+    assert!(error.contains("nothing has come from") && error.contains("p0 and "), "{error}");
+    let strict = rig(2, |config| config.patches.push(patch(0, 1)));
+    let sizes = Sizes::one(1519);
+    let error = fails(&Options { patience: Duration::from_millis(300), sizes, ..options(&strict) });
+    assert!(error.contains("1519 bytes"), "{error}");
+    // A backend that never answers.
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("mute");
+    let _mute = UnixListener::bind(&path).expect("a socket");
+    let mut options = options(&strict);
+    options.backends[1].clone_from(&path);
+    options.patience = Duration::from_millis(200);
+    let error = fails(&options);
+    assert!(error.contains("mute"), "{error}");
+}
+
+#[test]
+fn a_side_that_goes_silent_is_said_in_a_short_trial_too() {
+    for load in [Load::Loop, Load::Flood, Load::OneWay] {
+        let rig = patched();
+        let time = Duration::from_millis(900);
+        let options = Options { load, queue_size: 256, time, ..options(&rig) };
+        // Nothing passes from the start of the measurement on.
+        let mut at_edge = || rig.switch.set_link("p0", false);
+        let error = reflector::run_watched(&options, &mut at_edge).expect_err("nothing comes").to_string();
+        assert!(error.contains("nothing has come from") && error.contains("225 ms"), "{error}");
+    }
+}
+
+#[test]
+fn a_backend_that_goes_away_is_said() {
+    let rig = patched();
+    let options = Options { time: Duration::from_secs(60), ..options(&rig) };
+    let trial = std::thread::spawn(move || (fails(&options), Instant::now()));
+    common::wait_until("packets pass", || rig.port(0).queues.first().is_some_and(|queue| queue.rx.packets > 2000));
+    rig.switch.stop();
+    let (error, _) = trial.join().expect("the trial");
+    assert!(error.contains("closed the connection") || error.contains("nothing has come"), "{error}");
+}

@@ -1,0 +1,398 @@
+use std::collections::BTreeMap;
+
+use proptest::collection::{btree_map, vec};
+use proptest::option;
+use proptest::prelude::*;
+use roxmltree::{Document, Node, ParsingOptions};
+
+use super::Report;
+use super::text::width;
+use crate::results::{Environment, FORMAT, Latency, Results, Sample};
+
+/// Names with characters that are special in HTML, XML, Markdown or CSV.
+const NASTY: &str = "<b>\"x\" & 'y', | `z` ]]> --> \u{1}\u{202e}";
+
+fn texts(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
+/// Returns two rounds of trials of such variants. Two rounds are too few for intervals, which take
+/// long to compute.
+fn few(variants: &[&str], sizes: &[&str], rings: &[&str]) -> Vec<Sample> {
+    let mut samples = trials(variants, sizes, rings);
+    samples.retain(|sample| sample.round <= 2);
+    samples
+}
+
+/// Returns eight rounds of these variants at sizes and rings, with cycles and latencies; all values
+/// differ.
+fn trials(variants: &[&str], sizes: &[&str], rings: &[&str]) -> Vec<Sample> {
+    let mut samples = Vec::new();
+    let mut state = 7_u64;
+    for round in 1..=8 {
+        for size in sizes {
+            for ring in rings {
+                for (index, variant) in variants.iter().enumerate() {
+                    state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    let noise = f64::from(u32::try_from(state >> 40).expect("24 bits")) / f64::from(1 << 24);
+                    let factor = 1.0 + 0.3 * f64::from(u32::try_from(index).expect("few"));
+                    let cycles = 150.0 * factor + 30.0 * noise;
+                    let steps = (0..40).map(|step| (900 + step * step * 40 + (state >> 60), 2_000_000 >> step.min(20)));
+                    samples.push(Sample {
+                        scenario: "pvp".to_owned(),
+                        round,
+                        variant: (*variant).to_owned(),
+                        cell: texts(&[("size", size), ("ring", ring), ("mrg", "on")]),
+                        metrics: [
+                            ("mpps".to_owned(), 6.0 / factor + noise),
+                            ("switch_cycles_per_packet".to_owned(), cycles),
+                            ("loss_ratio".to_owned(), 0.0),
+                        ]
+                        .into(),
+                        cycles: ["receive", "bridge", "copy", "notify"]
+                            .map(|phase| (phase.to_owned(), cycles / 4.0))
+                            .into(),
+                        latency: Some(Latency { steps: steps.collect() }),
+                        invalid: None,
+                    });
+                }
+            }
+        }
+    }
+    samples
+}
+
+fn results(samples: &[Sample]) -> Results {
+    let environment = Environment {
+        format: FORMAT,
+        cpu: "EPYC".to_owned(),
+        flags: ["avx2", "fma"].map(str::to_owned).into(),
+        kernel: NASTY.to_owned(),
+        peers: texts(&[(NASTY, NASTY), ("testpmd", "22.11")]),
+        ..Environment::default()
+    };
+    Results { environment, samples: samples.to_vec() }
+}
+
+fn html(samples: &[Sample]) -> String {
+    Report::new("A report", &results(samples)).expect("samples").html()
+}
+
+fn parsed(page: &str) -> Document<'_> {
+    let options = ParsingOptions { allow_dtd: true, ..ParsingOptions::default() };
+    Document::parse_with_options(page, options).unwrap_or_else(|error| panic!("{error}:\n{page}"))
+}
+
+fn pictures<'d>(document: &'d Document<'_>) -> Vec<Node<'d, 'd>> {
+    document.descendants().filter(|node| node.has_tag_name(("http://www.w3.org/2000/svg", "svg"))).collect()
+}
+
+/// The edges of an area: left, top, right, bottom.
+type Box = [f64; 4];
+
+fn number(node: Node<'_, '_>, name: &str) -> f64 {
+    let text = node.attribute(name).unwrap_or_else(|| panic!("no {name} in {node:?}"));
+    let value = text.parse::<f64>().unwrap_or_else(|_| panic!("{name}={text}"));
+    assert!(value.is_finite());
+    value
+}
+
+/// Returns the place of a text, from the attributes in the picture.
+fn text_box(node: Node<'_, '_>) -> (Box, String) {
+    let text = node.text().unwrap_or_default().to_owned();
+    let (x, y, size) = (number(node, "x"), number(node, "y"), number(node, "font-size"));
+    let wide = width(&text, size);
+    if node.attribute("transform").is_some() {
+        return ([x - 0.8 * size, y, x + 0.25 * size, y + wide], text);
+    }
+    let left = match node.attribute("text-anchor") {
+        Some("start") => x,
+        Some("middle") => x - wide / 2.0,
+        Some("end") => x - wide,
+        other => panic!("{other:?}"),
+    };
+    ([left, y - 0.8 * size, left + wide, y + 0.25 * size], text)
+}
+
+fn overlap(a: &Box, b: &Box) -> bool {
+    a[0] + 0.1 < b[2] && b[0] + 0.1 < a[2] && a[1] + 0.1 < b[3] && b[1] + 0.1 < a[3]
+}
+
+/// Checks that no label covers another one, or data that it does not name, and that none is outside
+/// the picture.
+fn check_layout(page: &str) {
+    let document = parsed(page);
+    for picture in pictures(&document) {
+        let view = picture.attribute("viewBox").expect("a view box");
+        let view: Vec<f64> = view.split(' ').map(|part| part.parse().expect("a number")).collect();
+        let labels: Vec<(Box, String, bool)> = picture
+            .descendants()
+            .filter(|node| node.has_tag_name(("http://www.w3.org/2000/svg", "text")))
+            .map(|node| {
+                let (place, text) = text_box(node);
+                (place, text, node.attribute("class").is_some_and(|class| class.contains("on-")))
+            })
+            .filter(|label| !label.1.is_empty())
+            .collect();
+        let data: Vec<Box> = picture
+            .descendants()
+            .filter(|node| {
+                node.attribute("class").is_some_and(|class| class.starts_with("data")) && node.has_attribute("width")
+            })
+            .map(|node| {
+                let (x, y) = (number(node, "x"), number(node, "y"));
+                [x, y, x + number(node, "width"), y + number(node, "height")]
+            })
+            .collect();
+        for (index, (place, text, on_data)) in labels.iter().enumerate() {
+            let inside = place[0] >= -0.5 && place[1] >= -0.5 && place[2] <= view[2] + 0.5 && place[3] <= view[3] + 0.5;
+            assert!(inside, "`{text}` at {place:?} leaves the picture of {view:?}");
+            for (other, name, _) in &labels[index + 1..] {
+                assert!(!overlap(place, other), "`{text}` at {place:?} lies on `{name}` at {other:?}");
+            }
+            for area in data.iter().filter(|_| !on_data) {
+                assert!(!overlap(place, area), "`{text}` at {place:?} lies on data at {area:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_page_has_every_plot_that_its_samples_are_good_for() {
+    let samples = trials(&["testpmd", "ours"], &["64", "imix"], &["split", "packed"]);
+    let page = html(&samples);
+    let document = parsed(&page);
+    let titles: Vec<&str> = document
+        .descendants()
+        .filter(|node| node.has_tag_name(("http://www.w3.org/1999/xhtml", "figcaption")))
+        .filter_map(|node| node.text())
+        .collect();
+    for plot in
+        ["Throughput (Mpps) by size", "Switch cost (cycles/packet) by size", "Cycles by phase", "Latency by percentile"]
+    {
+        let panels = if plot.starts_with("Lat") { 4 } else { 2 };
+        assert_eq!(titles.iter().filter(|title| title.starts_with(plot)).count(), panels, "{plot}: {titles:#?}");
+    }
+    assert_eq!(
+        titles.iter().filter(|title| title.starts_with("Throughput (Mpps): ratio of")).count(),
+        1,
+        "{titles:#?}"
+    );
+    assert!(page.contains("<p>loss (ratio): 0 everywhere.</p>"));
+    // Each picture has a title, a description, and a table beside it.
+    for picture in pictures(&document) {
+        let texts: Vec<&str> =
+            picture.children().filter_map(|node| Some(node.tag_name().name()).filter(|_| node.is_element())).collect();
+        assert_eq!(texts[..2], ["title", "desc"]);
+        let named = picture.attribute("aria-labelledby").expect("a name").split(' ');
+        for id in named {
+            assert_eq!(document.descendants().filter(|node| node.attribute("id") == Some(id)).count(), 1, "{id}");
+        }
+        let beside = picture.parent().and_then(|node| node.parent()).expect("a figure");
+        assert!(beside.descendants().any(|node| node.has_tag_name(("http://www.w3.org/1999/xhtml", "table"))));
+    }
+    assert!(!page.contains("<script") && !page.contains("src="), "nothing is fetched");
+    check_layout(&page);
+}
+
+#[test]
+fn what_came_out_stands_on_top() {
+    let samples = trials(&["fast", "slow"], &["64", "1518"], &["split"]);
+    let page = html(&samples);
+    let on_top = &page[..page.find("<h2").expect("a section")];
+    assert!(on_top.contains("all of them are valid"), "{on_top}");
+    assert!(
+        on_top.contains("throughput (Mpps) in 2 cells, against fast<ul>\n<li>slow: slower in 2 (ratio 0."),
+        "{on_top}"
+    );
+    // For a single cell, the interval is beside the ratio.
+    let page = html(&trials(&["fast", "slow"], &["64"], &["split"]));
+    assert!(page.contains("<li>slow: slower (ratio 0."), "{page}");
+    // Too few trials for an interval: no variants are called different.
+    let few = html(&samples[..8]);
+    assert!(few.contains("slow: no verdict in 2 (2 with too few trials for an interval)"), "{few}");
+}
+
+#[test]
+fn labels_stay_apart_however_long_and_many() {
+    let long = "straightline-with-everything-switched-on-and-a-long-name";
+    let variants = ["a", long, "dpdk-testpmd-22.11", "ovs-dpdk", "e", "f", "g", "h", "i", "j"];
+    let sizes = ["64", "128", "256", "512", "1024", "1280", "1518", "9000", "imix", "a-mix-of-sizes-with-a-name"];
+    check_layout(&html(&few(&variants, &sizes, &["split", "packed-in-order-no-mergeable"])));
+    check_layout(&html(&few(&variants[..2], &["64"], &["split"])));
+    let many: Vec<String> = (0..90).map(|value| format!("{}", value * 64)).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    check_layout(&html(&few(&["a", "b"], &many, &["split", "packed"])));
+}
+
+#[test]
+fn every_value_is_in_the_csv() {
+    let samples = trials(&["a", "b"], &["64", "1518"], &["split"]);
+    let csv = Report::new("A report", &results(&samples)).expect("samples").csv();
+    let lines: Vec<&str> = csv.lines().collect();
+    assert_eq!(lines.len(), samples.len() + 1);
+    for (sample, line) in samples.iter().zip(&lines[1..]) {
+        let values: Vec<f64> = line.split(',').filter_map(|cell| cell.parse().ok()).collect();
+        for value in sample.metrics.values().chain(sample.cycles.values()) {
+            assert!(values.contains(value), "{value} in {line}");
+        }
+    }
+}
+
+#[test]
+fn names_from_files_stay_text() {
+    let mut samples = few(&[NASTY, "b"], &["64", NASTY], &["split", "packed"]);
+    for sample in &mut samples {
+        sample.scenario = NASTY.to_owned();
+        sample.cell.insert(NASTY.to_owned(), NASTY.to_owned());
+        sample.metrics.insert(NASTY.to_owned(), f64::from(sample.round));
+        sample.cycles.insert(NASTY.to_owned(), 3.0);
+    }
+    samples[0].invalid = Some(NASTY.to_owned());
+    let results = results(&samples);
+    let report = Report::new(NASTY, &results).expect("samples");
+    let page = report.html();
+    check_layout(&page);
+    assert!(!page.contains("<b>"));
+    assert!(!report.markdown().contains("<b>"));
+    let shown = parsed(&page)
+        .descendants()
+        .filter_map(|node| node.text().map(str::to_owned))
+        .any(|text| text.starts_with("<b>\"x\" &"));
+    assert!(shown, "the name is shown as it is");
+}
+
+#[test]
+fn trials_that_do_not_count_are_listed_with_their_reason() {
+    let mut samples = trials(&["a", "b"], &["64"], &["split"]);
+    for sample in samples.iter_mut().filter(|sample| sample.variant == "b") {
+        sample.invalid = Some("sent 3 % less than meant".to_owned());
+    }
+    let results = results(&samples);
+    let report = Report::new("A report", &results).expect("samples");
+    let (page, markdown) = (report.html(), report.markdown());
+    for text in [&page, &markdown] {
+        assert_eq!(text.matches("sent 3 % less than meant").count(), 8);
+        assert!(text.contains("no valid trial"));
+        assert!(text.contains("no cell has valid trials of both"));
+        for known in ["avx2 fma", "peers.testpmd", "22.11"] {
+            assert!(text.contains(known), "{known} in\n{text}");
+        }
+    }
+    check_layout(&page);
+}
+
+#[test]
+fn a_search_has_what_it_found_and_a_latency_no_bound() {
+    let mut samples = trials(&["a"], &["64"], &["split"]);
+    samples.truncate(3);
+    for (sample, load) in samples.iter_mut().zip(["ndr", "pdr 0.5 %", "latency 50 %"]) {
+        sample.cell.insert("load".to_owned(), load.to_owned());
+        sample.metrics = [("mpps".to_owned(), 7.25)].into();
+    }
+    let why = "no load up to 7250000 packets a second is too high";
+    samples[0].metrics.extend([("at_least".to_owned(), 1.0), ("lower_mpps".to_owned(), 7.25)]);
+    samples[0].invalid = Some(why.to_owned());
+    samples[1].metrics.insert("lower_mpps".to_owned(), 7.0);
+    let results = results(&samples);
+    let markdown = Report::new("A search", &results).expect("samples").markdown();
+    assert!(markdown.contains("| ndr | a | at least 7.250 | 0 |"), "{markdown}");
+    let (_, lower) = markdown.split_once("### Lower throughput").expect("a figure of its own");
+    let lower = lower.split("###").next().expect("its table");
+    assert!(lower.contains("| pdr 0.5 % |") && !lower.contains("latency"), "{lower}");
+    assert!(!markdown.contains("at least (") && !markdown.contains("### At least"), "{markdown}");
+    assert!(markdown.contains(why), "{markdown}");
+    // The same holds if there is no other trial.
+    let markdown = Report::new("A search", &self::results(&samples[..1])).expect("a sample").markdown();
+    assert!(markdown.contains("at least 7.250") && !markdown.contains("### At least"), "{markdown}");
+}
+
+#[test]
+fn places_that_nobody_measured_are_not_those_without_a_valid_trial() {
+    let crosses = |samples: &[Sample]| {
+        let page = html(samples);
+        let document = parsed(&page);
+        document.descendants().filter(|node| node.attribute("class") == Some("none")).count()
+    };
+    let mut samples = few(&["a", "b"], &["64", "512", "1518"], &["split", "packed"]);
+    samples.retain(|sample| sample.cell["ring"] == "split" || sample.cell["size"] == "64");
+    assert_eq!(crosses(&samples), 0);
+    for sample in samples.iter_mut().filter(|sample| sample.cell["size"] == "512" && sample.variant == "b") {
+        sample.invalid = Some("nothing came".to_owned());
+    }
+    assert!(crosses(&samples) > 0);
+}
+
+#[test]
+fn a_single_sample_makes_a_page_and_none_an_error() {
+    check_layout(&html(&trials(&["a"], &["64"], &["split"])[..1]));
+    check_layout(&html(&[Sample::default()]));
+    let error = Report::new("A report", &results(&[])).expect_err("nothing to report");
+    assert!(error.to_string().contains("no samples"));
+}
+
+/// Values as files have them, and values that files must not have.
+fn value() -> impl Strategy<Value = f64> {
+    prop_oneof![4 => 0.1..20.0, 1 => any::<f64>(), 1 => Just(0.0), 1 => Just(f64::NAN), 1 => Just(f64::INFINITY)]
+}
+
+fn name() -> impl Strategy<Value = String> {
+    prop_oneof![
+        Just("a".to_owned()),
+        Just("b".to_owned()),
+        Just("64".to_owned()),
+        Just("1518".to_owned()),
+        any::<String>()
+    ]
+}
+
+fn metric() -> impl Strategy<Value = String> {
+    prop_oneof![Just("mpps".to_owned()), Just("switch_cycles_per_packet".to_owned()), "[a-z_]{0,12}", any::<String>()]
+}
+
+fn any_sample() -> impl Strategy<Value = Sample> {
+    let latency = vec((any::<u64>(), any::<u64>()), 0..6).prop_map(|steps| Latency { steps });
+    let axis = prop_oneof![Just("size".to_owned()), Just("ring".to_owned()), any::<String>()];
+    (
+        prop_oneof![4 => Just("pvp".to_owned()), 1 => any::<String>()],
+        0..4_u32,
+        name(),
+        btree_map(axis, name(), 0..4),
+        btree_map(metric(), value(), 0..3),
+        btree_map(name(), value(), 0..12),
+        option::of(latency),
+        option::weighted(0.2, any::<String>()),
+    )
+        .prop_map(|(scenario, round, variant, cell, metrics, cycles, latency, invalid)| Sample {
+            scenario,
+            round,
+            variant,
+            cell,
+            metrics,
+            cycles,
+            latency,
+            invalid,
+        })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_samples_make_a_sound_page(samples in vec(any_sample(), 1..12)) {
+        let page = html(&samples);
+        let document = parsed(&page);
+        for picture in pictures(&document) {
+            for attribute in picture.descendants().flat_map(|node| node.attributes()) {
+                let bad = ["NaN", "inf"].iter().any(|bad| attribute.value().contains(bad));
+                let text = attribute.name().starts_with("aria");
+                prop_assert!(text || !bad, "{attribute:?}");
+            }
+        }
+        check_layout(&page);
+        let results = results(&samples);
+        let report = Report::new("A report", &results).expect("samples");
+        prop_assert!(report.markdown().ends_with('\n'));
+        prop_assert_eq!(report.csv().matches("\r\n").count() > samples.len(), true);
+    }
+}

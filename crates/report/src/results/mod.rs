@@ -1,0 +1,11 @@
+//! Results: samples as they were taken, with their environment.
+
+pub mod compare;
+mod environment;
+mod sample;
+mod series;
+
+pub use compare::Comparison;
+pub use environment::{Difference, Environment, FORMAT};
+pub use sample::{AT_LEAST, BOUNDS, Latency, Sample};
+pub use series::{Results, SeriesKey, series};

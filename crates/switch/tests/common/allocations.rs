@@ -1,0 +1,56 @@
+//! An allocator that counts the allocations of a thread. A test program that has this module uses
+//! it for all its memory.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+thread_local! {
+    static COUNTING: Cell<bool> = const { Cell::new(false) };
+    static COUNT: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The system's allocator, with a counter for the thread that allocates.
+struct Counting;
+
+fn note() {
+    // A thread that ends has no cell any more, and does not count.
+    let _ = COUNTING.try_with(|counting| {
+        if counting.get() {
+            COUNT.with(|count| count.set(count.get() + 1));
+        }
+    });
+}
+
+// SAFETY: every call goes to the system's allocator unchanged; counting touches no memory of its
+// own.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        note();
+        // SAFETY: as the caller promised.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        note();
+        // SAFETY: as the caller promised.
+        unsafe { System.dealloc(at, layout) }
+    }
+
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        note();
+        // SAFETY: as the caller promised.
+        unsafe { System.realloc(at, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Runs `f`; returns the number of its allocations and deallocations.
+pub(crate) fn allocations(f: impl FnOnce()) -> u64 {
+    COUNT.set(0);
+    COUNTING.set(true);
+    f();
+    COUNTING.set(false);
+    COUNT.get()
+}

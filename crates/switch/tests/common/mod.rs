@@ -1,0 +1,289 @@
+//! A switch with guests, for all tests here, and a pair of guests whose traffic nothing else may
+//! disturb.
+#![allow(dead_code, unused_imports, reason = "each test uses its part")]
+
+pub(crate) mod flows;
+pub(crate) mod host;
+pub(crate) mod packets;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use straightline_guest::{Guest, GuestOptions, Sequence, Stream};
+use straightline_switch::Switch;
+use straightline_switch::api::{EventKind, Link, Port};
+use straightline_switch::config::{BridgeConfig, Config, PatchConfig, PortConfig, VhostUserConfig, WhenFull};
+use straightline_virtio::features as f;
+use straightline_virtio::net_header::NetHeader;
+use straightline_wire::MacAddr;
+
+/// Time limit of a wait. It is long enough for the slowest machine, and only a failing test waits
+/// so long.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The features that every guest here negotiates.
+pub(crate) const BASIC: u64 = f::VIRTIO_F_VERSION_1;
+
+/// The largest possible frames.
+pub(crate) const ANY_LEN: u16 = 65_532;
+
+/// A switch in a folder of its own.
+pub(crate) struct Rig {
+    pub(crate) switch: Switch,
+    sockets: Vec<PathBuf>,
+    _dir: tempfile::TempDir,
+}
+
+/// Ports `p0`, `p1`, ...; `connect` connects them.
+pub(crate) fn rig(ports: usize, connect: impl FnOnce(&mut Config)) -> Rig {
+    let dir = tempfile::tempdir().expect("a folder");
+    let sockets: Vec<_> = (0..ports).map(|n| dir.path().join(format!("p{n}"))).collect();
+    let mut config = Config {
+        ports: sockets.iter().enumerate().map(|(n, s)| PortConfig::vhost_user(format!("p{n}"), s)).collect(),
+        ..Config::default()
+    };
+    connect(&mut config);
+    Rig { switch: Switch::start(&config).expect("a switch"), sockets, _dir: dir }
+}
+
+/// A patch between two ports.
+pub(crate) fn patch(a: usize, b: usize) -> PatchConfig {
+    PatchConfig { name: format!("{a}-{b}"), ports: [format!("p{a}"), format!("p{b}")], full: WhenFull::Drop }
+}
+
+/// A bridge of all ports from 0 to `n`.
+pub(crate) fn bridge(n: usize) -> BridgeConfig {
+    BridgeConfig {
+        name: "lan".to_owned(),
+        ports: (0..n).map(|p| format!("p{p}")).collect(),
+        ageing: 300,
+        limit: 64,
+        statics: Vec::new(),
+    }
+}
+
+/// The configuration of a vhost-user port.
+pub(crate) fn vhost_user(port: &mut PortConfig) -> &mut VhostUserConfig {
+    port.kind.as_vhost_user_mut().expect("a vhost-user port")
+}
+
+impl Rig {
+    pub(crate) fn socket(&self, port: usize) -> &PathBuf {
+        &self.sockets[port]
+    }
+
+    pub(crate) fn guest(&self, port: usize, options: &GuestOptions) -> Guest {
+        Guest::connect(self.socket(port), options).expect("a guest")
+    }
+
+    pub(crate) fn port(&self, port: usize) -> Port {
+        self.switch.source().ports().ports.swap_remove(port)
+    }
+
+    pub(crate) fn drops(&self, port: usize, reason: &str) -> u64 {
+        self.port(port).drops.get(reason).copied().unwrap_or(0)
+    }
+
+    /// Waits until the port has counted `n` drops for `reason`.
+    pub(crate) fn wait_drops(&self, port: usize, reason: &str, n: u64) {
+        let end = Instant::now() + PATIENCE;
+        while self.drops(port, reason) < n {
+            assert!(Instant::now() < end, "no {n} drops as {reason}: {:?}", self.port(port));
+            pause();
+        }
+        assert_eq!(self.drops(port, reason), n, "{reason}");
+    }
+
+    /// Waits until the port is down for a reason with these words in it.
+    pub(crate) fn wait_down(&self, port: usize, words: &str) {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let now = self.port(port);
+            if now.link == Link::Down && now.reason.as_deref().is_some_and(|why| why.contains(words)) {
+                assert!(now.cause.is_some() && now.remedy.is_some(), "a reason without a remedy: {now:?}");
+                return;
+            }
+            assert!(Instant::now() < end, "not down because of {words}: {now:?}");
+            pause();
+        }
+    }
+
+    pub(crate) fn wait_up(&self, port: usize) {
+        wait_until("the link is up", || self.port(port).link == Link::Up);
+    }
+
+    pub(crate) fn no_drops(&self) {
+        let drops = self.switch.source().drops().drops;
+        assert!(drops.is_empty(), "{drops:?}");
+    }
+}
+
+/// Waits for an event of this kind of the switch.
+pub(crate) fn wait_event(switch: &Switch, what: &str, is_so: impl Fn(&EventKind) -> bool) {
+    let source = switch.source();
+    wait_until(what, || source.events(0).events.iter().any(|event| is_so(&event.kind)));
+}
+
+/// Lets other threads run: there may be fewer CPUs than threads.
+pub(crate) fn pause() {
+    std::thread::sleep(Duration::from_micros(50));
+}
+
+pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < end, "timed out before {what}");
+        pause();
+    }
+}
+
+/// Returns everything that has arrived.
+pub(crate) fn arrived(guest: &mut Guest) -> Vec<(NetHeader, Vec<u8>)> {
+    let level = guest.level();
+    let mut packets = Vec::new();
+    guest.receive(usize::MAX, |header, parts| {
+        let mut bytes = Vec::new();
+        for part in parts {
+            let at = bytes.len();
+            bytes.resize(at + part.len() as usize, 0);
+            part.read(level, &mut bytes[at..]);
+        }
+        packets.push((*header, bytes));
+    });
+    packets
+}
+
+/// Waits for `n` packets.
+pub(crate) fn take(guest: &mut Guest, n: usize) -> Vec<(NetHeader, Vec<u8>)> {
+    let mut packets = Vec::new();
+    wait_until("all packets have arrived", || {
+        packets.extend(arrived(guest));
+        packets.len() >= n
+    });
+    assert_eq!(packets.len(), n);
+    packets
+}
+
+/// Checks that no packet arrives here that was sent before a packet which has arrived elsewhere.
+pub(crate) fn nothing(guest: &mut Guest) {
+    std::thread::sleep(Duration::from_millis(5));
+    assert_eq!(arrived(guest).len(), 0);
+}
+
+pub(crate) fn send(guest: &mut Guest, frame: &[u8]) {
+    wait_until("a transmit buffer is free", || {
+        guest.flush();
+        guest.send(&NetHeader::default(), frame)
+    });
+    guest.flush();
+}
+
+pub(crate) fn mac(n: u8) -> MacAddr {
+    MacAddr([2, 0, 0, 0, 0, n])
+}
+
+pub(crate) const BROADCAST: MacAddr = MacAddr([255; 6]);
+
+/// Bytes without a period, the same for the same seed.
+pub(crate) fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()[3]
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+/// A frame of `len` bytes of an unknown protocol.
+pub(crate) fn frame(dst: MacAddr, src: MacAddr, len: usize, seed: u64) -> Vec<u8> {
+    let mut frame = noise(seed, len);
+    frame[..6].copy_from_slice(&dst.0);
+    frame[6..12].copy_from_slice(&src.0);
+    // Local experimental (IEEE 802, 9.2.3).
+    frame[12..14].copy_from_slice(&[0x88, 0xb5]);
+    frame
+}
+
+/// Two guests whose traffic must go on whatever others do.
+pub(crate) struct Victims {
+    thread: JoinHandle<(u64, Sequence)>,
+    stop: Arc<AtomicBool>,
+    arrived: Arc<AtomicU64>,
+    /// Longest time between two arrivals since it was last set to 0, in microseconds.
+    longest_gap: Arc<AtomicU64>,
+}
+
+impl Victims {
+    /// Starts numbered packets from a guest at port `from` to one at port `to`, with fewer under
+    /// way than a ring holds.
+    pub(crate) fn start(rig: &Rig, from: usize, to: usize) -> Victims {
+        let mut source = rig.guest(from, &GuestOptions::default());
+        let mut sink = rig.guest(to, &GuestOptions::default());
+        let mut stream = Stream::prepare(&mut source, mac(0xe0), mac(0xe1), &[60, 1514, 566]).expect("a stream");
+        let stop = Arc::new(AtomicBool::new(false));
+        let arrived = Arc::new(AtomicU64::new(0));
+        let longest_gap = Arc::new(AtomicU64::new(0));
+        let thread = {
+            let (stop, arrived, longest_gap) = (Arc::clone(&stop), Arc::clone(&arrived), Arc::clone(&longest_gap));
+            std::thread::spawn(move || {
+                let mut seen = Sequence::default();
+                let mut end = None;
+                let mut last_arrival = Instant::now();
+                loop {
+                    let stopped = stop.load(Ordering::Relaxed);
+                    if stopped {
+                        let end = *end.get_or_insert_with(|| Instant::now() + PATIENCE / 2);
+                        if seen.packets >= stream.sent() || Instant::now() > end {
+                            return (stream.sent(), seen);
+                        }
+                    } else {
+                        while stream.sent() - seen.packets < 128 && stream.send(&mut source) {}
+                    }
+                    source.flush();
+                    let level = sink.level();
+                    let received = sink.receive(64, |_, parts| seen.note(level, parts));
+                    let gap = last_arrival.elapsed();
+                    longest_gap.fetch_max(gap.as_micros().try_into().unwrap_or(u64::MAX), Ordering::Relaxed);
+                    if received == 0 {
+                        pause();
+                    } else {
+                        last_arrival = Instant::now();
+                    }
+                    arrived.store(seen.packets, Ordering::Relaxed);
+                }
+            })
+        };
+        let victims = Victims { thread, stop, arrived, longest_gap };
+        victims.go_on();
+        victims
+    }
+
+    /// Waits until packets that the guests send from now on have arrived.
+    pub(crate) fn go_on(&self) {
+        let now = self.arrived.load(Ordering::Relaxed);
+        wait_until("the victims' traffic goes on", || self.arrived.load(Ordering::Relaxed) > now + 256);
+    }
+
+    /// Runs `f`. Returns its result and the longest time between two arrivals meanwhile.
+    pub(crate) fn longest_gap<T>(&self, f: impl FnOnce() -> T) -> (T, Duration) {
+        self.longest_gap.store(0, Ordering::Relaxed);
+        let result = f();
+        // An arrival ends the last gap.
+        self.go_on();
+        (result, Duration::from_micros(self.longest_gap.load(Ordering::Relaxed)))
+    }
+
+    /// Ends the traffic, and checks that no packet was lost or came late.
+    pub(crate) fn finish(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let (sent, seen) = self.thread.join().expect("the victims' thread");
+        assert!(sent > 256);
+        assert_eq!(seen.lost(sent), 0, "of {sent}");
+        assert_eq!((seen.packets, seen.late), (sent, 0), "of {sent}");
+    }
+}

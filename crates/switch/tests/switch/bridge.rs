@@ -1,0 +1,241 @@
+//! A learning bridge with guests at its ports.
+
+use straightline_guest::{Guest, GuestOptions};
+use straightline_switch::api::{EventKind, FdbEntry};
+use straightline_switch::config::{BridgeConfig, Mac, StaticEntry};
+use straightline_virtio::features as f;
+use straightline_virtio::net_header::NetHeader;
+use straightline_wire::MacAddr;
+
+use crate::common::packets::{Kind, segmented};
+use crate::common::{
+    BROADCAST, PATIENCE, Rig, arrived, bridge, frame, mac, noise, nothing, rig, send, take, wait_event, wait_until,
+};
+
+const PORTS: usize = 4;
+
+fn lan(change: impl FnOnce(&mut BridgeConfig)) -> (Rig, Vec<Guest>) {
+    let rig = rig(PORTS, |config| {
+        let mut lan = bridge(PORTS);
+        change(&mut lan);
+        config.bridges.push(lan);
+    });
+    let guests = (0..PORTS).map(|port| rig.guest(port, &GuestOptions::default())).collect();
+    (rig, guests)
+}
+
+/// Sends a frame; it arrives, unchanged, at exactly the guests in `to`.
+fn expect(guests: &mut [Guest], from: usize, dst: MacAddr, src: MacAddr, to: &[usize]) {
+    let frame = frame(dst, src, 100, u64::from(src.0[5]) << 8 | u64::from(dst.0[5]));
+    send(&mut guests[from], &frame);
+    for &port in to {
+        assert_eq!(take(&mut guests[port], 1)[0].1, frame);
+    }
+    for (port, guest) in guests.iter_mut().enumerate() {
+        if !to.contains(&port) {
+            // All deliveries of a turn are visible at the end of the turn. A packet that comes
+            // later would be a bug.
+            nothing(guest);
+        }
+    }
+}
+
+fn fdb(rig: &Rig) -> Vec<FdbEntry> {
+    let mut entries = rig.switch.source().fdb().entries;
+    entries.sort_by(|a, b| a.mac.cmp(&b.mac));
+    entries
+}
+
+fn known(rig: &Rig) -> Vec<(String, String)> {
+    fdb(rig).into_iter().map(|entry| (entry.mac, entry.port)).collect()
+}
+
+fn at(mac: MacAddr, port: usize) -> (String, String) {
+    (mac.to_string(), format!("p{port}"))
+}
+
+#[test]
+fn it_floods_what_it_does_not_know_and_learns_who_is_where() {
+    let (rig, mut guests) = lan(|_| ());
+    expect(&mut guests, 0, mac(2), mac(1), &[1, 2, 3]);
+    assert_eq!(known(&rig), [at(mac(1), 0)]);
+    expect(&mut guests, 1, mac(1), mac(2), &[0]);
+    expect(&mut guests, 0, mac(2), mac(1), &[1]);
+    assert_eq!(known(&rig), [at(mac(1), 0), at(mac(2), 1)]);
+    rig.no_drops();
+}
+
+#[test]
+fn broadcast_and_multicast_go_to_all_others() {
+    let (rig, mut guests) = lan(|_| ());
+    for from in 0..PORTS {
+        let others: Vec<_> = (0..PORTS).filter(|&port| port != from).collect();
+        let src = mac(u8::try_from(from).expect("few") + 1);
+        expect(&mut guests, from, BROADCAST, src, &others);
+        expect(&mut guests, from, MacAddr([0x33, 0x33, 0, 0, 0, 1]), src, &others);
+    }
+    assert_eq!(fdb(&rig).len(), PORTS);
+    rig.no_drops();
+}
+
+#[test]
+fn a_station_moves() {
+    let (rig, mut guests) = lan(|_| ());
+    expect(&mut guests, 0, BROADCAST, mac(1), &[1, 2, 3]);
+    expect(&mut guests, 3, mac(1), mac(4), &[0]);
+    expect(&mut guests, 2, BROADCAST, mac(1), &[0, 1, 3]);
+    expect(&mut guests, 3, mac(1), mac(4), &[2]);
+    assert_eq!(known(&rig), [at(mac(1), 2), at(mac(4), 3)]);
+    wait_event(&rig.switch, "the move is an event", |kind| match kind {
+        EventKind::Moved { bridge, mac: moved, from, to } => {
+            (bridge.as_str(), from.as_str(), to.as_str()) == ("lan", "p0", "p2") && *moved == mac(1).to_string()
+        }
+        _ => false,
+    });
+}
+
+#[test]
+fn a_frame_for_its_own_port_is_dropped() {
+    let (rig, mut guests) = lan(|_| ());
+    expect(&mut guests, 0, BROADCAST, mac(1), &[1, 2, 3]);
+    expect(&mut guests, 0, mac(1), mac(2), &[]);
+    rig.wait_drops(0, "same-port", 1);
+}
+
+#[test]
+fn static_entries_neither_move_nor_age() {
+    let (rig, mut guests) = lan(|lan| {
+        lan.ageing = 1;
+        lan.statics = vec![StaticEntry { mac: Mac::new(mac(7).0).expect("a station"), port: "p2".to_owned() }];
+    });
+    expect(&mut guests, 0, mac(7), mac(1), &[2]);
+    expect(&mut guests, 1, BROADCAST, mac(7), &[0, 2, 3]);
+    expect(&mut guests, 0, mac(7), mac(1), &[2]);
+    let entry = fdb(&rig).into_iter().find(|entry| entry.is_static).expect("the static entry");
+    assert_eq!((entry.mac, entry.port, entry.bridge.as_str()), (mac(7).to_string(), "p2".to_owned(), "lan"));
+    wait_until("the learned one has aged", || fdb(&rig).len() == 1);
+    expect(&mut guests, 0, mac(7), mac(1), &[2]);
+}
+
+#[test]
+fn entries_age() {
+    let (rig, mut guests) = lan(|lan| lan.ageing = 1);
+    expect(&mut guests, 0, BROADCAST, mac(1), &[1, 2, 3]);
+    expect(&mut guests, 3, mac(1), mac(4), &[0]);
+    wait_until("both are forgotten", || fdb(&rig).is_empty());
+    expect(&mut guests, 3, mac(1), mac(4), &[0, 1, 2]);
+    assert_eq!(known(&rig), [at(mac(4), 3)]);
+}
+
+#[test]
+fn a_full_table_floods_and_has_room_again_when_entries_age() {
+    let (rig, mut guests) = lan(|lan| (lan.limit, lan.ageing) = (8, 1));
+    for n in 1..=20 {
+        expect(&mut guests, 0, BROADCAST, mac(n), &[1, 2, 3]);
+        assert!(fdb(&rig).len() <= 8);
+    }
+    expect(&mut guests, 1, mac(100), mac(101), &[0, 2, 3]);
+    let end = std::time::Instant::now() + PATIENCE;
+    loop {
+        send(&mut guests[1], &frame(BROADCAST, mac(102), 60, 1));
+        guests.iter_mut().for_each(|guest| drop(arrived(guest)));
+        if known(&rig).contains(&at(mac(102), 1)) {
+            break;
+        }
+        assert!(std::time::Instant::now() < end, "no entry for a new one: {:?}", fdb(&rig));
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_guest_that_invents_addresses_leaves_the_others_theirs() {
+    let (rig, mut guests) = lan(|_| ());
+    for n in 0..=u8::MAX {
+        // Addressed to its own station, so that no other guest receives them.
+        send(&mut guests[0], &frame(MacAddr([2, 0, 0, 0, 1, 0]), MacAddr([2, 0, 0, 0, 1, n]), 60, 1));
+    }
+    guests.iter_mut().for_each(|guest| drop(arrived(guest)));
+    let addresses = |port| rig.port(port).addresses.expect("it is in a bridge");
+    // An eighth of 64 for each of four ports, and the half that no port owns.
+    wait_until("all were heard", || addresses(0).refused == 256 - 40);
+    assert_eq!(addresses(0).learned, 40);
+    guests.iter_mut().for_each(|guest| drop(arrived(guest)));
+    for n in 1..=8 {
+        expect(&mut guests, 1, BROADCAST, mac(n), &[0, 2, 3]);
+        expect(&mut guests, 2, mac(n), mac(100 + n), &[1]);
+        expect(&mut guests, 1, mac(100 + n), mac(n), &[2]);
+    }
+    assert_eq!([1, 2].map(|port| addresses(port).learned), [8, 8]);
+    assert_eq!([1, 2, 3].map(|port| addresses(port).refused), [0; 3]);
+}
+
+#[test]
+fn link_local_frames_and_impossible_sources_go_nowhere() {
+    let (rig, mut guests) = lan(|_| ());
+    for last in 0..16 {
+        expect(&mut guests, 0, MacAddr([1, 0x80, 0xc2, 0, 0, last]), mac(1), &[]);
+    }
+    rig.wait_drops(0, "link-local", 16);
+    expect(&mut guests, 0, MacAddr([1, 0x80, 0xc2, 0, 0, 16]), mac(1), &[1, 2, 3]);
+    expect(&mut guests, 0, mac(2), BROADCAST, &[]);
+    expect(&mut guests, 0, mac(2), MacAddr([0; 6]), &[]);
+    rig.wait_drops(0, "bad-source", 2);
+    assert_eq!(known(&rig), [at(mac(1), 0)]);
+}
+
+#[test]
+fn a_flood_to_a_port_that_is_down_reaches_the_others() {
+    let (rig, mut guests) = lan(|_| ());
+    drop(guests.remove(2));
+    rig.wait_down(2, "closed its connection");
+    send(&mut guests[0], &frame(BROADCAST, mac(1), 1000, 1));
+    take(&mut guests[1], 1);
+    take(&mut guests[2], 1);
+    rig.wait_drops(2, "link-down", 1);
+}
+
+/// Returns calls of the bridge's node until it has flooded these packets, which one of 33 ports
+/// sends at once.
+fn turns_for(packets: &[(NetHeader, Vec<u8>)]) -> u64 {
+    let rig = rig(33, |config| {
+        config.bridges.push(bridge(33));
+        config.ports.iter_mut().for_each(|port| port.mtu = 9000);
+    });
+    let features = GuestOptions::default().features | f::VIRTIO_NET_F_CSUM | f::VIRTIO_NET_F_HOST_USO;
+    let mut source = rig.guest(0, &GuestOptions { features, buffer_len: 9100, ..GuestOptions::default() });
+    for (header, frame) in packets {
+        assert!(source.send(header, frame));
+    }
+    source.flush();
+    let all = u64::try_from(packets.len()).expect("few");
+    let mut calls = 0;
+    wait_until("all are flooded", || {
+        let bridge = rig.switch.source().runtime().nodes.into_iter().find(|node| node.name == "bridge.lan");
+        let bridge = bridge.expect("the bridge's figures");
+        calls = bridge.calls;
+        bridge.packets == all
+    });
+    for port in 1..33 {
+        rig.wait_drops(port, "link-down", all);
+    }
+    calls
+}
+
+/// Each packet may be copied to 32 ports, so a turn takes a 32nd of what it may copy, and one
+/// packet more.
+#[test]
+fn a_turn_takes_less_where_many_ports_are_flooded() {
+    let frame = frame(BROADCAST, mac(1), 4000, 1);
+    let bodies = (4000 - 256) * 64_u64;
+    let turns = turns_for(&vec![(NetHeader::default(), frame); 64]);
+    assert!(turns >= bodies / ((1 << 20) / 32 + 4000), "{turns} turns");
+}
+
+/// Each of the receiving ports would segment the packet again.
+#[test]
+fn a_turn_takes_fewer_segments_where_many_ports_are_flooded() {
+    let packet = segmented(Kind::Udp4, BROADCAST, mac(1), &noise(1, 2000), 20);
+    let segments = 100 * 64_u64;
+    let turns = turns_for(&vec![packet; 64]);
+    assert!(turns >= segments / (8192 / 32 + 103), "{turns} turns");
+}

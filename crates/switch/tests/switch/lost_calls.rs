@@ -1,0 +1,231 @@
+//! Guests that lose calls on purpose: a call that is not answered is repeated, three times at most.
+
+use std::fs;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, eventfd};
+use straightline_guest::{Guest, GuestOptions, Ring};
+use straightline_virtio::features as f;
+
+use crate::common::{Rig, frame, mac, patch, rig, send, take, wait_until};
+
+/// Two patched ports. The first one's name distinguishes its thread from those of other tests: 10
+/// characters at most.
+fn patched(name: &str) -> Rig {
+    rig(2, |config| {
+        name.clone_into(&mut config.ports[0].name);
+        let mut patch = patch(0, 1);
+        name.clone_into(&mut patch.ports[0]);
+        config.patches.push(patch);
+    })
+}
+
+fn options(packed: bool) -> GuestOptions {
+    let layout = if packed { f::VIRTIO_F_RING_PACKED } else { 0 };
+    GuestOptions { features: GuestOptions::default().features | layout, ring_size: 16, ..GuestOptions::default() }
+}
+
+/// A ring's calls, to which its driver does not react.
+struct Calls {
+    event: OwnedFd,
+    count: u64,
+}
+
+impl Calls {
+    fn of(guest: &mut Guest, ring: Ring) -> Calls {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd");
+        guest.client().set_vring_call(ring as u16, Some(event.as_fd())).expect("a call");
+        let mut calls = Calls { event, count: 0 };
+        // A new descriptor is called once, wanted or not.
+        wait_until("the new descriptor is called", || calls.count() >= 1);
+        calls.count -= 1;
+        calls
+    }
+
+    fn count(&mut self) -> u64 {
+        let mut bytes = [0; 8];
+        if rustix::io::read(&self.event, &mut bytes).is_ok() {
+            self.count += u64::from_ne_bytes(bytes);
+        }
+        self.count
+    }
+
+    fn wait(&mut self, count: u64) {
+        wait_until(&format!("there are {count} calls"), || self.count() >= count);
+        assert_eq!(self.count, count);
+    }
+}
+
+/// Asks for a call with the `n`th used entry of the ring.
+fn ask(guest: &Guest, ring: Ring, packed: bool, n: u16) {
+    let geometry = guest.geometry(ring);
+    if packed {
+        let wrap = (n / geometry.size).is_multiple_of(2);
+        guest.write_driver_events(ring, (n % geometry.size) | (u16::from(wrap) << 15), 2);
+    } else {
+        guest.write_memory(geometry.avail + 4 + 2 * u64::from(geometry.size), &n.to_le_bytes());
+    }
+}
+
+fn repeated(rig: &Rig) -> u64 {
+    rig.port(0).queues[0].calls_repeated
+}
+
+/// Runs a case with both layouts side by side: each waits longer than it works.
+fn with_both_layouts(name: &str, case: impl Fn(bool, &str) + Sync) {
+    std::thread::scope(|s| {
+        for (packed, layout) in [(false, "split"), (true, "pack")] {
+            let case = &case;
+            s.spawn(move || case(packed, &format!("{name}-{layout}")));
+        }
+    });
+}
+
+/// Returns the number of times that the port's own thread has gone to sleep.
+fn sleeps(port: &str) -> u64 {
+    let tasks = fs::read_dir("/proc/self/task").expect("our threads");
+    let is_its = |path: &std::path::Path| {
+        fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm.trim() == format!("port {port}"))
+    };
+    let thread = tasks.map(|task| task.expect("a thread").path()).find(|path| is_its(path)).expect("its thread");
+    let status = fs::read_to_string(thread.join("status")).expect("its state");
+    let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    count.and_then(|count| count.trim().parse().ok()).expect("a number")
+}
+
+/// Waits until the thread sleeps without a timer.
+fn wait_asleep(port: &str) {
+    wait_until("the port's thread sleeps without a timer", || {
+        let before = sleeps(port);
+        // Longer than the longest pause between two repeats.
+        std::thread::sleep(Duration::from_millis(1200));
+        sleeps(port) == before
+    });
+}
+
+#[test]
+fn a_lost_call_is_repeated_at_most_three_times_until_something_moves() {
+    with_both_layouts("lost", |packed, name| {
+        let rig = patched(name);
+        let (mut a, mut b) = (rig.guest(0, &options(packed)), rig.guest(1, &options(false)));
+        let mut calls = Calls::of(&mut a, Ring::Receive);
+        ask(&a, Ring::Receive, packed, 0);
+        let sent = [0, 1, 2].map(|n| frame(mac(1), mac(2), 100, n));
+        send(&mut b, &sent[0]);
+        // The call, which is lost, and all its repeats, which are lost as well.
+        calls.wait(4);
+        assert_eq!(repeated(&rig), 3);
+        wait_asleep(name);
+        assert_eq!((calls.count(), repeated(&rig)), (4, 3), "no more, forever");
+
+        // More entries are used. The driver has not asked for a call again, so none is due for
+        // them. But the lost call is repeated.
+        send(&mut b, &sent[1]);
+        calls.wait(7);
+        assert_eq!(repeated(&rig), 6);
+
+        // The driver gets one of the repeated calls at last, and asks for the next call.
+        assert!(take(&mut a, 2).iter().map(|(_, bytes)| bytes).eq(&sent[..2]));
+        ask(&a, Ring::Receive, packed, 2);
+        send(&mut b, &sent[2]);
+        calls.wait(11);
+        assert_eq!(repeated(&rig), 9);
+        assert_eq!(rig.port(0).queues[0].kicks_sent, 2);
+        assert!(take(&mut a, 1)[0].1 == sent[2]);
+    });
+}
+
+#[test]
+fn a_lost_call_of_a_transmit_ring_is_repeated_and_an_answered_one_is_not() {
+    with_both_layouts("told", |packed, name| {
+        let rig = patched(name);
+        let (mut a, mut b) = (rig.guest(0, &options(packed)), rig.guest(1, &options(false)));
+        let (mut received, mut sent) = (Calls::of(&mut a, Ring::Receive), Calls::of(&mut a, Ring::Transmit));
+        // The state after the driver has seen what is about to be used: it waits for the next
+        // entry.
+        ask(&a, Ring::Receive, packed, 1);
+        ask(&a, Ring::Transmit, packed, 0);
+        // The first used entry of a ring is always called for.
+        send(&mut b, &frame(mac(1), mac(2), 100, 1));
+        received.wait(1);
+        send(&mut a, &frame(mac(2), mac(1), 100, 2));
+        sent.wait(4);
+        wait_asleep(name);
+        assert_eq!((received.count(), sent.count()), (1, 4));
+        assert_eq!(repeated(&rig), 3, "those of the transmit ring");
+        assert_eq!((take(&mut a, 1).len(), take(&mut b, 1).len()), (1, 1));
+    });
+}
+
+#[test]
+fn a_driver_that_polls_is_not_called_again() {
+    with_both_layouts("poll", |packed, name| does_not_call(name, &options(packed)));
+}
+
+/// Its ring does not show what it waits for.
+#[test]
+fn a_driver_without_the_event_index_is_not_called_again() {
+    with_both_layouts("flag", |packed, name| {
+        let GuestOptions { features, .. } = options(packed);
+        does_not_call(name, &GuestOptions { features: features & !f::VIRTIO_F_EVENT_IDX, ..options(packed) });
+    });
+}
+
+fn does_not_call(name: &str, options: &GuestOptions) {
+    let rig = patched(name);
+    let (mut a, mut b) = (rig.guest(0, options), rig.guest(1, options));
+    for n in 0..100 {
+        send(&mut b, &frame(mac(1), mac(2), 100, n));
+        send(&mut a, &frame(mac(2), mac(1), 100, n));
+        assert_eq!((take(&mut a, 1).len(), take(&mut b, 1).len()), (1, 1));
+    }
+    wait_asleep(name);
+    assert_eq!(repeated(&rig), 0);
+}
+
+/// A call that gets lost while the ring is set up: an earlier backend has used an entry without a
+/// call.
+#[test]
+fn the_call_of_a_new_descriptor_is_repeated_too() {
+    with_both_layouts("new", |packed, name| {
+        let rig = patched(name);
+        let (mut a, mut b) = (rig.guest(0, &options(packed)), rig.guest(1, &options(false)));
+        send(&mut b, &frame(mac(1), mac(2), 100, 1));
+        wait_until("it is delivered", || rig.port(0).queues[0].tx.packets == 1);
+        wait_asleep(name);
+        ask(&a, Ring::Receive, packed, 0);
+        let mut calls = Calls::of(&mut a, Ring::Receive);
+        calls.wait(3);
+        assert_eq!(repeated(&rig), 3);
+        // Nothing has moved, but calls to the next descriptor may arrive.
+        let mut calls = Calls::of(&mut a, Ring::Receive);
+        calls.wait(3);
+        assert_eq!(repeated(&rig), 6);
+        assert_eq!(take(&mut a, 1).len(), 1);
+    });
+}
+
+/// The loop of every guest's driver: it sleeps until it is called. Two of three calls are lost, so
+/// that it would get stuck at once without repeats.
+#[test]
+fn a_guest_that_loses_calls_goes_on() {
+    with_both_layouts("goon", |packed, name| {
+        let rig = patched(name);
+        let (mut a, mut b) = (rig.guest(0, &options(packed)), rig.guest(1, &options(false)));
+        let mut calls = Calls::of(&mut a, Ring::Receive);
+        let (mut seen, mut heard) = (0, 0);
+        while seen < 8 {
+            ask(&a, Ring::Receive, packed, seen);
+            send(&mut b, &frame(mac(1), mac(2), 100, seen.into()));
+            wait_until("a call is not lost", || {
+                let new = calls.count() - heard;
+                heard += new;
+                (heard - new..heard).any(|n| n % 3 == 2)
+            });
+            assert_eq!(take(&mut a, 1).len(), 1);
+            seen += 1;
+        }
+        assert!(repeated(&rig) >= 8, "two of three calls are lost");
+    });
+}

@@ -1,0 +1,32 @@
+//! The entire switch, with guests at its ports: in one program, which links once.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod af_packet;
+mod af_xdp;
+mod bridge;
+mod capture;
+mod client;
+mod coalescing;
+mod control_queue;
+mod delivery;
+mod dirty_log;
+mod full;
+mod layouts;
+mod links;
+mod lost_calls;
+mod mirror;
+mod offloads;
+mod one_copy;
+mod outer;
+mod queues;
+mod rules;
+mod segments;
+mod set_down;
+mod slots;
+mod stalls;
+mod tap;
+mod tunnels;
+mod vanished;
+mod workers;

@@ -1,0 +1,55 @@
+//! If a worker's turn does not end, the switch notices it, and tells the operator which node the
+//! worker is in.
+
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+
+use straightline_graph::{Next, Node};
+use straightline_guest::GuestOptions;
+use straightline_packet::{Batch, Packets};
+use straightline_switch::api::EventKind;
+use straightline_switch::config::{Config, Kinds, Machine};
+
+use crate::common::{frame, mac, patch, rig, send, take, wait_event, wait_until};
+
+/// Stays in its first turn until it is released.
+#[derive(Clone)]
+struct Slow(Arc<Mutex<Receiver<()>>>);
+
+impl Node for Slow {
+    fn process(&mut self, _packets: &mut Packets<'_>, batch: &Batch, next: &mut Next<'_>) {
+        // Dropping the sender releases the node for good.
+        let _ = self.0.lock().expect("one worker").recv();
+        next.extend(0, batch.ids());
+    }
+}
+
+#[test]
+fn status_names_where_a_worker_stalls_and_counts_each_turn_once() {
+    let (release, released) = channel();
+    let released = Arc::new(Mutex::new(released));
+    let kinds = Kinds::new().with("slow", move |_| Slow(Arc::clone(&released)));
+    let text = "[node.s]\nkind = \"slow\"\n";
+    let nodes = Config::parse_with("slow.toml", text, &Machine::this(), &kinds).expect("a configuration").config.nodes;
+    let rig = rig(2, |config| {
+        config.nodes = nodes;
+        config.ports[0].nodes = vec!["s".to_owned()];
+        config.patches.push(patch(0, 1));
+    });
+    let stalls = || {
+        let stalls = rig.switch.source().status().stalls;
+        stalls.iter().find(|stall| stall.worker == 0 && stall.port == "node.s").map_or(0, |stall| stall.count)
+    };
+    let mut source = rig.guest(0, &GuestOptions::default());
+    let mut sink = rig.guest(1, &GuestOptions::default());
+    for round in 1..=2 {
+        assert_eq!(stalls(), round - 1);
+        send(&mut source, &frame(mac(2), mac(1), 100, round));
+        wait_until("the stall is noticed", || stalls() == round);
+        release.send(()).expect("the node waits");
+        assert_eq!(take(&mut sink, 1).len(), 1);
+    }
+    wait_event(&rig.switch, "the stall is an event", |kind| {
+        *kind == EventKind::Stall { worker: 0, port: "node.s".to_owned() }
+    });
+}
