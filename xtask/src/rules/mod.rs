@@ -5,11 +5,13 @@
 //! |---|---|
 //! | `layers` | each crate imports crates of lower layers only |
 //! | `unsafe_code` | `unsafe` occurs only in listed files |
+//! | `circles` | the modules of a crate do not import each other in a circle |
 //! | `port_sides` | a port's data side does not import its control side |
 //! | `doc_comments` | no doc comment begins with "What", "Who" or "Whoever" |
 //! | `markdown` | prose in Markdown has lines of at most 100 columns |
 //! | `subjects` | subjects of new commits have at most 72 columns |
 
+mod circles;
 mod doc_comments;
 mod git;
 mod layers;
@@ -68,6 +70,7 @@ pub(crate) fn check(root: &Path) -> Result<Findings> {
     }
     violations.extend(unsafe_elsewhere(&sources, UNSAFE_FILES));
     violations.extend(port_sides::check(&sources));
+    violations.extend(circles::check(&sources));
     violations.extend(sources.iter().flat_map(|(path, source)| doc_comments::check(path, source)));
     let mut documents = BTreeMap::new();
     files(root, root, "md", &mut documents)?;
