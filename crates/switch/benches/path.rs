@@ -1,7 +1,7 @@
 //! The switch's cost per packet without cache lines from other cores: guests and worker take turns
 //! on one thread.
 //!
-//! `cargo bench -p straightline-lab --bench path` prints cycles of the time-stamp counter per
+//! `cargo bench -p straightline-switch --bench path` prints cycles of the time-stamp counter per
 //! packet, for each node. They are medians over many short rounds, in which all rings and sizes
 //! alternate. This is the cost of the instructions; the cost of lines that cross cores is only
 //! visible on two cores. `-- "packed 60"` measures that row alone. With `--test` it runs each row

@@ -1,7 +1,7 @@
 //! Large packets of 64 KiB from one guest's memory to another's, compared with the copy kernel
 //! alone, round by round.
 //!
-//! `cargo bench -p straightline-lab --bench segments [WORD...]`; without `--bench`, one round of
+//! `cargo bench -p straightline-switch --bench segments [WORD...]`; without `--bench`, one round of
 //! each. One thread does everything. It sends a few large packets as one guest, runs the worker's
 //! turns, and takes the arrived packets as the other guest. Only the worker's turns are timed.
 //!

@@ -1,7 +1,7 @@
 //! Two workers compared with one, round by round: ratios within a round are meaningful even on a
 //! busy machine.
 //!
-//! `cargo bench -p straightline-lab --bench workers`; without `--bench`, one short round of each.
+//! `cargo bench -p straightline-switch --bench workers`; without `--bench`, one short round of each.
 //! No guest runs: each thread is a worker that also drives rings of embedded guests, one to send
 //! and one to receive. So two CPUs are enough. In case `one`, a single thread works. In the other
 //! cases two threads work, each with as much work as the one thread:
