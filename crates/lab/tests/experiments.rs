@@ -53,7 +53,7 @@ fn samples(name: &str, settings: &Settings, chosen: impl Fn(&Cell) -> bool) -> (
                 ExperimentRecord::Sample(sample) => sample,
             };
             let is_there = |other: &Sample| (&other.cell, &other.variant) == (&sample.cell, &sample.variant);
-            match &sample.invalid {
+            match sample.validity.reason() {
                 None if !samples.iter().any(is_there) => samples.push(sample.clone()),
                 Some(why) => {
                     let known = [
@@ -242,7 +242,8 @@ fn what_fails_is_a_sample_with_its_reason() {
         let mut reasons = Vec::new();
         let outcome = experiments::run(&plan, 1, &settings, &mut Quiet, &mut |kept| {
             let ExperimentRecord::Sample(sample) = kept else { panic!("with nobody: {kept:?}") };
-            reasons.push(sample.invalid.clone().expect("there is no such CPU"));
+            assert!(sample.validity.is_spoilt_by_load(), "{sample:?}");
+            reasons.push(sample.validity.reason().expect("there is no such CPU").to_owned());
             Ok(())
         });
         assert_eq!(outcome.expect("samples are kept").invalid, plan.trials());
@@ -271,7 +272,7 @@ fn a_stop_ends_the_trial_that_runs() {
         // On a busy machine the measurement may not have begun.
         assert!(samples.len() <= 1, "{samples:?}");
         for sample in samples {
-            let why = sample.invalid.as_deref().expect("it is not whole");
+            let why = sample.validity.reason().expect("it is not whole");
             assert!(why.starts_with("interrupted, after ") && why.ends_with(" of 600.0 s"), "{why}");
             assert!(sample.metrics["gbit_per_s"] > 0.0, "{sample:?}");
         }

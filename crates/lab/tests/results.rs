@@ -6,7 +6,7 @@ use std::path::Path;
 
 use straightline_lab::folder::{self, Writer};
 use straightline_lab::machine;
-use straightline_report::results::{Environment, FORMAT, Latency, Results, Sample, series};
+use straightline_report::results::{Environment, FORMAT, Latency, Results, Sample, Validity, series};
 use tempfile::TempDir;
 
 fn sample(round: u32, variant: &str, mpps: f64) -> Sample {
@@ -37,7 +37,8 @@ fn folder() -> (TempDir, Vec<Sample>) {
     let full = Sample {
         cycles: BTreeMap::from([("copy".into(), 41.5)]),
         latency: Some(Latency { steps: vec![(1000, 7), (u64::MAX, 1)] }),
-        invalid: Some("sent 3 % too little".into()),
+        carried: Some(false),
+        validity: Validity::SpoiltByLoad("sent 3 % too little".into()),
         ..sample(1, "wide", 0.1 + 0.2)
     };
     let samples = vec![sample(1, "plain", 4.25), full];
@@ -106,6 +107,35 @@ fn the_sets_of_this_repository_are_read() {
 }
 
 #[test]
+fn samples_without_the_word_have_a_validity_and_no_booleans_as_metrics() {
+    let (folder, _) = folder();
+    let path = folder.path().join("results");
+    let lines = [
+        ("mpps", r#""invalid":"interrupted, after 3.1 of 9.0 s""#),
+        ("at_least", r#""invalid":"no load up to 9969100 packets a second is too high""#),
+        ("mpps", r#""invalid":"the trial took 1.1 s instead of 1.0 s: this thread was descheduled""#),
+        ("carried", r#""invalid":"nothing has come from /a for 100 ms""#),
+    ];
+    let line = |(metric, invalid): (&str, &str)| {
+        format!(r#"{{"scenario":"pvp","round":1,"variant":"a","cell":{{}},"metrics":{{"{metric}":1.0}},{invalid}}}"#)
+            + "\n"
+    };
+    fs::write(path.join("samples.jsonl"), lines.map(line).concat()).expect("written");
+    let samples = folder::read(&path).expect("without what is new").samples;
+    let words: Vec<_> = samples.iter().map(|sample| sample.validity.word()).collect();
+    assert_eq!(words, ["interrupted", "lower-bound", "spoilt-by-load", "spoilt-by-backend"]);
+    let metrics: Vec<_> = samples.iter().map(|sample| sample.metrics.len()).collect();
+    assert_eq!((metrics, samples[3].carried), (vec![1, 0, 1, 0], Some(true)));
+    // What is read is written with the word, and read again.
+    let again = folder.path().join("again");
+    let mut writer = Writer::create(&again, environment()).expect("made");
+    samples.iter().for_each(|sample| writer.write(sample).expect("written"));
+    let text = fs::read_to_string(again.join("samples.jsonl")).expect("text");
+    assert!(text.contains(r#""validity":"interrupted","invalid":"interrupted, after 3.1 of 9.0 s"}"#), "{text}");
+    assert_eq!(folder::read(&again).expect("as it was written").samples, samples);
+}
+
+#[test]
 fn folders_from_before_there_were_more_fields_are_read() {
     let (folder, _) = folder();
     let path = folder.path().join("results");
@@ -155,7 +185,7 @@ fn what_is_no_number_is_not_written() {
 #[test]
 fn a_folder_that_is_not_understood_is_refused_with_the_place() {
     // The file, the replacement in it, and the words of the refusal.
-    let cases: [(&str, &str, &str, &[&str]); 13] = [
+    let cases: [(&str, &str, &str, &[&str]); 16] = [
         (
             "environment.json",
             "\"format\": 1",
@@ -187,6 +217,9 @@ fn a_folder_that_is_not_understood_is_refused_with_the_place() {
         ),
         ("samples.jsonl", "4.25", "1e999", &["samples.jsonl:1", "number out of range"]),
         ("samples.jsonl", "4.25", "null", &["samples.jsonl:1", "invalid type: null"]),
+        ("samples.jsonl", "\"valid\"", "\"sound\"", &["samples.jsonl:1", "\"sound\": use valid, lower-bound"]),
+        ("samples.jsonl", "\"valid\"", "\"interrupted\"", &["samples.jsonl:1", "`invalid` is missing"]),
+        ("samples.jsonl", "spoilt-by-load", "valid", &["samples.jsonl:2", "`invalid` has a reason"]),
         ("samples.jsonl", "}\n{", "}{", &["samples.jsonl:1", "trailing characters"]),
         ("samples.jsonl", "}\n{", "}\n\n{", &["samples.jsonl:2", "EOF"]),
     ];
@@ -346,7 +379,7 @@ fn samples_are_found_by_place_and_only_those_that_count() {
         results.samples.push(sample(round, "plain", f64::from(round)));
         results.samples.push(sample(round, "wide", 10.0));
     }
-    results.samples[2].invalid = Some("the backend was silent".into());
+    results.samples[2].validity = Validity::SpoiltByBackend("the backend was silent".into());
     let places = results.places();
     let names: Vec<_> = places.iter().map(|(place, samples)| (place.variant.as_str(), samples.len())).collect();
     assert_eq!(names, [("plain", 2), ("wide", 2)]);

@@ -115,6 +115,18 @@ impl Work {
     }
 }
 
+/// An error: there is no such CPU, or this process may not use it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoCpu(pub usize);
+
+impl std::fmt::Display for NoCpu {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(to, "there is no CPU {} for this process", self.0)
+    }
+}
+
+impl std::error::Error for NoCpu {}
+
 /// Pins the calling thread to one CPU as long as this value lives.
 #[derive(Debug)]
 pub struct Pinned(CpuSet);
@@ -125,11 +137,11 @@ impl Pinned {
     /// # Errors
     /// There is no such CPU, or this process may not use it.
     pub fn to(cpu: usize) -> anyhow::Result<Pinned> {
-        ensure!(cpu < CpuSet::MAX_CPU, "there is no CPU {cpu}");
+        ensure!(cpu < CpuSet::MAX_CPU, NoCpu(cpu));
         let before = sched_getaffinity(None).context("cannot read the CPU affinity of this thread")?;
         let mut set = CpuSet::new();
         set.set(cpu);
-        sched_setaffinity(None, &set).with_context(|| format!("cannot run on CPU {cpu}"))?;
+        sched_setaffinity(None, &set).context(NoCpu(cpu))?;
         Ok(Pinned(before))
     }
 }

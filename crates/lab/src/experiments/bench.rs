@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use straightline_switch::Switch;
 use straightline_switch::api::Runtime;
 use straightline_switch::config::Config;
@@ -13,7 +13,7 @@ use super::pvp;
 use super::settings::Settings;
 use crate::guests::reflector::{self, Load, Options};
 use crate::testbed::{patched, phases, vectors};
-use crate::trial::{self, INTERRUPTED};
+use crate::trial::validity;
 
 /// The path of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl TrafficPath {
 /// Starts our switch in this process, measures packets on this path, and stops the switch.
 /// `configure` changes the switch's configuration; `choose` changes the guest and the frames. The
 /// switch's counters are read before and after the measured time, so its cycles are those of this
-/// time. A stop interrupts the trial and marks it as not valid ([`Measured::invalid`]).
+/// time. A stop interrupts the trial and marks it as not valid ([`Measured::validity`]).
 ///
 /// # Errors
 /// The trial is not valid.
@@ -117,8 +117,7 @@ fn polled(options: &Options, runtime: &Ask<'_>) -> anyhow::Result<Measured> {
         Ok(())
     };
     let report = reflector::run_watched(options, &mut at_edge)?;
-    let lost = report.lost.unwrap_or(0);
-    ensure!(lost == 0, "not a valid trial: {lost} packets of the loop are lost");
+    validity::returned(report.lost.unwrap_or(0)).demand()?;
     let [before, after] = <[Runtime; 2]>::try_from(edges).ok().context("the switch's counters were not read")?;
     let mut measured = of_switch(&before, &after, report.frame_bytes)?;
     measured.note([
@@ -129,9 +128,8 @@ fn polled(options: &Options, runtime: &Ask<'_>) -> anyhow::Result<Measured> {
         ("lines_per_packet", report.lines_per_packet),
         ("touched_lines_per_packet", report.touched_lines_per_packet),
     ]);
-    let meant = options.time.as_secs_f64();
-    let invalid = (report.secs < meant).then(|| trial::cut_short(INTERRUPTED, report.secs, meant));
-    Ok(Measured { negotiated: Some((report.ring, report.features)), invalid, ..measured })
+    let validity = validity::whole(report.secs, options.time.as_secs_f64());
+    Ok(Measured { negotiated: Some((report.ring, report.features)), validity, ..measured })
 }
 
 /// Returns the metrics of a switch between two readings of its counters. `frame_bytes` is the mean
@@ -176,7 +174,7 @@ mod tests {
                 let settings = Settings { warm_up, time, stop: Arc::default(), ..settings.clone() };
                 stopped(&settings, traffic)
             });
-            let why = measured.invalid.as_deref().expect("it is not whole");
+            let why = measured.validity.reason().expect("it is not whole");
             assert!(why.starts_with("interrupted, after ") && why.ends_with(" of 3600.0 s"), "{why}");
             for metric in ["mpps", "gbit_per_s", "switch_cycles_per_packet", "guest_cycles_per_packet"] {
                 assert!(measured.metrics[metric] > 0.0, "{metric} of {measured:?}");

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use straightline_report::results::Sample;
+use straightline_report::results::{Sample, Validity};
 use straightline_switch::config::Config;
 
 use super::bench::{TrafficPath, bench};
 use super::settings::Settings;
 use crate::guests::reflector::Options;
+use crate::trial::validity::of_error;
 use crate::trial::{Step, Watch};
 
 /// Results of one trial.
@@ -24,8 +25,8 @@ pub struct Measured {
     pub negotiated: Option<(&'static str, Vec<&'static str>)>,
     /// Name and version of another program that took part.
     pub peer: Option<(&'static str, String)>,
-    /// The reason why the trial is not valid although it has metrics: a stop interrupted it.
-    pub invalid: Option<String>,
+    /// Whether the trial is valid. A trial that a stop interrupted has metrics, but is not valid.
+    pub validity: Validity,
 }
 
 impl Measured {
@@ -214,7 +215,7 @@ pub fn run(
                     Ok(measured) => measured,
                     // The stop has caused this error, so the error is not reported.
                     Err(_) if is_stopped => return Ok(outcome),
-                    Err(error) => Measured { invalid: Some(format!("{error:#}")), ..Measured::default() },
+                    Err(error) => Measured { validity: of_error(&error), ..Measured::default() },
                 };
                 if let Some((layout, features)) = &measured.negotiated {
                     keep(ExperimentRecord::Negotiated(layout, features))?;
@@ -229,11 +230,11 @@ pub fn run(
                     cell: cell.axes.clone(),
                     metrics: measured.metrics,
                     cycles: measured.cycles,
-                    invalid: measured.invalid,
+                    validity: measured.validity,
                     ..Sample::default()
                 };
-                let is_invalid = sample.invalid.is_some();
-                if let Some(why) = &sample.invalid {
+                let is_invalid = !sample.is_valid();
+                if let Some(why) = sample.validity.reason() {
                     watch.is_invalid(&step, why);
                 }
                 // A valid trial had ended before the stop, so it counts as made.
@@ -305,7 +306,10 @@ mod tests {
                     metrics: BTreeMap::from([("mpps".to_owned(), value)]),
                     negotiated: Some(("split", vec!["version-1"])),
                     peer: is_peer.then(|| ("bound", "0.1.0".to_owned())),
-                    invalid: says.filter(|_| made == last).map(str::to_owned),
+                    validity: match says {
+                        Some(why) if made == last => Validity::Interrupted(why.to_owned()),
+                        _ => Validity::Valid,
+                    },
                     ..Measured::default()
                 })
             })
@@ -332,7 +336,7 @@ mod tests {
                 ExperimentRecord::Sample(sample) => samples.push(sample.clone()),
             }
             // Features come before their sample: a run that ends here has both.
-            let said = samples.iter().filter(|sample| sample.invalid.is_none()).count();
+            let said = samples.iter().filter(|sample| sample.is_valid()).count();
             assert!(negotiated >= said, "{samples:?}");
             Ok(())
         });
@@ -342,9 +346,9 @@ mod tests {
         let order: Vec<_> = samples.iter().map(|s| (s.round, s.cell["size"].as_str(), s.variant.as_str())).collect();
         let round = |n| [(n, "0", "a"), (n, "0", "b"), (n, "64", "a"), (n, "64", "b")];
         assert_eq!(order, [round(1), round(2)].concat());
-        assert_eq!(samples[3].invalid.as_deref(), Some("the backend refused"));
+        assert_eq!(samples[3].validity.reason(), Some("the backend refused"));
         assert!(samples[3].metrics.is_empty() && samples.iter().all(|sample| sample.scenario == "fake"));
-        assert_eq!((samples[7].metrics["mpps"], samples[7].invalid.as_ref()), (8.0, None));
+        assert_eq!((samples[7].metrics["mpps"], samples[7].validity.reason()), (8.0, None));
         assert_eq!(seen.0[3..5], ["4/8 1 fake size=64 b", "4: the backend refused"]);
     }
 
@@ -362,7 +366,7 @@ mod tests {
             });
             assert_eq!(outcome.expect("no error"), Outcome { planned: 8, made, invalid: 0 });
             assert_eq!((samples.len(), *begun.borrow()), (kept, last));
-            assert_eq!((samples[2].metrics["mpps"], samples[2].invalid.as_deref()), (3.0, says));
+            assert_eq!((samples[2].metrics["mpps"], samples[2].validity.reason()), (3.0, says));
         }
     }
 

@@ -2,7 +2,6 @@
 
 use std::cell::OnceCell;
 
-use anyhow::ensure;
 use straightline_guest::HEADER_LEN;
 
 use super::bench::{TrafficPath, bench};
@@ -11,6 +10,7 @@ use super::pvp;
 use super::settings::Settings;
 use crate::guests::forward::Touch;
 use crate::guests::reflector::{Layout, Options, Sizes, lines, touched_lines};
+use crate::trial::validity;
 
 /// The loop: frame lengths, each with a length of buffers.
 const LOOP: [(u32, u32); 7] =
@@ -113,10 +113,7 @@ impl Case {
         for (metric, computed) in [LINES, TOUCHED].into_iter().zip(self.lines()) {
             let traced = measured.metrics.get(metric).copied().unwrap_or(0.0);
             let computed = f64::from(u32::try_from(computed)?);
-            ensure!(
-                (traced - computed).abs() < 1e-6,
-                "not a valid trial: {metric} is {traced} by the addresses of packets, but should be {computed}"
-            );
+            validity::addresses(metric, traced, computed).demand()?;
         }
         Ok(measured)
     }

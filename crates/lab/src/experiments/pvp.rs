@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::Context;
 use straightline_guest::HEADER_LEN;
 use straightline_guest::endpoints::{PortOptions, VhostPort};
 use straightline_switch::Switch;
@@ -17,7 +17,7 @@ use crate::guests::forward::{self, Forwarder};
 use crate::guests::reflector::Options;
 use crate::testbed::{Endpoints, Scenario, limit, patched};
 use crate::traffic::generator::Rate;
-use crate::trial::{INTERRUPTED, Plan};
+use crate::trial::{Plan, validity};
 
 /// Duration of a trial that traces packet addresses. Some thousands of packets are enough.
 const TRACED: Duration = Duration::from_millis(5);
@@ -42,17 +42,13 @@ pub(super) fn measure(options: &Options, sockets: &[PathBuf], runtime: &Ask<'_>)
     let after = runtime()?;
     let features = endpoints.features.map(f::names).into_iter().flatten().collect();
     endpoints.stop();
-    let invalid = match sample.invalid {
-        // An interrupted trial has the metrics of the time before the interruption.
-        Some(why) if !why.starts_with(INTERRUPTED) => bail!("not a valid trial: {why}"),
-        interrupted => interrupted,
-    };
-    let metric = |name: &str| sample.metrics.get(name).copied().unwrap_or(0.0);
-    for wrong in ["corrupt", "duplicates", "foreign"] {
-        let count = metric(wrong);
-        ensure!(count < 0.5, "not a valid trial: {count} of the received packets were {wrong}");
+    let validity = sample.validity;
+    // An interrupted trial has the metrics of the time before the interruption.
+    if !validity.is_interrupted() {
+        validity.clone().demand()?;
     }
-    ensure!(metric("mpps") > 0.0, "not a valid trial: nothing has returned in the measured time");
+    let metric = |name: &str| sample.metrics.get(name).copied().unwrap_or(0.0);
+    validity::no_faults(metric).demand()?;
     // 1 Gbit is 125 Mbyte.
     let mut measured = of_switch(&before, &after, metric("gbit_per_s") * 125.0 / metric("mpps"))?;
     let names = [
@@ -64,7 +60,7 @@ pub(super) fn measure(options: &Options, sockets: &[PathBuf], runtime: &Ask<'_>)
         "generator_limit_mpps",
     ];
     measured.note(names.into_iter().filter_map(|name| Some((name, *sample.metrics.get(name)?))));
-    Ok(Measured { negotiated: Some((options.layout.name(), features)), invalid, ..measured })
+    Ok(Measured { negotiated: Some((options.layout.name(), features)), validity, ..measured })
 }
 
 /// Returns the number of cache lines of guest memory per packet, header included, and the number of
@@ -89,8 +85,7 @@ pub(super) fn trace(settings: &Settings, choose: impl FnOnce(&mut Options)) -> a
         let count = notes.iter().find(|(name, _)| *name == wanted).map_or(0, |&(_, count)| count);
         f64::from(u32::try_from(count).unwrap_or(u32::MAX))
     });
-    let why = sample.invalid.unwrap_or_default();
-    ensure!(packets > 0.0, "not a valid trial: nothing has come to the traced guest: {why}");
+    validity::traced(packets, &sample.validity).demand()?;
     Ok([lines / packets, touched / packets])
 }
 

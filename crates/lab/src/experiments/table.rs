@@ -24,7 +24,7 @@ pub fn markdown(plan: &Plan, samples: &[Sample]) -> String {
     }
     let mut reasons: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     for sample in samples {
-        if let Some(why) = &sample.invalid {
+        if let Some(why) = sample.validity.reason() {
             *reasons.entry((&sample.variant, why)).or_default() += 1;
         }
     }
@@ -95,6 +95,7 @@ fn show(n: f64) -> String {
 mod tests {
     use super::super::harness::{Cell, Measured, Variant};
     use super::*;
+    use straightline_report::results::Validity;
 
     #[test]
     fn medians_and_ratios_of_each_cell() {
@@ -111,7 +112,10 @@ mod tests {
             variant: variant.to_owned(),
             cell: BTreeMap::from([("size".to_owned(), size.to_owned())]),
             metrics: mpps.map(|mpps| ("mpps".to_owned(), mpps)).into_iter().collect(),
-            invalid: mpps.is_none().then(|| "nothing\ncame".to_owned()),
+            validity: match mpps {
+                Some(_) => Validity::Valid,
+                None => Validity::SpoiltByBackend("nothing\ncame".to_owned()),
+            },
             ..Sample::default()
         };
         let mut samples: Vec<_> = [3.0, 1.0, 2.0].map(|mpps| sample("64", "a", Some(mpps))).into();

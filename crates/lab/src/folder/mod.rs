@@ -226,10 +226,9 @@ fn read_sample(line: &[u8]) -> anyhow::Result<Sample> {
         // The error's line number counts within this line of the file, so only the column is shown.
         let what = error.to_string();
         let what = what.split(" at line ").next().unwrap_or_default();
-        anyhow::anyhow!(
-            "column {}: {what}; each line must be one sample, a JSON object as it was written",
-            error.column()
-        )
+        // An error without a column is about the sample as a whole.
+        let place = if error.column() > 0 { format!("column {}: ", error.column()) } else { String::new() };
+        anyhow::anyhow!("{place}{what}; each line must be one sample, a JSON object as it was written")
     })?;
     check(&sample).map_err(anyhow::Error::msg)?;
     Ok(sample)

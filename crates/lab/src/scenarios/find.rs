@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use straightline_report::results::{AT_LEAST, Sample};
+use straightline_report::results::{Sample, Validity};
 
 use super::run::Run;
 use super::soak;
@@ -11,7 +11,7 @@ use crate::testbed::Testbed;
 use crate::testbed::TrialResult;
 use crate::traffic::generator::Rate;
 use crate::trial::search::{self, Found, Goal, GoalResult, Limits, Measured, Retries, Trial};
-use crate::trial::{self, INTERRUPTED};
+use crate::trial::validity::{Stopped, corrupted, search_result};
 
 /// Upper bound of the search, as a multiple of the measured maximum throughput: a load without loss
 /// is hardly greater.
@@ -55,7 +55,7 @@ pub(super) fn find(run: &mut Run<'_, '_>, testbed: &mut Testbed<'_>) -> anyhow::
         Err(why) => {
             run.keep_trials(testbed, made.trials)?;
             let mut sample = spoilt(&made.faults);
-            sample.invalid = sample.invalid.or(Some(why));
+            sample.validity = sample.validity.or_else(|| why);
             return run.keep(testbed, &names, sample);
         }
     };
@@ -124,16 +124,15 @@ impl TrialLog {
         testbed: &mut Testbed<'_>,
         trial: Trial,
     ) -> anyhow::Result<Measured> {
-        anyhow::ensure!(!options.is_stopped(), INTERRUPTED);
+        anyhow::ensure!(!options.is_stopped(), Stopped);
         let rate = rate(trial.load);
         let trial_result = testbed.trial(rate, trial.duration);
         self.note(rate, &trial_result);
-        let TrialResult { sample: Sample { invalid, .. }, sent, lost, by_generator } = trial_result;
+        let TrialResult { sample: Sample { validity, .. }, sent, lost } = trial_result;
         // A stopped trial did not wait for its last packets, so its loss is not known.
-        anyhow::ensure!(invalid.is_none() || !options.is_stopped(), INTERRUPTED);
-        self.failed.extend(invalid.clone().filter(|_| !by_generator));
-        // A trial that never began is not repeated: it would not begin the next time either.
-        Ok(Measured { sent, lost, invalid, late: by_generator && sent > 0 })
+        anyhow::ensure!(validity.is_valid() || !options.is_stopped(), Stopped);
+        self.failed.extend(validity.reason().filter(|_| validity.is_spoilt_by_backend()).map(str::to_owned));
+        Ok(Measured { sent, lost, validity })
     }
 
     /// Notes a trial, valid or not.
@@ -161,8 +160,8 @@ fn latencies(run: &mut Run<'_, '_>, testbed: &mut Testbed<'_>, pdr: f64) -> anyh
         // and the trial is repeated.
         let (rate, mut late) = (Rate::Pps(pps), Vec::new());
         let sample = loop {
-            let TrialResult { sample, sent, by_generator, .. } = testbed.trial(rate, run.options.time);
-            if !by_generator || sent == 0 || late.len() >= patience || run.options.is_stopped() {
+            let TrialResult { sample, sent, .. } = testbed.trial(rate, run.options.time);
+            if !sample.validity.is_spoilt_by_load() || sent == 0 || late.len() >= patience || run.options.is_stopped() {
                 break sample;
             }
             late.push((rate, sample));
@@ -174,15 +173,19 @@ fn latencies(run: &mut Run<'_, '_>, testbed: &mut Testbed<'_>, pdr: f64) -> anyh
 }
 
 /// Returns the greatest load of the search, after loading the switch at maximum rate.
-fn most(run: &mut Run<'_, '_>, testbed: &mut Testbed<'_>, made: &mut TrialLog) -> Result<f64, String> {
-    let (mut most, mut why) = (None::<f64>, String::new());
+fn most(run: &mut Run<'_, '_>, testbed: &mut Testbed<'_>, made: &mut TrialLog) -> Result<f64, Validity> {
+    let (mut most, mut why) = (None::<f64>, Validity::Valid);
     for _ in 0..ATTEMPTS {
         run.says(&run.place(testbed), "measuring the maximum throughput", None);
         let trial_result = testbed.trial(Rate::Max, run.options.time);
         made.note(Rate::Max, &trial_result);
-        match (trial_result.sample.invalid, trial_result.sample.metrics.get("offered_mpps")) {
-            (None, Some(&offered)) => most = Some(greatest(offered, testbed.limit_mpps).max(most.unwrap_or(0.0))),
-            (reason, _) => why = reason.unwrap_or_else(|| "nothing was sent".to_owned()),
+        match trial_result.sample.metrics.get("offered_mpps") {
+            Some(&offered) if trial_result.sample.is_valid() => {
+                most = Some(greatest(offered, testbed.limit_mpps).max(most.unwrap_or(0.0)));
+            }
+            _ => {
+                why = trial_result.sample.validity.or_else(|| Validity::SpoiltByBackend("nothing was sent".to_owned()))
+            }
         }
         if run.options.is_stopped() {
             break;
@@ -233,7 +236,7 @@ fn percent(ratio: f64) -> f64 {
 /// invalid, even if this trial was repeated.
 pub(super) fn spoilt(faults: &Faults) -> Sample {
     let metrics = faults.iter().map(|(name, &count)| ((*name).to_owned(), count)).collect();
-    Sample { metrics, invalid: faults.get("corrupt").copied().and_then(trial::corrupted), ..Sample::default() }
+    Sample { metrics, validity: corrupted(faults.get("corrupt").copied().unwrap_or(0.0)), ..Sample::default() }
 }
 
 fn sample(result: &GoalResult, found: &Found, mean_len: f64, faults: &Faults) -> Sample {
@@ -249,15 +252,10 @@ fn sample(result: &GoalResult, found: &Found, mean_len: f64, faults: &Faults) ->
     let mut sample = spoilt(faults);
     sample.metrics.extend(values.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
     // A search with wrong copies has no valid result.
-    if sample.invalid.is_none() && found.stopped.is_none() && result.lower.is_some() && result.upper.is_none() {
-        sample.metrics.insert(AT_LEAST.to_owned(), 1.0);
-    }
-    // The bounds found so far are in the metrics.
-    let irregular = result.irregular.as_ref().map(|why| match &found.stopped {
-        Some(stopped) => format!("the search did not finish: {stopped}"),
-        None => why.clone(),
+    sample.validity = sample.validity.or_else(|| {
+        let has_bounds = [result.lower, result.upper].map(|bound| bound.is_some());
+        search_result(result.irregular.as_deref(), found.stopped.as_ref(), has_bounds)
     });
-    sample.invalid = sample.invalid.or(irregular);
     sample
 }
 
@@ -271,7 +269,7 @@ mod tests {
 
     use super::*;
     use crate::traffic::generator::{Echo, Generator};
-    use crate::trial::Plan;
+    use crate::trial::{self, Plan};
 
     /// Searches with a switch that takes `most` packets per second. All trials from number `last`
     /// on are invalid.
@@ -279,10 +277,11 @@ mod tests {
         let mut trials = 0;
         let mut measure = |Trial { load, duration }: Trial| {
             trials += 1;
-            let invalid = (trials >= last).then(|| "the backend was silent".to_owned());
+            let silent = || Validity::SpoiltByBackend("the backend was silent".to_owned());
+            let validity = if trials >= last { silent() } else { Validity::Valid };
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "counts of packets")]
             let count = |pps: f64| (pps.max(0.0) * duration.as_secs_f64()) as u64;
-            Ok(Measured { sent: count(load), lost: count(load - most), invalid, late: false })
+            Ok(Measured { sent: count(load), lost: count(load - most), validity })
         };
         search::search(&[Goal::ndr()], &Limits::new(1e4, 1e7), &mut measure, &mut |_| {}).expect("a goal")
     }
@@ -308,25 +307,31 @@ mod tests {
         let judged = |found: &Found| {
             let sample = sample(&found.results[0], found, 64.0, &Faults::new());
             assert!(found.results[0].lower.is_some() && sample.metrics["mpps"] > 0.0, "{sample:?}");
-            sample.invalid
+            sample.validity
         };
         let whole = found(1.2e6, usize::MAX);
-        assert_eq!(judged(&whole), None);
+        assert_eq!(judged(&whole), Validity::Valid);
         assert!(parts(&whole).is_some_and(|(pps, is_least)| !is_least && pps <= 1.2e6), "{:?}", parts(&whole));
         // The switch takes everything, so its limit remains unknown.
         let all = found(1e9, usize::MAX);
         assert_eq!(parts(&all), Some((1e7, true)));
-        let why = judged(&all).expect("no upper bound");
+        let validity = judged(&all);
+        let why = validity.reason().expect("no upper bound");
         let at_least = |found: &Found| sample(&found.results[0], found, 64.0, &Faults::new()).is_at_least();
         assert!(why.contains("no load up to 10000000 packets a second is too high"), "{why}");
         assert_eq!([&whole, &all, &found(1e9, 7)].map(at_least), [false, true, false]);
         let corrupt = sample(&all.results[0], &all, 64.0, &Faults::from([("corrupt", 1.0)]));
-        assert!(!corrupt.is_at_least() && corrupt.invalid.expect("invalid").contains("other bytes"));
+        let why = corrupt.validity.reason().expect("invalid");
+        assert!(corrupt.validity.is_spoilt_by_backend() && why.contains("other bytes"), "{why}");
         // The search is stopped when there is a lower bound already.
         let cut = found(1.2e6, whole.trials);
         assert_eq!(parts(&cut), None);
-        let why = judged(&cut).expect("it was stopped");
-        assert!(why.contains("did not finish") && why.contains("the backend was silent"), "{why}");
+        let validity = judged(&cut);
+        let why = validity.reason().expect("it was stopped");
+        assert!(
+            validity.is_spoilt_by_backend() && why.contains("did not finish") && why.contains("the backend was silent"),
+            "{why}"
+        );
     }
 
     #[test]
@@ -350,35 +355,35 @@ mod tests {
             let faults = Faults::from([("duplicates", 3.0), ("corrupt", corrupt)]);
             let sample = sample(&found.results[0], &found, 64.0, &faults);
             assert!(sample.metrics["mpps"] > 0.0 && sample.metrics["duplicates"] > 2.0, "{sample:?}");
-            sample.invalid
+            sample.validity
         };
-        assert_eq!(of(0.0), None);
-        assert!(of(2.0).expect("invalid").contains("2 of the checked packets came with other bytes"));
+        assert_eq!(of(0.0), Validity::Valid);
+        let wrong = of(2.0);
+        let why = wrong.reason().expect("invalid");
+        assert!(why.contains("2 of the checked packets came with other bytes"), "{why}");
     }
 
     #[test]
     fn whatever_trial_was_made_is_noted() {
         let mut made = TrialLog::default();
-        let trial_result = |values: &[(&str, f64)], invalid: Option<&str>| {
+        let failed = |why: &str| Validity::SpoiltByBackend(why.to_owned());
+        let trial_result = |values: &[(&str, f64)], validity: Validity| {
             let metrics = values.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
-            let invalid = invalid.map(str::to_owned);
-            TrialResult {
-                sample: Sample { metrics, invalid, ..Sample::default() },
-                sent: 9,
-                lost: 0,
-                by_generator: false,
-            }
+            TrialResult { sample: Sample { metrics, validity, ..Sample::default() }, sent: 9, lost: 0 }
         };
         // The reason may be that there was no backend.
-        made.note(Rate::Max, &trial_result(&[], Some("nobody listens")));
+        made.note(Rate::Max, &trial_result(&[], failed("nobody listens")));
         assert!(made.faults.is_empty());
-        made.note(Rate::Max, &trial_result(&[("duplicates", 2.0), ("corrupt", 1.0)], Some("wrong")));
-        made.note(Rate::Pps(5e5), &trial_result(&[("duplicates", 1.0), ("corrupt", 0.0), ("sent", 9.0)], None));
+        made.note(Rate::Max, &trial_result(&[("duplicates", 2.0), ("corrupt", 1.0)], failed("wrong")));
+        made.note(
+            Rate::Pps(5e5),
+            &trial_result(&[("duplicates", 1.0), ("corrupt", 0.0), ("sent", 9.0)], Validity::Valid),
+        );
         assert_eq!(made.faults, Faults::from([("duplicates", 3.0), ("corrupt", 1.0)]));
         let rates: Vec<_> = made.trials.iter().map(|(rate, _)| rate.to_string()).collect();
         assert_eq!(rates, ["max", "max", "500kpps"]);
-        assert!(
-            spoilt(&made.faults).invalid.expect("invalid").contains("1 of the checked packets came with other bytes")
-        );
+        let validity = spoilt(&made.faults).validity;
+        let why = validity.reason().expect("invalid");
+        assert!(why.contains("1 of the checked packets came with other bytes"), "{why}");
     }
 }

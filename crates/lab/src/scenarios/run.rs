@@ -152,13 +152,13 @@ impl Run<'_, '_> {
             return Ok(());
         }
         let sample = self.placed(testbed, load, sample);
-        if let Some(why) = &sample.invalid {
+        if let Some(why) = sample.validity.reason() {
             self.step.what = label(&sample.cell);
             self.watch.is_invalid(&self.step, why);
         }
-        self.outcome.samples[usize::from(sample.invalid.is_some())] += 1;
+        self.outcome.samples[usize::from(!sample.is_valid())] += 1;
         self.outcome.at_least += usize::from(sample.is_at_least());
-        self.outcome.not_carried += usize::from(soak::is_not_carried(&sample));
+        self.outcome.not_carried += usize::from(sample.carried == Some(false));
         for interface in &testbed.interfaces {
             if !self.outcome.interfaces.contains(interface) {
                 self.outcome.interfaces.push(interface.clone());

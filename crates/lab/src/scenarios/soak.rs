@@ -10,11 +10,7 @@ use crate::convert::float;
 use crate::testbed::Testbed;
 use crate::traffic::generator::Rate;
 use crate::trial::search::{self, Soak, SoakGoal, Soaked, Trial};
-use crate::trial::{self, INTERRUPTED};
-
-/// The metric of a soak. It is 1 if the load was carried to the end with no more loss than allowed.
-/// It is 0 if more was lost, or if a trial was not valid because of a backend.
-const CARRIED_OR_NOT: &str = "carried";
+use crate::trial::validity::soak_stopped;
 
 /// At first, the trials of a soak are this many times as long as other trials.
 const LONGER: u32 = 10;
@@ -64,13 +60,9 @@ fn remark_on(soak: &Soak) -> Option<&'static str> {
     }
 }
 
-/// Returns whether the sample is of a soak that was not carried, interrupted or not.
-pub(super) fn is_not_carried(sample: &Sample) -> bool {
-    sample.metrics.get(CARRIED_OR_NOT).is_some_and(|&carried| carried < 0.5)
-}
-
-/// Makes the sample of a soak. A metric tells whether the load was carried, if that is known. If a
-/// soak is interrupted in its first trial, the sample has the metrics of that trial.
+/// Makes the sample of a soak. It tells whether the load was carried to the end with no more loss
+/// than allowed, if that is known. If a soak is interrupted in its first trial, the sample has the
+/// metrics of that trial.
 fn soak_sample(soaked: &Soaked, time: Duration, mean_len: f64, made: &TrialLog) -> Sample {
     let (seconds, sent, lost) = (soaked.time.as_secs_f64(), float(soaked.sent), float(soaked.lost));
     let mut sample = spoilt(&made.faults);
@@ -89,30 +81,38 @@ fn soak_sample(soaked: &Soaked, time: Duration, mean_len: f64, made: &TrialLog) 
         sample.metrics.extend(values.map(|(name, value)| (name.to_owned(), value)));
     }
     if let Soak::Stopped(why) = &soaked.soak {
-        if let Some((_, last)) = made.trials.last().filter(|_| seconds <= 0.0 && why == INTERRUPTED) {
+        if let Some((_, last)) = made.trials.last().filter(|_| seconds <= 0.0 && why.is_interrupted()) {
             let values = last.metrics.iter().filter(|(name, _)| !FAULTS.contains(&name.as_str()));
             sample.metrics.extend(values.map(|(name, value)| (name.clone(), *value)));
         }
         // Without a valid trial there is no time to report.
-        let seconds = sample.metrics.get("secs").copied().filter(|&seconds| seconds > 0.0);
-        let why = seconds.map_or_else(|| why.clone(), |seconds| trial::cut_short(why, seconds, time.as_secs_f64()));
-        sample.invalid.get_or_insert(why);
+        let seconds = sample.metrics.get("secs").copied().unwrap_or(0.0);
+        sample.validity = sample.validity.or_else(|| soak_stopped(why, seconds, time.as_secs_f64()));
     }
-    let carried = match soaked.soak {
+    sample.carried = match soaked.soak {
         // A repeated trial does not make up for a failed one.
-        _ if !made.failed.is_empty() => Some(0.0),
-        Soak::Carried => Some(1.0),
-        Soak::TooMuchLost => Some(0.0),
+        _ if !made.failed.is_empty() => Some(false),
+        Soak::Carried => Some(true),
+        Soak::TooMuchLost => Some(false),
         Soak::TooFew | Soak::Stopped(_) => None,
     };
-    sample.metrics.extend(carried.map(|carried| (CARRIED_OR_NOT.to_owned(), carried)));
     sample
 }
 
 #[cfg(test)]
 mod tests {
+    use straightline_report::results::Validity;
+
     use super::*;
     use crate::testbed::TrialResult;
+
+    fn interrupted() -> Validity {
+        Validity::Interrupted("interrupted".to_owned())
+    }
+
+    fn beyond() -> Validity {
+        Validity::SpoiltByLoad("beyond".to_owned())
+    }
 
     /// A soak with no valid trial.
     fn none(soak: Soak) -> Soaked {
@@ -125,16 +125,15 @@ mod tests {
             let soaked = Soaked { sent: 50_000_000, lost: 5, time: Duration::from_secs(50), ..none(soak) };
             let sample = soak_sample(&soaked, Duration::from_secs(60), 64.0, &TrialLog::default());
             assert!((0.99..1.0).contains(&sample.metrics["mpps"]), "{sample:?}");
-            (sample.metrics.get("carried").copied(), sample.invalid)
+            (sample.carried, sample.validity)
         };
-        assert_eq!(of(Soak::Carried), (Some(1.0), None));
-        assert_eq!(of(Soak::TooMuchLost), (Some(0.0), None));
-        assert_eq!(of(Soak::TooFew), (None, None));
+        assert_eq!(of(Soak::Carried), (Some(true), Validity::Valid));
+        assert_eq!(of(Soak::TooMuchLost), (Some(false), Validity::Valid));
+        assert_eq!(of(Soak::TooFew), (None, Validity::Valid));
         let why = "interrupted, after 50.0 of 60.0 s".to_owned();
-        assert_eq!(of(Soak::Stopped(INTERRUPTED.to_owned())), (None, Some(why)));
-        let sample =
-            soak_sample(&none(Soak::Stopped("beyond".to_owned())), Duration::from_secs(60), 64.0, &TrialLog::default());
-        assert_eq!((sample.metrics.len(), sample.invalid.as_deref()), (0, Some("beyond")));
+        assert_eq!(of(Soak::Stopped(interrupted())), (None, Validity::Interrupted(why)));
+        let sample = soak_sample(&none(Soak::Stopped(beyond())), Duration::from_secs(60), 64.0, &TrialLog::default());
+        assert_eq!((sample.metrics.len(), sample.validity), (0, beyond()));
     }
 
     #[test]
@@ -142,14 +141,13 @@ mod tests {
         let made = TrialLog { failed: vec!["it closed the connection".to_owned()], ..TrialLog::default() };
         let of = |soak: Soak| {
             let soaked = Soaked { sent: 50_000_000, time: Duration::from_secs(50), ..none(soak) };
-            let is_not_carried = |made| is_not_carried(&soak_sample(&soaked, Duration::from_secs(60), 64.0, made));
-            [&made, &TrialLog::default()].map(is_not_carried)
+            let carried = |made| soak_sample(&soaked, Duration::from_secs(60), 64.0, made).carried;
+            [&made, &TrialLog::default()].map(|made| carried(made) == Some(false))
         };
         assert_eq!(of(Soak::Carried), [true, false]);
         assert_eq!(of(Soak::TooFew), [true, false]);
-        assert_eq!(of(Soak::Stopped(INTERRUPTED.to_owned())), [true, false]);
+        assert_eq!(of(Soak::Stopped(interrupted())), [true, false]);
         assert_eq!(of(Soak::TooMuchLost), [true, true]);
-        assert!(!is_not_carried(&Sample::default()));
     }
 
     #[test]
@@ -157,19 +155,19 @@ mod tests {
         let mut made = TrialLog::default();
         let mut takes = |values: [(&str, f64); 3], why: &str| {
             let metrics = values.map(|(name, value)| (name.to_owned(), value)).into();
-            let sample = Sample { metrics, invalid: Some(why.to_owned()), ..Sample::default() };
-            made.note(Rate::Pps(1e6), &TrialResult { sample, sent: 0, lost: 0, by_generator: false });
+            let sample = Sample { metrics, validity: interrupted().because(why), ..Sample::default() };
+            made.note(Rate::Pps(1e6), &TrialResult { sample, sent: 0, lost: 0 });
         };
         takes([("mpps", 0.5), ("secs", 10.1), ("duplicates", 1.0)], "it lasted too long");
         takes([("mpps", 0.9), ("secs", 3.21), ("duplicates", 2.0)], "interrupted, after 3.2 of 10.0 s");
-        let of = |why: &str| {
-            let soaked = none(Soak::Stopped(why.to_owned()));
+        let of = |why: Validity| {
+            let soaked = none(Soak::Stopped(why));
             let sample = soak_sample(&soaked, Duration::from_secs(60), 64.0, &made);
             let metric = |name: &str| sample.metrics.get(name).copied();
-            ([metric("mpps"), metric("duplicates"), metric("carried")], sample.invalid.clone().expect("no end"))
+            ([metric("mpps"), metric("duplicates")], sample.validity.clone())
         };
-        let why = "interrupted, after 3.2 of 60.0 s".to_owned();
-        assert_eq!(of(INTERRUPTED), ([Some(0.9), Some(3.0), None], why));
-        assert_eq!(of("beyond"), ([None, Some(3.0), None], "beyond".to_owned()));
+        let cut = interrupted().because("interrupted, after 3.2 of 60.0 s");
+        assert_eq!(of(interrupted()), ([Some(0.9), Some(3.0)], cut));
+        assert_eq!(of(beyond()), ([None, Some(3.0)], beyond()));
     }
 }

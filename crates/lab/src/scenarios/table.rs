@@ -7,7 +7,6 @@ use straightline_report::results::{BOUNDS, Sample, SeriesKey, series};
 use straightline_report::statistics::median;
 
 use super::run::label;
-use crate::trial::INTERRUPTED;
 
 /// Columns: the title, the width, the metric, and the digits after the decimal point.
 const COLUMNS: [(&str, usize, &str, usize); 8] = [
@@ -102,7 +101,7 @@ fn row(text: &mut String, name: &str, samples: &[&Sample], width: usize) {
     let (interrupted, at_least) = (only_interrupted(samples), only_at_least(samples));
     for (_, wide, metric, digits) in COLUMNS {
         let is_shown = |sample: &Sample| {
-            sample.invalid.is_none() || (interrupted && is_interrupted(sample)) || (at_least && sample.is_at_least())
+            sample.is_valid() || (interrupted && sample.validity.is_interrupted()) || (at_least && sample.is_at_least())
         };
         let shown = samples.iter().filter(|sample| is_shown(sample));
         let values: Vec<f64> = shown.filter_map(|sample| sample.metrics.get(metric).copied()).collect();
@@ -112,29 +111,25 @@ fn row(text: &mut String, name: &str, samples: &[&Sample], width: usize) {
         let value = median(&values).map_or_else(|| "-".to_owned(), show);
         let _ = write!(text, " {value:>wide$}");
     }
-    let count = samples.iter().filter(|sample| sample.invalid.is_none()).count();
+    let count = samples.iter().filter(|sample| sample.is_valid()).count();
     let _ = writeln!(text, " {:>5}", format!("{count}/{}", samples.len()));
 }
 
 /// Returns whether no sample is valid, but one is of a search that found no load too high.
 fn only_at_least(samples: &[&Sample]) -> bool {
-    samples.iter().all(|sample| sample.invalid.is_some()) && samples.iter().any(|sample| sample.is_at_least())
+    samples.iter().all(|sample| !sample.is_valid()) && samples.iter().any(|sample| sample.is_at_least())
 }
 
 /// Returns whether no sample is valid, but one is interrupted.
 fn only_interrupted(samples: &[&Sample]) -> bool {
-    samples.iter().all(|sample| sample.invalid.is_some() && !sample.is_at_least())
-        && samples.iter().any(|sample| is_interrupted(sample))
-}
-
-fn is_interrupted(sample: &Sample) -> bool {
-    sample.invalid.as_deref().is_some_and(|why| why.contains(INTERRUPTED))
+    samples.iter().all(|sample| !sample.is_valid() && !sample.is_at_least())
+        && samples.iter().any(|sample| sample.validity.is_interrupted())
 }
 
 /// Writes the reasons of invalid samples. Reasons that differ only in numbers are shown once.
 fn reasons(text: &mut String, samples: &[Sample]) {
     let mut reasons: BTreeMap<String, (usize, &str)> = BTreeMap::new();
-    for why in samples.iter().filter_map(|sample| sample.invalid.as_deref()) {
+    for why in samples.iter().filter_map(|sample| sample.validity.reason()) {
         reasons.entry(why.replace(|c: char| c.is_ascii_digit(), "")).or_insert((0, why)).0 += 1;
     }
     for (count, why) in reasons.values() {
@@ -149,29 +144,27 @@ fn reasons(text: &mut String, samples: &[Sample]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use straightline_report::results::Validity;
 
     #[test]
     fn the_most_that_could_be_tried_is_said_to_be_that() {
-        let sample = |mpps: f64, why: Option<&str>, at_least: bool| {
-            let mut metrics: std::collections::BTreeMap<_, _> =
-                [("mpps".to_owned(), mpps), ("generator_limit_mpps".to_owned(), 25.0)].into();
-            if at_least {
-                metrics.insert("at_least".to_owned(), 1.0);
-            }
-            Sample { metrics, invalid: why.map(str::to_owned), ..Sample::default() }
+        let sample = |mpps: f64, validity: Validity| {
+            let metrics = [("mpps".to_owned(), mpps), ("generator_limit_mpps".to_owned(), 25.0)].into();
+            Sample { metrics, validity, ..Sample::default() }
         };
-        let least = sample(9.9691, Some("no load up to 9969100 packets a second is too high"), true);
-        let text = table(&[least.clone(), sample(3.0, Some("interrupted"), false)]);
+        let why = "no load up to 9969100 packets a second is too high";
+        let least = sample(9.9691, Validity::LowerBound(why.to_owned()));
+        let text = table(&[least.clone(), sample(3.0, Validity::Interrupted("interrupted".to_owned()))]);
         assert!(text.contains("  >9.969 ") && text.contains("   25.00   0/2\n"), "{text}");
         assert!(text.contains("\n> before a value: at least.") && !text.contains("packets under way"), "{text}");
         // If another round has a valid result, that result is shown.
-        let text = table(&[least, sample(8.0, None, false)]);
+        let text = table(&[least, sample(8.0, Validity::Valid)]);
         assert!(text.contains("   8.000 ") && !text.contains('>'), "{text}");
     }
 
     #[test]
     fn it_fits_into_a_terminal_and_says_what_does_not_count() {
-        let sample = |load: &str, mpps: f64, invalid: Option<&str>| Sample {
+        let sample = |load: &str, mpps: f64, validity: Validity| Sample {
             scenario: "patch-external".to_owned(),
             round: 1,
             variant: "straightline".to_owned(),
@@ -179,22 +172,23 @@ mod tests {
                 .map(|(axis, at)| (axis.to_owned(), at.to_owned()))
                 .into(),
             metrics: COLUMNS.map(|(_, _, metric, _)| (metric.to_owned(), mpps)).into(),
-            invalid: invalid.map(str::to_owned),
+            validity,
             ..Sample::default()
         };
-        let mut twice = sample("max", 1.0, None);
+        let late = || Validity::SpoiltByLoad("too late".to_owned());
+        let mut twice = sample("max", 1.0, Validity::Valid);
         twice.metrics.insert("duplicates".to_owned(), 5.0);
         for (reason, count) in [("dropped_no_buffer", 2.0), ("dropped_rx_dropped", 3.0), ("switch_dropped_x", 4.0)] {
             twice.metrics.insert(reason.to_owned(), count);
         }
         let samples = [
             twice,
-            sample("max", 3.0, None),
-            sample("max", 99.0, Some("too late")),
-            sample("ndr", 9.995, None),
-            sample("ndr", 7.0, Some("interrupted")),
-            sample("1mpps", 4.0, Some("too late")),
-            sample("1mpps", 6.0, Some("interrupted, after 3.1 of 9.0 s")),
+            sample("max", 3.0, Validity::Valid),
+            sample("max", 99.0, late()),
+            sample("ndr", 9.995, Validity::Valid),
+            sample("ndr", 7.0, Validity::Interrupted("interrupted".to_owned())),
+            sample("1mpps", 4.0, late()),
+            sample("1mpps", 6.0, Validity::Interrupted("interrupted, after 3.1 of 9.0 s".to_owned())),
         ];
         let text = table(&samples);
         let rows: Vec<&str> = text.lines().collect();

@@ -112,7 +112,7 @@ fn a_backend_that_goes_in_a_trial_makes_it_invalid_and_the_rest_goes_on() {
         samples.join().expect("it does not panic")
     });
     assert_eq!((outcome.tasks, outcome.samples), ([2, 2], [0, 2]));
-    let why: Vec<_> = samples.iter().map(|sample| sample.invalid.as_deref().expect("invalid")).collect();
+    let why: Vec<_> = samples.iter().map(|sample| sample.validity.reason().expect("invalid")).collect();
     assert!(why[0].contains("the backend has closed the connection"), "{why:?}");
     // The socket may exist a moment longer.
     assert!(why[1].contains(&*folder.path().to_string_lossy()), "{why:?}");
@@ -134,7 +134,7 @@ fn a_backend_that_never_answers_makes_trials_invalid() {
     assert_eq!((outcome.tasks, outcome.samples), ([2, 2], [0, 2]));
     let loads: Vec<_> = samples.iter().map(|sample| sample.cell["load"].as_str()).collect();
     assert_eq!(loads, ["max", "ndr"]);
-    assert!(samples.iter().all(|sample| sample.invalid.as_ref().is_some_and(|why| why.contains("/a"))), "{samples:?}");
+    assert!(samples.iter().all(|sample| sample.validity.reason().is_some_and(|why| why.contains("/a"))), "{samples:?}");
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn a_backend_that_refuses_a_feature_does_not_stop_other_cells() {
     let (outcome, samples) = samples(&options);
     switch.stop();
     assert_eq!(outcome.tasks, [2, 2]);
-    let why = samples[0].invalid.as_deref().expect("refused");
+    let why = samples[0].validity.reason().expect("refused");
     assert!(why.contains("leave out --ring packed") && !samples[0].metrics.contains_key("sent"), "{why}");
     assert!(samples[1].metrics["sent"] > 0.0, "{samples:?}");
 }
@@ -201,7 +201,7 @@ fn what_a_stop_interrupts_is_kept_with_its_figures() {
         });
         assert!(outcome.is_cut_short());
         assert_eq!((outcome.tasks, outcome.samples), ([1, 0], [0, 1]));
-        let why = samples[0].invalid.as_deref().expect("it is not whole");
+        let why = samples[0].validity.reason().expect("it is not whole");
         assert!(why.starts_with("interrupted, after ") && why.ends_with(" of 3600.0 s"), "{why}");
         assert!(samples[0].metrics["mpps"] > 0.0 && samples[0].metrics["secs"] > 0.0, "{samples:?}");
         let shown = table(&samples);
@@ -232,9 +232,9 @@ fn a_soak_that_is_not_carried_is_told_of() {
     let lengths: Vec<_> = trials.iter().map(|trial| (trial.metrics["gbit_per_s"], trial.metrics["mpps"])).collect();
     assert!(lengths.iter().all(|(gbit, mpps)| (gbit * 1e3 / 8.0 - mpps * 64.0).abs() < 1e-6), "{lengths:?}");
     // On a busy machine no trial may be valid.
-    match samples[0].metrics.get("carried") {
-        Some(carried) => assert!(*carried < 0.5 && outcome.not_carried == 1, "{outcome:?}: {samples:?}"),
-        None => assert!(samples[0].invalid.is_some() && outcome.not_carried == 0, "{outcome:?}: {samples:?}"),
+    match samples[0].carried {
+        Some(carried) => assert!(!carried && outcome.not_carried == 1, "{outcome:?}: {samples:?}"),
+        None => assert!(!samples[0].is_valid() && outcome.not_carried == 0, "{outcome:?}: {samples:?}"),
     }
     let is_told = outcome.notes.iter().any(|note| note.contains("soak 0.2 s: "));
     assert_eq!(is_told, outcome.not_carried == 1, "{outcome:?}");
@@ -251,7 +251,7 @@ fn a_soak_is_not_carried_where_a_backend_fails_and_not_where_the_tester_does() {
     for (mut options, fails, says) in [(absent, true, "/a"), (beyond, false, "more than the generator makes")] {
         options.loads.soak = Some(options.time);
         let (outcome, samples, trials) = all(&options);
-        let why = samples[0].invalid.as_deref().expect("no trial counts");
+        let why = samples[0].validity.reason().expect("no trial counts");
         assert!(why.contains(says) && trials.len() == 4, "{why}: {trials:?}");
         assert_eq!(outcome.not_carried, usize::from(fails), "{samples:?}");
         let is_noted = |note: &String| {
@@ -269,7 +269,7 @@ fn a_search_finds_bounds_or_says_why_not() {
     let (outcome, samples, trials) = all(&options);
     assert_eq!(outcome.tasks, [1, 1]);
     assert_eq!(samples[0].cell["load"], "pdr 50 %");
-    let counted = trials.iter().filter(|trial| trial.invalid.is_none() && trial.metrics["sent"] > 0.0).count();
+    let counted = trials.iter().filter(|trial| trial.is_valid() && trial.metrics["sent"] > 0.0).count();
     let counted = f64::from(u32::try_from(counted).expect("few"));
     let places: Vec<_> = trials.iter().map(|trial| (trial.scenario.as_str(), trial.cell["load"].as_str())).collect();
     // The search starts by measuring the maximum throughput, which needs more than a moment.
@@ -278,7 +278,7 @@ fn a_search_finds_bounds_or_says_why_not() {
     let is_rate = |load: &str| load == "max" || load.ends_with("pps");
     assert!(places.iter().all(|(scenario, load)| *scenario == "vm2vm" && is_rate(load)), "{places:?}");
     // On a busy machine no trial may be valid.
-    match &samples[0].invalid {
+    match samples[0].validity.reason() {
         None => {
             let values = ["duplicates", "corrupt"].map(|name| samples[0].metrics[name]);
             assert!(samples[0].metrics["mpps"] > 0.0 && values == [0.0; 2], "{samples:?}");

@@ -14,6 +14,7 @@ use crate::guests::forward;
 use crate::traffic::Sizes;
 use crate::traffic::generator::Rate;
 use crate::trial::Plan;
+use crate::trial::validity::of_error;
 
 /// Time of traffic before the measurement, on new connections and on older ones.
 const FIRST_WARM_UP: Duration = Duration::from_millis(500);
@@ -75,8 +76,8 @@ impl<'a> Testbed<'a> {
         let mut live = match self.live.take().map_or_else(|| self.connect(), Ok) {
             Ok(live) => live,
             Err(error) => {
-                let sample = Sample { invalid: Some(format!("{error:#}")), ..Sample::default() };
-                return TrialResult { sample, sent: 0, lost: 0, by_generator: false };
+                let sample = Sample { validity: of_error(&error), ..Sample::default() };
+                return TrialResult { sample, sent: 0, lost: 0 };
             }
         };
         let plan = Plan {
@@ -109,7 +110,7 @@ impl<'a> Testbed<'a> {
                 sample.cycles = cycles;
             }
         }
-        if sample.invalid.is_none() {
+        if sample.is_valid() {
             self.live = Some(live);
         } else {
             live.end();

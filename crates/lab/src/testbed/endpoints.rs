@@ -38,8 +38,6 @@ pub(crate) struct TrialResult {
     pub(crate) sample: Sample,
     pub(crate) sent: u64,
     pub(crate) lost: u64,
-    /// True if the trial is not valid because of the generator alone, and not because of a backend.
-    pub(crate) by_generator: bool,
 }
 
 impl Endpoints {
@@ -103,7 +101,7 @@ impl Endpoints {
             sample.metrics.insert("guest_cycles_per_packet".to_owned(), cycles);
         }
         let (sent, lost) = outcome.sent_and_lost();
-        TrialResult { sample, sent, lost, by_generator: outcome.by_generator }
+        TrialResult { sample, sent, lost }
     }
 
     /// Counts packets without examining them.

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::ensure;
 use straightline_switch::api::{Node, Runtime};
 
 use crate::convert::float;
+use crate::trial::validity;
 
 /// Returns the switch's cycles per packet between two readings of its counters, by phase. Phases
 /// are receiving (`rx`), each kind of node, delivering (`tx`), the end of turns (`turn-end`).
@@ -22,7 +22,7 @@ pub fn phases(before: &Runtime, after: &Runtime) -> anyhow::Result<BTreeMap<Stri
         }
         *cycles.entry(phase.to_owned()).or_default() += node.cycles;
     }
-    ensure!(received > 0.0, "not a valid trial: the switch has counted no packet");
+    validity::counted(received).demand()?;
     cycles.values_mut().for_each(|cycles| *cycles /= received);
     Ok(cycles)
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use straightline_graph::clock::{cycles, hertz};
 use straightline_guest::endpoints::Pinned;
 
-use super::judge::TOLERANCE;
+use super::validity::TOLERANCE;
 use crate::convert::seconds;
 use crate::traffic::generator::CATCH_UP;
 

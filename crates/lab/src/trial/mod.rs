@@ -15,11 +15,11 @@
 //! and counts as lost. If the generator itself was too late for a packet, the packet was not sent
 //! as planned.
 
-mod judge;
 mod length;
 mod outcome;
 mod progress;
 pub mod search;
+pub mod validity;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -29,10 +29,10 @@ use straightline_graph::clock::cycles;
 use straightline_guest::endpoints::{Endpoint, TestPort, Work, drive};
 
 use crate::traffic::generator::{Echo, Generator, Load, Measured, Rate, StreamSpec, Timing};
-pub(crate) use judge::corrupted;
 pub use length::{Length, length};
 pub use outcome::Outcome;
 pub use progress::{Step, Watch};
+use validity::Stopped;
 
 /// After the last packet is sent, missing packets are lost if no packet comes for this time.
 const QUIET: Duration = Duration::from_millis(50);
@@ -68,23 +68,21 @@ pub fn run<P: TestPort>(
     rate: Rate,
     time: Duration,
 ) -> Outcome {
-    if let Some(why) = judge::beyond(plan, rate, generator.mean_len()) {
-        return Outcome::never_began(plan, rate, why);
+    let beyond = validity::beyond(plan.limit_mpps, rate, generator.mean_len());
+    if !beyond.is_valid() {
+        return Outcome::never_began(plan, rate, beyond);
     }
     let load = Load { rate, burst: plan.burst };
     let timing = Timing { warm_up: plan.warm_up, time, quiet: QUIET, drain: DRAIN };
     let (measured, mut work, ended) = go(generator, others, load, &timing, plan.cpu);
-    let by_generator = ended.is_ok() && judge::is_by_generator(&measured, load, generator.mean_len());
-    let invalid = match ended {
-        Err(error) => Some(match measured.seconds {
-            [time, lasted] if 0.0 < lasted && lasted < time => cut_short(&format!("{error:#}"), lasted, time),
-            _ => format!("{error:#}"),
-        }),
-        Ok(()) => judge::judge(&measured, load, generator.mean_len()),
+    let [planned, lasted] = measured.seconds;
+    let validity = match ended {
+        Err(error) => validity::ended(&error, planned, lasted),
+        Ok(()) => validity::measured(&measured, load, generator.mean_len()),
     };
     let others = work.split_off(work.len().min(1));
     let work = work.first().copied().unwrap_or_default();
-    Outcome { rate, measured: Some(measured), work, others, limit_mpps: plan.limit_mpps, invalid, by_generator }
+    Outcome { rate, measured: Some(measured), work, others, limit_mpps: plan.limit_mpps, validity }
 }
 
 /// Returns the generator's limit for these streams, in million packets per second. The generator
@@ -102,15 +100,6 @@ pub fn limit(streams: Vec<StreamSpec>, check_every: u32, cpu: Option<usize>) -> 
     })
 }
 
-/// The reason of an interrupted trial.
-pub(crate) const INTERRUPTED: &str = "interrupted";
-
-/// Returns the reason for an interrupted trial with metrics: why it was interrupted, and how many
-/// of the planned seconds were measured.
-pub(crate) fn cut_short(why: &str, lasted: f64, meant: f64) -> String {
-    format!("{why}, after {lasted:.1} of {meant:.1} s")
-}
-
 /// An endpoint that ends a trial when the flag is set, with the measurements so far. It does not
 /// wait for packets under way, so these are lost.
 #[derive(Debug)]
@@ -122,7 +111,7 @@ impl Endpoint for Interrupt<'_> {
     }
 
     fn check(&mut self) -> anyhow::Result<()> {
-        ensure!(!self.0.load(Ordering::Relaxed), INTERRUPTED);
+        ensure!(!self.0.load(Ordering::Relaxed), Stopped);
         Ok(())
     }
 }
@@ -285,9 +274,9 @@ mod tests {
     fn a_rate_beyond_the_limit_says_what_would_work() {
         let plan = Plan { limit_mpps: Some(2.0), ..plan() };
         let outcome = run(&mut generator(&[""]), &mut [], &plan, Rate::Pps(3e6), Duration::from_millis(50));
-        let why = outcome.invalid.clone().expect("invalid");
+        let why = outcome.validity.reason().expect("invalid");
         assert!(why.contains("3.000 Mpps") && why.contains("2.000"), "{why}");
-        assert_eq!(outcome.sample().invalid, Some(why));
+        assert!(outcome.validity.is_spoilt_by_load() && outcome.sample().validity == outcome.validity, "{outcome:?}");
     }
 
     #[test]
@@ -299,7 +288,8 @@ mod tests {
             }
         }
         let outcome = run(&mut generator(&[""]), &mut [&mut Broken], &plan(), Rate::Max, Duration::from_secs(600));
-        assert!(outcome.invalid.expect("invalid").contains("closed the connection"));
+        let why = outcome.validity.reason().expect("invalid");
+        assert!(why.contains("closed the connection") && outcome.validity.is_spoilt_by_backend(), "{outcome:?}");
     }
 
     /// Shorter than usual.
@@ -317,8 +307,8 @@ mod tests {
         let (measured, _, ended) = go(&mut generator, &mut [], load, &SHORT, None);
         ended.expect("nobody says that anything is wrong");
         assert_eq!((measured.total().received, measured.still_coming), (10, false), "{measured:?}");
-        let why = judge::judge(&measured, load, 64.0).expect("it does not count");
-        assert!(why.contains("went silent"), "{why}");
+        let validity = validity::measured(&measured, load, 64.0);
+        assert!(validity.reason().is_some_and(|why| why.contains("went silent")), "{validity:?}");
     }
 
     #[test]
@@ -361,8 +351,9 @@ mod tests {
         let others: &mut [&mut dyn Endpoint] = &mut [&mut Later(&flag, 0), &mut Interrupt(&flag)];
         let plan = Plan { warm_up: Duration::ZERO, ..plan() };
         let outcome = run(&mut generator(&[""]), others, &plan, Rate::Max, Duration::from_secs(600));
-        let why = outcome.invalid.as_deref().expect("it has not come to its end");
+        let why = outcome.validity.reason().expect("it has not come to its end");
         assert!(why.starts_with("interrupted, after ") && why.ends_with(" of 600.0 s"), "{why}");
+        assert!(outcome.validity.is_interrupted());
         let sample = outcome.sample();
         assert!(sample.metrics["mpps"] > 0.0 && sample.metrics["secs"] > 0.0, "{sample:?}");
         assert!(outcome.to_string().contains("not a valid trial: interrupted"), "{outcome}");

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use straightline_guest::endpoints::Work;
-use straightline_report::results::Sample;
+use straightline_report::results::{Sample, Validity};
 
 use crate::convert::float;
 use crate::traffic::generator::{Measured, Rate};
@@ -23,17 +23,14 @@ pub struct Outcome {
     pub others: Vec<Work>,
     /// The generator's limit by itself.
     pub limit_mpps: Option<f64>,
-    /// The reason why the trial is not valid.
-    pub invalid: Option<String>,
-    /// True if the generator alone is the reason, and no backend: it was late, or the load was
-    /// beyond its limit.
-    pub by_generator: bool,
+    /// Whether the trial is valid.
+    pub validity: Validity,
 }
 
 impl Outcome {
-    pub(super) fn never_began(plan: &Plan, rate: Rate, why: String) -> Outcome {
-        let (work, others, invalid) = (Work::default(), Vec::new(), Some(why));
-        Outcome { rate, measured: None, work, others, limit_mpps: plan.limit_mpps, invalid, by_generator: true }
+    pub(super) fn never_began(plan: &Plan, rate: Rate, validity: Validity) -> Outcome {
+        let (work, others) = (Work::default(), Vec::new());
+        Outcome { rate, measured: None, work, others, limit_mpps: plan.limit_mpps, validity }
     }
 
     /// Returns the number of planned packets (at maximum rate, of sent packets), and how many of
@@ -49,7 +46,7 @@ impl Outcome {
     /// Returns a sample. Its scenario, round, variant and cell are still to be filled in.
     #[must_use]
     pub fn sample(&self) -> Sample {
-        let mut sample = Sample { invalid: self.invalid.clone(), ..Sample::default() };
+        let mut sample = Sample { validity: self.validity.clone(), ..Sample::default() };
         let mut note = |name: &str, value: f64| {
             sample.metrics.insert(name.to_owned(), value);
         };
@@ -126,7 +123,7 @@ impl fmt::Display for Outcome {
         if let Some(limit) = self.limit_mpps {
             writeln!(to, "the generator alone makes {limit:.3} Mpps of these packets")?;
         }
-        match &self.invalid {
+        match self.validity.reason() {
             Some(why) => writeln!(to, "not a valid trial: {why}"),
             None => Ok(()),
         }

@@ -103,7 +103,7 @@ fn a_guest_that_changes_the_payload_is_seen() {
     let measured = outcome.measured.expect("it was made");
     assert_eq!(measured.total().received, 0);
     assert!(measured.foreign >= measured.total().sent && measured.total().sent > 0, "{measured:?}");
-    assert!(outcome.invalid.is_some());
+    assert!(!outcome.validity.is_valid());
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn a_switch_that_drops_all_makes_the_trial_invalid() {
     let strict = rig(2, |config| config.patches.push(patch(0, 1)));
     let mut generator = generator(ports(&strict, &[0, 1], &options(Layout::Split)), "size=2000");
     let outcome = trial::run(&mut generator, &mut [], &plan(), Rate::Max, TIME);
-    let why = outcome.invalid.expect("nothing comes");
+    let why = outcome.validity.reason().expect("nothing comes");
     assert!(why.contains("nothing has returned"), "{why}");
 }
 
@@ -121,7 +121,7 @@ fn a_switch_that_goes_away_makes_the_trial_invalid() {
     let mut generator = generator(ports(&rig, &[0, 1], &options(Layout::Split)), "size=64");
     rig.switch.stop();
     let outcome = trial::run(&mut generator, &mut [], &plan(), Rate::Max, Duration::from_secs(600));
-    let why = outcome.invalid.expect("it is gone");
+    let why = outcome.validity.reason().expect("it is gone");
     assert!(why.contains("closed the connection"), "{why}");
 }
 
@@ -137,7 +137,7 @@ fn a_switch_that_takes_nothing_any_more_makes_the_trial_invalid() {
     let plan = Plan { warm_up: Duration::ZERO, ..plan() };
     let outcome = trial::run(&mut generator, &mut [], &plan, Rate::Max, TIME);
     assert!(outcome.measured.as_ref().is_some_and(|measured| measured.total().sent > 0), "{outcome:?}");
-    let why = outcome.invalid.expect("it stands still");
+    let why = outcome.validity.reason().expect("it stands still");
     assert!(why.contains("went silent"), "{why}");
 }
 
@@ -147,7 +147,7 @@ fn frames_that_a_port_does_not_take_are_named() {
     let small = PortOptions { longest: 1518, ..options(Layout::Split) };
     let outcome =
         trial::run(&mut generator(ports(&rig, &[0, 1], &small), "size=2000"), &mut [], &plan(), Rate::Max, TIME);
-    let why = outcome.invalid.expect("they are too long");
+    let why = outcome.validity.reason().expect("they are too long");
     assert!(why.contains("frames of at most 1518 bytes") && why.contains("2000"), "{why}");
 }
 

@@ -152,6 +152,6 @@ fn what_is_wrong_with_an_interface_is_said() {
     }
     // The other end of a tap is the kernel, which our switch cannot open as a tap.
     let (_, samples) = samples(&options(Scenario::Pvp, &["tap:t0", "tap:t1"]));
-    let why = samples[0].invalid.as_deref().expect("no peer");
+    let why = samples[0].validity.reason().expect("no peer");
     assert!(why.contains("name it by --switch-interface"), "{why}");
 }

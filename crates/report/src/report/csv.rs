@@ -27,7 +27,7 @@ pub(super) fn table(samples: &[Sample]) -> String {
         head.extend(PERCENTILES.iter().map(|(name, _)| format!("latency.{name}_ns")));
         head.push("latency.most_ns".to_owned());
     }
-    head.push("invalid".to_owned());
+    head.extend(["validity", "invalid"].map(str::to_owned));
     let mut text = row(&head);
     for sample in samples {
         let mut cells = vec![sample.scenario.clone(), sample.round.to_string(), sample.variant.clone()];
@@ -44,7 +44,7 @@ pub(super) fn table(samples: &[Sample]) -> String {
             );
             cells.push(all.map_or(String::new(), |all| all.most().to_string()));
         }
-        cells.push(sample.invalid.clone().unwrap_or_default());
+        cells.extend([sample.validity.word(), sample.validity.reason().unwrap_or_default()].map(str::to_owned));
         text.push_str(&row(&cells));
     }
     text
@@ -74,6 +74,7 @@ fn quoted(cell: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::results::Validity;
 
     #[test]
     fn columns_are_what_any_sample_has() {
@@ -85,11 +86,11 @@ mod tests {
         let second = Sample {
             cell: [("size".to_owned(), "64".to_owned())].into(),
             cycles: [("copy".to_owned(), 120.0)].into(),
-            invalid: Some("late\nagain".to_owned()),
+            validity: Validity::SpoiltByBackend("late\nagain".to_owned()),
             ..Sample::default()
         };
-        let expected = "scenario,round,variant,cell.size,bad,mpps,cycles.copy,invalid\r\n\
-                        \"a,\"\"b\"\"\",0,,,,0.1,,\r\n,0,,64,,,120,\"late\nagain\"\r\n";
+        let expected = "scenario,round,variant,cell.size,bad,mpps,cycles.copy,validity,invalid\r\n\
+                        \"a,\"\"b\"\"\",0,,,,0.1,,valid,\r\n,0,,64,,,120,spoilt-by-backend,\"late\nagain\"\r\n";
         assert_eq!(table(&[first, second]), expected);
     }
 }

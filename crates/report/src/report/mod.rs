@@ -69,7 +69,7 @@ impl<'a> Report<'a> {
 
     /// Returns a sentence with the number of trials.
     fn trials(&self) -> String {
-        let invalid = self.results.samples.iter().filter(|sample| sample.invalid.is_some()).count();
+        let invalid = self.results.samples.iter().filter(|sample| !sample.is_valid()).count();
         let what =
             format!("{} in {}", count(self.results.samples.len(), "trial"), count(self.scenarios.len(), "scenario"));
         match invalid {
@@ -92,10 +92,10 @@ impl<'a> Report<'a> {
     fn invalid(&self) -> Table {
         let mut table = Table::new(["scenario", "round", "cell", "variant", "reason"]);
         for sample in &self.results.samples {
-            let Some(reason) = &sample.invalid else { continue };
+            let Some(reason) = sample.validity.reason() else { continue };
             let cell = pairs_in_words(sample.cell.iter().map(|(axis, value)| (axis.as_str(), value.as_str())));
             let (scenario, variant) = (sample.scenario.clone(), sample.variant.clone());
-            table.rows.push(vec![scenario, sample.round.to_string(), cell, variant, reason.clone()]);
+            table.rows.push(vec![scenario, sample.round.to_string(), cell, variant, reason.to_owned()]);
         }
         table
     }

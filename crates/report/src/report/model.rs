@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::metric::Metric;
 use super::summary::{Summary, Trial, VariantResult, plausible};
-use crate::results::{AT_LEAST, Sample};
+use crate::results::Sample;
 
 /// An axis on which cells differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,21 +97,20 @@ impl<'a> Scenario<'a> {
             let cell = cells.entry(at.clone()).or_insert_with(empty);
             let Some(variant) = variants.iter().position(|&known| known == sample.variant) else { continue };
             cell.tried[variant] += 1;
-            if sample.invalid.is_none() {
+            if sample.is_valid() {
                 cell.trials[variant].push(sample);
             } else if sample.is_at_least() {
                 cell.least[variant].push(sample);
             }
         }
         let cells = cells.into_values().collect();
-        let count = samples.iter().filter(|sample| sample.invalid.is_none()).count();
+        let count = samples.iter().filter(|sample| sample.is_valid()).count();
         let mut scenario =
             Scenario { name, variants, axes, fixed, cells, metrics: Vec::new(), trials: (count, samples.len()) };
         // Metrics that only invalid trials have are left out, unless there are no other metrics.
-        let has_metrics = samples.iter().filter(|sample| count == 0 || sample.invalid.is_none());
+        let has_metrics = samples.iter().filter(|sample| count == 0 || sample.is_valid());
         let names = has_metrics.flat_map(|sample| sample.metrics.keys().map(String::as_str));
-        let names: BTreeSet<&str> = names.filter(|&name| name != AT_LEAST).collect();
-        let mut metrics: Vec<Metric> = names.into_iter().map(Metric::new).collect();
+        let mut metrics: Vec<Metric> = names.collect::<BTreeSet<&str>>().into_iter().map(Metric::new).collect();
         metrics.sort_by(|a, b| a.order().cmp(&b.order()));
         scenario.metrics = metrics
             .into_iter()
@@ -225,6 +224,7 @@ fn leading(text: &str) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::results::Validity;
 
     fn sample(variant: &str, size: &str, ring: &str, mpps: f64) -> Sample {
         let cell =
@@ -261,7 +261,7 @@ mod tests {
     #[test]
     fn invalid_trials_do_not_count() {
         let mut samples = vec![sample("a", "64", "split", 1.0), sample("a", "64", "split", 9.0)];
-        samples[1].invalid = Some("drained late".to_owned());
+        samples[1].validity = Validity::SpoiltByBackend("drained late".to_owned());
         let scenario = &Scenario::all(&samples)[0];
         let outcome = scenario.metrics[0].1[0][0].expect("one counts");
         assert_eq!((outcome.summary.median, outcome.summary.n, scenario.trials), (1.0, 1, (1, 2)));

@@ -7,7 +7,7 @@ use roxmltree::{Document, Node, ParsingOptions};
 
 use super::Report;
 use super::text::width;
-use crate::results::{Environment, FORMAT, Latency, Results, Sample};
+use crate::results::{Environment, FORMAT, Latency, Results, Sample, Validity};
 
 /// Names with characters that are special in HTML, XML, Markdown or CSV.
 const NASTY: &str = "<b>\"x\" & 'y', | `z` ]]> --> \u{1}\u{202e}";
@@ -53,7 +53,7 @@ fn trials(variants: &[&str], sizes: &[&str], rings: &[&str]) -> Vec<Sample> {
                             .map(|phase| (phase.to_owned(), cycles / 4.0))
                             .into(),
                         latency: Some(Latency { steps: steps.collect() }),
-                        invalid: None,
+                        ..Sample::default()
                     });
                 }
             }
@@ -248,7 +248,7 @@ fn names_from_files_stay_text() {
         sample.metrics.insert(NASTY.to_owned(), f64::from(sample.round));
         sample.cycles.insert(NASTY.to_owned(), 3.0);
     }
-    samples[0].invalid = Some(NASTY.to_owned());
+    samples[0].validity = Validity::SpoiltByBackend(NASTY.to_owned());
     let results = results(&samples);
     let report = Report::new(NASTY, &results).expect("samples");
     let page = report.html();
@@ -266,7 +266,7 @@ fn names_from_files_stay_text() {
 fn trials_that_do_not_count_are_listed_with_their_reason() {
     let mut samples = trials(&["a", "b"], &["64"], &["split"]);
     for sample in samples.iter_mut().filter(|sample| sample.variant == "b") {
-        sample.invalid = Some("sent 3 % less than meant".to_owned());
+        sample.validity = Validity::SpoiltByLoad("sent 3 % less than meant".to_owned());
     }
     let results = results(&samples);
     let report = Report::new("A report", &results).expect("samples");
@@ -291,8 +291,8 @@ fn a_search_has_what_it_found_and_a_latency_no_bound() {
         sample.metrics = [("mpps".to_owned(), 7.25)].into();
     }
     let why = "no load up to 7250000 packets a second is too high";
-    samples[0].metrics.extend([("at_least".to_owned(), 1.0), ("lower_mpps".to_owned(), 7.25)]);
-    samples[0].invalid = Some(why.to_owned());
+    samples[0].metrics.insert("lower_mpps".to_owned(), 7.25);
+    samples[0].validity = Validity::LowerBound(why.to_owned());
     samples[1].metrics.insert("lower_mpps".to_owned(), 7.0);
     let results = results(&samples);
     let markdown = Report::new("A search", &results).expect("samples").markdown();
@@ -318,7 +318,7 @@ fn places_that_nobody_measured_are_not_those_without_a_valid_trial() {
     samples.retain(|sample| sample.cell["ring"] == "split" || sample.cell["size"] == "64");
     assert_eq!(crosses(&samples), 0);
     for sample in samples.iter_mut().filter(|sample| sample.cell["size"] == "512" && sample.variant == "b") {
-        sample.invalid = Some("nothing came".to_owned());
+        sample.validity = Validity::SpoiltByBackend("nothing came".to_owned());
     }
     assert!(crosses(&samples) > 0);
 }
@@ -371,7 +371,8 @@ fn any_sample() -> impl Strategy<Value = Sample> {
             metrics,
             cycles,
             latency,
-            invalid,
+            carried: None,
+            validity: invalid.map_or(Validity::Valid, Validity::SpoiltByLoad),
         })
 }
 

@@ -70,7 +70,7 @@ impl Comparison {
         let environment = first.environment.differences(&second.environment);
         let mut comparison =
             Comparison { environment, metrics: Vec::new(), only_first: Vec::new(), only_second: Vec::new() };
-        let has_valid = |samples: &[&Sample]| samples.iter().any(|sample| sample.invalid.is_none());
+        let has_valid = |samples: &[&Sample]| samples.iter().any(|sample| sample.is_valid());
         let mut theirs: BTreeMap<SeriesKey, Vec<&Sample>> = second.places().into_iter().collect();
         theirs.retain(|_, samples| has_valid(samples));
         for (place, ours) in first.places() {
@@ -123,7 +123,7 @@ impl Comparison {
             let values = [first, second].map(|samples| series(samples.iter().copied(), metric));
             let side = |samples: &[&Sample], values: &[(u32, f64)]| {
                 let values: Vec<f64> = values.iter().map(|&(_, value)| value).collect();
-                let invalid = samples.iter().filter(|sample| sample.invalid.is_some()).count();
+                let invalid = samples.iter().filter(|sample| !sample.is_valid()).count();
                 Some(Side { estimate: estimate(&values)?, invalid })
             };
             let (Some(one), Some(other)) = (side(first, &values[0]), side(second, &values[1])) else { continue };
@@ -142,7 +142,7 @@ impl Comparison {
 
 /// Returns the valid trials.
 fn counted(results: &Results) -> impl Iterator<Item = &Sample> {
-    results.samples.iter().filter(|sample| sample.invalid.is_none())
+    results.samples.iter().filter(|sample| sample.is_valid())
 }
 
 /// Lists each name once.
@@ -154,6 +154,11 @@ fn names<'a>(names: impl Iterator<Item = &'a str>, none: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::results::Validity;
+
+    fn died() -> Validity {
+        Validity::SpoiltByBackend("it died".to_owned())
+    }
 
     fn sample(round: u32, size: &str, metrics: &[(&str, f64)]) -> Sample {
         Sample {
@@ -223,10 +228,10 @@ mod tests {
         let (mut first, mut second) = (results("64", 1.0), results("64", 1.0));
         first.samples.extend(results("128", 1.0).samples);
         second.samples.extend(results("256", 1.0).samples);
-        first.samples[0].invalid = Some("it died".into());
+        first.samples[0].validity = died();
         // A series without valid trials counts as missing.
         second.samples.extend(results("128", 1.0).samples);
-        second.samples.iter_mut().filter(|s| s.cell["size"] == "128").for_each(|s| s.invalid = Some("it died".into()));
+        second.samples.iter_mut().filter(|s| s.cell["size"] == "128").for_each(|s| s.validity = died());
         let comparison = Comparison::new(&first, &second, &["mpps".into()]);
         assert_eq!(comparison.only_first.iter().map(|place| &place.cell["size"]).collect::<Vec<_>>(), ["128"]);
         assert_eq!(comparison.only_second.iter().map(|place| &place.cell["size"]).collect::<Vec<_>>(), ["256"]);
@@ -257,7 +262,7 @@ mod tests {
         let mut elsewhere = results("128", 1.0);
         let none = check(&one, &elsewhere, &["mpps"]).expect("no place");
         assert_eq!(none, "A and B have no cell in common: A has pvp; B has pvp");
-        elsewhere.samples.iter_mut().for_each(|sample| sample.invalid = Some("it died".into()));
+        elsewhere.samples.iter_mut().for_each(|sample| sample.validity = died());
         assert!(check(&one, &elsewhere, &[]).expect("no place").ends_with("B has no valid trials"));
     }
 
@@ -269,7 +274,7 @@ mod tests {
             let mut few = sample(1, "1518", &[("mpps", 0.000_012_3), ("lost", 1e9)]);
             few.cell.extend(["ring", "buffer", "header"].map(|axis| (axis.to_owned(), "a-long-value".to_owned())));
             results.samples.push(few);
-            results.samples[1].invalid = Some("it died".into());
+            results.samples[1].validity = died();
         }
         second.samples.extend(results("128", 1.0).samples);
         let table = Comparison::new(&first, &second, &[]).to_string();

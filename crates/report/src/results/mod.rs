@@ -4,8 +4,10 @@ pub mod compare;
 mod environment;
 mod sample;
 mod series;
+mod validity;
 
 pub use compare::Comparison;
 pub use environment::{Difference, Environment, FORMAT};
-pub use sample::{AT_LEAST, BOUNDS, Latency, Sample};
+pub use sample::{BOUNDS, Latency, Sample};
 pub use series::{Results, SeriesKey, series};
+pub use validity::{NotValid, Validity};

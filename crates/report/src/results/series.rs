@@ -52,6 +52,6 @@ impl Results {
 /// Returns the values of a metric, each with its round, in the form that `statistics` uses. Samples
 /// that are not valid, or do not have the metric, are left out.
 pub fn series<'a>(samples: impl IntoIterator<Item = &'a Sample>, metric: &str) -> Vec<(u32, f64)> {
-    let valid = samples.into_iter().filter(|sample| sample.invalid.is_none());
+    let valid = samples.into_iter().filter(|sample| sample.is_valid());
     valid.filter_map(|sample| Some((sample.round, *sample.metrics.get(metric)?))).collect()
 }

@@ -39,7 +39,7 @@ fn testpmd(lab: &Lab) -> Result<()> {
                 testpmd.command("start", "io packet forwarding")?;
                 let sample = measure(lab, ring, load)?;
                 testpmd.command("stop", "Done.")?;
-                match (agree(&sample, testpmd.stats()?), &sample.invalid) {
+                match (agree(&sample, testpmd.stats()?), sample.validity.reason()) {
                     (Ok(()), _) => break,
                     (Err(error), None) => return Err(error),
                     (Err(error), Some(why)) => println!("    {why}; {error:#}"),

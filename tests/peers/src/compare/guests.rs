@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
-use straightline_report::results::Sample;
+use straightline_report::results::{Sample, Validity};
 
 use super::options::{CompareCell, Load, Options, Size, TrafficSource};
 use super::switches::{RunningSwitch, large_buffers};
@@ -32,15 +32,16 @@ pub(super) struct GuestReport {
     /// Other results of a search, by metric.
     #[serde(skip)]
     pub(super) found: BTreeMap<String, f64>,
-    /// Reason why the rate is only a lower bound.
+    /// Whether the rate is valid, or only a lower bound.
     #[serde(skip)]
-    pub(super) bound: Option<String>,
+    pub(super) validity: Validity,
 }
 
 impl GuestReport {
     /// Returns a report with rates only.
     fn of(mpps: f64, gbit_per_s: f64) -> GuestReport {
-        GuestReport { mpps, gbit_per_s, guest_cycles_per_packet: None, lost: None, found: BTreeMap::new(), bound: None }
+        let (guest_cycles_per_packet, lost, found) = (None, None, BTreeMap::new());
+        GuestReport { mpps, gbit_per_s, guest_cycles_per_packet, lost, found, validity: Validity::Valid }
     }
 }
 
@@ -111,7 +112,7 @@ fn generator(lab: &Lab, options: &Options, switch: &mut RunningSwitch<'_>, cell:
     ]);
     let out = output_of(lab, command, limit(options))?;
     let line: Sample = serde_json::from_str(&out).with_context(|| format!("the generator wrote {out}"))?;
-    ensure!(line.invalid.is_none(), "not a valid trial: {}", line.invalid.unwrap_or_default());
+    line.validity.clone().demand()?;
     rates(&line)
 }
 
@@ -135,9 +136,10 @@ fn found(lines: &[Sample]) -> Result<GuestReport> {
         let line = of(load).with_context(|| format!("the generator printed no result for {load}"))?;
         // If the switch takes the highest rate that the generator can send, that rate is a valid
         // lower bound.
-        let why = line.invalid.as_deref().filter(|_| !line.is_at_least());
-        ensure!(why.is_none(), "not a valid trial: {}", why.unwrap_or_default());
-        Ok(line)
+        if !line.is_at_least() {
+            line.validity.clone().demand()?;
+        }
+        anyhow::Ok(line)
     };
     let (ndr, pdr) = (bound("ndr")?, bound("pdr 0.5 %")?);
     let mut seen = rates(ndr)?;
@@ -146,15 +148,14 @@ fn found(lines: &[Sample]) -> Result<GuestReport> {
     };
     // Lower bounds and measured rates are different metrics.
     note(if pdr.is_at_least() { "pdr_least_mpps" } else { "pdr_mpps" }.to_owned(), pdr.metrics.get("mpps"));
-    note("at_least".to_owned(), ndr.metrics.get("at_least"));
     for percent in [0, 10, 50, 90] {
-        let line = of(&format!("latency {percent} %")).filter(|line| line.invalid.is_none());
+        let line = of(&format!("latency {percent} %")).filter(|line| line.is_valid());
         for quantile in ["p50", "p99"] {
             let value = line.and_then(|line| line.metrics.get(&format!("latency_{quantile}_us")));
             note(format!("at_{percent}_percent_latency_{quantile}_us"), value);
         }
     }
-    seen.bound.clone_from(&ndr.invalid);
+    seen.validity.clone_from(&ndr.validity);
     Ok(seen)
 }
 
@@ -255,11 +256,11 @@ fn testpmd(lab: &Lab, options: &Options, switch: &mut RunningSwitch<'_>, cell: &
 mod tests {
     use super::*;
 
-    fn line(load: &str, metrics: &[(&str, f64)], invalid: Option<&str>) -> Sample {
+    fn line(load: &str, metrics: &[(&str, f64)], validity: Validity) -> Sample {
         Sample {
             cell: [("load".to_owned(), load.to_owned())].into(),
             metrics: metrics.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
-            invalid: invalid.map(str::to_owned),
+            validity,
             ..Sample::default()
         }
     }
@@ -267,27 +268,29 @@ mod tests {
     #[test]
     fn what_a_search_found_is_taken_and_what_it_did_not_is_told() {
         let rates = [("mpps", 2.0), ("gbit_per_s", 1.0)];
-        let least = [("mpps", 3.0), ("gbit_per_s", 1.5), ("at_least", 1.0)];
+        let least = [("mpps", 3.0), ("gbit_per_s", 1.5)];
+        let bound = || Validity::LowerBound("nothing was too much".to_owned());
         let latency = [("latency_p50_us", 4.0), ("latency_p99_us", 9.0)];
-        let lines = |ndr: Option<&str>| {
+        let lines = |ndr: Validity| {
             vec![
                 line("ndr", &rates, ndr),
-                line("pdr 0.5 %", &least, Some("nothing was too much")),
-                line("latency 50 %", &latency, None),
-                line("latency 90 %", &latency, Some("too late")),
+                line("pdr 0.5 %", &least, bound()),
+                line("latency 50 %", &latency, Validity::Valid),
+                line("latency 90 %", &latency, Validity::SpoiltByLoad("too late".to_owned())),
             ]
         };
-        let seen = found(&lines(None)).expect("bounds");
+        let seen = found(&lines(Validity::Valid)).expect("bounds");
         assert!((seen.mpps - 2.0).abs() < 1e-9, "{seen:?}");
         let names: Vec<&str> = seen.found.keys().map(String::as_str).collect();
         let at_50 = ["at_50_percent_latency_p50_us", "at_50_percent_latency_p99_us"];
         assert_eq!(names, [&at_50[..], &["pdr_least_mpps"]].concat());
-        assert_eq!(seen.bound, None);
-        let error = found(&lines(Some("the search has not come to its end"))).expect_err("no bound").to_string();
+        assert_eq!(seen.validity, Validity::Valid);
+        let error = found(&lines(Validity::Interrupted("the search has not come to its end".to_owned())))
+            .expect_err("no bound")
+            .to_string();
         assert!(error.contains("not come to its end"), "{error}");
-        let why = "nothing was too much";
-        let seen = found(&[line("ndr", &least, Some(why)), line("pdr 0.5 %", &least, Some(why))]).expect("a bound");
-        assert_eq!((seen.bound.as_deref(), seen.found["at_least"]), (Some(why), 1.0));
-        assert!(found(&lines(None)[1..]).expect_err("no NDR").to_string().contains("no result for ndr"));
+        let seen = found(&[line("ndr", &least, bound()), line("pdr 0.5 %", &least, bound())]).expect("a bound");
+        assert_eq!(seen.validity, bound());
+        assert!(found(&lines(Validity::Valid)[1..]).expect_err("no NDR").to_string().contains("no result for ndr"));
     }
 }

@@ -64,6 +64,6 @@ fn trial(machine: &Machine, options: &Options, switch: &Candidate, cell: &Compar
     let metrics = metrics.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
     let metrics = metrics.chain(seen.found).collect();
     let cycles = cycles.map_or(String::new(), |cycles| format!(", {cycles:.0} cycles a packet"));
-    let least = if seen.bound.is_some() { "at least " } else { "" };
-    Ok(TrialResult { metrics, summary: format!("{least}{:.3} Mpps{cycles}", seen.mpps), invalid: seen.bound })
+    let least = if seen.validity.is_lower_bound() { "at least " } else { "" };
+    Ok(TrialResult { metrics, summary: format!("{least}{:.3} Mpps{cycles}", seen.mpps), validity: seen.validity })
 }

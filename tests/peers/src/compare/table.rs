@@ -61,6 +61,8 @@ fn show(place: &[&Sample], first: Option<&[(u32, f64)]>) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use straightline_report::results::Validity;
+
     use super::super::options::{Load, Ring, Size, TrafficSource};
     use super::*;
     use crate::measure::{Cell as _, SwitchKind};
@@ -81,14 +83,17 @@ mod tests {
             variant: variant.to_owned(),
             cell: cells[0].axes(),
             metrics: metrics.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
-            invalid: metrics.is_empty().then(|| "it died".to_owned()),
+            validity: match metrics {
+                [] => Validity::SpoiltByBackend("it died".to_owned()),
+                _ => Validity::Valid,
+            },
             ..Sample::default()
         };
         let latencies = [("at_50_percent_latency_p50_us", 2.0), ("at_50_percent_latency_p99_us", 31.44)];
         let found = sample(1, "a", &[&[("mpps", 4.0), ("pdr_mpps", 6.0)], &latencies[..]].concat());
-        let bound = &[("mpps", 5.0), ("at_least", 1.0), ("pdr_least_mpps", 5.5)];
+        let bound = &[("mpps", 5.0), ("pdr_least_mpps", 5.5)];
         let mut bound = sample(2, "a", &[&bound[..], &latencies].concat());
-        bound.invalid = Some("nothing was too much".to_owned());
+        bound.validity = Validity::LowerBound("nothing was too much".to_owned());
         let first: Option<&[(u32, f64)]> = Some(&[(1, 2.0), (2, 2.0)]);
         let alone = "at least 5.00 (5.00-5.00) in 1 of 1; PDR at least 5.50 (5.50-5.50); 2.0 and 31.4 us at half of it";
         assert_eq!(show(&[&bound], first).as_deref(), Some(alone));

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use straightline_report::results::Validity;
 
 use super::namespace::Namespace;
 use super::options::{DeviceCell, Guest, Interface};
@@ -78,7 +79,7 @@ pub(super) fn trial(
     ];
     let metrics = metrics.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
     let summary = format!("{:.2} Gbit/s out, {:.2} Gbit/s in", out.gbit_per_s, into.gbit_per_s);
-    Ok(TrialResult { metrics, summary, invalid: None })
+    Ok(TrialResult { metrics, summary, validity: Validity::Valid })
 }
 
 /// Starts a switch with the socket `a` and the interface, or none.

@@ -13,6 +13,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use serde::Deserialize;
 use straightline_guest::{Guest, GuestOptions};
 use straightline_lab::guests::reflector::hertz;
+use straightline_report::results::Validity;
 
 use super::kernel_side::{KernelReport, KernelSide};
 use super::namespace::Namespace;
@@ -73,7 +74,11 @@ pub(super) fn trial(
     ];
     let metrics = metrics.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
     let cycles = cycles.map_or(String::new(), |cycles| format!(", {cycles:.0} cycles a packet"));
-    Ok(TrialResult { metrics, summary: format!("{mpps:.3} Mpps, {gbit_per_s:.2} Gbit/s{cycles}"), invalid: None })
+    Ok(TrialResult {
+        metrics,
+        summary: format!("{mpps:.3} Mpps, {gbit_per_s:.2} Gbit/s{cycles}"),
+        validity: Validity::Valid,
+    })
 }
 
 /// The namespace of a trial, and what is measured there.

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Result, bail};
-use straightline_report::results::{Sample, series};
+use straightline_report::results::{Sample, Validity, series};
 use straightline_report::statistics::{median, percentile};
 
 use crate::guest::{GuestKind, LinuxGuest};
@@ -104,7 +104,7 @@ fn metrics(pings: u32, trips: &[f64], moved: &Iperf, cpu_s: f64, took: f64) -> T
     let ping = median(trips).unwrap_or(0.0);
     let summary =
         format!("{gbit_per_s:.2} Gbit/s, {retransmits:.0} retransmits, {cpu_s_per_gb:.2} CPU s/GB, ping {ping:.2} ms");
-    TrialResult { metrics, summary, invalid: None }
+    TrialResult { metrics, summary, validity: Validity::Valid }
 }
 
 /// Metrics in the table: name, title, digits.
@@ -173,7 +173,7 @@ mod tests {
         };
         let mut samples: Vec<Sample> =
             (1..=6).flat_map(|round| [sample(round, "a", 2.0), sample(round, "b", 3.0)]).collect();
-        samples[11].invalid = Some("it died".to_owned());
+        samples[11].validity = Validity::SpoiltByBackend("it died".to_owned());
         let text = markdown(&[switch("a"), switch("b")], &cells, &samples);
         let row = "| tso 1500 | Gbit/s | 2.00 (2.00-2.00) | 3.00 (3.00-3.00) x1.50 |\n";
         assert!(text.contains(row) && !text.contains("9000"), "{text}");

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use straightline_lab::folder::Writer;
 use straightline_lab::machine::environment;
-use straightline_report::results::Sample;
+use straightline_lab::trial::validity::of_error;
+use straightline_report::results::{Sample, Validity};
 
 use super::Candidate;
 use crate::proc;
@@ -32,9 +33,9 @@ pub(crate) struct TrialResult {
     pub(crate) metrics: BTreeMap<String, f64>,
     /// A summary for the line of progress.
     pub(crate) summary: String,
-    /// Reason why the trial is not valid although it has metrics: a search found only a lower
-    /// bound.
-    pub(crate) invalid: Option<String>,
+    /// Whether the trial is valid. A search that found only a lower bound has metrics, but is not
+    /// valid.
+    pub(crate) validity: Validity,
 }
 
 /// The trials of a comparison.
@@ -104,14 +105,14 @@ impl<C: Cell> TrialPlan<'_, C> {
         busy_before: f64,
         result: Result<TrialResult>,
     ) -> Sample {
-        let (mut metrics, invalid) = match result {
-            Ok(measured) => (measured.metrics, measured.invalid),
-            Err(error) => (BTreeMap::new(), Some(format!("{error:#}"))),
+        let (mut metrics, validity) = match result {
+            Ok(measured) => (measured.metrics, measured.validity),
+            Err(error) => (BTreeMap::new(), of_error(&error)),
         };
         // The fraction of the machine that was busy with something else before the trial.
         metrics.insert("busy_before_ratio".to_owned(), busy_before);
         let (scenario, variant) = (self.scenario.to_owned(), switch.name.clone());
-        Sample { scenario, round, variant, cell: cell.axes(), metrics, invalid, ..Sample::default() }
+        Sample { scenario, round, variant, cell: cell.axes(), metrics, validity, ..Sample::default() }
     }
 }
 
@@ -120,7 +121,7 @@ impl Results {
     /// valid.
     pub(crate) fn judge(&self) -> bool {
         let made = self.samples.len();
-        let failed = self.samples.iter().filter(|sample| sample.invalid.is_some() && !sample.is_at_least()).count();
+        let failed = self.samples.iter().filter(|sample| !sample.is_valid() && !sample.is_at_least()).count();
         if self.disturbed > 0 {
             let disturbed = self.disturbed;
             eprintln!(

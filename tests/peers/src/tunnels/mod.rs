@@ -21,6 +21,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use straightline_report::results::Validity;
 
 use crate::lab::Lab;
 use crate::machine::{Machine, Need, two_cpus};
@@ -127,7 +128,7 @@ fn metrics(both: &[Iperf], cpu_s: f64, lost: &Lost) -> TrialResult {
         metrics.insert(name.to_owned(), iperf.gbit_per_s);
     }
     let summary = format!("{gbit_per_s:.2} Gbit/s, {retransmits:.0} retransmits, {cpu_s_per_gb:.2} CPU s/GB");
-    TrialResult { metrics, summary, invalid: None }
+    TrialResult { metrics, summary, validity: Validity::Valid }
 }
 
 #[cfg(test)]

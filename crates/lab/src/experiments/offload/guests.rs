@@ -4,14 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail, ensure};
+use anyhow::{Context, anyhow, ensure};
 use straightline_graph::clock::{cycles, hertz, seconds};
 use straightline_guest::endpoints::{Endpoint, TestPort, VhostPort};
+use straightline_report::results::Validity;
 use straightline_switch::api::{Runtime, Source};
 
 use super::stream::{HEADERS, Probe, Proof, Stream, lane_of};
 use crate::guests::forward::{Meter, Passed};
 use crate::testbed::drops;
+use crate::trial::validity::{self, Stopped};
 
 /// The most buffers that a turn takes from a ring, and the most packets that a turn puts into a
 /// ring.
@@ -63,8 +65,8 @@ pub(in crate::experiments) struct Window {
     /// turns.
     pub(in crate::experiments) cycles: u64,
     pub(in crate::experiments) payload: u64,
-    /// True if a stop has made the measurement shorter than planned.
-    pub(in crate::experiments) is_interrupted: bool,
+    /// Whether the measurement is as long as planned: a stop ends it early.
+    pub(in crate::experiments) validity: Validity,
     /// The switch's counters at the start and at the end of the measurement.
     pub(in crate::experiments) edges: Vec<Runtime>,
     /// The counters of the wire during the measurement.
@@ -161,10 +163,8 @@ impl Side {
             }
             got.add(frame.len());
         })?;
-        match fault {
-            Some(fault) => Err(fault.context(format!("not a valid trial: {}", port.socket().display()))),
-            None => Ok(packets),
-        }
+        validity::same_packet(port.socket().display(), fault).demand()?;
+        Ok(packets)
     }
 
     /// Sends packets until `most` bytes of payload are under way, but not beyond the end `last`.
@@ -231,15 +231,9 @@ impl Guests {
     /// The trial is not valid.
     pub(in crate::experiments) fn end(self) -> anyhow::Result<(Window, u64)> {
         let Guests { sides, window, phase, .. } = self;
-        ensure!(phase == Phase::Over, "not a valid trial: it ended before all checks were done");
-        let [a, b] = window.got.map(|got| got.packets);
-        for (side, mine, other) in [(&sides[0], a, b), (&sides[1], b, a)] {
-            ensure!(
-                mine > 0 && 5 * mine >= other,
-                "not a valid trial: {mine} packets came from {}, but {other} from the other backend",
-                side.port.socket().display()
-            );
-        }
+        validity::checks_done(phase == Phase::Over).demand()?;
+        let sockets = sides.each_ref().map(|side| side.port.socket().display());
+        validity::balance(window.got.map(|got| got.packets), [true; 2], [&sockets[0], &sockets[1]]).demand()?;
         let checked = sides.iter().map(|side| side.checked).sum();
         sides.into_iter().for_each(|side| side.port.stop());
         Ok((window, checked))
@@ -272,12 +266,8 @@ impl Guests {
             self.is_last_sent = are_sent && probe == Probe::Last;
             self.probed = now;
         }
-        ensure!(
-            now.saturating_sub(self.since) < in_cycles(PATIENCE),
-            "not a valid trial: packets do not get through in both directions within {} s; dropped: {}",
-            PATIENCE.as_secs(),
-            drops(&*self.source)
-        );
+        let is_late = now.saturating_sub(self.since) >= in_cycles(PATIENCE);
+        validity::through(is_late, PATIENCE, || drops(&*self.source)).demand()?;
         Ok(moved)
     }
 
@@ -293,7 +283,8 @@ impl Guests {
                 (self.phase, self.since) = (Phase::Measure, cycles());
             }
             Phase::Measure if passed >= self.times[1] || self.is_stopped() => {
-                (self.window.secs, self.window.is_interrupted) = (seconds(passed), passed < self.times[1]);
+                let secs = seconds(passed);
+                (self.window.secs, self.window.validity) = (secs, validity::whole(secs, seconds(self.times[1])));
                 self.window.got = [0, 1].map(|at| self.sides[at].got.since(self.window.got[at]));
                 let (then, now) = (self.window.sent, self.sent());
                 self.window.sent = [0, 1].map(|n| now[n] - then[n]);
@@ -307,11 +298,9 @@ impl Guests {
                 if sent == got && (0..2).all(|at| sent[at] >= self.last[at]) {
                     self.phase = Phase::Over;
                     self.over.store(true, Ordering::Relaxed);
-                } else if passed > in_cycles(PATIENCE) {
-                    let dropped = drops(&*self.source);
-                    bail!(
-                        "not a valid trial: the guests sent {sent:?} bytes, but only {got:?} arrived; dropped: {dropped}"
-                    );
+                } else {
+                    let is_late = passed > in_cycles(PATIENCE);
+                    validity::arrived(is_late, sent, got, || drops(&*self.source)).demand()?;
                 }
             }
             _ => {}
@@ -372,7 +361,7 @@ impl Endpoint for Guests {
         // After a stop, a measurement that has begun is completed with the time so far, however
         // short.
         let has_begun = !matches!(self.phase, Phase::Reach | Phase::WarmUp);
-        ensure!(has_begun || !self.is_stopped(), "stopped before its end");
+        ensure!(has_begun || !self.is_stopped(), Stopped);
         self.sides.iter_mut().try_for_each(|side| side.port.check())
     }
 }

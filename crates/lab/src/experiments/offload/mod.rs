@@ -26,7 +26,6 @@ use super::harness::{Cell, Measured, Plan, Shown, Variant};
 use super::settings::Settings;
 use crate::convert::float;
 use crate::testbed::patched;
-use crate::trial::{self, INTERRUPTED};
 pub(super) use guests::{Guests, Side, Window};
 pub(super) use stream::{Proof, Stream, longest, window};
 
@@ -191,9 +190,7 @@ fn measure(settings: &Settings, load: Workload, sides: [Side; 2], source: Arc<dy
     let (window, checked) = guests.end()?;
     let [before, after] = &window.edges[..] else { anyhow::bail!("the switch's counters were not read") };
     let measured = metrics(&window, before, after, checked)?;
-    let invalid =
-        window.is_interrupted.then(|| trial::cut_short(INTERRUPTED, window.secs, settings.time.as_secs_f64()));
-    Ok(Measured { invalid, ..measured })
+    Ok(Measured { validity: window.validity, ..measured })
 }
 
 fn metrics(window: &Window, before: &Runtime, after: &Runtime, checked: u64) -> anyhow::Result<Measured> {

@@ -24,17 +24,13 @@ use crate::convert::float;
 use crate::guests::forward::{LINE_OVERHEAD, Wire};
 use crate::testbed::tunnel::{Encapsulation, Sockets, Testbed};
 use crate::testbed::{phases, spent};
-use crate::trial::{self, INTERRUPTED};
+use crate::trial::validity;
 pub use report::{
     CostReport, LineReport, ManyCost, ManyReport, TunnelReport, many_reports, many_table, reports, table,
 };
 
 /// Time limit for a link to come up.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// The parts of a line's rate that must be used, so that the line is the limit. A line makes good
-/// for time in which its thread was descheduled, but maybe not before the end.
-const USED: std::ops::RangeInclusive<f64> = 0.95..=1.05;
 
 /// Name of the variant without tunnels.
 const PLAIN: &str = "plain";
@@ -216,9 +212,7 @@ fn measure(
     let (window, checked) = guests.end()?;
     let mut measured = metrics(traffic, &window)?;
     measured.note([("checked_packets", float(checked))]);
-    let invalid =
-        window.is_interrupted.then(|| trial::cut_short(INTERRUPTED, window.secs, settings.time.as_secs_f64()));
-    Ok(Measured { invalid, ..measured })
+    Ok(Measured { validity: window.validity, ..measured })
 }
 
 fn metrics(traffic: Traffic, window: &Window) -> anyhow::Result<Measured> {
@@ -234,7 +228,7 @@ fn metrics(traffic: Traffic, window: &Window) -> anyhow::Result<Measured> {
         spent(before, after).filter(|node| chosen(node.name)).map(|node| value(&node)).sum::<f64>()
     };
     let on_wire = sum(is_wire_rx, |node| node.packets);
-    ensure!(on_wire > 0.0 && payload > 0.0, "not a valid trial: no packet has passed the wire");
+    validity::wire_packets(on_wire, payload).demand()?;
     let wire = window.passed;
     let wire_frame_bytes = float(wire.bytes) / float(wire.packets.max(1));
     let line_bits = float(wire.bytes + wire.packets * LINE_OVERHEAD) * 8.0;
@@ -263,14 +257,7 @@ fn metrics(traffic: Traffic, window: &Window) -> anyhow::Result<Measured> {
     if traffic.load == Load::Line {
         let used = line_bits / secs / (2.0 * traffic.line);
         measured.note([("line_used_percent", 100.0 * used)]);
-        ensure!(
-            USED.contains(&used),
-            "not a valid trial: {:.1} % of the line was used; expected {:.0} to {:.0} %. Choose a slower line if it was \
-             less",
-            100.0 * used,
-            100.0 * USED.start(),
-            100.0 * USED.end()
-        );
+        validity::line_used(used).demand()?;
     }
     Ok(measured)
 }

@@ -244,9 +244,9 @@ pub fn many_reports(samples: &[Sample], tunnels: u16) -> Vec<ManyReport> {
 
 /// Returns the numbers of valid samples and of others.
 fn counts<'s>(samples: impl Iterator<Item = &'s Sample>) -> [usize; 2] {
-    samples.fold([0, 0], |[valid, invalid], sample| match &sample.invalid {
-        None => [valid + 1, invalid],
-        Some(_) => [valid, invalid + 1],
+    samples.fold([0, 0], |[valid, invalid], sample| match sample.is_valid() {
+        true => [valid + 1, invalid],
+        false => [valid, invalid + 1],
     })
 }
 
@@ -342,6 +342,7 @@ fn show(value: Option<f64>, digits: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use straightline_report::results::Validity;
 
     fn sample(round: u32, load: &str, variant: &str, cost: f64) -> Sample {
         let metrics = [
@@ -379,7 +380,8 @@ mod tests {
                 }
             }
         }
-        samples.push(Sample { invalid: Some("interrupted".to_owned()), ..sample(4, "64", "gre", 9.0) });
+        samples
+            .push(Sample { validity: Validity::Interrupted("interrupted".to_owned()), ..sample(4, "64", "gre", 9.0) });
         let reports = reports(&samples);
         let kinds: Vec<_> =
             reports.iter().map(|report| (report.kind.as_str(), report.trials, report.invalid)).collect();
@@ -411,7 +413,8 @@ mod tests {
 
     #[test]
     fn a_kind_without_a_valid_trial_has_no_values() {
-        let invalid = Sample { invalid: Some("refused".to_owned()), ..sample(1, "1500", "geneve", 1.0) };
+        let invalid =
+            Sample { validity: Validity::SpoiltByBackend("refused".to_owned()), ..sample(1, "1500", "geneve", 1.0) };
         let reports = reports(&[sample(1, "1500", "plain", 1.0), invalid]);
         assert_eq!((reports[1].trials, reports[1].invalid, &reports[1].packets_1500), (0, 1, &None));
         assert!(table(&reports).lines().last().expect("a line").starts_with("geneve             -"));

@@ -2,16 +2,17 @@
 
 use std::net::Ipv4Addr;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
+use straightline_guest::HEADER_LEN;
+use straightline_guest::endpoints::Memory;
 use straightline_packet::Level;
+use straightline_report::random::Random;
 use straightline_virtio::net_header::{LEN as HEADER, NetHeader};
 use straightline_wire::MacAddr;
 use straightline_wire::frame::{Checksum, Frame, Net, Transport};
 use straightline_wire::tcp;
 
-use straightline_guest::HEADER_LEN;
-use straightline_guest::endpoints::Memory;
-use straightline_report::random::Random;
+use crate::trial::validity;
 
 /// Length of the headers of Ethernet, IPv4, and UDP or TCP.
 const UDP: usize = 14 + 20 + 8;
@@ -147,7 +148,7 @@ impl Frames {
     /// of them once more. More duplicates are an error.
     pub(super) fn lost(&self, found: &Found, probes: usize) -> anyhow::Result<usize> {
         let different = found.numbers.iter().filter(|&&n| n).count();
-        ensure!(found.packets <= different + probes, "{} packets have returned twice", found.packets - different);
+        validity::returned_once((found.packets - different).saturating_sub(probes)).demand()?;
         Ok(self.lens.len() - different)
     }
 }

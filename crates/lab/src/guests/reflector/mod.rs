@@ -17,7 +17,7 @@
 //! | `frames` | frames to send, and the check of what returns |
 //! | `touch` | the guest's accesses to the bytes of a packet |
 //! | `run` | the loop, its phases and its clock |
-//! | `report` | the results of a trial, and its validity |
+//! | `report` | the results of a trial |
 
 mod frames;
 mod options;
@@ -27,9 +27,10 @@ mod touch;
 
 pub use options::{Load, Options};
 pub use report::{PortReport, ReflectorReport};
-pub use run::{Stopped, run, run_watched};
+pub use run::{run, run_watched};
 pub use straightline_graph::clock::hertz;
 pub use straightline_guest::endpoints::Layout;
 pub use touch::{lines, touched_lines};
 
 pub use crate::traffic::Sizes;
+pub use crate::trial::validity::Stopped;

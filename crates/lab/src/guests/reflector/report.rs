@@ -1,8 +1,7 @@
-//! The results of a trial, and its validity.
+//! The results of a trial.
 
 use std::fmt;
 
-use anyhow::ensure;
 use serde::Serialize;
 use straightline_guest::HEADER_LEN;
 use straightline_guest::endpoints::Connection;
@@ -10,6 +9,7 @@ use straightline_virtio::features as f;
 
 use super::options::Options;
 use crate::convert::float;
+use crate::trial::validity;
 
 /// Results of one port.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -145,26 +145,13 @@ impl ReflectorReport {
         totals: Totals,
     ) -> anyhow::Result<ReflectorReport> {
         let [a, b] = window.counters;
-        for (at, mine, other) in [(0, a, b), (1, b, a)] {
-            let port = &ports[at];
-            ensure!(
-                !options.load.comes_by(at) || (mine.packets > 0 && 5 * mine.packets >= other.packets),
-                "not a valid trial: {} packets came from {}, but {} from the other backend",
-                mine.packets,
-                port.socket.display(),
-                other.packets
-            );
-        }
+        let sockets = [0, 1].map(|at: usize| ports[at].socket.display());
+        let expected = [0, 1].map(|at| options.load.comes_by(at));
+        validity::balance([a.packets, b.packets], expected, [&sockets[0], &sockets[1]]).demand()?;
         let (packets, bytes) = (a.packets + b.packets, a.frame_bytes() + b.frame_bytes());
-        let (shortest, longest) = (options.sizes.shortest(), options.sizes.longest());
-        let seen = a.longest.max(b.longest).saturating_sub(HEADER_LEN);
+        let longest = a.longest.max(b.longest).saturating_sub(HEADER_LEN);
         let frame_bytes = float(bytes) / float(packets);
-        ensure!(
-            seen <= longest && bytes >= packets * u64::from(shortest),
-            "not a valid trial: received packets have {frame_bytes:.1} bytes on average and at most {seen}, but {} \
-             were sent",
-            options.sizes
-        );
+        validity::lengths(longest, bytes, packets, &options.sizes).demand()?;
         let port = |at: usize| PortReport {
             socket: ports[at].socket.display().to_string(),
             mpps: float(window.counters[at].packets) / window.secs / 1e6,

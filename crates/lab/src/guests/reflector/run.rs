@@ -7,6 +7,7 @@ use anyhow::{bail, ensure};
 use straightline_graph::clock::cycles;
 use straightline_guest::HEADER_LEN;
 use straightline_guest::endpoints::{Connection, Layout, Memory, Pinned, broken};
+use straightline_report::results::NotValid;
 use straightline_virtio::ring::{Bursts, DeviceFault, Moved, PackedBursts, SplitBursts};
 
 use super::frames::{Found, Frames};
@@ -14,6 +15,7 @@ use super::options::{Load, Options};
 use super::report::{Count, Lines, ReflectorReport, Totals, Window, Work};
 use super::touch::{Toucher, Touching, Untouched, lines, touched_lines};
 use crate::guests::forward::Touch;
+use crate::trial::validity::{self, Stopped};
 
 /// The most packets that are taken from a ring at once.
 const BURST: usize = 64;
@@ -36,18 +38,8 @@ const PROBE: Duration = Duration::from_millis(20);
 /// A turn of this many cycles or more was interrupted. It does not measure the cost of the guest.
 const INTERRUPTED: u64 = 1 << 18;
 
-/// Bounds of the silence after which a backend that has sent before counts as silent. The silence
-/// is a quarter of the measured time, within these bounds. A backend's thread that is descheduled
-/// for a moment must not count as silent.
-const SILENCE: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(1)];
-
 /// Time without packets after which no more packets are expected to return.
 const QUIET: Duration = Duration::from_millis(200);
-
-/// A trial was ended by [`Options::stop`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("stopped before its end")]
-pub struct Stopped;
 
 /// Runs a trial, from connecting to the backends to the end.
 ///
@@ -242,7 +234,7 @@ impl<R: Bursts, T: Toucher> ReflectorGuest<R, T> {
         while (0..2).any(|at| options.load.comes_by(at) && self.received[at].packets == 0) {
             let now = Instant::now();
             check_stop(options)?;
-            ensure!(now < end, "{}", self.nothing_comes(options));
+            ensure!(now < end, self.nothing_comes(options));
             if !FLOOD && now >= next {
                 next = now + PROBE;
                 self.probe(options, memory, frames)?;
@@ -280,16 +272,10 @@ impl<R: Bursts, T: Toucher> ReflectorGuest<R, T> {
         Ok(())
     }
 
-    fn nothing_comes(&self, options: &Options) -> String {
+    fn nothing_comes(&self, options: &Options) -> NotValid {
         let silent = (0..2).filter(|&at| options.load.comes_by(at) && self.received[at].packets == 0);
         let sockets: Vec<_> = silent.map(|at| self.ports[at].socket.display().to_string()).collect();
-        format!(
-            "nothing has come from {} within {} s: check that the switch forwards between the two ports, and that it \
-             accepts frames of {} bytes",
-            sockets.join(" and "),
-            options.patience.as_secs(),
-            options.sizes
-        )
+        validity::nothing_comes(&sockets, options.patience, &options.sizes)
     }
 
     /// Runs for this time. If the run may end early, it also ends at a stop.
@@ -302,7 +288,7 @@ impl<R: Bursts, T: Toucher> ReflectorGuest<R, T> {
         let start = Instant::now();
         let mut now = start;
         let mut heard = [(0, start); 2];
-        let silence = silence(time);
+        let silence = validity::silence(time);
         loop {
             // The time is read before the turns. So even if this thread is descheduled, the turns
             // find all packets that have come until this time.
@@ -312,9 +298,9 @@ impl<R: Bursts, T: Toucher> ReflectorGuest<R, T> {
             for (at, (packets, since)) in heard.iter_mut().enumerate().filter(|&(at, _)| options.load.comes_by(at)) {
                 if *packets != self.received[at].packets {
                     (*packets, *since) = (self.received[at].packets, now);
-                } else if before.saturating_duration_since(*since) > silence {
-                    let socket = self.ports[at].socket.display();
-                    bail!("not a valid trial: nothing has come from {socket} for {} ms", silence.as_millis());
+                } else {
+                    let silent_for = before.saturating_duration_since(*since);
+                    validity::silent(self.ports[at].socket.display(), silent_for, silence).demand()?;
                 }
             }
             let stopped = check_stop(options);
@@ -466,11 +452,6 @@ impl<R: Bursts, T: Toucher> ReflectorGuest<R, T> {
     }
 }
 
-/// Returns the time of silence that is tolerated in a measurement of this time.
-fn silence(time: Duration) -> Duration {
-    (time / 4).clamp(SILENCE[0], SILENCE[1])
-}
-
 fn check_stop(options: &Options) -> Result<(), Stopped> {
     let stopped = options.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed));
     if stopped { Err(Stopped) } else { Ok(()) }
@@ -493,16 +474,4 @@ impl Count {
 #[inline]
 fn wide(n: usize) -> u64 {
     u64::try_from(n).unwrap_or(u64::MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn silence_is_found_within_the_time() {
-        for (time, limit) in [(0, 100), (300, 100), (1000, 250), (2000, 500), (60_000, 1000)] {
-            assert_eq!(silence(Duration::from_millis(time)), Duration::from_millis(limit));
-        }
-    }
 }

@@ -12,9 +12,12 @@
 
 use std::time::Duration;
 
+use straightline_report::results::Validity;
+
 use super::classify::{Bound, Done, Load, Target, relevant};
 use super::goal::{LEVELS, SLACK};
 use super::{Goal, Invalid, Limits, Measure, Measured, Retries, Trial, valid};
+use crate::trial::validity::of_error;
 
 /// A trial for one goal may remove a bound of another goal. The other goal is then pursued again,
 /// at most this many times.
@@ -37,7 +40,7 @@ pub struct Found {
     /// that much.
     pub max_load: f64,
     /// The reason why the search ended before its goals were reached.
-    pub stopped: Option<String>,
+    pub stopped: Option<Validity>,
 }
 
 /// The result of a goal.
@@ -112,7 +115,7 @@ pub fn search(
 }
 
 /// The reason why the search ends.
-struct Stopped(String);
+struct Stopped(Validity);
 
 /// The progress of a goal on a level.
 struct GoalProgress {
@@ -260,7 +263,7 @@ impl Search<'_, '_> {
         match valid(&mut timed, trial, retries) {
             Ok(Ok(measured)) => Ok(Some(measured)),
             Ok(Err(invalid)) => self.lower_the_greatest(&invalid).map(|()| None),
-            Err(error) => Err(Stopped(format!("{error:#}"))),
+            Err(error) => Err(Stopped(of_error(&error))),
         }
     }
 
@@ -283,7 +286,7 @@ impl Search<'_, '_> {
         let below = tried.filter(|&tried| tried < load).fold(self.limits.min_load, f64::max);
         let at_its_limit = invalid.rate < load * REACHED && self.sent() <= load && can > below;
         if !at_its_limit || self.lowered == LOWERED {
-            return Err(Stopped(invalid.to_string()));
+            return Err(Stopped(invalid.validity()));
         }
         self.lowered += 1;
         self.max_load = can;

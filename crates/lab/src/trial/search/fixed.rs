@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use straightline_report::results::Validity;
 
 use super::{Measure, Retries, Trial, valid};
+use crate::trial::validity::of_error;
 
 /// Repetitions of a disturbed trial before trials become shorter, and the factor by which they
 /// become shorter.
@@ -49,7 +51,7 @@ pub enum Soak {
     /// longer.
     TooFew,
     /// The soak ended early, for this reason.
-    Stopped(String),
+    Stopped(Validity),
 }
 
 /// The results of a soak.
@@ -111,8 +113,8 @@ pub fn soak(goal: &SoakGoal, measure: &mut Measure<'_>, progress: &mut dyn FnMut
                 trial = (trial / SHORTER).max(shortest);
                 continue;
             }
-            Ok(Err(invalid)) => return Ok(Soaked { soak: Soak::Stopped(invalid.to_string()), ..soaked }),
-            Err(error) => return Ok(Soaked { soak: Soak::Stopped(format!("{error:#}")), ..soaked }),
+            Ok(Err(invalid)) => return Ok(Soaked { soak: Soak::Stopped(invalid.validity()), ..soaked }),
+            Err(error) => return Ok(Soaked { soak: Soak::Stopped(of_error(&error)), ..soaked }),
         }
         progress(&soaked);
         if soaked.lost as f64 > allowed.max(1.0) {

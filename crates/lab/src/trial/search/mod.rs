@@ -33,6 +33,7 @@ use std::time::Duration;
 pub use controller::{Found, GoalResult, Step, search};
 pub use fixed::{Soak, SoakGoal, Soaked, soak};
 pub use goal::{Goal, Limits, Retries};
+use straightline_report::results::Validity;
 
 /// A trial to be made.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -51,16 +52,20 @@ pub struct Measured {
     pub sent: u64,
     /// Number of these packets that have not returned.
     pub lost: u64,
-    /// The reason why the trial is not valid.
-    pub invalid: Option<String>,
-    /// True if the only reason is that the generator was descheduled: the next trial may be better.
-    pub late: bool,
+    /// Whether the trial is valid.
+    pub validity: Validity,
 }
 
 impl Measured {
     /// Returns the fraction of the packets that was lost; 0 without packets.
     pub fn loss_ratio(&self) -> f64 {
         if self.sent == 0 { 0.0 } else { self.lost.min(self.sent) as f64 / self.sent as f64 }
+    }
+
+    /// Returns whether only the load side spoilt the trial, so that the next trial may be better. A
+    /// trial that never began would not begin the next time either.
+    pub fn is_late(&self) -> bool {
+        self.validity.is_spoilt_by_load() && self.sent > 0
     }
 }
 
@@ -73,12 +78,15 @@ fn valid(measure: &mut Measure<'_>, trial: Trial, retries: Retries) -> anyhow::R
     let (mut failed, mut late, mut most) = (0, 0, 0);
     loop {
         let measured = measure(trial)?;
-        let Some(reason) = measured.invalid.clone() else { return Ok(Ok(measured)) };
-        *if measured.late { &mut late } else { &mut failed } += 1;
+        if measured.validity.is_valid() {
+            return Ok(Ok(measured));
+        }
+        *if measured.is_late() { &mut late } else { &mut failed } += 1;
         most = most.max(measured.sent);
         if failed > retries.failed || late > retries.late {
             let rate = most as f64 / trial.duration.as_secs_f64();
-            return Ok(Err(Invalid { trial, reason, rate, attempts: failed + late, is_late: late > retries.late }));
+            let (last, attempts, is_late) = (measured.validity, failed + late, late > retries.late);
+            return Ok(Err(Invalid { trial, last, rate, attempts, is_late }));
         }
     }
 }
@@ -87,8 +95,8 @@ fn valid(measure: &mut Measure<'_>, trial: Trial, retries: Retries) -> anyhow::R
 #[derive(Debug)]
 struct Invalid {
     trial: Trial,
-    /// The reason why the last attempt was not valid.
-    reason: String,
+    /// The validity of the last attempt.
+    last: Validity,
     /// The highest rate that was sent.
     rate: f64,
     attempts: u32,
@@ -96,9 +104,17 @@ struct Invalid {
     is_late: bool,
 }
 
+impl Invalid {
+    /// Returns the validity of what this trial ends, with all details as the reason.
+    fn validity(&self) -> Validity {
+        self.last.clone().because(self.to_string())
+    }
+}
+
 impl std::fmt::Display for Invalid {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Invalid { trial, reason, attempts, .. } = self;
+        let Invalid { trial, last, attempts, .. } = self;
+        let reason = last.reason().unwrap_or_default();
         let (load, secs) = (trial.load, trial.duration.as_secs_f64());
         write!(to, "no valid trial at {load:.0} packets a second for {secs} s in {attempts} attempts: {reason}")?;
         // A generator that sends far less than planned is too slow for this load, and not only

@@ -9,9 +9,15 @@ use proptest::prelude::*;
 use super::classify::{Bound, Done, Load};
 use super::goal::LEVELS;
 use super::*;
+use crate::trial::validity::Stopped;
 
 fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
+}
+
+/// The validity of a trial whose generator may have been late.
+fn late_if(late: bool) -> Validity {
+    if late { Validity::SpoiltByLoad("late".to_owned()) } else { Validity::Valid }
 }
 
 /// The four goals of draft-ietf-bmwg-mlrsearch-15, "Example Goals": RFC2544, TST009, 1s final, 20%
@@ -136,7 +142,10 @@ fn a_load_that_lost_is_an_upper_bound_though_a_greater_one_did_not_lose() {
 
 #[test]
 fn trials_that_do_not_count_are_made_again_and_then_the_search_ends() {
-    let bad = |trial: Trial| Measured { invalid: Some("the backend was silent".into()), ..valid_trial(trial, 0.0) };
+    let bad = |trial: Trial| Measured {
+        validity: Validity::SpoiltByBackend("the backend was silent".into()),
+        ..valid_trial(trial, 0.0)
+    };
     // Each trial fails three times, which is allowed.
     let mut n = 0;
     let found = run(&[Goal::ndr()], &mut |trial| {
@@ -153,6 +162,7 @@ fn trials_that_do_not_count_are_made_again_and_then_the_search_ends() {
         Ok(if n < 10 { hard_limit(trial, 1.2e6) } else { bad(trial) })
     });
     let stopped = found.stopped.expect("an end");
+    let stopped = stopped.reason().expect("it has one");
     assert!(stopped.contains("in 4 attempts: the backend was silent") && n == 13, "{stopped}");
     // The results so far are not regular, but they are results.
     assert!(found.trials == 9 && found.results[0].irregular.is_some(), "{:?}", found.results);
@@ -164,7 +174,7 @@ fn a_tester_that_is_late_now_and_then_is_waited_for_where_it_could_be_in_time() 
     let mut n = 0;
     let mut late = |trial: Trial| {
         n += 1;
-        Measured { late: n % 10 != 1, invalid: (n % 10 != 1).then(|| "late".into()), ..hard_limit(trial, 1.2e6) }
+        Measured { validity: late_if(n % 10 != 1), ..hard_limit(trial, 1.2e6) }
     };
     let found = run(&[Goal::ndr()], &mut |trial| Ok(late(trial)));
     assert_eq!((found.stopped, found.max_load), (None, 1e7));
@@ -175,9 +185,10 @@ fn a_tester_that_is_late_now_and_then_is_waited_for_where_it_could_be_in_time() 
     let mut n = 0;
     let found = run(&[Goal::ndr()], &mut |trial| {
         n += 1;
-        Ok(Measured { sent: 0, late: true, invalid: Some("late".into()), ..valid_trial(trial, 0.0) })
+        Ok(Measured { sent: 0, validity: late_if(true), ..valid_trial(trial, 0.0) })
     });
-    assert!(n == 4 && found.stopped.expect("an end").ends_with("in 4 attempts: late"), "{n}");
+    let stopped = found.stopped.expect("an end");
+    assert!(n == 4 && stopped.reason().is_some_and(|why| why.ends_with("in 4 attempts: late")), "{n}: {stopped:?}");
 }
 
 #[test]
@@ -190,7 +201,7 @@ fn what_had_no_room_is_no_proof_of_what_the_tester_can_send() {
         let late = load > 6e6 && !refuses;
         let sent = Trial { load: if late { 5.99e6 } else { load }, duration };
         let counted = if refuses { valid_trial(sent, 0.5) } else { valid_trial(sent, 0.0) };
-        Ok(Measured { late, invalid: late.then(|| "late".into()), ..counted })
+        Ok(Measured { validity: late_if(late), ..counted })
     });
     assert_eq!(found.stopped, None);
     assert!((5.5e6..=6e6).contains(&found.max_load), "{found:?}");
@@ -204,7 +215,7 @@ fn a_soak_is_made_of_shorter_trials_where_longer_ones_are_disturbed() {
     let mut measure = |trial: Trial| {
         n += 1;
         let late = trial.duration > Duration::from_millis(700) || n % 3 == 0;
-        Ok(Measured { late, invalid: late.then(|| "late".into()), ..valid_trial(trial, 0.0) })
+        Ok(Measured { validity: late_if(late), ..valid_trial(trial, 0.0) })
     };
     let goal = SoakGoal { shortest: Duration::from_millis(100), ..SoakGoal::new(1e6, secs(20)) };
     let came = soak(&goal, &mut measure, &mut |_| {}).expect("a goal that makes sense");
@@ -213,7 +224,8 @@ fn a_soak_is_made_of_shorter_trials_where_longer_ones_are_disturbed() {
     let goal = SoakGoal::new(1e6, secs(20));
     let came = soak(&goal, &mut measure, &mut |_| {}).expect("a goal that makes sense");
     let Soak::Stopped(why) = came.soak else { panic!("{came:?}") };
-    assert!(why.contains("for 1 s in 21 attempts: late; shorter trials"), "{why}");
+    let is_told = why.reason().is_some_and(|why| why.contains("for 1 s in 21 attempts: late; shorter trials"));
+    assert!(why.is_spoilt_by_load() && is_told, "{why:?}");
 }
 
 #[test]
@@ -222,8 +234,8 @@ fn a_tester_that_is_too_slow_lowers_the_greatest_load() {
     for (takes, regular) in [(2e6, true), (4e6, false)] {
         let found = run(&[Goal::ndr()], &mut |trial| {
             let Trial { load, duration } = trial;
-            let invalid = (load > 3e6).then(|| "fewer were sent than meant".to_owned());
-            Ok(Measured { invalid, ..hard_limit(Trial { load: load.min(3e6), duration }, takes) })
+            let validity = late_if(load > 3e6);
+            Ok(Measured { validity, ..hard_limit(Trial { load: load.min(3e6), duration }, takes) })
         });
         assert_eq!(found.stopped, None);
         assert!((2.9e6..=3e6).contains(&found.max_load), "{}", found.max_load);
@@ -238,9 +250,9 @@ fn a_tester_that_is_too_slow_lowers_the_greatest_load() {
 fn a_tester_that_cannot_do_what_it_told_is_asked_for_less_and_less() {
     // Above 6 million a second it always sends slightly less than planned.
     let found = run(&[Goal::ndr()], &mut |Trial { load, duration }| {
-        let invalid = (load > 6e6).then(|| "fewer were sent than meant".to_owned());
-        let load = if invalid.is_some() { 0.96 * load } else { load };
-        Ok(Measured { invalid, ..hard_limit(Trial { load, duration }, 1e9) })
+        let validity = late_if(load > 6e6);
+        let load = if validity.is_valid() { load } else { 0.96 * load };
+        Ok(Measured { validity, ..hard_limit(Trial { load, duration }, 1e9) })
     });
     assert_eq!(found.stopped, None);
     assert!((5e6..=6e6).contains(&found.max_load), "{}", found.max_load);
@@ -254,8 +266,8 @@ fn a_tester_that_cannot_do_again_what_it_did_is_asked_for_less() {
     let found = run(&[Goal::ndr()], &mut |Trial { load, duration }| {
         let can = if best > 0 { f64::INFINITY } else { 6e6 };
         best -= 1;
-        let invalid = (load > can).then(|| "fewer were sent than meant".to_owned());
-        Ok(Measured { invalid, ..hard_limit(Trial { load: load.min(can), duration }, 1e9) })
+        let validity = late_if(load > can);
+        Ok(Measured { validity, ..hard_limit(Trial { load: load.min(can), duration }, 1e9) })
     });
     assert_eq!(found.stopped, None);
     assert!((5.9e6..=6e6).contains(&found.max_load), "{}", found.max_load);
@@ -268,11 +280,12 @@ fn an_interrupted_search_says_what_it_has() {
     let found = run(&[Goal::ndr(), Goal::pdr(0.005)], &mut |trial| {
         n += 1;
         if n > 30 {
-            bail!("interrupted");
+            bail!(Stopped);
         }
         Ok(hard_limit(trial, 1.2e6))
     });
-    assert_eq!((found.stopped.as_deref(), found.trials), (Some("interrupted"), 30));
+    let stopped = found.stopped.expect("an end");
+    assert_eq!((stopped, found.trials), (Validity::Interrupted("interrupted".to_owned()), 30));
     // No load was tried for the full time; the rough results are reported.
     for result in &found.results {
         let (lower, upper) = (result.lower.expect("a bound"), result.upper.expect("a bound"));
@@ -334,7 +347,7 @@ fn a_soak_is_carried_lost_or_too_short_to_say() {
         assert_eq!(soaked(short, lost).soak, soak);
     }
     let came = soak(&long, &mut |_| bail!("gone"), &mut |_| {}).expect("a goal that makes sense");
-    assert_eq!((came.soak, came.sent), (Soak::Stopped("gone".into()), 0));
+    assert_eq!((came.soak, came.sent), (Soak::Stopped(Validity::SpoiltByBackend("gone".into())), 0));
     for bad in
         [SoakGoal { load: 0.0, ..long }, SoakGoal { trial: secs(0), ..long }, SoakGoal { loss_ratio: 0.0, ..long }]
     {

@@ -131,7 +131,7 @@ pub(crate) fn execute(args: &Generate) -> anyhow::Result<()> {
     } else {
         output::answer(&outcome.to_string())?;
     }
-    match outcome.invalid {
+    match outcome.validity.reason() {
         Some(why) if args.json => Err(anyhow::anyhow!("not a valid trial: {why}")),
         // Prints the reason after the metrics.
         Some(_) => Err(Reported.into()),
