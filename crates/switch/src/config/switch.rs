@@ -8,7 +8,7 @@ use super::diagnostic::Findings;
 use super::keys::{Absent, Key, Value};
 use super::permissions::{read_id, read_perms};
 use super::section::{Section, hint};
-use super::{Copier, Copies, Draft, DraftSocket, Idle, Machine, Mechanism, SandboxConfig, socket_path, users};
+use super::{Copies, Draft, DraftSocket, Idle, Machine, Mechanism, SandboxConfig, socket_path, users};
 
 /// The keys of `[switch]`.
 pub(super) const KEYS: &[Key] = &[
@@ -72,14 +72,6 @@ pub(super) const KEYS: &[Key] = &[
         "\"avx512\"",
     ),
     Key::new(
-        "copy",
-        Value::Choice(&["kernel", "libc", "movsb"]),
-        Absent::Value("\"kernel\""),
-        "What copies bytes. `\"libc\"`: the C library. `\"movsb\"` (x86-64 only): the instruction `rep movsb`. Both \
-         are for comparison, and exclude a named `simd`.",
-        "\"libc\"",
-    ),
-    Key::new(
         "sandbox",
         Value::Choices(&["capabilities", "landlock", "seccomp"]),
         Absent::Text("all that the kernel has"),
@@ -89,8 +81,19 @@ pub(super) const KEYS: &[Key] = &[
     ),
 ];
 
+/// A key of older versions, for experiments. They set [`super::SwitchConfig::copy`] instead.
+const COPY: &str = "copy";
+
 pub(super) fn read(section: &Section<'_>, machine: &Machine, report: &mut Findings<'_>, draft: &mut Draft) {
-    section.only(KEYS, report);
+    let names: Vec<_> = KEYS.iter().map(|key| key.name).chain([COPY]).collect();
+    section.only_names(&names, report);
+    for (key, _) in section.entries().into_iter().filter(|(key, _)| key.get_ref().as_ref() == COPY) {
+        let message = format!(
+            "{COPY} in {}: the key is gone, because the switch always copies with its own kernels; delete the line",
+            section.title()
+        );
+        report.error(&key.span(), message);
+    }
     draft.switch.workers = read_workers(section, machine, report);
     if let Some(idle) = section.choice("idle", &[("sleep", Idle::Sleep), ("spin", Idle::Spin)], report) {
         draft.switch.idle = *idle.get_ref();
@@ -99,19 +102,6 @@ pub(super) fn read(section: &Section<'_>, machine: &Machine, report: &mut Findin
         draft.switch.copies = if *copies.get_ref() == 1 { Copies::One } else { Copies::Two };
     }
     draft.switch.simd = read_simd(section, report);
-    let copiers = Copier::ALL.map(|copier| (copier.as_str(), copier));
-    if let Some(copy) = section.choice("copy", &copiers, report) {
-        let copier = *copy.get_ref();
-        draft.switch.copy = copier;
-        if copier != Copier::Kernel && draft.switch.simd.is_some() {
-            let (word, title) = (copier.as_str(), section.title());
-            let message = format!(
-                "copy {word:?} in {title}: simd selects the switch's own kernels, and this copy does not use \
-                 them; leave simd out"
-            );
-            report.error(&copy.span(), message);
-        }
-    }
     if let Some(sandbox) = read_sandbox(section, report) {
         draft.switch.sandbox = sandbox;
     }

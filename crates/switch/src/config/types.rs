@@ -112,7 +112,7 @@ pub struct SwitchConfig {
     /// The instruction set of copies and checksums. `None`: the widest that is known to be good on
     /// this machine.
     pub simd: Option<Level>,
-    /// The implementation of copies.
+    /// The implementation of copies. No file can set this field: it is for experiments.
     pub copy: Copier,
     /// The confinement of the process.
     pub sandbox: SandboxConfig,
@@ -252,7 +252,7 @@ impl Copier {
     #[cfg(not(target_arch = "x86_64"))]
     pub const ALL: [Self; 2] = [Self::Kernel, Self::Libc];
 
-    /// Returns the name in the file.
+    /// Returns the name in results.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

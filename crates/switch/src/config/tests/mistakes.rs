@@ -123,12 +123,6 @@ fn instruction_sets() {
     for set in Level::supported() {
         assert_eq!(level(&format!("simd = \"{set}\"")), set);
     }
-    assert_eq!((level("copy = \"kernel\""), level("copy = \"libc\"")), (Level::detect(), Level::Libc));
-    #[cfg(target_arch = "x86_64")]
-    {
-        assert_eq!(level("copy = \"movsb\""), Level::Movsb);
-        one_error("[switch]\nsimd = \"scalar\"\ncopy = \"movsb\"\n", 3, &["copy \"movsb\"", "leave simd out"]);
-    }
     for name in Level::NAMES {
         if !Level::supported().any(|set| set.name() == name) {
             one_error(
@@ -141,8 +135,15 @@ fn instruction_sets() {
     one_error("[switch]\nsimd = \"avx3\"\n", 2, &["simd \"avx3\" in [switch]: unknown; did you mean \"avx2\"?"]);
     one_error("[switch]\nsimd = \"libc\"\n", 2, &["known are auto, scalar, sse2, avx2, avx512, neon"]);
     one_error("[switch]\nsimd = 2\n", 2, &["it must be a string, for example simd = \"auto\""]);
-    one_error("[switch]\ncopy = \"memcpy\"\n", 2, &["copy \"memcpy\" in [switch]: unknown; known are kernel, libc"]);
-    one_error("[switch]\nsimd = \"scalar\"\ncopy = \"libc\"\n", 3, &["leave simd out"]);
+    for copy in ["kernel", "libc", "movsb", "memcpy"] {
+        let text = format!("[switch]\nsimd = \"auto\"\ncopy = \"{copy}\"\n");
+        one_error(&text, 3, &["copy in [switch]: the key is gone", "delete the line"]);
+        assert_ne!(
+            crate::config::keys::schema_tests::takes(&text, &crate::config::Kinds::new()),
+            Some(true),
+            "the schema takes {text}"
+        );
+    }
 }
 
 #[test]
