@@ -27,4 +27,4 @@ pub mod stream;
 pub mod testing;
 
 pub use guest::{Guest, GuestOptions, HEADER_LEN, MemoryPlacement, PackedDescriptor, Pair, Ring, memory_file};
-pub use stream::{IMIX, Sequence, Stream, guest_mac};
+pub use stream::{Sequence, Stream, guest_mac};

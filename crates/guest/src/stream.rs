@@ -11,10 +11,6 @@ use straightline_wire::frame::{Checksum, Frame, Net, Transport};
 use crate::guest::HEADER_LEN;
 use crate::guest::Pair;
 
-/// Frame lengths of the Internet mix, without the Ethernet checksum: 7 of 64 bytes, 4 of 570, 1 of
-/// 1518.
-pub const IMIX: [u16; 12] = [60, 566, 60, 60, 566, 60, 1514, 60, 566, 60, 566, 60];
-
 /// Bytes of Ethernet, IPv4 and UDP headers; the number follows them, in 8 bytes.
 const HEADERS: u16 = 14 + 20 + 8;
 

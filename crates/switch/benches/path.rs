@@ -27,7 +27,7 @@ const BURST: usize = 32;
 /// Number of bursts in a round. A round yields one value.
 const BURSTS: usize = 100;
 
-/// Frame lengths; 0: 60, 590 and 1514 bytes, 7 to 4 to 1.
+/// Frame lengths; 0: IMIX.
 const SIZES: [usize; 6] = [60, 128, 256, 512, 1514, 0];
 
 /// Two guests, a patch between them, and the worker.
@@ -102,10 +102,10 @@ impl Path {
 }
 
 fn frames(size: usize) -> Vec<Vec<u8>> {
-    let imix = [60, 590, 60, 60, 590, 60, 1514, 60, 590, 60, 590, 60];
+    let imix = straightline_wire::imix::order();
     (0..BURST)
         .map(|n| {
-            let mut frame = vec![0xa5; if size == 0 { imix[n % imix.len()] } else { size }];
+            let mut frame = vec![0xa5; if size == 0 { imix[n % imix.len()].into() } else { size }];
             // Datagrams of one flow that all have one identification, so they are not coalesced.
             frame[..16].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0]);
             let datagram = u16::try_from(frame.len() - 14).expect("short");

@@ -50,6 +50,7 @@ pub mod gre;
 pub mod gtpu;
 pub mod icmpv4;
 pub mod icmpv6;
+pub mod imix;
 mod ip;
 pub mod ipv4;
 pub mod ipv6;

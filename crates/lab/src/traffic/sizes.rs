@@ -4,10 +4,11 @@ use std::fmt;
 use std::str::FromStr;
 
 use anyhow::{Context, ensure};
+use straightline_wire::imix::IMIX;
 
 use straightline_report::random::Random;
 
-/// Lengths of frames without their Ethernet checksum, and their weights.
+/// Lengths of frames without the frame check sequence, and their weights.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sizes(Kind);
 
@@ -18,9 +19,6 @@ enum Kind {
     /// All lengths from the first to the second, with the same weight.
     Uniform(u32, u32),
 }
-
-/// Simple IMIX, as usual in generators.
-const IMIX: &str = "64:7,570:4,1518:1";
 
 /// The least number of frames in the order of a mix before the order repeats.
 const DEAL: usize = 256;
@@ -34,6 +32,12 @@ impl Sizes {
     #[must_use]
     pub fn one(len: u32) -> Self {
         Sizes(Kind::Mix(vec![(len, 1)]))
+    }
+
+    /// Frames of simple IMIX ([`IMIX`]).
+    #[must_use]
+    pub fn imix() -> Self {
+        Sizes(Kind::Mix(IMIX.map(|(len, weight)| (len.into(), weight.into())).to_vec()))
     }
 
     /// Returns the shortest length.
@@ -56,8 +60,7 @@ impl Sizes {
 
     /// Returns the lengths as a user would write them.
     pub(crate) fn name(&self) -> String {
-        let text = self.to_string();
-        if text == IMIX { "imix".to_owned() } else { text }
+        if *self == Sizes::imix() { "imix".to_owned() } else { self.to_string() }
     }
 
     /// Returns the mean frame length of the order that [`Self::deal`] returns for this seed.
@@ -118,7 +121,9 @@ impl FromStr for Sizes {
     /// Parses `imix`; `uniform:FROM-TO`; or lengths separated by commas or plus signs, each with an
     /// optional `:` and weight.
     fn from_str(text: &str) -> anyhow::Result<Self> {
-        let text = if text == "imix" { IMIX } else { text };
+        if text == "imix" {
+            return Ok(Sizes::imix());
+        }
         let number = |text: &str| text.trim().parse::<u32>().with_context(|| format!("`{text}` is not a number"));
         let uniform = |range: &str| {
             let (from, to) = range.split_once('-').with_context(|| format!("`{range}` is not a range"))?;
@@ -165,7 +170,7 @@ mod tests {
     fn sizes_are_read_and_drawn() {
         let texts = [
             ("64", "64"),
-            ("imix", "64:7,570:4,1518:1"),
+            ("imix", "60:7,566:4,1514:1"),
             ("64, 1518:3", "64:1,1518:3"),
             ("64+1518:3", "64:1,1518:3"),
             ("uniform:64-1518", "uniform:64-1518"),
@@ -180,7 +185,7 @@ mod tests {
         let mix: Sizes = "imix".parse().expect("the mix");
         let drawn = mix.draw(12_000, 7);
         let count = |len| drawn.iter().filter(|&&l| l == len).count();
-        for (len, part) in [(64, 7000), (570, 4000), (1518, 1000)] {
+        for (len, part) in [(60, 7000), (566, 4000), (1514, 1000)] {
             assert!(count(len).abs_diff(part) < 300, "{len}: {}", count(len));
         }
         assert_eq!(mix.draw(100, 7), mix.draw(100, 7));
@@ -203,9 +208,9 @@ mod tests {
         let order = mix.deal(1);
         let count = |len| order.iter().filter(|&&l| l == len).count();
         assert!(order.len() >= DEAL);
-        assert_eq!((count(64) * 4, count(570)), (count(570) * 7, count(1518) * 4));
+        assert_eq!((count(60) * 4, count(566)), (count(566) * 7, count(1514) * 4));
         assert_eq!(mix.deal(1), order);
-        assert!((mix.mean(1) * 12.0 - f64::from(64 * 7 + 570 * 4 + 1518)).abs() < 1e-6, "{}", mix.mean(1));
+        assert!((mix.mean(1) * 12.0 - f64::from(60 * 7 + 566 * 4 + 1514)).abs() < 1e-6, "{}", mix.mean(1));
         assert_eq!((mix.name().as_str(), Sizes::one(64).name().as_str()), ("imix", "64"));
         assert_ne!(mix.deal(2), order);
         assert_eq!(Sizes::one(64).deal(9), [64]);

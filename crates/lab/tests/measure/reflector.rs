@@ -57,7 +57,7 @@ fn everything_comes_through_whole() {
         for (mergeable, in_order) in [(true, false), (false, false), (true, true), (false, true)] {
             let report = run(&rig, |o| {
                 (o.layout, o.mergeable, o.in_order) = (layout, mergeable, in_order);
-                o.sizes = "64:7,570:4,1518:1".parse().expect("sizes");
+                o.sizes = "imix".parse().expect("sizes");
             });
             is_intact(&report, 1024);
             let wanted = [("mrg-rxbuf", mergeable), ("in-order", in_order), ("ring-packed", layout == Layout::Packed)];

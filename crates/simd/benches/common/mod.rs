@@ -8,6 +8,7 @@ pub mod peers;
 use std::hint::black_box;
 
 use straightline_simd::{Kernels, Level, Sum, WithKernels};
+use straightline_wire::imix;
 
 /// One call of a kernel: offsets of source and destination, and a length.
 #[derive(Clone, Copy)]
@@ -209,7 +210,7 @@ pub enum Lengths {
     One(usize),
     /// Random lengths from 8 up to this one, uniformly distributed.
     UpTo(usize),
-    /// 64, 594 and 1518 bytes in the ratio 7 to 4 to 1.
+    /// The Internet mix, at random.
     Imix,
 }
 
@@ -304,11 +305,7 @@ fn length(lengths: Lengths, random: &mut impl FnMut() -> usize) -> usize {
     match lengths {
         Lengths::One(len) => len,
         Lengths::UpTo(len) => 8 + random() % (len - 7),
-        Lengths::Imix => match random() % 12 {
-            0..=6 => 64,
-            7..=10 => 594,
-            _ => 1518,
-        },
+        Lengths::Imix => imix::order()[random() % imix::FRAMES].into(),
     }
 }
 

@@ -24,7 +24,7 @@ pub(crate) const USAGE: &str = "usage: cargo xtask compare --switch SWITCH... [O
   --guest GUEST,...          source of the load: own, `straightline lab loop`; generator, `straightline lab patch-external`,
                              which floods or searches; testpmd, with two virtio-user ports (own)
   --ring RING,...            split, split-nomrg, split-inorder, packed, packed-nomrg, packed-vec (split,packed)
-  --size SIZE,...            frame lengths without Ethernet checksum; also imix for own and generator, and segments for own
+  --size SIZE,...            frame lengths without frame check sequence; also imix for own and generator, and segments for own
                              (64,512,1518)
   --load LOAD,...            kind of load: loop, bounce bursts for ever; flood, send without pause and drop; search (generator
                              only), find the highest rate without loss and with 0.5 %, and latencies at fractions of that (loop)

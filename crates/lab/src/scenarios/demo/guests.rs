@@ -1,13 +1,13 @@
 //! Two embedded guests.
 
 use anyhow::Context;
+use straightline_guest::guest_mac;
 use straightline_guest::{Guest, GuestOptions, Sequence, Stream};
-use straightline_guest::{IMIX, guest_mac};
 use straightline_switch::Switch;
 use straightline_switch::config::PortConfig;
 use tempfile::TempDir;
 
-use super::{BURST, Ends, config};
+use super::{BURST, Ends, IMIX, config};
 
 /// Packets under way in one direction: fewer than a ring has buffers.
 const WINDOW: u64 = 192;

@@ -11,13 +11,12 @@ use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE};
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::address::{AddressAttribute, AddressHeader, AddressMessage};
 use rustix::net::netdevice::name_to_index;
-use straightline_guest::IMIX;
 use straightline_guest::{Sequence, netlink};
 use straightline_port::device::{DeviceRequest, Devices, Direct, OpenCause, OpenError, OpenedDevice, Opener};
 use straightline_switch::Switch;
 use straightline_switch::config::{Offloads, PortConfig, PortKind, TapConfig};
 
-use super::{BURST, Ends, config};
+use super::{BURST, Ends, IMIX, config};
 use crate::testbed::namespace::{self, Namespace};
 
 /// The taps, their addresses, and the length of the addresses' prefix.
@@ -150,7 +149,7 @@ impl Ends for Hosts {
         for sent in 0..most {
             let number = self.next[direction];
             bytes[..8].copy_from_slice(&number.to_be_bytes());
-            let len = usize::from(IMIX[usize::try_from(number % 12)?]) - HEADERS;
+            let len = usize::from(IMIX[usize::try_from(number)? % IMIX.len()]) - HEADERS;
             match self.sockets[direction].send(&bytes[..len]) {
                 Ok(_) => self.next[direction] += 1,
                 Err(error) if is_full(&error) => return Ok(sent),

@@ -25,9 +25,14 @@ use straightline_guest::Sequence;
 use straightline_switch::Switch;
 use straightline_switch::api::{Runtime, Source};
 use straightline_switch::config::{Config, PatchConfig, PortConfig, WhenFull};
+use straightline_wire::imix;
 
 use crate::convert::float;
 use crate::testbed::tunnel::Encapsulation;
+use crate::traffic::Sizes;
+
+/// Frame lengths, in the order of sending.
+const IMIX: [u16; imix::FRAMES] = imix::order();
 
 /// Packets sent or received in one call.
 const BURST: usize = 32;
@@ -237,7 +242,8 @@ fn watch(options: Options, title: &str, start: Instant, live: &Live, source: &dy
     let end = start + Duration::from_secs(options.secs);
     let mut last = (start, 0, 0);
     if !options.json {
-        writeln!(out, "{title}, UDP in both directions, sizes 64, 570 and 1518 as 7:4:1, for {} s", options.secs)?;
+        let sizes = Sizes::imix();
+        writeln!(out, "{title}, UDP in both directions, IMIX (frames of {sizes} bytes), for {} s", options.secs)?;
         writeln!(out, "    s      Mpps    Gbit/s   lost  worker")?;
     }
     for second in 1..=options.secs {

@@ -218,7 +218,7 @@ impl Checker {
 #[inline]
 fn known(bytes: &[u8; tag::LEN], sent: &[u64]) -> Option<Tag> {
     let tag = Tag::parse(bytes)?;
-    sent.get(usize::from(tag.stream)).is_some_and(|sent| tag.sequence < *sent).then_some(tag)
+    tag.of_sent(*sent.get(usize::from(tag.stream))?)
 }
 
 /// Looks for the tag after the headers, including those of a VXLAN tunnel.

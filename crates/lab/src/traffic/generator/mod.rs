@@ -22,8 +22,8 @@
 //! ```
 //! use straightline_lab::generator::StreamSpec;
 //!
-//! let stream: StreamSpec = "size=imix,vlan=100,src-port=step:1000-1999,dst-ip=random:10.0.0.0/24".parse().unwrap();
-//! assert_eq!(stream.sizes.to_string(), "64:7,570:4,1518:1");
+//! let stream: StreamSpec = "size=imix,src-port=step:1000-1999,dst-ip=random:10.0.0.0/24".parse().unwrap();
+//! assert_eq!(stream.sizes.to_string(), "60:7,566:4,1514:1");
 //! ```
 
 mod checker;

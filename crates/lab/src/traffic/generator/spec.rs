@@ -89,7 +89,7 @@ pub enum Sum {
 /// A stream of packets: frame lengths, and headers whose fields stay, step, repeat or are random.
 ///
 /// The text form of a stream is a list of `KEY=VALUE`, separated by commas. Every key may be left
-/// out: `size=imix,vlan=100,src-port=step:1000-1999,dst-ip=random:10.0.0.0/24`.
+/// out: `size=64+1518,vlan=100,src-port=step:1000-1999,dst-ip=random:10.0.0.0/24`.
 ///
 /// | key | value |
 /// |---|---|
@@ -305,7 +305,7 @@ mod tests {
             assert_eq!(spec.reversed().values(Field::SrcIp), spec.values(Field::DstIp));
         }
         assert_eq!("".parse::<StreamSpec>().expect("the usual"), StreamSpec::new(Sizes::one(64)));
-        assert_eq!("size=imix".parse::<StreamSpec>().expect("a mix").to_string(), "size=64:7+570:4+1518:1");
+        assert_eq!("size=imix".parse::<StreamSpec>().expect("a mix").to_string(), "size=60:7+566:4+1514:1");
     }
 
     #[test]

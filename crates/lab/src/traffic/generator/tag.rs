@@ -2,19 +2,22 @@
 //! the headers.
 //!
 //! ```text
-//! | check 2 | stream 2 | sequence number 8 | time 6 | hash 4 | the rest of the payload ...
+//! | check 2 | stream 2 | sequence number 5 | time 5 | hash 4 | the rest of the payload ...
 //! ```
 //!
 //! The check covers stream, number and time. Bytes with a right check count as a tag. The hash
 //! covers the rest of the payload. A packet with a right check and a wrong hash was copied wrongly.
 //! Numbers are big-endian, as everywhere on the wire.
+//!
+//! The tag has the lower bits of number and time. [`Tag::of_sent`] finds the whole number.
 
-/// Number of bytes of a tag. With the headers of Ethernet, IPv4 and UDP, a tag fills a frame of 64
-/// bytes.
-pub(crate) const LEN: usize = 22;
+/// Number of bytes of a tag. With the headers of Ethernet, IPv4 and UDP, a tag fills the shortest
+/// Ethernet frame: 60 bytes without the frame check sequence.
+pub(crate) const LEN: usize = 18;
 
-/// The mask of a tag's time. The time has 48 bits: 26 hours of a counter of 3 GHz.
-const TIME: u64 = (1 << 48) - 1;
+/// The mask of a tag's sequence number and of its time, which have 40 bits. That are a million
+/// million packets, and six minutes of a counter of 3 GHz.
+const LOWER: u64 = (1 << 40) - 1;
 
 /// Odd factors whose products look random: one from the golden ratio, and those of `MurmurHash3`'s
 /// finaliser (Appleby 2008).
@@ -26,9 +29,9 @@ const B: u64 = 0xff51_afd7_ed55_8ccd;
 pub(crate) struct Tag {
     /// The stream's number.
     pub(crate) stream: u16,
-    /// The packet's number in its stream, from 0.
+    /// The packet's number in its stream, from 0. A parsed tag has its lower 40 bits.
     pub(crate) sequence: u64,
-    /// The lower 48 bits of the time-stamp counter at the packet's due time, or at maximum rate at
+    /// The lower 40 bits of the time-stamp counter at the packet's due time, or at maximum rate at
     /// its sending time.
     pub(crate) time: u64,
     /// The hash of the rest of the payload.
@@ -39,33 +42,42 @@ impl Tag {
     #[inline]
     pub(crate) fn to_bytes(self) -> [u8; LEN] {
         let mut bytes = [0; LEN];
-        let time = self.time & TIME;
-        bytes[..2].copy_from_slice(&check(self.stream, self.sequence, time).to_be_bytes());
+        let (sequence, time) = (self.sequence & LOWER, self.time & LOWER);
+        bytes[..2].copy_from_slice(&check(self.stream, sequence, time).to_be_bytes());
         bytes[2..4].copy_from_slice(&self.stream.to_be_bytes());
-        bytes[4..12].copy_from_slice(&self.sequence.to_be_bytes());
-        bytes[12..18].copy_from_slice(&time.to_be_bytes()[2..]);
-        bytes[18..].copy_from_slice(&self.hash.to_be_bytes());
+        bytes[4..9].copy_from_slice(&sequence.to_be_bytes()[3..]);
+        bytes[9..14].copy_from_slice(&time.to_be_bytes()[3..]);
+        bytes[14..].copy_from_slice(&self.hash.to_be_bytes());
         bytes
     }
 
     /// Parses a tag. Returns `None` if the check is wrong.
     #[inline]
     pub(crate) fn parse(bytes: &[u8; LEN]) -> Option<Tag> {
-        let [c0, c1, s0, s1, n0, n1, n2, n3, n4, n5, n6, n7, t0, t1, t2, t3, t4, t5, h0, h1, h2, h3] = *bytes;
+        let [c0, c1, s0, s1, n0, n1, n2, n3, n4, t0, t1, t2, t3, t4, h0, h1, h2, h3] = *bytes;
         let tag = Tag {
             stream: u16::from_be_bytes([s0, s1]),
-            sequence: u64::from_be_bytes([n0, n1, n2, n3, n4, n5, n6, n7]),
-            time: u64::from_be_bytes([0, 0, t0, t1, t2, t3, t4, t5]),
+            sequence: u64::from_be_bytes([0, 0, 0, n0, n1, n2, n3, n4]),
+            time: u64::from_be_bytes([0, 0, 0, t0, t1, t2, t3, t4]),
             hash: u32::from_be_bytes([h0, h1, h2, h3]),
         };
         (check(tag.stream, tag.sequence, tag.time) == u16::from_be_bytes([c0, c1])).then_some(tag)
     }
 
-    /// Returns the cycles from the tag's time until `now`. The result is right for ages below 26
-    /// hours.
+    /// Returns the tag with the whole number, if a packet of the stream has this tag. `sent` is the
+    /// number of packets that were sent. The packet is the last one whose lower bits are right.
+    #[inline]
+    pub(crate) fn of_sent(self, sent: u64) -> Option<Tag> {
+        let last = sent.checked_sub(1)?;
+        let behind = last.wrapping_sub(self.sequence) & LOWER;
+        last.checked_sub(behind).map(|sequence| Tag { sequence, ..self })
+    }
+
+    /// Returns the cycles from the tag's time until `now`. The result is right for ages below six
+    /// minutes.
     #[inline]
     pub(crate) fn age(self, now: u64) -> u64 {
-        now.wrapping_sub(self.time) & TIME
+        now.wrapping_sub(self.time) & LOWER
     }
 }
 
@@ -144,14 +156,30 @@ mod tests {
 
     #[test]
     fn a_tag_is_read_as_written() {
-        for (stream, sequence, time) in [(0, 0, 0), (1, 2, 3), (u16::MAX, u64::MAX, TIME)] {
+        for (stream, sequence, time) in [(0, 0, 0), (1, 2, 3), (u16::MAX, LOWER, LOWER)] {
             let tag = Tag { stream, sequence, time, hash: 0x1234_5678 };
             assert_eq!(Tag::parse(&tag.to_bytes()), Some(tag));
         }
         // The tag does not have the counter's upper bits, but the age is right when they change.
-        let tag = Tag { stream: 1, sequence: 1, time: TIME + 1 - 10, hash: 0 };
+        let tag = Tag { stream: 1, sequence: 1, time: LOWER + 1 - 10, hash: 0 };
         let read = Tag::parse(&tag.to_bytes()).expect("a tag");
-        assert_eq!((read.age(TIME + 6), read.age(TIME - 9)), (15, 0));
+        assert_eq!((read.age(LOWER + 6), read.age(LOWER - 9)), (15, 0));
+    }
+
+    #[test]
+    fn the_whole_number_follows_from_what_was_sent() {
+        let of = |sequence: u64, sent: u64| {
+            let tag = Tag::parse(&Tag { stream: 1, sequence, time: 2, hash: 3 }.to_bytes()).expect("a tag");
+            tag.of_sent(sent).map(|tag| tag.sequence)
+        };
+        assert_eq!([of(0, 1), of(6, 7), of(7, 7), of(0, 0)], [Some(0), Some(6), None, None]);
+        let many = LOWER + 1;
+        for sequence in [0, 1, LOWER, many, many + 1, 3 * many + 5] {
+            assert_eq!(of(sequence, sequence + 1), Some(sequence));
+            assert_eq!(of(sequence, sequence + 1000), Some(sequence));
+        }
+        // A number that has not been sent yet is taken for an old one only if there is an old one.
+        assert_eq!([of(many + 9, many), of(many + 9, many + 3), of(many - 1, 9)], [Some(9), Some(9), None]);
     }
 
     #[test]
@@ -159,7 +187,7 @@ mod tests {
         assert_eq!(Tag::parse(&[0; LEN]), None);
         assert_eq!(Tag::parse(&[0xff; LEN]), None);
         let bytes = Tag { stream: 3, sequence: 77, time: 99, hash: 5 }.to_bytes();
-        for bit in 0..18 * 8 {
+        for bit in 0..14 * 8 {
             let mut changed = bytes;
             changed[bit / 8] ^= 1 << (bit % 8);
             assert_eq!(Tag::parse(&changed), None, "bit {bit}");

@@ -265,9 +265,9 @@ proptest! {
 fn streams_are_counted_each_for_itself_by_their_weights() {
     let specs = streams(&["size=64,weight=3", "size=imix,vlan=7", "size=uniform:114-200,vni=step:1-9"]);
     let ports = vec![(Fake::new(Vec::new()), specs.clone()), (Fake::new(Vec::new()), vec![specs[0].reversed()])];
-    let fault = Generator::new(ports, 1).expect_err("64 bytes have no room for a VLAN tag");
-    assert!(format!("{fault:#}").contains("`size=64:7+570:4+1518:1,vlan=7`"), "{fault:#}");
-    let specs = streams(&["size=64,weight=3", "size=68+1000,vlan=7", "size=uniform:114-200,vni=step:1-9"]);
+    let fault = Generator::new(ports, 1).expect_err("60 bytes have no room for a VLAN tag");
+    assert!(format!("{fault:#}").contains("`size=60:7+566:4+1514:1,vlan=7`"), "{fault:#}");
+    let specs = streams(&["size=64,weight=3", "size=64+1000,vlan=7", "size=uniform:114-200,vni=step:1-9"]);
     let faults = vec![Fault::Lose; 10];
     let ports = vec![(Fake::new(faults), specs.clone()), (Fake::new(Vec::new()), vec![specs[0].reversed()])];
     let mut generator = Generator::new(ports, 1).expect("a generator");

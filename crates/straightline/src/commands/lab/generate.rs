@@ -21,8 +21,8 @@ const STREAMS: &str = "\
 Streams:
   A list of KEY=VALUE, separated by commas. Keys that are left out have the values of this table.
 
-  size=64               frame lengths with all headers, without the Ethernet checksum: 64, 64+1518, with weights
-                        64:7+570:4, uniform:64-1518, or imix
+  size=64               frame lengths with all headers, without the frame check sequence: 64, 64+1518, with
+                        weights 64:7+570:4, uniform:60-1514, or imix: 60:7+566:4+1514:1
   protocol=udp          udp or tcp
   checksum=complete     complete; partial: the switch completes it; zero: none, for UDP over IPv4
   segment=              payload bytes of the segments into which the switch may segment a larger packet, such as
@@ -46,7 +46,7 @@ Streams:
                         a range of IP addresses may be a prefix, such as 10.0.0.0/24
 
 Examples:
-  --stream size=imix,vlan=100,src-port=step:1000-1999,dst-ip=random:10.0.0.0/24
+  --stream size=64+1518,vlan=100,src-port=step:1000-1999,dst-ip=random:10.0.0.0/24
   --stream size=1400,weight=3,vni=step:1-100,outer-src-port=random:49152-65535 --stream protocol=tcp
 ";
 
@@ -61,7 +61,7 @@ pub(crate) struct Generate {
     /// `af-xdp`
     #[arg(long, value_name = "KIND:NAME")]
     pub(crate) interface: Vec<Interface>,
-    /// Stream, such as `size=imix,vlan=100,src-port=step:1000-1999,dst-ip=random:10.0.0.0/24`;
+    /// Stream, such as `size=imix,src-port=step:1000-1999,dst-ip=random:10.0.0.0/24`;
     /// several streams are interleaved. Default: UDP in frames of 64 bytes. The long help (--help)
     /// lists all keys
     #[arg(long, value_name = "STREAM")]
