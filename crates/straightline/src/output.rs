@@ -37,10 +37,20 @@ pub(crate) fn message(severity: &str, text: &dyn std::fmt::Display) {
     print(&line(severity, text));
 }
 
+/// Prints a line of progress on standard error.
+pub(crate) fn progress(text: &dyn std::fmt::Display) {
+    print(&prioritised(format!("{text}\n"), tracing::Level::INFO));
+}
+
 /// Returns a message, with its priority if standard error goes to the journal.
 fn line(severity: &str, text: &dyn std::fmt::Display) -> String {
     let line = format!("{severity}: {text}\n");
     let level = if severity == "error" { tracing::Level::ERROR } else { tracing::Level::WARN };
+    prioritised(line, level)
+}
+
+/// Adds the priority to a line if standard error goes to the journal.
+fn prioritised(line: String, level: tracing::Level) -> String {
     if log_format::is_journal(io::stderr()) { log_format::with_priority(level, &line) } else { line }
 }
 

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::time::{Duration, Instant};
 
 use straightline_report::results::{Sample, Validity};
 use straightline_switch::config::Config;
@@ -194,7 +193,6 @@ pub fn run(
 ) -> anyhow::Result<Outcome> {
     let in_round = plan.trials();
     let mut outcome = Outcome { planned: in_round * rounds as usize, ..Outcome::default() };
-    let start = Instant::now();
     for round in 1..=rounds {
         for cell in &plan.cells {
             for variant in &cell.variants {
@@ -206,7 +204,6 @@ pub fn run(
                     trials: outcome.planned,
                     round,
                     what: format!("{} {} {}", plan.name, cell.label(), variant.name),
-                    left: left(start.elapsed(), outcome.made, outcome.planned),
                 };
                 watch.begins(&step);
                 let result = variant.measure(settings);
@@ -249,18 +246,13 @@ pub fn run(
     Ok(outcome)
 }
 
-/// Returns the estimated time for the rest of `trials`, if all take as long as those `made`.
-fn left(elapsed: Duration, made: usize, trials: usize) -> Option<Duration> {
-    let (made, left) = (u32::try_from(made).ok()?, u32::try_from(trials.saturating_sub(made)).ok()?);
-    elapsed.checked_div(made).map(|one| one * left)
-}
-
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
     use std::rc::Rc;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
 
     use super::*;
 
@@ -269,7 +261,6 @@ mod tests {
 
     impl Watch for Seen {
         fn begins(&mut self, step: &Step) {
-            assert_eq!(step.left.is_some(), step.trial > 1, "{step:?}");
             self.0.push(format!("{}/{} {} {}", step.trial, step.trials, step.round, step.what));
         }
 
@@ -375,12 +366,5 @@ mod tests {
         let (plan, made) = fake(usize::MAX, None);
         let error = run(&plan, 1, &settings(), &mut Seen::default(), &mut |_| anyhow::bail!("the disk is full"));
         assert_eq!((error.expect_err("full").to_string().as_str(), *made.borrow()), ("the disk is full", 1));
-    }
-
-    #[test]
-    fn the_time_that_is_left_follows_from_what_was_made() {
-        assert_eq!(left(Duration::from_secs(10), 0, 8), None);
-        assert_eq!(left(Duration::from_secs(10), 2, 8), Some(Duration::from_secs(30)));
-        assert_eq!(left(Duration::from_secs(10), 8, 8), Some(Duration::ZERO));
     }
 }

@@ -64,7 +64,7 @@ pub(super) fn find(run: &mut Run<'_, '_>, testbed: &mut Testbed<'_>) -> anyhow::
     let mut progress = |step: &search::Step<'_>| {
         let bound = |bound: Option<f64>| bound.map_or_else(|| "?".to_owned(), |pps| format!("{:.3}", pps / 1e6));
         let (lower, upper) = (bound(step.lower), bound(step.upper));
-        run.says(&place, &format!("{}: {lower} to {upper} Mpps", step.goal), Some(step.left));
+        run.says(&place, &format!("{}: {lower} to {upper} Mpps", step.goal));
     };
     let found = search::search(&goals, &Limits::new(most * LEAST, most), &mut measure, &mut progress)?;
     run.keep_trials(testbed, made.trials)?;
@@ -154,7 +154,7 @@ fn latencies(run: &mut Run<'_, '_>, testbed: &mut Testbed<'_>, pdr: f64) -> anyh
             break;
         }
         let load = format!("latency {percent} %");
-        run.says(&run.place(testbed), &load, None);
+        run.says(&run.place(testbed), &load);
         let pps = if percent == 0 { LONE.min(pdr) } else { pdr * f64::from(percent) / 100.0 };
         // The switch has carried this load before. So a late generator says nothing about the load,
         // and the trial is repeated.
@@ -176,7 +176,7 @@ fn latencies(run: &mut Run<'_, '_>, testbed: &mut Testbed<'_>, pdr: f64) -> anyh
 fn most(run: &mut Run<'_, '_>, testbed: &mut Testbed<'_>, made: &mut TrialLog) -> Result<f64, Validity> {
     let (mut most, mut why) = (None::<f64>, Validity::Valid);
     for _ in 0..ATTEMPTS {
-        run.says(&run.place(testbed), "measuring the maximum throughput", None);
+        run.says(&run.place(testbed), "measuring the maximum throughput");
         let trial_result = testbed.trial(Rate::Max, run.options.time);
         made.note(Rate::Max, &trial_result);
         match trial_result.sample.metrics.get("offered_mpps") {

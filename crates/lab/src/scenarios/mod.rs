@@ -14,10 +14,10 @@
 
 pub mod demo;
 mod find;
-mod remaining;
 mod run;
 mod soak;
 mod table;
+mod task;
 #[cfg(test)]
 mod tests;
 

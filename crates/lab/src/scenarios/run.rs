@@ -1,11 +1,10 @@
 //! Runs cells, loads and rounds, one after the other.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
 
 use straightline_report::results::Sample;
 
-use super::remaining::{RemainingTime, Task};
+use super::task::Task;
 use super::{find, soak};
 use crate::testbed::Options;
 use crate::testbed::Testbed;
@@ -71,8 +70,7 @@ pub fn run(options: &Options, watch: &mut dyn Watch, keep: &mut Keep<'_>) -> any
         watch,
         keep,
         outcome: Outcome { tasks: [count, 0], notes: options.warning()?.into_iter().collect(), ..Outcome::default() },
-        left: RemainingTime::new(options, tasks.iter().copied().cycle().take(count)),
-        step: Step { trial: 0, trials: count, round: 0, what: String::new(), left: None },
+        step: Step { trial: 0, trials: count, round: 0, what: String::new() },
     };
     for round in 1..=options.rounds {
         run.step.round = round;
@@ -97,13 +95,11 @@ pub(super) struct Run<'a, 'k> {
     watch: &'a mut dyn Watch,
     keep: &'a mut Keep<'k>,
     outcome: Outcome,
-    left: RemainingTime,
     step: Step,
 }
 
 impl Run<'_, '_> {
     fn task(&mut self, testbed: &mut Testbed<'_>, task: Task) -> anyhow::Result<()> {
-        let began = Instant::now();
         match task {
             Task::Max => self.fixed(testbed, Rate::Max)?,
             Task::Rate(rate) => self.fixed(testbed, rate)?,
@@ -112,7 +108,6 @@ impl Run<'_, '_> {
         }
         if !self.options.is_stopped() {
             self.outcome.tasks[1] += 1;
-            self.left.done(began.elapsed());
         }
         Ok(())
     }
@@ -120,15 +115,14 @@ impl Run<'_, '_> {
     /// Makes one trial at a rate.
     fn fixed(&mut self, testbed: &mut Testbed<'_>, rate: Rate) -> anyhow::Result<()> {
         let load = rate.to_string();
-        self.says(&self.place(testbed), &load, None);
+        self.says(&self.place(testbed), &load);
         let trial_result = testbed.trial(rate, self.options.time);
         self.keep(testbed, &load, trial_result.sample)
     }
 
-    /// Reports the current step, and the remaining time of this task, if it is known.
-    pub(super) fn says(&mut self, place: &str, what: &str, left: Option<Duration>) {
-        self.step.what = format!("{place} {what}");
-        self.step.left = Some(self.left.all(left));
+    /// Reports the current step.
+    pub(super) fn says(&mut self, place: &str, what: &str) {
+        self.step.what = format!("{} {place} {what}", self.options.scenario.name());
         self.watch.begins(&self.step);
     }
 

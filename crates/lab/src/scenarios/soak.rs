@@ -34,10 +34,10 @@ pub(super) fn carry(
     goal.trial = goal.trial.min(options.time * LONGER);
     goal.shortest = goal.shortest.min(options.time).min(goal.trial);
     let mut measure = |trial: Trial| made.trial(options, testbed, trial);
-    run.says(&place, &load, Some(time));
+    run.says(&place, &load);
     let mut progress = |soaked: &Soaked| {
         let what = format!("{load} at {:.3} Mpps: {} of {} packets lost", pps / 1e6, soaked.lost, soaked.sent);
-        run.says(&place, &what, Some(time.saturating_sub(soaked.time)));
+        run.says(&place, &what);
     };
     let soaked = search::soak(&goal, &mut measure, &mut progress)?;
     let sample = soak_sample(&soaked, time, testbed.mean_len(), &made);

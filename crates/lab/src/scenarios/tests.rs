@@ -22,7 +22,7 @@ struct Silent(Vec<String>);
 
 impl Watch for Silent {
     fn begins(&mut self, step: &Step) {
-        assert!(step.trial >= 1 && step.trial <= step.trials && step.left.is_some(), "{step:?}");
+        assert!(step.trial >= 1 && step.trial <= step.trials, "{step:?}");
         self.0.push(step.what.clone());
     }
 

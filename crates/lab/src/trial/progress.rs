@@ -1,7 +1,5 @@
 //! The progress of a run of trials.
 
-use std::time::Duration;
-
 /// A trial that begins.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
@@ -13,8 +11,6 @@ pub struct Step {
     pub round: u32,
     /// The cell, with the variant or the load.
     pub what: String,
-    /// The estimated time of all remaining trials; `None` before the end of the first trial.
-    pub left: Option<Duration>,
 }
 
 /// An observer of a run's progress.

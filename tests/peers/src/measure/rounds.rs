@@ -79,11 +79,11 @@ impl<C: Cell> TrialPlan<'_, C> {
                     let busy_before = busy_before?;
                     done.disturbed += usize::from(busy_before > QUIET);
                     let made = done.samples.len() + 1;
-                    let left = time(start.elapsed().mul_f64(ratio(total - made, made)));
-                    let head = format!("{made}/{total} {:10} {cell}", switch.name);
+                    let secs = start.elapsed().as_secs();
+                    let head = format!("[{secs:>3} s] {made} of {total} {:10} {cell}", switch.name);
                     match &result {
-                        Ok(measured) => eprintln!("{head}: {}; {left} left", measured.summary),
-                        Err(error) => eprintln!("{head}: no valid trial: {error:#}; {left} left"),
+                        Ok(measured) => eprintln!("{head}: {}", measured.summary),
+                        Err(error) => eprintln!("{head}: no valid trial: {error:#}"),
                     }
                     let sample = self.sample(round, switch, cell, busy_before, result);
                     if let Some(writer) = &mut writer {
@@ -157,13 +157,4 @@ fn busy() -> Result<f64> {
 #[expect(clippy::cast_precision_loss, reason = "values for people")]
 fn ratio(part: usize, whole: usize) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
-}
-
-fn time(left: Duration) -> String {
-    let secs = left.as_secs();
-    if secs >= 3600 {
-        format!("{} h {:02} min", secs / 3600, secs / 60 % 60)
-    } else {
-        format!("{}:{:02} min", secs / 60, secs % 60)
-    }
 }

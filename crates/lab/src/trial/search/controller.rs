@@ -75,8 +75,6 @@ pub struct Step<'a> {
     pub upper: Option<f64>,
     /// Time of all trials so far.
     pub spent: Duration,
-    /// Estimated time of the remaining trials.
-    pub left: Duration,
 }
 
 /// Searches for all goals at once.
@@ -296,27 +294,7 @@ impl Search<'_, '_> {
 
     fn tell(&mut self, goal: &Goal, level: i32, trial: Trial, measured: &Measured) {
         let (lower, upper) = self.bounds(&goal.target(level));
-        let (spent, left) = (self.spent, self.left(goal, level));
-        (self.progress)(&Step { goal: &goal.name, trial, measured, lower, upper, spent, left });
-    }
-
-    /// Estimates the remaining time. It assumes that half of the trials that a load may need decide
-    /// on the load. Each goal needs both its bounds on each level.
-    fn left(&self, goal: &Goal, level: i32) -> Duration {
-        let at = self.goals.iter().position(|known| *known == goal).unwrap_or(0);
-        let mut left = Duration::ZERO;
-        for later in level..=LEVELS {
-            for (n, goal) in self.goals.iter().enumerate().filter(|(n, _)| later > level || *n >= at) {
-                let target = goal.target(later);
-                let halvings = match (self.bounds(&target), later == level && n == at) {
-                    ((Some(lower), Some(upper)), _) => halvings(width(lower, upper), target.width),
-                    (_, true) => 2.0 + halvings(0.5, target.width).min(4.0),
-                    (_, false) => 4.0,
-                };
-                left += target.duration.max(target.sum / 2).mul_f64(halvings);
-            }
-        }
-        left
+        (self.progress)(&Step { goal: &goal.name, trial, measured, lower, upper, spent: self.spent });
     }
 
     fn result(&self, goal: &Goal, is_stopped: bool) -> GoalResult {
@@ -356,9 +334,4 @@ impl Search<'_, '_> {
 /// Returns the distance between two bounds, as a fraction of the upper bound.
 fn width(lower: f64, upper: f64) -> f64 {
     (upper - lower) / upper
-}
-
-/// Returns the number of halvings after which an interval is narrow enough.
-fn halvings(now: f64, then: f64) -> f64 {
-    ((1.0 - now.min(0.999)).ln() / (1.0 - then).ln()).log2().ceil().max(0.0)
 }

@@ -1,14 +1,15 @@
-//! Progress on standard error: a bar on a terminal, otherwise a line for each trial.
+//! Progress on standard error: a bar on a terminal, otherwise a line for each step.
 
 use std::io::IsTerminal;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use straightline_lab::trial::{Step, Watch};
 
 use crate::output;
 
 pub(super) struct Progress {
+    began: Instant,
     /// The bar; `None` if standard error is not a terminal.
     bar: Option<ProgressBar>,
 }
@@ -19,12 +20,17 @@ impl Progress {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new(u64::try_from(trials).unwrap_or(u64::MAX));
             // The template is a constant. If it were invalid, the bar would only look different.
-            if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos} of {len}  {msg}") {
-                bar.set_style(style);
+            if let Ok(style) = ProgressStyle::with_template("{clock} {bar:20} {msg}") {
+                let shown = |state: &ProgressState, to: &mut dyn std::fmt::Write| {
+                    // If the text cannot be written, the bar only lacks it.
+                    let _ = to.write_str(&clock(state.elapsed()));
+                };
+                bar.set_style(style.with_key("clock", shown));
             }
+            bar.enable_steady_tick(Duration::from_secs(1));
             bar
         });
-        Progress { bar }
+        Progress { began: Instant::now(), bar }
     }
 
     /// Removes the bar.
@@ -44,14 +50,13 @@ impl Progress {
 
 impl Watch for Progress {
     fn begins(&mut self, step: &Step) {
-        let left = step.left.map(|left| format!(", {} left", words(left))).unwrap_or_default();
         match &self.bar {
             Some(bar) => {
                 bar.set_length(u64::try_from(step.trials).unwrap_or(u64::MAX));
                 bar.set_position(u64::try_from(step.trial - 1).unwrap_or(u64::MAX));
-                bar.set_message(format!("{}{left}", step.what));
+                bar.set_message(place(step));
             }
-            None => self.say(&format!("trial {} of {}: {}{left}", step.trial, step.trials, step.what)),
+            None => output::progress(&format_args!("{} {}", clock(self.began.elapsed()), place(step))),
         }
     }
 
@@ -60,13 +65,14 @@ impl Watch for Progress {
     }
 }
 
-fn words(time: Duration) -> String {
-    let seconds = time.as_secs();
-    match seconds {
-        0..120 => format!("{seconds} s"),
-        120..7200 => format!("{} min", seconds.div_ceil(60)),
-        _ => format!("{} h", seconds.div_ceil(3600)),
-    }
+/// Returns the elapsed time as text.
+fn clock(elapsed: Duration) -> String {
+    format!("[{:>3} s]", elapsed.as_secs())
+}
+
+/// Returns the number of a step, the number of all, and the step itself.
+fn place(step: &Step) -> String {
+    format!("{} of {} {}", step.trial, step.trials, step.what)
 }
 
 #[cfg(test)]
@@ -74,8 +80,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_in_words() {
-        let of = |seconds| words(Duration::from_secs(seconds));
-        assert_eq!([of(0), of(119), of(121), of(7200)], ["0 s", "119 s", "3 min", "2 h"]);
+    fn a_step_is_shown_with_the_time_and_all_steps() {
+        let step = Step { trial: 3, trials: 40, round: 1, what: "pvp 64 split".to_owned() };
+        let of = |seconds| format!("{} {}", clock(Duration::from_secs(seconds)), place(&step));
+        assert_eq!(of(12), "[ 12 s] 3 of 40 pvp 64 split");
+        assert_eq!(of(1234), "[1234 s] 3 of 40 pvp 64 split");
     }
 }
