@@ -1,5 +1,5 @@
-//! Endpoints: the ports through which the laboratory sends and receives, and the thread that runs
-//! them.
+//! Endpoints: the ports through which the laboratory sends and receives, and the event loop that
+//! runs them.
 //!
 //! In the words of RFC 2544, the endpoints are the tester, and the switch between them is the
 //! device under test.
@@ -7,7 +7,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `port` | the traits of a port and of an endpoint that takes turns on ports |
-//! | `thread` | several endpoints on one thread |
+//! | `thread` | the event loop, which gives endpoints their turns on one thread |
 //! | `vhost` | a port on a vhost-user socket of any backend |
 //! | `interface` | a port on a network interface of this machine |
 //! | `any_port` | a port of the generator, on a socket or on an interface |
@@ -22,6 +22,6 @@ pub use any_port::AnyPort;
 pub use interface::wait_for_links;
 pub use interface::{Interface, InterfaceKind, InterfacePort};
 pub use port::{Endpoint, Received, TestPort};
-pub use thread::{NoCpu, Pinned, Work, drive};
+pub use thread::{EventLoop, LoopEnd, NoCpu, Pinned, Round, Work};
 pub use vhost::{Connection, Look, Memory, Packet, broken, relay, relay_back};
 pub use vhost::{Layout, PortCounters, PortOptions, VhostPort};

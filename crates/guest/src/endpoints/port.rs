@@ -87,8 +87,15 @@ pub trait Endpoint: Send {
     /// A backend broke the protocol: the trial is not valid.
     fn turn(&mut self, now: u64) -> anyhow::Result<usize>;
 
-    /// Calls [`TestPort::wake`] of the endpoint's ports. [`drive`](super::drive) calls this method
-    /// if a turn has moved nothing, and about every 20 ms.
+    /// Notes the cycles of the last turn. [`EventLoop`](super::EventLoop) calls this method after a
+    /// turn that moved packets and was not interrupted.
+    #[inline]
+    fn worked(&mut self, cycles: u64) {
+        let _ = cycles;
+    }
+
+    /// Calls [`TestPort::wake`] of the endpoint's ports. [`EventLoop`](super::EventLoop) calls this
+    /// method if a turn has moved nothing, and about every 20 ms.
     fn wake(&mut self) {}
 
     /// Calls [`TestPort::is_sending`] of the endpoint's ports. Returns whether backends still have
@@ -100,12 +107,18 @@ pub trait Endpoint: Send {
         Ok(false)
     }
 
-    /// Calls [`TestPort::check`] of the endpoint's ports. [`drive`](super::drive) calls this method
-    /// about every 20 ms.
+    /// Calls [`TestPort::check`] of the endpoint's ports. [`EventLoop`](super::EventLoop) calls this
+    /// method about every 20 ms.
     ///
     /// # Errors
     /// A backend is gone: the trial is not valid.
     fn check(&mut self) -> anyhow::Result<()> {
         Ok(())
+    }
+
+    /// Returns whether the endpoint has done its work. Then the loop ends, after the current round
+    /// of turns.
+    fn is_over(&self) -> bool {
+        false
     }
 }

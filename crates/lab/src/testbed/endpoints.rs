@@ -12,7 +12,7 @@ use super::options::Scenario;
 use crate::guests::forward::Forwarder;
 use crate::traffic::Sizes;
 use crate::traffic::generator::{Echo, Generator, Rate, StreamSpec};
-use crate::trial::{self, Interrupt, Plan};
+use crate::trial::{self, Plan};
 
 /// One of this many packets is checked for a wrong copy.
 const CHECK_EVERY: u32 = 128;
@@ -93,9 +93,7 @@ impl Endpoints {
         if let Some(guest) = &mut self.guest {
             others.push(&mut **guest);
         }
-        let mut ender = Interrupt(stop);
-        others.push(&mut ender);
-        let outcome = trial::run(&mut self.generator, &mut others, plan, rate, time);
+        let outcome = trial::run_until(Some(stop), &mut self.generator, &mut others, plan, (rate, time));
         let mut sample = outcome.sample();
         if let Some(cycles) = outcome.others.first().filter(|_| has_guest).and_then(|guest| guest.cycles_per_packet()) {
             sample.metrics.insert("guest_cycles_per_packet".to_owned(), cycles);

@@ -21,12 +21,12 @@ mod progress;
 pub mod search;
 pub mod validity;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::ensure;
 use straightline_graph::clock::cycles;
-use straightline_guest::endpoints::{Endpoint, TestPort, Work, drive};
+use straightline_guest::endpoints::{Endpoint, EventLoop, LoopEnd, TestPort, Work};
 
 use crate::traffic::generator::{Echo, Generator, Load, Measured, Rate, StreamSpec, Timing};
 pub use length::{Length, length};
@@ -68,13 +68,25 @@ pub fn run<P: TestPort>(
     rate: Rate,
     time: Duration,
 ) -> Outcome {
+    run_until(None, generator, others, plan, (rate, time))
+}
+
+/// Makes a trial as [`run`] does. The trial ends with the measurements so far when `stop` is set.
+pub fn run_until<P: TestPort>(
+    stop: Option<&AtomicBool>,
+    generator: &mut Generator<P>,
+    others: &mut [&mut dyn Endpoint],
+    plan: &Plan,
+    (rate, time): (Rate, Duration),
+) -> Outcome {
     let beyond = validity::beyond(plan.limit_mpps, rate, generator.mean_len());
     if !beyond.is_valid() {
         return Outcome::never_began(plan, rate, beyond);
     }
     let load = Load { rate, burst: plan.burst };
     let timing = Timing { warm_up: plan.warm_up, time, quiet: QUIET, drain: DRAIN };
-    let (measured, mut work, ended) = go(generator, others, load, &timing, plan.cpu);
+    let events = EventLoop { cpu: plan.cpu, stop, ..EventLoop::default() };
+    let (measured, mut work, ended) = go(generator, others, load, &timing, &events);
     let [planned, lasted] = measured.seconds;
     let validity = match ended {
         Err(error) => validity::ended(&error, planned, lasted),
@@ -94,87 +106,51 @@ pub fn limit(streams: Vec<StreamSpec>, check_every: u32, cpu: Option<usize>) -> 
     let mut generator = Generator::new(vec![(Echo::default(), streams)], check_every)?;
     let load = Load { rate: Rate::Max, burst: 1 };
     let timing = Timing { warm_up: ALONE / 10, time: ALONE, quiet: QUIET, drain: DRAIN };
+    let events = EventLoop { cpu, ..EventLoop::default() };
     (0..TIMES).try_fold(0.0, |best: f64, _| {
-        let (measured, _, ended) = go(&mut generator, &mut [], load, &timing, cpu);
+        let (measured, _, ended) = go(&mut generator, &mut [], load, &timing, &events);
         ended.map(|()| best.max(outcome::mpps(measured.arrived[0], measured.seconds[1])))
     })
 }
 
-/// An endpoint that ends a trial when the flag is set, with the measurements so far. It does not
-/// wait for packets under way, so these are lost.
-#[derive(Debug)]
-pub struct Interrupt<'a>(pub &'a AtomicBool);
-
-impl Endpoint for Interrupt<'_> {
-    fn turn(&mut self, _: u64) -> anyhow::Result<usize> {
-        Ok(0)
-    }
-
-    fn check(&mut self) -> anyhow::Result<()> {
-        ensure!(!self.0.load(Ordering::Relaxed), Stopped);
-        Ok(())
-    }
 }
 
 /// Runs turns until the generator is done and the others have no packets left that may still
-/// arrive. Returns the work of all endpoints, the generator's first.
+/// arrive. A stop does not wait for packets under way, so these are lost. Returns the work of all
+/// endpoints, the generator's first.
 fn go<P: TestPort>(
     generator: &mut Generator<P>,
     others: &mut [&mut dyn Endpoint],
     load: Load,
     timing: &Timing,
-    cpu: Option<usize>,
+    events: &EventLoop<'_>,
 ) -> (Measured, Vec<Work>, anyhow::Result<()>) {
-    let stop = AtomicBool::new(false);
     generator.begin(load, timing, cycles());
-    let mut until = Until { generator, stop: &stop };
     let mut all = vec![Work::default(); 1 + others.len()];
     loop {
         let (work, ended) = {
-            let mut endpoints: Vec<&mut dyn Endpoint> = vec![&mut until];
+            let mut endpoints: Vec<&mut dyn Endpoint> = vec![&mut *generator];
             endpoints.extend(others.iter_mut().map(|other| &mut **other as &mut dyn Endpoint));
-            drive(&mut endpoints, cpu, &stop)
+            events.run(&mut endpoints)
         };
         all.iter_mut().zip(work).for_each(|(all, work)| all.add(work));
-        let sending = ended
-            .and_then(|()| others.iter_mut().try_fold(false, |some, other| anyhow::Ok(other.is_sending()? || some)));
+        let sending = ended.and_then(|end| {
+            ensure!(end != LoopEnd::Stopped, Stopped);
+            others.iter_mut().try_fold(false, |some, other| Ok(other.is_sending()? || some))
+        });
         let is_sending = matches!(sending, Ok(true));
-        if !is_sending || !until.generator.wait_on(cycles()) {
-            let mut measured = until.generator.measured();
+        if !is_sending || !generator.wait_on(cycles()) {
+            let mut measured = generator.measured();
             measured.not_taken |= is_sending && measured.total().lost() > 0;
             return (measured, all, sending.map(drop));
         }
-        stop.store(false, Ordering::Relaxed);
-    }
-}
-
-/// Ends the turns when the generator is done.
-struct Until<'a, P> {
-    generator: &'a mut Generator<P>,
-    stop: &'a AtomicBool,
-}
-
-impl<P: TestPort> Endpoint for Until<'_, P> {
-    #[inline]
-    fn turn(&mut self, now: u64) -> anyhow::Result<usize> {
-        let moved = self.generator.turn(now)?;
-        if self.generator.is_over() {
-            self.stop.store(true, Ordering::Relaxed);
-        }
-        Ok(moved)
-    }
-
-    fn wake(&mut self) {
-        self.generator.wake();
-    }
-
-    fn check(&mut self) -> anyhow::Result<()> {
-        self.generator.check()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering;
+
     use straightline_guest::endpoints::Received;
     use straightline_virtio::net_header::NetHeader;
 
@@ -304,7 +280,7 @@ mod tests {
     fn a_backend_that_takes_nothing_any_more_has_gone_silent() {
         let mut generator = Held::generator(|| 10, true);
         let load = Load { rate: Rate::Max, burst: 1 };
-        let (measured, _, ended) = go(&mut generator, &mut [], load, &SHORT, None);
+        let (measured, _, ended) = go(&mut generator, &mut [], load, &SHORT, &EventLoop::default());
         ended.expect("nobody says that anything is wrong");
         assert_eq!((measured.total().received, measured.still_coming), (10, false), "{measured:?}");
         let validity = validity::measured(&measured, load, 64.0);
@@ -330,7 +306,7 @@ mod tests {
         for (open, is_silent) in [(&closed, true), (&open, false)] {
             let mut generator = Held::generator(gate(open), false);
             let load = Load { rate: Rate::Max, burst: 1 };
-            let (measured, _, ended) = go(&mut generator, &mut [&mut Guest], load, &SHORT, None);
+            let (measured, _, ended) = go(&mut generator, &mut [&mut Guest], load, &SHORT, &EventLoop::default());
             ended.expect("nobody says that anything is wrong");
             assert!(measured.total().sent > 0, "{measured:?}");
             assert_eq!(measured.not_taken, is_silent, "{measured:?}");
@@ -348,9 +324,10 @@ mod tests {
             }
         }
         let flag = AtomicBool::new(false);
-        let others: &mut [&mut dyn Endpoint] = &mut [&mut Later(&flag, 0), &mut Interrupt(&flag)];
+        let others: &mut [&mut dyn Endpoint] = &mut [&mut Later(&flag, 0)];
         let plan = Plan { warm_up: Duration::ZERO, ..plan() };
-        let outcome = run(&mut generator(&[""]), others, &plan, Rate::Max, Duration::from_secs(600));
+        let load = (Rate::Max, Duration::from_secs(600));
+        let outcome = run_until(Some(&flag), &mut generator(&[""]), others, &plan, load);
         let why = outcome.validity.reason().expect("it has not come to its end");
         assert!(why.starts_with("interrupted, after ") && why.ends_with(" of 600.0 s"), "{why}");
         assert!(outcome.validity.is_interrupted());

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use straightline_guest::endpoints::{Layout, PortOptions, TestPort, VhostPort};
+use straightline_guest::endpoints::{EventLoop, Layout, PortOptions, TestPort, VhostPort};
 use straightline_lab::guests::forward::{self, ForwardReport, Mode, Options, Touch};
 use straightline_virtio::net_header::NetHeader;
 
@@ -33,7 +33,9 @@ impl Running {
         let (stop, options) = (Arc::new(AtomicBool::new(false)), options.clone());
         let thread = {
             let stop = Arc::clone(&stop);
-            std::thread::spawn(move || forward::run(&backends, &options, None, &stop))
+            std::thread::spawn(move || {
+                forward::run(&backends, &options, &EventLoop { stop: Some(&stop), ..EventLoop::default() })
+            })
         };
         ports.iter().for_each(|&port| rig.wait_up(port));
         Running { stop, thread }
@@ -264,7 +266,7 @@ fn a_guest_that_only_receives_touches_what_it_is_told_to() {
     let rig = two_patches();
     for mode in [Mode::TxOnly, Mode::FlowGen] {
         let options = Options { mode, touch: Touch::Read, ports: ports(), ..Options::default() };
-        let refused = forward::run(&[rig.socket(0).clone()], &options, None, &AtomicBool::new(false));
+        let refused = forward::run(&[rig.socket(0).clone()], &options, &EventLoop::default());
         let why = refused.map(|_| ()).expect_err("it looks at nothing").to_string();
         assert!(why.contains(mode.name()) && why.contains("rxonly"), "{why}");
     }

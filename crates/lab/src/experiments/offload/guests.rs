@@ -23,9 +23,6 @@ const BURST: usize = 64;
 /// checks reach all places in a mix and in a burst.
 const SAMPLE: u64 = 1009;
 
-/// A turn of this many cycles or more was interrupted. It does not measure the cost of the guests.
-const INTERRUPTED: u64 = 1 << 18;
-
 /// Time limit for packets to arrive after the last one was sent.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -91,7 +88,6 @@ pub(in crate::experiments) struct Guests {
     most: u64,
     source: Arc<dyn Source>,
     stop: Arc<AtomicBool>,
-    over: Arc<AtomicBool>,
     times: [u64; 2],
     phase: Phase,
     since: u64,
@@ -103,6 +99,8 @@ pub(in crate::experiments) struct Guests {
     meter: Option<Arc<Meter>>,
     /// The end of each guest's stream, in bytes of payload.
     last: [u64; 2],
+    /// Bytes of payload that arrived in the last turn.
+    turn_payload: u64,
     window: Window,
 }
 
@@ -186,14 +184,13 @@ impl Side {
 }
 
 impl Guests {
-    /// Makes guests that warm up and are measured for these times, or until `stop` is set. They set
-    /// `over` at their end.
+    /// Makes guests that warm up and are measured for these times, or until `stop` is set.
     pub(in crate::experiments) fn new(
         sides: [Side; 2],
         most: u64,
         source: Arc<dyn Source>,
         times: [Duration; 2],
-        [stop, over]: [Arc<AtomicBool>; 2],
+        stop: Arc<AtomicBool>,
     ) -> Guests {
         let times = times.map(in_cycles);
         let phase = Phase::WarmUp;
@@ -204,7 +201,6 @@ impl Guests {
             most,
             source,
             stop,
-            over,
             times,
             phase,
             since,
@@ -213,6 +209,7 @@ impl Guests {
             is_last_sent: false,
             meter,
             last,
+            turn_payload: 0,
             window,
         }
     }
@@ -271,7 +268,9 @@ impl Guests {
         Ok(moved)
     }
 
-    fn advance(&mut self, now: u64) -> anyhow::Result<()> {
+    /// Begins the next phase if it is due. Returns whether the phase has changed.
+    fn advance(&mut self, now: u64) -> anyhow::Result<bool> {
+        let before = self.phase;
         let passed = now.saturating_sub(self.since);
         let sent = [0, 1].map(|at| self.sides[at].stream.payload);
         match self.phase {
@@ -297,7 +296,6 @@ impl Guests {
                 let got = [1, 0].map(|at| self.sides[at].got.payload);
                 if sent == got && (0..2).all(|at| sent[at] >= self.last[at]) {
                     self.phase = Phase::Over;
-                    self.over.store(true, Ordering::Relaxed);
                 } else {
                     let is_late = passed > in_cycles(PATIENCE);
                     validity::arrived(is_late, sent, got, || drops(&*self.source)).demand()?;
@@ -305,7 +303,7 @@ impl Guests {
             }
             _ => {}
         }
-        Ok(())
+        Ok(self.phase != before)
     }
 
     fn is_stopped(&self) -> bool {
@@ -334,9 +332,11 @@ impl Endpoint for Guests {
         if self.phase == Phase::Reach {
             return self.reach(now);
         }
-        self.advance(now)?;
+        // The switch's counters are read between phases, which is no work of the guests.
+        if self.advance(now)? {
+            return Ok(0);
+        }
         let before = self.arrived();
-        let start = cycles();
         let mut moved = 0;
         for side in &mut self.sides {
             moved += side.receive(self.phase == Phase::Prove)?;
@@ -345,12 +345,15 @@ impl Endpoint for Guests {
             let arrived = self.sides[1 - at].got.payload;
             moved += self.sides[at].send(arrived, self.most, self.last[at])?;
         }
-        let took = cycles().saturating_sub(start);
-        if self.phase == Phase::Measure && moved > 0 && took < INTERRUPTED {
-            self.window.cycles += took;
-            self.window.payload += self.arrived() - before;
-        }
+        self.turn_payload = self.arrived() - before;
         Ok(moved)
+    }
+
+    fn worked(&mut self, cycles: u64) {
+        if self.phase == Phase::Measure {
+            self.window.cycles += cycles;
+            self.window.payload += self.turn_payload;
+        }
     }
 
     fn wake(&mut self) {
@@ -363,6 +366,10 @@ impl Endpoint for Guests {
         let has_begun = !matches!(self.phase, Phase::Reach | Phase::WarmUp);
         ensure!(has_begun || !self.is_stopped(), Stopped);
         self.sides.iter_mut().try_for_each(|side| side.port.check())
+    }
+
+    fn is_over(&self) -> bool {
+        self.phase == Phase::Over
     }
 }
 

@@ -11,12 +11,11 @@ mod stream;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use straightline_graph::clock::hertz;
-use straightline_guest::endpoints::{PortOptions, VhostPort, drive};
+use straightline_guest::endpoints::{EventLoop, PortOptions, VhostPort};
 use straightline_switch::Switch;
 use straightline_switch::api::{Link, Runtime, Source};
 use straightline_virtio::features as f;
@@ -182,11 +181,9 @@ fn measure(settings: &Settings, load: Workload, sides: [Side; 2], source: Arc<dy
         ensure!(Instant::now() < end && !settings.is_stopped(), "the switch's links do not come up");
         std::thread::sleep(Duration::from_millis(1));
     }
-    let over = Arc::new(AtomicBool::new(false));
-    let flags = [Arc::clone(&settings.stop), Arc::clone(&over)];
     let most = u64::try_from(stream::window(load)?)?;
-    let mut guests = Guests::new(sides, most, source, [settings.warm_up, settings.time], flags);
-    drive(&mut [&mut guests], Some(settings.cpus[0]), &over).1?;
+    let mut guests = Guests::new(sides, most, source, [settings.warm_up, settings.time], Arc::clone(&settings.stop));
+    EventLoop { cpu: Some(settings.cpus[0]), ..EventLoop::default() }.run(&mut [&mut guests]).1?;
     let (window, checked) = guests.end()?;
     let [before, after] = &window.edges[..] else { anyhow::bail!("the switch's counters were not read") };
     let measured = metrics(&window, before, after, checked)?;

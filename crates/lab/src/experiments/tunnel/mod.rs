@@ -7,12 +7,11 @@
 mod report;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use straightline_graph::clock::hertz;
-use straightline_guest::endpoints::{PortOptions, VhostPort, drive};
+use straightline_guest::endpoints::{Endpoint, EventLoop, PortOptions, VhostPort};
 use straightline_switch::Switch;
 use straightline_switch::api::{Link, Runtime, Source};
 use straightline_virtio::features as f;
@@ -204,11 +203,11 @@ fn measure(
         ensure!(Instant::now() < end && !settings.is_stopped(), "the switch's links do not come up");
         std::thread::sleep(Duration::from_millis(1));
     }
-    let over = Arc::new(AtomicBool::new(false));
-    let flags = [Arc::clone(&settings.stop), Arc::clone(&over)];
     let most = u64::try_from(offload::window(traffic.load.workload())?)?;
-    let mut guests = Guests::new(sides, most, source, [settings.warm_up, settings.time], flags).over_wire(wire.meter());
-    drive(&mut [&mut guests, &mut wire], Some(settings.cpus[0]), &over).1?;
+    let times = [settings.warm_up, settings.time];
+    let mut guests = Guests::new(sides, most, source, times, Arc::clone(&settings.stop)).over_wire(wire.meter());
+    let endpoints: &mut [&mut dyn Endpoint] = &mut [&mut guests, &mut wire];
+    EventLoop { cpu: Some(settings.cpus[0]), ..EventLoop::default() }.run(endpoints).1?;
     let (window, checked) = guests.end()?;
     let mut measured = metrics(traffic, &window)?;
     measured.note([("checked_packets", float(checked))]);

@@ -35,7 +35,6 @@ mod txonly;
 mod wire;
 
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, ensure};
 use straightline_wire::MacAddr;
@@ -44,7 +43,7 @@ use straightline_wire::frame::{Checksum, Frame, Net, Transport};
 use engine::Relay;
 pub use options::{Mode, Noise, Options, Touch};
 pub use report::{ForwardReport, PortReport};
-use straightline_guest::endpoints::{Endpoint, VhostPort, drive};
+use straightline_guest::endpoints::{Endpoint, EventLoop, VhostPort};
 pub(crate) use wire::{LINE_OVERHEAD, Meter, Passed, Wire};
 
 /// The most packets that are taken from a ring at once.
@@ -91,22 +90,20 @@ pub(crate) fn traced(ports: Vec<VhostPort>, touch: Touch) -> Box<dyn Forwarder> 
     Box::new(Relay::new(ports, touch, trace::Trace::new(touch)))
 }
 
-/// Connects a guest to these backends and runs it until `stop` is set. If `cpu` is set, the guest
-/// runs on this CPU. If the run ends with an error, for example because a backend went away, the
-/// report is returned beside the error.
+/// Connects a guest to these backends and runs it in this event loop. If the run ends with an error,
+/// for example because a backend went away, the report is returned beside the error.
 ///
 /// # Errors
 /// A resource is not available, or a backend refused something.
 pub fn run(
     backends: &[PathBuf],
     options: &Options,
-    cpu: Option<usize>,
-    stop: &AtomicBool,
+    events: &EventLoop<'_>,
 ) -> anyhow::Result<(ForwardReport, anyhow::Result<()>)> {
     let ports = VhostPort::connect_all(backends, &options.ports)?;
     let mut guest = guest(ports, options)?;
-    let (work, ended) = drive(&mut [&mut *guest], cpu, stop);
-    Ok((ForwardReport::new(options, &*guest, work.first().copied().unwrap_or_default()), ended))
+    let (work, ended) = events.run(&mut [&mut *guest]);
+    Ok((ForwardReport::new(options, &*guest, work.first().copied().unwrap_or_default()), ended.map(drop)))
 }
 
 /// Returns the address of our port `number`.

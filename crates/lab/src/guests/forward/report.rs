@@ -84,8 +84,8 @@ impl ForwardReport {
             touch: options.touch.name(),
             ring: options.ports.layout.name(),
             secs,
-            cycles_per_packet: float(work.cycles) / float(work.packets.max(1)),
-            packets_per_turn: float(work.packets) / float(work.turns.max(1)),
+            cycles_per_packet: work.cycles_per_packet().unwrap_or(0.0),
+            packets_per_turn: work.packets_per_turn().unwrap_or(0.0),
             ports: guest.ports().into_iter().map(port).collect(),
             notes: guest.notes(),
         }

@@ -13,7 +13,10 @@ use super::{BURST, Ends, IMIX, config};
 const WINDOW: u64 = 192;
 
 /// The guests, and the stream that each of them sends.
-pub(super) struct Guests([(Guest, Stream); 2]);
+pub(super) struct Guests {
+    ends: [(Guest, Stream); 2],
+    title: String,
+}
 
 /// Starts a switch with two guests. Its sockets are in the folder.
 pub(super) fn start() -> anyhow::Result<(TempDir, Switch, Guests)> {
@@ -23,7 +26,7 @@ pub(super) fn start() -> anyhow::Result<(TempDir, Switch, Guests)> {
     let [left, right] = [0, 1].map(|at| PortConfig::vhost_user(names[at], &sockets[at]));
     let switch = Switch::start(&config([left, right]))?;
     let connect = |socket| Guest::connect(socket, &GuestOptions::default());
-    let guests = Guests::new([connect(&sockets[0])?, connect(&sockets[1])?])?;
+    let guests = Guests::new([connect(&sockets[0])?, connect(&sockets[1])?], "two guests".to_owned())?;
     Ok((folder, switch, guests))
 }
 
@@ -33,21 +36,21 @@ pub(super) fn folder() -> anyhow::Result<TempDir> {
 }
 
 impl Guests {
-    /// Gives each of two guests the stream that it sends.
-    pub(super) fn new([mut left, mut right]: [Guest; 2]) -> anyhow::Result<Guests> {
+    /// Gives each of two guests the stream that it sends. The title describes the guests.
+    pub(super) fn new([mut left, mut right]: [Guest; 2], title: String) -> anyhow::Result<Guests> {
         let macs = [guest_mac(1, 0), guest_mac(2, 0)];
         let streams = [
             Stream::prepare(&mut left, macs[0], macs[1], &IMIX)?,
             Stream::prepare(&mut right, macs[1], macs[0], &IMIX)?,
         ];
         let [one, other] = streams;
-        Ok(Guests([(left, one), (right, other)]))
+        Ok(Guests { ends: [(left, one), (right, other)], title })
     }
 }
 
 impl Ends for Guests {
     fn title(&self) -> String {
-        "two guests".to_owned()
+        self.title.clone()
     }
 
     fn window(&self) -> u64 {
@@ -55,14 +58,14 @@ impl Ends for Guests {
     }
 
     fn send(&mut self, direction: usize, most: usize) -> anyhow::Result<usize> {
-        let (guest, stream) = &mut self.0[direction];
+        let (guest, stream) = &mut self.ends[direction];
         let sent = (0..most).take_while(|_| stream.send(guest)).count();
         guest.flush();
         Ok(sent)
     }
 
     fn receive(&mut self, direction: usize, arrived: &mut Sequence) -> anyhow::Result<()> {
-        let guest = &mut self.0[1 - direction].0;
+        let guest = &mut self.ends[1 - direction].0;
         let level = guest.level();
         guest.receive(BURST, |_, parts| arrived.note(level, parts));
         Ok(())

@@ -22,12 +22,14 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use straightline_guest::Sequence;
+use straightline_guest::endpoints::{Endpoint, EventLoop};
 use straightline_switch::Switch;
 use straightline_switch::api::{Runtime, Source};
 use straightline_switch::config::{Config, PatchConfig, PortConfig, WhenFull};
 use straightline_wire::imix;
 
 use crate::convert::float;
+use crate::guests::forward::Wire;
 use crate::testbed::tunnel::Encapsulation;
 use crate::traffic::Sizes;
 
@@ -127,15 +129,15 @@ impl Direction {
 pub fn run(options: Options) -> anyhow::Result<Summary> {
     if options.host {
         let (switch, ends) = host::start()?;
-        return show(options, switch, ends);
+        return show(options, switch, ends, None);
     }
     if let Some(encapsulation) = options.tunnel {
-        let (_folder, switch, ends) = tunnel::start(encapsulation)?;
-        return show(options, switch, ends);
+        let (_folder, switch, ends, wire) = tunnel::start(encapsulation)?;
+        return show(options, switch, ends, Some(wire));
     }
     // The folder stays until the end.
     let (_folder, switch, ends) = guests::start()?;
-    show(options, switch, ends)
+    show(options, switch, ends, None)
 }
 
 /// Returns the configuration of a switch with these two ports, joined by a patch.
@@ -146,13 +148,13 @@ fn config(ports: [PortConfig; 2]) -> Config {
 }
 
 /// Runs the traffic and shows its counters.
-fn show(options: Options, switch: Switch, ends: impl Ends + 'static) -> anyhow::Result<Summary> {
+fn show(options: Options, switch: Switch, ends: impl Ends + 'static, wire: Option<Wire>) -> anyhow::Result<Summary> {
     let live = Arc::new(Live::default());
     let stop = Arc::new(AtomicBool::new(false));
     let (start, title) = (Instant::now(), ends.title());
     let traffic = {
         let (live, stop) = (Arc::clone(&live), Arc::clone(&stop));
-        std::thread::Builder::new().name("ends".to_owned()).spawn(move || drive(ends, &live, &stop))?
+        std::thread::Builder::new().name("ends".to_owned()).spawn(move || carry(ends, wire, live, &stop))?
     };
     let shown = watch(options, &title, start, &live, &*switch.source());
     stop.store(true, Ordering::Relaxed);
@@ -186,54 +188,81 @@ struct Ended {
     secs: f64,
 }
 
-/// Runs both ends on one thread. With the switch's worker these are only two threads, which every
-/// machine can run.
-fn drive(mut ends: impl Ends, live: &Live, stop: &AtomicBool) -> anyhow::Result<Ended> {
-    let mut directions = [Direction::new(), Direction::new()];
-    let start = Instant::now();
-    let mut rounds = 0_u64;
-    while !stop.load(Ordering::Relaxed) {
-        for (which, direction) in directions.iter_mut().enumerate() {
-            let free = usize::try_from(ends.window().saturating_sub(direction.under_way())).unwrap_or(0).min(BURST);
-            direction.sent += u64::try_from(ends.send(which, free)?)?;
-            ends.receive(which, &mut direction.arrived)?;
-        }
-        rounds += 1;
-        if rounds.is_multiple_of(1024) {
-            publish(&mut directions, live);
-        }
-    }
-    let secs = start.elapsed().as_secs_f64();
-    // Packets still under way get time to arrive.
-    let end = Instant::now() + PATIENCE;
-    while directions.iter().any(|direction| direction.under_way() > 0) && Instant::now() < end {
-        for (which, direction) in directions.iter_mut().enumerate() {
-            ends.send(which, 0)?;
-            ends.receive(which, &mut direction.arrived)?;
-        }
-    }
-    publish(&mut directions, live);
-    let lost = directions.iter().map(|direction| direction.arrived.lost(direction.sent)).sum();
-    Ok(Ended { lost, late: directions.iter().map(|direction| direction.arrived.late).sum(), secs })
+/// Traffic between both ends, as an endpoint. With the switch's worker there are only two threads,
+/// which every machine can run.
+struct Traffic<E> {
+    ends: E,
+    directions: [Direction; 2],
+    live: Arc<Live>,
+    /// True if nothing more is sent.
+    is_ending: bool,
 }
 
-/// Shows the counters to the thread that prints. Packets that never came are counted as lost, so
-/// that traffic goes on.
-fn publish(directions: &mut [Direction], live: &Live) {
-    let (mut packets, mut bytes) = (0, 0);
-    for direction in directions.iter_mut() {
-        let total = direction.arrived.packets;
-        packets += total;
-        bytes += direction.arrived.bytes;
-        if total != direction.heard.0 {
-            direction.heard = (total, Instant::now());
-        } else if direction.heard.1.elapsed() > PATIENCE {
-            direction.given_up += direction.under_way();
+/// Runs both ends, and the wire between them if there is one, on one thread.
+fn carry(ends: impl Ends, wire: Option<Wire>, live: Arc<Live>, stop: &AtomicBool) -> anyhow::Result<Ended> {
+    let (directions, mut wire) = ([Direction::new(), Direction::new()], wire);
+    let mut traffic = Traffic { ends, directions, live, is_ending: false };
+    let mut run = |events: EventLoop<'_>, traffic: &mut dyn Endpoint| {
+        let mut endpoints = vec![traffic];
+        endpoints.extend(wire.as_mut().map(|wire| wire as &mut dyn Endpoint));
+        events.run(&mut endpoints).1
+    };
+    let start = Instant::now();
+    run(EventLoop { stop: Some(stop), ..EventLoop::default() }, &mut traffic)?;
+    let secs = start.elapsed().as_secs_f64();
+    // Packets still under way get time to arrive.
+    traffic.is_ending = true;
+    let deadline = Some(Instant::now() + PATIENCE);
+    run(EventLoop { deadline, ..EventLoop::default() }, &mut traffic)?;
+    traffic.publish();
+    let lost = traffic.directions.iter().map(|direction| direction.arrived.lost(direction.sent)).sum();
+    Ok(Ended { lost, late: traffic.directions.iter().map(|direction| direction.arrived.late).sum(), secs })
+}
+
+impl<E: Ends> Endpoint for Traffic<E> {
+    fn turn(&mut self, _now: u64) -> anyhow::Result<usize> {
+        let mut moved = 0;
+        for (which, direction) in self.directions.iter_mut().enumerate() {
+            let free = if self.is_ending { 0 } else { self.ends.window().saturating_sub(direction.under_way()) };
+            let sent = self.ends.send(which, usize::try_from(free).unwrap_or(BURST).min(BURST))?;
+            direction.sent += u64::try_from(sent)?;
+            let before = direction.arrived.packets;
+            self.ends.receive(which, &mut direction.arrived)?;
+            moved += sent + usize::try_from(direction.arrived.packets - before)?;
         }
+        Ok(moved)
     }
-    live.packets.store(packets, Ordering::Relaxed);
-    live.bytes.store(bytes, Ordering::Relaxed);
-    live.lost.store(directions.iter().map(|direction| direction.given_up).sum(), Ordering::Relaxed);
+
+    fn check(&mut self) -> anyhow::Result<()> {
+        self.publish();
+        Ok(())
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_ending && self.directions.iter().all(|direction| direction.under_way() == 0)
+    }
+}
+
+impl<E> Traffic<E> {
+    /// Shows the counters to the thread that prints. Packets that never came are counted as lost,
+    /// so that traffic goes on.
+    fn publish(&mut self) {
+        let (mut packets, mut bytes) = (0, 0);
+        for direction in &mut self.directions {
+            let total = direction.arrived.packets;
+            packets += total;
+            bytes += direction.arrived.bytes;
+            if total != direction.heard.0 {
+                direction.heard = (total, Instant::now());
+            } else if direction.heard.1.elapsed() > PATIENCE {
+                direction.given_up += direction.under_way();
+            }
+        }
+        self.live.packets.store(packets, Ordering::Relaxed);
+        self.live.bytes.store(bytes, Ordering::Relaxed);
+        let lost = self.directions.iter().map(|direction| direction.given_up).sum();
+        self.live.lost.store(lost, Ordering::Relaxed);
+    }
 }
 
 /// Prints one line a second until the time is up.

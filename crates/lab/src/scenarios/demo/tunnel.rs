@@ -4,20 +4,19 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use straightline_graph::clock::cycles;
-use straightline_guest::endpoints::{Endpoint, PortOptions, VhostPort};
+use straightline_graph::clock::seconds;
+use straightline_guest::endpoints::{Endpoint, EventLoop, LoopEnd, PortOptions, VhostPort};
 use straightline_guest::guest_mac;
-use straightline_guest::{Guest, GuestOptions, Sequence};
+use straightline_guest::{Guest, GuestOptions};
 use straightline_packet::{Level, MemorySegment};
 use straightline_switch::Switch;
-use straightline_switch::api::Source;
 use straightline_virtio::net_header::NetHeader;
 use straightline_wire::MacAddr;
 use straightline_wire::frame::{Checksum, Frame, Net, Transport};
 use tempfile::TempDir;
 
+use super::BURST;
 use super::guests::{self, Guests};
-use super::{BURST, Ends};
 use crate::guests::forward::Wire;
 use crate::testbed::drops;
 use crate::testbed::tunnel::{Encapsulation, Sockets, Testbed};
@@ -26,61 +25,78 @@ use crate::testbed::tunnel::{Encapsulation, Sockets, Testbed};
 const PATIENCE: Duration = Duration::from_secs(10);
 const ATTEMPT: Duration = Duration::from_millis(20);
 
-/// Two guests, with the wire that carries their tunnel.
-pub(super) struct Tunnelled {
-    guests: Guests,
-    wire: Wire,
-    title: String,
-}
-
-/// Starts a switch with a tunnel between two guests. Its sockets are in the folder.
-pub(super) fn start(encapsulation: Encapsulation) -> anyhow::Result<(TempDir, Switch, Tunnelled)> {
+/// Starts a switch with a tunnel between two guests, and the wire that carries the tunnel. The
+/// switch's sockets are in the folder.
+pub(super) fn start(encapsulation: Encapsulation) -> anyhow::Result<(TempDir, Switch, Guests, Wire)> {
     let folder = guests::folder()?;
     let sockets = Sockets::new(folder.path());
     let testbed = Testbed { encapsulation: Some(encapsulation), ipv4: false, many: None };
     let switch = Switch::start(&testbed.config(&sockets)?)?;
     let mut wire = Wire::new(VhostPort::connect_all(&sockets.wire, &PortOptions::default())?, None)?;
     let connect = |socket| Guest::connect(socket, &GuestOptions::default());
-    let mut guests = [connect(&sockets.guests[0])?, connect(&sockets.guests[1])?];
-    reach(&mut guests, &mut wire, &*switch.source())?;
-    let title = format!(
-        "two guests, joined by a tunnel ({encapsulation} between {} and {})",
-        testbed.address(0),
-        testbed.address(1)
+    let mut reach = Reach {
+        guests: [connect(&sockets.guests[0])?, connect(&sockets.guests[1])?],
+        reached: [None; 2],
+        attempted: None,
+        is_last_sent: false,
+    };
+    let events = EventLoop { deadline: Some(Instant::now() + PATIENCE), ..EventLoop::default() };
+    let ended = events.run::<dyn Endpoint>(&mut [&mut reach, &mut wire]).1?;
+    ensure!(
+        ended == LoopEnd::Over,
+        "no packet gets through the tunnel within {} s; dropped: {}",
+        PATIENCE.as_secs(),
+        drops(&*switch.source())
     );
-    Ok((folder, switch, Tunnelled { guests: Guests::new(guests)?, wire, title }))
+    let [one, other] = [0, 1].map(|at| testbed.address(at));
+    let title = format!("two guests, joined by a tunnel ({encapsulation} between {one} and {other})");
+    Ok((folder, switch, Guests::new(reach.guests, title)?, wire))
 }
 
-/// Waits until packets get through in both directions: the underlays ask one another for their MAC
-/// addresses first. Then a last probe follows all others, so none is under way at the end.
-fn reach(guests: &mut [Guest; 2], wire: &mut Wire, source: &dyn Source) -> anyhow::Result<()> {
-    let (start, mut reached) = (Instant::now(), [None::<Probe>; 2]);
-    let (mut attempted, mut is_last_sent) = (None::<Instant>, false);
-    while reached != [Some(Probe::Last); 2] {
-        ensure!(start.elapsed() < PATIENCE, "no packet gets through the tunnel; dropped: {}", drops(source));
-        let next = if is_last_sent {
+/// Sends probes until they get through in both directions: the underlays ask one another for their
+/// MAC addresses first. Then a last probe follows all others, so none is under way at the end.
+struct Reach {
+    guests: [Guest; 2],
+    reached: [Option<Probe>; 2],
+    /// The time-stamp counter at the last attempt.
+    attempted: Option<u64>,
+    is_last_sent: bool,
+}
+
+impl Reach {
+    /// Returns the probe that is due.
+    fn due(&self, now: u64) -> Option<Probe> {
+        if self.is_last_sent {
             None
-        } else if !reached.contains(&None) {
+        } else if !self.reached.contains(&None) {
             Some(Probe::Last)
         } else {
-            attempted.is_none_or(|attempted| attempted.elapsed() >= ATTEMPT).then_some(Probe::Early)
-        };
-        if let Some(probe) = next {
-            (attempted, is_last_sent) = (Some(Instant::now()), probe == Probe::Last);
-            for (from, guest) in (1..).zip(&mut *guests) {
+            let is_due = |attempted: u64| seconds(now.saturating_sub(attempted)) >= ATTEMPT.as_secs_f64();
+            self.attempted.is_none_or(is_due).then_some(Probe::Early)
+        }
+    }
+}
+
+impl Endpoint for Reach {
+    fn turn(&mut self, now: u64) -> anyhow::Result<usize> {
+        if let Some(probe) = self.due(now) {
+            (self.attempted, self.is_last_sent) = (Some(now), probe == Probe::Last);
+            for (from, guest) in (1..).zip(&mut self.guests) {
                 ensure!(guest.send(&NetHeader::default(), &probe.frame(from)?), "a guest cannot send a probe");
             }
         }
-        if wire.turn(cycles())? == 0 {
-            wire.wake();
-        }
-        for (guest, reached) in guests.iter_mut().zip(&mut reached) {
+        let mut packets = 0;
+        for (guest, reached) in self.guests.iter_mut().zip(&mut self.reached) {
             guest.flush();
             let level = guest.level();
-            guest.receive(BURST, |_, parts| *reached = (*reached).max(Probe::of(level, parts)));
+            packets += guest.receive(BURST, |_, parts| *reached = (*reached).max(Probe::of(level, parts)));
         }
+        Ok(packets)
     }
-    Ok(())
+
+    fn is_over(&self) -> bool {
+        self.reached == [Some(Probe::Last); 2]
+    }
 }
 
 /// A packet that shows whether packets get through.
@@ -122,26 +138,5 @@ impl Probe {
             LAST if read == Some(port.len()) => Some(Probe::Last),
             _ => None,
         }
-    }
-}
-
-impl Ends for Tunnelled {
-    fn title(&self) -> String {
-        self.title.clone()
-    }
-
-    fn window(&self) -> u64 {
-        self.guests.window()
-    }
-
-    fn send(&mut self, direction: usize, most: usize) -> anyhow::Result<usize> {
-        self.guests.send(direction, most)
-    }
-
-    fn receive(&mut self, direction: usize, arrived: &mut Sequence) -> anyhow::Result<()> {
-        if self.wire.turn(cycles())? == 0 {
-            self.wire.wake();
-        }
-        self.guests.receive(direction, arrived)
     }
 }

@@ -465,6 +465,10 @@ impl<P: TestPort> Endpoint for Generator<P> {
     fn check(&mut self) -> anyhow::Result<()> {
         self.sides.iter_mut().try_for_each(|side| side.port.check())
     }
+
+    fn is_over(&self) -> bool {
+        Generator::is_over(self)
+    }
 }
 
 /// Returns an order of streams that interleaves them by their weights. The next packet always comes

@@ -1,13 +1,13 @@
 //! Sends the frames of a capture unchanged, and compares the returned frames with them.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail, ensure};
 use serde::Serialize;
 use straightline_graph::clock::hertz;
-use straightline_guest::endpoints::{Endpoint, TestPort, drive};
+use straightline_guest::endpoints::{Endpoint, EventLoop, TestPort};
 use straightline_virtio::net_header::NetHeader;
 
 use super::rate::Rate;
@@ -165,12 +165,6 @@ impl<P: TestPort> Replay<P> {
         })
     }
 
-    /// Returns whether all frames were sent and no more frames are expected.
-    #[must_use]
-    pub fn is_over(&self) -> bool {
-        self.over
-    }
-
     /// Returns the results so far, and the received frames with times in nanoseconds since the
     /// first frame was sent.
     #[must_use]
@@ -181,12 +175,11 @@ impl<P: TestPort> Replay<P> {
     /// Runs the replay to its end, or until `stop` is set. If `cpu` is set, the calling thread is
     /// pinned to this CPU meanwhile. If the run ends with an error, the results so far are returned
     /// beside the error.
-    pub fn run(self, cpu: Option<usize>, stop: &AtomicBool) -> (Replayed, Vec<Captured>, anyhow::Result<()>) {
-        let mut until = Until { replay: self, stop };
-        let (_, ended) = drive(&mut [&mut until], cpu, stop);
-        let over = until.replay.is_over();
-        let ended = ended.and_then(|()| if over { Ok(()) } else { Err(anyhow!("interrupted")) });
-        let (report, kept) = until.replay.report();
+    pub fn run(mut self, cpu: Option<usize>, stop: &AtomicBool) -> (Replayed, Vec<Captured>, anyhow::Result<()>) {
+        let events = EventLoop { cpu, stop: Some(stop), ..EventLoop::default() };
+        let (_, ended) = events.run(&mut [&mut self]);
+        let ended = ended.and_then(|_| if self.over { Ok(()) } else { Err(anyhow!("interrupted")) });
+        let (report, kept) = self.report();
         (report, kept, ended)
     }
 
@@ -287,29 +280,10 @@ impl<P: TestPort> Endpoint for Replay<P> {
     fn check(&mut self) -> anyhow::Result<()> {
         self.ports.iter_mut().try_for_each(|port| port.check().context("while a capture was replayed"))
     }
-}
 
-/// An endpoint that ends the turns when the replay is over.
-struct Until<'a, P> {
-    replay: Replay<P>,
-    stop: &'a AtomicBool,
-}
-
-impl<P: TestPort> Endpoint for Until<'_, P> {
-    fn turn(&mut self, now: u64) -> anyhow::Result<usize> {
-        let moved = self.replay.turn(now)?;
-        if self.replay.is_over() {
-            self.stop.store(true, Ordering::Relaxed);
-        }
-        Ok(moved)
-    }
-
-    fn wake(&mut self) {
-        self.replay.wake();
-    }
-
-    fn check(&mut self) -> anyhow::Result<()> {
-        self.replay.check()
+    /// Returns whether all frames were sent and no more frames are expected.
+    fn is_over(&self) -> bool {
+        self.over
     }
 }
 

@@ -10,7 +10,7 @@ use clap::error::ErrorKind;
 use straightline_guest::endpoints::{AnyPort, Interface, PortOptions};
 use straightline_lab::traffic::Sizes;
 use straightline_lab::traffic::generator::{Echo, Generator, Rate, StreamSpec, Sum};
-use straightline_lab::trial::{self, Interrupt, Plan};
+use straightline_lab::trial::{self, Plan};
 use straightline_report::results::Sample;
 
 use super::{Ports, RingKind, seconds, stop_on_signals, time, usage, wrong_usage};
@@ -124,7 +124,7 @@ pub(crate) fn execute(args: &Generate) -> anyhow::Result<()> {
     let limit_mpps = trial::limit(streams.clone(), args.check_every, args.cpu)?;
     let mut generator = Generator::new(ports.into_iter().zip(sides()).collect(), args.check_every)?;
     let plan = Plan { burst: args.burst, warm_up: args.warm_up, cpu: args.cpu, limit_mpps: Some(limit_mpps) };
-    let outcome = trial::run(&mut generator, &mut [&mut Interrupt(&interrupted)], &plan, args.rate, args.secs);
+    let outcome = trial::run_until(Some(&interrupted), &mut generator, &mut [], &plan, (args.rate, args.secs));
     if args.json {
         let sample = Sample { scenario: "generate".to_owned(), round: 1, ..outcome.sample() };
         output::answer(&format!("{}\n", serde_json::to_string(&sample)?))?;

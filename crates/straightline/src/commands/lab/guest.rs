@@ -5,16 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use anyhow::anyhow;
 use clap::Args;
-use straightline_guest::endpoints::PortOptions;
+use straightline_guest::endpoints::{EventLoop, PortOptions};
 use straightline_lab::guests::forward::{self, Mode, Options, Touch};
 
 use super::{Noisy, Ports, RingKind, expect_backends, stop_on_signals, time, usage};
 use crate::output;
-
-/// Interval at which the main thread checks whether the time is up.
-const LOOK: Duration = Duration::from_millis(10);
 
 #[derive(Debug, Args)]
 pub(crate) struct Guest {
@@ -66,15 +62,9 @@ pub(crate) fn execute(args: &Guest) -> anyhow::Result<()> {
     usage(options.check());
     let stop = Arc::new(AtomicBool::new(false));
     stop_on_signals(&stop)?;
-    let (report, ended) = std::thread::scope(|scope| {
-        let guest = scope.spawn(|| forward::run(&args.backend, &options, args.cpu, &stop));
-        let start = Instant::now();
-        while !guest.is_finished() && args.secs.is_none_or(|secs| start.elapsed() < secs) {
-            std::thread::sleep(LOOK);
-        }
-        stop.store(true, std::sync::atomic::Ordering::Relaxed);
-        guest.join().map_err(|_| anyhow!("the guest's thread panicked"))?
-    })?;
+    let deadline = args.secs.and_then(|secs| Instant::now().checked_add(secs));
+    let events = EventLoop { cpu: args.cpu, stop: Some(&stop), deadline, ..EventLoop::default() };
+    let (report, ended) = forward::run(&args.backend, &options, &events)?;
     if args.json {
         output::answer(&format!("{}\n", serde_json::to_string(&report)?))?;
     } else {
