@@ -1,6 +1,6 @@
 //! Received packets laid out by hand, for tests of guests.
 
-use straightline_packet::Level;
+use straightline_packet::{Level, MemorySegment};
 use straightline_virtio::net_header::NetHeader;
 
 use crate::endpoints::{Memory, Packet, PortOptions, Received};
@@ -28,6 +28,15 @@ impl Laid {
             buffers.push((addr, len));
         }
         Laid { memory, buffers }
+    }
+
+    /// Returns the first buffer, as far as it is filled.
+    ///
+    /// # Panics
+    /// The frame is empty and has no header.
+    pub fn first(&self) -> MemorySegment<'_> {
+        let (addr, len) = self.buffers[0];
+        self.memory.buffer(addr, len).expect("a buffer")
     }
 
     /// Returns the packet as a port hands it out.

@@ -22,6 +22,7 @@ pub mod experiments;
 pub mod folder;
 pub mod guests;
 pub mod machine;
+mod names;
 pub mod scenarios;
 pub mod testbed;
 pub mod traffic;

@@ -8,8 +8,8 @@ use super::bench::{TrafficPath, bench};
 use super::harness::{Cell, Measured, Plan, Shown, Variant};
 use super::pvp;
 use super::settings::Settings;
-use crate::guests::forward::Touch;
-use crate::guests::reflector::{Layout, Options, Sizes, lines, touched_lines};
+use crate::guests::reflector::{Layout, Options, Sizes};
+use crate::guests::touch::{Touch, lines};
 use crate::trial::validity;
 
 /// The loop: frame lengths, each with a length of buffers.
@@ -123,7 +123,7 @@ impl Case {
         let (at, len) = (u64::from(self.offset), self.size + HEADER_LEN);
         // All buffers of a packet except the last one are full.
         let full = u64::from(len / self.buffer) * lines(at, self.buffer);
-        [full + lines(at, len % self.buffer), touched_lines(Touch::Header, at, len.min(self.buffer))]
+        [full + lines(at, len % self.buffer), Touch::Header.lines(at, len.min(self.buffer))]
     }
 }
 

@@ -5,8 +5,8 @@ use straightline_switch::config::{Config, Copies, Idle};
 use super::bench::TrafficPath;
 use super::harness::{Cell, Plan, Shown, Variant};
 use super::settings::Settings;
-use crate::guests::forward::Touch;
 use crate::guests::reflector::{Load, Options, Sizes};
+use crate::guests::touch::Touch;
 use crate::machine::{Topology, usable_cpus};
 
 /// The frame lengths of the slides.

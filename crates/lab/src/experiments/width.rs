@@ -5,8 +5,8 @@ use straightline_packet::Level;
 use super::bench::TrafficPath;
 use super::harness::{Cell, Plan, Shown, Variant};
 use super::settings::Settings;
-use crate::guests::forward::Touch;
 use crate::guests::reflector::{Options, Sizes};
+use crate::guests::touch::Touch;
 
 /// The frame lengths of the slides, without the Ethernet checksum.
 const SIZES: [u32; 3] = [60, 1020, 1514];

@@ -113,8 +113,6 @@ pub fn limit(streams: Vec<StreamSpec>, check_every: u32, cpu: Option<usize>) -> 
     })
 }
 
-}
-
 /// Runs turns until the generator is done and the others have no packets left that may still
 /// arrive. A stop does not wait for packets under way, so these are lost. Returns the work of all
 /// endpoints, the generator's first.

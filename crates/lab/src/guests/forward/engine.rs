@@ -4,8 +4,8 @@ use straightline_guest::HEADER_LEN;
 use straightline_guest::endpoints::{Endpoint, Look, Packet, TestPort, VhostPort, relay, relay_back};
 use straightline_packet::MemorySegment;
 
-use super::touch::Toucher;
 use super::{BURST, Forwarder, Touch};
+use crate::guests::touch::Toucher;
 
 /// A forward mode: the treatment of a packet that is forwarded.
 pub(super) trait Mode: Send {

@@ -8,7 +8,6 @@
 //! |---|---|
 //! | `options` | options of a guest |
 //! | `engine` | the guest that forwards packets in any mode |
-//! | `touch` | additional reads and writes of each packet's bytes |
 //! | `io`, `mac`, `macswap`, `five_tuple`, `icmpecho`, `csum`, `noisy` | modes that forward |
 //! | `rxonly`, `txonly`, `flowgen` | modes that do not forward, the last two over any [`TestPort`](straightline_guest::endpoints::TestPort) |
 //! | `wire` | a guest as a wire between two ports, with the rate of a line |
@@ -29,7 +28,6 @@ mod report;
 mod rxonly;
 #[cfg(test)]
 mod tests;
-mod touch;
 mod trace;
 mod txonly;
 mod wire;
@@ -40,8 +38,9 @@ use anyhow::{Context, ensure};
 use straightline_wire::MacAddr;
 use straightline_wire::frame::{Checksum, Frame, Net, Transport};
 
+pub use crate::guests::touch::Touch;
 use engine::Relay;
-pub use options::{Mode, Noise, Options, Touch};
+pub use options::{Mode, Noise, Options};
 pub use report::{ForwardReport, PortReport};
 use straightline_guest::endpoints::{Endpoint, EventLoop, VhostPort};
 pub(crate) use wire::{LINE_OVERHEAD, Meter, Passed, Wire};

@@ -1,11 +1,11 @@
 //! Options of a guest.
 
-use std::fmt;
-use std::str::FromStr;
-
 use anyhow::ensure;
 
 use straightline_guest::endpoints::PortOptions;
+
+use crate::guests::touch::Touch;
+use crate::names::names;
 
 /// Treatment of packets: testpmd's forward modes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,27 +34,12 @@ pub enum Mode {
     Noisy,
 }
 
-/// Additional reads and writes of each packet's bytes, as an application would make them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Touch {
-    /// No accesses beyond those of the mode.
-    #[default]
-    None,
-    /// Reads the virtio-net header and the Ethernet header.
-    Header,
-    /// Reads all bytes.
-    Read,
-    /// Reads and writes all bytes.
-    Edit,
-}
-
 /// Options of a guest.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The forward mode.
     pub mode: Mode,
-    /// The touch policy. `Edit` inverts all bytes after the Ethernet header. (The reflector writes
-    /// the bytes back unchanged: [`crate::guests::reflector::Options::touch`].)
+    /// The touch policy. `Edit` inverts all bytes after the Ethernet header.
     pub touch: Touch,
     /// Length of the frames that the guest generates, without the Ethernet checksum.
     pub size: u16,
@@ -119,43 +104,8 @@ impl Options {
     }
 }
 
-/// Defines names for the command line and reports.
-macro_rules! names {
-    ($type:ident: $($value:ident $name:literal),*) => {
-        impl $type {
-            /// All values.
-            pub const ALL: &[$type] = &[$($type::$value),*];
-
-            /// Returns the value's name on the command line and in reports.
-            #[must_use]
-            pub fn name(self) -> &'static str {
-                match self {
-                    $($type::$value => $name),*
-                }
-            }
-        }
-
-        impl FromStr for $type {
-            type Err = anyhow::Error;
-
-            fn from_str(name: &str) -> anyhow::Result<Self> {
-                let names: Vec<_> = $type::ALL.iter().map(|one| one.name()).collect();
-                let found = $type::ALL.iter().copied().find(|one| one.name() == name);
-                found.ok_or_else(|| anyhow::anyhow!("use one of {}", names.join(", ")))
-            }
-        }
-
-        impl fmt::Display for $type {
-            fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-                to.pad(self.name())
-            }
-        }
-    };
-}
-
 names!(Mode: Io "io", Mac "mac", MacSwap "macswap", FiveTupleSwap "5tswap", TxOnly "txonly", RxOnly "rxonly",
     FlowGen "flowgen", IcmpEcho "icmpecho", Csum "csum", Noisy "noisy");
-names!(Touch: None "none", Header "header", Read "read", Edit "edit");
 
 #[cfg(test)]
 mod tests {

@@ -2,8 +2,8 @@
 
 use straightline_guest::endpoints::{Endpoint, TestPort, VhostPort};
 
-use super::touch::Toucher;
 use super::{BURST, Forwarder, Touch};
+use crate::guests::touch::Toucher;
 
 pub(super) struct RxOnly {
     ports: Vec<VhostPort>,

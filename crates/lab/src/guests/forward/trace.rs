@@ -5,7 +5,7 @@ use straightline_guest::endpoints::Packet;
 
 use super::Touch;
 use super::engine::Mode;
-use crate::guests::reflector::{lines, touched_lines};
+use crate::guests::touch::lines;
 
 /// Forwards packets unchanged, and counts the cache lines of their buffers.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl Mode for Trace {
             self.lines += lines(addr, len);
             // Headers are in the first buffer.
             if number == 0 || !matches!(self.touch, Touch::Header) {
-                self.touched += touched_lines(self.touch, addr, len);
+                self.touched += self.touch.lines(addr, len);
             }
         }
         true

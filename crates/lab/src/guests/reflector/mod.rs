@@ -15,22 +15,21 @@
 //! |---|---|
 //! | `options` | options of a trial |
 //! | `frames` | frames to send, and the check of what returns |
-//! | `touch` | the guest's accesses to the bytes of a packet |
-//! | `run` | the loop, its phases and its clock |
+//! | `guest` | the guest as an endpoint: its rings, and a turn of each load |
+//! | `run` | the phases of a trial, each a run of the event loop |
 //! | `report` | the results of a trial |
 
 mod frames;
+mod guest;
 mod options;
 mod report;
 mod run;
-mod touch;
 
 pub use options::{Load, Options};
 pub use report::{PortReport, ReflectorReport};
 pub use run::{run, run_watched};
 pub use straightline_graph::clock::hertz;
 pub use straightline_guest::endpoints::Layout;
-pub use touch::{lines, touched_lines};
 
 pub use crate::traffic::Sizes;
 pub use crate::trial::validity::Stopped;

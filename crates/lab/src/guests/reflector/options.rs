@@ -10,7 +10,7 @@ use straightline_guest::HEADER_LEN;
 use straightline_guest::endpoints::{Layout, PortOptions};
 
 use super::frames;
-use crate::guests::forward::Touch;
+use crate::guests::touch::Touch;
 use crate::traffic::Sizes;
 
 /// The load that the guest generates.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 use straightline_guest::HEADER_LEN;
-use straightline_guest::endpoints::Connection;
+use straightline_guest::endpoints::{Connection, Work};
 use straightline_virtio::features as f;
 
 use super::options::Options;
@@ -102,21 +102,6 @@ pub(super) struct Window {
     pub(super) secs: f64,
 }
 
-/// Turns that found packets and were not interrupted.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Work {
-    pub(super) turns: u64,
-    pub(super) packets: u64,
-    pub(super) cycles: u64,
-}
-
-impl Work {
-    pub(super) fn since(self, then: Work) -> Work {
-        let Work { turns, packets, cycles } = then;
-        Work { turns: self.turns - turns, packets: self.packets - packets, cycles: self.cycles - cycles }
-    }
-}
-
 /// Counters of the entire run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Totals {
@@ -162,8 +147,8 @@ impl ReflectorReport {
         Ok(ReflectorReport {
             mpps: float(packets) / window.secs / 1e6,
             gbit_per_s: gbit(a, window.secs) + gbit(b, window.secs),
-            guest_cycles_per_packet: float(window.work.cycles) / float(window.work.packets.max(1)),
-            packets_per_turn: float(window.work.packets) / float(window.work.turns.max(1)),
+            guest_cycles_per_packet: window.work.cycles_per_packet().unwrap_or(0.0),
+            packets_per_turn: window.work.packets_per_turn().unwrap_or(0.0),
             frame_bytes,
             lines_per_packet: float(totals.lines.lines) / float(totals.lines.packets.max(1)),
             touched_lines_per_packet: float(totals.lines.touched) / float(totals.lines.packets.max(1)),

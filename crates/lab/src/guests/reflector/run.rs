@@ -1,42 +1,23 @@
-//! A trial of the reflector: its loop, its phases and its clock.
+//! A trial of the reflector: its phases. Each phase is a run of the event loop.
 
-use std::sync::atomic::{Ordering, fence};
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure};
-use straightline_graph::clock::cycles;
-use straightline_guest::HEADER_LEN;
-use straightline_guest::endpoints::{Connection, Layout, Memory, Pinned, broken};
+use straightline_guest::endpoints::{Connection, Endpoint, EventLoop, Layout, LoopEnd, Memory, Pinned, Work};
 use straightline_report::results::NotValid;
-use straightline_virtio::ring::{Bursts, DeviceFault, Moved, PackedBursts, SplitBursts};
+use straightline_virtio::ring::{Bursts, PackedBursts, SplitBursts};
 
 use super::frames::{Found, Frames};
+use super::guest::{Accesses, ReflectorGuest, Touching, Untouched, wide};
 use super::options::{Load, Options};
-use super::report::{Count, Lines, ReflectorReport, Totals, Window, Work};
-use super::touch::{Toucher, Touching, Untouched, lines, touched_lines};
-use crate::guests::forward::Touch;
+use super::report::{Lines, ReflectorReport, Totals, Window};
+use crate::guests::touch::{Touch, lines};
 use crate::trial::validity::{self, Stopped};
-
-/// The most packets that are taken from a ring at once.
-const BURST: usize = 64;
-
-/// Number of turns between two checks of the clock.
-const TURNS: u32 = 256;
-
-/// Empty turns in a row after which the thread yields: there may be fewer CPUs than threads.
-const IDLE_TURNS: u32 = 4096;
-
-/// Empty turns in a row after which the thread yields if a backend is known to run on this CPU.
-const SHARED_IDLE_TURNS: u32 = 4;
-
-/// Interval between two checks of the backends.
-const LOOK: Duration = Duration::from_millis(20);
 
 /// Interval between two probes. A probe is a packet that is sent to see whether packets arrive.
 const PROBE: Duration = Duration::from_millis(20);
 
-/// A turn of this many cycles or more was interrupted. It does not measure the cost of the guest.
-const INTERRUPTED: u64 = 1 << 18;
 
 /// Time without packets after which no more packets are expected to return.
 const QUIET: Duration = Duration::from_millis(200);
@@ -71,407 +52,290 @@ pub fn run_watched(
     }
 }
 
-fn touched<R: Bursts>(
+fn touched<R: Bursts + Send>(
     options: &Options,
     memory: &Memory,
     ports: [Connection; 2],
     at_edge: &mut dyn FnMut() -> anyhow::Result<()>,
 ) -> anyhow::Result<ReflectorReport> {
     match options.touch {
-        Touch::None => trial::<R, _>(options, memory, ports, Untouched, at_edge),
-        touch => {
-            let touching = Touching::new(touch, memory, HEADER_LEN + options.sizes.longest());
-            trial::<R, _>(options, memory, ports, touching, at_edge)
-        }
+        Touch::None => loaded::<R, _>(options, memory, ports, Untouched, at_edge),
+        touch => loaded::<R, _>(options, memory, ports, Touching::new(touch, memory), at_edge),
     }
 }
 
-fn trial<R: Bursts, T: Toucher>(
+fn loaded<R: Bursts + Send, A: Accesses>(
     options: &Options,
     memory: &Memory,
     ports: [Connection; 2],
-    touch: T,
+    accesses: A,
     at_edge: &mut dyn FnMut() -> anyhow::Result<()>,
 ) -> anyhow::Result<ReflectorReport> {
-    let mut guest = ReflectorGuest::<R, T>::new(options, memory, ports, touch)?;
-    let frames = guest.prepare(options, memory)?;
-    for port in &mut guest.ports {
-        port.start(memory)?;
+    match options.load {
+        Load::Loop => Trial::<R, A, false>::new(options, memory, ports, accesses)?.run(at_edge),
+        Load::Flood | Load::OneWay => Trial::<R, A, true>::new(options, memory, ports, accesses)?.run(at_edge),
     }
-    let (window, totals) = match options.load {
-        Load::Loop => guest.measure::<false>(options, memory, &frames, at_edge)?,
-        Load::Flood | Load::OneWay => guest.measure::<true>(options, memory, &frames, at_edge)?,
-    };
-    let report = ReflectorReport::new(options, &guest.ports, window, totals)?;
-    guest.ports.into_iter().for_each(Connection::stop);
-    Ok(report)
 }
 
-/// The state of the guest.
-struct ReflectorGuest<R, T> {
-    touch: T,
-    receive: [R; 2],
-    transmit: [R; 2],
-    /// Buffers that are in no ring.
-    spare: Vec<u64>,
-    ports: [Connection; 2],
-    received: [Count; 2],
-    sent: [u64; 2],
-    kicks: u64,
+/// A trial, with its guest and the packets that the guest sends.
+struct Trial<'a, R, A, const FLOOD: bool> {
+    options: &'a Options,
+    memory: &'a Memory,
+    guest: ReflectorGuest<R, A, FLOOD>,
+    outgoing: Outgoing,
+}
+
+/// The packets that the guest sends.
+struct Outgoing {
+    frames: Frames,
     /// Buffers to be sent as soon as packets are known to arrive, by port.
     waiting: [Vec<(u64, u32)>; 2],
     /// The number of probes that were sent.
     probes: usize,
-    work: Work,
-    clock: u64,
-    /// Number of turns since the last turn that found packets.
-    idle: u32,
-    /// The number of such turns after which the thread yields.
-    rests_after: u32,
-    /// The time of the last check of the backends.
-    looked: Instant,
 }
 
-impl<R: Bursts, T: Toucher> ReflectorGuest<R, T> {
-    fn new(
-        options: &Options,
-        memory: &Memory,
-        ports: [Connection; 2],
-        touch: T,
-    ) -> anyhow::Result<ReflectorGuest<R, T>> {
-        let [receive0, transmit0] = ports[0].rings(memory, &options.port())?;
-        let [receive1, transmit1] = ports[1].rings(memory, &options.port())?;
-        Ok(ReflectorGuest {
-            touch,
-            receive: [receive0, receive1],
-            transmit: [transmit0, transmit1],
-            spare: memory.buffers(),
-            ports,
-            received: [Count::default(); 2],
-            sent: [0; 2],
-            kicks: 0,
-            waiting: [Vec::new(), Vec::new()],
-            probes: 0,
-            work: Work::default(),
-            clock: 0,
-            idle: 0,
-            rests_after: if options.shares_cpu { SHARED_IDLE_TURNS } else { IDLE_TURNS },
-            looked: Instant::now(),
-        })
-    }
-
-    /// Gives the rings as many receive buffers as they take, and fills the buffers to send. A
-    /// flood's packets are in the rings from the start.
-    fn prepare(&mut self, options: &Options, memory: &Memory) -> anyhow::Result<Frames> {
+impl<'a, R: Bursts + Send, A: Accesses, const FLOOD: bool> Trial<'a, R, A, FLOOD> {
+    fn new(options: &'a Options, memory: &'a Memory, ports: [Connection; 2], accesses: A) -> anyhow::Result<Self> {
         let count = match options.load {
             Load::Loop => options.packets(),
             Load::Flood | Load::OneWay => options.queue_size.into(),
         };
         let frames = Frames::new(options.sizes.draw(2 * count, options.seed), options.segments, options.seed);
+        let guest = ReflectorGuest::new(options, memory, ports, accesses)?;
+        let outgoing = Outgoing { frames, waiting: [Vec::new(), Vec::new()], probes: 0 };
+        let mut trial = Trial { options, memory, guest, outgoing };
+        trial.prepare(count)?;
+        Ok(trial)
+    }
+
+    /// Gives the rings as many receive buffers as they take, and fills the buffers to send, `count`
+    /// for each port. A flood's packets are in the rings from the start.
+    fn prepare(&mut self, count: usize) -> anyhow::Result<()> {
+        let Trial { options, memory, guest, outgoing: Outgoing { frames, waiting, .. } } = self;
         // Otherwise the backend would write some pages first, and the kernel would place them on
         // the backend's node.
-        frames.claim(memory, &self.spare);
-        for ring in &mut self.receive {
-            let rest = self.spare.len() - usize::from(options.queue_size);
-            ring.fill(self.spare.drain(rest..).map(|addr| (addr, 0)));
+        frames.claim(memory, &guest.spare);
+        for ring in &mut guest.receive {
+            let rest = guest.spare.len() - usize::from(options.queue_size);
+            ring.fill(guest.spare.drain(rest..).map(|addr| (addr, 0)));
         }
-        for (at, ring) in self.transmit.iter_mut().enumerate() {
+        for (at, ring) in guest.transmit.iter_mut().enumerate() {
             if !options.load.comes_by(1 - at) {
                 continue;
             }
-            let rest = self.spare.len() - count;
+            let rest = guest.spare.len() - count;
             let numbers = at * count..(at + 1) * count;
-            let filled = self.spare.drain(rest..).zip(numbers).map(|(addr, number)| frames.fill(memory, addr, number));
-            self.waiting[at] = filled.collect::<anyhow::Result<_>>()?;
-            if options.load != Load::Loop {
-                self.sent[at] = wide(ring.fill(self.waiting[at].drain(..)));
+            let filled = guest.spare.drain(rest..).zip(numbers).map(|(addr, number)| frames.fill(memory, addr, number));
+            waiting[at] = filled.collect::<anyhow::Result<_>>()?;
+            if FLOOD {
+                guest.sent[at] = wide(ring.fill(waiting[at].drain(..)));
             }
         }
-        Ok(frames)
+        Ok(())
     }
 
-    /// Waits for the first packets, warms up, measures, and takes the remaining packets out of the
-    /// rings.
-    fn measure<const FLOOD: bool>(
-        &mut self,
-        options: &Options,
-        memory: &Memory,
-        frames: &Frames,
-        at_edge: &mut dyn FnMut() -> anyhow::Result<()>,
-    ) -> anyhow::Result<(Window, Totals)> {
-        self.begin::<FLOOD>(options, memory, frames)?;
-        self.go_on::<FLOOD>(options, options.warm_up, false)?;
+    /// Starts the rings, waits for the first packets, warms up, measures, and takes the remaining
+    /// packets out of the rings.
+    fn run(mut self, at_edge: &mut dyn FnMut() -> anyhow::Result<()>) -> anyhow::Result<ReflectorReport> {
+        let Trial { options, memory, .. } = self;
+        for port in &mut self.guest.ports {
+            port.start(memory)?;
+        }
+        self.begin()?;
+        self.go_on(options.warm_up, false)?;
         at_edge()?;
-        let (counters, work, start) = (self.received, self.work, Instant::now());
-        self.go_on::<FLOOD>(options, options.time, options.may_end_early)?;
-        let window = Window {
-            counters: [0, 1].map(|at| self.received[at].since(counters[at])),
-            work: self.work.since(work),
-            secs: start.elapsed().as_secs_f64(),
+        let (counters, start) = (self.guest.received, Instant::now());
+        let work = self.go_on(options.time, options.may_end_early)?;
+        let secs = start.elapsed().as_secs_f64();
+        let counters = [0, 1].map(|at| self.guest.received[at].since(counters[at]));
+        at_edge()?;
+        let Trial { mut guest, outgoing: Outgoing { frames, probes, .. }, .. } = self;
+        let (found, lines) = {
+            let (taken, found, all) = (Vec::new(), Found::default(), Lines::default());
+            Drain { options, memory, guest: &mut guest, frames: &frames, taken, found, lines: all }.run()?
         };
-        at_edge()?;
-        let (found, lines) = self.drain(options, memory, frames)?;
-        let is_loop = options.load == Load::Loop;
-        let lost =
-            (is_loop && options.verify).then(|| frames.lost(&found, self.probes)).transpose()?.map(u64::try_from);
+        let lost = match options.load {
+            Load::Loop if options.verify => Some(u64::try_from(frames.lost(&found, probes)?)?),
+            _ => None,
+        };
         let totals = Totals {
-            received: self.received.map(|count| count.packets),
-            sent: self.sent,
-            lost: lost.transpose()?,
+            received: guest.received.map(|count| count.packets),
+            sent: guest.sent,
+            lost,
             verified: u64::try_from(found.packets)?,
-            kicks: self.kicks,
+            kicks: guest.kicks,
             lines,
         };
-        Ok((window, totals))
+        let report = ReflectorReport::new(options, &guest.ports, Window { counters, work, secs }, totals)?;
+        guest.ports.into_iter().for_each(Connection::stop);
+        Ok(report)
     }
 
     /// Waits until packets arrive on both ports, then sends all packets of the loop. A switch may
     /// drop packets until it serves both ports. So before that, one packet is sent repeatedly in
     /// each direction.
-    fn begin<const FLOOD: bool>(&mut self, options: &Options, memory: &Memory, frames: &Frames) -> anyhow::Result<()> {
-        let end = Instant::now() + options.patience;
+    fn begin(&mut self) -> anyhow::Result<()> {
+        let Trial { options, memory, guest, outgoing } = self;
         let mut next = Instant::now();
-        while (0..2).any(|at| options.load.comes_by(at) && self.received[at].packets == 0) {
-            let now = Instant::now();
-            check_stop(options)?;
-            ensure!(now < end, self.nothing_comes(options));
-            if !FLOOD && now >= next {
-                next = now + PROBE;
-                self.probe(options, memory, frames)?;
+        let events = EventLoop { deadline: next.checked_add(options.patience), ..events(options) };
+        let (_, ended) = events.run_with(&mut [&mut *guest], |guests, round| {
+            if guests[0].silent_ports(options.load).next().is_none() {
+                return Ok(ControlFlow::Break(()));
             }
-            self.some_turns::<FLOOD>()?;
+            if !FLOOD && round.ended >= next {
+                next = round.ended + PROBE;
+                outgoing.probe(options, memory, guests[0])?;
+            }
+            Ok(ControlFlow::Continue(()))
+        });
+        match ended? {
+            LoopEnd::Over => {}
+            LoopEnd::Stopped => bail!(Stopped),
+            LoopEnd::Deadline => bail!("{}", nothing_comes(options, guest)),
         }
-        for (at, ring) in self.transmit.iter_mut().enumerate() {
-            self.sent[at] += wide(ring.fill(self.waiting[at].drain(..)));
+        for (at, ring) in guest.transmit.iter_mut().enumerate() {
+            guest.sent[at] += wide(ring.fill(outgoing.waiting[at].drain(..)));
         }
         Ok(())
-    }
-
-    /// Sends the first packet again in each direction in which nothing has arrived.
-    fn probe(&mut self, options: &Options, memory: &Memory, frames: &Frames) -> anyhow::Result<()> {
-        for at in 0..2 {
-            if self.received[1 - at].packets > 0 {
-                continue;
-            }
-            let packet = match self.waiting[at].len() == options.packets() {
-                true => self.waiting[at].pop(),
-                // The ring must keep space for the waiting packets beside the packets that the
-                // backend keeps.
-                false if self.transmit[at].out() + self.waiting[at].len() >= usize::from(options.queue_size) => None,
-                // A spare buffer: that of the last probe, if the backend has given it back.
-                false => self
-                    .spare
-                    .pop()
-                    .map(|addr| frames.fill(memory, addr, (at + 1) * options.packets() - 1))
-                    .transpose()?,
-            };
-            let sent = self.transmit[at].fill(packet);
-            self.sent[at] += wide(sent);
-            self.probes += sent;
-        }
-        Ok(())
-    }
-
-    fn nothing_comes(&self, options: &Options) -> NotValid {
-        let silent = (0..2).filter(|&at| options.load.comes_by(at) && self.received[at].packets == 0);
-        let sockets: Vec<_> = silent.map(|at| self.ports[at].socket.display().to_string()).collect();
-        validity::nothing_comes(&sockets, options.patience, &options.sizes)
     }
 
     /// Runs for this time. If the run may end early, it also ends at a stop.
-    fn go_on<const FLOOD: bool>(
-        &mut self,
-        options: &Options,
-        time: Duration,
-        may_end_early: bool,
-    ) -> anyhow::Result<()> {
-        let start = Instant::now();
-        let mut now = start;
-        let mut heard = [(0, start); 2];
-        let silence = validity::silence(time);
-        loop {
-            // The time is read before the turns. So even if this thread is descheduled, the turns
-            // find all packets that have come until this time.
-            let before = now;
-            self.some_turns::<FLOOD>()?;
-            now = Instant::now();
-            for (at, (packets, since)) in heard.iter_mut().enumerate().filter(|&(at, _)| options.load.comes_by(at)) {
-                if *packets != self.received[at].packets {
-                    (*packets, *since) = (self.received[at].packets, now);
-                } else {
-                    let silent_for = before.saturating_duration_since(*since);
-                    validity::silent(self.ports[at].socket.display(), silent_for, silence).demand()?;
+    fn go_on(&mut self, time: Duration, may_end_early: bool) -> anyhow::Result<Work> {
+        let (start, load) = (Instant::now(), self.options.load);
+        let (mut heard, silence) = ([(0, start); 2], silence(time));
+        let events = EventLoop { deadline: start.checked_add(time), ..events(self.options) };
+        let (work, ended) = events.run_with(&mut [&mut self.guest], |guests, round| {
+            for (at, (packets, since)) in heard.iter_mut().enumerate().filter(|&(at, _)| load.comes_by(at)) {
+                let received = guests[0].received[at].packets;
+                if *packets != received {
+                    (*packets, *since) = (received, round.ended);
+                } else if round.began.saturating_duration_since(*since) > silence {
+                    let socket = guests[0].ports[at].socket.display();
+                    bail!("not a valid trial: nothing has come from {socket} for {} ms", silence.as_millis());
                 }
             }
-            let stopped = check_stop(options);
-            if now - start >= time || (may_end_early && stopped.is_err()) {
-                return Ok(());
-            }
-            stopped?;
-        }
+            Ok(ControlFlow::Continue(()))
+        });
+        ensure!(ended? != LoopEnd::Stopped || may_end_early, Stopped);
+        Ok(work.first().copied().unwrap_or_default())
     }
+}
 
-    fn some_turns<const FLOOD: bool>(&mut self) -> anyhow::Result<()> {
-        self.clock = cycles();
-        for _ in 0..TURNS {
-            let moved = if FLOOD { self.flood()? } else { self.bounce()? };
-            self.note(moved);
-        }
-        if self.looked.elapsed() > LOOK {
-            self.looked = Instant::now();
-            // One backend may sleep while the other keeps this thread busy.
-            self.wake();
-            if let Some(port) = self.ports.iter().find(|port| port.has_gone()) {
-                bail!("{}: the backend has closed the connection", port.socket.display());
+impl Outgoing {
+    /// Sends the first packet again in each direction in which nothing has arrived.
+    fn probe<R: Bursts, A: Accesses, const FLOOD: bool>(
+        &mut self,
+        options: &Options,
+        memory: &Memory,
+        guest: &mut ReflectorGuest<R, A, FLOOD>,
+    ) -> anyhow::Result<()> {
+        let Outgoing { frames, waiting, probes } = self;
+        for at in 0..2 {
+            if guest.received[1 - at].packets > 0 {
+                continue;
             }
+            let packet = match waiting[at].len() == options.packets() {
+                true => waiting[at].pop(),
+                // The ring must keep space for the waiting packets beside the packets that the
+                // backend keeps.
+                false if guest.transmit[at].out() + waiting[at].len() >= usize::from(options.queue_size) => None,
+                // A spare buffer: that of the last probe, if the backend has given it back.
+                false => {
+                    let number = (at + 1) * options.packets() - 1;
+                    guest.spare.pop().map(|addr| frames.fill(memory, addr, number)).transpose()?
+                }
+            };
+            let sent = guest.transmit[at].fill(packet);
+            guest.sent[at] += wide(sent);
+            *probes += sent;
         }
         Ok(())
     }
+}
 
-    /// Notes a turn. It begins at the end of the last turn.
-    #[inline]
-    fn note(&mut self, moved: usize) {
-        let now = cycles();
-        if moved > 0 {
-            let took = now.wrapping_sub(self.clock);
-            if took < INTERRUPTED {
-                self.work.cycles += took;
-                self.work.packets += wide(moved);
-                self.work.turns += 1;
+/// Stops sending, and takes packets out of the rings until no more come. Counts the cache lines of
+/// these packets, buffer by buffer.
+struct Drain<'a, R, A, const FLOOD: bool> {
+    options: &'a Options,
+    memory: &'a Memory,
+    guest: &'a mut ReflectorGuest<R, A, FLOOD>,
+    frames: &'a Frames,
+    taken: Vec<(u64, u32)>,
+    found: Found,
+    lines: Lines,
+}
+
+impl<R: Bursts + Send, A: Accesses, const FLOOD: bool> Drain<'_, R, A, FLOOD> {
+    fn run(mut self) -> anyhow::Result<(Found, Lines)> {
+        let (mut packets, mut heard) = (0, Instant::now());
+        // A trial that was stopped is drained too.
+        let events = EventLoop { stop: None, ..events(self.options) };
+        let (_, ended) = events.run_with(&mut [&mut self], |drains, round| {
+            if packets != drains[0].lines.packets {
+                (packets, heard) = (drains[0].lines.packets, round.ended);
             }
-            self.idle = 0;
-        } else {
-            self.rest();
-        }
-        self.clock = now;
+            let is_quiet = round.began.saturating_duration_since(heard) >= QUIET;
+            Ok(if is_quiet { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        });
+        ended?;
+        Ok((self.found, self.lines))
     }
+}
 
-    /// Sends packets that come on one port through the other port. Returns the number of received
-    /// packets.
-    #[inline]
-    fn bounce(&mut self) -> anyhow::Result<usize> {
-        let mut packets = 0;
-        for (from, to) in [(0, 1), (1, 0)] {
-            let (receive, transmit, touch) = (&mut self.receive[from], &mut self.transmit[to], &mut self.touch);
-            let back = transmit.reclaim(&mut self.spare);
-            back.map_err(|fault| broken(&self.ports[to], fault))?;
-            let moved = R::forward_each(receive, transmit, &mut self.spare, BURST, |addr, len| touch.touch(addr, len));
-            let moved = moved.map_err(|fault| broken(&self.ports[from], fault))?;
-            packets += moved.packets;
-            self.received[from].add(&moved);
-            self.sent[to] += wide(moved.packets);
-            if moved.packets > 0 && transmit.kick_due() {
-                self.ports[to].kick(1);
-                self.kicks += 1;
-            }
-        }
-        Ok(packets)
-    }
-
-    /// Sends as many packets as the ports accept, and drops received packets. Returns the number of
-    /// received packets.
-    #[inline]
-    fn flood(&mut self) -> anyhow::Result<usize> {
-        let mut packets = 0;
-        for at in 0..2 {
-            let (receive, transmit, touch) = (&mut self.receive[at], &mut self.transmit[at], &mut self.touch);
-            let sent = recycle(transmit, touch).map_err(|fault| broken(&self.ports[at], fault))?;
-            let moved = recycle(receive, touch).map_err(|fault| broken(&self.ports[at], fault))?;
-            packets += moved.packets;
-            self.received[at].add(&moved);
-            self.sent[at] += wide(sent.packets);
-            if sent.packets > 0 && transmit.kick_due() {
-                self.ports[at].kick(1);
-                self.kicks += 1;
+impl<R: Bursts + Send, A: Accesses, const FLOOD: bool> Endpoint for Drain<'_, R, A, FLOOD> {
+    fn turn(&mut self, _now: u64) -> anyhow::Result<usize> {
+        let Drain { options, memory, guest, frames, taken, found, lines: all } = self;
+        guest.collect(|addr, len| taken.push((addr, len)))?;
+        let packets = taken.len();
+        for (addr, len) in taken.drain(..) {
+            all.packets += 1;
+            all.lines += lines(addr, len);
+            all.touched += options.touch.lines(addr, len);
+            if options.verify {
+                frames.find(memory, addr, len, found)?;
             }
         }
         Ok(packets)
     }
 
-    /// Kicks the backends that have asked for a kick.
-    #[cold]
     fn wake(&mut self) {
-        // The fence orders the index that was published before the notification word that is read
-        // now. Either the backend saw the index before it slept, or this thread sees the backend's
-        // request for a kick (`ring/notify.rs`). Sending a burst has no fence, so this thread may
-        // have missed a request until now.
-        fence(Ordering::SeqCst);
-        for at in 0..2 {
-            for (number, ring) in [&mut self.receive[at], &mut self.transmit[at]].into_iter().enumerate() {
-                if ring.kick_due() {
-                    self.ports[at].kick(number);
-                    self.kicks += 1;
-                }
-            }
+        self.guest.wake();
+    }
+}
+
+/// Returns the event loop of a trial.
+fn events(options: &Options) -> EventLoop<'_> {
+    EventLoop { shares_cpu: options.shares_cpu, stop: options.stop.as_deref(), ..EventLoop::default() }
+}
+
+fn nothing_comes<R: Bursts, A: Accesses, const FLOOD: bool>(
+    options: &Options,
+    guest: &ReflectorGuest<R, A, FLOOD>,
+) -> String {
+    let silent = guest.silent_ports(options.load);
+    let sockets: Vec<_> = silent.map(|at| guest.ports[at].socket.display().to_string()).collect();
+    format!(
+        "nothing has come from {} within {} s: check that the switch forwards between the two ports, and that it \
+             accepts frames of {} bytes",
+        sockets.join(" and "),
+        options.patience.as_secs(),
+        options.sizes
+    )
+}
+
+/// Returns the time of silence that is tolerated in a measurement of this time.
+fn silence(time: Duration) -> Duration {
+    (time / 4).clamp(SILENCE[0], SILENCE[1])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn silence_is_found_within_the_time() {
+        for (time, limit) in [(0, 100), (300, 100), (1000, 250), (2000, 500), (60_000, 1000)] {
+            assert_eq!(silence(Duration::from_millis(time)), Duration::from_millis(limit));
         }
     }
-
-    /// Wakes backends after a turn in which nothing has come.
-    #[cold]
-    fn rest(&mut self) {
-        self.wake();
-        self.idle += 1;
-        if self.idle.is_multiple_of(self.rests_after) {
-            std::thread::yield_now();
-        }
-    }
-
-    /// Stops sending, and takes packets out of the rings until no more come. Counts the cache lines
-    /// of these packets, buffer by buffer.
-    fn drain(&mut self, options: &Options, memory: &Memory, frames: &Frames) -> anyhow::Result<(Found, Lines)> {
-        let mut found = Found::default();
-        let mut all = Lines::default();
-        let mut taken = Vec::new();
-        let mut last = Instant::now();
-        while last.elapsed() < QUIET {
-            for at in 0..2 {
-                let back = self.transmit[at].reclaim(&mut self.spare);
-                back.map_err(|fault| broken(&self.ports[at], fault))?;
-                let received = &mut self.received[at];
-                let collected = self.receive[at].collect(usize::MAX, |addr, len| {
-                    received.add(&Moved { packets: 1, bytes: len.into(), longest: len });
-                    taken.push((addr, len));
-                });
-                collected.map_err(|fault| broken(&self.ports[at], fault))?;
-            }
-            if taken.is_empty() {
-                self.rest();
-                continue;
-            }
-            for (addr, len) in taken.drain(..) {
-                all.packets += 1;
-                all.lines += lines(addr, len);
-                all.touched += touched_lines(options.touch, addr, len);
-                if options.verify {
-                    frames.find(memory, addr, len, &mut found)?;
-                }
-            }
-            last = Instant::now();
-        }
-        Ok((found, all))
-    }
-}
-
-fn check_stop(options: &Options) -> Result<(), Stopped> {
-    let stopped = options.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed));
-    if stopped { Err(Stopped) } else { Ok(()) }
-}
-
-#[inline]
-fn recycle<R: Bursts, T: Toucher>(ring: &mut R, touch: &mut T) -> Result<Moved, DeviceFault> {
-    if T::TOUCHES { ring.recycle_each(BURST, |addr, len| touch.touch(addr, len)) } else { ring.recycle(BURST) }
-}
-
-impl Count {
-    #[inline]
-    fn add(&mut self, moved: &Moved) {
-        self.packets += wide(moved.packets);
-        self.bytes += moved.bytes;
-        self.longest = self.longest.max(moved.longest);
-    }
-}
-
-#[inline]
-fn wide(n: usize) -> u64 {
-    u64::try_from(n).unwrap_or(u64::MAX)
 }
