@@ -94,8 +94,8 @@ impl Case {
     /// The guest reads the virtio-net header, as a driver does, and the Ethernet header, as a guest
     /// that forwards does. The placement decides which lines these headers are in.
     fn choose(self, options: &mut Options) {
-        (options.layout, options.sizes, options.header_offset) = (self.layout, Sizes::one(self.size), self.offset);
-        (options.buffer_len, options.touch) = (Some(self.buffer), Touch::Header);
+        (options.ports.layout, options.ports.header_offset) = (self.layout, self.offset);
+        (options.sizes, options.buffer_len, options.touch) = (Sizes::one(self.size), Some(self.buffer), Touch::Header);
     }
 
     /// A reflector reports the lines of its packets at the end of each trial. For a guest that

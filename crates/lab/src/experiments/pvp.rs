@@ -60,7 +60,7 @@ pub(super) fn measure(options: &Options, sockets: &[PathBuf], runtime: &Ask<'_>)
         "generator_limit_mpps",
     ];
     measured.note(names.into_iter().filter_map(|name| Some((name, *sample.metrics.get(name)?))));
-    Ok(Measured { negotiated: Some((options.layout.name(), features)), validity, ..measured })
+    Ok(Measured { negotiated: Some((options.ports.layout.name(), features)), validity, ..measured })
 }
 
 /// Returns the number of cache lines of guest memory per packet, header included, and the number of

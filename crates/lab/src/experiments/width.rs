@@ -24,7 +24,7 @@ pub(super) fn plan(_: &Settings, _quick: bool) -> Plan {
         WIDTHS.into_iter().filter_map(move |(name, bits)| {
             let level = here(name)?;
             let choose = move |options: &mut Options| {
-                (options.sizes, options.header_offset, options.touch) = (Sizes::one(size), offset, Touch::Read);
+                (options.sizes, options.ports.header_offset, options.touch) = (Sizes::one(size), offset, Touch::Read);
             };
             let name = format!("{bits} bits ({name})");
             Some(Variant::bench(name, TrafficPath::LOOP, move |config| config.switch.simd = Some(level), choose))

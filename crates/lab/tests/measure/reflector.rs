@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use straightline_guest::endpoints::PortOptions;
 use straightline_lab::guests::forward::Touch;
 use straightline_lab::guests::reflector::{self, Layout, Load, Options, ReflectorReport, Sizes, Stopped};
 
@@ -56,7 +57,7 @@ fn everything_comes_through_whole() {
     for layout in [Layout::Split, Layout::Packed] {
         for (mergeable, in_order) in [(true, false), (false, false), (true, true), (false, true)] {
             let report = run(&rig, |o| {
-                (o.layout, o.mergeable, o.in_order) = (layout, mergeable, in_order);
+                o.ports = PortOptions { layout, mergeable, in_order, ..PortOptions::default() };
                 o.sizes = "imix".parse().expect("sizes");
             });
             is_intact(&report, 1024);
@@ -74,7 +75,8 @@ fn a_flood_comes_through_whole() {
     for (layout, in_order) in
         [(Layout::Split, false), (Layout::Packed, false), (Layout::Split, true), (Layout::Packed, true)]
     {
-        let mut options = Options { load: Load::Flood, layout, in_order, queue_size: 256, ..options(&rig) };
+        let ports = PortOptions { layout, in_order, queue_size: 256, ..PortOptions::default() };
+        let mut options = Options { load: Load::Flood, ports, ..options(&rig) };
         options.sizes = Sizes::one(1000);
         let report = reflector::run(&options).expect("a trial");
         assert!(report.verified > 0 && report.lost.is_none(), "{report:?}");
@@ -91,7 +93,8 @@ fn whoever_touches_packets_leaves_them_as_they_are() {
             {
                 let in_order = touch == Touch::Edit;
                 let sizes = Sizes::one(1024);
-                let options = Options { layout, load, touch, in_order, sizes, queue_size: 256, ..options(&rig) };
+                let ports = PortOptions { layout, in_order, queue_size: 256, ..PortOptions::default() };
+                let options = Options { ports, load, touch, sizes, ..options(&rig) };
                 let report = reflector::run(&options).unwrap_or_else(|error| panic!("{options:?}: {error:#}"));
                 assert!(report.verified > 0 && report.lost.is_none_or(|lost| lost == 0), "{report:?}");
                 // The header before a line, 16 lines of frame.
@@ -127,7 +130,7 @@ fn edges_are_told_and_a_stop_ends_it() {
     let error = reflector::run_watched(&options, &mut at_first).expect_err("stopped");
     assert_eq!(error.downcast_ref(), Some(&Stopped), "{error:#}");
     // Before the first packet.
-    options.patience = Duration::from_secs(60);
+    options.ports.patience = Duration::from_secs(60);
     assert_eq!(reflector::run(&options).expect_err("stopped").downcast_ref(), Some(&Stopped));
 }
 
@@ -161,11 +164,11 @@ fn what_was_measured_until_a_stop_may_be_kept() {
 #[test]
 fn frames_and_rings_of_other_sizes() {
     let rig = patched();
-    let report = run(&rig, |o| (o.sizes, o.queue_size) = (Sizes::one(9018), 32));
+    let report = run(&rig, |o| (o.sizes, o.ports.queue_size) = (Sizes::one(9018), 32));
     is_intact(&report, 64);
     assert_eq!(report.queue_size, 32);
-    is_intact(&run(&rig, |o| (o.header_offset, o.bursts) = (0, Some(1))), 64);
-    let report = run(&rig, |o| (o.sizes, o.buffer_len, o.queue_size) = (Sizes::one(1518), Some(1531), 64));
+    is_intact(&run(&rig, |o| (o.ports.header_offset, o.bursts) = (0, Some(1))), 64);
+    let report = run(&rig, |o| (o.sizes, o.buffer_len, o.ports.queue_size) = (Sizes::one(1518), Some(1531), 64));
     assert_eq!((report.lost, report.buffer_len), (Some(0), 1531));
 }
 
@@ -174,7 +177,7 @@ fn large_segments_stay_whole() {
     let rig = patched();
     for layout in [Layout::Split, Layout::Packed] {
         let report = run(&rig, |o| {
-            (o.layout, o.segments, o.queue_size) = (layout, true, 32);
+            o.ports = PortOptions { layout, segments: true, queue_size: 32, ..PortOptions::default() };
             o.sizes = "65214,1514".parse().expect("sizes");
         });
         is_intact(&report, 64);
@@ -194,9 +197,11 @@ fn what_is_not_there_or_not_offered_is_said() {
     });
     let absent = Options::new([rig.socket(0).clone(), "/nonexistent/b".into()]);
     assert!(fails(&absent).contains("/nonexistent/b"), "{}", fails(&absent));
-    let packed = fails(&Options { layout: Layout::Packed, ..options(&rig) });
+    let ports = PortOptions { layout: Layout::Packed, ..PortOptions::default() };
+    let packed = fails(&Options { ports, ..options(&rig) });
     assert!(packed.contains("does not offer ring-packed: leave out --ring packed"), "{packed}");
-    let segments = fails(&Options { segments: true, sizes: Sizes::one(65_214), ..options(&rig) });
+    let ports = PortOptions { segments: true, ..PortOptions::default() };
+    let segments = fails(&Options { ports, sizes: Sizes::one(65_214), ..options(&rig) });
     assert!(segments.contains("--segments") && segments.contains("host-tso4"), "{segments}");
     let huge = fails(&Options { sizes: Sizes::one(80_000), ..options(&rig) });
     assert!(huge.contains("65549"), "{huge}");
@@ -206,11 +211,12 @@ fn what_is_not_there_or_not_offered_is_said() {
 fn silence_is_said() {
     // Ports that are not connected, and frames that the switch drops.
     let apart = rig(4, |config| config.patches = vec![patch(0, 2), patch(1, 3)]);
-    let error = fails(&Options { patience: Duration::from_millis(300), ..options(&apart) });
+    let ports = PortOptions { patience: Duration::from_millis(300), ..PortOptions::default() };
+    let error = fails(&Options { ports: ports.clone(), ..options(&apart) });
     assert!(error.contains("nothing has come from") && error.contains("p0 and "), "{error}");
     let strict = rig(2, |config| config.patches.push(patch(0, 1)));
     let sizes = Sizes::one(1519);
-    let error = fails(&Options { patience: Duration::from_millis(300), sizes, ..options(&strict) });
+    let error = fails(&Options { ports, sizes, ..options(&strict) });
     assert!(error.contains("1519 bytes"), "{error}");
     // A backend that never answers.
     let dir = tempfile::tempdir().expect("a folder");
@@ -218,7 +224,7 @@ fn silence_is_said() {
     let _mute = UnixListener::bind(&path).expect("a socket");
     let mut options = options(&strict);
     options.backends[1].clone_from(&path);
-    options.patience = Duration::from_millis(200);
+    options.ports.patience = Duration::from_millis(200);
     let error = fails(&options);
     assert!(error.contains("mute"), "{error}");
 }
@@ -228,7 +234,8 @@ fn a_side_that_goes_silent_is_said_in_a_short_trial_too() {
     for load in [Load::Loop, Load::Flood, Load::OneWay] {
         let rig = patched();
         let time = Duration::from_millis(900);
-        let options = Options { load, queue_size: 256, time, ..options(&rig) };
+        let ports = PortOptions { queue_size: 256, ..PortOptions::default() };
+        let options = Options { load, ports, time, ..options(&rig) };
         // Nothing passes from the start of the measurement on.
         let mut at_edge = || rig.switch.set_link("p0", false);
         let error = reflector::run_watched(&options, &mut at_edge).expect_err("nothing comes").to_string();

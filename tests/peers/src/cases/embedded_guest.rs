@@ -97,12 +97,13 @@ fn testpmd_poller(lab: &Lab) -> Result<()> {
                 println!("  {}, {}, mergeable {mergeable}, in order {in_order}", layout.name(), load.name());
                 testpmd.command("clear port stats all", "cleared")?;
                 let time = Duration::from_millis(500);
+                let ports = PortOptions { layout, mergeable, in_order, ..PortOptions::default() };
                 let options = Options {
                     sizes: "64:7,570:4,1518:1".parse()?,
                     warm_up: time,
                     ..Options::new([lab.socket("a"), lab.socket("b")])
                 };
-                let report = reflector::run(&Options { load, layout, mergeable, in_order, time, ..options })?;
+                let report = reflector::run(&Options { load, ports, time, ..options })?;
                 let stats = testpmd.stats()?;
                 for (ours, theirs) in report.ports.iter().zip(stats) {
                     let counts = [(ours.tx_packets, theirs.rx_packets), (ours.rx_packets, theirs.tx_packets)];

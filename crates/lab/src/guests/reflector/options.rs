@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{bail, ensure};
 use straightline_guest::HEADER_LEN;
-use straightline_guest::endpoints::{Layout, PortOptions};
+use straightline_guest::endpoints::PortOptions;
 
 use super::frames;
 use crate::guests::touch::Touch;
@@ -51,20 +51,13 @@ pub struct Options {
     pub backends: [PathBuf; 2],
     /// The load.
     pub load: Load,
-    /// The ring layout.
-    pub layout: Layout,
-    /// True to negotiate mergeable receive buffers. (No packet is longer than a buffer.)
-    pub mergeable: bool,
-    /// True to negotiate that buffers are used in order.
-    pub in_order: bool,
-    /// Entries of each ring: a power of two, at most 1024.
-    pub queue_size: u16,
+    /// Options of both ports. No packet is longer than a buffer, even if buffers are mergeable. With
+    /// `segments`, the guest sends TCP packets that the device may segment. `patience` also limits
+    /// the time until the first packets return. The frame lengths determine `longest`.
+    pub ports: PortOptions,
     /// Bytes of each buffer, header included. The default is the length that the longest frame
-    /// needs, but at least 2048.
+    /// needs, but at least the length in `ports`.
     pub buffer_len: Option<u32>,
-    /// Offset of a buffer from the start of a cache line. With 52 the frame starts on a line, as in
-    /// DPDK's guests; with 0 the header starts on a line.
-    pub header_offset: u32,
     /// The guest's accesses to the bytes of a packet. It touches a received packet before the
     /// packet is sent on or dropped, and a flood's packet before it is sent again. Headers are
     /// those of virtio-net and Ethernet. A guest that edits writes the bytes back unchanged. So the
@@ -75,9 +68,6 @@ pub struct Options {
     pub sizes: Sizes,
     /// Random seed for frame lengths.
     pub seed: u64,
-    /// True to send TCP packets that the device may segment. Checksum offload and segmentation are
-    /// then negotiated in both directions.
-    pub segments: bool,
     /// Number of bursts of 32 packets that are sent into each port at the start. The default is 16,
     /// or as many as fit into a ring.
     pub bursts: Option<u16>,
@@ -89,16 +79,12 @@ pub struct Options {
     pub stop: Option<Arc<AtomicBool>>,
     /// True to get a report of the time so far if a trial is stopped during its measurement.
     pub may_end_early: bool,
-    /// True to place memory in huge pages of 2 MiB.
-    pub huge_pages: bool,
     /// True to compare the packets that return at the end, byte by byte, with the sent packets.
     pub verify: bool,
     /// Time of traffic before the measurement.
     pub warm_up: Duration,
     /// Measured time.
     pub time: Duration,
-    /// Time limit for a backend to answer, or to return the first packets.
-    pub patience: Duration,
 }
 
 impl Options {
@@ -108,26 +94,19 @@ impl Options {
         Options {
             backends,
             load: Load::default(),
-            layout: Layout::default(),
-            mergeable: true,
-            in_order: false,
-            queue_size: 1024,
+            ports: PortOptions::default(),
             buffer_len: None,
-            header_offset: 52,
             touch: Touch::default(),
             sizes: Sizes::one(64),
             seed: 1,
-            segments: false,
             bursts: None,
             cpu: None,
             shares_cpu: false,
             stop: None,
             may_end_early: false,
-            huge_pages: false,
             verify: true,
             warm_up: Duration::from_secs(1),
             time: Duration::from_secs(2),
-            patience: Duration::from_secs(10),
         }
     }
 
@@ -136,30 +115,18 @@ impl Options {
         // A full buffer may be followed by another one of the same packet. With one byte more than
         // needed, no buffer is full.
         let least = (self.sizes.longest() + HEADER_LEN + 1).next_multiple_of(64);
-        self.buffer_len.unwrap_or(least.max(2048))
+        self.buffer_len.unwrap_or(least.max(self.ports.buffer_len))
     }
 
     /// Returns the number of packets that are sent into each port at the start.
     pub(super) fn packets(&self) -> usize {
-        let most = self.queue_size / 32;
+        let most = self.ports.queue_size / 32;
         32 * usize::from(self.bursts.unwrap_or(16).min(most.max(1)))
     }
 
     /// Returns the options of the reflector's ports.
     pub(crate) fn port(&self) -> PortOptions {
-        PortOptions {
-            layout: self.layout,
-            mergeable: self.mergeable,
-            in_order: self.in_order,
-            queue_size: self.queue_size,
-            buffer_len: self.buffer(),
-            header_offset: self.header_offset,
-            huge_pages: self.huge_pages,
-            longest: self.sizes.longest(),
-            segments: self.segments,
-            offloads: 0,
-            patience: self.patience,
-        }
+        PortOptions { buffer_len: self.buffer(), longest: self.sizes.longest(), ..self.ports.clone() }
     }
 
     /// Checks that the options are possible together.
@@ -167,7 +134,7 @@ impl Options {
     /// # Errors
     /// An option is out of range; the error names the range.
     pub fn check(&self) -> anyhow::Result<()> {
-        let (shortest, most) = (frames::shortest(self.segments), frames::LONGEST);
+        let (shortest, most) = (frames::shortest(self.ports.segments), frames::LONGEST);
         ensure!(
             self.sizes.shortest() >= shortest && self.sizes.longest() <= most,
             "frames of {} bytes cannot be sent: use {shortest} to {most} bytes",
@@ -181,12 +148,12 @@ impl Options {
             );
         }
         self.port().check()?;
-        let most = self.queue_size / 32;
+        let most = self.ports.queue_size / 32;
         if let Some(bursts) = self.bursts {
             ensure!(
                 (1..=most).contains(&bursts),
                 "{bursts} bursts do not fit into a ring of {} entries: use 1 to {most}",
-                self.queue_size
+                self.ports.queue_size
             );
         }
         ensure!(!self.time.is_zero(), "the measured time must be more than 0");
@@ -212,11 +179,11 @@ mod tests {
         };
         assert!(refused(|o| o.sizes = Sizes::one(20)).contains("50 to 65549"));
         assert!(refused(|o| o.sizes = Sizes::one(70_000)).contains("70000"));
-        assert!(refused(|o| o.queue_size = 100).contains("power of two"));
-        assert!(refused(|o| o.queue_size = 2048).contains("1024"));
+        assert!(refused(|o| o.ports.queue_size = 100).contains("power of two"));
+        assert!(refused(|o| o.ports.queue_size = 2048).contains("1024"));
         assert!(refused(|o| o.buffer_len = Some(76)).contains("77"));
         assert!(refused(|o| o.bursts = Some(33)).contains("1 to 32"));
-        assert!(refused(|o| o.header_offset = 64).contains("63"));
+        assert!(refused(|o| o.ports.header_offset = 64).contains("63"));
         assert!(refused(|o| o.time = Duration::ZERO).contains("more than 0"));
     }
 }

@@ -159,11 +159,11 @@ impl ReflectorReport {
             kicks: totals.kicks,
             load: options.load.name(),
             touch: options.touch.name(),
-            ring: options.layout.name(),
+            ring: options.ports.layout.name(),
             sizes: options.sizes.to_string(),
-            queue_size: options.queue_size,
+            queue_size: options.ports.queue_size,
             buffer_len: options.buffer(),
-            huge_pages: options.huge_pages,
+            huge_pages: options.ports.huge_pages,
             features: f::names(ports[0].features & ports[1].features).collect(),
         })
     }

@@ -46,7 +46,7 @@ pub fn run_watched(
     let port = |at: usize| Connection::connect(&options.backends[at], &memory, at, &how);
     let ports = [port(0)?, port(1)?];
     let _pinned = options.cpu.map(Pinned::to).transpose()?;
-    match options.layout {
+    match how.layout {
         Layout::Split => touched::<SplitBursts>(options, &memory, ports, at_edge),
         Layout::Packed => touched::<PackedBursts>(options, &memory, ports, at_edge),
     }
@@ -98,9 +98,9 @@ impl<'a, R: Bursts + Send, A: Accesses, const FLOOD: bool> Trial<'a, R, A, FLOOD
     fn new(options: &'a Options, memory: &'a Memory, ports: [Connection; 2], accesses: A) -> anyhow::Result<Self> {
         let count = match options.load {
             Load::Loop => options.packets(),
-            Load::Flood | Load::OneWay => options.queue_size.into(),
+            Load::Flood | Load::OneWay => options.ports.queue_size.into(),
         };
-        let frames = Frames::new(options.sizes.draw(2 * count, options.seed), options.segments, options.seed);
+        let frames = Frames::new(options.sizes.draw(2 * count, options.seed), options.ports.segments, options.seed);
         let guest = ReflectorGuest::new(options, memory, ports, accesses)?;
         let outgoing = Outgoing { frames, waiting: [Vec::new(), Vec::new()], probes: 0 };
         let mut trial = Trial { options, memory, guest, outgoing };
@@ -116,7 +116,7 @@ impl<'a, R: Bursts + Send, A: Accesses, const FLOOD: bool> Trial<'a, R, A, FLOOD
         // the backend's node.
         frames.claim(memory, &guest.spare);
         for ring in &mut guest.receive {
-            let rest = guest.spare.len() - usize::from(options.queue_size);
+            let rest = guest.spare.len() - usize::from(options.ports.queue_size);
             ring.fill(guest.spare.drain(rest..).map(|addr| (addr, 0)));
         }
         for (at, ring) in guest.transmit.iter_mut().enumerate() {
@@ -177,7 +177,7 @@ impl<'a, R: Bursts + Send, A: Accesses, const FLOOD: bool> Trial<'a, R, A, FLOOD
     fn begin(&mut self) -> anyhow::Result<()> {
         let Trial { options, memory, guest, outgoing } = self;
         let mut next = Instant::now();
-        let events = EventLoop { deadline: next.checked_add(options.patience), ..events(options) };
+        let events = EventLoop { deadline: next.checked_add(options.ports.patience), ..events(options) };
         let (_, ended) = events.run_with(&mut [&mut *guest], |guests, round| {
             if guests[0].silent_ports(options.load).next().is_none() {
                 return Ok(ControlFlow::Break(()));
@@ -191,7 +191,7 @@ impl<'a, R: Bursts + Send, A: Accesses, const FLOOD: bool> Trial<'a, R, A, FLOOD
         match ended? {
             LoopEnd::Over => {}
             LoopEnd::Stopped => bail!(Stopped),
-            LoopEnd::Deadline => bail!("{}", nothing_comes(options, guest)),
+            LoopEnd::Deadline => bail!(nothing_comes(options, guest)),
         }
         for (at, ring) in guest.transmit.iter_mut().enumerate() {
             guest.sent[at] += wide(ring.fill(outgoing.waiting[at].drain(..)));
@@ -202,16 +202,16 @@ impl<'a, R: Bursts + Send, A: Accesses, const FLOOD: bool> Trial<'a, R, A, FLOOD
     /// Runs for this time. If the run may end early, it also ends at a stop.
     fn go_on(&mut self, time: Duration, may_end_early: bool) -> anyhow::Result<Work> {
         let (start, load) = (Instant::now(), self.options.load);
-        let (mut heard, silence) = ([(0, start); 2], silence(time));
+        let (mut heard, silence) = ([(0, start); 2], validity::silence(time));
         let events = EventLoop { deadline: start.checked_add(time), ..events(self.options) };
         let (work, ended) = events.run_with(&mut [&mut self.guest], |guests, round| {
             for (at, (packets, since)) in heard.iter_mut().enumerate().filter(|&(at, _)| load.comes_by(at)) {
                 let received = guests[0].received[at].packets;
                 if *packets != received {
                     (*packets, *since) = (received, round.ended);
-                } else if round.began.saturating_duration_since(*since) > silence {
-                    let socket = guests[0].ports[at].socket.display();
-                    bail!("not a valid trial: nothing has come from {socket} for {} ms", silence.as_millis());
+                } else {
+                    let silent_for = round.began.saturating_duration_since(*since);
+                    validity::silent(guests[0].ports[at].socket.display(), silent_for, silence).demand()?;
                 }
             }
             Ok(ControlFlow::Continue(()))
@@ -238,7 +238,7 @@ impl Outgoing {
                 true => waiting[at].pop(),
                 // The ring must keep space for the waiting packets beside the packets that the
                 // backend keeps.
-                false if guest.transmit[at].out() + waiting[at].len() >= usize::from(options.queue_size) => None,
+                false if guest.transmit[at].out() + waiting[at].len() >= usize::from(options.ports.queue_size) => None,
                 // A spare buffer: that of the last probe, if the backend has given it back.
                 false => {
                     let number = (at + 1) * options.packets() - 1;
@@ -311,31 +311,8 @@ fn events(options: &Options) -> EventLoop<'_> {
 fn nothing_comes<R: Bursts, A: Accesses, const FLOOD: bool>(
     options: &Options,
     guest: &ReflectorGuest<R, A, FLOOD>,
-) -> String {
+) -> NotValid {
     let silent = guest.silent_ports(options.load);
     let sockets: Vec<_> = silent.map(|at| guest.ports[at].socket.display().to_string()).collect();
-    format!(
-        "nothing has come from {} within {} s: check that the switch forwards between the two ports, and that it \
-             accepts frames of {} bytes",
-        sockets.join(" and "),
-        options.patience.as_secs(),
-        options.sizes
-    )
-}
-
-/// Returns the time of silence that is tolerated in a measurement of this time.
-fn silence(time: Duration) -> Duration {
-    (time / 4).clamp(SILENCE[0], SILENCE[1])
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn silence_is_found_within_the_time() {
-        for (time, limit) in [(0, 100), (300, 100), (1000, 250), (2000, 500), (60_000, 1000)] {
-            assert_eq!(silence(Duration::from_millis(time)), Duration::from_millis(limit));
-        }
-    }
+    validity::nothing_comes(&sockets, options.patience, &options.sizes)
 }

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use clap::{Args, ValueEnum};
+use straightline_guest::endpoints::PortOptions;
 use straightline_lab::guests::forward::Touch;
 use straightline_lab::guests::reflector::{self, Load, Options, Sizes};
 
-use super::{OnOff, Ports, RingKind, seconds, stop_on_signals, time, usage, wrong_backends};
+use super::{Ports, RingKind, seconds, stop_on_signals, time, usage, wrong_backends};
 use crate::output;
 
 /// Length of a frame that carries the payload of 45 segments of 1448 bytes.
@@ -114,18 +115,12 @@ fn options(args: &Loop) -> Options {
             LoadKind::OneWay => Load::OneWay,
         },
         touch: args.touch,
-        layout: args.ring.into(),
-        mergeable: args.ports.mrg == OnOff::On,
-        in_order: args.ports.in_order,
-        queue_size: args.ports.queue_size,
+        ports: PortOptions { layout: args.ring.into(), segments: args.segments, ..args.ports.options() },
         buffer_len: args.ports.buffer_len,
-        header_offset: args.ports.header_offset,
         sizes,
         seed: args.seed,
-        segments: args.segments,
         bursts: args.bursts,
         cpu: args.cpu,
-        huge_pages: args.ports.hugepages,
         verify: !args.no_verify,
         warm_up: args.warm_up,
         time: args.secs,
