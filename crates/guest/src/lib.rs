@@ -7,7 +7,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`guest`] | a device's driver half as a library: memory, queue pairs, one packet at a time |
-//! | [`endpoints`] | ports that send, receive and relay in bursts, and the thread that runs them |
+//! | [`endpoints`] | ports that send, receive and relay in bursts, and the event loop that runs them |
 //! | [`stream`] | numbered packets from one guest to another, and their count |
 //! | [`netlink`] | questions to the kernel about interfaces |
 //! | [`testing`] | received packets laid out by hand, for tests |
