@@ -112,6 +112,14 @@ impl<'t> MemorySegment<'t> {
         }
     }
 
+    /// Prefetches the cache line `offset` bytes from the first byte for writing. Nothing is written.
+    #[inline]
+    pub fn prefetch_write_at(self, offset: u32) {
+        if COPIES {
+            straightline_simd::prefetch_write(self.at.as_ptr().wrapping_add(offset as usize));
+        }
+    }
+
     /// Returns whether the first `n` bytes and the byte behind them are on one cache line.
     #[inline]
     pub(crate) fn one_line(self, n: u32) -> bool {
@@ -161,6 +169,38 @@ impl<'t> MemorySegment<'t> {
         #[cfg(feature = "memory-double")]
         crate::double::loaded(self.at.as_ptr(), bytes.map_or(0, |bytes| bytes.len()));
         bytes
+    }
+
+    /// Returns the first 8 times `N` bytes as words in network byte order, each word by one load.
+    /// `None` if the segment is shorter.
+    #[inline(always)]
+    pub fn read_words<const N: usize>(self) -> Option<[u64; N]> {
+        if (self.len as usize) < 8 * N {
+            return None;
+        }
+        // SAFETY: the segment has the bytes of all words.
+        let word = |at: usize| u64::from_be_bytes(unsafe { straightline_simd::load8(self.at.as_ptr().add(8 * at)) });
+        let words = std::array::from_fn(word);
+        #[cfg(feature = "memory-double")]
+        crate::double::loaded(self.at.as_ptr(), 8 * N);
+        Some(words)
+    }
+
+    /// Writes as [`Self::write`] does, for a few bytes that were just stored as words of 8 bytes.
+    ///
+    /// Each word is loaded and stored at once. A wider load would have to wait until all stores of
+    /// its bytes have reached the cache, behind earlier stores that may still wait for their lines.
+    #[inline(always)]
+    pub fn write_words(self, kernels: impl Kernels, from: &[u8]) -> usize {
+        let (words, rest) = from.as_chunks::<8>();
+        if (self.len as usize) < from.len() || !rest.is_empty() {
+            return self.write(kernels, from);
+        }
+        for (at, word) in words.iter().enumerate() {
+            // SAFETY: the segment is as long as all words.
+            unsafe { straightline_simd::store8(self.at.as_ptr().add(8 * at), *word) };
+        }
+        from.len()
     }
 
     /// Copies bytes of the switch to the beginning of the segment, as many as fit. Returns their

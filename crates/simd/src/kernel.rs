@@ -141,6 +141,16 @@ pub unsafe fn load12(src: *const u8) -> [u8; 12] {
     bytes
 }
 
+/// Loads eight bytes by one load.
+///
+/// # Safety
+/// As for `src` of [`copy`].
+#[inline(always)]
+pub unsafe fn load8(src: *const u8) -> [u8; 8] {
+    // SAFETY: every machine has words; the eight bytes are the caller's.
+    unsafe { u64::load(src) }.to_ne_bytes()
+}
+
 /// Stores two bytes by one store.
 ///
 /// # Safety
@@ -159,6 +169,16 @@ pub unsafe fn store2(dst: *mut u8, bytes: [u8; 2]) {
 pub unsafe fn store4(dst: *mut u8, bytes: [u8; 4]) {
     // SAFETY: every machine has words; the four bytes are the caller's.
     unsafe { u32::from_ne_bytes(bytes).store(dst) }
+}
+
+/// Stores eight bytes by one store.
+///
+/// # Safety
+/// As for `dst` of [`copy`].
+#[inline(always)]
+pub unsafe fn store8(dst: *mut u8, bytes: [u8; 8]) {
+    // SAFETY: every machine has words; the eight bytes are the caller's.
+    unsafe { u64::from_ne_bytes(bytes).store(dst) }
 }
 
 unsafe extern "C" {

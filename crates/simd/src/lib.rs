@@ -53,7 +53,7 @@ mod run;
 mod sum;
 mod vector;
 
-pub use kernel::{copy, copy_sum, load12, store2, store4, sum, sum_shared};
+pub use kernel::{copy, copy_sum, load8, load12, store2, store4, store8, sum, sum_shared};
 #[cfg(target_arch = "x86_64")]
 pub use level::{Avx2, Avx512};
 pub use level::{Level, ParseLevelError};

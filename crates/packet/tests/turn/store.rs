@@ -237,3 +237,26 @@ fn a_head_changed_by_a_node_is_what_leaves() {
     expected[..6].copy_from_slice(b"node!!");
     assert_eq!(destination.bytes(), expected);
 }
+
+#[test]
+fn words_are_written_and_read_as_bytes_are() {
+    for len in [0, 7, 8, 23, 24, 25, 40] {
+        for at in 0..9 {
+            let memory = Memory::patterned(64);
+            let segment = memory.segment(at, len);
+            let mut bytes = vec![0; len];
+            segment.read(Level::Scalar, &mut bytes);
+            let words = segment.read_words::<3>().map(|words| words.map(u64::to_be_bytes).concat());
+            assert_eq!(words.as_deref(), bytes.get(..24), "{len} bytes at {at}");
+            // Patches of any length, also longer than the segment.
+            for patch in [0, 1, 8, 16, 20, 24, 48] {
+                let (memory, bytes) = (Memory::patterned(64), vec![0xa5; patch]);
+                let mut expected = memory.bytes();
+                let written = patch.min(len);
+                expected[at..at + written].fill(0xa5);
+                assert_eq!(memory.segment(at, len).write_words(Level::Scalar, &bytes), written);
+                assert_eq!(memory.bytes(), expected, "{patch} of {len} bytes at {at}");
+            }
+        }
+    }
+}
