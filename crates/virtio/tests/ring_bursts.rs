@@ -345,6 +345,34 @@ fn rings_give_the_same_again() {
 }
 
 #[test]
+fn a_receive_descriptor_is_written_only_for_another_buffer() {
+    let Rig::<Split> { mut receive, mut from, given, .. } = rig(false);
+    let (first, second) = (given[0], given[1]);
+    // The driver half gets the same buffer for the first descriptor, and another one for the second.
+    for (id, _) in [first, second] {
+        receive.use_up(id, 100);
+        receive.desc.write_u32(at(16 * id), 4711);
+    }
+    let mut came = Vec::new();
+    assert_eq!(from.collect(64, |addr, _| came.push(addr)), Ok(2));
+    assert_eq!(came, [first.1, second.1]);
+    assert_eq!(from.fill([(first.1, 0), (500_000, 0)]), 2);
+    let again: Vec<_> = receive.take().iter().map(|r| (r.0, r.1)).collect();
+    assert_eq!(again, [(first.0, 4711), (second.0, 500_000)]);
+    // The next round compares with the latest buffers.
+    again.iter().for_each(|&(id, _)| receive.use_up(id, 100));
+    assert_eq!(from.collect(64, |addr, _| came.push(addr)), Ok(2));
+    assert_eq!(came[2..], [first.1, 500_000]);
+    for (id, _) in given[2..].iter().copied() {
+        receive.use_up(id, 100);
+    }
+    assert_eq!(from.collect(64, |_, _| {}), Ok(6));
+    assert_eq!(from.fill((1..=8).map(|n| (10_000 * n, 0))), 8);
+    let other: Vec<_> = receive.take().iter().map(|r| (r.1, r.2, r.3)).collect();
+    assert_eq!(other, (1..=8).map(|n| (10_000 * n, CAPACITY, true)).collect::<Vec<_>>());
+}
+
+#[test]
 fn kicks_are_due_where_they_are_wanted() {
     tells_when_to_kick::<Split>();
     tells_when_to_kick::<Packed>();

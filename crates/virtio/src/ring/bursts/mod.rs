@@ -158,7 +158,8 @@ impl RingState {
         RingState {
             size: size.into(),
             ids: (0..size).collect(),
-            addrs: vec![0; size.into()].into_boxed_slice(),
+            // No buffer is at this address.
+            addrs: vec![u64::MAX; size.into()].into_boxed_slice(),
             lens: vec![0; size.into()].into_boxed_slice(),
             next_avail: 0,
             next_used: 0,

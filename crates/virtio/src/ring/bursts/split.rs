@@ -7,6 +7,9 @@ use crate::memory::GuestMemory;
 use crate::ring::driver::DeviceFault;
 use crate::ring::layout::{self, Descriptor, Geometry, NO_INTERRUPT, NO_NOTIFY, Options, Parts, WRITE};
 
+/// Used elements on a cache line.
+const ELEMENTS_PER_LINE: usize = 8;
+
 /// A driver half of a split ring for bursts.
 #[derive(Debug)]
 pub struct SplitBursts {
@@ -54,6 +57,9 @@ impl SplitBursts {
     ) -> Result<Moved, DeviceFault> {
         let (mut moved, capacity) = (Moved::default(), state.capacity());
         let elements = used.cells32();
+        for k in (0..positions(n)).step_by(ELEMENTS_PER_LINE) {
+            used.prefetch(layout::used::entry(state.slot(state.next_used.wrapping_add(k))));
+        }
         for k in 0..positions(n) {
             let at = layout::used::entry(state.slot(state.next_used.wrapping_add(k))) / 4;
             let [reported, len] = [at, at + 1].map(|cell| u32::from_le(elements[cell].load(Relaxed)));
@@ -77,17 +83,21 @@ impl Bursts for SplitBursts {
     }
 
     fn fill(&mut self, buffers: impl IntoIterator<Item = (u64, u32)>) -> usize {
+        let SplitBursts { parts, state } = self;
         let mut n = 0;
-        for (addr, len) in buffers.into_iter().take(self.state.free()) {
-            let id = self.state.ids[self.state.slot(self.state.next_avail.wrapping_add(positions(n)))];
-            let (len, flags) = match self.state.buffers {
+        for (addr, len) in buffers.into_iter().take(state.free()) {
+            let id = state.ids[state.slot(state.next_avail.wrapping_add(positions(n)))];
+            n += 1;
+            let (len, flags) = match state.buffers {
+                // The descriptor has this buffer already, as all receive buffers have one length.
+                // If its line is not written, the device need not fetch the line again.
+                Buffers::Receive(_) if state.addrs[usize::from(id)] == addr => continue,
                 Buffers::Receive(capacity) => (capacity, WRITE),
                 Buffers::Transmit => (len, 0),
             };
-            self.state.addrs[usize::from(id)] = addr;
-            self.state.lens[usize::from(id)] = len;
-            Descriptor { addr, len, flags, next: 0 }.write(&self.parts.desc, id);
-            n += 1;
+            state.addrs[usize::from(id)] = addr;
+            state.lens[usize::from(id)] = len;
+            Descriptor { addr, len, flags, next: 0 }.write(&parts.desc, id);
         }
         self.publish(n);
         n
