@@ -8,7 +8,7 @@ mod common;
 use allocations::allocations;
 use common::{mac, rig};
 use etherparse::PacketBuilder;
-use straightline_guest::endpoints::{Layout as RingLayout, PortOptions, TestPort, VhostPort};
+use straightline_guest::endpoints::{Layout as RingLayout, PortOptions, Received, TestPort, VhostPort};
 use straightline_lab::guests::forward::{self, Mode, Touch};
 use straightline_virtio::net_header::NetHeader;
 
@@ -41,7 +41,7 @@ fn a_tester_and_a_guest_that_forwards() {
                     }
                     generator[0].flush().expect("a sound backend");
                     let moved = guest.turn(0).expect("a sound backend");
-                    came += generator[1].receive(32, &mut |_| {}).expect("a sound backend");
+                    came += generator[1].receive(32, &mut |_: &dyn Received| {}).expect("a sound backend");
                     if moved == 0 {
                         guest.wake();
                         generator.iter_mut().for_each(TestPort::wake);

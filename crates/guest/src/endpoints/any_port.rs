@@ -1,11 +1,12 @@
 //! A generator's port, on a socket or on an interface.
 
+use std::ops::Range;
 use std::path::PathBuf;
 
 use straightline_virtio::net_header::NetHeader;
 
 use super::interface::{Interface, InterfacePort};
-use super::port::{Received, TestPort};
+use super::port::{Receiver, TestPort};
 use super::vhost::{PortOptions, VhostPort};
 
 /// A port of the generator.
@@ -89,6 +90,11 @@ impl TestPort for AnyPort {
     }
 
     #[inline]
+    fn will_read(&mut self, bytes: Range<usize>) {
+        either!(self, port => port.will_read(bytes));
+    }
+
+    #[inline]
     fn flush(&mut self) -> anyhow::Result<()> {
         either!(self, port => port.flush())
     }
@@ -98,7 +104,7 @@ impl TestPort for AnyPort {
     }
 
     #[inline]
-    fn receive(&mut self, most: usize, each: &mut dyn FnMut(&dyn Received)) -> anyhow::Result<usize> {
+    fn receive(&mut self, most: usize, each: &mut impl Receiver) -> anyhow::Result<usize> {
         either!(self, port => port.receive(most, each))
     }
 

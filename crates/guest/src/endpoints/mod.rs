@@ -22,6 +22,6 @@ pub use any_port::AnyPort;
 pub use event_loop::{EventLoop, LoopEnd, NoCpu, Pinned, Round, Work};
 pub use interface::wait_for_links;
 pub use interface::{Interface, InterfaceKind, InterfacePort};
-pub use port::{Endpoint, Received, TestPort};
+pub use port::{Endpoint, Received, Receiver, TestPort};
 pub use vhost::{Connection, Look, Memory, Packet, broken, relay, relay_back};
 pub use vhost::{Layout, PortCounters, PortOptions, VhostPort};

@@ -1,6 +1,8 @@
 //! The interface of a port for generators and sinks. A port is the driver half of a vhost-user
 //! socket, an interface of this machine, or a fake in a test.
 
+use std::ops::Range;
+
 use straightline_virtio::net_header::NetHeader;
 
 /// A received frame. The frame may be in memory to which the backend still writes. So bytes are
@@ -20,6 +22,28 @@ pub trait Received {
     /// Copies bytes of the frame from `offset` on into `bytes`, and returns the number of copied
     /// bytes.
     fn read(&self, offset: usize, bytes: &mut [u8]) -> usize;
+
+    /// Returns the 24 bytes of the frame from `offset` on, as words in network byte order. `None` if
+    /// the frame ends before.
+    fn words(&self, offset: usize) -> Option<[u64; 3]> {
+        let mut bytes = [0; 24];
+        let is_complete = self.read(offset, &mut bytes) == bytes.len();
+        let (words, _) = bytes.as_chunks::<8>();
+        is_complete.then(|| std::array::from_fn(|at| u64::from_be_bytes(words[at])))
+    }
+}
+
+/// Takes the frames that a port has received.
+pub trait Receiver {
+    /// Takes the next frame. Ports compile this for their type of frame, because a dynamic call for
+    /// each frame costs more than some checks of the frame.
+    fn frame(&mut self, frame: &impl Received);
+}
+
+impl<F: FnMut(&dyn Received)> Receiver for F {
+    fn frame(&mut self, frame: &impl Received) {
+        self(frame);
+    }
 }
 
 /// One port with one queue pair. No method waits.
@@ -35,6 +59,10 @@ pub trait TestPort: Send {
     /// into the frame, and the bytes at this offset. The caller never changes a template or its
     /// header, and patches a template at the same places each time.
     fn send(&mut self, template: usize, header: &NetHeader, frame: &[u8], patches: &[(usize, &[u8])]) -> bool;
+
+    /// Tells which bytes the caller will read of each frame that [`Self::receive`] passes. The port
+    /// may prefetch them.
+    fn will_read(&mut self, _bytes: Range<usize>) {}
 
     /// Publishes the frames that were sent, and kicks the backend if the backend wants a kick.
     ///
@@ -56,7 +84,7 @@ pub trait TestPort: Send {
     ///
     /// # Errors
     /// The backend broke the protocol or is gone.
-    fn receive(&mut self, most: usize, each: &mut dyn FnMut(&dyn Received)) -> anyhow::Result<usize>;
+    fn receive(&mut self, most: usize, each: &mut impl Receiver) -> anyhow::Result<usize>;
 
     /// Kicks a backend that sleeps although it has new buffers. The caller does this whenever a
     /// turn has moved nothing.

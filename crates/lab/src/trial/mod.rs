@@ -149,7 +149,7 @@ fn go<P: TestPort>(
 mod tests {
     use std::sync::atomic::Ordering;
 
-    use straightline_guest::endpoints::Received;
+    use straightline_guest::endpoints::Receiver;
     use straightline_virtio::net_header::NetHeader;
 
     use super::*;
@@ -211,7 +211,7 @@ mod tests {
             Ok(self.tells && self.echo.free_buffers() < Echo::default().free_buffers())
         }
 
-        fn receive(&mut self, most: usize, each: &mut dyn FnMut(&dyn Received)) -> anyhow::Result<usize> {
+        fn receive(&mut self, most: usize, each: &mut impl Receiver) -> anyhow::Result<usize> {
             let count = self.echo.receive(most.min((self.lets)() - self.came), each)?;
             self.came += count;
             Ok(count)

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use straightline_guest::endpoints::{EventLoop, Layout, PortOptions, TestPort, VhostPort};
+use straightline_guest::endpoints::{EventLoop, Layout, PortOptions, Received, TestPort, VhostPort};
 use straightline_lab::guests::forward::{self, ForwardReport, Mode, Options, Touch};
 use straightline_virtio::net_header::NetHeader;
 
@@ -76,7 +76,7 @@ fn exchange([from, to]: [&mut VhostPort; 2], frames: &[Vec<u8>], rounds: usize, 
             sent += 1;
         }
         from.flush().expect("a sound backend");
-        let packets = to.receive(32, &mut |packet| {
+        let packets = to.receive(32, &mut |packet: &dyn Received| {
             let mut bytes = vec![0; packet.len()];
             assert_eq!(packet.read(0, &mut bytes), bytes.len());
             assert!(bytes == expect(&numbered(came)), "packet {came} of {} bytes", bytes.len());
@@ -191,7 +191,7 @@ fn a_guest_of_one_port_sends_back() {
             let end = Instant::now() + PATIENCE;
             while back.is_empty() {
                 assert!(Instant::now() < end, "nothing has returned");
-                let packets = port.receive(1, &mut |packet| {
+                let packets = port.receive(1, &mut |packet: &dyn Received| {
                     back.resize(packet.len(), 0);
                     packet.read(0, &mut back);
                 });
@@ -221,7 +221,7 @@ fn what_is_longer_than_was_said_is_counted() {
     let mut lens = Vec::new();
     while lens.is_empty() {
         assert!(Instant::now() < end, "nothing has returned");
-        generator.receive(9, &mut |packet| lens.push(packet.len())).expect("a sound backend");
+        generator.receive(9, &mut |packet: &dyn Received| lens.push(packet.len())).expect("a sound backend");
     }
     assert_eq!(lens, [1000]);
     let report = guest.stop();

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use straightline_guest::endpoints::{PortOptions, TestPort, VhostPort};
+use straightline_guest::endpoints::{PortOptions, Received, TestPort, VhostPort};
 use straightline_guest::{Guest, GuestOptions};
 use straightline_lab::guests::forward;
 use straightline_lab::guests::reflector::{self, Layout, Load, Options};
@@ -154,7 +154,7 @@ fn testpmd_forward(lab: &Lab) -> Result<()> {
                     }
                     tester.flush()?;
                     guest.turn(0)?;
-                    tester.receive(32, &mut |packet| {
+                    tester.receive(32, &mut |packet: &dyn Received| {
                         let mut want = frames[usize::try_from(came).unwrap_or(0) % frames.len()].clone();
                         want[20..28].copy_from_slice(&came.to_be_bytes());
                         want[..12].rotate_left(6);

@@ -14,7 +14,7 @@ use straightline_virtio::net_header::NetHeader;
 
 use super::name::{Interface, InterfaceKind};
 use super::turns::{PORT, Turns};
-use crate::endpoints::{Received, TestPort};
+use crate::endpoints::{Receiver, TestPort};
 
 /// The most queues of an interface that the port serves.
 const QUEUES: u16 = 64;
@@ -145,7 +145,7 @@ impl TestPort for InterfacePort {
         Ok(())
     }
 
-    fn receive(&mut self, most: usize, each: &mut dyn FnMut(&dyn Received)) -> anyhow::Result<usize> {
+    fn receive(&mut self, most: usize, each: &mut impl Receiver) -> anyhow::Result<usize> {
         Ok(self.turns.receive(most, each))
     }
 

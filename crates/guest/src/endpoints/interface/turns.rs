@@ -10,7 +10,7 @@ use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 
 use super::packet::TurnPacket;
-use crate::endpoints::Received;
+use crate::endpoints::Receiver;
 use crate::endpoints::vhost::{Memory, PortOptions};
 
 /// The port's index in drop counters, and the generator's: packets that are sent come from the
@@ -164,13 +164,13 @@ impl Turns {
     }
 
     /// Passes at most `most` received packets to `each`. Returns their number.
-    pub(super) fn receive(&mut self, most: usize, each: &mut dyn FnMut(&dyn Received)) -> usize {
+    pub(super) fn receive(&mut self, most: usize, each: &mut impl Receiver) -> usize {
         let port = &self.port;
         self.arena.turn(|turn| {
             let mut batch = Batch::new();
             port.receive(turn, &mut batch, most.min(MAX_BATCH));
             for &id in batch.ids() {
-                each(&TurnPacket { turn, id });
+                each.frame(&TurnPacket { turn, id });
             }
             batch.len()
         })
@@ -185,6 +185,7 @@ mod tests {
     use straightline_packet::{Checksum, Offload, Turn};
 
     use super::*;
+    use crate::endpoints::Received;
 
     /// A port that stores what is delivered to it, and receives it again in segments of a length.
     #[derive(Debug)]
@@ -257,7 +258,7 @@ mod tests {
 
     fn received(turns: &mut Turns, most: usize) -> Vec<(Vec<u8>, NetHeader)> {
         let mut all = Vec::new();
-        let count = turns.receive(most, &mut |packet| {
+        let count = turns.receive(most, &mut |packet: &dyn Received| {
             let mut bytes = vec![0; packet.len()];
             assert_eq!(packet.read(0, &mut bytes), bytes.len());
             // Any part reads as the same part of the whole.

@@ -70,6 +70,12 @@ impl Memory {
         (0..self.count).map(|n| self.buffers + n * self.stride).collect()
     }
 
+    /// Returns the address of a buffer by its index.
+    #[inline]
+    pub(crate) fn address(&self, number: u64) -> u64 {
+        self.buffers + number * self.stride
+    }
+
     /// Returns the index of the buffer that starts at this address.
     #[inline]
     pub fn number(&self, addr: u64) -> u64 {
@@ -118,7 +124,7 @@ mod tests {
             let buffers = memory.buffers();
             assert_eq!(buffers.len(), 128);
             for (number, addr) in (0..).zip(buffers) {
-                assert_eq!(memory.number(addr), number);
+                assert_eq!((memory.number(addr), memory.address(number)), (number, addr));
                 assert_eq!(addr % 64, u64::from(header_offset));
                 assert_eq!(memory.buffer(addr, u32::MAX).map(MemorySegment::len), Some(buffer_len));
             }

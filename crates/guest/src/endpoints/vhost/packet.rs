@@ -59,6 +59,15 @@ impl<'m> Packet<'m> {
         done
     }
 
+    /// Implements [`Received::words`] for words that are in several buffers.
+    #[cold]
+    fn words_apart(&self, offset: usize) -> Option<[u64; 3]> {
+        let mut bytes = [0; 24];
+        let is_complete = self.read(offset, &mut bytes) == bytes.len();
+        let (words, _) = bytes.as_chunks::<8>();
+        is_complete.then(|| std::array::from_fn(|at| u64::from_be_bytes(words[at])))
+    }
+
     /// Calls `each` with at most `len` bytes of the frame from `offset` on, one part for each
     /// buffer.
     pub fn chunks(&self, offset: usize, len: usize, mut each: impl FnMut(MemorySegment<'m>)) {
@@ -101,6 +110,12 @@ impl Received for Packet<'_> {
         self.chunks(offset, len, |chunk| done += chunk.read(self.level, &mut bytes[done..]));
         done
     }
+
+    #[inline]
+    fn words(&self, offset: usize) -> Option<[u64; 3]> {
+        let frame = self.first.split_at(HEADER_LEN).1;
+        frame.split_at(low(offset)).1.read_words().or_else(|| self.words_apart(offset))
+    }
 }
 
 /// Converts an offset in a frame; an offset beyond 4 GiB is outside every frame.
@@ -127,6 +142,11 @@ mod tests {
                 assert_eq!(packet.read(offset, &mut bytes), len);
                 assert_eq!(bytes, frame[offset..offset + len], "{len} from {offset} in {buffer_len}");
             }
+            for offset in [0, 40, 59, 60, 63, 64, 500, 976] {
+                let bytes = packet.words(offset).expect("inside").map(u64::to_be_bytes).concat();
+                assert_eq!(bytes, frame[offset..offset + 24], "from {offset} in {buffer_len}");
+            }
+            assert_eq!([977, 1000, usize::MAX / 2].map(|offset| packet.words(offset)), [None; 3]);
             let mut beyond = [0; 20];
             assert_eq!(packet.read(990, &mut beyond), 10);
             assert_eq!(packet.read(1000, &mut beyond), 0);

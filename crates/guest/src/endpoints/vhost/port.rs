@@ -1,24 +1,23 @@
 //! The port: sends and receives frames.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use anyhow::{Context, bail, ensure};
-use straightline_packet::Level;
+use straightline_packet::{Level, MemorySegment};
 use straightline_virtio::net_header::{LEN as HEADER, NetHeader};
-use straightline_virtio::ring::DeviceFault;
 
 use super::connection::{Connection, broken};
 use super::memory::Memory;
 use super::options::PortOptions;
+use super::outbox::{Outbox, narrow, prefetch};
 use super::packet::Packet;
 use super::rings::{Receive, Transmit};
-use crate::endpoints::port::{Received, TestPort};
+use super::shelves::part_of;
+use crate::endpoints::port::{Received, Receiver, TestPort};
 use crate::guest::HEADER_LEN;
-
-/// Marks a transmit buffer that holds no part of a template.
-const NOTHING: u64 = u64::MAX;
 
 /// Counters of a port. Bytes are counted without virtio-net headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,29 +61,8 @@ pub(super) struct Inbox {
     size: usize,
     /// Buffers taken from the ring and not given back: address and length.
     pub(super) burst: Vec<(u64, u32)>,
-}
-
-/// The transmit ring.
-#[derive(Debug)]
-pub(super) struct Outbox {
-    pub(super) ring: Transmit,
-    size: usize,
-    buffer_len: u32,
-    longest: usize,
-    /// Buffers that are free.
-    pub(super) spare: Vec<u64>,
-    /// Buffers that are not published yet: address and length. `spans` has the number of buffers of
-    /// each packet.
-    pub(super) pending: Vec<(u64, u32)>,
-    pub(super) spans: Vec<u16>,
-    pub(super) bytes: u64,
-    pub(super) packets: u64,
-    /// For each buffer, the template and the part of the template that the buffer holds;
-    /// [`NOTHING`] if unknown.
-    pub(super) holds: Vec<u64>,
-    /// A fault, which the next call reports.
-    fault: Option<DeviceFault>,
-    too_long: Option<usize>,
+    /// Offsets in a buffer of the first and the last byte that the caller will read.
+    reads: [u32; 2],
 }
 
 impl VhostPort {
@@ -136,21 +114,9 @@ impl VhostPort {
                 buffer_len: options.buffer_len,
                 size,
                 burst: Vec::with_capacity(size),
+                reads: [0; 2],
             },
-            outbox: Outbox {
-                ring: Transmit::new(&connection, &memory, options)?,
-                size,
-                buffer_len: options.buffer_len,
-                longest: options.longest as usize,
-                spare,
-                pending: Vec::with_capacity(size),
-                spans: Vec::with_capacity(size),
-                bytes: 0,
-                packets: 0,
-                holds: vec![NOTHING; memory.buffers().len()],
-                fault: None,
-                too_long: None,
-            },
+            outbox: Outbox::new(Transmit::new(&connection, &memory, options)?, options, spare, memory.buffers().len()),
             connection,
             memory,
             level: Level::detect(),
@@ -186,6 +152,11 @@ impl VhostPort {
     pub fn take(&mut self, most: usize, mut each: impl FnMut(&Packet<'_>)) -> anyhow::Result<usize> {
         let VhostPort { connection, memory, level, inbox, counters, .. } = self;
         inbox.ring.take(most, &mut inbox.burst).map_err(|fault| broken(connection, fault))?;
+        // These lines are in the cache of the CPU that wrote them. They arrive here while the first
+        // packets are examined.
+        for &(addr, _) in &inbox.burst {
+            prefetch(memory, addr, inbox.reads, MemorySegment::prefetch_at);
+        }
         let (mut at, mut packets) = (0, 0);
         while let Some(span) = inbox.span(at, memory)? {
             if packets == most {
@@ -203,10 +174,13 @@ impl VhostPort {
         Ok(packets)
     }
 
-    /// Kicks the transmit ring if the backend wants a kick for the frames just published.
+    /// Publishes the frames that were sent, and kicks the backend if it wants a kick for them.
     #[inline]
-    pub(super) fn kick(&mut self) {
-        if self.outbox.ring.kick_due() {
+    pub(super) fn publish(&mut self) {
+        let [packets, bytes] = self.outbox.publish();
+        self.counters.tx_packets += packets;
+        self.counters.tx_bytes += bytes;
+        if packets > 0 && self.outbox.ring.kick_due() {
             self.connection.kick(1);
             self.counters.kicks += 1;
         }
@@ -232,42 +206,6 @@ impl Inbox {
     }
 }
 
-impl Outbox {
-    /// Takes back the buffers that the backend has used, and returns the number of free buffers.
-    #[inline]
-    pub(super) fn free_buffers(&mut self) -> Result<usize, DeviceFault> {
-        self.ring.reclaim(&mut self.spare)?;
-        Ok(self.free())
-    }
-
-    #[inline]
-    fn free(&self) -> usize {
-        (self.ring.free(self.size) - self.pending.len()).min(self.spare.len())
-    }
-
-    /// Returns whether a buffer already holds this part of a template. Notes that the buffer holds
-    /// this part from now on.
-    #[inline]
-    fn remembers(&mut self, buffer: u64, chunk: u64) -> bool {
-        let holds = usize::try_from(buffer).ok().and_then(|buffer| self.holds.get_mut(buffer));
-        holds.is_some_and(|holds| std::mem::replace(holds, chunk) == chunk)
-    }
-
-    /// Publishes the pending buffers. Returns whether there were any.
-    #[inline]
-    pub(super) fn publish(&mut self, counters: &mut PortCounters) -> bool {
-        if self.pending.is_empty() {
-            return false;
-        }
-        self.ring.send(&self.pending, &self.spans);
-        self.pending.clear();
-        self.spans.clear();
-        counters.tx_packets += std::mem::take(&mut self.packets);
-        counters.tx_bytes += std::mem::take(&mut self.bytes);
-        true
-    }
-}
-
 impl TestPort for VhostPort {
     fn free_buffers(&mut self) -> usize {
         match self.outbox.free_buffers() {
@@ -283,50 +221,30 @@ impl TestPort for VhostPort {
     fn send(&mut self, template: usize, header: &NetHeader, frame: &[u8], patches: &[(usize, &[u8])]) -> bool {
         let VhostPort { outbox, memory, level, .. } = self;
         let total = HEADER + frame.len();
-        if frame.len() > outbox.longest {
-            outbox.too_long = Some(frame.len());
+        if total > outbox.buffer_len as usize || frame.len() > outbox.longest {
+            return outbox.send_long(memory, *level, template, (header, frame), patches);
+        }
+        if !outbox.has_free(1) {
             return false;
         }
-        let span = if total <= outbox.buffer_len as usize { 1 } else { total.div_ceil(outbox.buffer_len as usize) };
-        if outbox.free() < span {
-            outbox.fault = outbox.fault.or(outbox.ring.reclaim(&mut outbox.spare).err());
-            if outbox.free() < span {
-                return false;
-            }
+        let Some((addr, is_held)) = outbox.take(memory, part_of(template, 0)) else { return false };
+        let Some(buffer) = memory.buffer(addr, narrow(total)) else { return false };
+        let body = buffer.split_at(HEADER_LEN).1;
+        if !is_held {
+            buffer.write(*level, &header.to_bytes());
+            body.write(*level, frame);
         }
-        for chunk in 0..span {
-            let Some(addr) = outbox.spare.pop() else { return false };
-            let from = chunk * outbox.buffer_len as usize;
-            let len = (total - from).min(outbox.buffer_len as usize);
-            let Some(buffer) = memory.buffer(addr, outbox.buffer_len) else { return false };
-            // The part of the frame in this buffer: its start in the frame, and its start in the
-            // buffer.
-            let (start, behind) = if chunk == 0 { (0, HEADER) } else { (from - HEADER, 0) };
-            let body = buffer.split_at(narrow(behind)).1;
-            let part = &frame[start..start + len - behind];
-            let held = u64::try_from(template).unwrap_or(u64::MAX) << 16 | u64::try_from(chunk).unwrap_or(0);
-            if !outbox.remembers(memory.number(addr), held) {
-                if chunk == 0 {
-                    buffer.write(*level, &header.to_bytes());
-                }
-                body.write(*level, part);
-            }
-            for &(at, bytes) in patches {
-                // Only those bytes of the patch are written that are in this part.
-                let skip = start.saturating_sub(at).min(bytes.len());
-                let at = (at + skip).saturating_sub(start);
-                if at < part.len() {
-                    body.split_at(narrow(at)).1.split_at(narrow(part.len() - at)).0.write(*level, &bytes[skip..]);
-                }
-            }
-            outbox.pending.push((addr, narrow(len)));
+        for &(at, bytes) in patches {
+            body.split_at(narrow(at)).1.write_words(*level, bytes);
+            outbox.patched = [narrow(HEADER + at), narrow((HEADER + at + bytes.len()).saturating_sub(1))];
         }
-        if outbox.ring.chains() {
-            outbox.spans.push(u16::try_from(span).unwrap_or(u16::MAX));
-        }
-        outbox.packets += 1;
-        outbox.bytes += u64::try_from(frame.len()).unwrap_or(0);
+        outbox.push((addr, narrow(total)), frame.len());
         true
+    }
+
+    #[inline]
+    fn will_read(&mut self, bytes: Range<usize>) {
+        self.inbox.reads = [narrow(HEADER + bytes.start), narrow((HEADER + bytes.end).saturating_sub(1))];
     }
 
     fn flush(&mut self) -> anyhow::Result<()> {
@@ -339,20 +257,18 @@ impl TestPort for VhostPort {
                 self.outbox.longest
             );
         }
-        if self.outbox.publish(&mut self.counters) {
-            self.kick();
-        }
+        self.publish();
         Ok(())
     }
 
-    fn receive(&mut self, most: usize, each: &mut dyn FnMut(&dyn Received)) -> anyhow::Result<usize> {
-        self.take(most, |packet| each(packet))
+    #[inline]
+    fn receive(&mut self, most: usize, each: &mut impl Receiver) -> anyhow::Result<usize> {
+        self.take(most, |packet| each.frame(packet))
     }
 
     fn is_sending(&mut self) -> anyhow::Result<bool> {
         let VhostPort { outbox, connection, .. } = self;
-        outbox.ring.reclaim(&mut outbox.spare).map_err(|fault| broken(connection, fault))?;
-        Ok(outbox.ring.free(outbox.size) < outbox.size)
+        outbox.is_sending().map_err(|fault| broken(connection, fault))
     }
 
     #[cold]
@@ -373,9 +289,4 @@ impl TestPort for VhostPort {
         ensure!(!self.connection.has_gone(), "{}: the backend has closed the connection", self.socket().display());
         Ok(())
     }
-}
-
-#[inline]
-fn narrow(len: usize) -> u32 {
-    u32::try_from(len).unwrap_or(u32::MAX)
 }

@@ -4,8 +4,9 @@ use straightline_packet::{Level, MemorySegment};
 
 use super::connection::{Connection, broken};
 use super::memory::Memory;
+use super::outbox::Outbox;
 use super::packet::Packet;
-use super::port::{Inbox, Outbox, PortCounters, VhostPort};
+use super::port::{Inbox, PortCounters, VhostPort};
 use crate::endpoints::Received;
 use crate::guest::HEADER_LEN;
 
@@ -33,7 +34,7 @@ pub fn relay<L: Look>(from: &mut VhostPort, to: &mut VhostPort, most: usize, loo
     let VhostPort { connection, memory, level, inbox, counters, .. } = from;
     let packets =
         Source { connection, memory, level: *level, inbox, counters }.pass(&mut to.outbox, free, most, look)?;
-    to.show();
+    to.publish();
     Ok(packets)
 }
 
@@ -45,7 +46,7 @@ pub fn relay_back<L: Look>(port: &mut VhostPort, most: usize, look: &mut L) -> a
     let free = port.free_to_relay()?;
     let VhostPort { connection, memory, level, inbox, outbox, counters } = port;
     let packets = Source { connection, memory, level: *level, inbox, counters }.pass(outbox, free, most, look)?;
-    port.show();
+    port.publish();
     Ok(packets)
 }
 
@@ -117,8 +118,6 @@ impl Source<'_> {
         let rest = to.spare.len() - at;
         inbox.ring.give(to.spare.drain(rest..));
         inbox.burst.drain(..at);
-        // The buffers of `to` are other ones now: their contents are unknown.
-        to.holds.clear();
         Ok(packets)
     }
 }
@@ -126,15 +125,8 @@ impl Source<'_> {
 impl VhostPort {
     #[inline]
     fn free_to_relay(&mut self) -> anyhow::Result<usize> {
+        self.outbox.relays(&self.memory);
         self.outbox.free_buffers().map_err(|fault| broken(&self.connection, fault))
-    }
-
-    /// Publishes the packets to be sent.
-    #[inline]
-    fn show(&mut self) {
-        if self.outbox.publish(&mut self.counters) {
-            self.kick();
-        }
     }
 }
 

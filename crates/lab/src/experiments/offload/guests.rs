@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, ensure};
 use straightline_graph::clock::{cycles, hertz, seconds};
-use straightline_guest::endpoints::{Endpoint, TestPort, VhostPort};
+use straightline_guest::endpoints::{Endpoint, Received, TestPort, VhostPort};
 use straightline_report::results::Validity;
 use straightline_switch::api::{Runtime, Source};
 
@@ -134,7 +134,7 @@ impl Side {
     fn receive(&mut self, looks_at_all: bool) -> anyhow::Result<usize> {
         let Side { port, proof, got, lanes, checked, copy, .. } = self;
         let mut fault = None;
-        let packets = port.receive(BURST, &mut |frame| {
+        let packets = port.receive(BURST, &mut |frame: &dyn Received| {
             let mut place = (got.packets, got.payload);
             if !lanes.is_empty() {
                 let mut dst = [0; 6];
@@ -241,7 +241,7 @@ impl Guests {
     fn reach(&mut self, now: u64) -> anyhow::Result<usize> {
         let mut moved = 0;
         for (side, reached) in self.sides.iter_mut().zip(&mut self.reached) {
-            moved += side.port.receive(BURST, &mut |frame| {
+            moved += side.port.receive(BURST, &mut |frame: &dyn Received| {
                 *reached = (*reached).max(Probe::of(frame));
             })?;
         }

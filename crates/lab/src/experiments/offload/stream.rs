@@ -445,6 +445,7 @@ mod tests {
     use etherparse::{SlicedPacket, TransportSlice};
 
     use super::*;
+    use straightline_guest::endpoints::Receiver;
 
     /// Receives each packet in one buffer.
     #[derive(Default)]
@@ -466,7 +467,7 @@ mod tests {
             Ok(())
         }
 
-        fn receive(&mut self, _: usize, _: &mut dyn FnMut(&dyn Received)) -> anyhow::Result<usize> {
+        fn receive(&mut self, _: usize, _: &mut impl Receiver) -> anyhow::Result<usize> {
             Ok(0)
         }
     }

@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use anyhow::ensure;
-use straightline_guest::endpoints::{Endpoint, TestPort, VhostPort};
+use straightline_guest::endpoints::{Endpoint, Received, TestPort, VhostPort};
 use straightline_virtio::net_header::NetHeader;
 use straightline_wire::checksum;
 use straightline_wire::frame::Net;
@@ -47,7 +47,7 @@ impl<P: TestPort> Endpoint for FlowGen<P> {
     fn turn(&mut self, _now: u64) -> anyhow::Result<usize> {
         let mut packets = 0;
         for Port { port, frame, sum, next } in &mut self.ports {
-            packets += port.receive(BURST, &mut |_| {})?;
+            packets += port.receive(BURST, &mut |_: &dyn Received| {})?;
             for _ in 0..port.free_buffers().min(BURST) {
                 let check = !checksum::add(*sum, *next);
                 let patches: [(usize, &[u8]); 2] =

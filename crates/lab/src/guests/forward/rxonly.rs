@@ -1,6 +1,6 @@
 //! `rxonly`: touches received packets by the touch policy, counts them, and drops them.
 
-use straightline_guest::endpoints::{Endpoint, TestPort, VhostPort};
+use straightline_guest::endpoints::{Endpoint, Received, TestPort, VhostPort};
 
 use super::{BURST, Forwarder, Touch};
 use crate::guests::touch::Toucher;
@@ -23,7 +23,7 @@ impl Endpoint for RxOnly {
         let mut packets = 0;
         for port in ports {
             packets += if toucher.touch == Touch::None {
-                port.receive(BURST, &mut |_| {})?
+                port.receive(BURST, &mut |_: &dyn Received| {})?
             } else {
                 port.take(BURST, |packet| {
                     toucher.apply(packet);

@@ -4,7 +4,7 @@
 use etherparse::{
     ArpHardwareId, ArpOperation, ArpPacket, EtherType, NetSlice, PacketBuilder, SlicedPacket, TransportSlice, VlanId,
 };
-use straightline_guest::endpoints::{Endpoint, Received, TestPort};
+use straightline_guest::endpoints::{Endpoint, Received, Receiver, TestPort};
 use straightline_guest::testing::Laid;
 use straightline_virtio::net_header::NetHeader;
 
@@ -280,7 +280,7 @@ impl TestPort for Kept {
         Ok(())
     }
 
-    fn receive(&mut self, most: usize, _each: &mut dyn FnMut(&dyn Received)) -> anyhow::Result<usize> {
+    fn receive(&mut self, most: usize, _each: &mut impl Receiver) -> anyhow::Result<usize> {
         let packets = self.waiting.min(most);
         self.waiting -= packets;
         Ok(packets)

@@ -18,7 +18,6 @@ use crate::trial::validity::{self, Stopped};
 /// Interval between two probes. A probe is a packet that is sent to see whether packets arrive.
 const PROBE: Duration = Duration::from_millis(20);
 
-
 /// Time without packets after which no more packets are expected to return.
 const QUIET: Duration = Duration::from_millis(200);
 
@@ -314,5 +313,5 @@ fn nothing_comes<R: Bursts, A: Accesses, const FLOOD: bool>(
 ) -> NotValid {
     let silent = guest.silent_ports(options.load);
     let sockets: Vec<_> = silent.map(|at| guest.ports[at].socket.display().to_string()).collect();
-    validity::nothing_comes(&sockets, options.patience, &options.sizes)
+    validity::nothing_comes(&sockets, options.ports.patience, &options.sizes)
 }

@@ -1,5 +1,7 @@
 //! Checks received packets for loss, duplicates, reordering, wrong copies and latency.
 
+use std::ops::Range;
+
 use straightline_guest::endpoints::Received;
 use straightline_wire::{IpProtocol, locate};
 
@@ -155,10 +157,17 @@ impl Checker {
         streams.all(|(received, sent)| received >= sent)
     }
 
+    /// Returns the bytes of a frame in which its tag is expected.
+    #[inline]
+    pub(super) fn expected(&self) -> Range<usize> {
+        let at = self.places[0];
+        at.saturating_sub(tag::BEFORE)..at + tag::LEN
+    }
+
     /// Counts a frame that came at `now`. Returns whether it is a packet of our streams. `sent` has
     /// the number of packets that each stream has sent.
     #[inline]
-    pub(super) fn note(&mut self, frame: &dyn Received, now: u64, sent: &[u64]) -> bool {
+    pub(super) fn note(&mut self, frame: &impl Received, now: u64, sent: &[u64]) -> bool {
         let bytes = u64::try_from(frame.len()).unwrap_or(0);
         if self.counts_only {
             self.arrived = [self.arrived[0] + 1, self.arrived[1] + bytes];
@@ -194,14 +203,19 @@ impl Checker {
 
     /// Finds the tag, at the offsets of the last tags or else after the headers.
     #[inline]
-    fn find(&mut self, frame: &dyn Received, sent: &[u64]) -> Option<(usize, Tag)> {
-        let mut bytes = [0; tag::LEN];
-        for which in 0..self.places.len() {
+    fn find(&mut self, frame: &impl Received, sent: &[u64]) -> Option<(usize, Tag)> {
+        let at = self.places[0];
+        match tag_at(frame, at, sent) {
+            Some(tag) => Some((at, tag)),
+            None => self.find_elsewhere(frame, sent),
+        }
+    }
+
+    /// Finds the tag at the other offsets of the last tags, or else after the headers.
+    fn find_elsewhere(&mut self, frame: &impl Received, sent: &[u64]) -> Option<(usize, Tag)> {
+        for which in 1..self.places.len() {
             let at = self.places[which];
-            if at > 0
-                && frame.read(at, &mut bytes) == tag::LEN
-                && let Some(tag) = known(&bytes, sent)
-            {
+            if let Some(tag) = tag_at(frame, at, sent) {
                 self.places[..=which].rotate_right(1);
                 return Some((at, tag));
             }
@@ -213,11 +227,18 @@ impl Checker {
     }
 }
 
-/// Returns the tag if a packet with this tag was sent. One of 65536 byte sequences has a right
-/// check by chance. If such bytes are taken for a tag, the real tag at another offset is not found.
+/// Returns the tag at this offset. No tag is so close to the start of a frame that the bytes before
+/// it are missing.
 #[inline]
-fn known(bytes: &[u8; tag::LEN], sent: &[u64]) -> Option<Tag> {
-    let tag = Tag::parse(bytes)?;
+fn tag_at(frame: &impl Received, at: usize, sent: &[u64]) -> Option<Tag> {
+    known(Tag::from_words(frame.words(at.checked_sub(tag::BEFORE)?)?)?, sent)
+}
+
+/// Returns the tag with its whole number if a packet with this tag was sent. One of 65536 byte
+/// sequences has a right check by chance. If such bytes are taken for a tag, the real tag at another
+/// offset is not found.
+#[inline]
+fn known(tag: Tag, sent: &[u64]) -> Option<Tag> {
     tag.of_sent(*sent.get(usize::from(tag.stream))?)
 }
 
@@ -231,8 +252,8 @@ fn look(frame: &dyn Received, sent: &[u64]) -> Option<(usize, Tag)> {
         let rest = head.get(at..read)?;
         let layers = locate(rest).ok()?;
         let payload = usize::from(layers.headers_len());
-        let tag = rest.get(payload..payload + tag::LEN).and_then(|bytes| known(bytes.try_into().ok()?, sent));
-        if let Some(tag) = tag {
+        let tag = rest.get(payload..payload + tag::LEN).and_then(|bytes| Tag::parse(bytes.try_into().ok()?));
+        if let Some(tag) = tag.and_then(|tag| known(tag, sent)) {
             return Some((at + payload, tag));
         }
         let port = rest.get(usize::from(layers.l4) + 2..)?.first_chunk().copied().map(u16::from_be_bytes);
@@ -276,7 +297,11 @@ impl Track {
     /// came for the first time.
     #[inline]
     fn note(&mut self, sequence: u64, bytes: u64, counted: bool) -> bool {
-        if sequence >= self.next {
+        if sequence == self.next {
+            // The usual case: no number is skipped, so no bit of a skipped number has to be cleared.
+            self.set(sequence);
+            self.next = sequence + 1;
+        } else if sequence > self.next {
             // In order. Skipped numbers have not come yet. This number's bit still belongs to the
             // packet 65536 numbers earlier.
             self.forget(self.next, sequence);
@@ -407,9 +432,9 @@ mod tests {
         let seeming = Tag {
             stream: 4711,
             // At this offset a TCP header has its header length.
-            sequence: 5 << 60 | 42,
-            time: u64::from_be_bytes([0, 0, real[0], real[1], real[2], real[3], real[4], real[5]]),
-            hash: u32::from_be_bytes([real[6], real[7], real[8], real[9]]),
+            sequence: 5 << 36 | 42,
+            time: u64::from_be_bytes([0, 0, 0, 0, 0, 0, real[0], real[1]]),
+            hash: u32::from_be_bytes([real[2], real[3], real[4], real[5]]),
         };
         let mut frame = Came([&[0; 42], &seeming.to_bytes()[..12], &real].concat());
         assert_eq!(frame.0.len(), 54 + tag::LEN);

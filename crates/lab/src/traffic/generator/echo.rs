@@ -1,22 +1,28 @@
 //! A port whose frames return at once. It shows the generator's limit with nothing between its
 //! ports.
 
-use std::collections::VecDeque;
-
 use straightline_virtio::net_header::NetHeader;
 
-use straightline_guest::endpoints::{Received, TestPort};
+use straightline_guest::endpoints::{Received, Receiver, TestPort};
 
 /// Number of buffers in the port's ring, as in a usual virtio ring.
 const BUFFERS: usize = 256;
 
 /// A port that stores each frame as a real port does, in a buffer that may already hold the
-/// template. Then the frame is received again.
-#[derive(Debug, Default)]
+/// template. Then the frame is received again. The buffers are used in turn, as in a ring.
+#[derive(Debug)]
 pub struct Echo {
-    free: VecDeque<Buffer>,
-    made: usize,
-    sent: VecDeque<Buffer>,
+    buffers: Box<[Buffer]>,
+    /// The buffer of the next frame to receive, and the number of frames from there on.
+    first: usize,
+    count: usize,
+}
+
+impl Default for Echo {
+    fn default() -> Echo {
+        let buffers = (0..BUFFERS).map(|_| Buffer::default()).collect();
+        Echo { buffers, first: 0, count: 0 }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -41,36 +47,47 @@ impl Received for Buffer {
         bytes[..len].copy_from_slice(&rest[..len]);
         len
     }
+
+    #[inline]
+    fn words(&self, offset: usize) -> Option<[u64; 3]> {
+        let (words, _) = self.bytes.get(offset..)?.first_chunk::<24>()?.as_chunks::<8>();
+        Some(std::array::from_fn(|at| u64::from_be_bytes(words[at])))
+    }
+}
+
+impl Buffer {
+    /// Copies a patch. Words are copied one by one: see [`MemorySegment::write_words`].
+    ///
+    /// [`MemorySegment::write_words`]: straightline_packet::MemorySegment::write_words
+    #[inline]
+    fn patch(&mut self, at: usize, bytes: &[u8]) {
+        let Some(place) = self.bytes.get_mut(at..at + bytes.len()) else { return };
+        let (words, rest) = bytes.as_chunks::<8>();
+        if rest.is_empty() {
+            place.as_chunks_mut::<8>().0.iter_mut().zip(words).for_each(|(to, from)| *to = *from);
+        } else {
+            place.copy_from_slice(bytes);
+        }
+    }
 }
 
 impl TestPort for Echo {
     fn free_buffers(&mut self) -> usize {
-        BUFFERS - self.sent.len()
+        BUFFERS - self.count
     }
 
     fn send(&mut self, template: usize, header: &NetHeader, frame: &[u8], patches: &[(usize, &[u8])]) -> bool {
-        let mut buffer = match self.free.pop_front() {
-            Some(buffer) if self.made == BUFFERS => buffer,
-            spare => {
-                self.free.extend(spare);
-                if self.made == BUFFERS {
-                    return false;
-                }
-                self.made += 1;
-                Buffer::default()
-            }
-        };
+        if self.count == BUFFERS {
+            return false;
+        }
+        let buffer = &mut self.buffers[(self.first + self.count) % BUFFERS];
         if buffer.template != Some(template) {
             buffer.bytes.clear();
             buffer.bytes.extend_from_slice(frame);
             (buffer.template, buffer.header) = (Some(template), *header);
         }
-        for (at, patch) in patches {
-            if let Some(place) = buffer.bytes.get_mut(*at..at + patch.len()) {
-                place.copy_from_slice(patch);
-            }
-        }
-        self.sent.push_back(buffer);
+        patches.iter().for_each(|(at, patch)| buffer.patch(*at, patch));
+        self.count += 1;
         true
     }
 
@@ -78,13 +95,12 @@ impl TestPort for Echo {
         Ok(())
     }
 
-    fn receive(&mut self, most: usize, each: &mut dyn FnMut(&dyn Received)) -> anyhow::Result<usize> {
-        let mut count = 0;
-        while count < most {
-            let Some(buffer) = self.sent.pop_front() else { break };
-            each(&buffer);
-            self.free.push_back(buffer);
-            count += 1;
+    fn receive(&mut self, most: usize, each: &mut impl Receiver) -> anyhow::Result<usize> {
+        let count = most.min(self.count);
+        for _ in 0..count {
+            each.frame(&self.buffers[self.first]);
+            self.first = (self.first + 1) % BUFFERS;
+            self.count -= 1;
         }
         Ok(count)
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use straightline_graph::clock::hertz;
-use straightline_guest::endpoints::{Endpoint, TestPort};
+use straightline_guest::endpoints::{Endpoint, Received, Receiver, TestPort};
 use straightline_report::results;
 
 use super::checker::{Checker, StreamCounters};
@@ -371,13 +371,14 @@ impl<P: TestPort> Generator<P> {
     }
 
     fn receive(&mut self, now: u64) -> anyhow::Result<usize> {
-        let (checker, sent) = (&mut self.checker, &self.sent);
-        // Foreign frames may come forever, so only our own packets prolong the wait.
-        let (mut moved, mut ours) = (0, false);
+        let mut moved = 0;
+        let mut check = Check { checker: &mut self.checker, sent: &self.sent, now, ours: false };
         for side in &mut self.sides {
-            moved += side.port.receive(BURST, &mut |frame| ours |= checker.note(frame, now, sent))?;
+            side.port.will_read(check.checker.expected());
+            moved += side.port.receive(BURST, &mut check)?;
         }
-        if ours {
+        // Foreign frames may come forever, so only our own packets prolong the wait.
+        if check.ours {
             self.heard = now;
         }
         Ok(moved)
@@ -389,6 +390,22 @@ impl<P: TestPort> Generator<P> {
             moved += side.send(now, &mut self.sent)?;
         }
         Ok(moved)
+    }
+}
+
+/// Checks the frames that come in one turn.
+struct Check<'a> {
+    checker: &'a mut Checker,
+    sent: &'a [u64],
+    now: u64,
+    /// True if one of the frames is a packet of our streams.
+    ours: bool,
+}
+
+impl Receiver for Check<'_> {
+    #[inline]
+    fn frame(&mut self, frame: &impl Received) {
+        self.ours |= self.checker.note(frame, self.now, self.sent);
     }
 }
 

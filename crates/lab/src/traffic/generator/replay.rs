@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail, ensure};
 use serde::Serialize;
 use straightline_graph::clock::hertz;
-use straightline_guest::endpoints::{Endpoint, EventLoop, TestPort};
+use straightline_guest::endpoints::{Endpoint, EventLoop, Received, TestPort};
 use straightline_virtio::net_header::NetHeader;
 
 use super::rate::Rate;
@@ -234,7 +234,7 @@ impl<P: TestPort> Replay<P> {
         let Replay { ports, balance, kept, scratch, report, first, hertz, .. } = self;
         let (mut moved, before) = (0, report.identical);
         for port in ports {
-            moved += port.receive(BURST, &mut |frame| {
+            moved += port.receive(BURST, &mut |frame: &dyn Received| {
                 scratch.resize(frame.len(), 0);
                 let read = frame.read(0, scratch);
                 scratch.truncate(read);
@@ -325,7 +325,7 @@ fn cycles(n: f64) -> u64 {
 mod tests {
     use super::super::Echo;
     use super::*;
-    use straightline_guest::endpoints::Received;
+    use straightline_guest::endpoints::Receiver;
 
     /// Frames at 0, 100 and 300 microseconds, the third before the second.
     fn capture() -> Capture {
@@ -406,7 +406,7 @@ mod tests {
             self.echo.flush()
         }
 
-        fn receive(&mut self, most: usize, each: &mut dyn FnMut(&dyn Received)) -> anyhow::Result<usize> {
+        fn receive(&mut self, most: usize, each: &mut impl Receiver) -> anyhow::Result<usize> {
             match self.later.take() {
                 Some((0, frame)) => assert!(self.echo.send(99, &NetHeader::default(), &frame, &[])),
                 later => self.later = later.map(|(calls, frame)| (calls - 1, frame)),

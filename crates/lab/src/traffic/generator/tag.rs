@@ -15,6 +15,11 @@
 /// Ethernet frame: 60 bytes without the frame check sequence.
 pub(crate) const LEN: usize = 18;
 
+/// Number of words of 8 bytes that contain a tag at their end, and number of bytes before the tag in
+/// these words.
+pub(crate) const WORDS: usize = 3;
+pub(crate) const BEFORE: usize = 8 * WORDS - LEN;
+
 /// The mask of a tag's sequence number and of its time, which have 40 bits. That are a million
 /// million packets, and six minutes of a counter of 3 GHz.
 const LOWER: u64 = (1 << 40) - 1;
@@ -39,29 +44,38 @@ pub(crate) struct Tag {
 }
 
 impl Tag {
+    /// Returns the tag as words in network byte order. The first [`BEFORE`] bytes are not part of
+    /// the tag, and are zero.
     #[inline]
-    pub(crate) fn to_bytes(self) -> [u8; LEN] {
-        let mut bytes = [0; LEN];
-        let (sequence, time) = (self.sequence & LOWER, self.time & LOWER);
-        bytes[..2].copy_from_slice(&check(self.stream, sequence, time).to_be_bytes());
-        bytes[2..4].copy_from_slice(&self.stream.to_be_bytes());
-        bytes[4..9].copy_from_slice(&sequence.to_be_bytes()[3..]);
-        bytes[9..14].copy_from_slice(&time.to_be_bytes()[3..]);
-        bytes[14..].copy_from_slice(&self.hash.to_be_bytes());
-        bytes
+    pub(crate) fn to_words(self) -> [u64; WORDS] {
+        let Tag { stream, sequence, time, hash } = self;
+        let (sequence, time) = (sequence & LOWER, time & LOWER);
+        [
+            u64::from(check(stream, sequence, time)),
+            u64::from(stream) << 48 | sequence << 8 | time >> 32,
+            time << 32 | u64::from(hash),
+        ]
+    }
+
+    /// Parses a tag, as [`Self::to_words`] makes it; the first [`BEFORE`] bytes may have any value.
+    /// Returns `None` if the check is wrong.
+    #[inline]
+    pub(crate) fn from_words([first, second, third]: [u64; WORDS]) -> Option<Tag> {
+        let tag = Tag {
+            stream: low16(second >> 48),
+            sequence: second >> 8 & LOWER,
+            time: (second & 0xff) << 32 | third >> 32,
+            hash: low32(third),
+        };
+        (check(tag.stream, tag.sequence, tag.time) == low16(first)).then_some(tag)
     }
 
     /// Parses a tag. Returns `None` if the check is wrong.
-    #[inline]
     pub(crate) fn parse(bytes: &[u8; LEN]) -> Option<Tag> {
-        let [c0, c1, s0, s1, n0, n1, n2, n3, n4, t0, t1, t2, t3, t4, h0, h1, h2, h3] = *bytes;
-        let tag = Tag {
-            stream: u16::from_be_bytes([s0, s1]),
-            sequence: u64::from_be_bytes([0, 0, 0, n0, n1, n2, n3, n4]),
-            time: u64::from_be_bytes([0, 0, 0, t0, t1, t2, t3, t4]),
-            hash: u32::from_be_bytes([h0, h1, h2, h3]),
-        };
-        (check(tag.stream, tag.sequence, tag.time) == u16::from_be_bytes([c0, c1])).then_some(tag)
+        let mut words = [0; 8 * WORDS];
+        words[BEFORE..].copy_from_slice(bytes);
+        let (words, _) = words.as_chunks::<8>();
+        Tag::from_words(std::array::from_fn(|at| u64::from_be_bytes(words[at])))
     }
 
     /// Returns the tag with the whole number, if a packet of the stream has this tag. `sent` is the
@@ -79,6 +93,16 @@ impl Tag {
     pub(crate) fn age(self, now: u64) -> u64 {
         now.wrapping_sub(self.time) & LOWER
     }
+}
+
+#[inline]
+fn low16(word: u64) -> u16 {
+    u16::try_from(word & 0xffff).unwrap_or(0)
+}
+
+#[inline]
+fn low32(word: u64) -> u32 {
+    u32::try_from(word & 0xffff_ffff).unwrap_or(0)
 }
 
 /// Each step is invertible, so tags that differ in one field have different values of 64 bits. 16
@@ -154,12 +178,26 @@ mod tests {
     use super::*;
     use straightline_report::random::Random;
 
+    impl Tag {
+        pub(crate) fn to_bytes(self) -> [u8; LEN] {
+            let words = self.to_words().map(u64::to_be_bytes).concat();
+            words[BEFORE..].try_into().expect("the tag's bytes")
+        }
+    }
+
     #[test]
     fn a_tag_is_read_as_written() {
         for (stream, sequence, time) in [(0, 0, 0), (1, 2, 3), (u16::MAX, LOWER, LOWER)] {
             let tag = Tag { stream, sequence, time, hash: 0x1234_5678 };
             assert_eq!(Tag::parse(&tag.to_bytes()), Some(tag));
+            // The bytes before the tag do not matter.
+            let [first, second, third] = tag.to_words();
+            assert_eq!(Tag::from_words([first | 0xffff_ffff_ffff << 16, second, third]), Some(tag));
         }
+        let tag = Tag { stream: 0x0102, sequence: 0x11_1213_1415, time: 0x21_2223_2425, hash: 0x3132_3334 };
+        let bytes = tag.to_bytes();
+        let literal = [1, 2, 0x11, 0x12, 0x13, 0x14, 0x15, 0x21, 0x22, 0x23, 0x24, 0x25, 0x31, 0x32, 0x33, 0x34];
+        assert_eq!(bytes[2..], literal);
         // The tag does not have the counter's upper bits, but the age is right when they change.
         let tag = Tag { stream: 1, sequence: 1, time: LOWER + 1 - 10, hash: 0 };
         let read = Tag::parse(&tag.to_bytes()).expect("a tag");

@@ -65,8 +65,19 @@ pub(super) struct Template {
     /// The image: the part of the frame that changes, with the last packet's values.
     image: Vec<u8>,
     sums: [Option<Fix>; SUMS],
-    tag: usize,
     hash: u32,
+    /// The bytes before the tag, if only these and the tag change.
+    before: Option<Before>,
+}
+
+/// The [`tag::BEFORE`] bytes before the tag of a template without varying fields.
+#[derive(Clone, Copy, Debug)]
+enum Before {
+    /// These bytes, as a number of 48 bits.
+    Same(u64),
+    /// These bytes, of which the last two are UDP's checksum, which covers the tag. `base` is the sum
+    /// of all other covered bytes.
+    Sum { bytes: u64, base: u16 },
 }
 
 /// A checksum that depends on changing bytes.
@@ -189,13 +200,33 @@ impl Template {
             .with_context(|| format!("a frame of {len} bytes cannot be built"))?;
         let header = net_header(spec, &layout, len)?;
         let start = varying.iter().map(|field| field.at).min().unwrap_or(layout.payload).min(layout.payload);
-        let mut template =
-            Template { header, start, image: Vec::new(), sums: [None; SUMS], tag: layout.payload, hash, frame };
+        let mut template = Template { header, start, image: Vec::new(), sums: [None; SUMS], hash, before: None, frame };
         template.find_sums(spec, &layout, varying);
         let first = template.sums.iter().flatten().map(|fix| fix.at).min().unwrap_or(start);
-        template.start = start.min(first);
+        // The image begins at most at the words of the tag, and if possible has a whole number of
+        // words: ports copy such patches word by word.
+        let start = start.min(first).min(least - 8 * tag::WORDS);
+        template.start = start - ((start + 8 - least % 8) % 8).min(start);
+        if varying.is_empty() {
+            template.before = template.before(layout.payload - tag::BEFORE);
+        }
         template.image = template.frame[template.start..least].to_vec();
         Ok(template)
+    }
+
+    /// Returns the bytes at `at` before the tag, if no checksum before them changes.
+    fn before(&self, at: usize) -> Option<Before> {
+        let mut changing = self.sums.iter().flatten();
+        let of = |bytes: &[u8]| bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
+        let bytes = of(&self.frame[at..at + tag::BEFORE]);
+        let checksum = at + tag::BEFORE - 2;
+        match (changing.next(), changing.next()) {
+            (None, _) => Some(Before::Same(bytes)),
+            (Some(fix), None) if fix.at == checksum && matches!(fix.form, Form::Udp) => {
+                Some(Before::Sum { bytes: bytes & !0xffff, base: fix.base })
+            }
+            _ => None,
+        }
     }
 
     /// Finds the checksums that change from packet to packet, and their sums over the bytes that do
@@ -238,6 +269,20 @@ impl Template {
     /// Writes the next packet's fields, checksums and tag into the image.
     #[inline]
     pub(super) fn make(&mut self, varying: &mut [Varying], stream: u16, sequence: u64, time: u64) {
+        let mut words = Tag { stream, sequence, time, hash: self.hash }.to_words();
+        let before = match self.before {
+            Some(Before::Same(bytes)) => bytes,
+            Some(Before::Sum { bytes, base }) => {
+                bytes | u64::from(udp::checksum_of(fold(sum(words) + u64::from(base))))
+            }
+            None => return self.make_all(varying, words),
+        };
+        words[0] |= before << 16;
+        put_words(&mut self.image, words);
+    }
+
+    /// Writes all fields and checksums, and a tag.
+    fn make_all(&mut self, varying: &mut [Varying], mut words: [u64; tag::WORDS]) {
         let mut sums = [0_u64; SUMS];
         for field in varying {
             let value = field.draw.next();
@@ -248,13 +293,17 @@ impl Template {
                 *sum += if under { words } else { 0 };
             }
         }
-        let tag = Tag { stream, sequence, time, hash: self.hash }.to_bytes();
-        self.image[self.tag - self.start..][..tag::LEN].copy_from_slice(&tag);
+        let payload = sum(words);
+        if let Some((before, _)) =
+            self.image.last_chunk::<{ 8 * tag::WORDS }>().and_then(|words| words.split_first_chunk())
+        {
+            words[0] |= u64::from_be_bytes(*before) & !0xffff;
+        }
+        put_words(&mut self.image, words);
         for (fix, mut sum) in self.sums.iter().zip(sums) {
             let Some(fix) = fix else { continue };
             if fix.payload {
-                let (words, _) = tag.as_chunks::<2>();
-                sum += words.iter().map(|word| u64::from(u16::from_be_bytes(*word))).sum::<u64>();
+                sum += payload;
             }
             let sum = fold(sum + u64::from(fix.base));
             let field = match fix.form {
@@ -344,6 +393,24 @@ fn put(bytes: &mut [u8], at: usize, width: usize, value: u64) {
         6 => bytes[at..at + 6].copy_from_slice(&all[2..]),
         _ => bytes[at..at + width].copy_from_slice(&all[8 - width..]),
     }
+}
+
+/// Writes a tag, with the bytes before it, to the end of an image. Each word is stored at once.
+#[inline]
+fn put_words(image: &mut [u8], words: [u64; tag::WORDS]) {
+    let Some(end) = image.last_chunk_mut::<{ 8 * tag::WORDS }>() else { return };
+    let (places, _) = end.as_chunks_mut::<8>();
+    for (place, word) in places.iter_mut().zip(words) {
+        *place = word.to_be_bytes();
+    }
+}
+
+/// Returns a sum of the 16-bit words of a tag, not folded to 16 bits. The bytes before the tag are
+/// zero.
+#[inline]
+fn sum([first, second, third]: [u64; tag::WORDS]) -> u64 {
+    let halves = |word: u64| (word >> 32) + (word & 0xffff_ffff);
+    halves(first) + halves(second) + halves(third)
 }
 
 #[inline]

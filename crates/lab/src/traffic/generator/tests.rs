@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use straightline_graph::clock::hertz;
-use straightline_guest::endpoints::{Endpoint, Received, TestPort};
+use straightline_guest::endpoints::{Endpoint, Received, Receiver, TestPort};
 use straightline_virtio::net_header::NetHeader;
 
 use super::tag::Tag;
@@ -154,7 +154,7 @@ impl TestPort for Fake {
         Ok(!self.line.is_empty())
     }
 
-    fn receive(&mut self, most: usize, each: &mut dyn FnMut(&dyn Received)) -> anyhow::Result<usize> {
+    fn receive(&mut self, most: usize, each: &mut impl Receiver) -> anyhow::Result<usize> {
         anyhow::ensure!(!self.gone, "the backend has closed the connection");
         self.calls += 1;
         if self.stands_still.contains(&self.calls) {
@@ -165,11 +165,11 @@ impl TestPort for Fake {
         }
         let count = self.line.len().min(most);
         for packet in self.line.drain(..count) {
-            each(&packet);
+            each.frame(&packet);
             self.log.push((packet.number, packet.fault));
         }
         if self.chatters.is_some_and(|calls| self.calls.is_multiple_of(calls)) {
-            each(&Packet { number: 0, bytes: vec![0; 60], fault: Fault::Pass });
+            each.frame(&Packet { number: 0, bytes: vec![0; 60], fault: Fault::Pass });
             return Ok(count + 1);
         }
         Ok(count)
@@ -238,8 +238,8 @@ fn fault() -> impl Strategy<Value = Fault> {
         1 => Just(Fault::Lose),
         1 => Just(Fault::Twice),
         1 => (1..30_usize).prop_map(Fault::Late),
-        1 => (0..(200 - 64) * 8_usize).prop_map(Fault::Body),
-        1 => (0..18 * 8_usize).prop_map(Fault::Tag),
+        1 => (0..(200 - 60) * 8_usize).prop_map(Fault::Body),
+        1 => (0..14 * 8_usize).prop_map(Fault::Tag),
         1 => Just(Fault::Swap),
         1 => Just(Fault::Push),
     ]
