@@ -229,15 +229,15 @@ impl Outgoing {
         guest: &mut ReflectorGuest<R, A, FLOOD>,
     ) -> anyhow::Result<()> {
         let Outgoing { frames, waiting, probes } = self;
-        for at in 0..2 {
+        for (at, waiting) in waiting.iter_mut().enumerate() {
             if guest.received[1 - at].packets > 0 {
                 continue;
             }
-            let packet = match waiting[at].len() == options.packets() {
-                true => waiting[at].pop(),
+            let packet = match waiting.len() == options.packets() {
+                true => waiting.pop(),
                 // The ring must keep space for the waiting packets beside the packets that the
                 // backend keeps.
-                false if guest.transmit[at].out() + waiting[at].len() >= usize::from(options.ports.queue_size) => None,
+                false if guest.transmit[at].out() + waiting.len() >= usize::from(options.ports.queue_size) => None,
                 // A spare buffer: that of the last probe, if the backend has given it back.
                 false => {
                     let number = (at + 1) * options.packets() - 1;
