@@ -12,6 +12,7 @@ impl Random {
     }
 
     /// Returns the next number, below 2^56.
+    #[expect(clippy::should_implement_trait, reason = "the numbers never end, so there is no `Option`")]
     pub fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
