@@ -21,7 +21,7 @@ pub struct NodeIndex(usize);
 /// graphs of several workers are allocated one after the other.
 #[repr(align(128))]
 pub(crate) struct Entry {
-    step: Step,
+    action: Action,
     edges: Vec<usize>,
     pub(crate) pending: Batch,
     stats: Arc<NodeStats>,
@@ -37,7 +37,7 @@ struct Input {
 }
 
 /// The action of a graph entry on its packets.
-enum Step {
+enum Action {
     /// A node forwards packets along its edges. It gets the turn's packets only.
     Node(Box<dyn Node>),
     /// A port delivers packets. It gets the whole turn, because delivery borrows buffers until the
@@ -121,13 +121,13 @@ impl Graph {
     pub fn node(&mut self, name: impl Into<String>, node: Box<dyn Node>, edges: &[NodeIndex]) -> NodeIndex {
         let name = name.into();
         let served = self.name(None, &name);
-        self.entry(name, Step::Node(node), edges, served)
+        self.entry(name, Action::Node(node), edges, served)
     }
 
-    fn entry(&mut self, name: String, step: Step, edges: &[NodeIndex], served: Served) -> NodeIndex {
+    fn entry(&mut self, name: String, action: Action, edges: &[NodeIndex], served: Served) -> NodeIndex {
         let edges = edges.iter().map(|e| e.0).collect();
         let stats = self.stats_for(name);
-        self.entries.push(Entry { step, edges, pending: Batch::new(), stats, served });
+        self.entries.push(Entry { action, edges, pending: Batch::new(), stats, served });
         self.ready.0.resize(self.entries.len().div_ceil(WORD), 0);
         NodeIndex(self.entries.len() - 1)
     }
@@ -154,7 +154,7 @@ impl Graph {
             self.waiting.push(WaitingOutput { port: Arc::clone(&port), served });
         }
         let name = format!("{}-tx", port.name());
-        self.entry(name, Step::Output { port, wait }, &[], served)
+        self.entry(name, Action::Output { port, wait }, &[], served)
     }
 
     /// Adds an output that delivers copies to `port`: packets that other outputs deliver as well.
@@ -166,7 +166,7 @@ impl Graph {
     pub fn copy_output(&mut self, port: Arc<dyn Port>) -> NodeIndex {
         let served = self.name(port.index(), port.name());
         let name = format!("{}-tx", port.name());
-        self.entry(name, Step::CopyOutput { port }, &[], served)
+        self.entry(name, Action::CopyOutput { port }, &[], served)
     }
 
     /// Adds an input: packets received from `port` go to `to`.
@@ -227,16 +227,16 @@ impl Graph {
             let entry = &mut rest[0];
             turn.serve(entry.served);
             let mut packets = entry.pending.len();
-            match &mut entry.step {
-                Step::Node(node) => {
+            match &mut entry.action {
+                Action::Node(node) => {
                     let mut next = Next { edges: &entry.edges, later, ready: &mut self.ready };
                     node.process(turn.packets(), &entry.pending, &mut next);
                     if turn.is_observed() {
                         turn.observe_notes();
                     }
                 }
-                Step::Output { port, wait } => deliver(&**port, turn, &entry.pending, *wait),
-                Step::CopyOutput { port } => match turn.departing(&entry.pending) {
+                Action::Output { port, wait } => deliver(&**port, turn, &entry.pending, *wait),
+                Action::CopyOutput { port } => match turn.departing(&entry.pending) {
                     None => deliver(&**port, turn, &entry.pending, false),
                     Some(departing) => {
                         packets = departing.len();
@@ -259,12 +259,12 @@ impl Graph {
     /// Arms the kicks of every port, to wake the worker. Returns whether an input has packets
     /// already or an output has still to send some, and whether an output has free buffers again.
     pub(crate) fn arm(&self, turn: &Turn<'_>) -> (bool, bool) {
-        let still_sends = self.entries.iter().fold(false, |any, entry| match &entry.step {
-            Step::Output { port, .. } | Step::CopyOutput { port } => {
+        let still_sends = self.entries.iter().fold(false, |any, entry| match &entry.action {
+            Action::Output { port, .. } | Action::CopyOutput { port } => {
                 turn.serve(entry.served);
                 port.send_waiting(turn) | any
             }
-            Step::Node(_) => any,
+            Action::Node(_) => any,
         });
         // All ports are armed, even after one that has packets: each must know that the worker does
         // not poll.
