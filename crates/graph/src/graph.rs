@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use straightline_packet::{Batch, PortIndex, Served, Turn};
+use straightline_packet::{Batch, PortIndex, Served, Step, StepKind, Turn};
 use straightline_port::Port;
 
 use crate::clock::cycles;
@@ -204,10 +204,14 @@ impl Graph {
             turn.serve(input.served);
             input.port.receive(turn, pending, BURST);
             let got = pending.len() - had;
+            let mut now = cycles();
             if turn.is_observed() {
                 turn.observe_received(input.port.index(), &pending.ids()[had..]);
+                let (name, cycles) = (&input.stats.name, now.saturating_sub(at));
+                let step = Step { name, kind: StepKind::Input, cycles, packets: got, ways: &|_| 1 };
+                turn.observe_step(&step, &pending.ids()[had..]);
+                now = crate::clock::cycles();
             }
-            let now = cycles();
             if got > 0 {
                 self.ready.add(input.to);
                 input.stats.count(got, now.saturating_sub(at));
@@ -226,27 +230,29 @@ impl Graph {
             let (later, rest) = self.entries.split_at_mut(index);
             let entry = &mut rest[0];
             turn.serve(entry.served);
-            let mut packets = entry.pending.len();
+            // The packets of a copy output that leave their ring, if not all do.
+            let mut departing = None;
             match &mut entry.action {
                 Action::Node(node) => {
-                    let mut next = Next { edges: &entry.edges, later, ready: &mut self.ready };
+                    let mut next = Next { edges: &entry.edges, later: &mut *later, ready: &mut self.ready };
                     node.process(turn.packets(), &entry.pending, &mut next);
-                    if turn.is_observed() {
-                        turn.observe_notes();
+                }
+                Action::Output { port, wait } => port.deliver(turn, &entry.pending, *wait),
+                Action::CopyOutput { port } => {
+                    departing = turn.departing(&entry.pending);
+                    let batch = departing.as_ref().unwrap_or(&entry.pending);
+                    if !batch.is_empty() {
+                        port.deliver(turn, batch, false);
                     }
                 }
-                Action::Output { port, wait } => deliver(&**port, turn, &entry.pending, *wait),
-                Action::CopyOutput { port } => match turn.departing(&entry.pending) {
-                    None => deliver(&**port, turn, &entry.pending, false),
-                    Some(departing) => {
-                        packets = departing.len();
-                        if packets > 0 {
-                            deliver(&**port, turn, &departing, false);
-                        }
-                    }
-                },
             }
-            let now = cycles();
+            let mut now = cycles();
+            let batch = departing.as_ref().unwrap_or(&entry.pending);
+            if turn.is_observed() {
+                entry.observe(turn, later, batch, now.saturating_sub(at));
+                now = cycles();
+            }
+            let packets = batch.len();
             entry.stats.count(packets, now.saturating_sub(at));
             at = now;
             entry.pending.clear();
@@ -316,12 +322,27 @@ impl Ready {
     }
 }
 
-/// Delivers packets, and shows them to the observers of the turn, if there are any.
-#[inline]
-fn deliver(port: &dyn Port, turn: &mut Turn<'_>, batch: &Batch, wait: bool) {
-    port.deliver(turn, batch, wait);
-    if turn.is_observed() && !port.observes_deliveries() {
-        turn.observe_delivery(port.index(), batch.ids());
+impl Entry {
+    /// Shows the observers of the turn what the entry has done with a batch. `later` are the entries
+    /// that its edges lead to.
+    #[cold]
+    fn observe(&self, turn: &mut Turn<'_>, later: &[Entry], batch: &Batch, cycles: u64) {
+        let kind = match &self.action {
+            Action::Node(_) => {
+                turn.observe_notes();
+                StepKind::Node
+            }
+            Action::Output { port, .. } | Action::CopyOutput { port } => {
+                if !port.observes_deliveries() && !batch.is_empty() {
+                    turn.observe_delivery(port.index(), batch.ids());
+                }
+                StepKind::Output
+            }
+        };
+        let leads_to = |edge: usize, id| later.get(edge).is_some_and(|entry| entry.pending.ids().contains(&id));
+        let ways = |id| self.edges.iter().filter(|&&edge| leads_to(edge, id)).count();
+        let step = Step { name: &self.stats.name, kind, cycles, packets: batch.len(), ways: &ways };
+        turn.observe_step(&step, batch.ids());
     }
 }
 

@@ -53,7 +53,7 @@ pub use slot::{HEAD, HEADROOM};
 pub use straightline_simd::{Kernels, Level, WithKernels, prefetch_read};
 pub use turn::{
     Arena, AtTurnEnd, BodyCount, MIN_HEADROOM, NoteMark, Observer, ObserverId, Outside, Packets, PrependError, Rcu,
-    RcuCell, RcuReader, Served, Settings, SourceQueueId, StripError, Turn, TurnWatch,
+    RcuCell, RcuReader, Served, Settings, SourceQueueId, Step, StepKind, StripError, Turn, TurnWatch,
 };
 pub use unfinished::{unfinished, unfinished_ip};
 

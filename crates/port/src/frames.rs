@@ -98,13 +98,16 @@ pub(crate) fn fill<'t>(
                     }
                 }
             }
-            Ok(Some(plan)) => {
+            Ok(Some(mut plan)) => {
                 let count = usize::try_from(plan.left()).unwrap_or(usize::MAX);
                 let needed = frames_of(sink, plan.len_of(0)).saturating_mul(count);
                 if needed > sink.free() && sink.has_pushed() {
                     break;
                 }
-                if let Err(reason) = segments(sink, turn, id, plan, segment, &mut tally) {
+                let all = plan.left();
+                let delivered = segments(sink, turn, id, &mut plan, segment, &mut tally);
+                turn.note_segmented(limits.port, id, all.saturating_sub(plan.left()));
+                if let Err(reason) = delivered {
                     turn.note_dropped(limits.port, id, reason);
                 }
             }
@@ -170,7 +173,7 @@ fn segments<'t>(
     sink: &mut impl FrameSink<'t>,
     turn: &mut Turn<'t>,
     id: PacketId,
-    mut plan: Segmenter,
+    plan: &mut Segmenter,
     segment: &mut GsoSegment,
     tally: &mut Tally,
 ) -> Result<(), Reason> {
@@ -182,9 +185,9 @@ fn segments<'t>(
         return Err(Reason::SegmentHeaders);
     }
     let failed = if longest <= sink.frame_size() {
-        in_single_frames(sink, turn, id, &mut plan, (segment, &mut cursor), tally)
+        in_single_frames(sink, turn, id, plan, (segment, &mut cursor), tally)
     } else {
-        in_several_frames(sink, turn, id, &mut plan, (segment, &mut cursor), tally)
+        in_several_frames(sink, turn, id, plan, (segment, &mut cursor), tally)
     };
     if let Err(reason) = failed {
         tally.drops[reason as usize] += plan.left();

@@ -18,6 +18,7 @@ mod packets;
 mod rcu;
 #[cfg(test)]
 mod rcu_loom;
+mod step;
 mod sync;
 mod truncate;
 mod watch;
@@ -34,6 +35,7 @@ pub use headers::{MIN_HEADROOM, Outside, PrependError, StripError};
 pub use observe::{NoteMark, Observer, ObserverId};
 pub use packets::Packets;
 pub use rcu::{Rcu, RcuCell, RcuReader};
+pub use step::{Step, StepKind};
 use watch::ServedCell;
 pub use watch::{Served, TurnWatch};
 

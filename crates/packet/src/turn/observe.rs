@@ -1,8 +1,8 @@
 //! Observers of a worker's packets, for captures and traces.
 //!
 //! An observer sees packets where they come in, where they leave, and where they are dropped. It
-//! changes nothing. A worker without observers pays one predictable branch for each batch, and one
-//! for each dropped packet.
+//! also sees which steps of the graph they pass. It changes nothing. A worker without observers
+//! pays one predictable branch for each batch, and one for each dropped or segmented packet.
 //!
 //! ```text
 //! a port or node        notes packets                (Packets::note_...)
@@ -15,11 +15,11 @@
 
 use std::fmt;
 
-use super::{Disposition, Packets, Turn};
+use super::{Disposition, Packets, Step, Turn};
 use crate::{Batch, MAX_BATCH, PacketId, PortIndex, Reason};
 
 /// Notes that fit between two calls of [`Turn::observe_notes`]. A batch of packets may be received
-/// by a tunnel and dropped by it, and an output may drop each packet once.
+/// by a tunnel and dropped by it. An output may segment each packet, and drop it.
 const MAX_NOTES: usize = 4 * MAX_BATCH;
 
 /// An observer of a worker's packets. The worker calls it within turns, so it must not block,
@@ -36,6 +36,14 @@ pub trait Observer: Send {
 
     /// A packet was dropped, and `port` counts it.
     fn dropped(&mut self, turn: &Turn<'_>, port: PortIndex, id: PacketId, reason: Reason);
+
+    /// A port has segmented a packet, and has delivered so many segments of it. It is told after
+    /// the packet's delivery.
+    fn segmented(&mut self, _turn: &Turn<'_>, _port: PortIndex, _id: PacketId, _segments: u32) {}
+
+    /// A step of the graph has run for these packets. All calls about its other events came before.
+    /// An input's packets are those that it received.
+    fn passed(&mut self, _turn: &Turn<'_>, _step: &Step<'_>, _ids: &[PacketId]) {}
 
     /// The turn is over, or had no packets at all. Bodies are not to be read any more.
     /// [`Turn::departs`] tells which packets went back to their source's ring: for them, nothing
@@ -66,6 +74,7 @@ enum Event {
     Received,
     Delivered,
     Dropped(Reason),
+    Segmented(u32),
 }
 
 /// The number of notes at a moment, for [`Packets::forget_notes`].
@@ -125,6 +134,14 @@ impl Packets<'_> {
     pub fn note_dropped(&mut self, port: PortIndex, id: PacketId, reason: Reason) {
         if self.is_observed() {
             self.note(Note { port, id, event: Event::Dropped(reason) });
+        }
+    }
+
+    /// Notes that a port has delivered so many segments of a packet.
+    #[inline]
+    pub fn note_segmented(&mut self, port: PortIndex, id: PacketId, segments: u32) {
+        if self.is_observed() && segments > 0 {
+            self.note(Note { port, id, event: Event::Segmented(segments) });
         }
     }
 
@@ -212,6 +229,9 @@ impl Turn<'_> {
                     Event::Dropped(reason) => {
                         batch.ids().iter().for_each(|&id| observer.dropped(turn, port, id, reason));
                     }
+                    Event::Segmented(segments) => {
+                        batch.ids().iter().for_each(|&id| observer.segmented(turn, port, id, segments));
+                    }
                 });
             }
         }
@@ -229,7 +249,7 @@ impl Turn<'_> {
     }
 
     /// Calls each observer. It sees the turn, so it is no part of the turn meanwhile.
-    fn tell(&mut self, mut call: impl FnMut(&mut dyn Observer, &Turn<'_>)) {
+    pub(super) fn tell(&mut self, mut call: impl FnMut(&mut dyn Observer, &Turn<'_>)) {
         let Some(mut observers) = self.observers.take() else { return };
         observers.list.iter_mut().for_each(|(_, observer)| call(&mut **observer, self));
         self.observers = Some(observers);
@@ -241,7 +261,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
-    use crate::{Arena, Rcu, Settings};
+    use crate::{Arena, Rcu, Settings, StepKind};
 
     /// Records what it is told, with the first byte of each packet.
     #[derive(Clone, Default)]
@@ -269,6 +289,15 @@ mod tests {
 
         fn dropped(&mut self, turn: &Turn<'_>, port: PortIndex, id: PacketId, reason: Reason) {
             self.add(reason.name(), turn, port, &[id]);
+        }
+
+        fn segmented(&mut self, turn: &Turn<'_>, port: PortIndex, id: PacketId, segments: u32) {
+            self.add(&format!("segmented {segments}"), turn, port, &[id]);
+        }
+
+        fn passed(&mut self, turn: &Turn<'_>, step: &Step<'_>, ids: &[PacketId]) {
+            let ways: Vec<_> = ids.iter().map(|&id| (turn.head(id)[0], (step.ways)(id))).collect();
+            self.0.lock().unwrap().push(format!("{step:?} {ways:?}"));
         }
 
         fn turn_ended(&mut self, turn: &Turn<'_>) {
@@ -302,7 +331,11 @@ mod tests {
             turn.forget_notes(mark);
             turn.note_all_dropped(B, &ids[2..3], Reason::TooBig);
             turn.leave(ids[4]);
+            turn.note_segmented(B, ids[3], 7);
             turn.observe_delivery(Some(B), &ids[1..]);
+            let ways = |id: PacketId| id.index() + 1;
+            let step = Step { name: "b-tx", kind: StepKind::Output, cycles: 90, packets: 4, ways: &ways };
+            turn.observe_step(&step, &ids[1..3]);
         });
         let expected = [
             "received 0 [0, 1, 2, 3, 4]",
@@ -310,6 +343,8 @@ mod tests {
             "received 1 [1]",
             "delivered 1 [1, 3]",
             "too-big 1 [2]",
+            "segmented 7 1 [3]",
+            "Output b-tx: 4 packets in 90 cycles [(1, 2), (2, 3)]",
             "ended 1",
         ];
         assert_eq!(recorder.take(), expected);

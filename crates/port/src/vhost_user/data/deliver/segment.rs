@@ -57,6 +57,7 @@ impl<R: Device> Delivery<'_, '_, R> {
                 }
             }
         }
+        self.turn.note_segmented(self.link.index, id, u32::try_from(done.packets).unwrap_or(u32::MAX));
         tally.packets += done.packets;
         tally.bytes += done.bytes;
         tally.body += done.body;
