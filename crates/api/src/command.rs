@@ -21,6 +21,8 @@ pub enum Command {
     Events,
     /// Captures packets until the client leaves.
     Capture,
+    /// Follows single packets on their way through the switch.
+    Trace,
     /// Reads the configuration file again and applies it.
     Reload,
     /// Sets a port's link down, or allows it to be up again.
@@ -31,7 +33,7 @@ pub enum Command {
 
 impl Command {
     /// All commands.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Status,
         Self::Ports,
         Self::Fdb,
@@ -40,6 +42,7 @@ impl Command {
         Self::Drops,
         Self::Events,
         Self::Capture,
+        Self::Trace,
         Self::Reload,
         Self::Link,
         Self::Port,
@@ -57,6 +60,7 @@ impl Command {
             Self::Drops => "drops",
             Self::Events => "events",
             Self::Capture => "capture",
+            Self::Trace => "trace",
             Self::Reload => "reload",
             Self::Link => "link",
             Self::Port => "port",
@@ -72,6 +76,7 @@ impl Command {
                 "it needs \"ports\" (names) and \"snaplen\" (bytes), and one of \"in\", \"out\" (true) and \"dropped\" \
                  (a reason, or an empty text); \"filter\" is optional"
             }
+            Self::Trace => "it needs \"ports\" (names) and \"count\" (a number of packets); \"filter\" is optional",
             Self::Link => "it needs \"port\" (a name) and \"up\" (true or false)",
             Self::Port => "it needs \"name\", \"join\" and \"socket\" (texts), and a socket as a descriptor",
             _ => "it has no arguments",

@@ -25,6 +25,7 @@ mod refusal;
 mod request;
 mod stream;
 pub mod table;
+mod trace;
 mod types;
 
 pub use capture::{Capture, CaptureInterface};
@@ -32,8 +33,9 @@ pub use client::{AddedPort, Answer, RequestError, add_port, ask, request, send, 
 pub use command::Command;
 pub use event::{Event, EventKind, Events};
 pub use refusal::{ErrorCode, Refusal};
-pub use request::{CaptureRequest, EventsRequest, LinkRequest, PortRequest, Request};
+pub use request::{CaptureRequest, EventsRequest, LinkRequest, PortRequest, Request, TraceRequest};
 pub use stream::{StreamEnd, StreamReader, stream};
+pub use trace::{Trace, TraceAction, TraceLine, TracedDrop, TracedPacket, TracedStep};
 pub use types::{
     Addresses, Change, ChangeKind, Changed, Changes, Device, DownReason, DropCount, Drops, Fdb, FdbEntry, Joined,
     JoinedKind, Link, Neighbour, NeighbourState, Neighbours, Node, Packets, Port, Ports, Privileges, Queue, QueuePairs,

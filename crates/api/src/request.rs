@@ -26,6 +26,8 @@ pub enum Request {
     Events(EventsRequest),
     /// Captures packets. The answer is a stream of binary records.
     Capture(CaptureRequest),
+    /// Follows packets on their way. The answer is a stream of lines, and ends after the last packet.
+    Trace(TraceRequest),
     /// Reads the configuration file again and applies it.
     Reload,
     /// Sets a port's link down, or allows it to be up again.
@@ -66,6 +68,19 @@ pub struct CaptureRequest {
     pub filter: Option<String>,
     /// The most bytes of a packet.
     pub snaplen: u32,
+}
+
+/// The arguments of the request `trace`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct TraceRequest {
+    /// The names of the ports. Packets that they receive are traced.
+    pub ports: Vec<String>,
+    /// The number of packets.
+    pub count: u32,
+    /// The filter; without it all packets are traced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<String>,
 }
 
 /// The arguments of the request `link`.

@@ -21,12 +21,14 @@ fn generated() -> Value {
     answer(Command::Drops, generator.subschema_for::<Drops>());
     answer(Command::Events, generator.subschema_for::<Events>());
     answer(Command::Capture, generator.subschema_for::<Capture>());
+    answer(Command::Trace, generator.subschema_for::<Trace>());
     answer(Command::Reload, generator.subschema_for::<Changes>());
     let (request, refusal, event) = (
         generator.subschema_for::<Request>(),
         generator.subschema_for::<Refusal>(),
         generator.subschema_for::<Event>(),
     );
+    let trace = generator.subschema_for::<TraceLine>();
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "API of a Straightline switch",
@@ -36,7 +38,7 @@ fn generated() -> Value {
         "request": request,
         "refusal": refusal,
         "answers": answers,
-        "streams": { "events": event },
+        "streams": { "events": event, "trace": trace },
         "$defs": generator.take_definitions(true),
     })
 }

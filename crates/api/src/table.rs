@@ -1,6 +1,7 @@
 //! Renders answers as text for terminals: tables for 100 columns, text for 80.
 
 mod grid;
+mod trace;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -10,6 +11,7 @@ use super::{
     RingKind, Runtime, Stalls, Status, Tunnel, Worker,
 };
 use grid::{Grid, count, printable, wrap};
+pub use trace::traced_packet;
 
 /// The column at which text is wrapped.
 const WIDTH: usize = 80;

@@ -65,7 +65,7 @@ impl PortTable {
 
     /// Returns the interface of a port, if the capture has it.
     #[inline]
-    fn get(&self, port: PortIndex) -> Option<u16> {
+    pub(crate) fn get(&self, port: PortIndex) -> Option<u16> {
         self.0.get(port.index())?.load(Ordering::Relaxed).checked_sub(1)
     }
 }

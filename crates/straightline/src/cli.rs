@@ -95,6 +95,9 @@ pub(crate) enum Command {
     /// Capture packets of ports of the running switch, as a pcapng file
     #[command(after_help = CAPTURE_HELP)]
     Capture(Capture),
+    /// Follow packets of ports of the running switch: nodes, actions, destinations, cycles
+    #[command(after_help = TRACE_HELP)]
+    Trace(Trace),
     /// Measure this switch and other vhost-user switches
     #[command(subcommand)]
     Lab(Lab),
@@ -247,6 +250,33 @@ pub(crate) struct Capture {
     /// End after this number of packets
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: Option<u64>,
+    /// API socket of the running switch
+    #[arg(long, value_name = "SOCKET", default_value = DEFAULT_PATH)]
+    pub(crate) api: PathBuf,
+}
+
+const TRACE_HELP: &str = "\
+Examples:
+  straightline trace vm1
+  straightline trace vm1 vm2 --filter 'arp or icmp' --count 5
+  straightline trace vm1 --json | jq .dropped
+
+`straightline capture --help` lists the conditions of filters.";
+
+#[derive(Debug, Args)]
+pub(crate) struct Trace {
+    /// Names of the ports; packets that they receive are followed
+    #[arg(value_name = "PORT", required = true)]
+    pub(crate) ports: Vec<String>,
+    /// End after this number of packets
+    #[arg(short, long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) count: u32,
+    /// Only packets that this expression selects
+    #[arg(short, long, value_name = "EXPRESSION")]
+    pub(crate) filter: Option<Filter>,
+    /// Print a JSON object for each packet
+    #[arg(long)]
+    pub(crate) json: bool,
     /// API socket of the running switch
     #[arg(long, value_name = "SOCKET", default_value = DEFAULT_PATH)]
     pub(crate) api: PathBuf,

@@ -1,5 +1,7 @@
-//! Captures: for each client one observer in every worker, and the stream of their records.
+//! Captures: for each client one observer in every worker, and the stream of their records. Traces
+//! share the parts that they need as well.
 
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -19,7 +21,7 @@ use crate::Switch;
 use crate::api::{Capture, CaptureInterface, CaptureRequest, ErrorCode, MAX_FILL, Refusal, Stream};
 use crate::source::Snapshot;
 
-/// The most captures at a time. Each has a ring for each worker.
+/// The most captures and traces at a time. Each has memory for each worker.
 const MAX_CAPTURES: usize = 4;
 
 /// The most ports of a capture.
@@ -32,21 +34,24 @@ const TICK: Duration = Duration::from_millis(5);
 /// them.
 const LAST_TICKS: u32 = 4;
 
-/// The captures that run.
+/// The captures and traces that run.
 #[derive(Debug, Default)]
 pub(crate) struct Captures {
     running: Mutex<Vec<Weak<Session>>>,
     next: AtomicU64,
 }
 
-/// A capture, as control sees it.
+/// A capture or trace, as control sees it.
 #[derive(Debug)]
-struct Session {
+pub(crate) struct Session {
     /// The names of the ports, by their interface.
-    names: Vec<String>,
-    table: Arc<PortTable>,
+    pub(crate) names: Vec<String>,
+    pub(crate) table: Arc<PortTable>,
     /// Whether the switch has the port of each interface.
-    present: Vec<AtomicBool>,
+    pub(crate) present: Vec<AtomicBool>,
+    /// The names of all ports of the switch. A port that has gone keeps its name until another port
+    /// has its index, because workers may have seen it shortly before.
+    all: Mutex<BTreeMap<PortIndex, String>>,
 }
 
 impl Captures {
@@ -59,12 +64,19 @@ impl Captures {
         self.lock().iter().filter_map(Weak::upgrade).for_each(|session| session.find_ports(now));
     }
 
-    /// Adds a capture, if there are not too many. `now` returns the ports.
-    fn add(&self, session: &Arc<Session>, now: impl FnOnce() -> Arc<Snapshot>) -> Result<ObserverId, Refusal> {
+    /// Adds a capture or trace, if there are not too many. `now` returns the ports, `command` is the
+    /// name of the request.
+    pub(crate) fn add(
+        &self,
+        command: &str,
+        session: &Arc<Session>,
+        now: impl FnOnce() -> Arc<Snapshot>,
+    ) -> Result<ObserverId, Refusal> {
         let mut running = self.lock();
         running.retain(|session| session.strong_count() > 0);
         if running.len() >= MAX_CAPTURES {
-            let error = format!("capture: {MAX_CAPTURES} captures run already; end one of them, and try again");
+            let error =
+                format!("{command}: {MAX_CAPTURES} captures and traces run already; end one of them, and try again");
             return Err(Refusal::new(ErrorCode::Busy, error));
         }
         // A change of ports waits for the lock, so it comes before or after, but is not missed.
@@ -75,9 +87,15 @@ impl Captures {
 }
 
 impl Session {
-    fn new(names: Vec<String>) -> Self {
+    pub(crate) fn new(names: Vec<String>) -> Self {
         let present = names.iter().map(|_| AtomicBool::new(false)).collect();
-        Session { names, table: Arc::default(), present }
+        Session { names, table: Arc::default(), present, all: Mutex::default() }
+    }
+
+    /// Returns the name of a port of the switch.
+    pub(crate) fn name_of(&self, port: PortIndex) -> String {
+        let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.get(&port).map_or_else(|| "(removed)".to_owned(), Clone::clone)
     }
 
     /// Looks up the ports of all interfaces.
@@ -87,6 +105,9 @@ impl Session {
         for (present, port) in self.present.iter().zip(&ports) {
             present.store(port.is_some(), Ordering::Relaxed);
         }
+        let all = now.config.ports.iter().zip(&now.plan.ports);
+        let all = all.map(|(port, plan)| (PortIndex(plan.slot), port.name.clone()));
+        self.all.lock().unwrap_or_else(PoisonError::into_inner).extend(all);
         self.table.set((0..).zip(ports).filter_map(|(interface, port)| Some((port?, interface))));
     }
 }
@@ -98,22 +119,10 @@ impl Switch {
     /// The request is not valid, a port does not exist, or too many captures run.
     pub fn capture(&self, request: &CaptureRequest) -> Result<(Capture, Box<dyn Stream>), Refusal> {
         let selection = Arc::new(selection(request)?);
-        let now = self.running.now();
-        let mut interfaces: Vec<CaptureInterface> = Vec::new();
-        for name in &request.ports {
-            let Some(at) = now.config.port_index(name) else {
-                let known: Vec<_> = now.config.ports.iter().map(|port| port.name.as_str()).collect();
-                let error = format!("no such port {name:?}; ports are {}", known.join(", "));
-                return Err(Refusal::new(ErrorCode::UnknownPort, error).about(name));
-            };
-            if !interfaces.iter().any(|interface| interface.name == *name) {
-                let kind = now.config.ports[at].kind.as_str().to_owned();
-                interfaces.push(CaptureInterface { name: name.clone(), kind });
-            }
-        }
+        let interfaces = interfaces(&self.running.now(), &request.ports)?;
         let session = Arc::new(Session::new(interfaces.iter().map(|interface| interface.name.clone()).collect()));
-        let id = self.running.captures.add(&session, || self.running.now())?;
-        let timer = timer().map_err(|error| Refusal::new(ErrorCode::Busy, format!("capture: no timer: {error}")))?;
+        let id = self.running.captures.add("capture", &session, || self.running.now())?;
+        let timer = timer("capture")?;
         let (mut rings, mut observers) = (Vec::new(), Vec::new());
         for handle in &self.handles {
             let (observer, reader) =
@@ -138,13 +147,37 @@ impl Switch {
     }
 }
 
+/// Checks the number of ports of a request.
+pub(crate) fn check_ports(command: &str, ports: &[String]) -> Result<(), Refusal> {
+    if (1..=MAX_PORTS).contains(&ports.len()) {
+        return Ok(());
+    }
+    let error = format!("{command}: {} ports; name 1 to {MAX_PORTS}", ports.len());
+    Err(Refusal::new(ErrorCode::BadRequest, error))
+}
+
+/// Returns the named ports, each once.
+pub(crate) fn interfaces(now: &Snapshot, names: &[String]) -> Result<Vec<CaptureInterface>, Refusal> {
+    let mut interfaces: Vec<CaptureInterface> = Vec::new();
+    for name in names {
+        let Some(at) = now.config.port_index(name) else {
+            let known: Vec<_> = now.config.ports.iter().map(|port| port.name.as_str()).collect();
+            let error = format!("no such port {name:?}; ports are {}", known.join(", "));
+            return Err(Refusal::new(ErrorCode::UnknownPort, error).about(name));
+        };
+        if !interfaces.iter().any(|interface| interface.name == *name) {
+            let kind = now.config.ports[at].kind.as_str().to_owned();
+            interfaces.push(CaptureInterface { name: name.clone(), kind });
+        }
+    }
+    Ok(interfaces)
+}
+
 /// Checks a request.
 fn selection(request: &CaptureRequest) -> Result<Selection, Refusal> {
     let bad = |error: String| Refusal::new(ErrorCode::BadRequest, error);
     let &CaptureRequest { ref ports, received, delivered, ref dropped, ref filter, snaplen } = request;
-    if !(1..=MAX_PORTS).contains(&ports.len()) {
-        return Err(bad(format!("capture: {} ports; name 1 to {MAX_PORTS}", ports.len())));
-    }
+    check_ports("capture", ports)?;
     if !(1..=SNAPLEN).contains(&snaplen) {
         return Err(bad(format!("capture: a snaplen of {snaplen} is out of range: use 1 to {SNAPLEN}")));
     }
@@ -166,11 +199,12 @@ fn selection(request: &CaptureRequest) -> Result<Selection, Refusal> {
 }
 
 /// Returns a descriptor that is readable at each tick.
-fn timer() -> rustix::io::Result<OwnedFd> {
-    let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+pub(crate) fn timer(command: &str) -> Result<OwnedFd, Refusal> {
     let tick = Timespec { tv_sec: 0, tv_nsec: TICK.subsec_nanos().into() };
-    timerfd_settime(&timer, TimerfdTimerFlags::empty(), &Itimerspec { it_interval: tick, it_value: tick })?;
-    Ok(timer)
+    let ticks = Itimerspec { it_interval: tick, it_value: tick };
+    timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)
+        .and_then(|timer| timerfd_settime(&timer, TimerfdTimerFlags::empty(), &ticks).map(|_| timer))
+        .map_err(|error| Refusal::new(ErrorCode::Busy, format!("{command}: no timer: {error}")))
 }
 
 /// The ring of a worker, with the ways to reach the worker.
@@ -270,7 +304,7 @@ impl Drop for CaptureStream {
 }
 
 /// A moment on both clocks: the workers' counter, and the time of day.
-struct Clock {
+pub(crate) struct Clock {
     cycles: u64,
     /// Nanoseconds since 1970.
     time: u64,
@@ -278,13 +312,13 @@ struct Clock {
 }
 
 impl Clock {
-    fn now() -> Self {
+    pub(crate) fn now() -> Self {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         Clock { cycles: cycles(), time: u64::try_from(since.as_nanos()).unwrap_or(u64::MAX), hertz: hertz() }
     }
 
     /// Returns the time of an earlier reading of the counter.
-    fn time_of(&self, cycles: u64) -> u64 {
+    pub(crate) fn time_of(&self, cycles: u64) -> u64 {
         let ago = Duration::try_from_secs_f64(seconds(self.cycles.saturating_sub(cycles), self.hertz));
         self.time.saturating_sub(ago.map_or(0, |ago| u64::try_from(ago.as_nanos()).unwrap_or(u64::MAX)))
     }

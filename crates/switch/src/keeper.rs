@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::Switch;
 use crate::api::{
     Capture, CaptureRequest, Changes, Control, DynamicPortGuard, ErrorCode, EventKind, PortRequest, Refusal, Stream,
+    Trace, TraceRequest,
 };
 use crate::config::{Config, Diagnostic, Kinds};
 
@@ -92,6 +93,10 @@ impl Control for Keeper {
 
     fn capture(&self, request: &CaptureRequest) -> Result<(Capture, Box<dyn Stream>), Refusal> {
         self.switch.capture(request)
+    }
+
+    fn trace(&self, request: &TraceRequest) -> Result<(Trace, Box<dyn Stream>), Refusal> {
+        self.switch.trace(request)
     }
 
     fn add_dynamic_port(&self, port_request: &PortRequest, socket: OwnedFd) -> Result<DynamicPortGuard, Refusal> {

@@ -52,6 +52,7 @@ mod reload;
 pub mod sandbox;
 mod source;
 mod switch;
+mod trace;
 mod underlays;
 mod user_names;
 mod watchdog;

@@ -13,19 +13,19 @@ pub(super) const SCTP: IpProtocol = IpProtocol(132);
 /// The facts of a packet. A fact is absent if the head is too short for it, or wrong.
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
-    pub(super) len: u32,
+    pub(crate) len: u32,
     /// Source and destination.
-    pub(super) macs: Option<(MacAddr, MacAddr)>,
+    pub(crate) macs: Option<(MacAddr, MacAddr)>,
     /// The VLANs of the tags, outer tag first.
-    pub(super) vlans: [Option<u16>; vlan::MAX_TAGS],
+    pub(crate) vlans: [Option<u16>; vlan::MAX_TAGS],
     /// The type behind the tags.
-    pub(super) ether_type: Option<EtherType>,
+    pub(crate) ether_type: Option<EtherType>,
     pub(super) family: Option<Family>,
     /// Source and destination of the IP header, or sender and target of ARP.
-    pub(super) addresses: Option<(IpAddr, IpAddr)>,
-    pub(super) protocol: Option<IpProtocol>,
+    pub(crate) addresses: Option<(IpAddr, IpAddr)>,
+    pub(crate) protocol: Option<IpProtocol>,
     /// Source and destination port. Only the first fragment of a packet has them.
-    pub(super) ports: Option<(u16, u16)>,
+    pub(crate) ports: Option<(u16, u16)>,
 }
 
 impl Facts {

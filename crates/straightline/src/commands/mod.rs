@@ -14,6 +14,7 @@ mod port;
 mod query;
 mod run;
 mod top;
+mod trace;
 mod web;
 
 use straightline_switch::config::Kinds;
@@ -29,6 +30,7 @@ pub(crate) fn execute(command: Command, kinds: &Kinds) -> anyhow::Result<()> {
         Command::Init(args) => init::execute(&args),
         Command::Reload(args) => query::reload(&args),
         Command::Capture(args) => capture::execute(&args),
+        Command::Trace(args) => trace::execute(&args),
         Command::Link(args) => link::execute(&args),
         Command::Port(args) => port::execute(&args),
         Command::Status(args) => query::status(&args),

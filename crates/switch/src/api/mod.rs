@@ -20,8 +20,8 @@ pub use straightline_api::{
     Changes, Command, DEFAULT_PATH, Device, DownReason, DropCount, Drops, ErrorCode, Event, EventKind, Events,
     EventsRequest, Fdb, FdbEntry, Joined, JoinedKind, Link, LinkRequest, Neighbour, NeighbourState, Neighbours, Node,
     Packets, Port, PortRequest, Ports, Privileges, Queue, QueuePairs, Refusal, Request, RequestError, RingKind,
-    Runtime, RxMode, Stalls, Status, StreamReader, Tunnel, Worker, add_port, ask, request, send, set_link, stream,
-    table,
+    Runtime, RxMode, Stalls, Status, StreamReader, Trace, TraceAction, TraceLine, TraceRequest, TracedDrop,
+    TracedPacket, TracedStep, Tunnel, Worker, add_port, ask, request, send, set_link, stream, table,
 };
 
 /// The source of the answers. The API's thread calls it, so it must not take long.
@@ -89,6 +89,13 @@ pub trait Control: Send + Sync {
     /// The request is not valid, a port does not exist, or too many captures run.
     fn capture(&self, request: &CaptureRequest) -> Result<(Capture, Box<dyn Stream>), Refusal>;
 
+    /// Begins a trace of packets, which ends when the stream is dropped. The stream has a
+    /// [`TraceLine`] in each line, and ends after the last packet.
+    ///
+    /// # Errors
+    /// The request is not valid, a port does not exist, or too many captures and traces run.
+    fn trace(&self, request: &TraceRequest) -> Result<(Trace, Box<dyn Stream>), Refusal>;
+
     /// Adds a port until the returned guard is dropped.
     ///
     /// # Errors
@@ -143,6 +150,7 @@ impl RequestHandler {
                 good(serde_json::Map::new())
             }
             Request::Capture(capture) => begin_stream(held, streams, || self.control()?.capture(capture)),
+            Request::Trace(trace) => begin_stream(held, streams, || self.control()?.trace(trace)),
             Request::Port(port_request) => {
                 let control = self.control()?;
                 let bad = |error| Refusal::new(ErrorCode::BadRequest, error);

@@ -284,6 +284,10 @@ impl Control for Once {
         if port == "vm1" && !up { Ok(()) } else { Err(unknown()) }
     }
 
+    fn trace(&self, _request: &TraceRequest) -> Result<(Trace, Box<dyn Stream>), Refusal> {
+        Err(Refusal::new(ErrorCode::Refused, "not here"))
+    }
+
     fn capture(&self, _wish: &CaptureRequest) -> Result<(Capture, Box<dyn Stream>), Refusal> {
         Err(Refusal::new(ErrorCode::Refused, "not here"))
     }
