@@ -27,6 +27,7 @@ mod set_down;
 mod slots;
 mod stalls;
 mod tap;
+mod trace;
 mod tunnels;
 mod vanished;
 mod workers;

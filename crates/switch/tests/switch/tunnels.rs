@@ -20,9 +20,9 @@ const V4: [&str; 2] = ["192.0.2.1", "192.0.2.2"];
 const V6: [&str; 2] = ["2001:db8::1", "2001:db8::2"];
 
 /// A switch with two underlays that a wire connects.
-struct Net {
-    switch: Switch,
-    a: Guest,
+pub(crate) struct Net {
+    pub(crate) switch: Switch,
+    pub(crate) a: Guest,
     b: Guest,
     wire: Option<JoinHandle<()>>,
     stop: Arc<AtomicBool>,
@@ -61,7 +61,7 @@ fn config(text: &str) -> Config {
 }
 
 impl Net {
-    fn start(ends: [&str; 2], left: &str, right: &str) -> Net {
+    pub(crate) fn start(ends: [&str; 2], left: &str, right: &str) -> Net {
         let net = Self::start_cut(ends, left, right);
         net.cut.store(false, Ordering::Relaxed);
         net
@@ -109,7 +109,7 @@ impl Net {
         ports.into_iter().find(|port| port.name == name).expect("the port")
     }
 
-    fn wait_up(&self) {
+    pub(crate) fn wait_up(&self) {
         wait_until("the tunnels are up", || ["t1", "t2"].iter().all(|name| self.port(name).link == Link::Up));
     }
 
@@ -126,7 +126,7 @@ impl Net {
     }
 
     /// Waits for a frame at B.
-    fn take_at_b(&mut self) -> Vec<u8> {
+    pub(crate) fn take_at_b(&mut self) -> Vec<u8> {
         let end = Instant::now() + PATIENCE;
         loop {
             if let Some((_, frame)) = arrived(&mut self.b).pop() {
