@@ -77,15 +77,39 @@ fn protocol_name(protocol: IpProtocol) -> String {
 mod tests {
     use proptest::prelude::*;
     use straightline_wire::frame::{Checksum, Frame, Net, Transport};
+    use straightline_wire::{MacAddr, vlan};
 
     use super::*;
 
     #[test]
     fn packets_have_one_line() {
         let text = |bytes: &[u8]| Summary::new(bytes, u32::try_from(bytes.len()).unwrap()).to_string();
-        let _ = (Checksum::Complete, Transport::None);
-        let _: Option<(Frame, Net)> = None;
-        assert_eq!(text(&[]), "0 bytes, too short for Ethernet");
+        assert_eq!(text(&[0; 11]), "11 bytes, too short for Ethernet");
+        let tag = |vid| Some(vlan::Tag { tpid: EtherType::VLAN, pcp: 0, dei: false, vid });
+        let with = |tags, net| {
+            let transport = Transport::Udp { src_port: 53, dst_port: 5353 };
+            let (src, dst) = (MacAddr([2; 6]), MacAddr([4; 6]));
+            let frame = Frame { src, dst, tags, net, transport, payload_len: 0 };
+            let mut bytes = vec![0; frame.headers_len()];
+            frame.emit(&mut bytes, Checksum::Zero).unwrap();
+            bytes
+        };
+        let macs = "02:02:02:02:02:02 > 04:04:04:04:04:04";
+        let v4 = Net::v4([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+        let mut tagged = with([tag(7), tag(9)], v4);
+        let expected = format!("50 bytes, {macs}, VLAN 7, VLAN 9, UDP 10.0.0.1:53 > 10.0.0.2:5353");
+        assert_eq!(text(&tagged), expected);
+        // ICMP has no ports, and a fragment has none either.
+        tagged[31] = 1;
+        assert!(text(&tagged).ends_with(", ICMP 10.0.0.1 > 10.0.0.2"));
+        (tagged[31], tagged[28]) = (17, 1);
+        assert!(text(&tagged).ends_with(", UDP 10.0.0.1 > 10.0.0.2"), "{}", text(&tagged));
+        let v6 = Net::v6("fd00::1".parse().unwrap(), "fd00::2".parse().unwrap());
+        let expected = format!("62 bytes, {macs}, UDP [fd00::1]:53 > [fd00::2]:5353");
+        assert_eq!(text(&with([None; 2], v6)), expected);
+        let mut other = with([None; 2], v4);
+        other[12..14].copy_from_slice(&[0, 38]);
+        assert_eq!(text(&other), format!("42 bytes, {macs}, LLC"));
     }
 
     proptest! {

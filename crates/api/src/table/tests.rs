@@ -1,7 +1,10 @@
 use straightline_packet::Reason;
 
 use super::*;
-use crate::{Change, ChangeKind, Changed, DownReason, DropCount, FdbEntry, Node, Packets, Queue};
+use crate::{
+    Change, ChangeKind, Changed, DownReason, DropCount, FdbEntry, Node, Packets, Queue, TraceAction, TracedDrop,
+    TracedPacket, TracedStep,
+};
 
 /// The maximum width of a table when its counters are at their largest.
 const TABLE_WIDTH: usize = 100;
@@ -350,4 +353,63 @@ fn durations() {
     for (seconds, text) in [(f64::NAN, "NaN s"), (0.04, "0.0 s"), (61.9, "1 min 1 s"), (200_000.0, "2 d 7 h 33 min")] {
         assert_eq!(duration(seconds), text);
     }
+}
+
+#[test]
+fn a_traced_packet_fits_80_columns() {
+    let step = |node: &str, cycles, packets, actions| TracedStep { node: node.to_owned(), cycles, packets, actions };
+    let port = |name: &str| name.to_owned();
+    let outside = "150 bytes, 02:00:00:00:00:01 > 02:00:00:00:00:02, UDP 192.0.2.1:50000 > 192.0.2.2:4789";
+    let packet = TracedPacket {
+        time: 100.5,
+        port: port("vm1"),
+        worker: 0,
+        packet: "100 bytes, 02:00:00:00:00:0a > ff:ff:ff:ff:ff:ff, VLAN 7, ARP 10.0.0.1 > 10.0.0.2".to_owned(),
+        length: 100,
+        gso_size: None,
+        skipped: 12,
+        steps: vec![
+            step("vm1-rx", 1200, 4, vec![TraceAction::Received { port: port("vm1") }]),
+            step("source-check.vm1", 200, 4, Vec::new()),
+            step("bridge.lan", 400, 4, vec![TraceAction::Copied { copies: 2 }]),
+            step("vm2-tx", 4000, 4, vec![TraceAction::Dropped { port: port("vm2"), reason: "no-buffer".to_owned() }]),
+            step(
+                "up-tx",
+                8_000_000,
+                4,
+                vec![
+                    TraceAction::HeadersAdded { bytes: 50, packet: outside.to_owned() },
+                    TraceAction::Delivered { port: port("up\x1b") },
+                ],
+            ),
+        ],
+        more_steps: 3,
+        delivered: vec![port("up")],
+        dropped: vec![TracedDrop { port: port("vm2"), reason: "no-buffer".to_owned() }],
+        waits: false,
+    };
+    let text = traced_packet(&packet, 3, 100.0);
+    let expected = "\
+packet 3: from vm1, worker 0, after 0.500000 s
+    100 bytes, 02:00:00:00:00:0a > ff:ff:ff:ff:ff:ff, VLAN 7, ARP 10.0.0.1 >
+    10.0.0.2
+    12 packets before it came too fast to be traced
+    node              cycles/pkt  batch  action
+    vm1-rx                   300      4  received by vm1
+    source-check.vm1          50      4  passed on
+    bridge.lan               100      4  sent 2 ways
+    vm2-tx                 1,000      4  dropped: no-buffer, counted by vm2
+    up-tx              2,000,000      4  headers added (50 bytes): 150 bytes,
+                                         02:00:00:00:00:01 > 02:00:00:00:00:02,
+                                         UDP 192.0.2.1:50000 > 192.0.2.2:4789
+                                         delivered by up?
+    and 3 further steps
+    => delivered by up; dropped: no-buffer (vm2)
+";
+    assert_eq!(text, expected);
+    let gone =
+        TracedPacket { waits: true, steps: Vec::new(), skipped: 0, more_steps: 0, gso_size: Some(1400), ..packet };
+    let text = traced_packet(&gone, 1, 200.0);
+    assert!(text.contains("after 0.000000 s\n") && text.contains("to be segmented: 1400 bytes each"), "{text}");
+    assert!(text.ends_with("=> waits in its ring, and comes again later\n"), "{text}");
 }

@@ -27,9 +27,9 @@ pub fn traced_packet(packet: &TracedPacket, number: u64, start: f64) -> String {
 }
 
 fn steps(steps: &[TracedStep]) -> String {
-    let mut grid = Grid::new(&["<node", ">cycles", ">batch", "<action"]);
+    let mut grid = Grid::new(&["<node", ">cycles/pkt", ">batch", "<action"]);
     let longest = steps.iter().map(|step| step.node.chars().count()).max().unwrap_or(0);
-    let used = INDENT.len() + longest.max(4) + "  cycles  batch  ".len();
+    let used = INDENT.len() + longest.max(4) + "  cycles/pkt  batch  ".len();
     let width = WIDTH.saturating_sub(used).max(LEAST);
     for step in steps {
         let cycles = step.cycles / u64::from(step.packets.max(1));

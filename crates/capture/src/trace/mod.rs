@@ -79,13 +79,13 @@ pub struct TraceEvent {
     pub step: u16,
     /// The port that it happened at.
     pub port: PortIndex,
-    /// What happened.
+    /// The kind of the event.
     pub what: Happened,
     /// Index of the packet's head at that time.
     pub head: u8,
 }
 
-/// What happens to a packet at a port.
+/// An event of a packet at a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Happened {
     /// The port has received it.
@@ -192,7 +192,7 @@ impl Trace {
     }
 
     fn add_event(&mut self, port: PortIndex, what: Happened, head: PacketHead) {
-        if self.events.len() < MAX_EVENTS && self.more_steps == 0 {
+        if self.events.len() < MAX_EVENTS && self.steps.len() < MAX_STEPS {
             let (step, head) = (u16::try_from(self.steps.len()).unwrap_or(u16::MAX), self.head(head));
             self.events.push(TraceEvent { step, port, what, head });
         }

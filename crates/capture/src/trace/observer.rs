@@ -34,7 +34,7 @@ impl Wanted {
     }
 }
 
-/// What is known of a packet of the present turn.
+/// The state of a packet of the present turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Known {
     /// No port of the trace has received it.
@@ -106,18 +106,19 @@ impl TraceObserver {
     /// Begins to follow a packet that a port of the trace has received, if it is to be followed.
     fn begin(&mut self, turn: &Turn<'_>, port: PortIndex, id: PacketId, time: u64) {
         let Some(interface) = self.ports.get(port) else { return };
+        self.is_known = true;
+        self.known[id.index()] = Known::Refused;
         if self.wanted.is_none() {
             return;
         }
-        self.is_known = true;
-        self.known[id.index()] = Known::Refused;
         let len = turn.len(id);
         let is_selected = self.filter.as_ref().is_none_or(|filter| filter.selects(turn.head(id), len));
         if !is_selected || !self.wanted.take() {
             return;
         }
-        let Some(mut trace) = self.pool.take() else { return self.wanted.give_back() };
+        let Some((mut trace, skipped)) = self.pool.take() else { return self.wanted.give_back() };
         trace.begin(interface, time, head_of(turn, id), turn.offload(id).gso.map(|gso| gso.size));
+        trace.skipped = skipped;
         self.known[id.index()] = Known::At(u8::try_from(self.followed.len()).unwrap_or(u8::MAX));
         self.followed.push((id, trace));
     }
@@ -135,7 +136,8 @@ impl Observer for TraceObserver {
     fn received(&mut self, turn: &Turn<'_>, port: PortIndex, ids: &[PacketId]) {
         let time = cycles();
         for &id in ids {
-            if self.known[id.index()] == Known::No {
+            // A filter that refuses an outer packet may select the packet inside.
+            if !matches!(self.known[id.index()], Known::At(_)) {
                 self.begin(turn, port, id, time);
             }
             self.add(turn, port, id, Happened::Received);

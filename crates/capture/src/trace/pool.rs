@@ -10,7 +10,7 @@ pub(super) struct TracePool {
     empty: Consumer<Box<Trace>>,
     /// Traces that were put back.
     spare: Vec<Box<Trace>>,
-    /// Packets that found no trace since the last one that was handed over.
+    /// Packets that found no trace since the last one that did.
     skipped: u64,
 }
 
@@ -40,21 +40,24 @@ pub(super) fn pool(traces: usize) -> (TracePool, TraceReader) {
 }
 
 impl TracePool {
-    /// Returns an unused trace. If there is none, the packet is counted as skipped.
-    pub(super) fn take(&mut self) -> Option<Box<Trace>> {
-        let trace = self.spare.pop().or_else(|| self.empty.pop().ok());
-        self.skipped += u64::from(trace.is_none());
-        trace
+    /// Returns an unused trace, and the number of packets that found none before. If there is none,
+    /// the packet is counted as such.
+    pub(super) fn take(&mut self) -> Option<(Box<Trace>, u64)> {
+        let Some(trace) = self.spare.pop().or_else(|| self.empty.pop().ok()) else {
+            self.skipped += 1;
+            return None;
+        };
+        Some((trace, std::mem::take(&mut self.skipped)))
     }
 
     /// Puts a trace back that is not to be read.
     pub(super) fn put_back(&mut self, trace: Box<Trace>) {
+        self.skipped += trace.skipped;
         self.spare.push(trace);
     }
 
     /// Hands a trace over.
-    pub(super) fn hand_over(&mut self, mut trace: Box<Trace>) {
-        trace.skipped = std::mem::take(&mut self.skipped);
+    pub(super) fn hand_over(&mut self, trace: Box<Trace>) {
         // The queue has space for all traces.
         let _ = self.full.push(trace);
     }
