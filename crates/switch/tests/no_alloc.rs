@@ -9,10 +9,12 @@ use std::sync::Arc;
 use allocations::allocations;
 use common::host::Host;
 use common::{BASIC, BROADCAST, frame, mac, packets, rig};
+use straightline_capture::trace::{TraceObserver, Wanted};
+use straightline_capture::{CaptureObserver, Dropped, PortTable, SNAPLEN, Selection};
 use straightline_graph::{Graph, Idle, Worker, WorkerStats};
 use straightline_guest::{Guest, GuestOptions};
 use straightline_nodes::{Bridge, Fdb, Patch};
-use straightline_packet::{Arena, Drops, PortIndex, Rcu, Settings};
+use straightline_packet::{Arena, Drops, Observer, ObserverId, PortIndex, Rcu, Settings};
 use straightline_port::device::{DevicePort, DevicePortConfig, DeviceRequest, Devices, TapOffloads, TapRequest};
 use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
 use straightline_port::{EpollWaiter, PortControl};
@@ -28,6 +30,17 @@ struct DrivenWorker {
 }
 
 fn hand(ports: usize, options: &GuestOptions, bridged: bool, two_copies: bool) -> DrivenWorker {
+    hand_with(ports, options, bridged, two_copies, Vec::new())
+}
+
+/// Like [`hand`], with observers of the worker.
+fn hand_with(
+    ports: usize,
+    options: &GuestOptions,
+    bridged: bool,
+    two_copies: bool,
+    observers: Vec<Box<dyn Observer>>,
+) -> DrivenWorker {
     let dir = tempfile::tempdir().expect("a folder");
     let rcu = Rcu::new();
     let waiter = Arc::new(EpollWaiter::new().expect("epoll"));
@@ -55,7 +68,10 @@ fn hand(ports: usize, options: &GuestOptions, bridged: bool, two_copies: bool) -
         graph.input(port.for_worker(0), node);
     }
     let settings = Settings { two_copies, ..Settings::default() };
-    let arena = Arena::new(rcu.reader(), settings, drops);
+    let mut arena = Arena::new(rcu.reader(), settings, drops);
+    for (id, observer) in (0..).zip(observers) {
+        arena.add_observer(ObserverId(id), observer);
+    }
     let worker = Worker::new(graph, arena, waiter, Arc::new(WorkerStats::default()), Idle::Spin);
     let guests =
         (0..ports).map(|n| Guest::connect(&dir.path().join(format!("p{n}")), options).expect("a guest")).collect();
@@ -120,6 +136,29 @@ fn a_patch_with_two_copies() {
 #[test]
 fn a_bridge() {
     check(hand(4, &GuestOptions::default(), true, false), mixed);
+}
+
+#[test]
+fn a_bridge_with_a_trace_and_a_capture() {
+    let table = Arc::new(PortTable::default());
+    table.set((0..4).map(|port| (PortIndex(port), port)));
+    // The trace goes on until the end, with and without memory for further packets.
+    let wanted = Arc::new(Wanted::new(u32::MAX));
+    let (trace, mut traces) = TraceObserver::new(None, Arc::clone(&table), wanted, 4, 50);
+    let selection =
+        Selection { received: true, delivered: true, dropped: Dropped::Any, filter: None, snaplen: SNAPLEN };
+    let (capture, mut ring) = CaptureObserver::new(Arc::new(selection), table, 4);
+    let observers: Vec<Box<dyn Observer>> = vec![Box::new(trace), Box::new(capture)];
+    let (mut traced, mut records) = (0, Vec::new());
+    check(hand_with(4, &GuestOptions::default(), true, false, observers), |round, from, guest| {
+        mixed(round, from, guest);
+        if from == 0 && round % 5 > 0 {
+            traced += std::iter::from_fn(|| traces.next(|_| ())).count();
+            records.clear();
+            ring.drain(&mut records, usize::MAX, |time| time);
+        }
+    });
+    assert!(traced > 500 && !records.is_empty(), "{traced} traces");
 }
 
 #[test]

@@ -1,14 +1,15 @@
 //! `straightline trace`: packets of ports of a running switch, with their ways.
 
-use std::io::BufRead;
+use std::fs::File;
+use std::io::{BufRead, ErrorKind, Read};
+use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, bail};
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 use straightline_api::{self as api, Request, StreamReader, TraceLine, TraceRequest, table};
 
+use super::capture;
 use crate::cli::Trace;
 use crate::output;
 
@@ -21,14 +22,10 @@ enum End {
 }
 
 pub(crate) fn execute(args: &Trace) -> anyhow::Result<()> {
-    // A signal ends the trace, and a second one the process, for example if standard output is stuck.
-    let is_signalled = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&is_signalled))
-            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&is_signalled)))
-            .context("cannot set up signal handlers")?;
-    }
-    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot set up signal handlers")?;
+    // A signal ends the trace, or at once the process if the reader of our output does not read.
+    let is_stuck = Arc::new(AtomicBool::new(false));
+    let mut signalled = capture::signals(&is_stuck)?;
+    let mut output = File::from(std::io::stdout().as_fd().try_clone_to_owned().context("no standard output")?);
     let filter = args.filter.as_ref().map(ToString::to_string);
     let request = Request::Trace(TraceRequest { ports: args.ports.clone(), count: args.count, filter });
     let stream = api::stream(&args.api, &request)?;
@@ -37,19 +34,28 @@ pub(crate) fn execute(args: &Trace) -> anyhow::Result<()> {
     let start = serde_json::from_str::<serde_json::Value>(stream.answer()).context(form)?["time"].as_f64();
     output::message("tracing", &format_args!("{}; end with Ctrl-C", answer.ports.join(", ")));
     let ender = stream.ender().context("cannot set up signal handlers")?;
-    std::thread::spawn(move || {
-        if signals.forever().next().is_some() {
-            // After an error the stream has ended already.
-            let _ = ender.end();
+    let was_ended = Arc::new(AtomicBool::new(false));
+    std::thread::spawn({
+        let was_ended = Arc::clone(&was_ended);
+        move || {
+            if signalled.read_exact(&mut [0]).is_ok() {
+                was_ended.store(true, Ordering::Relaxed);
+                // After an error the stream has ended already.
+                let _ = ender.end();
+            }
         }
     });
     let mut traced = 0;
-    let end = follow(args, stream, start.context(form)?, &mut traced);
-    let packets = if traced == 1 { "packet" } else { "packets" };
+    let end = follow(args, stream, start.context(form)?, &mut traced, |text| {
+        match capture::write_to_pipe(&mut output, text.as_bytes(), &is_stuck) {
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+            done => done.map(|()| true).context("cannot write to standard output"),
+        }
+    });
+    let packets = if args.count == 1 { "packet" } else { "packets" };
     output::message("traced", &format_args!("{traced} of {} {packets}{}", args.count, advice(args, traced)));
-    let was_ended = is_signalled.load(std::sync::atomic::Ordering::Relaxed);
     match end? {
-        End::Done if traced < u64::from(args.count) && !was_ended => {
+        End::Done if traced < u64::from(args.count) && !was_ended.load(Ordering::Relaxed) => {
             bail!("the switch has ended, or has closed the connection")
         }
         End::Done | End::ReaderGone => Ok(()),
@@ -65,15 +71,22 @@ fn advice(args: &Trace, traced: u64) -> String {
     }
 }
 
-/// Prints packets until the trace ends, and counts them.
-fn follow(args: &Trace, mut stream: StreamReader, start: f64, traced: &mut u64) -> anyhow::Result<End> {
+/// Prints packets until the trace ends, and counts them. `print` returns false if the reader of our
+/// output has gone.
+fn follow(
+    args: &Trace,
+    mut stream: StreamReader,
+    start: f64,
+    traced: &mut u64,
+    mut print: impl FnMut(&str) -> anyhow::Result<bool>,
+) -> anyhow::Result<End> {
     let mut line = String::new();
     loop {
         line.clear();
         match stream.read_line(&mut line) {
             Ok(0) => return Ok(End::Done),
             Ok(_) => {}
-            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return Ok(End::Done),
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => return Ok(End::Done),
             Err(error) => return Err(error).context("cannot read from the switch"),
         }
         let parsed: TraceLine = serde_json::from_str(&line).context("the switch sent something else than a trace")?;
@@ -94,7 +107,7 @@ fn follow(args: &Trace, mut stream: StreamReader, start: f64, traced: &mut u64) 
             }
             TraceLine::Other => continue,
         };
-        if !output::part(&text)? {
+        if !print(&text)? {
             return Ok(End::ReaderGone);
         }
     }

@@ -13,14 +13,14 @@ use super::run::{CONFIG, Running};
 use super::{Finished, Fixture, skip};
 
 /// Two guests at a switch that runs.
-struct Bench {
-    fixture: Fixture,
-    switch: Running,
-    guests: [Guest; 2],
+pub(super) struct Bench {
+    pub(super) fixture: Fixture,
+    pub(super) switch: Running,
+    pub(super) guests: [Guest; 2],
 }
 
 impl Bench {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let fixture = Fixture::new();
         fixture.write(CONFIG);
         let switch = Running::start(&fixture);
@@ -31,7 +31,12 @@ impl Bench {
 
     /// Starts a capture, and waits until it runs.
     fn capture(&self, args: &str, stdout: Stdio) -> Capture {
-        let args: Vec<_> = ["capture", "--api", "api"].into_iter().chain(args.split(' ')).collect();
+        self.start("capture", args, stdout)
+    }
+
+    /// Starts a capture or trace, and waits until it runs.
+    pub(super) fn start(&self, command: &str, args: &str, stdout: Stdio) -> Capture {
+        let args: Vec<_> = [command, "--api", "api"].into_iter().chain(args.split(' ')).collect();
         let child = self.fixture.command(&args).stdout(stdout).stderr(Stdio::piped()).spawn().unwrap();
         let mut capture = Capture { child, err: String::new() };
         capture.wait_for("end with Ctrl-C\n");
@@ -39,7 +44,7 @@ impl Bench {
     }
 
     /// Sends ARP requests and other frames in turn from vm1 to vm2, 100 bytes each.
-    fn send(&mut self, frames: u8) {
+    pub(super) fn send(&mut self, frames: u8) {
         let [from, to] = &mut self.guests;
         for n in 0..frames {
             let mut frame = vec![n; 100];
@@ -57,15 +62,15 @@ impl Bench {
     }
 }
 
-/// A capture that runs. It is killed if the test fails.
-struct Capture {
-    child: Child,
+/// A capture or trace that runs. It is killed if the test fails.
+pub(super) struct Capture {
+    pub(super) child: Child,
     err: String,
 }
 
 impl Capture {
     /// Reads standard error until it has these words.
-    fn wait_for(&mut self, words: &str) {
+    pub(super) fn wait_for(&mut self, words: &str) {
         let stderr = self.child.stderr.as_mut().unwrap();
         let mut byte = [0];
         while !self.err.contains(words) {
@@ -75,12 +80,12 @@ impl Capture {
     }
 
     /// Sends SIGINT twice, as `timeout` does.
-    fn interrupt(&self) {
+    pub(super) fn interrupt(&self) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-s", "INT", &pid, &pid]).status().unwrap().success());
     }
 
-    fn finish(mut self) -> Finished {
+    pub(super) fn finish(mut self) -> Finished {
         let mut rest = String::new();
         self.child.stderr.take().unwrap().read_to_string(&mut rest).unwrap();
         let status = self.child.wait().unwrap();

@@ -15,6 +15,7 @@ mod reload;
 mod run;
 mod sandbox;
 mod top;
+mod trace;
 mod usage;
 mod web;
 

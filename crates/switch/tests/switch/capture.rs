@@ -5,6 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use straightline_capture::record::{Place, Record};
 use straightline_guest::{Guest, GuestOptions};
 use straightline_packet::Reason;
+use straightline_switch::Switch;
 use straightline_switch::api::{CaptureRequest, ErrorCode, Stream};
 use straightline_switch::config::{Config, PortConfig, WhenFull};
 use straightline_virtio::features::VIRTIO_NET_F_CSUM;
@@ -12,6 +13,7 @@ use straightline_virtio::net_header::NetHeader;
 
 use crate::common::packets::{Kind, partial};
 use crate::common::{BASIC, Rig, frame, mac, nothing, patch, rig, send, take, wait_until};
+use crate::tunnels::Net;
 
 /// A captured packet.
 #[derive(Clone, PartialEq)]
@@ -52,7 +54,11 @@ fn request(ports: &[&str]) -> CaptureRequest {
 }
 
 fn capture(rig: &Rig, request: &CaptureRequest) -> Capture {
-    let (answer, stream) = rig.switch.capture(request).expect("a capture");
+    begin(&rig.switch, request)
+}
+
+fn begin(switch: &Switch, request: &CaptureRequest) -> Capture {
+    let (answer, stream) = switch.capture(request).expect("a capture");
     assert_eq!(
         answer.interfaces.iter().map(|interface| &interface.name).collect::<Vec<_>>(),
         Vec::from_iter(&request.ports)
@@ -224,6 +230,31 @@ fn packets_that_a_port_refuses_or_a_node_drops_belong_to_their_source() {
         seen(0, dropped(Reason::ChecksumRange, true), &bad),
     ];
     assert_eq!(capture.take(3), expected);
+}
+
+#[test]
+fn a_tunnel_has_inner_packets_and_its_underlay_has_outer_ones() {
+    let vxlan = "kind = \"vxlan\"\nvni = 5";
+    let mut net = Net::start(["192.0.2.1", "192.0.2.2"], vxlan, vxlan);
+    net.wait_up();
+    // The next hops are known after this.
+    send(&mut net.a, &frame(mac(2), mac(1), 100, 1));
+    net.take_at_b();
+    let filter = Some("udp or ether src 02:00:00:00:00:01".to_owned());
+    let of = |ports: [&str; 2]| begin(&net.switch, &CaptureRequest { filter: filter.clone(), ..request(&ports) });
+    let (mut near, mut far) = (of(["t1", "left"]), of(["t2", "right"]));
+    for len in [60, 300, 1514] {
+        let inner = frame(mac(2), mac(1), len, 7);
+        send(&mut net.a, &inner);
+        net.take_at_b();
+        for (capture, place) in [(&mut near, Place::Delivered), (&mut far, Place::Received)] {
+            let mut packets = capture.take(2);
+            packets.sort_by_key(|packet| packet.interface);
+            assert_eq!(packets[0], seen(0, place, &inner));
+            let outer = &packets[1];
+            assert!((outer.interface, outer.place) == (1, place) && outer.bytes[50..] == inner, "{outer:?}");
+        }
+    }
 }
 
 #[test]

@@ -102,7 +102,7 @@ impl CaptureFile {
 }
 
 /// Writes to what may be a pipe, and sets `is_stuck` while the pipe is full.
-fn write_to_pipe(file: &mut File, bytes: &[u8], is_stuck: &AtomicBool) -> io::Result<()> {
+pub(in crate::commands) fn write_to_pipe(file: &mut File, bytes: &[u8], is_stuck: &AtomicBool) -> io::Result<()> {
     /// Bytes that a pipe takes at once if it can be written at all (PIPE_BUF).
     const CHUNK: usize = 4096;
     for chunk in bytes.chunks(CHUNK) {

@@ -20,6 +20,7 @@ use straightline_switch::api::{self, CaptureRequest, Request, StreamReader};
 
 use crate::cli::{Capture, CaptureDirection};
 use crate::output;
+pub(super) use file::write_to_pipe;
 use file::{CaptureFile, WriteError};
 use order::Order;
 
@@ -65,7 +66,7 @@ pub(crate) fn execute(args: &Capture) -> anyhow::Result<()> {
 
 /// Returns a socket that is readable after SIGINT or SIGTERM. While `is_stuck` is set, a signal ends
 /// the process at once.
-fn signals(is_stuck: &Arc<AtomicBool>) -> anyhow::Result<UnixStream> {
+pub(super) fn signals(is_stuck: &Arc<AtomicBool>) -> anyhow::Result<UnixStream> {
     let (signalled, write) = UnixStream::pair().context("cannot set up signal handlers")?;
     for signal in [SIGTERM, SIGINT] {
         let is_stuck = Arc::clone(is_stuck);
