@@ -83,11 +83,11 @@ pub struct TracedStep {
     pub cycles: u64,
     /// The number of these packets.
     pub packets: u16,
-    /// What happened to the packet, in this order.
+    /// The actions on the packet, in their order.
     pub actions: Vec<TraceAction>,
 }
 
-/// What happens to a packet in a step. Its kind is the field `action`.
+/// An action on a packet in a step. Its kind is the field `action`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "action", rename_all = "kebab-case")]

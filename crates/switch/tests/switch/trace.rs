@@ -7,7 +7,7 @@ use straightline_switch::config::{Config, PortConfig, SourceCheckConfig, WhenFul
 use straightline_virtio::net_header::NetHeader;
 
 use crate::common::packets::{Kind, partial, segmented};
-use crate::common::{BROADCAST, Rig, bridge, frame, mac, noise, nothing, patch, rig, send, take, wait_until};
+use crate::common::{BASIC, BROADCAST, Rig, bridge, frame, mac, noise, nothing, patch, rig, send, take, wait_until};
 use crate::segments::{self, CSUM, SEND, TAKE};
 use crate::tunnels::Net;
 
@@ -173,9 +173,8 @@ fn a_source_check_and_a_port_that_refuses_are_named() {
         patched(config);
         config.ports[0].source_check = Some(SourceCheckConfig { macs: vec![MacPrefix::exact(mac(1))], ips: None });
     });
-    let mut a =
-        rig.guest(0, &GuestOptions { features: segments::CSUM | crate::common::BASIC, ..GuestOptions::default() });
-    let _b = rig.guest(1, &GuestOptions::default());
+    let mut a = rig.guest(0, &GuestOptions { features: CSUM | BASIC, ..GuestOptions::default() });
+    let b = rig.guest(1, &GuestOptions::default());
     let mut trace = trace(&rig, &["p0"], 3);
     send(&mut a, &frame(mac(2), mac(7), 60, 1));
     let packet = trace.one();
@@ -193,7 +192,7 @@ fn a_source_check_and_a_port_that_refuses_are_named() {
     let packet = trace.one();
     assert_eq!(way(&packet), ["p0-rx: dropped p0 checksum-range"]);
     // The other port is down.
-    drop(_b);
+    drop(b);
     rig.wait_down(1, "");
     send(&mut a, &frame(mac(2), mac(1), 60, 1));
     assert_eq!(drops(&trace.one()), [("p1", "link-down")]);
@@ -365,7 +364,7 @@ fn wrong_requests_are_refused_and_traces_are_limited() {
         let (code, error) = refused(&request);
         assert!(code == ErrorCode::BadRequest && error.contains(words), "{error}");
     }
-    let mut traces: Vec<_> = (0..4).map(|_| trace(&rig, &["p0", "p0"][..1], 1)).collect();
+    let mut traces: Vec<_> = (0..4).map(|_| trace(&rig, &["p0"], 1)).collect();
     assert_eq!(refused(&request(&["p0"], 1)).0, ErrorCode::Busy);
     traces.pop();
     traces.push(trace(&rig, &["p0"], 1));
