@@ -68,7 +68,7 @@ pub struct TraceObserver {
     known: [Known; MAX_BATCH],
     is_known: bool,
     /// The followed packets of this turn with their traces.
-    followed: Vec<(PacketId, Box<Trace>)>,
+    followed: Vec<(PacketId, Trace)>,
     /// For each interface, whether its packets wait.
     waits: Vec<Waits>,
 }

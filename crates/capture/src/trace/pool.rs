@@ -6,18 +6,18 @@ use super::{MAX_TRACES, Trace};
 
 /// The worker's side.
 pub(super) struct TracePool {
-    full: Producer<Box<Trace>>,
-    empty: Consumer<Box<Trace>>,
+    full: Producer<Trace>,
+    empty: Consumer<Trace>,
     /// Traces that were put back.
-    spare: Vec<Box<Trace>>,
+    spare: Vec<Trace>,
     /// Packets that found no trace since the last one that did.
     skipped: u64,
 }
 
 /// The side that takes the traces of one worker.
 pub struct TraceReader {
-    full: Consumer<Box<Trace>>,
-    empty: Producer<Box<Trace>>,
+    full: Consumer<Trace>,
+    empty: Producer<Trace>,
 }
 
 impl std::fmt::Debug for TraceReader {
@@ -33,7 +33,7 @@ pub(super) fn pool(traces: usize) -> (TracePool, TraceReader) {
     let (mut empty, empty_end) = RingBuffer::new(traces);
     for _ in 0..traces {
         // The queue has space for all traces.
-        let _ = empty.push(Box::new(Trace::new()));
+        let _ = empty.push(Trace::new());
     }
     let pool = TracePool { full, empty: empty_end, spare: Vec::with_capacity(traces), skipped: 0 };
     (pool, TraceReader { full: full_end, empty })
@@ -42,7 +42,7 @@ pub(super) fn pool(traces: usize) -> (TracePool, TraceReader) {
 impl TracePool {
     /// Returns an unused trace, and the number of packets that found none before. If there is none,
     /// the packet is counted as such.
-    pub(super) fn take(&mut self) -> Option<(Box<Trace>, u64)> {
+    pub(super) fn take(&mut self) -> Option<(Trace, u64)> {
         let Some(trace) = self.spare.pop().or_else(|| self.empty.pop().ok()) else {
             self.skipped += 1;
             return None;
@@ -51,13 +51,13 @@ impl TracePool {
     }
 
     /// Puts a trace back that is not to be read.
-    pub(super) fn put_back(&mut self, trace: Box<Trace>) {
+    pub(super) fn put_back(&mut self, trace: Trace) {
         self.skipped += trace.skipped;
         self.spare.push(trace);
     }
 
     /// Hands a trace over.
-    pub(super) fn hand_over(&mut self, trace: Box<Trace>) {
+    pub(super) fn hand_over(&mut self, trace: Trace) {
         // The queue has space for all traces.
         let _ = self.full.push(trace);
     }
