@@ -1,9 +1,14 @@
-//! The page: one file that needs no network. It is also well-formed XML, which the tests use.
+//! The page: one file that needs no network and no script. It is also well-formed XML, which the
+//! tests use.
+//!
+//! The findings come first, one sentence for each scenario. The plots follow. Everything else is
+//! folded below.
 
-use super::Report;
-use super::section;
-use super::tables::{Finding, Table};
-use super::text::{count, escape};
+use super::plots::{STYLE as PLOTS, class};
+use super::tables::{self, Table};
+use super::text::escape;
+use super::{Report, details, section};
+use crate::statistics::{Finding, Piece};
 
 /// A page that is being written.
 #[derive(Debug, Default)]
@@ -16,7 +21,7 @@ pub(super) struct Page {
 const STYLE: &str = include_str!("page.css");
 
 impl Page {
-    pub(super) fn push(&mut self, html: &str) {
+    fn push(&mut self, html: &str) {
         self.text.push_str(html);
     }
 
@@ -26,83 +31,84 @@ impl Page {
         format!("p{}", self.pictures)
     }
 
-    /// Returns the anchor of a scenario.
-    pub(super) fn anchor(&self, scenario: &str) -> String {
-        let place = self.anchors.iter().position(|name| name == scenario).unwrap_or(0);
-        format!("s{place}")
+    /// Returns the number of a scenario, for its anchors.
+    fn anchor(&self, scenario: &str) -> usize {
+        self.anchors.iter().position(|name| name == scenario).unwrap_or(0)
     }
 
-    pub(super) fn open_details(&mut self, summary: &str, open: bool) {
-        let open = if open { " open=\"open\"" } else { "" };
-        self.push(&format!("<details{open}>\n<summary>{}</summary>\n", escape(&capital(summary))));
+    pub(super) fn open_section(&mut self, scenario: &str) {
+        let anchor = self.anchor(scenario);
+        self.push(&format!("<section id=\"s{anchor}\">\n<h2>{}</h2>\n", escape(scenario)));
     }
 
-    /// Writes a sentence that explains the following plots.
-    pub(super) fn note(&mut self, sentence: &str) {
-        self.push(&format!("<p class=\"soft\">{}</p>\n", escape(sentence)));
+    /// Ends a section, with a link to the folded tables.
+    pub(super) fn close_section(&mut self, scenario: &str) {
+        let anchor = self.anchor(scenario);
+        self.push(&format!(
+            "<p><a class=\"more\" href=\"#d{anchor}\">Cells and tables of {}</a></p>\n</section>\n",
+            escape(scenario)
+        ));
     }
 
-    /// Returns whether the page has only one scenario. Then the findings are just above it and are
-    /// not repeated.
-    pub(super) fn is_short(&self) -> bool {
-        self.anchors.len() == 1
+    /// Opens a folded part. That of a scenario has an anchor.
+    pub(super) fn open_details(&mut self, summary: &str, scenario: Option<&str>) {
+        let anchor = scenario.map_or_else(String::new, |scenario| format!(" id=\"d{}\"", self.anchor(scenario)));
+        self.push(&format!("<details{anchor}>\n<summary>{}</summary>\n", escape(summary)));
     }
 
     pub(super) fn close_details(&mut self) {
         self.push("</details>\n");
     }
 
-    /// Writes the findings, after a link to the scenario's section.
-    fn linked(&mut self, scenario: &str, finding: &Finding) {
-        let link = format!("<a href=\"#{}\">{}</a>: ", self.anchor(scenario), escape(scenario));
-        self.push(&format!("<li>{link}{}", escape(&finding.about)));
-        self.lines(finding);
-        self.push("</li>\n");
+    pub(super) fn heading(&mut self, title: &str) {
+        self.push(&format!("<h3>{}</h3>\n", escape(title)));
     }
 
-    pub(super) fn finding(&mut self, finding: &Finding) {
-        self.push(&format!("<p>{}</p>\n", escape(&capital(&finding.about))));
-        self.lines(finding);
-    }
-
-    fn lines(&mut self, finding: &Finding) {
-        if finding.lines.is_empty() {
-            return;
+    /// Writes words that explain what is around them.
+    pub(super) fn note(&mut self, words: &str) {
+        if !words.is_empty() {
+            self.push(&format!("<p class=\"soft\">{}</p>\n", escape(words)));
         }
-        let lines: String = finding.lines.iter().map(|line| format!("<li>{}</li>\n", escape(line))).collect();
-        self.push(&format!("<ul>\n{lines}</ul>\n"));
     }
 
-    /// Writes a picture in both layouts, with a table of the same values.
-    pub(super) fn figure(&mut self, title: &str, pictures: [String; 2], table: &Table) {
-        self.push("<figure>\n");
-        self.push(&format!("<figcaption>{}</figcaption>\n", escape(title)));
-        self.push("<div class=\"beside\">\n<div>\n");
-        for picture in pictures {
-            self.push(&picture);
-        }
-        self.push("</div>\n");
-        self.table(table, &format!("Table: {title}"));
-        self.push("</div>\n</figure>\n");
+    /// Writes a finding as a paragraph.
+    pub(super) fn sentence(&mut self, finding: &Finding) {
+        self.push(&format!("<p class=\"finding\">{}.</p>\n", sentence(finding)));
     }
 
-    /// Writes a table in a box that scrolls if it is too large.
+    /// Writes a picture in both layouts.
+    pub(super) fn figure(&mut self, title: &str, pictures: [String; 2]) {
+        self.push(&format!("<figure>\n<figcaption>{}</figcaption>\n{}</figure>\n", escape(title), pictures.concat()));
+    }
+
+    /// Writes a table of values in a box that scrolls if it is too large.
     pub(super) fn table(&mut self, table: &Table, label: &str) {
-        let label = escape(label);
-        self.push(&format!("<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{label}\">\n<table>\n"));
-        self.rows(table);
-        self.push("</table>\n</div>\n");
+        self.boxed("scroll", table, label);
     }
 
-    fn rows(&mut self, table: &Table) {
-        let cells = |cells: &[String], tag: &str| -> String {
-            cells.iter().map(|cell| format!("<{tag}>{}</{}>", escape(cell), &tag[..2])).collect()
-        };
-        self.push(&format!("<thead><tr>{}</tr></thead>\n<tbody>\n", cells(&table.head, "th scope=\"col\"")));
+    /// Writes a table of words, whose lines may break.
+    fn words(&mut self, table: &Table, label: &str) {
+        self.boxed("scroll words", table, label);
+    }
+
+    fn boxed(&mut self, kind: &str, table: &Table, label: &str) {
+        let label = escape(label);
+        self.push(&format!("<div class=\"{kind}\" tabindex=\"0\" role=\"region\" aria-label=\"{label}\">\n<table>\n"));
+        let head: String = table.head.iter().map(|name| format!("<th scope=\"col\">{}</th>", escape(name))).collect();
+        self.push(&format!("<thead><tr>{head}</tr></thead>\n<tbody>\n"));
         for row in &table.rows {
-            self.push(&format!("<tr>{}</tr>\n", cells(row, "td")));
+            self.push("<tr>");
+            for entry in row {
+                match entry.outcome {
+                    Some(outcome) => self.push(&format!("<td class=\"{}\">", class(Some(outcome)))),
+                    None => self.push("<td>"),
+                }
+                self.push(&escape(&entry.text));
+                self.push("</td>");
+            }
+            self.push("</tr>\n");
         }
-        self.push("</tbody>\n");
+        self.push("</tbody>\n</table>\n</div>\n");
     }
 }
 
@@ -114,39 +120,56 @@ pub(super) fn page(report: &Report<'_>) -> String {
     page.push(&format!(
         "<!DOCTYPE html>\n<html lang=\"en\" xmlns=\"http://www.w3.org/1999/xhtml\">\n<head>\n<meta charset=\"utf-8\"/>\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n<title>{title}</title>\n\
-         <style>\n{STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>\n"
+         <style>\n{STYLE}{PLOTS}</style>\n</head>\n<body>\n<h1>Results: {title}</h1>\n"
     ));
-    page.push(&format!("<p>{}</p>\n", escape(&report.trials())));
-    page.push("<ul>\n");
-    for (scenario, finding) in report.findings() {
-        page.linked(scenario, &finding);
+    page.note(&report.facts());
+    if report.scenarios.len() > 1 {
+        page.push("<h2>Findings</h2>\n<ul class=\"findings\">\n");
+        for (number, scenario) in report.scenarios.iter().enumerate() {
+            let (name, finding) = (escape(scenario.name), sentence(&scenario.headline()));
+            page.push(&format!("<li><a href=\"#s{number}\">{name}</a> <span>{finding}.</span></li>\n"));
+        }
+        page.push("</ul>\n");
     }
-    page.push("</ul>\n");
-    page.push(
-        "<p class=\"soft\">Values are medians. Variants are called different only if the 95 % interval of their \
-         ratio excludes 1; of twenty such comparisons of equal variants, about one is called different by chance. \
-         The same report is available as <a href=\"report.md\">Markdown</a>, and all samples as <a \
-         href=\"samples.csv\">CSV</a>.</p>\n",
+    page.note(
+        "How to read: a cell is one setting, such as a size and a ring layout; each has every variant. A variant is \
+         better or worse if the 95 % interval of its ratio excludes 1. There is no difference if the interval is \
+         within 5 % of 1; all other comparisons are inconclusive. Of twenty comparisons of equal variants, about one \
+         is called different by chance.",
     );
+    page.push("<div class=\"sections\">\n");
     for scenario in &report.scenarios {
         section::write(&mut page, scenario);
     }
-    let invalid = report.invalid();
-    page.push("<h2>Invalid trials</h2>\n");
-    if invalid.rows.is_empty() {
-        page.push("<p>None.</p>\n");
-    } else {
-        page.push(&format!("<p>{}.</p>\n", count(invalid.rows.len(), "trial")));
-        page.push("<table class=\"open\">\n");
-        page.rows(&invalid);
-        page.push("</table>\n");
+    page.push("</div>\n<h2>Data</h2>\n");
+    page.push(
+        "<p class=\"soft\">The same report is available as <a href=\"report.md\">Markdown</a>, and all samples as <a \
+         href=\"samples.csv\">CSV</a>.</p>\n",
+    );
+    for scenario in &report.scenarios {
+        details::write(&mut page, scenario);
     }
-    page.push("<h2>Environment</h2>\n");
-    page.push("<table class=\"open\">\n");
-    page.rows(&report.environment());
-    page.push("</table>\n");
+    let invalid = tables::invalid(&report.results.samples);
+    if !invalid.rows.is_empty() {
+        page.open_details(&format!("Invalid trials: {}", report.invalid()), None);
+        page.words(&invalid, "Invalid trials");
+        page.close_details();
+    }
+    page.open_details("Environment", None);
+    page.words(&report.environment(), "Environment");
+    page.close_details();
     page.push("</body>\n</html>\n");
     page.text
+}
+
+/// Returns a finding with the names of variants as code.
+fn sentence(finding: &Finding) -> String {
+    let piece = |piece: &Piece| match piece {
+        Piece::Name(name) => format!("<code>{}</code>", escape(name)),
+        Piece::Text(text) => escape(text),
+    };
+    let text: String = finding.pieces.iter().map(piece).collect();
+    capital(&text)
 }
 
 /// Returns the sentence with a capital at its start.

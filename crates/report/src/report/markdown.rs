@@ -4,15 +4,13 @@ use super::Report;
 use super::html::capital;
 use super::model::pairs_in_words;
 use super::tables::{self, Table};
+use crate::statistics::{Finding, Piece};
 
 /// Returns the entire report.
 pub(super) fn report(report: &Report<'_>) -> String {
     let mut text = format!("# {}\n\n{}\n\n", escape(&report.title), escape(&report.trials()));
-    for (scenario, finding) in report.findings() {
-        text.push_str(&format!("- {}: {}\n", escape(scenario), escape(&finding.about)));
-        for line in &finding.lines {
-            text.push_str(&format!("  - {}\n", escape(line)));
-        }
+    for scenario in &report.scenarios {
+        text.push_str(&format!("- {}: {}.\n", escape(scenario.name), sentence(&scenario.headline())));
     }
     text.push('\n');
     text.push_str(
@@ -24,15 +22,14 @@ pub(super) fn report(report: &Report<'_>) -> String {
         if !scenario.fixed.is_empty() {
             text.push_str(&format!("All cells have {}.\n\n", escape(&pairs_in_words(scenario.fixed.iter().copied()))));
         }
-        let axes: Vec<usize> = (0..scenario.axes.len()).collect();
-        let cells: Vec<usize> = (0..scenario.cells.len()).collect();
         for (metric, outcomes) in &scenario.metrics {
             text.push_str(&format!("### {}\n\n", escape(&capital(&metric.title()))));
-            table(&mut text, &tables::of_cells(scenario, metric, outcomes, &axes, &cells));
+            text.push_str(&format!("{}.\n\n", sentence(&scenario.finding(metric, outcomes))));
+            table(&mut text, &tables::by_cell(scenario, metric, outcomes));
         }
     }
     text.push_str("## Invalid trials\n\n");
-    let invalid = report.invalid();
+    let invalid = tables::invalid(&report.results.samples);
     if invalid.rows.is_empty() {
         text.push_str("None.\n\n");
     } else {
@@ -46,16 +43,22 @@ pub(super) fn report(report: &Report<'_>) -> String {
 }
 
 fn table(text: &mut String, table: &Table) {
-    let row = |cells: &[String]| -> String {
-        let cells: Vec<String> = cells.iter().map(|cell| escape(cell)).collect();
-        format!("| {} |\n", cells.join(" | "))
-    };
-    text.push_str(&row(&table.head));
+    let row = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
+    text.push_str(&row(table.head.iter().map(|cell| escape(cell)).collect()));
     text.push_str(&format!("|{}\n", "---|".repeat(table.head.len())));
     for cells in &table.rows {
-        text.push_str(&row(cells));
+        text.push_str(&row(cells.iter().map(|cell| escape(&cell.text)).collect()));
     }
     text.push('\n');
+}
+
+/// Returns a finding with the names of variants in bold: names may contain backticks.
+fn sentence(finding: &Finding) -> String {
+    let piece = |piece: &Piece| match piece {
+        Piece::Name(name) => format!("**{}**", escape(name)),
+        Piece::Text(text) => escape(text),
+    };
+    finding.pieces.iter().map(piece).collect()
 }
 
 /// Escapes text for Markdown, and for HTML in it.
@@ -82,7 +85,7 @@ mod tests {
     fn no_text_leaves_its_cell() {
         let mut text = String::new();
         let mut cells = Table::new(["a|b", "c"]);
-        cells.rows.push(vec!["<b>\n".to_owned(), "`x`".to_owned()]);
+        cells.push(["<b>\n", "`x`"]);
         table(&mut text, &cells);
         assert_eq!(text, "| a\\|b | c |\n|---|---|\n| &lt;b&gt;  | \\`x\\` |\n\n");
     }

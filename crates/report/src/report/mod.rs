@@ -1,8 +1,9 @@
-//! Results as a page: plots, tables, and sentences with the findings.
+//! Results as a page: a sentence with the finding and a forest plot for each scenario, and tables
+//! below.
 //!
-//! A report is made from samples alone, and knows no scenario. The axes and metrics of the samples
-//! determine the plots. The report's page is one file that needs no network and no script. The same
-//! report is written as Markdown, and all samples as CSV.
+//! A report is made from samples alone. It knows of a scenario only which metric answers its
+//! question. The report's page is one file that needs no network and no script. The same report is
+//! written as Markdown, all samples as CSV, and the plots as SVG files.
 //!
 //! ```
 //! use straightline_report::report::Report;
@@ -16,14 +17,13 @@
 //! ```
 
 mod csv;
+mod details;
 mod distribution;
 mod html;
 mod markdown;
-mod metric;
 mod model;
 mod plots;
 mod section;
-mod summary;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -32,8 +32,8 @@ mod text;
 use anyhow::ensure;
 
 use crate::results::Results;
-use model::{Scenario, pairs_in_words};
-use tables::{Finding, Table, finding};
+use model::Scenario;
+use tables::Table;
 use text::count;
 
 /// Samples, prepared for a report.
@@ -67,43 +67,50 @@ impl<'a> Report<'a> {
         csv::table(&self.results.samples)
     }
 
+    /// Returns the plots as SVG files: the name of each file, and its text. A scenario without any
+    /// result has no plot.
+    pub fn plots(&self) -> Vec<(String, String)> {
+        let mut plots: Vec<(String, String)> = Vec::new();
+        for scenario in &self.scenarios {
+            let Some(plot) = section::plot(scenario, String::new()) else { continue };
+            let name = text::file_name(scenario.name);
+            let is_new = !plots.iter().any(|known| known.0 == format!("{name}.svg"));
+            let name = if is_new { name } else { format!("{name}-{}", plots.len()) };
+            plots.push((format!("{name}.svg"), plot.forest.file()));
+        }
+        plots
+    }
+
     /// Returns a sentence with the number of trials.
     fn trials(&self) -> String {
-        let invalid = self.results.samples.iter().filter(|sample| !sample.is_valid()).count();
         let what =
             format!("{} in {}", count(self.results.samples.len(), "trial"), count(self.scenarios.len(), "scenario"));
-        match invalid {
+        match self.invalid() {
             0 => format!("{what}; all of them are valid."),
             1 => format!("{what}; 1 of them is not valid, for the reason below."),
             invalid => format!("{what}; {invalid} of them are not valid, for the reasons below."),
         }
     }
 
-    /// Returns the findings for the first metric of each scenario.
-    fn findings(&self) -> Vec<(&'a str, Finding)> {
-        let of = |scenario: &Scenario<'a>| match scenario.metrics.first() {
-            Some((metric, outcomes)) => finding(scenario, metric, outcomes),
-            None => Finding { about: "no trial has a metric".to_owned(), lines: Vec::new() },
-        };
-        self.scenarios.iter().map(|scenario| (scenario.name, of(scenario))).collect()
+    /// Returns the number of trials, the machine and the date.
+    fn facts(&self) -> String {
+        let environment = &self.results.environment;
+        let date = environment.taken.split('T').next().unwrap_or_default();
+        let cpus = format!("CPUs {}", environment.cpus);
+        let place = [(&*environment.cpu, &*environment.cpu), (&*environment.cpus, &*cpus), (date, date)];
+        let place: Vec<&str> = place.into_iter().filter(|part| !part.0.is_empty()).map(|part| part.1).collect();
+        if place.is_empty() { self.trials() } else { format!("{} {}.", self.trials(), place.join(", ")) }
     }
 
-    /// Returns a table of the trials that are not valid, with the reasons.
-    fn invalid(&self) -> Table {
-        let mut table = Table::new(["scenario", "round", "cell", "variant", "reason"]);
-        for sample in &self.results.samples {
-            let Some(reason) = sample.validity.reason() else { continue };
-            let cell = pairs_in_words(sample.cell.iter().map(|(axis, value)| (axis.as_str(), value.as_str())));
-            let (scenario, variant) = (sample.scenario.clone(), sample.variant.clone());
-            table.rows.push(vec![scenario, sample.round.to_string(), cell, variant, reason.to_owned()]);
-        }
-        table
+    /// Returns the number of trials that are not valid.
+    fn invalid(&self) -> usize {
+        self.results.samples.iter().filter(|sample| !sample.is_valid()).count()
     }
 
     /// Returns the environment, by name.
     fn environment(&self) -> Table {
         let mut table = Table::new(["what", "value"]);
-        table.rows.extend(self.results.environment.facts().into_iter().map(<[String; 2]>::into));
+        self.results.environment.facts().into_iter().for_each(|fact| table.push(fact));
         table
     }
 }

@@ -3,9 +3,39 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::metric::Metric;
-use super::summary::{Summary, Trial, VariantResult, plausible};
-use crate::results::Sample;
+use crate::results::{BOUNDS, Sample};
+use crate::statistics::{
+    Alone, Effect, Effects, Estimate, Finding, Metric, Pairing, Piece, cell_in_words, change, estimate, finding,
+    finding_alone, is_size, ratio,
+};
+
+/// Experiments whose question another metric answers than the first one by rank.
+const HEADLINES: [(&str, &str); 8] = [
+    ("header-align", "guest_cycles_per_packet"),
+    ("memcpy", "switch_cycles_per_packet"),
+    ("noisy", "switch_cycles_per_packet"),
+    ("offload", "switch_cycles_per_byte"),
+    ("prefetch", "node_cycles_per_packet"),
+    ("touch", "switch_cycles_per_packet"),
+    ("tunnel", "switch_cycles_per_byte"),
+    ("width", "switch_cycles_per_packet"),
+];
+
+/// A value with the round in which it was measured.
+type Trial = (u32, f64);
+
+/// The result of a variant in a cell.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct VariantResult {
+    pub(super) estimate: Estimate,
+    /// Whether the estimate is a lower bound, because a search found no load too high.
+    pub(super) is_at_least: bool,
+    /// The effect beside the first variant.
+    pub(super) effect: Option<Effect>,
+}
+
+/// The results of a metric, by cell and variant.
+pub(super) type Outcomes = Vec<Vec<Option<VariantResult>>>;
 
 /// An axis on which cells differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,24 +70,20 @@ pub(super) struct Scenario<'a> {
     /// The axes with the same value in all cells.
     pub(super) fixed: Vec<(&'a str, &'a str)>,
     pub(super) cells: Vec<Cell<'a>>,
-    /// The metrics, each with its results by cell and variant.
-    pub(super) metrics: Vec<(Metric, Vec<Vec<Option<VariantResult>>>)>,
+    /// The metrics, each with its results. The first metric is the headline of the scenario.
+    pub(super) metrics: Vec<(Metric, Outcomes)>,
     /// The numbers of valid trials, and of all.
     pub(super) trials: (usize, usize),
 }
 
-/// Cells that differ only on the axes of one plot.
+/// Cells that differ only on one axis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Panel<'a> {
     /// The axes and values that all cells of the panel share.
     pub(super) common: Vec<(&'a str, &'a str)>,
-    /// The cell for each value of the horizontal axis, in each row. Without a horizontal axis, a
-    /// row has one cell.
-    pub(super) rows: Rows,
+    /// The cells, in the order of their values on the axis.
+    pub(super) cells: Vec<usize>,
 }
-
-/// Cells by row and column.
-type Rows = Vec<Vec<Option<usize>>>;
 
 /// The value that stands for cells without this axis.
 const NONE: &str = "–";
@@ -110,85 +136,150 @@ impl<'a> Scenario<'a> {
         // Metrics that only invalid trials have are left out, unless there are no other metrics.
         let has_metrics = samples.iter().filter(|sample| count == 0 || sample.is_valid());
         let names = has_metrics.flat_map(|sample| sample.metrics.keys().map(String::as_str));
-        let mut metrics: Vec<Metric> = names.collect::<BTreeSet<&str>>().into_iter().map(Metric::new).collect();
-        metrics.sort_by(|a, b| a.order().cmp(&b.order()));
+        let names: BTreeSet<&str> = names.collect();
+        let mut metrics: Vec<Metric> = names.into_iter().map(Metric::new).collect();
+        let is_headline = |metric: &Metric| HEADLINES.contains(&(name, metric.name.as_str()));
+        metrics.sort_by(|a, b| (!is_headline(a), a.order()).cmp(&(!is_headline(b), b.order())));
         scenario.metrics = metrics
             .into_iter()
             .map(|metric| {
-                let outcomes = scenario.outcomes(|sample| sample.metrics.get(&metric.name).copied());
+                let outcomes = scenario.outcomes(&metric.name);
                 (metric, outcomes)
             })
             .collect();
         scenario
     }
 
-    /// Returns a metric of all cells and variants.
-    pub(super) fn outcomes(&self, metric: impl Fn(&Sample) -> Option<f64>) -> Vec<Vec<Option<VariantResult>>> {
-        self.estimated(metric, Summary::ratio)
-    }
-
-    /// Returns a metric of all cells and variants, without ratios. Computing ratios is most of the
-    /// work.
-    pub(super) fn alone(&self, metric: impl Fn(&Sample) -> Option<f64>) -> Vec<Vec<Option<VariantResult>>> {
-        self.estimated(metric, |_, _| None)
-    }
-
-    fn estimated(
-        &self,
-        metric: impl Fn(&Sample) -> Option<f64>,
-        ratio: fn(&[Trial], &[Trial]) -> Option<Summary>,
-    ) -> Vec<Vec<Option<VariantResult>>> {
-        let values = |trials: &[&Sample]| -> Vec<Trial> {
-            let values = trials.iter().filter_map(|sample| Some((sample.round, metric(sample)?)));
-            values.filter(|trial| plausible(trial.1)).collect()
-        };
-        let outcome = |cell: &Cell| -> Vec<Option<VariantResult>> {
-            let trials: Vec<Vec<Trial>> = cell.trials.iter().map(|trials| values(trials)).collect();
-            let outcome = |(variant, of): (usize, &Vec<Trial>)| {
-                let values: Vec<f64> = of.iter().map(|trial| trial.1).collect();
-                let summary = Summary::of(&values)?;
-                let ratio = if variant == 0 { None } else { ratio(of, &trials[0]) };
-                Some(VariantResult { summary, ratio })
+    /// Returns a metric of all cells and variants, with its effects.
+    fn outcomes(&self, metric: &str) -> Outcomes {
+        let value = |sample: &Sample| sample.metrics.get(metric).copied();
+        let outcome = |cell: &Cell| {
+            // A search that found only a lower bound takes part: without it, the median of the
+            // others would be too low.
+            let has_bound = |variant: usize| BOUNDS.contains(&metric) && !cell.least[variant].is_empty();
+            let trials = |variant: usize| {
+                let least = if has_bound(variant) { &cell.least[variant][..] } else { &[] };
+                values(cell.trials[variant].iter().chain(least), value)
             };
-            trials.iter().enumerate().map(outcome).collect()
+            let all: Vec<Vec<Trial>> = (0..cell.trials.len()).map(trials).collect();
+            let result = |variant: usize| {
+                let estimate = of_trials(&all[variant])?;
+                let is_at_least = has_bound(variant);
+                let effect = if variant == 0 { None } else { effect(&all[variant], &all[0]) };
+                let effect = effect.and_then(|effect| bounded(effect, is_at_least, has_bound(0)));
+                Some(VariantResult { estimate, is_at_least, effect })
+            };
+            (0..all.len()).map(result).collect()
         };
         self.cells.iter().map(outcome).collect()
     }
 
-    /// Returns the horizontal axis of plots: sizes, or otherwise the axis with the most values.
+    /// Returns the medians of any value of all cells and variants, without effects. Computing
+    /// effects is most of the work.
+    pub(super) fn medians(&self, value: impl Fn(&Sample) -> Option<f64>) -> Vec<Vec<Option<Estimate>>> {
+        let medians = |cell: &Cell| cell.trials.iter().map(|trials| of_trials(&values(trials, &value))).collect();
+        self.cells.iter().map(medians).collect()
+    }
+
+    /// Returns a cell in words, by the axes on which cells differ.
+    pub(super) fn cell_in_words(&self, cell: usize) -> String {
+        cell_in_words(self.place(cell))
+    }
+
+    /// Returns the axes on which cells differ, with the values of a cell.
+    pub(super) fn place(&self, cell: usize) -> impl Iterator<Item = (&'a str, &'a str)> {
+        let at = self.cells.get(cell).map_or(&[][..], |cell| &cell.at);
+        self.axes.iter().zip(at).map(|(axis, &value)| (axis.name, axis.values[value]))
+    }
+
+    /// Returns whether there is a variant to compare with the first one.
+    pub(super) fn is_compared(&self) -> bool {
+        self.variants.len() > 1
+    }
+
+    /// Returns the finding of the headline metric.
+    pub(super) fn headline(&self) -> Finding {
+        match self.metrics.first() {
+            Some((metric, outcomes)) => self.finding(metric, outcomes),
+            None => Finding { pieces: vec![Piece::Text("no trial has a metric".to_owned())] },
+        }
+    }
+
+    /// Returns the finding of a metric.
+    pub(super) fn finding(&self, metric: &Metric, outcomes: &Outcomes) -> Finding {
+        let Some((first, others)) = self.variants.split_first() else { return Finding::default() };
+        if others.is_empty() {
+            let alone = |(cell, results): (usize, &Vec<Option<VariantResult>>)| {
+                let VariantResult { estimate, is_at_least, .. } = (*results.first()?)?;
+                Some(Alone { cell: self.cell_in_words(cell), estimate, is_at_least })
+            };
+            let cells: Vec<Alone> = outcomes.iter().enumerate().filter_map(alone).collect();
+            return finding_alone(metric, first, &cells);
+        }
+        let effects = |(variant, name): (usize, &&str)| {
+            // A cell that was never measured with this variant does not count.
+            let cells = (0..self.cells.len()).filter(|&cell| self.cells[cell].tried[variant] > 0);
+            let effect = |cell: usize| outcomes[cell][variant].and_then(|result| result.effect);
+            Effects {
+                name: (*name).to_owned(),
+                cells: cells.map(|cell| (self.cell_in_words(cell), effect(cell))).collect(),
+            }
+        };
+        let effects: Vec<Effects> = self.variants.iter().enumerate().skip(1).map(effects).collect();
+        finding(metric, &effects, first)
+    }
+
+    /// Returns the axis of the curves in a plot: sizes, or otherwise the axis with the most values.
     pub(super) fn across(&self) -> Option<usize> {
-        let size = self.axes.iter().position(|axis| matches!(axis.name, "size" | "sizes" | "packet_size"));
-        size.or_else(|| self.longest(None))
-    }
-
-    /// Returns the vertical axis of a map, beside `across`.
-    pub(super) fn down(&self, across: usize) -> Option<usize> {
-        self.longest(Some(across))
-    }
-
-    fn longest(&self, but: Option<usize>) -> Option<usize> {
+        let size = self.axes.iter().position(|axis| is_size(axis.name));
         // If several axes have as many values, the first one is chosen. `max_by_key` would choose
         // the last one.
-        let others = (0..self.axes.len()).filter(|&axis| Some(axis) != but).rev();
-        others.max_by_key(|&axis| self.axes[axis].values.len())
+        size.or_else(|| (0..self.axes.len()).rev().max_by_key(|&axis| self.axes[axis].values.len()))
     }
 
-    /// Returns the cells as panels with these axes; each combination of values of the other axes is
-    /// a panel.
-    pub(super) fn panels(&self, across: Option<usize>, down: Option<usize>) -> Vec<Panel<'a>> {
-        let len = |axis: Option<usize>| axis.map_or(1, |axis| self.axes[axis].values.len());
-        let mut panels: BTreeMap<Vec<(usize, usize)>, Rows> = BTreeMap::new();
+    /// Returns the cells as panels: those that differ only on the axis `across`.
+    pub(super) fn panels(&self, across: Option<usize>) -> Vec<Panel<'a>> {
+        let mut panels: BTreeMap<Vec<(usize, usize)>, Vec<usize>> = BTreeMap::new();
         for (index, cell) in self.cells.iter().enumerate() {
-            let others = cell.at.iter().copied().enumerate();
-            let key = others.filter(|&(axis, _)| Some(axis) != across && Some(axis) != down).collect();
-            let rows = panels.entry(key).or_insert_with(|| vec![vec![None; len(across)]; len(down)]);
-            let place = |axis: Option<usize>| axis.map_or(0, |axis| cell.at[axis]);
-            rows[place(down)][place(across)] = Some(index);
+            let others = cell.at.iter().copied().enumerate().filter(|&(axis, _)| Some(axis) != across);
+            panels.entry(others.collect()).or_default().push(index);
         }
         let common = |key: Vec<(usize, usize)>| {
             key.into_iter().map(|(axis, value)| (self.axes[axis].name, self.axes[axis].values[value])).collect()
         };
-        panels.into_iter().map(|(key, rows)| Panel { common: common(key), rows }).collect()
+        panels.into_iter().map(|(key, cells)| Panel { common: common(key), cells }).collect()
+    }
+}
+
+/// Returns the values of trials that can be drawn. Files may contain any value.
+fn values<'s>(trials: impl IntoIterator<Item = &'s &'s Sample>, value: impl Fn(&Sample) -> Option<f64>) -> Vec<Trial> {
+    let values = trials.into_iter().filter_map(|sample| Some((sample.round, value(sample)?)));
+    values.filter(|trial| plausible(trial.1)).collect()
+}
+
+/// Returns whether a value can be drawn and used in computations.
+pub(super) fn plausible(value: f64) -> bool {
+    value == 0.0 || (1e-30..1e30).contains(&value.abs())
+}
+
+fn of_trials(trials: &[Trial]) -> Option<Estimate> {
+    estimate(&trials.iter().map(|trial| trial.1).collect::<Vec<_>>())
+}
+
+/// Returns the effect beside another variant. Values are paired by round, because a disturbance of
+/// a round affects both.
+fn effect(of: &[Trial], to: &[Trial]) -> Option<Effect> {
+    let ratio = ratio(of, to, Pairing::ByRound).map(Effect::Ratio);
+    ratio.or_else(|| change(of, to, Pairing::ByRound).map(Effect::Change))
+}
+
+/// Returns what is left of an effect if either side is only a lower bound.
+fn bounded(effect: Effect, of_is_bound: bool, to_is_bound: bool) -> Option<Effect> {
+    match (effect, of_is_bound, to_is_bound) {
+        (effect, false, false) => Some(effect),
+        (Effect::Ratio(ratio), true, false) => Some(Effect::AtLeast(ratio)),
+        (Effect::Ratio(ratio), false, true) => Some(Effect::AtMost(ratio)),
+        _ => None,
     }
 }
 
@@ -251,11 +342,10 @@ mod tests {
         assert_eq!(scenario.axes[0], Axis { name: "ring", values: vec!["split", "packed"] });
         assert_eq!(scenario.axes[1], Axis { name: "size", values: vec!["64", "1518", "imix"] });
         assert_eq!(scenario.across(), Some(1));
-        assert_eq!(scenario.down(1), Some(0));
-        let panels = scenario.panels(Some(1), None);
+        let panels = scenario.panels(Some(1));
         assert_eq!(panels.len(), 2);
         assert_eq!(panels[0].common, [("ring", "split")]);
-        assert_eq!(panels[0].rows, [[None, Some(0), Some(1)]]);
+        assert_eq!(panels[0].cells, [0, 1]);
     }
 
     #[test]
@@ -264,6 +354,47 @@ mod tests {
         samples[1].validity = Validity::SpoiltByBackend("drained late".to_owned());
         let scenario = &Scenario::all(&samples)[0];
         let outcome = scenario.metrics[0].1[0][0].expect("one counts");
-        assert_eq!((outcome.summary.median, outcome.summary.n, scenario.trials), (1.0, 1, (1, 2)));
+        assert_eq!((outcome.estimate.median, outcome.estimate.samples, scenario.trials), (1.0, 1, (1, 2)));
+    }
+
+    /// Returns six rounds of two variants; `bound` says which of them found only a lower bound.
+    fn rounds(of: f64, to: f64, bound: [bool; 2]) -> Vec<Sample> {
+        let round = |round: u32| {
+            let both = [("to", to, bound[0]), ("of", of, bound[1])];
+            both.map(|(variant, mpps, is_bound)| {
+                let mut sample = sample(variant, "64", "split", mpps + 0.001 * f64::from(round));
+                sample.round = round;
+                if is_bound {
+                    sample.validity = Validity::LowerBound("no load is too high".to_owned());
+                }
+                sample
+            })
+        };
+        (1..=6).flat_map(round).collect()
+    }
+
+    #[test]
+    fn lower_bounds_take_part_in_ratios() {
+        let sentence = |of: f64, to: f64, bound: [bool; 2]| {
+            let samples = rounds(of, to, bound);
+            let scenario = &Scenario::all(&samples)[0];
+            let (metric, outcomes) = &scenario.metrics[0];
+            scenario.finding(metric, outcomes).to_string()
+        };
+        assert!(sentence(3.0, 2.0, [false, true]).starts_with("`of` is at least 1.50 times as fast as `to` ["));
+        assert!(sentence(2.0, 3.0, [true, false]).starts_with("`of` is at most 0.67 times as fast as `to` ["));
+        assert!(sentence(2.0, 3.0, [false, true]).contains("inconclusive"));
+        assert_eq!(sentence(2.0, 3.0, [true, true]), "`of` against `to`: no result of both");
+    }
+
+    #[test]
+    fn the_headline_answers_the_question_of_an_experiment() {
+        let mut samples = rounds(1.0, 2.0, [false, false]);
+        for sample in &mut samples {
+            sample.metrics.insert("switch_cycles_per_packet".to_owned(), 1.0);
+        }
+        assert_eq!(Scenario::all(&samples)[0].metrics[0].0.name, "mpps");
+        samples.iter_mut().for_each(|sample| sample.scenario = "memcpy".to_owned());
+        assert_eq!(Scenario::all(&samples)[0].metrics[0].0.name, "switch_cycles_per_packet");
     }
 }

@@ -1,20 +1,29 @@
 //! Values as tables, for the page and for Markdown alike.
 
-use std::cmp::Ordering;
-
-use super::metric::Metric;
-use super::model::Scenario;
-use super::plots::short;
-use super::summary::{Summary, VariantResult};
-use super::text::{count, number};
-use crate::results::{BOUNDS, Sample};
-use crate::statistics::{Better, median};
+use super::model::{Outcomes, Scenario, VariantResult};
+use super::text::count;
+use crate::results::Sample;
+use crate::statistics::{Estimate, Metric, Outcome, number};
 
 /// A table of texts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Table {
     pub(super) head: Vec<String>,
-    pub(super) rows: Vec<Vec<String>>,
+    pub(super) rows: Vec<Vec<Entry>>,
+}
+
+/// An entry of a table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) text: String,
+    /// The outcome of a comparison, which the page shows as a colour.
+    pub(super) outcome: Option<Outcome>,
+}
+
+impl<T: Into<String>> From<T> for Entry {
+    fn from(text: T) -> Self {
+        Entry { text: text.into(), outcome: None }
+    }
 }
 
 /// The text of an empty cell.
@@ -24,42 +33,66 @@ impl Table {
     pub(super) fn new<const N: usize>(head: [&str; N]) -> Self {
         Table { head: head.map(str::to_owned).into(), rows: Vec::new() }
     }
+
+    pub(super) fn push(&mut self, row: impl IntoIterator<Item = impl Into<Entry>>) {
+        self.rows.push(row.into_iter().map(Into::into).collect());
+    }
 }
 
-/// Returns a metric of these cells by variant, with its ratio to the first variant's.
-pub(super) fn of_cells(
-    scenario: &Scenario<'_>,
-    metric: &Metric,
-    outcomes: &[Vec<Option<VariantResult>>],
-    axes: &[usize],
-    cells: &[usize],
-) -> Table {
+/// Returns a metric as a row for each cell and a column for each variant: the median of the first
+/// variant, and the effects of the others.
+pub(super) fn by_variant(scenario: &Scenario<'_>, metric: &Metric, outcomes: &Outcomes) -> Table {
     let mut table = Table::default();
-    table.head.extend(axes.iter().map(|&axis| scenario.axes[axis].name.to_owned()));
-    table.head.extend(["variant".to_owned(), format!("{} [95 %]", metric.title()), "trials".to_owned()]);
-    let compared = scenario.variants.len() > 1;
-    if compared {
-        table.head.extend([format!("ratio to {} [95 %]", scenario.variants[0]), "verdict".to_owned()]);
+    table.head.extend(scenario.axes.iter().map(|axis| axis.name.to_owned()));
+    table.head.extend(scenario.variants.iter().map(|&variant| variant.to_owned()));
+    for (cell, results) in outcomes.iter().enumerate() {
+        let entry = |(variant, result): (usize, &Option<VariantResult>)| match result {
+            None if scenario.cells[cell].tried[variant] == 0 => Entry::default(),
+            None => NOTHING.into(),
+            Some(VariantResult { effect: Some(effect), .. }) => Entry {
+                text: format!("{}{}", effect.shown(), effect.brackets()),
+                outcome: Some(effect.outcome(metric.better)),
+            },
+            // Without a comparison, all that is known is the median.
+            Some(result) => median(result).into(),
+        };
+        let place = scenario.place(cell).map(|(_, value)| value.into());
+        table.rows.push(place.chain(results.iter().enumerate().map(entry)).collect());
     }
-    for &cell in cells {
+    table
+}
+
+/// Returns a metric as a row for each cell and variant, with medians and effects.
+pub(super) fn by_cell(scenario: &Scenario<'_>, metric: &Metric, outcomes: &Outcomes) -> Table {
+    let mut table = Table::default();
+    table.head.extend(scenario.axes.iter().map(|axis| axis.name.to_owned()));
+    table.head.extend(["variant".to_owned(), format!("{} [95 %]", metric.title()), "trials".to_owned()]);
+    if scenario.is_compared() {
+        table.head.extend([format!("ratio to {} [95 %]", scenario.variants[0]), "outcome".to_owned()]);
+    }
+    for (cell, results) in outcomes.iter().enumerate() {
         for (variant, name) in scenario.variants.iter().enumerate() {
-            if scenario.cells[cell].tried[variant] == 0 {
+            let result = results[variant].as_ref();
+            let Some(result) = result else {
+                // Without any valid trial, the row says so. Otherwise the trials have no such metric.
+                if scenario.cells[cell].tried[variant] > 0 && scenario.cells[cell].trials[variant].is_empty() {
+                    let place = scenario.place(cell).map(|(_, value)| value);
+                    let empty = [*name, "no valid trial", "0"];
+                    let rest = if scenario.is_compared() { &[NOTHING, NOTHING][..] } else { &[] };
+                    table.push(place.chain(empty).chain(rest.iter().copied()));
+                }
                 continue;
-            }
-            let place = axes.iter().map(|&axis| scenario.axes[axis].values[scenario.cells[cell].at[axis]].to_owned());
-            let outcome = outcomes[cell][variant].as_ref();
-            if outcome.is_none() && !scenario.cells[cell].trials[variant].is_empty() {
-                // The variant's trials are valid, but do not have this metric.
-                continue;
-            }
-            let mut row: Vec<String> = place.collect();
-            row.push((*name).to_owned());
-            let [shown, trials] = summary(outcome.map(|outcome| &outcome.summary));
-            let least = || at_least(&scenario.cells[cell].least[variant], &metric.name);
-            let least = if outcome.is_none() { least() } else { None };
-            row.extend([least.unwrap_or(shown), trials]);
-            if compared {
-                row.extend(ratio(metric, variant, outcome));
+            };
+            let mut row: Vec<Entry> = scenario.place(cell).map(|(_, value)| value.into()).collect();
+            row.extend([(*name).into(), median(result).into(), result.estimate.samples.to_string().into()]);
+            if scenario.is_compared() {
+                row.extend(match &result.effect {
+                    Some(effect) => [
+                        format!("{}{}", effect.shown(), effect.brackets()).into(),
+                        effect.outcome(metric.better).words().into(),
+                    ],
+                    None => [if variant == 0 { "1" } else { NOTHING }.into(), NOTHING.into()],
+                });
             }
             table.rows.push(row);
         }
@@ -67,112 +100,37 @@ pub(super) fn of_cells(
     table
 }
 
-/// For a search that found no load too high, returns the greatest load tried. The result is at
-/// least this load.
-fn at_least(samples: &[&Sample], metric: &str) -> Option<String> {
-    let values = BOUNDS.contains(&metric).then(|| samples.iter().filter_map(|sample| sample.metrics.get(metric)));
-    let least = median(&values?.copied().collect::<Vec<_>>())?;
-    Some(format!("at least {}", number(least)))
+/// Formats the median of a result, with its interval. For a search that found no load too high, the
+/// greatest load tried is a lower bound.
+pub(super) fn median(result: &VariantResult) -> String {
+    if result.is_at_least {
+        return format!("at least {}", number(result.estimate.median));
+    }
+    with_interval(&result.estimate)
 }
 
-/// Returns a median with its interval, and the number of its trials.
-pub(super) fn summary(summary: Option<&Summary>) -> [String; 2] {
-    let Some(summary) = summary else { return ["no valid trial".to_owned(), "0".to_owned()] };
-    [with_interval(summary, number), summary.n.to_string()]
-}
-
-/// Returns a ratio with its interval, and the verdict.
-pub(super) fn ratio(metric: &Metric, variant: usize, outcome: Option<&VariantResult>) -> [String; 2] {
-    let Some(ratio) = outcome.and_then(|outcome| outcome.ratio.as_ref()) else {
-        return [if variant == 0 { "1" } else { NOTHING }, NOTHING].map(str::to_owned);
-    };
-    let verdict = ratio.verdict().map_or("cannot tell", |order| metric.says(order.is_gt()));
-    [with_interval(ratio, short), verdict.to_owned()]
-}
-
-fn with_interval(summary: &Summary, number: fn(f64) -> String) -> String {
-    match summary.interval {
-        Some((low, high)) => format!("{} [{}, {}]", number(summary.median), number(low), number(high)),
-        None => number(summary.median),
+/// Formats a median with its interval.
+pub(super) fn with_interval(estimate: &Estimate) -> String {
+    match estimate.interval {
+        Some(within) => format!("{} [{}, {}]", number(estimate.median), number(within.low), number(within.high)),
+        None => number(estimate.median),
     }
 }
 
-/// Returns ratios by two axes, as a map shows them.
-pub(super) fn of_map(down: &str, columns: &[&str], rows: &[&str], ratios: &[Vec<Option<Summary>>]) -> Table {
-    let mut table = Table::default();
-    table.head.push(down.to_owned());
-    table.head.extend(columns.iter().map(|&column| column.to_owned()));
-    for (row, ratios) in rows.iter().zip(ratios) {
-        let texts =
-            ratios.iter().map(|ratio| ratio.as_ref().map_or(NOTHING.to_owned(), |ratio| with_interval(ratio, short)));
-        table.rows.push([(*row).to_owned()].into_iter().chain(texts).collect());
+/// Returns the reasons of trials that are not valid, each with the number of trials.
+pub(super) fn invalid(samples: &[Sample]) -> Table {
+    let mut reasons: Vec<((&str, &str, &str), usize)> = Vec::new();
+    for sample in samples {
+        let Some(reason) = sample.validity.reason() else { continue };
+        let key = (sample.scenario.as_str(), sample.variant.as_str(), reason);
+        match reasons.iter_mut().find(|known| known.0 == key) {
+            Some(known) => known.1 += 1,
+            None => reasons.push((key, 1)),
+        }
+    }
+    let mut table = Table::new(["scenario", "variant", "trials", "reason"]);
+    for ((scenario, variant, reason), trials) in reasons {
+        table.push([scenario, variant, &count(trials, "trial"), reason]);
     }
     table
-}
-
-/// The finding for one metric.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Finding {
-    /// The metric, and the variant with which the others are compared.
-    pub(super) about: String,
-    /// A line for each variant but the first.
-    pub(super) lines: Vec<String>,
-}
-
-/// Returns the finding for one metric.
-pub(super) fn finding(scenario: &Scenario<'_>, metric: &Metric, outcomes: &[Vec<Option<VariantResult>>]) -> Finding {
-    let cells = count(scenario.cells.len(), "cell");
-    let title = metric.title();
-    let (first, others) = scenario.variants.split_first().map_or(("", &[][..]), |(first, others)| (*first, others));
-    if others.is_empty() {
-        let medians = outcomes.iter().flatten().flatten().map(|outcome| outcome.summary.median);
-        let what = spread(medians, number).unwrap_or_else(|| "no valid trial".to_owned());
-        return Finding {
-            about: format!("{title} of {first} in {cells}: {what}; nothing to compare it with"),
-            lines: Vec::new(),
-        };
-    }
-    let lines = others.iter().enumerate().map(|(variant, name)| {
-        let ratios: Vec<Summary> = outcomes.iter().filter_map(|cell| cell[variant + 1].as_ref()?.ratio).collect();
-        format!("{name}: {}", compared(metric, &ratios))
-    });
-    Finding { about: format!("{title} in {cells}, against {first}"), lines: lines.collect() }
-}
-
-/// Returns the verdict on the ratios of one variant, one for each cell.
-fn compared(metric: &Metric, ratios: &[Summary]) -> String {
-    match ratios {
-        [] => "no cell has valid trials of both".to_owned(),
-        [ratio] => {
-            let verdict = ratio.verdict().map_or("no verdict", |order| metric.says(order.is_gt()));
-            let few = if ratio.interval.is_none() { ", too few trials for an interval" } else { "" };
-            format!("{verdict} (ratio {}{few})", with_interval(ratio, short))
-        }
-        ratios => {
-            let of = |verdict: Option<Ordering>| ratios.iter().filter(move |ratio| ratio.verdict() == verdict);
-            // The better direction comes first, if it is known.
-            let mut orders = [Ordering::Greater, Ordering::Less];
-            if metric.better == Some(Better::Less) {
-                orders.reverse();
-            }
-            let told = orders.into_iter().filter_map(|order| {
-                let spread = spread(of(Some(order)).map(|ratio| ratio.median), short)?;
-                Some(format!("{} in {} (ratio {spread})", metric.says(order.is_gt()), of(Some(order)).count()))
-            });
-            let few = of(None).filter(|ratio| ratio.interval.is_none()).count();
-            let why = if few == 0 { String::new() } else { format!(" ({few} with too few trials for an interval)") };
-            let untold = of(None).count();
-            let untold = (untold > 0).then(|| format!("no verdict in {untold}{why}"));
-            told.chain(untold).collect::<Vec<String>>().join(", ")
-        }
-    }
-}
-
-/// Formats one value as `1.2`, and different values as `1.1 to 1.4`.
-fn spread(values: impl Iterator<Item = f64>, name: fn(f64) -> String) -> Option<String> {
-    let values: Vec<f64> = values.collect();
-    let low = values.iter().copied().min_by(f64::total_cmp)?;
-    let high = values.iter().copied().max_by(f64::total_cmp)?;
-    let (low, high) = (name(low), name(high));
-    Some(if low == high { low } else { format!("{low} to {high}") })
 }

@@ -1,4 +1,6 @@
-//! Text in pages and pictures: escaped, measured, shortened; values in few digits.
+//! Text in pages and pictures: escaped, measured, shortened.
+
+use crate::statistics::number;
 
 /// Escapes text for HTML, SVG and their attributes. Characters that XML cannot contain become
 /// replacement characters, and line breaks become spaces.
@@ -64,29 +66,6 @@ pub(super) fn fit(text: &str, size: f64, space: f64) -> String {
     }
 }
 
-/// Formats a value with four digits.
-pub(super) fn number(value: f64) -> String {
-    let size = value.abs();
-    if size == 0.0 {
-        "0".to_owned()
-    } else if (1e3..1e7).contains(&size) {
-        format!("{value:.0}")
-    } else if (1e-3..1e3).contains(&size) {
-        let digits = if size >= 100.0 {
-            1
-        } else if size >= 10.0 {
-            2
-        } else if size >= 0.1 {
-            3
-        } else {
-            5
-        };
-        format!("{value:.digits$}")
-    } else {
-        format!("{value:.3e}")
-    }
-}
-
 /// Formats a time in a suitable unit.
 pub(super) fn nanoseconds(ns: u64) -> String {
     let time = ns as f64;
@@ -99,6 +78,14 @@ pub(super) fn nanoseconds(ns: u64) -> String {
     let digits = number(value);
     let digits = if digits.contains('.') { digits.trim_end_matches('0').trim_end_matches('.') } else { &digits };
     format!("{digits} {unit}")
+}
+
+/// Returns a name as the name of a file, without its ending: letters, digits and hyphens.
+pub(super) fn file_name(name: &str) -> String {
+    let safe: String =
+        name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' }).collect();
+    let safe: String = safe.trim_matches('-').chars().take(60).collect();
+    if safe.is_empty() { "plot".to_owned() } else { safe }
 }
 
 /// Formats `1 trial`, `2 trials`.
@@ -128,10 +115,13 @@ mod tests {
     }
 
     #[test]
-    fn figures_have_four_digits() {
-        let text: Vec<String> =
-            [0.0, 8.937_987, 240.07, 1394.77, 12.3456, 0.5, 0.0012, 1e-9, 2.5e12].map(number).into();
-        assert_eq!(text, ["0", "8.938", "240.1", "1395", "12.35", "0.500", "0.00120", "1.000e-9", "2.500e12"]);
+    fn a_file_name_stays_in_its_folder() {
+        let names = ["header-align", "../../etc/passwd", "A b.c", "", "\u{e9}\u{202e}"].map(file_name);
+        assert_eq!(names, ["header-align", "etc-passwd", "a-b-c", "plot", "plot"]);
+    }
+
+    #[test]
+    fn times_have_a_suitable_unit() {
         let times: Vec<String> = [0, 999, 1_000, 2_500, 1_000_000, 12_340_000_000].map(nanoseconds).into();
         assert_eq!(times, ["0 ns", "999 ns", "1 µs", "2.5 µs", "1 ms", "12.34 s"]);
     }

@@ -16,13 +16,20 @@
 
 mod better;
 mod bootstrap;
+mod digits;
+mod effect;
+mod finding;
+mod metric;
 mod order;
 mod ratio;
 
 use serde::Serialize;
 
-pub(crate) use better::LIMIT;
 pub use better::{Better, Verdict};
+pub use digits::{number, ratio_digits};
+pub use effect::{Effect, Outcome, SAME};
+pub use finding::{Alone, Effects, Finding, Piece, cell_in_words, counts, finding, finding_alone, is_size};
+pub use metric::Metric;
 pub use order::{median, percentile};
 pub use ratio::{Change, Pairing, Ratio, change, ratio};
 

@@ -3,11 +3,12 @@
 //! `plotters` was the first choice, and does not fit. `plotters` writes colours and one size as
 //! constants, but a page must also suit a dark background and a narrow screen. It writes neither
 //! title nor description for screen readers. Here, colours are classes of the page's style sheet
-//! (`../page.css`).
+//! (`plots.css`).
 
 use std::fmt::Write;
 
 use crate::report::text::{escape, fit, width};
+use crate::statistics::Outcome;
 
 /// The two layouts of each plot; the page shows the one that fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +23,7 @@ impl Layout {
 
     pub(super) fn width(self) -> f64 {
         match self {
-            Layout::Wide => 660.0,
+            Layout::Wide => 600.0,
             Layout::Narrow => 336.0,
         }
     }
@@ -31,7 +32,7 @@ impl Layout {
     pub(super) fn font(self) -> f64 {
         match self {
             Layout::Wide => 12.0,
-            Layout::Narrow => 11.0,
+            Layout::Narrow => 11.5,
         }
     }
 
@@ -51,16 +52,16 @@ pub(super) enum Anchor {
     End,
 }
 
-/// The mark of a series in a legend.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mark {
-    Area,
-    Line,
-}
+/// The style of all pictures.
+pub(in crate::report) const STYLE: &str = include_str!("plots.css");
+
+/// The margin of a picture that is a file.
+const MARGIN: f64 = 14.0;
 
 #[derive(Debug)]
 pub(super) struct Canvas {
     pub(super) layout: Layout,
+    height: f64,
     body: String,
 }
 
@@ -69,7 +70,7 @@ const COLOURS: usize = 8;
 
 impl Canvas {
     pub(super) fn new(layout: Layout) -> Self {
-        Canvas { layout, body: String::new() }
+        Canvas { layout, height: 0.0, body: String::new() }
     }
 
     pub(super) fn width(&self) -> f64 {
@@ -98,14 +99,6 @@ impl Canvas {
     pub(super) fn line(&mut self, from: (f64, f64), to: (f64, f64), class: &str) {
         let ((x1, y1), (x2, y2)) = (from, to);
         self.push(format_args!(r#"<line x1="{x1:.1}" y1="{y1:.1}" x2="{x2:.1}" y2="{y2:.1}" class="{class}"/>"#));
-    }
-
-    /// Adds an area of data.
-    pub(super) fn area(&mut self, (x, y): (f64, f64), (width, height): (f64, f64), class: &str) {
-        let (width, height) = (width.max(0.0), height.max(0.0));
-        self.push(format_args!(
-            r#"<rect x="{x:.1}" y="{y:.1}" width="{width:.1}" height="{height:.1}" class="{class}"/>"#
-        ));
     }
 
     /// Adds a text with its baseline at `y`.
@@ -140,7 +133,7 @@ impl Canvas {
     }
 
     /// Adds a legend in rows from `top` on, above the data. Returns the lower end of the legend.
-    pub(super) fn legend<'s>(&mut self, top: f64, mark: Mark, names: impl IntoIterator<Item = &'s str>) -> f64 {
+    pub(super) fn legend<'s>(&mut self, top: f64, names: impl IntoIterator<Item = &'s str>) -> f64 {
         const SIGN: f64 = 18.0;
         let (line, right) = (self.line_height() + 2.0, self.width() - 4.0);
         let (mut x, mut y) = (4.0, top);
@@ -151,13 +144,8 @@ impl Canvas {
                 (x, y) = (4.0, y + line);
             }
             let middle = y + line / 2.0;
-            match mark {
-                Mark::Area => self.area((x, middle - 6.0), (SIGN - 4.0, 12.0), &fill(series)),
-                Mark::Line => {
-                    self.line((x, middle), (x + SIGN, middle), &stroke(series));
-                    self.marker((x + SIGN / 2.0, middle), series);
-                }
-            }
+            self.line((x, middle), (x + SIGN, middle), &stroke(series));
+            self.marker((x + SIGN / 2.0, middle), series);
             self.text_within((x + SIGN + 5.0, middle + self.font() * 0.35), Anchor::Start, "", name, space);
             x += wide;
         }
@@ -217,14 +205,54 @@ impl Canvas {
         y + longest + 6.0
     }
 
-    /// Returns the picture. `id` is unique in the page.
-    pub(super) fn finish(self, height: f64, id: &str, title: &str, description: &str) -> String {
-        let (name, width) = (self.layout.name(), self.width());
+    /// Adds the mark of a value. Each outcome has its own form.
+    pub(super) fn mark(&mut self, (x, y): (f64, f64), outcome: Option<Outcome>, class: &str) {
+        match outcome {
+            Some(Outcome::Worse) => self
+                .push(format_args!(r#"<path d="M{x:.1} {:.1}l4.8 4.8-4.8 4.8-4.8-4.8z" class="{class}"/>"#, y - 4.8)),
+            Some(Outcome::Better | Outcome::Same) => {
+                self.push(format_args!(r#"<circle cx="{x:.1}" cy="{y:.1}" r="4" class="{class}"/>"#));
+            }
+            _ => self.push(format_args!(
+                r#"<rect x="{:.1}" y="{:.1}" width="7" height="7" class="{class}"/>"#,
+                x - 3.5,
+                y - 3.5
+            )),
+        }
+    }
+
+    pub(super) fn set_height(&mut self, height: f64) {
+        self.height = height;
+    }
+
+    /// Returns the picture as a part of the page. `id` is unique in the page.
+    pub(super) fn finish(self, id: &str, title: &str, description: &str) -> String {
+        let (name, width, height) = (self.layout.name(), self.width(), self.height);
         let (title, description) = (escape(title), escape(description));
         format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"{name}\" viewBox=\"0 0 {width:.0} {height:.0}\" role=\"img\" \
              aria-labelledby=\"{id}-{name}-t {id}-{name}-d\">\n<title id=\"{id}-{name}-t\">{title}</title>\n\
              <desc id=\"{id}-{name}-d\">{description}</desc>\n{}</svg>\n",
+            self.body
+        )
+    }
+
+    /// Returns the picture as a file with its own style, under its title. The background is opaque,
+    /// because the colour of the page around it is unknown.
+    pub(super) fn finish_file(self, title: &str, description: &str) -> String {
+        let (width, height) = (self.width(), self.height);
+        let (whole, head) = (height + 2.0 * MARGIN + self.line_height() + 6.0, MARGIN + self.font());
+        let wide = width + 2.0 * MARGIN;
+        let shown = escape(&fit(title, self.font(), width));
+        let (title, description) = (escape(title), escape(description));
+        format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{wide:.0}\" height=\"{whole:.0}\" viewBox=\"0 0 {wide:.0} \
+             {whole:.0}\" role=\"img\" aria-labelledby=\"t d\">\n<title id=\"t\">{title}</title>\n<desc \
+             id=\"d\">{description}</desc>\n<style>{STYLE}</style>\n<rect width=\"{wide:.0}\" height=\"{whole:.0}\" \
+             class=\"paper\"/>\n<text x=\"{MARGIN}\" y=\"{head:.1}\" font-size=\"{}\" text-anchor=\"start\" \
+             class=\"head\">{shown}</text>\n<g transform=\"translate({MARGIN} {:.1})\">\n{}</g>\n</svg>\n",
+            self.font(),
+            head + 6.0,
             self.body
         )
     }

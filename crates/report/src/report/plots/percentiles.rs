@@ -1,7 +1,7 @@
 //! Latencies by percentile. Horizontally, each nine has the same width, because rare packets matter
 //! as much as others. Vertically, the scale has powers of ten.
 
-use super::canvas::{Anchor, Canvas, Layout, Mark, stroke};
+use super::canvas::{Anchor, Canvas, Layout, stroke};
 use super::scale::Decades;
 use crate::report::distribution::Distribution;
 use crate::report::text::nanoseconds;
@@ -12,9 +12,6 @@ pub(in crate::report) struct Curves<'a> {
     pub(in crate::report) id: String,
     pub(in crate::report) title: String,
     pub(in crate::report) series: Vec<(&'a str, Option<&'a Distribution>)>,
-    /// The least and the greatest value that the scale must also cover, because of the plots beside
-    /// this one.
-    pub(in crate::report) range: (u64, u64),
 }
 
 /// Labels of the axis, and their number of nines.
@@ -32,8 +29,10 @@ const NAMED: [(&str, f64); 8] = [
 impl Curves<'_> {
     pub(in crate::report) fn draw(&self, layout: Layout) -> String {
         let mut canvas = Canvas::new(layout);
-        let top = canvas.legend(2.0, Mark::Line, self.series.iter().map(|series| series.0));
-        let scale = Decades::over(self.range.0, self.range.1);
+        let top = canvas.legend(2.0, self.series.iter().map(|series| series.0));
+        let known = || self.series.iter().filter_map(|series| series.1);
+        let least = known().map(Distribution::least).min().unwrap_or(0);
+        let scale = Decades::over(least, known().map(Distribution::most).max().unwrap_or(least));
         let ticks = scale.ticks();
         let left = ticks.iter().map(|&ns| canvas.text_width(&nanoseconds(ns))).fold(0.0, f64::max) + 10.0;
         // The last label is centred at the end of the axis.
@@ -78,6 +77,7 @@ impl Curves<'_> {
             "Latency by percentile from 0 to 99.9999 for {}. The table beside it has the values.",
             names.join(", ")
         );
-        canvas.finish(foot + 2.0, &self.id, &self.title, &description)
+        canvas.set_height(foot + 2.0);
+        canvas.finish(&self.id, &self.title, &description)
     }
 }

@@ -1,5 +1,5 @@
-//! Scales, which map values to places: linear scales that contain zero, and scales with powers of
-//! ten.
+//! Scales, which map values to places: linear scales that contain zero, logarithmic scales of ratios,
+//! and scales with powers of ten.
 
 /// A linear scale that contains zero, with round steps.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -60,6 +60,73 @@ fn round_step(raw: f64) -> f64 {
     digit * power
 }
 
+/// A logarithmic scale of ratios that contains 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Ratios {
+    /// The natural logarithms of both ends.
+    low: f64,
+    high: f64,
+}
+
+/// The ratios of one decade that are labelled, from many to few.
+const DECADES: [&[f64]; 5] = [
+    &[1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.8, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 7.0, 8.0, 8.5, 9.0, 9.5],
+    &[1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0],
+    &[1.0, 1.5, 2.0, 3.0, 5.0, 7.0],
+    &[1.0, 2.0, 5.0],
+    &[1.0],
+];
+
+impl Ratios {
+    /// Makes a scale for these ratios, with some space at both ends. The line at 1 is always inside.
+    pub(super) fn over(ratios: impl IntoIterator<Item = f64>) -> Self {
+        let logs = ratios.into_iter().map(|ratio| ratio.clamp(1e-30, 1e30).ln());
+        let (low, high) = logs.fold((-0.1, 0.1), |(low, high): (f64, f64), log| (low.min(log), high.max(log)));
+        let space = 0.03 * (high - low);
+        Ratios { low: low - space, high: high + space }
+    }
+
+    pub(super) fn at(&self, ratio: f64) -> f64 {
+        ((ratio.clamp(1e-30, 1e30).ln() - self.low) / (self.high - self.low)).clamp(0.0, 1.0)
+    }
+
+    /// Returns the labelled ratios: as many as have room. `share` is the part of the scale that a
+    /// label takes.
+    pub(super) fn ticks(&self, share: impl Fn(&str) -> f64) -> Vec<(f64, String)> {
+        let has_room = |ticks: &[(f64, String)]| {
+            ticks.windows(2).all(|pair| {
+                let room = (share(&pair[0].1) + share(&pair[1].1)) / 2.0;
+                self.at(pair[1].0) - self.at(pair[0].0) >= room
+            })
+        };
+        // Powers of ten are thinned out on a scale of many decades.
+        let powers = (1..=60_usize).map(|step| (DECADES[DECADES.len() - 1], step));
+        let choices = DECADES.iter().map(|&decade| (decade, 1)).chain(powers);
+        for (decade, step) in choices {
+            let mut ticks = Vec::new();
+            for power in (-30..=30_i32).filter(|power| (power.unsigned_abs() as usize).is_multiple_of(step)) {
+                ticks.extend(decade.iter().map(|digits| digits * 10_f64.powi(power)));
+            }
+            ticks.retain(|&ratio| (self.low..=self.high).contains(&ratio.ln()));
+            let ticks: Vec<(f64, String)> = ticks.into_iter().map(|ratio| (ratio, ratio_name(ratio))).collect();
+            if has_room(&ticks) {
+                return ticks;
+            }
+        }
+        vec![(1.0, "1".to_owned())]
+    }
+}
+
+fn ratio_name(ratio: f64) -> String {
+    if (1e-3..1e4).contains(&ratio) {
+        // Rounding hides the error of powers of ten.
+        let text = format!("{ratio:.4}");
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        format!("{ratio:.0e}")
+    }
+}
+
 /// A logarithmic scale of nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Decades {
@@ -111,6 +178,23 @@ mod tests {
         assert_eq!(Linear::over([11.5]).high, 12.0);
         assert_eq!(Linear::over([-1e30, 1e-30]).at(-1e30), 0.0);
         assert_eq!(Linear::over([2.3e7]).ticks()[1].1, "5e6");
+    }
+
+    #[test]
+    fn ratios_have_as_many_labels_as_have_room_and_one_is_among_them() {
+        let names = |ratios: &[f64], share: f64| -> Vec<String> {
+            Ratios::over(ratios.iter().copied()).ticks(|_| share).into_iter().map(|tick| tick.1).collect()
+        };
+        assert_eq!(names(&[0.92, 1.0], 0.1), ["0.9", "0.95", "1", "1.1"]);
+        assert_eq!(names(&[0.5, 2.0], 0.1), ["0.5", "0.7", "1", "1.5", "2"]);
+        assert_eq!(names(&[0.1, 4.0], 0.15), ["0.1", "0.2", "0.5", "1", "2"]);
+        assert_eq!(names(&[1e-30, 1e30], 0.3), ["1e-20", "1", "1e20"]);
+        assert_eq!(names(&[2.0], 2.0), ["1"]);
+        for ratios in [&[][..], &[5.0], &[0.2], &[f64::MAX, 0.0]] {
+            let scale = Ratios::over(ratios.iter().copied());
+            assert!((0.0..=1.0).contains(&scale.at(1.0)) && scale.at(0.5) <= scale.at(1.0), "{scale:?}");
+            assert!(scale.ticks(|_| 0.1).iter().any(|tick| tick.1 == "1"), "{scale:?}");
+        }
     }
 
     #[test]

@@ -16,10 +16,13 @@ pub(crate) struct Report {
     /// Folder for the report; default: DIR
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+    /// Folder for the plots as SVG files, one for each scenario; default: none are written
+    #[arg(long, value_name = "DIR")]
+    pub(crate) plots: Option<PathBuf>,
 }
 
 pub(crate) fn execute(args: &Report) -> anyhow::Result<()> {
-    for path in folder::write_report(&args.dir, args.out.as_deref())? {
+    for path in folder::write_report(&args.dir, args.out.as_deref(), args.plots.as_deref())? {
         output::answer(&format!("{}\n", path.display()))?;
     }
     Ok(())

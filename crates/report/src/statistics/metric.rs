@@ -1,17 +1,19 @@
 //! The meaning of a metric's name: its unit, and which direction is better.
 
-use crate::statistics::{Better, LIMIT};
+use super::Better;
+use super::better::LIMIT;
 
 /// A metric of samples.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Metric {
+pub struct Metric {
     /// The metric's name in samples.
-    pub(super) name: String,
+    pub name: String,
     /// Its label.
-    pub(super) label: String,
-    pub(super) unit: String,
+    pub label: String,
+    /// Its unit; empty if it has none.
+    pub unit: String,
     /// The better direction; none if unknown.
-    pub(super) better: Option<Better>,
+    pub better: Option<Better>,
     rank: u8,
 }
 
@@ -35,7 +37,9 @@ const ENDS: [(&str, &str, &str, u8); 15] = [
 ];
 
 impl Metric {
-    pub(super) fn new(name: &str) -> Self {
+    /// Returns the metric of this name.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
         let end = ENDS.iter().find_map(|end| {
             let start = name.strip_suffix(end.0)?;
             (start.is_empty() || start.ends_with('_')).then_some((start.trim_end_matches('_'), end))
@@ -57,26 +61,13 @@ impl Metric {
     }
 
     /// Returns the sort key. A name that is only a unit comes before longer names with this unit.
-    pub(super) fn order(&self) -> (u8, bool, &str) {
+    pub fn order(&self) -> (u8, bool, &str) {
         (self.rank, !ENDS.iter().any(|end| end.0 == self.name), &self.name)
     }
 
     /// Returns the metric's label, with the unit.
-    pub(super) fn title(&self) -> String {
+    pub fn title(&self) -> String {
         if self.unit.is_empty() { self.label.clone() } else { format!("{} ({})", self.label, self.unit) }
-    }
-
-    /// Returns the word for a variant whose value is higher or lower.
-    pub(super) fn says(&self, higher: bool) -> &'static str {
-        let speed = self.rank <= 2;
-        match (self.better, higher) {
-            (None, true) => "higher",
-            (None, false) => "lower",
-            (Some(Better::More), true) | (Some(Better::Less), false) if speed => "faster",
-            (Some(Better::More), true) | (Some(Better::Less), false) => "better",
-            _ if speed => "slower",
-            _ => "worse",
-        }
     }
 }
 
@@ -126,12 +117,8 @@ mod tests {
     }
 
     #[test]
-    fn fewer_cycles_are_faster_and_less_loss_is_better() {
-        assert_eq!(Metric::new("mpps").says(true), "faster");
-        assert_eq!(Metric::new("switch_cycles_per_packet").says(true), "slower");
-        assert_eq!(Metric::new("loss_ratio").says(false), "better");
-        assert_eq!(Metric::new("odd").says(false), "lower");
-        // The generator's limit is not a result of a trial, so it has no better direction.
-        assert_eq!(Metric::new(LIMIT).says(true), "higher");
+    fn the_limit_of_a_generator_has_no_better_direction() {
+        assert_eq!(Metric::new("mpps").better, Some(Better::More));
+        assert_eq!(Metric::new(LIMIT).better, None);
     }
 }
