@@ -221,6 +221,7 @@ mod tests {
         }
         let table = Comparison::new(&none, &half, &[]).to_string();
         assert!(table.contains("the verdict is about the difference"), "{table}");
+        assert!(table.contains("`B` differs by +0.500 in loss from `A` [0.500, 0.500].\n"), "{table}");
     }
 
     #[test]
@@ -278,6 +279,9 @@ mod tests {
         }
         second.samples.extend(results("128", 1.0).samples);
         let table = Comparison::new(&first, &second, &[]).to_string();
+        // The sentence is that of the report. It is above its table.
+        let mpps = Comparison::new(&results("64", 1.0), &results("64", 1.5), &["mpps".into()]).to_string();
+        assert!(mpps.trim_start().starts_with("`B` is 1.50 times as fast as `A` [1."), "{mpps}");
         for part in [
             "differ in flags",
             "pvp, cycles_per_packet",

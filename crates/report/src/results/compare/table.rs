@@ -4,7 +4,10 @@ use std::fmt;
 
 use super::{Comparison, MetricComparison, Side};
 use crate::results::SeriesKey;
-use crate::statistics::FEWEST;
+use crate::statistics::{Effect, Effects, FEWEST, Metric, cell_in_words, finding};
+
+/// The columns of a terminal.
+const COLUMNS: usize = 100;
 
 /// The greatest width of a cell's name, or of a title, that still has its values on the same line.
 /// A line has at most 100 columns.
@@ -31,6 +34,7 @@ impl fmt::Display for Comparison {
             let names = metrics.iter().map(|compared| name(&compared.place)).chain([title.clone()]);
             let width = names.map(|name| name.chars().count()).max().unwrap_or(0).min(PLACE);
             writeln!(to)?;
+            wrapped(to, &format!("{}.", sentence(metric, &metrics)))?;
             first_column(to, &title, width)?;
             writeln!(to, " {:>13} {:>13} {:>7}  {:15}  B is", "A", "B", "B/A", "95 % of B/A")?;
             for compared in metrics {
@@ -44,6 +48,42 @@ impl fmt::Display for Comparison {
         }
         notes(to, &self.metrics)
     }
+}
+
+/// Returns the finding for these cells, as reports have it. Cells are named by the axes on which
+/// they differ.
+fn sentence(metric: &str, metrics: &[&MetricComparison]) -> String {
+    let axes = |compared: &MetricComparison| {
+        let mut axes = compared.place.cell.clone();
+        axes.insert("variant".to_owned(), compared.place.variant.clone());
+        axes
+    };
+    let all: Vec<_> = metrics.iter().map(|compared| axes(compared)).collect();
+    let cell = |compared: &MetricComparison| {
+        let axes = axes(compared);
+        let differs = |axis: &String, value: &String| all.iter().any(|other| other.get(axis) != Some(value));
+        let own = axes.iter().filter(|(axis, value)| differs(axis, value));
+        cell_in_words(own.map(|(axis, value)| (axis.as_str(), value.as_str())))
+    };
+    let effect =
+        |compared: &MetricComparison| compared.ratio.map(Effect::Ratio).or_else(|| compared.change.map(Effect::Change));
+    let cells = metrics.iter().map(|compared| (cell(compared), effect(compared))).collect();
+    finding(&Metric::new(metric), &[Effects { name: "B".to_owned(), cells }], "A").to_string()
+}
+
+/// Writes words in lines that fit into a terminal.
+fn wrapped(to: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
+    let mut column = 0;
+    for word in text.split_whitespace() {
+        let width = word.chars().count();
+        if column > 0 && column + 1 + width > COLUMNS {
+            writeln!(to)?;
+            column = 0;
+        }
+        write!(to, "{}{word}", if column > 0 { " " } else { "" })?;
+        column += width + usize::from(column > 0);
+    }
+    writeln!(to)
 }
 
 fn row(to: &mut fmt::Formatter<'_>, compared: &MetricComparison, width: usize) -> fmt::Result {
