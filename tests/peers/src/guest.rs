@@ -132,6 +132,13 @@ impl LinuxGuest {
         Self::spawn(lab, GuestKind::Uml, number, uml_with(lab, run, devices)?)
     }
 
+    /// Starts a QEMU guest by a command that makes its machine and its network device. This adds the
+    /// guest's system, as files that the command can see.
+    pub(crate) fn start_machine(lab: &Lab, number: u8, mut command: Command) -> Result<Self> {
+        system(&mut command, &lab.machine.kernel()?, &lab.machine.qemu_initrd()?);
+        Self::spawn(lab, GuestKind::Qemu(Qemu::default()), number, command)
+    }
+
     fn spawn(lab: &Lab, kind: GuestKind, number: u8, command: Command) -> Result<Self> {
         Self::spawn_as(lab, kind, number, &format!("guest{number}"), command)
     }
@@ -343,15 +350,17 @@ fn qemu_machine(mut command: Command, kernel: &Path, initrd: &Path, device: &str
         // The size must not be a multiple of 256 KiB. With such a size, QEMU 7.2 loses writes of
         // its own software emulation in a migration.
         .args(["-m", "786440K", "-object", "memory-backend-memfd,id=m,size=786440K,share=on"])
-        .args(["-nographic", "-no-reboot", "-nodefaults", "-serial", "stdio"])
-        .arg("-kernel")
-        .arg(kernel)
-        .arg("-initrd")
-        .arg(initrd)
-        .args(["-append", "console=ttyS0 panic=-1 quiet"])
         .arg("-device")
         // romfile= (empty): the ROM would look for a network to boot from.
         // vectors=0: QEMU 7.2 crashes with MSI-X on a vhost-user device under software emulation.
         .arg(format!("virtio-net-pci,netdev=n,vectors=0,romfile={device}"));
+    system(&mut command, kernel, initrd);
     command
+}
+
+/// Completes a command that runs QEMU: with the guest's system and its console.
+fn system(command: &mut Command, kernel: &Path, initrd: &Path) {
+    command.args(["-nographic", "-no-reboot", "-nodefaults", "-serial", "stdio"]);
+    command.arg("-kernel").arg(kernel).arg("-initrd").arg(initrd);
+    command.args(["-append", "console=ttyS0 panic=-1 quiet"]);
 }

@@ -8,11 +8,13 @@ use std::collections::BTreeMap;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
 
+use super::outside::document::{HostName, Place, README, sections};
+use crate::guest::LinuxGuest;
 use crate::lab::Lab;
 use crate::machine::Need;
 use crate::proc::{self, Proc};
@@ -27,11 +29,70 @@ const MESSAGE: Duration = Duration::from_secs(10);
 const CONFIG: &str = "/etc/straightline/switch.toml";
 
 pub(super) fn tests() -> Vec<Test> {
-    vec![Test::new("package", &[Need::Package], package)]
+    vec![
+        Test::new("package", &[Need::Package], package),
+        Test::new("package_first_vm", &[Need::Package, Need::Namespaces, Need::Qemu], first_vm),
+    ]
+}
+
+/// The section of the README that leads from the package to a VM that pings.
+const FIRST_VM: &str = "A VM in five minutes";
+
+/// Does what the README says, as a user pastes it.
+fn first_vm(lab: &Lab) -> Result<()> {
+    let root = Root::new(lab, Network::Own)?;
+    let began = Instant::now();
+    let section = sections(README).into_iter().find(|section| section.title == FIRST_VM);
+    let section = section.with_context(|| format!("the README has no section {FIRST_VM:?}"))?;
+    let mut service = None;
+    let mut guest: Option<LinuxGuest> = None;
+    for (place, block) in &section.blocks {
+        match place {
+            Place::File(file) => root.write(file, &block.replace("\"you\"", "\"root\""))?,
+            Place::Host(HostName::Only) => {
+                for line in block.lines().filter(|line| !line.starts_with('#')) {
+                    if line.contains("apt-get install") {
+                        root.sh(&format!("dpkg --install {}", lab.machine.package()?.display()))?;
+                    } else if line == "sudo systemctl restart straightline" {
+                        service = Some(root.start_service(lab)?);
+                    } else if !line.starts_with("cargo xtask deb") {
+                        root.sh(line.trim_start_matches("sudo "))?;
+                    }
+                }
+            }
+            Place::Terminal(HostName::Only) => {
+                // The guest's system comes from files, and it runs without KVM.
+                let mut command = block.replace("\\\n", " ");
+                let disk = " -nographic -drive file=disk.qcow2,if=virtio";
+                for (text, other) in [(disk, ""), ("accel=kvm", "accel=tcg"), (",netdev=n", ",netdev=n,vectors=0")] {
+                    ensure!(command.matches(text).count() == 1, "the command of QEMU has not one `{text}`: {command}");
+                    command = command.replace(text, other);
+                }
+                for file in [lab.machine.kernel()?, lab.machine.qemu_initrd()?] {
+                    root.bind(&file.display().to_string())?;
+                }
+                let arguments: Vec<&str> = command.lines().skip(1).flat_map(str::split_whitespace).collect();
+                guest = Some(LinuxGuest::start_machine(lab, 1, root.command(&arguments))?);
+            }
+            Place::Vm(1) => {
+                let guest = guest.as_mut().context("the VM has not been started")?;
+                guest.boot()?;
+                for line in block.lines().skip(1) {
+                    guest.sh(line)?;
+                }
+            }
+            place => bail!("nothing is known about {place:?}"),
+        }
+    }
+    ensure!(service.is_some() && guest.is_some(), "the section starts no service or no VM");
+    let ports = root.sh("straightline ports")?;
+    ensure!(!ports.contains("down"), "a link is down: {ports}");
+    println!("  from the package to a VM that pings in {:.0} s", began.elapsed().as_secs_f64());
+    Ok(())
 }
 
 fn package(lab: &Lab) -> Result<()> {
-    let root = Root::new(lab)?;
+    let root = Root::new(lab, Network::OfMachine)?;
     let package = lab.machine.package()?;
     root.sh(&format!("dpkg --install {}", package.display()))?;
     root.sh("id straightline && straightline --version && test -s /usr/share/man/man1/straightline-run.1.gz")?;
@@ -46,16 +107,10 @@ fn package(lab: &Lab) -> Result<()> {
         ensure!(ours.is_empty(), "systemd-analyze finds fault with the unit: {ours:?}");
     }
 
-    // What systemd does for `RuntimeDirectory=`, `User=` and `AmbientCapabilities=`.
-    let user = unit.get("User")?;
-    let folder = format!("/run/{}", unit.get("RuntimeDirectory")?);
-    root.sh(&format!(
-        "install -d -o {user} -g {} -m {} {folder}",
-        unit.get("Group")?,
-        unit.get("RuntimeDirectoryMode")?
-    ))?;
+    let user = root.runtime_folder(&unit)?;
+    let folder = "/run/straightline";
     let manager = Manager::new(lab)?;
-    let mut service = root.service(lab, &unit, &manager)?;
+    let mut service = root.service(lab, &unit, Some(&manager))?;
     let ready = manager.wait("READY=1")?;
     ensure!(ready.contains("STATUS=0 of 0 ports up"), "the first status is {ready:?}");
     manager.wait("WATCHDOG=1")?;
@@ -94,14 +149,24 @@ fn package(lab: &Lab) -> Result<()> {
     Ok(())
 }
 
+/// The network of a [`Root`].
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Network {
+    /// That of this machine.
+    OfMachine,
+    /// A namespace of its own.
+    Own,
+}
+
 /// A copy of the machine's root in a mount namespace, which ends with its process.
 struct Root {
     holder: Proc,
     path: String,
+    network: Network,
 }
 
 impl Root {
-    fn new(lab: &Lab) -> Result<Self> {
+    fn new(lab: &Lab, network: Network) -> Result<Self> {
         // The folder of sockets is on a real file system or a tmpfs: an overlay takes either.
         let base = lab.socket("root").with_extension("");
         let path = base.display().to_string();
@@ -113,10 +178,13 @@ impl Root {
              echo mounted && exec sleep 3600"
         );
         let mut command = Command::new("unshare");
+        if network == Network::Own {
+            command.arg("--net");
+        }
         command.args(["--mount", "--propagation", "private", "sh", "-c", &script]);
         let mut holder = Proc::start("root", command, &lab.log("root"))?;
         holder.wait_text("the copy of the root is mounted", 0, DPKG, |text| text.contains("mounted").then_some(()))?;
-        let root = Self { holder, path: format!("{path}/root") };
+        let root = Self { holder, path: format!("{path}/root"), network };
         root.bind(&lab.machine.package()?.display().to_string())?;
         Ok(root)
     }
@@ -133,7 +201,11 @@ impl Root {
 
     fn command(&self, program: &[&str]) -> Command {
         let mut command = Command::new("nsenter");
-        command.args(["-t", &self.holder.id().to_string(), "-m", "chroot", &self.path]).args(program);
+        command.args(["-t", &self.holder.id().to_string(), "-m"]);
+        if self.network == Network::Own {
+            command.arg("-n");
+        }
+        command.args(["chroot", &self.path]).args(program);
         command.env("DEBIAN_FRONTEND", "noninteractive").env("LC_ALL", "C.UTF-8");
         command
     }
@@ -144,8 +216,30 @@ impl Root {
         Ok(out)
     }
 
+    /// Writes a file of the root.
+    fn write(&self, file: &str, text: &str) -> Result<()> {
+        self.sh(&format!("cat > {file} <<'END'\n{text}END\n")).map(drop)
+    }
+
+    /// Does what systemd does for `RuntimeDirectory=`, `User=` and `AmbientCapabilities=`. Returns the
+    /// service's user.
+    fn runtime_folder(&self, unit: &Unit) -> Result<String> {
+        let (user, group, mode) = (unit.get("User")?, unit.get("Group")?, unit.get("RuntimeDirectoryMode")?);
+        self.sh(&format!("install -d -o {user} -g {group} -m {mode} /run/{}", unit.get("RuntimeDirectory")?))?;
+        Ok(user.to_owned())
+    }
+
+    /// Starts the service as a service manager would, and waits until it answers.
+    fn start_service(&self, lab: &Lab) -> Result<Proc> {
+        let unit = Unit::parse(&self.sh("cat /lib/systemd/system/straightline.service")?);
+        self.runtime_folder(&unit)?;
+        let service = self.service(lab, &unit, None)?;
+        proc::until("the service answers", MESSAGE, || Ok(self.sh("straightline status").ok()))?;
+        Ok(service)
+    }
+
     /// Starts the service as the unit says, with a watchdog of two seconds.
-    fn service(&self, lab: &Lab, unit: &Unit, manager: &Manager) -> Result<Proc> {
+    fn service(&self, lab: &Lab, unit: &Unit, manager: Option<&Manager>) -> Result<Proc> {
         let capabilities: Vec<String> = unit
             .get("AmbientCapabilities")?
             .split(' ')
@@ -158,7 +252,9 @@ impl Root {
         arguments.extend([&user, &group, &inherited, &ambient].map(String::as_str));
         arguments.extend(unit.get("ExecStart")?.split(' '));
         let mut command = self.command(&arguments);
-        command.env("NOTIFY_SOCKET", &manager.name).env("WATCHDOG_USEC", "2000000");
+        if let Some(manager) = manager {
+            command.env("NOTIFY_SOCKET", &manager.name).env("WATCHDOG_USEC", "2000000");
+        }
         Proc::start("service", command, &lab.log("service"))
     }
 }

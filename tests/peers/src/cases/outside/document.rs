@@ -19,7 +19,7 @@ use crate::proc::{self, Proc};
 use crate::runner::Test;
 
 const NETWORK: &str = include_str!("../../../../../docs/network.md");
-const README: &str = include_str!("../../../../../README.md");
+pub(crate) const README: &str = include_str!("../../../../../README.md");
 
 /// Commands that the test replaces: it has all privileges, and the packages are only looked up.
 const SHIMS: [(&str, &str); 2] = [
@@ -54,14 +54,14 @@ fn documented() -> impl Iterator<Item = Section> {
 }
 
 /// A section of a document, with its blocks in order.
-struct Section {
-    title: String,
-    blocks: Vec<(Place, String)>,
+pub(crate) struct Section {
+    pub(crate) title: String,
+    pub(crate) blocks: Vec<(Place, String)>,
 }
 
 /// The place where a block belongs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Place {
+pub(crate) enum Place {
     Host(HostName),
     /// A host, in a terminal of its own: the last command stays in the foreground.
     Terminal(HostName),
@@ -74,7 +74,7 @@ enum Place {
 
 /// The name of a host in a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum HostName {
+pub(crate) enum HostName {
     /// The only host.
     Only,
     A,
@@ -103,7 +103,7 @@ impl Place {
 }
 
 /// Returns the sections whose heading has two number signs.
-fn sections(text: &str) -> Vec<Section> {
+pub(crate) fn sections(text: &str) -> Vec<Section> {
     let mut sections: Vec<Section> = Vec::new();
     let mut block: Option<String> = None;
     for line in text.lines() {

@@ -12,7 +12,7 @@
 
 mod bridge;
 mod bridged;
-mod document;
+pub(super) mod document;
 mod links;
 mod nic;
 mod tap;
