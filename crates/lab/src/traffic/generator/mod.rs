@@ -20,7 +20,7 @@
 //! | `echo` | a port whose frames return at once |
 //!
 //! ```
-//! use straightline_lab::generator::StreamSpec;
+//! use straightline_lab::traffic::generator::StreamSpec;
 //!
 //! let stream: StreamSpec = "size=imix,src-port=step:1000-1999,dst-ip=random:10.0.0.0/24".parse().unwrap();
 //! assert_eq!(stream.sizes.to_string(), "60:7,566:4,1514:1");

@@ -9,10 +9,10 @@
 //! counters.
 //!
 //! ```
-//! use straightline_lab::search::{Goal, Limits, Measured, search};
+//! use straightline_lab::trial::search::{Goal, Limits, Measured, search};
 //!
 //! // A switch that takes 1.2 million packets a second, and no more.
-//! let mut switch = |trial: straightline_lab::search::Trial| {
+//! let mut switch = |trial: straightline_lab::trial::search::Trial| {
 //!     let secs = trial.duration.as_secs_f64();
 //!     let (sent, most) = (trial.load * secs, 1.2e6 * secs);
 //!     Ok(Measured { sent: sent as u64, lost: (sent - sent.min(most)) as u64, ..Measured::default() })
