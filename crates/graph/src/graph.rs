@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use straightline_packet::{Batch, PortIndex, Served, Step, StepKind, Turn};
+use straightline_packet::{Batch, MAX_BATCH, PacketId, PortIndex, Served, Step, StepKind, Turn};
 use straightline_port::Port;
 
 use crate::clock::cycles;
@@ -207,10 +207,10 @@ impl Graph {
             let mut now = cycles();
             if turn.is_observed() {
                 turn.observe_received(input.port.index(), &pending.ids()[had..]);
-                let (name, cycles) = (&input.stats.name, now.saturating_sub(at));
-                let step = Step { name, kind: StepKind::Input, cycles, packets: got, ways: &|_| 1 };
-                turn.observe_step(&step, &pending.ids()[had..]);
-                now = crate::clock::cycles();
+                let (name, took) = (&input.stats.name, now.saturating_sub(at));
+                let seen = Step { name, kind: StepKind::Input, cycles: took, packets: got, ways: &|_| 1 };
+                turn.observe_step(&seen, &pending.ids()[had..]);
+                now = cycles();
             }
             if got > 0 {
                 self.ready.add(input.to);
@@ -339,8 +339,12 @@ impl Entry {
                 StepKind::Output
             }
         };
-        let leads_to = |edge: usize, id| later.get(edge).is_some_and(|entry| entry.pending.ids().contains(&id));
-        let ways = |id| self.edges.iter().filter(|&&edge| leads_to(edge, id)).count();
+        // Counted once for all packets: a bridge may lead to hundreds of entries.
+        let mut sent = [0_usize; MAX_BATCH];
+        for entry in self.edges.iter().filter_map(|&edge| later.get(edge)) {
+            entry.pending.ids().iter().for_each(|id| sent[id.index()] += 1);
+        }
+        let ways = |id: PacketId| sent[id.index()];
         let step = Step { name: &self.stats.name, kind, cycles, packets: batch.len(), ways: &ways };
         turn.observe_step(&step, batch.ids());
     }

@@ -15,7 +15,8 @@
 //! | [`scenarios`] | PVP, VM to VM, third-party backends, loads over a long time, the demo |
 //! | [`experiments`] | experiments, each of which varies one thing |
 //!
-//! A module imports modules above it in this table only.
+//! `convert` and `names` are helpers of all modules. A module imports modules above it in this
+//! table only.
 
 mod convert;
 pub mod experiments;

@@ -1,5 +1,4 @@
-//! The event loop of driver-side guests. Every guest, generator and wire of the laboratory takes its
-//! turns here.
+//! The event loop of driver-side guests. Every endpoint takes its turns here.
 //!
 //! ```text
 //! until the stop, the deadline, an endpoint's end or an error:

@@ -1,8 +1,5 @@
-//! Endpoints: the ports through which the laboratory sends and receives, and the event loop that
-//! runs them.
-//!
-//! In the words of RFC 2544, the endpoints are the tester, and the switch between them is the
-//! device under test.
+//! Endpoints: the ports through which guests and generators send and receive, and the event loop
+//! that runs them. The switch between them is RFC 2544's device under test.
 //!
 //! | file | holds |
 //! |---|---|

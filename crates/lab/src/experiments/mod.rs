@@ -4,8 +4,8 @@
 //! An experiment is a [`Plan`]: cells, and in each cell variants to compare. [`run`] makes trials
 //! in rounds. Each round has every variant of every cell once, and the variants of a cell follow
 //! one another. A trial that fails is recorded with the reason, and the run continues. Samples go
-//! into a folder of results like all others ([`straightline_report::results`]). The pages in `docs/experiments/`
-//! describe what others have found, and the method of each experiment.
+//! into a folder of results like all others ([`straightline_report::results`]). The pages in
+//! `docs/experiments/` describe what others have found, and the method of each experiment.
 //!
 //! | file | holds |
 //! |---|---|

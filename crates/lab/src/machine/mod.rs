@@ -12,3 +12,4 @@ mod environment;
 pub(crate) use cpus::tests;
 pub(crate) use cpus::{Topology, are_apart, cpu_beside, share_core, two_cpus, usable_cpus, used, warning};
 pub use environment::environment;
+pub use straightline_graph::clock::hertz;

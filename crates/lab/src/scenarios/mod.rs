@@ -8,7 +8,7 @@
 //! | `run` | cells, loads and rounds, one after the other |
 //! | `find` | searches, and the measurements that depend on them |
 //! | `soak` | a load over a long time |
-//! | `remaining` | the estimated remaining time |
+//! | `task` | the tasks of a scenario: a load in each cell |
 //! | `table` | the results as a table |
 //! | `demo` | two guests, or two network namespaces, and a switch |
 

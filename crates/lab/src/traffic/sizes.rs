@@ -141,7 +141,7 @@ impl FromStr for Sizes {
             Some(range) => uniform(range),
             None => text.split([',', '+']).map(one).collect::<anyhow::Result<_>>().map(Kind::Mix),
         };
-        kind.map(Sizes).context("use 64, 64,1518, 64:7,570:4, uniform:64-1518 or imix")
+        kind.map(Sizes).context("use 64, 64,1518, 60:7,566:4, uniform:64-1518 or imix")
     }
 }
 

@@ -99,7 +99,7 @@ fn testpmd_poller(lab: &Lab) -> Result<()> {
                 let time = Duration::from_millis(500);
                 let ports = PortOptions { layout, mergeable, in_order, ..PortOptions::default() };
                 let options = Options {
-                    sizes: "64:7,570:4,1518:1".parse()?,
+                    sizes: "imix".parse()?,
                     warm_up: time,
                     ..Options::new([lab.socket("a"), lab.socket("b")])
                 };

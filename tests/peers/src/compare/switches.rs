@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
-use straightline_lab::guests::reflector::hertz;
+use straightline_lab::machine::hertz;
 
 use super::options::{CompareCell, Size};
 use crate::lab::Lab;

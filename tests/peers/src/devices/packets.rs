@@ -12,7 +12,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use serde::Deserialize;
 use straightline_guest::{Guest, GuestOptions};
-use straightline_lab::guests::reflector::hertz;
+use straightline_lab::machine::hertz;
 use straightline_report::results::Validity;
 
 use super::kernel_side::{KernelReport, KernelSide};

@@ -1,9 +1,8 @@
 //! Free transmit buffers, sorted by the part of a template that they hold.
 //!
 //! A frame goes into a buffer that held the same template before, so that only its patch has to be
-//! written. Without this order, a frame mostly meets a buffer with another template: buffers return
-//! in the order of the ring, and the buffer that returned last is taken first. That buffer's lines
-//! are most likely in a cache.
+//! written. Without this order, a frame mostly meets a buffer with another template. Buffers return
+//! in the order of the ring, and the last one is taken first: its lines are most likely in a cache.
 
 /// Number of shelves: a power of two. Each has the buffers of one part of a template, or of few.
 const SHELVES: usize = 256;

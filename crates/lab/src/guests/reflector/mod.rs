@@ -28,7 +28,6 @@ mod run;
 pub use options::{Load, Options};
 pub use report::{PortReport, ReflectorReport};
 pub use run::{run, run_watched};
-pub use straightline_graph::clock::hertz;
 pub use straightline_guest::endpoints::Layout;
 
 pub use crate::traffic::Sizes;

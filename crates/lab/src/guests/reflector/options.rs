@@ -16,7 +16,7 @@ use crate::traffic::Sizes;
 /// The load that the guest generates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Load {
-    /// The guest sends this many bursts into each port once. Then it sends packets that it receives
+    /// The guest sends [`Options::bursts`] bursts into each port once. Then it sends packets that it receives
     /// on one port through the other port.
     #[default]
     Loop,

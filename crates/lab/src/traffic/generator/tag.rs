@@ -20,11 +20,11 @@ pub(crate) const LEN: usize = 18;
 pub(crate) const WORDS: usize = 3;
 pub(crate) const BEFORE: usize = 8 * WORDS - LEN;
 
-/// The mask of a tag's sequence number and of its time, which have 40 bits. That are a million
+/// The mask of a tag's sequence number and of its time, which have 40 bits. That is a million
 /// million packets, and six minutes of a counter of 3 GHz.
 const LOWER: u64 = (1 << 40) - 1;
 
-/// Odd factors whose products look random: one from the golden ratio, and those of `MurmurHash3`'s
+/// Odd factors whose products look random: one from the golden ratio, and one of `MurmurHash3`'s
 /// finaliser (Appleby 2008).
 const A: u64 = 0x9e37_79b9_7f4a_7c15;
 const B: u64 = 0xff51_afd7_ed55_8ccd;

@@ -203,8 +203,8 @@ impl Template {
         let mut template = Template { header, start, image: Vec::new(), sums: [None; SUMS], hash, before: None, frame };
         template.find_sums(spec, &layout, varying);
         let first = template.sums.iter().flatten().map(|fix| fix.at).min().unwrap_or(start);
-        // The image begins at most at the words of the tag, and if possible has a whole number of
-        // words: ports copy such patches word by word.
+        // The image begins at most at the words of the tag. If possible it has a whole number of
+        // words, because ports copy such patches word by word.
         let start = start.min(first).min(least - 8 * tag::WORDS);
         template.start = start - ((start + 8 - least % 8) % 8).min(start);
         if varying.is_empty() {

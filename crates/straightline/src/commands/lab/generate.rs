@@ -22,7 +22,7 @@ Streams:
   A list of KEY=VALUE, separated by commas. Keys that are left out have the values of this table.
 
   size=64               frame lengths with all headers, without the frame check sequence: 64, 64+1518, with
-                        weights 64:7+570:4, uniform:60-1514, or imix: 60:7+566:4+1514:1
+                        weights 60:7+566:4, uniform:60-1514, or imix: 60:7+566:4+1514:1
   protocol=udp          udp or tcp
   checksum=complete     complete; partial: the switch completes it; zero: none, for UDP over IPv4
   segment=              payload bytes of the segments into which the switch may segment a larger packet, such as

@@ -36,7 +36,7 @@ pub(crate) struct Loop {
     pub(crate) ring: RingKind,
     #[command(flatten)]
     pub(crate) ports: Ports,
-    /// Frame lengths without the frame check sequence: `64`, `64,1518`, with weights `64:7,570:4`,
+    /// Frame lengths without the frame check sequence: `64`, `64,1518`, with weights `60:7,566:4`,
     /// `uniform:64-1518`, or `imix` (`60:7,566:4,1514:1`); default: 64, with --segments 65214
     #[arg(long, visible_alias = "sizes", value_name = "SIZES")]
     pub(crate) size: Option<Sizes>,

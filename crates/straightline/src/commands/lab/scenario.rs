@@ -103,7 +103,7 @@ pub(crate) struct Common {
     /// Soak: hold a load for S seconds. The load is --rate, or else 90 % of the NDR
     #[arg(long, value_name = "S", value_parser = time)]
     pub(crate) soak: Option<Duration>,
-    /// Frame lengths without the frame check sequence: `64`, with weights `64:7,570:4`,
+    /// Frame lengths without the frame check sequence: `64`, with weights `60:7,566:4`,
     /// `uniform:64-1518`, or `imix` (`60:7,566:4,1514:1`); may be repeated to measure each
     #[arg(long, value_name = "SIZES", default_value = "64")]
     pub(crate) size: Vec<Sizes>,
