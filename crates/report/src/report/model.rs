@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::results::{BOUNDS, Sample};
 use crate::statistics::{
-    Alone, Effect, Effects, Estimate, Finding, Metric, Pairing, Piece, cell_in_words, change, estimate, finding,
-    finding_alone, is_size, ratio,
+    Alone, CellAxes, Effect, Effects, Estimate, Finding, Metric, Pairing, Piece, cell_in_words, change, estimate,
+    finding, finding_alone, is_size, ratio,
 };
 
 /// Experiments whose question another metric answers than the first one by rank.
@@ -216,14 +216,14 @@ impl<'a> Scenario<'a> {
             let cells: Vec<Alone> = outcomes.iter().enumerate().filter_map(alone).collect();
             return finding_alone(metric, first, &cells);
         }
+        let place = |cell: usize| {
+            self.place(cell).map(|(axis, value)| (axis.to_owned(), value.to_owned())).collect::<CellAxes>()
+        };
         let effects = |(variant, name): (usize, &&str)| {
             // A cell that was never measured with this variant does not count.
             let cells = (0..self.cells.len()).filter(|&cell| self.cells[cell].tried[variant] > 0);
             let effect = |cell: usize| outcomes[cell][variant].and_then(|result| result.effect);
-            Effects {
-                name: (*name).to_owned(),
-                cells: cells.map(|cell| (self.cell_in_words(cell), effect(cell))).collect(),
-            }
+            Effects { name: (*name).to_owned(), cells: cells.map(|cell| (place(cell), effect(cell))).collect() }
         };
         let effects: Vec<Effects> = self.variants.iter().enumerate().skip(1).map(effects).collect();
         finding(metric, &effects, first)

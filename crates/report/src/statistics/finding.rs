@@ -7,6 +7,7 @@
 
 use std::fmt;
 
+use super::cell::{CellAxes, cell_in_words, common};
 use super::digits::{number, ratio_digits};
 use super::{Effect, Estimate, Metric, Outcome};
 
@@ -24,8 +25,8 @@ const FEW: usize = 4;
 pub struct Effects {
     /// The variant's name.
     pub name: String,
-    /// Each cell in [words](cell_in_words), with its effect; `None` without results of both variants.
-    pub cells: Vec<(String, Option<Effect>)>,
+    /// Each cell with its effect; `None` without results of both variants.
+    pub cells: Vec<(CellAxes, Option<Effect>)>,
 }
 
 /// A part of a sentence.
@@ -69,33 +70,6 @@ impl Finding {
     }
 }
 
-/// Formats a cell as `64 B (ring = split)`: sizes come first, as bytes.
-#[must_use]
-pub fn cell_in_words<'s>(cell: impl IntoIterator<Item = (&'s str, &'s str)>) -> String {
-    let (mut sizes, mut others) = (Vec::new(), Vec::new());
-    for (axis, value) in cell {
-        if !is_size(axis) {
-            others.push(format!("{axis} = {value}"));
-        } else if !value.is_empty() && value.bytes().all(|digit| digit.is_ascii_digit()) {
-            sizes.push(format!("{value} B"));
-        } else {
-            sizes.push(value.to_owned());
-        }
-    }
-    let (sizes, others) = (sizes.join(", "), others.join(", "));
-    match (sizes.is_empty(), others.is_empty()) {
-        (true, _) => others,
-        (_, true) => sizes,
-        _ => format!("{sizes} ({others})"),
-    }
-}
-
-/// Returns whether an axis has the sizes of packets.
-#[must_use]
-pub fn is_size(axis: &str) -> bool {
-    matches!(axis, "size" | "sizes" | "packet_size")
-}
-
 /// Returns the finding of a metric: variants compared with the variant `to`.
 #[must_use]
 pub fn finding(metric: &Metric, variants: &[Effects], to: &str) -> Finding {
@@ -121,8 +95,11 @@ pub fn finding(metric: &Metric, variants: &[Effects], to: &str) -> Finding {
         let others: Vec<Effects> = others.iter().map(|&variant| variants[variant].clone()).collect();
         let what = if others.len() == 1 { "variant" } else { "variants" };
         let mut told = outcomes(metric, &others);
+        let cells = told.len();
         told.retain(|&outcome| outcome != Outcome::Inconclusive);
-        sentence.text(&format!("; {} other {what}: {}", others.len(), counts(&told)));
+        let told =
+            if told.is_empty() { "all inconclusive".to_owned() } else { format!("{} of {cells}", counts(&told)) };
+        sentence.text(&format!("; {} other {what}: {told}", others.len()));
     }
     if unknown > 0 && (unknown < all || parts.len() > 1) {
         let what = if parts.len() > 1 { format!("{unknown} of {all} comparisons") } else { unknown.to_string() };
@@ -147,7 +124,7 @@ fn outcomes(metric: &Metric, variants: &[Effects]) -> Vec<Outcome> {
 }
 
 /// A cell with its effect.
-type Told<'e> = (&'e str, Effect);
+type Told<'e> = (&'e CellAxes, Effect);
 
 /// The cells of one variant by outcome.
 struct Parts<'e> {
@@ -162,7 +139,7 @@ struct Parts<'e> {
 impl<'e> Parts<'e> {
     fn new(metric: &Metric, of: &'e Effects) -> Self {
         let with = |wanted: [Outcome; 2]| -> Vec<Told<'e>> {
-            let told = of.cells.iter().filter_map(|(cell, effect)| Some((cell.as_str(), (*effect)?)));
+            let told = of.cells.iter().filter_map(|(cell, effect)| Some((cell, (*effect)?)));
             told.filter(|(_, effect)| wanted.contains(&effect.outcome(metric.better))).collect()
         };
         let groups = [with([Outcome::Better, Outcome::Higher]), with([Outcome::Worse, Outcome::Lower])];
@@ -200,7 +177,7 @@ impl<'e> Parts<'e> {
                 (0, None) => drop(sentence.text(&format!(" {} {}{}", verb.before, span(group), verb.later))),
                 _ => drop(sentence.text(&format!(" and {}{}", span(group), verb.again))),
             }
-            sentence.text(&place(group, self.all));
+            sentence.text(&self.place(group));
         }
         if self.told() == 0 {
             if let Some(to) = to {
@@ -212,7 +189,38 @@ impl<'e> Parts<'e> {
             sentence.text("; ");
         }
         if !self.same.is_empty() {
-            sentence.text(&format!("no difference{}", place(&self.same, self.all)));
+            sentence.text(&format!("no difference{}", self.place(&self.same)));
+        }
+    }
+
+    /// Formats the place of a group among all cells, and the interval of a single cell.
+    fn place(&self, group: &[Told<'_>]) -> String {
+        let all = self.all;
+        let part = format!(" in {} of {all} cells", group.len());
+        let words: Vec<String> = group.iter().map(|told| words(told.0)).filter(|words| !words.is_empty()).collect();
+        match group {
+            [(_, effect)] => {
+                let at = match (words.first(), all) {
+                    (Some(cell), 1) => format!(" at {cell}"),
+                    (Some(cell), _) => format!("{part}: {cell}"),
+                    (None, 1) => String::new(),
+                    (None, _) => part,
+                };
+                format!("{at}{}", effect.brackets())
+            }
+            _ if group.len() == all && words.len() == all && all <= NAMED => format!(" at {}", words.join(" and ")),
+            _ if group.len() == all => format!(" in all {all} cells"),
+            _ if group.len() <= NAMED && all <= FEW && words.len() == group.len() => {
+                format!("{part}: {}", words.join(" and "))
+            }
+            _ => {
+                let group: Vec<&CellAxes> = group.iter().map(|told| told.0).collect();
+                let all: Vec<&CellAxes> = self.of.cells.iter().map(|cell| &cell.0).collect();
+                match common(&group, &all) {
+                    Some(common) => format!("{part} (all {common})"),
+                    None => part,
+                }
+            }
         }
     }
 
@@ -220,10 +228,15 @@ impl<'e> Parts<'e> {
     fn unknown_alone(&self) -> String {
         match &self.of.cells[..] {
             cells if cells.iter().all(|cell| cell.1.is_none()) => "no result of both".to_owned(),
-            [(_, Some(effect))] => format!("inconclusive{}", effect.brackets()),
+            [(_, Some(effect))] => format!("inconclusive, {}{}", effect.shown(), effect.brackets()),
             cells => format!("inconclusive in all {} cells", cells.len()),
         }
     }
+}
+
+/// Returns a cell in words.
+fn words(cell: &CellAxes) -> String {
+    cell_in_words(cell.iter().map(|(axis, value)| (axis.as_str(), value.as_str())))
 }
 
 /// The words around the value of an effect.
@@ -250,7 +263,8 @@ impl Verb {
         }
         match label.strip_suffix("cost") {
             Some(whose) if metric.unit.starts_with("cycles") => {
-                verb("takes", format!(" times the {whose}cycles"), " times the cycles", " of ")
+                let per = if metric.unit == "cycles/byte" { " per byte" } else { "" };
+                verb("takes", format!(" times the {whose}cycles{per}"), " times the cycles", " of ")
             }
             _ => verb("has", format!(" times the {label}"), " times", " of "),
         }
@@ -274,26 +288,10 @@ fn span(group: &[Told<'_>]) -> String {
     if low == high { low } else { format!("{low} to {high}") }
 }
 
-/// Formats the place of a group among all cells, and the interval of a single cell.
-fn place(group: &[Told<'_>], all: usize) -> String {
-    match group {
-        [(cell, effect)] => {
-            let at = if cell.is_empty() { String::new() } else { format!(" at {cell}") };
-            format!("{at}{}", effect.brackets())
-        }
-        _ if group.len() <= NAMED && all <= FEW => {
-            let cells: Vec<&str> = group.iter().map(|told| told.0).collect();
-            format!(" at {}", cells.join(" and "))
-        }
-        _ if group.len() == all => format!(" in all {all} cells"),
-        _ => format!(" in {} of {all} cells", group.len()),
-    }
-}
-
 /// A median in a cell without a comparison.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Alone {
-    /// The cell in [words](cell_in_words).
+    /// The cell in [words](super::cell_in_words).
     pub cell: String,
     /// The median with its interval.
     pub estimate: Estimate,

@@ -16,6 +16,7 @@
 
 mod better;
 mod bootstrap;
+mod cell;
 mod digits;
 mod effect;
 mod finding;
@@ -26,9 +27,10 @@ mod ratio;
 use serde::Serialize;
 
 pub use better::{Better, Verdict};
+pub use cell::{CellAxes, axis_in_words, cell_in_words, is_size};
 pub use digits::{number, ratio_digits};
 pub use effect::{Effect, Outcome, SAME};
-pub use finding::{Alone, Effects, Finding, Piece, cell_in_words, counts, finding, finding_alone, is_size};
+pub use finding::{Alone, Effects, Finding, Piece, counts, finding, finding_alone};
 pub use metric::Metric;
 pub use order::{median, percentile};
 pub use ratio::{Change, Pairing, Ratio, change, ratio};

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::{Comparison, MetricComparison, Side};
 use crate::results::SeriesKey;
-use crate::statistics::{Effect, Effects, FEWEST, Metric, cell_in_words, finding};
+use crate::statistics::{CellAxes, Effect, Effects, FEWEST, Metric, finding};
 
 /// The columns of a terminal.
 const COLUMNS: usize = 100;
@@ -63,7 +63,7 @@ fn sentence(metric: &str, metrics: &[&MetricComparison]) -> String {
         let axes = axes(compared);
         let differs = |axis: &String, value: &String| all.iter().any(|other| other.get(axis) != Some(value));
         let own = axes.iter().filter(|(axis, value)| differs(axis, value));
-        cell_in_words(own.map(|(axis, value)| (axis.as_str(), value.as_str())))
+        own.map(|(axis, value)| (axis.clone(), value.clone())).collect::<CellAxes>()
     };
     let effect =
         |compared: &MetricComparison| compared.ratio.map(Effect::Ratio).or_else(|| compared.change.map(Effect::Change));
