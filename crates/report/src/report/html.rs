@@ -1,9 +1,10 @@
 //! The page: one file that needs no network and no script. It is also well-formed XML, which the
 //! tests use.
 //!
-//! The findings come first, one sentence for each scenario. The plots follow. Everything else is
+//! The findings come first, one sentence for each scenario. The plots follow, under the questions. Everything else is
 //! folded below.
 
+use super::model::Scenario;
 use super::plots::{STYLE as PLOTS, class};
 use super::tables::{self, Table};
 use super::text::escape;
@@ -34,6 +35,11 @@ impl Page {
     /// Returns the number of a scenario, for its anchors.
     fn anchor(&self, scenario: &str) -> usize {
         self.anchors.iter().position(|name| name == scenario).unwrap_or(0)
+    }
+
+    /// Returns whether the findings of several scenarios are listed on top.
+    pub(super) fn has_list(&self) -> bool {
+        self.anchors.len() > 1
     }
 
     pub(super) fn open_section(&mut self, scenario: &str) {
@@ -122,8 +128,14 @@ pub(super) fn page(report: &Report<'_>) -> String {
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n<title>{title}</title>\n\
          <style>\n{STYLE}{PLOTS}</style>\n</head>\n<body>\n<h1>Results: {title}</h1>\n"
     ));
-    page.note(&report.facts());
-    if report.scenarios.len() > 1 {
+    let reasons = match report.reasons() {
+        "" => String::new(),
+        reasons => format!(", <a href=\"#invalid\">{reasons}</a>"),
+    };
+    let (trials, machine) = (escape(&report.trials()), escape(&report.machine()));
+    page.push(&format!("<p class=\"soft\">{trials}{reasons}.{machine}</p>\n"));
+    page.note(&how_to_read(report));
+    if page.has_list() {
         page.push("<h2>Findings</h2>\n<ul class=\"findings\">\n");
         for (number, scenario) in report.scenarios.iter().enumerate() {
             let (name, finding) = (escape(scenario.name), sentence(&scenario.headline()));
@@ -131,12 +143,6 @@ pub(super) fn page(report: &Report<'_>) -> String {
         }
         page.push("</ul>\n");
     }
-    page.note(
-        "How to read: a cell is one setting, such as a size and a ring layout; each has every variant. A variant is \
-         better or worse if the 95 % interval of its ratio excludes 1. There is no difference if the interval is \
-         within 5 % of 1; all other comparisons are inconclusive. Of twenty comparisons of equal variants, about one \
-         is called different by chance.",
-    );
     page.push("<div class=\"sections\">\n");
     for scenario in &report.scenarios {
         section::write(&mut page, scenario);
@@ -151,7 +157,7 @@ pub(super) fn page(report: &Report<'_>) -> String {
     }
     let invalid = tables::invalid(&report.results.samples);
     if !invalid.rows.is_empty() {
-        page.open_details(&format!("Invalid trials: {}", report.invalid()), None);
+        page.push(&format!("<details id=\"invalid\">\n<summary>Invalid trials: {}</summary>\n", report.invalid()));
         page.words(&invalid, "Invalid trials");
         page.close_details();
     }
@@ -160,6 +166,24 @@ pub(super) fn page(report: &Report<'_>) -> String {
     page.close_details();
     page.push("</body>\n</html>\n");
     page.text
+}
+
+/// Returns how to read findings, with the number of comparisons that differ by chance.
+fn how_to_read(report: &Report<'_>) -> String {
+    let comparisons: usize = report.scenarios.iter().map(Scenario::comparisons).sum();
+    let chance = match comparisons {
+        0 => return String::new(),
+        1..30 => "Of twenty comparisons of equal variants, about one is called different by chance.".to_owned(),
+        all => format!(
+            "If all variants were equal, some {} of the {all} comparisons would still be called different by chance.",
+            (all + 10) / 20
+        ),
+    };
+    format!(
+        "How to read: a cell is one setting, such as a size and a ring layout; each has every variant. A variant is \
+         better or worse if the 95 % interval of its ratio excludes 1. There is no difference if the interval is \
+         within 5 % of 1; all other comparisons are inconclusive. {chance}"
+    )
 }
 
 /// Returns a finding with the names of variants as code.

@@ -3,12 +3,15 @@
 use super::Report;
 use super::html::capital;
 use super::model::pairs_in_words;
+use super::question::question;
 use super::tables::{self, Table};
 use crate::statistics::{Finding, Piece};
 
 /// Returns the entire report.
 pub(super) fn report(report: &Report<'_>) -> String {
-    let mut text = format!("# {}\n\n{}\n\n", escape(&report.title), escape(&report.trials()));
+    let reasons = report.reasons();
+    let reasons = if reasons.is_empty() { String::new() } else { format!(", {reasons}") };
+    let mut text = format!("# {}\n\n{}{reasons}.\n\n", escape(&report.title), escape(&report.trials()));
     for scenario in &report.scenarios {
         text.push_str(&format!("- {}: {}.\n", escape(scenario.name), sentence(&scenario.headline())));
     }
@@ -19,6 +22,9 @@ pub(super) fn report(report: &Report<'_>) -> String {
     );
     for scenario in &report.scenarios {
         text.push_str(&format!("## {}\n\n", escape(scenario.name)));
+        if let Some(question) = question(scenario.name) {
+            text.push_str(&format!("{}\n\n", escape(question)));
+        }
         if !scenario.fixed.is_empty() {
             text.push_str(&format!("All cells have {}.\n\n", escape(&pairs_in_words(scenario.fixed.iter().copied()))));
         }

@@ -23,11 +23,14 @@ mod html;
 mod markdown;
 mod model;
 mod plots;
+mod question;
 mod section;
 mod tables;
 #[cfg(test)]
 mod tests;
 mod text;
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::ensure;
 
@@ -81,25 +84,45 @@ impl<'a> Report<'a> {
         plots
     }
 
-    /// Returns a sentence with the number of trials.
+    /// Returns a sentence with the number of trials, without its full stop.
     fn trials(&self) -> String {
-        let what =
-            format!("{} in {}", count(self.results.samples.len(), "trial"), count(self.scenarios.len(), "scenario"));
+        let (trials, scenarios) = (self.results.samples.len(), self.scenarios.len());
+        let rounds = count(self.rounds(), "round");
+        let each = if scenarios == 1 { "" } else { " each" };
+        let what = format!("{} in {}, {rounds}{each}", count(trials, "trial"), count(scenarios, "scenario"));
         match self.invalid() {
-            0 => format!("{what}; all of them are valid."),
-            1 => format!("{what}; 1 of them is not valid, for the reason below."),
-            invalid => format!("{what}; {invalid} of them are not valid, for the reasons below."),
+            0 => format!("{what}; all of them are valid"),
+            1 => format!("{what}; 1 of them is not valid"),
+            invalid => format!("{what}; {invalid} of them are not valid"),
         }
     }
 
-    /// Returns the number of trials, the machine and the date.
-    fn facts(&self) -> String {
+    /// Returns the words that lead to the list of trials that are not valid; empty without any.
+    fn reasons(&self) -> &'static str {
+        match self.invalid() {
+            0 => "",
+            1 => "for the reason below",
+            _ => "for the reasons below",
+        }
+    }
+
+    /// Returns the greatest number of rounds of a scenario.
+    fn rounds(&self) -> usize {
+        let mut rounds: BTreeMap<&str, BTreeSet<u32>> = BTreeMap::new();
+        for sample in &self.results.samples {
+            rounds.entry(&sample.scenario).or_default().insert(sample.round);
+        }
+        rounds.values().map(BTreeSet::len).max().unwrap_or(0)
+    }
+
+    /// Returns the machine and the date as a sentence; empty if they are unknown.
+    fn machine(&self) -> String {
         let environment = &self.results.environment;
         let date = environment.taken.split('T').next().unwrap_or_default();
         let cpus = format!("CPUs {}", environment.cpus);
         let place = [(&*environment.cpu, &*environment.cpu), (&*environment.cpus, &*cpus), (date, date)];
         let place: Vec<&str> = place.into_iter().filter(|part| !part.0.is_empty()).map(|part| part.1).collect();
-        if place.is_empty() { self.trials() } else { format!("{} {}.", self.trials(), place.join(", ")) }
+        if place.is_empty() { String::new() } else { format!(" {}.", place.join(", ")) }
     }
 
     /// Returns the number of trials that are not valid.

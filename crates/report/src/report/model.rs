@@ -3,23 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::question::is_answer;
 use crate::results::{BOUNDS, Sample};
 use crate::statistics::{
     Alone, CellAxes, Effect, Effects, Estimate, Finding, Metric, Pairing, Piece, cell_in_words, change, estimate,
     finding, finding_alone, is_size, ratio,
 };
-
-/// Experiments whose question another metric answers than the first one by rank.
-const HEADLINES: [(&str, &str); 8] = [
-    ("header-align", "guest_cycles_per_packet"),
-    ("memcpy", "switch_cycles_per_packet"),
-    ("noisy", "switch_cycles_per_packet"),
-    ("offload", "switch_cycles_per_byte"),
-    ("prefetch", "node_cycles_per_packet"),
-    ("touch", "switch_cycles_per_packet"),
-    ("tunnel", "switch_cycles_per_byte"),
-    ("width", "switch_cycles_per_packet"),
-];
 
 /// A value with the round in which it was measured.
 type Trial = (u32, f64);
@@ -138,7 +127,7 @@ impl<'a> Scenario<'a> {
         let names = has_metrics.flat_map(|sample| sample.metrics.keys().map(String::as_str));
         let names: BTreeSet<&str> = names.collect();
         let mut metrics: Vec<Metric> = names.into_iter().map(Metric::new).collect();
-        let is_headline = |metric: &Metric| HEADLINES.contains(&(name, metric.name.as_str()));
+        let is_headline = |metric: &Metric| is_answer(name, &metric.name);
         metrics.sort_by(|a, b| (!is_headline(a), a.order()).cmp(&(!is_headline(b), b.order())));
         scenario.metrics = metrics
             .into_iter()
@@ -195,6 +184,11 @@ impl<'a> Scenario<'a> {
     /// Returns whether there is a variant to compare with the first one.
     pub(super) fn is_compared(&self) -> bool {
         self.variants.len() > 1
+    }
+
+    /// Returns the number of comparisons of a metric: those that were tried.
+    pub(super) fn comparisons(&self) -> usize {
+        self.cells.iter().flat_map(|cell| cell.tried.iter().skip(1)).filter(|&&tried| tried > 0).count()
     }
 
     /// Returns the finding of the headline metric.

@@ -1,13 +1,17 @@
-//! One scenario of the page: the sentence with its finding, and the forest plot.
+//! One scenario of the page: its question, the sentence with its finding, and the forest plot.
 
 use super::html::{Page, capital};
 use super::model::{Scenario, VariantResult};
 use super::plots::{Forest, Layout, Row};
+use super::question::question;
 use super::text::count;
-use crate::statistics::{Better, Effect, Metric, Outcome, SAME, is_size};
+use crate::statistics::{Better, Effect, Metric, Outcome, SAME, axis_in_words};
 
 /// The most rows of a plot. If there are more, those closest to 1 are left out, and counted.
 const ROWS: usize = 60;
+
+/// The most variants, beside the first one, whose rows are together.
+const GROUPS: usize = 3;
 
 /// The plot of a scenario's headline metric.
 pub(super) struct Plot {
@@ -23,7 +27,11 @@ pub(super) struct Plot {
 /// Writes a scenario's section.
 pub(super) fn write(page: &mut Page, scenario: &Scenario<'_>) {
     page.open_section(scenario.name);
-    page.sentence(&scenario.headline());
+    page.note(question(scenario.name).unwrap_or_default());
+    // With several scenarios, the sentence is in the list on top.
+    if !page.has_list() {
+        page.sentence(&scenario.headline());
+    }
     if let Some(plot) = plot(scenario, page.id()) {
         page.figure(&plot.forest.title, Layout::ALL.map(|layout| plot.forest.draw(layout)));
         page.note(&plot.note());
@@ -66,7 +74,9 @@ pub(super) fn plot(scenario: &Scenario<'_>, id: String) -> Option<Plot> {
         });
         rows.sort_by(|a, b| b.value.ln().abs().total_cmp(&a.value.ln().abs()));
         rows.truncate(ROWS);
-        rows.sort_by(|a, b| a.value.total_cmp(&b.value));
+        // The rows of a variant are together if there are few variants.
+        let group = |row: &Row| if scenario.variants.len() <= GROUPS + 1 { row.variant } else { 0 };
+        rows.sort_by(|a, b| group(a).cmp(&group(b)).then(a.value.total_cmp(&b.value)));
         title = capital(&format!("{} of {}: ratio to {first}", metric.title(), scenario.name));
         axis = format!("ratio to {first}, with 95 % intervals");
     } else {
@@ -122,18 +132,15 @@ fn row(
     (cell, variant): (usize, usize),
     result: &VariantResult,
 ) -> Option<Row> {
-    let place = scenario.place(cell).map(|(axis, value)| match value.parse::<f64>() {
-        Ok(_) if is_size(axis) => format!("{value} B"),
-        _ if is_size(axis) => value.to_owned(),
-        _ => format!("{} {value}", axis.replace('_', " ")),
-    });
+    let place = scenario.place(cell).filter_map(|(axis, value)| axis_in_words(axis, value));
+    let place = place.map(|(axis, value)| if axis.is_empty() { value } else { format!("{axis} {value}") });
     let place: Vec<String> = place.collect();
     let has_choice = scenario.variants.len() > 2 || place.is_empty();
     let label = has_choice.then(|| scenario.variants[variant].to_owned()).into_iter().chain(place).collect();
     if !scenario.is_compared() {
         let text = super::tables::median(result);
         let interval = result.estimate.interval.filter(|_| !result.is_at_least);
-        return Some(Row { label, value: result.estimate.median, interval, text, outcome: None });
+        return Some(Row { label, variant, value: result.estimate.median, interval, text, outcome: None });
     }
     let effect = result.effect?;
     let outcome = effect.outcome(metric.better);
@@ -141,5 +148,5 @@ fn row(
         return None;
     }
     let text = format!("{}{}", effect.shown(), effect.brackets());
-    Some(Row { label, value: effect.value(), interval: effect.interval(), text, outcome: Some(outcome) })
+    Some(Row { label, variant, value: effect.value(), interval: effect.interval(), text, outcome: Some(outcome) })
 }

@@ -13,6 +13,8 @@ use crate::statistics::{Interval, Outcome};
 pub(in crate::report) struct Row {
     /// The label's parts: the variant, then the cell.
     pub(in crate::report) label: Vec<String>,
+    /// The index of the variant.
+    pub(in crate::report) variant: usize,
     pub(in crate::report) value: f64,
     pub(in crate::report) interval: Option<Interval>,
     /// The value as text, with its interval.
@@ -37,6 +39,9 @@ pub(in crate::report) struct Forest {
 
 /// The least width of the area between labels and texts, as a part of the picture's width.
 const AREA: f64 = 0.36;
+
+/// The space below a bar whose label is above it, so that the bar is closest to its own label.
+const GAP: f64 = 8.0;
 
 /// The scale of a plot.
 enum Scale {
@@ -146,7 +151,7 @@ impl Forest {
 
     fn height(canvas: &Canvas, frame: &Frame, label: &[String]) -> f64 {
         let lines = f64::from(u32::try_from(label.len()).unwrap_or(u32::MAX));
-        if frame.is_beside { canvas.line_height() + 6.0 } else { (lines + 1.0) * canvas.line_height() + 5.0 }
+        if frame.is_beside { canvas.line_height() + 6.0 } else { (lines + 1.0) * canvas.line_height() + 3.0 + GAP }
     }
 
     fn row(
@@ -158,7 +163,7 @@ impl Forest {
         place: &impl Fn(f64) -> f64,
     ) {
         let (line, font) = (canvas.line_height(), canvas.font());
-        let middle = if frame.is_beside { y + high / 2.0 } else { y + high - line / 2.0 - 2.0 };
+        let middle = if frame.is_beside { y + high / 2.0 } else { y + high - GAP - line / 2.0 - 2.0 };
         if frame.is_beside {
             let at = (frame.left - 10.0, middle + font * 0.35);
             canvas.text(at, Anchor::End, "", label.first().map_or("", String::as_str));

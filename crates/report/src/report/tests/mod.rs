@@ -220,6 +220,8 @@ fn trials_that_do_not_count_are_listed_with_their_reason() {
             assert!(text.contains(known), "{known} in\n{text}");
         }
     }
+    assert!(page.contains("<a href=\"#invalid\">for the reasons below</a>. EPYC."), "{page}");
+    assert!(page.contains("<details id=\"invalid\">"), "{page}");
     check_layout(&page);
 }
 

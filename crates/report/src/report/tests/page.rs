@@ -54,15 +54,20 @@ fn a_page_has_a_sentence_and_a_plot_and_everything_else_is_folded() {
 fn the_findings_of_all_scenarios_stand_on_top() {
     let mut samples = few(&["fast", "slow"], &["64"], &["split"]);
     let mut others = samples.clone();
-    others.iter_mut().for_each(|sample| sample.scenario = "vm2vm".to_owned());
+    others.iter_mut().for_each(|sample| sample.scenario = "width".to_owned());
     samples.extend(others);
     let page = html(&samples);
     let on_top = &page[..page.find("<section").expect("a section")];
-    assert!(on_top.contains("all of them are valid") && on_top.contains("EPYC"), "{on_top}");
-    for (anchor, name) in [(0, "pvp"), (1, "vm2vm")] {
+    assert!(on_top.contains("2 scenarios, 2 rounds each; all of them are valid. EPYC"), "{on_top}");
+    assert!(on_top.find("How to read") < on_top.find("<h2>Findings</h2>"), "{on_top}");
+    for (anchor, name) in [(0, "pvp"), (1, "width")] {
         let line = format!("<li><a href=\"#s{anchor}\">{name}</a> <span><code>slow</code> against <code>fast</code>: ");
         assert!(on_top.contains(&line), "{on_top}");
     }
+    // Below, an experiment has its question, and no sentence again.
+    let (_, below) = page.split_once("<section").expect("a section");
+    let (sections, _) = below.split_once("<details").expect("a folded part");
+    assert!(sections.contains("Do wider registers copy faster") && !sections.contains("against"), "{sections}");
     // Too few trials for an interval: nothing is drawn, and no variants are called different.
     assert!(!page.contains("class=\"wide\"") || page.contains("Latency"), "{page}");
     assert!(page.contains("No plot: no comparison shows a result."), "{page}");
@@ -72,10 +77,10 @@ fn the_findings_of_all_scenarios_stand_on_top() {
 
 #[test]
 fn rows_of_a_forest_plot_are_sorted_around_the_line_at_1() {
-    let mut samples = trials(&["to", "b", "c"], &["64", "128", "256", "512"], &["split", "packed"]);
+    let mut samples = trials(&["to", "b", "c", "d", "e"], &["64", "128", "256", "512"], &["split", "packed"]);
     for sample in &mut samples {
         let size: f64 = sample.cell["size"].parse().expect("a number");
-        let factor = if sample.variant == "b" { size / 200.0 } else { 1.0 };
+        let factor = if sample.variant == "b" { size / 100.0 } else { 1.0 };
         sample.metrics.values_mut().for_each(|value| *value *= factor);
     }
     let results = results(&samples);
@@ -118,6 +123,24 @@ fn rows_of_a_forest_plot_are_sorted_around_the_line_at_1() {
             values.iter().map(|text| text.split(' ').next().unwrap_or_default().parse().expect("a ratio")).collect();
         assert!(values.is_sorted() && values.len() == rows.len(), "{values:?}");
     }
+}
+
+#[test]
+fn rows_of_few_variants_are_together() {
+    let mut samples = trials(&["to", "b", "c"], &["64", "512"], &["split"]);
+    for sample in &mut samples {
+        let factor = if sample.cell["size"] == "512" && sample.variant == "b" { 5.0 } else { 0.5 };
+        let factor = if sample.variant == "to" { 1.0 } else { factor };
+        sample.metrics.values_mut().for_each(|value| *value *= factor);
+    }
+    let results = results(&samples);
+    let report = Report::new("A report", &results).expect("samples");
+    let [(_, file)] = &report.plots()[..] else { panic!("one plot") };
+    let file = parsed(file);
+    let texts: Vec<&str> = file.descendants().filter(Node::is_text).filter_map(|node| node.text()).collect();
+    let rows: Vec<&str> = texts.into_iter().filter(|text| text.ends_with(" B")).collect();
+    assert_eq!(rows.len(), 4, "{rows:?}");
+    assert_eq!(rows[..2], ["b, 64 B", "b, 512 B"]);
 }
 
 #[test]
