@@ -1,7 +1,7 @@
 //! Samples of measurements, their statistics, and reports about them.
 //!
 //! This crate is pure: it takes samples, and returns text. It opens no file, reads no clock, and
-//! does not look at the machine. It knows no scenario: the samples say what was measured.
+//! does not look at the machine. It knows of a scenario only its question.
 //!
 //! | module | holds |
 //! |---|---|

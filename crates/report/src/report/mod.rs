@@ -77,9 +77,11 @@ impl<'a> Report<'a> {
         for scenario in &self.scenarios {
             let Some(plot) = section::plot(scenario, String::new()) else { continue };
             let name = text::file_name(scenario.name);
-            let is_new = !plots.iter().any(|known| known.0 == format!("{name}.svg"));
-            let name = if is_new { name } else { format!("{name}-{}", plots.len()) };
-            plots.push((format!("{name}.svg"), plot.forest.file()));
+            let names =
+                std::iter::once(format!("{name}.svg")).chain((2..).map(|number| format!("{name}-{number}.svg")));
+            let is_new = |name: &String| plots.iter().all(|known| known.0 != *name);
+            let Some(name) = names.into_iter().find(is_new) else { continue };
+            plots.push((name, plot.forest.file()));
         }
         plots
     }

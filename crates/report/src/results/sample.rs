@@ -97,7 +97,7 @@ impl Sample {
     }
 
     /// Returns whether the sample is of a search that finished without finding a load too high.
-    /// Then its metrics are lower bounds, and take no part in comparisons.
+    /// Then its rates are lower bounds.
     #[must_use]
     pub fn is_at_least(&self) -> bool {
         self.validity.is_lower_bound()

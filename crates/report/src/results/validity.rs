@@ -16,8 +16,7 @@ pub enum Validity {
     /// The measurement kept all rules.
     #[default]
     Valid,
-    /// A search finished, but no load was too high. Its rates are lower bounds, and take no part in
-    /// comparisons.
+    /// A search finished, but no load was too high. Its rates are lower bounds.
     LowerBound(String),
     /// A stop ended the measurement early. Its metrics are those of the time before.
     Interrupted(String),

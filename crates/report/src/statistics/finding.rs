@@ -330,5 +330,4 @@ pub fn finding_alone(metric: &Metric, name: &str, cells: &[Alone]) -> Finding {
 }
 
 #[cfg(test)]
-#[path = "finding_tests.rs"]
 mod tests;
