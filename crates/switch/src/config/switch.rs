@@ -82,18 +82,11 @@ pub(super) const KEYS: &[Key] = &[
 ];
 
 /// A key of older versions, for experiments. They set [`super::SwitchConfig::copy`] instead.
-const COPY: &str = "copy";
+const GONE: (&str, &str) = ("copy", "the switch always copies with its own kernels");
 
 pub(super) fn read(section: &Section<'_>, machine: &Machine, report: &mut Findings<'_>, draft: &mut Draft) {
-    let names: Vec<_> = KEYS.iter().map(|key| key.name).chain([COPY]).collect();
-    section.only_names(&names, report);
-    for (key, _) in section.entries().into_iter().filter(|(key, _)| key.get_ref().as_ref() == COPY) {
-        let message = format!(
-            "{COPY} in {}: the key is gone, because the switch always copies with its own kernels; delete the line",
-            section.title()
-        );
-        report.error(&key.span(), message);
-    }
+    let names: Vec<_> = KEYS.iter().map(|key| key.name).collect();
+    section.only_names_but(&names, &[GONE], report);
     draft.switch.workers = read_workers(section, machine, report);
     if let Some(idle) = section.choice("idle", &[("sleep", Idle::Sleep), ("spin", Idle::Spin)], report) {
         draft.switch.idle = *idle.get_ref();

@@ -144,6 +144,8 @@ fn instruction_sets() {
             "the schema takes {text}"
         );
     }
+    let unknown = errors("[switch]\nspeed = 1\n");
+    assert!(unknown[0].ends_with("copies, simd, sandbox"), "{} names a key that is gone", unknown[0]);
 }
 
 #[test]
