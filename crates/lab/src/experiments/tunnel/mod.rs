@@ -101,24 +101,29 @@ struct Traffic {
 }
 
 pub(super) fn plan(_: &Settings, quick: bool) -> Plan {
-    let kinds = if quick { Encapsulation::ALL[..4].to_vec() } else { Encapsulation::ALL.to_vec() };
-    tunnel_plan(&Choice { kinds, ..Choice::default() })
+    let (kinds, loads) = if quick { (2, 3) } else { (Encapsulation::ALL.len(), Load::ALL.len()) };
+    let choice = Choice { kinds: Encapsulation::ALL[..kinds].to_vec(), ..Choice::default() };
+    plan_of(&choice, &Load::ALL[..loads])
 }
 
 /// Returns the plan that compares kinds with patches that segment alike.
 #[must_use]
 pub fn tunnel_plan(choice: &Choice) -> Plan {
+    plan_of(choice, &Load::ALL)
+}
+
+fn plan_of(choice: &Choice, loads: &[Load]) -> Plan {
     let variant = |load: Load, encapsulation: Option<Encapsulation>| {
         let testbed = Testbed { encapsulation, ipv4: choice.ipv4, many: None };
         let traffic = Traffic { testbed, load, lanes: 1, line: choice.line };
         let name = encapsulation.map_or(PLAIN, Encapsulation::name);
         Variant::new(name, move |settings: &Settings| trial(settings, traffic))
     };
-    let cell = |load: Load| {
+    let cell = |&load: &Load| {
         let all = [None].into_iter().chain(choice.kinds.iter().copied().map(Some));
         Cell::new([("load", &load.name())], all.map(|encapsulation| variant(load, encapsulation)))
     };
-    Plan { name: "tunnel", shown: shown(), cells: Load::ALL.map(cell).into(), left_out: Vec::new() }
+    Plan { name: "tunnel", shown: shown(), cells: loads.iter().map(cell).collect(), left_out: Vec::new() }
 }
 
 /// Returns the plan that compares many tunnels on one underlay with one tunnel there. All tunnels

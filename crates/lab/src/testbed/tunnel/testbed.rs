@@ -16,6 +16,9 @@ const UNDERLAY_MTU: u16 = 1650;
 const IPV4: [&str; 2] = ["192.0.2.1", "192.0.2.2"];
 const IPV6: [&str; 2] = ["2001:db8::1", "2001:db8::2"];
 
+/// MAC addresses of the underlays.
+const UNDERLAY_MACS: [&str; 2] = ["02:00:00:00:01:01", "02:00:00:00:01:02"];
+
 /// Names of the two sides.
 const SIDES: [&str; 2] = ["left", "right"];
 
@@ -102,8 +105,11 @@ impl Testbed {
     /// Adds the underlay and the tunnels of an end. Returns the names of the tunnels.
     fn tunnels(&self, text: &mut String, end: usize, kind: Encapsulation, nic: &str) -> Vec<String> {
         let (side, prefix) = (SIDES[end], if self.ipv4 { 24 } else { 64 });
-        let address = self.address(end);
-        section(text, &format!("underlay.{side}"), &format!("port = \"{nic}\"\naddress = [\"{address}/{prefix}\"]\n"));
+        let mut keys = format!("port = \"{nic}\"\naddress = [\"{}/{prefix}\"]\n", self.address(end));
+        // Without fixed addresses, the first questions find no wire yet. The next ones come a second later.
+        let _ = writeln!(keys, "mac = {:?}", UNDERLAY_MACS[end]);
+        let _ = writeln!(keys, "neighbours = {{ {:?} = {:?} }}", self.address(1 - end), UNDERLAY_MACS[1 - end]);
+        section(text, &format!("underlay.{side}"), &keys);
         let numbers = self.many.map_or(vec![None], |many| (0..many).map(Some).collect());
         let mut names = Vec::new();
         for nth in numbers {

@@ -32,7 +32,7 @@ pub(crate) struct Exp {
     /// List the experiments
     #[arg(long)]
     pub(crate) list: bool,
-    /// Run fewer cells, fewer rounds and shorter trials: about two minutes for each experiment
+    /// Run fewer cells, fewer rounds and shorter trials: at most some two minutes for each experiment
     #[arg(long)]
     pub(crate) quick: bool,
     /// Number of rounds; each round runs every variant of every cell once. Default: 11, with
