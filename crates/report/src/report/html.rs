@@ -1,11 +1,12 @@
 //! The page: one file that needs no network and no script. It is also well-formed XML, which the
 //! tests use.
 //!
-//! The findings come first, one sentence for each scenario. The plots follow, under the questions. Everything else is
-//! folded below.
+//! The findings come first: for each scenario its question and one sentence, with a line for each
+//! variant. The plots follow. Everything else is folded below.
 
 use super::model::Scenario;
 use super::plots::{STYLE as PLOTS, class};
+use super::question::{names, question};
 use super::tables::{self, Table};
 use super::text::escape;
 use super::{Report, details, section};
@@ -77,6 +78,14 @@ impl Page {
         }
     }
 
+    /// Writes an experiment's question, and what its names mean.
+    pub(super) fn question(&mut self, scenario: &str) {
+        if let (Some(question), Some(names)) = (question(scenario), names(scenario)) {
+            let (question, names) = (escape(question), escape(names));
+            self.push(&format!("<p class=\"soft\"><strong>{question}</strong> {names}</p>\n"));
+        }
+    }
+
     /// Writes a finding as a paragraph.
     pub(super) fn sentence(&mut self, finding: &Finding) {
         self.push(&format!("<p class=\"finding\">{}.</p>\n", sentence(finding)));
@@ -139,7 +148,9 @@ pub(super) fn page(report: &Report<'_>) -> String {
         page.push("<h2>Findings</h2>\n<ul class=\"findings\">\n");
         for (number, scenario) in report.scenarios.iter().enumerate() {
             let (name, finding) = (escape(scenario.name), sentence(&scenario.headline()));
-            page.push(&format!("<li><a href=\"#s{number}\">{name}</a> <span>{finding}.</span></li>\n"));
+            page.push(&format!("<li><a href=\"#s{number}\">{name}</a> <div>"));
+            page.question(scenario.name);
+            page.push(&format!("<p class=\"finding\">{finding}.</p></div></li>\n"));
         }
         page.push("</ul>\n");
     }
@@ -181,7 +192,7 @@ fn how_to_read(report: &Report<'_>) -> String {
     };
     format!(
         "How to read: a cell is one setting, such as a size and a ring layout; each has every variant. A variant is \
-         better or worse if the 95 % interval of its ratio excludes 1. There is no difference if the interval is \
+         better or worse if the 95 % interval of its ratio excludes 1; of cycles, fewer are better. There is no difference if the interval is \
          within 5 % of 1; all other comparisons are inconclusive. {chance}"
     )
 }
@@ -191,6 +202,8 @@ fn sentence(finding: &Finding) -> String {
     let piece = |piece: &Piece| match piece {
         Piece::Name(name) => format!("<code>{}</code>", escape(name)),
         Piece::Text(text) => escape(text),
+        // Each variant has its own line.
+        Piece::Next => "<br/>".to_owned(),
     };
     let text: String = finding.pieces.iter().map(piece).collect();
     capital(&text)

@@ -3,7 +3,7 @@
 use super::Report;
 use super::html::capital;
 use super::model::pairs_in_words;
-use super::question::question;
+use super::question::{names, question};
 use super::tables::{self, Table};
 use crate::statistics::{Finding, Piece};
 
@@ -23,7 +23,8 @@ pub(super) fn report(report: &Report<'_>) -> String {
     for scenario in &report.scenarios {
         text.push_str(&format!("## {}\n\n", escape(scenario.name)));
         if let Some(question) = question(scenario.name) {
-            text.push_str(&format!("{}\n\n", escape(question)));
+            let names = names(scenario.name).unwrap_or_default();
+            text.push_str(&format!("{} {}\n\n", escape(question), escape(names)));
         }
         if !scenario.fixed.is_empty() {
             text.push_str(&format!("All cells have {}.\n\n", escape(&pairs_in_words(scenario.fixed.iter().copied()))));
@@ -63,6 +64,7 @@ fn sentence(finding: &Finding) -> String {
     let piece = |piece: &Piece| match piece {
         Piece::Name(name) => format!("**{}**", escape(name)),
         Piece::Text(text) => escape(text),
+        Piece::Next => "; ".to_owned(),
     };
     finding.pieces.iter().map(piece).collect()
 }

@@ -1,35 +1,87 @@
-//! The questions of the experiments, each with the metric that answers it.
+//! The questions of the experiments, each with the metric that answers it, and what its names mean.
 
-/// Each experiment with its metric and its question.
-const QUESTIONS: [(&str, &str, &str); 8] = [
-    ("header-align", "guest_cycles_per_packet", "Where in a cache line should the virtio-net header lie?"),
-    (
-        "memcpy",
-        "switch_cycles_per_packet",
-        "What does a copy cost: our kernels, the C library, rep movsb, none at all?",
-    ),
-    ("noisy", "switch_cycles_per_packet", "What does a neighbour cost that fills the last cache?"),
-    (
-        "offload",
-        "switch_cycles_per_byte",
-        "What do checksums and segmentation cost in the switch, in the sending guest, and left to the receiver?",
-    ),
-    ("prefetch", "node_cycles_per_packet", "How far ahead should a node prefetch, if at all?"),
-    (
-        "touch",
-        "switch_cycles_per_packet",
-        "What does it cost the switch that its guest reads or edits packets, on this CPU or on another?",
-    ),
-    ("tunnel", "switch_cycles_per_byte", "Is a tunnel of any kind as fast as plain Ethernet?"),
-    ("width", "switch_cycles_per_packet", "Do wider registers copy faster, to aligned places and to others?"),
+/// What readers must know of an experiment.
+struct Question {
+    experiment: &'static str,
+    /// The metric that answers the question.
+    metric: &'static str,
+    text: &'static str,
+    /// What the names of variants and cells mean.
+    names: &'static str,
+}
+
+const QUESTIONS: [Question; 8] = [
+    Question {
+        experiment: "header-align",
+        metric: "guest_cycles_per_packet",
+        text: "Where in a cache line should the virtio-net header lie?",
+        names: "A guest chooses what starts a cache line in its buffers: the header, or the frame behind it. Path loop: a \
+                guest returns packets. Path pvp: a generator sends them through a guest.",
+    },
+    Question {
+        experiment: "memcpy",
+        metric: "switch_cycles_per_packet",
+        text: "What does a copy cost: our kernels, the C library, rep movsb, none at all?",
+        names: "kernel: our own SIMD. libc: memmove of the C library. movsb: one instruction of the CPU. none: copies \
+                nothing, so it is a bound and no choice.",
+    },
+    Question {
+        experiment: "noisy",
+        metric: "switch_cycles_per_packet",
+        text: "What does a neighbour cost that fills the last cache?",
+        names: "noisy: another program visits a block of memory all the time. quiet: there is none.",
+    },
+    Question {
+        experiment: "offload",
+        metric: "switch_cycles_per_byte",
+        text: "What do checksums and segmentation cost in the switch, in the sending guest, and left to the receiver?",
+        names: "The variant says who does the work. passed: it is left to the receiving guest. nobody: packets arrive \
+                finished.",
+    },
+    Question {
+        experiment: "prefetch",
+        metric: "node_cycles_per_packet",
+        text: "How far ahead should a node prefetch, if at all?",
+        names: "none: the node prefetches nothing. 2 ahead: it prefetches for the second packet after this one. The node \
+                swaps addresses, looks up a table, or also hashes; packets is how many are under way.",
+    },
+    Question {
+        experiment: "touch",
+        metric: "switch_cycles_per_packet",
+        text: "What does it cost the switch that its guest reads or edits packets, on this CPU or on another?",
+        names: "The guest touches nothing (none), reads the headers, reads all, or edits all. Core: the CPU of the guest is \
+                that of the switch (same) or another one.",
+    },
+    Question {
+        experiment: "tunnel",
+        metric: "switch_cycles_per_byte",
+        text: "Is a tunnel of any kind as fast as plain Ethernet?",
+        names: "plain: no tunnel. Load is the packet's length; 64k is segmented for the wire, and line is 1500 bytes over \
+                a line of a fixed rate.",
+    },
+    Question {
+        experiment: "width",
+        metric: "switch_cycles_per_packet",
+        text: "Do wider registers copy faster, to aligned places and to others?",
+        names: "The variant is the width of the registers that copy. Frame: it starts at a cache line (aligned), or not.",
+    },
 ];
+
+fn of(scenario: &str) -> Option<&'static Question> {
+    QUESTIONS.iter().find(|known| known.experiment == scenario)
+}
 
 /// Returns the question of an experiment; `None` for other scenarios.
 pub(super) fn question(scenario: &str) -> Option<&'static str> {
-    QUESTIONS.iter().find(|known| known.0 == scenario).map(|known| known.2)
+    of(scenario).map(|known| known.text)
+}
+
+/// Returns what the names of an experiment's variants and cells mean; `None` for other scenarios.
+pub(super) fn names(scenario: &str) -> Option<&'static str> {
+    of(scenario).map(|known| known.names)
 }
 
 /// Returns whether a metric answers the question of an experiment.
 pub(super) fn is_answer(scenario: &str, metric: &str) -> bool {
-    QUESTIONS.iter().any(|known| (known.0, known.1) == (scenario, metric))
+    of(scenario).is_some_and(|known| known.metric == metric)
 }

@@ -27,9 +27,11 @@ pub(super) struct Plot {
 /// Writes a scenario's section.
 pub(super) fn write(page: &mut Page, scenario: &Scenario<'_>) {
     page.open_section(scenario.name);
-    page.note(question(scenario.name).unwrap_or_default());
-    // With several scenarios, the sentence is in the list on top.
-    if !page.has_list() {
+    // With several scenarios, the sentence is in the list on top, with what the names mean.
+    if page.has_list() {
+        page.note(question(scenario.name).unwrap_or_default());
+    } else {
+        page.question(scenario.name);
         page.sentence(&scenario.headline());
     }
     if let Some(plot) = plot(scenario, page.id()) {

@@ -36,6 +36,8 @@ pub enum Piece {
     Name(String),
     /// Other text.
     Text(String),
+    /// The end of what is said about a variant. In text it is a semicolon.
+    Next,
 }
 
 /// A finding: a sentence in pieces, so that a page can set names apart. Its text has names in
@@ -51,6 +53,7 @@ impl fmt::Display for Finding {
         self.pieces.iter().try_for_each(|piece| match piece {
             Piece::Name(name) => write!(to, "`{name}`"),
             Piece::Text(text) => to.write_str(text),
+            Piece::Next => to.write_str("; "),
         })
     }
 }
@@ -58,6 +61,11 @@ impl fmt::Display for Finding {
 impl Finding {
     fn name(&mut self, name: &str) -> &mut Self {
         self.pieces.push(Piece::Name(name.to_owned()));
+        self
+    }
+
+    fn next(&mut self) -> &mut Self {
+        self.pieces.push(Piece::Next);
         self
     }
 
@@ -88,7 +96,9 @@ pub fn finding(metric: &Metric, variants: &[Effects], to: &str) -> Finding {
     let mut chosen = chosen.to_vec();
     chosen.sort_unstable();
     for (place, &variant) in chosen.iter().enumerate() {
-        sentence.text(if place > 0 { "; " } else { "" });
+        if place > 0 {
+            sentence.next();
+        }
         parts[variant].clause(&mut sentence, metric, (place == 0).then_some(to));
     }
     if !others.is_empty() {
@@ -99,11 +109,11 @@ pub fn finding(metric: &Metric, variants: &[Effects], to: &str) -> Finding {
         told.retain(|&outcome| outcome != Outcome::Inconclusive);
         let told =
             if told.is_empty() { "all inconclusive".to_owned() } else { format!("{} of {cells}", counts(&told)) };
-        sentence.text(&format!("; {} other {what}: {told}", others.len()));
+        sentence.next().text(&format!("{} other {what}: {told}", others.len()));
     }
     if unknown > 0 && (unknown < all || parts.len() > 1) {
         let what = if parts.len() > 1 { format!("{unknown} of {all} comparisons") } else { unknown.to_string() };
-        sentence.text(&format!("; {what} inconclusive"));
+        sentence.next().text(&format!("{what} inconclusive"));
     }
     sentence
 }

@@ -61,8 +61,12 @@ fn the_findings_of_all_scenarios_stand_on_top() {
     assert!(on_top.contains("2 scenarios, 2 rounds each; all of them are valid. EPYC"), "{on_top}");
     assert!(on_top.find("How to read") < on_top.find("<h2>Findings</h2>"), "{on_top}");
     for (anchor, name) in [(0, "pvp"), (1, "width")] {
-        let line = format!("<li><a href=\"#s{anchor}\">{name}</a> <span><code>slow</code> against <code>fast</code>: ");
-        assert!(on_top.contains(&line), "{on_top}");
+        let item = &on_top[on_top.find(&format!("<li><a href=\"#s{anchor}\">{name}</a> ")).expect("a finding")..];
+        let item = &item[..item.find("</li>").expect("an end")];
+        assert!(item.contains("<p class=\"finding\"><code>slow</code> against <code>fast</code>: "), "{item}");
+        // Only experiments have questions.
+        assert_eq!(item.contains("<strong>Do wider registers copy faster"), name == "width", "{item}");
+        assert_eq!(item.contains("The variant is the width"), name == "width", "{item}");
     }
     // Below, an experiment has its question, and no sentence again.
     let (_, below) = page.split_once("<section").expect("a section");
