@@ -1,12 +1,12 @@
 //! The questions of the experiments, each with the metric that answers it, and what its names mean.
 
-/// What readers must know of an experiment.
+/// The words that introduce an experiment's finding.
 struct Question {
     experiment: &'static str,
     /// The metric that answers the question.
     metric: &'static str,
     text: &'static str,
-    /// What the names of variants and cells mean.
+    /// The meaning of the names of variants and cells.
     names: &'static str,
 }
 
