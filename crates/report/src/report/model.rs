@@ -155,7 +155,7 @@ impl<'a> Scenario<'a> {
                 let estimate = of_trials(&all[variant])?;
                 let is_at_least = has_bound(variant);
                 let effect = if variant == 0 { None } else { effect(&all[variant], &all[0]) };
-                let effect = effect.and_then(|effect| bounded(effect, is_at_least, has_bound(0)));
+                let effect = effect.and_then(|effect| effect.bounded(is_at_least, has_bound(0)));
                 Some(VariantResult { estimate, is_at_least, effect })
             };
             (0..all.len()).map(result).collect()
@@ -265,16 +265,6 @@ fn of_trials(trials: &[Trial]) -> Option<Estimate> {
 fn effect(of: &[Trial], to: &[Trial]) -> Option<Effect> {
     let ratio = ratio(of, to, Pairing::ByRound).map(Effect::Ratio);
     ratio.or_else(|| change(of, to, Pairing::ByRound).map(Effect::Change))
-}
-
-/// Returns what is left of an effect if either side is only a lower bound.
-fn bounded(effect: Effect, of_is_bound: bool, to_is_bound: bool) -> Option<Effect> {
-    match (effect, of_is_bound, to_is_bound) {
-        (effect, false, false) => Some(effect),
-        (Effect::Ratio(ratio), true, false) => Some(Effect::AtLeast(ratio)),
-        (Effect::Ratio(ratio), false, true) => Some(Effect::AtMost(ratio)),
-        _ => None,
-    }
 }
 
 /// Formats axes and values as in `size = 64, ring = split`.

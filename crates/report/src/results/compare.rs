@@ -11,8 +11,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{bail, ensure};
 use serde::Serialize;
 
-use super::{Difference, Results, Sample, SeriesKey, series};
-use crate::statistics::{Better, Change, Estimate, Pairing, Ratio, Verdict, change, estimate, ratio};
+use super::{BOUNDS, Difference, Results, Sample, SeriesKey};
+use crate::statistics::{Better, Change, Effect, Estimate, Outcome, Pairing, Ratio, Verdict, change, estimate, ratio};
+
+/// A trial's round and value.
+type Trial = (u32, f64);
 
 /// The comparison of two folders.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -42,7 +45,7 @@ pub struct MetricComparison {
     /// The second folder's samples.
     pub second: Side,
     /// The ratio of the second folder's median to the first folder's. `None` if a sample is not
-    /// above 0.
+    /// above 0, or if both are only lower bounds.
     pub ratio: Option<Ratio>,
     /// The difference of the medians, second minus first, if there is no ratio. (Most losses are
     /// 0.)
@@ -59,8 +62,41 @@ pub struct Side {
     /// Their statistics.
     #[serde(flatten)]
     pub estimate: Estimate,
-    /// Number of trials of this series that are not valid.
+    /// Number of trials of this series that are left out, because they are not valid.
     pub invalid: usize,
+    /// True if searches found only lower bounds in some trials. They count with these.
+    #[serde(rename = "at_least", skip_serializing_if = "std::ops::Not::not")]
+    pub is_at_least: bool,
+}
+
+impl Side {
+    /// Returns a folder's samples of a metric, with its values. `None` if there is none.
+    fn new(samples: &[&Sample], metric: &str) -> Option<(Side, Vec<Trial>)> {
+        // Without the lower bounds, the median of the others would be too low.
+        let counts = |sample: &Sample| sample.is_valid() || (BOUNDS.contains(&metric) && sample.is_at_least());
+        let counted = || samples.iter().filter(|sample| counts(sample));
+        let value = |sample: &&Sample| Some((sample.round, *sample.metrics.get(metric)?));
+        let values: Vec<Trial> = counted().filter_map(value).collect();
+        let estimate = estimate(&values.iter().map(|trial| trial.1).collect::<Vec<_>>())?;
+        let is_at_least = counted().any(|sample| sample.is_at_least());
+        Some((Side { estimate, invalid: samples.len() - counted().count(), is_at_least }, values))
+    }
+}
+
+impl MetricComparison {
+    /// Returns the effect of the second folder beside the first.
+    fn effect(&self) -> Option<Effect> {
+        let effect = self.ratio.map(Effect::Ratio).or_else(|| self.change.map(Effect::Change))?;
+        effect.bounded(self.second.is_at_least, self.first.is_at_least)
+    }
+
+    fn verdict(&self, better: Better) -> Verdict {
+        match self.effect().map(|effect| effect.outcome(Some(better))) {
+            Some(Outcome::Better) => Verdict::Faster,
+            Some(Outcome::Worse) => Verdict::Slower,
+            _ => Verdict::CannotTell,
+        }
+    }
 }
 
 impl Comparison {
@@ -70,7 +106,7 @@ impl Comparison {
         let environment = first.environment.differences(&second.environment);
         let mut comparison =
             Comparison { environment, metrics: Vec::new(), only_first: Vec::new(), only_second: Vec::new() };
-        let has_valid = |samples: &[&Sample]| samples.iter().any(|sample| sample.is_valid());
+        let has_valid = |samples: &[&Sample]| samples.iter().any(|sample| is_counted(sample));
         let mut theirs: BTreeMap<SeriesKey, Vec<&Sample>> = second.places().into_iter().collect();
         theirs.retain(|_, samples| has_valid(samples));
         for (place, ours) in first.places() {
@@ -120,29 +156,29 @@ impl Comparison {
         names.dedup();
         names.retain(|name| metrics.is_empty() || metrics.contains(name));
         for metric in names {
-            let values = [first, second].map(|samples| series(samples.iter().copied(), metric));
-            let side = |samples: &[&Sample], values: &[(u32, f64)]| {
-                let values: Vec<f64> = values.iter().map(|&(_, value)| value).collect();
-                let invalid = samples.iter().filter(|sample| !sample.is_valid()).count();
-                Some(Side { estimate: estimate(&values)?, invalid })
+            let (Some((first, ours)), Some((second, theirs))) = (Side::new(first, metric), Side::new(second, metric))
+            else {
+                continue;
             };
-            let (Some(one), Some(other)) = (side(first, &values[0]), side(second, &values[1])) else { continue };
-            let ratio = ratio(&values[1], &values[0], Pairing::Apart);
-            let change = if ratio.is_none() { change(&values[1], &values[0], Pairing::Apart) } else { None };
-            let verdict = Better::of(metric).map(|better| match (ratio, change) {
-                (Some(ratio), _) => ratio.verdict(better),
-                (None, Some(change)) => change.verdict(better),
-                (None, None) => Verdict::CannotTell,
-            });
+            let are_bounds = first.is_at_least && second.is_at_least;
+            let ratio = ratio(&theirs, &ours, Pairing::Apart).filter(|_| !are_bounds);
+            let has_change = ratio.is_none() && !are_bounds;
+            let change = if has_change { change(&theirs, &ours, Pairing::Apart) } else { None };
             let (place, metric) = (place.clone(), metric.clone());
-            self.metrics.push(MetricComparison { place, metric, first: one, second: other, ratio, change, verdict });
+            let mut compared = MetricComparison { place, metric, first, second, ratio, change, verdict: None };
+            compared.verdict = Better::of(&compared.metric).map(|better| compared.verdict(better));
+            self.metrics.push(compared);
         }
     }
 }
 
-/// Returns the valid trials.
+/// Returns the trials that count, at least in some metric.
 fn counted(results: &Results) -> impl Iterator<Item = &Sample> {
-    results.samples.iter().filter(|sample| sample.is_valid())
+    results.samples.iter().filter(|sample| is_counted(sample))
+}
+
+fn is_counted(sample: &Sample) -> bool {
+    sample.is_valid() || sample.is_at_least()
 }
 
 /// Lists each name once.
@@ -238,6 +274,37 @@ mod tests {
         assert_eq!(comparison.only_second.iter().map(|place| &place.cell["size"]).collect::<Vec<_>>(), ["256"]);
         let [compared] = &comparison.metrics[..] else { panic!("{comparison:?}") };
         assert_eq!((compared.first.estimate.samples, compared.first.invalid, compared.second.invalid), (7, 1, 0));
+    }
+
+    #[test]
+    fn a_lower_bound_is_never_slower_than_a_value_and_tells_nothing_beside_another() {
+        use Verdict::{CannotTell, Faster, Slower};
+        let bounds = |factor: f64| {
+            let mut results = results("64", factor);
+            results.samples[0].validity = Validity::LowerBound("no load is too high".to_owned());
+            results
+        };
+        for (first, second, verdict, cell) in [
+            (results("64", 1.0), bounds(1.5), Faster, "at least 1.50 times"),
+            (results("64", 1.5), bounds(1.0), CannotTell, "at least 0.67 ["),
+            (bounds(1.5), results("64", 1.0), Slower, "at most 0.67 times"),
+            (bounds(1.0), results("64", 1.5), CannotTell, "at most 1.50 ["),
+            (bounds(1.0), bounds(1.5), CannotTell, "no result of both"),
+        ] {
+            let comparison = Comparison::new(&first, &second, &["mpps".into()]);
+            assert_eq!(verdicts(&comparison), [("mpps", Some(verdict))], "{comparison:?}");
+            assert!(comparison.to_string().contains(cell), "{cell}: {comparison}");
+            let sides = [comparison.metrics[0].first, comparison.metrics[0].second];
+            for (side, results) in sides.into_iter().zip([&first, &second]) {
+                assert_eq!((side.estimate.samples, side.invalid), (8, 0), "all trials count");
+                assert_eq!(side.is_at_least, !results.samples[0].is_valid());
+            }
+        }
+        // Other metrics of these trials are not those of the greatest load.
+        let cycles = Comparison::new(&results("64", 1.0), &bounds(1.5), &["cycles_per_packet".into()]);
+        assert_eq!((cycles.metrics[0].second.estimate.samples, cycles.metrics[0].second.invalid), (7, 1));
+        let table = Comparison::new(&results("64", 1.0), &bounds(1.5), &[]).to_string();
+        assert!(table.contains(">6.000 (8)") && table.contains("> before a value: at least"), "{table}");
     }
 
     #[test]

@@ -57,6 +57,18 @@ impl Outcome {
 }
 
 impl Effect {
+    /// Returns what is left of an effect if either side is only a lower bound: `of`, the variant
+    /// itself, or `to`, the one that it is compared with. `None` if nothing is left.
+    #[must_use]
+    pub fn bounded(self, of: bool, to: bool) -> Option<Effect> {
+        match (self, of, to) {
+            (effect, false, false) => Some(effect),
+            (Effect::Ratio(ratio), true, false) => Some(Effect::AtLeast(ratio)),
+            (Effect::Ratio(ratio), false, true) => Some(Effect::AtMost(ratio)),
+            _ => None,
+        }
+    }
+
     /// Returns the ratio or the difference.
     #[must_use]
     pub fn value(&self) -> f64 {

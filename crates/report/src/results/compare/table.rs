@@ -65,9 +65,7 @@ fn sentence(metric: &str, metrics: &[&MetricComparison]) -> String {
         let own = axes.iter().filter(|(axis, value)| differs(axis, value));
         own.map(|(axis, value)| (axis.clone(), value.clone())).collect::<CellAxes>()
     };
-    let effect =
-        |compared: &MetricComparison| compared.ratio.map(Effect::Ratio).or_else(|| compared.change.map(Effect::Change));
-    let cells = metrics.iter().map(|compared| (cell(compared), effect(compared))).collect();
+    let cells = metrics.iter().map(|compared| (cell(compared), compared.effect())).collect();
     finding(&Metric::new(metric), &[Effects { name: "B".to_owned(), cells }], "A").to_string()
 }
 
@@ -89,9 +87,14 @@ fn wrapped(to: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
 fn row(to: &mut fmt::Formatter<'_>, compared: &MetricComparison, width: usize) -> fmt::Result {
     first_column(to, &name(&compared.place), width)?;
     write!(to, " {:>13} {:>13}", side(&compared.first), side(&compared.second))?;
+    let sign = match compared.effect() {
+        Some(Effect::AtLeast(_)) => ">",
+        Some(Effect::AtMost(_)) => "<",
+        _ => "",
+    };
     let (ratio, interval) = match compared.ratio {
         Some(ratio) => (
-            format!("{:.3}", ratio.value),
+            format!("{sign}{:.3}", ratio.value),
             ratio.interval.map_or_else(|| "-".to_owned(), |i| format!("{:.3} to {:.3}", i.low, i.high)),
         ),
         None => ("-".to_owned(), "-".to_owned()),
@@ -120,6 +123,9 @@ fn notes(to: &mut fmt::Formatter<'_>, metrics: &[MetricComparison]) -> fmt::Resu
     if metrics.iter().any(|compared| compared.change.is_some() && compared.verdict.is_some()) {
         writeln!(to, "Where B/A is missing because a sample is 0, the verdict is about the difference of A and B.")?;
     }
+    if sides().any(|side| side.is_at_least) {
+        writeln!(to, "> before a value: at least, because searches found no load too high; <: at most.")?;
+    }
     if sides().any(|side| side.invalid > 0) {
         writeln!(to, "!: some trials of this cell are not valid and are left out.")?;
     }
@@ -138,7 +144,8 @@ fn name(place: &SeriesKey) -> String {
 
 fn side(side: &Side) -> String {
     let mark = if side.invalid > 0 { "!" } else { "" };
-    format!("{} ({}){mark}", shown(side.estimate.median), side.estimate.samples)
+    let bound = if side.is_at_least { ">" } else { "" };
+    format!("{bound}{} ({}){mark}", shown(side.estimate.median), side.estimate.samples)
 }
 
 /// Formats a value with four digits, or more if the integer part is longer.
