@@ -79,6 +79,22 @@ impl Capture {
         }
     }
 
+    /// Waits until it cannot write more into the pipe that takes its output, and that nobody reads.
+    pub(super) fn wait_until_stuck(&self) {
+        let end = Instant::now() + Duration::from_secs(60);
+        let pipe = self.child.stdout.as_ref().unwrap();
+        let mut before = (Instant::now(), 0);
+        // A pipe has 16 pages, and may leave the ends of pages unused.
+        while before.1 < 48 << 10 || before.0.elapsed() < Duration::from_millis(500) {
+            assert!(Instant::now() < end, "it does not fill the pipe: {} bytes", before.1);
+            thread::sleep(Duration::from_millis(5));
+            let bytes = rustix::io::ioctl_fionread(pipe).unwrap();
+            if bytes != before.1 {
+                before = (Instant::now(), bytes);
+            }
+        }
+    }
+
     /// Sends SIGINT twice, as `timeout` does.
     pub(super) fn interrupt(&self) {
         let pid = self.child.id().to_string();
@@ -185,7 +201,7 @@ fn a_reader_that_is_stuck_does_not_keep_it() {
     for _ in 0..4 {
         bench.send(200);
     }
-    thread::sleep(Duration::from_millis(50));
+    capture.wait_until_stuck();
     capture.interrupt();
     let out = capture.child.stdout.take();
     let done = capture.finish();

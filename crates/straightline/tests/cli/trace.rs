@@ -67,7 +67,7 @@ fn a_reader_that_leaves_ends_it_and_one_that_is_stuck_does_not_keep_it() {
     }
     let done = left.finish();
     assert_eq!(done.code, Some(0), "{done:?}");
-    thread::sleep(Duration::from_millis(50));
+    stuck.wait_until_stuck();
     stuck.interrupt();
     let done = stuck.finish();
     assert_eq!(done.code, Some(1), "{done:?}");
