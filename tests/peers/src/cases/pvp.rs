@@ -111,7 +111,17 @@ impl<'lab> Testbed<'lab> {
         Ok(())
     }
 
+    /// Ends or kills the switch, and starts it again.
+    ///
+    /// Guests with packed rings do not poll meanwhile. DPDK resets their rings when the switch comes
+    /// back, and waits 1 ms for its polling thread to leave them. On few CPUs that thread may be
+    /// descheduled for longer. It then fills a ring that was just filled, and DPDK reports a
+    /// "vring descriptor with no mbuf cookie".
     fn restart_switch(&mut self, kill: bool) -> Result<()> {
+        let is_packed = self.layout.ring == "packed";
+        for testpmd in self.guests.iter_mut().filter(|_| is_packed) {
+            testpmd.command("stop", "Done.")?;
+        }
         if kill {
             self.switch.kill()?
         } else {
@@ -121,7 +131,11 @@ impl<'lab> Testbed<'lab> {
         for (end, port) in self.ends.guests.iter_mut().zip(["a", "b"]) {
             end.reconnect(&self.lab.socket(port))?;
         }
-        self.wait_links()
+        self.wait_links()?;
+        for testpmd in self.guests.iter_mut().filter(|_| is_packed) {
+            testpmd.command("start", "io packet forwarding")?;
+        }
+        Ok(())
     }
 
     fn restart_guests(&mut self, kill: bool) -> Result<()> {
