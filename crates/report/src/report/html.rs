@@ -192,15 +192,16 @@ fn how_to_read(report: &Report<'_>) -> String {
     };
     format!(
         "How to read: a cell is one setting, such as a size and a ring layout; each has every variant. A variant is \
-         better or worse if the 95 % interval of its ratio excludes 1; of cycles, fewer are better. There is no difference if the interval is \
-         within 5 % of 1; all other comparisons are inconclusive. {chance}"
+         better (blue) or worse (orange) if the 95 % interval of its ratio excludes 1; of cycles, fewer are better. \
+         There is no difference if the interval is within 5 % of 1; all other comparisons are inconclusive. {chance}"
     )
 }
 
-/// Returns a finding with the names of variants as code.
+/// Returns a finding with the names of variants as code, and differences in the plots' colours.
 fn sentence(finding: &Finding) -> String {
     let piece = |piece: &Piece| match piece {
         Piece::Name(name) => format!("<code>{}</code>", escape(name)),
+        Piece::Values(text, outcome) => format!("<b class=\"{}\">{}</b>", class(Some(*outcome)), escape(text)),
         Piece::Text(text) => escape(text),
         // Each variant has its own line.
         Piece::Next => "<br/>".to_owned(),

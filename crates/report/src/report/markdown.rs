@@ -63,7 +63,7 @@ fn table(text: &mut String, table: &Table) {
 fn sentence(finding: &Finding) -> String {
     let piece = |piece: &Piece| match piece {
         Piece::Name(name) => format!("**{}**", escape(name)),
-        Piece::Text(text) => escape(text),
+        Piece::Values(text, _) | Piece::Text(text) => escape(text),
         Piece::Next => "; ".to_owned(),
     };
     finding.pieces.iter().map(piece).collect()

@@ -34,6 +34,8 @@ pub struct Effects {
 pub enum Piece {
     /// The name of a variant.
     Name(String),
+    /// The values of a difference, and which kind it is.
+    Values(String, Outcome),
     /// Other text.
     Text(String),
     /// The end of what is said about a variant. In text it is a semicolon.
@@ -52,7 +54,7 @@ impl fmt::Display for Finding {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.pieces.iter().try_for_each(|piece| match piece {
             Piece::Name(name) => write!(to, "`{name}`"),
-            Piece::Text(text) => to.write_str(text),
+            Piece::Values(text, _) | Piece::Text(text) => to.write_str(text),
             Piece::Next => to.write_str("; "),
         })
     }
@@ -61,6 +63,12 @@ impl fmt::Display for Finding {
 impl Finding {
     fn name(&mut self, name: &str) -> &mut Self {
         self.pieces.push(Piece::Name(name.to_owned()));
+        self
+    }
+
+    fn values(&mut self, group: &[Told<'_>], metric: &Metric) -> &mut Self {
+        let outcome = group.first().map_or(Outcome::Inconclusive, |told| told.1.outcome(metric.better));
+        self.pieces.push(Piece::Values(span(group), outcome));
         self
     }
 
@@ -180,12 +188,12 @@ impl<'e> Parts<'e> {
         sentence.name(&self.of.name);
         for (number, group) in self.groups.iter().filter(|group| !group.is_empty()).enumerate() {
             let verb = Verb::of(metric, group.iter().any(|told| matches!(told.1, Effect::Change(_))));
+            let before = if number == 0 { verb.before } else { "and" };
+            sentence.text(&format!(" {before} ")).values(group, metric);
             match (number, to) {
-                (0, Some(to)) => {
-                    sentence.text(&format!(" {} {}{}{}", verb.before, span(group), verb.after, verb.other)).name(to);
-                }
-                (0, None) => drop(sentence.text(&format!(" {} {}{}", verb.before, span(group), verb.later))),
-                _ => drop(sentence.text(&format!(" and {}{}", span(group), verb.again))),
+                (0, Some(to)) => drop(sentence.text(&format!("{}{}", verb.after, verb.other)).name(to)),
+                (0, None) => drop(sentence.text(verb.later)),
+                _ => drop(sentence.text(verb.again)),
             }
             sentence.text(&self.place(group));
         }

@@ -24,8 +24,8 @@ fn a_page_has_a_sentence_and_a_plot_and_everything_else_is_folded() {
     assert_eq!(titles.iter().filter(|title| title.starts_with("Latency by percentile")).count(), 4, "{titles:#?}");
     assert_eq!(above.matches("<svg").count(), 2, "one plot in two layouts");
     assert!(
-        above.contains("<code>ours</code> is 0.")
-            && above.contains(" times as fast as <code>testpmd</code> in all 4 cells.")
+        above.contains("<code>ours</code> is <b class=\"worse\">0.")
+            && above.contains("</b> times as fast as <code>testpmd</code> in all 4 cells.")
     );
     for part in ["Switch cost (cycles/packet)", "Cycles by phase", "Environment", "<h3>Throughput (Mpps)</h3>"] {
         assert!(folded.contains(part) && !above.contains(&format!("<h3>{part}")), "{part}");
