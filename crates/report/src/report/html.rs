@@ -191,9 +191,11 @@ fn how_to_read(report: &Report<'_>) -> String {
         ),
     };
     format!(
-        "How to read: a cell is one setting, such as a size and a ring layout; each has every variant. A variant is \
-         better (blue) or worse (orange) if the 95 % interval of its ratio excludes 1; of cycles, fewer are better. \
-         There is no difference if the interval is within 5 % of 1; all other comparisons are inconclusive. {chance}"
+        "How to read: a cell is one setting, such as a size and a ring layout. In each cell a variant has a ratio to \
+         another one, and a 95 % interval in brackets. It is better (blue) or worse (orange) if the interval excludes \
+         1; of cycles, fewer are better. If the interval includes 1, there is no difference where it is within 5 % of \
+         1; elsewhere the comparison is inconclusive. For several cells, the smallest and the largest ratio are shown. \
+         {chance}"
     )
 }
 

@@ -93,9 +93,9 @@ impl<'a> Report<'a> {
         let each = if scenarios == 1 { "" } else { " each" };
         let what = format!("{} in {}, {rounds}{each}", count(trials, "trial"), count(scenarios, "scenario"));
         match self.invalid() {
-            0 => format!("{what}; all of them are valid"),
-            1 => format!("{what}; 1 of them is not valid"),
-            invalid => format!("{what}; {invalid} of them are not valid"),
+            0 => format!("{what}; all trials are valid"),
+            1 => format!("{what}; 1 trial is not valid"),
+            invalid => format!("{what}; {invalid} trials are not valid"),
         }
     }
 

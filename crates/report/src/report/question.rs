@@ -15,8 +15,9 @@ const QUESTIONS: [Question; 8] = [
         experiment: "header-align",
         metric: "guest_cycles_per_packet",
         text: "Where in a cache line should the virtio-net header lie?",
-        names: "A guest chooses what starts a cache line in its buffers: the header, or the frame behind it. Path loop: a \
-                guest returns packets. Path pvp: a generator sends them through a guest.",
+        names: "A guest chooses what starts a cache line in its buffers: the header, or the frame behind it. Frame on 16 \
+                bytes: the frame starts at a multiple of 16. Path loop: a guest returns packets. Path pvp: a generator \
+                sends them through a guest.",
     },
     Question {
         experiment: "memcpy",
@@ -28,29 +29,31 @@ const QUESTIONS: [Question; 8] = [
     Question {
         experiment: "noisy",
         metric: "switch_cycles_per_packet",
-        text: "What does a neighbour cost that fills the last cache?",
-        names: "noisy: another program visits a block of memory all the time. quiet: there is none.",
+        text: "What does a neighbour cost that shares the last-level cache?",
+        names: "noisy: another thread visits a block of memory all the time. quiet: there is no such thread.",
     },
     Question {
         experiment: "offload",
         metric: "switch_cycles_per_byte",
         text: "What do checksums and segmentation cost in the switch, in the sending guest, and left to the receiver?",
-        names: "The variant says who does the work. passed: it is left to the receiving guest. nobody: packets arrive \
-                finished.",
+        names: "The variant says who does the work. passed: it is left to the receiver. nobody: packets need no work \
+                (load mix only). Load segments: packets of 64 KiB, segmented into frames. frames: 1514 bytes each.",
     },
     Question {
         experiment: "prefetch",
         metric: "node_cycles_per_packet",
         text: "How far ahead should a node prefetch, if at all?",
-        names: "none: the node prefetches nothing. 2 ahead: it prefetches for the second packet after this one. The node \
-                swaps addresses, looks up a table, or also hashes; packets is how many are under way.",
+        names: "none: the node prefetches nothing. 2 ahead: it prefetches for the second packet after this one. Node: it \
+                swaps addresses (swap), reads a table (lookup), or also hashes the header (lookup-and-hash). Packets: \
+                how many circle between the switch and each guest port.",
     },
     Question {
         experiment: "touch",
         metric: "switch_cycles_per_packet",
         text: "What does it cost the switch that its guest reads or edits packets, on this CPU or on another?",
         names: "The guest touches nothing (none), reads the headers, reads all, or edits all. Core: the CPU of the guest is \
-                that of the switch (same) or another one.",
+                that of the switch (same) or another one. Load one-way: one port sends and the other receives. loop: \
+                the guest returns what it receives.",
     },
     Question {
         experiment: "tunnel",
@@ -62,8 +65,9 @@ const QUESTIONS: [Question; 8] = [
     Question {
         experiment: "width",
         metric: "switch_cycles_per_packet",
-        text: "Do wider registers copy faster, to aligned places and to others?",
-        names: "The variant is the width of the registers that copy. Frame: it starts at a cache line (aligned), or not.",
+        text: "Do wider registers copy faster?",
+        names: "The variant is the width of the registers that copy. Frame: it starts at a cache line (aligned), or one byte \
+                behind.",
     },
 ];
 

@@ -107,7 +107,7 @@ pub fn finding(metric: &Metric, variants: &[Effects], to: &str) -> Finding {
         if place > 0 {
             sentence.next();
         }
-        parts[variant].clause(&mut sentence, metric, (place == 0).then_some(to));
+        parts[variant].clause(&mut sentence, metric, to, place == 0);
     }
     if !others.is_empty() {
         let others: Vec<Effects> = others.iter().map(|&variant| variants[variant].clone()).collect();
@@ -182,25 +182,22 @@ impl<'e> Parts<'e> {
         (self.told(), self.groups.iter().flatten().map(strength).fold(0.0, f64::max))
     }
 
-    /// Adds the clause about the variant. `to` is the variant that it is compared with, if it has
-    /// not been named yet.
-    fn clause(&self, sentence: &mut Finding, metric: &Metric, to: Option<&str>) {
+    /// Adds the clause about the variant, compared with the variant `to`. The first clause names the
+    /// metric in full.
+    fn clause(&self, sentence: &mut Finding, metric: &Metric, to: &str, is_first: bool) {
         sentence.name(&self.of.name);
         for (number, group) in self.groups.iter().filter(|group| !group.is_empty()).enumerate() {
             let verb = Verb::of(metric, group.iter().any(|told| matches!(told.1, Effect::Change(_))));
             let before = if number == 0 { verb.before } else { "and" };
             sentence.text(&format!(" {before} ")).values(group, metric);
-            match (number, to) {
-                (0, Some(to)) => drop(sentence.text(&format!("{}{}", verb.after, verb.other)).name(to)),
-                (0, None) => drop(sentence.text(verb.later)),
+            match number {
+                0 => drop(sentence.text(if is_first { &verb.after } else { verb.later }).text(verb.other).name(to)),
                 _ => drop(sentence.text(verb.again)),
             }
             sentence.text(&self.place(group));
         }
         if self.told() == 0 {
-            if let Some(to) = to {
-                sentence.text(" against ").name(to);
-            }
+            sentence.text(" against ").name(to);
             let between = if self.same.is_empty() { self.unknown_alone() } else { String::new() };
             sentence.text(&format!(": {between}"));
         } else if !self.same.is_empty() {
@@ -235,7 +232,7 @@ impl<'e> Parts<'e> {
                 let group: Vec<&CellAxes> = group.iter().map(|told| told.0).collect();
                 let all: Vec<&CellAxes> = self.of.cells.iter().map(|cell| &cell.0).collect();
                 match common(&group, &all) {
-                    Some(common) => format!("{part} (all {common})"),
+                    Some(common) => format!("{part} (each with {common})"),
                     None => part,
                 }
             }
@@ -261,7 +258,7 @@ fn words(cell: &CellAxes) -> String {
 struct Verb {
     before: &'static str,
     after: String,
-    /// The words instead of `after` where the metric has been named.
+    /// The words instead of `after` where another clause named the metric in full.
     later: &'static str,
     /// The word before the variant that this one is compared with.
     other: &'static str,
@@ -284,7 +281,7 @@ impl Verb {
                 let per = if metric.unit == "cycles/byte" { " per byte" } else { "" };
                 verb("takes", format!(" times the {whose}cycles{per}"), " times the cycles", " of ")
             }
-            _ => verb("has", format!(" times the {label}"), " times", " of "),
+            _ => verb("has", format!(" times the {label}"), " times that", " of "),
         }
     }
 }

@@ -58,7 +58,7 @@ fn the_findings_of_all_scenarios_stand_on_top() {
     samples.extend(others);
     let page = html(&samples);
     let on_top = &page[..page.find("<section").expect("a section")];
-    assert!(on_top.contains("2 scenarios, 2 rounds each; all of them are valid. EPYC"), "{on_top}");
+    assert!(on_top.contains("2 scenarios, 2 rounds each; all trials are valid. EPYC"), "{on_top}");
     assert!(on_top.find("How to read") < on_top.find("<h2>Findings</h2>"), "{on_top}");
     for (anchor, name) in [(0, "pvp"), (1, "width")] {
         let item = &on_top[on_top.find(&format!("<li><a href=\"#s{anchor}\">{name}</a> ")).expect("a finding")..];

@@ -102,8 +102,8 @@ fn the_variants_with_most_differences_are_described() {
     let two = [variant("a", [up, wide]), variant("b", [down, down])];
     assert_eq!(
         sentence("switch_cycles_per_packet", &two),
-        "`a` takes 1.20 times the switch cycles of `none` in 1 of 2 cells: 64 B [1.10, 1.30]; `b` takes 0.50 times the cycles at 64 B \
-         and 1518 B; 1 of 4 comparisons inconclusive"
+        "`a` takes 1.20 times the switch cycles of `none` in 1 of 2 cells: 64 B [1.10, 1.30]; `b` takes 0.50 times the cycles of `none` at \
+         64 B and 1518 B; 1 of 4 comparisons inconclusive"
     );
     let five = [
         variant("a", [wide, wide]),
@@ -133,12 +133,12 @@ fn a_group_of_cells_has_what_they_have_in_common() {
     for (effects, expected) in [
         (
             [wide, wide, wide, wide, up, up],
-            "1.20 times the switch cycles of `none` in 2 of 6 cells (all 1514 B); 4 inconclusive",
+            "1.20 times the switch cycles of `none` in 2 of 6 cells (each with 1514 B); 4 inconclusive",
         ),
         (
             [wide, wide, down, up, down, up],
-            "0.50 times the switch cycles of `none` in 2 of 6 cells (all core = same) and 1.20 times in 2 of 6 cells (all \
-             core = other); 2 inconclusive",
+            "0.50 times the switch cycles of `none` in 2 of 6 cells (each with core = same) and 1.20 times in 2 of 6 cells (each \
+             with core = other); 2 inconclusive",
         ),
         ([up, wide, wide, up, wide, wide], "1.20 times the switch cycles of `none` in 2 of 6 cells; 4 inconclusive"),
         (
