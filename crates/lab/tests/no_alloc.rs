@@ -13,7 +13,7 @@ use straightline_lab::guests::forward::{self, Mode, Touch};
 use straightline_virtio::net_header::NetHeader;
 
 #[test]
-fn a_tester_and_a_guest_that_forwards() {
+fn a_generator_and_a_guest_that_forwards() {
     for layout in [RingLayout::Split, RingLayout::Packed] {
         for (mode, buffer_len) in [(Mode::Io, 2048), (Mode::FiveTupleSwap, 2048), (Mode::Csum, 500), (Mode::Io, 500)] {
             let rig = rig(4, |config| config.patches = vec![common::patch(0, 1), common::patch(2, 3)]);

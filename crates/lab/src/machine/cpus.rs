@@ -44,8 +44,8 @@ pub(crate) fn warning(cpus: [usize; 2]) -> Option<String> {
 /// Returns the CPUs of a generator and a switch, in the form that results have.
 pub(crate) fn used([generator, switch]: [usize; 2]) -> BTreeMap<String, String> {
     let core =
-        if generator != switch && share_core(generator, switch) { ", a thread of the tester's core" } else { "" };
-    [("tester", generator.to_string()), ("switch", format!("{switch}{core}"))]
+        if generator != switch && share_core(generator, switch) { ", a thread of the generator's core" } else { "" };
+    [("generator", generator.to_string()), ("switch", format!("{switch}{core}"))]
         .map(|(who, cpu)| (who.to_owned(), cpu))
         .into()
 }

@@ -241,7 +241,7 @@ fn a_soak_that_is_not_carried_is_told_of() {
 }
 
 #[test]
-fn a_soak_is_not_carried_where_a_backend_fails_and_not_where_the_tester_does() {
+fn a_soak_is_not_carried_where_a_backend_fails_and_not_where_the_generator_does() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut absent = options(Scenario::PatchExternal);
     absent.backends = sockets(&folder);

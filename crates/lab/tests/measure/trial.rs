@@ -60,7 +60,7 @@ fn whole(outcome: &Outcome) {
 }
 
 #[test]
-fn two_ports_of_the_tester_exchange_streams() {
+fn two_ports_of_the_generator_exchange_streams() {
     let rig = patched(2);
     for (layout, text) in [
         (Layout::Split, "size=64,src-ip=step:10.0.0.1-10.0.0.99,src-port=random:1-60000"),

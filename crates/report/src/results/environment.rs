@@ -36,7 +36,7 @@ pub struct Environment {
     pub cpus: String,
     /// True if CPUs share cores.
     pub smt: Option<String>,
-    /// The CPUs that were used, if known: `tester` = `0`, `switch` = `1`.
+    /// The CPUs that were used, if known: `generator` = `0`, `switch` = `1`.
     #[serde(default)]
     pub used_cpus: BTreeMap<String, String>,
     /// Caches of the first CPU: `L1 Data` = `32K`.

@@ -135,7 +135,7 @@ fn testpmd_forward(lab: &Lab) -> Result<()> {
             println!("  {}, buffers of {buffer_len}, in order {in_order}", layout.name());
             let ports = PortOptions { layout, in_order, buffer_len, longest: 9014, ..PortOptions::default() };
             let options = forward::Options { mode: forward::Mode::MacSwap, ports, ..forward::Options::default() };
-            let mut tester = VhostPort::connect(&lab.socket("a"), &options.ports)?;
+            let mut generator = VhostPort::connect(&lab.socket("a"), &options.ports)?;
             let mut guest = forward::guest(VhostPort::connect_all(&[lab.socket("b")], &options.ports)?, &options)?;
             testpmd.wait_links()?;
             testpmd.command("clear port stats all", "cleared")?;
@@ -148,13 +148,13 @@ fn testpmd_forward(lab: &Lab) -> Result<()> {
                     let number = sent.to_be_bytes();
                     if sent < PACKETS
                         && sent < came + 16
-                        && tester.send(template, &NetHeader::default(), &frames[template], &[(20, &number)])
+                        && generator.send(template, &NetHeader::default(), &frames[template], &[(20, &number)])
                     {
                         sent += 1;
                     }
-                    tester.flush()?;
+                    generator.flush()?;
                     guest.turn(0)?;
-                    tester.receive(32, &mut |packet: &dyn Received| {
+                    generator.receive(32, &mut |packet: &dyn Received| {
                         let mut want = frames[usize::try_from(came).unwrap_or(0) % frames.len()].clone();
                         want[20..28].copy_from_slice(&came.to_be_bytes());
                         want[..12].rotate_left(6);
@@ -164,7 +164,7 @@ fn testpmd_forward(lab: &Lab) -> Result<()> {
                         came += 1;
                     })?;
                 }
-                tester.wake();
+                generator.wake();
                 guest.wake();
                 Ok((came >= PACKETS).then_some(()))
             })?;
@@ -174,7 +174,7 @@ fn testpmd_forward(lab: &Lab) -> Result<()> {
             );
             testpmd.command("stop", "Done.")?;
             let stats = testpmd.stats()?;
-            let ours = [tester.counters(), guest.ports().first().context("a port")?.counters()];
+            let ours = [generator.counters(), guest.ports().first().context("a port")?.counters()];
             for (theirs, ours) in stats.iter().zip(ours) {
                 ensure!(
                     (theirs.rx_packets, theirs.tx_packets) == (ours.tx_packets, ours.rx_packets),

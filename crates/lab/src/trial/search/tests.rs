@@ -169,7 +169,7 @@ fn trials_that_do_not_count_are_made_again_and_then_the_search_ends() {
 }
 
 #[test]
-fn a_tester_that_is_late_now_and_then_is_waited_for_where_it_could_be_in_time() {
+fn a_generator_that_is_late_now_and_then_is_waited_for_where_it_could_be_in_time() {
     // One trial of ten is valid, except at the start.
     let mut n = 0;
     let mut late = |trial: Trial| {
@@ -192,7 +192,7 @@ fn a_tester_that_is_late_now_and_then_is_waited_for_where_it_could_be_in_time() 
 }
 
 #[test]
-fn what_had_no_room_is_no_proof_of_what_the_tester_can_send() {
+fn what_had_no_room_is_no_proof_of_what_the_generator_can_send() {
     // It sends 6 million a second at most. It keeps up with higher loads only because the switch
     // refuses most packets.
     let found = run(&[Goal::ndr()], &mut |trial| {
@@ -229,7 +229,7 @@ fn a_soak_is_made_of_shorter_trials_where_longer_ones_are_disturbed() {
 }
 
 #[test]
-fn a_tester_that_is_too_slow_lowers_the_greatest_load() {
+fn a_generator_that_is_too_slow_lowers_the_greatest_load() {
     // It sends at most 3 million a second; the switch takes all or a part of them.
     for (takes, regular) in [(2e6, true), (4e6, false)] {
         let found = run(&[Goal::ndr()], &mut |trial| {
@@ -247,7 +247,7 @@ fn a_tester_that_is_too_slow_lowers_the_greatest_load() {
 }
 
 #[test]
-fn a_tester_that_cannot_do_what_it_told_is_asked_for_less_and_less() {
+fn a_generator_that_cannot_do_what_it_told_is_asked_for_less_and_less() {
     // Above 6 million a second it always sends slightly less than planned.
     let found = run(&[Goal::ndr()], &mut |Trial { load, duration }| {
         let validity = late_if(load > 6e6);
@@ -260,7 +260,7 @@ fn a_tester_that_cannot_do_what_it_told_is_asked_for_less_and_less() {
 }
 
 #[test]
-fn a_tester_that_cannot_do_again_what_it_did_is_asked_for_less() {
+fn a_generator_that_cannot_do_again_what_it_did_is_asked_for_less() {
     // Its first trials are its best.
     let mut best = 3;
     let found = run(&[Goal::ndr()], &mut |Trial { load, duration }| {
