@@ -1,11 +1,13 @@
 use std::fs::{self, File};
 use std::io::Read;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use straightline_guest::{Guest, GuestOptions};
 use straightline_virtio::net_header::NetHeader;
 
@@ -60,6 +62,23 @@ impl Bench {
             }
         }
     }
+
+    /// Sends until a capture or trace waits for its pipe, which nobody reads.
+    pub(super) fn send_until_stuck(&mut self, capture: &Capture) {
+        let end = Instant::now() + Duration::from_secs(60);
+        while !capture.has_full_pipe() {
+            assert!(Instant::now() < end, "it does not fill the pipe");
+            self.send(100);
+        }
+        // It has more to write now than its last page takes.
+        self.send(100);
+        let mut asleep = 0;
+        while asleep < 20 {
+            assert!(Instant::now() < end, "it does not wait for the pipe");
+            thread::sleep(Duration::from_millis(10));
+            asleep = if capture.sleeps() { asleep + 1 } else { 0 };
+        }
+    }
 }
 
 /// A capture or trace that runs. It is killed if the test fails.
@@ -79,20 +98,18 @@ impl Capture {
         }
     }
 
-    /// Waits until it cannot write more into the pipe that takes its output, and that nobody reads.
-    pub(super) fn wait_until_stuck(&self) {
-        let end = Instant::now() + Duration::from_secs(60);
-        let pipe = self.child.stdout.as_ref().unwrap();
-        let mut before = (Instant::now(), 0);
-        // A pipe has 16 pages, and may leave the ends of pages unused.
-        while before.1 < 48 << 10 || before.0.elapsed() < Duration::from_millis(500) {
-            assert!(Instant::now() < end, "it does not fill the pipe: {} bytes", before.1);
-            thread::sleep(Duration::from_millis(5));
-            let bytes = rustix::io::ioctl_fionread(pipe).unwrap();
-            if bytes != before.1 {
-                before = (Instant::now(), bytes);
-            }
-        }
+    /// Returns whether the pipe that takes its output is full. The bytes in it do not tell this: a
+    /// write may leave the rest of a page unused.
+    fn has_full_pipe(&self) -> bool {
+        let pipe = self.child.stdout.as_ref().unwrap().as_raw_fd();
+        let writer = File::options().write(true).open(format!("/proc/self/fd/{pipe}")).unwrap();
+        poll(&mut [PollFd::new(&writer, PollFlags::OUT)], Some(&Timespec::default())).unwrap() == 0
+    }
+
+    /// Returns whether its main thread waits for something else than a CPU.
+    fn sleeps(&self) -> bool {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
+        stat.contains(") S ")
     }
 
     /// Sends SIGINT twice, as `timeout` does.
@@ -197,11 +214,7 @@ fn a_pipe_has_packets_soon_and_a_reader_may_leave() {
 fn a_reader_that_is_stuck_does_not_keep_it() {
     let mut bench = Bench::new();
     let mut capture = bench.capture("vm1 vm2", Stdio::piped());
-    // More than a pipe takes.
-    for _ in 0..4 {
-        bench.send(200);
-    }
-    capture.wait_until_stuck();
+    bench.send_until_stuck(&capture);
     capture.interrupt();
     let out = capture.child.stdout.take();
     let done = capture.finish();

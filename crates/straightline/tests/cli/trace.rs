@@ -60,14 +60,10 @@ fn a_reader_that_leaves_ends_it_and_one_that_is_stuck_does_not_keep_it() {
     let mut bench = Bench::new();
     let mut left = bench.start("trace", "vm1 --count 1000", Stdio::piped());
     drop(left.child.stdout.take());
-    // More than a pipe takes.
     let stuck = bench.start("trace", "vm1 --count 10000", Stdio::piped());
-    for _ in 0..4 {
-        bench.send(100);
-    }
+    bench.send_until_stuck(&stuck);
     let done = left.finish();
     assert_eq!(done.code, Some(0), "{done:?}");
-    stuck.wait_until_stuck();
     stuck.interrupt();
     let done = stuck.finish();
     assert_eq!(done.code, Some(1), "{done:?}");
