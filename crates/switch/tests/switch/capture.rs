@@ -13,7 +13,7 @@ use straightline_virtio::net_header::NetHeader;
 
 use crate::common::packets::{Kind, partial};
 use crate::common::{BASIC, Rig, frame, mac, nothing, patch, rig, send, take, wait_until};
-use crate::tunnels::Net;
+use crate::tunnel_testbed::Net;
 
 /// A captured packet.
 #[derive(Clone, PartialEq)]

@@ -28,6 +28,7 @@ mod slots;
 mod stalls;
 mod tap;
 mod trace;
+mod tunnel_testbed;
 mod tunnels;
 mod vanished;
 mod workers;

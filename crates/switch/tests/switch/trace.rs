@@ -9,7 +9,7 @@ use straightline_virtio::net_header::NetHeader;
 use crate::common::packets::{Kind, partial, segmented};
 use crate::common::{BASIC, BROADCAST, Rig, bridge, frame, mac, noise, nothing, patch, rig, send, take, wait_until};
 use crate::segments::{self, CSUM, SEND, TAKE};
-use crate::tunnels::Net;
+use crate::tunnel_testbed::Net;
 
 /// A trace, and what it has sent so far.
 struct Trace {

@@ -1,0 +1,165 @@
+//! The testbed of tunnels: A - t1@left - wire - right@t2 - B. All four ends are vhost-user ports of
+//! one switch, and the wire is a thread that passes frames between two guests.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use straightline_guest::{Guest, GuestOptions};
+use straightline_switch::Switch;
+use straightline_switch::api::{self, Link};
+use straightline_switch::config::{Config, Machine};
+
+use crate::common::{PATIENCE, arrived, pause, send, wait_until};
+
+/// The addresses of the two ends.
+pub(crate) const V4: [&str; 2] = ["192.0.2.1", "192.0.2.2"];
+pub(crate) const V6: [&str; 2] = ["2001:db8::1", "2001:db8::2"];
+
+/// A switch with two underlays that a wire connects.
+pub(crate) struct Net {
+    pub(crate) switch: Switch,
+    pub(crate) a: Guest,
+    pub(crate) b: Guest,
+    wire: Option<JoinHandle<()>>,
+    stop: Arc<AtomicBool>,
+    /// The wire loses all frames while this is set.
+    pub(crate) cut: Arc<AtomicBool>,
+    /// Frames that passed the wire.
+    pub(crate) seen: Arc<Mutex<Vec<Vec<u8>>>>,
+    pub(crate) dir: tempfile::TempDir,
+}
+
+/// Returns the configuration of a switch whose tunnels have these keys at the left and right end.
+pub(crate) fn text(dir: &std::path::Path, ends: [&str; 2], left: &str, right: &str) -> String {
+    let mut text = String::new();
+    for port in ["a", "left", "right", "b"] {
+        let socket = dir.join(port);
+        // The headers of tunnels need room: packets inside have 1500 bytes.
+        let mtu = if matches!(port, "left" | "right") { 1600 } else { 1500 };
+        writeln!(text, "[port.{port}]\nkind = \"vhost-user\"\nsocket = {socket:?}\nmtu = {mtu}").expect("text");
+    }
+    for (name, ip) in [("left", 1), ("right", 2)] {
+        let addresses = format!("\"192.0.2.{ip}/24\", \"2001:db8::{ip}/64\"");
+        writeln!(text, "[underlay.{name}]\nport = {name:?}\naddress = [{addresses}]").expect("text");
+    }
+    for (name, underlay, remote, keys) in [("t1", "left", ends[1], left), ("t2", "right", ends[0], right)] {
+        writeln!(text, "[port.{name}]\nunderlay = {underlay:?}\nremote = {remote:?}\nmtu = 1500\n{keys}")
+            .expect("text");
+    }
+    text += "[patch.one]\nports = [\"a\", \"t1\"]\n[patch.two]\nports = [\"t2\", \"b\"]\n";
+    text
+}
+
+pub(crate) fn config(text: &str) -> Config {
+    let loaded = Config::parse("f.toml", text, &Machine::this()).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
+    assert!(loaded.warnings.is_empty(), "{:?}\n{text}", loaded.warnings);
+    loaded.config
+}
+
+impl Net {
+    pub(crate) fn start(ends: [&str; 2], left: &str, right: &str) -> Net {
+        let net = Self::start_cut(ends, left, right);
+        net.cut.store(false, Ordering::Relaxed);
+        net
+    }
+
+    /// Starts with a wire that loses all frames.
+    pub(crate) fn start_cut(ends: [&str; 2], left: &str, right: &str) -> Net {
+        let dir = tempfile::tempdir().expect("a folder");
+        let text = text(dir.path(), ends, left, right);
+        Self::with_text(dir, &text)
+    }
+
+    /// Starts a configuration with the ports `a`, `b`, `left` and `right`, and a wire that loses all
+    /// frames.
+    pub(crate) fn with_text(dir: tempfile::TempDir, text: &str) -> Net {
+        let switch = Switch::start(&config(text)).expect("a switch");
+        let guest = |port: &str| Guest::connect(&dir.path().join(port), &GuestOptions::default()).expect("a guest");
+        let (a, b, mut ends) = (guest("a"), guest("b"), [guest("left"), guest("right")]);
+        let (stop, cut) = (Arc::<AtomicBool>::default(), Arc::new(AtomicBool::new(true)));
+        let seen: Arc<Mutex<Vec<Vec<u8>>>> = Arc::default();
+        let wire = {
+            let (stop, cut, seen) = (Arc::clone(&stop), Arc::clone(&cut), Arc::clone(&seen));
+            std::thread::spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    for from in 0..2 {
+                        for (header, frame) in arrived(&mut ends[from]) {
+                            if cut.load(Ordering::Relaxed) {
+                                continue;
+                            }
+                            let to = &mut ends[1 - from];
+                            wait_until("the wire has a free buffer", || to.send(&header, &frame));
+                            to.flush();
+                            seen.lock().expect("the frames").push(frame);
+                        }
+                    }
+                    std::thread::sleep(std::time::Duration::from_micros(50));
+                }
+            })
+        };
+        Net { switch, a, b, wire: Some(wire), stop, cut, seen, dir }
+    }
+
+    pub(crate) fn port(&self, name: &str) -> api::Port {
+        let ports = self.switch.source().ports().ports;
+        ports.into_iter().find(|port| port.name == name).expect("the port")
+    }
+
+    pub(crate) fn wait_up(&self) {
+        wait_until("the tunnels are up", || ["t1", "t2"].iter().all(|name| self.port(name).link == Link::Up));
+    }
+
+    /// Returns the counters, the next hops and the frames on the wire in words.
+    pub(crate) fn state(&self) -> String {
+        let source = self.switch.source();
+        let ports = api::table::ports(&source.ports()) + &api::table::neighbours(&source.neighbours());
+        self.seen.lock().expect("the frames").iter().fold(ports, |text, frame| format!("{text}{frame:02x?}\n"))
+    }
+
+    /// Returns the drops of all ports by reason.
+    pub(crate) fn drops(&self) -> BTreeMap<String, u64> {
+        self.switch.source().drops().drops.into_iter().map(|drop| (drop.reason, drop.count)).collect()
+    }
+
+    /// Waits for a frame at B.
+    pub(crate) fn take_at_b(&mut self) -> Vec<u8> {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            if let Some((_, frame)) = arrived(&mut self.b).pop() {
+                return frame;
+            }
+            assert!(Instant::now() < end, "nothing at B: {}", self.state());
+            pause();
+        }
+    }
+
+    /// Sends a frame in each direction and checks that it arrives unchanged.
+    pub(crate) fn exchange(&mut self, frame: &[u8]) {
+        for (from, to) in [("a", "b"), ("b", "a")] {
+            let (one, other) = if from == "a" { (&mut self.a, &mut self.b) } else { (&mut self.b, &mut self.a) };
+            send(one, frame);
+            let end = Instant::now() + PATIENCE;
+            let mut got = Vec::new();
+            while got.is_empty() {
+                got = arrived(other);
+                assert!(Instant::now() < end, "from {from} to {to}: {}", self.state());
+                pause();
+            }
+            assert_eq!((got.len(), got[0].1.as_slice()), (1, frame), "from {from} to {to}");
+        }
+    }
+}
+
+impl Drop for Net {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(wire) = self.wire.take() {
+            let ended = wire.join();
+            assert!(ended.is_ok() || std::thread::panicking(), "the wire's thread");
+        }
+    }
+}
