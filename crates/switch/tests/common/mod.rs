@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use straightline_guest::{Guest, GuestOptions, Sequence, Stream};
+use straightline_guest::{Guest, GuestOptions, Pair, Sequence, Stream};
 use straightline_switch::Switch;
 use straightline_switch::api::{EventKind, Link, Port};
 use straightline_switch::config::{BridgeConfig, Config, PatchConfig, PortConfig, VhostUserConfig, WhenFull};
@@ -141,10 +141,10 @@ pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 /// Returns everything that has arrived.
-pub(crate) fn arrived(guest: &mut Guest) -> Vec<(NetHeader, Vec<u8>)> {
-    let level = guest.level();
+pub(crate) fn arrived(pair: &mut Pair) -> Vec<(NetHeader, Vec<u8>)> {
+    let level = pair.level();
     let mut packets = Vec::new();
-    guest.receive(usize::MAX, |header, parts| {
+    pair.receive(usize::MAX, |header, parts| {
         let mut bytes = Vec::new();
         for part in parts {
             let at = bytes.len();

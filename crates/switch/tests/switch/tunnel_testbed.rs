@@ -1,5 +1,5 @@
 //! The testbed of tunnels: A - t1@left - wire - right@t2 - B. All four ends are vhost-user ports of
-//! one switch, and the wire is a thread that passes frames between two guests.
+//! one switch or of two, and the wire is a thread that passes frames between two guests.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -22,6 +22,8 @@ pub(crate) const V6: [&str; 2] = ["2001:db8::1", "2001:db8::2"];
 /// A switch with two underlays that a wire connects.
 pub(crate) struct Net {
     pub(crate) switch: Switch,
+    /// The switch of the right end, if it is another one.
+    far: Option<Switch>,
     pub(crate) a: Guest,
     pub(crate) b: Guest,
     wire: Option<JoinHandle<()>>,
@@ -74,24 +76,49 @@ impl Net {
         Self::with_text(dir, &text)
     }
 
+    /// Starts a switch of two workers for each end. The vhost-user ports have several queue pairs.
+    pub(crate) fn start_with_workers(ends: [&str; 2], keys: &str, options: &GuestOptions) -> Net {
+        let dir = tempfile::tempdir().expect("a folder");
+        let queues = format!("kind = \"vhost-user\"\nqueues = {}", options.queue_pairs);
+        let text = text(dir.path(), ends, keys, keys).replace("kind = \"vhost-user\"", &queues);
+        let both = config(&format!("[switch]\nworkers = [0, 1]\n{text}"));
+        let end = |ports: [&str; 3]| {
+            let mut config = both.clone();
+            config.ports.retain(|port| ports.contains(&&*port.name));
+            config.underlays.retain(|underlay| ports.contains(&&*underlay.port));
+            config.patches.retain(|patch| ports.contains(&&*patch.ports[0]));
+            Switch::start(&config).expect("a switch")
+        };
+        let net = Self::connect(dir, end(["a", "left", "t1"]), Some(end(["b", "right", "t2"])), options);
+        net.cut.store(false, Ordering::Relaxed);
+        net
+    }
+
     /// Starts a configuration with the ports `a`, `b`, `left` and `right`, and a wire that loses all
     /// frames.
     pub(crate) fn with_text(dir: tempfile::TempDir, text: &str) -> Net {
         let switch = Switch::start(&config(text)).expect("a switch");
-        let guest = |port: &str| Guest::connect(&dir.path().join(port), &GuestOptions::default()).expect("a guest");
+        Self::connect(dir, switch, None, &GuestOptions::default())
+    }
+
+    /// Connects guests and a wire that loses all frames. The wire joins queue pairs of the same
+    /// number.
+    fn connect(dir: tempfile::TempDir, switch: Switch, far: Option<Switch>, options: &GuestOptions) -> Net {
+        let guest = |port: &str| Guest::connect(&dir.path().join(port), options).expect("a guest");
         let (a, b, mut ends) = (guest("a"), guest("b"), [guest("left"), guest("right")]);
         let (stop, cut) = (Arc::<AtomicBool>::default(), Arc::new(AtomicBool::new(true)));
         let seen: Arc<Mutex<Vec<Vec<u8>>>> = Arc::default();
         let wire = {
             let (stop, cut, seen) = (Arc::clone(&stop), Arc::clone(&cut), Arc::clone(&seen));
+            let pairs = usize::from(options.queue_pairs);
             std::thread::spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
-                    for from in 0..2 {
-                        for (header, frame) in arrived(&mut ends[from]) {
+                    for (from, pair) in (0..2).flat_map(|from| (0..pairs).map(move |pair| (from, pair))) {
+                        for (header, frame) in arrived(&mut ends[from].pairs()[pair]) {
                             if cut.load(Ordering::Relaxed) {
                                 continue;
                             }
-                            let to = &mut ends[1 - from];
+                            let to = &mut ends[1 - from].pairs()[pair];
                             wait_until("the wire has a free buffer", || to.send(&header, &frame));
                             to.flush();
                             seen.lock().expect("the frames").push(frame);
@@ -101,12 +128,16 @@ impl Net {
                 }
             })
         };
-        Net { switch, a, b, wire: Some(wire), stop, cut, seen, dir }
+        Net { switch, far, a, b, wire: Some(wire), stop, cut, seen, dir }
+    }
+
+    pub(crate) fn switches(&self) -> impl Iterator<Item = &Switch> {
+        [Some(&self.switch), self.far.as_ref()].into_iter().flatten()
     }
 
     pub(crate) fn port(&self, name: &str) -> api::Port {
-        let ports = self.switch.source().ports().ports;
-        ports.into_iter().find(|port| port.name == name).expect("the port")
+        let mut ports = self.switches().flat_map(|switch| switch.source().ports().ports);
+        ports.find(|port| port.name == name).expect("the port")
     }
 
     pub(crate) fn wait_up(&self) {

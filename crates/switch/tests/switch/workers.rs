@@ -5,11 +5,13 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use straightline_guest::{GuestOptions, Pair, Sequence, Stream};
-use straightline_switch::api::Changes;
+use straightline_switch::Switch;
+use straightline_switch::api::{Changes, Node};
 use straightline_switch::config::{Config, PortConfig, WhenFull};
 
 use crate::common::flows::{FLOWS, PAIRS, Traffic, options, patched};
 use crate::common::{Rig, arrived, bridge, frame, mac, patch, rig, send, take, vhost_user, wait_until};
+use crate::tunnel_testbed::{Net, V4, V6};
 
 const BOTH: &[usize] = &[0, 1];
 
@@ -32,12 +34,14 @@ fn reload(rig: &Rig, change: impl FnOnce(&mut Config)) -> Changes {
 
 /// Returns the packets that each worker has delivered to a port.
 fn delivered(rig: &Rig, port: &str) -> [u64; 2] {
-    let nodes = rig.switch.source().runtime().nodes;
+    packets(&rig.switch, &format!("{port}-tx"))
+}
+
+/// Returns the packets of a node at each worker.
+fn packets(switch: &Switch, node: &str) -> [u64; 2] {
+    let nodes = switch.source().runtime().nodes;
     [0, 1].map(|worker| {
-        let of = |node: &&_| -> bool {
-            let node: &straightline_switch::api::Node = node;
-            node.worker == Some(worker) && node.name == format!("{port}-tx")
-        };
+        let of = |of: &&Node| of.worker == Some(worker) && of.name == node;
         nodes.iter().filter(of).map(|node| node.packets).sum()
     })
 }
@@ -226,4 +230,34 @@ fn a_second_patch_takes_nothing_from_the_first_and_guests_keep_their_order() {
         assert_eq!(traffic.seen.iter().find(|((seen, _), _)| seen == flow).map(|(_, next)| *next), Some(sent));
     }
     traffic.check_counters(&rig);
+}
+
+#[test]
+fn they_share_an_underlay_and_each_flow_of_its_tunnels_keeps_its_order() {
+    for (ends, keys) in [
+        (V4, "kind = \"vxlan\"\nvni = 5"),
+        (V6, "kind = \"geneve\"\nvni = 5"),
+        (V4, "kind = \"gre\"\nkey = 7\nchecksum = true"),
+        (V6, "kind = \"l2tpv3\"\ncookie = \"0011223344556677\""),
+    ] {
+        let mut net = Net::start_with_workers(ends, keys, &options(PAIRS, false));
+        net.wait_up();
+        let [mut there, mut back] = [Traffic::default(), Traffic::default()];
+        there.run(&mut net.a, &mut net.b, 8000);
+        back.run(&mut net.b, &mut net.a, 8000);
+        for traffic in [&there, &back] {
+            let pairs = traffic.pairs_of();
+            assert!(pairs.len() == usize::from(FLOWS) && pairs.values().all(|pairs| pairs.len() == 1), "{pairs:?}");
+        }
+        // Both workers encapsulate and decapsulate. The wire keeps packets at their pairs.
+        for (switch, nodes) in net.switches().zip([["encap.t1", "decap.left"], ["encap.t2", "decap.right"]]) {
+            let [encapsulated, decapsulated] = nodes.map(|node| packets(switch, node));
+            assert_eq!(encapsulated, [4000, 4000], "{keys}");
+            // Those of the underlay itself pass this node, too.
+            assert!(decapsulated.iter().all(|&packets| packets >= 4000), "{keys} {decapsulated:?}");
+            // The underlay's first questions for its neighbour may come before the wire.
+            let drops = switch.source().drops().drops;
+            assert!(drops.iter().all(|drop| drop.reason == "link-down"), "{keys} {drops:?}");
+        }
+    }
 }
