@@ -47,8 +47,8 @@ pub trait PortControl: Send + Sync + fmt::Debug {
     fn set_waits(&self, waits: bool);
 
     /// Sets the link up or down for an administrator. While the port is down, packets from it and
-    /// for it are dropped. The port tells its peer if its kind can do that. Takes effect soon, not
-    /// at once.
+    /// for it are dropped. The port tells its peer if its kind can do that. Workers see the change
+    /// from now on; a packet that one of them holds may still pass.
     fn set_link(&self, up: bool);
 
     /// Returns whether an administrator has set the link down.

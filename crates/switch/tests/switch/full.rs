@@ -68,6 +68,29 @@ fn with_wait_nothing_is_lost() {
     rig.no_drops();
 }
 
+#[test]
+fn with_wait_packets_are_dropped_once_their_destination_is_set_down() {
+    let rig = rig(2, waiting);
+    let mut source = rig.guest(0, &GuestOptions::default());
+    let mut sink = rig.guest(1, &GuestOptions { withhold: true, ..GuestOptions::default() });
+    for n in 0..50 {
+        assert!(source.send(&NetHeader::default(), &frame(mac(2), mac(1), 700, n)));
+    }
+    source.flush();
+    nothing(&mut sink);
+    falls_asleep(&rig);
+    rig.switch.set_link("p1", false).expect("a port");
+    rig.wait_drops(1, "set-down", 50);
+    wait_until("the source has its buffers back", || {
+        source.flush();
+        source.spare() == 256
+    });
+    rig.switch.set_link("p1", true).expect("a port");
+    sink.give(1);
+    send(&mut source, &frame(mac(2), mac(1), 700, 50));
+    assert_eq!(take(&mut sink, 1)[0].1, frame(mac(2), mac(1), 700, 50));
+}
+
 /// A switch whose packets from port 0 pass this node on the way to a destination that they wait
 /// for.
 fn behind(node: impl Node + Clone + Sync + 'static) -> Rig {

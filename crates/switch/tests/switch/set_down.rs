@@ -131,6 +131,25 @@ fn nothing_passes_while_it_is_down_and_the_guest_is_told() {
 }
 
 #[test]
+fn packets_that_are_sent_after_a_change_see_it() {
+    let bench = Bench::new();
+    let (mut one, mut two) = (bench.guest(0), bench.guest(1));
+    for round in 0..200 {
+        bench.ports[0].set_link(false);
+        send(&mut two, &frame(mac(1), mac(2), 1000, round));
+        bench.wait_dropped(2 * round + 1);
+        send(&mut one, &frame(mac(2), mac(1), 1000, round));
+        bench.wait_dropped(2 * round + 2);
+        bench.ports[0].set_link(true);
+        let [there, back] = [frame(mac(2), mac(1), 700, round), frame(mac(1), mac(2), 700, round)];
+        send(&mut one, &there);
+        send(&mut two, &back);
+        assert!(take(&mut two, 1)[0].1 == there && take(&mut one, 1)[0].1 == back);
+    }
+    assert_eq!(bench.ports.each_ref().map(|port| port.drops().total()), [400, 0]);
+}
+
+#[test]
 fn a_guest_that_comes_later_finds_it_down() {
     let bench = Bench::new();
     bench.ports[0].set_link(false);

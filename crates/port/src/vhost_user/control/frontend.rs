@@ -47,7 +47,7 @@ pub(crate) struct ConnectedFrontend {
     pub(crate) started_pairs: u16,
     pub(crate) control_queue: ControlQueue,
     pub(crate) transfer: Transfer,
-    /// True if the link is set down, as far as workers and the frontend know.
+    /// True if the link is set down, as far as the frontend knows.
     pub(crate) set_down: bool,
     /// The queue assignment, as far as workers know.
     pub(crate) assignment: Arc<QueueAssignment>,
@@ -135,7 +135,7 @@ impl ConnectedFrontend {
         }
     }
 
-    /// Sets the link down or up if an administrator has asked for it, and tells the frontend.
+    /// Tells the frontend if an administrator has set the link down or up.
     fn follow_administrator(&mut self) {
         let down = self.shared.data.is_set_down();
         if down == self.set_down {
@@ -144,7 +144,6 @@ impl ConnectedFrontend {
         self.set_down = down;
         let link = if down { "down" } else { "up" };
         tracing::info!(port = self.shared.config.name, "the administrator has set the link {link}");
-        self.publish();
         let Some((channel, message)) = self.session.set_link(!down) else { return };
         // A frontend that does not read must not hold us up. It sees the status when it reads the
         // configuration space.

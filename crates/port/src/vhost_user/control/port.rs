@@ -143,6 +143,8 @@ impl PortControl for VhostUser {
         self.shared.data.set_down.store(!up, Ordering::Release);
         self.shared.state().set_down(!up);
         self.shared.inbox.wake();
+        // Packets that wait for the guest's buffers are dropped now.
+        self.shared.routing.wake();
     }
 
     fn is_set_down(&self) -> bool {

@@ -33,12 +33,10 @@ impl ConnectedFrontend {
         };
         let rx: Box<[_]> =
             (0..pairs).map(|pair| 2 * pair + 1).map(|index| running(index).filter(|_| was_enabled(index))).collect();
-        // A link that is set down has no ring that packets may go to.
-        let open = |pair: usize| pair < used && !self.set_down;
         self.assignment = self.shared.assignment();
         let tx = |worker: &usize| {
             let is_own = |pair: usize| self.assignment.tx_workers.get(pair) == Some(worker);
-            Steering::new((0..pairs).map(|pair| running(2 * pair).filter(|_| open(pair))), is_own)
+            Steering::new((0..pairs).map(|pair| running(2 * pair).filter(|_| pair < used)), is_own)
         };
         let tx: Box<[_]> = self.assignment.delivering.iter().map(tx).collect();
         let acked = self.session.acked_features();
@@ -57,7 +55,6 @@ impl ConnectedFrontend {
                 index: self.shared.data.index,
                 memory: Arc::clone(&self.memory),
                 log: log.cloned(),
-                set_down: self.set_down,
                 acked,
                 receiver: Receiver::new(offloads),
                 mergeable: acked & VIRTIO_NET_F_MRG_RXBUF != 0,

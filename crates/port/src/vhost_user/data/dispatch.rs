@@ -14,7 +14,6 @@ pub(crate) fn deliver<'t>(link: &'t Link, worker: &WorkerQueues, turn: &mut Turn
     match steering.queues() {
         [] => {
             let reason = match steering.any_runs() {
-                _ if link.set_down => Reason::SetDown,
                 true => Reason::RingDisabled,
                 false => Reason::LinkDown,
             };

@@ -23,8 +23,6 @@ pub(crate) struct Link {
     pub(crate) memory: Arc<GuestMemory>,
     /// The log of writes to the guest's memory, while the guest is being migrated.
     pub(crate) log: Option<Arc<DirtyLog>>,
-    /// An administrator has set the link down: no packet passes.
-    pub(crate) set_down: bool,
     /// The negotiated features.
     pub(crate) acked: u64,
     pub(crate) receiver: Receiver,

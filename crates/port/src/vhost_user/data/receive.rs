@@ -152,11 +152,7 @@ impl<R: Device> WithKernels for ReceiveBurst<'_, '_, R> {
         }
         // A guest may fill a ring before its frontend enables it. Its packets are taken and dropped
         // (vhost-user, "Ring states").
-        let refused = match queue.enabled() {
-            _ if link.set_down => Some(Reason::SetDown),
-            true => None,
-            false => Some(Reason::RingDisabled),
-        };
+        let refused = (!queue.enabled()).then_some(Reason::RingDisabled);
         let (mut packets, mut bytes, mut taken) = (0, 0, 0);
         for (first, single) in firsts.iter().zip(singles) {
             if turn.free_slots() == 0 {

@@ -41,25 +41,20 @@ impl Port for WorkerPort {
             return self.data.announce(turn, into);
         }
         let Some(link) = self.data.usable_link(turn) else { return };
-        match *self.queues.rx_pairs(link) {
-            [] => {}
-            [pair] => {
-                if let Some(queue) = link.rx(pair) {
-                    receive::receive(queue, link, turn, into, max);
-                }
-            }
-            ref pairs => receive::receive_in_turns(&self.queues, pairs, link, turn, into, max),
+        match self.data.is_set_down() {
+            true => self.refuse(link, turn, max),
+            false => self.receive_from(link, turn, into, max),
         }
     }
 
     fn deliver(&self, turn: &mut Turn<'_>, batch: &Batch, wait: bool) {
-        match self.data.usable_link(turn) {
-            Some(link) => dispatch::deliver(link, &self.queues, turn, batch, wait),
-            None => {
-                self.data.drops.add(Reason::LinkDown, batch.len().try_into().unwrap_or(u64::MAX));
-                turn.note_all_dropped(self.data.index, batch.ids(), Reason::LinkDown);
-            }
-        }
+        let reason = match self.data.usable_link(turn) {
+            Some(_) if self.data.is_set_down() => Reason::SetDown,
+            Some(link) => return dispatch::deliver(link, &self.queues, turn, batch, wait),
+            None => Reason::LinkDown,
+        };
+        self.data.drops.add(reason, batch.len().try_into().unwrap_or(u64::MAX));
+        turn.note_all_dropped(self.data.index, batch.ids(), reason);
     }
 
     fn arm(&self, turn: &Turn<'_>, for_buffers: bool) -> bool {
@@ -95,6 +90,27 @@ impl Port for WorkerPort {
 }
 
 impl WorkerPort {
+    #[inline]
+    fn receive_from<'t>(&self, link: &'t Link, turn: &mut Turn<'t>, into: &mut Batch, max: usize) {
+        match *self.queues.rx_pairs(link) {
+            [] => {}
+            [pair] => {
+                if let Some(queue) = link.rx(pair) {
+                    receive::receive(queue, link, turn, into, max);
+                }
+            }
+            ref pairs => receive::receive_in_turns(&self.queues, pairs, link, turn, into, max),
+        }
+    }
+
+    /// Takes packets of a guest whose link is set down, and drops them.
+    #[cold]
+    fn refuse<'t>(&self, link: &'t Link, turn: &mut Turn<'t>, max: usize) {
+        let mut refused = Batch::new();
+        self.receive_from(link, turn, &mut refused, max);
+        refused.ids().iter().for_each(|&id| turn.discard(id, Reason::SetDown));
+    }
+
     /// Returns whether announcements come in by this worker. They come by the first pair.
     fn announces(&self) -> bool {
         self.queues.rx_pairs.first() == Some(&0)
