@@ -279,7 +279,13 @@ fn it_says_when_the_switch_ends_and_the_file_is_whole() {
     let mut bench = Bench::new();
     let capture = bench.capture("vm1 -w out.pcapng", Stdio::null());
     bench.send(4);
-    thread::sleep(Duration::from_millis(50));
+    let file = bench.fixture.path("out.pcapng");
+    let addresses = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
+    let end = Instant::now() + Duration::from_secs(10);
+    while fs::read(&file).unwrap().windows(12).filter(|bytes| *bytes == addresses).count() < 4 {
+        assert!(Instant::now() < end, "the file does not have the packets");
+        thread::yield_now();
+    }
     bench.switch.signal("TERM");
     let done = capture.finish();
     assert_eq!(done.code, Some(1), "{done:?}");

@@ -1,7 +1,5 @@
 use std::io::Read;
 use std::process::Stdio;
-use std::thread;
-use std::time::Duration;
 
 use super::capture::{Bench, Capture};
 use super::run::Running;
@@ -81,14 +79,13 @@ fn it_says_when_the_switch_ends_and_what_is_wrong() {
     assert!(done.err.contains("no such port \"vm7\"; ports are vm1, vm2") && done.out.is_empty(), "{done:?}");
     assert_eq!(execute(&["vm1", "--count", "0"]).code, Some(2));
     assert_eq!(execute(&["vm1", "--filter", "tcp prot 80"]).code, Some(2));
-    let trace = bench.start("trace", "vm1", Stdio::piped());
+    let mut trace = bench.start("trace", "vm1", Stdio::piped());
     bench.send(1);
-    thread::sleep(Duration::from_millis(50));
+    let mut start = [0; 10];
+    trace.child.stdout.as_mut().unwrap().read_exact(&mut start).unwrap();
+    assert_eq!(start, *b"packet 1: ");
     Running::signal(&bench.switch, "TERM");
-    let (code, out, err) = finish(trace);
+    let (code, _, err) = finish(trace);
     assert_eq!(code, Some(1), "{err}");
-    assert!(
-        out.contains("packet 1: ") && err.contains("traced: 1 of 10 packets\nerror: the switch has ended"),
-        "{err}"
-    );
+    assert!(err.contains("traced: 1 of 10 packets\nerror: the switch has ended"), "{err}");
 }
