@@ -16,8 +16,8 @@ const QUESTIONS: [Question; 8] = [
         metric: "guest_cycles_per_packet",
         text: "Where in a cache line should the virtio-net header lie?",
         names: "A guest chooses what starts a cache line in its buffers: the header, or the frame behind it. Frame on 16 \
-                bytes: the frame starts at a multiple of 16. Path loop: a guest returns packets. Path pvp: a generator \
-                sends them through a guest.",
+                bytes: the frame starts at a multiple of 16. Path loop: a guest returns what it receives, so the same \
+                packets go round. Path pvp: a generator sends packets, and a guest forwards them.",
     },
     Question {
         experiment: "memcpy",
@@ -37,7 +37,8 @@ const QUESTIONS: [Question; 8] = [
         metric: "switch_cycles_per_byte",
         text: "What do checksums and segmentation cost in the switch, in the sending guest, and left to the receiver?",
         names: "The variant says who does the work. passed: it is left to the receiver. nobody: packets need no work \
-                (load mix only). Load segments: packets of 64 KiB, segmented into frames. frames: 1514 bytes each.",
+                (load mix only). Load mix: frames of 60 to 1514 bytes. segments: packets of \
+                64 KiB, segmented into frames. frames: 1514 bytes each.",
     },
     Question {
         experiment: "prefetch",

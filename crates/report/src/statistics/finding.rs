@@ -115,8 +115,11 @@ pub fn finding(metric: &Metric, variants: &[Effects], to: &str) -> Finding {
         let mut told = outcomes(metric, &others);
         let cells = told.len();
         told.retain(|&outcome| outcome != Outcome::Inconclusive);
-        let told =
-            if told.is_empty() { "all inconclusive".to_owned() } else { format!("{} of {cells}", counts(&told)) };
+        let told = if told.is_empty() {
+            "all inconclusive".to_owned()
+        } else {
+            format!("{} of {cells} comparisons", counts(&told))
+        };
         sentence.next().text(&format!("{} other {what}: {told}", others.len()));
     }
     if unknown > 0 && (unknown < all || parts.len() > 1) {
@@ -190,9 +193,10 @@ impl<'e> Parts<'e> {
             let verb = Verb::of(metric, group.iter().any(|told| matches!(told.1, Effect::Change(_))));
             let before = if number == 0 { verb.before } else { "and" };
             sentence.text(&format!(" {before} ")).values(group, metric);
-            match number {
-                0 => drop(sentence.text(if is_first { &verb.after } else { verb.later }).text(verb.other).name(to)),
-                _ => drop(sentence.text(verb.again)),
+            if number == 0 {
+                sentence.text(if is_first { &verb.after } else { verb.later }).text(verb.other).name(to);
+            } else {
+                sentence.text(verb.again);
             }
             sentence.text(&self.place(group));
         }

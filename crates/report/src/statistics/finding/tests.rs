@@ -114,7 +114,7 @@ fn the_variants_with_most_differences_are_described() {
     ];
     let told = sentence("mpps", &five);
     assert!(told.starts_with("`b` is 1.20 times as fast as `none`") && !told.contains("`d`"), "{told}");
-    assert!(told.contains("; 2 other variants: 1 better of 4; 4 of 10 comparisons inconclusive"), "{told}");
+    assert!(told.contains("; 2 other variants: 1 better of 4 comparisons; 4 of 10 comparisons inconclusive"), "{told}");
     assert_eq!(
         sentence("mpps", &[variant("a", [wide, wide]), variant("b", [wide, wide])]),
         "no variant is shown to differ from `none`: 4 inconclusive"
