@@ -143,7 +143,7 @@ impl PortControl for VhostUser {
         self.shared.data.set_down.store(!up, Ordering::Release);
         self.shared.state().set_down(!up);
         self.shared.inbox.wake();
-        // Packets that wait for the guest's buffers are dropped now.
+        // A worker that sleeps until the guest has buffers drops what waits for them.
         self.shared.routing.wake();
     }
 
