@@ -140,6 +140,14 @@ pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// Waits until the driver has all buffers of its transmit ring back.
+pub(crate) fn wait_all_back(pair: &mut Pair) {
+    wait_until("the guest has its buffers back", || {
+        pair.flush();
+        pair.spare() == 256
+    });
+}
+
 /// Returns everything that has arrived.
 pub(crate) fn arrived(pair: &mut Pair) -> Vec<(NetHeader, Vec<u8>)> {
     let level = pair.level();

@@ -14,7 +14,9 @@ use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 
 use crate::common::packets::{Kind, check, segmented};
-use crate::common::{BASIC, Rig, arrived, frame, mac, noise, nothing, patch, pause, rig, send, take, wait_until};
+use crate::common::{
+    BASIC, Rig, arrived, frame, mac, noise, nothing, patch, pause, rig, send, take, wait_all_back, wait_until,
+};
 
 fn patched(config: &mut Config) {
     config.patches.push(patch(0, 1));
@@ -61,10 +63,7 @@ fn with_wait_nothing_is_lost() {
     for (n, (_, bytes)) in got.into_iter().enumerate() {
         assert!(bytes == frame(mac(2), mac(1), 60 + n * 7, n as u64), "packet {n}");
     }
-    wait_until("the source has its buffers back", || {
-        source.flush();
-        source.spare() == 256
-    });
+    wait_all_back(&mut source);
     rig.no_drops();
 }
 
@@ -81,10 +80,7 @@ fn with_wait_packets_are_dropped_once_their_destination_is_set_down() {
     falls_asleep(&rig);
     rig.switch.set_link("p1", false).expect("a port");
     rig.wait_drops(1, "set-down", 50);
-    wait_until("the source has its buffers back", || {
-        source.flush();
-        source.spare() == 256
-    });
+    wait_all_back(&mut source);
     rig.switch.set_link("p1", true).expect("a port");
     sink.give(1);
     send(&mut source, &frame(mac(2), mac(1), 700, 50));
@@ -139,10 +135,7 @@ fn with_wait_a_node_may_drop_what_stands_among_those_that_wait() {
         assert!(*bytes == frame(n), "packet {n}");
     }
     rig.wait_drops(0, "node", 20);
-    wait_until("the source has its buffers back", || {
-        source.flush();
-        source.spare() == 256
-    });
+    wait_all_back(&mut source);
     assert_eq!(rig.port(0).queues[0].rx.packets, 60);
     assert!(rig.port(1).drops.is_empty());
 }
@@ -237,10 +230,7 @@ fn with_wait_a_bad_chain_in_the_middle_costs_no_good_one() {
         assert!(*bytes == frame(mac(2), mac(1), 1000, n), "packet {n}");
     }
     rig.wait_drops(0, "short-chain", 20);
-    wait_until("the source has its buffers back", || {
-        source.flush();
-        source.spare() == 256
-    });
+    wait_all_back(&mut source);
     assert!(rig.port(1).drops.is_empty());
 }
 

@@ -15,7 +15,7 @@ use crate::common::flows::{self, PAIRS, Traffic};
 use crate::common::packets::{Kind, NEEDS_CSUM, check, partial, segmented};
 use crate::common::{
     BASIC, BROADCAST, Rig, Victims, arrived, bridge, frame, mac, noise, nothing, patch, rig, send, take, vhost_user,
-    wait_until,
+    wait_all_back, wait_until,
 };
 
 /// A mirror to the port `pN`, as a file describes it.
@@ -179,10 +179,7 @@ fn a_mirror_that_is_full_or_down_costs_the_traffic_nothing() {
         rig.wait_drops(2, "no-buffer", 35);
         assert!((20..).zip(take(&mut watcher, 5)).all(|(n, (_, bytes))| bytes == frame(mac(2), mac(1), 700, n)));
         assert!(rig.port(0).drops.is_empty() && rig.port(1).drops.is_empty());
-        wait_until("the source has its buffers back", || {
-            source.flush();
-            source.spare() == 256
-        });
+        wait_all_back(&mut source);
     }
 }
 

@@ -11,7 +11,7 @@ use straightline_switch::config::WhenFull;
 use straightline_virtio::net_header::NetHeader;
 
 use crate::common::flows::{FLOWS, PAIRS, Traffic, WORKERS, collect, numbered, options, patched};
-use crate::common::{patch, pause, rig, wait_until};
+use crate::common::{patch, pause, rig, wait_all_back, wait_until};
 
 #[test]
 fn flows_stay_in_order_on_one_queue_each() {
@@ -139,10 +139,7 @@ fn what_a_disabled_transmit_ring_holds_is_dropped_and_counted() {
         });
         assert!(traffic.seen.keys().all(|(flow, _)| flow % PAIRS < 2));
         for (at, pair) in source.pairs().iter_mut().enumerate() {
-            wait_until("the guest has its buffers back", || {
-                pair.flush();
-                pair.spare() == 256
-            });
+            wait_all_back(pair);
             assert_eq!(rig.port(0).queues[at].rx.packets, u64::from(FLOWS / PAIRS));
         }
         // No receive ring is enabled.

@@ -41,8 +41,8 @@ fn delivered(rig: &Rig, port: &str) -> [u64; 2] {
 fn packets(switch: &Switch, node: &str) -> [u64; 2] {
     let nodes = switch.source().runtime().nodes;
     [0, 1].map(|worker| {
-        let of = |of: &&Node| of.worker == Some(worker) && of.name == node;
-        nodes.iter().filter(of).map(|node| node.packets).sum()
+        let is_asked = |of: &&Node| of.worker == Some(worker) && of.name == node;
+        nodes.iter().filter(is_asked).map(|node| node.packets).sum()
     })
 }
 
