@@ -22,6 +22,16 @@ const GSO_ECN: u8 = 0x80;
 /// The most bytes of a packet in which headers are searched, if they do not end within the head.
 const DEEPEST: u32 = 512;
 
+/// Payload of a TCP segment at least, options of TCP included. Linux sends no smaller ones
+/// (`tcp_min_snd_mss`).
+const MIN_MSS: u32 = 48;
+
+/// Bytes of a TCP header without options.
+const TCP_HEADER: u32 = 20;
+
+/// Segments of a UDP packet at most (Linux: `UDP_MAX_SEGMENTS`; 64 before 6.9).
+const MAX_UDP_SEGMENTS: u32 = 128;
+
 /// The fields of a header, read once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NetHeader {
@@ -145,12 +155,11 @@ impl NetHeader {
             (_, IpVersion::V4) => GsoKind::Udp4,
             (_, IpVersion::V6) => GsoKind::Udp6,
         };
-        // No real sender makes segments with less payload than their own transport header; they
-        // would only multiply our work.
-        if self.gso_size < layers.l4_len {
+        let segments = turn.len(id).saturating_sub(layers.headers_len().into()).div_ceil(self.gso_size.into());
+        if !is_sent(self.gso_size, segments, layers) {
             return Err(Reason::SegmentSize);
         }
-        turn.count_gso_segments(turn.len(id) / u32::from(self.gso_size));
+        turn.count_gso_segments(segments);
         let header_len = layers.headers_len();
         Ok(Gso { kind, ecn, size: self.gso_size, l3: layers.l3, l4: layers.l4, header_len, outer: None })
     }
@@ -225,6 +234,20 @@ fn feature(kind: GsoKind) -> u64 {
         GsoKind::Tcp6 => f::VIRTIO_NET_F_GUEST_TSO6,
         GsoKind::Udp4 => f::VIRTIO_NET_F_GUEST_USO4,
         GsoKind::Udp6 => f::VIRTIO_NET_F_GUEST_USO6,
+    }
+}
+
+/// Returns whether a real sender makes segments of this size, and so many of one packet. Others would
+/// only multiply our work.
+fn is_sent(size: u16, segments: u32, layers: Layers) -> bool {
+    if size < layers.l4_len {
+        return false;
+    }
+    if layers.protocol == IpProtocol::TCP {
+        let options = u32::from(layers.l4_len).saturating_sub(TCP_HEADER);
+        u32::from(size) + options >= MIN_MSS
+    } else {
+        segments <= MAX_UDP_SEGMENTS
     }
 }
 

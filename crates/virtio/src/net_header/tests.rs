@@ -201,6 +201,24 @@ fn each_kind_of_segmentation_with_and_without_its_feature() {
     }
 }
 
+/// The least size of a TCP segment counts its options, and a UDP packet has a largest number of
+/// segments.
+#[test]
+fn segments_that_no_sender_makes() {
+    for (protocol, gso_type, options, least) in
+        [(6, GSO_TCPV4, 0, 48), (6, GSO_TCPV4, 12, 36), (6, GSO_TCPV4, 40, 60), (17, GSO_UDP_L4, 0, 24)]
+    {
+        let mut frame = frame(4, protocol, 0, 0, 3000);
+        if protocol == 6 {
+            // The first bytes of the payload become options.
+            frame.bytes[frame.l4 + 12] = (5 + options / 4) << 4;
+        }
+        let of_size = |size| check(NetHeader { gso_size: size, ..gso(gso_type, &frame) }, ALL, &frame.bytes);
+        assert!(of_size(least).is_ok(), "{protocol}, {options} bytes of options: {least}");
+        assert_eq!(of_size(least - 1), Err(Reason::SegmentSize), "{protocol}, {options} bytes of options: {least}");
+    }
+}
+
 #[test]
 fn headers_that_do_not_match_the_segmentation() {
     let refused = |header, bytes: &[u8]| assert_eq!(check(header, ALL, bytes), Err(Reason::SegmentHeaders));
