@@ -55,6 +55,12 @@ pub fn seconds(cycles: u64) -> f64 {
     to_f64(cycles) / hertz()
 }
 
+/// Converts a time to cycles.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive and far below 2^64")]
+pub(crate) fn in_cycles(time: Duration, hertz: f64) -> u64 {
+    (time.as_secs_f64() * hertz) as u64
+}
+
 #[expect(clippy::cast_precision_loss, reason = "a report needs no more than 52 bits")]
 fn to_f64(n: u64) -> f64 {
     n as f64

@@ -1,17 +1,20 @@
 //! The graph of one worker: inputs, nodes and outputs, in the order in which they run.
 
+mod action;
+mod charge;
+mod inputs;
+
 use std::fmt;
 use std::sync::Arc;
 
-use straightline_packet::{Batch, MAX_BATCH, PacketId, PortIndex, Served, Step, StepKind, Turn};
+use straightline_packet::{Batch, InputRules, MAX_BATCH, PacketId, PortIndex, Served, Step, StepKind, Turn};
 use straightline_port::Port;
 
-use crate::clock::cycles;
+use crate::clock::{cycles, hertz, in_cycles};
+use crate::shares::{SendCost, TURN_TIME};
 use crate::watchdog::Names;
 use crate::{Next, Node, NodeStats};
-
-/// Largest number of packets received from one input in one turn.
-const BURST: usize = 64;
+use inputs::{Input, Inputs};
 
 /// A node or output of a graph, as the end of an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,13 +30,14 @@ pub(crate) struct Entry {
     stats: Arc<NodeStats>,
     /// Identity that the watchdog sees while the entry runs.
     served: Served,
-}
-
-struct Input {
-    port: Arc<dyn Port>,
-    to: usize,
-    stats: Arc<NodeStats>,
-    served: Served,
+    /// Cost of a send, for an output that makes calls.
+    send_cost: Option<SendCost>,
+    /// True if packets can get from here to an output that makes calls.
+    leads_to_calls: bool,
+    /// True for an output that runs before a later node may change its packets.
+    is_early: bool,
+    /// True if packets can get from here to an output that runs early.
+    leads_to_early: bool,
 }
 
 /// The action of a graph entry on its packets.
@@ -60,14 +64,17 @@ struct WaitingOutput {
 pub struct Graph {
     /// Nodes and outputs, in the order in which they were added. They run in the opposite order.
     entries: Vec<Entry>,
-    /// The entries for which packets wait.
+    /// The nodes and outputs for which packets wait.
     ready: Ready,
-    inputs: Vec<Input>,
+    /// The outputs for which packets wait, once all nodes have run.
+    outputs: Ready,
+    inputs: Inputs,
     waiting: Vec<WaitingOutput>,
     end: Arc<NodeStats>,
-    /// Index of the input that comes first in the next turn. It changes from turn to turn, so that
-    /// no input is always the last when free slots are scarce.
-    turn_first: usize,
+    /// Cycles of [`TURN_TIME`].
+    turn_time: i64,
+    /// True if an input's balance is less than its share.
+    owes: bool,
     /// Statistics of an earlier graph's nodes, for new nodes of the same name.
     earlier: Vec<Arc<NodeStats>>,
     /// Names of the ports and nodes, for the watchdog.
@@ -98,10 +105,12 @@ impl Graph {
         let mut graph = Graph {
             entries: Vec::new(),
             ready: Ready::default(),
-            inputs: Vec::new(),
+            outputs: Ready::default(),
+            inputs: Inputs::default(),
             waiting: Vec::new(),
             end: Arc::default(),
-            turn_first: 0,
+            turn_time: in_cycles(TURN_TIME, hertz()).try_into().unwrap_or(i64::MAX),
+            owes: false,
             earlier,
             names: Names::new(),
         };
@@ -125,11 +134,43 @@ impl Graph {
     }
 
     fn entry(&mut self, name: String, action: Action, edges: &[NodeIndex], served: Served) -> NodeIndex {
-        let edges = edges.iter().map(|e| e.0).collect();
+        let edges: Vec<_> = edges.iter().map(|e| e.0).collect();
         let stats = self.stats_for(name);
-        self.entries.push(Entry { action, edges, pending: Batch::new(), stats, served });
-        self.ready.0.resize(self.entries.len().div_ceil(WORD), 0);
+        let makes_calls = match &action {
+            Action::Node(_) => false,
+            Action::Output { port, .. } | Action::CopyOutput { port } => port.makes_calls(),
+        };
+        let leads_to_calls = makes_calls || edges.iter().any(|&edge| self.entries[edge].leads_to_calls);
+        let send_cost = makes_calls.then(SendCost::default);
+        self.mark_early(&edges);
+        let leads_to_early = edges.iter().any(|&edge| self.entries[edge].leads_to_early);
+        self.entries.push(Entry {
+            action,
+            edges,
+            pending: Batch::new(),
+            stats,
+            served,
+            send_cost,
+            leads_to_calls,
+            is_early: false,
+            leads_to_early,
+        });
+        self.ready.cover(self.entries.len());
+        self.outputs.cover(self.entries.len());
         NodeIndex(self.entries.len() - 1)
+    }
+
+    /// Marks the outputs at the end of these edges that run before a node at the end of another one.
+    /// The node may change the packets, and the output delivers them as they are now.
+    fn mark_early(&mut self, edges: &[usize]) {
+        let is_node = |edge: &usize| matches!(self.entries[*edge].action, Action::Node(_));
+        let Some(last_node) = edges.iter().copied().filter(is_node).min() else { return };
+        for &edge in edges.iter().filter(|&&edge| edge > last_node) {
+            let entry = &mut self.entries[edge];
+            if !matches!(entry.action, Action::Node(_)) {
+                (entry.is_early, entry.leads_to_early) = (true, true);
+            }
+        }
     }
 
     /// Records the name of a port or node for the watchdog, and returns its identity. A port
@@ -173,13 +214,17 @@ impl Graph {
     pub fn input(&mut self, port: Arc<dyn Port>, to: NodeIndex) {
         let stats = self.stats_for(format!("{}-rx", port.name()));
         let served = self.name(port.index(), port.name());
-        self.inputs.push(Input { port, to: to.0, stats, served });
+        // A packet that an output has delivered early cannot go back: it would be delivered again.
+        let entry = &self.entries[to.0];
+        let returns = port.takes_back() && !entry.leads_to_early;
+        let rules = InputRules { returns, keeps_buffers: returns && entry.leads_to_calls };
+        self.inputs.add(Input::new(port, to.0, stats, served, rules));
     }
 
     /// Returns the statistics of all inputs, nodes and outputs, in the order in which packets pass
     /// them, and of the turn's end.
     pub fn stats(&self) -> Vec<Arc<NodeStats>> {
-        let inputs = self.inputs.iter().map(|i| &i.stats);
+        let inputs = self.inputs.all().iter().map(|i| &i.stats);
         let nodes = self.entries.iter().rev().map(|e| &e.stats);
         inputs.chain(nodes).chain([&self.end]).cloned().collect()
     }
@@ -188,78 +233,127 @@ impl Graph {
     /// calls it in a loop.
     pub fn run(&mut self, turn: &mut Turn<'_>) -> usize {
         let mut at = cycles();
+        if self.owes {
+            self.pay_back();
+        }
+        let taken = self.receive(turn, &mut at);
+        if taken == 0 {
+            // Chains that were refused have no packet, but must be given back.
+            turn.end();
+            return 0;
+        }
+        self.run_nodes(turn, &mut at);
+        self.charge(turn, taken);
+        self.run_outputs(turn, &mut at);
+        turn.end();
+        self.end.count(taken, cycles().saturating_sub(at));
+        taken.saturating_sub(turn.returned())
+    }
+
+    /// Receives from the inputs whose turn it is. Returns the number of packets.
+    #[inline]
+    fn receive(&mut self, turn: &mut Turn<'_>, at: &mut u64) -> usize {
         let mut taken = 0;
-        let count = self.inputs.len();
-        let mut next_first = self.turn_first + 1;
-        for step in 0..count {
-            let index = (self.turn_first + step) % count;
-            if turn.free_slots() == 0 {
-                // An input that finds no free slots comes first in the next turn.
-                next_first = index;
-                break;
-            }
-            let input = &mut self.inputs[index];
+        self.inputs.begin_turn(*at);
+        while turn.free_slots() > 0
+            && let Some(input) = self.inputs.next()
+        {
             let pending = &mut self.entries[input.to].pending;
             let had = pending.len();
             turn.serve(input.served);
-            input.port.receive(turn, pending, BURST);
+            turn.begin_input(input.rules);
+            let first = turn.accepted();
+            input.port.receive(turn, pending, input.account.burst.into());
             let got = pending.len() - had;
+            input.note(got, first..turn.accepted());
             let mut now = cycles();
             if turn.is_observed() {
                 turn.observe_received(input.port.index(), &pending.ids()[had..]);
-                let (name, took) = (&input.stats.name, now.saturating_sub(at));
+                let (name, took) = (&input.stats.name, now.saturating_sub(*at));
                 let seen = Step { name, kind: StepKind::Input, cycles: took, packets: got, ways: &|_| 1 };
                 turn.observe_step(&seen, &pending.ids()[had..]);
                 now = cycles();
             }
             if got > 0 {
                 self.ready.add(input.to);
-                input.stats.count(got, now.saturating_sub(at));
+                input.stats.count(got, now.saturating_sub(*at));
                 taken += got;
             }
-            at = now;
+            *at = now;
         }
-        self.turn_first = if next_first < count { next_first } else { 0 };
-        if taken == 0 {
-            // Chains that were refused have no packet, but must be given back.
-            turn.end();
-            return 0;
-        }
+        self.inputs.end_turn(taken);
+        taken
+    }
+
+    /// Runs the nodes that have packets. `at` is the time at which the work before them ended.
+    #[inline]
+    fn run_nodes(&mut self, turn: &mut Turn<'_>, at: &mut u64) {
         // Edges lead to lower indexes. So from the last entry to the first, each runs once.
         while let Some(index) = self.ready.take_last() {
             let (later, rest) = self.entries.split_at_mut(index);
             let entry = &mut rest[0];
+            let Action::Node(node) = &mut entry.action else {
+                if entry.is_early {
+                    self.charge_sends(turn, index);
+                    self.run_output(turn, index, at);
+                } else {
+                    self.outputs.add(index);
+                }
+                continue;
+            };
             turn.serve(entry.served);
-            // The packets of a copy output that leave their ring, if not all do.
-            let mut departing = None;
-            match &mut entry.action {
-                Action::Node(node) => {
-                    let mut next = Next { edges: &entry.edges, later: &mut *later, ready: &mut self.ready };
-                    node.process(turn.packets(), &entry.pending, &mut next);
-                }
-                Action::Output { port, wait } => port.deliver(turn, &entry.pending, *wait),
-                Action::CopyOutput { port } => {
-                    departing = turn.departing(&entry.pending);
-                    let batch = departing.as_ref().unwrap_or(&entry.pending);
-                    if !batch.is_empty() {
-                        port.deliver(turn, batch, false);
-                    }
-                }
-            }
+            let mut next = Next { edges: &entry.edges, later: &mut *later, ready: &mut self.ready };
+            node.process(turn.packets(), &entry.pending, &mut next);
             let mut now = cycles();
-            let batch = departing.as_ref().unwrap_or(&entry.pending);
             if turn.is_observed() {
-                entry.observe(turn, later, batch, now.saturating_sub(at));
+                entry.observe(turn, later, &entry.pending, now.saturating_sub(*at));
                 now = cycles();
             }
-            let packets = batch.len();
-            entry.stats.count(packets, now.saturating_sub(at));
-            at = now;
+            entry.stats.count(entry.pending.len(), now.saturating_sub(*at));
+            *at = now;
             entry.pending.clear();
         }
-        turn.end();
-        self.end.count(taken, cycles().saturating_sub(at));
-        taken.saturating_sub(turn.returned())
+    }
+
+    /// Runs the outputs that have packets. `at` is the time at which the work before them ended.
+    #[inline]
+    fn run_outputs(&mut self, turn: &mut Turn<'_>, at: &mut u64) {
+        while let Some(index) = self.outputs.take_last() {
+            self.run_output(turn, index, at);
+        }
+    }
+
+    /// Runs an output.
+    #[inline]
+    fn run_output(&mut self, turn: &mut Turn<'_>, index: usize, at: &mut u64) {
+        let entry = &mut self.entries[index];
+        turn.serve(entry.served);
+        let sends = entry.send_cost.map(|_| entry.action.sends(turn, &entry.pending));
+        // The packets of a copy output that leave their ring, if not all do.
+        let mut departing = None;
+        match &mut entry.action {
+            Action::Node(_) => {}
+            Action::Output { port, wait } => port.deliver(turn, &entry.pending, *wait),
+            Action::CopyOutput { port } => {
+                departing = turn.departing(&entry.pending);
+                let batch = departing.as_ref().unwrap_or(&entry.pending);
+                if !batch.is_empty() {
+                    port.deliver(turn, batch, false);
+                }
+            }
+        }
+        let mut now = cycles();
+        let batch = departing.as_ref().unwrap_or(&entry.pending);
+        if let (Some(cost), Some(sends)) = (&mut entry.send_cost, sends) {
+            cost.learn(sends, now.saturating_sub(*at));
+        }
+        if turn.is_observed() {
+            entry.observe(turn, &[], batch, now.saturating_sub(*at));
+            now = cycles();
+        }
+        entry.stats.count(batch.len(), now.saturating_sub(*at));
+        *at = now;
+        entry.pending.clear();
     }
 
     /// Arms the kicks of every port, to wake the worker. Returns whether an input has packets
@@ -274,7 +368,7 @@ impl Graph {
         });
         // All ports are armed, even after one that has packets: each must know that the worker does
         // not poll.
-        let packets = self.inputs.iter().fold(false, |any, input| {
+        let packets = self.inputs.all().iter().fold(false, |any, input| {
             turn.serve(input.served);
             input.port.arm(turn, false) | any
         });
@@ -287,7 +381,7 @@ impl Graph {
 
     /// Disarms the kicks of every port: the worker polls again.
     pub(crate) fn disarm(&self, turn: &Turn<'_>) {
-        for input in &self.inputs {
+        for input in self.inputs.all() {
             turn.serve(input.served);
             input.port.disarm(turn, false);
         }
@@ -307,6 +401,21 @@ pub(crate) struct Ready(Vec<usize>);
 const WORD: usize = usize::BITS as usize;
 
 impl Ready {
+    /// Makes it long enough for `entries`.
+    fn cover(&mut self, entries: usize) {
+        self.0.resize(entries.div_ceil(WORD), 0);
+    }
+
+    /// Returns the indexes of the entries.
+    #[inline]
+    fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+        self.0.iter().enumerate().flat_map(|(at, &word)| {
+            std::iter::successors(Some(word), |word| Some(word & word.wrapping_sub(1)))
+                .take_while(|&word| word != 0)
+                .map(move |word| at * WORD + word.trailing_zeros() as usize)
+        })
+    }
+
     #[inline]
     pub(crate) fn add(&mut self, index: usize) {
         self.0[index / WORD] |= 1 << (index % WORD);

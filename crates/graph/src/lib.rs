@@ -3,8 +3,10 @@
 //! Each turn of a [`Worker`] has these steps:
 //!
 //! 1. Each input port receives packets.
-//! 2. Each node and output that has packets runs once, in the order of the graph.
-//! 3. The turn ends: source queues get their buffers back, and guests are notified.
+//! 2. Each node that has packets runs once, in the order of the graph.
+//! 3. Packets that cost much are charged to their inputs; those that are too many stay in their rings.
+//! 4. Each output that has packets runs once.
+//! 5. The turn ends: source queues get their buffers back, and guests are notified.
 //!
 //! Each step is measured in cycles of the time-stamp counter. Time that no measurement covers is
 //! reported as unexplained.
@@ -38,6 +40,7 @@ pub mod clock;
 mod graph;
 mod mailbox;
 mod node;
+mod shares;
 mod stats;
 mod watchdog;
 mod worker;

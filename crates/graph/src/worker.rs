@@ -6,7 +6,7 @@ use std::time::Duration;
 use straightline_packet::Arena;
 use straightline_port::{EpollWaiter, Signals};
 
-use crate::clock::{cycles, hertz};
+use crate::clock::{cycles, hertz, in_cycles};
 use crate::{Graph, Mailbox, Progress, WorkerStats};
 
 /// The behaviour of a worker that finds no packets.
@@ -147,11 +147,6 @@ impl Worker {
         self.stats.idle.add(now.saturating_sub(from));
         now
     }
-}
-
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive and far below 2^64")]
-fn in_cycles(time: Duration, hertz: f64) -> u64 {
-    (time.as_secs_f64() * hertz) as u64
 }
 
 #[cfg(test)]

@@ -61,6 +61,18 @@ impl Batch {
         self.len = u16::try_from(at + ids.len()).unwrap_or(self.len);
     }
 
+    /// Keeps the packets for which `keep` returns true, in their order.
+    pub fn retain(&mut self, mut keep: impl FnMut(PacketId) -> bool) {
+        let mut kept = 0;
+        for at in 0..self.len() {
+            let id = self.ids[at];
+            self.ids[kept] = id;
+            kept += usize::from(keep(id));
+        }
+        // At most as many as before.
+        self.len = u16::try_from(kept).unwrap_or(self.len);
+    }
+
     /// Removes all packets.
     pub fn clear(&mut self) {
         self.len = 0;
@@ -98,6 +110,16 @@ impl Batch {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn some_are_kept() {
+        let mut batch = Batch::new();
+        (0..7).for_each(|index| batch.push(PacketId::new(index)));
+        batch.retain(|id| id.0 % 3 != 1);
+        assert_eq!(batch.ids().iter().map(|id| id.0).collect::<Vec<_>>(), [0, 2, 3, 5, 6]);
+        batch.retain(|_| false);
+        assert!(batch.is_empty());
+    }
 
     #[test]
     fn who_comes_behind() {

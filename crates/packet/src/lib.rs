@@ -52,8 +52,9 @@ pub use segmentation::{GsoSegment, MAX_HEADERS, Segmenter};
 pub use slot::{HEAD, HEADROOM};
 pub use straightline_simd::{Kernels, Level, WithKernels, prefetch_read};
 pub use turn::{
-    Arena, AtTurnEnd, BodyCount, MIN_HEADROOM, NoteMark, Observer, ObserverId, Outside, Packets, PrependError, Rcu,
-    RcuCell, RcuReader, Served, Settings, SourceQueueId, Step, StepKind, StripError, Turn, TurnWatch,
+    Arena, AtTurnEnd, BodyCount, InputRules, MIN_HEADROOM, NoteMark, Observer, ObserverId, Outside, Packets,
+    PrependError, Rcu, RcuCell, RcuReader, Served, Settings, SourceQueueId, Step, StepKind, StripError, Turn,
+    TurnWatch,
 };
 pub use unfinished::{unfinished, unfinished_ip};
 

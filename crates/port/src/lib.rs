@@ -61,7 +61,7 @@ mod vnet;
 
 use std::fmt;
 
-use straightline_packet::{Batch, PortIndex, Turn};
+use straightline_packet::{Batch, PacketId, PortIndex, Turn};
 
 pub use control::{PortControl, stop_all, wait_for_ends};
 pub use counters::{Counter, QueueCounters, RingCounters};
@@ -104,6 +104,12 @@ pub trait Port: Send + Sync + fmt::Debug {
         false
     }
 
+    /// Returns whether packets that were received can be left in the port's rings
+    /// ([`Turn::leave_tail`]).
+    fn takes_back(&self) -> bool {
+        false
+    }
+
     /// Takes at most `max` packets into the turn and adds them to `into`.
     fn receive(&self, turn: &mut Turn<'_>, into: &mut Batch, max: usize);
 
@@ -111,6 +117,33 @@ pub trait Port: Send + Sync + fmt::Debug {
     /// the destination has too few free buffers stay in their source's ring. Otherwise they are
     /// dropped.
     fn deliver(&self, turn: &mut Turn<'_>, batch: &Batch, wait: bool);
+
+    /// Returns whether the port sends by system calls, so that the graph charges packets for it by
+    /// what a send costs.
+    fn makes_calls(&self) -> bool {
+        false
+    }
+
+    /// Returns the number of sends that a packet takes, for a port that makes calls: 1, or its GSO
+    /// segments if the port segments it.
+    fn sends(&self, _turn: &Turn<'_>, _id: PacketId) -> u32 {
+        1
+    }
+
+    /// Returns the number of packets that [`Self::deliver`] of this batch delivers. It may be larger
+    /// than the batch: an output of several tunnels delivers a packet once for each.
+    fn deliveries(&self, batch: &Batch) -> usize {
+        batch.len()
+    }
+
+    /// Calls `each` for each packet that [`Self::deliver`] of this batch delivers.
+    fn for_each_delivery(&self, batch: &Batch, each: &mut dyn FnMut(PacketId)) {
+        batch.ids().iter().for_each(|&id| each(id));
+    }
+
+    /// Forgets the packets that are left in their ring ([`Turn::is_left`]), if the port has a list
+    /// of packets beside the batch that [`Self::deliver`] gets.
+    fn withdraw_left(&self, _turn: &Turn<'_>) {}
 
     /// Returns whether [`Self::deliver`] itself tells observers of the turn which packets it delivers
     /// ([`Turn::observe_delivery`]). Otherwise the graph does it.

@@ -199,6 +199,12 @@ impl<const N: usize> Transmitter<N> {
         }
     }
 
+    /// Returns the number of system calls that a GSO packet takes.
+    pub(crate) fn sends(&self, turn: &Turn<'_>, id: PacketId) -> u32 {
+        let is_taken = turn.offload(id).gso.is_some_and(|gso| self.receiver.takes(gso));
+        if is_taken { 1 } else { turn.segments(id) }
+    }
+
     /// Writes the header in front of a packet that goes as it is.
     #[inline]
     pub(crate) fn put_header(turn: &mut Turn<'_>, id: PacketId) {

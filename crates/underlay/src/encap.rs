@@ -68,6 +68,19 @@ impl Gathered {
         }
     }
 
+    /// Keeps the packets for which `keep` returns true.
+    pub(crate) fn retain(&mut self, keep: impl Fn(PacketId) -> bool) {
+        let mut from = 0;
+        for run in &mut self.runs {
+            let ids = &self.ids[from..from + run.packets];
+            from += run.packets;
+            run.packets = ids.iter().filter(|&&id| keep(id)).count();
+        }
+        self.ids.retain(|&id| keep(id));
+        self.packets.clear();
+        self.ids.iter().for_each(|&id| _ = self.packets.insert(id));
+    }
+
     /// Removes all packets.
     pub(crate) fn clear(&mut self) {
         self.ids.clear();

@@ -108,6 +108,30 @@ impl Port for UnderlayOutput {
         gathered.clear();
     }
 
+    fn makes_calls(&self) -> bool {
+        self.port.makes_calls()
+    }
+
+    /// No port takes a GSO packet with outer headers as it is.
+    fn sends(&self, turn: &Turn<'_>, id: PacketId) -> u32 {
+        turn.segments(id)
+    }
+
+    fn deliveries(&self, batch: &Batch) -> usize {
+        let gathered = self.gather.lock();
+        batch.len().saturating_sub(gathered.packets.len()) + gathered.ids.len()
+    }
+
+    fn for_each_delivery(&self, batch: &Batch, each: &mut dyn FnMut(PacketId)) {
+        let gathered = self.gather.lock();
+        gathered.ids.iter().for_each(|&id| each(id));
+        batch.ids().iter().filter(|&&id| !gathered.packets.contains(id)).for_each(|&id| each(id));
+    }
+
+    fn withdraw_left(&self, turn: &Turn<'_>) {
+        self.gather.lock().retain(|id| !turn.is_left(id));
+    }
+
     fn observes_deliveries(&self) -> bool {
         true
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use straightline_simd::Level;
 
 use super::observe::{self, Observer, ObserverId, Observers};
-use super::{AtTurnEnd, Packets, RcuReader, ServedCell, Turn, TurnWatch};
+use super::{AtTurnEnd, InputRules, Packets, RcuReader, ServedCell, Turn, TurnWatch};
 use crate::slot::Slot;
 use crate::{Drops, MAX_BATCH, MemorySegment};
 
@@ -123,11 +123,14 @@ impl Arena {
             sources: std::mem::take(&mut self.sources),
             rcu: self.reader.rcu(),
             served: &self.served,
-            body_limit: (self.settings.body_limit / self.fan_out).max(1),
+            body_limit: self.settings.body_limit,
             fan_out: self.fan_out,
+            input: InputRules::RETURNING,
+            input_limit: self.settings.body_limit,
             borrowed: 0,
             bounced: 0,
             descriptors: 0,
+            gso_segments: 0,
             left: 0,
             returned: 0,
             bodies: self.bodies,
@@ -148,7 +151,8 @@ impl Arena {
 
     /// Changes the ports from the next turn on. Sets their drop counters, and the fan-out: the
     /// number of ports that a packet may be copied to. The fan-out divides the number of bytes that
-    /// a turn accepts. Returns the former values.
+    /// a turn accepts from an input that takes no packets back ([`InputRules`]). Returns the former
+    /// values.
     pub fn change(&mut self, drops: Vec<Arc<Drops>>, fan_out: u32) -> (Vec<Arc<Drops>>, u32) {
         (std::mem::replace(&mut self.drops, drops), std::mem::replace(&mut self.fan_out, fan_out.max(1)))
     }

@@ -13,6 +13,8 @@
 mod arena;
 mod departing;
 mod headers;
+mod intake;
+mod leave;
 mod observe;
 mod packets;
 mod rcu;
@@ -32,6 +34,7 @@ use crate::slot::{Disposition, HEAD, HEADROOM, SLOT_DATA, Slot};
 use crate::{MAX_BATCH, MemorySegment, Offload, PacketId, PortIndex, Reason};
 pub use arena::{Arena, BodyCount, Settings};
 pub use headers::{MIN_HEADROOM, Outside, PrependError, StripError};
+pub use intake::InputRules;
 pub use observe::{NoteMark, Observer, ObserverId};
 pub use packets::Packets;
 pub use rcu::{Rcu, RcuCell, RcuReader};
@@ -52,6 +55,12 @@ pub trait AtTurnEnd: Send + Sync {
     /// Returns whether the queue is poisoned: its memory has vanished since the turn began. Bytes
     /// copied from that memory must not be delivered.
     fn poisoned(&self) -> bool;
+
+    /// Returns whether packets of this turn can be left in the queue: it still has their buffers,
+    /// and [`Self::give_back`] keeps those of packets that are left.
+    fn can_keep(&self) -> bool {
+        false
+    }
 
     /// Returns the port or node that the queue belongs to. The watchdog reports it if the turn
     /// stalls.
@@ -89,16 +98,22 @@ pub struct Turn<'t> {
     sources: Vec<&'t dyn AtTurnEnd>,
     rcu: &'t Rcu,
     served: &'t ServedCell,
-    /// Bytes of bodies that this turn accepts, divided by the fan-out.
+    /// Bytes of bodies that this turn accepts.
     body_limit: u32,
     /// Ports that a packet may be copied to.
     fan_out: u32,
+    /// Rules for packets of the input that is received from.
+    input: InputRules,
+    /// Bytes of bodies, counted from the turn's begin, after which this input has none accepted.
+    input_limit: u32,
     /// Bytes of bodies that stay in borrowed memory.
     borrowed: u32,
     /// Bytes of bodies that were copied into the bounce buffer.
     bounced: u32,
-    /// Descriptors that were followed.
+    /// Descriptors that were followed, and GSO segments that may be made.
     descriptors: u32,
+    /// GSO segments that may be made.
+    gso_segments: u32,
     /// Packets that are to stay in their source's ring.
     left: usize,
     /// Packets that went back to their source's ring at the end of the turn.
@@ -148,7 +163,7 @@ impl<'t> Turn<'t> {
     #[inline]
     pub fn free_slots(&self) -> usize {
         let bodies = self.borrowed.saturating_add(self.bounced);
-        if bodies >= self.body_limit || self.descriptors >= MAX_DESCRIPTORS { 0 } else { MAX_BATCH - self.used }
+        if bodies >= self.input_limit || self.descriptors >= MAX_DESCRIPTORS { 0 } else { MAX_BATCH - self.used }
     }
 
     /// Counts descriptors that were followed. Each is work for the turn, and a guest decides how
@@ -158,11 +173,13 @@ impl<'t> Turn<'t> {
         self.descriptors = self.descriptors.saturating_add(descriptors);
     }
 
-    /// Counts the GSO segments of a packet as descriptors, once for each port that the packet may
-    /// be copied to: each port segments it anew.
+    /// Counts the GSO segments of a packet as descriptors. If the input takes no packets back, they
+    /// count once for each port that the packet may be copied to: each port segments it anew.
     #[inline]
     pub fn count_gso_segments(&mut self, segments: u32) {
-        self.count_descriptors(segments.saturating_mul(self.fan_out));
+        self.gso_segments = self.gso_segments.saturating_add(segments);
+        let copies = if self.input.returns { 1 } else { self.fan_out };
+        self.count_descriptors(segments.saturating_mul(copies));
     }
 
     /// Returns the number of body bytes that lie in borrowed memory.

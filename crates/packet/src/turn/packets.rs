@@ -120,6 +120,14 @@ impl Packets<'_> {
         self.slots[id.index()].offload.gso.is_some()
     }
 
+    /// Returns the number of GSO segments that the packet becomes; 1 if it is no GSO packet.
+    #[inline]
+    pub fn segments(&self, id: PacketId) -> u32 {
+        let slot = &self.slots[id.index()];
+        let Some(gso) = slot.offload.gso else { return 1 };
+        slot.len().saturating_sub(gso.header_len.into()).div_ceil(u32::from(gso.size).max(1)).max(1)
+    }
+
     /// Sets what is left to be done. The caller has checked it against the packet.
     #[inline]
     pub fn set_offload(&mut self, id: PacketId, offload: Offload) {

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
 use straightline_packet::{
-    AtTurnEnd, Batch, Drops, HEAD, MAX_BATCH, MAX_FRAME, MemorySegment, PacketId, PortIndex, RcuCell, Reason, Settings,
-    SourceQueueId, Turn,
+    AtTurnEnd, Batch, Drops, HEAD, InputRules, MAX_BATCH, MAX_FRAME, MemorySegment, PacketId, PortIndex, RcuCell,
+    Reason, Settings, SourceQueueId, Turn,
 };
 
 use super::memory::{Memory, arena, arena_with_drops, pattern};
@@ -161,30 +161,39 @@ fn a_turn_is_bounded_in_bytes_and_in_descriptors() {
     }
 }
 
-/// A bridge may copy a packet to many ports, and each of them segments the packet. A turn always
-/// accepts at least one packet.
+/// A bridge may copy a packet to many ports, and each of them segments the packet. If the input
+/// cannot take packets back, the turn accepts less of it, but always a burst of Ethernet frames.
 #[test]
-fn a_turn_takes_less_where_a_packet_may_be_copied_to_many_ports() {
+fn a_turn_takes_less_of_an_input_that_takes_nothing_back() {
     let memory = Memory::patterned(MAX_FRAME as usize);
-    for (copies, taken) in [(1, 17), (2, 9), (16, 2), (17, 1), (1023, 1), (u32::MAX, 1)] {
+    let fixed = InputRules { returns: false, keeps_buffers: false };
+    for (copies, taken) in [(1, 17), (2, 9), (4, 5), (8, 3), (16, 3), (1023, 3), (u32::MAX, 3)] {
         for two_copies in [false, true] {
             let mut arena = arena(Settings { two_copies, ..Settings::default() });
             assert_eq!(arena.change(vec![Arc::default(); 2], copies).1, 1);
             arena.turn(|turn| {
+                // What others have lent does not count for this input.
+                let others = turn.accept(PORT, SourceQueueId::NONE, memory.segment(0, 1000)).expect("a free slot");
+                turn.begin_input(fixed);
                 let mut packets = 0;
                 while turn.free_slots() > 0 {
                     turn.accept(PORT, SourceQueueId::NONE, memory.segment(0, MAX_FRAME as usize)).expect("a free slot");
                     packets += 1;
                 }
                 assert_eq!(packets, taken, "{copies} copies");
+                assert_eq!((turn.accepted(), turn.ids(0..1).last()), (packets + 1, Some(others)));
+                turn.begin_input(InputRules::RETURNING);
+                assert_eq!(turn.free_slots() > 0, copies > 1, "another input's packets can go back");
             });
             arena.turn(|turn| {
+                turn.begin_input(fixed);
                 let mut packets = 0;
                 while turn.free_slots() > 0 {
                     turn.count_gso_segments(512);
                     packets += 1;
                 }
                 assert_eq!(packets, 16_u32.div_ceil(copies), "{copies} copies");
+                assert_eq!(turn.gso_segments(), 512 * packets);
             });
         }
     }

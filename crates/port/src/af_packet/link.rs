@@ -155,6 +155,10 @@ impl DeviceLink for AfPacketLink {
         queue.transmit.count(turn, counters, &tally);
     }
 
+    fn sends(&self, turn: &Turn<'_>, id: PacketId, queue: usize) -> u32 {
+        self.queues.get(queue).map_or(1, |queue| queue.transmit.sends(turn, id))
+    }
+
     fn arm(&self, port: &DevicePortData, queue: usize) -> bool {
         let Some(queue) = self.queues.get(queue) else { return false };
         queue.idle.note(true);

@@ -8,8 +8,11 @@
 //!         put the frames back, and fill them again without its packets
 //!     show the kernel the descriptors
 //!     if packets are left: flush, collect                 (there were too few free frames)
-//! at the end of the turn: flush                           (one `sendto` for the turn, in the best case)
+//! flush                                                   (one `sendto` for the batch, in the best case)
 //! ```
+//!
+//! The kernel sends during the delivery and not at the end of the turn, so that the delivery's time
+//! is its cost. The graph charges that to the packets' inputs.
 
 use straightline_packet::{Batch, MemorySegment, PacketId, Reason, Turn};
 use straightline_virtio::memory::fault;
@@ -105,14 +108,15 @@ pub(super) fn deliver<'t>(
             }
         }
     }
+    if !queue.is_faulted() {
+        queue.flush_all(&mut tx.frames);
+    }
     drop(tx);
     if queue.is_faulted() {
         port.drops.add(Reason::LinkDown, ids.len().try_into().unwrap_or(u64::MAX));
         turn.note_all_dropped(port.index, ids, Reason::LinkDown);
         port.report_fault();
-        return;
     }
-    turn.notify_at_end(queue);
 }
 
 /// Fills frames with the first of these packets, and shows them to the kernel.

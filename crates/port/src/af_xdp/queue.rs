@@ -227,7 +227,12 @@ impl Queue {
         // A worker does not wait for the system calls of another worker. The worker that has the
         // lock sends after it, and so sends what was in the ring before.
         let Ok(mut tx) = self.tx.0.try_lock() else { return false };
-        match self.flush(&mut tx.frames) {
+        self.flush_all(&mut tx.frames)
+    }
+
+    /// Sends what is in the tx ring, and notes whether packets still wait. Returns whether some do.
+    pub(super) fn flush_all(&self, tx: &mut TxFrames) -> bool {
+        match self.flush(tx) {
             Ok(all) => {
                 self.unsent.store(!all, Ordering::Relaxed);
                 !all
@@ -298,9 +303,7 @@ impl AtTurnEnd for Queue {
         }
     }
 
-    fn notify(&self) {
-        self.send_pending();
-    }
+    fn notify(&self) {}
 
     fn poisoned(&self) -> bool {
         // The file of the UMEM is sealed, so no part of it can vanish.

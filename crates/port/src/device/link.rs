@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use straightline_packet::{Batch, Drops, PortIndex, RcuCell, Turn};
+use straightline_packet::{Batch, Drops, PacketId, PortIndex, RcuCell, Turn};
 
 use super::devices::WakeEvent;
 use super::{DeviceRequest, OpenError, OpenedDevice};
@@ -28,6 +28,9 @@ pub(crate) trait DeviceLink: Send + Sync + fmt::Debug {
 
     /// Delivers the batch's packets by a queue, or drops each with a reason.
     fn deliver<'t>(&'t self, port: &DevicePortData, queue: usize, turn: &mut Turn<'t>, batch: &Batch);
+
+    /// Returns the number of sends that a GSO packet takes by a queue.
+    fn sends(&self, turn: &Turn<'_>, id: PacketId, queue: usize) -> u32;
 
     /// Prepares a queue for its worker's sleep: the next packet wakes the worker by
     /// [`Self::wake_fd`]. Returns true if there are packets already, or if the queue needs another

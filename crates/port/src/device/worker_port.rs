@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use straightline_packet::{Batch, PortIndex, Reason, Turn};
+use straightline_packet::{Batch, PacketId, PortIndex, Reason, Turn};
 
 use super::link::{DeviceLink, DevicePortData};
 use crate::{Port, QueueAssignment};
@@ -106,6 +106,15 @@ impl Port for WorkerPort {
         };
         self.data.drops.add(reason, batch.len().try_into().unwrap_or(u64::MAX));
         turn.note_all_dropped(self.data.index, batch.ids(), reason);
+    }
+
+    fn makes_calls(&self) -> bool {
+        true
+    }
+
+    fn sends(&self, turn: &Turn<'_>, id: PacketId) -> u32 {
+        let sends = self.link(turn).filter(|_| turn.is_gso(id)).map(|link| link.sends(turn, id, self.tx_queue(link)));
+        sends.unwrap_or(1)
     }
 
     fn send_waiting(&self, turn: &Turn<'_>) -> bool {

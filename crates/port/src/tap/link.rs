@@ -137,6 +137,10 @@ impl DeviceLink for TapLink {
         queue.transmit.count(turn, counters, &tally);
     }
 
+    fn sends(&self, turn: &Turn<'_>, id: PacketId, queue: usize) -> u32 {
+        self.queues.get(queue).map_or(1, |queue| queue.transmit.sends(turn, id))
+    }
+
     fn arm(&self, port: &DevicePortData, queue: usize) -> bool {
         let Some(queue) = self.queues.get(queue) else { return false };
         queue.idle.note(true);

@@ -30,5 +30,6 @@ mod tap;
 mod trace;
 mod tunnel_testbed;
 mod tunnels;
+mod turn_costs;
 mod vanished;
 mod workers;

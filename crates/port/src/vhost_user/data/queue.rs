@@ -313,7 +313,7 @@ impl AtTurnEnd for Queue {
         if ring.outstanding() == 0 || ring.poisoned() {
             return;
         }
-        if self.waits() {
+        if self.waits() || turn.leaves_packets() {
             // Each chain that is still outstanding has its packet; `receive` sees to that.
             let (left, bytes) = turn.roll_back(source);
             *waiting_round = (left > 0 && left == usize::from(ring.outstanding())).then(|| turn.round());
@@ -345,6 +345,12 @@ impl AtTurnEnd for Queue {
         if let Some(watcher) = watcher {
             watcher.report_call();
         }
+    }
+
+    fn can_keep(&self) -> bool {
+        let inner = self.lock();
+        // Buffers that were given back early are gone.
+        inner.ring.outstanding() > 0 && !inner.ring.poisoned()
     }
 
     fn served(&self) -> Served {

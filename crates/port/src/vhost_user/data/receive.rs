@@ -108,7 +108,7 @@ fn receive_from<'t>(
     turn.level().run(ReceiveBurst { ring, firsts: &firsts[..found], queue, link, turn, source, into });
     // If all packets of the burst fitted into slots, it borrowed no memory. Its chains are given
     // back at once.
-    if turn.borrowed() == borrowed && !queue.waits() {
+    if turn.borrowed() == borrowed && !queue.waits() && !turn.keeps_buffers() {
         let taken = ring.outstanding();
         ring.give_back(taken);
     }
@@ -176,7 +176,7 @@ impl<R: Device> WithKernels for ReceiveBurst<'_, '_, R> {
                         Some(reason) => turn.discard(id, reason),
                     }
                 }
-                Err(NoPacket::Dropped(..)) if queue.waits() && packets > 0 => {
+                Err(NoPacket::Dropped(..)) if packets > 0 => {
                     // Chains that stay in the ring must be the tail of those that were taken. A
                     // chain without a packet must not be among them, so it is left for the next
                     // burst, where it comes first.

@@ -36,6 +36,10 @@ impl Port for WorkerPort {
         Some(self.data.index)
     }
 
+    fn takes_back(&self) -> bool {
+        true
+    }
+
     fn receive(&self, turn: &mut Turn<'_>, into: &mut Batch, max: usize) {
         if self.data.announcement.is_due() && max > 0 && self.announces() {
             return self.data.announce(turn, into);

@@ -1,0 +1,109 @@
+//! Charges packets that cost much to their inputs, once the nodes have run: see
+//! [`shares`](crate::shares).
+
+use straightline_packet::{MAX_BATCH, Turn};
+
+use super::inputs::Input;
+use super::{Action, Graph};
+use crate::shares::{copy_cycles, share};
+
+/// A turn whose costly packets take less than this part of their time is not looked at closer.
+const CHEAP: i64 = 4;
+
+impl Graph {
+    /// Adds a turn's share to the balance of each input.
+    #[cold]
+    pub(super) fn pay_back(&mut self) {
+        let share = share(self.turn_time, self.inputs.active());
+        self.inputs.all_mut().iter_mut().for_each(|input| input.account.earn(share));
+        self.owes = self.inputs.all().iter().any(|input| input.account.balance < share);
+    }
+
+    /// Charges packets that cost much to their inputs, if this turn has such packets.
+    #[inline]
+    pub(super) fn charge(&mut self, turn: &mut Turn<'_>, taken: usize) {
+        let mut deliveries = 0;
+        let mut outputs = 0;
+        let mut sends = 0_u64;
+        for index in self.outputs.iter() {
+            let entry = &self.entries[index];
+            let count = entry.action.deliveries(&entry.pending);
+            deliveries += count;
+            outputs += 1;
+            if let Some(cost) = entry.send_cost {
+                sends += cost.cycles(u32::try_from(count).unwrap_or(u32::MAX).saturating_add(turn.gso_segments()));
+            }
+        }
+        // Most turns are far below the bound, so an upper limit of their costs is enough.
+        let further = u32::try_from(deliveries.saturating_sub(taken)).unwrap_or(u32::MAX);
+        let copies = if further > 0 { further_copies(turn, further, outputs) } else { 0 };
+        if i64::try_from(sends.saturating_add(copies)).unwrap_or(i64::MAX) > self.turn_time / CHEAP {
+            self.charge_each(turn);
+        }
+    }
+
+    /// Charges each packet for its sends, and for its copies beyond the first. Packets that are too
+    /// many stay in their rings.
+    #[cold]
+    fn charge_each(&mut self, turn: &mut Turn<'_>) {
+        let mut costs = [0_u64; MAX_BATCH];
+        let mut has_copy = [false; MAX_BATCH];
+        for index in self.outputs.iter() {
+            let entry = &self.entries[index];
+            entry.action.for_each_delivery(&entry.pending, &mut |id| {
+                let is_further = std::mem::replace(&mut has_copy[id.index()], true);
+                let copy = if is_further { copy_cycles(turn.body_len(id), turn.segments(id)) } else { 0 };
+                let calls = entry.send_cost.map_or(0, |cost| cost.cycles(entry.action.sends_of(turn, id)));
+                costs[id.index()] += copy + calls;
+            });
+        }
+        let share = share(self.turn_time, self.inputs.active());
+        self.owes = true;
+        for input in self.inputs.received() {
+            let too_many = input.account.charge(share, |packet| costs[packet]);
+            if input.rules.returns {
+                turn.leave_tail(too_many.clone());
+            }
+            // The packets that cannot go back pass, and make a debt.
+            let passing = turn.ids(too_many).filter(|&id| !turn.is_left(id));
+            passing.for_each(|id| input.account.pay(costs[id.index()]));
+        }
+        if turn.leaves_packets() {
+            self.withdraw_left(turn);
+        }
+    }
+
+    /// Charges the sends of an output that runs early. Its packets cannot be left.
+    pub(super) fn charge_sends(&mut self, turn: &Turn<'_>, output: usize) {
+        let entry = &self.entries[output];
+        let Some(cost) = entry.send_cost else { return };
+        self.owes = true;
+        for &id in entry.pending.ids() {
+            let has_packet = |input: &&mut Input| input.account.packets.contains(&id.index());
+            if let Some(input) = self.inputs.received().find(has_packet) {
+                input.account.pay(cost.cycles(entry.action.sends_of(turn, id)));
+            }
+        }
+    }
+
+    /// Removes the packets that stay in their rings from all outputs.
+    fn withdraw_left(&mut self, turn: &Turn<'_>) {
+        for index in self.outputs.iter() {
+            let entry = &mut self.entries[index];
+            entry.pending.retain(|id| !turn.is_left(id));
+            if let Action::Output { port, .. } | Action::CopyOutput { port } = &entry.action {
+                port.withdraw_left(turn);
+            }
+        }
+    }
+}
+
+/// Returns an upper limit of the cycles of all copies beyond the first of each packet: there are
+/// `further` of them, and no packet has more than `outputs`.
+#[cold]
+fn further_copies(turn: &Turn<'_>, further: u32, outputs: u32) -> u64 {
+    let most = outputs.saturating_sub(1);
+    let bytes = turn.borrowed().saturating_mul(most);
+    let segments = turn.gso_segments().saturating_mul(most);
+    copy_cycles(bytes, segments.saturating_add(further))
+}
