@@ -107,7 +107,7 @@ impl NetHeader {
             return Ok(Offload::default());
         }
         let checksum = self.check_checksum(acked, turn, id)?;
-        let gso = if self.gso_type == GSO_NONE { None } else { Some(self.check_gso(acked, turn, id)?) };
+        let gso = if self.gso_type == GSO_NONE { None } else { self.check_gso(acked, turn, id)? };
         Ok(Offload { checksum, gso })
     }
 
@@ -127,7 +127,9 @@ impl NetHeader {
         Ok(Checksum::Partial { start: self.csum_start, offset: self.csum_offset })
     }
 
-    fn check_gso(&self, acked: u64, turn: &mut Turn<'_>, id: PacketId) -> Result<Gso, Reason> {
+    /// Checks the segmentation that the header requests. Returns `None` for a packet of one segment:
+    /// it is as it will be sent, and kernels refuse to segment it.
+    fn check_gso(&self, acked: u64, turn: &mut Turn<'_>, id: PacketId) -> Result<Option<Gso>, Reason> {
         let ecn = self.gso_type & GSO_ECN != 0;
         let (feature, protocol, version) = match self.gso_type & !GSO_ECN {
             GSO_TCPV4 => (f::VIRTIO_NET_F_HOST_TSO4, IpProtocol::TCP, Some(IpVersion::V4)),
@@ -159,9 +161,12 @@ impl NetHeader {
         if !is_sent(self.gso_size, segments, layers) {
             return Err(Reason::SegmentSize);
         }
-        turn.count_gso_segments(segments);
         let header_len = layers.headers_len();
-        Ok(Gso { kind, ecn, size: self.gso_size, l3: layers.l3, l4: layers.l4, header_len, outer: None })
+        if turn.len(id) <= u32::from(header_len) + u32::from(self.gso_size) {
+            return Ok(None);
+        }
+        turn.count_gso_segments(segments);
+        Ok(Some(Gso { kind, ecn, size: self.gso_size, l3: layers.l3, l4: layers.l4, header_len, outer: None }))
     }
 
     /// Returns the header for the receiver of a packet, built from checked fields.

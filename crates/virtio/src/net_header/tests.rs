@@ -219,6 +219,21 @@ fn segments_that_no_sender_makes() {
     }
 }
 
+/// The kernel refuses a datagram that is "to be segmented" and has one segment only.
+#[test]
+fn a_packet_of_one_segment_is_plain() {
+    for (gso_type, version, protocol) in [(GSO_TCPV4 | GSO_ECN, 4, 6), (GSO_TCPV6, 6, 6), (GSO_UDP_L4, 4, 17)] {
+        for payload in [0, 1, 999, 1000, 1001, 2000] {
+            let frame = frame(version, protocol, 0, 0, payload);
+            let header = gso(gso_type, &frame);
+            let offload = check(header, ALL, &frame.bytes).expect("a good header");
+            assert_eq!(offload.gso.is_some(), payload > 1000, "{payload} bytes of {gso_type:#x}");
+            let checksum = Checksum::Partial { start: header.csum_start, offset: header.csum_offset };
+            assert_eq!(offload.checksum, checksum);
+        }
+    }
+}
+
 #[test]
 fn headers_that_do_not_match_the_segmentation() {
     let refused = |header, bytes: &[u8]| assert_eq!(check(header, ALL, bytes), Err(Reason::SegmentHeaders));
