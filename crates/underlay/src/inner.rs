@@ -161,7 +161,7 @@ fn finished_sum_of_any(packets: &Packets<'_>, id: PacketId, start: usize, offset
 /// protocol has such a field, but a guest may ask for it. The value does not cancel out against the
 /// other bytes then, so these are summed.
 #[cold]
-fn with_odd_field(packets: &Packets<'_>, id: PacketId, start: usize, pseudo: u16) -> u16 {
+pub(crate) fn with_odd_field(packets: &Packets<'_>, id: PacketId, start: usize, pseudo: u16) -> u16 {
     let sum = packets.sum_from(id, start);
     // Subtracting a value is adding its complement. The bytes of the field are in different words.
     let change = checksum::add(!pseudo, udp::checksum_of(sum));

@@ -26,6 +26,7 @@ use straightline_wire::{EtherType, IpProtocol, ethernet, gre, ipv4, ipv6, udp};
 use crate::Tunnel;
 use crate::carrier::fold;
 use crate::found::Found;
+use crate::inner::with_odd_field;
 use crate::tunnel_header::{Carries, OuterChecksum};
 
 /// Verifies the outer checksum. The packet ends where its checked bytes do.
@@ -34,7 +35,7 @@ use crate::tunnel_header::{Carries, OuterChecksum};
 /// - The outer one: the bytes come from the peer's memory, and nothing can have damaged them.
 /// - The inner one: the outer one is complete, as if the inner one were finished. Finished, the
 ///   inner bytes from `start` on add up to the complement of their pseudo-header's sum, which the
-///   inner field holds now. So the headers alone tell.
+///   inner field holds now. So the headers alone tell, unless the field is at an odd offset.
 #[inline]
 pub(crate) fn verify(packets: &Packets<'_>, id: PacketId, tunnel: &Tunnel, found: &Found) -> Result<(), Reason> {
     let field = match found.checksum {
@@ -63,7 +64,8 @@ pub(crate) fn verify(packets: &Packets<'_>, id: PacketId, tunnel: &Tunnel, found
         Checksum::Verified if is_udp => return Ok(()),
         Checksum::Partial { start, offset } if usize::from(start) >= found.payload => {
             let start = usize::from(start);
-            let inner = !word_at(head, start + usize::from(offset)).ok_or(Reason::TunnelChecksum)?;
+            let pseudo = word_at(head, start + usize::from(offset)).ok_or(Reason::TunnelChecksum)?;
+            let inner = if offset.is_multiple_of(2) { !pseudo } else { with_odd_field(packets, id, start, pseudo) };
             let is_odd = (start - found.l4) % 2 == 1;
             add(packets.sum_head(id, found.l4..start), if is_odd { inner.swap_bytes() } else { inner })
         }

@@ -304,6 +304,33 @@ fn local_checksum_offload_at_an_odd_offset() {
     assert_eq!(rig.send_unfinished(&packet, partial(start, 2)).reason(), Reason::TunnelChecksum);
 }
 
+/// A guest may ask for a checksum whose field is at an odd offset. What is then behind the outer
+/// checksum does not follow from headers alone.
+#[test]
+fn local_checksum_offload_of_a_field_at_an_odd_offset() {
+    let kind = Kind::vxlan(7);
+    let pseudo = 0xabcd_u16.to_be_bytes();
+    // With the whole packet in its head, and with a body.
+    for len in [9, 10, 600, 601] {
+        for padding in [0, 1] {
+            let mut inner = [&[2; 12][..], &[0x88, 0xb5], &vec![1; padding]].concat();
+            let mut message: Vec<u8> = (0..len).map(|at| u8::try_from(at * 7 % 251).unwrap()).collect();
+            message[3..5].copy_from_slice(&pseudo);
+            let mut finished = message.clone();
+            finished[3..5].copy_from_slice(&(!checksum::sum(&message)).to_be_bytes());
+            inner.extend(&finished);
+            let mut packet = outside(true, 17, 0, &udp(true, 4789, &[&kind.header, &inner[..]].concat()));
+            let start = packet.len() - message.len();
+            packet[start..].copy_from_slice(&message);
+            let mut rig = Rig::new(vec![kind.config(true)]);
+            let inside = rig.send_unfinished(&packet, partial(start, 3)).inside();
+            assert!(inside.ends_with(&message), "{len} bytes with {padding} in front of them");
+            packet[start - 1] ^= 1;
+            assert_eq!(rig.send_unfinished(&packet, partial(start, 3)).reason(), Reason::TunnelChecksum);
+        }
+    }
+}
+
 /// A port that has verified the outermost checksum need not be told twice. That the inner one is
 /// right does not follow.
 #[test]
