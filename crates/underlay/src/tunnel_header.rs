@@ -196,7 +196,8 @@ fn refuse_l2tp(error: WireError) -> Refusal {
 }
 
 /// Checks that the packet is for the tunnel's inside, and that no option must be known: we know
-/// none.
+/// none. The options themselves tell, so the header's flag of critical ones adds nothing (RFC 8926,
+/// 3.4).
 #[inline]
 fn check_geneve(header: &geneve::Header<&[u8]>) -> Result<(), Refusal> {
     if header.is_control() {
@@ -210,7 +211,7 @@ fn check_geneve(header: &geneve::Header<&[u8]>) -> Result<(), Refusal> {
             return Err(Refusal::Drop(Reason::TunnelOption));
         }
     }
-    if header.has_critical() { Err(Refusal::Drop(Reason::TunnelOption)) } else { Ok(()) }
+    Ok(())
 }
 
 fn carries_of_gpe(header: &vxlan_gpe::Header<&[u8]>) -> Result<Carries, Refusal> {

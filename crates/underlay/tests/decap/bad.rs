@@ -155,9 +155,11 @@ fn absurd_headers_of_tunnels() {
     for (at, value) in [(0, 0x40), (0, 0xc0), (2, 0x08), (3, 0x59)] {
         assert_eq!(with_header(&geneve, |header| header[at] = value), header, "version, protocol");
     }
-    assert_eq!(with_header(&geneve, |header| header[1] = 0x40), option, "critical, it says");
+    // The flag alone drops nothing: the options decide for a receiver that reads them (RFC 8926, 3.4).
+    assert_eq!(with_header(&geneve, |header| header[1] = 0x40).inside(), inner_frame(), "critical, it says");
     let geneve = Kind::geneve(7, &[1, 2, 3, 1, 0, 0, 0, 0]);
     assert_eq!(with_header(&geneve, |header| header[10] = 0x83), option, "critical, it is");
+    assert_eq!(with_header(&geneve, |header| header[1] = 0x40).inside(), inner_frame(), "critical, it says");
     assert_eq!(with_header(&geneve, |header| header[11] = 2), header, "an option beyond the options");
     assert_eq!(with_header(&geneve, |header| header[0] = 63), header, "options beyond the packet");
 
