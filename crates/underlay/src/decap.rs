@@ -146,7 +146,7 @@ impl Decap {
 
     /// Finds the NVGRE tunnel that the headers name. No tunnel has their key whole.
     fn find_nvgre(&self, carrier: &Carrier, header: &mut TunnelHeader) -> Result<Place, Refusal> {
-        if let Some(key) = header.as_nvgre()
+        if let Some(key) = header.as_nvgre(carrier)
             && let Some(place) = self.tunnels.find(&key)
         {
             // Without keys of GRE, the flow's byte decides nothing.

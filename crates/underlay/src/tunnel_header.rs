@@ -161,11 +161,11 @@ impl TunnelHeader {
         Ok(TunnelHeader { checksum, ..Self::new(carrier, form, key, header.header_len(), carries) })
     }
 
-    /// Returns the key by which an NVGRE tunnel would be found. Its header is that of GRE with a
-    /// key and without checksum (RFC 7637, 3.2).
-    pub(crate) fn as_nvgre(&self) -> Option<Key> {
-        let has_no_checksum = self.checksum == OuterChecksum::None;
-        let is_nvgre = self.key.form == Form::GreKeyed && self.carries == Carries::Ethernet && has_no_checksum;
+    /// Returns the key by which an NVGRE tunnel would be found, for the header behind `carrier`. That
+    /// is the header of GRE with a key, without checksum and sequence number (RFC 7637, 3.2).
+    pub(crate) fn as_nvgre(&self, carrier: &Carrier) -> Option<Key> {
+        let has_key_only = self.payload - carrier.l4 == gre::NVGRE_LEN;
+        let is_nvgre = self.key.form == Form::GreKeyed && self.carries == Carries::Ethernet && has_key_only;
         is_nvgre.then(|| Key { form: Form::Nvgre, key: gre::NvgreKey::from_key(self.key.key).vsid, ..self.key })
     }
 

@@ -14,6 +14,9 @@ pub const MIN_LEN: usize = 4;
 /// Length of a header with all optional fields, the maximum.
 pub const MAX_LEN: usize = 16;
 
+/// Length of a header of NVGRE: a key, and no other optional field.
+pub const NVGRE_LEN: usize = 8;
+
 /// Offset of the checksum in a header that has one.
 pub const CHECKSUM: usize = 4;
 

@@ -167,6 +167,16 @@ fn absurd_headers_of_tunnels() {
     for (at, value) in [(0, 0x40), (0, 0x08), (0, 0x04), (1, 1), (1, 7), (2, 0x66), (3, 0)] {
         assert_eq!(with_header(&gre, |header| header[at] = value), header, "flags, version, protocol");
     }
+    // NVGRE has neither a checksum nor a sequence number (RFC 7637, 3.2).
+    let nvgre = Kind::all().into_iter().find(|kind| matches!(kind.kind, TunnelKind::Nvgre { .. })).unwrap();
+    for (flag, at) in [(0x80, 4), (0x10, 8)] {
+        let end = with_header(&nvgre, |header| {
+            header[0] |= flag;
+            header.splice(at..at, [0; 4]);
+        });
+        assert_eq!(end, End::Dropped(0, Reason::TunnelUnknown), "flag {flag:#x} of NVGRE");
+    }
+
     let gpe = Kind::all().into_iter().find(|kind| kind.port == 4790).unwrap();
     for (at, value) in [(0, 0x04), (0, 0x1c), (0, 0x2c), (0, 0x3c), (3, 4), (3, 0)] {
         assert_eq!(with_header(&gpe, |header| header[at] = value), header, "flags, version, protocol");
