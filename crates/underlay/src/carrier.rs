@@ -110,26 +110,35 @@ impl Carrier {
     }
 
     /// Steps over extension headers, which `bytes` begin with. Linux, for example, sends the option
-    /// "tunnel encapsulation limit" (RFC 2473, 4.1.1) in GRE over IPv6.
+    /// "tunnel encapsulation limit" (RFC 2473, 4.1.1) in GRE over IPv6. A translator from IPv4 may
+    /// send a fragment header in a packet that is whole (RFC 6946).
     #[cold]
     fn behind_extensions(self, bytes: &[u8], underlay: &Underlay) -> Result<Self, Refusal> {
         let bytes = &bytes[..bytes.len().min(self.end - self.l4)];
         let walked = ipv6::skip_extensions(bytes, self.protocol).map_err(|_| BAD_HEADER)?;
+        let mut len = walked.len;
         if walked.fragment {
-            return Err(fragment(underlay, self.ends.local()));
-        }
-        let (mut rest, mut protocol) = (&bytes[..walked.len], self.protocol);
-        while let [next, units, ..] = *rest {
-            let (extension, behind) = rest.split_at_checked((usize::from(units) + 1) * 8).ok_or(BAD_HEADER)?;
-            match protocol {
-                // Somebody else is the final destination (RFC 8200, 4.4).
-                IpProtocol::ROUTING if extension[3] != 0 => return Err(Refusal::Drop(Reason::NotOurs)),
-                IpProtocol::ROUTING => {}
-                _ => check_options(&extension[2..])?,
+            len -= ipv6::FRAGMENT_LEN;
+            if !ipv6::is_atomic_fragment(&bytes[len..]).map_err(|_| BAD_HEADER)? {
+                return Err(fragment(underlay, self.ends.local()));
             }
-            (rest, protocol) = (behind, IpProtocol(next));
         }
-        Ok(Carrier { protocol: walked.protocol, l4: self.l4 + walked.len, ..self })
+        check_extensions(&bytes[..len], self.protocol)?;
+        let (mut protocol, mut l4) = (walked.protocol, self.l4 + walked.len);
+        if walked.fragment {
+            // Both were right in front of the fragment header only.
+            let rest = &bytes[walked.len..];
+            if matches!(protocol, IpProtocol::HOP_BY_HOP | IpProtocol::FRAGMENT) {
+                return Err(BAD_HEADER);
+            }
+            let behind = ipv6::skip_extensions(rest, protocol).map_err(|_| BAD_HEADER)?;
+            if behind.fragment {
+                return Err(BAD_HEADER);
+            }
+            check_extensions(&rest[..behind.len], protocol)?;
+            (protocol, l4) = (behind.protocol, l4 + behind.len);
+        }
+        Ok(Carrier { protocol, l4, ..self })
     }
 
     /// Returns the sum of the pseudo-header without its length, not folded.
@@ -148,6 +157,22 @@ fn ether_type_at(head: &[u8], end: usize) -> Option<EtherType> {
 /// Refuses a fragment: of a packet for us as such.
 fn fragment(underlay: &Underlay, local: IpAddr) -> Refusal {
     if underlay.is_own(local) { Refusal::Drop(Reason::Fragment) } else { Refusal::Other }
+}
+
+/// Checks the extension headers in `rest`, of which none is a fragment header. `protocol` is the
+/// type of the first.
+fn check_extensions(mut rest: &[u8], mut protocol: IpProtocol) -> Result<(), Refusal> {
+    while let [next, units, ..] = *rest {
+        let (extension, behind) = rest.split_at_checked((usize::from(units) + 1) * 8).ok_or(BAD_HEADER)?;
+        match protocol {
+            // Somebody else is the final destination (RFC 8200, 4.4).
+            IpProtocol::ROUTING if extension[3] != 0 => return Err(Refusal::Drop(Reason::NotOurs)),
+            IpProtocol::ROUTING => {}
+            _ => check_options(&extension[2..])?,
+        }
+        (rest, protocol) = (behind, IpProtocol(next));
+    }
+    Ok(())
 }
 
 /// Checks that no option must be known (RFC 8200, 4.2). We know none but padding, which may be

@@ -209,6 +209,16 @@ pub fn fragment_offset(header: &[u8]) -> Result<u16, WireError> {
     if header.len() < FRAGMENT_LEN { Err(WireError::Truncated) } else { Ok(u16_at(header, 2) >> 3) }
 }
 
+/// Returns whether the packet of this fragment header is whole: it is the first fragment, and no
+/// other follows (RFC 6946).
+///
+/// # Errors
+/// [`WireError::Truncated`] if there are fewer than 8 bytes.
+pub fn is_atomic_fragment(header: &[u8]) -> Result<bool, WireError> {
+    const MORE: u8 = 1;
+    Ok(fragment_offset(header)? == 0 && header[3] & MORE == 0)
+}
+
 /// Walks through the extension headers at the beginning of `bytes`, which follow the fixed header:
 /// hop-by-hop options, routing, destination options, fragment. `first` is the fixed header's Next
 /// Header.
@@ -322,6 +332,12 @@ mod tests {
         assert_eq!(fragment_offset(&bytes[walked.len - FRAGMENT_LEN..]), Ok(0));
         assert_eq!(fragment_offset(&[60, 0xff, 0xff, 0xf9, 0, 0, 0, 9]), Ok(0x1fff));
         assert_eq!(fragment_offset(&[60, 0xff, 0, 9, 0, 0, 0]), Err(WireError::Truncated));
+        // Two bits are reserved.
+        for (bits, is_atomic) in [(0, true), (6, true), (1, false), (7, false), (8, false), (9, false)] {
+            assert_eq!(is_atomic_fragment(&[60, 0xff, 0, bits, 0, 0, 0, 9]), Ok(is_atomic), "{bits}");
+        }
+        assert_eq!(is_atomic_fragment(&[60, 0xff, 1, 0, 0, 0, 0, 9]), Ok(false));
+        assert_eq!(is_atomic_fragment(&[60, 0, 0, 0, 0, 0, 0]), Err(WireError::Truncated));
         assert_eq!(walked, Extensions { protocol: IpProtocol::DESTINATION_OPTIONS, len: 24, fragment: true });
         assert_eq!(skip_extensions(&bytes[..23], IpProtocol::HOP_BY_HOP), Err(WireError::Truncated));
     }

@@ -270,8 +270,8 @@ fn fragments_are_dropped_and_counted() {
             let packet = changed(packet, |packet| packet[33] = 99);
             assert_eq!(rig.send(&packet), End::Dropped(0, Reason::NotOurs));
         }
-        // First, last, and a packet that is all of it (RFC 6946).
-        for offset in [[0, 1], [0, 8], [0, 0]] {
+        // First, last, and one in the middle. Two bits are reserved.
+        for offset in [[0, 1], [0, 8], [1, 9], [0, 7]] {
             let fragment =
                 [&[kind.protocol, 0], &offset[..], &[0, 0, 0, 7], &kind.behind_ip(false, &kind.inner())].concat();
             assert_eq!(rig.send(&outside(false, 44, 0, &fragment)), End::Dropped(0, Reason::Fragment));
@@ -327,6 +327,11 @@ fn absurd_extension_headers() {
     assert_eq!(send(43, &[17, 0, 4, 1, 0, 0, 0, 0]), Reason::NotOurs, "not the final destination");
     assert_eq!(send(60, &[17, 0xff, 1, 4, 0, 0, 0, 0]), Reason::TunnelHeader, "longer than the packet");
     assert_eq!(send(60, &[0, 0, 1, 4, 0, 0, 0, 0]), Reason::TunnelHeader, "hop-by-hop options behind others");
+    // Behind the header of a packet that is not fragmented.
+    let atomic = |next: u8, behind: &[u8]| [&[next, 0, 0, 0, 0, 0, 0, 7], behind].concat();
+    assert_eq!(send(44, &atomic(60, &[17, 0, 0x40, 4, 0, 0, 0, 0])), Reason::TunnelOption);
+    assert_eq!(send(44, &atomic(44, &[17, 0, 0, 0, 0, 0, 0, 7])), Reason::TunnelHeader, "two of them");
+    assert_eq!(send(44, &atomic(0, &[17, 0, 1, 4, 0, 0, 0, 0])), Reason::TunnelHeader, "hop-by-hop options");
     let endless = [60, 0, 1, 4, 0, 0, 0, 0].repeat(9);
     assert_eq!(send(60, &endless), Reason::TunnelHeader);
 }

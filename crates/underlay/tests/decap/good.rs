@@ -76,6 +76,26 @@ fn the_rest_of_the_golden_frames_is_dropped() {
     }
 }
 
+/// A packet that is all of its fragments needs no others (RFC 6946).
+#[test]
+fn an_atomic_fragment_is_a_whole_packet() {
+    for kind in Kind::all() {
+        let mut rig = Rig::new(vec![kind.config(false)]);
+        let message = kind.behind_ip(false, &kind.inner());
+        // Reserved fields are ignored (RFC 8200, 4.5).
+        for (reserved, bits) in [(0, 0), (0xff, 6)] {
+            let fragment = [&[kind.protocol, reserved, 0, bits, 0, 0, 0, 7], &message[..]].concat();
+            let in_options = [&[44, 0, 1, 4, 0, 0, 0, 0], &fragment[..]].concat();
+            let around_options =
+                [&[60, reserved, 0, bits, 0, 0, 0, 7, kind.protocol, 0, 1, 4, 0, 0, 0, 0], &message[..]].concat();
+            for (first, payload) in [(44, fragment), (60, in_options), (44, around_options)] {
+                let end = rig.send(&outside(false, first, 0, &payload));
+                assert_eq!(end.inside(), kind.outcome(&kind.inner()), "{kind:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn padding_is_cut_off() {
     for kind in Kind::all() {
