@@ -154,7 +154,7 @@ impl Underlay {
         let header = ipv4::Header::new_checked(&packets.head(id)[received.l3..]).map_err(not_ours)?;
         let (src, dst, protocol) = (header.src(), header.dst(), header.protocol());
         let is_for_us = received.is_unicast && self.is_own(dst.into());
-        if !is_for_us || !is_host(src) || self.is_own(src.into()) {
+        if !is_for_us || !self.is_host(src) || self.is_own(src.into()) {
             return Err(Reason::NotOurs);
         }
         if !header.checksum_ok() {
@@ -215,6 +215,17 @@ impl Underlay {
         Link { src: received.own, dst, vlan: self.config.vlan }
     }
 
+    /// Returns whether a single host may have this address (RFC 1122, 3.2.1.3). The first and the
+    /// last address of our networks mean all stations there, unless the network has only two.
+    fn is_host(&self, ip: Ipv4Addr) -> bool {
+        let means_all =
+            self.config.addresses.iter().filter(|own| own.prefix < 31 && own.contains(ip.into())).any(|own| {
+                let host = u32::MAX.checked_shr(own.prefix.into()).unwrap_or(0);
+                ip.to_bits() & host == 0 || ip.to_bits() & host == host
+            });
+        !(ip.octets()[0] == 0 || ip.is_multicast() || ip.is_broadcast() || ip.is_loopback() || means_all)
+    }
+
     /// Replaces the whole packet by an answer, within `limit`.
     fn reply(
         &self,
@@ -241,11 +252,6 @@ fn take(limit: &RateLimit, now: u32) -> Result<(), Reason> {
 /// Returns the reason of a packet that is not valid, or not for us.
 fn not_ours<E>(_: E) -> Reason {
     Reason::NotOurs
-}
-
-/// Returns whether a single host has this address.
-fn is_host(ip: Ipv4Addr) -> bool {
-    !(ip.is_unspecified() || ip.is_multicast() || ip.is_broadcast() || ip.is_loopback())
 }
 
 #[cfg(test)]

@@ -318,9 +318,18 @@ fn echo_that_is_not_ours_or_not_valid_is_refused() {
         ("224.0.0.1", "192.0.2.1"),
         ("255.255.255.255", "192.0.2.1"),
         ("127.0.0.1", "192.0.2.1"),
+        ("0.0.0.9", "192.0.2.1"),
+        // All stations of our network, by its last address and by its first (RFC 1122, 3.2.1.3).
+        ("192.0.2.255", "192.0.2.1"),
+        ("192.0.2.0", "192.0.2.1"),
     ] {
         refused(&mut station, &echo4(src, dst, &[]), Reason::NotOurs);
     }
+    // Networks of two stations have no such addresses (RFC 3021), and other networks' are not known.
+    let mut pair = config();
+    pair.addresses[0].prefix = 31;
+    assert_eq!(Station::new(pair).receive(&echo4("192.0.2.0", "192.0.2.1", &[])).0, Answered::Reply);
+    station.answer_to(&echo4("198.51.100.255", "192.0.2.1", &[]));
     refused(&mut station, &to_all(right.clone()), Reason::NotOurs);
     for len in 0..right.len() {
         assert_ne!(station.receive(&right[..len]).0, Answered::Reply, "{len}");
