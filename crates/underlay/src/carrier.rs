@@ -22,6 +22,8 @@ pub(crate) enum Refusal {
     Drop(Reason),
     /// It is not a tunnel's: the underlay may answer it.
     Other,
+    /// It is an echo request of GTP-U: the underlay may answer it if it has such a tunnel.
+    GtpuEcho,
 }
 
 /// A refused packet in whose head something does not fit the rules of tunnels.

@@ -53,6 +53,8 @@ pub struct Decap {
     own: MacAddr,
     /// A tunnel of GRE has a key, so that it may differ from an NVGRE tunnel by the flow's byte.
     has_gre_keys: bool,
+    /// A tunnel is one of GTP-U, so that we are an end of its paths (3GPP TS 29.281, 7.2).
+    has_gtpu: bool,
 }
 
 /// Consecutive packets of one tunnel, for its counters.
@@ -67,8 +69,8 @@ impl Decap {
     /// Returns the node of an underlay with these tunnels.
     #[must_use]
     pub fn new(underlay: Arc<Underlay>, tunnels: Arc<Tunnels>) -> Self {
-        let has_gre_keys = tunnels.has_gre_keys();
-        Decap { underlay, tunnels, last: None, last_key: None, own: MacAddr::BROADCAST, has_gre_keys }
+        let (has_gre_keys, has_gtpu) = (tunnels.has_gre_keys(), tunnels.has_gtpu());
+        Decap { underlay, tunnels, last: None, last_key: None, own: MacAddr::BROADCAST, has_gre_keys, has_gtpu }
     }
 
     /// Removes the headers of a packet. Returns the place of its tunnel.
@@ -202,7 +204,8 @@ impl Node for Decap {
                     packets.note_received(port, &[id]);
                 }
                 Err(Refusal::Drop(reason)) => packets.discard(id, reason),
-                Err(Refusal::Other) => self.answer(packets, id, next),
+                Err(Refusal::GtpuEcho) if !self.has_gtpu => packets.discard(id, Reason::NotOurs),
+                Err(Refusal::Other | Refusal::GtpuEcho) => self.answer(packets, id, next),
             }
         }
         self.count(run);

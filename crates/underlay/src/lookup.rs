@@ -127,6 +127,11 @@ impl Tunnels {
         self.places.keys().any(|key| key.form == Form::GreKeyed)
     }
 
+    /// Returns whether a tunnel is one of GTP-U.
+    pub(crate) fn has_gtpu(&self) -> bool {
+        self.places.keys().any(|key| key.form == Form::Gtpu)
+    }
+
     /// Finds the tunnel that these headers name.
     pub(crate) fn find(&self, key: &Key) -> Option<Place> {
         self.places.get(key).copied()

@@ -132,7 +132,7 @@ impl TunnelHeader {
         let header = gtpu::Header::new_checked(rest).map_err(|_| BAD_HEADER)?;
         match header.message_type() {
             gtpu::Type::PACKET => {}
-            gtpu::Type::ECHO_REQUEST => return Err(Refusal::Other),
+            gtpu::Type::ECHO_REQUEST => return Err(Refusal::GtpuEcho),
             _ => return Err(CONTROL),
         }
         // 5G sends the flow's quality of service with each packet. We have one quality only.

@@ -96,6 +96,16 @@ fn an_atomic_fragment_is_a_whole_packet() {
     }
 }
 
+/// Only a tunnel of GTP-U makes us an end of its paths (3GPP TS 29.281, 7.2).
+#[test]
+fn an_echo_request_of_gtpu_is_for_ends_of_gtpu() {
+    let echo = golden::frame("gtpu-echo").bytes;
+    let others = Kind::all().into_iter().filter(|kind| kind.port != 2152).map(|kind| kind.config(true)).collect();
+    assert_eq!(Rig::new(others).send(echo), End::Dropped(0, Reason::NotOurs));
+    let mut rig = Rig::new(vec![Kind::vxlan(7).config(true), Kind::gtpu(inner_ip().len()).config(false)]);
+    assert!(matches!(rig.send(echo), End::Back(_)));
+}
+
 #[test]
 fn padding_is_cut_off() {
     for kind in Kind::all() {
