@@ -147,8 +147,9 @@ fn are_one_on_the_wire(a: &TunnelKind, b: &TunnelKind) -> bool {
         | (VxlanGpe { vni: a, .. }, VxlanGpe { vni: b, .. }) => a == b,
         (Gre { key: a, .. }, Gre { key: b, .. }) => a == b,
         (Nvgre { vsid: a }, Nvgre { vsid: b }) => a == b,
-        // NVGRE is GRE with a key: the subnet, then 8 bits of the flow (RFC 7637, 3.2).
-        (Gre { key, ip: false, .. }, Nvgre { vsid }) | (Nvgre { vsid }, Gre { key, ip: false, .. }) => {
+        // NVGRE is GRE with a key: the subnet, then 8 bits of the flow (RFC 7637, 3.2). A tunnel is
+        // found by its key, and what it carries is checked later.
+        (Gre { key, .. }, Nvgre { vsid }) | (Nvgre { vsid }, Gre { key, .. }) => {
             key.is_some_and(|key| key >> 8 == *vsid)
         }
         (Gtpu { teid: a, .. }, Gtpu { teid: b, .. }) => a == b,

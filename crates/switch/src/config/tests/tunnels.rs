@@ -310,6 +310,9 @@ fn two_tunnels_that_look_the_same() {
     same("kind = \"gre\"", "kind = \"gre\"\nip = true", "gre without key");
     same("kind = \"gre\"\nkey = 3", "kind = \"gre\"\nkey = 3", "key 3");
     same("kind = \"gre\"\nkey = 0x100042", "kind = \"nvgre\"\nvsid = 0x1000", "vsid 4096");
+    // Frames of the other tunnel would go to the one that carries IP, and drop there.
+    same("kind = \"gre\"\nkey = 0x100042\nip = true", "kind = \"nvgre\"\nvsid = 0x1000", "vsid 4096");
+    same("kind = \"nvgre\"\nvsid = 0x1000", "kind = \"gre\"\nkey = 0x100042\nip = true", "key 1048642");
     same("kind = \"nvgre\"\nvsid = 0x1000", "kind = \"nvgre\"\nvsid = 0x1000", "vsid 4096");
     same("kind = \"gtpu\"\nteid = 1", "kind = \"gtpu\"\nteid = 1\npeer-teid = 2", "teid 1");
     same("kind = \"mpls-udp\"\nlabel = 16", "kind = \"mpls-udp\"\nlabel = 16", "label 16");
