@@ -354,6 +354,31 @@ fn a_tunnel_that_carries_ip_has_one_port_beside_it() {
     good(&more(with("kind = \"gre\"", "bridge.x")));
 }
 
+/// Anybody who can send packets with the remote's address could put frames into such a tunnel.
+#[test]
+fn a_keyed_tunnel_without_its_cookie_is_worth_a_warning() {
+    let fixture = Fixture::new();
+    let warned = |remote: &str, keys: &str| {
+        let text = file(&fixture, &format!("remote = {remote:?}\nkind = \"l2tpv3\"\n{keys}\n"));
+        let vm = fixture.port("vm");
+        let found = warnings(&good(&format!("{text}mtu = 1000\n{vm}[patch.p]\nports = [\"t\", \"vm\"]\n")));
+        found.into_iter().filter(|warning| warning.contains("RFC 8159")).collect::<Vec<_>>()
+    };
+    let v6 = "2001:db8::2";
+    let found = warned(v6, "");
+    assert!(found.len() == 1 && found[0].contains("port \"t\" is a keyed tunnel and has no cookie"), "{found:?}");
+    assert!(found[0].contains("cookie = \"0011223344556677\""), "{found:?}");
+    let found = warned(v6, "cookie = \"00112233\"");
+    assert!(found.len() == 1 && found[0].contains("has a cookie of 4 bytes"), "{found:?}");
+    assert_eq!(warned(v6, "cookie = \"0011223344556677\""), [""; 0]);
+    assert_eq!(warned(v6, "session = 4294967295").len(), 1);
+    for (remote, keys) in
+        [(v6, "session = 7"), ("192.0.2.2", "session = 4294967295"), (v6, "over = \"udp\"\nsession = 1")]
+    {
+        assert_eq!(warned(remote, keys), [""; 0]);
+    }
+}
+
 #[test]
 fn what_does_not_fit_is_worth_a_warning() {
     let fixture = Fixture::new();

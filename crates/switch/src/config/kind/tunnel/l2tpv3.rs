@@ -119,6 +119,9 @@ fn read_kind(section: &Section<'_>, remote: Option<IpAddr>, report: &mut Finding
         );
         report.error(&previous.span(), message);
     }
+    if is_keyed && session == KEYED && remote.is_some() {
+        warn_without_cookie(section, cookie, report);
+    }
     TunnelKind::L2tpv3 {
         over: if is_udp { L2tpOver::Udp { port } } else { L2tpOver::Ip },
         session,
@@ -128,6 +131,22 @@ fn read_kind(section: &Section<'_>, remote: Option<IpAddr>, report: &mut Finding
         peer_cookie,
         l2spec: section.boolean("l2spec", report).is_some_and(Spanned::into_inner),
     }
+}
+
+/// Warns of a keyed tunnel without a cookie of 8 bytes, which is all that names the remote (RFC 8159,
+/// 3).
+fn warn_without_cookie(section: &Section<'_>, cookie: Cookie, report: &mut Findings<'_>) {
+    let (title, len) = (section.title(), cookie.as_bytes().len());
+    let has = match len {
+        0 => "no cookie".to_owned(),
+        8 => return,
+        _ => format!("a cookie of {len} bytes"),
+    };
+    let message = format!(
+        "{title} is a keyed tunnel and has {has}, so that stations which forge the remote's address can put frames \
+         into it; RFC 8159 wants 8 random bytes at both ends, for example cookie = \"0011223344556677\""
+    );
+    report.warn(&section.get("cookie").map_or(section.span().clone(), Spanned::span), message);
 }
 
 fn read_cookie(section: &Section<'_>, key: &str, report: &mut Findings<'_>) -> Option<Spanned<Cookie>> {
