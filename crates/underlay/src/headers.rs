@@ -11,7 +11,7 @@
 //! | header | fields |
 //! |---|---|
 //! | Ethernet | addresses: that of the next hop may change |
-//! | IP | length, congestion marks (RFC 6040, 4.1: normal mode), checksum of IPv4 |
+//! | IP | length, congestion marks (RFC 6040, 4.1: normal mode), checksum of IPv4, flow label of IPv6 |
 //! | UDP | source port (hash of the inner flow), length, checksum |
 //! | the kind's | at most one 16-bit word, see [`Varying`] |
 //!
@@ -29,7 +29,6 @@
 use std::net::IpAddr;
 
 use straightline_packet::{Checksum, HEADROOM, MIN_HEADROOM, Offload, Outer, OuterChecksum, PacketId, Packets, Reason};
-use straightline_wire::ecn::Ecn;
 use straightline_wire::{EtherType, IpProtocol, MacAddr, WireError, checksum, ethernet};
 use straightline_wire::{geneve, gre, gtpu, ipv4, ipv6, l2tpv3, mpls, udp, vlan, vxlan, vxlan_gpe};
 
@@ -39,6 +38,11 @@ use crate::{L2tpOver, TunnelConfig, TunnelKind, UnderlayConfig};
 
 /// Length of the longest headers.
 pub(crate) const MAX_LEN: usize = HEADROOM - MIN_HEADROOM;
+
+/// Bits of the IPv6 header's first word that are not the flow label: the version, then the traffic
+/// class.
+const VERSION_6: u32 = 6 << 28;
+const CLASS_AT: u32 = 20;
 
 /// The lowest source port that follows from a flow (RFC 7348, 5).
 const FIRST_PORT: u16 = 49_152;
@@ -209,7 +213,7 @@ impl Headers {
             is_v4,
             l4,
             hashed_port: transport.hashed_port,
-            needs_hash: transport.hashed_port || matches!(varying, Some((Varying::FlowId, _))),
+            needs_hash: !is_v4 || transport.hashed_port || matches!(varying, Some((Varying::FlowId, _))),
             sealed: transport.sealed,
             varying,
             carries_ip: tunnel.kind.carries_ip(),
@@ -298,7 +302,7 @@ impl Headers {
     ) -> Option<Checksum> {
         let (front, rest) = head.split_first_chunk_mut::<L4>()?;
         front[..12].copy_from_slice(macs);
-        self.put_network::<L3, L4>(front, len, inner.ecn);
+        self.put_network::<L3, L4>(front, len, inner);
         let varying_word = self.put_varying(rest, len, inner);
         if self.sealed == Sealed::Nothing {
             return None;
@@ -357,9 +361,9 @@ impl Headers {
 
     /// Fills in the IP header of a packet of `len` bytes.
     #[inline]
-    fn put_network<const L3: usize, const L4: usize>(&self, front: &mut [u8; L4], len: usize, ecn: Ecn) {
+    fn put_network<const L3: usize, const L4: usize>(&self, front: &mut [u8; L4], len: usize, inner: &Inner) {
         let ip = &mut front[L3..L4];
-        let tos = ecn.put(0);
+        let tos = inner.ecn.put(0);
         if L4 - L3 == ipv4::MIN_LEN {
             let total_len = low16(len - L3);
             let checksum = !fold(u32::from(self.network_sum) + u32::from(total_len) + u32::from(tos));
@@ -367,7 +371,8 @@ impl Headers {
             ip[2..4].copy_from_slice(&total_len.to_be_bytes());
             ip[10..12].copy_from_slice(&checksum.to_be_bytes());
         } else {
-            ip[1] = tos << 4;
+            let first = VERSION_6 | u32::from(tos) << CLASS_AT | flow_label(inner.hash);
+            ip[..4].copy_from_slice(&first.to_be_bytes());
             ip[4..6].copy_from_slice(&low16(len - L4).to_be_bytes());
         }
     }
@@ -522,6 +527,13 @@ fn bytes(emit: impl FnOnce(&mut [u8]) -> Result<usize, WireError>) -> Result<Vec
 #[inline]
 fn next_protocol(network: EtherType) -> vxlan_gpe::NextProtocol {
     if network == EtherType::IPV6 { vxlan_gpe::NextProtocol::IPV6 } else { vxlan_gpe::NextProtocol::IPV4 }
+}
+
+/// Returns the flow label of 20 bits for a flow. Routers tell flows of tunnels apart by it (RFC 6438,
+/// 3). The label 0 would mean that there is none (RFC 6437, 3).
+#[inline]
+fn flow_label(hash: u32) -> u32 {
+    (hash >> 12).max(1)
 }
 
 /// Folds a sum of a few words to 16 bits.

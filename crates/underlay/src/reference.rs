@@ -159,12 +159,19 @@ pub(crate) fn finish(packet: &mut [u8], state: Checksum) {
 }
 
 /// Checks a packet of a tunnel against the reference implementation. `inner` is the inner packet
-/// with its checksum finished. The source port of the flow and the flow of NVGRE are those of the
-/// packet.
+/// with its checksum finished. What follows from the flow is that of the packet: the source port, the
+/// flow of NVGRE and the flow label of IPv6.
 pub(crate) fn check(tunnel: &TunnelConfig, vlan: Option<u16>, sent: &[u8], inner: &[u8], tos: u8) {
     let l4 = 14 + vlan.map_or(0, |_| 4) + if tunnel.local.is_ipv4() { 20 } else { 40 };
     let port = [sent[l4], sent[l4 + 1]];
     let mut expected = reference(tunnel, vlan, inner, tos, port);
+    if tunnel.local.is_ipv6() {
+        let l3 = l4 - 40;
+        let label = [sent[l3 + 1] & 0x0f, sent[l3 + 2], sent[l3 + 3]];
+        assert_ne!(label, [0; 3], "no flow label");
+        expected[l3 + 1] |= label[0];
+        expected[l3 + 2..l3 + 4].copy_from_slice(&label[1..]);
+    }
     if let TunnelKind::Nvgre { .. } = tunnel.kind {
         expected[l4 + 7] = sent[l4 + 7];
     }

@@ -189,8 +189,45 @@ fn golden_frames_are_produced() {
             assert_ne!(made[40..42], [0, 0]);
             made[40..42].fill(0);
         }
+        let mut expected = expected.to_vec();
+        if !v4 {
+            put_flow_label(&mut expected, golden::inner_frame());
+        }
         assert_eq!(made, expected, "{name}");
     }
+}
+
+/// Gives an outer IPv6 header the flow label of the inner frame. The golden frames have 0 there,
+/// which means that their sender has set none.
+fn put_flow_label(frame: &mut [u8], inner: &[u8]) {
+    assert_eq!(frame[15..18], [0; 3]);
+    let label = Inner::of(inner, true).hash >> 12;
+    frame[15..18].copy_from_slice(&label.to_be_bytes()[1..]);
+}
+
+/// RFC 6438: routers find the packets of a flow by addresses and flow label, whatever the kind.
+#[test]
+fn a_flow_has_one_label_over_ipv6() {
+    let label = |sent: &[u8]| u32::from_be_bytes(*sent[14..].first_chunk().unwrap()) & 0xf_ffff;
+    for kind in kinds() {
+        for source_port in [None, Some(50_000)] {
+            let tunnel = TunnelConfig { source_port, ..tunnel(kind.clone(), false) };
+            let headers = Headers::new(&underlay(None), &tunnel, tunnel.remotes[0]).unwrap();
+            let inner = InnerHeaders::new(true, false, 0);
+            let first = label(&put_on(&headers, &inner.complete(&[1; 40]), Checksum::Complete));
+            let marked = InnerHeaders { tos: 3, ident: 9, ..inner };
+            assert_eq!(label(&put_on(&headers, &marked.unfinished(&[2; 9]), inner.partial())), first, "{kind:?}");
+            let labels: std::collections::HashSet<_> = (0..64_u8)
+                .map(|port| {
+                    let mut frame = inner.complete(&[1; 40]);
+                    frame[usize::from(inner.l4()) + 1] = port;
+                    label(&put_on(&headers, &frame, Checksum::Complete))
+                })
+                .collect();
+            assert!(labels.len() > 60 && !labels.contains(&0), "{kind:?}: {labels:?}");
+        }
+    }
+    assert_eq!((flow_label(0), flow_label(u32::MAX)), (1, 0xf_ffff), "0 means none");
 }
 
 #[test]
