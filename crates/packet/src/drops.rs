@@ -111,6 +111,8 @@ reasons! {
     TunnelEcn = "tunnel-ecn", "Turn off congestion marks (ECN) on the way, or let the inner senders use them.";
     /// The packet is neither IPv4 nor IPv6 without a VLAN tag, and the tunnel carries nothing else.
     NotIp = "not-ip", "Use a kind of tunnel that carries Ethernet, or turn off the other protocol in the guests.";
+    /// The space in front of the packet is too small for the headers of a tunnel.
+    NoHeadroom = "no-headroom", "Send fewer `options` by the tunnel, or put fewer bytes in front of packets in nodes.";
     /// An encapsulated packet came in fragments.
     Fragment = "fragment", "Set the MTU of the underlay and of the remote so that no packet is fragmented.";
     /// Guest memory vanished while the packet was copied.

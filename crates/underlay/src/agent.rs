@@ -75,7 +75,8 @@ impl Outbox {
         true
     }
 
-    fn is_empty(&self) -> bool {
+    /// Returns whether no packet waits.
+    pub(crate) fn is_empty(&self) -> bool {
         self.len.load(Ordering::Acquire) == 0
     }
 

@@ -127,7 +127,7 @@ pub enum TunnelKind {
     Geneve {
         /// The network identifier, 24 bits.
         vni: u32,
-        /// Options to send: at most 36 bytes, whole options.
+        /// Options to send: at most [`TunnelKind::MAX_OPTIONS`] bytes, whole options.
         options: Vec<u8>,
     },
     /// `gre` (RFC 2784, 2890).
@@ -168,6 +168,10 @@ pub enum TunnelKind {
 }
 
 impl TunnelKind {
+    /// The most bytes of options of Geneve: with them, the headers of a packet over IPv6 with a VLAN
+    /// tag are the longest of all kinds.
+    pub const MAX_OPTIONS: usize = 36;
+
     /// Returns the word for the kind in the file and in the API.
     #[must_use]
     pub fn as_str(&self) -> &'static str {
@@ -250,7 +254,7 @@ mod tests {
             l2spec: false,
         };
         assert_eq!((keyed.overhead(true, false), keyed.mtu_inside(1500, true)), (66, 1434));
-        let geneve = TunnelKind::Geneve { vni: 1, options: vec![0; 36] };
+        let geneve = TunnelKind::Geneve { vni: 1, options: vec![0; TunnelKind::MAX_OPTIONS] };
         assert_eq!(geneve.overhead(true, true), 110);
         let gtpu = TunnelKind::Gtpu { teid: 1, peer_teid: 1 };
         assert_eq!((gtpu.overhead(false, false), gtpu.mtu_inside(1500, false)), (50, 1464));

@@ -28,7 +28,9 @@
 
 use std::net::IpAddr;
 
-use straightline_packet::{Checksum, HEADROOM, MIN_HEADROOM, Offload, Outer, OuterChecksum, PacketId, Packets, Reason};
+use straightline_packet::{
+    Checksum, HEADROOM, MIN_HEADROOM, Offload, Outer, OuterChecksum, PacketId, Packets, PrependError, Reason,
+};
 use straightline_wire::{EtherType, IpProtocol, MacAddr, WireError, checksum, ethernet};
 use straightline_wire::{geneve, gre, gtpu, ipv4, ipv6, l2tpv3, mpls, udp, vlan, vxlan, vxlan_gpe};
 
@@ -36,8 +38,14 @@ use crate::carrier;
 use crate::inner::{Inner, finished_sum};
 use crate::{L2tpOver, TunnelConfig, TunnelKind, UnderlayConfig};
 
-/// Length of the longest headers.
-pub(crate) const MAX_LEN: usize = HEADROOM - MIN_HEADROOM;
+/// Space for the longest headers. It is copied as a whole, so it is a multiple of 16 bytes.
+pub(crate) const MAX_LEN: usize = 112;
+
+/// Length of the longest headers that the configuration allows.
+const LONGEST: usize = ethernet::LEN + vlan::LEN + ipv6::LEN + udp::LEN + geneve::MIN_LEN + TunnelKind::MAX_OPTIONS;
+
+/// They fit in front of a packet, also of one whose VLAN tag a packet socket has put back.
+const _: () = assert!(LONGEST <= MAX_LEN && LONGEST + vlan::LEN + MIN_HEADROOM <= HEADROOM);
 
 /// Bits of the IPv6 header's first word that are not the flow label: the version, then the traffic
 /// class.
@@ -272,7 +280,10 @@ impl Headers {
         } else {
             packets.prepend_last(id, &self.bytes, self.len)
         };
-        put.map_err(|_| Reason::TooBig)?;
+        put.map_err(|error| match error {
+            PrependError::NoHeadroom => Reason::NoHeadroom,
+            PrependError::Offset | PrependError::Outer => Reason::TooBig,
+        })?;
         let len = packets.len(id) as usize;
         let head = packets.head_mut(id);
         // Constant offsets take a third of the instructions of variable ones.

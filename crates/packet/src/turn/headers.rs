@@ -21,8 +21,8 @@ use crate::slot::{HEADROOM, SLOT_DATA};
 use crate::{Checksum, Gso, Offload, Outer, PacketId, PortIndex};
 
 /// Bytes that stay free in front of a head, for the destination's virtio-net header: a port writes
-/// it there, to store both together. It has 12 bytes.
-pub const MIN_HEADROOM: usize = 16;
+/// it there, to store both together.
+pub const MIN_HEADROOM: usize = 12;
 
 /// Bytes that [`Packets::strip`] leaves in the head at least, if the packet is long enough. They
 /// suffice for the Ethernet, IP and TCP headers that later nodes read. A head has 256 bytes, so

@@ -359,7 +359,7 @@ fn outer_headers_that_do_not_fit_are_refused() {
     ] {
         refused(Some(GSO), len, outer, PrependError::Outer);
     }
-    refused(Some(GSO), 113, OUTER, PrependError::NoHeadroom);
+    refused(Some(GSO), 117, OUTER, PrependError::NoHeadroom);
     refused(None, 50, OUTER, PrependError::Outer);
     refused(
         Some(Gso { outer: Some(Outer { l3: 0, checksum: OuterChecksum::None, gtpu: None }), ..GSO }),

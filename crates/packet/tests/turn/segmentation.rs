@@ -354,7 +354,7 @@ fn numbers_that_do_not_fit_are_refused() {
         (gso, 14 + 65_535),
         (six, 14 + 40 + 65_535),
         (Gso { kind: GsoKind::Udp4, header_len: 42, ..gso }, 42),
-        (Gso { header_len: 624, ..gso }, 624),
+        (Gso { header_len: 628, ..gso }, 628),
         (Gso { size: 1, ..gso }, 5000),
     ];
     for (gso, total) in good {
@@ -373,8 +373,8 @@ fn numbers_that_do_not_fit_are_refused() {
         (Gso { l4: 10, ..gso }, 5000),
         (Gso { l3: u16::MAX, ..gso }, 5000),
         (Gso { l4: u16::MAX, header_len: u16::MAX, ..gso }, 70_000),
-        (Gso { header_len: 625, ..gso }, 5000),
-        (Gso { header_len: 626, ..gso }, 5000),
+        (Gso { header_len: 629, ..gso }, 5000),
+        (Gso { header_len: 630, ..gso }, 5000),
         (Gso { l4: 53, ..six }, 5000),
         (Gso { kind: GsoKind::Udp6, l4: 54, header_len: 61, ..gso }, 5000),
     ];

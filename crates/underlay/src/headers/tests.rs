@@ -1,4 +1,4 @@
-use straightline_packet::{Arena, Offload, PortIndex, Rcu, Settings};
+use straightline_packet::{Arena, Gso, GsoKind, Offload, PortIndex, Rcu, Settings};
 
 use super::*;
 use crate::reference::{HOP, InnerHeaders, US, check, finish, kinds, l2tpv3, tunnel, underlay};
@@ -118,6 +118,39 @@ fn a_tag_hides_no_congestion_mark() {
     // Too short for an IP header, or for a tag.
     for len in [14, 15, 17, 18, 19] {
         check(&tunnel, None, &put_on(&headers, &packet[..len], Checksum::Complete), &packet[..len], 0);
+    }
+}
+
+/// A packet socket puts a tag back in front of a packet, in the space for headers.
+#[test]
+fn the_longest_headers_fit_behind_a_tag_that_was_put_back() {
+    let options = [&[1, 2, 3, 8][..], &[5; 32]].concat();
+    let tunnel = tunnel(TunnelKind::Geneve { vni: 1, options }, false);
+    let headers = Headers::new(&underlay(Some(100)), &tunnel, tunnel.remotes[0]).unwrap();
+    assert_eq!(usize::from(headers.overhead()), LONGEST);
+    let inner = InnerHeaders::new(true, true, 0);
+    let packet = inner.complete(&[7; 100]);
+    let mut arena = Arena::new(Rcu::new().reader(), Settings::default(), Vec::new());
+    // With tags beyond the one of packet sockets, as nodes may prepend them.
+    for (tags, is_gso, expected) in
+        [(1, false, Ok(())), (1, true, Ok(())), (2, false, Err(Reason::NoHeadroom)), (2, true, Err(Reason::NoHeadroom))]
+    {
+        arena.turn(|turn| {
+            let id = turn.accept_owned(PortIndex(0), &packet).unwrap();
+            let gso = Gso { kind: GsoKind::Tcp4, ecn: false, size: 60, l3: 14, l4: 34, header_len: 54, outer: None };
+            let offload = Offload { checksum: inner.partial(), gso: is_gso.then_some(gso) };
+            turn.packets().set_offload(id, offload);
+            for _ in 0..tags {
+                let front = [&packet[..12], &[0x81, 0, 0, 5]].concat();
+                turn.packets().strip(id, 12).unwrap();
+                turn.packets().prepend(id, &front).unwrap();
+            }
+            let put = if is_gso { Headers::put_on_gso } else { Headers::put_on };
+            assert_eq!(put(&headers, turn.packets(), id, &[2; 12]), expected);
+            // The destination's own header is in front of all.
+            *turn.front_mut::<12>(id) = [0xee; 12];
+            assert!(turn.head(id).ends_with(&packet[14..]));
+        });
     }
 }
 

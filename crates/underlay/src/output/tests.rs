@@ -574,7 +574,7 @@ fn headers_that_are_too_deep_are_dropped() {
     let options = [&[1, 2, 3, 8][..], &[5; 32]].concat();
     // 110 bytes, the deepest headers.
     let config = tunnel(TunnelKind::Geneve { vni: 1, options }, false);
-    for (more, fits) in [(0, true), (2, true), (3, false), (80, false)] {
+    for (more, fits) in [(0, true), (6, true), (7, false), (80, false)] {
         let (gather, drops) = (Arc::<Gather>::default(), Arc::<Drops>::default());
         let tunnel = Tunnel::new(config.clone(), Arc::clone(&underlay), PortIndex(2), Arc::clone(&drops));
         let (source, wire) = (Source::new(), Arc::<Capture>::default());
@@ -591,6 +591,7 @@ fn headers_that_are_too_deep_are_dropped() {
         source.send(&packet_to(1), NOTHING);
         worker.turn();
         assert_eq!(wire.take().len(), usize::from(fits), "{more}");
-        assert_eq!(drops.count(Reason::TooBig), u64::from(!fits), "{more}");
+        assert_eq!((drops.count(Reason::NoHeadroom), drops.total()), (u64::from(!fits), u64::from(!fits)), "{more}");
+        assert!(underlay.outbox.is_empty(), "the sender is told of no MTU");
     }
 }

@@ -21,9 +21,7 @@ pub(super) const KEYS: &[Key] = &[
         "\"0102010100000007\"",
     ),
 ];
-/// The most bytes of options: with them, the headers of a packet over IPv6 with a VLAN tag are 110
-/// bytes. A packet has 128 bytes for headers in front of it, of which its destination uses some.
-const MAX_OPTIONS: usize = 36;
+const MAX_OPTIONS: usize = TunnelKind::MAX_OPTIONS;
 
 /// Reads the keys of a Geneve tunnel.
 pub(super) fn read(section: &Section<'_>, report: &mut Findings<'_>, draft: &mut Draft) -> PortKind {
