@@ -65,20 +65,28 @@ impl Bench {
 
     /// Sends until a capture or trace waits for its pipe, which nobody reads.
     pub(super) fn send_until_stuck(&mut self, capture: &Capture) {
+        let pipe = capture.child.stdout.as_ref().unwrap().as_raw_fd();
+        let writer = File::options().write(true).open(format!("/proc/self/fd/{pipe}")).unwrap();
+        self.send_until_stuck_at(capture, &writer);
+    }
+
+    /// Does the same for a pipe that `writer` may write to.
+    fn send_until_stuck_at(&mut self, capture: &Capture, writer: &File) {
         let end = Instant::now() + Duration::from_secs(60);
-        while !capture.has_full_pipe() {
+        while !is_full(writer) {
             assert!(Instant::now() < end, "it does not fill the pipe");
             self.send(100);
         }
         // It has more to write now than its last page takes.
         self.send(100);
-        let mut asleep = 0;
-        while asleep < 20 {
-            assert!(Instant::now() < end, "it does not wait for the pipe");
-            thread::sleep(Duration::from_millis(10));
-            asleep = if capture.sleeps() { asleep + 1 } else { 0 };
-        }
+        capture.wait_until_asleep("the pipe");
     }
+}
+
+/// Returns whether a pipe is full. The bytes in it do not tell this: a write may leave the rest of a
+/// page unused.
+fn is_full(writer: &File) -> bool {
+    poll(&mut [PollFd::new(writer, PollFlags::OUT)], Some(&Timespec::default())).unwrap() == 0
 }
 
 /// A capture or trace that runs. It is killed if the test fails.
@@ -98,18 +106,30 @@ impl Capture {
         }
     }
 
-    /// Returns whether the pipe that takes its output is full. The bytes in it do not tell this: a
-    /// write may leave the rest of a page unused.
-    fn has_full_pipe(&self) -> bool {
-        let pipe = self.child.stdout.as_ref().unwrap().as_raw_fd();
-        let writer = File::options().write(true).open(format!("/proc/self/fd/{pipe}")).unwrap();
-        poll(&mut [PollFd::new(&writer, PollFlags::OUT)], Some(&Timespec::default())).unwrap() == 0
-    }
-
     /// Returns whether its main thread waits for something else than a CPU.
     fn sleeps(&self) -> bool {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
         stat.contains(") S ")
+    }
+
+    /// Waits until its main thread waits for `what`.
+    fn wait_until_asleep(&self, what: &str) {
+        let end = Instant::now() + Duration::from_secs(60);
+        let mut asleep = 0;
+        while asleep < 20 {
+            assert!(Instant::now() < end, "it does not wait for {what}");
+            thread::sleep(Duration::from_millis(10));
+            asleep = if self.sleeps() { asleep + 1 } else { 0 };
+        }
+    }
+
+    /// Waits until the process has ended.
+    fn wait_for_end(&mut self) {
+        let end = Instant::now() + Duration::from_secs(20);
+        while self.child.try_wait().unwrap().is_none() {
+            assert!(Instant::now() < end, "it does not end: {}", self.err);
+            thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// Sends SIGINT twice, as `timeout` does.
@@ -208,6 +228,56 @@ fn a_pipe_has_packets_soon_and_a_reader_may_leave() {
     let done = capture.finish();
     assert_eq!(done.code, Some(0), "{done:?}");
     assert!(done.err.ends_with("captured: 1 packet, 0 missed\n"), "{done:?}");
+}
+
+#[test]
+fn a_file_of_all_becomes_its_owners() {
+    let mut bench = Bench::new();
+    let file = bench.fixture.path("old.pcapng");
+    fs::write(&file, "something else").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
+    let capture = bench.capture("vm1 -w old.pcapng", Stdio::null());
+    // Before it has a packet.
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    bench.send(1);
+    capture.interrupt();
+    let done = capture.finish();
+    assert!(done.code == Some(0) && !done.err.contains("warning"), "{done:?}");
+    assert_eq!(fs::read(&file).unwrap()[..4], [0x0a, 0x0d, 0x0d, 0x0a]);
+}
+
+fn make_fifo(path: &Path) {
+    assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+}
+
+#[test]
+fn a_fifo_without_a_reader_does_not_keep_it() {
+    let bench = Bench::new();
+    let fifo = bench.fixture.path("fifo");
+    make_fifo(&fifo);
+    let args = ["capture", "--api", "api", "vm1", "-w", "fifo"];
+    let child = bench.fixture.command(&args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut capture = Capture { child, err: String::new() };
+    capture.wait_until_asleep("a reader");
+    capture.interrupt();
+    capture.wait_for_end();
+    let done = capture.finish();
+    assert_eq!(done.code, Some(1), "{done:?}");
+}
+
+#[test]
+fn a_reader_of_a_fifo_that_is_stuck_does_not_keep_it() {
+    let mut bench = Bench::new();
+    let fifo = bench.fixture.path("fifo");
+    make_fifo(&fifo);
+    // Both ends, so that opening it waits for nobody.
+    let reader = File::options().read(true).write(true).open(&fifo).unwrap();
+    let mut capture = bench.capture("vm1 vm2 -w fifo", Stdio::null());
+    bench.send_until_stuck_at(&capture, &reader);
+    capture.interrupt();
+    capture.wait_for_end();
+    let done = capture.finish();
+    assert_eq!(done.code, Some(1), "{done:?}");
 }
 
 #[test]

@@ -1,9 +1,9 @@
-//! The output of a capture: a file or standard output, which never ends in the middle of a block.
+//! The output of a capture: a file, a FIFO or standard output. It never ends in the middle of a block.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,14 +12,21 @@ use anyhow::Context;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::SIGXFSZ;
 
+use crate::output;
+
+/// The permission bits of users other than the owner.
+const OF_OTHERS: u32 = 0o077;
+
 /// Collects whole blocks, and writes them when it is told to.
 #[derive(Debug)]
 pub(super) struct CaptureFile {
     to: io::Result<File>,
     /// The path, or none for standard output.
     path: Option<PathBuf>,
+    /// True for a regular file, which takes all bytes at once and can be cut.
+    is_regular: bool,
     pending: Vec<u8>,
-    /// Set while the program that reads standard output does not read.
+    /// Set while the program that reads our output does not read.
     is_stuck: Arc<AtomicBool>,
     /// Bytes and packets that were written. All of them are whole blocks.
     written: u64,
@@ -45,25 +52,39 @@ impl WriteError {
 }
 
 impl CaptureFile {
-    /// Creates a file that only this user may read, because it has the contents of packets. An
-    /// existing file is replaced, and keeps its permissions.
-    pub(super) fn create(path: &Path) -> anyhow::Result<Self> {
+    /// Creates a file that only its owner may read, because it has the contents of packets. An
+    /// existing file is emptied, and others lose their permissions. A FIFO is opened when it has a
+    /// reader; `is_stuck` is set until then, and while its reader does not read.
+    pub(super) fn create(path: &Path, is_stuck: Arc<AtomicBool>) -> anyhow::Result<Self> {
         // Without a handler, the signal for a file beyond the limit would end this process before it
         // can say so.
         signal_hook::flag::register(SIGXFSZ, Arc::default()).context("cannot set up signal handlers")?;
+        is_stuck.store(true, Ordering::Relaxed);
         let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
-        let file = file.with_context(|| format!("{}: cannot create the file", path.display()))?;
-        Ok(Self::new(Ok(file), Some(path.to_owned()), Arc::default()))
+        is_stuck.store(false, Ordering::Relaxed);
+        let title = path.display();
+        let file = file.with_context(|| format!("{title}: cannot create the file"))?;
+        let metadata = file.metadata().with_context(|| format!("{title}: cannot read its permissions"))?;
+        let mode = metadata.permissions().mode();
+        if metadata.is_file() && mode & OF_OTHERS != 0 {
+            let owner_only = Permissions::from_mode(mode & 0o7777 & !OF_OTHERS);
+            if let Err(error) = file.set_permissions(owner_only) {
+                let what =
+                    format_args!("{title}: other users may keep their permissions {:04o}: {error}", mode & 0o7777);
+                output::message("warning", &what);
+            }
+        }
+        Ok(Self::new(Ok(file), Some(path.to_owned()), metadata.is_file(), is_stuck))
     }
 
     /// Returns standard output as a file. `is_stuck` is set while its reader does not read.
     pub(super) fn stdout(is_stuck: Arc<AtomicBool>) -> Self {
         let file = io::stdout().as_fd().try_clone_to_owned().map(File::from);
-        Self::new(file, None, is_stuck)
+        Self::new(file, None, false, is_stuck)
     }
 
-    fn new(to: io::Result<File>, path: Option<PathBuf>, is_stuck: Arc<AtomicBool>) -> Self {
-        CaptureFile { to, path, pending: Vec::new(), is_stuck, written: 0, packets: 0, pending_packets: 0 }
+    fn new(to: io::Result<File>, path: Option<PathBuf>, is_regular: bool, is_stuck: Arc<AtomicBool>) -> Self {
+        CaptureFile { to, path, is_regular, pending: Vec::new(), is_stuck, written: 0, packets: 0, pending_packets: 0 }
     }
 
     /// Counts a packet whose block is whole.
@@ -83,7 +104,7 @@ impl CaptureFile {
             return Ok(());
         }
         let done = match &mut self.to {
-            Ok(file) if self.path.is_some() => file.write_all(&self.pending).inspect_err(|_| {
+            Ok(file) if self.is_regular => file.write_all(&self.pending).inspect_err(|_| {
                 // If this fails too, the first error says why.
                 let _ = file.set_len(self.written);
             }),

@@ -56,7 +56,7 @@ pub(crate) fn execute(args: &Capture) -> anyhow::Result<()> {
     let stream = api::stream(&args.api, &Request::Capture(request.clone()))?;
     let answer: api::Capture = serde_json::from_str(stream.answer()).context("the switch's answer has another form")?;
     let file = match &args.write {
-        Some(path) if !to_stdout => CaptureFile::create(path)?,
+        Some(path) if !to_stdout => CaptureFile::create(path, is_stuck)?,
         _ => CaptureFile::stdout(is_stuck),
     };
     let mut session = Session::begin(answer, file, &request, args.count)?;
