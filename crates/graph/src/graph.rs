@@ -4,6 +4,7 @@ mod action;
 mod charge;
 mod inputs;
 
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
@@ -75,8 +76,9 @@ pub struct Graph {
     turn_time: i64,
     /// True if an input's balance is less than its share.
     owes: bool,
-    /// Statistics of an earlier graph's nodes, for new nodes of the same name.
-    earlier: Vec<Arc<NodeStats>>,
+    /// Statistics of an earlier graph's nodes, for new nodes of the same name. Nodes may share a
+    /// name.
+    earlier: HashMap<String, VecDeque<Arc<NodeStats>>>,
     /// Names of the ports and nodes, for the watchdog.
     names: Names,
 }
@@ -102,6 +104,10 @@ impl Graph {
     /// Creates an empty graph whose nodes continue the statistics in `earlier` that have their
     /// names.
     pub fn continuing(earlier: Vec<Arc<NodeStats>>) -> Self {
+        let mut by_name: HashMap<String, VecDeque<_>> = HashMap::new();
+        for stats in earlier {
+            by_name.entry(stats.name.clone()).or_default().push_back(stats);
+        }
         let mut graph = Graph {
             entries: Vec::new(),
             ready: Ready::default(),
@@ -111,19 +117,23 @@ impl Graph {
             end: Arc::default(),
             turn_time: in_cycles(TURN_TIME, hertz()).try_into().unwrap_or(i64::MAX),
             owes: false,
-            earlier,
-            names: Names::new(),
+            earlier: by_name,
+            names: Names::default(),
         };
         graph.end = graph.stats_for("turn-end".to_owned());
         graph
     }
 
     fn stats_for(&mut self, name: String) -> Arc<NodeStats> {
-        match self.earlier.iter().position(|known| known.name == name) {
-            // Each entry of `earlier` is used once, because nodes may share a name.
-            Some(at) => self.earlier.remove(at),
-            None => Arc::new(NodeStats { name, ..NodeStats::default() }),
+        let Some(known) = self.earlier.get_mut(&name) else {
+            return Arc::new(NodeStats { name, ..NodeStats::default() });
+        };
+        // Each is used once, because nodes may share a name.
+        let stats = known.pop_front();
+        if known.is_empty() {
+            self.earlier.remove(&name);
         }
+        stats.unwrap_or_default()
     }
 
     /// Adds a node. Its edges lead to the entries in `edges`, and count from 0 in their order.
@@ -178,13 +188,13 @@ impl Graph {
     fn name(&mut self, port: Option<PortIndex>, name: &str) -> Served {
         let number = || Served::Node(self.names.len().try_into().unwrap_or(u16::MAX));
         let served = port.map_or_else(number, Served::Port);
-        self.names.push((served, name.to_owned()));
+        Arc::make_mut(&mut self.names).push((served, name.to_owned()));
         served
     }
 
     /// Returns the names of the ports and nodes, for the watchdog.
     pub(crate) fn names(&self) -> Names {
-        self.names.clone()
+        Arc::clone(&self.names)
     }
 
     /// Adds an output, which delivers packets to `port`. With `wait`, packets for which the port

@@ -21,8 +21,9 @@ pub struct Progress {
     names: Mutex<Names>,
 }
 
-/// The names of the ports and nodes of a graph.
-pub(crate) type Names = Vec<(Served, String)>;
+/// The names of the ports and nodes of a graph. The graph and the watchdog share them, because a
+/// worker hands them over between two turns.
+pub(crate) type Names = Arc<Vec<(Served, String)>>;
 
 impl Progress {
     pub(crate) fn new(watch: TurnWatch, names: Names) -> Self {

@@ -68,7 +68,7 @@ pub trait PortControl: Send + Sync + fmt::Debug {
     fn history(&self) -> LinkHistory;
 
     /// Returns the counters of the queue pairs that operators see.
-    fn counters(&self) -> &[Arc<QueueCounters>];
+    fn counters(&self) -> Vec<Arc<QueueCounters>>;
 
     /// Returns the drop counters: packets from the port, and packets for it, by reason.
     fn drops(&self) -> &Arc<Drops>;

@@ -220,12 +220,13 @@ impl Parts<'_> {
 
     fn graph(&self, worker: usize, domains: &[ForwardingDomain], node_stats: Vec<Arc<NodeStats>>) -> Graph {
         let mut graph = Graph::continuing(node_stats);
+        let mut unconnected = None;
         for &domain in domains {
             let carriers = domain.underlays(self.config).into_iter();
             let carriers: Vec<_> = carriers.filter_map(|underlay| self.carrier(&mut graph, worker, underlay)).collect();
             let mut entrances = Vec::new();
             for part in domain.parts(self.config) {
-                entrances.extend(self.part(&mut graph, worker, domain, part, &carriers));
+                entrances.extend(self.part(&mut graph, worker, domain, part, &carriers, &mut unconnected));
             }
             for carrier in &carriers {
                 self.receive(&mut graph, worker, carrier, &entrances);
@@ -254,8 +255,8 @@ impl Parts<'_> {
     }
 
     /// Adds a patch, bridge or unconnected port with its outputs, its nodes and its inputs. It is
-    /// all of a domain, or a part of a domain with these underlays. Returns the entrances of its
-    /// tunnels.
+    /// all of a domain, or a part of a domain with these underlays. All unconnected ports share one
+    /// sink. Returns the entrances of its tunnels.
     fn part(
         &self,
         graph: &mut Graph,
@@ -263,6 +264,7 @@ impl Parts<'_> {
         domain: ForwardingDomain,
         part: ForwardingDomain,
         carriers: &[Carrier],
+        unconnected: &mut Option<NodeIndex>,
     ) -> Vec<Entrance> {
         let config = self.config;
         let port = |at: usize| self.ports[at].for_worker(worker);
@@ -301,9 +303,8 @@ impl Parts<'_> {
                 let bridge = Bridge::new(indexes, Arc::clone(fdb)).shared_by(workers);
                 graph.node(format!("bridge.{}", config.bridges[at].name), Box::new(bridge), &edges)
             }
-            ForwardingDomain::Unconnected(_) | ForwardingDomain::Underlay(_) => {
-                graph.node("unconnected", Box::new(Sink::new(Reason::NotConnected)), &[])
-            }
+            ForwardingDomain::Unconnected(_) | ForwardingDomain::Underlay(_) => *unconnected
+                .get_or_insert_with(|| graph.node("unconnected", Box::new(Sink::new(Reason::NotConnected)), &[])),
         };
         let mut entrances = Vec::new();
         for member in members {

@@ -18,7 +18,7 @@
 //! let dir = std::env::temp_dir().join(format!("switch-doc-{}", std::process::id()));
 //! std::fs::create_dir_all(&dir)?;
 //! let config = Config {
-//!     ports: vec![PortConfig::vhost_user("a", dir.join("a")), PortConfig::vhost_user("b", dir.join("b"))],
+//!     ports: vec![PortConfig::vhost_user("a", dir.join("a")), PortConfig::vhost_user("b", dir.join("b"))].into(),
 //!     patches: vec![PatchConfig {
 //!         name: "x".to_owned(),
 //!         ports: ["a".to_owned(), "b".to_owned()],
@@ -38,6 +38,7 @@
 pub mod api;
 mod assembly;
 mod capture;
+mod changes;
 pub mod config;
 mod default_mac;
 mod descriptors;

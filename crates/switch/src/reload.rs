@@ -12,6 +12,7 @@
 //!
 //! A worker takes a graph between two turns, when it holds no packet, so none is lost.
 
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -22,8 +23,9 @@ use straightline_packet::{Drops, PortIndex};
 use straightline_port::{PortControl, Waiters};
 
 use crate::Switch;
-use crate::api::{Change, ChangeKind, Changed, Changes};
+use crate::api::Changes;
 use crate::assembly::{OpenWith, Parts, open, rules, source_check};
+use crate::changes::describe;
 use crate::config::Config;
 use crate::dynamic_port::DesiredConfig;
 use crate::plan::{Before, ForwardingDomain, Plan, PortPlan, Step, difference, needs_restart, plan, undisturbed};
@@ -82,7 +84,7 @@ impl Switch {
         let steps = difference(before, config, &plan);
         let underlays = now.underlays.after(before, &now.drops, config, &plan)?;
 
-        let (fresh, undo, paused) = (Vec::new(), Vec::new(), Vec::new());
+        let (fresh, undo, paused) = (BTreeMap::new(), Vec::new(), Vec::new());
         let mut attempt = Attempt {
             switch: self,
             now: &now,
@@ -116,7 +118,7 @@ impl Switch {
         };
         let concerned: Vec<_> = (0..self.handles.len()).filter(concerned).collect();
 
-        let calm: Vec<_> = unchanged.iter().flatten().flat_map(|domain| domain.parts(config)).collect();
+        let calm: HashSet<_> = unchanged.iter().flatten().flat_map(|domain| domain.parts(config)).collect();
         let is_unchanged = |at: usize| calm.contains(&ForwardingDomain::Bridge(at));
         let table = |name: &str| Some(&now.fdbs[now.config.bridges.iter().position(|old| old.name == name)?]);
         let bridges = config.bridges.iter().enumerate();
@@ -142,11 +144,11 @@ impl Switch {
             let members = ForwardingDomain::Bridge(at).ports(config);
             let ports: Vec<_> = members.iter().map(|&port| PortIndex(plan.ports[port].slot)).collect();
             // Forgets the addresses that a port claimed before its claims were checked.
-            let checks: Vec<_> = members.iter().map(|&port| source_check(&config.ports[port])).collect();
+            let checks = members.iter().map(|&port| source_check(&config.ports[port]));
+            let checks: HashMap<_, _> = ports.iter().map(|port| port.0).zip(checks).collect();
             let may_stay = |entry: &FdbEntry| {
-                ports.iter().zip(&checks).all(|(&port, check)| {
-                    port != entry.port || check.as_ref().is_none_or(|check| check.allows(entry.mac))
-                })
+                let check = checks.get(&entry.port.0).and_then(Option::as_ref);
+                check.is_none_or(|check| check.allows(entry.mac))
             };
             fdbs[at] = Some(Arc::new(match table(&bridge.name) {
                 Some(old) => old.successor(limit, ageing, &ports, &fixed, may_stay),
@@ -213,7 +215,8 @@ impl Switch {
             of.workers.iter().flat_map(|(_, nodes)| nodes).cloned().collect()
         };
         let kept = all(&next);
-        for node in all(now).iter().filter(|node| !kept.iter().any(|other| Arc::ptr_eq(other, node))) {
+        let kept: HashSet<_> = kept.iter().map(Arc::as_ptr).collect();
+        for node in all(now).iter().filter(|node| !kept.contains(&Arc::as_ptr(node))) {
             self.running.removed_nodes().absorb(node);
         }
         self.running.show(next);
@@ -237,8 +240,8 @@ struct Attempt<'a> {
     plan: &'a Plan,
     underlays: &'a Underlays,
     desired: &'a DesiredConfig,
-    /// New ports, with their index.
-    fresh: Vec<(usize, Arc<dyn PortControl>)>,
+    /// New ports, by their index.
+    fresh: BTreeMap<usize, Arc<dyn PortControl>>,
     undo: Vec<Undo>,
     /// Ports that have freed their socket's path, by their index in the running configuration.
     paused: Vec<usize>,
@@ -254,6 +257,7 @@ impl Attempt<'_> {
     /// belong to ports that will be removed.
     fn prepare(&mut self, steps: &[Step]) -> anyhow::Result<Vec<usize>> {
         let mut late = Vec::new();
+        let claims: HashSet<_> = self.now.config.ports.iter().filter_map(|port| port.kind.exclusive()).collect();
         for step in steps {
             match *step {
                 Step::PortAdded(new) | Step::PortRemade { new, .. } => {
@@ -262,8 +266,7 @@ impl Attempt<'_> {
                     if let Some(request) = port.kind.device(port.mtu, port.mac) {
                         self.switch.devices.check(&request).with_context(|| format!("port \"{}\"", port.name))?;
                     }
-                    let claim = port.kind.exclusive();
-                    if claim.is_some() && self.now.config.ports.iter().any(|port| port.kind.exclusive() == claim) {
+                    if port.kind.exclusive().is_some_and(|claim| claims.contains(&claim)) {
                         late.push(new);
                     } else {
                         self.open(new)?;
@@ -325,15 +328,14 @@ impl Attempt<'_> {
         if old.is_some_and(|old| self.now.ports[old].is_set_down()) {
             fresh.set_link(false);
         }
-        self.fresh.push((new, fresh));
+        self.fresh.insert(new, fresh);
         Ok(())
     }
 
     /// Returns all ports of the new configuration, and their drop counters.
     fn ports(self, before: Before<'_>) -> (Vec<Arc<dyn PortControl>>, Vec<Arc<Drops>>) {
         let ports = (0..self.config.ports.len()).filter_map(|at| {
-            let fresh = self.fresh.iter().find(|(new, _)| *new == at).map(|(_, port)| port);
-            let port = fresh.or_else(|| Some(&self.now.ports[before.same_port(self.config, at)?]))?;
+            let port = self.fresh.get(&at).or_else(|| Some(&self.now.ports[before.same_port(self.config, at)?]))?;
             Some((Arc::clone(port), Arc::clone(port.drops())))
         });
         ports.unzip()
@@ -342,7 +344,7 @@ impl Attempt<'_> {
     /// Undoes all steps. Returns the error, with further facts for its reader.
     fn roll_back(&mut self, error: anyhow::Error) -> anyhow::Error {
         // The new ports' paths are free when `begin_stop` returns.
-        self.fresh.iter().for_each(|(_, port)| port.begin_stop());
+        self.fresh.values().for_each(|port| port.begin_stop());
         let mut again = Vec::new();
         let mut down = Vec::new();
         for &old in &self.paused {
@@ -370,7 +372,7 @@ impl Attempt<'_> {
                 tracing::error!("the rollback is incomplete: {error:#}");
             }
         }
-        self.switch.ending().extend(self.fresh.drain(..).map(|(_, port)| port));
+        self.switch.ending().extend(std::mem::take(&mut self.fresh).into_values());
         let error = match again.as_slice() {
             [] => error,
             again => {
@@ -397,74 +399,16 @@ fn with_nodes_of(running: &Config, config: &Config) -> Config {
 /// counters of ports that move to it as a whole.
 fn node_stats(now: &Snapshot, config: &Config, plan: &Plan, worker: usize) -> Vec<Arc<NodeStats>> {
     let mut node_stats = now.workers[worker].1.clone();
+    let mut moved: BTreeMap<usize, HashSet<String>> = BTreeMap::new();
     let places = plan.ports.iter().zip(&config.ports);
     for (_, port) in places.filter(|(place, _)| place.only_worker() == Some(worker)) {
         let old = now.config.port_index(&port.name).map(|old| &now.plan.ports[old]);
-        let Some(from) = old.and_then(PortPlan::only_worker) else { continue };
-        if from != worker {
-            let names = [format!("{}-rx", port.name), format!("{}-tx", port.name)];
-            node_stats.extend(now.workers[from].1.iter().filter(|node| names.contains(&node.name)).cloned());
+        if let Some(from) = old.and_then(PortPlan::only_worker).filter(|from| *from != worker) {
+            moved.entry(from).or_default().extend([format!("{}-rx", port.name), format!("{}-tx", port.name)]);
         }
     }
+    for (from, names) in moved {
+        node_stats.extend(now.workers[from].1.iter().filter(|node| names.contains(&node.name)).cloned());
+    }
     node_stats
-}
-
-fn describe(step: &Step, old: &Config, new: &Config) -> Change {
-    use ChangeKind::{Bridge, Node, Patch, Port, Underlay};
-    use Changed::{Added, Changed as Other, Moved, Remade, Removed};
-    let (kind, name, change, detail) = match step {
-        Step::PortAdded(at) => (Port, &new.ports[*at].name, Added, String::new()),
-        Step::PortRemoved { old: at } => (Port, &old.ports[*at].name, Removed, String::new()),
-        Step::PortRemade { new: at, why, .. } => {
-            let guest = match new.ports[*at].kind.as_tunnel() {
-                Some(_) => "",
-                None => "; its guest must connect again",
-            };
-            (Port, &new.ports[*at].name, Remade, format!("{why}{guest}"))
-        }
-        Step::PortMoved { new: at, permissions, network, .. } => {
-            let who = permissions.then(|| "changed permissions".to_owned());
-            let to = network.as_ref().map(|network| format!("now in {network}"));
-            let parts: Vec<_> = to.into_iter().chain(who).collect();
-            (Port, &new.ports[*at].name, if network.is_some() { Moved } else { Other }, parts.join(", "))
-        }
-        Step::PortNodes { new: at } => {
-            let port = &new.ports[*at];
-            let list = |names: &[String]| if names.is_empty() { "no node".to_owned() } else { names.join(", ") };
-            let old = old.port_index(&port.name).map(|at| &old.ports[at]);
-            let mut parts = Vec::new();
-            if old.is_some_and(|old| old.nodes != port.nodes) {
-                parts.push(format!("its packets pass {} now", list(&port.nodes)));
-            }
-            if old.is_some_and(|old| old.egress_nodes != port.egress_nodes) {
-                parts.push(format!("packets to it pass {} now", list(&port.egress_nodes)));
-            }
-            (Port, &port.name, Other, parts.join(", "))
-        }
-        Step::PortSourceCheck { new: at } => {
-            let port = &new.ports[*at];
-            let detail = match &port.source_check {
-                Some(_) => "its packets are compared with its addresses",
-                None => "its packets may claim any address",
-            };
-            (Port, &port.name, Other, detail.to_owned())
-        }
-        Step::UnderlayAdded(at) => (Underlay, &new.underlays[*at].name, Added, new.underlays[*at].port.clone()),
-        Step::UnderlayRemoved { old: at } => (Underlay, &old.underlays[*at].name, Removed, String::new()),
-        Step::UnderlayChanged { new: at, why, .. } => {
-            (Underlay, &new.underlays[*at].name, Other, format!("{why}; it asks its neighbours again"))
-        }
-        Step::PatchAdded(at) => (Patch, &new.patches[*at].name, Added, new.patches[*at].ports.join(", ")),
-        Step::PatchRemoved { old: at } => (Patch, &old.patches[*at].name, Removed, String::new()),
-        Step::PatchChanged { new: at, .. } => (Patch, &new.patches[*at].name, Other, new.patches[*at].ports.join(", ")),
-        Step::BridgeAdded(at) => (Bridge, &new.bridges[*at].name, Added, new.bridges[*at].ports.join(", ")),
-        Step::BridgeRemoved { old: at } => (Bridge, &old.bridges[*at].name, Removed, String::new()),
-        Step::BridgeChanged { new: at, .. } => {
-            (Bridge, &new.bridges[*at].name, Other, new.bridges[*at].ports.join(", "))
-        }
-        Step::NodeAdded(at) => (Node, &new.nodes[*at].name, Added, new.nodes[*at].describe()),
-        Step::NodeRemoved { old: at } => (Node, &old.nodes[*at].name, Removed, String::new()),
-        Step::NodeChanged { new: at, .. } => (Node, &new.nodes[*at].name, Other, new.nodes[*at].describe()),
-    };
-    Change { kind, name: name.clone(), change, detail }
 }

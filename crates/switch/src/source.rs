@@ -17,12 +17,12 @@ use straightline_virtio::features::names;
 use straightline_wire::MacAddr;
 
 use crate::api::{
-    API_VERSION, Addresses, Device, DownReason, DropCount, Drops, Events, Fdb, FdbEntry, Link, Neighbour,
+    API_VERSION, Addresses, Device, DownReason, DropCount, Drops, Events, Fdb, FdbEntry, JoinedKind, Link, Neighbour,
     NeighbourState, Neighbours, Node, Packets, Port, Ports, Privileges, Queue, QueuePairs, Refusal, RingKind, Runtime,
     RxMode, Source, Status, Stream, Tunnel, Worker, since_epoch,
 };
 use crate::capture::Captures;
-use crate::config::{Config, Mechanism, TunnelSettings};
+use crate::config::{Config, Mechanism, PortNetwork, TunnelSettings};
 use crate::descriptors;
 use crate::events::EventLog;
 use crate::plan::{ForwardingDomain, Plan, PortPlan};
@@ -141,10 +141,9 @@ impl Snapshot {
     }
 
     /// Returns the number of addresses that the bridge of a port has learned there.
-    fn addresses(&self, port: &str) -> Option<Addresses> {
-        let at = self.config.bridges.iter().position(|bridge| bridge.ports.iter().any(|member| member == port))?;
-        let place = self.plan.ports.get(self.config.port_index(port)?)?;
-        let share = self.fdbs.get(at)?.share(PortIndex(place.slot));
+    fn addresses(&self, network: PortNetwork, place: &PortPlan) -> Option<Addresses> {
+        let table = self.fdbs.get(network.at).filter(|_| network.kind == JoinedKind::Bridge)?;
+        let share = table.share(PortIndex(place.slot));
         Some(Addresses { learned: share.learned, refused: share.refused })
     }
 
@@ -160,11 +159,13 @@ impl Snapshot {
 impl Source for Running {
     fn ports(&self) -> Ports {
         let now = self.now();
+        let networks = now.config.networks();
         let ports = now.config.ports.iter().zip(&now.ports).zip(&now.plan.ports).zip(&now.underlays.tunnels);
         let ports = ports.map(|(((config, port), place), tunnel)| {
             let (status, history) = (port.status(), port.history());
             let socket = config.kind.socket().map(|path| path.display().to_string());
             let cause = status.cause.filter(|_| !status.up);
+            let network = networks.get(config.name.as_str()).copied();
             Port {
                 name: config.name.clone(),
                 kind: config.kind.as_str().to_owned(),
@@ -193,8 +194,8 @@ impl Source for Running {
                     .map(|kind| QueuePairs { offered: kind.queues, enabled: status.pairs }),
                 socket,
                 source_check: if config.source_check.is_some() { "mac" } else { "off" }.to_owned(),
-                joined: now.config.joined(&config.name),
-                addresses: now.addresses(&config.name),
+                joined: network.map(|network| network.joined(&now.config)),
+                addresses: network.and_then(|network| now.addresses(network, place)),
                 device: status.device.map(device),
                 tunnel: tunnel.as_deref().zip(config.kind.as_tunnel()).map(|(tunnel, config)| ends(tunnel, config)),
             }

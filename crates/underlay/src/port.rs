@@ -195,8 +195,8 @@ impl PortControl for TunnelPort {
         self.link.state_now().history()
     }
 
-    fn counters(&self) -> &[Arc<QueueCounters>] {
-        std::slice::from_ref(&self.link.tunnel.counters)
+    fn counters(&self) -> Vec<Arc<QueueCounters>> {
+        vec![Arc::clone(&self.link.tunnel.counters)]
     }
 
     fn drops(&self) -> &Arc<Drops> {

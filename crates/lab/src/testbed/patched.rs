@@ -26,7 +26,7 @@ pub(crate) fn patched_ports(cpu: usize, ports: Vec<PortConfig>) -> Config {
         ports: [pair[0].name.clone(), pair[1].name.clone()],
         full: WhenFull::Drop,
     });
-    let mut config = Config { patches: patches.collect(), ports, ..Config::default() };
+    let mut config = Config { patches: patches.collect(), ports: ports.into(), ..Config::default() };
     (config.switch.workers, config.switch.idle) = (vec![cpu], Idle::Spin);
     config
 }

@@ -544,9 +544,9 @@ impl PortControl for DevicePort {
         self.shared.state().history()
     }
 
-    fn counters(&self) -> &[Arc<QueueCounters>] {
+    fn counters(&self) -> Vec<Arc<QueueCounters>> {
         let counters = &self.shared.data.counters;
-        counters.get(..self.shared.queues.load(Ordering::Acquire)).unwrap_or(counters)
+        counters.get(..self.shared.queues.load(Ordering::Acquire)).unwrap_or(counters).to_vec()
     }
 
     fn drops(&self) -> &Arc<Drops> {

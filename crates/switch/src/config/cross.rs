@@ -1,7 +1,7 @@
 //! Checks that look at several sections at once.
 
 use std::collections::HashMap;
-use std::ffi::OsString;
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -11,6 +11,9 @@ use super::{Draft, DraftInterface, NodeConfig, PortConfig};
 
 mod tunnels;
 mod underlays;
+
+/// The most unused ports that get a warning each. A switch may have a thousand.
+const MOST_UNUSED: usize = 8;
 
 /// Fills in the defaults that depend on other sections.
 pub(super) fn complete(draft: &mut Draft) {
@@ -35,12 +38,13 @@ fn check_use_of_ports(draft: &Draft, report: &mut Findings<'_>) {
     let mut networks: Vec<_> = draft.networks.iter().collect();
     // In the file's order, so that the later use gets the error.
     networks.sort_by_key(|network| network.ports.first().map_or(0, |(_, span)| span.start));
+    let known: HashMap<_, _> = draft.ports.iter().map(|port| (port.0.name.as_str(), port)).collect();
     let mut used: HashMap<&str, (&str, usize)> = HashMap::new();
     for network in networks {
         let title = &network.title;
         let mut macs = HashMap::new();
         for (name, span) in &network.ports {
-            let Some((port, spans)) = draft.ports.iter().find(|(port, _)| port.name == *name) else {
+            let Some((port, spans)) = known.get(name.as_str()) else {
                 report.error(span, format!("port {name:?} in {title}: no such port; {}", known_ports(draft)));
                 continue;
             };
@@ -68,11 +72,18 @@ fn check_use_of_ports(draft: &Draft, report: &mut Findings<'_>) {
     }
     let is_output = |name: &String| draft.node_sites.iter().flat_map(|node| &node.outputs).any(|to| to.port == *name);
     let is_underlay = |name: &String| draft.underlays.iter().any(|(underlay, _)| underlay.port == *name);
-    for (port, spans) in &draft.ports {
-        if !used.contains_key(port.name.as_str()) && !is_output(&port.name) && !is_underlay(&port.name) {
-            let message = format!("port {:?} is in no patch or bridge; what it receives will be dropped", port.name);
-            report.warn(&spans.name, message);
-        }
+    let is_used = |name: &String| used.contains_key(name.as_str()) || is_output(name) || is_underlay(name);
+    let mut unused = draft.ports.iter().filter(|(port, _)| !is_used(&port.name));
+    for (port, spans) in unused.by_ref().take(MOST_UNUSED) {
+        let message = format!("port {:?} is in no patch or bridge; what it receives will be dropped", port.name);
+        report.warn(&spans.name, message);
+    }
+    if let Some((port, spans)) = unused.next() {
+        let message = match unused.count() {
+            0 => format!("port {:?} is in no patch or bridge either", port.name),
+            more => format!("port {:?} and {more} more are in no patch or bridge either", port.name),
+        };
+        report.warn(&spans.name, message);
     }
     if draft.ports.is_empty() {
         report.warn_file("no ports; add a section [port.NAME]");
@@ -188,9 +199,12 @@ fn check_statics(draft: &Draft, report: &mut Findings<'_>) {
 /// Checks that no two owners have the same path, even if it is written in different ways. Paths to
 /// connect to are checked too, because only one frontend can listen there.
 fn check_sockets(draft: &Draft, report: &mut Findings<'_>) {
-    let mut seen: HashMap<(PathBuf, Option<OsString>), (&str, usize)> = HashMap::new();
+    let mut seen: HashMap<(PathBuf, Option<&OsStr>), (&str, usize)> = HashMap::new();
+    let mut folders: HashMap<&Path, PathBuf> = HashMap::new();
     for socket in &draft.sockets {
-        let place = (folder_identity(&socket.path), socket.path.file_name().map(ToOwned::to_owned));
+        let folder = super::socket_path::folder(&socket.path);
+        let folder = folders.entry(folder).or_insert_with(|| identity(folder)).clone();
+        let place = (folder, socket.path.file_name());
         if let Some((owner, line)) = seen.get(&place) {
             let path = socket.path.display();
             let message = format!(
@@ -240,7 +254,6 @@ fn check_waits(draft: &Draft, report: &mut Findings<'_>) {
 }
 
 /// Returns the folder without links and dots if it exists, else as it is written.
-fn folder_identity(path: &Path) -> PathBuf {
-    let folder = super::socket_path::folder(path);
+fn identity(folder: &Path) -> PathBuf {
     fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned())
 }

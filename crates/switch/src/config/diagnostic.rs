@@ -69,13 +69,16 @@ impl std::error::Error for ConfigErrors {}
 pub(super) struct Findings<'t> {
     file: &'t str,
     text: &'t str,
+    /// The places of the ends of lines. Each finding, and each socket, has a line.
+    newlines: Vec<usize>,
     errors: Vec<(usize, Diagnostic)>,
     warnings: Vec<(usize, Diagnostic)>,
 }
 
 impl<'t> Findings<'t> {
     pub(super) fn new(file: &'t str, text: &'t str) -> Self {
-        Self { file, text, errors: Vec::new(), warnings: Vec::new() }
+        let newlines = text.match_indices('\n').map(|(at, _)| at).collect();
+        Self { file, text, newlines, errors: Vec::new(), warnings: Vec::new() }
     }
 
     pub(super) fn error(&mut self, span: &Span, message: impl Into<String>) {
@@ -110,17 +113,18 @@ impl<'t> Findings<'t> {
 
     /// Returns the line that a span begins on, from 1.
     pub(super) fn line(&self, span: &Span) -> usize {
-        self.before(span.start).matches('\n').count() + 1
+        let start = self.before(span.start).len();
+        self.newlines.partition_point(|&newline| newline < start) + 1
     }
 
     /// Returns a finding at this place with an empty message.
     pub(super) fn site(&self, span: &Span) -> Diagnostic {
         let before = self.before(span.start);
-        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        let number = self.line(span);
+        let line_start = number.checked_sub(2).map_or(0, |last| self.newlines[last] + 1);
         let line = self.text[line_start..].lines().next().unwrap_or("");
         let lead = before.len() - line_start;
         let marked = self.before(span.end).len().saturating_sub(before.len());
-        let number = self.line(span);
         Diagnostic {
             file: self.file.to_owned(),
             line: Some(number),

@@ -48,6 +48,7 @@ mod network;
 mod node;
 mod permissions;
 mod port;
+mod port_list;
 mod privileges;
 mod section;
 mod source_check;
@@ -56,6 +57,7 @@ mod types;
 mod underlay;
 mod users;
 
+use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -72,6 +74,7 @@ pub use kind::{AfPacketConfig, AfXdpConfig, Mode, Offloads, PortKind, TapConfig,
 pub use mac::{Mac, MacError};
 pub use machine::{Machine, parse_cpu_list};
 pub use node::{Kinds, NodeConfig, NodeSettings};
+pub use port_list::PortList;
 pub use types::{
     BridgeConfig, Config, Copier, Copies, Idle, Mechanism, PatchConfig, PortConfig, SandboxConfig, SourceCheckConfig,
     StaticEntry, SwitchConfig, UnderlayConfig, WhenFull,
@@ -84,6 +87,7 @@ use privileges::DeviceSite;
 use section::Section;
 pub(crate) use section::is_name;
 use socket_path::SocketState;
+pub(crate) use types::PortNetwork;
 
 /// A configuration that was read, with the warnings about it.
 #[derive(Clone, Debug)]
@@ -117,10 +121,8 @@ impl Loaded {
     /// The sockets of that configuration are its own.
     #[must_use]
     pub fn taken_sockets_beside(&self, running: &Config) -> Vec<Diagnostic> {
-        let ours = |path: &PathBuf| {
-            running.switch.api_sockets().any(|api| api == path)
-                || running.ports.iter().any(|port| port.kind.socket() == Some(path))
-        };
+        let of_ports = running.ports.iter().filter_map(|port| port.kind.socket());
+        let ours: HashSet<&Path> = running.switch.api_sockets().map(PathBuf::as_path).chain(of_ports).collect();
         let taken = |socket: &SocketSite| {
             let path = socket.path.display();
             let why = match socket_path::state(&socket.path) {
@@ -135,7 +137,7 @@ impl Loaded {
             };
             Some(socket.site.with_message(format!("socket \"{path}\" of {}: {why}", socket.owner)))
         };
-        self.sockets.iter().filter(|socket| !ours(&socket.path)).filter_map(taken).collect()
+        self.sockets.iter().filter(|socket| !ours.contains(&*socket.path)).filter_map(taken).collect()
     }
 }
 

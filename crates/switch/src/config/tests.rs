@@ -217,6 +217,12 @@ fn warnings() {
     let PortKind::VhostUser(vhost) = &loaded.config.ports[0].kind else { panic!("a vhost-user port") };
     assert_eq!(vhost.offloads, Offloads { csum: false, tso: false, uso: false });
 
+    let names: Vec<_> = (0..100).map(|n| format!("p{n:02}")).collect();
+    let many = good(&fixture.ports(&names.iter().map(String::as_str).collect::<Vec<_>>()));
+    assert_eq!(many.warnings.len(), 9, "{:?}", many.warnings);
+    let last = many.warnings[8].to_string();
+    assert!(last.starts_with("f.toml:25: port \"p08\" and 91 more are in no patch or bridge either"), "{last}");
+
     let none = good(&format!("{}offloads = []\n", fixture.port("p")));
     assert_eq!(none.warnings.len(), 1);
     assert_eq!(good("").warnings[0].to_string(), "f.toml: no ports; add a section [port.NAME]");

@@ -1,5 +1,6 @@
 //! The values of a configuration that was checked.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -10,7 +11,7 @@ use straightline_packet::Level;
 use straightline_port::{Permissions, socket_file};
 use straightline_underlay::Address;
 
-use super::{Mac, NodeConfig, PortKind, VhostUserConfig};
+use super::{Mac, NodeConfig, PortKind, PortList, VhostUserConfig};
 use crate::sandbox::Needs;
 
 /// A whole configuration. All lists are in the file's order.
@@ -22,7 +23,7 @@ pub struct Config {
     /// `[switch]`
     pub switch: SwitchConfig,
     /// A section `[port.NAME]`.
-    pub ports: Vec<PortConfig>,
+    pub ports: PortList,
     /// `[underlay.NAME]`
     pub underlays: Vec<UnderlayConfig>,
     /// `[patch.NAME]`
@@ -37,7 +38,7 @@ impl Config {
     /// Returns the index of the port of this name in [`Config::ports`].
     #[must_use]
     pub fn port_index(&self, name: &str) -> Option<usize> {
-        self.ports.iter().position(|port| port.name == name)
+        self.ports.position(name)
     }
 
     /// Returns the index of the underlay of this name in [`Config::underlays`].
@@ -49,14 +50,23 @@ impl Config {
     /// Returns the patch, bridge or underlay that the port of this name is in.
     #[must_use]
     pub fn joined(&self, port: &str) -> Option<Joined> {
-        let has = |members: &[String]| members.iter().any(|member| member == port);
-        let patches = self.patches.iter().filter(|patch| has(&patch.ports));
-        let bridges = self.bridges.iter().filter(|bridge| has(&bridge.ports));
-        let underlays = self.underlays.iter().filter(|underlay| underlay.port == port);
-        let names = patches.map(|patch| (JoinedKind::Patch, &patch.name));
-        let names = names.chain(bridges.map(|bridge| (JoinedKind::Bridge, &bridge.name)));
-        let mut names = names.chain(underlays.map(|underlay| (JoinedKind::Underlay, &underlay.name)));
-        names.next().map(|(kind, name)| Joined { kind, name: name.clone() })
+        self.networks().get(port).map(|network| network.joined(self))
+    }
+
+    /// Returns the patch, bridge or underlay of each port that is in one, by the port's name.
+    pub(crate) fn networks(&self) -> HashMap<&str, PortNetwork> {
+        let mut networks = HashMap::with_capacity(self.ports.len());
+        let mut add = |port, kind, at| _ = networks.entry(port).or_insert(PortNetwork { kind, at });
+        for (at, patch) in self.patches.iter().enumerate() {
+            patch.ports.iter().for_each(|port| add(port.as_str(), JoinedKind::Patch, at));
+        }
+        for (at, bridge) in self.bridges.iter().enumerate() {
+            bridge.ports.iter().for_each(|port| add(port, JoinedKind::Bridge, at));
+        }
+        for (at, underlay) in self.underlays.iter().enumerate() {
+            add(&underlay.port, JoinedKind::Underlay, at);
+        }
+        networks
     }
 
     /// Returns the index of the port that carries the packets of the tunnel at this index.
@@ -88,6 +98,32 @@ impl Config {
     pub(crate) fn nodes_of<'a>(&'a self, names: &[String]) -> impl DoubleEndedIterator<Item = &'a NodeConfig> {
         let known = names.iter().filter_map(|name| self.nodes.iter().find(|node| node.name == *name));
         known.filter(|node| node.outputs().iter().all(|port| self.port_index(port).is_some()))
+    }
+}
+
+/// The patch, bridge or underlay that a port is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PortNetwork {
+    pub(crate) kind: JoinedKind,
+    /// Its index in the configuration's list of this kind.
+    pub(crate) at: usize,
+}
+
+impl PortNetwork {
+    /// Returns its kind and name in the configuration that it was found in.
+    pub(crate) fn name(self, config: &Config) -> (JoinedKind, &str) {
+        let name = match self.kind {
+            JoinedKind::Patch => &config.patches[self.at].name,
+            JoinedKind::Bridge => &config.bridges[self.at].name,
+            JoinedKind::Underlay => &config.underlays[self.at].name,
+        };
+        (self.kind, name)
+    }
+
+    /// Returns it as the API shows it.
+    pub(crate) fn joined(self, config: &Config) -> Joined {
+        let (kind, name) = self.name(config);
+        Joined { kind, name: name.to_owned() }
     }
 }
 
@@ -356,6 +392,16 @@ pub enum WhenFull {
     Drop,
     /// The packet waits in the source's ring.
     Wait,
+}
+
+impl WhenFull {
+    /// Returns the word in the file.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Drop => "drop",
+            Self::Wait => "wait",
+        }
+    }
 }
 
 /// A section `[bridge.NAME]`: a learning bridge.

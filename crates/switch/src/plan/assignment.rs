@@ -11,6 +11,8 @@
 //! - **Underlay.** As a bridge, with the patches and bridges of its tunnels. Each worker also sends
 //!   packets of the underlay's own.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use straightline_port::QueueAssignment;
 
 use super::ForwardingDomain;
@@ -38,15 +40,16 @@ pub(super) fn max_workers(config: &Config, domain: ForwardingDomain) -> usize {
 /// domain with the most pairs for each of its workers.
 pub(super) fn worker_counts(config: &Config, domains: &[ForwardingDomain], workers: usize) -> Vec<usize> {
     let mut worker_counts = vec![1; domains.len()];
+    let pairs: Vec<_> = domains.iter().map(|&domain| domain_pairs(config, domain)).collect();
     let connected = domains.iter().filter(|domain| !matches!(domain, ForwardingDomain::Unconnected(_))).count();
     for _ in connected..workers {
         let can = |&at: &usize| worker_counts[at] < max_workers(config, domains[at]).min(workers);
         // The first of equal domains is wanted. `max_by` returns the last, so the order is
         // reversed.
-        let most = (0..domains.len()).rev().filter(can).max_by(|&a, &b| {
-            let (pairs_a, pairs_b) = (domain_pairs(config, domains[a]), domain_pairs(config, domains[b]));
-            (pairs_a * worker_counts[b]).cmp(&(pairs_b * worker_counts[a]))
-        });
+        let most = (0..domains.len())
+            .rev()
+            .filter(can)
+            .max_by(|&a, &b| (pairs[a] * worker_counts[b]).cmp(&(pairs[b] * worker_counts[a])));
         let Some(at) = most else { break };
         worker_counts[at] += 1;
     }
@@ -75,17 +78,15 @@ pub(super) fn assign(config: &Config, domain: ForwardingDomain, serving: &[usize
                 .collect()
         })
         .collect();
+    let receivers = Receivers::new(&rx_workers);
     let mut assigned: Vec<_> = ports
         .iter()
         .enumerate()
         .map(|(member, &port)| {
-            let others = rx_workers.iter().enumerate().filter(|(other, _)| *other != member);
             let mut delivering: Vec<usize> = match domain {
-                ForwardingDomain::Underlay(_) => serving.to_vec(),
-                _ => others.flat_map(|(_, rx_workers)| rx_workers.iter().copied()).collect(),
+                ForwardingDomain::Underlay(_) => distinct(serving),
+                _ => receivers.other_than(&rx_workers[member]),
             };
-            delivering.sort_unstable();
-            delivering.dedup();
             if delivering.is_empty() {
                 delivering.push(rx_workers[member][0]);
             }
@@ -106,6 +107,40 @@ pub(super) fn assign(config: &Config, domain: ForwardingDomain, serving: &[usize
         assigned.push((tunnel, assignment));
     }
     assigned
+}
+
+/// The workers that receive from the ports of a domain.
+///
+/// A bridge may have a thousand ports of a hundred pairs. So the workers are gathered once, not once
+/// for each port.
+struct Receivers {
+    /// Each worker, in ascending order, with the number of ports that it receives from.
+    ports: BTreeMap<usize, usize>,
+}
+
+impl Receivers {
+    /// Gathers the workers that receive from ports. `rx_workers` has those of each port, by pair.
+    fn new(rx_workers: &[Vec<usize>]) -> Self {
+        let mut ports = BTreeMap::new();
+        for worker in rx_workers.iter().flat_map(|of_port| distinct(of_port)) {
+            *ports.entry(worker).or_default() += 1;
+        }
+        Receivers { ports }
+    }
+
+    /// Returns the workers that receive from another port than the one that has `rx_workers`, in
+    /// ascending order.
+    fn other_than(&self, rx_workers: &[usize]) -> Vec<usize> {
+        let own = distinct(rx_workers);
+        let others = |worker: &usize, ports: usize| ports > usize::from(own.contains(worker));
+        self.ports.iter().filter(|&(worker, &ports)| others(worker, ports)).map(|(&worker, _)| worker).collect()
+    }
+}
+
+/// Returns the workers, each once, in ascending order.
+pub(super) fn distinct(workers: &[usize]) -> Vec<usize> {
+    let distinct: BTreeSet<_> = workers.iter().copied().collect();
+    distinct.into_iter().collect()
 }
 
 /// Returns `assignment` with other workers that deliver.

@@ -1,6 +1,9 @@
 //! The steps from one configuration to another.
 
+use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
+
+use straightline_api::JoinedKind;
 
 use super::{Before, ForwardingDomain, Plan, PortPlan};
 use crate::config::{
@@ -131,6 +134,7 @@ pub(super) fn underlay_remade((old_config, old): (&Config, usize), (config, new)
 pub(crate) fn difference(before: Before<'_>, config: &Config, plan: &Plan) -> Vec<Step> {
     let mut steps = Vec::new();
     let old_config = before.config;
+    let (old_networks, networks) = (old_config.networks(), config.networks());
     for (new, port) in config.ports.iter().enumerate() {
         let Some(old) = old_config.port_index(&port.name) else {
             steps.push(Step::PortAdded(new));
@@ -148,8 +152,10 @@ pub(crate) fn difference(before: Before<'_>, config: &Config, plan: &Plan) -> Ve
             steps.push(Step::PortSourceCheck { new });
         }
         let permissions = old_config.ports[old].kind.permissions() != port.kind.permissions();
-        let (was, is) = (network(old_config, old), network(config, new));
-        let network = (was != is).then_some(is);
+        let name = port.name.as_str();
+        let was = old_networks.get(name).map(|network| network.name(old_config));
+        let is = networks.get(name).map(|network| network.name(config));
+        let network = (was != is).then(|| network_name(is));
         if permissions || network.is_some() || before.plan.ports[old] != plan.ports[new] {
             steps.push(Step::PortMoved { old, new, permissions, network });
         }
@@ -213,71 +219,83 @@ enum ListChange {
 }
 
 fn compare<T: PartialEq + Debug>((old, new): (&[T], &[T]), name: fn(&T) -> &String, mut tell: impl FnMut(ListChange)) {
+    let old_names: HashMap<_, _> = old.iter().enumerate().map(|(at, item)| (name(item), at)).collect();
+    let new_names: HashSet<_> = new.iter().map(name).collect();
     for (at, item) in new.iter().enumerate() {
-        match old.iter().position(|other| name(other) == name(item)) {
+        match old_names.get(name(item)) {
             None => tell(ListChange::Added(at)),
-            Some(was) if old[was] != *item => tell(ListChange::Changed(was, at)),
+            Some(&was) if old[was] != *item => tell(ListChange::Changed(was, at)),
             Some(_) => {}
         }
     }
     for (was, item) in old.iter().enumerate() {
-        if !new.iter().any(|other| name(other) == name(item)) {
+        if !new_names.contains(name(item)) {
             tell(ListChange::Removed(was));
         }
     }
 }
 
-/// Returns the network that a port is in, as messages name it.
-fn network(config: &Config, port: usize) -> String {
-    let name = &config.ports[port].name;
-    let patch = config.patches.iter().find(|patch| patch.ports.contains(name));
-    let bridge = config.bridges.iter().find(|bridge| bridge.ports.contains(name));
-    let underlay = config.underlays.iter().find(|underlay| underlay.port == *name);
-    match (patch, bridge, underlay) {
-        (Some(patch), _, _) => format!("patch \"{}\"", patch.name),
-        (_, Some(bridge), _) => format!("bridge \"{}\"", bridge.name),
-        (_, _, Some(underlay)) => format!("underlay \"{}\"", underlay.name),
-        _ => "no patch and no bridge".to_owned(),
-    }
+/// Returns a network as messages name it.
+fn network_name(network: Option<(JoinedKind, &str)>) -> String {
+    network.map_or_else(|| "no patch and no bridge".to_owned(), |(kind, name)| format!("{} \"{name}\"", kind.as_str()))
 }
 
 /// Returns a worker's unchanged domains. Their packets pass while everything else is changed.
 pub(crate) fn undisturbed(before: Before<'_>, config: &Config, plan: &Plan, worker: usize) -> Vec<ForwardingDomain> {
-    let places = |config: &Config, plan: &Plan, domain: ForwardingDomain| -> Vec<PortPlan> {
-        let ports = domain.ports(config).into_iter().chain(domain.copy_ports(config));
-        ports.map(|port| plan.ports[port].clone()).collect()
-    };
-    // The patches and bridges of a domain that an underlay joins, too.
-    let rules = |config: &Config, domain: ForwardingDomain| -> Vec<((String, usize), Option<BridgeConfig>)> {
-        let rules = domain.parts(config).into_iter().map(|part| {
-            let bridge = if let ForwardingDomain::Bridge(at) = part { Some(config.bridges[at].clone()) } else { None };
-            let (kind, name) = part.name(config);
-            ((format!("{kind} {name}"), part.ports(config).len()), bridge)
-        });
-        rules.collect()
-    };
-    let underlays = |config: &Config, domain: ForwardingDomain| -> Vec<UnderlayConfig> {
-        domain.underlays(config).into_iter().map(|at| config.underlays[at].clone()).collect()
-    };
-    let ways = |config: &Config, domain: ForwardingDomain| -> Vec<Vec<NodeConfig>> {
-        let ports = domain.ports(config).into_iter();
-        let lists = ports.flat_map(|port| {
-            [config.ingress_nodes(port).cloned().collect(), config.egress_nodes(port).cloned().collect()]
-        });
-        lists.collect()
-    };
-    let checks = |config: &Config, domain: ForwardingDomain| -> Vec<Option<SourceCheckConfig>> {
-        domain.ports(config).iter().map(|&port| config.ports[port].source_check.clone()).collect()
-    };
-    let is_same = |new: ForwardingDomain, old: ForwardingDomain| {
-        new.name(config) == old.name(before.config)
-            && places(config, plan, new) == places(before.config, before.plan, old)
-            && rules(config, new) == rules(before.config, old)
-            && underlays(config, new) == underlays(before.config, old)
-            && ways(config, new) == ways(before.config, old)
-            && checks(config, new) == checks(before.config, old)
-    };
     let had = before.plan.workers.get(worker).map_or(&[][..], |worker| &worker.domains);
-    let domains = plan.workers[worker].domains.iter().copied();
-    domains.filter(|&new| had.iter().any(|&old| is_same(new, old))).collect()
+    let had: HashMap<_, _> = had.iter().map(|&domain| (domain.name(before.config), domain)).collect();
+    let is_same = |new: ForwardingDomain| {
+        let old = had.get(&new.name(config));
+        old.is_some_and(|&old| DomainView::of(config, plan, new) == DomainView::of(before.config, before.plan, old))
+    };
+    plan.workers[worker].domains.iter().copied().filter(|&new| is_same(new)).collect()
+}
+
+/// Everything of a domain that graphs are built from. It borrows, because a reload compares all
+/// domains.
+#[derive(PartialEq)]
+struct DomainView<'a> {
+    /// The patches and bridges, also of a domain that an underlay joins.
+    parts: Vec<PartView<'a>>,
+    ports: Vec<PortView<'a>>,
+    /// The ports that nodes copy to.
+    copies: Vec<&'a PortPlan>,
+    underlays: Vec<&'a UnderlayConfig>,
+}
+
+#[derive(PartialEq)]
+struct PartView<'a> {
+    name: (&'static str, &'a str),
+    ports: usize,
+    bridge: Option<&'a BridgeConfig>,
+}
+
+#[derive(PartialEq)]
+struct PortView<'a> {
+    place: &'a PortPlan,
+    ingress: Vec<&'a NodeConfig>,
+    egress: Vec<&'a NodeConfig>,
+    check: Option<&'a SourceCheckConfig>,
+}
+
+impl<'a> DomainView<'a> {
+    fn of(config: &'a Config, plan: &'a Plan, domain: ForwardingDomain) -> Self {
+        let parts = domain.parts(config).into_iter().map(|part| PartView {
+            name: part.name(config),
+            ports: part.ports(config).len(),
+            bridge: if let ForwardingDomain::Bridge(at) = part { Some(&config.bridges[at]) } else { None },
+        });
+        let ports = domain.ports(config).into_iter().map(|port| PortView {
+            place: &plan.ports[port],
+            ingress: config.ingress_nodes(port).collect(),
+            egress: config.egress_nodes(port).collect(),
+            check: config.ports[port].source_check.as_ref(),
+        });
+        DomainView {
+            parts: parts.collect(),
+            ports: ports.collect(),
+            copies: domain.copy_ports(config).into_iter().map(|port| &plan.ports[port]).collect(),
+            underlays: domain.underlays(config).into_iter().map(|at| &config.underlays[at]).collect(),
+        }
+    }
 }

@@ -19,16 +19,18 @@ mod difference;
 #[cfg(test)]
 mod tests;
 
+use std::collections::{BTreeMap, HashMap, HashSet};
+
 use straightline_port::QueueAssignment;
 
 use crate::config::{Config, NodeConfig, WhenFull};
-use assignment::{assign, delivered_by, domain_pairs, max_workers, worker_counts};
+use assignment::{assign, delivered_by, distinct, domain_pairs, max_workers, worker_counts};
 pub(crate) use difference::{Step, difference, needs_restart, undisturbed};
 use difference::{remade, underlay_remade};
 
 /// A forwarding domain: ports that packets pass between, as an index into the configuration's
 /// lists.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ForwardingDomain {
     /// The patch of this index.
     Patch(usize),
@@ -144,7 +146,7 @@ pub(crate) struct Before<'a> {
     pub(crate) plan: &'a Plan,
 }
 
-impl Before<'_> {
+impl<'a> Before<'a> {
     /// Returns the port that stays the same as the port at this index of another configuration. The
     /// result is an index into the old configuration's ports.
     pub(crate) fn same_port(&self, config: &Config, port: usize) -> Option<usize> {
@@ -159,23 +161,21 @@ impl Before<'_> {
         underlay_remade((self.config, at), (config, underlay)).is_none().then_some(at)
     }
 
-    /// Returns the workers that have the domain already, and how many it could use. For a port by
-    /// itself, returns its first worker.
-    fn workers_of(&self, name: (&str, &str)) -> Option<(Vec<usize>, usize)> {
-        let named =
-            |worker: &WorkerPlan| worker.domains.iter().copied().find(|domain| domain.name(self.config) == name);
-        let workers = self.plan.workers.iter().enumerate();
-        let (all, domains): (Vec<_>, Vec<_>) = workers.filter_map(|(at, worker)| Some((at, named(worker)?))).unzip();
-        if let Some(&domain) = domains.first() {
-            return Some((all, max_workers(self.config, domain)));
+    /// Returns the domains, by name, each with the workers that have it.
+    fn domains(self) -> HashMap<(&'static str, &'a str), (ForwardingDomain, Vec<usize>)> {
+        let mut domains: HashMap<_, (_, Vec<_>)> = HashMap::new();
+        for (at, worker) in self.plan.workers.iter().enumerate() {
+            for &domain in &worker.domains {
+                domains.entry(domain.name(self.config)).or_insert((domain, Vec::new())).1.push(at);
+            }
         }
-        let alone = (name.0 == "port").then(|| self.config.port_index(name.1)).flatten()?;
-        self.plan.ports[alone].assignment.rx_workers.first().map(|&worker| (vec![worker], 1))
+        domains
     }
 
-    /// Returns whether anything may still refer to the slot.
-    fn is_taken(&self, slot: u16) -> bool {
-        self.plan.ports.iter().any(|place| place.slot == slot)
+    /// Returns the worker of a port that is in a domain, and becomes a domain by itself.
+    fn worker_of_port(&self, name: (&str, &str)) -> Option<usize> {
+        let port = (name.0 == "port").then(|| self.config.port_index(name.1)).flatten()?;
+        self.plan.ports[port].assignment.rx_workers.first().copied()
     }
 }
 
@@ -250,10 +250,14 @@ pub(crate) fn plan(config: &Config, before: Option<Before<'_>>) -> Plan {
         serving.iter().for_each(|&worker| workers[worker].domains.push(domain));
     };
     let domains = domains(config);
+    let known = before.map(Before::domains).unwrap_or_default();
     let mut new = Vec::new();
     for (&domain, width) in domains.iter().zip(worker_counts(config, &domains, load.len())) {
-        let known = before.and_then(|before| before.workers_of(domain.name(config)));
-        let (mut had, could) = known.unwrap_or_default();
+        let (mut had, could) = match (before, known.get(&domain.name(config))) {
+            (Some(before), Some((old, workers))) => (workers.clone(), max_workers(before.config, *old)),
+            (Some(before), None) => (before.worker_of_port(domain.name(config)).into_iter().collect(), 1),
+            (None, _) => (Vec::new(), 0),
+        };
         had.retain(|&worker| worker < load.len());
         let can = max_workers(config, domain);
         had.truncate(can);
@@ -273,14 +277,13 @@ pub(crate) fn plan(config: &Config, before: Option<Before<'_>>) -> Plan {
         serving.sort_unstable();
         put(domain, &serving, &mut load);
     }
-    // A tunnel's copies are delivered where its underlay's packets are.
-    let is_output = |port: &usize| config.ports[*port].kind.as_tunnel().is_none();
-    let senders = |port: usize| Some(port).filter(is_output).map_or_else(Vec::new, |p| copy_workers(config, &ports, p));
-    let senders: Vec<_> = (0..ports.len()).map(senders).collect();
-    for (place, senders) in ports.iter_mut().zip(senders).filter(|(_, senders)| !senders.is_empty()) {
-        place.assignment = delivered_by(&place.assignment, senders);
+    for (port, senders) in copy_workers(config, &ports) {
+        ports[port].assignment = delivered_by(&ports[port].assignment, distinct(&senders));
     }
-    let mut free = (0..=u16::MAX).filter(|&slot| !before.is_some_and(|before| before.is_taken(slot)));
+    // Anything may still refer to these.
+    let taken: HashSet<u16> =
+        before.into_iter().flat_map(|before| &before.plan.ports).map(|place| place.slot).collect();
+    let mut free = (0..=u16::MAX).filter(|slot| !taken.contains(slot));
     for (port, place) in ports.iter_mut().enumerate() {
         let same = before.and_then(|before| Some(before.plan.ports[before.same_port(config, port)?].slot));
         // There are far fewer ports than slots: reload checks that.
@@ -289,29 +292,33 @@ pub(crate) fn plan(config: &Config, before: Option<Before<'_>>) -> Plan {
     Plan { workers, ports }
 }
 
-/// Returns the workers that deliver copies to a port. These are the workers that receive from a
-/// port whose `nodes` copy to it, and the workers that deliver to a port whose `egress-nodes` do.
-/// The function needs the places of all ports that are in a patch or bridge.
-fn copy_workers(config: &Config, places: &[PortPlan], to: usize) -> Vec<usize> {
-    let is_to = |node: &NodeConfig| node.outputs().contains(&config.ports[to].name);
-    let mut workers = Vec::new();
-    for (port, place) in places.iter().enumerate() {
-        if config.ingress_nodes(port).any(is_to) {
-            workers.extend(&place.assignment.rx_workers);
+/// Returns the ports that nodes copy to, each with the workers that deliver these copies. These are
+/// the workers that receive from a port whose `nodes` copy to it, and the workers that deliver to a
+/// port whose `egress-nodes` do. Tunnels are left out: their copies are delivered where their
+/// underlay's packets are. The function needs the places of all ports that are in a patch or bridge.
+fn copy_workers(config: &Config, places: &[PortPlan]) -> BTreeMap<usize, Vec<usize>> {
+    let reached = reached_ports(config);
+    let mut workers: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    let mut copy = |nodes: &mut dyn Iterator<Item = &NodeConfig>, senders: &[usize]| {
+        let ports = nodes.flat_map(NodeConfig::outputs).filter_map(|name| config.port_index(name));
+        for to in ports.filter(|&to| config.ports[to].kind.as_tunnel().is_none()) {
+            workers.entry(to).or_default().extend(distinct(senders));
         }
-        if is_delivered_to(config, port) && config.egress_nodes(port).any(is_to) {
-            workers.extend(&place.assignment.delivering);
+    };
+    for (port, place) in places.iter().enumerate() {
+        copy(&mut config.ingress_nodes(port), &place.assignment.rx_workers);
+        if reached.contains(config.ports[port].name.as_str()) {
+            copy(&mut config.egress_nodes(port), &place.assignment.delivering);
         }
     }
-    workers.sort_unstable();
-    workers.dedup();
+    workers.retain(|_, senders| !senders.is_empty());
     workers
 }
 
-/// Returns whether another port's packets can reach a port: it is in a patch, or in a bridge that
-/// has other ports.
-fn is_delivered_to(config: &Config, port: usize) -> bool {
-    let name = &config.ports[port].name;
-    config.patches.iter().any(|patch| patch.ports.contains(name))
-        || config.bridges.iter().any(|bridge| bridge.ports.len() > 1 && bridge.ports.contains(name))
+/// Returns the names of the ports that another port's packets can reach: they are in a patch, or in
+/// a bridge that has other ports.
+fn reached_ports(config: &Config) -> HashSet<&str> {
+    let patches = config.patches.iter().flat_map(|patch| &patch.ports);
+    let bridges = config.bridges.iter().filter(|bridge| bridge.ports.len() > 1).flat_map(|bridge| &bridge.ports);
+    patches.chain(bridges).map(String::as_str).collect()
 }

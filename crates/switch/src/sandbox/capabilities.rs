@@ -140,7 +140,7 @@ mod tests {
     fn needed_with(change: impl FnOnce(&mut VhostUserConfig)) -> CapsHashSet {
         let mut port = PortConfig::vhost_user("p", "/run/p");
         change(port.kind.as_vhost_user_mut().expect("it is one"));
-        needed(Needs::of(&Config { ports: vec![port], ..Config::default() }))
+        needed(Needs::of(&Config { ports: vec![port].into(), ..Config::default() }))
     }
 
     #[test]

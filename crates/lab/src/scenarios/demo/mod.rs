@@ -144,7 +144,7 @@ pub fn run(options: Options) -> anyhow::Result<Summary> {
 fn config(ports: [PortConfig; 2]) -> Config {
     let patch =
         PatchConfig { name: "demo".to_owned(), ports: ports.clone().map(|port| port.name), full: WhenFull::Drop };
-    Config { ports: ports.to_vec(), patches: vec![patch], ..Config::default() }
+    Config { ports: ports.into_iter().collect(), patches: vec![patch], ..Config::default() }
 }
 
 /// Runs the traffic and shows its counters.

@@ -15,6 +15,7 @@ use super::shared::Shared;
 use super::stop::{ACCEPT_TIME, Stop};
 use super::thread::PortThread;
 use crate::control::{PortControl, stop_all};
+use crate::counters::PairCounters;
 use crate::kick_routing::KickRouting;
 use crate::link_status::LinkState;
 use crate::listener::ServerSocket;
@@ -73,7 +74,7 @@ impl VhostUser {
             name: config.name.clone(),
             index,
             drops,
-            counters: (0..config.most_pairs()).map(|_| Arc::default()).collect(),
+            counters: PairCounters::new(config.most_pairs()),
             link: RcuCell::new(rcu),
             announcement: Announcement::default(),
             set_down: AtomicBool::new(false),
@@ -169,9 +170,8 @@ impl PortControl for VhostUser {
 
     /// Returns the counters of queue pairs that are offered to the guest, and of all that were ever
     /// started.
-    fn counters(&self) -> &[Arc<QueueCounters>] {
-        let shown = usize::from(self.shared.pairs_shown.load(Ordering::Relaxed));
-        &self.shared.data.counters[..shown.min(self.shared.data.counters.len())]
+    fn counters(&self) -> Vec<Arc<QueueCounters>> {
+        self.shared.data.counters.first(self.shared.pairs_shown.load(Ordering::Relaxed).into())
     }
 
     fn drops(&self) -> &Arc<Drops> {

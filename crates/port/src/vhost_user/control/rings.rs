@@ -138,7 +138,7 @@ impl ConnectedFrontend {
         ring.set_log(self.active_log().cloned());
         ring.disarm();
         let waits = if is_transmit(index) && !is_control { Arc::clone(&self.shared.waits) } else { Arc::default() };
-        let counters = self.shared.data.counters.get(usize::from(index / 2)).cloned().unwrap_or_default();
+        let counters = self.shared.data.counters.of_pair(usize::from(index / 2)).unwrap_or_default();
         let memory = Arc::clone(&self.memory);
         let queue = Queue::new(ring, index, memory, setup.enabled, counters, waits, setup.polled);
         let mut queue = queue.of_port(self.shared.data.index);

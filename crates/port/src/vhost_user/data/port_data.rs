@@ -7,7 +7,7 @@ use straightline_packet::{Batch, Drops, PortIndex, RcuCell, Reason, Turn};
 
 use super::announcement::{self, Announcement};
 use super::link::Link;
-use crate::QueueCounters;
+use crate::counters::PairCounters;
 
 /// The state of a port that its workers read.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(crate) struct PortData {
     pub(crate) index: PortIndex,
     pub(crate) drops: Arc<Drops>,
     /// The counters of each queue pair.
-    pub(crate) counters: Box<[Arc<QueueCounters>]>,
+    pub(crate) counters: PairCounters,
     pub(crate) link: RcuCell<Link>,
     pub(crate) announcement: Announcement,
     /// An administrator has set the link down.
@@ -43,7 +43,7 @@ impl PortData {
                 return turn.discard(id, Reason::SetDown);
             }
             into.push(id);
-            if let Some(counters) = self.counters.first() {
+            if let Some(counters) = self.counters.of_pair(0) {
                 counters.rx.packets.add(1);
                 counters.rx.bytes.add(announcement::LEN as u64);
             }

@@ -43,7 +43,7 @@ pub enum PortKind {
 }
 
 /// A resource that only one port can have at a time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Exclusive<'a> {
     /// The path of a socket.
     Path(&'a Path),

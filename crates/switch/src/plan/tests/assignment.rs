@@ -175,3 +175,16 @@ fn all_workers_that_mirror_to_a_port_deliver_to_it() {
         assert!(to.tx_workers.iter().all(|owner| delivering.contains(owner)));
     }
 }
+
+/// With a hundred pairs for each port, a list for each two ports would take a gigabyte.
+#[test]
+fn the_lists_of_a_plan_grow_with_the_number_of_ports() {
+    let mut config = config(300, &[0, 1]);
+    let ports: Vec<_> = config.ports.iter().map(|port| port.name.clone()).collect();
+    config.bridges = vec![bridge(&ports.iter().map(String::as_str).collect::<Vec<_>>())];
+    config.ports[0].kind.as_vhost_user_mut().expect("a vhost-user port").queues = Some(2);
+    let plan = plan(&config, None);
+    assert_eq!(plan.ports[5].assignment.delivering, [0, 1]);
+    let longest = plan.ports.iter().map(|place| place.assignment.delivering.capacity()).max();
+    assert!(longest.is_some_and(|longest| longest <= 16), "{longest:?} places for two workers");
+}
