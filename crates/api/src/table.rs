@@ -102,6 +102,9 @@ fn port(port: &Port) -> String {
     if !rx.is_empty() && all.next().is_some_and(|first| all.any(|other| other != first)) {
         field("workers", &format!("by queue, rx {rx}, tx {tx}"));
     }
+    if port.slow_calls {
+        field("calls", "take longer than 50 µs each: a helper thread sends them");
+    }
     if port.queues.iter().any(|queue| queue.calls_repeated > 0) {
         let repeated: Vec<_> = port.queues.iter().map(|queue| count(queue.calls_repeated)).collect();
         field("calls", &format!("repeated, by queue: {}", repeated.join(" ")));

@@ -59,6 +59,10 @@ pub struct Port {
     pub queues: Vec<Queue>,
     /// The number of packets from or to this port that were dropped, by reason.
     pub drops: BTreeMap<String, u64>,
+    /// True if the guest's notifications take so long that a helper thread sends them. The guest then
+    /// learns of packets later. Usually too many descriptors watch an eventfd.
+    #[serde(default)]
+    pub slow_calls: bool,
     /// The packets that the guest's driver wants to receive, if the driver tells the switch. The
     /// switch does not filter by this.
     #[serde(default, skip_serializing_if = "Option::is_none")]

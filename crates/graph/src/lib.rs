@@ -36,7 +36,6 @@
 //! assert_eq!(graph.stats().len(), 4, "an input, a node, an output and the turn's end");
 //! ```
 
-pub mod clock;
 mod graph;
 mod mailbox;
 mod node;
@@ -44,6 +43,8 @@ mod shares;
 mod stats;
 mod watchdog;
 mod worker;
+
+pub use straightline_port::clock;
 
 pub use graph::{Graph, NodeIndex};
 pub use mailbox::{Mailbox, Observation, Work};

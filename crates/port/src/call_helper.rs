@@ -1,8 +1,8 @@
 //! A thread that notifies the guest of one port by system calls that may wait.
 //!
 //! A notification normally uses the kernel's asynchronous requests (see `signal`), which never
-//! wait. Where these are not available, and for sockets, the helper notifies. It alone waits if the
-//! frontend makes its descriptor block. Each port has a helper of its own, so no frontend can hold
+//! wait. Where these are not available, for sockets, and for notifications that cost too much (see
+//! `call_cost`), the helper notifies. It alone waits if the frontend makes its descriptor block. Each port has a helper of its own, so no frontend can hold
 //! up the notifications of another.
 //!
 //! The helper starts when it is first needed. A worker may need it, but a worker cannot start a
@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use crossbeam_queue::ArrayQueue;
 
+use crate::call_cost::CallCost;
 use crate::notifier::Notifier;
 
 /// The most notifiers that wait for the helper: the call and the error descriptor of each of 256
@@ -36,6 +37,8 @@ pub(crate) struct CallHelper {
 /// State shared by the helper's thread and its callers.
 pub(crate) struct PendingCalls {
     port: String,
+    /// The time that the port's notifications take.
+    cost: Arc<CallCost>,
     pending: ArrayQueue<Notifier>,
     thread: OnceLock<Thread>,
     /// The thread is needed and has not been started.
@@ -49,9 +52,10 @@ pub(crate) struct PendingCalls {
 
 impl CallHelper {
     /// Returns a helper without a thread.
-    pub(crate) fn new(port: &str, wake_port: impl Fn() + Send + Sync + 'static) -> Self {
+    pub(crate) fn new(port: &str, cost: Arc<CallCost>, wake_port: impl Fn() + Send + Sync + 'static) -> Self {
         let calls = PendingCalls {
             port: port.to_owned(),
+            cost,
             pending: ArrayQueue::new(MOST_PENDING),
             thread: OnceLock::new(),
             is_wanted: AtomicBool::new(false),
@@ -64,6 +68,11 @@ impl CallHelper {
 
     pub(crate) fn calls(&self) -> &Arc<PendingCalls> {
         &self.calls
+    }
+
+    /// Returns the time that the port's notifications take.
+    pub(crate) fn cost(&self) -> &Arc<CallCost> {
+        &self.calls.cost
     }
 
     /// Starts the thread if a notification waits for it.
@@ -141,7 +150,7 @@ impl PendingCalls {
             *self.current() = Some(notifier.clone());
             // From here on, another notification needs a new request.
             notifier.set_pending(false);
-            notifier.notify_blocking();
+            self.cost.measure_closely(|| notifier.notify_blocking());
             *self.current() = None;
         }
     }
@@ -169,6 +178,10 @@ mod tests {
     use rustix::event::{EventfdFlags, eventfd};
     use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
+    fn cost() -> Arc<CallCost> {
+        Arc::new(CallCost::new())
+    }
+
     fn event() -> Arc<OwnedFd> {
         Arc::new(eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd"))
     }
@@ -185,7 +198,7 @@ mod tests {
     fn a_helper_starts_when_it_is_needed_and_notifies_each() {
         let woken = Arc::new(AtomicBool::new(false));
         let wake = Arc::clone(&woken);
-        let mut helper = CallHelper::new("test", move || wake.store(true, Ordering::Relaxed));
+        let mut helper = CallHelper::new("test", cost(), move || wake.store(true, Ordering::Relaxed));
         helper.start_if_wanted().expect("nothing to start");
         assert!(helper.thread.is_none());
         let events = [event(), event()];
@@ -204,7 +217,7 @@ mod tests {
     #[test]
     fn an_eventfd_that_is_full_and_blocks_ends_with_its_helper() {
         let event = event();
-        let mut helper = CallHelper::new("test", || ());
+        let mut helper = CallHelper::new("test", cost(), || ());
         let notifier = Notifier::new(Arc::clone(&event), &helper).expect("an eventfd");
         fcntl_setfl(&*event, fcntl_getfl(&*event).expect("flags") & !OFlags::NONBLOCK).expect("flags");
         rustix::io::write(&*event, &(u64::MAX - 1).to_ne_bytes()).expect("to the brim");
@@ -223,7 +236,7 @@ mod tests {
         assert_eq!(calls.pending.len(), MOST_PENDING);
         drop(helper);
         assert!(calls.is_stopped.load(Ordering::Relaxed));
-        let after = Notifier::new(super::tests::event(), &CallHelper::new("gone", || ())).expect("an eventfd");
+        let after = Notifier::new(super::tests::event(), &CallHelper::new("gone", cost(), || ())).expect("an eventfd");
         after.notify();
     }
 }

@@ -16,7 +16,8 @@
 //! | `link_status`, `link_history`, `counters`, `peer` | what operators see |
 //! | `listener`, `socket_file`, `socket_path` | listening sockets and their files |
 //! | `epoll_waiter` | the wait of a worker that finds nothing to do |
-//! | `notifier`, `signal`, `call_helper` | notifications that never hold a worker up |
+//! | `notifier`, `signal`, `call_helper`, `call_cost` | notifications that never hold a worker up |
+//! | `clock` | the time-stamp counter |
 //!
 //! ```
 //! use straightline_packet::{Arena, Batch, Rcu, Settings};
@@ -35,7 +36,9 @@
 mod af_packet;
 mod af_xdp;
 mod backoff;
+mod call_cost;
 mod call_helper;
+pub mod clock;
 mod control;
 mod counters;
 pub mod device;

@@ -31,6 +31,8 @@ pub struct LinkStatus {
     pub pairs: u16,
     /// The rings, once they are set up.
     pub ring: Option<RingStatus>,
+    /// The notifications of the guest take so long that a helper thread sends them.
+    pub slow_calls: bool,
     /// The open interface of a device port.
     pub device: Option<DeviceStatus>,
 }

@@ -23,6 +23,7 @@ use rustix::net::sockopt::{socket_domain, socket_type};
 use rustix::net::{AddressFamily, SendFlags, SocketType, send};
 use rustix::system::uname;
 
+use crate::call_cost::CallCost;
 use crate::call_helper::{CallHelper, PendingCalls};
 use crate::signal::signal;
 
@@ -36,6 +37,8 @@ struct Target {
     /// The state of the helper, which notifies where the caller would have to wait. The state is
     /// dropped when the frontend has left.
     calls: Weak<PendingCalls>,
+    /// The time that the notifications of its port take.
+    cost: Arc<CallCost>,
     /// True if the helper was asked to notify and has not begun.
     is_pending: AtomicBool,
 }
@@ -61,15 +64,18 @@ impl Notifier {
             Kind::Socket(fd)
         };
         let calls = Arc::downgrade(helper.calls());
-        Ok(Notifier(Arc::new(Target { kind, calls, is_pending: AtomicBool::new(false) })))
+        let cost = Arc::clone(helper.cost());
+        Ok(Notifier(Arc::new(Target { kind, calls, cost, is_pending: AtomicBool::new(false) })))
     }
 
     /// Notifies the other side, and never waits.
     pub(crate) fn notify(&self) {
+        let cost = &self.0.cost;
         let is_done = match &self.0.kind {
-            Kind::Event(fd) => signal(fd.as_fd()),
+            _ if cost.is_slow() => false,
+            Kind::Event(fd) => cost.measure(|| signal(fd.as_fd())),
             Kind::Socket(fd) if !senders_may_wait() => {
-                write_socket(fd);
+                cost.measure(|| write_socket(fd));
                 true
             }
             Kind::Socket(_) => false,
@@ -145,12 +151,12 @@ mod tests {
     use std::net::UdpSocket;
     use std::os::unix::net::{UnixDatagram, UnixStream};
 
-    use rustix::event::{EventfdFlags, eventfd};
+    use rustix::event::{EventfdFlags, epoll, eventfd};
 
     use crate::signal::Signals;
 
     fn helper() -> CallHelper {
-        CallHelper::new("test", || ())
+        CallHelper::new("test", Arc::new(CallCost::new()), || ())
     }
 
     #[test]
@@ -201,5 +207,49 @@ mod tests {
         assert_eq!(u64::from_ne_bytes(bytes), 1);
         // The socket is full, and blocks: neither the caller nor the helper waits.
         (0..100_000).for_each(|_| socket.notify_blocking());
+    }
+
+    /// Each epoll instance watches each descriptor of the eventfd, and each watch makes each signal
+    /// longer.
+    #[test]
+    fn an_eventfd_that_is_watched_too_often_is_left_to_the_helper() {
+        assert!(Signals::prepare_control(), "the kernel has asynchronous requests");
+        let event = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd"));
+        let descriptors: Vec<_> = (0..200).map(|_| event.try_clone().expect("a descriptor")).collect();
+        let watch = || {
+            let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).expect("an epoll instance");
+            let add = |fd: &OwnedFd| {
+                epoll::add(&epoll, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN).expect("a watch")
+            };
+            descriptors.iter().for_each(add);
+            epoll
+        };
+        let watches: Vec<_> = (0..200).map(|_| watch()).collect();
+
+        let cost = Arc::new(CallCost::new());
+        let mut helper = CallHelper::new("test", Arc::clone(&cost), || ());
+        let notifier = Notifier::new(Arc::clone(&event), &helper).expect("an eventfd");
+        let count = || {
+            let mut bytes = [0; 8];
+            rustix::io::read(&*event, &mut bytes).map_or(0, |_| u64::from_ne_bytes(bytes))
+        };
+        let direct = (0..1000).take_while(|_| {
+            notifier.notify();
+            !cost.is_slow()
+        });
+        let direct = direct.count() as u64 + 1;
+        assert!(cost.is_slow() && count() == direct, "{direct} calls, {cost:?}");
+        // The caller signals no more: there is no helper's thread yet.
+        notifier.notify();
+        assert_eq!(count(), 0);
+        helper.start_if_wanted().expect("a thread");
+        while count() == 0 {
+            std::thread::yield_now();
+        }
+        // Without the watches, the helper's calls become short, and the caller signals again.
+        drop(watches);
+        while cost.is_slow() {
+            notifier.notify();
+        }
     }
 }

@@ -184,6 +184,7 @@ impl Source for Running {
                 regions: status.regions.try_into().unwrap_or(u32::MAX),
                 queues: port.counters().iter().enumerate().map(|(at, counters)| queue(at, counters, place)).collect(),
                 drops: port.drops().nonzero().map(|(reason, n)| (reason.name().to_owned(), n)).collect(),
+                slow_calls: status.slow_calls,
                 rx_mode: status.receives.map(|(receives, vlans)| rx_mode(receives, vlans)),
                 mtu: config.mtu,
                 mac: config.mac.map(|mac| mac.to_string()).or(status.mac.map(|mac| MacAddr(mac).to_string())),

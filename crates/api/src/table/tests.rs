@@ -149,9 +149,11 @@ vm2  vhost-user  down: no frontend is connected
     let mut shared = busy_port();
     shared.queues.push(Queue { index: 1, rx_worker: Some(1), tx_worker: Some(0), ..Queue::default() });
     shared.queues[1].calls_repeated = 1_003;
+    shared.slow_calls = true;
     let text = ports(&Ports { ports: vec![shared] });
     assert!(text.contains("\n    workers   by queue, rx 0 1, tx 0 0\n"), "{text}");
     assert!(text.contains("\n    calls     repeated, by queue: 0 1,003\n"), "{text}");
+    assert!(text.contains("\n    calls     take longer than 50 µs each: a helper thread sends them\n"), "{text}");
 }
 
 #[test]

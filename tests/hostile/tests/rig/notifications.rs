@@ -2,15 +2,15 @@
 //! in another way, which must not delay its workers.
 
 use std::collections::BTreeMap;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch, apply_filter};
 use straightline_switch::api::Status;
 use straightline_virtio::ring::Descriptor;
 
-use crate::attacker::Layout;
-use crate::common::{PATIENCE, frame, mac, send};
+use crate::attacker::{Attacker, Layout};
+use crate::common::{PATIENCE, frame, mac, send, wait_until};
 use crate::peers::fill_calls_that_block;
 use crate::scene::{Ring, Scene, valid};
 
@@ -62,12 +62,7 @@ fn guests_are_notified_without_asynchronous_requests() {
             guest.client().set_vring_call(Ring::Receive as u16, Some(call.as_fd())).expect("a call");
             wait_for_call();
             for n in 0..100 {
-                if layout == Layout::Split {
-                    // The event index requests a call for the next used element.
-                    let at = guest.geometry(Ring::Receive);
-                    let event = guest.memory().area(at.avail + 4 + 2 * u64::from(at.size), 2, 2).expect("in memory");
-                    event.release_u16(0, guest.used_index(Ring::Receive));
-                }
+                ask_for_call(&guest, layout, Ring::Receive);
                 guest.publish(Ring::Receive, &[Descriptor { len: 2000, ..valid(&guest, Ring::Receive) }]);
                 send(&mut scene.good, &frame(mac(1), mac(2), 700, n));
                 guest.wait_used(Ring::Receive);
@@ -87,4 +82,68 @@ fn a_call_that_is_full_and_blocks_holds_nobody_up_without_asynchronous_requests(
             fill_calls_that_block(Scene::with_layout(layout));
         }
     });
+}
+
+/// Watches an eventfd by many epoll instances, each by many descriptors. A signal wakes all of them
+/// one after the other.
+fn watches(event: &OwnedFd) -> Vec<OwnedFd> {
+    let descriptors: Vec<_> = (0..200).map(|_| event.try_clone().expect("a descriptor")).collect();
+    let watch = || {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).expect("an epoll instance");
+        for fd in &descriptors {
+            epoll::add(&epoll, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN).expect("a watch");
+        }
+        epoll
+    };
+    let epolls: Vec<_> = (0..300).map(|_| watch()).collect();
+    epolls.into_iter().chain(descriptors).collect()
+}
+
+/// Requests a call for the next used element.
+fn ask_for_call(guest: &Attacker, layout: Layout, ring: Ring) {
+    // A packed ring requests a call for each.
+    if layout == Layout::Split {
+        let at = guest.geometry(ring);
+        let event = guest.memory().area(at.avail + 4 + 2 * u64::from(at.size), 2, 2).expect("in memory");
+        event.release_u16(0, guest.used_index(ring));
+    }
+}
+
+/// Transmits a packet, and waits until the switch returns it.
+fn transmit(guest: &Attacker, layout: Layout) {
+    ask_for_call(guest, layout, Ring::Transmit);
+    guest.publish(Ring::Transmit, &[Descriptor { len: 412, ..valid(guest, Ring::Transmit) }]);
+    guest.wait_used(Ring::Transmit);
+}
+
+#[test]
+fn an_eventfd_that_is_watched_too_often_is_left_to_the_helper() {
+    for layout in Layout::BOTH {
+        let mut scene = Scene::with_layout(layout);
+        let mut guest = scene.attacker();
+        let call = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd");
+        let watches = watches(&call);
+        let slow = |scene: &Scene| scene.rig.port(0).slow_calls;
+        guest.client().set_vring_call(Ring::Transmit as u16, Some(call.as_fd())).expect("a call");
+        let bytes = frame(mac(2), mac(1), 400, 2);
+        guest.write_memory(guest.buffer_address(Ring::Transmit, 0), &[0; 12]);
+        guest.write_memory(guest.buffer_address(Ring::Transmit, 0) + 12, &bytes);
+        let mut sent = 0;
+        while !slow(&scene) && sent < 1000 {
+            transmit(&guest, layout);
+            sent += 1;
+        }
+        assert!(slow(&scene), "{layout:?}: after {sent} packets, workers still send the guest's calls");
+        // The guest is notified as before.
+        let mut counted = [0; 8];
+        let _ = rustix::io::read(&call, &mut counted);
+        transmit(&guest, layout);
+        wait_until("the guest is notified", || rustix::io::read(&call, &mut counted).is_ok());
+        scene.victims.go_on();
+        drop((watches, guest));
+        scene.settle();
+        scene.recovers("a call that takes long");
+        assert!(!slow(&scene), "the next frontend starts anew");
+        scene.end();
+    }
 }

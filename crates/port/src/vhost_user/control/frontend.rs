@@ -62,6 +62,8 @@ pub(crate) struct ConnectedFrontend {
     pub(crate) stopping: Vec<(u16, Arc<Queue>)>,
     /// The thread that notifies the guest where a notification may wait.
     pub(crate) calls: CallHelper,
+    /// The helper notifies because the calls cost too much, as last logged.
+    has_slow_calls: bool,
 }
 
 impl ConnectedFrontend {
@@ -87,6 +89,7 @@ impl ConnectedFrontend {
             next_check: None,
             stopping: Vec::new(),
             calls: new_helper(&shared),
+            has_slow_calls: false,
             shared,
         };
         frontend.show();
@@ -107,6 +110,7 @@ impl ConnectedFrontend {
                 // thread again.
                 retry = Some(Duration::from_secs(1));
             }
+            self.note_call_cost();
             self.follow_administrator();
             if !Arc::ptr_eq(&self.assignment, &self.shared.assignment()) {
                 self.publish();
@@ -133,6 +137,20 @@ impl ConnectedFrontend {
             }
             limit = [self.execute(), self.repeat_lost_calls()].into_iter().flatten().min();
         }
+    }
+
+    /// Logs that the helper thread notifies from now on, or no longer.
+    fn note_call_cost(&mut self) {
+        let is_slow = self.shared.call_cost.is_slow();
+        if is_slow == self.has_slow_calls {
+            return;
+        }
+        self.has_slow_calls = is_slow;
+        let what = match is_slow {
+            true => "its guest's notifications take too long; a helper thread sends them",
+            false => "its guest's notifications are short again; workers send them",
+        };
+        self.shared.log(Level::WARN, format_args!("{what}"));
     }
 
     /// Tells the frontend if an administrator has set the link down or up.
@@ -284,5 +302,6 @@ impl ConnectedFrontend {
 
 fn new_helper(shared: &Arc<Shared>) -> CallHelper {
     let inbox = Arc::clone(&shared.inbox);
-    CallHelper::new(&shared.config.name, move || inbox.wake())
+    shared.call_cost.forgive();
+    CallHelper::new(&shared.config.name, Arc::clone(&shared.call_cost), move || inbox.wake())
 }

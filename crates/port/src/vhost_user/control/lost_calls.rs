@@ -67,6 +67,7 @@ mod tests {
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
     use straightline_virtio::ring::Options;
 
+    use crate::call_cost::CallCost;
     use crate::call_helper::CallHelper;
     use crate::notifier::Notifier;
     use crate::vhost_user::data::queue::tests::queue_with;
@@ -77,7 +78,7 @@ mod tests {
         let file = memfd_create("calls", MemfdFlags::CLOEXEC).expect("memfd");
         ftruncate(&file, 1 << 16).expect("memory");
         let inbox = Arc::new(PortInbox::new().expect("an eventfd"));
-        let helper = CallHelper::new("test", || ());
+        let helper = CallHelper::new("test", Arc::new(CallCost::new()), || ());
         let event = || Arc::new(eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd"));
         let call = || Notifier::new(event(), &helper).expect("a call");
         let queue = queue_with(&file, Options { event_idx: true, ..Options::default() });

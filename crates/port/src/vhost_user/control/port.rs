@@ -14,6 +14,7 @@ use super::log_limit::LogLimit;
 use super::shared::Shared;
 use super::stop::{ACCEPT_TIME, Stop};
 use super::thread::PortThread;
+use crate::call_cost::CallCost;
 use crate::control::{PortControl, stop_all};
 use crate::counters::PairCounters;
 use crate::kick_routing::KickRouting;
@@ -89,6 +90,7 @@ impl VhostUser {
             assignment: Mutex::new(Arc::new(QueueAssignment::one(0, config.most_pairs()))),
             waits: Arc::new(AtomicBool::new(config.waits)),
             inbox: Arc::new(PortInbox::new().map_err(system)?),
+            call_cost: Arc::new(CallCost::new()),
             log_limit: Mutex::new(LogLimit::new(Instant::now())),
             state: Mutex::new(LinkState::new()),
             config: config.clone(),
@@ -157,7 +159,7 @@ impl PortControl for VhostUser {
     }
 
     fn status(&self) -> LinkStatus {
-        let status = self.shared.state().status();
+        let status = LinkStatus { slow_calls: self.shared.call_cost.is_slow(), ..self.shared.state().status() };
         match self.listen_failure().filter(|_| !status.up && !self.is_set_down()) {
             Some(reason) => LinkStatus { reason, cause: Some(DownCause::CannotListen), ..status },
             None => status,

@@ -86,6 +86,7 @@ fn same(a: Option<&Arc<OwnedFd>>, b: Option<&Arc<OwnedFd>>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::call_cost::CallCost;
     use crate::vhost_user::data::queue::tests::queue;
 
     use rustix::event::{EventfdFlags, eventfd};
@@ -116,7 +117,7 @@ mod tests {
         let waiter = Arc::new(EpollWaiter::new().expect("epoll"));
         let routing = Arc::new(KickRouting::new(Arc::clone(&waiter).into(), false));
         let mut ring = running(&routing);
-        let calls = CallHelper::new("test", || ());
+        let calls = CallHelper::new("test", Arc::new(CallCost::new()), || ());
         let kick = || Some(eventfd(0, EventfdFlags::CLOEXEC).expect("eventfd"));
         ring.update_descriptors(1, &started(kick()), &calls).expect("a kick");
         waiter.wait(std::time::Duration::ZERO).expect("the wake of the kick");
@@ -133,7 +134,7 @@ mod tests {
     fn a_call_that_is_replaced_is_handed_over_and_not_closed() {
         let waiter = Arc::new(EpollWaiter::new().expect("epoll"));
         let mut ring = running(&Arc::new(KickRouting::new(waiter.into(), false)));
-        let calls = CallHelper::new("test", || ());
+        let calls = CallHelper::new("test", Arc::new(CallCost::new()), || ());
         let event = || Some(Arc::new(eventfd(0, EventfdFlags::CLOEXEC).expect("eventfd")));
         let with = |call: Option<Arc<OwnedFd>>| {
             let mut setup = started(None);

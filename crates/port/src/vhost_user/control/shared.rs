@@ -11,6 +11,7 @@ use straightline_packet::Rcu;
 use tracing::Level;
 
 use super::log_limit::LogLimit;
+use crate::call_cost::CallCost;
 use crate::kick_routing::KickRouting;
 use crate::link_status::LinkState;
 use crate::vhost_user::VhostUserConfig;
@@ -41,6 +42,8 @@ pub(crate) struct Shared {
     /// Packets may stay in the guest's transmit rings (`full = "wait"`).
     pub(crate) waits: Arc<AtomicBool>,
     pub(crate) inbox: Arc<PortInbox>,
+    /// The time that notifications of the guest take.
+    pub(crate) call_cost: Arc<CallCost>,
     pub(crate) log_limit: Mutex<LogLimit>,
     pub(crate) state: Mutex<LinkState>,
 }

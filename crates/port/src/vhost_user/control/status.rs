@@ -33,6 +33,7 @@ impl ConnectedFrontend {
                 .flatten()
                 .next()
                 .map(|r| RingStatus { size: r.queue.size(), packed: r.queue.is_packed() }),
+            slow_calls: false,
             device: None,
         };
         let reason = now.reason.clone();

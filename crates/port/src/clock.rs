@@ -57,7 +57,7 @@ pub fn seconds(cycles: u64) -> f64 {
 
 /// Converts a time to cycles.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive and far below 2^64")]
-pub(crate) fn in_cycles(time: Duration, hertz: f64) -> u64 {
+pub fn in_cycles(time: Duration, hertz: f64) -> u64 {
     (time.as_secs_f64() * hertz) as u64
 }
 
