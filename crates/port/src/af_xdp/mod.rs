@@ -34,7 +34,7 @@ use rustix::net::sockopt::{xdp_mmap_offsets, xdp_statistics};
 use rustix::net::xdp::{
     XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING, XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING, XdpRingOffset,
 };
-use straightline_packet::{Batch, PacketId, PortIndex, Turn};
+use straightline_packet::{Batch, PortIndex, Turn};
 
 use crate::RingCounters;
 use crate::device::link::{DeviceLink, DevicePortData};
@@ -127,10 +127,6 @@ impl DeviceLink for AfXdpLink {
         if let Some(queue) = self.queues.get(queue) {
             deliver::deliver(queue, port, counters, self.several, turn, batch);
         }
-    }
-
-    fn sends(&self, turn: &Turn<'_>, id: PacketId, _queue: usize) -> u32 {
-        turn.segments(id)
     }
 
     fn arm(&self, port: &DevicePortData, queue: usize) -> bool {

@@ -29,8 +29,11 @@ pub(crate) trait DeviceLink: Send + Sync + fmt::Debug {
     /// Delivers the batch's packets by a queue, or drops each with a reason.
     fn deliver<'t>(&'t self, port: &DevicePortData, queue: usize, turn: &mut Turn<'t>, batch: &Batch);
 
-    /// Returns the number of sends that a GSO packet takes by a queue.
-    fn sends(&self, turn: &Turn<'_>, id: PacketId, queue: usize) -> u32;
+    /// Returns the number of sends that a GSO packet takes by a queue: its segments, if the device
+    /// does not take it as it is.
+    fn sends(&self, turn: &Turn<'_>, id: PacketId, _queue: usize) -> u32 {
+        turn.segments(id)
+    }
 
     /// Prepares a queue for its worker's sleep: the next packet wakes the worker by
     /// [`Self::wake_fd`]. Returns true if there are packets already, or if the queue needs another
