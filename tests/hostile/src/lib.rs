@@ -9,6 +9,7 @@
 //! | path | contents |
 //! |---|---|
 //! | `tests/rig` | the attacks, one module for each published bug and for each kind of rule that a guest can break |
+//! | `tests/rig/network.rs` | the scene of attackers on an underlay's network and behind a tunnel's remote |
 //! | `tests/rig/once*` | every field that a driver owns is read once: in a double of guest memory each byte changes after its first read (feature `memory-double` of `packet` and `virtio`) |
 //! | `tests/leaks` | each attack many times: descriptors, memory and threads do not increase |
 //! | `bugs` | the published bugs as patches; `cargo xtask bugs` applies each of them and checks that its test fails |

@@ -230,8 +230,11 @@ impl Victims {
     /// Starts numbered packets from a guest at port `from` to one at port `to`, with fewer under
     /// way than a ring holds.
     pub(crate) fn start(rig: &Rig, from: usize, to: usize) -> Victims {
-        let mut source = rig.guest(from, &GuestOptions::default());
-        let mut sink = rig.guest(to, &GuestOptions::default());
+        Self::between(rig.guest(from, &GuestOptions::default()), rig.guest(to, &GuestOptions::default()))
+    }
+
+    /// Starts numbered packets from one guest to another, like [`Victims::start`].
+    pub(crate) fn between(mut source: Guest, mut sink: Guest) -> Victims {
         let mut stream = Stream::prepare(&mut source, mac(0xe0), mac(0xe1), &[60, 1514, 566]).expect("a stream");
         let stop = Arc::new(AtomicBool::new(false));
         let arrived = Arc::new(AtomicU64::new(0));

@@ -1,7 +1,9 @@
 //! The testbed of tunnels: A - t1@left - wire - right@t2 - B. All four ends are vhost-user ports of
-//! one switch or of two, and the wire is a thread that passes frames between two guests.
+//! one switch or of two, and the wire is a thread that passes frames between two guests. Strangers
+//! send frames of their own on the wire.
+#![allow(dead_code, reason = "each test program uses its part")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -12,12 +14,26 @@ use straightline_guest::{Guest, GuestOptions};
 use straightline_switch::Switch;
 use straightline_switch::api::{self, Link};
 use straightline_switch::config::{Config, Machine};
+use straightline_virtio::net_header::NetHeader;
 
 use crate::common::{PATIENCE, arrived, pause, send, wait_until};
 
 /// The addresses of the two ends.
 pub(crate) const V4: [&str; 2] = ["192.0.2.1", "192.0.2.2"];
 pub(crate) const V6: [&str; 2] = ["2001:db8::1", "2001:db8::2"];
+
+/// Most frames of strangers that wait for the wire.
+const MOST_WAITING: usize = 256;
+
+/// An end of the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Left,
+    Right,
+}
+
+/// Frames that strangers send, each to an end of the wire.
+type Strange = VecDeque<(End, Vec<u8>)>;
 
 /// A switch with two underlays that a wire connects.
 pub(crate) struct Net {
@@ -30,8 +46,10 @@ pub(crate) struct Net {
     stop: Arc<AtomicBool>,
     /// The wire loses all frames while this is set.
     pub(crate) cut: Arc<AtomicBool>,
-    /// Frames that passed the wire.
+    /// Frames that passed the wire from one end to the other.
     pub(crate) seen: Arc<Mutex<Vec<Vec<u8>>>>,
+    /// Frames that strangers send to an end.
+    strange: Arc<Mutex<Strange>>,
     pub(crate) dir: tempfile::TempDir,
 }
 
@@ -89,7 +107,7 @@ impl Net {
             config.patches.retain(|patch| ports.contains(&&*patch.ports[0]));
             Switch::start(&config).expect("a switch")
         };
-        let net = Self::connect(dir, end(["a", "left", "t1"]), Some(end(["b", "right", "t2"])), options);
+        let net = Self::connect(dir, end(["a", "left", "t1"]), Some(end(["b", "right", "t2"])), options, |_| true);
         net.cut.store(false, Ordering::Relaxed);
         net
     }
@@ -97,19 +115,32 @@ impl Net {
     /// Starts a configuration with the ports `a`, `b`, `left` and `right`, and a wire that loses all
     /// frames.
     pub(crate) fn with_text(dir: tempfile::TempDir, text: &str) -> Net {
+        Self::keeping(dir, text, |_| true)
+    }
+
+    /// Starts as [`Net::with_text`] does. The net keeps only some of the frames that pass the wire.
+    pub(crate) fn keeping(dir: tempfile::TempDir, text: &str, keeps: fn(&[u8]) -> bool) -> Net {
         let switch = Switch::start(&config(text)).expect("a switch");
-        Self::connect(dir, switch, None, &GuestOptions::default())
+        Self::connect(dir, switch, None, &GuestOptions::default(), keeps)
     }
 
     /// Connects guests and a wire that loses all frames. The wire joins queue pairs of the same
     /// number.
-    fn connect(dir: tempfile::TempDir, switch: Switch, far: Option<Switch>, options: &GuestOptions) -> Net {
+    fn connect(
+        dir: tempfile::TempDir,
+        switch: Switch,
+        far: Option<Switch>,
+        options: &GuestOptions,
+        keeps: fn(&[u8]) -> bool,
+    ) -> Net {
         let guest = |port: &str| Guest::connect(&dir.path().join(port), options).expect("a guest");
         let (a, b, mut ends) = (guest("a"), guest("b"), [guest("left"), guest("right")]);
         let (stop, cut) = (Arc::<AtomicBool>::default(), Arc::new(AtomicBool::new(true)));
         let seen: Arc<Mutex<Vec<Vec<u8>>>> = Arc::default();
+        let strange: Arc<Mutex<Strange>> = Arc::default();
         let wire = {
             let (stop, cut, seen) = (Arc::clone(&stop), Arc::clone(&cut), Arc::clone(&seen));
+            let strange = Arc::clone(&strange);
             let pairs = usize::from(options.queue_pairs);
             std::thread::spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
@@ -121,14 +152,30 @@ impl Net {
                             let to = &mut ends[1 - from].pairs()[pair];
                             wait_until("the wire has a free buffer", || to.send(&header, &frame));
                             to.flush();
-                            seen.lock().expect("the frames").push(frame);
+                            if keeps(&frame) {
+                                seen.lock().expect("the frames").push(frame);
+                            }
                         }
                     }
+                    pass_strange(&mut strange.lock().expect("the frames"), &mut ends);
                     std::thread::sleep(std::time::Duration::from_micros(50));
                 }
             })
         };
-        Net { switch, far, a, b, wire: Some(wire), stop, cut, seen, dir }
+        Net { switch, far, a, b, wire: Some(wire), stop, cut, seen, strange, dir }
+    }
+
+    /// Sends a frame of a stranger to an end of the wire, as fast as that end takes frames. It does
+    /// not wait until the frame has arrived.
+    pub(crate) fn inject(&self, end: End, frame: Vec<u8>) {
+        let waiting = || self.strange.lock().expect("the frames");
+        wait_until("the wire takes a stranger's frame", || waiting().len() < MOST_WAITING);
+        waiting().push_back((end, frame));
+    }
+
+    /// Waits until both ends have all frames of strangers.
+    pub(crate) fn all_injected(&self) {
+        wait_until("the frames of strangers are on the wire", || self.strange.lock().expect("the frames").is_empty());
     }
 
     pub(crate) fn switches(&self) -> impl Iterator<Item = &Switch> {
@@ -183,6 +230,18 @@ impl Net {
             assert_eq!((got.len(), got[0].1.as_slice()), (1, frame), "from {from} to {to}");
         }
     }
+}
+
+/// Passes frames of strangers as long as the ends have free buffers for them. The frames of the ends
+/// themselves never wait for those of strangers.
+fn pass_strange(waiting: &mut Strange, ends: &mut [Guest; 2]) {
+    while let Some((end, frame)) = waiting.front() {
+        if !ends[*end as usize].send(&NetHeader::default(), frame) {
+            break;
+        }
+        waiting.pop_front();
+    }
+    ends.iter_mut().for_each(|end| end.flush());
 }
 
 impl Drop for Net {

@@ -6,7 +6,10 @@ mod common;
 #[path = "../../../../crates/virtio/tests/ring/guest.rs"]
 #[expect(dead_code, reason = "shared with the tests of rings, which use all of it")]
 mod memory;
+mod network;
 mod scene;
+#[path = "../../../../crates/switch/tests/switch/tunnel_testbed.rs"]
+mod tunnel_testbed;
 
 mod address_space;
 mod coalescing;
