@@ -3,11 +3,10 @@
 
 use std::sync::Arc;
 
+use straightline_fdb::Fdb;
 use straightline_graph::{Next, Node};
 use straightline_packet::{Batch, PacketId, Packets, PortIndex, Reason};
 use straightline_wire::MacAddr;
-
-use crate::Fdb;
 
 /// First of the addresses 01:80:c2:00:00:00 to 0f, which are for the nearest bridge only (IEEE
 /// 802.1Q, table 8-1).

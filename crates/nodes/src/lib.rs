@@ -3,7 +3,7 @@
 //! | node | does |
 //! |---|---|
 //! | [`Patch`] | sends the packets of one port to another |
-//! | [`Bridge`] | learns addresses in an [`Fdb`], forwards by them, and floods |
+//! | [`Bridge`] | learns addresses in an [`Fdb`](straightline_fdb::Fdb), forwards by them, and floods |
 //! | [`SourceCheck`] | drops packets that claim addresses of other stations |
 //! | [`Sink`] | drops all packets |
 //!
@@ -26,19 +26,15 @@
 #![forbid(unsafe_code)]
 
 mod bridge;
-mod fdb;
 mod mirror;
 mod patch;
 mod prefix;
-mod shares;
 mod sink;
 mod source_check;
 
 pub use bridge::Bridge;
-pub use fdb::{Fdb, FdbEntry, FdbMove};
 pub use mirror::Mirror;
 pub use patch::Patch;
 pub use prefix::{IpPrefix, MacPrefix};
-pub use shares::PortShare;
 pub use sink::Sink;
 pub use source_check::SourceCheck;

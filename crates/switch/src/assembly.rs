@@ -5,8 +5,9 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context;
+use straightline_fdb::Fdb;
 use straightline_graph::{Graph, NodeIndex, NodeStats, Work};
-use straightline_nodes::{Bridge, Fdb, MacPrefix, Patch, Sink, SourceCheck};
+use straightline_nodes::{Bridge, MacPrefix, Patch, Sink, SourceCheck};
 use straightline_packet::{Drops, PortIndex, Rcu, Reason, Settings};
 use straightline_port::device::{DevicePort, DevicePortConfig, DeviceRequest, Devices, OpenError};
 use straightline_port::vhost_user::{self, VhostUser, VhostUserConfig};

@@ -17,8 +17,8 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
+use straightline_fdb::{Fdb, FdbEntry};
 use straightline_graph::{NodeStats, Work};
-use straightline_nodes::{Fdb, FdbEntry};
 use straightline_packet::{Drops, PortIndex};
 use straightline_port::{PortControl, Waiters};
 

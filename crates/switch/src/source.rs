@@ -5,9 +5,9 @@ use std::iter;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime};
 
+use straightline_fdb::Fdb as Table;
 use straightline_graph::clock::{cycles, seconds};
 use straightline_graph::{NodeStats, WorkerStats};
-use straightline_nodes::Fdb as Table;
 use straightline_packet::{Drops as Counts, PortIndex};
 use straightline_port::device::Devices;
 use straightline_port::vhost_user::RxFilter;

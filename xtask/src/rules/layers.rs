@@ -3,7 +3,7 @@
 use toml::{Table, Value};
 
 /// The layer of each crate. A crate imports crates of lower layers only.
-const LAYERS: [(&str, u8); 19] = [
+const LAYERS: [(&str, u8); 20] = [
     ("simd", 0),
     // The library for C: no crate of the workspace imports it.
     ("simd-c", 1),
@@ -13,6 +13,7 @@ const LAYERS: [(&str, u8); 19] = [
     // Clients of a switch import it without the switch.
     ("api", 2),
     ("packet", 1),
+    ("fdb", 2),
     ("virtio", 2),
     ("port", 3),
     // It asks a switch over the API only.

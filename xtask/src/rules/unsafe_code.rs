@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::source;
 
 /// Crates whose `lib.rs` must contain `#![forbid(unsafe_code)]`.
-pub(super) const FORBID_UNSAFE: [&str; 2] = ["nodes", "wire"];
+pub(super) const FORBID_UNSAFE: [&str; 3] = ["fdb", "nodes", "wire"];
 
 /// The only files that may contain the keyword `unsafe`. Each has a safe interface, and a proof at
 /// each use inside. Keep the list short and sorted.

@@ -4,10 +4,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use straightline_fdb::Fdb;
 use straightline_graph::clock::{cycles, hertz};
 use straightline_graph::{Graph, Idle, Worker, WorkerStats};
 use straightline_guest::{Guest, GuestOptions};
-use straightline_nodes::{Bridge, Fdb, Patch};
+use straightline_nodes::{Bridge, Patch};
 use straightline_packet::{Arena, Batch, Drops, HEAD, PacketId, PortIndex, Rcu, Settings, Turn};
 use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
 use straightline_port::{EpollWaiter, Port, PortControl};

@@ -85,7 +85,7 @@ pub enum LearnOutcome {
     Moved,
     /// The configuration fixes the address to another port.
     Fixed,
-    /// The port has filled its share of the table (see [`crate::PortShare`]). The address is known
+    /// The port has filled its share of the table (see [`PortShare`]). The address is known
     /// at no port.
     Full,
 }
