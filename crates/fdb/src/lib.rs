@@ -1,6 +1,6 @@
 //! The forwarding database: the port behind which each station is.
 //!
-//! An [`Fdb`] learns addresses from the sources of frames, and forgets those that are not heard for
+//! Bridges have one for their ports, and tunnels one for their remotes ([`FdbPort`]). An [`Fdb`] learns addresses from the sources of frames, and forgets those that are not heard for
 //! some time. Each port has a share of the table ([`PortShare`]), so no guest fills the table with
 //! invented addresses. It knows no packets, no clock and no graph: addresses, ports and times are
 //! arguments.
@@ -18,8 +18,10 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod port;
 mod shares;
 mod table;
 
+pub use port::FdbPort;
 pub use shares::PortShare;
 pub use table::{Fdb, FdbEntry, FdbMove, LearnOutcome};

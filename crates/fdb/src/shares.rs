@@ -1,4 +1,4 @@
-//! Shares of a bridge's table: the number of addresses that each port may fill.
+//! Shares of a table: the number of addresses that each port may fill.
 //!
 //! Guests can invent addresses, so a port must not be able to fill the table. Half of the table's
 //! places are divided evenly: each port has its own. The other half is common, because there may be
@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use straightline_packet::PortIndex;
+use crate::port::FdbPort;
 
 /// A port's share of a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,10 +37,10 @@ struct Share {
 
 impl Shares {
     /// Divides `limit` places among `ports`.
-    pub(crate) fn new(limit: usize, ports: &[PortIndex]) -> Self {
-        let size = ports.iter().map(|port| port.index() + 1).max().unwrap_or(0);
+    pub(crate) fn new(limit: usize, ports: &[impl FdbPort]) -> Self {
+        let size = ports.iter().map(|port| usize::from(port.index()) + 1).max().unwrap_or(0);
         let mut shares: Box<[Share]> = (0..size).map(|_| Share::default()).collect();
-        ports.iter().for_each(|port| shares[port.index()].is_member = true);
+        ports.iter().for_each(|port| shares[usize::from(port.index())].is_member = true);
         let limit = u32::try_from(limit).unwrap_or(u32::MAX);
         let count = u32::try_from(ports.len()).unwrap_or(u32::MAX).max(1);
         // In a small table, half of the places may be less than one for each port.
@@ -49,8 +49,10 @@ impl Shares {
     }
 
     /// Reserves a place for a port. Returns `false`, and counts a refusal, if there is none.
-    pub(crate) fn reserve(&self, port: PortIndex) -> bool {
-        let Some(share) = self.ports.get(port.index()).filter(|share| share.is_member) else { return false };
+    pub(crate) fn reserve(&self, port: impl FdbPort) -> bool {
+        let Some(share) = self.ports.get(usize::from(port.index())).filter(|share| share.is_member) else {
+            return false;
+        };
         let learned = share.learned.load(Ordering::Relaxed);
         if learned >= self.own {
             let common = self.common.load(Ordering::Relaxed);
@@ -65,8 +67,8 @@ impl Shares {
     }
 
     /// Releases a place of a port.
-    pub(crate) fn release(&self, port: PortIndex) {
-        let Some(share) = self.ports.get(port.index()) else { return };
+    pub(crate) fn release(&self, port: impl FdbPort) {
+        let Some(share) = self.ports.get(usize::from(port.index())) else { return };
         let learned = share.learned.load(Ordering::Relaxed);
         if learned > self.own {
             self.common.store(self.common.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
@@ -75,13 +77,13 @@ impl Shares {
     }
 
     /// Returns whether a port has a share.
-    pub(crate) fn is_member(&self, port: PortIndex) -> bool {
-        self.ports.get(port.index()).is_some_and(|share| share.is_member)
+    pub(crate) fn is_member(&self, port: impl FdbPort) -> bool {
+        self.ports.get(usize::from(port.index())).is_some_and(|share| share.is_member)
     }
 
     /// Returns the share of a port.
-    pub(crate) fn port(&self, port: PortIndex) -> PortShare {
-        self.ports.get(port.index()).map_or_else(PortShare::default, |share| PortShare {
+    pub(crate) fn port(&self, port: impl FdbPort) -> PortShare {
+        self.ports.get(usize::from(port.index())).map_or_else(PortShare::default, |share| PortShare {
             learned: share.learned.load(Ordering::Relaxed),
             refused: share.refused.load(Ordering::Relaxed),
         })
