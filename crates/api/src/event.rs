@@ -119,6 +119,28 @@ pub enum EventKind {
         /// The port behind which it is.
         to: String,
     },
+    /// A tunnel learned that an address has moved to another remote.
+    RemoteMoved {
+        /// The tunnel's port.
+        port: String,
+        /// The address.
+        mac: String,
+        /// The remote behind which it was.
+        from: String,
+        /// The remote behind which it is.
+        to: String,
+    },
+    /// Addresses behind a port or remote were not learned, because its share of the table is full.
+    /// While this goes on, it is told once a minute.
+    NotLearned {
+        /// The port: a member of a bridge, or a tunnel.
+        port: String,
+        /// The remote, if a tunnel with several remotes did not learn the addresses.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        remote: Option<String>,
+        /// The number of refused addresses so far.
+        refused: u64,
+    },
     /// The sandbox refused system calls of the switch: a fault of the switch, or an attack.
     RefusedCall {
         /// The number of refused calls since the start.
@@ -139,8 +161,8 @@ impl Event {
     #[must_use]
     pub fn is_warning(&self) -> bool {
         use EventKind::{
-            Fault, LinkDown, LinkUp, Lost, Moved, Neighbour, OpenerEnded, Other, PortAdded, PortRemoved, RefusedCall,
-            Reload, ReloadFailed, Stall,
+            Fault, LinkDown, LinkUp, Lost, Moved, Neighbour, NotLearned, OpenerEnded, Other, PortAdded, PortRemoved,
+            RefusedCall, Reload, ReloadFailed, RemoteMoved, Stall,
         };
         match &self.kind {
             Lost { .. }
@@ -148,10 +170,17 @@ impl Event {
             | Fault { .. }
             | ReloadFailed { .. }
             | Stall { .. }
+            | NotLearned { .. }
             | RefusedCall { .. }
             | OpenerEnded { .. } => true,
             Neighbour { state, .. } => *state == NeighbourState::Unanswered,
-            LinkUp { .. } | PortAdded { .. } | PortRemoved { .. } | Reload { .. } | Moved { .. } | Other => false,
+            LinkUp { .. }
+            | PortAdded { .. }
+            | PortRemoved { .. }
+            | Reload { .. }
+            | Moved { .. }
+            | RemoteMoved { .. }
+            | Other => false,
         }
     }
 }

@@ -39,7 +39,7 @@ pub use trace::{Trace, TraceAction, TraceLine, TracedDrop, TracedPacket, TracedS
 pub use types::{
     Addresses, Change, ChangeKind, Changed, Changes, Device, DownReason, DropCount, Drops, Fdb, FdbEntry, Joined,
     JoinedKind, Link, Neighbour, NeighbourState, Neighbours, Node, Packets, Port, Ports, Privileges, Queue, QueuePairs,
-    RingKind, Runtime, RxMode, Stalls, Status, Tunnel, Worker,
+    RemoteEntry, RingKind, Runtime, RxMode, Stalls, Status, Tunnel, Worker,
 };
 
 /// The path of the API's socket where a command names none.

@@ -79,6 +79,9 @@ fn port(port: &Port) -> String {
     }
     if let Some(ends) = &port.tunnel {
         field("tunnel", &tunnel(ends));
+        for (remote, addresses) in ends.remote.iter().zip(&ends.addresses) {
+            field("remote", &format!("{remote}, {}", learned(*addresses)));
+        }
     }
     if let Some(socket) = &port.socket {
         field("socket", socket);
@@ -87,9 +90,8 @@ fn port(port: &Port) -> String {
         field("features", &port.features.join(" "));
     }
 
-    if let Some(Addresses { learned, refused }) = port.addresses {
-        let full = if refused > 0 { format!(", {} refused: its share is full", count(refused)) } else { String::new() };
-        field("addresses", &format!("{} learned{full}", count(learned.into())));
+    if let Some(addresses) = port.addresses {
+        field("addresses", &learned(addresses));
     }
 
     // A single worker needs no mention.
@@ -119,10 +121,16 @@ fn port(port: &Port) -> String {
     text
 }
 
+/// Renders the number of learned addresses.
+fn learned(Addresses { learned, refused }: Addresses) -> String {
+    let full = if refused > 0 { format!(", {} refused: its share is full", count(refused)) } else { String::new() };
+    format!("{} learned{full}", count(learned.into()))
+}
+
 /// Renders the ends of a tunnel: `192.0.2.1 to 192.0.2.2 over wan, next hop 192.0.2.2 reachable,`
 /// and so on.
 fn tunnel(tunnel: &Tunnel) -> String {
-    let Tunnel { underlay, local, remote, next_hop, state, overhead, mtu_inside } = tunnel;
+    let Tunnel { underlay, local, remote, next_hop, state, overhead, mtu_inside, addresses: _ } = tunnel;
     let mut facts = vec![format!("{local} to {} over {underlay}", remote.join(" "))];
     if let Some(next_hop) = next_hop {
         let state = state.map_or_else(String::new, |state| format!(" {}", state.as_str()));
@@ -240,18 +248,27 @@ pub fn drops(drops: &Drops) -> String {
     text
 }
 
-/// Renders the answer to `fdb`: a row for each address.
+/// Renders the answer to `fdb`: a row for each address that bridges know, then for each that tunnels
+/// know.
 #[must_use]
 pub fn fdb(fdb: &Fdb) -> String {
-    if fdb.entries.is_empty() {
-        return "no addresses\n".to_owned();
-    }
-    let mut grid = Grid::new(&["<bridge", "<address", "<port", ">age"]);
+    let age = |is_static, age_s| if is_static { "static".to_owned() } else { format!("{age_s:.0} s") };
+    let mut bridges = Grid::new(&["<bridge", "<address", "<port", ">age"]);
     for entry in &fdb.entries {
-        let age = if entry.is_static { "static".to_owned() } else { format!("{:.0} s", entry.age_s) };
-        grid.row([entry.bridge.clone(), entry.mac.clone(), entry.port.clone(), age]);
+        let age = age(entry.is_static, entry.age_s);
+        bridges.row([entry.bridge.clone(), entry.mac.clone(), entry.port.clone(), age]);
     }
-    grid.render("")
+    let mut tunnels = Grid::new(&["<tunnel", "<address", "<remote", ">age"]);
+    for entry in &fdb.remotes {
+        let age = age(entry.is_static, entry.age_s);
+        tunnels.row([entry.port.clone(), entry.mac.clone(), entry.remote.clone(), age]);
+    }
+    match (fdb.entries.is_empty(), fdb.remotes.is_empty()) {
+        (true, true) => "no addresses\n".to_owned(),
+        (false, true) => bridges.render(""),
+        (true, false) => tunnels.render(""),
+        (false, false) => format!("{}\n{}", bridges.render(""), tunnels.render("")),
+    }
 }
 
 /// Renders the answer to `neighbours`: a row for each next hop.

@@ -162,6 +162,10 @@ pub struct Tunnel {
     pub overhead: u16,
     /// Bytes of the longest IP packet inside that fits the path to each remote.
     pub mtu_inside: u16,
+    /// The numbers of addresses behind each of several remotes, in the order of `remote`. Empty if
+    /// there is one remote.
+    #[serde(default)]
+    pub addresses: Vec<Addresses>,
 }
 
 /// The answer to `neighbours`.
@@ -256,7 +260,7 @@ pub struct DownReason {
     pub reason: String,
 }
 
-/// The numbers of addresses that a bridge has learned at a port.
+/// The numbers of addresses that a bridge has learned at a port, or a tunnel behind a remote.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Addresses {
@@ -466,6 +470,26 @@ pub struct DropCount {
 pub struct Fdb {
     /// The addresses that the bridges know.
     pub entries: Vec<FdbEntry>,
+    /// The addresses that tunnels with several remotes know.
+    #[serde(default)]
+    pub remotes: Vec<RemoteEntry>,
+}
+
+/// An address that a tunnel with several remotes knows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct RemoteEntry {
+    /// The tunnel's port.
+    pub port: String,
+    /// The address.
+    pub mac: String,
+    /// The remote behind which the address is.
+    pub remote: String,
+    /// Seconds since the address was last seen as a source; 0 for a static entry.
+    pub age_s: f64,
+    /// True if the configuration names the address.
+    #[serde(rename = "static")]
+    pub is_static: bool,
 }
 
 /// An address that a bridge knows.

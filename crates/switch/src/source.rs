@@ -5,7 +5,7 @@ use std::iter;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime};
 
-use straightline_fdb::Fdb as Table;
+use straightline_fdb::{Fdb as Table, PortShare};
 use straightline_graph::clock::{cycles, seconds};
 use straightline_graph::{NodeStats, WorkerStats};
 use straightline_packet::{Drops as Counts, PortIndex};
@@ -18,8 +18,8 @@ use straightline_wire::MacAddr;
 
 use crate::api::{
     API_VERSION, Addresses, Device, DownReason, DropCount, Drops, Events, Fdb, FdbEntry, JoinedKind, Link, Neighbour,
-    NeighbourState, Neighbours, Node, Packets, Port, Ports, Privileges, Queue, QueuePairs, Refusal, RingKind, Runtime,
-    RxMode, Source, Status, Stream, Tunnel, Worker, since_epoch,
+    NeighbourState, Neighbours, Node, Packets, Port, Ports, Privileges, Queue, QueuePairs, Refusal, RemoteEntry,
+    RingKind, Runtime, RxMode, Source, Status, Stream, Tunnel, Worker, since_epoch,
 };
 use crate::capture::Captures;
 use crate::config::{Config, Mechanism, PortNetwork, TunnelSettings};
@@ -144,7 +144,29 @@ impl Snapshot {
     fn addresses(&self, network: PortNetwork, place: &PortPlan) -> Option<Addresses> {
         let table = self.fdbs.get(network.at).filter(|_| network.kind == JoinedKind::Bridge)?;
         let share = table.share(PortIndex(place.slot));
-        Some(Addresses { learned: share.learned, refused: share.refused })
+        Some(addresses(share))
+    }
+
+    /// Returns the number of addresses that were not learned at each port of a bridge, and behind each
+    /// remote of a tunnel with several, if there are any.
+    pub(crate) fn refused_addresses(&self) -> Vec<(String, Option<String>, u64)> {
+        let mut refused = Vec::new();
+        let full: Vec<_> = self.fdbs.iter().filter(|fdb| fdb.full() > 0).collect();
+        if !full.is_empty() {
+            // A port has a share in the table of its own bridge only.
+            for (port, place) in self.config.ports.iter().zip(&self.plan.ports) {
+                let count = full.iter().map(|fdb| fdb.share(PortIndex(place.slot)).refused).sum();
+                refused.push((port.name.clone(), None, count));
+            }
+        }
+        for tunnel in self.underlays.tunnels.iter().flatten() {
+            let config = tunnel.config();
+            for (remote, share) in config.remotes.iter().zip(tunnel.shares()) {
+                refused.push((config.name.clone(), Some(remote.to_string()), share.refused));
+            }
+        }
+        refused.retain(|(_, _, count)| *count > 0);
+        refused
     }
 
     /// Returns the worker whose clock a bridge's table uses.
@@ -247,6 +269,9 @@ impl Source for Running {
 
     fn fdb(&self) -> Fdb {
         let now = &*self.now();
+        let age = |time: f64, seen: u32, is_static: bool| {
+            if is_static { 0.0 } else { (time - f64::from(seen)).max(0.0) }
+        };
         let bridges = now.config.bridges.iter().zip(&now.fdbs).enumerate();
         let entries = bridges.flat_map(|(at, (bridge, table))| {
             let started = now.worker_of(at).map_or(0, |stats| stats.started.get());
@@ -255,11 +280,24 @@ impl Source for Running {
                 bridge: bridge.name.clone(),
                 mac: entry.mac.to_string(),
                 port: now.name(entry.port),
-                age_s: if entry.is_static { 0.0 } else { (time - f64::from(entry.seen)).max(0.0) },
+                age_s: age(time, entry.seen, entry.is_static),
                 is_static: entry.is_static,
             })
         });
-        Fdb { entries: entries.collect() }
+        // The clocks of workers differ by less than a second.
+        let started = now.workers.first().map_or(0, |(stats, _)| stats.started.get());
+        let time = seconds(cycles().saturating_sub(started));
+        let tunnels = now.underlays.tunnels.iter().flatten();
+        let remotes = tunnels.flat_map(|tunnel| {
+            tunnel.stations(whole(time)).into_iter().map(move |station| RemoteEntry {
+                port: tunnel.config().name.clone(),
+                mac: station.mac.to_string(),
+                remote: station.remote.to_string(),
+                age_s: age(time, station.seen, station.is_static),
+                is_static: station.is_static,
+            })
+        });
+        Fdb { entries: entries.collect(), remotes: remotes.collect() }
     }
 
     fn neighbours(&self) -> Neighbours {
@@ -305,6 +343,10 @@ impl Source for Running {
     }
 }
 
+fn addresses(PortShare { learned, refused }: PortShare) -> Addresses {
+    Addresses { learned, refused }
+}
+
 fn device(DeviceStatus { facts, kernel_drops }: DeviceStatus) -> Device {
     Device {
         interface: facts.interface,
@@ -330,6 +372,7 @@ fn ends(tunnel: &underlay::Tunnel, config: &TunnelSettings) -> Tunnel {
         state: of_hop.map(state),
         overhead,
         mtu_inside,
+        addresses: tunnel.shares().into_iter().map(addresses).collect(),
     }
 }
 

@@ -50,7 +50,7 @@ impl Source for Large {
             age_s: 1.5,
             is_static: false,
         };
-        Fdb { entries: (0..5000).map(entry).collect() }
+        Fdb { entries: (0..5000).map(entry).collect(), ..Fdb::default() }
     }
     fn neighbours(&self) -> Neighbours {
         Neighbours::default()

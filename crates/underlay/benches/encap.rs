@@ -101,6 +101,7 @@ impl Row {
                     local,
                     remotes: vec![remote],
                     stations: Vec::new(),
+                    limit: 4096,
                     mtu: 1500,
                     verify: true,
                     zero_checksum: false,

@@ -48,6 +48,8 @@ pub struct TunnelConfig {
     pub remotes: Vec<IpAddr>,
     /// Stations whose remote is fixed, if there are several remotes. All others are learned.
     pub stations: Vec<(MacAddr, IpAddr)>,
+    /// The most stations that are known, if there are several remotes. Those of `stations` count.
+    pub limit: usize,
     /// Bytes of the longest inner IP packet.
     pub mtu: u16,
     /// True if outer checksums of received packets are verified.
@@ -165,6 +167,11 @@ pub enum TunnelKind {
         /// The label of packets that we send.
         peer_label: u32,
     },
+}
+
+impl TunnelConfig {
+    /// The value of `limit` if the file has none.
+    pub const DEFAULT_LIMIT: u32 = 4096;
 }
 
 impl TunnelKind {

@@ -170,6 +170,16 @@ impl Decap {
         }
     }
 
+    /// Sweeps the table of the tunnel of a batch's last packets: busy tunnels have their turns.
+    #[inline]
+    fn sweep(&self, run: Run, now: u32) {
+        if run.packets > 0
+            && let Some(remotes) = &self.tunnels.all()[usize::from(run.tunnel)].remotes
+        {
+            remotes.sweep(now);
+        }
+    }
+
     /// Sends on a packet that is no tunnel's.
     #[cold]
     fn answer(&self, packets: &mut Packets<'_>, id: PacketId, next: &mut Next<'_>) {
@@ -209,6 +219,7 @@ impl Node for Decap {
             }
         }
         self.count(run);
+        self.sweep(run, packets.now());
     }
 }
 

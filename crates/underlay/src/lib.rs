@@ -72,5 +72,6 @@ pub use lookup::Tunnels;
 pub use neighbours::{NeighbourState, NeighbourStatus};
 pub use output::UnderlayOutput;
 pub use port::TunnelPort;
+pub use remotes::{RemoteMove, RemoteStation};
 pub use tunnel::{Tunnel, TunnelStatus};
 pub use underlay::Underlay;

@@ -283,6 +283,7 @@ mod tests {
             local: "192.0.2.1".parse().unwrap(),
             remotes: remotes.iter().map(|remote| remote.parse().unwrap()).collect(),
             stations: Vec::new(),
+            limit: 4096,
             mtu: 1450,
             verify: true,
             zero_checksum: false,

@@ -33,6 +33,7 @@ pub(crate) fn tunnel(kind: TunnelKind, v4: bool) -> TunnelConfig {
         local: local.parse().unwrap(),
         remotes: vec![remote.parse().unwrap()],
         stations: Vec::new(),
+        limit: 4096,
         mtu: 1500,
         verify: true,
         zero_checksum: false,

@@ -4,16 +4,17 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use straightline_fdb::PortShare;
 use straightline_packet::{Drops, PortIndex, Reason};
 use straightline_port::QueueCounters;
-use straightline_wire::{IpProtocol, MacAddr};
+use straightline_wire::IpProtocol;
 
 use crate::face::Face;
 use crate::headers::Headers;
 use crate::neighbours::NextHop;
 use crate::path_mtu::PathMtu;
 use crate::rate_limit::RateLimit;
-use crate::remotes::{RemoteIndex, Remotes};
+use crate::remotes::{RemoteMove, RemoteStation, Remotes};
 use crate::{NeighbourState, TunnelConfig, Underlay};
 
 /// The most errors that are sent in a second to senders inside a tunnel.
@@ -83,7 +84,7 @@ impl Tunnel {
             Path { remote, hop: underlay.route(remote), mtu: underlay.path_mtus.add(remote), headers }
         };
         let paths = config.remotes.iter().map(path).collect();
-        let remotes = (config.remotes.len() > 1).then(|| Remotes::new(&fixed_stations(&config)));
+        let remotes = Remotes::new(&config);
         let face = config.kind.carries_ip().then(|| Face::new(config.mac.unwrap_or_default()));
         let (counters, set_down, errors) = (Arc::default(), AtomicBool::new(false), RateLimit::new(MOST_ERRORS));
         let tunnel =
@@ -145,11 +146,25 @@ impl Tunnel {
             mtu_inside: self.paths.iter().map(inside).min().unwrap_or(0),
         }
     }
-}
 
-/// Returns the stations that the configuration fixes, with the places of their remotes.
-fn fixed_stations(config: &TunnelConfig) -> Vec<(MacAddr, RemoteIndex)> {
-    let place = |remote: &IpAddr| config.remotes.iter().position(|known| known == remote);
-    let fixed = config.stations.iter().filter_map(|(mac, remote)| Some((*mac, place(remote)?)));
-    fixed.filter_map(|(mac, at)| Some((mac, RemoteIndex(u16::try_from(at).ok()?)))).collect()
+    /// Returns the share of each remote in the table of stations, in the order of the settings. Empty
+    /// if there is one remote.
+    #[must_use]
+    pub fn shares(&self) -> Vec<PortShare> {
+        self.remotes.as_ref().map_or_else(Vec::new, Remotes::shares)
+    }
+
+    /// Returns the stations behind several remotes that are known at `now`, in seconds of the
+    /// workers' clocks.
+    #[must_use]
+    pub fn stations(&self, now: u32) -> Vec<RemoteStation> {
+        self.remotes.as_ref().map_or_else(Vec::new, |remotes| remotes.stations(now))
+    }
+
+    /// Returns the moves of stations from one remote to another after the first `since` ones, oldest
+    /// first, as far as they are kept, and the number of all moves.
+    #[must_use]
+    pub fn moves(&self, since: u64) -> (Vec<RemoteMove>, u64) {
+        self.remotes.as_ref().map_or_else(Default::default, |remotes| remotes.moves(since))
+    }
 }

@@ -76,6 +76,7 @@ fn tunnel(underlay: &Arc<Underlay>, local: &str, remote: &str) -> Arc<Tunnel> {
         local: ip(local),
         remotes: vec![ip(remote)],
         stations: Vec::new(),
+        limit: 4096,
         mtu: 1400,
         verify: true,
         zero_checksum: false,

@@ -2,8 +2,8 @@ use straightline_packet::Reason;
 
 use super::*;
 use crate::{
-    Change, ChangeKind, Changed, DownReason, DropCount, FdbEntry, Node, Packets, Queue, TraceAction, TracedDrop,
-    TracedPacket, TracedStep,
+    Change, ChangeKind, Changed, DownReason, DropCount, FdbEntry, Node, Packets, Queue, RemoteEntry, TraceAction,
+    TracedDrop, TracedPacket, TracedStep,
 };
 
 /// The maximum width of a table when its counters are at their largest.
@@ -298,7 +298,21 @@ bridge  address            port     age
 lan     02:00:00:00:00:03  vm3   static
 lan     02:00:00:00:00:03  vm10    12 s
 ";
-    assert_eq!(fdb(&Fdb { entries: vec![entry("vm3", 0.0, true), entry("vm10", 12.3, false)] }), expected);
+    let entries = vec![entry("vm3", 0.0, true), entry("vm10", 12.3, false)];
+    assert_eq!(fdb(&Fdb { entries: entries.clone(), remotes: Vec::new() }), expected);
+    let remote = RemoteEntry {
+        port: "t1".to_owned(),
+        mac: "02:00:00:00:00:03".to_owned(),
+        remote: "192.0.2.2".to_owned(),
+        age_s: 4.0,
+        is_static: false,
+    };
+    let tunnels = "\
+tunnel  address            remote     age
+t1      02:00:00:00:00:03  192.0.2.2  4 s
+";
+    assert_eq!(fdb(&Fdb { entries: Vec::new(), remotes: vec![remote.clone()] }), tunnels);
+    assert_eq!(fdb(&Fdb { entries, remotes: vec![remote] }), format!("{expected}\n{tunnels}"));
 
     let facts = Status {
         version: "0.1.0".to_owned(),

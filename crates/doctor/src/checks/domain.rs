@@ -104,10 +104,27 @@ fn missing(port: &PortFacts) -> Option<Vec<&'static str>> {
 
 pub(super) const LEARNING: Check = Check {
     name: "learning",
-    passes: "bridges have learned every address",
-    absent: "no port is in a bridge",
+    passes: "bridges and tunnels have learned every address",
+    absent: "no port is in a bridge, and no tunnel has several remotes",
     run: |facts, outcome| {
         for facts in facts.running_ports(outcome) {
+            let tunnel = facts.port.tunnel.iter();
+            for (remote, addresses) in tunnel.flat_map(|tunnel| tunnel.remote.iter().zip(&tunnel.addresses)) {
+                match addresses.refused {
+                    0 => outcome.pass(),
+                    refused => outcome.warn(
+                        format!("{}: {refused} addresses behind remote {remote} were not learned", facts.subject()),
+                        format!(
+                            "{} addresses fill its share of the table; packets to others go to all remotes",
+                            addresses.learned
+                        ),
+                        format!(
+                            "raise `limit` in [port.{}], or look for a guest behind the remote that forges addresses",
+                            facts.port.name
+                        ),
+                    ),
+                }
+            }
             let Some(addresses) = facts.port.addresses else { continue };
             let bridge = facts.port.joined.as_ref().map_or("", |domain| &domain.name);
             match addresses.refused {

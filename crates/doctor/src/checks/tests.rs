@@ -370,6 +370,16 @@ const FAULTS: &[Fault] = &[
         Warn,
         "raise `limit` in [bridge.lan]",
     ),
+    (
+        "learning",
+        |facts| {
+            let tunnel = facts.ports[3].port.tunnel.as_mut().unwrap();
+            tunnel.remote = vec!["192.0.2.2".to_owned(), "192.0.2.3".to_owned()];
+            tunnel.addresses = [0, 3].map(|refused| Addresses { learned: 9, refused }).to_vec();
+        },
+        Warn,
+        "raise `limit` in [port.far]",
+    ),
     ("privileges", |facts| switch(facts).status.privileges[1].running = false, Fail, "restart"),
     ("privileges", |facts| drop(switch(facts).status.privileges[1].capabilities.pop()), Warn, "setcap cap_bpf+ep"),
     (

@@ -19,8 +19,8 @@ pub use straightline_api::{
     API_VERSION, AddedPort, Addresses, Answer, Capture, CaptureInterface, CaptureRequest, Change, ChangeKind, Changed,
     Changes, Command, DEFAULT_PATH, Device, DownReason, DropCount, Drops, ErrorCode, Event, EventKind, Events,
     EventsRequest, Fdb, FdbEntry, Joined, JoinedKind, Link, LinkRequest, Neighbour, NeighbourState, Neighbours, Node,
-    Packets, Port, PortRequest, Ports, Privileges, Queue, QueuePairs, Refusal, Request, RequestError, RingKind,
-    Runtime, RxMode, Stalls, Status, StreamReader, Trace, TraceAction, TraceLine, TraceRequest, TracedDrop,
+    Packets, Port, PortRequest, Ports, Privileges, Queue, QueuePairs, Refusal, RemoteEntry, Request, RequestError,
+    RingKind, Runtime, RxMode, Stalls, Status, StreamReader, Trace, TraceAction, TraceLine, TraceRequest, TracedDrop,
     TracedPacket, TracedStep, Tunnel, Worker, add_port, ask, request, send, set_link, stream, table,
 };
 

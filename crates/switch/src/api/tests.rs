@@ -122,7 +122,7 @@ impl Source for Fixed {
             age_s: 1.5,
             is_static: false,
         };
-        Fdb { entries: (0..20_000).map(entry).collect() }
+        Fdb { entries: (0..20_000).map(entry).collect(), ..Fdb::default() }
     }
 
     fn neighbours(&self) -> Neighbours {

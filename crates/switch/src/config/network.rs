@@ -17,7 +17,7 @@ pub(super) struct Network {
 
 /// The maximum limit of addresses. An entry takes a few dozen bytes, so a million entries fit into
 /// memory. No network needs more.
-const MAX_ADDRESSES: u32 = 1 << 20;
+pub(super) const MAX_ADDRESSES: u32 = 1 << 20;
 
 /// The keys of `[patch.NAME]`.
 pub(super) const PATCH_KEYS: &[Key] = &[

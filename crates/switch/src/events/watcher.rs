@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context;
 use straightline_port::{LinkEvent, newest_link_note};
@@ -16,6 +16,9 @@ use crate::source::{Running, Snapshot};
 
 /// The time between two looks.
 const PERIOD: Duration = Duration::from_millis(100);
+
+/// The shortest time between two notes that a port or remote has no place left for addresses.
+const REFUSALS_PERIOD: Duration = Duration::from_secs(60);
 
 /// Every so many looks, one asks the underlays too. Their tables are under a lock.
 const LOOKS_PER_NEIGHBOURS: u64 = 5;
@@ -59,10 +62,20 @@ struct Watcher {
     note: u64,
     /// The number of moves of each bridge.
     moves: BTreeMap<String, u64>,
+    /// The number of moves of each tunnel with several remotes.
+    remote_moves: BTreeMap<String, u64>,
+    /// The refused addresses of each port, and of each remote of a tunnel.
+    refused: BTreeMap<(String, Option<String>), Refusals>,
     /// MAC address and state of each next hop, by underlay and address.
     neighbours: BTreeMap<(String, String), (Option<String>, NeighbourState)>,
     refused_calls: u64,
     opener_runs: bool,
+}
+
+/// The addresses that were not learned behind a port or remote, as far as they were told.
+struct Refusals {
+    told: u64,
+    at: Instant,
 }
 
 impl Watcher {
@@ -72,6 +85,8 @@ impl Watcher {
             looks: 0,
             note: newest_link_note(),
             moves: BTreeMap::new(),
+            remote_moves: BTreeMap::new(),
+            refused: BTreeMap::new(),
             neighbours: BTreeMap::new(),
             refused_calls: 0,
             opener_runs: true,
@@ -82,8 +97,12 @@ impl Watcher {
         let now = self.running.now();
         self.look_at_links(&now);
         self.look_at_bridges(&now);
-        if self.looks.is_multiple_of(LOOKS_PER_NEIGHBOURS) && !now.underlays.underlays.is_empty() {
-            self.look_at_neighbours();
+        self.look_at_remotes(&now);
+        if self.looks.is_multiple_of(LOOKS_PER_NEIGHBOURS) {
+            self.look_at_shares(&now);
+            if !now.underlays.underlays.is_empty() {
+                self.look_at_neighbours();
+            }
         }
         self.look_at_process();
         self.running.events.add_due();
@@ -136,6 +155,52 @@ impl Watcher {
                 let kind = EventKind::Moved { bridge: bridge.clone(), mac, from, to };
                 self.running.events.add_limited(&format!("bridge {bridge}"), SystemTime::now(), kind, message);
             }
+        }
+    }
+
+    fn look_at_remotes(&mut self, now: &Snapshot) {
+        let tunnels: Vec<_> = now.underlays.tunnels.iter().flatten().collect();
+        self.remote_moves.retain(|name, _| tunnels.iter().any(|tunnel| tunnel.config().name == *name));
+        for tunnel in tunnels {
+            let port = &tunnel.config().name;
+            let seen = self.remote_moves.get(port).copied().unwrap_or(0);
+            let (moves, count) = tunnel.moves(seen);
+            if count != seen {
+                self.remote_moves.insert(port.clone(), count);
+            }
+            for moved in moves {
+                let (mac, from, to) = (moved.mac.to_string(), moved.from.to_string(), moved.to.to_string());
+                let message = format!("tunnel {port:?}: {mac} moved from remote {from} to remote {to}");
+                let kind = EventKind::RemoteMoved { port: port.clone(), mac, from, to };
+                self.running.events.add_limited(&format!("tunnel {port}"), SystemTime::now(), kind, message);
+            }
+        }
+    }
+
+    /// Tells which shares of tables are full. A share that is full may refuse thousands of addresses
+    /// a second, so it is told once a period.
+    fn look_at_shares(&mut self, now: &Snapshot) {
+        let mut before = std::mem::take(&mut self.refused);
+        for (port, remote, refused) in now.refused_addresses() {
+            let key = (port, remote);
+            let last = before.remove(&key);
+            // A table that is new under an old name counts from 0 again.
+            let told = last.as_ref().map_or(0, |last| last.told).min(refused);
+            let is_due = last.as_ref().is_none_or(|last| last.at.elapsed() >= REFUSALS_PERIOD);
+            if refused == told || !is_due {
+                // The time of the last note still counts.
+                self.refused.extend(last.map(|last| (key, Refusals { told, ..last })));
+                continue;
+            }
+            let (port, remote) = key.clone();
+            let behind = remote.as_ref().map_or_else(String::new, |remote| format!(" behind remote {remote}"));
+            let message = format!(
+                "port {port:?}: {refused} addresses{behind} were not learned so far, because its share is full: \
+                 packets to them are flooded"
+            );
+            let kind = EventKind::NotLearned { port, remote, refused };
+            self.running.events.add_limited(&format!("addresses {}", key.0), SystemTime::now(), kind, message);
+            self.refused.insert(key, Refusals { told: refused, at: Instant::now() });
         }
     }
 

@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
 
 use straightline_guest::{Guest, GuestOptions};
-use straightline_switch::api::{EventKind, Link, NeighbourState};
+use straightline_switch::api::{Addresses, EventKind, Link, NeighbourState};
+use straightline_wire::MacAddr;
 
 use crate::common::{BROADCAST, frame, mac, nothing, send, take, wait_event, wait_until};
 use crate::tunnel_testbed::{Net, V4, V6, config, text};
@@ -195,8 +196,8 @@ fn tunnels_can_be_mirror_ports_and_have_nodes() {
     wait_until("a drop", || net.port("t1").drops.get("not-connected") == Some(&1));
 }
 
-#[test]
-fn floods_go_to_all_remotes_and_answers_only_to_one() {
+/// A tunnel t1 with two remotes, which lead to the guest B and to a third one, C.
+fn two_remotes(more: &str) -> (Net, Guest) {
     // The right underlay has two tunnels with two of its addresses, and the left tunnel has both as
     // remotes.
     let dir = tempfile::tempdir().expect("a folder");
@@ -215,10 +216,16 @@ fn floods_go_to_all_remotes_and_answers_only_to_one() {
              remote = \"192.0.2.1\"\n\
              [patch.one]\nports = [\"a\", \"t1\"]\n[patch.two]\nports = [\"t2\", \"b\"]\n\
              [patch.three]\nports = [\"t3\", \"c\"]\n";
-    let mut net = Net::with_text(dir, &text);
+    let net = Net::with_text(dir, &text.replacen("vni = 5\nremotes", &format!("vni = 5\n{more}remotes"), 1));
     net.cut.store(false, Ordering::Relaxed);
-    let mut c = Guest::connect(&net.dir.path().join("c"), &GuestOptions::default()).expect("a guest");
+    let c = Guest::connect(&net.dir.path().join("c"), &GuestOptions::default()).expect("a guest");
     wait_until("the tunnels are up", || ["t1", "t2", "t3"].iter().all(|name| net.port(name).link == Link::Up));
+    (net, c)
+}
+
+#[test]
+fn floods_go_to_all_remotes_and_answers_only_to_one() {
+    let (mut net, mut c) = two_remotes("");
     // A asks all, C answers, and from then on A's packets for C go to C alone.
     let question = frame(BROADCAST, mac(1), 60, 7);
     send(&mut net.a, &question);
@@ -232,4 +239,44 @@ fn floods_go_to_all_remotes_and_answers_only_to_one() {
     assert_eq!(take(&mut c, 1)[0].1, next);
     nothing(&mut net.b);
     assert_eq!(net.port("t1").tunnel.expect("the ends").remote, ["192.0.2.2", "192.0.2.3"]);
+    // C's station moves to B.
+    send(&mut net.b, &answer);
+    assert_eq!(take(&mut net.a, 1)[0].1, answer);
+    wait_event(&net.switch, "a move is an event", |kind| match kind {
+        EventKind::RemoteMoved { port, mac: station, from, to } => {
+            (port.as_str(), from.as_str(), to.as_str()) == ("t1", "192.0.2.3", "192.0.2.2")
+                && *station == mac(3).to_string()
+        }
+        _ => false,
+    });
+}
+
+#[test]
+fn invented_sources_behind_one_remote_take_no_place_of_another() {
+    let (mut net, mut c) = two_remotes("limit = 100\n");
+    let greeting = frame(mac(1), mac(3), 60, 1);
+    send(&mut c, &greeting);
+    assert_eq!(take(&mut net.a, 1)[0].1, greeting);
+    // B invents sources, and has its own 25 places and the 50 common ones.
+    for n in 0..200_u8 {
+        let invented = frame(mac(1), MacAddr([2, 0, 0, 0, 7, n]), 60, 2);
+        send(&mut net.b, &invented);
+        assert_eq!(take(&mut net.a, 1)[0].1, invented);
+    }
+    let next = frame(mac(3), mac(1), 1514, 3);
+    send(&mut net.a, &next);
+    assert_eq!(take(&mut c, 1)[0].1, next);
+    nothing(&mut net.b);
+    let addresses = |learned, refused| Addresses { learned, refused };
+    let tunnel = net.port("t1").tunnel.expect("the ends");
+    assert_eq!(tunnel.addresses, [addresses(75, 125), addresses(1, 0)]);
+    wait_event(&net.switch, "a full share is an event", |kind| match kind {
+        EventKind::NotLearned { port, remote, refused } => {
+            port == "t1" && remote.as_deref() == Some("192.0.2.2") && *refused > 0
+        }
+        _ => false,
+    });
+    let known = net.switch.source().fdb().remotes;
+    let station = |n| known.iter().find(|entry| entry.mac == mac(n).to_string()).map(|entry| entry.remote.clone());
+    assert_eq!((known.len(), station(3), station(1)), (76, Some("192.0.2.3".to_owned()), None));
 }

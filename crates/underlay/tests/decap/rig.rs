@@ -262,6 +262,7 @@ pub(crate) fn tunnel(kind: TunnelKind, v4: bool) -> TunnelConfig {
         local: local(v4),
         remotes: vec![remote(v4)],
         stations: Vec::new(),
+        limit: 4096,
         mtu: 1500,
         verify: true,
         zero_checksum: false,

@@ -203,6 +203,22 @@ pub(super) const FAMILIES: &[Family] = &[
         samples: |answers, samples| ports(answers, samples, |port| Some(port.addresses?.refused)),
     },
     Family {
+        name: "tunnel_addresses",
+        kind: Gauge,
+        unit: None,
+        labels: &["port"],
+        help: "Addresses that a tunnel with several remotes has learned",
+        samples: |answers, samples| ports(answers, samples, |port| Some(remotes(port)?.0)),
+    },
+    Family {
+        name: "tunnel_addresses_refused",
+        kind: Counter,
+        unit: None,
+        labels: &["port"],
+        help: "Times that a tunnel did not learn an address because its remote's share was full",
+        samples: |answers, samples| ports(answers, samples, |port| Some(remotes(port)?.1)),
+    },
+    Family {
         name: "neighbours",
         kind: Gauge,
         unit: None,
@@ -297,6 +313,12 @@ fn ports<V: Into<super::Number>>(answers: &Answers, samples: &mut Samples, value
             samples.add([&port.name], value);
         }
     }
+}
+
+/// Returns the learned and the refused addresses of a tunnel with several remotes.
+fn remotes(port: &Port) -> Option<(u64, u64)> {
+    let addresses = port.tunnel.as_ref().map(|tunnel| &tunnel.addresses).filter(|addresses| !addresses.is_empty())?;
+    Some((addresses.iter().map(|one| u64::from(one.learned)).sum(), addresses.iter().map(|one| one.refused).sum()))
 }
 
 /// Adds a sample for each queue pair.

@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use straightline_api::{
     Addresses, Device, DropCount, Joined, JoinedKind, Neighbour, NeighbourState, Node, Port, Queue, Runtime, Stalls,
-    Status, Worker,
+    Status, Tunnel, Worker,
 };
 
 use super::*;
@@ -24,6 +24,7 @@ fn everything() -> Answers {
         joined: Some(Joined { kind: JoinedKind::Bridge, name: "lan".to_owned() }),
         addresses: Some(Addresses { learned: 5, refused: 1 }),
         device: Some(device),
+        tunnel: Some(Tunnel { addresses: vec![Addresses { learned: 2, refused: 4 }; 2], ..Tunnel::default() }),
         ..Port::default()
     };
     let drop = DropCount { port: "vm1".to_owned(), reason: "too-big".to_owned(), count: 3, ..DropCount::default() };

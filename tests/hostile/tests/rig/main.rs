@@ -45,6 +45,7 @@ mod pairs_commands;
 mod pairs_memory;
 mod pairs_messages;
 mod peers;
+mod remotes;
 mod socket_files;
 mod split;
 mod spoofing;

@@ -129,12 +129,12 @@ fn each_kind_with_its_keys() {
 fn several_remotes_with_static_entries() {
     let fixture = Fixture::new();
     let keys = "kind = \"vxlan\"\nvni = 5\nremotes = [\"192.0.2.2\", \"192.0.2.3\"]\nsource-port = 4789\n\
-                zero-checksum = true\nverify = false\nstatic = { \"02:00:00:00:00:03\" = \"192.0.2.3\" }\n";
+                zero-checksum = true\nverify = false\nlimit = 100000\nstatic = { \"02:00:00:00:00:03\" = \"192.0.2.3\" }\n";
     let (_, tunnel) = tunnel(&good(&file(&fixture, keys)).config, "t");
     let remotes: Vec<_> = tunnel.remotes.iter().map(IpAddr::to_string).collect();
     assert_eq!(remotes, ["192.0.2.2", "192.0.2.3"]);
     assert_eq!((tunnel.source_port, tunnel.zero_checksum, tunnel.verify), (Some(4789), true, false));
-    assert_eq!(tunnel.statics[0].1, tunnel.remotes[1]);
+    assert_eq!((tunnel.statics[0].1, tunnel.limit), (tunnel.remotes[1], 100_000));
 }
 
 /// Checks that an underlay with `line` in place of its line `at`, or at its end, has one error.
@@ -243,6 +243,9 @@ fn mistakes_in_the_ends_of_a_tunnel() {
     entry("\"02:00:00:00:00:03\" = \"192.0.2.3\"", &["remote 192.0.2.3 of static entry", "its remotes are 192.0.2.2"]);
     entry("\"02:00:00:00:00:03\" = \"x\"", &["\"x\" is not an IP address"]);
     entry("\"x\" = \"192.0.2.2\"", &["static entry \"x\" in port \"t\": not an Ethernet address"]);
+    let two = "static = { \"02:00:00:00:00:03\" = \"192.0.2.2\", \"02:00:00:00:00:04\" = \"192.0.2.2\" }\n";
+    wrong(5, &format!("{near}{two}limit = 1\n"), &["limit 1 in port \"t\"", "2 static entries", "at least 2"]);
+    wrong(4, &format!("{near}limit = 0\n"), &["limit"]);
     entry("\"02:00:00:00:00:03\" = 2", &["its value must be a remote's address"]);
     let fixture = Fixture::new();
     let only_v4 = file(&fixture, &format!("{vxlan}remote = \"2001:db8::2\"\n"));

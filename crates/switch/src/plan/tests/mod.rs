@@ -83,6 +83,7 @@ fn tunnel(name: &str, underlay: &str, vni: u32) -> PortConfig {
         local: ip("192.0.2.1"),
         remotes: vec![ip("192.0.2.2")],
         statics: Vec::new(),
+        limit: 4096,
         source_port: None,
         verify: true,
         zero_checksum: false,

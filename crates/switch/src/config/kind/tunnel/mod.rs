@@ -20,6 +20,7 @@ use super::{PortKind, Reader};
 use crate::config::address::parse_ip;
 use crate::config::diagnostic::{Findings, Span};
 use crate::config::keys::{Absent, Key, Value};
+use crate::config::network::MAX_ADDRESSES;
 use crate::config::section::Section;
 use crate::config::{Draft, Mac, PortConfig};
 
@@ -63,6 +64,14 @@ const SEVERAL: &[Key] = &[
         Absent::Text("none"),
         "Stations behind a remote that are known from the start, at most 4096.",
         "{ \"02:00:00:00:00:03\" = \"192.0.2.3\" }",
+    ),
+    Key::new(
+        "limit",
+        Value::Integer { min: 1, max: MAX_ADDRESSES as i64, unit: "addresses" },
+        Absent::Value("4096"),
+        "Size of the table of stations behind several remotes, static entries included. Half of it is divided among \
+         the remotes.",
+        "65536",
     ),
 ];
 /// The key of kinds in UDP whose source port is free.
@@ -135,6 +144,8 @@ pub struct TunnelSettings {
     pub remotes: Vec<IpAddr>,
     /// Inner stations that are known from the start, each with its remote.
     pub statics: Vec<(Mac, IpAddr)>,
+    /// The most inner stations that are known, static ones included.
+    pub limit: u32,
     /// The fixed source port (UDP). `None`: by the flow's hash.
     pub source_port: Option<u16>,
     /// True if outer checksums of received packets are verified.
@@ -171,6 +182,7 @@ impl TunnelSettings {
             local: self.local,
             remotes: self.remotes.clone(),
             stations: self.statics.iter().map(|&(station, remote)| (mac(station), remote)).collect(),
+            limit: usize::try_from(self.limit).unwrap_or(usize::MAX),
             mtu: port.mtu,
             verify: self.verify,
             zero_checksum: self.zero_checksum,
@@ -181,7 +193,7 @@ impl TunnelSettings {
 
     /// Returns the differences for which a port must be opened anew, in words.
     pub(super) fn differs(&self, new: &Self) -> Vec<String> {
-        let Self { underlay, kind, local, remotes, statics, source_port, verify, zero_checksum } = self;
+        let Self { underlay, kind, local, remotes, statics, limit, source_port, verify, zero_checksum } = self;
         let mut differences = Vec::new();
         super::note(&mut differences, "underlay", underlay, &new.underlay);
         super::note(&mut differences, "local", *local, new.local);
@@ -192,6 +204,7 @@ impl TunnelSettings {
         for (key, differs) in [
             ("remotes", *remotes != new.remotes),
             ("static", *statics != new.statics),
+            ("limit", *limit != new.limit),
             ("source-port", *source_port != new.source_port),
             ("verify", *verify != new.verify),
             ("zero-checksum", *zero_checksum != new.zero_checksum),
@@ -219,6 +232,7 @@ fn read(
     let local = section.text("local", "local = \"192.0.2.1\"", report);
     let local = local.and_then(|text| parse(section, "local", &text, report));
     let (statics, static_spans) = read_statics(section, report);
+    let limit = read_limit(section, statics.len(), report);
     let kind = read_kind(section, remotes.first().copied(), report);
     let source_port = section.integer("source-port", 1..=u16::MAX, report).map(Spanned::into_inner);
     let verify = section.boolean("verify", report).is_none_or(Spanned::into_inner);
@@ -243,6 +257,7 @@ fn read(
         local: local.unwrap_or(unspecified),
         remotes,
         statics,
+        limit,
         source_port,
         verify,
         zero_checksum,
@@ -296,6 +311,21 @@ fn read_remotes(section: &Section<'_>, report: &mut Findings<'_>) -> (Vec<IpAddr
         }
     }
     found.into_iter().unzip()
+}
+
+/// Reads `limit`: the size of the table of stations, of which `statics` are fixed.
+fn read_limit(section: &Section<'_>, statics: usize, report: &mut Findings<'_>) -> u32 {
+    let limit = section.integer("limit", 1..=MAX_ADDRESSES, report);
+    let most = limit.as_ref().map_or(TunnelConfig::DEFAULT_LIMIT, |limit| *limit.get_ref());
+    if u32::try_from(statics).map_or(true, |count| count > most) {
+        let span = limit.as_ref().map_or(section.span().clone(), Spanned::span);
+        let message = format!(
+            "limit {most} in {}: less than its {statics} static entries; it must be at least {statics}",
+            section.title()
+        );
+        report.error(&span, message);
+    }
+    most
 }
 
 /// Reads `static`: inner stations, each with its remote.
