@@ -13,6 +13,7 @@ mod tunnel_testbed;
 
 mod address_space;
 mod coalescing;
+mod costly;
 mod cve_2018_1059;
 mod cve_2020_10722;
 mod cve_2020_10723;
