@@ -224,6 +224,7 @@ fn settings() -> UnderlayConfig {
         mtu: 1500,
         mac: Some(OWN_MAC),
         neighbours: vec![(FIXED.0.into(), FIXED.1)],
+        path_mtu: straightline_underlay::PathMtuErrors::default(),
     }
 }
 

@@ -27,7 +27,7 @@ pub struct Event {
     /// The event in words.
     pub message: String,
     /// The number of events before this one that came too often to be told: those of the same link,
-    /// bridge, underlay or worker. This one is the last of them.
+    /// bridge, underlay, path or worker. This one is the last of them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub skipped: u64,
     /// The kind, with its fields.
@@ -108,6 +108,16 @@ pub enum EventKind {
         /// Its state.
         state: NeighbourState,
     },
+    /// The MTU of the path from a tunnel to a remote has changed, because of an ICMP error or because
+    /// one was forgotten.
+    PathMtu {
+        /// The port of the tunnel.
+        port: String,
+        /// The address of the remote.
+        remote: String,
+        /// Bytes of the longest packet by the word of a router; none if that is forgotten.
+        mtu: Option<u16>,
+    },
     /// A bridge learned that an address has moved to another port.
     Moved {
         /// The bridge.
@@ -161,8 +171,8 @@ impl Event {
     #[must_use]
     pub fn is_warning(&self) -> bool {
         use EventKind::{
-            Fault, LinkDown, LinkUp, Lost, Moved, Neighbour, NotLearned, OpenerEnded, Other, PortAdded, PortRemoved,
-            RefusedCall, Reload, ReloadFailed, RemoteMoved, Stall,
+            Fault, LinkDown, LinkUp, Lost, Moved, Neighbour, NotLearned, OpenerEnded, Other, PathMtu, PortAdded,
+            PortRemoved, RefusedCall, Reload, ReloadFailed, RemoteMoved, Stall,
         };
         match &self.kind {
             Lost { .. }
@@ -173,6 +183,7 @@ impl Event {
             | NotLearned { .. }
             | RefusedCall { .. }
             | OpenerEnded { .. } => true,
+            PathMtu { mtu, .. } => mtu.is_some(),
             Neighbour { state, .. } => *state == NeighbourState::Unanswered,
             LinkUp { .. }
             | PortAdded { .. }

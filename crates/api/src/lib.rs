@@ -38,8 +38,8 @@ pub use stream::{StreamEnd, StreamReader, stream};
 pub use trace::{Trace, TraceAction, TraceLine, TracedDrop, TracedPacket, TracedStep};
 pub use types::{
     Addresses, Change, ChangeKind, Changed, Changes, Device, DownReason, DropCount, Drops, Fdb, FdbEntry, Joined,
-    JoinedKind, Link, Neighbour, NeighbourState, Neighbours, Node, Packets, Port, Ports, Privileges, Queue, QueuePairs,
-    RemoteEntry, RingKind, Runtime, RxMode, Stalls, Status, Tunnel, Worker,
+    JoinedKind, Link, Neighbour, NeighbourState, Neighbours, Node, Packets, PathMtu, Port, Ports, Privileges, Queue,
+    QueuePairs, RemoteEntry, RingKind, Runtime, RxMode, Stalls, Status, Tunnel, Worker,
 };
 
 /// The path of the API's socket where a command names none.

@@ -130,7 +130,18 @@ fn learned(Addresses { learned, refused }: Addresses) -> String {
 /// Renders the ends of a tunnel: `192.0.2.1 to 192.0.2.2 over wan, next hop 192.0.2.2 reachable,`
 /// and so on.
 fn tunnel(tunnel: &Tunnel) -> String {
-    let Tunnel { underlay, local, remote, next_hop, state, overhead, mtu_inside, addresses: _ } = tunnel;
+    let Tunnel {
+        underlay,
+        local,
+        remote,
+        next_hop,
+        state,
+        overhead,
+        mtu_inside,
+        addresses: _,
+        path_mtus,
+        errors_refused,
+    } = tunnel;
     let mut facts = vec![format!("{local} to {} over {underlay}", remote.join(" "))];
     if let Some(next_hop) = next_hop {
         let state = state.map_or_else(String::new, |state| format!(" {}", state.as_str()));
@@ -138,6 +149,10 @@ fn tunnel(tunnel: &Tunnel) -> String {
     }
     facts.push(format!("{overhead} bytes of headers"));
     facts.push(format!("mtu {mtu_inside} inside"));
+    facts.extend(path_mtus.iter().map(|path| format!("a router says mtu {} to {}", path.mtu, path.remote)));
+    if *errors_refused > 0 {
+        facts.push(format!("{} ICMP errors refused", count(*errors_refused)));
+    }
     facts.join(", ")
 }
 

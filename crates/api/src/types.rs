@@ -166,6 +166,23 @@ pub struct Tunnel {
     /// there is one remote.
     #[serde(default)]
     pub addresses: Vec<Addresses>,
+    /// The paths whose MTU a router has told by an ICMP error, each for ten minutes.
+    #[serde(default)]
+    pub path_mtus: Vec<PathMtu>,
+    /// ICMP errors about packets that are too long which their senders did not get, because of the
+    /// limit for each second.
+    #[serde(default)]
+    pub errors_refused: u64,
+}
+
+/// The MTU of the path to a remote, as a router has told it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct PathMtu {
+    /// The address of the remote.
+    pub remote: String,
+    /// Bytes of the longest packet, headers of the tunnel included.
+    pub mtu: u16,
 }
 
 /// The answer to `neighbours`.

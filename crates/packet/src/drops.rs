@@ -89,9 +89,10 @@ reasons! {
         "Look for a fault in the sending guest's driver, or turn off its checksum and segmentation offload.";
     /// The packet came to an underlay, and is neither for one of its addresses nor of a tunnel.
     NotOurs = "not-ours", "Nothing needs to be done, unless a tunnel is expected: compare its addresses at both ends.";
-    /// The underlay answers a limited number of packets in a second, and this one came beyond.
+    /// The underlay or tunnel answers a limited number of packets, of each sender and of all, and this
+    /// one came beyond.
     AnswerLimit = "answer-limit",
-        "Find out who sends so many ARP, neighbour discovery or echo requests to the underlay.";
+        "Find out who sends so many ARP, neighbour discovery, echo requests or ICMP errors to the port.";
     /// The next hop of a tunnel's remote has not answered yet.
     NoNeighbour = "no-neighbour", "Find out with `straightline neighbours` which next hop does not answer.";
     /// No tunnel has the addresses and the key of an encapsulated packet.

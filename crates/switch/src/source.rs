@@ -2,6 +2,7 @@
 //! them.
 
 use std::iter;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime};
 
@@ -18,8 +19,8 @@ use straightline_wire::MacAddr;
 
 use crate::api::{
     API_VERSION, Addresses, Device, DownReason, DropCount, Drops, Events, Fdb, FdbEntry, JoinedKind, Link, Neighbour,
-    NeighbourState, Neighbours, Node, Packets, Port, Ports, Privileges, Queue, QueuePairs, Refusal, RemoteEntry,
-    RingKind, Runtime, RxMode, Source, Status, Stream, Tunnel, Worker, since_epoch,
+    NeighbourState, Neighbours, Node, Packets, PathMtu, Port, Ports, Privileges, Queue, QueuePairs, Refusal,
+    RemoteEntry, RingKind, Runtime, RxMode, Source, Status, Stream, Tunnel, Worker, since_epoch,
 };
 use crate::capture::Captures;
 use crate::config::{Config, Mechanism, PortNetwork, TunnelSettings};
@@ -363,7 +364,17 @@ fn device(DeviceStatus { facts, kernel_drops }: DeviceStatus) -> Device {
 }
 
 fn ends(tunnel: &underlay::Tunnel, config: &TunnelSettings) -> Tunnel {
-    let underlay::TunnelStatus { local, remotes, next_hop, state: of_hop, overhead, mtu_inside } = tunnel.status();
+    let underlay::TunnelStatus {
+        local,
+        remotes,
+        next_hop,
+        state: of_hop,
+        overhead,
+        mtu_inside,
+        path_mtus,
+        errors_refused,
+    } = tunnel.status();
+    let path_mtu = |(remote, mtu): (IpAddr, u16)| PathMtu { remote: remote.to_string(), mtu };
     Tunnel {
         underlay: config.underlay.clone(),
         local: local.to_string(),
@@ -373,6 +384,8 @@ fn ends(tunnel: &underlay::Tunnel, config: &TunnelSettings) -> Tunnel {
         overhead,
         mtu_inside,
         addresses: tunnel.shares().into_iter().map(addresses).collect(),
+        path_mtus: path_mtus.into_iter().map(path_mtu).collect(),
+        errors_refused,
     }
 }
 

@@ -92,5 +92,6 @@ fn settings(underlay: &config::UnderlayConfig, port: &PortKind) -> UnderlayConfi
         mtu: underlay.mtu,
         mac: underlay.mac.map(wire).or(own),
         neighbours: underlay.neighbours.iter().map(|&(ip, mac)| (ip, wire(mac))).collect(),
+        path_mtu: underlay.path_mtu,
     }
 }

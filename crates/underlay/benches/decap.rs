@@ -164,6 +164,7 @@ impl Row {
             mtu: 9000,
             mac: Some(OWN),
             neighbours: Vec::new(),
+            path_mtu: straightline_underlay::PathMtuErrors::default(),
         };
         let underlay = Underlay::new(config, PortIndex(0));
         let drops: Vec<Arc<Drops>> = (0..=tunnels).map(|_| Arc::default()).collect();

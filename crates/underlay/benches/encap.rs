@@ -86,6 +86,7 @@ impl Row {
             mtu: 9000,
             mac: Some(MacAddr([2, 0, 0, 0, 0, 1])),
             neighbours: vec![(remote, MacAddr([2, 0, 0, 0, 0, 2]))],
+            path_mtu: straightline_underlay::PathMtuErrors::default(),
         };
         let underlay = Underlay::new(config, PortIndex(1));
         let gather = Arc::<Gather>::default();

@@ -15,7 +15,7 @@ use straightline_wire::{EtherType, IpProtocol, MacAddr, WireError, arp, checksum
 use crate::Underlay;
 use crate::messages::{self, Link, Message};
 use crate::neighbours::is_station;
-use crate::rate_limit::RateLimit;
+use crate::rate_limit::SharedLimit;
 
 /// The end of a packet for the underlay itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,7 +140,7 @@ impl Underlay {
             arp::Operation::REQUEST if is_for_us => {
                 self.neighbours.announced(sender_ip.into(), sender_mac);
                 let reply = messages::arp_reply(self.link(received, sender_mac), target_ip, sender_ip);
-                self.reply(packets, id, reply, &self.answers)
+                self.reply(packets, id, reply, (&self.answers, self.sender(received.from)))
             }
             arp::Operation::REQUEST | arp::Operation::REPLY => {
                 self.neighbours.announced(sender_ip.into(), sender_mac);
@@ -206,7 +206,7 @@ impl Underlay {
     fn take_answer(&self, ip: IpAddr, mac: Option<MacAddr>, from: MacAddr) -> Result<Answered, Reason> {
         match self.neighbours.answered(ip, mac, from) {
             // The answer is counted for the packet that is lost.
-            Some(kept) if !self.outbox.push(self.port, kept.bytes()) => Err(Reason::NoNeighbour),
+            Some(kept) if !self.outbox.push(kept.bytes()) => Err(Reason::NoNeighbour),
             _ => Ok(Answered::Used),
         }
     }
@@ -226,13 +226,13 @@ impl Underlay {
         !(ip.octets()[0] == 0 || ip.is_multicast() || ip.is_broadcast() || ip.is_loopback() || means_all)
     }
 
-    /// Replaces the whole packet by an answer, within `limit`.
+    /// Replaces the whole packet by an answer, within the limit of its sender.
     fn reply(
         &self,
         packets: &mut Packets<'_>,
         id: PacketId,
         message: Result<Message, WireError>,
-        limit: &RateLimit,
+        limit: (&SharedLimit, u64),
     ) -> Result<Answered, Reason> {
         let message = message.map_err(not_ours)?;
         take(limit, packets.now())?;
@@ -244,9 +244,9 @@ impl Underlay {
     }
 }
 
-/// Counts an answer.
-fn take(limit: &RateLimit, now: u32) -> Result<(), Reason> {
-    if limit.take(now) { Ok(()) } else { Err(Reason::AnswerLimit) }
+/// Counts an answer to this sender.
+fn take((limit, sender): (&SharedLimit, u64), now: u32) -> Result<(), Reason> {
+    if limit.take(sender, now) { Ok(()) } else { Err(Reason::AnswerLimit) }
 }
 
 /// Returns the reason of a packet that is not valid, or not for us.

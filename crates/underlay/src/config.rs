@@ -32,6 +32,20 @@ pub struct UnderlayConfig {
     pub mac: Option<MacAddr>,
     /// Next hops whose MAC addresses are fixed.
     pub neighbours: Vec<(IpAddr, MacAddr)>,
+    /// The belief in ICMP errors about packets that are too long.
+    pub path_mtu: PathMtuErrors,
+}
+
+/// The belief in ICMP errors that tell the MTU of the way to a remote.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PathMtuErrors {
+    /// They lower the MTU down to what leaves 1280 bytes inside the tunnel.
+    #[default]
+    UsableInside,
+    /// They lower the MTU down to this number of bytes of the outer IP packet.
+    Least(u16),
+    /// No error is believed.
+    Off,
 }
 
 /// The settings of a tunnel port.

@@ -224,9 +224,11 @@ impl Encap {
                 }
                 Some(asked) => {
                     face.learn(asked.by());
-                    // A full outbox means that others ask as well. The station asks again.
-                    if let Ok(answer) = asked.answer(face.mac()) {
-                        self.tunnel.underlay.outbox.push(self.tunnel.port, answer.bytes());
+                    let answer = asked.answer(face.mac());
+                    let outbox = &self.tunnel.underlay.outbox;
+                    if !answer.is_ok_and(|answer| outbox.push_for(&self.tunnel.places, answer.bytes())) {
+                        self.tunnel.drop_packets(Reason::AnswerLimit, 1);
+                        packets.note_dropped(self.tunnel.port, id, Reason::AnswerLimit);
                     }
                 }
             }

@@ -244,6 +244,19 @@ impl Headers {
         mtu.saturating_sub(low16(self.len - self.l3 + inner_ethernet))
     }
 
+    /// Returns the bytes of the IP packet around an inner packet of `len` bytes, its Ethernet header
+    /// included.
+    #[inline]
+    pub(crate) fn ip_len(&self, len: u32) -> u16 {
+        let inner_ethernet = if self.carries_ip { ethernet::LEN } else { 0 };
+        low16((len as usize + self.len - self.l3).saturating_sub(inner_ethernet))
+    }
+
+    /// Returns the MTU of an underlay that leaves `mtu` bytes for inner IP packets.
+    pub(crate) fn mtu_outside(&self, mtu: u16) -> u16 {
+        self.ip_len(u32::from(mtu) + u32::from(low16(ethernet::LEN)))
+    }
+
     /// Returns the bytes of all headers.
     fn as_bytes(&self) -> &[u8] {
         &self.bytes[MAX_LEN - self.len..]
@@ -389,11 +402,13 @@ impl Headers {
     }
 
     /// Returns whether `quoted` can be the beginning of a packet of ours behind the IP header. An
-    /// ICMP error quotes 8 bytes at least (RFC 792).
+    /// ICMP error quotes 8 bytes at least (RFC 792). For IPv6, it quotes all our headers: as much of
+    /// the packet as 1280 bytes hold (RFC 4443, 3.2).
     pub(crate) fn can_begin(&self, protocol: IpProtocol, quoted: &[u8]) -> bool {
         let ip = &self.as_bytes()[self.l3..self.l4];
         let own_protocol = if self.is_v4 { ip[9] } else { ip[6] };
-        if protocol.0 != own_protocol || quoted.len() < 8 {
+        let least = if self.is_v4 { 8 } else { self.len - self.l4 };
+        if protocol.0 != own_protocol || quoted.len() < least {
             return false;
         }
         let mut mask = [0xff; MAX_LEN];

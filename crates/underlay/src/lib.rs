@@ -17,12 +17,12 @@
 //! | `config` | the settings of underlays and tunnels |
 //! | `underlay` | an underlay: its addresses and what all its tunnels share |
 //! | `neighbours` | the MAC addresses of next hops |
-//! | `path_mtu` | the MTU of the way to each remote |
+//! | `path_mtu` | the MTU of the way from a tunnel to a remote |
 //! | `answer` | answers to packets for the underlay itself |
-//! | `agent` | the port by which packets of the underlay's own enter the graph |
+//! | `agent`, `outbox` | the port by which packets of the underlay's own enter the graph; those that wait for it |
 //! | `messages` | these packets |
 //! | `too_big` | errors to senders whose packets do not fit a tunnel |
-//! | `rate_limit` | the limit of answers in a second |
+//! | `rate_limit` | the limits of answers and errors in a second |
 //! | `tunnel` | a tunnel: its headers, its counters, its remotes |
 //! | `headers`, `inner` | the headers of a tunnel; the facts of inner packets that they depend on |
 //! | `encap`, `output` | the way out |
@@ -48,6 +48,7 @@ mod inside;
 mod lookup;
 mod messages;
 mod neighbours;
+mod outbox;
 mod output;
 mod path_mtu;
 mod port;
@@ -65,7 +66,7 @@ mod underlay;
 mod verify;
 
 pub use agent::{Agent, OwnPackets};
-pub use config::{Address, Cookie, L2tpOver, TunnelConfig, TunnelKind, UnderlayConfig};
+pub use config::{Address, Cookie, L2tpOver, PathMtuErrors, TunnelConfig, TunnelKind, UnderlayConfig};
 pub use decap::Decap;
 pub use encap::{Encap, Gather};
 pub use lookup::Tunnels;

@@ -63,7 +63,7 @@ impl UnderlayOutput {
             rest = later;
             let tunnel = &*tunnels[usize::from(run.tunnel)];
             let Some(path) = tunnel.paths.get(usize::from(run.remote)) else { continue };
-            let mut way = Way::new(&self.underlay, tunnel, path);
+            let mut way = Way::new(&self.underlay, tunnel, path, turn.now());
             match way.macs() {
                 Ok(macs) => {
                     let mut ids = ids;
@@ -208,17 +208,20 @@ struct Way<'a> {
     path: &'a Path,
     /// Bytes of the longest inner packet, Ethernet included.
     longest: u32,
+    now: u32,
+    /// Bytes of the longest inner packet that is sent.
+    sent: u32,
     packets: u64,
     bytes: u64,
 }
 
 impl<'a> Way<'a> {
     #[inline]
-    fn new(underlay: &'a Underlay, tunnel: &'a Tunnel, path: &'a Path) -> Self {
+    fn new(underlay: &'a Underlay, tunnel: &'a Tunnel, path: &'a Path, now: u32) -> Self {
         // A port takes a tag beyond its MTU. The underlay does not.
         let by_mtu = u32::from(tunnel.config.mtu) + u32::from(TAGGED);
-        let by_path = u32::from(path.headers.mtu_inside(underlay.path_mtus.get(&path.mtu))) + u32::from(ETHERNET);
-        Way { underlay, tunnel, path, longest: by_mtu.min(by_path), packets: 0, bytes: 0 }
+        let by_path = u32::from(path.headers.mtu_inside(path.mtu.get(underlay.mtu(), now))) + u32::from(ETHERNET);
+        Way { underlay, tunnel, path, longest: by_mtu.min(by_path), now, sent: 0, packets: 0, bytes: 0 }
     }
 
     /// Returns the addresses of the outer Ethernet header, or the reason why no packet can be sent.
@@ -241,12 +244,13 @@ impl<'a> Way<'a> {
             let put = if packets.is_gso(id) {
                 self.put_on_gso(packets, id, macs)
             } else if len <= self.longest {
-                self.path.headers.put_on(packets, id, macs)
+                self.path.headers.put_on(packets, id, macs).map(|()| len)
             } else {
                 Err(Reason::TooBig)
             };
             match put {
-                Ok(()) => {
+                Ok(longest) => {
+                    self.sent = self.sent.max(longest);
                     round.batch.push(id);
                     self.packets += 1;
                     self.bytes += u64::from(len);
@@ -260,16 +264,18 @@ impl<'a> Way<'a> {
     }
 
     /// Puts the headers on a packet that is still to be segmented. Its segments become short enough
-    /// for the underlay.
+    /// for the underlay. Returns the bytes of the longest inner segment.
     #[inline(never)]
-    fn put_on_gso(&self, packets: &mut Packets<'_>, id: PacketId, macs: &Macs) -> Result<(), Reason> {
+    fn put_on_gso(&self, packets: &mut Packets<'_>, id: PacketId, macs: &Macs) -> Result<u32, Reason> {
         let Some(gso) = packets.offload(id).gso else { return Err(Reason::SegmentHeaders) };
         let longest = self.longest.saturating_sub(gso.header_len.into());
         if u32::from(gso.size) > longest && !(gso.kind.is_tcp() && longest >= LEAST_PAYLOAD) {
             return Err(Reason::TooBig);
         }
         packets.set_gso_size(id, u16::try_from(longest).unwrap_or(u16::MAX));
-        self.path.headers.put_on_gso(packets, id, macs)
+        let segment = u32::from(gso.size).min(longest) + u32::from(gso.header_len);
+        let longest = segment.min(packets.len(id));
+        self.path.headers.put_on_gso(packets, id, macs).map(|()| longest)
     }
 
     /// Deals with a packet that cannot be sent now.
@@ -281,8 +287,8 @@ impl<'a> Way<'a> {
             return;
         }
         if reason == Reason::TooBig {
-            let now = turn.now();
-            self.tell_sender(turn.packets().head(id), now);
+            let packets = turn.packets();
+            self.tell_sender(packets.head(id), packets.port(id));
         }
         self.tunnel.drop_packets(reason, 1);
         turn.note_dropped(self.tunnel.port, id, reason);
@@ -292,11 +298,11 @@ impl<'a> Way<'a> {
     }
 
     /// Tells the sender of a packet that is too long which length would fit.
-    fn tell_sender(&self, frame: &[u8], now: u32) {
+    fn tell_sender(&self, frame: &[u8], from: PortIndex) {
         let Ok(tags) = vlan::skip(frame) else { return };
         let fits = self.longest.saturating_sub(u32::try_from(tags.payload).unwrap_or(0));
         let mtu = u16::try_from(fits).unwrap_or(u16::MAX).min(self.tunnel.config.mtu);
-        self.tunnel.too_big(frame, mtu, now);
+        self.tunnel.too_big(frame, from, mtu, self.now);
     }
 
     /// Leaves a small packet with the table of next hops until the next hop has answered. Returns
@@ -324,9 +330,12 @@ impl<'a> Way<'a> {
         is_kept
     }
 
-    /// Counts the packets for the tunnel.
+    /// Counts the packets for the tunnel, and notes the longest.
     #[inline]
     fn count(&self) {
+        if self.sent > 0 {
+            self.path.mtu.note_sent(self.path.headers.ip_len(self.sent), self.now);
+        }
         let tx = &self.tunnel.counters.tx;
         tx.packets.add_shared(self.packets);
         tx.bytes.add_shared(self.bytes);

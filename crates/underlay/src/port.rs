@@ -272,6 +272,7 @@ mod tests {
             mtu: 1500,
             mac: None,
             neighbours: vec![("192.0.2.9".parse().unwrap(), MacAddr([2, 0, 0, 0, 0, 9]))],
+            path_mtu: crate::PathMtuErrors::default(),
         };
         Underlay::new(config, PortIndex(0))
     }

@@ -22,6 +22,7 @@ pub(crate) fn underlay(vlan: Option<u16>) -> UnderlayConfig {
         mtu: 1600,
         mac: Some(US),
         neighbours: ["10.0.0.2", "fd00::2"].map(|ip| (ip.parse().unwrap(), HOP)).to_vec(),
+        path_mtu: crate::PathMtuErrors::default(),
     }
 }
 

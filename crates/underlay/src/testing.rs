@@ -31,6 +31,7 @@ pub(crate) fn config() -> UnderlayConfig {
         mtu: 1500,
         mac: Some(MAC),
         neighbours: Vec::new(),
+        path_mtu: crate::PathMtuErrors::default(),
     }
 }
 
@@ -61,6 +62,16 @@ impl Station {
             let mut batch = Batch::new();
             self.agent.receive(turn, &mut batch, 64);
             batch.ids().iter().map(|&id| turn.head(id).to_vec()).collect()
+        })
+    }
+
+    /// Runs a turn at this time. Returns the ports of the packets of the underlay's own.
+    pub(crate) fn turn_ports(&mut self, now: u32) -> Vec<PortIndex> {
+        self.arena.set_now(now);
+        self.arena.turn(|turn| {
+            let mut batch = Batch::new();
+            self.agent.receive(turn, &mut batch, 64);
+            batch.ids().iter().map(|&id| turn.packets().port(id)).collect()
         })
     }
 

@@ -5,8 +5,10 @@
 //! Ethernet source is the underlay's MAC address. With the one that the packet was sent to, a bridge
 //! would learn that a station is behind the tunnel which may be elsewhere.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::atomic::Ordering;
 
+use straightline_packet::PortIndex;
 use straightline_wire::{
     EtherType, IpProtocol, MacAddr, WireError, checksum, ethernet, icmpv4, icmpv6, ipv4, ipv6, vlan,
 };
@@ -18,75 +20,99 @@ use crate::messages::{self, Message};
 const ERRORS_V4: [u8; 5] = [3, 4, 5, 11, 12];
 
 impl Tunnel {
-    /// Tells the sender of an inner frame that the frame is too long for the tunnel: an ICMP error
-    /// with `mtu`, the bytes of the longest inner IP packet, enters the tunnel's patch or bridge.
-    /// `frame` is the head of the inner frame. A tunnel has at most 10 in a second.
+    /// Tells the sender of an inner frame from port `from` that the frame is too long for the
+    /// tunnel: an ICMP error with `mtu`, the bytes of the longest inner IP packet, enters the
+    /// tunnel's patch or bridge. `frame` is the head of the inner frame. The stations behind a port
+    /// get at most 10 errors in a second, and those of all ports 100.
     ///
     /// Returns `false` if no error is sent: for a frame that is no IP packet, for a packet about
-    /// which no error may be sent (RFC 1122, 3.2.2; RFC 4443, 2.4), beyond the limit, and while the
-    /// underlay's MAC address is not known. These frames count as well: the limit is asked first,
-    /// and costs less than an error.
-    pub(crate) fn too_big(&self, frame: &[u8], mtu: u16, now: u32) -> bool {
-        if !self.errors.take(now) {
-            return false;
-        }
+    /// which no error may be sent (RFC 1122, 3.2.2; RFC 4443, 2.4), while the underlay's MAC address
+    /// is not known, and beyond a limit. Only errors beyond a limit are counted as refused, and only
+    /// those that may be sent count for it.
+    pub(crate) fn too_big(&self, frame: &[u8], from: PortIndex, mtu: u16, now: u32) -> bool {
         let Some(mac) = self.underlay.mac() else { return false };
-        match error_about(frame, mtu, mac) {
-            Ok(Some(message)) => self.underlay.outbox.push(self.port, message.bytes()),
-            Ok(None) | Err(_) => false,
+        let Ok(Some(subject)) = Subject::of(frame) else { return false };
+        let is_sent = self.errors.take(from.0.into(), now)
+            && subject
+                .error(frame, mtu, mac)
+                .is_ok_and(|message| self.underlay.outbox.push_for(&self.places, message.bytes()));
+        if !is_sent {
+            self.errors_refused.fetch_add(1, Ordering::Relaxed);
         }
+        is_sent
     }
 }
 
-/// Returns the error about a frame, from this MAC address, or `None` if none may be sent.
-fn error_about(frame: &[u8], mtu: u16, mac: MacAddr) -> Result<Option<Message>, WireError> {
-    let header = ethernet::Header::new_checked(frame)?;
-    if header.dst().is_multicast() || header.src().is_multicast() {
-        return Ok(None);
-    }
-    let tags = vlan::skip(frame)?;
-    let packet = &frame[tags.payload..];
-    let mut message = Message::answer_to(frame, tags.payload, mac)?;
-    let space = message.space();
-    match tags.ether_type {
-        EtherType::IPV4 => {
-            let header = ipv4::Header::new_checked(packet)?;
-            let (src, dst, len) = (header.src(), header.dst(), header.header_len());
-            let may_be_told = is_host(src) && is_host(dst) && header.fragment_offset() == 0;
-            let inner_type = packet.get(len).filter(|_| header.protocol() == IpProtocol::ICMP);
-            if !may_be_told || inner_type.is_some_and(|inner_type| ERRORS_V4.contains(inner_type)) {
-                return Ok(None);
-            }
-            let quoted = quote(packet, header.total_len().into(), space, ipv4::MIN_LEN + icmpv4::LEN);
-            let ip = messages::v4(dst, src, IpProtocol::ICMP, icmpv4::LEN + quoted.len())?;
-            message.append(|bytes| ip.emit(bytes))?;
-            let repr = icmpv4::Repr::FragmentationNeeded { mtu };
-            message.append(|bytes| repr.emit(bytes, checksum::sum(quoted)))?;
-            message.append_bytes(quoted)?;
+/// A packet about which an error may be sent: the addresses of its IP header.
+#[derive(Clone, Copy, Debug)]
+enum Subject {
+    V4 { l3: usize, src: Ipv4Addr, dst: Ipv4Addr, len: usize },
+    V6 { l3: usize, src: Ipv6Addr, dst: Ipv6Addr, len: usize },
+}
+
+impl Subject {
+    /// Reads the packet in a frame. `None` if no error may be sent about it.
+    fn of(frame: &[u8]) -> Result<Option<Self>, WireError> {
+        let header = ethernet::Header::new_checked(frame)?;
+        if header.dst().is_multicast() || header.src().is_multicast() {
+            return Ok(None);
         }
-        EtherType::IPV6 => {
-            let header = ipv6::Header::new_checked(packet)?;
-            let (src, dst) = (header.src(), header.dst());
-            let behind = &packet[ipv6::LEN..];
-            let extensions = ipv6::skip_extensions(behind, header.next_header())?;
-            let inner_type = behind.get(extensions.len).filter(|_| extensions.protocol == IpProtocol::ICMPV6);
-            let is_error = inner_type.is_some_and(|&inner_type| icmpv6::Type(inner_type).is_error());
-            if src.is_unspecified() || src.is_multicast() || dst.is_multicast() || extensions.fragment || is_error {
-                return Ok(None);
+        let tags = vlan::skip(frame)?;
+        let (l3, packet) = (tags.payload, &frame[tags.payload..]);
+        match tags.ether_type {
+            EtherType::IPV4 => {
+                let header = ipv4::Header::new_checked(packet)?;
+                let (src, dst, header_len) = (header.src(), header.dst(), header.header_len());
+                let inner_type = packet.get(header_len).filter(|_| header.protocol() == IpProtocol::ICMP);
+                let is_error = inner_type.is_some_and(|inner_type| ERRORS_V4.contains(inner_type));
+                let may_be_told = is_host(src) && is_host(dst) && header.fragment_offset() == 0 && !is_error;
+                let len = header.total_len().into();
+                Ok(may_be_told.then_some(Subject::V4 { l3, src, dst, len }))
             }
-            let quoted = quote(packet, ipv6::LEN + usize::from(header.payload_len()), space, ipv6::LEN + icmpv6::LEN);
-            let len = icmpv6::LEN + quoted.len();
-            let pseudo_len = u32::try_from(len).map_err(|_| WireError::BadLength)?;
-            let pseudo = checksum::pseudo_header_v6(dst, src, IpProtocol::ICMPV6, pseudo_len);
-            let ip = messages::v6(dst, src, IpProtocol::ICMPV6, len)?;
-            message.append(|bytes| ip.emit(bytes))?;
-            let repr = icmpv6::Repr::TooBig { mtu: mtu.into() };
-            message.append(|bytes| repr.emit(bytes, checksum::add(pseudo, checksum::sum(quoted))))?;
-            message.append_bytes(quoted)?;
+            EtherType::IPV6 => {
+                let header = ipv6::Header::new_checked(packet)?;
+                let (src, dst) = (header.src(), header.dst());
+                let behind = &packet[ipv6::LEN..];
+                let extensions = ipv6::skip_extensions(behind, header.next_header())?;
+                let inner_type = behind.get(extensions.len).filter(|_| extensions.protocol == IpProtocol::ICMPV6);
+                let is_error = inner_type.is_some_and(|&inner_type| icmpv6::Type(inner_type).is_error());
+                let is_host = !src.is_unspecified() && !src.is_multicast() && !dst.is_multicast();
+                let len = ipv6::LEN + usize::from(header.payload_len());
+                Ok((is_host && !extensions.fragment && !is_error).then_some(Subject::V6 { l3, src, dst, len }))
+            }
+            _ => Ok(None),
         }
-        _ => return Ok(None),
     }
-    Ok(Some(message))
+
+    /// Returns the error about the packet in this frame, from this MAC address.
+    fn error(self, frame: &[u8], mtu: u16, mac: MacAddr) -> Result<Message, WireError> {
+        let (Subject::V4 { l3, .. } | Subject::V6 { l3, .. }) = self;
+        let packet = frame.get(l3..).ok_or(WireError::Truncated)?;
+        let mut message = Message::answer_to(frame, l3, mac)?;
+        let space = message.space();
+        match self {
+            Subject::V4 { src, dst, len, .. } => {
+                let quoted = quote(packet, len, space, ipv4::MIN_LEN + icmpv4::LEN);
+                let ip = messages::v4(dst, src, IpProtocol::ICMP, icmpv4::LEN + quoted.len())?;
+                message.append(|bytes| ip.emit(bytes))?;
+                let repr = icmpv4::Repr::FragmentationNeeded { mtu };
+                message.append(|bytes| repr.emit(bytes, checksum::sum(quoted)))?;
+                message.append_bytes(quoted)?;
+            }
+            Subject::V6 { src, dst, len, .. } => {
+                let quoted = quote(packet, len, space, ipv6::LEN + icmpv6::LEN);
+                let len = icmpv6::LEN + quoted.len();
+                let pseudo_len = u32::try_from(len).map_err(|_| WireError::BadLength)?;
+                let pseudo = checksum::pseudo_header_v6(dst, src, IpProtocol::ICMPV6, pseudo_len);
+                let ip = messages::v6(dst, src, IpProtocol::ICMPV6, len)?;
+                message.append(|bytes| ip.emit(bytes))?;
+                let repr = icmpv6::Repr::TooBig { mtu: mtu.into() };
+                message.append(|bytes| repr.emit(bytes, checksum::add(pseudo, checksum::sum(quoted))))?;
+                message.append_bytes(quoted)?;
+            }
+        }
+        Ok(message)
+    }
 }
 
 /// Returns the part of a packet of `len` bytes that is quoted, behind `headers` bytes in a message
@@ -120,10 +146,16 @@ mod tests {
     use std::sync::Arc;
 
     use crate::testing::MAC;
-
-    use straightline_packet::PortIndex;
-
     use crate::{TunnelKind, Underlay, UnderlayConfig, reference};
+
+    fn error_about(frame: &[u8], mtu: u16, mac: MacAddr) -> Result<Option<Message>, WireError> {
+        Subject::of(frame)?.map(|subject| subject.error(frame, mtu, mac)).transpose()
+    }
+
+    fn tunnel(underlay: &Arc<Underlay>, port: u16) -> Arc<Tunnel> {
+        let config = reference::tunnel(TunnelKind::Vxlan { vni: 1 }, true);
+        Tunnel::new(config, Arc::clone(underlay), PortIndex(port), Arc::default())
+    }
 
     fn v4_frame(total_len: u16, protocol: IpProtocol, dst: [u8; 4]) -> Vec<u8> {
         let repr = messages::v4([10, 0, 0, 1].into(), dst.into(), protocol, usize::from(total_len) - 20).unwrap();
@@ -199,16 +231,34 @@ mod tests {
     }
 
     #[test]
-    fn ten_senders_of_each_tunnel_are_told_in_a_second() {
+    fn no_port_takes_the_errors_of_another() {
         let underlay = Underlay::new(reference::underlay(None), PortIndex(0));
-        let tunnel = |port| {
-            let config = reference::tunnel(TunnelKind::Vxlan { vni: 1 }, true);
-            Tunnel::new(config, Arc::clone(&underlay), PortIndex(port), Arc::default())
+        let (one, other, frame) = (tunnel(&underlay, 1), tunnel(&underlay, 2), v6_frame("fd00::1", 6, 0));
+        let told = |tunnel: &Tunnel, from, now| {
+            let is_told = |_: &_| {
+                // The agent sends what waits.
+                tunnel.places.clear();
+                tunnel.too_big(&frame, PortIndex(from), 1400, now)
+            };
+            (0..20).filter(is_told).count()
         };
-        let (one, other, frame) = (tunnel(1), tunnel(2), v6_frame("fd00::1", 6, 0));
-        let told = |tunnel: &Tunnel, now| (0..20).filter(|_| tunnel.too_big(&frame, 1400, now)).count();
-        assert_eq!((told(&one, 0), told(&one, 0), told(&other, 0)), (10, 0, 10));
-        assert_eq!(told(&one, 1), 10);
+        assert_eq!((told(&one, 7, 0), told(&one, 7, 0), told(&one, 8, 0), told(&other, 7, 0)), (10, 0, 10, 10));
+        assert_eq!(one.errors_refused.load(Ordering::Relaxed), 10 + 20 + 10);
+        let all: usize = (20..40).map(|from| told(&one, from, 1)).sum();
+        assert_eq!((all, told(&one, 7, 2)), (100, 10), "all ports together");
+    }
+
+    #[test]
+    fn frames_about_which_no_error_is_sent_take_nothing() {
+        let underlay = Underlay::new(reference::underlay(None), PortIndex(0));
+        let tunnel = tunnel(&underlay, 1);
+        let no_ip = [&[2; 12][..], &[0x88, 0xb5], &[0; 242]].concat();
+        let group = v6_frame("fd00::1", 58, 2);
+        for frame in [&no_ip, &group, &v4_frame(1500, IpProtocol::UDP, [224, 0, 0, 1])] {
+            assert!((0..100).all(|_| !tunnel.too_big(frame, PortIndex(7), 1400, 0)));
+        }
+        assert_eq!(tunnel.errors_refused.load(Ordering::Relaxed), 0);
+        assert!(tunnel.too_big(&v6_frame("fd00::1", 6, 0), PortIndex(7), 1400, 0));
     }
 
     #[test]
@@ -219,11 +269,10 @@ mod tests {
         assert!(header.src() == MAC && header.dst() == MacAddr([2, 0, 0, 0, 0, 1]));
         // Nothing is sent while the address is not known.
         let underlay = Underlay::new(UnderlayConfig { mac: None, ..reference::underlay(None) }, PortIndex(0));
-        let config = reference::tunnel(TunnelKind::Vxlan { vni: 1 }, true);
-        let tunnel = Tunnel::new(config, Arc::clone(&underlay), PortIndex(1), Arc::default());
-        assert!(!tunnel.too_big(&frame, 1400, 0));
+        let tunnel = tunnel(&underlay, 1);
+        assert!(!tunnel.too_big(&frame, PortIndex(7), 1400, 0));
         underlay.set_mac(MAC);
-        assert!(tunnel.too_big(&frame, 1400, 0));
+        assert!(tunnel.too_big(&frame, PortIndex(7), 1400, 0));
     }
 
     proptest! {

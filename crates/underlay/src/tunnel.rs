@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use straightline_fdb::PortShare;
 use straightline_packet::{Drops, PortIndex, Reason};
@@ -12,13 +12,19 @@ use straightline_wire::IpProtocol;
 use crate::face::Face;
 use crate::headers::Headers;
 use crate::neighbours::NextHop;
-use crate::path_mtu::PathMtu;
-use crate::rate_limit::RateLimit;
+use crate::outbox::Places;
+use crate::path_mtu::{LEAST_INSIDE, PathMtu, TooLong};
+use crate::rate_limit::SharedLimit;
 use crate::remotes::{RemoteMove, RemoteStation, Remotes};
-use crate::{NeighbourState, TunnelConfig, Underlay};
+use crate::{NeighbourState, PathMtuErrors, TunnelConfig, Underlay};
 
-/// The most errors that are sent in a second to senders inside a tunnel.
-const MOST_ERRORS: u32 = 10;
+/// The most errors that are sent in a second to senders inside a tunnel: to those behind one port,
+/// and to all.
+const MOST_ERRORS_OF_PORT: u32 = 10;
+const MOST_ERRORS: u32 = 100;
+
+/// Counters for the ports of these senders. Up to so many ports of a switch have one each.
+const PORTS: usize = 256;
 
 /// A tunnel. All workers and control share it.
 #[derive(Debug)]
@@ -32,8 +38,12 @@ pub struct Tunnel {
     pub(crate) counters: Arc<QueueCounters>,
     /// An administrator has set the link down.
     set_down: AtomicBool,
-    /// The limit of errors to senders inside. Each tunnel has one: no guest takes those of others.
-    pub(crate) errors: RateLimit,
+    /// The limit of errors to senders inside, by the port that they are behind.
+    pub(crate) errors: SharedLimit,
+    /// The errors that were not sent because of a limit.
+    pub(crate) errors_refused: AtomicU64,
+    /// The places of the tunnel's own packets in the underlay's outbox.
+    pub(crate) places: Arc<Places>,
     /// The paths to the remotes, in the order of the settings.
     pub(crate) paths: Vec<Path>,
     /// The remote of each station, if there are several remotes.
@@ -48,7 +58,7 @@ pub(crate) struct Path {
     pub(crate) remote: IpAddr,
     /// The next hop; `None` if no network of the underlay and no gateway leads to the remote.
     pub(crate) hop: Option<NextHop>,
-    /// The MTU that routers on the way have told.
+    /// The MTU of the way, as routers tell it.
     pub(crate) mtu: PathMtu,
     pub(crate) headers: Headers,
 }
@@ -68,6 +78,10 @@ pub struct TunnelStatus {
     pub overhead: u16,
     /// Bytes of the longest inner IP packet that fits the underlay.
     pub mtu_inside: u16,
+    /// The MTUs that routers have told, at most one for each remote.
+    pub path_mtus: Vec<(IpAddr, u16)>,
+    /// ICMP errors to senders inside that were not sent because of a limit.
+    pub errors_refused: u64,
 }
 
 impl Tunnel {
@@ -81,23 +95,50 @@ impl Tunnel {
         let path = |&remote: &IpAddr| {
             let headers = Headers::new(underlay.config(), &config, remote);
             let headers = headers.expect("the settings were checked");
-            Path { remote, hop: underlay.route(remote), mtu: underlay.path_mtus.add(remote), headers }
+            let least = match underlay.config().path_mtu {
+                PathMtuErrors::UsableInside => Some(headers.mtu_outside(LEAST_INSIDE)),
+                PathMtuErrors::Least(mtu) => Some(mtu),
+                PathMtuErrors::Off => None,
+            };
+            Path { remote, hop: underlay.route(remote), mtu: PathMtu::new(least), headers }
         };
         let paths = config.remotes.iter().map(path).collect();
         let remotes = Remotes::new(&config);
         let face = config.kind.carries_ip().then(|| Face::new(config.mac.unwrap_or_default()));
-        let (counters, set_down, errors) = (Arc::default(), AtomicBool::new(false), RateLimit::new(MOST_ERRORS));
-        let tunnel =
-            Arc::new(Tunnel { config, underlay, port, drops, counters, set_down, errors, paths, remotes, face });
+        let tunnel = Arc::new(Tunnel {
+            config,
+            underlay,
+            port,
+            drops,
+            counters: Arc::default(),
+            set_down: AtomicBool::new(false),
+            errors: SharedLimit::new(PORTS, MOST_ERRORS_OF_PORT, MOST_ERRORS),
+            errors_refused: AtomicU64::new(0),
+            places: Arc::new(Places::new(port)),
+            paths,
+            remotes,
+            face,
+        });
         tunnel.underlay.add_tunnel(&tunnel);
         tunnel
     }
 
-    /// Returns whether a packet can be one of the tunnel's: its addresses, its protocol, and the
-    /// beginning of what follows the IP header.
-    pub(crate) fn can_have_sent(&self, src: IpAddr, dst: IpAddr, protocol: IpProtocol, rest: &[u8]) -> bool {
-        let is_to = |path: &Path| path.remote == dst && path.headers.can_begin(protocol, rest);
-        self.config.local == src && self.paths.iter().any(is_to)
+    /// Lowers the MTU of the way to `dst`, if the error can be about a packet that this tunnel has
+    /// sent from `src`. `protocol` and `rest` are those of the quoted packet: `rest` is what follows
+    /// its IP header. Returns whether the MTU is lower now.
+    pub(crate) fn lower_path_mtu(
+        &self,
+        (src, dst): (IpAddr, IpAddr),
+        (protocol, rest): (IpProtocol, &[u8]),
+        error: TooLong,
+        now: u32,
+    ) -> bool {
+        let path = self.paths.iter().find(|path| path.remote == dst && self.config.local == src);
+        let Some(path) = path else { return false };
+        // The headers are compared last, because that takes longest.
+        let mtu = path.mtu.lower_to(dst, error, self.underlay.mtu(), now);
+        let mtu = mtu.filter(|_| path.headers.can_begin(protocol, rest));
+        mtu.is_some_and(|mtu| path.mtu.lower(mtu, now))
     }
 
     /// Counts packets that the tunnel does not send.
@@ -131,12 +172,20 @@ impl Tunnel {
         self.set_down.store(down, Ordering::Relaxed);
     }
 
+    /// Returns the MTUs that routers have told about the ways to remotes, and that are not forgotten.
+    #[must_use]
+    pub fn path_mtus(&self) -> Vec<(IpAddr, u16)> {
+        let now = self.underlay.now();
+        self.paths.iter().filter_map(|path| Some((path.remote, path.mtu.told(now)?.0))).collect()
+    }
+
     /// Returns the status.
     #[must_use]
     pub fn status(&self) -> TunnelStatus {
         let next_hop = self.config.remotes.first().and_then(|&remote| self.underlay.via(remote));
         let state = next_hop.and_then(|next_hop| self.underlay.neighbours.state(next_hop));
-        let inside = |path: &Path| path.headers.mtu_inside(self.underlay.path_mtus.get(&path.mtu));
+        let now = self.underlay.now();
+        let inside = |path: &Path| path.headers.mtu_inside(path.mtu.get(self.underlay.mtu(), now));
         TunnelStatus {
             local: self.config.local,
             remotes: self.config.remotes.clone(),
@@ -144,6 +193,8 @@ impl Tunnel {
             state,
             overhead: self.paths.first().map_or(0, |path| path.headers.overhead()),
             mtu_inside: self.paths.iter().map(inside).min().unwrap_or(0),
+            path_mtus: self.path_mtus(),
+            errors_refused: self.errors_refused.load(Ordering::Relaxed),
         }
     }
 

@@ -1,20 +1,22 @@
 //! An underlay: its addresses, and what all its tunnels share.
 
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, Hash};
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use foldhash::quality::RandomState;
 use straightline_packet::PortIndex;
 use straightline_port::Port;
 use straightline_wire::MacAddr;
 
 use crate::UnderlayConfig;
-use crate::agent::Outbox;
 use crate::messages::{self, Link};
 use crate::neighbours::{Neighbours, NextHop, Question};
-use crate::path_mtu::PathMtus;
+use crate::outbox::Outbox;
 use crate::port::TunnelLink;
-use crate::rate_limit::RateLimit;
+use crate::rate_limit::SharedLimit;
 use crate::{Agent, NeighbourStatus, Tunnel};
 
 /// The bit of a known address in [`Underlay::mac`].
@@ -25,6 +27,18 @@ const MOST_ANSWERS: u32 = 1000;
 
 /// The most echo requests that are answered in a second: ICMP, GTP-U.
 const MOST_ECHOES: u32 = 1000;
+
+/// The most packets of one sender that are answered in a second, of each sort.
+const MOST_OF_SENDER: u32 = 50;
+
+/// The most ICMP errors about our packets that are compared with the tunnels in a second, those of
+/// one router and all.
+const MOST_ERRORS_OF_ROUTER: u32 = 20;
+const MOST_ERRORS: u32 = 100;
+
+/// Counters for the senders of each sort. Two senders share one with a probability of one in so
+/// many, and no sender can find out which.
+const SENDERS: usize = 1024;
 
 /// An underlay. All workers and control share it.
 #[derive(Debug)]
@@ -37,17 +51,24 @@ pub struct Underlay {
     /// True if the port leaves inner checksums unfinished, see [`Port::leaves_unfinished`].
     leaves_unfinished: AtomicBool,
     pub(crate) neighbours: Neighbours,
-    pub(crate) path_mtus: PathMtus,
+    /// Bytes of the longest IP packet that the port's interface and the settings allow.
+    mtu: AtomicU16,
     pub(crate) outbox: Outbox,
-    pub(crate) answers: RateLimit,
+    /// By MAC address: the senders are stations of our network.
+    pub(crate) answers: SharedLimit,
     /// Apart from `answers`: anybody can send echo requests, and our neighbours must find us still.
-    pub(crate) echoes: RateLimit,
+    /// By IP address, because a router sends those of many.
+    pub(crate) echoes: SharedLimit,
+    /// Errors about packets of ours, by the IP address of the router.
+    pub(crate) errors: SharedLimit,
+    /// Strangers choose their addresses, so the hash is seeded.
+    senders: RandomState,
     /// The latest second that has begun, plus 1.
     second: AtomicU32,
     /// The links of tunnels, which depend on the state of next hops.
     links: Mutex<Vec<Weak<TunnelLink>>>,
-    /// The tunnels, to know their packets in ICMP errors.
-    tunnels: Mutex<Vec<Weak<Tunnel>>>,
+    /// The tunnels to each remote, to know their packets in ICMP errors.
+    tunnels: Mutex<BTreeMap<IpAddr, Vec<Weak<Tunnel>>>>,
 }
 
 impl Underlay {
@@ -57,10 +78,12 @@ impl Underlay {
         let mac = config.mac.map_or(0, |mac| mac.as_u64() | KNOWN);
         Arc::new(Underlay {
             neighbours: Neighbours::new(&config),
-            path_mtus: PathMtus::new(config.mtu),
-            outbox: Outbox::new(port),
-            answers: RateLimit::new(MOST_ANSWERS),
-            echoes: RateLimit::new(MOST_ECHOES),
+            mtu: AtomicU16::new(config.mtu),
+            outbox: Outbox::default(),
+            answers: SharedLimit::new(SENDERS, MOST_OF_SENDER, MOST_ANSWERS),
+            echoes: SharedLimit::new(SENDERS, MOST_OF_SENDER, MOST_ECHOES),
+            errors: SharedLimit::new(SENDERS, MOST_ERRORS_OF_ROUTER, MOST_ERRORS),
+            senders: RandomState::default(),
             second: AtomicU32::new(0),
             links: Mutex::default(),
             tunnels: Mutex::default(),
@@ -95,7 +118,18 @@ impl Underlay {
 
     /// Sets the MTU of the port's interface. The settings bound it, and hold if it is not known.
     pub(crate) fn set_interface_mtu(&self, mtu: Option<u16>) {
-        self.path_mtus.set_mtu(mtu.map_or(self.config.mtu, |mtu| mtu.min(self.config.mtu)));
+        self.mtu.store(mtu.map_or(self.config.mtu, |mtu| mtu.min(self.config.mtu)), Ordering::Relaxed);
+    }
+
+    /// Returns the bytes of the longest IP packet.
+    #[inline]
+    pub(crate) fn mtu(&self) -> u16 {
+        self.mtu.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of a sender for a [`SharedLimit`].
+    pub(crate) fn sender(&self, address: impl Hash) -> u64 {
+        self.senders.hash_one(address)
     }
 
     /// Returns whether inner checksums of received packets may be unfinished, although nothing says
@@ -148,25 +182,45 @@ impl Underlay {
         self.second.load(Ordering::Relaxed) < second && self.second.fetch_max(second, Ordering::Relaxed) < second
     }
 
+    /// Returns the latest second that has begun, 0 before the first.
+    pub(crate) fn now(&self) -> u32 {
+        self.second.load(Ordering::Relaxed).saturating_sub(1)
+    }
+
     /// Returns the minute of the latest second.
     pub(crate) fn minute(&self) -> u32 {
         self.second.load(Ordering::Relaxed) / 60
     }
 
-    fn tunnels(&self) -> MutexGuard<'_, Vec<Weak<Tunnel>>> {
+    fn tunnels(&self) -> MutexGuard<'_, BTreeMap<IpAddr, Vec<Weak<Tunnel>>>> {
         self.tunnels.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a tunnel, as long as it lives.
+    /// Notes a tunnel under each of its remotes, as long as it lives.
     pub(crate) fn add_tunnel(&self, tunnel: &Arc<Tunnel>) {
         let mut tunnels = self.tunnels();
-        tunnels.retain(|tunnel| tunnel.strong_count() > 0);
-        tunnels.push(Arc::downgrade(tunnel));
+        for &remote in &tunnel.config.remotes {
+            tunnels.entry(remote).or_default().push(Arc::downgrade(tunnel));
+        }
     }
 
-    /// Returns whether any tunnel is one that `is_searched` finds.
-    pub(crate) fn has_tunnel(&self, is_searched: impl Fn(&Tunnel) -> bool) -> bool {
-        self.tunnels().iter().any(|tunnel| tunnel.upgrade().is_some_and(|tunnel| is_searched(&tunnel)))
+    /// Returns whether a tunnel to this remote was added lately.
+    pub(crate) fn has_tunnel_to(&self, remote: IpAddr) -> bool {
+        self.tunnels().contains_key(&remote)
+    }
+
+    /// Calls `look` with each tunnel to this remote.
+    pub(crate) fn look_at_tunnels_to(&self, remote: IpAddr, mut look: impl FnMut(&Tunnel)) {
+        let tunnels = self.tunnels();
+        tunnels.get(&remote).into_iter().flatten().filter_map(Weak::upgrade).for_each(|tunnel| look(&tunnel));
+    }
+
+    /// Forgets tunnels that are gone.
+    fn forget_tunnels(&self) {
+        self.tunnels().retain(|_, tunnels| {
+            tunnels.retain(|tunnel| tunnel.strong_count() > 0);
+            !tunnels.is_empty()
+        });
     }
 
     /// Notes a link that is to be brought up to date once a second, as long as it lives.
@@ -186,7 +240,7 @@ impl Underlay {
     /// Does the work of a second: asks next hops, and forgets what is old. Returns the number of
     /// kept packets that were given up.
     pub(crate) fn tick(&self, now: u32) -> usize {
-        self.path_mtus.tick(now);
+        self.forget_tunnels();
         self.look_at_links();
         self.neighbours.tick(now, |question| self.ask(question))
     }
@@ -201,7 +255,7 @@ impl Underlay {
             // We have no address that could ask.
             _ => return true,
         };
-        message.is_ok_and(|message| self.outbox.push(self.port, message.bytes()))
+        message.is_ok_and(|message| self.outbox.push(message.bytes()))
     }
 
     /// Returns our address in the network of `ip`, else our first address of its version.

@@ -113,6 +113,7 @@ fn the_kernel_and_an_underlay_find_each_other() {
         mtu: 1500,
         mac: None,
         neighbours: Vec::new(),
+        path_mtu: straightline_underlay::PathMtuErrors::default(),
     };
     let underlay = Underlay::new(config, PORT);
     let tunnels = [("192.0.2.1", "192.0.2.2"), ("2001:db8::1", "2001:db8::2")];

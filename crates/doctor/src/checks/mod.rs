@@ -55,6 +55,7 @@ pub const CHECKS: &[Check] = &[
     interface::MODE,
     tunnel::NEXT_HOPS,
     tunnel::MTU,
+    tunnel::PATH_MTU,
     process::DESCRIPTORS,
     process::SANDBOX,
     process::REFUSED,

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
 
 use straightline_api::{
-    Addresses, Device, DownReason, Joined, JoinedKind, Link, Neighbour, NeighbourState, Neighbours, Packets, Port,
-    Privileges, Queue, QueuePairs, Runtime, Status, Tunnel, Worker,
+    Addresses, Device, DownReason, Joined, JoinedKind, Link, Neighbour, NeighbourState, Neighbours, Packets, PathMtu,
+    Port, Privileges, Queue, QueuePairs, Runtime, Status, Tunnel, Worker,
 };
 
 use super::*;
@@ -397,6 +397,7 @@ const FAULTS: &[Fault] = &[
     ("interfaces", |facts| device(facts).kernel_drops = [("rx_ring_full".to_owned(), 5)].into(), Warn, "`queues`"),
     ("next-hops", |facts| hop(facts).state = NeighbourState::Unanswered, Fail, "ping 192.0.2.2"),
     ("next-hops", |facts| hop(facts).state = NeighbourState::Asked, Fail, "straightline neighbours"),
+    ("path-mtu", lower_path, Warn, "set `path-mtu = \"off\"` there"),
     ("tunnel-mtu", |facts| facts.ports[3].port.mtu = 1500, Warn, "set `mtu = 1450` in [port.far]"),
     (
         "descriptors",
@@ -439,6 +440,12 @@ const FAULTS: &[Fault] = &[
     ("steal", |facts| cpu(facts, 1).steal = Ok(0.2), Warn, "dedicated CPU"),
     ("governor", |facts| cpu(facts, 1).governor = Ok("powersave".to_owned()), Warn, "cpupower"),
 ];
+
+/// A router has told an MTU of the path.
+fn lower_path(facts: &mut Facts) {
+    let tunnel = facts.ports[3].port.tunnel.as_mut().expect("a tunnel");
+    tunnel.path_mtus.push(PathMtu { remote: "192.0.2.2".to_owned(), mtu: 1330 });
+}
 
 fn hop(facts: &mut Facts) -> &mut Neighbour {
     &mut switch(facts).neighbours.neighbours[0]

@@ -48,3 +48,36 @@ pub(super) const MTU: Check = Check {
         }
     },
 };
+
+pub(super) const PATH_MTU: Check = Check {
+    name: "path-mtu",
+    passes: "no router has lowered the MTU of a tunnel's path",
+    absent: "the switch has no tunnel",
+    run: |facts, outcome| {
+        for facts in facts.running_ports(outcome) {
+            let Some(tunnel) = &facts.port.tunnel else { continue };
+            let lowest = tunnel.path_mtus.iter().min_by_key(|path| path.mtu);
+            let Some(path) = lowest else {
+                outcome.pass();
+                continue;
+            };
+            outcome.warn(
+                format!(
+                    "{}: a router says that the path to {} carries packets of {} bytes",
+                    facts.subject(),
+                    path.remote,
+                    path.mtu
+                ),
+                format!(
+                    "for ten minutes, packets inside of more than {} bytes are dropped; anybody can forge this",
+                    tunnel.mtu_inside
+                ),
+                format!(
+                    "find the link: tracepath -n {}. Raise its MTU, or lower `mtu` in [underlay.{}]. If it is forged, \
+                     set `path-mtu = \"off\"` there",
+                    path.remote, tunnel.underlay
+                ),
+            );
+        }
+    },
+};

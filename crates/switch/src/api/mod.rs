@@ -19,9 +19,9 @@ pub use straightline_api::{
     API_VERSION, AddedPort, Addresses, Answer, Capture, CaptureInterface, CaptureRequest, Change, ChangeKind, Changed,
     Changes, Command, DEFAULT_PATH, Device, DownReason, DropCount, Drops, ErrorCode, Event, EventKind, Events,
     EventsRequest, Fdb, FdbEntry, Joined, JoinedKind, Link, LinkRequest, Neighbour, NeighbourState, Neighbours, Node,
-    Packets, Port, PortRequest, Ports, Privileges, Queue, QueuePairs, Refusal, RemoteEntry, Request, RequestError,
-    RingKind, Runtime, RxMode, Stalls, Status, StreamReader, Trace, TraceAction, TraceLine, TraceRequest, TracedDrop,
-    TracedPacket, TracedStep, Tunnel, Worker, add_port, ask, request, send, set_link, stream, table,
+    Packets, PathMtu, Port, PortRequest, Ports, Privileges, Queue, QueuePairs, Refusal, RemoteEntry, Request,
+    RequestError, RingKind, Runtime, RxMode, Stalls, Status, StreamReader, Trace, TraceAction, TraceLine, TraceRequest,
+    TracedDrop, TracedPacket, TracedStep, Tunnel, Worker, add_port, ask, request, send, set_link, stream, table,
 };
 
 /// The source of the answers. The API's thread calls it, so it must not take long.

@@ -65,7 +65,7 @@ use toml::de::DeTable;
 
 pub use straightline_nodes::{IpPrefix, MacPrefix};
 pub use straightline_port::socket_path;
-pub use straightline_underlay::{Address, Cookie, L2tpOver, TunnelKind};
+pub use straightline_underlay::{Address, Cookie, L2tpOver, PathMtuErrors, TunnelKind};
 
 pub use diagnostic::{ConfigErrors, Diagnostic};
 pub use init::{Facts, Nic, initial_configuration};

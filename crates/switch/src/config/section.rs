@@ -175,6 +175,34 @@ impl<'t> Section<'t> {
         }
     }
 
+    /// Returns the number of a key if it is in range, or `None` in its place for this word.
+    pub(super) fn integer_or<T>(
+        &self,
+        key: &str,
+        range: RangeInclusive<T>,
+        word: &str,
+        report: &mut Findings<'_>,
+    ) -> Option<Spanned<Option<T>>>
+    where
+        T: TryFrom<i64> + PartialOrd + std::fmt::Display,
+    {
+        let value = self.get(key)?;
+        let expected = format!("an integer or {word:?}");
+        match value.get_ref() {
+            DeValue::Integer(_) => {
+                let number = self.integer(key, range, report)?;
+                Some(Spanned::new(number.span(), Some(number.into_inner())))
+            }
+            DeValue::String(text) if text == word => Some(Spanned::new(value.span(), None)),
+            DeValue::String(text) => {
+                let message = format!("{key} {text:?} in {}: it must be {expected}", self.title);
+                report.error(&value.span(), message);
+                None
+            }
+            other => self.wrong_type(key, value, other, &expected, &format!("{key} = {word:?}"), report),
+        }
+    }
+
     /// Returns the boolean of a key.
     pub(super) fn boolean(&self, key: &str, report: &mut Findings<'_>) -> Option<Spanned<bool>> {
         let value = self.get(key)?;

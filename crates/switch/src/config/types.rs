@@ -9,7 +9,7 @@ use straightline_api::{Joined, JoinedKind};
 use straightline_nodes::{IpPrefix, MacPrefix};
 use straightline_packet::Level;
 use straightline_port::{Permissions, socket_file};
-use straightline_underlay::Address;
+use straightline_underlay::{Address, PathMtuErrors};
 
 use super::{Mac, NodeConfig, PortKind, PortList, VhostUserConfig};
 use crate::sandbox::Needs;
@@ -371,6 +371,8 @@ pub struct UnderlayConfig {
     pub mac: Option<Mac>,
     /// Next hops whose MAC addresses are fixed.
     pub neighbours: Vec<(IpAddr, Mac)>,
+    /// The belief in ICMP errors about packets that are too long.
+    pub path_mtu: PathMtuErrors,
 }
 
 /// A section `[patch.NAME]`: what enters by one port leaves by the other.

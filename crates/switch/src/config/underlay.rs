@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use straightline_underlay::PathMtuErrors;
 use toml::Spanned;
 use toml::de::DeValue;
 
@@ -54,6 +55,14 @@ pub(super) const KEYS: &[Key] = &[
         "9000",
     ),
     Key::new(
+        "path-mtu",
+        Value::IntegerOr { min: 576, max: 9216, unit: "bytes", word: "off" },
+        Absent::Text("what leaves 1280 bytes inside each tunnel"),
+        "Least MTU of a path that the switch believes when a router tells one by ICMP. `\"off\"`: it believes none. \
+         Anybody can forge these errors.",
+        "1400",
+    ),
+    Key::new(
         "mac",
         Value::Text("unicast MAC address"),
         Absent::Text("by kind of the port"),
@@ -80,6 +89,8 @@ pub(super) struct UnderlaySpans {
     pub(super) gateways: Vec<Span>,
     /// The place of `mtu`. `None`: the MTU is that of the port.
     pub(super) mtu: Option<Span>,
+    /// The place of `path-mtu`.
+    pub(super) path_mtu: Option<Span>,
     /// The place of each static neighbour.
     pub(super) neighbours: Vec<Span>,
 }
@@ -107,6 +118,7 @@ pub(super) fn read(name: &str, section: &Section<'_>, report: &mut Findings<'_>,
     let (gateways, gateway_spans) = read_list(section, "gateway", example, parse_ip, |gateway| *gateway, report);
     let vlan = section.integer("vlan", 1..=4094, report).map(Spanned::into_inner);
     let mtu = section.integer("mtu", 576..=9216, report);
+    let path_mtu = section.integer_or("path-mtu", 576..=9216, "off", report);
     let mac = section.mac("mac", report).map(Spanned::into_inner);
     let (neighbours, neighbour_spans) = read_neighbours(section, report);
     let spans = UnderlaySpans {
@@ -115,6 +127,7 @@ pub(super) fn read(name: &str, section: &Section<'_>, report: &mut Findings<'_>,
         addresses: address_spans,
         gateways: gateway_spans,
         mtu: mtu.as_ref().map(Spanned::span),
+        path_mtu: path_mtu.as_ref().map(Spanned::span),
         neighbours: neighbour_spans,
     };
     let underlay = UnderlayConfig {
@@ -126,6 +139,11 @@ pub(super) fn read(name: &str, section: &Section<'_>, report: &mut Findings<'_>,
         mtu: mtu.map_or(0, Spanned::into_inner),
         mac,
         neighbours,
+        path_mtu: match path_mtu.map(Spanned::into_inner) {
+            None => PathMtuErrors::UsableInside,
+            Some(Some(mtu)) => PathMtuErrors::Least(mtu),
+            Some(None) => PathMtuErrors::Off,
+        },
     };
     draft.underlays.push((underlay, spans));
 }

@@ -2,6 +2,7 @@
 //! and next hops say now with what they said before.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
@@ -68,6 +69,8 @@ struct Watcher {
     refused: BTreeMap<(String, Option<String>), Refusals>,
     /// MAC address and state of each next hop, by underlay and address.
     neighbours: BTreeMap<(String, String), (Option<String>, NeighbourState)>,
+    /// The MTUs that routers have told, by port and remote.
+    path_mtus: BTreeMap<(String, IpAddr), u16>,
     refused_calls: u64,
     opener_runs: bool,
 }
@@ -88,6 +91,7 @@ impl Watcher {
             remote_moves: BTreeMap::new(),
             refused: BTreeMap::new(),
             neighbours: BTreeMap::new(),
+            path_mtus: BTreeMap::new(),
             refused_calls: 0,
             opener_runs: true,
         }
@@ -102,6 +106,7 @@ impl Watcher {
             self.look_at_shares(&now);
             if !now.underlays.underlays.is_empty() {
                 self.look_at_neighbours();
+                self.look_at_paths(&now);
             }
         }
         self.look_at_process();
@@ -227,6 +232,29 @@ impl Watcher {
             }
         }
         self.neighbours = neighbours;
+    }
+
+    /// A stranger can forge what routers tell, so each tunnel has a budget of its own.
+    fn look_at_paths(&mut self, now: &Snapshot) {
+        let mut path_mtus = BTreeMap::new();
+        for (config, tunnel) in now.config.ports.iter().zip(&now.underlays.tunnels) {
+            for (remote, mtu) in tunnel.iter().flat_map(|tunnel| tunnel.path_mtus()) {
+                path_mtus.insert((config.name.clone(), remote), mtu);
+            }
+        }
+        let before = std::mem::take(&mut self.path_mtus);
+        let forgotten = before.keys().filter(|key| !path_mtus.contains_key(*key)).map(|key| (key, None));
+        let told = path_mtus.iter().filter(|(key, mtu)| before.get(*key) != Some(*mtu));
+        for ((port, remote), mtu) in forgotten.chain(told.map(|(key, &mtu)| (key, Some(mtu)))) {
+            let says = match mtu {
+                Some(mtu) => format!("a router says that the path to {remote} carries packets of {mtu} bytes"),
+                None => format!("what a router said about the path to {remote} is forgotten"),
+            };
+            let message = format!("port {port:?}: {says}");
+            let kind = EventKind::PathMtu { port: port.clone(), remote: remote.to_string(), mtu };
+            self.running.events.add_limited(&format!("path {port}"), SystemTime::now(), kind, message);
+        }
+        self.path_mtus = path_mtus;
     }
 
     fn look_at_process(&mut self) {

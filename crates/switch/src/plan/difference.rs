@@ -104,7 +104,7 @@ pub(super) fn remade((old_config, old): (&Config, usize), (config, new): (&Confi
 /// `None` if it can stay. Underlays are indexes into the underlays of their configurations.
 pub(super) fn underlay_remade((old_config, old): (&Config, usize), (config, new): (&Config, usize)) -> Option<String> {
     let (old, new) = (&old_config.underlays[old], &config.underlays[new]);
-    let UnderlayConfig { name: _, port, addresses, gateways, vlan, mtu, mac, neighbours } = old;
+    let UnderlayConfig { name: _, port, addresses, gateways, vlan, mtu, mac, neighbours, path_mtu } = old;
     let mut differences = Vec::new();
     let text = |vlan: Option<u16>| vlan.map_or_else(|| "none".to_owned(), |vlan| vlan.to_string());
     note(&mut differences, "port", port, &new.port);
@@ -115,6 +115,7 @@ pub(super) fn underlay_remade((old_config, old): (&Config, usize), (config, new)
         ("gateway", *gateways != new.gateways),
         ("mac", *mac != new.mac),
         ("neighbours", *neighbours != new.neighbours),
+        ("path-mtu", *path_mtu != new.path_mtu),
     ] {
         if differs {
             differences.push(format!("{key} has changed"));

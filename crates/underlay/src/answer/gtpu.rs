@@ -36,7 +36,7 @@ impl Underlay {
             return Err(Reason::TunnelChecksum);
         }
         let reply = response(self.link(received, received.from), ip, port, sequence);
-        self.reply(packets, id, reply, &self.echoes)
+        self.reply(packets, id, reply, (&self.echoes, self.sender(ip.src)))
     }
 }
 

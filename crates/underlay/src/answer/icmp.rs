@@ -6,9 +6,9 @@ use straightline_packet::{Checksum, Offload, PacketId, Packets, Reason};
 use straightline_wire::{IpProtocol, ethernet, icmpv4, icmpv6, ipv4, ipv6, ndp};
 
 use super::{Answered, Ip, Received, not_ours, take};
+use crate::Underlay;
 use crate::messages::HOP_LIMIT;
-use crate::path_mtu::PathMtus;
-use crate::{Tunnel, Underlay};
+use crate::path_mtu::{LEAST_ERROR, TooLong};
 
 /// A packet that an ICMP error is about.
 struct Quoted<'a> {
@@ -19,6 +19,15 @@ struct Quoted<'a> {
     len: u32,
     /// The bytes behind the IP header, as far as the error has them.
     rest: &'a [u8],
+}
+
+/// The effect of an ICMP error.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Lowered {
+    /// The tunnels whose path has a lower MTU now.
+    tunnels: usize,
+    /// The tunnels that were compared with the quoted packet.
+    looked_at: usize,
 }
 
 impl Underlay {
@@ -40,7 +49,7 @@ impl Underlay {
                 let (src, dst) = (header.src().into(), header.dst().into());
                 let (protocol, len) = (header.protocol(), header.total_len().into());
                 let rest = bytes.get(header.header_len()..).unwrap_or_default();
-                self.honour(&Quoted { src, dst, protocol, len, rest }, mtu.into(), packets.now())
+                self.honour(&Quoted { src, dst, protocol, len, rest }, mtu.into(), ip.src, packets.now())
             }
             icmpv4::Repr::EchoReply { .. } => Err(Reason::NotOurs),
         }
@@ -67,7 +76,7 @@ impl Underlay {
                 let (src, dst) = (header.src().into(), header.dst().into());
                 let (protocol, len) = (header.next_header(), u32::from(header.payload_len()) + 40);
                 let rest = bytes.get(ipv6::LEN..).unwrap_or_default();
-                self.honour(&Quoted { src, dst, protocol, len, rest }, mtu, packets.now())
+                self.honour(&Quoted { src, dst, protocol, len, rest }, mtu, ip.src, packets.now())
             }
             _ => Err(Reason::NotOurs),
         }
@@ -81,7 +90,7 @@ impl Underlay {
         received: Received,
         ip: Ip,
     ) -> Result<Answered, Reason> {
-        take(&self.echoes, packets.now())?;
+        take((&self.echoes, self.sender(ip.src)), packets.now())?;
         let checksum = packets.offload(id).checksum;
         let is_partial = matches!(checksum, Checksum::Partial { .. });
         let head = packets.head_mut(id);
@@ -111,19 +120,31 @@ impl Underlay {
         Ok(Answered::Reply)
     }
 
-    /// Honours an error about a packet that was too long, if we can have sent the quoted packet
-    /// (RFC 5927, 7.2): its addresses and headers are those of a tunnel, and it is longer than the
-    /// MTU that we would take.
-    fn honour(&self, quoted: &Quoted<'_>, mtu: u32, now: u32) -> Result<Answered, Reason> {
-        let &Quoted { src, dst, protocol, len, rest } = quoted;
-        let is_too_long = PathMtus::believed(dst, mtu).is_some_and(|mtu| len > mtu);
-        let is_plausible = self.is_own(src) && is_too_long && self.path_mtus.has(dst);
-        let is_of = |tunnel: &Tunnel| tunnel.can_have_sent(src, dst, protocol, rest);
-        if is_plausible && self.has_tunnel(is_of) && self.path_mtus.lower(dst, mtu, now) {
-            Ok(Answered::Used)
-        } else {
-            Err(Reason::NotOurs)
+    /// Honours an error of `router` about a packet that was too long, if one of our tunnels can have
+    /// sent the quoted packet (RFC 5927, 7.2). Anybody can send such errors, so what costs least is
+    /// asked first, and only the tunnels to one remote are looked at.
+    fn honour(&self, quoted: &Quoted<'_>, mtu: u32, router: IpAddr, now: u32) -> Result<Answered, Reason> {
+        if quoted.len <= LEAST_ERROR || !self.is_own(quoted.src) || !self.has_tunnel_to(quoted.dst) {
+            return Err(Reason::NotOurs);
         }
+        take((&self.errors, self.sender(router)), now)?;
+        match self.lower_path_mtus(quoted, mtu, now) {
+            Lowered { tunnels: 1.., .. } => Ok(Answered::Used),
+            Lowered { .. } => Err(Reason::NotOurs),
+        }
+    }
+
+    /// Lowers the MTU of the way to the quoted packet's destination for each tunnel that can have
+    /// sent the packet.
+    fn lower_path_mtus(&self, quoted: &Quoted<'_>, mtu: u32, now: u32) -> Lowered {
+        let &Quoted { src, dst, protocol, len, rest } = quoted;
+        let mut lowered = Lowered::default();
+        self.look_at_tunnels_to(dst, |tunnel| {
+            let is_lower = tunnel.lower_path_mtu((src, dst), (protocol, rest), TooLong { len, mtu }, now);
+            lowered.tunnels += usize::from(is_lower);
+            lowered.looked_at += 1;
+        });
+        lowered
     }
 }
 
@@ -153,3 +174,6 @@ fn turn_around_v6(icmp: &mut [u8], is_partial: bool) -> Result<(), Reason> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+pub(super) mod tests;

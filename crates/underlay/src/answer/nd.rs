@@ -39,7 +39,7 @@ impl Underlay {
             false => (src, mac.unwrap_or(received.from)),
         };
         let reply = messages::advertisement(self.link(received, to), target, dst, !is_probe);
-        self.reply(packets, id, reply, &self.answers)
+        self.reply(packets, id, reply, (&self.answers, self.sender(received.from)))
     }
 
     /// Takes an advertisement. The message's checksum is right.

@@ -1,15 +1,14 @@
 //! Answers to frames that are built by hand, and to hostile ones.
 
-use std::sync::Arc;
-
 use etherparse::PacketBuilder;
 use proptest::prelude::*;
-use straightline_packet::{Gso, GsoKind, PortIndex};
+use straightline_packet::{Gso, GsoKind};
 use straightline_wire::{icmpv4, icmpv6, ndp};
 
+use super::icmp::tests::{KEYED, SESSION, too_big4, too_big6, tunnels};
 use super::*;
-use crate::testing::{MAC, Station, config, ip};
-use crate::{L2tpOver, NeighbourState, Tunnel, TunnelConfig, TunnelKind, reference};
+use crate::testing::{MAC, PORT, Station, config, ip};
+use crate::{NeighbourState, Tunnel};
 
 const PEER: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xbb]);
 const OTHER: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xcc]);
@@ -57,42 +56,6 @@ fn echo6(payload: &[u8]) -> Vec<u8> {
     let builder = PacketBuilder::ethernet2(PEER.0, MAC.0).ipv6(src, dst, 3);
     builder.icmpv6_echo_request(1, 2).write(&mut frame, payload).expect("a frame");
     frame
-}
-
-/// Returns an error of a router about a packet of `len` bytes from `src` to `dst`. It quotes `rest`
-/// behind the IP header.
-fn too_big4(src: &str, dst: &str, (protocol, rest): (IpProtocol, &[u8]), len: usize, mtu: u16) -> Vec<u8> {
-    let mut quoted = [&[0; 20], rest].concat();
-    messages::v4(v4(src), v4(dst), protocol, len - 20).and_then(|repr| repr.emit(&mut quoted)).expect("a header");
-    let mut icmp = [0; 8];
-    let repr = icmpv4::Repr::FragmentationNeeded { mtu };
-    repr.emit(&mut icmp, checksum::sum(&quoted)).expect("a header");
-    let mut message = Message::begin(link(MAC), EtherType::IPV4).expect("a header");
-    let (router, own) = (v4("203.0.113.1"), v4("192.0.2.1"));
-    let ip = messages::v4(router, own, IpProtocol::ICMP, 8 + quoted.len()).expect("a header");
-    message.append(|bytes| ip.emit(bytes)).expect("space");
-    message.append_bytes(&icmp).expect("space");
-    message.append_bytes(&quoted).expect("space");
-    message.bytes().to_vec()
-}
-
-/// Does the same for a packet of L2TPv3 over IPv6.
-fn too_big6(src: &str, dst: &str, rest: &[u8], len: usize, mtu: u32) -> Vec<u8> {
-    let mut quoted = [&[0; 40], rest].concat();
-    let repr = messages::v6(v6(src), v6(dst), IpProtocol::L2TP, len - 40).expect("a header");
-    repr.emit(&mut quoted).expect("space");
-    let (router, own) = (v6("2001:db8:ffff::1"), v6("2001:db8::1"));
-    let pseudo_len = u32::try_from(8 + quoted.len()).expect("a length");
-    let pseudo = checksum::pseudo_header_v6(router, own, IpProtocol::ICMPV6, pseudo_len);
-    let mut icmp = [0; 8];
-    let repr = icmpv6::Repr::TooBig { mtu };
-    repr.emit(&mut icmp, checksum::add(pseudo, checksum::sum(&quoted))).expect("a header");
-    let mut message = Message::begin(link(MAC), EtherType::IPV6).expect("a header");
-    let ip = messages::v6(router, own, IpProtocol::ICMPV6, 8 + quoted.len()).expect("a header");
-    message.append(|bytes| ip.emit(bytes)).expect("space");
-    message.append_bytes(&icmp).expect("space");
-    message.append_bytes(&quoted).expect("space");
-    message.bytes().to_vec()
 }
 
 fn gtpu_echo(dst_port: u16) -> Vec<u8> {
@@ -361,66 +324,6 @@ fn gtpu_echo_is_answered() {
     refused(&mut station(), &damaged, Reason::TunnelChecksum);
 }
 
-/// The beginnings of packets of [`tunnels`]: GRE with a key, then L2TPv3 with a cookie.
-const KEYED: [u8; 8] = [0x20, 0, 0x65, 0x58, 0, 0, 0, 7];
-const SESSION: [u8; 12] = [0xff, 0xff, 0xff, 0xff, 1, 2, 3, 4, 5, 6, 7, 8];
-
-/// Adds two tunnels to far remotes.
-fn tunnels(station: &Station) -> [Arc<Tunnel>; 2] {
-    let add = |kind, local, remote| {
-        let config = TunnelConfig { local: ip(local), remotes: vec![ip(remote)], ..reference::tunnel(kind, true) };
-        Tunnel::new(config, Arc::clone(&station.underlay), PortIndex(1), Arc::default())
-    };
-    let keyed = TunnelKind::Gre { key: Some(7), checksum: false, ip: false };
-    let session = reference::l2tpv3(L2tpOver::Ip, &[1, 2, 3, 4, 5, 6, 7, 8], false);
-    [add(keyed, "192.0.2.1", "198.51.100.1"), add(session, "2001:db8::1", "2001:db8:1::1")]
-}
-
-#[test]
-fn a_router_tells_what_fits() {
-    let mut station = station();
-    let tunnels = tunnels(&station);
-    let paths = tunnels.each_ref().map(|tunnel| tunnel.paths[0].mtu.clone());
-    let mtu = |station: &Station| paths.each_ref().map(|path| station.underlay.path_mtus.get(path));
-    let (us, far, us6, far6) = ("192.0.2.1", "198.51.100.1", "2001:db8::1", "2001:db8:1::1");
-    let keyed = (IpProtocol::GRE, &KEYED[..]);
-    for wrong in [
-        too_big4("192.0.2.9", far, keyed, 1500, 1400),
-        too_big4(us, "198.51.100.2", keyed, 1500, 1400),
-        too_big4(us, far, (IpProtocol::UDP, &KEYED), 1500, 1400),
-        too_big4(us, far, keyed, 1400, 1400),
-        too_big4(us, far, keyed, 1500, 1500),
-        // No packet of 200 bytes is too long for what we would take, 576.
-        too_big4(us, far, keyed, 200, 100),
-        too_big4(us, far, keyed, 576, 0),
-        // Another key, other flags, and less than a router quotes.
-        too_big4(us, far, (IpProtocol::GRE, &[0x20, 0, 0x65, 0x58, 0, 0, 0, 8]), 1500, 1400),
-        too_big4(us, far, (IpProtocol::GRE, &[0, 0, 0x65, 0x58, 0, 0, 0, 7]), 1500, 1400),
-        too_big4(us, far, (IpProtocol::GRE, &KEYED[..7]), 1500, 1400),
-        too_big6("2001:db8::9", far6, &SESSION, 1500, 1400),
-        too_big6(us6, "2001:db8:1::2", &SESSION, 1500, 1400),
-        too_big6(us6, far6, &SESSION, 1500, 1279),
-        too_big6(us6, far6, &SESSION, 1500, 70_000),
-        // Another session, another cookie.
-        too_big6(us6, far6, &[0, 0, 0, 1, 1, 2, 3, 4, 5, 6, 7, 8], 1500, 1400),
-        too_big6(us6, far6, &[0xff, 0xff, 0xff, 0xff, 1, 2, 3, 4, 5, 6, 7, 9], 1500, 1400),
-    ] {
-        refused(&mut station, &wrong, Reason::NotOurs);
-    }
-    let right = [too_big4(us, far, keyed, 1500, 1400), too_big6(us6, far6, &SESSION[..8], 1500, 1300)];
-    let mut damaged = right[0].clone();
-    damaged[41] ^= 1;
-    refused(&mut station, &damaged, Reason::TunnelChecksum);
-    assert_eq!(mtu(&station), [1500, 1500]);
-    right.iter().for_each(|frame| assert_eq!(station.receive(frame).0, Answered::Used));
-    assert_eq!(mtu(&station), [1400, 1300]);
-    station.turn(600);
-    assert_eq!(mtu(&station), [1500, 1500]);
-    // A tunnel that has gone has no packets.
-    drop(tunnels);
-    right.iter().for_each(|frame| refused(&mut station, frame, Reason::NotOurs));
-}
-
 #[test]
 fn our_questions_are_answered_and_packets_sent() {
     let mut station = station();
@@ -488,37 +391,93 @@ fn announcements_are_not_believed() {
     assert!(station.underlay.neighbours().iter().all(|neighbour| neighbour.state == NeighbourState::Reachable));
 }
 
+/// Returns the frame as if another station had sent it: the n-th of those with this beginning.
+fn from_station(frame: &[u8], n: u16) -> Vec<u8> {
+    let mut frame = frame.to_vec();
+    let [high, low] = n.to_be_bytes();
+    frame[6..12].copy_from_slice(&[2, 0, 0, 1, high, low]);
+    frame
+}
+
+/// Returns the ends of packets that were received as often as asked.
+fn ends<'a>(station: &mut Station, frames: impl Iterator<Item = &'a [u8]>) -> (usize, usize) {
+    let (mut replies, mut refused) = (0, 0);
+    for frame in frames {
+        match station.receive(frame).0 {
+            Answered::Reply => replies += 1,
+            end => {
+                assert_eq!(end, Answered::Drop(Reason::AnswerLimit));
+                refused += 1;
+            }
+        }
+    }
+    (replies, refused)
+}
+
 #[test]
-fn a_flood_is_answered_within_limits() {
+fn one_sender_leaves_the_others_their_answers() {
+    let mut station = station();
+    let questions = [request("192.0.2.2", "192.0.2.1"), solicitation()];
+    let echoes = [echo4("198.51.100.7", "192.0.2.1", &[]), gtpu_echo(2152), echo6(&[])];
+    let flood = |frames: &[Vec<u8>], n: usize| frames[n % frames.len()].clone();
+    let questions: Vec<_> = (0..3000).map(|n| flood(&questions, n)).collect();
+    assert_eq!(ends(&mut station, questions.iter().map(Vec::as_slice)), (50, 2950));
+    // The router in front of them is one station, and they are three senders.
+    let echoes: Vec<_> = (0..3000).map(|n| flood(&echoes, n)).collect();
+    assert_eq!(ends(&mut station, echoes.iter().map(Vec::as_slice)), (150, 2850));
+    // Two senders have the same counter with a probability of 1 in 1024.
+    let other: Vec<_> = (0..8).map(|n| from_station(&request("192.0.2.2", "192.0.2.1"), n)).collect();
+    let answered = ends(&mut station, other.iter().map(Vec::as_slice)).0;
+    assert!(answered >= 7, "{answered} of 8 neighbours find us");
+}
+
+#[test]
+fn a_flood_of_many_senders_is_answered_within_limits() {
     let mut station = station();
     let _hop = station.underlay.route(ip("192.0.2.2")).expect("a route");
     station.turn(0);
-    let echoes = [echo4("192.0.2.2", "192.0.2.1", &[]), echo6(&[]), gtpu_echo(2152)];
-    let frames = [request("192.0.2.2", "192.0.2.1"), solicitation()];
+    let question = request("192.0.2.2", "192.0.2.1");
+    let echo_from = |n: u16| echo4(&format!("198.51.{}.{}", 100 + n / 200, 1 + n % 200), "192.0.2.1", &[]);
+    let questions: Vec<_> = (0..3000).map(|n| from_station(&question, n)).collect();
+    let echoes: Vec<_> = (0..3000).map(echo_from).collect();
     // A flood of echo requests leaves the questions of neighbours their answers.
-    for flood in [&echoes[..], &frames] {
-        let ends: Vec<_> = (0..3000).map(|n| station.receive(&flood[n % flood.len()]).0).collect();
-        assert!(ends[..1000].iter().all(|&end| end == Answered::Reply));
-        assert!(ends[1000..].iter().all(|&end| end == Answered::Drop(Reason::AnswerLimit)));
+    for flood in [&echoes, &questions] {
+        assert_eq!(ends(&mut station, flood.iter().map(Vec::as_slice)), (1000, 2000));
     }
     assert_eq!((station.turn(0).len(), station.turn(1).len()), (0, 1), "our own questions are sent");
-    station.answer_to(&frames[0]);
+    station.answer_to(&questions[0]);
     station.answer_to(&echoes[0]);
 }
 
 #[test]
-fn packets_of_tunnels_leave_space_for_our_questions() {
+fn each_tunnel_has_places_of_its_own() {
     let mut station = station();
-    let _hop = station.underlay.route(ip("192.0.2.2")).expect("a route");
-    let outbox =
-        |station: &Station, port| (0..100).filter(|_| station.underlay.outbox.push(PortIndex(port), &[0; 60])).count();
-    assert_eq!((outbox(&station, 1), outbox(&station, 2)), (32, 0));
-    let sent = station.turn(0);
-    assert_eq!((sent.len(), sent[32][..6] == [0xff; 6]), (33, true), "our question is sent");
-    // All packets that wait go out before the questions of a second.
-    assert_eq!((outbox(&station, 1), outbox(&station, 0)), (32, 32));
-    assert_eq!(station.turn(1).len(), 64);
-    assert_eq!(station.turn(1).len(), 1, "our question is sent next");
+    let [one, other] = tunnels(&station);
+    assert_eq!(station.turn(0).len(), 2, "the gateways are asked");
+    let outbox = &station.underlay.outbox;
+    let push = |tunnel: &Tunnel, count| (0..count).filter(|_| outbox.push_for(&tunnel.places, &[0; 60])).count();
+    assert_eq!((push(&one, 256), push(&one, 1), push(&other, 4)), (16, 0, 4));
+    let questions = (0..100).filter(|_| outbox.push(&[1; 60])).count();
+    assert_eq!((questions, outbox.push(&[1; 257]), outbox.push_for(&other.places, &[0; 257])), (64, false, false));
+    // The underlay's packets leave first, then those of the tunnels in turn. A turn takes 64 here.
+    let sent = station.turn_ports(0);
+    assert_eq!(sent[..64], [PORT; 64]);
+    assert_eq!(sent.len(), 64);
+    let in_turn = [[one.port, other.port]; 4].concat();
+    assert_eq!(station.turn_ports(0), [in_turn, vec![one.port; 12]].concat());
+    assert!(station.turn(0).is_empty() && station.underlay.outbox.is_empty());
+}
+
+#[test]
+fn packets_of_a_removed_tunnel_are_gone() {
+    let mut station = station();
+    let [one, other] = tunnels(&station);
+    station.turn(0);
+    let outbox = &station.underlay.outbox;
+    assert!(outbox.push_for(&one.places, &[0; 60]) && outbox.push_for(&other.places, &[0; 60]));
+    let port = other.port;
+    drop(one);
+    assert_eq!((station.turn_ports(0), station.underlay.outbox.is_empty()), (vec![port], true));
 }
 
 #[test]

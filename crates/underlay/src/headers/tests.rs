@@ -65,8 +65,10 @@ fn a_quoted_packet_is_known_by_its_headers() {
             for inner in [InnerHeaders::new(true, true, 0), InnerHeaders::new(false, false, 0)] {
                 let sent = put_on(headers, &inner.complete(&[1; 60]), Checksum::Complete);
                 let (protocol, quoted) = (IpProtocol(sent[if v4 { 23 } else { 20 }]), &sent[l4..]);
-                (8..quoted.len()).for_each(|len| assert!(headers.can_begin(protocol, &quoted[..len]), "{kind:?}"));
-                (0..8).for_each(|len| assert!(!headers.can_begin(protocol, &quoted[..len])));
+                // Routers of IPv6 quote all headers.
+                let least = if v4 { 8 } else { usize::from(headers.overhead()) - l4 };
+                (least..quoted.len()).for_each(|len| assert!(headers.can_begin(protocol, &quoted[..len]), "{kind:?}"));
+                (0..least).for_each(|len| assert!(!headers.can_begin(protocol, &quoted[..len])));
                 assert!(!headers.can_begin(IpProtocol::TCP, quoted));
                 for (other_at, (other, headers)) in built.iter().enumerate() {
                     // VXLAN-GPE that carries IP differs from the one of Ethernet in the inner type only.
@@ -90,6 +92,18 @@ fn a_quoted_packet_is_known_by_its_headers() {
     let fixed = TunnelConfig { source_port: Some(4789), ..tunnel };
     let headers = Headers::new(&underlay(None), &fixed, fixed.remotes[0]).unwrap();
     assert!(!headers.can_begin(IpProtocol::UDP, &sent[34..]));
+}
+
+#[test]
+fn lengths_outside_follow_from_those_inside() {
+    for (kind, v4) in kinds().into_iter().flat_map(|kind| [(kind.clone(), true), (kind, false)]) {
+        let tunnel = tunnel(kind, v4);
+        let headers = Headers::new(&underlay(None), &tunnel, tunnel.remotes[0]).unwrap();
+        assert_eq!(headers.mtu_inside(headers.mtu_outside(1280)), 1280, "{tunnel:?}");
+        let packet = InnerHeaders::new(true, true, 0).complete(&[1; 200]);
+        let sent = put_on(&headers, &packet, Checksum::Complete);
+        assert_eq!(usize::from(headers.ip_len(u32::try_from(packet.len()).unwrap())), sent.len() - 14);
+    }
 }
 
 #[test]

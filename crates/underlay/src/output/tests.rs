@@ -550,10 +550,53 @@ fn a_tunnel_of_ip_answers_for_far_addresses() {
 #[test]
 fn packets_of_the_underlays_own_go_out_as_they_are() {
     let mut rig = Rig::new(underlay(None), vec![vxlan()]);
-    assert!(rig.underlay.outbox.push(PortIndex(1), &[0x5a; 60]));
+    assert!(rig.underlay.outbox.push(&[0x5a; 60]));
     let got = rig.send(&packet_to(1), NOTHING);
     assert_eq!((got.len(), &got[0][..]), (2, &[0x5a; 60][..]));
     assert_eq!(*rig.wire.batches.lock().unwrap(), [1, 1]);
+}
+
+#[test]
+fn questions_beyond_the_places_of_a_tunnel_are_counted() {
+    let face = |teid| TunnelConfig {
+        mac: Some(MacAddr([2, 0, 0, 0, 0, 0x77])),
+        ..tunnel(TunnelKind::Gtpu { teid, peer_teid: teid }, true)
+    };
+    let mut rig = Rig::new(underlay(None), vec![face(1), face(2)]);
+    let link = Link { src: MacAddr([2, 0xaa, 0, 0, 0, 1]), dst: MacAddr::BROADCAST, vlan: None };
+    for target in 2..52 {
+        let question = arp_request(link, [192, 168, 1, 1].into(), [192, 168, 1, target].into()).unwrap();
+        rig.source.send(question.bytes(), NOTHING);
+    }
+    rig.worker.turn();
+    rig.worker.turn();
+    assert_eq!(rig.inside.take().len(), 32, "each tunnel has its answers");
+    for tunnel in 0..2 {
+        assert_eq!(rig.dropped(tunnel), [(Reason::AnswerLimit, 34)]);
+    }
+}
+
+#[test]
+fn the_longest_packets_are_noted() {
+    let mut rig = Rig::new(underlay(None), vec![TunnelConfig { mtu: 9000, ..vxlan() }]);
+    let remote = rig.tunnels[0].paths[0].remote;
+    let believes = |rig: &Rig, len| {
+        let error = crate::path_mtu::TooLong { len, mtu: 0 };
+        rig.tunnels[0].paths[0].mtu.lower_to(remote, error, 1600, 0).is_some()
+    };
+    let long = InnerHeaders::new(true, false, 0).complete(&vec![1; 1400]);
+    assert!(!believes(&rig, 1400));
+    let sent = u32::try_from(rig.send(&long, NOTHING)[0].len()).unwrap() - 14;
+    assert!(believes(&rig, sent) && !believes(&rig, sent + 1));
+    // Segments of a TCP packet.
+    let headers = InnerHeaders::new(true, true, 1);
+    for (size, longest) in [(1440, 1440 + 54 + 36), (9000, 1600)] {
+        let sent = Sent { headers, payload: vec![1; 5000], is_partial: true, size: Some(size) };
+        let got = rig.send(&sent.bytes(), sent.offload());
+        assert_eq!(got.iter().map(Vec::len).max(), Some(longest + 14));
+        let longest = u32::try_from(longest).unwrap();
+        assert!(believes(&rig, longest) && !believes(&rig, longest + 1));
+    }
 }
 
 /// Puts bytes in front of packets, as another tunnel would.

@@ -240,6 +240,7 @@ pub(crate) fn underlay() -> UnderlayConfig {
         mtu: 1600,
         mac: Some(OWN),
         neighbours: Vec::new(),
+        path_mtu: straightline_underlay::PathMtuErrors::default(),
     }
 }
 

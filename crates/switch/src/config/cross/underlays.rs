@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use crate::config::diagnostic::Findings;
 use crate::config::underlay::UnderlaySpans;
-use crate::config::{Draft, PortConfig, PortKind, UnderlayConfig};
+use crate::config::{Draft, PathMtuErrors, PortConfig, PortKind, UnderlayConfig};
 
 /// The most next hops of an underlay.
 const MAX_NEXT_HOPS: usize = 256;
@@ -39,6 +39,7 @@ pub(super) fn check(draft: &Draft, report: &mut Findings<'_>) {
             check_port(draft, at, report);
         }
         check_addresses(underlay, spans, report);
+        check_path_mtu(underlay, spans, report);
         check_next_hops(draft, underlay, spans, report);
     }
     for (port, span) in &draft.steals {
@@ -110,6 +111,19 @@ fn check_port(draft: &Draft, at: usize, report: &mut Findings<'_>) {
 }
 
 /// Checks the networks of an underlay, its gateways and its static neighbours.
+/// Checks that the least MTU of a path is not more than that of the underlay.
+fn check_path_mtu(underlay: &UnderlayConfig, spans: &UnderlaySpans, report: &mut Findings<'_>) {
+    if let (PathMtuErrors::Least(least), Some(span)) = (underlay.path_mtu, &spans.path_mtu)
+        && least > underlay.mtu
+    {
+        let message = format!(
+            "path-mtu {least} of underlay {:?}: more than its mtu {}, so no router could lower it; use \"off\"",
+            underlay.name, underlay.mtu
+        );
+        report.error(span, message);
+    }
+}
+
 fn check_addresses(underlay: &UnderlayConfig, spans: &UnderlaySpans, report: &mut Findings<'_>) {
     let name = &underlay.name;
     let is_own = |ip: &IpAddr| underlay.addresses.iter().any(|address| address.ip == *ip);

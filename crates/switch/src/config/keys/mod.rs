@@ -45,6 +45,8 @@ impl Key {
 pub(super) enum Value {
     /// A number from `min` to `max`, with its unit; empty for a number without one.
     Integer { min: i64, max: i64, unit: &'static str },
+    /// A number from `min` to `max`, with its unit, or this text.
+    IntegerOr { min: i64, max: i64, unit: &'static str, word: &'static str },
     /// True or false.
     Boolean,
     /// One of these texts.
@@ -78,6 +80,7 @@ impl Value {
                 let range = if max == min + 1 { format!("{min} or {max}") } else { format!("{min} to {max}") };
                 format!("{range} {unit}").trim_end().to_owned()
             }
+            Self::IntegerOr { min, max, unit, word } => format!("{min} to {max} {unit}, or `\"{word}\"`"),
             Self::Boolean => "`true`, `false`".to_owned(),
             Self::Choice(words) => quoted(words),
             Self::Text(form) => form.to_owned(),
@@ -96,6 +99,7 @@ impl Value {
     fn type_name(&self) -> &'static str {
         match self {
             Self::Integer { .. } => "integer",
+            Self::IntegerOr { .. } => "integer or string",
             Self::Boolean => "boolean",
             Self::Choice(_) | Self::Text(_) => "string",
             Self::Choices(_) | Self::Texts { .. } => "array of strings",

@@ -89,6 +89,9 @@ fn property(key: &Key) -> Json {
     let text = json!({ "type": "string" });
     let mut property = match key.value {
         Value::Integer { min, max, .. } => json!({ "type": "integer", "minimum": min, "maximum": max }),
+        Value::IntegerOr { min, max, word, .. } => {
+            json!({ "oneOf": [{ "type": "integer", "minimum": min, "maximum": max }, { "const": word }] })
+        }
         Value::Boolean => json!({ "type": "boolean" }),
         Value::Choice(words) => json!({ "type": "string", "enum": words }),
         Value::Text(_) => text,

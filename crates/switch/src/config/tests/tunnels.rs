@@ -3,7 +3,9 @@
 use std::net::IpAddr;
 
 use super::{Fixture, Loaded, errors, good, one_error};
-use crate::config::{Config, Cookie, L2tpOver, Offloads, PortConfig, PortKind, TunnelKind, TunnelSettings};
+use crate::config::{
+    Config, Cookie, L2tpOver, Offloads, PathMtuErrors, PortConfig, PortKind, TunnelKind, TunnelSettings,
+};
 
 /// The lines of [`file`] before the tunnels' own keys.
 const UNDERLAY: usize = 5;
@@ -39,14 +41,18 @@ fn an_underlay_with_every_key() {
     let text = file(&fixture, "kind = \"vxlan\"\nremote = \"198.51.100.2\"\nvni = 5\n").replace(
         "[port.t]",
         "gateway = [\"192.0.2.254\", \"2001:db8::fe\"]\nvlan = 100\nmtu = 1400\nmac = \"02:00:00:00:00:01\"\n\
-         neighbours = { \"192.0.2.9\" = \"02:00:00:00:00:09\" }\n[port.t]",
+         path-mtu = 1300\nneighbours = { \"192.0.2.9\" = \"02:00:00:00:00:09\" }\n[port.t]",
     );
     let config = good(&text).config;
     let underlay = &config.underlays[0];
     let ips = |ips: &[IpAddr]| ips.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(" ");
     assert_eq!((underlay.name.as_str(), underlay.port.as_str()), ("wan", "nic"));
     assert_eq!(ips(&underlay.gateways), "192.0.2.254 2001:db8::fe");
-    assert_eq!((underlay.vlan, underlay.mtu), (Some(100), 1400));
+    assert_eq!((underlay.vlan, underlay.mtu, underlay.path_mtu), (Some(100), 1400, PathMtuErrors::Least(1300)));
+    let off = good(&text.replace("path-mtu = 1300", "path-mtu = \"off\"")).config;
+    assert_eq!(off.underlays[0].path_mtu, PathMtuErrors::Off);
+    let default = good(&text.replace("path-mtu = 1300\n", "")).config;
+    assert_eq!(default.underlays[0].path_mtu, PathMtuErrors::UsableInside);
     assert_eq!(underlay.mac.map(|mac| mac.to_string()).as_deref(), Some("02:00:00:00:00:01"));
     let (ip, mac) = underlay.neighbours[0];
     assert_eq!((ip.to_string(), mac.to_string()), ("192.0.2.9".to_owned(), "02:00:00:00:00:09".to_owned()));
@@ -176,6 +182,10 @@ fn mistakes_in_an_underlay() {
     more("mtu = 9217", &["out of range; it must be 576 to 9216"]);
     more("mtu = 1501", &["mtu 1501 of underlay \"wan\": more than mtu 1500 of its port \"nic\""]);
     more("mtu = 1279", &["mtu 1279 of underlay \"wan\": IPv6 (2001:db8::1) needs at least 1280"]);
+    more("path-mtu = 575", &["path-mtu 575 in underlay \"wan\": out of range; it must be 576 to 9216"]);
+    more("path-mtu = \"on\"", &["path-mtu \"on\" in underlay \"wan\": it must be an integer or \"off\""]);
+    more("path-mtu = true", &["path-mtu in underlay \"wan\" is a boolean; it must be an integer or \"off\""]);
+    more("path-mtu = 1501", &["path-mtu 1501 of underlay \"wan\": more than its mtu 1500"]);
     more("mac = \"03:00:00:00:00:01\"", &["mac \"03:00:00:00:00:01\" in underlay \"wan\": a multicast address"]);
     more("neighbours = { \"192.0.2.x\" = \"02:00:00:00:00:01\" }", &["neighbour \"192.0.2.x\"", "not an IP address"]);
     more("neighbours = { \"192.0.2.9\" = 3 }", &["its value must be a MAC address"]);

@@ -12,8 +12,8 @@ use straightline_packet::{Batch, Packets};
 
 use super::*;
 use crate::config::{
-    Address, BridgeConfig, NodeConfig, PatchConfig, PortConfig, PortKind, SourceCheckConfig, SwitchConfig, TunnelKind,
-    TunnelSettings, UnderlayConfig,
+    Address, BridgeConfig, NodeConfig, PatchConfig, PathMtuErrors, PortConfig, PortKind, SourceCheckConfig,
+    SwitchConfig, TunnelKind, TunnelSettings, UnderlayConfig,
 };
 
 fn config(ports: usize, workers: &[usize]) -> Config {
@@ -71,6 +71,7 @@ fn underlay(name: &str, port: &str) -> UnderlayConfig {
         mtu: 1500,
         mac: None,
         neighbours: Vec::new(),
+        path_mtu: PathMtuErrors::default(),
     }
 }
 
