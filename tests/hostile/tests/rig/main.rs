@@ -12,6 +12,7 @@ mod scene;
 mod tunnel_testbed;
 
 mod address_space;
+mod answers;
 mod coalescing;
 mod costly;
 mod cve_2018_1059;
@@ -45,6 +46,7 @@ mod pairs;
 mod pairs_commands;
 mod pairs_memory;
 mod pairs_messages;
+mod path_mtu;
 mod peers;
 mod remotes;
 mod socket_files;
