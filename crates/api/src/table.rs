@@ -334,7 +334,11 @@ pub fn status(status: &Status) -> String {
 /// Renders what a process may do: `pid 12, CAP_NET_RAW; seccomp, landlock`.
 fn privileges(process: &Privileges) -> String {
     if !process.running {
-        return format!("pid {} has ended; its interfaces stay open, restart the switch to open others", process.pid);
+        let (what, verb) = match process.process.as_str() {
+            Privileges::SOCKETS => ("sockets", "make"),
+            _ => ("interfaces", "open"),
+        };
+        return format!("pid {} has ended; its {what} stay open, restart the switch to {verb} others", process.pid);
     }
     let capabilities = match process.capabilities.len() {
         0 => "no capabilities".to_owned(),

@@ -549,7 +549,8 @@ pub struct Status {
     /// The mechanisms that confine the process: `capabilities`, `landlock`, `seccomp`.
     #[serde(default)]
     pub sandbox: Vec<String>,
-    /// The privileges of this process, and of the opener process if there is one.
+    /// The privileges of this process, of the opener process and of the process that makes sockets,
+    /// as far as there are such.
     #[serde(default)]
     pub privileges: Vec<Privileges>,
     /// The number of system calls that the sandbox has refused: a fault of the switch, or an
@@ -575,12 +576,12 @@ pub struct Status {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Privileges {
-    /// The process: [`Self::SWITCH`] or [`Self::OPENER`].
+    /// The process: [`Self::SWITCH`], [`Self::OPENER`] or [`Self::SOCKETS`].
     pub process: String,
     /// Its process id.
     pub pid: u32,
     /// False if the process has ended. Interfaces that are open stay open without the opener
-    /// process.
+    /// process, and so do sockets without the process that made them.
     pub running: bool,
     /// The names of its capabilities.
     pub capabilities: Vec<String>,
@@ -595,6 +596,8 @@ impl Privileges {
     pub const SWITCH: &str = "switch";
     /// The process that opens network interfaces.
     pub const OPENER: &str = "opener";
+    /// The process that makes sockets for other users.
+    pub const SOCKETS: &str = "sockets";
 }
 
 /// The number of stalls of a worker at a port.

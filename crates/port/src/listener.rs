@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, listen, shutdown, socket_with};
+use rustix::net::{Shutdown, listen, shutdown};
 
 use crate::socket_file::{self, FIRST_MODE, SocketFile, SocketFileError};
 use crate::socket_path::SocketState;
@@ -63,9 +63,7 @@ impl Listener {
     pub fn bind(path: &Path, permissions: &Permissions) -> Result<Self, ListenError> {
         let system = |what| move |e: Errno| ListenError::System { path: path.to_owned(), what, error: e.into() };
         clear_stale(path)?;
-        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
-            .map_err(system("cannot make a socket"))?;
-        let file = SocketFile::bind(&socket, path).map_err(|error| ListenError::file(path, error))?;
+        let (socket, file) = SocketFile::bind(path).map_err(|error| ListenError::file(path, error))?;
         permissions.give(&file).map_err(|error| ListenError::file(path, error))?;
         listen(&socket, 8).map_err(system("cannot listen"))?;
         Ok(Listener { socket: UnixListener::from(socket), file: Mutex::new(Some(file)) })
@@ -115,7 +113,7 @@ impl Permissions {
 
 impl ListenError {
     fn file(path: &Path, error: SocketFileError) -> Self {
-        ListenError::System { path: path.to_owned(), what: error.what, error: error.source }
+        ListenError::System { path: path.to_owned(), what: error.step.as_str(), error: error.source }
     }
 }
 

@@ -4,13 +4,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::{fs, io};
 
+use serde::{Deserialize, Serialize};
+
 use crate::socket_file;
 
 /// The most bytes of a path. `sun_path` has 108 (unix(7)), and the last is a NUL.
 pub const MAX_PATH: usize = 107;
 
 /// The state of a socket path: what file is there, if any.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SocketState {
     /// Nothing: the path can be bound.
     Free,

@@ -104,6 +104,9 @@ pub(crate) enum Command {
     /// Open network interfaces for the switch that started this process
     #[command(hide = true)]
     OpenDevices,
+    /// Make sockets for the switch that started this process
+    #[command(hide = true)]
+    MakeSockets,
 }
 
 const RUN_HELP: &str = "\

@@ -7,6 +7,7 @@
 //! * [`api`] answers questions over a Unix socket.
 //! * [`sandbox`] gives up the privileges that the process does not need.
 //! * [`opener`] is the process that keeps the privileges to open network interfaces.
+//! * [`socket_maker`] is the process that keeps the privileges to give sockets to other users.
 //!
 //! It does not look at packets one by one: ports, nodes and graphs are other crates.
 //!
@@ -51,6 +52,7 @@ pub mod opener;
 mod plan;
 mod reload;
 pub mod sandbox;
+pub mod socket_maker;
 mod source;
 mod switch;
 mod trace;

@@ -15,7 +15,8 @@ use anyhow::{Context, anyhow};
 use caps::errors::CapsError;
 use caps::{CapSet, CapsHashSet};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use straightline_port::device::{DeviceRequest, Devices, Direct, Helper, HelperError, HelperSandbox, HelperServer};
+use straightline_port::device::{DeviceRequest, Devices, Direct, Helper, HelperServer};
+use straightline_port::{HelperError, HelperSandbox};
 
 use crate::config::Config;
 use crate::sandbox::opener::{enter, needed_by_all};
@@ -30,20 +31,17 @@ use crate::sandbox::opener::{enter, needed_by_all};
 ///
 /// # Errors
 /// The process cannot be started, or cannot enter its sandbox.
-pub fn start(config: &Config, command: Command) -> anyhow::Result<Option<Arc<Devices>>> {
+pub fn start(config: &Config, mut command: Command) -> anyhow::Result<Option<Arc<Devices>>> {
     let requests = requests(config);
-    let sandbox = &config.switch.sandbox;
-    if requests.is_empty() || sandbox.mechanisms.is_empty() {
+    if requests.is_empty() || config.switch.sandbox.mechanisms.is_empty() {
         return Ok(None);
     }
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
         .context("cannot make a socket for the opener process")?;
+    // The process holds no folder, so file systems can be unmounted.
+    command.current_dir("/");
     spawn(command, theirs, &needed_by_all(&requests)).context("cannot start the opener process")?;
-    let sandbox = HelperSandbox {
-        mechanisms: sandbox.mechanisms.iter().map(|mechanism| mechanism.as_str().to_owned()).collect(),
-        required: sandbox.required,
-    };
-    let helper = Helper::begin(ours, requests, sandbox).map_err(|error| match error {
+    let helper = Helper::begin(ours, requests, sandbox(config)).map_err(|error| match error {
         HelperError::CannotBegin(why) => anyhow!(why),
         other => anyhow!("the opener process does not start: {other}"),
     })?;
@@ -81,12 +79,20 @@ pub(crate) fn requests(config: &Config) -> Vec<DeviceRequest> {
     requests
 }
 
+/// Returns the sandbox that a helper process is to enter.
+pub(crate) fn sandbox(config: &Config) -> HelperSandbox {
+    let sandbox = &config.switch.sandbox;
+    HelperSandbox {
+        mechanisms: sandbox.mechanisms.iter().map(|mechanism| mechanism.as_str().to_owned()).collect(),
+        required: sandbox.required,
+    }
+}
+
 /// Starts the process with this socket as its standard input, and hands these capabilities on as
 /// far as we have them. (A program with capabilities of its file gets these by itself, and root
 /// gets all.)
-fn spawn(mut command: Command, socket: OwnedFd, capabilities: &CapsHashSet) -> io::Result<()> {
-    // The process holds no folder, so file systems can be unmounted.
-    command.stdin(Stdio::from(socket)).stdout(Stdio::null()).current_dir("/");
+pub(crate) fn spawn(mut command: Command, socket: OwnedFd, capabilities: &CapsHashSet) -> io::Result<()> {
+    command.stdin(Stdio::from(socket)).stdout(Stdio::null());
     let before = caps::read(None, CapSet::Inheritable).map_err(other)?;
     hand_on(capabilities).map_err(other)?;
     let spawned = command.spawn();

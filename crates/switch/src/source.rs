@@ -12,7 +12,7 @@ use straightline_graph::{NodeStats, WorkerStats};
 use straightline_packet::{Drops as Counts, PortIndex};
 use straightline_port::device::Devices;
 use straightline_port::vhost_user::RxFilter;
-use straightline_port::{DeviceStatus, PortControl, QueueCounters};
+use straightline_port::{DeviceStatus, HelperProcess, PortControl, QueueCounters, socket_file};
 use straightline_underlay as underlay;
 use straightline_virtio::features::names;
 use straightline_wire::MacAddr;
@@ -96,7 +96,7 @@ impl Running {
         &self.removed_drops
     }
 
-    /// Returns the privileges of this process and of the opener process.
+    /// Returns the privileges of this process and of its helper processes.
     fn privileges(&self) -> Vec<Privileges> {
         let in_force = |mechanism: Mechanism| sandbox::in_force().contains(&mechanism);
         let ours = Privileges {
@@ -107,19 +107,11 @@ impl Running {
             seccomp: in_force(Mechanism::Seccomp),
             landlock: in_force(Mechanism::Landlock),
         };
-        let opener = self.devices.as_ref().and_then(|devices| devices.opener().helper()).map(|helper| {
-            let process = helper.process();
-            let in_force = |mechanism: Mechanism| process.mechanisms.iter().any(|name| name == mechanism.as_str());
-            Privileges {
-                process: Privileges::OPENER.to_owned(),
-                pid: process.pid,
-                running: helper.is_running(),
-                capabilities: process.capabilities.clone(),
-                seccomp: in_force(Mechanism::Seccomp),
-                landlock: in_force(Mechanism::Landlock),
-            }
-        });
-        iter::once(ours).chain(opener).collect()
+        let opener = self.devices.as_ref().and_then(|devices| devices.opener().helper());
+        let opener = opener.map(|helper| of_helper(Privileges::OPENER, helper.process(), helper.is_running()));
+        let maker = socket_file::maker_process();
+        let maker = maker.map(|(process, running)| of_helper(Privileges::SOCKETS, process, running));
+        iter::once(ours).chain(opener).chain(maker).collect()
     }
 
     /// Returns the process id of the opener process, and whether it runs. `None` if there is none.
@@ -346,6 +338,18 @@ impl Source for Running {
 
 fn addresses(PortShare { learned, refused }: PortShare) -> Addresses {
     Addresses { learned, refused }
+}
+
+fn of_helper(name: &str, process: &HelperProcess, running: bool) -> Privileges {
+    let in_force = |mechanism: Mechanism| process.mechanisms.iter().any(|name| name == mechanism.as_str());
+    Privileges {
+        process: name.to_owned(),
+        pid: process.pid,
+        running,
+        capabilities: process.capabilities.clone(),
+        seccomp: in_force(Mechanism::Seccomp),
+        landlock: in_force(Mechanism::Landlock),
+    }
 }
 
 fn device(DeviceStatus { facts, kernel_drops }: DeviceStatus) -> Device {

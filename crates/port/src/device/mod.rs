@@ -38,7 +38,7 @@ use std::fmt;
 
 pub use devices::Devices;
 pub use direct::{Direct, check_interface_name};
-pub use helper::{Helper, HelperError, HelperProcess, HelperSandbox, HelperServer};
+pub use helper::{Helper, HelperServer};
 pub use port::{DevicePort, DevicePortConfig};
 pub use request::{
     AfPacketRequest, AfXdpRequest, DeviceFacts, DeviceRequest, OpenCause, OpenError, OpenedDevice, Steal, TapOffloads,

@@ -8,6 +8,7 @@ mod events;
 mod init;
 pub(crate) mod lab;
 mod link;
+mod make_sockets;
 mod manual;
 mod open_devices;
 mod port;
@@ -47,5 +48,6 @@ pub(crate) fn execute(command: Command, kinds: &Kinds) -> anyhow::Result<()> {
         Command::Events(args) => events::execute(&args),
         Command::Lab(lab) => lab::execute(&lab),
         Command::OpenDevices => open_devices::execute(),
+        Command::MakeSockets => make_sockets::execute(),
     }
 }

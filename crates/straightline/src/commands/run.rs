@@ -12,7 +12,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use straightline_switch::api::{ApiHandle, ApiServer, Control};
 use straightline_switch::config::{Config, Kinds};
-use straightline_switch::{Keeper, LogWriter, Switch, opener, raise_descriptor_limit, sandbox};
+use straightline_switch::{Keeper, LogWriter, Switch, opener, raise_descriptor_limit, sandbox, socket_maker};
 use tracing_subscriber::EnvFilter;
 
 use crate::log_format::{self, JournalFormat};
@@ -48,8 +48,10 @@ fn run(path: &Path, kinds: &Kinds, log: &Arc<LogWriter>) -> anyhow::Result<()> {
     if let Err(error) = raise_descriptor_limit() {
         tracing::warn!("cannot raise the soft limit on open descriptors to the hard limit: {error}");
     }
-    // The sandbox takes the privileges to open interfaces away. Another process keeps them.
+    // The sandbox takes the privileges away to open interfaces, and to give sockets to other users.
+    // Other processes keep them.
     let devices = opener::start(&config, super::open_devices::command())?;
+    socket_maker::start(&config, super::make_sockets::command())?;
     // The sandbox is entered before the first thread starts, because each thread inherits it.
     sandbox::enter(&config, path)?;
     log.start().context("cannot start the log thread")?;

@@ -2,7 +2,8 @@
 
 use std::fs;
 use std::os::fd::AsFd;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
@@ -86,33 +87,140 @@ fn device_state(fixture: &Fixture) {
     guest.client().load_state(&state).unwrap();
 }
 
-/// The socket of a killed switch, owned by another user, does not prevent the next start.
+/// Returns the entry of the process that makes sockets in `status`.
+fn maker(fixture: &Fixture) -> Value {
+    let status = status(fixture);
+    let all = status["privileges"].as_array().unwrap();
+    all.iter().find(|process| process["process"] == "sockets").unwrap_or_else(|| panic!("{status}")).clone()
+}
+
+fn capabilities(pid: u64) -> String {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    status.lines().find_map(|line| line.strip_prefix("CapEff:\t")).unwrap().to_owned()
+}
+
+fn owner(path: &Path) -> (u32, u32, u32) {
+    let metadata = fs::symlink_metadata(path).unwrap();
+    (metadata.uid(), metadata.gid(), metadata.mode() & 0o7777)
+}
+
+/// Sockets for other users are made by another process. The switch has no capability, and no system
+/// call that changes owners or permission bits.
 #[test]
-fn the_rights_that_an_owner_takes_are_kept() {
-    if !has_root("the_rights_that_an_owner_takes_are_kept", "only root can change the owner of a socket") {
+fn the_switch_keeps_no_right_to_give_files_away() {
+    if !has_root("the_switch_keeps_no_right_to_give_files_away", "only root can change the owner of a socket") {
         return;
     }
     let fixture = Fixture::new();
     fs::set_permissions(fixture.path("."), fs::Permissions::from_mode(0o755)).unwrap();
-    fixture.write(&CONFIG.replace("[port.vm2]", "owner = \"1\"\n[port.vm2]"));
+    let first = CONFIG.replace("[port.vm2]", "owner = \"1\"\n[port.vm2]");
+    // The socket of a killed switch does not prevent the next start.
     for signal in ["KILL", "TERM"] {
+        fixture.write(&first);
         let running = Running::start(&fixture);
-        // CAP_CHOWN and CAP_FOWNER.
-        assert_eq!(of_process(&running, "CapEff"), "0000000000000009");
-        running.signal(signal);
-        running.finish();
-    }
-    assert!(!fixture.path("vm1").exists(), "the socket is left");
+        for field in ["CapEff", "CapPrm", "CapInh", "CapAmb", "CapBnd"] {
+            assert_eq!(of_process(&running, field), "0000000000000000", "{field}");
+        }
+        let maker = maker(&fixture);
+        assert_eq!(maker["capabilities"], serde_json::json!(["CAP_CHOWN", "CAP_FOWNER"]));
+        for field in ["seccomp", "landlock", "running"] {
+            assert_eq!(maker[field], true, "{maker}");
+        }
+        assert_eq!(capabilities(maker["pid"].as_u64().unwrap()), "0000000000000009");
+        let (ours, theirs) = ((0, 0, 0o600), (1, 0, 0o600));
+        assert_eq!((owner(&fixture.path("vm1")), owner(&fixture.path("vm2"))), (theirs, ours));
+        exchange(&fixture);
+        exchange(&fixture);
 
-    // The folder belongs to another user. Root can enter it only by its privileges.
-    std::os::unix::fs::chown(fixture.path("."), Some(1), Some(1)).unwrap();
-    fixture.write(CONFIG);
+        // Reloads: an owner for a port that had none, a port with another owner, one made anew.
+        let link = |state: &str| assert_eq!(fixture.execute(&["link", "vm1", state, "--api", "api"]).code, Some(0));
+        link("down");
+        link("up");
+        assert_eq!(owner(&fixture.path("vm1")), theirs);
+        let port = "[port.vm3]\nkind = \"vhost-user\"\nsocket = \"@/vm3\"\nowner = \"2\"\ngroup = \"3\"\n[port.vm2]";
+        let second = first.replace("[port.vm2]", port).replace("owner = \"1\"", "owner = \"1\"\nqueues = 2");
+        let second = format!("{second}\n[bridge.other]\nports = [\"vm3\"]\n");
+        fixture.write(&second);
+        let reload = fixture.execute(&["reload", "--api", "api"]);
+        assert_eq!(reload.code, Some(0), "{reload:?}");
+        assert_eq!((owner(&fixture.path("vm1")), owner(&fixture.path("vm3"))), (theirs, (2, 3, 0o660)));
+        fixture.write(&second.replace("owner = \"2\"", "perms = \"0666\"").replace("owner = \"1\"", ""));
+        assert_eq!(fixture.execute(&["reload", "--api", "api"]).code, Some(0));
+        assert_eq!((owner(&fixture.path("vm1")), owner(&fixture.path("vm3"))), (ours, (0, 3, 0o666)));
+        exchange(&fixture);
+
+        assert_eq!(status(&fixture)["refused_calls"], 0);
+        running.signal(signal);
+        let done = running.finish();
+        assert!(!done.err.contains("refused"), "{done:?}");
+        let end = Instant::now() + Duration::from_secs(20);
+        while ["vm1", "vm2", "vm3"].iter().any(|name| fixture.path(name).exists()) {
+            assert!(Instant::now() < end, "a socket is left");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+/// The folder belongs to another user. Root can enter it only by its privileges. They stay with the
+/// process that makes the sockets there.
+#[test]
+fn folders_of_other_users_take_a_right() {
+    if !has_root("folders_of_other_users_take_a_right", "only root can change the owner of a folder") {
+        return;
+    }
+    let fixture = Fixture::new();
+    fs::create_dir(fixture.path("theirs")).unwrap();
+    fs::set_permissions(fixture.path("theirs"), fs::Permissions::from_mode(0o755)).unwrap();
+    std::os::unix::fs::chown(fixture.path("theirs"), Some(1), Some(1)).unwrap();
+    let config = CONFIG.replace("@/vm1", "@/theirs/vm1");
+    fixture.write(&config);
     let running = Running::start(&fixture);
     // CAP_DAC_OVERRIDE.
     assert_eq!(of_process(&running, "CapEff"), "0000000000000002");
     running.signal("TERM");
     let done = running.finish();
     assert!(done.err.contains("capabilities in force, kept: CAP_DAC_OVERRIDE"), "{done:?}");
+
+    fixture.write(&config.replace("[port.vm2]", "owner = \"1\"\n[port.vm2]"));
+    let running = Running::start(&fixture);
+    assert_eq!(of_process(&running, "CapEff"), "0000000000000000");
+    assert_eq!(capabilities(maker(&fixture)["pid"].as_u64().unwrap()), "000000000000000b");
+    assert_eq!(owner(&fixture.path("theirs/vm1")), (1, 0, 0o600));
+    running.signal("TERM");
+    assert_eq!(running.finish().code, Some(0));
+    assert!(!fixture.path("theirs/vm1").exists(), "the socket is left");
+}
+
+/// The API's sockets are made by the same process, and so are all sockets after a file that only
+/// gave those away.
+#[test]
+fn the_api_is_for_a_group_without_a_right_of_the_switch() {
+    if !has_root("the_api_is_for_a_group_without_a_right_of_the_switch", "only root can change a group") {
+        return;
+    }
+    let fixture = Fixture::new();
+    fixture.write(&CONFIG.replace("[switch]", "[switch]\napi-group = \"7\""));
+    let running = Running::start(&fixture);
+    assert_eq!(of_process(&running, "CapEff"), "0000000000000000");
+    assert_eq!(owner(&fixture.path("api")), (0, 7, 0o660));
+    assert_eq!(status(&fixture)["refused_calls"], 0);
+    // The process is killed: its sockets stay, others cannot be made.
+    let pid = maker(&fixture)["pid"].as_u64().unwrap();
+    assert!(std::process::Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap().success());
+    let end = Instant::now() + Duration::from_secs(20);
+    while maker(&fixture)["running"] == true {
+        assert!(Instant::now() < end, "it still runs");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    exchange(&fixture);
+    let text = fixture.execute(&["status", "--api", "api"]).out;
+    assert!(text.contains("has ended; its sockets stay open, restart the switch to make others"), "{text}");
+    let config = CONFIG.replace("[switch]", "[switch]\napi-group = \"7\"").replace("@/vm1", "@/vm4");
+    fixture.write(&config);
+    let reload = fixture.execute(&["reload", "--api", "api"]);
+    assert!(reload.err.contains("the process has ended; restart the switch"), "{reload:?}");
+    running.signal("TERM");
+    assert_eq!(running.finish().code, Some(0));
 }
 
 #[test]

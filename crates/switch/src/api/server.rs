@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, accept_with, listen, socket_with};
+use rustix::io::{Errno, ioctl_fionbio};
+use rustix::net::{SocketFlags, accept_with, listen};
 use straightline_port::Permissions;
 use straightline_port::socket_file::{self, SocketFile};
 
@@ -95,14 +95,12 @@ impl ApiServer {
             SocketState::Live => return Err(ApiError::Taken(path.to_owned())),
             SocketState::NotASocket => return Err(ApiError::NotASocket(path.to_owned())),
         }
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
-            .map_err(|error| io_error(error.into()))?;
-        let file = SocketFile::bind(&socket, path).map_err(|error| match error.source.kind() {
+        let (socket, file) = SocketFile::bind(path).map_err(|error| match error.source.kind() {
             io::ErrorKind::AddrInUse => ApiError::Taken(path.to_owned()),
             _ => io_error(io::Error::other(error)),
         })?;
         permissions.give(&file).map_err(|error| io_error(io::Error::other(error)))?;
+        ioctl_fionbio(&socket, true).map_err(|error| io_error(error.into()))?;
         listen(&socket, 64).map_err(|error| io_error(error.into()))?;
         Ok(Self { _file: file, socket, path: path.to_owned() })
     }

@@ -1,7 +1,8 @@
-//! Capabilities: all are given up except those that the configuration's sockets take.
+//! Capabilities: the switch gives up all of them, except those that frontends' sockets and folders of
+//! other users take.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use caps::errors::CapsError;
 use caps::{CapSet, Capability, CapsHashSet};
@@ -16,11 +17,6 @@ use crate::config::Config;
 pub(super) struct KeptCapabilities(CapsHashSet);
 
 impl KeptCapabilities {
-    /// Returns whether files can still be given to other users.
-    pub(super) fn may_chown(&self) -> bool {
-        self.0.contains(&Capability::CAP_CHOWN)
-    }
-
     /// Returns their names in alphabetical order.
     pub(super) fn names(&self) -> Vec<String> {
         names(&self.0)
@@ -60,7 +56,10 @@ fn drop_all_but(mut keep: CapsHashSet, config: &Config, file: &Path) -> Result<K
     }
     drop_inherited(&effective)?;
     caps::set(None, CapSet::Effective, &keep)?;
-    if permitted.contains(&Capability::CAP_DAC_OVERRIDE) && is_shut_out(config, file) {
+    // Another process may make the sockets.
+    let folders = if socket_file::maker_process().is_some() { Vec::new() } else { folders(config) };
+    let shut_out = is_shut_out(&folders) || refuses(file, Access::READ_OK);
+    if permitted.contains(&Capability::CAP_DAC_OVERRIDE) && shut_out {
         keep.insert(Capability::CAP_DAC_OVERRIDE);
         caps::set(None, CapSet::Effective, &keep)?;
     }
@@ -70,16 +69,31 @@ fn drop_all_but(mut keep: CapsHashSet, config: &Config, file: &Path) -> Result<K
 
 /// Keeps these capabilities, as far as this process has them, and drops all others. For the opener
 /// process.
-pub(super) fn keep_only(mut keep: CapsHashSet) -> Result<KeptCapabilities, String> {
-    let keep_them = || {
-        let permitted = caps::read(None, CapSet::Permitted)?;
-        keep.retain(|capability| permitted.contains(capability));
-        drop_inherited(&caps::read(None, CapSet::Effective)?)?;
+pub(super) fn keep_only(keep: CapsHashSet) -> Result<KeptCapabilities, String> {
+    keep_unless(keep, None).map_err(|error| error.to_string())
+}
+
+/// Keeps these capabilities as [`keep_only`] does, but the right to pass over permissions only if
+/// the kernel would keep us from one of these folders. For the process that makes sockets.
+pub(super) fn keep_for_folders(keep: CapsHashSet, folders: &[PathBuf]) -> Result<KeptCapabilities, String> {
+    keep_unless(keep, Some(folders)).map_err(|error| error.to_string())
+}
+
+fn keep_unless(mut keep: CapsHashSet, folders: Option<&[PathBuf]>) -> Result<KeptCapabilities, CapsError> {
+    let permitted = caps::read(None, CapSet::Permitted)?;
+    keep.retain(|capability| permitted.contains(capability));
+    drop_inherited(&caps::read(None, CapSet::Effective)?)?;
+    if let Some(folders) = folders
+        && keep.remove(&Capability::CAP_DAC_OVERRIDE)
+    {
         caps::set(None, CapSet::Effective, &keep)?;
-        caps::set(None, CapSet::Permitted, &keep)?;
-        Ok(KeptCapabilities(keep))
-    };
-    keep_them().map_err(|error: CapsError| error.to_string())
+        if is_shut_out(folders) {
+            keep.insert(Capability::CAP_DAC_OVERRIDE);
+        }
+    }
+    caps::set(None, CapSet::Effective, &keep)?;
+    caps::set(None, CapSet::Permitted, &keep)?;
+    Ok(KeptCapabilities(keep))
 }
 
 /// Drops all capabilities that a program could get by being executed.
@@ -95,30 +109,24 @@ fn drop_inherited(effective: &CapsHashSet) -> Result<(), CapsError> {
     caps::clear(None, CapSet::Inheritable)
 }
 
-/// Returns the capabilities that the sockets need. Giving a socket to another user takes one. After
-/// that the socket is no longer ours. Then setting its bits takes another one, and so does removing
-/// it from a folder with the sticky bit. Connecting to a socket of another user also takes one.
+/// Returns the capabilities that the sockets need. Connecting to a socket of another user takes one.
+/// Sockets for other users are another process's matter ([`crate::socket_maker`]).
 fn needed(needs: Needs) -> CapsHashSet {
     let mut needed = CapsHashSet::new();
     if needs.connects {
         // The user that will have made the socket is not known yet.
         needed.insert(Capability::CAP_DAC_OVERRIDE);
     }
-    if needs.gives_away {
-        needed.insert(Capability::CAP_CHOWN);
-    }
-    if needs.is_other_users {
-        needed.insert(Capability::CAP_FOWNER);
-    }
     needed
 }
 
-/// Returns whether the kernel would now keep us from the sockets' folders or from the
-/// configuration.
-fn is_shut_out(config: &Config, file: &Path) -> bool {
-    let refused = |path: &Path, access| accessat(CWD, path, access, AtFlags::EACCESS).is_err();
-    let folders = folders(config);
-    folders.iter().any(|folder| refused(folder, Access::WRITE_OK | Access::EXEC_OK)) || refused(file, Access::READ_OK)
+/// Returns whether the kernel would now keep us from making sockets in one of these folders.
+fn is_shut_out(folders: &[PathBuf]) -> bool {
+    folders.iter().any(|folder| refuses(folder, Access::WRITE_OK | Access::EXEC_OK))
+}
+
+fn refuses(path: &Path, access: Access) -> bool {
+    accessat(CWD, path, access, AtFlags::EACCESS).is_err()
 }
 
 /// Removes the sockets that a dead process left. Finding out that no process listens takes the
@@ -126,7 +134,7 @@ fn is_shut_out(config: &Config, file: &Path) -> bool {
 fn remove_stale(config: &Config) {
     for path in sockets(config) {
         // If a socket cannot be removed, binding to its path reports that.
-        let _ = socket_file::clear_stale(path);
+        let _ = socket_file::clear_stale_here(path);
     }
 }
 
@@ -144,15 +152,12 @@ mod tests {
     }
 
     #[test]
-    fn only_sockets_for_others_need_any() {
+    fn only_sockets_of_frontends_need_any() {
         let (us, ours) = (geteuid().as_raw(), getegid().as_raw());
-        let needed = |owner, group| needed_with(|port| (port.owner, port.group) = (owner, group));
-        assert_eq!(needed(None, None), CapsHashSet::new());
-        assert_eq!(needed(Some(us), Some(ours)), CapsHashSet::new());
-        assert_eq!(needed(None, Some(ours + 1)), [Capability::CAP_CHOWN].into());
+        for (owner, group) in [(None, None), (Some(us), Some(ours)), (None, Some(ours + 1)), (Some(us + 1), None)] {
+            assert_eq!(needed_with(|port| (port.owner, port.group) = (owner, group)), CapsHashSet::new());
+        }
         let client = needed_with(|port| (port.owner, port.mode) = (Some(us + 1), Mode::Client));
         assert_eq!(client, [Capability::CAP_DAC_OVERRIDE].into());
-        let both = [Capability::CAP_CHOWN, Capability::CAP_FOWNER];
-        assert_eq!(needed(Some(us + 1), None), both.into());
     }
 }

@@ -34,6 +34,11 @@ pub(super) fn enter(folders: &[PathBuf], file: &Path) -> Result<String, String> 
     in_force(restrict(sockets.chain(readable)))
 }
 
+/// Restricts the process that makes sockets: it may make and remove them in these folders.
+pub(super) fn enter_maker(folders: &[PathBuf]) -> Result<String, String> {
+    in_force(restrict(folders.iter().map(|folder| (folder.clone(), AccessFs::MakeSock | AccessFs::RemoveFile))))
+}
+
 /// Restricts the opener process: it may open the device of taps if `opens_taps` is true, and no
 /// file.
 pub(super) fn enter_opener(opens_taps: bool) -> Result<String, String> {

@@ -4,11 +4,11 @@
 //! | file | mechanism | what is left |
 //! |---|---|---|
 //! | `landlock` | Landlock | sockets in the folders that the configuration names; its file, to be read again |
-//! | `capabilities` | capabilities | those that sockets for other users, and folders of other users, take |
+//! | `capabilities` | capabilities | those that sockets of frontends, and folders of other users, take |
 //! | `seccomp`, `calls` | seccomp | the system calls of `calls`; any other fails with `EPERM`, and the log names it (`refusal`) |
 //!
-//! The opener process has a sandbox of its own, made of the same mechanisms (`opener`,
-//! `opener_calls`).
+//! The opener process and the process that makes sockets have sandboxes of their own, made of the
+//! same mechanisms (`helper`; `opener`, `opener_calls`; `socket_maker`).
 //!
 //! Each mechanism applies to one thread and to the threads that it starts later. So [`enter`] must
 //! be called before the first of these threads starts. A mechanism stays in force for the process's
@@ -17,16 +17,18 @@
 
 mod calls;
 mod capabilities;
+mod helper;
 mod landlock;
 pub(crate) mod opener;
 mod opener_calls;
 mod refusal;
 mod seccomp;
+pub(crate) mod socket_maker;
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use straightline_port::socket_path;
+use straightline_port::{socket_file, socket_path};
 
 use crate::config::{Config, Mechanism, PortConfig};
 use crate::default_mac::read_machine_id;
@@ -44,8 +46,8 @@ struct Entered {
     folders: Vec<PathBuf>,
     /// The configuration's file.
     file: PathBuf,
-    /// True if the capability to give sockets to other users is left.
-    gives: bool,
+    /// True if another process makes the sockets, for any user.
+    has_maker: bool,
     /// The names of the capabilities that are left.
     capabilities: Vec<String>,
     /// The rights that the filter of system calls leaves.
@@ -64,23 +66,20 @@ pub(crate) struct Needs {
     pub(crate) sets_bits: bool,
     /// A port's socket is for another user or group than ours.
     pub(crate) gives_away: bool,
-    /// A port's socket is for another user than ours.
-    pub(crate) is_other_users: bool,
     /// A port has an interface of this machine, which the opener process opens.
     pub(crate) has_device: bool,
 }
 
 impl Needs {
-    fn of(config: &Config) -> Self {
+    pub(crate) fn of(config: &Config) -> Self {
         let mut needs = Needs::default();
         let of_ports = config.ports.iter().map(|port| port.kind.needs());
         for part in of_ports.chain([config.switch.api_needs()]) {
-            let Needs { connects, has_owner, sets_bits, gives_away, is_other_users, has_device } = part;
+            let Needs { connects, has_owner, sets_bits, gives_away, has_device } = part;
             needs.connects |= connects;
             needs.has_owner |= has_owner;
             needs.sets_bits |= sets_bits;
             needs.gives_away |= gives_away;
-            needs.is_other_users |= is_other_users;
             needs.has_device |= has_device;
         }
         needs
@@ -143,8 +142,9 @@ pub enum Denied {
 /// Gives up all rights that `config`, which was read from `file`, does not need. A mechanism that
 /// the kernel lacks is an error if the configuration names it, else a warning.
 ///
-/// A switch with interfaces of this machine opens them by the opener process: start it before
-/// ([`crate::opener::start`]).
+/// A switch with interfaces of this machine opens them by the opener process, and one with sockets for
+/// other users has another process make them: start these before ([`crate::opener::start`],
+/// [`crate::socket_maker::start`]).
 ///
 /// # Errors
 /// Other threads run already, or a mechanism that the configuration names is missing.
@@ -169,8 +169,13 @@ pub fn enter(config: &Config, file: &Path) -> Result<(), SandboxError> {
         file: file.to_owned(),
         capabilities: capabilities::effective(),
         needs: Needs::of(config),
+        has_maker: socket_file::maker_process().is_some(),
         ..Entered::default()
     };
+    if entered.has_maker {
+        // The other process sets owners and permission bits.
+        (entered.needs.has_owner, entered.needs.sets_bits) = (false, false);
+    }
     // The order matters: the rules for files open files, and the filter of system calls forbids
     // that.
     for mechanism in [Mechanism::Landlock, Mechanism::Capabilities, Mechanism::Seccomp] {
@@ -180,7 +185,6 @@ pub fn enter(config: &Config, file: &Path) -> Result<(), SandboxError> {
         let done = match mechanism {
             Mechanism::Landlock => landlock::enter(&folders(config), file),
             Mechanism::Capabilities => capabilities::enter(config, entered.needs, file).map(|kept| {
-                entered.gives = kept.may_chown();
                 entered.capabilities = kept.names();
                 kept.to_string()
             }),
@@ -237,7 +241,10 @@ pub(crate) fn allows(port: &PortConfig) -> Result<(), Denied> {
     if has(Mechanism::Landlock) && !known {
         return Err(Denied::Folder(folder.to_owned()));
     }
-    if has(Mechanism::Capabilities) && needs.gives_away && !entered.gives {
+    if entered.has_maker {
+        return Ok(());
+    }
+    if has(Mechanism::Capabilities) && needs.gives_away {
         return Err(Denied::Owner(Mechanism::Capabilities));
     }
     if is_filtered && needs.has_owner && !left.has_owner {
@@ -263,7 +270,7 @@ pub(crate) fn about_reading(file: &Path, error: &std::io::Error) -> &'static str
 }
 
 /// Returns the folders of all sockets that this process makes.
-fn folders(config: &Config) -> Vec<PathBuf> {
+pub(crate) fn folders(config: &Config) -> Vec<PathBuf> {
     let mut folders: Vec<_> = sockets(config).iter().map(|path| socket_path::folder(path).to_owned()).collect();
     folders.sort();
     folders.dedup();

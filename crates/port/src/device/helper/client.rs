@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
-use super::channel::{Channel, HelperError};
-use super::{Answer, HelperProcess, HelperSandbox, Message};
+use super::{Answer, Message};
 use crate::device::{DeviceRequest, OpenCause, OpenError, OpenedDevice, Opener};
+use crate::helper_channel::{Channel, HelperError, HelperProcess, HelperSandbox};
 
 /// The time after which a silent helper counts as stuck. The kernel may take seconds to configure a
 /// NIC.

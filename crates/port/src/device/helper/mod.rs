@@ -17,7 +17,6 @@
 //! [`Opener`]: super::Opener
 //! [`OpenError`]: super::OpenError
 
-mod channel;
 mod client;
 mod server;
 #[cfg(test)]
@@ -26,32 +25,12 @@ mod tests;
 use serde::{Deserialize, Serialize};
 
 use super::{DeviceFacts, DeviceRequest, OpenError};
-pub use channel::HelperError;
+use crate::helper_channel::{HelperProcess, HelperSandbox};
 pub use client::Helper;
 pub use server::HelperServer;
 
 /// The most interfaces of a configuration.
 const MAX_REQUESTS: usize = 1 << 14;
-
-/// The sandbox that a helper process is to enter.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HelperSandbox {
-    /// The names of the mechanisms.
-    pub mechanisms: Vec<String>,
-    /// True if the helper must not start without one of them.
-    pub required: bool,
-}
-
-/// Facts about a helper process that serves.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HelperProcess {
-    /// Its process id.
-    pub pid: u32,
-    /// The names of the capabilities that it keeps.
-    pub capabilities: Vec<String>,
-    /// The names of the mechanisms that confine it.
-    pub mechanisms: Vec<String>,
-}
 
 /// A message of the client.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,9 +2,9 @@
 
 use std::os::fd::OwnedFd;
 
-use super::channel::{Channel, HelperError, MAX_DESCRIPTORS};
-use super::{Answer, HelperProcess, HelperSandbox, MAX_REQUESTS, Message};
+use super::{Answer, MAX_REQUESTS, Message};
 use crate::device::{DeviceRequest, OpenCause, OpenError, Opener};
+use crate::helper_channel::{Channel, HelperError, HelperProcess, HelperSandbox, MAX_DESCRIPTORS};
 
 /// The helper process's end of the work: it has received the interfaces that it may open.
 #[derive(Debug)]

@@ -13,9 +13,9 @@ use rustix::net::{
     socketpair,
 };
 
-use super::channel::{Channel, MAX_DESCRIPTORS, MAX_MESSAGE};
 use super::*;
 use crate::device::{AfPacketRequest, OpenCause, OpenedDevice, Opener};
+use crate::helper_channel::{Channel, HelperError, HelperProcess, HelperSandbox, MAX_DESCRIPTORS, MAX_MESSAGE};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

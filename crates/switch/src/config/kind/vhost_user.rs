@@ -158,7 +158,6 @@ impl VhostUserConfig {
                     has_owner: self.owner.is_some() || self.group.is_some(),
                     sets_bits: self.perms != socket_file::FIRST_MODE,
                     gives_away: other_user || other_group,
-                    is_other_users: other_user,
                     has_device: false,
                 }
             }

@@ -1,4 +1,8 @@
-//! The socket between client and helper: JSON messages with descriptors.
+//! The socket between this process and a helper process: JSON messages with descriptors.
+//!
+//! A helper process keeps privileges that this process has given up. It is this program once more,
+//! and serves this process alone: one opens interfaces (`device/helper`), another makes sockets for
+//! other users (`socket_file/maker`).
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -11,14 +15,34 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, recvmsg, sendmsg,
 };
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 /// Bytes of the longest message.
-pub(super) const MAX_MESSAGE: usize = 1 << 16;
+pub(crate) const MAX_MESSAGE: usize = 1 << 16;
 
 /// The most descriptors of one message. The kernel allows 253 (`SCM_MAX_FD`).
-pub(super) const MAX_DESCRIPTORS: usize = 250;
+pub(crate) const MAX_DESCRIPTORS: usize = 250;
+
+/// The sandbox that a helper process is to enter.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HelperSandbox {
+    /// The names of the mechanisms.
+    pub mechanisms: Vec<String>,
+    /// True if the helper must not start without one of them.
+    pub required: bool,
+}
+
+/// Facts about a helper process that serves.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HelperProcess {
+    /// Its process id.
+    pub pid: u32,
+    /// The names of the capabilities that it keeps.
+    pub capabilities: Vec<String>,
+    /// The names of the mechanisms that confine it.
+    pub mechanisms: Vec<String>,
+}
 
 /// The reason why client and helper cannot work together.
 #[derive(Debug, thiserror::Error)]
@@ -42,15 +66,15 @@ pub enum HelperError {
 
 /// One end of the socket.
 #[derive(Debug)]
-pub(super) struct Channel(OwnedFd);
+pub(crate) struct Channel(OwnedFd);
 
 impl Channel {
-    pub(super) fn new(socket: OwnedFd) -> Self {
+    pub(crate) fn new(socket: OwnedFd) -> Self {
         Channel(socket)
     }
 
     /// Sends a message with at most [`MAX_DESCRIPTORS`] descriptors.
-    pub(super) fn send(&self, message: &impl Serialize, fds: &[OwnedFd]) -> Result<(), HelperError> {
+    pub(crate) fn send(&self, message: &impl Serialize, fds: &[OwnedFd]) -> Result<(), HelperError> {
         let bytes = serde_json::to_vec(message).map_err(|error| HelperError::Invalid(error.to_string()))?;
         if bytes.len() > MAX_MESSAGE {
             return Err(HelperError::Invalid(format!("it has {} bytes, at most {MAX_MESSAGE} are sent", bytes.len())));
@@ -69,13 +93,13 @@ impl Channel {
     }
 
     /// Receives a message. Descriptors that come with it are closed.
-    pub(super) fn receive<T: DeserializeOwned>(&self) -> Result<T, HelperError> {
+    pub(crate) fn receive<T: DeserializeOwned>(&self) -> Result<T, HelperError> {
         // Without space for them, the kernel closes all descriptors.
         self.receive_into(&mut RecvAncillaryBuffer::default(), false)
     }
 
     /// Receives a message by this time, and adds the descriptors that come with it to `fds`.
-    pub(super) fn receive_with<T: DeserializeOwned>(
+    pub(crate) fn receive_with<T: DeserializeOwned>(
         &self,
         until: Instant,
         patience: Duration,
@@ -139,14 +163,14 @@ impl Channel {
     }
 
     /// Returns whether the other end is open.
-    pub(super) fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         let mut fds = [PollFd::new(&self.0, PollFlags::empty())];
         let polled = retry_on_intr(|| poll(&mut fds, Some(&Timespec::default())));
         polled.is_ok() && !fds[0].revents().contains(PollFlags::HUP)
     }
 
     /// Closes our direction, and waits at most for `limit` until the other end is closed.
-    pub(super) fn end(&self, limit: Duration) {
+    pub(crate) fn end(&self, limit: Duration) {
         let _ = rustix::net::shutdown(&self.0, rustix::net::Shutdown::Write);
         let until = Instant::now() + limit;
         // Late answers are discarded.

@@ -1,5 +1,4 @@
-//! The file of a Unix socket that we listen at: made, changed and removed by identity, never by
-//! path alone.
+//! Sockets that this process makes itself, with their files.
 //!
 //! The user of a frontend may own the socket's folder. That user can put any other file, such as a
 //! link to a system file, in the socket's place at any moment. So each step names the folder by a
@@ -13,7 +12,7 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -24,30 +23,21 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, bind, sendto, socket_with};
 use rustix::process::geteuid;
 
+use super::{FIRST_MODE, SocketFileError, SocketStep};
 use crate::socket_path::{self, SocketState};
-
-/// Permission bits that a socket file is made with: only our user may connect.
-pub const FIRST_MODE: u32 = 0o600;
 
 /// The files of all sockets of this process.
 static OURS: Mutex<Vec<FileId>> = Mutex::new(Vec::new());
 
-/// A step that failed.
-#[derive(Debug, thiserror::Error)]
-#[error("{what}: {source}")]
-pub struct SocketFileError {
-    /// The step.
-    pub what: &'static str,
-    /// The system's error.
-    pub source: io::Error,
-}
-
 /// The file of a socket. When dropped, it removes the file, unless another file is in its place.
 #[derive(Debug)]
-pub struct SocketFile {
+pub(super) struct OwnFile {
     folder: OwnedFd,
     name: OsString,
     id: FileId,
+    /// The file that `bind` made, opened without any access right. It keeps the inode's number from
+    /// being given to another file, also where the socket is another process's.
+    _file: OwnedFd,
     /// Owner and group as `bind` set them.
     made_for: (u32, u32),
 }
@@ -68,28 +58,32 @@ struct Found {
     stat: Stat,
 }
 
-impl SocketFile {
-    /// Binds `socket` to `path`. After that only our own user may connect.
-    ///
-    /// # Errors
-    /// The step that failed. If a file of another owner has come into the socket's place, that is
-    /// an error, and the file is left alone.
-    pub fn bind(socket: impl AsFd, path: &Path) -> Result<Self, SocketFileError> {
-        let address = SocketAddrUnix::new(path).map_err(failed("not a path for a socket"))?;
-        let name = path.file_name().ok_or(Errno::INVAL).map_err(failed("not a path for a socket"))?.to_owned();
-        let folder = open_folder(path).map_err(failed("cannot open its folder"))?;
+impl OwnFile {
+    /// Makes a stream socket and binds it to `path`. After that only our own user may connect.
+    pub(super) fn make(path: &Path) -> Result<(OwnedFd, Self), SocketFileError> {
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+            .map_err(failed(SocketStep::Make))?;
+        let file = Self::bind(&socket, path)?;
+        Ok((socket, file))
+    }
+
+    fn bind(socket: &OwnedFd, path: &Path) -> Result<Self, SocketFileError> {
+        let address = SocketAddrUnix::new(path).map_err(failed(SocketStep::Path))?;
+        let name = path.file_name().ok_or(Errno::INVAL).map_err(failed(SocketStep::Path))?.to_owned();
+        let folder = open_folder(path).map_err(failed(SocketStep::Folder))?;
         // The file takes the socket's permission bits (unix(7)).
-        fchmod(&socket, Mode::from_raw_mode(FIRST_MODE)).map_err(failed("cannot set its permissions"))?;
-        bind(&socket, &address).map_err(failed("cannot bind"))?;
-        let stat = open_file(&folder, &name).and_then(fstat).map_err(failed("cannot find its file"))?;
+        fchmod(socket, Mode::from_raw_mode(FIRST_MODE)).map_err(failed(SocketStep::Permissions))?;
+        bind(socket, &address).map_err(failed(SocketStep::Bind))?;
+        let file = open_file(&folder, &name).map_err(failed(SocketStep::Find))?;
+        let stat = fstat(&file).map_err(failed(SocketStep::Find))?;
         let id = FileId::of(&stat);
         let mut ours = ours();
         if !looks_new(&stat) || ours.contains(&id) {
-            return Err(replaced("cannot find its file"));
+            return Err(replaced(SocketStep::Find));
         }
         ours.push(id);
         drop(ours);
-        Ok(SocketFile { folder, name, id, made_for: (stat.st_uid, stat.st_gid) })
+        Ok(OwnFile { folder, name, id, _file: file, made_for: (stat.st_uid, stat.st_gid) })
     }
 
     /// Sets the file's owner, group and permission bits. Without an owner or group, the file gets
@@ -98,30 +92,33 @@ impl SocketFile {
     /// # Errors
     /// The step that failed, or that another file is in the socket's place. That file is left
     /// alone.
-    pub fn set_permissions(&self, owner: Option<u32>, group: Option<u32>, mode: u32) -> Result<(), SocketFileError> {
+    pub(super) fn set_permissions(
+        &self,
+        owner: Option<u32>,
+        group: Option<u32>,
+        mode: u32,
+    ) -> Result<(), SocketFileError> {
         let open = || open_file(&self.folder, &self.name).and_then(|file| Ok((fstat(&file)?, file)));
-        let (stat, file) = open().map_err(failed("cannot find its file"))?;
+        let (stat, file) = open().map_err(failed(SocketStep::Find))?;
         if FileId::of(&stat) != self.id {
-            return Err(replaced("cannot set its permissions"));
+            return Err(replaced(SocketStep::Permissions));
         }
         let (owner, group) = (owner.unwrap_or(self.made_for.0), group.unwrap_or(self.made_for.1));
         if (owner, group) != (stat.st_uid, stat.st_gid) {
             let (owner, group) = (Uid::from_raw(owner), Gid::from_raw(group));
-            chownat(&file, "", Some(owner), Some(group), AtFlags::EMPTY_PATH)
-                .map_err(failed("cannot set its owner"))?;
+            chownat(&file, "", Some(owner), Some(group), AtFlags::EMPTY_PATH).map_err(failed(SocketStep::Owner))?;
         }
         if stat.st_mode & 0o7777 != mode {
             // fchmod refuses a descriptor of this kind. The link in /proc leads to the same file,
             // wherever that is now.
             let link = format!("/proc/self/fd/{}", file.as_raw_fd());
-            chmodat(CWD, link, Mode::from_raw_mode(mode), AtFlags::empty())
-                .map_err(failed("cannot set its permissions"))?;
+            chmodat(CWD, link, Mode::from_raw_mode(mode), AtFlags::empty()).map_err(failed(SocketStep::Permissions))?;
         }
         Ok(())
     }
 }
 
-impl Drop for SocketFile {
+impl Drop for OwnFile {
     fn drop(&mut self) {
         // If another process has removed it already, there is nothing left to do.
         let _ = remove(&self.folder, &self.name, self.id);
@@ -224,12 +221,12 @@ fn ours() -> MutexGuard<'static, Vec<FileId>> {
     OURS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn failed(what: &'static str) -> impl Fn(Errno) -> SocketFileError {
-    move |error| SocketFileError { what, source: error.into() }
+fn failed(step: SocketStep) -> impl Fn(Errno) -> SocketFileError {
+    move |error| SocketFileError { step, source: error.into() }
 }
 
-fn replaced(what: &'static str) -> SocketFileError {
-    SocketFileError { what, source: is_replaced() }
+fn replaced(step: SocketStep) -> SocketFileError {
+    SocketFileError { step, source: is_replaced() }
 }
 
 fn is_replaced() -> io::Error {
@@ -252,7 +249,7 @@ mod tests {
     struct Scene {
         folder: tempfile::TempDir,
         socket: OwnedFd,
-        file: SocketFile,
+        file: OwnFile,
     }
 
     impl Scene {
@@ -284,9 +281,8 @@ mod tests {
 
     const REPLACED: [&str; 4] = ["link", "hard link", "link to the socket", "socket"];
 
-    fn bound(path: &Path) -> Result<(OwnedFd, SocketFile), SocketFileError> {
-        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
-        let file = SocketFile::bind(&socket, path)?;
+    fn bound(path: &Path) -> Result<(OwnedFd, OwnFile), SocketFileError> {
+        let (socket, file) = OwnFile::make(path)?;
         listen(&socket, 1).unwrap();
         Ok((socket, file))
     }
