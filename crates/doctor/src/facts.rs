@@ -45,6 +45,8 @@ pub struct Facts {
     pub ports: Vec<PortFacts>,
     /// The process of the running switch.
     pub process: Fact<ProcessFacts>,
+    /// The program's file: the running switch's where it is visible, else that of this process.
+    pub program: Fact<ProgramFile>,
     /// The machine.
     pub machine: MachineFacts,
 }
@@ -267,6 +269,17 @@ pub struct ProcessFacts {
     pub descriptor_limit: Fact<Option<u64>>,
     /// The quota of CPU time of its control groups; `None` if there is none.
     pub quota: Fact<Option<Quota>>,
+}
+
+/// The file of a program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProgramFile {
+    /// The path.
+    pub path: PathBuf,
+    /// Permission bits.
+    pub mode: u32,
+    /// True if each process that executes it gets capabilities (setcap(8)).
+    pub has_capabilities: bool,
 }
 
 /// A limit of CPU time.

@@ -64,7 +64,7 @@ pub(super) const PRIVILEGES: Check = Check {
                         outcome.warn(
                             format!("process {} lacks {}", process.pid, names.join(", ")),
                             "an interface that exists and belongs to the switch's user opens without them",
-                            format!("sudo setcap {}+ep $(command -v straightline)", names.join(",")),
+                            format!("add `AmbientCapabilities={}` to the systemd unit", names.join(" ").to_uppercase()),
                         );
                     }
                 }

@@ -52,6 +52,7 @@ pub const CHECKS: &[Check] = &[
     domain::OFFLOADS,
     domain::LEARNING,
     interface::PRIVILEGES,
+    process::PROGRAM,
     interface::MODE,
     tunnel::NEXT_HOPS,
     tunnel::MTU,

@@ -45,6 +45,28 @@ pub(super) const DESCRIPTORS: Check = Check {
     },
 };
 
+pub(super) const PROGRAM: Check = Check {
+    name: "program",
+    passes: "the program gives no capabilities to every user",
+    absent: "",
+    run: |facts, outcome| {
+        let Some(program) = outcome.known("the program's file", &facts.program) else { return };
+        if !program.has_capabilities || program.mode & 0o001 == 0 {
+            return outcome.pass();
+        }
+        let path = program.path.display();
+        // A change of the group takes the capabilities away.
+        outcome.warn(
+            format!("every user may execute {path}, which has capabilities of its own (setcap)"),
+            "each of them can open network interfaces and read all their packets with a configuration of their own",
+            format!(
+                "sudo setcap -r {path}, and set `AmbientCapabilities=` in the systemd unit; or allow one group only: \
+                 sudo chmod 0750 {path}"
+            ),
+        );
+    },
+};
+
 pub(super) const SANDBOX: Check = Check {
     name: "sandbox",
     passes: "capabilities, Landlock and seccomp confine the switch",

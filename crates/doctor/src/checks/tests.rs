@@ -154,6 +154,7 @@ fn healthy() -> Facts {
         }),
         ports: vec![port("vm1"), port("vm2"), nic(), tunnel(), cloud_hypervisor()],
         process: Ok(ProcessFacts { pid: 10, descriptor_limit: Ok(Some(1024)), quota: Ok(None) }),
+        program: Ok(ProgramFile { path: "/usr/bin/straightline".into(), mode: 0o750, has_capabilities: true }),
         machine: MachineFacts { cpus: Ok((0..8).map(|at| (at, cpu(at % 4))).collect()), denials: Ok(Some(Vec::new())) },
     }
 }
@@ -188,6 +189,7 @@ fn unknown() -> Facts {
         switch: no(),
         ports: vec![vm],
         process: no(),
+        program: no(),
         machine: MachineFacts { cpus: no(), denials: no() },
     }
 }
@@ -381,7 +383,14 @@ const FAULTS: &[Fault] = &[
         "raise `limit` in [port.far]",
     ),
     ("privileges", |facts| switch(facts).status.privileges[1].running = false, Fail, "restart"),
-    ("privileges", |facts| drop(switch(facts).status.privileges[1].capabilities.pop()), Warn, "setcap cap_bpf+ep"),
+    (
+        "privileges",
+        |facts| drop(switch(facts).status.privileges[1].capabilities.pop()),
+        Warn,
+        "AmbientCapabilities=CAP_BPF",
+    ),
+    ("program", |facts| program(facts).mode = 0o755, Warn, "chmod 0750 /usr/bin/straightline"),
+    ("program", |facts| program(facts).mode = 0o701, Warn, "setcap -r"),
     (
         "privileges",
         |facts| {
@@ -449,6 +458,10 @@ fn lower_path(facts: &mut Facts) {
 
 fn hop(facts: &mut Facts) -> &mut Neighbour {
     &mut switch(facts).neighbours.neighbours[0]
+}
+
+fn program(facts: &mut Facts) -> &mut ProgramFile {
+    facts.program.as_mut().unwrap()
 }
 
 fn process(facts: &mut Facts) -> &mut ProcessFacts {
@@ -527,6 +540,7 @@ const GAPS: &[Gap] = &[
         facts.ports[0].port.queue_pairs = Some(QueuePairs { offered: None, enabled: 1 });
     }),
     ("descriptors", |facts| switch(facts).status.fds_free = None),
+    ("program", |facts| facts.program = Err(Unknown::for_root("hidden"))),
     ("privileges", |facts| switch(facts).status.privileges.clear()),
     ("spinning", |facts| switch(facts).after = switch(facts).before.clone()),
     ("vcpu-cpus", |facts| {

@@ -1,14 +1,15 @@
 //! The machine and the process of the switch, from `/proc` and `/sys`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::io::Read;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-use rustix::fs::OFlags;
+use rustix::fs::{OFlags, getxattr};
 
 use super::host::{self, Host, cpu_list};
-use crate::facts::{Cpu, Fact, MachineFacts, ProcessFacts, Quota, Unknown};
+use crate::facts::{Cpu, Fact, MachineFacts, ProcessFacts, ProgramFile, Quota, Unknown};
 
 /// The most denials that are kept.
 const MOST_DENIALS: usize = 100;
@@ -74,6 +75,18 @@ impl Host {
     pub(super) fn process(&self, pid: u32) -> ProcessFacts {
         let limits = self.read(&format!("proc/{pid}/limits"));
         ProcessFacts { pid, descriptor_limit: limits.and_then(|text| descriptor_limit(&text)), quota: self.quota(pid) }
+    }
+
+    /// Returns the file of the program that a process runs. Without a process whose program this user
+    /// may see, that is this program.
+    pub(super) fn program(&self, pid: Option<u32>) -> Fact<ProgramFile> {
+        let of_switch = pid.and_then(|pid| fs::read_link(self.path(&format!("proc/{pid}/exe"))).ok());
+        let path = of_switch.filter(|path| path.exists()).or_else(|| std::env::current_exe().ok());
+        let path = path.ok_or_else(|| Unknown::new("the path of this program is not known"))?;
+        let mode = fs::metadata(&path).map_err(|error| host::unknown(&path, &error))?.mode() & 0o7777;
+        // The kernel tells the attribute to everybody who may look at the file.
+        let has_capabilities = getxattr(&path, "security.capability", &mut [0; 64]).is_ok();
+        Ok(ProgramFile { path, mode, has_capabilities })
     }
 
     /// Returns the smallest quota of the control groups of a process.

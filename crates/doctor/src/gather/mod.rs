@@ -52,6 +52,7 @@ pub fn facts(api: &Path, configured: Option<Configured>) -> Facts {
         now: SystemTime::now(),
         api: ApiFacts { socket, failure },
         ports: ports.into_iter().map(of_port).collect(),
+        program: host.program(own.as_ref().ok().copied()),
         process: own.map(|pid| host.process(pid)),
         machine,
         switch,

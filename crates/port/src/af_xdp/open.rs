@@ -161,8 +161,8 @@ impl<'a> Opening<'a> {
         let (cause, remedy) = match error.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => (
                 OpenCause::Denied,
-                ": the program needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF; run it as root, or grant them with \
-                 setcap or in its service unit"
+                ": the program needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF; run it as root, or grant them in its \
+                 service unit"
                     .to_owned(),
             ),
             Some(libc::EAFNOSUPPORT) => (OpenCause::Unsupported, ": this kernel has no AF_XDP".to_owned()),

@@ -206,8 +206,9 @@ fn check_names_the_commands_that_give_the_missing_capabilities() {
     fixture.write(CONFIG);
     let run = |args: &[&str]| Finished::new(&as_nobody(&fixture, &namespace, &[], args).output().unwrap());
     let remedy = format!(
-        "`sudo setcap cap_bpf,cap_ipc_lock,cap_net_admin,cap_net_raw+ep {}`, or add \
-         `AmbientCapabilities=CAP_BPF CAP_IPC_LOCK CAP_NET_ADMIN CAP_NET_RAW` to the systemd unit",
+        "add `AmbientCapabilities=CAP_BPF CAP_IPC_LOCK CAP_NET_ADMIN CAP_NET_RAW` to the systemd unit, or give them to \
+         the users of a group only: `sudo chgrp straightline {0} && sudo chmod 0750 {0} && sudo setcap \
+         cap_bpf,cap_ipc_lock,cap_net_admin,cap_net_raw+ep {0}`",
         copy(&fixture).display()
     );
     let check = run(&["check", "switch.toml"]);
@@ -399,6 +400,20 @@ fn capabilities_of_a_file_and_of_a_unit_reach_the_opener() {
     try_it(&["--inh-caps=+net_admin,+net_raw,+bpf", "--ambient-caps=+net_admin,+net_raw,+bpf"]);
     succeeds(Command::new("setcap").arg("cap_net_admin,cap_net_raw+ep").arg(copy(&fixture)));
     try_it(&[]);
+
+    // Every user may execute the program, so each has its capabilities. `doctor` says so.
+    let program_check = || {
+        let mut doctor = Command::new(copy(&fixture));
+        let found = Finished::new(&doctor.args(["doctor", "--json", "--api", "none"]).output().unwrap());
+        let report: Value = serde_json::from_str(&found.out).unwrap();
+        let checks = report["checks"].as_array().unwrap();
+        checks.iter().find(|check| check["name"] == "program").unwrap().clone()
+    };
+    let warned = program_check();
+    assert_eq!(warned["result"], "warn", "{warned}");
+    assert!(warned["fix"].as_str().unwrap().contains("sudo chmod 0750"), "{warned}");
+    fs::set_permissions(copy(&fixture), fs::Permissions::from_mode(0o750)).unwrap();
+    assert_eq!(program_check()["result"], "pass");
 }
 
 /// Each kind opens with its capabilities, within the sandbox of the opener, and passes packets

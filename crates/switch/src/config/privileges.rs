@@ -122,11 +122,14 @@ fn remedy(missing: &Names, all: &Names, process: &Process) -> String {
             all.join(" ")
         );
     }
+    // A program with capabilities gives them to every user who may execute it. A change of its group
+    // takes them away, so they come last.
+    let program = process.program.display();
     format!(
-        "run `sudo setcap {}+ep {}`, or add `AmbientCapabilities={}` to the systemd unit",
-        all.join(",").to_lowercase(),
-        process.program.display(),
-        all.join(" ")
+        "add `AmbientCapabilities={}` to the systemd unit, or give them to the users of a group only: `sudo chgrp \
+         straightline {program} && sudo chmod 0750 {program} && sudo setcap {}+ep {program}`",
+        all.join(" "),
+        all.join(",").to_lowercase()
     )
 }
 
@@ -220,15 +223,18 @@ mod tests {
         assert_eq!(found(&[xdp(8)], &process(&[CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF, CAP_IPC_LOCK])), "");
         assert_eq!(
             found(&[tap()], &process(&[CAP_NET_RAW])),
-            "port \"p0\": opening interface sl0 takes CAP_NET_ADMIN, which this process does not have; run `sudo setcap \
-             cap_net_admin+ep /usr/bin/straightline`, or add `AmbientCapabilities=CAP_NET_ADMIN` to the systemd unit"
+            "port \"p0\": opening interface sl0 takes CAP_NET_ADMIN, which this process does not have; add \
+             `AmbientCapabilities=CAP_NET_ADMIN` to the systemd unit, or give them to the users of a group only: `sudo \
+             chgrp straightline /usr/bin/straightline && sudo chmod 0750 /usr/bin/straightline && sudo setcap \
+             cap_net_admin+ep /usr/bin/straightline`"
         );
         // The command gives all capabilities: it replaces those that the file has.
         assert_eq!(
             found(&[tap(), packet(), packet()], &process(&[CAP_NET_ADMIN])),
-            "ports \"p1\", \"p2\": opening their interfaces takes CAP_NET_RAW, which this process does not have; run \
-             `sudo setcap cap_net_admin,cap_net_raw+ep /usr/bin/straightline`, or add \
-             `AmbientCapabilities=CAP_NET_ADMIN CAP_NET_RAW` to the systemd unit"
+            "ports \"p1\", \"p2\": opening their interfaces takes CAP_NET_RAW, which this process does not have; add \
+             `AmbientCapabilities=CAP_NET_ADMIN CAP_NET_RAW` to the systemd unit, or give them to the users of a group \
+             only: `sudo chgrp straightline /usr/bin/straightline && sudo chmod 0750 /usr/bin/straightline && sudo \
+             setcap cap_net_admin,cap_net_raw+ep /usr/bin/straightline`"
         );
     }
 
