@@ -50,6 +50,7 @@ mod kick_routing;
 mod link_history;
 mod link_status;
 mod listener;
+mod log_limit;
 mod notifier;
 mod null;
 mod peer;

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -23,6 +24,9 @@ pub struct Devices {
     opener: Arc<dyn Opener>,
     wake: Arc<WakeEvent>,
     interfaces: Arc<Mutex<Interfaces>>,
+    /// A socket of its own, with its own lock: the kernel may take long to answer, and the thread
+    /// does not wait for operators' questions.
+    counts: Mutex<Interfaces>,
     ports: Arc<Mutex<Ports>>,
 }
 
@@ -71,7 +75,9 @@ impl Devices {
     /// The system's error.
     pub fn new(opener: Arc<dyn Opener>) -> io::Result<Arc<Self>> {
         let interfaces = Arc::new(Mutex::new(Interfaces::new()?));
-        Ok(Arc::new(Devices { opener, wake: Arc::new(WakeEvent::new()?), interfaces, ports: Arc::default() }))
+        let counts = Mutex::new(Interfaces::for_questions()?);
+        let wake = Arc::new(WakeEvent::new()?);
+        Ok(Arc::new(Devices { opener, wake, interfaces, counts, ports: Arc::default() }))
     }
 
     /// Returns the device ports of a process that keeps its privileges.
@@ -109,10 +115,14 @@ impl Devices {
 
     /// Returns the packets that the kernel has dropped at an interface.
     pub(super) fn drop_counts(&self, index: u32) -> Option<DropCounts> {
-        let mut interfaces = lock(&self.interfaces);
-        let counts = interfaces.drop_counts(index).ok();
-        self.tell_changed(&mut interfaces);
-        counts
+        lock(&self.counts).drop_counts(index).ok()
+    }
+
+    /// Calls `then` while the list of interfaces is locked, as it is while the kernel is asked.
+    #[cfg(test)]
+    pub(super) fn with_interfaces_locked(&self, then: impl FnOnce()) {
+        let _locked = lock(&self.interfaces);
+        then();
     }
 
     /// Takes in all changes so far. Returns `false` if the interfaces are not known at the moment.
@@ -173,7 +183,7 @@ fn run(wake: &WakeEvent, all: &Mutex<Ports>, interfaces: &Mutex<Interfaces>) {
             interfaces.take_changed();
             is_known
         };
-        let mut next = ports.iter().filter_map(|port| port.serve()).min();
+        let mut next = ports.iter().filter_map(|port| serve(port)).min();
         drop(ports);
         let mut fds = vec![PollFd::new(&wake.0, PollFlags::IN)];
         if is_known {
@@ -188,6 +198,15 @@ fn run(wake: &WakeEvent, all: &Mutex<Ports>, interfaces: &Mutex<Interfaces>) {
         let _ = poll(&mut fds, timeout.as_ref());
         let _ = rustix::io::read(&wake.0, &mut [0; 8]);
     }
+}
+
+/// Serves a port. A panic is a bug in one port's handling of its interface, and the others go on.
+fn serve(port: &Shared) -> Option<Instant> {
+    let served = panic::catch_unwind(AssertUnwindSafe(|| port.serve()));
+    served.unwrap_or_else(|_| {
+        let _ = panic::catch_unwind(AssertUnwindSafe(|| port.close_after_panic()));
+        Some(Instant::now() + RETRY)
+    })
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -75,11 +75,22 @@ pub(super) struct Interfaces {
 impl Interfaces {
     /// Opens the socket and reads all interfaces.
     pub(super) fn new() -> io::Result<Self> {
+        let mut interfaces = Self::open(LINK_GROUP)?;
+        interfaces.dump()?;
+        Ok(interfaces)
+    }
+
+    /// Opens a socket that is told no changes, for [`Self::drop_counts`] alone.
+    pub(super) fn for_questions() -> io::Result<Self> {
+        Self::open(0)
+    }
+
+    fn open(groups: u32) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         // No protocol is protocol 0, NETLINK_ROUTE.
         let socket = net::socket_with(net::AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
-        net::bind(&socket, &SocketAddrNetlink::new(0, LINK_GROUP))?;
-        let mut interfaces = Interfaces {
+        net::bind(&socket, &SocketAddrNetlink::new(0, groups))?;
+        Ok(Interfaces {
             socket: Arc::new(socket),
             known: BTreeMap::new(),
             has_changed: false,
@@ -87,9 +98,7 @@ impl Interfaces {
             is_stale: true,
             sequence: 0,
             buffer: vec![0; MOST_BYTES].into(),
-        };
-        interfaces.dump()?;
-        Ok(interfaces)
+        })
     }
 
     /// Returns the socket, which is readable when something has changed.

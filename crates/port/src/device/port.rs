@@ -1,5 +1,6 @@
 //! The control side of device ports of all kinds.
 
+use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -7,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use straightline_packet::{Drops, PortIndex, Rcu, RcuCell};
+use tracing::Level;
 
 use super::devices::{Devices, Lookup};
 use super::link::{self, BEYOND_MTU, DeviceLink, DevicePortData};
@@ -16,6 +18,7 @@ use super::{AfXdpRequest, DeviceFacts, DeviceRequest, OpenCause, OpenError, Open
 use crate::control::{PortControl, is_within};
 use crate::kick_routing::{Kick, KickKind, KickRouting};
 use crate::link_status::{DeviceStatus, LinkState};
+use crate::log_limit::{PortLogLimit, log_limited};
 use crate::{
     Down, DownCause, LinkHistory, LinkStatus, ListenError, Permissions, Port, QueueAssignment, QueueCounters, Waiters,
 };
@@ -29,6 +32,9 @@ const SHORT_RETRY: Duration = Duration::from_millis(100);
 
 /// Time that a pause or the port's end waits for the opener.
 const END_TIME: Duration = Duration::from_millis(100);
+
+/// The module's name in the log.
+const TARGET: &str = "straightline_port::device";
 
 /// Failures that a port remembers, so that it logs each once.
 const MOST_LOGGED: usize = 16;
@@ -76,6 +82,8 @@ pub(super) struct Shared {
     has_ended: AtomicBool,
     /// The highest number of queues that the device has had.
     queues: AtomicUsize,
+    /// The limit of log lines that the other end of the interface can cause.
+    log_limit: PortLogLimit,
 }
 
 /// Makes the link of an open device. Tests bring links of their own.
@@ -161,13 +169,14 @@ impl DevicePort {
             stops: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
             queues: AtomicUsize::new(first.into()),
+            log_limit: PortLogLimit::new(),
             devices: Arc::clone(devices),
             config,
         });
         let mut device = shared.device();
         match shared.open(&mut device) {
             Err(error) if !error.may_pass() => return Err(error),
-            Err(error) => shared.log(&mut device, &error),
+            Err(error) => shared.log_failure(&mut device, &error),
             Ok(()) => {}
         }
         drop(device);
@@ -178,9 +187,21 @@ impl DevicePort {
 }
 
 impl Shared {
-    /// Brings the port up to date with its interface: closes a device that has gone, and opens one
-    /// if none is open. Returns the time of the next attempt if there is no device.
+    /// Brings the port up to date with its interface, and reports suppressed log lines. Returns the
+    /// time at which the port wants to be served again whatever happens.
     pub(super) fn serve(&self) -> Option<Instant> {
+        let next = self.serve_device();
+        if let Some(suppressed_before) = self.log_limit.report() {
+            let port = &self.config.name;
+            tracing::warn!(target: TARGET, port, suppressed_before, "the interface caused too many log lines");
+        }
+        let report = self.log_limit.due().map(|due| Instant::now() + due);
+        next.into_iter().chain(report).min()
+    }
+
+    /// Closes a device that has gone, and opens one if none is open. Returns the time of the next
+    /// attempt if there is no device.
+    fn serve_device(&self) -> Option<Instant> {
         let mut device = self.device();
         if self.end(&mut device) {
             return None;
@@ -198,8 +219,20 @@ impl Shared {
             return Some(due);
         }
         let error = self.open(&mut device).err()?;
-        self.log(&mut device, &error);
+        self.log_failure(&mut device, &error);
         Some(Instant::now() + RETRY)
+    }
+
+    /// Closes the device after a panic of the thread that serves the port. It is opened anew after a
+    /// pause.
+    pub(super) fn close_after_panic(&self) {
+        let down =
+            Down::new(DownCause::InterfaceReopened, "a bug in the switch, which is in its log; it is tried again");
+        self.log(Level::ERROR, format_args!("{}", down.reason));
+        let mut device = self.device();
+        device.tried = Some(Instant::now());
+        self.close(&mut device, down.clone());
+        self.state().show_failure(&down);
     }
 
     /// Closes the device of a port that is paused or ends. Returns whether it is or does.
@@ -258,15 +291,21 @@ impl Shared {
     }
 
     /// Logs a failure to open, unless it is in the log already: it may repeat every second.
-    fn log(&self, device: &mut Device, error: &OpenError) {
+    fn log_failure(&self, device: &mut Device, error: &OpenError) {
         if device.logged.contains(&error.message) {
             return;
         }
-        tracing::warn!(port = self.config.name, "{error}");
+        self.log(Level::WARN, format_args!("{error}"));
         if device.logged.len() == MOST_LOGGED {
             device.logged.clear();
         }
         device.logged.push(error.message.clone());
+    }
+
+    /// Logs a line that the other end of the interface can cause, unless the port has logged too
+    /// many.
+    fn log(&self, level: Level, text: fmt::Arguments<'_>) {
+        log_limited!(self.log_limit, target: TARGET, port = self.config.name, level, text);
     }
 
     /// Opens the device and routes its kicks.
@@ -306,7 +345,7 @@ impl Shared {
 
     fn publish(&self, device: &mut Device, shown: ShownDevice, kicks: Vec<Kick>) {
         for warning in &shown.facts.warnings {
-            tracing::warn!(port = self.config.name, "{warning}");
+            self.log(Level::WARN, format_args!("{warning}"));
         }
         let ifindex = shown.facts.ifindex;
         self.data.set_max_len(self.max_len(shown.facts.mtu));
@@ -337,13 +376,13 @@ impl Shared {
         if before.as_ref() == Some(&interface) {
             return;
         }
-        let port = &self.config.name;
         self.data.set_max_len(self.max_len(interface.mtu));
         self.set_mac(interface.mac);
         if let Some(ShownDevice { facts, .. }) = &mut *self.shown() {
             if facts.interface != interface.name {
                 let (old, new) = (&facts.interface, &interface.name);
-                tracing::warn!(port, "interface {old} is called {new} now: the port keeps it until it is closed");
+                let text = format_args!("interface {old} is called {new} now: the port keeps it until it is closed");
+                self.log(Level::WARN, text);
             }
             facts.interface.clone_from(&interface.name);
             (facts.mtu, facts.mac) = (interface.mtu, interface.mac);
@@ -351,8 +390,8 @@ impl Shared {
         let is_up = |interface: &Interface| interface.is_up && interface.has_carrier;
         let (down, was_up) = (interface.down(), before.as_ref().is_some_and(is_up));
         match &down {
-            None if !was_up => tracing::info!(port, "interface {} is up", interface.name),
-            Some(down) if was_up || before.is_none() => tracing::warn!(port, "{}", down.reason),
+            None if !was_up => self.log(Level::INFO, format_args!("interface {} is up", interface.name)),
+            Some(down) if was_up || before.is_none() => self.log(Level::WARN, format_args!("{}", down.reason)),
             _ => {}
         }
         let up = LinkStatus { up: true, ..LinkStatus::default() };
@@ -362,7 +401,7 @@ impl Shared {
     /// Shows a tap that has moved to another network namespace. Nothing is known about it there.
     fn show_moved(&self, device: &mut Device) {
         if let Some(Interface { name, .. }) = device.interface.take() {
-            tracing::info!(port = self.config.name, "interface {name} has moved to another network namespace");
+            self.log(Level::INFO, format_args!("interface {name} has moved to another network namespace"));
             self.state().show(LinkStatus { up: true, ..LinkStatus::default() });
         }
     }
@@ -378,7 +417,7 @@ impl Shared {
 
     /// Closes a device that does not work any more.
     fn lose(&self, device: &mut Device, down: Down) {
-        tracing::warn!(port = self.config.name, "{}", down.reason);
+        self.log(Level::WARN, format_args!("{}", down.reason));
         self.close(device, down.clone());
         // The interface may have been down before.
         self.state().show_failure(&down);

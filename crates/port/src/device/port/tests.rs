@@ -69,6 +69,8 @@ fn make(_: &DeviceRequest, opened: OpenedDevice, _: PortIndex) -> Result<Arc<dyn
 struct FakeOpener {
     /// Locked by a test: the opener hangs.
     hangs: Mutex<()>,
+    /// The opener has a bug.
+    panics: AtomicBool,
     answer: Mutex<FakeAnswer>,
     opened: AtomicUsize,
     closed: AtomicUsize,
@@ -88,6 +90,7 @@ impl Opener for FakeOpener {
     fn open(&self, request: &DeviceRequest) -> Result<OpenedDevice, OpenError> {
         self.attempts.lock().unwrap().push(Instant::now());
         drop(self.hangs.lock().unwrap());
+        assert!(!self.panics.load(Ordering::Acquire), "for the test");
         let answer = &mut *self.answer.lock().unwrap();
         if let Some(error) = &answer.error {
             return Err(error.clone());
@@ -499,4 +502,82 @@ fn only_the_descriptor_tells_that_a_tap_has_gone() {
     rig.opener.break_device();
     rig.devices.wake_event().wake();
     wait_until("the tap is made again", || rig.opener.counts() == (2, 1) && port.status().up);
+}
+
+/// Counts the lines of this thread's log.
+#[derive(Clone, Default)]
+struct LineCounter(Arc<AtomicUsize>);
+
+impl tracing::Subscriber for LineCounter {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, _: &tracing::Event<'_>) {
+        self.0.fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+/// The other end of a veth pair may belong to a container, whose user sets it up and down.
+#[test]
+fn a_carrier_that_comes_and_goes_does_not_fill_the_log() {
+    let rig = Rig::new();
+    let port = rig.open(1).expect("open");
+    let lines = LineCounter::default();
+    let began = Instant::now();
+    tracing::subscriber::with_default(lines.clone(), || {
+        let mut device = port.shared.device();
+        for round in 0..10_000 {
+            let has_carrier = round % 2 == 0;
+            let name = "eth1".to_owned();
+            let interface = Interface { index: 7, name, is_up: true, has_carrier, mtu: 1500, mac: [0; 6] };
+            port.shared.show(&mut device, interface);
+        }
+    });
+    // A burst, and one line each second.
+    let most = 21 + usize::try_from(began.elapsed().as_secs()).expect("few");
+    let count = lines.0.load(Ordering::Acquire);
+    assert!((20..=most).contains(&count), "{count} lines");
+    assert!(port.shared.log_limit.due().is_some(), "the suppressed lines are reported");
+    assert!(port.history().changes >= 9_999, "each change is counted");
+}
+
+/// A bug in one port's handling of its interface leaves the others alone.
+#[test]
+fn a_panic_of_one_port_leaves_the_others_served() {
+    let rig = Rig::new();
+    let port = rig.open(1).expect("open");
+    rig.opener.panics.store(true, Ordering::Release);
+    rig.opener.break_device();
+    port.shared.data.report_fault();
+    wait_until("the bug is shown", || port.status().reason.contains("a bug in the switch"));
+    assert!(!port.status().up);
+    // The same thread serves this port.
+    rig.opener.panics.store(false, Ordering::Release);
+    let other = rig.open(1).expect("open");
+    wait_until("both ports are up", || port.status().up && other.status().up);
+}
+
+/// Operators' questions and the thread that follows interfaces do not wait for each other.
+#[test]
+fn drop_counts_take_no_lock_of_the_links() {
+    let rig = Rig::new();
+    rig.devices.with_interfaces_locked(|| {
+        let devices = Arc::clone(&rig.devices);
+        let asked = std::thread::spawn(move || devices.drop_counts(1).is_some());
+        wait_until("the answer", || asked.is_finished());
+        assert!(asked.join().expect("no panic"), "the loopback interface has counts");
+    });
 }

@@ -4,7 +4,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `port` | the port as its users hold it: opened, changed, asked and stopped |
-//! | `shared` | the state that the port's thread and its users share; `log_limit` bounds its log lines |
+//! | `shared` | the state that the port's thread and its users share |
 //! | `thread` | the port's own thread: one frontend after the other |
 //! | `stop` | stop and pause, which make the thread leave its frontend |
 //! | `frontend_source`, `connector` | the ways in which a port comes to a frontend |
@@ -35,7 +35,6 @@ pub(crate) mod frontend;
 pub(crate) mod frontend_source;
 pub(crate) mod inflight;
 pub(crate) mod inflight_tables;
-pub(crate) mod log_limit;
 pub(crate) mod lost_calls;
 pub(crate) mod memory;
 pub(crate) mod poll;

@@ -10,7 +10,6 @@ use straightline_packet::{Drops, PortIndex, Rcu, RcuCell};
 
 use super::connector::Connector;
 use super::frontend_source::FrontendSource;
-use super::log_limit::LogLimit;
 use super::shared::Shared;
 use super::stop::{ACCEPT_TIME, Stop};
 use super::thread::PortThread;
@@ -20,6 +19,7 @@ use crate::counters::PairCounters;
 use crate::kick_routing::KickRouting;
 use crate::link_status::LinkState;
 use crate::listener::ServerSocket;
+use crate::log_limit::PortLogLimit;
 use crate::vhost_user::data::announcement::Announcement;
 use crate::vhost_user::data::port_data::PortData;
 use crate::vhost_user::data::worker_port::WorkerPort;
@@ -91,7 +91,7 @@ impl VhostUser {
             waits: Arc::new(AtomicBool::new(config.waits)),
             inbox: Arc::new(PortInbox::new().map_err(system)?),
             call_cost: Arc::new(CallCost::new()),
-            log_limit: Mutex::new(LogLimit::new(Instant::now())),
+            log_limit: PortLogLimit::new(),
             state: Mutex::new(LinkState::new()),
             config: config.clone(),
         });

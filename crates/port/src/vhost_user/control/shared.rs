@@ -5,15 +5,15 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU16;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use straightline_packet::Rcu;
 use tracing::Level;
 
-use super::log_limit::LogLimit;
 use crate::call_cost::CallCost;
 use crate::kick_routing::KickRouting;
 use crate::link_status::LinkState;
+use crate::log_limit::{PortLogLimit, log_limited};
 use crate::vhost_user::VhostUserConfig;
 use crate::vhost_user::data::port_data::PortData;
 use crate::vhost_user::inbox::PortInbox;
@@ -44,7 +44,7 @@ pub(crate) struct Shared {
     pub(crate) inbox: Arc<PortInbox>,
     /// The time that notifications of the guest take.
     pub(crate) call_cost: Arc<CallCost>,
-    pub(crate) log_limit: Mutex<LogLimit>,
+    pub(crate) log_limit: PortLogLimit,
     pub(crate) state: Mutex<LinkState>,
 }
 
@@ -61,43 +61,19 @@ impl Shared {
 impl Shared {
     /// Logs a line that a frontend can cause, unless the port has logged too many.
     pub(crate) fn log(&self, level: Level, text: fmt::Arguments<'_>) {
-        macro_rules! log {
-            ($($level:ident $log:ident),+) => {
-                match level {
-                    // Lines of a disabled level take no token.
-                    $(Level::$level if tracing::enabled!(target: TARGET, Level::$level) => {
-                        // The lock is released before the line is written.
-                        let admitted = self.log_limit().admit(Instant::now());
-                        match admitted {
-                            Some(0) => tracing::$log!(target: TARGET, port = self.config.name, "{text}"),
-                            Some(suppressed_before) => {
-                                tracing::$log!(target: TARGET, port = self.config.name, suppressed_before, "{text}");
-                            }
-                            None => {}
-                        }
-                    })+
-                    _ => {}
-                }
-            };
-        }
-        log!(ERROR error, WARN warn, INFO info, DEBUG debug);
+        log_limited!(self.log_limit, target: TARGET, port = self.config.name, level, text);
     }
 
     /// Returns how long the port's thread may wait before it calls [`Self::report_suppressed`].
     pub(crate) fn suppressed_due(&self) -> Option<Duration> {
-        self.log_limit().due(Instant::now())
+        self.log_limit.due()
     }
 
     /// Reports suppressed lines at a pause, when no later line reports them.
     pub(crate) fn report_suppressed(&self) {
-        let suppressed = self.log_limit().report(Instant::now());
-        if let Some(suppressed_before) = suppressed {
+        if let Some(suppressed_before) = self.log_limit.report() {
             let port = &self.config.name;
             tracing::warn!(target: TARGET, port, suppressed_before, "the frontend caused too many log lines");
         }
-    }
-
-    fn log_limit(&self) -> MutexGuard<'_, LogLimit> {
-        self.log_limit.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

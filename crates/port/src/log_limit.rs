@@ -1,9 +1,10 @@
-//! The rate limit for log lines that a frontend can cause.
+//! The rate limit for log lines that a port's peer can cause.
 //!
 //! Each port has one limit for all such lines. A frontend that connects or errs in a loop fills
-//! neither a disk nor the log of other ports. Lines that operators cause, and the trace of
-//! messages, are not limited.
+//! neither a disk nor the log of other ports. No more does the other end of a veth pair whose
+//! carrier comes and goes. Lines that operators cause, and the trace of messages, are not limited.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Lines that a port may log in a row.
@@ -68,6 +69,60 @@ impl LogLimit {
         }
     }
 }
+
+/// The limit of a port, which its threads share.
+#[derive(Debug)]
+pub(crate) struct PortLogLimit(Mutex<LogLimit>);
+
+impl PortLogLimit {
+    pub(crate) fn new() -> Self {
+        PortLogLimit(Mutex::new(LogLimit::new(Instant::now())))
+    }
+
+    /// Asks for one line, as [`LogLimit::admit`] does. The lock is released before the line is
+    /// written.
+    pub(crate) fn admit(&self) -> Option<u64> {
+        self.limit().admit(Instant::now())
+    }
+
+    /// Returns the time until [`Self::report`] has something to report.
+    pub(crate) fn due(&self) -> Option<Duration> {
+        self.limit().due(Instant::now())
+    }
+
+    /// Returns the number of suppressed lines at a pause, when no later line reports them.
+    pub(crate) fn report(&self) -> Option<u64> {
+        self.limit().report(Instant::now())
+    }
+
+    fn limit(&self) -> MutexGuard<'_, LogLimit> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Logs a line that the peer of a port can cause, unless the port has logged too many.
+macro_rules! log_limited {
+    ($limit:expr, target: $target:expr, port = $port:expr, $level:expr, $text:expr) => {
+        $crate::log_limit::log_limited!(@levels $limit, $target, $port, $level, $text,
+            ERROR error, WARN warn, INFO info, DEBUG debug)
+    };
+    (@levels $limit:expr, $target:expr, $port:expr, $level:expr, $text:expr, $($LEVEL:ident $log:ident),+) => {
+        match $level {
+            // Lines of a disabled level take no token.
+            $(tracing::Level::$LEVEL if tracing::enabled!(target: $target, tracing::Level::$LEVEL) => {
+                match $limit.admit() {
+                    Some(0) => tracing::$log!(target: $target, port = $port, "{}", $text),
+                    Some(suppressed_before) => {
+                        tracing::$log!(target: $target, port = $port, suppressed_before, "{}", $text);
+                    }
+                    None => {}
+                }
+            })+
+            _ => {}
+        }
+    };
+}
+pub(crate) use log_limited;
 
 #[cfg(test)]
 mod tests {
