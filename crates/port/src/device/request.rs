@@ -30,6 +30,15 @@ impl DeviceRequest {
         }
     }
 
+    /// Returns the most queues that an opener opens for the interface.
+    pub(super) fn most_queues(&self) -> u16 {
+        match self {
+            Self::Tap(request) => request.queues,
+            Self::AfPacket(request) => request.queues,
+            Self::AfXdp(request) => request.queues.unwrap_or(AfXdpRequest::MOST_QUEUES),
+        }
+    }
+
     /// Returns the bytes of memory that an opener locks for the interface. An AF_XDP port without a
     /// number of queues counts as one queue.
     pub fn locked_memory(&self) -> u64 {

@@ -15,6 +15,9 @@ use crate::helper_channel::{Channel, HelperError, HelperProcess, HelperSandbox};
 /// NIC.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// The time that each queue adds. A driver may stop and start the whole NIC for each.
+const PATIENCE_FOR_QUEUE: Duration = Duration::from_secs(1);
+
 /// The time that the end of the client waits for the helper, which restores settings.
 const END_TIME: Duration = Duration::from_secs(2);
 
@@ -84,10 +87,11 @@ impl Helper {
         *last_id += 1;
         let asked = *last_id;
         self.channel.send(&Message::Open { id: asked, interface }, &[])?;
-        let until = Instant::now() + PATIENCE;
+        let patience = patience(&self.requests[interface]);
+        let until = Instant::now() + patience;
         let (facts, count) = loop {
             let mut late = Vec::new();
-            match self.channel.receive_with(until, PATIENCE, &mut late)? {
+            match self.channel.receive_with(until, patience, &mut late)? {
                 Answer::Opened { id, facts, descriptors } if id == asked => break (facts, descriptors),
                 Answer::Failed { id, error } if id == asked => return Ok(Err(error)),
                 // Answers to a request that the client no longer waits for. Their descriptors are
@@ -98,7 +102,7 @@ impl Helper {
         };
         let mut fds = Vec::new();
         while fds.len() < count {
-            match self.channel.receive_with(until, PATIENCE, &mut fds)? {
+            match self.channel.receive_with(until, patience, &mut fds)? {
                 Answer::Descriptors(id) if id == asked => {}
                 other => return Err(HelperError::Invalid(format!("{other:?} instead of descriptors"))),
             }
@@ -108,6 +112,11 @@ impl Helper {
         }
         Ok(Ok(OpenedDevice { facts, fds }))
     }
+}
+
+/// Returns the time that opening an interface may take.
+pub(super) fn patience(request: &DeviceRequest) -> Duration {
+    PATIENCE + PATIENCE_FOR_QUEUE * u32::from(request.most_queues())
 }
 
 impl Opener for Helper {

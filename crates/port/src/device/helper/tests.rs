@@ -265,3 +265,10 @@ fn a_client_that_ends_early_ends_the_helper() {
     let error = server.join().unwrap().unwrap_err().to_string();
     assert!(error.contains("before the beginning"), "{error}");
 }
+
+#[test]
+fn each_queue_adds_to_the_time_that_an_opener_may_take() {
+    let of = |queues| super::client::patience(&request("a", queues));
+    assert_eq!(of(1), Duration::from_secs(11));
+    assert_eq!(of(64), Duration::from_secs(74));
+}
