@@ -2,8 +2,7 @@
 
 use std::io;
 
-use rustix::net::netlink::SocketAddrNetlink;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto, socket_with};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
 
 const RTM_NEWLINK: u16 = 16;
 const RTM_GETLINK: u16 = 18;
@@ -24,7 +23,8 @@ pub(super) fn program_of(ifindex: u32) -> io::Result<Option<u32>> {
     request[4..6].copy_from_slice(&RTM_GETLINK.to_ne_bytes());
     request[6..8].copy_from_slice(&NLM_F_REQUEST.to_ne_bytes());
     request[20..24].copy_from_slice(&ifindex.to_ne_bytes());
-    sendto(&socket, &request, SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
+    // Without an address it goes to the kernel. The opener may send to no address.
+    send(&socket, &request, SendFlags::empty())?;
     let mut answer = vec![0; 1 << 16];
     let (len, _) = recv(&socket, &mut answer[..], RecvFlags::empty())?;
     Ok(program_in(&answer[..len]))

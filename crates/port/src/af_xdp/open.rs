@@ -186,14 +186,15 @@ impl<'a> Opening<'a> {
     fn prepare(&self) -> Result<Changes, OpenError> {
         let reception = self.reception().map(|reception| ethtool::receive_too(self.ifindex, reception)).transpose();
         let reception = reception.map_err(|error| self.error("change the receive filter", &error))?;
+        // The sockets are bound to this index. Another interface may have the name by now.
+        let ethtool = Ethtool::of_index(self.ifindex).map_err(|error| self.error("look at settings", &error))?;
         // An interface without ethtool has none of these features.
-        let features = match self.ethtool.turn_off(&UNWANTED) {
+        let features = match ethtool.turn_off(&UNWANTED) {
             Err(error) if error.raw_os_error() != Some(libc::EOPNOTSUPP) => {
                 return Err(self.error("turn off receive offloads", &error));
             }
             features => features.unwrap_or_default(),
         };
-        let ethtool = Ethtool::new(self.name).map_err(|error| self.error("prepare to restore settings", &error))?;
         Ok(Changes { ethtool, ifindex: self.ifindex, features, _reception: reception })
     }
 

@@ -41,8 +41,16 @@ pub(crate) struct Channels {
 impl Ethtool {
     /// Opens a socket for requests about the interface of this name.
     pub(crate) fn new(name: &str) -> io::Result<Self> {
-        let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+        // A socket of any family takes these requests, and this one reaches no network.
+        let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
         Ok(Ethtool { socket, name: name.to_owned() })
+    }
+
+    /// Opens a socket for requests about the interface of this index, whatever its name is now.
+    pub(crate) fn of_index(ifindex: u32) -> io::Result<Self> {
+        let mut ethtool = Self::new("")?;
+        ethtool.name = index_to_name(&ethtool.socket, ifindex)?;
+        Ok(ethtool)
     }
 
     /// Returns the number of queues in use. A driver that does not say has one.

@@ -61,6 +61,17 @@ impl Queue {
         Ok(Queue(fd))
     }
 
+    /// Returns the name that the tap has now. It may have been renamed since it was opened.
+    pub(crate) fn name(&self) -> Result<String, Errno> {
+        let mut request = interface::request("")?;
+        // SAFETY: the descriptor is ours and open. TUNGETIFF writes an `ifreq`, and this one lives
+        // for the call.
+        check(unsafe { libc::ioctl(self.0.as_raw_fd(), libc::TUNGETIFF, &raw mut request) })?;
+        let bytes = request.ifr_name.map(libc::c_char::cast_unsigned);
+        let name = bytes.split(|&byte| byte == 0).next().unwrap_or_default();
+        String::from_utf8(name.to_vec()).map_err(|_| Errno::ILSEQ)
+    }
+
     /// Sets the header's length and its byte order, which is little-endian as virtio has it.
     pub(crate) fn set_header(&self) -> Result<(), Errno> {
         self.set_int(libc::TUNSETVNETHDRSZ, HEADER)?;

@@ -31,7 +31,7 @@ pub(crate) fn open(request: &TapRequest) -> Result<OpenedDevice, OpenError> {
         first.set_group(group).map_err(|error| failed(request, "cannot set its group", error))?;
     }
     let mut warnings = Vec::new();
-    let facts = set_up(request, &interfaces, &mut warnings)?;
+    let facts = set_up(request, first, &interfaces, &mut warnings)?;
     // This comes last: a tap that could not be set up does not stay.
     if request.persist {
         first.persist().map_err(|error| failed(request, "cannot make it persistent", error))?;
@@ -165,12 +165,26 @@ fn features(offload: Offload) -> u64 {
 }
 
 /// Sets address, MTU, bridge and state where they differ from the port's. Returns the facts.
-fn set_up(request: &TapRequest, interfaces: &Interfaces, warnings: &mut Vec<String>) -> Result<DeviceFacts, OpenError> {
-    let name = &request.name;
+///
+/// The ioctls take names. The tap is called by the name that its descriptor tells, because another
+/// interface may have the name of the request by now.
+fn set_up(
+    request: &TapRequest,
+    queue: &Queue,
+    interfaces: &Interfaces,
+    warnings: &mut Vec<String>,
+) -> Result<DeviceFacts, OpenError> {
     let ask = |error| failed(request, "cannot ask the kernel about it", error);
+    let name = &queue.name().map_err(ask)?;
     let ifindex = interfaces.index(name).map_err(ask)?.ok_or(Errno::NODEV).map_err(ask)?;
+    let is_ours = || -> Result<(), OpenError> {
+        // A tap that is renamed meanwhile is opened again.
+        let is_same = queue.name().map_err(ask)? == *name && interfaces.index(name).map_err(ask)? == Some(ifindex);
+        if is_same { Ok(()) } else { Err(failed(request, "it was renamed while it was set up", Errno::AGAIN)) }
+    };
     let mut mac = interfaces.mac(name).map_err(ask)?.ok_or(Errno::INVAL).map_err(ask)?;
     if let Some(wanted) = request.mac.filter(|wanted| *wanted != mac) {
+        is_ours()?;
         let command = format!("ip link set dev {name} address {}", mac_text(wanted));
         if is_set(request, interfaces.set_mac(name, wanted), "address", &command, warnings)? {
             mac = wanted;
@@ -178,6 +192,7 @@ fn set_up(request: &TapRequest, interfaces: &Interfaces, warnings: &mut Vec<Stri
     }
     let mut mtu = interfaces.mtu(name).map_err(ask)?;
     if mtu != u32::from(request.mtu) {
+        is_ours()?;
         let command = format!("ip link set dev {name} mtu {}", request.mtu);
         if is_set(request, interfaces.set_mtu(name, request.mtu), "MTU", &command, warnings)? {
             mtu = request.mtu.into();
@@ -187,6 +202,7 @@ fn set_up(request: &TapRequest, interfaces: &Interfaces, warnings: &mut Vec<Stri
         join(request, interfaces, bridge, ifindex)?;
     }
     if !interfaces.is_up(name).map_err(ask)? {
+        is_ours()?;
         is_set(request, interfaces.set_up(name), "state", &format!("ip link set dev {name} up"), warnings)?;
     }
     Ok(DeviceFacts { interface: name.clone(), ifindex, mtu, mac, ..DeviceFacts::default() })

@@ -219,6 +219,11 @@ pub(super) fn is(argument: u8, value: u64) -> Result<Condition, BackendError> {
     Condition::new(argument, Len::Dword, Op::Eq, value)
 }
 
+/// The argument is a null pointer.
+pub(super) fn is_null(argument: u8) -> Result<Condition, BackendError> {
+    Condition::new(argument, Len::Qword, Op::Eq, 0)
+}
+
 /// Under this mask the argument has this value.
 pub(super) fn masked(argument: u8, mask: u64, value: u64) -> Result<Condition, BackendError> {
     Condition::new(argument, Len::Dword, Op::MaskedEq(mask), value)

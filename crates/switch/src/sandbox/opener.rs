@@ -36,7 +36,7 @@ pub(crate) fn enter(requests: &[DeviceRequest], sandbox: &HelperSandbox) -> Resu
 mod tests {
     use std::fs::{File, OpenOptions};
     use std::io;
-    use std::os::unix::net::{UnixListener, UnixStream};
+    use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
     use std::os::unix::process::CommandExt as _;
     use std::process::Command;
 
@@ -118,6 +118,9 @@ mod tests {
             assert_eq!(code(OpenOptions::new().write(true).open("/dev/null")), denied);
             assert_eq!(code(File::create("/tmp/straightline-opener")), refused);
             assert_eq!(code(UnixStream::connect(&path)), refused);
+            // Datagrams need no connection.
+            let datagrams = UnixDatagram::unbound().expect("a socket for requests about interfaces");
+            assert_eq!(code(datagrams.send_to(b"x", &path)), refused);
             // A program that does not exist: if the call is not refused, it fails all the same.
             assert_eq!(Command::new("/nonexistent").exec().raw_os_error(), refused);
             assert_eq!(code(rustix::process::test_kill_process(pid).map_err(Into::into)), refused);
@@ -132,12 +135,13 @@ mod tests {
     #[test]
     fn a_kind_that_is_not_configured_cannot_be_opened() {
         let families = || [AddressFamily::INET, AddressFamily::PACKET, AddressFamily::XDP].map(make_socket);
-        let [inet, packets, xdp] = in_sandbox(vec![tap()], move |_| families());
-        assert_eq!((inet, packets, xdp), (Ok(()), Err(libc::EPERM), Err(libc::EPERM)));
+        let refused = Err(libc::EPERM);
+        assert_eq!(in_sandbox(vec![tap()], move |_| families()), [refused; 3]);
         let [inet, packets, xdp] = in_sandbox(vec![packet()], move |_| families());
         // Without root the kernel refuses packet sockets too.
         let has_raw = caps::has_cap(None, CapSet::Permitted, Capability::CAP_NET_RAW).unwrap();
-        assert_eq!((inet, packets.is_ok(), xdp), (Ok(()), has_raw, Err(libc::EPERM)));
+        assert_eq!((inet, packets.is_ok(), xdp), (refused, has_raw, refused));
+        assert_eq!(in_sandbox(vec![packet()], |_| make_socket(AddressFamily::UNIX)), Ok(()));
     }
 
     /// The class of these requests has those that type into a terminal (TIOCSTI).

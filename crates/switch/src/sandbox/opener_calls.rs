@@ -4,7 +4,7 @@ use libc::c_long;
 use seccompiler::{BackendError, SeccompRule};
 use straightline_port::device::DeviceRequest;
 
-use super::calls::{Allowed, is, masked, number, only};
+use super::calls::{Allowed, is, is_null, masked, number, only};
 
 /// Allowed with any arguments.
 const ALWAYS: &[c_long] = &[
@@ -18,7 +18,6 @@ const ALWAYS: &[c_long] = &[
     libc::SYS_bind,
     libc::SYS_getsockname,
     libc::SYS_getsockopt,
-    libc::SYS_sendto,
     libc::SYS_recvfrom,
     libc::SYS_close,
     // The heap, and frames of AF_XDP.
@@ -68,8 +67,9 @@ pub(super) fn list(requests: &[DeviceRequest]) -> Result<Vec<Allowed>, BackendEr
     let exec = number(libc::PROT_EXEC);
     let creates = number(libc::O_CREAT | libc::O_TRUNC | libc::O_APPEND | libc::O_TMPFILE);
 
-    // Interfaces are looked up and changed by requests to sockets of any family.
-    let mut families = vec![libc::AF_UNIX, libc::AF_INET];
+    // Interfaces are looked up and changed by requests to sockets of any family. This one reaches no
+    // network.
+    let mut families = vec![libc::AF_UNIX];
     let mut levels = vec![libc::SOL_SOCKET];
     // A packet socket also keeps an interface in promiscuous mode for AF_XDP.
     if has_packet || has_xdp {
@@ -88,6 +88,8 @@ pub(super) fn list(requests: &[DeviceRequest]) -> Result<Vec<Allowed>, BackendEr
     let ioctls = IOCTLS.map(|(mask, value)| SeccompRule::new(vec![masked(1, mask, value)?]));
     list.extend([
         (libc::SYS_socket, rules(0, families)?),
+        // Questions to the kernel have no address. Datagrams to sockets of others would.
+        only(libc::SYS_sendto, &[is_null(4)?])?,
         (libc::SYS_setsockopt, rules(1, levels)?),
         (libc::SYS_ioctl, ioctls.into_iter().collect::<Result<_, _>>()?),
         (
@@ -148,8 +150,8 @@ mod tests {
             let bpf = list.iter().any(|(call, _)| *call == libc::SYS_bpf);
             (list.into_iter().find(|(call, _)| *call == libc::SYS_socket).unwrap().1.len(), bpf)
         };
-        assert_eq!(families(&[]), (2, false));
-        assert_eq!(families(&[packet()]), (3, false));
-        assert_eq!(families(&[xdp()]), (5, true));
+        assert_eq!(families(&[]), (1, false));
+        assert_eq!(families(&[packet()]), (2, false));
+        assert_eq!(families(&[xdp()]), (4, true));
     }
 }

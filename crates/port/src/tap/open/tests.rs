@@ -55,6 +55,26 @@ fn a_new_tap_is_set_up_and_goes_with_its_descriptors() {
     assert_eq!(interfaces.index("sl0"), Ok(None));
 }
 
+/// Another interface that gets the name of a tap is left alone.
+#[test]
+fn a_tap_that_was_renamed_is_set_up_itself() {
+    if !enter("a_tap_that_was_renamed_is_set_up_itself") {
+        return;
+    }
+    let interfaces = Interfaces::new().expect("a socket");
+    let queue = Queue::open(Path::new(tun::DEVICE), "sl0", false).expect("a tap");
+    assert_eq!(queue.name().as_deref(), Ok("sl0"));
+    ip("link set sl0 name sl1");
+    let _other = persistent("sl0", false);
+    let before = interfaces.mac("sl0");
+    let wanted = TapRequest { mtu: 9000, mac: Some([2, 0, 0, 0, 0, 7]), ..request("sl0") };
+    let facts = set_up(&wanted, &queue, &interfaces, &mut Vec::new()).expect("set up");
+    assert_eq!((facts.interface.as_str(), Some(facts.ifindex)), ("sl1", interfaces.index("sl1").expect("an answer")));
+    assert_eq!((interfaces.mtu("sl1"), interfaces.is_up("sl1")), (Ok(9000), Ok(true)));
+    assert_eq!((interfaces.mtu("sl0"), interfaces.is_up("sl0")), (Ok(1500), Ok(false)));
+    assert_eq!(interfaces.mac("sl0"), before);
+}
+
 #[test]
 fn offloads_that_are_off_are_not_offered() {
     if !enter("offloads_that_are_off_are_not_offered") {
