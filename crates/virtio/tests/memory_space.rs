@@ -29,6 +29,10 @@ fn regions_leave_half_of_the_address_space() {
         assert!(Region::map(fd.as_fd(), 1, 1 << 12, 0, u64::MAX).is_err());
     }
     map(4096).expect("a small one");
+    // Memory of the process itself is outside the limit, and takes nothing of it.
+    let own: Vec<_> = (0..4).map(|_| Region::map_own(fd.as_fd(), 1 << 21).expect("its own")).collect();
+    map(4096).expect("a small one");
+    drop(own);
     drop(regions);
     let all: Result<Vec<_>, _> = (0..4).map(|_| map(quarter - (1 << 20))).collect();
     assert!(all.is_ok_and(|regions| regions.len() == 4), "what was dropped is free");

@@ -40,7 +40,7 @@ impl Umem {
     /// Maps the UMEM's file. `frame_size` is a power of two.
     pub(crate) fn map(file: BorrowedFd<'_>, frame_size: u32) -> Result<Self, MapError> {
         debug_assert!(frame_size.is_power_of_two());
-        let region = Region::map(file, 0, umem_len(frame_size), 0, 0)?;
+        let region = Region::map_own(file, umem_len(frame_size))?;
         let memory = GuestMemory::new(vec![Arc::new(region)]).ok_or(MapError::Empty(0))?;
         Ok(Umem { memory, frame_size })
     }

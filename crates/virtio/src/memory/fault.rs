@@ -20,6 +20,18 @@ use substitute::{Page, Substitute};
 /// The most regions that this process can map at one time.
 pub const MAX_REGIONS: usize = 4096;
 
+/// Regions beside these that the process can map for itself.
+const OWN_REGIONS: usize = 1024;
+
+/// Who has the file of a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Owner {
+    /// A frontend, or a program that it knows.
+    Frontend,
+    /// This process, and the kernel.
+    Process,
+}
+
 /// An address beyond all regions, for entries without a substitute.
 const NOT_REPLACED: usize = usize::MAX;
 
@@ -34,7 +46,8 @@ struct Entry {
     replaced_from: AtomicUsize,
 }
 
-static TABLE: [Entry; MAX_REGIONS] = [const {
+/// The regions of frontends, then those of the process.
+static TABLE: [Entry; MAX_REGIONS + OWN_REGIONS] = [const {
     Entry {
         start: AtomicUsize::new(0),
         end: AtomicUsize::new(0),
@@ -42,7 +55,7 @@ static TABLE: [Entry; MAX_REGIONS] = [const {
         poisoned: AtomicBool::new(false),
         replaced_from: AtomicUsize::new(NOT_REPLACED),
     }
-}; MAX_REGIONS];
+}; MAX_REGIONS + OWN_REGIONS];
 
 /// The epoch, on cache lines of its own: all workers read it with every burst, and neighbouring
 /// data may be written as often.
@@ -76,11 +89,15 @@ pub(super) enum WatchError {
 
 impl Watch {
     /// Watches the `len` bytes of the mapping at `start`.
-    pub(super) fn new(start: usize, len: usize) -> Result<Watch, WatchError> {
+    pub(super) fn new(owner: Owner, start: usize, len: usize) -> Result<Watch, WatchError> {
         Substitute::prepare().map_err(WatchError::NoSubstitute)?;
         install();
         let free = |e: &Entry| e.taken.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_ok();
-        let at = TABLE.iter().position(free).ok_or(WatchError::TooMany)?;
+        let (first, end) = match owner {
+            Owner::Frontend => (0, MAX_REGIONS),
+            Owner::Process => (MAX_REGIONS, TABLE.len()),
+        };
+        let at = first + TABLE[first..end].iter().position(free).ok_or(WatchError::TooMany)?;
         let entry = &TABLE[at];
         entry.poisoned.store(false, Ordering::Relaxed);
         entry.replaced_from.store(NOT_REPLACED, Ordering::Relaxed);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rustix::fs::{fstat, fstatfs};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
-use super::fault::{MAX_REGIONS, Watch, WatchError};
+use super::fault::{MAX_REGIONS, Owner, Watch, WatchError};
 
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
@@ -117,6 +117,23 @@ impl Region {
         guest_addr: u64,
         user_addr: u64,
     ) -> Result<Region, MapError> {
+        Self::map_for(Owner::Frontend, file, offset, size, guest_addr, user_addr)
+    }
+
+    /// Maps the first `size` bytes of a file that no frontend has, from address 0 on. The limits of
+    /// frontends' regions do not count it: those who use them up cannot prevent it.
+    pub fn map_own(file: BorrowedFd<'_>, size: u64) -> Result<Region, MapError> {
+        Self::map_for(Owner::Process, file, 0, size, 0, 0)
+    }
+
+    fn map_for(
+        owner: Owner,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        size: u64,
+        guest_addr: u64,
+        user_addr: u64,
+    ) -> Result<Region, MapError> {
         if size == 0 {
             return Err(MapError::Empty(guest_addr));
         }
@@ -148,9 +165,9 @@ impl Region {
         let to_usize = |n: u64| usize::try_from(n).map_err(|_| MapError::TooMany(guest_addr));
         let (page, span, inset) = (to_usize(page)?, to_usize(high - low)?, to_usize(offset - low)?);
         let no_space = |mapped| MapError::NoSpace { guest: guest_addr, size, mapped };
-        let share = Share::take(span.saturating_add(3 * page)).map_err(no_space)?;
+        let share = Share::take(owner, span.saturating_add(3 * page)).map_err(no_space)?;
         let (reserved, start) = Self::map_guarded(file, low, span, page, share).map_err(system("cannot map it"))?;
-        let watch = Watch::new(start.addr(), span).map_err(|error| match error {
+        let watch = Watch::new(owner, start.addr(), span).map_err(|error| match error {
             WatchError::TooMany => MapError::TooMany(guest_addr),
             WatchError::NoSubstitute(source) => system("cannot make a substitute for vanished memory")(source),
         })?;
@@ -174,7 +191,7 @@ impl Region {
         unsafe {
             let reserved = mmap_anonymous(
                 std::ptr::null_mut(),
-                share.0,
+                share.bytes,
                 ProtFlags::empty(),
                 MapFlags::PRIVATE | MapFlags::NORESERVE,
             )?
@@ -232,24 +249,33 @@ impl Drop for Reservation {
     fn drop(&mut self) {
         // SAFETY: this value owns the reservation. Every user of a pointer into it has ended its
         // turn (an `RcuCell` holds the region) or owns the region itself.
-        let _ = unsafe { munmap(self.0.cast(), self.1.0) };
+        let _ = unsafe { munmap(self.0.cast(), self.1.bytes) };
     }
 }
 
-/// A share of [`MAX_MAPPED`] bytes, which is given back when this is dropped.
-struct Share(usize);
+/// A share of [`MAX_MAPPED`] bytes, which is given back when this is dropped. Memory of the process
+/// itself is not limited.
+struct Share {
+    owner: Owner,
+    bytes: usize,
+}
 
 impl Share {
     /// Takes `bytes` of the limit. The error is the number of bytes in use.
-    fn take(bytes: usize) -> Result<Share, usize> {
+    fn take(owner: Owner, bytes: usize) -> Result<Share, usize> {
+        if owner == Owner::Process {
+            return Ok(Share { owner, bytes });
+        }
         let more = |mapped: usize| mapped.checked_add(bytes).filter(|sum| *sum <= MAX_MAPPED);
         // Relaxed: the counter guards no other data.
-        MAPPED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).map(|_| Share(bytes))
+        MAPPED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).map(|_| Share { owner, bytes })
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        MAPPED.fetch_sub(self.0, Ordering::Relaxed);
+        if self.owner == Owner::Frontend {
+            MAPPED.fetch_sub(self.bytes, Ordering::Relaxed);
+        }
     }
 }
