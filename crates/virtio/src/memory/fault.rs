@@ -23,7 +23,7 @@ pub const MAX_REGIONS: usize = 4096;
 /// Regions beside these that the process can map for itself.
 const OWN_REGIONS: usize = 1024;
 
-/// Who has the file of a region.
+/// The side that has the file of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
     /// A frontend, or a program that it knows.
