@@ -107,8 +107,9 @@ fn has_root_and(test: &str, programs: &[&str]) -> bool {
 fn copy(fixture: &Fixture) -> PathBuf {
     let program = fixture.path("straightline");
     if !program.exists() {
-        fs::copy(env!("CARGO_BIN_EXE_straightline"), &program).unwrap();
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        // Another process writes it. A test that starts a program meanwhile would inherit our
+        // descriptor, and a file that is open for writing cannot be executed.
+        succeeds(Command::new("install").args(["-m", "755", env!("CARGO_BIN_EXE_straightline")]).arg(&program));
     }
     program
 }
