@@ -46,6 +46,15 @@ fn only(port: &str) -> String {
     format!("[switch]\napi = \"@/api\"\n{}[bridge.b]\nports = [\"{port}\"]\n", &CONFIG[start..start + len])
 }
 
+/// Makes a device of taps that all users may open, then runs the command. `ip netns exec` gave it
+/// mounts of its own.
+const WITH_TUN: &str = "mount -t tmpfs tun /dev/net && mknod -m 666 /dev/net/tun c 10 200 && exec \"$@\"";
+
+/// Returns whether all users may open the device of taps. udev(7) sees to it, where it runs.
+fn may_all_open_tun() -> bool {
+    fs::metadata("/dev/net/tun").is_ok_and(|tun| tun.permissions().mode() & 0o006 == 0o006)
+}
+
 /// A network namespace for one test. It is removed at the end, with its interfaces.
 struct Namespace {
     name: String,
@@ -119,7 +128,13 @@ fn copy(fixture: &Fixture) -> PathBuf {
 fn as_nobody(fixture: &Fixture, namespace: &Namespace, options: &[&str], args: &[&str]) -> Command {
     let program = copy(fixture);
     std::os::unix::fs::chown(fixture.path("."), Some(NOBODY), Some(NOBODY)).unwrap();
-    let mut command = namespace.command("setpriv");
+    let mut command = if may_all_open_tun() {
+        namespace.command("setpriv")
+    } else {
+        let mut shell = namespace.command("sh");
+        shell.args(["-c", WITH_TUN, "sh", "setpriv"]);
+        shell
+    };
     let (user, group) = (format!("--reuid={NOBODY}"), format!("--regid={NOBODY}"));
     command.args([&user, &group, "--clear-groups"]).args(options).arg("--").arg(program).args(args);
     command.current_dir(fixture.path(".")).env_remove("RUST_LOG");
