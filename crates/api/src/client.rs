@@ -232,7 +232,11 @@ fn send_and_read(
         let sent = sendmsg(&stream, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)?;
         bytes.drain(..sent);
     }
-    stream.write_all(&bytes)?;
+    match stream.write_all(&bytes) {
+        // A switch that serves no more clients says why, and closes.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+        done => done?,
+    }
     let mut answer = String::new();
     let mut reader = BufReader::new(stream);
     reader.by_ref().take(MAX_ANSWER).read_line(&mut answer)?;

@@ -324,6 +324,13 @@ pub fn status(status: &Status) -> String {
     if status.refused_calls > 0 {
         fact("refused", format!("{} system calls", count(status.refused_calls)));
     }
+    if status.api_refused_clients > 0 {
+        fact("API refused", format!("{} clients: too many of their user", count(status.api_refused_clients)));
+    }
+    if status.api_held_threads > 0 {
+        let held = status.api_held_threads as u64;
+        fact("API held", format!("{} threads: descriptors of clients do not close", count(held)));
+    }
     for Stalls { worker, port, count: times } in &status.stalls {
         let place = if port.is_empty() { String::new() } else { format!(" at {port}") };
         fact("stalls", format!("worker {worker}{place}: {}", count(*times)));

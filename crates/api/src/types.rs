@@ -557,6 +557,14 @@ pub struct Status {
     /// attack.
     #[serde(default)]
     pub refused_calls: u64,
+    /// The number of clients that the API has refused, because their user or all users together had
+    /// as many connections as possible.
+    #[serde(default)]
+    pub api_refused_clients: u64,
+    /// The number of threads of the API that a client holds now, by a descriptor that does not
+    /// close.
+    #[serde(default)]
+    pub api_held_threads: usize,
     /// The way in which guests are notified: [`Self::AIO`] or [`Self::HELPER_THREAD`].
     #[serde(default)]
     pub notifications: String,

@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
@@ -54,7 +54,8 @@ impl DesiredConfig {
 /// A port that was added to a running switch. Dropping it removes the port.
 #[derive(Debug)]
 pub struct DynamicPort {
-    switch: Arc<Switch>,
+    /// The port does not keep its switch: a thread of the API that is left behind may have it.
+    switch: Weak<Switch>,
     name: String,
 }
 
@@ -92,7 +93,7 @@ impl Switch {
         tracing::info!(port = name, "added to bridge {bridge:?} until its client disconnects");
         let message = format!("port {name:?} added to bridge {bridge:?} until its client disconnects");
         self.running.events.add(EventKind::PortAdded { port: name.to_owned() }, message);
-        Ok(DynamicPort { switch: Arc::clone(self), name: name.to_owned() })
+        Ok(DynamicPort { switch: Arc::downgrade(self), name: name.to_owned() })
     }
 
     /// Sets a port's link down, or allows it to be up again.
@@ -114,18 +115,19 @@ impl Switch {
 
 impl Drop for DynamicPort {
     fn drop(&mut self) {
-        let mut desired = self.switch.desired.lock().unwrap_or_else(PoisonError::into_inner);
+        // With the switch its ports have ended.
+        let Some(switch) = self.switch.upgrade() else { return };
+        let mut desired = switch.desired.lock().unwrap_or_else(PoisonError::into_inner);
         desired.entries.retain(|entry| entry.port.name != self.name);
-        let changed =
-            desired.with_dynamic_ports(&desired.config).and_then(|whole| self.switch.change(&whole, &desired));
+        let changed = desired.with_dynamic_ports(&desired.config).and_then(|whole| switch.change(&whole, &desired));
         // The call does not wait for the port's thread. Many dynamic ports may end at once, and a
         // wait would delay the API's other clients.
-        self.switch.wait_for_ending(Duration::ZERO);
+        switch.wait_for_ending(Duration::ZERO);
         match changed {
             Ok(_) => {
                 tracing::info!(port = self.name, "removed: its client has disconnected");
                 let message = format!("port {:?} removed: its client has disconnected", self.name);
-                self.switch.running.events.add(EventKind::PortRemoved { port: self.name.clone() }, message);
+                switch.running.events.add(EventKind::PortRemoved { port: self.name.clone() }, message);
             }
             Err(error) => tracing::error!(port = self.name, "cannot be removed: {error:#}"),
         }

@@ -320,6 +320,8 @@ impl Source for Running {
             sandbox: sandbox::in_force().iter().map(|mechanism| mechanism.as_str().to_owned()).collect(),
             privileges: self.privileges(),
             refused_calls: sandbox::refused_calls(),
+            api_refused_clients: crate::api::refused_clients(),
+            api_held_threads: crate::api::held_threads(),
             notifications: self.notifications.to_owned(),
             stalls: self.stalls.list(),
             workers_stalled: self.stalls.now(),

@@ -46,6 +46,8 @@ pub(super) const UNSAFE_FILES: &[&str] = &[
     "crates/simd/tests/common/mod.rs",
     "crates/simd/tests/reference.rs",
     "crates/simd/tests/shared.rs",
+    "crates/switch/src/api/interrupt.rs",
+    "crates/switch/src/api/pass_rights.rs",
     "crates/switch/src/config/users.rs",
     "crates/switch/src/sandbox/refusal.rs",
     "crates/switch/tests/common/allocations.rs",

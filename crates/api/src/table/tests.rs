@@ -325,6 +325,8 @@ t1      02:00:00:00:00:03  192.0.2.2  4 s
         sandbox: vec!["landlock".to_owned(), "seccomp".to_owned()],
         privileges: vec![process(Privileges::SWITCH, &[]), process(Privileges::OPENER, &["CAP_NET_ADMIN", "CAP_BPF"])],
         refused_calls: 0,
+        api_refused_clients: 0,
+        api_held_threads: 0,
         notifications: Status::AIO.to_owned(),
         stalls: Vec::new(),
         workers_stalled: 0,
@@ -354,9 +356,12 @@ descriptors    1,000 free
     let text = status(&Status { privileges: vec![all, ended], ..facts.clone() });
     assert!(text.contains("switch         pid 12, 40 capabilities; not confined\n"), "{text}");
     assert!(text.contains("opener         pid 12 has ended; its interfaces stay open"), "{text}");
-    let attacked = Status { sandbox: Vec::new(), refused_calls: 2, ..facts };
+    let attacked = Status { sandbox: Vec::new(), refused_calls: 2, ..facts.clone() };
     let text = status(&attacked);
     assert!(text.contains("sandbox        off\n") && text.ends_with("refused        2 system calls\n"), "{text}");
+    let text = status(&Status { api_refused_clients: 1200, api_held_threads: 3, ..facts });
+    assert!(text.contains("API refused    1,200 clients: too many of their user\n"), "{text}");
+    assert!(text.ends_with("API held       3 threads: descriptors of clients do not close\n"), "{text}");
 }
 
 fn process(name: &str, capabilities: &[&str]) -> Privileges {

@@ -5,11 +5,13 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use rustix::event::PollFlags;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recv, recvmsg, send};
 
-use super::{ErrorCode, Held, Refusal, Reply, Request, RequestHandler, Stream};
+use super::places::Place;
+use super::server::Shared;
+use super::{ErrorCode, EventsRequest, Held, Refusal, Reply, Request, failure};
 
 /// The maximum length of a request in bytes, including its newline.
 pub(super) const MAX_REQUEST: usize = 4096;
@@ -21,13 +23,16 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 /// progress.
 const MAX_WRITE_TIME: Duration = Duration::from_secs(10);
 
-/// A connected client.
+/// A connected client. Its thread alone receives from it and closes what it has sent.
 pub(super) struct Connection {
-    /// The port that this client has added, or its stream. It is the first field so that it is
-    /// dropped first: when the socket closes, the port is gone.
+    /// The port that this client has added, or its stream. It goes first: when the socket closes,
+    /// the port is gone.
     held: Held,
     /// The descriptor that came with the request.
     fd: Option<OwnedFd>,
+    /// A second descriptor of the dynamic port's socket. So no thread but this one closes the socket
+    /// for the last time.
+    port_socket: Option<OwnedFd>,
     socket: OwnedFd,
     input: Vec<u8>,
     output: Vec<u8>,
@@ -39,14 +44,19 @@ pub(super) struct Connection {
     /// True if no more input is read: the client has sent its last byte, or a request that is too
     /// long.
     closing: bool,
+    /// The place of the answer that is being written.
+    answer: Option<Place>,
+    place: Place,
 }
 
 impl Connection {
     /// Creates a client on this socket, which does not block.
-    pub(super) fn new(socket: OwnedFd, now: Instant) -> Self {
+    pub(super) fn new(socket: OwnedFd, place: Place) -> Self {
+        let now = Instant::now();
         Self {
             held: Held::Nothing,
             fd: None,
+            port_socket: None,
             socket,
             input: Vec::new(),
             output: Vec::new(),
@@ -54,16 +64,51 @@ impl Connection {
             deadline: now + PATIENCE,
             end_of_write: now,
             closing: false,
+            answer: None,
+            place,
         }
     }
 
-    pub(super) fn socket(&self) -> &OwnedFd {
-        &self.socket
+    /// Serves the client until it is done or the API stops.
+    pub(super) fn run(mut self, shared: &Shared) {
+        while self.wait(shared) && self.step(shared, Instant::now()) {}
+        let Self { held, fd, port_socket, socket, answer, place, .. } = self;
+        drop((held, answer));
+        shared.closing(|| drop((fd, port_socket, socket)));
+        drop(place);
+    }
+
+    /// Waits until something can be done for the client. Returns false if its time is up, or the
+    /// API stops.
+    fn wait(&self, shared: &Shared) -> bool {
+        loop {
+            let now = Instant::now();
+            let deadline = self.deadline();
+            if deadline.is_some_and(|deadline| deadline <= now) {
+                return false;
+            }
+            let interest = if self.output.is_empty() { PollFlags::IN } else { PollFlags::OUT };
+            let mut fds = vec![PollFd::new(shared.stop(), PollFlags::IN), PollFd::new(&self.socket, interest)];
+            if let Held::Stream(stream) = &self.held
+                && self.output.is_empty()
+            {
+                fds.push(PollFd::from_borrowed_fd(stream.readiness(), PollFlags::IN));
+            }
+            let time = deadline.and_then(|deadline| Timespec::try_from(deadline.saturating_duration_since(now)).ok());
+            match poll(&mut fds, time.as_ref()) {
+                Ok(0) | Err(Errno::INTR) => {}
+                Ok(_) => return fds[0].revents().is_empty(),
+                Err(error) => {
+                    tracing::error!("the API drops a client: poll: {error}");
+                    return false;
+                }
+            }
+        }
     }
 
     /// Returns the time at which the client is disconnected. A client that has a dynamic port and no
     /// answer to read may stay, and so may a client that has a stream.
-    pub(super) fn deadline(&self) -> Option<Instant> {
+    fn deadline(&self) -> Option<Instant> {
         let may_stay = match self.held {
             Held::Nothing => false,
             Held::DynamicPort(_) => self.output.is_empty(),
@@ -72,35 +117,13 @@ impl Connection {
         (!may_stay).then_some(self.deadline)
     }
 
-    pub(super) fn has_dynamic_port(&self) -> bool {
-        matches!(self.held, Held::DynamicPort(_))
-    }
-
-    pub(super) fn has_stream(&self) -> bool {
-        matches!(self.held, Held::Stream(_))
-    }
-
-    /// Returns the event that the client waits for.
-    pub(super) fn interest(&self) -> PollFlags {
-        if self.output.is_empty() { PollFlags::IN } else { PollFlags::OUT }
-    }
-
-    /// Returns the stream whose next output the client can get now.
-    pub(super) fn waiting_stream(&self) -> Option<&dyn Stream> {
-        match &self.held {
-            Held::Stream(stream) if self.output.is_empty() => Some(&**stream),
-            _ => None,
-        }
-    }
-
-    /// Makes progress without waiting. Returns false when the client is done. `streams` is the
-    /// number of clients that have a stream.
-    pub(super) fn step(&mut self, handler: &RequestHandler, streams: &mut usize, now: Instant) -> bool {
+    /// Makes progress without waiting for the client. Returns false when the client is done.
+    fn step(&mut self, shared: &Shared, now: Instant) -> bool {
         loop {
             let moved = match (self.output.is_empty(), &self.held) {
                 (false, _) => self.write(now),
-                (true, Held::Stream(_)) => return self.step_stream(now),
-                (true, _) => self.read(handler, streams, now),
+                (true, Held::Stream(_)) => return self.step_stream(shared, now),
+                (true, _) => self.read(shared),
             };
             match moved {
                 Ok(true) => {}
@@ -112,13 +135,12 @@ impl Connection {
         }
     }
 
-    /// Gives a client more of its stream. A stream that always has more must not keep the thread from
-    /// the other clients, so it is filled once.
-    fn step_stream(&mut self, now: Instant) -> bool {
+    /// Gives a client more of its stream: what there is now.
+    fn step_stream(&mut self, shared: &Shared, now: Instant) -> bool {
         if !self.closing {
             // The client sends nothing but the end of its interest.
             let mut buffer = [0; 64];
-            match recv(&self.socket, &mut buffer, RecvFlags::DONTWAIT) {
+            match shared.closing(|| recv(&self.socket, &mut buffer, RecvFlags::DONTWAIT)) {
                 // The client gets the rest: what the stream has now.
                 Ok((_, 0)) => self.close(now),
                 Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
@@ -134,7 +156,7 @@ impl Connection {
         }
         loop {
             if self.output.is_empty() {
-                return self.has_stream();
+                return matches!(self.held, Held::Stream(_));
             }
             match self.write(now) {
                 Ok(_) | Err(Errno::INTR) => {}
@@ -154,24 +176,18 @@ impl Connection {
     }
 
     /// Reads until there is a request, and answers it. Returns false when the client is done.
-    fn read(&mut self, handler: &RequestHandler, streams: &mut usize, now: Instant) -> rustix::io::Result<bool> {
+    fn read(&mut self, shared: &Shared) -> rustix::io::Result<bool> {
         if let Some(end) = self.input.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = self.input.drain(..=end).collect();
-            let fd = self.fd.take();
-            let reply = Request::parse(&line).and_then(|request| handler.answer(&request, fd, &self.held, *streams));
-            match reply {
-                Ok(Reply { line, held }) => {
-                    if matches!(held, Held::Stream(_)) {
-                        *streams += 1;
-                        // A stream is the last answer of a connection.
-                        self.input.clear();
-                    }
-                    if !matches!(held, Held::Nothing) {
-                        self.held = held;
-                    }
-                    self.answer(line, now);
-                }
-                Err(refusal) => self.answer(failure(&refusal), now),
+            // An answer takes memory until the client has read it.
+            self.answer = self.place.wait_for_answer();
+            if self.answer.is_none() {
+                return Ok(false);
+            }
+            match Request::parse(&line).and_then(|request| self.execute(&request, shared)) {
+                Ok(Some(line)) => self.answer(line),
+                Ok(None) => return Ok(false),
+                Err(refusal) => self.answer(failure(&refusal)),
             }
             return Ok(true);
         }
@@ -179,7 +195,7 @@ impl Connection {
             self.input.clear();
             self.closing = true;
             let error = format!("the request is too long; send at most {MAX_REQUEST} bytes");
-            self.answer(failure(&Refusal::new(ErrorCode::BadRequest, error)), now);
+            self.answer(failure(&Refusal::new(ErrorCode::BadRequest, error)));
             return Ok(true);
         }
         if self.closing {
@@ -190,14 +206,17 @@ impl Connection {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-        let count = recvmsg(&self.socket, &mut [IoSliceMut::new(&mut buffer[..free])], &mut control, flags)?.bytes;
-        for message in control.drain() {
-            if let RecvAncillaryMessage::ScmRights(mut rights) = message {
-                // A request has one descriptor. The kernel closes descriptors that do not fit;
-                // descriptors that no request uses are closed here.
-                self.fd = rights.next();
+        let count = shared.closing(|| {
+            let count = recvmsg(&self.socket, &mut [IoSliceMut::new(&mut buffer[..free])], &mut control, flags)?.bytes;
+            for message in control.drain() {
+                if let RecvAncillaryMessage::ScmRights(mut rights) = message {
+                    // A request has one descriptor. The kernel closes descriptors that do not fit;
+                    // descriptors that no request uses are closed here.
+                    self.fd = rights.next();
+                }
             }
-        }
+            Ok::<_, Errno>(count)
+        })?;
         self.input.extend_from_slice(&buffer[..count]);
         if count == 0 {
             self.closing = true;
@@ -209,7 +228,37 @@ impl Connection {
         Ok(true)
     }
 
-    fn answer(&mut self, line: String, now: Instant) {
+    /// Executes a request. Returns the line of its answer, or none when the API stops.
+    fn execute(&mut self, request: &Request, shared: &Shared) -> Result<Option<String>, Refusal> {
+        let next_place = match request {
+            Request::Events(EventsRequest { follow: true, .. }) | Request::Capture(_) | Request::Trace(_) => {
+                Some(self.place.stream()?)
+            }
+            Request::Port(_) => Some(self.place.dynamic_port()?),
+            _ => None,
+        };
+        let fd = self.fd.take();
+        let second = fd.as_ref().map(OwnedFd::try_clone).transpose();
+        let second = second.map_err(|error| Refusal::new(ErrorCode::Internal, error.to_string()));
+        let done = second.and_then(|second| shared.answer(request, second, &self.held));
+        let Ok(Some(Reply { line, held })) = done else {
+            shared.closing(|| drop(fd));
+            return done.map(|_| None);
+        };
+        match held {
+            Held::Nothing => shared.closing(|| drop(fd)),
+            Held::DynamicPort(_) => self.port_socket = fd,
+            // A stream is the last answer of a connection.
+            Held::Stream(_) => self.input.clear(),
+        }
+        if let Some(place) = next_place {
+            (self.held, self.place) = (held, place);
+        }
+        Ok(Some(line))
+    }
+
+    fn answer(&mut self, line: String) {
+        let now = Instant::now();
         self.output = line.into_bytes();
         self.output.push(b'\n');
         self.written = 0;
@@ -224,13 +273,9 @@ impl Connection {
         self.deadline = (now + PATIENCE).min(self.end_of_write);
         if self.written == self.output.len() {
             self.output = Vec::new();
+            self.answer = None;
             self.deadline = now + PATIENCE;
         }
         Ok(true)
     }
-}
-
-fn failure(refusal: &Refusal) -> String {
-    // Only a map with keys that are no strings could fail to serialise.
-    serde_json::to_string(refusal).unwrap_or_else(|_| "{\"error\":\"internal\",\"code\":\"internal\"}".to_owned())
 }

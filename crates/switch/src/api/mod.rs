@@ -3,7 +3,11 @@
 //! [`ApiServer`] answers from a [`Source`]. Where it has a [`Control`], clients can change the
 //! switch as well. The crate `straightline-api` has the types and the client.
 
+mod closing;
 mod connection;
+mod interrupt;
+mod pass_rights;
+mod places;
 mod server;
 
 use std::any::Any;
@@ -13,7 +17,8 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 
-use server::MAX_STREAMS;
+pub(crate) use closing::held_threads;
+pub(crate) use places::refused_clients;
 pub use server::{ApiError, ApiHandle, ApiServer};
 pub use straightline_api::{
     API_VERSION, AddedPort, Addresses, Answer, Capture, CaptureInterface, CaptureRequest, Change, ChangeKind, Changed,
@@ -24,7 +29,7 @@ pub use straightline_api::{
     TracedDrop, TracedPacket, TracedStep, Tunnel, Worker, add_port, ask, request, send, set_link, stream, table,
 };
 
-/// The source of the answers. The API's thread calls it, so it must not take long.
+/// The source of the answers. One client's thread at a time calls it, so it must not take long.
 pub trait Source: Send + Sync {
     /// Returns the ports, in the configuration's order.
     fn ports(&self) -> Ports;
@@ -50,7 +55,7 @@ pub trait Source: Send + Sync {
 
 /// Output that goes to one client until it leaves: one JSON line or binary record after another.
 ///
-/// The API's thread calls it. What comes faster than the client reads, the stream keeps within bounds
+/// The client's thread calls it. What comes faster than the client reads, the stream keeps within bounds
 /// of its own, and counts what it cannot keep.
 pub trait Stream: Send {
     /// Returns a descriptor that is readable while [`Self::fill`] has more. It is polled only while the
@@ -66,8 +71,8 @@ pub trait Stream: Send {
 /// The number of bytes after which [`Stream::fill`] appends no further record.
 pub const MAX_FILL: usize = 64 << 10;
 
-/// The side of a switch that changes it. The API's thread calls it and answers no other client
-/// meanwhile. An error is meant for the client, and means that nothing is changed.
+/// The side of a switch that changes it. One client's thread at a time calls it, and no other client
+/// of the socket is answered meanwhile. An error is meant for the client, and means that nothing is changed.
 pub trait Control: Send + Sync {
     /// Reads the configuration file again and applies it.
     ///
@@ -129,9 +134,8 @@ enum Held {
 }
 
 impl RequestHandler {
-    /// Answers a request of a client that has `held`. `streams` is the number of clients that have a
-    /// stream.
-    fn answer(&self, request: &Request, fd: Option<OwnedFd>, held: &Held, streams: usize) -> Result<Reply, Refusal> {
+    /// Answers a request of a client that has `held`.
+    fn answer(&self, request: &Request, fd: Option<OwnedFd>, held: &Held) -> Result<Reply, Refusal> {
         let source = &self.source;
         match request {
             Request::Status => good(source.status()),
@@ -142,15 +146,15 @@ impl RequestHandler {
             Request::Drops => good(source.drops()),
             Request::Events(EventsRequest { since, follow: false }) => good(source.events(*since)),
             Request::Events(EventsRequest { since, follow: true }) => {
-                begin_stream(held, streams, || source.follow_events(*since))
+                begin_stream(held, || source.follow_events(*since))
             }
             Request::Reload => good(self.control()?.reload()?),
             Request::Link(LinkRequest { port, up }) => {
                 self.control()?.set_link(port, *up)?;
                 good(serde_json::Map::new())
             }
-            Request::Capture(capture) => begin_stream(held, streams, || self.control()?.capture(capture)),
-            Request::Trace(trace) => begin_stream(held, streams, || self.control()?.trace(trace)),
+            Request::Capture(capture) => begin_stream(held, || self.control()?.capture(capture)),
+            Request::Trace(trace) => begin_stream(held, || self.control()?.trace(trace)),
             Request::Port(port_request) => {
                 let control = self.control()?;
                 let bad = |error| Refusal::new(ErrorCode::BadRequest, error);
@@ -172,6 +176,12 @@ impl RequestHandler {
     }
 }
 
+/// Returns the line of an error, without its newline.
+fn failure(refusal: &Refusal) -> String {
+    // Only a map with keys that are no strings could fail to serialise.
+    serde_json::to_string(refusal).unwrap_or_else(|_| "{\"error\":\"internal\",\"code\":\"internal\"}".to_owned())
+}
+
 /// Returns an answer without anything else.
 fn good<T: Serialize>(answer: T) -> Result<Reply, Refusal> {
     #[derive(Serialize)]
@@ -184,19 +194,14 @@ fn good<T: Serialize>(answer: T) -> Result<Reply, Refusal> {
     Ok(Reply { line, held: Held::Nothing })
 }
 
-/// Returns an answer with a stream, if this client may have one.
+/// Returns an answer with a stream, if this connection may have one.
 fn begin_stream<T: Serialize>(
     held: &Held,
-    streams: usize,
     begin: impl FnOnce() -> Result<(T, Box<dyn Stream>), Refusal>,
 ) -> Result<Reply, Refusal> {
     if !matches!(held, Held::Nothing) {
         let error = "this connection has a port; open a connection for each stream";
         return Err(Refusal::new(ErrorCode::BadRequest, error));
-    }
-    if streams >= MAX_STREAMS {
-        let error = format!("{MAX_STREAMS} clients have a stream already; end one of them, and try again");
-        return Err(Refusal::new(ErrorCode::Busy, error));
     }
     let (answer, stream) = begin()?;
     Ok(Reply { held: Held::Stream(stream), ..good(answer)? })

@@ -1,37 +1,43 @@
-//! Answers requests over a Unix socket, on one thread that no client can block.
+//! Answers requests over a Unix socket. One thread accepts clients, and no client can block it.
 //!
-//! All sockets are non-blocking, and one `poll` waits for all of them. So a client that stalls
-//! costs one of [`MAX_CLIENTS`] places for a second and nothing else. While all places are taken,
-//! further clients wait in the kernel's queue.
-//!
-//! A client whose answer is a stream has a place of its own, one of [`MAX_STREAMS`]. It may be silent
-//! for as long as it likes, and costs one bounded buffer.
+//! Each client has a thread, because a client can hold whoever receives from it: it sends a
+//! descriptor whose close takes for ever. (The kernel closes descriptors that are not taken in the
+//! same call that receives the bytes beside them, and in the close of a socket that has such bytes.)
+//! Places (`places`) bound the number of threads, and of those that one user may hold. Threads that
+//! are held are interrupted when their places are needed (`closing`), and a stop leaves behind those
+//! that nothing ends. Where the kernel can refuse descriptors, it does so for sockets that only answer
+//! questions.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::{Errno, ioctl_fionbio};
-use rustix::net::{SocketFlags, accept_with, listen};
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{SendFlags, SocketFlags, accept_with, listen, send};
 use straightline_port::Permissions;
 use straightline_port::socket_file::{self, SocketFile};
 
 use super::connection::Connection;
-use super::{Control, RequestHandler, Source};
+use super::places::Places;
+use super::{Control, Held, Refusal, Reply, Request, RequestHandler, Source, closing, failure, interrupt, pass_rights};
 use crate::config::socket_path::{self, SocketPathError, SocketState};
 
-/// The maximum number of clients at a time, without those that have a dynamic port or a stream.
-const MAX_CLIENTS: usize = 16;
+/// The number of clients that wait in the kernel's queue until they are accepted.
+const QUEUE: i32 = 256;
 
-/// The maximum number of clients that have a dynamic port.
-const MAX_DYNAMIC_PORTS: usize = 1024;
+/// The maximum number of threads that close connections of refused clients.
+const MAX_REFUSING: usize = 64;
 
-/// The maximum number of clients that have a stream.
-pub(super) const MAX_STREAMS: usize = 16;
+/// The maximum time of a stop.
+const MAX_STOP: Duration = Duration::from_secs(10);
+
+/// The maximum time for which a stop waits when only threads are left that a client holds.
+const MAX_HELD: Duration = Duration::from_secs(1);
 
 /// The time without accepting clients after accepting one has failed.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -63,18 +69,18 @@ pub enum ApiError {
     },
 }
 
-/// A socket that listens and is not served yet. Dropping it removes its file.
+/// A socket that is not served yet. Dropping it removes its file.
 #[derive(Debug)]
 pub struct ApiServer {
     /// The socket's file. It is removed with the server, before the socket is closed.
-    _file: SocketFile,
+    file: SocketFile,
     socket: OwnedFd,
     path: PathBuf,
 }
 
 impl ApiServer {
-    /// Listens at `path`. Replaces a socket that a dead process left there. Only this process's
-    /// user may connect.
+    /// Takes `path`. Replaces a socket that a dead process left there. Only this process's user may
+    /// connect, once the socket is served.
     ///
     /// # Errors
     /// The path is not valid, or it is taken by a running process or by another kind of file.
@@ -82,8 +88,7 @@ impl ApiServer {
         Self::bind_for(path, &Permissions::default())
     }
 
-    /// Listens as [`Self::bind`] does, for other users too. Nobody can connect before the file has its
-    /// permissions.
+    /// Takes a path as [`Self::bind`] does, for other users too.
     ///
     /// # Errors
     /// As those of [`Self::bind`], or the permissions cannot be set.
@@ -101,8 +106,7 @@ impl ApiServer {
         })?;
         permissions.give(&file).map_err(|error| io_error(io::Error::other(error)))?;
         ioctl_fionbio(&socket, true).map_err(|error| io_error(error.into()))?;
-        listen(&socket, 64).map_err(|error| io_error(error.into()))?;
-        Ok(Self { _file: file, socket, path: path.to_owned() })
+        Ok(Self { file, socket, path: path.to_owned() })
     }
 
     /// Returns the path of the socket.
@@ -111,7 +115,7 @@ impl ApiServer {
         &self.path
     }
 
-    /// Answers from `source`, on a thread of its own, until the handle is dropped.
+    /// Listens, and answers from `source` on threads of its own until the handle is dropped.
     ///
     /// # Errors
     /// The system cannot provide a thread or descriptor.
@@ -128,104 +132,242 @@ impl ApiServer {
     }
 
     fn serve_with(self, handler: RequestHandler) -> io::Result<ApiHandle> {
-        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let seen = Arc::clone(&stop);
-        let thread = thread::Builder::new().name("api".to_owned()).spawn(move || run(&self, &handler, &seen))?;
-        Ok(ApiHandle { stop, thread: Some(thread) })
+        // Only a dynamic port comes with a descriptor. Clients that connect before the socket listens
+        // do not exist, and all others inherit this.
+        let refuses_descriptors = handler.control.is_none() && pass_rights::refuse(&self.socket)?;
+        interrupt::prepare()?;
+        listen(&self.socket, QUEUE)?;
+        let shared = Arc::new(Shared {
+            handler: Mutex::new(Some(handler)),
+            places: Arc::default(),
+            stop: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            is_stopping: AtomicBool::new(false),
+            refuses_descriptors,
+            closing: AtomicUsize::new(0),
+            refusing: AtomicUsize::new(0),
+            threads: Mutex::new(0),
+            ended: Condvar::new(),
+        });
+        let seen = Arc::clone(&shared);
+        start(&shared, "api", move || accept_until_stop(self, &seen))?;
+        Ok(ApiHandle(shared))
     }
 }
 
-/// The thread that answers. Dropping it ends the thread and removes the socket's file.
-#[derive(Debug)]
-pub struct ApiHandle {
-    stop: Arc<OwnedFd>,
-    thread: Option<JoinHandle<()>>,
+/// What the threads of a socket share.
+pub(super) struct Shared {
+    /// Answers one request at a time. None when the API stops.
+    handler: Mutex<Option<RequestHandler>>,
+    places: Arc<Places>,
+    /// Readable when the API stops.
+    stop: OwnedFd,
+    is_stopping: AtomicBool,
+    /// The kernel refuses descriptors, so no close has to wait.
+    refuses_descriptors: bool,
+    /// The number of threads that receive or close now.
+    closing: AtomicUsize,
+    /// The number of threads that close connections of refused clients.
+    refusing: AtomicUsize,
+    /// The number of threads.
+    threads: Mutex<usize>,
+    ended: Condvar,
 }
+
+impl Shared {
+    pub(super) fn stop(&self) -> &OwnedFd {
+        &self.stop
+    }
+
+    /// Answers a request of a client that has `held`. Returns none when the API stops.
+    ///
+    /// # Errors
+    /// The request is not executed.
+    pub(super) fn answer(&self, request: &Request, fd: Option<OwnedFd>, held: &Held) -> Result<Option<Reply>, Refusal> {
+        let handler = self.handler.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*handler {
+            Some(handler) if !self.is_stopping.load(Ordering::Relaxed) => handler.answer(request, fd, held).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// Runs what may close a descriptor of a client, which may take for ever.
+    pub(super) fn closing<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.closing.fetch_add(1, Ordering::Relaxed);
+        let done = closing::closing(work);
+        self.closing.fetch_sub(1, Ordering::Relaxed);
+        done
+    }
+
+    /// Waits for the end of all threads. Returns the number of those that do not end.
+    fn wait_for_ends(&self) -> usize {
+        let began = Instant::now();
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        while *threads > 0 {
+            let are_held = *threads == self.closing.load(Ordering::Relaxed);
+            if began.elapsed() > if are_held { MAX_HELD } else { MAX_STOP } {
+                break;
+            }
+            closing::interrupt_held();
+            let pause = Duration::from_millis(20);
+            (threads, _) = self.ended.wait_timeout(threads, pause).unwrap_or_else(PoisonError::into_inner);
+        }
+        *threads
+    }
+
+    /// Drops what answers, so that no thread that is left behind keeps the switch. Returns false if
+    /// an answer takes too long.
+    fn drop_handler(&self) -> bool {
+        let began = Instant::now();
+        loop {
+            let mut handler = match self.handler.try_lock() {
+                Ok(handler) => handler,
+                Err(TryLockError::Poisoned(handler)) => handler.into_inner(),
+                Err(TryLockError::WouldBlock) if began.elapsed() > MAX_STOP => return false,
+                Err(TryLockError::WouldBlock) => {
+                    thread::sleep(Duration::from_millis(1));
+                    continue;
+                }
+            };
+            let handler = handler.take();
+            drop(handler);
+            return true;
+        }
+    }
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("threads", &self.threads).finish_non_exhaustive()
+    }
+}
+
+/// The threads that answer. Dropping it ends them and removes the socket's file. Threads that a
+/// client's descriptor holds are left behind.
+#[derive(Debug)]
+pub struct ApiHandle(Arc<Shared>);
 
 impl Drop for ApiHandle {
     fn drop(&mut self) {
-        let one = 1_u64.to_ne_bytes();
+        let shared = &self.0;
+        shared.is_stopping.store(true, Ordering::Relaxed);
         // An eventfd refuses a write only when its counter is full, and a full counter wakes the
-        // thread, too.
-        let _ = rustix::io::write(&*self.stop, &one);
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the API's thread had panicked");
+        // threads, too.
+        let _ = rustix::io::write(&shared.stop, &1_u64.to_ne_bytes());
+        shared.places.stop();
+        if !shared.drop_handler() {
+            tracing::error!("the API stops while a request is executed that does not end");
+        }
+        let left = shared.wait_for_ends();
+        if left > 0 {
+            tracing::warn!("{left} threads of the API are left behind: descriptors of clients do not close");
         }
     }
 }
 
-fn run(server: &ApiServer, handler: &RequestHandler, stop: &OwnedFd) {
-    let mut clients: Vec<Connection> = Vec::new();
-    let mut accept_from = Instant::now();
-    loop {
-        let now = Instant::now();
-        clients.retain(|client| client.deadline().is_none_or(|deadline| deadline > now));
-        let accepting = accepts_more(&clients) && now >= accept_from;
+/// Starts a thread that is counted.
+fn start(shared: &Arc<Shared>, name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    /// Counts the thread for as long as it exists.
+    struct Counted(Arc<Shared>);
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            *self.0.threads.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+            self.0.ended.notify_all();
+        }
+    }
+    *shared.threads.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+    let counted = Counted(Arc::clone(shared));
+    let thread = thread::Builder::new().name(name.to_owned()).spawn(move || {
+        // It ends last.
+        let _counted = counted;
+        work();
+    });
+    thread.map(drop)
+}
 
-        // The order: stop, clients, streams, and new clients.
-        let mut fds = vec![PollFd::new(stop, PollFlags::IN)];
-        fds.extend(clients.iter().map(|client| PollFd::new(client.socket(), client.interest())));
-        let mut streaming = Vec::new();
-        for (at, client) in clients.iter().enumerate() {
-            if let Some(stream) = client.waiting_stream() {
-                streaming.push(at);
-                fds.push(PollFd::from_borrowed_fd(stream.readiness(), PollFlags::IN));
-            }
+fn accept_until_stop(server: ApiServer, shared: &Arc<Shared>) {
+    let ApiServer { file, socket, .. } = server;
+    let mut pause = None;
+    while wait_for_client(&socket, shared, pause) {
+        pause = accept_all(&socket, shared).err().map(|error| {
+            tracing::warn!("the API accepts no clients for {} s: {error}", PAUSE.as_secs());
+            PAUSE
+        });
+    }
+    drop(file);
+    // Clients in the kernel's queue may have sent descriptors.
+    shared.closing(|| drop(socket));
+}
+
+/// Waits for a client, but for the time of `pause` for the stop only. Returns false when the API
+/// stops.
+fn wait_for_client(socket: &OwnedFd, shared: &Shared, mut pause: Option<Duration>) -> bool {
+    loop {
+        let mut fds = vec![PollFd::new(&shared.stop, PollFlags::IN)];
+        if pause.is_none() {
+            fds.push(PollFd::new(socket, PollFlags::IN));
         }
-        if accepting {
-            fds.push(PollFd::new(&server.socket, PollFlags::IN));
-        }
-        let pause = (now < accept_from).then_some(accept_from);
-        let wake = clients.iter().filter_map(Connection::deadline).chain(pause).min();
-        let timeout = wake.and_then(|wake| Timespec::try_from(wake.saturating_duration_since(now)).ok());
-        match poll(&mut fds, timeout.as_ref()) {
-            Ok(_) => {}
-            Err(Errno::INTR) => continue,
+        let time = pause.and_then(|pause| Timespec::try_from(pause).ok());
+        match poll(&mut fds, time.as_ref()) {
+            Ok(0) => pause = None,
+            Ok(_) => return fds[0].revents().is_empty(),
+            Err(Errno::INTR) => {}
             Err(error) => {
                 tracing::error!("the API stops: poll: {error}");
-                return;
+                return false;
             }
-        }
-        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
-        drop(fds);
-        if ready[0] {
-            return;
-        }
-        let (mut of_clients, others) = (ready[1..=clients.len()].to_vec(), &ready[1 + clients.len()..]);
-        for (at, ready) in streaming.iter().zip(others) {
-            of_clients[*at] |= ready;
-        }
-        let newcomers = accepting && others.last() == Some(&true);
-
-        let now = Instant::now();
-        let mut of_clients = of_clients.into_iter();
-        let mut streams = clients.iter().filter(|client| client.has_stream()).count();
-        clients.retain_mut(|client| of_clients.next() != Some(true) || client.step(handler, &mut streams, now));
-        if newcomers && let Err(error) = accept_all(server, &mut clients, now) {
-            tracing::warn!("the API accepts no clients for {} s: {error}", PAUSE.as_secs());
-            accept_from = now + PAUSE;
         }
     }
 }
 
-/// Returns whether there is a free place. A client that has a dynamic port or a stream takes no place
-/// from the others.
-fn accepts_more(clients: &[Connection]) -> bool {
-    let dynamic = clients.iter().filter(|client| client.has_dynamic_port()).count();
-    let streams = clients.iter().filter(|client| client.has_stream()).count();
-    clients.len() - dynamic - streams < MAX_CLIENTS && dynamic < MAX_DYNAMIC_PORTS
-}
-
-fn accept_all(server: &ApiServer, clients: &mut Vec<Connection>, now: Instant) -> rustix::io::Result<()> {
-    while accepts_more(clients) {
-        match accept_with(&server.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-            Ok(socket) => clients.push(Connection::new(socket, now)),
+fn accept_all(socket: &OwnedFd, shared: &Arc<Shared>) -> io::Result<()> {
+    while !shared.is_stopping.load(Ordering::Relaxed) {
+        if shared.refusing.load(Ordering::Relaxed) >= MAX_REFUSING {
+            // All of them are held. The others wait for a few milliseconds.
+            closing::interrupt_held();
+            thread::sleep(Duration::from_millis(5));
+            continue;
+        }
+        match accept_with(socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+            Ok(client) => serve(client, shared)?,
             Err(Errno::AGAIN) => return Ok(()),
             Err(Errno::INTR | Errno::CONNABORTED) => {}
-            Err(error) => return Err(error),
+            Err(error) => return Err(error.into()),
         }
     }
     Ok(())
+}
+
+/// Serves an accepted client on a thread of its own, or refuses it.
+fn serve(client: OwnedFd, shared: &Arc<Shared>) -> io::Result<()> {
+    let user = socket_peercred(&client)?.uid.as_raw();
+    match shared.places.connection(user) {
+        Ok(place) => {
+            let connection = Connection::new(client, place);
+            let seen = Arc::clone(shared);
+            start(shared, "api client", move || connection.run(&seen))
+        }
+        Err(refusal) => {
+            closing::interrupt_held();
+            refuse(client, &refusal, shared)
+        }
+    }
+}
+
+/// Tells a client why it is not served.
+fn refuse(client: OwnedFd, refusal: &Refusal, shared: &Arc<Shared>) -> io::Result<()> {
+    let line = failure(refusal) + "\n";
+    // The buffer of a new connection has space for it. A client that has left needs no answer.
+    let _ = send(&client, line.as_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+    if shared.refuses_descriptors {
+        return Ok(());
+    }
+    shared.refusing.fetch_add(1, Ordering::Relaxed);
+    let seen = Arc::clone(shared);
+    start(shared, "api refusal", move || {
+        seen.closing(|| drop(client));
+        seen.refusing.fetch_sub(1, Ordering::Relaxed);
+    })
+    .inspect_err(|_| {
+        shared.refusing.fetch_sub(1, Ordering::Relaxed);
+    })
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::places::MAX_STREAMS;
 use super::*;
 
 /// A switch that always gives the same answers.

@@ -54,6 +54,22 @@ pub(super) const FAMILIES: &[Family] = &[
         samples: |answers, samples| samples.add([], answers.status.refused_calls),
     },
     Family {
+        name: "api_refused_clients",
+        kind: Counter,
+        unit: None,
+        labels: &[],
+        help: "Clients that the API refused, because their user or all users had too many connections",
+        samples: |answers, samples| samples.add([], answers.status.api_refused_clients),
+    },
+    Family {
+        name: "api_held_threads",
+        kind: Gauge,
+        unit: None,
+        labels: &[],
+        help: "Threads of the API that a client holds by a descriptor that does not close",
+        samples: |answers, samples| samples.add([], answers.status.api_held_threads as u64),
+    },
+    Family {
         name: "stalls",
         kind: Counter,
         unit: None,

@@ -4,13 +4,13 @@
 use std::io::{IoSlice, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::net::sockopt::set_socket_linger;
+use rustix::net::sockopt::{set_socket_linger, set_socket_recv_buffer_size, set_socket_send_buffer_size};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use straightline_switch::config::Config;
 use straightline_virtio::vhost_user::{Message, Request};
@@ -31,27 +31,40 @@ impl Hold {
     /// The socket lingers, and its data is never read. The last close of such a socket waits until
     /// its data has arrived (`SO_LINGER`, socket(7)).
     fn new(socket: &Path) -> Hold {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a listener");
-        let mut sent = TcpStream::connect(listener.local_addr().expect("its address")).expect("a connection");
-        let (peer, address) = listener.accept().expect("a connection");
-        set_socket_linger(&sent, Some(Duration::from_secs(3600))).expect("to linger");
-        sent.set_nonblocking(true).expect("not to block");
-        while sent.write(&[0; 1 << 16]).is_ok() {}
-
+        let (sent, peer) = lingering();
+        let address = sent.local_addr().expect("its address");
         let mut stream = UnixStream::connect(socket).expect("connect");
         let bytes = Message::request(Request::GetFeatures, Vec::new()).to_bytes();
-        let fds = [sent.as_fd()];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut beside = SendAncillaryBuffer::new(&mut space);
-        assert!(beside.push(SendAncillaryMessage::ScmRights(&fds)));
-        let first = [IoSlice::new(&bytes[..1])];
-        assert_eq!(sendmsg(&stream, &first, &mut beside, SendFlags::empty()).expect("a byte"), 1);
+        assert_eq!(send_beside(&stream, &bytes[..1], sent.as_fd()).expect("a byte"), 1);
         // Close our copy before the message is complete, so that the port makes the last close.
         drop(sent);
         stream.write_all(&bytes[1..]).expect("the rest");
         wait_until("the port's thread closes it", || is_closing(address.port()));
         Hold { stream, peer }
     }
+}
+
+/// Returns a socket whose last close waits for an hour, and its other end, which does not read.
+pub(crate) fn lingering() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a listener");
+    // Small buffers, which are full at once. The peer's has some data, so that its end is a reset.
+    set_socket_recv_buffer_size(&listener, 32 << 10).expect("a buffer");
+    let mut sent = TcpStream::connect(listener.local_addr().expect("its address")).expect("a connection");
+    set_socket_send_buffer_size(&sent, 16 << 10).expect("a buffer");
+    let (peer, _) = listener.accept().expect("a connection");
+    set_socket_linger(&sent, Some(Duration::from_secs(3600))).expect("to linger");
+    sent.set_nonblocking(true).expect("not to block");
+    while sent.write(&[0; 1 << 16]).is_ok() {}
+    (sent, peer)
+}
+
+/// Sends bytes with a descriptor beside the first of them.
+pub(crate) fn send_beside(stream: &UnixStream, bytes: &[u8], fd: BorrowedFd<'_>) -> rustix::io::Result<usize> {
+    let fds = [fd];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut beside = SendAncillaryBuffer::new(&mut space);
+    assert!(beside.push(SendAncillaryMessage::ScmRights(&fds)));
+    sendmsg(stream, &[IoSlice::new(bytes)], &mut beside, SendFlags::NOSIGNAL)
 }
 
 /// Returns true if the socket at this local TCP port waits in its close: its FIN is not

@@ -13,6 +13,7 @@ mod tunnel_testbed;
 
 mod address_space;
 mod answers;
+mod api;
 mod coalescing;
 mod costly;
 mod cve_2018_1059;

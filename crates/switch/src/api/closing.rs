@@ -1,0 +1,77 @@
+//! Threads that receive from a client or close what it has sent: the client may hold them.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::thread::{Pid, gettid};
+
+use super::interrupt::interrupt;
+
+/// A thread that takes longer than this to receive or to close is held by a client's descriptor.
+const HELD: Duration = Duration::from_secs(1);
+
+/// A thread that takes longer than this is interrupted when its place is needed.
+const MAX_WAIT: Duration = Duration::from_millis(20);
+
+/// The threads that receive or close now, at all sockets.
+static CLOSING: Mutex<Vec<Closing>> = Mutex::new(Vec::new());
+
+/// A thread that receives or closes.
+struct Closing {
+    thread: Pid,
+    since: Instant,
+}
+
+/// Returns the number of threads that a client's descriptor holds: it does not close.
+pub(crate) fn held_threads() -> usize {
+    threads().iter().filter(|closing| closing.since.elapsed() > HELD).count()
+}
+
+/// Runs what may close a descriptor of a client, which may take for ever.
+pub(super) fn closing<T>(work: impl FnOnce() -> T) -> T {
+    /// Ends the entry of this thread.
+    struct Entry(Pid);
+    impl Drop for Entry {
+        fn drop(&mut self) {
+            threads().retain(|closing| closing.thread != self.0);
+        }
+    }
+    let thread = gettid();
+    threads().push(Closing { thread, since: Instant::now() });
+    let _entry = Entry(thread);
+    work()
+}
+
+/// Interrupts the threads that a client holds. A thread with an entry exists: its number is not
+/// another's.
+pub(super) fn interrupt_held() {
+    threads().iter().filter(|closing| closing.since.elapsed() > MAX_WAIT).for_each(|held| interrupt(held.thread));
+}
+
+fn threads() -> MutexGuard<'static, Vec<Closing>> {
+    CLOSING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::interrupt::prepare;
+
+    #[test]
+    fn a_thread_that_waits_is_seen_and_can_be_interrupted() {
+        prepare().unwrap();
+        let (ours, _theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        let waits = std::thread::spawn(move || {
+            let buffer = &mut [0][..];
+            closing(|| rustix::io::read(&ours, buffer).unwrap_err())
+        });
+        while held_threads() == 0 {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        while !waits.is_finished() {
+            interrupt_held();
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert_eq!(waits.join().unwrap(), rustix::io::Errno::INTR);
+    }
+}
