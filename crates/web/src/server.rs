@@ -1,29 +1,32 @@
 //! Connections: their number, their time-outs and their end.
 //!
 //! One thread serves all of them. A client that stalls costs one of [`MAX_CONNECTIONS`] places for
-//! some seconds, and shares the text that it does not read with others.
+//! [`TIMES`]`.last`, and shares the text that it does not read with others.
 
 use std::convert::Infallible;
 use std::fmt;
 use std::future::poll_fn;
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::path::PathBuf;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::Poll;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use http_body_util::Full;
+use hyper::body::Bytes;
 use hyper::server::conn::http1;
-use hyper::service::service_fn;
+use hyper::service::{HttpService, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustix::process::{Resource, getrlimit};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
-use tokio_io_timeout::TimeoutStream;
 
 use crate::hosts::Hosts;
 use crate::routes::{Findings, Routes};
@@ -35,15 +38,19 @@ const MAX_CONNECTIONS: u64 = 512;
 /// Descriptors that are not for connections.
 const OTHER_DESCRIPTORS: u64 = 32;
 
-/// The maximum time for the headers of a request, from the end of the request before.
-const HEADER_TIME: Duration = Duration::from_secs(10);
+/// The maximum times of a connection.
+struct Times {
+    /// The time for the headers of a request, from the end of the request before.
+    headers: Duration,
+    /// The age at which a connection ends after its present request.
+    age: Duration,
+    /// The time from the moment in which a connection has to end until it ends. It begins when the
+    /// client first makes the server wait for it to read: then the present reply is the last one.
+    last: Duration,
+}
 
-/// A client that neither sends nor reads anything for this long is disconnected.
-const SILENCE: Duration = Duration::from_secs(20);
-
-/// The age at which a connection ends after its present request. So a client that reads a byte now
-/// and then does not stay for ever.
-const MAX_AGE: Duration = Duration::from_secs(300);
+const TIMES: Times =
+    Times { headers: Duration::from_secs(10), age: Duration::from_secs(300), last: Duration::from_secs(10) };
 
 /// The maximum size of a request's headers, and of the buffer for them.
 const MAX_HEADERS: usize = 16 << 10;
@@ -176,21 +183,149 @@ fn is_clients(error: &io::Error) -> bool {
 
 /// Serves a connection until it ends.
 async fn connection(stream: TcpStream, routes: &Routes) -> Result<(), hyper::Error> {
-    let _ = stream.set_nodelay(true);
-    let mut stream = TimeoutStream::new(stream);
-    stream.set_read_timeout(Some(SILENCE));
-    stream.set_write_timeout(Some(SILENCE));
     let service = service_fn(|request: hyper::Request<hyper::body::Incoming>| async {
         // A body is not read, so hyper closes the connection behind it.
         let (request, _) = request.into_parts();
         Ok::<_, Infallible>(routes.reply(&request).await)
     });
+    serve_connection(stream, service, &TIMES).await
+}
+
+/// Serves a connection for these times at most.
+async fn serve_connection<S>(stream: TcpStream, service: S, times: &Times) -> Result<(), hyper::Error>
+where
+    S: HttpService<hyper::body::Incoming, ResBody = Full<Bytes>, Error = Infallible>,
+{
+    let _ = stream.set_nodelay(true);
+    let is_slow = Arc::new(AtomicBool::new(false));
+    let stream = Watched { stream, is_slow: Arc::clone(&is_slow) };
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIME).max_buf_size(MAX_HEADERS);
-    let mut connection = pin!(http.serve_connection(TokioIo::new(Box::pin(stream)), service));
-    if let Ok(ended) = timeout(MAX_AGE, connection.as_mut()).await {
+    http.timer(TokioTimer::new()).header_read_timeout(times.headers).max_buf_size(MAX_HEADERS);
+    let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
+    let stays = poll_fn(|context| match connection.as_mut().poll(context) {
+        Poll::Pending if !is_slow.load(Ordering::Relaxed) => Poll::Pending,
+        Poll::Pending => Poll::Ready(None),
+        Poll::Ready(ended) => Poll::Ready(Some(ended)),
+    });
+    if let Ok(Some(ended)) = timeout(times.age, stays).await {
         return ended;
     }
     connection.as_mut().graceful_shutdown();
-    timeout(SILENCE, connection).await.unwrap_or(Ok(()))
+    timeout(times.last, connection).await.unwrap_or(Ok(()))
+}
+
+/// A connection that notes whether its client has made the server wait for it to read.
+struct Watched {
+    stream: TcpStream,
+    is_slow: Arc<AtomicBool>,
+}
+
+impl Watched {
+    fn note<T>(&self, written: Poll<T>) -> Poll<T> {
+        if written.is_pending() {
+            self.is_slow.store(true, Ordering::Relaxed);
+        }
+        written
+    }
+}
+
+impl AsyncRead for Watched {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, into)
+    }
+}
+
+impl AsyncWrite for Watched {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.note(written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, parts);
+        self.note(written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{ErrorKind, Read, Write};
+    use std::net::TcpStream as Client;
+
+    use super::*;
+
+    /// More than the buffers of both ends hold.
+    const LARGE: usize = 64 << 20;
+
+    /// Serves one connection, with a large reply. `last` is the time of its end.
+    fn served(client: impl FnOnce(Client) + Send + 'static, last: Duration) {
+        let listener = StdListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let times = Times { last, ..TIMES };
+        let runtime = runtime::Builder::new_current_thread().enable_io().enable_time().build().unwrap();
+        let thread = std::thread::spawn(move || {
+            let mut stream = Client::connect(address).unwrap();
+            stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+            client(stream);
+        });
+        runtime.block_on(async {
+            let (stream, _) = TcpListener::from_std(listener).unwrap().accept().await.unwrap();
+            let service = service_fn(|_: hyper::Request<hyper::body::Incoming>| async {
+                Ok::<_, Infallible>(hyper::Response::new(Full::new(Bytes::from(vec![b'x'; LARGE]))))
+            });
+            let _ = serve_connection(stream, service, &times).await;
+        });
+        thread.join().unwrap();
+    }
+
+    /// It never stops reading, and never reads everything.
+    #[test]
+    fn a_client_that_reads_a_little_now_and_then_does_not_stay() {
+        served(
+            |mut stream| {
+                let mut some = [0; 100];
+                let end = loop {
+                    std::thread::sleep(Duration::from_millis(5));
+                    match stream.read(&mut some) {
+                        Ok(0) => break None,
+                        Ok(_) => {}
+                        Err(error) => break Some(error.kind()),
+                    }
+                };
+                assert!(matches!(end, None | Some(ErrorKind::ConnectionReset)), "{end:?}");
+            },
+            Duration::from_millis(100),
+        );
+    }
+
+    #[test]
+    fn a_client_that_makes_the_server_wait_gets_its_reply_and_no_other() {
+        served(
+            |mut stream| {
+                std::thread::sleep(Duration::from_millis(50));
+                let mut reply = Vec::new();
+                // The end of the connection.
+                stream.read_to_end(&mut reply).unwrap();
+                assert!(reply.len() > LARGE, "{} bytes", reply.len());
+            },
+            Duration::from_secs(60),
+        );
+    }
 }
