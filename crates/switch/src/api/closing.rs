@@ -54,6 +54,9 @@ fn threads() -> MutexGuard<'static, Vec<Closing>> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
     use crate::api::interrupt::prepare;
 
@@ -61,13 +64,21 @@ mod tests {
     fn a_thread_that_waits_is_seen_and_can_be_interrupted() {
         prepare().unwrap();
         let (ours, _theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        let is_seen = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&is_seen);
         let waits = std::thread::spawn(move || {
-            let buffer = &mut [0][..];
-            closing(|| rustix::io::read(&ours, buffer).unwrap_err())
+            loop {
+                let error = closing(|| rustix::io::read(&ours, &mut [0][..]).unwrap_err());
+                // Sockets of other tests may interrupt it before.
+                if seen.load(Ordering::Relaxed) {
+                    return error;
+                }
+            }
         });
         while held_threads() == 0 {
             std::thread::sleep(Duration::from_millis(10));
         }
+        is_seen.store(true, Ordering::Relaxed);
         while !waits.is_finished() {
             interrupt_held();
             std::thread::sleep(Duration::from_millis(10));
