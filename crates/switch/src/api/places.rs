@@ -13,7 +13,7 @@ use rustix::process::geteuid;
 
 use super::{ErrorCode, Refusal};
 
-/// What a user may have at a socket, or all other users together.
+/// The most that a user may have at a socket, or all other users together.
 struct Limits {
     /// Connections without a port and without a stream, each with a thread.
     connections: usize,
@@ -58,7 +58,7 @@ struct State {
     has_stopped: bool,
 }
 
-/// What a user has.
+/// The number of things that a user has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Use {
     connections: usize,
@@ -67,7 +67,7 @@ struct Use {
     dynamic_ports: usize,
 }
 
-/// What a place is for.
+/// The purpose of a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Connection,

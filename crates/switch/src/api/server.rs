@@ -154,7 +154,7 @@ impl ApiServer {
     }
 }
 
-/// What the threads of a socket share.
+/// The state that the threads of a socket share.
 pub(super) struct Shared {
     /// Answers one request at a time. None when the API stops.
     handler: Mutex<Option<RequestHandler>>,
