@@ -11,6 +11,7 @@ const SO_PASSRIGHTS: libc::c_int = 83;
 /// from it when it listens later. Returns false if this kernel cannot.
 pub(super) fn refuse(socket: impl AsFd) -> io::Result<bool> {
     let off: libc::c_int = 0;
+    #[expect(clippy::cast_possible_truncation, reason = "the size of an integer")]
     let size = size_of_val(&off) as libc::socklen_t;
     let fd = socket.as_fd().as_raw_fd();
     // SAFETY: the pointer and the size are those of `off`, which outlives the call.
