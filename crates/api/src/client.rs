@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -229,8 +230,13 @@ fn send_and_read(
         let fds = [fd];
         control.push(SendAncillaryMessage::ScmRights(&fds));
         // The descriptor travels with the first bytes.
-        let sent = sendmsg(&stream, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)?;
-        bytes.drain(..sent);
+        match sendmsg(&stream, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL) {
+            Ok(sent) => drop(bytes.drain(..sent)),
+            // The kernel sends no descriptors to a socket that changes nothing. The switch says so, in
+            // its answer to a request without one.
+            Err(Errno::PERM) => {}
+            Err(error) => return Err(error.into()),
+        }
     }
     match stream.write_all(&bytes) {
         // A switch that serves no more clients says why, and closes.

@@ -193,3 +193,87 @@ impl Inputs {
         (self.first, self.first_quiet) = (0, 0);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    use straightline_port::Null;
+
+    /// Returns inputs of which all are quiet but the first.
+    fn quiet_but_one(count: usize) -> Inputs {
+        let mut inputs = Inputs::default();
+        for at in 0..count {
+            let port: Arc<dyn Port> = Arc::new(Null::new("in"));
+            inputs.add(Input::new(port, at, Arc::default(), Served::Nobody, InputRules::RETURNING));
+        }
+        for _ in 0..PATIENCE {
+            turn(&mut inputs, 0, |at| usize::from(at == 0));
+        }
+        assert_eq!((inputs.active.as_slice(), inputs.quiet.len()), ([0].as_slice(), count - 1));
+        inputs
+    }
+
+    /// Runs a turn at `now`, in which each input has `packets`. Returns the inputs that were looked
+    /// at.
+    fn turn(inputs: &mut Inputs, now: u64, packets: impl Fn(usize) -> usize) -> Vec<usize> {
+        let (mut looked, mut taken) = (Vec::new(), 0);
+        inputs.begin_turn(now);
+        while let Some(input) = inputs.next() {
+            let at = input.to;
+            input.note(packets(at), 0..packets(at));
+            taken += packets(at);
+            looked.push(at);
+        }
+        inputs.end_turn(taken);
+        looked
+    }
+
+    #[test]
+    fn a_busy_worker_looks_at_one_quiet_input_in_each_interval() {
+        let mut inputs = quiet_but_one(100);
+        let interval = inputs.interval;
+        let busy = |at| usize::from(at == 0);
+        let start = inputs.last_look + 1000 * interval;
+        turn(&mut inputs, start, busy);
+        assert_eq!(turn(&mut inputs, start + interval / 2, busy), [0], "none is due");
+        let mut seen = BTreeSet::new();
+        for n in 1..=99 {
+            let looked = turn(&mut inputs, start + n * interval, busy);
+            assert_eq!((looked.len(), looked[0]), (2, 0), "{looked:?}");
+            seen.extend(looked);
+        }
+        assert_eq!(seen.len(), 100, "each has its turn");
+    }
+
+    #[test]
+    fn an_idle_worker_looks_at_some_quiet_inputs_in_each_turn() {
+        let mut inputs = quiet_but_one(100);
+        let now = inputs.last_look;
+        turn(&mut inputs, now, |_| 0);
+        let mut seen = BTreeSet::new();
+        for _ in 0..99_usize.div_ceil(IDLE_LOOKS) {
+            seen.extend(turn(&mut inputs, now, |_| 0));
+        }
+        assert_eq!(seen.len(), 100);
+    }
+
+    #[test]
+    fn a_quiet_input_with_packets_is_active_again() {
+        let mut inputs = quiet_but_one(10);
+        let now = inputs.last_look + 1000 * inputs.interval;
+        assert_eq!(turn(&mut inputs, now, |at| usize::from(at == 7)).len(), 10, "all are due");
+        assert_eq!(inputs.active, [0, 7]);
+        assert_eq!(turn(&mut inputs, now, |at| usize::from(at == 7)), [0, 7]);
+    }
+
+    #[test]
+    fn an_input_in_debt_is_left_out() {
+        let mut inputs = quiet_but_one(3);
+        inputs.all_mut()[0].account.balance = 0;
+        let now = inputs.last_look + 1000 * inputs.interval;
+        assert_eq!(turn(&mut inputs, now, |_| 0), [1, 2]);
+        assert_eq!(inputs.received().count(), 0);
+    }
+}

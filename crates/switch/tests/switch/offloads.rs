@@ -80,7 +80,9 @@ fn everything(rig: &Rig, source: &mut Guest, sink: &mut Guest) {
                 let (got, bytes) = take(sink, 1).remove(0);
                 assert_eq!(bytes, frame, "passed on unchanged");
                 let told = (got.gso_type, got.gso_size, got.hdr_len, got.flags);
-                assert_eq!(told, (header.gso_type, size, header.hdr_len, NEEDS_CSUM));
+                // A packet of one segment is plain.
+                let gso = if len > size.into() { (header.gso_type, size, header.hdr_len) } else { (0, 0, 0) };
+                assert_eq!(told, (gso.0, gso.1, gso.2, NEEDS_CSUM));
                 check_partial(&got, sink, &bytes, &header);
             } else {
                 segments(sink, kind, &header, &payload, size);
