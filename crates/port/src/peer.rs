@@ -17,7 +17,10 @@ pub struct Peer {
 ///
 /// `rustix` has this call too, but its result cannot hold a process id of 0. The kernel returns 0
 /// for a process outside our PID namespace, such as one in another container.
-pub(crate) fn peer(socket: BorrowedFd<'_>) -> io::Result<Peer> {
+///
+/// # Errors
+/// The socket has no connection, or the system refuses.
+pub fn peer(socket: BorrowedFd<'_>) -> io::Result<Peer> {
     let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let size = libc::socklen_t::try_from(size_of::<libc::ucred>()).map_err(io::Error::other)?;
     let mut len = size;

@@ -8,7 +8,7 @@
 //! that nothing ends. Where the kernel can refuse descriptors, it does so for sockets that only answer
 //! questions.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, TryLockError};
@@ -17,10 +17,9 @@ use std::{io, thread};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::{Errno, ioctl_fionbio};
-use rustix::net::sockopt::socket_peercred;
 use rustix::net::{SendFlags, SocketFlags, accept_with, listen, send};
-use straightline_port::Permissions;
 use straightline_port::socket_file::{self, SocketFile};
+use straightline_port::{Permissions, peer};
 
 use super::connection::Connection;
 use super::places::Places;
@@ -339,7 +338,7 @@ fn accept_all(socket: &OwnedFd, shared: &Arc<Shared>) -> io::Result<()> {
 
 /// Serves an accepted client on a thread of its own, or refuses it.
 fn serve(client: OwnedFd, shared: &Arc<Shared>) -> io::Result<()> {
-    let user = socket_peercred(&client)?.uid.as_raw();
+    let user = peer(client.as_fd())?.uid;
     match shared.places.connection(user) {
         Ok(place) => {
             let connection = Connection::new(client, place);
