@@ -235,6 +235,7 @@ fn tunnel(name: &str, kind: &TunnelKind, remote: IpAddr) -> TunnelConfig {
         local: if remote.is_ipv4() { OWN_V4.into() } else { OWN_V6.into() },
         remotes: vec![remote],
         stations: Vec::new(),
+        limit: 4096,
         mtu: 1400,
         verify: true,
         zero_checksum: false,
