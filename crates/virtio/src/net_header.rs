@@ -22,15 +22,16 @@ const GSO_ECN: u8 = 0x80;
 /// The most bytes of a packet in which headers are searched, if they do not end within the head.
 const DEEPEST: u32 = 512;
 
-/// Payload of a TCP segment at least, options of TCP included. Linux sends no smaller ones
-/// (`tcp_min_snd_mss`).
+/// Payload, options of TCP included, that each segment has of a TCP packet of many segments. Linux
+/// sends no shorter ones (`tcp_min_snd_mss`).
 const MIN_MSS: u32 = 48;
 
 /// Bytes of a TCP header without options.
 const TCP_HEADER: u32 = 20;
 
-/// Segments of a UDP packet at most (Linux: `UDP_MAX_SEGMENTS`; 64 before 6.9).
-const MAX_UDP_SEGMENTS: u32 = 128;
+/// Segments at most of a UDP packet, or of a TCP packet with shorter segments (Linux:
+/// `UDP_MAX_SEGMENTS`; 64 before 6.9).
+const MAX_SHORT_SEGMENTS: u32 = 128;
 
 /// The fields of a header, read once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -244,16 +245,15 @@ fn feature(kind: GsoKind) -> u64 {
 
 /// Returns whether a real sender makes segments of this size, and so many of one packet. Others would
 /// only multiply our work.
+///
+/// A router's GRO coalesces TCP segments of any size, but not many of them.
 fn is_sent(size: u16, segments: u32, layers: Layers) -> bool {
     if size < layers.l4_len {
         return false;
     }
-    if layers.protocol == IpProtocol::TCP {
-        let options = u32::from(layers.l4_len).saturating_sub(TCP_HEADER);
-        u32::from(size) + options >= MIN_MSS
-    } else {
-        segments <= MAX_UDP_SEGMENTS
-    }
+    let options = u32::from(layers.l4_len).saturating_sub(TCP_HEADER);
+    let is_long = layers.protocol == IpProtocol::TCP && u32::from(size) + options >= MIN_MSS;
+    is_long || segments <= MAX_SHORT_SEGMENTS
 }
 
 /// Locates the headers, and pulls up as many bytes as they need.

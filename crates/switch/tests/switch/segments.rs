@@ -57,11 +57,6 @@ impl Packet {
         Packet { kind, tags, ident: 0xfffe, seq: 0xffff_f000, flags: ACK | PSH, payload }
     }
 
-    /// Returns the least size of segments that a sender makes: for TCP, Linux' `tcp_min_snd_mss`.
-    fn least_size(&self) -> u16 {
-        if self.kind.is_tcp() { 48 } else { 8 }
-    }
-
     fn l4_len(&self) -> u16 {
         if self.kind.is_tcp() { 20 } else { 8 }
     }
@@ -262,20 +257,20 @@ fn a_mark_that_was_not_agreed_on_is_refused() {
 /// a packet has at most about 3275 segments of TCP, 8190 of UDP, and a turn's limit of descriptors
 /// counts them.
 #[test]
-fn sizes_that_no_sender_makes_are_refused() {
+fn sizes_below_the_header_are_refused() {
     let rig = rig(2, |config| config.patches.push(patch(0, 1)));
     let mut source = guest(&rig, 0, CSUM | SEND);
     let mut sink = guest(&rig, 1, 0);
     let mut refused = 0;
     for kind in Kind::ALL {
         let packet = Packet::new(kind, 1, noise(7, 501));
-        for size in [0, 1, 2, packet.least_size() - 1] {
+        for size in [0, 1, 2, packet.l4_len() - 1] {
             packet.send(&mut source, size);
             refused += 1;
             rig.wait_drops(0, "segment-size", refused);
         }
-        packet.send(&mut source, packet.least_size());
-        packet.arrives(&mut sink, packet.least_size());
+        packet.send(&mut source, packet.l4_len());
+        packet.arrives(&mut sink, packet.l4_len());
     }
 }
 

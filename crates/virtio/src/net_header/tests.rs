@@ -201,21 +201,29 @@ fn each_kind_of_segmentation_with_and_without_its_feature() {
     }
 }
 
-/// The least size of a TCP segment counts its options, and a UDP packet has a largest number of
-/// segments.
+/// Short segments are few: those of UDP, and those of TCP below the least size, which counts options.
 #[test]
 fn segments_that_no_sender_makes() {
-    for (protocol, gso_type, options, least) in
-        [(6, GSO_TCPV4, 0, 48), (6, GSO_TCPV4, 12, 36), (6, GSO_TCPV4, 40, 60), (17, GSO_UDP_L4, 0, 24)]
-    {
-        let mut frame = frame(4, protocol, 0, 0, 3000);
-        if protocol == 6 {
-            // The first bytes of the payload become options.
-            frame.bytes[frame.l4 + 12] = (5 + options / 4) << 4;
-        }
-        let of_size = |size| check(NetHeader { gso_size: size, ..gso(gso_type, &frame) }, ALL, &frame.bytes);
-        assert!(of_size(least).is_ok(), "{protocol}, {options} bytes of options: {least}");
-        assert_eq!(of_size(least - 1), Err(Reason::SegmentSize), "{protocol}, {options} bytes of options: {least}");
+    let cases = [
+        (6, GSO_TCPV4, 0, 47, 128),
+        (6, GSO_TCPV4, 0, 48, 1000),
+        (6, GSO_TCPV4, 12, 35, 128),
+        (6, GSO_TCPV4, 12, 36, 1000),
+        (17, GSO_UDP_L4, 0, 8, 128),
+        (17, GSO_UDP_L4, 0, 100, 128),
+    ];
+    for (protocol, gso_type, options, size, most) in cases {
+        let with_segments = |segments: usize| {
+            let mut frame = frame(4, protocol, 0, 0, segments * usize::from(size) + usize::from(options));
+            if protocol == 6 {
+                // The first bytes of the payload become options.
+                frame.bytes[frame.l4 + 12] = (5 + options / 4) << 4;
+            }
+            check(NetHeader { gso_size: size, ..gso(gso_type, &frame) }, ALL, &frame.bytes)
+        };
+        assert!(with_segments(most).is_ok(), "{most} of {size} bytes, protocol {protocol}");
+        let more = with_segments(most + 1);
+        assert_eq!(more.is_ok(), most > 128, "more than {most} of {size} bytes, protocol {protocol}: {more:?}");
     }
 }
 
