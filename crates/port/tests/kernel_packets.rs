@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
+use rustix::net::sockopt::set_socket_send_buffer_size;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
 use straightline_packet::{
     Arena, Batch, Checksum, Drops, Gso, GsoKind, Offload, Outer, OuterChecksum, PacketId, PortIndex, Rcu, Reason,
@@ -80,6 +81,8 @@ struct Rig {
 fn rig(kind: Kind, index: u16, features: u64, rcu: &Rcu) -> Rig {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let (ours, kernel) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).expect("sockets");
+    // Four of the longest packets. The usual buffer takes three.
+    set_socket_send_buffer_size(&kernel, 1 << 20).expect("a larger buffer");
     let request = match kind {
         Kind::Tap => DeviceRequest::Tap(TapRequest {
             name: "sl0".to_owned(),
