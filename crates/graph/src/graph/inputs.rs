@@ -116,7 +116,7 @@ impl Inputs {
         &mut self.all
     }
 
-    /// Returns the inputs of which the present turn has packets.
+    /// Returns the inputs whose packets are in the present turn.
     pub(super) fn received(&mut self) -> impl Iterator<Item = &mut Input> {
         let turn = self.turn;
         self.all.iter_mut().filter(move |input| input.turn == turn && !input.account.packets.is_empty())
@@ -201,7 +201,7 @@ mod tests {
 
     use straightline_port::Null;
 
-    /// Returns inputs of which all are quiet but the first.
+    /// Returns inputs: the first is active, all others are quiet.
     fn quiet_but_one(count: usize) -> Inputs {
         let mut inputs = Inputs::default();
         for at in 0..count {
@@ -218,7 +218,8 @@ mod tests {
     /// Runs a turn at `now`, in which each input has `packets`. Returns the inputs that were looked
     /// at.
     fn turn(inputs: &mut Inputs, now: u64, packets: impl Fn(usize) -> usize) -> Vec<usize> {
-        let (mut looked, mut taken) = (Vec::new(), 0);
+        let mut looked = Vec::new();
+        let mut taken = 0;
         inputs.begin_turn(now);
         while let Some(input) = inputs.next() {
             let at = input.to;

@@ -7,15 +7,15 @@ use crate::PacketId;
 
 impl Turn<'_> {
     /// Leaves the packets in these slots in their sources' rings, as far as their queues can keep
-    /// them. A later turn accepts them again. Returns the number of packets that are left.
+    /// them. A later turn accepts them again.
     ///
     /// The slots must be the last ones of their sources, because a ring has no gaps.
     ///
     /// A packet that a tunnel has received stays in the turn. It counts for the tunnel already.
-    pub fn leave_tail(&mut self, slots: Range<usize>) -> usize {
-        let mut left = 0;
+    pub fn leave_tail(&mut self, slots: Range<usize>) {
         // Packets of one source are consecutive.
-        let (mut source, mut is_kept) = (SourceQueueId::NONE, false);
+        let mut source = SourceQueueId::NONE;
+        let mut is_kept = false;
         for at in slots {
             let slot = &self.packets.slots[at];
             if slot.source != source {
@@ -25,10 +25,8 @@ impl Turn<'_> {
             }
             if is_kept && slot.disposition == Disposition::Sent {
                 self.leave(PacketId::new(at));
-                left += 1;
             }
         }
-        left
     }
 
     /// Returns whether the packet is to be left in its source's ring.

@@ -1,8 +1,9 @@
 //! Answers requests over a Unix socket. One thread accepts clients, and no client can block it.
 //!
-//! Each client has a thread, because a client can hold whoever receives from it: it sends a
-//! descriptor whose close takes for ever. (The kernel closes descriptors that are not taken in the
-//! same call that receives the bytes beside them, and in the close of a socket that has such bytes.)
+//! Each client has a thread, because a client can hold the thread that receives from it: it sends a
+//! descriptor that does not close for a long time. (The kernel closes descriptors that are not taken
+//! in the same call that receives the bytes beside them, and in the close of a socket that has such
+//! bytes.)
 //! Places (`places`) bound the number of threads, and of those that one user may hold. Threads that
 //! are held are interrupted when their places are needed (`closing`), and a stop leaves behind those
 //! that nothing ends. Where the kernel can refuse descriptors, it does so for sockets that only answer

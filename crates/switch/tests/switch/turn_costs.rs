@@ -22,7 +22,7 @@ use crate::common::{BASIC, BROADCAST, arrived, frame, mac, noise};
 /// The time that costly packets of a turn may take: see `shares` in the crate `graph`.
 const TURN_SECONDS: f64 = 100e-6;
 
-/// A worker with ports, of which the test drives each turn.
+/// A worker with ports. The test drives each turn of it.
 struct Driven {
     worker: Worker,
     stats: Arc<WorkerStats>,
