@@ -2,6 +2,7 @@
 
 mod action;
 mod charge;
+mod debts;
 mod inputs;
 
 use std::collections::{HashMap, VecDeque};
@@ -15,6 +16,7 @@ use crate::clock::{cycles, hertz, in_cycles};
 use crate::shares::{SendCost, TURN_TIME};
 use crate::watchdog::Names;
 use crate::{Next, Node, NodeStats};
+use debts::Debts;
 use inputs::{Input, Inputs};
 
 /// A node or output of a graph, as the end of an edge.
@@ -74,8 +76,7 @@ pub struct Graph {
     end: Arc<NodeStats>,
     /// Cycles of [`TURN_TIME`].
     turn_time: i64,
-    /// True if an input's balance is less than its share.
-    owes: bool,
+    debts: Debts,
     /// Statistics of an earlier graph's nodes, for new nodes of the same name. Nodes may share a
     /// name.
     earlier: HashMap<String, VecDeque<Arc<NodeStats>>>,
@@ -108,6 +109,7 @@ impl Graph {
         for stats in earlier {
             by_name.entry(stats.name.clone()).or_default().push_back(stats);
         }
+        let turn_time = in_cycles(TURN_TIME, hertz()).try_into().unwrap_or(i64::MAX);
         let mut graph = Graph {
             entries: Vec::new(),
             ready: Ready::default(),
@@ -115,8 +117,8 @@ impl Graph {
             inputs: Inputs::default(),
             waiting: Vec::new(),
             end: Arc::default(),
-            turn_time: in_cycles(TURN_TIME, hertz()).try_into().unwrap_or(i64::MAX),
-            owes: false,
+            turn_time,
+            debts: Debts::new(turn_time, hertz()),
             earlier: by_name,
             names: Names::default(),
         };
@@ -243,14 +245,18 @@ impl Graph {
     /// calls it in a loop.
     pub fn run(&mut self, turn: &mut Turn<'_>) -> usize {
         let mut at = cycles();
-        if self.owes {
-            self.pay_back();
+        let had_debts = self.debts.any;
+        if had_debts {
+            self.repay(at);
         }
         let taken = self.receive(turn, &mut at);
         if taken == 0 {
             // Chains that were refused have no packet, but must be given back.
             turn.end();
             return 0;
+        }
+        if had_debts {
+            self.debts.served_others(at);
         }
         self.run_nodes(turn, &mut at);
         self.charge(turn, taken);

@@ -17,6 +17,11 @@
 //! an input in debt       is not received from
 //! ```
 //!
+//! One packet can cost a hundred shares: 65 000 bytes in segments of 48. Turns that take microseconds
+//! would soon repay that, and the next such packet would hold the worker again. So a *long* debt counts
+//! twice, and only the time that passes repays it, while other inputs have packets: see
+//! [`debts`](crate::graph::debts).
+//!
 //! The cost of a send is measured: see [`SendCost`]. A turn without costly packets pays one
 //! comparison for this, and one for each input.
 
@@ -64,12 +69,6 @@ impl Default for Account {
 }
 
 impl Account {
-    /// Adds a turn's share.
-    #[inline]
-    pub(crate) fn earn(&mut self, share: i64) {
-        self.balance = self.balance.saturating_add(share).min(share);
-    }
-
     /// Charges the packets, by `cost`. Returns the indexes of those that are too many.
     pub(crate) fn charge(&mut self, share: i64, cost: impl Fn(usize) -> u64) -> Range<usize> {
         self.balance = self.balance.min(share);
@@ -152,10 +151,7 @@ mod tests {
         let mut account = Account { packets: 10..20, ..Account::default() };
         assert_eq!(account.charge(100, |_| 30), 14..20, "three cost 90, and the fourth makes a debt");
         assert_eq!(account.balance, -20);
-        account.earn(100);
-        assert_eq!(account.balance, 80);
-        account.earn(100);
-        assert_eq!(account.balance, 100, "nobody saves up");
+        account.balance = 100;
         account.packets = 0..1;
         assert_eq!(account.charge(100, |_| 1_000), 1..1, "one packet always passes");
         assert_eq!(account.balance, -900);

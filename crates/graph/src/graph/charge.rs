@@ -5,18 +5,18 @@ use straightline_packet::{MAX_BATCH, Turn};
 
 use super::inputs::Input;
 use super::{Action, Graph};
+use crate::clock::cycles;
 use crate::shares::{copy_cycles, share};
 
 /// A turn whose costly packets take less than this part of their time is not looked at closer.
 const CHEAP: i64 = 4;
 
 impl Graph {
-    /// Adds a turn's share to the balance of each input.
+    /// Repays debts of inputs, at the time `now`.
     #[cold]
-    pub(super) fn pay_back(&mut self) {
+    pub(super) fn repay(&mut self, now: u64) {
         let share = share(self.turn_time, self.inputs.active());
-        self.inputs.all_mut().iter_mut().for_each(|input| input.account.earn(share));
-        self.owes = self.inputs.all().iter().any(|input| input.account.balance < share);
+        self.debts.repay(now, share, self.inputs.all_mut());
     }
 
     /// Charges packets that cost much to their inputs, if this turn has such packets.
@@ -58,7 +58,8 @@ impl Graph {
             });
         }
         let share = share(self.turn_time, self.inputs.active());
-        self.owes = true;
+        let now = cycles();
+        self.debts.begin(now);
         for input in self.inputs.received() {
             let too_many = input.account.charge(share, |packet| costs[packet]);
             if input.rules.returns {
@@ -67,6 +68,7 @@ impl Graph {
             // The packets that cannot go back pass, and make a debt.
             let passing = turn.ids(too_many).filter(|&id| !turn.is_left(id));
             passing.for_each(|id| input.account.pay(costs[id.index()]));
+            self.debts.charged(&mut input.account, now);
         }
         if turn.leaves_packets() {
             self.withdraw_left(turn);
@@ -77,7 +79,7 @@ impl Graph {
     pub(super) fn charge_sends(&mut self, turn: &Turn<'_>, output: usize) {
         let entry = &self.entries[output];
         let Some(cost) = entry.send_cost else { return };
-        self.owes = true;
+        self.debts.begin(cycles());
         for &id in entry.pending.ids() {
             let has_packet = |input: &&mut Input| input.account.packets.contains(&id.index());
             if let Some(input) = self.inputs.received().find(has_packet) {

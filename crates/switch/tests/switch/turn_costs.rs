@@ -64,6 +64,18 @@ impl Driven {
         })
     }
 
+    /// Returns a worker whose port 0 sends to `slow`, and ports 1 and 2 to each other.
+    fn with_slow_calls(slow: &Arc<SlowCalls>) -> Driven {
+        Driven::new(3, |graph, ports| {
+            let calls = graph.output(Arc::clone(slow) as Arc<dyn Port>, false);
+            let attack = graph.node("attack", Box::new(Patch::new(PortIndex(9))), &[calls, calls]);
+            graph.input(ports[0].for_worker(0), attack);
+            let edges: Vec<_> = ports[1..].iter().map(|port| graph.output(port.for_worker(0), false)).collect();
+            let patch = graph.node("patch", Box::new(Patch::new(PortIndex(1))), &edges);
+            ports[1..].iter().for_each(|port| graph.input(port.for_worker(0), patch));
+        })
+    }
+
     fn guest(&self, port: usize, options: &GuestOptions) -> Guest {
         Guest::connect(&self.dir.path().join(format!("p{port}")), options).expect("a guest")
     }
@@ -182,14 +194,7 @@ impl Port for SlowCalls {
 #[test]
 fn segments_that_are_sent_by_calls_are_spread_over_turns() {
     let slow = Arc::new(SlowCalls::default());
-    let mut driven = Driven::new(3, |graph, ports| {
-        let calls = graph.output(Arc::clone(&slow) as Arc<dyn Port>, false);
-        let attack = graph.node("attack", Box::new(Patch::new(PortIndex(9))), &[calls, calls]);
-        graph.input(ports[0].for_worker(0), attack);
-        let edges: Vec<_> = ports[1..].iter().map(|port| graph.output(port.for_worker(0), false)).collect();
-        let patch = graph.node("patch", Box::new(Patch::new(PortIndex(1))), &edges);
-        ports[1..].iter().for_each(|port| graph.input(port.for_worker(0), patch));
-    });
+    let mut driven = Driven::with_slow_calls(&slow);
     let features = BASIC | f::VIRTIO_NET_F_CSUM | f::VIRTIO_NET_F_HOST_USO;
     let options = GuestOptions { features, buffer_len: 8192, ring_size: 64, ..GuestOptions::default() };
     let mut attacker = driven.guest(0, &options);
@@ -220,4 +225,46 @@ fn segments_that_are_sent_by_calls_are_spread_over_turns() {
     let delivered = slow.delivered.lock().expect("no panic");
     assert!(delivered.iter().copied().eq((0..60).map(mac)), "each packet once, in order: {delivered:?}");
     assert_eq!(driven.ports.len(), 3);
+}
+
+/// A packet whose sends take ten turns' time: the sender waits for as long as they took, while
+/// another port has packets. So the other port has half of the worker.
+#[test]
+fn a_packet_of_many_turns_cost_holds_up_its_own_sender() {
+    const SEGMENTS: u64 = 1000;
+    let slow = Arc::new(SlowCalls::default());
+    let mut driven = Driven::with_slow_calls(&slow);
+    let features = BASIC | f::VIRTIO_NET_F_CSUM | f::VIRTIO_NET_F_HOST_TSO4;
+    let options = GuestOptions { features, buffer_len: 65_600, ring_size: 64, ..GuestOptions::default() };
+    let mut attacker = driven.guest(0, &options);
+    let (mut a, mut b) = (driven.guest(1, &GuestOptions::default()), driven.guest(2, &GuestOptions::default()));
+    driven.idle();
+    for n in 0..3 {
+        let payload = noise(n.into(), 48 * usize::try_from(SEGMENTS).expect("few"));
+        let (header, frame) = segmented(Kind::Tcp4, mac(n), mac(1), &payload, 48);
+        assert!(attacker.send(&header, &frame));
+    }
+    attacker.flush();
+    let mut sent_at = None;
+    let mut waits = 0;
+    for turn in 0.. {
+        let before = slow.sends.load(Ordering::Relaxed);
+        send_all(&mut a, &[frame(mac(2), mac(1), 100, turn)]);
+        let began = cycles();
+        driven.worker.turn();
+        assert_eq!(b.receive(usize::MAX, |_, _| ()), 1, "the other port's packet passes in its turn");
+        if slow.sends.load(Ordering::Relaxed) == before {
+            continue;
+        }
+        if let Some(sent_at) = sent_at.replace(cycles()) {
+            // Shares of some turns may repay the last part of the debt.
+            let waited = began - sent_at;
+            assert!(waited > SEGMENTS * SEND / 2, "the sender waited for {waited} cycles");
+            waits += 1;
+            if waits == 2 {
+                break;
+            }
+        }
+    }
+    driven.no_drops();
 }
