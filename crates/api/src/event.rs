@@ -96,6 +96,10 @@ pub enum EventKind {
         worker: usize,
         /// The port or node that it served; empty if it served neither.
         port: String,
+        /// The port whose packets cost the turn most, if some were sent by system calls or copied
+        /// several times; else empty.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        source: String,
     },
     /// A next hop of an underlay has another state or MAC address.
     Neighbour {

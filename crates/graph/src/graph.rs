@@ -247,7 +247,7 @@ impl Graph {
         let mut at = cycles();
         let had_debts = self.debts.any;
         if had_debts {
-            self.repay(at);
+            self.repay(turn, at);
         }
         let taken = self.receive(turn, &mut at);
         if taken == 0 {

@@ -48,6 +48,9 @@ pub struct Stall {
     pub worker: usize,
     /// Port or node that the worker served when the stall was noticed; empty if none.
     pub port: String,
+    /// Port whose packets cost the turn most, if some were sent by system calls or copied several
+    /// times; else empty.
+    pub source: String,
 }
 
 /// A watchdog over the turns of several workers.
@@ -77,7 +80,7 @@ impl Watchdog {
     /// Looks at all workers, and returns the stalls that are new. Each turn is reported once.
     pub fn look(&mut self, now: Instant) -> Vec<Stall> {
         let stalls = self.0.iter_mut().enumerate().filter_map(|(worker, watched)| {
-            let Some((turn, served)) = watched.progress.watch.look() else {
+            let Some((turn, served, source)) = watched.progress.watch.look() else {
                 watched.turn = None;
                 return None;
             };
@@ -87,7 +90,8 @@ impl Watchdog {
                         return None;
                     }
                     *reported = true;
-                    Some(Stall { worker, port: watched.progress.name(served) })
+                    let [port, source] = [served, source].map(|served| watched.progress.name(served));
+                    Some(Stall { worker, port, source })
                 }
                 other => {
                     *other = Some((turn, now, false));
@@ -225,7 +229,7 @@ mod tests {
         reached.recv().expect("it is at the barrier");
         assert_eq!(watchdog.look(at(1000)), [], "another turn than at the last look");
         assert_eq!(watchdog.look(at(1099)), [], "it does not last long enough");
-        let stall = Stall { worker: 0, port: name.to_owned() };
+        let stall = Stall { worker: 0, port: name.to_owned(), source: String::new() };
         assert_eq!(watchdog.look(at(1100)), [stall]);
         assert_eq!(watchdog.look(at(5000)), [], "each turn once");
         drop(release);
@@ -251,6 +255,54 @@ mod tests {
         let node = graph.node("bridge.lan", Box::new(SlowNode(barrier)), &[]);
         graph.input(Arc::new(Full), node);
         names_the_port_that_is_slow(graph, &reached, release, "bridge.lan");
+    }
+
+    /// A port without an index, which has many packets, and sends by calls that wait at the barrier.
+    #[derive(Debug)]
+    struct SlowSends(Barrier);
+
+    impl Port for SlowSends {
+        fn name(&self) -> &'static str {
+            "tap0"
+        }
+
+        fn receive(&self, turn: &mut Turn<'_>, into: &mut Batch, max: usize) {
+            (0..max).for_each(|_| into.push(turn.accept_owned(PortIndex(0), &[0; 60]).expect("a free slot")));
+        }
+
+        fn deliver(&self, _turn: &mut Turn<'_>, _batch: &Batch, _wait: bool) {
+            self.0.pass();
+        }
+
+        fn makes_calls(&self) -> bool {
+            true
+        }
+
+        fn arm(&self, _turn: &Turn<'_>, _room: bool) -> bool {
+            true
+        }
+
+        fn disarm(&self, _turn: &Turn<'_>, _room: bool) {}
+    }
+
+    #[test]
+    fn the_source_of_packets_that_are_sent_by_calls_is_named() {
+        let (barrier, reached, release) = Barrier::new();
+        let port = Arc::new(SlowSends(barrier));
+        let mut graph = Graph::new();
+        let output = graph.output(Arc::clone(&port) as Arc<dyn Port>, false);
+        graph.input(Arc::new(Full), output);
+        graph.input(port, output);
+        let mut worker = worker(graph, &waiter());
+        let mut watchdog = Watchdog::new(vec![worker.progress()]);
+        let thread = std::thread::spawn(move || worker.turn());
+        reached.recv().expect("it is at the barrier");
+        let start = Instant::now();
+        assert_eq!(watchdog.look(start), []);
+        let name = || "tap0".to_owned();
+        assert_eq!(watchdog.look(start + Watchdog::LIMIT), [Stall { worker: 0, port: name(), source: name() }]);
+        drop(release);
+        thread.join().expect("it ended");
     }
 
     #[test]

@@ -92,10 +92,11 @@ impl Drop for WatchdogThread {
     }
 }
 
-fn add_event(events: &EventLog, Stall { worker, port }: Stall) {
+fn add_event(events: &EventLog, Stall { worker, port, source }: Stall) {
     let at = if port.is_empty() { String::new() } else { format!(" at {port:?}") };
-    let message = format!("worker {worker} has not finished a turn for {} ms{at}", Watchdog::LIMIT.as_millis());
-    let kind = EventKind::Stall { worker, port };
+    let of = if source.is_empty() { String::new() } else { format!(", with packets of {source:?}") };
+    let message = format!("worker {worker} has not finished a turn for {} ms{at}{of}", Watchdog::LIMIT.as_millis());
+    let kind = EventKind::Stall { worker, port, source };
     events.add_limited(&format!("worker {worker}"), SystemTime::now(), kind, message);
 }
 
@@ -113,12 +114,13 @@ impl Log {
             self.unlogged += 1;
             return;
         }
-        let Stall { worker, port } = stall;
+        let Stall { worker, port, source } = stall;
         let limit = Watchdog::LIMIT.as_millis();
         let unlogged = std::mem::take(&mut self.unlogged);
         tracing::warn!(
             worker,
             port,
+            source,
             unlogged,
             "the worker has not finished a turn for {limit} ms: the kernel keeps it waiting for this port, or does not \
              run it"
@@ -134,7 +136,7 @@ mod tests {
     #[test]
     fn stalls_are_counted_by_worker_and_port_and_their_number_is_bounded() {
         let stalls = Stalls::default();
-        let stall = |worker, port: &str| Stall { worker, port: port.to_owned() };
+        let stall = |worker, port: &str| Stall { worker, port: port.to_owned(), source: String::new() };
         [stall(1, "a"), stall(0, "b"), stall(1, "a")].iter().for_each(|stall| stalls.add(stall));
         let row = |worker, port: &str, count| api::Stalls { worker, port: port.to_owned(), count };
         assert_eq!(stalls.list(), [row(0, "b", 1), row(1, "a", 2)]);
@@ -148,7 +150,7 @@ mod tests {
     fn the_log_is_limited_and_says_what_it_left_out() {
         let mut log = Log::default();
         let start = Instant::now();
-        let stall = Stall { worker: 0, port: "a".to_owned() };
+        let stall = Stall { worker: 0, port: "a".to_owned(), source: String::new() };
         log.report(&stall, start);
         for _ in 0..5 {
             log.report(&stall, start + LOG_INTERVAL / 2);

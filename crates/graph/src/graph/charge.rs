@@ -1,7 +1,7 @@
 //! Charges packets that cost much to their inputs, once the nodes have run: see
 //! [`shares`](crate::shares).
 
-use straightline_packet::{MAX_BATCH, Turn};
+use straightline_packet::{MAX_BATCH, Served, Turn};
 
 use super::inputs::Input;
 use super::{Action, Graph};
@@ -14,7 +14,8 @@ const CHEAP: i64 = 4;
 impl Graph {
     /// Repays debts of inputs, at the time `now`.
     #[cold]
-    pub(super) fn repay(&mut self, now: u64) {
+    pub(super) fn repay(&mut self, turn: &Turn<'_>, now: u64) {
+        turn.blame(Served::Nobody);
         let share = share(self.turn_time, self.inputs.active());
         self.debts.repay(now, share, self.inputs.all_mut());
     }
@@ -60,7 +61,9 @@ impl Graph {
         let share = share(self.turn_time, self.inputs.active());
         let now = cycles();
         self.debts.begin(now);
+        let mut most = 0;
         for input in self.inputs.received() {
+            let before = input.account.balance.min(share);
             let too_many = input.account.charge(share, |packet| costs[packet]);
             if input.rules.returns {
                 turn.leave_tail(too_many.clone());
@@ -68,6 +71,11 @@ impl Graph {
             // The packets that cannot go back pass, and make a debt.
             let passing = turn.ids(too_many).filter(|&id| !turn.is_left(id));
             passing.for_each(|id| input.account.pay(costs[id.index()]));
+            let paid = before.saturating_sub(input.account.balance);
+            if paid > most {
+                most = paid;
+                turn.blame(input.served);
+            }
             self.debts.charged(&mut input.account, now);
         }
         if turn.leaves_packets() {

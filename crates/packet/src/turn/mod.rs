@@ -197,6 +197,12 @@ impl<'t> Turn<'t> {
         self.served.set(served);
     }
 
+    /// Records the port whose packets cost the turn most, for a [`TurnWatch`]. It stays until the
+    /// next call.
+    pub fn blame(&self, source: Served) {
+        self.served.set_source(source);
+    }
+
     /// Adds a source queue to the turn. At the end of the turn the queue gives its buffers back and
     /// notifies its guest.
     pub fn borrow_from(&mut self, source: &'t dyn AtTurnEnd) -> SourceQueueId {

@@ -1,4 +1,5 @@
-//! The view that other threads have of a turn: its number, and the port or node that it serves.
+//! The view that other threads have of a turn: its number, the port or node that it serves, and the
+//! source of its costly packets.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,30 +25,44 @@ pub enum Served {
 const PORT: u32 = 1 << 16;
 const NODE: u32 = 2 << 16;
 
-/// The word in which a worker records the port or node that it serves. It has cache lines of its
-/// own, because the worker writes it several times a turn.
+/// The words in which a worker records the port or node that it serves, and the port whose packets
+/// cost most. They have cache lines of their own, because the worker writes the first several times
+/// a turn.
 #[derive(Clone, Default)]
-pub(super) struct ServedCell(Arc<CachePadded<AtomicU32>>);
+pub(super) struct ServedCell(Arc<CachePadded<Words>>);
+
+#[derive(Default)]
+struct Words {
+    served: AtomicU32,
+    source: AtomicU32,
+}
 
 impl ServedCell {
     #[inline]
     pub(super) fn set(&self, served: Served) {
-        let word = match served {
-            Served::Nobody => 0,
-            Served::Port(port) => PORT | u32::from(port.0),
-            Served::Node(node) => NODE | u32::from(node),
-        };
-        self.0.store(word, Ordering::Relaxed);
+        self.0.served.store(encode(served), Ordering::Relaxed);
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "the lower half is meant")]
-    fn get(&self) -> Served {
-        let word = self.0.load(Ordering::Relaxed);
-        match word & !0xffff {
-            PORT => Served::Port(PortIndex(word as u16)),
-            NODE => Served::Node(word as u16),
-            _ => Served::Nobody,
-        }
+    pub(super) fn set_source(&self, source: Served) {
+        self.0.source.store(encode(source), Ordering::Relaxed);
+    }
+}
+
+#[inline]
+fn encode(served: Served) -> u32 {
+    match served {
+        Served::Nobody => 0,
+        Served::Port(port) => PORT | u32::from(port.0),
+        Served::Node(node) => NODE | u32::from(node),
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the lower half is meant")]
+fn decode(word: u32) -> Served {
+    match word & !0xffff {
+        PORT => Served::Port(PortIndex(word as u16)),
+        NODE => Served::Node(word as u16),
+        _ => Served::Nobody,
     }
 }
 
@@ -59,16 +74,17 @@ pub struct TurnWatch {
 }
 
 impl TurnWatch {
-    /// Returns the number of the turn that is under way, and the port or node that it serves.
-    /// `None` between turns.
-    pub fn look(&self) -> Option<(u64, Served)> {
+    /// Returns the number of the turn that is under way, the port or node that it serves, and the
+    /// port whose packets cost most. `None` between turns.
+    pub fn look(&self) -> Option<(u64, Served, Served)> {
         let turn = self.state.turn()?;
-        let served = self.served.get();
-        // The word above must be read before the turn's number is read again.
+        let words = &self.served.0;
+        let (served, source) = (words.served.load(Ordering::Relaxed), words.source.load(Ordering::Relaxed));
+        // The words above must be read before the turn's number is read again.
         fence(Ordering::Acquire);
-        // If the number differs, the turn has ended in between: it has not stalled, and the word
+        // If the number differs, the turn has ended in between: it has not stalled, and the words
         // may belong to the next turn.
-        (self.state.turn() == Some(turn)).then_some((turn, served))
+        (self.state.turn() == Some(turn)).then(|| (turn, decode(served), decode(source)))
     }
 }
 

@@ -50,6 +50,6 @@ fn status_names_where_a_worker_stalls_and_counts_each_turn_once() {
         assert_eq!(take(&mut sink, 1).len(), 1);
     }
     wait_event(&rig.switch, "the stall is an event", |kind| {
-        *kind == EventKind::Stall { worker: 0, port: "node.s".to_owned() }
+        *kind == EventKind::Stall { worker: 0, port: "node.s".to_owned(), source: String::new() }
     });
 }
