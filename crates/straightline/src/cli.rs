@@ -67,6 +67,9 @@ pub(crate) enum Command {
     /// Find what is wrong with the switch, its VMs and this machine, and how to fix it
     #[command(after_help = DOCTOR_HELP)]
     Doctor(Doctor),
+    /// Write what a bug report needs into one file: doctor, configuration, answers, events, system
+    #[command(after_help = BUGREPORT_HELP)]
+    Bugreport(Bugreport),
     /// Show live rates, drops, the workers' time and nodes of the running switch
     #[command(after_help = TOP_HELP)]
     Top(Top),
@@ -129,6 +132,14 @@ Examples:
   straightline doctor switch.toml    Examine a configuration too, before or after the start
 
 Exit status: 0 no check fails, 1 a check fails (with --strict: or warns), 2 wrong usage";
+
+const BUGREPORT_HELP: &str = "\
+Examples:
+  sudo straightline bugreport             Report the switch of the package
+  straightline bugreport switch.toml --output -
+
+The report is text. Values of cookies are left out. Look through it before you send it: it has
+addresses, names and paths.";
 
 const CHECK_HELP: &str = "\
 Examples:
@@ -401,6 +412,20 @@ pub(crate) struct Doctor {
     /// Exit with 1 if a check warns
     #[arg(long)]
     pub(crate) strict: bool,
+    /// API socket of the running switch [default: `api` in CONFIG, else
+    /// /run/straightline/api.sock]
+    #[arg(long, value_name = "SOCKET")]
+    pub(crate) api: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Bugreport {
+    /// Configuration file [default: /etc/straightline/switch.toml if it exists]
+    #[arg(value_name = "CONFIG")]
+    pub(crate) config: Option<PathBuf>,
+    /// File to write; `-` is standard output
+    #[arg(short, long, value_name = "FILE", default_value = "straightline-bugreport.txt")]
+    pub(crate) output: PathBuf,
     /// API socket of the running switch [default: `api` in CONFIG, else
     /// /run/straightline/api.sock]
     #[arg(long, value_name = "SOCKET")]

@@ -32,7 +32,7 @@ pub(crate) fn execute(args: &Doctor, kinds: &Kinds) -> anyhow::Result<()> {
 }
 
 /// Reads a configuration file.
-fn configured(path: &Path, kinds: &Kinds) -> Configured {
+pub(super) fn configured(path: &Path, kinds: &Kinds) -> Configured {
     let file = Configured { path: path.to_owned(), ..Configured::default() };
     match Config::load_with(path, kinds) {
         Err(errors) => Configured { errors: errors.0.iter().map(line).collect(), ..file },

@@ -1,5 +1,6 @@
 //! Commands, one per file. They load, call the libraries and print; the logic is in the libraries.
 
+mod bugreport;
 mod capture;
 mod check;
 mod demo;
@@ -41,6 +42,7 @@ pub(crate) fn execute(command: Command, kinds: &Kinds) -> anyhow::Result<()> {
         Command::Runtime(args) => query::runtime(&args),
         Command::Drops(args) => query::drops(&args),
         Command::Doctor(args) => doctor::execute(&args, kinds),
+        Command::Bugreport(args) => bugreport::execute(&args, kinds),
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { folder } => manual::man(&folder),
         Command::Top(args) => top::execute(args),

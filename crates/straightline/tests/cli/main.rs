@@ -1,5 +1,6 @@
 //! Tests of the built binary, as scripts and people use it: answers, messages, exit codes.
 
+mod bugreport;
 mod capture;
 mod check;
 mod demo;
