@@ -4,12 +4,14 @@
 //! | file | holds |
 //! |---|---|
 //! | `own` | sockets that this process makes itself |
+//! | `bound` | whether a socket is bound to a file, by the kernel's table |
 //! | `maker` | sockets that a process with privileges makes for this one |
 //!
 //! To give a socket to another user takes capabilities over every file. So a process that gives up
 //! its privileges has another process make its sockets ([`use_maker`]). That process knows each file
 //! that it has made, and changes no other.
 
+mod bound;
 pub mod maker;
 mod own;
 
@@ -26,7 +28,6 @@ use crate::socket_path::SocketState;
 use maker::{MadeFile, SocketMaker};
 use own::OwnFile;
 pub use own::clear_stale as clear_stale_here;
-pub(crate) use own::state;
 
 /// Permission bits that a socket file is made with: only our user may connect.
 pub const FIRST_MODE: u32 = 0o600;
@@ -94,6 +95,11 @@ pub fn maker_process() -> Option<(&'static HelperProcess, bool)> {
 /// The system's error, or that another file has come into the stale socket's place.
 pub fn clear_stale(path: &Path) -> io::Result<SocketState> {
     MAKER.get().map_or_else(|| own::clear_stale(path), |maker| maker.clear_stale(path))
+}
+
+/// Returns what is at `path` now, without disturbing a process that listens there.
+pub(crate) fn state(path: &Path) -> io::Result<SocketState> {
+    MAKER.get().map_or_else(|| own::state(path), |maker| maker.state(path))
 }
 
 impl SocketFile {

@@ -13,6 +13,7 @@
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -23,7 +24,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, bind, sendto, socket_with};
 use rustix::process::geteuid;
 
-use super::{FIRST_MODE, SocketFileError, SocketStep};
+use super::{FIRST_MODE, SocketFileError, SocketStep, bound};
 use crate::socket_path::{self, SocketState};
 
 /// The files of all sockets of this process.
@@ -134,10 +135,11 @@ impl Drop for OwnFile {
 pub fn clear_stale(path: &Path) -> io::Result<SocketState> {
     let Some(found) = Found::at(path)? else { return Ok(SocketState::Free) };
     match found.state()? {
-        SocketState::Stale => {
-            remove(&found.folder, &found.name, FileId::of(&found.stat))?;
-            Ok(SocketState::Free)
-        }
+        SocketState::Stale => match remove(&found.folder, &found.name, FileId::of(&found.stat)) {
+            // The process that had made it may have removed it meanwhile.
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(SocketState::Free),
+        },
         state => Ok(state),
     }
 }
@@ -179,6 +181,16 @@ impl Found {
         match sendto(&probe, &[], SendFlags::DONTWAIT | SendFlags::NOSIGNAL, &address) {
             Ok(_) | Err(Errno::PROTOTYPE | Errno::AGAIN) => Ok(SocketState::Live),
             Err(Errno::CONNREFUSED) => Ok(SocketState::Stale),
+            // We may not connect, such as to a socket that a killed process of ours had given to the
+            // user of a frontend. The kernel's table of sockets knows.
+            Err(Errno::ACCESS) => match bound::is_bound(&self.stat, self.name.as_bytes()) {
+                Ok(true) => Ok(SocketState::Live),
+                Ok(false) => Ok(SocketState::Stale),
+                Err(error) => Err(io::Error::new(
+                    io::ErrorKind::PermissionDenied,
+                    format!("{}, and the kernel's table of sockets: {error}", io::Error::from(Errno::ACCESS)),
+                )),
+            },
             Err(error) => Err(error.into()),
         }
     }

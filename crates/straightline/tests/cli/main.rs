@@ -3,6 +3,7 @@
 mod bugreport;
 mod capture;
 mod check;
+mod crash;
 mod demo;
 mod doctor;
 mod events;

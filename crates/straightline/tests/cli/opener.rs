@@ -97,7 +97,7 @@ fn succeeds(command: &mut Command) {
 }
 
 /// Returns whether `test` has root and these programs. Reports a skip if not.
-fn has_root_and(test: &str, programs: &[&str]) -> bool {
+pub(super) fn has_root_and(test: &str, programs: &[&str]) -> bool {
     if !has_root(test, "only root can make a network namespace and change its user") {
         return false;
     }
@@ -113,7 +113,7 @@ fn has_root_and(test: &str, programs: &[&str]) -> bool {
 }
 
 /// Returns the path of a copy of the program in the fixture's folder, which all users may execute.
-fn copy(fixture: &Fixture) -> PathBuf {
+pub(super) fn copy(fixture: &Fixture) -> PathBuf {
     let program = fixture.path("straightline");
     if !program.exists() {
         // Another process writes it. A test that starts a program meanwhile would inherit our

@@ -51,9 +51,7 @@ fn drop_all_but(mut keep: CapsHashSet, config: &Config, file: &Path) -> Result<K
     let permitted = caps::read(None, CapSet::Permitted)?;
     let effective = caps::read(None, CapSet::Effective)?;
     keep.retain(|capability| permitted.contains(capability));
-    if effective.contains(&Capability::CAP_DAC_OVERRIDE) {
-        remove_stale(config);
-    }
+    remove_stale(config);
     drop_inherited(&effective)?;
     caps::set(None, CapSet::Effective, &keep)?;
     // Another process may make the sockets.
@@ -130,7 +128,8 @@ fn refuses(path: &Path, access: Access) -> bool {
 }
 
 /// Removes the sockets that a dead process left. Finding out that no process listens takes the
-/// right to connect, which we are about to lose for sockets of other users.
+/// right to connect, which we are about to lose for sockets of other users, or a question that the
+/// filter of system calls does not allow.
 fn remove_stale(config: &Config) {
     for path in sockets(config) {
         // If a socket cannot be removed, binding to its path reports that.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use caps::{Capability, CapsHashSet};
 use libc::c_long;
-use seccompiler::BackendError;
+use seccompiler::{BackendError, SeccompRule};
 use straightline_port::{HelperProcess, HelperSandbox};
 
 use super::calls::{Allowed, is, masked, number, only};
@@ -20,9 +20,10 @@ const ALWAYS: &[c_long] = &[
     libc::SYS_poll,
     libc::SYS_close,
     // Socket files: bound, found by device and inode, given away, removed. A datagram finds out
-    // whether one is stale.
+    // whether one is stale, or the kernel's table of sockets.
     libc::SYS_bind,
     libc::SYS_sendto,
+    libc::SYS_recvfrom,
     libc::SYS_newfstatat,
     libc::SYS_statx,
     libc::SYS_fstat,
@@ -81,7 +82,7 @@ fn list() -> Result<Vec<Allowed>, BackendError> {
     let exec = number(libc::PROT_EXEC);
     let mut list: Vec<Allowed> = ALWAYS.iter().map(|&call| (call, Vec::new())).collect();
     list.extend([
-        only(libc::SYS_socket, &[is(0, number(libc::AF_UNIX))?])?,
+        sockets()?,
         // Folders and files are looked at, and no file is made.
         only(libc::SYS_openat, &[masked(2, creates, 0)?])?,
         only(libc::SYS_fchmodat, &[masked(2, special, 0)?])?,
@@ -94,4 +95,12 @@ fn list() -> Result<Vec<Allowed>, BackendError> {
         only(libc::SYS_tgkill, &[is(0, us)?])?,
     ]);
     Ok(list)
+}
+
+/// Allows sockets with files, and the question for the kernel's tables of sockets. To close sockets
+/// of others by it takes a capability.
+fn sockets() -> Result<Allowed, BackendError> {
+    let unix = SeccompRule::new(vec![is(0, number(libc::AF_UNIX))?])?;
+    let tables = vec![is(0, number(libc::AF_NETLINK))?, is(2, number(libc::NETLINK_SOCK_DIAG))?];
+    Ok((libc::SYS_socket, vec![unix, SeccompRule::new(tables)?]))
 }

@@ -70,7 +70,15 @@ impl SocketMaker {
     /// Removes a stale socket, as [`super::super::clear_stale`] does.
     pub(in crate::socket_file) fn clear_stale(&self, path: &Path) -> io::Result<SocketState> {
         match self.ask(Task::Clear(path.to_owned())).map_err(|error| error.source)? {
-            (End::Cleared(state), _) => Ok(state),
+            (End::Found(state), _) => Ok(state),
+            (other, _) => Err(unexpected(&other).source),
+        }
+    }
+
+    /// Returns what is at `path`.
+    pub(in crate::socket_file) fn state(&self, path: &Path) -> io::Result<SocketState> {
+        match self.ask(Task::Look(path.to_owned())).map_err(|error| error.source)? {
+            (End::Found(state), _) => Ok(state),
             (other, _) => Err(unexpected(&other).source),
         }
     }

@@ -57,6 +57,8 @@ enum Message {
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Task {
+    /// Find out what is at this path.
+    Look(PathBuf),
     /// Remove a stale socket at this path.
     Clear(PathBuf),
     /// Make a socket at this path.
@@ -83,8 +85,8 @@ enum Answer {
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum End {
-    /// A path is in this state after [`Task::Clear`].
-    Cleared(SocketState),
+    /// The path is in this state, after a stale socket was removed for [`Task::Clear`].
+    Found(SocketState),
     /// The file has this number. Its socket comes with this message.
     Bound(u64),
     /// The file was changed or removed.

@@ -9,6 +9,7 @@ use super::{Answer, End, Failure, MAX_FOLDERS, Message, Task};
 use crate::helper_channel::{Channel, HelperError, HelperProcess, HelperSandbox};
 use crate::socket_file::own::{self, OwnFile};
 use crate::socket_file::{SocketFileError, SocketStep};
+use crate::socket_path::SocketState;
 
 /// Permission bits that a socket may get. It gets no special ones.
 const BITS: u32 = 0o777;
@@ -86,10 +87,8 @@ impl MakerServer {
 impl Files {
     fn execute(&mut self, task: Task) -> Result<(End, Option<OwnedFd>), Failure> {
         match task {
-            Task::Clear(path) => {
-                let state = own::clear_stale(&path).map_err(|error| Failure::new(SocketStep::Find, &error))?;
-                Ok((End::Cleared(state), None))
-            }
+            Task::Look(path) => found(own::state(&path)),
+            Task::Clear(path) => found(own::clear_stale(&path)),
             Task::Bind(path) => {
                 let (socket, file) = OwnFile::make(&path).map_err(failure)?;
                 self.last += 1;
@@ -107,6 +106,11 @@ impl Files {
             }
         }
     }
+}
+
+fn found(state: io::Result<SocketState>) -> Result<(End, Option<OwnedFd>), Failure> {
+    let state = state.map_err(|error| Failure::new(SocketStep::Find, &error))?;
+    Ok((End::Found(state), None))
 }
 
 fn failure(error: SocketFileError) -> Failure {
