@@ -19,7 +19,7 @@ const SHELLS: [(&str, &str); 3] =
     [("bash", "straightline.bash"), ("zsh", "_straightline"), ("fish", "straightline.fish")];
 
 /// Files of the tarball that are not made: their path in the repository, and in the tarball.
-const FILES: [(&str, &str); 11] = [
+const FILES: [(&str, &str); 7] = [
     ("dist/INSTALL", "INSTALL"),
     ("dist/switch.toml", "etc/straightline/switch.toml"),
     ("dist/straightline.schema.json", "share/straightline/straightline.schema.json"),
@@ -27,10 +27,22 @@ const FILES: [(&str, &str); 11] = [
     ("dist/50-straightline-net.json", "share/qemu/vhost-user/50-straightline-net.json"),
     ("dist/systemd/straightline.service", "lib/systemd/system/straightline.service"),
     ("dist/systemd/straightline-web.service", "lib/systemd/system/straightline-web.service"),
-    ("README.md", "share/doc/straightline/README.md"),
-    ("SECURITY.md", "share/doc/straightline/SECURITY.md"),
-    ("LICENSE-APACHE", "share/doc/straightline/LICENSE-APACHE"),
-    ("LICENSE-MIT", "share/doc/straightline/LICENSE-MIT"),
+];
+
+/// Documents of all packages, beside those in `docs`. They keep their places, so that their links
+/// lead to each other.
+const DOCUMENTS: [&str; 11] = [
+    "README.md",
+    "SECURITY.md",
+    "ARCHITECTURE.md",
+    "BENCHMARKING.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "LICENSE-APACHE",
+    "LICENSE-MIT",
+    "examples/macswap/README.md",
+    "dist/grafana/straightline.json",
+    "dist/prometheus/straightline.rules.yml",
 ];
 
 /// Builds a package, and returns its path.
@@ -80,8 +92,15 @@ fn tarball() -> Result<PathBuf> {
     for (from, to) in FILES {
         copy(&root.join(from), &folder.join(to))?;
     }
-    copy_all(&made.join("man"), &folder.join("share/man/man1"))?;
+    for entry in fs::read_dir(made.join("man"))? {
+        let path = entry?.path();
+        let (name, section) = (path.file_name().unwrap_or_default(), path.extension().unwrap_or_default());
+        copy(&path, &folder.join("share/man").join(format!("man{}", section.display())).join(name))?;
+    }
     copy_all(&made.join("completions"), &folder.join("share/straightline/completions"))?;
+    for document in DOCUMENTS {
+        copy(&root.join(document), &folder.join("share/doc/straightline").join(document))?;
+    }
     copy_all(&root.join("docs"), &folder.join("share/doc/straightline/docs"))?;
     let path = made.join(format!("{name}.tar.gz"));
     let mut tar = Command::new("tar");
@@ -125,13 +144,12 @@ pub(crate) fn cargo_deb(root: &Path, target: &Path) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// Copies the files, but no folders, of a folder.
+/// Copies all that is in a folder.
 fn copy_all(from: &Path, to: &Path) -> Result<()> {
     for entry in fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))? {
-        let path = entry?.path();
-        if let (true, Some(name)) = (path.is_file(), path.file_name()) {
-            copy(&path, &to.join(name))?;
-        }
+        let entry = entry?;
+        let (path, to) = (entry.path(), to.join(entry.file_name()));
+        if path.is_dir() { copy_all(&path, &to)? } else { copy(&path, &to)? }
     }
     Ok(())
 }
@@ -142,4 +160,71 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
     }
     fs::copy(from, to).with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// Where packages have documents.
+    const FOLDER: &str = "usr/share/doc/straightline/";
+
+    #[test]
+    fn the_debian_package_has_the_same_documents_as_the_tarball() {
+        let root = run::root().expect("the repository");
+        let manifest = fs::read_to_string(root.join("crates/straightline/Cargo.toml")).expect("a manifest");
+        let manifest: toml::Table = manifest.parse().expect("TOML");
+        let assets = manifest["package"]["metadata"]["deb"]["assets"].as_array().expect("a list");
+        let text = |value: &toml::Value| value.as_str().expect("a string").to_owned();
+        let assets = assets.iter().map(|asset| (text(&asset[0]), text(&asset[1])));
+        let documents = assets.filter_map(|(from, to)| {
+            let from = from.strip_prefix("../../").unwrap_or(&from).to_owned();
+            let name = from.rsplit('/').next().expect("a name");
+            Some((format!("{}{name}", to.strip_prefix(FOLDER)?), from.clone()))
+        });
+        let expected = DOCUMENTS.map(|document| (document.to_owned(), document.to_owned()));
+        let all = ("docs/*".to_owned(), "docs/**/*".to_owned());
+        assert_eq!(documents.collect::<BTreeSet<_>>(), expected.into_iter().chain([all]).collect());
+    }
+
+    /// A reader of a package's documents has nothing else.
+    #[test]
+    fn links_of_documents_in_packages_lead_to_what_packages_have() {
+        let root = run::root().expect("the repository");
+        let mut markdown: Vec<PathBuf> =
+            DOCUMENTS.iter().filter(|name| name.ends_with(".md")).map(PathBuf::from).collect();
+        let docs = fs::read_dir(root.join("docs")).expect("a folder").map(|entry| entry.expect("an entry").file_name());
+        let docs = docs.map(|name| Path::new("docs").join(name));
+        markdown.extend(docs.filter(|path| path.extension().is_some_and(|extension| extension == "md")));
+        let mut links = 0;
+        for file in markdown {
+            let text = fs::read_to_string(root.join(&file)).expect("a document");
+            for (_, rest) in text.match_indices("](").map(|(at, _)| text.split_at(at + 2)) {
+                let link = rest.split([')', '#', ' ']).next().unwrap_or_default();
+                if link.is_empty() || link.contains("://") {
+                    continue;
+                }
+                let to = normal(&file.parent().unwrap_or(Path::new("")).join(link));
+                let is_known = DOCUMENTS.iter().any(|known| Path::new(known) == to) || to.starts_with("docs");
+                assert!(is_known && root.join(&to).exists(), "{}: {link}", file.display());
+                links += 1;
+            }
+        }
+        assert!(links > 50, "{links}");
+    }
+
+    /// Resolves `..` in a path.
+    fn normal(path: &Path) -> PathBuf {
+        let mut normal = PathBuf::new();
+        for part in path.components() {
+            if part.as_os_str() == ".." {
+                normal.pop();
+            } else {
+                normal.push(part);
+            }
+        }
+        normal
+    }
 }

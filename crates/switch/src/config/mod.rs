@@ -69,7 +69,7 @@ pub use straightline_underlay::{Address, Cookie, L2tpOver, PathMtuErrors, Tunnel
 
 pub use diagnostic::{ConfigErrors, Diagnostic};
 pub use init::{Facts, Nic, initial_configuration};
-pub use keys::{Explanation, UnknownKey, explain, schema};
+pub use keys::{Explanation, UnknownKey, explain, explain_all, schema};
 pub use kind::{AfPacketConfig, AfXdpConfig, Mode, Offloads, PortKind, TapConfig, TunnelSettings, VhostUserConfig};
 pub use mac::{Mac, MacError};
 pub use machine::{Machine, parse_cpu_list};

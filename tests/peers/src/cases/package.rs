@@ -89,6 +89,12 @@ fn first_vm(lab: &Lab) -> Result<()> {
     let heads = ports.lines().filter(|line| !line.is_empty() && !line.starts_with(' '));
     let links: Vec<&str> = heads.filter_map(|line| line.split_whitespace().last()).collect();
     ensure!(links == ["up", "up"], "not both links are up: {ports}");
+    let offered = "COMPLETE=bash _CLAP_COMPLETE_INDEX=2 straightline -- straightline link ''";
+    let offered = root.sh(offered)?;
+    let names: Vec<&str> = offered.split_whitespace().filter(|word| !word.starts_with('-')).collect();
+    let heads = ports.lines().filter(|line| !line.is_empty() && !line.starts_with(' '));
+    let ports: Vec<&str> = heads.filter_map(|line| line.split_whitespace().next()).collect();
+    ensure!(names == ports, "the shell completes {names:?}, and the ports are {ports:?}");
     println!("  from the package to a VM that pings in {:.0} s", began.elapsed().as_secs_f64());
     Ok(())
 }
@@ -98,6 +104,10 @@ fn package(lab: &Lab) -> Result<()> {
     let package = lab.machine.package()?;
     root.sh(&format!("dpkg --install {}", package.display()))?;
     root.sh("id straightline && straightline --version && test -s /usr/share/man/man1/straightline-run.1.gz")?;
+    root.sh("test -s /usr/share/man/man5/straightline.toml.5.gz")?;
+    root.sh(
+        "cd /usr/share/doc/straightline && ls docs/images/*.png dist/grafana/straightline.json docs/benchmarks/*.md",
+    )?;
     root.sh("bash -n /usr/share/bash-completion/completions/straightline")?;
     root.sh("test -x /usr/libexec/straightline-port && test -e /usr/share/qemu/vhost-user/50-straightline-net.json")?;
     let text = root.sh("cat /lib/systemd/system/straightline.service")?;

@@ -49,6 +49,14 @@ pub fn explain(query: &str) -> Result<Vec<Explanation>, UnknownKey> {
     if found.is_empty() { Err(unknown(query, last, &groups)) } else { Ok(merge(&found)) }
 }
 
+/// Returns explanations of all keys of a configuration file, section by section.
+#[must_use]
+pub fn explain_all() -> Vec<Explanation> {
+    let groups = groups();
+    let all: Vec<_> = groups.iter().flat_map(|group| group.keys.iter().map(move |key| (group, key))).collect();
+    merge(&all)
+}
+
 /// Returns an explanation for each key. Kinds with the same key have one explanation.
 fn merge(found: &[(&Group, &Key)]) -> Vec<Explanation> {
     let mut merged: Vec<Explanation> = Vec::new();

@@ -13,7 +13,7 @@ mod tests;
 
 use super::{kind, network, node, port, switch, underlay};
 
-pub use explain::{Explanation, UnknownKey, explain};
+pub use explain::{Explanation, UnknownKey, explain, explain_all};
 pub use schema::schema;
 
 /// A key of a section.
