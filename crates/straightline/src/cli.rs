@@ -7,12 +7,14 @@ use std::str::FromStr;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use clap_complete::engine::ArgValueCompleter;
 use straightline_api::DEFAULT_PATH;
 use straightline_capture::{Filter, SNAPLEN};
 use straightline_lab::testbed::tunnel::Encapsulation;
 use straightline_top::{Column, Sort};
 
 use crate::commands::lab::Lab;
+use crate::complete;
 
 /// User-space vhost-user switch for virtual machines
 #[derive(Debug, Parser)]
@@ -244,7 +246,7 @@ A capture delays no packet. Packets that come too fast to be written are counted
 #[derive(Debug, Args)]
 pub(crate) struct Capture {
     /// Names of the ports
-    #[arg(value_name = "PORT", required = true)]
+    #[arg(value_name = "PORT", required = true, add = ArgValueCompleter::new(complete::ports))]
     pub(crate) ports: Vec<String>,
     /// Write to this file, or to standard output for `-` [default: standard output]
     #[arg(short, long, value_name = "FILE")]
@@ -253,7 +255,7 @@ pub(crate) struct Capture {
     #[arg(long, value_name = "in|out|both")]
     pub(crate) direction: Option<CaptureDirection>,
     /// Dropped packets that the ports count, for any reason or for this one (see `straightline drops`)
-    #[arg(long, value_name = "REASON", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    #[arg(long, value_name = "REASON", num_args = 0..=1, require_equals = true, default_missing_value = "", add = ArgValueCompleter::new(complete::reasons))]
     pub(crate) dropped: Option<String>,
     /// Only packets that this expression selects
     #[arg(short, long, value_name = "EXPRESSION")]
@@ -280,7 +282,7 @@ Examples:
 #[derive(Debug, Args)]
 pub(crate) struct Trace {
     /// Names of the ports; packets that they receive are followed
-    #[arg(value_name = "PORT", required = true)]
+    #[arg(value_name = "PORT", required = true, add = ArgValueCompleter::new(complete::ports))]
     pub(crate) ports: Vec<String>,
     /// End after this number of packets
     #[arg(short, long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -336,7 +338,7 @@ pub(crate) struct Check {
     pub(crate) config: Option<PathBuf>,
     /// Explain a key: its type, values and default, its meaning, and an example. A section or a
     /// kind explains all its keys
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, value_name = "KEY", add = ArgValueCompleter::new(complete::keys))]
     pub(crate) explain: Option<String>,
     /// Print the JSON schema of configuration files, with which editors complete and check
     #[arg(long)]
@@ -362,7 +364,7 @@ pub(crate) struct Init {
 #[derive(Debug, Args)]
 pub(crate) struct Link {
     /// Name of the port
-    #[arg(value_name = "PORT")]
+    #[arg(value_name = "PORT", add = ArgValueCompleter::new(complete::ports))]
     pub(crate) port: String,
     /// State of the link
     #[arg(value_name = "up|down")]

@@ -17,19 +17,23 @@
 
 mod cli;
 mod commands;
+mod complete;
 mod log_format;
 mod output;
 mod service_manager;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
+use clap_complete::env::CompleteEnv;
 use straightline_switch::config::Kinds;
 
 /// Runs the command line with the arguments of this process. Configurations may use nodes of these
 /// `kinds`.
 #[must_use]
 pub fn main(kinds: &Kinds) -> ExitCode {
+    // A shell that asks for completions gets them, and the process ends.
+    CompleteEnv::with_factory(cli::Cli::command).var(complete::VARIABLE).completer("straightline").complete();
     // On wrong usage this call exits with code 2.
     let cli = cli::Cli::parse();
     match commands::execute(cli.command, kinds) {

@@ -3,6 +3,7 @@
 mod bugreport;
 mod capture;
 mod check;
+mod completions;
 mod crash;
 mod demo;
 mod doctor;
