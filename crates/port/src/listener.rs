@@ -4,13 +4,18 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustix::io::Errno;
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::net::{Shutdown, listen, shutdown};
 
 use crate::socket_file::{self, FIRST_MODE, SocketFile, SocketFileError};
 use crate::socket_path::SocketState;
+
+/// The lowest descriptor number that a listening socket should have. A table of this many
+/// descriptors takes 256 KiB of the kernel's memory.
+const HIGH_DESCRIPTOR: i32 = 30_000;
 
 /// The users who may connect: owner, group and permission bits of the socket file. Without any of
 /// these, only the process's own user may connect. With a group, its members may connect too.
@@ -52,6 +57,7 @@ pub struct Listener {
     /// The file is removed before the socket is closed: an open socket holds its inode.
     file: Mutex<Option<SocketFile>>,
     socket: UnixListener,
+    is_closed: AtomicBool,
 }
 
 impl Listener {
@@ -66,13 +72,17 @@ impl Listener {
         let (socket, file) = SocketFile::bind(path).map_err(|error| ListenError::file(path, error))?;
         permissions.give(&file).map_err(|error| ListenError::file(path, error))?;
         listen(&socket, 8).map_err(system("cannot listen"))?;
-        Ok(Listener { socket: UnixListener::from(socket), file: Mutex::new(Some(file)) })
+        Ok(Listener::new(raised(socket), Some(file)))
     }
 
     /// Returns a listener for a socket that listens already. Its file, if any, belongs to another
     /// process.
     pub(crate) fn given(socket: OwnedFd) -> Self {
-        Listener { socket: socket.into(), file: Mutex::new(None) }
+        Listener::new(socket, None)
+    }
+
+    fn new(socket: OwnedFd, file: Option<SocketFile>) -> Self {
+        Listener { socket: socket.into(), file: Mutex::new(file), is_closed: AtomicBool::new(false) }
     }
 
     /// Returns the socket.
@@ -85,9 +95,15 @@ impl Listener {
     fn close(&self) {
         if let Some(file) = self.file().take() {
             drop(file);
+            self.is_closed.store(true, Ordering::Release);
             // The socket listens, so this cannot fail.
             let _ = shutdown(&self.socket, Shutdown::Both);
         }
+    }
+
+    /// Returns whether the socket refuses connections because the port has closed it.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
     }
 
     fn file(&self) -> MutexGuard<'_, Option<SocketFile>> {
@@ -207,6 +223,17 @@ impl ServerSocket {
     fn state(&self) -> MutexGuard<'_, ServerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Gives a listening socket a descriptor with a high number, if the limit of descriptors allows it.
+///
+/// Linux closes the descriptors of a killed process in descending order: `close_files` queues them
+/// in ascending order, and the queue (`task_work_run`) is a stack. So the listener refuses
+/// connections before a frontend notices that its own has ended. A frontend that connects again at
+/// once would otherwise reach a listener that is about to go, and be reset. Some give up then.
+fn raised(socket: OwnedFd) -> OwnedFd {
+    let mut numbers = std::iter::successors(Some(HIGH_DESCRIPTOR), |number| Some(number / 2)).take_while(|&n| n > 100);
+    numbers.find_map(|number| fcntl_dupfd_cloexec(&socket, number).ok()).unwrap_or(socket)
 }
 
 fn clear_stale(path: &Path) -> Result<(), ListenError> {

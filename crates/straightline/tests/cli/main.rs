@@ -14,6 +14,7 @@ mod logs;
 mod opener;
 mod port;
 mod query;
+mod reconnect;
 mod reload;
 mod run;
 mod sandbox;

@@ -180,11 +180,13 @@ impl PortControl for VhostUser {
         &self.shared.data.drops
     }
 
+    /// Closes the listener first. A frontend that connects again at once, when its connection ends,
+    /// must not reach it: some give up for good on a connection that ends in the handshake.
     fn pause(&self) {
-        self.stop.pause(&self.shared.inbox);
         if let Some(server) = &self.server {
             server.close();
         }
+        self.stop.pause(&self.shared.inbox);
     }
 
     fn resume(&self) -> Result<(), ListenError> {
@@ -197,11 +199,12 @@ impl PortControl for VhostUser {
         self.server.as_ref()?.failure()
     }
 
+    /// Closes the listener first, as [`Self::pause`] does.
     fn begin_stop(&self) {
-        self.stop.set(&self.shared.inbox);
         if let Some(server) = &self.server {
             server.close();
         }
+        self.stop.set(&self.shared.inbox);
     }
 
     fn has_ended(&self) -> bool {

@@ -180,8 +180,8 @@ impl PortThread {
         }
         match self.stop.accept(listener.socket()) {
             Ok(stream) => stream,
-            // The listener was closed meanwhile.
-            Err(_) if self.stop.leaves() => None,
+            // The listener was closed meanwhile. The stop or pause follows, and wakes us.
+            Err(_) if self.stop.leaves() || listener.is_closed() => None,
             Err(error) => {
                 self.shared.log(Level::WARN, format_args!("cannot accept a frontend: {error}"));
                 // The frontend still waits. The missing resource, mostly descriptors, may become
