@@ -60,6 +60,13 @@ pub fn facts(api: &Path, configured: Option<Configured>) -> Facts {
     }
 }
 
+/// Returns the processes that listen at a path. Root sees all of them.
+#[must_use]
+pub fn listeners(path: &Path) -> Vec<u32> {
+    let holders = Listeners::scan(&Host::new("/")).holders(path);
+    holders.iter().flatten().map(|holder| holder.pid).collect()
+}
+
 /// Asks the switch.
 fn answers(api: &Path) -> Result<(SwitchFacts, Vec<Port>), RequestError> {
     let status = ask(api)?;

@@ -100,7 +100,7 @@ impl Listeners {
     }
 
     /// Returns the processes that listen at a path.
-    fn holders(&self, path: &Path) -> Fact<Vec<Holder>> {
+    pub(super) fn holders(&self, path: &Path) -> Fact<Vec<Holder>> {
         let inodes = self.at(path)?;
         let all = self.holders.as_ref().map_err(Clone::clone)?;
         let found: Vec<_> = inodes.iter().filter_map(|&inode| all.get(inode)).flatten().cloned().collect();

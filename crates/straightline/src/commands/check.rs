@@ -4,6 +4,7 @@ use std::path::Path;
 
 use straightline_switch::config::{Config, Diagnostic, Explanation, Kinds, Loaded};
 
+use super::running::Running;
 use crate::cli::Check;
 use crate::output::{self, Reported};
 
@@ -34,6 +35,9 @@ fn explain(query: &str, json: bool) -> anyhow::Result<()> {
 /// Prints `ok`, or every error in the file.
 fn check(path: &Path, kinds: &Kinds) -> anyhow::Result<()> {
     let loaded = load(path, kinds)?;
+    // The file may be meant for the switch that runs, which has its sockets already.
+    let running = Running::new(path, &loaded.config);
+    are_free(&loaded.taken_sockets_unless(|socket| running.listens_at(socket)))?;
     // Another user may run the switch, or a service with capabilities.
     if let Some(missing) = loaded.missing_privileges() {
         output::message("warning", &missing);
@@ -45,6 +49,7 @@ fn check(path: &Path, kinds: &Kinds) -> anyhow::Result<()> {
 /// warnings. Missing privileges are an error.
 pub(crate) fn load_to_run(path: &Path, kinds: &Kinds) -> anyhow::Result<Config> {
     let loaded = load(path, kinds)?;
+    are_free(&loaded.taken_sockets())?;
     match loaded.missing_privileges() {
         Some(missing) => Err(report(&[missing])),
         None => Ok(loaded.config),
@@ -59,11 +64,11 @@ fn load(path: &Path, kinds: &Kinds) -> anyhow::Result<Loaded> {
     if cfg!(feature = "bench-no-copies") {
         output::message("warning", &format_args!("this is straightline {}", straightline_switch::VERSION));
     }
-    let taken = loaded.taken_sockets();
-    if !taken.is_empty() {
-        return Err(report(&taken));
-    }
     Ok(loaded)
+}
+
+fn are_free(taken: &[Diagnostic]) -> anyhow::Result<()> {
+    if taken.is_empty() { Ok(()) } else { Err(report(taken)) }
 }
 
 fn report(errors: &[Diagnostic]) -> anyhow::Error {

@@ -15,6 +15,7 @@ mod open_devices;
 mod port;
 mod query;
 mod run;
+mod running;
 mod top;
 mod trace;
 mod web;

@@ -1,6 +1,7 @@
 use std::fs;
 use std::os::unix::net::UnixListener;
 
+use super::run::{CONFIG, Running};
 use super::{Finished, Fixture};
 
 /// A correct configuration of twelve lines. Each test case appends a mistake.
@@ -242,4 +243,52 @@ fn prints_the_schema() {
     let done = Fixture::new().execute(&["check", "--schema"]);
     assert_eq!((done.code, done.err.as_str()), (Some(0), ""));
     assert_eq!(done.out, include_str!("../../../../dist/straightline.schema.json"));
+}
+
+/// The sockets of the switch that runs are no mistake in the file that a reload is to read, and
+/// those of other processes are.
+#[test]
+fn a_file_is_checked_beside_the_switch_that_runs_it() {
+    let fixture = Fixture::new();
+    let ok = |file: &str| {
+        let done = fixture.execute(&["check", file]);
+        assert_eq!((done.code, done.out.as_str(), done.err.as_str()), (Some(0), "ok\n", ""));
+    };
+    let taken = |file: &str, sockets: &[&str]| {
+        let done = fixture.execute(&["check", file]);
+        assert_eq!((done.code, done.out.as_str()), (Some(1), ""), "{done:?}");
+        assert_eq!(done.err.matches("a running process has it open").count(), sockets.len(), "{done:?}");
+        for socket in sockets {
+            assert!(done.err.contains(&format!("/{socket}\" of ")), "{done:?}");
+        }
+    };
+    let with_more =
+        format!("{CONFIG}[port.vm3]\nkind = \"vhost-user\"\nsocket = \"@/vm3\"\n[bridge.b]\nports = [\"vm3\"]\n");
+    // With and without an API.
+    for has_api in [true, false] {
+        let text = |text: &str| if has_api { text.to_owned() } else { text.replace("api = \"@/api\"\n", "") };
+        fixture.write(&text(CONFIG));
+        let running = Running::start(&fixture);
+        ok("switch.toml");
+        fixture.write(&text(&with_more));
+        ok("switch.toml");
+        let other = UnixListener::bind(fixture.path("vm3")).unwrap();
+        taken("switch.toml", &["vm3"]);
+        drop(other);
+        fs::remove_file(fixture.path("vm3")).unwrap();
+        // The same text in another file is meant for the same switch only if it has their API.
+        fs::copy(fixture.path("switch.toml"), fixture.path("new.toml")).unwrap();
+        if has_api {
+            ok("new.toml");
+            fixture.write(&with_more.replace("@/api", "@/other"));
+            fs::rename(fixture.path("switch.toml"), fixture.path("new.toml")).unwrap();
+        }
+        taken("new.toml", &["vm1", "vm2"]);
+        // A second switch cannot run.
+        fixture.write(&text(CONFIG));
+        let done = fixture.execute(&["run", "switch.toml"]);
+        assert!(done.code == Some(1) && done.err.contains("a running process has it open"), "{done:?}");
+        running.signal("TERM");
+        assert_eq!(running.finish().code, Some(0));
+    }
 }

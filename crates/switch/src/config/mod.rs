@@ -123,10 +123,22 @@ impl Loaded {
     pub fn taken_sockets_beside(&self, running: &Config) -> Vec<Diagnostic> {
         let of_ports = running.ports.iter().filter_map(|port| port.kind.socket());
         let ours: HashSet<&Path> = running.switch.api_sockets().map(PathBuf::as_path).chain(of_ports).collect();
+        self.taken_among(|path| !ours.contains(path), |_| false)
+    }
+
+    /// Checks as [`Self::taken_sockets`] does, beside a switch that runs. `is_held` says of a path at
+    /// which a process listens whether that switch does, for the same purpose.
+    #[must_use]
+    pub fn taken_sockets_unless(&self, is_held: impl Fn(&Path) -> bool) -> Vec<Diagnostic> {
+        self.taken_among(|_| true, is_held)
+    }
+
+    fn taken_among(&self, is_wanted: impl Fn(&Path) -> bool, is_held: impl Fn(&Path) -> bool) -> Vec<Diagnostic> {
         let taken = |socket: &SocketSite| {
             let path = socket.path.display();
             let why = match socket_path::state(&socket.path) {
                 Ok(SocketState::Free | SocketState::Stale) => return None,
+                Ok(SocketState::Live) if is_held(&socket.path) => return None,
                 Ok(SocketState::Live) => {
                     "a running process has it open; stop that process or choose another path".into()
                 }
@@ -137,7 +149,7 @@ impl Loaded {
             };
             Some(socket.site.with_message(format!("socket \"{path}\" of {}: {why}", socket.owner)))
         };
-        self.sockets.iter().filter(|socket| !ours.contains(&*socket.path)).filter_map(taken).collect()
+        self.sockets.iter().filter(|socket| is_wanted(&socket.path)).filter_map(taken).collect()
     }
 }
 
