@@ -320,7 +320,8 @@ fn an_error_changes_nothing() {
         bad(config, Path::new("/no/folder/s"));
     });
     assert!(!dir.join("good").exists(), "there is a rollback of what was begun");
-    for key in ["workers", "idle", "api", "api-group", "api-perms", "api-read-only", "copies"] {
+    let api = ["api", "api-group", "api-perms", "api-read-only", "api-read-only-group", "api-read-only-perms"];
+    for key in ["workers", "idle", "copies"].into_iter().chain(api) {
         fails(&format!("[switch]: {key} cannot change while the switch runs"), &|config| {
             good(config);
             match key {
@@ -330,6 +331,8 @@ fn an_error_changes_nothing() {
                 "api-group" => config.switch.api_group = Some(0),
                 "api-perms" => config.switch.api_perms = Some(0o666),
                 "api-read-only" => config.switch.api_read_only = Some("/a".into()),
+                "api-read-only-group" => config.switch.api_read_only_group = Some(0),
+                "api-read-only-perms" => config.switch.api_read_only_perms = Some(0o600),
                 _ => config.switch.copies = straightline_switch::config::Copies::Two,
             }
         });

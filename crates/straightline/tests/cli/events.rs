@@ -155,3 +155,28 @@ fn a_group_gets_the_sockets() {
     let status = api::ask::<api::Status>(&fixture.path("ro")).unwrap();
     assert_eq!((status.refused_calls, status.api_version), (0, api::API_VERSION));
 }
+
+#[test]
+fn another_group_gets_the_socket_that_only_answers() {
+    if !super::has_root("another_group_gets_the_socket_that_only_answers", "it needs root to give files away") {
+        return;
+    }
+    let fixture = Fixture::new();
+    for (keys, expected) in [("", (0, 2, 0o660)), ("api-read-only-perms = \"0640\"\n", (0, 2, 0o640))] {
+        let keys = format!("api-group = \"1\"\napi-read-only-group = \"2\"\n{keys}api-read-only =");
+        fixture.write(&CONFIG.replace("api-read-only =", &keys));
+        let running = Running::start(&fixture);
+        let of = |name: &str| {
+            let metadata = fs::metadata(fixture.path(name)).unwrap();
+            (metadata.uid(), metadata.gid(), metadata.mode() & 0o777)
+        };
+        assert_eq!((of("api"), of("ro")), ((0, 1, 0o660), expected));
+        fixture.write(&CONFIG.replace("api-read-only =", "api-group = \"1\"\napi-read-only ="));
+        let done = fixture.execute(&["reload", "--api", "api"]);
+        assert!(done.err.contains("api-read-only-group") && done.err.contains("cannot change while"), "{done:?}");
+        let status = api::ask::<api::Status>(&fixture.path("ro")).unwrap();
+        assert_eq!(status.refused_calls, 0);
+        running.signal("TERM");
+        assert_eq!(running.finish().code, Some(0));
+    }
+}

@@ -52,8 +52,22 @@ pub(super) const KEYS: &[Key] = &[
         "api-read-only",
         Value::Text("path of a socket"),
         Absent::Text("none"),
-        "Second socket of the API, which only answers questions. Its bits are 0666: who reaches its folder may ask.",
+        "Second socket of the API, which only answers questions.",
         "\"/run/straightline/read-only.sock\"",
+    ),
+    Key::new(
+        "api-read-only-group",
+        Value::Text("name or number of a group"),
+        Absent::Text("that of `api-group`"),
+        "Group that gets the socket `api-read-only`. Its members may ask, and change nothing.",
+        "\"straightline-read\"",
+    ),
+    Key::new(
+        "api-read-only-perms",
+        Value::Text("permission bits in octal, as text"),
+        Absent::Text("`\"0666\"`; with `api-read-only-group`: `\"0660\"`"),
+        "Permission bits of the socket `api-read-only`. With 0666, who reaches its folder may ask.",
+        "\"0660\"",
     ),
     Key::new(
         "copies",
@@ -114,15 +128,18 @@ fn read_api(section: &Section<'_>, report: &mut Findings<'_>, draft: &mut Draft)
     };
     let api = read_socket("api", "api.sock", "the API", report);
     let read_only = read_socket("api-read-only", "read-only.sock", "the API that only answers questions", report);
-    for (key, has_socket) in [
-        ("api-group", section.get("api").is_some() || section.get("api-read-only").is_some()),
-        ("api-perms", section.get("api").is_some()),
+    let (has_api, has_read_only) = (section.get("api").is_some(), section.get("api-read-only").is_some());
+    for (key, socket, has_socket) in [
+        ("api-group", "api", has_api || has_read_only),
+        ("api-perms", "api", has_api),
+        ("api-read-only-group", "api-read-only", has_read_only),
+        ("api-read-only-perms", "api-read-only", has_read_only),
     ] {
         if let Some(value) = section.get(key)
             && !has_socket
         {
             let message = format!(
-                "{key} in {}: there is no \"api\" to which it applies; add one, or leave it out",
+                "{key} in {}: there is no \"{socket}\" to which it applies; add one, or leave it out",
                 section.title()
             );
             report.error(&value.span(), message);
@@ -130,6 +147,8 @@ fn read_api(section: &Section<'_>, report: &mut Findings<'_>, draft: &mut Draft)
     }
     draft.switch.api_group = read_id(section, "api-group", users::group, report);
     draft.switch.api_perms = read_perms(section, "api-perms", report);
+    draft.switch.api_read_only_group = read_id(section, "api-read-only-group", users::group, report);
+    draft.switch.api_read_only_perms = read_perms(section, "api-read-only-perms", report);
     (draft.switch.api, draft.switch.api_read_only) = (api, read_only);
 }
 

@@ -132,6 +132,8 @@ fn defaults() {
             api_group: None,
             api_perms: None,
             api_read_only: None,
+            api_read_only_group: None,
+            api_read_only_perms: None,
             copies: Copies::One,
             simd: None,
             copy: Copier::Kernel,
@@ -268,6 +270,27 @@ fn who_may_use_the_api() {
     assert_eq!((of(&both), both.api_read_only_permissions().bits()), ((None, None, 0o600), 0o666));
     assert_eq!(both.api_needs(), Needs { sets_bits: true, ..Needs::default() });
     assert_eq!(both.api_sockets().count(), 2);
+}
+
+#[test]
+fn who_may_ask_by_the_socket_that_only_answers() {
+    let fixture = Fixture::new();
+    let of = |keys: &str| {
+        let socket = fixture.path("ro");
+        let text = format!("{}[switch]\napi-read-only = \"{socket}\"\n{keys}", fixture.port("p"));
+        let switch = good(&text).config.switch;
+        let Permissions { owner, group, .. } = switch.api_read_only_permissions();
+        assert_eq!(owner, None);
+        (group, switch.api_read_only_permissions().bits(), switch.api_needs().gives_away)
+    };
+    let other = rustix::process::getegid().as_raw() + 1;
+    let (group, api_group) = (format!("api-read-only-group = \"{other}\"\n"), "api-group = \"4321\"\n");
+    assert_eq!(of(""), (None, 0o666, false));
+    assert_eq!(of("api-read-only-perms = \"0600\"\n"), (None, 0o600, false));
+    assert_eq!(of(&group), (Some(other), 0o660, true));
+    assert_eq!(of(&format!("{group}api-read-only-perms = \"0664\"\n")), (Some(other), 0o664, true));
+    assert_eq!(of(api_group), (Some(4321), 0o666, true));
+    assert_eq!(of(&format!("{group}{api_group}")), (Some(other), 0o660, true));
 }
 
 #[test]

@@ -140,9 +140,12 @@ pub struct SwitchConfig {
     pub api_group: Option<u32>,
     /// The permission bits of the API's socket. `None`: 0600, or 0660 with a group.
     pub api_perms: Option<u32>,
-    /// The path of a second socket, which only answers questions. Every user who reaches its folder
-    /// may use it.
+    /// The path of a second socket, which only answers questions.
     pub api_read_only: Option<PathBuf>,
+    /// The group whose members may use the second socket. `None`: that of [`Self::api_group`].
+    pub api_read_only_group: Option<u32>,
+    /// The permission bits of the second socket. `None`: 0666, or 0660 with a group of its own.
+    pub api_read_only_perms: Option<u32>,
     /// The number of copies of a packet's body.
     pub copies: Copies,
     /// The instruction set of copies and checksums. `None`: the widest that is known to be good on
@@ -157,7 +160,7 @@ pub struct SwitchConfig {
 }
 
 impl SwitchConfig {
-    /// The permission bits of the socket that only answers questions.
+    /// The permission bits of the socket that only answers questions, if it has no group of its own.
     const READ_ONLY_PERMS: u32 = 0o666;
 
     /// Returns who may connect to the API's socket.
@@ -169,7 +172,9 @@ impl SwitchConfig {
     /// Returns who may connect to the socket that only answers questions.
     #[must_use]
     pub fn api_read_only_permissions(&self) -> Permissions {
-        Permissions { owner: None, group: self.api_group, mode: Some(Self::READ_ONLY_PERMS) }
+        let group = self.api_read_only_group.or(self.api_group);
+        let default = if self.api_read_only_group.is_some() { None } else { Some(Self::READ_ONLY_PERMS) };
+        Permissions { owner: None, group, mode: self.api_read_only_perms.or(default) }
     }
 
     /// Returns the paths of the API's sockets.
@@ -179,14 +184,13 @@ impl SwitchConfig {
 
     /// Returns the rights that the API's sockets take.
     pub(crate) fn api_needs(&self) -> Needs {
-        if self.api_sockets().next().is_none() {
-            return Needs::default();
-        }
-        let other_bits = |perms: Permissions| perms.bits() != socket_file::FIRST_MODE;
+        let api = self.api.as_ref().map(|_| self.api_permissions());
+        let read_only = self.api_read_only.as_ref().map(|_| self.api_read_only_permissions());
+        let sockets = || api.iter().chain(&read_only);
         Needs {
-            has_owner: self.api_group.is_some(),
-            sets_bits: self.api_read_only.is_some() || other_bits(self.api_permissions()),
-            gives_away: self.api_group.is_some_and(|group| group != getegid().as_raw()),
+            has_owner: sockets().any(|socket| socket.group.is_some()),
+            sets_bits: sockets().any(|socket| socket.bits() != socket_file::FIRST_MODE),
+            gives_away: sockets().any(|socket| socket.group.is_some_and(|group| group != getegid().as_raw())),
             ..Needs::default()
         }
     }

@@ -65,6 +65,8 @@ pub(crate) fn needs_restart(old: &SwitchConfig, new: &SwitchConfig) -> Option<St
         ("api-group", old.api_group != new.api_group),
         ("api-perms", old.api_perms != new.api_perms),
         ("api-read-only", old.api_read_only != new.api_read_only),
+        ("api-read-only-group", old.api_read_only_group != new.api_read_only_group),
+        ("api-read-only-perms", old.api_read_only_perms != new.api_read_only_perms),
         ("sandbox", old.sandbox != new.sandbox),
     ];
     let changed: Vec<_> = keys.iter().filter(|(_, differs)| *differs).map(|(key, _)| *key).collect();

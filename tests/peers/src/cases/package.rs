@@ -4,7 +4,6 @@
 //! nothing is left behind. No service manager runs there: the test reads the lines of the unit, and
 //! does what systemd would do.
 
-use std::collections::BTreeMap;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::process::Command;
@@ -12,6 +11,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
+
+mod web;
 
 use super::outside::document::{HostName, Place, README, sections};
 use crate::guest::LinuxGuest;
@@ -114,9 +115,10 @@ fn package(lab: &Lab) -> Result<()> {
     let unit = Unit::parse(&text);
     if root.sh("command -v systemd-analyze").is_ok() {
         // It ends with an error for findings, about units of others as well.
-        let findings = root.sh("systemd-analyze verify --man=no straightline.service 2>&1 || true")?;
+        let units = "straightline.service straightline-web.service";
+        let findings = root.sh(&format!("systemd-analyze verify --man=no {units} 2>&1 || true"))?;
         let ours: Vec<&str> = findings.lines().filter(|line| line.contains("straightline")).collect();
-        ensure!(ours.is_empty(), "systemd-analyze finds fault with the unit: {ours:?}");
+        ensure!(ours.is_empty(), "systemd-analyze finds fault with the units: {ours:?}");
     }
 
     let user = root.runtime_folder(&unit)?;
@@ -129,6 +131,7 @@ fn package(lab: &Lab) -> Result<()> {
     let owner = root.sh(&format!("stat -c %U {folder}/api.sock"))?;
     ensure!(owner.trim() == user, "the API's socket belongs to {owner}");
     root.sh("straightline status")?;
+    web::serves_without_rights(lab, &root)?;
 
     // An edited file outlives the upgrade. A reload by `ExecReload=`, then one by signal.
     let port = r#"printf '[port.vm1]\nkind = "vhost-user"\nsocket = "/run/straightline/vm1.sock"\n'"#;
@@ -271,8 +274,8 @@ impl Root {
     }
 }
 
-/// The settings of a unit's file.
-struct Unit(BTreeMap<String, String>);
+/// The settings of a unit's file, in its order.
+struct Unit(Vec<(String, String)>);
 
 impl Unit {
     fn parse(text: &str) -> Self {
@@ -281,7 +284,13 @@ impl Unit {
     }
 
     fn get(&self, key: &str) -> Result<&str> {
-        self.0.get(key).map(String::as_str).with_context(|| format!("the unit has no {key}="))
+        let found = self.0.iter().rfind(|(name, _)| name == key);
+        found.map(|(_, value)| value.as_str()).with_context(|| format!("the unit has no {key}="))
+    }
+
+    /// Returns the values of all lines with this key.
+    fn all(&self, key: &str) -> Vec<&str> {
+        self.0.iter().filter(|(name, _)| name == key).map(|(_, value)| value.as_str()).collect()
     }
 }
 

@@ -23,7 +23,8 @@ impl Web {
     /// Starts the server on a free port, and waits until it serves.
     fn start(fixture: &Fixture, args: &[&str]) -> Self {
         let listen = if args.contains(&"--listen") { &[][..] } else { &["--listen", "127.0.0.1:0"] };
-        let args = [&["web", "--api", "api"], listen, args].concat();
+        let api = if args.contains(&"--api") { &[][..] } else { &["--api", "api"] };
+        let args = [&["web"], api, listen, args].concat();
         let mut child = fixture
             .command(&args)
             .stdout(Stdio::piped())
@@ -128,6 +129,25 @@ fn it_serves_the_answers_and_the_metrics() {
         web.send("GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: text/plain\r\nConnection: close\r\n\r\n");
     assert!(classic.head.contains("content-type: text/plain; version=0.0.4"), "{classic:?}");
     assert!(classic.body.contains("# TYPE straightline_port_drops_total counter\n"), "{classic:?}");
+    web.stop();
+}
+
+/// Nothing of the page or the metrics asks for more than the socket that only answers questions.
+#[test]
+fn the_socket_that_only_answers_is_enough() {
+    let fixture = Fixture::new();
+    fixture.write(&CONFIG.replace("api = \"@/api\"", "api-read-only = \"@/ro\""));
+    let _running = Running::start(&fixture);
+    let web = Web::start(&fixture, &["--api", "ro"]);
+    for path in ["", "metrics"] {
+        assert_eq!(web.get(&format!("/{path}")).status, 200, "{path:?}");
+    }
+    for answer in ["status", "ports", "fdb", "neighbours", "runtime", "drops", "events", "all", "doctor"] {
+        let reply = web.get(&format!("/api/{answer}"));
+        assert_eq!(reply.status, 200, "{reply:?}");
+        assert!(!reply.body.contains("only answers questions"), "{reply:?}");
+    }
+    assert!(web.get("/metrics").body.lines().any(|line| line == "straightline_up 1"));
     web.stop();
 }
 

@@ -320,6 +320,13 @@ fn sockets() {
     for key in ["api-group = \"root\"", "api-perms = \"0660\""] {
         one_error(&format!("[switch]\n{key}\n"), 2, &["there is no \"api\" to which it applies"]);
     }
+    let read_only = |keys: &str| format!("[switch]\napi-read-only = \"{}\"\n{keys}\n", fixture.path("ro"));
+    let group = "api-read-only-group";
+    one_error(&read_only(&format!("{group} = \"no-such-group\"")), 3, &[group, "no such group"]);
+    one_error(&read_only("api-read-only-perms = \"7777\""), 3, &["api-read-only-perms", "not permission bits"]);
+    for key in ["api-read-only-group = \"root\"", "api-read-only-perms = \"0660\""] {
+        one_error(&switch(key), 3, &["there is no \"api-read-only\" to which it applies"]);
+    }
 }
 
 #[test]
