@@ -308,6 +308,10 @@ pub fn status(status: &Status) -> String {
     let mut fact = |name: &str, value: String| grid.row([name.to_owned(), value]);
     fact("version", status.version.clone());
     fact("uptime", duration(status.uptime_s));
+    if let Some(file) = &status.configuration {
+        let edited = if file.changed == Some(true) { ", edited since it was read" } else { "" };
+        fact("configuration", format!("{}{edited}", file.path));
+    }
     fact("simd", status.simd.clone());
     fact("workers", status.workers.to_string());
     fact("ports", format!("{} of {} up", status.ports_up, status.ports));

@@ -578,6 +578,34 @@ pub struct Status {
     /// The number of descriptors that the process can still open; none where there is no `/proc`.
     #[serde(default)]
     pub fds_free: Option<u64>,
+    /// The configuration file; none for a switch that was not started from one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub configuration: Option<ConfigurationFile>,
+    /// The number of moves of each bridge, in the configuration's order.
+    #[serde(default)]
+    pub moves: Vec<BridgeMoves>,
+}
+
+/// The configuration file of a running switch.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ConfigurationFile {
+    /// The absolute path.
+    pub path: String,
+    /// True if the file has another text than the one that was applied last, at the start or by a
+    /// reload. None if the switch cannot read it.
+    pub changed: Option<bool>,
+}
+
+/// The moves of addresses in a bridge.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct BridgeMoves {
+    /// The bridge.
+    pub bridge: String,
+    /// The number of times that an address moved from one port to another, since the bridge was
+    /// made.
+    pub count: u64,
 }
 
 /// The privileges of a process of the switch.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use straightline_api::{Neighbours, Port, Runtime, Status};
+use straightline_api::{BridgeMoves, Drops, Event, Neighbours, Port, Runtime, Status};
 
 /// A fact, or the reason why it is not known.
 pub type Fact<T> = Result<T, Unknown>;
@@ -106,13 +106,23 @@ pub struct ConfiguredPort {
 /// The answers of a running switch.
 #[derive(Clone, Debug, Default)]
 pub struct SwitchFacts {
-    /// The answer to `status`.
+    /// The answer to `status` after an interval.
     pub status: Status,
+    /// The moves in the answer to `status` before the interval.
+    pub moves_before: Vec<BridgeMoves>,
     /// The answer to `neighbours`.
     pub neighbours: Neighbours,
-    /// The answer to `runtime`.
+    /// The answer to `ports` before the interval.
+    pub ports_before: Vec<Port>,
+    /// The answer to `drops` after the interval.
+    pub drops: Drops,
+    /// The kept events, oldest first.
+    pub events: Vec<Event>,
+    /// True if the switch was started from the file that was named; `None` if none was.
+    pub runs_named_file: Option<bool>,
+    /// The answer to `runtime` before the interval.
     pub before: Runtime,
-    /// The answer to `runtime` after an interval.
+    /// The answer to `runtime` after the interval.
     pub after: Runtime,
 }
 

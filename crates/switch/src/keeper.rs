@@ -10,6 +10,7 @@ use crate::api::{
     Trace, TraceRequest,
 };
 use crate::config::{Config, Diagnostic, Kinds};
+use crate::config_file::AppliedFile;
 
 /// Reloads the file when a signal or the API asks for it.
 #[derive(Debug)]
@@ -20,9 +21,11 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Returns the keeper of a switch that was started from `file`.
-    pub fn new(switch: Arc<Switch>, file: impl Into<PathBuf>) -> Self {
-        Keeper { switch, file: file.into(), kinds: Kinds::default() }
+    /// Returns the keeper of a switch that was started from `file`, which had this text.
+    pub fn new(switch: Arc<Switch>, file: impl Into<PathBuf>, text: String) -> Self {
+        let file = file.into();
+        switch.running.file_applied(AppliedFile::new(&file, text));
+        Keeper { switch, file, kinds: Kinds::default() }
     }
 
     /// Returns the keeper for a file that may have nodes of these kinds.
@@ -74,7 +77,10 @@ impl Control for Keeper {
             if !taken.is_empty() {
                 return Err(taken.iter().map(Diagnostic::to_string).collect::<Vec<_>>().join("\n"));
             }
-            self.switch.reload(&loaded.config).map_err(|error| format!("{}: {error:#}", self.file.display()))
+            let changes = self.switch.reload(&loaded.config);
+            let changes = changes.map_err(|error| format!("{}: {error:#}", self.file.display()))?;
+            self.switch.running.file_applied(AppliedFile::new(&self.file, loaded.text));
+            Ok(changes)
         });
         match &done {
             Ok(changes) if changes.changes.is_empty() => tracing::info!("reload: nothing changed"),

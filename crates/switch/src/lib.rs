@@ -41,6 +41,7 @@ mod assembly;
 mod capture;
 mod changes;
 pub mod config;
+mod config_file;
 mod default_mac;
 mod descriptors;
 mod dynamic_port;

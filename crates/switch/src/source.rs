@@ -18,12 +18,13 @@ use straightline_virtio::features::names;
 use straightline_wire::MacAddr;
 
 use crate::api::{
-    API_VERSION, Addresses, Device, DownReason, DropCount, Drops, Events, Fdb, FdbEntry, JoinedKind, Link, Neighbour,
-    NeighbourState, Neighbours, Node, Packets, PathMtu, Port, Ports, Privileges, Queue, QueuePairs, Refusal,
+    API_VERSION, Addresses, BridgeMoves, Device, DownReason, DropCount, Drops, Events, Fdb, FdbEntry, JoinedKind, Link,
+    Neighbour, NeighbourState, Neighbours, Node, Packets, PathMtu, Port, Ports, Privileges, Queue, QueuePairs, Refusal,
     RemoteEntry, RingKind, Runtime, RxMode, Source, Status, Stream, Tunnel, Worker, since_epoch,
 };
 use crate::capture::Captures;
 use crate::config::{Config, Mechanism, PortNetwork, TunnelSettings};
+use crate::config_file::AppliedFile;
 use crate::descriptors;
 use crate::events::EventLog;
 use crate::plan::{ForwardingDomain, Plan, PortPlan};
@@ -48,6 +49,8 @@ pub(crate) struct Running {
     now: Mutex<Arc<Snapshot>>,
     removed_drops: Arc<Counts>,
     removed_nodes: NodeStats,
+    /// The file of the applied configuration, if there is one.
+    file: Mutex<Option<AppliedFile>>,
 }
 
 /// The parts of the switch that answers report on. Replaced as a whole.
@@ -78,6 +81,7 @@ impl Running {
             now: Mutex::new(Arc::new(now)),
             removed_drops: Arc::default(),
             removed_nodes: NodeStats { name: REMOVED.to_owned(), ..NodeStats::default() },
+            file: Mutex::default(),
         }
     }
 
@@ -118,6 +122,11 @@ impl Running {
     pub(crate) fn opener(&self) -> Option<(u32, bool)> {
         let helper = self.devices.as_ref()?.opener().helper()?;
         Some((helper.process().pid, helper.is_running()))
+    }
+
+    /// Notes that the configuration of this file is in force.
+    pub(crate) fn file_applied(&self, file: AppliedFile) {
+        *self.file.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
     }
 
     /// Returns the counters of nodes that were removed.
@@ -309,6 +318,7 @@ impl Source for Running {
 
     fn status(&self) -> Status {
         let now = self.now();
+        let bridges = now.config.bridges.iter().zip(&now.fdbs);
         Status {
             version: crate::VERSION.to_owned(),
             api_version: API_VERSION,
@@ -326,6 +336,10 @@ impl Source for Running {
             stalls: self.stalls.list(),
             workers_stalled: self.stalls.now(),
             fds_free: descriptors::free(),
+            configuration: self.file.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(AppliedFile::status),
+            moves: bridges
+                .map(|(bridge, fdb)| BridgeMoves { bridge: bridge.name.clone(), count: fdb.moved() })
+                .collect(),
         }
     }
 

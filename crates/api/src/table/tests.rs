@@ -2,8 +2,8 @@ use straightline_packet::Reason;
 
 use super::*;
 use crate::{
-    Change, ChangeKind, Changed, DownReason, DropCount, FdbEntry, Node, Packets, Queue, RemoteEntry, TraceAction,
-    TracedDrop, TracedPacket, TracedStep,
+    Change, ChangeKind, Changed, ConfigurationFile, DownReason, DropCount, FdbEntry, Node, Packets, Queue, RemoteEntry,
+    TraceAction, TracedDrop, TracedPacket, TracedStep,
 };
 
 /// The maximum width of a table when its counters are at their largest.
@@ -331,10 +331,13 @@ t1      02:00:00:00:00:03  192.0.2.2  4 s
         stalls: Vec::new(),
         workers_stalled: 0,
         fds_free: Some(1000),
+        configuration: Some(ConfigurationFile { path: "/etc/switch.toml".to_owned(), changed: Some(true) }),
+        moves: Vec::new(),
     };
     let expected = "\
 version        0.1.0
 uptime         1 h 2 min 5 s
+configuration  /etc/switch.toml, edited since it was read
 simd           avx2
 workers        1
 ports          2 of 3 up

@@ -5,10 +5,13 @@
 
 mod connection;
 mod domain;
+mod drift;
+mod drops;
 mod frontend;
 mod interface;
 mod load;
 mod machine;
+mod moves;
 mod process;
 mod socket;
 mod tunnel;
@@ -35,6 +38,7 @@ pub struct Check {
 pub const CHECKS: &[Check] = &[
     socket::API,
     socket::CONFIGURATION,
+    drift::DRIFT,
     socket::SOCKETS,
     socket::ACCESS,
     socket::OWNER,
@@ -44,6 +48,8 @@ pub const CHECKS: &[Check] = &[
     connection::RECONNECT,
     connection::GIVES_UP,
     connection::FLAPPING,
+    drops::DROPS,
+    moves::MOVES,
     frontend::MEMORY,
     frontend::DRIVER,
     frontend::QUEUES,

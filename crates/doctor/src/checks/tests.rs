@@ -5,9 +5,11 @@ use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
 
 use straightline_api::{
-    Addresses, Device, DownReason, Joined, JoinedKind, Link, Neighbour, NeighbourState, Neighbours, Packets, PathMtu,
-    Port, Privileges, Queue, QueuePairs, Runtime, Status, Tunnel, Worker,
+    Addresses, BridgeMoves, ConfigurationFile, Device, DownReason, Drops, Joined, JoinedKind, Link, Neighbour,
+    NeighbourState, Neighbours, Packets, PathMtu, Port, Privileges, Queue, QueuePairs, Runtime, Status, Tunnel, Worker,
 };
+
+mod traffic;
 
 use super::*;
 use crate::facts::*;
@@ -118,6 +120,8 @@ fn healthy() -> Facts {
     let status = Status {
         workers: 2,
         fds_free: Some(1000),
+        configuration: Some(ConfigurationFile { path: "/etc/switch.toml".to_owned(), changed: Some(false) }),
+        moves: vec![BridgeMoves { bridge: "lan".to_owned(), count: 5 }],
         sandbox: ["capabilities", "landlock", "seccomp"].map(str::to_owned).to_vec(),
         privileges: vec![
             privileges(Privileges::SWITCH, 10, &[]),
@@ -138,6 +142,7 @@ fn healthy() -> Facts {
         governor: Ok("performance".to_owned()),
         steal: Ok(0.0),
     };
+    let ports = vec![port("vm1"), port("vm2"), nic(), tunnel(), cloud_hypervisor()];
     Facts {
         now: UNIX_EPOCH + Duration::from_secs(10_000),
         api: ApiFacts { socket: socket("/run/api.sock"), failure: None },
@@ -148,11 +153,16 @@ fn healthy() -> Facts {
         }),
         switch: Ok(SwitchFacts {
             status,
+            moves_before: vec![BridgeMoves { bridge: "lan".to_owned(), count: 5 }],
             neighbours: Neighbours { neighbours: vec![hop] },
+            ports_before: ports.iter().map(|facts| facts.port.clone()).collect(),
+            drops: Drops::default(),
+            events: Vec::new(),
+            runs_named_file: Some(true),
             before: runtime(0.0, 0.0),
             after: runtime(1.0, 0.2),
         }),
-        ports: vec![port("vm1"), port("vm2"), nic(), tunnel(), cloud_hypervisor()],
+        ports,
         process: Ok(ProcessFacts { pid: 10, descriptor_limit: Ok(Some(1024)), quota: Ok(None) }),
         program: Ok(ProgramFile { path: "/usr/bin/straightline".into(), mode: 0o750, has_capabilities: true }),
         machine: MachineFacts { cpus: Ok((0..8).map(|at| (at, cpu(at % 4))).collect()), denials: Ok(Some(Vec::new())) },
@@ -481,9 +491,14 @@ fn a_healthy_switch_passes_each_check() {
     assert_eq!((report.checks.len(), report.exit_code(true)), (CHECKS.len(), 0));
 }
 
+/// Returns the faults of all files.
+fn all_faults() -> impl Iterator<Item = &'static Fault> {
+    FAULTS.iter().chain(traffic::FAULTS)
+}
+
 #[test]
 fn each_check_finds_its_faults() {
-    for (name, fault, verdict, fix) in FAULTS {
+    for (name, fault, verdict, fix) in all_faults() {
         let mut facts = healthy();
         fault(&mut facts);
         let found = findings(&facts, name);
@@ -493,7 +508,7 @@ fn each_check_finds_its_faults() {
         assert!(!finding.symptom.is_empty() && !finding.detail.is_empty(), "{finding:?}");
         assert!(!found.iter().any(|finding| finding.result == Verdict::Pass), "{name} passes beside its fault");
     }
-    let provoked: BTreeSet<_> = FAULTS.iter().map(|(name, ..)| *name).collect();
+    let provoked: BTreeSet<_> = all_faults().map(|(name, ..)| *name).collect();
     let all: BTreeSet<_> = CHECKS.iter().map(|check| check.name).collect();
     assert_eq!(provoked, all, "each check has a fault that provokes it");
 }
@@ -540,6 +555,8 @@ const GAPS: &[Gap] = &[
         facts.ports[0].port.queue_pairs = Some(QueuePairs { offered: None, enabled: 1 });
     }),
     ("descriptors", |facts| switch(facts).status.fds_free = None),
+    ("drift", |facts| switch(facts).status.configuration = None),
+    ("drift", |facts| traffic::file(facts).changed = None),
     ("program", |facts| facts.program = Err(Unknown::for_root("hidden"))),
     ("privileges", |facts| switch(facts).status.privileges.clear()),
     ("spinning", |facts| switch(facts).after = switch(facts).before.clone()),
@@ -573,6 +590,7 @@ fn a_check_that_finds_nothing_to_look_at_does_not_apply() {
     facts.ports.clear();
     facts.machine.denials = Ok(None);
     switch(&mut facts).neighbours.neighbours.clear();
+    switch(&mut facts).status.moves.clear();
     switch(&mut facts).after.workers.iter_mut().for_each(|worker| worker.cpu = None);
     let report = run(&facts);
     let absent: Vec<_> = report.checks.iter().filter(|finding| finding.symptom == "does not apply").collect();

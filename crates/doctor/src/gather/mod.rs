@@ -11,7 +11,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use straightline_api::{Port, Ports, Privileges, RequestError, Runtime, ask};
+use straightline_api::{Events, Port, Ports, Privileges, RequestError, Runtime, Status, ask};
 
 use crate::facts::{
     ApiFacts, ApiFailure, Configured, ConfiguredPort, Fact, Facts, PortFacts, SocketFacts, SwitchFacts, Unknown,
@@ -29,7 +29,8 @@ const INTERVAL: Duration = Duration::from_millis(300);
 pub fn facts(api: &Path, configured: Option<Configured>) -> Facts {
     let host = Host::new("/");
     let ticks = host.cpu_times();
-    let (switch, ports, failure) = match answers(api) {
+    let named = configured.as_ref().map(|file| file.path.as_path());
+    let (switch, ports, failure) = match answers(api, named) {
         Ok((switch, ports)) => (Ok(switch), ports, None),
         Err(error) => {
             thread::sleep(INTERVAL);
@@ -68,14 +69,35 @@ pub fn listeners(path: &Path) -> Vec<u32> {
 }
 
 /// Asks the switch.
-fn answers(api: &Path) -> Result<(SwitchFacts, Vec<Port>), RequestError> {
-    let status = ask(api)?;
+fn answers(api: &Path, named: Option<&Path>) -> Result<(SwitchFacts, Vec<Port>), RequestError> {
+    let moves_before = ask::<Status>(api)?.moves;
     let before = ask::<Runtime>(api)?;
-    let ports = ask::<Ports>(api)?.ports;
-    let neighbours = ask(api)?;
+    let ports_before = ask::<Ports>(api)?.ports;
     thread::sleep(INTERVAL);
-    let after = ask(api)?;
-    Ok((SwitchFacts { status, neighbours, before, after }, ports))
+    let ports = ask::<Ports>(api)?.ports;
+    let status = ask::<Status>(api)?;
+    let running = status.configuration.as_ref().map(|file| Path::new(&file.path));
+    let switch = SwitchFacts {
+        runs_named_file: named.zip(running).map(|(named, running)| is_same_file(named, running)),
+        status,
+        moves_before,
+        neighbours: ask(api)?,
+        ports_before,
+        drops: ask(api)?,
+        events: ask::<Events>(api)?.events,
+        before,
+        after: ask(api)?,
+    };
+    Ok((switch, ports))
+}
+
+/// Returns whether two paths lead to one file. A path that this user cannot follow counts as the
+/// same: nothing says otherwise.
+fn is_same_file(named: &Path, running: &Path) -> bool {
+    match (named.canonicalize(), running.canonicalize()) {
+        (Ok(named), Ok(running)) => named == running,
+        _ => true,
+    }
 }
 
 fn failure(error: RequestError) -> ApiFailure {

@@ -47,12 +47,12 @@ fn check(path: &Path, kinds: &Kinds) -> anyhow::Result<()> {
 
 /// Loads the configuration file `path` for a switch of this process. Prints its errors and
 /// warnings. Missing privileges are an error.
-pub(crate) fn load_to_run(path: &Path, kinds: &Kinds) -> anyhow::Result<Config> {
+pub(crate) fn load_to_run(path: &Path, kinds: &Kinds) -> anyhow::Result<Loaded> {
     let loaded = load(path, kinds)?;
     are_free(&loaded.taken_sockets())?;
     match loaded.missing_privileges() {
         Some(missing) => Err(report(&[missing])),
-        None => Ok(loaded.config),
+        None => Ok(loaded),
     }
 }
 

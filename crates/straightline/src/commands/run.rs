@@ -11,7 +11,7 @@ use anyhow::{Context, ensure};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use straightline_switch::api::{ApiHandle, ApiServer, Control};
-use straightline_switch::config::{Config, Kinds};
+use straightline_switch::config::{Config, Kinds, Loaded};
 use straightline_switch::{Keeper, LogWriter, Switch, opener, raise_descriptor_limit, sandbox, socket_maker};
 use tracing_subscriber::EnvFilter;
 
@@ -43,7 +43,7 @@ fn run(path: &Path, kinds: &Kinds, log: &Arc<LogWriter>) -> anyhow::Result<()> {
     // Handlers are set up before anything starts, so that an early signal ends the process cleanly
     // too.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot set up signal handlers")?;
-    let config = super::check::load_to_run(path, kinds)?;
+    let Loaded { config, text, .. } = super::check::load_to_run(path, kinds)?;
     let manager = Arc::new(ServiceManager::connect().context("cannot reach the socket that NOTIFY_SOCKET names")?);
     if let Err(error) = raise_descriptor_limit() {
         tracing::warn!("cannot raise the soft limit on open descriptors to the hard limit: {error}");
@@ -60,7 +60,7 @@ fn run(path: &Path, kinds: &Kinds, log: &Arc<LogWriter>) -> anyhow::Result<()> {
     // If a worker fails, the process ends, so that its supervisor can start it again.
     let signals_end = signals.handle();
     switch.on_failure(move || signals_end.close());
-    let keeper = Arc::new(Keeper::new(Arc::clone(&switch), path).with_kinds(kinds.clone()));
+    let keeper = Arc::new(Keeper::new(Arc::clone(&switch), path, text).with_kinds(kinds.clone()));
     let api = serve_api(&config, &switch, &keeper)?;
     output::answer("ready\n")?;
     manager.ready(&switch.source().status());

@@ -1,3 +1,5 @@
+mod traffic;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;

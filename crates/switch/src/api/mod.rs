@@ -21,12 +21,13 @@ pub(crate) use closing::held_threads;
 pub(crate) use places::refused_clients;
 pub use server::{ApiError, ApiHandle, ApiServer};
 pub use straightline_api::{
-    API_VERSION, AddedPort, Addresses, Answer, Capture, CaptureInterface, CaptureRequest, Change, ChangeKind, Changed,
-    Changes, Command, DEFAULT_PATH, Device, DownReason, DropCount, Drops, ErrorCode, Event, EventKind, Events,
-    EventsRequest, Fdb, FdbEntry, Joined, JoinedKind, Link, LinkRequest, Neighbour, NeighbourState, Neighbours, Node,
-    Packets, PathMtu, Port, PortRequest, Ports, Privileges, Queue, QueuePairs, Refusal, RemoteEntry, Request,
-    RequestError, RingKind, Runtime, RxMode, Stalls, Status, StreamReader, Trace, TraceAction, TraceLine, TraceRequest,
-    TracedDrop, TracedPacket, TracedStep, Tunnel, Worker, add_port, ask, request, send, set_link, stream, table,
+    API_VERSION, AddedPort, Addresses, Answer, BridgeMoves, Capture, CaptureInterface, CaptureRequest, Change,
+    ChangeKind, Changed, Changes, Command, ConfigurationFile, DEFAULT_PATH, Device, DownReason, DropCount, Drops,
+    ErrorCode, Event, EventKind, Events, EventsRequest, Fdb, FdbEntry, Joined, JoinedKind, Link, LinkRequest,
+    Neighbour, NeighbourState, Neighbours, Node, Packets, PathMtu, Port, PortRequest, Ports, Privileges, Queue,
+    QueuePairs, Refusal, RemoteEntry, Request, RequestError, RingKind, Runtime, RxMode, Stalls, Status, StreamReader,
+    Trace, TraceAction, TraceLine, TraceRequest, TracedDrop, TracedPacket, TracedStep, Tunnel, Worker, add_port, ask,
+    request, send, set_link, stream, table,
 };
 
 /// The source of the answers. One client's thread at a time calls it, so it must not take long.

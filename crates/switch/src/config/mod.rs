@@ -96,6 +96,8 @@ pub struct Loaded {
     pub config: Config,
     /// Warnings about settings that are legal but probably not meant, in the file's order.
     pub warnings: Vec<Diagnostic>,
+    /// The text of the file.
+    pub text: String,
     sockets: Vec<SocketSite>,
     devices: Vec<DeviceSite>,
 }
@@ -241,7 +243,13 @@ impl Config {
             Some(DeviceSite { port: port.name.clone(), request, site: report.site(&spans.name) })
         });
         let devices = devices.collect();
-        Ok(Loaded { config: draft.into_config(), warnings: report.into_warnings(), sockets, devices })
+        Ok(Loaded {
+            config: draft.into_config(),
+            warnings: report.into_warnings(),
+            text: text.to_owned(),
+            sockets,
+            devices,
+        })
     }
 }
 
