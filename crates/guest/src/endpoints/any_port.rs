@@ -116,6 +116,10 @@ impl TestPort for AnyPort {
         either!(self, port => port.check())
     }
 
+    fn backend(&self) -> Option<u32> {
+        either!(self, port => port.backend())
+    }
+
     fn drops(&self) -> Vec<(&'static str, u64)> {
         either!(self, port => port.drops())
     }

@@ -99,6 +99,11 @@ pub trait TestPort: Send {
         Ok(())
     }
 
+    /// Returns the process of the backend, if it is known.
+    fn backend(&self) -> Option<u32> {
+        None
+    }
+
     /// Returns the packets that this port and the kernel have dropped so far, by reason. A backend
     /// at a socket does not tell what it drops.
     fn drops(&self) -> Vec<(&'static str, u64)> {

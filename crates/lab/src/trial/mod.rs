@@ -10,11 +10,14 @@
 //!   packets in its rings.
 //! - No checked packet came with other bytes than were sent.
 //! - The generator's own limit is measured, and shown beside the result.
+//! - No thread of the generator or of the switch waited for its CPU for more than 1 % of the time,
+//!   and no hypervisor took one away for more than 2 %.
 //!
 //! If a port has no free buffer for a packet, the switch did not take the packet. It was planned,
 //! and counts as lost. If the generator itself was too late for a packet, the packet was not sent
 //! as planned.
 
+mod disturbance;
 mod length;
 mod outcome;
 mod progress;
@@ -29,6 +32,8 @@ use straightline_graph::clock::cycles;
 use straightline_guest::endpoints::{Endpoint, EventLoop, LoopEnd, TestPort, Work};
 
 use crate::traffic::generator::{Echo, Generator, Load, Measured, Rate, StreamSpec, Timing};
+use disturbance::Before;
+pub use disturbance::Disturbance;
 pub use length::{Length, length};
 pub use outcome::Outcome;
 pub use progress::{Step, Watch};
@@ -86,15 +91,18 @@ pub fn run_until<P: TestPort>(
     let load = Load { rate, burst: plan.burst };
     let timing = Timing { warm_up: plan.warm_up, time, quiet: QUIET, drain: DRAIN };
     let events = EventLoop { cpu: plan.cpu, stop, ..EventLoop::default() };
+    let backends = generator.backends();
+    let before = Before::read(&backends);
     let (measured, mut work, ended) = go(generator, others, load, &timing, &events);
+    let disturbance = before.until(&Before::read(&backends));
     let [planned, lasted] = measured.seconds;
     let validity = match ended {
         Err(error) => validity::ended(&error, planned, lasted),
-        Ok(()) => validity::measured(&measured, load, generator.mean_len()),
+        Ok(()) => validity::measured(&measured, load, generator.mean_len()).or_else(|| disturbance.validity()),
     };
     let others = work.split_off(work.len().min(1));
     let work = work.first().copied().unwrap_or_default();
-    Outcome { rate, measured: Some(measured), work, others, limit_mpps: plan.limit_mpps, validity }
+    Outcome { rate, measured: Some(measured), work, others, limit_mpps: plan.limit_mpps, disturbance, validity }
 }
 
 /// Returns the generator's limit for these streams, in million packets per second. The generator

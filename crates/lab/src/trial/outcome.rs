@@ -8,7 +8,7 @@ use straightline_report::results::{Sample, Validity};
 use crate::convert::float;
 use crate::traffic::generator::{Measured, Rate};
 
-use super::Plan;
+use super::{Disturbance, Plan};
 
 /// The results of a trial.
 #[derive(Clone, Debug)]
@@ -23,6 +23,8 @@ pub struct Outcome {
     pub others: Vec<Work>,
     /// The generator's limit by itself.
     pub limit_mpps: Option<f64>,
+    /// What else had the CPUs meanwhile.
+    pub disturbance: Disturbance,
     /// Whether the trial is valid.
     pub validity: Validity,
 }
@@ -30,7 +32,15 @@ pub struct Outcome {
 impl Outcome {
     pub(super) fn never_began(plan: &Plan, rate: Rate, validity: Validity) -> Outcome {
         let (work, others) = (Work::default(), Vec::new());
-        Outcome { rate, measured: None, work, others, limit_mpps: plan.limit_mpps, validity }
+        Outcome {
+            rate,
+            measured: None,
+            work,
+            others,
+            limit_mpps: plan.limit_mpps,
+            disturbance: Disturbance::default(),
+            validity,
+        }
     }
 
     /// Returns the number of planned packets (at maximum rate, of sent packets), and how many of
@@ -79,7 +89,7 @@ impl Outcome {
         if let Some(cycles) = self.work.cycles_per_packet() {
             note("generator_cycles_per_packet", cycles);
         }
-        for (name, value) in measured.latency_metrics() {
+        for (name, value) in measured.latency_metrics().into_iter().chain(self.disturbance.metrics()) {
             note(name, value);
         }
         sample.latency = Some(measured.latency()).filter(|latency| !latency.steps.is_empty());

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use straightline_port::peer;
 use straightline_virtio::features as f;
 use straightline_virtio::memory::GuestMemory;
 use straightline_virtio::ring::{Buffers, Bursts, DeviceFault, Geometry, Options as RingOptions};
@@ -61,6 +62,11 @@ impl Connection {
             kicks: [event()?, event()?],
             calls: [event()?, event()?],
         })
+    }
+
+    /// Returns the process that listened at the socket, if it is one of our PID namespace.
+    pub fn backend(&self) -> Option<u32> {
+        peer(self.client.as_fd()).ok()?.pid
     }
 
     /// Returns the driver halves of the receive ring and of the transmit ring, both empty.

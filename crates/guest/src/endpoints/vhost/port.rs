@@ -207,6 +207,10 @@ impl Inbox {
 }
 
 impl TestPort for VhostPort {
+    fn backend(&self) -> Option<u32> {
+        self.connection.backend()
+    }
+
     fn free_buffers(&mut self) -> usize {
         match self.outbox.free_buffers() {
             Ok(buffers) => buffers / self.outbox.ring.longest(),

@@ -216,6 +216,12 @@ impl<P: TestPort> Generator<P> {
         self.checker.counts_only = true;
     }
 
+    /// Returns the processes of the ports' backends that are known.
+    #[must_use]
+    pub fn backends(&self) -> Vec<u32> {
+        self.sides.iter().filter_map(|side| side.port.backend()).collect()
+    }
+
     /// Returns the mean length of the generator's frames.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "there are few ports")]
