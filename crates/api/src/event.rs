@@ -27,7 +27,7 @@ pub struct Event {
     /// The event in words.
     pub message: String,
     /// The number of events before this one that came too often to be told: those of the same link,
-    /// bridge, underlay, path or worker. This one is the last of them.
+    /// bridge, underlay, address, path or worker. This one is the last of them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub skipped: u64,
     /// The kind, with its fields.
@@ -112,6 +112,15 @@ pub enum EventKind {
         /// Its state.
         state: NeighbourState,
     },
+    /// Another station has an address of an underlay too, or has it no longer.
+    AddressConflict {
+        /// The underlay.
+        underlay: String,
+        /// The switch's address.
+        ip: String,
+        /// The MAC address of the other station; none if it has the address no longer.
+        mac: Option<String>,
+    },
     /// The MTU of the path from a tunnel to a remote has changed, because of an ICMP error or because
     /// one was forgotten.
     PathMtu {
@@ -175,8 +184,8 @@ impl Event {
     #[must_use]
     pub fn is_warning(&self) -> bool {
         use EventKind::{
-            Fault, LinkDown, LinkUp, Lost, Moved, Neighbour, NotLearned, OpenerEnded, Other, PathMtu, PortAdded,
-            PortRemoved, RefusedCall, Reload, ReloadFailed, RemoteMoved, Stall,
+            AddressConflict, Fault, LinkDown, LinkUp, Lost, Moved, Neighbour, NotLearned, OpenerEnded, Other, PathMtu,
+            PortAdded, PortRemoved, RefusedCall, Reload, ReloadFailed, RemoteMoved, Stall,
         };
         match &self.kind {
             Lost { .. }
@@ -187,6 +196,7 @@ impl Event {
             | NotLearned { .. }
             | RefusedCall { .. }
             | OpenerEnded { .. } => true,
+            AddressConflict { mac, .. } => mac.is_some(),
             PathMtu { mtu, .. } => mtu.is_some(),
             Neighbour { state, .. } => *state == NeighbourState::Unanswered,
             LinkUp { .. }

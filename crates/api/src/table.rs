@@ -136,6 +136,7 @@ fn tunnel(tunnel: &Tunnel) -> String {
         remote,
         next_hop,
         state,
+        conflict,
         overhead,
         mtu_inside,
         addresses: _,
@@ -147,6 +148,7 @@ fn tunnel(tunnel: &Tunnel) -> String {
         let state = state.map_or_else(String::new, |state| format!(" {}", state.as_str()));
         facts.push(format!("next hop {next_hop}{state}"));
     }
+    facts.extend(conflict.as_ref().map(|mac| format!("another station, {mac}, has {local} too")));
     facts.push(format!("{overhead} bytes of headers"));
     facts.push(format!("mtu {mtu_inside} inside"));
     facts.extend(path_mtus.iter().map(|path| format!("a router says mtu {} to {}", path.mtu, path.remote)));
@@ -286,9 +288,23 @@ pub fn fdb(fdb: &Fdb) -> String {
     }
 }
 
-/// Renders the answer to `neighbours`: a row for each next hop.
+/// Renders the answer to `neighbours`: a row for each next hop, then one for each address of the
+/// switch that another station has.
 #[must_use]
 pub fn neighbours(neighbours: &Neighbours) -> String {
+    let mut conflicts = Grid::new(&["<underlay", "<own address", "<another station", ">age"]);
+    let mut has_conflicts = false;
+    for own in &neighbours.addresses {
+        let Some(mac) = &own.conflict else { continue };
+        let age = own.age_s.map_or_else(String::new, |age| format!("{age} s"));
+        conflicts.row([own.underlay.clone(), own.ip.clone(), mac.clone(), age]);
+        has_conflicts = true;
+    }
+    let next_hops = next_hops(neighbours);
+    if has_conflicts { format!("{next_hops}\n{}", conflicts.render("")) } else { next_hops }
+}
+
+fn next_hops(neighbours: &Neighbours) -> String {
     if neighbours.neighbours.is_empty() {
         return "no neighbours\n".to_owned();
     }

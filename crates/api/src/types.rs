@@ -158,6 +158,9 @@ pub struct Tunnel {
     pub next_hop: Option<String>,
     /// The state of that next hop.
     pub state: Option<NeighbourState>,
+    /// The MAC address of another station that has the switch's address too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conflict: Option<String>,
     /// Bytes of the headers around a packet inside, outer Ethernet header included.
     pub overhead: u16,
     /// Bytes of the longest IP packet inside that fits the path to each remote.
@@ -191,6 +194,25 @@ pub struct PathMtu {
 pub struct Neighbours {
     /// The next hops of all underlays.
     pub neighbours: Vec<Neighbour>,
+    /// The switch's own addresses.
+    #[serde(default)]
+    pub addresses: Vec<OwnAddress>,
+}
+
+/// An address of an underlay: the switch's own.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct OwnAddress {
+    /// The underlay.
+    pub underlay: String,
+    /// The IP address.
+    pub ip: String,
+    /// The MAC address of another station that has the address too; of several the first one.
+    pub conflict: Option<String>,
+    /// Seconds since that station last said so. After 30 seconds of silence, the conflict ends.
+    pub age_s: Option<u32>,
+    /// The number of times that other stations said that they have the address.
+    pub claims: u64,
 }
 
 /// A next hop of an underlay.

@@ -19,8 +19,8 @@ use straightline_wire::MacAddr;
 
 use crate::api::{
     API_VERSION, Addresses, BridgeMoves, Device, DownReason, DropCount, Drops, Events, Fdb, FdbEntry, JoinedKind, Link,
-    Neighbour, NeighbourState, Neighbours, Node, Packets, PathMtu, Port, Ports, Privileges, Queue, QueuePairs, Refusal,
-    RemoteEntry, RingKind, Runtime, RxMode, Source, Status, Stream, Tunnel, Worker, since_epoch,
+    Neighbour, NeighbourState, Neighbours, Node, OwnAddress, Packets, PathMtu, Port, Ports, Privileges, Queue,
+    QueuePairs, Refusal, RemoteEntry, RingKind, Runtime, RxMode, Source, Status, Stream, Tunnel, Worker, since_epoch,
 };
 use crate::capture::Captures;
 use crate::config::{Config, Mechanism, PortNetwork, TunnelSettings};
@@ -313,7 +313,16 @@ impl Source for Running {
                 age_s: next_hop.age_s,
             })
         });
-        Neighbours { neighbours: next_hops.collect() }
+        let addresses = now.underlays.underlays.iter().flat_map(|underlay| {
+            underlay.addresses().into_iter().map(|own| OwnAddress {
+                underlay: underlay.config().name.clone(),
+                ip: own.ip.to_string(),
+                conflict: own.conflict.map(|other| other.mac.to_string()),
+                age_s: own.conflict.map(|other| other.age_s),
+                claims: own.claims,
+            })
+        });
+        Neighbours { neighbours: next_hops.collect(), addresses: addresses.collect() }
     }
 
     fn status(&self) -> Status {
@@ -389,6 +398,7 @@ fn ends(tunnel: &underlay::Tunnel, config: &TunnelSettings) -> Tunnel {
         remotes,
         next_hop,
         state: of_hop,
+        conflict,
         overhead,
         mtu_inside,
         path_mtus,
@@ -401,6 +411,7 @@ fn ends(tunnel: &underlay::Tunnel, config: &TunnelSettings) -> Tunnel {
         remote: remotes.iter().map(ToString::to_string).collect(),
         next_hop: next_hop.map(|ip| ip.to_string()),
         state: of_hop.map(state),
+        conflict: conflict.map(|mac| mac.to_string()),
         overhead,
         mtu_inside,
         addresses: tunnel.shares().into_iter().map(addresses).collect(),

@@ -128,8 +128,14 @@ impl Underlay {
         }
         let message = arp::Repr::parse(&header);
         let arp::Repr { sender_mac, sender_ip, target_ip, .. } = message;
+        if !is_station(sender_mac) || sender_mac == received.own {
+            return Err(Reason::NotOurs);
+        }
         // A station that claims our own address gets no answer, and is not believed.
-        if !is_station(sender_mac) || sender_mac == received.own || self.is_own(sender_ip.into()) {
+        if self.is_own(sender_ip.into()) {
+            if matches!(message.operation, arp::Operation::REQUEST | arp::Operation::REPLY) {
+                self.note_claim(sender_ip.into(), sender_mac, packets.now());
+            }
             return Err(Reason::NotOurs);
         }
         let is_for_us = self.is_own(target_ip.into());
@@ -182,7 +188,7 @@ impl Underlay {
         let header = ipv6::Header::new_checked(&head[received.l3..]).map_err(not_ours)?;
         let (src, dst) = (header.src(), header.dst());
         let is_for_us = received.is_unicast && self.is_own(dst.into());
-        if !(is_for_us || dst.is_multicast()) || src.is_multicast() || src.is_loopback() || self.is_own(src.into()) {
+        if !(is_for_us || dst.is_multicast()) || src.is_multicast() || src.is_loopback() {
             return Err(Reason::NotOurs);
         }
         let l4 = received.l3 + ipv6::LEN;
@@ -196,6 +202,8 @@ impl Underlay {
         }
         let ip = Ip { src: src.into(), dst: dst.into(), hop_limit, protocol, is_for_us, l4, len };
         match protocol {
+            // Only neighbour discovery may say that another station has our address.
+            _ if protocol != IpProtocol::ICMPV6 && self.is_own(ip.src) => Err(Reason::NotOurs),
             IpProtocol::ICMPV6 => self.answer_icmpv6(packets, id, received, ip),
             IpProtocol::UDP if is_for_us && !src.is_unspecified() => self.answer_gtpu(packets, id, received, ip),
             _ => Err(Reason::NotOurs),
@@ -254,6 +262,8 @@ fn not_ours<E>(_: E) -> Reason {
     Reason::NotOurs
 }
 
+#[cfg(test)]
+mod claim_tests;
 #[cfg(test)]
 mod smoltcp_tests;
 #[cfg(test)]

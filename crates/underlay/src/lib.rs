@@ -17,6 +17,7 @@
 //! | `config` | the settings of underlays and tunnels |
 //! | `underlay` | an underlay: its addresses and what all its tunnels share |
 //! | `neighbours` | the MAC addresses of next hops |
+//! | `conflicts` | other stations that have our addresses; announcements of them |
 //! | `path_mtu` | the MTU of the way from a tunnel to a remote |
 //! | `answer` | answers to packets for the underlay itself |
 //! | `agent`, `outbox` | the port by which packets of the underlay's own enter the graph; those that wait for it |
@@ -38,6 +39,7 @@ mod agent;
 mod answer;
 mod carrier;
 mod config;
+mod conflicts;
 mod decap;
 mod encap;
 mod face;
@@ -67,6 +69,7 @@ mod verify;
 
 pub use agent::{Agent, OwnPackets};
 pub use config::{Address, Cookie, L2tpOver, PathMtuErrors, TunnelConfig, TunnelKind, UnderlayConfig};
+pub use conflicts::{AddressConflict, AddressStatus};
 pub use decap::Decap;
 pub use encap::{Encap, Gather};
 pub use lookup::Tunnels;

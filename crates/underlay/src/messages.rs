@@ -1,5 +1,5 @@
-//! The packets of the underlay's own: questions for MAC addresses, answers to such questions, and
-//! errors about packets that are too long.
+//! The packets of the underlay's own: questions for MAC addresses, answers to such questions, probes
+//! and announcements of our addresses, and errors about packets that are too long.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -115,6 +115,14 @@ pub(crate) fn solicitation(link: Link, own: Ipv6Addr, target: Ipv6Addr, to_group
         link_address: Some((ndp::OptionType::SOURCE_LINK_ADDRESS, link.src)),
     };
     nd_message(link, own, if to_group { solicited_node(target) } else { target }, repr)
+}
+
+/// Returns a probe for another station that has our address `own` (RFC 4862, 5.4.2). It names no
+/// address of the sender.
+pub(crate) fn probe(link: Link, own: Ipv6Addr) -> Result<Message, WireError> {
+    let repr =
+        ndp::Repr { kind: ndp::Kind::NeighborSolicitation, flags: ndp::Flags::NONE, target: own, link_address: None };
+    nd_message(link, Ipv6Addr::UNSPECIFIED, solicited_node(own), repr)
 }
 
 /// Returns a neighbour advertisement of our address `own`.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use straightline_fdb::PortShare;
 use straightline_packet::{Drops, PortIndex, Reason};
 use straightline_port::QueueCounters;
-use straightline_wire::IpProtocol;
+use straightline_wire::{IpProtocol, MacAddr};
 
 use crate::face::Face;
 use crate::headers::Headers;
@@ -74,6 +74,8 @@ pub struct TunnelStatus {
     pub next_hop: Option<IpAddr>,
     /// The state of that next hop.
     pub state: Option<NeighbourState>,
+    /// Another station that has our address.
+    pub conflict: Option<MacAddr>,
     /// Bytes of all headers around the inner frame, Ethernet header included.
     pub overhead: u16,
     /// Bytes of the longest inner IP packet that fits the underlay.
@@ -191,6 +193,7 @@ impl Tunnel {
             remotes: self.config.remotes.clone(),
             next_hop,
             state,
+            conflict: self.underlay.conflicts.other(self.config.local),
             overhead: self.paths.first().map_or(0, |path| path.headers.overhead()),
             mtu_inside: self.paths.iter().map(inside).min().unwrap_or(0),
             path_mtus: self.path_mtus(),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hash};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -12,8 +12,9 @@ use straightline_port::Port;
 use straightline_wire::MacAddr;
 
 use crate::UnderlayConfig;
-use crate::messages::{self, Link};
-use crate::neighbours::{Neighbours, NextHop, Question};
+use crate::conflicts::{AddressStatus, Conflicts, Notice};
+use crate::messages::{self, ALL_NODES, Link};
+use crate::neighbours::{Neighbours, NextHop, Question, is_station};
 use crate::outbox::Outbox;
 use crate::port::TunnelLink;
 use crate::rate_limit::SharedLimit;
@@ -48,9 +49,12 @@ pub struct Underlay {
     pub(crate) port: PortIndex,
     /// Our MAC address; 0 while it is not known.
     mac: AtomicU64,
+    /// The MAC address of the port's interface; 0 while it is not known, and if there is none.
+    interface_mac: AtomicU64,
     /// True if the port leaves inner checksums unfinished, see [`Port::leaves_unfinished`].
     leaves_unfinished: AtomicBool,
     pub(crate) neighbours: Neighbours,
+    pub(crate) conflicts: Conflicts,
     /// Bytes of the longest IP packet that the port's interface and the settings allow.
     mtu: AtomicU16,
     pub(crate) outbox: Outbox,
@@ -78,6 +82,7 @@ impl Underlay {
         let mac = config.mac.map_or(0, |mac| mac.as_u64() | KNOWN);
         Arc::new(Underlay {
             neighbours: Neighbours::new(&config),
+            conflicts: Conflicts::new(&config.addresses),
             mtu: AtomicU16::new(config.mtu),
             outbox: Outbox::default(),
             answers: SharedLimit::new(SENDERS, MOST_OF_SENDER, MOST_ANSWERS),
@@ -88,6 +93,7 @@ impl Underlay {
             links: Mutex::default(),
             tunnels: Mutex::default(),
             mac: AtomicU64::new(mac),
+            interface_mac: AtomicU64::new(0),
             leaves_unfinished: AtomicBool::new(false),
             port,
             config,
@@ -104,16 +110,25 @@ impl Underlay {
     #[inline]
     #[must_use]
     pub fn mac(&self) -> Option<MacAddr> {
-        let mac = self.mac.load(Ordering::Relaxed);
-        let [_, _, bytes @ ..] = (mac & !KNOWN).to_be_bytes();
-        (mac & KNOWN != 0).then_some(MacAddr(bytes))
+        known(&self.mac)
     }
 
-    /// Sets our MAC address to that of the port's interface, unless the settings name another.
+    /// Notes the MAC address of the port's interface. It becomes ours, unless the settings name
+    /// another.
     pub fn set_mac(&self, mac: MacAddr) {
+        let word = mac.as_u64() | KNOWN;
+        let before = self.interface_mac.swap(word, Ordering::Relaxed);
         if self.config.mac.is_none() {
-            self.mac.store(mac.as_u64() | KNOWN, Ordering::Relaxed);
+            self.mac.store(word, Ordering::Relaxed);
+            if before != 0 && before != word {
+                self.note_link_up();
+            }
         }
+    }
+
+    /// Notes that the link of the port has come up: our addresses are probed and announced.
+    pub fn note_link_up(&self) {
+        self.conflicts.begin();
     }
 
     /// Sets the MTU of the port's interface. The settings bound it, and hold if it is not known.
@@ -242,7 +257,53 @@ impl Underlay {
     pub(crate) fn tick(&self, now: u32) -> usize {
         self.forget_tunnels();
         self.look_at_links();
+        self.look_at_addresses(now);
         self.neighbours.tick(now, |question| self.ask(question))
+    }
+
+    /// Probes and announces our addresses. Tells of other stations that have them.
+    fn look_at_addresses(&self, now: u32) {
+        let tell = |ip: IpAddr, other: Option<MacAddr>| {
+            let underlay = &self.config.name;
+            match other {
+                Some(mac) => tracing::warn!(underlay, "another station, {mac}, has our address {ip}"),
+                None => tracing::info!(underlay, "no other station has our address {ip} any more"),
+            }
+        };
+        self.conflicts.tick(now, |notice| self.send_notice(notice), tell);
+    }
+
+    /// Sends a message about an address of ours. Returns `false` if it cannot be sent now.
+    fn send_notice(&self, notice: Notice) -> bool {
+        let Some(mac) = self.mac() else { return false };
+        let link = |dst| Link { src: mac, dst, vlan: self.config.vlan };
+        let message = match notice {
+            Notice::Probe(IpAddr::V4(ip)) => messages::arp_request(link(MacAddr::BROADCAST), Ipv4Addr::UNSPECIFIED, ip),
+            Notice::Announcement(IpAddr::V4(ip)) => messages::arp_request(link(MacAddr::BROADCAST), ip, ip),
+            Notice::Probe(IpAddr::V6(ip)) => messages::probe(link(messages::everybody(ip.into())), ip),
+            Notice::Announcement(IpAddr::V6(ip)) => {
+                messages::advertisement(link(messages::group_mac(ALL_NODES)), ip, ALL_NODES, false)
+            }
+        };
+        message.is_ok_and(|message| self.outbox.push(message.bytes()))
+    }
+
+    /// Notes that a station says by a message that it has our address `ip`. The host of the port's
+    /// interface may have it too.
+    pub(crate) fn note_claim(&self, ip: IpAddr, mac: MacAddr, now: u32) {
+        if !is_station(mac) || [self.mac(), known(&self.interface_mac)].contains(&Some(mac)) {
+            return;
+        }
+        if self.conflicts.claimed(ip, mac, now) {
+            // A defence that is lost is not made up for: the next one comes soon enough.
+            self.send_notice(Notice::Announcement(ip));
+        }
+    }
+
+    /// Returns our addresses, in the order of the settings.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<AddressStatus> {
+        self.conflicts.status()
     }
 
     /// Sends a question for a MAC address. Returns `false` if it cannot be sent now.
@@ -270,6 +331,14 @@ impl Underlay {
     pub fn neighbours(&self) -> Vec<NeighbourStatus> {
         self.neighbours.status()
     }
+}
+
+/// Returns the MAC address in this word, if it is known.
+#[inline]
+fn known(word: &AtomicU64) -> Option<MacAddr> {
+    let mac = word.load(Ordering::Relaxed);
+    let [_, _, bytes @ ..] = (mac & !KNOWN).to_be_bytes();
+    (mac & KNOWN != 0).then_some(MacAddr(bytes))
 }
 
 impl crate::Address {

@@ -61,6 +61,7 @@ pub const CHECKS: &[Check] = &[
     process::PROGRAM,
     interface::MODE,
     tunnel::NEXT_HOPS,
+    tunnel::ADDRESSES,
     tunnel::MTU,
     tunnel::PATH_MTU,
     process::DESCRIPTORS,

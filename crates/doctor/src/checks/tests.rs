@@ -6,7 +6,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use straightline_api::{
     Addresses, BridgeMoves, ConfigurationFile, Device, DownReason, Drops, Joined, JoinedKind, Link, Neighbour,
-    NeighbourState, Neighbours, Packets, PathMtu, Port, Privileges, Queue, QueuePairs, Runtime, Status, Tunnel, Worker,
+    NeighbourState, Neighbours, OwnAddress, Packets, PathMtu, Port, Privileges, Queue, QueuePairs, Runtime, Status,
+    Tunnel, Worker,
 };
 
 mod traffic;
@@ -136,6 +137,7 @@ fn healthy() -> Facts {
         state: NeighbourState::Reachable,
         age_s: Some(1),
     };
+    let own = OwnAddress { underlay: "wan".to_owned(), ip: "192.0.2.1".to_owned(), ..OwnAddress::default() };
     let cpu = |core: usize| Cpu {
         siblings: Ok([core, core + 4].into()),
         node: Ok(0),
@@ -154,7 +156,7 @@ fn healthy() -> Facts {
         switch: Ok(SwitchFacts {
             status,
             moves_before: vec![BridgeMoves { bridge: "lan".to_owned(), count: 5 }],
-            neighbours: Neighbours { neighbours: vec![hop] },
+            neighbours: Neighbours { neighbours: vec![hop], addresses: vec![own] },
             ports_before: ports.iter().map(|facts| facts.port.clone()).collect(),
             drops: Drops::default(),
             events: Vec::new(),
@@ -416,6 +418,7 @@ const FAULTS: &[Fault] = &[
     ("interfaces", |facts| device(facts).kernel_drops = [("rx_ring_full".to_owned(), 5)].into(), Warn, "`queues`"),
     ("next-hops", |facts| hop(facts).state = NeighbourState::Unanswered, Fail, "ping 192.0.2.2"),
     ("next-hops", |facts| hop(facts).state = NeighbourState::Asked, Fail, "straightline neighbours"),
+    ("own-addresses", add_station, Fail, "ip -br link | grep -i 02:00:00:00:00:07"),
     ("path-mtu", lower_path, Warn, "set `path-mtu = \"off\"` there"),
     ("tunnel-mtu", |facts| facts.ports[3].port.mtu = 1500, Warn, "set `mtu = 1450` in [port.far]"),
     (
@@ -464,6 +467,11 @@ const FAULTS: &[Fault] = &[
 fn lower_path(facts: &mut Facts) {
     let tunnel = facts.ports[3].port.tunnel.as_mut().expect("a tunnel");
     tunnel.path_mtus.push(PathMtu { remote: "192.0.2.2".to_owned(), mtu: 1330 });
+}
+
+/// Another station has the switch's address.
+fn add_station(facts: &mut Facts) {
+    switch(facts).neighbours.addresses[0].conflict = Some("02:00:00:00:00:07".to_owned());
 }
 
 fn hop(facts: &mut Facts) -> &mut Neighbour {
@@ -589,7 +597,7 @@ fn a_check_that_finds_nothing_to_look_at_does_not_apply() {
     facts.configured = None;
     facts.ports.clear();
     facts.machine.denials = Ok(None);
-    switch(&mut facts).neighbours.neighbours.clear();
+    switch(&mut facts).neighbours = Neighbours::default();
     switch(&mut facts).status.moves.clear();
     switch(&mut facts).after.workers.iter_mut().for_each(|worker| worker.cpu = None);
     let report = run(&facts);

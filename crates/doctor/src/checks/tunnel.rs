@@ -23,6 +23,31 @@ pub(super) const NEXT_HOPS: Check = Check {
     },
 };
 
+pub(super) const ADDRESSES: Check = Check {
+    name: "own-addresses",
+    passes: "no other station has an address of the underlays",
+    absent: "the switch has no underlay",
+    run: |facts, outcome| {
+        let Some(switch) = outcome.known("the addresses of underlays", &facts.switch) else { return };
+        for own in &switch.neighbours.addresses {
+            let Some(mac) = &own.conflict else {
+                outcome.pass();
+                continue;
+            };
+            let (underlay, ip) = (&own.underlay, &own.ip);
+            outcome.fail(
+                format!("underlay {underlay}: another station has {ip}"),
+                format!("it has the MAC address {mac}, and gets packets of the tunnels that are for this switch"),
+                format!(
+                    "give one of the two another address: `address` in [underlay.{underlay}]. If this host has the \
+                     station (ip -br link | grep -i {mac}), its kernel answers for all interfaces: \
+                     sysctl net.ipv4.conf.all.arp_ignore=1"
+                ),
+            );
+        }
+    },
+};
+
 pub(super) const MTU: Check = Check {
     name: "tunnel-mtu",
     passes: "the MTU of each tunnel fits its path",

@@ -30,8 +30,8 @@ pub(super) fn redirect_all(sockets: BorrowedFd<'_>) -> Vec<Instruction> {
     program
 }
 
-/// Returns the program that redirects packets for these addresses: IP packets, and questions and
-/// answers about addresses (ARP, neighbour discovery). With `vlan`, packets must have this tag, and
+/// Returns the program that redirects packets for these addresses: IP packets, questions and answers
+/// about addresses (ARP, neighbour discovery), and messages of stations that claim to have them. With `vlan`, packets must have this tag, and
 /// otherwise none.
 pub(super) fn redirect_addresses(sockets: BorrowedFd<'_>, addresses: &[IpAddr], vlan: Option<u16>) -> Vec<Instruction> {
     let l3 = if vlan.is_some() { 18 } else { 14 };
@@ -44,8 +44,9 @@ pub(super) fn redirect_addresses(sockets: BorrowedFd<'_>, addresses: &[IpAddr], 
         match address {
             IpAddr::V4(ip) => {
                 let is = |at| Field::word(at, ip.octets());
-                // The target of a message of ARP; the destination of a packet.
+                // The target and the sender of a message of ARP; the destination of a packet.
                 blocks.push(block(l3 + 28, ethernet([8, 6]).chain([is(l3 + 24)])));
+                blocks.push(block(l3 + 28, ethernet([8, 6]).chain([is(l3 + 14)])));
                 blocks.push(block(l3 + 20, ethernet([8, 0]).chain([is(l3 + 16)])));
             }
             IpAddr::V6(ip) => {
@@ -56,9 +57,12 @@ pub(super) fn redirect_addresses(sockets: BorrowedFd<'_>, addresses: &[IpAddr], 
                 };
                 let ethernet = || ethernet([0x86, 0xdd]);
                 blocks.push(block(l3 + 40, ethernet().chain(is(l3 + 24))));
-                // A neighbour solicitation has the question in its target.
-                let solicitation = [Field::byte(l3 + 6, 58), Field::byte(l3 + 40, 135)];
-                blocks.push(block(l3 + 64, ethernet().chain(solicitation).chain(is(l3 + 48))));
+                // A neighbour solicitation has the question in its target. An advertisement to all has
+                // the address that its sender claims there.
+                for kind in [135, 136] {
+                    let message = [Field::byte(l3 + 6, 58), Field::byte(l3 + 40, kind)];
+                    blocks.push(block(l3 + 64, ethernet().chain(message).chain(is(l3 + 48))));
+                }
             }
         }
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use straightline_guest::{Guest, GuestOptions};
 use straightline_switch::api::{
     self, ApiServer, DropCount, Drops, ErrorCode, Event, EventKind, Events, Fdb, Link, Neighbour, NeighbourState,
-    Neighbours, Port, Ports, Queue, Refusal, Runtime, Source, Status, Stream,
+    Neighbours, OwnAddress, Port, Ports, Queue, Refusal, Runtime, Source, Status, Stream,
 };
 
 use super::run::{CONFIG, Running};
@@ -93,7 +93,17 @@ impl Source for Fixed {
             age_s,
         };
         let known = next_hop("192.0.2.2", Some("02:00:00:00:00:02"), NeighbourState::Reachable, Some(3));
-        Neighbours { neighbours: vec![known, next_hop("2001:db8::2", None, NeighbourState::Asked, None)] }
+        let own = OwnAddress {
+            underlay: "wan".to_owned(),
+            ip: "192.0.2.1".to_owned(),
+            conflict: Some("02:00:00:00:00:07".to_owned()),
+            age_s: Some(2),
+            claims: 9,
+        };
+        Neighbours {
+            neighbours: vec![known, next_hop("2001:db8::2", None, NeighbourState::Asked, None)],
+            addresses: vec![own],
+        }
     }
 
     fn status(&self) -> Status {
@@ -138,7 +148,10 @@ fn with_a_switch_they_print_tables_or_json() {
     assert!(refused.err.contains("says: this switch has no streams"), "{refused:?}");
     let neighbours = "underlay  address      mac                state      age\n\
                       wan       192.0.2.2    02:00:00:00:00:02  reachable  3 s\n\
-                      wan       2001:db8::2                     asked\n";
+                      wan       2001:db8::2                     asked\n\
+                      \n\
+                      underlay  own address  another station    age\n\
+                      wan       192.0.2.1    02:00:00:00:00:07  2 s\n";
     assert_eq!(text("neighbours"), neighbours);
     assert!(text("status").contains("ports    0 of 1 up\n"));
     assert!(text("runtime").contains("\npatch      2       64         32.00           10.0\n"), "{}", text("runtime"));

@@ -24,10 +24,10 @@ pub use straightline_api::{
     API_VERSION, AddedPort, Addresses, Answer, BridgeMoves, Capture, CaptureInterface, CaptureRequest, Change,
     ChangeKind, Changed, Changes, Command, ConfigurationFile, DEFAULT_PATH, Device, DownReason, DropCount, Drops,
     ErrorCode, Event, EventKind, Events, EventsRequest, Fdb, FdbEntry, Joined, JoinedKind, Link, LinkRequest,
-    Neighbour, NeighbourState, Neighbours, Node, Packets, PathMtu, Port, PortRequest, Ports, Privileges, Queue,
-    QueuePairs, Refusal, RemoteEntry, Request, RequestError, RingKind, Runtime, RxMode, Stalls, Status, StreamReader,
-    Trace, TraceAction, TraceLine, TraceRequest, TracedDrop, TracedPacket, TracedStep, Tunnel, Worker, add_port, ask,
-    request, send, set_link, stream, table,
+    Neighbour, NeighbourState, Neighbours, Node, OwnAddress, Packets, PathMtu, Port, PortRequest, Ports, Privileges,
+    Queue, QueuePairs, Refusal, RemoteEntry, Request, RequestError, RingKind, Runtime, RxMode, Stalls, Status,
+    StreamReader, Trace, TraceAction, TraceLine, TraceRequest, TracedDrop, TracedPacket, TracedStep, Tunnel, Worker,
+    add_port, ask, request, send, set_link, stream, table,
 };
 
 /// The source of the answers. One client's thread at a time calls it, so it must not take long.

@@ -3,15 +3,16 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context;
 use straightline_port::{LinkEvent, newest_link_note};
+use straightline_underlay::Underlay;
 
-use crate::api::{EventKind, NeighbourState, Source};
+use crate::api::{EventKind, NeighbourState, OwnAddress, Source};
 use crate::sandbox;
 use crate::source::{Running, Snapshot};
 
@@ -69,6 +70,10 @@ struct Watcher {
     refused: BTreeMap<(String, Option<String>), Refusals>,
     /// MAC address and state of each next hop, by underlay and address.
     neighbours: BTreeMap<(String, String), (Option<String>, NeighbourState)>,
+    /// The underlays whose ports' links are up, each with the number of changes of that link.
+    underlay_links: Vec<(Weak<Underlay>, u64)>,
+    /// The stations that have addresses of ours too, by underlay and address.
+    conflicts: BTreeMap<(String, String), String>,
     /// The MTUs that routers have told, by port and remote.
     path_mtus: BTreeMap<(String, IpAddr), u16>,
     refused_calls: u64,
@@ -91,6 +96,8 @@ impl Watcher {
             remote_moves: BTreeMap::new(),
             refused: BTreeMap::new(),
             neighbours: BTreeMap::new(),
+            underlay_links: Vec::new(),
+            conflicts: BTreeMap::new(),
             path_mtus: BTreeMap::new(),
             refused_calls: 0,
             opener_runs: true,
@@ -105,6 +112,7 @@ impl Watcher {
         if self.looks.is_multiple_of(LOOKS_PER_NEIGHBOURS) {
             self.look_at_shares(&now);
             if !now.underlays.underlays.is_empty() {
+                self.look_at_underlay_links(&now);
                 self.look_at_neighbours();
                 self.look_at_paths(&now);
             }
@@ -209,9 +217,31 @@ impl Watcher {
         }
     }
 
+    /// Tells underlays that the links of their ports have come up, so that they probe and announce
+    /// their addresses.
+    fn look_at_underlay_links(&mut self, now: &Snapshot) {
+        let mut links = Vec::new();
+        for (config, underlay) in now.config.underlays.iter().zip(&now.underlays.underlays) {
+            let Some(port) = now.config.port_index(&config.port).and_then(|at| now.ports.get(at)) else { continue };
+            if !port.status().up {
+                continue;
+            }
+            let changes = port.history().changes;
+            let is_same =
+                |(other, seen): &(Weak<Underlay>, u64)| other.as_ptr() == Arc::as_ptr(underlay) && *seen == changes;
+            if !self.underlay_links.iter().any(is_same) {
+                underlay.note_link_up();
+            }
+            links.push((Arc::downgrade(underlay), changes));
+        }
+        self.underlay_links = links;
+    }
+
     fn look_at_neighbours(&mut self) {
         let mut neighbours = BTreeMap::new();
-        for next_hop in self.running.neighbours().neighbours {
+        let answer = self.running.neighbours();
+        self.look_at_addresses(answer.addresses);
+        for next_hop in answer.neighbours {
             let key = (next_hop.underlay, next_hop.ip);
             let state = (next_hop.mac, next_hop.state);
             // A new next hop is asked at first.
@@ -232,6 +262,27 @@ impl Watcher {
             }
         }
         self.neighbours = neighbours;
+    }
+
+    /// A stranger can forge conflicts, so each address has a budget of its own.
+    fn look_at_addresses(&mut self, addresses: Vec<OwnAddress>) {
+        let mut before = std::mem::take(&mut self.conflicts);
+        for OwnAddress { underlay, ip, conflict: mac, .. } in addresses {
+            let key = (underlay.clone(), ip.clone());
+            let is_news = before.remove(&key) != mac;
+            if let Some(mac) = &mac {
+                self.conflicts.insert(key, mac.clone());
+            }
+            if is_news {
+                let message = match &mac {
+                    Some(mac) => format!("underlay {underlay:?}: another station, {mac}, has our address {ip} too"),
+                    None => format!("underlay {underlay:?}: no other station has our address {ip} any more"),
+                };
+                let source = format!("address {underlay} {ip}");
+                let kind = EventKind::AddressConflict { underlay, ip, mac };
+                self.running.events.add_limited(&source, SystemTime::now(), kind, message);
+            }
+        }
     }
 
     /// A stranger can forge what routers tell, so each tunnel has a budget of its own.

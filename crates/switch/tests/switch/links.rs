@@ -52,10 +52,10 @@ fn passes(from: &mut Guest, to: &mut Guest, seed: u8) {
 }
 
 /// Another network namespace, which a sleeping process keeps.
-struct Elsewhere(Child);
+pub(crate) struct Elsewhere(Child);
 
 impl Elsewhere {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut command = Command::new("unshare");
         command.args(["--net", "sleep", "600"]).stdin(Stdio::null());
         let elsewhere = Elsewhere(command.spawn().expect("unshare"));
@@ -65,12 +65,12 @@ impl Elsewhere {
         elsewhere
     }
 
-    fn process(&self) -> String {
+    pub(crate) fn process(&self) -> String {
         self.0.id().to_string()
     }
 
     /// Runs `ip` there.
-    fn ip(&self, host: &Host, arguments: &str) -> String {
+    pub(crate) fn ip(&self, host: &Host, arguments: &str) -> String {
         host.run("nsenter", &format!("--target {} --net ip {arguments}", self.process()))
     }
 }

@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod addresses;
 mod af_packet;
 mod af_xdp;
 mod bridge;

@@ -66,8 +66,12 @@ impl Underlay {
         let (kind, repr) = (ndp::Kind::of(header.message_type().0), icmpv6::Repr::parse(&header));
         ip.check(packets, id, icmpv6::CHECKSUM, ip.pseudo_sum())?;
         match (kind, repr) {
-            (Some(ndp::Kind::NeighborSolicitation), _) => self.answer_solicitation(packets, id, received, ip),
             (Some(ndp::Kind::NeighborAdvertisement), _) => self.take_advertisement(packets, id, received, ip),
+            (Some(ndp::Kind::NeighborSolicitation), _) if self.is_own(ip.src) => {
+                self.take_claim(packets, id, received, ip)
+            }
+            (Some(ndp::Kind::NeighborSolicitation), _) => self.answer_solicitation(packets, id, received, ip),
+            _ if self.is_own(ip.src) => Err(Reason::NotOurs),
             _ if !ip.is_for_us || ip.src.is_unspecified() => Err(Reason::NotOurs),
             (_, Some(icmpv6::Repr::EchoRequest { .. })) => self.answer_echo(packets, id, received, ip),
             (_, Some(icmpv6::Repr::TooBig { mtu })) => {

@@ -52,10 +52,35 @@ impl Underlay {
     ) -> Result<Answered, Reason> {
         let (target, mac) = read(packets, id, ip, ndp::OptionType::TARGET_LINK_ADDRESS)?;
         let header = ndp::Header::new_checked(&packets.head(id)[ip.l4..]).map_err(not_ours)?;
-        if header.flags().contains(ndp::Flags::SOLICITED) && ip.is_for_us {
+        let is_solicited = header.flags().contains(ndp::Flags::SOLICITED);
+        if self.is_own(target.into()) {
+            // No advertisement to a group answers a question (RFC 4861, 7.1.2).
+            if ip.is_for_us || !is_solicited {
+                self.note_claim(target.into(), mac.unwrap_or(received.from), packets.now());
+            }
+            return Err(Reason::NotOurs);
+        }
+        if self.is_own(ip.src) {
+            return Err(Reason::NotOurs);
+        }
+        if is_solicited && ip.is_for_us {
             return self.take_answer(target.into(), mac, received.from);
         }
         self.neighbours.announced(target.into(), mac.unwrap_or(received.from));
+        Err(Reason::NotOurs)
+    }
+
+    /// Takes a solicitation from an address of ours: its sender has the address too. The message's
+    /// checksum is right.
+    pub(super) fn take_claim(
+        &self,
+        packets: &Packets<'_>,
+        id: PacketId,
+        received: Received,
+        ip: Ip,
+    ) -> Result<Answered, Reason> {
+        let (_, mac) = read(packets, id, ip, ndp::OptionType::SOURCE_LINK_ADDRESS)?;
+        self.note_claim(ip.src, mac.unwrap_or(received.from), packets.now());
         Err(Reason::NotOurs)
     }
 }

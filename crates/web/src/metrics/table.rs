@@ -243,6 +243,14 @@ pub(super) const FAMILIES: &[Family] = &[
         samples: neighbours,
     },
     Family {
+        name: "duplicate_addresses",
+        kind: Gauge,
+        unit: None,
+        labels: &["underlay"],
+        help: "Addresses of an underlay that another station has too",
+        samples: duplicate_addresses,
+    },
+    Family {
         name: "worker",
         kind: Info,
         unit: None,
@@ -370,6 +378,17 @@ fn nodes(answers: &Answers, samples: &mut Samples, value: fn(&Node) -> u64) {
         // Nodes that are gone have no worker.
         let worker = node.worker.map_or_else(String::new, |worker| worker.to_string());
         samples.add([&node.name, &worker], value(node));
+    }
+}
+
+/// Adds a sample for each underlay.
+fn duplicate_addresses(answers: &Answers, samples: &mut Samples) {
+    let mut counts = std::collections::BTreeMap::<_, u64>::new();
+    for own in &answers.neighbours.addresses {
+        *counts.entry(own.underlay.as_str()).or_default() += u64::from(own.conflict.is_some());
+    }
+    for (underlay, count) in counts {
+        samples.add([underlay], count);
     }
 }
 

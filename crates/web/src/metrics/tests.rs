@@ -1,8 +1,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use straightline_api::{
-    Addresses, Device, DropCount, Joined, JoinedKind, Neighbour, NeighbourState, Node, Port, Queue, Runtime, Stalls,
-    Status, Tunnel, Worker,
+    Addresses, Device, DropCount, Joined, JoinedKind, Neighbour, NeighbourState, Node, OwnAddress, Port, Queue,
+    Runtime, Stalls, Status, Tunnel, Worker,
 };
 
 use super::*;
@@ -46,6 +46,13 @@ fn everything() -> Answers {
     answers.runtime = Runtime { workers: vec![worker], nodes };
     answers.drops.drops = vec![drop];
     answers.neighbours.neighbours = vec![hop("192.0.2.1"), hop("192.0.2.2")];
+    let own = |conflict: Option<&str>| OwnAddress {
+        underlay: "wan".to_owned(),
+        ip: "192.0.2.9".to_owned(),
+        conflict: conflict.map(str::to_owned),
+        ..OwnAddress::default()
+    };
+    answers.neighbours.addresses = vec![own(None), own(Some("02:00:00:00:00:07"))];
     answers
 }
 
@@ -137,6 +144,7 @@ fn samples_have_the_values_of_the_answers() {
         "straightline_port_calls_sent_total{port=\"vm1\",queue=\"1\"} 7",
         "straightline_worker_seconds_total{worker=\"0\",state=\"busy\"} 1.5",
         "straightline_neighbours{underlay=\"wan\",state=\"asked\"} 2",
+        "straightline_duplicate_addresses{underlay=\"wan\"} 1",
         "straightline_node_cycles_total{node=\"lan\",worker=\"0\"} 60",
         "straightline_stalls_total{worker=\"0\",at=\"vm1\"} 2",
     ] {

@@ -15,6 +15,7 @@ mod address_space;
 mod answers;
 mod api;
 mod coalescing;
+mod conflicts;
 mod costly;
 mod cve_2018_1059;
 mod cve_2020_10722;

@@ -271,6 +271,7 @@ fn a_program_takes_what_is_for_our_addresses_and_leaves_the_rest() {
     let IpAddr::V6(second) = second else { panic!("version 6") };
     let foreign = Ipv6Addr::from_bits(second.to_bits() + 1);
     let arp = |target: [u8; 4]| [&[0; 24][..], &target].concat();
+    let claim = |sender: [u8; 4]| [&[0; 14][..], &sender, &[0; 10]].concat();
     let v4 = |to: [u8; 4]| [&[0x45][..], &[0; 15], &to].concat();
     let v6 = |to: Ipv6Addr, protocol: u8, rest: &[u8]| {
         [&[0x60, 0, 0, 0, 0, 24, protocol, 255][..], &[0; 16], &to.octets(), rest].concat()
@@ -280,9 +281,11 @@ fn a_program_takes_what_is_for_our_addresses_and_leaves_the_rest() {
     let (taken, left) = (
         [
             ([8, 6], arp(first)),
+            ([8, 6], claim(first)),
             ([8, 0], v4(first)),
             ([0x86, 0xdd], v6(second, 17, &[])),
             ([0x86, 0xdd], asks(second, 135)),
+            ([0x86, 0xdd], asks(second, 136)),
         ],
         [
             ([8, 6], arp(other)),
@@ -291,7 +294,9 @@ fn a_program_takes_what_is_for_our_addresses_and_leaves_the_rest() {
             ([8, 0], arp(first)),
             ([0x86, 0xdd], v6(foreign, 17, &[])),
             ([0x86, 0xdd], asks(foreign, 135)),
-            ([0x86, 0xdd], asks(second, 136)),
+            ([0x86, 0xdd], asks(second, 137)),
+            ([0x86, 0xdd], asks(foreign, 136)),
+            ([8, 6], claim(other)),
             ([0x86, 0xdd], v6(second, 17, &[])[..39].to_vec()),
             ([0x88, 0xcc], vec![0; 60]),
         ],
