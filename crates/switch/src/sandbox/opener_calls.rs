@@ -5,52 +5,21 @@ use seccompiler::{BackendError, SeccompRule};
 use straightline_port::device::DeviceRequest;
 
 use super::calls::{Allowed, is, is_null, masked, number, only};
+use super::helper;
 
-/// Allowed with any arguments.
-const ALWAYS: &[c_long] = &[
-    // Messages of the switch, and answers with descriptors.
-    libc::SYS_recvmsg,
-    libc::SYS_sendmsg,
-    libc::SYS_ppoll,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_poll,
-    // Sockets of the kinds of port: made below, set up, bound, and used to question the kernel.
-    libc::SYS_bind,
+/// Allowed with any arguments, beside the calls of each helper process.
+const INTERFACES: &[c_long] = &[
+    // Sockets of the kinds of port: made below, set up, and used to question the kernel.
     libc::SYS_getsockname,
     libc::SYS_getsockopt,
-    libc::SYS_recvfrom,
-    libc::SYS_close,
-    // The heap, and frames of AF_XDP.
-    libc::SYS_munmap,
-    libc::SYS_mremap,
-    libc::SYS_madvise,
-    libc::SYS_brk,
+    // Frames of AF_XDP.
     libc::SYS_memfd_create,
     libc::SYS_ftruncate,
     // The kernel's version: options of packet sockets depend on it.
     libc::SYS_uname,
-    // Our ids, the clock, locks, seeds of hash tables.
-    libc::SYS_getpid,
-    libc::SYS_gettid,
-    libc::SYS_geteuid,
-    libc::SYS_getegid,
-    libc::SYS_clock_gettime,
+    // An interface that is busy is tried again.
     libc::SYS_clock_nanosleep,
     libc::SYS_nanosleep,
-    libc::SYS_futex,
-    libc::SYS_sched_yield,
-    libc::SYS_getrandom,
-    // The message of a panic, and the end.
-    libc::SYS_write,
-    libc::SYS_writev,
-    libc::SYS_exit,
-    libc::SYS_exit_group,
-    // Signals, which the process ignores.
-    libc::SYS_rt_sigaction,
-    libc::SYS_rt_sigprocmask,
-    libc::SYS_rt_sigreturn,
-    libc::SYS_sigaltstack,
-    libc::SYS_restart_syscall,
 ];
 
 /// Requests of the classes TUN (0x54c0 to 0x54ff; terminals have lower numbers) and of sockets
@@ -62,10 +31,8 @@ pub(super) fn list(requests: &[DeviceRequest]) -> Result<Vec<Allowed>, BackendEr
     let has = |kind: fn(&DeviceRequest) -> bool| requests.iter().any(kind);
     let has_packet = has(|request| matches!(request, DeviceRequest::AfPacket(_)));
     let has_xdp = has(|request| matches!(request, DeviceRequest::AfXdp(_)));
-    let mut list: Vec<Allowed> = ALWAYS.iter().map(|&call| (call, Vec::new())).collect();
-    let us = u64::from(std::process::id());
-    let exec = number(libc::PROT_EXEC);
     let creates = number(libc::O_CREAT | libc::O_TRUNC | libc::O_APPEND | libc::O_TMPFILE);
+    let mut list = helper::calls(INTERFACES)?;
 
     // Interfaces are looked up and changed by requests to sockets of any family. This one reaches no
     // network.
@@ -107,14 +74,8 @@ pub(super) fn list(requests: &[DeviceRequest]) -> Result<Vec<Allowed>, BackendEr
             )?,
         ),
         // The device of taps is opened. No file is made.
-        only(libc::SYS_openat, &[masked(2, creates, 0)?])?,
         #[cfg(target_arch = "x86_64")]
         only(libc::SYS_open, &[masked(1, creates, 0)?])?,
-        // Memory that can be written never becomes code, and no code is loaded.
-        only(libc::SYS_mmap, &[masked(2, exec, 0)?])?,
-        only(libc::SYS_mprotect, &[masked(2, exec, 0)?])?,
-        // Abort, but no signals to other processes.
-        only(libc::SYS_tgkill, &[is(0, us)?])?,
     ]);
     Ok(list)
 }
