@@ -174,6 +174,11 @@ pub enum EventKind {
         /// Its process id.
         pid: u32,
     },
+    /// The process that makes sockets for other users has ended. Its sockets stay open.
+    SocketsEnded {
+        /// Its process id.
+        pid: u32,
+    },
     /// Another kind, from a switch of a newer version.
     #[serde(other)]
     Other,
@@ -185,7 +190,7 @@ impl Event {
     pub fn is_warning(&self) -> bool {
         use EventKind::{
             AddressConflict, Fault, LinkDown, LinkUp, Lost, Moved, Neighbour, NotLearned, OpenerEnded, Other, PathMtu,
-            PortAdded, PortRemoved, RefusedCall, Reload, ReloadFailed, RemoteMoved, Stall,
+            PortAdded, PortRemoved, RefusedCall, Reload, ReloadFailed, RemoteMoved, SocketsEnded, Stall,
         };
         match &self.kind {
             Lost { .. }
@@ -195,7 +200,8 @@ impl Event {
             | Stall { .. }
             | NotLearned { .. }
             | RefusedCall { .. }
-            | OpenerEnded { .. } => true,
+            | OpenerEnded { .. }
+            | SocketsEnded { .. } => true,
             AddressConflict { mac, .. } => mac.is_some(),
             PathMtu { mtu, .. } => mtu.is_some(),
             Neighbour { state, .. } => *state == NeighbourState::Unanswered,

@@ -212,6 +212,15 @@ fn the_api_is_for_a_group_without_a_right_of_the_switch() {
         assert!(Instant::now() < end, "it still runs");
         std::thread::sleep(Duration::from_millis(10));
     }
+    let has_ended = || {
+        let events: Value = serde_json::from_str(&fixture.execute(&["events", "--json", "--api", "api"]).out).unwrap();
+        let list = events["events"].as_array().unwrap();
+        list.iter().any(|event| event["kind"] == "sockets-ended" && event["pid"] == pid)
+    };
+    while !has_ended() {
+        assert!(Instant::now() < end, "no event tells it");
+        std::thread::sleep(Duration::from_millis(10));
+    }
     exchange(&fixture);
     let text = fixture.execute(&["status", "--api", "api"]).out;
     assert!(text.contains("has ended; its sockets stay open, restart the switch to make others"), "{text}");

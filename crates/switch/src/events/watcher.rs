@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context;
-use straightline_port::{LinkEvent, newest_link_note};
+use straightline_port::{LinkEvent, newest_link_note, socket_file};
 use straightline_underlay::Underlay;
 
 use crate::api::{EventKind, NeighbourState, OwnAddress, Source};
@@ -78,6 +78,7 @@ struct Watcher {
     path_mtus: BTreeMap<(String, IpAddr), u16>,
     refused_calls: u64,
     opener_runs: bool,
+    maker_runs: bool,
 }
 
 /// The addresses that were not learned behind a port or remote, as far as they were told.
@@ -101,6 +102,7 @@ impl Watcher {
             path_mtus: BTreeMap::new(),
             refused_calls: 0,
             opener_runs: true,
+            maker_runs: true,
         }
     }
 
@@ -324,6 +326,16 @@ impl Watcher {
                 "the opener process {pid} has ended: interfaces that are gone cannot be opened until a restart"
             );
             self.running.events.add(EventKind::OpenerEnded { pid }, message);
+        }
+        if self.maker_runs
+            && let Some((process, false)) = socket_file::maker_process()
+        {
+            self.maker_runs = false;
+            let pid = process.pid;
+            let message = format!(
+                "the process {pid} that makes sockets has ended: no port can be added or made anew until a restart"
+            );
+            self.running.events.add(EventKind::SocketsEnded { pid }, message);
         }
     }
 }
