@@ -154,7 +154,7 @@ pub struct SocketFacts {
     pub file: Fact<Option<Access>>,
     /// Each folder above the file, outermost first.
     pub folders: Vec<(PathBuf, Fact<Access>)>,
-    /// The user who is to connect.
+    /// The user who is to connect: the VM's, or the switch's where the VM listens.
     pub user: Fact<User>,
 }
 

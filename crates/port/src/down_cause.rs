@@ -40,6 +40,8 @@ causes! {
     NoFrontend = "no-frontend", "Start the VM with a vhost-user device at SOCKET.";
     /// No process listens at the socket to which the port connects.
     Connecting = "connecting", "Start the VM that listens at SOCKET; if it connects itself, use `mode = \"server\"`.";
+    /// The switch may not connect to the socket of the frontend.
+    ConnectDenied = "connect-denied", "Let the VM make SOCKET under `umask 0002`, in a folder of the switch's group with mode 2750.";
     /// The connection that a client handed over has ended, and it is served only once.
     HandedOver = "handed-over", "Add the port again with `straightline port`.";
     /// The frontend has closed its connection, and the next one is awaited.

@@ -3,6 +3,7 @@
 //! A check looks at subjects, such as ports. It notes each subject that is well, and reports each
 //! that is not or that it does not know. Only a check that knows all of its subjects passes.
 
+mod client_folder;
 mod connection;
 mod domain;
 mod drift;
@@ -41,6 +42,7 @@ pub const CHECKS: &[Check] = &[
     drift::DRIFT,
     socket::SOCKETS,
     socket::ACCESS,
+    client_folder::CLIENT,
     socket::OWNER,
     socket::DENIALS,
     connection::LINKS,

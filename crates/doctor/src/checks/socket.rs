@@ -228,7 +228,7 @@ fn reach(subject: &str, socket: &SocketFacts, user: &User, outcome: &mut Outcome
 
 impl User {
     /// Returns whether the user has these rights, given as bits for others.
-    fn has(&self, access: &Access, rights: u32) -> bool {
+    pub(super) fn has(&self, access: &Access, rights: u32) -> bool {
         let shift = match access {
             _ if self.uid == 0 => return true,
             access if access.uid == self.uid => 6,

@@ -176,6 +176,11 @@ fn cloud_hypervisor() -> PortFacts {
     let mut port = port("vm3");
     port.port.mode = Some("client".to_owned());
     port.peers = Ok(vec![Peer { pid: 21, program: Program::CloudHypervisor, listens: Ok(true), ..peer() }]);
+    let theirs = |mode| Access { uid: 64055, gid: 990, mode, has_list: false };
+    let socket = port.socket.as_mut().unwrap();
+    socket.user = Ok(User { name: "straightline".to_owned(), uid: 990, groups: vec![990] });
+    socket.folders[1].1 = Ok(theirs(0o2750));
+    socket.file = Ok(Some(theirs(0o775)));
     port
 }
 
@@ -220,6 +225,19 @@ fn vm(facts: &mut Facts) -> &mut Peer {
 
 fn its_socket(facts: &mut Facts) -> &mut SocketFacts {
     facts.ports[0].socket.as_mut().unwrap()
+}
+
+/// Returns the socket of the VM that listens.
+fn client_socket(facts: &mut Facts) -> &mut SocketFacts {
+    facts.ports[4].socket.as_mut().unwrap()
+}
+
+fn client_folder(facts: &mut Facts) -> &mut Access {
+    client_socket(facts).folders[1].1.as_mut().unwrap()
+}
+
+fn client_file(facts: &mut Facts) -> &mut Access {
+    client_socket(facts).file.as_mut().unwrap().as_mut().unwrap()
 }
 
 fn device(facts: &mut Facts) -> &mut Device {
@@ -301,6 +319,34 @@ const FAULTS: &[Fault] = &[
         Fail,
         "add `owner = \"qemu\"` to [port.vm1]",
     ),
+    (
+        "client-folder",
+        |facts| {
+            let socket = client_socket(facts);
+            (socket.state, socket.file) = (Ok(SocketFile::Missing), Ok(None));
+            socket.folders[1].1 = Err(Unknown::new("no such file"));
+        },
+        Warn,
+        "install -d -o qemu -g straightline -m 2750 /run",
+    ),
+    ("client-folder", |facts| client_folder(facts).mode = 0o2700, Fail, "install -d -o qemu -g straightline"),
+    ("client-folder", |facts| client_folder(facts).uid = 0, Fail, "install -d -o qemu -g straightline"),
+    (
+        "client-folder",
+        |facts| client_socket(facts).folders[0].1 = Ok(Access { uid: 0, gid: 0, mode: 0o700, has_list: false }),
+        Fail,
+        "chmod a+x /",
+    ),
+    (
+        "client-folder",
+        |facts| {
+            *client_folder(facts) = Access { uid: 64055, gid: 64055, mode: 0o755, has_list: false };
+            client_file(facts).mode = 0o755;
+        },
+        Fail,
+        "-m 2750 /run, then start the VM again under `umask 0002`",
+    ),
+    ("client-folder", |facts| client_file(facts).mode = 0o755, Fail, "start the VM again under `umask 0002`"),
     ("socket-owner", |facts| facts.ports[0].configured.as_mut().unwrap().owner = Some(7), Fail, "straightline reload"),
     ("socket-owner", |facts| facts.ports[0].configured.as_mut().unwrap().group = Some(7), Fail, "reload"),
     ("socket-owner", |facts| facts.ports[0].configured.as_mut().unwrap().perms = 0o660, Fail, "reload"),
@@ -548,6 +594,13 @@ const GAPS: &[Gap] = &[
     ("socket-access", |facts| its_socket(facts).file = Err(Unknown::for_root("hidden"))),
     ("socket-access", |facts| {
         its_socket(facts).folders[1].1 = Ok(Access { uid: 0, gid: 0, mode: 0o750, has_list: true })
+    }),
+    ("client-folder", |facts| client_socket(facts).user = Err(Unknown::new("nobody"))),
+    ("client-folder", |facts| client_socket(facts).file = Err(Unknown::for_root("hidden"))),
+    ("client-folder", |facts| client_socket(facts).folders[1].1 = Err(Unknown::for_root("hidden"))),
+    ("client-folder", |facts| {
+        let access = client_folder(facts);
+        (access.mode, access.has_list) = (0o2700, true);
     }),
     ("socket-owner", |facts| its_socket(facts).file = Err(Unknown::for_root("hidden"))),
     ("denials", |facts| facts.machine.denials = Err(Unknown::for_root("hidden"))),

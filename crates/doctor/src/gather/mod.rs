@@ -47,7 +47,7 @@ pub fn facts(api: &Path, configured: Option<Configured>) -> Facts {
     let own = switch.as_ref().map_err(Clone::clone).and_then(|switch| own_process(switch, &socket));
     let of_port = |port: Port| {
         let configured = configured.iter().flat_map(|file| &file.ports).find(|other| other.port.name == port.name);
-        port_facts(&host, &processes, &listeners, port, configured)
+        port_facts(&host, &processes, &listeners, &own, port, configured)
     };
     Facts {
         now: SystemTime::now(),
@@ -124,13 +124,17 @@ fn port_facts(
     host: &Host,
     processes: &Fact<Processes>,
     listeners: &Listeners,
+    own: &Fact<u32>,
     port: Port,
     configured: Option<&ConfiguredPort>,
 ) -> PortFacts {
     let peers = processes::peers(host, processes, &port);
     let socket = port.socket.as_deref().map(|path| {
         let owner = configured.and_then(|port| port.owner);
-        let user = processes::user_of(host, peers.as_deref().unwrap_or_default(), owner);
+        let user = match port.mode.as_deref() {
+            Some("client") => processes::user_of_switch(host, own),
+            _ => processes::user_of(host, peers.as_deref().unwrap_or_default(), owner),
+        };
         sockets::facts(listeners, Path::new(path), &user)
     });
     let interface_node = machine::interface_node(host, port.device.as_ref().map(|device| device.interface.as_str()));

@@ -116,6 +116,19 @@ pub(super) fn user_of(host: &Host, peers: &[Peer], owner: Option<u32>) -> Fact<U
     }
 }
 
+/// Returns the user of the switch: of its process, or else the one of the package's service.
+pub(super) fn user_of_switch(host: &Host, own: &Fact<u32>) -> Fact<User> {
+    if let Ok(pid) = own {
+        return user_of_process(host, *pid);
+    }
+    let [passwd, group] = ["etc/passwd", "etc/group"].map(|file| host.read(file).unwrap_or_default());
+    let uid = uid_of(&passwd, "straightline");
+    uid.map(|uid| user(&passwd, &group, uid)).ok_or_else(|| Unknown {
+        why: "no switch runs, so its user is not known".to_owned(),
+        fix: "straightline run switch.toml".to_owned(),
+    })
+}
+
 fn user_of_process(host: &Host, pid: u32) -> Fact<User> {
     let status = host.read(&format!("proc/{pid}/status"))?;
     let passwd = host.read("etc/passwd").unwrap_or_default();

@@ -32,6 +32,7 @@ const CONFIG: &str = "/etc/straightline/switch.toml";
 pub(super) fn tests() -> Vec<Test> {
     vec![
         Test::new("package", &[Need::Package], package),
+        Test::new("package_qemu_folder", &[Need::Package, Need::Namespaces, Need::QemuNet], qemu_folder),
         Test::new("package_first_vm", &[Need::Package, Need::Namespaces, Need::Qemu], first_vm),
     ]
 }
@@ -164,6 +165,65 @@ fn package(lab: &Lab) -> Result<()> {
     Ok(())
 }
 
+/// A port that connects to a QEMU of libvirt.
+const CLIENT: &str = "\
+[switch]
+api = \"/run/straightline/api.sock\"
+[port.vm1]
+kind = \"vhost-user\"
+socket = \"/run/straightline/qemu/vm1.sock\"
+mode = \"client\"
+[bridge.lan]
+ports = [\"vm1\"]
+";
+
+/// libvirt's QEMU listens in the folder that the service makes, and the switch connects to it by the
+/// folder's group, also after a crash.
+fn qemu_folder(lab: &Lab) -> Result<()> {
+    let root = Root::new(lab, Network::Own)?;
+    root.sh(&format!("dpkg --install {}", lab.machine.package()?.display()))?;
+    root.write(CONFIG, CLIENT)?;
+    // Without libvirt there is no folder, and doctor says how to make it.
+    if root.sh("getent passwd libvirt-qemu").is_err() {
+        let service = root.start_service(lab)?;
+        let missing = root.sh("straightline doctor --json | grep -o '\"symptom\":\"[^\"]*qemu is missing\".*'")?;
+        ensure!(missing.contains("install -d -o libvirt-qemu -g straightline -m 2750"), "doctor says {missing}");
+        drop(service);
+        root.sh("adduser --system --group --no-create-home --quiet libvirt-qemu")?;
+    }
+    let mut service = root.start_service(lab)?;
+    let made = root.sh("stat -c '%U %G %a' /run/straightline/qemu")?;
+    ensure!(made.trim() == "libvirt-qemu straightline 2750", "the folder is {made}");
+
+    let qemu = |umask: &str| {
+        let machine = "qemu-system-x86_64 -machine none -nodefaults -nographic -monitor none -serial none";
+        let net = "-chardev socket,id=c,path=/run/straightline/qemu/vm1.sock,server=on,wait=off \
+                   -netdev vhost-user,id=n,chardev=c";
+        let user = "setpriv --reuid=libvirt-qemu --regid=libvirt-qemu --clear-groups";
+        let command = root.command(&["sh", "-c", &format!("umask {umask}; exec {user} {machine} {net}")]);
+        Proc::start("qemu", command, &lab.log("qemu"))
+    };
+    let wait_for = |what: &str, text: &str| {
+        proc::until(what, MESSAGE, || Ok(root.sh("straightline ports --json")?.contains(text).then_some(())))
+    };
+    // A QEMU that was not started by libvirt keeps the group from its socket.
+    let private = qemu("0022")?;
+    wait_for("the switch may not connect", "\"cause\":\"connect-denied\"")?;
+    let fix = root.sh("straightline doctor --json | grep -o 'start the VM again under `umask 0002`'")?;
+    ensure!(!fix.is_empty(), "doctor does not say how to start QEMU");
+    drop(private);
+    let shared = qemu("0002")?;
+    let connected = "a frontend is connected";
+    wait_for("the switch connects", connected)?;
+    service.signal(Signal::KILL)?;
+    service.wait_end(MESSAGE)?;
+    let service = root.start_service(lab)?;
+    wait_for("the switch connects again after a crash", connected)?;
+    drop((shared, service));
+    println!("  libvirt's QEMU listens, and the switch connects");
+    Ok(())
+}
+
 /// The network of a [`Root`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Network {
@@ -236,11 +296,12 @@ impl Root {
         self.sh(&format!("cat > {file} <<'END'\n{text}END\n")).map(drop)
     }
 
-    /// Does what systemd does for `RuntimeDirectory=`, `User=` and `AmbientCapabilities=`. Returns the
-    /// service's user.
+    /// Does what systemd does for `RuntimeDirectory=` and `ExecStartPre=`. Returns the service's user.
     fn runtime_folder(&self, unit: &Unit) -> Result<String> {
         let (user, group, mode) = (unit.get("User")?, unit.get("Group")?, unit.get("RuntimeDirectoryMode")?);
         self.sh(&format!("install -d -o {user} -g {group} -m {mode} /run/{}", unit.get("RuntimeDirectory")?))?;
+        // With all privileges (`+`).
+        self.sh(unit.get("ExecStartPre")?.trim_start_matches('+'))?;
         Ok(user.to_owned())
     }
 

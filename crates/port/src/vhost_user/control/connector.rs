@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
+use crate::DownCause;
+
 /// The pause after the first attempt. A frontend that starts together with us listens within this
 /// time.
 const SHORTEST: Duration = Duration::from_millis(10);
@@ -30,6 +32,7 @@ pub(crate) struct Connector {
 pub(crate) struct ConnectFailure {
     /// The error, and the number of attempts.
     pub(crate) why: String,
+    pub(crate) cause: DownCause,
     /// True if the previous attempt failed for another reason, or if this was the first one.
     pub(crate) is_new: bool,
     /// The pause before the next attempt.
@@ -86,9 +89,13 @@ impl Connector {
         };
         let times = if self.tries == 1 { "once".to_owned() } else { format!("{} times", self.tries) };
         let why = format!("connecting to {}: {failure}; tried {times}", self.path.display());
+        let cause = match error.kind() {
+            io::ErrorKind::PermissionDenied => DownCause::ConnectDenied,
+            _ => DownCause::Connecting,
+        };
         let is_new = self.failure.as_ref() != Some(&failure);
         self.failure = Some(failure);
-        ConnectFailure { why, is_new, pause: self.next_pause() }
+        ConnectFailure { why, cause, is_new, pause: self.next_pause() }
     }
 
     fn next_pause(&mut self) -> Duration {

@@ -154,11 +154,11 @@ impl PortThread {
                 },
                 FrontendSource::Connector(connector) => match connector.connect() {
                     Ok(stream) => return Some(stream),
-                    Err(ConnectFailure { why, is_new, pause }) => {
+                    Err(ConnectFailure { why, cause, is_new, pause }) => {
                         if is_new {
                             self.shared.log(Level::INFO, format_args!("{why}; trying again"));
                         }
-                        self.show(Down::new(DownCause::Connecting, why));
+                        self.show(Down::new(cause, why));
                         self.pause(pause);
                     }
                 },
