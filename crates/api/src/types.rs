@@ -91,6 +91,9 @@ pub struct Port {
     /// The numbers of addresses behind a port that is in a bridge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub addresses: Option<Addresses>,
+    /// The name of the interface of a port that has one, open or not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
     /// The open interface of a port that has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<Device>,

@@ -45,10 +45,23 @@ pub struct Facts {
     pub ports: Vec<PortFacts>,
     /// The process of the running switch.
     pub process: Fact<ProcessFacts>,
+    /// The processes of switches on this machine.
+    pub switches: Fact<Vec<SwitchProcess>>,
     /// The program's file: the running switch's where it is visible, else that of this process.
     pub program: Fact<ProgramFile>,
     /// The machine.
     pub machine: MachineFacts,
+}
+
+/// A process that runs a switch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SwitchProcess {
+    /// The process id.
+    pub pid: u32,
+    /// The configuration file on its command line.
+    pub file: PathBuf,
+    /// True if it is the file that was named, or none was.
+    pub is_meant: bool,
 }
 
 /// The socket of the API, and its answer.
@@ -137,6 +150,8 @@ pub struct PortFacts {
     pub socket: Option<SocketFacts>,
     /// Processes of VMs that are connected to the socket, or name it on their command lines.
     pub peers: Fact<Vec<Peer>>,
+    /// The processes that have the port's tap open, if the port cannot have it.
+    pub interface_holders: Vec<Holder>,
     /// The NUMA node of the port's interface; `None` if it has none.
     pub interface_node: Fact<Option<usize>>,
 }

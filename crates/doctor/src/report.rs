@@ -14,7 +14,9 @@ const INDENT: usize = 26;
 pub enum Verdict {
     /// All is well.
     Pass,
-    /// The facts are not known, or the check does not apply.
+    /// The check does not apply: there is nothing to look at.
+    Skip,
+    /// The facts are not known.
     Unknown,
     /// It works, but not as well as it could; or it may fail later.
     Warn,
@@ -28,6 +30,7 @@ impl Verdict {
     pub fn word(self) -> &'static str {
         match self {
             Self::Pass => "PASS",
+            Self::Skip => "SKIP",
             Self::Unknown => "UNKNOWN",
             Self::Warn => "WARN",
             Self::Fail => "FAIL",
@@ -38,6 +41,7 @@ impl Verdict {
     fn colour(self) -> &'static str {
         match self {
             Self::Pass => "32",
+            Self::Skip => "2",
             Self::Unknown => "36",
             Self::Warn => "33",
             Self::Fail => "1;31",
@@ -81,15 +85,16 @@ impl Report {
         u8::from(self.checks.iter().any(|finding| is_bad(finding.result)))
     }
 
-    /// Renders the findings for a terminal of 80 columns.
+    /// Renders the findings for a terminal of 80 columns: with `all`, also the checks that do not
+    /// apply.
     #[must_use]
-    pub fn text(&self, colours: bool) -> String {
+    pub fn text(&self, all: bool, colours: bool) -> String {
         let mut text = String::new();
-        for finding in &self.checks {
+        for finding in self.checks.iter().filter(|finding| all || finding.result != Verdict::Skip) {
             let word = format!("{:<8}", finding.result.word());
             let word = if colours { format!("\x1b[{}m{word}\x1b[0m", finding.result.colour()) } else { word };
             text.push_str(&format!("{word} {:<16} ", finding.name));
-            if finding.result == Verdict::Unknown {
+            if matches!(finding.result, Verdict::Unknown | Verdict::Skip) {
                 wrap(&mut text, &format!("{}: {}", finding.symptom, finding.detail), "", INDENT);
             } else {
                 wrap(&mut text, &finding.symptom, "", INDENT);
@@ -98,9 +103,15 @@ impl Report {
             let fix = if finding.fix.is_empty() { String::new() } else { format!("fix: {}", finding.fix) };
             wrap(&mut text, &fix, &" ".repeat(INDENT), INDENT + "fix: ".len());
         }
-        let [pass, warn, fail, unknown] =
-            [Verdict::Pass, Verdict::Warn, Verdict::Fail, Verdict::Unknown].map(|verdict| self.count(verdict));
-        text.push_str(&format!("\n{pass} passed, {warn} warnings, {fail} failed, {unknown} unknown\n"));
+        let [pass, warn, fail, unknown, skip] =
+            [Verdict::Pass, Verdict::Warn, Verdict::Fail, Verdict::Unknown, Verdict::Skip]
+                .map(|verdict| self.count(verdict));
+        text.push_str(&format!("\n{pass} passed, {warn} warnings, {fail} failed, {unknown} unknown"));
+        if skip > 0 {
+            let how = if all { "" } else { " (--all shows them)" };
+            text.push_str(&format!(", {skip} do not apply{how}"));
+        }
+        text.push('\n');
         text
     }
 }
@@ -159,12 +170,24 @@ mod tests {
         let mut long = finding(Verdict::Fail);
         long.detail = "word ".repeat(40);
         let report = Report { checks: vec![finding(Verdict::Pass), long] };
-        let text = report.text(false);
+        let text = report.text(false, false);
         assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
         assert!(text.starts_with("PASS     api              no switch answers\n"), "{text}");
         assert!(text.contains(&format!("\n{}fix: straightline run ?[2Jswitch.toml\n", " ".repeat(INDENT))), "{text}");
         assert!(text.ends_with("\n1 passed, 0 warnings, 1 failed, 0 unknown\n"), "{text}");
-        assert!(!text.contains('\x1b') && report.text(true).starts_with("\x1b[32mPASS    \x1b[0m api"));
+        assert!(!text.contains('\x1b') && report.text(false, true).starts_with("\x1b[32mPASS    \x1b[0m api"));
+    }
+
+    #[test]
+    fn what_does_not_apply_is_hidden_and_counted() {
+        let skipped = Finding { name: "tunnel-mtu".to_owned(), ..finding(Verdict::Skip) };
+        let report = Report { checks: vec![finding(Verdict::Pass), skipped] };
+        let text = report.text(false, false);
+        assert!(!text.contains("tunnel-mtu"), "{text}");
+        assert!(text.ends_with("0 failed, 0 unknown, 1 do not apply (--all shows them)\n"), "{text}");
+        let text = report.text(true, false);
+        assert!(text.contains("\nSKIP     tunnel-mtu       no switch answers"), "{text}");
+        assert!(text.ends_with("0 unknown, 1 do not apply\n"), "{text}");
     }
 
     #[test]

@@ -411,6 +411,9 @@ pub(crate) struct Doctor {
     /// Print the findings as one line of JSON
     #[arg(long)]
     pub(crate) json: bool,
+    /// Show also the checks that do not apply
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) all: bool,
     /// Exit with 1 if a check warns
     #[arg(long)]
     pub(crate) strict: bool,

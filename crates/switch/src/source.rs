@@ -221,6 +221,7 @@ impl Source for Running {
                 source_check: if config.source_check.is_some() { "mac" } else { "off" }.to_owned(),
                 joined: network.map(|network| network.joined(&now.config)),
                 addresses: network.and_then(|network| now.addresses(network, place)),
+                interface: config.kind.interface().map(str::to_owned),
                 device: status.device.map(device),
                 tunnel: tunnel.as_deref().zip(config.kind.as_tunnel()).map(|(tunnel, config)| ends(tunnel, config)),
             }

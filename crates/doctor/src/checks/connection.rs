@@ -38,7 +38,10 @@ pub(super) const LINKS: Check = Check {
                 continue;
             }
             let symptom = format!("{} is down", facts.subject());
-            let detail = port.reason.clone().unwrap_or_default();
+            let mut detail = port.reason.clone().unwrap_or_default();
+            if let Some(first) = facts.interface_holders.first() {
+                detail = format!("{detail}; {} (process {}) has it", first.name, first.pid);
+            }
             let fix = port.remedy.clone().unwrap_or_else(|| "straightline ports".to_owned());
             match port.cause.as_deref().is_some_and(|cause| WAITS.contains(&cause)) {
                 true => outcome.warn(symptom, detail, fix),

@@ -35,12 +35,12 @@ pub(super) const MTU: Check = Check {
             return;
         }
         for (domain, ports) in domains(facts) {
-            let mut sizes: BTreeMap<u32, Vec<&str>> = BTreeMap::new();
+            let mut sizes: BTreeMap<u32, Vec<&PortFacts>> = BTreeMap::new();
             for port in &ports {
                 // A port cannot carry more than its interface.
                 let own = u32::from(port.port.mtu);
                 let device = port.port.device.as_ref().map(|device| device.mtu).filter(|&mtu| mtu > 0);
-                sizes.entry(device.map_or(own, |mtu| own.min(mtu))).or_default().push(&port.port.name);
+                sizes.entry(device.map_or(own, |mtu| own.min(mtu))).or_default().push(port);
             }
             let (Some((&least, narrow)), Some((&most, _))) = (sizes.first_key_value(), sizes.last_key_value()) else {
                 continue;
@@ -49,15 +49,31 @@ pub(super) const MTU: Check = Check {
                 outcome.pass();
                 continue;
             }
-            let list: Vec<_> = sizes.iter().map(|(mtu, ports)| format!("{mtu}: {}", ports.join(" "))).collect();
+            let names =
+                |ports: &[&PortFacts]| ports.iter().map(|port| port.port.name.as_str()).collect::<Vec<_>>().join(" ");
+            let list: Vec<_> = sizes.iter().map(|(mtu, ports)| format!("{mtu}: {}", names(ports))).collect();
             outcome.warn(
                 format!("{domain}: its ports have different MTUs"),
                 format!("{}; longer packets are dropped (too-big)", list.join(", ")),
-                format!("set `mtu = {most}` in [port.{}] and in its guest", narrow.first().unwrap_or(&"")),
+                narrow.first().map_or_else(String::new, |port| raise_mtu(port, most)),
             );
         }
     },
 };
+
+/// Returns how a port of its kind gets this MTU.
+fn raise_mtu(facts: &PortFacts, mtu: u32) -> String {
+    let port = &facts.port;
+    let set = format!("set `mtu = {mtu}` in [port.{}]", port.name);
+    let interface = port.device.as_ref().map(|device| device.interface.as_str()).or(port.interface.as_deref());
+    match (port.kind.as_str(), &port.tunnel) {
+        ("vhost-user", _) => format!("{set} and in its guest"),
+        // The switch sets a tap's MTU by itself.
+        ("tap", _) => set,
+        (_, Some(tunnel)) => format!("{set}; it takes an MTU of the underlay of {}", mtu + u32::from(tunnel.overhead)),
+        _ => format!("{set}, and: ip link set {} mtu {mtu}", interface.unwrap_or("INTERFACE")),
+    }
+}
 
 pub(super) const OFFLOADS: Check = Check {
     name: "bridge-offloads",

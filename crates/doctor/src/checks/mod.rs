@@ -93,31 +93,42 @@ impl Check {
         if outcome.findings.is_empty() {
             match outcome.is_applied {
                 true => outcome.add(Verdict::Pass, self.passes, "", ""),
-                false => outcome.add(Verdict::Unknown, "does not apply", self.absent, ""),
+                false => outcome.add(Verdict::Skip, "does not apply", self.absent, ""),
             }
         }
         merge(outcome.findings)
     }
 }
 
-/// Merges findings that are unknown for the same reason.
+/// Merges findings that are unknown for the same reason, and those that say the same of several ports,
+/// such as those of one VM.
 fn merge(findings: Vec<Finding>) -> Vec<Finding> {
     let mut merged: Vec<(Finding, usize)> = Vec::new();
     for finding in findings {
         let is_same = |other: &Finding| {
-            other.result == Verdict::Unknown
-                && (other.result, &other.detail, &other.fix) == (finding.result, &finding.detail, &finding.fix)
+            (other.result, &other.detail, &other.fix) == (finding.result, &finding.detail, &finding.fix)
+                && (other.result == Verdict::Unknown
+                    || statement(other).is_some_and(|of| Some(of) == statement(&finding)))
         };
         match merged.iter_mut().find(|(other, _)| is_same(other)) {
             Some((_, more)) => *more += 1,
             None => merged.push((finding, 0)),
         }
     }
-    let name_more = |(finding, more): (Finding, usize)| match more {
-        0 => finding,
-        more => Finding { symptom: format!("{}, and {more} more", finding.symptom), ..finding },
+    let name_more = |(finding, more): (Finding, usize)| match (more, statement(&finding)) {
+        (0, _) => finding,
+        (more, Some(statement)) if finding.result != Verdict::Unknown => {
+            let port = finding.symptom.trim_end_matches(statement).trim_end_matches(": ");
+            Finding { symptom: format!("{port}, and {more} more: {statement}"), ..finding }
+        }
+        (more, _) => Finding { symptom: format!("{}, and {more} more", finding.symptom), ..finding },
     };
     merged.into_iter().map(name_more).collect()
+}
+
+/// Returns the part of a symptom that says something of its port.
+fn statement(finding: &Finding) -> Option<&str> {
+    finding.symptom.strip_prefix("port ")?.split_once(": ").map(|(_, statement)| statement)
 }
 
 /// The findings of a check so far.

@@ -1,7 +1,7 @@
 //! The API, the configuration, and who can reach the sockets.
 
 use super::{Check, Outcome};
-use crate::facts::{Access, ApiFailure, Facts, Holder, PortFacts, SocketFacts, SocketFile, User};
+use crate::facts::{Access, ApiFailure, Facts, Holder, PortFacts, SocketFacts, SocketFile, SwitchProcess, User};
 
 pub(super) const API: Check = Check {
     name: "api",
@@ -20,6 +20,11 @@ pub(super) const API: Check = Check {
         let file = facts.configured.as_ref().map_or("switch.toml".to_owned(), |file| file.path.display().to_string());
         match &facts.api.failure {
             None => outcome.pass(),
+            Some(ApiFailure::NotListening) if meant(facts).is_some() => {
+                if let Some(process) = meant(facts) {
+                    lost(facts, process, outcome);
+                }
+            }
             Some(ApiFailure::NotListening) => {
                 let detail = match facts.api.socket.state {
                     Ok(SocketFile::Stale) => "its socket is stale: the switch has ended without removing it",
@@ -44,6 +49,34 @@ pub(super) const API: Check = Check {
         }
     },
 };
+
+/// Returns the process of the switch that is meant, though nobody listens at the API's socket.
+fn meant(facts: &Facts) -> Option<&SwitchProcess> {
+    facts.switches.iter().flatten().find(|process| process.is_meant)
+}
+
+/// Reports a switch that runs, and whose API does not listen where it was looked for.
+fn lost(facts: &Facts, process: &SwitchProcess, outcome: &mut Outcome) {
+    let (path, file) = (facts.api.socket.path.display(), process.file.display());
+    let symptom = format!("no switch listens on {path}, but process {} is one", process.pid);
+    match &facts.configured {
+        Some(named) if named.errors.is_empty() => outcome.fail(
+            symptom,
+            "something has removed its socket, or the file had another `api` when it was started",
+            format!("name its socket by --api; if it is removed, restart the switch (process {})", process.pid),
+        ),
+        Some(_) => outcome.fail(
+            symptom,
+            "the file has errors, so its `api` may be another one than the switch's",
+            "correct the file, or name the switch's socket by --api",
+        ),
+        None => outcome.fail(
+            symptom,
+            format!("it was started from {file}, and its `api` may have another path"),
+            format!("straightline doctor {file}"),
+        ),
+    }
+}
 
 pub(super) const CONFIGURATION: Check = Check {
     name: "configuration",
@@ -75,12 +108,19 @@ pub(super) const SOCKETS: Check = Check {
             let Some(socket) = &port.socket else { continue };
             // The path of a socket that was handed over is only its name.
             match port.port.mode.as_deref() {
-                Some("server") => ours(&port.subject(), socket, own, facts, outcome),
+                Some("server") => ours(&Ours::of_port(port), socket, own, facts, outcome),
                 Some("client") => theirs(&port.subject(), socket, outcome),
                 _ => {}
             }
         }
-        ours("the API", &facts.api.socket, own, facts, outcome);
+        let api = Ours { subject: "the API".to_owned(), vms: Vec::new(), section: String::new() };
+        ours(&api, &facts.api.socket, own, facts, outcome);
+        if let Err(unknown) = &facts.switch
+            && own.is_none()
+            && outcome.findings.is_empty()
+        {
+            outcome.unknown("the sockets", unknown);
+        }
     },
 };
 
@@ -93,9 +133,33 @@ fn silent_switch(facts: &Facts) -> Option<u32> {
     }
 }
 
+/// The owner of a socket at which the switch listens.
+struct Ours {
+    subject: String,
+    /// The processes of VMs that use it.
+    vms: Vec<u32>,
+    /// The section of the port.
+    section: String,
+}
+
+impl Ours {
+    fn of_port(port: &PortFacts) -> Self {
+        let vms = port.peers.iter().flatten().map(|peer| peer.pid).collect();
+        Ours { subject: port.subject(), vms, section: format!("[port.{}]", port.port.name) }
+    }
+
+    /// Returns the fix where another process listens. It harms nobody's VM.
+    fn make_way(&self, other: &Holder) -> String {
+        match self.vms.contains(&other.pid) {
+            true => format!("the VM listens: set `mode = \"client\"` in {}, then: straightline reload", self.section),
+            false => format!("choose another path, or end {} (process {}) if it is not needed", other.name, other.pid),
+        }
+    }
+}
+
 /// Checks a socket at which the switch listens.
-fn ours(subject: &str, socket: &SocketFacts, own: Option<u32>, facts: &Facts, outcome: &mut Outcome) {
-    let path = socket.path.display();
+fn ours(owner: &Ours, socket: &SocketFacts, own: Option<u32>, facts: &Facts, outcome: &mut Outcome) {
+    let (path, subject) = (socket.path.display(), &owner.subject);
     let runs = facts.switch.is_ok();
     let Some(state) = outcome.known(format!("{subject}: socket {path}"), &socket.state) else { return };
     match state {
@@ -104,8 +168,8 @@ fn ours(subject: &str, socket: &SocketFacts, own: Option<u32>, facts: &Facts, ou
             "something has removed it; no new frontend can connect",
             "restart the switch",
         ),
-        // Nothing is wrong before the start.
-        SocketFile::Missing => outcome.pass(),
+        // Nothing is wrong before the start, and nothing is right.
+        SocketFile::Missing => {}
         SocketFile::Stale if runs => outcome.fail(
             format!("{subject}: socket {path} is stale"),
             "another process has replaced the switch's socket, and has ended",
@@ -134,7 +198,7 @@ fn ours(subject: &str, socket: &SocketFacts, own: Option<u32>, facts: &Facts, ou
                 Some(other) => outcome.fail(
                     format!("{subject}: another process has socket {path}"),
                     held_by(&others),
-                    format!("kill {}, or choose another path", other.pid),
+                    owner.make_way(other),
                 ),
                 None => outcome.fail(
                     format!("{subject}: another process has socket {path}"),

@@ -5,6 +5,7 @@ mod host;
 mod machine;
 mod processes;
 mod sockets;
+mod taps;
 
 use std::io;
 use std::path::Path;
@@ -34,15 +35,15 @@ pub fn facts(api: &Path, configured: Option<Configured>) -> Facts {
         Ok((switch, ports)) => (Ok(switch), ports, None),
         Err(error) => {
             thread::sleep(INTERVAL);
-            let file = configured.as_ref().map_or("switch.toml".to_owned(), |file| file.path.display().to_string());
-            let why = format!("no switch answers on {}", api.display());
-            let unknown = Unknown { why, fix: format!("straightline run {file}") };
             let in_file = configured.iter().flat_map(|file| &file.ports).map(|port| port.port.clone()).collect();
+            // The check `api` says why, and what to do.
+            let unknown = Unknown::new(format!("no switch answers on {}", api.display()));
             (Err(unknown), in_file, Some(failure(error)))
         }
     };
     let machine = host.machine(&ticks);
     let (processes, listeners) = (Processes::scan(&host), Listeners::scan(&host));
+    let switches = processes.as_ref().map_err(Clone::clone).map(|processes| processes.switches(&host, named));
     let socket = sockets::facts(&listeners, api, &Err(Unknown::new("any user may ask")));
     let own = switch.as_ref().map_err(Clone::clone).and_then(|switch| own_process(switch, &socket));
     let of_port = |port: Port| {
@@ -54,6 +55,7 @@ pub fn facts(api: &Path, configured: Option<Configured>) -> Facts {
         api: ApiFacts { socket, failure },
         ports: ports.into_iter().map(of_port).collect(),
         program: host.program(own.as_ref().ok().copied()),
+        switches,
         process: own.map(|pid| host.process(pid)),
         machine,
         switch,
@@ -138,5 +140,10 @@ fn port_facts(
         sockets::facts(listeners, Path::new(path), &user)
     });
     let interface_node = machine::interface_node(host, port.device.as_ref().map(|device| device.interface.as_str()));
-    PortFacts { port, configured: configured.cloned(), socket, peers, interface_node }
+    let is_taken = port.kind == "tap" && port.cause.as_deref() == Some("interface-busy");
+    let interface_holders = match port.interface.as_deref().filter(|_| is_taken) {
+        Some(tap) => host.tap_holders(tap),
+        None => Vec::new(),
+    };
+    PortFacts { port, configured: configured.cloned(), socket, peers, interface_holders, interface_node }
 }

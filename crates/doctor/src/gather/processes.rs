@@ -1,12 +1,14 @@
 //! The processes of VMs.
 
 use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
 
 use straightline_api::{Link, Port};
 
 use super::command_line::{self, Settings};
 use super::host::{Host, cpu_list};
-use crate::facts::{Fact, Peer, Program, Unknown, User};
+use crate::facts::{Fact, Peer, Program, SwitchProcess, Unknown, User};
 
 /// The processes of this machine, by their command lines.
 #[derive(Debug)]
@@ -24,6 +26,22 @@ impl Processes {
             Some((pid, args)).filter(|(_, args)| !args[0].is_empty())
         });
         Ok(Processes { all: all.collect() })
+    }
+
+    /// Returns the processes that run a switch (`straightline run FILE`). `named` is the file whose
+    /// switch is meant, if one was named.
+    pub(super) fn switches(&self, host: &Host, named: Option<&Path>) -> Vec<SwitchProcess> {
+        let of_line = |(pid, args): &(u32, Vec<String>)| {
+            let [program, command, rest @ ..] = &args[..] else { return None };
+            let is_ours = Path::new(program).file_name().is_some_and(|name| name == "straightline") && command == "run";
+            let file = rest.iter().find(|arg| !arg.starts_with('-')).filter(|_| is_ours)?;
+            // A relative path begins where the process is.
+            let folder = fs::read_link(host.path(&format!("proc/{pid}/cwd"))).unwrap_or_default();
+            let file = folder.join(file);
+            let is_meant = named.is_none_or(|named| super::is_same_file(named, &file));
+            Some(SwitchProcess { pid: *pid, file, is_meant })
+        };
+        self.all.iter().filter_map(of_line).collect()
     }
 }
 
@@ -106,13 +124,11 @@ pub(super) fn user_of(host: &Host, peers: &[Peer], owner: Option<u32>) -> Fact<U
     match (peers.first(), owner) {
         (Some(peer), _) => peer.user.clone(),
         (None, Some(uid)) => Ok(user(&passwd, &group, uid)),
-        (None, None) => {
-            let known = ["libvirt-qemu", "qemu"].iter().find_map(|name| uid_of(&passwd, name));
-            known.map(|uid| user(&passwd, &group, uid)).ok_or_else(|| Unknown {
-                why: "no VM is known, so neither is its user".to_owned(),
-                fix: "start the VM, or set `owner` in the port's section".to_owned(),
-            })
-        }
+        // A user of this machine who could run VMs need not run this one.
+        (None, None) => Err(Unknown {
+            why: "no VM is known, so neither is its user".to_owned(),
+            fix: "start the VM, or set `owner` in the port's section".to_owned(),
+        }),
     }
 }
 
@@ -151,11 +167,6 @@ fn user(passwd: &str, group: &str, uid: u32) -> User {
         fields.get(2)?.parse::<u32>().ok().filter(|_| has)
     });
     User { groups: own.chain(others).collect(), name, uid }
-}
-
-fn uid_of(passwd: &str, name: &str) -> Option<u32> {
-    let line = passwd.lines().find(|line| line.split(':').next() == Some(name))?;
-    line.split(':').nth(2)?.parse().ok()
 }
 
 fn name_of(passwd: &str, uid: u32) -> String {
@@ -226,12 +237,30 @@ mod tests {
     }
 
     #[test]
-    fn the_user_is_the_owner_or_that_of_libvirt() {
+    fn the_user_is_the_owner_and_never_guessed() {
         let (root, host) = machine();
         assert_eq!(user_of(&host, &[], Some(5)).unwrap().name, "5");
-        let qemu = user_of(&host, &[], None).unwrap();
-        assert_eq!((qemu.uid, qemu.groups), (64055, vec![994, 994, 7]));
-        write(root.path(), "etc/passwd", "root:x:0:0::/:\n");
-        assert!(user_of(&host, &[], None).is_err());
+        let qemu = user_of(&host, &[], Some(64055)).unwrap();
+        assert_eq!((qemu.name.as_str(), qemu.groups), ("qemu", vec![994, 994, 7]));
+        write(root.path(), "etc/passwd", "root:x:0:0::/:\nlibvirt-qemu:x:64055:994::/:\n");
+        assert!(user_of(&host, &[], None).is_err(), "that user need not run the VM");
+    }
+
+    #[test]
+    fn switches_are_found_by_their_command_lines() {
+        let (root, host) = machine();
+        let file = root.path().join("a.toml");
+        fs::write(&file, "").unwrap();
+        write(root.path(), "b.toml", "");
+        write(root.path(), "proc/12/cmdline", "/usr/bin/straightline\0run\0a.toml\0");
+        std::os::unix::fs::symlink(root.path(), root.path().join("proc/12/cwd")).unwrap();
+        write(root.path(), "proc/13/cmdline", "straightline\0check\0a.toml\0");
+        write(root.path(), "proc/14/cmdline", "vim\0run\0straightline\0");
+        let processes = Processes::scan(&host).unwrap();
+        let found = |named: Option<&Path>| processes.switches(&host, named);
+        let expected = |is_meant| [SwitchProcess { pid: 12, file: file.clone(), is_meant }];
+        assert_eq!(found(None), expected(true));
+        assert_eq!(found(Some(&file)), expected(true));
+        assert_eq!(found(Some(&root.path().join("b.toml"))), expected(false));
     }
 }

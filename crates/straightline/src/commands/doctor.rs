@@ -22,7 +22,7 @@ pub(crate) fn execute(args: &Doctor, kinds: &Kinds) -> anyhow::Result<()> {
     } else {
         let stdout = std::io::stdout();
         let has_colours = stdout.is_terminal() && anstream::AutoStream::choice(&stdout) != anstream::ColorChoice::Never;
-        output::answer(&report.text(has_colours))?;
+        output::answer(&report.text(args.all, has_colours))?;
     }
     match report.exit_code(args.strict) {
         0 => Ok(()),
@@ -35,7 +35,7 @@ pub(crate) fn execute(args: &Doctor, kinds: &Kinds) -> anyhow::Result<()> {
 pub(super) fn configured(path: &Path, kinds: &Kinds) -> Configured {
     let file = Configured { path: path.to_owned(), ..Configured::default() };
     match Config::load_with(path, kinds) {
-        Err(errors) => Configured { errors: errors.0.iter().map(line).collect(), ..file },
+        Err(errors) => Configured { errors: errors.0.iter().map(line).collect(), api: likely_api(path), ..file },
         Ok(loaded) => Configured {
             warnings: loaded.warnings.iter().map(line).collect(),
             missing_privileges: loaded.missing_privileges().map(|missing| missing.message),
@@ -44,6 +44,19 @@ pub(super) fn configured(path: &Path, kinds: &Kinds) -> Configured {
             ..file
         },
     }
+}
+
+/// Returns the `api` of `[switch]` in a file that has errors: the switch may run since before they
+/// were made.
+fn likely_api(path: &Path) -> Option<PathBuf> {
+    let text = std::fs::read_to_string(path).ok()?;
+    let (_, section) = text.split_once("[switch]")?;
+    let lines = section.lines().map(str::trim).take_while(|line| !line.starts_with('['));
+    let of_key =
+        |line: &str| line.strip_prefix("api")?.trim_start().strip_prefix('=').map(|rest| rest.trim().to_owned());
+    let value = lines.filter_map(of_key).next()?;
+    let quote = value.chars().next().filter(|first| ['"', '\''].contains(first))?;
+    value[1..].split_once(quote).map(|(path, _)| PathBuf::from(path))
 }
 
 /// Returns a finding without the excerpt of the file, which takes lines of its own.
