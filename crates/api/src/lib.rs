@@ -23,6 +23,7 @@ mod event;
 pub mod rates;
 mod refusal;
 mod request;
+mod select;
 mod stream;
 pub mod table;
 mod trace;
@@ -34,6 +35,7 @@ pub use command::Command;
 pub use event::{Event, EventKind, Events};
 pub use refusal::{ErrorCode, Refusal};
 pub use request::{CaptureRequest, EventsRequest, LinkRequest, PortRequest, Request, TraceRequest};
+pub use select::{SelectError, distance, nearest_first, select_ports};
 pub use stream::{StreamEnd, StreamReader, stream};
 pub use trace::{Trace, TraceAction, TraceLine, TracedDrop, TracedPacket, TracedStep};
 pub use types::{

@@ -13,6 +13,9 @@ use super::{
 use grid::{Grid, count, printable, wrap};
 pub use trace::traced_packet;
 
+/// The width of a terminal that tables fit.
+const TABLE_WIDTH: usize = 100;
+
 /// The column at which text is wrapped.
 const WIDTH: usize = 80;
 
@@ -27,6 +30,36 @@ pub fn ports(ports: &Ports) -> String {
     }
     let blocks: Vec<_> = ports.ports.iter().map(port).collect();
     blocks.join("\n")
+}
+
+/// Renders the answer to `ports` as a table with a line for each port. The last column says why a
+/// link is down, or else why most packets were dropped.
+#[must_use]
+pub fn ports_short(ports: &Ports) -> String {
+    if ports.ports.is_empty() {
+        return "no ports\n".to_owned();
+    }
+    let mut grid = Grid::new(&["<port", "<kind", "<link", ">rx packets", ">tx packets", ">drops", "<reason"]);
+    for port in &ports.ports {
+        let packets = |of: fn(&Queue) -> super::Packets| {
+            count(port.queues.iter().fold(0_u64, |sum, queue| sum.saturating_add(of(queue).packets)))
+        };
+        let link = if port.link == Link::Up { "up" } else { "down" };
+        let drops = port.drops.values().fold(0_u64, |sum, n| sum.saturating_add(*n));
+        let (rx, tx) = (packets(|queue| queue.rx), packets(|queue| queue.tx));
+        grid.row([port.name.clone(), port.kind.clone(), link.to_owned(), rx, tx, count(drops), short_reason(port)]);
+    }
+    grid.render_within(TABLE_WIDTH)
+}
+
+/// Returns why a port's link is down, or else why most of its packets were dropped: as a code where
+/// there is one, since the sentence is too long for a table.
+fn short_reason(port: &Port) -> String {
+    let worst = || port.drops.iter().filter(|(_, n)| **n > 0).max_by_key(|(_, n)| **n).map(|(reason, _)| reason);
+    match port.link {
+        Link::Down => port.cause.as_ref().or(port.reason.as_ref()).cloned().unwrap_or_default(),
+        Link::Up => worst().cloned().unwrap_or_default(),
+    }
 }
 
 fn port(port: &Port) -> String {

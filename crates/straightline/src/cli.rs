@@ -57,7 +57,8 @@ pub(crate) enum Command {
     /// Show the whole switch: version, uptime, instruction set
     Status(Query),
     /// Show the ports: link, features, rings, counters, drops
-    Ports(Query),
+    #[command(after_help = PORTS_HELP)]
+    Ports(Ports),
     /// Show the addresses that the bridges have learned or were given
     Fdb(Query),
     /// Show the next hops of the underlays: MAC address, state, age
@@ -126,6 +127,13 @@ Examples:
 
 The switch keeps its last 4096 events, at most 1 MiB. `--follow` ends with status 1 when the switch
 ends.";
+
+const PORTS_HELP: &str = "\
+Examples:
+  straightline ports                 All that is known of each port
+  straightline ports vm1 vm2         The same for these ports
+  straightline ports --short         A line for each port
+  straightline ports vm1 --json      One line of JSON for scripts";
 
 const DOCTOR_HELP: &str = "\
 Examples:
@@ -445,6 +453,18 @@ pub(crate) struct Query {
     /// API socket of the running switch
     #[arg(long, value_name = "SOCKET", default_value = DEFAULT_PATH)]
     pub(crate) api: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Ports {
+    /// Names of the ports [default: all ports]
+    #[arg(value_name = "NAME")]
+    pub(crate) names: Vec<String>,
+    /// Show a line for each port: link, packets, drops, reason
+    #[arg(short, long, conflicts_with = "json")]
+    pub(crate) short: bool,
+    #[command(flatten)]
+    pub(crate) query: Query,
 }
 
 #[derive(Debug, Args)]

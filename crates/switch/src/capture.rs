@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
+use straightline_api::nearest_first;
 use straightline_capture::record::Record;
 use straightline_capture::{CaptureObserver, Dropped, PortTable, Reader, SNAPLEN, Selection};
 use straightline_graph::clock::{cycles, hertz};
@@ -161,8 +162,8 @@ pub(crate) fn interfaces(now: &Snapshot, names: &[String]) -> Result<Vec<Capture
     let mut interfaces: Vec<CaptureInterface> = Vec::new();
     for name in names {
         let Some(at) = now.config.port_index(name) else {
-            let known: Vec<_> = now.config.ports.iter().map(|port| port.name.as_str()).collect();
-            let error = format!("no such port {name:?}; ports are {}", known.join(", "));
+            let known = nearest_first(name, now.config.ports.iter().map(|port| port.name.as_str()));
+            let error = format!("no such port {name:?}; ports are {known}");
             return Err(Refusal::new(ErrorCode::UnknownPort, error).about(name));
         };
         if !interfaces.iter().any(|interface| interface.name == *name) {

@@ -6,6 +6,7 @@ use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
+use straightline_api::nearest_first;
 
 use crate::Switch;
 use crate::api::EventKind;
@@ -104,7 +105,7 @@ impl Switch {
         // The lock is held so that no port of this name is made anew at the same time.
         let _desired = self.desired.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.running.now();
-        let known = || now.config.ports.iter().map(|port| port.name.as_str()).collect::<Vec<_>>().join(", ");
+        let known = || nearest_first(port, now.config.ports.iter().map(|port| port.name.as_str()));
         let at =
             now.config.port_index(port).with_context(|| format!("no such port {port:?}; ports are {}", known()))?;
         now.ports[at].set_link(up);

@@ -20,6 +20,15 @@ impl<const N: usize> Grid<N> {
         self.rows.push(cells.map(|cell| printable(&cell)));
     }
 
+    /// Renders the table. Lines end with `…` at this width.
+    pub(super) fn render_within(&self, width: usize) -> String {
+        let fit = |line: &str| match line.chars().count() > width {
+            true => line.chars().take(width - 1).chain(['…']).collect(),
+            false => line.to_owned(),
+        };
+        self.render("").lines().map(|line| fit(line) + "\n").collect()
+    }
+
     /// Renders the table, each line after `indent`.
     pub(super) fn render(&self, indent: &str) -> String {
         let mut widths = [0; N];

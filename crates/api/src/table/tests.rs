@@ -6,9 +6,6 @@ use crate::{
     TraceAction, TracedDrop, TracedPacket, TracedStep,
 };
 
-/// The maximum width of a table when its counters are at their largest.
-const TABLE_WIDTH: usize = 100;
-
 fn lines_fit(text: &str) {
     for line in text.lines() {
         assert!(line.chars().count() <= TABLE_WIDTH, "{line}");
@@ -154,6 +151,39 @@ vm2  vhost-user  down: no frontend is connected
     assert!(text.contains("\n    workers   by queue, rx 0 1, tx 0 0\n"), "{text}");
     assert!(text.contains("\n    calls     repeated, by queue: 0 1,003\n"), "{text}");
     assert!(text.contains("\n    calls     take longer than 50 µs each: a helper thread sends them\n"), "{text}");
+}
+
+#[test]
+fn ports_as_lines() {
+    let port = |name: &str, link, drops: &[(&str, u64)]| Port {
+        name: name.to_owned(),
+        link,
+        drops: drops.iter().map(|(reason, n)| ((*reason).to_owned(), *n)).collect(),
+        ..busy_port()
+    };
+    let down = |name: &str, cause: Option<&str>| Port {
+        queues: Vec::new(),
+        reason: Some("the frontend closed its connection; it may come again at any time".to_owned()),
+        cause: cause.map(str::to_owned),
+        ..port(name, Link::Down, &[])
+    };
+    let list = vec![
+        port("vm1", Link::Up, &[("no-buffer", 1200), ("too-big", 3), ("bad-ring", 0)]),
+        down("vm2", Some("frontend-closed")),
+        port("vm3", Link::Up, &[("bad-ring", 0)]),
+    ];
+    let text = ports_short(&Ports { ports: list });
+    let expected = "\
+port  kind        link         rx packets  tx packets  drops  reason
+vm1   vhost-user  up    1,234,567,890,123          12  1,203  no-buffer
+vm2   vhost-user  down                  0           0      0  frontend-closed
+vm3   vhost-user  up    1,234,567,890,123          12      0
+";
+    assert_eq!(text, expected);
+    let long = ports_short(&Ports { ports: vec![down(&"x".repeat(32), None), port(&"y".repeat(32), Link::Up, &[])] });
+    lines_fit(&long);
+    assert!(long.lines().nth(1).unwrap().ends_with("  the front…"), "{long}");
+    assert_eq!(ports_short(&Ports::default()), "no ports\n");
 }
 
 #[test]

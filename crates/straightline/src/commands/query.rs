@@ -1,16 +1,26 @@
 //! `straightline status|ports|fdb|neighbours|runtime|drops|reload`
 
-use straightline_api::{self as api, Answer, table};
+use straightline_api::{self as api, Answer, Command, table};
 
-use crate::cli::Query;
+use crate::cli::{Ports, Query};
 use crate::output;
 
 pub(crate) fn status(args: &Query) -> anyhow::Result<()> {
     show(args, table::status)
 }
 
-pub(crate) fn ports(args: &Query) -> anyhow::Result<()> {
-    show(args, table::ports)
+/// Shows all ports, or those that have been named.
+pub(crate) fn ports(args: &Ports) -> anyhow::Result<()> {
+    let Ports { names, short, query } = args;
+    let mut json = api::request(&query.api, Command::Ports)?;
+    if !names.is_empty() {
+        json = api::select_ports(&json, names)?;
+    }
+    if query.json {
+        return output::answer(&format!("{json}\n"));
+    }
+    let ports = serde_json::from_str(&json)?;
+    output::answer(&if *short { table::ports_short(&ports) } else { table::ports(&ports) })
 }
 
 pub(crate) fn fdb(args: &Query) -> anyhow::Result<()> {

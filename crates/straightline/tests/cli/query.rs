@@ -171,6 +171,34 @@ fn with_a_switch_they_print_tables_or_json() {
     }
 }
 
+#[test]
+fn named_ports_and_short_lines() {
+    let fixture = Fixture::new();
+    fixture.write(CONFIG);
+    let running = Running::start(&fixture);
+    let ports = |args: &str| {
+        let args: Vec<_> = ["ports", "--api", "api"].into_iter().chain(args.split_whitespace()).collect();
+        fixture.execute(&args)
+    };
+    let done = ports("vm2");
+    assert!(done.out.starts_with("vm2  vhost-user  down: ") && !done.out.contains("vm1  "), "{done:?}");
+    let done = ports("--short");
+    assert_eq!(done.out.lines().count(), 3, "{done:?}");
+    assert!(done.out.contains("\nvm1   vhost-user  down           0           0      0  no-frontend\n"), "{done:?}");
+    assert_eq!(ports("vm1 --short").out.lines().count(), 2);
+    let json: serde_json::Value = serde_json::from_str(&ports("vm2 --json").out).unwrap();
+    let names: Vec<_> = json["ports"].as_array().unwrap().iter().map(|port| &port["name"]).collect();
+    assert!(names == ["vm2"] && json["time"].is_number(), "{json}");
+    for form in ["", "--short", "--json"] {
+        let done = ports(&format!("vm1 vm22 {form}"));
+        assert_eq!((done.code, done.out.as_str()), (Some(1), ""), "{done:?}");
+        assert_eq!(done.err, "error: no such port \"vm22\"; ports are vm2, vm1\n", "{done:?}");
+    }
+    assert_eq!(ports("--short --json").code, Some(2));
+    running.signal("TERM");
+    assert_eq!(running.finish().code, Some(0));
+}
+
 /// Returns the answer to `ports` once its first port meets the condition.
 fn port_once(fixture: &Fixture, what: &str, is_so: impl Fn(&serde_json::Value) -> bool) -> serde_json::Value {
     let end = Instant::now() + Duration::from_secs(20);

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use super::super::section::distance;
+use straightline_api::distance;
+
 use super::{Group, Key, groups, title};
 
 /// The width of a terminal that the text fits.
