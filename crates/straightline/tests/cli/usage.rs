@@ -10,7 +10,7 @@ fn wrong_usage_exits_2() {
         &["check", "a", "b"],
         &["ports", "--jsn"],
         &["ports", "--api"],
-        &["ports", "x"],
+        &["status", "x"],
         &["--json", "ports"],
         &["lab"],
         &["lab", "compare"],
