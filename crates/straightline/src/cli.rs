@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
@@ -214,6 +215,24 @@ fn interval(text: &str) -> Result<f64, String> {
     seconds.ok_or_else(|| "use a number of seconds from 0.1 to 3600".to_owned())
 }
 
+/// Reads a time in seconds.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.1..=1e8).contains(seconds));
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| "use a number of seconds from 0.1 to 100000000".to_owned())
+}
+
+/// Reads a size in bytes: a number with or without K, M or G.
+fn size(text: &str) -> Result<u64, String> {
+    let (number, shift) = match text.as_bytes().last().map(u8::to_ascii_uppercase) {
+        Some(b'K') => (&text[..text.len() - 1], 10),
+        Some(b'M') => (&text[..text.len() - 1], 20),
+        Some(b'G') => (&text[..text.len() - 1], 30),
+        _ => (text, 0),
+    };
+    let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
+    bytes.filter(|bytes| *bytes >= 1024).ok_or_else(|| "use a size of at least 1K, such as 500K, 100M or 2G".to_owned())
+}
+
 /// Returns a parser that takes one of these names, and lets shells complete it.
 fn names<T: FromStr<Err = String> + Clone + Send + Sync + 'static>(
     names: &[&'static str],
@@ -240,6 +259,8 @@ Examples:
   straightline capture vm1 -w vm1.pcapng
   straightline capture vm1 vm2 --filter 'arp or tcp port 80' | tshark -r -
   straightline capture vm1 --dropped -w drops.pcapng
+  straightline capture vm1 -w vm1.pcapng --seconds 60
+  straightline capture vm1 -w vm1.pcapng --rotate-size 100M --files 5
 
 Filters are made of these conditions, with `and`, `or`, `not` and parentheses:
   arp, ip, ip6, icmp, icmp6, tcp, udp, sctp, gre       a protocol
@@ -274,6 +295,16 @@ pub(crate) struct Capture {
     /// End after this number of packets
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: Option<u64>,
+    /// End after this number of seconds
+    #[arg(long, value_name = "N", value_parser = seconds)]
+    pub(crate) seconds: Option<Duration>,
+    /// Begin another file, FILE_00002 and so on, when a file has this size in bytes; K, M and G are
+    /// powers of 1024
+    #[arg(long, value_name = "SIZE", value_parser = size, requires = "write")]
+    pub(crate) rotate_size: Option<u64>,
+    /// Keep the newest N files, and remove older ones
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), requires = "rotate_size")]
+    pub(crate) files: Option<u32>,
     /// API socket of the running switch
     #[arg(long, value_name = "SOCKET", default_value = DEFAULT_PATH)]
     pub(crate) api: PathBuf,
@@ -283,6 +314,7 @@ const TRACE_HELP: &str = "\
 Examples:
   straightline trace vm1
   straightline trace vm1 vm2 --filter 'arp or icmp' --count 5
+  straightline trace vm1 --limit-time 5
   straightline trace vm1 --json | jq .dropped
 
 `straightline capture --help` lists the conditions of filters.";
@@ -295,6 +327,9 @@ pub(crate) struct Trace {
     /// End after this number of packets
     #[arg(short, long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) count: u32,
+    /// End after this number of seconds, with the packets that came until then
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) limit_time: Option<Duration>,
     /// Only packets that this expression selects
     #[arg(short, long, value_name = "EXPRESSION")]
     pub(crate) filter: Option<Filter>,
@@ -458,7 +493,7 @@ pub(crate) struct Query {
 #[derive(Debug, Args)]
 pub(crate) struct Ports {
     /// Names of the ports [default: all ports]
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", add = ArgValueCompleter::new(complete::ports))]
     pub(crate) names: Vec<String>,
     /// Show a line for each port: link, packets, drops, reason
     #[arg(short, long, conflicts_with = "json")]
@@ -488,6 +523,18 @@ mod tests {
     use clap::CommandFactory;
 
     use super::*;
+
+    #[test]
+    fn sizes_and_times() {
+        assert_eq!([size("1k"), size("5000"), size("100M"), size("2G")], [1 << 10, 5000, 100 << 20, 2 << 30].map(Ok));
+        for wrong in ["", "K", "1023", "-1K", "1.5M", "5T", "99999999999999G", "1é"] {
+            assert!(size(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        for wrong in ["", "0", "-1", "nan", "inf", "1e9"] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn the_definition_is_consistent() {

@@ -35,10 +35,13 @@ pub(crate) fn execute(args: &Trace) -> anyhow::Result<()> {
     output::message("tracing", &format_args!("{}; end with Ctrl-C", answer.ports.join(", ")));
     let ender = stream.ender().context("cannot set up signal handlers")?;
     let was_ended = Arc::new(AtomicBool::new(false));
+    signalled.set_read_timeout(args.limit_time).context("cannot limit the time")?;
     std::thread::spawn({
         let was_ended = Arc::clone(&was_ended);
         move || {
-            if signalled.read_exact(&mut [0]).is_ok() {
+            let signal = signalled.read(&mut [0]);
+            let is_timeout = signal.as_ref().is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
+            if is_timeout || signal.is_ok_and(|count| count > 0) {
                 was_ended.store(true, Ordering::Relaxed);
                 // After an error the stream has ended already.
                 let _ = ender.end();

@@ -365,6 +365,72 @@ fn it_says_when_the_switch_ends_and_the_file_is_whole() {
     }
 }
 
+/// Returns the types of the blocks of a file. Panics if it is not whole.
+fn blocks(file: &Path) -> Vec<u32> {
+    let bytes = fs::read(file).unwrap();
+    let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+    let (mut at, mut types) = (0, Vec::new());
+    while at < bytes.len() {
+        let len = word(at + 4);
+        let next = at + usize::try_from(len).unwrap();
+        assert_eq!(word(next - 4), len, "block {} of {}", types.len(), file.display());
+        types.push(word(at));
+        at = next;
+    }
+    types
+}
+
+#[test]
+fn it_ends_after_a_time() {
+    let bench = Bench::new();
+    let done = bench.capture("vm1 -w out.pcapng --seconds 0.2", Stdio::null()).finish();
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert!(done.err.ends_with("\ncaptured: 0 packets, 0 missed\n"), "{done:?}");
+    assert_eq!(blocks(&bench.fixture.path("out.pcapng")), [0x0a0d_0d0a, 1, 5]);
+}
+
+#[test]
+fn full_files_are_followed_by_others() {
+    let mut bench = Bench::new();
+    let all = bench.capture("vm1 vm2 -w all.pcapng --rotate-size 1K", Stdio::null());
+    let newest = bench.capture("vm1 -w newest.pcapng --rotate-size 1k --files 2 --count 30", Stdio::null());
+    bench.send(40);
+    let newest = newest.finish();
+    all.interrupt();
+    let done = all.finish();
+    assert_eq!((done.code, newest.code), (Some(0), Some(0)), "{done:?} {newest:?}");
+    let files = |stem: &str| {
+        let entries = fs::read_dir(bench.fixture.path(".")).unwrap().map(|entry| entry.unwrap().path());
+        let mut files: Vec<_> =
+            entries.filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with(stem)).collect();
+        files.sort();
+        files
+    };
+    let paths = files("all");
+    let told = format!("captured: 80 packets (vm1 40, vm2 40), 0 missed, in {} files\n", paths.len());
+    assert!(paths.len() > 5 && done.err.ends_with(&told), "{done:?}");
+    assert!(paths[0].ends_with("all_00001.pcapng") && paths[1].ends_with("all_00002.pcapng"), "{paths:?}");
+    let mut packets = 0;
+    for path in &paths {
+        let types = blocks(path);
+        assert_eq!(types[..3], [0x0a0d_0d0a, 1, 1], "{}", path.display());
+        assert_eq!(types[types.len() - 2..], [5, 5], "{}", path.display());
+        packets += types.iter().filter(|kind| **kind == 6).count();
+        // A file is full with the packet that reaches the size.
+        let len = fs::metadata(path).unwrap().len();
+        assert!((path == paths.last().unwrap() || len >= 1024) && len < 2048, "{} has {len}", path.display());
+        assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+    assert_eq!(packets, 80);
+    let kept = files("newest");
+    assert_eq!(kept.len(), 2, "{kept:?}");
+    let count = newest.err.split_whitespace().rev().nth(1).unwrap();
+    assert!(kept[1].ends_with(format!("newest_{count:0>5}.pcapng")), "{kept:?} {newest:?}");
+    let done = bench.fixture.execute(&["capture", "vm1", "--api", "api", "-w", "-", "--rotate-size", "1K"]);
+    assert!(done.code == Some(1) && done.err.contains("name them with `-w FILE`"), "{done:?}");
+    assert_eq!(bench.fixture.execute(&["capture", "vm1", "--files", "2"]).code, Some(2));
+}
+
 #[test]
 fn wrong_usage_says_what_is_right() {
     let bench = Bench::new();

@@ -54,6 +54,17 @@ fn it_ends_with_a_signal_and_says_that_nothing_came() {
 }
 
 #[test]
+fn it_ends_after_a_time_with_what_it_has() {
+    let mut bench = Bench::new();
+    let limited = bench.start("trace", "vm1 --count 10000 --json --limit-time 1.5", Stdio::piped());
+    bench.send(5);
+    let (code, out, err) = finish(limited);
+    assert_eq!(code, Some(0), "{err}");
+    // How many of them came in time depends on the machine.
+    assert!(err.contains(&format!("\ntraced: {} of 10000 packets", out.lines().count())), "{err} {out}");
+}
+
+#[test]
 fn a_reader_that_leaves_ends_it_and_one_that_is_stuck_does_not_keep_it() {
     let mut bench = Bench::new();
     let mut left = bench.start("trace", "vm1 --count 1000", Stdio::piped());

@@ -51,14 +51,18 @@ impl WriteError {
     }
 }
 
+/// Lets a write beyond the limit of a file's size fail. Without a handler, the signal would end this
+/// process before it can say so.
+pub(super) fn handle_size_limit() -> anyhow::Result<()> {
+    signal_hook::flag::register(SIGXFSZ, Arc::default()).context("cannot set up signal handlers")?;
+    Ok(())
+}
+
 impl CaptureFile {
     /// Creates a file that only its owner may read, because it has the contents of packets. An
     /// existing file is emptied, and others lose their permissions. A FIFO is opened when it has a
     /// reader; `is_stuck` is set until then, and while its reader does not read.
     pub(super) fn create(path: &Path, is_stuck: Arc<AtomicBool>) -> anyhow::Result<Self> {
-        // Without a handler, the signal for a file beyond the limit would end this process before it
-        // can say so.
-        signal_hook::flag::register(SIGXFSZ, Arc::default()).context("cannot set up signal handlers")?;
         is_stuck.store(true, Ordering::Relaxed);
         let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
         is_stuck.store(false, Ordering::Relaxed);
@@ -90,6 +94,21 @@ impl CaptureFile {
     /// Counts a packet whose block is whole.
     pub(super) fn count_packet(&mut self) {
         self.pending_packets += 1;
+    }
+
+    /// Returns the file's length in bytes, with what is still to be written.
+    pub(super) fn len(&self) -> u64 {
+        self.written.saturating_add(u64::try_from(self.pending.len()).unwrap_or(0))
+    }
+
+    /// Returns whether the file has packets, or has them still to be written.
+    pub(super) fn has_packets(&self) -> bool {
+        self.packets + self.pending_packets > 0
+    }
+
+    /// Returns the flag that is set while the program that reads our output does not read.
+    pub(super) fn is_stuck(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.is_stuck)
     }
 
     /// Returns the number of packets that were written.

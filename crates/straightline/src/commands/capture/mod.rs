@@ -2,6 +2,7 @@
 
 mod file;
 mod order;
+mod rotation;
 
 use std::io::{IsTerminal, Read};
 use std::os::unix::net::UnixStream;
@@ -21,8 +22,9 @@ use straightline_switch::api::{self, CaptureRequest, Request, StreamReader};
 use crate::cli::{Capture, CaptureDirection};
 use crate::output;
 pub(super) use file::write_to_pipe;
-use file::{CaptureFile, WriteError};
+use file::{CaptureFile, WriteError, handle_size_limit};
 use order::Order;
+use rotation::Rotation;
 
 /// Time at the end for packets that are on their way. The switch looks for them every 5 ms.
 const END_TIME: Duration = Duration::from_millis(100);
@@ -41,6 +43,10 @@ pub(crate) fn execute(args: &Capture) -> anyhow::Result<()> {
          example `straightline capture {} | tshark -r -`",
         args.ports.join(" ")
     );
+    ensure!(
+        !to_stdout || args.rotate_size.is_none(),
+        "--rotate-size makes several files: name them with `-w FILE`, not standard output"
+    );
     // Signal handlers are set up first, so that even an early signal is not lost.
     let is_stuck = Arc::new(AtomicBool::new(false));
     let signalled = signals(&is_stuck)?;
@@ -55,11 +61,17 @@ pub(crate) fn execute(args: &Capture) -> anyhow::Result<()> {
     let request = CaptureRequest { ports, received, delivered, dropped, filter, snaplen: args.snaplen };
     let stream = api::stream(&args.api, &Request::Capture(request.clone()))?;
     let answer: api::Capture = serde_json::from_str(stream.answer()).context("the switch's answer has another form")?;
-    let file = match &args.write {
-        Some(path) if !to_stdout => CaptureFile::create(path, is_stuck)?,
+    handle_size_limit()?;
+    let mut rotation = None;
+    let file = match (&args.write, args.rotate_size) {
+        (Some(path), Some(size)) => {
+            let rotation = rotation.insert(Rotation::new(path, size, args.files));
+            CaptureFile::create(&rotation.next(), is_stuck)?
+        }
+        (Some(path), None) if !to_stdout => CaptureFile::create(path, is_stuck)?,
         _ => CaptureFile::stdout(is_stuck),
     };
-    let mut session = Session::begin(answer, file, &request, args.count)?;
+    let mut session = Session::begin(answer, file, rotation, request, args)?;
     let done = session.run(stream, &signalled);
     session.end(done)
 }
@@ -82,10 +94,21 @@ struct Session {
     answer: api::Capture,
     writer: Writer<CaptureFile>,
     order: Order,
+    /// The ports, as each file names them.
+    interfaces: Vec<Interface>,
+    request: CaptureRequest,
     statistics: Vec<Statistics>,
     /// Packets that may still be written.
     left: u64,
+    /// The time at which the capture ends by itself.
+    deadline: Option<Instant>,
+    /// The further files, if the capture makes several.
+    rotation: Option<Rotation>,
+    /// The statistics when the present file began, and that time.
+    before: Vec<Statistics>,
     began: u64,
+    /// Packets in earlier files.
+    earlier: u64,
 }
 
 /// The way in which a capture ends.
@@ -103,23 +126,50 @@ impl Session {
     fn begin(
         answer: api::Capture,
         file: CaptureFile,
-        request: &CaptureRequest,
-        count: Option<u64>,
+        rotation: Option<Rotation>,
+        request: CaptureRequest,
+        args: &Capture,
     ) -> anyhow::Result<Self> {
         let interface =
             |port: &api::CaptureInterface| Interface { name: port.name.clone(), description: port.kind.clone() };
         let interfaces: Vec<_> = answer.interfaces.iter().map(interface).collect();
         let names: Vec<_> = answer.interfaces.iter().map(|interface| interface.name.as_str()).collect();
         output::message("capturing", &format_args!("{}; end with Ctrl-C", names.join(", ")));
-        let mut writer = Writer::new(file, &interfaces, request.snaplen, request.filter.as_deref())?;
-        if let Err(error) = writer.get_mut().hand_over(0)
-            && !error.is_broken_pipe()
-        {
-            return Err(error.into());
-        }
+        let deadline = args.seconds.map(|time| Instant::now() + time);
+        let writer = start_file(file, &interfaces, &request)?;
         let statistics = vec![Statistics::default(); interfaces.len()];
-        let (order, left) = (Order::new(answer.workers), count.unwrap_or(u64::MAX));
-        Ok(Session { answer, writer, order, statistics, left, began: now() })
+        let before = statistics.clone();
+        let (order, left) = (Order::new(answer.workers), args.count.unwrap_or(u64::MAX));
+        let began = now();
+        Ok(Session {
+            answer,
+            writer,
+            order,
+            interfaces,
+            request,
+            statistics,
+            left,
+            deadline,
+            rotation,
+            before,
+            began,
+            earlier: 0,
+        })
+    }
+
+    /// Ends the file and begins another one, if it is full.
+    fn rotate_if_full(&mut self) -> anyhow::Result<()> {
+        let Some(rotation) = &mut self.rotation else { return Ok(()) };
+        let file = self.writer.get_mut();
+        if !file.has_packets() || !rotation.is_full(file.len()) {
+            return Ok(());
+        }
+        let (path, is_stuck) = (rotation.next(), file.is_stuck());
+        self.finish()?;
+        self.earlier += self.writer.get_mut().packets();
+        self.writer = start_file(CaptureFile::create(&path, is_stuck)?, &self.interfaces, &self.request)?;
+        (self.before, self.began) = (self.statistics.clone(), now());
+        Ok(())
     }
 
     /// Receives records until the capture ends.
@@ -133,6 +183,9 @@ impl Session {
             {
                 return Ok(End::Wanted);
             }
+            if ending.is_none() && self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                ending = Some((Instant::now() + END_TIME, 0));
+            }
             let has_more = !stream.buffered().is_empty();
             if !has_more && let Some(end) = self.hand_over()? {
                 return Ok(end);
@@ -140,7 +193,7 @@ impl Session {
             let wait = match (has_more, ending) {
                 (true, _) => Some(Duration::ZERO),
                 (false, Some((deadline, _))) => Some(deadline.saturating_duration_since(Instant::now())),
-                (false, None) => None,
+                (false, None) => self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())),
             };
             let timeout = wait.and_then(|wait| Timespec::try_from(wait).ok());
             let mut fds = [PollFd::new(signalled, PollFlags::IN), PollFd::new(&stream, PollFlags::IN)];
@@ -209,6 +262,9 @@ impl Session {
 
     /// Adds a packet to the file.
     fn write(&mut self, packet: &Packet<'_>) -> anyhow::Result<()> {
+        if self.left > 0 {
+            self.rotate_if_full()?;
+        }
         let Some(statistics) = self.statistics.get_mut(usize::from(packet.interface)) else {
             bail!("the switch sent a packet of interface {}, which was not asked for", packet.interface)
         };
@@ -271,14 +327,18 @@ impl Session {
         });
         let missed: u64 = self.statistics.iter().map(|statistics| statistics.missed).sum();
         let finished = if done.is_ok() { self.finish() } else { Ok(()) };
-        let written = self.writer.get_mut().packets();
+        let written = self.earlier + self.writer.get_mut().packets();
         let parts = self.answer.interfaces.iter().zip(&self.statistics);
         let parts: Vec<_> = parts.map(|(port, of)| format!("{} {}", port.name, of.written)).collect();
         // After a fault, not all packets of the statistics are in the file.
         let parts = if parts.len() > 1 && done.is_ok() { format!(" ({})", parts.join(", ")) } else { String::new() };
         let advice = if missed > 0 { "; capture less with --filter or --snaplen" } else { "" };
         let packets = if written == 1 { "packet" } else { "packets" };
-        output::message("captured", &format_args!("{written} {packets}{parts}, {missed} missed{advice}"));
+        let files = match self.rotation.as_ref().map_or(1, Rotation::made) {
+            1 => String::new(),
+            files => format!(", in {files} files"),
+        };
+        output::message("captured", &format_args!("{written} {packets}{parts}, {missed} missed{files}{advice}"));
         finished?;
         match done? {
             End::Wanted | End::ReaderGone => Ok(()),
@@ -288,13 +348,32 @@ impl Session {
         }
     }
 
-    /// Writes the end of the file.
+    /// Writes the end of the file: the statistics of its own time.
     fn finish(&mut self) -> anyhow::Result<()> {
-        self.writer.statistics(&self.statistics, self.began, now())?;
+        let of_file = |(now, before): (&Statistics, &Statistics)| Statistics {
+            selected: now.selected.saturating_sub(before.selected),
+            missed: now.missed.saturating_sub(before.missed),
+            written: now.written.saturating_sub(before.written),
+        };
+        let of_file: Vec<_> = self.statistics.iter().zip(&self.before).map(of_file).collect();
+        self.writer.statistics(&of_file, self.began, now())?;
         match self.writer.get_mut().hand_over(0) {
             Err(error) if !error.is_broken_pipe() => Err(error.into()),
             _ => Ok(()),
         }
+    }
+}
+
+/// Writes the header of a file.
+fn start_file(
+    file: CaptureFile,
+    interfaces: &[Interface],
+    request: &CaptureRequest,
+) -> anyhow::Result<Writer<CaptureFile>> {
+    let mut writer = Writer::new(file, interfaces, request.snaplen, request.filter.as_deref())?;
+    match writer.get_mut().hand_over(0) {
+        Err(error) if !error.is_broken_pipe() => Err(error.into()),
+        _ => Ok(writer),
     }
 }
 
