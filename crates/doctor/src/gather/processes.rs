@@ -145,6 +145,12 @@ pub(super) fn user_of_switch(host: &Host, own: &Fact<u32>) -> Fact<User> {
     })
 }
 
+/// Returns the id of a user in `/etc/passwd`.
+fn uid_of(passwd: &str, name: &str) -> Option<u32> {
+    let line = passwd.lines().find(|line| line.split(':').next() == Some(name))?;
+    line.split(':').nth(2)?.parse().ok()
+}
+
 fn user_of_process(host: &Host, pid: u32) -> Fact<User> {
     let status = host.read(&format!("proc/{pid}/status"))?;
     let passwd = host.read("etc/passwd").unwrap_or_default();

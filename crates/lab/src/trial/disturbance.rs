@@ -1,4 +1,4 @@
-//! What disturbs a trial: other programs that run on its CPUs, a hypervisor that takes them away, and
+//! Disturbances of a trial: other programs that run on its CPUs, a hypervisor that takes them away, and
 //! interrupts.
 //!
 //! The kernel counts, for each thread, the time for which it could run but another one had the CPU

@@ -23,7 +23,7 @@ pub struct Outcome {
     pub others: Vec<Work>,
     /// The generator's limit by itself.
     pub limit_mpps: Option<f64>,
-    /// What else had the CPUs meanwhile.
+    /// The time for which others had the CPUs.
     pub disturbance: Disturbance,
     /// Whether the trial is valid.
     pub validity: Validity,
