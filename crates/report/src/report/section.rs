@@ -5,7 +5,7 @@ use super::model::{Scenario, VariantResult};
 use super::plots::{Forest, Layout, Row};
 use super::question::question;
 use super::text::count;
-use crate::statistics::{Better, Effect, Metric, Outcome, SAME, axis_in_words};
+use crate::statistics::{Better, Effect, FEWEST, Metric, Outcome, SAME, axis_in_words};
 
 /// The most rows of a plot. If there are more, those closest to 1 are left out, and counted.
 const ROWS: usize = 60;
@@ -111,7 +111,18 @@ impl Plot {
         let mut parts = Vec::new();
         let percent = SAME * 100.0;
         if self.forest.sides.is_none() {
-            parts.push("Medians with their 95 % intervals.".to_owned());
+            let with = self.forest.rows.iter().filter(|row| row.interval.is_some()).count();
+            let intervals = match self.forest.rows.len() - with {
+                0 => "Medians with their 95 % intervals.".to_owned(),
+                _ if with == 0 => {
+                    format!("Medians. There are too few trials for 95 % intervals, which take {FEWEST} valid ones.")
+                }
+                without => format!(
+                    "Medians with their 95 % intervals; {} without, because an interval takes {FEWEST} valid trials.",
+                    count(without, "row")
+                ),
+            };
+            parts.push(intervals);
         } else if self.inconclusive > 0 {
             parts.push(format!(
                 "{} of {} inconclusive, not drawn: the interval includes 1 and reaches beyond ±{percent:.0} %, or there \

@@ -80,6 +80,14 @@ fn the_findings_of_all_scenarios_stand_on_top() {
 }
 
 #[test]
+fn a_plot_of_medians_says_whether_there_are_intervals() {
+    let few = html(&few(&["only"], &["64", "128"], &["split"]));
+    assert!(few.contains("Medians. There are too few trials for 95 % intervals, which take 6 valid ones."), "{few}");
+    let many = html(&trials(&["only"], &["64", "128"], &["split"]));
+    assert!(many.contains("Medians with their 95 % intervals."), "{many}");
+}
+
+#[test]
 fn rows_of_a_forest_plot_are_sorted_around_the_line_at_1() {
     let mut samples = trials(&["to", "b", "c", "d", "e"], &["64", "128", "256", "512"], &["split", "packed"]);
     for sample in &mut samples {
