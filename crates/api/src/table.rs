@@ -83,7 +83,7 @@ fn port(port: &Port) -> String {
         facts.push(format!("{} memory region{}", port.regions, if port.regions == 1 { "" } else { "s" }));
     }
     facts.push(format!("mtu {}", port.mtu));
-    facts.extend(port.mac.iter().map(|mac| format!("mac {mac}")));
+    facts.extend(port.mac.iter().map(|mac| format!("offered mac {mac}")));
     let mut field = |name: &str, value: &str| text.push_str(&wrap(&format!("{INDENT}{name:<10}"), value, WIDTH));
     if let Some(remedy) = &port.remedy {
         field("remedy", remedy);

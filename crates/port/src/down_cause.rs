@@ -45,7 +45,7 @@ causes! {
     /// The connection that a client handed over has ended, and it is served only once.
     HandedOver = "handed-over", "Add the port again with `straightline port`.";
     /// The frontend has closed its connection, and the next one is awaited.
-    FrontendLeft = "frontend-left", "Start the VM again, or add `reconnect-ms=1000` to its chardev.";
+    FrontendLeft = "frontend-left", "Start the VM again, unless it connects again by itself: `docs/connect.md` says which programs do.";
     /// The frontend sent a message that breaks the vhost-user protocol.
     Protocol = "protocol", "Update the program at the other end: it breaks the vhost-user protocol.";
     /// The frontend's request could not be carried out.
@@ -57,9 +57,9 @@ causes! {
     /// The features are not negotiated yet.
     NoFeatures = "no-features", "Boot the guest and load its virtio-net driver: it negotiates the features.";
     /// The guest's driver does not follow virtio 1.0, or no driver runs yet.
-    LegacyDriver = "legacy-driver", "Boot the guest, or add `disable-legacy=on,disable-modern=off` to its device.";
+    LegacyDriver = "legacy-driver", "Boot the guest, or give it a modern virtio device (QEMU: `disable-legacy=on,disable-modern=off`).";
     /// The guest's addresses go through an IOMMU.
-    Iommu = "iommu", "Remove `iommu_platform=on` from the VM's device.";
+    Iommu = "iommu", "Take the virtual IOMMU from the VM's device (QEMU: remove `iommu_platform=on`).";
     /// A ring or the memory of the guest is not usable.
     RingFault = "ring-fault", "Restart the guest's driver, and look for a fault in it or for an attack.";
     /// The port cannot listen at its socket.

@@ -124,7 +124,7 @@ vm1  vhost-user  up
     link      changed 1,001 times, last 1 h 2 min 5 s ago
     was down  the frontend closed its connection
     frontend  process 1234 of user libvirt-qemu
-    device    split ring of 256, 2 memory regions, mtu 1500, mac
+    device    split ring of 256, 2 memory regions, mtu 1500, offered mac
               52:54:00:00:00:01
     socket    /run/straightline/vm1.sock
     features  VERSION_1 RING_EVENT_IDX RING_INDIRECT_DESC CSUM GUEST_CSUM

@@ -4,7 +4,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use straightline_api::Link;
 
-use super::Check;
+use super::{Check, program};
 use crate::facts::Program;
 
 /// Time in which changes of a link count as flapping.
@@ -42,7 +42,7 @@ pub(super) const LINKS: Check = Check {
             if let Some(first) = facts.interface_holders.first() {
                 detail = format!("{detail}; {} (process {}) has it", first.name, first.pid);
             }
-            let fix = port.remedy.clone().unwrap_or_else(|| "straightline ports".to_owned());
+            let fix = facts.remedy().unwrap_or_else(|| "straightline ports".to_owned());
             match port.cause.as_deref().is_some_and(|cause| WAITS.contains(&cause)) {
                 true => outcome.warn(symptom, detail, fix),
                 false => outcome.fail(symptom, detail, fix),
@@ -79,6 +79,7 @@ pub(super) const SIDES: Check = Check {
                         "nobody listens, so the link stays down",
                         match peer.program {
                             Program::Qemu => "add `server=on,wait=off` to QEMU's -chardev".to_owned(),
+                            Program::CloudHypervisor => "add `vhost_mode=server` to --net".to_owned(),
                             _ => format!("remove `mode = \"client\"` from [port.{}]", port.port.name),
                         },
                     ),
@@ -107,14 +108,10 @@ pub(super) const RECONNECT: Check = Check {
                     outcome.pass();
                     continue;
                 }
-                let fix = match peer.program {
-                    Program::Qemu => "add `reconnect-ms=1000` to QEMU's -chardev (`reconnect=1` before QEMU 9.2)",
-                    _ => "let the VM listen, and set `mode = \"client\"` in the port's section",
-                };
                 outcome.warn(
                     format!("{subject} does not connect again"),
                     "after a restart of the switch the VM has no network",
-                    fix,
+                    program::connects_again(&peer.program),
                 );
             }
         }

@@ -2,7 +2,7 @@
 
 use straightline_api::Link;
 
-use super::Check;
+use super::{Check, program};
 use crate::facts::{Facts, Memory, Program};
 
 /// Packets dropped for want of a buffer, for each packet delivered, above which rings are too
@@ -50,7 +50,7 @@ pub(super) const DRIVER: Check = Check {
     run: |facts, outcome| {
         for port in facts.running_ports(outcome).iter().filter(|port| port.is_vhost_user()) {
             let subject = port.subject();
-            let fix = port.port.remedy.clone().unwrap_or_default();
+            let fix = port.remedy().unwrap_or_default();
             match port.port.cause.as_deref() {
                 Some("legacy-driver") => {
                     outcome.fail(
@@ -118,7 +118,7 @@ pub(super) const QUEUES: Check = Check {
                 outcome.warn(
                     format!("{subject}: {enabled} queue pair for {cpus} virtual CPUs and {workers} workers"),
                     "one worker serves one queue pair",
-                    format!("set `queues = {most}` in [port.{name}], and add `queues={most}` to the VM's netdev"),
+                    program::more_pairs(&peer.program, name, most),
                 );
             } else {
                 outcome.pass();
@@ -149,7 +149,7 @@ fn ring_size(facts: &Facts, outcome: &mut super::Outcome) {
             continue;
         }
         let fix = match port.ring_size < LARGE_RING {
-            true => format!("add `rx_queue_size={LARGE_RING}` to the VM's device (QEMU)"),
+            true => program::larger_rings(facts.program(), LARGE_RING),
             false => "give the guest more CPU time, or use `full = \"wait\"` in a patch".to_owned(),
         };
         outcome.warn(

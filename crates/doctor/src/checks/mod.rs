@@ -14,6 +14,7 @@ mod load;
 mod machine;
 mod moves;
 mod process;
+mod program;
 mod socket;
 mod tunnel;
 mod worker;

@@ -245,6 +245,12 @@ fn its_socket(facts: &mut Facts) -> &mut SocketFacts {
     facts.ports[0].socket.as_mut().unwrap()
 }
 
+/// Makes the VM one of another program, which does not connect again.
+fn connects_once(facts: &mut Facts, program: Program) {
+    let vm = vm(facts);
+    (vm.program, vm.reconnects) = (program, Ok(false));
+}
+
 /// Returns the socket of the VM that listens.
 fn client_socket(facts: &mut Facts) -> &mut SocketFacts {
     facts.ports[4].socket.as_mut().unwrap()
@@ -414,11 +420,32 @@ const FAULTS: &[Fault] = &[
     ),
     ("denials", |facts| facts.machine.denials = Ok(Some(vec!["avc:  denied qemu".to_owned()])), Fail, "audit2allow"),
     ("links", |facts| take_down(facts, "no-frontend"), Warn, "cure no-frontend"),
-    ("links", |facts| take_down(facts, "frontend-left"), Warn, "cure frontend-left"),
+    ("links", |facts| take_down(facts, "frontend-left"), Warn, "reconnect-ms=1000"),
     ("links", |facts| take_down(facts, "ring-fault"), Fail, "cure ring-fault"),
     ("socket-sides", |facts| vm(facts).listens = Ok(true), Fail, "mode = \"client\""),
     ("socket-sides", |facts| facts.ports[0].port.mode = Some("client".to_owned()), Fail, "server=on,wait=off"),
     ("reconnect", |facts| vm(facts).reconnects = Ok(false), Warn, "reconnect-ms=1000"),
+    ("reconnect", |facts| connects_once(facts, Program::Crosvm), Warn, "have crosvm started again whenever it ends"),
+    ("reconnect", |facts| connects_once(facts, Program::Uml), Warn, "start the VM again after a restart of the switch"),
+    ("reconnect", |facts| connects_once(facts, Program::Other("x".to_owned())), Warn, "let the VM listen if"),
+    (
+        "links",
+        |facts| {
+            vm(facts).program = Program::CloudHypervisor;
+            take_down(facts, "frontend-left");
+        },
+        Warn,
+        "vhost_mode=server",
+    ),
+    (
+        "driver",
+        |facts| {
+            vm(facts).program = Program::CloudHypervisor;
+            take_down(facts, "iommu");
+        },
+        Fail,
+        "remove `iommu=on` from --net",
+    ),
     (
         "cloud-hypervisor",
         |facts| facts.ports[4].peers.as_mut().unwrap()[0].listens = Ok(false),
@@ -440,8 +467,8 @@ const FAULTS: &[Fault] = &[
         Fail,
         "share=on -machine memory-backend=mem",
     ),
-    ("driver", |facts| take_down(facts, "legacy-driver"), Fail, "cure legacy-driver"),
-    ("driver", |facts| take_down(facts, "iommu"), Fail, "cure iommu"),
+    ("driver", |facts| take_down(facts, "legacy-driver"), Fail, "disable-legacy=on"),
+    ("driver", |facts| take_down(facts, "iommu"), Fail, "remove `iommu_platform=on`"),
     (
         "driver",
         |facts| {
