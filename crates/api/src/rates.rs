@@ -89,7 +89,8 @@ pub struct Rates {
     pub nodes: Vec<NodeRates>,
 }
 
-/// The sum of all ports. Ports without a known rate count as 0.
+/// The sum of all ports but tunnels: the packets of a tunnel are those of its underlay, so each packet
+/// counts once in each direction, with its outer headers. Ports without a known rate count as 0.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Total {
     /// The number of ports.
@@ -100,7 +101,7 @@ pub struct Total {
     pub rx: Flow,
     /// Packets that the switch delivered.
     pub tx: Flow,
-    /// Dropped packets per second.
+    /// Dropped packets per second, of tunnels too: a dropped packet counts at one port.
     pub drops_per_s: f64,
 }
 
@@ -113,6 +114,8 @@ pub struct PortRates {
     pub kind: String,
     /// The patch, bridge or underlay that has the port.
     pub joined: Option<Joined>,
+    /// True for a tunnel. Its packets count at its underlay's port as well.
+    pub is_tunnel: bool,
     /// The state of the link.
     pub link: Link,
     /// The reason why the link is down.
@@ -267,6 +270,7 @@ fn ports(before: &Timed<Ports>, now: &Timed<Ports>) -> Vec<PortRates> {
             name: port.name.clone(),
             kind: port.kind.clone(),
             joined: port.joined.clone(),
+            is_tunnel: port.tunnel.is_some(),
             link: port.link,
             reason: port.reason.clone(),
             remedy: port.remedy.clone(),
@@ -302,7 +306,7 @@ fn port_drops(before: &Port, now: &Port) -> Option<f64> {
 
 fn total(ports: &[PortRates]) -> Total {
     let flow = |direction: fn(&PortRates) -> Option<Flow>| {
-        ports.iter().filter_map(direction).fold(Flow::default(), |sum, next| Flow {
+        ports.iter().filter(|port| !port.is_tunnel).filter_map(direction).fold(Flow::default(), |sum, next| Flow {
             packets_per_s: sum.packets_per_s + next.packets_per_s,
             bits_per_s: sum.bits_per_s + next.bits_per_s,
         })

@@ -87,7 +87,9 @@ function showEvents(events) {
 
 function showSummary(answers, rates) {
   const { status } = answers;
-  const known = ports.map((port) => port.rates.rxBits).filter((bits) => bits !== null);
+  // The packets of tunnels are those of their underlay: they count once, with their outer headers.
+  const counted = ports.filter((port) => !port.tunnel);
+  const known = counted.map((port) => port.rates.rxBits).filter((bits) => bits !== null);
   const received = rate(known.length > 0 ? known.reduce((sum, bits) => sum + bits, 0) : null);
   const drops = rates.drops();
   const down = status.ports - status.ports_up;

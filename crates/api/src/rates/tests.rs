@@ -56,6 +56,20 @@ fn rates_are_per_second_of_the_answers() {
 }
 
 #[test]
+fn the_packets_of_tunnels_count_once() {
+    let tunnel = |packets, bytes| Port { tunnel: Some(crate::Tunnel::default()), ..port("t1", packets, bytes) };
+    let before = sample(1010.0, vec![port("vm1", 100, 1000), tunnel(100, 1000), port("wan", 100, 1500)]);
+    let mut now = sample(1011.0, vec![port("vm1", 110, 2000), tunnel(110, 2000), port("wan", 110, 3000)]);
+    now.ports.answer.ports[1].drops = [("tunnel-cookie".to_owned(), 4)].into();
+    let rates = Rates::between(&before, &now);
+    assert!(rates.ports[1].is_tunnel && rates.ports[1].tx == rates.ports[0].tx, "{rates:?}");
+    // Those of vm1, and those of the underlay with their outer headers.
+    assert_eq!(rates.total.tx, Flow { packets_per_s: 20.0, bits_per_s: 8.0 * 2500.0 });
+    assert_eq!(rates.total.rx.packets_per_s, 40.0);
+    assert_eq!((rates.total.ports, rates.total.drops_per_s), (3, 4.0));
+}
+
+#[test]
 fn a_restart_leaves_no_rate() {
     let before = sample(1010.0, vec![port("a", 100, 1000)]);
     let mut now = sample(1012.0, vec![port("a", 300, 2000)]);
