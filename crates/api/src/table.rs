@@ -260,8 +260,18 @@ pub fn runtime(runtime: &Runtime) -> String {
         let name = cpu.map_or_else(|| node.name.clone(), |cpu| format!("{} on CPU {cpu}", node.name));
         nodes.row([name, count(node.calls), count(node.packets), vector, cycles]);
     }
-    format!("{}{}\n{}", workers.render(""), bodies(&runtime.workers), nodes.render(""))
+    let end = match runtime.nodes.iter().any(|node| node.name == "turn-end") {
+        true => TURN_END,
+        false => "",
+    };
+    format!("{}{}\n{}{end}", workers.render(""), bodies(&runtime.workers), nodes.render(""))
 }
+
+/// The meaning of the last node.
+const TURN_END: &str = "
+turn-end is the work at the end of each turn: buffers go back to the rings they came from, and
+guests are notified. Its packets are those of the turn.
+";
 
 /// Renders the number of times that a body is copied before it is delivered. The switch promises
 /// one copy.

@@ -4,6 +4,8 @@ import { count, mean, percent, rate } from "./text.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 const [WIDTH, HEIGHT] = [160, 28];
+// Not a node: the work at the end of each turn.
+const TURN_END = "at the end of each turn: buffers go back to the rings they came from, and guests are notified";
 const STATES = ["busy", "empty-poll", "idle", "unexplained"];
 
 // Sets the text of an element if it is another one.
@@ -184,6 +186,7 @@ export function showNodes(table, nodes) {
   const most = Math.max(...nodes.map((node) => node.share), 0.001);
   const create = (node) => {
     const tr = row(node.name, "short", "number", "number percall", "number", "bar");
+    if (node.name === "turn-end") tr.cells[0].title = TURN_END;
     put(tr.cells[1], node.worker === null ? "" : String(node.worker));
     const bar = make("div", "share");
     bar.append(make("span", "busy"), make("small"));

@@ -276,6 +276,9 @@ vm1-rx on CPU 0  1,000   32,000         32.00           10.0
 patch                0        0          0.00            0.0
 ";
     assert_eq!(text, expected);
+    let text = runtime(&Runtime { workers: Vec::new(), nodes: vec![Node::new("turn-end", 1, 1, 1)] });
+    lines_fit(&text);
+    assert!(text.contains("\n\nturn-end is the work at the end of each turn: buffers go back"), "{text}");
 }
 
 #[test]
