@@ -74,7 +74,7 @@ function showFindings(checks) {
     className: result.toUpperCase() === "FAIL" ? "bad" : "warn",
     word: result.toUpperCase(),
     text: [symptom, detail].filter(Boolean).join(": "),
-    code: fix,
+    fix,
   }));
   showList(find("#findings"), items);
 }

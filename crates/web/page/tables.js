@@ -138,7 +138,8 @@ export function showDrops(section, drops) {
     cell.colSpan = 4;
     const remedy = make("span", "remedy");
     withCode(remedy, drop.remedy);
-    cell.append(`${drop.meaning} `, remedy);
+    withCode(cell, `${drop.meaning} `);
+    cell.append(remedy);
     tr.append(cell);
     return tr;
   };
@@ -153,6 +154,25 @@ export function showDrops(section, drops) {
 // Appends a text in which code stands between backquotes.
 function withCode(element, text) {
   text.split("`").forEach((part, index) => element.append(index % 2 === 1 ? make("code", "", part) : part));
+}
+
+// The texts with code that elements show.
+const texts = new WeakMap();
+
+// Sets such a text if it is another one.
+export function putWithCode(element, text) {
+  if (texts.get(element) === text) return;
+  texts.set(element, text);
+  element.replaceChildren();
+  withCode(element, text);
+}
+
+// Makes the element of a remedy: a command, or a sentence in which code stands between backquotes.
+function remedy(text) {
+  if (!text.includes("`") && !text.endsWith(".")) return make("code", "", text);
+  const span = make("span", "remedy");
+  withCode(span, text);
+  return span;
 }
 
 // Shows the workers: [{index, cpu, shares}].
@@ -203,7 +223,7 @@ export function showNodes(table, nodes) {
   });
 }
 
-// Shows a list with a class, a bold word and words for each item: [{key, className, word, text, code}].
+// Shows a list with a class, a bold word and words for each item: [{key, className, word, text, fix}].
 export function showList(section, items) {
   section.hidden = false;
   document.querySelector(`nav a[href="#${section.id}"]`).hidden = false;
@@ -212,7 +232,7 @@ export function showList(section, items) {
     const li = make("li");
     li.append(make("strong", item.className, item.word), " ");
     withCode(li, item.text);
-    if (item.code) li.append(make("br"), make("code", "", item.code));
+    if (item.fix) li.append(make("br"), remedy(item.fix));
     return li;
   };
   keep(section.querySelector("ul"), items, (item) => item.key, create, () => {});

@@ -1,6 +1,6 @@
 // The topology: each patch, bridge and underlay with an edge to each of its ports.
 
-import { keep, make, put } from "./tables.js";
+import { keep, make, put, putWithCode } from "./tables.js";
 import { duration, rate } from "./text.js";
 
 // The word for ports that nothing connects.
@@ -56,7 +56,7 @@ function createPort(port) {
 function updatePort(item, port) {
   const [edge, , about] = item.children;
   item.className = port.link;
-  put(edge, label(port));
+  putWithCode(edge, label(port));
   put(about, facts(port));
   const since = port.link_changes > 0 ? `${port.link} for ${duration(port.link_since_s)}` : port.link;
   if (item.title !== since) item.title = since;
