@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::{
-    Changes, Command, Drops, ErrorCode, Events, Fdb, LinkRequest, Neighbours, PortRequest, Ports, Request, Runtime,
-    Status,
+    Changes, Command, Drops, ErrorCode, Events, Fdb, History, LinkRequest, Neighbours, PortRequest, Ports, Request,
+    Runtime, Status,
 };
 
 /// The time after which a silent switch counts as stuck.
@@ -91,6 +91,9 @@ impl Answer for Runtime {
 }
 impl Answer for Drops {
     const COMMAND: Command = Command::Drops;
+}
+impl Answer for History {
+    const COMMAND: Command = Command::History;
 }
 impl Answer for Events {
     const COMMAND: Command = Command::Events;

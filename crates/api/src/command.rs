@@ -17,6 +17,8 @@ pub enum Command {
     Runtime,
     /// The dropped packets by reason.
     Drops,
+    /// The traffic of the last two minutes.
+    History,
     /// The events: changes of links, reloads, faults.
     Events,
     /// Captures packets until the client leaves.
@@ -33,13 +35,14 @@ pub enum Command {
 
 impl Command {
     /// All commands.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Status,
         Self::Ports,
         Self::Fdb,
         Self::Neighbours,
         Self::Runtime,
         Self::Drops,
+        Self::History,
         Self::Events,
         Self::Capture,
         Self::Trace,
@@ -58,6 +61,7 @@ impl Command {
             Self::Neighbours => "neighbours",
             Self::Runtime => "runtime",
             Self::Drops => "drops",
+            Self::History => "history",
             Self::Events => "events",
             Self::Capture => "capture",
             Self::Trace => "trace",

@@ -40,9 +40,9 @@ pub use stream::{StreamEnd, StreamReader, stream};
 pub use trace::{Trace, TraceAction, TraceLine, TracedDrop, TracedPacket, TracedStep};
 pub use types::{
     Addresses, BridgeMoves, Change, ChangeKind, Changed, Changes, ConfigurationFile, Device, DownReason, DropCount,
-    Drops, Fdb, FdbEntry, Joined, JoinedKind, Link, Neighbour, NeighbourState, Neighbours, Node, OwnAddress, Packets,
-    PathMtu, Port, Ports, Privileges, Queue, QueuePairs, RemoteEntry, RingKind, Runtime, RxMode, Stalls, Status,
-    Tunnel, Worker,
+    Drops, Fdb, FdbEntry, History, Joined, JoinedKind, Link, Neighbour, NeighbourState, Neighbours, Node, OwnAddress,
+    Packets, PathMtu, Port, PortHistory, Ports, Privileges, Queue, QueuePairs, RemoteEntry, RingKind, Runtime, RxMode,
+    Stalls, Status, Tunnel, Worker,
 };
 
 /// The path of the API's socket where a command names none.

@@ -22,6 +22,8 @@ pub enum Request {
     Runtime,
     /// Asks for the dropped packets by reason.
     Drops,
+    /// Asks for the traffic of the last two minutes.
+    History,
     /// Asks for events.
     Events(EventsRequest),
     /// Captures packets. The answer is a stream of binary records.

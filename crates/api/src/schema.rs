@@ -19,6 +19,7 @@ fn generated() -> Value {
     answer(Command::Neighbours, generator.subschema_for::<Neighbours>());
     answer(Command::Runtime, generator.subschema_for::<Runtime>());
     answer(Command::Drops, generator.subschema_for::<Drops>());
+    answer(Command::History, generator.subschema_for::<History>());
     answer(Command::Events, generator.subschema_for::<Events>());
     answer(Command::Capture, generator.subschema_for::<Capture>());
     answer(Command::Trace, generator.subschema_for::<Trace>());

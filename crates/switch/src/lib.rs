@@ -57,6 +57,7 @@ pub mod socket_maker;
 mod source;
 mod switch;
 mod trace;
+mod traffic;
 mod underlays;
 mod user_names;
 mod watchdog;

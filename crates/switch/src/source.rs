@@ -18,9 +18,10 @@ use straightline_virtio::features::names;
 use straightline_wire::MacAddr;
 
 use crate::api::{
-    API_VERSION, Addresses, BridgeMoves, Device, DownReason, DropCount, Drops, Events, Fdb, FdbEntry, JoinedKind, Link,
-    Neighbour, NeighbourState, Neighbours, Node, OwnAddress, Packets, PathMtu, Port, Ports, Privileges, Queue,
-    QueuePairs, Refusal, RemoteEntry, RingKind, Runtime, RxMode, Source, Status, Stream, Tunnel, Worker, since_epoch,
+    API_VERSION, Addresses, BridgeMoves, Device, DownReason, DropCount, Drops, Events, Fdb, FdbEntry, History,
+    JoinedKind, Link, Neighbour, NeighbourState, Neighbours, Node, OwnAddress, Packets, PathMtu, Port, Ports,
+    Privileges, Queue, QueuePairs, Refusal, RemoteEntry, RingKind, Runtime, RxMode, Source, Status, Stream, Tunnel,
+    Worker, since_epoch,
 };
 use crate::capture::Captures;
 use crate::config::{Config, Mechanism, PortNetwork, TunnelSettings};
@@ -28,6 +29,7 @@ use crate::config_file::AppliedFile;
 use crate::descriptors;
 use crate::events::EventLog;
 use crate::plan::{ForwardingDomain, Plan, PortPlan};
+use crate::traffic::TrafficHistory;
 use crate::underlays::Underlays;
 use crate::watchdog::Stalls;
 use crate::{sandbox, user_names};
@@ -46,6 +48,7 @@ pub(crate) struct Running {
     pub(crate) stalls: Arc<Stalls>,
     pub(crate) captures: Captures,
     pub(crate) events: EventLog,
+    pub(crate) traffic: Mutex<TrafficHistory>,
     now: Mutex<Arc<Snapshot>>,
     removed_drops: Arc<Counts>,
     removed_nodes: NodeStats,
@@ -78,6 +81,7 @@ impl Running {
             stalls: Arc::default(),
             captures: Captures::default(),
             events: EventLog::default(),
+            traffic: Mutex::default(),
             now: Mutex::new(Arc::new(now)),
             removed_drops: Arc::default(),
             removed_nodes: NodeStats { name: REMOVED.to_owned(), ..NodeStats::default() },
@@ -351,6 +355,10 @@ impl Source for Running {
                 .map(|(bridge, fdb)| BridgeMoves { bridge: bridge.name.clone(), count: fdb.moved() })
                 .collect(),
         }
+    }
+
+    fn history(&self) -> History {
+        self.traffic.lock().unwrap_or_else(PoisonError::into_inner).answer()
     }
 
     fn events(&self, since: u64) -> Events {

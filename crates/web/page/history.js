@@ -9,6 +9,21 @@ export class History {
     this.curves = new Map();
   }
 
+  // Takes the traffic of the last two minutes that the switch has kept. So the curves begin before the
+  // page was opened.
+  begin({ times, ports }) {
+    for (const { name, rx_bytes: rx, tx_bytes: tx } of ports) {
+      const curve = new Curve();
+      const from = times.length - rx.length;
+      for (let at = 1; at < rx.length; at += 1) {
+        const seconds = times[from + at] - times[from + at - 1];
+        const bits = (bytes) => (seconds > 0 && bytes[at] >= bytes[at - 1] ? (8 * (bytes[at] - bytes[at - 1])) / seconds : null);
+        curve.push({ rxBits: bits(rx), txBits: bits(tx) });
+      }
+      this.curves.set(name, curve);
+    }
+  }
+
   // Takes the answers of a poll. Returns the rates since the poll before, or null if these are the
   // same answers again. Rates are null where there is nothing to compare with.
   add(answers) {
@@ -19,7 +34,11 @@ export class History {
     const same = last !== null && seconds > 0 && answers.status.uptime_s >= last.status.uptime_s;
     const rates = new Rates(same ? last : null, answers, seconds);
     this.last = answers;
-    for (const port of answers.ports.ports) this.curve(port.name).push(rates.port(port.name));
+    for (const port of answers.ports.ports) {
+      const curve = this.curve(port.name);
+      // The first poll has nothing to compare with, and makes no gap behind what the switch has kept.
+      if (last !== null || curve.isEmpty) curve.push(rates.port(port.name));
+    }
     for (const name of this.curves.keys()) {
       if (!answers.ports.ports.some((port) => port.name === name)) this.curves.delete(name);
     }
@@ -41,6 +60,10 @@ export class History {
 class Curve {
   constructor() {
     this.points = [];
+  }
+
+  get isEmpty() {
+    return this.points.length === 0;
   }
 
   push(rates) {

@@ -21,6 +21,17 @@ const portsTable = find("#ports table");
 let ports = [];
 let timer = null;
 
+// Begins the curves with what the switch has kept, then polls. An older switch has kept nothing.
+async function start() {
+  try {
+    const reply = await fetch("api/history", { signal: AbortSignal.timeout(PATIENCE) });
+    if (reply.ok) history.begin(await reply.json());
+  } catch {
+    // The poll says what is wrong.
+  }
+  poll();
+}
+
 // Asks for the answers once, shows them, and asks again later.
 async function poll() {
   clearTimeout(timer);
@@ -114,6 +125,6 @@ function showSummary(answers, rates) {
 
 sortable(portsTable, () => ports);
 document.addEventListener("visibilitychange", () => {
-  if (!document.hidden) poll();
+  if (!document.hidden) start();
 });
-poll();
+start();

@@ -6,7 +6,8 @@ use std::sync::OnceLock;
 
 use hyper::body::Bytes;
 use straightline_api::{
-    Answer, Drops, Events, EventsRequest, Fdb, Neighbours, Ports, Request, Runtime, Status, Worker, request, send,
+    Answer, Drops, Events, EventsRequest, Fdb, History, Neighbours, Ports, Request, Runtime, Status, Worker, request,
+    send,
 };
 
 /// The number of events that a page shows. The switch keeps many more.
@@ -136,6 +137,11 @@ pub(crate) fn fdb(path: &Path) -> Result<Bytes, String> {
 /// Asks for all events that the switch keeps, on demand only.
 pub(crate) fn events(path: &Path) -> Result<Bytes, String> {
     ask::<Events>(path).map(|(json, _)| json)
+}
+
+/// Asks for the traffic of the last two minutes, which a page needs once.
+pub(crate) fn history(path: &Path) -> Result<Bytes, String> {
+    ask::<History>(path).map(|(json, _)| json)
 }
 
 /// Returns an answer as the switch sent it, and parsed.

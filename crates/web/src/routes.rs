@@ -23,7 +23,7 @@ const SCRAPE_AGE: Duration = Duration::from_millis(100);
 /// The same for pages, which ask each second. So all of them cost about one poll a second.
 const PAGE_AGE: Duration = Duration::from_millis(700);
 
-/// The same for the addresses and events, of which there may be many.
+/// The same for the addresses, the events and the history, of which there may be much.
 const LARGE_AGE: Duration = Duration::from_secs(1);
 
 /// The age at which the findings are made anew. They take long, and change rarely.
@@ -53,18 +53,21 @@ pub(crate) struct Routes {
     answers: Feed<Polled>,
     fdb: Feed<Result<Bytes, String>>,
     events: Feed<Result<Bytes, String>>,
+    history: Feed<Result<Bytes, String>>,
     findings: Option<Feed<Option<String>>>,
 }
 
 impl Routes {
     /// Starts the threads that ask the switch.
     pub(crate) fn start(hosts: Hosts, api: PathBuf, findings: Option<Findings>) -> io::Result<Self> {
-        let (mut poll, of_events) = (Poll::new(api.clone()), api.clone());
+        let mut poll = Poll::new(api.clone());
+        let (of_events, of_history) = (api.clone(), api.clone());
         Ok(Self {
             hosts,
             answers: Feed::start("poll", move || poll.fetch())?,
             fdb: Feed::start("poll-fdb", move || answers::fdb(&api))?,
             events: Feed::start("poll-events", move || answers::events(&of_events))?,
+            history: Feed::start("poll-history", move || answers::history(&of_history))?,
             findings: findings.map(|findings| Feed::start("findings", findings)).transpose()?,
         })
     }
@@ -86,6 +89,7 @@ impl Routes {
             None if path == "/metrics" => self.metrics(request).await,
             Some("fdb") => large(&self.fdb).await,
             Some("events") => large(&self.events).await,
+            Some("history") => large(&self.history).await,
             Some("doctor") => self.findings().await,
             Some(command) => self.answer(command).await,
             None => not_found(),
@@ -163,7 +167,7 @@ fn open_metrics(polled: &Arc<Polled>) -> Result<Bytes, std::fmt::Error> {
 
 fn not_found() -> Reply {
     let paths = "/, /metrics, /api/all, /api/status, /api/ports, /api/fdb, /api/neighbours, /api/runtime, /api/drops, \
-                 /api/events";
+                 /api/events, /api/history";
     reply::error(StatusCode::NOT_FOUND, &format!("there is no such path; paths are {paths}"))
 }
 

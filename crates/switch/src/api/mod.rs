@@ -23,11 +23,11 @@ pub use server::{ApiError, ApiHandle, ApiServer};
 pub use straightline_api::{
     API_VERSION, AddedPort, Addresses, Answer, BridgeMoves, Capture, CaptureInterface, CaptureRequest, Change,
     ChangeKind, Changed, Changes, Command, ConfigurationFile, DEFAULT_PATH, Device, DownReason, DropCount, Drops,
-    ErrorCode, Event, EventKind, Events, EventsRequest, Fdb, FdbEntry, Joined, JoinedKind, Link, LinkRequest,
-    Neighbour, NeighbourState, Neighbours, Node, OwnAddress, Packets, PathMtu, Port, PortRequest, Ports, Privileges,
-    Queue, QueuePairs, Refusal, RemoteEntry, Request, RequestError, RingKind, Runtime, RxMode, Stalls, Status,
-    StreamReader, Trace, TraceAction, TraceLine, TraceRequest, TracedDrop, TracedPacket, TracedStep, Tunnel, Worker,
-    add_port, ask, request, send, set_link, stream, table,
+    ErrorCode, Event, EventKind, Events, EventsRequest, Fdb, FdbEntry, History, Joined, JoinedKind, Link, LinkRequest,
+    Neighbour, NeighbourState, Neighbours, Node, OwnAddress, Packets, PathMtu, Port, PortHistory, PortRequest, Ports,
+    Privileges, Queue, QueuePairs, Refusal, RemoteEntry, Request, RequestError, RingKind, Runtime, RxMode, Stalls,
+    Status, StreamReader, Trace, TraceAction, TraceLine, TraceRequest, TracedDrop, TracedPacket, TracedStep, Tunnel,
+    Worker, add_port, ask, request, send, set_link, stream, table,
 };
 
 /// The source of the answers. One client's thread at a time calls it, so it must not take long.
@@ -44,6 +44,10 @@ pub trait Source: Send + Sync {
     fn neighbours(&self) -> Neighbours;
     /// Returns the status of the whole switch.
     fn status(&self) -> Status;
+    /// Returns the traffic of the last two minutes. A source that keeps none returns nothing.
+    fn history(&self) -> History {
+        History::default()
+    }
     /// Returns the kept events after this number.
     fn events(&self, since: u64) -> Events;
     /// Returns the kept events after this number and all further ones as a stream of JSON lines, and
@@ -145,6 +149,7 @@ impl RequestHandler {
             Request::Neighbours => good(source.neighbours()),
             Request::Runtime => good(source.runtime()),
             Request::Drops => good(source.drops()),
+            Request::History => good(source.history()),
             Request::Events(EventsRequest { since, follow: false }) => good(source.events(*since)),
             Request::Events(EventsRequest { since, follow: true }) => {
                 begin_stream(held, || source.follow_events(*since))

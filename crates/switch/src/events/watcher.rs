@@ -4,15 +4,15 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context;
-use straightline_port::{LinkEvent, newest_link_note, socket_file};
+use straightline_port::{LinkEvent, PortControl, newest_link_note, socket_file};
 use straightline_underlay::Underlay;
 
-use crate::api::{EventKind, NeighbourState, OwnAddress, Source};
+use crate::api::{EventKind, NeighbourState, OwnAddress, Source, since_epoch};
 use crate::sandbox;
 use crate::source::{Running, Snapshot};
 
@@ -24,6 +24,9 @@ const REFUSALS_PERIOD: Duration = Duration::from_secs(60);
 
 /// Every so many looks, one asks the underlays too. Their tables are under a lock.
 const LOOKS_PER_NEIGHBOURS: u64 = 5;
+
+/// Every so many looks, one adds to the history of the traffic: once a second.
+const LOOKS_PER_SAMPLE: u64 = 10;
 
 /// The watcher's thread. Dropping this value ends the thread.
 #[derive(Debug)]
@@ -119,9 +122,24 @@ impl Watcher {
                 self.look_at_paths(&now);
             }
         }
+        if self.looks.is_multiple_of(LOOKS_PER_SAMPLE) {
+            self.sample_traffic(&now);
+        }
         self.look_at_process();
         self.running.events.add_due();
         self.looks += 1;
+    }
+
+    fn sample_traffic(&self, now: &Snapshot) {
+        let bytes = |port: &Arc<dyn PortControl>| {
+            port.counters().iter().fold([0_u64; 2], |[rx, tx], queue| {
+                [rx.saturating_add(queue.rx.bytes.get()), tx.saturating_add(queue.tx.bytes.get())]
+            })
+        };
+        let ports = now.config.ports.iter().zip(&now.ports);
+        let ports = ports.map(|(config, port)| (config.name.as_str(), bytes(port)));
+        let mut traffic = self.running.traffic.lock().unwrap_or_else(PoisonError::into_inner);
+        traffic.add(since_epoch(SystemTime::now()), ports);
     }
 
     /// A link that changes more often than its notes are kept has only its last changes told.

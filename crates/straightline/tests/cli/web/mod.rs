@@ -117,6 +117,15 @@ fn it_serves_the_answers_and_the_metrics() {
         assert_eq!(web.get("/api/all").json()[command].is_null(), command == "fdb");
     }
     assert!(web.get("/api/events").json()["events"].is_array());
+    let history = wait_for("there is a history", || {
+        let history = web.get("/api/history").json();
+        Some(history).filter(|history| history["times"].as_array().is_some_and(|times| times.len() > 1))
+    });
+    let (times, port) = (history["times"].as_array().unwrap(), &history["ports"][1]);
+    assert!(times.is_sorted_by(|a, b| a.as_f64() <= b.as_f64()), "{history}");
+    assert_eq!(port["name"], "vm2");
+    assert!(port["rx_bytes"].as_array().unwrap().iter().all(|bytes| *bytes == 0), "{history}");
+    assert_eq!(port["tx_bytes"].as_array().unwrap().len(), times.len());
     let ports = web.get("/api/ports").json();
     assert_eq!((&ports["ports"][0]["name"], &ports["ports"][1]["name"]), (&"vm1".into(), &"vm2".into()));
 
@@ -142,7 +151,7 @@ fn the_socket_that_only_answers_is_enough() {
     for path in ["", "metrics"] {
         assert_eq!(web.get(&format!("/{path}")).status, 200, "{path:?}");
     }
-    for answer in ["status", "ports", "fdb", "neighbours", "runtime", "drops", "events", "all", "doctor"] {
+    for answer in ["status", "ports", "fdb", "neighbours", "runtime", "drops", "events", "history", "all", "doctor"] {
         let reply = web.get(&format!("/api/{answer}"));
         assert_eq!(reply.status, 200, "{reply:?}");
         assert!(!reply.body.contains("only answers questions"), "{reply:?}");
