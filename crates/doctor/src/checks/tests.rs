@@ -216,12 +216,15 @@ fn unknown() -> Facts {
     };
     let mut vm = port("vm1");
     (vm.socket, vm.peers, vm.interface_node) = (Some(nothing("/run/vm1.sock")), no(), no());
+    let mut client = port("vm2");
+    client.port.mode = Some("client".to_owned());
+    (client.socket, client.peers, client.interface_node) = (Some(nothing("/run/qemu/vm2.sock")), no(), no());
     Facts {
         now: UNIX_EPOCH,
         api: ApiFacts { socket: nothing("/run/api.sock"), failure: Some(ApiFailure::Denied) },
         configured: None,
         switch: no(),
-        ports: vec![vm],
+        ports: vec![vm, client],
         process: no(),
         switches: no(),
         program: no(),
