@@ -10,7 +10,7 @@
 //! use std::path::Path;
 //!
 //! let report = straightline_doctor::report(Path::new(straightline_api::DEFAULT_PATH));
-//! print!("{}", report.text(false));
+//! print!("{}", report.text(false, false));
 //! # let _ = report.exit_code(false);
 //! ```
 
