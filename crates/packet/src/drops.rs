@@ -110,6 +110,9 @@ reasons! {
     TunnelChecksum = "tunnel-checksum", "Look for damaged packets on the way, or let the remote send checksums.";
     /// The outer header has a congestion mark that the inner packet cannot carry (RFC 6040, 4.2).
     TunnelEcn = "tunnel-ecn", "Turn off congestion marks (ECN) on the way, or let the inner senders use them.";
+    /// The kernel or a guest has left several packets of a tunnel together as one large UDP packet.
+    TunnelCoalesced = "tunnel-coalesced",
+        "Run `ethtool -K INTERFACE rx-udp-gro-forwarding off` for the interface under the underlay.";
     /// The packet is neither IPv4 nor IPv6 without a VLAN tag, and the tunnel carries nothing else.
     NotIp = "not-ip", "Use a kind of tunnel that carries Ethernet, or turn off the other protocol in the guests.";
     /// The space in front of the packet is too small for the headers of a tunnel.

@@ -259,6 +259,7 @@ fn open(packets: &mut Packets<'_>, id: PacketId, tunnel: &Tunnel, found: &Found)
     }
     packets.strip(id, found.payload).map_err(|error| match error {
         StripError::TooShort | StripError::TooDeep => Reason::TunnelHeader,
+        StripError::Segmentation if has_several(packets.offload(id), found) => Reason::TunnelCoalesced,
         StripError::Segmentation => Reason::SegmentHeaders,
         StripError::Checksum => Reason::TunnelChecksum,
     })?;
@@ -270,6 +271,12 @@ fn open(packets: &mut Packets<'_>, id: PacketId, tunnel: &Tunnel, found: &Found)
         packets.prepend(id, &face.header(ether_type)).map_err(|_| Reason::TunnelHeader)?;
     }
     if packets.len(id) > u32::from(tunnel.config.mtu) + BEYOND_MTU { Err(Reason::TooBig) } else { Ok(()) }
+}
+
+/// Returns whether the packet has several of a tunnel: its outer UDP packet is to be segmented.
+#[cold]
+fn has_several(offload: Offload, found: &Found) -> bool {
+    offload.gso.is_some_and(|gso| !gso.kind.is_tcp() && usize::from(gso.l4) == found.l4)
 }
 
 /// Makes the checksum of an inner packet partial if its sender has not finished it.

@@ -9,6 +9,7 @@ mod af_xdp;
 mod bridge;
 mod capture;
 mod client;
+mod coalesced_outer;
 mod coalescing;
 mod control_queue;
 mod delivery;

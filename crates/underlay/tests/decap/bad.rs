@@ -399,5 +399,5 @@ fn unsegmented_datagrams_are_dropped() {
     let gso = Gso { kind: GsoKind::Udp4, ecn: false, size: 100, l3: 14, l4: 34, header_len: 42, outer: None };
     let offload = Offload { checksum: Checksum::Partial { start: 34, offset: 6 }, gso: Some(gso) };
     let packet = kind.packet(true, &inner_frame_of(true, 0, 300));
-    assert_eq!(rig.send_unfinished(&packet, offload), End::Dropped(1, Reason::SegmentHeaders));
+    assert_eq!(rig.send_unfinished(&packet, offload), End::Dropped(1, Reason::TunnelCoalesced));
 }
