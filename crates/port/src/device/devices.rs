@@ -1,5 +1,5 @@
-//! The thread of all device ports: it opens devices, opens them again after they have gone, and
-//! tells ports about changes of their interfaces.
+//! The thread of all device ports: it tells ports about changes of their interfaces, and has devices
+//! opened again after they have gone ([`super::openings`]).
 
 use std::fmt;
 use std::io;
@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::netlink::{DropCounts, Interface, Interfaces};
-use super::port::Shared;
+use super::openings::Openings;
+use super::port::{Served, Shared};
 use super::{Direct, Opener};
 
 /// Time until the kernel is asked again for the interfaces, if it has not answered.
@@ -147,8 +148,9 @@ impl Devices {
         if !ports.has_thread {
             let (wake, all, interfaces) =
                 (Arc::clone(&self.wake), Arc::clone(&self.ports), Arc::clone(&self.interfaces));
+            let openings = Openings::new(Arc::clone(&wake));
             let thread = std::thread::Builder::new().name("links".to_owned());
-            thread.spawn(move || run(&wake, &all, &interfaces))?;
+            thread.spawn(move || run(&wake, &all, &interfaces, &openings))?;
             ports.has_thread = true;
         }
         drop(ports);
@@ -165,7 +167,7 @@ impl Drop for Devices {
 }
 
 /// Serves all ports until the last handle is gone.
-fn run(wake: &WakeEvent, all: &Mutex<Ports>, interfaces: &Mutex<Interfaces>) {
+fn run(wake: &WakeEvent, all: &Mutex<Ports>, interfaces: &Mutex<Interfaces>, openings: &Openings) {
     let socket = Arc::clone(lock(interfaces).socket());
     loop {
         let ports: Vec<Arc<Shared>> = {
@@ -183,8 +185,15 @@ fn run(wake: &WakeEvent, all: &Mutex<Ports>, interfaces: &Mutex<Interfaces>) {
             interfaces.take_changed();
             is_known
         };
-        let mut next = ports.iter().filter_map(|port| serve(port)).min();
-        drop(ports);
+        let (mut next, mut due) = (None, Vec::new());
+        for port in ports {
+            let served = guarded(&port, Shared::serve).unwrap_or(Served::Until(Some(Instant::now() + RETRY)));
+            match served {
+                Served::Until(time) => next = next.into_iter().chain(time).min(),
+                Served::Due(tried) => due.push((tried, port)),
+            }
+        }
+        openings.begin(due);
         let mut fds = vec![PollFd::new(&wake.0, PollFlags::IN)];
         if is_known {
             fds.push(PollFd::new(&socket, PollFlags::IN));
@@ -200,13 +209,14 @@ fn run(wake: &WakeEvent, all: &Mutex<Ports>, interfaces: &Mutex<Interfaces>) {
     }
 }
 
-/// Serves a port. A panic is a bug in one port's handling of its interface, and the others go on.
-fn serve(port: &Shared) -> Option<Instant> {
-    let served = panic::catch_unwind(AssertUnwindSafe(|| port.serve()));
-    served.unwrap_or_else(|_| {
+/// Lets a port do something. A panic is a bug in one port's handling of its interface, and the others
+/// go on. Returns `None` after a panic.
+pub(super) fn guarded<T>(port: &Shared, work: impl FnOnce(&Shared) -> T) -> Option<T> {
+    let done = panic::catch_unwind(AssertUnwindSafe(|| work(port)));
+    if done.is_err() {
         let _ = panic::catch_unwind(AssertUnwindSafe(|| port.close_after_panic()));
-        Some(Instant::now() + RETRY)
-    })
+    }
+    done.ok()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

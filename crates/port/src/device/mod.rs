@@ -13,7 +13,8 @@
 //! | `worker_port` | the port as one worker serves it |
 //! | `interface`, `tun` | ioctls of interfaces and of taps |
 //! | `ethtool`, `bpf` | facts and settings of an interface; programs for it |
-//! | `devices` | the thread that opens devices, and opens them again |
+//! | `devices` | the thread that follows the interfaces of all ports |
+//! | `openings` | the threads that open devices again |
 //! | `netlink` | the interfaces of this machine, as the kernel reports them |
 //!
 //! The kinds are in `crate::tap`, `crate::af_packet` and `crate::af_xdp`. Each has a function that
@@ -27,6 +28,7 @@ mod helper;
 pub(crate) mod interface;
 pub(crate) mod link;
 mod netlink;
+mod openings;
 mod port;
 mod request;
 #[cfg(test)]

@@ -77,6 +77,8 @@ pub(super) struct Shared {
     shown: Mutex<Option<ShownDevice>>,
     /// The port keeps its device closed, so that another port can have it.
     is_paused: AtomicBool,
+    /// A thread of its own opens the device ([`super::openings`]).
+    is_opening: AtomicBool,
     /// The port ends: its device stays closed.
     stops: AtomicBool,
     has_ended: AtomicBool,
@@ -88,6 +90,15 @@ pub(super) struct Shared {
 
 /// Makes the link of an open device. Tests bring links of their own.
 pub(super) type MakeLink = fn(&DeviceRequest, OpenedDevice, PortIndex) -> Result<Arc<dyn DeviceLink>, OpenError>;
+
+/// The next wish of a port.
+#[derive(Debug)]
+pub(super) enum Served {
+    /// To be served at this time, whatever happens.
+    Until(Option<Instant>),
+    /// To have its device opened. The time is that of the last attempt.
+    Due(Option<Instant>),
+}
 
 /// The device of a port.
 #[derive(Debug, Default)]
@@ -166,6 +177,7 @@ impl DevicePort {
             device: Mutex::default(),
             shown: Mutex::default(),
             is_paused: AtomicBool::new(false),
+            is_opening: AtomicBool::new(false),
             stops: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
             queues: AtomicUsize::new(first.into()),
@@ -187,43 +199,62 @@ impl DevicePort {
 }
 
 impl Shared {
-    /// Brings the port up to date with its interface, and reports suppressed log lines. Returns the
-    /// time at which the port wants to be served again whatever happens.
-    pub(super) fn serve(&self) -> Option<Instant> {
-        let next = self.serve_device();
+    /// Brings the port up to date with its interface, and reports suppressed log lines.
+    pub(super) fn serve(&self) -> Served {
+        let served = if self.is_opening.load(Ordering::Acquire) { Served::Until(None) } else { self.serve_device() };
         if let Some(suppressed_before) = self.log_limit.report() {
             let port = &self.config.name;
             tracing::warn!(target: TARGET, port, suppressed_before, "the interface caused too many log lines");
         }
-        let report = self.log_limit.due().map(|due| Instant::now() + due);
-        next.into_iter().chain(report).min()
+        match served {
+            Served::Until(next) => {
+                let report = self.log_limit.due().map(|due| Instant::now() + due);
+                Served::Until(next.into_iter().chain(report).min())
+            }
+            due @ Served::Due(_) => due,
+        }
     }
 
-    /// Closes a device that has gone, and opens one if none is open. Returns the time of the next
-    /// attempt if there is no device.
-    fn serve_device(&self) -> Option<Instant> {
+    /// Closes a device that has gone, and finds out whether one is to be opened.
+    fn serve_device(&self) -> Served {
         let mut device = self.device();
         if self.end(&mut device) {
-            return None;
+            return Served::Until(None);
         }
         if device.open.is_some() {
             self.follow(&mut device);
         }
         if device.open.is_some() {
-            return None;
+            return Served::Until(None);
         }
         let has_changed = device.interface != self.devices.find(self.interface());
         let pause = if has_changed { SHORT_RETRY } else { RETRY };
         let due = device.tried.map(|tried| tried + pause);
-        if let Some(due) = due.filter(|due| *due > Instant::now()) {
-            return Some(due);
+        match due.filter(|due| *due > Instant::now()) {
+            Some(due) => Served::Until(Some(due)),
+            None => Served::Due(device.tried),
         }
-        let error = self.open(&mut device).err()?;
-        self.log_failure(&mut device, &error);
-        Some(Instant::now() + RETRY)
     }
 
-    /// Closes the device after a panic of the thread that serves the port. It is opened anew after a
+    /// Opens the device of a port that is due. The opener may take long.
+    pub(super) fn open_due(&self) {
+        let mut device = self.device();
+        if self.end(&mut device) || device.open.is_some() {
+            return;
+        }
+        if let Err(error) = self.open(&mut device) {
+            // The pause begins at the end of an attempt.
+            device.tried = Some(Instant::now());
+            self.log_failure(&mut device, &error);
+        }
+    }
+
+    /// Notes whether a thread of its own opens the device. Meanwhile nobody else serves the port.
+    pub(super) fn set_opening(&self, opening: bool) {
+        self.is_opening.store(opening, Ordering::Release);
+    }
+
+    /// Closes the device after a panic of a thread that serves the port. It is opened anew after a
     /// pause.
     pub(super) fn close_after_panic(&self) {
         let down =

@@ -4,6 +4,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
 use straightline_packet::{Arena, Batch, Reason, Settings, Turn};
 
+use super::super::openings::MAX_OPENINGS;
 use super::super::test_namespace::{self, ip};
 use super::*;
 use crate::EpollWaiter;
@@ -64,10 +65,13 @@ fn make(_: &DeviceRequest, opened: OpenedDevice, _: PortIndex) -> Result<Arc<dyn
     Ok(Arc::new(SocketLink(opened.fds.into_iter().map(Arc::new).collect())))
 }
 
+/// The interface that opens quickly in any case.
+const QUICK: &str = "quick0";
+
 /// An opener that does as its test says.
 #[derive(Debug, Default)]
 struct FakeOpener {
-    /// Locked by a test: the opener hangs.
+    /// Locked by a test: the opener hangs at all interfaces but [`QUICK`].
     hangs: Mutex<()>,
     /// The opener has a bug.
     panics: AtomicBool,
@@ -89,7 +93,9 @@ struct FakeAnswer {
 impl Opener for FakeOpener {
     fn open(&self, request: &DeviceRequest) -> Result<OpenedDevice, OpenError> {
         self.attempts.lock().unwrap().push(Instant::now());
-        drop(self.hangs.lock().unwrap());
+        if request.interface() != QUICK {
+            drop(self.hangs.lock().unwrap());
+        }
         assert!(!self.panics.load(Ordering::Acquire), "for the test");
         let answer = &mut *self.answer.lock().unwrap();
         if let Some(error) = &answer.error {
@@ -151,7 +157,12 @@ impl Rig {
     }
 
     fn open(&self, queues: u16) -> Result<DevicePort, OpenError> {
-        self.open_request(DeviceRequest::AfPacket(AfPacketRequest { interface: "eth1".to_owned(), queues }), queues)
+        self.open_interface("eth1", queues)
+    }
+
+    fn open_interface(&self, interface: &str, queues: u16) -> Result<DevicePort, OpenError> {
+        let interface = interface.to_owned();
+        self.open_request(DeviceRequest::AfPacket(AfPacketRequest { interface, queues }), queues)
     }
 
     fn open_request(&self, request: DeviceRequest, queues: u16) -> Result<DevicePort, OpenError> {
@@ -361,6 +372,30 @@ fn an_opener_that_hangs_holds_nobody_up() {
     assert_eq!(rig.opener.counts(), (2, 2), "the device that was opened meanwhile is closed");
 }
 
+/// Ports whose interfaces open slowly leave the others followed, and opened while there are places.
+#[test]
+fn interfaces_that_open_slowly_leave_the_others_served() {
+    let rig = Rig::new();
+    let quick = rig.open_interface(QUICK, 1).expect("open");
+    let slow: Vec<_> = (0..2 * MAX_OPENINGS).map(|_| rig.open(1).expect("open")).collect();
+    let ports = 1 + slow.len();
+    let hangs = rig.opener.hangs.lock().unwrap();
+    let attempts = || rig.opener.attempts.lock().unwrap().len() - ports;
+    let all_but_one = &slow[..MAX_OPENINGS - 1];
+    all_but_one.iter().for_each(|port| port.shared.data.report_fault());
+    wait_until("the opener is at work", || attempts() == MAX_OPENINGS - 1);
+    quick.shared.data.report_fault();
+    wait_until("the other port is opened again", || attempts() == MAX_OPENINGS && quick.status().up);
+
+    slow.iter().for_each(|port| port.shared.data.report_fault());
+    wait_until("the opener is at work at all places", || attempts() == MAX_OPENINGS + 1);
+    quick.shared.data.report_fault();
+    wait_until("the other port is followed", || !quick.status().up);
+    assert_eq!(attempts(), MAX_OPENINGS + 1, "no more than these at a time");
+    drop(hangs);
+    wait_until("all are up", || quick.status().up && slow.iter().all(|port| port.status().up));
+}
+
 #[test]
 fn more_queues_than_the_port_has_are_refused() {
     let rig = Rig::new();
@@ -564,7 +599,6 @@ fn a_panic_of_one_port_leaves_the_others_served() {
     port.shared.data.report_fault();
     wait_until("the bug is shown", || port.status().reason.contains("a bug in the switch"));
     assert!(!port.status().up);
-    // The same thread serves this port.
     rig.opener.panics.store(false, Ordering::Release);
     let other = rig.open(1).expect("open");
     wait_until("both ports are up", || port.status().up && other.status().up);
