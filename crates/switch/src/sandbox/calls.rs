@@ -53,11 +53,10 @@ const ALWAYS: &[c_long] = &[
     #[cfg(target_arch = "x86_64")]
     libc::SYS_poll,
     libc::SYS_close,
-    // Socket files: their identity, the bits of one that is not bound yet, their removal.
+    // Socket files: their identity, their removal.
     libc::SYS_newfstatat,
     libc::SYS_statx,
     libc::SYS_fstat,
-    libc::SYS_fchmod,
     libc::SYS_unlinkat,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_unlink,
@@ -126,6 +125,7 @@ pub(super) fn name(number: c_long) -> Option<&'static str> {
         ("prctl", libc::SYS_prctl),
         ("setsockopt", libc::SYS_setsockopt),
         ("connect", libc::SYS_connect),
+        ("fchmod", libc::SYS_fchmod),
         ("fchownat", libc::SYS_fchownat),
         ("fchmodat", libc::SYS_fchmodat),
         ("tgkill", libc::SYS_tgkill),
@@ -164,6 +164,9 @@ pub(super) fn list(needs: Needs) -> Result<Vec<Allowed>, BackendError> {
         only(libc::SYS_setsockopt, &[is(1, socket_level)?])?,
         // Files are read and pipes written. No file is made.
         only(libc::SYS_openat, &[masked(2, creates, 0)?])?,
+        // The bits of a socket that is not bound yet. With special bits, a program that a frontend
+        // sent us would run with our rights.
+        only(libc::SYS_fchmod, &[no_special_bits(1)?])?,
         // Memory that can be written never becomes code, and no code is loaded.
         only(libc::SYS_mmap, &[masked(2, exec, 0)?])?,
         only(libc::SYS_mprotect, &[masked(2, exec, 0)?])?,
@@ -194,8 +197,7 @@ pub(super) fn list(needs: Needs) -> Result<Vec<Allowed>, BackendError> {
         list.push((libc::SYS_fchownat, Vec::new()));
     }
     if needs.sets_bits {
-        let special = u64::from(libc::S_ISUID | libc::S_ISGID | libc::S_ISVTX);
-        list.push(only(libc::SYS_fchmodat, &[masked(2, special, 0)?])?);
+        list.push(only(libc::SYS_fchmodat, &[no_special_bits(2)?])?);
     }
     Ok(list)
 }
@@ -227,6 +229,11 @@ pub(super) fn is_null(argument: u8) -> Result<Condition, BackendError> {
 /// Under this mask the argument has this value.
 pub(super) fn masked(argument: u8, mask: u64, value: u64) -> Result<Condition, BackendError> {
     Condition::new(argument, Len::Dword, Op::MaskedEq(mask), value)
+}
+
+/// The argument is a file's mode without bits that let a program run as another user.
+pub(super) fn no_special_bits(argument: u8) -> Result<Condition, BackendError> {
+    masked(argument, u64::from(libc::S_ISUID | libc::S_ISGID | libc::S_ISVTX), 0)
 }
 
 pub(super) fn only(call: c_long, conditions: &[Condition]) -> Result<Allowed, BackendError> {

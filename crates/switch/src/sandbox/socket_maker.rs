@@ -7,7 +7,7 @@ use libc::c_long;
 use seccompiler::{BackendError, SeccompRule};
 use straightline_port::{HelperProcess, HelperSandbox};
 
-use super::calls::{Allowed, is, masked, number, only};
+use super::calls::{Allowed, is, no_special_bits, number, only};
 use super::{capabilities, helper, landlock};
 
 /// Allowed with any arguments, beside the calls of each helper process. Socket files are found by
@@ -18,7 +18,6 @@ const SOCKET_FILES: &[c_long] = &[
     libc::SYS_newfstatat,
     libc::SYS_statx,
     libc::SYS_fstat,
-    libc::SYS_fchmod,
     libc::SYS_fchownat,
     libc::SYS_unlinkat,
     // Whether a socket is for another user than ours.
@@ -43,11 +42,11 @@ pub(crate) fn enter(folders: &[PathBuf], sandbox: &HelperSandbox) -> Result<Help
 
 /// Returns all calls that the process makes, including calls with conditions.
 fn list() -> Result<Vec<Allowed>, BackendError> {
-    let special = u64::from(libc::S_ISUID | libc::S_ISGID | libc::S_ISVTX);
     let mut list = helper::calls(SOCKET_FILES)?;
     list.extend([
         sockets()?,
-        only(libc::SYS_fchmodat, &[masked(2, special, 0)?])?,
+        only(libc::SYS_fchmod, &[no_special_bits(1)?])?,
+        only(libc::SYS_fchmodat, &[no_special_bits(2)?])?,
         // Builds for tests check that a descriptor is open before they close it.
         only(libc::SYS_fcntl, &[is(1, number(libc::F_GETFD))?])?,
     ]);

@@ -34,6 +34,8 @@ pub(crate) fn files_of_others_stay_as_they_are() {
         fs::write(&file, "secret").expect("a file");
         fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).expect("its bits");
         chown(&file, Some(VICTIM), Some(VICTIM)).expect("its owner");
+        let program = folder.path().join("program");
+        fs::write(&program, "#!/bin/sh\n").expect("a file of the switch's user");
         let before = facts(&file);
         let (ends, status) = attacked(folder.path(), switch);
         for field in ["CapEff", "CapPrm", "CapInh", "CapAmb"] {
@@ -45,6 +47,9 @@ pub(crate) fn files_of_others_stay_as_they_are() {
             let line = format!("{attack} = {}\n", libc::EPERM);
             assert!(ends.contains(&line), "{attack}, [{switch}]: {ends}");
         }
+        // The switch may change its own files, but without the filter only.
+        let is_special = facts(&program).2 & 0o7000 != 0;
+        assert_eq!(is_special, !switch.is_empty(), "[{switch}]: {ends}");
         assert!(ends.contains("a socket for another user = done\n"), "[{switch}]: {ends}");
     }
 }
@@ -84,6 +89,7 @@ pub(crate) fn attack(folder: &Path) -> io::Result<()> {
     let config = Config::load(&file).expect("a good configuration").config;
     let path = folder.join("file");
     let sent = File::open(&path)?;
+    let own = File::open(folder.join("program"))?;
     let mut maker = Command::new(std::env::current_exe()?);
     maker.env(MAKER, "").stderr(Stdio::null());
     socket_maker::start(&config, maker).expect("the process that makes sockets");
@@ -104,5 +110,6 @@ pub(crate) fn attack(folder: &Path) -> io::Result<()> {
     tell("chmod", fs::set_permissions(&path, fs::Permissions::from_mode(0o666)))?;
     tell("fchmod", fchmod(sent.as_fd(), bits).map_err(Into::into))?;
     tell("fchmodat", chmodat(CWD, &path, bits, AtFlags::empty()).map_err(Into::into))?;
-    tell("fchmod, special bits", sent.set_permissions(fs::Permissions::from_mode(0o4755)))
+    tell("fchmod, special bits", sent.set_permissions(fs::Permissions::from_mode(0o4755)))?;
+    tell("fchmod of its own program", own.set_permissions(fs::Permissions::from_mode(0o4755)))
 }
