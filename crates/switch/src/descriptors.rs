@@ -8,6 +8,8 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use rustix::fs::{Mode, OFlags, RawDir, SeekFrom, open, seek};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use crate::config::{Config, PortConfig};
+
 /// The state that is set up before the sandbox is entered. `None` where there is no `/proc`.
 static TABLE: OnceLock<Option<Table>> = OnceLock::new();
 
@@ -30,6 +32,37 @@ pub fn raise_descriptor_limit() -> io::Result<()> {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?;
     Ok(())
+}
+
+/// Descriptors that the switch may need besides those of its ports: for 256 clients at each socket of
+/// the API, for captures, workers and the log.
+const OTHERS: u64 = 640;
+
+/// Returns a warning if the peers of this configuration's ports can have the switch keep more
+/// descriptors than it may open. Then a frontend may take those of others. Within the sandbox, the
+/// limit is that of the start.
+#[must_use]
+pub fn descriptor_shortage(config: &Config) -> Option<String> {
+    let limit = match TABLE.get() {
+        Some(table) => table.as_ref()?.limit,
+        None => getrlimit(Resource::Nofile).maximum?,
+    };
+    shortage(config, limit)
+}
+
+fn shortage(config: &Config, limit: u64) -> Option<String> {
+    let of_ports: u64 = config.ports.iter().map(|port| port.kind.most_descriptors() as u64).sum();
+    let most = OTHERS + of_ports;
+    if most <= limit {
+        return None;
+    }
+    let is_open = |port: &&PortConfig| port.kind.as_vhost_user().is_some_and(|port| port.queues.is_none());
+    let open = config.ports.iter().filter(is_open).count();
+    let queues = if open == 0 { String::new() } else { format!("set `queues` at the {open} ports without it, or ") };
+    Some(format!(
+        "frontends can have the switch keep {most} descriptors, and it may open {limit}: one frontend could take those of \
+         others; {queues}raise the limit to {most} (`LimitNOFILE=` of the systemd unit, `ulimit -Hn`)"
+    ))
 }
 
 /// Opens the folder that [`free`] reads. The sandbox forbids that later.
@@ -57,4 +90,29 @@ pub(crate) fn free() -> Option<u64> {
         open += u64::from(!entry.ok()?.file_name().to_bytes().starts_with(b"."));
     }
     Some(table.limit.saturating_sub(open))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_that_frontends_could_use_up_is_told() {
+        let with = |queues: &[Option<u16>]| {
+            let port = |queues: &Option<u16>| {
+                let mut port = PortConfig::vhost_user("p", "/run/p");
+                port.kind.as_vhost_user_mut().expect("it is one").queues = *queues;
+                port
+            };
+            Config { ports: queues.iter().map(port).collect::<Vec<_>>().into(), ..Config::default() }
+        };
+        // 772 of a frontend and one listener.
+        assert_eq!(shortage(&with(&[None]), OTHERS + 773), None);
+        let told = shortage(&with(&[None, Some(1), None]), OTHERS + 1561).expect("it is one too few");
+        assert!(told.contains("keep 2203 descriptors, and it may open 2201: "), "{told}");
+        assert!(told.contains("set `queues` at the 2 ports without it, or raise the limit to 2203 "), "{told}");
+        assert_eq!(shortage(&with(&[None, Some(1), None]), OTHERS + 2 * 773 + 17), None);
+        let told = shortage(&with(&[Some(1)]), OTHERS).expect("too few");
+        assert!(told.contains("could take those of others; raise the limit to 657 "), "{told}");
+    }
 }

@@ -11,6 +11,7 @@ use crate::api::{
 };
 use crate::config::{Config, Diagnostic, Kinds};
 use crate::config_file::AppliedFile;
+use crate::descriptors::descriptor_shortage;
 
 /// Reloads the file when a signal or the API asks for it.
 #[derive(Debug)]
@@ -71,6 +72,9 @@ impl Control for Keeper {
         let done = Config::load_with(&self.file, &self.kinds).map_err(|errors| errors.to_string()).and_then(|loaded| {
             for warning in &loaded.warnings {
                 tracing::warn!("{warning}");
+            }
+            if let Some(shortage) = descriptor_shortage(&loaded.config) {
+                tracing::warn!("{shortage}");
             }
             // A socket that this switch has itself does not count as taken.
             let taken = loaded.taken_sockets_beside(&self.switch.config());

@@ -62,7 +62,7 @@ mod underlays;
 mod user_names;
 mod watchdog;
 
-pub use descriptors::raise_descriptor_limit;
+pub use descriptors::{descriptor_shortage, raise_descriptor_limit};
 pub use dynamic_port::DynamicPort;
 pub use keeper::Keeper;
 pub use log_writer::LogWriter;

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use straightline_switch::config::{Config, Diagnostic, Explanation, Kinds, Loaded};
+use straightline_switch::descriptor_shortage;
 
 use super::running::Running;
 use crate::cli::Check;
@@ -41,6 +42,9 @@ fn check(path: &Path, kinds: &Kinds) -> anyhow::Result<()> {
     // Another user may run the switch, or a service with capabilities.
     if let Some(missing) = loaded.missing_privileges() {
         output::message("warning", &missing);
+    }
+    if let Some(shortage) = descriptor_shortage(&loaded.config) {
+        output::message("warning", &shortage);
     }
     output::answer("ok\n")
 }

@@ -12,7 +12,9 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use straightline_switch::api::{ApiHandle, ApiServer, Control};
 use straightline_switch::config::{Config, Kinds, Loaded};
-use straightline_switch::{Keeper, LogWriter, Switch, opener, raise_descriptor_limit, sandbox, socket_maker};
+use straightline_switch::{
+    Keeper, LogWriter, Switch, descriptor_shortage, opener, raise_descriptor_limit, sandbox, socket_maker,
+};
 use tracing_subscriber::EnvFilter;
 
 use crate::log_format::{self, JournalFormat};
@@ -47,6 +49,9 @@ fn run(path: &Path, kinds: &Kinds, log: &Arc<LogWriter>) -> anyhow::Result<()> {
     let manager = Arc::new(ServiceManager::connect().context("cannot reach the socket that NOTIFY_SOCKET names")?);
     if let Err(error) = raise_descriptor_limit() {
         tracing::warn!("cannot raise the soft limit on open descriptors to the hard limit: {error}");
+    }
+    if let Some(shortage) = descriptor_shortage(&config) {
+        tracing::warn!("{shortage}");
     }
     // The sandbox takes the privileges away to open interfaces, and to give sockets to other users.
     // Other processes keep them.

@@ -230,6 +230,23 @@ ageing in [bridge.NAME]
     assert_eq!((&json["keys"][0]["section"], &json["keys"][0]["default"]), (&"patch".into(), &"\"drop\"".into()));
 }
 
+/// Two ports without `queues`, whose frontends could use up the process's descriptors.
+#[test]
+fn a_limit_that_frontends_could_use_up_is_a_warning() {
+    let fixture = Fixture::new();
+    for (queues, words) in [("", "set `queues` at the 2 ports without it"), ("queues = 1\n", "")] {
+        let port = |name| format!("[port.{name}]\nkind = \"vhost-user\"\nsocket = \"@/{name}\"\n{queues}");
+        fixture.write(&format!("{}{}[patch.a]\nports = [\"vm1\", \"vm2\"]\n", port("vm1"), port("vm2")));
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", "ulimit -n 700; exec \"$0\" check switch.toml", env!("CARGO_BIN_EXE_straightline")]);
+        let done = command.current_dir(fixture.path("")).output().unwrap();
+        let (out, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+        assert_eq!((done.status.code(), &*out), (Some(0), "ok\n"), "{err}");
+        assert_eq!(err.contains("frontends can have the switch keep"), !words.is_empty(), "{err}");
+        assert!(err.contains(words), "{err}");
+    }
+}
+
 #[test]
 fn a_file_or_a_key_is_needed() {
     let fixture = Fixture::new();

@@ -182,6 +182,16 @@ impl PortKind {
         }
     }
 
+    /// Returns the most descriptors that the peer of the port can have the switch keep.
+    pub(crate) fn most_descriptors(&self) -> usize {
+        match self {
+            Self::VhostUser(config) => config.most_descriptors(),
+            // One for each queue, and for AF_XDP the program and the memory of frames.
+            Self::Tap(_) | Self::AfPacket(_) | Self::AfXdp(_) => self.most_queues() + 4,
+            Self::Tunnel(_) => 0,
+        }
+    }
+
     /// Returns the path of the port's socket as operators see it, or `None` if the port has no
     /// socket.
     pub(crate) fn socket(&self) -> Option<&Path> {

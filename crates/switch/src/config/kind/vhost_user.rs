@@ -130,6 +130,13 @@ impl VhostUserConfig {
         usize::from(self.queues.unwrap_or(MAX_QUEUE_PAIRS).max(1))
     }
 
+    /// Returns the most descriptors that a frontend can have the switch keep, with that of the
+    /// listener: three for each ring and for the control queue, four besides, three during a transfer
+    /// of device state.
+    pub(super) fn most_descriptors(&self) -> usize {
+        3 * (2 * self.most_queues() + 1) + 4 + 3 + 1
+    }
+
     /// Returns the socket's path, which no other port can have. A socket that was handed over has
     /// none.
     pub(super) fn exclusive_path(&self) -> Option<&Path> {
