@@ -57,7 +57,8 @@ pub(crate) fn builder(command: &str) -> Option<Builder> {
     }
 }
 
-/// Builds the Debian package in `target/debian`. Returns its path.
+/// Builds the Debian package in `target/debian`, and one of its debug symbols. Returns the path of
+/// the first.
 pub(crate) fn deb() -> Result<PathBuf> {
     let root = run::root()?;
     let target = run::target(&root);
@@ -68,8 +69,8 @@ pub(crate) fn deb() -> Result<PathBuf> {
     if target.join("debian").exists() {
         fs::remove_dir_all(target.join("debian"))?;
     }
-    // The program is built already.
-    deb.current_dir(&root).args(["--no-build", "--no-strip", "-p", "straightline"]);
+    // The program is built already. Its symbols go into a package of their own, for debuggers.
+    deb.current_dir(&root).args(["--no-build", "--dbgsym", "-p", "straightline"]);
     let path = PathBuf::from(run::output(&mut deb)?.lines().last().context("cargo-deb printed no path")?);
     println!("{}", path.display());
     Ok(path)
