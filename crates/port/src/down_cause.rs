@@ -52,6 +52,9 @@ causes! {
     RequestFailed = "request-failed", "Change the frontend's settings that the reason names, then restart the VM.";
     /// A frontend is connected, and has not started its rings.
     RingNotStarted = "ring-not-started", "Boot the guest and load its virtio-net driver: it starts the rings.";
+    /// The guest's driver runs, and the frontend has sent no memory.
+    MemoryNotShared = "memory-not-shared",
+        "Share the VM's memory: `memory-backend-memfd,share=on` (QEMU), `shared=on` (Cloud Hypervisor); restart it.";
     /// The frontend has disabled a ring of the first queue pair.
     RingDisabled = "ring-disabled", "Set the guest's interface up, with `ip link set eth0 up` in the guest.";
     /// The features are not negotiated yet.

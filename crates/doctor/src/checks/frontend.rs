@@ -3,7 +3,7 @@
 use straightline_api::Link;
 
 use super::{Check, program};
-use crate::facts::{Facts, Memory, Program};
+use crate::facts::{Facts, Memory, PortFacts, Program};
 
 /// Packets dropped for want of a buffer, for each packet delivered, above which rings are too
 /// small.
@@ -11,6 +11,12 @@ const DROP_SHARE: f64 = 0.001;
 
 /// Packets dropped for want of a buffer, above which that share says something.
 const FEW_DROPS: u64 = 100;
+
+/// Seconds after which a guest has given buffers.
+const START_S: f64 = 10.0;
+
+/// Packets to a guest without any buffer that say something.
+const FEW_LOST: u64 = 10;
 
 /// The size of a ring that a guest can have in QEMU.
 const LARGE_RING: u32 = 1024;
@@ -39,9 +45,29 @@ pub(super) const MEMORY: Check = Check {
                     None => {}
                 }
             }
+            if let Some(packets) = never_moved(port) {
+                outcome.fail(
+                    format!("{}: the link is up, and nothing passes", port.subject()),
+                    format!(
+                        "the rings have shown no packet and no buffer for {:.0} s, and {packets} of {packets} packets to \
+                         it were dropped: the guest's memory is probably not shared (`share=off`), or its driver hangs",
+                        port.port.link_since_s
+                    ),
+                    "start the VM with shared memory: `share=on` (QEMU), `shared=on` (Cloud Hypervisor)",
+                );
+            }
         }
     },
 };
+
+/// Returns the packets that were lost for want of a buffer at a guest that has never given one, nor
+/// sent a packet, though its link is up. A driver gives buffers before anything else.
+fn never_moved(port: &PortFacts) -> Option<u64> {
+    let dropped = port.port.drops.get("no-buffer").copied().unwrap_or(0);
+    let has_moved = port.port.queues.iter().any(|queue| queue.rx.packets + queue.tx.packets > 0);
+    let is_long = port.port.link == Link::Up && port.port.link_since_s >= START_S;
+    (is_long && !has_moved && dropped >= FEW_LOST).then_some(dropped)
+}
 
 pub(super) const DRIVER: Check = Check {
     name: "driver",

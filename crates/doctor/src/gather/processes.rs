@@ -8,7 +8,7 @@ use straightline_api::{Link, Port};
 
 use super::command_line::{self, Settings};
 use super::host::{Host, cpu_list};
-use crate::facts::{Fact, Peer, Program, SwitchProcess, Unknown, User};
+use crate::facts::{Fact, Memory, Peer, Program, SwitchProcess, Unknown, User};
 
 /// The processes of this machine, by their command lines.
 #[derive(Debug)]
@@ -67,6 +67,10 @@ pub(super) fn peers(host: &Host, processes: &Fact<Processes>, port: &Port) -> Fa
 fn peer(host: &Host, pid: u32, args: &[String], socket: Option<&str>) -> Peer {
     let Settings { program, memory, listens, reconnects, cpus, queue_pairs, has_iommu } =
         command_line::parse(args, socket);
+    let memory = match private_memory(host, pid) {
+        Some(option) => Ok(Memory::Private(option)),
+        None => memory,
+    };
     let threads = threads(host, pid);
     let allowed_cpus = threads.as_ref().map_err(Clone::clone).map(|threads| union(threads.iter()));
     let vcpu_cpus = threads.and_then(|threads| {
@@ -84,6 +88,28 @@ fn peer(host: &Host, pid: u32, args: &[String], socket: Option<&str>) -> Peer {
     });
     let user = user_of_process(host, pid);
     Peer { pid, program, user, memory, listens, reconnects, cpus, queue_pairs, has_iommu, allowed_cpus, vcpu_cpus }
+}
+
+/// The least size of a mapping that counts as the memory of a guest.
+const GUEST_MEMORY: u64 = 16 << 20;
+
+/// Returns the option that is missing if a process maps a file as large as a guest's memory, and
+/// keeps its own writes to itself. The switch then maps the same file, and sees none of them.
+fn private_memory(host: &Host, pid: u32) -> Option<String> {
+    // Each user sees the mappings of processes of their own; root sees all.
+    let maps = host.read(&format!("proc/{pid}/maps")).ok()?;
+    let is_private = |line: &&str| {
+        let mut fields = line.split_whitespace();
+        let (range, rights, path) = (fields.next()?, fields.next()?, fields.nth(3)?);
+        let (first, end) = range.split_once('-')?;
+        let number = |text| u64::from_str_radix(text, 16).ok();
+        let size = number(end)?.checked_sub(number(first)?)?;
+        let is_memory = path.starts_with("/memfd:") || path.starts_with("/dev/shm/") || path.contains("hugepages");
+        Some(rights == "rw-p" && is_memory && size >= GUEST_MEMORY)
+    };
+    let line = maps.lines().find(|line| is_private(line) == Some(true))?;
+    let file = line.split_whitespace().nth(5).unwrap_or_default();
+    Some(format!("a shared mapping (`share=on`): {file} is mapped privately"))
 }
 
 /// Returns the name of each thread, and the CPUs on which it may run.
@@ -228,6 +254,25 @@ mod tests {
         write(root.path(), "proc/12/task/15/status", "Cpus_allowed_list:\t2\n");
         let found = peers(&host, &Processes::scan(&host), &port).unwrap();
         assert_eq!(found[0].vcpu_cpus, Ok([2].into()));
+    }
+
+    #[test]
+    fn memory_that_is_mapped_privately_is_not_shared() {
+        let (root, host) = machine();
+        let line = "qemu-system-x86_64\0-readconfig\0vm.cfg\0-chardev\0socket,id=c,path=/run/vm1.sock\0";
+        write(root.path(), "proc/12/cmdline", line);
+        let port = Port { kind: "vhost-user".into(), socket: Some("/run/vm1.sock".into()), ..Port::default() };
+        let memory = |maps: &str| {
+            write(root.path(), "proc/12/maps", maps);
+            peers(&host, &Processes::scan(&host), &port).unwrap()[0].memory.clone()
+        };
+        let small = "7f0000000000-7f0000100000 rw-p 00000000 00:01 7   /memfd:memory-backend-memfd (deleted)\n";
+        let shared = "7f0000000000-7f0010000000 rw-s 00000000 00:01 7   /memfd:memory-backend-memfd (deleted)\n";
+        let other = "7f0000000000-7f0010000000 rw-p 00000000 00:00 0 \n";
+        assert!(memory(&[small, shared, other].concat()).is_err(), "the options are in a file");
+        let private = "7f0000000000-7f0010000000 rw-p 00000000 00:01 7   /memfd:memory-backend-memfd (deleted)\n";
+        let Ok(Memory::Private(option)) = memory(&[other, private].concat()) else { panic!("not found") };
+        assert!(option.contains("/memfd:memory-backend-memfd is mapped privately"), "{option}");
     }
 
     #[test]

@@ -34,6 +34,21 @@ fn sockets_do_not_pass_without_a_switch() {
 }
 
 #[test]
+fn a_link_that_is_up_while_nothing_ever_moved_is_found() {
+    let mut facts = healthy();
+    let port = &mut facts.ports[0].port;
+    (port.link_since_s, port.queues) = (60.0, vec![Queue::default()]);
+    port.drops = [("no-buffer".to_owned(), 9)].into();
+    assert_eq!(findings(&facts, "guest-memory")[0].result, Verdict::Pass);
+    facts.ports[0].port.drops = [("no-buffer".to_owned(), 40)].into();
+    let found = findings(&facts, "guest-memory");
+    assert_eq!((found.len(), found[0].result), (1, Fail), "{found:?}");
+    assert!(found[0].detail.contains("40 of 40 packets") && found[0].fix.contains("share=on"), "{found:?}");
+    facts.ports[0].port.queues[0].rx.packets = 1;
+    assert_eq!(findings(&facts, "guest-memory")[0].result, Verdict::Pass);
+}
+
+#[test]
 fn one_packet_of_one_is_no_small_ring() {
     let mut facts = healthy();
     facts.ports[0].port.drops = [("no-buffer".to_owned(), 1)].into();

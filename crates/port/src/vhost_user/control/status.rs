@@ -64,6 +64,12 @@ impl ConnectedFrontend {
             };
             return Some(Down::new(cause, refusal.to_string()));
         }
+        // QEMU starts its device with the features, and then finds that it has no memory to share.
+        if self.session.acked_features() != 0 && self.memory.regions().is_empty() {
+            let reason =
+                "the guest's driver runs, and the frontend has sent no memory: the memory of the VM is not shared";
+            return Some(Down::new(DownCause::MemoryNotShared, reason));
+        }
         // One pair is enough for packets to pass. A frontend may never start the others.
         for index in 0..2 {
             if let Some(missing) = self.session.missing(index) {

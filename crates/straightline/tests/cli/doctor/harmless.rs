@@ -37,3 +37,17 @@ fn checks_that_do_not_apply_are_shown_on_request() {
     let done = fixture.execute(&["doctor", "--all", "--api", "api"]);
     assert!(done.out.contains("\nSKIP     tunnel-mtu "), "{}", done.out);
 }
+
+/// A frontend whose guest's driver runs, and which has no memory to share.
+#[test]
+fn a_vm_whose_memory_is_not_shared() {
+    let fixture = Fixture::new();
+    fixture.write(CONFIG);
+    let _running = Running::start(&fixture);
+    let mut frontend = std::os::unix::net::UnixStream::connect(fixture.path("vm1")).unwrap();
+    // VHOST_USER_SET_FEATURES (2) with VIRTIO_F_VERSION_1, as QEMU does it before the memory table.
+    let message = [2_u32, 1, 8, 0, 1].map(u32::to_le_bytes).concat();
+    std::io::Write::write_all(&mut frontend, &message).unwrap();
+    traffic::wait_for("no cause", || traffic::ask(&fixture, "ports")["ports"][0]["cause"] == "memory-not-shared");
+    has(&doctor(&fixture), "links", "fail", "the memory of the VM is not shared", "share=on");
+}

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use straightline_virtio::net_header::NetHeader;
 
 /// The fields of a port in the API's answer that a test waits for.
-fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(super) fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(60);
     while !is_so() {
         assert!(Instant::now() < end, "{what}");
@@ -15,7 +15,7 @@ fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-fn ask(fixture: &Fixture, command: &str) -> serde_json::Value {
+pub(super) fn ask(fixture: &Fixture, command: &str) -> serde_json::Value {
     serde_json::from_str(&fixture.execute(&[command, "--json", "--api", "api"]).out).unwrap()
 }
 
