@@ -36,7 +36,7 @@ pub enum RequestError {
     )]
     NotListening(PathBuf),
     /// The system refused, for example because this user may not connect.
-    #[error("the request to the switch at {} failed: {error}", path.display())]
+    #[error("the request to the switch at {} failed: {error}{}", path.display(), access_remedy(error))]
     Io {
         /// The socket.
         path: PathBuf,
@@ -66,6 +66,14 @@ pub enum RequestError {
         /// The fault of the answer.
         why: String,
     },
+}
+
+/// Returns how a user gets access, if that is missing.
+fn access_remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => "; use sudo, or let a group of yours use the API: `api-group` in [switch]",
+        _ => "",
+    }
 }
 
 /// The type of an answer, with the command that asks for it.

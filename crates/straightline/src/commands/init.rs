@@ -12,7 +12,13 @@ use crate::output;
 
 /// Writes a configuration for this machine.
 pub(crate) fn execute(args: &Init) -> anyhow::Result<()> {
-    let text = initial_configuration(&Facts::of_this_machine());
+    let facts = Facts::of_this_machine();
+    let text = initial_configuration(&facts);
+    if !facts.folder.is_dir() {
+        let folder = facts.folder.display();
+        let hint = format!("there is no folder {folder} for sockets yet; make it: sudo install -d -o $USER {folder}");
+        output::message("warning", &hint);
+    }
     if args.stdout || args.output == Path::new("-") {
         return output::answer(&text);
     }

@@ -29,7 +29,7 @@ pub struct Facts {
     pub allowed: Vec<usize>,
     /// For each isolated CPU, the CPUs of its core.
     pub cores: Vec<Vec<usize>>,
-    /// A folder for sockets that this process may write.
+    /// A folder for sockets. It need not be there yet.
     pub folder: PathBuf,
 }
 
@@ -92,12 +92,16 @@ impl Facts {
     }
 }
 
-/// Returns a folder for sockets: the service's if this process may write it, else the user's own.
+/// The folder of the service.
+const SERVICE_FOLDER: &str = "/run/straightline";
+
+/// Returns a folder for sockets: the service's if this process may write it, else the user's own. If
+/// neither is there, the service's, which is still to be made: everybody may write to `/tmp`.
 fn folder() -> PathBuf {
     let runtime = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let candidates = [Some(PathBuf::from("/run/straightline")), runtime];
+    let candidates = [Some(PathBuf::from(SERVICE_FOLDER)), runtime];
     let is_ours = |path: &PathBuf| path.is_absolute() && path.is_dir() && access(path, Access::WRITE_OK).is_ok();
-    candidates.into_iter().flatten().find(is_ours).unwrap_or_else(env::temp_dir)
+    candidates.into_iter().flatten().find(is_ours).unwrap_or_else(|| PathBuf::from(SERVICE_FOLDER))
 }
 
 /// Returns the names in a folder of interfaces, sorted. Names that no configuration can have are

@@ -105,6 +105,8 @@ fn facts_are_read_from_files() {
 #[test]
 fn this_machine() {
     let facts = Facts::of_this_machine();
-    assert!(!facts.allowed.is_empty() && facts.folder.is_dir());
+    assert!(!facts.allowed.is_empty() && !facts.folder.starts_with("/tmp"), "{facts:?}");
+    // The folder of the service need not be there.
+    let facts = Facts { folder: std::env::temp_dir(), ..facts };
     Config::parse("switch.toml", &initial_configuration(&facts), &Machine::this()).unwrap();
 }
