@@ -60,7 +60,7 @@ pub struct SwitchProcess {
     pub pid: u32,
     /// The configuration file on its command line.
     pub file: PathBuf,
-    /// True if it is the file that was named, or none was.
+    /// True if it is the file that was named. Without one, true for the default socket of the API.
     pub is_meant: bool,
 }
 

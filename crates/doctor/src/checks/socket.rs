@@ -36,7 +36,7 @@ pub(super) const API: Check = Check {
             Some(ApiFailure::Denied) => outcome.fail(
                 format!("this user may not connect to {path}"),
                 "the socket or a folder above it belongs to another user",
-                "sudo straightline doctor",
+                "sudo straightline doctor, or let a group of this user use the API: `api-group` in [switch]",
             ),
             Some(ApiFailure::Timeout) => outcome.fail(
                 format!("the switch on {path} does not answer"),

@@ -43,7 +43,7 @@ pub fn facts(api: &Path, configured: Option<Configured>) -> Facts {
     };
     let machine = host.machine(&ticks);
     let (processes, listeners) = (Processes::scan(&host), Listeners::scan(&host));
-    let switches = processes.as_ref().map_err(Clone::clone).map(|processes| processes.switches(&host, named));
+    let switches = processes.as_ref().map_err(Clone::clone).map(|processes| processes.switches(&host, api, named));
     let socket = sockets::facts(&listeners, api, &Err(Unknown::new("any user may ask")));
     let own = switch.as_ref().map_err(Clone::clone).and_then(|switch| own_process(switch, &socket));
     let of_port = |port: Port| {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use straightline_api::{Link, Port};
+use straightline_api::{DEFAULT_PATH, Link, Port};
 
 use super::command_line::{self, Settings};
 use super::host::{Host, cpu_list};
@@ -28,9 +28,9 @@ impl Processes {
         Ok(Processes { all: all.collect() })
     }
 
-    /// Returns the processes that run a switch (`straightline run FILE`). `named` is the file whose
-    /// switch is meant, if one was named.
-    pub(super) fn switches(&self, host: &Host, named: Option<&Path>) -> Vec<SwitchProcess> {
+    /// Returns the processes that run a switch (`straightline run FILE`). The one that is meant has the
+    /// named file. Without a file and with the default socket, any may be meant.
+    pub(super) fn switches(&self, host: &Host, api: &Path, named: Option<&Path>) -> Vec<SwitchProcess> {
         let of_line = |(pid, args): &(u32, Vec<String>)| {
             let [program, command, rest @ ..] = &args[..] else { return None };
             let is_ours = Path::new(program).file_name().is_some_and(|name| name == "straightline") && command == "run";
@@ -38,7 +38,10 @@ impl Processes {
             // A relative path begins where the process is.
             let folder = fs::read_link(host.path(&format!("proc/{pid}/cwd"))).unwrap_or_default();
             let file = folder.join(file);
-            let is_meant = named.is_none_or(|named| super::is_same_file(named, &file));
+            let is_meant = match named {
+                Some(named) => super::is_same_file(named, &file),
+                None => api == Path::new(DEFAULT_PATH),
+            };
             Some(SwitchProcess { pid: *pid, file, is_meant })
         };
         self.all.iter().filter_map(of_line).collect()
@@ -308,10 +311,11 @@ mod tests {
         write(root.path(), "proc/13/cmdline", "straightline\0check\0a.toml\0");
         write(root.path(), "proc/14/cmdline", "vim\0run\0straightline\0");
         let processes = Processes::scan(&host).unwrap();
-        let found = |named: Option<&Path>| processes.switches(&host, named);
+        let found = |named: Option<&Path>| processes.switches(&host, Path::new(DEFAULT_PATH), named);
         let expected = |is_meant| [SwitchProcess { pid: 12, file: file.clone(), is_meant }];
         assert_eq!(found(None), expected(true));
         assert_eq!(found(Some(&file)), expected(true));
         assert_eq!(found(Some(&root.path().join("b.toml"))), expected(false));
+        assert_eq!(processes.switches(&host, Path::new("/run/other.sock"), None), expected(false));
     }
 }

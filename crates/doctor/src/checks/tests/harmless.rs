@@ -36,9 +36,8 @@ fn sockets_do_not_pass_without_a_switch() {
 #[test]
 fn a_link_that_is_up_while_nothing_ever_moved_is_found() {
     let mut facts = healthy();
-    let port = &mut facts.ports[0].port;
-    (port.link_since_s, port.queues) = (60.0, vec![Queue::default()]);
-    port.drops = [("no-buffer".to_owned(), 9)].into();
+    traffic::move_nothing(&mut facts);
+    facts.ports[0].port.drops = [("no-buffer".to_owned(), 9)].into();
     assert_eq!(findings(&facts, "guest-memory")[0].result, Verdict::Pass);
     facts.ports[0].port.drops = [("no-buffer".to_owned(), 40)].into();
     let found = findings(&facts, "guest-memory");
