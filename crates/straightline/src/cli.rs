@@ -386,8 +386,8 @@ pub(crate) struct Check {
     /// Print the JSON schema of configuration files, with which editors complete and check
     #[arg(long)]
     pub(crate) schema: bool,
-    /// Print the explanation as one line of JSON
-    #[arg(long, conflicts_with_all = ["config", "schema"])]
+    /// Print the findings or the explanation as one line of JSON
+    #[arg(long, conflicts_with = "schema")]
     pub(crate) json: bool,
 }
 

@@ -9,7 +9,7 @@ use crate::api::{
     Capture, CaptureRequest, Changes, Control, DynamicPortGuard, ErrorCode, EventKind, PortRequest, Refusal, Stream,
     Trace, TraceRequest,
 };
-use crate::config::{Config, Diagnostic, Kinds};
+use crate::config::{Config, Diagnostic, Interfaces, Kinds};
 use crate::config_file::AppliedFile;
 use crate::descriptors::descriptor_shortage;
 
@@ -77,9 +77,11 @@ impl Control for Keeper {
                 tracing::warn!("{shortage}");
             }
             // A socket that this switch has itself does not count as taken.
-            let taken = loaded.taken_sockets_beside(&self.switch.config());
-            if !taken.is_empty() {
-                return Err(taken.iter().map(Diagnostic::to_string).collect::<Vec<_>>().join("\n"));
+            let running = self.switch.config();
+            let mut wrong = loaded.taken_sockets_beside(&running);
+            wrong.extend(loaded.on_machine(&Interfaces::routes_of_this_machine(), &running).errors);
+            if !wrong.is_empty() {
+                return Err(wrong.iter().map(Diagnostic::to_string).collect::<Vec<_>>().join("\n"));
             }
             let changes = self.switch.reload(&loaded.config);
             let changes = changes.map_err(|error| format!("{}: {error:#}", self.file.display()))?;

@@ -115,6 +115,7 @@ fn port(interface: &Interface, mtu: u16) -> PortConfig {
             queues: None,
             steal: Steal::All,
             zero_copy: ZeroCopy::Allow,
+            take_default_route: false,
         }),
     };
     PortConfig { kind, mtu, ..PortConfig::vhost_user("", "") }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use straightline_switch::config::{Config, Diagnostic, Explanation, Kinds, Loaded};
+use straightline_switch::config::{Config, Diagnostic, Explanation, Interfaces, Kinds, Loaded};
 use straightline_switch::descriptor_shortage;
 
 use super::running::Running;
@@ -17,6 +17,7 @@ pub(crate) fn execute(args: &Check, kinds: &Kinds) -> anyhow::Result<()> {
     }
     match (&args.explain, &args.config) {
         (Some(query), _) => explain(query, args.json),
+        (None, Some(path)) if args.json => check_json(path, kinds),
         (None, Some(path)) => check(path, kinds),
         (None, None) => anyhow::bail!("name a configuration file"),
     }
@@ -33,27 +34,82 @@ fn explain(query: &str, json: bool) -> anyhow::Result<()> {
     output::answer(&texts.join("\n"))
 }
 
-/// Prints `ok`, or every error in the file.
+/// Prints `ok`, or every error and warning about the file.
 fn check(path: &Path, kinds: &Kinds) -> anyhow::Result<()> {
-    let loaded = load(path, kinds)?;
+    let found = find(path, kinds);
+    for warning in &found.warnings {
+        output::message("warning", warning);
+    }
+    if !found.errors.is_empty() {
+        return Err(report(&found.errors));
+    }
+    output::answer(&match found.warnings.len() {
+        0 => "ok\n".to_owned(),
+        1 => "no errors, 1 warning\n".to_owned(),
+        count => format!("no errors, {count} warnings\n"),
+    })
+}
+
+/// Prints the findings as one line of JSON.
+fn check_json(path: &Path, kinds: &Kinds) -> anyhow::Result<()> {
+    let found = find(path, kinds);
+    let list = |findings: &[Diagnostic]| -> Vec<_> {
+        let of = |finding: &Diagnostic| {
+            let Diagnostic { line, column, message, .. } = finding;
+            serde_json::json!({ "line": line, "column": column, "message": message })
+        };
+        findings.iter().map(of).collect()
+    };
+    let (errors, warnings) = (list(&found.errors), list(&found.warnings));
+    let answer = serde_json::json!({ "file": path.display().to_string(), "errors": errors, "warnings": warnings });
+    output::answer(&format!("{answer}\n"))?;
+    if found.errors.is_empty() { Ok(()) } else { Err(Reported.into()) }
+}
+
+/// The findings about a file, on this machine and beside the switch that runs.
+struct Found {
+    errors: Vec<Diagnostic>,
+    warnings: Vec<Diagnostic>,
+}
+
+fn find(path: &Path, kinds: &Kinds) -> Found {
+    let loaded = match Config::load_with(path, kinds) {
+        Ok(loaded) => loaded,
+        Err(errors) => return Found { errors: errors.0, warnings: Vec::new() },
+    };
     // The file may be meant for the switch that runs, which has its sockets already.
     let running = Running::new(path, &loaded.config);
-    are_free(&loaded.taken_sockets_unless(|socket| running.listens_at(socket)))?;
+    let mut errors = loaded.taken_sockets_unless(|socket| running.listens_at(socket));
+    let here = loaded.on_machine(&Interfaces::of_this_machine(), &Config::default());
+    errors.extend(here.errors);
+    let mut warnings = loaded.warnings.clone();
+    warnings.extend(here.warnings);
     // Another user may run the switch, or a service with capabilities.
-    if let Some(missing) = loaded.missing_privileges() {
-        output::message("warning", &missing);
-    }
-    if let Some(shortage) = descriptor_shortage(&loaded.config) {
-        output::message("warning", &shortage);
-    }
-    output::answer("ok\n")
+    warnings.extend(loaded.missing_privileges());
+    let of_file = |message| Diagnostic {
+        file: path.display().to_string(),
+        line: None,
+        column: None,
+        message,
+        excerpt: String::new(),
+    };
+    warnings.extend(descriptor_shortage(&loaded.config).map(of_file));
+    Found { errors, warnings }
 }
 
 /// Loads the configuration file `path` for a switch of this process. Prints its errors and
 /// warnings. Missing privileges are an error.
 pub(crate) fn load_to_run(path: &Path, kinds: &Kinds) -> anyhow::Result<Loaded> {
     let loaded = load(path, kinds)?;
-    are_free(&loaded.taken_sockets())?;
+    let here = loaded.on_machine(&Interfaces::of_this_machine(), &Config::default());
+    for warning in &here.warnings {
+        output::message("warning", warning);
+    }
+    let mut errors = loaded.taken_sockets();
+    errors.extend(here.errors);
+    if !errors.is_empty() {
+        return Err(report(&errors));
+    }
     match loaded.missing_privileges() {
         Some(missing) => Err(report(&[missing])),
         None => Ok(loaded),
@@ -69,10 +125,6 @@ fn load(path: &Path, kinds: &Kinds) -> anyhow::Result<Loaded> {
         output::message("warning", &format_args!("this is straightline {}", straightline_switch::VERSION));
     }
     Ok(loaded)
-}
-
-fn are_free(taken: &[Diagnostic]) -> anyhow::Result<()> {
-    if taken.is_empty() { Ok(()) } else { Err(report(taken)) }
 }
 
 fn report(errors: &[Diagnostic]) -> anyhow::Error {

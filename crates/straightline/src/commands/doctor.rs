@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use straightline_api::{DEFAULT_PATH, Port, QueuePairs};
 use straightline_doctor::facts::{Configured, ConfiguredPort};
 use straightline_doctor::{checks, gather};
-use straightline_switch::config::{Config, Diagnostic, Kinds, Mode, PortConfig};
+use straightline_switch::config::{Config, Diagnostic, Interfaces, Kinds, Mode, PortConfig};
 
 use crate::cli::Doctor;
 use crate::output::{self, Reported};
@@ -36,13 +36,17 @@ pub(super) fn configured(path: &Path, kinds: &Kinds) -> Configured {
     let file = Configured { path: path.to_owned(), ..Configured::default() };
     match Config::load_with(path, kinds) {
         Err(errors) => Configured { errors: errors.0.iter().map(line).collect(), api: likely_api(path), ..file },
-        Ok(loaded) => Configured {
-            warnings: loaded.warnings.iter().map(line).collect(),
-            missing_privileges: loaded.missing_privileges().map(|missing| missing.message),
-            api: loaded.config.switch.api.clone(),
-            ports: loaded.config.ports.iter().map(|port| configured_port(&loaded.config, port)).collect(),
-            ..file
-        },
+        Ok(loaded) => {
+            let here = loaded.on_machine(&Interfaces::of_this_machine(), &Config::default());
+            Configured {
+                errors: here.errors.iter().map(line).collect(),
+                warnings: loaded.warnings.iter().chain(&here.warnings).map(line).collect(),
+                missing_privileges: loaded.missing_privileges().map(|missing| missing.message),
+                api: loaded.config.switch.api.clone(),
+                ports: loaded.config.ports.iter().map(|port| configured_port(&loaded.config, port)).collect(),
+                ..file
+            }
+        }
     }
 }
 

@@ -49,7 +49,7 @@ fn a_good_file_is_ok() {
 #[test]
 fn a_warning_is_no_error() {
     let done = check(&format!("{GOOD}[patch.a]\nports = [\"vm1\", \"vm2\"]\n"));
-    assert_eq!((done.code, done.out.as_str()), (Some(0), "ok\n"));
+    assert_eq!((done.code, done.out.as_str()), (Some(0), "no errors, 1 warning\n"));
     assert!(done.err.starts_with("warning: switch.toml:9: port \"vm3\" is in no patch or bridge"), "{}", done.err);
 }
 
@@ -250,7 +250,7 @@ fn a_limit_that_frontends_could_use_up_is_a_warning() {
 #[test]
 fn a_file_or_a_key_is_needed() {
     let fixture = Fixture::new();
-    for args in [&["check"][..], &["check", "f.toml", "--explain", "mtu"], &["check", "f.toml", "--json"]] {
+    for args in [&["check"][..], &["check", "f.toml", "--explain", "mtu"], &["check", "--schema", "--json"]] {
         assert_eq!(fixture.execute(args).code, Some(2), "{args:?}");
     }
 }
@@ -308,4 +308,28 @@ fn a_file_is_checked_beside_the_switch_that_runs_it() {
         running.signal("TERM");
         assert_eq!(running.finish().code, Some(0));
     }
+}
+
+#[test]
+fn the_findings_as_json() {
+    let json = |text: &str| {
+        let fixture = Fixture::new();
+        fixture.write(text);
+        let done = fixture.execute(&["check", "switch.toml", "--json"]);
+        assert_eq!((done.err.as_str(), done.out.matches('\n').count()), ("", 1), "{done:?}");
+        (done.code, serde_json::from_str::<serde_json::Value>(&done.out).unwrap())
+    };
+    let (code, found) = json(&format!("{GOOD}[patch.a]\nports = [\"vm1\", \"vm2\"]\n"));
+    assert_eq!((code, &found["file"], &found["errors"]), (Some(0), &"switch.toml".into(), &serde_json::json!([])));
+    assert_eq!(found["warnings"][0]["line"], 9);
+    assert!(found["warnings"][0]["message"].as_str().unwrap().starts_with("port \"vm3\" is in no patch"), "{found}");
+    let (code, found) = json(&format!("{GOOD}mtu = 1\n"));
+    assert_eq!((code, &found["errors"][0]["line"], &found["errors"][0]["column"]), (Some(1), &13.into(), &7.into()));
+}
+
+#[test]
+fn a_file_that_is_no_toml_has_few_errors() {
+    let done = check(&"%%% no TOML at all = = [\n".repeat(500));
+    let errors = done.err.lines().filter(|line| line.starts_with("error: ")).count();
+    assert!(done.code == Some(1) && errors <= 11 && done.err.contains("more such errors"), "{}", done.err);
 }

@@ -85,6 +85,14 @@ fn check_use_of_ports(draft: &Draft, report: &mut Findings<'_>) {
         };
         report.warn(&spans.name, message);
     }
+    let queues: usize = draft.ports.iter().map(|(port, _)| port.kind.most_queues()).sum();
+    let workers = draft.switch.workers.len();
+    if workers > queues && queues > 0 {
+        report.warn_file(format!(
+            "{workers} workers for {queues} queue pairs of all ports: some workers never have work; name fewer `workers` \
+             in [switch], or raise `queues` of ports"
+        ));
+    }
     if draft.ports.is_empty() {
         report.warn_file("no ports; add a section [port.NAME]");
     }

@@ -46,6 +46,7 @@ mod mac;
 mod machine;
 mod network;
 mod node;
+mod on_machine;
 mod permissions;
 mod port;
 mod port_list;
@@ -59,6 +60,7 @@ mod users;
 
 use std::collections::HashSet;
 use std::fs;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use toml::de::DeTable;
@@ -74,6 +76,7 @@ pub use kind::{AfPacketConfig, AfXdpConfig, Mode, Offloads, PortKind, TapConfig,
 pub use mac::{Mac, MacError};
 pub use machine::{Machine, parse_cpu_list};
 pub use node::{Kinds, NodeConfig, NodeSettings};
+pub use on_machine::{Interfaces, OnMachine};
 pub use port_list::PortList;
 pub use types::{
     BridgeConfig, Config, Copier, Copies, Idle, Mechanism, PatchConfig, PortConfig, SandboxConfig, SourceCheckConfig,
@@ -156,6 +159,13 @@ impl Loaded {
 }
 
 impl Loaded {
+    /// Compares the configuration with the interfaces of this machine, beside a switch that runs the
+    /// configuration `running`.
+    #[must_use]
+    pub fn on_machine(&self, interfaces: &Interfaces, running: &Config) -> OnMachine {
+        on_machine::compare(&self.config, &self.devices, interfaces, running)
+    }
+
     /// Returns a finding if this process lacks privileges to open the interfaces of the
     /// configuration, with the commands that give them.
     #[must_use]
@@ -179,7 +189,11 @@ impl Config {
     /// Fails as [`Self::load`] does.
     pub fn load_with(path: &Path, kinds: &Kinds) -> Result<Loaded, ConfigErrors> {
         let file = path.display().to_string();
-        let bytes = match fs::read(path) {
+        let bytes = match read_file(path) {
+            Ok(bytes) if bytes.len() as u64 > MOST_BYTES => {
+                let message = format!("it has more than {} MiB, so it is no configuration", MOST_BYTES >> 20);
+                return Err(ConfigErrors(vec![Diagnostic::of_file(&file, message)]));
+            }
             Ok(bytes) => bytes,
             Err(error) => {
                 let hint = sandbox::about_reading(path, &error);
@@ -212,12 +226,20 @@ impl Config {
     pub fn parse_with(file: &str, text: &str, machine: &Machine, kinds: &Kinds) -> Result<Loaded, ConfigErrors> {
         let mut report = Findings::new(file, text);
         let (root, syntax) = DeTable::parse_recoverable(text);
-        for error in &syntax {
+        let most = syntax.iter().take(MOST_SYNTAX_ERRORS);
+        for error in most {
             let message = match error.message() {
                 "duplicate key" => "this name or key is in the file twice; remove one".to_owned(),
                 other => format!("not TOML: {other}"),
             };
             report.error(&error.span().unwrap_or(0..0), message);
+        }
+        if let Some(error) = syntax.get(MOST_SYNTAX_ERRORS) {
+            let more = syntax.len() - MOST_SYNTAX_ERRORS;
+            report.error(
+                &error.span().unwrap_or(0..0),
+                format!("not TOML: and {more} more such errors; is this the right file?"),
+            );
         }
         // After a syntax error, the parser's result is a guess, and findings about it would
         // mislead.
@@ -305,6 +327,19 @@ impl Draft {
 }
 
 /// The names of the sections of a file.
+/// The most bytes of a file. The largest configurations, of thousands of ports, have less.
+const MOST_BYTES: u64 = 16 << 20;
+
+/// The most errors that are told about a file that is no TOML.
+const MOST_SYNTAX_ERRORS: usize = 10;
+
+/// Reads a file, and one byte more than it may have.
+fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    fs::File::open(path)?.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 const SECTIONS: &[&str] = &["switch", "port", "underlay", "patch", "bridge", "node"];
 
 fn read(

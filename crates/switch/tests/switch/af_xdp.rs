@@ -28,8 +28,13 @@ fn options() -> GuestOptions {
 /// Adds an AF_XDP port and patches it with the vhost-user port `guest`.
 fn attach(config: &mut Config, guest: usize, interface: &str, change: impl FnOnce(&mut PortConfig, &mut AfXdpConfig)) {
     let mut port = PortConfig::vhost_user(interface, "");
-    let mut kind =
-        AfXdpConfig { interface: interface.to_owned(), queues: None, steal: Steal::All, zero_copy: ZeroCopy::Allow };
+    let mut kind = AfXdpConfig {
+        interface: interface.to_owned(),
+        queues: None,
+        steal: Steal::All,
+        zero_copy: ZeroCopy::Allow,
+        take_default_route: false,
+    };
     change(&mut port, &mut kind);
     config.ports[guest].mtu = port.mtu;
     port.kind = PortKind::AfXdp(kind);

@@ -17,7 +17,13 @@ fn options() -> GuestOptions {
 
 fn af_xdp(interface: &str) -> PortConfig {
     let interface = interface.to_owned();
-    let kind = AfXdpConfig { interface: interface.clone(), queues: None, steal: Steal::All, zero_copy: ZeroCopy::Off };
+    let kind = AfXdpConfig {
+        interface: interface.clone(),
+        queues: None,
+        steal: Steal::All,
+        zero_copy: ZeroCopy::Off,
+        take_default_route: false,
+    };
     PortConfig { name: interface, kind: PortKind::AfXdp(kind), ..PortConfig::vhost_user("", "") }
 }
 

@@ -56,13 +56,5 @@ impl AfPacketConfig {
 pub(super) fn read(section: &Section<'_>, report: &mut Findings<'_>, draft: &mut Draft) -> PortKind {
     let interface = super::read_own_interface(section, "interface", "eth1", report, draft);
     let queues = section.integer("queues", 1..=127, report).map_or(1, toml::Spanned::into_inner);
-    if let Some(key) = section.get("interface") {
-        let message = format!(
-            "interface {interface:?} in {}: this machine's own network stack gets the same packets, and answers those \
-             for its addresses; give the interface no address, or use another kind",
-            section.title()
-        );
-        report.warn(&key.span(), message);
-    }
     PortKind::AfPacket(AfPacketConfig { interface, queues })
 }

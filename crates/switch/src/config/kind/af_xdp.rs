@@ -38,6 +38,13 @@ pub(super) const KEYS: &[Key] = &[
         "`\"allow\"`: without copies by the kernel if the driver can. `\"require\"`: the switch does not start without that. `\"off\"`: always with a copy.",
         "\"require\"",
     ),
+    Key::new(
+        "take-default-route",
+        Value::Boolean,
+        Absent::Value("false"),
+        "`true`: the interface may have this machine's default route. The port takes all its packets, so the machine is cut off from its network at once.",
+        "true",
+    ),
 ];
 
 /// The keys that only an AF_XDP port has.
@@ -51,6 +58,8 @@ pub struct AfXdpConfig {
     pub steal: Steal,
     /// The use of zero-copy mode.
     pub zero_copy: ZeroCopy,
+    /// True if the interface may have the machine's default route.
+    pub take_default_route: bool,
 }
 
 impl AfXdpConfig {
@@ -115,5 +124,10 @@ pub(super) fn read(section: &Section<'_>, report: &mut Findings<'_>, draft: &mut
     };
     let modes = [("allow", ZeroCopy::Allow), ("require", ZeroCopy::Require), ("off", ZeroCopy::Off)];
     let zero_copy = section.choice("zero-copy", &modes, report).map_or(ZeroCopy::Allow, toml::Spanned::into_inner);
-    PortKind::AfXdp(AfXdpConfig { interface, queues, steal, zero_copy })
+    let take_default_route = section.boolean("take-default-route", report).is_some_and(toml::Spanned::into_inner);
+    if let Some(key) = section.get("interface").filter(|_| interface == "lo") {
+        let message = format!("interface \"lo\" in {}: it is not Ethernet; name another interface", section.title());
+        report.error(&key.span(), message);
+    }
+    PortKind::AfXdp(AfXdpConfig { interface, queues, steal, zero_copy, take_default_route })
 }
