@@ -75,8 +75,8 @@ fn report(facts: &Facts, switch: &SwitchFacts, bridge: &str, found: &Restless<'_
     let symptom =
         format!("bridge {bridge}: {}{more} move to and fro between ports {}", named.join(", "), ports.join(", "));
     let numbers = format!("{all} moves since the start, {now} in the time of this look");
-    let is_of_vms = facts.ports.iter().filter(|port| found.ports.contains(port.port.name.as_str()));
-    let is_of_vms = is_of_vms.fold(true, |all, port| all && port.is_vhost_user());
+    let mut of_found = facts.ports.iter().filter(|port| found.ports.contains(port.port.name.as_str()));
+    let is_of_vms = of_found.all(|port| port.is_vhost_user());
     let (detail, fix) = match is_of_vms && found.addresses.len() == 1 {
         true => (
             format!("two guests use one MAC address, or one of them sends packets back (a loop); {numbers}"),
