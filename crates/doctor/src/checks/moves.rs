@@ -6,7 +6,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use straightline_api::{EventKind, JoinedKind};
 
 use super::{Check, Outcome};
-use crate::facts::{Facts, SwitchFacts};
+use crate::facts::{Facts, PortFacts, SwitchFacts};
 
 /// Time in which moves of one address count.
 const TIME: Duration = Duration::from_secs(600);
@@ -75,8 +75,8 @@ fn report(facts: &Facts, switch: &SwitchFacts, bridge: &str, found: &Restless<'_
     let symptom =
         format!("bridge {bridge}: {}{more} move to and fro between ports {}", named.join(", "), ports.join(", "));
     let numbers = format!("{all} moves since the start, {now} in the time of this look");
-    let mut of_found = facts.ports.iter().filter(|port| found.ports.contains(port.port.name.as_str()));
-    let is_of_vms = of_found.all(|port| port.is_vhost_user());
+    let mut concerned = facts.ports.iter().filter(|port| found.ports.contains(port.port.name.as_str()));
+    let is_of_vms = concerned.all(PortFacts::is_vhost_user);
     let (detail, fix) = match is_of_vms && found.addresses.len() == 1 {
         true => (
             format!("two guests use one MAC address, or one of them sends packets back (a loop); {numbers}"),
