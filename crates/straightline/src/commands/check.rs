@@ -86,14 +86,13 @@ fn find(path: &Path, kinds: &Kinds) -> Found {
     warnings.extend(here.warnings);
     // Another user may run the switch, or a service with capabilities.
     warnings.extend(loaded.missing_privileges());
-    let of_file = |message| Diagnostic {
+    warnings.extend(descriptor_shortage(&loaded.config).map(|shortage| Diagnostic {
         file: path.display().to_string(),
         line: None,
         column: None,
-        message,
+        message: shortage.to_string(),
         excerpt: String::new(),
-    };
-    warnings.extend(descriptor_shortage(&loaded.config).map(of_file));
+    }));
     Found { errors, warnings }
 }
 
