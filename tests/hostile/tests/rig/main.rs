@@ -32,6 +32,7 @@ mod cve_2026_86566;
 mod cve_2026_86567;
 mod descriptors;
 mod device_state;
+mod devices;
 mod held;
 mod in_order;
 mod logs;
