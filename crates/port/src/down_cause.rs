@@ -96,7 +96,7 @@ causes! {
     /// The underlay has no route to a remote.
     NoRoute = "no-route", "Add a `gateway` to the section of the underlay, and run `straightline reload`.";
     /// No next hop of the tunnel has answered.
-    NextHopSilent = "next-hop-silent", "Look at the next hops with `straightline neighbours`, and ping them.";
+    NextHopSilent = "next-hop-silent", "Look at the next hops with `straightline neighbours`, and ping them from another host of their network.";
 }
 
 impl DownCause {
