@@ -23,6 +23,9 @@ const BUSY: f64 = 0.2;
 const WAITED: f64 = 0.01;
 const STOLEN: f64 = 0.02;
 
+/// Seconds below which a trial is not judged: one slice of another thread takes milliseconds.
+const JUDGED: f64 = 0.1;
+
 /// The counters at a moment.
 #[derive(Debug)]
 pub(super) struct Before {
@@ -99,8 +102,11 @@ impl Disturbance {
         all.into_iter().filter_map(|(name, part)| Some((name, part?)))
     }
 
-    /// Returns the validity of the trial.
-    pub(super) fn validity(self) -> Validity {
+    /// Returns the validity of a trial of so many planned seconds.
+    pub(super) fn validity(self, planned: f64) -> Validity {
+        if planned < JUDGED {
+            return Validity::Valid;
+        }
         let percent = |part: Option<f64>, limit: f64| part.filter(|&part| part > limit).map(|part| 100.0 * part);
         if let Some(waited) = percent(self.waited, WAITED) {
             return Validity::SpoiltByLoad(format!(
@@ -178,27 +184,33 @@ mod tests {
     fn a_thread_that_waits_spoils_the_trial() {
         let quiet = second(&[[995, 5], [990, 8]], 0);
         assert_eq!(quiet, Disturbance { waited: Some(0.008), stolen: Some(0.0), interrupted: Some(0.05) });
-        assert_eq!(quiet.validity(), Validity::Valid);
-        let beside_a_compiler = second(&[[995, 5], [500, 480]], 0).validity();
+        assert_eq!(quiet.validity(1.0), Validity::Valid);
+        let beside_a_compiler = second(&[[995, 5], [500, 480]], 0).validity(1.0);
         assert!(beside_a_compiler.is_spoilt_by_load(), "{beside_a_compiler:?}");
         assert!(beside_a_compiler.reason().is_some_and(|why| why.contains("48.0 %")), "{beside_a_compiler:?}");
     }
 
     #[test]
+    fn a_trial_of_some_milliseconds_is_not_judged() {
+        let busy = second(&[[500, 480]], 0);
+        assert_eq!((busy.validity(0.05), busy.metrics().count()), (Validity::Valid, 3));
+    }
+
+    #[test]
     fn threads_with_little_to_do_do_not_count() {
-        assert_eq!(second(&[[995, 0], [5, 50]], 0).validity(), Validity::Valid);
+        assert_eq!(second(&[[995, 0], [5, 50]], 0).validity(1.0), Validity::Valid);
     }
 
     #[test]
     fn a_hypervisor_spoils_the_trial() {
-        assert_eq!(second(&[[995, 0]], 1).validity(), Validity::Valid);
-        let stolen = second(&[[995, 0]], 10).validity();
+        assert_eq!(second(&[[995, 0]], 1).validity(1.0), Validity::Valid);
+        let stolen = second(&[[995, 0]], 10).validity(1.0);
         assert!(stolen.is_spoilt_by_load() && stolen.reason().is_some_and(|why| why.contains("10.0 %")), "{stolen:?}");
     }
 
     #[test]
     fn what_the_kernel_does_not_tell_spoils_nothing() {
-        assert_eq!(Disturbance::default().validity(), Validity::Valid);
+        assert_eq!(Disturbance::default().validity(1.0), Validity::Valid);
         assert_eq!(Disturbance::default().metrics().count(), 0);
     }
 }

@@ -98,7 +98,7 @@ pub fn run_until<P: TestPort>(
     let [planned, lasted] = measured.seconds;
     let validity = match ended {
         Err(error) => validity::ended(&error, planned, lasted),
-        Ok(()) => validity::measured(&measured, load, generator.mean_len()).or_else(|| disturbance.validity()),
+        Ok(()) => validity::measured(&measured, load, generator.mean_len()).or_else(|| disturbance.validity(planned)),
     };
     let others = work.split_off(work.len().min(1));
     let work = work.first().copied().unwrap_or_default();

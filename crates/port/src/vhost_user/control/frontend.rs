@@ -35,6 +35,8 @@ pub(crate) struct ConnectedFrontend {
     pub(crate) peer: Option<Peer>,
     pub(crate) session: Session,
     pub(crate) memory: Arc<GuestMemory>,
+    /// True once the frontend has sent memory.
+    pub(crate) was_sent_memory: bool,
     /// The log of writes to guest memory, once the frontend has sent one.
     pub(crate) log: Option<Arc<DirtyLog>>,
     /// The rings that run, by index.
@@ -74,6 +76,7 @@ impl ConnectedFrontend {
             peer: peer(connection.stream().as_fd()).ok(),
             connection,
             memory: Arc::default(),
+            was_sent_memory: false,
             log: None,
             rings: (0..rings).map(|_| None).collect(),
             broken: vec![None; rings.into()],
@@ -295,6 +298,7 @@ impl ConnectedFrontend {
         self.calls = new_helper(&self.shared);
         self.transfer = Transfer::None;
         self.memory = Arc::default();
+        self.was_sent_memory = false;
         self.log = None;
         self.shared.state().forget_fault();
     }

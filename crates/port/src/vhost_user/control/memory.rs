@@ -10,11 +10,13 @@ use super::frontend::ConnectedFrontend;
 
 impl ConnectedFrontend {
     pub(crate) fn set_memory(&mut self, regions: Vec<RegionFd>) -> Result<(), String> {
+        self.was_sent_memory = true;
         let mapped = regions.iter().map(map).collect::<Result<_, _>>()?;
         self.replace_memory(mapped)
     }
 
     pub(crate) fn add_region(&mut self, region: &RegionFd) -> Result<(), String> {
+        self.was_sent_memory = true;
         let mut regions = self.memory.regions().to_vec();
         regions.push(map(region)?);
         self.change_slots(regions)

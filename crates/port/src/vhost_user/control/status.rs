@@ -65,7 +65,7 @@ impl ConnectedFrontend {
             return Some(Down::new(cause, refusal.to_string()));
         }
         // QEMU starts its device with the features, and then finds that it has no memory to share.
-        if self.session.acked_features() != 0 && self.memory.regions().is_empty() {
+        if self.session.acked_features() != 0 && !self.was_sent_memory {
             let reason =
                 "the guest's driver runs, and the frontend has sent no memory: the memory of the VM is not shared";
             return Some(Down::new(DownCause::MemoryNotShared, reason));
