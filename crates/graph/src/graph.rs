@@ -245,8 +245,7 @@ impl Graph {
     /// calls it in a loop.
     pub fn run(&mut self, turn: &mut Turn<'_>) -> usize {
         let mut at = cycles();
-        let had_debts = self.debts.any;
-        if had_debts {
+        if self.debts.any {
             self.repay(turn, at);
         }
         let taken = self.receive(turn, &mut at);
@@ -255,11 +254,11 @@ impl Graph {
             turn.end();
             return 0;
         }
-        if had_debts {
-            self.debts.served_others(at);
-        }
         self.run_nodes(turn, &mut at);
         self.charge(turn, taken);
+        if self.debts.any {
+            self.note_debts(at);
+        }
         self.run_outputs(turn, &mut at);
         turn.end();
         self.end.count(taken, cycles().saturating_sub(at));

@@ -63,15 +63,19 @@ pub(crate) struct Account {
 
 impl Default for Account {
     fn default() -> Self {
-        // The first turn limits the balance to the share.
+        // The first charge limits the balance to the share.
         Account { balance: i64::MAX, burst: BURST, packets: 0..0 }
     }
 }
 
 impl Account {
-    /// Charges the packets, by `cost`. Returns the indexes of those that are too many.
-    pub(crate) fn charge(&mut self, share: i64, cost: impl Fn(usize) -> u64) -> Range<usize> {
+    /// Limits the balance to a share: nobody saves up.
+    pub(crate) fn limit(&mut self, share: i64) {
         self.balance = self.balance.min(share);
+    }
+
+    /// Charges the packets, by `cost`. Returns the indexes of those that are too many.
+    pub(crate) fn charge(&mut self, cost: impl Fn(usize) -> u64) -> Range<usize> {
         let mut at = self.packets.start;
         while at < self.packets.end && self.balance > 0 {
             self.pay(cost(at));
@@ -148,19 +152,19 @@ mod tests {
 
     #[test]
     fn an_input_passes_what_its_share_covers_and_one_packet_more() {
-        let mut account = Account { packets: 10..20, ..Account::default() };
-        assert_eq!(account.charge(100, |_| 30), 14..20, "three cost 90, and the fourth makes a debt");
+        let mut account = Account { packets: 10..20, balance: 100, ..Account::default() };
+        assert_eq!(account.charge(|_| 30), 14..20, "three cost 90, and the fourth makes a debt");
         assert_eq!(account.balance, -20);
         account.balance = 100;
         account.packets = 0..1;
-        assert_eq!(account.charge(100, |_| 1_000), 1..1, "one packet always passes");
+        assert_eq!(account.charge(|_| 1_000), 1..1, "one packet always passes");
         assert_eq!(account.balance, -900);
     }
 
     #[test]
     fn free_packets_all_pass() {
-        let mut account = Account { packets: 0..64, ..Account::default() };
-        assert!(account.charge(100, |_| 0).is_empty());
+        let mut account = Account { packets: 0..64, balance: 100, ..Account::default() };
+        assert!(account.charge(|_| 0).is_empty());
         assert_eq!(account.balance, 100);
     }
 

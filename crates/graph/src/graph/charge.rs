@@ -20,6 +20,14 @@ impl Graph {
         self.debts.repay(now, share, self.inputs.all_mut());
     }
 
+    /// Notes which inputs of this turn are in long debt, at the time `now`, once all are charged.
+    #[cold]
+    pub(super) fn note_debts(&mut self, now: u64) {
+        for input in self.inputs.received() {
+            self.debts.note(&mut input.account, now);
+        }
+    }
+
     /// Charges packets that cost much to their inputs, if this turn has such packets.
     #[inline]
     pub(super) fn charge(&mut self, turn: &mut Turn<'_>, taken: usize) {
@@ -59,12 +67,12 @@ impl Graph {
             });
         }
         let share = share(self.turn_time, self.inputs.active());
-        let now = cycles();
-        self.debts.begin(now);
+        self.debts.begin(cycles());
         let mut most = 0;
         for input in self.inputs.received() {
-            let before = input.account.balance.min(share);
-            let too_many = input.account.charge(share, |packet| costs[packet]);
+            input.account.limit(share);
+            let before = input.account.balance;
+            let too_many = input.account.charge(|packet| costs[packet]);
             if input.rules.returns {
                 turn.leave_tail(too_many.clone());
             }
@@ -76,7 +84,6 @@ impl Graph {
                 most = paid;
                 turn.blame(input.served);
             }
-            self.debts.charged(&mut input.account, now);
         }
         if turn.leaves_packets() {
             self.withdraw_left(turn);
@@ -87,10 +94,12 @@ impl Graph {
     pub(super) fn charge_sends(&mut self, turn: &Turn<'_>, output: usize) {
         let entry = &self.entries[output];
         let Some(cost) = entry.send_cost else { return };
+        let share = share(self.turn_time, self.inputs.active());
         self.debts.begin(cycles());
         for &id in entry.pending.ids() {
             let has_packet = |input: &&mut Input| input.account.packets.contains(&id.index());
             if let Some(input) = self.inputs.received().find(has_packet) {
+                input.account.limit(share);
                 input.account.pay(cost.cycles(entry.action.sends_of(turn, id)));
             }
         }

@@ -54,18 +54,13 @@ impl Debts {
         }
     }
 
-    /// Notes that an input has been charged for all of its packets.
-    pub(super) fn charged(&mut self, account: &mut Account, now: u64) {
+    /// Notes an input that has been charged for all of its packets of a turn.
+    pub(super) fn note(&mut self, account: &mut Account, now: u64) {
         if account.balance < self.long {
             account.balance = account.balance.saturating_mul(2);
         } else {
-            self.served_others(now);
+            self.others_at = now;
         }
-    }
-
-    /// Notes that inputs without a long debt have packets.
-    pub(super) fn served_others(&mut self, now: u64) {
-        self.others_at = now;
     }
 
     /// Repays at the time `now`, once a turn.
@@ -117,7 +112,7 @@ mod tests {
     #[test]
     fn a_turn_repays_a_share_of_a_short_debt() {
         let (mut debts, mut inputs) = debts(&[-2000, -100, 400, 500]);
-        debts.served_others(10_000);
+        debts.note(&mut inputs[3].account, 10_000);
         debts.repay(10_001, 500, &mut inputs);
         assert_eq!(balances(&inputs), [-1500, 400, 500, 500], "nobody saves up");
         assert!(debts.any);
@@ -130,14 +125,14 @@ mod tests {
     fn only_time_repays_a_long_debt_while_others_have_packets() {
         let (mut debts, mut inputs) = debts(&[-5000, -5000, 500]);
         for Input { account, .. } in &mut inputs {
-            debts.charged(account, 10_000);
+            debts.note(account, 10_000);
         }
         assert_eq!(balances(&inputs), [-10_000, -10_000, 500], "it counts twice");
         debts.repay(10_000, 500, &mut inputs);
         assert_eq!(balances(&inputs), [-10_000, -10_000, 500], "no time has passed");
         debts.repay(10_900, 500, &mut inputs);
         assert_eq!(balances(&inputs), [-9550, -9550, 500], "all of them repay the time that passed");
-        debts.served_others(10_900);
+        debts.note(&mut inputs[2].account, 10_900);
         debts.repay(11_500, 500, &mut inputs);
         assert_eq!(balances(&inputs), [-9250, -9250, 500]);
         debts.repay(12_000, 500, &mut inputs);
@@ -148,7 +143,7 @@ mod tests {
     fn inputs_in_long_debt_do_not_hold_up_each_other() {
         let (mut debts, mut inputs) = debts(&[-5000, -5000]);
         for Input { account, .. } in &mut inputs {
-            debts.charged(account, 10_000);
+            debts.note(account, 10_000);
         }
         debts.repay(10_000, 500, &mut inputs);
         assert_eq!(balances(&inputs), [-9500, -9500]);

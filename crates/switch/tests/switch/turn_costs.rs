@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex};
 
 use straightline_fdb::Fdb;
 use straightline_graph::clock::{cycles, hertz};
-use straightline_graph::{Graph, Idle, Worker, WorkerStats};
+use straightline_graph::{Graph, Idle, Next, Node, NodeIndex, Worker, WorkerStats};
 use straightline_guest::{Guest, GuestOptions};
 use straightline_nodes::{Bridge, Patch};
-use straightline_packet::{Arena, Batch, Drops, HEAD, PacketId, PortIndex, Rcu, Settings, Turn};
+use straightline_packet::{Arena, Batch, Drops, HEAD, PacketId, Packets, PortIndex, Rcu, Settings, Turn};
 use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
 use straightline_port::{EpollWaiter, Port, PortControl};
 use straightline_virtio::features as f;
@@ -66,9 +66,17 @@ impl Driven {
 
     /// Returns a worker whose port 0 sends to `slow`, and ports 1 and 2 to each other.
     fn with_slow_calls(slow: &Arc<SlowCalls>) -> Driven {
-        Driven::new(3, |graph, ports| {
+        Driven::sending_to_slow_calls(|graph| {
             let calls = graph.output(Arc::clone(slow) as Arc<dyn Port>, false);
-            let attack = graph.node("attack", Box::new(Patch::new(PortIndex(9))), &[calls, calls]);
+            graph.node("attack", Box::new(Patch::new(PortIndex(9))), &[calls, calls])
+        })
+    }
+
+    /// Returns a worker whose port 0 sends to the entry that `build` makes, and ports 1 and 2 to each
+    /// other.
+    fn sending_to_slow_calls(build: impl FnOnce(&mut Graph) -> NodeIndex) -> Driven {
+        Driven::new(3, |graph, ports| {
+            let attack = build(graph);
             graph.input(ports[0].for_worker(0), attack);
             let edges: Vec<_> = ports[1..].iter().map(|port| graph.output(port.for_worker(0), false)).collect();
             let patch = graph.node("patch", Box::new(Patch::new(PortIndex(1))), &edges);
@@ -231,20 +239,37 @@ fn segments_that_are_sent_by_calls_are_spread_over_turns() {
 /// another port has packets. So the other port has half of the worker.
 #[test]
 fn a_packet_of_many_turns_cost_holds_up_its_own_sender() {
-    const SEGMENTS: u64 = 1000;
     let slow = Arc::new(SlowCalls::default());
-    let mut driven = Driven::with_slow_calls(&slow);
+    holds_up_its_sender(Driven::with_slow_calls(&slow), &slow);
+}
+
+/// The same where the output delivers before another node runs, so that no packet can go back.
+#[test]
+fn a_packet_that_is_sent_early_holds_up_its_own_sender() {
+    let slow = Arc::new(SlowCalls::default());
+    let driven = Driven::sending_to_slow_calls(|graph| {
+        let later = graph.node("later", Box::new(ToFirst), &[]);
+        let calls = graph.output(Arc::clone(&slow) as Arc<dyn Port>, false);
+        graph.node("attack", Box::new(ToFirst), &[calls, later])
+    });
+    holds_up_its_sender(driven, &slow);
+}
+
+/// Port 0 sends packets of many sends to `slow`, one after the other, and port 1 to port 2.
+fn holds_up_its_sender(mut driven: Driven, slow: &SlowCalls) {
+    const SEGMENTS: u64 = 1000;
     let features = BASIC | f::VIRTIO_NET_F_CSUM | f::VIRTIO_NET_F_HOST_TSO4;
     let options = GuestOptions { features, buffer_len: 65_600, ring_size: 64, ..GuestOptions::default() };
     let mut attacker = driven.guest(0, &options);
     let (mut a, mut b) = (driven.guest(1, &GuestOptions::default()), driven.guest(2, &GuestOptions::default()));
     driven.idle();
-    for n in 0..3 {
-        let payload = noise(n.into(), 48 * usize::try_from(SEGMENTS).expect("few"));
-        let (header, frame) = segmented(Kind::Tcp4, mac(n), mac(1), &payload, 48);
-        assert!(attacker.send(&header, &frame));
-    }
-    attacker.flush();
+    let payload = noise(1, 48 * usize::try_from(SEGMENTS).expect("few"));
+    let (header, large) = segmented(Kind::Tcp4, mac(3), mac(1), &payload, 48);
+    let mut send_large = || {
+        assert!(attacker.send(&header, &large));
+        attacker.flush();
+    };
+    send_large();
     let mut sent_at = None;
     let mut waits = 0;
     for turn in 0.. {
@@ -256,6 +281,7 @@ fn a_packet_of_many_turns_cost_holds_up_its_own_sender() {
         if slow.sends.load(Ordering::Relaxed) == before {
             continue;
         }
+        send_large();
         if let Some(sent_at) = sent_at.replace(cycles()) {
             // Shares of some turns may repay the last part of the debt.
             let waited = began - sent_at;
@@ -267,4 +293,13 @@ fn a_packet_of_many_turns_cost_holds_up_its_own_sender() {
         }
     }
     driven.no_drops();
+}
+
+/// A node that sends all packets along its first edge.
+struct ToFirst;
+
+impl Node for ToFirst {
+    fn process(&mut self, _packets: &mut Packets<'_>, batch: &Batch, next: &mut Next<'_>) {
+        next.extend(0, batch.ids());
+    }
 }
