@@ -46,7 +46,8 @@ pub fn ports_short(ports: &Ports) -> String {
         };
         let link = if port.link == Link::Up { "up" } else { "down" };
         let drops = port.drops.values().fold(0_u64, |sum, n| sum.saturating_add(*n));
-        let (rx, tx) = (packets(|queue| queue.rx), packets(|queue| queue.tx));
+        let rx = packets(|queue| queue.rx);
+        let tx = packets(|queue| queue.tx);
         grid.row([port.name.clone(), port.kind.clone(), link.to_owned(), rx, tx, count(drops), short_reason(port)]);
     }
     grid.render_within(TABLE_WIDTH)
@@ -260,10 +261,7 @@ pub fn runtime(runtime: &Runtime) -> String {
         let name = cpu.map_or_else(|| node.name.clone(), |cpu| format!("{} on CPU {cpu}", node.name));
         nodes.row([name, count(node.calls), count(node.packets), vector, cycles]);
     }
-    let end = match runtime.nodes.iter().any(|node| node.name == "turn-end") {
-        true => TURN_END,
-        false => "",
-    };
+    let end = if runtime.nodes.iter().any(|node| node.name == "turn-end") { TURN_END } else { "" };
     format!("{}{}\n{}{end}", workers.render(""), bodies(&runtime.workers), nodes.render(""))
 }
 

@@ -39,8 +39,8 @@ pub fn raise_descriptor_limit() -> io::Result<()> {
 const OTHERS: u64 = 640;
 
 /// Returns a warning if the peers of this configuration's ports can have the switch keep more
-/// descriptors than it may open. Then a frontend may take those of others. Within the sandbox, the
-/// limit is that of the start.
+/// descriptors than it may open. Then one frontend may take descriptors that others need. A switch
+/// compares with its limit at the start, because the sandbox hides the limit later.
 #[must_use]
 pub fn descriptor_shortage(config: &Config) -> Option<String> {
     let limit = match TABLE.get() {

@@ -23,7 +23,7 @@ const SCRAPE_AGE: Duration = Duration::from_millis(100);
 /// The same for pages, which ask each second. So all of them cost about one poll a second.
 const PAGE_AGE: Duration = Duration::from_millis(700);
 
-/// The same for the addresses, the events and the history, of which there may be much.
+/// The same for long answers: addresses, events, the history.
 const LARGE_AGE: Duration = Duration::from_secs(1);
 
 /// The age at which the findings are made anew. They take long, and change rarely.

@@ -22,9 +22,12 @@ impl<const N: usize> Grid<N> {
 
     /// Renders the table. Lines end with `…` at this width.
     pub(super) fn render_within(&self, width: usize) -> String {
-        let fit = |line: &str| match line.chars().count() > width {
-            true => line.chars().take(width - 1).chain(['…']).collect(),
-            false => line.to_owned(),
+        let fit = |line: &str| {
+            if line.chars().count() > width {
+                line.chars().take(width - 1).chain(['…']).collect()
+            } else {
+                line.to_owned()
+            }
         };
         self.render("").lines().map(|line| fit(line) + "\n").collect()
     }

@@ -22,7 +22,8 @@ const SHARE: f64 = 0.001;
 /// The share of the packets above which nothing works.
 const MOST: f64 = 0.5;
 
-/// Reasons that count at the destination. Their share is that of the packets to the port.
+/// Reasons that are counted at the destination port. Their share is taken of the packets to that
+/// port.
 const TO_THE_PORT: &[&str] = &[
     "no-buffer",
     "too-big",
@@ -56,9 +57,9 @@ pub(super) const DROPS: Check = Check {
 struct Loss<'f> {
     port: &'f Port,
     reason: &'f str,
-    /// Dropped packets since the start, and the packets of which they are a share.
+    /// Packets since the start.
     all: Counts,
-    /// The same in the time of the look.
+    /// Packets in the time of the look.
     now: Counts,
 }
 
@@ -86,11 +87,12 @@ fn counts(port: &Port, reason: &str) -> Counts {
     let dropped = port.drops.get(reason).copied().unwrap_or(0);
     let same_direction = |other: &str| TO_THE_PORT.contains(&other) == TO_THE_PORT.contains(&reason);
     let all: u64 = port.drops.iter().filter(|(other, _)| same_direction(other)).map(|(_, n)| n).sum();
-    let of = match TO_THE_PORT.contains(&reason) {
+    let of = if TO_THE_PORT.contains(&reason) {
         // Only delivered packets are counted there.
-        true => port.queues.iter().map(|queue| queue.tx.packets).sum::<u64>() + all,
+        port.queues.iter().map(|queue| queue.tx.packets).sum::<u64>() + all
+    } else {
         // Most packets are counted before they are dropped.
-        false => port.queues.iter().map(|queue| queue.rx.packets).sum::<u64>().max(all),
+        port.queues.iter().map(|queue| queue.rx.packets).sum::<u64>().max(all)
     };
     Counts { dropped, of }
 }
@@ -129,15 +131,17 @@ impl Loss<'_> {
         let symptom = format!("port {}: {dropped} of {of} packets dropped as {}", self.port.name, self.reason);
         let found = remedies.drops.iter().find(|drop| drop.reason == self.reason);
         let meaning = found.map_or("", |drop| drop.meaning.trim_end_matches('.'));
-        let detail = match meaning.is_empty() {
-            true => format!("{} of {} in the time of this look", self.now.dropped, self.now.of),
-            false => format!("{meaning}; {} of {} in the time of this look", self.now.dropped, self.now.of),
+        let detail = if meaning.is_empty() {
+            format!("{} of {} in the time of this look", self.now.dropped, self.now.of)
+        } else {
+            format!("{meaning}; {} of {} in the time of this look", self.now.dropped, self.now.of)
         };
         let remedy = found.map_or("straightline drops", |drop| drop.remedy.as_str()).replace("PORT", &self.port.name);
         let fix = format!("{remedy} To see them: straightline capture {} --dropped={}", self.port.name, self.reason);
-        match self.is_total() && !USUAL.contains(&self.reason) {
-            true => outcome.fail(symptom, detail, fix),
-            false => outcome.warn(symptom, detail, fix),
+        if self.is_total() && !USUAL.contains(&self.reason) {
+            outcome.fail(symptom, detail, fix)
+        } else {
+            outcome.warn(symptom, detail, fix)
         }
     }
 }

@@ -174,9 +174,10 @@ fn ring_size(facts: &Facts, outcome: &mut super::Outcome) {
             outcome.pass();
             continue;
         }
-        let fix = match port.ring_size < LARGE_RING {
-            true => program::larger_rings(facts.program(), LARGE_RING),
-            false => "give the guest more CPU time, or use `full = \"wait\"` in a patch".to_owned(),
+        let fix = if port.ring_size < LARGE_RING {
+            program::larger_rings(facts.program(), LARGE_RING)
+        } else {
+            "give the guest more CPU time, or use `full = \"wait\"` in a patch".to_owned()
         };
         outcome.warn(
             format!("{}: {:.1} % of the packets found no free buffer", facts.subject(), 100.0 * share),

@@ -92,9 +92,10 @@ impl Check {
         let mut outcome = Outcome { check: self.name, findings: Vec::new(), is_applied: false };
         (self.run)(facts, &mut outcome);
         if outcome.findings.is_empty() {
-            match outcome.is_applied {
-                true => outcome.add(Verdict::Pass, self.passes, "", ""),
-                false => outcome.add(Verdict::Skip, "does not apply", self.absent, ""),
+            if outcome.is_applied {
+                outcome.add(Verdict::Pass, self.passes, "", "")
+            } else {
+                outcome.add(Verdict::Skip, "does not apply", self.absent, "")
             }
         }
         merge(outcome.findings)

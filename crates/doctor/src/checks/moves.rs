@@ -25,9 +25,10 @@ pub(super) const MOVES: Check = Check {
         let Some(switch) = outcome.known("the bridges", &facts.switch) else { return };
         for moves in &switch.status.moves {
             let found = restless(facts, switch, &moves.bridge);
-            match found.addresses.is_empty() {
-                true => outcome.pass(),
-                false => report(facts, switch, &moves.bridge, &found, outcome),
+            if found.addresses.is_empty() {
+                outcome.pass()
+            } else {
+                report(facts, switch, &moves.bridge, &found, outcome)
             }
         }
         same_addresses(facts, outcome);
@@ -77,24 +78,22 @@ fn report(facts: &Facts, switch: &SwitchFacts, bridge: &str, found: &Restless<'_
     let numbers = format!("{all} moves since the start, {now} in the time of this look");
     let mut concerned = facts.ports.iter().filter(|port| found.ports.contains(port.port.name.as_str()));
     let is_of_vms = concerned.all(PortFacts::is_vhost_user);
-    let (detail, fix) = match is_of_vms && found.addresses.len() == 1 {
-        true => (
+    let (detail, fix) = if is_of_vms && found.addresses.len() == 1 {
+        (
             format!("two guests use one MAC address, or one of them sends packets back (a loop); {numbers}"),
             "give each VM a MAC address of its own; if each has one, look for a bridge inside of a guest".to_owned(),
-        ),
-        false => (
+        )
+    } else {
+        (
             format!("packets come back by another port (a loop), or two stations use one address; {numbers}"),
             format!(
                 "leave one path between the ports: `bridge link` shows interfaces in one Linux bridge. Take one of the \
                  ports out of [bridge.{bridge}], or set it down: straightline link {} down",
                 ports.last().unwrap_or(&"PORT")
             ),
-        ),
+        )
     };
-    match now > 0 {
-        true => outcome.fail(symptom, detail, fix),
-        false => outcome.warn(symptom, detail, fix),
-    }
+    if now > 0 { outcome.fail(symptom, detail, fix) } else { outcome.warn(symptom, detail, fix) }
 }
 
 /// Reports ports of one bridge whose guests have the same address, before it moves.

@@ -57,7 +57,8 @@ fn meant(facts: &Facts) -> Option<&SwitchProcess> {
 
 /// Reports a switch that runs, and whose API does not listen where it was looked for.
 fn lost(facts: &Facts, process: &SwitchProcess, outcome: &mut Outcome) {
-    let (path, file) = (facts.api.socket.path.display(), process.file.display());
+    let path = facts.api.socket.path.display();
+    let file = process.file.display();
     let symptom = format!("no switch listens on {path}, but process {} is one", process.pid);
     match &facts.configured {
         Some(named) if named.errors.is_empty() => outcome.fail(
@@ -150,16 +151,18 @@ impl Ours {
 
     /// Returns the fix where another process listens. It harms nobody's VM.
     fn make_way(&self, other: &Holder) -> String {
-        match self.vms.contains(&other.pid) {
-            true => format!("the VM listens: set `mode = \"client\"` in {}, then: straightline reload", self.section),
-            false => format!("choose another path, or end {} (process {}) if it is not needed", other.name, other.pid),
+        if self.vms.contains(&other.pid) {
+            format!("the VM listens: set `mode = \"client\"` in {}, then: straightline reload", self.section)
+        } else {
+            format!("choose another path, or end {} (process {}) if it is not needed", other.name, other.pid)
         }
     }
 }
 
 /// Checks a socket at which the switch listens.
 fn ours(owner: &Ours, socket: &SocketFacts, own: Option<u32>, facts: &Facts, outcome: &mut Outcome) {
-    let (path, subject) = (socket.path.display(), &owner.subject);
+    let path = socket.path.display();
+    let subject = &owner.subject;
     let runs = facts.switch.is_ok();
     let Some(state) = outcome.known(format!("{subject}: socket {path}"), &socket.state) else { return };
     match state {

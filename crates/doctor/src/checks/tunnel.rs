@@ -34,7 +34,8 @@ pub(super) const ADDRESSES: Check = Check {
                 outcome.pass();
                 continue;
             };
-            let (underlay, ip) = (&own.underlay, &own.ip);
+            let underlay = &own.underlay;
+            let ip = &own.ip;
             outcome.fail(
                 format!("underlay {underlay}: another station has {ip}"),
                 format!("it has the MAC address {mac}, and gets packets of the tunnels that are for this switch"),

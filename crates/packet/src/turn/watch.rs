@@ -79,7 +79,8 @@ impl TurnWatch {
     pub fn look(&self) -> Option<(u64, Served, Served)> {
         let turn = self.state.turn()?;
         let words = &self.served.0;
-        let (served, source) = (words.served.load(Ordering::Relaxed), words.source.load(Ordering::Relaxed));
+        let served = words.served.load(Ordering::Relaxed);
+        let source = words.source.load(Ordering::Relaxed);
         // The words above must be read before the turn's number is read again.
         fence(Ordering::Acquire);
         // If the number differs, the turn has ended in between: it has not stalled, and the words

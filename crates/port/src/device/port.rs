@@ -96,7 +96,7 @@ pub(super) type MakeLink = fn(&DeviceRequest, OpenedDevice, PortIndex) -> Result
 pub(super) enum Served {
     /// To be served at this time, whatever happens.
     Until(Option<Instant>),
-    /// To have its device opened. The time is that of the last attempt.
+    /// Its device is to be opened. The last attempt was at this time.
     Due(Option<Instant>),
 }
 

@@ -86,13 +86,8 @@ fn find(path: &Path, kinds: &Kinds) -> Found {
     warnings.extend(here.warnings);
     // Another user may run the switch, or a service with capabilities.
     warnings.extend(loaded.missing_privileges());
-    warnings.extend(descriptor_shortage(&loaded.config).map(|shortage| Diagnostic {
-        file: path.display().to_string(),
-        line: None,
-        column: None,
-        message: shortage.to_string(),
-        excerpt: String::new(),
-    }));
+    let of_file = |shortage| Diagnostic::of_file(&path.display().to_string(), shortage);
+    warnings.extend(descriptor_shortage(&loaded.config).map(of_file));
     Found { errors, warnings }
 }
 

@@ -24,7 +24,8 @@ pub struct Diagnostic {
 
 impl Diagnostic {
     /// Creates a finding about the whole file.
-    pub(super) fn of_file(file: &str, message: String) -> Self {
+    #[must_use]
+    pub fn of_file(file: &str, message: String) -> Self {
         Self { file: file.to_owned(), line: None, column: None, message, excerpt: String::new() }
     }
 

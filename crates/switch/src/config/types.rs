@@ -142,7 +142,7 @@ pub struct SwitchConfig {
     pub api_perms: Option<u32>,
     /// The path of a second socket, which only answers questions.
     pub api_read_only: Option<PathBuf>,
-    /// The group whose members may use the second socket. `None`: that of [`Self::api_group`].
+    /// The group whose members may use the second socket. `None`: the group [`Self::api_group`].
     pub api_read_only_group: Option<u32>,
     /// The permission bits of the second socket. `None`: 0666, or 0660 with a group of its own.
     pub api_read_only_perms: Option<u32>,

@@ -80,7 +80,8 @@ fn lose(facts: &mut Facts, at: usize, reason: &str, count: u64, of: u64) {
         ..Queue::default()
     }];
     let found = Reason::ALL.iter().find(|one| one.name() == reason).expect("a reason");
-    let (name, before) = (port.name.clone(), port.clone());
+    let name = port.name.clone();
+    let before = port.clone();
     let switch = switch(facts);
     switch.ports_before[at] = before;
     switch.drops.drops.push(DropCount {

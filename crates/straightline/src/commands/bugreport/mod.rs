@@ -87,12 +87,12 @@ fn answer<A: Answer>(api: &Path, render: fn(&A) -> String) -> String {
 fn addresses(fdb: &Fdb) -> String {
     let text = table::fdb(fdb);
     let mut lines = text.lines();
-    let mut first: Vec<_> = lines.by_ref().take(MAX_ADDRESSES).collect();
-    let rest = format!("and {} lines more", lines.count());
-    if !rest.starts_with("and 0 ") {
-        first.push(&rest);
+    let mut shown: String = lines.by_ref().take(MAX_ADDRESSES).map(|line| format!("{line}\n")).collect();
+    let more = lines.count();
+    if more > 0 {
+        let _ = writeln!(shown, "and {more} lines more");
     }
-    first.join("\n")
+    shown
 }
 
 fn read(path: &Path) -> String {

@@ -130,9 +130,9 @@ impl VhostUserConfig {
         usize::from(self.queues.unwrap_or(MAX_QUEUE_PAIRS).max(1))
     }
 
-    /// Returns the most descriptors that a frontend can have the switch keep, with that of the
-    /// listener: three for each ring and for the control queue, four besides, three during a transfer
-    /// of device state.
+    /// Returns the number of descriptors that the switch may keep for this port. A frontend can have
+    /// it keep three for each ring and for the control queue, four besides, and three during a
+    /// transfer of device state. The listener is one more.
     pub(super) fn most_descriptors(&self) -> usize {
         3 * (2 * self.most_queues() + 1) + 4 + 3 + 1
     }
