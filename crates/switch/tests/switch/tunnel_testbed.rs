@@ -150,8 +150,12 @@ impl Net {
                                 continue;
                             }
                             let to = &mut ends[1 - from].pairs()[pair];
-                            wait_until("the wire has a free buffer", || to.send(&header, &frame));
-                            to.flush();
+                            wait_until("the wire has a free buffer", || {
+                                // Only a flush takes used buffers back.
+                                let is_sent = to.send(&header, &frame);
+                                to.flush();
+                                is_sent
+                            });
                             if keeps(&frame) {
                                 seen.lock().expect("the frames").push(frame);
                             }
