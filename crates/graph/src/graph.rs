@@ -271,7 +271,7 @@ impl Graph {
         let mut taken = 0;
         self.inputs.begin_turn(*at);
         while turn.free_slots() > 0
-            && let Some(input) = self.inputs.next()
+            && let Some(input) = self.inputs.next(taken)
         {
             let pending = &mut self.entries[input.to].pending;
             let had = pending.len();
@@ -282,9 +282,10 @@ impl Graph {
             let got = pending.len() - had;
             input.note(got, first..turn.accepted());
             let mut now = cycles();
+            let took = now.saturating_sub(*at);
             if turn.is_observed() {
                 turn.observe_received(input.port.index(), &pending.ids()[had..]);
-                let (name, took) = (&input.stats.name, now.saturating_sub(*at));
+                let name = &input.stats.name;
                 let seen = Step { name, kind: StepKind::Input, cycles: took, packets: got, ways: &|_| 1 };
                 turn.observe_step(&seen, &pending.ids()[had..]);
                 now = cycles();
@@ -293,6 +294,8 @@ impl Graph {
                 self.ready.add(input.to);
                 input.stats.count(got, now.saturating_sub(*at));
                 taken += got;
+            } else {
+                self.inputs.note_vain_look(took);
             }
             *at = now;
         }

@@ -5,14 +5,15 @@
 //! are two lists:
 //!
 //! - *active* inputs had packets lately. Each turn receives from all of them.
-//! - *quiet* inputs had none in their last [`PATIENCE`] turns. While the worker has packets, it looks
-//!   at one of them in [`QUIET_INTERVAL`], one after the other. A turn that follows one without
-//!   packets looks at [`IDLE_LOOKS`] of them.
+//! - *quiet* inputs had none in their last [`PATIENCE`] turns. Each turn looks at some of them, once
+//!   it has received from the active ones, one after the other from turn to turn. If these had
+//!   packets, looks have 1/[`LOOKS_PART`] of the worker's time. If not, the turn looks at
+//!   [`IDLE_LOOKS`].
 //!
-//! So a packet of a quiet input waits for at most `n * QUIET_INTERVAL` and a turn, with n quiet
-//! inputs, and only while others keep the worker busy. Else it waits for `n / IDLE_LOOKS` turns
-//! without packets, which take some hundred nanoseconds each. Before it sleeps, the worker looks at
-//! all inputs.
+//! So a packet of a quiet input waits for the time of `n * LOOKS_PART` looks and a turn at most, with
+//! n quiet inputs, and only while others keep the worker busy: with a hundred guests and 100 ns a
+//! look that is a third of a millisecond. Else it waits for `n / IDLE_LOOKS` turns without packets,
+//! which take some hundred nanoseconds each. Before it sleeps, the worker looks at all inputs.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -28,11 +29,13 @@ use crate::shares::Account;
 /// Consecutive looks without packets after which an input is quiet.
 const PATIENCE: u8 = 64;
 
-/// Time between two looks at quiet inputs while the worker is busy. A look takes a tenth of it at
-/// most.
-const QUIET_INTERVAL: Duration = Duration::from_micros(3);
+/// While active inputs have packets, looks at quiet ones have this part of the worker's time.
+const LOOKS_PART: i64 = 32;
 
-/// Quiet inputs that a turn looks at if the last one had no packets.
+/// Time of looks that a worker can save up.
+const LOOKS_SAVED: Duration = Duration::from_micros(1);
+
+/// Quiet inputs that a turn looks at if no active input had packets.
 const IDLE_LOOKS: usize = 8;
 
 /// An input of a graph: a port, and the entry to which its packets go.
@@ -84,12 +87,12 @@ pub(super) struct Inputs {
     first_quiet: usize,
     /// Number of active inputs that this turn has looked at, and of quiet ones.
     looked: (usize, usize),
-    /// Number of quiet inputs that this turn may look at.
-    looks: usize,
-    /// Cycles of [`QUIET_INTERVAL`].
-    interval: u64,
-    /// Time of the last look at a quiet input.
-    last_look: u64,
+    /// Cycles that looks at quiet inputs may still take. One look may make it negative.
+    credit: i64,
+    /// Cycles of [`LOOKS_SAVED`].
+    saved: i64,
+    /// Time at which the present turn began.
+    began: u64,
     /// True if the last turn had packets.
     is_busy: bool,
     /// Number of the present turn.
@@ -99,7 +102,7 @@ pub(super) struct Inputs {
 impl Inputs {
     /// Adds an input. It is active at first.
     pub(super) fn add(&mut self, input: Input) {
-        self.interval = in_cycles(QUIET_INTERVAL, hertz()).max(1);
+        self.saved = in_cycles(LOOKS_SAVED, hertz()).try_into().unwrap_or(i64::MAX);
         self.active.push(self.all.len());
         self.all.push(input);
         // Later moves between the lists do not allocate.
@@ -132,27 +135,32 @@ impl Inputs {
     pub(super) fn begin_turn(&mut self, now: u64) {
         self.turn += 1;
         self.looked = (0, 0);
-        self.looks = 0;
-        if self.quiet.is_empty() {
-            return;
+        if self.is_busy && !self.quiet.is_empty() {
+            let passed = i64::try_from(now.saturating_sub(self.began)).unwrap_or(i64::MAX);
+            self.credit = (self.credit + passed / LOOKS_PART).min(self.saved);
         }
-        let due = usize::try_from(now.saturating_sub(self.last_look) / self.interval).unwrap_or(usize::MAX);
-        let looks = if self.is_busy { due } else { due.max(IDLE_LOOKS) };
-        self.looks = looks.min(self.quiet.len());
-        if self.looks > 0 {
-            self.last_look = now;
+        self.began = now;
+    }
+
+    /// Notes the cycles of a look at the last input, which had no packets.
+    #[inline]
+    pub(super) fn note_vain_look(&mut self, cycles: u64) {
+        if self.looked.1 > 0 && self.credit > 0 {
+            // A worker that was descheduled has not looked all the time.
+            self.credit -= i64::try_from(cycles).unwrap_or(i64::MAX).min(self.saved);
         }
     }
 
-    /// Returns the next input that this turn receives from. Inputs in debt are left out.
+    /// Returns the next input that this turn receives from, after it has taken so many packets.
+    /// Inputs in debt are left out.
     #[inline]
-    pub(super) fn next(&mut self) -> Option<&mut Input> {
+    pub(super) fn next(&mut self, taken: usize) -> Option<&mut Input> {
         loop {
             let (active, quiet) = &mut self.looked;
             let index = if *active < self.active.len() {
                 *active += 1;
                 self.active[(self.first + *active - 1) % self.active.len()]
-            } else if *quiet < self.looks {
+            } else if *quiet < self.quiet.len() && (self.credit > 0 || taken == 0 && *quiet < IDLE_LOOKS) {
                 *quiet += 1;
                 self.quiet[(self.first_quiet + *quiet - 1) % self.quiet.len()]
             } else {
@@ -215,15 +223,18 @@ mod tests {
         inputs
     }
 
-    /// Runs a turn at `now`, in which each input has `packets`. Returns the inputs that were looked
-    /// at.
+    /// Runs a turn at `now`, in which each input has `packets` and each look takes [`LOOK`]. Returns
+    /// the inputs that were looked at.
     fn turn(inputs: &mut Inputs, now: u64, packets: impl Fn(usize) -> usize) -> Vec<usize> {
         let mut looked = Vec::new();
         let mut taken = 0;
         inputs.begin_turn(now);
-        while let Some(input) = inputs.next() {
+        while let Some(input) = inputs.next(taken) {
             let at = input.to;
             input.note(packets(at), 0..packets(at));
+            if packets(at) == 0 {
+                inputs.note_vain_look(LOOK);
+            }
             taken += packets(at);
             looked.push(at);
         }
@@ -231,28 +242,35 @@ mod tests {
         looked
     }
 
+    /// Cycles of a look.
+    const LOOK: u64 = 10;
+
     #[test]
-    fn a_busy_worker_looks_at_one_quiet_input_in_each_interval() {
+    fn looks_have_a_part_of_a_busy_workers_time() {
         let mut inputs = quiet_but_one(100);
-        let interval = inputs.interval;
         let busy = |at| usize::from(at == 0);
-        let start = inputs.last_look + 1000 * interval;
-        turn(&mut inputs, start, busy);
-        assert_eq!(turn(&mut inputs, start + interval / 2, busy), [0], "none is due");
+        let interval = LOOK * LOOKS_PART.cast_unsigned();
+        let mut now = inputs.began;
+        inputs.credit = 0;
+        assert_eq!(turn(&mut inputs, now, busy), [0], "no time has passed");
         let mut seen = BTreeSet::new();
-        for n in 1..=99 {
-            let looked = turn(&mut inputs, start + n * interval, busy);
+        for _ in 1..=99 {
+            now += interval;
+            let looked = turn(&mut inputs, now, busy);
             assert_eq!((looked.len(), looked[0]), (2, 0), "{looked:?}");
             seen.extend(looked);
         }
         assert_eq!(seen.len(), 100, "each has its turn");
+        let in_credit = inputs.saved.cast_unsigned().div_ceil(LOOK).min(99);
+        let looked = turn(&mut inputs, now + 1_000_000 * interval, busy);
+        assert_eq!(looked.len() as u64, 1 + in_credit, "it saves up a few looks only");
     }
 
     #[test]
-    fn an_idle_worker_looks_at_some_quiet_inputs_in_each_turn() {
+    fn a_turn_without_packets_looks_at_some_quiet_inputs() {
         let mut inputs = quiet_but_one(100);
-        let now = inputs.last_look;
-        turn(&mut inputs, now, |_| 0);
+        let now = inputs.began;
+        inputs.credit = 0;
         let mut seen = BTreeSet::new();
         for _ in 0..99_usize.div_ceil(IDLE_LOOKS) {
             seen.extend(turn(&mut inputs, now, |_| 0));
@@ -263,9 +281,11 @@ mod tests {
     #[test]
     fn a_quiet_input_with_packets_is_active_again() {
         let mut inputs = quiet_but_one(10);
-        let now = inputs.last_look + 1000 * inputs.interval;
+        let now = inputs.began;
+        inputs.credit = 10 * LOOK.cast_signed();
         assert_eq!(turn(&mut inputs, now, |at| usize::from(at == 7)).len(), 10, "all are due");
         assert_eq!(inputs.active, [0, 7]);
+        inputs.credit = 0;
         assert_eq!(turn(&mut inputs, now, |at| usize::from(at == 7)), [0, 7]);
     }
 
@@ -273,7 +293,7 @@ mod tests {
     fn an_input_in_debt_is_left_out() {
         let mut inputs = quiet_but_one(3);
         inputs.all_mut()[0].account.balance = 0;
-        let now = inputs.last_look + 1000 * inputs.interval;
+        let now = inputs.began;
         assert_eq!(turn(&mut inputs, now, |_| 0), [1, 2]);
         assert_eq!(inputs.received().count(), 0);
     }
