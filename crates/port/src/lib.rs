@@ -39,6 +39,7 @@ mod backoff;
 mod call_cost;
 mod call_helper;
 pub mod clock;
+mod closing;
 mod control;
 mod counters;
 pub mod device;
@@ -68,6 +69,7 @@ use std::fmt;
 
 use straightline_packet::{Batch, PacketId, PortIndex, Turn};
 
+pub use closing::ClosedApart;
 pub use control::{PortControl, stop_all, wait_for_ends};
 pub use counters::{Counter, QueueCounters, RingCounters};
 pub use down_cause::{Down, DownCause};

@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
-use rustix::net::{Shutdown, listen, shutdown};
+use rustix::net::{Shutdown, SocketFlags, accept_with, listen, shutdown};
 
+use crate::closing::ClosedApart;
 use crate::socket_file::{self, FIRST_MODE, SocketFile, SocketFileError};
 use crate::socket_path::SocketState;
 
@@ -51,12 +52,12 @@ pub enum ListenError {
 }
 
 /// A listening socket. If the listener made the socket's file, it removes the file when it is
-/// closed or dropped.
+/// closed or dropped. Frontends in its queue hold nobody who drops it.
 #[derive(Debug)]
 pub struct Listener {
     /// The file is removed before the socket is closed: an open socket holds its inode.
     file: Mutex<Option<SocketFile>>,
-    socket: UnixListener,
+    socket: ClosedApart<UnixListener>,
     is_closed: AtomicBool,
 }
 
@@ -82,7 +83,8 @@ impl Listener {
     }
 
     fn new(socket: OwnedFd, file: Option<SocketFile>) -> Self {
-        Listener { socket: socket.into(), file: Mutex::new(file), is_closed: AtomicBool::new(false) }
+        let socket = ClosedApart::new(socket.into());
+        Listener { socket, file: Mutex::new(file), is_closed: AtomicBool::new(false) }
     }
 
     /// Returns the socket.
@@ -97,7 +99,7 @@ impl Listener {
             drop(file);
             self.is_closed.store(true, Ordering::Release);
             // The socket listens, so this cannot fail.
-            let _ = shutdown(&self.socket, Shutdown::Both);
+            let _ = shutdown(self.socket(), Shutdown::Both);
         }
     }
 
@@ -108,6 +110,22 @@ impl Listener {
 
     fn file(&self) -> MutexGuard<'_, Option<SocketFile>> {
         self.file.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.close();
+        if !self.is_closed() {
+            return;
+        }
+        // Nobody can connect any more. So the queue is empty for good if nobody is in it now, and no
+        // thread is needed.
+        match accept_with(self.socket(), SocketFlags::CLOEXEC) {
+            Err(Errno::INVAL | Errno::AGAIN) => self.socket.close_here(),
+            Err(_) => {}
+            Ok(first) => drop(ClosedApart::new(first)),
+        }
     }
 }
 

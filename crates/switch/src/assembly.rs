@@ -11,7 +11,7 @@ use straightline_nodes::{Bridge, MacPrefix, Patch, Sink, SourceCheck};
 use straightline_packet::{Drops, PortIndex, Rcu, Reason, Settings};
 use straightline_port::device::{DevicePort, DevicePortConfig, DeviceRequest, Devices, OpenError};
 use straightline_port::vhost_user::{self, VhostUser, VhostUserConfig};
-use straightline_port::{PortControl, Waiters};
+use straightline_port::{ClosedApart, PortControl, Waiters};
 use straightline_underlay::{Decap, Encap, Gather, OwnPackets, Tunnel, TunnelPort, UnderlayOutput};
 use straightline_wire::MacAddr;
 
@@ -46,7 +46,7 @@ pub(crate) struct OpenWith<'a> {
     pub(crate) rcu: &'a Rcu,
     pub(crate) waiters: Waiters,
     /// The socket that a client handed over for the port.
-    pub(crate) given: Option<Arc<OwnedFd>>,
+    pub(crate) given: Option<Arc<ClosedApart<OwnedFd>>>,
     pub(crate) devices: &'a DevicesOnce,
     /// The tunnel, for a port that is one.
     pub(crate) tunnel: Option<Arc<Tunnel>>,

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use straightline_api::nearest_first;
+use straightline_port::ClosedApart;
 
 use crate::Switch;
 use crate::api::EventKind;
@@ -24,7 +25,7 @@ pub(crate) struct DesiredConfig {
 struct Entry {
     port: PortConfig,
     bridge: String,
-    socket: Arc<OwnedFd>,
+    socket: Arc<ClosedApart<OwnedFd>>,
 }
 
 impl DesiredConfig {
@@ -47,7 +48,7 @@ impl DesiredConfig {
     }
 
     /// Returns the socket that the client handed over for a dynamic port.
-    pub(crate) fn socket(&self, name: &str) -> Option<Arc<OwnedFd>> {
+    pub(crate) fn socket(&self, name: &str) -> Option<Arc<ClosedApart<OwnedFd>>> {
         self.entries.iter().find(|entry| entry.port.name == name).map(|entry| Arc::clone(&entry.socket))
     }
 }
@@ -85,7 +86,7 @@ impl Switch {
         ensure!(!taken, "port {name:?}: the switch has a port of this name already");
         let mut port = PortConfig::vhost_user(name, "");
         port.kind = PortKind::VhostUser(VhostUserConfig { mode: Mode::Given, ..VhostUserConfig::new(label) });
-        desired.entries.push(Entry { port, bridge: bridge.to_owned(), socket: Arc::new(socket) });
+        desired.entries.push(Entry { port, bridge: bridge.to_owned(), socket: Arc::new(ClosedApart::new(socket)) });
         let changed = desired.with_dynamic_ports(&desired.config).and_then(|whole| self.change(&whole, &desired));
         if let Err(error) = changed {
             desired.entries.pop();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use straightline_virtio::features as f;
 use straightline_virtio::vhost_user::{MAX_QUEUE_PAIRS, NetConfig, Offer, SUPPORTED_PROTOCOL_FEATURES};
 
-use crate::Permissions;
+use crate::{ClosedApart, Permissions};
 
 /// Bytes of an Ethernet header and a VLAN tag. A frame may be longer than the MTU by this much.
 const FRAMING: u32 = 18;
@@ -25,7 +25,7 @@ pub enum Mode {
     Client,
     /// A Unix socket that another process has opened. It listens, or it is connected to a frontend.
     /// When that connection ends, the port closes it and accepts no other.
-    Given(Arc<OwnedFd>),
+    Given(Arc<ClosedApart<OwnedFd>>),
 }
 
 /// Features that let a driver send commands, offered with any configuration.

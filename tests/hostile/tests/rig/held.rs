@@ -69,7 +69,7 @@ pub(crate) fn send_beside(stream: &UnixStream, bytes: &[u8], fd: BorrowedFd<'_>)
 
 /// Returns true if the socket at this local TCP port waits in its close: its FIN is not
 /// acknowledged (FIN_WAIT1).
-fn is_closing(port: u16) -> bool {
+pub(crate) fn is_closing(port: u16) -> bool {
     let sockets = std::fs::read_to_string("/proc/net/tcp").expect("proc");
     let local = format!("0100007F:{port:04X}");
     sockets.lines().any(|line| {
@@ -78,7 +78,7 @@ fn is_closing(port: u16) -> bool {
     })
 }
 
-fn reload(rig: &Rig, change: impl FnOnce(&mut Config)) -> anyhow::Result<()> {
+pub(crate) fn reload(rig: &Rig, change: impl FnOnce(&mut Config)) -> anyhow::Result<()> {
     let mut config = rig.switch.config();
     change(&mut config);
     rig.switch.reload(&config).map(drop)

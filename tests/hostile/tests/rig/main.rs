@@ -14,6 +14,7 @@ mod tunnel_testbed;
 mod address_space;
 mod answers;
 mod api;
+mod backlog;
 mod coalescing;
 mod conflicts;
 mod costly;

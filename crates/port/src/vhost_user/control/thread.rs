@@ -66,7 +66,8 @@ impl PortThread {
             }
             let reason = format!("the port has ended; only a restart brings it back: {}", a_bug(&*panic));
             tracing::error!(port = shared.config.name, "{reason}");
-            if let Some(connection) = &*stop.connection() {
+            // The connection closes here, and not where the port is dropped.
+            if let Some(connection) = stop.connection().take() {
                 connection.stop();
             }
             drop(shared.data.link.swap(None));
