@@ -111,7 +111,7 @@ impl Watchdog {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Graph, Idle, Mailbox, Next, Node, Work, Worker, WorkerStats};
+    use crate::{Graph, Idle, Mailbox, Next, Node, NodeIndex, Work, Worker, WorkerStats};
 
     use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -287,12 +287,36 @@ mod tests {
 
     #[test]
     fn the_source_of_packets_that_are_sent_by_calls_is_named() {
+        names_the_source(|graph, port| graph.output(port, false));
+    }
+
+    /// A node that sends all packets along its first edge.
+    struct ToFirst;
+
+    impl Node for ToFirst {
+        fn process(&mut self, _packets: &mut Packets<'_>, batch: &Batch, next: &mut Next<'_>) {
+            next.extend(0, batch.ids());
+        }
+    }
+
+    /// The output delivers before another node runs.
+    #[test]
+    fn the_source_of_packets_that_are_sent_early_is_named() {
+        names_the_source(|graph, port| {
+            let later = graph.node("later", Box::new(Nothing), &[]);
+            let output = graph.output(port, false);
+            graph.node("mirror", Box::new(ToFirst), &[output, later])
+        });
+    }
+
+    /// `add` adds the output, and the nodes on the way to it. It returns the first of them.
+    fn names_the_source(add: impl FnOnce(&mut Graph, Arc<dyn Port>) -> NodeIndex) {
         let (barrier, reached, release) = Barrier::new();
         let port = Arc::new(SlowSends(barrier));
         let mut graph = Graph::new();
-        let output = graph.output(Arc::clone(&port) as Arc<dyn Port>, false);
-        graph.input(Arc::new(Full), output);
-        graph.input(port, output);
+        let first = add(&mut graph, Arc::clone(&port) as Arc<dyn Port>);
+        graph.input(Arc::new(Full), first);
+        graph.input(port, first);
         let mut worker = worker(graph, &waiter());
         let mut watchdog = Watchdog::new(vec![worker.progress()]);
         let thread = std::thread::spawn(move || worker.turn());

@@ -3,7 +3,6 @@
 
 use straightline_packet::{MAX_BATCH, Served, Turn};
 
-use super::inputs::Input;
 use super::{Action, Graph};
 use crate::clock::cycles;
 use crate::shares::{copy_cycles, share};
@@ -90,17 +89,26 @@ impl Graph {
         }
     }
 
-    /// Charges the sends of an output that runs early. Its packets cannot be left.
+    /// Charges the sends of an output that runs early, and names the input whose sends cost most. Its
+    /// packets cannot be left.
     pub(super) fn charge_sends(&mut self, turn: &Turn<'_>, output: usize) {
         let entry = &self.entries[output];
         let Some(cost) = entry.send_cost else { return };
         let share = share(self.turn_time, self.inputs.active());
         self.debts.begin(cycles());
-        for &id in entry.pending.ids() {
-            let has_packet = |input: &&mut Input| input.account.packets.contains(&id.index());
-            if let Some(input) = self.inputs.received().find(has_packet) {
-                input.account.limit(share);
-                input.account.pay(cost.cycles(entry.action.sends_of(turn, id)));
+        let mut most = 0;
+        for input in self.inputs.received() {
+            let packets = input.account.packets.clone();
+            let sent = entry.pending.ids().iter().filter(|id| packets.contains(&id.index()));
+            let cycles = sent.map(|&id| cost.cycles(entry.action.sends_of(turn, id))).fold(0, u64::saturating_add);
+            if cycles == 0 {
+                continue;
+            }
+            input.account.limit(share);
+            input.account.pay(cycles);
+            if cycles > most {
+                most = cycles;
+                turn.blame(input.served);
             }
         }
     }
