@@ -105,6 +105,10 @@ pub struct PortRequest {
     pub join: String,
     /// The name of the socket in answers.
     pub socket: String,
+    /// Whether the client made this socket for this port alone. The switch then shuts a socket that
+    /// listens down before the port's connection ends, so that no frontend connects again in vain.
+    #[serde(default)]
+    pub is_own: bool,
 }
 
 impl Request {

@@ -77,7 +77,7 @@ pub use epoll_waiter::{EpollWaiter, Token};
 pub use helper_channel::{HelperError, HelperProcess, HelperSandbox};
 pub use link_history::{LinkEvent, LinkHistory, LinkNote, newest_link_note};
 pub use link_status::{DeviceStatus, LinkState, LinkStatus, RingStatus};
-pub use listener::{ListenError, Listener, Permissions};
+pub use listener::{ListenError, Listener, Permissions, raised};
 pub use null::Null;
 pub use peer::{Peer, peer};
 pub use queue_assignment::{QueueAssignment, Waiters};

@@ -87,6 +87,13 @@ impl Listener {
         Listener { socket, file: Mutex::new(file), is_closed: AtomicBool::new(false) }
     }
 
+    /// Closes our copy of the socket, and keeps its file until the returned value is dropped. Use
+    /// it when another process has got the socket and serves it.
+    #[must_use]
+    pub fn into_file(self) -> Option<SocketFile> {
+        self.file().take()
+    }
+
     /// Returns the socket.
     pub fn socket(&self) -> &UnixListener {
         &self.socket
@@ -249,7 +256,8 @@ impl ServerSocket {
 /// in ascending order, and the queue (`task_work_run`) is a stack. So the listener refuses
 /// connections before a frontend notices that its own has ended. A frontend that connects again at
 /// once would otherwise reach a listener that is about to go, and be reset. Some give up then.
-fn raised(socket: OwnedFd) -> OwnedFd {
+#[must_use]
+pub fn raised(socket: OwnedFd) -> OwnedFd {
     let mut numbers = std::iter::successors(Some(HIGH_DESCRIPTOR), |number| Some(number / 2)).take_while(|&n| n > 100);
     numbers.find_map(|number| fcntl_dupfd_cloexec(&socket, number).ok()).unwrap_or(socket)
 }

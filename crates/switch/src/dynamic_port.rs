@@ -6,8 +6,10 @@ use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
+use rustix::net::sockopt::socket_acceptconn;
+use rustix::net::{Shutdown, shutdown};
 use straightline_api::nearest_first;
-use straightline_port::ClosedApart;
+use straightline_port::{ClosedApart, raised};
 
 use crate::Switch;
 use crate::api::EventKind;
@@ -26,6 +28,35 @@ struct Entry {
     port: PortConfig,
     bridge: String,
     socket: Arc<ClosedApart<OwnedFd>>,
+    is_own: bool,
+}
+
+/// The socket of a dynamic port: a Unix socket that listens, or one that is connected to a frontend.
+#[derive(Debug)]
+pub struct GivenSocket {
+    /// The socket.
+    pub socket: OwnedFd,
+    /// Whether nobody uses the socket after the port.
+    pub is_own: bool,
+}
+
+impl From<OwnedFd> for GivenSocket {
+    /// Returns a socket that others may use after the port.
+    fn from(socket: OwnedFd) -> Self {
+        GivenSocket { socket, is_own: false }
+    }
+}
+
+impl Entry {
+    /// Refuses all further connections, if the socket listens and nobody uses it after the port.
+    /// Call it before the port's connection ends: a frontend that connects again at once would
+    /// reach a listener that is about to go.
+    fn refuse(&self) {
+        if self.is_own && socket_acceptconn(&**self.socket).unwrap_or(false) {
+            // The socket listens, so this cannot fail.
+            let _ = shutdown(&**self.socket, Shutdown::Both);
+        }
+    }
 }
 
 impl DesiredConfig {
@@ -51,6 +82,11 @@ impl DesiredConfig {
     pub(crate) fn socket(&self, name: &str) -> Option<Arc<ClosedApart<OwnedFd>>> {
         self.entries.iter().find(|entry| entry.port.name == name).map(|entry| Arc::clone(&entry.socket))
     }
+
+    /// Has the dynamic ports take no further connection. Call it before the switch ends.
+    pub(crate) fn refuse_frontends(&self) {
+        self.entries.iter().for_each(Entry::refuse);
+    }
 }
 
 /// A port that was added to a running switch. Dropping it removes the port.
@@ -63,8 +99,7 @@ pub struct DynamicPort {
 
 impl Switch {
     /// Adds a port to a bridge until the returned value is dropped. Reloads leave it alone.
-    /// `socket` is a Unix socket that listens, or one that is connected to a frontend. `label` is
-    /// its name in answers.
+    /// `label` is the name of its socket in answers.
     ///
     /// # Errors
     /// The name is not valid or is taken, there is no such bridge, or the socket cannot be served.
@@ -73,7 +108,7 @@ impl Switch {
         self: &Arc<Self>,
         name: &str,
         bridge: &str,
-        socket: OwnedFd,
+        socket: impl Into<GivenSocket>,
         label: impl Into<PathBuf>,
     ) -> anyhow::Result<DynamicPort> {
         ensure!(is_name(name), "port {name:?}: not a valid name; use 1 to 32 of A-Z a-z 0-9 _ . -");
@@ -86,7 +121,10 @@ impl Switch {
         ensure!(!taken, "port {name:?}: the switch has a port of this name already");
         let mut port = PortConfig::vhost_user(name, "");
         port.kind = PortKind::VhostUser(VhostUserConfig { mode: Mode::Given, ..VhostUserConfig::new(label) });
-        desired.entries.push(Entry { port, bridge: bridge.to_owned(), socket: Arc::new(ClosedApart::new(socket)) });
+        let GivenSocket { socket, is_own } = socket.into();
+        // A killed switch closes high descriptors first, and so the listener before connections.
+        let socket = Arc::new(ClosedApart::new(raised(socket)));
+        desired.entries.push(Entry { port, bridge: bridge.to_owned(), socket, is_own });
         let changed = desired.with_dynamic_ports(&desired.config).and_then(|whole| self.change(&whole, &desired));
         if let Err(error) = changed {
             desired.entries.pop();
@@ -120,7 +158,9 @@ impl Drop for DynamicPort {
         // With the switch its ports have ended.
         let Some(switch) = self.switch.upgrade() else { return };
         let mut desired = switch.desired.lock().unwrap_or_else(PoisonError::into_inner);
-        desired.entries.retain(|entry| entry.port.name != self.name);
+        if let Some(at) = desired.entries.iter().position(|entry| entry.port.name == self.name) {
+            desired.entries.remove(at).refuse();
+        }
         let changed = desired.with_dynamic_ports(&desired.config).and_then(|whole| switch.change(&whole, &desired));
         // The call does not wait for the port's thread. Many dynamic ports may end at once, and a
         // wait would delay the API's other clients.

@@ -4,7 +4,6 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::Switch;
 use crate::api::{
     Capture, CaptureRequest, Changes, Control, DynamicPortGuard, ErrorCode, EventKind, PortRequest, Refusal, Stream,
     Trace, TraceRequest,
@@ -12,6 +11,7 @@ use crate::api::{
 use crate::config::{Config, Diagnostic, Interfaces, Kinds};
 use crate::config_file::AppliedFile;
 use crate::descriptors::descriptor_shortage;
+use crate::{GivenSocket, Switch};
 
 /// Reloads the file when a signal or the API asks for it.
 #[derive(Debug)]
@@ -112,9 +112,12 @@ impl Control for Keeper {
     }
 
     fn add_dynamic_port(&self, port_request: &PortRequest, socket: OwnedFd) -> Result<DynamicPortGuard, Refusal> {
-        let PortRequest { name, join, socket: label } = port_request;
+        let PortRequest { name, join, socket: label, is_own } = port_request;
         let refused = |error: anyhow::Error| Refusal::new(ErrorCode::Refused, format!("{error:#}")).about(name);
-        let added = self.switch.add_dynamic_port(name, join, socket, label).map_err(refused)?;
+        let added = self
+            .switch
+            .add_dynamic_port(name, join, GivenSocket { socket, is_own: *is_own }, label)
+            .map_err(refused)?;
         Ok(Box::new(added))
     }
 }

@@ -63,7 +63,7 @@ mod user_names;
 mod watchdog;
 
 pub use descriptors::{descriptor_shortage, raise_descriptor_limit};
-pub use dynamic_port::DynamicPort;
+pub use dynamic_port::{DynamicPort, GivenSocket};
 pub use keeper::Keeper;
 pub use log_writer::LogWriter;
 pub use switch::Switch;

@@ -169,6 +169,7 @@ impl Switch {
     }
 
     fn end(&mut self) -> Vec<String> {
+        self.desired.lock().unwrap_or_else(PoisonError::into_inner).refuse_frontends();
         // Ports stop first, while workers still run, so that a port can wait for the turns that use
         // it.
         let now = self.running.now();

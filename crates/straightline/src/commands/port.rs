@@ -52,21 +52,26 @@ pub(crate) fn execute(args: &Port) -> anyhow::Result<()> {
     };
     let name = args.name.clone().unwrap_or_else(|| format!("port-{}", std::process::id()));
     let join = args.join.clone().context("no bridge: use --join BRIDGE")?;
-    let request = PortRequest { name, join, socket: label.display().to_string() };
+    let is_own = matches!(socket, Socket::Made(_));
+    let request = PortRequest { name, join, socket: label.display().to_string(), is_own };
     let fd = match &socket {
         Socket::Made(listener) => listener.socket().as_fd(),
         Socket::Given(fd) => fd.as_fd(),
     };
     let port = api::add_port(&args.api, &request, fd)?;
+    // From here on the switch alone holds a socket that listens. A copy of ours would outlive the
+    // switch for a moment, and a frontend that connects again at once would reach nobody.
+    //
     // This process also holds an inherited connection, so it can poll for the connection's end. It
     // reads nothing from the connection.
-    let connection = match &socket {
-        Socket::Given(fd) if !socket_acceptconn(fd)? => Some(fd),
-        _ => None,
+    let (file, connection) = match socket {
+        Socket::Made(listener) => (listener.into_file(), None),
+        Socket::Given(fd) if socket_acceptconn(&fd)? => (None, None),
+        Socket::Given(fd) => (None, Some(fd)),
     };
     loop {
         let mut fds = vec![PollFd::new(&signalled, PollFlags::IN), PollFd::new(&port, PollFlags::IN)];
-        fds.extend(connection.map(|fd| PollFd::new(fd, PollFlags::RDHUP)));
+        fds.extend(connection.as_ref().map(|fd| PollFd::new(fd, PollFlags::RDHUP)));
         match poll(&mut fds, None) {
             Ok(_) => {}
             Err(Errno::INTR) => continue,
@@ -85,6 +90,8 @@ pub(crate) fn execute(args: &Port) -> anyhow::Result<()> {
             break;
         }
     }
+    // The file goes first, so that the frontend cannot connect again when its connection ends.
+    drop(file);
     port.end()?;
     Ok(())
 }

@@ -5,6 +5,7 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::{self, JoinHandle};
@@ -131,4 +132,47 @@ fn a_port_that_a_reload_makes_anew_takes_no_connection_more() {
     running.signal("TERM");
     running.finish();
     assert_eq!(frontends.into_iter().map(Frontend::broken).sum::<u32>(), 0);
+}
+
+/// Has a program make the port of a frontend, and ends the switch or the program. Returns the number
+/// of connections that ended in the handshake.
+fn broken_at_program(ends: &str, signal: &str) -> u32 {
+    let mut broken = 0;
+    for _ in 0..ROUNDS {
+        let fixture = Fixture::new();
+        fixture.write(&config(1));
+        let running = Running::start(&fixture);
+        let args = ["port", "--api", "api", "--join", "lan", "--socket-path", "vm"];
+        let mut program = fixture.command(&args).stderr(Stdio::null()).spawn().unwrap();
+        let frontend = Frontend::start(fixture.path("vm"));
+        frontend.wait_for_handshakes(1);
+        if ends == "switch" {
+            running.signal(signal);
+            running.finish();
+            program.wait().unwrap();
+        } else {
+            let sent = Command::new("kill").args(["-s", signal, &program.id().to_string()]).status().unwrap();
+            assert!(sent.success());
+            program.wait().unwrap();
+            running.signal("TERM");
+            running.finish();
+        }
+        broken += frontend.broken();
+    }
+    broken
+}
+
+#[test]
+fn a_port_of_a_program_takes_no_connection_more_when_the_switch_ends() {
+    assert_eq!(broken_at_program("switch", "TERM"), 0);
+}
+
+#[test]
+fn a_port_of_a_program_takes_no_connection_more_when_the_switch_is_killed() {
+    assert_eq!(broken_at_program("switch", "KILL"), 0);
+}
+
+#[test]
+fn a_port_of_a_program_takes_no_connection_more_when_the_program_ends() {
+    assert_eq!(broken_at_program("program", "TERM"), 0);
 }

@@ -318,7 +318,8 @@ fn a_reload_tells_what_changed_or_what_is_wrong() {
         matches!(&error, RequestError::Refused { code: ErrorCode::UnknownPort, culprit: Some(port), .. } if port == "vm2"),
         "{error:?}"
     );
-    let port_request = PortRequest { name: "x".to_owned(), join: "lan".to_owned(), socket: "s".to_owned() };
+    let port_request =
+        PortRequest { name: "x".to_owned(), join: "lan".to_owned(), socket: "s".to_owned(), is_own: false };
     let (a, _b) = UnixStream::pair().unwrap();
     assert!(add_port(&path, &port_request, a.as_fd()).unwrap_err().to_string().contains("not here"));
     drop(handle);

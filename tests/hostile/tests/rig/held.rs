@@ -152,7 +152,8 @@ fn a_leased_port_that_is_held_ends_without_waiting() {
     let path = rig.socket(0).with_file_name("leased");
     let listener = UnixListener::bind(&path).expect("a socket");
     let switch = Arc::new(rig.switch);
-    let port = switch.add_dynamic_port("leased", "lan", listener.into(), &path).expect("a dynamic port");
+    let port =
+        switch.add_dynamic_port("leased", "lan", std::os::fd::OwnedFd::from(listener), &path).expect("a dynamic port");
     let hold = Hold::new(&path);
     drop(port);
     victims.finish();

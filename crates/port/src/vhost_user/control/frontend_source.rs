@@ -10,7 +10,7 @@ use rustix::net::sockopt::{socket_acceptconn, socket_domain, socket_type};
 use rustix::net::{AddressFamily, SocketType};
 
 use super::connector::Connector;
-use crate::listener::{Listener, ServerSocket};
+use crate::listener::{Listener, ServerSocket, raised};
 use crate::{Down, DownCause};
 
 /// The way in which a port comes to a frontend.
@@ -34,7 +34,7 @@ impl FrontendSource {
         }
         let own = socket.try_clone()?;
         if socket_acceptconn(socket)? {
-            return Ok(FrontendSource::Listener(Arc::new(Listener::given(own))));
+            return Ok(FrontendSource::Listener(Arc::new(Listener::given(raised(own)))));
         }
         let stream = UnixStream::from(own);
         fcntl_setfl(&stream, fcntl_getfl(&stream)? - OFlags::NONBLOCK)?;
