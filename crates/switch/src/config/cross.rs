@@ -45,6 +45,9 @@ fn check_use_of_ports(draft: &Draft, report: &mut Findings<'_>) {
         let mut macs = HashMap::new();
         for (name, span) in &network.ports {
             let Some((port, spans)) = known.get(name.as_str()) else {
+                if draft.unread.may_have("port", name) {
+                    continue;
+                }
                 report.error(span, format!("port {name:?} in {title}: no such port; {}", known_ports(draft)));
                 continue;
             };
@@ -117,7 +120,7 @@ fn check_use_of_nodes(draft: &Draft, report: &mut Findings<'_>) {
             let title = format!("node {name:?} in {key} of port {:?}", port.name);
             if nodes[..at].contains(name) {
                 report.error(span, format!("{title}: named twice; name it once"));
-            } else if !draft.node_sites.iter().any(|node| node.name == *name) {
+            } else if !draft.node_sites.iter().any(|node| node.name == *name) && !draft.unread.may_have("node", name) {
                 let names: Vec<_> = draft.node_sites.iter().map(|node| node.name.as_str()).collect();
                 let known = match names.is_empty() {
                     true => "there is no section [node.NAME]".to_owned(),
@@ -143,7 +146,7 @@ fn check_node_outputs(draft: &Draft, report: &mut Findings<'_>) {
     for (node, output) in draft.node_sites.iter().flat_map(|node| node.outputs.iter().map(move |output| (node, output)))
     {
         // A key that is absent or not a text has an error of its own.
-        if output.port.is_empty() && output.span.is_empty() {
+        if output.port.is_empty() && output.span.is_empty() || draft.unread.may_have("port", &output.port) {
             continue;
         }
         let title = format!("port {:?} in {} of node {:?}", output.port, output.key, node.name);
@@ -185,8 +188,9 @@ fn network_of<'a>(draft: &'a Draft, port: &str) -> Option<(&'a Network, &'a Span
 /// Checks that each static entry names a port of its own bridge.
 fn check_statics(draft: &Draft, report: &mut Findings<'_>) {
     for (bridge, spans) in &draft.bridges {
-        // A bridge without ports has an error of its own.
-        if bridge.ports.is_empty() {
+        // A bridge without ports, or with a port that is no text, has an error of its own.
+        let network = draft.networks.iter().find(|network| network.title == format!("bridge {:?}", bridge.name));
+        if bridge.ports.is_empty() || network.is_none_or(|network| report.has_error_in(&network.list)) {
             continue;
         }
         for (entry, span) in bridge.statics.iter().zip(spans) {

@@ -96,6 +96,12 @@ impl<'t> Findings<'t> {
         self.warnings.push((0, Diagnostic::of_file(self.file, message.into())));
     }
 
+    /// Returns whether an error points into this part of the file. What depends on the part is unknown
+    /// then, and a finding about it would mislead.
+    pub(super) fn has_error_in(&self, span: &Span) -> bool {
+        self.errors.iter().any(|(start, _)| *start == span.start || span.contains(start))
+    }
+
     pub(super) fn has_errors(&self) -> bool {
         !self.errors.is_empty()
     }

@@ -56,6 +56,7 @@ mod source_check;
 mod switch;
 mod types;
 mod underlay;
+mod unread;
 mod users;
 
 use std::collections::HashSet;
@@ -225,7 +226,8 @@ impl Config {
     /// Fails as [`Self::parse`] does.
     pub fn parse_with(file: &str, text: &str, machine: &Machine, kinds: &Kinds) -> Result<Loaded, ConfigErrors> {
         let mut report = Findings::new(file, text);
-        let (root, syntax) = DeTable::parse_recoverable(text);
+        let (root, mut syntax) = DeTable::parse_recoverable(text);
+        unread::drop_keys_of_repeated_sections(text, &mut syntax);
         let most = syntax.iter().take(MOST_SYNTAX_ERRORS);
         for error in most {
             let message = match error.message() {
@@ -295,6 +297,7 @@ struct Draft {
     sockets: Vec<DraftSocket>,
     /// The interfaces of ports, in the file's order.
     interfaces: Vec<DraftInterface>,
+    unread: unread::Unread,
 }
 
 /// An interface of a port, with its owner as messages name it.
@@ -326,7 +329,6 @@ impl Draft {
     }
 }
 
-/// The names of the sections of a file.
 /// The most bytes of a file. The largest configurations, of thousands of ports, have less.
 const MOST_BYTES: u64 = 16 << 20;
 
@@ -340,6 +342,7 @@ fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// The names of the sections of a file.
 const SECTIONS: &[&str] = &["switch", "port", "underlay", "patch", "bridge", "node"];
 
 fn read(
@@ -351,6 +354,9 @@ fn read(
 ) {
     let root = Section::root(root);
     for (key, value) in root.entries() {
+        if let Some(family) = SECTIONS.iter().find(|family| **family == key.get_ref().as_ref()) {
+            draft.unread.note(family, value);
+        }
         match key.get_ref().as_ref() {
             "switch" => {
                 if let Some(section) = Section::open("[switch]".to_owned(), key, value, report) {
@@ -388,6 +394,8 @@ fn read(
             other => {
                 let hint = section::hint(other, SECTIONS, "sections");
                 report.error(&key.span(), format!("unknown section {other:?}; {hint}"));
+                let names = value.get_ref().as_table().into_iter().flat_map(|table| table.keys());
+                draft.unread.names.extend(names.map(|name| name.get_ref().as_ref().to_owned()));
             }
         }
     }

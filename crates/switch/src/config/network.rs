@@ -11,6 +11,8 @@ use super::{BridgeConfig, Draft, Mac, PatchConfig, StaticEntry, WhenFull};
 pub(super) struct Network {
     pub(super) title: String,
     pub(super) ports: Vec<(String, Span)>,
+    /// The place of the list of ports.
+    pub(super) list: Span,
     /// The place of `full = "wait"`.
     pub(super) waits: Option<Span>,
 }
@@ -150,7 +152,7 @@ fn read_ports(section: &Section<'_>, example: &str, report: &mut Findings<'_>, d
     let pairs = ports.get_ref().iter();
     let pairs: Vec<_> = pairs.map(|port| ((*port.get_ref()).to_owned(), port.span())).collect();
     let names = pairs.iter().map(|(name, _)| name.clone()).collect();
-    draft.networks.push(Network { title: section.title().to_owned(), ports: pairs, waits: None });
+    draft.networks.push(Network { title: section.title().to_owned(), ports: pairs, list: ports.span(), waits: None });
     Some(Ports { names, written: value.get_ref().as_array().map_or(0, |array| array.len()), span: ports.span() })
 }
 

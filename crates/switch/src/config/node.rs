@@ -183,9 +183,6 @@ impl NodeSettings<'_, '_> {
     /// in no patch and no bridge.
     pub fn output(&mut self, key: &str) -> usize {
         let example = format!("{key} = \"vm1\"");
-        if self.section.get(key).is_none() {
-            self.section.missing(key, &example, self.report);
-        }
         let text = self.section.text(key, &example, self.report);
         let (port, span) = text.map_or_else(Default::default, |text| ((*text.get_ref()).to_owned(), text.span()));
         self.note(key, &port);
@@ -308,6 +305,9 @@ fn read_kind(
     let NodeSettings { read, outputs: sites, .. } = settings;
     let keys: Vec<_> = ["kind"].into_iter().chain(read.iter().map(|(key, _)| key.as_str())).collect();
     section.only_names(&keys, report);
+    for site in sites.iter().filter(|site| section.get(&site.key).is_none()) {
+        section.missing(&site.key, &format!("{} = \"vm1\"", site.key), report);
+    }
     let kind = word.to_owned();
     let outputs = sites.iter().map(|site| site.port.clone()).collect();
     draft.nodes.push(NodeConfig { name: name.to_owned(), kind, settings: Some(read), outputs, prototype });

@@ -70,6 +70,7 @@ pub(super) const KEYS: &[Key] = &[
 pub(super) struct PortSpans {
     pub(super) name: Span,
     pub(super) mac: Option<Span>,
+    pub(super) mtu: Option<Span>,
     /// The place of each node in `nodes`.
     pub(super) nodes: Vec<Span>,
     /// The place of each node in `egress-nodes`.
@@ -93,6 +94,7 @@ pub(super) fn read(name: &str, section: &Section<'_>, report: &mut Findings<'_>,
     let spans = PortSpans {
         name: name_span,
         mac: mac_span,
+        mtu: section.place("mtu", report),
         nodes: node_spans,
         egress_nodes: egress_spans,
         source_check: section.get("source-check").map(toml::Spanned::span),

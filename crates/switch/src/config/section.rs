@@ -282,8 +282,32 @@ impl<'t> Section<'t> {
         Some(Spanned::new(value.span(), numbers))
     }
 
-    /// Adds an error: the section lacks a key.
+    /// Returns the place of an unknown key of the section that is probably this one, misspelled.
+    fn misspelled(&self, key: &str, report: &Findings<'_>) -> Option<Span> {
+        let mut near = self.table.keys().filter(|name| is_near(name.get_ref(), key)).map(Spanned::span);
+        near.find(|span| report.has_error_in(span)).filter(|_| !self.table.contains_key(key))
+    }
+
+    /// Returns whether an unknown key of the section is probably this one, misspelled.
+    pub(super) fn has_misspelled(&self, key: &str, report: &Findings<'_>) -> bool {
+        self.misspelled(key, report).is_some()
+    }
+
+    /// Returns the place of a key's value, or of the key if it is misspelled.
+    pub(super) fn place(&self, key: &str, report: &Findings<'_>) -> Option<Span> {
+        self.get(key).map(Spanned::span).or_else(|| self.misspelled(key, report))
+    }
+
+    /// Returns whether a key is misspelled, or its value has an error.
+    pub(super) fn is_wrong(&self, key: &str, report: &Findings<'_>) -> bool {
+        self.place(key, report).is_some_and(|span| report.has_error_in(&span))
+    }
+
+    /// Adds an error: the section lacks a key. A key that is only misspelled has an error already.
     pub(super) fn missing(&self, key: &str, example: &str, report: &mut Findings<'_>) {
+        if self.has_misspelled(key, report) {
+            return;
+        }
         report.error(&self.span, format!("{} has no {key:?}; add for example {example}", self.title));
     }
 
@@ -334,12 +358,17 @@ pub(super) fn named<'t>(family: &str, value: &'t Value<'t>, report: &mut Finding
     };
     let family_section = Section { title: format!("[{family}]"), span: value.span(), table };
     let mut sections = Vec::new();
+    let mut has_keys = false;
     for (key, value) in family_section.entries() {
         let name = key.get_ref().as_ref();
         let DeValue::Table(_) = value.get_ref() else {
             let found = kind(value.get_ref());
             let message = format!("{name:?} in [{family}] is {found}; write keys below a name, as in [{family}.NAME]");
-            report.error(&key.span(), message);
+            // One section without a name may have many keys.
+            if !has_keys {
+                report.error(&key.span(), message);
+            }
+            has_keys = true;
             continue;
         };
         if !is_name(name) {
@@ -358,11 +387,15 @@ pub(super) fn named<'t>(family: &str, value: &'t Value<'t>, report: &mut Finding
 pub(super) fn hint(word: &str, candidates: &[&str], what: &str) -> String {
     let near = candidates.iter().map(|candidate| (distance(word, candidate), *candidate)).min();
     match near {
-        Some((distance, candidate)) if distance <= 2 && distance * 2 < candidate.len().min(word.len()) => {
-            format!("did you mean {candidate:?}?")
-        }
+        Some((_, candidate)) if is_near(word, candidate) => format!("did you mean {candidate:?}?"),
         _ => format!("{what} are {}", candidates.join(", ")),
     }
+}
+
+/// Returns whether `word` is probably `candidate`, misspelled.
+fn is_near(word: &str, candidate: &str) -> bool {
+    let distance = distance(word, candidate);
+    distance <= 2 && distance * 2 < candidate.len().min(word.len())
 }
 
 /// Returns the name of a value's type with its article.

@@ -32,7 +32,8 @@ pub(super) fn read(section: &Section<'_>, report: &mut Findings<'_>) -> Option<S
     }
     let Some(choice) = choice.filter(|choice| *choice.get_ref()) else {
         // An unknown word has an error of its own.
-        let is_off = section.get("source-check").is_none_or(|word| word.get_ref().as_str() == Some("off"));
+        let is_off = !section.has_misspelled("source-check", report)
+            && section.get("source-check").is_none_or(|word| word.get_ref().as_str() == Some("off"));
         for key in ["allowed-macs", "allowed-ips"] {
             if let Some(value) = section.get(key).filter(|_| is_off) {
                 let title = section.title();
@@ -42,7 +43,8 @@ pub(super) fn read(section: &Section<'_>, report: &mut Findings<'_>) -> Option<S
         return None;
     };
     let is_empty = |array: &Spanned<_>| matches!(array.get_ref(), toml::de::DeValue::Array(array) if array.is_empty());
-    if section.get("mac").is_none() && section.get("allowed-macs").is_none_or(is_empty) {
+    let is_misspelled = ["mac", "allowed-macs"].iter().any(|key| section.has_misspelled(key, report));
+    if !is_misspelled && section.get("mac").is_none() && section.get("allowed-macs").is_none_or(is_empty) {
         let message = format!(
             "source-check \"mac\" in {}: no address is allowed, so all its packets would drop; add for example \
              mac = \"52:54:00:00:00:01\"",

@@ -137,6 +137,7 @@ fn read_api(section: &Section<'_>, report: &mut Findings<'_>, draft: &mut Draft)
     ] {
         if let Some(value) = section.get(key)
             && !has_socket
+            && !section.has_misspelled(socket, report)
         {
             let message = format!(
                 "{key} in {}: there is no \"{socket}\" to which it applies; add one, or leave it out",

@@ -10,6 +10,7 @@ use straightline_port::Permissions;
 use super::*;
 use crate::sandbox::Needs;
 
+mod consequences;
 mod mistakes;
 mod nodes;
 mod tunnels;

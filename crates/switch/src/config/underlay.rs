@@ -83,6 +83,10 @@ pub(super) const KEYS: &[Key] = &[
 pub(super) struct UnderlaySpans {
     pub(super) name: Span,
     pub(super) port: Span,
+    /// The place of the list of addresses, or of the section.
+    pub(super) address: Span,
+    /// The place of the list of gateways, if there is one.
+    pub(super) gateway: Option<Span>,
     /// The place of each address.
     pub(super) addresses: Vec<Span>,
     /// The place of each gateway.
@@ -123,10 +127,12 @@ pub(super) fn read(name: &str, section: &Section<'_>, report: &mut Findings<'_>,
     let (neighbours, neighbour_spans) = read_neighbours(section, report);
     let spans = UnderlaySpans {
         name: section.span().clone(),
-        port: port.as_ref().map_or(section.span().clone(), Spanned::span),
+        port: section.place("port", report).unwrap_or(section.span().clone()),
+        address: section.place("address", report).unwrap_or(section.span().clone()),
+        gateway: section.place("gateway", report),
         addresses: address_spans,
         gateways: gateway_spans,
-        mtu: mtu.as_ref().map(Spanned::span),
+        mtu: section.place("mtu", report),
         path_mtu: path_mtu.as_ref().map(Spanned::span),
         neighbours: neighbour_spans,
     };

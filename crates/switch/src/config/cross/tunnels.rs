@@ -6,6 +6,7 @@ use straightline_underlay::{L2tpOver, TunnelKind};
 
 use crate::config::diagnostic::Findings;
 use crate::config::kind::TunnelSite;
+use crate::config::underlay::UnderlaySpans;
 use crate::config::{Draft, PortConfig, TunnelSettings, UnderlayConfig};
 
 /// Gives tunnels without `local` an address of their underlay, and tunnels without `mtu` what fits
@@ -42,11 +43,11 @@ pub(super) fn check(draft: &Draft, report: &mut Findings<'_>) {
     for site in &draft.tunnels {
         let Some((port, _)) = draft.ports.get(site.port) else { continue };
         let Some(tunnel) = port.kind.as_tunnel() else { continue };
-        let underlay = draft.underlays.iter().map(|(underlay, _)| underlay);
-        let Some(underlay) = underlay.clone().find(|underlay| underlay.name == tunnel.underlay) else {
+        let mut underlays = draft.underlays.iter();
+        let Some((underlay, spans)) = underlays.find(|(underlay, _)| underlay.name == tunnel.underlay) else {
             // A key that is absent has an error of its own.
-            if !tunnel.underlay.is_empty() {
-                let names: Vec<_> = underlay.map(|underlay| underlay.name.as_str()).collect();
+            if !tunnel.underlay.is_empty() && !draft.unread.may_have("underlay", &tunnel.underlay) {
+                let names: Vec<_> = draft.underlays.iter().map(|(underlay, _)| underlay.name.as_str()).collect();
                 let known = match names.is_empty() {
                     true => "there is no section [underlay.NAME]".to_owned(),
                     false => format!("underlays are {}", names.join(", ")),
@@ -58,7 +59,7 @@ pub(super) fn check(draft: &Draft, report: &mut Findings<'_>) {
             continue;
         };
         let tunnel = Found { port, tunnel, underlay, site };
-        check_ends(&tunnel, report);
+        check_ends(&tunnel, spans, report);
         check_key(&tunnel, &found, report);
         check_bridge(draft, &tunnel, report);
         check_mtu(draft, &tunnel, report);
@@ -67,16 +68,20 @@ pub(super) fn check(draft: &Draft, report: &mut Findings<'_>) {
 }
 
 /// Checks the addresses of both ends.
-fn check_ends(found: &Found<'_>, report: &mut Findings<'_>) {
+fn check_ends(found: &Found<'_>, spans: &UnderlaySpans, report: &mut Findings<'_>) {
     let Found { port, tunnel, underlay, site } = found;
+    let has_addresses = !report.has_error_in(&spans.address);
+    let has_gateways = !spans.gateway.as_ref().is_some_and(|gateway| report.has_error_in(gateway));
     let is_own = |ip: IpAddr| underlay.addresses.iter().any(|address| address.ip == ip);
     if let Some(span) = &site.local {
         let own: Vec<_> = underlay.addresses.iter().map(|address| address.ip.to_string()).collect();
         let title = format!("local {} of port {:?}", tunnel.local, port.name);
-        if !is_own(tunnel.local) {
+        if !is_own(tunnel.local) && has_addresses {
             let message = format!("{title}: no address of underlay {:?}, which has {}", underlay.name, own.join(", "));
             report.error(span, message);
-        } else if tunnel.remotes.first().is_some_and(|remote| remote.is_ipv4() != tunnel.local.is_ipv4()) {
+        } else if is_own(tunnel.local)
+            && tunnel.remotes.first().is_some_and(|remote| remote.is_ipv4() != tunnel.local.is_ipv4())
+        {
             report.error(span, format!("{title}: not of the remote's IP version; use one of {}", own.join(", ")));
         }
     }
@@ -87,9 +92,11 @@ fn check_ends(found: &Found<'_>, report: &mut Findings<'_>) {
         let has_router = underlay.gateways.iter().any(|gateway| gateway.is_ipv4() == remote.is_ipv4());
         let why = if is_own(*remote) {
             format!("an address of underlay {:?} itself; name the other end's", underlay.name)
+        } else if !has_addresses {
+            continue;
         } else if !has_address {
             format!("underlay {:?} has no {version} address; add one to its address", underlay.name)
-        } else if !is_near && !has_router {
+        } else if !is_near && !has_router && has_gateways {
             format!(
                 "in no network of underlay {:?}, which has no {version} gateway; add one to its gateway",
                 underlay.name
@@ -100,7 +107,7 @@ fn check_ends(found: &Found<'_>, report: &mut Findings<'_>) {
         report.error(span, format!("remote {remote} of port {:?}: {why}", port.name));
     }
     for ((station, remote), span) in tunnel.statics.iter().zip(&site.statics) {
-        if !tunnel.remotes.contains(remote) {
+        if !tunnel.remotes.contains(remote) && !report.has_error_in(&site.remote) {
             let known: Vec<_> = tunnel.remotes.iter().map(IpAddr::to_string).collect();
             let message = format!(
                 "remote {remote} of static entry {station} in port {:?}: not a remote of this port; its remotes are {}",
@@ -115,10 +122,18 @@ fn check_ends(found: &Found<'_>, report: &mut Findings<'_>) {
 /// Checks that no other tunnel has the same key, so that a received packet belongs to one tunnel.
 fn check_key(found: &Found<'_>, others: &[Found<'_>], report: &mut Findings<'_>) {
     let tunnel = found.tunnel;
+    // A wrong value was read as a default one.
+    let is_wrong = |site: &TunnelSite| {
+        [Some(&site.key), site.local_key.as_ref()].into_iter().flatten().any(|span| report.has_error_in(span))
+    };
+    if is_wrong(found.site) {
+        return;
+    }
     let is_other = |other: &&Found<'_>| {
         other.tunnel.underlay == tunnel.underlay
             && other.tunnel.local == tunnel.local
             && other.tunnel.remotes.iter().any(|remote| tunnel.remotes.contains(remote))
+            && !is_wrong(other.site)
             && are_one_on_the_wire(&other.tunnel.kind, &tunnel.kind)
     };
     let Some(other) = others.iter().find(is_other) else { return };

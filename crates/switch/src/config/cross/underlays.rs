@@ -44,6 +44,11 @@ pub(super) fn check(draft: &Draft, report: &mut Findings<'_>) {
     }
     for (port, span) in &draft.steals {
         let Some((port, _)) = draft.ports.get(*port) else { continue };
+        // An underlay without a good port may be meant for this one.
+        let is_wrong = |(_, spans): &(UnderlayConfig, UnderlaySpans)| report.has_error_in(&spans.port);
+        if !draft.unread.is_empty() || draft.underlays.iter().any(is_wrong) {
+            continue;
+        }
         if !draft.underlays.iter().any(|(underlay, _)| underlay.port == port.name) {
             let message = format!(
                 "steal = \"address\" in port {:?} needs an underlay on the port, which has the addresses: add a section \
@@ -60,6 +65,9 @@ fn check_port(draft: &Draft, at: usize, report: &mut Findings<'_>) {
     let (underlay, spans) = &draft.underlays[at];
     let title = format!("port {:?} of underlay {:?}", underlay.port, underlay.name);
     let Some((port, port_spans)) = draft.ports.iter().find(|(port, _)| port.name == underlay.port) else {
+        if draft.unread.may_have("port", &underlay.port) {
+            return;
+        }
         return report.error(&spans.port, format!("{title}: no such port; {}", super::known_ports(draft)));
     };
     if port.kind.as_tunnel().is_some() {
@@ -101,6 +109,8 @@ fn check_port(draft: &Draft, at: usize, report: &mut Findings<'_>) {
     }
     if let Some(span) = &spans.mtu
         && underlay.mtu > port.mtu
+        && !port_spans.mtu.as_ref().is_some_and(|mtu| report.has_error_in(mtu))
+        && !report.has_error_in(span)
     {
         let message = format!(
             "mtu {} of underlay {:?}: more than mtu {} of its port {:?}; use at most that, or raise the port's",
@@ -115,6 +125,7 @@ fn check_port(draft: &Draft, at: usize, report: &mut Findings<'_>) {
 fn check_path_mtu(underlay: &UnderlayConfig, spans: &UnderlaySpans, report: &mut Findings<'_>) {
     if let (PathMtuErrors::Least(least), Some(span)) = (underlay.path_mtu, &spans.path_mtu)
         && least > underlay.mtu
+        && !spans.mtu.as_ref().is_some_and(|mtu| report.has_error_in(mtu))
     {
         let message = format!(
             "path-mtu {least} of underlay {:?}: more than its mtu {}, so no router could lower it; use \"off\"",
@@ -128,8 +139,12 @@ fn check_addresses(underlay: &UnderlayConfig, spans: &UnderlaySpans, report: &mu
     let name = &underlay.name;
     let is_own = |ip: &IpAddr| underlay.addresses.iter().any(|address| address.ip == *ip);
     let is_near = |ip: &IpAddr| underlay.addresses.iter().any(|address| address.contains(*ip));
+    // With a wrong address, the networks are not known.
+    let has_networks = !report.has_error_in(&spans.address);
     let has_ipv6 = underlay.addresses.iter().position(|address| address.ip.is_ipv6());
-    if let Some(at) = has_ipv6.filter(|_| underlay.mtu < MIN_IPV6_MTU) {
+    if let Some(at) = has_ipv6
+        .filter(|_| underlay.mtu < MIN_IPV6_MTU && !spans.mtu.as_ref().is_some_and(|mtu| report.has_error_in(mtu)))
+    {
         let (span, ip) = (spans.mtu.as_ref().unwrap_or(&spans.addresses[at]), underlay.addresses[at].ip);
         let message = format!("mtu {} of underlay {name:?}: IPv6 ({ip}) needs at least {MIN_IPV6_MTU}", underlay.mtu);
         report.error(span, message);
@@ -140,7 +155,7 @@ fn check_addresses(underlay: &UnderlayConfig, spans: &UnderlaySpans, report: &mu
             "an address of the underlay itself; name the router's".to_owned()
         } else if underlay.gateways[..at].iter().any(|other| other.is_ipv4() == gateway.is_ipv4()) {
             format!("the second one of {version}; name one for each IP version")
-        } else if !is_near(gateway) {
+        } else if !is_near(gateway) && has_networks {
             "in no network of the underlay; name a router of one of its networks".to_owned()
         } else {
             continue;
@@ -150,7 +165,7 @@ fn check_addresses(underlay: &UnderlayConfig, spans: &UnderlaySpans, report: &mu
     for ((ip, _), span) in underlay.neighbours.iter().zip(&spans.neighbours) {
         let why = if is_own(ip) {
             "an address of the underlay itself"
-        } else if !is_near(ip) {
+        } else if !is_near(ip) && has_networks {
             "in no network of the underlay, so no packet goes to it directly"
         } else {
             continue;

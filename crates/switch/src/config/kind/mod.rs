@@ -62,7 +62,7 @@ struct Reader {
 }
 
 /// The functions that read a kind's keys, by the word for the kind in a file; those of tunnels are
-/// in `tunnel`. A section of an unknown kind is read as the first kind, to find further errors.
+/// in `tunnel`.
 const READERS: &[(&str, Reader)] = &[
     ("vhost-user", Reader { keys: &[vhost_user::KEYS], refused: &[], read: vhost_user::read }),
     ("tap", Reader { keys: &[tap::KEYS], refused: &[], read: tap::read }),
@@ -93,20 +93,24 @@ pub(super) fn keys() -> impl Iterator<Item = (&'static str, Vec<Key>)> {
 
 /// Reads `kind` and the keys that belong to it. `common` are the keys that ports of all kinds have.
 pub(super) fn read(section: &Section<'_>, common: &[Key], report: &mut Findings<'_>, draft: &mut Draft) -> PortKind {
-    let (word, first) = READERS[0];
-    if section.get("kind").is_none() {
-        section.missing("kind", &format!("kind = {word:?}"), report);
-    }
+    let has_kind = section.get("kind").is_some();
     let readers = [READERS, tunnel::READERS].concat();
-    let known = section.choice("kind", &readers, report).map(toml::Spanned::into_inner);
-    let reader = known.unwrap_or(first);
-    // The kinds differ in their keys, so the keys of an unknown kind cannot be checked.
-    if known.is_some() || section.get("kind").is_none() {
-        let (first, rest) = common.split_at(1);
-        let keys = [first, &reader.keys.concat(), rest].concat();
-        let names = keys.iter().map(|key| key.name).chain(reader.refused.iter().copied());
-        section.only_names(&names.collect::<Vec<_>>(), report);
-    }
+    let Some(reader) = section.choice("kind", &readers, report).map(toml::Spanned::into_inner) else {
+        // The kinds differ in their keys, so the keys of an unknown kind cannot be checked.
+        if !has_kind {
+            let mut names: Vec<_> = common.iter().map(|key| key.name).collect();
+            names.extend(keys().flat_map(|(_, keys)| keys).map(|key| key.name));
+            names.sort_unstable();
+            names.dedup();
+            section.only_names(&names, report);
+            section.missing("kind", &format!("kind = {:?}", WORDS[0]), report);
+        }
+        return PortKind::VhostUser(VhostUserConfig::new(""));
+    };
+    let (first, rest) = common.split_at(1);
+    let keys = [first, &reader.keys.concat(), rest].concat();
+    let names = keys.iter().map(|key| key.name).chain(reader.refused.iter().copied());
+    section.only_names(&names.collect::<Vec<_>>(), report);
     (reader.read)(section, report, draft)
 }
 

@@ -94,7 +94,7 @@ fn read_kind(section: &Section<'_>, remote: Option<IpAddr>, report: &mut Finding
         report.error(&value.span(), format!("source-port in {title}: l2tpv3 always sends from {PORT}; leave it out"));
     }
     for key in ["peer-port", "verify", "zero-checksum"] {
-        if let Some(value) = section.get(key).filter(|_| !is_udp) {
+        if let Some(value) = section.get(key).filter(|_| !is_udp && !section.is_wrong("over", report)) {
             report.error(&value.span(), format!("{key} in {title} needs over = \"udp\" in this section"));
         }
     }
@@ -111,6 +111,7 @@ fn read_kind(section: &Section<'_>, remote: Option<IpAddr>, report: &mut Finding
     let previous = read_cookie(section, "previous-cookie", report);
     if let Some(previous) = &previous
         && previous.get_ref().as_bytes().len() != cookie.as_bytes().len()
+        && !section.is_wrong("cookie", report)
     {
         let message = format!(
             "previous-cookie in {title}: {} bytes, but cookie has {}; both must have the same length",

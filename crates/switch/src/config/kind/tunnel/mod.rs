@@ -161,6 +161,10 @@ pub(in crate::config) struct TunnelSite {
     pub(in crate::config) underlay: Span,
     /// The place of `local`. `None`: the underlay's address of the remote's IP version.
     pub(in crate::config) local: Option<Span>,
+    /// The place of the key `local`, even if its value is wrong.
+    pub(in crate::config) local_key: Option<Span>,
+    /// The place of `remote` or `remotes`, or of the section.
+    pub(in crate::config) remote: Span,
     /// The place of each remote.
     pub(in crate::config) remotes: Vec<Span>,
     /// The place of each static entry's remote.
@@ -237,13 +241,16 @@ fn read(
     let source_port = section.integer("source-port", 1..=u16::MAX, report).map(Spanned::into_inner);
     let verify = section.boolean("verify", report).is_none_or(Spanned::into_inner);
     let zero_checksum = section.boolean("zero-checksum", report).is_some_and(Spanned::into_inner);
+    let remote = section.place("remotes", report).or_else(|| section.place("remote", report));
     draft.tunnels.push(TunnelSite {
         port: draft.ports.len(),
         underlay: underlay.as_ref().map_or(section.span().clone(), Spanned::span),
         local: local.and(place("local")),
+        local_key: section.place("local", report),
+        remote: remote.unwrap_or(section.span().clone()),
         remotes: remote_spans,
         statics: static_spans,
-        key: place(key).unwrap_or(section.span().clone()),
+        key: section.place(key, report).unwrap_or(section.span().clone()),
         mtu: place("mtu"),
     });
     let unspecified = match remotes.first() {
