@@ -123,6 +123,55 @@ reasons! {
     MemoryFault = "memory-fault", "Find out who truncates the file of the guest's memory: usually its frontend ended.";
 }
 
+impl Reason {
+    /// Returns whether the packet is counted at the port that it went to. Otherwise it is counted at the
+    /// port that it came from.
+    pub fn is_of_destination(self) -> bool {
+        match self {
+            Reason::NoBuffer
+            | Reason::TooBig
+            | Reason::LinkDown
+            | Reason::SetDown
+            | Reason::RingDisabled
+            | Reason::BufferTooSmall
+            | Reason::ManyDescriptors
+            | Reason::DeviceRefused
+            | Reason::NoNeighbour
+            | Reason::NotIp
+            | Reason::NoHeadroom
+            | Reason::MemoryFault => true,
+            Reason::Runt
+            | Reason::NotConnected
+            | Reason::SamePort
+            | Reason::BadSource
+            | Reason::Spoofed
+            | Reason::LinkLocal
+            | Reason::Node
+            | Reason::BadAddress
+            | Reason::BadDirection
+            | Reason::BadIndirect
+            | Reason::ShortChain
+            | Reason::LongChain
+            | Reason::BadHeader
+            | Reason::ChecksumRange
+            | Reason::ChecksumDepth
+            | Reason::SegmentSize
+            | Reason::SegmentHeaders
+            | Reason::NotOurs
+            | Reason::AnswerLimit
+            | Reason::TunnelUnknown
+            | Reason::TunnelHeader
+            | Reason::TunnelOption
+            | Reason::TunnelControl
+            | Reason::TunnelCookie
+            | Reason::TunnelChecksum
+            | Reason::TunnelEcn
+            | Reason::TunnelCoalesced
+            | Reason::Fragment => false,
+        }
+    }
+}
+
 /// The drop counters of one port: one for each [`Reason`]. Workers write them and any thread reads
 /// them, without a lock. They have cache lines of their own, because other workers write the
 /// counters of other ports.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use straightline_api::{Drops, Link, Port};
+use straightline_packet::Reason;
 
 use super::{Check, Outcome};
 use crate::facts::{Facts, SwitchFacts};
@@ -21,23 +22,6 @@ const SHARE: f64 = 0.001;
 
 /// The share of the packets above which nothing works.
 const MOST: f64 = 0.5;
-
-/// Reasons that are counted at the destination port. Their share is taken of the packets to that
-/// port.
-const TO_THE_PORT: &[&str] = &[
-    "no-buffer",
-    "too-big",
-    "link-down",
-    "set-down",
-    "ring-disabled",
-    "buffer-too-small",
-    "many-descriptors",
-    "device-refused",
-    "no-neighbour",
-    "not-ip",
-    "no-headroom",
-    "memory-fault",
-];
 
 /// Reasons of a link that is down or a queue that is off. They say something only while the link
 /// is up: the check `links` has the rest.
@@ -82,12 +66,17 @@ impl Counts {
     }
 }
 
+/// Returns whether packets of a reason are counted at the port that they went to.
+fn is_of_destination(reason: &str) -> bool {
+    Reason::ALL.iter().find(|known| known.name() == reason).is_some_and(|known| known.is_of_destination())
+}
+
 /// Returns the packets that a port dropped for a reason, and those of the same direction.
 fn counts(port: &Port, reason: &str) -> Counts {
     let dropped = port.drops.get(reason).copied().unwrap_or(0);
-    let same_direction = |other: &str| TO_THE_PORT.contains(&other) == TO_THE_PORT.contains(&reason);
+    let same_direction = |other: &str| is_of_destination(other) == is_of_destination(reason);
     let all: u64 = port.drops.iter().filter(|(other, _)| same_direction(other)).map(|(_, n)| n).sum();
-    let of = if TO_THE_PORT.contains(&reason) {
+    let of = if is_of_destination(reason) {
         // Only delivered packets are counted there.
         port.queues.iter().map(|queue| queue.tx.packets).sum::<u64>() + all
     } else {
