@@ -225,7 +225,7 @@ impl Underlay {
 
     /// Returns whether a single host may have this address (RFC 1122, 3.2.1.3). The first and the
     /// last address of our networks mean all stations there, unless the network has only two.
-    fn is_host(&self, ip: Ipv4Addr) -> bool {
+    pub(crate) fn is_host(&self, ip: Ipv4Addr) -> bool {
         let means_all =
             self.config.addresses.iter().filter(|own| own.prefix < 31 && own.contains(ip.into())).any(|own| {
                 let host = u32::MAX.checked_shr(own.prefix.into()).unwrap_or(0);

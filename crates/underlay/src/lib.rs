@@ -21,6 +21,7 @@
 //! | `path_mtu` | the MTU of the way from a tunnel to a remote |
 //! | `answer` | answers to packets for the underlay itself |
 //! | `agent`, `outbox` | the port by which packets of the underlay's own enter the graph; those that wait for it |
+//! | `echo`, `pings` | echo requests of the underlay's own, and the replies to them |
 //! | `messages` | these packets |
 //! | `too_big` | errors to senders whose packets do not fit a tunnel |
 //! | `rate_limit` | the limits of answers and errors in a second |
@@ -41,6 +42,7 @@ mod carrier;
 mod config;
 mod conflicts;
 mod decap;
+mod echo;
 mod encap;
 mod face;
 mod found;
@@ -53,6 +55,7 @@ mod neighbours;
 mod outbox;
 mod output;
 mod path_mtu;
+mod pings;
 mod port;
 mod rate_limit;
 #[cfg(test)]
@@ -71,10 +74,12 @@ pub use agent::{Agent, OwnPackets};
 pub use config::{Address, Cookie, L2tpOver, PathMtuErrors, TunnelConfig, TunnelKind, UnderlayConfig};
 pub use conflicts::{AddressConflict, AddressStatus};
 pub use decap::Decap;
+pub use echo::{Echo, EchoState};
 pub use encap::{Encap, Gather};
 pub use lookup::Tunnels;
 pub use neighbours::{NeighbourState, NeighbourStatus};
 pub use output::UnderlayOutput;
+pub use pings::PingError;
 pub use port::TunnelPort;
 pub use remotes::{RemoteMove, RemoteStation};
 pub use tunnel::{Tunnel, TunnelStatus};

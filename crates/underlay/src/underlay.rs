@@ -16,6 +16,7 @@ use crate::conflicts::{AddressStatus, Conflicts, Notice};
 use crate::messages::{self, ALL_NODES, Link};
 use crate::neighbours::{Neighbours, NextHop, Question, is_station};
 use crate::outbox::Outbox;
+use crate::pings::Pings;
 use crate::port::TunnelLink;
 use crate::rate_limit::SharedLimit;
 use crate::{Agent, NeighbourStatus, Tunnel};
@@ -58,6 +59,7 @@ pub struct Underlay {
     /// Bytes of the longest IP packet that the port's interface and the settings allow.
     mtu: AtomicU16,
     pub(crate) outbox: Outbox,
+    pub(crate) pings: Pings,
     /// By MAC address: the senders are stations of our network.
     pub(crate) answers: SharedLimit,
     /// Apart from `answers`: anybody can send echo requests, and our neighbours must find us still.
@@ -85,6 +87,7 @@ impl Underlay {
             conflicts: Conflicts::new(&config.addresses),
             mtu: AtomicU16::new(config.mtu),
             outbox: Outbox::default(),
+            pings: Pings::default(),
             answers: SharedLimit::new(SENDERS, MOST_OF_SENDER, MOST_ANSWERS),
             echoes: SharedLimit::new(SENDERS, MOST_OF_SENDER, MOST_ECHOES),
             errors: SharedLimit::new(SENDERS, MOST_ERRORS_OF_ROUTER, MOST_ERRORS),
@@ -320,7 +323,7 @@ impl Underlay {
     }
 
     /// Returns our address in the network of `ip`, else our first address of its version.
-    fn address_towards(&self, ip: IpAddr) -> Option<IpAddr> {
+    pub(crate) fn address_towards(&self, ip: IpAddr) -> Option<IpAddr> {
         let addresses = &self.config.addresses;
         let near = addresses.iter().find(|address| address.contains(ip));
         near.or_else(|| addresses.iter().find(|address| address.ip.is_ipv4() == ip.is_ipv4())).map(|address| address.ip)

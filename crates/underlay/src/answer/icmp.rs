@@ -9,6 +9,7 @@ use super::{Answered, Ip, Received, not_ours, take};
 use crate::Underlay;
 use crate::messages::HOP_LIMIT;
 use crate::path_mtu::{LEAST_ERROR, TooLong};
+use crate::pings::EchoKey;
 
 /// A packet that an ICMP error is about.
 struct Quoted<'a> {
@@ -51,7 +52,7 @@ impl Underlay {
                 let rest = bytes.get(header.header_len()..).unwrap_or_default();
                 self.honour(&Quoted { src, dst, protocol, len, rest }, mtu.into(), ip.src, packets.now())
             }
-            icmpv4::Repr::EchoReply { .. } => Err(Reason::NotOurs),
+            icmpv4::Repr::EchoReply { ident, sequence } => self.take_echo_reply(packets, id, ip, (ident, sequence)),
         }
     }
 
@@ -74,6 +75,9 @@ impl Underlay {
             _ if self.is_own(ip.src) => Err(Reason::NotOurs),
             _ if !ip.is_for_us || ip.src.is_unspecified() => Err(Reason::NotOurs),
             (_, Some(icmpv6::Repr::EchoRequest { .. })) => self.answer_echo(packets, id, received, ip),
+            (_, Some(icmpv6::Repr::EchoReply { ident, sequence })) => {
+                self.take_echo_reply(packets, id, ip, (ident, sequence))
+            }
             (_, Some(icmpv6::Repr::TooBig { mtu })) => {
                 let bytes = message(packets, id, ip).get(icmpv6::LEN..).unwrap_or_default();
                 let header = ipv6::Header::new_checked(bytes).map_err(not_ours)?;
@@ -122,6 +126,20 @@ impl Underlay {
         let checksum = if is_partial { checksum } else { Checksum::Complete };
         packets.set_offload(id, Offload { checksum, ..Offload::default() });
         Ok(Answered::Reply)
+    }
+
+    /// Takes the reply to an echo request of ours.
+    fn take_echo_reply(
+        &self,
+        packets: &Packets<'_>,
+        id: PacketId,
+        ip: Ip,
+        (ident, sequence): (u16, u16),
+    ) -> Result<Answered, Reason> {
+        let payload = message(packets, id, ip).get(icmpv4::LEN..).unwrap_or_default();
+        let cookie = payload.try_into().map_err(not_ours)?;
+        let key = EchoKey { own: ip.dst, to: ip.src, ident, sequence, cookie };
+        if self.pings.replied(&key) { Ok(Answered::Used) } else { Err(Reason::NotOurs) }
     }
 
     /// Honours an error of `router` about a packet that was too long, if one of our tunnels can have
