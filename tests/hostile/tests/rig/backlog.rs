@@ -3,6 +3,7 @@
 
 use std::net::TcpStream;
 use std::os::fd::AsFd;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::{Arc, mpsc};
@@ -73,7 +74,7 @@ fn a_queued_frontend_holds_neither_the_end_of_a_dynamic_port_nor_the_stop() {
     let path = rig.socket(0).with_file_name("queue");
     let listener = UnixListener::bind(&path).expect("a socket");
     let switch = Arc::new(rig.switch);
-    let port = switch.add_dynamic_port("queue", "lan", listener.into(), &path).expect("a dynamic port");
+    let port = switch.add_dynamic_port("queue", "lan", OwnedFd::from(listener), &path).expect("a dynamic port");
     let served = UnixStream::connect(&path).expect("a frontend");
     let source = switch.source();
     wait_until("the frontend is served", || {
