@@ -220,9 +220,9 @@ fn counts(counters: &BTreeMap<String, u64>) -> String {
 
 /// Renders two rows for each queue pair, so that the largest counters fit.
 fn queues(port: &Port) -> String {
-    let mut grid = Grid::new(&["<queue", "<", ">packets", ">bytes", ">kicks sent", ">suppressed"]);
+    let mut grid = Grid::new(&["<queue", "<", ">packets", ">bytes", ">calls sent", ">suppressed"]);
     for queue in &port.queues {
-        let [sent, suppressed] = [queue.kicks_sent, queue.kicks_suppressed].map(count);
+        let [sent, suppressed] = [queue.calls_sent, queue.calls_suppressed].map(count);
         let row = |direction: &str, packets: super::Packets| {
             [direction.to_owned(), count(packets.packets), count(packets.bytes)]
         };

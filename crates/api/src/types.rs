@@ -373,13 +373,21 @@ pub struct Queue {
     /// Packets to the guest.
     pub tx: Packets,
     /// Notifications sent to the guest, for both rings.
-    pub kicks_sent: u64,
+    #[serde(default)]
+    pub calls_sent: u64,
     /// Notifications repeated because the guest's driver did not react, for both rings. They are
-    /// not counted in `kicks_sent`.
+    /// not counted in `calls_sent`.
     #[serde(default)]
     pub calls_repeated: u64,
     /// Notifications that were not sent: the guest did not want one, or one notification covered
     /// several packets.
+    #[serde(default)]
+    pub calls_suppressed: u64,
+    /// The old name of `calls_sent`.
+    #[cfg_attr(test, schemars(extend("deprecated" = true)))]
+    pub kicks_sent: u64,
+    /// The old name of `calls_suppressed`.
+    #[cfg_attr(test, schemars(extend("deprecated" = true)))]
     pub kicks_suppressed: u64,
     /// The worker that receives from the guest's transmit ring, as an index into the answer to
     /// `runtime`.

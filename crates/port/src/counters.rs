@@ -82,13 +82,13 @@ pub struct RingCounters {
     /// Their bytes, without the virtio-net header.
     pub bytes: Counter,
     /// Notifications written to the guest.
-    pub kicks_sent: Counter,
+    pub calls_sent: Counter,
     /// Notifications sent again because the guest's driver did not answer them. The number of sent
     /// notifications does not include them.
     pub calls_repeated: Counter,
     /// Times that buffers were given back without a notification: the guest had asked for none, or
     /// another worker had sent it.
-    pub kicks_suppressed: Counter,
+    pub calls_suppressed: Counter,
 }
 
 #[cfg(test)]

@@ -459,13 +459,17 @@ fn rx_mode(receives: RxFilter, vlans: Vec<u16>) -> RxMode {
 }
 
 fn queue(index: usize, counters: &QueueCounters, place: &PortPlan) -> Queue {
+    let calls_sent = counters.rx.calls_sent.get() + counters.tx.calls_sent.get();
+    let calls_suppressed = counters.rx.calls_suppressed.get() + counters.tx.calls_suppressed.get();
     Queue {
         index: index.try_into().unwrap_or(u16::MAX),
         rx: Packets { packets: counters.rx.packets.get(), bytes: counters.rx.bytes.get() },
         tx: Packets { packets: counters.tx.packets.get(), bytes: counters.tx.bytes.get() },
-        kicks_sent: counters.rx.kicks_sent.get() + counters.tx.kicks_sent.get(),
+        calls_sent,
         calls_repeated: counters.rx.calls_repeated.get() + counters.tx.calls_repeated.get(),
-        kicks_suppressed: counters.rx.kicks_suppressed.get() + counters.tx.kicks_suppressed.get(),
+        calls_suppressed,
+        kicks_sent: calls_sent,
+        kicks_suppressed: calls_suppressed,
         rx_worker: place.assignment.rx_workers.get(index).copied(),
         tx_worker: place.assignment.tx_workers.get(index).copied(),
     }

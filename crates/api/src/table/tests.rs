@@ -73,11 +73,12 @@ fn busy_port() -> Port {
             index: 0,
             rx: Packets { packets: 1_234_567_890_123, bytes: 1_876_543_192_986_960 },
             tx: Packets { packets: 12, bytes: 768 },
-            kicks_sent: 1_234_567_890,
+            calls_sent: 1_234_567_890,
             calls_repeated: 0,
-            kicks_suppressed: 987_654_321_012,
+            calls_suppressed: 987_654_321_012,
             rx_worker: Some(0),
             tx_worker: Some(0),
+            ..Queue::default()
         }],
         drops: [("no-buffer".to_owned(), 1200), ("too-big".to_owned(), 3), ("bad-ring".to_owned(), 0)].into(),
         rx_mode: None,
@@ -130,7 +131,7 @@ vm1  vhost-user  up
     features  VERSION_1 RING_EVENT_IDX RING_INDIRECT_DESC CSUM GUEST_CSUM
               GUEST_TSO4 GUEST_TSO6 HOST_TSO4 HOST_TSO6 MRG_RXBUF MAC
     addresses 2,560 learned, 1,000,000 refused: its share is full
-    queue                packets                  bytes     kicks sent       suppressed
+    queue                packets                  bytes     calls sent       suppressed
     0      rx  1,234,567,890,123  1,876,543,192,986,960  1,234,567,890  987,654,321,012
            tx                 12                    768
     drops     no-buffer 1,200, too-big 3

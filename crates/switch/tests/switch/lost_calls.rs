@@ -131,7 +131,7 @@ fn a_lost_call_is_repeated_at_most_three_times_until_something_moves() {
         send(&mut b, &sent[2]);
         calls.wait(11);
         assert_eq!(repeated(&rig), 9);
-        assert_eq!(rig.port(0).queues[0].kicks_sent, 2);
+        assert_eq!(rig.port(0).queues[0].calls_sent, 2);
         assert!(take(&mut a, 1)[0].1 == sent[2]);
     });
 }

@@ -132,7 +132,7 @@ pub(super) const FAMILIES: &[Family] = &[
         unit: None,
         labels: &["port", "queue"],
         help: "Notifications sent to the guest",
-        samples: |answers, samples| queues(answers, samples, |queue| queue.kicks_sent),
+        samples: |answers, samples| queues(answers, samples, |queue| queue.calls_sent),
     },
     Family {
         name: "port_calls_suppressed",
@@ -140,7 +140,7 @@ pub(super) const FAMILIES: &[Family] = &[
         unit: None,
         labels: &["port", "queue"],
         help: "Notifications that the guest did not want, or that another one covered",
-        samples: |answers, samples| queues(answers, samples, |queue| queue.kicks_suppressed),
+        samples: |answers, samples| queues(answers, samples, |queue| queue.calls_suppressed),
     },
     Family {
         name: "port_calls_repeated",

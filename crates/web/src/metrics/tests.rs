@@ -19,7 +19,7 @@ fn everything() -> Answers {
     let port = Port {
         name: "vm1".to_owned(),
         kind: "vhost-user".to_owned(),
-        queues: vec![Queue::default(), Queue { index: 1, kicks_sent: 7, ..Queue::default() }],
+        queues: vec![Queue::default(), Queue { index: 1, calls_sent: 7, ..Queue::default() }],
         drops: [("too-big".to_owned(), 3), ("runt".to_owned(), 2)].into(),
         joined: Some(Joined { kind: JoinedKind::Bridge, name: "lan".to_owned() }),
         addresses: Some(Addresses { learned: 5, refused: 1 }),

@@ -108,7 +108,7 @@ pub(crate) fn fill_calls_that_block(mut scene: Scene) {
         guest.wait_used(Ring::Receive);
     }
     scene.victims.go_on();
-    let calls = scene.rig.port(0).queues[0].kicks_sent;
+    let calls = scene.rig.port(0).queues[0].calls_sent;
     assert!(calls > 0, "the guest was not called");
     drop(guest);
     scene.settle();

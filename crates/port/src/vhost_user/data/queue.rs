@@ -192,7 +192,7 @@ impl Queue {
         let standing = if inner.ring.poisoned() { None } else { inner.ring.standing() };
         let counters = self.counters();
         let judged = match (standing, &inner.call) {
-            (Some(standing), Some(_)) => Some(judge(standing, counters.kicks_sent.get())),
+            (Some(standing), Some(_)) => Some(judge(standing, counters.calls_sent.get())),
             _ => None,
         };
         let (is_due, wake, result) = match judged {
@@ -332,7 +332,7 @@ impl AtTurnEnd for Queue {
             return;
         }
         let is_wanted = inner.ring.must_notify();
-        let counter = if is_wanted { &self.counters().kicks_sent } else { &self.counters().kicks_suppressed };
+        let counter = if is_wanted { &self.counters().calls_sent } else { &self.counters().calls_suppressed };
         counter.add(1);
         let call = if is_wanted { inner.call.clone() } else { None };
         let watcher = self.watcher_after(&mut inner, call.is_some());
