@@ -398,6 +398,33 @@ fn a_reload_cannot_name_another_interface() {
     assert_eq!(running.finish().code, Some(0));
 }
 
+/// The sandboxed switch sees the routes of the moment: a default route may move to its interface.
+#[test]
+fn a_reload_does_not_take_the_interface_of_the_default_route() {
+    if !has_root_and("a_reload_does_not_take_the_interface_of_the_default_route", &["ip"]) {
+        return;
+    }
+    let (fixture, namespace) = (Fixture::new(), Namespace::new("route"));
+    for args in ["link add nic0 type veth peer name nic1", "addr add 192.0.2.1/24 dev nic0", "link set nic0 up"] {
+        namespace.ip(args);
+    }
+    let config = only("x").replace("none2", "nic0");
+    fixture.write(&config);
+    let running = in_namespace(&fixture, &namespace);
+    let reload = || fixture.execute(&["reload", "--api", "api"]);
+    fixture.write("[switch]\napi = \"@/api\"\n");
+    assert_eq!(reload().code, Some(0));
+    namespace.ip("route add default via 192.0.2.2");
+    fixture.write(&config);
+    let done = reload();
+    assert!(done.code == Some(1) && done.err.contains("`take-default-route = true`"), "{done:?}");
+    fixture.write(&config.replace("\"nic0\"", "\"nic0\"\ntake-default-route = true"));
+    let done = reload();
+    assert_eq!(done.code, Some(0), "{done:?}");
+    running.signal("TERM");
+    assert_eq!(running.finish().code, Some(0));
+}
+
 /// Capabilities reach an unprivileged switch by its file (setcap(8)) or by its parent (systemd's
 /// AmbientCapabilities=). Only the opener keeps them.
 #[test]

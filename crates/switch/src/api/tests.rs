@@ -204,7 +204,10 @@ fn the_json_is_the_contract() {
     assert_eq!(port["drops"]["too-big"], 3);
     has(port, &["pid", "user", "link_since_s", "link_changes"]);
     has(&port["reasons"][0], &["time", "reason"]);
-    has(&port["queues"][0], &["index", "calls_sent", "calls_repeated", "calls_suppressed", "kicks_sent", "rx_worker", "tx_worker"]);
+    has(
+        &port["queues"][0],
+        &["index", "calls_sent", "calls_repeated", "calls_suppressed", "kicks_sent", "rx_worker", "tx_worker"],
+    );
     has(&port["queues"][0]["rx"], &["packets", "bytes"]);
     has(&port["queues"][0]["tx"], &["packets", "bytes"]);
     let runtime = json(Command::Runtime);
