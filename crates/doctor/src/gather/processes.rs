@@ -59,7 +59,15 @@ pub(super) fn peers(host: &Host, processes: &Fact<Processes>, port: &Port) -> Fa
     let concerned = processes.all.iter().filter(|(pid, args)| {
         port.pid == Some(*pid) || is_vm(args) && socket.is_some_and(|socket| command_line::names(args, socket))
     });
-    let found: Vec<_> = concerned.map(|(pid, args)| peer(host, *pid, args, socket)).collect();
+    let concerned: Vec<_> = concerned.collect();
+    // User Mode Linux starts processes with its own command line, which are no VMs.
+    let is_child = |pid: u32| {
+        let status = host.read(&format!("proc/{pid}/status")).unwrap_or_default();
+        let parent = field(&status, "PPid").and_then(|parent| parent.trim().parse::<u32>().ok());
+        port.pid != Some(pid) && concerned.iter().any(|(other, _)| Some(*other) == parent)
+    };
+    let of_vms = concerned.iter().filter(|(pid, _)| !is_child(*pid));
+    let found: Vec<_> = of_vms.map(|(pid, args)| peer(host, *pid, args, socket)).collect();
     match (found.is_empty(), port.link, port.pid) {
         (false, ..) | (true, Link::Down, None) => Ok(found),
         (true, _, Some(pid)) => Err(Unknown::for_root(format!("process {pid} is not visible to this user"))),
@@ -257,6 +265,27 @@ mod tests {
         write(root.path(), "proc/12/task/15/status", "Cpus_allowed_list:\t2\n");
         let found = peers(&host, &Processes::scan(&host), &port).unwrap();
         assert_eq!(found[0].vcpu_cpus, Ok([2].into()));
+    }
+
+    #[test]
+    fn the_processes_of_one_user_mode_linux_are_one_vm() {
+        let (root, host) = machine();
+        for (pid, parent) in [(12, 1), (13, 12), (14, 13), (15, 1)] {
+            write(
+                root.path(),
+                &format!("proc/{pid}/cmdline"),
+                "linux.uml\0mem=96M\0virtio_uml.device=/run/vm1.sock:1\0",
+            );
+            write(root.path(), &format!("proc/{pid}/status"), &format!("Name:\tlinux.uml\nPPid:\t{parent}\n"));
+        }
+        let vms = |pid| {
+            let socket = Some("/run/vm1.sock".into());
+            let port = Port { kind: "vhost-user".into(), socket, pid, ..Port::default() };
+            let found = peers(&host, &Processes::scan(&host), &port).unwrap();
+            found.iter().map(|peer| peer.pid).collect::<Vec<_>>()
+        };
+        assert_eq!(vms(Some(12)), [12, 15], "another VM names the socket too");
+        assert_eq!(vms(Some(14)), [12, 14, 15], "the process that is connected is always told");
     }
 
     #[test]
