@@ -8,6 +8,9 @@ const WIDTH: usize = 80;
 /// The column at which texts begin.
 const INDENT: usize = 26;
 
+/// The least number of unknown findings for one reason that are shown as one.
+const LEAST_GROUP: usize = 3;
+
 /// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -90,7 +93,8 @@ impl Report {
     #[must_use]
     pub fn text(&self, all: bool, colours: bool) -> String {
         let mut text = String::new();
-        for finding in self.checks.iter().filter(|finding| all || finding.result != Verdict::Skip) {
+        let grouped = if all { self.checks.clone() } else { self.grouped() };
+        for finding in grouped.iter().filter(|finding| all || finding.result != Verdict::Skip) {
             let word = format!("{:<8}", finding.result.word());
             let word = if colours { format!("\x1b[{}m{word}\x1b[0m", finding.result.colour()) } else { word };
             text.push_str(&format!("{word} {:<16} ", finding.name));
@@ -113,6 +117,29 @@ impl Report {
         }
         text.push('\n');
         text
+    }
+}
+
+impl Report {
+    /// Returns the findings with one for all checks that do not know one fact, such as without a
+    /// switch. It stands where the first of them would.
+    fn grouped(&self) -> Vec<Finding> {
+        let mut grouped: Vec<Finding> = Vec::new();
+        let same = |a: &Finding, b: &Finding| {
+            (a.result, b.result) == (Verdict::Unknown, Verdict::Unknown) && (&a.detail, &a.fix) == (&b.detail, &b.fix)
+        };
+        for (at, finding) in self.checks.iter().enumerate() {
+            let alike: Vec<_> = self.checks.iter().filter(|other| same(other, finding)).collect();
+            if alike.len() < LEAST_GROUP {
+                grouped.push(finding.clone());
+            } else if !self.checks[..at].iter().any(|other| same(other, finding)) {
+                let mut names: Vec<_> = alike.iter().map(|finding| finding.name.as_str()).collect();
+                names.dedup();
+                let name = format!("{} checks", names.len());
+                grouped.push(Finding { name, symptom: names.join(", "), ..finding.clone() });
+            }
+        }
+        grouped
     }
 }
 
@@ -176,6 +203,27 @@ mod tests {
         assert!(text.contains(&format!("\n{}fix: straightline run ?[2Jswitch.toml\n", " ".repeat(INDENT))), "{text}");
         assert!(text.ends_with("\n1 passed, 0 warnings, 1 failed, 0 unknown\n"), "{text}");
         assert!(!text.contains('\x1b') && report.text(false, true).starts_with("\x1b[32mPASS    \x1b[0m api"));
+    }
+
+    #[test]
+    fn checks_that_do_not_know_one_fact_are_shown_once() {
+        let unknown = |name: &str, symptom: &str, detail: &str| {
+            let [name, symptom, detail] = [name, symptom, detail].map(str::to_owned);
+            Finding { name, result: Verdict::Unknown, symptom, detail, fix: String::new() }
+        };
+        let checks = vec![
+            unknown("drift", "the file", "no switch answers"),
+            unknown("governor", "CPU 0", "no governor is visible"),
+            unknown("links", "the ports", "no switch answers"),
+            finding(Verdict::Pass),
+            unknown("moves", "the bridges", "no switch answers"),
+        ];
+        let report = Report { checks };
+        let start =
+            "UNKNOWN  3 checks         drift, links, moves: no switch answers\nUNKNOWN  governor         CPU 0: no";
+        let text = report.text(false, false);
+        assert!(text.starts_with(start) && text.ends_with("\n1 passed, 0 warnings, 0 failed, 4 unknown\n"), "{text}");
+        assert!(report.text(true, false).contains("UNKNOWN  links            the ports: no switch answers\n"));
     }
 
     #[test]
