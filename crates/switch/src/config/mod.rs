@@ -90,7 +90,7 @@ pub(crate) use kind::note;
 use privileges::DeviceSite;
 use section::Section;
 pub(crate) use section::is_name;
-use socket_path::SocketState;
+use socket_path::{SocketPathError, SocketState};
 pub(crate) use types::PortNetwork;
 
 /// A configuration that was read, with the warnings about it.
@@ -295,6 +295,8 @@ struct Draft {
     networks: Vec<network::Network>,
     /// All socket paths, in the file's order.
     sockets: Vec<DraftSocket>,
+    /// The folders of sockets that cannot be used, and have an error.
+    bad_folders: HashSet<String>,
     /// The interfaces of ports, in the file's order.
     interfaces: Vec<DraftInterface>,
     unread: unread::Unread,
@@ -305,6 +307,19 @@ struct DraftInterface {
     owner: String,
     name: String,
     span: Span,
+}
+
+/// Checks the path of a socket at which the switch listens. A folder that cannot be used is one
+/// mistake, reported for the first socket in it.
+fn check_socket(draft: &mut Draft, report: &mut Findings<'_>, path: &Path, owner: &str, span: &Span) {
+    let Err(why) = socket_path::check(path) else { return };
+    let is_new = match &why {
+        SocketPathError::Folder { folder, .. } => draft.bad_folders.insert(folder.clone()),
+        _ => true,
+    };
+    if is_new {
+        report.error(span, format!("socket {:?} of {owner}: {why}", path.display().to_string()));
+    }
 }
 
 /// A socket path, with its owner as messages name it.

@@ -8,7 +8,7 @@ use super::diagnostic::Findings;
 use super::keys::{Absent, Key, Value};
 use super::permissions::{read_id, read_perms};
 use super::section::{Section, hint};
-use super::{Copies, Draft, DraftSocket, Idle, Machine, Mechanism, SandboxConfig, socket_path, users};
+use super::{Copies, Draft, DraftSocket, Idle, Machine, Mechanism, SandboxConfig, check_socket, users};
 
 /// The keys of `[switch]`.
 pub(super) const KEYS: &[Key] = &[
@@ -119,9 +119,7 @@ fn read_api(section: &Section<'_>, report: &mut Findings<'_>, draft: &mut Draft)
     let mut read_socket = |key: &str, file: &str, owner: &str, report: &mut Findings<'_>| {
         let socket = section.text(key, &format!("{key} = \"/run/straightline/{file}\""), report)?;
         let path = PathBuf::from(socket.get_ref());
-        if let Err(why) = socket_path::check(&path) {
-            report.error(&socket.span(), format!("socket {:?} of {owner}: {why}", socket.get_ref()));
-        }
+        check_socket(draft, report, &path, owner, &socket.span());
         let owner = owner.to_owned();
         draft.sockets.push(DraftSocket { owner, path: path.clone(), ours: true, span: socket.span() });
         Some(path)

@@ -12,7 +12,7 @@ use crate::config::diagnostic::Findings;
 use crate::config::keys::{Absent, Key, Value};
 use crate::config::permissions::{read_id, read_perms};
 use crate::config::section::{self, Section};
-use crate::config::{Draft, DraftSocket, users};
+use crate::config::{Draft, DraftSocket, check_socket, users};
 use crate::sandbox::Needs;
 
 /// The keys that only a vhost-user port has.
@@ -282,9 +282,10 @@ fn read_socket(section: &Section<'_>, mode: Mode, report: &mut Findings<'_>, dra
     let path = PathBuf::from(socket.get_ref());
     let owner = section.title().to_owned();
     let ours = mode == Mode::Server;
-    // A frontend that listens also makes the folder, perhaps later.
-    let checked = if ours { socket_path::check(&path) } else { socket_path::check_name(&path) };
-    if let Err(why) = checked {
+    if ours {
+        check_socket(draft, report, &path, &owner, &socket.span());
+    } else if let Err(why) = socket_path::check_name(&path) {
+        // A frontend that listens also makes the folder, perhaps later.
         report.error(&socket.span(), format!("socket {:?} of {owner}: {why}", socket.get_ref()));
     }
     draft.sockets.push(DraftSocket { owner, path: path.clone(), ours, span: socket.span() });

@@ -298,6 +298,11 @@ fn sockets() {
     one_error(&port("p", &format!("/tmp/{}", "x".repeat(103))), 3, &["108 bytes long; a socket path has at most 107"]);
     good(&port("p", &format!("/tmp/{}", "x".repeat(102))));
     one_error(&port("p", "/no/such/folder/s"), 3, &["cannot use its folder \"/no/such/folder\"", "create it first"]);
+    let api = "[switch]\napi = \"/no/such/folder/api\"\n";
+    let all = [api, &port("p", "/no/such/folder/p"), &port("q", "/no/such/folder/q")].concat();
+    one_error(&all, 2, &["of the API", "\"/no/such/folder\"", "create it first"]);
+    let others = [port("p", "/no/such/folder/p"), port("q", "/no/such/other/q")].concat();
+    assert_eq!(errors(&others).len(), 2, "two folders are two mistakes");
     one_error(&port("p", ""), 3, &["names no file"]);
     one_error(&port("p", "/tmp/a\\u0000b"), 3, &["NUL"]);
     let dotted = fixture.path("./s");
