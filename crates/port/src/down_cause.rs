@@ -76,7 +76,7 @@ causes! {
     /// The interface does not exist.
     InterfaceMissing = "interface-missing", "Create interface INTERFACE, or correct its name; `ip link` shows all.";
     /// Another program uses the interface.
-    InterfaceBusy = "interface-busy", "End the program that uses INTERFACE.";
+    InterfaceBusy = "interface-busy", "Name another interface, or end the program that uses INTERFACE.";
     /// The switch lacks a privilege to open the interface.
     InterfaceDenied = "interface-denied", "Start the switch with the capability that the reason names.";
     /// The interface or the kernel cannot do what the port needs.

@@ -17,7 +17,6 @@ pub(super) const API: Check = Check {
                 format!("add `api = \"{path}\"` to [switch] in {}", file.path.display()),
             );
         }
-        let file = facts.configured.as_ref().map_or("switch.toml".to_owned(), |file| file.path.display().to_string());
         match &facts.api.failure {
             None => outcome.pass(),
             Some(ApiFailure::NotListening) if meant(facts).is_some() => {
@@ -31,7 +30,7 @@ pub(super) const API: Check = Check {
                     Ok(SocketFile::NotASocket) => "a file that is not a socket has this path",
                     _ => "no switch runs, or its `api` has another path (`--api SOCKET`)",
                 };
-                outcome.fail(format!("no switch listens on {path}"), detail, format!("straightline run {file}"));
+                outcome.fail(format!("no switch listens on {path}"), detail, run_command(facts));
             }
             Some(ApiFailure::Denied) => outcome.fail(
                 format!("this user may not connect to {path}"),
@@ -160,6 +159,12 @@ impl Ours {
 }
 
 /// Checks a socket at which the switch listens.
+/// Returns the command that starts the switch.
+fn run_command(facts: &Facts) -> String {
+    let file = facts.configured.as_ref().map_or("switch.toml".to_owned(), |file| file.path.display().to_string());
+    format!("straightline run {file}")
+}
+
 fn ours(owner: &Ours, socket: &SocketFacts, own: Option<u32>, facts: &Facts, outcome: &mut Outcome) {
     let path = socket.path.display();
     let subject = &owner.subject;
@@ -181,7 +186,7 @@ fn ours(owner: &Ours, socket: &SocketFacts, own: Option<u32>, facts: &Facts, out
         SocketFile::Stale => outcome.warn(
             format!("{subject}: socket {path} is stale"),
             "a switch left it when it ended; the next start replaces it",
-            "straightline run switch.toml",
+            run_command(facts),
         ),
         SocketFile::NotASocket => outcome.fail(
             format!("{subject}: {path} is not a socket"),

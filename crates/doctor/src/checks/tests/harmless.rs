@@ -34,6 +34,17 @@ fn sockets_do_not_pass_without_a_switch() {
 }
 
 #[test]
+fn a_stale_socket_names_the_file_that_was_named() {
+    let mut facts = healthy();
+    facts.switch = Err(Unknown::new("no switch answers"));
+    facts.process = Err(Unknown::new("none"));
+    facts.configured.as_mut().unwrap().path = "/etc/other.toml".into();
+    facts.api.socket.state = Ok(SocketFile::Stale);
+    let found = findings(&facts, "sockets");
+    assert!(found.iter().any(|finding| finding.fix == "straightline run /etc/other.toml"), "{found:?}");
+}
+
+#[test]
 fn a_link_that_is_up_while_nothing_ever_moved_is_found() {
     let mut facts = healthy();
     traffic::move_nothing(&mut facts);
