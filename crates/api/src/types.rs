@@ -94,6 +94,14 @@ pub struct Port {
     /// The name of the interface of a port that has one, open or not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
+    /// The packets that an AF_XDP port takes from the host: `all`, or `address` for those of its
+    /// underlay's addresses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steal: Option<String>,
+    /// True if the configuration allows the port to take an interface with a default route from the
+    /// host.
+    #[serde(default)]
+    pub take_default_route: bool,
     /// The open interface of a port that has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<Device>,

@@ -319,6 +319,8 @@ pub struct Quota {
 /// The machine.
 #[derive(Clone, Debug)]
 pub struct MachineFacts {
+    /// The interfaces that have a default route, in the network namespace of the switch.
+    pub default_routes: Fact<BTreeSet<String>>,
     /// The CPUs that are online.
     pub cpus: Fact<BTreeMap<usize, Cpu>>,
     /// Lines of the kernel's log and the audit log in which AppArmor or SELinux denied something

@@ -226,6 +226,8 @@ impl Source for Running {
                 joined: network.map(|network| network.joined(&now.config)),
                 addresses: network.and_then(|network| now.addresses(network, place)),
                 interface: config.kind.interface().map(str::to_owned),
+                steal: config.kind.as_af_xdp().map(|kind| kind.steal.as_str().to_owned()),
+                take_default_route: config.kind.as_af_xdp().is_some_and(|kind| kind.take_default_route),
                 device: status.device.map(device),
                 tunnel: tunnel.as_deref().zip(config.kind.as_tunnel()).map(|(tunnel, config)| ends(tunnel, config)),
             }

@@ -77,16 +77,39 @@ pub(super) const PRIVILEGES: Check = Check {
     },
 };
 
+/// Returns whether a port takes the network from this machine, and neither its configuration allows
+/// that nor the check of the file tells it.
+fn cuts_off(port: &Port, facts: &Facts) -> bool {
+    let Some(interface) = &port.interface else { return false };
+    let has_route = facts.machine.default_routes.as_ref().is_ok_and(|routes| routes.contains(interface));
+    let takes_all = port.steal.as_deref() == Some("all") && !port.take_default_route;
+    let told = format!("AF_XDP takes all packets of {interface},");
+    let is_told = facts.configured.iter().flat_map(|file| &file.errors).any(|error| error.contains(&told));
+    takes_all && has_route && !is_told
+}
+
 pub(super) const MODE: Check = Check {
     name: "interfaces",
     passes: "interfaces work in their fastest mode, and the kernel drops nothing",
     absent: "no interface of this machine is open",
     run: |facts, outcome| {
+        let all = facts;
         for facts in facts.running_ports(outcome) {
             let (subject, port) = (facts.subject(), &facts.port);
             let Some(device) = &port.device else { continue };
             let name = &device.interface;
             outcome.pass();
+            if cuts_off(port, all) {
+                outcome.fail(
+                    format!("{subject}: AF_XDP takes all packets of {name}"),
+                    "the interface has this machine's default route: the machine is cut off from its network",
+                    format!(
+                        "use another interface, or `steal = \"address\"` for an underlay; if it is meant, set \
+                         `take-default-route = true` in [port.{}]",
+                        port.name
+                    ),
+                );
+            }
             for warning in &device.warnings {
                 outcome.warn(
                     format!("{subject}: interface {name}"),

@@ -185,7 +185,11 @@ fn healthy() -> Facts {
         process: Ok(ProcessFacts { pid: 10, descriptor_limit: Ok(Some(1024)), quota: Ok(None) }),
         switches: Ok(Vec::new()),
         program: Ok(ProgramFile { path: "/usr/bin/straightline".into(), mode: 0o750, has_capabilities: true }),
-        machine: MachineFacts { cpus: Ok((0..8).map(|at| (at, cpu(at % 4))).collect()), denials: Ok(Some(Vec::new())) },
+        machine: MachineFacts {
+            default_routes: Ok(["eth0".to_owned()].into()),
+            cpus: Ok((0..8).map(|at| (at, cpu(at % 4))).collect()),
+            denials: Ok(Some(Vec::new())),
+        },
     }
 }
 
@@ -229,7 +233,7 @@ fn unknown() -> Facts {
         process: no(),
         switches: no(),
         program: no(),
-        machine: MachineFacts { cpus: no(), denials: no() },
+        machine: MachineFacts { default_routes: no(), cpus: no(), denials: no() },
     }
 }
 
@@ -274,6 +278,35 @@ fn device(facts: &mut Facts) -> &mut Device {
 
 fn cpu(facts: &mut Facts, at: usize) -> &mut Cpu {
     facts.machine.cpus.as_mut().unwrap().get_mut(&at).unwrap()
+}
+
+/// Lets the NIC's port take all packets of the interface that has the default route.
+fn cut_off(facts: &mut Facts) {
+    device(facts).interface = "eth0".to_owned();
+    let port = &mut facts.ports[2].port;
+    (port.interface, port.steal) = (Some("eth0".to_owned()), Some("all".to_owned()));
+}
+
+#[test]
+fn a_port_that_may_take_the_default_route_or_leaves_it_is_well() {
+    let harmless: [fn(&mut Facts); 5] = [
+        |facts| facts.ports[2].port.take_default_route = true,
+        |facts| facts.ports[2].port.steal = Some("address".to_owned()),
+        |facts| facts.ports[2].port.interface = Some("eth1".to_owned()),
+        |facts| facts.machine.default_routes = Err(Unknown::new("not visible")),
+        // The check of the file says it.
+        |facts| {
+            let error = "switch.toml:1: port \"nic\": AF_XDP takes all packets of eth0, which has".to_owned();
+            facts.configured.as_mut().unwrap().errors.push(error);
+        },
+    ];
+    for change in harmless {
+        let mut facts = healthy();
+        cut_off(&mut facts);
+        assert_eq!(findings(&facts, "interfaces")[0].result, Fail);
+        change(&mut facts);
+        assert_eq!(findings(&facts, "interfaces")[0].result, Verdict::Pass);
+    }
 }
 
 fn take_down(facts: &mut Facts, cause: &str) {
@@ -545,6 +578,7 @@ const FAULTS: &[Fault] = &[
         Warn,
         "straightline check",
     ),
+    ("interfaces", cut_off, Fail, "`take-default-route = true` in [port."),
     ("interfaces", |facts| device(facts).mode = "generic".to_owned(), Warn, "af-packet"),
     ("interfaces", |facts| device(facts).zero_copy = false, Warn, "zero-copy"),
     ("interfaces", |facts| device(facts).warnings.push("4 of 8 queues".to_owned()), Warn, "ip -details link"),

@@ -7,6 +7,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use rustix::fs::{OFlags, getxattr};
+use straightline_port::device::routes;
 
 use super::host::{self, Host, cpu_list};
 use crate::facts::{Cpu, Fact, MachineFacts, ProcessFacts, ProgramFile, Quota, Unknown};
@@ -24,8 +25,19 @@ impl Host {
     }
 
     /// Returns the facts of the machine. `before` are the times of its CPUs a while ago.
-    pub(super) fn machine(&self, before: &Fact<Times>) -> MachineFacts {
-        MachineFacts { cpus: self.cpus(before), denials: self.denials() }
+    /// `switch` is the process of the switch, if it is known.
+    pub(super) fn machine(&self, before: &Fact<Times>, switch: Option<u32>) -> MachineFacts {
+        MachineFacts { default_routes: self.default_routes(switch), cpus: self.cpus(before), denials: self.denials() }
+    }
+
+    /// Returns the interfaces with a default route, where the process is.
+    fn default_routes(&self, pid: Option<u32>) -> Fact<BTreeSet<String>> {
+        let process = pid.map_or_else(|| "self".to_owned(), |pid| pid.to_string());
+        let (_, mut interfaces) = routes::of_ipv4(&self.read(&format!("proc/{process}/net/route"))?);
+        // A kernel without IPv6 has no such file.
+        let routes6 = self.read(&format!("proc/{process}/net/ipv6_route")).unwrap_or_default();
+        interfaces.extend(routes::default_ipv6(&routes6));
+        Ok(interfaces)
     }
 
     fn cpus(&self, before: &Fact<Times>) -> Fact<BTreeMap<usize, Cpu>> {
@@ -244,15 +256,15 @@ mod tests {
         write(root.path(), "sys/devices/system/node/node0/cpulist", "0\n");
         write(root.path(), "proc/stat", "cpu 9 9\ncpu0 50 0 0 100 0 0 0 50 9 9\ncpu1 1 0 0 1 0 0 0 0 0 0\nintr 5\n");
         let before = Ok([(0, (0, 100)), (1, (0, 2))].into());
-        let cpus = host.machine(&before).cpus.unwrap();
+        let cpus = host.machine(&before, None).cpus.unwrap();
         let cpu = &cpus[&0];
         assert_eq!((&cpu.siblings, &cpu.node), (&Ok([0, 1].into()), &Ok(0)));
         assert_eq!((&cpu.governor, &cpu.steal), (&Ok("powersave".to_owned()), &Ok(0.5)));
         let other = &cpus[&1];
         assert!(other.siblings.is_err() && other.node.is_err() && other.governor.is_err() && other.steal.is_err());
         fs::remove_dir_all(root.path().join("sys/devices/system/node")).unwrap();
-        assert_eq!(host.machine(&before).cpus.unwrap()[&1].node, Ok(0), "a kernel without NUMA");
-        assert!(Host::new("/nowhere").machine(&before).cpus.is_err());
+        assert_eq!(host.machine(&before, None).cpus.unwrap()[&1].node, Ok(0), "a kernel without NUMA");
+        assert!(Host::new("/nowhere").machine(&before, None).cpus.is_err());
     }
 
     #[test]
@@ -291,16 +303,16 @@ mod tests {
     fn denials_to_vms_only() {
         let root = tempfile::tempdir().unwrap();
         let host = Host::new(root.path());
-        assert_eq!(host.machine(&Ok(Times::new())).denials, Ok(None), "neither is active");
+        assert_eq!(host.machine(&Ok(Times::new()), None).denials, Ok(None), "neither is active");
         write(root.path(), "sys/module/apparmor/parameters/enabled", "Y\n");
-        assert!(host.machine(&Ok(Times::new())).denials.is_err(), "the log is not visible");
+        assert!(host.machine(&Ok(Times::new()), None).denials.is_err(), "the log is not visible");
         let log = "4,1,2,-;audit: apparmor=\"DENIED\" operation=\"connect\" profile=\"libvirt-1\" name=\"/run/a.sock\"\n\
                    4,1,3,-;audit: apparmor=\"DENIED\" profile=\"firefox\"\n4,1,4,-;usb 1-1: new device of qemu\n";
         write(root.path(), "dev/kmsg", log);
-        let found = host.machine(&Ok(Times::new())).denials.unwrap().unwrap();
+        let found = host.machine(&Ok(Times::new()), None).denials.unwrap().unwrap();
         assert_eq!(found.len(), 1, "{found:?}");
         write(root.path(), "var/log/audit/audit.log", "type=AVC avc:  denied  { connectto } comm=\"qemu-kvm\"\n");
-        assert_eq!(host.machine(&Ok(Times::new())).denials.unwrap().unwrap().len(), 2);
+        assert_eq!(host.machine(&Ok(Times::new()), None).denials.unwrap().unwrap().len(), 2);
     }
 
     #[test]

@@ -41,11 +41,11 @@ pub fn facts(api: &Path, configured: Option<Configured>) -> Facts {
             (Err(unknown), in_file, Some(failure(error)))
         }
     };
-    let machine = host.machine(&ticks);
     let (processes, listeners) = (Processes::scan(&host), Listeners::scan(&host));
     let switches = processes.as_ref().map_err(Clone::clone).map(|processes| processes.switches(&host, api, named));
     let socket = sockets::facts(&listeners, api, &Err(Unknown::new("any user may ask")));
     let own = switch.as_ref().map_err(Clone::clone).and_then(|switch| own_process(switch, &socket));
+    let machine = host.machine(&ticks, own.as_ref().ok().copied());
     let of_port = |port: Port| {
         let configured = configured.iter().flat_map(|file| &file.ports).find(|other| other.port.name == port.name);
         port_facts(&host, &processes, &listeners, &own, port, configured)

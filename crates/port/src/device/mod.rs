@@ -31,6 +31,7 @@ mod netlink;
 mod openings;
 mod port;
 mod request;
+pub mod routes;
 #[cfg(test)]
 pub(crate) mod test_namespace;
 pub(crate) mod tun;

@@ -133,6 +133,17 @@ pub enum Steal {
     },
 }
 
+impl Steal {
+    /// Returns the value of the configuration key `steal`.
+    #[must_use]
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Address { .. } => "address",
+        }
+    }
+}
+
 /// The use of AF_XDP's zero-copy mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

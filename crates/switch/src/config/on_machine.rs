@@ -10,7 +10,7 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use straightline_port::device::{DeviceRequest, Steal};
+use straightline_port::device::{DeviceRequest, Steal, routes};
 
 use super::privileges::DeviceSite;
 use super::{Config, Diagnostic, PortKind};
@@ -78,8 +78,8 @@ impl Interfaces {
             let target = fs::read_link(folder(name).join("master")).ok()?;
             Some((name.clone(), target.file_name()?.to_str()?.to_owned()))
         };
-        let (routed, mut default_routes) = routes_of(&routes.unwrap_or_default());
-        default_routes.extend(default_routes_6(&routes6.unwrap_or_default()));
+        let (routed, mut default_routes) = routes::of_ipv4(&routes.unwrap_or_default());
+        default_routes.extend(routes::default_ipv6(&routes6.unwrap_or_default()));
         Interfaces {
             default_routes,
             routed,
@@ -109,23 +109,6 @@ fn tables() -> [Option<String>; 3] {
         file.seek(SeekFrom::Start(0)).and_then(|_| file.read_to_string(&mut text)).ok()?;
         Some(text)
     })
-}
-
-/// Returns the interfaces of IPv4 routes, and those of default routes.
-fn routes_of(table: &str) -> (BTreeSet<String>, BTreeSet<String>) {
-    let lines = table.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
-    let routes: Vec<_> = lines.filter(|fields| fields.len() > 7).collect();
-    let is_default = |fields: &&Vec<&str>| fields[1] == "00000000" && fields[7] == "00000000";
-    let names = routes.iter().map(|fields| fields[0].to_owned()).collect();
-    (names, routes.iter().filter(is_default).map(|fields| fields[0].to_owned()).collect())
-}
-
-/// Returns the interfaces of IPv6 default routes that lead to a router.
-fn default_routes_6(table: &str) -> BTreeSet<String> {
-    let lines = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-    let nowhere = "0".repeat(32);
-    let leads = lines.filter(|fields| fields.len() > 9 && fields[0] == nowhere && fields[1] == "00");
-    leads.filter(|fields| fields[4] != nowhere).map(|fields| fields[9].to_owned()).collect()
 }
 
 /// Compares a configuration with the interfaces of a machine, beside the configuration that a switch

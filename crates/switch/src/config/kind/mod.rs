@@ -136,6 +136,15 @@ impl PortKind {
         }
     }
 
+    /// Returns the keys of an AF_XDP port, or `None` for another kind.
+    #[must_use]
+    pub fn as_af_xdp(&self) -> Option<&AfXdpConfig> {
+        match self {
+            Self::AfXdp(config) => Some(config),
+            Self::VhostUser(_) | Self::Tap(_) | Self::AfPacket(_) | Self::Tunnel(_) => None,
+        }
+    }
+
     /// Returns the keys of a tunnel, or `None` for another kind.
     #[must_use]
     pub fn as_tunnel(&self) -> Option<&TunnelSettings> {
