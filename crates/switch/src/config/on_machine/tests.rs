@@ -115,6 +115,35 @@ fn two_ports_that_meet_in_a_linux_bridge_are_a_loop() {
     }
 }
 
+/// The table of broken situations in `docs/doctor.md`: each row of `configuration` has here a file
+/// that provokes it.
+#[test]
+fn each_situation_of_the_table_is_found() {
+    let meeting = [
+        port("x", "kind = \"tap\"\nname = \"sl0\"\npersist = false\nbridge = \"br0\""),
+        nic("af-packet", "eth2"),
+        "[bridge.lan]\nports = [\"x\", \"p\"]\n".to_owned(),
+    ];
+    let files = [
+        ("AF_XDP on the NIC of the default route", nic("af-xdp", "eth0")),
+        ("Two ports that meet in a Linux bridge", meeting.concat()),
+    ];
+    let document = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/doctor.md")).unwrap();
+    let (_, section) = document.split_once("\n## Broken situations\n").unwrap();
+    let (section, _) = section.split_once("\n## ").unwrap();
+    let mut rows = 0;
+    for row in section.lines().filter(|line| line.starts_with("| ")) {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let [_, situation, "`configuration`", says, fix, _] = cells[..] else { continue };
+        let (_, file) = files.iter().find(|(name, _)| *name == situation).unwrap_or_else(|| panic!("no file: {row}"));
+        let OnMachine { errors, warnings } = found(file);
+        let told = [texts(&errors), texts(&warnings)].concat();
+        assert!(told.iter().any(|text| text.contains(says) && text.contains(fix)), "{row}: {told:?}");
+        rows += 1;
+    }
+    assert_eq!(rows, files.len(), "each file has its row");
+}
+
 #[test]
 fn what_is_not_known_is_no_finding() {
     let nothing = Interfaces::below(Path::new("/nowhere"));
