@@ -85,11 +85,11 @@ export function showPorts(table, ports) {
   }
   const create = (port) => {
     const numbers = ["number", "number", "number packets", "number packets", "number", "number wide"];
-    const tr = row(port.name, "word", "curve", ...numbers);
+    const tr = row("", "word", "curve", ...numbers);
     const kind = make("small", "", port.kind);
     // A narrow screen has no column for the link.
     kind.append(make("span", "when-down bad"));
-    tr.cells[0].append(kind);
+    tr.cells[0].append(make("span", "", port.name), kind);
     const svg = document.createElementNS(SVG, "svg");
     svg.setAttribute("viewBox", `0 0 ${WIDTH} ${HEIGHT}`);
     svg.setAttribute("preserveAspectRatio", "none");

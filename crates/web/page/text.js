@@ -26,10 +26,10 @@ export function percent(share) {
   return share >= 0.9995 ? "100 %" : `${(100 * share).toFixed(1)} %`;
 }
 
-// Formats a mean with one digit, a large one without.
+// Formats a mean with one digit, a large one without, and a very large one with a prefix.
 export function mean(value) {
   if (!Number.isFinite(value)) return "–";
-  return value < 999.5 ? value.toFixed(1) : value < 1e6 ? count(Math.round(value)) : rate(value);
+  return value < 999.5 ? value.toFixed(1) : value < 99_999.5 ? count(Math.round(value)) : rate(value);
 }
 
 // Formats seconds as days, hours, minutes and seconds, from the first that is not 0.

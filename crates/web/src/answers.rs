@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::time::Instant;
 
 use hyper::body::Bytes;
 use straightline_api::{
-    Answer, Drops, Events, EventsRequest, Fdb, History, Neighbours, Ports, Request, Runtime, Status, Worker, request,
-    send,
+    Answer, Drops, Events, EventsRequest, Fdb, History, Link, Neighbours, Ports, Request, Runtime, Status, Worker,
+    request, send,
 };
 
 /// The number of events that a page shows. The switch keeps many more.
@@ -21,6 +22,8 @@ pub(crate) struct Answers {
     pub(crate) runtime: Runtime,
     pub(crate) drops: Drops,
     pub(crate) neighbours: Neighbours,
+    /// When the newest poll began that saw another link than the poll before.
+    pub(crate) links_changed: Option<Instant>,
     /// The answers as JSON, as the switch sent them. So fields of a newer switch are kept.
     json: BTreeMap<&'static str, Bytes>,
     /// All answers in one object.
@@ -67,24 +70,32 @@ impl Answers {
     }
 }
 
+/// A port's name, its link, and the reason why it is down.
+type PortLink = (String, Link, Option<String>);
+
 /// The poll of a switch.
 #[derive(Debug)]
 pub(crate) struct Poll {
     path: PathBuf,
     /// The uptime and the workers' times of the last poll.
     last: Option<(f64, Vec<Worker>)>,
+    /// The ports' links in the last poll, and when they changed.
+    links: Vec<PortLink>,
+    links_changed: Option<Instant>,
     /// The newest events. Each poll asks for those that came since the last one.
     events: Events,
 }
 
 impl Poll {
     pub(crate) fn new(path: PathBuf) -> Self {
-        Self { path, last: None, events: Events::default() }
+        Self { path, last: None, links: Vec::new(), links_changed: None, events: Events::default() }
     }
 
     /// Asks the switch.
     pub(crate) fn fetch(&mut self) -> Polled {
+        let begun = Instant::now();
         let mut answers = Answers::fetch(&self.path)?;
+        answers.links_changed = self.note_links(begun, &answers.ports);
         let uptime_s = answers.status.uptime_s;
         if self.last.as_ref().is_some_and(|(before, _)| *before > uptime_s) {
             self.events = Events::default();
@@ -96,6 +107,17 @@ impl Poll {
             answers.json.insert("events", json.into());
         }
         Ok(answers)
+    }
+
+    /// Compares the links with those of the last poll. Returns when they changed.
+    fn note_links(&mut self, begun: Instant, ports: &Ports) -> Option<Instant> {
+        let links: Vec<PortLink> =
+            ports.ports.iter().map(|port| (port.name.clone(), port.link, port.reason.clone())).collect();
+        if links != self.links {
+            self.links = links;
+            self.links_changed = Some(begun);
+        }
+        self.links_changed
     }
 
     /// Adds the events since the last poll, and keeps the newest ones.

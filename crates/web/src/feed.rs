@@ -51,11 +51,12 @@ impl<T: Send + Sync + 'static> Feed<T> {
         }
     }
 
-    /// Returns the newest value, however old. Asks for another one if it is older than `age`, and
-    /// does not wait for it.
-    pub(crate) fn newest(&self, age: Duration) -> Option<Arc<T>> {
+    /// Returns the newest value, however old. Asks for another one if it is older than `age` or was
+    /// begun before `since`, and does not wait for it.
+    pub(crate) fn newest(&self, age: Duration, since: Option<Instant>) -> Option<Arc<T>> {
         let latest = self.latest.borrow();
-        if latest.as_ref().is_none_or(|dated| dated.begun.elapsed() > age) {
+        let is_old = |dated: &Dated<T>| dated.begun.elapsed() > age || since.is_some_and(|since| dated.begun < since);
+        if latest.as_ref().is_none_or(is_old) {
             let _ = self.demand.try_send(());
         }
         latest.as_ref().map(|dated| Arc::clone(&dated.value))

@@ -26,7 +26,8 @@ const PAGE_AGE: Duration = Duration::from_millis(700);
 /// The same for long answers: addresses, events, the history.
 const LARGE_AGE: Duration = Duration::from_secs(1);
 
-/// The age at which the findings are made anew. They take long, and change rarely.
+/// The age at which the findings are made anew. They take long, and change rarely. After a change
+/// of a link they are made anew at once.
 const FINDINGS_AGE: Duration = Duration::from_secs(30);
 
 /// Makes findings about the switch, as JSON: `{"checks":[...]}`.
@@ -124,7 +125,7 @@ impl Routes {
     /// Returns all answers, with the findings if there are any yet.
     fn all(&self, answers: &Answers) -> Bytes {
         let all = answers.all();
-        let findings = self.findings.as_ref().and_then(|feed| feed.newest(FINDINGS_AGE));
+        let findings = self.findings.as_ref().and_then(|feed| feed.newest(FINDINGS_AGE, answers.links_changed));
         match findings.as_deref() {
             Some(Some(findings)) => {
                 let rest = all.strip_prefix(b"{").unwrap_or_default();

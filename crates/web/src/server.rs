@@ -99,7 +99,7 @@ impl Server {
 
     /// Serves findings about the switch at `/api/doctor`, and shows them on the page. `find` returns
     /// `{"checks":[{"name","result","symptom","detail","fix"}]}`. It runs on a thread of its own,
-    /// at most once in 30 seconds, and only while somebody asks.
+    /// at most once in 30 seconds and after each change of a link, and only while somebody asks.
     #[must_use]
     pub fn with_findings(self, find: impl FnMut() -> Option<String> + Send + 'static) -> Self {
         Self { findings: Some(Box::new(find)), ..self }

@@ -31,11 +31,16 @@ struct Switch {
 
 impl Switch {
     fn start(path: &Path) -> Self {
+        Self::start_with(path, Link::Down)
+    }
+
+    /// Starts a switch with this link of its second port.
+    fn start_with(path: &Path, second: Link) -> Self {
         let listener = UnixListener::bind(path).unwrap();
         let (stop, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let (stopped, counter) = (Arc::clone(&stop), Arc::clone(&asked));
         let thread = std::thread::spawn(move || {
-            let answers = answers();
+            let answers = answers(second);
             for client in listener.incoming() {
                 if stopped.load(Ordering::Relaxed) {
                     return;
@@ -65,8 +70,8 @@ impl Drop for Switch {
     }
 }
 
-/// Returns the answers to all commands, as JSON.
-fn answers() -> HashMap<&'static str, String> {
+/// Returns the answers to all commands, as JSON, with this link of the second port.
+fn answers(second: Link) -> HashMap<&'static str, String> {
     let port = |name: &str, link| Port {
         name: name.to_owned(),
         kind: "vhost-user".to_owned(),
@@ -76,7 +81,7 @@ fn answers() -> HashMap<&'static str, String> {
         joined: Some(Joined { kind: JoinedKind::Bridge, name: "lan".to_owned() }),
         ..Port::default()
     };
-    let ports = Ports { ports: vec![port("vm1", Link::Up), port("vm2", Link::Down)] };
+    let ports = Ports { ports: vec![port("vm1", Link::Up), port("vm2", second)] };
     let nodes = vec![Node { worker: Some(0), ..Node::new("lan", 2, 64, 640) }];
     let runtime = Runtime { workers: vec![Worker { busy_s: 1.0, ..Worker::default() }], nodes };
     let status = Status { version: "9".to_owned(), uptime_s: 1.0, ports: 2, ..Status::default() };

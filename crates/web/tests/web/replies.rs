@@ -1,13 +1,15 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use super::Web;
+use straightline_api::Link;
+
+use super::{Switch, Web};
 
 #[test]
 fn answers_are_passed_on_and_metrics_have_two_formats() {
     let web = Web::start();
     let _switch = web.switch();
-    for (command, answer) in super::answers() {
+    for (command, answer) in super::answers(Link::Down) {
         let reply = web.get(&format!("/api/{command}"));
         assert!(reply.status == 200 && reply.head.contains("content-type: application/json"), "{reply:?}");
         assert_eq!(reply.body, answer);
@@ -36,6 +38,28 @@ fn findings_are_there_if_somebody_finds() {
     let _switch = web.switch();
     let all: serde_json::Value = serde_json::from_str(&web.get("/api/all").body).unwrap();
     assert_eq!((&all["doctor"]["checks"][0]["name"], &all["status"]["version"]), (&"api".into(), &"9".into()));
+}
+
+#[test]
+fn findings_are_made_anew_when_a_link_changes() {
+    let mut made = 0;
+    let find = move || {
+        made += 1;
+        Some(format!("{{\"checks\":[{made}]}}"))
+    };
+    let web = Web::start_with(|server| server.with_findings(find));
+    let path = web.folder.path().join("api");
+    let wait_for = |number: u32| {
+        let shown = || -> serde_json::Value { serde_json::from_str(&web.get("/api/all").body).unwrap() };
+        while shown()["doctor"]["checks"][0] != number {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+    };
+    let switch = web.switch();
+    wait_for(1);
+    drop(switch);
+    let _switch = Switch::start_with(&path, Link::Up);
+    wait_for(2);
 }
 
 #[test]
