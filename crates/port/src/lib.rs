@@ -15,6 +15,7 @@
 //! | `queue_assignment`, `kick_routing` | which worker serves which queue, and which kick wakes it |
 //! | `link_status`, `link_history`, `counters`, `peer` | what operators see |
 //! | `listener`, `socket_file`, `socket_path` | listening sockets and their files |
+//! | `descriptor_share` | the descriptors that peers may have the process keep |
 //! | `epoll_waiter` | the wait of a worker that finds nothing to do |
 //! | `notifier`, `signal`, `call_helper`, `call_cost` | notifications that never hold a worker up |
 //! | `clock` | the time-stamp counter |
@@ -42,6 +43,7 @@ pub mod clock;
 mod closing;
 mod control;
 mod counters;
+mod descriptor_share;
 pub mod device;
 mod down_cause;
 mod epoll_waiter;
@@ -72,6 +74,7 @@ use straightline_packet::{Batch, PacketId, PortIndex, Turn};
 pub use closing::ClosedApart;
 pub use control::{PortControl, stop_all, wait_for_ends};
 pub use counters::{Counter, QueueCounters, RingCounters};
+pub use descriptor_share::{descriptors_free, descriptors_taken, set_descriptor_limit};
 pub use down_cause::{Down, DownCause};
 pub use epoll_waiter::{EpollWaiter, Token};
 pub use helper_channel::{HelperError, HelperProcess, HelperSandbox};

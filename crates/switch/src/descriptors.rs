@@ -39,8 +39,9 @@ pub fn raise_descriptor_limit() -> io::Result<()> {
 const OTHERS: u64 = 640;
 
 /// Returns a warning if the peers of this configuration's ports can have the switch keep more
-/// descriptors than it may open. Then one frontend may take descriptors that others need. A switch
-/// compares with its limit at the start, because the sandbox hides the limit later.
+/// descriptors than it may open. Then frontends may be refused further queue pairs. If not even the
+/// ports' reserves suffice, one frontend may take descriptors that others need. A switch compares
+/// with its limit at the start, because the sandbox hides the limit later.
 #[must_use]
 pub fn descriptor_shortage(config: &Config) -> Option<String> {
     let limit = match TABLE.get() {
@@ -51,17 +52,21 @@ pub fn descriptor_shortage(config: &Config) -> Option<String> {
 }
 
 fn shortage(config: &Config, limit: u64) -> Option<String> {
-    let of_ports: u64 = config.ports.iter().map(|port| port.kind.most_descriptors() as u64).sum();
-    let most = OTHERS + of_ports;
+    let most = OTHERS + config.ports.iter().map(|port| port.kind.most_descriptors()).sum::<u64>();
     if most <= limit {
         return None;
     }
     let is_open = |port: &&PortConfig| port.kind.as_vhost_user().is_some_and(|port| port.queues.is_none());
     let open = config.ports.iter().filter(is_open).count();
     let queues = if open == 0 { String::new() } else { format!("set `queues` at the {open} ports without it, or ") };
+    let reserved = OTHERS + config.ports.iter().map(|port| port.kind.reserved_descriptors()).sum::<u64>();
+    let result = match reserved <= limit {
+        true => "one that starts many queue pairs may be refused some",
+        false => "one frontend could take those of others",
+    };
     Some(format!(
-        "frontends can have the switch keep {most} descriptors, and it may open {limit}: one frontend could take those of \
-         others; {queues}raise the limit to {most} (`LimitNOFILE=` of the systemd unit, `ulimit -Hn`)"
+        "frontends can have the switch keep {most} descriptors, and it may open {limit}: {result}; \
+         {queues}raise the limit to {most} (`LimitNOFILE=` of the systemd unit, `ulimit -Hn`)"
     ))
 }
 
@@ -73,6 +78,27 @@ pub(crate) fn prepare() {
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         Some(Table { folder: Mutex::new(folder), limit })
     });
+}
+
+/// Reserves descriptors for each port, so that no frontend takes those of others.
+pub(crate) fn limit_ports() {
+    if let Some(Some(table)) = TABLE.get() {
+        straightline_port::set_descriptor_limit(table.limit.saturating_sub(OTHERS));
+    }
+}
+
+/// Checks that a port can be added without taking the reserves of others.
+///
+/// # Errors
+/// There are too few descriptors.
+pub(crate) fn check_reserve(port: &PortConfig) -> anyhow::Result<()> {
+    let (need, free) = (port.kind.reserved_descriptors(), straightline_port::descriptors_free());
+    anyhow::ensure!(
+        need <= free,
+        "the switch may open {free} more descriptors for ports, and the port needs {need}; remove ports or raise the \
+         limit (`LimitNOFILE=` of the systemd unit, `ulimit -Hn`)"
+    );
+    Ok(())
 }
 
 /// Returns the number of descriptors that the process can still open, or `None` if it cannot be
@@ -106,13 +132,16 @@ mod tests {
             };
             Config { ports: queues.iter().map(port).collect::<Vec<_>>().into(), ..Config::default() }
         };
-        // 772 of a frontend and one listener.
-        assert_eq!(shortage(&with(&[None]), OTHERS + 773), None);
-        let told = shortage(&with(&[None, Some(1), None]), OTHERS + 1561).expect("it is one too few");
-        assert!(told.contains("keep 2203 descriptors, and it may open 2201: "), "{told}");
-        assert!(told.contains("set `queues` at the 2 ports without it, or raise the limit to 2203 "), "{told}");
-        assert_eq!(shortage(&with(&[None, Some(1), None]), OTHERS + 2 * 773 + 17), None);
+        // 772 of a frontend, eight in its messages, and one listener.
+        assert_eq!(shortage(&with(&[None]), OTHERS + 781), None);
+        let told = shortage(&with(&[None, Some(1), None]), OTHERS + 1586).expect("it is one too few");
+        assert!(
+            told.contains("keep 2227 descriptors, and it may open 2226: one that starts many queue pairs "),
+            "{told}"
+        );
+        assert!(told.contains("set `queues` at the 2 ports without it, or raise the limit to 2227 "), "{told}");
+        assert_eq!(shortage(&with(&[None, Some(1), None]), OTHERS + 2 * 781 + 25), None);
         let told = shortage(&with(&[Some(1)]), OTHERS).expect("too few");
-        assert!(told.contains("could take those of others; raise the limit to 657 "), "{told}");
+        assert!(told.contains("could take those of others; raise the limit to 665 "), "{told}");
     }
 }

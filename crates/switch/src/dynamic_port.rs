@@ -14,6 +14,7 @@ use straightline_port::{ClosedApart, raised};
 use crate::Switch;
 use crate::api::EventKind;
 use crate::config::{Config, Mode, PortConfig, PortKind, VhostUserConfig, is_name};
+use crate::descriptors;
 
 /// The desired state of a switch: the configuration of its file, and the dynamic ports in that
 /// configuration's bridges.
@@ -121,6 +122,7 @@ impl Switch {
         ensure!(!taken, "port {name:?}: the switch has a port of this name already");
         let mut port = PortConfig::vhost_user(name, "");
         port.kind = PortKind::VhostUser(VhostUserConfig { mode: Mode::Given, ..VhostUserConfig::new(label) });
+        descriptors::check_reserve(&port).with_context(|| format!("port {name:?}"))?;
         let GivenSocket { socket, is_own } = socket.into();
         // A killed switch closes high descriptors first, and so the listener before connections.
         let socket = Arc::new(ClosedApart::new(raised(socket)));

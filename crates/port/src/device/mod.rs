@@ -48,6 +48,13 @@ pub use request::{
     TapRequest, ZeroCopy,
 };
 
+/// Returns the descriptors of an interface with this many queues: one for each, and for AF_XDP the
+/// program and the memory of frames.
+#[must_use]
+pub fn descriptors(queues: usize) -> u64 {
+    queues as u64 + 4
+}
+
 /// Opens interfaces, with the privileges that this takes.
 pub trait Opener: Send + Sync + fmt::Debug {
     /// Opens an interface. The caller uses the descriptors without privileges.

@@ -16,6 +16,7 @@ use super::netlink::Interface;
 use super::worker_port::WorkerPort;
 use super::{AfXdpRequest, DeviceFacts, DeviceRequest, OpenCause, OpenError, OpenedDevice};
 use crate::control::{PortControl, is_within};
+use crate::descriptor_share::DescriptorShare;
 use crate::kick_routing::{Kick, KickKind, KickRouting};
 use crate::link_status::{DeviceStatus, LinkState};
 use crate::log_limit::{PortLogLimit, log_limited};
@@ -86,6 +87,8 @@ pub(super) struct Shared {
     queues: AtomicUsize,
     /// The limit of log lines that the other end of the interface can cause.
     log_limit: PortLogLimit,
+    /// The descriptors of the interface.
+    _descriptors: DescriptorShare,
 }
 
 /// Makes the link of an open device. Tests bring links of their own.
@@ -182,6 +185,7 @@ impl DevicePort {
             has_ended: AtomicBool::new(false),
             queues: AtomicUsize::new(first.into()),
             log_limit: PortLogLimit::new(),
+            _descriptors: DescriptorShare::new(super::descriptors(queues.into())),
             devices: Arc::clone(devices),
             config,
         });

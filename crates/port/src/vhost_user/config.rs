@@ -99,6 +99,24 @@ impl VhostUserConfig {
         self.queues.unwrap_or(1).clamp(1, MAX_QUEUE_PAIRS)
     }
 
+    /// Descriptors besides those of rings: four of the connection, three during a transfer of
+    /// device state, the listener, and eight that come with a message.
+    pub const OTHER_DESCRIPTORS: u64 = 4 + 3 + 1 + 8;
+
+    /// Returns the most descriptors that a frontend with `pairs` queue pairs has the switch keep:
+    /// three for each ring and for the control ring, and others.
+    #[must_use]
+    pub fn descriptors(pairs: u16) -> u64 {
+        3 * (2 * u64::from(pairs) + 1) + Self::OTHER_DESCRIPTORS
+    }
+
+    /// Returns the descriptors that are reserved for the port: those for the queue pairs in the
+    /// configuration space.
+    #[must_use]
+    pub fn reserved_descriptors(&self) -> u64 {
+        Self::descriptors(self.told_pairs())
+    }
+
     fn told_mac(&self) -> Option<[u8; 6]> {
         self.mac.or(self.default_mac)
     }

@@ -164,6 +164,7 @@ pub fn enter(config: &Config, file: &Path) -> Result<(), SandboxError> {
     let _ = rustix::param::page_size();
     read_machine_id();
     descriptors::prepare();
+    descriptors::limit_ports();
     let mut entered = Entered {
         folders: folders(config).iter().map(|folder| resolved(folder)).collect(),
         file: file.to_owned(),

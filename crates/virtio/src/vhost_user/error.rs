@@ -83,6 +83,12 @@ pub enum ProtocolError {
     /// There are more memory regions than slots.
     #[error("{got} memory regions; at most {max} are taken")]
     TooManyRegions { got: usize, max: usize },
+    /// The rings would have more descriptors than the session may keep.
+    #[error(
+        "{request} for ring {index}: the switch keeps {max} descriptors of this frontend's rings, and has no more for \
+         it; set `queues` of the port, or raise `LimitNOFILE=`"
+    )]
+    TooManyRingFds { request: Request, index: usize, max: usize },
     /// The memory regions would use too much of our address space.
     #[error("memory regions of {total:#x} bytes together; at most {max:#x} are taken")]
     TooMuchMemory { total: u64, max: u64 },

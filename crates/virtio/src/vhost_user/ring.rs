@@ -51,6 +51,11 @@ impl RingSetup {
         self.kick.is_some() || self.polled
     }
 
+    /// Returns the number of descriptors that the ring has.
+    pub(super) fn fds(&self) -> usize {
+        [&self.kick, &self.call, &self.err].into_iter().flatten().count()
+    }
+
     /// Drops the kick descriptor: the ring is stopped until another one arrives. Size, addresses
     /// and base stay.
     pub(super) fn stop(&mut self) {

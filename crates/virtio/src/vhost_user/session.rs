@@ -90,6 +90,8 @@ pub struct Session {
     repeated: Vec<RegionSpec>,
     pending: Option<Pending>,
     backend_channel: Option<OwnedFd>,
+    /// The most descriptors that all rings may have.
+    max_ring_fds: usize,
 }
 
 /// The message between `handle` and `reply`.
@@ -157,6 +159,7 @@ impl Session {
             acked_features: None,
             acked_protocol_features: 0,
             backend_channel: None,
+            max_ring_fds: usize::MAX,
             status: 0,
             mtu: None,
             rings: (0..rings).map(|_| RingSetup::default()).collect(),
@@ -347,6 +350,16 @@ impl Session {
     /// Returns the set-up of a ring, or `None` if there is no such ring.
     pub fn ring(&self, index: u16) -> Option<&RingSetup> {
         self.rings.get(usize::from(index))
+    }
+
+    /// Returns the number of descriptors that all rings have: kick, call and error descriptors.
+    pub fn ring_fds(&self) -> usize {
+        self.rings.iter().map(RingSetup::fds).sum()
+    }
+
+    /// Limits the descriptors that all rings may have. Those that they have already stay.
+    pub fn limit_ring_fds(&mut self, max: usize) {
+        self.max_ring_fds = max;
     }
 
     /// Returns whether a ring has all that it needs to run: memory, size, addresses and kick.

@@ -14,6 +14,7 @@ mod cve_2019_14818;
 mod cve_2020_10726;
 mod descriptors;
 mod footprint;
+mod greedy;
 mod rings;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -182,6 +182,8 @@ impl ConnectedFrontend {
         tracing::trace!(port = self.shared.config.name, fds = fds.len(), "{message:?}");
         fail::hit("port-message");
         let mut shows_table = false;
+        let ring_fds = self.shared.admit_ring_fds(self.session.ring_fds() + fds.len());
+        self.session.limit_ring_fds(ring_fds);
         let answer = match self.session.handle(message, fds) {
             Ok(effect) => {
                 let outcome = match effect {
@@ -216,6 +218,7 @@ impl ConnectedFrontend {
                 Refused::Close => return Err(Down::new(DownCause::Protocol, error.to_string())),
             },
         };
+        self.shared.admit_ring_fds(self.session.ring_fds());
         if let Some(bytes) = answer {
             let beside = self.inflight.file().filter(|_| shows_table);
             self.connection.send(&bytes, beside.as_slice()).map_err(failed)?;
@@ -297,6 +300,7 @@ impl ConnectedFrontend {
         // No worker uses the old helper any more.
         self.calls = new_helper(&self.shared);
         self.transfer = Transfer::None;
+        self.shared.admit_ring_fds(0);
         self.memory = Arc::default();
         self.was_sent_memory = false;
         self.log = None;

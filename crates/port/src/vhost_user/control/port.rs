@@ -16,6 +16,7 @@ use super::thread::PortThread;
 use crate::call_cost::CallCost;
 use crate::control::{PortControl, stop_all};
 use crate::counters::PairCounters;
+use crate::descriptor_share::DescriptorShare;
 use crate::kick_routing::KickRouting;
 use crate::link_status::LinkState;
 use crate::listener::ServerSocket;
@@ -91,6 +92,7 @@ impl VhostUser {
             waits: Arc::new(AtomicBool::new(config.waits)),
             inbox: Arc::new(PortInbox::new().map_err(system)?),
             call_cost: Arc::new(CallCost::new()),
+            descriptors: Mutex::new(DescriptorShare::new(config.reserved_descriptors())),
             log_limit: PortLogLimit::new(),
             state: Mutex::new(LinkState::new()),
             config: config.clone(),

@@ -11,6 +11,7 @@ use straightline_packet::Rcu;
 use tracing::Level;
 
 use crate::call_cost::CallCost;
+use crate::descriptor_share::DescriptorShare;
 use crate::kick_routing::KickRouting;
 use crate::link_status::LinkState;
 use crate::log_limit::{PortLogLimit, log_limited};
@@ -44,6 +45,8 @@ pub(crate) struct Shared {
     pub(crate) inbox: Arc<PortInbox>,
     /// The time that notifications of the guest take.
     pub(crate) call_cost: Arc<CallCost>,
+    /// The descriptors that the frontend may have the switch keep.
+    pub(crate) descriptors: Mutex<DescriptorShare>,
     pub(crate) log_limit: PortLogLimit,
     pub(crate) state: Mutex<LinkState>,
 }
@@ -62,6 +65,14 @@ impl Shared {
     /// Logs a line that a frontend can cause, unless the port has logged too many.
     pub(crate) fn log(&self, level: Level, text: fmt::Arguments<'_>) {
         log_limited!(self.log_limit, target: TARGET, port = self.config.name, level, text);
+    }
+
+    /// Returns how many descriptors of rings a session may have that wants `wanted` of them.
+    pub(crate) fn admit_ring_fds(&self, wanted: usize) -> usize {
+        let besides = VhostUserConfig::OTHER_DESCRIPTORS;
+        let mut share = self.descriptors.lock().unwrap_or_else(PoisonError::into_inner);
+        let admitted = share.resize(wanted as u64 + besides).saturating_sub(besides);
+        usize::try_from(admitted).unwrap_or(usize::MAX)
     }
 
     /// Returns how long the port's thread may wait before it calls [`Self::report_suppressed`].

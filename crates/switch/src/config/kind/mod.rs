@@ -12,7 +12,7 @@ mod vhost_user;
 use std::path::Path;
 
 use straightline_port::Permissions;
-use straightline_port::device::{DeviceRequest, check_interface_name};
+use straightline_port::device::{self, DeviceRequest, check_interface_name};
 
 use super::diagnostic::Findings;
 use super::keys::Key;
@@ -196,11 +196,18 @@ impl PortKind {
     }
 
     /// Returns the most descriptors that the peer of the port can have the switch keep.
-    pub(crate) fn most_descriptors(&self) -> usize {
+    pub(crate) fn most_descriptors(&self) -> u64 {
         match self {
             Self::VhostUser(config) => config.most_descriptors(),
-            // One for each queue, and for AF_XDP the program and the memory of frames.
-            Self::Tap(_) | Self::AfPacket(_) | Self::AfXdp(_) => self.most_queues() + 4,
+            _ => self.reserved_descriptors(),
+        }
+    }
+
+    /// Returns the descriptors that are reserved for the port.
+    pub(crate) fn reserved_descriptors(&self) -> u64 {
+        match self {
+            Self::VhostUser(config) => config.reserved_descriptors(),
+            Self::Tap(_) | Self::AfPacket(_) | Self::AfXdp(_) => device::descriptors(self.most_queues()),
             Self::Tunnel(_) => 0,
         }
     }

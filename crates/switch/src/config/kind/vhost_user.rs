@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use rustix::process::{getegid, geteuid};
-use straightline_port::vhost_user::MAX_QUEUE_PAIRS;
+use straightline_port::vhost_user::{self, MAX_QUEUE_PAIRS};
 use straightline_port::{Permissions, socket_file, socket_path};
 
 use super::{PortKind, note};
@@ -130,11 +130,14 @@ impl VhostUserConfig {
         usize::from(self.queues.unwrap_or(MAX_QUEUE_PAIRS).max(1))
     }
 
-    /// Returns the number of descriptors that the switch may keep for this port. A frontend can have
-    /// it keep three for each ring and for the control queue, four besides, and three during a
-    /// transfer of device state. The listener is one more.
-    pub(super) fn most_descriptors(&self) -> usize {
-        3 * (2 * self.most_queues() + 1) + 4 + 3 + 1
+    /// Returns the most descriptors that a frontend can have the switch keep.
+    pub(super) fn most_descriptors(&self) -> u64 {
+        vhost_user::VhostUserConfig::descriptors(self.queues.unwrap_or(MAX_QUEUE_PAIRS).max(1))
+    }
+
+    /// Returns the number of descriptors that are reserved for the port.
+    pub(super) fn reserved_descriptors(&self) -> u64 {
+        vhost_user::VhostUserConfig::descriptors(self.queues.unwrap_or(1).max(1))
     }
 
     /// Returns the socket's path, which no other port can have. A socket that was handed over has

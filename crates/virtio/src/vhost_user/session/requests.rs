@@ -322,7 +322,16 @@ impl Session {
         // rings.
         let index = self.ring_index(request, value & !VRING_NOFD)?;
         let fd = fds.pop().map(Arc::new);
+        let has = self.ring_fds();
         let ring = &mut self.rings[index];
+        let slot = match request {
+            Request::SetVringKick => &ring.kick,
+            Request::SetVringCall => &ring.call,
+            _ => &ring.err,
+        };
+        if fd.is_some() && slot.is_none() && has >= self.max_ring_fds {
+            return Err(ProtocolError::TooManyRingFds { request, index, max: self.max_ring_fds });
+        }
         match request {
             Request::SetVringKick => {
                 (ring.kick, ring.polled) = (fd, no_fd);
