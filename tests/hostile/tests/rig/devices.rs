@@ -9,6 +9,7 @@ use straightline_virtio::net_header::NetHeader;
 use crate::common::host::{Host, af_packet};
 use crate::common::packets::{Kind, segmented};
 use crate::common::{BROADCAST, Rig, Victims, arrived, bridge, frame, mac, noise, patch, rig, wait_until};
+use crate::logs::LogLines;
 use crate::scene::measure_gap;
 
 /// Frames of the attack.
@@ -31,9 +32,10 @@ impl Scene {
         host.ip("link set near up");
         host.ip("link set far up");
         let rig = rig(3, |config| {
-            config.ports.push(near("near"));
+            let near = near("near");
             let mut lan = bridge(1);
-            lan.ports.push("near".to_owned());
+            lan.ports.push(near.name.clone());
+            config.ports.push(near);
             config.bridges.push(lan);
             config.patches.push(patch(1, 2));
         });
@@ -145,6 +147,26 @@ fn an_interface_that_a_container_takes_down_and_up() {
         scene.host.ip("link set far mtu 1500");
     });
     wait_until("the link is up", || scene.rig.port(NEAR).link == Link::Up);
+    scene.a_good_frame_arrives(&mut scene.far());
+    victims.finish();
+}
+
+/// The container takes its end down and up again. Each time the switch sees it, and may log a line.
+#[test]
+fn a_carrier_that_comes_and_goes() {
+    let lines = LogLines::of("flapping");
+    let near = |name: &str| PortConfig { name: "flapping".to_owned(), ..af_packet(name, 1) };
+    let Some(scene) = Scene::new("a_carrier_that_comes_and_goes", near) else { return };
+    let victims = Victims::start(&scene.rig, 1, 2);
+    measure_gap(&victims, "a carrier that comes and goes", || {
+        for _ in 0..hostile::repeats(40, 1000) {
+            for (state, link) in [("down", Link::Down), ("up", Link::Up)] {
+                scene.host.ip(&format!("link set far {state}"));
+                wait_until(&format!("the link is {state}"), || scene.rig.port(NEAR).link == link);
+            }
+        }
+    });
+    lines.are_limited();
     scene.a_good_frame_arrives(&mut scene.far());
     victims.finish();
 }

@@ -1,10 +1,10 @@
 //! Frontends that cause a log line and a reason with each message or connection, while the log is
 //! not read.
 
+use std::collections::BTreeMap;
 use std::io::{self, PipeReader, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use straightline_guest::GuestOptions;
@@ -15,7 +15,7 @@ use straightline_virtio::vhost_user::{FrontendClient, Message, Request};
 use crate::common::{BASIC, PATIENCE};
 use crate::scene::Scene;
 
-/// Name of the attacked port. No other test has a port with this name.
+/// Name of the attacked port.
 const NAME: &str = "flooded";
 const PORT: usize = 4;
 
@@ -23,16 +23,50 @@ const PORT: usize = 4;
 /// second.
 const BURST: u64 = 20;
 
-/// Lines about the attacked port.
-static LINES: AtomicU64 = AtomicU64::new(0);
+/// Lines about each port, by its name.
+static LINES: Mutex<BTreeMap<String, u64>> = Mutex::new(BTreeMap::new());
 
-/// Counts the lines about the attacked port and passes all lines on.
+fn lines() -> MutexGuard<'static, BTreeMap<String, u64>> {
+    LINES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The lines about a port from now on. No other test has a port with its name.
+pub(crate) struct LogLines {
+    name: &'static str,
+    began: Instant,
+    before: u64,
+}
+
+impl LogLines {
+    /// Begins to count, before the port is made.
+    pub(crate) fn of(name: &'static str) -> LogLines {
+        log_to_a_full_pipe();
+        LogLines { name, began: Instant::now(), before: Self::count(name) }
+    }
+
+    /// Asserts that the port has logged no more lines than its limit allows. It was given reasons
+    /// for more.
+    pub(crate) fn are_limited(&self) {
+        let logged = Self::count(self.name) - self.before;
+        // The limit is a token bucket: the burst, one line for each second, and one for the current
+        // second.
+        let most = BURST + self.began.elapsed().as_secs() + 1;
+        assert!((BURST..=most).contains(&logged), "{logged} lines; at most {most}");
+    }
+
+    fn count(name: &str) -> u64 {
+        lines().get(name).copied().unwrap_or(0)
+    }
+}
+
+/// Counts the lines about each port and passes all lines on.
 struct Counting(Arc<LogWriter>);
 
 impl Write for Counting {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        if String::from_utf8_lossy(line).contains(&format!("port={NAME:?}")) {
-            LINES.fetch_add(1, Ordering::Relaxed);
+        let text = String::from_utf8_lossy(line);
+        if let Some((name, _)) = text.split_once("port=\"").and_then(|(_, rest)| rest.split_once('"')) {
+            *lines().entry(name.to_owned()).or_default() += 1;
         }
         (&*self.0).write(line)
     }
@@ -70,9 +104,8 @@ fn connect_and_err(scene: &Scene) {
 
 #[test]
 fn frontends_that_cause_a_line_each() {
-    log_to_a_full_pipe();
+    let lines = LogLines::of(NAME);
     let scene = Scene::with_spare_port(NAME);
-    let (began, lines) = (Instant::now(), LINES.load(Ordering::Relaxed));
     scene.measure_gap("a flood of log lines", |scene| {
         for _ in 0..hostile::repeats(300, 20_000) {
             connect_and_err(scene);
@@ -88,11 +121,7 @@ fn frontends_that_cause_a_line_each() {
             client.set_mtu(mtu).expect_err("it is above the port's");
         }
     });
-    let logged = LINES.load(Ordering::Relaxed) - lines;
-    // The limit is a token bucket: the burst, one line for each second, and one for the current
-    // second.
-    let most = BURST + began.elapsed().as_secs() + 1;
-    assert!((BURST..=most).contains(&logged), "{logged} lines; at most {most}");
+    lines.are_limited();
     let reasons = scene.rig.port(PORT).reasons;
     assert_eq!(reasons.len(), 10, "no more are kept: {reasons:?}");
     // The next frontend at the port is served.
