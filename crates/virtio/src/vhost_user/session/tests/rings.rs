@@ -57,6 +57,28 @@ fn a_ring_is_ready_once_it_has_everything_in_any_order() {
 }
 
 #[test]
+fn descriptors_of_rings_are_limited_together() {
+    let mut session = negotiated();
+    session.limit_ring_fds(3);
+    ok_fds(&mut session, Request::SetVringKick, u64_payload(0), 1);
+    ok_fds(&mut session, Request::SetVringCall, u64_payload(0), 1);
+    ok_fds(&mut session, Request::SetVringErr, u64_payload(2), 1);
+    for request in [Request::SetVringKick, Request::SetVringCall, Request::SetVringErr] {
+        let refused = error(&mut session, request, u64_payload(1), 1);
+        assert_eq!(refused, ProtocolError::TooManyRingFds { request, index: 1, max: 3 });
+    }
+    // One that replaces another is no further one, and none takes no place.
+    ok_fds(&mut session, Request::SetVringCall, u64_payload(0), 1);
+    ok(&mut session, Request::SetVringCall, u64_payload(1 | VRING_NOFD));
+    ok(&mut session, Request::SetVringErr, u64_payload(2 | VRING_NOFD));
+    assert_eq!(session.ring_fds(), 2);
+    ok_fds(&mut session, Request::SetVringKick, u64_payload(1), 1);
+    // A smaller limit takes nothing away.
+    session.limit_ring_fds(0);
+    assert_eq!(session.ring_fds(), 3);
+}
+
+#[test]
 fn a_ring_s_index_is_checked_over_its_whole_width() {
     let mut session = running(0);
     let width_32 = [4, 5, 0xff, 0x100, 0x104, 0x1_0000, 0x1_0001, 0x8000_0000, u32::MAX];
