@@ -25,6 +25,8 @@ pub enum Command {
     Capture,
     /// Follows single packets on their way through the switch.
     Trace,
+    /// Sends echo requests of an underlay's own, and tells of the replies.
+    Ping,
     /// Reads the configuration file again and applies it.
     Reload,
     /// Sets a port's link down, or allows it to be up again.
@@ -35,7 +37,7 @@ pub enum Command {
 
 impl Command {
     /// All commands.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Status,
         Self::Ports,
         Self::Fdb,
@@ -46,6 +48,7 @@ impl Command {
         Self::Events,
         Self::Capture,
         Self::Trace,
+        Self::Ping,
         Self::Reload,
         Self::Link,
         Self::Port,
@@ -65,6 +68,7 @@ impl Command {
             Self::Events => "events",
             Self::Capture => "capture",
             Self::Trace => "trace",
+            Self::Ping => "ping",
             Self::Reload => "reload",
             Self::Link => "link",
             Self::Port => "port",
@@ -81,6 +85,10 @@ impl Command {
                  (a reason, or an empty text); \"filter\" is optional"
             }
             Self::Trace => "it needs \"ports\" (names) and \"count\" (a number of packets); \"filter\" is optional",
+            Self::Ping => {
+                "it needs \"underlay\" (a name) and \"address\" (an IP address); \"count\", \"interval_ms\" and \
+                 \"timeout_ms\" (numbers) are optional"
+            }
             Self::Link => "it needs \"port\" (a name) and \"up\" (true or false)",
             Self::Port => "it needs \"name\", \"join\" and \"socket\" (texts), and a socket as a descriptor",
             _ => "it has no arguments",

@@ -29,6 +29,8 @@ pub enum ErrorCode {
     UnknownCommand,
     /// No port has this name.
     UnknownPort,
+    /// No underlay has this name.
+    UnknownUnderlay,
     /// This socket only answers questions.
     ReadOnly,
     /// As many clients as possible use this already; a later try can succeed.

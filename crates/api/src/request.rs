@@ -1,5 +1,7 @@
 //! Requests with their arguments.
 
+use std::net::IpAddr;
+
 use serde::{Deserialize, Serialize};
 
 use super::{Command, ErrorCode, Refusal};
@@ -30,6 +32,8 @@ pub enum Request {
     Capture(CaptureRequest),
     /// Follows packets on their way. The answer is a stream of lines, and ends after the last packet.
     Trace(TraceRequest),
+    /// Pings an address from an underlay. The answer is a stream of lines, and ends after the last echo.
+    Ping(PingRequest),
     /// Reads the configuration file again and applies it.
     Reload,
     /// Sets a port's link down, or allows it to be up again.
@@ -85,6 +89,25 @@ pub struct TraceRequest {
     pub filter: Option<String>,
 }
 
+/// The arguments of the request `ping`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct PingRequest {
+    /// The name of the underlay that sends the echo requests.
+    pub underlay: String,
+    /// The address to which they go.
+    pub address: IpAddr,
+    /// The number of echo requests.
+    #[serde(default = "PingRequest::default_count")]
+    pub count: u32,
+    /// Milliseconds from one request to the next.
+    #[serde(default = "PingRequest::default_ms")]
+    pub interval_ms: u32,
+    /// Milliseconds that a reply may take.
+    #[serde(default = "PingRequest::default_ms")]
+    pub timeout_ms: u32,
+}
+
 /// The arguments of the request `link`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -109,6 +132,16 @@ pub struct PortRequest {
     /// listens down before the port's connection ends, so that no frontend connects again in vain.
     #[serde(default)]
     pub is_own: bool,
+}
+
+impl PingRequest {
+    fn default_count() -> u32 {
+        4
+    }
+
+    fn default_ms() -> u32 {
+        1000
+    }
 }
 
 impl Request {

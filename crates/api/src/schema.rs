@@ -23,12 +23,14 @@ fn generated() -> Value {
     answer(Command::Events, generator.subschema_for::<Events>());
     answer(Command::Capture, generator.subschema_for::<Capture>());
     answer(Command::Trace, generator.subschema_for::<Trace>());
+    answer(Command::Ping, generator.subschema_for::<Ping>());
     answer(Command::Reload, generator.subschema_for::<Changes>());
     let (request, refusal, event) = (
         generator.subschema_for::<Request>(),
         generator.subschema_for::<Refusal>(),
         generator.subschema_for::<Event>(),
     );
+    let ping = generator.subschema_for::<PingLine>();
     let trace = generator.subschema_for::<TraceLine>();
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -39,7 +41,7 @@ fn generated() -> Value {
         "request": request,
         "refusal": refusal,
         "answers": answers,
-        "streams": { "events": event, "trace": trace },
+        "streams": { "events": event, "ping": ping, "trace": trace },
         "$defs": generator.take_definitions(true),
     })
 }
@@ -89,11 +91,29 @@ fn a_request_is_read_as_it_was_written() {
     for (request, line) in [
         (Request::Status, r#"{"cmd":"status"}"#),
         (Request::Link(LinkRequest { port, up: false }), r#"{"cmd":"link","port":"vm1","up":false}"#),
+        (
+            Request::Ping(PingRequest {
+                underlay: "wan".to_owned(),
+                address: std::net::Ipv4Addr::new(192, 0, 2, 2).into(),
+                count: 4,
+                interval_ms: 1000,
+                timeout_ms: 1000,
+            }),
+            r#"{"cmd":"ping","underlay":"wan","address":"192.0.2.2","count":4,"interval_ms":1000,"timeout_ms":1000}"#,
+        ),
         (Request::Events(EventsRequest { since: 3, follow: true }), r#"{"cmd":"events","since":3,"follow":true}"#),
     ] {
         assert_eq!(serde_json::to_string(&request).unwrap(), line);
         assert_eq!(Request::parse(line.as_bytes()).unwrap(), request);
     }
+    let short = Request::parse(br#"{"cmd":"ping","underlay":"wan","address":"::2"}"#).unwrap();
+    assert!(matches!(short, Request::Ping(PingRequest { count: 4, interval_ms: 1000, timeout_ms: 1000, .. })));
+    assert!(
+        Request::parse(br#"{"cmd":"ping","underlay":"wan","address":"two"}"#)
+            .unwrap_err()
+            .error
+            .contains("an IP address")
+    );
     // Fields that this version does not know are for another one.
     assert_eq!(Request::parse(br#"{"cmd":"ports","later":[1]}"#).unwrap(), Request::Ports);
     let refused = |line: &str| {

@@ -96,16 +96,25 @@ causes! {
     /// The underlay has no route to a remote.
     NoRoute = "no-route", "Add a `gateway` to the section of the underlay, and run `straightline reload`.";
     /// No next hop of the tunnel has answered.
-    NextHopSilent = "next-hop-silent", "Look at the next hops with `straightline neighbours`, and ping them from another host of their network.";
+    NextHopSilent = "next-hop-silent", "Look at the next hops with `straightline neighbours`, and ping them with `straightline ping UNDERLAY ADDRESS`.";
 }
 
 impl DownCause {
     /// Returns the remedy for a port: what an operator can do, in one sentence.
+    /// `next_hop` is that of a tunnel: the name of its underlay, and the address.
     #[must_use]
-    pub fn remedy(self, port: &str, socket: Option<&str>, interface: Option<&str>) -> String {
+    pub fn remedy(
+        self,
+        port: &str,
+        socket: Option<&str>,
+        interface: Option<&str>,
+        next_hop: Option<(&str, &str)>,
+    ) -> String {
         let words = self.template().replace("PORT", port);
         let words = words.replace("SOCKET", socket.unwrap_or("its socket"));
-        words.replace("INTERFACE", interface.unwrap_or("the interface"))
+        let words = words.replace("INTERFACE", interface.unwrap_or("the interface"));
+        let (underlay, address) = next_hop.unwrap_or(("UNDERLAY", "ADDRESS"));
+        words.replace("UNDERLAY", underlay).replace("ADDRESS", address)
     }
 }
 
@@ -164,13 +173,18 @@ mod tests {
 
     #[test]
     fn a_remedy_names_the_port_its_socket_and_its_interface() {
-        assert_eq!(DownCause::SetDown.remedy("vm1", None, None), "Set the link up with `straightline link vm1 up`.");
-        let remedy = DownCause::NoFrontend.remedy("vm1", Some("/run/vm1.sock"), None);
+        assert_eq!(
+            DownCause::SetDown.remedy("vm1", None, None, None),
+            "Set the link up with `straightline link vm1 up`."
+        );
+        let remedy = DownCause::NoFrontend.remedy("vm1", Some("/run/vm1.sock"), None, None);
         assert_eq!(remedy, "Start the VM with a vhost-user device at /run/vm1.sock.");
-        let remedy = DownCause::InterfaceDown.remedy("wan", None, Some("eth0"));
+        let remedy = DownCause::InterfaceDown.remedy("wan", None, Some("eth0"), None);
         assert_eq!(remedy, "Set the interface up with `ip link set eth0 up`.");
+        let remedy = DownCause::NextHopSilent.remedy("t1", None, None, Some(("wan", "192.0.2.2")));
+        assert!(remedy.ends_with("ping them with `straightline ping wan 192.0.2.2`."), "{remedy}");
         assert!(!DownCause::ALL.iter().any(|cause| {
-            let remedy = cause.remedy("a", None, None);
+            let remedy = cause.remedy("a", None, None, None);
             ["PORT", "SOCKET", "INTERFACE"].iter().any(|word| remedy.contains(word))
         }));
     }

@@ -1,6 +1,6 @@
 //! Command-line arguments.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -105,6 +105,9 @@ pub(crate) enum Command {
     /// Follow packets of ports of the running switch: nodes, actions, destinations, cycles
     #[command(after_help = TRACE_HELP)]
     Trace(Trace),
+    /// Ping an address from an underlay of the running switch
+    #[command(after_help = PING_HELP)]
+    Ping(Ping),
     /// Measure this switch and other vhost-user switches
     #[command(subcommand)]
     Lab(Lab),
@@ -339,6 +342,45 @@ pub(crate) struct Trace {
     /// API socket of the running switch
     #[arg(long, value_name = "SOCKET", default_value = DEFAULT_PATH)]
     pub(crate) api: PathBuf,
+}
+
+const PING_HELP: &str = "\
+Examples:
+  straightline ping wan 192.0.2.2
+  straightline ping wan 2001:db8::2 --count 10 --interval 0.2
+
+The exit status is 1 if nothing answered.";
+
+#[derive(Debug, Args)]
+pub(crate) struct Ping {
+    /// Name of the underlay that sends the echo requests
+    #[arg(value_name = "UNDERLAY", add = ArgValueCompleter::new(complete::underlays))]
+    pub(crate) underlay: String,
+    /// IP address to ping
+    #[arg(value_name = "ADDRESS")]
+    pub(crate) address: IpAddr,
+    /// Number of echo requests
+    #[arg(short, long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) count: u32,
+    /// Seconds from one request to the next, 0.01 to 3600
+    #[arg(short, long, value_name = "SECONDS", default_value = "1", value_parser = milliseconds)]
+    pub(crate) interval: u32,
+    /// Seconds that a reply may take, 0.01 to 3600
+    #[arg(short = 'W', long, value_name = "SECONDS", default_value = "1", value_parser = milliseconds)]
+    pub(crate) timeout: u32,
+    /// Print a JSON object for each request
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// API socket of the running switch
+    #[arg(long, value_name = "SOCKET", default_value = DEFAULT_PATH)]
+    pub(crate) api: PathBuf,
+}
+
+/// Reads a time in seconds. Returns milliseconds.
+fn milliseconds(text: &str) -> Result<u32, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.01..=3600.0).contains(seconds));
+    let time = seconds.map(Duration::from_secs_f64).and_then(|time| u32::try_from(time.as_millis()).ok());
+    time.ok_or_else(|| "use a number of seconds from 0.01 to 3600".to_owned())
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -1,4 +1,4 @@
-//! Values that shells complete: names of ports, keys of the configuration, reasons of drops.
+//! Values that shells complete: names of ports and underlays, keys of the configuration, reasons of drops.
 //!
 //! The shell starts the program for each completion. So names are those of the running switch.
 
@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 use clap_complete::engine::CompletionCandidate;
-use straightline_api::{self as api, DEFAULT_PATH, Drops, Ports};
+use straightline_api::{self as api, DEFAULT_PATH, Drops, Neighbours, Ports};
 use straightline_switch::config;
 
 /// Environment variable by which a shell asks for completions.
@@ -17,6 +17,14 @@ pub(crate) fn ports(begin: &OsStr) -> Vec<CompletionCandidate> {
     // Without a switch there are no names.
     let ports: Ports = api::ask(Path::new(DEFAULT_PATH)).unwrap_or_default();
     matching(begin, ports.ports.into_iter().map(|port| (port.name, port.kind)))
+}
+
+/// Returns the underlays of the running switch. Each has an address of its own.
+pub(crate) fn underlays(begin: &OsStr) -> Vec<CompletionCandidate> {
+    let neighbours: Neighbours = api::ask(Path::new(DEFAULT_PATH)).unwrap_or_default();
+    let mut names: Vec<_> = neighbours.addresses.into_iter().map(|own| (own.underlay, String::new())).collect();
+    names.dedup();
+    matching(begin, names.into_iter())
 }
 
 /// Returns the reasons for which the running switch has dropped packets.

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::api::{
-    Capture, CaptureRequest, Changes, Control, DynamicPortGuard, ErrorCode, EventKind, PortRequest, Refusal, Stream,
-    Trace, TraceRequest,
+    Capture, CaptureRequest, Changes, Control, DynamicPortGuard, ErrorCode, EventKind, Ping, PingRequest, PortRequest,
+    Refusal, Stream, Trace, TraceRequest,
 };
 use crate::config::{Config, Diagnostic, Interfaces, Kinds};
 use crate::config_file::AppliedFile;
@@ -109,6 +109,10 @@ impl Control for Keeper {
 
     fn trace(&self, request: &TraceRequest) -> Result<(Trace, Box<dyn Stream>), Refusal> {
         self.switch.trace(request)
+    }
+
+    fn ping(&self, request: &PingRequest) -> Result<(Ping, Box<dyn Stream>), Refusal> {
+        self.switch.ping(request)
     }
 
     fn add_dynamic_port(&self, port_request: &PortRequest, socket: OwnedFd) -> Result<DynamicPortGuard, Refusal> {

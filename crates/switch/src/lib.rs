@@ -50,6 +50,7 @@ mod keeper;
 mod log_writer;
 mod node_chain;
 pub mod opener;
+mod ping;
 mod plan;
 mod reload;
 pub mod sandbox;

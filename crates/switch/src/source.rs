@@ -12,7 +12,7 @@ use straightline_graph::{NodeStats, WorkerStats};
 use straightline_packet::{Drops as Counts, PortIndex};
 use straightline_port::device::Devices;
 use straightline_port::vhost_user::RxFilter;
-use straightline_port::{DeviceStatus, HelperProcess, PortControl, QueueCounters, socket_file};
+use straightline_port::{DeviceStatus, DownCause, HelperProcess, PortControl, QueueCounters, socket_file};
 use straightline_underlay as underlay;
 use straightline_virtio::features::names;
 use straightline_wire::MacAddr;
@@ -194,12 +194,16 @@ impl Source for Running {
             let socket = config.kind.socket().map(|path| path.display().to_string());
             let cause = status.cause.filter(|_| !status.up);
             let network = networks.get(config.name.as_str()).copied();
+            let tunnel = tunnel.as_deref().zip(config.kind.as_tunnel()).map(|(tunnel, config)| ends(tunnel, config));
+            let next_hop = tunnel.as_ref().and_then(|ends| Some((ends.underlay.as_str(), ends.next_hop.as_deref()?)));
+            let interface = config.kind.interface();
+            let remedy = |cause: DownCause| cause.remedy(&config.name, socket.as_deref(), interface, next_hop);
             Port {
                 name: config.name.clone(),
                 kind: config.kind.as_str().to_owned(),
                 link: if status.up { Link::Up } else { Link::Down },
                 cause: cause.map(|cause| cause.code().to_owned()),
-                remedy: cause.map(|cause| cause.remedy(&config.name, socket.as_deref(), config.kind.interface())),
+                remedy: cause.map(remedy),
                 reason: (!status.up).then_some(status.reason),
                 pid: status.peer.and_then(|peer| peer.pid),
                 user: status.peer.map(|peer| user_names::name(peer.uid)),
@@ -225,11 +229,11 @@ impl Source for Running {
                 source_check: if config.source_check.is_some() { "mac" } else { "off" }.to_owned(),
                 joined: network.map(|network| network.joined(&now.config)),
                 addresses: network.and_then(|network| now.addresses(network, place)),
-                interface: config.kind.interface().map(str::to_owned),
+                interface: interface.map(str::to_owned),
                 steal: config.kind.as_af_xdp().map(|kind| kind.steal.as_str().to_owned()),
                 take_default_route: config.kind.as_af_xdp().is_some_and(|kind| kind.take_default_route),
                 device: status.device.map(device),
-                tunnel: tunnel.as_deref().zip(config.kind.as_tunnel()).map(|(tunnel, config)| ends(tunnel, config)),
+                tunnel,
             }
         });
         Ports { ports: ports.collect() }

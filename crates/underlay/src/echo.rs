@@ -31,8 +31,9 @@ pub struct Echo {
 }
 
 impl Underlay {
-    /// Begins an echo request to an address. It is sent by [`Echo::look`]. `random` has numbers that
-    /// nobody can guess.
+    /// Begins an echo request to an address, and asks for the MAC address of its next hop if that is
+    /// not known. It is sent by [`Echo::look`]. `random` has numbers that nobody can guess. The
+    /// caller wakes a worker that serves the underlay, after this and after [`Echo::look`].
     ///
     /// # Errors
     /// Nothing can be sent to the address.
@@ -53,6 +54,7 @@ impl Underlay {
         let hop = self.route(to).ok_or(PingError::NoRoute)?;
         let request = Arc::new(Request { key, sent: Mutex::default(), reply: Mutex::default() });
         self.pings.add(&request)?;
+        self.ask_soon(&hop);
         Ok(Echo { underlay: Arc::clone(self), hop, request })
     }
 }
@@ -62,6 +64,12 @@ impl Echo {
     #[must_use]
     pub fn next_hop(&self) -> IpAddr {
         self.hop.ip()
+    }
+
+    /// Returns our address, from which the request comes.
+    #[must_use]
+    pub fn source(&self) -> IpAddr {
+        self.request.key.own
     }
 
     /// Sends the request if its next hop is known now. Returns the state.

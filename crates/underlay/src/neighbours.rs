@@ -269,6 +269,18 @@ impl Neighbours {
         given_up
     }
 
+    /// Sends the question for a next hop whose MAC address is not known, by `ask`, without waiting for
+    /// the next tick. There is one question a second at most.
+    pub(crate) fn ask_soon(&self, hop: &NextHop, ask: impl FnOnce(Question) -> bool) {
+        let mut table = self.table();
+        let now = table.now;
+        let Some(entry) = table.entries.get_mut(&hop.ip()).filter(|entry| entry.hop.mac().is_none()) else { return };
+        entry.hurries = true;
+        if entry.due(now).is_some_and(ask) {
+            entry.note_question(now);
+        }
+    }
+
     /// Takes an answer that was sent to us. `mac` is `None` if the answer does not name an address:
     /// then it is that of the station that was asked, `from`. Returns the packet that was kept for
     /// the next hop, with its address in place.

@@ -178,6 +178,11 @@ impl Underlay {
         self.neighbours.hop(self.via(remote)?)
     }
 
+    /// Asks a next hop for its MAC address now, if it is not known.
+    pub(crate) fn ask_soon(&self, hop: &NextHop) {
+        self.neighbours.ask_soon(hop, |question| self.ask(question));
+    }
+
     /// Returns the address of the next hop to a remote.
     #[must_use]
     pub fn via(&self, remote: IpAddr) -> Option<IpAddr> {

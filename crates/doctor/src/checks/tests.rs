@@ -583,7 +583,7 @@ const FAULTS: &[Fault] = &[
     ("interfaces", |facts| device(facts).zero_copy = false, Warn, "zero-copy"),
     ("interfaces", |facts| device(facts).warnings.push("4 of 8 queues".to_owned()), Warn, "ip -details link"),
     ("interfaces", |facts| device(facts).kernel_drops = [("rx_ring_full".to_owned(), 5)].into(), Warn, "`queues`"),
-    ("next-hops", |facts| hop(facts).state = NeighbourState::Unanswered, Fail, "ping 192.0.2.2"),
+    ("next-hops", |facts| hop(facts).state = NeighbourState::Unanswered, Fail, "straightline ping wan 192.0.2.2"),
     ("next-hops", |facts| hop(facts).state = NeighbourState::Asked, Fail, "straightline neighbours"),
     ("own-addresses", add_station, Fail, "ip -br link | grep -i 02:00:00:00:00:07"),
     ("path-mtu", lower_path, Warn, "set `path-mtu = \"off\"` there"),

@@ -16,7 +16,10 @@ pub(super) const NEXT_HOPS: Check = Check {
                 NeighbourState::Asked | NeighbourState::Unanswered => outcome.fail(
                     format!("underlay {}: next hop {} does not answer", hop.underlay, hop.ip),
                     "the tunnels behind it are down",
-                    format!("ping {} from another host of its network, then: straightline neighbours", hop.ip),
+                    format!(
+                        "look at its cable, network and VLAN, then: straightline ping {} {}; straightline neighbours",
+                        hop.underlay, hop.ip
+                    ),
                 ),
             }
         }

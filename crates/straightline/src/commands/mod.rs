@@ -12,6 +12,7 @@ mod link;
 mod make_sockets;
 mod manual;
 mod open_devices;
+mod ping;
 mod port;
 mod query;
 mod run;
@@ -34,6 +35,7 @@ pub(crate) fn execute(command: Command, kinds: &Kinds) -> anyhow::Result<()> {
         Command::Reload(args) => query::reload(&args),
         Command::Capture(args) => capture::execute(&args),
         Command::Trace(args) => trace::execute(&args),
+        Command::Ping(args) => ping::execute(&args),
         Command::Link(args) => link::execute(&args),
         Command::Port(args) => port::execute(&args),
         Command::Status(args) => query::status(&args),

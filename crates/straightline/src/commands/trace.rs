@@ -1,7 +1,7 @@
 //! `straightline trace`: packets of ports of a running switch, with their ways.
 
 use std::fs::File;
-use std::io::{BufRead, ErrorKind, Read};
+use std::io::{BufRead, ErrorKind};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +24,7 @@ enum End {
 pub(crate) fn execute(args: &Trace) -> anyhow::Result<()> {
     // A signal ends the trace, or at once the process if the reader of our output does not read.
     let is_stuck = Arc::new(AtomicBool::new(false));
-    let mut signalled = capture::signals(&is_stuck)?;
+    let signalled = capture::signals(&is_stuck)?;
     let mut output = File::from(std::io::stdout().as_fd().try_clone_to_owned().context("no standard output")?);
     let filter = args.filter.as_ref().map(ToString::to_string);
     let request = Request::Trace(TraceRequest { ports: args.ports.clone(), count: args.count, filter });
@@ -34,20 +34,8 @@ pub(crate) fn execute(args: &Trace) -> anyhow::Result<()> {
     let start = serde_json::from_str::<serde_json::Value>(stream.answer()).context(form)?["time"].as_f64();
     output::message("tracing", &format_args!("{}; end with Ctrl-C", answer.ports.join(", ")));
     let ender = stream.ender().context("cannot set up signal handlers")?;
-    let was_ended = Arc::new(AtomicBool::new(false));
     signalled.set_read_timeout(args.limit_time).context("cannot limit the time")?;
-    std::thread::spawn({
-        let was_ended = Arc::clone(&was_ended);
-        move || {
-            let signal = signalled.read(&mut [0]);
-            let is_timeout = signal.as_ref().is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
-            if is_timeout || signal.is_ok_and(|count| count > 0) {
-                was_ended.store(true, Ordering::Relaxed);
-                // After an error the stream has ended already.
-                let _ = ender.end();
-            }
-        }
-    });
+    let was_ended = capture::end_with_signal(signalled, ender);
     let mut traced = 0;
     let end = follow(args, stream, start.context(form)?, &mut traced, |text| {
         match capture::write_to_pipe(&mut output, text.as_bytes(), &is_stuck) {

@@ -12,6 +12,7 @@ mod init;
 mod lab;
 mod logs;
 mod opener;
+mod ping;
 mod port;
 mod query;
 mod reconnect;

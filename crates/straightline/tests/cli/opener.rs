@@ -56,12 +56,12 @@ fn may_all_open_tun() -> bool {
 }
 
 /// A network namespace for one test. It is removed at the end, with its interfaces.
-struct Namespace {
+pub(super) struct Namespace {
     name: String,
 }
 
 impl Namespace {
-    fn new(test: &str) -> Self {
+    pub(super) fn new(test: &str) -> Self {
         let name = format!("sl-{test}-{}", std::process::id());
         succeeds(Command::new("ip").args(["netns", "add", &name]));
         Self { name }
@@ -74,8 +74,18 @@ impl Namespace {
         command
     }
 
-    fn ip(&self, args: &str) {
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn ip(&self, args: &str) {
         succeeds(self.command("ip").args(args.split(' ')));
+    }
+
+    /// Sets a value in /proc/sys.
+    pub(super) fn sysctl(&self, path: &str, value: &str) {
+        let set = format!("echo {value} > /proc/sys/{path}");
+        succeeds(self.command("sh").args(["-c", &set]));
     }
 
     fn has_interface(&self, name: &str) -> bool {
@@ -141,7 +151,7 @@ fn as_nobody(fixture: &Fixture, namespace: &Namespace, options: &[&str], args: &
     command
 }
 
-fn in_namespace(fixture: &Fixture, namespace: &Namespace) -> Running {
+pub(super) fn in_namespace(fixture: &Fixture, namespace: &Namespace) -> Running {
     let mut command = namespace.command(env!("CARGO_BIN_EXE_straightline"));
     command.args(["run", "switch.toml"]).current_dir(fixture.path(".")).env_remove("RUST_LOG").stderr(Stdio::piped());
     Running::start_as(command)

@@ -231,9 +231,10 @@ impl Connection {
     /// Executes a request. Returns the line of its answer, or none when the API stops.
     fn execute(&mut self, request: &Request, shared: &Shared) -> Result<Option<String>, Refusal> {
         let next_place = match request {
-            Request::Events(EventsRequest { follow: true, .. }) | Request::Capture(_) | Request::Trace(_) => {
-                Some(self.place.stream()?)
-            }
+            Request::Events(EventsRequest { follow: true, .. })
+            | Request::Capture(_)
+            | Request::Trace(_)
+            | Request::Ping(_) => Some(self.place.stream()?),
             Request::Port(_) => Some(self.place.dynamic_port()?),
             _ => None,
         };

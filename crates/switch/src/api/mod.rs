@@ -24,10 +24,10 @@ pub use straightline_api::{
     API_VERSION, AddedPort, Addresses, Answer, BridgeMoves, Capture, CaptureInterface, CaptureRequest, Change,
     ChangeKind, Changed, Changes, Command, ConfigurationFile, DEFAULT_PATH, Device, DownReason, DropCount, Drops,
     ErrorCode, Event, EventKind, Events, EventsRequest, Fdb, FdbEntry, History, Joined, JoinedKind, Link, LinkRequest,
-    Neighbour, NeighbourState, Neighbours, Node, OwnAddress, Packets, PathMtu, Port, PortHistory, PortRequest, Ports,
-    Privileges, Queue, QueuePairs, Refusal, RemoteEntry, Request, RequestError, RingKind, Runtime, RxMode, Stalls,
-    Status, StreamReader, Trace, TraceAction, TraceLine, TraceRequest, TracedDrop, TracedPacket, TracedStep, Tunnel,
-    Worker, add_port, ask, request, send, set_link, stream, table,
+    Neighbour, NeighbourState, Neighbours, Node, OwnAddress, Packets, PathMtu, Ping, PingLine, PingRequest, Port,
+    PortHistory, PortRequest, Ports, Privileges, Queue, QueuePairs, Refusal, RemoteEntry, Request, RequestError,
+    RingKind, Runtime, RxMode, Stalls, Status, StreamReader, Trace, TraceAction, TraceLine, TraceRequest, TracedDrop,
+    TracedPacket, TracedStep, Tunnel, Worker, add_port, ask, request, send, set_link, stream, table,
 };
 
 /// The source of the answers. One client's thread at a time calls it, so it must not take long.
@@ -106,6 +106,13 @@ pub trait Control: Send + Sync {
     /// The request is not valid, a port does not exist, or too many captures and traces run.
     fn trace(&self, request: &TraceRequest) -> Result<(Trace, Box<dyn Stream>), Refusal>;
 
+    /// Sends echo requests of an underlay's own, one after the other. It ends when the stream is
+    /// dropped. The stream has a [`PingLine`] in each line, and ends after the last request.
+    ///
+    /// # Errors
+    /// The request is not valid, or the underlay does not exist or cannot send to the address.
+    fn ping(&self, request: &PingRequest) -> Result<(Ping, Box<dyn Stream>), Refusal>;
+
     /// Adds a port until the returned guard is dropped.
     ///
     /// # Errors
@@ -161,6 +168,7 @@ impl RequestHandler {
             }
             Request::Capture(capture) => begin_stream(held, || self.control()?.capture(capture)),
             Request::Trace(trace) => begin_stream(held, || self.control()?.trace(trace)),
+            Request::Ping(ping) => begin_stream(held, || self.control()?.ping(ping)),
             Request::Port(port_request) => {
                 let control = self.control()?;
                 let bad = |error| Refusal::new(ErrorCode::BadRequest, error);

@@ -292,6 +292,10 @@ impl Control for Once {
         Err(Refusal::new(ErrorCode::Refused, "not here"))
     }
 
+    fn ping(&self, _request: &PingRequest) -> Result<(Ping, Box<dyn Stream>), Refusal> {
+        Err(Refusal::new(ErrorCode::Refused, "not here"))
+    }
+
     fn capture(&self, _wish: &CaptureRequest) -> Result<(Capture, Box<dyn Stream>), Refusal> {
         Err(Refusal::new(ErrorCode::Refused, "not here"))
     }

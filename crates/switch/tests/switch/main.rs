@@ -22,6 +22,7 @@ mod mirror;
 mod offloads;
 mod one_copy;
 mod outer;
+mod ping;
 mod queues;
 mod rules;
 mod segments;

@@ -214,6 +214,25 @@ fn a_packet_or_an_announcement_hurries_the_next_question() {
 }
 
 #[test]
+fn a_next_hop_can_be_asked_at_once_but_once_a_second() {
+    let mut net = Net::new(Some(TRUE));
+    let soon = |net: &Net| {
+        let mut asked = None;
+        net.table.ask_soon(&net.hop, |question| asked.replace(question).is_none());
+        asked
+    };
+    assert_eq!(soon(&net), Some(Question { ip: ip("192.0.2.2"), to: None }));
+    assert_eq!(soon(&net), None);
+    net.ask();
+    assert_eq!(net.questions, [], "it was asked in this second");
+    net.answer(TRUE);
+    assert_eq!(net.mac(), Some(TRUE));
+    net.now += 10;
+    net.ask();
+    assert_eq!(soon(&net), None, "its address is known");
+}
+
+#[test]
 fn fixed_addresses_never_change() {
     let mut config = config();
     config.neighbours = vec![(ip("192.0.2.2"), TRUE)];

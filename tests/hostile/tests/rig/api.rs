@@ -17,8 +17,8 @@ use rustix::process::{Uid, geteuid};
 use rustix::system::uname;
 use rustix::thread::set_thread_res_uid;
 use straightline_switch::api::{
-    ApiHandle, ApiServer, Capture, CaptureRequest, Changes, Control, DynamicPortGuard, ErrorCode, PortRequest, Ports,
-    Refusal, RequestError, Stream, Trace, TraceRequest, ask,
+    ApiHandle, ApiServer, Capture, CaptureRequest, Changes, Control, DynamicPortGuard, ErrorCode, Ping, PingRequest,
+    PortRequest, Ports, Refusal, RequestError, Stream, Trace, TraceRequest, ask,
 };
 use straightline_switch::config::SwitchConfig;
 
@@ -47,6 +47,9 @@ impl Control for Refusing {
         Err(Refusal::new(ErrorCode::Refused, "not here"))
     }
     fn trace(&self, _: &TraceRequest) -> Result<(Trace, Box<dyn Stream>), Refusal> {
+        Err(Refusal::new(ErrorCode::Refused, "not here"))
+    }
+    fn ping(&self, _: &PingRequest) -> Result<(Ping, Box<dyn Stream>), Refusal> {
         Err(Refusal::new(ErrorCode::Refused, "not here"))
     }
     fn add_dynamic_port(&self, _: &PortRequest, _: OwnedFd) -> Result<DynamicPortGuard, Refusal> {

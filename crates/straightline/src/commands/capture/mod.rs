@@ -4,17 +4,18 @@ mod file;
 mod order;
 mod rotation;
 
-use std::io::{IsTerminal, Read};
+use std::io::{ErrorKind, IsTerminal, Read};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, bail, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use signal_hook::consts::{SIGINT, SIGTERM};
+use straightline_api::StreamEnd;
 use straightline_capture::pcapng::{Direction, Interface, Statistics, Writer};
 use straightline_capture::record::{Packet, Place, Record};
 use straightline_switch::api::{self, CaptureRequest, Request, StreamReader};
@@ -87,6 +88,25 @@ pub(super) fn signals(is_stuck: &Arc<AtomicBool>) -> anyhow::Result<UnixStream> 
         signal_hook::low_level::pipe::register(signal, write.try_clone()?).context("cannot set up signal handlers")?;
     }
     Ok(signalled)
+}
+
+/// Ends a stream after a signal, or when reading the socket of [`signals`] times out. Returns whether
+/// that has happened.
+pub(super) fn end_with_signal(mut signalled: UnixStream, ender: StreamEnd) -> Arc<AtomicBool> {
+    let was_ended = Arc::new(AtomicBool::new(false));
+    std::thread::spawn({
+        let was_ended = Arc::clone(&was_ended);
+        move || {
+            let signal = signalled.read(&mut [0]);
+            let is_timeout = signal.as_ref().is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
+            if is_timeout || signal.is_ok_and(|count| count > 0) {
+                was_ended.store(true, Ordering::Relaxed);
+                // After an error the stream has ended already.
+                let _ = ender.end();
+            }
+        }
+    });
+    was_ended
 }
 
 /// A capture that runs.
