@@ -8,7 +8,7 @@ use straightline_api::rates::{PortRates, Rates, Sample};
 
 use crate::batch::{busiest_nodes, worst_drops};
 use crate::column::load;
-use crate::{Column, Options, Sort};
+use crate::{Column, Options, Sort, past};
 
 /// The number of intervals that the history keeps.
 const HISTORY: usize = 300;
@@ -83,6 +83,8 @@ pub(crate) struct App {
     /// The recent load of each port in bits per second, newest last.
     history: BTreeMap<String, VecDeque<f64>>,
     total: VecDeque<f64>,
+    /// The recent loads that the switch has kept, until the first sample tells what its ports are.
+    kept: Vec<(String, Vec<f64>)>,
 }
 
 impl App {
@@ -100,7 +102,13 @@ impl App {
             before: None,
             history: BTreeMap::new(),
             total: VecDeque::new(),
+            kept: Vec::new(),
         }
+    }
+
+    /// Begins the curves with the loads that the switch has kept, as `past::loads` returns them.
+    pub(crate) fn begin(&mut self, kept: Vec<(String, Vec<f64>)>) {
+        self.kept = kept;
     }
 
     /// Takes a sample, or the reason why there is none.
@@ -115,6 +123,7 @@ impl App {
         self.problem = None;
         if !self.paused {
             let rates = self.before.as_ref().map_or_else(|| Rates::first(&now), |before| Rates::between(before, &now));
+            self.begin_curves(&rates);
             if rates.interval_s.is_some() {
                 self.remember(&rates);
                 self.shown += 1;
@@ -122,6 +131,14 @@ impl App {
             self.rates = Some(rates);
         }
         self.before = Some(now);
+    }
+
+    fn begin_curves(&mut self, rates: &Rates) {
+        let kept = std::mem::take(&mut self.kept);
+        let is_counted = |name: &str| rates.ports.iter().any(|port| port.name == name && !port.is_tunnel);
+        let counted = kept.iter().filter(|(name, _)| is_counted(name)).map(|(_, curve)| curve);
+        self.total.extend(past::sum(counted));
+        self.history.extend(kept.into_iter().map(|(name, curve)| (name, curve.into())));
     }
 
     fn remember(&mut self, rates: &Rates) {

@@ -6,6 +6,7 @@
 mod app;
 mod batch;
 mod column;
+mod past;
 mod screen;
 mod text;
 mod view;

@@ -15,11 +15,12 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGTSTP};
 use signal_hook::low_level::emulate_default_handler;
+use straightline_api::ask;
 use straightline_api::rates::Sample;
 
 use crate::app::{App, Effect};
 use crate::view::{Theme, draw};
-use crate::{Options, TopError};
+use crate::{Options, TopError, past};
 
 /// The time after which signals and samples are looked for. Keys wake at once.
 const TICK: Duration = Duration::from_millis(50);
@@ -62,11 +63,13 @@ fn give_back() {
 fn show(mut terminal: DefaultTerminal, options: &Options, end: &AtomicBool, suspend: &AtomicBool) -> io::Result<()> {
     let theme = Theme::new(std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()));
     let mut app = App::new(options);
-    let samples = sampler(options)?;
+    let (kept, samples) = sampler(options)?;
     end_with_terminal()?;
     let mut changed = true;
     while !end.load(Ordering::Relaxed) && options.count.is_none_or(|count| app.shown < count) {
         for sample in samples.try_iter() {
+            // It comes before the first sample.
+            kept.try_iter().for_each(|kept| app.begin(kept));
             app.take(sample);
             changed = true;
         }
@@ -123,16 +126,27 @@ fn end_with_terminal() -> io::Result<()> {
     thread::Builder::new().name("top-terminal".to_owned()).spawn(watch).map(drop)
 }
 
+/// The recent loads of each port that the switch has kept.
+type Kept = Vec<(String, Vec<f64>)>;
+
+/// A sample, or the reason why there is none.
+type Sampled = Result<Sample, String>;
+
 /// Starts the thread that asks the switch, so that keys work while a switch does not answer.
-fn sampler(options: &Options) -> io::Result<Receiver<Result<Sample, String>>> {
+fn sampler(options: &Options) -> io::Result<(Receiver<Kept>, Receiver<Sampled>)> {
     // The channel is short: a stopped program needs no samples.
     let (sender, receiver) = mpsc::sync_channel(1);
+    let (keep, kept) = mpsc::sync_channel(1);
     let (api, interval) = (options.api.clone(), options.interval);
-    let ask = move || {
+    let sample = move || {
+        // An older switch has kept nothing.
+        if let Ok(history) = ask(&api) {
+            let _ = keep.send(past::loads(&history, interval));
+        }
         while sender.send(Sample::ask(&api).map_err(|error| error.to_string())).is_ok() {
             thread::sleep(interval);
         }
     };
-    thread::Builder::new().name("top-sampler".to_owned()).spawn(ask)?;
-    Ok(receiver)
+    thread::Builder::new().name("top-sampler".to_owned()).spawn(sample)?;
+    Ok((kept, receiver))
 }

@@ -191,6 +191,21 @@ fn a_switch_that_stops_and_comes_back() {
 }
 
 #[test]
+fn curves_begin_with_what_the_switch_has_kept() {
+    let mut app = App::new(&options());
+    let mut first = sample(1, 2);
+    first.ports.answer.ports[1].tunnel = Some(straightline_api::Tunnel::default());
+    let curves = [("vm0", vec![8.0, 9.0]), ("vm1", vec![5.0]), ("gone", vec![7.0])];
+    app.begin(curves.map(|(name, curve)| (name.to_owned(), curve)).into());
+    app.take(Ok(first));
+    app.take(Ok(sample(2, 2)));
+    assert_eq!(app.history(Some("vm0")), &[8.0, 9.0, 0.0]);
+    assert_eq!((app.history(Some("vm1")).len(), app.history(Some("gone")).len()), (2, 0));
+    // The packets of tunnels are those of their underlay.
+    assert_eq!(app.history(None).iter().copied().take(2).collect::<Vec<_>>(), [8.0, 9.0]);
+}
+
+#[test]
 fn a_pause_keeps_the_numbers() {
     let mut app = app();
     press(&mut app, "p");
