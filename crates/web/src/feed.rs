@@ -112,6 +112,25 @@ mod tests {
     }
 
     #[test]
+    fn a_value_from_before_an_event_is_fetched_again() {
+        let mut next = 0;
+        let feed = Feed::start("feed", move || {
+            next += 1;
+            next
+        })
+        .expect("a thread");
+        let hour = Duration::from_secs(3600);
+        let begun = Instant::now();
+        assert_eq!(block_on(feed.within(hour)).as_deref(), Some(&1));
+        // This value is newer than the event.
+        assert_eq!(feed.newest(hour, Some(begun)).as_deref(), Some(&1));
+        let event = Instant::now();
+        while feed.newest(hour, Some(event)).as_deref() == Some(&1) {
+            thread::yield_now();
+        }
+    }
+
+    #[test]
     fn an_old_value_is_fetched_again_and_a_dead_thread_is_noticed() {
         let mut next = 0;
         let feed = Feed::start("feed", move || {
