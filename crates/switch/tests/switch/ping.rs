@@ -8,8 +8,8 @@ use crate::common::host::Host;
 use crate::common::wait_until;
 
 const PORT: &str = "[port.nic]\ninterface = \"nic0\"\nkind = \"af-packet\"\n";
-const WAN: &str = "[underlay.wan]\nport = \"nic\"\naddress = \"192.0.2.1/24\"\n";
-const LAN: &str = "[underlay.lan]\nport = \"nic\"\naddress = \"192.0.2.1/24\"\n";
+const WAN: &str = "[underlay.wan]\nport = \"nic\"\naddress = [\"192.0.2.1/24\"]\n";
+const LAN: &str = "[underlay.lan]\nport = \"nic\"\naddress = [\"192.0.2.1/24\"]\n";
 
 fn config(underlay: &str) -> Config {
     let text = format!("{PORT}{underlay}");
