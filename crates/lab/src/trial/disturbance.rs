@@ -23,17 +23,8 @@ const BUSY: f64 = 0.2;
 const WAITED: f64 = 0.01;
 const STOLEN: f64 = 0.02;
 
-/// Planned seconds from which on the parts alone decide. In a shorter trial, one slice of another
-/// thread is a greater part than allowed.
-const LONG: f64 = 0.1;
-
-/// Seconds for which the threads of a shorter trial may wait in any case: one time slice. Linux gives
-/// a slice of 3 ms, and ends it with a tick, at 250 Hz after 4 ms.
-const SLICE: f64 = 0.004;
-
-/// Ticks for which a CPU of a shorter trial may be taken away in any case. The kernel counts whole
-/// ticks, so one may have begun long before.
-const TICKS: f64 = 1.0;
+/// Seconds below which a trial is not judged: one slice of another thread takes milliseconds.
+const JUDGED: f64 = 0.1;
 
 /// The counters at a moment.
 #[derive(Debug)]
@@ -59,8 +50,6 @@ pub struct Disturbance {
     pub stolen: Option<f64>,
     /// A CPU served interrupts.
     pub interrupted: Option<f64>,
-    /// The time in seconds.
-    pub seconds: f64,
 }
 
 impl Before {
@@ -89,7 +78,8 @@ impl Before {
         };
         let threads = after.threads.iter();
         let threads = threads.filter_map(|(thread, &times)| part(times, self.threads.get(thread).copied()?));
-        let ticks = seconds / tick();
+        #[expect(clippy::cast_precision_loss, reason = "it is 100")]
+        let ticks = clock_ticks_per_second() as f64 * seconds;
         let of_cpus = |which: usize| {
             let parts = after.cpus.iter().filter_map(|(cpu, now)| {
                 let before = self.cpus.get(cpu)?;
@@ -97,7 +87,7 @@ impl Before {
             });
             parts.reduce(f64::max)
         };
-        Disturbance { waited: threads.reduce(f64::max), stolen: of_cpus(0), interrupted: of_cpus(1), seconds }
+        Disturbance { waited: threads.reduce(f64::max), stolen: of_cpus(0), interrupted: of_cpus(1) }
     }
 }
 
@@ -114,29 +104,22 @@ impl Disturbance {
 
     /// Returns the validity of a trial of so many planned seconds.
     pub(super) fn validity(self, planned: f64) -> Validity {
-        // `least` is in seconds.
-        let percent = |part: Option<f64>, limit: f64, least: f64| {
-            let limit = if planned < LONG { limit.max(least / self.seconds) } else { limit };
-            part.filter(|&part| part > limit).map(|part| 100.0 * part)
-        };
-        if let Some(waited) = percent(self.waited, WAITED, SLICE) {
+        if planned < JUDGED {
+            return Validity::Valid;
+        }
+        let percent = |part: Option<f64>, limit: f64| part.filter(|&part| part > limit).map(|part| 100.0 * part);
+        if let Some(waited) = percent(self.waited, WAITED) {
             return Validity::SpoiltByLoad(format!(
                 "a thread of the trial waited for its CPU for {waited:.1} % of the time: another program runs there"
             ));
         }
-        if let Some(stolen) = percent(self.stolen, STOLEN, TICKS * tick()) {
+        if let Some(stolen) = percent(self.stolen, STOLEN) {
             return Validity::SpoiltByLoad(format!(
                 "a hypervisor took a CPU away for {stolen:.1} % of the time: use a machine with CPUs of its own"
             ));
         }
         Validity::Valid
     }
-}
-
-/// Returns the seconds of a tick in `/proc/stat`.
-#[expect(clippy::cast_precision_loss, reason = "it is 100")]
-fn tick() -> f64 {
-    1.0 / clock_ticks_per_second() as f64
 }
 
 /// Returns the times of a process's threads. A process of another user may hide them.
@@ -188,27 +171,19 @@ mod tests {
     /// A second in which threads have run and waited for so many milliseconds, and a hypervisor had a
     /// CPU for so many ticks.
     fn second(threads: &[[u64; 2]], stolen: u64) -> Disturbance {
-        watched(Duration::from_secs(1), threads, stolen)
-    }
-
-    /// The same for another time.
-    fn watched(time: Duration, threads: &[[u64; 2]], stolen: u64) -> Disturbance {
         let at = Instant::now();
         let numbered = |times: &[Times]| (0..).zip(times.iter().copied()).map(|(n, times)| ((1, n), times)).collect();
         let zero = vec![[0, 0]; threads.len()];
         let before = Before { at, threads: numbered(&zero), cpus: HashMap::from([(0, [0, 0])]) };
         let times: Vec<_> = threads.iter().map(|times| times.map(|milliseconds| milliseconds * 1_000_000)).collect();
         let cpus = HashMap::from([(0, [stolen, 5])]);
-        before.until(&Before { at: at + time, threads: numbered(&times), cpus })
+        before.until(&Before { at: at + Duration::from_secs(1), threads: numbered(&times), cpus })
     }
 
     #[test]
     fn a_thread_that_waits_spoils_the_trial() {
         let quiet = second(&[[995, 5], [990, 8]], 0);
-        assert_eq!(
-            quiet,
-            Disturbance { waited: Some(0.008), stolen: Some(0.0), interrupted: Some(0.05), seconds: 1.0 }
-        );
+        assert_eq!(quiet, Disturbance { waited: Some(0.008), stolen: Some(0.0), interrupted: Some(0.05) });
         assert_eq!(quiet.validity(1.0), Validity::Valid);
         let beside_a_compiler = second(&[[995, 5], [500, 480]], 0).validity(1.0);
         assert!(beside_a_compiler.is_spoilt_by_load(), "{beside_a_compiler:?}");
@@ -216,17 +191,9 @@ mod tests {
     }
 
     #[test]
-    fn a_short_trial_may_lose_a_time_slice_and_no_more() {
-        // A trial of 20 ms, with the wait for packets under way.
-        let short = |threads: &[[u64; 2]], stolen| watched(Duration::from_millis(70), threads, stolen).validity(0.02);
-        assert_eq!(short(&[[66, 3], [67, 0]], 0), Validity::Valid);
-        assert!(short(&[[35, 34], [67, 0]], 0).is_spoilt_by_load());
-        assert!(short(&[[65, 5], [67, 0]], 0).is_spoilt_by_load());
-        // One tick may have begun before the trial, two cannot.
-        assert_eq!(short(&[[67, 0]], 1), Validity::Valid);
-        assert!(short(&[[67, 0]], 2).is_spoilt_by_load());
-        // The allowance is not that of longer trials.
-        assert!(watched(Duration::from_millis(150), &[[146, 3]], 0).validity(0.1).is_spoilt_by_load());
+    fn a_trial_of_some_milliseconds_is_not_judged() {
+        let busy = second(&[[500, 480]], 0);
+        assert_eq!((busy.validity(0.05), busy.metrics().count()), (Validity::Valid, 3));
     }
 
     #[test]

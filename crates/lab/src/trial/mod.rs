@@ -11,7 +11,7 @@
 //! - No checked packet came with other bytes than were sent.
 //! - The generator's own limit is measured, and shown beside the result.
 //! - No thread of the generator or of the switch waited for its CPU for more than 1 % of the time,
-//!   and no hypervisor took one away for more than 2 %. A trial below 0.1 s may lose one time slice.
+//!   and no hypervisor took one away for more than 2 %.
 //!
 //! If a port has no free buffer for a packet, the switch did not take the packet. It was planned,
 //! and counts as lost. If the generator itself was too late for a packet, the packet was not sent
