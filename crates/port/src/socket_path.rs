@@ -37,7 +37,7 @@ pub enum SocketPathError {
     #[error("contains a NUL byte")]
     Nul,
     /// The path's folder does not exist, or cannot be read.
-    #[error("cannot use its folder {folder:?}: {why}; create it first")]
+    #[error("cannot use its folder {folder:?}: {why}; create it first: sudo mkdir -p {folder}")]
     Folder {
         /// The folder.
         folder: String,

@@ -72,9 +72,10 @@ fn report(facts: &Facts, switch: &SwitchFacts, bridge: &str, found: &Restless<'_
     let named: Vec<_> = found.addresses.iter().take(NAMED).copied().collect();
     let more = found.addresses.len() - named.len();
     let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+    let verb = if found.addresses.len() == 1 { "moves" } else { "move" };
     let ports: Vec<_> = found.ports.iter().copied().collect();
     let symptom =
-        format!("bridge {bridge}: {}{more} move to and fro between ports {}", named.join(", "), ports.join(", "));
+        format!("bridge {bridge}: {}{more} {verb} to and fro between ports {}", named.join(", "), ports.join(", "));
     let numbers = format!("{all} moves since the start, {now} in the time of this look");
     let mut concerned = facts.ports.iter().filter(|port| found.ports.contains(port.port.name.as_str()));
     let is_of_vms = concerned.all(PortFacts::is_vhost_user);

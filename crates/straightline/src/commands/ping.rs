@@ -36,9 +36,10 @@ pub(crate) fn execute(args: &Ping) -> anyhow::Result<()> {
     if !follow(args, stream, &mut summary, &mut print)? {
         return Ok(());
     }
-    match args.json {
-        true => output::message("pinged", &summary),
-        false => drop(print(&format!("{summary}\n"))?),
+    if args.json {
+        output::message("pinged", &summary);
+    } else {
+        print(&format!("{summary}\n"))?;
     }
     if summary.requests < count && !was_ended.load(Ordering::Relaxed) {
         bail!("the switch has ended, or has closed the connection");

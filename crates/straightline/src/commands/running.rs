@@ -1,6 +1,6 @@
 //! The switch that runs now, as `straightline check` sees it.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::collections::HashSet;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -18,19 +18,23 @@ pub(crate) struct Running<'c> {
     config: &'c Config,
     /// The paths at which it listens for the API and for ports, as the API says.
     sockets: OnceCell<HashSet<PathBuf>>,
+    /// True if it runs and does not tell us its sockets.
+    is_silent: Cell<bool>,
 }
 
 impl<'c> Running<'c> {
     /// Returns the switch of a configuration, which was read from `file`. Asks nobody yet.
     pub(crate) fn new(file: &'c Path, config: &'c Config) -> Self {
-        Self { file, config, sockets: OnceCell::new() }
+        Self { file, config, sockets: OnceCell::new(), is_silent: Cell::new(false) }
     }
 
-    /// Returns whether the switch listens at a path. Call this for a path at which a process
+    /// Returns whether the switch listens at a path, or may do so. Call this for a path at which a process
     /// listens.
     pub(crate) fn listens_at(&self, path: &Path) -> bool {
         let sockets = self.sockets.get_or_init(|| self.ask());
-        sockets.contains(path) || gather::listeners(path).into_iter().any(|pid| runs(pid, self.file))
+        self.is_silent.get()
+            || sockets.contains(path)
+            || gather::listeners(path).into_iter().any(|pid| runs(pid, self.file))
     }
 
     fn ask(&self) -> HashSet<PathBuf> {
@@ -41,7 +45,9 @@ impl<'c> Running<'c> {
                 Ok(answer) => answer.ports,
                 Err(RequestError::NotListening(_)) => continue,
                 Err(error) => {
-                    output::message("warning", &format_args!("cannot ask the switch that runs: {error}"));
+                    let what = "cannot ask the switch that runs, so sockets that a process has open are not checked";
+                    output::message("warning", &format_args!("{what}: {error}"));
+                    self.is_silent.set(true);
                     continue;
                 }
             };

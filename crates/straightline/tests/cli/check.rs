@@ -1,6 +1,9 @@
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
+use std::process::Command;
 
+use super::opener::{copy, has_root_and};
 use super::run::{CONFIG, Running};
 use super::{Finished, Fixture};
 
@@ -309,6 +312,32 @@ fn a_file_is_checked_beside_the_switch_that_runs_it() {
         running.signal("TERM");
         assert_eq!(running.finish().code, Some(0));
     }
+}
+
+/// A user who may not ask the switch does not hear that its sockets are a mistake.
+#[test]
+fn a_user_who_may_not_ask_the_switch_can_check_its_file() {
+    let test = "a_user_who_may_not_ask_the_switch_can_check_its_file";
+    if !has_root_and(test, &["setpriv"]) {
+        return;
+    }
+    let fixture = Fixture::new();
+    fixture.write(CONFIG);
+    let program = copy(&fixture);
+    for (path, mode) in [(".", 0o755), ("switch.toml", 0o644)] {
+        fs::set_permissions(fixture.path(path), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let running = Running::start(&fixture);
+    let mut command = Command::new("setpriv");
+    command
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"])
+        .arg(program)
+        .args(["check", "switch.toml"]);
+    let done = Finished::new(&command.current_dir(fixture.path(".")).env_remove("RUST_LOG").output().unwrap());
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert!(done.err.contains("sockets that a process has open are not checked: "), "{done:?}");
+    running.signal("TERM");
+    assert_eq!(running.finish().code, Some(0));
 }
 
 #[test]

@@ -197,7 +197,11 @@ impl Config {
             }
             Ok(bytes) => bytes,
             Err(error) => {
-                let hint = sandbox::about_reading(path, &error);
+                let hint = if error.kind() == io::ErrorKind::NotFound {
+                    "; `straightline init` writes a first one"
+                } else {
+                    sandbox::about_reading(path, &error)
+                };
                 return Err(ConfigErrors(vec![Diagnostic::of_file(&file, format!("cannot read it: {error}{hint}"))]));
             }
         };

@@ -70,7 +70,7 @@ fn two_guests_with_one_address() {
         &doctor(&fixture),
         "moves",
         "warn",
-        "02:00:00:00:00:09 move to and fro between ports vm1, vm2",
+        "02:00:00:00:00:09 moves to and fro between ports vm1, vm2",
         "a MAC address of its own",
     );
 }
