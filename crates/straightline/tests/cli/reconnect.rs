@@ -2,6 +2,7 @@
 //! Hypervisor does. Such a frontend gives up for good if its new connection ends in the handshake.
 //! So it must never reach the listener of a port that is about to end.
 
+use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -134,6 +135,27 @@ fn a_port_that_a_reload_makes_anew_takes_no_connection_more() {
     assert_eq!(frontends.into_iter().map(Frontend::broken).sum::<u32>(), 0);
 }
 
+/// Waits until a program has closed its listener at `path`. It does so once the switch has answered,
+/// and a frontend may be served before.
+fn wait_until_closed(program: u32, path: &str) {
+    let holds = || {
+        let table = fs::read_to_string("/proc/net/unix").unwrap();
+        let lines = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let inodes: Vec<_> = lines
+            .filter(|fields| fields.get(7).is_some_and(|bound| bound.ends_with(path)))
+            .map(|fields| format!("socket:[{}]", fields[6]))
+            .collect();
+        let descriptors = fs::read_dir(format!("/proc/{program}/fd")).unwrap();
+        let mut targets = descriptors.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+        targets.any(|target| inodes.iter().any(|inode| target == Path::new(inode)))
+    };
+    let end = Instant::now() + Duration::from_secs(30);
+    while holds() {
+        assert!(Instant::now() < end, "the program keeps its listener");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// Has a program make the port of a frontend, and ends the switch or the program. Returns the number
 /// of connections that ended in the handshake.
 fn broken_at_program(ends: &str, signal: &str) -> u32 {
@@ -146,6 +168,7 @@ fn broken_at_program(ends: &str, signal: &str) -> u32 {
         let mut program = fixture.command(&args).stderr(Stdio::null()).spawn().unwrap();
         let frontend = Frontend::start(fixture.path("vm"));
         frontend.wait_for_handshakes(1);
+        wait_until_closed(program.id(), "vm");
         if ends == "switch" {
             running.signal(signal);
             running.finish();
