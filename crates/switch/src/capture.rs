@@ -1,10 +1,9 @@
 //! Captures: for each client one observer in every worker, and the stream of their records. Traces
 //! share the parts that they need as well.
 
-use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use rustix::time::{
@@ -12,18 +11,16 @@ use rustix::time::{
 };
 use straightline_api::nearest_first;
 use straightline_capture::record::Record;
-use straightline_capture::{CaptureObserver, Dropped, PortTable, Reader, SNAPLEN, Selection};
+use straightline_capture::{CaptureObserver, Dropped, Reader, SNAPLEN, Selection};
 use straightline_graph::clock::{cycles, hertz};
 use straightline_graph::{Mailbox, Observation};
-use straightline_packet::{ObserverId, PortIndex, Reason};
+use straightline_packet::{ObserverId, Reason};
 use straightline_port::EpollWaiter;
 
 use crate::Switch;
 use crate::api::{Capture, CaptureInterface, CaptureRequest, ErrorCode, MAX_FILL, Refusal, Stream};
-use crate::source::Snapshot;
-
-/// The most captures and traces at a time. Each has memory for each worker.
-const MAX_CAPTURES: usize = 4;
+use crate::captures::Session;
+use crate::running::Snapshot;
 
 /// The most ports of a capture.
 const MAX_PORTS: usize = 256;
@@ -35,84 +32,6 @@ const TICK: Duration = Duration::from_millis(5);
 /// them.
 const LAST_TICKS: u32 = 4;
 
-/// The captures and traces that run.
-#[derive(Debug, Default)]
-pub(crate) struct Captures {
-    running: Mutex<Vec<Weak<Session>>>,
-    next: AtomicU64,
-}
-
-/// A capture or trace, as control sees it.
-#[derive(Debug)]
-pub(crate) struct Session {
-    /// The names of the ports, by their interface.
-    pub(crate) names: Vec<String>,
-    pub(crate) table: Arc<PortTable>,
-    /// Whether the switch has the port of each interface.
-    pub(crate) present: Vec<AtomicBool>,
-    /// The names of all ports of the switch. A port that has gone keeps its name until another port
-    /// has its index, because workers may have seen it shortly before.
-    all: Mutex<BTreeMap<PortIndex, String>>,
-}
-
-impl Captures {
-    fn lock(&self) -> MutexGuard<'_, Vec<Weak<Session>>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Tells all captures which ports there are now.
-    pub(crate) fn ports_changed(&self, now: &Snapshot) {
-        self.lock().iter().filter_map(Weak::upgrade).for_each(|session| session.find_ports(now));
-    }
-
-    /// Adds a capture or trace, if there are not too many. `now` returns the ports, `command` is the
-    /// name of the request.
-    pub(crate) fn add(
-        &self,
-        command: &str,
-        session: &Arc<Session>,
-        now: impl FnOnce() -> Arc<Snapshot>,
-    ) -> Result<ObserverId, Refusal> {
-        let mut running = self.lock();
-        running.retain(|session| session.strong_count() > 0);
-        if running.len() >= MAX_CAPTURES {
-            let error =
-                format!("{command}: {MAX_CAPTURES} captures and traces run already; end one of them, and try again");
-            return Err(Refusal::new(ErrorCode::Busy, error));
-        }
-        // A change of ports waits for the lock, so it comes before or after, but is not missed.
-        session.find_ports(&now());
-        running.push(Arc::downgrade(session));
-        Ok(ObserverId(self.next.fetch_add(1, Ordering::Relaxed)))
-    }
-}
-
-impl Session {
-    pub(crate) fn new(names: Vec<String>) -> Self {
-        let present = names.iter().map(|_| AtomicBool::new(false)).collect();
-        Session { names, table: Arc::default(), present, all: Mutex::default() }
-    }
-
-    /// Returns the name of a port of the switch.
-    pub(crate) fn name_of(&self, port: PortIndex) -> String {
-        let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
-        all.get(&port).map_or_else(|| "(removed)".to_owned(), Clone::clone)
-    }
-
-    /// Looks up the ports of all interfaces.
-    fn find_ports(&self, now: &Snapshot) {
-        let find = |name: &String| Some(PortIndex(now.plan.ports.get(now.config.port_index(name)?)?.slot));
-        let ports: Vec<_> = self.names.iter().map(find).collect();
-        for (present, port) in self.present.iter().zip(&ports) {
-            present.store(port.is_some(), Ordering::Relaxed);
-        }
-        let all = now.config.ports.iter().zip(&now.plan.ports);
-        let all = all.map(|(port, plan)| (PortIndex(plan.slot), port.name.clone()));
-        self.all.lock().unwrap_or_else(PoisonError::into_inner).extend(all);
-        self.table.set((0..).zip(ports).filter_map(|(interface, port)| Some((port?, interface))));
-    }
-}
-
 impl Switch {
     /// Begins a capture, which ends when the stream is dropped.
     ///
@@ -122,7 +41,7 @@ impl Switch {
         let selection = Arc::new(selection(request)?);
         let interfaces = interfaces(&self.running.now(), &request.ports)?;
         let session = Arc::new(Session::new(interfaces.iter().map(|interface| interface.name.clone()).collect()));
-        let id = self.running.captures.add("capture", &session, || self.running.now())?;
+        let id = self.running.captures.add("capture", &session, || self.running.now().find_ports(&session))?;
         let timer = timer("capture")?;
         let (mut rings, mut observers) = (Vec::new(), Vec::new());
         for handle in &self.handles {

@@ -1,10 +1,9 @@
 //! The events of a switch: the last ones are kept, and each is told to those who follow.
 //!
 //! Control code adds an event where it happens. Nothing here is for a worker, which must not take a
-//! lock: a control thread compares what workers have counted ([`watcher`]).
+//! lock: a control thread compares what workers have counted ([`watcher`](crate::watcher)).
 
 mod limits;
-mod watcher;
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,7 +14,6 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::api::{ErrorCode, Event, EventKind, Events, MAX_FILL, Refusal, Stream, since_epoch};
 use limits::Limits;
-pub(crate) use watcher::WatcherThread;
 
 /// The maximum number of kept events.
 const MAX_EVENTS: usize = 4096;
@@ -63,7 +61,7 @@ impl EventLog {
     }
 
     /// Adds the events that have waited for long enough.
-    fn add_due(&self) {
+    pub(crate) fn add_due(&self) {
         let mut kept = self.lock();
         for (happening, skipped) in kept.limits.due(Instant::now()) {
             kept.push(happening, skipped);

@@ -39,6 +39,7 @@
 pub mod api;
 mod assembly;
 mod capture;
+mod captures;
 mod changes;
 pub mod config;
 mod config_file;
@@ -53,6 +54,7 @@ pub mod opener;
 mod ping;
 mod plan;
 mod reload;
+mod running;
 pub mod sandbox;
 pub mod socket_maker;
 mod source;
@@ -62,6 +64,7 @@ mod traffic;
 mod underlays;
 mod user_names;
 mod watchdog;
+mod watcher;
 
 pub use descriptors::{descriptor_shortage, raise_descriptor_limit};
 pub use dynamic_port::{DynamicPort, GivenSocket};

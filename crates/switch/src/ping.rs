@@ -14,7 +14,7 @@ use straightline_underlay::{Echo, EchoState, PingError, Underlay};
 use crate::Switch;
 use crate::api::{ErrorCode, Ping, PingLine, PingRequest, Refusal, Stream};
 use crate::capture::timer;
-use crate::source::{Running, Snapshot};
+use crate::running::{Running, Snapshot};
 
 /// The most echo requests of a ping.
 const MAX_COUNT: u32 = 10_000;

@@ -29,8 +29,8 @@ use crate::changes::describe;
 use crate::config::Config;
 use crate::dynamic_port::DesiredConfig;
 use crate::plan::{Before, ForwardingDomain, Plan, PortPlan, Step, difference, needs_restart, plan, undisturbed};
+use crate::running::Snapshot;
 use crate::sandbox;
-use crate::source::Snapshot;
 use crate::underlays::Underlays;
 
 /// The most ports. An address's entry has 15 bits for its port, and new ports do not take the slots

@@ -3,16 +3,15 @@
 
 use std::iter;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Instant, SystemTime};
+use std::sync::PoisonError;
+use std::time::SystemTime;
 
-use straightline_fdb::{Fdb as Table, PortShare};
+use straightline_fdb::PortShare;
 use straightline_graph::clock::{cycles, seconds};
 use straightline_graph::{NodeStats, WorkerStats};
-use straightline_packet::{Drops as Counts, PortIndex};
-use straightline_port::device::Devices;
+use straightline_packet::PortIndex;
 use straightline_port::vhost_user::RxFilter;
-use straightline_port::{DeviceStatus, DownCause, HelperProcess, PortControl, QueueCounters, socket_file};
+use straightline_port::{DeviceStatus, DownCause, HelperProcess, QueueCounters, socket_file};
 use straightline_underlay as underlay;
 use straightline_virtio::features::names;
 use straightline_wire::MacAddr;
@@ -23,166 +22,12 @@ use crate::api::{
     Privileges, Queue, QueuePairs, Refusal, RemoteEntry, RingKind, Runtime, RxMode, Source, Status, Stream, Tunnel,
     Worker, since_epoch,
 };
-use crate::capture::Captures;
-use crate::config::{Config, Mechanism, PortNetwork, TunnelSettings};
+use crate::config::{Mechanism, PortNetwork, TunnelSettings};
 use crate::config_file::AppliedFile;
 use crate::descriptors;
-use crate::events::EventLog;
-use crate::plan::{ForwardingDomain, Plan, PortPlan};
-use crate::traffic::TrafficHistory;
-use crate::underlays::Underlays;
-use crate::watchdog::Stalls;
+use crate::plan::{ForwardingDomain, PortPlan};
+use crate::running::{REMOVED, Running, Snapshot};
 use crate::{sandbox, user_names};
-
-/// The name under which counters of removed ports and nodes are reported. No port can have it.
-const REMOVED: &str = "(removed)";
-
-/// A running switch, as it is now.
-#[derive(Debug)]
-pub(crate) struct Running {
-    since: Instant,
-    /// See [`Status::notifications`].
-    notifications: &'static str,
-    /// The device ports, with the client of the opener process.
-    devices: Option<Arc<Devices>>,
-    pub(crate) stalls: Arc<Stalls>,
-    pub(crate) captures: Captures,
-    pub(crate) events: EventLog,
-    pub(crate) traffic: Mutex<TrafficHistory>,
-    now: Mutex<Arc<Snapshot>>,
-    removed_drops: Arc<Counts>,
-    removed_nodes: NodeStats,
-    /// The file of the applied configuration, if there is one.
-    file: Mutex<Option<AppliedFile>>,
-}
-
-/// The parts of the switch that answers report on. Replaced as a whole.
-#[derive(Debug)]
-pub(crate) struct Snapshot {
-    pub(crate) config: Config,
-    pub(crate) plan: Plan,
-    /// In the configuration's order.
-    pub(crate) ports: Vec<Arc<dyn PortControl>>,
-    /// The drop counters of each port.
-    pub(crate) drops: Vec<Arc<Counts>>,
-    /// The table of each bridge.
-    pub(crate) fdbs: Vec<Arc<Table>>,
-    pub(crate) underlays: Underlays,
-    /// The counters of each worker, with those of its nodes.
-    pub(crate) workers: Vec<(Arc<WorkerStats>, Vec<Arc<NodeStats>>)>,
-}
-
-impl Running {
-    pub(crate) fn new(now: Snapshot, notifications: &'static str, devices: Option<Arc<Devices>>) -> Self {
-        Running {
-            since: Instant::now(),
-            notifications,
-            devices,
-            stalls: Arc::default(),
-            captures: Captures::default(),
-            events: EventLog::default(),
-            traffic: Mutex::default(),
-            now: Mutex::new(Arc::new(now)),
-            removed_drops: Arc::default(),
-            removed_nodes: NodeStats { name: REMOVED.to_owned(), ..NodeStats::default() },
-            file: Mutex::default(),
-        }
-    }
-
-    pub(crate) fn now(&self) -> Arc<Snapshot> {
-        Arc::clone(&self.now.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    pub(crate) fn show(&self, now: Snapshot) {
-        let now = Arc::new(now);
-        *self.now.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&now);
-        self.captures.ports_changed(&now);
-    }
-
-    /// Returns the drop counters of ports that were removed, and of packets that belong to none.
-    pub(crate) fn removed_drops(&self) -> &Arc<Counts> {
-        &self.removed_drops
-    }
-
-    /// Returns the privileges of this process and of its helper processes.
-    fn privileges(&self) -> Vec<Privileges> {
-        let in_force = |mechanism: Mechanism| sandbox::in_force().contains(&mechanism);
-        let ours = Privileges {
-            process: Privileges::SWITCH.to_owned(),
-            pid: std::process::id(),
-            running: true,
-            capabilities: sandbox::held_capabilities(),
-            seccomp: in_force(Mechanism::Seccomp),
-            landlock: in_force(Mechanism::Landlock),
-        };
-        let opener = self.devices.as_ref().and_then(|devices| devices.opener().helper());
-        let opener = opener.map(|helper| of_helper(Privileges::OPENER, helper.process(), helper.is_running()));
-        let maker = socket_file::maker_process();
-        let maker = maker.map(|(process, running)| of_helper(Privileges::SOCKETS, process, running));
-        iter::once(ours).chain(opener).chain(maker).collect()
-    }
-
-    /// Returns the process id of the opener process, and whether it runs. `None` if there is none.
-    pub(crate) fn opener(&self) -> Option<(u32, bool)> {
-        let helper = self.devices.as_ref()?.opener().helper()?;
-        Some((helper.process().pid, helper.is_running()))
-    }
-
-    /// Notes that the configuration of this file is in force.
-    pub(crate) fn file_applied(&self, file: AppliedFile) {
-        *self.file.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
-    }
-
-    /// Returns the counters of nodes that were removed.
-    pub(crate) fn removed_nodes(&self) -> &NodeStats {
-        &self.removed_nodes
-    }
-}
-
-impl Snapshot {
-    /// Returns the name of a port; empty if it is gone.
-    pub(crate) fn name(&self, port: PortIndex) -> String {
-        let at = self.plan.ports.iter().position(|place| place.slot == port.0);
-        at.map_or_else(String::new, |at| self.config.ports[at].name.clone())
-    }
-
-    /// Returns the number of addresses that the bridge of a port has learned there.
-    fn addresses(&self, network: PortNetwork, place: &PortPlan) -> Option<Addresses> {
-        let table = self.fdbs.get(network.at).filter(|_| network.kind == JoinedKind::Bridge)?;
-        let share = table.share(PortIndex(place.slot));
-        Some(addresses(share))
-    }
-
-    /// Returns the number of addresses that were not learned at each port of a bridge, and behind each
-    /// remote of a tunnel with several, if there are any.
-    pub(crate) fn refused_addresses(&self) -> Vec<(String, Option<String>, u64)> {
-        let mut refused = Vec::new();
-        let full: Vec<_> = self.fdbs.iter().filter(|fdb| fdb.full() > 0).collect();
-        if !full.is_empty() {
-            // A port has a share in the table of its own bridge only.
-            for (port, place) in self.config.ports.iter().zip(&self.plan.ports) {
-                let count = full.iter().map(|fdb| fdb.share(PortIndex(place.slot)).refused).sum();
-                refused.push((port.name.clone(), None, count));
-            }
-        }
-        for tunnel in self.underlays.tunnels.iter().flatten() {
-            let config = tunnel.config();
-            for (remote, share) in config.remotes.iter().zip(tunnel.shares()) {
-                refused.push((config.name.clone(), Some(remote.to_string()), share.refused));
-            }
-        }
-        refused.retain(|(_, _, count)| *count > 0);
-        refused
-    }
-
-    /// Returns the worker whose clock a bridge's table uses.
-    fn worker_of(&self, bridge: usize) -> Option<&WorkerStats> {
-        let has_bridge =
-            |domain: &ForwardingDomain| domain.parts(&self.config).contains(&ForwardingDomain::Bridge(bridge));
-        let at = self.plan.workers.iter().position(|worker| worker.domains.iter().any(has_bridge))?;
-        Some(&self.workers[at].0)
-    }
-}
 
 impl Source for Running {
     fn ports(&self) -> Ports {
@@ -254,7 +99,7 @@ impl Source for Running {
                 bodies_delivered_bytes: stats.bodies_delivered.get(),
             }
         });
-        let removed = Some(&self.removed_nodes).filter(|node| node.calls.get() > 0);
+        let removed = Some(self.removed_nodes()).filter(|node| node.calls.get() > 0);
         let node = |n: &NodeStats, worker| Node {
             worker,
             ..Node::new(&n.name, n.calls.get(), n.packets.get(), n.cycles.get())
@@ -268,7 +113,7 @@ impl Source for Running {
     fn drops(&self) -> Drops {
         let now = self.now();
         let ports = now.config.ports.iter().map(|port| port.name.as_str()).zip(now.drops.iter());
-        let counts = ports.chain([(REMOVED, &self.removed_drops)]).flat_map(|(port, drops)| {
+        let counts = ports.chain([(REMOVED, self.removed_drops())]).flat_map(|(port, drops)| {
             drops.nonzero().map(move |(reason, count)| DropCount {
                 port: port.to_owned(),
                 reason: reason.name().to_owned(),
@@ -373,6 +218,43 @@ impl Source for Running {
 
     fn follow_events(&self, since: u64) -> Result<(Events, Box<dyn Stream>), Refusal> {
         self.events.follow(since)
+    }
+}
+
+impl Running {
+    /// Returns the privileges of this process and of its helper processes.
+    fn privileges(&self) -> Vec<Privileges> {
+        let in_force = |mechanism: Mechanism| sandbox::in_force().contains(&mechanism);
+        let ours = Privileges {
+            process: Privileges::SWITCH.to_owned(),
+            pid: std::process::id(),
+            running: true,
+            capabilities: sandbox::held_capabilities(),
+            seccomp: in_force(Mechanism::Seccomp),
+            landlock: in_force(Mechanism::Landlock),
+        };
+        let opener = self.devices.as_ref().and_then(|devices| devices.opener().helper());
+        let opener = opener.map(|helper| of_helper(Privileges::OPENER, helper.process(), helper.is_running()));
+        let maker = socket_file::maker_process();
+        let maker = maker.map(|(process, running)| of_helper(Privileges::SOCKETS, process, running));
+        iter::once(ours).chain(opener).chain(maker).collect()
+    }
+}
+
+impl Snapshot {
+    /// Returns the number of addresses that the bridge of a port has learned there.
+    fn addresses(&self, network: PortNetwork, place: &PortPlan) -> Option<Addresses> {
+        let table = self.fdbs.get(network.at).filter(|_| network.kind == JoinedKind::Bridge)?;
+        let share = table.share(PortIndex(place.slot));
+        Some(addresses(share))
+    }
+
+    /// Returns the worker whose clock a bridge's table uses.
+    fn worker_of(&self, bridge: usize) -> Option<&WorkerStats> {
+        let has_bridge =
+            |domain: &ForwardingDomain| domain.parts(&self.config).contains(&ForwardingDomain::Bridge(bridge));
+        let at = self.plan.workers.iter().position(|worker| worker.domains.iter().any(has_bridge))?;
+        Some(&self.workers[at].0)
     }
 }
 

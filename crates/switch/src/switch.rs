@@ -14,11 +14,11 @@ use crate::api::{Source, Status};
 use crate::assembly::{DevicesOnce, settings};
 use crate::config::{Config, Idle};
 use crate::dynamic_port::DesiredConfig;
-use crate::events::WatcherThread;
 use crate::plan::plan;
-use crate::source::{Running, Snapshot};
+use crate::running::{Running, Snapshot};
 use crate::underlays::Underlays;
 use crate::watchdog::WatchdogThread;
+use crate::watcher::WatcherThread;
 
 /// A switch that runs until it is stopped or dropped.
 #[derive(Debug)]

@@ -18,7 +18,8 @@ use crate::api::{
     ErrorCode, MAX_FILL, Refusal, Stream, Trace, TraceAction, TraceLine, TraceRequest, TracedDrop, TracedPacket,
     TracedStep,
 };
-use crate::capture::{Clock, Session, check_ports, interfaces, timer};
+use crate::capture::{Clock, check_ports, interfaces, timer};
+use crate::captures::Session;
 
 /// The most packets of a trace.
 const MAX_COUNT: u32 = 10_000;
@@ -38,7 +39,7 @@ impl Switch {
         let filter = filter.as_deref().map(str::parse).transpose().map_err(|error| bad(format!("trace: {error}")))?;
         let interfaces = interfaces(&self.running.now(), ports)?;
         let session = Arc::new(Session::new(interfaces.into_iter().map(|interface| interface.name).collect()));
-        let id = self.running.captures.add("trace", &session, || self.running.now())?;
+        let id = self.running.captures.add("trace", &session, || self.running.now().find_ports(&session))?;
         let timer = timer("trace")?;
         let wanted = Arc::new(Wanted::new(*count));
         let traces = usize::try_from(*count).unwrap_or(MAX_TRACES);

@@ -33,10 +33,6 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("port", "link_status", "device"),
     // The command line lists the commands, and commands read the options of the command line.
     ("straightline", "cli", "commands"),
-    // The source answers questions about captures and events, which are asked about ports in turn.
-    ("switch", "source", "capture"),
-    ("switch", "source", "events"),
-    ("switch", "source", "watchdog"),
     // A kind of port names the capabilities that it needs.
     ("switch", "config", "sandbox"),
 ];

@@ -13,8 +13,8 @@ use straightline_port::{LinkEvent, PortControl, newest_link_note, socket_file};
 use straightline_underlay::Underlay;
 
 use crate::api::{EventKind, NeighbourState, OwnAddress, Source, since_epoch};
+use crate::running::{Running, Snapshot};
 use crate::sandbox;
-use crate::source::{Running, Snapshot};
 
 /// The time between two looks.
 const PERIOD: Duration = Duration::from_millis(100);

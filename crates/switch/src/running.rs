@@ -1,0 +1,140 @@
+//! The state of a running switch, as answers, changes and events see it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use straightline_fdb::Fdb;
+use straightline_graph::{NodeStats, WorkerStats};
+use straightline_packet::{Drops, PortIndex};
+use straightline_port::PortControl;
+use straightline_port::device::Devices;
+
+use crate::captures::{Captures, Session};
+use crate::config::Config;
+use crate::config_file::AppliedFile;
+use crate::events::EventLog;
+use crate::plan::Plan;
+use crate::traffic::TrafficHistory;
+use crate::underlays::Underlays;
+use crate::watchdog::Stalls;
+/// The name under which counters of removed ports and nodes are reported. No port can have it.
+pub(crate) const REMOVED: &str = "(removed)";
+
+/// A running switch, as it is now.
+#[derive(Debug)]
+pub(crate) struct Running {
+    pub(crate) since: Instant,
+    /// See [`Status::notifications`].
+    pub(crate) notifications: &'static str,
+    /// The device ports, with the client of the opener process.
+    pub(crate) devices: Option<Arc<Devices>>,
+    pub(crate) stalls: Arc<Stalls>,
+    pub(crate) captures: Captures,
+    pub(crate) events: EventLog,
+    pub(crate) traffic: Mutex<TrafficHistory>,
+    now: Mutex<Arc<Snapshot>>,
+    removed_drops: Arc<Drops>,
+    removed_nodes: NodeStats,
+    /// The file of the applied configuration, if there is one.
+    pub(crate) file: Mutex<Option<AppliedFile>>,
+}
+
+/// The parts of the switch that answers report on. Replaced as a whole.
+#[derive(Debug)]
+pub(crate) struct Snapshot {
+    pub(crate) config: Config,
+    pub(crate) plan: Plan,
+    /// In the configuration's order.
+    pub(crate) ports: Vec<Arc<dyn PortControl>>,
+    /// The drop counters of each port.
+    pub(crate) drops: Vec<Arc<Drops>>,
+    /// The table of each bridge.
+    pub(crate) fdbs: Vec<Arc<Fdb>>,
+    pub(crate) underlays: Underlays,
+    /// The counters of each worker, with those of its nodes.
+    pub(crate) workers: Vec<(Arc<WorkerStats>, Vec<Arc<NodeStats>>)>,
+}
+
+impl Running {
+    pub(crate) fn new(now: Snapshot, notifications: &'static str, devices: Option<Arc<Devices>>) -> Self {
+        Running {
+            since: Instant::now(),
+            notifications,
+            devices,
+            stalls: Arc::default(),
+            captures: Captures::default(),
+            events: EventLog::default(),
+            traffic: Mutex::default(),
+            now: Mutex::new(Arc::new(now)),
+            removed_drops: Arc::default(),
+            removed_nodes: NodeStats { name: REMOVED.to_owned(), ..NodeStats::default() },
+            file: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn now(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.now.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn show(&self, now: Snapshot) {
+        let now = Arc::new(now);
+        *self.now.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&now);
+        self.captures.ports_changed(&now.config, &now.plan);
+    }
+
+    /// Returns the drop counters of ports that were removed, and of packets that belong to none.
+    pub(crate) fn removed_drops(&self) -> &Arc<Drops> {
+        &self.removed_drops
+    }
+
+    /// Returns the process id of the opener process, and whether it runs. `None` if there is none.
+    pub(crate) fn opener(&self) -> Option<(u32, bool)> {
+        let helper = self.devices.as_ref()?.opener().helper()?;
+        Some((helper.process().pid, helper.is_running()))
+    }
+
+    /// Notes that the configuration of this file is in force.
+    pub(crate) fn file_applied(&self, file: AppliedFile) {
+        *self.file.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
+    }
+
+    /// Returns the counters of nodes that were removed.
+    pub(crate) fn removed_nodes(&self) -> &NodeStats {
+        &self.removed_nodes
+    }
+}
+
+impl Snapshot {
+    /// Has a capture or trace look up its ports.
+    pub(crate) fn find_ports(&self, session: &Session) {
+        session.find_ports(&self.config, &self.plan);
+    }
+
+    /// Returns the name of a port; empty if it is gone.
+    pub(crate) fn name(&self, port: PortIndex) -> String {
+        let at = self.plan.ports.iter().position(|place| place.slot == port.0);
+        at.map_or_else(String::new, |at| self.config.ports[at].name.clone())
+    }
+
+    /// Returns the number of addresses that were not learned at each port of a bridge, and behind each
+    /// remote of a tunnel with several, if there are any.
+    pub(crate) fn refused_addresses(&self) -> Vec<(String, Option<String>, u64)> {
+        let mut refused = Vec::new();
+        let full: Vec<_> = self.fdbs.iter().filter(|fdb| fdb.full() > 0).collect();
+        if !full.is_empty() {
+            // A port has a share in the table of its own bridge only.
+            for (port, place) in self.config.ports.iter().zip(&self.plan.ports) {
+                let count = full.iter().map(|fdb| fdb.share(PortIndex(place.slot)).refused).sum();
+                refused.push((port.name.clone(), None, count));
+            }
+        }
+        for tunnel in self.underlays.tunnels.iter().flatten() {
+            let config = tunnel.config();
+            for (remote, share) in config.remotes.iter().zip(tunnel.shares()) {
+                refused.push((config.name.clone(), Some(remote.to_string()), share.refused));
+            }
+        }
+        refused.retain(|(_, _, count)| *count > 0);
+        refused
+    }
+}
