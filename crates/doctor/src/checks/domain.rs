@@ -88,7 +88,10 @@ pub(super) const OFFLOADS: Check = Check {
             let lacks: Vec<_> = up.iter().filter_map(|port| Some((port, missing(port)?))).collect();
             for (port, missing) in lacks.iter().filter(|(_, missing)| !missing.is_empty()) {
                 let fix = match port.port.kind.as_str() {
-                    "vhost-user" => "remove `offloads` from the port, and `csum=` and `*_tso*=` from the VM's device",
+                    "vhost-user" => {
+                        "remove `offloads` from the port, and `csum=` and `*_tso*=` from the VM's device; if it has \
+                         none of them, its driver does without, as a boot loader's may: no change helps"
+                    }
                     "tap" => "remove `offloads` from the port's section",
                     _ => "use `kind = \"af-packet\"` or a tap where large packets matter more than small ones",
                 };
