@@ -1,9 +1,9 @@
 //! Sockets whose last close may take for ever.
 //!
 //! The last close of a listening socket closes all connections in its queue, and all descriptors that
-//! were sent by them. A socket that lingers (`SO_LINGER`, socket(7)) waits there. So whoever may
-//! connect can hold the thread that closes. A thread of its own closes such a socket: nobody waits for
-//! it, and it ends with the process.
+//! these connections carry. If one of these is a socket that lingers (`SO_LINGER`, socket(7)), the
+//! close waits for it. So everybody who may connect can hold the thread that closes. A thread of its
+//! own closes such a listening socket: nobody waits for this thread, and it ends with the process.
 
 use std::mem::ManuallyDrop;
 use std::ops::Deref;

@@ -101,7 +101,7 @@ causes! {
 
 impl DownCause {
     /// Returns the remedy for a port: what an operator can do, in one sentence.
-    /// `next_hop` is that of a tunnel: the name of its underlay, and the address.
+    /// `next_hop` is for a tunnel: the name of its underlay, and the address of its next hop.
     #[must_use]
     pub fn remedy(
         self,

@@ -92,7 +92,8 @@ pub(crate) fn limit_ports() {
 /// # Errors
 /// There are too few descriptors.
 pub(crate) fn check_reserve(port: &PortConfig) -> anyhow::Result<()> {
-    let (need, free) = (port.kind.reserved_descriptors(), straightline_port::descriptors_free());
+    let need = port.kind.reserved_descriptors();
+    let free = straightline_port::descriptors_free();
     anyhow::ensure!(
         need <= free,
         "the switch may open {free} more descriptors for ports, and the port needs {need}; remove ports or raise the \

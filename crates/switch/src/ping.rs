@@ -36,7 +36,8 @@ impl Switch {
             ("timeout_ms", timeout_ms, MIN_MS..=MAX_MS),
         ] {
             if !limits.contains(&value) {
-                let (least, most) = (limits.start(), limits.end());
+                let least = limits.start();
+                let most = limits.end();
                 let error = format!("ping: \"{name}\" of {value} is out of range: use {least} to {most}");
                 return Err(Refusal::new(ErrorCode::BadRequest, error));
             }

@@ -63,11 +63,11 @@ mod tests {
 
     #[test]
     fn loads_are_those_of_the_intervals() {
-        let of = |interval: f64| loads(&kept(), Duration::from_secs_f64(interval));
+        let loads_each = |interval: f64| loads(&kept(), Duration::from_secs_f64(interval));
         let named = |old: &[f64], new: &[f64]| vec![("old".to_owned(), old.to_vec()), ("new".to_owned(), new.to_vec())];
-        assert_eq!(of(1.0), named(&[1000.0, 1000.0, 0.0, 4000.0], &[2000.0]));
-        assert_eq!(of(2.0), named(&[1000.0, 1000.0], &[]));
-        assert_eq!(of(0.1), []);
+        assert_eq!(loads_each(1.0), named(&[1000.0, 1000.0, 0.0, 4000.0], &[2000.0]));
+        assert_eq!(loads_each(2.0), named(&[1000.0, 1000.0], &[]));
+        assert_eq!(loads_each(0.1), []);
         assert_eq!(loads(&History::default(), Duration::from_secs(1)), []);
     }
 

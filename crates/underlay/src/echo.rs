@@ -16,7 +16,7 @@ use crate::pings::{EchoKey, PAYLOAD, PingError, Request};
 pub enum EchoState {
     /// The MAC address of the next hop is not known yet.
     NextHopUnknown,
-    /// The request is sent, and nobody has answered.
+    /// The request is sent, or waits for space in the outbox. Nobody has answered.
     Sent,
     /// The reply came after this time.
     Replied(Duration),

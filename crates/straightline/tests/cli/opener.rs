@@ -414,7 +414,8 @@ fn a_reload_does_not_take_the_interface_of_the_default_route() {
     if !has_root_and("a_reload_does_not_take_the_interface_of_the_default_route", &["ip"]) {
         return;
     }
-    let (fixture, namespace) = (Fixture::new(), Namespace::new("route"));
+    let fixture = Fixture::new();
+    let namespace = Namespace::new("route");
     for args in ["link add nic0 type veth peer name nic1", "addr add 192.0.2.1/24 dev nic0", "link set nic0 up"] {
         namespace.ip(args);
     }

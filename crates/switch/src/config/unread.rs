@@ -8,7 +8,7 @@ use toml::de::{DeTable, DeValue};
 /// The sections that could not be read, and have an error: a finding that one is missing would mislead.
 #[derive(Default)]
 pub(super) struct Unread {
-    /// The families, such as `port`, of which some sections could not be read.
+    /// Families, such as `port`: some of their sections could not be read.
     families: HashSet<&'static str>,
     /// The names in sections of unknown families.
     pub(super) names: HashSet<String>,
