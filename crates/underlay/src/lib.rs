@@ -12,75 +12,38 @@
 //!                       └─▶ UnderlayOutput (ARP, neighbour discovery and echo, answered in place)
 //! ```
 //!
-//! | module | holds |
+//! | folder | holds |
 //! |---|---|
 //! | `config` | the settings of underlays and tunnels |
-//! | `underlay` | an underlay: its addresses and what all its tunnels share |
-//! | `neighbours` | the MAC addresses of next hops |
-//! | `conflicts` | other stations that have our addresses; announcements of them |
-//! | `path_mtu` | the MTU of the way from a tunnel to a remote |
-//! | `answer` | answers to packets for the underlay itself |
-//! | `agent`, `outbox` | the port by which packets of the underlay's own enter the graph; those that wait for it |
-//! | `echo`, `pings` | echo requests of the underlay's own, and the replies to them |
-//! | `messages` | these packets |
-//! | `too_big` | errors to senders whose packets do not fit a tunnel |
-//! | `rate_limit` | the limits of answers and errors in a second |
-//! | `tunnel` | a tunnel: its headers, its counters, its remotes |
-//! | `headers`, `inner` | the headers of a tunnel; the facts of inner packets that they depend on |
-//! | `encap`, `output` | the way out |
-//! | `inside` | questions for MAC addresses from the inside of a tunnel that carries IP |
-//! | `decap`, `carrier`, `tunnel_header`, `lookup`, `found`, `template` | the way in |
-//! | `verify` | the outer checksum of received packets |
-//! | `remotes` | the remote behind which each station is |
-//! | `face` | the Ethernet face of a tunnel that carries IP |
-//! | `port` | the control side of a tunnel port |
+//! | `underlay/` | an underlay: its addresses, its next hops, its own packets, and what all its tunnels share |
+//! | `tunnel/` | a tunnel: its counters, its remotes, its port; the table that finds it |
+//! | `headers/` | the headers of a tunnel; the facts of inner packets that they depend on |
+//! | `encap/` | the way out: gather, prepend, deliver, restore; errors to senders whose packets do not fit |
+//! | `decap/` | the way in: outer headers, the kind's header, the outer checksum |
+//! | `answer/` | answers to packets for the underlay itself |
 #![forbid(unsafe_code)]
 
-mod agent;
 mod answer;
-mod carrier;
 mod config;
-mod conflicts;
 mod decap;
-mod echo;
 mod encap;
-mod face;
-mod found;
 mod headers;
-mod inner;
-mod inside;
-mod lookup;
-mod messages;
-mod neighbours;
-mod outbox;
-mod output;
-mod path_mtu;
-mod pings;
-mod port;
-mod rate_limit;
-#[cfg(test)]
-mod reference;
-mod remotes;
-mod template;
 #[cfg(test)]
 mod testing;
-mod too_big;
 mod tunnel;
-mod tunnel_header;
 mod underlay;
-mod verify;
 
-pub use agent::{Agent, OwnPackets};
+pub use answer::echo::{Echo, EchoState};
 pub use config::{Address, Cookie, L2tpOver, PathMtuErrors, TunnelConfig, TunnelKind, UnderlayConfig};
-pub use conflicts::{AddressConflict, AddressStatus};
 pub use decap::Decap;
-pub use echo::{Echo, EchoState};
+pub use encap::output::UnderlayOutput;
 pub use encap::{Encap, Gather};
-pub use lookup::Tunnels;
-pub use neighbours::{NeighbourState, NeighbourStatus};
-pub use output::UnderlayOutput;
-pub use pings::PingError;
-pub use port::TunnelPort;
-pub use remotes::{RemoteMove, RemoteStation};
+pub use tunnel::lookup::Tunnels;
+pub use tunnel::port::TunnelPort;
+pub use tunnel::remotes::{RemoteMove, RemoteStation};
 pub use tunnel::{Tunnel, TunnelStatus};
 pub use underlay::Underlay;
+pub use underlay::agent::{Agent, OwnPackets};
+pub use underlay::conflicts::{AddressConflict, AddressStatus};
+pub use underlay::neighbours::{NeighbourState, NeighbourStatus};
+pub use underlay::pings::PingError;

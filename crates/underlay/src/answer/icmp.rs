@@ -7,9 +7,9 @@ use straightline_wire::{IpProtocol, ethernet, icmpv4, icmpv6, ipv4, ipv6, ndp};
 
 use super::{Answered, Ip, Received, not_ours, take};
 use crate::Underlay;
-use crate::messages::HOP_LIMIT;
-use crate::path_mtu::{LEAST_ERROR, TooLong};
-use crate::pings::EchoKey;
+use crate::tunnel::path_mtu::{LEAST_ERROR, TooLong};
+use crate::underlay::messages::HOP_LIMIT;
+use crate::underlay::pings::EchoKey;
 
 /// A packet that an ICMP error is about.
 struct Quoted<'a> {

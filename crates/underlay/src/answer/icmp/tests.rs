@@ -6,9 +6,10 @@ use straightline_packet::PortIndex;
 use straightline_wire::{EtherType, MacAddr, checksum, udp, vxlan};
 
 use super::*;
-use crate::messages::{self, Link, Message};
+use crate::headers::reference;
 use crate::testing::{MAC, Station, config, ip};
-use crate::{L2tpOver, PathMtuErrors, Tunnel, TunnelConfig, TunnelKind, UnderlayConfig, reference};
+use crate::underlay::messages::{self, Link, Message};
+use crate::{L2tpOver, PathMtuErrors, Tunnel, TunnelConfig, TunnelKind, UnderlayConfig};
 
 const ROUTER: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xbb]);
 const US: &str = "192.0.2.1";

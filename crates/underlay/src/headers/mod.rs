@@ -26,6 +26,10 @@
 //!   finishes it in the copy.
 //! - The packet is still to be segmented. Then segmentation writes the outer checksums.
 
+pub(crate) mod inner;
+#[cfg(test)]
+pub(crate) mod reference;
+
 use std::net::IpAddr;
 
 use straightline_packet::{
@@ -34,8 +38,8 @@ use straightline_packet::{
 use straightline_wire::{EtherType, IpProtocol, MacAddr, WireError, checksum, ethernet};
 use straightline_wire::{geneve, gre, gtpu, ipv4, ipv6, l2tpv3, mpls, udp, vlan, vxlan, vxlan_gpe};
 
-use crate::carrier;
-use crate::inner::{Inner, finished_sum};
+use crate::decap::carrier;
+use crate::headers::inner::{Inner, finished_sum};
 use crate::{L2tpOver, TunnelConfig, TunnelKind, UnderlayConfig};
 
 /// Space for the longest headers. It is copied as a whole, so it is a multiple of 16 bytes.

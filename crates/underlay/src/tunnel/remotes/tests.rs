@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::TunnelKind;
-use crate::reference::tunnel;
+use crate::headers::reference::tunnel;
 
 const A: RemoteIndex = RemoteIndex(0);
 const B: RemoteIndex = RemoteIndex(1);

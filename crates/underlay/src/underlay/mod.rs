@@ -1,5 +1,13 @@
 //! An underlay: its addresses, and what all its tunnels share.
 
+pub(crate) mod agent;
+pub(crate) mod conflicts;
+pub(crate) mod messages;
+pub(crate) mod neighbours;
+pub(crate) mod outbox;
+pub(crate) mod pings;
+pub(crate) mod rate_limit;
+
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hash};
 use std::net::{IpAddr, Ipv4Addr};
@@ -12,14 +20,14 @@ use straightline_port::Port;
 use straightline_wire::MacAddr;
 
 use crate::UnderlayConfig;
-use crate::conflicts::{AddressStatus, Conflicts, Notice};
-use crate::messages::{self, ALL_NODES, Link};
-use crate::neighbours::{Neighbours, NextHop, Question, is_station};
-use crate::outbox::Outbox;
-use crate::pings::Pings;
-use crate::port::TunnelLink;
-use crate::rate_limit::SharedLimit;
+use crate::tunnel::port::TunnelLink;
 use crate::{Agent, NeighbourStatus, Tunnel};
+use conflicts::{AddressStatus, Conflicts, Notice};
+use messages::{ALL_NODES, Link};
+use neighbours::{Neighbours, NextHop, Question, is_station};
+use outbox::Outbox;
+use pings::Pings;
+use rate_limit::SharedLimit;
 
 /// The bit of a known address in [`Underlay::mac`].
 const KNOWN: u64 = 1 << 48;

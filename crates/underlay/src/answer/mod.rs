@@ -3,6 +3,8 @@
 //! A packet becomes its own answer in place and goes back to the station that sent it, so nothing
 //! is looked up and no slot is taken. Everything here is off the path of tunnels' packets.
 
+pub(crate) mod echo;
+
 mod gtpu;
 mod icmp;
 mod nd;
@@ -13,9 +15,9 @@ use straightline_packet::{Checksum, Offload, PacketId, Packets, Reason};
 use straightline_wire::{EtherType, IpProtocol, MacAddr, WireError, arp, checksum, ethernet, ipv4, ipv6, vlan};
 
 use crate::Underlay;
-use crate::messages::{self, Link, Message};
-use crate::neighbours::is_station;
-use crate::rate_limit::SharedLimit;
+use crate::underlay::messages::{self, Link, Message};
+use crate::underlay::neighbours::is_station;
+use crate::underlay::rate_limit::SharedLimit;
 
 /// The end of a packet for the underlay itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use straightline_port::{
     QueueCounters, Waiters,
 };
 
-use crate::rate_limit::RateLimit;
+use crate::underlay::rate_limit::RateLimit;
 use crate::{NeighbourState, Tunnel, TunnelStatus};
 
 /// The most next hops that a reason names.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use straightline_wire::{EtherType, MacAddr, ethernet};
 
-use crate::neighbours::is_station;
+use crate::underlay::neighbours::is_station;
 
 /// The state in which no station was heard yet.
 const NONE: u64 = 0;

@@ -2,9 +2,9 @@
 
 use straightline_wire::ecn::Ecn;
 
-use crate::carrier::Carrier;
-use crate::lookup::Place;
-use crate::tunnel_header::{Carries, OuterChecksum, TunnelHeader};
+use crate::decap::carrier::Carrier;
+use crate::decap::tunnel_header::{Carries, OuterChecksum, TunnelHeader};
+use crate::tunnel::lookup::Place;
 
 /// The facts of a packet whose tunnel was found and whose headers are right. All offsets count from
 /// the beginning of the packet.

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use straightline_wire::{EtherType, IpProtocol, MacAddr, WireError, arp, ethernet, icmpv6, ipv4, ipv6, ndp, vlan};
 
-use crate::outbox::MOST_OWN;
+use crate::underlay::outbox::MOST_OWN;
 
 /// The hop limit of neighbour discovery: no router has forwarded the packet (RFC 4861, 11.2).
 pub(crate) const ND_HOP_LIMIT: u8 = 255;

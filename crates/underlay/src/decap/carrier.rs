@@ -6,7 +6,7 @@ use straightline_packet::Reason;
 use straightline_wire::{EtherType, IpProtocol, ethernet, ipv4, ipv6, vlan};
 
 use crate::Underlay;
-use crate::lookup::Ends;
+use crate::tunnel::lookup::Ends;
 
 /// Type of an option that a receiver may skip if it does not know it: the two highest bits are 0
 /// (RFC 8200, 4.2).

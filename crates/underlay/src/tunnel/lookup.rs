@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 
-use crate::remotes::RemoteIndex;
+use crate::tunnel::remotes::RemoteIndex;
 use crate::{L2tpOver, Tunnel, TunnelKind};
 
 /// The tunnels of an underlay, found by the headers of received packets. It never changes.

@@ -3,9 +3,9 @@
 use straightline_packet::Reason;
 use straightline_wire::{EtherType, IpProtocol, WireError, geneve, gre, gtpu, l2tpv3, mpls, udp, vxlan, vxlan_gpe};
 
-use crate::carrier::{BAD_HEADER, Carrier, Refusal};
 use crate::config::Cookie;
-use crate::lookup::{Form, Key};
+use crate::decap::carrier::{BAD_HEADER, Carrier, Refusal};
+use crate::tunnel::lookup::{Form, Key};
 
 /// A message about a tunnel itself. Its payload goes nowhere (RFC 8926, 3.4; the draft of VXLAN-GPE,
 /// 3.1).

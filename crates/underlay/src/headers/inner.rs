@@ -171,7 +171,7 @@ pub(crate) fn with_odd_field(packets: &Packets<'_>, id: PacketId, start: usize, 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reference::InnerHeaders;
+    use crate::headers::reference::InnerHeaders;
 
     /// Sums the squares of the deviations from an even spread: a handful for each of `queues`.
     fn unevenness(hashes: &[u32], queues: usize, queue: impl Fn(u32) -> usize) -> usize {

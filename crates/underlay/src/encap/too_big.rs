@@ -14,7 +14,7 @@ use straightline_wire::{
 };
 
 use crate::Tunnel;
-use crate::messages::{self, Message};
+use crate::underlay::messages::{self, Message};
 
 /// Types of ICMP for IPv4 about which no error is sent, because they are errors (RFC 1122, 3.2.2).
 const ERRORS_V4: [u8; 5] = [3, 4, 5, 11, 12];
@@ -145,8 +145,9 @@ mod tests {
 
     use std::sync::Arc;
 
+    use crate::headers::reference;
     use crate::testing::MAC;
-    use crate::{TunnelKind, Underlay, UnderlayConfig, reference};
+    use crate::{TunnelKind, Underlay, UnderlayConfig};
 
     fn error_about(frame: &[u8], mtu: u16, mac: MacAddr) -> Result<Option<Message>, WireError> {
         Subject::of(frame)?.map(|subject| subject.error(frame, mtu, mac)).transpose()

@@ -1,5 +1,8 @@
 //! The way out, first half: packets for tunnels are gathered for one delivery to the underlay.
 
+pub(crate) mod output;
+pub(crate) mod too_big;
+
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -8,9 +11,9 @@ use straightline_packet::{Batch, MAX_BATCH, PacketId, Packets, Reason};
 use straightline_wire::ethernet;
 
 use crate::Tunnel;
-use crate::inside::Asked;
-use crate::output::Round;
-use crate::remotes::{RemoteIndex, Remotes};
+use crate::encap::output::Round;
+use crate::tunnel::inside::Asked;
+use crate::tunnel::remotes::{RemoteIndex, Remotes};
 
 /// The packets of a turn that go out by tunnels of one underlay, in one worker.
 ///

@@ -12,9 +12,9 @@ use straightline_port::EpollWaiter;
 use straightline_virtio::memory::{GuestMemory, Region};
 
 use super::*;
-use crate::messages::{Link, arp_request};
-use crate::reference::{HOP, InnerHeaders, check, finish as finish_all, kinds, tunnel, underlay};
-use crate::remotes::RemoteIndex;
+use crate::headers::reference::{HOP, InnerHeaders, check, finish as finish_all, kinds, tunnel, underlay};
+use crate::tunnel::remotes::RemoteIndex;
+use crate::underlay::messages::{Link, arp_request};
 use crate::{Encap, OwnPackets, TunnelConfig, TunnelKind, UnderlayConfig};
 
 /// Port of the packets' source.
@@ -581,7 +581,7 @@ fn the_longest_packets_are_noted() {
     let mut rig = Rig::new(underlay(None), vec![TunnelConfig { mtu: 9000, ..vxlan() }]);
     let remote = rig.tunnels[0].paths[0].remote;
     let believes = |rig: &Rig, len| {
-        let error = crate::path_mtu::TooLong { len, mtu: 0 };
+        let error = crate::tunnel::path_mtu::TooLong { len, mtu: 0 };
         rig.tunnels[0].paths[0].mtu.lower_to(remote, error, 1600, 0).is_some()
     };
     let long = InnerHeaders::new(true, false, 0).complete(&vec![1; 1400]);

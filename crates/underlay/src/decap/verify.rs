@@ -24,10 +24,10 @@ use straightline_wire::checksum::add;
 use straightline_wire::{EtherType, IpProtocol, ethernet, gre, ipv4, ipv6, udp};
 
 use crate::Tunnel;
-use crate::carrier::fold;
-use crate::found::Found;
-use crate::inner::with_odd_field;
-use crate::tunnel_header::{Carries, OuterChecksum};
+use crate::decap::carrier::fold;
+use crate::decap::found::Found;
+use crate::decap::tunnel_header::{Carries, OuterChecksum};
+use crate::headers::inner::with_odd_field;
 
 /// Verifies the outer checksum. The packet ends where its checked bytes do.
 ///

@@ -14,6 +14,12 @@
 //! From step 3 on the packet counts as the tunnel's own, so the tunnel's port has its drops.
 //! Packets that no step knows go to [`Underlay::answer`].
 
+pub(crate) mod carrier;
+pub(crate) mod found;
+pub(crate) mod template;
+pub(crate) mod tunnel_header;
+pub(crate) mod verify;
+
 use std::sync::Arc;
 
 use straightline_graph::{Next, Node};
@@ -22,12 +28,12 @@ use straightline_wire::ecn::{self, Ecn};
 use straightline_wire::{EtherType, MacAddr, ethernet, ipv4, ipv6, vlan};
 
 use crate::answer::Answered;
-use crate::carrier::{BAD_HEADER, Carrier, Refusal};
-use crate::found::Found;
-use crate::lookup::{Key, Place};
-use crate::template::Template;
-use crate::tunnel_header::{Carries, TunnelHeader};
-use crate::verify::verify;
+use crate::decap::carrier::{BAD_HEADER, Carrier, Refusal};
+use crate::decap::found::Found;
+use crate::decap::template::Template;
+use crate::decap::tunnel_header::{Carries, TunnelHeader};
+use crate::decap::verify::verify;
+use crate::tunnel::lookup::{Key, Place};
 use crate::{Tunnel, TunnelKind, Tunnels, Underlay};
 
 /// Packets between the one at work and the one that is prefetched.

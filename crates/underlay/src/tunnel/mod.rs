@@ -1,5 +1,12 @@
 //! A tunnel: its headers, its counters, its remotes.
 
+pub(crate) mod face;
+pub(crate) mod inside;
+pub(crate) mod lookup;
+pub(crate) mod path_mtu;
+pub(crate) mod port;
+pub(crate) mod remotes;
+
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,13 +16,13 @@ use straightline_packet::{Drops, PortIndex, Reason};
 use straightline_port::QueueCounters;
 use straightline_wire::{IpProtocol, MacAddr};
 
-use crate::face::Face;
 use crate::headers::Headers;
-use crate::neighbours::NextHop;
-use crate::outbox::Places;
-use crate::path_mtu::{LEAST_INSIDE, PathMtu, TooLong};
-use crate::rate_limit::SharedLimit;
-use crate::remotes::{RemoteMove, RemoteStation, Remotes};
+use crate::tunnel::face::Face;
+use crate::tunnel::path_mtu::{LEAST_INSIDE, PathMtu, TooLong};
+use crate::tunnel::remotes::{RemoteMove, RemoteStation, Remotes};
+use crate::underlay::neighbours::NextHop;
+use crate::underlay::outbox::Places;
+use crate::underlay::rate_limit::SharedLimit;
 use crate::{NeighbourState, PathMtuErrors, TunnelConfig, Underlay};
 
 /// The most errors that are sent in a second to senders inside a tunnel: to those behind one port,

@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use straightline_wire::{EtherType, IpProtocol, MacAddr, WireError, arp, ethernet, ipv6, ndp};
 
-use crate::messages::{Link, Message, advertisement, arp_reply};
+use crate::underlay::messages::{Link, Message, advertisement, arp_reply};
 
 /// A question for the MAC address of `target`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +85,7 @@ fn ether_type(head: &[u8]) -> Option<EtherType> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::messages::{arp_request, everybody, solicitation};
+    use crate::underlay::messages::{arp_request, everybody, solicitation};
 
     const STATION: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
     const FACE: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);

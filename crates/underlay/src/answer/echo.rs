@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use straightline_wire::{EtherType, IpProtocol, WireError, checksum, icmpv4, icmpv6};
 
 use crate::Underlay;
-use crate::messages::{self, Link, Message};
-use crate::neighbours::NextHop;
-use crate::pings::{EchoKey, PAYLOAD, PingError, Request};
+use crate::underlay::messages::{self, Link, Message};
+use crate::underlay::neighbours::NextHop;
+use crate::underlay::pings::{EchoKey, PAYLOAD, PingError, Request};
 
 /// The state of an echo request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
