@@ -15,7 +15,6 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("graph", "node", "graph"),
     ("packet", "slot", "turn"),
     ("switch", "dynamic_port", "switch"),
-    ("underlay", "agent", "underlay"),
     ("underlay", "tunnel", "underlay"),
     // A double for tests watches each access to a segment.
     ("packet", "segment", "double"),
@@ -23,8 +22,6 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("packet", "segmentation", "outer"),
     ("port", "call_helper", "notifier"),
     ("port", "socket_path", "socket_file"),
-    ("underlay", "encap", "output"),
-    ("underlay", "headers", "carrier"),
     // The opener opens devices of each kind, and each kind implements the trait of a device.
     ("port", "device", "af_packet"),
     ("port", "device", "af_xdp"),

@@ -201,13 +201,3 @@ fn words(address: u128) -> u64 {
     let (words, _) = bytes.as_chunks::<4>();
     words.iter().map(|&word| u64::from(u32::from_be_bytes(word))).sum()
 }
-
-/// Folds a sum of words of 16 or 32 bits to 16 bits.
-#[inline]
-#[expect(clippy::cast_possible_truncation, reason = "two folds leave 17 bits, the third 16")]
-pub(crate) fn fold(sum: u64) -> u16 {
-    let sum = (sum >> 32) + (sum & 0xffff_ffff);
-    let sum = (sum >> 16) + (sum & 0xffff);
-    let sum = (sum >> 16) + (sum & 0xffff);
-    ((sum >> 16) + (sum & 0xffff)) as u16
-}

@@ -23,6 +23,7 @@ use straightline_wire::{ethernet, gtpu, ipv4, ipv6, l2tpv3, udp};
 use crate::decap::carrier::Carrier;
 use crate::decap::found::Found;
 use crate::decap::tunnel_header::{Carries, OuterChecksum, TunnelHeader};
+use crate::headers::inner::fold_words;
 use crate::tunnel::lookup::Form;
 
 const WORD: usize = 8;
@@ -190,7 +191,7 @@ fn length(high: u8, low: u8) -> usize {
 fn is_right(header: &[u8; ipv4::MIN_LEN]) -> bool {
     let (words, _) = header.as_chunks::<4>();
     let sum: u64 = words.iter().map(|&word| u64::from(u32::from_ne_bytes(word))).sum();
-    crate::decap::carrier::fold(sum) == 0xffff
+    fold_words(sum) == 0xffff
 }
 
 #[cfg(test)]

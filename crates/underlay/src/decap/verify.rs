@@ -24,10 +24,9 @@ use straightline_wire::checksum::add;
 use straightline_wire::{EtherType, IpProtocol, ethernet, gre, ipv4, ipv6, udp};
 
 use crate::Tunnel;
-use crate::decap::carrier::fold;
 use crate::decap::found::Found;
 use crate::decap::tunnel_header::{Carries, OuterChecksum};
-use crate::headers::inner::with_odd_field;
+use crate::headers::inner::{fold_words, with_odd_field};
 
 /// Verifies the outer checksum. The packet ends where its checked bytes do.
 ///
@@ -44,7 +43,7 @@ pub(crate) fn verify(packets: &Packets<'_>, id: PacketId, tunnel: &Tunnel, found
         OuterChecksum::Gre => gre::CHECKSUM,
     };
     let (head, is_udp) = (packets.head(id), found.checksum == OuterChecksum::Udp);
-    let pseudo_header = if is_udp { fold(found.addresses + (found.checked_end - found.l4) as u64) } else { 0 };
+    let pseudo_header = if is_udp { fold_words(found.addresses + (found.checked_end - found.l4) as u64) } else { 0 };
     let is_right = |sum: u16| add(sum, pseudo_header) == 0xffff;
     let sum = match packets.offload(id).checksum {
         Checksum::Partial { start, offset } if usize::from(start) == found.l4 && usize::from(offset) == field => {

@@ -168,6 +168,16 @@ pub(crate) fn with_odd_field(packets: &Packets<'_>, id: PacketId, start: usize, 
     checksum::add(sum, change.swap_bytes())
 }
 
+/// Folds a sum of words of 16 or 32 bits to 16 bits.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "two folds leave 17 bits, the third 16")]
+pub(crate) fn fold_words(sum: u64) -> u16 {
+    let sum = (sum >> 32) + (sum & 0xffff_ffff);
+    let sum = (sum >> 16) + (sum & 0xffff);
+    let sum = (sum >> 16) + (sum & 0xffff);
+    ((sum >> 16) + (sum & 0xffff)) as u16
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

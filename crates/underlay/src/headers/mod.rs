@@ -38,8 +38,7 @@ use straightline_packet::{
 use straightline_wire::{EtherType, IpProtocol, MacAddr, WireError, checksum, ethernet};
 use straightline_wire::{geneve, gre, gtpu, ipv4, ipv6, l2tpv3, mpls, udp, vlan, vxlan, vxlan_gpe};
 
-use crate::decap::carrier;
-use crate::headers::inner::{Inner, finished_sum};
+use crate::headers::inner::{Inner, finished_sum, fold_words};
 use crate::{L2tpOver, TunnelConfig, TunnelKind, UnderlayConfig};
 
 /// Space for the longest headers. It is copied as a whole, so it is a multiple of 16 bytes.
@@ -360,7 +359,7 @@ impl Headers {
                 // The pseudo header has the length as well.
                 let [sealed, varying, port, len] =
                     [self.sealed_sum, varying_word, source_port, udp_len].map(|word| u64::from(word.to_be()));
-                let sum = carrier::fold(sealed + varying + port + 2 * len + inner_sum);
+                let sum = fold_words(sealed + varying + port + 2 * len + inner_sum);
                 udp::checksum_of(sum)
             }
             None => fold(u32::from(self.pseudo_sum) + u32::from(udp_len)).to_be(),
