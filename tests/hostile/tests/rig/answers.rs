@@ -61,27 +61,38 @@ fn under_a_flood<T>(mut guest: Guest, frames: &[Vec<u8>], f: impl FnOnce() -> T)
     })
 }
 
-/// The guest of one tunnel of IP asks all the time. The guest of another one gets all its answers.
+/// The guest of one tunnel of IP asks all the time. The guest of another one gets all its answers,
+/// whichever tunnel a turn serves first.
 #[test]
 fn the_questions_of_one_tunnel_leave_others_theirs() {
+    questions_of_one_tunnel("x", "g1", "y");
+    questions_of_one_tunnel("y", "g2", "x");
+}
+
+fn questions_of_one_tunnel(attacker: &str, flooded: &str, victim: &str) {
     let ends = "kind = \"gtpu\"\nunderlay = \"left\"\nremote = \"192.0.2.2\"";
     let more = format!(
         "[port.g1]\n{ends}\nteid = 1\n[port.g2]\n{ends}\nteid = 2\n\
          [patch.x]\nports = [\"x\", \"g1\"]\n[patch.y]\nports = [\"y\", \"g2\"]\n"
     );
     let scene = Network::with(&["x", "y"], &more);
-    let (attacker, mut victim) = (scene.guest("x"), scene.guest("y"));
+    let (attacker, mut victim) = (scene.guest(attacker), scene.guest(victim));
     let asks: Vec<_> = (2..66).map(|n| question(mac(9), [10, 0, 0, 1].into(), [10, 0, 0, n].into())).collect();
+    let refused = || scene.drops("g1", "answer-limit") + scene.drops("g2", "answer-limit");
     under_a_flood(attacker, &asks, || {
-        wait_until("a flood", || scene.drops("g1", "answer-limit") > 1000);
-        for n in 2..42 {
+        wait_until("a flood", || refused() > 1000);
+        // On a busy machine the flood pauses, and questions that come meanwhile show nothing.
+        let mut asked = 0;
+        while asked < 40 || refused() < 10_000 {
+            let n = 2 + u8::try_from(asked % 200).expect("less than 200");
             send(&mut victim, &question(mac(8), [10, 9, 0, 1].into(), [10, 9, 0, n].into()));
             let answer = &take(&mut victim, 1)[0].1;
             assert_eq!((&answer[..6], &answer[28..32]), (&mac(8).0[..], &[10, 9, 0, n][..]));
+            asked += 1;
         }
         scene.go_on();
     });
-    assert_eq!(scene.drops("g2", "answer-limit"), 0);
+    assert_eq!(refused(), scene.drops(flooded, "answer-limit"), "only the attacker's questions were refused");
     scene.end();
 }
 
