@@ -5,9 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex};
 
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use straightline_graph::Graph;
+use straightline_graph::{Graph, Port};
 use straightline_packet::{Arena, Batch, Drops, Level, PortIndex, Rcu, RcuCell, Settings, Turn};
-use straightline_port::Port;
 use straightline_underlay::{
     Address, Decap, Gather, NeighbourStatus, OwnPackets, Tunnel, TunnelConfig, TunnelKind, Tunnels, Underlay,
     UnderlayConfig, UnderlayOutput,

@@ -9,15 +9,14 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
+use debts::Debts;
+use inputs::{Input, Inputs};
 use straightline_packet::{Batch, InputRules, MAX_BATCH, PacketId, PortIndex, Served, Step, StepKind, Turn};
-use straightline_port::Port;
 
 use crate::clock::{cycles, hertz, in_cycles};
 use crate::shares::{SendCost, TURN_TIME};
 use crate::watchdog::Names;
-use crate::{Next, Node, NodeStats};
-use debts::Debts;
-use inputs::{Input, Inputs};
+use crate::{Next, Node, NodeStats, Port};
 
 /// A node or output of a graph, as the end of an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,13 +11,14 @@
 //! Each step is measured in cycles of the time-stamp counter. Time that no measurement covers is
 //! reported as unexplained.
 //!
-//! This crate does not know protocols, port kinds or the configuration.
+//! A [`Port`] is what a worker sees of a port, a [`PortControl`] what all other code sees of it. The
+//! kinds of ports are crates above this one. This crate does not know protocols, port kinds or the
+//! configuration.
 //!
 //! ```
 //! use std::sync::Arc;
-//! use straightline_graph::{Graph, Next, Node};
+//! use straightline_graph::{Graph, Next, Node, Null};
 //! use straightline_packet::{Batch, Packets};
-//! use straightline_port::Null;
 //!
 //! /// Sends everything along its first edge.
 //! struct Pass;
@@ -36,19 +37,28 @@
 //! assert_eq!(graph.stats().len(), 4, "an input, a node, an output and the turn's end");
 //! ```
 
+pub mod clock;
+mod epoll_waiter;
 mod graph;
 mod mailbox;
 mod node;
+mod port;
 mod shares;
+mod signal;
 mod stats;
 mod watchdog;
 mod worker;
 
-pub use straightline_port::clock;
-
+pub use epoll_waiter::{EpollWaiter, Token, Watch, is_eventfd};
 pub use graph::{Graph, NodeIndex};
 pub use mailbox::{Mailbox, Observation, Work};
 pub use node::{Next, Node};
+pub use port::{
+    Counter, DeviceFacts, DeviceStatus, Down, DownCause, LinkEvent, LinkHistory, LinkNote, LinkState, LinkStatus,
+    ListenError, Null, OWN_MODE, Peer, Permissions, Port, PortControl, QueueAssignment, QueueCounters, RingCounters,
+    RingStatus, RxFilter, Waiters, is_within, newest_link_note, peer, stop_all, wait_for_ends,
+};
+pub use signal::{Signals, signal};
 pub use stats::{NodeStats, WorkerStats};
 pub use watchdog::{Progress, Stall, Watchdog};
 pub use worker::{Idle, Worker};

@@ -40,7 +40,7 @@ impl std::fmt::Debug for Observation {
 /// A mailbox of one worker, in which control posts new work and gets the old work back. Control also
 /// posts changes of observers there.
 ///
-/// Control posts work, and then wakes the worker by its [`straightline_port::EpollWaiter`]. The
+/// Control posts work, and then wakes the worker by its [`crate::EpollWaiter`]. The
 /// worker takes the new work before its next turn, when it holds no packet. Once [`Self::wait`]
 /// returns the old work, the worker uses it no more.
 #[derive(Debug, Default)]
@@ -172,10 +172,10 @@ impl Mailbox {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::{Idle, Next, Node, Worker, WorkerStats};
     use straightline_packet::{Batch, PacketId, Packets, PortIndex, Rcu, Reason, Settings, Turn};
-    use straightline_port::{EpollWaiter, Null, Port};
+
+    use super::*;
+    use crate::{EpollWaiter, Idle, Next, Node, Null, Port, Worker, WorkerStats};
 
     struct Nothing;
     impl Node for Nothing {

@@ -1,7 +1,7 @@
 //! Statistics of nodes and workers, in cycles. The worker writes them and any thread reads them,
 //! without a lock.
 
-use straightline_port::Counter;
+use crate::Counter;
 
 /// Statistics of one node, input or output. They have cache lines of their own, as [`WorkerStats`]
 /// have, because another worker writes the neighbouring ones. They have two lines, because the

@@ -110,13 +110,12 @@ impl Watchdog {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::{Graph, Idle, Mailbox, Next, Node, NodeIndex, Work, Worker, WorkerStats};
-
     use std::sync::mpsc::{Receiver, Sender, channel};
 
     use straightline_packet::{Arena, Batch, Packets, PortIndex, Rcu, Settings, Turn};
-    use straightline_port::{EpollWaiter, Null, Port};
+
+    use super::*;
+    use crate::{EpollWaiter, Graph, Idle, Mailbox, Next, Node, NodeIndex, Null, Port, Work, Worker, WorkerStats};
 
     /// A barrier: each call announces that it is reached, and waits until it is released.
     #[derive(Debug)]

@@ -4,10 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use straightline_packet::Arena;
-use straightline_port::{EpollWaiter, Signals};
 
 use crate::clock::{cycles, hertz, in_cycles};
-use crate::{Graph, Mailbox, Progress, WorkerStats};
+use crate::{EpollWaiter, Graph, Mailbox, Progress, Signals, WorkerStats};
 
 /// The behaviour of a worker that finds no packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -151,12 +150,12 @@ impl Worker {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::{Next, Node};
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use straightline_packet::{Batch, Packets, PortIndex, Rcu, Settings, Turn};
-    use straightline_port::Port;
+
+    use super::*;
+    use crate::{Next, Node, Port};
 
     /// A port whose packets and free buffers the test sets.
     #[derive(Debug, Default)]

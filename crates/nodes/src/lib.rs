@@ -15,7 +15,7 @@
 //! use straightline_graph::Graph;
 //! use straightline_nodes::Patch;
 //! use straightline_packet::PortIndex;
-//! use straightline_port::Null;
+//! use straightline_graph::Null;
 //! use std::sync::Arc;
 //!
 //! let mut graph = Graph::new();

@@ -15,8 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-
-use crate::clock::{cycles, hertz, in_cycles};
+use straightline_graph::clock::{cycles, hertz, in_cycles};
 
 /// The time that a notification may take.
 const LIMIT: Duration = Duration::from_micros(50);

@@ -6,9 +6,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::epoll_waiter::Watch;
-use crate::notifier::is_eventfd;
-use crate::{EpollWaiter, Token, Waiters};
+use straightline_graph::{EpollWaiter, Token, Waiters, Watch, is_eventfd};
 
 /// Names a kick of the port. The kick stays routed until it is removed with this.
 #[derive(Debug)]
@@ -159,8 +157,9 @@ fn watch<'s>(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use rustix::event::{EventfdFlags, eventfd};
+
+    use super::*;
 
     fn kick() -> Arc<OwnedFd> {
         Arc::new(eventfd(0, EventfdFlags::CLOEXEC).expect("eventfd"))

@@ -1,6 +1,5 @@
 //! Listening sockets of ports: made with their owner and permissions, closed and opened again.
 
-use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -9,47 +8,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::net::{Shutdown, SocketFlags, accept_with, listen, shutdown};
+use straightline_graph::{ListenError, Permissions};
 
 use crate::closing::ClosedApart;
-use crate::socket_file::{self, FIRST_MODE, SocketFile, SocketFileError};
+use crate::socket_file::{self, SocketFile, SocketFileError};
 use crate::socket_path::SocketState;
 
 /// The lowest descriptor number that a listening socket should have. A table of this many
 /// descriptors takes 256 KiB of the kernel's memory.
 const HIGH_DESCRIPTOR: i32 = 30_000;
-
-/// The users who may connect: owner, group and permission bits of the socket file. Without any of
-/// these, only the process's own user may connect. With a group, its members may connect too.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Permissions {
-    /// User id.
-    pub owner: Option<u32>,
-    /// Group id.
-    pub group: Option<u32>,
-    /// Permission bits, as in `0o660`.
-    pub mode: Option<u32>,
-}
-
-/// The reason why a port cannot listen.
-#[derive(Debug, thiserror::Error)]
-pub enum ListenError {
-    /// A running process listens at this path.
-    #[error("{}: a live process listens there already", .0.display())]
-    Taken(PathBuf),
-    /// A file that is no socket is at this path.
-    #[error("{}: a file that is not a socket is there", .0.display())]
-    NoSocket(PathBuf),
-    /// A system call failed.
-    #[error("{}: {what}: {error}", path.display())]
-    System {
-        /// The socket's path.
-        path: PathBuf,
-        /// The step that failed.
-        what: &'static str,
-        /// The error of that step. The message contains it, so it is not the error's `source`, too.
-        error: io::Error,
-    },
-}
 
 /// A listening socket. If the listener made the socket's file, it removes the file when it is
 /// closed or dropped. Frontends in its queue hold nobody who drops it.
@@ -70,8 +37,8 @@ impl Listener {
     pub fn bind(path: &Path, permissions: &Permissions) -> Result<Self, ListenError> {
         let system = |what| move |e: Errno| ListenError::System { path: path.to_owned(), what, error: e.into() };
         clear_stale(path)?;
-        let (socket, file) = SocketFile::bind(path).map_err(|error| ListenError::file(path, error))?;
-        permissions.give(&file).map_err(|error| ListenError::file(path, error))?;
+        let (socket, file) = SocketFile::bind(path).map_err(|error| file_error(path, error))?;
+        file.set_permissions(permissions).map_err(|error| file_error(path, error))?;
         listen(&socket, 8).map_err(system("cannot listen"))?;
         Ok(Listener::new(raised(socket), Some(file)))
     }
@@ -136,26 +103,8 @@ impl Drop for Listener {
     }
 }
 
-impl Permissions {
-    /// Returns the permission bits, with defaults resolved.
-    #[must_use]
-    pub fn bits(&self) -> u32 {
-        self.mode.unwrap_or(if self.group.is_some() { 0o660 } else { FIRST_MODE })
-    }
-
-    /// Sets the file's owner, group and bits. Without an owner or group, the file gets ours.
-    ///
-    /// # Errors
-    /// The step that failed.
-    pub fn give(&self, file: &SocketFile) -> Result<(), SocketFileError> {
-        file.set_permissions(self.owner, self.group, self.bits())
-    }
-}
-
-impl ListenError {
-    fn file(path: &Path, error: SocketFileError) -> Self {
-        ListenError::System { path: path.to_owned(), what: error.step.as_str(), error: error.source }
-    }
+fn file_error(path: &Path, error: SocketFileError) -> ListenError {
+    ListenError::System { path: path.to_owned(), what: error.step.as_str(), error: error.source }
 }
 
 /// The listening socket of a port. It can be closed and opened again while the port stays.
@@ -239,7 +188,7 @@ impl ServerSocket {
         if let Some(listener) = &state.listener
             && let Some(file) = &*listener.file()
         {
-            permissions.give(file).map_err(|error| ListenError::file(&self.path, error))?;
+            file.set_permissions(permissions).map_err(|error| file_error(&self.path, error))?;
         }
         state.permissions = *permissions;
         Ok(())

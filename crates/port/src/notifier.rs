@@ -13,7 +13,7 @@
 //! A write into a UNIX stream socket takes no such lock.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -22,10 +22,10 @@ use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
 use rustix::net::sockopt::{socket_domain, socket_type};
 use rustix::net::{AddressFamily, SendFlags, SocketType, send};
 use rustix::system::uname;
+use straightline_graph::{is_eventfd, signal};
 
 use crate::call_cost::CallCost;
 use crate::call_helper::{CallHelper, PendingCalls};
-use crate::signal::signal;
 
 /// A descriptor by which a guest is notified. Clones are the same notifier.
 #[derive(Clone, Debug)]
@@ -137,23 +137,16 @@ fn version(release: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?, numbers.next()?))
 }
 
-/// Returns whether the descriptor is an eventfd: its inode is anonymous, and the inode's name says
-/// so.
-pub(crate) fn is_eventfd(fd: &OwnedFd) -> io::Result<bool> {
-    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
-    Ok(std::fs::read_link(path)?.as_os_str() == "anon_inode:[eventfd]")
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::io::Read;
     use std::net::UdpSocket;
     use std::os::unix::net::{UnixDatagram, UnixStream};
 
     use rustix::event::{EventfdFlags, epoll, eventfd};
+    use straightline_graph::Signals;
 
-    use crate::signal::Signals;
+    use super::*;
 
     fn helper() -> CallHelper {
         CallHelper::new("test", Arc::new(CallCost::new()), || ())

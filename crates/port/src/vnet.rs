@@ -23,6 +23,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
+use straightline_graph::QueueCounters;
 use straightline_packet::{
     BodyCursor, Checksum, GsoSegment, MAX_FRAME, MIN_FRAME, MemorySegment, Offload, PacketId, PortIndex, Reason,
     Segmenter, SourceQueueId, Turn,
@@ -30,7 +31,6 @@ use straightline_packet::{
 use straightline_virtio::memory::fault;
 use straightline_virtio::net_header::{LEN, NetHeader, Receiver};
 
-use crate::QueueCounters;
 use crate::device::link::DevicePortData;
 use crate::pool::Pool;
 use crate::vectored;

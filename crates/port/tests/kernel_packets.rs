@@ -10,15 +10,15 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use rustix::net::sockopt::set_socket_send_buffer_size;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
+use straightline_graph::{DeviceFacts, EpollWaiter, PortControl};
 use straightline_packet::{
     Arena, Batch, Checksum, Drops, Gso, GsoKind, Offload, Outer, OuterChecksum, PacketId, PortIndex, Rcu, Reason,
     Settings, Turn,
 };
 use straightline_port::device::{
-    AfPacketRequest, DeviceFacts, DevicePort, DevicePortConfig, DeviceRequest, Devices, OpenError, OpenedDevice,
-    Opener, TapOffloads, TapRequest,
+    AfPacketRequest, DevicePort, DevicePortConfig, DeviceRequest, Devices, OpenError, OpenedDevice, Opener,
+    TapOffloads, TapRequest,
 };
-use straightline_port::{EpollWaiter, PortControl};
 use straightline_virtio::features as f;
 
 const ALL: u64 = f::VIRTIO_NET_F_CSUM

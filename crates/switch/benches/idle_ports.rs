@@ -12,12 +12,11 @@ use std::sync::Arc;
 
 use straightline_fdb::Fdb;
 use straightline_graph::clock::cycles;
-use straightline_graph::{Graph, Idle, Worker, WorkerStats};
+use straightline_graph::{EpollWaiter, Graph, Idle, PortControl, Worker, WorkerStats};
 use straightline_guest::{Guest, GuestOptions};
 use straightline_nodes::{Bridge, Sink};
 use straightline_packet::{Arena, Drops, PortIndex, Rcu, Reason, Settings};
 use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
-use straightline_port::{EpollWaiter, PortControl};
 use straightline_virtio::net_header::NetHeader;
 
 /// Packets that each guest sends between the worker's turns.

@@ -11,12 +11,11 @@
 
 use std::sync::Arc;
 
-use straightline_graph::{Graph, Idle, NodeStats, Worker, WorkerStats};
+use straightline_graph::{EpollWaiter, Graph, Idle, NodeStats, PortControl, Worker, WorkerStats};
 use straightline_guest::{Guest, GuestOptions};
 use straightline_nodes::Patch;
 use straightline_packet::{Arena, Drops, PortIndex, Rcu, Settings};
 use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
-use straightline_port::{EpollWaiter, PortControl};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 use straightline_wire::checksum;

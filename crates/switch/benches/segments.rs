@@ -16,12 +16,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use straightline_graph::{Graph, Idle, Worker, WorkerStats};
+use straightline_graph::{EpollWaiter, Graph, Idle, PortControl, Worker, WorkerStats};
 use straightline_guest::{Guest, GuestOptions};
 use straightline_nodes::Patch;
 use straightline_packet::{Arena, Drops, Level, PortIndex, Rcu, Settings};
 use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
-use straightline_port::{EpollWaiter, PortControl};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::{LEN as HEADER, NetHeader};
 use straightline_wire::MacAddr;

@@ -22,12 +22,11 @@ use std::io::{self, Write};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-use straightline_graph::{Graph, Idle, Worker, WorkerStats};
+use straightline_graph::{EpollWaiter, Graph, Idle, PortControl, QueueAssignment, Worker, WorkerStats};
 use straightline_guest::{Guest, GuestOptions, Pair};
 use straightline_nodes::Patch;
 use straightline_packet::{Arena, Drops, PortIndex, Rcu, Settings};
 use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
-use straightline_port::{EpollWaiter, PortControl, QueueAssignment};
 
 /// Packets that a guest sends between two turns.
 const BURST: usize = 64;

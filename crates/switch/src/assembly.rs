@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context;
 use straightline_fdb::Fdb;
-use straightline_graph::{Graph, NodeIndex, NodeStats, Work};
+use straightline_graph::{Graph, NodeIndex, NodeStats, PortControl, Waiters, Work};
 use straightline_nodes::{Bridge, MacPrefix, Patch, Sink, SourceCheck};
 use straightline_packet::{Drops, PortIndex, Rcu, Reason, Settings};
+use straightline_port::ClosedApart;
 use straightline_port::device::{DevicePort, DevicePortConfig, DeviceRequest, Devices, OpenError};
 use straightline_port::vhost_user::{self, VhostUser, VhostUserConfig};
-use straightline_port::{ClosedApart, PortControl, Waiters};
 use straightline_underlay::{Decap, Encap, Gather, OwnPackets, Tunnel, TunnelPort, UnderlayOutput};
 use straightline_wire::MacAddr;
 

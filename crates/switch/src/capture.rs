@@ -13,9 +13,8 @@ use straightline_api::nearest_first;
 use straightline_capture::record::Record;
 use straightline_capture::{CaptureObserver, Dropped, Reader, SNAPLEN, Selection};
 use straightline_graph::clock::{cycles, hertz};
-use straightline_graph::{Mailbox, Observation};
+use straightline_graph::{EpollWaiter, Mailbox, Observation};
 use straightline_packet::{ObserverId, Reason};
-use straightline_port::EpollWaiter;
 
 use crate::Switch;
 use crate::api::{Capture, CaptureInterface, CaptureRequest, ErrorCode, MAX_FILL, Refusal, Stream};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use straightline_api::nearest_first;
-use straightline_port::EpollWaiter;
+use straightline_graph::EpollWaiter;
 use straightline_underlay::{Echo, EchoState, PingError, Underlay};
 
 use crate::Switch;

@@ -18,11 +18,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use straightline_fdb::{Fdb, FdbEntry};
-use straightline_graph::{NodeStats, Work};
+use straightline_graph::{NodeStats, PortControl, Waiters, Work};
 use straightline_packet::{Drops, PortIndex};
-use straightline_port::{PortControl, Waiters};
 
-use crate::Switch;
 use crate::api::Changes;
 use crate::assembly::{OpenWith, Parts, open, rules, source_check};
 use crate::changes::describe;
@@ -30,8 +28,8 @@ use crate::config::Config;
 use crate::dynamic_port::DesiredConfig;
 use crate::plan::{Before, ForwardingDomain, Plan, PortPlan, Step, difference, needs_restart, plan, undisturbed};
 use crate::running::Snapshot;
-use crate::sandbox;
 use crate::underlays::Underlays;
+use crate::{Switch, sandbox};
 
 /// The most ports. An address's entry has 15 bits for its port, and new ports do not take the slots
 /// of those that are removed.

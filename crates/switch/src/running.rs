@@ -4,9 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use straightline_fdb::Fdb;
-use straightline_graph::{NodeStats, WorkerStats};
+use straightline_graph::{NodeStats, PortControl, WorkerStats};
 use straightline_packet::{Drops, PortIndex};
-use straightline_port::PortControl;
 use straightline_port::device::Devices;
 
 use crate::captures::{Captures, Session};

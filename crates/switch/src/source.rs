@@ -8,10 +8,9 @@ use std::time::SystemTime;
 
 use straightline_fdb::PortShare;
 use straightline_graph::clock::{cycles, seconds};
-use straightline_graph::{NodeStats, WorkerStats};
+use straightline_graph::{DeviceStatus, DownCause, NodeStats, QueueCounters, RxFilter, WorkerStats};
 use straightline_packet::PortIndex;
-use straightline_port::vhost_user::RxFilter;
-use straightline_port::{DeviceStatus, DownCause, HelperProcess, QueueCounters, socket_file};
+use straightline_port::{HelperProcess, socket_file};
 use straightline_underlay as underlay;
 use straightline_virtio::features::names;
 use straightline_wire::MacAddr;
@@ -24,10 +23,9 @@ use crate::api::{
 };
 use crate::config::{Mechanism, PortNetwork, TunnelSettings};
 use crate::config_file::AppliedFile;
-use crate::descriptors;
 use crate::plan::{ForwardingDomain, PortPlan};
 use crate::running::{REMOVED, Running, Snapshot};
-use crate::{sandbox, user_names};
+use crate::{descriptors, sandbox, user_names};
 
 impl Source for Running {
     fn ports(&self) -> Ports {
@@ -62,7 +60,7 @@ impl Source for Running {
                 queues: port.counters().iter().enumerate().map(|(at, counters)| queue(at, counters, place)).collect(),
                 drops: port.drops().nonzero().map(|(reason, n)| (reason.name().to_owned(), n)).collect(),
                 slow_calls: status.slow_calls,
-                rx_mode: status.receives.map(|(receives, vlans)| rx_mode(receives, vlans)),
+                rx_mode: status.receives.map(rx_mode),
                 mtu: config.mtu,
                 mac: config.mac.map(|mac| mac.to_string()).or(status.mac.map(|mac| MacAddr(mac).to_string())),
                 mode: config.kind.as_vhost_user().map(|kind| kind.mode.as_str().to_owned()),
@@ -330,7 +328,7 @@ fn down_reason((time, reason): (SystemTime, String)) -> DownReason {
     DownReason { time: since_epoch(time), reason }
 }
 
-fn rx_mode(receives: RxFilter, vlans: Vec<u16>) -> RxMode {
+fn rx_mode(receives: RxFilter) -> RxMode {
     let text = |mac: [u8; 6]| MacAddr(mac).to_string();
     RxMode {
         promiscuous: receives.promiscuous,
@@ -342,7 +340,7 @@ fn rx_mode(receives: RxFilter, vlans: Vec<u16>) -> RxMode {
         mac: receives.mac.map(text),
         unicast: receives.unicast.into_iter().map(text).collect(),
         multicast: receives.multicast.into_iter().map(text).collect(),
-        vlans,
+        vlans: receives.vlans,
     }
 }
 

@@ -5,10 +5,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Context;
-use straightline_graph::{Graph, Mailbox, NodeStats, Worker, WorkerStats};
+use straightline_graph::{
+    EpollWaiter, Graph, Mailbox, NodeStats, PortControl, Signals, Worker, WorkerStats, stop_all, wait_for_ends,
+};
 use straightline_packet::{Arena, Rcu};
 use straightline_port::device::Devices;
-use straightline_port::{EpollWaiter, PortControl, Signals, stop_all, wait_for_ends};
 
 use crate::api::{Source, Status};
 use crate::assembly::{DevicesOnce, settings};

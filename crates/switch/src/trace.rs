@@ -9,9 +9,8 @@ use straightline_capture::Summary;
 use straightline_capture::trace::{
     Change, Happened, MAX_TRACES, PacketHead, PassedStep, TraceEvent, TraceObserver, TraceReader, Wanted, change,
 };
-use straightline_graph::{Mailbox, Observation};
+use straightline_graph::{EpollWaiter, Mailbox, Observation};
 use straightline_packet::{ObserverId, StepKind};
-use straightline_port::EpollWaiter;
 
 use crate::Switch;
 use crate::api::{

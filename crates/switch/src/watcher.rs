@@ -9,7 +9,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context;
-use straightline_port::{LinkEvent, PortControl, newest_link_note, socket_file};
+use straightline_graph::{LinkEvent, PortControl, newest_link_note};
+use straightline_port::socket_file;
 use straightline_underlay::Underlay;
 
 use crate::api::{EventKind, NeighbourState, OwnAddress, Source, since_epoch};

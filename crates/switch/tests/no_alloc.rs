@@ -12,13 +12,12 @@ use common::{BASIC, BROADCAST, frame, mac, packets, rig};
 use straightline_capture::trace::{TraceObserver, Wanted};
 use straightline_capture::{CaptureObserver, Dropped, PortTable, SNAPLEN, Selection};
 use straightline_fdb::Fdb;
-use straightline_graph::{Graph, Idle, Worker, WorkerStats};
+use straightline_graph::{EpollWaiter, Graph, Idle, PortControl, Worker, WorkerStats};
 use straightline_guest::{Guest, GuestOptions};
 use straightline_nodes::{Bridge, Patch};
 use straightline_packet::{Arena, Drops, Observer, ObserverId, PortIndex, Rcu, Settings};
 use straightline_port::device::{DevicePort, DevicePortConfig, DeviceRequest, Devices, TapOffloads, TapRequest};
 use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
-use straightline_port::{EpollWaiter, PortControl};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 

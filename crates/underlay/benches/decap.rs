@@ -11,9 +11,8 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use straightline_graph::{Graph, Idle, NodeStats, Worker};
+use straightline_graph::{EpollWaiter, Graph, Idle, NodeStats, Null, Port, Worker};
 use straightline_packet::{Arena, Batch, Drops, PortIndex, Rcu, Settings, Turn};
-use straightline_port::{EpollWaiter, Null, Port};
 use straightline_underlay::{
     Address, Cookie, Decap, L2tpOver, Tunnel, TunnelConfig, TunnelKind, Tunnels, Underlay, UnderlayConfig,
 };

@@ -10,9 +10,8 @@
 
 use std::sync::Arc;
 
-use straightline_graph::{Graph, Idle, Next, Node, NodeIndex, NodeStats, Worker};
+use straightline_graph::{EpollWaiter, Graph, Idle, Next, Node, NodeIndex, NodeStats, Null, Port, Worker};
 use straightline_packet::{Arena, Batch, Checksum, Drops, Offload, Packets, PortIndex, Rcu, Settings, Turn};
-use straightline_port::{EpollWaiter, Null, Port};
 use straightline_underlay::{
     Address, Cookie, Encap, Gather, L2tpOver, Tunnel, TunnelConfig, TunnelKind, Underlay, UnderlayConfig,
     UnderlayOutput,

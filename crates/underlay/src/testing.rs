@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use straightline_graph::{Null, Port};
 use straightline_packet::{Arena, Batch, Drops, HEAD, Offload, PacketId, PortIndex, Rcu, Settings, Turn};
-use straightline_port::{Null, Port};
 use straightline_wire::MacAddr;
 
 use crate::answer::Answered;

@@ -10,10 +10,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::thread::UnshareFlags;
-use straightline_graph::{Graph, Idle, Mailbox, Worker};
+use straightline_graph::{EpollWaiter, Graph, Idle, Mailbox, PortControl, Worker};
 use straightline_packet::{Arena, Drops, PortIndex, Rcu, Settings};
 use straightline_port::device::{AfPacketRequest, DevicePort, DevicePortConfig, DeviceRequest, Devices, Direct};
-use straightline_port::{EpollWaiter, PortControl};
 use straightline_underlay::{
     Address, Cookie, Decap, Gather, L2tpOver, NeighbourState, OwnPackets, Tunnel, TunnelConfig, TunnelKind, Tunnels,
     Underlay, UnderlayConfig, UnderlayOutput,

@@ -17,12 +17,11 @@ use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
 use straightline_fuzz::reached;
+use straightline_graph::{DeviceFacts, EpollWaiter, PortControl};
 use straightline_packet::{Arena, Batch, Drops, PortIndex, Rcu, Settings};
 use straightline_port::device::{
-    DeviceFacts, DevicePort, DevicePortConfig, DeviceRequest, Devices, OpenError, OpenedDevice, Opener, TapOffloads,
-    TapRequest,
+    DevicePort, DevicePortConfig, DeviceRequest, Devices, OpenError, OpenedDevice, Opener, TapOffloads, TapRequest,
 };
-use straightline_port::{EpollWaiter, PortControl};
 
 /// Bytes of the longest packet of a port with an MTU of 1500.
 const LONGEST: usize = 1518;

@@ -26,8 +26,6 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("port", "device", "af_packet"),
     ("port", "device", "af_xdp"),
     ("port", "device", "tap"),
-    // The status of a link shows the state of its device.
-    ("port", "link_status", "device"),
     // The command line lists the commands, and commands read the options of the command line.
     ("straightline", "cli", "commands"),
     // A kind of port names the capabilities that it needs.

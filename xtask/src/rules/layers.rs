@@ -15,17 +15,17 @@ const LAYERS: [(&str, u8); 20] = [
     ("packet", 1),
     ("fdb", 2),
     ("virtio", 2),
-    ("port", 3),
+    ("graph", 3),
+    ("port", 4),
     // It asks a switch over the API only.
-    ("doctor", 4),
-    ("graph", 4),
+    ("doctor", 5),
     // A process of its own, which knows a switch by its API only.
     ("web", 5),
     ("top", 5),
     // The driver half: it knows no switch.
     ("guest", 5),
-    ("nodes", 5),
-    ("underlay", 5),
+    ("nodes", 4),
+    ("underlay", 4),
     ("capture", 5),
     ("switch", 6),
     ("lab", 6),

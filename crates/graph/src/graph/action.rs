@@ -1,9 +1,9 @@
 //! The questions that the graph asks its outputs.
 
 use straightline_packet::{Batch, PacketId, Turn};
-use straightline_port::Port;
 
 use super::Action;
+use crate::Port;
 
 impl Action {
     /// Returns the output's port, or `None` for a node.

@@ -14,10 +14,9 @@
 
 use std::time::Duration;
 
+use super::inputs::Input;
 use crate::clock::in_cycles;
 use crate::shares::Account;
-
-use super::inputs::Input;
 
 /// A debt is long from so many times the turn's time on. Packets of 64 KiB with 1448 bytes in each
 /// segment seldom cost as much, so a bulk sender is not held up by its own acknowledgements.
@@ -85,9 +84,9 @@ mod tests {
     use std::sync::Arc;
 
     use straightline_packet::{InputRules, Served};
-    use straightline_port::Null;
 
     use super::*;
+    use crate::Null;
 
     const TURN: i64 = 1000;
 

@@ -20,11 +20,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use straightline_packet::{InputRules, Served};
-use straightline_port::Port;
 
-use crate::NodeStats;
 use crate::clock::{hertz, in_cycles};
 use crate::shares::Account;
+use crate::{NodeStats, Port};
 
 /// Consecutive looks without packets after which an input is quiet.
 const PATIENCE: u8 = 64;
@@ -204,10 +203,10 @@ impl Inputs {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::collections::BTreeSet;
 
-    use straightline_port::Null;
+    use super::*;
+    use crate::Null;
 
     /// Returns inputs: the first is active, all others are quiet.
     fn quiet_but_one(count: usize) -> Inputs {

@@ -1,11 +1,12 @@
 //! Opening packet sockets on an interface.
 
 use rustix::io::Errno;
+use straightline_graph::DeviceFacts;
 use straightline_virtio::features as f;
 
 use super::socket::PacketSocket;
 use crate::device::interface::Interfaces;
-use crate::device::{AfPacketRequest, DeviceFacts, OpenCause, OpenError, OpenedDevice};
+use crate::device::{AfPacketRequest, OpenCause, OpenError, OpenedDevice};
 
 /// Opens packet sockets on an interface. The descriptors are those of the sockets.
 pub(crate) fn open(request: &AfPacketRequest) -> Result<OpenedDevice, OpenError> {

@@ -14,12 +14,12 @@
 //! The kernel sends during the delivery and not at the end of the turn, so that the delivery's time
 //! is its cost. The graph charges that to the packets' inputs.
 
+use straightline_graph::Counter;
 use straightline_packet::{Batch, MemorySegment, PacketId, Reason, Turn};
 use straightline_virtio::memory::fault;
 
 use super::frames::Umem;
 use super::queue::{Queue, QueueFault, TxFrames, TxHalf};
-use crate::Counter;
 use crate::device::link::DevicePortData;
 use crate::frames::{FrameSink, Limits, Tally, fill};
 
@@ -81,7 +81,7 @@ impl<'t> FrameSink<'t> for Sink<'_, 't> {
 pub(super) fn deliver<'t>(
     queue: &'t Queue,
     port: &DevicePortData,
-    counters: Option<&crate::RingCounters>,
+    counters: Option<&straightline_graph::RingCounters>,
     several: bool,
     turn: &mut Turn<'t>,
     batch: &Batch,
@@ -162,7 +162,12 @@ fn publish<'t>(
 }
 
 /// Adds the counts of packets that the kernel can see.
-fn count(port: &DevicePortData, counters: Option<&crate::RingCounters>, turn: &mut Turn<'_>, tally: &Tally) {
+fn count(
+    port: &DevicePortData,
+    counters: Option<&straightline_graph::RingCounters>,
+    turn: &mut Turn<'_>,
+    tally: &Tally,
+) {
     turn.count_delivered(tally.body);
     if let Some(counters) = counters {
         let add = |counter: &Counter, n| counter.add(n);

@@ -30,18 +30,18 @@ mod tests;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
+use frames::{FRAMES, Umem, WRITTEN_ENTRIES};
+use queue::{Queue, Rings};
+use rings::{Consumer, Producer, Ring, RingLayout, RingMemory};
 use rustix::net::sockopt::{xdp_mmap_offsets, xdp_statistics};
 use rustix::net::xdp::{
     XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING, XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING, XdpRingOffset,
 };
+use straightline_graph::RingCounters;
 use straightline_packet::{Batch, PortIndex, Turn};
 
-use crate::RingCounters;
 use crate::device::link::{DeviceLink, DevicePortData};
 use crate::device::{OpenCause, OpenError, OpenedDevice};
-use frames::{FRAMES, Umem, WRITTEN_ENTRIES};
-use queue::{Queue, Rings};
-use rings::{Consumer, Producer, Ring, RingLayout, RingMemory};
 
 /// An open AF_XDP interface.
 #[derive(Debug)]

@@ -23,6 +23,7 @@ use rustix::net::sockopt::{
 };
 use rustix::net::xdp::{SocketAddrXdp, SocketAddrXdpFlags, XdpOptionsFlags, XdpUmemReg, XdpUmemRegFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
+use straightline_graph::DeviceFacts;
 
 use super::frames::{FRAMES, WRITTEN_ENTRIES, umem_len};
 use super::rings::RingMemory;
@@ -30,7 +31,7 @@ use super::{attached, program};
 use crate::device::bpf::{self, XdpMode};
 use crate::device::ethtool::{self, Channels, Ethtool, Features, Reception};
 use crate::device::interface::Interfaces;
-use crate::device::{AfXdpRequest, DeviceFacts, OpenCause, OpenError, OpenedDevice, Steal, ZeroCopy};
+use crate::device::{AfXdpRequest, OpenCause, OpenError, OpenedDevice, Steal, ZeroCopy};
 
 /// Bytes of a frame that holds a whole packet.
 pub(super) const FRAME_SIZE: u32 = 2048;

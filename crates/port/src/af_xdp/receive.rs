@@ -5,13 +5,13 @@
 //! into slots, and is compiled for each instruction set. Bodies stay in their frames, which go back
 //! to the kernel at the end of the turn.
 
+use straightline_graph::RingCounters;
 use straightline_packet::{
     Batch, Kernels, MIN_FRAME, MemorySegment, Offload, PacketId, Reason, SourceQueueId, Turn, WithKernels, unfinished,
 };
 
 use super::queue::{Queue, QueueFault, RxHalf};
 use super::rings::Desc;
-use crate::RingCounters;
 use crate::device::link::DevicePortData;
 
 /// Descriptors that are handled together.

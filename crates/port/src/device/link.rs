@@ -5,11 +5,11 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
+use straightline_graph::QueueCounters;
 use straightline_packet::{Batch, Drops, PacketId, PortIndex, RcuCell, Turn};
 
 use super::devices::WakeEvent;
 use super::{DeviceRequest, OpenError, OpenedDevice};
-use crate::QueueCounters;
 use crate::af_packet::AfPacketLink;
 use crate::af_xdp::AfXdpLink;
 use crate::tap::TapLink;

@@ -44,8 +44,8 @@ pub use direct::{Direct, check_interface_name};
 pub use helper::{Helper, HelperServer};
 pub use port::{DevicePort, DevicePortConfig};
 pub use request::{
-    AfPacketRequest, AfXdpRequest, DeviceFacts, DeviceRequest, OpenCause, OpenError, OpenedDevice, Steal, TapOffloads,
-    TapRequest, ZeroCopy,
+    AfPacketRequest, AfXdpRequest, DeviceRequest, OpenCause, OpenError, OpenedDevice, Steal, TapOffloads, TapRequest,
+    ZeroCopy,
 };
 
 /// Returns the descriptors of an interface with this many queues: one for each, and for AF_XDP the

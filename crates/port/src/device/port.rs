@@ -7,6 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use straightline_graph::{
+    DeviceFacts, DeviceStatus, Down, DownCause, LinkHistory, LinkState, LinkStatus, ListenError, Permissions, Port,
+    PortControl, QueueAssignment, QueueCounters, Waiters, is_within,
+};
 use straightline_packet::{Drops, PortIndex, Rcu, RcuCell};
 use tracing::Level;
 
@@ -14,15 +18,10 @@ use super::devices::{Devices, Lookup};
 use super::link::{self, BEYOND_MTU, DeviceLink, DevicePortData};
 use super::netlink::Interface;
 use super::worker_port::WorkerPort;
-use super::{AfXdpRequest, DeviceFacts, DeviceRequest, OpenCause, OpenError, OpenedDevice};
-use crate::control::{PortControl, is_within};
+use super::{AfXdpRequest, DeviceRequest, OpenCause, OpenError, OpenedDevice};
 use crate::descriptor_share::DescriptorShare;
 use crate::kick_routing::{Kick, KickKind, KickRouting};
-use crate::link_status::{DeviceStatus, LinkState};
 use crate::log_limit::{PortLogLimit, log_limited};
-use crate::{
-    Down, DownCause, LinkHistory, LinkStatus, ListenError, Permissions, Port, QueueAssignment, QueueCounters, Waiters,
-};
 
 /// Time between two attempts to open a device that is not open.
 const RETRY: Duration = Duration::from_secs(1);

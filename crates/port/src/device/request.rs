@@ -5,8 +5,7 @@ use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 
 use serde::{Deserialize, Serialize};
-
-use crate::{Down, DownCause};
+use straightline_graph::{DeviceFacts, Down, DownCause};
 
 /// An interface to be opened, with the settings of its port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -164,33 +163,6 @@ pub struct OpenedDevice {
     pub facts: DeviceFacts,
     /// The descriptors, in an order that the kind defines.
     pub fds: Vec<OwnedFd>,
-}
-
-/// Facts about an open interface.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DeviceFacts {
-    /// The interface's name.
-    pub interface: String,
-    /// The interface's index.
-    pub ifindex: u32,
-    /// The name of the interface's driver; empty if the kernel does not tell.
-    pub driver: String,
-    /// The mode, in a word of the kind: such as `native` or `generic` for AF_XDP.
-    pub mode: String,
-    /// True if the kernel copies no packets.
-    pub zero_copy: bool,
-    /// The number of open queues.
-    pub queues: u16,
-    /// The interface's MTU.
-    pub mtu: u32,
-    /// The interface's MAC address.
-    pub mac: [u8; 6],
-    /// Virtio features that stand for the offloads of both directions.
-    pub features: u64,
-    /// Bytes of a frame in shared memory; 0 for kinds without such frames.
-    pub frame_size: u32,
-    /// Findings for operators that do not stop the port, one sentence each.
-    pub warnings: Vec<String>,
 }
 
 /// The reason why an interface cannot be opened.

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use straightline_graph::{Port, QueueAssignment};
 use straightline_packet::{Batch, PacketId, PortIndex, Reason, Turn};
 
 use super::link::{DeviceLink, DevicePortData};
-use crate::{Port, QueueAssignment};
 
 /// A device port as one of its workers serves it. It is the worker's [`Port`].
 ///

@@ -21,16 +21,17 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::OnceLock;
 
+use maker::{MadeFile, SocketMaker};
+use own::OwnFile;
 use serde::{Deserialize, Serialize};
+use straightline_graph::{OWN_MODE, Permissions};
 
 use crate::helper_channel::HelperProcess;
 use crate::socket_path::SocketState;
-use maker::{MadeFile, SocketMaker};
-use own::OwnFile;
 pub use own::clear_stale as clear_stale_here;
 
 /// Permission bits that a socket file is made with: only our user may connect.
-pub const FIRST_MODE: u32 = 0o600;
+pub const FIRST_MODE: u32 = OWN_MODE;
 
 /// The process that makes the sockets of this one.
 static MAKER: OnceLock<SocketMaker> = OnceLock::new();
@@ -123,7 +124,8 @@ impl SocketFile {
     /// # Errors
     /// The step that failed, or that another file is in the socket's place. That file is left
     /// alone.
-    pub fn set_permissions(&self, owner: Option<u32>, group: Option<u32>, mode: u32) -> Result<(), SocketFileError> {
+    pub fn set_permissions(&self, permissions: &Permissions) -> Result<(), SocketFileError> {
+        let (owner, group, mode) = (permissions.owner, permissions.group, permissions.bits());
         match &self.0 {
             Origin::Own(file) => file.set_permissions(owner, group, mode),
             Origin::Made(file) => file.set_permissions(owner, group, mode),

@@ -6,11 +6,12 @@
 use std::path::Path;
 
 use rustix::io::Errno;
+use straightline_graph::DeviceFacts;
 use straightline_virtio::features as f;
 
 use crate::device::interface::Interfaces;
 use crate::device::tun::{self, AttachError, Offload, Queue};
-use crate::device::{DeviceFacts, OpenCause, OpenError, OpenedDevice, TapOffloads, TapRequest};
+use crate::device::{OpenCause, OpenError, OpenedDevice, TapOffloads, TapRequest};
 
 /// The driver's name, as `ethtool -i` shows it.
 const DRIVER: &str = "tun";

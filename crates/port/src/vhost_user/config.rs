@@ -4,10 +4,11 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use straightline_graph::Permissions;
 use straightline_virtio::features as f;
 use straightline_virtio::vhost_user::{MAX_QUEUE_PAIRS, NetConfig, Offer, SUPPORTED_PROTOCOL_FEATURES};
 
-use crate::{ClosedApart, Permissions};
+use crate::ClosedApart;
 
 /// Bytes of an Ethernet header and a VLAN tag. A frame may be longer than the MTU by this much.
 const FRAMING: u32 = 18;

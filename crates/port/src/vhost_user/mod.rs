@@ -16,5 +16,4 @@ mod ring_name;
 
 pub use config::{Mode, VhostUserConfig};
 pub use control::port::VhostUser;
-pub use straightline_virtio::net_control::RxFilter;
 pub use straightline_virtio::vhost_user::MAX_QUEUE_PAIRS;

@@ -15,7 +15,8 @@ use rustix::net::sockopt::socket_acceptconn;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use straightline_api::{self as api, PortRequest};
-use straightline_port::{Listener, Permissions};
+use straightline_graph::Permissions;
+use straightline_port::Listener;
 
 use crate::cli::Port;
 use crate::output;

@@ -68,7 +68,7 @@ pub(super) fn exchange(fixture: &Fixture) {
 }
 
 /// Sets far more call eventfds than the number of completed requests that the kernel keeps
-/// (`port/src/signal.rs`). Each new eventfd is signalled once.
+/// (`graph/src/signal.rs`). Each new eventfd is signalled once.
 fn notifications(fixture: &Fixture) {
     let mut guest = Guest::connect(&fixture.path("vm1"), &GuestOptions::default()).unwrap();
     let call = eventfd(0, EventfdFlags::CLOEXEC).unwrap();

@@ -19,8 +19,8 @@ use std::{io, thread};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::{Errno, ioctl_fionbio};
 use rustix::net::{SendFlags, SocketFlags, accept_with, listen, send};
+use straightline_graph::{Permissions, peer};
 use straightline_port::socket_file::{self, SocketFile};
-use straightline_port::{Permissions, peer};
 
 use super::connection::Connection;
 use super::places::Places;
@@ -104,7 +104,7 @@ impl ApiServer {
             io::ErrorKind::AddrInUse => ApiError::Taken(path.to_owned()),
             _ => io_error(io::Error::other(error)),
         })?;
-        permissions.give(&file).map_err(|error| io_error(io::Error::other(error)))?;
+        file.set_permissions(permissions).map_err(|error| io_error(io::Error::other(error)))?;
         ioctl_fionbio(&socket, true).map_err(|error| io_error(error.into()))?;
         Ok(Self { file, socket, path: path.to_owned() })
     }

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
+use straightline_graph::Permissions;
 use straightline_packet::Level;
-use straightline_port::Permissions;
 
 use super::*;
 use crate::sandbox::Needs;

@@ -6,9 +6,10 @@ use std::path::PathBuf;
 
 use rustix::process::getegid;
 use straightline_api::{Joined, JoinedKind};
+use straightline_graph::Permissions;
 use straightline_nodes::{IpPrefix, MacPrefix};
 use straightline_packet::Level;
-use straightline_port::{Permissions, socket_file};
+use straightline_port::socket_file;
 use straightline_underlay::{Address, PathMtuErrors};
 
 use super::{Mac, NodeConfig, PortKind, PortList, VhostUserConfig};

@@ -13,7 +13,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use straightline_port::QueueAssignment;
+use straightline_graph::QueueAssignment;
 
 use super::ForwardingDomain;
 use crate::config::Config;

@@ -21,10 +21,10 @@ mod tests;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use straightline_port::QueueAssignment;
+use assignment::{assign, delivered_by, distinct, domain_pairs, max_workers, worker_counts};
+use straightline_graph::QueueAssignment;
 
 use crate::config::{Config, NodeConfig, WhenFull};
-use assignment::{assign, delivered_by, distinct, domain_pairs, max_workers, worker_counts};
 pub(crate) use difference::{Step, difference, needs_restart, undisturbed};
 use difference::{remade, underlay_remade};
 

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
+use straightline_graph::{EpollWaiter, PortControl};
 use straightline_guest::{Guest, GuestOptions, Pair};
 use straightline_packet::{Arena, Batch, Drops, PortIndex, Rcu, Settings};
 use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
-use straightline_port::{EpollWaiter, PortControl};
 use straightline_switch::config::WhenFull;
 use straightline_virtio::net_header::NetHeader;
 

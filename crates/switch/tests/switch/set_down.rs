@@ -9,12 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use straightline_graph::{Graph, Idle, Worker, WorkerStats};
+use straightline_graph::{EpollWaiter, Graph, Idle, PortControl, Worker, WorkerStats};
 use straightline_guest::{Guest, GuestOptions};
 use straightline_nodes::Patch;
 use straightline_packet::{Arena, Drops, PortIndex, Rcu, Reason, Settings};
 use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
-use straightline_port::{EpollWaiter, PortControl};
 
 use crate::common::{self, PATIENCE, frame, mac, send, take, wait_until};
 

@@ -369,10 +369,10 @@ fn a_tap_that_is_set_down_or_removed_comes_back() {
 fn memory_that_vanishes_costs_only_its_own_packet() {
     use std::sync::Arc;
 
+    use straightline_graph::{EpollWaiter, PortControl};
     use straightline_packet::{Arena, Batch, Drops, PortIndex, Rcu, Reason, Settings};
     use straightline_port::device::{DevicePort, DevicePortConfig, DeviceRequest, Devices, TapOffloads, TapRequest};
     use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
-    use straightline_port::{EpollWaiter, PortControl};
 
     let Some(_host) = Host::new("memory_that_vanishes_costs_only_its_own_packet") else { return };
     let (dir, rcu) = (tempfile::tempdir().expect("a folder"), Rcu::new());

@@ -6,12 +6,11 @@ use std::sync::{Arc, Mutex};
 
 use straightline_fdb::Fdb;
 use straightline_graph::clock::{cycles, hertz};
-use straightline_graph::{Graph, Idle, Next, Node, NodeIndex, Worker, WorkerStats};
+use straightline_graph::{EpollWaiter, Graph, Idle, Next, Node, NodeIndex, Port, PortControl, Worker, WorkerStats};
 use straightline_guest::{Guest, GuestOptions};
 use straightline_nodes::{Bridge, Patch};
 use straightline_packet::{Arena, Batch, Drops, HEAD, PacketId, Packets, PortIndex, Rcu, Settings, Turn};
 use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
-use straightline_port::{EpollWaiter, Port, PortControl};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 use straightline_wire::MacAddr;

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
+use straightline_graph::{EpollWaiter, PortControl};
 use straightline_guest::{Guest, GuestOptions};
 use straightline_packet::{Arena, Batch, Drops, PortIndex, Rcu, Reason, Settings};
 use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
-use straightline_port::{EpollWaiter, PortControl};
 use straightline_virtio::net_header::NetHeader;
 
 use crate::common::{arrived, frame, mac, wait_until};

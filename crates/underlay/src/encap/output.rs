@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use straightline_graph::Port;
 use straightline_packet::{Batch, Checksum, HEAD, Outside, PacketId, Packets, PortIndex, Reason, Turn};
-use straightline_port::Port;
 use straightline_wire::{MacAddr, checksum, ethernet, udp, vlan};
 
 use crate::encap::{Gathered, PacketSet};

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use straightline_fdb::PortShare;
+use straightline_graph::QueueCounters;
 use straightline_packet::{Drops, PortIndex, Reason};
-use straightline_port::QueueCounters;
 use straightline_wire::{IpProtocol, MacAddr};
 
 use crate::headers::Headers;

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use straightline_packet::{Batch, Drops, PortIndex, Reason, Turn};
-use straightline_port::{
+use straightline_graph::{
     Down, DownCause, LinkHistory, LinkState, LinkStatus, ListenError, Permissions, Port, PortControl, QueueAssignment,
     QueueCounters, Waiters,
 };
+use straightline_packet::{Batch, Drops, PortIndex, Reason, Turn};
 
 use crate::underlay::rate_limit::RateLimit;
 use crate::{NeighbourState, Tunnel, TunnelStatus};
@@ -382,7 +382,7 @@ mod tests {
     fn a_tunnel_stops_at_once_and_has_one_pair_of_counters() {
         let underlay = underlay();
         let port = tunnel(&underlay, &["192.0.2.9"]);
-        assert!(straightline_port::stop_all([&port as &dyn PortControl]).is_empty());
+        assert!(straightline_graph::stop_all([&port as &dyn PortControl]).is_empty());
         assert_eq!((port.counters().len(), port.name()), (1, "t1"));
         assert_eq!(port.for_worker(0).index(), Some(PortIndex(1)));
     }

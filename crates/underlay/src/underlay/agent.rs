@@ -3,9 +3,8 @@
 
 use std::sync::Arc;
 
-use straightline_graph::{Next, Node};
+use straightline_graph::{Next, Node, Port};
 use straightline_packet::{Batch, PacketId, Packets, PortIndex, Reason, Turn};
-use straightline_port::Port;
 use straightline_wire::MacAddr;
 
 use crate::Underlay;

@@ -14,20 +14,19 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use foldhash::quality::RandomState;
-use straightline_packet::PortIndex;
-use straightline_port::Port;
-use straightline_wire::MacAddr;
-
-use crate::UnderlayConfig;
-use crate::tunnel::port::TunnelLink;
-use crate::{Agent, NeighbourStatus, Tunnel};
 use conflicts::{AddressStatus, Conflicts, Notice};
+use foldhash::quality::RandomState;
 use messages::{ALL_NODES, Link};
 use neighbours::{Neighbours, NextHop, Question, is_station};
 use outbox::Outbox;
 use pings::Pings;
 use rate_limit::SharedLimit;
+use straightline_graph::Port;
+use straightline_packet::PortIndex;
+use straightline_wire::MacAddr;
+
+use crate::tunnel::port::TunnelLink;
+use crate::{Agent, NeighbourStatus, Tunnel, UnderlayConfig};
 
 /// The bit of a known address in [`Underlay::mac`].
 const KNOWN: u64 = 1 << 48;

@@ -1,7 +1,7 @@
 //! Packets that no tunnel may take.
 
+use straightline_graph::PortControl;
 use straightline_packet::{Checksum, Gso, GsoKind, Offload, Reason};
-use straightline_port::PortControl;
 use straightline_underlay::{TunnelKind, TunnelPort};
 
 use crate::rig::{End, Kind, Rig, fill_ipv4_checksum, inner_frame, inner_frame_of, inner_ip, outside};

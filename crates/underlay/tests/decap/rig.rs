@@ -6,9 +6,8 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex};
 
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use straightline_graph::{Graph, Idle, Worker, WorkerStats};
+use straightline_graph::{EpollWaiter, Graph, Idle, Port, PortControl, QueueCounters, Worker, WorkerStats};
 use straightline_packet::{Arena, Batch, Drops, Offload, PortIndex, Rcu, Reason, Settings, SourceQueueId, Turn};
-use straightline_port::{EpollWaiter, Port, PortControl, QueueCounters};
 use straightline_underlay::{
     Address, Cookie, Decap, L2tpOver, Tunnel, TunnelConfig, TunnelKind, TunnelPort, Tunnels, Underlay, UnderlayConfig,
 };

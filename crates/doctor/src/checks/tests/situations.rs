@@ -1,6 +1,6 @@
 //! The table of broken situations in `docs/doctor.md`: what it says is what a check or test says.
 
-use straightline_port::DownCause;
+use straightline_graph::DownCause;
 
 use super::*;
 

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use straightline_graph::{DeviceFacts, EpollWaiter, PortControl};
 use straightline_packet::{Drops, Rcu};
 use straightline_port::device::{
-    AfPacketRequest, AfXdpRequest, DeviceFacts, DevicePort, DevicePortConfig, DeviceRequest, Devices, Steal,
-    TapOffloads, TapRequest, ZeroCopy,
+    AfPacketRequest, AfXdpRequest, DevicePort, DevicePortConfig, DeviceRequest, Devices, Steal, TapOffloads,
+    TapRequest, ZeroCopy,
 };
-use straightline_port::{EpollWaiter, PortControl};
 use straightline_virtio::net_header::NetHeader;
 
 use super::name::{Interface, InterfaceKind};

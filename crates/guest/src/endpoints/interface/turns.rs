@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use anyhow::Context;
+use straightline_graph::Port;
 use straightline_packet::{Arena, Batch, Drops, Level, MAX_BATCH, PortIndex, Rcu, RcuCell, Settings, SourceQueueId};
-use straightline_port::Port;
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use straightline_port::peer;
+use straightline_graph::peer;
 use straightline_virtio::features as f;
 use straightline_virtio::memory::GuestMemory;
 use straightline_virtio::ring::{Buffers, Bursts, DeviceFault, Geometry, Options as RingOptions};

@@ -5,9 +5,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+use straightline_graph::is_within;
 
 use super::*;
-use crate::control::is_within;
 use crate::device::bpf::{Instruction, Register};
 use crate::device::test_namespace::enter;
 use crate::device::{DeviceRequest, Direct, Opener};

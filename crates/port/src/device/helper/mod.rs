@@ -23,8 +23,9 @@ mod server;
 mod tests;
 
 use serde::{Deserialize, Serialize};
+use straightline_graph::DeviceFacts;
 
-use super::{DeviceFacts, DeviceRequest, OpenError};
+use super::{DeviceRequest, OpenError};
 use crate::helper_channel::{HelperProcess, HelperSandbox};
 pub use client::Helper;
 pub use server::HelperServer;

@@ -2,12 +2,12 @@ use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
+use straightline_graph::EpollWaiter;
 use straightline_packet::{Arena, Batch, Reason, Settings, Turn};
 
 use super::super::openings::MAX_OPENINGS;
 use super::super::test_namespace::{self, ip};
 use super::*;
-use crate::EpollWaiter;
 use crate::device::{AfPacketRequest, Opener, TapOffloads, TapRequest};
 
 /// Time after which a test gives up.

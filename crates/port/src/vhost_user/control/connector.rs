@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
-
-use crate::DownCause;
+use straightline_graph::DownCause;
 
 /// The pause after the first attempt. A frontend that starts together with us listens within this
 /// time.

@@ -9,11 +9,11 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
+use straightline_graph::EpollWaiter;
 use straightline_packet::{Arena, MemorySegment, Turn};
 use straightline_virtio::net_control::{self, CommandOutcome, NetControl, SavedState};
 use straightline_virtio::ring::{Device, Direction, Fault, First, RingFault};
 
-use crate::EpollWaiter;
 use crate::kick_routing::KickRouting;
 use crate::vhost_user::data::link::Link;
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::net::{SendFlags, send};
+use straightline_graph::{Down, DownCause, Peer, QueueAssignment, peer};
 use straightline_virtio::fail;
 use straightline_virtio::features::VIRTIO_F_RING_PACKED;
 use straightline_virtio::memory::{DirtyLog, GuestMemory, Region};
@@ -23,9 +24,7 @@ use super::shared::Shared;
 use super::stop::Stop;
 use super::transfer_thread::Transfer;
 use crate::call_helper::CallHelper;
-use crate::peer::peer;
 use crate::vhost_user::data::queue::Queue;
-use crate::{Down, DownCause, Peer, QueueAssignment};
 
 /// A connected frontend.
 pub(crate) struct ConnectedFrontend {

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::net::sockopt::{socket_acceptconn, socket_domain, socket_type};
 use rustix::net::{AddressFamily, SocketType};
+use straightline_graph::{Down, DownCause};
 
 use super::connector::Connector;
 use crate::listener::{Listener, ServerSocket, raised};
-use crate::{Down, DownCause};
 
 /// The way in which a port comes to a frontend.
 pub(crate) enum FrontendSource {

@@ -6,6 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use straightline_graph::{
+    DownCause, EpollWaiter, LinkHistory, LinkState, LinkStatus, ListenError, Permissions, Port, PortControl,
+    QueueAssignment, QueueCounters, Signals, Waiters, stop_all,
+};
 use straightline_packet::{Drops, PortIndex, Rcu, RcuCell};
 
 use super::connector::Connector;
@@ -14,23 +18,17 @@ use super::shared::Shared;
 use super::stop::{ACCEPT_TIME, Stop};
 use super::thread::PortThread;
 use crate::call_cost::CallCost;
-use crate::control::{PortControl, stop_all};
-use crate::counters::PairCounters;
 use crate::descriptor_share::DescriptorShare;
 use crate::kick_routing::KickRouting;
-use crate::link_status::LinkState;
 use crate::listener::ServerSocket;
 use crate::log_limit::PortLogLimit;
+use crate::pair_counters::PairCounters;
 use crate::vhost_user::data::announcement::Announcement;
 use crate::vhost_user::data::port_data::PortData;
 use crate::vhost_user::data::worker_port::WorkerPort;
 use crate::vhost_user::data::worker_queues::WorkerQueues;
 use crate::vhost_user::inbox::PortInbox;
 use crate::vhost_user::{Mode, VhostUserConfig};
-use crate::{
-    DownCause, EpollWaiter, LinkHistory, LinkStatus, ListenError, Permissions, Port, QueueAssignment, QueueCounters,
-    Signals, Waiters,
-};
 
 /// A port whose peer is a guest's network device behind a vhost-user socket.
 #[derive(Debug)]

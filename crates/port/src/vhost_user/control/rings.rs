@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use straightline_graph::{Down, DownCause};
 use straightline_virtio::features::{
     VHOST_F_LOG_ALL, VIRTIO_F_EVENT_IDX, VIRTIO_F_IN_ORDER, VIRTIO_F_INDIRECT_DESC, VIRTIO_F_RING_PACKED,
 };
@@ -15,7 +16,6 @@ use super::running_ring::RunningRing;
 use crate::notifier::Notifier;
 use crate::vhost_user::data::queue::Queue;
 use crate::vhost_user::ring_name::{CONTROL_RING, is_transmit, ring_name};
-use crate::{Down, DownCause};
 
 impl ConnectedFrontend {
     /// Takes a ring out of those that run. Workers may use it until the next link is published.

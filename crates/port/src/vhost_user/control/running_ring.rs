@@ -85,13 +85,12 @@ fn same(a: Option<&Arc<OwnedFd>>, b: Option<&Arc<OwnedFd>>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use rustix::event::{EventfdFlags, eventfd};
+    use straightline_graph::EpollWaiter;
+
     use super::*;
     use crate::call_cost::CallCost;
     use crate::vhost_user::data::queue::tests::queue;
-
-    use rustix::event::{EventfdFlags, eventfd};
-
-    use crate::EpollWaiter;
 
     fn running(routing: &Arc<KickRouting>) -> RunningRing {
         RunningRing {

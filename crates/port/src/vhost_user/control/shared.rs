@@ -7,18 +7,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use straightline_graph::{EpollWaiter, LinkState, QueueAssignment};
 use straightline_packet::Rcu;
 use tracing::Level;
 
 use crate::call_cost::CallCost;
 use crate::descriptor_share::DescriptorShare;
 use crate::kick_routing::KickRouting;
-use crate::link_status::LinkState;
 use crate::log_limit::{PortLogLimit, log_limited};
 use crate::vhost_user::VhostUserConfig;
 use crate::vhost_user::data::port_data::PortData;
 use crate::vhost_user::inbox::PortInbox;
-use crate::{EpollWaiter, QueueAssignment};
 
 /// The module's name in the log.
 const TARGET: &str = "straightline_port::vhost_user";

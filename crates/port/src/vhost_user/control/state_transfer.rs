@@ -13,6 +13,7 @@ use std::sync::{Arc, PoisonError};
 use std::thread::{Builder, park_timeout};
 use std::time::Duration;
 
+use straightline_graph::is_within;
 use straightline_virtio::features::{list, names};
 use straightline_virtio::net_control::SavedState;
 
@@ -20,7 +21,6 @@ use super::control_queue::KeptState;
 use super::frontend::ConnectedFrontend;
 use super::state_channel::{ChannelTransfer, LIMIT};
 use super::transfer_thread::{Orders, Transfer, TransferThread};
-use crate::control::is_within;
 
 /// The interval at which a transfer under way tries to move more bytes.
 const PACE: Duration = Duration::from_millis(10);

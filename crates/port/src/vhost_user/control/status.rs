@@ -1,13 +1,14 @@
 //! The link's status as operators see it.
 
+use straightline_graph::{Down, DownCause, LinkStatus, RingStatus, RxFilter};
 use straightline_virtio::features::names;
+use straightline_virtio::net_control;
 use straightline_virtio::vhost_user::Refusal;
 use tracing::Level;
 
 use super::frontend::ConnectedFrontend;
 use super::running_ring::RunningRing;
 use crate::vhost_user::ring_name::ring_name;
-use crate::{Down, DownCause, LinkStatus, RingStatus};
 
 impl ConnectedFrontend {
     /// Updates the status that operators see.
@@ -24,7 +25,7 @@ impl ConnectedFrontend {
             mac: self.session.told_mac(),
             receives: self.running_control().map(|_| {
                 let state = &self.control_queue.state;
-                (state.rx_filter().clone(), state.vlans().collect())
+                shown(state.rx_filter().clone(), state.vlans().collect())
             }),
             pairs: self.enabled_pairs(),
             ring: self
@@ -89,5 +90,32 @@ impl ConnectedFrontend {
             }
         }
         None
+    }
+}
+
+/// Returns the driver's receive settings as the link's status has them.
+fn shown(filter: net_control::RxFilter, vlans: Vec<u16>) -> RxFilter {
+    let net_control::RxFilter {
+        promiscuous,
+        all_multicast,
+        all_unicast,
+        no_multicast,
+        no_unicast,
+        no_broadcast,
+        mac,
+        unicast,
+        multicast,
+    } = filter;
+    RxFilter {
+        promiscuous,
+        all_multicast,
+        all_unicast,
+        no_multicast,
+        no_unicast,
+        no_broadcast,
+        mac,
+        unicast,
+        multicast,
+        vlans,
     }
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use straightline_graph::{Down, DownCause, LinkStatus};
 use straightline_virtio::vhost_user::{Connection, Stopper};
 use tracing::Level;
 
@@ -19,7 +20,6 @@ use super::poll::wait_for_any;
 use super::shared::Shared;
 use super::stop::Stop;
 use crate::listener::{Listener, ServerSocket};
-use crate::{Down, DownCause, LinkStatus};
 
 /// The pause after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

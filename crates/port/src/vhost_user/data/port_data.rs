@@ -7,7 +7,7 @@ use straightline_packet::{Batch, Drops, PortIndex, RcuCell, Reason, Turn};
 
 use super::announcement::{self, Announcement};
 use super::link::Link;
-use crate::counters::PairCounters;
+use crate::pair_counters::PairCounters;
 
 /// The state of a port that its workers read.
 #[derive(Debug)]

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
+use straightline_graph::{QueueCounters, RingCounters};
 use straightline_packet::{AtTurnEnd, MAX_BATCH, PortIndex, Served, SourceQueueId, Turn};
 use straightline_virtio::memory::{DirtyLog, GuestMemory, fault};
 use straightline_virtio::ring::{BURST, First, Ring, RingFault, Standing};
@@ -12,7 +13,6 @@ use super::queue_state::{QueueState, Wake};
 use crate::notifier::Notifier;
 use crate::vhost_user::inbox::PortInbox;
 use crate::vhost_user::ring_name::{is_transmit, ring_name};
-use crate::{QueueCounters, RingCounters};
 
 /// The number of times that a worker retries a lock before it lets the system wait for it: longer
 /// than a few bursts.
@@ -364,12 +364,13 @@ impl AtTurnEnd for Queue {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use super::*;
     use std::os::fd::{AsFd, OwnedFd};
 
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
     use straightline_virtio::memory::Region;
     use straightline_virtio::ring::{Geometry, Options, SplitDevice};
+
+    use super::*;
 
     /// Returns a queue whose ring has eight entries, all zeros.
     pub(crate) fn queue() -> Arc<Queue> {

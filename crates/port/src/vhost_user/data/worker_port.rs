@@ -11,6 +11,7 @@
 
 use std::sync::Arc;
 
+use straightline_graph::Port;
 use straightline_packet::{Batch, PortIndex, Reason, Turn};
 
 use super::link::Link;
@@ -18,7 +19,6 @@ use super::port_data::PortData;
 use super::queue::Queue;
 use super::worker_queues::WorkerQueues;
 use super::{dispatch, receive};
-use crate::Port;
 
 /// A port as one of its workers serves it. Each worker has one; it is the worker's [`Port`].
 #[derive(Debug)]

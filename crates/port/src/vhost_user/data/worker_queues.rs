@@ -2,8 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
+use straightline_graph::QueueAssignment;
+
 use super::link::Link;
-use crate::QueueAssignment;
 
 /// The queues of a port that one worker serves. Only one thread uses it.
 #[derive(Debug)]

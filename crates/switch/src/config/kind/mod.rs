@@ -11,7 +11,7 @@ mod vhost_user;
 
 use std::path::Path;
 
-use straightline_port::Permissions;
+use straightline_graph::Permissions;
 use straightline_port::device::{self, DeviceRequest, check_interface_name};
 
 use super::diagnostic::Findings;

@@ -4,8 +4,9 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use rustix::process::{getegid, geteuid};
+use straightline_graph::Permissions;
 use straightline_port::vhost_user::{self, MAX_QUEUE_PAIRS};
-use straightline_port::{Permissions, socket_file, socket_path};
+use straightline_port::{socket_file, socket_path};
 
 use super::{PortKind, note};
 use crate::config::diagnostic::Findings;

@@ -4,11 +4,10 @@ use std::sync::Mutex;
 
 use proptest::prelude::*;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use straightline_graph::{Graph, Idle, Next, Node, Worker};
+use straightline_graph::{EpollWaiter, Graph, Idle, Next, Node, Worker};
 use straightline_packet::{
     Arena, Drops, Gso, GsoKind, GsoSegment, Offload, Packets, Rcu, Segmenter, Settings, SourceQueueId,
 };
-use straightline_port::EpollWaiter;
 use straightline_virtio::memory::{GuestMemory, Region};
 
 use super::*;

@@ -2,9 +2,8 @@
 
 use std::time::{Instant, SystemTime};
 
-use straightline_virtio::net_control::RxFilter;
+use serde::{Deserialize, Serialize};
 
-use crate::device::DeviceFacts;
 use crate::{Down, DownCause, LinkHistory, Peer};
 
 /// The status of a link now. Facts that a kind of port does not have stay at their defaults.
@@ -26,7 +25,7 @@ pub struct LinkStatus {
     pub mac: Option<[u8; 6]>,
     /// The receive mode and the VLANs that the driver asks for, if it uses a control queue that is
     /// ours.
-    pub receives: Option<(RxFilter, Vec<u16>)>,
+    pub receives: Option<RxFilter>,
     /// The number of queue pairs whose rings both run and are enabled.
     pub pairs: u16,
     /// The rings, once they are set up.
@@ -61,6 +60,58 @@ pub struct RingStatus {
     pub size: u16,
     /// True for packed rings.
     pub packed: bool,
+}
+
+/// The packets that the driver of a guest wants to receive. The settings are shown, not applied.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RxFilter {
+    /// Receive everything.
+    pub promiscuous: bool,
+    /// Receive every multicast frame.
+    pub all_multicast: bool,
+    /// Receive every unicast frame.
+    pub all_unicast: bool,
+    /// Receive no multicast frame.
+    pub no_multicast: bool,
+    /// Receive no unicast frame.
+    pub no_unicast: bool,
+    /// Receive no broadcast frame.
+    pub no_broadcast: bool,
+    /// The driver's own address, if it has set one.
+    pub mac: Option<[u8; 6]>,
+    /// Further unicast addresses.
+    pub unicast: Vec<[u8; 6]>,
+    /// Multicast addresses.
+    pub multicast: Vec<[u8; 6]>,
+    /// VLANs.
+    pub vlans: Vec<u16>,
+}
+
+/// Facts about an open interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceFacts {
+    /// The interface's name.
+    pub interface: String,
+    /// The interface's index.
+    pub ifindex: u32,
+    /// The name of the interface's driver; empty if the kernel does not tell.
+    pub driver: String,
+    /// The mode, in a word of the kind: such as `native` or `generic` for AF_XDP.
+    pub mode: String,
+    /// True if the kernel copies no packets.
+    pub zero_copy: bool,
+    /// The number of open queues.
+    pub queues: u16,
+    /// The interface's MTU.
+    pub mtu: u32,
+    /// The interface's MAC address.
+    pub mac: [u8; 6],
+    /// Virtio features that stand for the offloads of both directions.
+    pub features: u64,
+    /// Bytes of a frame in shared memory; 0 for kinds without such frames.
+    pub frame_size: u32,
+    /// Findings for operators that do not stop the port, one sentence each.
+    pub warnings: Vec<String>,
 }
 
 /// The state of a link, kept where any thread can read it, with its history.
@@ -101,7 +152,7 @@ impl LinkState {
     }
 
     /// Shows a link that could not be set up, for this reason.
-    pub(crate) fn show_failure(&mut self, down: &Down) {
+    pub fn show_failure(&mut self, down: &Down) {
         let was_up = self.now.up;
         self.show(LinkStatus::down(down.clone()));
         if !was_up {
@@ -110,18 +161,20 @@ impl LinkState {
     }
 
     /// Sets why the link is down, or soon will be. It stays until [`Self::forget_fault`].
-    pub(crate) fn set_fault(&mut self, fault: Down) {
+    pub fn set_fault(&mut self, fault: Down) {
         let now = SystemTime::now();
         self.history.note_failure(&fault.reason, now);
         self.history.note_fault(&fault.reason, now);
         self.fault = Some(fault);
     }
 
-    pub(crate) fn forget_fault(&mut self) {
+    /// Forgets the fault.
+    pub fn forget_fault(&mut self) {
         self.fault = None;
     }
 
-    pub(crate) fn fault(&self) -> Option<&Down> {
+    /// Returns the fault, if there is one.
+    pub fn fault(&self) -> Option<&Down> {
         self.fault.as_ref()
     }
 

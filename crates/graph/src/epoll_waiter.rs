@@ -4,15 +4,13 @@
 use std::collections::HashMap;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
-
-use crate::notifier::is_eventfd;
 
 /// The event of the eventfd that control writes.
 const WAKE: u64 = 0;
@@ -23,7 +21,7 @@ pub struct Token(u64);
 
 /// The time in which a descriptor is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Watch {
+pub enum Watch {
     /// Always.
     Always,
     /// Only while the worker waits. For each packet that a tap or socket sends or receives, the
@@ -85,7 +83,7 @@ impl EpollWaiter {
 
     /// Adds a descriptor. Each new edge of its readiness to read wakes the worker. With
     /// [`Watch::Waiting`], so does readiness at the beginning of a wait.
-    pub(crate) fn watch(&self, fd: Arc<OwnedFd>, watch: Watch) -> io::Result<Token> {
+    pub fn watch(&self, fd: Arc<OwnedFd>, watch: Watch) -> io::Result<Token> {
         let token = self.next.fetch_add(1, Ordering::Relaxed);
         let mut watched = self.lock();
         if watch == Watch::Always || watched.waits {
@@ -156,8 +154,7 @@ impl EpollWaiter {
 
     /// Returns the number of kicks that would wake the worker now, and whether [`Self::wake`] was
     /// called since the last wait.
-    #[cfg(test)]
-    pub(crate) fn woken_by(&self) -> (usize, bool) {
+    pub fn woken_by(&self) -> (usize, bool) {
         self.begin_wait().expect("the set is complete");
         let mut events = [const { MaybeUninit::uninit() }; 16];
         let (ready, _) = epoll::wait(&self.epoll, &mut events, Some(&Timespec::default())).expect("epoll_wait");
@@ -167,10 +164,21 @@ impl EpollWaiter {
     }
 }
 
+/// Returns whether the descriptor is an eventfd: its inode is anonymous, and the inode's name says
+/// so.
+///
+/// # Errors
+/// The descriptor is not listed in `/proc`.
+pub fn is_eventfd(fd: &OwnedFd) -> io::Result<bool> {
+    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    Ok(std::fs::read_link(path)?.as_os_str() == "anon_inode:[eventfd]")
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::time::Instant;
+
+    use super::*;
 
     #[test]
     fn the_bell_wakes_even_before_the_sleep() {

@@ -136,7 +136,7 @@ pub fn wait_for_ends(ports: &[&dyn PortControl], limit: Duration) {
 }
 
 /// Waits until `is_done` returns true, at most for `limit`. Returns whether it did.
-pub(crate) fn is_within(limit: Duration, mut is_done: impl FnMut() -> bool) -> bool {
+pub fn is_within(limit: Duration, mut is_done: impl FnMut() -> bool) -> bool {
     let until = Instant::now() + limit;
     while !is_done() {
         if Instant::now() > until {
@@ -149,8 +149,9 @@ pub(crate) fn is_within(limit: Duration, mut is_done: impl FnMut() -> bool) -> b
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::sync::mpsc::channel;
+
+    use super::*;
 
     #[test]
     fn a_thread_that_is_held_is_waited_for_in_vain() {

@@ -114,7 +114,7 @@ impl Default for Signals {
 /// Adds one to the counter of `event`, which is an eventfd, and never waits. Returns `false` if
 /// that is not possible: there was no context, or a filter forbids its use.
 #[must_use]
-pub(crate) fn signal(event: BorrowedFd<'_>) -> bool {
+pub fn signal(event: BorrowedFd<'_>) -> bool {
     OWN.with(|own| match own.get() {
         Some(signals) => signals.0.as_ref().is_some_and(|requests| requests.signal(event)),
         None => {
@@ -196,9 +196,10 @@ impl Drop for Requests {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::sync::mpsc;
     use std::time::Duration;
+
+    use super::*;
 
     fn count(event: &OwnedFd) -> u64 {
         let mut bytes = [0; 8];
