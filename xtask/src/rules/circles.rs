@@ -20,12 +20,6 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("packet", "segment", "double"),
     // Two halves of one algorithm.
     ("packet", "segmentation", "outer"),
-    ("port", "call_helper", "notifier"),
-    ("port", "socket_path", "socket_file"),
-    // The opener opens devices of each kind, and each kind implements the trait of a device.
-    ("port", "device", "af_packet"),
-    ("port", "device", "af_xdp"),
-    ("port", "device", "tap"),
     // The command line lists the commands, and commands read the options of the command line.
     ("straightline", "cli", "commands"),
     // A kind of port names the capabilities that it needs.

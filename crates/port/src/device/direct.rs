@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{DeviceRequest, OpenCause, OpenError, OpenedDevice, Opener};
-use crate::{af_packet, af_xdp, tap};
+use crate::device::{af_packet, af_xdp, tap};
 
 /// Opens interfaces in this process, with its privileges.
 #[derive(Debug, Default)]

@@ -10,9 +10,9 @@ use straightline_packet::{Batch, Drops, PacketId, PortIndex, RcuCell, Turn};
 
 use super::devices::WakeEvent;
 use super::{DeviceRequest, OpenError, OpenedDevice};
-use crate::af_packet::AfPacketLink;
-use crate::af_xdp::AfXdpLink;
-use crate::tap::TapLink;
+use crate::device::af_packet::AfPacketLink;
+use crate::device::af_xdp::AfXdpLink;
+use crate::device::tap::TapLink;
 
 /// Bytes of a frame beyond its MTU: the Ethernet header and a VLAN tag.
 pub(super) const BEYOND_MTU: u32 = 18;

@@ -16,25 +16,35 @@
 //! | `devices` | the thread that follows the interfaces of all ports |
 //! | `openings` | the threads that open devices again |
 //! | `netlink` | the interfaces of this machine, as the kernel reports them |
+//! | `pool`, `vectored`, `vnet`, `frames` | memory that the kernel reads packets into; system calls on segments; packets with a virtio-net header; delivery into frames |
+//! | `backoff` | the time until an interface is tried again |
 //!
-//! The kinds are in `crate::tap`, `crate::af_packet` and `crate::af_xdp`. Each has a function that
-//! opens it with privileges, and a type with `DeviceLink` for all other work.
+//! The kinds are in `tap`, `af_packet` and `af_xdp`. Each has a function that opens it with
+//! privileges, and a type with `DeviceLink` for all other work.
 
+pub(crate) mod af_packet;
+pub(crate) mod af_xdp;
+pub(crate) mod backoff;
 pub(crate) mod bpf;
 mod devices;
 mod direct;
 pub(crate) mod ethtool;
+pub(crate) mod frames;
 mod helper;
 pub(crate) mod interface;
 pub(crate) mod link;
 mod netlink;
 mod openings;
+pub(crate) mod pool;
 mod port;
 mod request;
 pub mod routes;
+pub(crate) mod tap;
 #[cfg(test)]
 pub(crate) mod test_namespace;
 pub(crate) mod tun;
+pub(crate) mod vectored;
+pub(crate) mod vnet;
 mod worker_port;
 
 use std::fmt;

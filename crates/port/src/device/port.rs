@@ -20,8 +20,8 @@ use super::netlink::Interface;
 use super::worker_port::WorkerPort;
 use super::{AfXdpRequest, DeviceRequest, OpenCause, OpenError, OpenedDevice};
 use crate::descriptor_share::DescriptorShare;
-use crate::kick_routing::{Kick, KickKind, KickRouting};
 use crate::log_limit::{PortLogLimit, log_limited};
+use crate::notify::kick_routing::{Kick, KickKind, KickRouting};
 
 /// Time between two attempts to open a device that is not open.
 const RETRY: Duration = Duration::from_secs(1);

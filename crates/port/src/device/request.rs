@@ -44,7 +44,7 @@ impl DeviceRequest {
         match self {
             Self::Tap(_) | Self::AfPacket(_) => 0,
             Self::AfXdp(request) => {
-                u64::from(request.queues.unwrap_or(1)) * crate::af_xdp::open::memory_of_queue(request)
+                u64::from(request.queues.unwrap_or(1)) * crate::device::af_xdp::open::memory_of_queue(request)
             }
         }
     }

@@ -14,7 +14,7 @@ use straightline_packet::{Arena, MemorySegment, Turn};
 use straightline_virtio::net_control::{self, CommandOutcome, NetControl, SavedState};
 use straightline_virtio::ring::{Device, Direction, Fault, First, RingFault};
 
-use crate::kick_routing::KickRouting;
+use crate::notify::kick_routing::KickRouting;
 use crate::vhost_user::data::link::Link;
 
 /// Commands executed at a time, before the frontend's next message.

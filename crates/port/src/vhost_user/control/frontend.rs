@@ -23,7 +23,7 @@ use super::running_ring::RunningRing;
 use super::shared::Shared;
 use super::stop::Stop;
 use super::transfer_thread::Transfer;
-use crate::call_helper::CallHelper;
+use crate::notify::call_helper::CallHelper;
 use crate::vhost_user::data::queue::Queue;
 
 /// A connected frontend.

@@ -11,7 +11,7 @@ use rustix::net::{AddressFamily, SocketType};
 use straightline_graph::{Down, DownCause};
 
 use super::connector::Connector;
-use crate::listener::{Listener, ServerSocket, raised};
+use crate::socket::listener::{Listener, ServerSocket, raised};
 
 /// The way in which a port comes to a frontend.
 pub(crate) enum FrontendSource {

@@ -59,17 +59,16 @@ fn check_ring(queue: &Queue, watch: &mut CallWatch, now: Instant) -> CallCheck {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     use std::sync::Arc;
 
     use rustix::event::{EventfdFlags, eventfd};
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
     use straightline_virtio::ring::Options;
 
-    use crate::call_cost::CallCost;
-    use crate::call_helper::CallHelper;
-    use crate::notifier::Notifier;
+    use super::*;
+    use crate::notify::call_cost::CallCost;
+    use crate::notify::call_helper::CallHelper;
+    use crate::notify::notifier::Notifier;
     use crate::vhost_user::data::queue::tests::queue_with;
     use crate::vhost_user::inbox::PortInbox;
 

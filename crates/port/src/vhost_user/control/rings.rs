@@ -13,7 +13,7 @@ use tracing::Level;
 use super::call_watch::CallWatch;
 use super::frontend::ConnectedFrontend;
 use super::running_ring::RunningRing;
-use crate::notifier::Notifier;
+use crate::notify::notifier::Notifier;
 use crate::vhost_user::data::queue::Queue;
 use crate::vhost_user::ring_name::{CONTROL_RING, is_transmit, ring_name};
 

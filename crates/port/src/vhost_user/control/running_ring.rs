@@ -6,9 +6,9 @@ use std::sync::Arc;
 use straightline_virtio::vhost_user::RingSetup;
 
 use super::call_watch::CallWatch;
-use crate::call_helper::CallHelper;
-use crate::kick_routing::{Kick, KickKind, KickRouting};
-use crate::notifier::Notifier;
+use crate::notify::call_helper::CallHelper;
+use crate::notify::kick_routing::{Kick, KickKind, KickRouting};
+use crate::notify::notifier::Notifier;
 use crate::vhost_user::data::queue::Queue;
 use crate::vhost_user::ring_name::{CONTROL_RING, is_transmit, ring_name};
 
@@ -89,7 +89,7 @@ mod tests {
     use straightline_graph::EpollWaiter;
 
     use super::*;
-    use crate::call_cost::CallCost;
+    use crate::notify::call_cost::CallCost;
     use crate::vhost_user::data::queue::tests::queue;
 
     fn running(routing: &Arc<KickRouting>) -> RunningRing {

@@ -11,10 +11,10 @@ use straightline_graph::{EpollWaiter, LinkState, QueueAssignment};
 use straightline_packet::Rcu;
 use tracing::Level;
 
-use crate::call_cost::CallCost;
 use crate::descriptor_share::DescriptorShare;
-use crate::kick_routing::KickRouting;
 use crate::log_limit::{PortLogLimit, log_limited};
+use crate::notify::call_cost::CallCost;
+use crate::notify::kick_routing::KickRouting;
 use crate::vhost_user::VhostUserConfig;
 use crate::vhost_user::data::port_data::PortData;
 use crate::vhost_user::inbox::PortInbox;

@@ -19,7 +19,7 @@ use super::frontend_source::FrontendSource;
 use super::poll::wait_for_any;
 use super::shared::Shared;
 use super::stop::Stop;
-use crate::listener::{Listener, ServerSocket};
+use crate::socket::listener::{Listener, ServerSocket};
 
 /// The pause after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

@@ -10,7 +10,7 @@ use straightline_virtio::ring::{BURST, First, Ring, RingFault, Standing};
 
 use super::buffer_waiters::BufferWaiters;
 use super::queue_state::{QueueState, Wake};
-use crate::notifier::Notifier;
+use crate::notify::notifier::Notifier;
 use crate::vhost_user::inbox::PortInbox;
 use crate::vhost_user::ring_name::{is_transmit, ring_name};
 

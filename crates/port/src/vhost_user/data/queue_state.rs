@@ -5,7 +5,7 @@ use straightline_virtio::ring::{BURST, First, Ring};
 
 use super::buffer_waiters::BufferWaiters;
 use super::delivery_plan::Planned;
-use crate::notifier::Notifier;
+use crate::notify::notifier::Notifier;
 
 /// The event at which a worker wakes the port's thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

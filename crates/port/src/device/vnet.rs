@@ -32,8 +32,8 @@ use straightline_virtio::memory::fault;
 use straightline_virtio::net_header::{LEN, NetHeader, Receiver};
 
 use crate::device::link::DevicePortData;
-use crate::pool::Pool;
-use crate::vectored;
+use crate::device::pool::Pool;
+use crate::device::vectored;
 
 /// The source of packets from one queue.
 #[derive(Clone, Copy)]

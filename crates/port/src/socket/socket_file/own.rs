@@ -25,7 +25,7 @@ use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketT
 use rustix::process::geteuid;
 
 use super::{FIRST_MODE, SocketFileError, SocketStep, bound};
-use crate::socket_path::{self, SocketState};
+use crate::socket::socket_path::{self, SocketState};
 
 /// The files of all sockets of this process.
 static OURS: Mutex<Vec<FileId>> = Mutex::new(Vec::new());

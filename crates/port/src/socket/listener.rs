@@ -10,9 +10,9 @@ use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::net::{Shutdown, SocketFlags, accept_with, listen, shutdown};
 use straightline_graph::{ListenError, Permissions};
 
-use crate::closing::ClosedApart;
-use crate::socket_file::{self, SocketFile, SocketFileError};
-use crate::socket_path::SocketState;
+use crate::socket::closing::ClosedApart;
+use crate::socket::socket_file::{self, SocketFile, SocketFileError};
+use crate::socket::socket_path::SocketState;
 
 /// The lowest descriptor number that a listening socket should have. A table of this many
 /// descriptors takes 256 KiB of the kernel's memory.

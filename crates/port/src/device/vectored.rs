@@ -206,12 +206,13 @@ fn last_error() -> Errno {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::pool::Pool;
     use std::os::fd::AsFd;
 
     use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
     use straightline_packet::Level;
+
+    use super::*;
+    use crate::device::pool::Pool;
 
     fn sockets() -> (std::os::fd::OwnedFd, std::os::fd::OwnedFd) {
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::NONBLOCK, None).expect("sockets")

@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{SocketFileError, SocketStep};
 use crate::helper_channel::{HelperProcess, HelperSandbox};
-use crate::socket_path::SocketState;
+use crate::socket::socket_path::SocketState;
 pub(super) use client::MadeFile;
 pub use client::SocketMaker;
 pub use server::MakerServer;

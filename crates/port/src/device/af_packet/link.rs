@@ -8,12 +8,12 @@ use rustix::io::Errno;
 use straightline_packet::{AtTurnEnd, Batch, HEAD, MemorySegment, PacketId, Reason, SourceQueueId, Turn};
 
 use super::socket;
-use crate::backoff::{Backoff, is_ready};
+use crate::device::backoff::{Backoff, is_ready};
 use crate::device::link::{DeviceLink, DevicePortData};
+use crate::device::pool::Pool;
+use crate::device::vectored::{self, MESSAGES, Message};
+use crate::device::vnet::{self, Origin, Refused, Tally, Transmitter, Way};
 use crate::device::{OpenCause, OpenError, OpenedDevice};
-use crate::pool::Pool;
-use crate::vectored::{self, MESSAGES, Message};
-use crate::vnet::{self, Origin, Refused, Tally, Transmitter, Way};
 
 /// Bytes of the virtio-net header of packet sockets: without the number of buffers.
 const HEADER: usize = 10;

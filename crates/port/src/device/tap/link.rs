@@ -7,12 +7,12 @@ use rustix::io::Errno;
 use straightline_packet::{AtTurnEnd, Batch, HEAD, MAX_FRAME, MemorySegment, PacketId, Reason, SourceQueueId, Turn};
 use straightline_virtio::net_header::LEN;
 
-use crate::backoff::{Backoff, is_ready};
+use crate::device::backoff::{Backoff, is_ready};
 use crate::device::link::{DeviceLink, DevicePortData};
+use crate::device::pool::Pool;
+use crate::device::vectored;
+use crate::device::vnet::{self, Origin, Refused, Tally, Transmitter, Way};
 use crate::device::{OpenCause, OpenError, OpenedDevice};
-use crate::pool::Pool;
-use crate::vectored;
-use crate::vnet::{self, Origin, Refused, Tally, Transmitter, Way};
 
 /// Bytes that are read at most: a packet that fills all of them was truncated.
 const SPACE: u32 = MAX_FRAME + LEN_U32 + 1;

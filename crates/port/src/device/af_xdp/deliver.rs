@@ -20,8 +20,8 @@ use straightline_virtio::memory::fault;
 
 use super::frames::Umem;
 use super::queue::{Queue, QueueFault, TxFrames, TxHalf};
+use crate::device::frames::{FrameSink, Limits, Tally, fill};
 use crate::device::link::DevicePortData;
-use crate::frames::{FrameSink, Limits, Tally, fill};
 
 /// Frames that one packet may take: a packet of 9216 bytes takes 3 of 4 KiB. The kernel allows 17
 /// (`MAX_SKB_FRAGS`).

@@ -10,8 +10,8 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
 use super::{Answer, End, Message, Task};
 use crate::helper_channel::{Channel, HelperError, HelperProcess, HelperSandbox};
-use crate::socket_file::{SocketFileError, SocketStep};
-use crate::socket_path::SocketState;
+use crate::socket::socket_file::{SocketFileError, SocketStep};
+use crate::socket::socket_path::SocketState;
 
 /// The time after which a silent maker counts as stuck. Its tasks take no time, unless a folder is
 /// on a file system that does not answer.
@@ -31,7 +31,7 @@ struct Client {
 
 /// A file that the maker has made. When dropped, the maker removes it.
 #[derive(Debug)]
-pub(in crate::socket_file) struct MadeFile {
+pub(in crate::socket::socket_file) struct MadeFile {
     maker: SocketMaker,
     number: u64,
 }
@@ -68,7 +68,7 @@ impl SocketMaker {
     }
 
     /// Removes a stale socket, as [`super::super::clear_stale`] does.
-    pub(in crate::socket_file) fn clear_stale(&self, path: &Path) -> io::Result<SocketState> {
+    pub(in crate::socket::socket_file) fn clear_stale(&self, path: &Path) -> io::Result<SocketState> {
         match self.ask(Task::Clear(path.to_owned())).map_err(|error| error.source)? {
             (End::Found(state), _) => Ok(state),
             (other, _) => Err(unexpected(&other).source),
@@ -76,7 +76,7 @@ impl SocketMaker {
     }
 
     /// Returns what is at `path`.
-    pub(in crate::socket_file) fn state(&self, path: &Path) -> io::Result<SocketState> {
+    pub(in crate::socket::socket_file) fn state(&self, path: &Path) -> io::Result<SocketState> {
         match self.ask(Task::Look(path.to_owned())).map_err(|error| error.source)? {
             (End::Found(state), _) => Ok(state),
             (other, _) => Err(unexpected(&other).source),
@@ -84,7 +84,7 @@ impl SocketMaker {
     }
 
     /// Makes a socket at `path`.
-    pub(in crate::socket_file) fn bind(&self, path: &Path) -> Result<(OwnedFd, MadeFile), SocketFileError> {
+    pub(in crate::socket::socket_file) fn bind(&self, path: &Path) -> Result<(OwnedFd, MadeFile), SocketFileError> {
         match self.ask(Task::Bind(path.to_owned()))? {
             (End::Bound(number), Some(socket)) => Ok((socket, MadeFile { maker: self.clone(), number })),
             (other, _) => Err(unexpected(&other)),
@@ -122,7 +122,7 @@ impl Client {
 }
 
 impl MadeFile {
-    pub(in crate::socket_file) fn set_permissions(
+    pub(in crate::socket::socket_file) fn set_permissions(
         &self,
         owner: Option<u32>,
         group: Option<u32>,

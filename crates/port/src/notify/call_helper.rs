@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use crossbeam_queue::ArrayQueue;
 
-use crate::call_cost::CallCost;
-use crate::notifier::Notifier;
+use crate::notify::call_cost::CallCost;
+use crate::notify::notifier::Notifier;
 
 /// The most notifiers that wait for the helper: the call and the error descriptor of each of 256
 /// rings, once each. More can wait only if a frontend holds the helper up and sends new
@@ -171,12 +171,12 @@ impl std::fmt::Debug for PendingCalls {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     use std::os::fd::OwnedFd;
 
     use rustix::event::{EventfdFlags, eventfd};
     use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+
+    use super::*;
 
     fn cost() -> Arc<CallCost> {
         Arc::new(CallCost::new())

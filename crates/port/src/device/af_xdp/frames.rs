@@ -123,9 +123,11 @@ impl FrameSet {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
     use std::os::fd::AsFd;
+
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
+    use super::*;
 
     #[test]
     fn an_address_names_a_frame_and_bytes_stay_in_it() {

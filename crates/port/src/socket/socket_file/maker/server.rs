@@ -7,9 +7,9 @@ use std::path::PathBuf;
 
 use super::{Answer, End, Failure, MAX_FOLDERS, Message, Task};
 use crate::helper_channel::{Channel, HelperError, HelperProcess, HelperSandbox};
-use crate::socket_file::own::{self, OwnFile};
-use crate::socket_file::{SocketFileError, SocketStep};
-use crate::socket_path::SocketState;
+use crate::socket::socket_file::own::{self, OwnFile};
+use crate::socket::socket_file::{SocketFileError, SocketStep};
+use crate::socket::socket_path::SocketState;
 
 /// Permission bits that a socket may get. It gets no special ones.
 const BITS: u32 = 0o777;

@@ -24,8 +24,8 @@ use rustix::net::{AddressFamily, SendFlags, SocketType, send};
 use rustix::system::uname;
 use straightline_graph::{is_eventfd, signal};
 
-use crate::call_cost::CallCost;
-use crate::call_helper::{CallHelper, PendingCalls};
+use crate::notify::call_cost::CallCost;
+use crate::notify::call_helper::{CallHelper, PendingCalls};
 
 /// A descriptor by which a guest is notified. Clones are the same notifier.
 #[derive(Clone, Debug)]

@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 use straightline_graph::{OWN_MODE, Permissions};
 
 use crate::helper_channel::HelperProcess;
-use crate::socket_path::SocketState;
+use crate::socket::socket_path::SocketState;
 pub use own::clear_stale as clear_stale_here;
 
 /// Permission bits that a socket file is made with: only our user may connect.

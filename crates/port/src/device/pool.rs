@@ -143,8 +143,9 @@ const fn lead(aligned: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use straightline_packet::Level;
+
+    use super::*;
 
     #[test]
     fn kept_spaces_do_not_overlap_and_the_others_are_used_again() {
