@@ -7,7 +7,7 @@ use std::path::Path;
 
 use clap_complete::engine::CompletionCandidate;
 use straightline_api::{self as api, DEFAULT_PATH, Drops, Neighbours, Ports};
-use straightline_switch::config;
+use straightline_config as config;
 
 /// Environment variable by which a shell asks for completions.
 pub(crate) const VARIABLE: &str = "COMPLETE";

@@ -7,7 +7,7 @@
 //! success, 1 for a failure with a message, and 2 for wrong usage.
 //!
 //! ```no_run
-//! use straightline_switch::config::Kinds;
+//! use straightline_config::Kinds;
 //!
 //! fn main() -> std::process::ExitCode {
 //!     // No kinds of nodes but the switch's own.
@@ -26,7 +26,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 use clap_complete::env::CompleteEnv;
-use straightline_switch::config::Kinds;
+use straightline_config::Kinds;
 
 /// Runs the command line with the arguments of this process. Configurations may use nodes of these
 /// `kinds`.

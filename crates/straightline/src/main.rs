@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use straightline_switch::config::Kinds;
+use straightline_config::Kinds;
 
 fn main() -> ExitCode {
     straightline::main(&Kinds::new())

@@ -21,7 +21,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
-use straightline_switch::config::{BridgeConfig, Config, PatchConfig, PortConfig, WhenFull};
+use straightline_config::{BridgeConfig, Config, PatchConfig, PortConfig, WhenFull};
 use straightline_switch::{Switch, raise_descriptor_limit};
 
 /// A change of a configuration.

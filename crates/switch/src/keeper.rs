@@ -11,7 +11,7 @@ use crate::api::{
 use crate::config::{Config, Diagnostic, Interfaces, Kinds};
 use crate::config_file::AppliedFile;
 use crate::descriptors::descriptor_shortage;
-use crate::{GivenSocket, Switch};
+use crate::{GivenSocket, Switch, sandbox};
 
 /// Reloads the file when a signal or the API asks for it.
 #[derive(Debug)]
@@ -69,25 +69,27 @@ impl Keeper {
 
 impl Control for Keeper {
     fn reload(&self) -> Result<Changes, Refusal> {
-        let done = Config::load_with(&self.file, &self.kinds).map_err(|errors| errors.to_string()).and_then(|loaded| {
-            for warning in &loaded.warnings {
-                tracing::warn!("{warning}");
-            }
-            if let Some(shortage) = descriptor_shortage(&loaded.config) {
-                tracing::warn!("{shortage}");
-            }
-            // A socket that this switch has itself does not count as taken.
-            let running = self.switch.config();
-            let mut wrong = loaded.taken_sockets_beside(&running);
-            wrong.extend(loaded.on_machine(&Interfaces::routes_of_this_machine(), &running).errors);
-            if !wrong.is_empty() {
-                return Err(wrong.iter().map(Diagnostic::to_string).collect::<Vec<_>>().join("\n"));
-            }
-            let changes = self.switch.reload(&loaded.config);
-            let changes = changes.map_err(|error| format!("{}: {error:#}", self.file.display()))?;
-            self.switch.running.file_applied(AppliedFile::new(&self.file, loaded.text));
-            Ok(changes)
-        });
+        let done = Config::load_hinted(&self.file, &self.kinds, |error| sandbox::about_reading(&self.file, error))
+            .map_err(|errors| errors.to_string())
+            .and_then(|loaded| {
+                for warning in &loaded.warnings {
+                    tracing::warn!("{warning}");
+                }
+                if let Some(shortage) = descriptor_shortage(&loaded.config) {
+                    tracing::warn!("{shortage}");
+                }
+                // A socket that this switch has itself does not count as taken.
+                let running = self.switch.config();
+                let mut wrong = loaded.taken_sockets_beside(&running);
+                wrong.extend(loaded.on_machine(&Interfaces::routes_of_this_machine(), &running).errors);
+                if !wrong.is_empty() {
+                    return Err(wrong.iter().map(Diagnostic::to_string).collect::<Vec<_>>().join("\n"));
+                }
+                let changes = self.switch.reload(&loaded.config);
+                let changes = changes.map_err(|error| format!("{}: {error:#}", self.file.display()))?;
+                self.switch.running.file_applied(AppliedFile::new(&self.file, loaded.text));
+                Ok(changes)
+            });
         match &done {
             Ok(changes) if changes.changes.is_empty() => tracing::info!("reload: nothing changed"),
             Ok(changes) => changes.changes.iter().for_each(|change| tracing::info!("reload: {change}")),

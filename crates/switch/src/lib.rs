@@ -1,7 +1,6 @@
 //! The switch as a library: it turns a configuration into a running switch that answers questions
 //! about itself.
 //!
-//! * [`config`] reads and checks a configuration file.
 //! * `plan` assigns ports and domains to workers.
 //! * [`Switch`] starts, reloads and stops.
 //! * [`api`] answers questions over a Unix socket.
@@ -41,7 +40,6 @@ mod assembly;
 mod capture;
 mod captures;
 mod changes;
-pub mod config;
 mod config_file;
 mod default_mac;
 mod descriptors;
@@ -65,6 +63,8 @@ mod underlays;
 mod user_names;
 mod watchdog;
 mod watcher;
+
+pub use straightline_config as config;
 
 pub use descriptors::{descriptor_shortage, raise_descriptor_limit};
 pub use dynamic_port::{DynamicPort, GivenSocket};

@@ -18,9 +18,10 @@ use straightline_port::HelperError;
 use straightline_port::socket_file::{self, maker};
 
 use crate::config::Config;
+use crate::config::Needs;
 use crate::opener::{sandbox, spawn};
+use crate::sandbox::folders;
 use crate::sandbox::socket_maker::{CAPABILITIES, enter};
-use crate::sandbox::{Needs, folders};
 
 /// Starts the process if a socket of this configuration is for another user or group. From then on it
 /// makes all sockets of this process. Without a sandbox, the switch keeps its privileges and makes

@@ -10,11 +10,11 @@ use common::{
     BROADCAST, Rig, Victims, arrived, bridge, frame, mac, nothing, patch, rig, send, take, vhost_user, wait_until,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use straightline_guest::{Guest, GuestOptions, Sequence, Stream};
-use straightline_switch::api::{Change, ChangeKind, Changed, Link};
-use straightline_switch::config::{
+use straightline_config::{
     BridgeConfig, Config, Mac, MacPrefix, PatchConfig, PortConfig, SourceCheckConfig, StaticEntry, WhenFull,
 };
+use straightline_guest::{Guest, GuestOptions, Sequence, Stream};
+use straightline_switch::api::{Change, ChangeKind, Changed, Link};
 
 const ROUNDS: u16 = 50;
 
@@ -326,14 +326,14 @@ fn an_error_changes_nothing() {
             good(config);
             match key {
                 "workers" => config.switch.workers = vec![0],
-                "idle" => config.switch.idle = straightline_switch::config::Idle::Spin,
+                "idle" => config.switch.idle = straightline_config::Idle::Spin,
                 "api" => config.switch.api = Some("/a".into()),
                 "api-group" => config.switch.api_group = Some(0),
                 "api-perms" => config.switch.api_perms = Some(0o666),
                 "api-read-only" => config.switch.api_read_only = Some("/a".into()),
                 "api-read-only-group" => config.switch.api_read_only_group = Some(0),
                 "api-read-only-perms" => config.switch.api_read_only_perms = Some(0o600),
-                _ => config.switch.copies = straightline_switch::config::Copies::Two,
+                _ => config.switch.copies = straightline_config::Copies::Two,
             }
         });
     }

@@ -17,9 +17,9 @@ use std::time::Duration;
 use libtest_mimic::{Arguments, Failed, Trial};
 use rustix::fs::{AtFlags, CWD, MemfdFlags, Mode as RawMode, chmodat, chownat, ftruncate, memfd_create};
 use rustix::net::{AddressFamily, SocketType};
+use straightline_config::{Config, Machine, Mechanism, Mode};
 use straightline_packet::Level;
 use straightline_switch::api::EventKind;
-use straightline_switch::config::{Config, Machine, Mechanism, Mode};
 use straightline_switch::{Switch, sandbox, socket_maker};
 use straightline_virtio::memory::{GuestMemory, Region};
 
@@ -405,7 +405,7 @@ fn lose_guest_memory() -> &'static str {
 /// The changes that a reload may need.
 fn try_reloads(config: &Config, folder: &Path) {
     let file = folder.join("own/c.toml");
-    let start = |change: &dyn Fn(&mut straightline_switch::config::VhostUserConfig)| {
+    let start = |change: &dyn Fn(&mut straightline_config::VhostUserConfig)| {
         let mut config = config.clone();
         let kind = config.ports[0].kind.as_vhost_user_mut().expect("a vhost-user port");
         change(kind);
@@ -423,7 +423,7 @@ fn try_reloads(config: &Config, folder: &Path) {
         "a port with an interface",
         &Switch::start(&with_tap).map_or_else(|error| format!("{error:#}"), |_| "ok".to_owned()),
     );
-    let error = |loaded: Result<_, straightline_switch::config::ConfigErrors>| match loaded {
+    let error = |loaded: Result<_, straightline_config::ConfigErrors>| match loaded {
         Ok(_) => "ok".to_owned(),
         Err(errors) => errors.to_string().lines().next().unwrap_or_default().to_owned(),
     };

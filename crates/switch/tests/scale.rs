@@ -6,7 +6,7 @@ mod common;
 use std::fs;
 
 use common::{bridge, rig};
-use straightline_switch::config::BridgeConfig;
+use straightline_config::BridgeConfig;
 use straightline_switch::raise_descriptor_limit;
 
 const PORTS: usize = 400;

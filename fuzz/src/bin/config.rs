@@ -9,8 +9,8 @@
 use std::collections::BTreeSet;
 
 use libfuzzer_sys::fuzz_target;
+use straightline_config::{Config, Machine};
 use straightline_fuzz::reached;
-use straightline_switch::config::{Config, Machine};
 
 fuzz_target!(|text: &str| {
     let machine = Machine::with_cpus(vec![0, 1, 2, 3], vec![0, 1]);

@@ -22,8 +22,6 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("packet", "segmentation", "outer"),
     // The command line lists the commands, and commands read the options of the command line.
     ("straightline", "cli", "commands"),
-    // A kind of port names the capabilities that it needs.
-    ("switch", "config", "sandbox"),
 ];
 
 /// The imports of one crate: for each module, the imported modules with the first place of each.

@@ -3,7 +3,7 @@
 use toml::{Table, Value};
 
 /// The layer of each crate. A crate imports crates of lower layers only.
-const LAYERS: [(&str, u8); 20] = [
+const LAYERS: [(&str, u8); 21] = [
     ("simd", 0),
     // The library for C: no crate of the workspace imports it.
     ("simd-c", 1),
@@ -27,6 +27,7 @@ const LAYERS: [(&str, u8); 20] = [
     ("nodes", 4),
     ("underlay", 4),
     ("capture", 5),
+    ("config", 5),
     ("switch", 6),
     ("lab", 6),
     ("straightline", 7),

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
+use straightline_config::Config;
 use straightline_switch::Switch;
 use straightline_switch::api::Runtime;
-use straightline_switch::config::Config;
 
 use super::harness::Measured;
 use super::pvp;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use straightline_config::Config;
 use straightline_report::results::{Sample, Validity};
-use straightline_switch::config::Config;
 
 use super::bench::{TrafficPath, bench};
 use super::settings::Settings;

@@ -1,6 +1,6 @@
 //! The fastest copy in the switch's pipeline: `docs/experiments/memcpy.md`.
 
-use straightline_switch::config::Copier;
+use straightline_config::Copier;
 
 use super::bench::TrafficPath;
 use super::bound;

@@ -17,9 +17,9 @@ use std::hint::black_box;
 use std::ops::RangeInclusive;
 use std::sync::{Arc, OnceLock};
 
+use straightline_config::{Config, NodeConfig};
 use straightline_graph::{Next, Node};
 use straightline_packet::{Batch, PacketId, Packets, prefetch_read};
-use straightline_switch::config::{Config, NodeConfig};
 
 use super::bench::{TrafficPath, bench};
 use super::harness::{Cell, Measured, Plan, Shown, Variant};

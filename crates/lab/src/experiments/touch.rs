@@ -1,6 +1,6 @@
 //! The cost for the switch if its guest reads or edits packets: `docs/experiments/touch.md`.
 
-use straightline_switch::config::{Config, Copies, Idle};
+use straightline_config::{Config, Copies, Idle};
 
 use super::bench::TrafficPath;
 use super::harness::{Cell, Plan, Shown, Variant};

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use rustix::thread::{CpuSet, sched_getaffinity};
-use straightline_switch::config::parse_cpu_list;
+use straightline_config::parse_cpu_list;
 
 /// Returns the CPUs that this process may use.
 pub(crate) fn usable_cpus() -> anyhow::Result<Vec<usize>> {

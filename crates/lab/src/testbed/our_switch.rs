@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::{Context, ensure};
+use straightline_config::{AfPacketConfig, AfXdpConfig, Offloads, PortConfig, PortKind, TapConfig};
 use straightline_guest::endpoints::{Interface, InterfaceKind, wait_for_links};
 use straightline_port::device::{Steal, ZeroCopy};
 use straightline_switch::Switch;
 use straightline_switch::api::{Link, Runtime};
-use straightline_switch::config::{AfPacketConfig, AfXdpConfig, Offloads, PortConfig, PortKind, TapConfig};
 use tempfile::TempDir;
 
 use super::endpoints::needed_mtu;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use straightline_switch::config::{Config, Idle, PatchConfig, PortConfig, WhenFull};
+use straightline_config::{Config, Idle, PatchConfig, PortConfig, WhenFull};
 
 /// The MTU of all ports. It is large enough for the frames of any experiment.
 pub(crate) const MTU: u16 = 9216;

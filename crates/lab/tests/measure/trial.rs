@@ -3,13 +3,13 @@
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use straightline_config::{PatchConfig, WhenFull};
 use straightline_guest::GuestOptions;
 use straightline_guest::endpoints::{Layout, PortOptions, VhostPort};
 use straightline_lab::guests::forward::{self, Mode, Options, Touch};
 use straightline_lab::traffic::capture::Capture;
 use straightline_lab::traffic::generator::{Generator, Rate, Replay, ReplayTiming, StreamSpec};
 use straightline_lab::trial::{self, Outcome, Plan};
-use straightline_switch::config::{PatchConfig, WhenFull};
 
 use crate::common::{self, Rig, patch, rig};
 

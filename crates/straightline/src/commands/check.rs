@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use straightline_switch::config::{Config, Diagnostic, Explanation, Interfaces, Kinds, Loaded};
+use straightline_config::{Config, Diagnostic, Explanation, Interfaces, Kinds, Loaded};
 use straightline_switch::descriptor_shortage;
 
 use super::running::Running;
@@ -12,7 +12,7 @@ use crate::output::{self, Reported};
 /// Checks a file, explains keys, or prints the schema.
 pub(crate) fn execute(args: &Check, kinds: &Kinds) -> anyhow::Result<()> {
     if args.schema {
-        let schema = straightline_switch::config::schema(kinds);
+        let schema = straightline_config::schema(kinds);
         return output::answer(&format!("{schema:#}\n"));
     }
     match (&args.explain, &args.config) {
@@ -25,7 +25,7 @@ pub(crate) fn execute(args: &Check, kinds: &Kinds) -> anyhow::Result<()> {
 
 /// Prints the keys that `query` names.
 fn explain(query: &str, json: bool) -> anyhow::Result<()> {
-    let found = straightline_switch::config::explain(query)?;
+    let found = straightline_config::explain(query)?;
     if json {
         let keys: Vec<_> = found.iter().map(Explanation::to_json).collect();
         return output::answer(&format!("{}\n", serde_json::json!({ "keys": keys })));

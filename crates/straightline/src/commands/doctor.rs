@@ -4,9 +4,9 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use straightline_api::{DEFAULT_PATH, Port, QueuePairs};
+use straightline_config::{Config, Diagnostic, Interfaces, Kinds, Mode, PortConfig};
 use straightline_doctor::facts::{Configured, ConfiguredPort};
 use straightline_doctor::{checks, gather};
-use straightline_switch::config::{Config, Diagnostic, Interfaces, Kinds, Mode, PortConfig};
 
 use crate::cli::Doctor;
 use crate::output::{self, Reported};

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use anyhow::Context;
-use straightline_switch::config::{Facts, initial_configuration};
+use straightline_config::{Facts, initial_configuration};
 
 use crate::cli::Init;
 use crate::output;

@@ -21,7 +21,7 @@ mod top;
 mod trace;
 mod web;
 
-use straightline_switch::config::Kinds;
+use straightline_config::Kinds;
 
 use crate::cli::Command;
 

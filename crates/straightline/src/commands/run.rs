@@ -10,8 +10,8 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use straightline_config::{Config, Kinds, Loaded};
 use straightline_switch::api::{ApiHandle, ApiServer, Control};
-use straightline_switch::config::{Config, Kinds, Loaded};
 use straightline_switch::{
     Keeper, LogWriter, Switch, descriptor_shortage, opener, raise_descriptor_limit, sandbox, socket_maker,
 };

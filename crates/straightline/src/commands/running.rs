@@ -7,8 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use straightline_api::{Ports, RequestError, ask};
+use straightline_config::Config;
 use straightline_doctor::gather;
-use straightline_switch::config::Config;
 
 use crate::output;
 

@@ -8,7 +8,7 @@ use seccompiler::{
     BackendError, SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition as Condition, SeccompRule,
 };
 
-use super::Needs;
+use crate::config::Needs;
 
 /// A call that is allowed if any of these rules holds. Without a rule it is always allowed.
 pub(super) type Allowed = (c_long, Vec<SeccompRule>);

@@ -9,8 +9,9 @@ use caps::{CapSet, Capability, CapsHashSet};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use straightline_port::socket_file;
 
-use super::{Needs, folders, sockets};
+use super::{folders, sockets};
 use crate::config::Config;
+use crate::config::Needs;
 
 /// The capabilities that were kept.
 #[derive(Debug)]

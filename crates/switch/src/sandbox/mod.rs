@@ -30,7 +30,7 @@ use std::sync::OnceLock;
 
 use straightline_port::{socket_file, socket_path};
 
-use crate::config::{Config, Mechanism, PortConfig};
+use crate::config::{Config, Mechanism, Needs, PortConfig, seal_names};
 use crate::default_mac::read_machine_id;
 use crate::descriptors;
 
@@ -52,38 +52,6 @@ struct Entered {
     capabilities: Vec<String>,
     /// The rights that the filter of system calls leaves.
     needs: Needs,
-}
-
-/// The rights that ports and the API take beyond those that every port has. A system call that works on any
-/// path is allowed only where a port needs it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Needs {
-    /// A port connects to its frontend.
-    pub(crate) connects: bool,
-    /// A port's socket has an owner or group of its own.
-    pub(crate) has_owner: bool,
-    /// A port's socket has other permission bits than it is made with.
-    pub(crate) sets_bits: bool,
-    /// A port's socket is for another user or group than ours.
-    pub(crate) gives_away: bool,
-    /// A port has an interface of this machine, which the opener process opens.
-    pub(crate) has_device: bool,
-}
-
-impl Needs {
-    pub(crate) fn of(config: &Config) -> Self {
-        let mut needs = Needs::default();
-        let of_ports = config.ports.iter().map(|port| port.kind.needs());
-        for part in of_ports.chain([config.switch.api_needs()]) {
-            let Needs { connects, has_owner, sets_bits, gives_away, has_device } = part;
-            needs.connects |= connects;
-            needs.has_owner |= has_owner;
-            needs.sets_bits |= sets_bits;
-            needs.gives_away |= gives_away;
-            needs.has_device |= has_device;
-        }
-        needs
-    }
 }
 
 /// The reason why the sandbox cannot be entered.
@@ -200,6 +168,9 @@ pub fn enter(config: &Config, file: &Path) -> Result<(), SandboxError> {
             Err(why) => tracing::warn!("sandbox: {} is NOT in force: {why}", mechanism.as_str()),
         }
     }
+    if entered.mechanisms.iter().any(|mechanism| *mechanism != Mechanism::Capabilities) {
+        seal_names();
+    }
     entered.mechanisms.sort_by_key(|mechanism| mechanism.as_str());
     ENTERED.set(entered).map_err(|_| SandboxError::Late(threads))
 }
@@ -212,12 +183,6 @@ pub fn in_force() -> &'static [Mechanism] {
 /// Returns the names of the capabilities that this process has.
 pub(crate) fn held_capabilities() -> Vec<String> {
     ENTERED.get().map_or_else(capabilities::effective, |entered| entered.capabilities.clone())
-}
-
-/// Returns whether names of users and groups can no longer be looked up. Their service reads files
-/// and loads libraries.
-pub(crate) fn names_are_sealed() -> bool {
-    in_force().iter().any(|mechanism| *mechanism != Mechanism::Capabilities)
 }
 
 /// Checks that the sandbox lets this port listen or connect. If no sandbox was entered, every port

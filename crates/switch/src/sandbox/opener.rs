@@ -1,25 +1,15 @@
 //! The sandbox of the opener process.
 
-use caps::{Capability, CapsHashSet};
+use caps::CapsHashSet;
 use straightline_port::device::DeviceRequest;
 use straightline_port::{HelperProcess, HelperSandbox};
 
 use super::{capabilities, helper, landlock, opener_calls};
-
-/// Returns the capabilities that opening this interface takes.
-pub(crate) fn needed(request: &DeviceRequest) -> &'static [Capability] {
-    use Capability::{CAP_BPF, CAP_IPC_LOCK, CAP_NET_ADMIN, CAP_NET_RAW};
-    match request {
-        DeviceRequest::Tap(_) => &[CAP_NET_ADMIN],
-        DeviceRequest::AfPacket(_) => &[CAP_NET_RAW],
-        // The last one lifts the limit of lockable memory.
-        DeviceRequest::AfXdp(_) => &[CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF, CAP_IPC_LOCK],
-    }
-}
+use crate::config::capabilities_needed;
 
 /// Returns the capabilities that opening these interfaces takes.
 pub(crate) fn needed_by_all(requests: &[DeviceRequest]) -> CapsHashSet {
-    requests.iter().flat_map(needed).copied().collect()
+    requests.iter().flat_map(capabilities_needed).copied().collect()
 }
 
 /// Gives up all rights that opening these interfaces does not take.
@@ -40,7 +30,7 @@ mod tests {
     use std::os::unix::process::CommandExt as _;
     use std::process::Command;
 
-    use caps::CapSet;
+    use caps::{CapSet, Capability};
     use rustix::fs::{Access, Mode as RawMode, OFlags, open};
     use rustix::io::Errno;
     use rustix::net::{AddressFamily, SocketType, socket};

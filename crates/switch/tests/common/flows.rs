@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use straightline_config::WhenFull;
 use straightline_guest::{Guest, GuestOptions, Pair};
-use straightline_switch::config::WhenFull;
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 use straightline_wire::frame::{Checksum, Frame as Headers, Net, Transport};

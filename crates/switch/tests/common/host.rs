@@ -8,7 +8,7 @@ use std::io::Write as _;
 use std::process::Command;
 
 use rustix::thread::UnshareFlags;
-use straightline_switch::config::{AfPacketConfig, Offloads, PortConfig, PortKind, TapConfig};
+use straightline_config::{AfPacketConfig, Offloads, PortConfig, PortKind, TapConfig};
 
 /// A network namespace.
 pub(crate) struct Host(());

@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use straightline_config::{BridgeConfig, Config, PatchConfig, PortConfig, VhostUserConfig, WhenFull};
 use straightline_guest::{Guest, GuestOptions, Pair, Sequence, Stream};
 use straightline_switch::Switch;
 use straightline_switch::api::{EventKind, Link, Port};
-use straightline_switch::config::{BridgeConfig, Config, PatchConfig, PortConfig, VhostUserConfig, WhenFull};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 use straightline_wire::MacAddr;

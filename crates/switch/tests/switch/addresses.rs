@@ -1,8 +1,8 @@
 //! The addresses of an underlay in a network where the kernel of another host is.
 
+use straightline_config::{Config, Machine};
 use straightline_switch::Switch;
 use straightline_switch::api::{EventKind, OwnAddress, table};
-use straightline_switch::config::{Config, Machine};
 
 use crate::common::host::Host;
 use crate::common::{wait_event, wait_until};

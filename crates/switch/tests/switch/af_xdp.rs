@@ -3,13 +3,13 @@
 use std::net::UdpSocket;
 use std::sync::Arc;
 
+use straightline_config::{AfXdpConfig, Config, PatchConfig, PortConfig, PortKind, WhenFull};
 use straightline_graph::{EpollWaiter, PortControl};
 use straightline_guest::{Guest, GuestOptions};
 use straightline_packet::{Arena, Batch, Drops, PortIndex, Rcu, Reason, Settings};
 use straightline_port::device::{AfXdpRequest, DevicePort, DevicePortConfig, DeviceRequest, Devices, Steal, ZeroCopy};
 use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
 use straightline_switch::api::Link;
-use straightline_switch::config::{AfXdpConfig, Config, PatchConfig, PortConfig, PortKind, WhenFull};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 

@@ -1,8 +1,8 @@
 //! A learning bridge with guests at its ports.
 
+use straightline_config::{BridgeConfig, Mac, StaticEntry};
 use straightline_guest::{Guest, GuestOptions};
 use straightline_switch::api::{EventKind, FdbEntry};
-use straightline_switch::config::{BridgeConfig, Mac, StaticEntry};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 use straightline_wire::MacAddr;

@@ -3,11 +3,11 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use straightline_capture::record::{Place, Record};
+use straightline_config::{Config, PortConfig, WhenFull};
 use straightline_guest::{Guest, GuestOptions};
 use straightline_packet::Reason;
 use straightline_switch::Switch;
 use straightline_switch::api::{CaptureRequest, ErrorCode, Stream};
-use straightline_switch::config::{Config, PortConfig, WhenFull};
 use straightline_virtio::features::VIRTIO_NET_F_CSUM;
 use straightline_virtio::net_header::NetHeader;
 

@@ -3,8 +3,8 @@
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
 
+use straightline_config::Mode;
 use straightline_guest::memory_file;
-use straightline_switch::config::Mode;
 use straightline_virtio::features as f;
 use straightline_virtio::vhost_user::{FrontendClient, RegionRef, RegionSpec, RingAddresses};
 

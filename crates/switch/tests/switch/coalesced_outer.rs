@@ -3,9 +3,9 @@
 
 use std::net::IpAddr;
 
+use straightline_config::{Config, Machine};
 use straightline_guest::{Guest, GuestOptions};
 use straightline_switch::Switch;
-use straightline_switch::config::{Config, Machine};
 use straightline_virtio::net_header::NetHeader;
 use straightline_wire::frame::{Checksum, Frame, Net, Transport};
 use straightline_wire::{MacAddr, vxlan};

@@ -1,8 +1,8 @@
 //! Coalescing: segments and datagrams that a sender made itself arrive as the packet that they are,
 //! at a guest that takes such packets. Everything else arrives byte by byte as it was sent.
 
+use straightline_config::{PatchConfig, WhenFull};
 use straightline_guest::{Guest, GuestOptions};
-use straightline_switch::config::{PatchConfig, WhenFull};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 

@@ -157,7 +157,7 @@ fn two_copies_deliver_the_same() {
     let rig = rig(2, |config| {
         config.patches.push(patch(0, 1));
         config.ports.iter_mut().for_each(|port| port.mtu = ANY_LEN);
-        config.switch.copies = straightline_switch::config::Copies::Two;
+        config.switch.copies = straightline_config::Copies::Two;
     });
     let options = mergeable(2048, 0);
     let mut guests = [rig.guest(0, &options), rig.guest(1, &options)];

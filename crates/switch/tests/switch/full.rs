@@ -4,11 +4,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use straightline_config::{Config, NodeConfig, WhenFull};
 use straightline_graph::{EpollWaiter, Next, Node, Port, PortControl, QueueAssignment};
 use straightline_guest::{Guest, GuestOptions, Ring};
 use straightline_packet::{Arena, Batch, Drops, Packets, PortIndex, Rcu, Reason, Settings, Turn};
 use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
-use straightline_switch::config::{Config, NodeConfig, WhenFull};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 

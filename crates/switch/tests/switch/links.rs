@@ -3,10 +3,10 @@
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use straightline_config::{AfXdpConfig, Config, PatchConfig, PortConfig, PortKind, WhenFull};
 use straightline_guest::{Guest, GuestOptions};
 use straightline_port::device::{Steal, ZeroCopy};
 use straightline_switch::api::Link;
-use straightline_switch::config::{AfXdpConfig, Config, PatchConfig, PortConfig, PortKind, WhenFull};
 
 use crate::common::host::{Host, af_packet, tap_with};
 use crate::common::{BASIC, PATIENCE, arrived, frame, mac, pause, rig, send, wait_until};

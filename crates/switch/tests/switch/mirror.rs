@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use straightline_config::{Config, Machine, NodeConfig, SourceCheckConfig, WhenFull};
 use straightline_graph::{Next, Node};
 use straightline_guest::{Guest, GuestOptions, Sequence, Stream};
 use straightline_nodes::MacPrefix;
 use straightline_packet::{Batch, Packets, Reason};
-use straightline_switch::config::{Config, Machine, NodeConfig, SourceCheckConfig, WhenFull};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 

@@ -1,8 +1,8 @@
 //! Checksums and segmentation that a sender leaves to others: passed on if the receiver negotiated
 //! them, done here if it did not, refused if the sender did not.
 
+use straightline_config::Offloads;
 use straightline_guest::{Guest, GuestOptions};
-use straightline_switch::config::Offloads;
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 

@@ -1,8 +1,8 @@
 //! Bodies are copied once for each delivery and never more, and the count is no constant.
 
+use straightline_config::{Copier, Copies};
 use straightline_guest::GuestOptions;
 use straightline_packet::Level;
-use straightline_switch::config::{Copier, Copies};
 use straightline_virtio::features as f;
 
 use crate::common::packets::Kind;

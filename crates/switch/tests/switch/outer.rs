@@ -1,10 +1,10 @@
 //! Packets with outer headers reach a guest in segments, whatever the guest takes. Each segment is
 //! compared with one that is built from its fields alone.
 
+use straightline_config::NodeConfig;
 use straightline_graph::{Next, Node};
 use straightline_guest::GuestOptions;
 use straightline_packet::{Batch, Outer, OuterChecksum, Packets};
-use straightline_switch::config::NodeConfig;
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 use straightline_wire::checksum;

@@ -1,8 +1,8 @@
 //! Pings: echo requests of an underlay, and the stream of their ends.
 
+use straightline_config::{Config, Machine};
 use straightline_switch::Switch;
 use straightline_switch::api::{ErrorCode, PingLine, PingRequest, Stream};
-use straightline_switch::config::{Config, Machine};
 
 use crate::common::host::Host;
 use crate::common::wait_until;

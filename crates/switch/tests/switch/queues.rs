@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
+use straightline_config::WhenFull;
 use straightline_graph::{EpollWaiter, PortControl};
 use straightline_guest::{Guest, GuestOptions, Pair};
 use straightline_packet::{Arena, Batch, Drops, PortIndex, Rcu, Settings};
 use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
-use straightline_switch::config::WhenFull;
 use straightline_virtio::net_header::NetHeader;
 
 use crate::common::flows::{FLOWS, PAIRS, Traffic, WORKERS, collect, numbered, options, patched};

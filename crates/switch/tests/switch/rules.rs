@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use straightline_config::Config;
 use straightline_guest::{Guest, GuestOptions, MemoryPlacement, Ring, Sequence, Stream, memory_file};
 use straightline_switch::api::{EventKind, Link};
-use straightline_switch::config::Config;
 use straightline_virtio::net_header::NetHeader;
 use straightline_virtio::ring::Descriptor;
 use straightline_virtio::vhost_user::{RegionRef, RegionSpec};

@@ -4,11 +4,11 @@
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 
+use straightline_config::{Config, Kinds, Machine};
 use straightline_graph::{Next, Node};
 use straightline_guest::GuestOptions;
 use straightline_packet::{Batch, Packets};
 use straightline_switch::api::EventKind;
-use straightline_switch::config::{Config, Kinds, Machine};
 
 use crate::common::{frame, mac, patch, rig, send, take, wait_event, wait_until};
 

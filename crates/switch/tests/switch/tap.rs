@@ -2,8 +2,8 @@
 
 use std::net::UdpSocket;
 
+use straightline_config::{Config, Offloads, PatchConfig, PortConfig, WhenFull};
 use straightline_guest::{Guest, GuestOptions};
-use straightline_switch::config::{Config, Offloads, PatchConfig, PortConfig, WhenFull};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 
@@ -29,7 +29,7 @@ pub(crate) fn attach(config: &mut Config, guest: usize, port: PortConfig) {
 }
 
 /// Two guests, each with a tap, and a Linux bridge that joins the taps.
-fn bridged(host: &Host, change: impl Fn(&mut straightline_switch::config::TapConfig)) -> Rig {
+fn bridged(host: &Host, change: impl Fn(&mut straightline_config::TapConfig)) -> Rig {
     host.ip("link add br0 type bridge mcast_snooping 0");
     host.ip("link set br0 up");
     rig(2, |config| {

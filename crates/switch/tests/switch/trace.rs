@@ -1,9 +1,9 @@
 //! Traces of a switch that runs: the ways that packets take, and when traces end.
 
+use straightline_config::{Config, PortConfig, SourceCheckConfig, WhenFull};
 use straightline_guest::{Guest, GuestOptions};
 use straightline_nodes::MacPrefix;
 use straightline_switch::api::{ErrorCode, Stream, TraceAction, TraceLine, TraceRequest, TracedPacket};
-use straightline_switch::config::{Config, PortConfig, SourceCheckConfig, WhenFull};
 use straightline_virtio::net_header::NetHeader;
 
 use crate::common::packets::{Kind, partial, segmented};

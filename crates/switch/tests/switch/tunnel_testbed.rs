@@ -10,10 +10,10 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use straightline_config::{Config, Machine};
 use straightline_guest::{Guest, GuestOptions};
 use straightline_switch::Switch;
 use straightline_switch::api::{self, Link};
-use straightline_switch::config::{Config, Machine};
 use straightline_virtio::net_header::NetHeader;
 
 use crate::common::{PATIENCE, arrived, pause, send, wait_until};

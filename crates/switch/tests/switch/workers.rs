@@ -4,10 +4,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use straightline_config::{Config, PortConfig, WhenFull};
 use straightline_guest::{GuestOptions, Pair, Sequence, Stream};
 use straightline_switch::Switch;
 use straightline_switch::api::{Changes, Node};
-use straightline_switch::config::{Config, PortConfig, WhenFull};
 
 use crate::common::flows::{FLOWS, PAIRS, Traffic, options, patched};
 use crate::common::{Rig, arrived, bridge, frame, mac, patch, rig, send, take, vhost_user, wait_until};
@@ -182,7 +182,7 @@ fn its_patch_becomes_a_bridge_and_a_patch_again_while_packets_pass() {
             // Another port and bridge, unrelated to this one.
             2 => drop(reload(&rig, |config| {
                 config.ports.push(PortConfig::vhost_user("new", rig.socket(0).with_file_name("new")));
-                config.bridges.push(straightline_switch::config::BridgeConfig {
+                config.bridges.push(straightline_config::BridgeConfig {
                     name: "new".to_owned(),
                     ports: vec!["new".to_owned()],
                     ..bridge(0)

@@ -16,11 +16,11 @@ use rustix::io::Errno;
 use rustix::process::{Uid, geteuid};
 use rustix::system::uname;
 use rustix::thread::set_thread_res_uid;
+use straightline_config::SwitchConfig;
 use straightline_switch::api::{
     ApiHandle, ApiServer, Capture, CaptureRequest, Changes, Control, DynamicPortGuard, ErrorCode, Ping, PingRequest,
     PortRequest, Ports, Refusal, RequestError, Stream, Trace, TraceRequest, ask,
 };
-use straightline_switch::config::SwitchConfig;
 
 use crate::common::{PATIENCE, wait_until};
 use crate::held::{lingering, send_beside};

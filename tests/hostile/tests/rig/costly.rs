@@ -1,8 +1,8 @@
 //! Packets that cost a worker much: GSO packets for a port of this machine, which the switch segments
 //! and sends one by one.
 
+use straightline_config::{Offloads, PatchConfig, WhenFull};
 use straightline_guest::{Guest, GuestOptions};
-use straightline_switch::config::{Offloads, PatchConfig, WhenFull};
 use straightline_virtio::features as f;
 
 use crate::common::host::{Host, tap_with};

@@ -1,9 +1,9 @@
 //! A container at the other end of a veth pair, whose near end is a port of the switch.
 
+use straightline_config::PortConfig;
 use straightline_guest::GuestOptions;
 use straightline_guest::endpoints::{Interface, InterfaceKind, InterfacePort, TestPort};
 use straightline_switch::api::Link;
-use straightline_switch::config::PortConfig;
 use straightline_virtio::net_header::NetHeader;
 
 use crate::common::host::{Host, af_packet};

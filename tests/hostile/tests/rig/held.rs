@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rustix::net::sockopt::{set_socket_linger, set_socket_recv_buffer_size, set_socket_send_buffer_size};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-use straightline_switch::config::Config;
+use straightline_config::Config;
 use straightline_virtio::vhost_user::{Message, Request};
 
 use crate::common::{Rig, Victims, bridge, patch, rig, vhost_user, wait_until};

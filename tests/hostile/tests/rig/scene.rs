@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::Duration;
 
+use straightline_config::Config;
 use straightline_guest::{Guest, GuestOptions};
-use straightline_switch::config::Config;
 use straightline_virtio::features as f;
 use straightline_virtio::ring::{Descriptor, WRITE};
 

@@ -3,8 +3,8 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use straightline_config::{BridgeConfig, IpPrefix, Mac, MacPrefix, SourceCheckConfig, StaticEntry};
 use straightline_guest::{Guest, GuestOptions};
-use straightline_switch::config::{BridgeConfig, IpPrefix, Mac, MacPrefix, SourceCheckConfig, StaticEntry};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 use straightline_wire::ndp::{Kind, OptionType};

@@ -1,12 +1,12 @@
 //! Receive buffers so small that a packet needs hundreds of them, or more than exist. The tests
 //! count the descriptors that the switch reads.
 
-use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::AsFd;
 
+use rustix::event::{EventfdFlags, eventfd};
+use straightline_config::WhenFull;
 use straightline_guest::GuestOptions;
 use straightline_packet::double::Double;
-use straightline_switch::config::WhenFull;
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 use straightline_virtio::ring::{Geometry, NEXT, WRITE};

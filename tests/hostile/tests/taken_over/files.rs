@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rustix::fs::{AtFlags, CWD, Gid, Mode, Uid, chmodat, chownat, fchmod};
-use straightline_switch::config::Config;
+use straightline_config::Config;
 use straightline_switch::{Switch, sandbox, socket_maker};
 
 use super::{MAKER, TAKEN_OVER, tell};

@@ -1,10 +1,10 @@
 //! Two embedded guests.
 
 use anyhow::Context;
+use straightline_config::PortConfig;
 use straightline_guest::guest_mac;
 use straightline_guest::{Guest, GuestOptions, Sequence, Stream};
 use straightline_switch::Switch;
-use straightline_switch::config::PortConfig;
 use tempfile::TempDir;
 
 use super::{BURST, Ends, IMIX, config};

@@ -11,10 +11,10 @@ use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE};
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::address::{AddressAttribute, AddressHeader, AddressMessage};
 use rustix::net::netdevice::name_to_index;
+use straightline_config::{Offloads, PortConfig, PortKind, TapConfig};
 use straightline_guest::{Sequence, netlink};
 use straightline_port::device::{DeviceRequest, Devices, Direct, OpenCause, OpenError, OpenedDevice, Opener};
 use straightline_switch::Switch;
-use straightline_switch::config::{Offloads, PortConfig, PortKind, TapConfig};
 
 use super::{BURST, Ends, IMIX, config};
 use crate::testbed::namespace::{self, Namespace};

@@ -21,11 +21,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use straightline_config::{Config, PatchConfig, PortConfig, WhenFull};
 use straightline_guest::Sequence;
 use straightline_guest::endpoints::{Endpoint, EventLoop};
 use straightline_switch::Switch;
 use straightline_switch::api::{Runtime, Source};
-use straightline_switch::config::{Config, PatchConfig, PortConfig, WhenFull};
 use straightline_wire::imix;
 
 use crate::convert::float;

@@ -4,8 +4,8 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
+use straightline_config::{Config, Idle, Machine, SwitchConfig};
 use straightline_guest::guest_mac;
-use straightline_switch::config::{Config, Idle, Machine, SwitchConfig};
 
 use super::Encapsulation;
 

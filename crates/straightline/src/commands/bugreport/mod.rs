@@ -11,8 +11,8 @@ use std::time::SystemTime;
 
 use anyhow::Context;
 use straightline_api::{self as api, Answer, DEFAULT_PATH, Fdb, table};
+use straightline_config::Kinds;
 use straightline_doctor::checks;
-use straightline_switch::config::Kinds;
 
 use super::doctor;
 use crate::cli::Bugreport;

@@ -2,7 +2,7 @@
 
 use roff::{Inline, Roff, bold, italic, roman};
 use serde_json::Value;
-use straightline_switch::config::{self, Explanation};
+use straightline_config::{Explanation, explain_all};
 
 /// A configuration that works.
 const EXAMPLE: &str = "\
@@ -38,7 +38,7 @@ pub(super) fn page() -> String {
         italic("/etc/straightline/switch.toml"),
         roman(". The sections and keys follow."),
     ]);
-    let keys: Vec<Value> = config::explain_all().iter().map(Explanation::to_json).collect();
+    let keys: Vec<Value> = explain_all().iter().map(Explanation::to_json).collect();
     for of_section in keys.chunk_by(|a, b| a["section"] == b["section"]) {
         let section = text(&of_section[0], "section");
         let title = if section == "switch" { "[switch]".to_owned() } else { format!("[{section}.NAME]") };
@@ -74,7 +74,7 @@ fn text<'v>(key: &'v Value, field: &str) -> &'v str {
 
 #[cfg(test)]
 mod tests {
-    use straightline_switch::config::{Config, Kinds, Machine};
+    use straightline_config::{Config, Kinds, Machine};
 
     use super::*;
 
@@ -84,7 +84,7 @@ mod tests {
         for section in ["[switch]", "[port.NAME]", "[bridge.NAME]", "[underlay.NAME]"] {
             assert_eq!(page.matches(&format!(".SH {section}\n")).count(), 1, "{section}: {page}");
         }
-        for key in config::explain_all().iter().map(Explanation::to_json) {
+        for key in explain_all().iter().map(Explanation::to_json) {
             let name = text(&key, "key").replace('-', "\\-");
             assert!(page.contains(&format!("\\fB{name}\\fR")), "{name}: {page}");
         }

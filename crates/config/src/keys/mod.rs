@@ -1,0 +1,48 @@
+//! The table of keys: what the file may say, for everything that tells it to somebody.
+//!
+//! Each section's keys stand beside their reader, as a list of [`Key`]. The check for unknown keys,
+//! `straightline check --explain` and the JSON schema read these lists. Tests compare them with the
+//! keys that the readers ask for, and with the tables of `docs/configuration.md`.
+
+mod explain;
+mod schema;
+#[cfg(test)]
+pub(super) mod schema_tests;
+#[cfg(test)]
+mod tests;
+
+use crate::key::Key;
+use crate::sections::{kind, network, node, port, switch, underlay};
+
+pub use explain::{Explanation, UnknownKey, explain, explain_all};
+pub use schema::schema;
+
+/// The keys of one kind of section.
+pub(super) struct Group {
+    /// The first word of the section's name.
+    pub(super) section: &'static str,
+    /// The value of `kind` in such a section. `None`: the keys belong to all kinds, or the section
+    /// has none.
+    pub(super) kind: Option<&'static str>,
+    pub(super) keys: Vec<Key>,
+}
+
+/// Returns all keys of all sections, in the order of the documents.
+pub(super) fn groups() -> Vec<Group> {
+    let group = |section, kind, keys: &[Key]| Group { section, kind, keys: keys.to_vec() };
+    let mut groups = vec![group("switch", None, switch::KEYS), group("port", None, port::KEYS)];
+    groups.extend(kind::keys().map(|(kind, keys)| Group { section: "port", kind: Some(kind), keys }));
+    groups.extend([
+        group("underlay", None, underlay::KEYS),
+        group("patch", None, network::PATCH_KEYS),
+        group("bridge", None, network::BRIDGE_KEYS),
+        group("node", None, node::KEYS),
+        group("node", Some("mirror"), node::MIRROR_KEYS),
+    ]);
+    groups
+}
+
+/// Returns the title of a section as the file has it.
+fn title(section: &str) -> String {
+    if section == "switch" { "[switch]".to_owned() } else { format!("[{section}.NAME]") }
+}

@@ -1,0 +1,132 @@
+//! The JSON schema of configuration files, with which editors complete and check.
+//!
+//! The schema knows types, ranges, words and required keys. It does not know what depends on other
+//! keys or on the machine: `straightline check` does.
+
+use serde_json::{Map, Value as Json, json};
+
+use super::super::Kinds;
+use super::explain::plain;
+use super::groups;
+use crate::key::{Absent, Key, UNBOUNDED, Value};
+
+/// Returns the JSON schema (draft 7) of files whose nodes are of these kinds. The keys of kinds
+/// that a program adds are not known, so their sections may have any.
+#[must_use]
+pub fn schema(kinds: &Kinds) -> Json {
+    let groups = groups();
+    let of = |section: &str, kind: Option<&str>| {
+        let group = groups.iter().find(|group| group.section == section && group.kind == kind);
+        group.map_or(&[][..], |group| &group.keys)
+    };
+    // One alternative for each kind: the keys of all kinds, and its own.
+    let alternatives = |section: &str| -> Vec<Json> {
+        let own = groups.iter().filter(|group| group.section == section);
+        own.filter_map(|group| Some((group.kind?, [of(section, None), &group.keys].concat())))
+            .map(|(kind, keys)| section_of_kind(kind, &keys))
+            .collect()
+    };
+    let mut nodes = alternatives("node");
+    let added = kinds.names().into_iter().filter(|name| *name != "mirror");
+    nodes.extend(added.map(|name| {
+        json!({
+            "type": "object",
+            "properties": { "kind": { "const": name } },
+            "required": ["kind"],
+        })
+    }));
+    let named = |section: Json| {
+        json!({
+            "type": "object",
+            "propertyNames": { "pattern": "^[A-Za-z0-9_.-]{1,32}$" },
+            "additionalProperties": section,
+        })
+    };
+    json!({
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "Configuration of the switch Straightline",
+        "type": "object",
+        "additionalProperties": false,
+        "properties": {
+            "switch": object(of("switch", None)),
+            "port": named(json!({ "oneOf": alternatives("port") })),
+            "underlay": named(object(of("underlay", None))),
+            "patch": named(object(of("patch", None))),
+            "bridge": named(object(of("bridge", None))),
+            "node": named(json!({ "oneOf": nodes })),
+        },
+    })
+}
+
+/// Returns the schema of a section of one kind.
+fn section_of_kind(kind: &str, keys: &[Key]) -> Json {
+    let mut section = object(keys);
+    section["properties"]["kind"] = json!({ "const": kind, "description": "Kind of the section." });
+    section
+}
+
+/// Returns the schema of a section with these keys and no others.
+fn object(keys: &[Key]) -> Json {
+    let alternative = keys.iter().find_map(|key| match key.default {
+        Absent::InsteadOf(other) => Some((key.name, other)),
+        _ => None,
+    });
+    let is_required =
+        |key: &&Key| key.default == Absent::Required && alternative.is_none_or(|(_, other)| other != key.name);
+    let required: Vec<_> = keys.iter().filter(is_required).map(|key| key.name).collect();
+    let properties: Map<_, _> = keys.iter().map(|key| (key.name.to_owned(), property(key))).collect();
+    let mut section = json!({ "type": "object", "additionalProperties": false, "properties": properties });
+    if !required.is_empty() {
+        section["required"] = json!(required);
+    }
+    if let Some((one, other)) = alternative {
+        section["oneOf"] = json!([{ "required": [one] }, { "required": [other] }]);
+    }
+    section
+}
+
+/// Returns the schema of a value.
+fn property(key: &Key) -> Json {
+    let text = json!({ "type": "string" });
+    let mut property = match key.value {
+        Value::Integer { min, max, .. } => json!({ "type": "integer", "minimum": min, "maximum": max }),
+        Value::IntegerOr { min, max, word, .. } => {
+            json!({ "oneOf": [{ "type": "integer", "minimum": min, "maximum": max }, { "const": word }] })
+        }
+        Value::Boolean => json!({ "type": "boolean" }),
+        Value::Choice(words) => json!({ "type": "string", "enum": words }),
+        Value::Text(_) => text,
+        Value::Choices(words) => {
+            json!({ "type": "array", "items": { "type": "string", "enum": words }, "uniqueItems": true })
+        }
+        Value::Texts { min, max, .. } => {
+            let mut list = json!({ "type": "array", "items": text });
+            if min > 0 {
+                list["minItems"] = json!(min);
+            }
+            if max != UNBOUNDED {
+                list["maxItems"] = json!(max);
+            }
+            list
+        }
+        Value::Integers { .. } => {
+            let number = json!({ "type": "integer", "minimum": 0 });
+            json!({ "type": "array", "items": number, "minItems": 1, "uniqueItems": true })
+        }
+        Value::Table { .. } => json!({ "type": "object", "additionalProperties": text }),
+    };
+    let (values, default) = (plain(&key.value.describe()), plain(&key.default.describe()));
+    property["description"] = json!(format!(
+        "{} Values: {values}. Default: {default}. Example: {} = {}",
+        plain(key.meaning),
+        key.name,
+        key.example
+    ));
+    // Defaults in TOML are numbers, texts without escapes, true and false: JSON too.
+    if let Absent::Value(value) = key.default
+        && let Ok(value) = serde_json::from_str::<Json>(value)
+    {
+        property["default"] = value;
+    }
+    property
+}

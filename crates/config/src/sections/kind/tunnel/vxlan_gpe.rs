@@ -1,0 +1,23 @@
+//! `kind = "vxlan-gpe"` (draft-ietf-nvo3-vxlan-gpe).
+
+use straightline_underlay::TunnelKind;
+use toml::Spanned;
+
+use super::vxlan::{MAX_VNI, VNI};
+use super::{IP, required};
+use crate::Draft;
+use crate::diagnostic::Findings;
+use crate::key::Key;
+use crate::sections::kind::PortKind;
+use crate::sections::section::Section;
+
+/// The keys that only this kind has.
+pub(super) const KEYS: &[Key] = &[VNI, IP];
+
+/// Reads the keys of a VXLAN-GPE tunnel.
+pub(super) fn read(section: &Section<'_>, report: &mut Findings<'_>, draft: &mut Draft) -> PortKind {
+    super::read(section, "vni", report, draft, |section, _, report| TunnelKind::VxlanGpe {
+        vni: required(section, "vni", 0..=MAX_VNI, report),
+        ip: section.boolean("ip", report).is_some_and(Spanned::into_inner),
+    })
+}

@@ -1,0 +1,190 @@
+//! Reads the sections that join ports: `[patch.NAME]` and `[bridge.NAME]`.
+
+use toml::Spanned;
+
+use crate::diagnostic::{Findings, Span};
+use crate::key::{Absent, Key, UNBOUNDED, Value};
+use crate::sections::section::Section;
+use crate::{BridgeConfig, Draft, Mac, PatchConfig, StaticEntry, WhenFull};
+
+/// A patch or bridge as later checks see it: its title, and the name and place of each port.
+pub(crate) struct Network {
+    pub(crate) title: String,
+    pub(crate) ports: Vec<(String, Span)>,
+    /// The place of the list of ports.
+    pub(crate) list: Span,
+    /// The place of `full = "wait"`.
+    pub(crate) waits: Option<Span>,
+}
+
+/// The maximum limit of addresses. An entry takes a few dozen bytes, so a million entries fit into
+/// memory. No network needs more.
+pub(crate) const MAX_ADDRESSES: u32 = 1 << 20;
+
+/// The keys of `[patch.NAME]`.
+pub(crate) const PATCH_KEYS: &[Key] = &[
+    Key::new(
+        "ports",
+        Value::Texts { of: "port names", min: 2, max: 2 },
+        Absent::Required,
+        "The ports. A port is in one patch or bridge only.",
+        "[\"vm1\", \"vm2\"]",
+    ),
+    Key::new(
+        "full",
+        Value::Choice(&["drop", "wait"]),
+        Absent::Value("\"drop\""),
+        "What happens to a packet whose destination has no free buffers. `\"drop\"`: it is dropped and counted. \
+         `\"wait\"`: it stays in the source's ring; both ports must be of kind `vhost-user`.",
+        "\"wait\"",
+    ),
+];
+
+/// The keys of `[bridge.NAME]`.
+pub(crate) const BRIDGE_KEYS: &[Key] = &[
+    Key::new(
+        "ports",
+        Value::Texts { of: "port names", min: 1, max: UNBOUNDED },
+        Absent::Required,
+        "The ports. A port is in one patch or bridge only.",
+        "[\"vm1\", \"vm2\", \"vm3\"]",
+    ),
+    Key::new(
+        "ageing",
+        Value::Integer { min: 1, max: 1_000_000, unit: "seconds" },
+        Absent::Value("300"),
+        "The bridge forgets an address that sent nothing for this time.",
+        "60",
+    ),
+    Key::new(
+        "limit",
+        Value::Integer { min: 1, max: MAX_ADDRESSES as i64, unit: "addresses" },
+        Absent::Value("4096"),
+        "Size of the address table, static entries included.",
+        "65536",
+    ),
+    Key::new(
+        "static",
+        Value::Table { of: "MAC addresses and port names" },
+        Absent::Text("none"),
+        "Addresses that are known from the start and never forgotten. Each port must be one of the bridge's.",
+        "{ \"02:00:00:00:00:03\" = \"vm3\" }",
+    ),
+];
+
+pub(crate) fn read_patch(name: &str, section: &Section<'_>, report: &mut Findings<'_>, draft: &mut Draft) {
+    section.only(PATCH_KEYS, report);
+    let full = section.choice("full", &[("drop", WhenFull::Drop), ("wait", WhenFull::Wait)], report);
+    let example = "ports = [\"vm1\", \"vm2\"]";
+    let Some(ports) = read_ports(section, example, report, draft) else {
+        return;
+    };
+    if let (Some(full), Some(network)) = (&full, draft.networks.last_mut()) {
+        network.waits = (*full.get_ref() == WhenFull::Wait).then(|| full.span());
+    }
+    let full = full.map_or_else(WhenFull::default, Spanned::into_inner);
+    if ports.written != 2 {
+        let message = format!(
+            "ports of {}: {} named; a patch joins exactly 2, for example {example}",
+            section.title(),
+            ports.written
+        );
+        report.error(&ports.span, message);
+    }
+    if let Ok(ports) = <[String; 2]>::try_from(ports.names) {
+        draft.patches.push(PatchConfig { name: name.to_owned(), ports, full });
+    }
+}
+
+pub(crate) fn read_bridge(name: &str, section: &Section<'_>, report: &mut Findings<'_>, draft: &mut Draft) {
+    section.only(BRIDGE_KEYS, report);
+    let example = "ports = [\"vm1\", \"vm2\", \"vm3\"]";
+    let ports = read_ports(section, example, report, draft);
+    if let Some(ports) = &ports
+        && ports.written == 0
+    {
+        let message =
+            format!("ports of {}: none named; a bridge has at least one, for example {example}", section.title());
+        report.error(&ports.span, message);
+    }
+    // IEEE 802.1Q-2018, table 8-6, allows 10 to 1 000 000 seconds. Less is useful in a laboratory.
+    let ageing =
+        section.integer("ageing", 1..=1_000_000, report).map_or(BridgeConfig::DEFAULT_AGEING, Spanned::into_inner);
+    let limit = section.integer("limit", 1..=MAX_ADDRESSES, report);
+    let (statics, static_spans) = read_statics(section, report);
+    let most = limit.as_ref().map_or(BridgeConfig::DEFAULT_LIMIT, |limit| *limit.get_ref());
+    if u32::try_from(statics.len()).map_or(true, |count| count > most) {
+        let span = limit.as_ref().map_or(section.span().clone(), Spanned::span);
+        let count = statics.len();
+        let message = format!(
+            "limit {most} in {}: less than its {count} static entries; it must be at least {count}",
+            section.title()
+        );
+        report.error(&span, message);
+    }
+    let bridge = BridgeConfig {
+        name: name.to_owned(),
+        ports: ports.map(|ports| ports.names).unwrap_or_default(),
+        ageing,
+        limit: most,
+        statics,
+    };
+    draft.bridges.push((bridge, static_spans));
+}
+
+/// The key `ports` of a patch or bridge.
+struct Ports {
+    /// The elements that are texts.
+    names: Vec<String>,
+    /// The number of elements.
+    written: usize,
+    /// The place of the value.
+    span: Span,
+}
+
+/// Reads `ports`, and adds them to the draft's networks.
+fn read_ports(section: &Section<'_>, example: &str, report: &mut Findings<'_>, draft: &mut Draft) -> Option<Ports> {
+    let Some(value) = section.get("ports") else {
+        section.missing("ports", example, report);
+        return None;
+    };
+    let ports = section.texts("ports", example, report)?;
+    let pairs = ports.get_ref().iter();
+    let pairs: Vec<_> = pairs.map(|port| ((*port.get_ref()).to_owned(), port.span())).collect();
+    let names = pairs.iter().map(|(name, _)| name.clone()).collect();
+    draft.networks.push(Network { title: section.title().to_owned(), ports: pairs, list: ports.span(), waits: None });
+    Some(Ports { names, written: value.get_ref().as_array().map_or(0, |array| array.len()), span: ports.span() })
+}
+
+fn read_statics(section: &Section<'_>, report: &mut Findings<'_>) -> (Vec<StaticEntry>, Vec<Span>) {
+    let (mut entries, mut spans): (Vec<StaticEntry>, Vec<Span>) = Default::default();
+    let example = "static = { \"02:00:00:00:00:03\" = \"vm3\" }";
+    for (key, port) in section.table("static", example, report) {
+        let text = key.get_ref().as_ref();
+        let title = section.title();
+        let mac = match text.parse::<Mac>() {
+            Ok(mac) => mac,
+            Err(why) => {
+                report.error(&key.span(), format!("static entry {text:?} in {title}: {why}"));
+                continue;
+            }
+        };
+        let Some(port_name) = port.get_ref().as_str() else {
+            report.error(
+                &port.span(),
+                format!("static entry {text:?} in {title}: its value must be a port's name, for example {example}"),
+            );
+            continue;
+        };
+        if entries.iter().any(|entry| entry.mac == mac) {
+            report.error(
+                &key.span(),
+                format!("static entry {text:?} in {title}: this address has an entry already; remove one of them"),
+            );
+            continue;
+        }
+        entries.push(StaticEntry { mac, port: port_name.to_owned() });
+        spans.push(port.span());
+    }
+    (entries, spans)
+}

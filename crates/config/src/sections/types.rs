@@ -1,0 +1,443 @@
+//! The values of a configuration that was checked.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use rustix::process::getegid;
+use straightline_api::{Joined, JoinedKind};
+use straightline_graph::Permissions;
+use straightline_nodes::{IpPrefix, MacPrefix};
+use straightline_packet::Level;
+use straightline_port::socket_file;
+use straightline_underlay::{Address, PathMtuErrors};
+
+use crate::{Mac, Needs, NodeConfig, PortKind, PortList, VhostUserConfig};
+
+/// A whole configuration. All lists are in the file's order.
+///
+/// Programs that embed the switch may also build one by hand. They must then keep the rules for
+/// names and numbers that the checks of a file enforce.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Config {
+    /// `[switch]`
+    pub switch: SwitchConfig,
+    /// A section `[port.NAME]`.
+    pub ports: PortList,
+    /// `[underlay.NAME]`
+    pub underlays: Vec<UnderlayConfig>,
+    /// `[patch.NAME]`
+    pub patches: Vec<PatchConfig>,
+    /// `[bridge.NAME]`
+    pub bridges: Vec<BridgeConfig>,
+    /// `[node.NAME]`
+    pub nodes: Vec<NodeConfig>,
+}
+
+impl Config {
+    /// Returns the index of the port of this name in [`Config::ports`].
+    #[must_use]
+    pub fn port_index(&self, name: &str) -> Option<usize> {
+        self.ports.position(name)
+    }
+
+    /// Returns the index of the underlay of this name in [`Config::underlays`].
+    #[must_use]
+    pub fn underlay_index(&self, name: &str) -> Option<usize> {
+        self.underlays.iter().position(|underlay| underlay.name == name)
+    }
+
+    /// Returns the patch, bridge or underlay that the port of this name is in.
+    #[must_use]
+    pub fn joined(&self, port: &str) -> Option<Joined> {
+        self.networks().get(port).map(|network| network.joined(self))
+    }
+
+    /// Returns the patch, bridge or underlay of each port that is in one, by the port's name.
+    pub fn networks(&self) -> HashMap<&str, PortNetwork> {
+        let mut networks = HashMap::with_capacity(self.ports.len());
+        let mut add = |port, kind, at| _ = networks.entry(port).or_insert(PortNetwork { kind, at });
+        for (at, patch) in self.patches.iter().enumerate() {
+            patch.ports.iter().for_each(|port| add(port.as_str(), JoinedKind::Patch, at));
+        }
+        for (at, bridge) in self.bridges.iter().enumerate() {
+            bridge.ports.iter().for_each(|port| add(port, JoinedKind::Bridge, at));
+        }
+        for (at, underlay) in self.underlays.iter().enumerate() {
+            add(&underlay.port, JoinedKind::Underlay, at);
+        }
+        networks
+    }
+
+    /// Returns the index of the port that carries the packets of the tunnel at this index.
+    pub fn carrier(&self, tunnel: usize) -> Option<usize> {
+        let tunnel = self.ports[tunnel].kind.as_tunnel()?;
+        let underlay = self.underlay_index(&tunnel.underlay)?;
+        self.port_index(&self.underlays[underlay].port)
+    }
+
+    /// Returns the indexes of the tunnels of the underlay at this index, in the ports' order.
+    pub fn tunnels_of(&self, underlay: usize) -> impl Iterator<Item = usize> {
+        let name = &self.underlays[underlay].name;
+        let is_member = move |port: &PortConfig| port.kind.as_tunnel().is_some_and(|tunnel| tunnel.underlay == *name);
+        self.ports.iter().enumerate().filter(move |(_, port)| is_member(port)).map(|(at, _)| at)
+    }
+
+    /// Returns the nodes that packets from the port at this index pass, in their order.
+    pub fn ingress_nodes(&self, port: usize) -> impl DoubleEndedIterator<Item = &NodeConfig> {
+        self.nodes_of(&self.ports[port].nodes)
+    }
+
+    /// Returns the nodes that packets to the port at this index pass, in their order.
+    pub fn egress_nodes(&self, port: usize) -> impl DoubleEndedIterator<Item = &NodeConfig> {
+        self.nodes_of(&self.ports[port].egress_nodes)
+    }
+
+    /// Returns the nodes of these names, in their order. Leaves out a node with an output to a port
+    /// that does not exist.
+    pub fn nodes_of<'a>(&'a self, names: &[String]) -> impl DoubleEndedIterator<Item = &'a NodeConfig> {
+        let known = names.iter().filter_map(|name| self.nodes.iter().find(|node| node.name == *name));
+        known.filter(|node| node.outputs().iter().all(|port| self.port_index(port).is_some()))
+    }
+}
+
+/// The patch, bridge or underlay that a port is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortNetwork {
+    /// Patch or bridge.
+    pub kind: JoinedKind,
+    /// Its index in the configuration's list of this kind.
+    pub at: usize,
+}
+
+impl PortNetwork {
+    /// Returns its kind and name in the configuration that it was found in.
+    pub fn name(self, config: &Config) -> (JoinedKind, &str) {
+        let name = match self.kind {
+            JoinedKind::Patch => &config.patches[self.at].name,
+            JoinedKind::Bridge => &config.bridges[self.at].name,
+            JoinedKind::Underlay => &config.underlays[self.at].name,
+        };
+        (self.kind, name)
+    }
+
+    /// Returns it as the API shows it.
+    pub fn joined(self, config: &Config) -> Joined {
+        let (kind, name) = self.name(config);
+        Joined { kind, name: name.to_owned() }
+    }
+}
+
+/// The section `[switch]`: settings of the whole switch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SwitchConfig {
+    /// The CPUs of the workers: one thread is pinned to each. Empty: one worker that is not pinned.
+    pub workers: Vec<usize>,
+    /// The behaviour of a worker that finds no packets.
+    pub idle: Idle,
+    /// The path of the API's socket. `None`: there is no API.
+    pub api: Option<PathBuf>,
+    /// The group whose members may use the API, besides this process's user.
+    pub api_group: Option<u32>,
+    /// The permission bits of the API's socket. `None`: 0600, or 0660 with a group.
+    pub api_perms: Option<u32>,
+    /// The path of a second socket, which only answers questions.
+    pub api_read_only: Option<PathBuf>,
+    /// The group whose members may use the second socket. `None`: the group [`Self::api_group`].
+    pub api_read_only_group: Option<u32>,
+    /// The permission bits of the second socket. `None`: 0666, or 0660 with a group of its own.
+    pub api_read_only_perms: Option<u32>,
+    /// The number of copies of a packet's body.
+    pub copies: Copies,
+    /// The instruction set of copies and checksums. `None`: the widest that is known to be good on
+    /// this machine.
+    pub simd: Option<Level>,
+    /// The implementation of copies. No file can set this field: it is for experiments.
+    pub copy: Copier,
+    /// The confinement of the process.
+    pub sandbox: SandboxConfig,
+    /// Turns prefetching of buffers off. No file can set this field: it is for experiments.
+    pub without_prefetch: bool,
+}
+
+impl SwitchConfig {
+    /// The permission bits of the socket that only answers questions, if it has no group of its own.
+    const READ_ONLY_PERMS: u32 = 0o666;
+
+    /// Returns who may connect to the API's socket.
+    #[must_use]
+    pub fn api_permissions(&self) -> Permissions {
+        Permissions { owner: None, group: self.api_group, mode: self.api_perms }
+    }
+
+    /// Returns who may connect to the socket that only answers questions.
+    #[must_use]
+    pub fn api_read_only_permissions(&self) -> Permissions {
+        let group = self.api_read_only_group.or(self.api_group);
+        let default = if self.api_read_only_group.is_some() { None } else { Some(Self::READ_ONLY_PERMS) };
+        Permissions { owner: None, group, mode: self.api_read_only_perms.or(default) }
+    }
+
+    /// Returns the paths of the API's sockets.
+    pub fn api_sockets(&self) -> impl Iterator<Item = &PathBuf> {
+        self.api.iter().chain(&self.api_read_only)
+    }
+
+    /// Returns the rights that the API's sockets take.
+    pub fn api_needs(&self) -> Needs {
+        let api = self.api.as_ref().map(|_| self.api_permissions());
+        let read_only = self.api_read_only.as_ref().map(|_| self.api_read_only_permissions());
+        let sockets = || api.iter().chain(&read_only);
+        Needs {
+            has_owner: sockets().any(|socket| socket.group.is_some()),
+            sets_bits: sockets().any(|socket| socket.bits() != socket_file::FIRST_MODE),
+            gives_away: sockets().any(|socket| socket.group.is_some_and(|group| group != getegid().as_raw())),
+            ..Needs::default()
+        }
+    }
+
+    /// Returns the instruction set or implementation of copies and checksums, with defaults
+    /// resolved.
+    #[must_use]
+    pub fn level(&self) -> Level {
+        match self.copy {
+            Copier::Kernel => self.simd.unwrap_or_else(Level::detect),
+            Copier::Libc => Level::Libc,
+            #[cfg(target_arch = "x86_64")]
+            Copier::Movsb => Level::Movsb,
+        }
+    }
+}
+
+/// The confinement of the process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SandboxConfig {
+    /// The mechanisms that confine the process.
+    pub mechanisms: Vec<Mechanism>,
+    /// True if the file names the mechanisms. The switch then does not start without them.
+    pub required: bool,
+}
+
+impl Default for SandboxConfig {
+    fn default() -> Self {
+        Self { mechanisms: Mechanism::ALL.to_vec(), required: false }
+    }
+}
+
+/// The kernel's mechanisms that can confine a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mechanism {
+    /// Drops root's privileges (capabilities(7)).
+    Capabilities,
+    /// Restricts files and the network (landlock(7)).
+    Landlock,
+    /// Restricts system calls (seccomp(2)).
+    Seccomp,
+}
+
+impl Mechanism {
+    /// All mechanisms, in alphabetical order.
+    pub const ALL: [Self; 3] = [Self::Capabilities, Self::Landlock, Self::Seccomp];
+
+    /// Returns the name in the file and the API.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Capabilities => "capabilities",
+            Self::Landlock => "landlock",
+            Self::Seccomp => "seccomp",
+        }
+    }
+}
+
+/// The behaviour of a worker that finds no packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Idle {
+    /// The worker spins a little, then waits for a kick.
+    #[default]
+    Sleep,
+    /// The worker never sleeps.
+    Spin,
+}
+
+/// The number of copies of the body of a packet between two guests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Copies {
+    /// One copy, from guest to guest.
+    #[default]
+    One,
+    /// Two copies, through a buffer of the switch, as other switches do. It is the baseline of
+    /// measurements.
+    Two,
+}
+
+/// The implementation of copies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Copier {
+    /// The switch's own kernels, in the instruction set of [`SwitchConfig::simd`].
+    #[default]
+    Kernel,
+    /// The C library, for comparison. Bytes that are summed in the same pass are still copied by
+    /// the switch's kernels.
+    Libc,
+    /// The instruction `rep movsb`, for comparison as [`Copier::Libc`].
+    #[cfg(target_arch = "x86_64")]
+    Movsb,
+}
+
+impl Copier {
+    /// All implementations on this architecture.
+    #[cfg(target_arch = "x86_64")]
+    pub const ALL: [Self; 3] = [Self::Kernel, Self::Libc, Self::Movsb];
+    /// All implementations on this architecture.
+    #[cfg(not(target_arch = "x86_64"))]
+    pub const ALL: [Self; 2] = [Self::Kernel, Self::Libc];
+
+    /// Returns the name in results.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Kernel => "kernel",
+            Self::Libc => "libc",
+            #[cfg(target_arch = "x86_64")]
+            Self::Movsb => "movsb",
+        }
+    }
+}
+
+/// A section `[port.NAME]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortConfig {
+    /// The name, unique among ports: letters, digits, `_`, `.` and `-`, at most 32.
+    pub name: String,
+    /// The kind of the port, with the keys of that kind.
+    pub kind: PortKind,
+    /// The MTU. The largest frame is 18 bytes longer: the Ethernet header and a VLAN tag.
+    pub mtu: u16,
+    /// The MAC address that the port reports to the guest. `None`: the guest chooses itself.
+    pub mac: Option<Mac>,
+    /// The names of the nodes that packets from the port pass before its patch or bridge, in this
+    /// order.
+    pub nodes: Vec<String>,
+    /// The names of the nodes that packets to the port pass behind its patch or bridge, in this
+    /// order.
+    pub egress_nodes: Vec<String>,
+    /// The addresses that the port's guest may claim. `None` (`source-check = "off"`): all.
+    pub source_check: Option<SourceCheckConfig>,
+}
+
+/// The addresses that the guest of a port may claim (`source-check = "mac"`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SourceCheckConfig {
+    /// MAC addresses besides [`PortConfig::mac`] (`allowed-macs`).
+    pub macs: Vec<MacPrefix>,
+    /// IP addresses (`allowed-ips`). `None`: all.
+    pub ips: Option<Vec<IpPrefix>>,
+}
+
+impl PortConfig {
+    /// The MTU of a port whose section names none.
+    pub const DEFAULT_MTU: u16 = 1500;
+    /// The smallest MTU: that of IPv4 (RFC 791, 3.1).
+    pub const MIN_MTU: u16 = 68;
+
+    /// Creates a vhost-user port at `socket` with every default.
+    #[must_use]
+    pub fn vhost_user(name: impl Into<String>, socket: impl Into<PathBuf>) -> Self {
+        Self {
+            name: name.into(),
+            kind: PortKind::VhostUser(VhostUserConfig::new(socket)),
+            mtu: Self::DEFAULT_MTU,
+            mac: None,
+            nodes: Vec::new(),
+            egress_nodes: Vec::new(),
+            source_check: None,
+        }
+    }
+}
+
+/// A section `[underlay.NAME]`: a port with addresses, whose packets carry those of tunnels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnderlayConfig {
+    /// The name, unique among underlays.
+    pub name: String,
+    /// The name of the port. It is in no patch and no bridge, and no tunnel.
+    pub port: String,
+    /// The switch's addresses on it, at least one.
+    pub addresses: Vec<Address>,
+    /// The routers of other networks, at most one for each IP version.
+    pub gateways: Vec<IpAddr>,
+    /// The VLAN of all packets, or none.
+    pub vlan: Option<u16>,
+    /// Bytes of the longest IP packet.
+    pub mtu: u16,
+    /// The switch's MAC address on it. `None`: that of the port's interface, or for a port without
+    /// one, an address that the switch makes.
+    pub mac: Option<Mac>,
+    /// Next hops whose MAC addresses are fixed.
+    pub neighbours: Vec<(IpAddr, Mac)>,
+    /// The belief in ICMP errors about packets that are too long.
+    pub path_mtu: PathMtuErrors,
+}
+
+/// A section `[patch.NAME]`: what enters by one port leaves by the other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PatchConfig {
+    /// The name, unique among patches.
+    pub name: String,
+    /// The names of the two ports.
+    pub ports: [String; 2],
+    /// The handling of a packet whose destination has no free buffer.
+    pub full: WhenFull,
+}
+
+/// The handling of a packet whose destination has no free buffer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WhenFull {
+    /// The packet is dropped and counted.
+    #[default]
+    Drop,
+    /// The packet waits in the source's ring.
+    Wait,
+}
+
+impl WhenFull {
+    /// Returns the word in the file.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Drop => "drop",
+            Self::Wait => "wait",
+        }
+    }
+}
+
+/// A section `[bridge.NAME]`: a learning bridge.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BridgeConfig {
+    /// The name, unique among bridges.
+    pub name: String,
+    /// The names of the ports, at least one.
+    pub ports: Vec<String>,
+    /// The seconds until an address that was not seen again is forgotten.
+    pub ageing: u32,
+    /// The maximum number of addresses, static ones included.
+    pub limit: u32,
+    /// Static entries: addresses that are known from the start and never forgotten.
+    pub statics: Vec<StaticEntry>,
+}
+
+impl BridgeConfig {
+    /// The ageing time where the file names none: the default of IEEE 802.1Q-2018, table 8-6.
+    pub const DEFAULT_AGEING: u32 = 300;
+    /// The limit where the file names none.
+    pub const DEFAULT_LIMIT: u32 = 4096;
+}
+
+/// An entry of a bridge's `static`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StaticEntry {
+    /// The address.
+    pub mac: Mac,
+    /// The port of the bridge behind which the address is.
+    pub port: String,
+}

@@ -1,0 +1,435 @@
+//! The error message for each mistake.
+
+use straightline_packet::Level;
+
+use super::{Fixture, Mechanism, SandboxConfig, errors, good, one_error, parse};
+
+#[test]
+fn syntax() {
+    one_error("[switch]\nidle = \n", 2, &["not TOML"]);
+    one_error("[switch]\nidle = \"spin\"\nidle = \"sleep\"\n", 3, &["twice"]);
+    one_error("[port.a]\n[port.a]\n", 2, &["twice"]);
+    assert_eq!(errors("a = \nb = \n").len(), 2);
+    let deep = format!("a = {}{}", "[".repeat(5000), "]".repeat(5000));
+    assert!(parse(&deep).is_err());
+}
+
+#[test]
+fn sections_and_keys() {
+    let fixture = Fixture::new();
+    let port = fixture.port("p");
+    one_error("[prot.a]\n", 1, &["unknown section \"prot\"; did you mean \"port\"?"]);
+    one_error("[vlan.a]\n", 1, &["sections are switch, port, underlay, patch, bridge, node"]);
+    one_error("workers = [0]\n", 1, &["outside any section", "[switch]"]);
+    one_error("[switch]\nworker = [0]\n", 2, &["unknown key \"worker\" in [switch]; did you mean \"workers\"?"]);
+    one_error(
+        &format!("{port}sokcet = \"x\"\n"),
+        4,
+        &["unknown key \"sokcet\" in port \"p\"; did you mean \"socket\"?"],
+    );
+    one_error(&format!("{port}colour = \"red\"\n"), 4, &["keys are kind, socket, owner"]);
+    let bridge = "[bridge.b]\nports = [\"p\"]\n";
+    one_error(&format!("{port}{bridge}aging = 3\n"), 6, &["did you mean \"ageing\"?"]);
+    one_error(&format!("{port}{bridge}full = \"wait\"\n"), 6, &["unknown key \"full\" in bridge \"b\"; keys are"]);
+    one_error("port = 3\n", 1, &["port is an integer; write a section [port.NAME]"]);
+    one_error("switch = [1]\n", 1, &["[switch] must be a section, not an array"]);
+    one_error("[[switch]]\n", 1, &["[switch] must be a section"]);
+    one_error("[port]\nkind = \"vhost-user\"\n", 2, &["\"kind\" in [port] is a string", "[port.NAME]"]);
+}
+
+#[test]
+fn sandboxes() {
+    let wrong = |value: &str, parts: &[&str]| one_error(&format!("[switch]\nsandbox = {value}\n"), 2, parts);
+    wrong("true", &["sandbox in [switch] is a boolean; it must be an array of strings, for example sandbox = [\"capa"]);
+    wrong("[1]", &["sandbox in [switch] holds an integer"]);
+    wrong("[\"secomp\"]", &["\"secomp\" in sandbox of [switch]: unknown; did you mean \"seccomp\"?"]);
+    wrong("[\"selinux\"]", &["known are capabilities, landlock, seccomp"]);
+    wrong("[\"seccomp\", \"seccomp\"]", &["\"seccomp\" in sandbox of [switch]: named twice"]);
+    let read = |value: &str| good(&format!("[switch]\nsandbox = {value}\n")).config.switch.sandbox;
+    assert_eq!(read("[]"), SandboxConfig { mechanisms: vec![], required: true });
+    let two = vec![Mechanism::Landlock, Mechanism::Seccomp];
+    assert_eq!(read("[\"seccomp\", \"landlock\"]"), SandboxConfig { mechanisms: two, required: true });
+    let all = good("").config.switch.sandbox;
+    assert_eq!((all.mechanisms.as_slice(), all.required), (&Mechanism::ALL[..], false));
+}
+
+#[test]
+fn names() {
+    let fixture = Fixture::new();
+    let port = |name: &str| format!("[port.{name}]\nkind = \"vhost-user\"\nsocket = \"{}\"\n", fixture.path("s"));
+    one_error(&port("\"a b\""), 1, &["port \"a b\": not a valid name; use 1 to 32 of A-Z a-z 0-9 _ . -"]);
+    one_error(&port("\"\""), 1, &["not a valid name"]);
+    one_error(&port("\"\\u001b[2J\""), 1, &["\"\\u{1b}[2J\""]);
+    one_error(&port(&"x".repeat(33)), 1, &["not a valid name"]);
+    good(&port(&"x".repeat(32)));
+    good(&port("\"a.b_C-9\""));
+}
+
+#[test]
+fn types() {
+    let fixture = Fixture::new();
+    let port = fixture.port("p");
+    for (key, value, part) in [
+        ("mtu", "\"1500\"", "mtu in port \"p\" is a string; it must be an integer"),
+        ("mtu", "1500.0", "is a float"),
+        ("mac", "1", "mac in port \"p\" is an integer; it must be a string, for example mac = \"52:54:00:00:00:01\""),
+        ("packed", "1", "it must be true or false"),
+        ("perms", "0o660", "perms in port \"p\" is an integer; it must be a string, for example perms = \"0660\""),
+        ("owner", "[]", "is an array"),
+        ("queues", "{}", "is a table"),
+        ("offloads", "\"csum\"", "it must be an array of strings"),
+        ("offloads", "[1]", "offloads in port \"p\" holds an integer; it must hold strings"),
+        ("mode", "2020-01-01", "is a date"),
+    ] {
+        one_error(&format!("{port}{key} = {value}\n"), 4, &[part]);
+    }
+    one_error("[switch]\nworkers = 1\n", 2, &["it must be an array of integers, for example workers = [0]"]);
+    one_error("[switch]\nworkers = [\"0\"]\n", 2, &["holds a string"]);
+    one_error("[switch]\nidle = true\n", 2, &["idle in [switch] is a boolean; it must be a string"]);
+    one_error("[switch]\ncopies = \"1\"\n", 2, &["must be an integer"]);
+    let bridge = format!("{port}[bridge.b]\nports = ");
+    one_error(&format!("{bridge}\"p\"\n"), 5, &["ports in bridge \"b\" is a string"]);
+    one_error(&format!("{bridge}[\"p\"]\nstatic = []\n"), 6, &["must be a table, for example static = {"]);
+    one_error(&format!("{bridge}[\"p\"]\nstatic = {{ \"02:00:00:00:00:01\" = 1 }}\n"), 6, &["must be a port's name"]);
+}
+
+#[test]
+fn numbers() {
+    let fixture = Fixture::new();
+    let port = fixture.port("p");
+    for mtu in ["67", "9217", "-1", "99999999999999999999", "65536"] {
+        one_error(
+            &format!("{port}mtu = {mtu}\n"),
+            4,
+            &[&format!("mtu {mtu} in port \"p\": out of range; it must be 68 to 9216")],
+        );
+    }
+    for mtu in ["68", "9216"] {
+        good(&format!("{port}mtu = {mtu}\n"));
+    }
+    one_error("[switch]\ncopies = 3\n", 2, &["copies 3", "1 to 2"]);
+    for queues in ["0", "128"] {
+        one_error(&format!("{port}queues = {queues}\n"), 4, &[&format!("queues {queues}"), "1 to 127"]);
+    }
+    let bridge = format!("{port}[bridge.b]\nports = [\"p\"]\n");
+    one_error(&format!("{bridge}ageing = 0\n"), 6, &["ageing 0", "1 to 1000000"]);
+    one_error(&format!("{bridge}limit = 0\n"), 6, &["limit 0", "1 to 1048576"]);
+}
+
+#[test]
+fn instruction_sets() {
+    let level = |key: &str| good(&format!("[switch]\n{key}\n")).config.switch.level();
+    assert_eq!(level("simd = \"auto\""), Level::detect());
+    for set in Level::supported() {
+        assert_eq!(level(&format!("simd = \"{set}\"")), set);
+    }
+    for name in Level::NAMES {
+        if !Level::supported().any(|set| set.name() == name) {
+            one_error(
+                &format!("[switch]\nsimd = \"{name}\"\n"),
+                2,
+                &[name, "this machine does not have it; it has scalar"],
+            );
+        }
+    }
+    one_error("[switch]\nsimd = \"avx3\"\n", 2, &["simd \"avx3\" in [switch]: unknown; did you mean \"avx2\"?"]);
+    one_error("[switch]\nsimd = \"libc\"\n", 2, &["known are auto, scalar, sse2, avx2, avx512, neon"]);
+    one_error("[switch]\nsimd = 2\n", 2, &["it must be a string, for example simd = \"auto\""]);
+    for copy in ["kernel", "libc", "movsb", "memcpy"] {
+        let text = format!("[switch]\nsimd = \"auto\"\ncopy = \"{copy}\"\n");
+        one_error(&text, 3, &["copy in [switch]: the key is gone", "delete the line"]);
+        assert_ne!(
+            crate::keys::schema_tests::takes(&text, &crate::Kinds::new()),
+            Some(true),
+            "the schema takes {text}"
+        );
+    }
+    let unknown = errors("[switch]\nspeed = 1\n");
+    assert!(unknown[0].ends_with("copies, simd, sandbox"), "{} names a key that is gone", unknown[0]);
+}
+
+#[test]
+fn cpus() {
+    one_error("[switch]\nworkers = [0, 7]\n", 2, &["CPU 7", "no such CPU online; usable are 0-1"]);
+    one_error("[switch]\nworkers = [2]\n", 2, &["CPU 2", "may not run on it; it may use 0-1"]);
+    one_error("[switch]\nworkers = [1, 1]\n", 2, &["CPU 1", "named twice"]);
+    one_error("[switch]\nworkers = [-1]\n", 2, &["-1 in workers", "out of range"]);
+    one_error("[switch]\nworkers = []\n", 2, &["is empty", "at least one"]);
+}
+
+#[test]
+fn words() {
+    let port = Fixture::new().port("p").replace("/p\"", "\"");
+    one_error("[switch]\nidle = \"slep\"\n", 2, &["idle \"slep\" in [switch]: unknown; did you mean \"sleep\"?"]);
+    one_error(&format!("{port}mode = \"peer\"\n"), 4, &["known are server, client"]);
+    one_error(
+        &format!("{port}offloads = [\"csun\"]\n"),
+        4,
+        &["offload \"csun\" in port \"p\": unknown; did you mean \"csum\"?"],
+    );
+    one_error(&format!("{port}offloads = [\"gro\"]\n"), 4, &["offloads are csum, tso, uso"]);
+    one_error(&format!("{port}offloads = [\"csum\", \"csum\"]\n"), 4, &["named twice"]);
+    one_error(
+        "[port.p]\nkind = \"memif\"\nsocket = \"/tmp/x\"\nifname = \"t0\"\n",
+        2,
+        &["kind \"memif\"", "known are vhost-user, tap, af-packet, af-xdp"],
+    );
+    one_error("[port.p]\nsocket = \"/tmp/x\"\n", 1, &["port \"p\" has no \"kind\"", "kind = \"vhost-user\""]);
+}
+
+#[test]
+fn addresses() {
+    let fixture = Fixture::new();
+    let port = fixture.port("p");
+    one_error(&format!("{port}mac = \"52:54:00\"\n"), 4, &["mac \"52:54:00\" in port \"p\"", "six bytes"]);
+    one_error(&format!("{port}mac = \"01:00:5e:00:00:01\"\n"), 4, &["multicast", "unicast"]);
+    one_error(&format!("{port}mac = \"00:00:00:00:00:00\"\n"), 4, &["all zeros"]);
+    let bridge = format!("{port}[bridge.b]\nports = [\"p\"]\n");
+    for (entry, part) in [
+        ("\"x\" = \"p\"", "static entry \"x\" in bridge \"b\""),
+        ("\"03:00:00:00:00:00\" = \"p\"", "multicast"),
+        ("\"02:00:00:00:00:0a\" = \"p\", \"02:00:00:00:00:0A\" = \"p\"", "has an entry already"),
+        ("\"02:00:00:00:00:0a\" = \"q\"", "not a port of this bridge; its ports are p"),
+    ] {
+        one_error(&format!("{bridge}static = {{ {entry} }}\n"), 6, &[part]);
+    }
+    let two = "static = { \"02:00:00:00:00:0a\" = \"p\", \"02:00:00:00:00:0b\" = \"p\" }\n";
+    one_error(&format!("{bridge}{two}limit = 1\n"), 7, &["limit 1 in bridge \"b\"", "2 static entries", "at least 2"]);
+
+    let pair =
+        format!("{}mac = \"02:00:00:00:00:01\"\n{}mac = \"02:00:00:00:00:01\"\n", fixture.port("p"), fixture.port("q"));
+    good(&pair);
+    one_error(
+        &format!("{pair}[patch.a]\nports = [\"p\", \"q\"]\n"),
+        8,
+        &["port \"p\" of the same patch \"a\" has it too"],
+    );
+}
+
+#[test]
+fn source_checks() {
+    let fixture = Fixture::new();
+    let port = fixture.port("p");
+    let on = format!("{port}mac = \"02:00:00:00:00:01\"\nsource-check = \"mac\"\n");
+    one_error(
+        &format!("{port}source-check = \"macs\"\n"),
+        4,
+        &["source-check \"macs\" in port \"p\": unknown; did you mean \"mac\"?"],
+    );
+    one_error(
+        &format!("{port}source-check = true\n"),
+        4,
+        &["source-check in port \"p\" is a boolean; it must be a string"],
+    );
+    // All packets of the port would be dropped.
+    for keys in ["", "allowed-macs = []\n"] {
+        let text = format!("{port}source-check = \"mac\"\n{keys}");
+        one_error(&text, 4, &["source-check \"mac\" in port \"p\": no address is allowed", "add for example mac = "]);
+    }
+    // One mistake has one error.
+    one_error(&format!("{port}mac = \"x\"\nsource-check = \"mac\"\n"), 4, &["mac \"x\""]);
+    one_error(&format!("{port}source-check = \"mac\"\nallowed-macs = [\"x\"]\n"), 5, &["\"x\" in allowed-macs"]);
+    for (check, line) in [("", 4), ("source-check = \"off\"\n", 5)] {
+        for list in ["allowed-macs = [\"02:00:00:00:00:01\"]", "allowed-ips = [\"10.0.0.1\"]"] {
+            let key = list.split(' ').next().expect("a key");
+            let expected = format!("{key} in port \"p\" needs source-check = \"mac\"");
+            one_error(&format!("{port}{check}{list}\n"), line, &[&expected]);
+        }
+    }
+    for (entry, part) in [
+        ("52:54:00", "\"52:54:00\" in allowed-macs of port \"p\": not an Ethernet address"),
+        ("01:00:5e:00:00:00/24", "a multicast address"),
+        ("00:00:00:00:00:00", "all zeros"),
+        ("00:00:5e:00:01:00/39", "bits are set behind the first 39"),
+        ("00:00:5e:00:01:00/49", "not a valid prefix length; it must be 8 to 48"),
+        ("02:00:00:00:00:00/7", "it must be 8 to 48"),
+        ("02:00:00:00:00:00/", "it must be 8 to 48"),
+        ("02:00:00:00:00:00/+8", "it must be 8 to 48"),
+        ("02:00:00:00:00:01/48\", \"02:00:00:00:00:01", "named twice"),
+    ] {
+        one_error(&format!("{on}allowed-macs = [\"{entry}\"]\n"), 6, &[part]);
+    }
+    for (entry, part) in [
+        ("10.0.0", "\"10.0.0\" in allowed-ips of port \"p\": not an IP address; write for example 10.0.0.5"),
+        ("10.0.0.1/24", "bits are set behind the first 24"),
+        ("10.0.0.0/33", "it must be 0 to 32"),
+        ("fd00::1/64", "bits are set behind the first 64"),
+        ("fd00::/129", "it must be 0 to 128"),
+        ("fd00::/256", "it must be 0 to 128"),
+        ("::1\", \"0:0::1", "named twice"),
+    ] {
+        one_error(&format!("{on}allowed-ips = [\"{entry}\"]\n"), 6, &[part]);
+    }
+    one_error(&format!("{on}allowed-ips = []\n"), 6, &["allowed-ips in port \"p\": none named"]);
+    one_error(
+        &format!("{on}allowed-ips = \"10.0.0.1\"\n"),
+        6,
+        &["it must be an array of strings, for example allowed-ips"],
+    );
+    let many: Vec<_> = (0..257).map(|n| format!("\"10.0.{}.{}\"", n / 256, n % 256)).collect();
+    one_error(&format!("{on}allowed-ips = [{}]\n", many.join(",")), 6, &["257 entries; at most 256"]);
+}
+
+#[test]
+fn use_of_ports() {
+    let fixture = Fixture::new();
+    let ports = fixture.ports(&["p", "q", "r"]);
+    let join = |sections: &str| format!("{ports}{sections}");
+    let twice = join("[patch.a]\nports = [\"p\", \"q\"]\n[bridge.b]\nports = [\"r\", \"q\"]\n");
+    one_error(&twice, 13, &["port \"q\" in bridge \"b\": already in patch \"a\" (line 11)"]);
+    let earlier = join("[bridge.b]\nports = [\"r\", \"q\"]\n[patch.a]\nports = [\"p\", \"q\"]\n");
+    one_error(&earlier, 13, &["port \"q\" in patch \"a\": already in bridge \"b\" (line 11)"]);
+    one_error(&join("[bridge.b]\nports = [\"r\", \"r\"]\n"), 11, &["port \"r\" in bridge \"b\": named twice"]);
+    one_error(&join("[patch.a]\nports = [\"r\", \"r\"]\n"), 11, &["named twice"]);
+    one_error(&join("[patch.a]\nports = [\"p\"]\n"), 11, &["ports of patch \"a\": 1 named", "exactly 2"]);
+    one_error(&join("[patch.a]\nports = [\"p\", \"q\", \"r\"]\n"), 11, &["3 named", "exactly 2"]);
+    one_error(&join("[patch.a]\n"), 10, &["patch \"a\" has no \"ports\""]);
+    one_error(&join("[bridge.b]\nports = []\n"), 11, &["ports of bridge \"b\": none named"]);
+    one_error(&join("[bridge.b]\n"), 10, &["bridge \"b\" has no \"ports\""]);
+    one_error("[bridge.b]\nports = [\"x\"]\n", 2, &["no such port; there is no section [port.NAME]"]);
+    one_error(&join("[patch.a]\nports = [\"p\", \"x\"]\n[bridge.a]\nports = [\"q\"]\n"), 11, &["port \"x\""]);
+}
+
+#[test]
+fn sockets() {
+    let fixture = Fixture::new();
+    let port = |name: &str, path: &str| format!("[port.{name}]\nkind = \"vhost-user\"\nsocket = \"{path}\"\n");
+    one_error("[port.p]\nkind = \"vhost-user\"\n", 1, &["port \"p\" has no \"socket\""]);
+    one_error(&port("p", &format!("/tmp/{}", "x".repeat(103))), 3, &["108 bytes long; a socket path has at most 107"]);
+    good(&port("p", &format!("/tmp/{}", "x".repeat(102))));
+    one_error(&port("p", "/no/such/folder/s"), 3, &["cannot use its folder \"/no/such/folder\"", "create it first"]);
+    let api = "[switch]\napi = \"/no/such/folder/api\"\n";
+    let all = [api, &port("p", "/no/such/folder/p"), &port("q", "/no/such/folder/q")].concat();
+    one_error(&all, 2, &["of the API", "\"/no/such/folder\"", "create it first"]);
+    let others = [port("p", "/no/such/folder/p"), port("q", "/no/such/other/q")].concat();
+    assert_eq!(errors(&others).len(), 2, "two folders are two mistakes");
+    one_error(&port("p", ""), 3, &["names no file"]);
+    one_error(&port("p", "/tmp/a\\u0000b"), 3, &["NUL"]);
+    let dotted = fixture.path("./s");
+    let same = port("p", &fixture.path("s")) + &port("q", &dotted);
+    one_error(&same, 6, &["socket", "of port \"q\"", "port \"p\" has it already (line 3)"]);
+    let api = format!("{}[switch]\napi = \"{}\"\n", port("p", &fixture.path("s")), fixture.path("s"));
+    one_error(&api, 5, &["of the API: port \"p\" has it already (line 3)"]);
+    one_error("[switch]\napi = \"/no/such/folder/s\"\n", 2, &["of the API", "folder"]);
+    one_error(&format!("{}[switch]\napi = 3\n", fixture.port("p")), 5, &["api in [switch] is an integer"]);
+    let switch = |keys: &str| format!("[switch]\napi = \"{}\"\n{keys}\n", fixture.path("api"));
+    let same = format!("api-read-only = \"{}\"", fixture.path("api"));
+    one_error(&switch(&same), 3, &["of the API that only answers questions: the API has it already (line 2)"]);
+    one_error(&switch("api-read-only = \"/no/such/folder/s\""), 3, &["only answers questions", "folder"]);
+    one_error(&switch("api-perms = \"rw\""), 3, &["api-perms \"rw\" in [switch]: not permission bits", "\"0660\""]);
+    one_error(
+        &switch("api-group = \"no-such-group\""),
+        3,
+        &["api-group \"no-such-group\" in [switch]", "no such group"],
+    );
+    for key in ["api-group = \"root\"", "api-perms = \"0660\""] {
+        one_error(&format!("[switch]\n{key}\n"), 2, &["there is no \"api\" to which it applies"]);
+    }
+    let read_only = |keys: &str| format!("[switch]\napi-read-only = \"{}\"\n{keys}\n", fixture.path("ro"));
+    let group = "api-read-only-group";
+    one_error(&read_only(&format!("{group} = \"no-such-group\"")), 3, &[group, "no such group"]);
+    one_error(&read_only("api-read-only-perms = \"7777\""), 3, &["api-read-only-perms", "not permission bits"]);
+    for key in ["api-read-only-group = \"root\"", "api-read-only-perms = \"0660\""] {
+        one_error(&switch(key), 3, &["there is no \"api-read-only\" to which it applies"]);
+    }
+}
+
+#[test]
+fn who_may_connect() {
+    let fixture = Fixture::new();
+    let port = fixture.port("p");
+    one_error(
+        &format!("{port}owner = \"no-such-user-here\"\n"),
+        4,
+        &["owner \"no-such-user-here\" in port \"p\": this machine has no such user"],
+    );
+    one_error(&format!("{port}group = \"no-such-group-here\"\n"), 4, &["no such group"]);
+    for perms in ["", "66", "0888", "1777", "00660", "rw-rw----", "+660", "0o660"] {
+        one_error(&format!("{port}perms = \"{perms}\"\n"), 4, &["perms", "octal, for example \"0660\""]);
+    }
+}
+
+#[test]
+fn whoever_connects_makes_no_socket() {
+    let fixture = Fixture::new();
+    let port = fixture.port("p") + "mode = \"client\"\n";
+    for key in ["owner = \"root\"", "group = \"root\"", "perms = \"0660\""] {
+        one_error(&format!("{port}{key}\n"), 5, &["in port \"p\": a port of mode \"client\" makes no socket"]);
+        good(&format!("{}mode = \"server\"\n{key}\n", fixture.port("p")));
+    }
+    let two = format!("{port}{}", port.replace("[port.p]", "[port.q]"));
+    one_error(&two, 7, &["port \"p\" has it already (line 3)"]);
+    let long = "x".repeat(108);
+    let text = format!("[port.p]\nkind = \"vhost-user\"\nsocket = \"/{long}\"\nmode = \"client\"\n");
+    one_error(&text, 3, &["109 bytes long"]);
+}
+
+#[test]
+fn both_mistakes_of_a_patch_are_told() {
+    let text = "[patch.a]\nports = [\"x\", \"y\", 3]\n";
+    let errors = errors(text);
+    for part in ["3 named", "port \"x\"", "port \"y\"", "holds an integer"] {
+        assert!(errors.iter().any(|error| error.contains(part)), "no {part} in {errors:#?}");
+    }
+}
+
+#[test]
+fn interfaces() {
+    let tap = |port: &str, name: &str| format!("[port.{port}]\nkind = \"tap\"\nname = \"{name}\"\n");
+    one_error("[port.p]\nkind = \"tap\"\n", 1, &["port \"p\" has no \"name\"", "name = \"sl0\""]);
+    one_error("[port.p]\nkind = \"af-xdp\"\n", 1, &["port \"p\" has no \"interface\"", "interface = \"eth1\""]);
+    for (name, part) in [
+        ("a-name-of-16-byt", "the name has 16 bytes; the kernel allows 15"),
+        ("a b", "no slash, colon or white space"),
+        ("..", "no interface can have this name"),
+    ] {
+        one_error(&tap("p", name), 3, &[part]);
+    }
+    let both = format!("{}[port.q]\nkind = \"af-packet\"\ninterface = \"sl0\"\n", tap("p", "sl0"));
+    one_error(&both, 6, &["interface \"sl0\" of port \"q\"", "port \"p\" has it already (line 3)"]);
+    let waits = format!("{}{}[patch.x]\nports = [\"p\", \"q\"]\nfull = \"wait\"\n", tap("p", "sl0"), tap("q", "sl1"));
+    one_error(&waits, 9, &["full = \"wait\" in patch \"x\"", "port \"p\" is no vhost-user port", "\"drop\""]);
+}
+
+#[test]
+fn af_xdp_ports() {
+    let port = |key: &str| format!("[port.p]\nkind = \"af-xdp\"\ninterface = \"eth1\"\n{key}\n");
+    one_error(&port("queues = 0"), 4, &["queues", "1 to 64"]);
+    one_error(&port("queues = 65"), 4, &["queues", "1 to 64"]);
+    one_error(&port("steal = \"some\""), 4, &["\"some\"", "all, address"]);
+    one_error(
+        &port("steal = \"address\""),
+        4,
+        &["steal = \"address\" in port \"p\" needs an underlay", "or use \"all\""],
+    );
+    one_error(&port("zero-copy = true"), 4, &["zero-copy in port \"p\" is a boolean"]);
+    one_error(&port("zero-copy = \"always\""), 4, &["\"always\"", "allow, require, off"]);
+    one_error(
+        &port("name = \"eth1\""),
+        4,
+        &["unknown key \"name\" in port \"p\"", "interface, queues, steal, zero-copy"],
+    );
+}
+
+#[test]
+fn keys_of_taps_and_packet_sockets() {
+    let tap = "[port.p]\nkind = \"tap\"\nname = \"sl0\"\n";
+    one_error(
+        &format!("{tap}socket = \"/tmp/x\"\n"),
+        4,
+        &["unknown key \"socket\" in port \"p\"", "keys are kind, name"],
+    );
+    one_error(&format!("{tap}queues = 0\n"), 4, &["queues 0 in port \"p\"", "1 to 127"]);
+    one_error(&format!("{tap}persist = \"yes\"\n"), 4, &["persist in port \"p\" is a string", "true or false"]);
+    one_error(&format!("{tap}owner = \"nobody-of-this-name\"\n"), 4, &["owner \"nobody-of-this-name\" in port \"p\""]);
+    one_error(&format!("{tap}bridge = \"a bridge\"\n"), 4, &["bridge \"a bridge\" in port \"p\"", "white space"]);
+    one_error(&format!("{tap}offloads = [\"gro\"]\n"), 4, &["offload \"gro\" in port \"p\"", "csum, tso, uso"]);
+    one_error(&format!("{tap}mac = \"01:00:00:00:00:00\"\n"), 4, &["mac \"01:00:00:00:00:00\" in port \"p\""]);
+    let packet = "[port.p]\nkind = \"af-packet\"\ninterface = \"eth1\"\n";
+    one_error(&format!("{packet}queues = 128\n"), 4, &["queues 128", "1 to 127"]);
+    one_error(
+        &format!("{packet}offloads = []\n"),
+        4,
+        &["unknown key \"offloads\"", "keys are kind, interface, queues"],
+    );
+}
