@@ -10,14 +10,10 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::{
-    Changes, Command, Drops, ErrorCode, Events, Fdb, History, LinkRequest, Neighbours, PortRequest, Ports, Request,
-    Runtime, Status,
-};
+use super::{Answer, Command, ErrorCode, LinkRequest, PortRequest, Request};
 
 /// The time after which a silent switch counts as stuck.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -74,40 +70,6 @@ fn access_remedy(error: &io::Error) -> &'static str {
         io::ErrorKind::PermissionDenied => "; use sudo, or let a group of yours use the API: `api-group` in [switch]",
         _ => "",
     }
-}
-
-/// The type of an answer, with the command that asks for it.
-pub trait Answer: DeserializeOwned {
-    /// The command that asks for this type.
-    const COMMAND: Command;
-}
-
-impl Answer for Status {
-    const COMMAND: Command = Command::Status;
-}
-impl Answer for Ports {
-    const COMMAND: Command = Command::Ports;
-}
-impl Answer for Fdb {
-    const COMMAND: Command = Command::Fdb;
-}
-impl Answer for Neighbours {
-    const COMMAND: Command = Command::Neighbours;
-}
-impl Answer for Runtime {
-    const COMMAND: Command = Command::Runtime;
-}
-impl Answer for Drops {
-    const COMMAND: Command = Command::Drops;
-}
-impl Answer for History {
-    const COMMAND: Command = Command::History;
-}
-impl Answer for Events {
-    const COMMAND: Command = Command::Events;
-}
-impl Answer for Changes {
-    const COMMAND: Command = Command::Reload;
 }
 
 /// Asks the switch that listens at `path` for an answer of this type.

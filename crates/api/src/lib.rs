@@ -18,7 +18,7 @@
 
 mod capture;
 mod client;
-mod command;
+mod commands;
 mod event;
 mod ping;
 pub mod rates;
@@ -31,20 +31,20 @@ mod trace;
 mod types;
 
 pub use capture::{Capture, CaptureInterface};
-pub use client::{AddedPort, Answer, RequestError, add_port, ask, request, send, set_link};
-pub use command::Command;
+pub use client::{AddedPort, RequestError, add_port, ask, request, send, set_link};
+pub use commands::{Answer, AnswerText, Command, Request, Right};
 pub use event::{Event, EventKind, Events};
 pub use ping::{Ping, PingLine};
 pub use refusal::{ErrorCode, Refusal};
-pub use request::{CaptureRequest, EventsRequest, LinkRequest, PingRequest, PortRequest, Request, TraceRequest};
+pub use request::{CaptureRequest, EventsRequest, LinkRequest, PingRequest, PortRequest, TraceRequest};
 pub use select::{SelectError, distance, nearest_first, select_ports};
 pub use stream::{StreamEnd, StreamReader, stream};
 pub use trace::{Trace, TraceAction, TraceLine, TracedDrop, TracedPacket, TracedStep};
 pub use types::{
-    Addresses, BridgeMoves, Change, ChangeKind, Changed, Changes, ConfigurationFile, Device, DownReason, DropCount,
-    Drops, Fdb, FdbEntry, History, Joined, JoinedKind, Link, Neighbour, NeighbourState, Neighbours, Node, OwnAddress,
-    Packets, PathMtu, Port, PortHistory, Ports, Privileges, Queue, QueuePairs, RemoteEntry, RingKind, Runtime, RxMode,
-    Stalls, Status, Tunnel, Worker,
+    Addresses, BridgeMoves, Change, ChangeKind, Changed, Changes, ConfigurationFile, Device, Done, DownReason,
+    DropCount, Drops, Fdb, FdbEntry, History, Joined, JoinedKind, Link, Neighbour, NeighbourState, Neighbours, Node,
+    OwnAddress, Packets, PathMtu, Port, PortHistory, Ports, Privileges, Queue, QueuePairs, RemoteEntry, RingKind,
+    Runtime, RxMode, Stalls, Status, Tunnel, Worker,
 };
 
 /// The path of the API's socket where a command names none.

@@ -9,8 +9,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::client::{Answer, RequestError, invalid_answer, request};
-use super::{Drops, Joined, Link, Node, Packets, Port, Ports, Runtime, Status, Worker};
+use super::client::{RequestError, invalid_answer, request};
+use super::{Answer, Drops, Joined, Link, Node, Packets, Port, Ports, Runtime, Status, Worker};
 
 /// Two answers of one switch agree on its start within this time, in seconds. A clock that is set
 /// by more counts as a restart: rates across such a step would be wrong.

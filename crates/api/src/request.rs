@@ -4,43 +4,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Command, ErrorCode, Refusal};
-
-/// A request: a command with its arguments. As JSON it is one line, such as
-/// `{"cmd":"link","port":"vm1","up":false}`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(tag = "cmd", rename_all = "kebab-case")]
-pub enum Request {
-    /// Asks for the status of the whole switch.
-    Status,
-    /// Asks for the ports.
-    Ports,
-    /// Asks for the addresses that the bridges know.
-    Fdb,
-    /// Asks for the next hops of the underlays.
-    Neighbours,
-    /// Asks for the use of the workers' time.
-    Runtime,
-    /// Asks for the dropped packets by reason.
-    Drops,
-    /// Asks for the traffic of the last two minutes.
-    History,
-    /// Asks for events.
-    Events(EventsRequest),
-    /// Captures packets. The answer is a stream of binary records.
-    Capture(CaptureRequest),
-    /// Follows packets on their way. The answer is a stream of lines, and ends after the last packet.
-    Trace(TraceRequest),
-    /// Pings an address from an underlay. The answer is a stream of lines, and ends after the last echo.
-    Ping(PingRequest),
-    /// Reads the configuration file again and applies it.
-    Reload,
-    /// Sets a port's link down, or allows it to be up again.
-    Link(LinkRequest),
-    /// Adds a port until the connection closes. Its socket comes with the request as a descriptor.
-    Port(PortRequest),
-}
+use super::{Command, ErrorCode, Refusal, Request};
 
 /// The arguments of the request `events`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -111,11 +75,23 @@ pub struct PingRequest {
 /// The arguments of the request `link`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "command-line", derive(clap::Args))]
+#[cfg_attr(feature = "command-line", command(after_help = "Example:\n  straightline link vm1 down"))]
 pub struct LinkRequest {
     /// The port's name.
+    #[cfg_attr(feature = "command-line", arg(value_name = "PORT", help = "Name of the port"))]
     pub port: String,
     /// False sets the link down; true allows it to be up again.
+    #[cfg_attr(feature = "command-line", arg(value_name = "up|down", help = "State of the link"))]
+    #[cfg_attr(feature = "command-line", arg(action = clap::ArgAction::Set, value_parser = link_state()))]
     pub up: bool,
+}
+
+/// Returns a parser that takes `up` or `down`.
+#[cfg(feature = "command-line")]
+fn link_state() -> impl clap::builder::TypedValueParser<Value = bool> {
+    use clap::builder::{PossibleValuesParser, TypedValueParser};
+    PossibleValuesParser::new(["up", "down"]).map(|state| state == "up")
 }
 
 /// The arguments of the request `port`. Its socket comes with the request as a descriptor.

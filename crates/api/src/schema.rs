@@ -12,26 +12,13 @@ use super::*;
 fn generated() -> Value {
     let mut generator = SchemaSettings::draft2020_12().into_generator();
     let mut answers = BTreeMap::new();
-    let mut answer = |command: Command, schema: schemars::Schema| answers.insert(command.as_str(), schema);
-    answer(Command::Status, generator.subschema_for::<Status>());
-    answer(Command::Ports, generator.subschema_for::<Ports>());
-    answer(Command::Fdb, generator.subschema_for::<Fdb>());
-    answer(Command::Neighbours, generator.subschema_for::<Neighbours>());
-    answer(Command::Runtime, generator.subschema_for::<Runtime>());
-    answer(Command::Drops, generator.subschema_for::<Drops>());
-    answer(Command::History, generator.subschema_for::<History>());
-    answer(Command::Events, generator.subschema_for::<Events>());
-    answer(Command::Capture, generator.subschema_for::<Capture>());
-    answer(Command::Trace, generator.subschema_for::<Trace>());
-    answer(Command::Ping, generator.subschema_for::<Ping>());
-    answer(Command::Reload, generator.subschema_for::<Changes>());
-    let (request, refusal, event) = (
-        generator.subschema_for::<Request>(),
-        generator.subschema_for::<Refusal>(),
-        generator.subschema_for::<Event>(),
-    );
-    let ping = generator.subschema_for::<PingLine>();
-    let trace = generator.subschema_for::<TraceLine>();
+    let mut streams = BTreeMap::new();
+    for command in Command::ALL {
+        answers.insert(command.as_str(), command.answer_schema(&mut generator));
+        streams.extend(command.line_schema(&mut generator).map(|line| (command.as_str(), line)));
+    }
+    let request = generator.subschema_for::<Request>();
+    let refusal = generator.subschema_for::<Refusal>();
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "API of a Straightline switch",
@@ -41,21 +28,40 @@ fn generated() -> Value {
         "request": request,
         "refusal": refusal,
         "answers": answers,
-        "streams": { "events": event, "ping": ping, "trace": trace },
+        "streams": streams,
         "$defs": generator.take_definitions(true),
     })
 }
 
-/// The file is part of the documentation. If `STRAIGHTLINE_BLESS` is set, the test writes it.
-#[test]
-fn the_schema_in_the_documentation_is_that_of_the_types() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/api.schema.json");
-    let fresh = serde_json::to_string_pretty(&generated()).unwrap() + "\n";
-    if std::env::var_os("STRAIGHTLINE_BLESS").is_some() {
+/// Compares a file of the documentation with what it should be. If `STRAIGHTLINE_BLESS` is set, writes it.
+fn check(name: &str, fresh: impl FnOnce(&str) -> String) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
+    let kept = std::fs::read_to_string(&path).unwrap();
+    let fresh = fresh(&kept);
+    if kept != fresh {
+        let is_blessed = std::env::var_os("STRAIGHTLINE_BLESS").is_some();
+        assert!(is_blessed, "docs/{name} is outdated: run this test with STRAIGHTLINE_BLESS=1");
         std::fs::write(&path, &fresh).unwrap();
     }
-    let kept = std::fs::read_to_string(&path).unwrap();
-    assert!(kept == fresh, "docs/api.schema.json is outdated: run this test with STRAIGHTLINE_BLESS=1");
+}
+
+#[test]
+fn the_schema_in_the_documentation_is_that_of_the_types() {
+    check("api.schema.json", |_| serde_json::to_string_pretty(&generated()).unwrap() + "\n");
+}
+
+#[test]
+fn the_table_in_the_documentation_has_each_command_with_its_right() {
+    let row = |command: Command| {
+        format!("| `{}` | `{}` | {} |\n", command.as_str(), command.right().as_str(), command.help())
+    };
+    let table: String = Command::ALL.into_iter().map(row).collect();
+    check("api.md", |kept| {
+        let head = "| command | right | what it does |\n|---|---|---|\n";
+        let (before, rest) = kept.split_once(head).expect("a table");
+        let (_, after) = rest.split_once("\n\n").expect("text after the table");
+        format!("{before}{head}{table}\n{after}")
+    });
 }
 
 #[test]

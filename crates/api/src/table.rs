@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use super::{
-    Addresses, Changes, Device, Drops, Event, EventKind, Events, Fdb, Link, Neighbours, Port, Ports, Privileges, Queue,
-    RingKind, Runtime, Stalls, Status, Tunnel, Worker,
+    Addresses, Changes, Device, Done, Drops, Event, EventKind, Events, Fdb, Link, Neighbours, Port, Ports, Privileges,
+    Queue, RingKind, Runtime, Stalls, Status, Tunnel, Worker,
 };
 use grid::{Grid, count, printable, wrap};
 pub use trace::traced_packet;
@@ -427,6 +427,12 @@ pub fn changes(changes: &Changes) -> String {
         return "nothing changed\n".to_owned();
     }
     changes.changes.iter().map(|change| format!("{change}\n")).collect()
+}
+
+/// Renders the answer to a change: nothing is to be said about it.
+#[must_use]
+pub fn done(_: &Done) -> String {
+    String::new()
 }
 
 /// Renders the answer to `events`.

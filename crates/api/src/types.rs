@@ -721,6 +721,11 @@ impl Status {
     pub const HELPER_THREAD: &str = "helper-thread";
 }
 
+/// The answer to a command that has nothing to tell: it is done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Done {}
+
 /// The answer to `reload`: the changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

@@ -9,12 +9,13 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use clap_complete::engine::ArgValueCompleter;
-use straightline_api::DEFAULT_PATH;
+use straightline_api::{Command as Api, DEFAULT_PATH};
 use straightline_capture::{Filter, SNAPLEN};
 use straightline_lab::testbed::tunnel::Encapsulation;
 use straightline_top::{Column, Sort};
 
 use crate::commands::lab::Lab;
+use crate::commands::query::Query;
 use crate::complete;
 
 /// User-space vhost-user switch for virtual machines
@@ -45,29 +46,12 @@ pub(crate) enum Command {
     Check(Check),
     /// Write a commented configuration for this machine: VMs, isolated CPUs, interfaces, bridges
     Init(Init),
-    /// Make the running switch read its configuration file again, as SIGHUP does, and show the
-    /// changes
-    Reload(Query),
-    /// Set a port's link down, or let it come up again
-    #[command(after_help = "Example:\n  straightline link vm1 down")]
-    Link(Link),
-    /// Add a port to a bridge of the running switch until this command ends (a QEMU backend
-    /// program)
-    #[command(after_help = PORT_HELP)]
-    Port(Port),
-    /// Show the whole switch: version, uptime, instruction set
-    Status(Query),
-    /// Show the ports: link, features, rings, counters, drops
-    #[command(after_help = PORTS_HELP)]
+    #[command(about = Api::Ports.help(), after_help = PORTS_HELP)]
     Ports(Ports),
-    /// Show the addresses that the bridges have learned or were given
-    Fdb(Query),
-    /// Show the next hops of the underlays: MAC address, state, age
-    Neighbours(Query),
-    /// Show how the workers spent their time, by node
-    Runtime(Query),
-    /// Show the dropped packets by reason
-    Drops(Query),
+    #[command(flatten)]
+    Query(Query),
+    #[command(about = Api::Port.help(), after_help = PORT_HELP)]
+    Port(Port),
     /// Find what is wrong with the switch, its VMs and this machine, and how to fix it
     #[command(after_help = DOCTOR_HELP)]
     Doctor(Doctor),
@@ -96,17 +80,13 @@ pub(crate) enum Command {
     /// Serve metrics, JSON and a live page of the running switch over HTTP
     #[command(after_help = WEB_HELP)]
     Web(Web),
-    /// Show the events: links, faults, reloads, moved addresses
-    #[command(after_help = EVENTS_HELP)]
+    #[command(about = Api::Events.help(), after_help = EVENTS_HELP)]
     Events(Events),
-    /// Capture packets of ports of the running switch, as a pcapng file
-    #[command(after_help = CAPTURE_HELP)]
+    #[command(about = Api::Capture.help(), after_help = CAPTURE_HELP)]
     Capture(Capture),
-    /// Follow packets of ports of the running switch: nodes, actions, destinations, cycles
-    #[command(after_help = TRACE_HELP)]
+    #[command(about = Api::Trace.help(), after_help = TRACE_HELP)]
     Trace(Trace),
-    /// Ping an address from an underlay of the running switch
-    #[command(after_help = PING_HELP)]
+    #[command(about = Api::Ping.help(), after_help = PING_HELP)]
     Ping(Ping),
     /// Measure this switch and other vhost-user switches
     #[command(subcommand)]
@@ -447,25 +427,6 @@ pub(crate) struct Init {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Link {
-    /// Name of the port
-    #[arg(value_name = "PORT", add = ArgValueCompleter::new(complete::ports))]
-    pub(crate) port: String,
-    /// State of the link
-    #[arg(value_name = "up|down")]
-    pub(crate) state: LinkState,
-    /// API socket of the running switch
-    #[arg(long, value_name = "SOCKET", default_value = DEFAULT_PATH)]
-    pub(crate) api: PathBuf,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum LinkState {
-    Up,
-    Down,
-}
-
-#[derive(Debug, Args)]
 #[command(group = ArgGroup::new("what").required(true).args(["socket_path", "fd", "print_capabilities"]))]
 pub(crate) struct Port {
     /// Create this socket and wait there for the frontend; only this user may connect
@@ -522,8 +483,9 @@ pub(crate) struct Bugreport {
     pub(crate) api: Option<PathBuf>,
 }
 
+/// Arguments of all commands that ask the running switch and print its answer.
 #[derive(Debug, Args)]
-pub(crate) struct Query {
+pub(crate) struct Asking {
     /// Print the answer as one line of JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -541,7 +503,7 @@ pub(crate) struct Ports {
     #[arg(short, long, conflicts_with = "json")]
     pub(crate) short: bool,
     #[command(flatten)]
-    pub(crate) query: Query,
+    pub(crate) asking: Asking,
 }
 
 #[derive(Debug, Args)]

@@ -8,13 +8,12 @@ mod doctor;
 mod events;
 mod init;
 pub(crate) mod lab;
-mod link;
 mod make_sockets;
 mod manual;
 mod open_devices;
 mod ping;
 mod port;
-mod query;
+pub(crate) mod query;
 mod run;
 mod running;
 mod top;
@@ -32,18 +31,12 @@ pub(crate) fn execute(command: Command, kinds: &Kinds) -> anyhow::Result<()> {
         Command::Run(args) => run::execute(&args.config, kinds),
         Command::Check(args) => check::execute(&args, kinds),
         Command::Init(args) => init::execute(&args),
-        Command::Reload(args) => query::reload(&args),
         Command::Capture(args) => capture::execute(&args),
         Command::Trace(args) => trace::execute(&args),
         Command::Ping(args) => ping::execute(&args),
-        Command::Link(args) => link::execute(&args),
         Command::Port(args) => port::execute(&args),
-        Command::Status(args) => query::status(&args),
+        Command::Query(args) => query::execute(&args),
         Command::Ports(args) => query::ports(&args),
-        Command::Fdb(args) => query::fdb(&args),
-        Command::Neighbours(args) => query::neighbours(&args),
-        Command::Runtime(args) => query::runtime(&args),
-        Command::Drops(args) => query::drops(&args),
         Command::Doctor(args) => doctor::execute(&args, kinds),
         Command::Bugreport(args) => bugreport::execute(&args, kinds),
         Command::Completions { shell } => manual::completions(shell),

@@ -11,7 +11,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlag
 
 use super::places::Place;
 use super::server::Shared;
-use super::{ErrorCode, EventsRequest, Held, Refusal, Reply, Request, failure};
+use super::{ErrorCode, Held, Refusal, Reply, Request, failure};
 
 /// The maximum length of a request in bytes, including its newline.
 pub(super) const MAX_REQUEST: usize = 4096;
@@ -231,11 +231,8 @@ impl Connection {
     /// Executes a request. Returns the line of its answer, or none when the API stops.
     fn execute(&mut self, request: &Request, shared: &Shared) -> Result<Option<String>, Refusal> {
         let next_place = match request {
-            Request::Events(EventsRequest { follow: true, .. })
-            | Request::Capture(_)
-            | Request::Trace(_)
-            | Request::Ping(_) => Some(self.place.stream()?),
             Request::Port(_) => Some(self.place.dynamic_port()?),
+            request if request.begins_stream() => Some(self.place.stream()?),
             _ => None,
         };
         let fd = self.fd.take();

@@ -22,10 +22,10 @@ pub(crate) use places::refused_clients;
 pub use server::{ApiError, ApiHandle, ApiServer};
 pub use straightline_api::{
     API_VERSION, AddedPort, Addresses, Answer, BridgeMoves, Capture, CaptureInterface, CaptureRequest, Change,
-    ChangeKind, Changed, Changes, Command, ConfigurationFile, DEFAULT_PATH, Device, DownReason, DropCount, Drops,
+    ChangeKind, Changed, Changes, Command, ConfigurationFile, DEFAULT_PATH, Device, Done, DownReason, DropCount, Drops,
     ErrorCode, Event, EventKind, Events, EventsRequest, Fdb, FdbEntry, History, Joined, JoinedKind, Link, LinkRequest,
     Neighbour, NeighbourState, Neighbours, Node, OwnAddress, Packets, PathMtu, Ping, PingLine, PingRequest, Port,
-    PortHistory, PortRequest, Ports, Privileges, Queue, QueuePairs, Refusal, RemoteEntry, Request, RequestError,
+    PortHistory, PortRequest, Ports, Privileges, Queue, QueuePairs, Refusal, RemoteEntry, Request, RequestError, Right,
     RingKind, Runtime, RxMode, Stalls, Status, StreamReader, Trace, TraceAction, TraceLine, TraceRequest, TracedDrop,
     TracedPacket, TracedStep, Tunnel, Worker, add_port, ask, request, send, set_link, stream, table,
 };
@@ -126,6 +126,8 @@ pub type DynamicPortGuard = Box<dyn Any + Send>;
 /// The two sides of a switch that requests reach.
 #[derive(Clone)]
 pub(crate) struct RequestHandler {
+    /// The right that all clients of the socket have.
+    pub(crate) right: Right,
     pub(crate) source: Arc<dyn Source>,
     pub(crate) control: Option<Arc<dyn Control>>,
 }
@@ -148,6 +150,9 @@ enum Held {
 impl RequestHandler {
     /// Answers a request of a client that has `held`.
     fn answer(&self, request: &Request, fd: Option<OwnedFd>, held: &Held) -> Result<Reply, Refusal> {
+        if !self.right.includes(request.command()) {
+            return Err(read_only());
+        }
         let source = &self.source;
         match request {
             Request::Status => good(source.status()),
@@ -164,7 +169,7 @@ impl RequestHandler {
             Request::Reload => good(self.control()?.reload()?),
             Request::Link(LinkRequest { port, up }) => {
                 self.control()?.set_link(port, *up)?;
-                good(serde_json::Map::new())
+                good(Done {})
             }
             Request::Capture(capture) => begin_stream(held, || self.control()?.capture(capture)),
             Request::Trace(trace) => begin_stream(held, || self.control()?.trace(trace)),
@@ -177,17 +182,19 @@ impl RequestHandler {
                 }
                 let no_socket = "port: no socket came with the request; send it as a descriptor (SCM_RIGHTS)";
                 let guard = control.add_dynamic_port(port_request, fd.ok_or_else(|| bad(no_socket))?)?;
-                Ok(Reply { held: Held::DynamicPort(guard), ..good(serde_json::Map::new())? })
+                Ok(Reply { held: Held::DynamicPort(guard), ..good(Done {})? })
             }
         }
     }
 
     fn control(&self) -> Result<&dyn Control, Refusal> {
-        self.control.as_deref().ok_or_else(|| {
-            let error = "this socket only answers questions; nothing can be changed through it";
-            Refusal::new(ErrorCode::ReadOnly, error)
-        })
+        self.control.as_deref().ok_or_else(read_only)
     }
+}
+
+fn read_only() -> Refusal {
+    let error = "this socket only answers questions; nothing can be changed through it";
+    Refusal::new(ErrorCode::ReadOnly, error)
 }
 
 /// Returns the line of an error, without its newline.

@@ -24,7 +24,9 @@ use straightline_port::socket_file::{self, SocketFile};
 
 use super::connection::Connection;
 use super::places::Places;
-use super::{Control, Held, Refusal, Reply, Request, RequestHandler, Source, closing, failure, interrupt, pass_rights};
+use super::{
+    Control, Held, Refusal, Reply, Request, RequestHandler, Right, Source, closing, failure, interrupt, pass_rights,
+};
 use crate::config::socket_path::{self, SocketPathError, SocketState};
 
 /// The number of clients that wait in the kernel's queue until they are accepted.
@@ -120,7 +122,7 @@ impl ApiServer {
     /// # Errors
     /// The system cannot provide a thread or descriptor.
     pub fn serve(self, source: Arc<dyn Source>) -> io::Result<ApiHandle> {
-        self.serve_with(RequestHandler { source, control: None })
+        self.serve_with(RequestHandler { right: Right::Read, source, control: None })
     }
 
     /// Serves as [`Self::serve`] does, and lets clients change the switch through `control`.
@@ -128,7 +130,7 @@ impl ApiServer {
     /// # Errors
     /// The system cannot provide a thread or descriptor.
     pub fn serve_control(self, source: Arc<dyn Source>, control: Arc<dyn Control>) -> io::Result<ApiHandle> {
-        self.serve_with(RequestHandler { source, control: Some(control) })
+        self.serve_with(RequestHandler { right: Right::All, source, control: Some(control) })
     }
 
     fn serve_with(self, handler: RequestHandler) -> io::Result<ApiHandle> {

@@ -356,6 +356,25 @@ fn errors_have_a_code() {
 }
 
 #[test]
+fn a_socket_takes_the_commands_that_its_right_includes() {
+    let fixture = Fixture::new();
+    for command in Command::ALL {
+        let arguments = match command {
+            Command::Capture => ",\"ports\":[],\"snaplen\":64,\"in\":true",
+            Command::Trace => ",\"ports\":[],\"count\":1",
+            Command::Ping => ",\"underlay\":\"wan\",\"address\":\"192.0.2.2\"",
+            Command::Link => ",\"port\":\"vm1\",\"up\":true",
+            Command::Port => ",\"name\":\"x\",\"join\":\"lan\",\"socket\":\"s\"",
+            _ => "",
+        };
+        let answer = fixture.raw(format!("{{\"cmd\":\"{}\"{arguments}}}\n", command.as_str()).as_bytes());
+        let is_refused = answer.contains("\"code\":\"read-only\"");
+        assert_eq!(is_refused, command.right() > Right::Read, "{command:?} {answer:.200}");
+        assert!(is_refused || answer.starts_with("{\"ok\""), "{command:?} {answer:.200}");
+    }
+}
+
+#[test]
 fn a_stream_follows_its_answer_until_it_ends() {
     let fixture = Fixture::new();
     // Several times what fits the socket.

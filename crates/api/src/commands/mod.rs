@@ -1,0 +1,191 @@
+//! The commands of the API. Each is declared once, in the table below.
+//!
+//! From a row follow the variants of [`Command`] and [`Request`], what [`ask`](crate::ask) can ask for,
+//! the schema, the table in `docs/api.md`, the right that a client needs, the help and, where the row
+//! says what `prints` the answer, the whole command `straightline WORD`. So a further command is a row,
+//! and a module with its types and its text.
+
+#[macro_use]
+mod declare;
+#[cfg(feature = "command-line")]
+mod line;
+mod right;
+
+use std::str::FromStr;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+pub use right::Right;
+
+use crate::*;
+
+commands! {
+    /// Asks for the status of the whole switch.
+    Status {
+        word: "status",
+        right: Read,
+        answer: Status,
+        help: "Show the whole switch: version, uptime, instruction set",
+        prints: table::status,
+    }
+
+    /// Asks for the ports.
+    Ports {
+        word: "ports",
+        right: Read,
+        answer: Ports,
+        help: "Show the ports: link, features, rings, counters, drops",
+    }
+
+    /// Asks for the addresses that the bridges know.
+    Fdb {
+        word: "fdb",
+        right: Read,
+        answer: Fdb,
+        help: "Show the addresses that bridges and tunnels have learned or were given",
+        prints: table::fdb,
+    }
+
+    /// Asks for the next hops of the underlays.
+    Neighbours {
+        word: "neighbours",
+        right: Read,
+        answer: Neighbours,
+        help: "Show the next hops of the underlays: MAC address, state, age",
+        prints: table::neighbours,
+    }
+
+    /// Asks for the use of the workers' time.
+    Runtime {
+        word: "runtime",
+        right: Read,
+        answer: Runtime,
+        help: "Show how the workers spent their time, by node",
+        prints: table::runtime,
+    }
+
+    /// Asks for the dropped packets by reason.
+    Drops {
+        word: "drops",
+        right: Read,
+        answer: Drops,
+        help: "Show the dropped packets by reason",
+        prints: table::drops,
+    }
+
+    /// Asks for the traffic of the last two minutes.
+    History {
+        word: "history",
+        right: Read,
+        answer: History,
+        help: "Show the bytes of each port at each second of the last two minutes",
+    }
+
+    /// Asks for events.
+    Events(EventsRequest) {
+        word: "events",
+        right: Read,
+        arguments: "its arguments are \"since\" (a number) and \"follow\" (true or false), both optional",
+        answer: Events,
+        stream: lines Event,
+        help: "Show the events: links, faults, reloads, moved addresses",
+    }
+
+    /// Captures packets. The answer is a stream of binary records.
+    Capture(CaptureRequest) {
+        word: "capture",
+        right: Operate,
+        arguments: "it needs \"ports\" (names) and \"snaplen\" (bytes), and one of \"in\", \"out\" (true) and \
+            \"dropped\" (a reason, or an empty text); \"filter\" is optional",
+        answer: Capture,
+        stream: records,
+        help: "Capture packets of ports of the running switch, as a pcapng file",
+    }
+
+    /// Follows packets on their way. The answer is a stream of lines, and ends after the last packet.
+    Trace(TraceRequest) {
+        word: "trace",
+        right: Operate,
+        arguments: "it needs \"ports\" (names) and \"count\" (a number of packets); \"filter\" is optional",
+        answer: Trace,
+        stream: lines TraceLine,
+        help: "Follow packets of ports of the running switch: nodes, actions, destinations, cycles",
+    }
+
+    /// Pings an address from an underlay. The answer is a stream of lines, and ends after the last echo.
+    Ping(PingRequest) {
+        word: "ping",
+        right: Operate,
+        arguments: "it needs \"underlay\" (a name) and \"address\" (an IP address); \"count\", \"interval_ms\" and \
+            \"timeout_ms\" (numbers) are optional",
+        answer: Ping,
+        stream: lines PingLine,
+        help: "Ping an address from an underlay of the running switch",
+    }
+
+    /// Reads the configuration file again and applies it.
+    Reload {
+        word: "reload",
+        right: All,
+        answer: Changes,
+        help: "Make the running switch read its configuration file again, as SIGHUP does, and show the changes",
+        prints: table::changes,
+    }
+
+    /// Sets a port's link down, or allows it to be up again.
+    Link(LinkRequest) {
+        word: "link",
+        right: Operate,
+        arguments: "it needs \"port\" (a name) and \"up\" (true or false)",
+        answer: Done,
+        help: "Set a port's link down, or let it come up again",
+        prints: table::done,
+    }
+
+    /// Adds a port until the connection closes. Its socket comes with the request as a descriptor.
+    Port(PortRequest) {
+        word: "port",
+        right: All,
+        arguments: "it needs \"name\", \"join\" and \"socket\" (texts), and a socket as a descriptor",
+        answer: Done,
+        help: "Add a port to a bridge of the running switch until the connection closes (a QEMU backend program)",
+    }
+}
+
+/// Renders an answer, given as JSON, as text for a terminal. Fails if the JSON is no such answer.
+pub type AnswerText = fn(&str) -> serde_json::Result<String>;
+
+/// The arguments of `events` are optional.
+impl Answer for Events {
+    const COMMAND: Command = Command::Events;
+}
+
+/// The type of an answer, with the command that asks for it without arguments.
+pub trait Answer: DeserializeOwned {
+    /// The command that asks for this type.
+    const COMMAND: Command;
+}
+
+impl Request {
+    /// Returns whether the answer begins a stream. The client then has it until it leaves.
+    #[must_use]
+    pub fn begins_stream(&self) -> bool {
+        match self {
+            Self::Events(request) => request.follow,
+            request => request.command().has_stream(),
+        }
+    }
+}
+
+impl FromStr for Command {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        let known = Self::ALL.into_iter().find(|command| command.as_str() == word);
+        known.ok_or_else(|| {
+            let words = Self::ALL.map(Self::as_str).join(", ");
+            format!("unknown command {word:?}; commands are {words}")
+        })
+    }
+}
