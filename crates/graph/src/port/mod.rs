@@ -110,7 +110,7 @@ pub trait Port: Send + Sync + fmt::Debug {
         false
     }
 
-    /// Asks to be woken (through the worker's [`EpollWaiter`]) when there is something to receive,
+    /// Asks to be woken (through the worker's [`EpollWaiter`](crate::EpollWaiter)) when there is something to receive,
     /// or, with `for_buffers`, when there are free buffers again. Returns true if there is
     /// something already. Packets that were left in this [round](Turn::round) because their
     /// destination is full do not count.

@@ -224,7 +224,7 @@ pub(crate) fn allows(port: &PortConfig) -> Result<(), Denied> {
 
 /// Returns an addition to the message that a file cannot be read, for the case that the sandbox is
 /// the reason.
-pub(crate) fn about_reading(file: &Path, error: &std::io::Error) -> &'static str {
+pub fn about_reading(file: &Path, error: &std::io::Error) -> &'static str {
     let landlocked = in_force().contains(&Mechanism::Landlock);
     if error.kind() != std::io::ErrorKind::PermissionDenied || !landlocked {
         ""
