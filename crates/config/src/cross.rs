@@ -122,9 +122,10 @@ fn check_use_of_nodes(draft: &Draft, report: &mut Findings<'_>) {
                 report.error(span, format!("{title}: named twice; name it once"));
             } else if !draft.node_sites.iter().any(|node| node.name == *name) && !draft.unread.may_have("node", name) {
                 let names: Vec<_> = draft.node_sites.iter().map(|node| node.name.as_str()).collect();
-                let known = match names.is_empty() {
-                    true => "there is no section [node.NAME]".to_owned(),
-                    false => format!("nodes are {}", names.join(", ")),
+                let known = if names.is_empty() {
+                    "there is no section [node.NAME]".to_owned()
+                } else {
+                    format!("nodes are {}", names.join(", "))
                 };
                 report.error(span, format!("{title}: no such node; {known}"));
             }

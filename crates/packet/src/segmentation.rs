@@ -333,9 +333,10 @@ impl Segmenter {
         // The sequence number counts payload bytes.
         let seq = common.seq.wrapping_add(self.next - u32::from(gso.header_len));
         let flags = common.flags(first, end == self.total);
-        let changed = match gso.kind.is_tcp() {
-            true => (seq >> 16) + (seq & 0xffff) + u32::from(u16::from_be_bytes(flags)),
-            false => transport_len & 0xffff,
+        let changed = if gso.kind.is_tcp() {
+            (seq >> 16) + (seq & 0xffff) + u32::from(u16::from_be_bytes(flags))
+        } else {
+            transport_len & 0xffff
         };
         // A sum of a few words is far below 2^32.
         let transport_sum = u32::from(common.transport) + changed + pseudo;

@@ -152,12 +152,11 @@ impl Rig {
         let mut source = Guest::connect(&dir.path().join("p0"), &sends)?;
         let sink = Guest::connect(&dir.path().join("p1"), &takes)?;
         ensure!(sink.features() & features == features, "{}: some features were not negotiated", cell.name);
-        let sent = match segments {
-            true => {
-                let packet = |nth| Ok((front(Some(nth), finished)?, SIZE.into()));
-                (0..PIECES).map(packet).collect::<anyhow::Result<_>>()?
-            }
-            false => vec![(front(None, false)?, PAYLOAD.into()); BURST],
+        let sent = if segments {
+            let packet = |nth| Ok((front(Some(nth), finished)?, SIZE.into()));
+            (0..PIECES).map(packet).collect::<anyhow::Result<_>>()?
+        } else {
+            vec![(front(None, false)?, PAYLOAD.into()); BURST]
         };
         let bodies =
             fill(&mut source, &sent)?.chunks(if segments { PIECES.into() } else { 1 }).map(<[_]>::to_vec).collect();
@@ -221,10 +220,8 @@ impl Rig {
             loop {
                 let n = to.copy_from(level, from, None);
                 (from, to) = (from.split_at(n).1, to.split_at(n).1);
-                let [more_from, more_to] = [(0, from), (1, to)].map(|(side, rest)| match rest.is_empty() {
-                    true => next(side),
-                    false => Some(rest),
-                });
+                let [more_from, more_to] =
+                    [(0, from), (1, to)].map(|(side, rest)| if rest.is_empty() { next(side) } else { Some(rest) });
                 let (Some(more_from), Some(more_to)) = (more_from, more_to) else { break };
                 (from, to) = (more_from, more_to);
             }

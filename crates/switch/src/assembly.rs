@@ -277,12 +277,11 @@ impl Parts<'_> {
             let tunnel = self.encap(graph, carriers, to);
             tunnel.unwrap_or_else(|| graph.copy_output(port(to)))
         };
-        let mut chains = match wait {
-            true => {
-                let received = members.iter().copied().filter(receives);
-                NodeChains::waiting(config, copies, graph, &members, received)
-            }
-            false => NodeChains::new(config, copies),
+        let mut chains = if wait {
+            let received = members.iter().copied().filter(receives);
+            NodeChains::waiting(config, copies, graph, &members, received)
+        } else {
+            NodeChains::new(config, copies)
         };
         let mut output = |graph: &mut Graph, member: usize| {
             let tunnel = self.encap(graph, carriers, member);
@@ -322,9 +321,10 @@ impl Parts<'_> {
                 }
                 None => first,
             };
-            match is_tunnel {
-                true => entrances.push(Entrance { tunnel: member, first, network: node }),
-                false => graph.input(port(member), first),
+            if is_tunnel {
+                entrances.push(Entrance { tunnel: member, first, network: node })
+            } else {
+                graph.input(port(member), first)
             }
         }
         entrances

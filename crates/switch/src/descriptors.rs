@@ -60,9 +60,10 @@ fn shortage(config: &Config, limit: u64) -> Option<String> {
     let open = config.ports.iter().filter(is_open).count();
     let queues = if open == 0 { String::new() } else { format!("set `queues` at the {open} ports without it, or ") };
     let reserved = OTHERS + config.ports.iter().map(|port| port.kind.reserved_descriptors()).sum::<u64>();
-    let result = match reserved <= limit {
-        true => "one that starts many queue pairs may be refused some",
-        false => "one frontend could take those of others",
+    let result = if reserved <= limit {
+        "one that starts many queue pairs may be refused some"
+    } else {
+        "one frontend could take those of others"
     };
     Some(format!(
         "frontends can have the switch keep {most} descriptors, and it may open {limit}: {result}; \

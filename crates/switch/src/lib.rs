@@ -73,7 +73,8 @@ pub use log_writer::LogWriter;
 pub use switch::Switch;
 
 /// The program's version, as `status` shows it. A build that copies no packets says so here.
-pub const VERSION: &str = match straightline_packet::COPIES {
-    true => env!("CARGO_PKG_VERSION"),
-    false => concat!(env!("CARGO_PKG_VERSION"), " bench-no-copies: NO PACKET IS COPIED, FOR MEASUREMENTS ONLY"),
+pub const VERSION: &str = if straightline_packet::COPIES {
+    env!("CARGO_PKG_VERSION")
+} else {
+    concat!(env!("CARGO_PKG_VERSION"), " bench-no-copies: NO PACKET IS COPIED, FOR MEASUREMENTS ONLY")
 };

@@ -242,18 +242,20 @@ impl fmt::Display for Condition {
                 if let Some(family) = family {
                     write!(f, "{} ", family.name())?;
                 }
-                match bits == width(address) {
-                    true => write!(f, "{}host {address}", side(which)),
-                    false => write!(f, "{}net {address}/{bits}", side(which)),
+                if bits == width(address) {
+                    write!(f, "{}host {address}", side(which))
+                } else {
+                    write!(f, "{}net {address}/{bits}", side(which))
                 }
             }
             Condition::Ports { protocol, side: which, first, last } => {
                 if let Some(name) = protocol.and_then(parse::protocol_name) {
                     write!(f, "{name} ")?;
                 }
-                match first == last {
-                    true => write!(f, "{}port {first}", side(which)),
-                    false => write!(f, "{}portrange {first}-{last}", side(which)),
+                if first == last {
+                    write!(f, "{}port {first}", side(which))
+                } else {
+                    write!(f, "{}portrange {first}-{last}", side(which))
                 }
             }
             Condition::Less(len) => write!(f, "less {len}"),

@@ -48,9 +48,10 @@ pub(super) fn check(draft: &Draft, report: &mut Findings<'_>) {
             // A key that is absent has an error of its own.
             if !tunnel.underlay.is_empty() && !draft.unread.may_have("underlay", &tunnel.underlay) {
                 let names: Vec<_> = draft.underlays.iter().map(|(underlay, _)| underlay.name.as_str()).collect();
-                let known = match names.is_empty() {
-                    true => "there is no section [underlay.NAME]".to_owned(),
-                    false => format!("underlays are {}", names.join(", ")),
+                let known = if names.is_empty() {
+                    "there is no section [underlay.NAME]".to_owned()
+                } else {
+                    format!("underlays are {}", names.join(", "))
                 };
                 let message =
                     format!("underlay {:?} of port {:?}: no such underlay; {known}", tunnel.underlay, port.name);

@@ -43,9 +43,10 @@ pub(super) const LINKS: Check = Check {
                 detail = format!("{detail}; {} (process {}) has it", first.name, first.pid);
             }
             let fix = facts.remedy().unwrap_or_else(|| "straightline ports".to_owned());
-            match port.cause.as_deref().is_some_and(|cause| WAITS.contains(&cause)) {
-                true => outcome.warn(symptom, detail, fix),
-                false => outcome.fail(symptom, detail, fix),
+            if port.cause.as_deref().is_some_and(|cause| WAITS.contains(&cause)) {
+                outcome.warn(symptom, detail, fix)
+            } else {
+                outcome.fail(symptom, detail, fix)
             }
         }
     },

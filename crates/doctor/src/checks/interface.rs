@@ -57,16 +57,15 @@ pub(super) const PRIVILEGES: Check = Check {
             Some(process) => {
                 let lacks: Vec<_> =
                     needed.iter().filter(|one| !process.capabilities.iter().any(|own| own == *one)).collect();
-                match lacks.is_empty() {
-                    true => outcome.pass(),
-                    false => {
-                        let names: Vec<_> = lacks.iter().map(|one| one.to_lowercase()).collect();
-                        outcome.warn(
-                            format!("process {} lacks {}", process.pid, names.join(", ")),
-                            "an interface that exists and belongs to the switch's user opens without them",
-                            format!("add `AmbientCapabilities={}` to the systemd unit", names.join(" ").to_uppercase()),
-                        );
-                    }
+                if lacks.is_empty() {
+                    outcome.pass()
+                } else {
+                    let names: Vec<_> = lacks.iter().map(|one| one.to_lowercase()).collect();
+                    outcome.warn(
+                        format!("process {} lacks {}", process.pid, names.join(", ")),
+                        "an interface that exists and belongs to the switch's user opens without them",
+                        format!("add `AmbientCapabilities={}` to the systemd unit", names.join(" ").to_uppercase()),
+                    );
                 }
             }
             None => outcome.unknown(

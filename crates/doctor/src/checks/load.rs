@@ -19,13 +19,14 @@ pub(super) const SPINNING: Check = Check {
                 outcome.unknown(format!("worker {at}"), &crate::facts::Unknown::new("its clock stands still"));
                 continue;
             }
-            match empty / total > SPINS && busy / total < 1.0 - SPINS {
-                true => outcome.warn(
+            if empty / total > SPINS && busy / total < 1.0 - SPINS {
+                outcome.warn(
                     format!("worker {at} spins without traffic"),
                     format!("{:.0} % of its time are empty polls", 100.0 * empty / total),
                     "set `idle = \"sleep\"` in [switch]",
-                ),
-                false => outcome.pass(),
+                )
+            } else {
+                outcome.pass()
             }
         }
     },

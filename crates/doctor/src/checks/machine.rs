@@ -19,13 +19,14 @@ pub(super) const QUOTA: Check = Check {
             Some(Some(quota)) => {
                 #[expect(clippy::cast_precision_loss, reason = "a number of threads")]
                 let is_short = quota.cpus < workers as f64 || quota.throttled > 0;
-                match is_short {
-                    true => outcome.warn(
+                if is_short {
+                    outcome.warn(
                         format!("a control group gives the switch {:.1} CPUs for {workers} workers", quota.cpus),
                         format!("the group had to wait in {} periods; packets wait with it", quota.throttled),
                         "remove `CPUQuota=` from the systemd unit, or the CPU limit of the container",
-                    ),
-                    false => outcome.pass(),
+                    )
+                } else {
+                    outcome.pass()
                 }
             }
         }

@@ -75,13 +75,14 @@ pub(super) const SANDBOX: Check = Check {
         let Some(switch) = outcome.known("the sandbox", &facts.switch) else { return };
         let has = |part: &&str| !switch.status.sandbox.iter().any(|own| own == part);
         let missing: Vec<_> = ["capabilities", "landlock", "seccomp"].into_iter().filter(has).collect();
-        match missing.is_empty() {
-            true => outcome.pass(),
-            false => outcome.warn(
+        if missing.is_empty() {
+            outcome.pass()
+        } else {
+            outcome.warn(
                 format!("the sandbox works without {}", missing.join(", ")),
                 "the kernel lacks it, or `sandbox` in [switch] leaves it out",
                 "remove `sandbox` from [switch]; for Landlock, boot a kernel with `lsm=landlock,...`",
-            ),
+            )
         }
     },
 };

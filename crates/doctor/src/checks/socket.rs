@@ -332,13 +332,14 @@ pub(super) const OWNER: Check = Check {
             if configured.perms != access.mode & 0o777 {
                 differences.push(format!("its mode is {:04o}, not {:04o}", access.mode & 0o777, configured.perms));
             }
-            match differences.is_empty() {
-                true => outcome.pass(),
-                false => outcome.fail(
+            if differences.is_empty() {
+                outcome.pass()
+            } else {
+                outcome.fail(
                     format!("{}: socket {path} differs from the configuration", port.subject()),
                     differences.join(", "),
                     "straightline reload",
-                ),
+                )
             }
         }
     },
@@ -359,9 +360,10 @@ pub(super) const DENIALS: Check = Check {
         outcome.pass();
         // The last line says enough; a denial repeats.
         if let Some(line) = lines.last() {
-            let fix = match line.contains("apparmor=") {
-                true => "add `/run/straightline/*.sock rw,` to /etc/apparmor.d/local/abstractions/libvirt-qemu",
-                false => "ausearch -m avc -ts recent | audit2allow -M straightline && semodule -i straightline.pp",
+            let fix = if line.contains("apparmor=") {
+                "add `/run/straightline/*.sock rw,` to /etc/apparmor.d/local/abstractions/libvirt-qemu"
+            } else {
+                "ausearch -m avc -ts recent | audit2allow -M straightline && semodule -i straightline.pp"
             };
             outcome.fail(format!("{} denials in the log", lines.len()), line.clone(), fix);
         }

@@ -60,9 +60,10 @@ pub(super) const MTU: Check = Check {
         for facts in facts.running_ports(outcome) {
             let Some(tunnel) = &facts.port.tunnel else { continue };
             let (mtu, inside) = (facts.port.mtu, tunnel.mtu_inside);
-            match mtu <= inside {
-                true => outcome.pass(),
-                false => outcome.warn(
+            if mtu <= inside {
+                outcome.pass()
+            } else {
+                outcome.warn(
                     format!("{}: its MTU of {mtu} does not fit the path", facts.subject()),
                     format!(
                         "{inside} bytes fit beside {} bytes of headers; longer packets are dropped",
@@ -72,7 +73,7 @@ pub(super) const MTU: Check = Check {
                         "set `mtu = {inside}` in [port.{}] and in the guests, or raise that of the underlay",
                         facts.port.name
                     ),
-                ),
+                )
             }
         }
     },

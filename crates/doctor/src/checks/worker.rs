@@ -43,9 +43,10 @@ fn keep_off(facts: &Facts, peer: &Peer, taken: &BTreeSet<usize>) -> String {
     let all: BTreeSet<usize> =
         facts.machine.cpus.as_ref().map(|cpus| cpus.keys().copied().collect()).unwrap_or_default();
     let others: BTreeSet<usize> = all.difference(taken).copied().collect();
-    match others.is_empty() {
-        true => "use fewer `workers` in [switch]".to_owned(),
-        false => format!("taskset --all-tasks --pid --cpu-list {} {}", list(&others), peer.pid),
+    if others.is_empty() {
+        "use fewer `workers` in [switch]".to_owned()
+    } else {
+        format!("taskset --all-tasks --pid --cpu-list {} {}", list(&others), peer.pid)
     }
 }
 
@@ -173,13 +174,14 @@ pub(super) const NODES: Check = Check {
                 Err(unknown) => outcome.unknown(subject, unknown),
                 Ok(theirs) => {
                     let theirs: BTreeSet<usize> = theirs.iter().filter_map(node_of).collect();
-                    match theirs.is_subset(&ours) {
-                        true => outcome.pass(),
-                        false => outcome.warn(
+                    if theirs.is_subset(&ours) {
+                        outcome.pass()
+                    } else {
+                        outcome.warn(
                             format!("{subject} may run on NUMA node {}", list(&theirs)),
                             format!("the workers are on node {}; packets cross between nodes", list(&ours)),
                             format!("numactl --cpunodebind={0} --membind={0} for the VM", list(&ours)),
-                        ),
+                        )
                     }
                 }
             }

@@ -188,9 +188,10 @@ fn qemu(args: &[String], socket: Option<&str>, mut settings: Settings) -> Settin
     let cpus = smp.last().map_or(Some(1), |smp| smp.first.parse().ok().or_else(|| smp.number("cpus")));
     settings.cpus = cpus.ok_or_else(|| Unknown::new("QEMU's -smp does not name the number of virtual CPUs"));
     // The options may be in a file.
-    settings.memory = match values(args, &["readconfig"]).is_empty() {
-        true => Ok(qemu_memory(args)),
-        false => Err(Unknown::new("QEMU reads its options from a file (-readconfig)")),
+    settings.memory = if values(args, &["readconfig"]).is_empty() {
+        Ok(qemu_memory(args))
+    } else {
+        Err(Unknown::new("QEMU reads its options from a file (-readconfig)"))
     };
     settings
 }
@@ -240,9 +241,10 @@ fn cloud_hypervisor(args: &[String], socket: Option<&str>, mut settings: Setting
     // Without such options, a program has set the VM up over its API.
     if let Some(memory) = memory.first() {
         let is_shared = |value: &Value| value.is_on("shared", false) || value.is_on("hugepages", false);
-        settings.memory = Ok(match is_shared(memory) || !zones.is_empty() && zones.iter().all(is_shared) {
-            true => Memory::Shared,
-            false => Memory::Private("`shared=on` in `--memory`".to_owned()),
+        settings.memory = Ok(if is_shared(memory) || !zones.is_empty() && zones.iter().all(is_shared) {
+            Memory::Shared
+        } else {
+            Memory::Private("`shared=on` in `--memory`".to_owned())
         });
     }
     if let Some(cpus) = values(args, &["cpus"]).first() {

@@ -86,15 +86,16 @@ fn peer(host: &Host, pid: u32, args: &[String], socket: Option<&str>) -> Peer {
     let allowed_cpus = threads.as_ref().map_err(Clone::clone).map(|threads| union(threads.iter()));
     let vcpu_cpus = threads.and_then(|threads| {
         let vcpus: Vec<_> = threads.into_iter().filter(|(name, _)| is_vcpu(name)).collect();
-        match vcpus.is_empty() {
-            true => Err(Unknown {
+        if vcpus.is_empty() {
+            Err(Unknown {
                 why: format!("the threads of process {pid} do not say which are virtual CPUs"),
                 fix: match program {
                     Program::Qemu => "start QEMU with `-name vm,debug-threads=on`".to_owned(),
                     _ => String::new(),
                 },
-            }),
-            false => Ok(union(vcpus.iter())),
+            })
+        } else {
+            Ok(union(vcpus.iter()))
         }
     });
     let user = user_of_process(host, pid);
@@ -135,10 +136,7 @@ fn threads(host: &Host, pid: u32) -> Fact<Vec<(String, BTreeSet<usize>)>> {
         let allowed = field(&status, "Cpus_allowed_list").ok_or_else(|| Unknown::new("/proc tells no allowed CPUs"))?;
         threads.push((name, cpu_list(allowed)?));
     }
-    match threads.is_empty() {
-        true => Err(Unknown::new(format!("process {pid} has ended"))),
-        false => Ok(threads),
-    }
+    if threads.is_empty() { Err(Unknown::new(format!("process {pid} has ended"))) } else { Ok(threads) }
 }
 
 fn union<'t>(threads: impl Iterator<Item = &'t (String, BTreeSet<usize>)>) -> BTreeSet<usize> {

@@ -104,9 +104,10 @@ impl Listeners {
         let inodes = self.at(path)?;
         let all = self.holders.as_ref().map_err(Clone::clone)?;
         let found: Vec<_> = inodes.iter().filter_map(|&inode| all.get(inode)).flatten().cloned().collect();
-        match !inodes.is_empty() && found.is_empty() && self.is_hidden {
-            true => Err(Unknown::for_root("the descriptors of other users' processes are not visible to this user")),
-            false => Ok(found),
+        if !inodes.is_empty() && found.is_empty() && self.is_hidden {
+            Err(Unknown::for_root("the descriptors of other users' processes are not visible to this user"))
+        } else {
+            Ok(found)
         }
     }
 }

@@ -193,10 +193,7 @@ impl<const N: usize> Transmitter<N> {
             _ => {}
         }
         let finish = matches!(offload.checksum, Checksum::Partial { .. }) && !self.receiver.takes_partial();
-        match finish || turn.body(id).len() > vectored::MAX_PIECES {
-            true => Ok(Way::Copied { finish }),
-            false => Ok(Way::Direct),
-        }
+        if finish || turn.body(id).len() > vectored::MAX_PIECES { Ok(Way::Copied { finish }) } else { Ok(Way::Direct) }
     }
 
     /// Returns the number of system calls that a GSO packet takes.

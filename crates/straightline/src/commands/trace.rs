@@ -84,15 +84,13 @@ fn follow(
         let text = match parsed {
             TraceLine::Packet(packet) => {
                 *traced += 1;
-                match args.json {
-                    true => line.clone(),
-                    false => table::traced_packet(&packet, *traced, start) + "\n",
-                }
+                if args.json { line.clone() } else { table::traced_packet(&packet, *traced, start) + "\n" }
             }
             TraceLine::Port { port, is_present } => {
-                match is_present {
-                    true => output::message("note", &format_args!("port {port} is there again")),
-                    false => output::message("warning", &format_args!("port {port} is gone; the trace waits for it")),
+                if is_present {
+                    output::message("note", &format_args!("port {port} is there again"))
+                } else {
+                    output::message("warning", &format_args!("port {port} is gone; the trace waits for it"))
                 }
                 continue;
             }

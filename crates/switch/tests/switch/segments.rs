@@ -80,16 +80,17 @@ impl Packet {
             }
         };
         let (src_port, dst_port) = (50_001, 50_002);
-        let transport = match self.kind.is_tcp() {
-            true => Transport::Tcp {
+        let transport = if self.kind.is_tcp() {
+            Transport::Tcp {
                 src_port,
                 dst_port,
                 seq: self.seq,
                 ack: 0xfedc_ba98,
                 flags: Flags(self.flags),
                 window: 0x7210,
-            },
-            false => Transport::Udp { src_port, dst_port },
+            }
+        } else {
+            Transport::Udp { src_port, dst_port }
         };
         let payload_len = u16::try_from(self.payload.len()).expect("an IP packet");
         let headers = Frame { src: mac(1), dst: mac(2), tags, net, transport, payload_len };

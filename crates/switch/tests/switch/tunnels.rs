@@ -67,22 +67,19 @@ fn frames_pass_gre_unchanged() {
 fn ip_frame(is_ipv6: bool, len: usize) -> Vec<u8> {
     let mut frame = frame(mac(2), mac(1), len, 7);
     let net = u16::try_from(len - 14).expect("a short frame");
-    match is_ipv6 {
-        true => {
-            frame[12..14].copy_from_slice(&[0x86, 0xdd]);
-            frame[14..18].copy_from_slice(&[0x60, 0, 0, 0]);
-            frame[18..20].copy_from_slice(&(net - 40).to_be_bytes());
-            // No next header, 64 hops.
-            frame[20..22].copy_from_slice(&[59, 64]);
-        }
-        false => {
-            frame[12..14].copy_from_slice(&[8, 0]);
-            frame[14..24].copy_from_slice(&[0x45, 0, 0, 0, 0, 1, 0x40, 0, 64, 253]);
-            frame[16..18].copy_from_slice(&net.to_be_bytes());
-            frame[24..26].fill(0);
-            let sum = !straightline_wire::checksum::sum(&frame[14..34]);
-            frame[24..26].copy_from_slice(&sum.to_be_bytes());
-        }
+    if is_ipv6 {
+        frame[12..14].copy_from_slice(&[0x86, 0xdd]);
+        frame[14..18].copy_from_slice(&[0x60, 0, 0, 0]);
+        frame[18..20].copy_from_slice(&(net - 40).to_be_bytes());
+        // No next header, 64 hops.
+        frame[20..22].copy_from_slice(&[59, 64]);
+    } else {
+        frame[12..14].copy_from_slice(&[8, 0]);
+        frame[14..24].copy_from_slice(&[0x45, 0, 0, 0, 0, 1, 0x40, 0, 64, 253]);
+        frame[16..18].copy_from_slice(&net.to_be_bytes());
+        frame[24..26].fill(0);
+        let sum = !straightline_wire::checksum::sum(&frame[14..34]);
+        frame[24..26].copy_from_slice(&sum.to_be_bytes());
     }
     frame
 }

@@ -34,10 +34,8 @@ impl Underlay {
         if is_probe && (!to_group || mac.is_some()) {
             return Err(Reason::NotOurs);
         }
-        let (dst, to) = match is_probe {
-            true => (ALL_NODES, messages::group_mac(ALL_NODES)),
-            false => (src, mac.unwrap_or(received.from)),
-        };
+        let (dst, to) =
+            if is_probe { (ALL_NODES, messages::group_mac(ALL_NODES)) } else { (src, mac.unwrap_or(received.from)) };
         let reply = messages::advertisement(self.link(received, to), target, dst, !is_probe);
         self.reply(packets, id, reply, (&self.answers, self.sender(received.from)))
     }

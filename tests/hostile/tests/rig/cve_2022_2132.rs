@@ -25,9 +25,10 @@ fn cve_2022_2132_a_header_cut_at_every_byte() {
         cuts.push(vec![part(0, 0), part(0, 5), part(5, 5), part(5, 12), part(12, 12), part(12, 1012), part(0, 0)]);
         for chain in &cuts {
             for indirect in [false, true] {
-                match indirect {
-                    true => guest.publish(Ring::Transmit, &[guest.table(table, chain)]),
-                    false => guest.publish(Ring::Transmit, chain),
+                if indirect {
+                    guest.publish(Ring::Transmit, &[guest.table(table, chain)])
+                } else {
+                    guest.publish(Ring::Transmit, chain)
                 }
                 assert!(take(&mut scene.good, 1)[0].1 == bytes, "{layout:?}, {chain:?}, indirect: {indirect}");
                 guest.wait_used(Ring::Transmit);

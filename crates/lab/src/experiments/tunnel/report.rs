@@ -244,10 +244,10 @@ pub fn many_reports(samples: &[Sample], tunnels: u16) -> Vec<ManyReport> {
 
 /// Returns the numbers of valid samples and of others.
 fn counts<'s>(samples: impl Iterator<Item = &'s Sample>) -> [usize; 2] {
-    samples.fold([0, 0], |[valid, invalid], sample| match sample.is_valid() {
-        true => [valid + 1, invalid],
-        false => [valid, invalid + 1],
-    })
+    samples.fold(
+        [0, 0],
+        |[valid, invalid], sample| if sample.is_valid() { [valid + 1, invalid] } else { [valid, invalid + 1] },
+    )
 }
 
 /// Returns the results as a table of text.

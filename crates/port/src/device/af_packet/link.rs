@@ -124,9 +124,10 @@ impl DeviceLink for AfPacketLink {
         let mut direct = Batch::new();
         let mut rest = batch.ids();
         while let Some((&id, later)) = rest.split_first() {
-            let way = match vanished && turn.poisoned(id) {
-                true => Err(Refused::Vanished),
-                false => queue.transmit.way(turn, id, max_len).map_err(Refused::Dropped),
+            let way = if vanished && turn.poisoned(id) {
+                Err(Refused::Vanished)
+            } else {
+                queue.transmit.way(turn, id, max_len).map_err(Refused::Dropped)
             };
             let sent = match way {
                 Ok(Way::Direct) => {

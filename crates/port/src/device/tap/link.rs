@@ -123,9 +123,10 @@ impl DeviceLink for TapLink {
             if let Some(&next) = later.first().filter(|_| prefetches) {
                 prefetch(turn.body(next));
             }
-            let sent = match vanished && turn.poisoned(id) {
-                true => Err(Refused::Vanished),
-                false => queue.send(port, turn, id, max_len, &mut tally),
+            let sent = if vanished && turn.poisoned(id) {
+                Err(Refused::Vanished)
+            } else {
+                queue.send(port, turn, id, max_len, &mut tally)
             };
             if let Err(refused) = sent
                 && vnet::refuse(port, turn, rest, refused)

@@ -110,9 +110,6 @@ impl ConnectedFrontend {
                     return None;
                 }
             };
-        match more {
-            true => Some(Duration::ZERO),
-            false => queue.polled().then_some(POLL),
-        }
+        if more { Some(Duration::ZERO) } else { queue.polled().then_some(POLL) }
     }
 }

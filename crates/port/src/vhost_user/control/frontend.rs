@@ -148,9 +148,10 @@ impl ConnectedFrontend {
             return;
         }
         self.has_slow_calls = is_slow;
-        let what = match is_slow {
-            true => "its guest's notifications take too long; a helper thread sends them",
-            false => "its guest's notifications are short again; workers send them",
+        let what = if is_slow {
+            "its guest's notifications take too long; a helper thread sends them"
+        } else {
+            "its guest's notifications are short again; workers send them"
         };
         self.shared.log(Level::WARN, format_args!("{what}"));
     }

@@ -13,10 +13,7 @@ pub(crate) fn deliver<'t>(link: &'t Link, worker: &WorkerQueues, turn: &mut Turn
     let steering = link.tx(worker.tx_index);
     match steering.queues() {
         [] => {
-            let reason = match steering.any_runs() {
-                true => Reason::RingDisabled,
-                false => Reason::LinkDown,
-            };
+            let reason = if steering.any_runs() { Reason::RingDisabled } else { Reason::LinkDown };
             link.drops.add(reason, batch.len().try_into().unwrap_or(u64::MAX));
             turn.note_all_dropped(link.index, batch.ids(), reason);
         }

@@ -292,10 +292,8 @@ fn check_len(len: u32) -> Result<(), NoPacket> {
 fn check(link: &Link, turn: &mut Turn<'_>, id: PacketId, header: &[u8; LEN]) -> Result<PacketId, NoPacket> {
     // If no offload was negotiated, the header must be all zeros (virtio 1.2, 5.1.6.2). So the
     // header is not read.
-    let offload = match link.reads_header {
-        true => NetHeader::parse(header).check(link.acked, turn, id),
-        false => Ok(Offload::default()),
-    };
+    let offload =
+        if link.reads_header { NetHeader::parse(header).check(link.acked, turn, id) } else { Ok(Offload::default()) };
     match offload {
         Ok(offload) if offload.gso.is_some() || turn.len(id) <= link.max_len => {
             turn.set_offload(id, offload);

@@ -45,10 +45,7 @@ impl Port for WorkerPort {
             return self.data.announce(turn, into);
         }
         let Some(link) = self.data.usable_link(turn) else { return };
-        match self.data.is_set_down() {
-            true => self.refuse(link, turn, max),
-            false => self.receive_from(link, turn, into, max),
-        }
+        if self.data.is_set_down() { self.refuse(link, turn, max) } else { self.receive_from(link, turn, into, max) }
     }
 
     fn deliver(&self, turn: &mut Turn<'_>, batch: &Batch, wait: bool) {

@@ -310,11 +310,10 @@ impl Session {
 
     fn tell_port(&self, interface: u16, is_present: bool) {
         if let Some(port) = self.answer.interfaces.get(usize::from(interface)) {
-            match is_present {
-                true => output::message("note", &format_args!("port {} is there again", port.name)),
-                false => {
-                    output::message("warning", &format_args!("port {} is gone; the capture waits for it", port.name))
-                }
+            if is_present {
+                output::message("note", &format_args!("port {} is there again", port.name))
+            } else {
+                output::message("warning", &format_args!("port {} is gone; the capture waits for it", port.name))
             }
         }
     }

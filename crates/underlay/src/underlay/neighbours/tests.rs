@@ -202,9 +202,10 @@ fn a_packet_or_an_announcement_hurries_the_next_question() {
         // The last three questions had no answer; the next is due in 3 seconds.
         net.ask();
         net.now += 1;
-        match hurry {
-            true => net.table.announced(net.hop.ip(), TRUE),
-            false => assert!(net.table.keep(&net.hop, &[1; 60])),
+        if hurry {
+            net.table.announced(net.hop.ip(), TRUE)
+        } else {
+            assert!(net.table.keep(&net.hop, &[1; 60]))
         }
         net.ask();
         assert_eq!(net.questions.len(), 1);
