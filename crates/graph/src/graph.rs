@@ -4,6 +4,7 @@ mod action;
 mod charge;
 mod debts;
 mod inputs;
+mod node;
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -11,12 +12,13 @@ use std::sync::Arc;
 
 use debts::Debts;
 use inputs::{Input, Inputs};
+pub use node::{Next, Node};
 use straightline_packet::{Batch, InputRules, MAX_BATCH, PacketId, PortIndex, Served, Step, StepKind, Turn};
 
 use crate::clock::{cycles, hertz, in_cycles};
 use crate::shares::{SendCost, TURN_TIME};
 use crate::watchdog::Names;
-use crate::{Next, Node, NodeStats, Port};
+use crate::{NodeStats, Port};
 
 /// A node or output of a graph, as the end of an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

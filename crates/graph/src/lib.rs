@@ -41,7 +41,6 @@ pub mod clock;
 mod epoll_waiter;
 mod graph;
 mod mailbox;
-mod node;
 mod port;
 mod shares;
 mod signal;
@@ -50,9 +49,8 @@ mod watchdog;
 mod worker;
 
 pub use epoll_waiter::{EpollWaiter, Token, Watch, is_eventfd};
-pub use graph::{Graph, NodeIndex};
+pub use graph::{Graph, Next, Node, NodeIndex};
 pub use mailbox::{Mailbox, Observation, Work};
-pub use node::{Next, Node};
 pub use port::{
     Counter, DeviceFacts, DeviceStatus, Down, DownCause, LinkEvent, LinkHistory, LinkNote, LinkState, LinkStatus,
     ListenError, Null, OWN_MODE, Peer, Permissions, Port, PortControl, QueueAssignment, QueueCounters, RingCounters,

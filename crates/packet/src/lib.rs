@@ -35,7 +35,6 @@ pub mod double;
 mod drops;
 mod gso_segments;
 mod offload;
-mod outer;
 mod segment;
 mod segmentation;
 mod slot;
@@ -49,12 +48,11 @@ pub use drops::{Drops, Reason};
 pub use offload::{Checksum, Gso, GsoKind, GsoKinds, Offload, Outer, OuterChecksum};
 pub use segment::MemorySegment;
 pub use segmentation::{GsoSegment, MAX_HEADERS, Segmenter};
-pub use slot::{HEAD, HEADROOM};
+pub use slot::{HEAD, HEADROOM, SourceQueueId};
 pub use straightline_simd::{Kernels, Level, WithKernels, prefetch_read};
 pub use turn::{
     Arena, AtTurnEnd, BodyCount, InputRules, MIN_HEADROOM, NoteMark, Observer, ObserverId, Outside, Packets,
-    PrependError, Rcu, RcuCell, RcuReader, Served, Settings, SourceQueueId, Step, StepKind, StripError, Turn,
-    TurnWatch,
+    PrependError, Rcu, RcuCell, RcuReader, Served, Settings, Step, StepKind, StripError, Turn, TurnWatch,
 };
 pub use unfinished::{unfinished, unfinished_ip};
 

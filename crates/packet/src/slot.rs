@@ -1,6 +1,6 @@
 //! Slots: the parts of packets that a worker keeps in its own memory, in one pool for each worker.
 
-use crate::{Offload, PortIndex, Reason, turn::SourceQueueId};
+use crate::{Offload, PortIndex, Reason};
 
 /// Bytes of a packet that are copied into its slot. The rest stays in guest memory.
 pub const HEAD: usize = 256;
@@ -14,6 +14,15 @@ pub(crate) const HEAD_MAX: usize = 512;
 
 /// Bytes of a slot for packet data: the headroom and the longest head.
 pub(crate) const SLOT_DATA: usize = HEADROOM + HEAD_MAX;
+
+/// A source queue of the turn, as an index into the turn's list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SourceQueueId(pub(crate) u16);
+
+impl SourceQueueId {
+    /// No source queue: all bytes of the packet are in memory of the switch.
+    pub const NONE: SourceQueueId = SourceQueueId(u16::MAX);
+}
 
 /// A packet in the worker's pool: its words, and its head.
 #[derive(Clone, Debug)]

@@ -12,14 +12,10 @@ use crate::source;
 /// Do not add one: move what both modules need into a module of its own.
 const EXCEPTIONS: &[(&str, &str, &str)] = &[
     // A trait, or a part of a type, names the type that uses it.
-    ("graph", "node", "graph"),
-    ("packet", "slot", "turn"),
     ("switch", "dynamic_port", "switch"),
     ("underlay", "tunnel", "underlay"),
     // A double for tests watches each access to a segment.
     ("packet", "segment", "double"),
-    // Two halves of one algorithm.
-    ("packet", "segmentation", "outer"),
     // The command line lists the commands, and commands read the options of the command line.
     ("straightline", "cli", "commands"),
 ];

@@ -31,7 +31,7 @@ use std::ops::{Deref, DerefMut, Range};
 use straightline_simd::Kernels;
 
 use crate::slot::{Disposition, HEAD, HEADROOM, SLOT_DATA, Slot};
-use crate::{MAX_BATCH, MemorySegment, Offload, PacketId, PortIndex, Reason};
+use crate::{MAX_BATCH, MemorySegment, Offload, PacketId, PortIndex, Reason, SourceQueueId};
 pub use arena::{Arena, BodyCount, Settings};
 pub use headers::{MIN_HEADROOM, Outside, PrependError, StripError};
 pub use intake::InputRules;
@@ -67,15 +67,6 @@ pub trait AtTurnEnd: Send + Sync {
     fn served(&self) -> Served {
         Served::Nobody
     }
-}
-
-/// A source queue of the turn, as an index into the turn's list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SourceQueueId(u16);
-
-impl SourceQueueId {
-    /// No source queue: all bytes of the packet are in memory of the switch.
-    pub const NONE: SourceQueueId = SourceQueueId(u16::MAX);
 }
 
 /// Descriptors that a turn follows before it accepts no more packets. Only chains of several

@@ -24,13 +24,15 @@
 //!
 //! The outer headers of a tunnel differ in the last segment only: see `outer.rs`.
 
+mod outer;
+
 use std::ops::Range;
 
 use straightline_wire::checksum;
 
-use crate::outer::rewrite;
 use crate::slot::SLOT_DATA;
 use crate::{Checksum, Gso, GsoKind, HEADROOM, MIN_HEADROOM, MemorySegment, Outer};
+use outer::rewrite;
 
 /// Length of the longest headers that can be made anew: the longest head that was pulled up, with
 /// prepended headers that fill its headroom.

@@ -27,7 +27,7 @@ use std::ops::Range;
 
 use straightline_simd::Sum;
 
-use crate::segmentation::low16;
+use super::low16;
 use crate::{Gso, Outer, OuterChecksum};
 
 /// Bytes of an IPv4 header without options.

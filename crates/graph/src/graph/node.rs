@@ -2,7 +2,7 @@
 
 use straightline_packet::{Batch, PacketId, Packets};
 
-use crate::graph::{Entry, Ready};
+use super::{Entry, Ready};
 
 /// A step of the graph: it looks at packets, may change their heads, and sends them on.
 ///
