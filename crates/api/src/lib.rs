@@ -16,36 +16,20 @@
 //! # Ok::<(), straightline_api::RequestError>(())
 //! ```
 
-mod capture;
 mod client;
 mod commands;
-mod event;
-mod ping;
 pub mod rates;
 mod refusal;
 mod request;
 mod select;
 mod stream;
 pub mod table;
-mod trace;
-mod types;
 
-pub use capture::{Capture, CaptureInterface};
 pub use client::{AddedPort, RequestError, add_port, ask, request, send, set_link};
-pub use commands::{Answer, AnswerText, Command, Request, Right};
-pub use event::{Event, EventKind, Events};
-pub use ping::{Ping, PingLine};
+pub use commands::*;
 pub use refusal::{ErrorCode, Refusal};
-pub use request::{CaptureRequest, EventsRequest, LinkRequest, PingRequest, PortRequest, TraceRequest};
 pub use select::{SelectError, distance, nearest_first, select_ports};
 pub use stream::{StreamEnd, StreamReader, stream};
-pub use trace::{Trace, TraceAction, TraceLine, TracedDrop, TracedPacket, TracedStep};
-pub use types::{
-    Addresses, BridgeMoves, Change, ChangeKind, Changed, Changes, ConfigurationFile, Device, Done, DownReason,
-    DropCount, Drops, Fdb, FdbEntry, History, Joined, JoinedKind, Link, Neighbour, NeighbourState, Neighbours, Node,
-    OwnAddress, Packets, PathMtu, Port, PortHistory, Ports, Privileges, Queue, QueuePairs, RemoteEntry, RingKind,
-    Runtime, RxMode, Stalls, Status, Tunnel, Worker,
-};
 
 /// The path of the API's socket where a command names none.
 pub const DEFAULT_PATH: &str = "/run/straightline/api.sock";

@@ -7,18 +7,50 @@
 
 #[macro_use]
 mod declare;
+
+mod capture;
+mod done;
+pub(crate) mod drops;
+pub(crate) mod events;
+pub(crate) mod fdb;
+mod history;
 #[cfg(feature = "command-line")]
 mod line;
+mod link;
+pub(crate) mod neighbours;
+mod ping;
+mod port;
+pub(crate) mod ports;
+pub(crate) mod reload;
 mod right;
+pub(crate) mod runtime;
+pub(crate) mod status;
+pub(crate) mod trace;
 
 use std::str::FromStr;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+pub use capture::{Capture, CaptureInterface, CaptureRequest};
+pub use done::Done;
+pub use drops::{DropCount, Drops};
+pub use events::{Event, EventKind, Events, EventsRequest};
+pub use fdb::{Fdb, FdbEntry, RemoteEntry};
+pub use history::{History, PortHistory};
+pub use link::LinkRequest;
+pub use neighbours::{Neighbour, NeighbourState, Neighbours, OwnAddress};
+pub use ping::{Ping, PingLine, PingRequest};
+pub use port::PortRequest;
+pub use ports::{
+    Addresses, Device, DownReason, Joined, JoinedKind, Link, Packets, PathMtu, Port, Ports, Queue, QueuePairs,
+    RingKind, RxMode, Tunnel,
+};
+pub use reload::{Change, ChangeKind, Changed, Changes};
 pub use right::Right;
-
-use crate::*;
+pub use runtime::{Node, Runtime, Worker};
+pub use status::{BridgeMoves, ConfigurationFile, Privileges, Stalls, Status};
+pub use trace::{Trace, TraceAction, TraceLine, TraceRequest, TracedDrop, TracedPacket, TracedStep};
 
 commands! {
     /// Asks for the status of the whole switch.
@@ -27,7 +59,7 @@ commands! {
         right: Read,
         answer: Status,
         help: "Show the whole switch: version, uptime, instruction set",
-        prints: table::status,
+        prints: status::text,
     }
 
     /// Asks for the ports.
@@ -44,7 +76,7 @@ commands! {
         right: Read,
         answer: Fdb,
         help: "Show the addresses that bridges and tunnels have learned or were given",
-        prints: table::fdb,
+        prints: fdb::text,
     }
 
     /// Asks for the next hops of the underlays.
@@ -53,7 +85,7 @@ commands! {
         right: Read,
         answer: Neighbours,
         help: "Show the next hops of the underlays: MAC address, state, age",
-        prints: table::neighbours,
+        prints: neighbours::text,
     }
 
     /// Asks for the use of the workers' time.
@@ -62,7 +94,7 @@ commands! {
         right: Read,
         answer: Runtime,
         help: "Show how the workers spent their time, by node",
-        prints: table::runtime,
+        prints: runtime::text,
     }
 
     /// Asks for the dropped packets by reason.
@@ -71,7 +103,7 @@ commands! {
         right: Read,
         answer: Drops,
         help: "Show the dropped packets by reason",
-        prints: table::drops,
+        prints: drops::text,
     }
 
     /// Asks for the traffic of the last two minutes.
@@ -130,7 +162,7 @@ commands! {
         right: All,
         answer: Changes,
         help: "Make the running switch read its configuration file again, as SIGHUP does, and show the changes",
-        prints: table::changes,
+        prints: reload::text,
     }
 
     /// Sets a port's link down, or allows it to be up again.
@@ -140,7 +172,7 @@ commands! {
         arguments: "it needs \"port\" (a name) and \"up\" (true or false)",
         answer: Done,
         help: "Set a port's link down, or let it come up again",
-        prints: table::done,
+        prints: link::text,
     }
 
     /// Adds a port until the connection closes. Its socket comes with the request as a descriptor.

@@ -1,7 +1,7 @@
 //! Aligned columns, wrapped lists and readable numbers.
 
 /// A table whose columns are as wide as their widest cell.
-pub(super) struct Grid<const N: usize> {
+pub(crate) struct Grid<const N: usize> {
     right: [bool; N],
     rows: Vec<[String; N]>,
 }
@@ -9,19 +9,19 @@ pub(super) struct Grid<const N: usize> {
 impl<const N: usize> Grid<N> {
     /// Creates a table with these headings. Each heading begins with `<` or `>`, the side to which
     /// its column is aligned. Without any text in the headings there is no heading line.
-    pub(super) fn new(headings: &[&str; N]) -> Self {
+    pub(crate) fn new(headings: &[&str; N]) -> Self {
         let right = headings.map(|heading| heading.starts_with('>'));
         let titles = headings.map(|heading| heading.trim_start_matches(['<', '>']).to_owned());
         let headed = titles.iter().any(|title| !title.is_empty());
         Self { right, rows: if headed { vec![titles] } else { Vec::new() } }
     }
 
-    pub(super) fn row(&mut self, cells: [String; N]) {
+    pub(crate) fn row(&mut self, cells: [String; N]) {
         self.rows.push(cells.map(|cell| printable(&cell)));
     }
 
     /// Renders the table. Lines end with `…` at this width.
-    pub(super) fn render_within(&self, width: usize) -> String {
+    pub(crate) fn render_within(&self, width: usize) -> String {
         let fit = |line: &str| {
             if line.chars().count() > width {
                 line.chars().take(width - 1).chain(['…']).collect()
@@ -33,7 +33,7 @@ impl<const N: usize> Grid<N> {
     }
 
     /// Renders the table, each line after `indent`.
-    pub(super) fn render(&self, indent: &str) -> String {
+    pub(crate) fn render(&self, indent: &str) -> String {
         let mut widths = [0; N];
         for row in &self.rows {
             for (width, cell) in widths.iter_mut().zip(row) {
@@ -57,7 +57,7 @@ impl<const N: usize> Grid<N> {
 }
 
 /// Renders `label`, then the words of `list`, wrapped at `width` and aligned after the label.
-pub(super) fn wrap(label: &str, list: &str, width: usize) -> String {
+pub(crate) fn wrap(label: &str, list: &str, width: usize) -> String {
     let label = printable(label);
     let margin = label.chars().count();
     let (mut text, mut column) = (label, margin);
@@ -79,7 +79,7 @@ pub(super) fn wrap(label: &str, list: &str, width: usize) -> String {
 }
 
 /// Formats a number with a comma before each group of three digits.
-pub(super) fn count(number: u64) -> String {
+pub(crate) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (index, digit) in digits.chars().enumerate() {
@@ -92,7 +92,7 @@ pub(super) fn count(number: u64) -> String {
 }
 
 /// Replaces control characters: text that comes over a socket must not steer the terminal.
-pub(super) fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 

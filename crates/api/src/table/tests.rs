@@ -1,10 +1,7 @@
 use straightline_packet::Reason;
 
 use super::*;
-use crate::{
-    Change, ChangeKind, Changed, ConfigurationFile, DownReason, DropCount, FdbEntry, Node, Packets, Queue, RemoteEntry,
-    TraceAction, TracedDrop, TracedPacket, TracedStep,
-};
+use crate::*;
 
 fn lines_fit(text: &str) {
     for line in text.lines() {

@@ -20,15 +20,7 @@ use serde::Serialize;
 pub(crate) use closing::held_threads;
 pub(crate) use places::refused_clients;
 pub use server::{ApiError, ApiHandle, ApiServer};
-pub use straightline_api::{
-    API_VERSION, AddedPort, Addresses, Answer, BridgeMoves, Capture, CaptureInterface, CaptureRequest, Change,
-    ChangeKind, Changed, Changes, Command, ConfigurationFile, DEFAULT_PATH, Device, Done, DownReason, DropCount, Drops,
-    ErrorCode, Event, EventKind, Events, EventsRequest, Fdb, FdbEntry, History, Joined, JoinedKind, Link, LinkRequest,
-    Neighbour, NeighbourState, Neighbours, Node, OwnAddress, Packets, PathMtu, Ping, PingLine, PingRequest, Port,
-    PortHistory, PortRequest, Ports, Privileges, Queue, QueuePairs, Refusal, RemoteEntry, Request, RequestError, Right,
-    RingKind, Runtime, RxMode, Stalls, Status, StreamReader, Trace, TraceAction, TraceLine, TraceRequest, TracedDrop,
-    TracedPacket, TracedStep, Tunnel, Worker, add_port, ask, request, send, set_link, stream, table,
-};
+pub use straightline_api::*;
 
 /// The source of the answers. One client's thread at a time calls it, so it must not take long.
 pub trait Source: Send + Sync {

@@ -1,6 +1,37 @@
 //! The answer to `ping`, and the lines of its stream.
 
+use std::net::IpAddr;
+
 use serde::{Deserialize, Serialize};
+
+/// The arguments of the request `ping`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct PingRequest {
+    /// The name of the underlay that sends the echo requests.
+    pub underlay: String,
+    /// The address to which they go.
+    pub address: IpAddr,
+    /// The number of echo requests.
+    #[serde(default = "PingRequest::default_count")]
+    pub count: u32,
+    /// Milliseconds from one request to the next.
+    #[serde(default = "PingRequest::default_ms")]
+    pub interval_ms: u32,
+    /// Milliseconds that a reply may take.
+    #[serde(default = "PingRequest::default_ms")]
+    pub timeout_ms: u32,
+}
+
+impl PingRequest {
+    fn default_count() -> u32 {
+        4
+    }
+
+    fn default_ms() -> u32 {
+        1000
+    }
+}
 
 /// The answer to `ping`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

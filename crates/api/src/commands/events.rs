@@ -1,8 +1,23 @@
 //! Events of a switch.
 
+use std::time::{Duration, SystemTime};
+
 use serde::{Deserialize, Serialize};
 
 use super::{Change, NeighbourState};
+use crate::table::{INDENT, count, printable};
+
+/// The arguments of the request `events`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct EventsRequest {
+    /// Only events with higher numbers are of interest.
+    #[serde(default)]
+    pub since: u64,
+    /// True for a stream: the kept events and each further one, until the client leaves.
+    #[serde(default)]
+    pub follow: bool,
+}
 
 /// The answer to `events`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -219,4 +234,39 @@ impl Event {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_zero(number: &u64) -> bool {
     *number == 0
+}
+
+/// Renders the answer to `events`.
+#[must_use]
+pub fn text(events: &Events) -> String {
+    if events.events.is_empty() {
+        return "no events\n".to_owned();
+    }
+    events.events.iter().map(event).collect()
+}
+
+/// Renders an event as a line in the style of the log, and further lines if it has details.
+#[must_use]
+pub fn event(event: &Event) -> String {
+    let time = Duration::try_from_secs_f64(event.time).ok().and_then(|time| SystemTime::UNIX_EPOCH.checked_add(time));
+    // The formatter takes times until the year 9999 only.
+    let time = time.filter(|_| event.time < 2.5e11).unwrap_or(SystemTime::UNIX_EPOCH);
+    let time = humantime::format_rfc3339_millis(time);
+    let severity = if event.is_warning() { "WARN" } else { "INFO" };
+    let skipped = if event.skipped == 0 {
+        String::new()
+    } else {
+        format!(" ({} before this one came too often to be told)", count(event.skipped))
+    };
+    let mut text = format!("{time} {severity} {} {}{skipped}\n", event.seq, printable(&event.message));
+    let details: Vec<String> = match &event.kind {
+        EventKind::Reload { changes, more } if changes.len() > 1 => {
+            let more = (*more > 0).then(|| format!("and {} more", count(*more)));
+            changes.iter().map(ToString::to_string).chain(more).collect()
+        }
+        EventKind::ReloadFailed { error } => error.lines().skip(1).map(str::to_owned).collect(),
+        _ => Vec::new(),
+    };
+    details.iter().for_each(|detail| text += &format!("{INDENT}{}\n", printable(detail)));
+    text
 }

@@ -2,6 +2,28 @@
 
 use serde::{Deserialize, Serialize};
 
+/// The arguments of the request `capture`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct CaptureRequest {
+    /// The names of the ports.
+    pub ports: Vec<String>,
+    /// True for packets that the ports receive.
+    #[serde(default, rename = "in")]
+    pub received: bool,
+    /// True for packets that the ports deliver.
+    #[serde(default, rename = "out")]
+    pub delivered: bool,
+    /// For packets that were dropped: the reason, or an empty text for all reasons.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dropped: Option<String>,
+    /// The filter; without it all packets are captured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<String>,
+    /// The most bytes of a packet.
+    pub snaplen: u32,
+}
+
 /// The answer to `capture`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

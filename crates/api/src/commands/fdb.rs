@@ -1,0 +1,73 @@
+//! The answer to `fdb`.
+
+use serde::{Deserialize, Serialize};
+
+use crate::table::Grid;
+
+/// The answer to `fdb`: the forwarding databases.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Fdb {
+    /// The addresses that the bridges know.
+    pub entries: Vec<FdbEntry>,
+    /// The addresses that tunnels with several remotes know.
+    #[serde(default)]
+    pub remotes: Vec<RemoteEntry>,
+}
+
+/// An address that a bridge knows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct FdbEntry {
+    /// The bridge.
+    pub bridge: String,
+    /// The address.
+    pub mac: String,
+    /// The port behind which the address is.
+    pub port: String,
+    /// Seconds since the address was last seen as a source; 0 for a static entry.
+    pub age_s: f64,
+    /// True if the configuration names the address.
+    #[serde(rename = "static")]
+    pub is_static: bool,
+}
+
+/// An address that a tunnel with several remotes knows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct RemoteEntry {
+    /// The tunnel's port.
+    pub port: String,
+    /// The address.
+    pub mac: String,
+    /// The remote behind which the address is.
+    pub remote: String,
+    /// Seconds since the address was last seen as a source; 0 for a static entry.
+    pub age_s: f64,
+    /// True if the configuration names the address.
+    #[serde(rename = "static")]
+    pub is_static: bool,
+}
+
+/// Renders the answer to `fdb`: a row for each address that bridges know, then for each that tunnels
+/// know.
+#[must_use]
+pub fn text(fdb: &Fdb) -> String {
+    let age = |is_static, age_s| if is_static { "static".to_owned() } else { format!("{age_s:.0} s") };
+    let mut bridges = Grid::new(&["<bridge", "<address", "<port", ">age"]);
+    for entry in &fdb.entries {
+        let age = age(entry.is_static, entry.age_s);
+        bridges.row([entry.bridge.clone(), entry.mac.clone(), entry.port.clone(), age]);
+    }
+    let mut tunnels = Grid::new(&["<tunnel", "<address", "<remote", ">age"]);
+    for entry in &fdb.remotes {
+        let age = age(entry.is_static, entry.age_s);
+        tunnels.row([entry.port.clone(), entry.mac.clone(), entry.remote.clone(), age]);
+    }
+    match (fdb.entries.is_empty(), fdb.remotes.is_empty()) {
+        (true, true) => "no addresses\n".to_owned(),
+        (false, true) => bridges.render(""),
+        (true, false) => tunnels.render(""),
+        (false, false) => format!("{}\n{}", bridges.render(""), tunnels.render("")),
+    }
+}
