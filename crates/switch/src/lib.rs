@@ -36,18 +36,19 @@
 //! ```
 
 pub mod api;
-mod assembly;
 mod capture;
 mod captures;
 mod changes;
 mod config_file;
 mod default_mac;
 mod descriptors;
+mod domain_graph;
 mod dynamic_port;
 mod events;
 mod keeper;
 mod log_writer;
 mod node_chain;
+mod open_port;
 pub mod opener;
 mod ping;
 mod plan;

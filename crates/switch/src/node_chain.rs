@@ -15,105 +15,111 @@
 //! port arrives there twice.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use straightline_graph::{Graph, NodeIndex};
 
-use crate::config::{Config, NodeConfig};
+use crate::plan::{EndSpec, NodeSpec, PortSpec};
 
 /// Builds the lists of nodes of one domain's ports into a graph, from the last node that a packet
 /// passes to the first.
 pub(crate) struct NodeChains<'a, C> {
-    config: &'a Config,
-    /// Adds the output that delivers copies to a port, by the port's index in the configuration.
+    /// Adds the output that delivers copies to a port.
     copies: C,
     /// Outputs for copies that were built before the domain's own outputs. Each list has its own,
     /// in the order in which the list needs them.
     late: Option<Vec<(List<'a>, VecDeque<NodeIndex>)>>,
     /// Ingress lists that are built already. Ports with equal lists share one.
-    ingress: Vec<(&'a [String], NodeIndex)>,
+    ingress: Vec<(&'a Arc<[NodeSpec]>, NodeIndex)>,
 }
 
 /// A list of nodes, by its owner. Ports with equal `nodes` share one list.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 enum List<'a> {
-    Ingress(&'a [String]),
-    Egress(usize),
+    Ingress(&'a Arc<[NodeSpec]>),
+    Egress(&'a PortSpec),
 }
 
-impl<'a, C: Fn(&mut Graph, usize) -> NodeIndex> NodeChains<'a, C> {
+impl PartialEq for List<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (List::Ingress(nodes), List::Ingress(others)) => nodes == others,
+            (List::Egress(port), List::Egress(other)) => port.end.index() == other.end.index(),
+            _ => false,
+        }
+    }
+}
+
+impl<'a> List<'a> {
+    fn nodes(self) -> &'a [NodeSpec] {
+        match self {
+            List::Ingress(nodes) => nodes,
+            List::Egress(port) => &port.egress,
+        }
+    }
+}
+
+impl<'a, C: Fn(&mut Graph, &EndSpec) -> NodeIndex> NodeChains<'a, C> {
     /// Creates the builder for a domain whose packets never stay in their rings.
-    pub(crate) fn new(config: &'a Config, copies: C) -> Self {
-        NodeChains { config, copies, late: None, ingress: Vec::new() }
+    pub(crate) fn new(copies: C) -> Self {
+        NodeChains { copies, late: None, ingress: Vec::new() }
     }
 
     /// Creates the builder for a domain whose packets may stay in their rings (`full = "wait"`). It
     /// adds the outputs for copies here, before the domain's own outputs. `egress` lists the
     /// domain's ports, `ingress` those whose packets this worker receives.
     pub(crate) fn waiting(
-        config: &'a Config,
         copies: C,
         graph: &mut Graph,
-        egress: &[usize],
-        ingress: impl Iterator<Item = usize>,
+        egress: &'a [PortSpec],
+        ingress: impl Iterator<Item = &'a PortSpec>,
     ) -> Self {
-        let mut lists: Vec<List<'_>> = egress.iter().map(|&port| List::Egress(port)).collect();
+        let mut lists: Vec<List<'_>> = egress.iter().map(List::Egress).collect();
         for port in ingress {
-            let list = List::Ingress(&config.ports[port].nodes);
+            let list = List::Ingress(&port.ingress);
             if !lists.contains(&list) {
                 lists.push(list);
             }
         }
-        let mut chains = Self::new(config, copies);
+        let mut chains = Self::new(copies);
         let mut late = Vec::new();
         for list in lists {
-            let outputs = chains.nodes(list).into_iter().flat_map(NodeConfig::outputs);
-            late.push((list, outputs.map(|to| chains.copy_output(graph, to)).collect()));
+            let outputs = list.nodes().iter().rev().flat_map(|node| &node.outputs);
+            late.push((list, outputs.map(|to| (chains.copies)(graph, to)).collect()));
         }
         chains.late = Some(late);
         chains
     }
 
     /// Builds the nodes that packets to `port` pass before `end`, its output. Returns the first.
-    pub(crate) fn egress(&mut self, graph: &mut Graph, port: usize, end: NodeIndex) -> NodeIndex {
+    pub(crate) fn egress(&mut self, graph: &mut Graph, port: &'a PortSpec, end: NodeIndex) -> NodeIndex {
         self.build(graph, List::Egress(port), end)
     }
 
     /// Builds the nodes that packets from `port` pass before `end`, the patch or bridge. Returns
     /// the first.
-    pub(crate) fn ingress(&mut self, graph: &mut Graph, port: usize, end: NodeIndex) -> NodeIndex {
-        let names = self.config.ports[port].nodes.as_slice();
-        if let Some(&(_, first)) = self.ingress.iter().find(|(known, _)| *known == names) {
+    pub(crate) fn ingress(&mut self, graph: &mut Graph, port: &'a PortSpec, end: NodeIndex) -> NodeIndex {
+        let nodes = &port.ingress;
+        if let Some(&(_, first)) = self.ingress.iter().find(|(known, _)| *known == nodes) {
             return first;
         }
-        let first = self.build(graph, List::Ingress(names), end);
-        self.ingress.push((names, first));
+        let first = self.build(graph, List::Ingress(nodes), end);
+        self.ingress.push((nodes, first));
         first
     }
 
+    /// Builds a list, the last node first: a graph is built from the end.
     fn build(&mut self, graph: &mut Graph, list: List<'a>, end: NodeIndex) -> NodeIndex {
         let mut next = end;
-        for node in self.nodes(list) {
+        for NodeSpec { node, outputs } in list.nodes().iter().rev() {
             let mut edges = vec![next];
-            for to in node.outputs() {
+            for to in outputs {
                 let late = self.late.iter_mut().flatten().find(|(known, _)| *known == list);
                 let output = late.and_then(|(_, outputs)| outputs.pop_front());
-                edges.push(output.unwrap_or_else(|| self.copy_output(graph, to)));
+                edges.push(output.unwrap_or_else(|| (self.copies)(graph, to)));
             }
             next = graph.node(format!("node.{}", node.name), node.another(), &edges);
         }
         next
-    }
-
-    /// Returns the nodes of a list, the last one first: a graph is built from the end.
-    fn nodes(&self, list: List<'_>) -> Vec<&'a NodeConfig> {
-        match list {
-            List::Egress(port) => self.config.egress_nodes(port).rev().collect(),
-            List::Ingress(names) => self.config.nodes_of(names).rev().collect(),
-        }
-    }
-
-    fn copy_output(&self, graph: &mut Graph, to: &str) -> NodeIndex {
-        let port = self.config.port_index(to).expect("a node with an output to no port is in no list");
-        (self.copies)(graph, port)
     }
 }

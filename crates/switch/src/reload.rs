@@ -22,11 +22,14 @@ use straightline_graph::{NodeStats, PortControl, Waiters, Work};
 use straightline_packet::{Drops, PortIndex};
 
 use crate::api::Changes;
-use crate::assembly::{OpenWith, Parts, open, rules, source_check};
 use crate::changes::describe;
 use crate::config::Config;
+use crate::domain_graph::{LiveParts, source_check};
 use crate::dynamic_port::DesiredConfig;
-use crate::plan::{Before, ForwardingDomain, Plan, PortPlan, Step, difference, needs_restart, plan, undisturbed};
+use crate::open_port::{OpenWith, open};
+use crate::plan::{
+    Before, BridgeSpec, NetworkSpec, Plan, PortPlan, PortSpec, Step, difference, needs_restart, plan, specs, unchanged,
+};
 use crate::running::Snapshot;
 use crate::underlays::Underlays;
 use crate::{Switch, sandbox};
@@ -108,25 +111,24 @@ impl Switch {
     /// Does steps 3 to 5.
     fn hand_over(&self, now: &Snapshot, before: Before<'_>, next: Next<'_>) -> anyhow::Result<Snapshot> {
         let Next { config, plan, ports, drops, underlays } = next;
-        let unchanged: Vec<_> =
-            (0..self.handles.len()).map(|worker| undisturbed(before, config, &plan, worker)).collect();
-        let concerned = |worker: &usize| {
-            let same = unchanged[*worker].len();
-            same != plan.workers[*worker].domains.len() || same != now.plan.workers[*worker].domains.len()
+        let domains = specs(config, &plan);
+        let kept: Vec<_> = now.domains.iter().zip(&domains).map(|(had, has)| unchanged(had, has)).collect();
+        let is_concerned = |&worker: &usize| {
+            kept[worker].len() != domains[worker].len() || kept[worker].len() != now.domains[worker].len()
         };
-        let concerned: Vec<_> = (0..self.handles.len()).filter(concerned).collect();
+        let concerned: Vec<_> = (0..self.handles.len()).filter(is_concerned).collect();
 
-        let calm: HashSet<_> = unchanged.iter().flatten().flat_map(|domain| domain.parts(config)).collect();
-        let is_unchanged = |at: usize| calm.contains(&ForwardingDomain::Bridge(at));
-        let table = |name: &str| Some(&now.fdbs[now.config.bridges.iter().position(|old| old.name == name)?]);
-        let bridges = config.bridges.iter().enumerate();
-        let kept = bridges.map(|(at, bridge)| table(&bridge.name).filter(|_| is_unchanged(at)).cloned());
-        let mut fdbs: Vec<_> = kept.collect();
-        let nobody = self.running.removed_drops();
-        let parts =
-            Parts { config, plan: &plan, ports: &ports, drops: &drops, fdbs: &fdbs, underlays: &underlays, nobody };
+        let old_table = |name: &str| Some(&now.fdbs[now.config.bridges.iter().position(|old| old.name == name)?]);
+        let mut live = live_parts(&plan, &ports, &drops, self.running.removed_drops());
+        live.underlays = underlays.by_name();
+        live.tunnels = underlays.by_index(&plan);
+        for part in kept.iter().flatten().flat_map(|domain| &domain.parts) {
+            if let (NetworkSpec::Bridge(_), Some(table)) = (&part.network, old_table(&part.name.1)) {
+                live.fdbs.insert(part.name.1.as_str(), Arc::clone(table));
+            }
+        }
         let own = |worker: usize| now.workers[worker].1.clone();
-        self.post(concerned.iter().map(|&worker| (worker, parts.work(worker, &unchanged[worker], own(worker)))))?;
+        self.post(concerned.iter().map(|&worker| (worker, live.work(worker, &kept[worker], own(worker)))))?;
 
         for (at, (place, port)) in plan.ports.iter().zip(&ports).enumerate() {
             let Some(old) = before.same_port(config, at).map(|old| &now.plan.ports[old]) else { continue };
@@ -137,36 +139,26 @@ impl Switch {
                 port.assign_queues(place.assignment.clone());
             }
         }
-        for (at, bridge) in config.bridges.iter().enumerate().filter(|(at, _)| !is_unchanged(*at)) {
-            let (limit, ageing, fixed) = rules(config, &plan, bridge);
-            let members = ForwardingDomain::Bridge(at).ports(config);
-            let ports: Vec<_> = members.iter().map(|&port| PortIndex(plan.ports[port].slot)).collect();
-            // Forgets the addresses that a port claimed before its claims were checked.
-            let checks = members.iter().map(|&port| source_check(&config.ports[port]));
-            let checks: HashMap<_, _> = ports.iter().map(|port| port.0).zip(checks).collect();
-            let may_stay = |entry: &FdbEntry| {
-                let check = checks.get(&entry.port.0).and_then(Option::as_ref);
-                check.is_none_or(|check| check.allows(entry.mac))
-            };
-            fdbs[at] = Some(Arc::new(match table(&bridge.name) {
-                Some(old) => old.successor(limit, ageing, &ports, &fixed, may_stay),
-                None => Fdb::new(limit, ageing, &ports, &fixed),
-            }));
+        for part in domains.iter().flatten().flat_map(|domain| &domain.parts) {
+            if let NetworkSpec::Bridge(rules) = &part.network
+                && !live.fdbs.contains_key(part.name.1.as_str())
+            {
+                live.fdbs.insert(&part.name.1, Arc::new(table(rules, &part.ports, old_table(&part.name.1))));
+            }
         }
-        let parts =
-            Parts { config, plan: &plan, ports: &ports, drops: &drops, fdbs: &fdbs, underlays: &underlays, nobody };
         let mut workers = now.workers.clone();
         let work: Vec<_> = concerned
             .iter()
             .map(|&worker| {
-                let work = parts.work(worker, &plan.workers[worker].domains, node_stats(now, config, &plan, worker));
+                let work = live.work(worker, &domains[worker], node_stats(now, config, &plan, worker));
                 workers[worker].1 = work.graph.stats();
                 (worker, work)
             })
             .collect();
         self.post(work)?;
-        let fdbs = fdbs.into_iter().flatten().collect();
-        Ok(Snapshot { config: config.clone(), plan, ports, drops, fdbs, underlays, workers })
+        let fdbs = config.bridges.iter().filter_map(|bridge| live.fdbs.get(bridge.name.as_str()).cloned()).collect();
+        drop(live);
+        Ok(Snapshot { config: config.clone(), plan, domains, ports, drops, fdbs, underlays, workers })
     }
 
     /// Returns the waiters that the kicks of a port wake.
@@ -379,6 +371,37 @@ impl Attempt<'_> {
         };
         down.into_iter().fold(error, |error, down| error.context(down))
     }
+}
+
+/// Returns the opened ports by the slots that specs name them by.
+fn live_parts<'a>(
+    plan: &Plan,
+    ports: &'a [Arc<dyn PortControl>],
+    drops: &[Arc<Drops>],
+    nobody: &Arc<Drops>,
+) -> LiveParts<'a> {
+    let slots = plan.ports.iter().map(|place| usize::from(place.slot) + 1).max().unwrap_or(0);
+    let mut by_slot = vec![Arc::clone(nobody); slots];
+    for (place, drops) in plan.ports.iter().zip(drops) {
+        by_slot[usize::from(place.slot)] = Arc::clone(drops);
+    }
+    let ports = plan.ports.iter().zip(ports).map(|(place, port)| (PortIndex(place.slot), port));
+    LiveParts { ports: ports.collect(), drops: by_slot, ..LiveParts::default() }
+}
+
+/// Returns the table of a bridge with these ports. It takes over what `old` has learned.
+fn table(rules: &BridgeSpec, ports: &[PortSpec], old: Option<&Arc<Fdb>>) -> Fdb {
+    let BridgeSpec { limit, ageing, statics } = rules;
+    let indexes: Vec<_> = ports.iter().map(|port| port.end.index()).collect();
+    let Some(old) = old else { return Fdb::new(*limit, *ageing, &indexes, statics) };
+    // Forgets the addresses that a port claimed before its claims were checked.
+    let checks: HashMap<_, _> =
+        ports.iter().map(|port| (port.end.index(), port.source_check.as_ref().map(source_check))).collect();
+    let may_stay = |entry: &FdbEntry| {
+        let check = checks.get(&entry.port).and_then(Option::as_ref);
+        check.is_none_or(|check| check.allows(entry.mac))
+    };
+    old.successor(*limit, *ageing, &indexes, statics, may_stay)
 }
 
 /// Returns the configuration, with the running prototypes of nodes that stay the same, so that

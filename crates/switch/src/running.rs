@@ -12,7 +12,7 @@ use crate::captures::{Captures, Session};
 use crate::config::Config;
 use crate::config_file::AppliedFile;
 use crate::events::EventLog;
-use crate::plan::Plan;
+use crate::plan::{DomainSpec, Plan};
 use crate::traffic::TrafficHistory;
 use crate::underlays::Underlays;
 use crate::watchdog::Stalls;
@@ -43,6 +43,8 @@ pub(crate) struct Running {
 pub(crate) struct Snapshot {
     pub(crate) config: Config,
     pub(crate) plan: Plan,
+    /// The domains that each worker's graph was built from.
+    pub(crate) domains: Vec<Vec<Arc<DomainSpec>>>,
     /// In the configuration's order.
     pub(crate) ports: Vec<Arc<dyn PortControl>>,
     /// The drop counters of each port.

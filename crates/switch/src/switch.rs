@@ -12,9 +12,9 @@ use straightline_packet::{Arena, Rcu};
 use straightline_port::device::Devices;
 
 use crate::api::{Source, Status};
-use crate::assembly::{DevicesOnce, settings};
 use crate::config::{Config, Idle};
 use crate::dynamic_port::DesiredConfig;
+use crate::open_port::{DevicesOnce, settings};
 use crate::plan::plan;
 use crate::running::{Running, Snapshot};
 use crate::underlays::Underlays;
@@ -94,6 +94,7 @@ impl Switch {
         }
         let now = Snapshot {
             config: nothing,
+            domains: vec![Vec::new(); plan.workers.len()],
             plan,
             ports: Vec::new(),
             drops: Vec::new(),

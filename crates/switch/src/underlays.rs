@@ -1,11 +1,12 @@
 //! The underlays and tunnels of a switch. They live across reloads while their settings stay the
 //! same, with the next hops and stations that they have learned.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use anyhow::Context;
 use straightline_packet::{Drops, PortIndex};
-use straightline_underlay::{Tunnel, Tunnels, Underlay, UnderlayConfig};
+use straightline_underlay::{Tunnel, Underlay, UnderlayConfig};
 use straightline_wire::MacAddr;
 
 use crate::config::{self, Config, Mac, PortKind};
@@ -17,8 +18,6 @@ use crate::plan::{Before, Plan};
 pub(crate) struct Underlays {
     /// The underlays, in the configuration's order.
     pub(crate) underlays: Vec<Arc<Underlay>>,
-    /// The table of each underlay's tunnels.
-    pub(crate) tables: Vec<Arc<Tunnels>>,
     /// The tunnel of each port, in the configuration's order. `None` for a port of another kind.
     pub(crate) tunnels: Vec<Option<Arc<Tunnel>>>,
 }
@@ -66,9 +65,18 @@ impl Underlays {
             let settings = settings.config(port, MacAddr(default_mac(&port.name)));
             tunnels.push(Some(Tunnel::new(settings, Arc::clone(&underlays[underlay]), index, drops)));
         }
-        let table = |underlay| Tunnels::new(config.tunnels_of(underlay).filter_map(|at| tunnels[at].clone()).collect());
-        let tables = (0..underlays.len()).map(table).collect();
-        Ok(Underlays { underlays, tables, tunnels })
+        Ok(Underlays { underlays, tunnels })
+    }
+
+    /// Returns the underlays by name.
+    pub(crate) fn by_name(&self) -> HashMap<&str, &Arc<Underlay>> {
+        self.underlays.iter().map(|underlay| (underlay.config().name.as_str(), underlay)).collect()
+    }
+
+    /// Returns the tunnels by the index of their port.
+    pub(crate) fn by_index(&self, plan: &Plan) -> HashMap<PortIndex, &Arc<Tunnel>> {
+        let tunnels = self.tunnels.iter().zip(&plan.ports);
+        tunnels.filter_map(|(tunnel, place)| Some((PortIndex(place.slot), tunnel.as_ref()?))).collect()
     }
 }
 

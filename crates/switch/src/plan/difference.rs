@@ -5,10 +5,8 @@ use std::fmt::Debug;
 
 use straightline_api::JoinedKind;
 
-use super::{Before, ForwardingDomain, Plan, PortPlan};
-use crate::config::{
-    BridgeConfig, Config, Mac, NodeConfig, PortConfig, SourceCheckConfig, SwitchConfig, UnderlayConfig, note,
-};
+use super::{Before, Plan};
+use crate::config::{Config, Mac, PortConfig, SwitchConfig, UnderlayConfig, note};
 
 /// One change. Indexes are into the new configuration's list, `old` ones into the old one's.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -241,64 +239,4 @@ fn compare<T: PartialEq + Debug>((old, new): (&[T], &[T]), name: fn(&T) -> &Stri
 /// Returns a network as messages name it.
 fn network_name(network: Option<(JoinedKind, &str)>) -> String {
     network.map_or_else(|| "no patch and no bridge".to_owned(), |(kind, name)| format!("{} \"{name}\"", kind.as_str()))
-}
-
-/// Returns a worker's unchanged domains. Their packets pass while everything else is changed.
-pub(crate) fn undisturbed(before: Before<'_>, config: &Config, plan: &Plan, worker: usize) -> Vec<ForwardingDomain> {
-    let had = before.plan.workers.get(worker).map_or(&[][..], |worker| &worker.domains);
-    let had: HashMap<_, _> = had.iter().map(|&domain| (domain.name(before.config), domain)).collect();
-    let is_same = |new: ForwardingDomain| {
-        let old = had.get(&new.name(config));
-        old.is_some_and(|&old| DomainView::of(config, plan, new) == DomainView::of(before.config, before.plan, old))
-    };
-    plan.workers[worker].domains.iter().copied().filter(|&new| is_same(new)).collect()
-}
-
-/// Everything of a domain that graphs are built from. It borrows, because a reload compares all
-/// domains.
-#[derive(PartialEq)]
-struct DomainView<'a> {
-    /// The patches and bridges, also of a domain that an underlay joins.
-    parts: Vec<PartView<'a>>,
-    ports: Vec<PortView<'a>>,
-    /// The ports that nodes copy to.
-    copies: Vec<&'a PortPlan>,
-    underlays: Vec<&'a UnderlayConfig>,
-}
-
-#[derive(PartialEq)]
-struct PartView<'a> {
-    name: (&'static str, &'a str),
-    ports: usize,
-    bridge: Option<&'a BridgeConfig>,
-}
-
-#[derive(PartialEq)]
-struct PortView<'a> {
-    place: &'a PortPlan,
-    ingress: Vec<&'a NodeConfig>,
-    egress: Vec<&'a NodeConfig>,
-    check: Option<&'a SourceCheckConfig>,
-}
-
-impl<'a> DomainView<'a> {
-    fn of(config: &'a Config, plan: &'a Plan, domain: ForwardingDomain) -> Self {
-        let parts = domain.parts(config).into_iter().map(|part| PartView {
-            name: part.name(config),
-            ports: part.ports(config).len(),
-            bridge: if let ForwardingDomain::Bridge(at) = part { Some(&config.bridges[at]) } else { None },
-        });
-        let ports = domain.ports(config).into_iter().map(|port| PortView {
-            place: &plan.ports[port],
-            ingress: config.ingress_nodes(port).collect(),
-            egress: config.egress_nodes(port).collect(),
-            check: config.ports[port].source_check.as_ref(),
-        });
-        DomainView {
-            parts: parts.collect(),
-            ports: ports.collect(),
-            copies: domain.copy_ports(config).into_iter().map(|port| &plan.ports[port]).collect(),
-            underlays: domain.underlays(config).into_iter().map(|at| &config.underlays[at]).collect(),
-        }
-    }
 }

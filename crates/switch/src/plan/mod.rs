@@ -16,6 +16,7 @@
 
 mod assignment;
 mod difference;
+mod spec;
 #[cfg(test)]
 mod tests;
 
@@ -25,8 +26,12 @@ use assignment::{assign, delivered_by, distinct, domain_pairs, max_workers, work
 use straightline_graph::QueueAssignment;
 
 use crate::config::{Config, NodeConfig, WhenFull};
-pub(crate) use difference::{Step, difference, needs_restart, undisturbed};
+pub(crate) use difference::{Step, difference, needs_restart};
 use difference::{remade, underlay_remade};
+pub(crate) use spec::{
+    BridgeSpec, DomainSpec, EndSpec, NetworkSpec, NodeSpec, PartSpec, PortSpec, SourceCheckSpec, UnderlaySpec, specs,
+    unchanged,
+};
 
 /// A forwarding domain: ports that packets pass between, as an index into the configuration's
 /// lists.

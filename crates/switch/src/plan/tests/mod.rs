@@ -3,6 +3,7 @@
 mod any_configuration;
 mod assignment;
 mod difference;
+mod spec;
 mod underlays;
 
 use std::sync::OnceLock;
@@ -51,6 +52,15 @@ fn after(old: &Config, new: &Config) -> (Plan, Plan, Vec<Step>) {
     let second = plan(new, Some(before));
     let steps = difference(before, new, &second);
     (first, second, steps)
+}
+
+/// Returns a worker's domains that a change leaves alone.
+fn undisturbed(before: Before<'_>, config: &Config, plan: &Plan, worker: usize) -> Vec<ForwardingDomain> {
+    let had = specs(before.config, before.plan);
+    let specs = specs(config, plan);
+    let rests = unchanged(had.get(worker).map_or(&[], Vec::as_slice), &specs[worker]);
+    let domains = plan.workers[worker].domains.iter().zip(&specs[worker]);
+    domains.filter(|(_, spec)| rests.contains(spec)).map(|(domain, _)| *domain).collect()
 }
 
 /// A mirror to `to`.

@@ -1,0 +1,219 @@
+//! Each worker's graph, built from the specs of its domains and the things that are open.
+
+use std::collections::HashMap;
+use std::iter;
+use std::sync::Arc;
+
+use straightline_fdb::Fdb;
+use straightline_graph::{Graph, Node, NodeIndex, NodeStats, Port, PortControl, Work};
+use straightline_nodes::{Bridge, Patch, Sink, SourceCheck};
+use straightline_packet::{Drops, PortIndex, Reason};
+use straightline_underlay::{Decap, Encap, Gather, OwnPackets, Tunnel, Tunnels, Underlay, UnderlayOutput};
+
+use crate::node_chain::NodeChains;
+use crate::plan::{DomainSpec, EndSpec, NetworkSpec, PartSpec, PortSpec, SourceCheckSpec, UnderlaySpec};
+
+/// The opened things that graphs are made of, by the names that specs give them.
+#[derive(Default)]
+pub(crate) struct LiveParts<'a> {
+    pub(crate) ports: HashMap<PortIndex, &'a Arc<dyn PortControl>>,
+    /// The drop counters of each slot.
+    pub(crate) drops: Vec<Arc<Drops>>,
+    /// The table of each bridge that is in a graph to be made.
+    pub(crate) fdbs: HashMap<&'a str, Arc<Fdb>>,
+    pub(crate) underlays: HashMap<&'a str, &'a Arc<Underlay>>,
+    pub(crate) tunnels: HashMap<PortIndex, &'a Arc<Tunnel>>,
+}
+
+/// An underlay's output in a worker's graph.
+struct Carrier<'a> {
+    spec: &'a UnderlaySpec,
+    underlay: &'a Arc<Underlay>,
+    port: Arc<dyn Port>,
+    /// The packets for its tunnels.
+    gather: Arc<Gather>,
+    output: NodeIndex,
+}
+
+/// The place in a worker's graph at which a tunnel's received packets enter.
+struct Entrance<'a> {
+    tunnel: &'a EndSpec,
+    /// The first node that they pass.
+    first: NodeIndex,
+    /// The patch or bridge, behind the tunnel's nodes.
+    network: NodeIndex,
+}
+
+/// Returns the check of these claims.
+pub(crate) fn source_check(spec: &SourceCheckSpec) -> SourceCheck {
+    SourceCheck::new(&spec.macs(), spec.listed.ips.as_deref())
+}
+
+impl LiveParts<'_> {
+    /// Returns a worker's work: the graph of these domains, and the drop counters of all ports.
+    pub(crate) fn work(&self, worker: usize, domains: &[Arc<DomainSpec>], node_stats: Vec<Arc<NodeStats>>) -> Work {
+        let mut graph = Graph::continuing(node_stats);
+        let mut building = Building { live: self, worker, graph: &mut graph, unconnected: None };
+        domains.iter().for_each(|domain| building.domain(domain));
+        let fan_out = domains.iter().map(|domain| domain.fan_out()).max().unwrap_or(1).max(1);
+        Work { graph, drops: self.drops.clone(), fan_out: u32::try_from(fan_out).unwrap_or(u32::MAX) }
+    }
+}
+
+/// A worker's graph while it is built.
+struct Building<'a> {
+    live: &'a LiveParts<'a>,
+    worker: usize,
+    graph: &'a mut Graph,
+    /// The sink that all unconnected ports share.
+    unconnected: Option<NodeIndex>,
+}
+
+impl<'a> Building<'a> {
+    /// Adds a domain: its underlays' outputs, its parts, its underlays' inputs.
+    fn domain(&mut self, domain: &'a DomainSpec) {
+        let carriers: Vec<_> = domain.underlays.iter().filter_map(|underlay| self.carrier(underlay)).collect();
+        let mut entrances = Vec::new();
+        for part in &domain.parts {
+            entrances.extend(self.part(domain, part, &carriers));
+        }
+        for carrier in &carriers {
+            self.receive(carrier, &entrances);
+        }
+    }
+
+    /// Returns a port as this worker serves it.
+    fn port(&self, end: &EndSpec) -> Option<Arc<dyn Port>> {
+        Some(self.live.ports.get(&end.index())?.for_worker(self.worker))
+    }
+
+    /// Adds the output of an underlay.
+    fn carrier(&mut self, spec: &'a UnderlaySpec) -> Option<Carrier<'a>> {
+        let gather = Arc::new(Gather::default());
+        let port = self.port(&spec.carrier)?;
+        let underlay = *self.live.underlays.get(spec.settings.name.as_str())?;
+        let output = UnderlayOutput::new(Arc::clone(underlay), Arc::clone(&port), Arc::clone(&gather));
+        let output = self.graph.output(Arc::new(output), false);
+        Some(Carrier { spec, underlay, port, gather, output })
+    }
+
+    /// Adds a patch, bridge or unconnected port with its outputs, its nodes and its inputs. All
+    /// unconnected ports share one sink. Returns the entrances of its tunnels.
+    fn part(&mut self, domain: &'a DomainSpec, part: &'a PartSpec, carriers: &[Carrier<'_>]) -> Vec<Entrance<'a>> {
+        let ends = Ends { live: self.live, worker: self.worker, carriers, waits: domain.waits };
+        let copies = |graph: &mut Graph, to: &EndSpec| ends.copy_output(graph, to);
+        let mut chains = if domain.waits {
+            let worker = self.worker;
+            let received = part.ports.iter().filter(|port| port.end.is_received_by(worker));
+            NodeChains::waiting(copies, self.graph, &part.ports, received)
+        } else {
+            NodeChains::new(copies)
+        };
+        let indexes: Vec<_> = part.ports.iter().map(|port| port.end.index()).collect();
+        let (kind, name) = &part.name;
+        let node: Option<Box<dyn Node>> = match &part.network {
+            NetworkSpec::Patch => Some(Box::new(Patch::new(indexes[0]))),
+            NetworkSpec::Bridge(_) => {
+                let Some(fdb) = self.live.fdbs.get(name.as_str()) else { return Vec::new() };
+                let bridge = Bridge::new(indexes, Arc::clone(fdb));
+                Some(Box::new(bridge.shared_by(domain.workers)))
+            }
+            NetworkSpec::Unconnected => None,
+        };
+        let network = match node {
+            Some(node) => {
+                let graph = &mut *self.graph;
+                let output = |port: &'a PortSpec| {
+                    let output = ends.output(graph, &port.end);
+                    chains.egress(graph, port, output)
+                };
+                let edges: Vec<_> = part.ports.iter().map(output).collect();
+                self.graph.node(format!("{kind}.{name}"), node, &edges)
+            }
+            None => self.unconnected(),
+        };
+        let mut entrances = Vec::new();
+        for port in &part.ports {
+            let end = &port.end;
+            if end.tunnel.is_none() && !end.is_received_by(self.worker) {
+                continue;
+            }
+            let mut first = chains.ingress(self.graph, port, network);
+            // The source check comes before all other nodes, so that they see only true sources.
+            if let Some(check) = &port.source_check {
+                let name = format!("source-check.{}", end.name);
+                first = self.graph.node(name, Box::new(source_check(check)), &[first]);
+            }
+            if end.tunnel.is_some() {
+                entrances.push(Entrance { tunnel: end, first, network });
+            } else if let Some(input) = self.port(end) {
+                self.graph.input(input, first);
+            }
+        }
+        entrances
+    }
+
+    fn unconnected(&mut self) -> NodeIndex {
+        let graph = &mut *self.graph;
+        *self
+            .unconnected
+            .get_or_insert_with(|| graph.node("unconnected", Box::new(Sink::new(Reason::NotConnected)), &[]))
+    }
+
+    /// Adds the inputs of an underlay: its port, and packets of its own.
+    fn receive(&mut self, carrier: &Carrier<'_>, entrances: &[Entrance<'_>]) {
+        let name = &carrier.spec.settings.name;
+        let end = &carrier.spec.carrier;
+        let is_own = |end: &EndSpec| end.tunnel.as_ref().is_some_and(|tunnel| tunnel.underlay == *name);
+        let is_live = |end: &EndSpec| self.live.tunnels.contains_key(&end.index());
+        let tunnels = entrances.iter().filter(|entrance| is_own(entrance.tunnel) && is_live(entrance.tunnel));
+        let tunnels: Vec<_> = tunnels.collect();
+        let edges = |node: fn(&Entrance<'_>) -> NodeIndex| -> Vec<NodeIndex> {
+            iter::once(carrier.output).chain(tunnels.iter().map(|entrance| node(entrance))).collect()
+        };
+        let indexes: Vec<_> = tunnels.iter().map(|entrance| entrance.tunnel.index()).collect();
+        if end.is_received_by(self.worker) {
+            let table = indexes.iter().filter_map(|index| self.live.tunnels.get(index));
+            let table = Tunnels::new(table.map(|tunnel| Arc::clone(tunnel)).collect());
+            let decap = Decap::new(Arc::clone(carrier.underlay), table);
+            let decap = self.graph.node(format!("decap.{name}"), Box::new(decap), &edges(|entrance| entrance.first));
+            self.graph.input(Arc::clone(&carrier.port), decap);
+        }
+        let own = OwnPackets::new(end.index(), indexes);
+        let own = self.graph.node(format!("own.{name}"), Box::new(own), &edges(|entrance| entrance.network));
+        self.graph.input(carrier.underlay.agent(Arc::clone(&carrier.port)), own);
+    }
+}
+
+/// Adds the outputs of a part's ports and of its nodes.
+struct Ends<'a> {
+    live: &'a LiveParts<'a>,
+    worker: usize,
+    carriers: &'a [Carrier<'a>],
+    waits: bool,
+}
+
+impl Ends<'_> {
+    /// Adds the output of a port.
+    fn output(&self, graph: &mut Graph, end: &EndSpec) -> NodeIndex {
+        self.encap(graph, end).unwrap_or_else(|| graph.output(self.port(end), self.waits))
+    }
+
+    /// Adds an output that delivers copies to a port.
+    fn copy_output(&self, graph: &mut Graph, end: &EndSpec) -> NodeIndex {
+        self.encap(graph, end).unwrap_or_else(|| graph.copy_output(self.port(end)))
+    }
+
+    fn port(&self, end: &EndSpec) -> Arc<dyn Port> {
+        self.live.ports[&end.index()].for_worker(self.worker)
+    }
+
+    /// Adds the node that sends packets by a tunnel.
+    fn encap(&self, graph: &mut Graph, end: &EndSpec) -> Option<NodeIndex> {
+        let settings = end.tunnel.as_ref()?;
+        let carrier = self.carriers.iter().find(|carrier| carrier.spec.settings.name == settings.underlay)?;
+        let tunnel = self.live.tunnels.get(&end.index())?;
+        let encap = Encap::new(Arc::clone(&carrier.gather), Arc::clone(tunnel));
+        Some(graph.node(format!("encap.{}", end.name), Box::new(encap), &[carrier.output]))
+    }
+}

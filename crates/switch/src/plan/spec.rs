@@ -1,0 +1,254 @@
+//! The graph of a domain as a value.
+//!
+//! A [`DomainSpec`] says all that the graph of a domain depends on. The graph is built from it, and
+//! from the opened ports, tables and tunnels that it names. Nothing else of the configuration and the
+//! plan is read. So two equal specs mean equal graphs, and a reload leaves such a domain alone.
+//!
+//! A spec names a port by its slot: a port that is closed and opened again gets another slot.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use straightline_nodes::MacPrefix;
+use straightline_packet::PortIndex;
+use straightline_wire::MacAddr;
+
+use super::{ForwardingDomain, Plan, PortPlan};
+use crate::config::{Config, NodeConfig, PortConfig, SourceCheckConfig, TunnelSettings, UnderlayConfig};
+
+/// The kind and the name of a domain or of a part of one. Names are unique among their kind.
+pub(crate) type SpecName = (&'static str, String);
+
+/// All that the graph of a forwarding domain depends on.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct DomainSpec {
+    pub(crate) name: SpecName,
+    /// The number of workers that have the domain.
+    pub(crate) workers: u32,
+    /// Packets for full destinations stay in their rings.
+    pub(crate) waits: bool,
+    /// The underlays, by name.
+    pub(crate) underlays: Vec<UnderlaySpec>,
+    /// The patches, bridges and unconnected ports, by kind and name.
+    pub(crate) parts: Vec<PartSpec>,
+}
+
+/// An underlay of a domain.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct UnderlaySpec {
+    pub(crate) settings: UnderlayConfig,
+    /// The port that carries its packets.
+    pub(crate) carrier: EndSpec,
+}
+
+/// A patch, a bridge or an unconnected port.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct PartSpec {
+    pub(crate) name: SpecName,
+    pub(crate) network: NetworkSpec,
+    /// The ports, in the order of the network's edges.
+    pub(crate) ports: Vec<PortSpec>,
+}
+
+/// The node in the middle of a part.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum NetworkSpec {
+    Patch,
+    Bridge(BridgeSpec),
+    Unconnected,
+}
+
+/// The rules of a bridge's table.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct BridgeSpec {
+    /// The number of addresses that are learned.
+    pub(crate) limit: usize,
+    /// Seconds until an address that was not seen again is forgotten.
+    pub(crate) ageing: u32,
+    /// The static entries.
+    pub(crate) statics: Vec<(MacAddr, PortIndex)>,
+}
+
+/// A port of a part.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct PortSpec {
+    pub(crate) end: EndSpec,
+    /// The nodes that its packets pass before the network. Ports with equal lists share one.
+    pub(crate) ingress: Arc<[NodeSpec]>,
+    /// The nodes that packets to it pass behind the network.
+    pub(crate) egress: Arc<[NodeSpec]>,
+    pub(crate) source_check: Option<SourceCheckSpec>,
+}
+
+/// A port as the beginning or end of a graph.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct EndSpec {
+    pub(crate) name: String,
+    pub(crate) place: PortPlan,
+    /// The settings of a port that is a tunnel.
+    pub(crate) tunnel: Option<TunnelSettings>,
+}
+
+/// A node of a port's list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NodeSpec {
+    pub(crate) node: NodeConfig,
+    /// The ports to whose outputs edges 1 and up lead.
+    pub(crate) outputs: Vec<EndSpec>,
+}
+
+/// The addresses that a port's guest may claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SourceCheckSpec {
+    /// The port's own address.
+    pub(crate) own: Option<MacAddr>,
+    pub(crate) listed: SourceCheckConfig,
+}
+
+impl DomainSpec {
+    /// Returns the largest number of copies of one packet: one for each other port of the largest
+    /// patch or bridge, for a tunnel one for each remote, and the copies for mirrors.
+    pub(crate) fn fan_out(&self) -> usize {
+        let outputs = |nodes: &[NodeSpec]| nodes.iter().flat_map(|node| &node.outputs).map(EndSpec::copies).sum();
+        let of_part = |part: &PartSpec| {
+            let copies = || part.ports.iter().map(|port| port.end.copies());
+            let ingress: usize = part.ports.iter().map(|port| outputs(&port.ingress)).max().unwrap_or(0);
+            let egress: usize = part.ports.iter().map(|port| outputs(&port.egress)).sum();
+            copies().sum::<usize>() - copies().min().unwrap_or(0) + ingress + egress
+        };
+        self.parts.iter().map(of_part).max().unwrap_or(0)
+    }
+}
+
+impl EndSpec {
+    /// Returns the index of the port for packets, drops and addresses.
+    pub(crate) fn index(&self) -> PortIndex {
+        PortIndex(self.place.slot)
+    }
+
+    /// Returns whether this worker receives packets from the port.
+    pub(crate) fn is_received_by(&self, worker: usize) -> bool {
+        self.place.assignment.rx_workers.contains(&worker)
+    }
+
+    /// Returns the number of packets that the port makes of one.
+    fn copies(&self) -> usize {
+        self.tunnel.as_ref().map_or(1, |tunnel| tunnel.remotes.len())
+    }
+}
+
+impl SourceCheckSpec {
+    /// Returns the MAC addresses, the port's own first: most packets have it.
+    pub(crate) fn macs(&self) -> Vec<MacPrefix> {
+        self.own.map(MacPrefix::exact).into_iter().chain(self.listed.macs.iter().copied()).collect()
+    }
+}
+
+/// Returns the specs of each worker's domains, in the order of the plan.
+pub(crate) fn specs(config: &Config, plan: &Plan) -> Vec<Vec<Arc<DomainSpec>>> {
+    let mut reader = Reader { config, plan, lists: HashMap::new() };
+    let mut workers: HashMap<ForwardingDomain, u32> = HashMap::new();
+    for &domain in plan.workers.iter().flat_map(|worker| &worker.domains) {
+        *workers.entry(domain).or_default() += 1;
+    }
+    let known: HashMap<_, _> =
+        workers.into_iter().map(|(domain, workers)| (domain, Arc::new(reader.domain(domain, workers)))).collect();
+    let of_worker = |domains: &Vec<ForwardingDomain>| domains.iter().map(|domain| Arc::clone(&known[domain])).collect();
+    plan.workers.iter().map(|worker| of_worker(&worker.domains)).collect()
+}
+
+/// Returns the domains of `specs` that are equal to a domain of `before`. Their packets pass while
+/// everything else is changed.
+pub(crate) fn unchanged(before: &[Arc<DomainSpec>], specs: &[Arc<DomainSpec>]) -> Vec<Arc<DomainSpec>> {
+    let had: HashMap<_, _> = before.iter().map(|spec| (&spec.name, spec)).collect();
+    specs.iter().filter(|spec| had.get(&spec.name).is_some_and(|had| had == spec)).cloned().collect()
+}
+
+/// Reads specs from a configuration and its plan. It is the only place that knows which keys a graph
+/// depends on.
+struct Reader<'a> {
+    config: &'a Config,
+    plan: &'a Plan,
+    /// The lists of nodes that were read, by their names.
+    lists: HashMap<&'a [String], Arc<[NodeSpec]>>,
+}
+
+impl<'a> Reader<'a> {
+    fn domain(&mut self, domain: ForwardingDomain, workers: u32) -> DomainSpec {
+        let config = self.config;
+        let underlays = domain.underlays(config).into_iter().filter_map(|at| self.underlay(at));
+        // The order in which the file names sections has no effect.
+        let mut underlays: Vec<_> = underlays.collect();
+        underlays.sort_by(|a, b| a.settings.name.cmp(&b.settings.name));
+        let mut parts: Vec<_> = domain.parts(config).into_iter().map(|part| self.part(part)).collect();
+        parts.sort_by(|a, b| a.name.cmp(&b.name));
+        DomainSpec { name: name(config, domain), workers, waits: domain.waits(config), underlays, parts }
+    }
+
+    fn underlay(&self, at: usize) -> Option<UnderlaySpec> {
+        let settings = self.config.underlays[at].clone();
+        let carrier = self.end(self.config.port_index(&settings.port)?);
+        Some(UnderlaySpec { settings, carrier })
+    }
+
+    fn part(&mut self, part: ForwardingDomain) -> PartSpec {
+        let network = match part {
+            ForwardingDomain::Patch(_) => NetworkSpec::Patch,
+            ForwardingDomain::Bridge(at) => NetworkSpec::Bridge(self.bridge(at)),
+            ForwardingDomain::Unconnected(_) | ForwardingDomain::Underlay(_) => NetworkSpec::Unconnected,
+        };
+        let ports = part.ports(self.config).into_iter().map(|port| self.port(port)).collect();
+        PartSpec { name: name(self.config, part), network, ports }
+    }
+
+    fn bridge(&self, at: usize) -> BridgeSpec {
+        let bridge = &self.config.bridges[at];
+        let statics = bridge.statics.iter().filter_map(|entry| {
+            let port = self.config.port_index(&entry.port)?;
+            Some((MacAddr(entry.mac.octets()), PortIndex(self.plan.ports[port].slot)))
+        });
+        let statics: Vec<_> = statics.collect();
+        // The configuration's limit counts static entries, the table's limit does not.
+        BridgeSpec { limit: (bridge.limit as usize).saturating_sub(statics.len()), ageing: bridge.ageing, statics }
+    }
+
+    fn port(&mut self, at: usize) -> PortSpec {
+        let port = &self.config.ports[at];
+        PortSpec {
+            end: self.end(at),
+            ingress: self.nodes(&port.nodes),
+            egress: self.nodes(&port.egress_nodes),
+            source_check: source_check(port),
+        }
+    }
+
+    fn end(&self, at: usize) -> EndSpec {
+        let port = &self.config.ports[at];
+        EndSpec { name: port.name.clone(), place: self.plan.ports[at].clone(), tunnel: port.kind.as_tunnel().cloned() }
+    }
+
+    fn nodes(&mut self, names: &'a [String]) -> Arc<[NodeSpec]> {
+        if let Some(known) = self.lists.get(names) {
+            return Arc::clone(known);
+        }
+        let outputs = |node: &NodeConfig| {
+            let ports = node.outputs().iter().filter_map(|port| self.config.port_index(port));
+            ports.map(|port| self.end(port)).collect()
+        };
+        let nodes = self.config.nodes_of(names);
+        let list: Arc<[_]> = nodes.map(|node| NodeSpec { node: node.clone(), outputs: outputs(node) }).collect();
+        self.lists.insert(names, Arc::clone(&list));
+        list
+    }
+}
+
+fn name(config: &Config, domain: ForwardingDomain) -> SpecName {
+    let (kind, name) = domain.name(config);
+    (kind, name.to_owned())
+}
+
+/// Returns the addresses that a port's guest may claim. `None`: all.
+fn source_check(port: &PortConfig) -> Option<SourceCheckSpec> {
+    let listed = port.source_check.clone()?;
+    Some(SourceCheckSpec { own: port.mac.map(|mac| MacAddr(mac.octets())), listed })
+}
