@@ -18,12 +18,12 @@
 
 mod client;
 mod commands;
+mod layout;
 pub mod rates;
 mod refusal;
 mod request;
 mod select;
 mod stream;
-pub mod table;
 
 pub use client::{AddedPort, RequestError, add_port, ask, request, send, set_link};
 pub use commands::*;
@@ -40,3 +40,16 @@ pub const API_VERSION: u32 = 1;
 
 #[cfg(test)]
 mod schema;
+
+/// Answers as text for terminals: tables for 100 columns, text for 80.
+pub mod table {
+    pub use crate::commands::drops::text as drops;
+    pub use crate::commands::events::{event, text as events};
+    pub use crate::commands::fdb::text as fdb;
+    pub use crate::commands::neighbours::text as neighbours;
+    pub use crate::commands::ports::{one_line_each as ports_short, text as ports};
+    pub use crate::commands::reload::text as changes;
+    pub use crate::commands::runtime::text as runtime;
+    pub use crate::commands::status::text as status;
+    pub use crate::commands::trace::traced_packet;
+}

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::table::{Grid, INDENT, WIDTH, count, wrap};
+use crate::layout::{Grid, INDENT, WIDTH, count, wrap};
 
 /// The answer to `drops`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

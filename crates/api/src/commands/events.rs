@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 
 use super::{Change, NeighbourState};
-use crate::table::{INDENT, count, printable};
+use crate::layout::{INDENT, count, printable};
 
 /// The arguments of the request `events`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

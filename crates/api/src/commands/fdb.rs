@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::table::Grid;
+use crate::layout::Grid;
 
 /// The answer to `fdb`: the forwarding databases.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -221,3 +221,6 @@ impl FromStr for Command {
         })
     }
 }
+
+#[cfg(test)]
+mod text_tests;

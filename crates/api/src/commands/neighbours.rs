@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::table::Grid;
+use crate::layout::Grid;
 
 /// The answer to `neighbours`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

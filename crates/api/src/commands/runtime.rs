@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::table::{Grid, count};
+use crate::layout::{Grid, count};
 
 /// The answer to `runtime`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

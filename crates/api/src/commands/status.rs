@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::table::{Grid, count, duration};
+use crate::layout::{Grid, count, duration};
 
 /// The answer to `status`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::table::{Grid, INDENT, WIDTH, count, printable, wrap};
+use crate::layout::{Grid, INDENT, WIDTH, count, printable, wrap};
 
 /// The arguments of the request `trace`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Addresses, Device, Link, Packets, Port, Ports, Queue, RingKind, Tunnel};
-use crate::table::{Grid, INDENT, TABLE_WIDTH, WIDTH, count, duration, wrap};
+use crate::layout::{Grid, INDENT, TABLE_WIDTH, WIDTH, count, duration, wrap};
 
 /// Renders the answer to `ports`: a block for each port.
 #[must_use]

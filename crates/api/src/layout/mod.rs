@@ -1,18 +1,9 @@
-//! Renders answers as text for terminals: tables for 100 columns, text for 80.
+//! Text for terminals: tables for 100 columns, text for 80.
 
 mod grid;
 
 use std::time::Duration;
 
-pub use crate::commands::drops::text as drops;
-pub use crate::commands::events::{event, text as events};
-pub use crate::commands::fdb::text as fdb;
-pub use crate::commands::neighbours::text as neighbours;
-pub use crate::commands::ports::{one_line_each as ports_short, text as ports};
-pub use crate::commands::reload::text as changes;
-pub use crate::commands::runtime::text as runtime;
-pub use crate::commands::status::text as status;
-pub use crate::commands::trace::traced_packet;
 pub(crate) use grid::{Grid, count, printable, wrap};
 
 /// The width of a terminal that tables fit.
@@ -35,6 +26,3 @@ pub(crate) fn duration(seconds: f64) -> String {
         _ => format!("{days} d {hours} h {minutes} min"),
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,6 +1,9 @@
+//! The text of answers.
+
 use straightline_packet::Reason;
 
-use super::*;
+use crate::layout::*;
+use crate::table::*;
 use crate::*;
 
 fn lines_fit(text: &str) {
@@ -41,7 +44,7 @@ fn events_look_like_a_log() {
     assert_eq!(events(&Events::default()), "no events\n");
     for time in [-1.0, f64::NAN, f64::MAX] {
         assert!(
-            super::event(&Event {
+            crate::table::event(&Event {
                 time,
                 ..Event { seq: 1, time, message: String::new(), skipped: 0, kind: EventKind::Other }
             })
