@@ -3,6 +3,8 @@
 mod action;
 mod charge;
 mod debts;
+mod enclosed;
+mod forms;
 mod inputs;
 mod node;
 
@@ -11,9 +13,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use debts::Debts;
+pub use forms::Form;
+use forms::FormGroup;
 use inputs::{Input, Inputs};
 pub use node::{Next, Node};
-use straightline_packet::{Batch, InputRules, MAX_BATCH, PacketId, PortIndex, Served, Step, StepKind, Turn};
+use straightline_packet::{
+    Batch, InputRules, KeptPackets, MAX_BATCH, PacketId, PortIndex, Served, Step, StepKind, Turn,
+};
 
 use crate::clock::{cycles, hertz, in_cycles};
 use crate::shares::{SendCost, TURN_TIME};
@@ -42,6 +48,10 @@ pub(crate) struct Entry {
     is_early: bool,
     /// True if packets can get from here to an output that runs early.
     leads_to_early: bool,
+    /// The form in which packets come here, as an index into the graph's forms.
+    form: Option<usize>,
+    /// The outputs behind the first of enclosed nodes, the own one first. Empty for others.
+    behind: Vec<usize>,
 }
 
 /// The action of a graph entry on its packets.
@@ -74,6 +84,10 @@ pub struct Graph {
     outputs: Ready,
     inputs: Inputs,
     waiting: Vec<WaitingOutput>,
+    /// Forms of packets. One is absent while its outputs run.
+    forms: Vec<Option<Box<FormGroup>>>,
+    /// Memory for the packets of enclosed nodes. It is absent while they run, and without such nodes.
+    kept: Option<KeptPackets>,
     end: Arc<NodeStats>,
     /// Cycles of [`TURN_TIME`].
     turn_time: i64,
@@ -117,6 +131,8 @@ impl Graph {
             outputs: Ready::default(),
             inputs: Inputs::default(),
             waiting: Vec::new(),
+            forms: Vec::new(),
+            kept: None,
             end: Arc::default(),
             turn_time,
             debts: Debts::new(turn_time, hertz()),
@@ -167,6 +183,8 @@ impl Graph {
             leads_to_calls,
             is_early: false,
             leads_to_early,
+            form: None,
+            behind: Vec::new(),
         });
         self.ready.cover(self.entries.len());
         self.outputs.cover(self.entries.len());
@@ -176,7 +194,10 @@ impl Graph {
     /// Marks the outputs at the end of these edges that run before a node at the end of another one.
     /// The node may change the packets, and the output delivers them as they are now.
     fn mark_early(&mut self, edges: &[usize]) {
-        let is_node = |edge: &usize| matches!(self.entries[*edge].action, Action::Node(_));
+        let is_node = |edge: &usize| {
+            let entry = &self.entries[*edge];
+            matches!(entry.action, Action::Node(_)) && entry.behind.is_empty()
+        };
         let Some(last_node) = edges.iter().copied().filter(is_node).min() else { return };
         for &edge in edges.iter().filter(|&&edge| edge > last_node) {
             let entry = &mut self.entries[edge];
@@ -309,36 +330,54 @@ impl Graph {
     fn run_nodes(&mut self, turn: &mut Turn<'_>, at: &mut u64) {
         // Edges lead to lower indexes. So from the last entry to the first, each runs once.
         while let Some(index) = self.ready.take_last() {
-            let (later, rest) = self.entries.split_at_mut(index);
-            let entry = &mut rest[0];
-            let Action::Node(node) = &mut entry.action else {
-                if entry.is_early {
-                    self.charge_sends(turn, index);
-                    self.run_output(turn, index, at);
-                } else {
-                    self.outputs.add(index);
-                }
-                continue;
-            };
-            turn.serve(entry.served);
-            let mut next = Next { edges: &entry.edges, later: &mut *later, ready: &mut self.ready };
-            node.process(turn.packets(), &entry.pending, &mut next);
-            let mut now = cycles();
-            if turn.is_observed() {
-                entry.observe(turn, later, &entry.pending, now.saturating_sub(*at));
-                now = cycles();
+            let entry = &self.entries[index];
+            if entry.is_early {
+                self.charge_sends(turn, index);
+                self.run_late(turn, index, at);
+            } else if entry.runs_late() {
+                self.outputs.add(index);
+            } else {
+                self.run_node(turn, index, at);
             }
-            entry.stats.count(entry.pending.len(), now.saturating_sub(*at));
-            *at = now;
-            entry.pending.clear();
         }
     }
 
-    /// Runs the outputs that have packets. `at` is the time at which the work before them ended.
+    /// Runs a node.
+    #[inline]
+    fn run_node(&mut self, turn: &mut Turn<'_>, index: usize, at: &mut u64) {
+        // Edges lead to lower indexes.
+        let (later, rest) = self.entries.split_at_mut(index);
+        let entry = &mut rest[0];
+        let Action::Node(node) = &mut entry.action else { return };
+        turn.serve(entry.served);
+        let mut next = Next { edges: &entry.edges, later: &mut *later, ready: &mut self.ready };
+        node.process(turn.packets(), &entry.pending, &mut next);
+        let mut now = cycles();
+        if turn.is_observed() {
+            entry.observe(turn, later, &entry.pending, now.saturating_sub(*at));
+            now = cycles();
+        }
+        entry.stats.count(entry.pending.len(), now.saturating_sub(*at));
+        *at = now;
+        entry.pending.clear();
+    }
+
+    /// Runs the outputs that have packets, and the enclosed nodes. `at` is the time at which the work
+    /// before them ended.
     #[inline]
     fn run_outputs(&mut self, turn: &mut Turn<'_>, at: &mut u64) {
         while let Some(index) = self.outputs.take_last() {
-            self.run_output(turn, index, at);
+            self.run_late(turn, index, at);
+        }
+    }
+
+    /// Runs an output, or enclosed nodes, with packets in their form.
+    #[inline]
+    fn run_late(&mut self, turn: &mut Turn<'_>, index: usize, at: &mut u64) {
+        if self.entries[index].form.is_some() {
+            self.run_form(turn, index, at);
+        } else {
+            self.run_enclosed_or_output(turn, index, at);
         }
     }
 
@@ -440,6 +479,18 @@ impl Ready {
         self.0[index / WORD] |= 1 << (index % WORD);
     }
 
+    /// Returns whether packets wait for this entry.
+    pub(crate) fn contains(&self, index: usize) -> bool {
+        self.0[index / WORD] & 1 << (index % WORD) != 0
+    }
+
+    /// Removes an entry. Returns whether packets waited for it.
+    fn remove(&mut self, index: usize) -> bool {
+        let had = self.contains(index);
+        self.0[index / WORD] &= !(1 << (index % WORD));
+        had
+    }
+
     /// Removes the last entry, and returns its index.
     #[inline]
     fn take_last(&mut self) -> Option<usize> {
@@ -451,6 +502,12 @@ impl Ready {
 }
 
 impl Entry {
+    /// Returns whether the entry runs after all nodes: an output, or enclosed nodes.
+    #[inline]
+    fn runs_late(&self) -> bool {
+        !matches!(self.action, Action::Node(_)) || !self.behind.is_empty()
+    }
+
     /// Shows the observers of the turn what the entry has done with a batch. `later` are the entries
     /// that its edges lead to.
     #[cold]

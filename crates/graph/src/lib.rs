@@ -49,7 +49,7 @@ mod watchdog;
 mod worker;
 
 pub use epoll_waiter::{EpollWaiter, Token, Watch, is_eventfd};
-pub use graph::{Graph, Next, Node, NodeIndex};
+pub use graph::{Form, Graph, Next, Node, NodeIndex};
 pub use mailbox::{Mailbox, Observation, Work};
 pub use port::{
     Counter, DeviceFacts, DeviceStatus, Down, DownCause, LinkEvent, LinkHistory, LinkNote, LinkState, LinkStatus,

@@ -32,4 +32,8 @@ impl Node for Mirror {
         next.extend(0, batch.ids());
         next.extend(self.copy, batch.ids());
     }
+
+    fn changes_packets(&self) -> bool {
+        false
+    }
 }

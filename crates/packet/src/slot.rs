@@ -91,6 +91,15 @@ impl Slot {
         &mut self.data.0[usize::from(self.start)..usize::from(self.start) + usize::from(self.head)]
     }
 
+    /// Copies the words and the head. The other bytes of `to` stay as they are.
+    #[inline]
+    pub(crate) fn copy_to(&self, to: &mut Slot) {
+        let Slot { start, head, port, source, first, count, body, disposition, offload, data: _ } = *self;
+        (to.start, to.head, to.port, to.source) = (start, head, port, source);
+        (to.first, to.count, to.body, to.disposition, to.offload) = (first, count, body, disposition, offload);
+        to.head_mut().copy_from_slice(self.head());
+    }
+
     /// Returns the length of the packet in bytes.
     #[inline]
     pub(crate) fn len(&self) -> u32 {

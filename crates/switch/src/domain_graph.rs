@@ -128,6 +128,13 @@ impl<'a> Building<'a> {
                     chains.egress(graph, port, output)
                 };
                 let edges: Vec<_> = part.ports.iter().map(output).collect();
+                // A flooded packet is shared by all ports of the bridge.
+                if matches!(part.network, NetworkSpec::Bridge(_)) {
+                    let changes = |port: &PortSpec| port.egress.iter().any(|spec| spec.node.changes_packets());
+                    for (&first, _) in edges.iter().zip(&part.ports).filter(|(_, port)| changes(port)) {
+                        self.graph.enclose(first);
+                    }
+                }
                 self.graph.node(format!("{kind}.{name}"), node, &edges)
             }
             None => self.unconnected(),

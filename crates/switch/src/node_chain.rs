@@ -10,6 +10,10 @@
 //!   known which packets leave their ring in this turn. So each packet is copied once, in that
 //!   turn.
 //!
+//! In a bridge, nodes in `egress-nodes` that may change packets are enclosed ([`Graph::enclose`]): the
+//! outputs of other ports of a flood do not see the changes. In a patch, a packet has one output
+//! only.
+//!
 //! Each place of a node in the graph has outputs of its own. So each packet reaches such an output
 //! at most once, and the output's batch cannot overflow. A packet that passes two mirrors to one
 //! port arrives there twice.

@@ -77,8 +77,9 @@ impl Kinds {
     /// In a port's list of nodes, edge 0 leads to the next node. Each call of
     /// [`NodeSettings::output`] gives the node one more edge.
     ///
-    /// A node in `egress-nodes` of a port in a bridge must not change packets. All ports share a
-    /// flooded packet, so the ports that are served later would see the change.
+    /// A node in `egress-nodes` may change packets: other ports do not see it, even if they share a
+    /// flooded packet. In a bridge this takes some time for each packet, unless the node says that
+    /// it changes nothing ([`Node::changes_packets`]).
     ///
     /// The node is cloned for each place in each worker's graph, and again whenever such a graph is
     /// made anew, as at a reload. Keep state that is remembered or shared behind an `Arc`. As long
@@ -114,11 +115,17 @@ impl fmt::Debug for Kinds {
 /// A node that others are cloned from.
 trait Prototype: Send + Sync {
     fn another(&self) -> Box<dyn Node>;
+
+    fn may_change_packets(&self) -> bool;
 }
 
 impl<N: Node + Clone + Sync + 'static> Prototype for N {
     fn another(&self) -> Box<dyn Node> {
         Box::new(self.clone())
+    }
+
+    fn may_change_packets(&self) -> bool {
+        self.changes_packets()
     }
 }
 
@@ -239,6 +246,11 @@ impl NodeConfig {
     /// Clones the node for a graph.
     pub fn another(&self) -> Box<dyn Node> {
         self.prototype.another()
+    }
+
+    /// Returns whether the node may change or drop packets.
+    pub fn changes_packets(&self) -> bool {
+        self.prototype.may_change_packets()
     }
 
     /// Returns the kind and its keys, as messages show them.

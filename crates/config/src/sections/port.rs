@@ -37,8 +37,8 @@ pub(crate) const KEYS: &[Key] = &[
         "egress-nodes",
         Value::Texts { of: "node names, each at most once", min: 0, max: UNBOUNDED },
         Absent::Text("none"),
-        "Nodes that packets to this port pass, in this order, after the patch or bridge and before delivery. In a \
-         bridge, such a node must not change packets.",
+        "Nodes that packets to this port pass, in this order, after the patch or bridge and before delivery. They may \
+         change packets: other ports do not see it.",
         "[\"watch\"]",
     ),
     Key::new(

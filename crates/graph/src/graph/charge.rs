@@ -1,9 +1,9 @@
 //! Charges packets that cost much to their inputs, once the nodes have run: see
 //! [`shares`](crate::shares).
 
-use straightline_packet::{MAX_BATCH, Served, Turn};
+use straightline_packet::{MAX_BATCH, PacketId, Served, Turn};
 
-use super::{Action, Graph};
+use super::{Action, Entry, Graph};
 use crate::clock::cycles;
 use crate::shares::{copy_cycles, share};
 
@@ -35,12 +35,18 @@ impl Graph {
         let mut sends = 0_u64;
         for index in self.outputs.iter() {
             let entry = &self.entries[index];
-            let count = entry.action.deliveries(&entry.pending);
-            deliveries += count;
-            outputs += 1;
-            if let Some(cost) = entry.send_cost {
-                sends += cost.cycles(u32::try_from(count).unwrap_or(u32::MAX).saturating_add(turn.gso_segments()));
+            let mut add = |entry: &Entry, count: usize| {
+                deliveries += count;
+                outputs += 1;
+                if let Some(cost) = entry.send_cost {
+                    sends += cost.cycles(u32::try_from(count).unwrap_or(u32::MAX).saturating_add(turn.gso_segments()));
+                }
+            };
+            if entry.behind.is_empty() {
+                add(entry, entry.action.deliveries(&entry.pending));
             }
+            // Enclosed nodes have not run yet. They may send each packet to all outputs behind them.
+            entry.behind.iter().for_each(|&output| add(&self.entries[output], entry.pending.len()));
         }
         // Most turns are far below the bound, so an upper limit of their costs is enough.
         let further = u32::try_from(deliveries.saturating_sub(taken)).unwrap_or(u32::MAX);
@@ -58,12 +64,16 @@ impl Graph {
         let mut has_copy = [false; MAX_BATCH];
         for index in self.outputs.iter() {
             let entry = &self.entries[index];
-            entry.action.for_each_delivery(&entry.pending, &mut |id| {
+            let mut add = |entry: &Entry, id: PacketId| {
                 let is_further = std::mem::replace(&mut has_copy[id.index()], true);
                 let copy = if is_further { copy_cycles(turn.body_len(id), turn.segments(id)) } else { 0 };
                 let calls = entry.send_cost.map_or(0, |cost| cost.cycles(entry.action.sends_of(turn, id)));
                 costs[id.index()] += copy + calls;
-            });
+            };
+            entry.action.for_each_delivery(&entry.pending, &mut |id| add(entry, id));
+            for &output in &entry.behind {
+                entry.pending.ids().iter().for_each(|&id| add(&self.entries[output], id));
+            }
         }
         let share = share(self.turn_time, self.inputs.active());
         self.debts.begin(cycles());

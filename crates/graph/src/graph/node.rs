@@ -33,6 +33,13 @@ pub trait Node: Send {
     /// must keep the order of packets. A packet that was overtaken cannot stay in its ring; it is
     /// dropped as `node`.
     fn process(&mut self, packets: &mut Packets<'_>, batch: &Batch, next: &mut Next<'_>);
+
+    /// Returns whether the node may change or drop packets. In front of one output of a flood, such a
+    /// node is enclosed ([`Graph::enclose`](crate::Graph::enclose)), which takes some time for each
+    /// packet.
+    fn changes_packets(&self) -> bool {
+        true
+    }
 }
 
 /// The edges of a node, which lead to other nodes and to outputs.

@@ -42,9 +42,10 @@ pub struct BodyCount {
     pub delivered: u64,
 }
 
-/// Capacity for the memory segments of a turn. It counts the turn's limit of descriptors, one chain
-/// that may exceed the limit, and the buffers that packets are delivered to.
-const MAX_SEGMENTS: usize = 3 * 32768;
+/// Capacity for the memory segments of a turn. It counts the turn's limit of descriptors and one
+/// chain that may exceed the limit, both twice ([`KeptPackets`](crate::KeptPackets)), and the
+/// buffers that packets are delivered to.
+const MAX_SEGMENTS: usize = 5 * 32768;
 
 /// The memory of one worker's turns: its pool of slots and its lists. It is kept from turn to turn,
 /// so no turn allocates.

@@ -1,14 +1,7 @@
 //! Headers in front of packets: prepended, stripped, and put back as they were.
 //!
-//! A tunnel prepends its headers to a packet that other outputs of a flood send without them. So
-//! each delivery must leave the packet unchanged. This takes no further slot and copies no body:
-//!
-//! ```text
-//! for each packet:   save its outside
-//!                    prepend the tunnel's headers, in the slot's headroom
-//! deliver the batch
-//! for each packet:   restore its outside
-//! ```
+//! Who changes a packet for one of its outputs restores it afterwards
+//! ([`ChangedPackets`](crate::ChangedPackets)).
 //!
 //! The bytes of a packet stay where they are in its slot. Prepending and stripping move the place
 //! where the head begins, and the offsets of its offload with it. So the cost of a header depends

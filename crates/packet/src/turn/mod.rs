@@ -11,9 +11,11 @@
 //! lifetime.
 
 mod arena;
+mod changed;
 mod departing;
 mod headers;
 mod intake;
+mod kept;
 mod leave;
 mod observe;
 mod packets;
@@ -33,8 +35,10 @@ use straightline_simd::Kernels;
 use crate::slot::{Disposition, HEAD, HEADROOM, SLOT_DATA, Slot};
 use crate::{MAX_BATCH, MemorySegment, Offload, PacketId, PortIndex, Reason, SourceQueueId};
 pub use arena::{Arena, BodyCount, Settings};
+pub use changed::ChangedPackets;
 pub use headers::{MIN_HEADROOM, Outside, PrependError, StripError};
 pub use intake::InputRules;
+pub use kept::KeptPackets;
 pub use observe::{NoteMark, Observer, ObserverId};
 pub use packets::Packets;
 pub use rcu::{Rcu, RcuCell, RcuReader};

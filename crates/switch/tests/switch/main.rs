@@ -14,6 +14,7 @@ mod coalescing;
 mod control_queue;
 mod delivery;
 mod dirty_log;
+mod egress;
 mod full;
 mod layouts;
 mod links;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use straightline_graph::Port;
-use straightline_packet::{Batch, Checksum, HEAD, Outside, PacketId, Packets, PortIndex, Reason, Turn};
+use straightline_packet::{Batch, ChangedPackets, Checksum, HEAD, PacketId, Packets, PortIndex, Reason, Turn};
 use straightline_wire::{MacAddr, checksum, ethernet, udp, vlan};
 
 use crate::encap::{Gathered, PacketSet};
@@ -11,9 +11,9 @@ use crate::headers::Macs;
 use crate::tunnel::{Path, Tunnel};
 use crate::{Gather, Underlay};
 
-/// Largest number of packets that have outer headers at the same time. The slots of so many packets
-/// stay in the second cache until they are restored.
-const ROUND: usize = 64;
+/// The packets that have outer headers at the moment. The slots of so many packets stay in the
+/// second cache until they are restored.
+pub(crate) type Round = ChangedPackets<64>;
 
 /// Bytes of payload that segments of a TCP packet have at least. A packet with so long headers that
 /// fewer would fit is too big.
@@ -25,10 +25,10 @@ const LEAST_PAYLOAD: u32 = 64;
 /// ```text
 /// deliver packets that go through no tunnel
 /// for each packet:     deliver the round, if it is full or has the packet already
-///                      save the packet's outside, put the headers on, add it to the round
+///                      put the headers on, and add it to the round
 /// deliver the last round
 ///
-/// deliver a round:     the port delivers its packets; then all outsides are restored
+/// deliver a round:     the port delivers its packets; then all are restored ([`ChangedPackets`])
 /// ```
 #[derive(Debug)]
 pub struct UnderlayOutput {
@@ -68,8 +68,8 @@ impl UnderlayOutput {
                 Ok(macs) => {
                     let mut ids = ids;
                     while let [first, ..] = ids {
-                        if round.free() == 0 || may_repeat && round.has(*first) {
-                            round.deliver(turn, &*self.port);
+                        if round.free() == 0 || may_repeat && round.contains(*first) {
+                            deliver(round, turn, &*self.port);
                         }
                         let some = if may_repeat { 1 } else { round.free().min(ids.len()) };
                         way.put_on(turn, &ids[..some], &macs, round);
@@ -78,13 +78,13 @@ impl UnderlayOutput {
                 }
                 Err(reason) => {
                     // A packet in the round has headers, so it could not be kept.
-                    round.deliver(turn, &*self.port);
+                    deliver(round, turn, &*self.port);
                     ids.iter().for_each(|&id| way.fail(turn, id, reason));
                 }
             }
             way.count();
         }
-        round.deliver(turn, &*self.port);
+        deliver(round, turn, &*self.port);
     }
 }
 
@@ -154,51 +154,14 @@ fn observe(turn: &mut Turn<'_>, port: &dyn Port, batch: &Batch) {
     }
 }
 
-/// The packets that have outer headers now, with their outsides.
-pub(crate) struct Round {
-    batch: Batch,
-    /// The outsides of the batch's packets.
-    outsides: Box<[Outside; ROUND]>,
-}
-
-impl std::fmt::Debug for Round {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Round").field("packets", &self.batch.len()).finish_non_exhaustive()
+/// Delivers the packets of the round, and restores them.
+fn deliver(round: &mut Round, turn: &mut Turn<'_>, port: &dyn Port) {
+    if round.batch().is_empty() {
+        return;
     }
-}
-
-impl Default for Round {
-    fn default() -> Self {
-        Round { batch: Batch::new(), outsides: Box::new([Outside::default(); ROUND]) }
-    }
-}
-
-impl Round {
-    /// Returns the number of packets for which there is space.
-    #[inline]
-    fn free(&self) -> usize {
-        ROUND - self.batch.len()
-    }
-
-    /// Returns whether the packet is in the round.
-    fn has(&self, id: PacketId) -> bool {
-        // All are compared, because that takes a few wide instructions.
-        self.batch.ids().iter().fold(false, |any, &other| any | (other == id))
-    }
-
-    /// Delivers the packets and restores their outsides.
-    fn deliver(&mut self, turn: &mut Turn<'_>, port: &dyn Port) {
-        if self.batch.is_empty() {
-            return;
-        }
-        port.deliver(turn, &self.batch, false);
-        observe(turn, port, &self.batch);
-        let packets = turn.packets();
-        for (&id, outside) in self.batch.ids().iter().zip(&*self.outsides) {
-            packets.restore_outside(id, outside);
-        }
-        self.batch.clear();
-    }
+    port.deliver(turn, round.batch(), false);
+    observe(turn, port, round.batch());
+    round.restore(turn.packets());
 }
 
 /// The way of consecutive packets by one tunnel to one remote, and their number.
@@ -239,26 +202,22 @@ impl<'a> Way<'a> {
         for &id in ids {
             let packets = turn.packets();
             let len = packets.len(id);
-            let outside = &mut round.outsides[round.batch.len() % ROUND];
-            *outside = packets.save_outside(id);
-            let put = if packets.is_gso(id) {
-                self.put_on_gso(packets, id, macs)
-            } else if len <= self.longest {
-                self.path.headers.put_on(packets, id, macs).map(|()| len)
-            } else {
-                Err(Reason::TooBig)
-            };
+            let put = round.change(packets, id, |packets, id| {
+                if packets.is_gso(id) {
+                    self.put_on_gso(packets, id, macs)
+                } else if len <= self.longest {
+                    self.path.headers.put_on(packets, id, macs).map(|()| len)
+                } else {
+                    Err(Reason::TooBig)
+                }
+            });
             match put {
                 Ok(longest) => {
                     self.sent = self.sent.max(longest);
-                    round.batch.push(id);
                     self.packets += 1;
                     self.bytes += u64::from(len);
                 }
-                Err(reason) => {
-                    packets.restore_outside(id, outside);
-                    self.fail(turn, id, reason);
-                }
+                Err(reason) => self.fail(turn, id, reason),
             }
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use proptest::prelude::*;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use straightline_graph::{EpollWaiter, Graph, Idle, Next, Node, Worker};
+use straightline_graph::{EpollWaiter, Form, Graph, Idle, Next, Node, Worker};
 use straightline_packet::{
     Arena, Drops, Gso, GsoKind, GsoSegment, Offload, Packets, Rcu, Segmenter, Settings, SourceQueueId,
 };
@@ -151,12 +151,30 @@ impl Node for Flood {
     }
 }
 
-/// A source whose packets are flooded to a plain port, all tunnels of an underlay, and one more
-/// plain port, in this order.
+/// Pushes one 802.1Q tag with this VLAN.
+#[derive(Debug)]
+struct PushTag(u8);
+
+impl Form for PushTag {
+    fn change(&self, packets: &mut Packets<'_>, id: PacketId) -> Result<(), Reason> {
+        packets.prepend(id, &[0; 4]).map_err(|_| Reason::NoHeadroom)?;
+        let head = packets.head_mut(id);
+        head.copy_within(4..16, 0);
+        head[12..16].copy_from_slice(&[0x81, 0, 0, self.0]);
+        Ok(())
+    }
+}
+
+/// VLANs of the ports that get tags.
+const VLANS: [u8; 3] = [7, 9, 7];
+
+/// A source whose packets are flooded to a plain port, ports that get tags, all tunnels of an
+/// underlay, one more port that gets tags, and one more plain port, in this order.
 struct Rig {
     worker: Worker,
     source: Arc<Source>,
     plain: [Arc<Capture>; 2],
+    tagged: [Arc<Capture>; 3],
     wire: Arc<Capture>,
     /// Packets that the underlay sends into the tunnels' patches.
     inside: Arc<Capture>,
@@ -180,14 +198,21 @@ impl Rig {
         let mut graph = Graph::new();
         // What is added first runs last.
         let last = graph.output(Arc::clone(&plain[1]) as Arc<dyn Port>, false);
+        let tagged = VLANS.map(|_| Arc::<Capture>::default());
+        let to_tagged = |graph: &mut Graph, at: usize| graph.output(Arc::clone(&tagged[at]) as Arc<dyn Port>, false);
+        let last_tagged = to_tagged(&mut graph, 2);
         let port = Arc::clone(&wire) as Arc<dyn Port>;
         let output = UnderlayOutput::new(Arc::clone(&underlay), port, Arc::clone(&gather));
         let output = graph.output(Arc::new(output), false);
-        let mut edges = vec![last];
+        let mut edges = vec![last, last_tagged];
         for tunnel in &tunnels {
             let node = Encap::new(Arc::clone(&gather), Arc::clone(tunnel));
             edges.push(graph.node(tunnel.config().name.clone(), Box::new(node), &[output]));
         }
+        let [nines, sevens] = [1, 0].map(|at| to_tagged(&mut graph, at));
+        graph.form(Box::new(PushTag(7)), &[sevens, last_tagged]);
+        graph.form(Box::new(PushTag(9)), &[nines]);
+        edges.extend([nines, sevens]);
         edges.push(graph.output(Arc::clone(&plain[0]) as Arc<dyn Port>, false));
         let flood = graph.node("flood", Box::new(Flood), &edges);
         let to_inside = graph.output(Arc::clone(&inside) as Arc<dyn Port>, false);
@@ -199,7 +224,7 @@ impl Rig {
         let arena = Arena::new(Rcu::new().reader(), Settings::default(), drops.clone());
         let waiter = Arc::new(EpollWaiter::new().unwrap());
         let worker = Worker::new(graph, arena, waiter, Arc::default(), Idle::Spin);
-        Rig { worker, source, plain, wire, inside, underlay, tunnels, drops }
+        Rig { worker, source, plain, tagged, wire, inside, underlay, tunnels, drops }
     }
 
     fn turn(&mut self) {
@@ -283,8 +308,8 @@ fn packets() -> impl Strategy<Value = Vec<Sent>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// Every tunnel sends what the reference implementation sends, and no port sees the headers of
-    /// another one.
+    /// Every tunnel sends what the reference implementation sends, other ports get the tags of their
+    /// own form, and no port sees the headers of another one.
     #[test]
     fn a_flood_leaves_packets_as_they_were(sent in packets(), vlan in prop::option::of(1..4095_u16)) {
         let mut rig = Rig::new(underlay(vlan), all_tunnels());
@@ -300,6 +325,12 @@ proptest! {
             let got = plain.take();
             prop_assert_eq!(got.len(), pieces.len());
             prop_assert!(got.iter().zip(&pieces).all(|(got, (_, piece))| got == piece));
+        }
+        for (port, vlan) in rig.tagged.iter().zip(VLANS) {
+            let got = port.take();
+            let tagged = |piece: &[u8]| [&piece[..12], &[0x81, 0, 0, vlan], &piece[12..]].concat();
+            prop_assert_eq!(got.len(), pieces.len());
+            prop_assert!(got.iter().zip(&pieces).all(|(got, (_, piece))| *got == tagged(piece)));
         }
         let mut got = rig.wire.take().into_iter();
         // Tunnels were added to the graph in their order, so they run in the opposite order.
@@ -635,5 +666,52 @@ fn headers_that_are_too_deep_are_dropped() {
         assert_eq!(wire.take().len(), usize::from(fits), "{more}");
         assert_eq!((drops.count(Reason::NoHeadroom), drops.total()), (u64::from(!fits), u64::from(!fits)), "{more}");
         assert!(underlay.outbox.is_empty(), "the sender is told of no MTU");
+    }
+}
+
+/// Writes over all of a packet's head behind its addresses.
+struct Overwrite;
+
+impl Node for Overwrite {
+    fn process(&mut self, packets: &mut Packets<'_>, batch: &Batch, next: &mut Next<'_>) {
+        batch.ids().iter().for_each(|&id| packets.head_mut(id)[12..].fill(0x77));
+        next.extend(0, batch.ids());
+    }
+}
+
+#[test]
+fn a_tunnel_behind_enclosed_nodes_alone_sees_their_changes() {
+    let underlay = Underlay::new(underlay(None), PortIndex(1));
+    let configs = [vxlan(), tunnel(TunnelKind::Vxlan { vni: 8 }, true), tunnel(TunnelKind::Vxlan { vni: 9 }, true)];
+    let (gather, source, wire) = (Arc::<Gather>::default(), Source::new(), Arc::<Capture>::default());
+    let mut graph = Graph::new();
+    let output = UnderlayOutput::new(Arc::clone(&underlay), Arc::clone(&wire) as Arc<dyn Port>, Arc::clone(&gather));
+    let output = graph.output(Arc::new(output), false);
+    let mut edges = Vec::new();
+    for (nth, config) in configs.iter().enumerate() {
+        let tunnel = Tunnel::new(config.clone(), Arc::clone(&underlay), PortIndex(2), Arc::default());
+        let mut first = graph.node("encap", Box::new(Encap::new(Arc::clone(&gather), tunnel)), &[output]);
+        if nth > 0 {
+            first = graph.node("overwrite", Box::new(Overwrite), &[first]);
+            graph.enclose(first);
+        }
+        edges.push(first);
+    }
+    let flood = graph.node("flood", Box::new(Flood), &edges);
+    graph.input(Arc::clone(&source) as Arc<dyn Port>, flood);
+    let arena = Arena::new(Rcu::new().reader(), Settings::default(), Vec::new());
+    let waiter = Arc::new(EpollWaiter::new().unwrap());
+    let mut worker = Worker::new(graph, arena, waiter, Arc::default(), Idle::Spin);
+    let sent = packet_to(1);
+    source.send(&sent, NOTHING);
+    worker.turn();
+    let mut overwritten = sent.clone();
+    overwritten[12..].fill(0x77);
+    let got = wire.take();
+    // The first tunnel's packet leaves before the enclosed nodes run, and the last entry runs first.
+    assert_eq!(got.len(), 3);
+    check(&configs[0], None, &got[0], &sent, 0);
+    for (packet, config) in got[1..].iter().zip([&configs[2], &configs[1]]) {
+        check(config, None, packet, &overwritten, 0);
     }
 }
