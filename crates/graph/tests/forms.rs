@@ -129,7 +129,10 @@ impl Port for Capture {
 
 /// Records the frames that observers see: the port, and whether it has delivered or dropped them.
 #[derive(Clone, Debug, Default)]
-struct Recorder(Arc<Mutex<Vec<(u16, Option<Reason>, Vec<u8>)>>>);
+struct Recorder(Arc<Mutex<Vec<Seen>>>);
+
+/// A port, the reason if it has dropped the packet, and the packet.
+type Seen = (u16, Option<Reason>, Vec<u8>);
 
 impl Observer for Recorder {
     fn received(&mut self, _turn: &Turn<'_>, _port: PortIndex, _ids: &[PacketId]) {}
