@@ -3,7 +3,7 @@
 use straightline_packet::PortIndex;
 
 /// A thing behind which stations are: the port of a bridge, or the remote of a tunnel. A table knows
-/// it by its index, which is below 2^15.
+/// it by its index.
 pub trait FdbPort: Copy + Eq + std::fmt::Debug {
     /// Returns the port of an index.
     fn from_index(index: u16) -> Self;

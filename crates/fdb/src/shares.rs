@@ -1,108 +1,264 @@
-//! Shares of a table: the number of addresses that each port may fill.
+//! Shares of a table: the number of its places that each owner may fill.
 //!
-//! Guests can invent addresses, so a port must not be able to fill the table. Half of the table's
-//! places are divided evenly: each port has its own. The other half is common, because there may be
-//! a network with many stations behind one port. A port that takes all common places leaves every
-//! other port its own.
+//! Traffic fills many tables: stations of a bridge, remotes of a tunnel, neighbours, connections.
+//! Whoever sends that traffic can invent entries, so no sender may be able to fill the table. Each
+//! entry has an owner, which is the port or remote that it came from. Half of the table's places are
+//! divided evenly: each owner has its own. The other half is common, because there may be a network
+//! with many stations behind one port. An owner that takes all common places leaves every other
+//! owner its own.
+//!
+//! This type counts places and knows no table. A table asks it before it makes an entry
+//! ([`Shares::reserve`]), and tells it when an entry goes ([`Shares::release`]). What happens to an
+//! owner without a free place is a choice of the table ([`WhenFull`]). In no case does an owner's
+//! entry go because of another owner's traffic.
+//!
+//! ```
+//! use straightline_fdb::{Reservation, Shares, WhenFull};
+//!
+//! // Two of the eight places are for each of two owners, and four are common.
+//! let shares = Shares::new(8, [0, 1], WhenFull::Refuse);
+//! assert!((0..6).all(|_| shares.reserve(0) == Reservation::Granted));
+//! assert_eq!(shares.reserve(0), Reservation::Refused);
+//! assert_eq!(shares.reserve(1), Reservation::Granted);
+//! assert_eq!((shares.get(0).used, shares.get(0).refused), (6, 1));
+//! ```
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::iter;
 
-use crate::port::FdbPort;
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
-/// A port's share of a table.
+/// The state of an owner's share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PortShare {
-    /// Number of addresses learned at the port and not yet forgotten.
-    pub learned: u32,
-    /// Number of times that an address was not learned, because the port had no place left.
+pub struct Share {
+    /// Number of entries that the owner has in the table.
+    pub used: u32,
+    /// Number of entries that were not made, because the owner had no place left.
     pub refused: u64,
+    /// Number of entries that made place for another one of the same owner.
+    pub evicted: u64,
 }
 
-/// The shares of all ports. A writer holds the lock of the table; any thread may read.
-pub(crate) struct Shares {
-    /// Share of each port, by the port's index.
-    ports: Box<[Share]>,
-    /// Number of places that each port has of its own.
+/// The choice of a table for an owner that has no place left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenFull {
+    /// The new entry is not made. What is known stays known.
+    Refuse,
+    /// Another entry of the same owner goes, if it has any.
+    EvictOwn,
+}
+
+/// The answer of [`Shares::reserve`].
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reservation {
+    /// The place is reserved.
+    Granted,
+    /// The table must remove one entry of the same owner. Its place is reserved for the new entry,
+    /// so the table does not release it.
+    EvictOwn,
+    /// There is no place. The refusal is counted, unless nobody has this number.
+    Refused,
+}
+
+/// The shares of all owners. An owner is a small number: an index of a port, for example.
+///
+/// Any number of threads may use it at once, without a lock.
+#[derive(Debug)]
+pub struct Shares {
+    /// Share of each owner, by its number.
+    owners: Box<[Counts]>,
+    /// Number of places that each owner has of its own.
     own: u32,
     /// Number of common places that are free.
     common: AtomicU32,
+    when_full: WhenFull,
 }
 
-#[derive(Default)]
-struct Share {
+#[derive(Debug, Default)]
+struct Counts {
     is_member: bool,
-    learned: AtomicU32,
+    used: AtomicU32,
     refused: AtomicU64,
+    evicted: AtomicU64,
+}
+
+impl Counts {
+    fn read(&self) -> Share {
+        Share {
+            used: self.used.load(Ordering::Relaxed),
+            refused: self.refused.load(Ordering::Relaxed),
+            evicted: self.evicted.load(Ordering::Relaxed),
+        }
+    }
 }
 
 impl Shares {
-    /// Divides `limit` places among `ports`.
-    pub(crate) fn new(limit: usize, ports: &[impl FdbPort]) -> Self {
-        let size = ports.iter().map(|port| usize::from(port.index()) + 1).max().unwrap_or(0);
-        let mut shares: Box<[Share]> = (0..size).map(|_| Share::default()).collect();
-        ports.iter().for_each(|port| shares[usize::from(port.index())].is_member = true);
-        let limit = u32::try_from(limit).unwrap_or(u32::MAX);
-        let count = u32::try_from(ports.len()).unwrap_or(u32::MAX).max(1);
-        // In a small table, half of the places may be less than one for each port.
-        let own = (limit / 2 / count).max((limit / count).min(1));
-        Shares { ports: shares, own, common: AtomicU32::new(limit - own * count) }
-    }
-
-    /// Reserves a place for a port. Returns `false`, and counts a refusal, if there is none.
-    pub(crate) fn reserve(&self, port: impl FdbPort) -> bool {
-        let Some(share) = self.ports.get(usize::from(port.index())).filter(|share| share.is_member) else {
-            return false;
-        };
-        let learned = share.learned.load(Ordering::Relaxed);
-        if learned >= self.own {
-            let common = self.common.load(Ordering::Relaxed);
-            if common == 0 {
-                share.refused.store(share.refused.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-                return false;
+    /// Divides `limit` places among `owners`. No owner is named twice.
+    pub fn new(limit: usize, owners: impl IntoIterator<Item = usize>, when_full: WhenFull) -> Self {
+        let mut shares: Vec<Counts> = Vec::new();
+        let mut count = 0_u32;
+        for owner in owners {
+            if shares.len() <= owner {
+                shares.resize_with(owner + 1, Counts::default);
             }
-            self.common.store(common - 1, Ordering::Relaxed);
+            shares[owner].is_member = true;
+            count += 1;
         }
-        share.learned.store(learned + 1, Ordering::Relaxed);
-        true
+        let limit = u32::try_from(limit).unwrap_or(u32::MAX);
+        let count = count.max(1);
+        // In a small table, half of the places may be less than one for each owner.
+        let own = (limit / 2 / count).max((limit / count).min(1));
+        Shares { owners: shares.into(), own, common: AtomicU32::new(limit - own * count), when_full }
     }
 
-    /// Releases a place of a port.
-    pub(crate) fn release(&self, port: impl FdbPort) {
-        let Some(share) = self.ports.get(usize::from(port.index())) else { return };
-        let learned = share.learned.load(Ordering::Relaxed);
-        if learned > self.own {
-            self.common.store(self.common.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    /// Reserves a place for an entry of `owner`.
+    pub fn reserve(&self, owner: usize) -> Reservation {
+        let Some(counts) = self.member(owner) else { return Reservation::Refused };
+        loop {
+            let used = counts.used.load(Ordering::Relaxed);
+            let needs_common = used >= self.own;
+            if needs_common && !self.take_common() {
+                return self.when_full(counts, used);
+            }
+            // Each step from `n` to `n + 1` takes a common place if `n` is at least `own`, and each
+            // step back returns it. So a step must begin at the number that was looked at.
+            if counts.used.compare_exchange_weak(used, used + 1, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+                return Reservation::Granted;
+            }
+            if needs_common {
+                self.common.fetch_add(1, Ordering::Relaxed);
+            }
         }
-        share.learned.store(learned.saturating_sub(1), Ordering::Relaxed);
     }
 
-    /// Returns whether a port has a share.
-    pub(crate) fn is_member(&self, port: impl FdbPort) -> bool {
-        self.ports.get(usize::from(port.index())).is_some_and(|share| share.is_member)
+    fn take_common(&self) -> bool {
+        let one_less = |common: u32| common.checked_sub(1);
+        self.common.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok()
     }
 
-    /// Returns the share of a port.
-    pub(crate) fn port(&self, port: impl FdbPort) -> PortShare {
-        self.ports.get(usize::from(port.index())).map_or_else(PortShare::default, |share| PortShare {
-            learned: share.learned.load(Ordering::Relaxed),
-            refused: share.refused.load(Ordering::Relaxed),
-        })
+    fn when_full(&self, counts: &Counts, used: u32) -> Reservation {
+        if self.when_full == WhenFull::EvictOwn && used > 0 {
+            counts.evicted.fetch_add(1, Ordering::Relaxed);
+            Reservation::EvictOwn
+        } else {
+            counts.refused.fetch_add(1, Ordering::Relaxed);
+            Reservation::Refused
+        }
+    }
+
+    /// Releases the place of an entry of `owner`.
+    pub fn release(&self, owner: usize) {
+        let Some(counts) = self.member(owner) else { return };
+        let one_less = |used: u32| used.checked_sub(1);
+        let before = counts.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less);
+        if before.is_ok_and(|used| used > self.own) {
+            self.common.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Releases a reserved place of `owner` and counts a refusal: the share had a place, but the
+    /// table had none.
+    pub fn cancel(&self, owner: usize) {
+        self.release(owner);
+        if let Some(counts) = self.member(owner) {
+            counts.refused.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns whether there is a share for `owner`.
+    pub fn is_member(&self, owner: usize) -> bool {
+        self.member(owner).is_some()
+    }
+
+    /// Returns the share of `owner`; zeros if it has none.
+    pub fn get(&self, owner: usize) -> Share {
+        self.member(owner).map_or_else(Share::default, Counts::read)
     }
 
     /// Returns the sum of all shares.
-    pub(crate) fn total(&self) -> PortShare {
-        let all = self.ports.iter().map(|share| (share.learned.load(Ordering::Relaxed), &share.refused));
-        all.fold(PortShare::default(), |sum, (learned, refused)| PortShare {
-            learned: sum.learned + learned,
-            refused: sum.refused + refused.load(Ordering::Relaxed),
+    pub fn total(&self) -> Share {
+        self.owners.iter().map(Counts::read).fold(Share::default(), |sum, share| Share {
+            used: sum.used + share.used,
+            refused: sum.refused + share.refused,
+            evicted: sum.evicted + share.evicted,
         })
     }
 
-    /// Continues the counts of refusals in `before`. Refusals that were counted here are forgotten.
-    pub(crate) fn continue_counts(&self, before: &Shares) {
-        for (at, share) in self.ports.iter().enumerate() {
-            let refused = before.ports.get(at).map_or(0, |share| share.refused.load(Ordering::Relaxed));
-            share.refused.store(refused, Ordering::Relaxed);
+    /// Continues the counts of refusals and evictions in `before`, for a table that replaces another
+    /// one. Those that were counted here are forgotten.
+    pub fn continue_counts(&self, before: &Shares) {
+        let others = before.owners.iter().map(Counts::read).chain(iter::repeat(Share::default()));
+        for (counts, share) in self.owners.iter().zip(others) {
+            counts.refused.store(share.refused, Ordering::Relaxed);
+            counts.evicted.store(share.evicted, Ordering::Relaxed);
+        }
+    }
+
+    fn member(&self, owner: usize) -> Option<&Counts> {
+        self.owners.get(owner).filter(|counts| counts.is_member)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn an_owner_without_a_place_loses_its_own_entries_only() {
+        let shares = Shares::new(4, [0, 2], WhenFull::EvictOwn);
+        assert!((0..3).all(|_| shares.reserve(0) == Reservation::Granted));
+        assert_eq!(shares.reserve(0), Reservation::EvictOwn);
+        assert_eq!(shares.get(0), Share { used: 3, refused: 0, evicted: 1 });
+        assert_eq!(shares.reserve(2), Reservation::Granted);
+        assert_eq!(shares.reserve(1), Reservation::Refused, "nobody has this number");
+        assert_eq!(shares.total(), Share { used: 4, refused: 0, evicted: 1 });
+        shares.cancel(2);
+        assert_eq!(shares.get(2), Share { used: 0, refused: 1, evicted: 0 });
+    }
+
+    #[test]
+    fn threads_count_together() {
+        let shares = Shares::new(64, [0, 1], WhenFull::Refuse);
+        let work = || {
+            for _ in 0..20_000 {
+                if shares.reserve(0) == Reservation::Granted {
+                    shares.release(0);
+                }
+            }
+        };
+        std::thread::scope(|scope| (0..3).for_each(|_| drop(scope.spawn(work))));
+        assert_eq!(shares.total().used, 0);
+        assert_eq!(shares.common.load(Ordering::Relaxed), 32);
+    }
+
+    proptest! {
+        /// A reference with lists: an owner has a place if one of its own or a common one is free.
+        #[test]
+        fn agrees_with_a_count(
+            limit in 0..40_usize, owners in 1..6_usize, steps in prop::collection::vec((0..6_usize, any::<bool>()), 0..200),
+        ) {
+            let shares = Shares::new(limit, 0..owners, WhenFull::Refuse);
+            let own = (limit / 2 / owners).max((limit / owners).min(1));
+            let mut used = vec![0_usize; owners];
+            let mut refused = vec![0_u64; owners];
+            for (owner, adds) in steps.into_iter().filter(|(owner, _)| *owner < owners) {
+                if adds {
+                    let common: usize = used.iter().map(|used| used.saturating_sub(own)).sum();
+                    let fits = used[owner] < own || common < limit - own * owners;
+                    prop_assert_eq!(shares.reserve(owner) == Reservation::Granted, fits);
+                    used[owner] += usize::from(fits);
+                    refused[owner] += u64::from(!fits);
+                } else if used[owner] > 0 {
+                    shares.release(owner);
+                    used[owner] -= 1;
+                }
+                prop_assert!(used.iter().sum::<usize>() <= limit);
+            }
+            for owner in 0..owners {
+                let share = shares.get(owner);
+                prop_assert_eq!((share.used as usize, share.refused), (used[owner], refused[owner]));
+            }
         }
     }
 }

@@ -1,40 +1,43 @@
 //! The table: the port behind which each station is.
 //!
-//! All workers of a bridge or tunnel share one table. It uses open addressing with linear probing, and is at
-//! most half full. The hash is seeded, because guests choose addresses.
+//! All workers of a bridge or tunnel share one table. A station is a MAC address in a VLAN. `word.rs`
+//! says how a station and its port fit into one word, and `slots/` where the words are. The hash is
+//! seeded, because guests choose addresses.
 //!
-//! An entry is one 64-bit word, which has address and port, and the time at which the address was
-//! last seen, in whole seconds.
-//!
-//! - **Readers** need no lock. While a writer moves an entry, a reader may find the entry twice or
-//!   not at all. The entry may also look older or younger than it is. The bridge then floods a
-//!   frame unnecessarily, or forwards by an entry that is about to be forgotten. A reader never
-//!   takes one address for another, because address and port are one word.
+//! - **Readers** need no lock, and never take one station for another. While a writer moves a
+//!   station, a reader may find it twice or not at all. The station may also look older or younger
+//!   than it is. The bridge then floods a frame unnecessarily, or forwards by an entry that is about
+//!   to be forgotten.
 //! - **Writers** hold a lock, so a writer finds each entry exactly once.
 //!
-//! An address that was seen in the same second is not written again. So each known station costs
+//! A station that was seen in the same second is not written again. So each known station costs
 //! one use of the lock a second. Guests that invent addresses make all workers of their bridge wait
 //! for the lock, for a few dozen nanoseconds each time.
 
-use std::hash::BuildHasher;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use foldhash::fast::RandomState;
 use straightline_packet::PortIndex;
-use straightline_wire::MacAddr;
+use straightline_wire::{MacAddr, VlanId};
 
 use crate::port::FdbPort;
-use crate::shares::{PortShare, Shares};
+use crate::shares::{Reservation, Share, Shares, WhenFull};
+use crate::slots::{Found, Slots};
+use crate::sync::{AtomicU64, Ordering};
+use crate::word::Key;
 
-const STATIC: u64 = 1 << 63;
-const PORT_SHIFT: u32 = 48;
-const PORT_MASK: u64 = 0x7fff;
-const MAC_MASK: u64 = (1 << PORT_SHIFT) - 1;
+/// Number of slots that [`Fdb::sweep`] looks at.
+const SWEPT: usize = 8;
+
+/// Time at which a static station was last seen: no other station has it, and no clock is ahead of
+/// it.
+const STATIC: u32 = u32::MAX;
 
 /// An entry of the table: a station.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FdbEntry<P = PortIndex> {
+    /// VLAN in which the station is.
+    pub vlan: VlanId,
     /// Address of the station.
     pub mac: MacAddr,
     /// Port behind which the station is.
@@ -45,27 +48,11 @@ pub struct FdbEntry<P = PortIndex> {
     pub is_static: bool,
 }
 
-struct Slot {
-    /// 0 if the slot is free. Else bit 63: static; bits 48 to 62: port; bits 0 to 47: address.
-    word: AtomicU64,
-    seen: AtomicU32,
-}
-
-impl Slot {
-    fn read<P: FdbPort>(&self) -> Option<FdbEntry<P>> {
-        let word = self.word.load(Ordering::Relaxed);
-        (word != 0).then(|| FdbEntry {
-            mac: mac_of(word),
-            port: port_of(word),
-            seen: self.seen.load(Ordering::Relaxed),
-            is_static: word & STATIC != 0,
-        })
-    }
-}
-
 /// An address that moved from one port to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FdbMove<P = PortIndex> {
+    /// VLAN in which the station is.
+    pub vlan: VlanId,
     /// Address of the station.
     pub mac: MacAddr,
     /// Port behind which the station was.
@@ -88,7 +75,7 @@ pub enum LearnOutcome {
     Moved,
     /// The configuration fixes the address to another port.
     Fixed,
-    /// The port has filled its share of the table (see [`PortShare`]). The address is known
+    /// The port has filled its share of the table (see [`Share`]). The address is known
     /// at no port.
     Full,
 }
@@ -97,8 +84,7 @@ pub enum LearnOutcome {
 ///
 /// Workers share it, and read it without a lock.
 pub struct Fdb<P = PortIndex> {
-    slots: Box<[Slot]>,
-    hash: RandomState,
+    stations: Slots<RandomState>,
     limit: usize,
     ageing: u32,
     shares: Shares,
@@ -111,7 +97,7 @@ pub struct Fdb<P = PortIndex> {
 /// State of the writer that holds the lock. It has cache lines that readers do not read.
 #[repr(align(128))]
 struct Writer<P> {
-    /// Index of the slot where the next sweep begins.
+    /// Slot where the next sweep begins.
     sweep_at: usize,
     /// The last moves: the move with number `n` is at `n % MOST_MOVES`.
     moves: [Option<FdbMove<P>>; MOST_MOVES],
@@ -123,19 +109,6 @@ impl<P: FdbPort> std::fmt::Debug for Fdb<P> {
     }
 }
 
-fn word(mac: MacAddr, port: impl FdbPort, fixed: u64) -> u64 {
-    mac.as_u64() | (u64::from(port.index()) & PORT_MASK) << PORT_SHIFT | fixed
-}
-
-fn mac_of(word: u64) -> MacAddr {
-    let [_, _, a, b, c, d, e, f] = word.to_be_bytes();
-    MacAddr([a, b, c, d, e, f])
-}
-
-fn port_of<P: FdbPort>(word: u64) -> P {
-    P::from_index(u16::try_from(word >> PORT_SHIFT & PORT_MASK).unwrap_or(0))
-}
-
 /// Returns the place of a move with this number.
 fn place(number: u64) -> usize {
     usize::try_from(number % MOST_MOVES as u64).unwrap_or(0)
@@ -143,26 +116,21 @@ fn place(number: u64) -> usize {
 
 impl<P: FdbPort> Fdb<P> {
     /// Creates a table for at most `limit` addresses that are learned at `ports`. An address is
-    /// forgotten `ageing` seconds after it was last seen. The entries in `fixed` are in the table
+    /// forgotten `ageing` seconds after it was last seen (at least 1). The entries in `fixed` are in the table
     /// from the start, and do not count towards the limit.
-    pub fn new(limit: usize, ageing: u32, ports: &[P], fixed: &[(MacAddr, P)]) -> Self {
-        let size = ((limit + fixed.len()) * 2).next_power_of_two().max(64);
-        let free = || Slot { word: AtomicU64::new(0), seen: AtomicU32::new(0) };
-        let fdb = Fdb {
-            slots: (0..size).map(|_| free()).collect(),
-            hash: RandomState::default(),
+    pub fn new(limit: usize, ageing: u32, ports: &[P], fixed: &[(VlanId, MacAddr, P)]) -> Self {
+        let indices = || ports.iter().map(|port| usize::from(port.index()));
+        let all_ports = ports.iter().chain(fixed.iter().map(|(_, _, port)| port));
+        let port_count = all_ports.map(|port| usize::from(port.index()) + 1).max().unwrap_or(0);
+        Fdb {
+            stations: with_fixed(limit + fixed.len(), port_count, fixed),
             limit,
-            ageing,
-            shares: Shares::new(limit, ports),
+            ageing: ageing.max(1),
+            shares: Shares::new(limit, indices(), WhenFull::Refuse),
             fixed: fixed.len().try_into().unwrap_or(u32::MAX),
             moves: AtomicU64::new(0),
             writer: Mutex::new(Writer { sweep_at: 0, moves: [None; MOST_MOVES] }),
-        };
-        for &(mac, port) in fixed {
-            let (Ok((at, _)) | Err(at)) = fdb.find(mac);
-            fdb.slots[at].word.store(word(mac, port, STATIC), Ordering::Relaxed);
         }
-        fdb
     }
 
     /// Creates a table with other settings that takes over what this one has learned. No worker may
@@ -175,15 +143,15 @@ impl<P: FdbPort> Fdb<P> {
         limit: usize,
         ageing: u32,
         ports: &[P],
-        fixed: &[(MacAddr, P)],
+        fixed: &[(VlanId, MacAddr, P)],
         keep: impl Fn(&FdbEntry<P>) -> bool,
     ) -> Self {
         let fdb = Fdb::new(limit, ageing, ports, fixed);
-        let mut known: Vec<FdbEntry<P>> = self.slots.iter().filter_map(Slot::read).collect();
-        known.retain(|entry| !entry.is_static && fdb.shares.is_member(entry.port) && keep(entry));
+        let mut known: Vec<FdbEntry<P>> = self.stations.all().map(|station| self.entry(station)).collect();
+        known.retain(|entry| !entry.is_static && fdb.shares.is_member(entry.port.index().into()) && keep(entry));
         known.sort_by_key(|entry| std::cmp::Reverse(entry.seen));
         for entry in known {
-            fdb.learn(entry.mac, entry.port, entry.seen);
+            fdb.learn(entry.vlan, entry.mac, entry.port, entry.seen);
         }
         // An address that was not taken over does not count as a refusal.
         fdb.shares.continue_counts(&self.shares);
@@ -209,7 +177,7 @@ impl<P: FdbPort> Fdb<P> {
 
     /// Returns the number of addresses learned and not yet forgotten.
     pub fn learned(&self) -> u32 {
-        self.shares.total().learned
+        self.shares.total().used
     }
 
     /// Returns the number of times that an address was not learned, because its port had no place
@@ -219,8 +187,8 @@ impl<P: FdbPort> Fdb<P> {
     }
 
     /// Returns a port's share of the table.
-    pub fn share(&self, port: P) -> PortShare {
-        self.shares.port(port)
+    pub fn share(&self, port: P) -> Share {
+        self.shares.get(port.index().into())
     }
 
     /// Returns the ageing time: the seconds after which an address that was not seen again is
@@ -231,64 +199,71 @@ impl<P: FdbPort> Fdb<P> {
 
     /// Returns the port behind which a station is, if it is known at `now`.
     #[inline]
-    pub fn lookup(&self, mac: MacAddr, now: u32) -> Option<P> {
-        let (at, word) = self.find(mac).ok()?;
-        (word & STATIC != 0 || self.is_fresh(&self.slots[at], now)).then(|| port_of(word))
+    pub fn lookup(&self, vlan: VlanId, mac: MacAddr, now: u32) -> Option<P> {
+        let station = self.stations.find(Key::new(vlan, mac))?;
+        self.is_known(station, now).then(|| self.port_of(station))
     }
 
     /// Learns that `mac` is behind `port`, because a frame with this source came in there.
     #[inline]
-    pub fn learn(&self, mac: MacAddr, port: P, now: u32) -> LearnOutcome {
-        if let Ok((at, word)) = self.find(mac) {
-            let is_here = port_of::<P>(word) == port;
-            if word & STATIC != 0 {
-                return if is_here { LearnOutcome::Known } else { LearnOutcome::Fixed };
-            }
+    pub fn learn(&self, vlan: VlanId, mac: MacAddr, port: P, now: u32) -> LearnOutcome {
+        if let Some(station) = self.stations.find(Key::new(vlan, mac)) {
+            let is_here = self.port_of(station) == port;
+            let seen = station.seen();
             // The clocks of workers differ by less than a second. An entry's time never goes back.
-            if is_here && self.slots[at].seen.load(Ordering::Relaxed) >= now {
+            if is_here && seen >= now {
                 return LearnOutcome::Known;
             }
+            if seen == STATIC {
+                return LearnOutcome::Fixed;
+            }
         }
-        self.update(mac, port, now)
+        self.update(Key::new(vlan, mac), port, now)
     }
 
     /// Does the part of [`Self::learn`] that writes, with the lock held. It looks again, because
     /// another writer may have been faster.
-    fn update(&self, mac: MacAddr, port: P, now: u32) -> LearnOutcome {
+    fn update(&self, key: Key, port: P, now: u32) -> LearnOutcome {
         let mut writer = self.lock();
-        match self.find(mac) {
-            Ok((at, before)) => {
-                let slot = &self.slots[at];
-                if before & STATIC != 0 {
-                    return if port_of::<P>(before) == port { LearnOutcome::Known } else { LearnOutcome::Fixed };
-                }
-                if slot.seen.load(Ordering::Relaxed) < now {
-                    slot.seen.store(now, Ordering::Relaxed);
-                }
-                if port_of::<P>(before) == port {
-                    return LearnOutcome::Known;
-                }
-                self.shares.release(port_of::<P>(before));
-                if !self.shares.reserve(port) {
-                    // The station has left its old port, so the old entry must go.
-                    self.remove(at);
-                    return LearnOutcome::Full;
-                }
-                slot.word.store(word(mac, port, 0), Ordering::Relaxed);
-                let count = self.moves.load(Ordering::Relaxed);
-                writer.moves[place(count)] = Some(FdbMove { mac, from: port_of(before), to: port });
-                self.moves.store(count + 1, Ordering::Relaxed);
-                LearnOutcome::Moved
-            }
-            Err(at) => {
-                if !self.shares.reserve(port) {
-                    return LearnOutcome::Full;
-                }
-                self.slots[at].seen.store(now, Ordering::Relaxed);
-                self.slots[at].word.store(word(mac, port, 0), Ordering::Relaxed);
-                LearnOutcome::Learned
-            }
+        let Some(station) = self.stations.find(key) else { return self.add(key, port, now) };
+        let before = self.port_of(station);
+        let seen = station.seen();
+        if seen == STATIC {
+            return if before == port { LearnOutcome::Known } else { LearnOutcome::Fixed };
         }
+        if seen < now {
+            station.set_seen(now.min(STATIC - 1));
+        }
+        if before == port {
+            return LearnOutcome::Known;
+        }
+        self.shares.release(before.index().into());
+        if self.shares.reserve(port.index().into()) != Reservation::Granted {
+            // The station has left its old port, so the old entry must go.
+            self.stations.remove(station);
+            return LearnOutcome::Full;
+        }
+        self.stations.set_port(station, port.index());
+        let count = self.moves.load(Ordering::Relaxed);
+        let moved = FdbMove { vlan: key.vlan(), mac: key.mac(), from: before, to: port };
+        writer.moves[place(count)] = Some(moved);
+        self.moves.store(count + 1, Ordering::Relaxed);
+        LearnOutcome::Moved
+    }
+
+    /// Adds a station that is not in the table. The caller holds the lock.
+    fn add(&self, key: Key, port: P, now: u32) -> LearnOutcome {
+        let owner = port.index().into();
+        if self.shares.reserve(owner) != Reservation::Granted {
+            return LearnOutcome::Full;
+        }
+        if !self.stations.insert(key, port.index(), now.min(STATIC - 1)) {
+            // All 64 slots are taken in which the station may be. That hardly ever happens: two
+            // fifths of all slots are taken at most, and nobody knows the seed of the hash.
+            self.shares.cancel(owner);
+            return LearnOutcome::Full;
+        }
+        LearnOutcome::Learned
     }
 
     /// Sweeps the next eight slots: forgets the addresses that have aged.
@@ -297,25 +272,20 @@ impl<P: FdbPort> Fdb<P> {
     /// packet: if another thread holds the lock, it does nothing.
     pub fn sweep(&self, now: u32) {
         let Ok(mut writer) = self.writer.try_lock() else { return };
-        let mask = self.slots.len() - 1;
-        let mut at = writer.sweep_at & mask;
-        for _ in 0..8 {
-            let slot = &self.slots[at];
-            let word = slot.word.load(Ordering::Relaxed);
-            if word != 0 && word & STATIC == 0 && !self.is_fresh(slot, now) {
-                // Another entry may have moved into this slot. The next pass checks that entry.
-                self.shares.release(port_of::<P>(word));
-                self.remove(at);
+        for _ in 0..SWEPT {
+            if let Some(station) = self.stations.get(writer.sweep_at).filter(|station| !self.is_known(*station, now)) {
+                // Another station may have moved into this slot. The next pass checks that one.
+                self.shares.release(self.port_of(station).index().into());
+                self.stations.remove(station);
             }
-            at = (at + 1) & mask;
+            writer.sweep_at = self.stations.next(writer.sweep_at);
         }
-        writer.sweep_at = at;
     }
 
     /// Returns all stations known at `now`.
     pub fn entries(&self, now: u32) -> Vec<FdbEntry<P>> {
-        let fresh = |entry: &FdbEntry<P>| entry.is_static || now.saturating_sub(entry.seen) < self.ageing;
-        self.slots.iter().filter_map(Slot::read).filter(fresh).collect()
+        let known = self.stations.all().filter(|station| self.is_known(*station, now));
+        known.map(|station| self.entry(station)).collect()
     }
 
     /// Returns the number of entries that the configuration fixes.
@@ -327,53 +297,47 @@ impl<P: FdbPort> Fdb<P> {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn is_fresh(&self, slot: &Slot, now: u32) -> bool {
-        now.saturating_sub(slot.seen.load(Ordering::Relaxed)) < self.ageing
-    }
-
-    fn home(&self, mac: u64) -> usize {
-        let hash = self.hash.hash_one(mac);
-        usize::try_from(hash & 0xffff_ffff).unwrap_or(0) & (self.slots.len() - 1)
-    }
-
-    /// Finds the slot of an address and its word, or the free slot where the address would go.
-    /// There always is a free slot, because the table is at most half full.
     #[inline]
-    fn find(&self, mac: MacAddr) -> Result<(usize, u64), usize> {
-        let mac = mac.as_u64();
-        let mask = self.slots.len() - 1;
-        let mut at = self.home(mac);
-        loop {
-            match self.slots[at].word.load(Ordering::Relaxed) {
-                0 => return Err(at),
-                word if word & MAC_MASK == mac => return Ok((at, word)),
-                _ => at = (at + 1) & mask,
-            }
-        }
+    fn is_known(&self, station: Found<'_>, now: u32) -> bool {
+        now.saturating_sub(station.seen()) < self.ageing
     }
 
-    /// Frees a slot, and closes the gap that this leaves in a row of entries (Knuth, 6.4, algorithm
-    /// R). The caller holds the lock.
-    fn remove(&self, mut gap: usize) {
-        let mask = self.slots.len() - 1;
-        let mut at = gap;
-        loop {
-            at = (at + 1) & mask;
-            let word = self.slots[at].word.load(Ordering::Relaxed);
-            if word == 0 {
-                break;
-            }
-            let home = self.home(word & MAC_MASK);
-            // An entry may move into the gap unless its home lies behind the gap and not behind the
-            // entry.
-            if (at.wrapping_sub(home) & mask) >= (at.wrapping_sub(gap) & mask) {
-                let seen = self.slots[at].seen.load(Ordering::Relaxed);
-                self.slots[gap].seen.store(seen, Ordering::Relaxed);
-                self.slots[gap].word.store(word, Ordering::Relaxed);
-                gap = at;
-            }
+    #[inline]
+    fn port_of(&self, station: Found<'_>) -> P {
+        P::from_index(self.stations.port(station))
+    }
+
+    fn entry(&self, station: Found<'_>) -> FdbEntry<P> {
+        let key = self.stations.key(station);
+        let seen = station.seen();
+        let is_static = seen == STATIC;
+        FdbEntry {
+            vlan: key.vlan(),
+            mac: key.mac(),
+            port: self.port_of(station),
+            seen: if is_static { 0 } else { seen },
+            is_static,
         }
-        self.slots[gap].word.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Creates slots with the stations that the configuration fixes. Of several entries for a station,
+/// the last one holds.
+fn with_fixed<P: FdbPort>(count: usize, ports: usize, fixed: &[(VlanId, MacAddr, P)]) -> Slots<RandomState> {
+    loop {
+        let stations = Slots::new(count, ports, RandomState::default());
+        let all_fit = fixed.iter().all(|&(vlan, mac, port)| {
+            let key = Key::new(vlan, mac);
+            if let Some(before) = stations.find(key) {
+                stations.set_port(before, port.index());
+                return true;
+            }
+            stations.insert(key, port.index(), STATIC)
+        });
+        // Another seed spreads the stations in another way.
+        if all_fit {
+            return stations;
+        }
     }
 }
 

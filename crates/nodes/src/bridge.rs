@@ -6,7 +6,7 @@ use std::sync::Arc;
 use straightline_fdb::Fdb;
 use straightline_graph::{Next, Node};
 use straightline_packet::{Batch, PacketId, Packets, PortIndex, Reason};
-use straightline_wire::MacAddr;
+use straightline_wire::{MacAddr, VlanId};
 
 /// First of the addresses 01:80:c2:00:00:00 to 0f, which are for the nearest bridge only (IEEE
 /// 802.1Q, table 8-1).
@@ -26,6 +26,9 @@ pub struct Bridge {
 }
 
 const NONE: usize = usize::MAX;
+
+/// The VLAN of all stations.
+const VLAN: VlanId = VlanId::DEFAULT;
 
 /// The decision on a frame.
 enum Decision {
@@ -60,12 +63,12 @@ impl Bridge {
         if from.is_multicast() || from.as_u64() == 0 {
             return Decision::Drop(Reason::BadSource);
         }
-        self.fdb.learn(from, port, now);
+        self.fdb.learn(VLAN, from, port, now);
         if to.is_multicast() {
             let local = to.as_u64() & !0xf == LINK_LOCAL;
             return if local { Decision::Drop(Reason::LinkLocal) } else { Decision::Flood };
         }
-        match self.fdb.lookup(to, now) {
+        match self.fdb.lookup(VLAN, to, now) {
             Some(known) if known == port => Decision::Drop(Reason::SamePort),
             Some(known) => match self.edges.get(known.index()) {
                 Some(&edge) if edge != NONE => Decision::Edge(edge),

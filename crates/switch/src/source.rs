@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::PoisonError;
 use std::time::SystemTime;
 
-use straightline_fdb::PortShare;
+use straightline_fdb::Share;
 use straightline_graph::clock::{cycles, seconds};
 use straightline_graph::{DeviceStatus, DownCause, NodeStats, QueueCounters, RxFilter, WorkerStats};
 use straightline_packet::PortIndex;
@@ -256,8 +256,8 @@ impl Snapshot {
     }
 }
 
-fn addresses(PortShare { learned, refused }: PortShare) -> Addresses {
-    Addresses { learned, refused }
+fn addresses(share: Share) -> Addresses {
+    Addresses { learned: share.used, refused: share.refused }
 }
 
 fn of_helper(name: &str, process: &HelperProcess, running: bool) -> Privileges {

@@ -70,3 +70,4 @@ pub use flow::flow_hash;
 pub use geometry::{Layers, locate, locate_ip};
 pub use ip::{IpProtocol, IpVersion};
 pub use payload::payload;
+pub use vlan::VlanId;

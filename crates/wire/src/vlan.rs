@@ -5,6 +5,9 @@
 //! | destination 6 | source 6 | TPID 2 | PCP 3 bits, DEI 1 bit, VID 12 bits | type 2 | ...
 //! ```
 
+use std::fmt;
+use std::num::NonZero;
+
 use crate::WireError;
 use crate::ethernet::{self, EtherType};
 use crate::field::{cleared, put, u16_at};
@@ -17,6 +20,46 @@ pub const OFFSET: usize = 12;
 
 /// Maximum number of tags that [`skip`] skips: one of a provider, one of a customer.
 pub const MAX_TAGS: usize = 2;
+
+/// A VLAN that a station can be in: 1 to 4094. The VID 0 of a tag means that the frame has a
+/// priority only, and 4095 is reserved (IEEE 802.1Q, table 9-2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct VlanId(NonZero<u16>);
+
+impl VlanId {
+    /// VLAN 1: that of frames without a tag, where nothing else is configured (IEEE 802.1Q, table
+    /// 9-2).
+    pub const DEFAULT: Self = Self(NonZero::<u16>::MIN);
+    /// VLAN 4094.
+    pub const MAX: Self = Self(NonZero::new(4094).unwrap());
+
+    /// Returns the VLAN of a VID; `None` for 0 and for more than 4094.
+    #[must_use]
+    pub const fn new(vid: u16) -> Option<Self> {
+        match NonZero::new(vid) {
+            Some(id) if vid <= Self::MAX.get() => Some(Self(id)),
+            _ => None,
+        }
+    }
+
+    /// Returns the VID.
+    #[must_use]
+    pub const fn get(self) -> u16 {
+        self.0.get()
+    }
+}
+
+impl Default for VlanId {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+impl fmt::Display for VlanId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
 
 /// A VLAN tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,5 +187,12 @@ mod tests {
         assert_eq!(tag.emit(&mut [0; 3]), Err(WireError::BufferTooSmall));
         assert_eq!(Tag { pcp: 8, ..tag }.emit(&mut [0; 4]), Err(WireError::BadValue));
         assert_eq!(Tag { vid: 0x1000, ..tag }.emit(&mut [0; 4]), Err(WireError::BadValue));
+    }
+
+    #[test]
+    fn a_vlan_is_neither_a_priority_nor_reserved() {
+        let valid = |vid| VlanId::new(vid).map(VlanId::get);
+        assert_eq!([0, 1, 4094, 4095, u16::MAX].map(valid), [None, Some(1), Some(4094), None, None]);
+        assert_eq!((VlanId::default().get(), VlanId::MAX.to_string()), (1, "4094".to_owned()));
     }
 }

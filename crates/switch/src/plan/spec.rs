@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use straightline_nodes::MacPrefix;
 use straightline_packet::PortIndex;
-use straightline_wire::MacAddr;
+use straightline_wire::{MacAddr, VlanId};
 
 use super::{ForwardingDomain, Plan, PortPlan};
 use crate::config::{Config, NodeConfig, PortConfig, SourceCheckConfig, TunnelSettings, UnderlayConfig};
@@ -66,7 +66,7 @@ pub(crate) struct BridgeSpec {
     /// Seconds until an address that was not seen again is forgotten.
     pub(crate) ageing: u32,
     /// The static entries.
-    pub(crate) statics: Vec<(MacAddr, PortIndex)>,
+    pub(crate) statics: Vec<(VlanId, MacAddr, PortIndex)>,
 }
 
 /// A port of a part.
@@ -205,7 +205,7 @@ impl<'a> Reader<'a> {
         let bridge = &self.config.bridges[at];
         let statics = bridge.statics.iter().filter_map(|entry| {
             let port = self.config.port_index(&entry.port)?;
-            Some((MacAddr(entry.mac.octets()), PortIndex(self.plan.ports[port].slot)))
+            Some((VlanId::DEFAULT, MacAddr(entry.mac.octets()), PortIndex(self.plan.ports[port].slot)))
         });
         let statics: Vec<_> = statics.collect();
         // The configuration's limit counts static entries, the table's limit does not.

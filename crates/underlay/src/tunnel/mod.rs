@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use straightline_fdb::PortShare;
+use straightline_fdb::Share;
 use straightline_graph::QueueCounters;
 use straightline_packet::{Drops, PortIndex, Reason};
 use straightline_wire::{IpProtocol, MacAddr};
@@ -211,7 +211,7 @@ impl Tunnel {
     /// Returns the share of each remote in the table of stations, in the order of the settings. Empty
     /// if there is one remote.
     #[must_use]
-    pub fn shares(&self) -> Vec<PortShare> {
+    pub fn shares(&self) -> Vec<Share> {
         self.remotes.as_ref().map_or_else(Vec::new, Remotes::shares)
     }
 

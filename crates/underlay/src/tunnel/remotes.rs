@@ -7,8 +7,8 @@
 
 use std::net::IpAddr;
 
-use straightline_fdb::{Fdb, FdbMove, FdbPort, PortShare};
-use straightline_wire::MacAddr;
+use straightline_fdb::{Fdb, FdbMove, FdbPort, Share};
+use straightline_wire::{MacAddr, VlanId};
 
 use crate::TunnelConfig;
 
@@ -29,6 +29,9 @@ impl FdbPort for RemoteIndex {
 /// Seconds after which a station that was not seen again is forgotten (RFC 7348 and IEEE 802.1Q,
 /// table 8-6: 300).
 const AGEING: u32 = 300;
+
+/// The VLAN of all stations of a tunnel: its network is one.
+const VLAN: VlanId = VlanId::DEFAULT;
 
 /// The table of stations.
 #[derive(Debug)]
@@ -72,7 +75,7 @@ impl Remotes {
         let ports: Vec<_> = (0..config.remotes.len()).filter_map(index).collect();
         let place = |remote: &IpAddr| index(config.remotes.iter().position(|known| known == remote)?);
         let stations = config.stations.iter();
-        let fixed: Vec<_> = stations.filter_map(|(mac, remote)| Some((*mac, place(remote)?))).collect();
+        let fixed: Vec<_> = stations.filter_map(|(mac, remote)| Some((VLAN, *mac, place(remote)?))).collect();
         let limit = config.limit.saturating_sub(fixed.len());
         Some(Remotes { fdb: Fdb::new(limit, AGEING, &ports, &fixed), addresses: config.remotes.as_slice().into() })
     }
@@ -80,7 +83,7 @@ impl Remotes {
     /// Returns the remote behind which a station is, if it is known at `now`.
     #[inline]
     pub(crate) fn of(&self, mac: MacAddr, now: u32) -> Option<RemoteIndex> {
-        self.fdb.lookup(mac, now)
+        self.fdb.lookup(VLAN, mac, now)
     }
 
     /// Learns that a station is behind `remote`, because a frame with this source came from there.
@@ -88,7 +91,7 @@ impl Remotes {
     #[inline]
     pub(crate) fn learn(&self, mac: MacAddr, remote: RemoteIndex, now: u32) {
         if !mac.is_multicast() && mac.as_u64() != 0 {
-            self.fdb.learn(mac, remote, now);
+            self.fdb.learn(VLAN, mac, remote, now);
         }
     }
 
@@ -99,7 +102,7 @@ impl Remotes {
     }
 
     /// Returns the share of each remote, in the order of the settings.
-    pub(crate) fn shares(&self) -> Vec<PortShare> {
+    pub(crate) fn shares(&self) -> Vec<Share> {
         let remotes = (0..).take(self.addresses.len());
         remotes.map(|remote| self.fdb.share(RemoteIndex(remote))).collect()
     }
@@ -122,7 +125,7 @@ impl Remotes {
         }
         let (moves, count) = self.fdb.moves(since);
         let name =
-            |FdbMove { mac, from, to }| Some(RemoteMove { mac, from: self.address(from)?, to: self.address(to)? });
+            |FdbMove { mac, from, to, .. }| Some(RemoteMove { mac, from: self.address(from)?, to: self.address(to)? });
         (moves.into_iter().filter_map(name).collect(), count)
     }
 

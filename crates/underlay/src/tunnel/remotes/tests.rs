@@ -65,7 +65,7 @@ fn a_table_of_100_000_stations() {
     let remote = |n: u32| RemoteIndex(u16::try_from(n % 64).unwrap());
     (0..STATIONS).for_each(|n| remotes.learn(mac(n), remote(n), n / 1000));
     (0..STATIONS).for_each(|n| assert_eq!(remotes.of(mac(n), 100), Some(remote(n))));
-    assert_eq!(remotes.shares().iter().map(|share| (share.learned, share.refused)).max(), Some((1563, 0)));
+    assert_eq!(remotes.shares().iter().map(|share| (share.used, share.refused)).max(), Some((1563, 0)));
 }
 
 /// A step of a generated sequence.
@@ -133,6 +133,6 @@ proptest! {
         }
         let shares = remotes.shares();
         prop_assert!(shares[1..].iter().all(|share| share.refused == 0), "{:?}", shares);
-        prop_assert!(shares[0].learned <= 32 + 128, "its own places and the common ones: {:?}", shares);
+        prop_assert!(shares[0].used <= 32 + 128, "its own places and the common ones: {:?}", shares);
     }
 }

@@ -1,0 +1,155 @@
+//! The storage of a table: slots with open addressing and linear probing, at most two fifths of them
+//! taken.
+//!
+//! - **Readers** need no lock and never wait. A slot's word is read by one load, and names a station
+//!   and its port (`word.rs` has the proof). While a writer moves a station, a reader may find it
+//!   twice or not at all. The time at which a station was seen is a word of its own, so a station can
+//!   look older or younger than it is while a writer replaces it.
+//! - **Writers** hold the lock of the table. So a writer finds each station exactly once.
+//!
+//! `slots_loom.rs` compiles this file a second time, with the atomics of loom, and tries every order
+//! of a writer and a reader.
+
+use std::hash::BuildHasher;
+
+use super::sync::{AtomicU32, AtomicU64, Ordering};
+use super::word::{Key, Layout, WINDOW};
+
+/// A place for a station. Four are in a cache line.
+#[repr(align(16))]
+struct Slot {
+    /// The station; 0 if the slot is free.
+    word: AtomicU64,
+    /// Time at which the station was last seen.
+    seen: AtomicU32,
+}
+
+/// A station in the table, as it was when it was found.
+#[derive(Clone, Copy)]
+pub(crate) struct Found<'t> {
+    word: u64,
+    at: usize,
+    slot: &'t Slot,
+}
+
+impl Found<'_> {
+    #[inline]
+    pub(crate) fn seen(&self) -> u32 {
+        self.slot.seen.load(Ordering::Relaxed)
+    }
+
+    /// Sets the time at which the station was last seen. The caller holds the lock.
+    pub(crate) fn set_seen(&self, seen: u32) {
+        self.slot.seen.store(seen, Ordering::Relaxed);
+    }
+}
+
+/// The slots of a table.
+pub(crate) struct Slots<S> {
+    layout: Layout<S>,
+    slots: Box<[Slot]>,
+}
+
+impl<S: BuildHasher> Slots<S> {
+    /// Creates a table for this number of stations, at ports with indices below `ports`.
+    pub(crate) fn new(stations: usize, ports: usize, hash: S) -> Self {
+        let layout = Layout::new(stations.saturating_mul(5) / 2, ports, hash);
+        let free = |_| Slot { word: AtomicU64::new(0), seen: AtomicU32::new(0) };
+        Slots { slots: (0..layout.slots()).map(free).collect(), layout }
+    }
+
+    /// Finds a station.
+    #[inline]
+    pub(crate) fn find(&self, key: Key) -> Option<Found<'_>> {
+        // The compiler sees that such an index is in the list.
+        let mask = self.slots.len() - 1;
+        let (home, mut identity) = self.layout.home(key);
+        let mut at = home & mask;
+        // Each slot in the window has another identity of the key, and one beyond it has none.
+        for _ in 0..WINDOW {
+            let slot = &self.slots[at];
+            let word = slot.word.load(Ordering::Relaxed);
+            if self.layout.matches(word, identity) {
+                return Some(Found { word, at, slot });
+            }
+            if word == 0 {
+                return None;
+            }
+            at = (at + 1) & mask;
+            identity = self.layout.further(identity);
+        }
+        None
+    }
+
+    /// Adds a station. Returns `false` if all slots are taken in which it may be. The caller holds
+    /// the lock, and has not found the station.
+    pub(crate) fn insert(&self, key: Key, port: u16, seen: u32) -> bool {
+        let (mut at, mut identity) = self.layout.home(key);
+        for _ in 0..WINDOW {
+            let slot = &self.slots[at];
+            if slot.word.load(Ordering::Relaxed) == 0 {
+                slot.seen.store(seen, Ordering::Relaxed);
+                slot.word.store(self.layout.word(identity, port), Ordering::Relaxed);
+                return true;
+            }
+            at = self.layout.behind(at, 1);
+            identity = self.layout.further(identity);
+        }
+        false
+    }
+
+    /// Sets the port of a station. The caller holds the lock.
+    pub(crate) fn set_port(&self, station: Found<'_>, port: u16) {
+        station.slot.word.store(self.layout.with_port(station.word, port), Ordering::Relaxed);
+    }
+
+    /// Removes a station, and closes the gap that this leaves in a row of stations (Knuth, volume 3,
+    /// 6.4, algorithm R). The caller holds the lock.
+    pub(crate) fn remove(&self, station: Found<'_>) {
+        let mut gap = station.at;
+        let mut at = gap;
+        loop {
+            at = self.layout.behind(at, 1);
+            let word = self.slots[at].word.load(Ordering::Relaxed);
+            if word == 0 {
+                break;
+            }
+            // A station may move into the gap unless its home lies behind the gap.
+            let from_home = self.layout.between(self.layout.home_of(at, word), at);
+            let from_gap = self.layout.between(gap, at);
+            if from_home >= from_gap {
+                let seen = self.slots[at].seen.load(Ordering::Relaxed);
+                self.slots[gap].seen.store(seen, Ordering::Relaxed);
+                self.slots[gap].word.store(self.layout.nearer(word, from_gap), Ordering::Relaxed);
+                gap = at;
+            }
+        }
+        self.slots[gap].word.store(0, Ordering::Relaxed);
+    }
+
+    /// Returns the slot behind this one, in a circle through all.
+    pub(crate) fn next(&self, at: usize) -> usize {
+        self.layout.behind(at, 1)
+    }
+
+    /// Returns the station in a slot.
+    pub(crate) fn get(&self, at: usize) -> Option<Found<'_>> {
+        let slot = &self.slots[at];
+        let word = slot.word.load(Ordering::Relaxed);
+        (word != 0).then_some(Found { word, at, slot })
+    }
+
+    /// Returns the stations in all slots.
+    pub(crate) fn all(&self) -> impl Iterator<Item = Found<'_>> {
+        (0..self.slots.len()).filter_map(|at| self.get(at))
+    }
+
+    pub(crate) fn key(&self, station: Found<'_>) -> Key {
+        self.layout.key(station.at, station.word)
+    }
+
+    #[inline]
+    pub(crate) fn port(&self, station: Found<'_>) -> u16 {
+        self.layout.port(station.word)
+    }
+}

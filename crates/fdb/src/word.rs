@@ -1,0 +1,258 @@
+//! The word of a station: VLAN, MAC address and port in 64 bits.
+//!
+//! A VLAN and a MAC address have 60 bits, a port up to 16, and there are no atomics of 128 bits. So
+//! the word leaves out what its place in the table says already (*quotienting*: Knuth, volume 3,
+//! exercise 6.4-13; Cleary 1984). A table has 2^q slots. The key's upper 60 - q bits are the
+//! *remainder*. The lower q bits choose the *home* slot, together with a hash of the remainder:
+//!
+//! ```text
+//! home = lower bits XOR hash(remainder)
+//!
+//! word:  | remainder: 60 - q bits | distance: 6 | port: q - 2, of which at most 16 are used |
+//! ```
+//!
+//! If the home is taken, the word lies up to 63 slots behind it. *Distance* says how far.
+//!
+//! # No reader confuses two stations
+//!
+//! A reader has found a word in slot `s`. It read the word in one load, so remainder, distance and
+//! port were written together. It knows `s`, because it chose the slot itself. Then there is only
+//! one key that the word can belong to:
+//!
+//! 1. The home is `s` - distance, modulo 2^q.
+//! 2. The lower bits are home XOR hash(remainder), and hash(remainder) depends on the word and the
+//!    table's seed alone.
+//! 3. The key is the remainder followed by the lower bits.
+//!
+//! So (`s`, word) names one VLAN, one MAC address and one port, whatever other words a writer changes
+//! meanwhile. [`Layout::key`] does these three steps, and a test compares it with the way there for
+//! generated keys. [`Layout::matches`] compares remainder and distance only. That is the same: in a
+//! given slot, these two determine the key.
+//!
+//! A free slot is 0. No word is 0: the VLAN is part of the remainder, and it is at least 1.
+
+use std::hash::BuildHasher;
+
+use straightline_wire::{MacAddr, VlanId};
+
+/// Number of slots in which a word may be: its home and those behind it.
+pub(crate) const WINDOW: usize = 1 << DISTANCE_BITS;
+
+const KEY_BITS: u32 = 60;
+const MAC_BITS: u32 = 48;
+const DISTANCE_BITS: u32 = 6;
+/// Bits of a word that are not the key's.
+const SPARE_BITS: u32 = u64::BITS - KEY_BITS;
+/// Least q: no word is further from its home than there are slots.
+const LEAST: u32 = DISTANCE_BITS;
+/// Greatest q: the VLAN is in the remainder.
+const MOST: u32 = MAC_BITS;
+
+/// A VLAN and a MAC address, as a number of 60 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Key(u64);
+
+impl Key {
+    #[inline]
+    pub(crate) fn new(vlan: VlanId, mac: MacAddr) -> Self {
+        Key(u64::from(vlan.get()) << MAC_BITS | mac.as_u64())
+    }
+
+    pub(crate) fn mac(self) -> MacAddr {
+        let [_, _, bytes @ ..] = self.0.to_be_bytes();
+        MacAddr(bytes)
+    }
+
+    /// Returns the VLAN. It is [`VlanId::DEFAULT`] for a number that no key has.
+    pub(crate) fn vlan(self) -> VlanId {
+        let [high, low, ..] = self.0.to_be_bytes();
+        VlanId::new(u16::from_be_bytes([high, low])).unwrap_or_default()
+    }
+}
+
+/// Remainder and distance of a key in one slot, at their places in a word. All other bits are 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Identity(u64);
+
+/// Layout of the words of a table with 2^q slots.
+#[derive(Clone, Debug)]
+pub(crate) struct Layout<S> {
+    /// The number of slots less one.
+    slots: usize,
+    /// Bits of the remainder.
+    remainder: u64,
+    /// Bits of remainder and distance.
+    identity: u64,
+    /// A distance of 1.
+    step: u64,
+    /// Bits of the port.
+    port: u64,
+    hash: S,
+}
+
+impl<S: BuildHasher> Layout<S> {
+    /// Returns the layout of a table with at least `slots` slots, and enough for each of `ports`
+    /// port indices: a word has a bit more for its port with each doubling of the table.
+    pub(crate) fn new(slots: usize, ports: usize, hash: S) -> Self {
+        // A port has q - 2 bits.
+        let least = slots.max(ports.saturating_mul(4)).max(1);
+        Self::with_bits(least.next_power_of_two().trailing_zeros().clamp(LEAST, MOST), hash)
+    }
+
+    fn with_bits(q: u32, hash: S) -> Self {
+        let step = 1 << (q + SPARE_BITS - DISTANCE_BITS);
+        Layout {
+            slots: (1 << q) - 1,
+            remainder: !0 << (q + SPARE_BITS),
+            identity: !(step - 1),
+            step,
+            port: (step - 1) & u64::from(u16::MAX),
+            hash,
+        }
+    }
+
+    /// Returns the number of slots.
+    pub(crate) fn slots(&self) -> usize {
+        self.slots + 1
+    }
+
+    /// Returns the slot at this distance behind another one.
+    #[inline]
+    pub(crate) fn behind(&self, slot: usize, distance: usize) -> usize {
+        slot.wrapping_add(distance) & self.slots
+    }
+
+    /// Returns the slots between a home and a slot behind it.
+    pub(crate) fn between(&self, home: usize, slot: usize) -> usize {
+        slot.wrapping_sub(home) & self.slots
+    }
+
+    /// Returns the home of a key, and its identity there.
+    #[inline]
+    pub(crate) fn home(&self, key: Key) -> (usize, Identity) {
+        let remainder = key.0 << SPARE_BITS & self.remainder;
+        (low(key.0 ^ self.hash.hash_one(remainder)) & self.slots, Identity(remainder))
+    }
+
+    /// Returns the identity of the same key one slot further. The caller counts: there are
+    /// [`WINDOW`] of them.
+    #[inline]
+    pub(crate) fn further(&self, identity: Identity) -> Identity {
+        Identity(identity.0 + self.step)
+    }
+
+    /// Returns whether a word has this identity.
+    #[inline]
+    pub(crate) fn matches(&self, word: u64, identity: Identity) -> bool {
+        (word ^ identity.0) & self.identity == 0
+    }
+
+    /// Returns the word of a station in the slot of this identity.
+    pub(crate) fn word(&self, identity: Identity, port: u16) -> u64 {
+        identity.0 | u64::from(port) & self.port
+    }
+
+    /// Returns the word of the same station at another port.
+    pub(crate) fn with_port(&self, word: u64, port: u16) -> u64 {
+        word & !self.port | u64::from(port) & self.port
+    }
+
+    /// Returns the word of the same station so many slots nearer to its home.
+    pub(crate) fn nearer(&self, word: u64, slots: usize) -> u64 {
+        word.wrapping_sub(self.step.wrapping_mul(slots as u64))
+    }
+
+    /// Returns the home of a word in this slot.
+    pub(crate) fn home_of(&self, slot: usize, word: u64) -> usize {
+        let distance = low(word / self.step) % WINDOW;
+        self.behind(slot, distance.wrapping_neg())
+    }
+
+    /// Returns the key of a word in this slot.
+    pub(crate) fn key(&self, slot: usize, word: u64) -> Key {
+        let remainder = word & self.remainder;
+        let lower = (self.home_of(slot, word) ^ low(self.hash.hash_one(remainder))) & self.slots;
+        Key(remainder >> SPARE_BITS | lower as u64)
+    }
+
+    #[inline]
+    pub(crate) fn port(&self, word: u64) -> u16 {
+        u16::try_from(word & self.port).unwrap_or(0)
+    }
+}
+
+/// Returns the lower bits of a number, at least as many as a table has slots.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "the callers mask it")]
+fn low(number: u64) -> usize {
+    number as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use foldhash::fast::FixedState;
+    use proptest::prelude::*;
+
+    fn layouts() -> impl Strategy<Value = Layout<FixedState>> {
+        (LEAST..=20, any::<u64>()).prop_map(|(q, seed)| Layout::with_bits(q, FixedState::with_seed(seed)))
+    }
+
+    fn keys() -> impl Strategy<Value = Key> {
+        (1_u16..=4094, any::<[u8; 6]>()).prop_map(|(vlan, mac)| Key::new(VlanId::new(vlan).unwrap(), MacAddr(mac)))
+    }
+
+    /// Returns the slot and the identity of a key at this distance from its home.
+    fn at(layout: &Layout<FixedState>, key: Key, distance: usize) -> (usize, Identity) {
+        let (home, identity) = layout.home(key);
+        (layout.behind(home, distance), (0..distance).fold(identity, |identity, _| layout.further(identity)))
+    }
+
+    proptest! {
+        /// The proof above: slot and word give back all that was written.
+        #[test]
+        fn slot_and_word_name_one_station(
+            layout in layouts(), key in keys(), distance in 0..WINDOW, port in any::<[u16; 2]>(),
+        ) {
+            let [port, other_port] = port.map(|port| port & u16::try_from(layout.port).unwrap());
+            let (slot, identity) = at(&layout, key, distance);
+            let word = layout.word(identity, port);
+            prop_assert_ne!(word, 0);
+            prop_assert!(layout.matches(word, identity));
+            prop_assert_eq!((layout.key(slot, word), layout.port(word)), (key, port));
+            prop_assert_eq!(layout.with_port(word, other_port), layout.word(identity, other_port));
+            let (home, at_home) = layout.home(key);
+            prop_assert_eq!(layout.home_of(slot, word), home);
+            prop_assert_eq!(layout.nearer(word, distance), layout.word(at_home, port));
+        }
+
+        /// Two words that may be in one slot, and are not those of one station, tell it apart. The other
+        /// word is any one that has a VLAN, so its key is any key that may be there.
+        #[test]
+        fn no_word_matches_another_station(
+            layout in layouts(), key in keys(), distance in 0..WINDOW, other in (1_u64 << 52).., flipped in 0..64_u32,
+        ) {
+            let (slot, identity) = at(&layout, key, distance);
+            let near = layout.word(identity, 3) ^ 1_u64 << flipped;
+            for other in [other, near].into_iter().filter(|word| word >> 52 != 0) {
+                let other_key = layout.key(slot, other);
+                prop_assert_eq!(layout.matches(other, identity), other_key == key && {
+                    layout.home_of(slot, other) == layout.home(key).0
+                });
+                prop_assert!(!layout.matches(other, identity) || other_key == key);
+            }
+        }
+    }
+
+    #[test]
+    fn a_table_has_slots_enough_for_the_bits_of_a_port() {
+        for ports in [1, 2, 3, 16, 17, 1000, 1 << 15, 1 << 16] {
+            let layout = Layout::new(1, ports, FixedState::default());
+            let greatest = u16::try_from(ports - 1).unwrap();
+            let (slot, identity) = at(&layout, Key::new(VlanId::MAX, MacAddr::BROADCAST), WINDOW - 1);
+            let word = layout.word(identity, greatest);
+            assert_eq!(layout.port(word), greatest, "{ports} ports");
+            assert_eq!(layout.key(slot, word), Key::new(VlanId::MAX, MacAddr::BROADCAST));
+        }
+    }
+}
