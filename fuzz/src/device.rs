@@ -55,7 +55,8 @@ pub fn run(guest: &mut FuzzGuest, packed: bool, u: &mut Unstructured<'_>) -> Res
             0..=2 => driver.offer(guest, u, options.indirect, direction)?,
             3 => driver.table(guest, u, direction)?,
             4 => {
-                let (at, n) = (u.arbitrary::<u16>()?, u.int_in_range(1..=24)?);
+                let at = u.arbitrary::<u16>()?;
+                let n = u.int_in_range(1..=24)?;
                 guest.write(at.into(), u.bytes(n.min(u.len()))?);
             }
             5..=7 => {
@@ -172,7 +173,8 @@ impl Driver {
     /// Writes a descriptor into an indirect table.
     fn table(&self, guest: &FuzzGuest, u: &mut Unstructured<'_>, direction: Direction) -> Result<()> {
         let (addr, len) = buffer(u)?;
-        let (flags, at) = (flags(u, direction)?, u.int_in_range(0..=8_u16)?);
+        let flags = flags(u, direction)?;
+        let at = u.int_in_range(0..=8_u16)?;
         let (third, fourth) = if self.packed { (0, flags) } else { (flags, at + 1) };
         guest.descriptor(TABLE + 16 * u64::from(at), addr, len, third, fourth);
         Ok(())
@@ -193,7 +195,8 @@ fn take(
     u: &mut Unstructured<'_>,
 ) -> Result<std::result::Result<(), String>> {
     let ranges = guest.ranges();
-    let (capacity, keep) = (u.int_in_range(1..=BURST)?, u.int_in_range(0..=BURST)?);
+    let capacity = u.int_in_range(1..=BURST)?;
+    let keep = u.int_in_range(0..=BURST)?;
     // Packets for the guest have one length, and take as many buffers as they need.
     let mut packet = Packet { need: 60 + 1000 * u32::try_from(keep).unwrap_or(0), got: 0, chains: 0 };
     Ok(guest.turn(|turn, memory| {
@@ -278,7 +281,8 @@ impl Packet {
     /// Makes the buffers of an incomplete packet available again, and the last `more` that were
     /// taken.
     fn untake(&mut self, device: &mut dyn Device, more: u16) {
-        let (n, before) = (self.chains + more, device.outstanding());
+        let n = self.chains + more;
+        let before = device.outstanding();
         device.untake(n);
         assert_eq!(device.outstanding(), before - n);
     }

@@ -109,7 +109,8 @@ impl FuzzGuest {
 
     /// Checks that a segment lies in guest memory.
     pub fn assert_inside(ranges: &[std::ops::Range<usize>], segment: &MemorySegment<'_>) {
-        let (from, to) = (segment.address(), segment.address() + segment.len() as usize);
+        let from = segment.address();
+        let to = segment.address() + segment.len() as usize;
         let inside = ranges.iter().any(|range| range.start <= from && to <= range.end);
         assert!(inside || segment.is_empty(), "{from:#x}..{to:#x} is outside {ranges:x?}");
     }

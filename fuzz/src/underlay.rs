@@ -147,7 +147,8 @@ impl Rig {
                 Tunnel::new(config, Arc::clone(&underlay), PortIndex(index), Arc::clone(&drops[usize::from(index)]))
             })
             .collect();
-        let (inside, outside) = (Arc::<Sink>::default(), Arc::<Sink>::default());
+        let inside = Arc::<Sink>::default();
+        let outside = Arc::<Sink>::default();
         let mut graph = Graph::new();
         let output = UnderlayOutput::new(Arc::clone(&underlay), outside.clone(), Arc::<Gather>::default());
         let out = graph.output(Arc::new(output), false);

@@ -93,7 +93,8 @@ fn copy_sources(root: &Path, tree: &Path) -> Result<()> {
     let names: BTreeSet<&str> = list.split('\0').filter(|name| !name.is_empty()).collect();
     remove_others(tree, tree, &names)?;
     for name in names {
-        let (from, to) = (root.join(name), tree.join(name));
+        let from = root.join(name);
+        let to = tree.join(name);
         // A listed file that is missing has been removed from the work tree.
         let Ok(bytes) = fs::read(&from) else { continue };
         if fs::read(&to).is_ok_and(|there| there == bytes) {

@@ -169,7 +169,8 @@ pub(crate) fn run(options: &Options) -> Result<(u64, Vec<String>)> {
     let programs = build(&root, options.profile, &[])?;
     let wanted = |name: &str| options.target.as_deref().is_none_or(|wanted| wanted == name);
     let targets: Vec<_> = TARGETS.iter().filter(|(name, _)| wanted(name)).collect();
-    let (mut passed, mut failed) = (0, Vec::new());
+    let mut passed = 0;
+    let mut failed = Vec::new();
     // Each target keeps one CPU busy.
     let at_once = std::thread::available_parallelism().map_or(1, usize::from);
     for some in targets.chunks(at_once) {
@@ -211,7 +212,8 @@ pub(crate) fn build(root: &Path, profile: Profile, args: &[&str]) -> Result<Path
 }
 
 fn fuzz(program: &Path, root: &Path, folder: &Path, target: &str, must_reach: &[&str], secs: u32) -> Result<()> {
-    let (seeds, corpus) = (root.join("fuzz/seeds").join(target), folder.join("corpus").join(target));
+    let seeds = root.join("fuzz/seeds").join(target);
+    let corpus = folder.join("corpus").join(target);
     fs::create_dir_all(&corpus).with_context(|| format!("cannot create {}", corpus.display()))?;
     let found = format!("-artifact_prefix={}/{target}-", folder.display());
     let reached = attempt(target, Command::new(program).args(["-runs=0", &found]).arg(&seeds))?;

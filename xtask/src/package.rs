@@ -95,7 +95,8 @@ fn tarball() -> Result<PathBuf> {
     }
     for entry in fs::read_dir(made.join("man"))? {
         let path = entry?.path();
-        let (name, section) = (path.file_name().unwrap_or_default(), path.extension().unwrap_or_default());
+        let name = path.file_name().unwrap_or_default();
+        let section = path.extension().unwrap_or_default();
         copy(&path, &folder.join("share/man").join(format!("man{}", section.display())).join(name))?;
     }
     copy_all(&made.join("completions"), &folder.join("share/straightline/completions"))?;
@@ -149,7 +150,8 @@ pub(crate) fn cargo_deb(root: &Path, target: &Path) -> Result<PathBuf> {
 fn copy_all(from: &Path, to: &Path) -> Result<()> {
     for entry in fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))? {
         let entry = entry?;
-        let (path, to) = (entry.path(), to.join(entry.file_name()));
+        let path = entry.path();
+        let to = to.join(entry.file_name());
         if path.is_dir() { copy_all(&path, &to)? } else { copy(&path, &to)? }
     }
     Ok(())

@@ -4,19 +4,21 @@
 pub(crate) fn lines_with_word(source: &str, word: &str) -> Vec<usize> {
     let code = code_only(source);
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
-    let has = |line: &str| line.split(|c| !is_part(c)).any(|part| part == word);
-    let lines = code.lines().enumerate().filter(|(_, line)| has(line));
+    let contains_word = |line: &str| line.split(|c| !is_part(c)).any(|part| part == word);
+    let lines = code.lines().enumerate().filter(|(_, line)| contains_word(line));
     lines.map(|(at, _)| at + 1).collect()
 }
 
-/// Returns the source with spaces in place of every comment and literal. Line numbers stay the
-/// same.
+/// Returns the source with spaces in place of every comment and literal. Line numbers and the places
+/// of bytes stay the same.
 pub(crate) fn code_only(source: &str) -> String {
     let mut code = String::with_capacity(source.len());
     for (kind, text) in parts(source) {
         match kind {
             Kind::Code => code.push_str(text),
-            Kind::Comment | Kind::Literal => code.extend(text.chars().map(|c| if c == '\n' { '\n' } else { ' ' })),
+            Kind::Comment | Kind::Literal => {
+                code.extend(text.bytes().map(|byte| if byte == b'\n' { '\n' } else { ' ' }))
+            }
         }
     }
     code
@@ -113,7 +115,8 @@ fn prefixed_literal(text: &str) -> usize {
 
 /// Returns the length of a block comment. Block comments nest.
 fn block_comment(text: &str) -> usize {
-    let (mut depth, mut at) = (0_usize, 0);
+    let mut depth = 0_usize;
+    let mut at = 0;
     while at < text.len() {
         if text[at..].starts_with("/*") {
             depth += 1;

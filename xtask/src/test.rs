@@ -101,7 +101,8 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     for failure in &tally.failed {
         println!("failed {failure}");
     }
-    let (failed, skipped) = (tally.failed.len(), tally.skipped.len());
+    let failed = tally.failed.len();
+    let skipped = tally.skipped.len();
     println!("{} passed, {failed} failed, {skipped} skipped", tally.passed);
     Ok(tally.failed.is_empty())
 }

@@ -349,7 +349,8 @@ fn workers(before: &Runtime, now: &Runtime) -> Vec<WorkerShares> {
 
 fn shares(before: &Worker, now: &Worker) -> Option<Shares> {
     let times = |worker: &Worker| [worker.busy_s, worker.empty_poll_s, worker.idle_s, worker.unexplained_s];
-    let (before, now) = (times(before), times(now));
+    let before = times(before);
+    let now = times(now);
     // The unexplained time is a difference of clocks: it may go back a little.
     let [busy, empty_poll, idle, unexplained]: [f64; 4] = std::array::from_fn(|at| (now[at] - before[at]).max(0.0));
     let sum = busy + empty_poll + idle + unexplained;

@@ -71,11 +71,11 @@ fn the_documentation_has_every_command_code_and_event() {
     let schema = generated();
     let words = |path: &str, tag: &str| -> Vec<String> {
         let variants = schema.pointer(path).and_then(Value::as_array).unwrap_or_else(|| panic!("{path}"));
-        let of = |variant: &Value| {
+        let schema_of = |variant: &Value| {
             let word = if tag.is_empty() { variant.get("const") } else { variant.pointer(tag) };
             word.and_then(Value::as_str).map(str::to_owned)
         };
-        variants.iter().filter_map(of).collect()
+        variants.iter().filter_map(schema_of).collect()
     };
     let commands = words("/$defs/Request/oneOf", "/properties/cmd/const");
     assert_eq!(commands.len(), Command::ALL.len());

@@ -133,7 +133,9 @@ impl<'a> Record<'a> {
             return Err(wrong);
         }
         let Some(body) = bytes.get(HEADER..whole) else { return Ok(None) };
-        let (kind, interface, time) = (header[4], u16::from_le_bytes([header[8], header[9]]), u64_at(header, 16));
+        let kind = header[4];
+        let interface = u16::from_le_bytes([header[8], header[9]]);
+        let time = u64_at(header, 16);
         let place = match kind {
             RECEIVED => Place::Received,
             DELIVERED => Place::Delivered,

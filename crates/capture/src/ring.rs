@@ -280,7 +280,8 @@ mod tests {
     fn read(reader: &mut Reader) -> Vec<(u8, usize)> {
         let mut output = Vec::new();
         assert!(reader.drain(&mut output, usize::MAX, |time| time + 1));
-        let (mut rest, mut found) = (&output[..], Vec::new());
+        let mut rest = &output[..];
+        let mut found = Vec::new();
         while let Some((record, len)) = Record::parse(rest).unwrap() {
             let Record::Packet(packet) = record else { panic!("{record:?}") };
             assert_eq!((packet.time, packet.len), (8, 1000));

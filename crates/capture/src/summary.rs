@@ -88,7 +88,8 @@ mod tests {
         let tag = |vid| Some(vlan::Tag { tpid: EtherType::VLAN, pcp: 0, dei: false, vid });
         let with = |tags, net| {
             let transport = Transport::Udp { src_port: 53, dst_port: 5353 };
-            let (src, dst) = (MacAddr([2; 6]), MacAddr([4; 6]));
+            let src = MacAddr([2; 6]);
+            let dst = MacAddr([4; 6]);
             let frame = Frame { src, dst, tags, net, transport, payload_len: 0 };
             let mut bytes = vec![0; frame.headers_len()];
             frame.emit(&mut bytes, Checksum::Zero).unwrap();

@@ -201,7 +201,8 @@ mod tests {
     }
 
     fn xdp(queues: u16) -> DeviceRequest {
-        let (steal, zero_copy) = (Steal::default(), ZeroCopy::default());
+        let steal = Steal::default();
+        let zero_copy = ZeroCopy::default();
         let queues = Some(queues);
         DeviceRequest::AfXdp(AfXdpRequest { interface: "eth1".to_owned(), queues, steal, zero_copy, mtu: 1500 })
     }

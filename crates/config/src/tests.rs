@@ -253,19 +253,19 @@ fn who_may_use_the_api() {
         let text = format!("{}[switch]\napi = \"{}\"\n{keys}", fixture.port("p"), fixture.path("api"));
         good(&text).config.switch
     };
-    let of = |switch: &SwitchConfig| {
+    let settings_of = |switch: &SwitchConfig| {
         let Permissions { owner, group, .. } = switch.api_permissions();
         (owner, group, switch.api_permissions().bits())
     };
-    assert_eq!(of(&switch("")), (None, None, 0o600));
+    assert_eq!(settings_of(&switch("")), (None, None, 0o600));
     assert_eq!(switch("").api_needs(), Needs::default());
     let ours = rustix::process::getegid().as_raw();
-    assert_eq!(of(&switch(&format!("api-group = \"{ours}\"\n"))), (None, Some(ours), 0o660));
+    assert_eq!(settings_of(&switch(&format!("api-group = \"{ours}\"\n"))), (None, Some(ours), 0o660));
     let other = switch(&format!("api-group = \"{}\"\napi-perms = \"0600\"\n", ours + 1));
-    assert_eq!(of(&other), (None, Some(ours + 1), 0o600));
+    assert_eq!(settings_of(&other), (None, Some(ours + 1), 0o600));
     assert_eq!(other.api_needs(), Needs { has_owner: true, gives_away: true, ..Needs::default() });
     let both = switch(&format!("api-read-only = \"{}\"\n", fixture.path("ro")));
-    assert_eq!((of(&both), both.api_read_only_permissions().bits()), ((None, None, 0o600), 0o666));
+    assert_eq!((settings_of(&both), both.api_read_only_permissions().bits()), ((None, None, 0o600), 0o666));
     assert_eq!(both.api_needs(), Needs { sets_bits: true, ..Needs::default() });
     assert_eq!(both.api_sockets().count(), 2);
 }
@@ -273,7 +273,7 @@ fn who_may_use_the_api() {
 #[test]
 fn who_may_ask_by_the_socket_that_only_answers() {
     let fixture = Fixture::new();
-    let of = |keys: &str| {
+    let settings_of = |keys: &str| {
         let socket = fixture.path("ro");
         let text = format!("{}[switch]\napi-read-only = \"{socket}\"\n{keys}", fixture.port("p"));
         let switch = good(&text).config.switch;
@@ -282,13 +282,14 @@ fn who_may_ask_by_the_socket_that_only_answers() {
         (group, switch.api_read_only_permissions().bits(), switch.api_needs().gives_away)
     };
     let other = rustix::process::getegid().as_raw() + 1;
-    let (group, api_group) = (format!("api-read-only-group = \"{other}\"\n"), "api-group = \"4321\"\n");
-    assert_eq!(of(""), (None, 0o666, false));
-    assert_eq!(of("api-read-only-perms = \"0600\"\n"), (None, 0o600, false));
-    assert_eq!(of(&group), (Some(other), 0o660, true));
-    assert_eq!(of(&format!("{group}api-read-only-perms = \"0664\"\n")), (Some(other), 0o664, true));
-    assert_eq!(of(api_group), (Some(4321), 0o666, true));
-    assert_eq!(of(&format!("{group}{api_group}")), (Some(other), 0o660, true));
+    let group = format!("api-read-only-group = \"{other}\"\n");
+    let api_group = "api-group = \"4321\"\n";
+    assert_eq!(settings_of(""), (None, 0o666, false));
+    assert_eq!(settings_of("api-read-only-perms = \"0600\"\n"), (None, 0o600, false));
+    assert_eq!(settings_of(&group), (Some(other), 0o660, true));
+    assert_eq!(settings_of(&format!("{group}api-read-only-perms = \"0664\"\n")), (Some(other), 0o664, true));
+    assert_eq!(settings_of(api_group), (Some(4321), 0o666, true));
+    assert_eq!(settings_of(&format!("{group}{api_group}")), (Some(other), 0o660, true));
 }
 
 #[test]

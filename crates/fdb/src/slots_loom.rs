@@ -47,7 +47,8 @@ fn a_reader_takes_no_station_for_another() {
             assert!(table.insert(*key, port, 0));
         }
         let writer = thread::spawn({
-            let (table, row) = (Arc::clone(&table), row.clone());
+            let table = Arc::clone(&table);
+            let row = row.clone();
             move || {
                 let first = table.find(row[0]).expect("it is there");
                 table.remove(first);

@@ -31,7 +31,9 @@ fn start() -> &'static (u64, Instant) {
 /// reads. So the function tries three times, and takes the try whose reads were closest together.
 fn both() -> (u64, Instant) {
     let once = || {
-        let (before, time, after) = (cycles(), Instant::now(), cycles());
+        let before = cycles();
+        let time = Instant::now();
+        let after = cycles();
         (after.wrapping_sub(before), before, time)
     };
     let (_, cycles, time) = [once(), once(), once()].into_iter().min().unwrap_or_else(once);
@@ -73,9 +75,11 @@ mod tests {
     #[test]
     fn seconds_are_seconds() {
         hertz();
-        let (from, since) = (cycles(), Instant::now());
+        let from = cycles();
+        let since = Instant::now();
         std::thread::sleep(Duration::from_millis(50));
-        let (told, real) = (seconds(cycles() - from), since.elapsed().as_secs_f64());
+        let told = seconds(cycles() - from);
+        let real = since.elapsed().as_secs_f64();
         assert!((told / real - 1.0).abs() < 0.1, "{told} for {real}");
     }
 }

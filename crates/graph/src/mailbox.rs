@@ -235,7 +235,8 @@ mod tests {
     #[test]
     fn observers_begin_and_end_while_the_worker_runs() {
         let (mailbox, waiter, thread) = worker(Idle::Spin);
-        let (seen, id) = (Arc::new(AtomicBool::new(false)), ObserverId(3));
+        let seen = Arc::new(AtomicBool::new(false));
+        let id = ObserverId(3);
         mailbox.observe(Observation::Begin(id, Box::new(Counter(Arc::clone(&seen)))));
         waiter.wake();
         assert!(mailbox.wait_observed());

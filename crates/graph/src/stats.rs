@@ -74,7 +74,9 @@ impl WorkerStats {
     pub fn times(&self, now: u64) -> Times {
         let since = self.asleep_since.get();
         let asleep = if since > 0 { now.saturating_sub(since) } else { 0 };
-        let (busy, empty_poll, idle) = (self.busy.get(), self.empty_poll.get(), self.idle.get() + asleep);
+        let busy = self.busy.get();
+        let empty_poll = self.empty_poll.get();
+        let idle = self.idle.get() + asleep;
         let updated = if since > 0 { now } else { self.updated.get() };
         let passed = updated.saturating_sub(self.started.get());
         Times { busy, empty_poll, idle, unexplained: passed.saturating_sub(busy + empty_poll + idle) }

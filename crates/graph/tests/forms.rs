@@ -248,9 +248,9 @@ fn each_output_of_a_flood_sees_its_own_form() {
     let mut rig = Rig::new(|graph| {
         let outputs = ports.each_ref().map(|port| output(graph, port, false));
         // Ports of three forms, mixed.
-        let of = |form: usize| -> Vec<_> { outputs.iter().skip(form).step_by(3).copied().collect() };
-        graph.form(seven, &of(1));
-        graph.form(nine, &of(2));
+        let outputs_of = |form: usize| -> Vec<_> { outputs.iter().skip(form).step_by(3).copied().collect() };
+        graph.form(seven, &outputs_of(1));
+        graph.form(nine, &outputs_of(2));
         flood(graph, &outputs)
     });
     let checksum = Checksum::Partial { start: 34, offset: 6 };
@@ -304,7 +304,8 @@ fn a_packet_without_headroom_is_dropped_for_its_form_alone() {
 
 #[test]
 fn packets_that_wait_are_restored_and_stay_in_their_ring() {
-    let (port, late) = (Capture::new(1), Capture::new(2));
+    let port = Capture::new(1);
+    let late = Capture::new(2);
     port.full_from.store(2, Ordering::Relaxed);
     let mut rig = Rig::new(|graph| {
         // Added first, so it runs last.

@@ -205,13 +205,13 @@ fn offload() {
 #[test]
 fn tunnel() {
     let (_, samples) = samples("tunnel", &settings(), |cell| !at(cell, "load", "line"));
-    let of = |sample: &Sample, metric: &str| sample.metrics[metric];
+    let metric_of = |sample: &Sample, metric: &str| sample.metrics[metric];
     let plain = |sample: &Sample| {
         let is_beside = |other: &&Sample| other.variant == "plain" && other.cell == sample.cell;
         samples.iter().find(is_beside).expect("plain").clone()
     };
     for sample in &samples {
-        let overhead = of(sample, "wire_frame_bytes") - of(&plain(sample), "wire_frame_bytes");
+        let overhead = metric_of(sample, "wire_frame_bytes") - metric_of(&plain(sample), "wire_frame_bytes");
         let expected = match sample.variant.as_str() {
             "plain" => 0.0,
             // Ethernet and IPv6; then the session and the cookie, or UDP and 8 bytes, or a key.
@@ -228,8 +228,8 @@ fn tunnel() {
             // The number of segments that are coalesced depends on their arrival.
             _ => 1514.0..64_295.0,
         };
-        assert!(bytes.contains(&of(sample, "frame_bytes")), "{sample:?}");
-        assert!(of(sample, "checked_packets") >= 16.0, "{sample:?}");
+        assert!(bytes.contains(&metric_of(sample, "frame_bytes")), "{sample:?}");
+        assert!(metric_of(sample, "checked_packets") >= 16.0, "{sample:?}");
     }
 }
 

@@ -71,7 +71,8 @@ fn unit(seed: u64, n: u64) -> f64 {
 
 impl Curve {
     fn loss(&self, load: f64) -> f64 {
-        let (first, last) = (self.points[0], self.points[self.points.len() - 1]);
+        let first = self.points[0];
+        let last = self.points[self.points.len() - 1];
         let within = self.points.windows(2).find(|pair| load <= pair[1].0);
         match within {
             _ if load <= first.0 => first.1,
@@ -129,7 +130,9 @@ fn answers_are_those_of_the_package() {
     let (given, Answers { package, answers }) = read();
     assert_eq!(package, "MLRsearch 1.2.1");
     let limits = Limits::new(given.min_load, given.max_load);
-    let (mut ours, mut theirs, mut compared) = (0, 0, 0);
+    let mut ours = 0;
+    let mut theirs = 0;
+    let mut compared = 0;
     for curve in &given.curves {
         for goals in given.goals.iter().filter(|g| curve.goals.as_ref().is_none_or(|names| names.contains(&g.name))) {
             let wanted: Vec<Goal> = goals

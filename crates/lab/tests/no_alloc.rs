@@ -29,7 +29,8 @@ fn a_generator_and_a_guest_that_forwards() {
             let mut frame = Vec::new();
             let udp = PacketBuilder::ethernet2(mac(0).0, mac(1).0).ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64).udp(1, 2);
             udp.write(&mut frame, &[7; 1358]).expect("a frame");
-            let (mut came, header) = (0, NetHeader::default());
+            let mut came = 0;
+            let header = NetHeader::default();
             let mut exchange = |packets: usize| {
                 came = 0;
                 let end = std::time::Instant::now() + common::PATIENCE;

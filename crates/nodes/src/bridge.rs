@@ -59,7 +59,8 @@ impl Bridge {
     fn decide(&self, head: &[u8], port: PortIndex, now: u32) -> Decision {
         let Some((addresses, _)) = head.split_first_chunk::<12>() else { return Decision::Drop(Reason::Runt) };
         let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5] = *addresses;
-        let (to, from) = (MacAddr([d0, d1, d2, d3, d4, d5]), MacAddr([s0, s1, s2, s3, s4, s5]));
+        let to = MacAddr([d0, d1, d2, d3, d4, d5]);
+        let from = MacAddr([s0, s1, s2, s3, s4, s5]);
         if from.is_multicast() || from.as_u64() == 0 {
             return Decision::Drop(Reason::BadSource);
         }

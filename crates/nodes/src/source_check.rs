@@ -76,10 +76,10 @@ impl SourceCheck {
     /// single MAC address (EUI-64, RFC 4291, appendix A) is allowed, too.
     pub fn new(macs: &[MacPrefix], ips: Option<&[IpPrefix]>) -> Self {
         let ips = ips.map(|ips| {
-            let of = |v4: bool| ips.iter().filter(move |ip| ip.is_ipv4() == v4).map(|ip| ip.masked());
+            let of_version = |v4: bool| ips.iter().filter(move |ip| ip.is_ipv4() == v4).map(|ip| ip.masked());
             let own = macs.iter().filter_map(|mac| mac.only()).map(link_local);
             let own = own.map(|ip| IpPrefix::exact(ip.into()).masked());
-            Addresses { v4: of(true).collect(), v6: of(false).chain(own).collect() }
+            Addresses { v4: of_version(true).collect(), v6: of_version(false).chain(own).collect() }
         });
         SourceCheck { macs: macs.iter().map(|mac| mac.masked()).collect(), ips }
     }

@@ -152,7 +152,8 @@ impl Bench {
         arena.turn(|turn| {
             let bytes = source.segment(0, usize::from(HEADERS) + usize::from(PAYLOAD));
             let id = turn.accept(PortIndex(0), SourceQueueId::NONE, bytes).expect("a free slot");
-            let (kind, size) = (GsoKind::Tcp4, row.size);
+            let kind = GsoKind::Tcp4;
+            let size = row.size;
             let gso = Gso { kind, ecn: false, size, l3: 14, l4: 34, header_len: HEADERS, outer: None };
             let checksum = Checksum::Partial { start: 34, offset: 16 };
             turn.set_offload(id, Offload { checksum, gso: Some(gso) });

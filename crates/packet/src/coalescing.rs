@@ -132,7 +132,8 @@ impl Run {
         }
         let payload = len.checked_sub(layers.headers_len().into())?;
         let size = u16::try_from(payload).ok()?;
-        let (ip, transport) = (&head[usize::from(l3)..usize::from(l4)], &head[usize::from(l4)..]);
+        let ip = &head[usize::from(l3)..usize::from(l4)];
+        let transport = &head[usize::from(l4)..];
         // "Don't fragment" is the only flag of IPv4 that may be set.
         let is_unfragmented = !kind.is_v4() || word(ip, 6) & !0x4000 == 0;
         let is_plain = !kind.is_tcp() || (transport[13] & !TCP_ECE == TCP_ACK && transport[12] & 0x0f == 0);
@@ -161,7 +162,8 @@ impl Run {
     /// and this identification. That packet has `len` bytes. A finished checksum is verified later.
     #[inline]
     fn matches_length(&self, head: &[u8], len: u32, id: u16) -> bool {
-        let (l3, l4) = (usize::from(self.gso.l3), usize::from(self.gso.l4));
+        let l3 = usize::from(self.gso.l3);
+        let l4 = usize::from(self.gso.l4);
         let transport = len - u32::from(self.gso.l4);
         let network = if self.gso.kind.is_v4() {
             let told = word(head, l3 + 2);
@@ -203,7 +205,8 @@ impl Run {
         {
             return false;
         }
-        let (l3, l4) = (usize::from(l3), usize::from(l4));
+        let l3 = usize::from(l3);
+        let l4 = usize::from(l4);
         let same = HeaderPair { first, head };
         // The second packet tells whether identifications count up.
         let is_fixed = self.count == 1 && kind.is_v4() && same.at::<2>(l3 + 4) && may_be_fixed(&head[l3..]);
@@ -256,7 +259,8 @@ impl Run {
         let Gso { kind, l3, l4, header_len, .. } = self.gso;
         let transport = low16(self.len - u32::from(l4)).to_be_bytes();
         let datagram = low16(self.len - u32::from(l3)).to_be_bytes();
-        let (l3, l4) = (usize::from(l3), usize::from(l4));
+        let l3 = usize::from(l3);
+        let l4 = usize::from(l4);
         let bytes = segment.begin(header_len, &first[..usize::from(header_len)]);
         if kind.is_v4() {
             bytes[l3 + 2..l3 + 4].copy_from_slice(&datagram);
@@ -360,7 +364,8 @@ fn may_follow(first: &[u8], second: &[u8], kinds: GsoKinds) -> bool {
         _ => return false,
     };
     // Acknowledgement, flags, window.
-    let (a, b) = (&first[l4..], &second[l4..]);
+    let a = &first[l4..];
+    let b = &second[l4..];
     kinds.contains(tcp) && a[8..12] == b[8..12] && a[13] & !TCP_ECE == TCP_ACK && a[14..16] == b[14..16]
 }
 
@@ -382,7 +387,8 @@ impl Turn<'_> {
         if len < shortest || self.len(second) > len {
             return false;
         }
-        let (offload, other) = (self.offload(first), self.offload(second));
+        let offload = self.offload(first);
+        let other = self.offload(second);
         if offload.is_nothing() {
             return other.is_nothing() && may_follow(self.head(first), self.head(second), kinds);
         }
@@ -400,7 +406,8 @@ impl Turn<'_> {
         let (&first, others) = ids.split_first()?;
         let head = self.head(first);
         let mut run = Run::begin(head, self.len(first), self.offload(first), kinds)?;
-        let (port, source) = (self.port(first), self.source(first));
+        let port = self.port(first);
+        let source = self.source(first);
         let mut joins = |id: PacketId| {
             self.port(id) == port
                 && self.source(id) == source

@@ -199,7 +199,9 @@ fn store_body(
     to: &mut Scatter<'_, '_>,
     mut sum: Option<&mut Sum>,
 ) -> u32 {
-    let (mut skip, mut left, mut copied) = (range.start, range.end - range.start, 0);
+    let mut skip = range.start;
+    let mut left = range.end - range.start;
+    let mut copied = 0;
     for segment in body {
         if left == 0 {
             break;
@@ -282,7 +284,9 @@ impl<'t> Turn<'t> {
     ) -> u32 {
         let level = self.level();
         let Some(mut at_front) = Scatter::new(self.staged_at(to)) else { return 0 };
-        let (front, range, head) = (segment.front::<N>(), segment.payload(), self.head(id));
+        let front = segment.front::<N>();
+        let range = segment.payload();
+        let head = self.head(id);
         let in_head = u32::try_from(head.len()).unwrap_or(u32::MAX);
         let own = &head[range.start.min(in_head) as usize..range.end.min(in_head) as usize];
         let in_body = range.start.saturating_sub(in_head)..range.end.saturating_sub(in_head);
@@ -295,7 +299,8 @@ impl<'t> Turn<'t> {
         });
         // The headers are stored last. Narrow stores have just made them, and a wide load of the
         // same bytes would wait until these stores have reached the cache.
-        let (mut at_rest, mut at_field) = (at_front, at_front);
+        let mut at_rest = at_front;
+        let mut at_field = at_front;
         at_rest.skip(front.len().try_into().unwrap_or(u32::MAX));
         at_rest.put(level, own);
         let copied = from.store(level, self.body(id), in_body, &mut at_rest, sum.as_mut());
@@ -329,7 +334,8 @@ impl<'t> Turn<'t> {
         to: Range<usize>,
     ) -> Result<u32, WrongChecksum> {
         let Some(to) = Scatter::new(self.staged_at(to)) else { return Ok(0) };
-        let (level, store) = (self.level(), StoreRun::<N> { turn: self, ids, run, front: front.front::<N>(), to });
+        let level = self.level();
+        let store = StoreRun::<N> { turn: self, ids, run, front: front.front::<N>(), to };
         let (copied, is_right) =
             if run.is_finished() { level.run(StoreFinished(store)) } else { level.run(StorePartial(store)) };
         self.count_copied(copied);

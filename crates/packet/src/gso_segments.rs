@@ -49,8 +49,11 @@ impl<'t> Turn<'t> {
         to: Range<usize>,
         finish: bool,
     ) -> u32 {
-        let (level, front) = (self.level(), segment.front::<N>());
-        let (head, body, to) = (self.head(id), self.body(id), self.staged_at(to));
+        let level = self.level();
+        let front = segment.front::<N>();
+        let head = self.head(id);
+        let body = self.body(id);
+        let to = self.staged_at(to);
         let left = segmenter.left();
         let store = Store::<N> { front, head, body, segmenter: &mut *segmenter, cursor, to };
         let copied = if finish { level.run(StoreFinished(store)) } else { level.run(StorePartial(store)) };
@@ -122,8 +125,11 @@ fn store<const N: usize, const FINISH: bool>(kernels: impl Kernels, what: Store<
     // Local copies: the compiler would load values behind a reference again after each kernel,
     // because a kernel might have changed them.
     let Store { front, head, body, .. } = what;
-    let (mut segmenter, mut from) = (what.segmenter.clone(), *what.cursor);
-    let (gso, in_front, in_head) = (segmenter.gso(), narrow(N), narrow(head.len()));
+    let mut segmenter = what.segmenter.clone();
+    let mut from = *what.cursor;
+    let gso = segmenter.gso();
+    let in_front = narrow(N);
+    let in_head = narrow(head.len());
     let field = match segmenter.checksum() {
         Checksum::Partial { start, offset } => in_front + u32::from(start + offset),
         Checksum::Complete | Checksum::Verified => return 0,

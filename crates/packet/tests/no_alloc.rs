@@ -86,7 +86,8 @@ fn work<'t>(turn: &mut Turn<'t>, queue: &'t TestQueue, memory: MemorySegment<'t>
         let outer = Outer { l3: 14, checksum: OuterChecksum::Udp { l4: 34 }, gtpu: None };
         turn.prepend_outer(id, &[0x45; 50], outer).expect("enough headroom");
         let gso = turn.offload(id).gso.expect("still to be segmented");
-        let (mut plan, mut from) = (Segmenter::new(gso, turn.len(id)).expect("the numbers fit"), BodyCursor::default());
+        let mut plan = Segmenter::new(gso, turn.len(id)).expect("the numbers fit");
+        let mut from = BodyCursor::default();
         assert!(plan.begin(turn.head(id), &mut segment));
         while plan.left() > 0 {
             turn.store_gso_segments::<12>(id, &mut plan, &segment, &mut from, mark..end, true);

@@ -98,7 +98,8 @@ fn rig(kind: Kind, index: u16, features: u64, rcu: &Rcu) -> Rig {
         Kind::AfPacket => DeviceRequest::AfPacket(AfPacketRequest { interface: "sl0".to_owned(), queues: 1 }),
     };
     let devices = Devices::new(Arc::new(SocketOpener { socket: Mutex::new(Some(ours)), features })).expect("devices");
-    let (drops, waiter) = (Arc::<Drops>::default(), Arc::new(EpollWaiter::new().expect("epoll")));
+    let drops = Arc::<Drops>::default();
+    let waiter = Arc::new(EpollWaiter::new().expect("epoll"));
     let config = DevicePortConfig { name: "p".to_owned(), request, mtu: MTU, queues: 1 };
     let port = DevicePort::open(config, PortIndex(index), Arc::clone(&drops), rcu, waiter, &devices).expect("a port");
     Rig { port, kernel, drops, _devices: devices }
@@ -181,7 +182,8 @@ fn given(kind: Kind, packet: &[u8]) -> Vec<u8> {
 
 /// Returns all packets that wait at the kernel's end.
 fn sent(rig: &Rig) -> Vec<Vec<u8>> {
-    let (mut packets, mut buffer) = (Vec::new(), vec![0; 1 << 17]);
+    let mut packets = Vec::new();
+    let mut buffer = vec![0; 1 << 17];
     while let Ok((n, _)) = recv(&rig.kernel, &mut buffer[..], RecvFlags::empty()) {
         packets.push(buffer[..n].to_vec());
     }
@@ -192,10 +194,14 @@ fn sent(rig: &Rig) -> Vec<Vec<u8>> {
 /// the number of large packets that were accepted.
 fn pass(kinds: [Kind; 2], from: u64, to: u64, packets: &[Vec<u8>]) -> u32 {
     let rcu = Rcu::new();
-    let (a, b) = (rig(kinds[0], 0, from, &rcu), rig(kinds[1], 1, to, &rcu));
-    let (input, output) = (a.port.for_worker(0), b.port.for_worker(0));
+    let a = rig(kinds[0], 0, from, &rcu);
+    let b = rig(kinds[1], 1, to, &rcu);
+    let input = a.port.for_worker(0);
+    let output = b.port.for_worker(0);
     let mut arena = Arena::new(rcu.reader(), Settings::default(), vec![Arc::clone(&a.drops), Arc::clone(&b.drops)]);
-    let (mut accepted, mut large, mut out) = (0, 0, Vec::new());
+    let mut accepted = 0;
+    let mut large = 0;
+    let mut out = Vec::new();
     for some in packets.chunks(4) {
         for packet in some {
             send(&a.kernel, &given(kinds[0], packet), SendFlags::empty()).expect("space in the socket");

@@ -85,12 +85,14 @@ pub(crate) unsafe fn copy<V: Vector>(dst: *mut u8, src: *const u8, len: usize) {
             copy_long::<V>(dst, src, len);
         } else if len > 4 * V::BYTES {
             let back = len - 4 * V::BYTES;
-            let (front, end) = (V::load4(src), V::load4(src.wrapping_add(back)));
+            let front = V::load4(src);
+            let end = V::load4(src.wrapping_add(back));
             V::store4(front, dst);
             V::store4(end, dst.wrapping_add(back));
         } else if len > 2 * V::BYTES {
             let back = len - 2 * V::BYTES;
-            let (front, end) = (load2::<V>(src), load2::<V>(src.wrapping_add(back)));
+            let front = load2::<V>(src);
+            let end = load2::<V>(src.wrapping_add(back));
             store2(front, dst);
             store2(end, dst.wrapping_add(back));
         } else {
@@ -106,7 +108,8 @@ unsafe fn copy_short<V: Vector>(dst: *mut u8, src: *const u8, len: usize) {
         let back = len - V::BYTES;
         // SAFETY: `len` covers one vector from either end.
         unsafe {
-            let (front, end) = (V::load(src), V::load(src.wrapping_add(back)));
+            let front = V::load(src);
+            let end = V::load(src.wrapping_add(back));
             front.store(dst);
             end.store(dst.wrapping_add(back));
         }
@@ -179,7 +182,8 @@ unsafe fn sum_block<V: Vector>(mut src: *const u8, len: usize) -> u64 {
     unsafe {
         let odd = Byte::<V>::load_owned(src.wrapping_add(len - 1)).keep_last(len & 1).widen();
         let end = V::load_owned(src.wrapping_add(even - V::BYTES)).keep_last(even % V::BYTES);
-        let (mut acc, mut other) = (end.widen(), V::zero());
+        let mut acc = end.widen();
+        let mut other = V::zero();
         let mut left = even;
         while left >= 4 * V::BYTES {
             acc = V::join(acc, widen2_owned::<V>(src));
@@ -262,7 +266,8 @@ unsafe fn sum_short<V: Vector, const STORE: bool>(mut dst: *mut u8, mut src: *co
     // left, covers them. The rest is the caller's promise.
     unsafe {
         let vectors = len / V::BYTES;
-        let (mut acc, mut other) = (V::zero(), V::zero());
+        let mut acc = V::zero();
+        let mut other = V::zero();
         while len >= 4 * V::BYTES {
             let [a, b, c, d] = V::load4(src);
             if STORE {

@@ -79,7 +79,8 @@ pub unsafe fn copy_sum(level: Level, dst: *mut u8, src: *const u8, len: usize, s
 /// Appends `bytes` to `sum`.
 #[inline]
 pub fn sum(level: Level, bytes: &[u8], sum: &mut Sum) {
-    let (src, len) = (bytes.as_ptr(), bytes.len());
+    let src = bytes.as_ptr();
+    let len = bytes.len();
     // SAFETY: the level proves the instruction set; `src` and `len` are a slice's.
     let partial = unsafe {
         match level {

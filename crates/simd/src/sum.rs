@@ -117,7 +117,9 @@ impl Sum {
 /// word would be slower: the read must wait for all of the writes.
 #[inline]
 fn last_word(bytes: &[u8]) -> u64 {
-    let (mut word, mut bits, mut rest) = (0, 0, bytes);
+    let mut word = 0;
+    let mut bits = 0;
+    let mut rest = bytes;
     if let Some((four, behind)) = rest.split_first_chunk() {
         (word, bits, rest) = (u64::from(u32::from_le_bytes(*four)), 32, behind);
     }
@@ -182,7 +184,8 @@ mod tests {
     fn words_stand_where_their_bytes_would() {
         let bytes = [0x12, 0x34, 0x56, 0x78, 0x9a];
         for odd in [false, true] {
-            let (mut by_word, mut by_byte) = (Sum::new(), Sum::new());
+            let mut by_word = Sum::new();
+            let mut by_byte = Sum::new();
             if odd {
                 by_word.add_bytes(&bytes[4..]);
                 by_byte.add_bytes(&bytes[4..]);

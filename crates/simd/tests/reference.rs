@@ -163,7 +163,8 @@ fn chunks_in_a_row_sum_as_one() {
 #[test]
 fn guard_pages_are_not_touched() {
     let data = random_bytes(MAX, 0x9a9e);
-    let (mut src, mut dst) = (Guarded::new(MAX), Guarded::new(MAX));
+    let mut src = Guarded::new(MAX);
+    let mut dst = Guarded::new(MAX);
     for variant in variants() {
         for len in lengths() {
             for corner in 0..4 {
@@ -185,7 +186,8 @@ fn guard_pages_are_not_touched() {
                 unsafe { variant.copy(dst.start().add(to), src.start().add(from), len) };
                 assert!(dst.bytes()[to..to + len] == data[..len], "{}: copy", what());
 
-                let (mut separate, mut shared) = (Sum::new(), Sum::new());
+                let mut separate = Sum::new();
+                let mut shared = Sum::new();
                 // SAFETY: as above.
                 unsafe { variant.sum_shared(src.start().add(from), len, &mut shared) };
                 variant.sum(&src.bytes()[from..from + len], &mut separate);

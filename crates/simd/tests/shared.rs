@@ -56,7 +56,8 @@ fn overlap_at_the_guard_pages() {
     for variant in variants() {
         for len in 0..=600 {
             for distance in [1, 16, 33, 64, 130] {
-                let (first, last) = (memory.start(), memory.end().wrapping_sub(len));
+                let first = memory.start();
+                let last = memory.end().wrapping_sub(len);
                 let mut total = Sum::new();
                 // SAFETY: all ranges lie between the guard pages: `len + distance` is far below
                 // 4096.
@@ -104,7 +105,8 @@ fn the_sum_is_that_of_the_bytes_stored() {
 fn copies_of_a_changing_source(variant: Variant, source: &[AtomicU8]) -> Option<String> {
     let began = Instant::now();
     let mut before = Vec::new();
-    let (mut changed, mut round) = (0, 0);
+    let mut changed = 0;
+    let mut round = 0;
     while changed < 500 && began.elapsed() < Duration::from_secs(if changed == 0 { 120 } else { 3 }) {
         let len = source.len() - round % 200;
         let mut dst = vec![0; len];

@@ -47,7 +47,8 @@ struct Scene {
 impl Scene {
     fn new(others: u16, with_guests: bool, is_bridged: bool) -> anyhow::Result<Scene> {
         let dir = tempfile::tempdir()?;
-        let (rcu, waiter) = (Rcu::new(), Arc::new(EpollWaiter::new()?));
+        let rcu = Rcu::new();
+        let waiter = Arc::new(EpollWaiter::new()?);
         let count = 2 + others;
         let drops: Vec<Arc<Drops>> = (0..count).map(|_| Arc::default()).collect();
         let mut graph = Graph::new();
@@ -90,7 +91,8 @@ impl Scene {
 
     /// Runs one round; returns cycles per packet.
     fn round(&mut self, len: usize, bursts: usize) -> u64 {
-        let (mut spent, mut packets) = (0, 0);
+        let mut spent = 0;
+        let mut packets = 0;
         for _ in 0..bursts {
             for (guest, frame) in self.guests.iter_mut().zip(frames(len)) {
                 for _ in 0..BURST {

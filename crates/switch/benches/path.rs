@@ -95,8 +95,9 @@ impl Path {
     }
 
     fn cycles(&self) -> [u64; 4] {
-        let of = |end: &str| self.nodes.iter().filter(|node| node.name.ends_with(end)).map(|n| n.cycles.get()).sum();
-        [of("-rx"), of("patch"), of("-tx"), of("turn-end")]
+        let cycles_of =
+            |end: &str| self.nodes.iter().filter(|node| node.name.ends_with(end)).map(|n| n.cycles.get()).sum();
+        [cycles_of("-rx"), cycles_of("patch"), cycles_of("-tx"), cycles_of("turn-end")]
     }
 }
 

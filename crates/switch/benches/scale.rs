@@ -120,12 +120,15 @@ fn measure(
     connect: Change,
     change: Change,
 ) -> anyhow::Result<(Vec<Duration>, Vec<Duration>, usize)> {
-    let (mut starts, mut reloads, mut memory) = (Vec::new(), Vec::new(), None);
+    let mut starts = Vec::new();
+    let mut reloads = Vec::new();
+    let mut memory = None;
     for _ in 0..rounds {
         let port = |n| PortConfig::vhost_user(format!("p{n}"), folder.join(format!("p{n}")));
         let mut config = Config { ports: (0..ports).map(port).collect(), ..Config::default() };
         connect(&mut config);
-        let (before, began) = (resident_kib(), Instant::now());
+        let before = resident_kib();
+        let began = Instant::now();
         let switch = Switch::start(&config)?;
         starts.push(began.elapsed());
         memory.get_or_insert_with(|| resident_kib().saturating_sub(before) / ports);

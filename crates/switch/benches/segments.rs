@@ -131,7 +131,8 @@ struct Rig {
 impl Rig {
     fn new(cell: &Cell, far: bool) -> anyhow::Result<Self> {
         let dir = tempfile::tempdir()?;
-        let (rcu, waiter) = (Rcu::new(), Arc::new(EpollWaiter::new()?));
+        let rcu = Rcu::new();
+        let waiter = Arc::new(EpollWaiter::new()?);
         let drops: Vec<Arc<Drops>> = vec![Arc::default(), Arc::default()];
         let mut ports = Vec::new();
         for (n, drops) in (0..).zip(&drops) {
@@ -179,7 +180,8 @@ impl Rig {
     /// Sends a burst, and delivers it; returns the nanoseconds per large packet, and the places of
     /// the bodies.
     fn delivered(&mut self) -> anyhow::Result<(f64, Vec<(u64, u32)>)> {
-        let (level, burst) = (self.source.level(), self.bodies.len());
+        let level = self.source.level();
+        let burst = self.bodies.len();
         for (front, body) in &self.sent {
             self.source.next_buffer().context("no buffer to send from")?.1.write(level, front);
             self.source.send_next(FRONT + body);
@@ -190,7 +192,8 @@ impl Rig {
         let time = began.elapsed();
         ensure!(took == self.sent.len(), "{took} packets in a turn");
         self.source.flush();
-        let (mut places, memory) = (Vec::new(), Arc::clone(self.sink.memory()));
+        let mut places = Vec::new();
+        let memory = Arc::clone(self.sink.memory());
         let got = self.sink.receive(usize::MAX, |_, segments| {
             let first = segments.iter().take(1).map(|segment| segment.split_at(HEADERS.into()).1);
             let rest = first.chain(segments.iter().skip(1).copied());
@@ -205,7 +208,8 @@ impl Rig {
     /// Copies the same bodies with the kernel alone to these places; returns the nanoseconds per
     /// large packet.
     fn copied(&self, places: &[(u64, u32)]) -> anyhow::Result<f64> {
-        let (level, burst) = (self.source.level(), self.bodies.len());
+        let level = self.source.level();
+        let burst = self.bodies.len();
         let memories = [self.source.memory(), self.sink.memory()];
         let mut hints = [0; 2];
         let mut took = Duration::ZERO;
@@ -216,7 +220,8 @@ impl Rig {
                 memories[side].segment(at, len, &mut hints[side])
             };
             let began = Instant::now();
-            let (mut from, mut to) = (next(0).context("no body")?, next(1).context("no place")?);
+            let mut from = next(0).context("no body")?;
+            let mut to = next(1).context("no place")?;
             loop {
                 let n = to.copy_from(level, from, None);
                 (from, to) = (from.split_at(n).1, to.split_at(n).1);

@@ -102,7 +102,8 @@ fn main() -> anyhow::Result<()> {
             ratios.sort_by(f64::total_cmp);
             let mut own = own.clone();
             own.sort_by(f64::total_cmp);
-            let (mid, last) = (ratios.len() / 2, ratios.len() - 1);
+            let mid = ratios.len() / 2;
+            let last = ratios.len() - 1;
             let spread = format!("{:.2} ({:.2}-{:.2})", ratios[mid], ratios[0], ratios[last]);
             let best = own[last - last / 10] / one[last - last / 10];
             writeln!(out, "{len:>8}  {:>10}  {:.2}, {spread}, {best:.2}", case.name, own[mid])?;
@@ -208,7 +209,8 @@ fn drive(
     len: u32,
     time: Duration,
 ) -> f64 {
-    let (began, mut got) = (Instant::now(), 0.0);
+    let began = Instant::now();
+    let mut got = 0.0;
     while began.elapsed() < time {
         for _ in 0..16 {
             if let Some(pair) = &mut send {

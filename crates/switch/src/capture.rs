@@ -42,11 +42,13 @@ impl Switch {
         let session = Arc::new(Session::new(interfaces.iter().map(|interface| interface.name.clone()).collect()));
         let id = self.running.captures.add("capture", &session, || self.running.now().find_ports(&session))?;
         let timer = timer("capture")?;
-        let (mut rings, mut observers) = (Vec::new(), Vec::new());
+        let mut rings = Vec::new();
+        let mut observers = Vec::new();
         for handle in &self.handles {
             let (observer, reader) =
                 CaptureObserver::new(Arc::clone(&selection), Arc::clone(&session.table), session.names.len());
-            let (mailbox, waiter) = (Arc::clone(&handle.mailbox), Arc::clone(&handle.waiter));
+            let mailbox = Arc::clone(&handle.mailbox);
+            let waiter = Arc::clone(&handle.waiter);
             observers.push(observer);
             rings.push(WorkerRing { reader, mailbox, waiter });
         }

@@ -99,7 +99,8 @@ fn members(old: &[String], new: &[String]) -> Vec<String> {
         let others: HashSet<_> = others.iter().collect();
         ports.iter().filter(|port| !others.contains(port)).cloned().collect()
     };
-    let (joined, left) = (beside(new, old), beside(old, new));
+    let joined = beside(new, old);
+    let left = beside(old, new);
     let mut parts = Vec::new();
     if !joined.is_empty() {
         parts.push(format!("{} joined", list(&joined)));

@@ -85,7 +85,9 @@ impl Switch {
         let steps = difference(before, config, &plan);
         let underlays = now.underlays.after(before, &now.drops, config, &plan)?;
 
-        let (fresh, undo, paused) = (BTreeMap::new(), Vec::new(), Vec::new());
+        let fresh = BTreeMap::new();
+        let undo = Vec::new();
+        let paused = Vec::new();
         let mut attempt = Attempt {
             switch: self,
             now: &now,
@@ -163,8 +165,9 @@ impl Switch {
 
     /// Returns the waiters that the kicks of a port wake.
     fn waiters(&self, place: &PortPlan) -> Waiters {
-        let of = |workers: &[usize]| workers.iter().map(|&worker| Arc::clone(&self.handles[worker].waiter)).collect();
-        Waiters { rx: of(&place.assignment.rx_workers), tx: of(&place.assignment.delivering) }
+        let waiters_of =
+            |workers: &[usize]| workers.iter().map(|&worker| Arc::clone(&self.handles[worker].waiter)).collect();
+        Waiters { rx: waiters_of(&place.assignment.rx_workers), tx: waiters_of(&place.assignment.delivering) }
     }
 
     /// Gives new work to workers, and waits until each has left its former work.

@@ -33,7 +33,8 @@ impl Source for Running {
         let networks = now.config.networks();
         let ports = now.config.ports.iter().zip(&now.ports).zip(&now.plan.ports).zip(&now.underlays.tunnels);
         let ports = ports.map(|(((config, port), place), tunnel)| {
-            let (status, history) = (port.status(), port.history());
+            let status = port.status();
+            let history = port.history();
             let socket = config.kind.socket().map(|path| path.display().to_string());
             let cause = status.cause.filter(|_| !status.up);
             let network = networks.get(config.name.as_str()).copied();

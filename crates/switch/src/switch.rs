@@ -107,7 +107,8 @@ impl Switch {
         let watched = workers.iter().map(|(_, worker)| worker.progress()).collect();
         let watchdog = WatchdogThread::start(watched, Arc::clone(&running.stalls), running.events.clone())?;
         let watcher = WatcherThread::start(Arc::clone(&running))?;
-        let (desired, ending) = (Mutex::default(), Mutex::default());
+        let desired = Mutex::default();
+        let ending = Mutex::default();
         let devices = DevicesOnce::new(devices);
         let mut switch =
             Switch { running, rcu, handles, desired, ending, failure, devices, _watchdog: watchdog, _watcher: watcher };

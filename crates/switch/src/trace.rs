@@ -42,11 +42,14 @@ impl Switch {
         let timer = timer("trace")?;
         let wanted = Arc::new(Wanted::new(*count));
         let traces = usize::try_from(*count).unwrap_or(MAX_TRACES);
-        let (mut workers, mut observers) = (Vec::new(), Vec::new());
+        let mut workers = Vec::new();
+        let mut observers = Vec::new();
         for handle in &self.handles {
-            let (table, wanted) = (Arc::clone(&session.table), Arc::clone(&wanted));
+            let table = Arc::clone(&session.table);
+            let wanted = Arc::clone(&wanted);
             let (observer, reader) = TraceObserver::new(filter.clone(), table, wanted, session.names.len(), traces);
-            let (mailbox, waiter) = (Arc::clone(&handle.mailbox), Arc::clone(&handle.waiter));
+            let mailbox = Arc::clone(&handle.mailbox);
+            let waiter = Arc::clone(&handle.waiter);
             observers.push(observer);
             workers.push(TracedWorker { reader, mailbox, waiter });
         }

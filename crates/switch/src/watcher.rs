@@ -183,7 +183,8 @@ impl Watcher {
             let (moves, count) = fdb.moves(seen);
             self.moves.insert(bridge.clone(), count);
             for moved in moves {
-                let (from, to) = (now.name(moved.from), now.name(moved.to));
+                let from = now.name(moved.from);
+                let to = now.name(moved.to);
                 let mac = moved.mac.to_string();
                 let message = format!("bridge {bridge:?}: {mac} moved from port {from:?} to port {to:?}");
                 let kind = EventKind::Moved { bridge: bridge.clone(), mac, from, to };
@@ -203,7 +204,9 @@ impl Watcher {
                 self.remote_moves.insert(port.clone(), count);
             }
             for moved in moves {
-                let (mac, from, to) = (moved.mac.to_string(), moved.from.to_string(), moved.to.to_string());
+                let mac = moved.mac.to_string();
+                let from = moved.from.to_string();
+                let to = moved.to.to_string();
                 let message = format!("tunnel {port:?}: {mac} moved from remote {from} to remote {to}");
                 let kind = EventKind::RemoteMoved { port: port.clone(), mac, from, to };
                 self.running.events.add_limited(&format!("tunnel {port}"), SystemTime::now(), kind, message);

@@ -81,7 +81,8 @@ fn hand_with(
 /// Runs `rounds` of traffic; only the worker's turns are counted. Returns allocations and packets
 /// that arrived.
 fn run(hand: &mut DrivenWorker, rounds: usize, mut send: impl FnMut(usize, usize, &mut Guest)) -> (u64, usize) {
-    let (mut allocated, mut got) = (0, 0);
+    let mut allocated = 0;
+    let mut got = 0;
     for round in 0..rounds {
         for (from, guest) in hand.guests.iter_mut().enumerate() {
             send(round, from, guest);
@@ -149,7 +150,8 @@ fn a_bridge_with_a_trace_and_a_capture() {
         Selection { received: true, delivered: true, dropped: Dropped::Any, filter: None, snaplen: SNAPLEN };
     let (capture, mut ring) = CaptureObserver::new(Arc::new(selection), table, 4);
     let observers: Vec<Box<dyn Observer>> = vec![Box::new(trace), Box::new(capture)];
-    let (mut traced, mut records) = (0, Vec::new());
+    let mut traced = 0;
+    let mut records = Vec::new();
     check(hand_with(4, &GuestOptions::default(), true, false, observers), |round, from, guest| {
         mixed(round, from, guest);
         if from == 0 && round % 5 > 0 {
@@ -167,7 +169,8 @@ fn several_queues() {
     check(hand(2, &options, false, false), |round, from, guest| {
         for (at, pair) in guest.pairs().iter_mut().enumerate() {
             for n in 0..8 {
-                let (to, source) = (mac(n), mac(u8::try_from(10 * from + at).expect("few")));
+                let to = mac(n);
+                let source = mac(u8::try_from(10 * from + at).expect("few"));
                 pair.send(&NetHeader::default(), &frame(to, source, 700, round as u64));
             }
         }
@@ -211,7 +214,8 @@ fn segments_that_are_put_together() {
                 let (header, frame) = packets::partial(kind, mac(1), mac(0), &payload);
                 let seq = usize::from(header.csum_start) + 4;
                 for n in 0..30_u32 {
-                    let (mut header, mut frame) = (header, frame.clone());
+                    let mut header = header;
+                    let mut frame = frame.clone();
                     // PSH would end a coalesced packet.
                     frame[seq + 9] = 0x10;
                     frame[seq..seq + 4].copy_from_slice(&(n * 1400).to_be_bytes());
@@ -233,7 +237,8 @@ fn segments_that_are_put_together() {
 #[test]
 fn a_tap() {
     let Some(host) = Host::new("a_tap") else { return };
-    let (dir, rcu) = (tempfile::tempdir().expect("a folder"), Rcu::new());
+    let dir = tempfile::tempdir().expect("a folder");
+    let rcu = Rcu::new();
     let waiter = Arc::new(EpollWaiter::new().expect("epoll"));
     let drops: Vec<Arc<Drops>> = (0..2).map(|_| Arc::default()).collect();
     let socket = dir.path().join("p0");
@@ -269,7 +274,8 @@ fn a_tap() {
     let options = GuestOptions { features, buffer_len: 65_600, ..GuestOptions::default() };
     let mut guest = Guest::connect(&socket, &options).expect("a guest");
     let udp = std::net::UdpSocket::bind("10.0.0.2:3000").expect("bound");
-    let (mut allocated, mut arrived) = (0, 0);
+    let mut allocated = 0;
+    let mut arrived = 0;
     for round in 0..40 {
         for len in [20, 300, 1400] {
             udp.send_to(&vec![7; len], "10.0.0.1:1000").expect("sent");
@@ -297,7 +303,8 @@ fn a_switch_is_built_the_same_way() {
     // The worker that this test drives by hand delivers the same packets as the entire switch.
     let rig = rig(2, |config| config.patches.push(common::patch(0, 1)));
     let options = GuestOptions { features: BASIC | f::VIRTIO_NET_F_MRG_RXBUF, ..GuestOptions::default() };
-    let (mut a, mut b) = (rig.guest(0, &options), rig.guest(1, &options));
+    let mut a = rig.guest(0, &options);
+    let mut b = rig.guest(1, &options);
     mixed(0, 0, &mut a);
     a.flush();
     common::take(&mut b, 12);

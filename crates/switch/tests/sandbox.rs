@@ -376,7 +376,8 @@ fn try_needed(config: &Config, folder: &Path) {
         Ok(switch) => {
             tell_end("run a switch", fs::metadata(folder.join("own/p")));
             let free = || switch.source().status().fds_free.expect("a number");
-            let (before, file) = (free(), File::open(&file).expect("the configuration"));
+            let before = free();
+            let file = File::open(&file).expect("the configuration");
             tell("count descriptors", if free() == before - 1 { "ok" } else { "wrong" });
             drop(file);
             switch.stop();
@@ -393,7 +394,8 @@ fn lose_guest_memory() -> &'static str {
     let region = Region::map(file.as_fd(), 0, 4096, 0, 0).expect("a region");
     let memory = GuestMemory::new(vec![Arc::new(region)]).expect("one region");
     ftruncate(&file, 0).expect("its length");
-    let (refused, mut bytes) = (sandbox::refused_calls(), [1; 100]);
+    let refused = sandbox::refused_calls();
+    let mut bytes = [1; 100];
     memory.segment(0, 100, &mut 0).expect("in memory").read(Level::Scalar, &mut bytes);
     match sandbox::refused_calls() == refused {
         true if memory.poisoned() && bytes == [0; 100] => "ok",
@@ -489,14 +491,17 @@ fn interface_child(config: &Config, file: &Path) {
     let made = unsafe { libc::ioctl(tap.as_raw_fd(), libc::TUNSETIFF, request.as_mut_ptr()) };
     assert_eq!(made, 0, "{}", io::Error::last_os_error());
     let socket = |family| rustix::net::socket(family, SocketType::RAW, None).expect("a socket");
-    let (packet, xdp) = (socket(AddressFamily::PACKET), socket(AddressFamily::XDP));
+    let packet = socket(AddressFamily::PACKET);
+    let xdp = socket(AddressFamily::XDP);
 
     sandbox::enter(config, file).expect("the sandbox");
 
     let names: Vec<_> = sandbox::in_force().iter().map(|mechanism| mechanism.as_str()).collect();
     tell("in force", &names.join(" "));
     io::stdin().read_line(&mut String::new()).expect("the end of standard input");
-    let (tap, packet, xdp) = (fd_of(&tap), fd_of(&packet), fd_of(&xdp));
+    let tap = fd_of(&tap);
+    let packet = fd_of(&packet);
+    let xdp = fd_of(&xdp);
     tell_refusal("attach to another tap", libc::SYS_ioctl, [tap, libc::TUNSETIFF.cast_signed(), 0]);
     tell_refusal("keep the tap after the end", libc::SYS_ioctl, [tap, libc::TUNSETPERSIST.cast_signed(), 1]);
     tell_refusal("give the tap away", libc::SYS_ioctl, [tap, libc::TUNSETOWNER.cast_signed(), 1]);

@@ -35,7 +35,8 @@ pub(crate) fn run(options: &Options) -> Result<(), TopError> {
         signals.iter().try_for_each(|signal| signal_hook::flag::register(*signal, Arc::clone(&flag)).map(drop))?;
         Ok::<_, io::Error>(flag)
     });
-    let (end, suspend) = (end?, suspend?);
+    let end = end?;
+    let suspend = suspend?;
     // A terminal that is already gone cannot be given back.
     let guard = Guard;
     // This also gives the terminal back before a panic's message.
@@ -137,7 +138,8 @@ fn sampler(options: &Options) -> io::Result<(Receiver<Kept>, Receiver<Sampled>)>
     // The channel is short: a stopped program needs no samples.
     let (sender, receiver) = mpsc::sync_channel(1);
     let (keep, kept) = mpsc::sync_channel(1);
-    let (api, interval) = (options.api.clone(), options.interval);
+    let api = options.api.clone();
+    let interval = options.interval;
     let sample = move || {
         // An older switch has kept nothing.
         if let Ok(history) = ask(&api) {

@@ -47,7 +47,10 @@ pub(crate) fn mean(mean: Option<f64>) -> String {
 pub(crate) fn duration(seconds: f64) -> String {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates, and NaN becomes 0")]
     let whole = seconds as u64;
-    let (days, hours, minutes, rest) = (whole / 86400, whole / 3600 % 24, whole / 60 % 60, whole % 60);
+    let days = whole / 86400;
+    let hours = whole / 3600 % 24;
+    let minutes = whole / 60 % 60;
+    let rest = whole % 60;
     match (days, hours, minutes) {
         (0, 0, 0) => format!("{rest} s"),
         (0, 0, _) => format!("{minutes} min {rest} s"),

@@ -76,7 +76,8 @@ impl Row {
     /// Returns a row with `tunnels` tunnels, of which the first `used` have traffic.
     fn new(name: &str, kind: impl Fn(u32) -> TunnelKind, v6: bool, tunnels: u32, used: usize, partial: bool) -> Self {
         let (local, remote) = if v6 { ("fd00::1", "fd00::2") } else { ("10.0.0.1", "10.0.0.2") };
-        let (local, remote) = (local.parse().expect("an address"), remote.parse().expect("an address"));
+        let local = local.parse().expect("an address");
+        let remote = remote.parse().expect("an address");
         let config = UnderlayConfig {
             name: "wan".to_owned(),
             addresses: vec![Address { ip: local, prefix: 24 }],
@@ -133,8 +134,8 @@ impl Row {
     }
 
     fn cycles(&self) -> [u64; 2] {
-        let of = |name: &str| self.nodes.iter().filter(|node| node.name == name).map(|n| n.cycles.get()).sum();
-        [of("encap"), of("wire-tx")]
+        let cycles_of = |name: &str| self.nodes.iter().filter(|node| node.name == name).map(|n| n.cycles.get()).sum();
+        [cycles_of("encap"), cycles_of("wire-tx")]
     }
 }
 
@@ -165,7 +166,8 @@ fn float(n: u64) -> f64 {
 
 fn l2tpv3(n: u32) -> TunnelKind {
     let cookie = Cookie::new(&[0, 1, 2, 3, 4, 5, 6, 7]).expect("8 bytes");
-    let (session, peer_session) = (n + 1, n + 1);
+    let session = n + 1;
+    let peer_session = n + 1;
     let over = L2tpOver::Ip;
     TunnelKind::L2tpv3 {
         over,

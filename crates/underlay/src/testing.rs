@@ -50,7 +50,8 @@ impl Station {
 
     /// Returns an underlay on this port.
     pub(crate) fn on(config: UnderlayConfig, port: Arc<dyn Port>) -> Self {
-        let (underlay, drops) = (Underlay::new(config, PORT), Arc::<Drops>::default());
+        let underlay = Underlay::new(config, PORT);
+        let drops = Arc::<Drops>::default();
         let arena = Arena::new(Rcu::new().reader(), Settings::default(), vec![Arc::clone(&drops)]);
         Station { agent: underlay.agent(port), underlay, drops, arena }
     }

@@ -96,7 +96,8 @@ fn the_kernel_and_an_underlay_find_each_other() {
     run("ip addr add 192.0.2.2/24 dev peer");
     run("ip addr add 2001:db8::2/64 dev peer nodad");
 
-    let (rcu, drops) = (Rcu::new(), Arc::<Drops>::default());
+    let rcu = Rcu::new();
+    let drops = Arc::<Drops>::default();
     let waiter = Arc::new(EpollWaiter::new().expect("epoll"));
     let devices = Devices::new(Arc::new(Direct::default())).expect("netlink");
     let request = DeviceRequest::AfPacket(AfPacketRequest { interface: "eth1".to_owned(), queues: 1 });
@@ -118,7 +119,8 @@ fn the_kernel_and_an_underlay_find_each_other() {
     let tunnels = [("192.0.2.1", "192.0.2.2"), ("2001:db8::1", "2001:db8::2")];
     let _tunnels = tunnels.map(|(local, remote)| tunnel(&underlay, local, remote));
 
-    let (mut graph, nic) = (Graph::new(), port.for_worker(0));
+    let mut graph = Graph::new();
+    let nic = port.for_worker(0);
     let output = UnderlayOutput::new(Arc::clone(&underlay), Arc::clone(&nic), Arc::new(Gather::default()));
     let out = graph.output(Arc::new(output), false);
     let decap = Decap::new(Arc::clone(&underlay), Tunnels::new(Vec::new()));

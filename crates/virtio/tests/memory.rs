@@ -125,7 +125,8 @@ fn a_page_without_access_stands_on_either_side() {
         let memory = GuestMemory::new(vec![region(&fd, offset, size, 0, 0)]).expect("one region");
         let first = memory.segment(0, 1, &mut 0).expect("its first byte").address();
         let size = usize::try_from(size).expect("small");
-        let (page_of_first, page_of_last) = (first & !4095, (first + size - 1) & !4095);
+        let page_of_first = first & !4095;
+        let page_of_last = (first + size - 1) & !4095;
         assert_eq!(permissions(first), "rw-s");
         assert_eq!(permissions(first + size - 1), "rw-s");
         assert_eq!(permissions(page_of_first - 1), "---p", "{offset:#x}, {size:#x}");
@@ -254,7 +255,8 @@ proptest! {
                 prop_assert_eq!(again.map(|s| s.address()), found.map(|s| s.address()));
             }
 
-            let (mut segments, mut new_hint) = (Vec::new(), hint);
+            let mut segments = Vec::new();
+            let mut new_hint = hint;
             let is_complete = memory.segments(addr, len, &mut new_hint, |s| segments.push(s));
             prop_assert_eq!(is_complete, all.is_some(), "{:#x}+{:#x}", addr, len);
             prop_assert!(segments.iter().all(|p| !p.is_empty()));

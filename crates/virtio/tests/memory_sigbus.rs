@@ -44,7 +44,8 @@ fn read(memory: &GuestMemory, addr: u64, level: Level) -> [u8; 100] {
 fn what_has_vanished_reads_as_zeros_and_is_known() {
     let _alone = alone();
     for level in Level::supported() {
-        let (fd, other) = (memfd(4 * PAGE), memfd(PAGE));
+        let fd = memfd(4 * PAGE);
+        let other = memfd(PAGE);
         let (memory, untouched) = (memory(&fd, 4 * PAGE), self::memory(&other, PAGE));
         for at in [0, PAGE - 50, 3 * PAGE] {
             memory.segment(at, 100, &mut 0).expect("in memory").write(level, &[0xab; 100]);
@@ -131,8 +132,10 @@ fn vanishes_and_is_freed() -> bool {
 fn a_copy_across_the_border_goes_on_and_sums_what_it_stored() {
     let _alone = alone();
     for level in Level::supported() {
-        let (from, to) = (memfd(2 * PAGE), memfd(2 * PAGE));
-        let (source, destination) = (memory(&from, 2 * PAGE), memory(&to, 2 * PAGE));
+        let from = memfd(2 * PAGE);
+        let to = memfd(2 * PAGE);
+        let source = memory(&from, 2 * PAGE);
+        let destination = memory(&to, 2 * PAGE);
         source.segment(0, 8192, &mut 0).expect("in memory").write(level, &[0x77; 8192]);
         ftruncate(&from, PAGE).expect("ftruncate");
         let mut sum = Sum::new();

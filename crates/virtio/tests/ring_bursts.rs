@@ -58,7 +58,9 @@ impl Device for Split {
         let options = Options { in_order, ..Options::default() };
         let driver = SplitBursts::new(memory, geometry, options, buffers).expect("a ring");
         let area = |at, len| memory.area(at, len, 16).expect("an area");
-        let (desc, avail, used) = (area(geometry.desc, 128), area(geometry.avail, 32), area(geometry.used, 128));
+        let desc = area(geometry.desc, 128);
+        let avail = area(geometry.avail, 32);
+        let used = area(geometry.used, 128);
         assert_eq!(avail.read_u16(0), 1, "it wants no interrupts");
         (Split { desc, avail, used, seen: 0, given: 0 }, driver)
     }
@@ -69,7 +71,8 @@ impl Device for Split {
             let id = self.avail.read_u16(at(4 + 2 * (self.seen % SIZE)));
             let flags = self.desc.read_u16(at(16 * id + 12));
             assert_eq!(flags & !WRITE, 0);
-            let (addr, len) = (self.desc.read_u64(at(16 * id)), self.desc.read_u32(at(16 * id + 8)));
+            let addr = self.desc.read_u64(at(16 * id));
+            let len = self.desc.read_u32(at(16 * id + 8));
             found.push((id.into(), addr, len, flags & WRITE != 0));
             self.seen = self.seen.wrapping_add(1);
         }
@@ -131,7 +134,8 @@ impl Device for Packed {
             }
             assert_eq!(flags & NEXT, 0);
             let id = self.desc.read_u16(at(place + 12));
-            let (addr, len) = (self.desc.read_u64(at(place)), self.desc.read_u32(at(place + 8)));
+            let addr = self.desc.read_u64(at(place));
+            let len = self.desc.read_u32(at(place + 8));
             found.push((id.into(), addr, len, flags & WRITE != 0));
             self.seen += 1;
         }
@@ -347,7 +351,8 @@ fn rings_give_the_same_again() {
 #[test]
 fn a_receive_descriptor_is_written_only_for_another_buffer() {
     let Rig::<Split> { mut receive, mut from, given, .. } = rig(false);
-    let (first, second) = (given[0], given[1]);
+    let first = given[0];
+    let second = given[1];
     // The driver half gets the same buffer for the first descriptor, and another one for the second.
     for (id, _) in [first, second] {
         receive.use_up(id, 100);

@@ -84,7 +84,8 @@ fn descriptors_stay_flat_over_every_message_with_every_number_of_them() {
     // dropped unread.
     for round in 0..1000 {
         let (a, b) = UnixStream::pair().unwrap();
-        let (sender, receiver) = (Connection::new(a), Connection::new(b));
+        let sender = Connection::new(a);
+        let receiver = Connection::new(b);
         let count = round % (MAX_FDS + 1);
         let message = Message::request(Request::SetVringKick, 0_u64.to_ne_bytes().to_vec());
         let fds = vec![file.as_fd(); count];
@@ -114,7 +115,8 @@ fn descriptors_stay_flat_over_every_message_with_every_number_of_them() {
     // The process cannot receive all of them: the message is incomplete, and the descriptors that
     // did arrive are closed.
     let (a, b) = UnixStream::pair().unwrap();
-    let (sender, receiver) = (Connection::new(a), Connection::new(b));
+    let sender = Connection::new(a);
+    let receiver = Connection::new(b);
     let message = Message::request(Request::SetOwner, Vec::new());
     sender.send(&message.to_bytes(), &[file.as_fd(); 5]).unwrap();
     let limit = rustix::process::getrlimit(Resource::Nofile);

@@ -87,7 +87,9 @@ fn live(wanted: u64, need_reply: bool) -> Seen {
     frontend.add_mem_region(&region(&file, 3)).unwrap();
     frontend.remove_mem_region(&region(&file, 1)).unwrap();
 
-    let (kick, call, err) = (EventFd::new(0).unwrap(), EventFd::new(0).unwrap(), EventFd::new(0).unwrap());
+    let kick = EventFd::new(0).unwrap();
+    let call = EventFd::new(0).unwrap();
+    let err = EventFd::new(0).unwrap();
     for index in 0..4_u16 {
         let i = usize::from(index);
         frontend.set_vring_num(i, 256).unwrap();

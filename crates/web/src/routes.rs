@@ -62,7 +62,8 @@ impl Routes {
     /// Starts the threads that ask the switch.
     pub(crate) fn start(hosts: Hosts, api: PathBuf, findings: Option<Findings>) -> io::Result<Self> {
         let mut poll = Poll::new(api.clone());
-        let (of_events, of_history) = (api.clone(), api.clone());
+        let of_events = api.clone();
+        let of_history = api.clone();
         Ok(Self {
             hosts,
             answers: Feed::start("poll", move || poll.fetch())?,

@@ -117,7 +117,8 @@ impl Server {
     /// The system cannot provide a thread or a descriptor.
     pub fn run(self, ready: impl FnOnce()) -> Result<(), WebError> {
         self.serve_until(async {
-            let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+            let mut term = signal(SignalKind::terminate())?;
+            let mut int = signal(SignalKind::interrupt())?;
             ready();
             poll_fn(|context| match (term.poll_recv(context), int.poll_recv(context)) {
                 (Poll::Pending, Poll::Pending) => Poll::Pending,

@@ -84,11 +84,13 @@ mod tests {
 
     #[test]
     fn pseudo_headers_are_the_sums_of_their_bytes() {
-        let (a, b) = (Ipv4Addr::new(192, 168, 255, 1), Ipv4Addr::new(10, 1, 2, 255));
+        let a = Ipv4Addr::new(192, 168, 255, 1);
+        let b = Ipv4Addr::new(10, 1, 2, 255);
         let bytes = [192, 168, 255, 1, 10, 1, 2, 255, 0, 17, 0xfe, 0xdc];
         assert_eq!(pseudo_header_v4(a, b, IpProtocol::UDP, 0xfedc), sum(&bytes));
 
-        let (a, b) = ("2001:db8::ffff:1".parse().unwrap(), "fe80::dead:beef".parse().unwrap());
+        let a = "2001:db8::ffff:1".parse().unwrap();
+        let b = "fe80::dead:beef".parse().unwrap();
         let (a, b): (Ipv6Addr, Ipv6Addr) = (a, b);
         let bytes = [&a.octets()[..], &b.octets(), &[0, 1, 0xfe, 0xdc, 0, 0, 0, 6]].concat();
         assert_eq!(pseudo_header_v6(a, b, IpProtocol::TCP, 0x1_fedc), sum(&bytes));

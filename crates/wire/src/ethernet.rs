@@ -211,7 +211,8 @@ mod tests {
 
     #[test]
     fn kinds_of_addresses() {
-        let (one, group) = (MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([1, 0, 0x5e, 0, 0, 1]));
+        let one = MacAddr([2, 0, 0, 0, 0, 1]);
+        let group = MacAddr([1, 0, 0x5e, 0, 0, 1]);
         assert!(one.is_unicast() && !one.is_multicast());
         assert!(!group.is_unicast() && group.is_multicast());
         assert!(MacAddr::BROADCAST.is_multicast());

@@ -56,7 +56,8 @@ mod tests {
     use crate::tcp::Flags;
 
     fn frame(net: Net, transport: Transport) -> Vec<u8> {
-        let (src, dst) = (MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2]));
+        let src = MacAddr([2, 0, 0, 0, 0, 1]);
+        let dst = MacAddr([2, 0, 0, 0, 0, 2]);
         let frame = Frame { src, dst, tags: [None, None], net, transport, payload_len: 0 };
         let mut bytes = vec![0; frame.headers_len()];
         frame.emit(&mut bytes, Checksum::Zero).unwrap();
@@ -124,7 +125,8 @@ mod tests {
                         let at = if fraction { (hash * queues) >> 32 } else { (hash >> 22) % queues };
                         counts[usize::try_from(at).unwrap()] += 1;
                     }
-                    let (flows, queues) = (i64::from(flows), i64::try_from(queues).unwrap());
+                    let flows = i64::from(flows);
+                    let queues = i64::try_from(queues).unwrap();
                     let squares: i64 =
                         counts.iter().map(|n| (n * queues - flows).pow(2)).sum::<i64>() / (flows * queues);
                     assert!(squares < 2 * queues + 20, "{queues} queues: {counts:?}");

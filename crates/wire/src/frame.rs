@@ -269,7 +269,8 @@ mod tests {
     #[test]
     fn a_gap_between_tags_is_closed() {
         let tag = vlan::Tag { tpid: EtherType::VLAN, pcp: 1, dei: false, vid: 5 };
-        let (mut first, mut second) = ([0; 46], [0; 46]);
+        let mut first = [0; 46];
+        let mut second = [0; 46];
         assert_eq!(Frame { tags: [Some(tag), None], ..FRAME }.emit(&mut first, Checksum::Zero), Ok(46));
         assert_eq!(Frame { tags: [None, Some(tag)], ..FRAME }.emit(&mut second, Checksum::Zero), Ok(46));
         assert_eq!(first, second);

@@ -144,7 +144,8 @@ impl Repr {
     /// [`WireError::BufferTooSmall`] if `buffer` is shorter than the header.
     pub fn emit(&self, buffer: &mut [u8]) -> Result<usize, WireError> {
         let bytes = cleared(buffer, self.header_len())?;
-        let (mut flags, mut at) = (0, MIN_LEN);
+        let mut flags = 0;
+        let mut at = MIN_LEN;
         if let Some(checksum) = self.checksum {
             put(bytes, at, &checksum.to_be_bytes());
             (flags, at) = (flags | C, at + 4);

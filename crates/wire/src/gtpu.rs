@@ -120,7 +120,8 @@ impl<B: AsRef<[u8]>> Header<B> {
         if visible.len() < LONG_LEN {
             return Err(WireError::Truncated);
         }
-        let (mut len, mut next) = (LONG_LEN, self.first_extension());
+        let mut len = LONG_LEN;
+        let mut next = self.first_extension();
         for _ in 0..MAX_EXTENSIONS {
             if next == ExtensionType::NONE {
                 return Ok(len);

@@ -137,7 +137,8 @@ impl Repr {
     /// Reads the values from a view. `None` for messages of other types or codes.
     #[must_use]
     pub fn parse<T: AsRef<[u8]>>(header: &Header<T>) -> Option<Self> {
-        let (ident, sequence) = (header.ident(), header.sequence());
+        let ident = header.ident();
+        let sequence = header.sequence();
         match (header.message_type(), header.code()) {
             (Type::ECHO_REQUEST, 0) => Some(Self::EchoRequest { ident, sequence }),
             (Type::ECHO_REPLY, 0) => Some(Self::EchoReply { ident, sequence }),

@@ -19,9 +19,13 @@ pub const FRAMES: usize = {
 /// ```
 #[must_use]
 pub const fn order() -> [u16; FRAMES] {
-    let (mut order, mut taken, mut frame) = ([0; FRAMES], [0; IMIX.len()], 0);
+    let mut order = [0; FRAMES];
+    let mut taken = [0; IMIX.len()];
+    let mut frame = 0;
     while frame < FRAMES {
-        let (mut best, mut most, mut at) = (0, 0, 0);
+        let mut best = 0;
+        let mut most = 0;
+        let mut at = 0;
         while at < IMIX.len() {
             // The frames that are due to this length, times FRAMES. The last summand keeps it above 0.
             let due = IMIX[at].1 as usize * (frame + 1) + FRAMES * (FRAMES - taken[at]);

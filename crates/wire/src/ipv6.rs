@@ -229,7 +229,8 @@ pub fn is_atomic_fragment(header: &[u8]) -> Result<bool, WireError> {
 ///   4.1).
 /// - [`WireError::TooManyExtensions`] if there are more than [`MAX_EXTENSIONS`].
 pub fn skip_extensions(bytes: &[u8], first: IpProtocol) -> Result<Extensions, WireError> {
-    let (mut protocol, mut len) = (first, 0);
+    let mut protocol = first;
+    let mut len = 0;
     for count in 0..=MAX_EXTENSIONS {
         let fragment = match protocol {
             IpProtocol::HOP_BY_HOP if count > 0 => return Err(WireError::BadExtension),

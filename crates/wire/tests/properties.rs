@@ -15,7 +15,8 @@ fn read_frame(bytes: &[u8]) -> (Frame, Layers) {
     let layers = locate(bytes).expect("a built frame");
     let link = ethernet::Header::new_checked(bytes).expect("Ethernet");
     let tags = vlan::skip(bytes).expect("tags");
-    let (l3, l4) = (&bytes[layers.l3.into()..], &bytes[layers.l4.into()..]);
+    let l3 = &bytes[layers.l3.into()..];
+    let l4 = &bytes[layers.l4.into()..];
     let (net, net_payload) = match layers.version {
         IpVersion::V4 => {
             let header = ipv4::Header::new_checked(l3).expect("IPv4");
@@ -25,7 +26,9 @@ fn read_frame(bytes: &[u8]) -> (Frame, Layers) {
         }
         IpVersion::V6 => {
             let header = ipv6::Header::new_checked(l3).expect("IPv6");
-            let (src, dst, flow_label) = (header.src(), header.dst(), header.flow_label());
+            let src = header.src();
+            let dst = header.dst();
+            let flow_label = header.flow_label();
             (Net::V6 { src, dst, flow_label, hop_limit: header.hop_limit() }, header.payload_len().into())
         }
     };
@@ -37,7 +40,9 @@ fn read_frame(bytes: &[u8]) -> (Frame, Layers) {
         }
         IpProtocol::TCP => {
             let header = tcp::Header::new_checked(l4).expect("TCP");
-            let (src_port, dst_port, window) = (header.src_port(), header.dst_port(), header.window());
+            let src_port = header.src_port();
+            let dst_port = header.dst_port();
+            let window = header.window();
             Transport::Tcp { src_port, dst_port, seq: header.seq(), ack: header.ack(), flags: header.flags(), window }
         }
         other => panic!("protocol {other:?}"),
@@ -116,7 +121,8 @@ proptest! {
         (fragment_offset, ttl, protocol) in (0..8192u16, any::<u8>(), any::<u8>().prop_map(IpProtocol)),
         (src, dst) in any::<([u8; 4], [u8; 4])>(),
     ) {
-        let (src, dst) = (src.into(), dst.into());
+        let src = src.into();
+        let dst = dst.into();
         let repr = ipv4::Repr {
             tos, payload_len, ident, dont_fragment, more_fragments, fragment_offset, ttl, protocol, src, dst,
         };
@@ -133,7 +139,8 @@ proptest! {
             (any::<u8>(), 0u32..1 << 20, any::<u16>(), any::<u8>().prop_map(IpProtocol), any::<u8>()),
         (src, dst) in any::<([u8; 16], [u8; 16])>(),
     ) {
-        let (src, dst) = (src.into(), dst.into());
+        let src = src.into();
+        let dst = dst.into();
         let repr = ipv6::Repr { traffic_class, flow_label, payload_len, next_header, hop_limit, src, dst };
         let mut bytes = [0xee; 50];
         prop_assert_eq!(repr.emit(&mut bytes), Ok(40));

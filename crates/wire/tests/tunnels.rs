@@ -223,7 +223,8 @@ proptest! {
             tos, payload_len, ident, dont_fragment: true, more_fragments: false, fragment_offset: 0, ttl: 64,
             protocol: IpProtocol::UDP, src: src.into(), dst: dst.into(),
         };
-        let (mut replaced, mut expected) = ([0; 20], [0; 20]);
+        let mut replaced = [0; 20];
+        let mut expected = [0; 20];
         repr.emit(&mut replaced).unwrap();
         ipv4::Header::new_checked(&mut replaced).unwrap().replace_tos(marked);
         ipv4::Repr { tos: marked, ..repr }.emit(&mut expected).unwrap();
@@ -233,7 +234,8 @@ proptest! {
             traffic_class: tos, flow_label, payload_len, next_header: IpProtocol::UDP, hop_limit: 64,
             src: [1; 16].into(), dst: [2; 16].into(),
         };
-        let (mut replaced, mut expected) = ([0; 40], [0; 40]);
+        let mut replaced = [0; 40];
+        let mut expected = [0; 40];
         repr.emit(&mut replaced).unwrap();
         ipv6::Header::new_checked(&mut replaced).unwrap().set_traffic_class(marked);
         ipv6::Repr { traffic_class: marked, ..repr }.emit(&mut expected).unwrap();

@@ -39,7 +39,9 @@ fn run(guest: &mut FuzzGuest, u: &mut Unstructured<'_>) -> Result<()> {
     let size = 1 + usize::from(u.arbitrary::<u16>()? % 1500);
     let splits = u.arbitrary()?;
     let count = u.int_in_range(2..=MAX_PACKETS)?;
-    let (mut packets, mut at, mut all) = (Vec::new(), 0, 0);
+    let mut packets = Vec::new();
+    let mut at = 0;
+    let mut all = 0;
     for nth in 0..count {
         let packet = flow.packet(u, nth, at, size)?;
         at += size as u32;
@@ -111,7 +113,8 @@ impl Coalesced {
 impl Flow {
     fn arbitrary(u: &mut Unstructured<'_>) -> Result<Flow> {
         let v4 = u.arbitrary()?;
-        let (tags, options) = (u.int_in_range(0..=2_usize)?, u.int_in_range(0..=10_u8)?);
+        let tags = u.int_in_range(0..=2_usize)?;
+        let options = u.int_in_range(0..=10_u8)?;
         let mut headers = vec![0x02; 12];
         for _ in 0..tags {
             headers.extend([0x81, 0x00, 0x00, 0x07]);
@@ -166,7 +169,8 @@ impl Flow {
         };
         let mut frame = self.headers.clone();
         frame.extend((0..size).map(|n| (n as u32 ^ at.rotate_left(7)) as u8));
-        let (mut seq, mut ident) = (self.seq.wrapping_add(at), self.ident.wrapping_add(nth.into()));
+        let mut seq = self.seq.wrapping_add(at);
+        let mut ident = self.ident.wrapping_add(nth.into());
         let mut changed = None;
         let mut length_error = 0;
         match u.int_in_range(0..=15_u8)? {
@@ -272,7 +276,8 @@ fn finish_at(frame: &mut [u8], l4: usize, offset: usize) {
 /// Returns whether the finished checksum of a TCP or UDP packet is right.
 fn is_right(frame: &[u8]) -> bool {
     let layers = geometry::locate(frame).expect("headers");
-    let (l3, l4) = (usize::from(layers.l3), usize::from(layers.l4));
+    let l3 = usize::from(layers.l3);
+    let l4 = usize::from(layers.l4);
     let addresses = if frame[l3] >> 4 == 4 { l3 + 12..l3 + 20 } else { l3 + 8..l3 + 40 };
     let mut bytes = frame[addresses].to_vec();
     bytes.extend(((frame.len() - l4) as u32).to_be_bytes());
@@ -283,7 +288,9 @@ fn is_right(frame: &[u8]) -> bool {
 
 /// Coalesces packets as a port does when it delivers them; returns the coalesced ones.
 fn deliver<'t>(turn: &mut Turn<'t>, memory: &'t GuestMemory, packets: &[Packet], splits: [u16; 3]) -> Vec<Coalesced> {
-    let (mut ids, mut frames, mut at) = (Vec::new(), Vec::new(), 0);
+    let mut ids = Vec::new();
+    let mut frames = Vec::new();
+    let mut at = 0;
     for Packet { frame, header } in packets {
         let Some(id) = accept(turn, memory, at, frame.len(), splits) else { break };
         at += frame.len() as u64;
@@ -296,7 +303,8 @@ fn deliver<'t>(turn: &mut Turn<'t>, memory: &'t GuestMemory, packets: &[Packet],
             Err(_) => reached!("a header that is refused"),
         }
     }
-    let (mut results, mut at) = (Vec::new(), 0);
+    let mut results = Vec::new();
+    let mut at = 0;
     while at < ids.len() {
         if is_shaped_like_tcp(turn, &ids[at..]) {
             reached!("UDP with a checksum where TCP has it");
@@ -374,11 +382,13 @@ fn segment_again<'t>(turn: &mut Turn<'t>, memory: &'t GuestMemory, coalesced: &C
     let gso = offload.gso.expect("it must be segmented");
     turn.set_offload(id, offload);
     let mut plan = Segmenter::new(gso, frame.len() as u32).expect("a coalesced packet can be segmented");
-    let (mut segment, mut segments) = (GsoSegment::default(), 0);
+    let mut segment = GsoSegment::default();
+    let mut segments = 0;
     while plan.next(turn.head(id), &mut segment) {
         let mut bytes = segment.headers().to_vec();
         bytes.extend_from_slice(&frame[segment.payload().start as usize..segment.payload().end as usize]);
-        let (l4, offset) = (usize::from(gso.l4), usize::from(gso.kind.checksum_offset()));
+        let l4 = usize::from(gso.l4);
+        let offset = usize::from(gso.kind.checksum_offset());
         let mut sent = coalesced.packets[segments].clone();
         // If identifications without a meaning are all the same, segmentation makes them count up.
         if gso.kind.is_v4() && coalesced.is_fixed(usize::from(gso.l3)) {

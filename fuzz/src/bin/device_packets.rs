@@ -73,7 +73,8 @@ impl Tap {
         });
         let opener = SocketOpener { socket: Mutex::new(Some(ours)), features };
         let devices = Devices::new(Arc::new(opener)).expect("devices");
-        let (drops, waiter) = (Arc::<Drops>::default(), Arc::new(EpollWaiter::new().expect("epoll")));
+        let drops = Arc::<Drops>::default();
+        let waiter = Arc::new(EpollWaiter::new().expect("epoll"));
         let config = DevicePortConfig { name: "p".to_owned(), request, mtu: 1500, queues: 1 };
         let port = DevicePort::open(config, PortIndex(index), Arc::clone(&drops), rcu, waiter, &devices);
         Tap { port: port.expect("a port"), kernel, drops }
@@ -113,15 +114,18 @@ fuzz_target!(|data: &[u8]| {
 fn run(rig: &mut Rig, u: &mut Unstructured<'_>) -> Result<()> {
     let mut packets = Vec::new();
     while !u.is_empty() && packets.len() < MOST {
-        let (len, stretch) = (u.int_in_range(0..=400_usize)?, u.int_in_range(1..=160_usize)?);
+        let len = u.int_in_range(0..=400_usize)?;
+        let stretch = u.int_in_range(1..=160_usize)?;
         let bytes = u.bytes(len.min(u.len()))?;
         // The body is long and made of few bytes: the headers matter.
         let body = bytes.iter().rev().copied().cycle().take(bytes.len() * (stretch - 1));
         packets.push(bytes.iter().copied().chain(body).collect::<Vec<u8>>());
     }
     let Rig { arena, input, outputs } = rig;
-    let (from, to) = (input.port.for_worker(0), outputs.each_ref().map(|tap| tap.port.for_worker(0)));
-    let (before, mut accepted) = (input.drops.total(), 0);
+    let from = input.port.for_worker(0);
+    let to = outputs.each_ref().map(|tap| tap.port.for_worker(0));
+    let before = input.drops.total();
+    let mut accepted = 0;
     for packet in packets.iter().filter(|packet| !packet.is_empty()) {
         send(&input.kernel, packet, SendFlags::empty()).expect("space in the socket");
         let is_done = |accepted| accepted + input.drops.total() - before;

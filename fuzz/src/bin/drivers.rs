@@ -48,7 +48,8 @@ fn run(guest: &mut FuzzGuest, u: &mut Unstructured<'_>) -> Result<()> {
     // Descriptors of the outstanding chains, by id.
     let mut out: BTreeMap<u16, u16> = BTreeMap::new();
     // The next position at which the device writes.
-    let (mut used, mut wrap) = (0_u16, true);
+    let mut used = 0_u16;
+    let mut wrap = true;
     for _ in 0..256 {
         if u.is_empty() {
             break;

@@ -248,7 +248,10 @@ fn replied(frame: &[u8]) -> Claim {
 }
 
 fn discovery(u: &mut Unstructured<'_>, from: MacAddr) -> Result<(Vec<u8>, Claim)> {
-    let (dst_mac, src, dst, target) = (destination(u)?, v6(u)?, v6(u)?, v6(u)?);
+    let dst_mac = destination(u)?;
+    let src = v6(u)?;
+    let dst = v6(u)?;
+    let target = v6(u)?;
     let kind = *u.choose(&[ndp::Kind::NeighborSolicitation, ndp::Kind::NeighborAdvertisement])?;
     let (option_type, named) = match kind {
         ndp::Kind::NeighborAdvertisement => (ndp::OptionType::TARGET_LINK_ADDRESS, station(u)?),
@@ -298,9 +301,12 @@ fn ip6(mut bytes: Vec<u8>, src: Ipv6Addr, dst: Ipv6Addr, hop_limit: u8, message:
 /// Makes an echo request, or an error about a packet of ours.
 fn icmp(u: &mut Unstructured<'_>, from: MacAddr) -> Result<Vec<u8>> {
     let body: Vec<u8> = u.bytes(u.len().min(64))?.to_vec();
-    let (ident, sequence, is_echo) = (7, 1, u.arbitrary::<bool>()?);
+    let ident = 7;
+    let sequence = 1;
+    let is_echo = u.arbitrary::<bool>()?;
     if u.arbitrary()? {
-        let (src, dst) = (v4(u)?, v4(u)?);
+        let src = v4(u)?;
+        let dst = v4(u)?;
         let repr = match is_echo {
             true => icmpv4::Repr::EchoRequest { ident, sequence },
             false => icmpv4::Repr::FragmentationNeeded { mtu: u.arbitrary()? },
@@ -324,7 +330,8 @@ fn icmp(u: &mut Unstructured<'_>, from: MacAddr) -> Result<Vec<u8>> {
         repr.emit(&mut header).expect("space");
         return Ok([begin(destination(u)?, from, EtherType::IPV4), header.to_vec(), message].concat());
     }
-    let (src, dst) = (v6(u)?, v6(u)?);
+    let src = v6(u)?;
+    let dst = v6(u)?;
     let repr = match is_echo {
         true => icmpv6::Repr::EchoRequest { ident, sequence },
         false => icmpv6::Repr::TooBig { mtu: u.arbitrary()? },

@@ -90,8 +90,11 @@ fn deliver<'t>(
         return;
     };
     let headers = usize::from(gso.header_len);
-    let (count, mut made, mut payload) = (plan.count(), 0, Vec::new());
-    let (mut segment, mut from) = (GsoSegment::default(), BodyCursor::default());
+    let count = plan.count();
+    let mut made = 0;
+    let mut payload = Vec::new();
+    let mut segment = GsoSegment::default();
+    let mut from = BodyCursor::default();
     while plan.next(turn.head(id), &mut segment) {
         made += 1;
         assert!(segment.len() <= u32::from(gso.header_len) + u32::from(gso.size));
@@ -99,7 +102,8 @@ fn deliver<'t>(
             turn.store_gso_segment::<LEN>(id, &segment, &mut from, to, finish);
         });
         let got = &got[LEN..];
-        let (l3, l4) = (usize::from(gso.l3), usize::from(gso.l4));
+        let l3 = usize::from(gso.l3);
+        let l4 = usize::from(gso.l4);
         if got[l3] >> 4 == 4 {
             assert_eq!(reference::sum(&[&got[l3..l4]]), 0xffff, "the IPv4 header's checksum");
             assert_eq!(u16::from_be_bytes([got[l3 + 2], got[l3 + 3]]) as usize, got.len() - l3);

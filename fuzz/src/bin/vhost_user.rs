@@ -53,7 +53,8 @@ fn session(u: &mut Unstructured<'_>) -> Result<()> {
             6 => 2,
             _ => u.int_in_range(0..=9)?,
         };
-        let (request, before) = (message.request, observe(&session));
+        let request = message.request;
+        let before = observe(&session);
         match session.handle(message, (0..fds).map(|_| fd()).collect()) {
             Ok(effect) => {
                 match &effect {
@@ -102,7 +103,8 @@ fn fd() -> OwnedFd {
 /// Returns everything that can be observed of a session's state.
 fn observe(session: &Session) -> String {
     let rings: Vec<_> = (0..session.rings()).map(|index| format!("{:?}", session.ring(index))).collect();
-    let (acked, protocol) = (session.acked_features(), session.acked_protocol_features());
+    let acked = session.acked_features();
+    let protocol = session.acked_protocol_features();
     format!("{acked:?} {protocol} {:?} {:?} {rings:?} {:?}", session.status(), session.mtu(), session.regions())
 }
 

@@ -181,7 +181,8 @@ impl LinuxGuest {
         let up = format!("{MARK}up\n");
         self.proc.wait_text("its boot", 0, limit, |text| text.contains(&up).then_some(()))?;
         // User Mode Linux names the devices of its own driver vecN.
-        let (rename, name) = ("[ ! -e /sys/class/net/vec0 ] || ip link set vec0 name eth0", &self.interface);
+        let rename = "[ ! -e /sys/class/net/vec0 ] || ip link set vec0 name eth0";
+        let name = &self.interface;
         let look = format!("{rename}; [ -e /sys/class/net/{name} ] || {{ dmesg | tail -n 20; exit 1; }}");
         let (status, output) = self.run(&look, USUAL)?;
         if status != 0 {
@@ -192,7 +193,9 @@ impl LinuxGuest {
 
     /// Sets the interface's addresses, and its MTU if one is given.
     pub(crate) fn address(&mut self, mtu: Option<u32>) -> Result<()> {
-        let (mac, ip, name) = (self.mac(), self.ip(), &self.interface);
+        let mac = self.mac();
+        let ip = self.ip();
+        let name = &self.interface;
         let mtu = mtu.map_or(String::new(), |mtu| format!(" mtu {mtu}"));
         self.sh(&format!(
             "ip link set {name} address {mac}{mtu} && ip addr add {ip}/24 broadcast 10.77.0.255 dev {name} \
@@ -259,7 +262,8 @@ impl LinuxGuest {
     pub(crate) fn add_ip6(&mut self) -> Result<()> {
         self.load_ip6()?;
         // Without duplicate address detection the address is valid at once.
-        let (name, ip) = (&self.interface, self.ip6());
+        let name = &self.interface;
+        let ip = self.ip6();
         self.sh(&format!("sysctl -qw net.ipv6.conf.{name}.accept_dad=0 && ip -6 addr add {ip}/64 dev {name}"))?;
         Ok(())
     }
@@ -278,7 +282,8 @@ impl LinuxGuest {
             bail!("cannot send a command of several lines or more than 3500 bytes to a guest's console: {command}");
         }
         self.commands += 1;
-        let (id, mark) = (self.commands, self.proc.mark());
+        let id = self.commands;
+        let mark = self.proc.mark();
         self.proc.send_line(&format!("{id} {command}"))?;
         Ok(RunningCommand { id, mark, command: command.to_owned() })
     }

@@ -191,7 +191,10 @@ impl Newc {
 
     fn entry(&mut self, name: &str, mode: u32, content: &[u8], (major, minor): (u32, u32)) {
         self.entries += 1;
-        let (inode, links, size, name_size) = (self.entries, 1, content.len(), name.len() + 1);
+        let inode = self.entries;
+        let links = 1;
+        let size = content.len();
+        let name_size = name.len() + 1;
         // magic, ino, mode, uid, gid, nlink, mtime, filesize, devmajor, devminor, rdevmajor,
         // rdevminor, namesize, check
         let header = format!(

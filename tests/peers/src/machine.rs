@@ -64,7 +64,8 @@ impl Machine {
         match need {
             Need::Uml(guests) => {
                 lacks(&guest_programs).or_else(|| lacks(&["linux.uml", "setarch", "cc"])).or_else(|| {
-                    let (have, want) = (free_mib("/dev/shm"), u64::from(guests * UML_MIB));
+                    let have = free_mib("/dev/shm");
+                    let want = u64::from(guests * UML_MIB);
                     (have < want).then(|| format!("/dev/shm has {have} MiB free, {guests} guests need {want}"))
                 })
             }

@@ -108,7 +108,8 @@ impl<'lab> Ovs<'lab> {
     fn wait_bridge(&mut self) -> Result<()> {
         let management = folder(self.lab).join("br0.mgmt");
         wait_file(&mut self.switch, &management)?;
-        let (lab, count) = (self.lab, self.ports);
+        let lab = self.lab;
+        let count = self.ports;
         proc::until("OvS has all ports", LIMIT, || {
             let ports = openflow(lab, &["--no-names", "dump-ports"], &[])?;
             Ok((1..=count).all(|port| ports.contains(&format!("port  {port}:"))).then_some(()))
@@ -232,7 +233,8 @@ fn database(lab: &Lab, threads: OvsThreads, extra: &str) -> Result<Proc> {
     let mut ovsdb = Proc::start("ovsdb-server", serve, &lab.log("ovsdb"))?;
     wait_file(&mut ovsdb, &lab.socket("db"))?;
     configure(lab, &["init"])?;
-    let (id, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+    let id = std::process::id();
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let extra = format!("other_config:dpdk-extra=--no-pci --file-prefix=peersovs{id}-{number}{extra}");
     let mask = |cpu: u32| format!("{:#x}", 1_u64 << cpu);
     configure(

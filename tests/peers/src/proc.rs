@@ -97,7 +97,8 @@ impl Proc {
             .process_group(0)
             .spawn()
             .with_context(|| format!("cannot start {name}: {command:?}"))?;
-        let (output, errors) = (Arc::new(Output::default()), Arc::new(Output::default()));
+        let output = Arc::new(Output::default());
+        let errors = Arc::new(Output::default());
         if let Some(stream) = child.stdout.take() {
             collect(stream, file.try_clone()?, &output);
         }
@@ -138,7 +139,8 @@ impl Proc {
             .filter(|line| keys.iter().any(|key| line.starts_with(key)))
             .map(|line| line.replace('\t', " "))
             .collect();
-        let (wchan, ticks) = (read("wchan"), self.cpu_ticks().unwrap_or_default());
+        let wchan = read("wchan");
+        let ticks = self.cpu_ticks().unwrap_or_default();
         format!("{}; in {wchan}; {ticks} ticks of 10 ms; {unread:?} bytes of its input unread", lines.join("; "))
     }
 
@@ -251,7 +253,8 @@ pub(crate) fn run(command: &mut Command, limit: Duration) -> Result<(Option<i32>
         .stderr(Stdio::piped())
         .spawn()
         .with_context(|| format!("cannot start {command:?}"))?;
-    let (out, err) = (child.stdout.take(), child.stderr.take());
+    let out = child.stdout.take();
+    let err = child.stderr.take();
     let reader = |stream: Option<Box<dyn Read + Send>>| {
         std::thread::spawn(move || {
             let mut bytes = Vec::new();

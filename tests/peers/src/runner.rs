@@ -44,7 +44,9 @@ pub(crate) struct Remark {
 impl TestReport {
     /// Returns the line with the numbers of results.
     pub(crate) fn summary(&self) -> String {
-        let (passed, failed, skipped) = (self.passed.len(), self.failed.len(), self.skipped.len());
+        let passed = self.passed.len();
+        let failed = self.failed.len();
+        let skipped = self.skipped.len();
         format!("{passed} passed, {failed} failed, {skipped} skipped")
     }
 }

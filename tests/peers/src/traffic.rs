@@ -174,7 +174,8 @@ pub(crate) fn iperf3(client: &mut LinuxGuest, server: &mut LinuxGuest, seconds: 
     iperf3_server(server)?;
     let Iperf { gbit_per_s, retransmits, .. } = iperf3_client(client, &server.ip(), seconds, reverse)?;
     let arrow = if reverse { "<-" } else { "->" };
-    let (one, other) = (client.ip(), server.ip());
+    let one = client.ip();
+    let other = server.ip();
     println!("  iperf3 {one} {arrow} {other}: {gbit_per_s:.2} Gbit/s, {retransmits} retransmits");
     Ok(())
 }

@@ -106,7 +106,9 @@ fn collect(
 /// Returns the first name of each path in what follows `crate::`: one path, or a list in braces.
 fn first_names(rest: &str) -> Vec<&str> {
     let Some(list) = rest.strip_prefix('{') else { return vec![word(rest)] };
-    let (mut depth, mut names, mut begin) = (0_u32, Vec::new(), 0);
+    let mut depth = 0_u32;
+    let mut names = Vec::new();
+    let mut begin = 0;
     for (at, c) in list.char_indices() {
         match c {
             '{' => depth += 1,

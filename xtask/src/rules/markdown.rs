@@ -70,7 +70,8 @@ fn is_one_word(trimmed: &str) -> bool {
 
 /// Returns the line without the targets of its links: `(...)` behind `]`, and bare addresses.
 fn without_targets(line: &str) -> String {
-    let (mut kept, mut rest) = (String::with_capacity(line.len()), line);
+    let mut kept = String::with_capacity(line.len());
+    let mut rest = line;
     while let Some(at) = rest.find("](") {
         kept.push_str(&rest[..=at]);
         let target = &rest[at + 1..];

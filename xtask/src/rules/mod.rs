@@ -8,6 +8,7 @@
 //! | `circles` | the modules of a crate do not import each other in a circle |
 //! | `port_sides` | a port's data side does not import its control side |
 //! | `doc_comments` | no doc comment begins with "What", "Who" or "Whoever" |
+//! | `packed_lets` | a `let` binds one value, and no written tuple of several |
 //! | `markdown` | prose in Markdown has lines of at most 100 columns |
 //! | `subjects` | subjects of new commits have at most 72 columns |
 
@@ -16,6 +17,7 @@ mod doc_comments;
 mod git;
 mod layers;
 mod markdown;
+mod packed_lets;
 mod port_sides;
 mod subjects;
 mod unsafe_code;
@@ -72,6 +74,7 @@ pub(crate) fn check(root: &Path) -> Result<Findings> {
     violations.extend(port_sides::check(&sources));
     violations.extend(circles::check(&sources));
     violations.extend(sources.iter().flat_map(|(path, source)| doc_comments::check(path, source)));
+    violations.extend(sources.iter().flat_map(|(path, source)| packed_lets::check(path, source)));
     let mut documents = BTreeMap::new();
     files(root, root, "md", &mut documents)?;
     // Notes and results that are not tracked may have long lines.

@@ -104,7 +104,8 @@ pub fn text(runtime: &Runtime) -> String {
     }
     let mut nodes = Grid::new(&["<node", ">calls", ">packets", ">packets/call", ">cycles/packet"]);
     for node in &runtime.nodes {
-        let (vector, cycles) = (format!("{:.2}", node.packets_per_call), format!("{:.1}", node.cycles_per_packet));
+        let vector = format!("{:.2}", node.packets_per_call);
+        let cycles = format!("{:.1}", node.cycles_per_packet);
         // There are several workers only where each has a CPU.
         let cpu = node.worker.and_then(|worker| runtime.workers.get(worker)?.cpu).filter(|_| runtime.workers.len() > 1);
         let name = cpu.map_or_else(|| node.name.clone(), |cpu| format!("{} on CPU {cpu}", node.name));

@@ -262,11 +262,11 @@ fn end(packet: &TracedPacket) -> String {
     let delivered = (!packet.delivered.is_empty()).then(|| format!("delivered by {}", packet.delivered.join(", ")));
     let dropped = packet.dropped.iter().map(|drop| format!("dropped: {} ({})", drop.reason, drop.port));
     let parts: Vec<_> = delivered.into_iter().chain(dropped).collect();
-    let is = |wanted: &TraceAction| packet.steps.iter().any(|step| step.actions.contains(wanted));
+    let has_action = |wanted: &TraceAction| packet.steps.iter().any(|step| step.actions.contains(wanted));
     printable(&match parts.is_empty() {
         false => parts.join("; "),
-        true if is(&TraceAction::Kept) => "kept until its next hop answers".to_owned(),
-        true if is(&TraceAction::Taken) => "taken by a node".to_owned(),
+        true if has_action(&TraceAction::Kept) => "kept until its next hop answers".to_owned(),
+        true if has_action(&TraceAction::Taken) => "taken by a node".to_owned(),
         true => "neither delivered nor dropped".to_owned(),
     })
 }

@@ -60,7 +60,8 @@ impl<const N: usize> Grid<N> {
 pub(crate) fn wrap(label: &str, list: &str, width: usize) -> String {
     let label = printable(label);
     let margin = label.chars().count();
-    let (mut text, mut column) = (label, margin);
+    let mut text = label;
+    let mut column = margin;
     for (index, word) in printable(list).split_whitespace().enumerate() {
         let length = word.chars().count();
         if index > 0 && column + 1 + length > width {

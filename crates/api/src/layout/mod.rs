@@ -18,7 +18,10 @@ pub(crate) const INDENT: &str = "    ";
 /// Formats seconds as days, hours, minutes and seconds, from the first that is not 0.
 pub(crate) fn duration(seconds: f64) -> String {
     let whole = Duration::try_from_secs_f64(seconds).map_or(0, |time| time.as_secs());
-    let (days, hours, minutes, rest) = (whole / 86400, whole / 3600 % 24, whole / 60 % 60, whole % 60);
+    let days = whole / 86400;
+    let hours = whole / 3600 % 24;
+    let minutes = whole / 60 % 60;
+    let rest = whole % 60;
     match (days, hours, minutes) {
         (0, 0, 0) => format!("{seconds:.1} s"),
         (0, 0, _) => format!("{minutes} min {rest} s"),

@@ -161,13 +161,13 @@ impl Condition {
             Condition::Vlan(id) => facts.vlans.contains(&id),
             Condition::Address { family, side, address, bits } => {
                 let is_family = family.is_none_or(|family| facts.family == Some(family));
-                let is = |other: IpAddr| begins_with(other, address, bits);
-                is_family && facts.addresses.is_some_and(|(src, dst)| side.any(src, dst, is))
+                let matches = |other: IpAddr| begins_with(other, address, bits);
+                is_family && facts.addresses.is_some_and(|(src, dst)| side.any(src, dst, matches))
             }
             Condition::Ports { protocol, side, first, last } => {
                 let is_protocol = protocol.is_none_or(|protocol| facts.protocol == Some(protocol));
-                let is = |port: u16| (first..=last).contains(&port);
-                is_protocol && facts.ports.is_some_and(|(src, dst)| side.any(src, dst, is))
+                let matches = |port: u16| (first..=last).contains(&port);
+                is_protocol && facts.ports.is_some_and(|(src, dst)| side.any(src, dst, matches))
             }
             Condition::Less(most) => facts.len <= most,
             Condition::Greater(least) => facts.len >= least,

@@ -72,7 +72,8 @@ pub(super) fn parse(text: &str) -> Result<Expression, FilterError> {
 /// Splits an expression into words. Parentheses, `!`, `&&` and `||` are words of their own.
 fn words(text: &str) -> Vec<Word<'_>> {
     let mut words: Vec<Word<'_>> = Vec::new();
-    let (mut begin, mut column) = (0, 1);
+    let mut begin = 0;
+    let mut column = 1;
     let mut rest = text.char_indices().peekable();
     while let Some((at, char)) = rest.next() {
         let mut len = char.len_utf8();

@@ -158,7 +158,8 @@ fn conditions_look_behind_tags() {
 /// Frames of many kinds, for the comparison with tcpdump.
 fn frames() -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
-    let (one, two) = (MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2]));
+    let one = MacAddr([2, 0, 0, 0, 0, 1]);
+    let two = MacAddr([2, 0, 0, 0, 0, 2]);
     let nets = [
         Net::v4([10, 0, 0, 1].into(), [10, 0, 0, 2].into()),
         Net::v4([10, 0, 0, 2].into(), [192, 168, 7, 1].into()),

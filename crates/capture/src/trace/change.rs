@@ -64,7 +64,8 @@ mod tests {
         let plain: Vec<u8> = (0..200).collect();
         let mut tagged = plain.clone();
         tagged.splice(12..12, [0x81, 0, 0x20, 7]);
-        let (short, long) = (head(&plain, 200), head(&tagged, 204));
+        let short = head(&plain, 200);
+        let long = head(&tagged, 204);
         assert_eq!(change(&short, &short), None);
         assert_eq!(change(&short, &long), Some(Change::TagPushed(7)));
         assert_eq!(change(&long, &short), Some(Change::TagPopped(7)));

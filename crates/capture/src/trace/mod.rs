@@ -193,7 +193,8 @@ impl Trace {
 
     fn add_event(&mut self, port: PortIndex, what: Happened, head: PacketHead) {
         if self.events.len() < MAX_EVENTS && self.steps.len() < MAX_STEPS {
-            let (step, head) = (u16::try_from(self.steps.len()).unwrap_or(u16::MAX), self.head(head));
+            let step = u16::try_from(self.steps.len()).unwrap_or(u16::MAX);
+            let head = self.head(head);
             self.events.push(TraceEvent { step, port, what, head });
         }
     }

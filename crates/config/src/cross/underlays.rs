@@ -145,7 +145,8 @@ fn check_addresses(underlay: &UnderlayConfig, spans: &UnderlaySpans, report: &mu
     if let Some(at) = has_ipv6
         .filter(|_| underlay.mtu < MIN_IPV6_MTU && !spans.mtu.as_ref().is_some_and(|mtu| report.has_error_in(mtu)))
     {
-        let (span, ip) = (spans.mtu.as_ref().unwrap_or(&spans.addresses[at]), underlay.addresses[at].ip);
+        let span = spans.mtu.as_ref().unwrap_or(&spans.addresses[at]);
+        let ip = underlay.addresses[at].ip;
         let message = format!("mtu {} of underlay {name:?}: IPv6 ({ip}) needs at least {MIN_IPV6_MTU}", underlay.mtu);
         report.error(span, message);
     }

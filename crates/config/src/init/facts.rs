@@ -129,7 +129,8 @@ fn driver(interface: &Path) -> Option<String> {
 fn default_interface(routes: &str) -> Option<String> {
     let mut fields = routes.lines().skip(1).map(|line| line.split_whitespace());
     fields.find_map(|mut fields| {
-        let (name, destination) = (fields.next()?, fields.next()?);
+        let name = fields.next()?;
+        let destination = fields.next()?;
         (destination == "00000000").then(|| name.to_owned())
     })
 }

@@ -15,14 +15,14 @@ use crate::key::{Absent, Key, UNBOUNDED, Value};
 #[must_use]
 pub fn schema(kinds: &Kinds) -> Json {
     let groups = groups();
-    let of = |section: &str, kind: Option<&str>| {
+    let keys_of = |section: &str, kind: Option<&str>| {
         let group = groups.iter().find(|group| group.section == section && group.kind == kind);
         group.map_or(&[][..], |group| &group.keys)
     };
     // One alternative for each kind: the keys of all kinds, and its own.
     let alternatives = |section: &str| -> Vec<Json> {
         let own = groups.iter().filter(|group| group.section == section);
-        own.filter_map(|group| Some((group.kind?, [of(section, None), &group.keys].concat())))
+        own.filter_map(|group| Some((group.kind?, [keys_of(section, None), &group.keys].concat())))
             .map(|(kind, keys)| section_of_kind(kind, &keys))
             .collect()
     };
@@ -48,11 +48,11 @@ pub fn schema(kinds: &Kinds) -> Json {
         "type": "object",
         "additionalProperties": false,
         "properties": {
-            "switch": object(of("switch", None)),
+            "switch": object(keys_of("switch", None)),
             "port": named(json!({ "oneOf": alternatives("port") })),
-            "underlay": named(object(of("underlay", None))),
-            "patch": named(object(of("patch", None))),
-            "bridge": named(object(of("bridge", None))),
+            "underlay": named(object(keys_of("underlay", None))),
+            "patch": named(object(keys_of("patch", None))),
+            "bridge": named(object(keys_of("bridge", None))),
             "node": named(json!({ "oneOf": nodes })),
         },
     })
@@ -115,7 +115,8 @@ fn property(key: &Key) -> Json {
         }
         Value::Table { .. } => json!({ "type": "object", "additionalProperties": text }),
     };
-    let (values, default) = (plain(&key.value.describe()), plain(&key.default.describe()));
+    let values = plain(&key.value.describe());
+    let default = plain(&key.default.describe());
     property["description"] = json!(format!(
         "{} Values: {values}. Default: {default}. Example: {} = {}",
         plain(key.meaning),

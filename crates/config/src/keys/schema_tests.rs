@@ -13,7 +13,8 @@ use super::schema;
 fn fits(value: &Json, schema: &Json) -> bool {
     let Json::Object(words) = schema else { panic!("{schema} is no schema") };
     words.iter().all(|(word, says)| {
-        let (list, table) = (value.as_array(), value.as_object());
+        let list = value.as_array();
+        let table = value.as_object();
         let size = |items: &Vec<Json>| items.len() as u64;
         match word.as_str() {
             "$schema" | "title" | "description" | "default" => true,

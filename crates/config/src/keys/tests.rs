@@ -99,7 +99,9 @@ struct Row {
 /// port; else the heading above the table names the section or the kind.
 fn document() -> BTreeSet<Row> {
     let text = include_str!("../../../../docs/configuration.md");
-    let (mut section, mut kinds, mut columns) = (String::new(), vec![None], Vec::new());
+    let mut section = String::new();
+    let mut kinds = vec![None];
+    let mut columns = Vec::new();
     let mut rows = BTreeSet::new();
     let quoted = |text: &str| text.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
     for line in text.lines() {

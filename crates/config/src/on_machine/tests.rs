@@ -22,7 +22,8 @@ fn machine() -> (tempfile::TempDir, Interfaces) {
          eth0\t00000000\t0100A8C0\t0003\t0\t0\t0\t00000000\t0\n\
          eth1\t0000A8C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\n",
     );
-    let (nowhere, router) = ("0".repeat(32), format!("fe8{}1", "0".repeat(28)));
+    let nowhere = "0".repeat(32);
+    let router = format!("fe8{}1", "0".repeat(28));
     let route = |to: &str, hop: &str, name: &str| {
         format!("{nowhere} {to} {nowhere} 00 {hop} 00000400 00000001 00000000 00000003     {name}\n")
     };

@@ -226,7 +226,8 @@ pub struct NodeConfig {
 impl NodeConfig {
     /// Creates a node that no configuration file has.
     pub fn new<N: Node + Clone + Sync + 'static>(name: impl Into<String>, kind: impl Into<String>, node: N) -> Self {
-        let (name, kind) = (name.into(), kind.into());
+        let name = name.into();
+        let kind = kind.into();
         Self { name, kind, settings: None, outputs: Vec::new(), prototype: Arc::new(node) }
     }
 

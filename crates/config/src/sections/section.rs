@@ -167,7 +167,8 @@ impl<'t> Section<'t> {
         match number.and_then(|number| T::try_from(number).ok()).filter(|number| range.contains(number)) {
             Some(number) => Some(Spanned::new(value.span(), number)),
             None => {
-                let (low, high) = (range.start(), range.end());
+                let low = range.start();
+                let high = range.end();
                 let message = format!("{key} {digits} in {}: out of range; it must be {low} to {high}", self.title);
                 report.error(&value.span(), message);
                 None

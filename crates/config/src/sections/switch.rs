@@ -126,7 +126,8 @@ fn read_api(section: &Section<'_>, report: &mut Findings<'_>, draft: &mut Draft)
     };
     let api = read_socket("api", "api.sock", "the API", report);
     let read_only = read_socket("api-read-only", "read-only.sock", "the API that only answers questions", report);
-    let (has_api, has_read_only) = (section.get("api").is_some(), section.get("api-read-only").is_some());
+    let has_api = section.get("api").is_some();
+    let has_read_only = section.get("api-read-only").is_some();
     for (key, socket, has_socket) in [
         ("api-group", "api", has_api || has_read_only),
         ("api-perms", "api", has_api),

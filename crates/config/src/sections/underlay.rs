@@ -163,7 +163,8 @@ fn read_list<T>(
     ip: fn(&T) -> IpAddr,
     report: &mut Findings<'_>,
 ) -> (Vec<T>, Vec<Span>) {
-    let (mut values, mut spans) = (Vec::new(), Vec::new());
+    let mut values = Vec::new();
+    let mut spans = Vec::new();
     for text in section.texts(key, example, report).map_or_else(Vec::new, Spanned::into_inner) {
         let why = match parse(text.get_ref()) {
             Ok(value) if values.iter().any(|other| ip(other) == ip(&value)) => "named twice; name it once".to_owned(),

@@ -146,7 +146,8 @@ fn mistakes_with_mirrors() {
     let fixture = Fixture::new();
     let with =
         |lists: &str, mon: &str, node: &str| mirrored(&fixture, lists, mon) + "[node.m]\nkind = \"mirror\"\n" + node;
-    let (list, to) = ("nodes = [\"m\"]\n", "to = \"mon\"\n");
+    let list = "nodes = [\"m\"]\n";
+    let to = "to = \"mon\"\n";
     wrong(
         &with("egress-nodes = [\"n\"]\n", "", to),
         "f.toml:4: node \"n\" in egress-nodes of port \"p\": no such node; nodes are m",

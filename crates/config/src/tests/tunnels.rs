@@ -79,7 +79,8 @@ fn defaults_come_from_the_underlay_and_its_port() {
 
 #[test]
 fn each_kind_with_its_keys() {
-    let (v4, v6) = ("192.0.2.2", "2001:db8::2");
+    let v4 = "192.0.2.2";
+    let v6 = "2001:db8::2";
     let cookie = |digits: &[u8]| Cookie::new(digits).expect("a cookie");
     assert_eq!(
         kind(v6, "kind = \"l2tpv3\""),

@@ -116,9 +116,9 @@ fn missing(port: &PortFacts) -> Option<Vec<&'static str>> {
         (None, "vhost-user") => &port.port.features,
         (None, _) => return None,
     };
-    let has = |name: &str| features.iter().any(|feature| feature == name);
+    let has_feature = |name: &str| features.iter().any(|feature| feature == name);
     let all = [("checksums", "guest-csum"), ("TSO", "guest-tso4")];
-    Some(all.into_iter().filter(|(_, feature)| !has(feature)).map(|(name, _)| name).collect())
+    Some(all.into_iter().filter(|(_, feature)| !has_feature(feature)).map(|(name, _)| name).collect())
 }
 
 pub(super) const LEARNING: Check = Check {

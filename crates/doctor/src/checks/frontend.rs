@@ -118,7 +118,8 @@ pub(super) const QUEUES: Check = Check {
     run: |facts, outcome| {
         let workers = facts.switch.as_ref().map_or(0, |switch| switch.status.workers);
         for port in facts.running_ports(outcome).iter().filter(|port| port.port.link == Link::Up) {
-            let (subject, name) = (port.subject(), &port.port.name);
+            let subject = port.subject();
+            let name = &port.port.name;
             let Some(pairs) = port.port.queue_pairs else { continue };
             let Some(peers) = outcome.known(&subject, &port.peers) else { continue };
             let Some(peer) = peers.first() else { continue };

@@ -12,7 +12,7 @@ fn has_interface(port: &Port) -> bool {
 
 /// Returns the capabilities that the kinds of ports take.
 fn capabilities(facts: &Facts) -> Vec<&'static str> {
-    let of = |kind: &str| -> &[&'static str] {
+    let offloads_of = |kind: &str| -> &[&'static str] {
         match kind {
             "tap" => &["CAP_NET_ADMIN"],
             "af-packet" => &["CAP_NET_RAW"],
@@ -20,7 +20,7 @@ fn capabilities(facts: &Facts) -> Vec<&'static str> {
             _ => &[],
         }
     };
-    let mut all: Vec<_> = facts.ports.iter().flat_map(|port| of(&port.port.kind)).copied().collect();
+    let mut all: Vec<_> = facts.ports.iter().flat_map(|port| offloads_of(&port.port.kind)).copied().collect();
     all.sort_unstable();
     all.dedup();
     all
@@ -94,7 +94,8 @@ pub(super) const MODE: Check = Check {
     run: |facts, outcome| {
         let all = facts;
         for facts in facts.running_ports(outcome) {
-            let (subject, port) = (facts.subject(), &facts.port);
+            let subject = facts.subject();
+            let port = &facts.port;
             let Some(device) = &port.device else { continue };
             let name = &device.interface;
             outcome.pass();

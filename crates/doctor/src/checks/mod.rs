@@ -175,7 +175,9 @@ impl Outcome {
     }
 
     fn add(&mut self, result: Verdict, symptom: impl Into<String>, detail: impl Into<String>, fix: impl Into<String>) {
-        let (symptom, detail, fix) = (symptom.into(), detail.into(), fix.into());
+        let symptom = symptom.into();
+        let detail = detail.into();
+        let fix = fix.into();
         self.findings.push(Finding { name: self.check.to_owned(), result, symptom, detail, fix });
     }
 }

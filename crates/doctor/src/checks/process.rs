@@ -73,8 +73,8 @@ pub(super) const SANDBOX: Check = Check {
     absent: "",
     run: |facts, outcome| {
         let Some(switch) = outcome.known("the sandbox", &facts.switch) else { return };
-        let has = |part: &&str| !switch.status.sandbox.iter().any(|own| own == part);
-        let missing: Vec<_> = ["capabilities", "landlock", "seccomp"].into_iter().filter(has).collect();
+        let lacks = |part: &&str| !switch.status.sandbox.iter().any(|own| own == part);
+        let missing: Vec<_> = ["capabilities", "landlock", "seccomp"].into_iter().filter(lacks).collect();
         if missing.is_empty() {
             outcome.pass()
         } else {

@@ -59,7 +59,8 @@ pub(super) const MTU: Check = Check {
     run: |facts, outcome| {
         for facts in facts.running_ports(outcome) {
             let Some(tunnel) = &facts.port.tunnel else { continue };
-            let (mtu, inside) = (facts.port.mtu, tunnel.mtu_inside);
+            let mtu = facts.port.mtu;
+            let inside = tunnel.mtu_inside;
             if mtu <= inside {
                 outcome.pass()
             } else {

@@ -68,7 +68,8 @@ pub(super) fn cpu_list<S: FromIterator<usize>>(text: &str) -> Fact<S> {
     let mut cpus = Vec::new();
     for part in text.trim().split(',').filter(|part| !part.is_empty()) {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last) = (first.parse::<usize>().map_err(|_| bad())?, last.parse::<usize>().map_err(|_| bad())?);
+        let first = first.parse::<usize>().map_err(|_| bad())?;
+        let last = last.parse::<usize>().map_err(|_| bad())?;
         if last - first.min(last) > 1 << 16 {
             return Err(bad());
         }

@@ -150,7 +150,7 @@ impl Host {
         }
         // The audit daemon takes the lines from the kernel's log.
         let audit = self.has("var/log/audit/audit.log").then(|| self.read("var/log/audit/audit.log")).transpose();
-        let (kernel, audit) = (self.kernel_log(), audit);
+        let kernel = self.kernel_log();
         let text = match (kernel, audit) {
             (Ok(kernel), Ok(audit)) => kernel + &audit.unwrap_or_default(),
             (Err(unknown), _) | (_, Err(unknown)) => return Err(unknown),
@@ -165,7 +165,8 @@ impl Host {
         let flags = OFlags::NONBLOCK.bits().cast_signed();
         let file = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(&path);
         let mut file = file.map_err(|error| unknown(&error))?;
-        let (mut text, mut record) = (String::new(), [0; 8192]);
+        let mut text = String::new();
+        let mut record = [0; 8192];
         // Each read returns one record. The last one would block; a lost one is passed over.
         while text.len() < 1 << 22 {
             match file.read(&mut record) {
@@ -203,10 +204,13 @@ fn times(text: &str) -> Times {
 }
 
 fn steal(cpu: usize, before: &Fact<Times>, after: &Fact<Times>) -> Fact<f64> {
-    let (before, after) = (before.as_ref().map_err(Clone::clone)?, after.as_ref().map_err(Clone::clone)?);
+    let before = before.as_ref().map_err(Clone::clone)?;
+    let after = after.as_ref().map_err(Clone::clone)?;
     let unknown = || Unknown::new("/proc/stat does not tell its time");
-    let (before, after) = (before.get(&cpu).ok_or_else(unknown)?, after.get(&cpu).ok_or_else(unknown)?);
-    let (stolen, all) = (after.0.saturating_sub(before.0), after.1.saturating_sub(before.1));
+    let before = before.get(&cpu).ok_or_else(unknown)?;
+    let after = after.get(&cpu).ok_or_else(unknown)?;
+    let stolen = after.0.saturating_sub(before.0);
+    let all = after.1.saturating_sub(before.1);
     #[expect(clippy::cast_precision_loss, reason = "a few ticks")]
     (all > 0).then(|| stolen as f64 / all as f64).ok_or_else(|| Unknown::new("its clock stands still"))
 }

@@ -41,7 +41,8 @@ pub fn facts(api: &Path, configured: Option<Configured>) -> Facts {
             (Err(unknown), in_file, Some(failure(error)))
         }
     };
-    let (processes, listeners) = (Processes::scan(&host), Listeners::scan(&host));
+    let processes = Processes::scan(&host);
+    let listeners = Listeners::scan(&host);
     let switches = processes.as_ref().map_err(Clone::clone).map(|processes| processes.switches(&host, api, named));
     let socket = sockets::facts(&listeners, api, &Err(Unknown::new("any user may ask")));
     let own = switch.as_ref().map_err(Clone::clone).and_then(|switch| own_process(switch, &socket));

@@ -112,7 +112,9 @@ fn private_memory(host: &Host, pid: u32) -> Option<String> {
     let maps = host.read(&format!("proc/{pid}/maps")).ok()?;
     let is_private = |line: &&str| {
         let mut fields = line.split_whitespace();
-        let (range, rights, path) = (fields.next()?, fields.next()?, fields.nth(3)?);
+        let range = fields.next()?;
+        let rights = fields.next()?;
+        let path = fields.nth(3)?;
         let (first, end) = range.split_once('-')?;
         let number = |text| u64::from_str_radix(text, 16).ok();
         let size = number(end)?.checked_sub(number(first)?)?;

@@ -116,7 +116,8 @@ impl Listeners {
 fn listening(table: &str) -> Vec<(String, String)> {
     let sockets = table.lines().skip(1).filter_map(|line| {
         let mut fields = line.split_whitespace();
-        let (flags, inode) = (fields.nth(3)?, fields.nth(2)?);
+        let flags = fields.nth(3)?;
+        let inode = fields.nth(2)?;
         let (_, path) = line.split_once(&format!(" {inode} "))?;
         // SO_ACCEPTCON (include/uapi/linux/net.h) marks a listener.
         let listens = u32::from_str_radix(flags, 16).is_ok_and(|flags| flags & 0x1_0000 != 0);

@@ -137,7 +137,8 @@ fn workers_share_it() {
         let mut seed = worker + 1;
         for n in 0..60_000_u32 {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let (address, port) = (seed >> 33 & 0x1f, ports[usize::try_from(seed >> 60).unwrap() % 3]);
+            let address = seed >> 33 & 0x1f;
+            let port = ports[usize::try_from(seed >> 60).unwrap() % 3];
             // The clocks of workers differ by one second at most.
             let now = n / 500 + u32::from(worker == 1);
             // Some addresses stay at their port, and all workers see them. Others move between
@@ -183,8 +184,8 @@ fn agrees_with_a_map() {
     let fdb = Fdb::new(100, 50, &ports, &[]);
     // Three places for each of sixteen ports, and 52 common ones.
     let is_too_much = |model: &HashMap<u64, (PortIndex, u32)>| {
-        let of = |port: &PortIndex| model.values().filter(|e| e.0 == *port).count();
-        ports.iter().map(|port| of(port).saturating_sub(3)).sum::<usize>() > 52
+        let count_of = |port: &PortIndex| model.values().filter(|e| e.0 == *port).count();
+        ports.iter().map(|port| count_of(port).saturating_sub(3)).sum::<usize>() > 52
     };
     let mut model: HashMap<u64, (PortIndex, u32)> = HashMap::new();
     let mut full = 0;

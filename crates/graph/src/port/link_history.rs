@@ -123,7 +123,8 @@ mod tests {
 
     /// Returns a history, and a function for the moment after so many seconds.
     fn history() -> (LinkHistory, impl Fn(u64) -> (Instant, SystemTime)) {
-        let (now, time) = (Instant::now(), SystemTime::UNIX_EPOCH);
+        let now = Instant::now();
+        let time = SystemTime::UNIX_EPOCH;
         (LinkHistory::new(now), move |s| (now + Duration::from_secs(s), time + Duration::from_secs(s)))
     }
 

@@ -217,7 +217,8 @@ impl LinkState {
     }
 
     fn note(&mut self) {
-        let (is_up, reason) = (self.is_up(), self.reason().to_owned());
+        let is_up = self.is_up();
+        let reason = self.reason().to_owned();
         self.history.note(is_up, &reason, Instant::now(), SystemTime::now());
     }
 }

@@ -115,7 +115,8 @@ impl EventLoop<'_> {
         work: &mut [Work],
         mut after_round: impl FnMut(&mut [&mut E], Round) -> anyhow::Result<ControlFlow<()>>,
     ) -> anyhow::Result<LoopEnd> {
-        let (mut idle, mut now) = (0, Instant::now());
+        let mut idle = 0;
+        let mut now = Instant::now();
         let mut looked = now;
         loop {
             if self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
@@ -323,7 +324,8 @@ mod tests {
     #[test]
     fn all_have_their_turns_until_the_stop() {
         let stop = Arc::new(AtomicBool::new(false));
-        let (mut a, mut b) = (Counter::endless(), Counter::new(300, AtLast::Stops(Arc::clone(&stop))));
+        let mut a = Counter::endless();
+        let mut b = Counter::new(300, AtLast::Stops(Arc::clone(&stop)));
         let events = EventLoop { stop: Some(&stop), ..EventLoop::default() };
         let (work, ended) = events.run(&mut [&mut a, &mut b]);
         assert_eq!(ended.expect("no error"), LoopEnd::Stopped);
@@ -367,7 +369,8 @@ mod tests {
 
     #[test]
     fn the_step_after_a_round_sees_the_endpoints_and_ends_the_loop() {
-        let (mut counter, mut rounds) = (Counter::endless(), Vec::new());
+        let mut counter = Counter::endless();
+        let mut rounds = Vec::new();
         let (_, ended) = EventLoop::default().run_with(&mut [&mut counter], |endpoints, round| {
             rounds.push(round);
             let is_over = endpoints[0].turns == TWO_ROUNDS;
@@ -394,7 +397,8 @@ mod tests {
     fn an_error_ends_all_and_the_thread_is_as_it_was() {
         let before = sched_getaffinity(None).expect("an affinity");
         let cpu = (0..CpuSet::MAX_CPU).find(|&cpu| before.is_set(cpu)).expect("a CPU");
-        let (mut a, mut b) = (Counter::new(10, AtLast::Fails), Counter::endless());
+        let mut a = Counter::new(10, AtLast::Fails);
+        let mut b = Counter::endless();
         let (work, ended) = EventLoop { cpu: Some(cpu), ..EventLoop::default() }.run(&mut [&mut a, &mut b]);
         let error = ended.expect_err("it fails");
         assert!(work[0].turns <= 3 && work[1].turns <= 3);

@@ -159,7 +159,8 @@ impl Guest {
             Pair::new(&memory, number, place, options, features)
         };
         let pairs = (0..options.queue_pairs).map(pair).collect::<anyhow::Result<Vec<_>>>()?;
-        let (patience, inflight) = (options.patience, None);
+        let patience = options.patience;
+        let inflight = None;
         let mut guest = Guest { client, memory, file, features, protocol_features, patience, pairs, inflight };
         if options.keep_inflight {
             let rings = 2 * options.queue_pairs;

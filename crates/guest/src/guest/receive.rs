@@ -134,7 +134,8 @@ impl Inbox {
 
     /// Makes a buffer available, in one descriptor or in several as the options say.
     fn hand_over<D: Driver>(&mut self, driver: &mut D, buffers: &mut Buffers, buffer: u16) {
-        let (addr, len) = (buffers.address(buffer), buffers.len);
+        let addr = buffers.address(buffer);
+        let len = buffers.len;
         let added = if self.cut == 0 {
             driver.add(&[(addr, len, true)])
         } else {

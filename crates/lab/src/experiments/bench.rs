@@ -170,7 +170,8 @@ mod tests {
             let Ok(settings) = Settings::new(true) else { return };
             let measured = counted(|| {
                 // Only the stop can end this trial.
-                let (warm_up, time) = (Duration::from_millis(10), Duration::from_secs(3600));
+                let warm_up = Duration::from_millis(10);
+                let time = Duration::from_secs(3600);
                 let settings = Settings { warm_up, time, stop: Arc::default(), ..settings.clone() };
                 stopped(&settings, traffic)
             });
@@ -195,7 +196,8 @@ mod tests {
             let received = runtime.nodes.iter().filter(|node| phase(&node.name) == "rx").map(|node| node.packets);
             received.min().unwrap_or(0)
         };
-        let (before, is_over) = (AtomicU64::new(NOT_YET), AtomicBool::new(false));
+        let before = AtomicU64::new(NOT_YET);
+        let is_over = AtomicBool::new(false);
         let measured = std::thread::scope(|scope| {
             scope.spawn(|| {
                 let has_some = || match before.load(Ordering::Relaxed) {

@@ -32,7 +32,8 @@ pub(super) fn bench(
 ) -> anyhow::Result<Measured> {
     let folder = tempfile::tempdir().context("cannot make a folder for sockets")?;
     let sockets = sockets(folder.path());
-    let (file, socket) = (folder.path().join("switch.toml"), folder.path().join("api"));
+    let file = folder.path().join("switch.toml");
+    let socket = folder.path().join("api");
     let text = configuration(settings.cpus[1], &socket, &sockets[..traffic.ports()]);
     fs::write(&file, text).context("cannot write a configuration")?;
     let _running = Running::start(&bound.program, &file)?;

@@ -284,7 +284,9 @@ mod tests {
     fn fake(last: usize, says: Option<&'static str>) -> (Plan, Rc<RefCell<usize>>) {
         let made = Rc::new(RefCell::new(0));
         let variant = |name: &str, at: usize| {
-            let (made, is_peer, fails) = (Rc::clone(&made), name == "b", name == "b" && at == 1);
+            let made = Rc::clone(&made);
+            let is_peer = name == "b";
+            let fails = name == "b" && at == 1;
             Variant::new(name, move |settings: &Settings| {
                 *made.borrow_mut() += 1;
                 let made = *made.borrow();
@@ -313,7 +315,10 @@ mod tests {
     #[test]
     fn rounds_are_interleaved_and_what_fails_is_kept_with_its_reason() {
         let (plan, _) = fake(usize::MAX, None);
-        let (mut seen, mut samples, mut negotiated, mut peers) = (Seen::default(), Vec::new(), 0, 0);
+        let mut seen = Seen::default();
+        let mut samples = Vec::new();
+        let mut negotiated = 0;
+        let mut peers = 0;
         let outcome = run(&plan, 2, &settings(), &mut seen, &mut |kept| {
             match kept {
                 ExperimentRecord::Negotiated(layout, features) => {

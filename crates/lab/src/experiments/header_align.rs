@@ -58,7 +58,8 @@ pub(super) fn plan(_: &Settings, quick: bool) -> Plan {
                     let traced = OnceCell::new();
                     Variant::new(name, move |settings: &Settings| case.trial(settings, &traced))
                 });
-                let (path, ring) = (traffic.name(), layout.name());
+                let path = traffic.name();
+                let ring = layout.name();
                 cells.push(Cell::new(
                     [("path", &path), ("ring", &ring), ("size", &size), ("buffer", &buffer)],
                     variants,
@@ -120,7 +121,8 @@ impl Case {
 
     /// Computes the number of a packet's lines, and the number of these lines that the guest reads.
     fn lines(self) -> [u64; 2] {
-        let (at, len) = (u64::from(self.offset), self.size + HEADER_LEN);
+        let at = u64::from(self.offset);
+        let len = self.size + HEADER_LEN;
         // All buffers of a packet except the last one are full.
         let full = u64::from(len / self.buffer) * lines(at, self.buffer);
         [full + lines(at, len % self.buffer), Touch::Header.lines(at, len.min(self.buffer))]
@@ -153,15 +155,15 @@ mod tests {
     /// packets gain nothing.
     #[test]
     fn lines_by_place() {
-        let of = |size, buffer| {
+        let lines_of = |size, buffer| {
             PLACES.map(|(_, offset)| {
                 Case { traffic: TrafficPath::Pvp, layout: Layout::Split, size, buffer, offset }.lines()
             })
         };
-        assert_eq!(of(64, 2048), [[2, 2], [2, 1], [2, 1]]);
-        assert_eq!(of(1500, 2048), [[25, 2], [24, 1], [24, 1]]);
+        assert_eq!(lines_of(64, 2048), [[2, 2], [2, 1], [2, 1]]);
+        assert_eq!(lines_of(1500, 2048), [[25, 2], [24, 1], [24, 1]]);
         // The buffers get 512, 512 and 488 bytes. A packet of 4096 bytes ends with a full buffer.
-        assert_eq!(of(1500, 512), [[27, 2], [24, 1], [26, 1]]);
-        assert_eq!(of(4084, 2048), [[66, 2], [64, 1], [66, 1]]);
+        assert_eq!(lines_of(1500, 512), [[27, 2], [24, 1], [26, 1]]);
+        assert_eq!(lines_of(4084, 2048), [[66, 2], [64, 1], [66, 1]]);
     }
 }

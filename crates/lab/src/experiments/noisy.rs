@@ -47,7 +47,8 @@ fn plan_at(root: &Path, settings: &Settings, quick: bool) -> Plan {
         if can_divide {
             variants.push(Variant::new("noisy, cache divided", noisy(Some(root.to_owned()))));
         }
-        let (kib, place) = (footprint >> 10, place.as_str());
+        let kib = footprint >> 10;
+        let place = place.as_str();
         Cell::new([("size", &size), ("neighbour_kib", &kib), ("neighbour_seat", &place)], variants)
     });
     let cells = cells.collect();

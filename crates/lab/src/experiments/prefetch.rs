@@ -202,7 +202,9 @@ impl TestedNode {
 }
 
 fn cell(what: TestedNode, size: u32, bursts: u16) -> Cell {
-    let (name, packets, table_kib) = (what.name(), 32 * bursts, what.table_bytes() >> 10);
+    let name = what.name();
+    let packets = 32 * bursts;
+    let table_kib = what.table_bytes() >> 10;
     let verify = what.leaves_packets();
     let variants = DISTANCES.map(|ahead| {
         let what = what.clone();

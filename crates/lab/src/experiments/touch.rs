@@ -64,7 +64,8 @@ fn plan_at(topology: &Topology, usable: &[usize], settings: &Settings, quick: bo
             let variants = Touch::ALL.iter().map(|&touch| case.variant(guest, size, touch));
             let copies = if case.copies == Copies::Two { 2 } else { 1 };
             let prefetch = if case.prefetch { "on" } else { "off" };
-            let (load, core) = (case.load.name(), case.core.name());
+            let load = case.load.name();
+            let core = case.core.name();
             cells.push(Cell::new(
                 [("load", &load), ("copies", &copies), ("core", &core), ("prefetch", &prefetch), ("size", &size)],
                 variants,

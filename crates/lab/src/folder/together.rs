@@ -67,7 +67,8 @@ pub(super) fn read(parts: &[PathBuf]) -> anyhow::Result<Results> {
         for sample in &samples {
             let owner = owners.entry(sample.scenario.clone()).or_insert(part);
             if *owner != part {
-                let (one, other) = (owner.display(), part.display());
+                let one = owner.display();
+                let other = part.display();
                 bail!("{} is both in {one} and in {other}, {}", sample.scenario, one_of());
             }
         }
@@ -77,7 +78,8 @@ pub(super) fn read(parts: &[PathBuf]) -> anyhow::Result<Results> {
             continue;
         }
         if let Some(field) = difference(&all.environment, &environment) {
-            let (one, other) = (parts[0].display(), part.display());
+            let one = parts[0].display();
+            let other = part.display();
             bail!("the environments of {one} and {other} differ in {field}, {}", one_of());
         }
         let name = part.file_name().unwrap_or_default().to_string_lossy();

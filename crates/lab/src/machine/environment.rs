@@ -57,11 +57,11 @@ fn caches(folder: &Path) -> BTreeMap<String, String> {
 
 fn huge_pages(folder: &Path) -> BTreeMap<String, String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let of = |path: &Path| {
+    let size_and_count = |path: &Path| {
         let size = path.file_name()?.to_str()?.strip_prefix("hugepages-")?.to_owned();
         Some((size, fs::read_to_string(path.join("nr_hugepages")).ok()?.trim().to_owned()))
     };
-    entries.filter_map(|entry| of(&entry.path())).collect()
+    entries.filter_map(|entry| size_and_count(&entry.path())).collect()
 }
 
 /// Returns the setting in brackets, such as `madvise` in `always [madvise] never`.
@@ -72,7 +72,8 @@ fn chosen(text: &str) -> Option<String> {
 /// Formats seconds since 1970 as a date, in the Gregorian calendar.
 fn date(secs: u64) -> String {
     let leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
-    let (mut day, mut year) = (secs / 86_400, 1970);
+    let mut day = secs / 86_400;
+    let mut year = 1970;
     while day >= 365 + u64::from(leap(year)) {
         day -= 365 + u64::from(leap(year));
         year += 1;
@@ -83,7 +84,9 @@ fn date(secs: u64) -> String {
         day -= months[month];
         month += 1;
     }
-    let (hour, minute, second) = (secs / 3600 % 24, secs / 60 % 60, secs % 60);
+    let hour = secs / 3600 % 24;
+    let minute = secs / 60 % 60;
+    let second = secs % 60;
     format!("{year}-{:02}-{:02}T{hour:02}:{minute:02}:{second:02}Z", month + 1, day + 1)
 }
 

@@ -47,7 +47,8 @@ const CARRIED: f64 = 0.9;
 /// Searches for the loads that the options ask for, and then measures latencies and soaks at these
 /// loads.
 pub(super) fn find(run: &mut Run<'_, '_>, testbed: &mut Testbed<'_>) -> anyhow::Result<()> {
-    let (options, goals) = (run.options, goals(run.options));
+    let options = run.options;
+    let goals = goals(run.options);
     let names = goals.iter().map(name).collect::<Vec<_>>().join(", ");
     let mut made = TrialLog::default();
     let most = match most(run, testbed, &mut made) {
@@ -63,7 +64,8 @@ pub(super) fn find(run: &mut Run<'_, '_>, testbed: &mut Testbed<'_>) -> anyhow::
     let mut measure = |trial: Trial| made.trial(options, testbed, trial);
     let mut progress = |step: &search::Step<'_>| {
         let bound = |bound: Option<f64>| bound.map_or_else(|| "?".to_owned(), |pps| format!("{:.3}", pps / 1e6));
-        let (lower, upper) = (bound(step.lower), bound(step.upper));
+        let lower = bound(step.lower);
+        let upper = bound(step.upper);
         run.says(&place, &format!("{}: {lower} to {upper} Mpps", step.goal));
     };
     let found = search::search(&goals, &Limits::new(most * LEAST, most), &mut measure, &mut progress)?;
@@ -158,7 +160,8 @@ fn latencies(run: &mut Run<'_, '_>, testbed: &mut Testbed<'_>, pdr: f64) -> anyh
         let pps = if percent == 0 { LONE.min(pdr) } else { pdr * f64::from(percent) / 100.0 };
         // The switch has carried this load before. So a late generator says nothing about the load,
         // and the trial is repeated.
-        let (rate, mut late) = (Rate::Pps(pps), Vec::new());
+        let rate = Rate::Pps(pps);
+        let mut late = Vec::new();
         let sample = loop {
             let TrialResult { sample, sent, .. } = testbed.trial(rate, run.options.time);
             if !sample.validity.is_spoilt_by_load() || sent == 0 || late.len() >= patience || run.options.is_stopped() {
@@ -174,7 +177,8 @@ fn latencies(run: &mut Run<'_, '_>, testbed: &mut Testbed<'_>, pdr: f64) -> anyh
 
 /// Returns the greatest load of the search, after loading the switch at maximum rate.
 fn most(run: &mut Run<'_, '_>, testbed: &mut Testbed<'_>, made: &mut TrialLog) -> Result<f64, Validity> {
-    let (mut most, mut why) = (None::<f64>, Validity::Valid);
+    let mut most = None::<f64>;
+    let mut why = Validity::Valid;
     for _ in 0..ATTEMPTS {
         run.says(&run.place(testbed), "measuring the maximum throughput");
         let trial_result = testbed.trial(Rate::Max, run.options.time);
@@ -351,14 +355,14 @@ mod tests {
         let mut measure =
             |trial: Trial| Ok(Measured { sent: 1_000_000, lost: u64::from(trial.load > 1e6), ..Measured::default() });
         let found = search::search(&[Goal::ndr()], &Limits::new(1e4, 1e7), &mut measure, &mut |_| {}).expect("a goal");
-        let of = |corrupt: f64| {
+        let validity_with = |corrupt: f64| {
             let faults = Faults::from([("duplicates", 3.0), ("corrupt", corrupt)]);
             let sample = sample(&found.results[0], &found, 64.0, &faults);
             assert!(sample.metrics["mpps"] > 0.0 && sample.metrics["duplicates"] > 2.0, "{sample:?}");
             sample.validity
         };
-        assert_eq!(of(0.0), Validity::Valid);
-        let wrong = of(2.0);
+        assert_eq!(validity_with(0.0), Validity::Valid);
+        let wrong = validity_with(2.0);
         let why = wrong.reason().expect("invalid");
         assert!(why.contains("2 of the checked packets came with other bytes"), "{why}");
     }

@@ -28,7 +28,9 @@ pub(super) fn carry(
             "a soak at maximum rate is not possible: set a rate such as 1mpps, or no rate for 90 % of the NDR"
         );
     };
-    let (options, place, mut made) = (run.options, run.place(testbed), TrialLog::default());
+    let options = run.options;
+    let place = run.place(testbed);
+    let mut made = TrialLog::default();
     let mut goal = SoakGoal::new(pps, time);
     // A user who sets short trials has a reason: much longer trials would be disturbed.
     goal.trial = goal.trial.min(options.time * LONGER);
@@ -64,7 +66,9 @@ fn remark_on(soak: &Soak) -> Option<&'static str> {
 /// than allowed, if that is known. If a soak is interrupted in its first trial, the sample has the
 /// metrics of that trial.
 fn soak_sample(soaked: &Soaked, time: Duration, mean_len: f64, made: &TrialLog) -> Sample {
-    let (seconds, sent, lost) = (soaked.time.as_secs_f64(), float(soaked.sent), float(soaked.lost));
+    let seconds = soaked.time.as_secs_f64();
+    let sent = float(soaked.sent);
+    let lost = float(soaked.lost);
     let mut sample = spoilt(&made.faults);
     if seconds > 0.0 && sent > 0.0 {
         let came = (sent - lost) / seconds / 1e6;
@@ -121,17 +125,17 @@ mod tests {
 
     #[test]
     fn whether_a_soak_was_carried_is_a_figure() {
-        let of = |soak: Soak| {
+        let outcome_of = |soak: Soak| {
             let soaked = Soaked { sent: 50_000_000, lost: 5, time: Duration::from_secs(50), ..none(soak) };
             let sample = soak_sample(&soaked, Duration::from_secs(60), 64.0, &TrialLog::default());
             assert!((0.99..1.0).contains(&sample.metrics["mpps"]), "{sample:?}");
             (sample.carried, sample.validity)
         };
-        assert_eq!(of(Soak::Carried), (Some(true), Validity::Valid));
-        assert_eq!(of(Soak::TooMuchLost), (Some(false), Validity::Valid));
-        assert_eq!(of(Soak::TooFew), (None, Validity::Valid));
+        assert_eq!(outcome_of(Soak::Carried), (Some(true), Validity::Valid));
+        assert_eq!(outcome_of(Soak::TooMuchLost), (Some(false), Validity::Valid));
+        assert_eq!(outcome_of(Soak::TooFew), (None, Validity::Valid));
         let why = "interrupted, after 50.0 of 60.0 s".to_owned();
-        assert_eq!(of(Soak::Stopped(interrupted())), (None, Validity::Interrupted(why)));
+        assert_eq!(outcome_of(Soak::Stopped(interrupted())), (None, Validity::Interrupted(why)));
         let sample = soak_sample(&none(Soak::Stopped(beyond())), Duration::from_secs(60), 64.0, &TrialLog::default());
         assert_eq!((sample.metrics.len(), sample.validity), (0, beyond()));
     }
@@ -139,15 +143,15 @@ mod tests {
     #[test]
     fn a_soak_in_which_a_backend_failed_is_not_carried() {
         let made = TrialLog { failed: vec!["it closed the connection".to_owned()], ..TrialLog::default() };
-        let of = |soak: Soak| {
+        let outcome_of = |soak: Soak| {
             let soaked = Soaked { sent: 50_000_000, time: Duration::from_secs(50), ..none(soak) };
             let carried = |made| soak_sample(&soaked, Duration::from_secs(60), 64.0, made).carried;
             [&made, &TrialLog::default()].map(|made| carried(made) == Some(false))
         };
-        assert_eq!(of(Soak::Carried), [true, false]);
-        assert_eq!(of(Soak::TooFew), [true, false]);
-        assert_eq!(of(Soak::Stopped(interrupted())), [true, false]);
-        assert_eq!(of(Soak::TooMuchLost), [true, true]);
+        assert_eq!(outcome_of(Soak::Carried), [true, false]);
+        assert_eq!(outcome_of(Soak::TooFew), [true, false]);
+        assert_eq!(outcome_of(Soak::Stopped(interrupted())), [true, false]);
+        assert_eq!(outcome_of(Soak::TooMuchLost), [true, true]);
     }
 
     #[test]
@@ -160,14 +164,14 @@ mod tests {
         };
         takes([("mpps", 0.5), ("secs", 10.1), ("duplicates", 1.0)], "it lasted too long");
         takes([("mpps", 0.9), ("secs", 3.21), ("duplicates", 2.0)], "interrupted, after 3.2 of 10.0 s");
-        let of = |why: Validity| {
+        let outcome_of = |why: Validity| {
             let soaked = none(Soak::Stopped(why));
             let sample = soak_sample(&soaked, Duration::from_secs(60), 64.0, &made);
             let metric = |name: &str| sample.metrics.get(name).copied();
             ([metric("mpps"), metric("duplicates")], sample.validity.clone())
         };
         let cut = interrupted().because("interrupted, after 3.2 of 60.0 s");
-        assert_eq!(of(interrupted()), ([Some(0.9), Some(3.0)], cut));
-        assert_eq!(of(beyond()), ([None, Some(3.0)], beyond()));
+        assert_eq!(outcome_of(interrupted()), ([Some(0.9), Some(3.0)], cut));
+        assert_eq!(outcome_of(beyond()), ([None, Some(3.0)], beyond()));
     }
 }

@@ -98,7 +98,8 @@ fn row(text: &mut String, name: &str, samples: &[&Sample], width: usize) {
     } else {
         let _ = write!(text, "{name:width$}");
     }
-    let (interrupted, at_least) = (only_interrupted(samples), only_at_least(samples));
+    let interrupted = only_interrupted(samples);
+    let at_least = only_at_least(samples);
     for (_, wide, metric, digits) in COLUMNS {
         let is_shown = |sample: &Sample| {
             sample.is_valid() || (interrupted && sample.validity.is_interrupted()) || (at_least && sample.is_at_least())

@@ -49,7 +49,8 @@ fn samples(options: &Options) -> (Outcome, Vec<Sample>) {
 
 /// Runs with the trials of searches kept.
 fn all(options: &Options) -> (Outcome, Vec<Sample>, Vec<Sample>) {
-    let (mut samples, mut trials) = (Vec::new(), Vec::new());
+    let mut samples = Vec::new();
+    let mut trials = Vec::new();
     let outcome = run(options, &mut Silent::default(), &mut |kept| {
         match kept {
             ScenarioRecord::Result(sample) => samples.push(sample.clone()),

@@ -266,7 +266,8 @@ impl Options {
 
     /// Checks that there are as many sockets and interfaces as the scenario has ports.
     fn check_places(&self) -> anyhow::Result<()> {
-        let (scenario, ports) = (self.scenario.name(), self.scenario.ports());
+        let scenario = self.scenario.name();
+        let ports = self.scenario.ports();
         let [sockets, interfaces, ends] = [self.backends.len(), self.interfaces.len(), self.switch_interfaces.len()];
         match self.scenario {
             Scenario::PatchExternal => ensure!(
@@ -306,7 +307,8 @@ impl Options {
 
     /// Returns the options that differ from those of a usual guest. They are a part of the cell.
     pub(crate) fn particulars(&self) -> Vec<(&'static str, String)> {
-        let (usual, noise) = (PortOptions::default(), Noise::default());
+        let usual = PortOptions::default();
+        let noise = Noise::default();
         let mut all = Vec::new();
         let mut note = |differs: bool, axis, value: String| {
             if differs {

@@ -43,7 +43,9 @@ pub(crate) fn spent<'a>(before: &Runtime, after: &'a Runtime) -> impl Iterator<I
         let old = before.nodes.iter().find(|old| (&old.name, old.worker) == (&node.name, node.worker));
         let (calls, packets, cycles) = total(node);
         let (old_calls, old_packets, old_cycles) = old.map_or((0.0, 0.0, 0.0), total);
-        let (calls, packets, cycles) = (calls - old_calls, packets - old_packets, cycles - old_cycles);
+        let calls = calls - old_calls;
+        let packets = packets - old_packets;
+        let cycles = cycles - old_cycles;
         Spent { name: &node.name, calls, packets, cycles }
     })
 }

@@ -73,7 +73,7 @@ impl Sizes {
     /// Returns `count` lengths chosen at random. The same `seed` gives the same lengths.
     pub(crate) fn draw(&self, count: usize, seed: u64) -> Vec<u32> {
         let mut random = Random::new(seed);
-        let mut one = || match &self.0 {
+        let mut next_size = || match &self.0 {
             Kind::Mix(all) => {
                 let mut ticket = random.next() % all.iter().map(|s| u64::from(s.1)).sum::<u64>().max(1);
                 let hit = all.iter().find(|s| match ticket.checked_sub(s.1.into()) {
@@ -87,7 +87,7 @@ impl Sizes {
             }
             Kind::Uniform(from, to) => from + u32::try_from(random.below(u64::from(to - from) + 1)).unwrap_or(0),
         };
-        (0..count).map(|_| one()).collect()
+        (0..count).map(|_| next_size()).collect()
     }
 
     /// Returns an order of lengths, to be repeated. Each length has exactly its weight in the
@@ -127,11 +127,12 @@ impl FromStr for Sizes {
         let number = |text: &str| text.trim().parse::<u32>().with_context(|| format!("`{text}` is not a number"));
         let uniform = |range: &str| {
             let (from, to) = range.split_once('-').with_context(|| format!("`{range}` is not a range"))?;
-            let (from, to) = (number(from)?, number(to)?);
+            let from = number(from)?;
+            let to = number(to)?;
             ensure!(from <= to, "`{range}` is not a range: write the lower length first");
             Ok(Kind::Uniform(from, to))
         };
-        let one = |part: &str| {
+        let next_size = |part: &str| {
             let (len, weight) = part.split_once(':').unwrap_or((part, "1"));
             let size = (number(len)?, number(weight)?);
             ensure!((1..=1000).contains(&size.1), "`{part}`: the weight must be 1 to 1000");
@@ -139,7 +140,7 @@ impl FromStr for Sizes {
         };
         let kind = match text.strip_prefix("uniform:") {
             Some(range) => uniform(range),
-            None => text.split([',', '+']).map(one).collect::<anyhow::Result<_>>().map(Kind::Mix),
+            None => text.split([',', '+']).map(next_size).collect::<anyhow::Result<_>>().map(Kind::Mix),
         };
         kind.map(Sizes).context("use 64, 64,1518, 60:7,566:4, uniform:64-1518 or imix")
     }

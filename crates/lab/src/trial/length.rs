@@ -46,7 +46,8 @@ pub struct Length {
 /// # Errors
 /// There is no such CPU.
 pub fn length(cpus: &[usize]) -> anyhow::Result<Length> {
-    let (mut absences, mut watched) = (Vec::new(), Duration::ZERO);
+    let mut absences = Vec::new();
+    let mut watched = Duration::ZERO;
     thread::scope(|threads| {
         let watching: Vec<_> = cpus.iter().map(|&cpu| threads.spawn(move || watch(cpu))).collect();
         watching.into_iter().try_for_each(|thread| {
@@ -66,7 +67,8 @@ fn watch(cpu: usize) -> anyhow::Result<(Vec<Absence>, Duration)> {
     let _pinned = Pinned::to(cpu)?;
     let hertz = hertz();
     let time = |cycles: u64| Duration::from_secs_f64(seconds(cycles, hertz));
-    let (mut absences, began) = (Vec::new(), cycles());
+    let mut absences = Vec::new();
+    let began = cycles();
     let mut before = began;
     while time(before - began) < WATCHED {
         let now = cycles();

@@ -246,7 +246,8 @@ mod tests {
         }
         let open = AtomicBool::new(false);
         let mut generator = Held::generator(gate(&open), false);
-        let (plan, time) = (Plan { warm_up: Duration::ZERO, ..plan() }, Duration::from_millis(10));
+        let plan = Plan { warm_up: Duration::ZERO, ..plan() };
+        let time = Duration::from_millis(10);
         let outcome = run(&mut generator, &mut [&mut Guest(&open)], &plan, Rate::Pps(10_000.0), time);
         let counters = outcome.measured.as_ref().expect("it was made").total();
         assert!(counters.sent > 0 && counters.lost() == 0, "{outcome:?}");

@@ -31,7 +31,8 @@ pub struct Outcome {
 
 impl Outcome {
     pub(super) fn never_began(plan: &Plan, rate: Rate, validity: Validity) -> Outcome {
-        let (work, others) = (Work::default(), Vec::new());
+        let work = Work::default();
+        let others = Vec::new();
         Outcome {
             rate,
             measured: None,
@@ -64,7 +65,8 @@ impl Outcome {
             note("generator_limit_mpps", limit);
         }
         let Some(measured) = &self.measured else { return sample };
-        let (total, seconds) = (measured.total(), measured.seconds[1]);
+        let total = measured.total();
+        let seconds = measured.seconds[1];
         let (sent, lost) = self.sent_and_lost();
         note("secs", seconds);
         note("mpps", mpps(measured.arrived[0], seconds));

@@ -30,7 +30,8 @@ struct Running {
 impl Running {
     fn start(rig: &Rig, ports: &[usize], options: &Options) -> Running {
         let backends: Vec<PathBuf> = ports.iter().map(|&port| rig.socket(port).clone()).collect();
-        let (stop, options) = (Arc::new(AtomicBool::new(false)), options.clone());
+        let stop = Arc::new(AtomicBool::new(false));
+        let options = options.clone();
         let thread = {
             let stop = Arc::clone(&stop);
             std::thread::spawn(move || {
@@ -59,7 +60,8 @@ fn frames(lens: &[usize]) -> Vec<Vec<u8>> {
 /// of them have come through the other, in order and as `expect` makes them.
 fn exchange([from, to]: [&mut VhostPort; 2], frames: &[Vec<u8>], rounds: usize, expect: impl Fn(&[u8]) -> Vec<u8>) {
     let total = rounds * frames.len();
-    let (mut sent, mut came) = (0, 0);
+    let mut sent = 0;
+    let mut came = 0;
     let end = Instant::now() + PATIENCE;
     let numbered = |n: usize| {
         let mut frame = frames[n % frames.len()].clone();
@@ -237,10 +239,12 @@ fn one_guest_sends_and_another_counts() {
     let rig = two_patches();
     let sender = Options { mode: Mode::TxOnly, size: 100, ports: ports(), ..Options::default() };
     let counter = Options { mode: Mode::RxOnly, ..sender.clone() };
-    let (sender, counter) = (Running::start(&rig, &[0, 2], &sender), Running::start(&rig, &[1, 3], &counter));
+    let sender = Running::start(&rig, &[0, 2], &sender);
+    let counter = Running::start(&rig, &[1, 3], &counter);
     let passed = |port: usize| rig.port(port).queues.first().map_or(0, |queue| queue.tx.packets);
     common::wait_until("packets pass", || passed(1) > 1000 && passed(3) > 1000);
-    let (sent, counted) = (sender.stop(), counter.stop());
+    let sent = sender.stop();
+    let counted = counter.stop();
     for (sent, counted) in sent.ports.iter().zip(&counted.ports) {
         assert!(sent.tx_packets >= counted.rx_packets && counted.rx_packets > 0, "{sent:?} {counted:?}");
         assert_eq!((sent.tx_bytes, counted.rx_bytes), (100 * sent.tx_packets, 100 * counted.rx_packets));
@@ -256,7 +260,8 @@ fn a_guest_that_only_receives_touches_what_it_is_told_to() {
         let sender = Options { mode: Mode::TxOnly, size: 1514, ports: ports(), ..Options::default() };
         let ports = PortOptions { buffer_len: 500, ..ports() };
         let reader = Options { mode: Mode::RxOnly, touch, ports, ..Options::default() };
-        let (sender, reader) = (Running::start(&rig, &[0], &sender), Running::start(&rig, &[1], &reader));
+        let sender = Running::start(&rig, &[0], &sender);
+        let reader = Running::start(&rig, &[1], &reader);
         common::wait_until("packets pass", || rig.port(1).queues.first().is_some_and(|queue| queue.tx.packets > 300));
         sender.stop();
         let read = reader.stop();

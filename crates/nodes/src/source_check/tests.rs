@@ -49,7 +49,9 @@ fn frame(src: MacAddr, parts: &[&[u8]]) -> Vec<u8> {
 
 fn arp(operation: u16, sender_mac: MacAddr, sender_ip: &str, target_ip: &str) -> Vec<u8> {
     let operation = Operation(operation);
-    let (target_mac, sender_ip, target_ip) = (OTHER, v4(sender_ip), v4(target_ip));
+    let target_mac = OTHER;
+    let sender_ip = v4(sender_ip);
+    let target_ip = v4(target_ip);
     let mut message = vec![0; arp::LEN];
     arp::Repr { operation, sender_mac, sender_ip, target_mac, target_ip }.emit(&mut message).expect("enough space");
     message
@@ -139,11 +141,12 @@ fn the_sender_of_arp_whatever_it_says() {
     let check = check();
     for ether_type in [[8, 6], [0x80, 0x35]] {
         for operation in [0, 1, 2, 3, 4, 8, 9, 0xffff] {
-            let by = |sender| frame(OWN, &[&ether_type, &arp(operation, sender, "10.0.0.9", "10.0.0.2"), &[0; 18]]);
-            passes(&check, &by(OWN));
-            passes(&check, &by(VRRP));
-            claims(&check, &by(OTHER));
-            claims(&check, &by(MacAddr([0; 6])));
+            let sent_by =
+                |sender| frame(OWN, &[&ether_type, &arp(operation, sender, "10.0.0.9", "10.0.0.2"), &[0; 18]]);
+            passes(&check, &sent_by(OWN));
+            passes(&check, &sent_by(VRRP));
+            claims(&check, &sent_by(OTHER));
+            claims(&check, &sent_by(MacAddr([0; 6])));
         }
     }
     let mut lies = frame(OWN, &[&[8, 6], &arp(2, OWN, "10.0.0.1", "10.0.0.2")]);
@@ -163,13 +166,13 @@ fn claims_behind_tags_and_snap() {
     let snap: &[u8] = &[0, 36, 0xaa, 0xaa, 3, 0, 0, 0];
     for before in [&[][..], &[tag], &[&[0x88, 0xa8, 0, 1], tag], &[tag, tag, tag], &[snap], &[tag, snap], &[snap, tag]]
     {
-        let by = |sender, last: &[&[u8]]| {
+        let sent_by = |sender, last: &[&[u8]]| {
             let arp = [&[8, 6][..], &arp(2, sender, "10.0.0.1", "10.0.0.2")].concat();
             let neighbour = neighbour(&ndp(Kind::NeighborAdvertisement, "fe80::1", Some((TARGET, sender))));
             [arp, neighbour].map(|payload| frame(OWN, &[before, last, &[&payload[..]]].concat()))
         };
-        by(OWN, &[]).iter().for_each(|frame| passes(&check, frame));
-        by(OTHER, &[]).iter().for_each(|frame| claims(&check, frame));
+        sent_by(OWN, &[]).iter().for_each(|frame| passes(&check, frame));
+        sent_by(OTHER, &[]).iter().for_each(|frame| claims(&check, frame));
         hides(&check, &frame(OWN, &[before, &[&tag[..3]]].concat()));
     }
     passes(&check, &frame(OWN, &[&[0, 36, 0x42, 0x42, 3], &[0; 40]]));
@@ -188,17 +191,17 @@ fn link_addresses_in_every_message_of_neighbour_discovery() {
     for kind in kinds {
         passes(&check, &frame(OWN, &[&neighbour(&ndp(kind, "fe80::9", None))]));
         for option in [SOURCE, TARGET] {
-            let by = |mac| ndp(kind, "fe80::9", Some((option, mac)));
-            passes(&check, &frame(OWN, &[&neighbour(&by(OWN))]));
-            passes(&check, &frame(OWN, &[&neighbour(&by(VRRP))]));
-            claims(&check, &frame(OWN, &[&neighbour(&by(OTHER))]));
+            let sent_by = |mac| ndp(kind, "fe80::9", Some((option, mac)));
+            passes(&check, &frame(OWN, &[&neighbour(&sent_by(OWN))]));
+            passes(&check, &frame(OWN, &[&neighbour(&sent_by(VRRP))]));
+            claims(&check, &frame(OWN, &[&neighbour(&sent_by(OTHER))]));
             // The second of two options, behind prefix information.
             let prefix = [&[3, 4][..], &[0; 30]].concat();
-            let second = [&by(OWN)[..], &prefix, &[option.0, 1], &OTHER.0].concat();
+            let second = [&sent_by(OWN)[..], &prefix, &[option.0, 1], &OTHER.0].concat();
             claims(&check, &frame(OWN, &[&neighbour(&second)]));
             // An option of length 0, and one of a length that no MAC address has.
             for units in [0, 2] {
-                let mut lies = by(OWN);
+                let mut lies = sent_by(OWN);
                 lies[kind.fixed_len() + 1] = units;
                 lies.extend([0; 8]);
                 hides(&check, &frame(OWN, &[&neighbour(&lies)]));
@@ -264,35 +267,36 @@ fn fragments_of_neighbour_discovery() {
     let check = check();
     let good = ndp(Kind::NeighborAdvertisement, "fe80::9", Some((TARGET, OWN)));
     let destination = [58, 0, 0, 0, 0, 0, 0, 0];
-    let by = |parts: &[&[u8]]| frame(OWN, &[&packet(LINK_LOCAL, 44, parts)]);
+    let sent_by = |parts: &[&[u8]]| frame(OWN, &[&packet(LINK_LOCAL, 44, parts)]);
     // First fragments, atomic fragments (RFC 6946), and both with one more header.
     for more in [true, false] {
-        hides(&check, &by(&[&fragment(58, 0, more), &good[..24]]));
-        hides(&check, &by(&[&fragment(60, 0, more), &destination, &good[..24]]));
+        hides(&check, &sent_by(&[&fragment(58, 0, more), &good[..24]]));
+        hides(&check, &sent_by(&[&fragment(60, 0, more), &destination, &good[..24]]));
         hides(
             &check,
             &frame(OWN, &[&packet(LINK_LOCAL, 60, &[&[44, 0, 0, 0, 0, 0, 0, 0], &fragment(58, 0, more), &good])]),
         );
     }
     // Too short to have a type. The bytes behind the packet do not matter.
-    hides(&check, &by(&[&fragment(58, 0, true)]));
-    let mut short = by(&[&fragment(60, 0, true), &destination, &[128, 0, 0, 0]]);
+    hides(&check, &sent_by(&[&fragment(58, 0, true)]));
+    let mut short = sent_by(&[&fragment(60, 0, true), &destination, &[128, 0, 0, 0]]);
     passes(&check, &short);
     short[19] = 16;
     hides(&check, &short);
     // A fragment of a fragment.
-    hides(&check, &by(&[&fragment(44, 0, false), &fragment(17, 1, false), &[0; 8]]));
+    hides(&check, &sent_by(&[&fragment(44, 0, false), &fragment(17, 1, false), &[0; 8]]));
     // Other fragments pass: first ones of other protocols, and later ones.
-    passes(&check, &by(&[&fragment(58, 0, true), &[128, 0, 0, 0, 0, 0, 0, 0]]));
-    passes(&check, &by(&[&fragment(17, 0, true), &[136; 16]]));
-    passes(&check, &by(&[&fragment(58, 3, false), &good[..8]]));
+    passes(&check, &sent_by(&[&fragment(58, 0, true), &[128, 0, 0, 0, 0, 0, 0, 0]]));
+    passes(&check, &sent_by(&[&fragment(17, 0, true), &[136; 16]]));
+    passes(&check, &sent_by(&[&fragment(58, 3, false), &good[..8]]));
 }
 
 #[test]
 fn ip_addresses_where_they_are_listed() {
     let check = with_ips();
     let v4_from = |src: &str| {
-        let (src, dst) = (v4(src), v4("10.0.0.2"));
+        let src = v4(src);
+        let dst = v4("10.0.0.2");
         let repr = ipv4::Repr {
             tos: 0,
             payload_len: 8,
@@ -333,12 +337,12 @@ fn ip_addresses_where_they_are_listed() {
     for src in ["fd00:2::7", "fe80::ff:fe00:2", "fe80::200:5eff:fe00:107"] {
         claims(&check, &v6_from(src));
     }
-    let by = |src: &str, kind, target: &str| frame(OWN, &[&packet(src, 58, &[&ndp(kind, target, None)])]);
-    passes(&check, &by("fd00:1::7", Kind::NeighborAdvertisement, "fd00:1::8"));
-    claims(&check, &by("fd00:1::7", Kind::NeighborAdvertisement, "fd00:2::8"));
-    passes(&check, &by("fd00:1::7", Kind::NeighborSolicitation, "fd00:2::8"));
-    passes(&check, &by("::", Kind::NeighborSolicitation, "fd00:1::8"));
-    claims(&check, &by("::", Kind::NeighborSolicitation, "fd00:2::8"));
+    let sent_by = |src: &str, kind, target: &str| frame(OWN, &[&packet(src, 58, &[&ndp(kind, target, None)])]);
+    passes(&check, &sent_by("fd00:1::7", Kind::NeighborAdvertisement, "fd00:1::8"));
+    claims(&check, &sent_by("fd00:1::7", Kind::NeighborAdvertisement, "fd00:2::8"));
+    passes(&check, &sent_by("fd00:1::7", Kind::NeighborSolicitation, "fd00:2::8"));
+    passes(&check, &sent_by("::", Kind::NeighborSolicitation, "fd00:1::8"));
+    claims(&check, &sent_by("::", Kind::NeighborSolicitation, "fd00:2::8"));
 }
 
 #[test]
@@ -449,7 +453,8 @@ proptest! {
     /// A frame in which another parser finds a claim of a foreign address does not pass.
     #[test]
     fn no_claim_that_another_reader_finds_passes(frame in attack()) {
-        let (check, claims) = (check(), their_claims(&frame));
+        let check = check();
+        let claims = their_claims(&frame);
         if claims.iter().any(|&mac| !check.allows(MacAddr(mac))) {
             prop_assert!(decides(&check, &frame).is_err(), "{claims:02x?} in {frame:02x?}");
         }

@@ -224,7 +224,9 @@ impl Segmenter {
             && total - u32::from(l3) <= longest
             && gso.size > 0
             && gso.outer.is_none_or(|outer| outer.precedes(&gso));
-        let (next, index, common) = (u32::from(gso.header_len), 0, CommonFields::default());
+        let next = u32::from(gso.header_len);
+        let index = 0;
+        let common = CommonFields::default();
         let segmenter = fits.then_some(Segmenter { gso, total, next, index, common })?;
         // An outer header has the length of one segment. IPv6 allows 40 bytes more than this check.
         let fits_outer = gso.outer.is_none_or(|outer| segmenter.len_of(0) - u32::from(outer.l3) <= 65_535);
@@ -304,7 +306,8 @@ impl Segmenter {
     #[inline]
     pub(crate) fn last_outer(&self) -> Option<(Outer, u32)> {
         let outer = self.gso.outer?;
-        let (header_len, size) = (u32::from(self.gso.header_len), u32::from(self.gso.size));
+        let header_len = u32::from(self.gso.header_len);
+        let size = u32::from(self.gso.size);
         let payload = self.total - header_len;
         let is_shorter = payload > size && !payload.is_multiple_of(size);
         (is_shorter && self.left() == 0).then_some((outer, header_len + payload % size))
@@ -323,7 +326,8 @@ impl Segmenter {
         if self.next >= self.total && !first {
             return None;
         }
-        let (gso, common) = (self.gso, self.common);
+        let gso = self.gso;
+        let common = self.common;
         let end = (self.next + u32::from(gso.size)).min(self.total);
         let transport_len = u32::from(gso.header_len - gso.l4) + (end - self.next);
         let pseudo = u32::from(common.pseudo) + (transport_len >> 16) + (transport_len & 0xffff);
@@ -359,7 +363,8 @@ impl SegmentFields {
     /// Writes these fields into headers that begin at `at`, without the transport checksum.
     #[inline(always)]
     pub(crate) fn put(&self, gso: &Gso, at: u32, headers: &mut (impl HeaderWriter + ?Sized)) {
-        let (ip, transport) = (at + u32::from(gso.l3), at + u32::from(gso.l4));
+        let ip = at + u32::from(gso.l3);
+        let transport = at + u32::from(gso.l4);
         match gso.kind {
             GsoKind::Tcp4 | GsoKind::Udp4 => {
                 headers.put4(ip + 2, pair(self.network_len, self.id));
@@ -395,7 +400,8 @@ impl CommonFields {
     /// Sums the headers of an unsegmented packet. The pseudo header is defined in RFC 9293, 3.1,
     /// and RFC 8200, 8.1.
     fn of(gso: &Gso, headers: &[u8]) -> Self {
-        let (ip, transport) = (&headers[usize::from(gso.l3)..], &headers[usize::from(gso.l4)..]);
+        let ip = &headers[usize::from(gso.l3)..];
+        let transport = &headers[usize::from(gso.l4)..];
         let word = |of: &[u8], at: usize| u16::from_be_bytes([of[at], of[at + 1]]);
         let sum = |parts: [&[u8]; 3]| fold(parts.map(|part| u32::from(checksum::sum(part))));
         let mut common = CommonFields::default();

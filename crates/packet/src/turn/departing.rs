@@ -18,7 +18,8 @@ impl Turn<'_> {
         let mut departing = Batch::new();
         // Packets of one source are consecutive, so the answer for the last packet usually holds
         // for the next one.
-        let (mut source, mut end) = (SourceQueueId::NONE, self.used);
+        let mut source = SourceQueueId::NONE;
+        let mut end = self.used;
         for &id in batch.ids() {
             if self.source(id) != source {
                 source = self.source(id);
@@ -48,9 +49,9 @@ impl Turn<'_> {
     /// of slots in use.
     fn departures(&self, source: SourceQueueId) -> usize {
         let slots = &self.slots[..self.used];
-        let is = |at: usize, disposition| slots[at].source == source && slots[at].disposition == disposition;
+        let is_at = |at: usize, disposition| slots[at].source == source && slots[at].disposition == disposition;
         // A ring has no gaps: nothing before a packet that was sent can go back.
-        let tail = (0..slots.len()).rposition(|at| is(at, Disposition::Sent)).map_or(0, |last| last + 1);
-        (tail..slots.len()).find(|&at| is(at, Disposition::Left)).unwrap_or(slots.len())
+        let tail = (0..slots.len()).rposition(|at| is_at(at, Disposition::Sent)).map_or(0, |last| last + 1);
+        (tail..slots.len()).find(|&at| is_at(at, Disposition::Left)).unwrap_or(slots.len())
     }
 }

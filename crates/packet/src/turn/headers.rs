@@ -211,7 +211,8 @@ impl Packets<'_> {
     #[inline(never)]
     fn strip_any(&mut self, id: PacketId, n: usize) -> Result<(), StripError> {
         let slot = &self.slots[id.index()];
-        let (len, head) = (slot.len() as usize, usize::from(slot.head));
+        let len = slot.len() as usize;
+        let head = usize::from(slot.head);
         if n > len {
             return Err(StripError::TooShort);
         }

@@ -495,10 +495,12 @@ impl<'t> Turn<'t> {
         if self.left == 0 {
             return (0, 0);
         }
-        let (slots, drops) = (&self.packets.slots[..self.used], self.packets.drops);
+        let slots = &self.packets.slots[..self.used];
+        let drops = self.packets.drops;
         let is_sent = |slot: &Slot| slot.source == source && slot.disposition == Disposition::Sent;
         let tail = slots.iter().rposition(is_sent).map_or(0, |last| last + 1);
-        let (mut packets, mut bytes) = (0, 0);
+        let mut packets = 0;
+        let mut bytes = 0;
         for (at, slot) in slots.iter().enumerate().filter(|(_, slot)| slot.source == source) {
             let goes_back = at >= tail && (packets > 0 || slot.disposition == Disposition::Left);
             packets += usize::from(goes_back);

@@ -150,7 +150,8 @@ impl Packets<'_> {
     /// where the packet is shorter, or where the slot has no space: see [`Self::max_head`].
     pub fn pull_up(&mut self, id: PacketId, upto: usize) -> bool {
         let slot = &mut self.slots[id.index()];
-        let (start, mut head) = (usize::from(slot.start), usize::from(slot.head));
+        let start = usize::from(slot.start);
+        let mut head = usize::from(slot.head);
         if upto <= head {
             return true;
         }
@@ -189,7 +190,8 @@ impl Packets<'_> {
     /// proves nothing about the bytes that are delivered. It is good for dropping damaged packets.
     pub fn sum_from(&self, id: PacketId, start: usize) -> u16 {
         let slot = &self.slots[id.index()];
-        let (head, skipped) = (slot.head(), start.saturating_sub(slot.head().len()));
+        let head = slot.head();
+        let skipped = start.saturating_sub(slot.head().len());
         let own = head.get(start..).unwrap_or_default();
         let body = &self.segments[slot.first as usize..][..slot.count as usize];
         self.settings.level.run(SumPacket { own, body, skipped })

@@ -85,7 +85,8 @@ fn what_swap_gives_back_no_turn_can_see() {
         assert!(published.swap(old).is_none());
         let reader = rcu.reader();
         let worker = {
-            let (published, new_memory) = (Arc::clone(&published), new_memory.clone());
+            let published = Arc::clone(&published);
+            let new_memory = new_memory.clone();
             thread::spawn(move || {
                 for _ in 0..2 {
                     let guard = reader.enter();
@@ -112,7 +113,8 @@ fn a_value_outlives_its_holder_for_the_turns_that_see_it() {
         let published = Arc::new(RcuCell::new(&rcu));
         assert!(published.swap(new).is_none());
         let worker = {
-            let (rcu, published) = (rcu.clone(), Arc::clone(&published));
+            let rcu = rcu.clone();
+            let published = Arc::clone(&published);
             thread::spawn(move || {
                 let reader = rcu.reader();
                 let guard = reader.enter();

@@ -27,7 +27,8 @@ impl Packets<'_> {
             return true;
         }
         slot.body = len - head;
-        let (first, mut rest) = (slot.first as usize, slot.body);
+        let first = slot.first as usize;
+        let mut rest = slot.body;
         for (count, segment) in (1..=slot.count).zip(&mut self.segments[first..]) {
             if segment.len() >= rest {
                 *segment = segment.split_at(rest).0;

@@ -279,7 +279,8 @@ fn all_is_given_back_before_anybody_is_notified() {
     let mut arena = straightline_packet::Arena::new(rcu.reader(), Settings::default(), Vec::new());
     arena.turn(|turn| {
         let [a, b] = sources.load(turn).expect("published");
-        let (first, second) = (turn.borrow_from(a), turn.borrow_from(b));
+        let first = turn.borrow_from(a);
+        let second = turn.borrow_from(b);
         assert_ne!(first, second);
         let memory = Memory::patterned(10);
         let of_a = turn.accept(PORT, first, memory.segment(0, 10)).expect("a free slot");
@@ -370,7 +371,8 @@ fn dispositions(dispositions: &str) -> (String, Vec<(Reason, u64)>) {
 /// A ring has no gaps, so only its last packets can go back.
 #[test]
 fn what_stands_behind_a_packet_that_is_left_goes_back_with_it() {
-    let (node, runt) = (Reason::Node, Reason::Runt);
+    let node = Reason::Node;
+    let runt = Reason::Runt;
     for (row, back, counted) in [
         ("---", 0, vec![]),
         ("-dd", 0, vec![(runt, 2)]),

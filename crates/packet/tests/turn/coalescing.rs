@@ -46,7 +46,8 @@ fn segments(headers: &Headers, payload: &[u8], size: usize, partial: bool) -> Ve
 }
 
 fn partial(headers: &Headers) -> Offload {
-    let (start, offset) = (u16_of(headers.l4()), u16_of(headers.checksum_offset()));
+    let start = u16_of(headers.l4());
+    let offset = u16_of(headers.checksum_offset());
     Offload { checksum: Checksum::Partial { start, offset }, gso: None }
 }
 
@@ -138,7 +139,8 @@ fn cut(frame: &[u8], offload: Offload, is_partial: bool) -> Vec<Vec<u8>> {
     arena(Settings::default()).turn(|turn| {
         let id = accept(turn, &memory, &[], offload)[0];
         let mut plan = Segmenter::new(gso, turn.len(id)).expect("a coalesced packet can be segmented");
-        let (mut segment, mut from) = (GsoSegment::default(), BodyCursor::default());
+        let mut segment = GsoSegment::default();
+        let mut from = BodyCursor::default();
         while plan.next(turn.head(id), &mut segment) {
             let to = Memory::new(&vec![0; segment.len() as usize]);
             let mark = turn.mark();
@@ -182,7 +184,8 @@ enum Accident {
 }
 
 fn accidents() -> impl Strategy<Value = Vec<Accident>> {
-    let (frame, other) = (0..200_usize, 0..200_usize);
+    let frame = 0..200_usize;
+    let other = 0..200_usize;
     let one = prop_oneof![
         6 => (frame.clone(), prop_oneof![0..110_usize, 0..2000_usize], 1..=255_u8, any::<bool>())
             .prop_map(|(frame, at, with, mended)| Accident::Byte { frame, at, with, mended }),
@@ -307,7 +310,8 @@ proptest! {
 
 /// Makes a finished checksum right for the frame as it is.
 fn finish(frame: &mut [u8], headers: &Headers) {
-    let (l3, l4) = (headers.l3(), headers.l4());
+    let l3 = headers.l3();
+    let l4 = headers.l4();
     let addresses = if headers.v4() { l3 + 12..l3 + 20 } else { l3 + 8..l3 + 40 };
     let protocol = if headers.kind.is_tcp() { 6 } else { 17 };
     let len = u16_of(frame.len() - l4).to_be_bytes();

@@ -287,7 +287,8 @@ pub(super) fn segments(
     change: impl Fn(&mut Packets<'_>, PacketId),
 ) -> Vec<Vec<u8>> {
     let source = Memory::new(frame);
-    let (gso, mut segments) = (headers.gso(size), Vec::new());
+    let gso = headers.gso(size);
+    let mut segments = Vec::new();
     arena(Settings::default()).turn(|turn| {
         let mark = turn.mark();
         source.cut(from).into_iter().for_each(|segment| turn.stage(segment));
@@ -298,7 +299,8 @@ pub(super) fn segments(
         let gso = turn.offload(id).gso.expect("still to be segmented");
         let mut segmenter = Segmenter::new(gso, turn.len(id)).expect("a good packet");
         assert_eq!(segmenter.checksum(), turn.offload(id).checksum);
-        let (mut segment, mut place) = (GsoSegment::default(), BodyCursor::default());
+        let mut segment = GsoSegment::default();
+        let mut place = BodyCursor::default();
         assert!(segmenter.begin(turn.head(id), &mut segment));
         *segment.prefix_mut::<12>() = [0x55; 12];
         for &at_once in at_once.iter().cycle() {

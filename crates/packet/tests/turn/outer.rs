@@ -59,7 +59,8 @@ impl Tunnel {
     }
 
     fn outer(&self) -> Outer {
-        let (l3, l4) = (u16_of(self.l3()), u16_of(self.l4()));
+        let l3 = u16_of(self.l3());
+        let l4 = u16_of(self.l4());
         let (checksum, gtpu) = match self.over {
             Over::Ip => (OuterChecksum::None, false),
             Over::Udp { checksum: true, gtpu } => (OuterChecksum::Udp { l4 }, gtpu),
@@ -148,7 +149,8 @@ impl Tunnel {
 /// Checks that `etherparse` finds the same values in the outer headers.
 fn judge(frame: &[u8], tunnel: &Tunnel) {
     let parsed = PacketHeaders::from_ethernet_slice(frame).expect("good headers");
-    let (mut again, payload) = (parsed.transport.clone(), parsed.payload.slice());
+    let mut again = parsed.transport.clone();
+    let payload = parsed.payload.slice();
     match parsed.net.expect("a network header") {
         NetHeaders::Ipv4(ip, _) => {
             assert_eq!(usize::from(ip.total_len), frame.len() - tunnel.l3());

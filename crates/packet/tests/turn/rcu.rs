@@ -32,7 +32,9 @@ fn swapped_values_outlive_the_turns_that_see_them() {
     let workers: Vec<_> = (0..2)
         .map(|worker| {
             let mut arena = Arena::new(rcu.reader(), Settings::default(), Vec::new());
-            let (published, stop, turns) = (Arc::clone(&published), Arc::clone(&stop), Arc::clone(&turns));
+            let published = Arc::clone(&published);
+            let stop = Arc::clone(&stop);
+            let turns = Arc::clone(&turns);
             std::thread::spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
                     arena.turn(|turn| {
@@ -85,7 +87,8 @@ fn dropping_the_holder_within_a_turn_keeps_the_value() {
 fn a_value_retired_during_a_wait_outlives_the_turn_that_reads_it() {
     let rcu = Rcu::new();
     let arena = || Arena::new(rcu.reader(), Settings::default(), Vec::new());
-    let (mut late, mut early) = (arena(), arena());
+    let mut late = arena();
+    let mut early = arena();
     let alive = Arc::new(AtomicUsize::new(0));
     let mut published = Some(RcuCell::new(&rcu));
     published.as_ref().expect("just made").swap(Some(canary(&alive)));

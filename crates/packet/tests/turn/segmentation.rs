@@ -197,9 +197,11 @@ fn delivered(headers: &Headers, payload: &[u8], size: u16, cuts: &[usize], finis
         source.cut(cuts).into_iter().for_each(|s| turn.stage(s));
         let id = turn.accept_staged(PortIndex(0), SourceQueueId::NONE, mark, 0).expect("a free slot");
         assert!(turn.pull_up(id, headers.header_len()));
-        let (start, offset) = (gso.l4, u16_of(headers.checksum_offset()));
+        let start = gso.l4;
+        let offset = u16_of(headers.checksum_offset());
         turn.set_offload(id, Offload { checksum: Checksum::Partial { start, offset }, gso: Some(gso) });
-        let (mut segment, mut from) = (GsoSegment::default(), BodyCursor::default());
+        let mut segment = GsoSegment::default();
+        let mut from = BodyCursor::default();
         while plan.next(turn.head(id), &mut segment) {
             assert_eq!(segment.checksum(), Checksum::Partial { start, offset });
             let len = segment.len() as usize;
@@ -234,7 +236,8 @@ fn delivered_together(headers: &Headers, payload: &[u8], size: u16, cuts: &[usiz
         source.cut(cuts).into_iter().for_each(|s| turn.stage(s));
         let id = turn.accept_staged(PortIndex(0), SourceQueueId::NONE, mark, 0).expect("a free slot");
         assert!(turn.pull_up(id, headers.header_len()));
-        let (mut segment, mut from) = (GsoSegment::default(), BodyCursor::default());
+        let mut segment = GsoSegment::default();
+        let mut from = BodyCursor::default();
         assert!(plan.begin(turn.head(id), &mut segment));
         *segment.prefix_mut::<12>() = [0x55; 12];
         for alone in [true, false, false].into_iter().cycle() {
@@ -337,7 +340,9 @@ fn pieces_are_as_many_as_announced() {
         };
         let gso = Gso { kind, ecn: false, size: 1, l3: 14, l4, header_len, outer: None };
         let most = (0..70_000).rev().find_map(|total| Segmenter::new(gso, total)).expect("some length is right");
-        let (count, mut plan, mut segment) = (most.count(), most, GsoSegment::default());
+        let count = most.count();
+        let mut plan = most;
+        let mut segment = GsoSegment::default();
         for i in 0..count {
             assert!(plan.next(&head, &mut segment), "{kind:?}: {i} of {count}");
         }
@@ -425,7 +430,9 @@ proptest! {
         version in prop::sample::select(vec![None, Some(0x45), Some(0x46), Some(0x60)]),
     ) {
         let Some(mut plan) = Segmenter::new(gso, total) else { return Ok(()) };
-        let (count, mut segments, mut at) = (plan.count(), 0, u32::from(gso.header_len));
+        let count = plan.count();
+        let mut segments = 0;
+        let mut at = u32::from(gso.header_len);
         let mut segment = GsoSegment::default();
         let mut head = head;
         if let (Some(outer), Some(first)) = (gso.outer, version)

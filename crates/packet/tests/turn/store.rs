@@ -168,7 +168,8 @@ proptest! {
         scatter.skip(skip);
         let bytes = pattern(len + 100);
         let source = Memory::new(&bytes);
-        let (mut at, mut sum) = (0, Sum::new());
+        let mut at = 0;
+        let mut sum = Sum::new();
         let room = len.saturating_sub(skip as usize);
         for (i, portion) in portions.into_iter().enumerate() {
             let n = portion.min(bytes.len() - at);
@@ -250,7 +251,8 @@ fn words_are_written_and_read_as_bytes_are() {
             assert_eq!(words.as_deref(), bytes.get(..24), "{len} bytes at {at}");
             // Patches of any length, also longer than the segment.
             for patch in [0, 1, 8, 16, 20, 24, 48] {
-                let (memory, bytes) = (Memory::patterned(64), vec![0xa5; patch]);
+                let memory = Memory::patterned(64);
+                let bytes = vec![0xa5; patch];
                 let mut expected = memory.bytes();
                 let written = patch.min(len);
                 expected[at..at + written].fill(0xa5);

@@ -185,7 +185,8 @@ fn run(wake: &WakeEvent, all: &Mutex<Ports>, interfaces: &Mutex<Interfaces>, ope
             interfaces.take_changed();
             is_known
         };
-        let (mut next, mut due) = (None, Vec::new());
+        let mut next = None;
+        let mut due = Vec::new();
         for port in ports {
             let served = guarded(&port, Shared::serve).unwrap_or(Served::Until(Some(Instant::now() + RETRY)));
             match served {

@@ -236,7 +236,8 @@ fn in_several_frames<'t>(
     tally: &mut Tally,
 ) -> Result<(), Reason> {
     while plan.left() > 0 {
-        let (mark, len) = (turn.mark(), plan.len_of(0));
+        let mark = turn.mark();
+        let len = plan.len_of(0);
         let frames = frames_of(sink, len);
         let staged = stage(sink, turn, frames);
         let made = staged.is_ok() && plan.next(turn.head(id), segment);

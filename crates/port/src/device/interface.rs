@@ -119,7 +119,8 @@ impl Interfaces {
         let text = |bytes: &[u8]| {
             CStr::from_bytes_until_nul(bytes).ok().and_then(|text| text.to_str().ok()).map(str::to_owned)
         };
-        let (command, empty) = (ETHTOOL_GDRVINFO, [0; 32]);
+        let command = ETHTOOL_GDRVINFO;
+        let empty = [0; 32];
         let mut info =
             DriverInfo { command, driver: empty, version: empty, firmware: empty, bus: empty, rest: [0; 64] };
         let mut request = request(name).ok()?;

@@ -55,7 +55,8 @@ impl Pool {
     pub(crate) fn new(len: usize) -> io::Result<Self> {
         // SAFETY: a fresh mapping at an address that the kernel chooses; nothing else changes.
         let at = unsafe {
-            let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
+            let access = ProtFlags::READ | ProtFlags::WRITE;
+            let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
             mmap_anonymous(std::ptr::null_mut(), len, access, flags)?
         };
         let at = NonNull::new(at.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
@@ -178,7 +179,8 @@ mod tests {
             lending.keep(100, 0);
             at
         };
-        let (first, second) = (take(), take());
+        let first = take();
+        let second = take();
         assert_ne!(first, second);
         pool.give_back();
         assert_ne!(take(), first, "another turn has it");

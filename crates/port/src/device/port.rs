@@ -357,7 +357,9 @@ impl Shared {
     }
 
     fn route(&self, link: &dyn DeviceLink) -> Result<Vec<Kick>, OpenError> {
-        let (name, queues, most) = (self.interface(), link.queues(), self.data.counters.len());
+        let name = self.interface();
+        let queues = link.queues();
+        let most = self.data.counters.len();
         if queues > most {
             let message = format!("interface {name} has {queues} queues, and the port is made for {most}");
             return Err(OpenError::new(OpenCause::Failed, message));
@@ -414,7 +416,8 @@ impl Shared {
         self.set_mac(interface.mac);
         if let Some(ShownDevice { facts, .. }) = &mut *self.shown() {
             if facts.interface != interface.name {
-                let (old, new) = (&facts.interface, &interface.name);
+                let old = &facts.interface;
+                let new = &interface.name;
                 let text = format_args!("interface {old} is called {new} now: the port keeps it until it is closed");
                 self.log(Level::WARN, text);
             }
@@ -422,7 +425,8 @@ impl Shared {
             (facts.mtu, facts.mac) = (interface.mtu, interface.mac);
         }
         let is_up = |interface: &Interface| interface.is_up && interface.has_carrier;
-        let (down, was_up) = (interface.down(), before.as_ref().is_some_and(is_up));
+        let down = interface.down();
+        let was_up = before.as_ref().is_some_and(is_up);
         match &down {
             None if !was_up => self.log(Level::INFO, format_args!("interface {} is up", interface.name)),
             Some(down) if was_up || before.is_none() => self.log(Level::WARN, format_args!("{}", down.reason)),
@@ -502,7 +506,8 @@ impl Shared {
 
     /// Returns the state of a link whose interface has gone.
     fn gone(&self) -> Down {
-        let (name, next) = (self.interface(), if self.is_tap() { "makes" } else { "opens" });
+        let name = self.interface();
+        let next = if self.is_tap() { "makes" } else { "opens" };
         let reason = format!("interface {name} has gone: the port {next} it again as soon as it can");
         Down::new(DownCause::InterfaceGone, reason)
     }

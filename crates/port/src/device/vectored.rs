@@ -143,7 +143,8 @@ pub(crate) fn send<const N: usize>(fd: BorrowedFd<'_>, turn: &Turn<'_>, ids: &[P
     let mut free = &mut pieces[..];
     let mut count = 0;
     for (header, &id) in headers.iter_mut().zip(ids) {
-        let (front, body) = (turn.front_and_head::<N>(id), turn.body(id));
+        let front = turn.front_and_head::<N>(id);
+        let body = turn.body(id);
         let Some((own, rest)) = std::mem::take(&mut free).split_at_mut_checked(body.len() + 1) else { break };
         if fill(own, front, body).is_none() {
             break;

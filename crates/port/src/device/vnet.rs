@@ -183,7 +183,8 @@ impl<const N: usize> Transmitter<N> {
     /// Returns the way of a packet, or the reason to drop it.
     #[inline]
     pub(crate) fn way(&self, turn: &Turn<'_>, id: PacketId, max_len: u32) -> Result<Way, Reason> {
-        let (len, offload) = (turn.len(id), turn.offload(id));
+        let len = turn.len(id);
+        let offload = turn.offload(id);
         match offload.gso {
             None if len > max_len => return Err(Reason::TooBig),
             Some(gso) if u32::from(gso.header_len) + u32::from(gso.size) > max_len => return Err(Reason::TooBig),
@@ -220,7 +221,9 @@ impl<const N: usize> Transmitter<N> {
         tally: &mut Tally,
     ) -> Result<(), Refused> {
         let _state = self.lock();
-        let (len, body, mut offload) = (turn.len(id), turn.body_len(id), turn.offload(id));
+        let len = turn.len(id);
+        let body = turn.body_len(id);
+        let mut offload = turn.offload(id);
         let space = self.space(len)?;
         if finish {
             offload.checksum = Checksum::Complete;
@@ -271,7 +274,8 @@ impl<const N: usize> Transmitter<N> {
         space: MemorySegment<'t>,
         store: impl FnOnce(&mut Turn<'t>, Range<usize>),
     ) -> Result<(), Refused> {
-        let (epoch, mark) = (fault::epoch(), turn.mark());
+        let epoch = fault::epoch();
+        let mark = turn.mark();
         turn.stage(space);
         store(turn, mark..mark + 1);
         turn.unstage(mark);

@@ -27,11 +27,11 @@ pub(super) struct WorkerPort {
 
 impl WorkerPort {
     pub(super) fn new(data: Arc<DevicePortData>, assignment: &QueueAssignment, worker: usize) -> Self {
-        let of = |workers: &[usize]| -> Box<[usize]> {
+        let queues_of = |workers: &[usize]| -> Box<[usize]> {
             (0..workers.len()).filter(|&queue| workers[queue] == worker).collect()
         };
-        let tx_queue = of(&assignment.tx_workers).first().copied().unwrap_or(0);
-        WorkerPort { data, rx_queues: of(&assignment.rx_workers), tx_queue, first: AtomicUsize::new(0) }
+        let tx_queue = queues_of(&assignment.tx_workers).first().copied().unwrap_or(0);
+        WorkerPort { data, rx_queues: queues_of(&assignment.rx_workers), tx_queue, first: AtomicUsize::new(0) }
     }
 
     fn link<'t>(&self, turn: &Turn<'t>) -> Option<&'t dyn DeviceLink> {
@@ -50,7 +50,8 @@ impl WorkerPort {
 
     fn receive_from<'t>(&self, link: &'t dyn DeviceLink, turn: &mut Turn<'t>, into: &mut Batch, max: usize) {
         let queues = self.rx_queues(link);
-        let (before, first) = (into.len(), self.first.load(Ordering::Relaxed));
+        let before = into.len();
+        let first = self.first.load(Ordering::Relaxed);
         for step in 0..queues.len() {
             let at = (first + step) % queues.len();
             let left = max.saturating_sub(into.len() - before);

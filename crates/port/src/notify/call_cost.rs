@@ -122,7 +122,8 @@ mod tests {
 
     #[test]
     fn calls_that_take_too_long_again_and_again_are_slow() {
-        let (short, long) = (Duration::from_micros(2), Duration::from_millis(5));
+        let short = Duration::from_micros(2);
+        let long = Duration::from_millis(5);
         assert_eq!(calls_until_slow(&[long]), Some(3));
         assert_eq!(calls_until_slow(&[Duration::from_micros(60)]), Some(192));
         assert_eq!(calls_until_slow(&[short]), None);
@@ -136,7 +137,8 @@ mod tests {
     #[test]
     fn short_calls_pay_the_debt_and_a_new_frontend_keeps_little_of_it() {
         let cost = CallCost::new();
-        let (short, long) = (Duration::from_micros(2), Duration::from_millis(5));
+        let short = Duration::from_micros(2);
+        let long = Duration::from_millis(5);
         (0..100).for_each(|_| cost.note(long));
         assert!(cost.is_slow());
         (1..SLOW).for_each(|_| cost.note(short));

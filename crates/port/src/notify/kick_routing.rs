@@ -99,8 +99,9 @@ impl KickRouting {
         let mut inner = self.lock();
         let mut added = HashMap::new();
         for (&at, kick) in &inner.kicks {
-            let has = |waiter: &Arc<EpollWaiter>| kick.tokens.iter().any(|(other, _)| Arc::ptr_eq(other, waiter));
-            let new = wanted(&waiters, waits, kick.kind).filter(|waiter| !has(waiter));
+            let is_watched_by =
+                |waiter: &Arc<EpollWaiter>| kick.tokens.iter().any(|(other, _)| Arc::ptr_eq(other, waiter));
+            let new = wanted(&waiters, waits, kick.kind).filter(|waiter| !is_watched_by(waiter));
             let mut tokens = Vec::new();
             if let Err(error) = watch(&kick.fd, kick.watch, new, &mut tokens) {
                 let others = added.into_values().flatten();
@@ -192,11 +193,11 @@ mod tests {
     fn each_pair_wakes_its_own_worker_and_room_all_who_deliver() {
         let [a, b, c] = [0, 1, 2].map(|_| Arc::new(EpollWaiter::new().expect("epoll")));
         let all = [&a, &b, &c];
-        let of = |rx: [usize; 2], tx: &[usize]| Waiters {
+        let waiters_of = |rx: [usize; 2], tx: &[usize]| Waiters {
             rx: rx.iter().map(|&at| Arc::clone(all[at])).collect(),
             tx: tx.iter().map(|&at| Arc::clone(all[at])).collect(),
         };
-        let routing = KickRouting::new(of([0, 1], &[0, 1]), true);
+        let routing = KickRouting::new(waiters_of([0, 1], &[0, 1]), true);
         let fds = [0, 1, 2].map(|_| kick());
         let kind = [KickKind::Packets(0), KickKind::Packets(1), KickKind::Buffers];
         let tokens = [0, 1, 2].map(|at| routing.add(Arc::clone(&fds[at]), kind[at]).expect("add"));
@@ -207,7 +208,7 @@ mod tests {
         };
         assert_eq!([0, 1, 2].map(woken), [[1, 0, 0], [0, 1, 0], [1, 1, 0]]);
         // The first kick stays with its worker, the others move.
-        routing.change(of([0, 2], &[2]), true).expect("change");
+        routing.change(waiters_of([0, 2], &[2]), true).expect("change");
         assert_eq!([0, 1, 2].map(woken), [[1, 0, 0], [0, 0, 1], [0, 0, 1]]);
         routing.wake();
         assert_eq!(all.map(|waiter| waiter.woken_by().1), [true, false, true]);

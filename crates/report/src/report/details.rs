@@ -76,18 +76,18 @@ fn phases(page: &mut Page, scenario: &Scenario<'_>) {
     phases.sort_by(|a, b| sums[b].total_cmp(&sums[a]));
     let (own, rest) = phases.split_at(if phases.len() > PHASES + 1 { PHASES } else { phases.len() });
     // If a trial does not have a phase, the phase took 0 cycles in it.
-    let of = |sample: &Sample, phases: &[&str]| {
+    let share_of = |sample: &Sample, phases: &[&str]| {
         let cycles = |phase: &&str| sample.cycles.get(*phase).copied().unwrap_or(0.0);
         (!sample.cycles.is_empty()).then(|| phases.iter().map(cycles).sum())
     };
     let mut names = own.to_vec();
-    let mut columns: Vec<_> = own.iter().map(|&phase| scenario.medians(|sample| of(sample, &[phase]))).collect();
+    let mut columns: Vec<_> = own.iter().map(|&phase| scenario.medians(|sample| share_of(sample, &[phase]))).collect();
     if !rest.is_empty() {
         names.push("all others");
-        columns.push(scenario.medians(|sample| of(sample, rest)));
+        columns.push(scenario.medians(|sample| share_of(sample, rest)));
     }
     names.push("sum");
-    columns.push(scenario.medians(|sample| of(sample, &phases)));
+    columns.push(scenario.medians(|sample| share_of(sample, &phases)));
     let mut table = Table::default();
     table.head.extend(scenario.axes.iter().map(|axis| axis.name.to_owned()));
     table.head.push("variant".to_owned());

@@ -59,7 +59,8 @@ impl Distribution {
     /// slowest packet.
     pub(super) fn curve(&self) -> Vec<(f64, u64)> {
         let mut curve = Vec::with_capacity(2 * self.steps.len());
-        let (mut from, end) = (0.0, nines(1, self.total));
+        let mut from = 0.0;
+        let end = nines(1, self.total);
         for &(ns, until) in &self.steps {
             curve.push((from, ns));
             let to = if until < self.total { nines(self.total - until, self.total) } else { end };

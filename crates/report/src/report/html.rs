@@ -81,7 +81,8 @@ impl Page {
     /// Writes an experiment's question, and what its names mean.
     pub(super) fn question(&mut self, scenario: &str) {
         if let (Some(question), Some(names)) = (question(scenario), names(scenario)) {
-            let (question, names) = (escape(question), escape(names));
+            let question = escape(question);
+            let names = escape(names);
             self.push(&format!("<p class=\"soft\"><strong>{question}</strong> {names}</p>\n"));
         }
     }
@@ -141,13 +142,15 @@ pub(super) fn page(report: &Report<'_>) -> String {
         "" => String::new(),
         reasons => format!(", <a href=\"#invalid\">{reasons}</a>"),
     };
-    let (trials, machine) = (escape(&report.trials()), escape(&report.machine()));
+    let trials = escape(&report.trials());
+    let machine = escape(&report.machine());
     page.push(&format!("<p class=\"soft\">{trials}{reasons}.{machine}</p>\n"));
     page.note(&how_to_read(report));
     if page.has_list() {
         page.push("<h2>Findings</h2>\n<ul class=\"findings\">\n");
         for (number, scenario) in report.scenarios.iter().enumerate() {
-            let (name, finding) = (escape(scenario.name), sentence(&scenario.headline()));
+            let name = escape(scenario.name);
+            let finding = sentence(&scenario.headline());
             page.push(&format!("<li><a href=\"#s{number}\">{name}</a> <div>"));
             page.question(scenario.name);
             page.push(&format!("<p class=\"finding\">{finding}.</p></div></li>\n"));

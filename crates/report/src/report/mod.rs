@@ -88,7 +88,8 @@ impl<'a> Report<'a> {
 
     /// Returns a sentence with the number of trials, without its full stop.
     fn trials(&self) -> String {
-        let (trials, scenarios) = (self.results.samples.len(), self.scenarios.len());
+        let trials = self.results.samples.len();
+        let scenarios = self.scenarios.len();
         let rounds = count(self.rounds(), "round");
         let each = if scenarios == 1 { "" } else { " each" };
         let what = format!("{} in {}, {rounds}{each}", count(trials, "trial"), count(scenarios, "scenario"));

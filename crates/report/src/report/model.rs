@@ -87,7 +87,8 @@ impl<'a> Scenario<'a> {
     fn new(name: &'a str, samples: &'a [Sample]) -> Self {
         let samples: Vec<&Sample> = samples.iter().filter(|sample| sample.scenario == name).collect();
         let variants = distinct(samples.iter().map(|sample| sample.variant.as_str()));
-        let (mut axes, mut fixed) = (Vec::new(), Vec::new());
+        let mut axes = Vec::new();
+        let mut fixed = Vec::new();
         for axis in distinct(samples.iter().flat_map(|sample| sample.cell.keys().map(String::as_str))) {
             let mut values = distinct(samples.iter().map(|sample| value(sample, axis)));
             if let [only] = values[..] {

@@ -47,7 +47,8 @@ pub(super) fn write(page: &mut Page, scenario: &Scenario<'_>) {
 pub(super) fn plot(scenario: &Scenario<'_>, id: String) -> Option<Plot> {
     let (metric, outcomes) = scenario.metrics.first()?;
     let mut rows = Vec::new();
-    let (mut all, mut inconclusive) = (0, 0);
+    let mut all = 0;
+    let mut inconclusive = 0;
     for (cell, results) in outcomes.iter().enumerate() {
         for (variant, result) in results.iter().enumerate() {
             let compared = scenario.is_compared();

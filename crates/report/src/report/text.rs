@@ -58,7 +58,8 @@ pub(super) fn fit(text: &str, size: f64, space: f64) -> String {
     let mut kept = chars.len();
     loop {
         kept = kept.saturating_sub(1);
-        let (head, tail) = (kept.div_ceil(2), kept / 2);
+        let head = kept.div_ceil(2);
+        let tail = kept / 2;
         let short: String = chars[..head].iter().chain(&['…']).chain(&chars[chars.len() - tail..]).collect();
         if kept == 0 || width(&short, size) <= space {
             return short;

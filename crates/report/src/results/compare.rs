@@ -141,12 +141,12 @@ impl Comparison {
             let samples = counted(results).filter(|&sample| common.contains(&SeriesKey::of(sample)));
             names(samples.flat_map(|sample| sample.metrics.keys().map(String::as_str)), "no metrics")
         };
-        let has = || format!("A has {}; B has {}", names_of(first), names_of(second));
+        let names_of_both = || format!("A has {}; B has {}", names_of(first), names_of(second));
         for metric in metrics {
             let is_there = self.metrics.iter().any(|compared| &compared.metric == metric);
-            ensure!(is_there, "A and B have no metric {metric:?} in a common cell: {}", has());
+            ensure!(is_there, "A and B have no metric {metric:?} in a common cell: {}", names_of_both());
         }
-        ensure!(!self.metrics.is_empty(), "A and B have no metric in a common cell: {}", has());
+        ensure!(!self.metrics.is_empty(), "A and B have no metric in a common cell: {}", names_of_both());
         Ok(())
     }
 
@@ -164,7 +164,8 @@ impl Comparison {
             let ratio = ratio(&theirs, &ours, Pairing::Apart).filter(|_| !are_bounds);
             let has_change = ratio.is_none() && !are_bounds;
             let change = if has_change { change(&theirs, &ours, Pairing::Apart) } else { None };
-            let (place, metric) = (place.clone(), metric.clone());
+            let place = place.clone();
+            let metric = metric.clone();
             let mut compared = MetricComparison { place, metric, first, second, ratio, change, verdict: None };
             compared.verdict = Better::of(&compared.metric).map(|better| compared.verdict(better));
             self.metrics.push(compared);
@@ -223,7 +224,8 @@ mod tests {
     fn what_is_faster_is_so_in_every_unit() {
         use Verdict::{CannotTell, Faster, Slower};
         let all = |first: &Results, second: &Results| Comparison::new(first, second, &[]);
-        let (slow, fast) = (results("64", 1.0), results("64", 1.5));
+        let slow = results("64", 1.0);
+        let fast = results("64", 1.5);
         for (one, other, verdict) in [(&slow, &fast, Faster), (&fast, &slow, Slower), (&slow, &slow, CannotTell)] {
             let comparison = all(one, other);
             // A metric with a sample that is not above 0 has no ratio.
@@ -243,7 +245,8 @@ mod tests {
             }
             results
         };
-        let (none, half) = (with_loss(&[0.0; 8]), with_loss(&[0.5; 8]));
+        let none = with_loss(&[0.0; 8]);
+        let half = with_loss(&[0.5; 8]);
         let some = with_loss(&[0.0, 0.0, 0.0, 0.1, 0.0, 0.0, 0.2, 0.0]);
         for (one, other, verdict) in [
             (&none, &half, Verdict::Slower),
@@ -262,7 +265,8 @@ mod tests {
 
     #[test]
     fn places_of_one_folder_alone_and_trials_that_do_not_count_are_said() {
-        let (mut first, mut second) = (results("64", 1.0), results("64", 1.0));
+        let mut first = results("64", 1.0);
+        let mut second = results("64", 1.0);
         first.samples.extend(results("128", 1.0).samples);
         second.samples.extend(results("256", 1.0).samples);
         first.samples[0].validity = died();
@@ -314,7 +318,8 @@ mod tests {
             let checked = Comparison::new(first, second, &metrics).check(first, second, &metrics);
             checked.err().map(|error| error.to_string())
         };
-        let (one, mut other) = (results("64", 1.0), results("64", 1.0));
+        let one = results("64", 1.0);
+        let mut other = results("64", 1.0);
         assert_eq!(check(&one, &other, &[]), None);
         assert_eq!(check(&one, &other, &["mpps", "lost"]), None);
         let typo = check(&one, &other, &["mpps", "mmps"]).expect("no such figure");
@@ -336,7 +341,8 @@ mod tests {
 
     #[test]
     fn a_table_has_room_in_a_terminal() {
-        let (mut first, mut second) = (results("64", 12_345.678), results("64", 0.98 * 12_345.678));
+        let mut first = results("64", 12_345.678);
+        let mut second = results("64", 0.98 * 12_345.678);
         first.environment.flags = (0..100).map(|n| format!("flag{n}")).collect();
         for results in [&mut first, &mut second] {
             let mut few = sample(1, "1518", &[("mpps", 0.000_012_3), ("lost", 1e9)]);

@@ -95,7 +95,8 @@ impl Environment {
 
     /// Returns the fields that differ, except for the time and the command.
     pub fn differences(&self, other: &Environment) -> Vec<Difference> {
-        let (ours, theirs) = (self.fields(), other.fields());
+        let ours = self.fields();
+        let theirs = other.fields();
         let mut differences = Vec::new();
         for (field, first) in &ours {
             let second = &theirs[field];

@@ -81,7 +81,8 @@ impl TryFrom<Line> for Sample {
 impl From<Sample> for Line {
     fn from(sample: Sample) -> Line {
         let Sample { scenario, round, variant, cell, metrics, cycles, latency, carried, validity } = sample;
-        let (word, invalid) = (Some(validity.word().to_owned()), validity.reason().map(str::to_owned));
+        let word = Some(validity.word().to_owned());
+        let invalid = validity.reason().map(str::to_owned);
         Line { scenario, round, variant, cell, metrics, cycles, latency, carried, validity: word, invalid }
     }
 }

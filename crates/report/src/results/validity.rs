@@ -131,11 +131,11 @@ impl Validity {
     /// samples.
     pub(super) fn of_reason(why: Option<String>, is_lower_bound: bool) -> Validity {
         let Some(why) = why else { return Validity::Valid };
-        let has = |marks: &[&str]| marks.iter().any(|mark| why.contains(mark));
+        let names_any = |marks: &[&str]| marks.iter().any(|mark| why.contains(mark));
         match () {
             () if is_lower_bound => Validity::LowerBound(why),
-            () if has(&["interrupted"]) => Validity::Interrupted(why),
-            () if has(&LATE) => Validity::SpoiltByLoad(why),
+            () if names_any(&["interrupted"]) => Validity::Interrupted(why),
+            () if names_any(&LATE) => Validity::SpoiltByLoad(why),
             () => Validity::SpoiltByBackend(why),
         }
     }
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn samples_of_older_versions_have_a_validity_too() {
-        let of = |why: &str| Validity::of_reason(Some(why.to_owned()), false).word();
+        let word_of = |why: &str| Validity::of_reason(Some(why.to_owned()), false).word();
         assert_eq!(Validity::of_reason(None, false), Validity::Valid);
         assert_eq!(Validity::of_reason(Some("no load is too high".to_owned()), true).word(), "lower-bound");
         for (why, word) in [
@@ -194,7 +194,7 @@ mod tests {
             ("3.000 Mpps are more than the generator makes of these packets", "spoilt-by-load"),
             ("nothing has come from /a for 100 ms", "spoilt-by-backend"),
         ] {
-            assert_eq!(of(why), word, "{why}");
+            assert_eq!(word_of(why), word, "{why}");
         }
     }
 

@@ -21,12 +21,14 @@ impl Better {
     /// are neither good nor bad, for limits of a trial, and for unknown names. Such metrics get no
     /// verdict.
     pub fn of(metric: &str) -> Option<Better> {
-        let has = |word: fn(&str) -> bool| metric.split('_').any(word);
+        let has_word = |word: fn(&str) -> bool| metric.split('_').any(word);
         if metric == LIMIT {
             None
         } else if ["pps", "packets_per_s", "bit_per_s"].iter().any(|unit| metric.ends_with(unit)) {
             Some(Better::More)
-        } else if has(|word| matches!(word, "latency" | "cycles" | "cpu" | "ns" | "us" | "ms")) || has(is_fault) {
+        } else if has_word(|word| matches!(word, "latency" | "cycles" | "cpu" | "ns" | "us" | "ms"))
+            || has_word(is_fault)
+        {
             Some(Better::Less)
         } else {
             None

@@ -45,7 +45,8 @@ pub fn cell_in_words<'s>(cell: impl IntoIterator<Item = (&'s str, &'s str)>) -> 
 
 /// Returns the sizes of a cell, and the other axes with their values.
 fn parts<'s>(cell: impl IntoIterator<Item = (&'s str, &'s str)>) -> [Vec<String>; 2] {
-    let (mut sizes, mut others) = (Vec::new(), Vec::new());
+    let mut sizes = Vec::new();
+    let mut others = Vec::new();
     for (axis, value) in cell.into_iter().filter_map(|(axis, value)| axis_in_words(axis, value)) {
         if axis.is_empty() {
             sizes.push(value);

@@ -296,14 +296,15 @@ fn span(group: &[Told<'_>]) -> String {
     let (Some(low), Some(high)) = (group.iter().min_by(by_value), group.iter().max_by(by_value)) else {
         return String::new();
     };
-    let has = |bound: fn(&Effect) -> bool| group.iter().any(|told| bound(&told.1));
-    if has(|effect| matches!(effect, Effect::AtLeast(_))) {
+    let any_effect = |bound: fn(&Effect) -> bool| group.iter().any(|told| bound(&told.1));
+    if any_effect(|effect| matches!(effect, Effect::AtLeast(_))) {
         return format!("at least {}", ratio_digits(low.1.value()));
     }
-    if has(|effect| matches!(effect, Effect::AtMost(_))) {
+    if any_effect(|effect| matches!(effect, Effect::AtMost(_))) {
         return format!("at most {}", ratio_digits(high.1.value()));
     }
-    let (low, high) = (low.1.shown(), high.1.shown());
+    let low = low.1.shown();
+    let high = high.1.shown();
     if low == high { low } else { format!("{low} to {high}") }
 }
 
@@ -335,7 +336,8 @@ pub fn finding_alone(metric: &Metric, name: &str, cells: &[Alone]) -> Finding {
     let by_value = |a: &&Alone, b: &&Alone| a.estimate.median.total_cmp(&b.estimate.median);
     let text = match (cells.iter().min_by(by_value), cells.iter().max_by(by_value)) {
         (Some(low), Some(high)) if cells.len() > NAMED => {
-            let (low, high) = (number(low.estimate.median), number(high.estimate.median));
+            let low = number(low.estimate.median);
+            let high = number(high.estimate.median);
             let bounds = cells.iter().filter(|cell| cell.is_at_least).count();
             let bounds = if bounds == 0 { String::new() } else { format!(", {bounds} of them lower bounds") };
             let range = if low == high { low } else { format!("{low} to {high}") };

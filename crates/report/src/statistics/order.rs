@@ -25,7 +25,8 @@ pub(super) fn of_sorted(sorted: &[f64], part: f64) -> f64 {
     let place = part * last as f64;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 0 to the last index")]
     let below = (place.floor() as usize).min(last);
-    let (low, high) = (sorted[below], sorted[(below + 1).min(last)]);
+    let low = sorted[below];
+    let high = sorted[(below + 1).min(last)];
     // Not `low + (high - low) * part`: that differs from `low` if both are infinite.
     if low == high { low } else { low + (high - low) * (place - below as f64) }
 }

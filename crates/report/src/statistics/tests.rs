@@ -82,7 +82,8 @@ fn medians_percentiles_and_intervals_are_those_of_numpy_and_scipy() {
 #[test]
 fn ratios_are_those_of_scipy() {
     for known in reference_values().ratios {
-        let (a, b) = (rounds(&known.a), rounds(&known.b));
+        let a = rounds(&known.a);
+        let b = rounds(&known.b);
         let by_round = ratio(&a, &b, Pairing::ByRound).expect("samples");
         let apart = ratio(&a, &b, Pairing::Apart).expect("samples");
         assert!(close(by_round.value, known.ratio, 1e-12) && by_round.value == apart.value, "{}", known.name);
@@ -111,7 +112,8 @@ fn few_samples_have_a_median_and_no_interval() {
 
 #[test]
 fn a_change_is_judged_where_a_ratio_cannot_be() {
-    let (none, some) = (rounds(&[0.0; 6]), rounds(&[0.2, 0.1, 0.3, 0.2, 0.2, 0.1]));
+    let none = rounds(&[0.0; 6]);
+    let some = rounds(&[0.2, 0.1, 0.3, 0.2, 0.2, 0.1]);
     assert_eq!(ratio(&some, &none, Pairing::ByRound), None);
     let up = change(&some, &none, Pairing::ByRound).expect("samples");
     assert!((up.value - 0.2).abs() < 1e-12 && up.interval.expect("enough").low > 0.0, "{up:?}");
@@ -186,9 +188,13 @@ fn intervals_cover_the_truth_as_often_as_they_say() {
     // of 2.4.
     for samples in [u32::try_from(FEWEST).expect("few"), 7, 12] {
         let mut random = Random::new(99);
-        let (mut median_in, mut ratio_in, mut apart_in, mut called) = (0, 0, 0, 0);
+        let mut median_in = 0;
+        let mut ratio_in = 0;
+        let mut apart_in = 0;
+        let mut called = 0;
         for _ in 0..120 {
-            let (mut a, mut b) = (Vec::new(), Vec::new());
+            let mut a = Vec::new();
+            let mut b = Vec::new();
             for round in 1..=samples {
                 let drift = skewed(&mut random);
                 a.push((round, drift * (1.0 + 0.02 * skewed(&mut random))));
@@ -219,14 +225,16 @@ proptest! {
         // Powers of two, so that nothing is rounded.
         let unit = 2.0_f64.powi(power);
         let scaled: Vec<f64> = values.iter().map(|value| value * unit).collect();
-        let (one, other) = (estimate(&values).expect("samples"), estimate(&scaled).expect("samples"));
+        let one = estimate(&values).expect("samples");
+        let other = estimate(&scaled).expect("samples");
         prop_assert_eq!(one.median * unit, other.median);
-        let (one, other) = (one.interval.expect("enough"), other.interval.expect("enough"));
+        let one = one.interval.expect("enough");
+        let other = other.interval.expect("enough");
         prop_assert_eq!(Interval { low: one.low * unit, high: one.high * unit }, other);
         let backwards = |values: &[f64]| rounds(&values.iter().rev().copied().collect::<Vec<_>>());
         for pairing in [Pairing::ByRound, Pairing::Apart] {
-            let of = |values: &[f64]| ratio(&rounds(values), &backwards(values), pairing);
-            prop_assert_eq!(of(&values), of(&scaled));
+            let ratio_of = |values: &[f64]| ratio(&rounds(values), &backwards(values), pairing);
+            prop_assert_eq!(ratio_of(&values), ratio_of(&scaled));
         }
     }
 

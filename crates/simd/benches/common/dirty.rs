@@ -30,7 +30,8 @@ impl Writer {
         pin(ours);
         // SAFETY: the caller's promise; atomics may be shared.
         let bytes: &'static [AtomicU8] = unsafe { std::slice::from_raw_parts(bytes.cast(), len) };
-        let (asked, done) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let asked = Arc::new(AtomicU64::new(0));
+        let done = Arc::new(AtomicU64::new(0));
         let shared = (Arc::clone(&asked), Arc::clone(&done));
         let thread = thread::spawn(move || {
             pin(other);

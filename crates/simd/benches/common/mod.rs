@@ -267,7 +267,8 @@ impl Workload {
         let mut random = random();
         let jobs: Vec<_> = (0..JOBS)
             .map(|_| {
-                let (dst, src) = ((random() % spread) & !1, (random() % spread) & !1);
+                let dst = (random() % spread) & !1;
+                let src = (random() % spread) & !1;
                 Job { dst, src, len: length(lengths, &mut random) }
             })
             .collect();
@@ -278,7 +279,8 @@ impl Workload {
     /// source is accessed once.
     pub fn in_a_row(lengths: Lengths) -> Self {
         let mut random = random();
-        let (mut jobs, mut at) = (Vec::new(), 0);
+        let mut jobs = Vec::new();
+        let mut at = 0;
         while jobs.is_empty() || (at < 96 << 10 && jobs.len() < 512) {
             let len = length(lengths, &mut random);
             jobs.push(Job { dst: at + 10, src: at + 12, len });

@@ -276,7 +276,8 @@ mod tests {
                 const N: usize = size_of::<$word>();
                 let src: [u8; 24] = std::array::from_fn(|i| u8::try_from(i * 7 + 1).unwrap());
                 for at in 0..8 {
-                    let (mut a, mut b) = ([0u8; 24], [0u8; 24]);
+                    let mut a = [0u8; 24];
+                    let mut b = [0u8; 24];
                     // SAFETY: `at + N` is at most 16, within all three arrays.
                     unsafe {
                         access::$store(a.as_mut_ptr().add(at), access::$load(src.as_ptr().add(at)));

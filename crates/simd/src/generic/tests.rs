@@ -168,7 +168,8 @@ fn check<V: Vector>(name: &str) {
     let lens = (0..=1200).chain([LONG - 1, LONG, SUM_BLOCK - 1, SUM_BLOCK, SUM_BLOCK + 1, SUM_BLOCK + 77]);
     for len in lens {
         let at = len * 7 % 67;
-        let (from, to) = (src[at..].as_ptr(), dst[at * 3 % 64..].as_mut_ptr());
+        let from = src[at..].as_ptr();
+        let to = dst[at * 3 % 64..].as_mut_ptr();
         for pass in ["copy", "copy_sum", "sum"] {
             let what = format!("{name} {pass} len {len} at {at}");
             // SAFETY: both buffers are longer; the caller has detected the instruction set.

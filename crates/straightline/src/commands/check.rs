@@ -54,13 +54,14 @@ fn check(path: &Path, kinds: &Kinds) -> anyhow::Result<()> {
 fn check_json(path: &Path, kinds: &Kinds) -> anyhow::Result<()> {
     let found = find(path, kinds);
     let list = |findings: &[Diagnostic]| -> Vec<_> {
-        let of = |finding: &Diagnostic| {
+        let to_json = |finding: &Diagnostic| {
             let Diagnostic { line, column, message, .. } = finding;
             serde_json::json!({ "line": line, "column": column, "message": message })
         };
-        findings.iter().map(of).collect()
+        findings.iter().map(to_json).collect()
     };
-    let (errors, warnings) = (list(&found.errors), list(&found.warnings));
+    let errors = list(&found.errors);
+    let warnings = list(&found.warnings);
     let answer = serde_json::json!({ "file": path.display().to_string(), "errors": errors, "warnings": warnings });
     output::answer(&format!("{answer}\n"))?;
     if found.errors.is_empty() { Ok(()) } else { Err(Reported.into()) }

@@ -81,6 +81,7 @@ fn configured_port(config: &Config, port: &PortConfig) -> ConfiguredPort {
         queue_pairs: kind.map(|kind| QueuePairs { offered: kind.queues, enabled: 0 }),
         ..Port::default()
     };
-    let (owner, group) = (kind.and_then(|kind| kind.owner), kind.and_then(|kind| kind.group));
+    let owner = kind.and_then(|kind| kind.owner);
+    let group = kind.and_then(|kind| kind.group);
     ConfiguredPort { port: described, owner, group, perms: kind.map_or(0, |kind| kind.perms) }
 }

@@ -369,7 +369,8 @@ fn it_says_when_the_switch_ends_and_the_file_is_whole() {
 fn blocks(file: &Path) -> Vec<u32> {
     let bytes = fs::read(file).unwrap();
     let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
-    let (mut at, mut types) = (0, Vec::new());
+    let mut at = 0;
+    let mut types = Vec::new();
     while at < bytes.len() {
         let len = word(at + 4);
         let next = at + usize::try_from(len).unwrap();

@@ -243,7 +243,8 @@ fn a_limit_that_frontends_could_use_up_is_a_warning() {
         let mut command = std::process::Command::new("sh");
         command.args(["-c", "ulimit -n 700; exec \"$0\" check switch.toml", env!("CARGO_BIN_EXE_straightline")]);
         let done = command.current_dir(fixture.path("")).output().unwrap();
-        let (out, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+        let out = String::from_utf8_lossy(&done.stdout);
+        let err = String::from_utf8_lossy(&done.stderr);
         let expected = if words.is_empty() { "ok\n" } else { "no errors, 1 warning\n" };
         assert_eq!((done.status.code(), &*out), (Some(0), expected), "{err}");
         assert_eq!(err.contains("frontends can have the switch keep"), !words.is_empty(), "{err}");

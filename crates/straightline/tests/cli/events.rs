@@ -143,11 +143,11 @@ fn a_group_gets_the_sockets() {
     fixture.write(&CONFIG.replace("api-read-only", "api-group = \"1\"\napi-read-only"));
     // In the sandbox, which keeps only what this takes.
     let _running = Running::start(&fixture);
-    let of = |name: &str| {
+    let owner_of = |name: &str| {
         let metadata = fs::metadata(fixture.path(name)).unwrap();
         (metadata.uid(), metadata.gid(), metadata.mode() & 0o777)
     };
-    assert_eq!((of("api"), of("ro")), ((0, 1, 0o660), (0, 1, 0o666)));
+    assert_eq!((owner_of("api"), owner_of("ro")), ((0, 1, 0o660), (0, 1, 0o666)));
     assert_eq!(fixture.execute(&["reload", "--api", "api"]).code, Some(0));
     fixture.write(&CONFIG.replace("api-read-only", "api-perms = \"0600\"\napi-read-only"));
     let done = fixture.execute(&["reload", "--api", "api"]);
@@ -166,11 +166,11 @@ fn another_group_gets_the_socket_that_only_answers() {
         let keys = format!("api-group = \"1\"\napi-read-only-group = \"2\"\n{keys}api-read-only =");
         fixture.write(&CONFIG.replace("api-read-only =", &keys));
         let running = Running::start(&fixture);
-        let of = |name: &str| {
+        let owner_of = |name: &str| {
             let metadata = fs::metadata(fixture.path(name)).unwrap();
             (metadata.uid(), metadata.gid(), metadata.mode() & 0o777)
         };
-        assert_eq!((of("api"), of("ro")), ((0, 1, 0o660), expected));
+        assert_eq!((owner_of("api"), owner_of("ro")), ((0, 1, 0o660), expected));
         fixture.write(&CONFIG.replace("api-read-only =", "api-group = \"1\"\napi-read-only ="));
         let done = fixture.execute(&["reload", "--api", "api"]);
         assert!(done.err.contains("api-read-only-group") && done.err.contains("cannot change while"), "{done:?}");

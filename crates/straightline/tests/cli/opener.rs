@@ -145,7 +145,8 @@ fn as_nobody(fixture: &Fixture, namespace: &Namespace, options: &[&str], args: &
         shell.args(["-c", WITH_TUN, "sh", "setpriv"]);
         shell
     };
-    let (user, group) = (format!("--reuid={NOBODY}"), format!("--regid={NOBODY}"));
+    let user = format!("--reuid={NOBODY}");
+    let group = format!("--regid={NOBODY}");
     command.args([&user, &group, "--clear-groups"]).args(options).arg("--").arg(program).args(args);
     command.current_dir(fixture.path(".")).env_remove("RUST_LOG");
     command
@@ -228,7 +229,8 @@ fn check_names_the_commands_that_give_the_missing_capabilities() {
     if !has_root_and("check_names_the_commands_that_give_the_missing_capabilities", &["ip", "setpriv"]) {
         return;
     }
-    let (fixture, namespace) = (Fixture::new(), Namespace::new("check"));
+    let fixture = Fixture::new();
+    let namespace = Namespace::new("check");
     fixture.write(CONFIG);
     let run = |args: &[&str]| Finished::new(&as_nobody(&fixture, &namespace, &[], args).output().unwrap());
     let remedy = format!(
@@ -270,11 +272,13 @@ fn each_process_has_the_privileges_that_status_shows() {
     if !has_root_and("each_process_has_the_privileges_that_status_shows", &["ip"]) {
         return;
     }
-    let (fixture, namespace) = (Fixture::new(), Namespace::new("status"));
+    let fixture = Fixture::new();
+    let namespace = Namespace::new("status");
     for (config, mask) in [(CONFIG.to_owned(), ALL), (only("t"), NET_ADMIN), (only("p"), NET_RAW), (only("x"), ALL)] {
         fixture.write(&config);
         let running = in_namespace(&fixture, &namespace);
-        let (pid, switch) = (opener(&fixture)["pid"].as_u64().unwrap(), u64::from(running.id()));
+        let pid = opener(&fixture)["pid"].as_u64().unwrap();
+        let switch = u64::from(running.id());
         is_confined(pid, mask);
         is_confined(switch, NONE);
         assert_eq!(of_process(pid, "Threads"), "1");
@@ -301,7 +305,8 @@ fn without_a_sandbox_there_is_no_opener() {
     if !has_root_and("without_a_sandbox_there_is_no_opener", &["ip"]) {
         return;
     }
-    let (fixture, namespace) = (Fixture::new(), Namespace::new("off"));
+    let fixture = Fixture::new();
+    let namespace = Namespace::new("off");
     fixture.write(&only("t").replace("[switch]", "[switch]\nsandbox = []"));
     let running = in_namespace(&fixture, &namespace);
     let status = answer(&fixture, "status");
@@ -319,7 +324,8 @@ fn the_opener_ends_with_the_switch() {
     if !has_root_and("the_opener_ends_with_the_switch", &["ip"]) {
         return;
     }
-    let (fixture, namespace) = (Fixture::new(), Namespace::new("end"));
+    let fixture = Fixture::new();
+    let namespace = Namespace::new("end");
     fixture.write(&only("t"));
     for end in ["TERM", "KILL"] {
         let running = in_namespace(&fixture, &namespace);
@@ -344,7 +350,8 @@ fn ports_go_on_without_the_opener() {
     if !has_root_and("ports_go_on_without_the_opener", &["ip"]) {
         return;
     }
-    let (fixture, namespace) = (Fixture::new(), Namespace::new("killed"));
+    let fixture = Fixture::new();
+    let namespace = Namespace::new("killed");
     fixture.write(&only("t"));
     let running = in_namespace(&fixture, &namespace);
     let pid = opener(&fixture)["pid"].as_u64().unwrap();
@@ -370,7 +377,8 @@ fn a_reload_cannot_name_another_interface() {
     if !has_root_and("a_reload_cannot_name_another_interface", &["ip"]) {
         return;
     }
-    let (fixture, namespace) = (Fixture::new(), Namespace::new("reload"));
+    let fixture = Fixture::new();
+    let namespace = Namespace::new("reload");
     fixture.write(&only("t"));
     let running = in_namespace(&fixture, &namespace);
     let reload = || fixture.execute(&["reload", "--api", "api"]);
@@ -443,7 +451,8 @@ fn capabilities_of_a_file_and_of_a_unit_reach_the_opener() {
     if !has_root_and("capabilities_of_a_file_and_of_a_unit_reach_the_opener", &["ip", "setpriv", "setcap"]) {
         return;
     }
-    let (fixture, namespace) = (Fixture::new(), Namespace::new("caps"));
+    let fixture = Fixture::new();
+    let namespace = Namespace::new("caps");
     fixture.write(&only("t"));
     let try_it = |options: &[&str]| {
         let running = start_as_nobody(&fixture, &namespace, options);
@@ -481,7 +490,8 @@ fn all_kinds_work_with_their_capabilities_alone() {
     if !has_root_and("all_kinds_work_with_their_capabilities_alone", &["ip", "setpriv", "setcap"]) {
         return;
     }
-    let (fixture, namespace) = (Fixture::new(), Namespace::new("kinds"));
+    let fixture = Fixture::new();
+    let namespace = Namespace::new("kinds");
     for (ours, peer) in [("none1", "peer1"), ("none2", "peer2")] {
         namespace.ip(&format!("link add {ours} type veth peer name {peer}"));
         namespace.ip(&format!("link set {ours} up"));
@@ -520,7 +530,8 @@ fn a_tap_of_our_user_takes_no_capability() {
     if !has_root_and("a_tap_of_our_user_takes_no_capability", &["ip", "setpriv"]) {
         return;
     }
-    let (fixture, namespace) = (Fixture::new(), Namespace::new("owner"));
+    let fixture = Fixture::new();
+    let namespace = Namespace::new("owner");
     fixture.write(&only("t"));
     namespace.ip(&format!("tuntap add dev sl0 mode tap user {NOBODY} vnet_hdr"));
     namespace.ip("link set sl0 up");
@@ -548,7 +559,8 @@ fn af_xdp_interfaces_are_as_before_at_the_end() {
     if !has_root_and("af_xdp_interfaces_are_as_before_at_the_end", &["ip", "ethtool"]) {
         return;
     }
-    let (fixture, namespace) = (Fixture::new(), Namespace::new("xdp"));
+    let fixture = Fixture::new();
+    let namespace = Namespace::new("xdp");
     namespace.ip("link add nic0 numrxqueues 4 numtxqueues 4 type veth peer name nic1");
     namespace.ip("link set nic0 up");
     namespace.ip("link set nic1 up");

@@ -37,7 +37,9 @@ struct Net {
 
 impl Net {
     fn new(test: &str) -> Net {
-        let (fixture, near, far) = (Fixture::new(), Namespace::new(test), Namespace::new(&format!("{test}-far")));
+        let fixture = Fixture::new();
+        let near = Namespace::new(test);
+        let far = Namespace::new(&format!("{test}-far"));
         near.ip(&format!("link add sl0 type veth peer name sl1 netns {}", far.name()));
         near.ip("link set sl0 up");
         far.ip("link set sl1 up");

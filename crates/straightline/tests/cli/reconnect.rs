@@ -33,8 +33,10 @@ struct Frontend {
 
 impl Frontend {
     fn start(socket: PathBuf) -> Self {
-        let (has_ended, handshakes) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
-        let (ended, done) = (Arc::clone(&has_ended), Arc::clone(&handshakes));
+        let has_ended = Arc::new(AtomicBool::new(false));
+        let handshakes = Arc::new(AtomicU32::new(0));
+        let ended = Arc::clone(&has_ended);
+        let done = Arc::clone(&handshakes);
         let thread = thread::spawn(move || {
             let mut broken = 0;
             while !ended.load(Ordering::Relaxed) {

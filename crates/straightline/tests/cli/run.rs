@@ -64,7 +64,8 @@ impl Running {
                 None => thread::sleep(Duration::from_millis(10)),
             }
         };
-        let (mut out, mut err) = (String::new(), String::new());
+        let mut out = String::new();
+        let mut err = String::new();
         self.out.read_to_string(&mut out).unwrap();
         if let Some(mut stderr) = self.child.stderr.take() {
             stderr.read_to_string(&mut err).unwrap();
@@ -153,12 +154,12 @@ fn a_socket_is_for_whom_the_configuration_says() {
     let (owner, uid) = if our_uid() == 0 { ("owner = \"1\"\n", 1) } else { ("", our_uid()) };
     fixture.write(&CONFIG.replace("[port.vm2]", &format!("perms = \"0640\"\n{owner}[port.vm2]")));
     let running = Running::start(&fixture);
-    let of = |name: &str| {
+    let mode_of = |name: &str| {
         let file = std::fs::metadata(fixture.path(name)).unwrap();
         (file.permissions().mode() & 0o777, file.uid())
     };
-    assert_eq!(of("vm1"), (0o640, uid));
-    assert_eq!(of("vm2").0, 0o600);
+    assert_eq!(mode_of("vm1"), (0o640, uid));
+    assert_eq!(mode_of("vm2").0, 0o600);
     running.signal("TERM");
     assert_eq!(running.finish().code, Some(0));
 }

@@ -50,7 +50,8 @@ fn guests_exchange_packets_through_a_switch_in_the_sandbox() {
 
 pub(super) fn exchange(fixture: &Fixture) {
     let guest = |name| Guest::connect(&fixture.path(name), &GuestOptions::default()).unwrap();
-    let (mut source, mut sink) = (guest("vm1"), guest("vm2"));
+    let mut source = guest("vm1");
+    let mut sink = guest("vm2");
     let mac = |n| format!("02:00:00:00:00:0{n}").parse().unwrap();
     let mut stream = Stream::prepare(&mut source, mac(1), mac(2), &[60, 1514]).unwrap();
     let mut seen = Sequence::default();
@@ -127,7 +128,8 @@ fn the_switch_keeps_no_right_to_give_files_away() {
             assert_eq!(maker[field], true, "{maker}");
         }
         assert_eq!(capabilities(maker["pid"].as_u64().unwrap()), "0000000000000009");
-        let (ours, theirs) = ((0, 0, 0o600), (1, 0, 0o600));
+        let ours = (0, 0, 0o600);
+        let theirs = (1, 0, 0o600);
         assert_eq!((owner(&fixture.path("vm1")), owner(&fixture.path("vm2"))), (theirs, ours));
         exchange(&fixture);
         exchange(&fixture);

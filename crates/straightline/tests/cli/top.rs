@@ -119,7 +119,8 @@ impl Screen {
 /// words that stand side by side need not follow one another in its output.
 fn lines(written: &str) -> Vec<String> {
     let mut cells = vec![vec![' '; 200]; 60];
-    let (mut row, mut column) = (0, 0);
+    let mut row = 0;
+    let mut column = 0;
     let mut chars = written.chars();
     while let Some(char) = chars.next() {
         if char != '\x1b' {

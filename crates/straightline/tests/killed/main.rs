@@ -63,7 +63,8 @@ fn each(packed: bool, points: &[&'static str], split: u32) {
         // Kills early and late in a burst, in the first pass over the rings and in later ones. Both
         // rings reach these fail points.
         for (at, count) in [1, 2, 7, 300, 1111].into_iter().enumerate() {
-            let (client, inflight) = ((n + at) % 2 == 0, at % 2 == 0);
+            let client = (n + at) % 2 == 0;
+            let inflight = at % 2 == 0;
             survive(&Case { packed, client, inflight, split, point, count });
         }
     }
@@ -207,7 +208,8 @@ fn survive(case: &Case) {
     b.guest.withhold(true);
     let ring = usize::from(options.ring_size);
     let buffers = options.buffer_len.checked_div(split).map_or(ring, |parts| ring / parts as usize);
-    let (mut sent, mut free) = (0, 0);
+    let mut sent = 0;
+    let mut free = 0;
     while (b.guest.kept(), free) != (ring, ring) {
         assert!(Instant::now() < end, "{what}: {} receive and {free} transmit buffers of {ring}", b.guest.kept());
         if sent < 2 * buffers && a.guest.send(&NetHeader::default(), &frame(traffic.sent)) {

@@ -192,32 +192,35 @@ fn the_json_is_the_contract() {
     let fixture = Fixture::new();
     let json =
         |command| -> serde_json::Value { serde_json::from_str(&request(&fixture.path(), command).unwrap()).unwrap() };
-    let has = |value: &serde_json::Value, fields: &[&str]| {
+    let has_fields = |value: &serde_json::Value, fields: &[&str]| {
         for field in fields {
             assert!(value.get(field).is_some(), "{field} in {value}");
         }
     };
     let ports = json(Command::Ports);
     let port = &ports["ports"][0];
-    has(port, &["name", "kind", "link", "reason", "features", "ring", "ring_size", "regions", "queues", "drops"]);
+    has_fields(
+        port,
+        &["name", "kind", "link", "reason", "features", "ring", "ring_size", "regions", "queues", "drops"],
+    );
     assert_eq!((&port["link"], &port["ring"]), (&"up".into(), &"split".into()));
     assert_eq!(port["drops"]["too-big"], 3);
-    has(port, &["pid", "user", "link_since_s", "link_changes"]);
-    has(&port["reasons"][0], &["time", "reason"]);
-    has(
+    has_fields(port, &["pid", "user", "link_since_s", "link_changes"]);
+    has_fields(&port["reasons"][0], &["time", "reason"]);
+    has_fields(
         &port["queues"][0],
         &["index", "calls_sent", "calls_repeated", "calls_suppressed", "kicks_sent", "rx_worker", "tx_worker"],
     );
-    has(&port["queues"][0]["rx"], &["packets", "bytes"]);
-    has(&port["queues"][0]["tx"], &["packets", "bytes"]);
+    has_fields(&port["queues"][0]["rx"], &["packets", "bytes"]);
+    has_fields(&port["queues"][0]["tx"], &["packets", "bytes"]);
     let runtime = json(Command::Runtime);
-    has(&runtime["workers"][0], &["cpu", "busy_s", "empty_poll_s", "idle_s", "unexplained_s", "turns"]);
-    has(&runtime["nodes"][0], &["name", "calls", "packets", "packets_per_call", "cycles_per_packet", "worker"]);
+    has_fields(&runtime["workers"][0], &["cpu", "busy_s", "empty_poll_s", "idle_s", "unexplained_s", "turns"]);
+    has_fields(&runtime["nodes"][0], &["name", "calls", "packets", "packets_per_call", "cycles_per_packet", "worker"]);
     assert_eq!(runtime["nodes"][0]["packets_per_call"], 32.0);
     assert_eq!(runtime["nodes"][0]["cycles_per_packet"], 10.0);
-    has(&json(Command::Drops)["drops"][0], &["port", "reason", "count", "meaning", "remedy"]);
-    has(&json(Command::Fdb)["entries"][0], &["bridge", "mac", "port", "age_s", "static"]);
-    has(&json(Command::Status), &["version", "uptime_s", "simd", "workers", "ports_up", "ports"]);
+    has_fields(&json(Command::Drops)["drops"][0], &["port", "reason", "count", "meaning", "remedy"]);
+    has_fields(&json(Command::Fdb)["entries"][0], &["bridge", "mac", "port", "age_s", "static"]);
+    has_fields(&json(Command::Status), &["version", "uptime_s", "simd", "workers", "ports_up", "ports"]);
 }
 
 #[test]

@@ -78,7 +78,8 @@ pub(crate) fn needs_restart(old: &SwitchConfig, new: &SwitchConfig) -> Option<St
 /// name. Returns `None` if its guest can stay connected. Ports are indexes into the ports of their
 /// configurations.
 pub(super) fn remade((old_config, old): (&Config, usize), (config, new): (&Config, usize)) -> Option<String> {
-    let (old, new) = (&old_config.ports[old], &config.ports[new]);
+    let old = &old_config.ports[old];
+    let new = &config.ports[new];
     let PortConfig { name: _, kind, mtu, mac, nodes: _, egress_nodes: _, source_check: _ } = old;
     let mut differences = Vec::new();
     note(&mut differences, "mtu", *mtu, new.mtu);
@@ -103,7 +104,8 @@ pub(super) fn remade((old_config, old): (&Config, usize), (config, new): (&Confi
 /// Returns why an underlay must be made anew to get a new configuration under the same name, or
 /// `None` if it can stay. Underlays are indexes into the underlays of their configurations.
 pub(super) fn underlay_remade((old_config, old): (&Config, usize), (config, new): (&Config, usize)) -> Option<String> {
-    let (old, new) = (&old_config.underlays[old], &config.underlays[new]);
+    let old = &old_config.underlays[old];
+    let new = &config.underlays[new];
     let UnderlayConfig { name: _, port, addresses, gateways, vlan, mtu, mac, neighbours, path_mtu } = old;
     let mut differences = Vec::new();
     let text = |vlan: Option<u16>| vlan.map_or_else(|| "none".to_owned(), |vlan| vlan.to_string());
@@ -135,7 +137,8 @@ pub(super) fn underlay_remade((old_config, old): (&Config, usize), (config, new)
 pub(crate) fn difference(before: Before<'_>, config: &Config, plan: &Plan) -> Vec<Step> {
     let mut steps = Vec::new();
     let old_config = before.config;
-    let (old_networks, networks) = (old_config.networks(), config.networks());
+    let old_networks = old_config.networks();
+    let networks = config.networks();
     for (new, port) in config.ports.iter().enumerate() {
         let Some(old) = old_config.port_index(&port.name) else {
             steps.push(Step::PortAdded(new));

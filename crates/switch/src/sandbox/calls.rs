@@ -155,8 +155,10 @@ pub(super) fn name(number: c_long) -> Option<&'static str> {
 pub(super) fn list(needs: Needs) -> Result<Vec<Allowed>, BackendError> {
     let mut list: Vec<Allowed> = ALWAYS.iter().map(|&call| (call, Vec::new())).collect();
     let us = u64::from(std::process::id());
-    let (unix, socket_level) = (number(libc::AF_UNIX), number(libc::SOL_SOCKET));
-    let (thread, exec) = (number(libc::CLONE_THREAD), number(libc::PROT_EXEC));
+    let unix = number(libc::AF_UNIX);
+    let socket_level = number(libc::SOL_SOCKET);
+    let thread = number(libc::CLONE_THREAD);
+    let exec = number(libc::PROT_EXEC);
     let creates = number(libc::O_CREAT | libc::O_TRUNC | libc::O_APPEND | libc::O_TMPFILE);
     list.extend([
         // No network.
@@ -263,16 +265,16 @@ mod tests {
 
     #[test]
     fn calls_that_few_ports_make_are_there_only_where_they_are_needed() {
-        let has = |needs| {
+        let allows = |needs| {
             let list = list(needs).unwrap();
             [libc::SYS_connect, libc::SYS_fchownat, libc::SYS_fchmodat, libc::SYS_recvmmsg]
                 .map(|call| list.iter().any(|(allowed, _)| *allowed == call))
         };
         let nothing = Needs::default();
-        assert_eq!(has(nothing), [false; 4]);
-        assert_eq!(has(Needs { connects: true, ..nothing }), [true, false, false, false]);
-        assert_eq!(has(Needs { has_owner: true, ..nothing }), [false, true, false, false]);
-        assert_eq!(has(Needs { sets_bits: true, ..nothing }), [false, false, true, false]);
-        assert_eq!(has(Needs { has_device: true, ..nothing }), [false, false, false, true]);
+        assert_eq!(allows(nothing), [false; 4]);
+        assert_eq!(allows(Needs { connects: true, ..nothing }), [true, false, false, false]);
+        assert_eq!(allows(Needs { has_owner: true, ..nothing }), [false, true, false, false]);
+        assert_eq!(allows(Needs { sets_bits: true, ..nothing }), [false, false, true, false]);
+        assert_eq!(allows(Needs { has_device: true, ..nothing }), [false, false, false, true]);
     }
 }

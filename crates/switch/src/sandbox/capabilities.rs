@@ -153,7 +153,8 @@ mod tests {
 
     #[test]
     fn only_sockets_of_frontends_need_any() {
-        let (us, ours) = (geteuid().as_raw(), getegid().as_raw());
+        let us = geteuid().as_raw();
+        let ours = getegid().as_raw();
         for (owner, group) in [(None, None), (Some(us), Some(ours)), (None, Some(ours + 1)), (Some(us + 1), None)] {
             assert_eq!(needed_with(|port| (port.owner, port.group) = (owner, group)), CapsHashSet::new());
         }

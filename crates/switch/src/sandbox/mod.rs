@@ -193,8 +193,9 @@ pub(crate) fn held_capabilities() -> Vec<String> {
 pub(crate) fn allows(port: &PortConfig) -> Result<(), Denied> {
     let Some(entered) = ENTERED.get() else { return Ok(()) };
     let needs = port.kind.needs();
-    let (has, left) = (|mechanism| entered.mechanisms.contains(&mechanism), entered.needs);
-    let is_filtered = has(Mechanism::Seccomp);
+    let is_in_force = |mechanism| entered.mechanisms.contains(&mechanism);
+    let left = entered.needs;
+    let is_filtered = is_in_force(Mechanism::Seccomp);
     if is_filtered && needs.connects && !left.connects {
         return Err(Denied::Connect);
     }
@@ -204,13 +205,13 @@ pub(crate) fn allows(port: &PortConfig) -> Result<(), Denied> {
     let Some(socket) = port.kind.made_socket() else { return Ok(()) };
     let folder = socket_path::folder(socket);
     let known = entered.folders.iter().any(|known| resolved(folder).starts_with(known));
-    if has(Mechanism::Landlock) && !known {
+    if is_in_force(Mechanism::Landlock) && !known {
         return Err(Denied::Folder(folder.to_owned()));
     }
     if entered.has_maker {
         return Ok(());
     }
-    if has(Mechanism::Capabilities) && needs.gives_away {
+    if is_in_force(Mechanism::Capabilities) && needs.gives_away {
         return Err(Denied::Owner(Mechanism::Capabilities));
     }
     if is_filtered && needs.has_owner && !left.has_owner {

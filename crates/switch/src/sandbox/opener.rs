@@ -41,8 +41,11 @@ mod tests {
 
     fn tap() -> DeviceRequest {
         let offloads = TapOffloads { csum: false, tso: false, uso: false };
-        let (name, mac) = ("sl0".to_owned(), None);
-        let (owner, group, bridge) = (None, None, None);
+        let name = "sl0".to_owned();
+        let mac = None;
+        let owner = None;
+        let group = None;
+        let bridge = None;
         DeviceRequest::Tap(TapRequest {
             name,
             queues: 1,
@@ -103,7 +106,8 @@ mod tests {
         let _live = UnixListener::bind(&path).unwrap();
         let pid = rustix::process::getpid();
         in_sandbox(vec![tap()], move |_| {
-            let (denied, refused) = (Some(libc::EACCES), Some(libc::EPERM));
+            let denied = Some(libc::EACCES);
+            let refused = Some(libc::EPERM);
             assert_eq!(code(File::open("/etc/passwd")), denied);
             assert_eq!(code(OpenOptions::new().write(true).open("/dev/null")), denied);
             assert_eq!(code(File::create("/tmp/straightline-opener")), refused);

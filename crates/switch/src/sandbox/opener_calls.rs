@@ -28,9 +28,9 @@ const IOCTLS: [(u64, u64); 2] = [(0xffc0, 0x54c0), (0xffff_ff00, 0x8900)];
 
 /// Returns all calls that opening these interfaces takes.
 pub(super) fn list(requests: &[DeviceRequest]) -> Result<Vec<Allowed>, BackendError> {
-    let has = |kind: fn(&DeviceRequest) -> bool| requests.iter().any(kind);
-    let has_packet = has(|request| matches!(request, DeviceRequest::AfPacket(_)));
-    let has_xdp = has(|request| matches!(request, DeviceRequest::AfXdp(_)));
+    let any_is = |kind: fn(&DeviceRequest) -> bool| requests.iter().any(kind);
+    let has_packet = any_is(|request| matches!(request, DeviceRequest::AfPacket(_)));
+    let has_xdp = any_is(|request| matches!(request, DeviceRequest::AfXdp(_)));
     let creates = number(libc::O_CREAT | libc::O_TRUNC | libc::O_APPEND | libc::O_TMPFILE);
     let mut list = helper::calls(INTERFACES)?;
 
@@ -93,7 +93,8 @@ mod tests {
     }
 
     fn xdp() -> DeviceRequest {
-        let (steal, zero_copy) = (Steal::default(), ZeroCopy::default());
+        let steal = Steal::default();
+        let zero_copy = ZeroCopy::default();
         DeviceRequest::AfXdp(AfXdpRequest { interface: "a".to_owned(), queues: None, steal, zero_copy, mtu: 1500 })
     }
 

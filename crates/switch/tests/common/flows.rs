@@ -133,7 +133,8 @@ impl Traffic {
 
     /// Checks that the switch has counted the same packets for each queue.
     pub(crate) fn check_counters(&self, rig: &Rig) {
-        let (from, to) = (rig.port(0), rig.port(1));
+        let from = rig.port(0);
+        let to = rig.port(1);
         for at in 0..usize::from(PAIRS) {
             assert_eq!(from.queues[at].rx.packets, self.sent_by[at], "pair {at}");
             assert_eq!(to.queues[at].tx.packets, self.seen_at[at], "pair {at}");

@@ -240,7 +240,9 @@ impl Victims {
         let arrived = Arc::new(AtomicU64::new(0));
         let longest_gap = Arc::new(AtomicU64::new(0));
         let thread = {
-            let (stop, arrived, longest_gap) = (Arc::clone(&stop), Arc::clone(&arrived), Arc::clone(&longest_gap));
+            let stop = Arc::clone(&stop);
+            let arrived = Arc::clone(&arrived);
+            let longest_gap = Arc::clone(&longest_gap);
             std::thread::spawn(move || {
                 let mut seen = Sequence::default();
                 let mut end = None;

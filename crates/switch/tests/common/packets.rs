@@ -43,7 +43,8 @@ pub(crate) fn partial(kind: Kind, dst: MacAddr, src: MacAddr, payload: &[u8]) ->
         Kind::Tcp4 | Kind::Udp4 => Net::v4([10, 0, 0, 1].into(), [10, 0, 0, 2].into()),
         Kind::Tcp6 | Kind::Udp6 => Net::v6([0xfd00, 0, 0, 0, 0, 0, 0, 1].into(), [0xfd00, 0, 0, 0, 0, 0, 0, 2].into()),
     };
-    let (src_port, dst_port) = (1000, 2000);
+    let src_port = 1000;
+    let dst_port = 2000;
     let transport = if kind.is_tcp() {
         Transport::Tcp { src_port, dst_port, seq: 0xffff_fff0, ack: 77, flags: Flags(0x18), window: 500 }
     } else {
@@ -104,14 +105,16 @@ pub(crate) fn check(frame: &[u8], is_partial: bool) -> Parsed {
             let header = ip.header();
             assert_eq!(header.header_checksum(), header.to_header().calc_header_checksum());
             assert_eq!(usize::from(header.total_len()), frame.len() - 14);
-            let (src, dst) = (header.source(), header.destination());
+            let src = header.source();
+            let dst = header.destination();
             let rest = (&src[..], &dst[..], header.protocol().0, ip.payload().payload);
             (sum_of(rest.0, rest.1, rest.2, rest.3), header.identification())
         }
         NetSlice::Ipv6(ip) => {
             let header = ip.header();
             assert_eq!(usize::from(header.payload_length()), frame.len() - 54);
-            let (src, dst) = (header.source(), header.destination());
+            let src = header.source();
+            let dst = header.destination();
             (sum_of(&src, &dst, header.next_header().0, ip.payload().payload), 0)
         }
         other => panic!("{other:?}"),

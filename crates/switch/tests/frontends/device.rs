@@ -258,7 +258,8 @@ impl Ring {
         let [ask, answer] = [self.buffer(0), self.buffer(1)];
         memory.write(ask, command)?;
         memory.write(answer, &[UNTOUCHED])?;
-        let (class, data) = (2, u32::try_from(command.len())? - 2);
+        let class = 2;
+        let data = u32::try_from(command.len())? - 2;
         self.add(&[(ask, class, false), (ask + 2, data, false), (answer, 1, true)])?;
         self.publish()?;
         let mut used = Ok(None);

@@ -38,7 +38,8 @@ impl Scene {
             vhost_user(&mut config.ports[0]).queues = queues;
         });
         let guest = |port| rig.guest(port, &GuestOptions::default());
-        let (peer, turns) = (guest(1), RefCell::new([guest(2), guest(3)]));
+        let peer = guest(1);
+        let turns = RefCell::new([guest(2), guest(3)]);
         Scene { rig, peer, turns }
     }
 

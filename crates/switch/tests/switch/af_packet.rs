@@ -49,7 +49,8 @@ fn large_packets_and_checksums_pass_packet_sockets_as_they_are() {
 fn flows_are_distributed_to_several_sockets() {
     let Some(host) = Host::new("flows_are_distributed_to_several_sockets") else { return };
     let rig = bridged(&host, 2);
-    let (mut a, mut b) = (rig.guest(0, &options()), rig.guest(1, &options()));
+    let mut a = rig.guest(0, &options());
+    let mut b = rig.guest(1, &options());
     for flow in 0..64_u16 {
         let (mut header, mut frame) = partial(Kind::Udp4, mac(2), mac(1), &noise(flow.into(), 100));
         // The ports are summed over, so the checksum is left to be finished.
@@ -77,7 +78,8 @@ fn vlan_tags_are_put_back() {
 
 /// Sends packets with one tag and with two from one guest to the other.
 pub(crate) fn tagged_packets_pass(rig: &Rig) {
-    let (mut a, mut b) = (rig.guest(0, &options()), rig.guest(1, &options()));
+    let mut a = rig.guest(0, &options());
+    let mut b = rig.guest(1, &options());
     let one: &[u8] = &[0x81, 0, 0xa0, 5];
     let two: &[u8] = &[0x88, 0xa8, 0, 7, 0x81, 0, 0, 5];
     for tags in [one, two] {

@@ -64,7 +64,8 @@ fn joined(host: &Host, mtu: u16) -> Rig {
 fn packets_pass_between_two_af_xdp_ports_unchanged() {
     let Some(host) = Host::new("packets_pass_between_two_af_xdp_ports_unchanged") else { return };
     let rig = joined(&host, 1500);
-    let (mut a, mut b) = (rig.guest(0, &options()), rig.guest(1, &options()));
+    let mut a = rig.guest(0, &options());
+    let mut b = rig.guest(1, &options());
     for len in [14, 60, 255, 256, 257, 512, 1000, 1514, 1518] {
         for seed in 0..10 {
             let frame = common::frame(mac(2), mac(1), len, seed);
@@ -87,7 +88,8 @@ fn packets_pass_between_two_af_xdp_ports_unchanged() {
 fn packets_of_several_frames_pass() {
     let Some(host) = Host::new("packets_of_several_frames_pass") else { return };
     let rig = joined(&host, 9000);
-    let (mut a, mut b) = (rig.guest(0, &options()), rig.guest(1, &options()));
+    let mut a = rig.guest(0, &options());
+    let mut b = rig.guest(1, &options());
     // A frame holds 3840 bytes of a received packet, and 4096 of a sent one.
     for len in [60, 1514, 3840, 3841, 4096, 4097, 7680, 7681, 8192, 8193, 9014] {
         for seed in 0..5 {
@@ -107,7 +109,8 @@ fn checksums_are_finished_and_large_packets_segmented() {
     let Some(host) = Host::new("checksums_are_finished_and_large_packets_segmented") else { return };
     for mtu in [1500, 9000] {
         let rig = joined(&host, mtu);
-        let (mut a, mut b) = (rig.guest(0, &options()), rig.guest(1, &options()));
+        let mut a = rig.guest(0, &options());
+        let mut b = rig.guest(1, &options());
         for kind in Kind::ALL {
             for len in [1, 100, 1001, 1400] {
                 let payload = noise(len as u64, len);
@@ -138,7 +141,8 @@ fn checksums_are_finished_and_large_packets_segmented() {
 fn a_long_burst_loses_nothing() {
     let Some(host) = Host::new("a_long_burst_loses_nothing") else { return };
     let rig = joined(&host, 1500);
-    let (mut a, mut b) = (rig.guest(0, &options()), rig.guest(1, &options()));
+    let mut a = rig.guest(0, &options());
+    let mut b = rig.guest(1, &options());
     // More packets than a UMEM has frames.
     for round in 0..60 {
         let frames: Vec<_> =
@@ -269,7 +273,8 @@ fn flows_of_four_queues_pass_two_workers_in_order() {
         if got.is_empty() {
             got = take_ip(&mut guest, 1);
         }
-        let (mut next, expected) = ([0; FLOWS as usize], usize::from(FLOWS * EACH));
+        let mut next = [0; FLOWS as usize];
+        let expected = usize::from(FLOWS * EACH);
         for (_, bytes) in &got {
             let flow = usize::from(u16::from_be_bytes([bytes[34], bytes[35]]) - 3000);
             let number = u16::from_be_bytes([bytes[42], bytes[43]]);
@@ -301,7 +306,8 @@ fn flows_of_four_queues_pass_two_workers_in_order() {
 fn an_interface_that_goes_comes_back() {
     let Some(host) = Host::new("an_interface_that_goes_comes_back") else { return };
     let rig = joined(&host, 1500);
-    let (mut a, mut b) = (rig.guest(0, &options()), rig.guest(1, &options()));
+    let mut a = rig.guest(0, &options());
+    let mut b = rig.guest(1, &options());
     let mut pass = |rig: &Rig, seed| {
         let end = std::time::Instant::now() + common::PATIENCE;
         while [2, 3].iter().any(|&port| rig.port(port).link != Link::Up) {
@@ -333,7 +339,8 @@ fn an_interface_that_goes_comes_back() {
 fn packets_of_a_source_that_has_vanished_are_not_sent() {
     let Some(host) = Host::new("packets_of_a_source_that_has_vanished_are_not_sent") else { return };
     veth(&host, 1500, 1);
-    let (dir, rcu) = (tempfile::tempdir().expect("a folder"), Rcu::new());
+    let dir = tempfile::tempdir().expect("a folder");
+    let rcu = Rcu::new();
     let drops = [0, 1, 2, 3].map(|_| Arc::<Drops>::default());
     let waiter = Arc::new(EpollWaiter::new().expect("epoll"));
     let sources = [0, 1].map(|n: u16| {
@@ -343,7 +350,8 @@ fn packets_of_a_source_that_has_vanished_are_not_sent() {
     });
     let devices = Devices::direct().expect("devices");
     let [to, behind] = ["nic0", "nic1"].map(|name| {
-        let (steal, zero_copy) = (Steal::All, ZeroCopy::Allow);
+        let steal = Steal::All;
+        let zero_copy = ZeroCopy::Allow;
         let request = AfXdpRequest { interface: name.to_owned(), queues: None, steal, zero_copy, mtu: 1500 };
         let config =
             DevicePortConfig { name: name.to_owned(), request: DeviceRequest::AfXdp(request), mtu: 1500, queues: 1 };

@@ -82,7 +82,10 @@ impl Capture {
             at += len;
             match record {
                 Record::Packet(packet) => {
-                    let (interface, place, len, bytes) = (packet.interface, packet.place, packet.len, packet.bytes);
+                    let interface = packet.interface;
+                    let place = packet.place;
+                    let len = packet.len;
+                    let bytes = packet.bytes;
                     self.packets.push(Seen { interface, place, len, bytes: bytes.to_vec() });
                     self.times.push(packet.time);
                 }
@@ -136,7 +139,8 @@ fn packets_are_there_whole_in_order_and_with_their_direction() {
     let began = now();
     // Lengths around the head of 256 bytes.
     for (n, len) in (0..).zip([14, 60, 255, 256, 257, 700, 1514]) {
-        let (there, back) = (frame(mac(2), mac(1), len, n), frame(mac(1), mac(2), len, n + 100));
+        let there = frame(mac(2), mac(1), len, n);
+        let back = frame(mac(1), mac(2), len, n + 100);
         send(&mut a, &there);
         take(&mut b, 1);
         send(&mut b, &back);
@@ -241,8 +245,10 @@ fn a_tunnel_has_inner_packets_and_its_underlay_has_outer_ones() {
     send(&mut net.a, &frame(mac(2), mac(1), 100, 1));
     net.take_at_b();
     let filter = Some("udp or ether src 02:00:00:00:00:01".to_owned());
-    let of = |ports: [&str; 2]| begin(&net.switch, &CaptureRequest { filter: filter.clone(), ..request(&ports) });
-    let (mut near, mut far) = (of(["t1", "left"]), of(["t2", "right"]));
+    let capture_of =
+        |ports: [&str; 2]| begin(&net.switch, &CaptureRequest { filter: filter.clone(), ..request(&ports) });
+    let mut near = capture_of(["t1", "left"]);
+    let mut far = capture_of(["t2", "right"]);
     for len in [60, 300, 1514] {
         let inner = frame(mac(2), mac(1), len, 7);
         send(&mut net.a, &inner);

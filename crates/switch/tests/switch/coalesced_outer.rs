@@ -83,7 +83,9 @@ fn coalesced_packets_of_a_tunnel_drop_with_a_remedy() {
         let dir = tempfile::tempdir().expect("a folder");
         let switch = start(dir.path(), ends.map(|ip| ip.parse().expect("an address")));
         let guest = |name: &str, options| Guest::connect(&dir.path().join(name), options).expect("a guest");
-        let (mut a, mut b) = (guest("a", &options()), guest("b", &GuestOptions::default()));
+        let options = options();
+        let mut a = guest("a", &options);
+        let mut b = guest("b", &GuestOptions::default());
         wait_until("all links are up", || switch.source().ports().ports.iter().all(|port| port.reason.is_none()));
         let mut send = |count: u64| {
             let inner: Vec<_> = (0..count).map(|n| frame(mac(1), mac(7), 200, n)).collect();

@@ -58,7 +58,8 @@ fn segments_of_a_burst_arrive_as_the_packet_that_they_are() {
         let rig = patched();
         let mut source = guest(&rig, 0, CSUM | packed);
         let mut sink = guest(&rig, 1, features | packed);
-        let (mut sent, mut got) = (0, 0);
+        let mut sent = 0;
+        let mut got = 0;
         for (kind, sums) in Kind::ALL.into_iter().flat_map(|kind| Sums::BOTH.map(|sums| (kind, sums))) {
             let uso = if kind.is_tcp() { 0 } else { USO };
             let takes = features & TAKE != 0 && features & uso == uso;

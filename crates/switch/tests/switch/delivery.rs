@@ -54,7 +54,8 @@ fn exchange(options: &GuestOptions, layout: Layout, lengths: impl Iterator<Item 
     let mut guests = [rig.guest(0, options), rig.guest(1, options)];
     let indirect = guests[0].features() & f::VIRTIO_F_INDIRECT_DESC != 0;
     assert_eq!(indirect, options.features & f::VIRTIO_F_INDIRECT_DESC != 0);
-    let (mut batch, mut held) = (Vec::new(), 0);
+    let mut batch = Vec::new();
+    let mut held = 0;
     for len in lengths {
         // A frame may leave most of its last buffer empty.
         let cost = len + options.buffer_len as usize + HEADER;
@@ -171,7 +172,8 @@ fn two_copies_deliver_the_same() {
 fn what_is_too_long_or_too_short_is_counted_where_it_came_from() {
     let rig = rig(2, |config| config.patches.push(patch(0, 1)));
     let options = GuestOptions { buffer_len: 65_600, ring_size: 32, ..GuestOptions::default() };
-    let (mut source, mut sink) = (rig.guest(0, &options), rig.guest(1, &options));
+    let mut source = rig.guest(0, &options);
+    let mut sink = rig.guest(1, &options);
     let longest = 1500 + 18;
     for len in [0, 1, 13, longest + 1, 65_550, longest] {
         assert!(source.send(&NetHeader::default(), &noise(7, len)));
@@ -196,7 +198,8 @@ fn what_is_too_long_for_the_destination_is_counted_there() {
         config.ports[0].mtu = 9000;
     });
     let options = GuestOptions { buffer_len: 9100, ring_size: 32, ..GuestOptions::default() };
-    let (mut source, mut sink) = (rig.guest(0, &options), rig.guest(1, &options));
+    let mut source = rig.guest(0, &options);
+    let mut sink = rig.guest(1, &options);
     for len in [9018, 1519, 1518] {
         common::send(&mut source, &noise(7, len));
     }

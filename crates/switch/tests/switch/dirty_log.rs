@@ -126,7 +126,8 @@ impl Moved {
 
     fn start(&mut self, ring: u16) {
         let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd");
-        let (kick, call) = (event(), event());
+        let kick = event();
+        let call = event();
         let client = &mut self.client;
         client.set_vring_num(ring, ENTRIES).expect("size");
         client.set_vring_base(ring, self.base).expect("base");
@@ -205,7 +206,8 @@ impl Moved {
         let mut bytes = vec![0; len];
         assert_eq!(pread(&self.log, &mut bytes, 0), Ok(len));
         assert_eq!(pwrite(&self.log, &vec![0; len], 0), Ok(len));
-        let (start, end) = (len - 4096 - usize::try_from(LOG_SIZE).expect("short"), len - 4096);
+        let start = len - 4096 - usize::try_from(LOG_SIZE).expect("short");
+        let end = len - 4096;
         assert!(bytes[..start].iter().chain(&bytes[end..]).all(|&byte| byte == 0), "a mark outside of the log");
         let pages = (0..).zip(&bytes[start..end]);
         pages.flat_map(|(n, byte)| (0..8).filter(move |bit| byte >> bit & 1 == 1).map(move |bit| 8 * n + bit)).collect()
@@ -274,7 +276,8 @@ fn everything_is_marked(packed: bool, event_idx: bool) {
         moved.client.get_vring_base(ring).expect("stopped");
     }
     let after = moved.snapshot();
-    let (differing, marked) = (Moved::differing(&before, &after), moved.marked());
+    let differing = Moved::differing(&before, &after);
+    let marked = moved.marked();
     let lost: Vec<_> = differing.difference(&marked).collect();
     assert!(lost.is_empty(), "written and not marked: {lost:x?}");
     assert!(differing.len() > 40, "{differing:x?}");

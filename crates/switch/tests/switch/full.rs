@@ -345,7 +345,8 @@ fn a_ring_that_is_disabled_forgets_who_waited_for_room() {
 /// A port, the port as a test serves it by hand, and its drop counters.
 fn by_hand(dir: &Path, name: &str, index: u16, rcu: &Rcu) -> (VhostUser, Arc<dyn Port>, Arc<Drops>) {
     let config = VhostUserConfig { waits: true, ..VhostUserConfig::new(name, dir.join(name)) };
-    let (drops, waiter) = (Arc::new(Drops::default()), Arc::new(EpollWaiter::new().expect("epoll")));
+    let drops = Arc::new(Drops::default());
+    let waiter = Arc::new(EpollWaiter::new().expect("epoll"));
     let port = VhostUser::open(config, PortIndex(index), Arc::clone(&drops), rcu, waiter).expect("a socket");
     let served = port.for_worker(0);
     (port, served, drops)
@@ -404,7 +405,8 @@ fn buffers_that_are_looked_at_in_vain_are_not_looked_at_for_ever() {
         let rcu = Rcu::new();
         let open = |name: &str, index| {
             let config = VhostUserConfig { mtu: 9000, ..VhostUserConfig::new(name, dir.path().join(name)) };
-            let (drops, waiter) = (Arc::new(Drops::default()), Arc::new(EpollWaiter::new().expect("epoll")));
+            let drops = Arc::new(Drops::default());
+            let waiter = Arc::new(EpollWaiter::new().expect("epoll"));
             let port = VhostUser::open(config, PortIndex(index), Arc::clone(&drops), &rcu, waiter).expect("a socket");
             let served = port.for_worker(0);
             (port, served, drops)

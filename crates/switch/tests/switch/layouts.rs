@@ -50,7 +50,8 @@ fn every_layout_to_every_other() {
     for (left, right) in [(false, true), (true, false), (true, true)] {
         let rig = patched();
         let large = |packed| GuestOptions { buffer_len: 9100, ..options(packed) };
-        let (mut a, mut b) = (rig.guest(0, &large(left)), rig.guest(1, &options(right)));
+        let mut a = rig.guest(0, &large(left));
+        let mut b = rig.guest(1, &options(right));
         for (at, packed) in [(0, left), (1, right)] {
             let ring = if packed { RingKind::Packed } else { RingKind::Split };
             assert_eq!(rig.port(at).ring, Some(ring));
@@ -76,7 +77,8 @@ fn receive_buffers_in_pieces() {
 #[test]
 fn a_packet_in_several_buffers() {
     let rig = patched();
-    let (mut source, mut sink) = (rig.guest(0, &options(true)), rig.guest(1, &options(true)));
+    let mut source = rig.guest(0, &options(true));
+    let mut sink = rig.guest(1, &options(true));
     for n in 0..100 {
         let sent = frame(mac(2), mac(1), 1400, n);
         let (head, body) = sent.split_at(300);
@@ -111,7 +113,8 @@ fn a_connection_that_ends_costs_no_buffer() {
             // yet.
             if round % 2 == 0 {
                 wait_until("all are delivered or lost", || {
-                    let (from, to) = (rig.port(0), rig.port(1));
+                    let from = rig.port(0);
+                    let to = rig.port(1);
                     let gone = |port: &Port| port.drops.values().sum::<u64>();
                     to.queues[0].tx.packets + gone(&from) + gone(&to) == stream.sent()
                 });
@@ -151,7 +154,8 @@ fn a_connection_that_ends_costs_no_buffer() {
 fn a_frontend_that_forgot_the_base() {
     for (packed, base) in [(false, 0), (true, 0x8000_8000)] {
         let rig = patched();
-        let (mut a, mut b) = (rig.guest(0, &options(packed)), rig.guest(1, &options(packed)));
+        let mut a = rig.guest(0, &options(packed));
+        let mut b = rig.guest(1, &options(packed));
         for round in 0..3 {
             exchange(&mut a, &mut b, 100 + 7 * round, 1514);
             exchange(&mut b, &mut a, 90, 1514);

@@ -97,7 +97,8 @@ fn a_nic_goes_down_and_away_and_comes_back() {
             attach(config, 0, kind("nic0"));
             attach(config, 1, af_packet("nic1", 1));
         });
-        let (mut a, mut b) = (rig.guest(0, &options()), rig.guest(1, &options()));
+        let mut a = rig.guest(0, &options());
+        let mut b = rig.guest(1, &options());
         let mut both = |seed: u8| {
             (2..4).for_each(|port| rig.wait_up(port));
             passes(&mut a, &mut b, seed);
@@ -154,7 +155,8 @@ fn a_tap_that_is_deleted_is_made_again() {
             attach(config, guest, tap_with(name, |tap| tap.bridge = Some("br0".to_owned())));
         }
     });
-    let (mut a, mut b) = (rig.guest(0, &options()), rig.guest(1, &options()));
+    let mut a = rig.guest(0, &options());
+    let mut b = rig.guest(1, &options());
     passes(&mut a, &mut b, 0);
     for seed in 1..4 {
         let changes = rig.port(2).link_changes;
@@ -173,7 +175,8 @@ fn a_tap_that_is_deleted_is_made_again() {
 fn a_tap_works_in_another_namespace_too() {
     let Some(host) = Host::new("a_tap_works_in_another_namespace_too") else { return };
     let rig = rig(1, |config| attach(config, 0, tap_with("sl0", |_| {})));
-    let (mut guest, elsewhere) = (rig.guest(0, &options()), Elsewhere::new());
+    let mut guest = rig.guest(0, &options());
+    let elsewhere = Elsewhere::new();
     rig.wait_up(1);
     let first = rig.port(1).device.expect("a device").mac;
     host.ip(&format!("link set sl0 netns {}", elsewhere.process()));
@@ -202,7 +205,8 @@ fn a_port_that_is_renamed_keeps_its_interface() {
         attach(config, 0, af_xdp("nic0"));
         attach(config, 1, af_packet("nic1", 1));
     });
-    let (mut a, mut b) = (rig.guest(0, &options()), rig.guest(1, &options()));
+    let mut a = rig.guest(0, &options());
+    let mut b = rig.guest(1, &options());
     passes(&mut a, &mut b, 0);
     let mut config = rig.switch.config();
     for (at, name) in [(2, "wan"), (3, "far")] {

@@ -108,7 +108,8 @@ fn wait_asleep(port: &str) {
 fn a_lost_call_is_repeated_at_most_three_times_until_something_moves() {
     with_both_layouts("lost", |packed, name| {
         let rig = patched(name);
-        let (mut a, mut b) = (rig.guest(0, &options(packed)), rig.guest(1, &options(false)));
+        let mut a = rig.guest(0, &options(packed));
+        let mut b = rig.guest(1, &options(false));
         let mut calls = Calls::of(&mut a, Ring::Receive);
         ask(&a, Ring::Receive, packed, 0);
         let sent = [0, 1, 2].map(|n| frame(mac(1), mac(2), 100, n));
@@ -140,8 +141,10 @@ fn a_lost_call_is_repeated_at_most_three_times_until_something_moves() {
 fn a_lost_call_of_a_transmit_ring_is_repeated_and_an_answered_one_is_not() {
     with_both_layouts("told", |packed, name| {
         let rig = patched(name);
-        let (mut a, mut b) = (rig.guest(0, &options(packed)), rig.guest(1, &options(false)));
-        let (mut received, mut sent) = (Calls::of(&mut a, Ring::Receive), Calls::of(&mut a, Ring::Transmit));
+        let mut a = rig.guest(0, &options(packed));
+        let mut b = rig.guest(1, &options(false));
+        let mut received = Calls::of(&mut a, Ring::Receive);
+        let mut sent = Calls::of(&mut a, Ring::Transmit);
         // The state after the driver has seen what is about to be used: it waits for the next
         // entry.
         ask(&a, Ring::Receive, packed, 1);
@@ -174,7 +177,8 @@ fn a_driver_without_the_event_index_is_not_called_again() {
 
 fn does_not_call(name: &str, options: &GuestOptions) {
     let rig = patched(name);
-    let (mut a, mut b) = (rig.guest(0, options), rig.guest(1, options));
+    let mut a = rig.guest(0, options);
+    let mut b = rig.guest(1, options);
     for n in 0..100 {
         send(&mut b, &frame(mac(1), mac(2), 100, n));
         send(&mut a, &frame(mac(2), mac(1), 100, n));
@@ -190,7 +194,8 @@ fn does_not_call(name: &str, options: &GuestOptions) {
 fn the_call_of_a_new_descriptor_is_repeated_too() {
     with_both_layouts("new", |packed, name| {
         let rig = patched(name);
-        let (mut a, mut b) = (rig.guest(0, &options(packed)), rig.guest(1, &options(false)));
+        let mut a = rig.guest(0, &options(packed));
+        let mut b = rig.guest(1, &options(false));
         send(&mut b, &frame(mac(1), mac(2), 100, 1));
         wait_until("it is delivered", || rig.port(0).queues[0].tx.packets == 1);
         wait_asleep(name);
@@ -212,9 +217,11 @@ fn the_call_of_a_new_descriptor_is_repeated_too() {
 fn a_guest_that_loses_calls_goes_on() {
     with_both_layouts("goon", |packed, name| {
         let rig = patched(name);
-        let (mut a, mut b) = (rig.guest(0, &options(packed)), rig.guest(1, &options(false)));
+        let mut a = rig.guest(0, &options(packed));
+        let mut b = rig.guest(1, &options(false));
         let mut calls = Calls::of(&mut a, Ring::Receive);
-        let (mut seen, mut heard) = (0, 0);
+        let mut seen = 0;
+        let mut heard = 0;
         while seen < 8 {
             ask(&a, Ring::Receive, packed, seen);
             send(&mut b, &frame(mac(1), mac(2), 100, seen.into()));

@@ -231,7 +231,8 @@ fn with_wait_each_packet_is_copied_once_when_it_leaves_its_ring() {
     nothing(&mut sink);
     nothing(&mut entered);
     nothing(&mut left);
-    let (mut next_entered, mut next_left) = (0, 0);
+    let mut next_entered = 0;
+    let mut next_left = 0;
     for give in [1, 1, 1, 5, 20, 1, 105] {
         sink.give(give);
         let got = take(&mut sink, give);
@@ -351,7 +352,8 @@ fn workers_of_both_directions_copy_to_one_port() {
         let mut copies = 0;
         wait_until("all have arrived", || {
             for (at, guest) in ends.iter_mut().enumerate() {
-                let (stream, other) = (&mut streams[at], &mut seen[1 - at]);
+                let stream = &mut streams[at];
+                let other = &mut seen[1 - at];
                 while stream.sent() < 3000 && stream.sent() - other.packets < 64 && stream.send(guest) {}
                 guest.flush();
                 let level = guest.level();

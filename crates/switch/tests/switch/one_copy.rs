@@ -22,7 +22,8 @@ fn bodies(rig: &Rig, at_least: u64) -> (u64, u64) {
 fn mixed(rig: &Rig) -> u64 {
     let features = BASIC | f::VIRTIO_NET_F_MRG_RXBUF;
     let options = GuestOptions { features, buffer_len: 9100, ..GuestOptions::default() };
-    let (mut source, mut sink) = (rig.guest(0, &options), rig.guest(1, &options));
+    let mut source = rig.guest(0, &options);
+    let mut sink = rig.guest(1, &options);
     let mut bytes = 0;
     for round in 0..40 {
         let lens = [60, 256, 257, 300, 566, 1514, 9000];
@@ -75,7 +76,8 @@ fn every_instruction_set_carries() {
             (config.switch.simd, config.switch.copy) = (simd, copy);
         });
         assert_eq!(rig.switch.source().status().simd, name);
-        let (mut source, mut sink) = (rig.guest(0, &GuestOptions::default()), rig.guest(1, &GuestOptions::default()));
+        let mut source = rig.guest(0, &GuestOptions::default());
+        let mut sink = rig.guest(1, &GuestOptions::default());
         for len in [60, 100, 255, 256, 257, 300, 391, 566, 1024, 1514] {
             let sent = frame(mac(2), mac(1), len, 3);
             send(&mut source, &sent);
@@ -106,7 +108,8 @@ fn segments_of_one_body_are_copied_once_in_all() {
     let rig = rig(2, |config| config.patches.push(patch(0, 1)));
     let all = GuestOptions::default().features | f::VIRTIO_NET_F_CSUM | f::VIRTIO_NET_F_HOST_TSO4;
     let options = GuestOptions { features: all, buffer_len: 65_600, ring_size: 64, ..GuestOptions::default() };
-    let (mut source, mut sink) = (rig.guest(0, &options), rig.guest(1, &GuestOptions::default()));
+    let mut source = rig.guest(0, &options);
+    let mut sink = rig.guest(1, &GuestOptions::default());
     let (header, frame) = common::packets::tcp4(mac(2), mac(1), 40 * 1448, 1448);
     assert!(source.send(&header, &frame));
     source.flush();

@@ -69,7 +69,8 @@ fn no_guest_gets_outer_headers_around_an_unsegmented_packet() {
                 for (len, size) in [(5000, 1000), (5001, 1000), (1001, 1000), (30_000, 1301)] {
                     let packet = Packet::new(kind, 0, noise(len as u64, len));
                     packet.send(&mut source, size);
-                    let (sent, segments) = (packet.header(size), packet.segments(size));
+                    let sent = packet.header(size);
+                    let segments = packet.segments(size);
                     for ((header, frame), segment) in take(&mut sink, segments.len()).into_iter().zip(segments) {
                         // The outer checksum is right once the inner one is finished.
                         let expected = [around(&segment.frame(false)), segment.frame(is_partial)].concat();

@@ -18,7 +18,8 @@ fn flows_stay_in_order_on_one_queue_each() {
     for workers in WORKERS {
         for (left, right) in [(false, false), (true, true), (false, true)] {
             let rig = patched(WhenFull::Drop, workers);
-            let (mut source, mut sink) = (rig.guest(0, &options(PAIRS, left)), rig.guest(1, &options(PAIRS, right)));
+            let mut source = rig.guest(0, &options(PAIRS, left));
+            let mut sink = rig.guest(1, &options(PAIRS, right));
             let mut traffic = Traffic::default();
             traffic.run(&mut source, &mut sink, 20_000);
             let pairs = traffic.pairs_of();
@@ -35,7 +36,8 @@ fn flows_stay_in_order_on_one_queue_each() {
 fn guests_with_fewer_pairs_than_are_offered() {
     for workers in WORKERS {
         let rig = patched(WhenFull::Drop, workers);
-        let (mut source, mut sink) = (rig.guest(0, &options(3, false)), rig.guest(1, &options(2, false)));
+        let mut source = rig.guest(0, &options(3, false));
+        let mut sink = rig.guest(1, &options(2, false));
         let mut traffic = Traffic::default();
         traffic.run(&mut source, &mut sink, 4000);
         assert!(traffic.seen_at[..2].iter().all(|&n| n > 1000), "{:?}", traffic.seen_at);
@@ -60,7 +62,8 @@ fn a_frontend_that_decides_for_itself_starts_any_number_of_pairs() {
             config.patches.push(patch(0, 1));
         });
         assert_eq!([0, 1].map(|port| rig.port(port).queues.len()), [1, 1], "before a guest comes");
-        let (mut source, mut sink) = (rig.guest(0, &options(PAIRS, false)), rig.guest(1, &options(PAIRS, true)));
+        let mut source = rig.guest(0, &options(PAIRS, false));
+        let mut sink = rig.guest(1, &options(PAIRS, true));
         let mut traffic = Traffic::default();
         traffic.run(&mut source, &mut sink, 8000);
         assert!(traffic.seen_at.iter().all(|&n| n > 1000), "{:?}", traffic.seen_at);
@@ -94,7 +97,8 @@ fn receive_rings_are_enabled_and_disabled_under_traffic() {
     for workers in WORKERS {
         for packed in [false, true] {
             let rig = patched(WhenFull::Drop, workers);
-            let (mut source, mut sink) = (rig.guest(0, &options(PAIRS, packed)), rig.guest(1, &options(PAIRS, packed)));
+            let mut source = rig.guest(0, &options(PAIRS, packed));
+            let mut sink = rig.guest(1, &options(PAIRS, packed));
             let mut traffic = Traffic::default();
             for round in 0..5 {
                 for count in [4, 2, 1, 3] {
@@ -125,7 +129,8 @@ fn receive_rings_are_enabled_and_disabled_under_traffic() {
 fn what_a_disabled_transmit_ring_holds_is_dropped_and_counted() {
     for workers in WORKERS {
         let rig = patched(WhenFull::Drop, workers);
-        let (mut source, mut sink) = (rig.guest(0, &options(PAIRS, false)), rig.guest(1, &options(PAIRS, false)));
+        let mut source = rig.guest(0, &options(PAIRS, false));
+        let mut sink = rig.guest(1, &options(PAIRS, false));
         source.enable(2).expect("enabled");
         let mut traffic = Traffic::default();
         for flow in 0..FLOWS {
@@ -160,7 +165,8 @@ fn with_wait_nothing_is_lost_or_overtaken() {
             let mut source = rig.guest(0, &options(PAIRS, packed));
             let mut sink = rig.guest(1, &GuestOptions { withhold: true, ..options(PAIRS, packed) });
             let mut traffic = Traffic::default();
-            let (mut round, mut collected) = (0_usize, 0);
+            let mut round = 0_usize;
+            let mut collected = 0;
             wait_until("all have arrived", || {
                 // As many as the rings hold, of flows in any order.
                 let mut flow = u16::try_from(round % 7).expect("small");
@@ -200,11 +206,13 @@ fn flow_at(traffic: &Traffic, at: usize, by: u16) -> u16 {
 fn with_wait_a_full_queue_holds_up_nobody_but_its_sources() {
     for workers in WORKERS {
         let rig = patched(WhenFull::Wait, workers);
-        let (mut source, mut sink) = (rig.guest(0, &options(PAIRS, false)), rig.guest(1, &options(PAIRS, false)));
+        let mut source = rig.guest(0, &options(PAIRS, false));
+        let mut sink = rig.guest(1, &options(PAIRS, false));
         let mut traffic = Traffic::default();
         traffic.run(&mut source, &mut sink, 4000);
         // Pair 1 of the source fills pair 1 of the sink, and more packets wait.
-        let (stuck, free) = (flow_at(&traffic, 1, 1), flow_at(&traffic, 3, 3));
+        let stuck = flow_at(&traffic, 1, 1);
+        let free = flow_at(&traffic, 3, 3);
         let before = rig.port(1).queues[1].tx.packets;
         let mut sent = 0;
         wait_until("pair 1 is full", || {
@@ -235,7 +243,8 @@ fn with_wait_a_full_queue_holds_up_nobody_but_its_sources() {
 fn a_kick_of_any_queue_wakes_a_worker_that_sleeps() {
     for workers in WORKERS {
         let rig = patched(WhenFull::Drop, workers);
-        let (mut source, mut sink) = (rig.guest(0, &options(PAIRS, false)), rig.guest(1, &options(PAIRS, true)));
+        let mut source = rig.guest(0, &options(PAIRS, false));
+        let mut sink = rig.guest(1, &options(PAIRS, true));
         let mut traffic = Traffic::default();
         for round in 0..8 {
             std::thread::sleep(std::time::Duration::from_millis(150));
@@ -255,7 +264,8 @@ fn a_kick_of_any_queue_wakes_a_worker_that_sleeps() {
 fn one_ring_that_breaks_stops_the_whole_port_and_no_other() {
     for workers in WORKERS {
         let rig = patched(WhenFull::Drop, workers);
-        let (mut broken, _peer) = (rig.guest(0, &options(PAIRS, false)), rig.guest(1, &options(PAIRS, false)));
+        let mut broken = rig.guest(0, &options(PAIRS, false));
+        let _peer = rig.guest(1, &options(PAIRS, false));
         broken.pairs()[1].publish_index(straightline_guest::Ring::Transmit, 1000);
         rig.wait_down(0, "transmit ring 1: available index 1000");
         rig.wait_up(1);
@@ -267,7 +277,8 @@ fn a_flooded_queue_leaves_turns_to_the_others() {
     let dir = tempfile::tempdir().expect("a folder");
     let rcu = Rcu::new();
     let config = VhostUserConfig { queues: Some(PAIRS), ..VhostUserConfig::new("p", dir.path().join("p")) };
-    let (drops, waiter) = (Arc::new(Drops::default()), Arc::new(EpollWaiter::new().expect("epoll")));
+    let drops = Arc::new(Drops::default());
+    let waiter = Arc::new(EpollWaiter::new().expect("epoll"));
     let port = VhostUser::open(config, PortIndex(0), Arc::clone(&drops), &rcu, waiter).expect("a socket");
     let served = port.for_worker(0);
     let mut guest = Guest::connect(&dir.path().join("p"), &options(PAIRS, false)).expect("a guest");

@@ -54,11 +54,13 @@ fn buffers_of_a_source_and_its_destination_may_overlap() {
         ..options.clone()
     };
     let rig = rig(2, patched);
-    let (source, sink) = (rig.guest(0, &place(0)), rig.guest(1, &place(part)));
+    let source = rig.guest(0, &place(0));
+    let sink = rig.guest(1, &place(part));
     // Both see the same bytes at the same addresses.
     let at = sink.buffer_address(Ring::Receive, 10);
     let len: u32 = 1514 + 12;
-    let (mut index, guard) = (0_u16, 4096);
+    let mut index = 0_u16;
+    let guard = 4096;
     for shift in [0, 1, 7, 12, 13, 64, 255, 256, 257, 300, 511, 512, 1000, 1525, 1526, 1600] {
         for forward in [true, false] {
             let from = if forward { at + shift } else { at - shift };
@@ -137,10 +139,12 @@ fn memory_and_rings_go_away_under_a_flood() {
     }
     stop.store(true, Ordering::Relaxed);
     let sent = flood.join().expect("the flood");
-    let (from, to) = (rig.port(0), rig.port(1));
+    let from = rig.port(0);
+    let to = rig.port(1);
     wait_until("all are accounted for", || {
         let to = rig.port(1);
-        let (tx, drops) = (to.queues[0].tx.packets, to.drops.values().sum::<u64>());
+        let tx = to.queues[0].tx.packets;
+        let drops = to.drops.values().sum::<u64>();
         tx + drops == rig.port(0).queues[0].rx.packets
     });
     assert!(from.drops.is_empty() && to.queues[0].tx.packets > 1000 && sent > 1000);
@@ -153,9 +157,11 @@ fn rings_whose_memory_is_removed_and_added_again_go_on_where_they_were() {
     let options = GuestOptions::default();
     let file = Arc::new(memory_file(options.memory_len()).expect("memory"));
     let place = Some(MemoryPlacement { file: Arc::clone(&file), offset: 0 });
-    let (mut source, mut sink) = (rig.guest(0, &GuestOptions { place, ..options.clone() }), rig.guest(1, &options));
+    let mut source = rig.guest(0, &GuestOptions { place, ..options.clone() });
+    let mut sink = rig.guest(1, &options);
     let region = &source.memory().regions()[0];
-    let (guest_addr, size) = (region.guest_addr(), region.size());
+    let guest_addr = region.guest_addr();
+    let size = region.size();
     let spec = RegionSpec { guest_addr, size, user_addr: guest_addr, mmap_offset: 0 };
     for round in 0..5 {
         for n in 0..100 {
@@ -348,7 +354,8 @@ fn a_worker_that_sleeps_is_woken_by_a_kick() {
     for features in [GuestOptions::default().features, BASIC] {
         let rig = rig(2, patched);
         let options = GuestOptions { features, ..GuestOptions::default() };
-        let (mut source, mut sink) = (rig.guest(0, &options), rig.guest(1, &options));
+        let mut source = rig.guest(0, &options);
+        let mut sink = rig.guest(1, &options);
         for n in 0..10 {
             std::thread::sleep(Duration::from_millis(200));
             let frame = frame(mac(2), mac(1), 500, n);

@@ -79,7 +79,8 @@ impl Packet {
                 Net::V6 { src, dst, flow_label: 0x12345, hop_limit: 7 }
             }
         };
-        let (src_port, dst_port) = (50_001, 50_002);
+        let src_port = 50_001;
+        let dst_port = 50_002;
         let transport = if self.kind.is_tcp() {
             Transport::Tcp {
                 src_port,

@@ -95,7 +95,8 @@ fn told(channel: &mut UnixStream) {
 #[test]
 fn nothing_passes_while_it_is_down_and_the_guest_is_told() {
     let bench = Bench::new();
-    let (mut one, mut two) = (bench.guest(0), bench.guest(1));
+    let mut one = bench.guest(0);
+    let mut two = bench.guest(1);
     let (mut ours, theirs) = UnixStream::pair().expect("a channel");
     ours.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     one.client().set_backend_channel(theirs.as_fd()).expect("a channel");
@@ -132,7 +133,8 @@ fn nothing_passes_while_it_is_down_and_the_guest_is_told() {
 #[test]
 fn packets_that_are_sent_after_a_change_see_it() {
     let bench = Bench::new();
-    let (mut one, mut two) = (bench.guest(0), bench.guest(1));
+    let mut one = bench.guest(0);
+    let mut two = bench.guest(1);
     for round in 0..200 {
         bench.ports[0].set_link(false);
         send(&mut two, &frame(mac(1), mac(2), 1000, round));
@@ -153,7 +155,8 @@ fn a_guest_that_comes_later_finds_it_down() {
     let bench = Bench::new();
     bench.ports[0].set_link(false);
     assert_eq!(bench.ports[0].status().reason, "set down by the administrator");
-    let (mut one, mut two) = (bench.guest(0), bench.guest(1));
+    let mut one = bench.guest(0);
+    let mut two = bench.guest(1);
     assert_eq!(status(&mut one), 0);
     send(&mut two, &frame(mac(1), mac(2), 1000, 1));
     bench.wait_dropped(1);
@@ -167,7 +170,8 @@ fn a_guest_that_comes_later_finds_it_down() {
 #[test]
 fn a_frontend_that_does_not_read_holds_nobody_up() {
     let bench = Bench::new();
-    let (mut one, mut two) = (bench.guest(0), bench.guest(1));
+    let mut one = bench.guest(0);
+    let mut two = bench.guest(1);
     let (_ours, theirs) = UnixStream::pair().expect("a channel");
     one.client().set_backend_channel(theirs.as_fd()).expect("a channel");
     for n in 0..3000_u16 {

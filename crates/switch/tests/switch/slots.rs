@@ -77,7 +77,8 @@ fn an_unrelated_region_comes_and_goes_and_no_packet_is_lost() {
 #[test]
 fn a_region_with_rings_in_it_stops_them_and_they_go_on_when_it_is_back() {
     let (rig, mut one, mut two) = pair();
-    let (spec, file) = (whole(&one), file(&one));
+    let spec = whole(&one);
+    let file = file(&one);
     for round in 0..20 {
         passes(&mut one, &mut two, round);
         one.client().remove_mem_region(&spec).expect("gone");
@@ -97,7 +98,8 @@ fn a_region_with_rings_in_it_stops_them_and_they_go_on_when_it_is_back() {
 #[test]
 fn a_table_that_fails_leaves_the_old_one_and_its_rings() {
     let (rig, mut one, mut two) = pair();
-    let (spec, file) = (whole(&one), file(&one));
+    let spec = whole(&one);
+    let file = file(&one);
     let used = one.geometry(Ring::Transmit).used;
     for round in 0..10 {
         passes(&mut one, &mut two, round);
@@ -115,7 +117,8 @@ fn a_table_that_fails_leaves_the_old_one_and_its_rings() {
 #[test]
 fn a_slot_that_fails_can_be_had_again() {
     let (rig, mut one, mut two) = pair();
-    let (spec, file) = (whole(&one), file(&one));
+    let spec = whole(&one);
+    let file = file(&one);
     let transmit = one.geometry(Ring::Transmit);
     let split = transmit.desc - spec.user_addr;
     let front = RegionSpec { size: split, ..spec };

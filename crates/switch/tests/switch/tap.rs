@@ -54,7 +54,8 @@ fn packets_pass_a_linux_bridge_unchanged() {
 
 /// Sends packets of many lengths both ways between two guests.
 pub(crate) fn packets_pass_unchanged(rig: &Rig) {
-    let (mut a, mut b) = (rig.guest(0, &options()), rig.guest(1, &options()));
+    let mut a = rig.guest(0, &options());
+    let mut b = rig.guest(1, &options());
     // Lengths around the head of 256 bytes, and the longest frame of this MTU with a tag's bytes.
     for len in [14, 60, 255, 256, 257, 512, 1000, 1514] {
         for seed in 0..10 {
@@ -85,7 +86,8 @@ fn vlan_tags_stay_where_they_are() {
 
 /// Sends bursts from one guest to the other.
 pub(crate) fn bursts_pass(rig: &Rig) {
-    let (mut a, mut b) = (rig.guest(0, &options()), rig.guest(1, &options()));
+    let mut a = rig.guest(0, &options());
+    let mut b = rig.guest(1, &options());
     // Less than a tap's queue in the kernel, which holds 1000 packets, and one ring of the guest.
     for round in 0..20 {
         let frames: Vec<_> =
@@ -105,7 +107,8 @@ fn large_packets_and_checksums_pass_both_taps_as_they_are() {
 
 /// Sends unfinished checksums and large packets, which arrive as they are.
 pub(crate) fn large_packets_pass(rig: &Rig) {
-    let (mut a, mut b) = (rig.guest(0, &options()), rig.guest(1, &options()));
+    let mut a = rig.guest(0, &options());
+    let mut b = rig.guest(1, &options());
     for kind in Kind::ALL {
         for len in [1, 100, 1400] {
             let payload = noise(len as u64, len);
@@ -135,9 +138,11 @@ pub(crate) fn large_packets_pass(rig: &Rig) {
 fn a_tap_without_offloads_gets_segments_with_finished_checksums() {
     let Some(host) = Host::new("a_tap_without_offloads_gets_segments_with_finished_checksums") else { return };
     for (csum, tso) in [(false, false), (true, false), (true, true)] {
-        let (offloads, mut segments) = (Offloads { csum, tso, uso: false }, 0);
+        let offloads = Offloads { csum, tso, uso: false };
+        let mut segments = 0;
         let rig = bridged(&host, |tap| tap.offloads = offloads);
-        let (mut a, mut b) = (rig.guest(0, &options()), rig.guest(1, &options()));
+        let mut a = rig.guest(0, &options());
+        let mut b = rig.guest(1, &options());
         for kind in Kind::ALL {
             let (header, frame) = partial(kind, mac(2), mac(1), &noise(7, 1000));
             assert!(a.send(&header, &frame));
@@ -173,7 +178,8 @@ fn a_tap_without_offloads_gets_segments_with_finished_checksums() {
 fn a_packet_of_many_pieces_passes() {
     let Some(host) = Host::new("a_packet_of_many_pieces_passes") else { return };
     let rig = bridged(&host, |_| {});
-    let (mut a, mut b) = (rig.guest(0, &options()), rig.guest(1, &options()));
+    let mut a = rig.guest(0, &options());
+    let mut b = rig.guest(1, &options());
     let (header, frame) = segmented(Kind::Tcp4, mac(2), mac(1), &noise(3, 20_000), 1400);
     let whole = [&header.to_bytes()[..], &frame].concat();
     for pieces in [2, 60, 63, 64, 65, 66, 100, 120] {
@@ -207,7 +213,8 @@ fn several_queues_are_served_by_several_workers() {
         })
     });
     let options = GuestOptions { queue_pairs: 2, ..options() };
-    let (mut a, mut b) = (left.guest(0, &options), right.guest(0, &options));
+    let mut a = left.guest(0, &options);
+    let mut b = right.guest(0, &options);
     let mut arrived = 0;
     for flow in 0..64_u16 {
         let (header, mut frame) = partial(Kind::Udp4, mac(2), mac(1), &noise(flow.into(), 500));
@@ -222,7 +229,8 @@ fn several_queues_are_served_by_several_workers() {
     }
     left.no_drops();
     right.no_drops();
-    let (sent, received) = (left.port(1).queues, right.port(1).queues);
+    let sent = left.port(1).queues;
+    let received = right.port(1).queues;
     assert!(sent.len() == 2 && sent.iter().all(|queue| queue.tx.packets == 32), "{sent:?}");
     assert!(received.iter().all(|queue| queue.rx.packets > 0), "{received:?}");
 }
@@ -375,7 +383,8 @@ fn memory_that_vanishes_costs_only_its_own_packet() {
     use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
 
     let Some(_host) = Host::new("memory_that_vanishes_costs_only_its_own_packet") else { return };
-    let (dir, rcu) = (tempfile::tempdir().expect("a folder"), Rcu::new());
+    let dir = tempfile::tempdir().expect("a folder");
+    let rcu = Rcu::new();
     let drops = [0, 1, 2].map(|_| Arc::<Drops>::default());
     let waiter = || Arc::new(EpollWaiter::new().expect("epoll"));
     let path = |n: u16| dir.path().join(format!("p{n}"));
@@ -409,7 +418,8 @@ fn memory_that_vanishes_costs_only_its_own_packet() {
         common::wait_until("all links are up", || guest_ports.iter().all(|port| port.status().up));
         let mut arena = Arena::new(rcu.reader(), Settings::default(), drops.to_vec());
         let served = guest_ports.each_ref().map(|port| port.for_worker(0));
-        let (sent, vanished) = (tap.counters()[0].tx.packets.get(), drops[0].count(Reason::MemoryFault));
+        let sent = tap.counters()[0].tx.packets.get();
+        let vanished = drops[0].count(Reason::MemoryFault);
         arena.turn(|turn| {
             let mut batch = Batch::new();
             served.iter().for_each(|port| port.receive(turn, &mut batch, 1));
@@ -440,7 +450,9 @@ fn tcp_passes_between_two_namespaces() {
     const BYTES: usize = 32 << 20;
 
     fn hash_of(stream: &mut TcpStream) -> u64 {
-        let (mut hasher, mut buffer, mut left) = (std::hash::DefaultHasher::new(), vec![0; 1 << 16], BYTES);
+        let mut hasher = std::hash::DefaultHasher::new();
+        let mut buffer = vec![0; 1 << 16];
+        let mut left = BYTES;
         while left > 0 {
             let n = stream.read(&mut buffer).expect("bytes");
             assert!(n > 0, "{left} bytes are missing");
@@ -454,7 +466,8 @@ fn tcp_passes_between_two_namespaces() {
     let test = "tcp_passes_between_two_namespaces";
     let Some(host) = Host::new(test) else { return };
     let rig = rig(0, |config| {
-        let (a, b) = (tap("tapa"), tap("tapb"));
+        let a = tap("tapa");
+        let b = tap("tapb");
         let ports = [a.name.clone(), b.name.clone()];
         config.patches.push(PatchConfig { name: "taps".to_owned(), ports, full: WhenFull::Drop });
         config.ports.extend([a, b]);
@@ -466,7 +479,8 @@ fn tcp_passes_between_two_namespaces() {
     let (tell, told) = channel();
     let (go, begin) = channel::<()>();
     std::thread::scope(|scope| {
-        let (bytes, rig) = (&bytes, &rig);
+        let bytes = &bytes;
+        let rig = &rig;
         scope.spawn(move || {
             let other = Host::new(test).expect("the first namespace was possible");
             tell.send(rustix::thread::gettid().as_raw_nonzero()).expect("the test waits");

@@ -234,7 +234,8 @@ fn tunnels_show_what_they_add_and_remove() {
 fn a_segmented_packet_shows_its_segments() {
     let rig = rig(3, |config| config.bridges.push(bridge(3)));
     let mut a = segments::guest(&rig, 0, CSUM | SEND);
-    let (mut b, mut c) = (segments::guest(&rig, 1, 0), segments::guest(&rig, 2, CSUM | TAKE));
+    let mut b = segments::guest(&rig, 1, 0);
+    let mut c = segments::guest(&rig, 2, CSUM | TAKE);
     let mut trace = trace(&rig, &["p0"], 1);
     let (header, bytes) = segmented(Kind::Tcp4, BROADCAST, mac(1), &noise(3, 10_000), 1400);
     assert!(a.send(&header, &bytes));
@@ -296,10 +297,10 @@ fn traces_and_captures_run_beside_each_other_and_through_reloads() {
     take(&mut a, 1);
     send(&mut a, &frame(mac(2), mac(1), 901, 1));
     take(&mut b, 1);
-    let of = |packets: &[TracedPacket]| packets.iter().map(|packet| packet.length).collect::<Vec<_>>();
-    assert_eq!(of(&traces[0].take(3)), [60, 900, 901]);
-    assert_eq!(of(&traces[1].take(1)), [900]);
-    assert_eq!(of(&filtered.take(1)), [901]);
+    let lengths_of = |packets: &[TracedPacket]| packets.iter().map(|packet| packet.length).collect::<Vec<_>>();
+    assert_eq!(lengths_of(&traces[0].take(3)), [60, 900, 901]);
+    assert_eq!(lengths_of(&traces[1].take(1)), [900]);
+    assert_eq!(lengths_of(&filtered.take(1)), [901]);
     drop(capture);
     // The port goes, another one comes, and the port comes again.
     let mut less = whole.clone();
@@ -319,7 +320,7 @@ fn traces_and_captures_run_beside_each_other_and_through_reloads() {
     let mut b = rig.guest(1, &GuestOptions::default());
     send(&mut b, &frame(mac(1), mac(2), 62, 1));
     take(&mut a, 1);
-    assert_eq!(of(&traces[1].take(1)), [62]);
+    assert_eq!(lengths_of(&traces[1].take(1)), [62]);
     assert_eq!(traces[1].ports, [("p1".to_owned(), false), ("p1".to_owned(), true)]);
 }
 

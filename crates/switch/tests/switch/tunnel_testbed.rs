@@ -134,12 +134,17 @@ impl Net {
         keeps: fn(&[u8]) -> bool,
     ) -> Net {
         let guest = |port: &str| Guest::connect(&dir.path().join(port), options).expect("a guest");
-        let (a, b, mut ends) = (guest("a"), guest("b"), [guest("left"), guest("right")]);
-        let (stop, cut) = (Arc::<AtomicBool>::default(), Arc::new(AtomicBool::new(true)));
+        let a = guest("a");
+        let b = guest("b");
+        let mut ends = [guest("left"), guest("right")];
+        let stop = Arc::<AtomicBool>::default();
+        let cut = Arc::new(AtomicBool::new(true));
         let seen: Arc<Mutex<Vec<Vec<u8>>>> = Arc::default();
         let strange: Arc<Mutex<Strange>> = Arc::default();
         let wire = {
-            let (stop, cut, seen) = (Arc::clone(&stop), Arc::clone(&cut), Arc::clone(&seen));
+            let stop = Arc::clone(&stop);
+            let cut = Arc::clone(&cut);
+            let seen = Arc::clone(&seen);
             let strange = Arc::clone(&strange);
             let pairs = usize::from(options.queue_pairs);
             std::thread::spawn(move || {

@@ -111,7 +111,8 @@ fn ip_packets_pass_tunnels_that_carry_ip() {
 #[test]
 fn a_reload_keeps_next_hops_and_another_cookie_rolls_over() {
     let keys = |cookies: &str| format!("kind = \"l2tpv3\"\n{cookies}");
-    let (old, new) = ("\"0011223344556677\"", "\"8899aabbccddeeff\"");
+    let old = "\"0011223344556677\"";
+    let new = "\"8899aabbccddeeff\"";
     let first = keys(&format!("cookie = {old}"));
     let mut net = Net::start(V6, &first, &first);
     net.wait_up();

@@ -106,7 +106,8 @@ fn send_all(guest: &mut Guest, frames: &[Vec<u8>]) {
 #[test]
 fn unicast_beside_many_ports_is_not_divided_by_their_number() {
     let mut driven = Driven::bridged(127);
-    let (mut a, mut b) = (driven.guest(0, &GuestOptions::default()), driven.guest(1, &GuestOptions::default()));
+    let mut a = driven.guest(0, &GuestOptions::default());
+    let mut b = driven.guest(1, &GuestOptions::default());
     send_all(&mut b, &[frame(mac(1), mac(2), 1514, 0)]);
     while driven.worker.turn() > 0 {}
     a.receive(1, |_, _| ());
@@ -205,7 +206,8 @@ fn segments_that_are_sent_by_calls_are_spread_over_turns() {
     let features = BASIC | f::VIRTIO_NET_F_CSUM | f::VIRTIO_NET_F_HOST_USO;
     let options = GuestOptions { features, buffer_len: 8192, ring_size: 64, ..GuestOptions::default() };
     let mut attacker = driven.guest(0, &options);
-    let (mut a, mut b) = (driven.guest(1, &GuestOptions::default()), driven.guest(2, &GuestOptions::default()));
+    let mut a = driven.guest(1, &GuestOptions::default());
+    let mut b = driven.guest(2, &GuestOptions::default());
     driven.idle();
     for n in 0..60 {
         let (header, frame) = segmented(Kind::Udp4, mac(n), mac(1), &noise(n.into(), 128 * 50), 50);
@@ -260,7 +262,8 @@ fn holds_up_its_sender(mut driven: Driven, slow: &SlowCalls) {
     let features = BASIC | f::VIRTIO_NET_F_CSUM | f::VIRTIO_NET_F_HOST_TSO4;
     let options = GuestOptions { features, buffer_len: 65_600, ring_size: 64, ..GuestOptions::default() };
     let mut attacker = driven.guest(0, &options);
-    let (mut a, mut b) = (driven.guest(1, &GuestOptions::default()), driven.guest(2, &GuestOptions::default()));
+    let mut a = driven.guest(1, &GuestOptions::default());
+    let mut b = driven.guest(2, &GuestOptions::default());
     driven.idle();
     let payload = noise(1, 48 * usize::try_from(SEGMENTS).expect("few"));
     let (header, large) = segmented(Kind::Tcp4, mac(3), mac(1), &payload, 48);

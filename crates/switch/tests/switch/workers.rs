@@ -49,7 +49,8 @@ fn packets(switch: &Switch, node: &str) -> [u64; 2] {
 #[test]
 fn each_serves_its_own_pairs() {
     let rig = patched(WhenFull::Drop, BOTH);
-    let (mut source, mut sink) = (rig.guest(0, &options(PAIRS, false)), rig.guest(1, &options(PAIRS, true)));
+    let mut source = rig.guest(0, &options(PAIRS, false));
+    let mut sink = rig.guest(1, &options(PAIRS, true));
     let mut traffic = Traffic::default();
     traffic.run(&mut source, &mut sink, 8000);
     // A worker delivers its flows to a ring of its own.
@@ -80,7 +81,8 @@ fn with_one_pair_each_has_a_direction() {
         let mut seen = [Sequence::default(), Sequence::default()];
         wait_until("all have arrived", || {
             for (at, guest) in guests.iter_mut().enumerate() {
-                let (stream, other) = (&mut streams[at], &mut seen[1 - at]);
+                let stream = &mut streams[at];
+                let other = &mut seen[1 - at];
                 while stream.sent() < 5000 && stream.sent() - other.packets < 128 && stream.send(guest) {}
                 guest.flush();
                 let level = guest.level();
@@ -99,7 +101,8 @@ fn with_one_pair_each_has_a_direction() {
 #[test]
 fn all_deliver_to_the_one_ring_that_there_is() {
     let rig = patched(WhenFull::Drop, BOTH);
-    let (mut source, mut sink) = (rig.guest(0, &options(PAIRS, false)), rig.guest(1, &options(1, false)));
+    let mut source = rig.guest(0, &options(PAIRS, false));
+    let mut sink = rig.guest(1, &options(1, false));
     let mut traffic = Traffic::default();
     traffic.run(&mut source, &mut sink, 20_000);
     assert_eq!(traffic.seen_at, [20_000, 0, 0, 0]);
@@ -163,7 +166,8 @@ fn a_bridge_knows_everywhere_what_one_of_them_learned() {
 #[test]
 fn its_patch_becomes_a_bridge_and_a_patch_again_while_packets_pass() {
     let rig = patched(WhenFull::Drop, BOTH);
-    let (mut source, mut sink) = (rig.guest(0, &options(PAIRS, false)), rig.guest(1, &options(PAIRS, false)));
+    let mut source = rig.guest(0, &options(PAIRS, false));
+    let mut sink = rig.guest(1, &options(PAIRS, false));
     let mut traffic = Traffic::default();
     let patched = rig.switch.config();
     for round in 0..20 {
@@ -206,8 +210,10 @@ fn a_second_patch_takes_nothing_from_the_first_and_guests_keep_their_order() {
         }
         config.patches.push(patch(0, 1));
     });
-    let (mut source, mut sink) = (rig.guest(0, &options(PAIRS, false)), rig.guest(1, &options(PAIRS, false)));
-    let (mut left, mut right) = (rig.guest(2, &options(PAIRS, false)), rig.guest(3, &options(PAIRS, false)));
+    let mut source = rig.guest(0, &options(PAIRS, false));
+    let mut sink = rig.guest(1, &options(PAIRS, false));
+    let mut left = rig.guest(2, &options(PAIRS, false));
+    let mut right = rig.guest(3, &options(PAIRS, false));
     let mut traffic = Traffic::default();
     for round in 0..10 {
         for flow in 0..FLOWS {

@@ -59,7 +59,8 @@ fn probes_and_announcements_have_the_bytes_of_the_rfcs() {
     let all: Ipv6Addr = "ff02::1".parse().unwrap();
     let announcement = [&[136, 0, 0, 0, 0x20, 0, 0, 0][..], &OWN6.octets(), &[2, 1], &OWN_MAC].concat();
     let announcement6 = nd([0x33, 0x33, 0, 0, 0, 1], OWN6, all, announcement);
-    let (probes, announcements) = (vec![probe4, probe6], vec![announcement4, announcement6]);
+    let probes = vec![probe4, probe6];
+    let announcements = vec![announcement4, announcement6];
     let sent: Vec<_> = (0..20).map(|now| station.turn(now)).collect();
     for (now, sent) in sent.into_iter().enumerate() {
         let expected = match now {

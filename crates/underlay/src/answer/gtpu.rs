@@ -23,7 +23,8 @@ impl Underlay {
         if datagram.dst_port() != gtpu::PORT || datagram.length() != ip.len {
             return Err(Reason::NotOurs);
         }
-        let (port, has_checksum) = (datagram.src_port(), datagram.checksum() != 0);
+        let port = datagram.src_port();
+        let has_checksum = datagram.checksum() != 0;
         let header = gtpu::Header::new_checked(&bytes[udp::LEN..]).map_err(not_ours)?;
         let request = gtpu::Repr::parse(&header);
         if request.message_type != gtpu::Type::ECHO_REQUEST || request.teid != 0 {

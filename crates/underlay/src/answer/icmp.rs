@@ -47,8 +47,10 @@ impl Underlay {
             icmpv4::Repr::FragmentationNeeded { mtu } => {
                 let bytes = message(packets, id, ip).get(icmpv4::LEN..).unwrap_or_default();
                 let header = ipv4::Header::new_checked(bytes).map_err(not_ours)?;
-                let (src, dst) = (header.src().into(), header.dst().into());
-                let (protocol, len) = (header.protocol(), header.total_len().into());
+                let src = header.src().into();
+                let dst = header.dst().into();
+                let protocol = header.protocol();
+                let len = header.total_len().into();
                 let rest = bytes.get(header.header_len()..).unwrap_or_default();
                 self.honour(&Quoted { src, dst, protocol, len, rest }, mtu.into(), ip.src, packets.now())
             }
@@ -64,7 +66,8 @@ impl Underlay {
         ip: Ip,
     ) -> Result<Answered, Reason> {
         let header = icmpv6::Header::new_checked(message(packets, id, ip)).map_err(not_ours)?;
-        let (kind, repr) = (ndp::Kind::of(header.message_type().0), icmpv6::Repr::parse(&header));
+        let kind = ndp::Kind::of(header.message_type().0);
+        let repr = icmpv6::Repr::parse(&header);
         ip.check(packets, id, icmpv6::CHECKSUM, ip.pseudo_sum())?;
         match (kind, repr) {
             (Some(ndp::Kind::NeighborAdvertisement), _) => self.take_advertisement(packets, id, received, ip),
@@ -81,8 +84,10 @@ impl Underlay {
             (_, Some(icmpv6::Repr::TooBig { mtu })) => {
                 let bytes = message(packets, id, ip).get(icmpv6::LEN..).unwrap_or_default();
                 let header = ipv6::Header::new_checked(bytes).map_err(not_ours)?;
-                let (src, dst) = (header.src().into(), header.dst().into());
-                let (protocol, len) = (header.next_header(), u32::from(header.payload_len()) + 40);
+                let src = header.src().into();
+                let dst = header.dst().into();
+                let protocol = header.next_header();
+                let len = u32::from(header.payload_len()) + 40;
                 let rest = bytes.get(ipv6::LEN..).unwrap_or_default();
                 self.honour(&Quoted { src, dst, protocol, len, rest }, mtu, ip.src, packets.now())
             }
@@ -108,7 +113,8 @@ impl Underlay {
         let (net, icmp) = head.split_at_mut(ip.l4);
         let net = &mut net[received.l3..];
         if let Ok(mut header) = ipv4::Header::new_checked(&mut net[..]) {
-            let (src, dst) = (header.src(), header.dst());
+            let src = header.src();
+            let dst = header.dst();
             header.set_src(dst);
             header.set_dst(src);
             header.set_ttl(HOP_LIMIT);
@@ -116,7 +122,8 @@ impl Underlay {
             turn_around_v4(icmp, is_partial)?;
         } else {
             let mut header = ipv6::Header::new_checked(net).map_err(not_ours)?;
-            let (src, dst) = (header.src(), header.dst());
+            let src = header.src();
+            let dst = header.dst();
             header.set_src(dst);
             header.set_dst(src);
             header.set_hop_limit(HOP_LIMIT);

@@ -107,7 +107,8 @@ impl Underlay {
     fn ethernet(&self, head: &[u8]) -> Result<(Received, EtherType), Reason> {
         let own = self.mac().ok_or(Reason::NotOurs)?;
         let header = ethernet::Header::new_checked(head).map_err(not_ours)?;
-        let (from, dst) = (header.src(), header.dst());
+        let from = header.src();
+        let dst = header.dst();
         if !is_station(from) || from == own || (dst.is_unicast() && dst != own) {
             return Err(Reason::NotOurs);
         }
@@ -160,7 +161,9 @@ impl Underlay {
 
     fn answer_v4(&self, packets: &mut Packets<'_>, id: PacketId, received: Received) -> Result<Answered, Reason> {
         let header = ipv4::Header::new_checked(&packets.head(id)[received.l3..]).map_err(not_ours)?;
-        let (src, dst, protocol) = (header.src(), header.dst(), header.protocol());
+        let src = header.src();
+        let dst = header.dst();
+        let protocol = header.protocol();
         let is_for_us = received.is_unicast && self.is_own(dst.into());
         if !is_for_us || !self.is_host(src) || self.is_own(src.into()) {
             return Err(Reason::NotOurs);
@@ -176,7 +179,9 @@ impl Underlay {
         if header.header_len() != ipv4::MIN_LEN || end > packets.len(id) as usize {
             return Err(Reason::NotOurs);
         }
-        let (l4, len, hop_limit) = (received.l3 + ipv4::MIN_LEN, header.total_len() - 20, header.ttl());
+        let l4 = received.l3 + ipv4::MIN_LEN;
+        let len = header.total_len() - 20;
+        let hop_limit = header.ttl();
         let ip = Ip { src: src.into(), dst: dst.into(), hop_limit, protocol, is_for_us, l4, len };
         match protocol {
             IpProtocol::ICMP => self.answer_icmp(packets, id, received, ip),
@@ -188,7 +193,8 @@ impl Underlay {
     fn answer_v6(&self, packets: &mut Packets<'_>, id: PacketId, received: Received) -> Result<Answered, Reason> {
         let head = packets.head(id);
         let header = ipv6::Header::new_checked(&head[received.l3..]).map_err(not_ours)?;
-        let (src, dst) = (header.src(), header.dst());
+        let src = header.src();
+        let dst = header.dst();
         let is_for_us = received.is_unicast && self.is_own(dst.into());
         if !(is_for_us || dst.is_multicast()) || src.is_multicast() || src.is_loopback() {
             return Err(Reason::NotOurs);
@@ -198,7 +204,9 @@ impl Underlay {
         if extensions.fragment && is_for_us {
             return Err(Reason::Fragment);
         }
-        let (len, hop_limit, protocol) = (header.payload_len(), header.hop_limit(), extensions.protocol);
+        let len = header.payload_len();
+        let hop_limit = header.hop_limit();
+        let protocol = extensions.protocol;
         if extensions.len > 0 || l4 + usize::from(len) > packets.len(id) as usize {
             return Err(Reason::NotOurs);
         }

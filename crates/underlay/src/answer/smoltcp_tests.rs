@@ -164,22 +164,22 @@ fn it_finds_us_and_pings_us() {
 fn we_find_it_and_notice_its_end_and_return() {
     let mut net = Net::new(config());
     let hops = ["192.0.2.2", "2001:db8::2"].map(|remote| net.station.underlay.route(ip(remote)).expect("a route"));
-    let is = |net: &Net, state, mac| {
+    let has_entry = |net: &Net, state, mac| {
         let neighbours = net.station.underlay.neighbours();
         neighbours.len() == 2 && neighbours.iter().all(|found| (found.state, found.mac) == (state, mac))
     };
     net.pass(1);
-    assert!(is(&net, NeighbourState::Reachable, Some(PEER)));
+    assert!(has_entry(&net, NeighbourState::Reachable, Some(PEER)));
     net.pass(100);
-    assert!(is(&net, NeighbourState::Reachable, Some(PEER)));
+    assert!(has_entry(&net, NeighbourState::Reachable, Some(PEER)));
     let age = net.station.underlay.neighbours().iter().filter_map(|found| found.age_s).max();
     assert!(age.is_some_and(|age| age <= 30), "it has answered questions to it alone");
     net.is_on = false;
     net.pass(40);
-    assert!(is(&net, NeighbourState::Unanswered, None));
+    assert!(has_entry(&net, NeighbourState::Unanswered, None));
     net.is_on = true;
     net.pass(4);
-    assert!(is(&net, NeighbourState::Reachable, Some(PEER)));
+    assert!(has_entry(&net, NeighbourState::Reachable, Some(PEER)));
     assert_eq!(hops.map(|hop| net.station.underlay.neighbours.mac(&hop)), [Some(PEER); 2]);
 }
 

@@ -51,7 +51,8 @@ fn echo4(src: &str, dst: &str, payload: &[u8]) -> Vec<u8> {
 }
 
 fn echo6(payload: &[u8]) -> Vec<u8> {
-    let (src, dst) = (v6("2001:db8::2").octets(), v6("2001:db8::1").octets());
+    let src = v6("2001:db8::2").octets();
+    let dst = v6("2001:db8::1").octets();
     let mut frame = Vec::new();
     let builder = PacketBuilder::ethernet2(PEER.0, MAC.0).ipv6(src, dst, 3);
     builder.icmpv6_echo_request(1, 2).write(&mut frame, payload).expect("a frame");
@@ -129,7 +130,8 @@ fn requests_that_are_not_ours_are_refused() {
 fn packets_of_the_vlan_are_ours() {
     let mut config = config();
     config.vlan = Some(100);
-    let (mut station, right) = (Station::new(config), request("192.0.2.2", "192.0.2.1"));
+    let mut station = Station::new(config);
+    let right = request("192.0.2.2", "192.0.2.1");
     let answer = station.answer_to(&tagged(&right, 100));
     assert_eq!((&answer[12..18], answer.len()), (&[0x81, 0, 0, 100, 8, 6][..], 46));
     let answer = station.answer_to(&tagged(&echo4("192.0.2.2", "192.0.2.1", &[]), 100));
@@ -161,7 +163,8 @@ fn a_solicitation_is_answered() {
 
 #[test]
 fn a_probe_for_a_duplicate_is_answered_to_all() {
-    let (group, target) = (messages::everybody(ip("2001:db8::1")), v6("2001:db8::1"));
+    let group = messages::everybody(ip("2001:db8::1"));
+    let target = v6("2001:db8::1");
     let named = bytes(messages::solicitation(link(group), v6("::"), target, true));
     refused(&mut station(), &named, Reason::NotOurs);
     // Without the option, and with the checksum of a shorter message.
@@ -175,7 +178,8 @@ fn a_probe_for_a_duplicate_is_answered_to_all() {
 
 fn icmpv6_checksum(frame: &mut [u8]) {
     let ip = ipv6::Header::new_checked(&frame[14..]).expect("a header");
-    let (src, dst) = (ip.src(), ip.dst());
+    let src = ip.src();
+    let dst = ip.dst();
     icmpv6::fill_checksum(&mut frame[54..], src, dst).expect("a message");
 }
 
@@ -229,7 +233,8 @@ fn echo_is_answered() {
         let answer = station().answer_to(&echo6(payload));
         let ip = ipv6::Header::new_checked(&answer[14..]).expect("a header");
         assert_eq!((ip.src(), ip.dst(), ip.hop_limit()), (v6("2001:db8::1"), v6("2001:db8::2"), 64));
-        let (icmp, pseudo) = (&answer[54..], ip.pseudo_header_sum(IpProtocol::ICMPV6, ip.payload_len().into()));
+        let icmp = &answer[54..];
+        let pseudo = ip.pseudo_header_sum(IpProtocol::ICMPV6, ip.payload_len().into());
         assert_eq!((icmp[0], &icmp[8..]), (129, payload));
         assert_eq!(checksum::add(pseudo, checksum::sum(icmp)), 0xffff);
     }
@@ -352,7 +357,8 @@ fn announcements_are_not_believed() {
     let hops = ["192.0.2.2", "2001:db8::2"].map(|remote| station.underlay.route(ip(remote)).expect("a route"));
     let macs = |station: &Station| hops.each_ref().map(|hop| station.underlay.neighbours.mac(hop));
     let other = |dst| Link { src: OTHER, dst, vlan: None };
-    let (us, peer) = (v6("2001:db8::1"), v6("2001:db8::2"));
+    let us = v6("2001:db8::1");
+    let peer = v6("2001:db8::2");
     let announcements = [
         bytes(messages::arp_reply(other(MacAddr::BROADCAST), v4("192.0.2.2"), v4("192.0.2.2"))),
         bytes(messages::arp_request(other(MacAddr::BROADCAST), v4("192.0.2.2"), v4("192.0.2.2"))),
@@ -401,7 +407,8 @@ fn from_station(frame: &[u8], n: u16) -> Vec<u8> {
 
 /// Returns the ends of packets that were received as often as asked.
 fn ends<'a>(station: &mut Station, frames: impl Iterator<Item = &'a [u8]>) -> (usize, usize) {
-    let (mut replies, mut refused) = (0, 0);
+    let mut replies = 0;
+    let mut refused = 0;
     for frame in frames {
         match station.receive(frame).0 {
             Answered::Reply => replies += 1,

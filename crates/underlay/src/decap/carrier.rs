@@ -78,7 +78,8 @@ impl Carrier {
         if header.ttl() == 0 {
             return Err(BAD_HEADER);
         }
-        let (remote, local) = (header.src().to_bits().into(), header.dst().to_bits().into());
+        let remote = header.src().to_bits().into();
+        let local = header.dst().to_bits().into();
         Ok(Carrier {
             ends: Ends { remote, local, is_v4: true },
             protocol: header.protocol(),
@@ -94,7 +95,8 @@ impl Carrier {
         if header.hop_limit() == 0 {
             return Err(BAD_HEADER);
         }
-        let (remote, local) = (header.src().to_bits(), header.dst().to_bits());
+        let remote = header.src().to_bits();
+        let local = header.dst().to_bits();
         let l4 = l3 + ipv6::LEN;
         let carrier = Carrier {
             ends: Ends { remote, local, is_v4: false },
@@ -126,7 +128,8 @@ impl Carrier {
             }
         }
         check_extensions(&bytes[..len], self.protocol)?;
-        let (mut protocol, mut l4) = (walked.protocol, self.l4 + walked.len);
+        let mut protocol = walked.protocol;
+        let mut l4 = self.l4 + walked.len;
         if walked.fragment {
             // Both were right in front of the fragment header only.
             let rest = &bytes[walked.len..];

@@ -75,14 +75,16 @@ impl Decap {
     /// Returns the node of an underlay with these tunnels.
     #[must_use]
     pub fn new(underlay: Arc<Underlay>, tunnels: Arc<Tunnels>) -> Self {
-        let (has_gre_keys, has_gtpu) = (tunnels.has_gre_keys(), tunnels.has_gtpu());
+        let has_gre_keys = tunnels.has_gre_keys();
+        let has_gtpu = tunnels.has_gtpu();
         Decap { underlay, tunnels, last: None, last_key: None, own: MacAddr::BROADCAST, has_gre_keys, has_gtpu }
     }
 
     /// Removes the headers of a packet. Returns the place of its tunnel.
     #[inline]
     fn decapsulate(&mut self, packets: &mut Packets<'_>, id: PacketId) -> Result<u16, Refusal> {
-        let (head, len) = (packets.head(id), packets.len(id) as usize);
+        let head = packets.head(id);
+        let len = packets.len(id) as usize;
         let found = match self.last.as_ref().and_then(|last| last.find(head, len)) {
             Some(found) => found,
             None => self.read(packets, id)?,

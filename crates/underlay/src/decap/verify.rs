@@ -42,7 +42,8 @@ pub(crate) fn verify(packets: &Packets<'_>, id: PacketId, tunnel: &Tunnel, found
         OuterChecksum::Udp => udp::CHECKSUM,
         OuterChecksum::Gre => gre::CHECKSUM,
     };
-    let (head, is_udp) = (packets.head(id), found.checksum == OuterChecksum::Udp);
+    let head = packets.head(id);
+    let is_udp = found.checksum == OuterChecksum::Udp;
     let pseudo_header = if is_udp { fold_words(found.addresses + (found.checked_end - found.l4) as u64) } else { 0 };
     let is_right = |sum: u16| add(sum, pseudo_header) == 0xffff;
     let sum = match packets.offload(id).checksum {

@@ -185,13 +185,13 @@ impl Encap {
     /// order of the batch.
     fn to_several(&self, remotes: &Remotes, packets: &Packets<'_>, ids: &[PacketId], next: &mut Next<'_>) {
         let now = packets.now();
-        let of = |id: PacketId| {
+        let remote_of = |id: PacketId| {
             let dst = ethernet::Header::new_checked(packets.head(id)).ok()?.dst();
             if dst.is_multicast() { None } else { remotes.of(dst, now) }
         };
         let mut targets = [None; MAX_BATCH];
         let targets = &mut targets[..ids.len()];
-        targets.iter_mut().zip(ids).for_each(|(target, &id)| *target = of(id));
+        targets.iter_mut().zip(ids).for_each(|(target, &id)| *target = remote_of(id));
         if targets.iter().all(Option::is_some) {
             for (&id, target) in ids.iter().zip(&*targets) {
                 self.to_one(&[id], target.map_or(0, |RemoteIndex(at)| at), next);

@@ -58,11 +58,14 @@ impl Subject {
             return Ok(None);
         }
         let tags = vlan::skip(frame)?;
-        let (l3, packet) = (tags.payload, &frame[tags.payload..]);
+        let l3 = tags.payload;
+        let packet = &frame[tags.payload..];
         match tags.ether_type {
             EtherType::IPV4 => {
                 let header = ipv4::Header::new_checked(packet)?;
-                let (src, dst, header_len) = (header.src(), header.dst(), header.header_len());
+                let src = header.src();
+                let dst = header.dst();
+                let header_len = header.header_len();
                 let inner_type = packet.get(header_len).filter(|_| header.protocol() == IpProtocol::ICMP);
                 let is_error = inner_type.is_some_and(|inner_type| ERRORS_V4.contains(inner_type));
                 let may_be_told = is_host(src) && is_host(dst) && header.fragment_offset() == 0 && !is_error;
@@ -71,7 +74,8 @@ impl Subject {
             }
             EtherType::IPV6 => {
                 let header = ipv6::Header::new_checked(packet)?;
-                let (src, dst) = (header.src(), header.dst());
+                let src = header.src();
+                let dst = header.dst();
                 let behind = &packet[ipv6::LEN..];
                 let extensions = ipv6::skip_extensions(behind, header.next_header())?;
                 let inner_type = behind.get(extensions.len).filter(|_| extensions.protocol == IpProtocol::ICMPV6);
@@ -234,7 +238,9 @@ mod tests {
     #[test]
     fn no_port_takes_the_errors_of_another() {
         let underlay = Underlay::new(reference::underlay(None), PortIndex(0));
-        let (one, other, frame) = (tunnel(&underlay, 1), tunnel(&underlay, 2), v6_frame("fd00::1", 6, 0));
+        let one = tunnel(&underlay, 1);
+        let other = tunnel(&underlay, 2);
+        let frame = v6_frame("fd00::1", 6, 0);
         let told = |tunnel: &Tunnel, from, now| {
             let is_told = |_: &_| {
                 // The agent sends what waits.

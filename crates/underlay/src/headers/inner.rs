@@ -194,7 +194,8 @@ mod tests {
     fn neighbouring_flows_spread() {
         for v4 in [true, false] {
             let headers = InnerHeaders::new(v4, false, 0);
-            let (l4, address) = (usize::from(headers.l4()), if v4 { 33 } else { 53 });
+            let l4 = usize::from(headers.l4());
+            let address = if v4 { 33 } else { 53 };
             let mut packet = headers.complete(&[1; 8]);
             let mut hashes = Vec::new();
             for port in 0..4096_u16 {

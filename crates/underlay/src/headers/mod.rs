@@ -160,8 +160,13 @@ impl Headers {
         match (tunnel.local, remote) {
             (IpAddr::V4(src), IpAddr::V4(dst)) => headers.add(|to| {
                 // RFC 6864, 4: the identification of a packet that is never fragmented means nothing.
-                let (tos, payload_len, ident, fragment_offset) = (0, 0, 0, 0);
-                let (dont_fragment, more_fragments, ttl) = (true, false, TTL);
+                let tos = 0;
+                let payload_len = 0;
+                let ident = 0;
+                let fragment_offset = 0;
+                let dont_fragment = true;
+                let more_fragments = false;
+                let ttl = TTL;
                 ipv4::Repr {
                     tos,
                     payload_len,
@@ -177,7 +182,10 @@ impl Headers {
                 .emit(to)
             })?,
             (IpAddr::V6(src), IpAddr::V6(dst)) => headers.add(|to| {
-                let (traffic_class, flow_label, payload_len, hop_limit) = (0, 0, 0, TTL);
+                let traffic_class = 0;
+                let flow_label = 0;
+                let payload_len = 0;
+                let hop_limit = TTL;
                 ipv6::Repr { traffic_class, flow_label, payload_len, next_header: protocol, hop_limit, src, dst }
                     .emit(to)
             })?,
@@ -205,7 +213,8 @@ impl Headers {
         let is_v4 = tunnel.local.is_ipv4();
         let has_udp = transport.ports.is_some();
         let sum = |parts: &[&[u8]]| parts.iter().fold(0, |sum, part| checksum::add(sum, checksum::sum(part)));
-        let (mut network_sum, mut pseudo_sum) = (0, 0);
+        let mut network_sum = 0;
+        let mut pseudo_sum = 0;
         let addresses = if is_v4 { l3 + 12..l4 } else { l3 + 8..l4 };
         if is_v4 {
             bytes[l3 + 10..l3 + 12].fill(0);
@@ -336,7 +345,8 @@ impl Headers {
         }
         // UDP, or GRE with a checksum.
         let rest = rest.first_chunk_mut::<8>()?;
-        let (mut source_port, mut udp_len) = (0, 0);
+        let mut source_port = 0;
+        let mut udp_len = 0;
         if self.hashed_port {
             source_port = FIRST_PORT | low16(inner.hash as usize >> 18);
             rest[..2].copy_from_slice(&source_port.to_be_bytes());
@@ -473,7 +483,8 @@ impl Transport {
                     L2tpOver::Udp { .. } => l2tpv3::Carrier::Udp,
                 };
                 let sublayer = l2spec.then_some(l2tpv3::Sublayer { sequence: None });
-                let (session, cookie) = (*peer_session, peer_cookie.as_bytes());
+                let session = *peer_session;
+                let cookie = peer_cookie.as_bytes();
                 let header = bytes(|to| l2tpv3::Repr { carrier, session, cookie, sublayer }.emit(to))?;
                 Ok(match over {
                     L2tpOver::Ip => Self::over_ip(IpProtocol::L2TP, header),

@@ -64,7 +64,8 @@ fn a_quoted_packet_is_known_by_its_headers() {
         for (at, (kind, headers)) in built.iter().enumerate() {
             for inner in [InnerHeaders::new(true, true, 0), InnerHeaders::new(false, false, 0)] {
                 let sent = put_on(headers, &inner.complete(&[1; 60]), Checksum::Complete);
-                let (protocol, quoted) = (IpProtocol(sent[if v4 { 23 } else { 20 }]), &sent[l4..]);
+                let protocol = IpProtocol(sent[if v4 { 23 } else { 20 }]);
+                let quoted = &sent[l4..];
                 // Routers of IPv6 quote all headers.
                 let least = if v4 { 8 } else { usize::from(headers.overhead()) - l4 };
                 (least..quoted.len()).for_each(|len| assert!(headers.can_begin(protocol, &quoted[..len]), "{kind:?}"));
@@ -206,7 +207,8 @@ fn golden_frames_are_produced() {
     };
     let geneve = |options: &[u8]| TunnelKind::Geneve { vni: 0x12_3456, options: options.to_vec() };
     let gre = |key, checksum, ip| TunnelKind::Gre { key, checksum, ip };
-    let (vxlan, port) = (TunnelKind::Vxlan { vni: 0x12_3456 }, Some(50_000));
+    let vxlan = TunnelKind::Vxlan { vni: 0x12_3456 };
+    let port = Some(50_000);
     let frames = [
         ("vxlan", vxlan.clone(), true, port),
         ("vxlan-gpe", TunnelKind::VxlanGpe { vni: 0x12_3456, ip: false }, true, port),

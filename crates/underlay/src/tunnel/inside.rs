@@ -42,7 +42,8 @@ impl Asked {
     fn of_arp(head: &[u8]) -> Option<Self> {
         let by = ethernet::Header::new_checked(head).ok()?.src();
         let arp = arp::Header::new_checked(head.get(ethernet::LEN..)?).ok()?;
-        let (sender, target) = (arp.sender_ip(), arp.target_ip());
+        let sender = arp.sender_ip();
+        let target = arp.target_ip();
         let asks = arp.operation() == arp::Operation::REQUEST && !sender.is_unspecified() && sender != target;
         asks.then_some(Asked::V4 { by, sender, target })
     }
@@ -55,7 +56,8 @@ impl Asked {
         if message.kind() != ndp::Kind::NeighborSolicitation || ip.hop_limit() != 255 {
             return None;
         }
-        let (sender, target) = (ip.src(), message.target()?);
+        let sender = ip.src();
+        let target = message.target()?;
         let asks = !sender.is_unspecified() && sender != target && !target.is_multicast();
         asks.then_some(Asked::V6 { by, sender, target })
     }

@@ -152,7 +152,8 @@ mod tests {
 
     #[test]
     fn an_mtu_is_lowered_and_ages() {
-        let (path, remote) = (PathMtu::new(Some(1330)), ip("198.51.100.1"));
+        let path = PathMtu::new(Some(1330));
+        let remote = ip("198.51.100.1");
         assert_eq!(path.get(1500, 0), 1500);
         path.note_sent(1500, 0);
         assert!(lower(&path, remote, 1400, 1500, 0));
@@ -169,7 +170,8 @@ mod tests {
 
     #[test]
     fn no_way_has_more_than_the_underlay() {
-        let (path, remote) = (PathMtu::new(Some(576)), ip("198.51.100.1"));
+        let path = PathMtu::new(Some(576));
+        let remote = ip("198.51.100.1");
         path.note_sent(1500, 0);
         assert!(!lower(&path, remote, 1300, 1300, 0), "not lower");
         assert!(lower(&path, remote, 1400, 1500, 0));
@@ -218,7 +220,8 @@ mod tests {
 
     #[test]
     fn a_few_errors_are_believed_in_a_second() {
-        let (path, remote) = (PathMtu::new(Some(1330)), ip("192.0.2.1"));
+        let path = PathMtu::new(Some(1330));
+        let remote = ip("192.0.2.1");
         path.note_sent(1500, 9);
         let believed = |now| (1400..1480).rev().filter(|&mtu| lower(&path, remote, mtu, 1500, now)).count();
         assert_eq!((believed(9), path.get(1500, 9)), (4, 1476));

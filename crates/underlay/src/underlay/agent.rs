@@ -43,7 +43,9 @@ impl Port for Agent {
     }
 
     fn receive(&self, turn: &mut Turn<'_>, into: &mut Batch, max: usize) {
-        let (outbox, own, before) = (&self.underlay.outbox, self.underlay.port, into.len());
+        let outbox = &self.underlay.outbox;
+        let own = self.underlay.port;
+        let before = into.len();
         if self.underlay.begins_second(turn.now()) {
             // Packets that wait leave their places to the questions of the second.
             outbox.drain(own, turn, into, max);

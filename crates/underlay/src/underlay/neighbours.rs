@@ -354,7 +354,8 @@ impl Entry {
     /// Moves the entry to its phase at this time, and returns the question that is due.
     fn due(&mut self, now: u32) -> Option<Question> {
         let since = |at: Option<u32>| at.map_or(u32::MAX, |at| now.saturating_sub(at));
-        let (asked, answered) = (since(self.asked_at), since(self.answered_at));
+        let asked = since(self.asked_at);
+        let answered = since(self.answered_at);
         self.phase = match self.phase {
             Phase::Reachable if answered >= REFRESH_S => Phase::Probing(0),
             Phase::Probing(TRIES..) if asked > 0 => Phase::Asking(0),

@@ -214,7 +214,10 @@ fn absurd_headers_of_tunnels() {
 fn control_messages_are_dropped() {
     let on_port = |port| Kind::all().into_iter().find(move |kind| kind.port == port).unwrap();
     let keyed = Kind::keyed_l2tpv3(&[]);
-    let (geneve, gpe, gtpu, l2tp) = (on_port(6081), on_port(4790), on_port(2152), on_port(1701));
+    let geneve = on_port(6081);
+    let gpe = on_port(4790);
+    let gtpu = on_port(2152);
+    let l2tp = on_port(1701);
     // Each with the offset of a byte in the header and its value.
     let messages = [
         (&geneve, 1, 0x80, "OAM"),

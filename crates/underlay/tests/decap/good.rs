@@ -179,7 +179,8 @@ fn only_packets_with_the_tag_of_the_underlay_are_ours() {
 
 #[test]
 fn two_cookies_count_while_they_roll_over() {
-    let (new, old) = ([1, 2, 3, 4, 5, 6, 7, 8], [9, 2, 3, 4, 5, 6, 7, 8]);
+    let new = [1, 2, 3, 4, 5, 6, 7, 8];
+    let old = [9, 2, 3, 4, 5, 6, 7, 8];
     let mut config = Kind::keyed_l2tpv3(&new).config(false);
     let TunnelKind::L2tpv3 { previous_cookie, .. } = &mut config.kind else { panic!() };
     *previous_cookie = Cookie::new(&old);
@@ -254,7 +255,8 @@ fn a_batch_is_sorted_by_tunnels() {
 
 #[test]
 fn a_tunnel_in_a_tunnel_leaves_one_of_them() {
-    let (outer, inner) = (Kind::vxlan(1), Kind::vxlan(2));
+    let outer = Kind::vxlan(1);
+    let inner = Kind::vxlan(2);
     let mut rig = Rig::new(vec![outer.config(true), inner.config(true)]);
     let mut packet = inner.packet(true, &inner_frame());
     for _ in 0..12 {
@@ -445,7 +447,8 @@ fn each_bit_counts_after_a_packet_of_the_same_headers() {
     for kind in Kind::all() {
         for v4 in [true, false] {
             let mut rig = Rig::new(vec![kind.config(v4), other.config(v4)]);
-            let (inner, other) = (kind.inner(), other.packet(v4, &inner_frame()));
+            let inner = kind.inner();
+            let other = other.packet(v4, &inner_frame());
             let packet = kind.packet(v4, &inner);
             for bit in 0..8 * (packet.len() - inner.len()) {
                 let mut changed = packet.clone();

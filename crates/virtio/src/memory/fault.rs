@@ -117,7 +117,8 @@ impl Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         let entry = &TABLE[self.0];
-        let (from, end) = (entry.replaced_from.load(Ordering::Acquire), entry.end.load(Ordering::Relaxed));
+        let from = entry.replaced_from.load(Ordering::Acquire);
+        let end = entry.end.load(Ordering::Relaxed);
         if from != NOT_REPLACED
             && let Some(substitute) = Substitute::get()
         {

@@ -103,7 +103,8 @@ impl GuestMemory {
         hint: &mut usize,
         mut each: impl FnMut(MemorySegment<'m>),
     ) -> bool {
-        let (mut addr, mut len) = (addr, len);
+        let mut addr = addr;
+        let mut len = len;
         while len > 0 {
             let Some(at) = self.windows.partition_point(|w| w.start <= addr).checked_sub(1) else { return false };
             let window = &self.windows[at];

@@ -163,7 +163,9 @@ impl Region {
         let low = offset & !(page - 1);
         let high = end.checked_next_multiple_of(page).ok_or(overflow)?;
         let to_usize = |n: u64| usize::try_from(n).map_err(|_| MapError::TooMany(guest_addr));
-        let (page, span, inset) = (to_usize(page)?, to_usize(high - low)?, to_usize(offset - low)?);
+        let page = to_usize(page)?;
+        let span = to_usize(high - low)?;
+        let inset = to_usize(offset - low)?;
         let no_space = |mapped| MapError::NoSpace { guest: guest_addr, size, mapped };
         let share = Share::take(owner, span.saturating_add(3 * page)).map_err(no_space)?;
         let (reserved, start) = Self::map_guarded(file, low, span, page, share).map_err(system("cannot map it"))?;

@@ -158,7 +158,8 @@ impl SavedState {
         let pairs = fields.u16().ok_or(wrong)?;
         let modes = fields.u16().ok_or(wrong)?;
         let mac = fields.take().ok_or(wrong)?;
-        let (unicast, multicast) = (fields.u16().ok_or(wrong)?, fields.u16().ok_or(wrong)?);
+        let unicast = fields.u16().ok_or(wrong)?;
+        let multicast = fields.u16().ok_or(wrong)?;
         let vlans = fields.0.iter().flat_map(|byte| (0..8).map(move |bit| byte >> bit & 1 == 1)).collect();
 
         let (addresses, rest) = tables.as_chunks::<6>();

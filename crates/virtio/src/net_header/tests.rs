@@ -23,7 +23,8 @@ fn check_then<R>(
     then: impl FnOnce(Result<Offload, Reason>, &[u8], u32) -> R,
 ) -> R {
     let mut memory = frame.to_vec();
-    let (at, len) = (memory.as_mut_ptr(), u32::try_from(memory.len()).expect("small"));
+    let at = memory.as_mut_ptr();
+    let len = u32::try_from(memory.len()).expect("small");
     let mut arena = Arena::new(Rcu::new().reader(), Settings::default(), Vec::new());
     arena.turn(|turn| {
         // SAFETY: the vector outlives the turn, and is not accessed during the turn.
@@ -126,7 +127,8 @@ fn the_checksum_lies_in_the_packet_and_in_reach() {
         for &start in &places {
             for &offset in &places {
                 let end = start + offset + 2;
-                let (start16, offset16) = (u16::try_from(start).unwrap(), u16::try_from(offset).unwrap());
+                let start16 = u16::try_from(start).unwrap();
+                let offset16 = u16::try_from(offset).unwrap();
                 let expected = if start < 14 || end > len {
                     Err(Reason::ChecksumRange)
                 } else if end > 512 {
@@ -326,7 +328,8 @@ fn a_receiver_takes_what_it_negotiated() {
         (GsoKind::Udp4, f::VIRTIO_NET_F_GUEST_USO4),
         (GsoKind::Udp6, f::VIRTIO_NET_F_GUEST_USO6),
     ];
-    let (csum, ecn) = (f::VIRTIO_NET_F_GUEST_CSUM, f::VIRTIO_NET_F_GUEST_ECN);
+    let csum = f::VIRTIO_NET_F_GUEST_CSUM;
+    let ecn = f::VIRTIO_NET_F_GUEST_ECN;
     for (kind, feature) in cases {
         assert!(Receiver::new(csum | feature).takes(gso(kind, false)));
         assert!(!Receiver::new(csum | feature).takes(gso(kind, true)));

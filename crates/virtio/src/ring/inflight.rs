@@ -310,7 +310,8 @@ impl Inflight {
     fn reconnect_packed(&self, is_used: impl FnOnce(u16, bool) -> bool) -> Result<Reconnected, InflightError> {
         let area = &self.area;
         let [wrap, old_wrap] = area.read_u16(packed::WRAPS).to_le_bytes().map(|wrap| wrap != 0);
-        let (new, old) = (area.read_u16(packed::USED_IDX), area.read_u16(packed::OLD_USED_IDX));
+        let new = area.read_u16(packed::USED_IDX);
+        let old = area.read_u16(packed::OLD_USED_IDX);
         if new >= self.size || old >= self.size {
             return Err(InflightError::Inconsistent("its used index is outside the ring"));
         }
@@ -329,7 +330,8 @@ impl Inflight {
             free = area.read_u16(self.state(free) + packed::NEXT);
         }
         let chains = self.chains_in_flight(|state| {
-            let (id, num) = (area.read_u16(state + packed::ID), area.read_u16(state + packed::NUM));
+            let id = area.read_u16(state + packed::ID);
+            let num = area.read_u16(state + packed::NUM);
             if num == 0 || num > self.size {
                 return Err(InflightError::Inconsistent("a chain in flight is longer than the ring"));
             }

@@ -258,7 +258,8 @@ impl PackedDevice {
         if !self.options.event_idx {
             return None;
         }
-        let (position, mode) = (self.parts.driver.read_u16(event::POSITION), self.parts.driver.read_u16(event::MODE));
+        let position = self.parts.driver.read_u16(event::POSITION);
+        let mode = self.parts.driver.read_u16(event::MODE);
         // The descriptors of taken chains cannot be available.
         let available = standing::partition_point(self.size - self.spans, |i| {
             let position = self.next_avail.plus(i, self.size);
@@ -399,7 +400,8 @@ impl Device for PackedDevice {
     #[inline(always)]
     fn take_all(&mut self, firsts: &[First], bytes: impl Fn(usize) -> u32) {
         let mut at = self.slot(self.outstanding);
-        let (mut taken, mut spans) = (0, 0);
+        let mut taken = 0;
+        let mut spans = 0;
         for (i, first) in firsts.iter().enumerate() {
             self.taken[at] = Taken { id: first.head, span: first.span, bytes: bytes(i) };
             self.last = at;
@@ -489,7 +491,8 @@ impl Device for PackedDevice {
             inflight.begin_batch(end.bits());
         }
         let cells = self.parts.desc.cells64();
-        let (mut position, mut at) = (end, next_taken);
+        let mut position = end;
+        let mut at = next_taken;
         for _ in 0..n {
             at = if at == 0 { self.taken.len() } else { at } - 1;
             let Taken { id, span, bytes } = self.taken[at];

@@ -151,7 +151,8 @@ impl PackedDriver {
 
     /// Returns the number of descriptors that were added and are not published: at least one.
     fn unpublished(&self) -> u16 {
-        let (old, new) = (self.published.at, self.next_avail.at);
+        let old = self.published.at;
+        let new = self.next_avail.at;
         // Equal indexes mean a whole round: the ring holds no more.
         if new > old { new - old } else { self.size - old + new }
     }

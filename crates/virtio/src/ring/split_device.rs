@@ -345,7 +345,8 @@ impl Device for SplitDevice {
 impl Walk<'_, '_> {
     /// Walks the chain in the descriptor table (2.7.5).
     fn direct(&mut self, parts: &Parts, size: u16, indirect: bool, first: &First) -> Result<(), Fault> {
-        let (mut at, mut desc) = (first.head, first.desc);
+        let mut at = first.head;
+        let mut desc = first.desc;
         let mut fault = Ok(());
         for _ in 0..size {
             // `buffer` counts the buffers that it stages. An indirect descriptor is no buffer and

@@ -127,7 +127,8 @@ impl SplitDriver {
 
     /// Returns whether the device asked for a kick for the chains published since the last call.
     pub fn must_kick(&mut self) -> bool {
-        let (old, new) = (self.kicked, self.published);
+        let old = self.kicked;
+        let new = self.published;
         if old == new {
             return false;
         }

@@ -46,7 +46,8 @@ pub(super) fn is_used_packed(event: RingPosition, used: RingPosition, size: u16)
 /// Returns the number of values in `0..n` that satisfy `is_so`, by bisection. These values must
 /// come first; in any other order the result is some number up to `n`.
 pub(super) fn partition_point(n: u16, is_so: impl Fn(u16) -> bool) -> u16 {
-    let (mut low, mut high) = (0, n);
+    let mut low = 0;
+    let mut high = n;
     while low < high {
         let middle = low + (high - low) / 2;
         if is_so(middle) { low = middle + 1 } else { high = middle }
@@ -60,7 +61,8 @@ mod tests {
 
     /// Returns the position of the `n`th descriptor since the ring began.
     fn position(n: u32, size: u16) -> RingPosition {
-        let (round, at) = (n / u32::from(size), n % u32::from(size));
+        let round = n / u32::from(size);
+        let at = n % u32::from(size);
         RingPosition { at: u16::try_from(at).expect("less than the size"), wrap: round.is_multiple_of(2) }
     }
 
@@ -87,7 +89,8 @@ mod tests {
                 // ahead.
                 for event in used - n..used + n {
                     let is_used = event < used;
-                    let (event, used) = (position(event, size), position(used, size));
+                    let event = position(event, size);
+                    let used = position(used, size);
                     assert_eq!(is_used_packed(event, used, size), is_used, "{event:?} of {used:?}, size {size}");
                 }
             }

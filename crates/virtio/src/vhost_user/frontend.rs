@@ -232,7 +232,9 @@ impl<T> Call<T> {
 
     /// Reads the answer, which came with `fds` file descriptors.
     pub fn answer(&self, reply: &Message, fds: usize) -> Result<T, FrontendError> {
-        let (code, flags, len) = (reply.request, reply.flags, reply.payload.len());
+        let code = reply.request;
+        let flags = reply.flags;
+        let len = reply.payload.len();
         let request = self.message.request;
         let bad = |want| FrontendError::BadReply { request: name(request), code, flags, len, fds, want };
         let Some(read) = self.read else {

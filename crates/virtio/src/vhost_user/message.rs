@@ -322,7 +322,9 @@ impl InflightSpec {
     /// Reads a payload with or without padding.
     pub fn decode(payload: &[u8]) -> Option<Self> {
         let mut fields = Fields(payload);
-        let (mmap_size, mmap_offset, last) = (fields.u64()?, fields.u64()?, fields.u32()?.to_ne_bytes());
+        let mmap_size = fields.u64()?;
+        let mmap_offset = fields.u64()?;
+        let last = fields.u32()?.to_ne_bytes();
         let [q0, q1, s0, s1] = last;
         let spec = Self {
             mmap_size,
@@ -391,7 +393,9 @@ impl ConfigAccess {
     /// Reads a payload whose contents are `size` bytes, or none at all.
     pub fn decode(payload: &[u8]) -> Option<Self> {
         let mut fields = Fields(payload);
-        let (offset, size, flags) = (fields.u32()?, fields.u32()?, fields.u32()?);
+        let offset = fields.u32()?;
+        let size = fields.u32()?;
+        let flags = fields.u32()?;
         let bytes = fields.0.to_vec();
         let is_complete = u32::try_from(bytes.len()).is_ok_and(|len| len == size);
         (is_complete || bytes.is_empty()).then_some(Self { offset, size, flags, bytes })

@@ -273,7 +273,8 @@ mod tests {
     #[test]
     fn a_stopper_frees_a_thread_that_waits_for_a_stalled_peer() {
         // In the middle of a message.
-        let (mut a, b) = (UnixStream::pair().unwrap().0, pair());
+        let mut a = UnixStream::pair().unwrap().0;
+        let b = pair();
         let stopper = b.1.stopper().unwrap();
         let (peer, stalled) = b;
         peer.send(&request().to_bytes()[..5], &[]).unwrap();

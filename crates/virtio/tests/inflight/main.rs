@@ -159,7 +159,8 @@ fn offer_packed(guest: &GuestRing, place: u16, wrap: bool, ids: &[u16]) {
 
 #[test]
 fn a_successor_of_ours_goes_on_where_it_died() {
-    let (guest, kept) = (GuestRing::new(SIZE), Kept::new(SPLIT));
+    let guest = GuestRing::new(SIZE);
+    let kept = Kept::new(SPLIT);
     offer(&guest, 65_533, &[5, 1, 7, 2, 0]);
     // A new table for a ring that was used before.
     guest.write16(USED + 2, 65_533);
@@ -173,7 +174,8 @@ fn a_successor_of_ours_goes_on_where_it_died() {
     let mut device = split(&guest, &kept).unwrap();
     assert_eq!((device.base(), take_split(&mut device, 2)), (0, vec![2, 0]));
 
-    let (guest, kept) = (GuestRing::new(SIZE), Kept::new(PACKED));
+    let guest = GuestRing::new(SIZE);
+    let kept = Kept::new(PACKED);
     offer_packed(&guest, 0, true, &[5, 1, 7, 2, 0, 3, 4, 6]);
     let mut device = packed(&guest, &kept, 0x8000_8000).unwrap();
     assert_eq!(take_packed(&mut device, 8).len(), 8);
@@ -190,7 +192,9 @@ fn a_successor_of_ours_goes_on_where_it_died() {
 #[test]
 fn a_ring_that_runs_goes_over_to_another_table() {
     for shape in [SPLIT, PACKED] {
-        let (guest, first, second) = (GuestRing::new(SIZE), Kept::new(shape), Kept::new(shape));
+        let guest = GuestRing::new(SIZE);
+        let first = Kept::new(shape);
+        let second = Kept::new(shape);
         let mut ring = if shape.packed {
             offer_packed(&guest, 0, true, &[5, 1, 7, 2, 0]);
             Ring::Packed(packed(&guest, &first, 0x8000_8000).unwrap())
@@ -233,14 +237,16 @@ fn a_ring_that_runs_goes_over_to_another_table() {
 #[test]
 fn what_stands_in_the_ring_is_taken_again() {
     // A predecessor that marks the chains that it takes, and works in order.
-    let (guest, kept) = (GuestRing::new(SIZE), Kept::new(SPLIT));
+    let guest = GuestRing::new(SIZE);
+    let kept = Kept::new(SPLIT);
     offer(&guest, 0, &[5, 1, 7]);
     kept.left_split(0, &[5, 1]);
     let mut device = split(&guest, &kept).unwrap();
     assert_eq!(take_split(&mut device, 3), [5, 1, 7]);
     assert_eq!((kept.flagged(), guest.read16(USED + 2)), (vec![], 0));
 
-    let (guest, kept) = (GuestRing::new(SIZE), Kept::new(PACKED));
+    let guest = GuestRing::new(SIZE);
+    let kept = Kept::new(PACKED);
     offer_packed(&guest, 3, true, &[5, 1, 7]);
     kept.left_packed((3, 1), (3, 1), &[(0, 5, 1), (1, 1, 1)]);
     let mut device = packed(&guest, &kept, 0).unwrap();
@@ -252,7 +258,8 @@ fn what_stands_in_the_ring_is_taken_again() {
 fn what_another_order_left_is_given_back_oldest_first() {
     // Chains 5, 1, 7 and 2 were taken; 1 and 7 were given back. Then the driver made these two
     // available again.
-    let (guest, kept) = (GuestRing::new(SIZE), Kept::new(SPLIT));
+    let guest = GuestRing::new(SIZE);
+    let kept = Kept::new(SPLIT);
     offer(&guest, 0, &[5, 1, 7, 2, 1, 7]);
     guest.write16(USED + 2, 2);
     kept.left_split(2, &[5, 2]);
@@ -263,7 +270,8 @@ fn what_another_order_left_is_given_back_oldest_first() {
     assert_eq!(take_split(&mut device, 2), [1, 7]);
 
     // A chain of two descriptors is in flight, and another chain has overwritten their positions.
-    let (guest, kept) = (GuestRing::new(SIZE), Kept::new(PACKED));
+    let guest = GuestRing::new(SIZE);
+    let kept = Kept::new(PACKED);
     kept.left_packed((2, 1), (2, 1), &[(3, 5, 2), (0, 2, 1)]);
     offer_packed(&guest, 5, true, &[1, 7]);
     let mut device = packed(&guest, &kept, 0).unwrap();
@@ -278,7 +286,8 @@ fn what_another_order_left_is_given_back_oldest_first() {
 fn a_batch_that_was_published_is_not_in_flight() {
     // The batch was published, and the device killed before it cleared its flags: 1, then 5, which
     // is the list's head.
-    let (guest, kept) = (GuestRing::new(SIZE), Kept::new(SPLIT));
+    let guest = GuestRing::new(SIZE);
+    let kept = Kept::new(SPLIT);
     offer(&guest, 0, &[5, 1, 7]);
     guest.write16(USED + 2, 2);
     kept.left_split(0, &[5, 1, 7]);
@@ -289,7 +298,8 @@ fn a_batch_that_was_published_is_not_in_flight() {
     assert_eq!(take_split(&mut device, 1), [7], "it is in the ring");
 
     for published in [false, true] {
-        let (guest, kept) = (GuestRing::new(SIZE), Kept::new(PACKED));
+        let guest = GuestRing::new(SIZE);
+        let kept = Kept::new(PACKED);
         offer_packed(&guest, 0, true, &[5, 1, 7]);
         kept.left_packed((1, 1), (0, 1), &[(0, 5, 1), (1, 1, 1)]);
         // Entry 0, which belongs to 5, is free if the batch was published.
@@ -309,7 +319,8 @@ fn a_batch_that_was_published_is_not_in_flight() {
 
 #[test]
 fn a_ring_that_was_stopped_is_forgotten() {
-    let (guest, kept) = (GuestRing::new(SIZE), Kept::new(SPLIT));
+    let guest = GuestRing::new(SIZE);
+    let kept = Kept::new(SPLIT);
     offer(&guest, 0, &[5, 1]);
     guest.write16(USED + 2, 3);
     kept.left_split(3, &[0]);

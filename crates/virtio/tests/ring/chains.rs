@@ -228,7 +228,8 @@ fn one_buffer_in_one_region_needs_no_staging() {
         device.peek(&mut first).expect("a good head");
         guest.turn(|_, memory| device.single(memory, &first[0], direction).map(|s| s.len()))
     };
-    let (from, to) = (Direction::FromGuest, Direction::ToGuest);
+    let from = Direction::FromGuest;
+    let to = Direction::ToGuest;
     assert_eq!(single(BUFFERS, 100, 0, from), Some(100));
     assert_eq!(single(BUFFERS, 100, WRITE, to), Some(100));
     assert_eq!(single(BUFFERS, 100, WRITE, from), None);

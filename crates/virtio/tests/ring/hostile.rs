@@ -116,7 +116,8 @@ proptest! {
         let mut driver = guest.driver(options);
         // Outstanding chains: their heads and lengths.
         let mut out = BTreeMap::new();
-        let (mut index, mut broken) = (0_u16, false);
+        let mut index = 0_u16;
+        let mut broken = false;
         for (what, n, id) in acts {
             match what {
                 0 | 1 => {

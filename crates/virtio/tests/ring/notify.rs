@@ -109,7 +109,9 @@ proptest! {
         guest.write16(USED + 2, base);
         let mut device = guest.device(base, events(true));
         let event_at = AVAIL + 4 + 2 * u64::from(guest.size);
-        let (mut offered, mut used, mut seen) = (0_u16, 0_u16, 0_u16);
+        let mut offered = 0_u16;
+        let mut used = 0_u16;
+        let mut seen = 0_u16;
         let mut waits_from = None;
         guest.write16(event_at, base.wrapping_sub(5));
         let mut before: Option<Standing> = None;
@@ -205,8 +207,10 @@ fn sleepers_are_always_woken() {
     const CHAINS: u32 = 150_000;
     for event_idx in [false, true] {
         let guest = GuestRing::new(4);
-        let (mut device, mut driver) = (guest.device(0, events(event_idx)), guest.driver(events(event_idx)));
-        let (kicked, called) = (AtomicBool::new(false), AtomicBool::new(false));
+        let mut device = guest.device(0, events(event_idx));
+        let mut driver = guest.driver(events(event_idx));
+        let kicked = AtomicBool::new(false);
+        let called = AtomicBool::new(false);
         let driver_thread = std::thread::current();
         std::thread::scope(|s| {
             let device_thread = s.spawn(|| {
@@ -231,7 +235,8 @@ fn sleepers_are_always_woken() {
                     }
                 }
             });
-            let (mut added, mut reaped) = (0, 0);
+            let mut added = 0;
+            let mut reaped = 0;
             while reaped < CHAINS {
                 while added < CHAINS && driver.add(&[(BUFFERS, 64, false)]).is_some() {
                     added += 1;

@@ -72,7 +72,8 @@ fn is_notified(event: u16, old: u64, new: u64) -> bool {
 impl Pair {
     pub(crate) fn new(size: u16, options: Options, direction: Direction) -> Self {
         let guest = GuestRing::new(size);
-        let (device, driver) = (guest.device(0, options), guest.driver(options));
+        let device = guest.device(0, options);
+        let driver = guest.driver(options);
         let queue = VecDeque::new;
         Pair {
             guest,
@@ -180,7 +181,8 @@ impl Pair {
             self.device.take(first);
             // A side that takes is awake, no matter what woke it.
             self.device_sleeps = None;
-            let (device, direction) = (&mut self.device, self.direction);
+            let device = &mut self.device;
+            let direction = self.direction;
             self.guest.turn(|turn, memory| {
                 let mark = turn.mark();
                 let got = device.chain(memory, turn, first, direction).expect("a good chain");
@@ -227,7 +229,8 @@ impl Pair {
     }
 
     fn must_kick(&mut self) {
-        let (old, new) = (self.counts.kicked, self.counts.published);
+        let old = self.counts.kicked;
+        let new = self.counts.published;
         let expected = if self.options.event_idx {
             is_notified(self.guest.avail_event(), old, new)
         } else {
@@ -312,7 +315,8 @@ fn indexes_wrap() {
         let mut random = 1_u64;
         while pair.counts().published < 70_000 {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let (kind, n) = (random >> 33, usize::try_from(random >> 60).expect("four bits"));
+            let kind = random >> 33;
+            let n = usize::try_from(random >> 60).expect("four bits");
             pair.step(&match kind % 23 {
                 0..5 => Op::Add(vec![64; 1 + n % 2]),
                 5..8 => Op::Publish,
@@ -335,7 +339,8 @@ fn indexes_wrap() {
 #[test]
 fn taken_chains_are_ours() {
     let mut guest = GuestRing::new(4);
-    let (mut device, mut driver) = (guest.device(0, events(true)), guest.driver(events(true)));
+    let mut device = guest.device(0, events(true));
+    let mut driver = guest.driver(events(true));
     guest.write(BUFFERS, b"from the guest");
     let head = driver.add(&[(BUFFERS, 14, false)]).expect("free descriptors");
     driver.publish();

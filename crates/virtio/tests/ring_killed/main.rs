@@ -147,7 +147,8 @@ impl World {
 
     /// Runs an operation of a device half; `None` if the half was killed.
     fn run<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> Option<R> {
-        let (hits, kills) = (Rc::clone(&self.hits), self.kills.clone());
+        let hits = Rc::clone(&self.hits);
+        let kills = self.kills.clone();
         let handler = move |_: &str| {
             hits.set(hits.get() + 1);
             if kills.contains(&hits.get()) {
@@ -165,7 +166,8 @@ impl World {
     /// used index. For a packed ring it gets the position that the driver sees as used, or none.
     fn recover(&mut self) {
         let made = |world: &mut Self| -> Box<dyn Device> {
-            let (memory, geometry) = (&world.guest.ours, world.guest.geometry());
+            let memory = &world.guest.ours;
+            let geometry = world.guest.geometry();
             match &world.driver {
                 Driver::Split(_) => {
                     let base = world.guest.read16(USED + 2);
@@ -259,7 +261,8 @@ impl World {
         for &len in lens {
             let number = self.packets.next;
             let mut bytes: Vec<_> = std::iter::repeat_n(0, LEN).chain((0..len).map(|at| pattern(number, at))).collect();
-            let (mut firsts, mut capacity) = (Vec::new(), Vec::new());
+            let mut firsts = Vec::new();
+            let mut capacity = Vec::new();
             while capacity.iter().sum::<usize>() < bytes.len() {
                 let mut one = [First::default()];
                 if device.find(&mut one).expect("a good driver") == 0 {

@@ -305,7 +305,8 @@ fn a_batch_is_seen_at_once() {
 fn the_driver_takes_chains_back_in_any_order() {
     let guest = GuestRing::new(SIZE);
     let mut driver = driver(&guest, true);
-    let (mut at, mut wrap) = (0, true);
+    let mut at = 0;
+    let mut wrap = true;
     for _ in 0..20 {
         let ids = [1, 2, 3].map(|n| driver.add(&vec![(BUFFERS, 64, true); n]).expect("free descriptors"));
         driver.publish();

@@ -59,7 +59,8 @@ pub(crate) fn bits(position: u64, size: u16) -> u16 {
 /// descriptors `old..new`. This is another form of the rule: the position is one of these
 /// descriptors, and of more than a round only the last round counts.
 pub(crate) fn is_notified(guest: &GuestRing, suppression: u64, event_idx: bool, old: u64, new: u64) -> bool {
-    let (asked, mode) = (guest.read16(suppression), guest.read16(suppression + 2));
+    let asked = guest.read16(suppression);
+    let mode = guest.read16(suppression + 2);
     let from = old.max(new.saturating_sub(guest.size.into()));
     match mode {
         _ if old == new => false,

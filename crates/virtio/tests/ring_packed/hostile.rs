@@ -112,7 +112,8 @@ proptest! {
             let size = u32::from(size);
             // The descriptors of taken chains reach from the next used position to the next
             // available one, within a round.
-            let (avail_at, used_at) = (avail & 0x7fff, used & 0x7fff);
+            let avail_at = avail & 0x7fff;
+            let used_at = used & 0x7fff;
             let spans = if avail & 0x8000 == used & 0x8000 {
                 prop_assert!(avail_at >= used_at);
                 avail_at - used_at
@@ -139,7 +140,9 @@ proptest! {
         let mut out = BTreeMap::new();
         let mut taken = 0_u16;
         // The position at which the driver looks, as long as it is not broken.
-        let (mut next, mut wrap, mut broken) = (0_u16, true, false);
+        let mut next = 0_u16;
+        let mut wrap = true;
+        let mut broken = false;
         for (what, n, id) in acts {
             match what {
                 0 | 1 => {

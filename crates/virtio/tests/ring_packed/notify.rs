@@ -139,7 +139,8 @@ fn sleepers_are_always_woken() {
     for event_idx in [false, true] {
         let guest = GuestRing::new(5);
         let (mut device, mut driver) = halves(&guest, event_idx);
-        let (kicked, called) = (AtomicBool::new(false), AtomicBool::new(false));
+        let kicked = AtomicBool::new(false);
+        let called = AtomicBool::new(false);
         let driver_thread = std::thread::current();
         std::thread::scope(|s| {
             let device_thread = s.spawn(|| {
@@ -162,7 +163,8 @@ fn sleepers_are_always_woken() {
                     }
                 }
             });
-            let (mut added, mut reaped) = (0, 0);
+            let mut added = 0;
+            let mut reaped = 0;
             while reaped < CHAINS {
                 while added < CHAINS && driver.add(&[(BUFFERS, 64, false); 3][..1 + added % 3]).is_some() {
                     added += 1;
@@ -232,7 +234,9 @@ proptest! {
     ) {
         let guest = GuestRing::new(size);
         let (mut device, mut driver) = halves(&guest, true);
-        let (mut offered, mut used, mut seen) = (0_u64, 0, 0);
+        let mut offered = 0_u64;
+        let mut used = 0;
+        let mut seen = 0;
         let mut waits_from = None;
         driver.want_interrupt(false);
         let mut before: Option<Standing> = None;

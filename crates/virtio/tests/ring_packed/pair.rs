@@ -233,7 +233,8 @@ impl Pair {
     }
 
     fn follow(&mut self, first: &First, chain: &Chain) {
-        let (device, direction) = (&mut self.device, self.direction);
+        let device = &mut self.device;
+        let direction = self.direction;
         self.guest.turn(|turn, memory| {
             let mark = turn.mark();
             let got = device.chain(memory, turn, first, direction).expect("a good chain");
@@ -349,7 +350,8 @@ fn wrap_counters_change() {
         let mut random = 1_u64;
         while pair.at.given < 30 * u64::from(size).max(10) {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let (kind, n) = (random >> 33, usize::try_from(random >> 60).expect("four bits"));
+            let kind = random >> 33;
+            let n = usize::try_from(random >> 60).expect("four bits");
             pair.step(&match kind % 24 {
                 0..5 => Op::Add(vec![64; 1 + n % 3]),
                 5..8 => Op::Publish,

@@ -43,7 +43,8 @@ fn a_base_in_a_new_ring() {
 fn a_ring_of_one_round_or_many() {
     for size in [1, 2, 3, 8, 255] {
         let guest = GuestRing::new(size);
-        let (mut old, mut driver) = (device(&guest, START, true, false), driver(&guest, true));
+        let mut old = device(&guest, START, true, false);
+        let mut driver = driver(&guest, true);
         for n in 0..4 * u32::from(size) {
             // With no chain available, with one, and with all.
             assert_eq!(recovered(&guest, true, Direction::FromGuest).base(), old.base(), "size {size}, {n}");
@@ -88,7 +89,8 @@ fn what_qemu_drops_of_a_transmit_ring_while_nobody_is_there() {
 fn dropped(size: u16, start: u16, pending: u16, places: Range<u16>, more: u16) {
     let case = format!("from {start}, {pending}, {places:?} dropped, and {more}");
     let guest = GuestRing::new(size);
-    let (mut old, mut driver) = (device(&guest, START, true, false), driver(&guest, true));
+    let mut old = device(&guest, START, true, false);
+    let mut driver = driver(&guest, true);
     let add = |driver: &mut PackedDriver| {
         driver.add(&[(BUFFERS, 64, false)]).expect("free descriptors");
         driver.publish();
@@ -128,7 +130,8 @@ fn a_base_of_the_past_is_not_believed() {
     const SIZE: u16 = 8;
     for before in 0..2 * SIZE {
         let guest = GuestRing::new(SIZE);
-        let (mut old, mut driver) = (device(&guest, START, true, false), driver(&guest, true));
+        let mut old = device(&guest, START, true, false);
+        let mut driver = driver(&guest, true);
         for _ in 0..before {
             driver.add(&[(BUFFERS, 64, false)]).expect("free descriptors");
             driver.publish();
@@ -162,7 +165,8 @@ fn a_base_behind_the_rest_of_a_chain_is_believed() {
     for before in 0..2 * SIZE {
         for len in 2..=4 {
             let guest = GuestRing::new(SIZE);
-            let (mut old, mut driver) = (device(&guest, START, true, false), driver(&guest, true));
+            let mut old = device(&guest, START, true, false);
+            let mut driver = driver(&guest, true);
             for _ in 0..before {
                 driver.add(&[(BUFFERS, 64, false)]).expect("free descriptors");
                 driver.publish();
@@ -203,7 +207,8 @@ fn a_driver_in_the_middle_of_a_chain() {
     const SIZE: u16 = 8;
     for before in 0..3 * SIZE {
         let guest = GuestRing::new(SIZE);
-        let (mut old, mut driver) = (device(&guest, START, true, false), driver(&guest, true));
+        let mut old = device(&guest, START, true, false);
+        let mut driver = driver(&guest, true);
         for _ in 0..before {
             driver.add(&[(BUFFERS, 64, false)]).expect("free descriptors");
             driver.publish();

@@ -15,7 +15,8 @@ const KEPT: &str = "GET /api/all HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
 /// Reads one reply from a connection that stays open.
 fn read_reply(stream: &mut BufReader<TcpStream>) -> usize {
-    let (mut line, mut length) = (String::new(), 0);
+    let mut line = String::new();
+    let mut length = 0;
     while line != "\r\n" {
         line.clear();
         assert!(stream.read_line(&mut line).unwrap() > 0, "the server has closed the connection");

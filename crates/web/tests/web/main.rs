@@ -37,8 +37,10 @@ impl Switch {
     /// Starts a switch with this link of its second port.
     fn start_with(path: &Path, second: Link) -> Self {
         let listener = UnixListener::bind(path).unwrap();
-        let (stop, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-        let (stopped, counter) = (Arc::clone(&stop), Arc::clone(&asked));
+        let stop = Arc::new(AtomicBool::new(false));
+        let asked = Arc::new(AtomicUsize::new(0));
+        let stopped = Arc::clone(&stop);
+        let counter = Arc::clone(&asked);
         let thread = std::thread::spawn(move || {
             let answers = answers(second);
             for client in listener.incoming() {

@@ -63,7 +63,8 @@ struct Prometheus {
 
 impl Prometheus {
     fn start(web: &Web) -> Self {
-        let (folder, target) = (web.folder.path(), web.address);
+        let folder = web.folder.path();
+        let target = web.address;
         // A free port. Prometheus takes no open socket.
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
         let config = format!(

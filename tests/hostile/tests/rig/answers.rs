@@ -14,7 +14,8 @@ use crate::network::{LEFT_IP, Network, STRANGER};
 
 /// Returns an ARP request.
 fn question(by: MacAddr, sender: Ipv4Addr, target: Ipv4Addr) -> Vec<u8> {
-    let (operation, target_mac) = (arp::Operation::REQUEST, MacAddr::default());
+    let operation = arp::Operation::REQUEST;
+    let target_mac = MacAddr::default();
     let question = arp::Repr { operation, sender_mac: by, sender_ip: sender, target_mac, target_ip: target };
     let mut bytes = [&BROADCAST.0[..], &by.0, &[8, 6], &[0; arp::LEN]].concat();
     question.emit(&mut bytes[14..]).expect("enough space");
@@ -76,7 +77,8 @@ fn questions_of_one_tunnel(attacker: &str, flooded: &str, victim: &str) {
          [patch.x]\nports = [\"x\", \"g1\"]\n[patch.y]\nports = [\"y\", \"g2\"]\n"
     );
     let scene = Network::with(&["x", "y"], &more);
-    let (attacker, mut victim) = (scene.guest(attacker), scene.guest(victim));
+    let attacker = scene.guest(attacker);
+    let mut victim = scene.guest(victim);
     let asks: Vec<_> = (2..66).map(|n| question(mac(9), [10, 0, 0, 1].into(), [10, 0, 0, n].into())).collect();
     let refused = || scene.drops("g1", "answer-limit") + scene.drops("g2", "answer-limit");
     under_a_flood(attacker, &asks, || {
@@ -108,7 +110,8 @@ fn the_errors_of_one_port_leave_others_theirs() {
          [bridge.two]\nports = [\"x\", \"y\", \"t9\"]\nstatic = {{ \"{far}\" = \"t9\" }}\n"
     );
     let scene = Network::with(&["x", "y"], &more);
-    let (attacker, mut victim) = (scene.guest("x"), scene.guest("y"));
+    let attacker = scene.guest("x");
+    let mut victim = scene.guest("y");
     let mut other = frame(far, mac(9), 1518, 1);
     other.splice(12..14, [0x81, 0, 0, 7, 0x88, 0xb5]).for_each(drop);
     other.truncate(1518);

@@ -196,7 +196,8 @@ fn a_user_who_takes_all_his_places_takes_no_place_of_others() {
     let attackers: Vec<_> = [&b""[..], b"{\"cmd\":\"ports\"}\n"]
         .into_iter()
         .map(|request| {
-            let (path, ends) = (api.path.clone(), Arc::clone(&ends));
+            let path = api.path.clone();
+            let ends = Arc::clone(&ends);
             thread::spawn(move || {
                 let uid = Uid::from_raw(ATTACKER);
                 set_thread_res_uid(uid, uid, uid).expect("another user");

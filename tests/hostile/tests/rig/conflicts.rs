@@ -18,7 +18,8 @@ const TO_ALL: MacAddr = MacAddr([0x33, 0x33, 0, 0, 0, 1]);
 
 /// Returns an ARP announcement of an address of the switch by this station.
 fn claim4(by: MacAddr, ip: Ipv4Addr) -> Vec<u8> {
-    let (operation, target_mac) = (arp::Operation::REPLY, BROADCAST);
+    let operation = arp::Operation::REPLY;
+    let target_mac = BROADCAST;
     let claim = arp::Repr { operation, sender_mac: by, sender_ip: ip, target_mac, target_ip: ip };
     let mut bytes = [&BROADCAST.0[..], &by.0, &[8, 6], &[0; arp::LEN]].concat();
     claim.emit(&mut bytes[14..]).expect("enough space");
@@ -83,7 +84,8 @@ impl Drop for SetAtEnd<'_> {
 fn forged_conflicts_cause_one_event_and_few_announcements() {
     let scene = Network::new();
     wait_until("the announcements", || announcements(&scene) == [2, 2]);
-    let (stop, began) = (AtomicBool::new(false), Instant::now());
+    let stop = AtomicBool::new(false);
+    let began = Instant::now();
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for n in (0..16).cycle() {

@@ -49,7 +49,9 @@ fn a_library_with_the_inode_of_a_guest_is_no_mapping_of_it() {
 /// Returns the guest's only region.
 pub(crate) fn own_region(guest: &Guest) -> RegionSpec {
     let region = &guest.memory().regions()[0];
-    let (guest_addr, user_addr, size) = (region.guest_addr(), region.user_addr(), region.size());
+    let guest_addr = region.guest_addr();
+    let user_addr = region.user_addr();
+    let size = region.size();
     RegionSpec { guest_addr, size, user_addr, mmap_offset: 0 }
 }
 

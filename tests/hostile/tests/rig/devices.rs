@@ -70,7 +70,8 @@ fn random(n: u64) -> u64 {
 /// than there is, and segments of every size.
 fn odd(n: u64) -> (NetHeader, Vec<u8>) {
     let [kind, a, b, c, ..] = random(n).to_le_bytes();
-    let (small, len) = (u16::from(a), 14 + usize::from(b) * 5);
+    let small = u16::from(a);
+    let len = 14 + usize::from(b) * 5;
     let mut plain = frame(BROADCAST, mac(a), len.max(14), n);
     match kind % 6 {
         0 => {}

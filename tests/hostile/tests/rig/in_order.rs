@@ -111,7 +111,8 @@ fn in_order_heads_in_every_other_order() {
     for (round, order) in orders().into_iter().cycle().take(40).enumerate() {
         // Batches of every length, across the end of the ring and across the wrap of the index.
         let count = 1 + round * 7 % usize::from(SIZE);
-        let (mut frames, mut back) = (Vec::new(), Vec::new());
+        let mut frames = Vec::new();
+        let mut back = Vec::new();
         for (n, &head) in order[..count].iter().enumerate() {
             let addr = guest.buffer_address(TX, head);
             frames.push(frame(mac(2), mac(1), [60, 500, 1500][(round + n) % 3], (round * 16 + n) as u64));
@@ -160,11 +161,13 @@ fn in_order_heads_in_every_other_order() {
 fn in_order_packed_ids_of_chains_of_every_length() {
     let mut scene = Scene::in_order(Layout::Packed);
     let guest = scene.attacker();
-    let (mut at, mut wrap) = (0, true);
+    let mut at = 0;
+    let mut wrap = true;
     let mut dice = noise(11, 4000).into_iter();
     for round in 0..60_u64 {
         // Chains of 1 to 5 descriptors, published one by one, with unusual ids.
-        let (mut frames, mut expected) = (Vec::new(), Vec::new());
+        let mut frames = Vec::new();
+        let mut expected = Vec::new();
         let mut left = SIZE;
         while left >= 5 {
             let span = 1 + u16::from(dice.next().unwrap_or(0) % 5);

@@ -221,7 +221,8 @@ fn attackers_behind_a_remote_are_heard() {
 fn strangers_on_the_network_see_answers() {
     let scene = Network::with(&["x", "y"], "[patch.x]\nports = [\"x\", \"y\"]\n");
     let stranger = Ipv4Addr::new(192, 0, 2, 66);
-    let (operation, target_mac) = (arp::Operation::REQUEST, MacAddr::default());
+    let operation = arp::Operation::REQUEST;
+    let target_mac = MacAddr::default();
     let question = arp::Repr { operation, sender_mac: STRANGER, sender_ip: stranger, target_mac, target_ip: LEFT_IP };
     let mut asks = [&BROADCAST.0[..], &STRANGER.0, &[8, 6], &[0; arp::LEN]].concat();
     question.emit(&mut asks[14..]).expect("enough space");

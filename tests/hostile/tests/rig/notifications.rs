@@ -20,7 +20,8 @@ fn without_requests(f: impl FnOnce() + Send + 'static) {
     let thread = std::thread::spawn(|| {
         let refused = [libc::SYS_io_setup, libc::SYS_io_submit].map(|call| (call, Vec::new()));
         let arch = TargetArch::try_from(std::env::consts::ARCH).expect("a processor that is known");
-        let (others, these) = (SeccompAction::Allow, SeccompAction::Errno(libc::EAGAIN.unsigned_abs()));
+        let others = SeccompAction::Allow;
+        let these = SeccompAction::Errno(libc::EAGAIN.unsigned_abs());
         let filter = SeccompFilter::new(BTreeMap::from(refused), others, these, arch).expect("a filter");
         apply_filter(&BpfProgram::try_from(filter).expect("a program")).expect("the kernel takes it");
         f();

@@ -139,7 +139,8 @@ fn once_packed_what_the_driver_wants_to_be_told() {
         let wanted = n % 3 == 1;
         guest.write16(AVAIL, if wanted { n } else { n.wrapping_add(14) % 16 } | 0x8000);
         guest.write16(AVAIL + 2, mode);
-        let (place, mode_of) = (double(&guest, AVAIL, 2), double(&guest, AVAIL + 2, 2));
+        let place = double(&guest, AVAIL, 2);
+        let mode_of = double(&guest, AVAIL + 2, 2);
         assert_eq!(device.find(&mut firsts), Ok(1));
         device.take(&firsts[0]);
         device.give_back(1);
@@ -170,7 +171,8 @@ fn once_packed_a_batch_in_order() {
         descriptor(&guest, DESC, 4, (TABLE, 32, 0xffff, AVAILABLE | INDIRECT));
         descriptor(&guest, TABLE, 0, (buffer(6), 100, 0, write));
         descriptor(&guest, TABLE, 1, (buffer(7), 100, 0, write));
-        let (ring, table) = (double(&guest, DESC, 96), double(&guest, TABLE, 32));
+        let ring = double(&guest, DESC, 96);
+        let table = double(&guest, TABLE, 32);
         let mut firsts = [First::default(); 4];
         assert_eq!(device.find(&mut firsts), Ok(4));
         for (n, (first, staged)) in (0..).zip(firsts.iter().zip([&[0][..], &[1, 2, 3], &[6, 7], &[5]])) {

@@ -106,7 +106,8 @@ fn pairs_asked_for_while_their_rings_are_missing() {
 fn pairs_asked_for_again_and_again_under_traffic() {
     let mut scene = Scene::with_queues(Layout::Split, PAIRS);
     let (mut guest, mut commander) = Commander::new(&scene, PAIRS);
-    let (mut sent, mut come) = (0, 0);
+    let mut sent = 0;
+    let mut come = 0;
     for round in 0..u16::try_from(hostile::repeats(300, 10_000)).expect("small") {
         (0..8).for_each(|n| send(&mut scene.good, &flow(n, 600)));
         sent += 8;

@@ -80,7 +80,8 @@ fn rings_of_different_pairs_over_one_another() {
             let mut dice = noise(seed as u64, 64).into_iter();
             for index in 0..RINGS {
                 let mut part = || {
-                    let (which, off) = (dice.next().unwrap_or(0), dice.next().unwrap_or(0));
+                    let which = dice.next().unwrap_or(0);
+                    let off = dice.next().unwrap_or(0);
                     parts[usize::from(which) % parts.len()] + 16 * u64::from(off % 8)
                 };
                 put(&mut guest, index, RingAddresses { desc: part(), avail: part(), used: part() });
@@ -105,7 +106,8 @@ fn buffers_over_the_rings_of_other_pairs() {
                 // The good guest's packets are written over the ring, and bytes of the ring are
                 // sent to it.
                 for pair in guest.pairs() {
-                    let (addr, len) = (part, 2000);
+                    let addr = part;
+                    let len = 2000;
                     for (ring, flags) in [(Ring::Receive, WRITE), (Ring::Transmit, 0)] {
                         if layout == Layout::Split {
                             pair.publish_chain(ring, first, &[Descriptor { addr, len, flags, next: 0 }]);
@@ -139,7 +141,8 @@ fn memory_of_some_pairs_comes_and_goes_under_traffic() {
         let regions = [lower, upper].map(|spec| RegionRef { spec, fd: file.as_fd() });
         guest.client().set_mem_table(&regions).expect("two regions");
         assert_eq!(mappings(&file), 3, "the guest's own, and two");
-        let (mut sent, mut come) = (0, 0);
+        let mut sent = 0;
+        let mut come = 0;
         for round in 0..hostile::repeats(50, 5000) {
             // These packets are in flight when the memory is removed. None is lost; packets of
             // pairs without memory arrive later.

@@ -66,7 +66,8 @@ fn an_error_about_no_packet_of_ours_is_not_believed() {
 #[test]
 fn an_error_takes_no_more_than_to_1280_bytes_inside() {
     let mut scene = Network::new();
-    let (near, far) = (mac(0x41), mac(0x42));
+    let near = mac(0x41);
+    let far = mac(0x42);
     send(&mut scene.net.b, &frame(BROADCAST, far, 60, 1));
     take(&mut scene.net.a, 1);
     let long = frame(far, near, 1514, 2);

@@ -130,7 +130,8 @@ impl Scene {
     /// Connects a guest with additional features, like [`Scene::attacker`].
     pub(crate) fn attacker_with(&self, features: u64) -> Attacker {
         let features = features | self.features | GuestOptions::default().features | f::VIRTIO_F_INDIRECT_DESC;
-        let (ring_size, queue_pairs) = (16, self.queues);
+        let ring_size = 16;
+        let queue_pairs = self.queues;
         let options = GuestOptions { features, queue_pairs, ring_size, withhold: true, ..GuestOptions::default() };
         Attacker::connect(self.rig.socket(0), self.layout, &options)
     }

@@ -18,10 +18,14 @@ fn chains_that_a_guest_must_not_send() {
 
 pub(crate) fn bad_chains(mut scene: Scene) {
     let ring = Ring::Transmit;
-    let one = |desc: Descriptor| move |guest: &Attacker| guest.publish_chain(Ring::Transmit, 0, &[desc]);
+    let publish_one = |desc: Descriptor| move |guest: &Attacker| guest.publish_chain(Ring::Transmit, 0, &[desc]);
     let nowhere = Descriptor { addr: 0x10, len: 100, flags: 0, next: 0 };
-    scene.sends("an address outside memory", &Dropped("bad-address"), one(nowhere));
-    scene.sends("the end of the address space", &Dropped("bad-address"), one(Descriptor { addr: u64::MAX, ..nowhere }));
+    scene.sends("an address outside memory", &Dropped("bad-address"), publish_one(nowhere));
+    scene.sends(
+        "the end of the address space",
+        &Dropped("bad-address"),
+        publish_one(Descriptor { addr: u64::MAX, ..nowhere }),
+    );
     for beyond in [1, 99, 4096] {
         scene.sends("a buffer over the edge of memory", &Dropped("bad-address"), |guest| {
             let end = guest.memory().regions()[0].guest_addr() + guest.memory().regions()[0].size();
@@ -159,18 +163,22 @@ fn buffers_that_a_guest_must_not_offer() {
 
 pub(crate) fn bad_buffers(mut scene: Scene) {
     let ring = Ring::Receive;
-    let one = |change: fn(&mut Descriptor)| {
+    let publish_one = |change: fn(&mut Descriptor)| {
         move |guest: &Attacker| {
             let mut desc = Descriptor { len: 2000, ..valid(guest, Ring::Receive) };
             change(&mut desc);
             guest.publish_chain(Ring::Receive, 0, &[desc]);
         }
     };
-    scene.receives("read-only", &Down("receive ring"), one(|desc| desc.flags = 0));
-    scene.receives("an address outside memory", &Down("receive ring"), one(|desc| desc.addr = 0x10));
-    scene.receives("a length of 4 GiB", &Down("receive ring"), one(|desc| desc.len = u32::MAX));
-    scene.receives("next out of range", &Down("chains to"), one(|desc| (desc.flags, desc.next) = (WRITE | NEXT, 99)));
-    scene.receives("a loop", &Down("it loops"), one(|desc| desc.flags = WRITE | NEXT));
+    scene.receives("read-only", &Down("receive ring"), publish_one(|desc| desc.flags = 0));
+    scene.receives("an address outside memory", &Down("receive ring"), publish_one(|desc| desc.addr = 0x10));
+    scene.receives("a length of 4 GiB", &Down("receive ring"), publish_one(|desc| desc.len = u32::MAX));
+    scene.receives(
+        "next out of range",
+        &Down("chains to"),
+        publish_one(|desc| (desc.flags, desc.next) = (WRITE | NEXT, 99)),
+    );
+    scene.receives("a loop", &Down("it loops"), publish_one(|desc| desc.flags = WRITE | NEXT));
     scene.receives("a head out of range", &Down("names descriptor 99"), |guest| {
         guest.write_available(ring, 0, 99);
         guest.publish_index(ring, 1);

@@ -136,7 +136,9 @@ fn to_bystander(before: &[u8], payload: &[u8]) -> Vec<u8> {
 fn arp(operation: u16, sender_mac: MacAddr, sender_ip: Ipv4Addr) -> Vec<u8> {
     let mut bytes = vec![8, 6];
     bytes.resize(2 + arp::LEN, 0);
-    let (operation, target_mac, target_ip) = (arp::Operation(operation), BYSTANDER, Ipv4Addr::new(10, 0, 0, 2));
+    let operation = arp::Operation(operation);
+    let target_mac = BYSTANDER;
+    let target_ip = Ipv4Addr::new(10, 0, 0, 2);
     arp::Repr { operation, sender_mac, sender_ip, target_mac, target_ip }.emit(&mut bytes[2..]).expect("enough space");
     bytes.resize(2 + 46, 0);
     bytes
@@ -222,7 +224,7 @@ fn by_neighbour_discovery() {
         Kind::NeighborAdvertisement,
         Kind::Redirect,
     ];
-    let by = |mac| {
+    let sent_by = |mac| {
         let messages = kinds.into_iter().flat_map(move |kind| {
             let options = [OptionType::SOURCE_LINK_ADDRESS, OptionType::TARGET_LINK_ADDRESS];
             options.map(|option| message(kind, OTHER_IP6, option, mac))
@@ -230,8 +232,8 @@ fn by_neighbour_discovery() {
         messages.map(|message| packet(OWN_IP6, IpProtocol::ICMPV6, &[&message])).collect::<Vec<_>>()
     };
     for before in [&[][..], &TAG, &[SERVICE_TAG, TAG].concat(), &SNAP] {
-        lan.drops("neighbour discovery", &plain(by(VICTIM).iter().map(|packet| to_bystander(before, packet))));
-        by(OWN).iter().for_each(|packet| lan.passes("true messages", &to_bystander(before, packet)));
+        lan.drops("neighbour discovery", &plain(sent_by(VICTIM).iter().map(|packet| to_bystander(before, packet))));
+        sent_by(OWN).iter().for_each(|packet| lan.passes("true messages", &to_bystander(before, packet)));
     }
     lan.end();
 }
@@ -263,16 +265,20 @@ fn by_fragments() {
     let mut lan = Lan::checked();
     for mac in [VICTIM, OWN] {
         let message = advertisement(mac);
-        let by = |parts: &[&[u8]]| to_bystander(&[], &packet(OWN_IP6, IpProtocol::FRAGMENT, parts));
+        let sent_by = |parts: &[&[u8]]| to_bystander(&[], &packet(OWN_IP6, IpProtocol::FRAGMENT, parts));
         let attacks = [
-            by(&[&fragment(IpProtocol::ICMPV6, true), &message[..24]]),
-            by(&[&fragment(IpProtocol::ICMPV6, false), &message]),
-            by(&[&fragment(IpProtocol::DESTINATION_OPTIONS, true), &options(IpProtocol::ICMPV6, 0), &message[..24]]),
-            by(&[&fragment(IpProtocol::DESTINATION_OPTIONS, true), &options(IpProtocol::ICMPV6, 0)]),
-            by(&[&fragment(IpProtocol::FRAGMENT, false), &fragment(IpProtocol::ICMPV6, false), &message]),
+            sent_by(&[&fragment(IpProtocol::ICMPV6, true), &message[..24]]),
+            sent_by(&[&fragment(IpProtocol::ICMPV6, false), &message]),
+            sent_by(&[
+                &fragment(IpProtocol::DESTINATION_OPTIONS, true),
+                &options(IpProtocol::ICMPV6, 0),
+                &message[..24],
+            ]),
+            sent_by(&[&fragment(IpProtocol::DESTINATION_OPTIONS, true), &options(IpProtocol::ICMPV6, 0)]),
+            sent_by(&[&fragment(IpProtocol::FRAGMENT, false), &fragment(IpProtocol::ICMPV6, false), &message]),
         ];
         lan.drops("fragments", &plain(attacks));
-        lan.passes("a fragment of UDP", &by(&[&fragment(IpProtocol::UDP, true), &[9; 64]]));
+        lan.passes("a fragment of UDP", &sent_by(&[&fragment(IpProtocol::UDP, true), &[9; 64]]));
     }
     lan.end();
 }

@@ -42,7 +42,8 @@ fn receiver(scene: &Scene, layout: Layout, features: u64, size: u16, descriptors
     let mut guest = Attacker::connect(scene.rig.socket(0), layout, &options);
     let geometry = place(&guest, size);
     let buffer = guest.buffer_address(Ring::Receive, 0);
-    let (mut table, mut available) = (Vec::new(), vec![0, 0]);
+    let mut table = Vec::new();
+    let mut available = vec![0, 0];
     available.extend(u16::try_from(descriptors.len()).expect("they are in the ring").to_le_bytes());
     for (n, &(len, flags)) in (0_u16..).zip(descriptors) {
         table.extend(buffer.to_le_bytes());

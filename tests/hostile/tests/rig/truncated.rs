@@ -57,7 +57,8 @@ fn a_buffer_that_vanishes_while_it_is_reserved_is_not_taken() {
     for layout in Layout::BOTH {
         let mut scene = Scene::with_layout(layout);
         let mut guest = scene.attacker();
-        let (one, gone) = (valid(&guest, Ring::Receive), guest.buffer_address(Ring::Receive, 15));
+        let one = valid(&guest, Ring::Receive);
+        let gone = guest.buffer_address(Ring::Receive, 15);
         guest.publish(Ring::Receive, &[Descriptor { len: 1500, ..one }]);
         send(&mut scene.good, &frame(mac(1), mac(2), 700, 0));
         guest.wait_used(Ring::Receive);

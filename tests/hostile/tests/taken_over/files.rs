@@ -101,7 +101,8 @@ pub(crate) fn attack(folder: &Path) -> io::Result<()> {
     let made = running.as_ref().ok().and_then(|_| fs::metadata(folder.join("own/p")).ok());
     let is_given = made.is_some_and(|made| made.uid() == 1);
     tell("a socket for another user", if is_given { Ok(()) } else { Err(io::Error::other(format!("{running:?}"))) })?;
-    let (user, group) = (Uid::from_raw(1), Gid::from_raw(1));
+    let user = Uid::from_raw(1);
+    let group = Gid::from_raw(1);
     let bits = Mode::from_raw_mode(0o666);
     tell("chown", chown(&path, Some(1), None))?;
     tell("lchown", lchown(&path, Some(1), None))?;

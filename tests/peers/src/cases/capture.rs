@@ -36,7 +36,9 @@ fn opens_in_tshark(lab: &Lab) -> Result<()> {
     let mut wanted = String::new();
     for Captured { at, bytes } in &frames {
         let hex: String = bytes[14..].iter().map(|byte| format!("{byte:02x}")).collect();
-        let (secs, nanos, last) = (at / 1_000_000_000, at % 1_000_000_000, bytes[11]);
+        let secs = at / 1_000_000_000;
+        let nanos = at % 1_000_000_000;
+        let last = bytes[11];
         writeln!(wanted, "{secs}.{nanos:09}\t{}\t02:00:00:00:01:{last:02x}\t{hex}", bytes.len())?;
     }
     let found = String::from_utf8(output.stdout)?;

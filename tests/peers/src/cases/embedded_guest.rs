@@ -80,7 +80,8 @@ fn testpmd_paths(lab: &Lab, queues: u16) -> Result<()> {
         testpmd.command("stop", "Done.")?;
         let stats = testpmd.stats()?;
         for at in 0..2 {
-            let (theirs, ours) = ((stats[at].rx_packets, stats[at].tx_packets), pair.counts(at));
+            let theirs = (stats[at].rx_packets, stats[at].tx_packets);
+            let ours = pair.counts(at);
             ensure!(theirs == ours, "testpmd counts {stats:?}, but guest {at} has sent and received {ours:?}");
         }
     }
@@ -140,7 +141,9 @@ fn testpmd_forward(lab: &Lab) -> Result<()> {
             testpmd.wait_links()?;
             testpmd.command("clear port stats all", "cleared")?;
             testpmd.command("start", "io packet forwarding")?;
-            let (mut sent, mut came, mut wrong) = (0_u64, 0_u64, 0_u64);
+            let mut sent = 0_u64;
+            let mut came = 0_u64;
+            let mut wrong = 0_u64;
             proc::until("all packets have come back", Duration::from_secs(20), || {
                 // A thousand iterations between looks at the clock.
                 for _ in 0..1000 {

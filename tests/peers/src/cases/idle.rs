@@ -38,7 +38,8 @@ fn sleeps_and_wakes(lab: &Lab) -> Result<()> {
 pub(super) fn is_idle(switch: &Switch, time: Duration) -> Result<()> {
     let before = switch.cpu_ticks()?;
     proc::pause(time)?;
-    let (ticks, seconds) = (switch.cpu_ticks()? - before, time.as_secs());
+    let ticks = switch.cpu_ticks()? - before;
+    let seconds = time.as_secs();
     println!("  idle: {ticks} ticks of 10 ms in {seconds} s");
     ensure!(
         ticks < seconds,

@@ -29,12 +29,14 @@ pub(super) fn tests() -> Vec<Test> {
 fn migrate(lab: &Lab, qemu: Qemu, ring: &str) -> Result<()> {
     let ports = ["a", "b", "c"].map(|name| Port { packed: Some(name != "c"), ..Port::new(name) });
     let switch = Switch::start(lab, &ports, Join::Bridge)?;
-    let (monitor, incoming) = (lab.socket("monitor"), lab.socket("incoming"));
+    let monitor = lab.socket("monitor");
+    let incoming = lab.socket("incoming");
     let mut source = LinuxGuest::start_qemu(lab, qemu, 1, "a", &["-monitor", &unix(&monitor, ",server=on,wait=off")])?;
     let mut peer = LinuxGuest::start(lab, GuestKind::Uml, 3, "c")?;
     peer.configure(1500)?;
     source.configure(1500)?;
-    let (mac, ip) = (source.mac(), source.ip());
+    let mac = source.mac();
+    let ip = source.ip();
     traffic::reach(&mut peer, &ip)?;
     on_port(&switch, &mac, "a")?;
     let mut target = LinuxGuest::start_qemu(lab, qemu, 1, "b", &["-incoming", &unix(&incoming, "")])?;

@@ -266,7 +266,8 @@ impl Root {
 
     /// Makes a file visible that lies below another mount than the root's.
     fn bind(&self, file: &str) -> Result<()> {
-        let (root, id) = (&self.path, self.holder.id());
+        let root = &self.path;
+        let id = self.holder.id();
         let copy = format!("mkdir -p \"$(dirname {root}{file})\" && cp {file} {root}{file}");
         let (code, _, err) =
             proc::run(Command::new("nsenter").args(["-t", &id.to_string(), "-m", "sh", "-c", &copy]), DPKG)?;
@@ -298,7 +299,9 @@ impl Root {
 
     /// Does what systemd does for `RuntimeDirectory=` and `ExecStartPre=`. Returns the service's user.
     fn runtime_folder(&self, unit: &Unit) -> Result<String> {
-        let (user, group, mode) = (unit.get("User")?, unit.get("Group")?, unit.get("RuntimeDirectoryMode")?);
+        let user = unit.get("User")?;
+        let group = unit.get("Group")?;
+        let mode = unit.get("RuntimeDirectoryMode")?;
         self.sh(&format!("install -d -o {user} -g {group} -m {mode} /run/{}", unit.get("RuntimeDirectory")?))?;
         // With all privileges (`+`).
         self.sh(unit.get("ExecStartPre")?.trim_start_matches('+'))?;
@@ -323,8 +326,10 @@ impl Root {
             .collect();
         let capabilities = capabilities.join(",");
         let mut arguments = vec!["setpriv", "--clear-groups", "--no-new-privs"];
-        let (user, group) = (format!("--reuid={}", unit.get("User")?), format!("--regid={}", unit.get("Group")?));
-        let (inherited, ambient) = (format!("--inh-caps={capabilities}"), format!("--ambient-caps={capabilities}"));
+        let user = format!("--reuid={}", unit.get("User")?);
+        let group = format!("--regid={}", unit.get("Group")?);
+        let inherited = format!("--inh-caps={capabilities}");
+        let ambient = format!("--ambient-caps={capabilities}");
         arguments.extend([&user, &group, &inherited, &ambient].map(String::as_str));
         arguments.extend(unit.get("ExecStart")?.split(' '));
         let mut command = self.command(&arguments);

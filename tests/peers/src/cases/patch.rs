@@ -33,7 +33,8 @@ fn ping(lab: &Lab, packed: Option<bool>, ring: &str) -> Result<()> {
 }
 
 fn echoes(switch: &Switch, one: &mut LinuxGuest, two: &mut LinuxGuest, ring: &str) -> Result<()> {
-    let (first, second) = (one.ip(), two.ip());
+    let first = one.ip();
+    let second = two.ip();
     traffic::reach(one, &second)?;
     // A header alone; sizes around 256, from which a body may stay in guest memory; a full frame;
     // IP fragments.
@@ -89,7 +90,8 @@ fn traffic(lab: &Lab, mtu: u32, offloads: bool) -> Result<()> {
 /// KiB fill a ring of 256 buffers. So packets have to wait for free buffers.
 fn two_devices(lab: &Lab) -> Result<()> {
     let switch = Switch::start(lab, &["a", "b", "c", "d"].map(Port::new), Join::PatchThatWaits)?;
-    let (mut one, mut two) = (LinuxGuest::start_uml(lab, 1, &["a", "c"])?, LinuxGuest::start_uml(lab, 2, &["b", "d"])?);
+    let mut one = LinuxGuest::start_uml(lab, 1, &["a", "c"])?;
+    let mut two = LinuxGuest::start_uml(lab, 2, &["b", "d"])?;
     both_networks(&switch, &mut one, &mut two)?;
     switch.stop()
 }
@@ -102,7 +104,8 @@ fn both_networks(switch: &Switch, one: &mut LinuxGuest, two: &mut LinuxGuest) ->
             "ip link set eth1 address 02:78:00:00:00:0{n} && ip addr add 10.78.0.{n}/24 dev eth1 && ip link set eth1 up"
         ))?;
     }
-    let (first, second) = (two.ip(), "10.78.0.2");
+    let first = two.ip();
+    let second = "10.78.0.2";
     for address in [&first, second] {
         traffic::reach(one, address)?;
         traffic::ping(one, address, 10, 1472)?;
@@ -117,7 +120,8 @@ fn both_networks(switch: &Switch, one: &mut LinuxGuest, two: &mut LinuxGuest) ->
     back.finish(two, one)?;
     let bytes = 32 << 20;
     for (from, to) in [("a", "b"), ("d", "c")] {
-        let (from, to) = (switch.port(from)?, switch.port(to)?);
+        let from = switch.port(from)?;
+        let to = switch.port(to)?;
         ensure!(
             from.rx().bytes > bytes && to.tx().bytes > bytes,
             "the file did not pass by its own network only: {from:?}, {to:?}"

@@ -74,9 +74,11 @@ fn kill(lab: &Lab, qemu: Qemu, client: bool, ring: &str) -> Result<()> {
     let ports = ["a", "b"].map(|name| Port { client, packed: Some(true), ..Port::new(name) });
     let mut switch = Switch::start(lab, &ports, Join::Patch)?;
     let [mut one, mut two] = LinuxGuest::boot_pair(lab, GuestKind::Qemu(qemu), 1500)?;
-    let (first, second) = (one.ip(), two.ip());
+    let first = one.ip();
+    let second = two.ip();
     traffic::reach(&mut one, &second)?;
-    let (times, mib) = (if lab.machine.long { 20 } else { 1 }, 96);
+    let times = if lab.machine.long { 20 } else { 1 };
+    let mib = 96;
     for _ in 0..times {
         let before = switch.port("a")?.rx().bytes;
         let file = Transfer::begin(&mut one, &mut two, mib)?;

@@ -35,7 +35,8 @@ fn counts(port: &PortStatus) -> Vec<[u64; 2]> {
 fn control(lab: &Lab) -> Result<()> {
     let switch = Switch::start(lab, &ports(), Join::Patch)?;
     let [mut one, mut two] = LinuxGuest::boot_pair(lab, GuestKind::Uml, 1500)?;
-    let (mac, second) = (one.mac(), two.ip());
+    let mac = one.mac();
+    let second = two.ip();
     for command in ["true", "ip link set eth0 promisc on", "ip link set eth0 promisc off"] {
         one.sh(command)?;
         let promiscuous = command.ends_with("on");

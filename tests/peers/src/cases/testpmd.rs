@@ -189,8 +189,8 @@ fn wait_links(switch: &Switch<'_>, path: DriverPath, queues: u32) -> Result<()> 
         let ring = if path.is_packed() { "packed" } else { "split" };
         ensure!(port.ring.as_deref() == Some(ring), "ring of port {name} is {:?}", port.ring);
         ensure!(port.queues.len() == queues as usize, "queue pairs of port {name}: {:?}", port.queues);
-        let has = |name: &str| port.features.iter().any(|feature| feature == name);
-        let agreed = [has("mrg-rxbuf"), has("in-order"), has("mq")];
+        let has_feature = |name: &str| port.features.iter().any(|feature| feature == name);
+        let agreed = [has_feature("mrg-rxbuf"), has_feature("in-order"), has_feature("mq")];
         let right = [path.is_mergeable(), path.device.contains("in_order=1"), queues > 1];
         ensure!(agreed == right, "features of port {name}: {:?}", port.features);
     }
@@ -225,7 +225,8 @@ fn bounce_bursts(switch: &Switch<'_>, guest: &mut Testpmd, segments: &str, burst
         ensure!(guest.tx_bytes == guest.tx_packets * size, "sent sizes are not {size}: {both}");
         ensure!((rx.packets, rx.bytes) == (guest.tx_packets, guest.tx_bytes), "sent is not received: {both}");
         ensure!((tx.packets, tx.bytes) == (guest.rx_packets, guest.rx_bytes), "delivered is not received: {both}");
-        let (port, then) = (&now.ports[at], &before.ports[at]);
+        let port = &now.ports[at];
+        let then = &before.ports[at];
         ensure!(port.dropped() == then.dropped(), "dropped: {port:?}, {both}");
     }
     let [came, left] = now.passed(&before);
@@ -248,7 +249,8 @@ impl Counts {
     /// Returns the counts of a port since then: the guest's, and the switch's of packets received
     /// and delivered.
     fn since(&self, then: &Self, at: usize) -> (PortStats, Count, Count) {
-        let (port, port_then) = (&self.ports[at], &then.ports[at]);
+        let port = &self.ports[at];
+        let port_then = &then.ports[at];
         let guest = since(self.stats[at], then.stats[at]);
         (guest, port.rx().since(port_then.rx()), port.tx().since(port_then.tx()))
     }

@@ -40,7 +40,9 @@ pub(super) struct GuestReport {
 impl GuestReport {
     /// Returns a report with rates only.
     fn of(mpps: f64, gbit_per_s: f64) -> GuestReport {
-        let (guest_cycles_per_packet, lost, found) = (None, None, BTreeMap::new());
+        let guest_cycles_per_packet = None;
+        let lost = None;
+        let found = BTreeMap::new();
         GuestReport { mpps, gbit_per_s, guest_cycles_per_packet, lost, found, validity: Validity::Valid }
     }
 }
@@ -131,9 +133,9 @@ fn search(lab: &Lab, options: &Options, switch: &mut RunningSwitch<'_>, cell: &C
 
 /// Returns the results of a search: the rate without loss, and the others by metric.
 fn found(lines: &[Sample]) -> Result<GuestReport> {
-    let of = |load: &str| lines.iter().find(|line| line.cell.get("load").is_some_and(|at| at == load));
+    let line_of = |load: &str| lines.iter().find(|line| line.cell.get("load").is_some_and(|at| at == load));
     let bound = |load: &str| {
-        let line = of(load).with_context(|| format!("the generator printed no result for {load}"))?;
+        let line = line_of(load).with_context(|| format!("the generator printed no result for {load}"))?;
         // If the switch takes the highest rate that the generator can send, that rate is a valid
         // lower bound.
         if !line.is_at_least() {
@@ -141,7 +143,8 @@ fn found(lines: &[Sample]) -> Result<GuestReport> {
         }
         anyhow::Ok(line)
     };
-    let (ndr, pdr) = (bound("ndr")?, bound("pdr 0.5 %")?);
+    let ndr = bound("ndr")?;
+    let pdr = bound("pdr 0.5 %")?;
     let mut seen = rates(ndr)?;
     let mut note = |name: String, value: Option<&f64>| {
         seen.found.extend(value.map(|&value| (name, value)));
@@ -149,7 +152,7 @@ fn found(lines: &[Sample]) -> Result<GuestReport> {
     // Lower bounds and measured rates are different metrics.
     note(if pdr.is_at_least() { "pdr_least_mpps" } else { "pdr_mpps" }.to_owned(), pdr.metrics.get("mpps"));
     for percent in [0, 10, 50, 90] {
-        let line = of(&format!("latency {percent} %")).filter(|line| line.is_valid());
+        let line = line_of(&format!("latency {percent} %")).filter(|line| line.is_valid());
         for quantile in ["p50", "p99"] {
             let value = line.and_then(|line| line.metrics.get(&format!("latency_{quantile}_us")));
             note(format!("at_{percent}_percent_latency_{quantile}_us"), value);
@@ -164,7 +167,8 @@ fn rates(line: &Sample) -> Result<GuestReport> {
     let needed = |name: &str| {
         line.metrics.get(name).copied().with_context(|| format!("the generator printed no metric {name}: {line:?}"))
     };
-    let (mpps, gbit_per_s) = (needed("mpps")?, needed("gbit_per_s")?);
+    let mpps = needed("mpps")?;
+    let gbit_per_s = needed("gbit_per_s")?;
     Ok(GuestReport::of(mpps, gbit_per_s))
 }
 

@@ -30,19 +30,21 @@ pub(crate) fn run(args: impl Iterator<Item = String>) -> Result<bool> {
     let common = &options.common;
     let machine = Machine { switch: options.program.clone(), cache: common.cache.clone(), long: false };
     let cells = options.cells();
-    let has = |kind| common.switches.iter().any(|switch| switch.kind == kind);
+    let has_kind = |kind| common.switches.iter().any(|switch| switch.kind == kind);
     let without = "leave testpmd and ovs out, or run as root with huge pages reserved";
-    if has(SwitchKind::Testpmd) || cells.iter().any(|cell| cell.guest == TrafficSource::Testpmd) {
+    if has_kind(SwitchKind::Testpmd) || cells.iter().any(|cell| cell.guest == TrafficSource::Testpmd) {
         require(&machine, Need::Dpdk, without)?;
     }
-    if has(SwitchKind::Ovs) {
+    if has_kind(SwitchKind::Ovs) {
         require(&machine, Need::Ovs, without)?;
     }
     let (guest_cpu, switch_cpu) = two_cpus()?;
     if guest_cpu == switch_cpu {
         bail!("this process may use one CPU only: two are needed, one for the guest and one for the switch");
     }
-    let (rounds, switches, out) = (common.rounds, &common.switches[..], common.out.as_deref());
+    let rounds = common.rounds;
+    let switches = &common.switches[..];
+    let out = common.out.as_deref();
     let plan = TrialPlan { scenario: "compare", rounds, switches, cells: &cells, out };
     let done = plan.run(|switch, cell| trial(&machine, &options, switch, cell))?;
     println!("{}", table::markdown(switches, &cells, &done.samples));

@@ -42,9 +42,9 @@ fn show(place: &[&Sample], first: Option<&[(u32, f64)]>) -> Option<String> {
     // Lower bounds are not mixed with measured rates, and have no ratio.
     let rates_at_least =
         spread(&least("mpps"), None, 2).map(|least| format!("at least {least} in {} of {}", bounds.len(), place.len()));
-    let of = |metric: &str| if rates.is_some() { series(place.iter().copied(), metric) } else { least(metric) };
-    let middle = |metric: &str| median(&of(metric).into_iter().map(|(_, value)| value).collect::<Vec<_>>());
-    let pdr = |metric| spread(&of(metric), None, 2);
+    let values_of = |metric: &str| if rates.is_some() { series(place.iter().copied(), metric) } else { least(metric) };
+    let middle = |metric: &str| median(&values_of(metric).into_iter().map(|(_, value)| value).collect::<Vec<_>>());
+    let pdr = |metric| spread(&values_of(metric), None, 2);
     let half = ["at_50_percent_latency_p50_us", "at_50_percent_latency_p99_us"].map(middle);
     let cycles = |who: &str, metric| middle(metric).map(|cycles| format!("{who} {cycles:.0}"));
     let texts = [

@@ -118,7 +118,8 @@ fn transfer(
     into_guest: bool,
 ) -> Result<(Iperf, Option<f64>)> {
     let ticks = || switch.map(Proc::cpu_ticks).transpose();
-    let (before, began) = (ticks()?, Instant::now());
+    let before = ticks()?;
+    let began = Instant::now();
     let moved = traffic::iperf3_client(guest, ADDRESS, secs, into_guest)?;
     let after = ticks()?;
     // A shorter time means that the guest's clock is wrong.

@@ -118,8 +118,8 @@ impl OtherEnd {
 }
 
 fn wait_line(proc: &mut Proc, wanted: &str) -> Result<()> {
-    let has = |text: &str| text.lines().any(|line| line == wanted).then_some(());
-    let came = proc.wait_text(&format!("its `{wanted}`"), 0, LIMIT, has);
+    let find_line = |text: &str| text.lines().any(|line| line == wanted).then_some(());
+    let came = proc.wait_text(&format!("its `{wanted}`"), 0, LIMIT, find_line);
     came.with_context(|| proc.texts().1.trim().to_owned())?;
     // The other end may be gone by then, for example because an interface does not exist.
     ensure!(proc.ended()?.is_none(), "it ended: {}", proc.texts().1.trim());

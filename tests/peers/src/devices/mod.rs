@@ -46,14 +46,14 @@ pub(crate) fn run(args: impl Iterator<Item = String>) -> Result<bool> {
     let program = ours.unwrap_or_else(|| PathBuf::from("target/release/straightline"));
     let machine = Machine { switch: program, cache: common.cache.clone(), long: false };
     let groups = groups(&common.switches, &options.cells());
-    let has = |kind| groups.iter().flat_map(|(switches, _)| switches).any(|switch| switch.kind == kind);
-    if has(SwitchKind::Testpmd) {
+    let has_kind = |kind| groups.iter().flat_map(|(switches, _)| switches).any(|switch| switch.kind == kind);
+    if has_kind(SwitchKind::Testpmd) {
         require(&machine, Need::Dpdk, "leave testpmd out, or reserve huge pages")?;
     }
-    if has(SwitchKind::Ovs) {
+    if has_kind(SwitchKind::Ovs) {
         require(&machine, Need::Ovs, "leave ovs out, or reserve huge pages")?;
     }
-    let rte = if has(SwitchKind::RteVhost) {
+    let rte = if has_kind(SwitchKind::RteVhost) {
         require(&machine, Need::RteVhost, "leave rte out, or reserve huge pages")?;
         Some(rte::build(&common.cache)?)
     } else {
@@ -61,7 +61,8 @@ pub(crate) fn run(args: impl Iterator<Item = String>) -> Result<bool> {
     };
     let kernel = KernelSide::build(&common.cache)?;
     let iperf_secs = u32::try_from((2 * options.time()).as_secs().max(1))?;
-    let (mut valid, mut tables) = (true, String::new());
+    let mut valid = true;
+    let mut tables = String::new();
     for (number, (switches, cells)) in (1..).zip(&groups) {
         let out = common.out.as_ref().map(|out| out.join(number.to_string()));
         let plan = TrialPlan { scenario: "devices", rounds: common.rounds, switches, cells, out: out.as_deref() };

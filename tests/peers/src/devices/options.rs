@@ -274,16 +274,16 @@ mod tests {
     #[test]
     fn each_row_has_what_can_be_measured_there() {
         let options = args("").expect("a good command line");
-        let of = |row: &str| -> Vec<String> {
+        let cells_of = |row: &str| -> Vec<String> {
             let cells = options.cells();
             let cell = cells.iter().find(|cell| cell.to_string() == row).expect("a row");
             let takes = options.common.switches.iter().filter(|switch| cell.takes(switch));
             takes.map(|switch| switch.name.clone()).collect()
         };
-        assert_eq!(of("tap out 64 B"), ["bound", "testpmd", "ours"]);
-        assert_eq!(of("tap loop 64 KiB"), ["bound", "ours"]);
-        assert_eq!(of("af-xdp loop 64 B"), ["bound", "testpmd", "ovs", "ours"]);
-        assert_eq!(of("tap uml"), ["own", "ours", "spin"]);
-        assert_eq!(of("af-xdp uml"), ["rte", "ours", "spin"]);
+        assert_eq!(cells_of("tap out 64 B"), ["bound", "testpmd", "ours"]);
+        assert_eq!(cells_of("tap loop 64 KiB"), ["bound", "ours"]);
+        assert_eq!(cells_of("af-xdp loop 64 B"), ["bound", "testpmd", "ovs", "ours"]);
+        assert_eq!(cells_of("tap uml"), ["own", "ours", "spin"]);
+        assert_eq!(cells_of("af-xdp uml"), ["rte", "ours", "spin"]);
     }
 }

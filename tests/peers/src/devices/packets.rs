@@ -133,7 +133,8 @@ impl<'a> Place<'a> {
     /// Measures the kernel's side alone, on the CPU of the switch.
     fn bound(&self) -> Result<Rates> {
         let kind = if self.cell.interface == Interface::Tap { "tap" } else { "xdp" };
-        let (len, secs) = (self.cell.size.to_string(), self.time.as_secs_f64().to_string());
+        let len = self.cell.size.to_string();
+        let secs = self.time.as_secs_f64().to_string();
         let [device, other] = DEVICES;
         let out = format!("{kind}-out");
         let both = format!("{kind}-loop");
@@ -174,7 +175,8 @@ impl<'a> Place<'a> {
 
     /// Sends packets into the outer interface, on the guest's CPU.
     fn source(&self, time: Duration) -> Result<()> {
-        let (len, secs) = (self.cell.size.to_string(), time.as_secs_f64().to_string());
+        let len = self.cell.size.to_string();
+        let secs = time.as_secs_f64().to_string();
         let args = ["packet-out", self.outside[0], &len, &secs];
         let mut source = self.kernel.open(self.lab, &self.namespace, self.cpus[0], &args)?;
         source.go()?;

@@ -38,7 +38,9 @@ pub(crate) fn run(args: impl Iterator<Item = String>) -> Result<bool> {
     } else {
         None
     };
-    let (rounds, switches, out) = (common.rounds, &common.switches[..], common.out.as_deref());
+    let rounds = common.rounds;
+    let switches = &common.switches[..];
+    let out = common.out.as_deref();
     let plan = TrialPlan { scenario: "linux", rounds, switches, cells: &options.cells, out };
     let done = plan.run(|switch, cell| trial(&machine, &options, switch, rte.as_deref(), cell))?;
     println!("{}", markdown(switches, &options.cells, &done.samples));
@@ -71,7 +73,8 @@ fn trial(
     traffic::reach(&mut one, &second)?;
     let trips = traffic::round_trips(&mut one, &second, options.pings)?;
     traffic::iperf3_server(&mut two)?;
-    let (ticks, began) = (switch.cpu_ticks()?, Instant::now());
+    let ticks = switch.cpu_ticks()?;
+    let began = Instant::now();
     let moved = traffic::iperf3_client(&mut one, &second, options.secs, false)?;
     let took = began.elapsed().as_secs_f64();
     let cpu_s = f64::from(u32::try_from(switch.cpu_ticks()? - ticks)?) / 100.0;
@@ -153,8 +156,11 @@ mod tests {
     fn figures_are_in_their_units_and_in_the_table() {
         let moved = Iperf { gbit_per_s: 4.0, bytes: 2.5e9, retransmits: 7.0 };
         let measured = metrics(4, &[0.25, 0.75, 0.5], &moved, 5.0, 5.5);
-        let of = |name: &str| measured.metrics[name];
-        assert_eq!([of("switch_cpu_s_per_gb"), of("ping_p50_us"), of("pings_lost")], [2.0, 500.0, 1.0]);
+        let metric_of = |name: &str| measured.metrics[name];
+        assert_eq!(
+            [metric_of("switch_cpu_s_per_gb"), metric_of("ping_p50_us"), metric_of("pings_lost")],
+            [2.0, 500.0, 1.0]
+        );
         assert_eq!(measured.summary, "4.00 Gbit/s, 7 retransmits, 2.00 CPU s/GB, ping 0.50 ms");
 
         let cells = [LinuxCell { offload: Offload::Tso, mtu: 1500 }, LinuxCell { offload: Offload::None, mtu: 9000 }];

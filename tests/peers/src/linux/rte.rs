@@ -19,7 +19,8 @@ pub(crate) fn build(folder: &Path) -> Result<PathBuf> {
 
 /// Starts the switch between the sockets `a` and `b`, on the CPU that our switch gets.
 pub(super) fn start(lab: &Lab, program: &Path) -> Result<Proc> {
-    let (a, b) = (lab.socket("a"), lab.socket("b"));
+    let a = lab.socket("a");
+    let b = lab.socket("b");
     start_by(Command::new(program), lab, &[], &[&a.to_string_lossy(), &b.to_string_lossy()])
 }
 

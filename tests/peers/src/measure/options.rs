@@ -64,12 +64,12 @@ pub(crate) fn require(machine: &Machine, need: Need, instead: &str) -> Result<()
 
 /// Parses a list of known names, separated by commas.
 pub(crate) fn list<T: Copy>(text: &str, known: &[(&str, T)]) -> Result<Vec<T>> {
-    let one = |name| {
+    let value_of = |name| {
         let found = known.iter().find(|(known, _)| *known == name);
         let names = || known.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
         found.map(|(_, value)| *value).with_context(|| format!("unknown value {name:?}: use one of {}", names()))
     };
-    text.split(',').map(one).collect()
+    text.split(',').map(value_of).collect()
 }
 
 pub(crate) fn number<T: std::str::FromStr>(arg: &str, text: &str) -> Result<T> {

@@ -65,7 +65,8 @@ impl<C: Cell> TrialPlan<'_, C> {
             self.switches.iter().try_for_each(|switch| writer.peer(&switch.name, &switch.version))?;
         }
         let total = self.rounds as usize * self.switches.len() * self.cells.len();
-        let (mut done, start) = (Results::default(), Instant::now());
+        let mut done = Results::default();
+        let start = Instant::now();
         for round in 1..=self.rounds {
             for cell in self.cells {
                 for switch in self.switches {
@@ -111,7 +112,8 @@ impl<C: Cell> TrialPlan<'_, C> {
         };
         // The fraction of the machine that was busy with something else before the trial.
         metrics.insert("busy_before_ratio".to_owned(), busy_before);
-        let (scenario, variant) = (self.scenario.to_owned(), switch.name.clone());
+        let scenario = self.scenario.to_owned();
+        let variant = switch.name.clone();
         Sample { scenario, round, variant, cell: cell.axes(), metrics, validity, ..Sample::default() }
     }
 }
@@ -150,7 +152,8 @@ fn busy() -> Result<f64> {
     proc::pause(Duration::from_millis(200))?;
     let (all_now, idle_now) = ticks()?;
     // The time spent waiting for devices may decrease (proc(5)).
-    let (idle, all) = (idle_now.saturating_sub(idle), all_now.saturating_sub(all).max(1));
+    let idle = idle_now.saturating_sub(idle);
+    let all = all_now.saturating_sub(all).max(1);
     Ok(1.0 - ratio(usize::try_from(idle.min(all))?, usize::try_from(all)?))
 }
 

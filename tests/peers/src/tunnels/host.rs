@@ -138,7 +138,8 @@ fn start_ours(lab: &Lab, namespace: &Namespace, side: Side, ours: &OurSwitch, pa
     let text = |text: &str| format!("{text:?}");
     let device: Keys =
         vec![("kind", text("af-xdp")), ("interface", text(INTERFACE)), ("mtu", UNDERLAY_MTU.to_string())];
-    let (address, remote) = (side.address(path), text(&side.other().address(path)));
+    let address = side.address(path);
+    let remote = text(&side.other().address(path));
     let tunnel = match path {
         Path::Plain => None,
         Path::L2tpv3 => {

@@ -52,7 +52,8 @@ pub(super) fn start(guest: &Path, switch: &Path) -> Result<()> {
 
 /// Passes messages on until one of the two ends closes. Then it closes the other one.
 fn pass(from: UnixStream, to: UnixStream, change: impl Fn(&mut Message)) {
-    let (from, to) = (Connection::new(from), Connection::new(to));
+    let from = Connection::new(from);
+    let to = Connection::new(to);
     while let Ok(Some((mut message, fds))) = from.recv() {
         change(&mut message);
         let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();

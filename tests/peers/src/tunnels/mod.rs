@@ -49,7 +49,8 @@ pub(crate) fn run(args: impl Iterator<Item = String>) -> Result<bool> {
         require(&machine, Need::Ovs, "leave ovs and ovs-sleep out, or reserve huge pages")?;
     }
     let switches: Vec<_> = variants.iter().map(|variant| variant.switch.clone()).collect();
-    let (rounds, out) = (common.rounds, common.out.as_deref());
+    let rounds = common.rounds;
+    let out = common.out.as_deref();
     let plan = TrialPlan { scenario: "tunnels", rounds, switches: &switches, cells: &[TunnelCell], out };
     let done = plan.run(|switch, _| {
         let variant = variants.iter().find(|variant| variant.switch.name == switch.name);
@@ -115,7 +116,8 @@ fn dropped(namespace: &Namespace) -> Result<f64> {
 fn metrics(both: &[Iperf], cpu_s: f64, lost: &Lost) -> TrialResult {
     let sum = |of: fn(&Iperf) -> f64| both.iter().map(of).sum::<f64>();
     let gbit_per_s = sum(|iperf| iperf.gbit_per_s) / 2.0;
-    let (retransmits, cpu_s_per_gb) = (sum(|iperf| iperf.retransmits), cpu_s / (sum(|iperf| iperf.bytes) / 1e9));
+    let retransmits = sum(|iperf| iperf.retransmits);
+    let cpu_s_per_gb = cpu_s / (sum(|iperf| iperf.bytes) / 1e9);
     let metrics = [
         ("gbit_per_s", gbit_per_s),
         ("retransmits", retransmits),
@@ -141,8 +143,11 @@ mod tests {
         let lost = Lost { veth: 5.0, guests: None };
         let result = metrics(&[iperf(2.0, 1e9), iperf(4.0, 2e9)], 6.0, &lost);
         assert_eq!(result.summary, "3.00 Gbit/s, 6 retransmits, 2.00 CPU s/GB");
-        let of = |name: &str| result.metrics[name];
-        assert_eq!([of("forward_gbit_per_s"), of("back_gbit_per_s"), of("veth_drops")], [2.0, 4.0, 5.0]);
+        let metric_of = |name: &str| result.metrics[name];
+        assert_eq!(
+            [metric_of("forward_gbit_per_s"), metric_of("back_gbit_per_s"), metric_of("veth_drops")],
+            [2.0, 4.0, 5.0]
+        );
         assert!(!result.metrics.contains_key("guest_drops"));
     }
 }

@@ -116,7 +116,8 @@ fn port(port: &Port) -> String {
         let workers: Vec<_> = port.queues.iter().filter_map(of).map(|worker| worker.to_string()).collect();
         workers.join(" ")
     };
-    let (rx, tx) = (served(|queue| queue.rx_worker), served(|queue| queue.tx_worker));
+    let rx = served(|queue| queue.rx_worker);
+    let tx = served(|queue| queue.tx_worker);
     let mut all = rx.split(' ').chain(tx.split(' '));
     if !rx.is_empty() && all.next().is_some_and(|first| all.any(|other| other != first)) {
         field("workers", &format!("by queue, rx {rx}, tx {tx}"));

@@ -127,10 +127,12 @@ impl Turns {
         if self.pending == 0 {
             return;
         }
-        let (buffers, pending) = (&self.buffers, std::mem::take(&mut self.pending));
+        let buffers = &self.buffers;
+        let pending = std::mem::take(&mut self.pending);
         self.may_hold_frames = true;
         let first = self.next + buffers.len() - pending;
-        let (shared, port) = (&self.shared, &self.port);
+        let shared = &self.shared;
+        let port = &self.port;
         self.arena.turn(|turn| {
             let Some(memory) = shared.load(turn) else { return };
             let mut batch = Batch::new();

@@ -71,7 +71,8 @@ impl<'m> Packet<'m> {
     /// Calls `each` with at most `len` bytes of the frame from `offset` on, one part for each
     /// buffer.
     pub fn chunks(&self, offset: usize, len: usize, mut each: impl FnMut(MemorySegment<'m>)) {
-        let (mut skip, mut left) = (low(offset), low(len));
+        let mut skip = low(offset);
+        let mut left = low(len);
         for (at, &(addr, bytes)) in self.buffers.iter().enumerate() {
             let chunk = match at {
                 0 => Some(self.first.split_at(HEADER_LEN).1),
@@ -106,7 +107,8 @@ impl Received for Packet<'_> {
         if offset + bytes.len() <= frame.len() as usize {
             return frame.split_at(low(offset)).1.read(self.level, bytes);
         }
-        let (mut done, len) = (0, bytes.len());
+        let mut done = 0;
+        let len = bytes.len();
         self.chunks(offset, len, |chunk| done += chunk.read(self.level, &mut bytes[done..]));
         done
     }

@@ -104,7 +104,8 @@ impl VhostPort {
     ) -> anyhow::Result<VhostPort> {
         let size = usize::from(options.queue_size);
         let mut share = || buffers.split_off(buffers.len().saturating_sub(size));
-        let (received, spare) = (share(), share());
+        let received = share();
+        let spare = share();
         let mut ring = Receive::new(&connection, &memory, options)?;
         ensure!(ring.give(received.into_iter()) == size, "a ring of {size} entries does not take {size} buffers");
         Ok(VhostPort {
@@ -157,7 +158,8 @@ impl VhostPort {
         for &(addr, _) in &inbox.burst {
             prefetch(memory, addr, inbox.reads, MemorySegment::prefetch_at);
         }
-        let (mut at, mut packets) = (0, 0);
+        let mut at = 0;
+        let mut packets = 0;
         while let Some(span) = inbox.span(at, memory)? {
             if packets == most {
                 break;

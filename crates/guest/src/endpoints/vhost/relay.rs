@@ -74,7 +74,9 @@ impl Source<'_> {
         if inbox.burst.is_empty() {
             return Ok(0);
         }
-        let (mut at, mut packets, before) = (0, 0, to.bytes);
+        let mut at = 0;
+        let mut packets = 0;
+        let before = to.bytes;
         // A buffer that is not full holds an entire packet. If no buffer is full, no header has to
         // be read.
         let longest = inbox.burst.iter().map(|part| part.1).max().unwrap_or(0);

@@ -158,7 +158,8 @@ pub(super) struct Chains<D> {
 
 impl<D: Driver> Chains<D> {
     fn new(driver: D, options: &PortOptions) -> Self {
-        let (size, longest) = (usize::from(options.queue_size), options.buffers_of_longest());
+        let size = usize::from(options.queue_size);
+        let longest = options.buffers_of_longest();
         Chains {
             driver,
             longest,

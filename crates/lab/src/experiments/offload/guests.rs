@@ -194,8 +194,12 @@ impl Guests {
     ) -> Guests {
         let times = times.map(in_cycles);
         let phase = Phase::WarmUp;
-        let (since, last, window) = (cycles(), [u64::MAX; 2], Window::default());
-        let (probed, reached, meter) = (0, [None; 2], None);
+        let since = cycles();
+        let last = [u64::MAX; 2];
+        let window = Window::default();
+        let probed = 0;
+        let reached = [None; 2];
+        let meter = None;
         Guests {
             sides,
             most,
@@ -285,7 +289,8 @@ impl Guests {
                 let secs = seconds(passed);
                 (self.window.secs, self.window.validity) = (secs, validity::whole(secs, seconds(self.times[1])));
                 self.window.got = [0, 1].map(|at| self.sides[at].got.since(self.window.got[at]));
-                let (then, now) = (self.window.sent, self.sent());
+                let then = self.window.sent;
+                let now = self.sent();
                 self.window.sent = [0, 1].map(|n| now[n] - then[n]);
                 self.window.edges.push(self.source.runtime());
                 self.window.passed = self.passed().since(self.window.passed);

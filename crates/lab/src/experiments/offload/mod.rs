@@ -200,7 +200,8 @@ fn metrics(window: &Window, before: &Runtime, after: &Runtime, checked: u64) -> 
     let sent_bytes = sent_payload + sent * float(stream::HEADERS as u64);
     let mut measured = of_switch(before, after, sent_bytes / sent.max(1.0))?;
     let switch: f64 = measured.cycles.values().sum();
-    let (hertz, gbit) = (hertz(), |bytes: f64| bytes * 8.0 / 1e9);
+    let hertz = hertz();
+    let gbit = |bytes: f64| bytes * 8.0 / 1e9;
     measured.note([
         ("gbit_per_s", gbit(bytes / window.secs)),
         ("payload_gbit_per_s", gbit(payload / window.secs)),

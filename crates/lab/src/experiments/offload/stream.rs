@@ -190,7 +190,8 @@ fn macs(from: u8, lane: u16) -> [u8; MACS] {
 
 /// Returns the first packet of a stream, with this many bytes of payload.
 fn frame(from: u8, payload: usize, checksum: Checksum) -> anyhow::Result<Vec<u8>> {
-    let (to, flags) = (3 - from, tcp::Flags::ACK);
+    let to = 3 - from;
+    let flags = tcp::Flags::ACK;
     let headers = Frame {
         src: guest_mac(from, 0),
         dst: guest_mac(to, 0),
@@ -215,12 +216,14 @@ fn asked(frame: usize, left: bool) -> anyhow::Result<NetHeader> {
     if !left {
         return Ok(NetHeader::default());
     }
-    let (flags, csum_start) = (NEEDS_CSUM, u16::try_from(L4)?);
+    let flags = NEEDS_CSUM;
+    let csum_start = u16::try_from(L4)?;
     let header = NetHeader { flags, csum_start, csum_offset: u16::try_from(tcp::CHECKSUM)?, ..NetHeader::default() };
     if frame <= HEADERS + SEGMENT_PAYLOAD {
         return Ok(header);
     }
-    let (gso_size, hdr_len) = (u16::try_from(SEGMENT_PAYLOAD)?, u16::try_from(HEADERS)?);
+    let gso_size = u16::try_from(SEGMENT_PAYLOAD)?;
+    let hdr_len = u16::try_from(HEADERS)?;
     Ok(NetHeader { gso_type: GSO_TCPV4, gso_size, hdr_len, ..header })
 }
 
@@ -269,7 +272,8 @@ impl Stream {
     pub(in crate::experiments) fn send<P: TestPort>(&mut self, port: &mut P) -> bool {
         let which = self.order[self.at];
         let shape = &self.shapes[which];
-        let (sequence, stamp) = (sequence(self.payload), stamp(self.payload));
+        let sequence = sequence(self.payload);
+        let stamp = stamp(self.payload);
         let mut patch = shape.patch;
         patch[..4].copy_from_slice(&sequence);
         patch[PATCH - STAMP..].copy_from_slice(&stamp);
@@ -413,7 +417,8 @@ impl Proof {
         );
         // All other bytes except lengths, identification, checksums and the sequence number.
         for same in [MACS..16, 20..24, 26..SEQ, SEQ + 4..CHECKSUM, CHECKSUM + 2..HEADERS] {
-            let (is, should) = (&frame[same.clone()], &self.headers[same.clone()]);
+            let is = &frame[same.clone()];
+            let should = &self.headers[same.clone()];
             ensure!(is == should, "bytes {same:?} of the packet's headers are {is:02x?}; expected {should:02x?}");
         }
         let is = u32::from_be_bytes([frame[SEQ], frame[SEQ + 1], frame[SEQ + 2], frame[SEQ + 3]]);
@@ -551,7 +556,8 @@ mod tests {
     #[test]
     fn a_stream_in_lanes_has_addresses_and_an_order_in_each() {
         const LANES: u16 = 7;
-        let (load, who) = (Workload::Small, OffloadCase::Nobody);
+        let load = Workload::Small;
+        let who = OffloadCase::Nobody;
         let mut stream = Stream::new(load, who, 1).expect("a stream").in_lanes(LANES);
         let proof = Proof::new(load, who, 1).expect("a proof").in_lanes(LANES);
         let mut counts = [0; LANES as usize];
@@ -574,7 +580,8 @@ mod tests {
 
     #[test]
     fn coalesced_packets_may_have_any_number_of_segments() {
-        let (load, who) = (Workload::Segments, OffloadCase::Coalesced);
+        let load = Workload::Segments;
+        let who = OffloadCase::Coalesced;
         let mut stream = Stream::new(load, who, 1).expect("a stream");
         let proof = Proof::new(load, who, 1).expect("a proof");
         let (_, header, large) = packets(&mut stream, 1).remove(0);

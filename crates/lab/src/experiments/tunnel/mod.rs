@@ -175,7 +175,8 @@ fn trial(settings: &Settings, traffic: Traffic) -> anyhow::Result<Measured> {
 
 /// Connects the two guests and the wire.
 fn connect(traffic: Traffic, sockets: &Sockets) -> anyhow::Result<([Side; 2], Wire)> {
-    let (load, who) = (traffic.load.workload(), OffloadCase::Coalesced);
+    let load = traffic.load.workload();
+    let who = OffloadCase::Coalesced;
     let options = PortOptions {
         longest: u32::try_from(offload::longest(load, who)?)?,
         offloads: who.features(load),
@@ -222,7 +223,8 @@ fn measure(
 fn metrics(traffic: Traffic, window: &Window) -> anyhow::Result<Measured> {
     let [before, after] = &window.edges[..] else { anyhow::bail!("the switch's counters were not read") };
     let [a, b] = window.got;
-    let (arrived, bytes) = (float(a.packets + b.packets), float(a.frame_bytes + b.frame_bytes));
+    let arrived = float(a.packets + b.packets);
+    let bytes = float(a.frame_bytes + b.frame_bytes);
     let payload = float(a.payload + b.payload);
     let [_, sent_payload] = window.sent.map(float);
     let busy = |runtime: &Runtime| runtime.workers.iter().map(|worker| worker.busy_s).sum::<f64>();

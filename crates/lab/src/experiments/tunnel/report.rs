@@ -222,7 +222,7 @@ pub fn many_reports(samples: &[Sample], tunnels: u16) -> Vec<ManyReport> {
             kinds.push(kind);
         }
     }
-    let of = |kind: &&str| {
+    let row_of = |kind: &&str| {
         let is_of_kind = |sample: &&Sample| sample.cell.get("kind").is_some_and(|at| at == kind);
         let [trials, invalid] = counts(samples.iter().filter(is_of_kind));
         let cost = |load: Load| {
@@ -236,10 +236,11 @@ pub fn many_reports(samples: &[Sample], tunnels: u16) -> Vec<ManyReport> {
                 all_of_many_to_one: at.ratio(ALL_OF_MANY, ONE, cycles).map(|ratio| ratio.value),
             })
         };
-        let (packets_1500, packets_64) = (cost(Load::Packets), cost(Load::Small));
+        let packets_1500 = cost(Load::Packets);
+        let packets_64 = cost(Load::Small);
         ManyReport { kind: (*kind).to_owned(), tunnels, trials, invalid, packets_1500, packets_64 }
     };
-    kinds.iter().map(of).collect()
+    kinds.iter().map(row_of).collect()
 }
 
 /// Returns the numbers of valid samples and of others.
@@ -286,7 +287,8 @@ pub fn table(reports: &[TunnelReport]) -> String {
                 number(cost.as_ref().and_then(|cost| cost.cost_to_cheapest), 2)
             )
         };
-        let (small, line) = (report.packets_64.as_ref(), report.line.as_ref());
+        let small = report.packets_64.as_ref();
+        let line = report.line.as_ref();
         let _ = writeln!(
             text,
             "{:<11} {:>8}  {}  {}  {:>12} {:>7}  {:>7} {:>7} {:>6}  {:>5} {:>5}",
@@ -422,14 +424,14 @@ mod tests {
 
     #[test]
     fn many_tunnels_are_compared_with_one() {
-        let of = |load: &str, variant: &str, cost: f64| {
+        let row_of = |load: &str, variant: &str, cost: f64| {
             let mut sample = sample(1, load, variant, cost);
             sample.cell.insert("kind".to_owned(), "vxlan".to_owned());
             sample
         };
         let samples: Vec<_> = ["1500", "64"]
             .into_iter()
-            .flat_map(|load| [of(load, ONE, 1.0), of(load, ONE_OF_MANY, 1.04), of(load, ALL_OF_MANY, 2.0)])
+            .flat_map(|load| [row_of(load, ONE, 1.0), row_of(load, ONE_OF_MANY, 1.04), row_of(load, ALL_OF_MANY, 2.0)])
             .collect();
         let reports = many_reports(&samples, 256);
         assert_eq!((reports.len(), reports[0].tunnels, reports[0].trials), (1, 256, 6));

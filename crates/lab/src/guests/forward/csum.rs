@@ -36,7 +36,8 @@ impl Csum {
     fn fields(&mut self, len: usize, packet: &Packet<'_>, partial: bool) -> Option<[Field; 2]> {
         let frame = &mut self.frame[..len];
         let layers = geometry::locate(frame).ok()?;
-        let (l3, l4) = (usize::from(layers.l3), usize::from(layers.l4));
+        let l3 = usize::from(layers.l3);
+        let l4 = usize::from(layers.l4);
         let (ip, end) = match layers.version {
             IpVersion::V4 => {
                 let header = &mut frame[l3..l4];
@@ -118,6 +119,6 @@ fn header_checksum(header: &[u8]) -> u16 {
 
 /// Returns whether two checksums are equal: there are two representations of 0 (RFC 1624, 1).
 fn same(a: u16, b: u16) -> bool {
-    let one = |n: u16| if n == 0xffff { 0 } else { n };
-    one(a) == one(b)
+    let normalised = |n: u16| if n == 0xffff { 0 } else { n };
+    normalised(a) == normalised(b)
 }

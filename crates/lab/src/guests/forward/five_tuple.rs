@@ -28,7 +28,8 @@ fn swap(head: &mut [u8]) -> usize {
     let Some(addresses) = head.first_chunk_mut::<12>() else { return 0 };
     addresses.rotate_left(6);
     let Ok(layers) = geometry::locate(head) else { return 12 };
-    let (l3, l4) = (usize::from(layers.l3), usize::from(layers.l4));
+    let l3 = usize::from(layers.l3);
+    let l4 = usize::from(layers.l4);
     let addresses = match layers.version {
         IpVersion::V4 => l3 + ipv4::MIN_LEN - 8..l3 + ipv4::MIN_LEN,
         IpVersion::V6 => l3 + ipv6::LEN - 32..l3 + ipv6::LEN,

@@ -118,7 +118,8 @@ fn peer(number: usize) -> MacAddr {
 /// Returns a UDP frame without a checksum, sent by port `number`.
 fn udp_frame(number: usize, net: Net, [src_port, dst_port]: [u16; 2], size: u16) -> anyhow::Result<Vec<u8>> {
     let transport = Transport::Udp { src_port, dst_port };
-    let (src, dst) = (own(number), peer(number));
+    let src = own(number);
+    let dst = peer(number);
     let mut frame = Frame { src, dst, tags: [None, None], net, transport, payload_len: 0 };
     let payload = usize::from(size).checked_sub(frame.headers_len());
     let payload = payload.with_context(|| format!("a frame of {size} bytes is too short for its headers"))?;

@@ -141,7 +141,8 @@ fn icmpecho_answers_echo_requests() {
     let mut echo = IcmpEcho::default();
     // Sequence numbers for which the checksum has a carry, and for which it has none.
     for number in [0, 1, 0x1234, 0xf000, 0xffff] {
-        let (mut request, mut reply) = (Vec::new(), Vec::new());
+        let mut request = Vec::new();
+        let mut reply = Vec::new();
         let ethernet = PacketBuilder::ethernet2(a, b).ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64);
         ethernet.icmpv4_echo_request(7, number).write(&mut request, &payload).expect("a request");
         let ethernet = PacketBuilder::ethernet2(b, a).ipv4([10, 0, 0, 2], [10, 0, 0, 1], 64);
@@ -169,7 +170,8 @@ fn icmpecho_answers_arp_whoever_is_asked_for() {
         PacketBuilder::ethernet2(macs[0], macs[1]).arp(packet.expect("ARP")).write(&mut frame).expect("a frame");
         frame
     };
-    let (asker, us) = (([2, 0, 0, 0, 0, 0xaa], [10, 0, 0, 1]), (own(1).0, [10, 0, 0, 2]));
+    let asker = ([2, 0, 0, 0, 0, 0xaa], [10, 0, 0, 1]);
+    let us = (own(1).0, [10, 0, 0, 2]);
     let request = arp(ArpOperation::REQUEST, asker, ([0; 6], us.1), [asker.0, [0xff; 6]]);
     let reply = arp(ArpOperation::REPLY, us, asker, [us.0, asker.0]);
     let mut echo = IcmpEcho::default();
@@ -186,7 +188,8 @@ fn icmpecho_answers_arp_whoever_is_asked_for() {
 /// Frames whose checksums were changed leave with their right checksums.
 #[test]
 fn csum_writes_what_should_be_and_counts_what_was_wrong() {
-    let (mut bad_ip, mut bad_l4) = (0, 0);
+    let mut bad_ip = 0;
+    let mut bad_l4 = 0;
     let mut csum = Csum::new();
     for (kind, frame) in frames(ENDS).iter().enumerate() {
         let sliced = SlicedPacket::from_ethernet(frame).expect("a frame");

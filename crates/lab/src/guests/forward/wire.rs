@@ -186,7 +186,8 @@ mod tests {
         for burst in [84, 1_538, 100_000] {
             // 8 Gbit/s: a gigabyte a second.
             let mut line = Line::new(8e9);
-            let (mut passed, step) = (0, hertz() / 1e5);
+            let mut passed = 0;
+            let step = hertz() / 1e5;
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time from now on")]
             for turn in 0..100_000 {
                 let now = (f64::from(turn) * step) as u64;

@@ -68,7 +68,8 @@ impl Frames {
         // The first half of the frames goes in one direction, and the second half in the other
         // direction.
         let from = 1 + number * 2 / self.lens.len().max(1);
-        let (src_port, dst_port) = (1000, 2000);
+        let src_port = 1000;
+        let dst_port = 2000;
         let frame = Frame {
             src: mac(from),
             dst: mac(3 - from),

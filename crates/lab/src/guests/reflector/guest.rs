@@ -106,7 +106,9 @@ impl<R: Bursts, A: Accesses, const FLOOD: bool> ReflectorGuest<R, A, FLOOD> {
     fn bounce(&mut self) -> anyhow::Result<usize> {
         let mut packets = 0;
         for (from, to) in [(0, 1), (1, 0)] {
-            let (receive, transmit, accesses) = (&mut self.receive[from], &mut self.transmit[to], &mut self.accesses);
+            let receive = &mut self.receive[from];
+            let transmit = &mut self.transmit[to];
+            let accesses = &mut self.accesses;
             let back = transmit.reclaim(&mut self.spare);
             back.map_err(|fault| broken(&self.ports[to], fault))?;
             let moved =
@@ -129,7 +131,9 @@ impl<R: Bursts, A: Accesses, const FLOOD: bool> ReflectorGuest<R, A, FLOOD> {
     fn flood(&mut self) -> anyhow::Result<usize> {
         let mut packets = 0;
         for at in 0..2 {
-            let (receive, transmit, accesses) = (&mut self.receive[at], &mut self.transmit[at], &mut self.accesses);
+            let receive = &mut self.receive[at];
+            let transmit = &mut self.transmit[at];
+            let accesses = &mut self.accesses;
             let sent = recycle(transmit, accesses).map_err(|fault| broken(&self.ports[at], fault))?;
             let moved = recycle(receive, accesses).map_err(|fault| broken(&self.ports[at], fault))?;
             packets += moved.packets;

@@ -134,13 +134,15 @@ impl Options {
     /// # Errors
     /// An option is out of range; the error names the range.
     pub fn check(&self) -> anyhow::Result<()> {
-        let (shortest, most) = (frames::shortest(self.ports.segments), frames::LONGEST);
+        let shortest = frames::shortest(self.ports.segments);
+        let most = frames::LONGEST;
         ensure!(
             self.sizes.shortest() >= shortest && self.sizes.longest() <= most,
             "frames of {} bytes cannot be sent: use {shortest} to {most} bytes",
             self.sizes
         );
-        let (buffer, least) = (self.buffer(), self.sizes.longest() + HEADER_LEN + 1);
+        let buffer = self.buffer();
+        let least = self.sizes.longest() + HEADER_LEN + 1;
         if !(least..=1 << 20).contains(&buffer) {
             bail!(
                 "a buffer of {buffer} bytes is not possible for frames of {} bytes: use {least} bytes to 1 MiB",

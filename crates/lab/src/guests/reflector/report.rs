@@ -133,7 +133,8 @@ impl ReflectorReport {
         let sockets = [0, 1].map(|at: usize| ports[at].socket.display());
         let expected = [0, 1].map(|at| options.load.comes_by(at));
         validity::balance([a.packets, b.packets], expected, [&sockets[0], &sockets[1]]).demand()?;
-        let (packets, bytes) = (a.packets + b.packets, a.frame_bytes() + b.frame_bytes());
+        let packets = a.packets + b.packets;
+        let bytes = a.frame_bytes() + b.frame_bytes();
         let longest = a.longest.max(b.longest).saturating_sub(HEADER_LEN);
         let frame_bytes = float(bytes) / float(packets);
         validity::lengths(longest, bytes, packets, &options.sizes).demand()?;

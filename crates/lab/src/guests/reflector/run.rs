@@ -143,14 +143,17 @@ impl<'a, R: Bursts + Send, A: Accesses, const FLOOD: bool> Trial<'a, R, A, FLOOD
         self.begin()?;
         self.go_on(options.warm_up, false)?;
         at_edge()?;
-        let (counters, start) = (self.guest.received, Instant::now());
+        let counters = self.guest.received;
+        let start = Instant::now();
         let work = self.go_on(options.time, options.may_end_early)?;
         let secs = start.elapsed().as_secs_f64();
         let counters = [0, 1].map(|at| self.guest.received[at].since(counters[at]));
         at_edge()?;
         let Trial { mut guest, outgoing: Outgoing { frames, probes, .. }, .. } = self;
         let (found, lines) = {
-            let (taken, found, all) = (Vec::new(), Found::default(), Lines::default());
+            let taken = Vec::new();
+            let found = Found::default();
+            let all = Lines::default();
             Drain { options, memory, guest: &mut guest, frames: &frames, taken, found, lines: all }.run()?
         };
         let lost = match options.load {
@@ -200,8 +203,10 @@ impl<'a, R: Bursts + Send, A: Accesses, const FLOOD: bool> Trial<'a, R, A, FLOOD
 
     /// Runs for this time. If the run may end early, it also ends at a stop.
     fn go_on(&mut self, time: Duration, may_end_early: bool) -> anyhow::Result<Work> {
-        let (start, load) = (Instant::now(), self.options.load);
-        let (mut heard, silence) = ([(0, start); 2], validity::silence(time));
+        let start = Instant::now();
+        let load = self.options.load;
+        let mut heard = [(0, start); 2];
+        let silence = validity::silence(time);
         let events = EventLoop { deadline: start.checked_add(time), ..events(self.options) };
         let (work, ended) = events.run_with(&mut [&mut self.guest], |guests, round| {
             for (at, (packets, since)) in heard.iter_mut().enumerate().filter(|&(at, _)| load.comes_by(at)) {
@@ -266,7 +271,8 @@ struct Drain<'a, R, A, const FLOOD: bool> {
 
 impl<R: Bursts + Send, A: Accesses, const FLOOD: bool> Drain<'_, R, A, FLOOD> {
     fn run(mut self) -> anyhow::Result<(Found, Lines)> {
-        let (mut packets, mut heard) = (0, Instant::now());
+        let mut packets = 0;
+        let mut heard = Instant::now();
         // A trial that was stopped is drained too.
         let events = EventLoop { stop: None, ..events(self.options) };
         let (_, ended) = events.run_with(&mut [&mut self], |drains, round| {

@@ -151,9 +151,11 @@ fn config(ports: [PortConfig; 2]) -> Config {
 fn show(options: Options, switch: Switch, ends: impl Ends + 'static, wire: Option<Wire>) -> anyhow::Result<Summary> {
     let live = Arc::new(Live::default());
     let stop = Arc::new(AtomicBool::new(false));
-    let (start, title) = (Instant::now(), ends.title());
+    let start = Instant::now();
+    let title = ends.title();
     let traffic = {
-        let (live, stop) = (Arc::clone(&live), Arc::clone(&stop));
+        let live = Arc::clone(&live);
+        let stop = Arc::clone(&stop);
         std::thread::Builder::new().name("ends".to_owned()).spawn(move || carry(ends, wire, live, &stop))?
     };
     let shown = watch(options, &title, start, &live, &*switch.source());
@@ -200,7 +202,8 @@ struct Traffic<E> {
 
 /// Runs both ends, and the wire between them if there is one, on one thread.
 fn carry(ends: impl Ends, wire: Option<Wire>, live: Arc<Live>, stop: &AtomicBool) -> anyhow::Result<Ended> {
-    let (directions, mut wire) = ([Direction::new(), Direction::new()], wire);
+    let directions = [Direction::new(), Direction::new()];
+    let mut wire = wire;
     let mut traffic = Traffic { ends, directions, live, is_ending: false };
     let mut run = |events: EventLoop<'_>, traffic: &mut dyn Endpoint| {
         let mut endpoints = vec![traffic];
@@ -247,7 +250,8 @@ impl<E> Traffic<E> {
     /// Shows the counters to the thread that prints. Packets that never came are counted as lost,
     /// so that traffic goes on.
     fn publish(&mut self) {
-        let (mut packets, mut bytes) = (0, 0);
+        let mut packets = 0;
+        let mut bytes = 0;
         for direction in &mut self.directions {
             let total = direction.arrived.packets;
             packets += total;
@@ -281,7 +285,8 @@ fn watch(options: Options, title: &str, start: Instant, live: &Live, source: &dy
         if options.json {
             continue;
         }
-        let (packets, bytes) = (live.packets.load(Ordering::Relaxed), live.bytes.load(Ordering::Relaxed));
+        let packets = live.packets.load(Ordering::Relaxed);
+        let bytes = live.bytes.load(Ordering::Relaxed);
         let secs = last.0.elapsed().as_secs_f64();
         let mpps = float(packets - last.1) / secs / 1e6;
         let gbit = float(bytes - last.2) * 8.0 / secs / 1e9;

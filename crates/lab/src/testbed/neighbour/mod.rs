@@ -81,10 +81,12 @@ impl Neighbour {
     /// use the CPU.
     pub fn start(bytes: usize, cpu: usize) -> anyhow::Result<Neighbour> {
         ensure!((LINE..=MOST).contains(&bytes), "a neighbour of {bytes} bytes is not possible: use {LINE} to {MOST}");
-        let (stop, rounds) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let stop = Arc::new(AtomicBool::new(false));
+        let rounds = Arc::new(AtomicU64::new(0));
         let (tell, told) = std::sync::mpsc::channel();
         let thread = {
-            let (stop, rounds) = (Arc::clone(&stop), Arc::clone(&rounds));
+            let stop = Arc::clone(&stop);
+            let rounds = Arc::clone(&rounds);
             let work = move || {
                 let pinned = pin(cpu).map(|()| gettid());
                 let is_pinned = pinned.is_ok();
@@ -147,7 +149,8 @@ fn work(lines: usize, stop: &AtomicBool, rounds: &AtomicU64) -> anyhow::Result<P
     let at_once = TIMED.div_ceil(lines);
     let mut at = 0;
     while !stop.load(Ordering::Relaxed) {
-        let (from, before) = (processor_time(), touched);
+        let from = processor_time();
+        let before = touched;
         for _ in 0..at_once {
             let some = round(&mut memory, Some(stop));
             touched += some;

@@ -62,7 +62,8 @@ impl Allocation {
             let text = read(root, name)?;
             text.trim().parse().with_context(|| format!("{name} is {text:?}; expected a number"))
         };
-        let (least, classes) = (number("info/L3/min_cbm_bits")?, number("info/L3/num_closids")?);
+        let least = number("info/L3/min_cbm_bits")?;
+        let classes = number("info/L3/num_closids")?;
         Ok(Allocation { root: root.to_owned(), mask, least, classes: usize::try_from(classes)?, caches })
     }
 

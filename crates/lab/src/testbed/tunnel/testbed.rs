@@ -104,7 +104,8 @@ impl Testbed {
 
     /// Adds the underlay and the tunnels of an end. Returns the names of the tunnels.
     fn tunnels(&self, text: &mut String, end: usize, kind: Encapsulation, nic: &str) -> Vec<String> {
-        let (side, prefix) = (SIDES[end], if self.ipv4 { 24 } else { 64 });
+        let side = SIDES[end];
+        let prefix = if self.ipv4 { 24 } else { 64 };
         let mut keys = format!("port = \"{nic}\"\naddress = [\"{}/{prefix}\"]\n", self.address(end));
         // Without fixed addresses, the first questions find no wire yet. The next ones come a second later.
         let _ = writeln!(keys, "mac = {:?}", UNDERLAY_MACS[end]);

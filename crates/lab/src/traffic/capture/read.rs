@@ -155,7 +155,9 @@ impl<'a> Reader<'a> {
     }
 
     fn pcapng(&mut self) -> anyhow::Result<()> {
-        let (mut big, mut interfaces, mut last) = (false, Vec::new(), 0);
+        let mut big = false;
+        let mut interfaces = Vec::new();
+        let mut last = 0;
         while let rest @ [_, ..] = self.rest() {
             let begins = self.at;
             let kind = rest.first_chunk().copied().map(u32::from_le_bytes);

@@ -35,7 +35,8 @@ impl<W: Write> Writer<W> {
     pub fn frame(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
         let len = u32::try_from(bytes.len()).map_err(io::Error::other)?;
         let [a, b, c, d, e, f, g, h] = at.to_be_bytes();
-        let (high, low) = (u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h]));
+        let high = u32::from_be_bytes([a, b, c, d]);
+        let low = u32::from_be_bytes([e, f, g, h]);
         // Enhanced packet block (4.3) of interface 0. The frame is captured in full.
         self.block(6, &[0, high, low, len, len], bytes, &[])
     }

@@ -147,8 +147,8 @@ impl Checker {
     /// Returns whether all packets that count have come. `sent` has the total number that each
     /// stream has sent.
     pub(super) fn complete(&self, sent: impl Iterator<Item = u64>) -> bool {
-        let of = |(track, sent): (&Track, u64)| (track.counters.received, sent.saturating_sub(track.from));
-        let mut streams = self.tracks.iter().zip(sent).map(of);
+        let counts_of = |(track, sent): (&Track, u64)| (track.counters.received, sent.saturating_sub(track.from));
+        let mut streams = self.tracks.iter().zip(sent).map(counts_of);
         if self.counts_only {
             // The stream of a packet is unknown.
             let (received, sent) = streams.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
@@ -338,7 +338,8 @@ impl Track {
         self.counters.reordered += 1;
         // `next` grows with each arrival, so a binary search finds the first arrival beyond this
         // number.
-        let (mut low, mut high) = (self.arrivals.saturating_sub(ARRIVALS), self.arrivals);
+        let mut low = self.arrivals.saturating_sub(ARRIVALS);
+        let mut high = self.arrivals;
         while low < high {
             let middle = u64::midpoint(low, high);
             let at = usize::try_from(middle % ARRIVALS).unwrap_or(0);

@@ -178,10 +178,12 @@ impl<P: TestPort> Generator<P> {
     /// A stream cannot be built.
     pub fn new(ports: Vec<(P, Vec<StreamSpec>)>, check_every: u32) -> anyhow::Result<Generator<P>> {
         let mut sides = Vec::with_capacity(ports.len());
-        let (mut number, mut places) = (0_u16, Vec::new());
+        let mut number = 0_u16;
+        let mut places = Vec::new();
         for (port, specs) in ports {
             let first = usize::from(number);
-            let (mut sources, mut templates) = (Vec::new(), 0);
+            let mut sources = Vec::new();
+            let mut templates = 0;
             for spec in &specs {
                 let source = Source::new(spec, number, templates)?;
                 templates += source.templates();
@@ -317,7 +319,8 @@ impl<P: TestPort> Generator<P> {
             }
             Phase::Measure if passed >= self.plan.time && self.sides.iter_mut().all(|side| side.is_over(now)) => {
                 self.phase = Phase::Drain;
-                let (arrived, pace_counters) = (self.arrived(), self.pace_counters());
+                let arrived = self.arrived();
+                let pace_counters = self.pace_counters();
                 self.window = Window { since: now, lasted: passed, arrived, pace_counters, ..self.window };
                 self.heard = now;
             }
@@ -418,9 +421,9 @@ impl Receiver for Check<'_> {
 impl<P: TestPort> Side<P> {
     /// Returns the mean length of the frames that this port sends, if it sends any.
     fn mean_len(&self) -> Option<f64> {
-        let one = |which: &usize| self.sources.get(*which).map_or(0.0, Source::mean_len);
+        let mean_len = |which: &usize| self.sources.get(*which).map_or(0.0, Source::mean_len);
         #[expect(clippy::cast_precision_loss, reason = "weights are small")]
-        let mean = self.order.iter().map(one).sum::<f64>() / self.order.len() as f64;
+        let mean = self.order.iter().map(mean_len).sum::<f64>() / self.order.len() as f64;
         (!self.order.is_empty()).then_some(mean)
     }
 
@@ -499,7 +502,7 @@ impl<P: TestPort> Endpoint for Generator<P> {
 fn interleaved(sources: &[Source]) -> Vec<usize> {
     let all: u32 = sources.iter().map(|source| source.weight).sum();
     let mut credit = vec![0_i64; sources.len()];
-    let one = |_| {
+    let mean_len = |_| {
         for (credit, source) in credit.iter_mut().zip(sources) {
             *credit += i64::from(source.weight);
         }
@@ -507,7 +510,7 @@ fn interleaved(sources: &[Source]) -> Vec<usize> {
         credit[which] -= i64::from(all);
         which
     };
-    (0..all).map(one).collect()
+    (0..all).map(mean_len).collect()
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]

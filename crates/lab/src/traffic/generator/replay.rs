@@ -193,7 +193,8 @@ impl<P: TestPort> Replay<P> {
             if !self.ports[0].send(self.next, &NetHeader::default(), frame, &[]) {
                 let since = *self.stuck.get_or_insert(now);
                 if now.saturating_sub(since) > self.patience {
-                    let (number, len) = (self.next + 1, frame.len());
+                    let number = self.next + 1;
+                    let len = frame.len();
                     bail!(
                         "frame {number}, of {len} bytes, could not be sent: the port takes no more frames, or none \
                      of this length"
@@ -232,7 +233,8 @@ impl<P: TestPort> Replay<P> {
 
     fn receive(&mut self, now: u64) -> anyhow::Result<usize> {
         let Replay { ports, balance, kept, scratch, report, first, hertz, .. } = self;
-        let (mut moved, before) = (0, report.identical);
+        let mut moved = 0;
+        let before = report.identical;
         for port in ports {
             moved += port.receive(BURST, &mut |frame: &dyn Received| {
                 scratch.resize(frame.len(), 0);
@@ -264,7 +266,8 @@ impl<P: TestPort> Replay<P> {
 impl<P: TestPort> Endpoint for Replay<P> {
     fn turn(&mut self, now: u64) -> anyhow::Result<usize> {
         let moved = self.receive(now)? + self.send(now)?;
-        let (all, none_lost) = (self.laps == self.times, self.report.lost() == 0);
+        let all = self.laps == self.times;
+        let none_lost = self.report.lost() == 0;
         let silence = now.saturating_sub(self.heard.max(self.last));
         // A backend may only pause. Frames that it has not taken yet are not lost.
         self.over = all
@@ -293,7 +296,7 @@ fn schedule(capture: &Capture, timing: Timing, hertz: f64) -> (Vec<(u64, Vec<u8>
     let first = capture.frames.first().map_or(0, |frame| frame.at);
     let since = |frame: &Captured| float(frame.at.saturating_sub(first)) / 1e9;
     let mut clock = 0.0_f64;
-    let one = |frame: &Captured| {
+    let to_packet = |frame: &Captured| {
         let due = match timing {
             // Times in a capture may go back. Sending times do not.
             Timing::Captured(speed) => clock.max(since(frame) / speed),
@@ -306,7 +309,7 @@ fn schedule(capture: &Capture, timing: Timing, hertz: f64) -> (Vec<(u64, Vec<u8>
         };
         (cycles(due * hertz), frame.bytes.clone())
     };
-    let frames: Vec<_> = capture.frames.iter().map(one).collect();
+    let frames: Vec<_> = capture.frames.iter().map(to_packet).collect();
     // The next repetition begins one mean gap after the last frame.
     let gaps = float(u64::try_from(frames.len()).unwrap_or(1)).max(2.0) - 1.0;
     let lap = match timing {

@@ -121,7 +121,8 @@ impl StreamSpec {
     /// UDP over IPv4 between two stations, in frames of these lengths.
     #[must_use]
     pub fn new(sizes: Sizes) -> StreamSpec {
-        let (protocol, checksum) = (Protocol::default(), Sum::default());
+        let protocol = Protocol::default();
+        let checksum = Sum::default();
         StreamSpec { sizes, protocol, checksum, segment: None, weight: 1, seed: 1, fields: BTreeMap::new() }
     }
 
@@ -130,7 +131,8 @@ impl StreamSpec {
     pub fn reversed(&self) -> StreamSpec {
         let mut reversed = self.clone();
         for (a, b) in PAIRS {
-            let (of_a, of_b) = (self.values(a), self.values(b));
+            let of_a = self.values(a);
+            let of_b = self.values(b);
             reversed.fields.extend(of_b.map(|values| (a, values)));
             reversed.fields.extend(of_a.map(|values| (b, values)));
         }

@@ -49,7 +49,8 @@ impl Tag {
     #[inline]
     pub(crate) fn to_words(self) -> [u64; WORDS] {
         let Tag { stream, sequence, time, hash } = self;
-        let (sequence, time) = (sequence & LOWER, time & LOWER);
+        let sequence = sequence & LOWER;
+        let time = time & LOWER;
         [
             u64::from(check(stream, sequence, time)),
             u64::from(stream) << 48 | sequence << 8 | time >> 32,
@@ -206,18 +207,18 @@ mod tests {
 
     #[test]
     fn the_whole_number_follows_from_what_was_sent() {
-        let of = |sequence: u64, sent: u64| {
+        let tag_of = |sequence: u64, sent: u64| {
             let tag = Tag::parse(&Tag { stream: 1, sequence, time: 2, hash: 3 }.to_bytes()).expect("a tag");
             tag.of_sent(sent).map(|tag| tag.sequence)
         };
-        assert_eq!([of(0, 1), of(6, 7), of(7, 7), of(0, 0)], [Some(0), Some(6), None, None]);
+        assert_eq!([tag_of(0, 1), tag_of(6, 7), tag_of(7, 7), tag_of(0, 0)], [Some(0), Some(6), None, None]);
         let many = LOWER + 1;
         for sequence in [0, 1, LOWER, many, many + 1, 3 * many + 5] {
-            assert_eq!(of(sequence, sequence + 1), Some(sequence));
-            assert_eq!(of(sequence, sequence + 1000), Some(sequence));
+            assert_eq!(tag_of(sequence, sequence + 1), Some(sequence));
+            assert_eq!(tag_of(sequence, sequence + 1000), Some(sequence));
         }
         // A number that has not been sent yet is taken for an old one only if there is an old one.
-        assert_eq!([of(many + 9, many), of(many + 9, many + 3), of(many - 1, 9)], [Some(9), Some(9), None]);
+        assert_eq!([tag_of(many + 9, many), tag_of(many + 9, many + 3), tag_of(many - 1, 9)], [Some(9), Some(9), None]);
     }
 
     #[test]

@@ -107,7 +107,8 @@ impl Layout {
     fn new(spec: &StreamSpec) -> Layout {
         let v6 = |field| spec.values(field).is_some_and(|values| matches!(values.first(), Value::V6(_)));
         let ip = |v6: bool| if v6 { ipv6::LEN } else { ipv4::MIN_LEN };
-        let (inner_v6, outer_v6) = (v6(Field::SrcIp), v6(Field::OuterSrcIp));
+        let inner_v6 = v6(Field::SrcIp);
+        let outer_v6 = v6(Field::OuterSrcIp);
         let tunnel = ethernet::LEN + ip(outer_v6) + udp::LEN + VXLAN;
         let inner = if spec.has(Field::Vni) { tunnel } else { 0 };
         let tags = [Field::ServiceVlan, Field::Vlan].into_iter().filter(|field| spec.has(*field)).count();
@@ -171,12 +172,12 @@ pub(super) fn tag_at(spec: &StreamSpec) -> usize {
 /// Returns the fields that change, each with its own sequence of values.
 pub(super) fn varying(spec: &StreamSpec) -> Vec<Varying> {
     let layout = Layout::new(spec);
-    let one = |(number, field): (u64, Field)| {
+    let write_field = |(number, field): (u64, Field)| {
         let draw = spec.values(field)?.draw(spec.seed.wrapping_mul(31).wrapping_add(number))?;
         let (at, width, under) = layout.place(field, spec);
         Some(Varying { at, width, under, draw })
     };
-    (0..).zip(Field::all()).filter_map(one).collect()
+    (0..).zip(Field::all()).filter_map(write_field).collect()
 }
 
 impl Template {
@@ -217,8 +218,8 @@ impl Template {
     /// Returns the bytes at `at` before the tag, if no checksum before them changes.
     fn before(&self, at: usize) -> Option<Before> {
         let mut changing = self.sums.iter().flatten();
-        let of = |bytes: &[u8]| bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
-        let bytes = of(&self.frame[at..at + tag::BEFORE]);
+        let number_of = |bytes: &[u8]| bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
+        let bytes = number_of(&self.frame[at..at + tag::BEFORE]);
         let checksum = at + tag::BEFORE - 2;
         match (changing.next(), changing.next()) {
             (None, _) => Some(Before::Same(bytes)),
@@ -320,7 +321,8 @@ impl Template {
 fn emit(spec: &StreamSpec, layout: &Layout, frame: &mut [u8], payload_sum: u16) -> anyhow::Result<()> {
     let value = |field| spec.values(field).map_or(Value::Number(0), |values| values.first());
     let tag = |field, tpid| spec.has(field).then(|| vlan::Tag { tpid, pcp: 0, dei: false, vid: value(field).port() });
-    let (src_port, dst_port) = (value(Field::SrcPort).port(), value(Field::DstPort).port());
+    let src_port = value(Field::SrcPort).port();
+    let dst_port = value(Field::DstPort).port();
     let headers = Frame {
         src: value(Field::SrcMac).mac(),
         dst: value(Field::DstMac).mac(),
@@ -440,7 +442,8 @@ mod tests {
     /// checksums.
     fn strange(bytes: &[u8]) -> (Vec<u8>, String) {
         let packet = SlicedPacket::from_ethernet(bytes).expect("a packet");
-        let (net, transport) = (packet.net.expect("IP"), packet.transport.expect("a transport"));
+        let net = packet.net.expect("IP");
+        let transport = packet.transport.expect("a transport");
         let payload = transport_payload(&transport);
         let words = match &net {
             etherparse::NetSlice::Ipv4(ip) => {
@@ -555,7 +558,8 @@ mod tests {
         assert_eq!(template.header, wanted);
         for sequence in 0..9 {
             let bytes = packet(&mut template, &mut varying, sequence);
-            let (src, dst) = (&bytes[26..30], &bytes[30..34]);
+            let src = &bytes[26..30];
+            let dst = &bytes[30..34];
             let pseudo = checksum::add(checksum::add(checksum::sum(src), checksum::sum(dst)), 6);
             let sum = checksum::add(pseudo, u16::try_from(bytes.len() - 34).expect("16 bits"));
             assert_eq!(bytes[50..52], sum.to_be_bytes());

@@ -209,7 +209,8 @@ fn streams(texts: &[&str]) -> Vec<StreamSpec> {
 
 /// Computes the counters from all arrivals, literally by their definitions (RFC 4737).
 fn literally(sent: u64, log: &[(u64, Fault)]) -> (StreamCounters, u64) {
-    let (mut counters, mut foreign) = (StreamCounters { sent, ..StreamCounters::default() }, 0);
+    let mut counters = StreamCounters { sent, ..StreamCounters::default() };
+    let mut foreign = 0;
     let mut order: Vec<u64> = Vec::new();
     for (number, fault) in log {
         if matches!(fault, Fault::Tag(_)) {
@@ -430,7 +431,9 @@ fn the_same_seed_sends_the_same() {
         all
     };
     // The number of packets that fit depends on the clock's frequency.
-    let (once, again, other) = (sent("1"), sent("1"), sent("2"));
+    let once = sent("1");
+    let again = sent("1");
+    let other = sent("2");
     assert!(once.len() > 20 && again.len() > 20);
     assert_eq!(once[..20], again[..20]);
     assert_ne!(once[..20], other[..20]);

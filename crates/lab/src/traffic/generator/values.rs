@@ -187,7 +187,8 @@ impl Values {
         match self {
             Values::Fixed(_) => None,
             Values::Step { from, to, by } => {
-                let (from, to) = (from.low(), to.low());
+                let from = from.low();
+                let to = to.low();
                 (to - from >= *by).then_some(Draw::Step { from, to, by: *by, next: from })
             }
             Values::Repeat(all) => {

@@ -38,10 +38,10 @@ pub(super) struct Load {
 impl Load {
     pub(super) fn bound(&self, target: &Target) -> Bound {
         let sum = |full: bool, high: bool| -> f64 {
-            let of = |trial: &&Done| {
+            let is_of_goal = |trial: &&Done| {
                 (trial.duration >= target.duration) == full && (trial.loss_ratio > target.loss_ratio) == high
             };
-            self.trials.iter().filter(of).map(|trial| nanos(trial.duration)).sum()
+            self.trials.iter().filter(is_of_goal).map(|trial| nanos(trial.duration)).sum()
         };
         let low = sum(true, false);
         // Short trials cannot make a load a lower bound. Bad short trials make it an upper bound,

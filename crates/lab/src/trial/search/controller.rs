@@ -190,7 +190,8 @@ impl Search<'_, '_> {
     /// Returns the next load to try; none if the bounds are close enough, or if there is no load
     /// beyond a limit.
     fn next(&self, target: &Target, pursuit: &GoalProgress) -> Option<f64> {
-        let (min, max) = (self.limits.min_load, self.max_load);
+        let min = self.limits.min_load;
+        let max = self.max_load;
         let (lower, upper) = relevant(&self.loads, target);
         let above = lower.map_or(0.0, |load| load.load);
         let below = upper.map_or(f64::INFINITY, |load| load.load);
@@ -279,7 +280,8 @@ impl Search<'_, '_> {
     fn lower_the_greatest(&mut self, invalid: &Invalid) -> Result<(), Stopped> {
         // The generator's limit varies. Each time the lowered load is still too high, the margin
         // below the reached rate doubles.
-        let (load, can) = (invalid.trial.load, invalid.rate * REACHED.powi(1 << self.lowered));
+        let load = invalid.trial.load;
+        let can = invalid.rate * REACHED.powi(1 << self.lowered);
         let tried = self.loads.iter().filter(|known| !known.trials.is_empty()).map(|known| known.load);
         let below = tried.filter(|&tried| tried < load).fold(self.limits.min_load, f64::max);
         let at_its_limit = invalid.rate < load * REACHED && self.sent() <= load && can > below;

@@ -75,7 +75,9 @@ pub type Measure<'a> = dyn FnMut(Trial) -> anyhow::Result<Measured> + 'a;
 
 /// Makes a valid trial, with a limited number of repetitions.
 fn valid(measure: &mut Measure<'_>, trial: Trial, retries: Retries) -> anyhow::Result<Result<Measured, Invalid>> {
-    let (mut failed, mut late, mut most) = (0, 0, 0);
+    let mut failed = 0;
+    let mut late = 0;
+    let mut most = 0;
     loop {
         let measured = measure(trial)?;
         if measured.validity.is_valid() {
@@ -85,7 +87,9 @@ fn valid(measure: &mut Measure<'_>, trial: Trial, retries: Retries) -> anyhow::R
         most = most.max(measured.sent);
         if failed > retries.failed || late > retries.late {
             let rate = most as f64 / trial.duration.as_secs_f64();
-            let (last, attempts, is_late) = (measured.validity, failed + late, late > retries.late);
+            let last = measured.validity;
+            let attempts = failed + late;
+            let is_late = late > retries.late;
             return Ok(Err(Invalid { trial, last, rate, attempts, is_late }));
         }
     }
@@ -115,7 +119,8 @@ impl std::fmt::Display for Invalid {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Invalid { trial, last, attempts, .. } = self;
         let reason = last.reason().unwrap_or_default();
-        let (load, secs) = (trial.load, trial.duration.as_secs_f64());
+        let load = trial.load;
+        let secs = trial.duration.as_secs_f64();
         write!(to, "no valid trial at {load:.0} packets a second for {secs} s in {attempts} attempts: {reason}")?;
         // A generator that sends far less than planned is too slow for this load, and not only
         // disturbed.

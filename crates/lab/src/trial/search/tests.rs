@@ -64,8 +64,8 @@ fn loads_are_classified_as_in_the_drafts_example() {
 fn throughputs_are_those_of_the_drafts_example() {
     // "Conditional Throughput Computations", goals 2 to 4.
     let points = example_points();
-    let of = |goal: usize| points[5].throughput(&example_goals()[goal].target(LEVELS));
-    assert_eq!([of(1), of(2), of(3)], [1e6, 1e6, 999e3]);
+    let throughput_of = |goal: usize| points[5].throughput(&example_goals()[goal].target(LEVELS));
+    assert_eq!([throughput_of(1), throughput_of(2), throughput_of(3)], [1e6, 1e6, 999e3]);
     // A load with too little time has none.
     assert_eq!(points[0].throughput(&example_goals()[1].target(LEVELS)), 0.0);
 }
@@ -105,7 +105,8 @@ fn bounds_of_a_hard_limit_are_on_both_of_its_sides() {
     let found = run(&goals, &mut |trial| Ok(hard_limit(trial, 1.2e6)));
     assert_eq!((found.stopped, found.max_load), (None, 1e7));
     for (result, edge) in found.results.iter().zip([1.2e6, 1.2e6 / 0.995]) {
-        let (lower, upper) = (result.lower.expect("a bound"), result.upper.expect("a bound"));
+        let lower = result.lower.expect("a bound");
+        let upper = result.upper.expect("a bound");
         // A fraction of a packet counts as one lost packet.
         assert!(lower <= edge + 1.0 && edge <= upper && (upper - lower) / upper <= 0.005, "{result:?}");
         let throughput = result.throughput.expect("a throughput");
@@ -136,7 +137,8 @@ fn a_load_that_lost_is_an_upper_bound_though_a_greater_one_did_not_lose() {
     let found = run(&[Goal::ndr(), Goal::pdr(0.2)], measure);
     let [ndr, pdr] = &found.results[..] else { panic!("{found:?}") };
     assert_eq!((pdr.lower, pdr.upper), (Some(1e7), None));
-    let (lower, upper) = (ndr.lower.expect("a bound"), ndr.upper.expect("a bound"));
+    let lower = ndr.lower.expect("a bound");
+    let upper = ndr.upper.expect("a bound");
     assert!(!loses(lower) && loses(upper) && (upper - lower) / upper <= 0.005, "{ndr:?}");
 }
 
@@ -288,14 +290,16 @@ fn an_interrupted_search_says_what_it_has() {
     assert_eq!((stopped, found.trials), (Validity::Interrupted("interrupted".to_owned()), 30));
     // No load was tried for the full time; the rough results are reported.
     for result in &found.results {
-        let (lower, upper) = (result.lower.expect("a bound"), result.upper.expect("a bound"));
+        let lower = result.lower.expect("a bound");
+        let upper = result.upper.expect("a bound");
         assert!(lower < 1.21e6 && upper > 1.19e6 && result.irregular.is_some(), "{result:?}");
     }
 }
 
 #[test]
 fn progress_knows_what_was_spent() {
-    let (mut steps, mut made) = (Vec::new(), Duration::ZERO);
+    let mut steps = Vec::new();
+    let mut made = Duration::ZERO;
     let mut tell = |step: &Step<'_>| steps.push(step.spent);
     let mut measure = |trial: Trial| {
         made += trial.duration;
@@ -389,7 +393,8 @@ proptest! {
         let found = run(&[goal], &mut |trial| Ok(hard_limit(trial, most)));
         prop_assert_eq!(found.stopped, None);
         let result = &found.results[0];
-        let (lower, upper) = (result.lower.expect("a bound"), result.upper.expect("a bound"));
+        let lower = result.lower.expect("a bound");
+        let upper = result.upper.expect("a bound");
         let edge = most / (1.0 - loss_ratio);
         // Fractions of packets are lost in rounding.
         prop_assert!(lower <= edge * 1.0001 && edge <= upper * 1.0001, "{:?}", result);

@@ -115,7 +115,8 @@ pub(crate) fn checks_done(are_done: bool) -> Validity {
 /// Packets get through in both directions before the time limit.
 pub(crate) fn through(is_late: bool, patience: Duration, dropped: impl FnOnce() -> String) -> Validity {
     unless(!is_late, || {
-        let (secs, dropped) = (patience.as_secs(), dropped());
+        let secs = patience.as_secs();
+        let dropped = dropped();
         format!("packets do not get through in both directions within {secs} s; dropped: {dropped}")
     })
 }

@@ -31,7 +31,9 @@ fn judged(change: impl FnOnce(&mut Measured)) -> Validity {
 #[test]
 fn each_rule_has_its_word_and_its_reason() {
     const VALID: (&str, &str) = ("valid", "");
-    let (load, backend, stop) = ("spoilt-by-load", "spoilt-by-backend", "interrupted");
+    let load = "spoilt-by-load";
+    let backend = "spoilt-by-backend";
+    let stop = "interrupted";
     let millis = Duration::from_millis;
     let sizes = Sizes::one(64);
     let both = |a, b| balance([a, b], [true; 2], [&"/a", &"/b"]);
@@ -135,19 +137,19 @@ fn each_rule_has_its_word_and_its_reason() {
 
 #[test]
 fn an_error_has_a_validity() {
-    let of = |error: anyhow::Error| {
+    let validity_of = |error: anyhow::Error| {
         let validity = of_error(&error);
         (validity.word(), validity.reason().expect("an error has one").to_owned())
     };
     let late = || NotValid(Validity::SpoiltByLoad("late".to_owned()));
-    assert_eq!(of(Stopped.into()), ("interrupted", "interrupted".to_owned()));
-    assert_eq!(of(late().into()), ("spoilt-by-load", "late".to_owned()));
+    assert_eq!(validity_of(Stopped.into()), ("interrupted", "interrupted".to_owned()));
+    assert_eq!(validity_of(late().into()), ("spoilt-by-load", "late".to_owned()));
     let inner: Result<(), NotValid> = Err(late());
-    assert_eq!(of(inner.context("round 3").expect_err("late")).0, "spoilt-by-load");
-    let absent = of(NoCpu(9).into());
+    assert_eq!(validity_of(inner.context("round 3").expect_err("late")).0, "spoilt-by-load");
+    let absent = validity_of(NoCpu(9).into());
     assert!(absent.0 == "spoilt-by-load" && absent.1.contains("no CPU 9"), "{absent:?}");
     let closed = anyhow::anyhow!("/a: the backend has closed the connection");
-    assert_eq!(of(closed), ("spoilt-by-backend", "/a: the backend has closed the connection".to_owned()));
+    assert_eq!(validity_of(closed), ("spoilt-by-backend", "/a: the backend has closed the connection".to_owned()));
     // Only a measurement that has begun tells how long it lasted.
     let reason = |lasted: f64| ended(&Stopped.into(), 9.0, lasted).reason().map(str::to_owned);
     let cut = |why: &str| Some(why.to_owned());

@@ -75,7 +75,8 @@ impl DeviceLink for AfPacketLink {
             // A turn of the queue's former worker has not ended yet.
             return;
         }
-        let (mut messages, max) = ([Message::default(); MESSAGES], max.min(turn.free_slots()));
+        let mut messages = [Message::default(); MESSAGES];
+        let max = max.min(turn.free_slots());
         let received = match vectored::receive(queue.fd.as_fd(), max, |n| queue.space(n), &mut messages) {
             Ok(received) => received,
             Err(Errno::AGAIN | Errno::INTR) => 0,
@@ -85,10 +86,13 @@ impl DeviceLink for AfPacketLink {
             }
         };
         queue.idle.note(received > 0);
-        let (mut packets, mut bytes, mut source) = (0, 0, None);
+        let mut packets = 0;
+        let mut bytes = 0;
+        let mut source = None;
         for (n, message) in messages[..received].iter().enumerate() {
             let Some([front, rest]) = queue.space(n) else { break };
-            let (first, more) = (front.split_at(message.len).0, message.len.saturating_sub(front.len()));
+            let first = front.split_at(message.len).0;
+            let more = message.len.saturating_sub(front.len());
             let (Some(header), false) = (first.read12(), message.truncated) else {
                 port.drops.add(if message.truncated { Reason::TooBig } else { Reason::Runt }, 1);
                 continue;
@@ -120,7 +124,9 @@ impl DeviceLink for AfPacketLink {
 
     fn deliver<'t>(&'t self, port: &DevicePortData, queue: usize, turn: &mut Turn<'t>, batch: &Batch) {
         let (Some(queue), counters) = (self.queues.get(queue), port.counters.get(queue)) else { return };
-        let (mut tally, vanished, max_len) = (Tally::default(), vnet::may_have_vanished(turn), port.max_len());
+        let mut tally = Tally::default();
+        let vanished = vnet::may_have_vanished(turn);
+        let max_len = port.max_len();
         let mut direct = Batch::new();
         let mut rest = batch.ids();
         while let Some((&id, later)) = rest.split_first() {

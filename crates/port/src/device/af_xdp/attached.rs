@@ -44,7 +44,8 @@ fn program_in(answer: &[u8]) -> Option<u32> {
 /// Returns the value of the first attribute of this type.
 fn attribute(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
     while let [a, b, c, d, ..] = *attributes {
-        let (len, kind) = (usize::from(u16::from_ne_bytes([a, b])), u16::from_ne_bytes([c, d]));
+        let len = usize::from(u16::from_ne_bytes([a, b]));
+        let kind = u16::from_ne_bytes([c, d]);
         let value = attributes.get(4..len)?;
         if kind & !ENCODING == wanted {
             return Some(value);

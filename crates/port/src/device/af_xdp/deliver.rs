@@ -131,7 +131,8 @@ fn publish<'t>(
     let TxHalf { frames, clean_epoch, segment } = tx;
     let max_len = port.max_len();
     // The fault epoch for which the packets were filled again.
-    let (mut redone, notes) = (None, turn.note_mark());
+    let mut redone = None;
+    let notes = turn.note_mark();
     let tally = loop {
         let mut sink = Sink { tx: &mut *frames, umem: &queue.umem, most_frames, fault: None };
         let limits = Limits { port: port.index, max_len, without_vanished: redone.is_some() };

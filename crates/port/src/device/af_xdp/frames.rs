@@ -61,7 +61,8 @@ impl Umem {
     /// `None` if the address is beyond the UMEM.
     #[inline]
     pub(crate) fn frame_at(&self, addr: u64) -> Option<(Frame, u32)> {
-        let (size, shift) = (u64::from(self.frame_size), self.frame_size.trailing_zeros());
+        let size = u64::from(self.frame_size);
+        let shift = self.frame_size.trailing_zeros();
         let frame = u32::try_from(addr >> shift).ok().filter(|&frame| frame < ALL_FRAMES)?;
         Some((Frame(frame), u32::try_from(addr & (size - 1)).ok()?))
     }

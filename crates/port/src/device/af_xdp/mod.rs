@@ -157,7 +157,8 @@ impl DeviceLink for AfXdpLink {
 
     /// Returns `rx_dropped` (the fill ring was empty, or a packet did not fit) and `rx_ring_full`.
     fn kernel_drops(&self) -> Vec<(&'static str, u64)> {
-        let (mut dropped, mut ring_full) = (0, 0);
+        let mut dropped = 0;
+        let mut ring_full = 0;
         for statistics in self.queues.iter().filter_map(|queue| xdp_statistics(&queue.socket).ok()) {
             dropped += statistics.rx_dropped;
             ring_full += statistics.rx_ring_full.unwrap_or(0);

@@ -215,7 +215,8 @@ impl<'a> Opening<'a> {
     fn queues(&self) -> Result<(u32, Vec<String>), OpenError> {
         let (name, Channels { rx, tx }) = (self.name, self.ethtool.channels());
         // A socket sends by the queue that it receives from.
-        let (has, most) = (rx.min(tx), u32::from(AfXdpRequest::MOST_QUEUES));
+        let has = rx.min(tx);
+        let most = u32::from(AfXdpRequest::MOST_QUEUES);
         let refused = |message| Err(OpenError::new(OpenCause::Unsupported, message));
         let wanted = match self.request.queues.map(u32::from) {
             Some(wanted) if wanted > has => {

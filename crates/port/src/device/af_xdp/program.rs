@@ -43,25 +43,25 @@ pub(super) fn redirect_addresses(sockets: BorrowedFd<'_>, addresses: &[IpAddr], 
     for address in addresses {
         match address {
             IpAddr::V4(ip) => {
-                let is = |at| Field::word(at, ip.octets());
+                let is_address = |at| Field::word(at, ip.octets());
                 // The target and the sender of a message of ARP; the destination of a packet.
-                blocks.push(block(l3 + 28, ethernet([8, 6]).chain([is(l3 + 24)])));
-                blocks.push(block(l3 + 28, ethernet([8, 6]).chain([is(l3 + 14)])));
-                blocks.push(block(l3 + 20, ethernet([8, 0]).chain([is(l3 + 16)])));
+                blocks.push(block(l3 + 28, ethernet([8, 6]).chain([is_address(l3 + 24)])));
+                blocks.push(block(l3 + 28, ethernet([8, 6]).chain([is_address(l3 + 14)])));
+                blocks.push(block(l3 + 20, ethernet([8, 0]).chain([is_address(l3 + 16)])));
             }
             IpAddr::V6(ip) => {
                 let octets = ip.octets();
-                let is = |at: i16| {
+                let is_address = |at: i16| {
                     let parts = octets.as_chunks::<4>().0.iter().zip(0_i16..);
                     parts.map(move |(part, nth)| Field::word(at + 4 * nth, *part)).collect::<Vec<_>>()
                 };
                 let ethernet = || ethernet([0x86, 0xdd]);
-                blocks.push(block(l3 + 40, ethernet().chain(is(l3 + 24))));
+                blocks.push(block(l3 + 40, ethernet().chain(is_address(l3 + 24))));
                 // A neighbour solicitation has the question in its target. An advertisement to all has
                 // the address that its sender claims there.
                 for kind in [135, 136] {
                     let message = [Field::byte(l3 + 6, 58), Field::byte(l3 + 40, kind)];
-                    blocks.push(block(l3 + 64, ethernet().chain(message).chain(is(l3 + 48))));
+                    blocks.push(block(l3 + 64, ethernet().chain(message).chain(is_address(l3 + 48))));
                 }
             }
         }

@@ -264,7 +264,8 @@ pub(super) struct Census {
 impl Queue {
     /// Counts the frames of both halves.
     pub(super) fn census(&self) -> Census {
-        let (mut rx, mut tx) = (self.lock_rx(), self.lock_tx());
+        let mut rx = self.lock_rx();
+        let mut tx = self.lock_tx();
         let count = |frames: &[Frame]| u32::try_from(frames.len()).expect("few");
         Census {
             lent: count(&rx.lent),

@@ -102,8 +102,11 @@ impl WithKernels for ReceiveBurst<'_, '_> {
                 }
             }
         }
-        let (descs, max_len) = (&descs[..found as usize], port.max_len());
-        let (mut at, mut packets, mut bytes) = (0, 0, 0);
+        let descs = &descs[..found as usize];
+        let max_len = port.max_len();
+        let mut at = 0;
+        let mut packets = 0;
+        let mut bytes = 0;
         while at < descs.len() && packets < max as u64 && turn.free_slots() > 0 {
             let (taken, packet) = if descs[at].continued || rx.skips {
                 match take_fragments(rx, port, turn, source, (&descs[at..], &segments[at..]), max_len) {
@@ -162,7 +165,8 @@ fn take_fragments<'t>(
     max_len: u32,
 ) -> Option<(usize, Result<Option<PacketId>, Reason>)> {
     let continued = descs.iter().take_while(|desc| desc.continued).count();
-    let (is_whole, count) = (continued < descs.len(), descs.len().min(continued + 1));
+    let is_whole = continued < descs.len();
+    let count = descs.len().min(continued + 1);
     if rx.skips {
         rx.skips = !is_whole;
         return Some((count, Ok(None)));

@@ -60,8 +60,10 @@ impl Kernel {
     }
 
     fn start_with(socket: OwnedFd) -> (Arc<Queue>, Kernel) {
-        let (fill, completion) = (ring::<1>(WRITTEN_ENTRIES), ring::<1>(FRAMES));
-        let (rx, tx) = (ring::<2>(FRAMES), ring::<2>(WRITTEN_ENTRIES));
+        let fill = ring::<1>(WRITTEN_ENTRIES);
+        let completion = ring::<1>(FRAMES);
+        let rx = ring::<2>(FRAMES);
+        let tx = ring::<2>(WRITTEN_ENTRIES);
         let file = memfd_create("umem", MemfdFlags::CLOEXEC).expect("memfd");
         ftruncate(&file, umem_len(FRAME_SIZE)).expect("size");
         let map = || Umem::map(file.as_fd(), FRAME_SIZE).expect("mapped");

@@ -21,7 +21,8 @@ impl HelperServer {
     /// # Errors
     /// The client has ended, or is none.
     pub fn receive(socket: OwnedFd) -> Result<Self, HelperError> {
-        let (channel, mut requests) = (Channel::new(socket), Vec::new());
+        let channel = Channel::new(socket);
+        let mut requests = Vec::new();
         loop {
             match channel.receive()? {
                 Message::Add(request) if requests.len() < MAX_REQUESTS => requests.push(request),

@@ -268,7 +268,7 @@ fn a_client_that_ends_early_ends_the_helper() {
 
 #[test]
 fn each_queue_adds_to_the_time_that_an_opener_may_take() {
-    let of = |queues| super::client::patience(&request("a", queues));
-    assert_eq!(of(1), Duration::from_secs(11));
-    assert_eq!(of(64), Duration::from_secs(74));
+    let patience_of = |queues| super::client::patience(&request("a", queues));
+    assert_eq!(patience_of(1), Duration::from_secs(11));
+    assert_eq!(patience_of(64), Duration::from_secs(74));
 }

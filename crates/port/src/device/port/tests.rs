@@ -149,7 +149,8 @@ struct Rig {
 
 impl Rig {
     fn new() -> Self {
-        let (opener, rcu) = (Arc::<FakeOpener>::default(), Rcu::new());
+        let opener = Arc::<FakeOpener>::default();
+        let rcu = Rcu::new();
         let devices = Devices::new(Arc::clone(&opener) as Arc<dyn Opener>).expect("netlink");
         let drops = Arc::<Drops>::default();
         let arena = Arena::new(rcu.reader(), Settings::default(), vec![Arc::clone(&drops)]);
@@ -328,7 +329,8 @@ fn a_port_without_a_device_drops() {
     rig.opener.fail(OpenCause::Missing, "no");
     let port = rig.open(1).expect("open");
     rig.send(0, b"packet");
-    let (from, to) = (source.for_worker(0), port.for_worker(0));
+    let from = source.for_worker(0);
+    let to = port.for_worker(0);
     rig.arena.turn(|turn| {
         let mut batch = Batch::new();
         from.receive(turn, &mut batch, 32);

@@ -48,7 +48,8 @@ impl TapLink {
         let OpenedDevice { facts, fds } = opened;
         let failed = |error| OpenError::new(OpenCause::Failed, format!("tap {}: memory: {error}", facts.interface));
         let queue = |fd| {
-            let (pool, transmit) = (Pool::new(POOL)?, Transmitter::new(facts.features)?);
+            let pool = Pool::new(POOL)?;
+            let transmit = Transmitter::new(facts.features)?;
             Ok(Queue { fd: Arc::new(fd), pool, idle: Backoff::default(), transmit })
         };
         let queues = fds.into_iter().map(queue).collect::<std::io::Result<_>>().map_err(failed)?;
@@ -62,8 +63,12 @@ impl DeviceLink for TapLink {
         if queue.idle.skips() {
             return;
         }
-        let (fd, mut lending, mut source) = (queue.fd.as_fd(), queue.pool.lend(), None);
-        let (mut found, mut packets, mut bytes) = (false, 0, 0);
+        let fd = queue.fd.as_fd();
+        let mut lending = queue.pool.lend();
+        let mut source = None;
+        let mut found = false;
+        let mut packets = 0;
+        let mut bytes = 0;
         for _ in 0..max.min(turn.free_slots()) {
             // A turn's bodies have a limit, so packets wait in the kernel at times.
             let Some(space) = lending.space(SPACE, LEN).filter(|_| turn.free_slots() > 0) else { break };
@@ -114,7 +119,9 @@ impl DeviceLink for TapLink {
 
     fn deliver<'t>(&'t self, port: &DevicePortData, queue: usize, turn: &mut Turn<'t>, batch: &Batch) {
         let (Some(queue), counters) = (self.queues.get(queue), port.counters.get(queue)) else { return };
-        let (mut tally, vanished, max_len) = (Tally::default(), vnet::may_have_vanished(turn), port.max_len());
+        let mut tally = Tally::default();
+        let vanished = vnet::may_have_vanished(turn);
+        let max_len = port.max_len();
         let mut rest = batch.ids();
         // The kernel's copy waits for each line that the guest's CPU has written. So the lines of the
         // next packet are fetched during the system call for this one.

@@ -138,10 +138,10 @@ fn make_command(request: &TapRequest) -> String {
 /// Offers the kernel to leave work to us, from most to least. Returns what it accepted.
 fn set_offload(request: &TapRequest, queue: &Queue) -> Result<Offload, OpenError> {
     let TapOffloads { csum, tso, uso } = request.offloads;
-    let of = |wanted: bool, offload| if wanted && csum { offload } else { Offload::NONE };
-    let plain = of(csum, Offload::CSUM).and(of(tso, Offload::TSO));
-    match queue.set_offload(plain.and(of(uso, Offload::USO))) {
-        Ok(()) => return Ok(plain.and(of(uso, Offload::USO))),
+    let offload_if = |wanted: bool, offload| if wanted && csum { offload } else { Offload::NONE };
+    let plain = offload_if(csum, Offload::CSUM).and(offload_if(tso, Offload::TSO));
+    match queue.set_offload(plain.and(offload_if(uso, Offload::USO))) {
+        Ok(()) => return Ok(plain.and(offload_if(uso, Offload::USO))),
         Err(Errno::INVAL) => {}
         Err(error) => return Err(failed(request, "cannot set its offloads", error)),
     }

@@ -105,7 +105,9 @@ fn is_of(answer: &[u8], stat: &Stat, name: &[u8]) -> bool {
     if *state == CONNECTED && libc::c_int::from(*kind) != libc::SOCK_DGRAM {
         return false;
     }
-    let (mut has_inode, mut has_device, mut has_name) = (false, false, false);
+    let mut has_inode = false;
+    let mut has_device = false;
+    let mut has_name = false;
     for attribute in NlasIterator::new(attributes).map_while(Result::ok) {
         let value = attribute.value();
         match attribute.kind() {

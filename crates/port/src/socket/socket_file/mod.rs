@@ -125,7 +125,9 @@ impl SocketFile {
     /// The step that failed, or that another file is in the socket's place. That file is left
     /// alone.
     pub fn set_permissions(&self, permissions: &Permissions) -> Result<(), SocketFileError> {
-        let (owner, group, mode) = (permissions.owner, permissions.group, permissions.bits());
+        let owner = permissions.owner;
+        let group = permissions.group;
+        let mode = permissions.bits();
         match &self.0 {
             Origin::Own(file) => file.set_permissions(owner, group, mode),
             Origin::Made(file) => file.set_permissions(owner, group, mode),

@@ -104,9 +104,11 @@ impl OwnFile {
         if FileId::of(&stat) != self.id {
             return Err(replaced(SocketStep::Permissions));
         }
-        let (owner, group) = (owner.unwrap_or(self.made_for.0), group.unwrap_or(self.made_for.1));
+        let owner = owner.unwrap_or(self.made_for.0);
+        let group = group.unwrap_or(self.made_for.1);
         if (owner, group) != (stat.st_uid, stat.st_gid) {
-            let (owner, group) = (Uid::from_raw(owner), Gid::from_raw(group));
+            let owner = Uid::from_raw(owner);
+            let group = Gid::from_raw(group);
             chownat(&file, "", Some(owner), Some(group), AtFlags::EMPTY_PATH).map_err(failed(SocketStep::Owner))?;
         }
         if stat.st_mode & 0o7777 != mode {

@@ -126,7 +126,8 @@ mod tests {
 
     #[test]
     fn an_unanswered_call_is_repeated_three_times() {
-        let (mut watch, start) = (CallWatch::default(), Instant::now());
+        let mut watch = CallWatch::default();
+        let start = Instant::now();
         assert_eq!(repeats(&mut watch, standing(1, true), start), [10, 100, 1000]);
         // A check for another ring changes nothing.
         let later = start + Duration::from_secs(3600);
@@ -141,7 +142,8 @@ mod tests {
 
     #[test]
     fn a_new_call_is_a_movement() {
-        let (mut watch, start) = (CallWatch::default(), Instant::now());
+        let mut watch = CallWatch::default();
+        let start = Instant::now();
         assert_eq!(repeats(&mut watch, standing(1, true), start).len(), 3);
         // A packed ring comes back to the same positions after two rounds.
         let check = watch.check(standing(1, true), 2, start + Duration::from_secs(5));
@@ -150,7 +152,8 @@ mod tests {
 
     #[test]
     fn an_answered_call_is_never_repeated_and_the_ring_is_left_alone() {
-        let (mut watch, start) = (CallWatch::default(), Instant::now());
+        let mut watch = CallWatch::default();
+        let start = Instant::now();
         assert!(watch.check(standing(1, true), 1, start).next.at().is_some());
         // The driver has moved its event word.
         let answered = Standing { event: 1, ..standing(1, false) };
@@ -161,7 +164,8 @@ mod tests {
 
     #[test]
     fn a_late_look_repeats_a_call_once() {
-        let (mut watch, start) = (CallWatch::default(), Instant::now());
+        let mut watch = CallWatch::default();
+        let start = Instant::now();
         watch.check(standing(1, true), 1, start);
         let late = start + Duration::from_secs(60);
         let due = [(); 3].map(|()| watch.check(standing(1, true), 1, late).is_due);

@@ -19,7 +19,8 @@ impl ConnectedFrontend {
     /// Sets the state of a device that was just reset. The state is empty, unless a state was
     /// loaded for the device to continue with.
     pub(crate) fn reset_commands(&mut self) {
-        let (acked, pairs) = (self.session.acked_features(), self.session.queue_pairs());
+        let acked = self.session.acked_features();
+        let pairs = self.session.queue_pairs();
         let fresh = || NetControl::new(acked, pairs);
         self.control_queue.state = match &self.control_queue.kept {
             KeptState::Loaded(saved) => match NetControl::restore(saved, acked, pairs) {

@@ -112,7 +112,8 @@ pub(crate) fn burst<'t>(
 /// Returns a command's bytes, unless there are too many, and the byte for its acknowledgement.
 fn split<'t>(turn: &Turn<'t>, mark: usize, readable: u32) -> (Option<Vec<u8>>, Option<MemorySegment<'t>>) {
     let mut command = vec![0; usize::try_from(readable).unwrap_or(usize::MAX).min(net_control::LONGEST + 1)];
-    let (mut got, mut left) = (0, readable);
+    let mut got = 0;
+    let mut left = readable;
     let mut answer = None;
     for segment in turn.staged(mark) {
         let (read, written) = segment.split_at(left);

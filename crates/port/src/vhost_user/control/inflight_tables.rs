@@ -30,7 +30,8 @@ impl InflightTables {
     /// Returns whether a file that was sent to us is ours.
     pub(crate) fn owns(&self, file: &OwnedFd) -> bool {
         let is_same = |own: &InflightFile| {
-            let (own, other) = (fstat(own).ok()?, fstat(file).ok()?);
+            let own = fstat(own).ok()?;
+            let other = fstat(file).ok()?;
             Some((own.st_dev, own.st_ino) == (other.st_dev, other.st_ino))
         };
         self.own.as_ref().and_then(is_same).unwrap_or(false)

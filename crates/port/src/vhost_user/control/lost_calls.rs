@@ -33,7 +33,8 @@ impl ConnectedFrontend {
                     let check = check_ring(&ring.queue, &mut ring.watch, now);
                     ring.watch.next = check.next.at();
                     if check.is_due {
-                        let (port, name) = (&self.shared.config.name, ring.queue.name());
+                        let port = &self.shared.config.name;
+                        let name = ring.queue.name();
                         tracing::debug!(
                             port,
                             "the {name} makes no progress, so its call is repeated: {:?}",
@@ -87,7 +88,8 @@ mod tests {
         assert!(inbox.take_called());
         queue.set_call(Some(call()));
         assert!(!inbox.take_called(), "control knows it already");
-        let (mut watch, start) = (CallWatch::default(), Instant::now());
+        let mut watch = CallWatch::default();
+        let start = Instant::now();
         let next = check_ring(&queue, &mut watch, start).next.at().expect("it may still move");
         queue.set_call(Some(call()));
         assert!(!inbox.take_called(), "control will check again");

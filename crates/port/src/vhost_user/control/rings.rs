@@ -115,7 +115,8 @@ impl ConnectedFrontend {
             Some(table) if !is_control => table.queue(index, setup.size, packed),
             _ => Ok(None),
         };
-        let (memory, log) = (&self.memory, self.active_log());
+        let memory = &self.memory;
+        let log = self.active_log();
         let ring = inflight.and_then(|inflight| {
             if packed {
                 let direction = if is_transmit(index) { Direction::FromGuest } else { Direction::ToGuest };

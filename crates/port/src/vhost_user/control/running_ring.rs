@@ -106,7 +106,8 @@ mod tests {
     /// Returns a set-up as the frontend sends it: with a kick descriptor, or with the message that
     /// there is none.
     fn started(kick: Option<OwnedFd>) -> RingSetup {
-        let (mut setup, polled) = (RingSetup::default(), kick.is_none());
+        let mut setup = RingSetup::default();
+        let polled = kick.is_none();
         (setup.kick, setup.polled) = (kick.map(Arc::new), polled);
         setup
     }
@@ -140,7 +141,8 @@ mod tests {
             setup.call = call;
             setup
         };
-        let (first, second) = (event(), event());
+        let first = event();
+        let second = event();
         assert!(ring.update_descriptors(1, &with(first.clone()), &calls).expect("a call").is_none());
         assert!(ring.update_descriptors(1, &with(first.clone()), &calls).expect("the same").is_none());
         let replaced = ring.update_descriptors(1, &with(second), &calls).expect("another call");

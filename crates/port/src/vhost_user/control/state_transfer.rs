@@ -80,7 +80,8 @@ impl ConnectedFrontend {
             let extra = list(names(extra));
             return Err(format!("device state: its driver negotiated features that the port does not offer: {extra}"));
         }
-        let (pairs, most) = (loaded.pairs(), self.shared.config.most_pairs());
+        let pairs = loaded.pairs();
+        let most = self.shared.config.most_pairs();
         if pairs > most {
             return Err(format!("device state: its driver uses {pairs} queue pairs; the port has {most}"));
         }

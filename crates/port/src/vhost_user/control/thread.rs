@@ -56,7 +56,8 @@ impl PortThread {
     }
 
     pub(crate) fn run(self) {
-        let (shared, stop) = (Arc::clone(&self.shared), Arc::clone(&self.stop));
+        let shared = Arc::clone(&self.shared);
+        let stop = Arc::clone(&self.stop);
         let server = if let FrontendSource::Server(server) = &self.source { Some(Arc::clone(server)) } else { None };
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.serve_all())) {
             // The socket goes with the thread, so that a frontend that connects is refused and does

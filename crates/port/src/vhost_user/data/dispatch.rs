@@ -54,7 +54,8 @@ fn deliver_grouped<'t>(
         sorted[usize::from(*end)] = id;
         *end += 1;
     }
-    let (mut start, mut budget) = (0, DescriptorBudget::in_parts());
+    let mut start = 0;
+    let mut budget = DescriptorBudget::in_parts();
     for (queue, end) in steering.queues().iter().zip(ends) {
         let end = usize::from(end);
         let part = &sorted[start..end];
@@ -81,7 +82,8 @@ fn deliver_in_order<'t>(
     batch: &Batch,
 ) {
     let places = steering.ring_positions(turn, batch.ids());
-    let (mut full, mut told) = (0_u128, 0_u128);
+    let mut full = 0_u128;
+    let mut told = 0_u128;
     let mut budget = DescriptorBudget::in_parts();
     let mut previous = None;
     let mut is_behind = false;

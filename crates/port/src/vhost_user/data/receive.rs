@@ -153,7 +153,9 @@ impl<R: Device> WithKernels for ReceiveBurst<'_, '_, R> {
         // A guest may fill a ring before its frontend enables it. Its packets are taken and dropped
         // (vhost-user, "Ring states").
         let refused = (!queue.enabled()).then_some(Reason::RingDisabled);
-        let (mut packets, mut bytes, mut taken) = (0, 0, 0);
+        let mut packets = 0;
+        let mut bytes = 0;
+        let mut taken = 0;
         for (first, single) in firsts.iter().zip(singles) {
             if turn.free_slots() == 0 {
                 break;

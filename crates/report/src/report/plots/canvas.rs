@@ -103,7 +103,9 @@ impl Canvas {
 
     /// Adds a text with its baseline at `y`.
     pub(super) fn text(&mut self, (x, y): (f64, f64), anchor: Anchor, class: &str, text: &str) {
-        let (font, anchor, text) = (self.font(), anchor_name(anchor), escape(text));
+        let font = self.font();
+        let anchor = anchor_name(anchor);
+        let text = escape(text);
         self.push(format_args!(
             r#"<text x="{x:.1}" y="{y:.1}" font-size="{font}" text-anchor="{anchor}" class="{class}">{text}</text>"#
         ));
@@ -117,7 +119,8 @@ impl Canvas {
             return self.text(at, anchor, class, text);
         }
         let ((x, y), font, anchor) = (at, self.font(), anchor_name(anchor));
-        let (short, whole) = (escape(&short), escape(text));
+        let short = escape(&short);
+        let whole = escape(text);
         self.push(format_args!(
             r#"<text x="{x:.1}" y="{y:.1}" font-size="{font}" text-anchor="{anchor}" class="{class}">{short}<title>{whole}</title></text>"#
         ));
@@ -125,8 +128,10 @@ impl Canvas {
 
     /// Adds a text that reads upwards. Its end is at this place.
     pub(super) fn upright(&mut self, (x, y): (f64, f64), text: &str, space: f64) {
-        let (short, font) = (fit(text, self.font(), space), self.font());
-        let (short, whole) = (escape(&short), escape(text));
+        let short = fit(text, self.font(), space);
+        let font = self.font();
+        let short = escape(&short);
+        let whole = escape(text);
         self.push(format_args!(
             r#"<text x="{x:.1}" y="{y:.1}" font-size="{font}" text-anchor="end" transform="rotate(-90 {x:.1} {y:.1})">{short}<title>{whole}</title></text>"#
         ));
@@ -135,8 +140,10 @@ impl Canvas {
     /// Adds a legend in rows from `top` on, above the data. Returns the lower end of the legend.
     pub(super) fn legend<'s>(&mut self, top: f64, names: impl IntoIterator<Item = &'s str>) -> f64 {
         const SIGN: f64 = 18.0;
-        let (line, right) = (self.line_height() + 2.0, self.width() - 4.0);
-        let (mut x, mut y) = (4.0, top);
+        let line = self.line_height() + 2.0;
+        let right = self.width() - 4.0;
+        let mut x = 4.0;
+        let mut y = top;
         for (series, name) in names.into_iter().enumerate() {
             let space = right - 4.0 - SIGN - 5.0;
             let wide = SIGN + 5.0 + self.text_width(&fit(name, self.font(), space)) + 14.0;
@@ -227,8 +234,11 @@ impl Canvas {
 
     /// Returns the picture as a part of the page. `id` is unique in the page.
     pub(super) fn finish(self, id: &str, title: &str, description: &str) -> String {
-        let (name, width, height) = (self.layout.name(), self.width(), self.height);
-        let (title, description) = (escape(title), escape(description));
+        let name = self.layout.name();
+        let width = self.width();
+        let height = self.height;
+        let title = escape(title);
+        let description = escape(description);
         format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"{name}\" viewBox=\"0 0 {width:.0} {height:.0}\" role=\"img\" \
              aria-labelledby=\"{id}-{name}-t {id}-{name}-d\">\n<title id=\"{id}-{name}-t\">{title}</title>\n\
@@ -240,11 +250,14 @@ impl Canvas {
     /// Returns the picture as a file with its own style, under its title. The background is opaque,
     /// because the colour of the page around it is unknown.
     pub(super) fn finish_file(self, title: &str, description: &str) -> String {
-        let (width, height) = (self.width(), self.height);
-        let (whole, head) = (height + 2.0 * MARGIN + self.line_height() + 6.0, MARGIN + self.font());
+        let width = self.width();
+        let height = self.height;
+        let whole = height + 2.0 * MARGIN + self.line_height() + 6.0;
+        let head = MARGIN + self.font();
         let wide = width + 2.0 * MARGIN;
         let shown = escape(&fit(title, self.font(), width));
-        let (title, description) = (escape(title), escape(description));
+        let title = escape(title);
+        let description = escape(description);
         format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{wide:.0}\" height=\"{whole:.0}\" viewBox=\"0 0 {wide:.0} \
              {whole:.0}\" role=\"img\" aria-labelledby=\"t d\">\n<title id=\"t\">{title}</title>\n<desc \

@@ -162,7 +162,8 @@ impl Forest {
         (y, high): (f64, f64),
         place: &impl Fn(f64) -> f64,
     ) {
-        let (line, font) = (canvas.line_height(), canvas.font());
+        let line = canvas.line_height();
+        let font = canvas.font();
         let middle = if frame.is_beside { y + high / 2.0 } else { y + high - GAP - line / 2.0 - 2.0 };
         if frame.is_beside {
             let at = (frame.left - 10.0, middle + font * 0.35);
@@ -186,7 +187,8 @@ impl Forest {
     /// Adds the words that say which side of 1 is better.
     fn sides(canvas: &mut Canvas, one: f64, sides: [Outcome; 2], y: f64) -> f64 {
         let foot = y + canvas.font();
-        let (before, after) = (format!("← {}", sides[0].words()), format!("{} →", sides[1].words()));
+        let before = format!("← {}", sides[0].words());
+        let after = format!("{} →", sides[1].words());
         if one - 6.0 - canvas.text_width(&before) > 0.0 {
             canvas.text((one - 6.0, foot), Anchor::End, class(Some(sides[0])), &before);
         }

@@ -56,7 +56,8 @@ impl Curves<'_> {
             let mut path = String::new();
             let mut last = (f64::NEG_INFINITY, f64::NEG_INFINITY);
             for (nines, ns) in distribution.curve() {
-                let (x, y) = (place(nines), height(ns));
+                let x = place(nines);
+                let y = height(ns);
                 // Steps smaller than a third of a pixel are invisible.
                 if (x - last.0).abs() >= 0.3 || (y - last.1).abs() >= 0.3 {
                     path.push_str(&format!("{}{x:.1} {y:.1}", if path.is_empty() { 'M' } else { 'L' }));

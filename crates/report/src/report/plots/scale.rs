@@ -16,7 +16,8 @@ impl Linear {
         let span = if high > low { high - low } else { 1.0 };
         let step = round_step(span / 7.0);
         // A value that differs from a step only by rounding ends at this step.
-        let (low, high) = ((low / step + 1e-9).floor() * step, (high / step - 1e-9).ceil() * step);
+        let low = (low / step + 1e-9).floor() * step;
+        let high = (high / step - 1e-9).ceil() * step;
         Linear { low, high: if high > low { high } else { low + step }, step }
     }
 

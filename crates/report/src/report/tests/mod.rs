@@ -107,7 +107,9 @@ fn number(node: Node<'_, '_>, name: &str) -> f64 {
 /// Returns the place of a text, from the attributes in the picture.
 fn text_box(node: Node<'_, '_>) -> (Box, String) {
     let text = node.text().unwrap_or_default().to_owned();
-    let (x, y, size) = (number(node, "x"), number(node, "y"), number(node, "font-size"));
+    let x = number(node, "x");
+    let y = number(node, "y");
+    let size = number(node, "font-size");
     let wide = width(&text, size);
     if node.attribute("transform").is_some() {
         return ([x - 0.8 * size, y, x + 0.25 * size, y + wide], text);
@@ -211,7 +213,8 @@ fn trials_that_do_not_count_are_listed_with_their_reason() {
     }
     let results = results(&samples);
     let report = Report::new("A report", &results).expect("samples");
-    let (page, markdown) = (report.html(), report.markdown());
+    let page = report.html();
+    let markdown = report.markdown();
     for text in [&page, &markdown] {
         // Trials with the same reason are counted, not listed.
         assert_eq!(text.matches("sent 3 % less than meant").count(), 1);

@@ -27,7 +27,9 @@ type Case<'c> = (&'c [(&'c str, Option<Effect>)], &'c str);
 
 #[test]
 fn one_variant_is_described_by_its_cells() {
-    let (up, same, wide) = (ratio(1.06, 1.03, 1.09), ratio(1.01, 0.98, 1.02), ratio(1.2, 0.9, 1.5));
+    let up = ratio(1.06, 1.03, 1.09);
+    let same = ratio(1.01, 0.98, 1.02);
+    let wide = ratio(1.2, 0.9, 1.5);
     let down = ratio(0.8, 0.7, 0.9);
     let none = Effect::Ratio(Ratio { value: 1.2, interval: None });
     let many = |effects: &[(Effect, usize)]| -> Vec<(&'static str, Option<Effect>)> {
@@ -97,7 +99,9 @@ fn the_verb_follows_the_metric() {
 
 #[test]
 fn the_variants_with_most_differences_are_described() {
-    let (up, down, wide) = (ratio(1.2, 1.1, 1.3), ratio(0.5, 0.4, 0.6), ratio(1.0, 0.5, 2.0));
+    let up = ratio(1.2, 1.1, 1.3);
+    let down = ratio(0.5, 0.4, 0.6);
+    let wide = ratio(1.0, 0.5, 2.0);
     let variant = |name: &str, effects: [Effect; 2]| of(name, &[("64", Some(effects[0])), ("1518", Some(effects[1]))]);
     let two = [variant("a", [up, wide]), variant("b", [down, down])];
     assert_eq!(
@@ -123,7 +127,9 @@ fn the_variants_with_most_differences_are_described() {
 
 #[test]
 fn a_group_of_cells_has_what_they_have_in_common() {
-    let (up, down, wide) = (ratio(1.2, 1.1, 1.3), ratio(0.5, 0.4, 0.6), ratio(1.0, 0.5, 2.0));
+    let up = ratio(1.2, 1.1, 1.3);
+    let down = ratio(0.5, 0.4, 0.6);
+    let wide = ratio(1.0, 0.5, 2.0);
     let cells = |effects: [Effect; 6]| -> Vec<(&'static str, Option<Effect>)> {
         let cells =
             ["64 core=same", "64 core=other", "512 core=same", "512 core=other", "1514 core=same", "1514 core=other"];

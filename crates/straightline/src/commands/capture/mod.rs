@@ -58,7 +58,8 @@ pub(crate) fn execute(args: &Capture) -> anyhow::Result<()> {
         Some(CaptureDirection::Both) => (true, true),
         None => (args.dropped.is_none(), args.dropped.is_none()),
     };
-    let (ports, dropped) = (args.ports.clone(), args.dropped.clone());
+    let ports = args.ports.clone();
+    let dropped = args.dropped.clone();
     let request = CaptureRequest { ports, received, delivered, dropped, filter, snaplen: args.snaplen };
     let stream = api::stream(&args.api, &Request::Capture(request.clone()))?;
     let answer: api::Capture = serde_json::from_str(stream.answer()).context("the switch's answer has another form")?;
@@ -159,7 +160,8 @@ impl Session {
         let writer = start_file(file, &interfaces, &request)?;
         let statistics = vec![Statistics::default(); interfaces.len()];
         let before = statistics.clone();
-        let (order, left) = (Order::new(answer.workers), args.count.unwrap_or(u64::MAX));
+        let order = Order::new(answer.workers);
+        let left = args.count.unwrap_or(u64::MAX);
         let began = now();
         Ok(Session {
             answer,
@@ -184,7 +186,8 @@ impl Session {
         if !file.has_packets() || !rotation.is_full(file.len()) {
             return Ok(());
         }
-        let (path, is_stuck) = (rotation.next(), file.is_stuck());
+        let path = rotation.next();
+        let is_stuck = file.is_stuck();
         self.finish()?;
         self.earlier += self.writer.get_mut().packets();
         self.writer = start_file(CaptureFile::create(&path, is_stuck)?, &self.interfaces, &self.request)?;
@@ -254,7 +257,8 @@ impl Session {
 
     /// Takes all whole records from the beginning of `input`. Returns the number of ticks.
     fn take(&mut self, input: &mut Vec<u8>) -> anyhow::Result<u32> {
-        let (mut at, mut ticks) = (0, 0);
+        let mut at = 0;
+        let mut ticks = 0;
         while let Some((record, len)) = Record::parse(&input[at..]).context("the switch sent something else")? {
             at += len;
             match record {

@@ -26,7 +26,8 @@ pub(crate) struct Compare {
 }
 
 pub(crate) fn execute(args: &Compare) -> anyhow::Result<()> {
-    let (first, second) = (folder::read(&args.first)?, folder::read(&args.second)?);
+    let first = folder::read(&args.first)?;
+    let second = folder::read(&args.second)?;
     let comparison = Comparison::new(&first, &second, &args.metric);
     if args.json {
         output::answer(&format!("{}\n", serde_json::to_string(&comparison)?))?;

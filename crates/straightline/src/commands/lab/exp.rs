@@ -81,7 +81,9 @@ pub(crate) fn execute(args: &Exp) -> anyhow::Result<()> {
         // experiment.
         let environment = Environment { used_cpus: settings.used_cpus(), ..machine::environment() };
         let outcome = one(args, experiment, &settings, Writer::create(&own, environment)?)?;
-        let (made, planned, shown) = (outcome.made, outcome.planned, own.display());
+        let made = outcome.made;
+        let planned = outcome.planned;
+        let shown = own.display();
         ensure!(
             !outcome.is_cut_short(),
             "stopped: {made} of {planned} trials of {} were made. They are in {shown}, with the partial values of \

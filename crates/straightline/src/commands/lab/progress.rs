@@ -82,8 +82,8 @@ mod tests {
     #[test]
     fn a_step_is_shown_with_the_time_and_all_steps() {
         let step = Step { trial: 3, trials: 40, round: 1, what: "pvp 64 split".to_owned() };
-        let of = |seconds| format!("{} {}", clock(Duration::from_secs(seconds)), place(&step));
-        assert_eq!(of(12), "[ 12 s] 3 of 40 pvp 64 split");
-        assert_eq!(of(1234), "[1234 s] 3 of 40 pvp 64 split");
+        let line_after = |seconds| format!("{} {}", clock(Duration::from_secs(seconds)), place(&step));
+        assert_eq!(line_after(12), "[ 12 s] 3 of 40 pvp 64 split");
+        assert_eq!(line_after(1234), "[1234 s] 3 of 40 pvp 64 split");
     }
 }

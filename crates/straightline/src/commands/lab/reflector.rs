@@ -97,7 +97,8 @@ pub(crate) fn execute(args: &Loop) -> anyhow::Result<()> {
     // forward such frames.
     let lost = report.lost.unwrap_or(0);
     ensure!(lost == 0, "{lost} packets of the loop are lost");
-    let (measured, meant) = (report.secs, args.secs.as_secs_f64());
+    let measured = report.secs;
+    let meant = args.secs.as_secs_f64();
     ensure!(
         measured >= meant,
         "stopped: {measured:.1} s of {meant} s were measured; the values above are of this \

@@ -94,7 +94,8 @@ pub(crate) fn execute(args: &Tunnel) -> anyhow::Result<()> {
         Ok(())
     });
     watch.progress.finish();
-    let (outcome, is_over) = (outcome?, watch.is_over);
+    let outcome = outcome?;
+    let is_over = watch.is_over;
     // A trial that was interrupted takes no part in medians.
     let missing: Vec<String> = if let Some(many) = args.many {
         let reports = experiments::many_reports(&samples, many);

@@ -39,7 +39,8 @@ fn a_port_whose_source_check_eats_all_packets() {
     let fixture = Fixture::new();
     fixture.write(&CONFIG.replacen("[port.vm1]", "[port.vm1]\nsource-check = \"mac\"\nmac = \"02:00:00:00:00:07\"", 1));
     let _running = Running::start(&fixture);
-    let (mut sender, _receiver) = (guest(&fixture, "vm1"), guest(&fixture, "vm2"));
+    let mut sender = guest(&fixture, "vm1");
+    let _receiver = guest(&fixture, "vm2");
     (0..40).for_each(|_| send(&mut sender, 1));
     wait_for("no drops", || ask(&fixture, "ports")["ports"][0]["drops"]["spoofed"] == 40);
     let checks = doctor(&fixture);

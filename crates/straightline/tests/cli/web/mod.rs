@@ -121,7 +121,8 @@ fn it_serves_the_answers_and_the_metrics() {
         let history = web.get("/api/history").json();
         Some(history).filter(|history| history["times"].as_array().is_some_and(|times| times.len() > 1))
     });
-    let (times, port) = (history["times"].as_array().unwrap(), &history["ports"][1]);
+    let times = history["times"].as_array().unwrap();
+    let port = &history["ports"][1];
     assert!(times.is_sorted_by(|a, b| a.as_f64() <= b.as_f64()), "{history}");
     assert_eq!(port["name"], "vm2");
     assert!(port["rx_bytes"].as_array().unwrap().iter().all(|bytes| *bytes == 0), "{history}");

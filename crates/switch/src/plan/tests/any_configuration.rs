@@ -64,7 +64,8 @@ fn configs() -> impl Strategy<Value = Config> {
             limit: 16,
             statics: Vec::new(),
         });
-        let (patches, bridges) = (patches.collect(), bridges.collect());
+        let patches = patches.collect();
+        let bridges = bridges.collect();
         config = Config { patches, bridges, nodes: vec![node(which)], ..config };
         // The first port without a network receives copies from some of the others.
         let joined = |n: usize| {
@@ -224,7 +225,6 @@ fn check(config: &Config, plan: &Plan) {
     {
         let ports = domain.ports(config);
         for (&from, &to) in ports.iter().flat_map(|from| ports.iter().map(move |to| (from, to))) {
-            let (from, to) = (from, to);
             let receiving = &plan.ports[from].assignment.rx_workers;
             assert!(from == to || receiving.iter().all(|worker| plan.ports[to].assignment.delivering.contains(worker)));
         }

@@ -145,8 +145,8 @@ fn all_workers_that_mirror_to_a_port_deliver_to_it() {
         plan(config, None).ports.into_iter().map(|place| place.assignment).collect()
     };
     let [first, second, alone] = assignments(&config).try_into().expect("three");
-    let one = |worker| vec![worker; usize::from(MAX_QUEUE_PAIRS)];
-    assert_eq!((&first.rx_workers[0], &second.rx_workers[0], alone.rx_workers.len()), (&0, &1, one(0).len()));
+    let all_pairs = |worker| vec![worker; usize::from(MAX_QUEUE_PAIRS)];
+    assert_eq!((&first.rx_workers[0], &second.rx_workers[0], alone.rx_workers.len()), (&0, &1, all_pairs(0).len()));
     let served = alone.rx_workers[0];
     assert_eq!(alone.delivering, [served], "nobody mirrors to it");
     // One worker receives from the first port; the other worker delivers to it.

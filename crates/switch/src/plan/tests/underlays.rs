@@ -19,7 +19,8 @@ fn dropping(a: &str, b: &str) -> PatchConfig {
 
 #[test]
 fn an_underlay_joins_what_its_tunnels_are_in() {
-    let (at, unconnected) = (ForwardingDomain::Underlay, ForwardingDomain::Unconnected);
+    let at = ForwardingDomain::Underlay;
+    let unconnected = ForwardingDomain::Unconnected;
     let all = |config: &Config| {
         let mut all = domains(config);
         all.sort_by_key(|domain| domain.name(config));
@@ -57,11 +58,11 @@ fn tunnels_have_the_workers_of_their_underlay() {
     config.patches = vec![dropping("p2", "t")];
     config.ports[0].kind.as_vhost_user_mut().expect("a vhost-user port").queues = Some(2);
     let plan = plan(&config, None);
-    let of = |port: usize| &plan.ports[port].assignment;
-    assert_eq!(of(6), of(0));
-    assert_eq!(of(0), &assignment(&[0, 1], &[0, 1], &[0, 1]));
+    let assignment_of = |port: usize| &plan.ports[port].assignment;
+    assert_eq!(assignment_of(6), assignment_of(0));
+    assert_eq!(assignment_of(0), &assignment(&[0, 1], &[0, 1], &[0, 1]));
     // Both workers have packets for the guest.
-    assert_eq!(of(2).delivering, [0, 1]);
+    assert_eq!(assignment_of(2).delivering, [0, 1]);
     assert_eq!(plan.workers.iter().filter(|worker| worker.domains.contains(&ForwardingDomain::Underlay(0))).count(), 2);
 }
 

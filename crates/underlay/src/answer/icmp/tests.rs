@@ -44,7 +44,8 @@ pub(in crate::answer) fn too_big4(
     let repr = icmpv4::Repr::FragmentationNeeded { mtu };
     repr.emit(&mut icmp, checksum::sum(&quoted)).expect("a header");
     let mut message = Message::begin(link(), EtherType::IPV4).expect("a header");
-    let (router, own) = (v4("203.0.113.1"), v4("192.0.2.1"));
+    let router = v4("203.0.113.1");
+    let own = v4("192.0.2.1");
     let ip = messages::v4(router, own, IpProtocol::ICMP, 8 + quoted.len()).expect("a header");
     message.append(|bytes| ip.emit(bytes)).expect("space");
     message.append_bytes(&icmp).expect("space");
@@ -57,7 +58,8 @@ pub(in crate::answer) fn too_big6(src: &str, dst: &str, rest: &[u8], len: usize,
     let mut quoted = [&[0; 40], rest].concat();
     let repr = messages::v6(v6(src), v6(dst), IpProtocol::L2TP, len - 40).expect("a header");
     repr.emit(&mut quoted).expect("space");
-    let (router, own) = (v6("2001:db8:ffff::1"), v6("2001:db8::1"));
+    let router = v6("2001:db8:ffff::1");
+    let own = v6("2001:db8::1");
     let pseudo_len = u32::try_from(8 + quoted.len()).expect("a length");
     let pseudo = checksum::pseudo_header_v6(router, own, IpProtocol::ICMPV6, pseudo_len);
     let mut icmp = [0; 8];
@@ -232,7 +234,8 @@ fn only_the_tunnels_to_the_remote_are_looked_at() {
     let remote = |n: u16| format!("198.51.{}.{}", 100 + n / 250, 1 + n % 250);
     let tunnels: Vec<_> = (0..500).map(|n| add(&station, n + 1, kind.clone(), US, &remote(n))).collect();
     send(&tunnels, 0);
-    let (src, dst) = (ip(US), ip(&remote(77)));
+    let src = ip(US);
+    let dst = ip(&remote(77));
     let quoted = |dst| Quoted { src, dst, protocol: IpProtocol::GRE, len: 1500, rest: &KEYED };
     let looked_at = |dst| station.underlay.lower_path_mtus(&quoted(dst), 1400, 0);
     assert_eq!(looked_at(ip("192.0.2.9")), Lowered { tunnels: 0, looked_at: 0 });

@@ -192,8 +192,10 @@ impl Rig {
             Tunnel::new(config, Arc::clone(&underlay), port, Arc::clone(&drops[port.index()]))
         };
         let tunnels: Vec<Arc<Tunnel>> = tunnels.into_iter().enumerate().map(tunnel).collect();
-        let (source, wire) = (Source::new(), Arc::<Capture>::default());
-        let (plain, inside) = ([Arc::<Capture>::default(), Arc::default()], Arc::<Capture>::default());
+        let source = Source::new();
+        let wire = Arc::<Capture>::default();
+        let plain = [Arc::<Capture>::default(), Arc::default()];
+        let inside = Arc::<Capture>::default();
         let gather = Arc::<Gather>::default();
         let mut graph = Graph::new();
         // What is added first runs last.
@@ -275,7 +277,8 @@ impl Sent {
             (true, false) => GsoKind::Udp4,
             (false, false) => GsoKind::Udp6,
         };
-        let (l4, header_len) = (self.headers.l4(), self.headers.len());
+        let l4 = self.headers.l4();
+        let header_len = self.headers.len();
         let gso = self.size.map(|size| Gso { kind, ecn: false, size, l3: 14, l4, header_len, outer: None });
         Offload { checksum, gso }
     }
@@ -648,9 +651,11 @@ fn headers_that_are_too_deep_are_dropped() {
     // 110 bytes, the deepest headers.
     let config = tunnel(TunnelKind::Geneve { vni: 1, options }, false);
     for (more, fits) in [(0, true), (6, true), (7, false), (80, false)] {
-        let (gather, drops) = (Arc::<Gather>::default(), Arc::<Drops>::default());
+        let gather = Arc::<Gather>::default();
+        let drops = Arc::<Drops>::default();
         let tunnel = Tunnel::new(config.clone(), Arc::clone(&underlay), PortIndex(2), Arc::clone(&drops));
-        let (source, wire) = (Source::new(), Arc::<Capture>::default());
+        let source = Source::new();
+        let wire = Arc::<Capture>::default();
         let mut graph = Graph::new();
         let port = Arc::clone(&wire) as Arc<dyn Port>;
         let output = UnderlayOutput::new(Arc::clone(&underlay), port, Arc::clone(&gather));
@@ -683,7 +688,9 @@ impl Node for Overwrite {
 fn a_tunnel_behind_enclosed_nodes_alone_sees_their_changes() {
     let underlay = Underlay::new(underlay(None), PortIndex(1));
     let configs = [vxlan(), tunnel(TunnelKind::Vxlan { vni: 8 }, true), tunnel(TunnelKind::Vxlan { vni: 9 }, true)];
-    let (gather, source, wire) = (Arc::<Gather>::default(), Source::new(), Arc::<Capture>::default());
+    let gather = Arc::<Gather>::default();
+    let source = Source::new();
+    let wire = Arc::<Capture>::default();
     let mut graph = Graph::new();
     let output = UnderlayOutput::new(Arc::clone(&underlay), Arc::clone(&wire) as Arc<dyn Port>, Arc::clone(&gather));
     let output = graph.output(Arc::new(output), false);

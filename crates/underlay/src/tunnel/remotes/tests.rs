@@ -103,7 +103,8 @@ proptest! {
     #[test]
     fn quiet_stations_are_known(steps in steps()) {
         let remotes = table(REMOTES, LIMIT, &[]);
-        let (mut now, mut invented) = (0, 0);
+        let mut now = 0;
+        let mut invented = 0;
         let mut heard = BTreeMap::new();
         let remote = |station: u32| RemoteIndex(1 + u16::try_from(station / QUIET).unwrap());
         let name = |station: u32| mac(0xff00_0000 + station);

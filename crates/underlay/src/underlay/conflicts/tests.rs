@@ -37,7 +37,9 @@ fn run(conflicts: &Conflicts, seconds: std::ops::Range<u32>) -> Vec<(u32, Notice
 
 #[test]
 fn an_address_is_probed_and_announced_when_the_link_comes_up() {
-    let (conflicts, probe, announcement) = (conflicts(), Notice::Probe(own()), Notice::Announcement(own()));
+    let conflicts = conflicts();
+    let probe = Notice::Probe(own());
+    let announcement = Notice::Announcement(own());
     assert_eq!(run(&conflicts, 0..5), []);
     conflicts.begin();
     let expected = [(5, probe), (6, probe), (7, probe), (9, announcement), (11, announcement)];
@@ -98,7 +100,8 @@ fn an_address_is_defended_once_in_ten_seconds() {
 
 #[test]
 fn each_conflict_is_told_once_and_names_the_first_station() {
-    let (conflicts, mut told) = (conflicts(), Vec::new());
+    let conflicts = conflicts();
+    let mut told = Vec::new();
     for now in 0..100 {
         conflicts.tick(now, |_| true, |ip, other| told.push((now, ip, other)));
         if now < 40 {
@@ -174,7 +177,8 @@ proptest! {
     fn messages_are_those_of_the_reference(
         seconds in prop::collection::vec((0_u8..30, prop::collection::vec(any::<bool>(), 0..3), 0_u8..6), 1..200),
     ) {
-        let (conflicts, mut history) = (conflicts(), History::default());
+        let conflicts = conflicts();
+        let mut history = History::default();
         for (now, (up, claims, quiet)) in (0..).zip(&seconds) {
             if *up == 0 || now == 3 {
                 conflicts.begin();

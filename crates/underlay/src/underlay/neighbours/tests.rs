@@ -140,7 +140,8 @@ fn another_address_is_taken_once_the_old_one_is_silent() {
 fn an_answer_without_an_address_is_that_of_the_known_station() {
     let mut net = Net::new(Some(TRUE));
     net.ask();
-    let (hop, table) = (net.hop.ip(), &net.table);
+    let hop = net.hop.ip();
+    let table = &net.table;
     assert!(table.answered(hop, None, TRUE).is_none() && net.mac().is_none(), "no address is known");
     net.answer_all();
     (net.now, net.station) = (30, None);

@@ -202,7 +202,8 @@ impl RingState {
         let mut later =
             (1..self.next_avail.wrapping_sub(position)).map(|ahead| self.slot(position.wrapping_add(ahead)));
         let there = later.find(|&slot| u32::from(self.ids[slot]) == reported && !self.in_order);
-        let (here, there) = (self.slot(position), there.ok_or(DeviceFault::Id(reported))?);
+        let here = self.slot(position);
+        let there = there.ok_or(DeviceFault::Id(reported))?;
         self.ids.swap(here, there);
         self.sorted = false;
         Ok(self.ids[here])

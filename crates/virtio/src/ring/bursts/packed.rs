@@ -82,7 +82,8 @@ impl PackedBursts {
         most: usize,
         mut each: impl FnMut(&mut RingState, u32, u16, u32),
     ) -> Result<Moved, DeviceFault> {
-        let (mut moved, capacity) = (Moved::default(), state.capacity());
+        let mut moved = Moved::default();
+        let capacity = state.capacity();
         let most = positions(most).min(state.out());
         let mut k = 0;
         while k < most {
@@ -149,8 +150,10 @@ impl Bursts for PackedBursts {
     ) -> Result<Moved, DeviceFault> {
         let most = most.min(to.state.free()).min(spare.len());
         let Buffers::Receive(capacity) = from.state.buffers else { return Ok(Moved::default()) };
-        let (mut refills, mut sent) = (Burst::new(from.parts.desc.cells64()), Burst::new(to.parts.desc.cells64()));
-        let (refilled, next) = (from.state.next_avail, to.state.next_avail);
+        let mut refills = Burst::new(from.parts.desc.cells64());
+        let mut sent = Burst::new(to.parts.desc.cells64());
+        let refilled = from.state.next_avail;
+        let next = to.state.next_avail;
         let moved = PackedBursts::take(from.parts.desc.cells64(), &mut from.state, most, |state, k, id, len| {
             let addr = state.addrs[usize::from(id)];
             each(addr, len);
@@ -191,7 +194,8 @@ impl Bursts for PackedBursts {
         let mut burst = Burst::new(parts.desc.cells64());
         let again = state.next_avail;
         let moved = PackedBursts::take(parts.desc.cells64(), state, most, |state, k, id, reported| {
-            let (addr, len) = (state.addrs[usize::from(id)], state.lens[usize::from(id)]);
+            let addr = state.addrs[usize::from(id)];
+            let len = state.lens[usize::from(id)];
             each(addr, if transmits { len } else { reported });
             burst.put(state, again.wrapping_add(k), id, addr, len);
         })?;

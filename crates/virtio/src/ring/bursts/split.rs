@@ -55,7 +55,8 @@ impl SplitBursts {
         n: usize,
         mut each: impl FnMut(&mut RingState, u32, u16, u32),
     ) -> Result<Moved, DeviceFault> {
-        let (mut moved, capacity) = (Moved::default(), state.capacity());
+        let mut moved = Moved::default();
+        let capacity = state.capacity();
         let elements = used.cells32();
         for k in (0..positions(n)).step_by(ELEMENTS_PER_LINE) {
             used.prefetch(layout::used::entry(state.slot(state.next_used.wrapping_add(k))));
@@ -116,8 +117,10 @@ impl Bursts for SplitBursts {
             return Ok(Moved::default());
         }
         let rest = spare.len() - n;
-        let (fresh, refilled) = (&spare[rest..], from.state.next_avail);
-        let (received, sent) = (from.parts.desc.cells64(), to.parts.desc.cells64());
+        let fresh = &spare[rest..];
+        let refilled = from.state.next_avail;
+        let received = from.parts.desc.cells64();
+        let sent = to.parts.desc.cells64();
         let next = to.state.next_avail;
         let moved = SplitBursts::take(&from.parts, &mut from.state, n, |state, k, id, len| {
             let addr = state.addrs[usize::from(id)];

@@ -33,7 +33,8 @@ fn all_kinds(lab: &Lab) -> Result<()> {
     let [host, xdp, packet] = [Namespace::new("host")?, Namespace::new("xdp")?, Namespace::new("packet")?];
     net::veth([(&host, "v1"), (&xdp, "eth0")], 1, 1500)?;
     net::veth([(&host, "v2"), (&packet, "eth0")], 1, 1500)?;
-    let (nic0, nic1) = (DeviceKind::AfXdp.keys("v1"), DeviceKind::AfPacket.keys("v2"));
+    let nic0 = DeviceKind::AfXdp.keys("v1");
+    let nic1 = DeviceKind::AfPacket.keys("v2");
     let switch = Switch::start_in(lab, &host, &[], &[("host", TAP), ("nic0", &nic0), ("nic1", &nic1)], &[])?;
     let places = [(&host, "sl0"), (&xdp, "eth0"), (&packet, "eth0")];
     let mut ends = Vec::new();
@@ -62,8 +63,10 @@ fn killed(lab: &Lab) -> Result<()> {
     host.sh(
         "ip tuntap add dev sl1 mode tap user nobody vnet_hdr; ip addr add 10.78.0.1/24 dev sl1; ip link set sl1 up",
     )?;
-    let (routes, tap) = (host.routes()?, host.link("sl1")?);
-    let (nic0, nic1) = (DeviceKind::AfXdp.keys("v1"), DeviceKind::AfPacket.keys("v2"));
+    let routes = host.routes()?;
+    let tap = host.link("sl1")?;
+    let nic0 = DeviceKind::AfXdp.keys("v1");
+    let nic1 = DeviceKind::AfPacket.keys("v2");
     let existing = "kind = \"tap\"\nname = \"sl1\"";
     let devices = [("host", TAP), ("old", existing), ("nic0", &nic0), ("nic1", &nic1)];
     let mut switch = Switch::start_in(lab, &host, &[], &devices, &[])?;

@@ -166,7 +166,8 @@ impl<'lab> Site<'lab> {
         lan.sh("ip addr add 10.20.0.1/24 dev eth0")?;
         fs::create_dir_all(lab.log("www.d"))?;
         fs::write(lab.log("www.d").join("index.html"), "hello\n")?;
-        let (pages, leases) = (lab.log("www.d"), lab.log("lan.leases"));
+        let pages = lab.log("www.d");
+        let leases = lab.log("lan.leases");
         let leases = format!("--dhcp-leasefile={}", leases.display());
         let common = ["--keep-in-foreground", "--log-facility=-", "--no-resolv", "--no-hosts", "--pid-file="];
         let dns = [&common[..], &["--listen-address=9.9.9.9", "--address=/example.org/198.51.100.80"]].concat();
@@ -200,7 +201,8 @@ impl<'lab> Site<'lab> {
             fs::write(bin.join(name), text)?;
             fs::set_permissions(bin.join(name), fs::Permissions::from_mode(0o755))?;
         }
-        let (guests, terminals) = (BTreeMap::new(), Vec::new());
+        let guests = BTreeMap::new();
+        let terminals = Vec::new();
         Ok(Self { lab, guests, terminals, _servers: servers, hosts, _others: others })
     }
 

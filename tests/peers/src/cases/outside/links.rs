@@ -68,7 +68,8 @@ fn nic(lab: &Lab, kind: DeviceKind) -> Result<()> {
         end.configure(1500)?;
     }
     goes_up(&switch, "nic0")?;
-    let (first, second) = (guest.ip(), peer.ip());
+    let first = guest.ip();
+    let second = peer.ip();
     traffic::reach(&mut guest, &second)?;
     noise(&mut guest, &second)?;
     noise(&mut peer, &first)?;
@@ -134,7 +135,8 @@ fn tap(lab: &Lab) -> Result<()> {
     guest.configure(1500)?;
     host.boot()?;
     host.address(None)?;
-    let (first, second) = (guest.ip(), host.ip());
+    let first = guest.ip();
+    let second = host.ip();
     traffic::reach(&mut guest, &second)?;
     noise(&mut guest, &second)?;
     noise(&mut host, &first)?;

@@ -107,7 +107,8 @@ fn datagrams(one: &mut LinuxGuest, other: &mut LinuxGuest) -> Result<()> {
     for len in [200, 12_000] {
         for reverse in ["", " -R"] {
             let report = iperf3(one, other, &format!("-u -b {rate} -k 100 -l {len} -c {}{reverse}", other.ip()))?;
-            let (sent, lost) = (report("/end/sum/packets"), report("/end/sum/lost_packets"));
+            let sent = report("/end/sum/packets");
+            let lost = report("/end/sum/lost_packets");
             let (Some(sent), Some(lost)) = (sent, lost) else { bail!("iperf3 counted no datagrams") };
             println!("  datagrams of {len} bytes{reverse}: {} of {sent} arrived", sent - lost);
             ensure!(sent - lost >= 20.0, "{lost} of {sent} datagrams of {len} bytes{reverse} were lost");

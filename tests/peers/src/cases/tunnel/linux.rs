@@ -124,7 +124,8 @@ fn configuration(lab: &Lab, mtu: u32) -> Result<String> {
     text += "\n[underlay.tagged]\nport = \"v\"\naddress = [\"198.51.100.1/24\"]\nvlan = 100\n";
     let mut bridge = vec!["a".to_owned()];
     for (number, tunnel) in (1..).zip(&TUNNELS) {
-        let (underlay, remote) = (if tunnel.is_tagged { "tagged" } else { "wan" }, tunnel.address(FAR));
+        let underlay = if tunnel.is_tagged { "tagged" } else { "wan" };
+        let remote = tunnel.address(FAR);
         write!(text, "\n[port.t{number}]\n{}\nmtu = {mtu}\n", tunnel.keys)?;
         write!(text, "underlay = {underlay:?}\nremote = {remote:?}\n")?;
         if tunnel.port == "a" {
@@ -206,7 +207,8 @@ impl Tunnel {
 
     /// Makes the device at one host of the underlay's network, which is the same host inside.
     fn make(&self, guest: &mut LinuxGuest, inner: Inner, host: u8, mtu: u32) -> Result<()> {
-        let (device, other) = (format!("t{}", inner.0), 3 - host);
+        let device = format!("t{}", inner.0);
+        let other = 3 - host;
         let fill = |text: &str| {
             let words = text.split(' ').map(|word| match word {
                 "L" => self.address(host),

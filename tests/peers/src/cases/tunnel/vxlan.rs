@@ -52,7 +52,9 @@ impl Vxlan {
     /// Makes an end in the kernel, whose own host and other host of the underlay's network are
     /// `hosts`. It gets a namespace of its own.
     pub(super) fn device_in(&self, namespace: &Namespace, interface: &str, hosts: [u8; 2]) -> Result<Place> {
-        let (name, vni, options) = (format!("vx{}", self.far), self.vni, self.options);
+        let name = format!("vx{}", self.far);
+        let vni = self.vni;
+        let options = self.options;
         let [own, other] = hosts.map(|host| self.outer.address(host));
         namespace.sh(&format!(
             "ip link add {name} type vxlan id {vni} local {own} remote {other} dstport 4789 dev {interface} {options}"

@@ -137,7 +137,8 @@ fn read_kind(section: &Section<'_>, remote: Option<IpAddr>, report: &mut Finding
 /// Warns of a keyed tunnel without a cookie of 8 bytes, which is all that names the remote (RFC 8159,
 /// 3).
 fn warn_without_cookie(section: &Section<'_>, cookie: Cookie, report: &mut Findings<'_>) {
-    let (title, len) = (section.title(), cookie.as_bytes().len());
+    let title = section.title();
+    let len = cookie.as_bytes().len();
     let has = match len {
         0 => "no cookie".to_owned(),
         8 => return,

@@ -202,7 +202,8 @@ impl TunnelSettings {
         super::note(&mut differences, "underlay", underlay, &new.underlay);
         super::note(&mut differences, "local", *local, new.local);
         if *kind != new.kind {
-            let (old, new) = (kind.as_str(), new.kind.as_str());
+            let old = kind.as_str();
+            let new = new.kind.as_str();
             differences.push(if old == new { format!("keys of {old}") } else { format!("kind {old} is now {new}") });
         }
         for (key, differs) in [

@@ -54,7 +54,8 @@ fn an_interface_is_opened_natively_and_closed_without_traces() {
     }
     veth(4);
     let vlan = || run("ethtool -k nic0").lines().any(|line| line == "rx-vlan-offload: on");
-    let (promiscuous, program) = (|| run("ip -d link show nic0"), || run("ip link show nic0").contains("xdp"));
+    let promiscuous = || run("ip -d link show nic0");
+    let program = || run("ip link show nic0").contains("xdp");
     assert!(vlan() && promiscuous().contains("promiscuity 0") && !program());
     let direct = Direct::default();
     let device = DeviceRequest::AfXdp(request("nic0"));
@@ -103,7 +104,8 @@ fn the_interface_receives_what_the_switch_has_addresses_for() {
         (number("promiscuity").expect("a count"), number("allmulti").expect("a count"))
     };
     let own = Interfaces::new().expect("a socket").mac("nic0").expect("found").expect("a MAC address");
-    let (v4, v6) = ("192.0.2.1", "2001:db8::1");
+    let v4 = "192.0.2.1";
+    let v6 = "2001:db8::1";
     let cases = [
         (vec![v4], None, None, (0, 0)),
         (vec![v4, v6], None, None, (0, 1)),
@@ -267,7 +269,9 @@ fn a_program_takes_what_is_for_our_addresses_and_leaves_the_rest() {
     veth(1);
     let (opened, _changes) = open(&request("nic0")).expect("opened");
     let ours: [IpAddr; 3] = ["192.0.2.1", "2001:db8::1", "2001:db8::2"].map(|ip| ip.parse().expect("an address"));
-    let (first, second, other) = ([192, 0, 2, 1], ours[2], [192, 0, 2, 2]);
+    let first = [192, 0, 2, 1];
+    let second = ours[2];
+    let other = [192, 0, 2, 2];
     let IpAddr::V6(second) = second else { panic!("version 6") };
     let foreign = Ipv6Addr::from_bits(second.to_bits() + 1);
     let arp = |target: [u8; 4]| [&[0; 24][..], &target].concat();
@@ -278,29 +282,27 @@ fn a_program_takes_what_is_for_our_addresses_and_leaves_the_rest() {
     };
     let group: Ipv6Addr = "ff02::1:ff00:2".parse().expect("an address");
     let asks = |target: Ipv6Addr, kind| v6(group, 58, &[&[kind, 0, 0, 0, 0, 0, 0, 0][..], &target.octets()].concat());
-    let (taken, left) = (
-        [
-            ([8, 6], arp(first)),
-            ([8, 6], claim(first)),
-            ([8, 0], v4(first)),
-            ([0x86, 0xdd], v6(second, 17, &[])),
-            ([0x86, 0xdd], asks(second, 135)),
-            ([0x86, 0xdd], asks(second, 136)),
-        ],
-        [
-            ([8, 6], arp(other)),
-            ([8, 6], arp(first)[..27].to_vec()),
-            ([8, 0], v4(other)),
-            ([8, 0], arp(first)),
-            ([0x86, 0xdd], v6(foreign, 17, &[])),
-            ([0x86, 0xdd], asks(foreign, 135)),
-            ([0x86, 0xdd], asks(second, 137)),
-            ([0x86, 0xdd], asks(foreign, 136)),
-            ([8, 6], claim(other)),
-            ([0x86, 0xdd], v6(second, 17, &[])[..39].to_vec()),
-            ([0x88, 0xcc], vec![0; 60]),
-        ],
-    );
+    let taken = [
+        ([8, 6], arp(first)),
+        ([8, 6], claim(first)),
+        ([8, 0], v4(first)),
+        ([0x86, 0xdd], v6(second, 17, &[])),
+        ([0x86, 0xdd], asks(second, 135)),
+        ([0x86, 0xdd], asks(second, 136)),
+    ];
+    let left = [
+        ([8, 6], arp(other)),
+        ([8, 6], arp(first)[..27].to_vec()),
+        ([8, 0], v4(other)),
+        ([8, 0], arp(first)),
+        ([0x86, 0xdd], v6(foreign, 17, &[])),
+        ([0x86, 0xdd], asks(foreign, 135)),
+        ([0x86, 0xdd], asks(second, 137)),
+        ([0x86, 0xdd], asks(foreign, 136)),
+        ([8, 6], claim(other)),
+        ([0x86, 0xdd], v6(second, 17, &[])[..39].to_vec()),
+        ([0x88, 0xcc], vec![0; 60]),
+    ];
     for vlan in [None, Some(100)] {
         let sockets = bpf::create_socket_map(1).expect("a map");
         bpf::set_socket(sockets.as_fd(), 0, opened.fds[1].as_fd()).expect("entered");

@@ -80,13 +80,13 @@ fn offloads_that_are_off_are_not_offered() {
     if !enter("offloads_that_are_off_are_not_offered") {
         return;
     }
-    let of = |csum, tso, uso| {
+    let flags_of = |csum, tso, uso| {
         let offloads = TapOffloads { csum, tso, uso };
         open(&TapRequest { offloads, ..request("sl0") }).expect("a tap").facts.features
     };
-    assert_eq!(of(false, false, false), 0);
-    assert_eq!(of(true, false, false), f::VIRTIO_NET_F_CSUM | f::VIRTIO_NET_F_GUEST_CSUM);
-    assert_eq!(of(true, true, false) & f::VIRTIO_NET_F_HOST_USO, 0);
+    assert_eq!(flags_of(false, false, false), 0);
+    assert_eq!(flags_of(true, false, false), f::VIRTIO_NET_F_CSUM | f::VIRTIO_NET_F_GUEST_CSUM);
+    assert_eq!(flags_of(true, true, false) & f::VIRTIO_NET_F_HOST_USO, 0);
 }
 
 #[test]

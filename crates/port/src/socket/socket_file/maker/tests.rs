@@ -114,7 +114,8 @@ fn answer(channel: &Channel, fds: &mut Vec<OwnedFd>) -> Answer {
 #[test]
 fn hostile_messages_reach_no_other_file() {
     let folder = tempfile::tempdir().unwrap();
-    let (mine, other) = (folder.path().join("s"), folder.path().join("other"));
+    let mine = folder.path().join("s");
+    let other = folder.path().join("other");
     let _other = UnixListener::bind(&other).unwrap();
     let before = facts(&other);
     let (ours, theirs) = pair();

@@ -82,9 +82,12 @@ impl<'a, R: Device> Buffers<'a, R> {
     /// Stops before a faulty buffer; the caller finds the fault.
     #[inline]
     pub(super) fn take_singles<'t>(&mut self, memory: &'t GuestMemory, turn: &mut Turn<'t>, need: u32) -> (u32, u16) {
-        let (mut got, mut chains) = (0_u32, 0);
+        let mut got = 0_u32;
+        let mut chains = 0;
         while got < need && chains < MOST_BUFFERS && self.look() {
-            let (staged, mut found, mut last) = (turn.mark(), 0, 0);
+            let staged = turn.mark();
+            let mut found = 0;
+            let mut last = 0;
             let end = self.known.min(self.at + usize::from(MOST_BUFFERS - chains));
             for first in &self.firsts[self.at..end] {
                 let Some(buffer) = self.ring.single(memory, first, Direction::ToGuest) else { break };

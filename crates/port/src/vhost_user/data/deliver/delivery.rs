@@ -70,8 +70,10 @@ impl<R: Device> Delivery<'_, '_, R> {
         if let Some(reason) = self.buffers.refuses(need) {
             return Err(NotDelivered::Dropped(reason));
         }
-        let (mark, limit) = (self.turn.mark(), self.buffers.budget.limit());
-        let (mut got, mut chains) = (0, 0);
+        let mark = self.turn.mark();
+        let limit = self.buffers.budget.limit();
+        let mut got = 0;
+        let mut chains = 0;
         let taken = self.take(need, &mut got, &mut chains);
         self.buffers.budget.spend(chains.into());
         match taken {

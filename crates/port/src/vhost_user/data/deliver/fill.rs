@@ -41,13 +41,16 @@ pub(super) fn fill<'t>(
 
 /// Fills the buffers of a ring of one layout.
 fn fill_into(mut delivery: Delivery<'_, '_, impl Device>, without_vanished: bool) -> Tally {
-    let (ids, wait, mark) = (delivery.ids, delivery.wait, delivery.turn.mark());
+    let ids = delivery.ids;
+    let wait = delivery.wait;
+    let mark = delivery.turn.mark();
     let mut tally =
         Tally { packets: 0, bytes: 0, body: 0, drops: [0; Reason::ALL.len()], left_from: None, short: 0, broken: None };
     // After memory has vanished, each packet is checked by itself.
     let kinds = if without_vanished { GsoKinds::NONE } else { delivery.link.receiver.kinds() };
     // Packets before position `looked` are known not to be coalesced with their neighbours.
-    let (mut at, mut looked) = (0, if kinds == GsoKinds::NONE { ids.len() } else { 0 });
+    let mut at = 0;
+    let mut looked = if kinds == GsoKinds::NONE { ids.len() } else { 0 };
     loop {
         if delivery.buffers.budget.is_spent() {
             delivery.drop_rest(at, Reason::ManyDescriptors, without_vanished, &mut tally);

@@ -108,7 +108,8 @@ pub(crate) fn deliver<'t>(
 ) -> Delivered {
     let mut inner = queue.lock();
     // The fault epoch for which the batch was done again.
-    let (mut redone, notes) = (None, turn.note_mark());
+    let mut redone = None;
+    let notes = turn.note_mark();
     let tally = loop {
         let tally = fill(&mut inner, link, turn, ids, wait, budget, redone.is_some());
         let epoch = fault::epoch();

@@ -62,9 +62,12 @@ fn burst<K: Kernels, R: Device>(
     let Delivery { link, turn, buffers: Buffers { ring, firsts, at, known, .. }, .. } = to;
     let mut places: [Option<MemorySegment<'_>>; BURST] = [None; BURST];
     let prefetches = turn.prefetches();
-    let (mut found, mut bytes, mut some_ask) = (0, 0, false);
+    let mut found = 0;
+    let mut bytes = 0;
+    let mut some_ask = false;
     for ((&id, first), place) in ids.iter().zip(&firsts[*at..*known]).zip(&mut places) {
-        let (len, offload) = (turn.len(id), turn.offload(id));
+        let len = turn.len(id);
+        let offload = turn.offload(id);
         if len > link.max_len || !is_plain(offload) {
             break;
         }

@@ -35,7 +35,8 @@ impl<R: Device> Delivery<'_, '_, R> {
     /// Delivers the packets of a run as one. If that fails, nothing has changed.
     #[inline(never)]
     fn deliver_run(&mut self, run: &Run, ids: &[PacketId], tally: &mut Tally) -> bool {
-        let (gso, limit) = (run.gso(), self.buffers.budget.limit());
+        let gso = run.gso();
+        let limit = self.buffers.budget.limit();
         if u32::from(gso.header_len) + u32::from(gso.size) > self.link.max_len {
             return false;
         }

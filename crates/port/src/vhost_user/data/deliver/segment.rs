@@ -31,7 +31,8 @@ impl<R: Device> Delivery<'_, '_, R> {
             return Err(NotDelivered::Dropped(Reason::SegmentHeaders));
         }
         let finish = !self.link.receiver.takes_partial();
-        let (mut done, mut from) = (SegmentTally::default(), BodyCursor::default());
+        let mut done = SegmentTally::default();
+        let mut from = BodyCursor::default();
         while plan.left() > 0 {
             if self.segments_into_singles(id, &mut plan, &mut from, finish, &mut done) > 0 {
                 continue;
@@ -79,7 +80,8 @@ impl<R: Device> Delivery<'_, '_, R> {
             return 0;
         }
         let Delivery { link, turn, buffers: Buffers { ring, firsts, at, known, .. }, segment, .. } = self;
-        let (staged, left) = (turn.mark(), plan.left());
+        let staged = turn.mark();
+        let left = plan.left();
         // All segments are as long as the next one, except the last, which may be shorter.
         let full = plan.len_of(0);
         let mut found = 0;
