@@ -8,7 +8,7 @@ use crate::api::{
     Capture, CaptureRequest, Changes, Control, DynamicPortGuard, ErrorCode, EventKind, Ping, PingRequest, PortRequest,
     Refusal, Stream, Trace, TraceRequest,
 };
-use crate::config::{Config, Diagnostic, Interfaces, Kinds};
+use crate::config::{Config, Diagnostic, Interfaces, Kinds, Loaded};
 use crate::config_file::AppliedFile;
 use crate::descriptors::descriptor_shortage;
 use crate::{GivenSocket, Switch, sandbox};
@@ -43,9 +43,30 @@ const MOST_CHANGES: usize = 100;
 const MOST_ERROR: usize = 4096;
 
 impl Keeper {
+    /// Reads the file and checks it against the machine.
+    fn checked(&self) -> Result<Loaded, String> {
+        let hint = |error: &std::io::Error| sandbox::about_reading(&self.file, error);
+        let loaded = Config::load_hinted(&self.file, &self.kinds, hint).map_err(|errors| errors.to_string())?;
+        for warning in &loaded.warnings {
+            tracing::warn!("{warning}");
+        }
+        if let Some(shortage) = descriptor_shortage(&loaded.config) {
+            tracing::warn!("{shortage}");
+        }
+        // A socket that this switch has itself does not count as taken.
+        let running = self.switch.config();
+        let mut wrong = loaded.taken_sockets_beside(&running);
+        wrong.extend(loaded.on_machine(&Interfaces::routes_of_this_machine(), &running).errors);
+        if wrong.is_empty() {
+            Ok(loaded)
+        } else {
+            Err(wrong.iter().map(Diagnostic::to_string).collect::<Vec<_>>().join("\n"))
+        }
+    }
+
     fn add_event(&self, done: &Result<Changes, String>) {
         let (kind, message) = match done {
-            Ok(Changes { changes }) => {
+            Ok(Changes { changes, .. }) => {
                 let message = match changes.len() {
                     0 => "reload: nothing changed".to_owned(),
                     1 => format!("reload: {}", changes[0]),
@@ -69,27 +90,12 @@ impl Keeper {
 
 impl Control for Keeper {
     fn reload(&self) -> Result<Changes, Refusal> {
-        let done = Config::load_hinted(&self.file, &self.kinds, |error| sandbox::about_reading(&self.file, error))
-            .map_err(|errors| errors.to_string())
-            .and_then(|loaded| {
-                for warning in &loaded.warnings {
-                    tracing::warn!("{warning}");
-                }
-                if let Some(shortage) = descriptor_shortage(&loaded.config) {
-                    tracing::warn!("{shortage}");
-                }
-                // A socket that this switch has itself does not count as taken.
-                let running = self.switch.config();
-                let mut wrong = loaded.taken_sockets_beside(&running);
-                wrong.extend(loaded.on_machine(&Interfaces::routes_of_this_machine(), &running).errors);
-                if !wrong.is_empty() {
-                    return Err(wrong.iter().map(Diagnostic::to_string).collect::<Vec<_>>().join("\n"));
-                }
-                let changes = self.switch.reload(&loaded.config);
-                let changes = changes.map_err(|error| format!("{}: {error:#}", self.file.display()))?;
-                self.switch.running.file_applied(AppliedFile::new(&self.file, loaded.text));
-                Ok(changes)
-            });
+        let done = self.checked().and_then(|loaded| {
+            let changes = self.switch.reload(&loaded.config);
+            let changes = changes.map_err(|error| format!("{}: {error:#}", self.file.display()))?;
+            self.switch.running.file_applied(AppliedFile::new(&self.file, loaded.text));
+            Ok(changes)
+        });
         match &done {
             Ok(changes) if changes.changes.is_empty() => tracing::info!("reload: nothing changed"),
             Ok(changes) => changes.changes.iter().for_each(|change| tracing::info!("reload: {change}")),
@@ -97,6 +103,13 @@ impl Control for Keeper {
         }
         self.add_event(&done);
         done.map_err(|error| Refusal::new(ErrorCode::Refused, error))
+    }
+
+    fn preview(&self) -> Result<Changes, Refusal> {
+        let refused = |error: String| Refusal::new(ErrorCode::Refused, error);
+        let loaded = self.checked().map_err(refused)?;
+        let changes = self.switch.preview(&loaded.config);
+        changes.map_err(|error| refused(format!("{}: {error:#}", self.file.display())))
     }
 
     fn set_link(&self, port: &str, up: bool) -> Result<(), Refusal> {

@@ -12,7 +12,7 @@
 //!
 //! A worker takes a graph between two turns, when it holds no packet, so none is lost.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -28,7 +28,8 @@ use crate::domain_graph::{LiveParts, source_check};
 use crate::dynamic_port::DesiredConfig;
 use crate::open_port::{OpenWith, open};
 use crate::plan::{
-    Before, BridgeSpec, NetworkSpec, Plan, PortPlan, PortSpec, Step, difference, needs_restart, plan, specs, unchanged,
+    Before, BridgeSpec, DomainSpec, NetworkSpec, Plan, PortPlan, PortSpec, Step, difference, needs_restart, plan,
+    specs, unchanged,
 };
 use crate::running::Snapshot;
 use crate::underlays::Underlays;
@@ -73,13 +74,39 @@ impl Switch {
         }
     }
 
+    /// Returns what [`Self::reload`] would change. Nothing is opened.
+    ///
+    /// # Errors
+    /// The keys that need a restart, or what the switch may not open.
+    pub(crate) fn preview(&self, config: &Config) -> anyhow::Result<Changes> {
+        let desired = self.desired.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.running.now();
+        let config = &with_nodes_of(&now.config, &desired.with_dynamic_ports(config)?);
+        check(&now.config, config)?;
+        let before = Before { config: &now.config, plan: &now.plan };
+        let plan = plan(config, Some(before));
+        let steps = difference(before, config, &plan);
+        for step in &steps {
+            let (Step::PortAdded(new) | Step::PortRemade { new, .. } | Step::PortMoved { new, permissions: true, .. }) =
+                step
+            else {
+                continue;
+            };
+            let port = &config.ports[*new];
+            sandbox::allows(port).with_context(|| format!("port \"{}\"", port.name))?;
+            if let Some(request) = port.kind.device(port.mtu, port.mac) {
+                self.devices.check(&request).with_context(|| format!("port \"{}\"", port.name))?;
+            }
+        }
+        let pauses = pausing(&now.domains, &specs(config, &plan));
+        let changes = steps.iter().map(|step| describe(step, &now.config, config)).collect();
+        Ok(Changes { changes, pauses, dry_run: true })
+    }
+
     pub(crate) fn change(&self, config: &Config, desired: &DesiredConfig) -> anyhow::Result<Changes> {
         let now = self.running.now();
         let config = &with_nodes_of(&now.config, config);
-        if let Some(keys) = needs_restart(&now.config.switch, &config.switch) {
-            bail!("[switch]: {keys} cannot change while the switch runs; nothing is changed; restart to apply");
-        }
-        ensure!(config.ports.len() <= MOST_PORTS, "{} ports; at most {MOST_PORTS} are served", config.ports.len());
+        check(&now.config, config)?;
         let before = Before { config: &now.config, plan: &now.plan };
         let plan = plan(config, Some(before));
         let steps = difference(before, config, &plan);
@@ -106,8 +133,10 @@ impl Switch {
         let (ports, drops) = attempt.ports(before);
         let next = Next { config, plan, ports, drops, underlays };
         let next = self.hand_over(&now, before, next)?;
+        let pauses = pausing(&now.domains, &next.domains);
         self.settle(&now, next, &steps);
-        Ok(Changes { changes: steps.iter().map(|step| describe(step, &now.config, config)).collect() })
+        let changes = steps.iter().map(|step| describe(step, &now.config, config)).collect();
+        Ok(Changes { changes, pauses, dry_run: false })
     }
 
     /// Does steps 3 to 5.
@@ -214,6 +243,28 @@ impl Switch {
         }
         self.running.show(next);
     }
+}
+
+/// Checks that a configuration can follow another one while the switch runs.
+fn check(running: &Config, config: &Config) -> anyhow::Result<()> {
+    if let Some(keys) = needs_restart(&running.switch, &config.switch) {
+        bail!("[switch]: {keys} cannot change while the switch runs; nothing is changed; restart to apply");
+    }
+    ensure!(config.ports.len() <= MOST_PORTS, "{} ports; at most {MOST_PORTS} are served", config.ports.len());
+    Ok(())
+}
+
+/// Returns the domains that pause during a change, as messages name them. Ports that are in no patch
+/// and no bridge are left out, because they have no packets.
+fn pausing(before: &[Vec<Arc<DomainSpec>>], after: &[Vec<Arc<DomainSpec>>]) -> Vec<String> {
+    let mut names = BTreeSet::new();
+    for (had, has) in before.iter().zip(after) {
+        let kept = unchanged(had, has);
+        let kept: HashSet<_> = kept.iter().map(|spec| &spec.name).collect();
+        let others = had.iter().chain(has).filter(|spec| !kept.contains(&spec.name));
+        names.extend(others.flat_map(|spec| &spec.parts).map(|part| &part.name).filter(|name| name.0 != "port"));
+    }
+    names.into_iter().map(|(kind, name)| format!("{kind} {name:?}")).collect()
 }
 
 /// The parts of the next snapshot that exist before any worker changes.

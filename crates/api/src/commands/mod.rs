@@ -46,7 +46,7 @@ pub use ports::{
     Addresses, Device, DownReason, Joined, JoinedKind, Link, Packets, PathMtu, Port, Ports, Queue, QueuePairs,
     RingKind, RxMode, Tunnel,
 };
-pub use reload::{Change, ChangeKind, Changed, Changes};
+pub use reload::{Change, ChangeKind, Changed, Changes, ReloadRequest};
 pub use right::Right;
 pub use runtime::{Node, Runtime, Worker};
 pub use status::{BridgeMoves, ConfigurationFile, Privileges, Stalls, Status};
@@ -157,9 +157,10 @@ commands! {
     }
 
     /// Reads the configuration file again and applies it.
-    Reload {
+    Reload(ReloadRequest) {
         word: "reload",
         right: All,
+        arguments: "its argument \"dry_run\" (true or false) is optional",
         answer: Changes,
         help: "Make the running switch read its configuration file again, as SIGHUP does, and show the changes",
         prints: reload::text,
@@ -191,6 +192,11 @@ pub type AnswerText = fn(&str) -> serde_json::Result<String>;
 /// The arguments of `events` are optional.
 impl Answer for Events {
     const COMMAND: Command = Command::Events;
+}
+
+/// The argument of `reload` is optional.
+impl Answer for Changes {
+    const COMMAND: Command = Command::Reload;
 }
 
 /// The type of an answer, with the command that asks for it without arguments.

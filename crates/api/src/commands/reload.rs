@@ -1,8 +1,19 @@
-//! The answer to `reload`.
+//! The request `reload` and its answer.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+
+/// The arguments of the request `reload`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "command-line", derive(clap::Args))]
+pub struct ReloadRequest {
+    /// The changes are told, and nothing is changed.
+    #[serde(default)]
+    #[cfg_attr(feature = "command-line", arg(long, help = "Show what a reload would change, and change nothing"))]
+    pub dry_run: bool,
+}
 
 /// The answer to `reload`: the changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -11,6 +22,13 @@ pub struct Changes {
     /// The changes: ports first, then underlays, patches, bridges and nodes. Empty if the configuration is the
     /// same as before.
     pub changes: Vec<Change>,
+    /// The patches, bridges and underlays whose packets wait in their rings during the change, such as
+    /// `bridge "lan"`.
+    #[serde(default)]
+    pub pauses: Vec<String>,
+    /// True if nothing is changed: the answer tells what a reload would do.
+    #[serde(default)]
+    pub dry_run: bool,
 }
 
 /// A change.
@@ -82,11 +100,20 @@ pub enum Changed {
     Changed,
 }
 
-/// Renders the answer to `reload`: a line for each change.
+/// Renders the answer to `reload`: a line for each change. Of a dry run it also tells which packets
+/// would wait.
 #[must_use]
 pub fn text(changes: &Changes) -> String {
-    if changes.changes.is_empty() {
-        return "nothing changed\n".to_owned();
+    let Changes { changes, pauses, dry_run } = changes;
+    if changes.is_empty() {
+        return if *dry_run { "nothing would change\n" } else { "nothing changed\n" }.to_owned();
     }
-    changes.changes.iter().map(|change| format!("{change}\n")).collect()
+    let lines: String = changes.iter().map(|change| format!("{change}\n")).collect();
+    match (dry_run, pauses.is_empty()) {
+        (false, _) => lines,
+        (true, true) => format!("{lines}a reload would do this; no packets would wait\n"),
+        (true, false) => {
+            format!("{lines}a reload would do this; packets would wait meanwhile in {}\n", pauses.join(", "))
+        }
+    }
 }

@@ -40,6 +40,36 @@ fn ports(fixture: &Fixture) -> Vec<String> {
 }
 
 #[test]
+fn a_dry_run_tells_what_would_change_and_changes_nothing() {
+    let (fixture, _running) = started();
+    let dry_run = |file: &str| {
+        fixture.write(file);
+        fixture.execute(&["reload", "--dry-run", "--api", "api"])
+    };
+    let done = dry_run(CONFIG);
+    assert_eq!((done.code, done.out.as_str(), done.err.as_str()), (Some(0), "nothing would change\n", ""));
+    let done = dry_run(&format!("{CONFIG}{MORE}"));
+    let expected = "port \"vm3\" added\nbridge \"lan\" added: vm3\n\
+                    a reload would do this; packets would wait meanwhile in bridge \"lan\"\n";
+    assert_eq!((done.code, done.out.as_str()), (Some(0), expected), "{done:?}");
+    assert_eq!(ports(&fixture), ["vm1", "vm2"]);
+    assert!(!fixture.path("vm3").exists());
+    let more = format!("{CONFIG}{MORE}");
+    fixture.write(&more);
+    let done = fixture.execute(&["reload", "--dry-run", "--json", "--api", "api"]);
+    let json: serde_json::Value = serde_json::from_str(&done.out).unwrap();
+    assert_eq!((&json["dry_run"], &json["pauses"][0]), (&true.into(), &"bridge \"lan\"".into()), "{json}");
+    // What a reload refuses, a dry run refuses too: also rights that the sandbox has given up.
+    let done = dry_run(&CONFIG.replace("[port.vm2]", "perms = \"0660\"\n[port.vm2]"));
+    assert!(done.code == Some(1) && done.err.contains("perms: all ports had \"0600\""), "{done:?}");
+    let done = dry_run(&CONFIG.replace("[switch]", "[switch]\nidle = \"spin\""));
+    assert!(done.code == Some(1) && done.err.contains("idle cannot change while the switch runs"), "{done:?}");
+    let done = dry_run("nonsense");
+    assert_eq!(done.code, Some(1), "{done:?}");
+    assert!(done.err.contains("straightline.toml:1") || done.err.contains(":1:"), "{done:?}");
+}
+
+#[test]
 fn it_tells_what_changed() {
     let (fixture, running) = started();
     let done = fixture.execute(&["reload", "--api", "api"]);

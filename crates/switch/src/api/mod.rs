@@ -77,6 +77,13 @@ pub trait Control: Send + Sync {
     /// The file has errors, or a change cannot be applied. The message may have several lines.
     fn reload(&self) -> Result<Changes, Refusal>;
 
+    /// Reads the configuration file again and tells what [`Self::reload`] would change.
+    ///
+    /// # Errors
+    /// The file has errors, or a change could not be applied. What only the attempt shows, such as a
+    /// full system, is no error here.
+    fn preview(&self) -> Result<Changes, Refusal>;
+
     /// Sets a port's link down, or allows it to be up again.
     ///
     /// # Errors
@@ -158,7 +165,8 @@ impl RequestHandler {
             Request::Events(EventsRequest { since, follow: true }) => {
                 begin_stream(held, || source.follow_events(*since))
             }
-            Request::Reload => good(self.control()?.reload()?),
+            Request::Reload(ReloadRequest { dry_run: false }) => good(self.control()?.reload()?),
+            Request::Reload(ReloadRequest { dry_run: true }) => good(self.control()?.preview()?),
             Request::Link(LinkRequest { port, up }) => {
                 self.control()?.set_link(port, *up)?;
                 good(Done {})

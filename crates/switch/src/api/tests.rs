@@ -283,7 +283,11 @@ impl Control for Once {
             change: Changed::Remade,
             detail: "mtu 1500 is now 9000".to_owned(),
         };
-        Ok(Changes { changes: vec![change] })
+        Ok(Changes { changes: vec![change], ..Changes::default() })
+    }
+
+    fn preview(&self) -> Result<Changes, Refusal> {
+        Ok(Changes { dry_run: true, ..self.reload()? })
     }
 
     fn set_link(&self, port: &str, up: bool) -> Result<(), Refusal> {

@@ -40,6 +40,10 @@ impl Control for Refusing {
     fn reload(&self) -> Result<Changes, Refusal> {
         Ok(Changes::default())
     }
+
+    fn preview(&self) -> Result<Changes, Refusal> {
+        Ok(Changes::default())
+    }
     fn set_link(&self, _: &str, _: bool) -> Result<(), Refusal> {
         Ok(())
     }
