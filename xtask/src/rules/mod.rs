@@ -10,6 +10,7 @@
 //! | `doc_comments` | no doc comment begins with "What", "Who" or "Whoever" |
 //! | `packed_lets` | a `let` binds one value, and no written tuple of several |
 //! | `markdown` | prose in Markdown has lines of at most 100 columns |
+//! | `recipes` | each path that ARCHITECTURE.md or CONTRIBUTING.md names exists |
 //! | `subjects` | subjects of new commits have at most 72 columns |
 
 mod circles;
@@ -19,6 +20,7 @@ mod layers;
 mod markdown;
 mod packed_lets;
 mod port_sides;
+mod recipes;
 mod subjects;
 mod unsafe_code;
 
@@ -80,6 +82,7 @@ pub(crate) fn check(root: &Path) -> Result<Findings> {
     // Notes and results that are not tracked may have long lines.
     if let Ok(tracked) = git::tracked(root) {
         documents.retain(|path, _| tracked.contains(path));
+        violations.extend(documents.iter().flat_map(|(path, text)| recipes::check(path, text, &tracked)));
     }
     violations.extend(documents.iter().flat_map(|(path, text)| markdown::check(path, text)));
     match subjects::new_commits(root) {
