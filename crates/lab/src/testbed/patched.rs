@@ -3,12 +3,13 @@
 use std::path::PathBuf;
 
 use straightline_config::{Config, Idle, PatchConfig, PortConfig, WhenFull};
+use straightline_wire::FrameLimit;
 
 /// The MTU of all ports. It is large enough for the frames of any experiment.
 pub(crate) const MTU: u16 = 9216;
 
-/// The longest frame that passes: the MTU, an Ethernet header and a VLAN tag.
-pub(crate) const LONGEST: u32 = MTU as u32 + 18;
+/// The length of the longest frame that passes.
+pub(crate) const LONGEST: u32 = FrameLimit::new(MTU).bytes();
 
 /// Returns the configuration of a switch with a port for each of these sockets and with the patches
 /// of [`patched_ports`].

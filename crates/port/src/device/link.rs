@@ -7,15 +7,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use straightline_graph::QueueCounters;
 use straightline_packet::{Batch, Drops, PacketId, PortIndex, RcuCell, Turn};
+use straightline_wire::FrameLimit;
 
 use super::devices::WakeEvent;
 use super::{DeviceRequest, OpenError, OpenedDevice};
 use crate::device::af_packet::AfPacketLink;
 use crate::device::af_xdp::AfXdpLink;
 use crate::device::tap::TapLink;
-
-/// Bytes of a frame beyond its MTU: the Ethernet header and a VLAN tag.
-pub(super) const BEYOND_MTU: u32 = 18;
 
 /// An open device. Control makes it, workers use it within turns, and nobody changes it: if the
 /// interface changes, control makes another.
@@ -127,7 +125,7 @@ impl DevicePortData {
 
     /// Returns the MTU of the device, or the port's own if that is less.
     pub(super) fn mtu(&self) -> u16 {
-        u16::try_from(self.max_len().saturating_sub(BEYOND_MTU)).unwrap_or(u16::MAX)
+        FrameLimit::of_bytes(self.max_len()).mtu()
     }
 
     pub(super) fn set_max_len(&self, max_len: u32) {

@@ -12,10 +12,11 @@ use straightline_graph::{
     PortControl, QueueAssignment, QueueCounters, Waiters, is_within,
 };
 use straightline_packet::{Drops, PortIndex, Rcu, RcuCell};
+use straightline_wire::FrameLimit;
 use tracing::Level;
 
 use super::devices::{Devices, Lookup};
-use super::link::{self, BEYOND_MTU, DeviceLink, DevicePortData};
+use super::link::{self, DeviceLink, DevicePortData};
 use super::netlink::Interface;
 use super::worker_port::WorkerPort;
 use super::{AfXdpRequest, DeviceRequest, OpenCause, OpenError, OpenedDevice};
@@ -164,7 +165,7 @@ impl DevicePort {
             drops,
             counters: (0..queues).map(|_| Arc::default()).collect(),
             link: RcuCell::new(rcu),
-            max_len: AtomicU32::new(u32::from(config.mtu) + BEYOND_MTU),
+            max_len: AtomicU32::new(FrameLimit::new(config.mtu).bytes()),
             mac: AtomicU64::new(0),
             set_down: AtomicBool::new(false),
             faulted: AtomicBool::new(false),
@@ -474,8 +475,9 @@ impl Shared {
 
     /// Returns the bytes of the longest packet, for an interface of this MTU.
     fn max_len(&self, mtu: u32) -> u32 {
-        let known = if mtu == 0 { u32::MAX } else { mtu };
-        u32::from(self.config.mtu).min(known) + BEYOND_MTU
+        // Unknown is 0.
+        let known = u16::try_from(mtu).ok().filter(|mtu| *mtu > 0).unwrap_or(u16::MAX);
+        FrameLimit::new(self.config.mtu.min(known)).bytes()
     }
 
     /// Returns the open device as operators see it.

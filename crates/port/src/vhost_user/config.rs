@@ -7,11 +7,9 @@ use std::sync::Arc;
 use straightline_graph::Permissions;
 use straightline_virtio::features as f;
 use straightline_virtio::vhost_user::{MAX_QUEUE_PAIRS, NetConfig, Offer, SUPPORTED_PROTOCOL_FEATURES};
+use straightline_wire::FrameLimit;
 
 use crate::ClosedApart;
-
-/// Bytes of an Ethernet header and a VLAN tag. A frame may be longer than the MTU by this much.
-const FRAMING: u32 = 18;
 
 /// The most memory regions of one guest.
 const MAX_REGIONS: u64 = 64;
@@ -170,6 +168,6 @@ impl VhostUserConfig {
 
     /// Returns the bytes of the longest packet that may be delivered unsegmented.
     pub(crate) fn max_len(&self) -> u32 {
-        u32::from(self.mtu) + FRAMING
+        FrameLimit::new(self.mtu).bytes()
     }
 }

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use straightline_graph::{Next, Node};
 use straightline_packet::{Batch, Checksum, Offload, PacketId, Packets, Reason, StripError, unfinished, unfinished_ip};
 use straightline_wire::ecn::{self, Ecn};
-use straightline_wire::{EtherType, MacAddr, ethernet, ipv4, ipv6, vlan};
+use straightline_wire::{EtherType, FrameLimit, MacAddr, ethernet, ipv4, ipv6, vlan};
 
 use crate::answer::Answered;
 use crate::decap::carrier::{BAD_HEADER, Carrier, Refusal};
@@ -41,9 +41,6 @@ const AHEAD: usize = 4;
 
 /// Bytes of an inner frame that hold its headers: two VLAN tags, IP without many options, TCP.
 const INNER_HEADERS: usize = 128;
-
-/// Bytes of a frame beyond its MTU: the Ethernet header and a VLAN tag.
-const BEYOND_MTU: u32 = 18;
 
 /// The node behind an underlay's port. Edge 0 leads back to the underlay, and one edge for each
 /// tunnel leads to its patch or bridge, in the order of [`Tunnels`].
@@ -278,7 +275,7 @@ fn open(packets: &mut Packets<'_>, id: PacketId, tunnel: &Tunnel, found: &Found)
         let ether_type = ip_inside(packets.head(id), found.carries).ok_or(Reason::TunnelHeader)?;
         packets.prepend(id, &face.header(ether_type)).map_err(|_| Reason::TunnelHeader)?;
     }
-    if packets.len(id) > u32::from(tunnel.config.mtu) + BEYOND_MTU { Err(Reason::TooBig) } else { Ok(()) }
+    if packets.len(id) > FrameLimit::new(tunnel.config.mtu).bytes() { Err(Reason::TooBig) } else { Ok(()) }
 }
 
 /// Returns whether the packet has several of a tunnel: its outer UDP packet is to be segmented.

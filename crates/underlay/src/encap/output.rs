@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use straightline_graph::Port;
 use straightline_packet::{Batch, ChangedPackets, Checksum, HEAD, PacketId, Packets, PortIndex, Reason, Turn};
-use straightline_wire::{MacAddr, checksum, ethernet, udp, vlan};
+use straightline_wire::{FrameLimit, MacAddr, checksum, ethernet, udp, vlan};
 
 use crate::encap::{Gathered, PacketSet};
 use crate::headers::Macs;
@@ -182,7 +182,7 @@ impl<'a> Way<'a> {
     #[inline]
     fn new(underlay: &'a Underlay, tunnel: &'a Tunnel, path: &'a Path, now: u32) -> Self {
         // A port takes a tag beyond its MTU. The underlay does not.
-        let by_mtu = u32::from(tunnel.config.mtu) + u32::from(TAGGED);
+        let by_mtu = FrameLimit::new(tunnel.config.mtu).bytes();
         let by_path = u32::from(path.headers.mtu_inside(path.mtu.get(underlay.mtu(), now))) + u32::from(ETHERNET);
         Way { underlay, tunnel, path, longest: by_mtu.min(by_path), now, sent: 0, packets: 0, bytes: 0 }
     }
@@ -308,10 +308,9 @@ fn macs(src: MacAddr, dst: MacAddr) -> Macs {
     macs
 }
 
-/// Bytes of an Ethernet header, and of one with a tag.
+/// Bytes of an Ethernet header.
 const ETHERNET: u16 = 14;
-const TAGGED: u16 = 18;
-const _: () = assert!(ETHERNET as usize == ethernet::LEN && TAGGED as usize == ethernet::LEN + vlan::LEN);
+const _: () = assert!(ETHERNET as usize == ethernet::LEN);
 
 /// Finishes the checksum of a packet.
 fn finish(packet: &mut [u8], state: Checksum) {
