@@ -45,15 +45,15 @@ impl Found<'_> {
 }
 
 /// The slots of a table.
-pub(crate) struct Slots<S> {
-    layout: Layout<S>,
+pub(crate) struct Slots {
+    layout: Layout,
     slots: Box<[Slot]>,
 }
 
-impl<S: BuildHasher> Slots<S> {
+impl Slots {
     /// Creates a table for this number of stations, at ports with indices below `ports`.
-    pub(crate) fn new(stations: usize, ports: usize, hash: S) -> Self {
-        let layout = Layout::new(stations.saturating_mul(5) / 2, ports, hash);
+    pub(crate) fn new(stations: usize, ports: usize, secret: &impl BuildHasher) -> Self {
+        let layout = Layout::new(stations.saturating_mul(5) / 2, ports, secret);
         let free = |_| Slot { word: AtomicU64::new(0), seen: AtomicU32::new(0) };
         Slots { slots: (0..layout.slots()).map(free).collect(), layout }
     }

@@ -27,7 +27,7 @@ fn hash() -> FixedState {
 
 /// Returns stations that begin at one slot, so that they stand in a row.
 fn row(count: usize) -> Vec<Key> {
-    let layout = Layout::new(STATIONS * 5 / 2, 4, hash());
+    let layout = Layout::new(STATIONS * 5 / 2, 4, &hash());
     let keys = (0_u16..).map(|n| {
         let [high, low] = n.to_be_bytes();
         Key::new(VlanId::new(1 + n % 3).expect("a VLAN"), MacAddr([2, 0, 0, 0, high, low]))
@@ -42,7 +42,7 @@ fn row(count: usize) -> Vec<Key> {
 fn a_reader_takes_no_station_for_another() {
     let row = row(4);
     loom::model(move || {
-        let table = Arc::new(Slots::new(STATIONS, 4, hash()));
+        let table = Arc::new(Slots::new(STATIONS, 4, &hash()));
         for (key, port) in row[..3].iter().zip(0..) {
             assert!(table.insert(*key, port, 0));
         }

@@ -84,7 +84,7 @@ pub enum LearnOutcome {
 ///
 /// Workers share it, and read it without a lock.
 pub struct Fdb<P = PortIndex> {
-    stations: Slots<RandomState>,
+    stations: Slots,
     limit: usize,
     ageing: u32,
     shares: Shares,
@@ -323,9 +323,9 @@ impl<P: FdbPort> Fdb<P> {
 
 /// Creates slots with the stations that the configuration fixes. Of several entries for a station,
 /// the last one holds.
-fn with_fixed<P: FdbPort>(count: usize, ports: usize, fixed: &[(VlanId, MacAddr, P)]) -> Slots<RandomState> {
+fn with_fixed<P: FdbPort>(count: usize, ports: usize, fixed: &[(VlanId, MacAddr, P)]) -> Slots {
     loop {
-        let stations = Slots::new(count, ports, RandomState::default());
+        let stations = Slots::new(count, ports, &RandomState::default());
         let all_fit = fixed.iter().all(|&(vlan, mac, port)| {
             let key = Key::new(vlan, mac);
             if let Some(before) = stations.find(key) {

@@ -2,13 +2,14 @@
 //!
 //! A VLAN and a MAC address have 60 bits, a port up to 16, and there are no atomics of 128 bits. So
 //! the word leaves out what its place in the table says already (*quotienting*: Knuth, volume 3,
-//! exercise 6.4-13; Cleary 1984). A table has 2^q slots. The key's upper 60 - q bits are the
-//! *remainder*. The lower q bits choose the *home* slot, together with a hash of the remainder:
+//! exercise 6.4-13; Cleary 1984). A table has 2^q slots. A secret permutation of 60 bits scatters the
+//! keys ([`Permutation`]). The lower q bits of the result are the *home* slot, the upper ones the
+//! *remainder*:
 //!
 //! ```text
-//! home = lower bits XOR hash(remainder)
+//! permutation of the key:  | remainder: 60 - q bits | home: q |
 //!
-//! word:  | remainder: 60 - q bits | distance: 6 | port: q - 2, of which at most 16 are used |
+//! word:  | remainder: 60 - q bits | distance: 6 | port + 1: q - 2, of which at most 17 are used |
 //! ```
 //!
 //! If the home is taken, the word lies up to 63 slots behind it. *Distance* says how far.
@@ -20,16 +21,21 @@
 //! one key that the word can belong to:
 //!
 //! 1. The home is `s` - distance, modulo 2^q.
-//! 2. The lower bits are home XOR hash(remainder), and hash(remainder) depends on the word and the
-//!    table's seed alone.
-//! 3. The key is the remainder followed by the lower bits.
+//! 2. Remainder and home are the permutation of the key.
+//! 3. A permutation has one key for each result.
 //!
 //! So (`s`, word) names one VLAN, one MAC address and one port, whatever other words a writer changes
-//! meanwhile. [`Layout::key`] does these three steps, and a test compares it with the way there for
+//! meanwhile. [`Layout::key`] does these steps, and a test compares it with the way there for
 //! generated keys. [`Layout::matches`] compares remainder and distance only. That is the same: in a
 //! given slot, these two determine the key.
 //!
-//! A free slot is 0. No word is 0: the VLAN is part of the remainder, and it is at least 1.
+//! A free slot is 0. No word is 0: it has its port plus 1.
+//!
+//! # Addresses that guests choose
+//!
+//! Guests invent addresses in a row, or with a common end. Whatever they choose must be scattered
+//! over the table: a row of 64 taken slots leaves a station without a place. So the home depends on
+//! all bits of the key and on the secret, and not on its lower bits alone.
 
 use std::hash::BuildHasher;
 
@@ -45,8 +51,10 @@ const DISTANCE_BITS: u32 = 6;
 const SPARE_BITS: u32 = u64::BITS - KEY_BITS;
 /// Least q: no word is further from its home than there are slots.
 const LEAST: u32 = DISTANCE_BITS;
-/// Greatest q: the VLAN is in the remainder.
+/// Greatest q.
 const MOST: u32 = MAC_BITS;
+/// The bits of a key.
+const KEYS: u64 = (1 << KEY_BITS) - 1;
 
 /// A VLAN and a MAC address, as a number of 60 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -74,9 +82,54 @@ impl Key {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Identity(u64);
 
+/// A secret permutation of the numbers of 60 bits.
+///
+/// It multiplies by a secret odd number modulo 2^60, which carries lower bits up, between shifts
+/// that carry upper bits down. Each of these steps can be undone.
+#[derive(Clone, Debug)]
+struct Permutation {
+    factors: [u64; 2],
+    inverses: [u64; 2],
+}
+
+impl Permutation {
+    fn new(secret: &impl BuildHasher) -> Self {
+        let factors = [1_u64, 2].map(|nth| (secret.hash_one(nth) | 1) & KEYS);
+        Permutation { factors, inverses: factors.map(inverse) }
+    }
+
+    #[inline]
+    fn apply(&self, key: u64) -> u64 {
+        let [first, second] = self.factors;
+        folded(times(folded(times(folded(key), first)), second))
+    }
+
+    fn undo(&self, result: u64) -> u64 {
+        let [first, second] = self.inverses;
+        folded(times(folded(times(folded(result), second)), first))
+    }
+}
+
+/// Adds the upper half of the bits to the lower half. Twice is nothing.
+#[inline]
+fn folded(number: u64) -> u64 {
+    number ^ number >> (KEY_BITS / 2)
+}
+
+#[inline]
+fn times(number: u64, factor: u64) -> u64 {
+    number.wrapping_mul(factor) & KEYS
+}
+
+/// Returns the inverse of an odd number modulo 2^60, by Newton's method: each step doubles the
+/// number of right bits.
+fn inverse(odd: u64) -> u64 {
+    (0..6).fold(odd, |known, _| times(known, 2_u64.wrapping_sub(odd.wrapping_mul(known))))
+}
+
 /// Layout of the words of a table with 2^q slots.
 #[derive(Clone, Debug)]
-pub(crate) struct Layout<S> {
+pub(crate) struct Layout {
     /// The number of slots less one.
     slots: usize,
     /// Bits of the remainder.
@@ -85,29 +138,29 @@ pub(crate) struct Layout<S> {
     identity: u64,
     /// A distance of 1.
     step: u64,
-    /// Bits of the port.
+    /// Bits of the port plus 1.
     port: u64,
-    hash: S,
+    permutation: Permutation,
 }
 
-impl<S: BuildHasher> Layout<S> {
+impl Layout {
     /// Returns the layout of a table with at least `slots` slots, and enough for each of `ports`
     /// port indices: a word has a bit more for its port with each doubling of the table.
-    pub(crate) fn new(slots: usize, ports: usize, hash: S) -> Self {
-        // A port has q - 2 bits.
-        let least = slots.max(ports.saturating_mul(4)).max(1);
-        Self::with_bits(least.next_power_of_two().trailing_zeros().clamp(LEAST, MOST), hash)
+    pub(crate) fn new(slots: usize, ports: usize, secret: &impl BuildHasher) -> Self {
+        // A port has q - 2 bits, and 0 is none.
+        let least = slots.max((ports + 1).saturating_mul(4)).max(1);
+        Self::with_bits(least.next_power_of_two().trailing_zeros().clamp(LEAST, MOST), secret)
     }
 
-    fn with_bits(q: u32, hash: S) -> Self {
+    fn with_bits(q: u32, secret: &impl BuildHasher) -> Self {
         let step = 1 << (q + SPARE_BITS - DISTANCE_BITS);
         Layout {
             slots: (1 << q) - 1,
             remainder: !0 << (q + SPARE_BITS),
             identity: !(step - 1),
             step,
-            port: (step - 1) & u64::from(u16::MAX),
-            hash,
+            port: (step - 1) & ((1 << 17) - 1),
+            permutation: Permutation::new(secret),
         }
     }
 
@@ -130,8 +183,8 @@ impl<S: BuildHasher> Layout<S> {
     /// Returns the home of a key, and its identity there.
     #[inline]
     pub(crate) fn home(&self, key: Key) -> (usize, Identity) {
-        let remainder = key.0 << SPARE_BITS & self.remainder;
-        (low(key.0 ^ self.hash.hash_one(remainder)) & self.slots, Identity(remainder))
+        let scattered = self.permutation.apply(key.0);
+        (low(scattered) & self.slots, Identity(scattered << SPARE_BITS & self.remainder))
     }
 
     /// Returns the identity of the same key one slot further. The caller counts: there are
@@ -149,12 +202,12 @@ impl<S: BuildHasher> Layout<S> {
 
     /// Returns the word of a station in the slot of this identity.
     pub(crate) fn word(&self, identity: Identity, port: u16) -> u64 {
-        identity.0 | u64::from(port) & self.port
+        identity.0 | self.port_bits(port)
     }
 
     /// Returns the word of the same station at another port.
     pub(crate) fn with_port(&self, word: u64, port: u16) -> u64 {
-        word & !self.port | u64::from(port) & self.port
+        word & !self.port | self.port_bits(port)
     }
 
     /// Returns the word of the same station so many slots nearer to its home.
@@ -170,14 +223,18 @@ impl<S: BuildHasher> Layout<S> {
 
     /// Returns the key of a word in this slot.
     pub(crate) fn key(&self, slot: usize, word: u64) -> Key {
-        let remainder = word & self.remainder;
-        let lower = (self.home_of(slot, word) ^ low(self.hash.hash_one(remainder))) & self.slots;
-        Key(remainder >> SPARE_BITS | lower as u64)
+        let remainder = (word & self.remainder) >> SPARE_BITS;
+        Key(self.permutation.undo(remainder | self.home_of(slot, word) as u64))
     }
 
     #[inline]
     pub(crate) fn port(&self, word: u64) -> u16 {
-        u16::try_from(word & self.port).unwrap_or(0)
+        u16::try_from((word & self.port).wrapping_sub(1)).unwrap_or(0)
+    }
+
+    /// Returns the bits of a port. A table has fewer ports than the numbers of these bits.
+    fn port_bits(&self, port: u16) -> u64 {
+        (u64::from(port) + 1) & self.port
     }
 }
 
@@ -194,8 +251,8 @@ mod tests {
     use foldhash::fast::FixedState;
     use proptest::prelude::*;
 
-    fn layouts() -> impl Strategy<Value = Layout<FixedState>> {
-        (LEAST..=20, any::<u64>()).prop_map(|(q, seed)| Layout::with_bits(q, FixedState::with_seed(seed)))
+    fn layouts() -> impl Strategy<Value = Layout> {
+        (LEAST..=20, any::<u64>()).prop_map(|(q, seed)| Layout::with_bits(q, &FixedState::with_seed(seed)))
     }
 
     fn keys() -> impl Strategy<Value = Key> {
@@ -203,7 +260,7 @@ mod tests {
     }
 
     /// Returns the slot and the identity of a key at this distance from its home.
-    fn at(layout: &Layout<FixedState>, key: Key, distance: usize) -> (usize, Identity) {
+    fn at(layout: &Layout, key: Key, distance: usize) -> (usize, Identity) {
         let (home, identity) = layout.home(key);
         (layout.behind(home, distance), (0..distance).fold(identity, |identity, _| layout.further(identity)))
     }
@@ -214,7 +271,8 @@ mod tests {
         fn slot_and_word_name_one_station(
             layout in layouts(), key in keys(), distance in 0..WINDOW, port in any::<[u16; 2]>(),
         ) {
-            let [port, other_port] = port.map(|port| port & u16::try_from(layout.port).unwrap());
+            let most = u16::try_from(layout.port - 1).unwrap_or(u16::MAX);
+            let [port, other_port] = port.map(|port| port.min(most));
             let (slot, identity) = at(&layout, key, distance);
             let word = layout.word(identity, port);
             prop_assert_ne!(word, 0);
@@ -227,14 +285,14 @@ mod tests {
         }
 
         /// Two words that may be in one slot, and are not those of one station, tell it apart. The other
-        /// word is any one that has a VLAN, so its key is any key that may be there.
+        /// word is any one, so its key is any key that may be there.
         #[test]
         fn no_word_matches_another_station(
-            layout in layouts(), key in keys(), distance in 0..WINDOW, other in (1_u64 << 52).., flipped in 0..64_u32,
+            layout in layouts(), key in keys(), distance in 0..WINDOW, other in any::<u64>(), flipped in 0..64_u32,
         ) {
             let (slot, identity) = at(&layout, key, distance);
             let near = layout.word(identity, 3) ^ 1_u64 << flipped;
-            for other in [other, near].into_iter().filter(|word| word >> 52 != 0) {
+            for other in [other, near] {
                 let other_key = layout.key(slot, other);
                 prop_assert_eq!(layout.matches(other, identity), other_key == key && {
                     layout.home_of(slot, other) == layout.home(key).0
@@ -244,10 +302,28 @@ mod tests {
         }
     }
 
+    /// Rows of addresses with any step, and addresses that differ in some bits only: no home has many
+    /// times its share, and no row of slots is the home of all.
+    #[test]
+    fn addresses_that_guests_choose_are_scattered() {
+        for seed in 0..64 {
+            let layout = Layout::with_bits(10, &FixedState::with_seed(seed));
+            for shift in 0..40 {
+                let mut homes = vec![0_u32; layout.slots()];
+                for n in 0..256_u64 {
+                    let [_, _, bytes @ ..] = (0x0200_0000_0000 ^ n << shift).to_be_bytes();
+                    homes[layout.home(Key::new(VlanId::DEFAULT, MacAddr(bytes))).0] += 1;
+                }
+                let row: u32 = (0..homes.len()).map(|at| homes.iter().cycle().skip(at).take(64).sum()).max().unwrap();
+                assert!(row <= 56, "{row} of 256 stations in 64 of 1024 slots, seed {seed}, shift {shift}");
+            }
+        }
+    }
+
     #[test]
     fn a_table_has_slots_enough_for_the_bits_of_a_port() {
         for ports in [1, 2, 3, 16, 17, 1000, 1 << 15, 1 << 16] {
-            let layout = Layout::new(1, ports, FixedState::default());
+            let layout = Layout::new(1, ports, &FixedState::default());
             let greatest = u16::try_from(ports - 1).unwrap();
             let (slot, identity) = at(&layout, Key::new(VlanId::MAX, MacAddr::BROADCAST), WINDOW - 1);
             let word = layout.word(identity, greatest);
