@@ -48,6 +48,8 @@ pub(crate) struct Entry {
     is_early: bool,
     /// True if packets can get from here to an output that runs early.
     leads_to_early: bool,
+    /// True if the entry has a form or is enclosed. Most have neither, and look at this alone.
+    is_special: bool,
     /// The form in which packets come here, as an index into the graph's forms.
     form: Option<usize>,
     /// The outputs behind the first of enclosed nodes, the own one first. Empty for others.
@@ -183,6 +185,7 @@ impl Graph {
             leads_to_calls,
             is_early: false,
             leads_to_early,
+            is_special: false,
             form: None,
             behind: Vec::new(),
         });
@@ -331,13 +334,13 @@ impl Graph {
         // Edges lead to lower indexes. So from the last entry to the first, each runs once.
         while let Some(index) = self.ready.take_last() {
             let entry = &self.entries[index];
-            if entry.is_early {
+            if matches!(entry.action, Action::Node(_)) && (!entry.is_special || entry.behind.is_empty()) {
+                self.run_node(turn, index, at);
+            } else if entry.is_early {
                 self.charge_sends(turn, index);
                 self.run_late(turn, index, at);
-            } else if entry.runs_late() {
-                self.outputs.add(index);
             } else {
-                self.run_node(turn, index, at);
+                self.outputs.add(index);
             }
         }
     }
@@ -374,6 +377,15 @@ impl Graph {
     /// Runs an output, or enclosed nodes, with packets in their form.
     #[inline]
     fn run_late(&mut self, turn: &mut Turn<'_>, index: usize, at: &mut u64) {
+        if self.entries[index].is_special {
+            self.run_special(turn, index, at);
+        } else {
+            self.run_output(turn, index, at);
+        }
+    }
+
+    #[cold]
+    fn run_special(&mut self, turn: &mut Turn<'_>, index: usize, at: &mut u64) {
         if self.entries[index].form.is_some() {
             self.run_form(turn, index, at);
         } else {
@@ -502,12 +514,6 @@ impl Ready {
 }
 
 impl Entry {
-    /// Returns whether the entry runs after all nodes: an output, or enclosed nodes.
-    #[inline]
-    fn runs_late(&self) -> bool {
-        !matches!(self.action, Action::Node(_)) || !self.behind.is_empty()
-    }
-
     /// Shows the observers of the turn what the entry has done with a batch. `later` are the entries
     /// that its edges lead to.
     #[cold]

@@ -42,8 +42,9 @@ impl Graph {
                     sends += cost.cycles(u32::try_from(count).unwrap_or(u32::MAX).saturating_add(turn.gso_segments()));
                 }
             };
-            if entry.behind.is_empty() {
+            if !entry.is_special || entry.behind.is_empty() {
                 add(entry, entry.action.deliveries(&entry.pending));
+                continue;
             }
             // Enclosed nodes have not run yet. They may send each packet to all outputs behind them.
             entry.behind.iter().for_each(|&output| add(&self.entries[output], entry.pending.len()));

@@ -20,7 +20,9 @@ impl Graph {
         self.collect_outputs(first, &mut behind);
         let entry = &mut self.entries[first];
         if matches!(entry.action, Action::Node(_)) {
-            (entry.behind, entry.leads_to_early) = (behind, false);
+            entry.behind = behind;
+            entry.leads_to_early = false;
+            entry.is_special = true;
             self.kept.get_or_insert_default();
         }
     }

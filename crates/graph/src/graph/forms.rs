@@ -53,7 +53,11 @@ impl Graph {
     /// ([`Self::enclose`]). An entry has one form at most.
     pub fn form(&mut self, form: Box<dyn Form>, entries: &[NodeIndex]) {
         let members: Vec<_> = entries.iter().map(|entry| entry.0).collect();
-        members.iter().for_each(|&member| self.entries[member].form = Some(self.forms.len()));
+        for &member in &members {
+            let entry = &mut self.entries[member];
+            entry.form = Some(self.forms.len());
+            entry.is_special = true;
+        }
         self.forms.push(Some(Box::new(FormGroup { form, members, changed: ChangedPackets::default() })));
     }
 
