@@ -81,12 +81,8 @@ impl Switch {
     pub(crate) fn preview(&self, config: &Config) -> anyhow::Result<Changes> {
         let desired = self.desired.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.running.now();
-        let config = &with_nodes_of(&now.config, &desired.with_dynamic_ports(config)?);
-        check(&now.config, config)?;
-        let before = Before { config: &now.config, plan: &now.plan };
-        let plan = plan(config, Some(before));
-        let steps = difference(before, config, &plan);
-        for step in &steps {
+        let Intent { config, plan, steps } = &intend(&now, &desired.with_dynamic_ports(config)?)?;
+        for step in steps {
             let (Step::PortAdded(new) | Step::PortRemade { new, .. } | Step::PortMoved { new, permissions: true, .. }) =
                 step
             else {
@@ -98,18 +94,16 @@ impl Switch {
                 self.devices.check(&request).with_context(|| format!("port \"{}\"", port.name))?;
             }
         }
-        let pauses = pausing(&now.domains, &specs(config, &plan));
+        let pauses = pausing(&now.domains, &specs(config, plan));
         let changes = steps.iter().map(|step| describe(step, &now.config, config)).collect();
         Ok(Changes { changes, pauses, dry_run: true })
     }
 
     pub(crate) fn change(&self, config: &Config, desired: &DesiredConfig) -> anyhow::Result<Changes> {
         let now = self.running.now();
-        let config = &with_nodes_of(&now.config, config);
-        check(&now.config, config)?;
+        let Intent { config, plan, steps } = intend(&now, config)?;
+        let config = &config;
         let before = Before { config: &now.config, plan: &now.plan };
-        let plan = plan(config, Some(before));
-        let steps = difference(before, config, &plan);
         let underlays = now.underlays.after(before, &now.drops, config, &plan)?;
 
         let fresh = BTreeMap::new();
@@ -245,13 +239,27 @@ impl Switch {
     }
 }
 
-/// Checks that a configuration can follow another one while the switch runs.
-fn check(running: &Config, config: &Config) -> anyhow::Result<()> {
-    if let Some(keys) = needs_restart(&running.switch, &config.switch) {
+/// A change, planned.
+struct Intent {
+    config: Config,
+    plan: Plan,
+    steps: Vec<Step>,
+}
+
+/// Plans the change to a configuration.
+///
+/// # Errors
+/// The configuration cannot follow the running one while the switch runs.
+fn intend(now: &Snapshot, config: &Config) -> anyhow::Result<Intent> {
+    if let Some(keys) = needs_restart(&now.config.switch, &config.switch) {
         bail!("[switch]: {keys} cannot change while the switch runs; nothing is changed; restart to apply");
     }
     ensure!(config.ports.len() <= MOST_PORTS, "{} ports; at most {MOST_PORTS} are served", config.ports.len());
-    Ok(())
+    let config = with_nodes_of(&now.config, config);
+    let before = Before { config: &now.config, plan: &now.plan };
+    let plan = plan(&config, Some(before));
+    let steps = difference(before, &config, &plan);
+    Ok(Intent { config, plan, steps })
 }
 
 /// Returns the domains that pause during a change, as messages name them. Ports that are in no patch
