@@ -9,10 +9,10 @@
 //! ```text
 //! permutation of the key:  | remainder: 60 - q bits | home: q |
 //!
-//! word:  | remainder: 60 - q bits | distance: 6 | port + 1: q - 2, of which at most 17 are used |
+//! word:                    | remainder: 60 - q bits | distance: 6 | port + 1: q - 2 |
 //! ```
 //!
-//! If the home is taken, the word lies up to 63 slots behind it. *Distance* says how far.
+//! A port takes at most 17 of its bits. If the home is taken, the word lies up to 63 slots behind it. *Distance* says how far.
 //!
 //! # No reader confuses two stations
 //!

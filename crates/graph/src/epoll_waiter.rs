@@ -153,7 +153,10 @@ impl EpollWaiter {
     }
 
     /// Returns the number of kicks that would wake the worker now, and whether [`Self::wake`] was
-    /// called since the last wait.
+    /// called since the last wait. Tests of ports ask for it.
+    ///
+    /// # Panics
+    /// If the system refuses to look.
     pub fn woken_by(&self) -> (usize, bool) {
         self.begin_wait().expect("the set is complete");
         let mut events = [const { MaybeUninit::uninit() }; 16];

@@ -95,8 +95,15 @@ impl Slot {
     #[inline]
     pub(crate) fn copy_to(&self, to: &mut Slot) {
         let Slot { start, head, port, source, first, count, body, disposition, offload, data: _ } = *self;
-        (to.start, to.head, to.port, to.source) = (start, head, port, source);
-        (to.first, to.count, to.body, to.disposition, to.offload) = (first, count, body, disposition, offload);
+        to.start = start;
+        to.head = head;
+        to.port = port;
+        to.source = source;
+        to.first = first;
+        to.count = count;
+        to.body = body;
+        to.disposition = disposition;
+        to.offload = offload;
         to.head_mut().copy_from_slice(self.head());
     }
 

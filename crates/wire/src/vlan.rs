@@ -27,8 +27,7 @@ pub const MAX_TAGS: usize = 2;
 pub struct VlanId(NonZero<u16>);
 
 impl VlanId {
-    /// VLAN 1: that of frames without a tag, where nothing else is configured (IEEE 802.1Q, table
-    /// 9-2).
+    /// VLAN 1. Frames without a tag belong to it by default (IEEE 802.1Q, table 9-2).
     pub const DEFAULT: Self = Self(NonZero::<u16>::MIN);
     /// VLAN 4094.
     pub const MAX: Self = Self(NonZero::new(4094).unwrap());

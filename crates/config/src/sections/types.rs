@@ -6,10 +6,9 @@ use std::path::PathBuf;
 
 use rustix::process::getegid;
 use straightline_api::{Joined, JoinedKind};
-use straightline_graph::Permissions;
+use straightline_graph::{OWN_MODE, Permissions};
 use straightline_nodes::{IpPrefix, MacPrefix};
 use straightline_packet::Level;
-use straightline_port::socket_file;
 use straightline_underlay::{Address, PathMtuErrors};
 
 use crate::{Mac, Needs, NodeConfig, PortKind, PortList, VhostUserConfig};
@@ -190,7 +189,7 @@ impl SwitchConfig {
         let sockets = || api.iter().chain(&read_only);
         Needs {
             has_owner: sockets().any(|socket| socket.group.is_some()),
-            sets_bits: sockets().any(|socket| socket.bits() != socket_file::FIRST_MODE),
+            sets_bits: sockets().any(|socket| socket.bits() != OWN_MODE),
             gives_away: sockets().any(|socket| socket.group.is_some_and(|group| group != getegid().as_raw())),
             ..Needs::default()
         }

@@ -40,7 +40,7 @@ pub trait Port: Send + Sync + fmt::Debug {
     }
 
     /// Returns the MAC address of the port's interface, if the switch is to send by it and it is
-    /// known. A guest's address is the guest's own, and so is that of a tap the host's.
+    /// known. A vhost-user port and a tap have none: their addresses belong to the guest and the host.
     fn mac(&self, _turn: &Turn<'_>) -> Option<[u8; 6]> {
         None
     }

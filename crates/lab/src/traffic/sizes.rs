@@ -132,7 +132,7 @@ impl FromStr for Sizes {
             ensure!(from <= to, "`{range}` is not a range: write the lower length first");
             Ok(Kind::Uniform(from, to))
         };
-        let next_size = |part: &str| {
+        let weighted = |part: &str| {
             let (len, weight) = part.split_once(':').unwrap_or((part, "1"));
             let size = (number(len)?, number(weight)?);
             ensure!((1..=1000).contains(&size.1), "`{part}`: the weight must be 1 to 1000");
@@ -140,7 +140,7 @@ impl FromStr for Sizes {
         };
         let kind = match text.strip_prefix("uniform:") {
             Some(range) => uniform(range),
-            None => text.split([',', '+']).map(next_size).collect::<anyhow::Result<_>>().map(Kind::Mix),
+            None => text.split([',', '+']).map(weighted).collect::<anyhow::Result<_>>().map(Kind::Mix),
         };
         kind.map(Sizes).context("use 64, 64,1518, 60:7,566:4, uniform:64-1518 or imix")
     }

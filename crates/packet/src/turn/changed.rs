@@ -12,7 +12,7 @@
 //! Each packet is changed once for each form, however many outputs have the form. This takes no
 //! further slot and copies no body.
 //!
-//! What others see:
+//! Other parts of the turn see this:
 //!
 //! - **Other outputs** see the packet as it was before, whether they run earlier or later.
 //! - **Captures and traces** see a delivered packet as its port sent it: an output tells observers

@@ -1,6 +1,6 @@
 //! Headers in front of packets: prepended, stripped, and put back as they were.
 //!
-//! Who changes a packet for one of its outputs restores it afterwards
+//! A packet that is changed for one of its outputs is restored afterwards
 //! ([`ChangedPackets`](crate::ChangedPackets)).
 //!
 //! The bytes of a packet stay where they are in its slot. Prepending and stripping move the place

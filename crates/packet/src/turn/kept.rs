@@ -43,7 +43,7 @@ impl KeptPackets {
             let slot = &mut packets.slots[id.index()];
             slot.copy_to(kept);
             if slot.count > 0 {
-                // Who pulls up or truncates changes segments.
+                // Pulling up and truncating change segments.
                 let body = slot.first as usize..(slot.first + slot.count) as usize;
                 slot.first = super::narrow(packets.segments.len());
                 packets.segments.extend_from_within(body);

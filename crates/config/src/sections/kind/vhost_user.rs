@@ -4,9 +4,9 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use rustix::process::{getegid, geteuid};
-use straightline_graph::Permissions;
+use straightline_graph::{OWN_MODE, Permissions};
+use straightline_port::socket_path;
 use straightline_port::vhost_user::{self, MAX_QUEUE_PAIRS};
-use straightline_port::{socket_file, socket_path};
 
 use super::{PortKind, note};
 use crate::diagnostic::Findings;
@@ -166,7 +166,7 @@ impl VhostUserConfig {
                 Needs {
                     connects: false,
                     has_owner: self.owner.is_some() || self.group.is_some(),
-                    sets_bits: self.perms != socket_file::FIRST_MODE,
+                    sets_bits: self.perms != OWN_MODE,
                     gives_away: other_user || other_group,
                     has_device: false,
                 }

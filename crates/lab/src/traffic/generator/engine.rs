@@ -502,7 +502,7 @@ impl<P: TestPort> Endpoint for Generator<P> {
 fn interleaved(sources: &[Source]) -> Vec<usize> {
     let all: u32 = sources.iter().map(|source| source.weight).sum();
     let mut credit = vec![0_i64; sources.len()];
-    let mean_len = |_| {
+    let next_stream = |_| {
         for (credit, source) in credit.iter_mut().zip(sources) {
             *credit += i64::from(source.weight);
         }
@@ -510,7 +510,7 @@ fn interleaved(sources: &[Source]) -> Vec<usize> {
         credit[which] -= i64::from(all);
         which
     };
-    (0..all).map(mean_len).collect()
+    (0..all).map(next_stream).collect()
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]

@@ -24,14 +24,11 @@ use std::sync::OnceLock;
 use maker::{MadeFile, SocketMaker};
 use own::OwnFile;
 use serde::{Deserialize, Serialize};
-use straightline_graph::{OWN_MODE, Permissions};
+use straightline_graph::Permissions;
 
 use crate::helper_channel::HelperProcess;
 use crate::socket::socket_path::SocketState;
 pub use own::clear_stale as clear_stale_here;
-
-/// Permission bits that a socket file is made with: only our user may connect.
-pub const FIRST_MODE: u32 = OWN_MODE;
 
 /// The process that makes the sockets of this one.
 static MAKER: OnceLock<SocketMaker> = OnceLock::new();

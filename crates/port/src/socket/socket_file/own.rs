@@ -23,8 +23,9 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, bind, sendto, socket_with};
 use rustix::process::geteuid;
+use straightline_graph::OWN_MODE;
 
-use super::{FIRST_MODE, SocketFileError, SocketStep, bound};
+use super::{SocketFileError, SocketStep, bound};
 use crate::socket::socket_path::{self, SocketState};
 
 /// The files of all sockets of this process.
@@ -73,7 +74,7 @@ impl OwnFile {
         let name = path.file_name().ok_or(Errno::INVAL).map_err(failed(SocketStep::Path))?.to_owned();
         let folder = open_folder(path).map_err(failed(SocketStep::Folder))?;
         // The file takes the socket's permission bits (unix(7)).
-        fchmod(socket, Mode::from_raw_mode(FIRST_MODE)).map_err(failed(SocketStep::Permissions))?;
+        fchmod(socket, Mode::from_raw_mode(OWN_MODE)).map_err(failed(SocketStep::Permissions))?;
         bind(socket, &address).map_err(failed(SocketStep::Bind))?;
         let file = open_file(&folder, &name).map_err(failed(SocketStep::Find))?;
         let stat = fstat(&file).map_err(failed(SocketStep::Find))?;
@@ -207,7 +208,7 @@ impl FileId {
 /// Returns whether the file can be one that `bind` has just made for us.
 fn looks_new(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::Socket
-        && stat.st_mode & 0o7777 & !FIRST_MODE == 0
+        && stat.st_mode & 0o7777 & !OWN_MODE == 0
         && stat.st_uid == geteuid().as_raw()
         && stat.st_nlink == 1
 }
@@ -308,7 +309,7 @@ mod tests {
     #[test]
     fn permissions_are_those_of_the_socket_alone() {
         let scene = Scene::new();
-        assert_eq!(mode(&scene.path("s")), FIRST_MODE);
+        assert_eq!(mode(&scene.path("s")), OWN_MODE);
         scene.file.set_permissions(None, None, 0o666).unwrap();
         assert_eq!(mode(&scene.path("s")), 0o666);
         for what in REPLACED {

@@ -95,27 +95,16 @@ impl ConnectedFrontend {
 
 /// Returns the driver's receive settings as the link's status has them.
 fn shown(filter: net_control::RxFilter, vlans: Vec<u16>) -> RxFilter {
-    let net_control::RxFilter {
-        promiscuous,
-        all_multicast,
-        all_unicast,
-        no_multicast,
-        no_unicast,
-        no_broadcast,
-        mac,
-        unicast,
-        multicast,
-    } = filter;
     RxFilter {
-        promiscuous,
-        all_multicast,
-        all_unicast,
-        no_multicast,
-        no_unicast,
-        no_broadcast,
-        mac,
-        unicast,
-        multicast,
+        promiscuous: filter.promiscuous,
+        all_multicast: filter.all_multicast,
+        all_unicast: filter.all_unicast,
+        no_multicast: filter.no_multicast,
+        no_unicast: filter.no_unicast,
+        no_broadcast: filter.no_broadcast,
+        mac: filter.mac,
+        unicast: filter.unicast,
+        multicast: filter.multicast,
         vlans,
     }
 }

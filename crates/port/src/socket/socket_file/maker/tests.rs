@@ -145,7 +145,7 @@ fn hostile_messages_reach_no_other_file() {
     for (id, task) in [(6, set(1, 0o4666)), (7, set(2, 0o666)), (8, Task::Remove(u64::MAX))] {
         assert!(matches!(ask(id, task), End::Failed(_)), "{id}");
     }
-    assert_eq!((facts(&other), facts(&mine).2), (before, super::super::FIRST_MODE));
+    assert_eq!((facts(&other), facts(&mine).2), (before, straightline_graph::OWN_MODE));
     drop((channel, raw));
     server.join().unwrap().unwrap();
 }
