@@ -51,5 +51,7 @@ pub mod table {
     pub use crate::commands::reload::text as changes;
     pub use crate::commands::runtime::text as runtime;
     pub use crate::commands::status::text as status;
+    pub use crate::commands::table::text as rows;
+    pub use crate::commands::tables::text as tables;
     pub use crate::commands::trace::traced_packet;
 }

@@ -31,6 +31,8 @@ pub enum ErrorCode {
     UnknownPort,
     /// No underlay has this name.
     UnknownUnderlay,
+    /// No table has this name.
+    UnknownTable,
     /// This socket only answers questions.
     ReadOnly,
     /// As many clients as possible use this already; a later try can succeed.

@@ -133,32 +133,24 @@ impl<P: FdbPort> Fdb<P> {
         }
     }
 
-    /// Creates a table with other settings that takes over what this one has learned. No worker may
-    /// use this table during the call.
+    /// Takes over what the table `before` has learned, with these settings. No worker may use either
+    /// table during the call, and this one has learned nothing yet.
     ///
-    /// An address is taken over if its port is one of `ports`, if `keep` returns true, and if there
+    /// An address is taken over if its port is one of this table's, if `keep` returns true, and if there
     /// is a place for it. Addresses that were seen last come first.
-    pub fn successor(
-        &self,
-        limit: usize,
-        ageing: u32,
-        ports: &[P],
-        fixed: &[(VlanId, MacAddr, P)],
-        keep: impl Fn(&FdbEntry<P>) -> bool,
-    ) -> Self {
-        let fdb = Fdb::new(limit, ageing, ports, fixed);
-        let mut known: Vec<FdbEntry<P>> = self.stations.all().map(|station| self.entry(station)).collect();
-        known.retain(|entry| !entry.is_static && fdb.shares.is_member(entry.port.index().into()) && keep(entry));
+    pub fn take_over(&self, before: &Self, keep: impl Fn(&FdbEntry<P>) -> bool) {
+        let mut known: Vec<FdbEntry<P>> = before.stations.all().map(|station| before.entry(station)).collect();
+        known.retain(|entry| !entry.is_static && self.shares.is_member(entry.port.index().into()) && keep(entry));
         known.sort_by_key(|entry| std::cmp::Reverse(entry.seen));
         for entry in known {
-            fdb.learn(entry.vlan, entry.mac, entry.port, entry.seen);
+            self.learn(entry.vlan, entry.mac, entry.port, entry.seen);
         }
         // An address that was not taken over does not count as a refusal.
-        fdb.shares.continue_counts(&self.shares);
+        self.shares.continue_counts(&before.shares);
         // Nor is an address that was taken over a move. Moves that nobody has asked for stay.
-        fdb.moves.store(self.moves.load(Ordering::Relaxed), Ordering::Relaxed);
-        fdb.lock().moves = self.lock().moves;
-        fdb
+        self.moves.store(before.moves.load(Ordering::Relaxed), Ordering::Relaxed);
+        let moves = before.lock().moves;
+        self.lock().moves = moves;
     }
 
     /// Returns the number of times that an address moved from one port to another.

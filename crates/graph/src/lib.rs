@@ -38,6 +38,7 @@
 //! ```
 
 pub mod clock;
+mod control;
 mod epoll_waiter;
 mod graph;
 mod mailbox;
@@ -48,6 +49,7 @@ mod stats;
 mod watchdog;
 mod worker;
 
+pub use control::{NodeControl, RefusalNotes, Rows, TableEvent, TableView, Told, Unprepared};
 pub use epoll_waiter::{EpollWaiter, Token, Watch, is_eventfd};
 pub use graph::{Form, Graph, Next, Node, NodeIndex};
 pub use mailbox::{Mailbox, Observation, Work};

@@ -1,12 +1,15 @@
 //! The learning bridge (IEEE 802.1Q, 8.6 to 8.8). It learns the port of each station by the source
 //! addresses of frames, and floods frames whose destination it does not know.
 
+mod table;
+
 use std::sync::Arc;
 
 use straightline_fdb::Fdb;
 use straightline_graph::{Next, Node};
 use straightline_packet::{Batch, PacketId, Packets, PortIndex, Reason};
 use straightline_wire::{MacAddr, VlanId};
+pub use table::{BridgeRules, BridgeTable};
 
 /// First of the addresses 01:80:c2:00:00:00 to 0f, which are for the nearest bridge only (IEEE
 /// 802.1Q, table 8-1).

@@ -32,9 +32,9 @@ mod prefix;
 mod sink;
 mod source_check;
 
-pub use bridge::Bridge;
+pub use bridge::{Bridge, BridgeRules, BridgeTable};
 pub use mirror::Mirror;
 pub use patch::Patch;
 pub use prefix::{IpPrefix, MacPrefix};
 pub use sink::Sink;
-pub use source_check::SourceCheck;
+pub use source_check::{AllowedAddresses, SourceCheck};

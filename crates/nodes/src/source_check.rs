@@ -20,6 +20,8 @@
 //!
 //! The node does not look into tunnels. It does not know which router or server is the right one.
 
+mod allowed;
+
 use std::net::{IpAddr, Ipv6Addr};
 
 use straightline_graph::{Next, Node};
@@ -27,6 +29,7 @@ use straightline_packet::{Batch, Checksum, PacketId, Packets, Reason};
 use straightline_wire::{EtherType, IpProtocol, MacAddr, WireError, arp, ethernet, ipv4, ipv6, ndp, payload};
 
 use crate::{IpPrefix, MacPrefix};
+pub use allowed::AllowedAddresses;
 
 /// A node that compares the claims of a port's packets with the port's addresses. It has one edge,
 /// for packets that pass.

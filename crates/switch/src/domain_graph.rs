@@ -4,31 +4,27 @@ use std::collections::HashMap;
 use std::iter;
 use std::sync::Arc;
 
-use straightline_fdb::Fdb;
 use straightline_graph::{Graph, Node, NodeIndex, NodeStats, Port, PortControl, Work};
-use straightline_nodes::{Bridge, Patch, Sink, SourceCheck};
+use straightline_nodes::{AllowedAddresses, BridgeTable, Patch, Sink};
 use straightline_packet::{Drops, PortIndex, Reason};
 use straightline_underlay::{Decap, Encap, Gather, OwnPackets, Tunnel, Tunnels, Underlay, UnderlayOutput};
 
 use crate::node_chain::NodeChains;
-use crate::plan::{DomainSpec, EndSpec, NetworkSpec, PartSpec, PortSpec, SourceCheckSpec, UnderlaySpec};
+use crate::plan::{DomainSpec, EndSpec, NetworkSpec, PartSpec, PortSpec, UnderlaySpec};
+use crate::tables::Tables;
 
 /// The opened things that graphs are made of, by the names that specs give them.
-#[derive(Default)]
 pub(crate) struct LiveParts<'a> {
     pub(crate) ports: HashMap<PortIndex, &'a Arc<dyn PortControl>>,
     /// The drop counters of each slot.
     pub(crate) drops: Vec<Arc<Drops>>,
-    /// The table of each bridge that is in a graph to be made.
-    pub(crate) fdbs: HashMap<&'a str, Arc<Fdb>>,
-    pub(crate) underlays: HashMap<&'a str, &'a Arc<Underlay>>,
-    pub(crate) tunnels: HashMap<PortIndex, &'a Arc<Tunnel>>,
+    pub(crate) tables: &'a Tables,
 }
 
 /// An underlay's output in a worker's graph.
 struct Carrier<'a> {
     spec: &'a UnderlaySpec,
-    underlay: &'a Arc<Underlay>,
+    underlay: Arc<Underlay>,
     port: Arc<dyn Port>,
     /// The packets for its tunnels.
     gather: Arc<Gather>,
@@ -44,11 +40,6 @@ struct Entrance<'a> {
     network: NodeIndex,
 }
 
-/// Returns the check of these claims.
-pub(crate) fn source_check(spec: &SourceCheckSpec) -> SourceCheck {
-    SourceCheck::new(&spec.macs(), spec.listed.ips.as_deref())
-}
-
 impl LiveParts<'_> {
     /// Returns a worker's work: the graph of these domains, and the drop counters of all ports.
     pub(crate) fn work(&self, worker: usize, domains: &[Arc<DomainSpec>], node_stats: Vec<Arc<NodeStats>>) -> Work {
@@ -57,6 +48,11 @@ impl LiveParts<'_> {
         domains.iter().for_each(|domain| building.domain(domain));
         let fan_out = domains.iter().map(|domain| domain.fan_out()).max().unwrap_or(1).max(1);
         Work { graph, drops: self.drops.clone(), fan_out: u32::try_from(fan_out).unwrap_or(u32::MAX) }
+    }
+
+    /// Returns the tunnel of a port.
+    fn tunnel(&self, end: &EndSpec) -> Option<Arc<Tunnel>> {
+        self.tables.get("tunnel", &end.name)
     }
 }
 
@@ -91,8 +87,8 @@ impl<'a> Building<'a> {
     fn carrier(&mut self, spec: &'a UnderlaySpec) -> Option<Carrier<'a>> {
         let gather = Arc::new(Gather::default());
         let port = self.port(&spec.carrier)?;
-        let underlay = *self.live.underlays.get(spec.settings.name.as_str())?;
-        let output = UnderlayOutput::new(Arc::clone(underlay), Arc::clone(&port), Arc::clone(&gather));
+        let underlay: Arc<Underlay> = self.live.tables.get("underlay", &spec.settings.name)?;
+        let output = UnderlayOutput::new(Arc::clone(&underlay), Arc::clone(&port), Arc::clone(&gather));
         let output = self.graph.output(Arc::new(output), false);
         Some(Carrier { spec, underlay, port, gather, output })
     }
@@ -109,14 +105,12 @@ impl<'a> Building<'a> {
         } else {
             NodeChains::new(copies)
         };
-        let indexes: Vec<_> = part.ports.iter().map(|port| port.end.index()).collect();
         let (kind, name) = &part.name;
         let node: Option<Box<dyn Node>> = match &part.network {
-            NetworkSpec::Patch => Some(Box::new(Patch::new(indexes[0]))),
+            NetworkSpec::Patch => Some(Box::new(Patch::new(part.ports[0].end.index()))),
             NetworkSpec::Bridge(_) => {
-                let Some(fdb) = self.live.fdbs.get(name.as_str()) else { return Vec::new() };
-                let bridge = Bridge::new(indexes, Arc::clone(fdb));
-                Some(Box::new(bridge.shared_by(domain.workers)))
+                let Some(table) = self.live.tables.get::<BridgeTable>("bridge", name) else { return Vec::new() };
+                Some(Box::new(table.node(domain.workers)))
             }
             NetworkSpec::Unconnected => None,
         };
@@ -147,9 +141,9 @@ impl<'a> Building<'a> {
             }
             let mut first = chains.ingress(self.graph, port, network);
             // The source check comes before all other nodes, so that they see only true sources.
-            if let Some(check) = &port.source_check {
+            if let Some(allowed) = self.live.tables.get::<AllowedAddresses>("source-check", &end.name) {
                 let name = format!("source-check.{}", end.name);
-                first = self.graph.node(name, Box::new(source_check(check)), &[first]);
+                first = self.graph.node(name, Box::new(allowed.node()), &[first]);
             }
             if end.tunnel.is_some() {
                 entrances.push(Entrance { tunnel: end, first, network });
@@ -172,17 +166,15 @@ impl<'a> Building<'a> {
         let name = &carrier.spec.settings.name;
         let end = &carrier.spec.carrier;
         let is_own = |end: &EndSpec| end.tunnel.as_ref().is_some_and(|tunnel| tunnel.underlay == *name);
-        let is_live = |end: &EndSpec| self.live.tunnels.contains_key(&end.index());
-        let tunnels = entrances.iter().filter(|entrance| is_own(entrance.tunnel) && is_live(entrance.tunnel));
-        let tunnels: Vec<_> = tunnels.collect();
+        let tunnels = entrances.iter().filter(|entrance| is_own(entrance.tunnel));
+        let live = tunnels.filter_map(|entrance| Some((entrance, self.live.tunnel(entrance.tunnel)?)));
+        let (tunnels, table): (Vec<_>, Vec<_>) = live.unzip();
         let edges = |node: fn(&Entrance<'_>) -> NodeIndex| -> Vec<NodeIndex> {
             iter::once(carrier.output).chain(tunnels.iter().map(|entrance| node(entrance))).collect()
         };
         let indexes: Vec<_> = tunnels.iter().map(|entrance| entrance.tunnel.index()).collect();
         if end.is_received_by(self.worker) {
-            let table = indexes.iter().filter_map(|index| self.live.tunnels.get(index));
-            let table = Tunnels::new(table.map(|tunnel| Arc::clone(tunnel)).collect());
-            let decap = Decap::new(Arc::clone(carrier.underlay), table);
+            let decap = Decap::new(Arc::clone(&carrier.underlay), Tunnels::new(table));
             let decap = self.graph.node(format!("decap.{name}"), Box::new(decap), &edges(|entrance| entrance.first));
             self.graph.input(Arc::clone(&carrier.port), decap);
         }
@@ -219,8 +211,7 @@ impl Ends<'_> {
     fn encap(&self, graph: &mut Graph, end: &EndSpec) -> Option<NodeIndex> {
         let settings = end.tunnel.as_ref()?;
         let carrier = self.carriers.iter().find(|carrier| carrier.spec.settings.name == settings.underlay)?;
-        let tunnel = self.live.tunnels.get(&end.index())?;
-        let encap = Encap::new(Arc::clone(&carrier.gather), Arc::clone(tunnel));
+        let encap = Encap::new(Arc::clone(&carrier.gather), self.live.tunnel(end)?);
         Some(graph.node(format!("encap.{}", end.name), Box::new(encap), &[carrier.output]))
     }
 }

@@ -94,14 +94,14 @@ impl Sender {
     /// Begins an echo request. The underlay is looked up each time, since a reload may replace it.
     fn begin(&self, seq: u32, timeout: Duration) -> Result<Waiting, Refusal> {
         let now = self.running.now();
-        let Some(at) = now.config.underlay_index(&self.underlay) else { return Err(unknown(&now, &self.underlay)) };
-        let underlay = &now.underlays.underlays[at];
+        let underlay = now.tables.get::<Underlay>("underlay", &self.underlay);
+        let underlay = underlay.ok_or_else(|| unknown(&now, &self.underlay))?;
         let [a, b, ..] = self.random.hash_one((seq, 0)).to_ne_bytes();
         let [c, d, e, f, g, h, i, j] = self.random.hash_one((seq, 1)).to_ne_bytes();
         let sequence = u16::try_from(seq & 0xffff).unwrap_or_default();
         let echo = underlay
             .ping(self.to, sequence, [a, b, c, d, e, f, g, h, i, j])
-            .map_err(|error| refusal(error, underlay, self.to))?;
+            .map_err(|error| refusal(error, &underlay, self.to))?;
         self.wake(&now);
         let begun = Instant::now();
         Ok(Waiting { echo, begun, is_sent: false, deadline: begun + timeout })

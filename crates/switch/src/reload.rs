@@ -12,27 +12,23 @@
 //!
 //! A worker takes a graph between two turns, when it holds no packet, so none is lost.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use straightline_fdb::{Fdb, FdbEntry};
 use straightline_graph::{NodeStats, PortControl, Waiters, Work};
 use straightline_packet::{Drops, PortIndex};
 
 use crate::api::Changes;
 use crate::changes::describe;
 use crate::config::Config;
-use crate::domain_graph::{LiveParts, source_check};
+use crate::domain_graph::LiveParts;
 use crate::dynamic_port::DesiredConfig;
 use crate::open_port::{OpenWith, open};
-use crate::plan::{
-    Before, BridgeSpec, DomainSpec, NetworkSpec, Plan, PortPlan, PortSpec, Step, difference, needs_restart, plan,
-    specs, unchanged,
-};
+use crate::plan::{Before, DomainSpec, Plan, PortPlan, Step, difference, needs_restart, plan, specs, unchanged};
 use crate::running::Snapshot;
-use crate::underlays::Underlays;
+use crate::tables::Tables;
 use crate::{Switch, sandbox};
 
 /// The most ports. An address's entry has 15 bits for its port, and new ports do not take the slots
@@ -94,6 +90,7 @@ impl Switch {
                 self.devices.check(&request).with_context(|| format!("port \"{}\"", port.name))?;
             }
         }
+        now.tables.after(config, plan, |port| now.drops_of(port))?;
         let pauses = pausing(&now.domains, &specs(config, plan));
         let changes = steps.iter().map(|step| describe(step, &now.config, config)).collect();
         Ok(Changes { changes, pauses, dry_run: true })
@@ -104,28 +101,19 @@ impl Switch {
         let Intent { config, plan, steps } = intend(&now, config)?;
         let config = &config;
         let before = Before { config: &now.config, plan: &now.plan };
-        let underlays = now.underlays.after(before, &now.drops, config, &plan)?;
+        let tables = now.tables.after(config, &plan, |port| now.drops_of(port))?;
 
         let fresh = BTreeMap::new();
         let undo = Vec::new();
         let paused = Vec::new();
-        let mut attempt = Attempt {
-            switch: self,
-            now: &now,
-            config,
-            plan: &plan,
-            underlays: &underlays,
-            desired,
-            fresh,
-            undo,
-            paused,
-        };
+        let mut attempt =
+            Attempt { switch: self, now: &now, config, plan: &plan, tables: &tables, desired, fresh, undo, paused };
         let prepared = attempt.prepare(&steps).and_then(|late| attempt.replace(&late));
         if let Err(error) = prepared {
             return Err(attempt.roll_back(error));
         }
         let (ports, drops) = attempt.ports(before);
-        let next = Next { config, plan, ports, drops, underlays };
+        let next = Next { config, plan, ports, drops, tables };
         let next = self.hand_over(&now, before, next)?;
         let pauses = pausing(&now.domains, &next.domains);
         self.settle(&now, next, &steps);
@@ -135,7 +123,7 @@ impl Switch {
 
     /// Does steps 3 to 5.
     fn hand_over(&self, now: &Snapshot, before: Before<'_>, next: Next<'_>) -> anyhow::Result<Snapshot> {
-        let Next { config, plan, ports, drops, underlays } = next;
+        let Next { config, plan, ports, drops, tables } = next;
         let domains = specs(config, &plan);
         let kept: Vec<_> = now.domains.iter().zip(&domains).map(|(had, has)| unchanged(had, has)).collect();
         let is_concerned = |&worker: &usize| {
@@ -143,15 +131,8 @@ impl Switch {
         };
         let concerned: Vec<_> = (0..self.handles.len()).filter(is_concerned).collect();
 
-        let old_table = |name: &str| Some(&now.fdbs[now.config.bridges.iter().position(|old| old.name == name)?]);
-        let mut live = live_parts(&plan, &ports, &drops, self.running.removed_drops());
-        live.underlays = underlays.by_name();
-        live.tunnels = underlays.by_index(&plan);
-        for part in kept.iter().flatten().flat_map(|domain| &domain.parts) {
-            if let (NetworkSpec::Bridge(_), Some(table)) = (&part.network, old_table(&part.name.1)) {
-                live.fdbs.insert(part.name.1.as_str(), Arc::clone(table));
-            }
-        }
+        // The tables of domains that are kept are the same as before.
+        let live = live_parts(&plan, &ports, &drops, self.running.removed_drops(), &tables);
         let own = |worker: usize| now.workers[worker].1.clone();
         self.post(concerned.iter().map(|&worker| (worker, live.work(worker, &kept[worker], own(worker)))))?;
 
@@ -164,13 +145,7 @@ impl Switch {
                 port.assign_queues(place.assignment.clone());
             }
         }
-        for part in domains.iter().flatten().flat_map(|domain| &domain.parts) {
-            if let NetworkSpec::Bridge(rules) = &part.network
-                && !live.fdbs.contains_key(part.name.1.as_str())
-            {
-                live.fdbs.insert(&part.name.1, Arc::new(table(rules, &part.ports, old_table(&part.name.1))));
-            }
-        }
+        tables.commit(&now.tables);
         let mut workers = now.workers.clone();
         let work: Vec<_> = concerned
             .iter()
@@ -181,9 +156,8 @@ impl Switch {
             })
             .collect();
         self.post(work)?;
-        let fdbs = config.bridges.iter().filter_map(|bridge| live.fdbs.get(bridge.name.as_str()).cloned()).collect();
         drop(live);
-        Ok(Snapshot { config: config.clone(), plan, domains, ports, drops, fdbs, underlays, workers })
+        Ok(Snapshot { config: config.clone(), plan, domains, ports, drops, tables, workers })
     }
 
     /// Returns the waiters that the kicks of a port wake.
@@ -281,7 +255,7 @@ struct Next<'a> {
     plan: Plan,
     ports: Vec<Arc<dyn PortControl>>,
     drops: Vec<Arc<Drops>>,
-    underlays: Underlays,
+    tables: Tables,
 }
 
 /// The steps done so far, for the rollback if a later one fails.
@@ -290,7 +264,7 @@ struct Attempt<'a> {
     now: &'a Snapshot,
     config: &'a Config,
     plan: &'a Plan,
-    underlays: &'a Underlays,
+    tables: &'a Tables,
     desired: &'a DesiredConfig,
     /// New ports, by their index.
     fresh: BTreeMap<usize, Arc<dyn PortControl>>,
@@ -364,16 +338,14 @@ impl Attempt<'_> {
         let port = &self.config.ports[new];
         let place = &self.plan.ports[new];
         // A port of the same name keeps its counters.
-        let drops =
-            self.now.config.port_index(&port.name).map_or_else(Arc::default, |old| Arc::clone(&self.now.drops[old]));
         let with = OpenWith {
             place,
-            drops,
+            drops: self.now.drops_of(&port.name),
             rcu: &self.switch.rcu,
             waiters: self.switch.waiters(place),
             given: self.desired.socket(&port.name),
             devices: &self.switch.devices,
-            tunnel: self.underlays.tunnels[new].clone(),
+            tunnel: self.tables.get("tunnel", &port.name),
         };
         let fresh = open(port, with)?;
         let old = self.now.config.port_index(&port.name);
@@ -441,6 +413,7 @@ fn live_parts<'a>(
     ports: &'a [Arc<dyn PortControl>],
     drops: &[Arc<Drops>],
     nobody: &Arc<Drops>,
+    tables: &'a Tables,
 ) -> LiveParts<'a> {
     let slots = plan.ports.iter().map(|place| usize::from(place.slot) + 1).max().unwrap_or(0);
     let mut by_slot = vec![Arc::clone(nobody); slots];
@@ -448,22 +421,7 @@ fn live_parts<'a>(
         by_slot[usize::from(place.slot)] = Arc::clone(drops);
     }
     let ports = plan.ports.iter().zip(ports).map(|(place, port)| (PortIndex(place.slot), port));
-    LiveParts { ports: ports.collect(), drops: by_slot, ..LiveParts::default() }
-}
-
-/// Returns the table of a bridge with these ports. It takes over what `old` has learned.
-fn table(rules: &BridgeSpec, ports: &[PortSpec], old: Option<&Arc<Fdb>>) -> Fdb {
-    let BridgeSpec { limit, ageing, statics } = rules;
-    let indexes: Vec<_> = ports.iter().map(|port| port.end.index()).collect();
-    let Some(old) = old else { return Fdb::new(*limit, *ageing, &indexes, statics) };
-    // Forgets the addresses that a port claimed before its claims were checked.
-    let checks: HashMap<_, _> =
-        ports.iter().map(|port| (port.end.index(), port.source_check.as_ref().map(source_check))).collect();
-    let may_stay = |entry: &FdbEntry| {
-        let check = checks.get(&entry.port).and_then(Option::as_ref);
-        check.is_none_or(|check| check.allows(entry.mac))
-    };
-    old.successor(*limit, *ageing, &indexes, statics, may_stay)
+    LiveParts { ports: ports.collect(), drops: by_slot, tables }
 }
 
 /// Returns the configuration, with the running prototypes of nodes that stay the same, so that

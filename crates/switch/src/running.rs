@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use straightline_fdb::Fdb;
-use straightline_graph::{NodeStats, PortControl, WorkerStats};
+use straightline_graph::clock::{cycles, seconds};
+use straightline_graph::{NodeStats, PortControl, TableView, WorkerStats};
 use straightline_packet::{Drops, PortIndex};
 use straightline_port::device::Devices;
 
@@ -13,8 +13,8 @@ use crate::config::Config;
 use crate::config_file::AppliedFile;
 use crate::events::EventLog;
 use crate::plan::{DomainSpec, Plan};
+use crate::tables::Tables;
 use crate::traffic::TrafficHistory;
-use crate::underlays::Underlays;
 use crate::watchdog::Stalls;
 /// The name under which counters of removed ports and nodes are reported. No port can have it.
 pub(crate) const REMOVED: &str = "(removed)";
@@ -49,9 +49,7 @@ pub(crate) struct Snapshot {
     pub(crate) ports: Vec<Arc<dyn PortControl>>,
     /// The drop counters of each port.
     pub(crate) drops: Vec<Arc<Drops>>,
-    /// The table of each bridge.
-    pub(crate) fdbs: Vec<Arc<Fdb>>,
-    pub(crate) underlays: Underlays,
+    pub(crate) tables: Tables,
     /// The counters of each worker, with those of its nodes.
     pub(crate) workers: Vec<(Arc<WorkerStats>, Vec<Arc<NodeStats>>)>,
 }
@@ -111,31 +109,22 @@ impl Snapshot {
         session.find_ports(&self.config, &self.plan);
     }
 
+    /// Returns the drop counters of a port of this name, or new ones.
+    pub(crate) fn drops_of(&self, port: &str) -> Arc<Drops> {
+        self.config.port_index(port).map_or_else(Arc::default, |at| Arc::clone(&self.drops[at]))
+    }
+
     /// Returns the name of a port; empty if it is gone.
     pub(crate) fn name(&self, port: PortIndex) -> String {
         let at = self.plan.ports.iter().position(|place| place.slot == port.0);
         at.map_or_else(String::new, |at| self.config.ports[at].name.clone())
     }
 
-    /// Returns the number of addresses that were not learned at each port of a bridge, and behind each
-    /// remote of a tunnel with several, if there are any.
-    pub(crate) fn refused_addresses(&self) -> Vec<(String, Option<String>, u64)> {
-        let mut refused = Vec::new();
-        let full: Vec<_> = self.fdbs.iter().filter(|fdb| fdb.full() > 0).collect();
-        if !full.is_empty() {
-            // A port has a share in the table of its own bridge only.
-            for (port, place) in self.config.ports.iter().zip(&self.plan.ports) {
-                let count = full.iter().map(|fdb| fdb.share(PortIndex(place.slot)).refused).sum();
-                refused.push((port.name.clone(), None, count));
-            }
-        }
-        for tunnel in self.underlays.tunnels.iter().flatten() {
-            let config = tunnel.config();
-            for (remote, share) in config.remotes.iter().zip(tunnel.shares()) {
-                refused.push((config.name.clone(), Some(remote.to_string()), share.refused));
-            }
-        }
-        refused.retain(|(_, _, count)| *count > 0);
-        refused
+    /// Calls `look` with what control halves do not know by themselves.
+    pub(crate) fn view<R>(&self, look: impl FnOnce(&TableView<'_>) -> R) -> R {
+        // The clocks of workers differ by less than a second.
+        let started = self.workers.first().map_or(0, |(stats, _)| stats.started.get());
+        let now = seconds(cycles().saturating_sub(started));
+        look(&TableView { now, port: &|port| self.name(port) })
     }
 }

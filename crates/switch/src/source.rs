@@ -8,7 +8,8 @@ use std::time::SystemTime;
 
 use straightline_fdb::Share;
 use straightline_graph::clock::{cycles, seconds};
-use straightline_graph::{DeviceStatus, DownCause, NodeStats, QueueCounters, RxFilter, WorkerStats};
+use straightline_graph::{DeviceStatus, DownCause, NodeControl, NodeStats, QueueCounters, Rows, RxFilter};
+use straightline_nodes::BridgeTable;
 use straightline_packet::PortIndex;
 use straightline_port::{HelperProcess, socket_file};
 use straightline_underlay as underlay;
@@ -16,14 +17,13 @@ use straightline_virtio::features::names;
 use straightline_wire::MacAddr;
 
 use crate::api::{
-    API_VERSION, Addresses, BridgeMoves, Device, DownReason, DropCount, Drops, Events, Fdb, FdbEntry, History,
-    JoinedKind, Link, Neighbour, NeighbourState, Neighbours, Node, OwnAddress, Packets, PathMtu, Port, Ports,
-    Privileges, Queue, QueuePairs, Refusal, RemoteEntry, RingKind, Runtime, RxMode, Source, Status, Stream, Tunnel,
-    Worker, since_epoch,
+    API_VERSION, Addresses, BridgeMoves, Device, DownReason, DropCount, Drops, Events, Fdb, History, JoinedKind, Link,
+    Neighbours, Node, Packets, PathMtu, Port, Ports, Privileges, Queue, QueuePairs, Refusal, RingKind, Row, Runtime,
+    RxMode, Source, Status, Stream, Table, TableRequest, Tables, Tunnel, Worker, since_epoch,
 };
 use crate::config::{Mechanism, PortNetwork, TunnelSettings};
 use crate::config_file::AppliedFile;
-use crate::plan::{ForwardingDomain, PortPlan};
+use crate::plan::PortPlan;
 use crate::running::{REMOVED, Running, Snapshot};
 use crate::{descriptors, sandbox, user_names};
 
@@ -31,13 +31,14 @@ impl Source for Running {
     fn ports(&self) -> Ports {
         let now = self.now();
         let networks = now.config.networks();
-        let ports = now.config.ports.iter().zip(&now.ports).zip(&now.plan.ports).zip(&now.underlays.tunnels);
-        let ports = ports.map(|(((config, port), place), tunnel)| {
+        let ports = now.config.ports.iter().zip(&now.ports).zip(&now.plan.ports);
+        let ports = ports.map(|((config, port), place)| {
             let status = port.status();
             let history = port.history();
             let socket = config.kind.socket().map(|path| path.display().to_string());
             let cause = status.cause.filter(|_| !status.up);
             let network = networks.get(config.name.as_str()).copied();
+            let tunnel = now.tables.get::<underlay::Tunnel>("tunnel", &config.name);
             let tunnel = tunnel.as_deref().zip(config.kind.as_tunnel()).map(|(tunnel, config)| ends(tunnel, config));
             let next_hop = tunnel.as_ref().and_then(|ends| Some((ends.underlay.as_str(), ends.next_hop.as_deref()?)));
             let interface = config.kind.interface();
@@ -124,65 +125,43 @@ impl Source for Running {
         Drops { drops: counts.collect() }
     }
 
+    fn tables(&self) -> Tables {
+        let now = self.now();
+        Tables { tables: now.view(|view| now.tables.summaries(view)) }
+    }
+
+    fn table(&self, request: &TableRequest) -> Result<Table, Refusal> {
+        let now = self.now();
+        now.view(|view| now.tables.page(view, request))
+    }
+
     fn fdb(&self) -> Fdb {
-        let now = &*self.now();
-        let age = |time: f64, seen: u32, is_static: bool| {
-            if is_static { 0.0 } else { (time - f64::from(seen)).max(0.0) }
-        };
-        let bridges = now.config.bridges.iter().zip(&now.fdbs).enumerate();
-        let entries = bridges.flat_map(|(at, (bridge, table))| {
-            let started = now.worker_of(at).map_or(0, |stats| stats.started.get());
-            let time = seconds(cycles().saturating_sub(started));
-            table.entries(whole(time)).into_iter().map(move |entry| FdbEntry {
-                bridge: bridge.name.clone(),
-                mac: entry.mac.to_string(),
-                port: now.name(entry.port),
-                age_s: age(time, entry.seen, entry.is_static),
-                is_static: entry.is_static,
-            })
-        });
-        // The clocks of workers differ by less than a second.
-        let started = now.workers.first().map_or(0, |(stats, _)| stats.started.get());
-        let time = seconds(cycles().saturating_sub(started));
-        let tunnels = now.underlays.tunnels.iter().flatten();
-        let remotes = tunnels.flat_map(|tunnel| {
-            tunnel.stations(whole(time)).into_iter().map(move |station| RemoteEntry {
-                port: tunnel.config().name.clone(),
-                mac: station.mac.to_string(),
-                remote: station.remote.to_string(),
-                age_s: age(time, station.seen, station.is_static),
-                is_static: station.is_static,
-            })
-        });
-        Fdb { entries: entries.collect(), remotes: remotes.collect() }
+        let mut fdb = Fdb::default();
+        for row in self.now().rows() {
+            match row {
+                Row::Station(entry) => fdb.entries.push(entry),
+                Row::TunnelStation(entry) => fdb.remotes.push(entry),
+                _ => {}
+            }
+        }
+        fdb
     }
 
     fn neighbours(&self) -> Neighbours {
-        let now = self.now();
-        let next_hops = now.underlays.underlays.iter().flat_map(|underlay| {
-            underlay.neighbours().into_iter().map(|next_hop| Neighbour {
-                underlay: underlay.config().name.clone(),
-                ip: next_hop.ip.to_string(),
-                mac: next_hop.mac.map(|mac| mac.to_string()),
-                state: state(next_hop.state),
-                age_s: next_hop.age_s,
-            })
-        });
-        let addresses = now.underlays.underlays.iter().flat_map(|underlay| {
-            underlay.addresses().into_iter().map(|own| OwnAddress {
-                underlay: underlay.config().name.clone(),
-                ip: own.ip.to_string(),
-                conflict: own.conflict.map(|other| other.mac.to_string()),
-                age_s: own.conflict.map(|other| other.age_s),
-                claims: own.claims,
-            })
-        });
-        Neighbours { neighbours: next_hops.collect(), addresses: addresses.collect() }
+        let mut neighbours = Neighbours::default();
+        for row in self.now().rows() {
+            match row {
+                Row::NextHop(next_hop) => neighbours.neighbours.push(next_hop),
+                Row::OwnAddress(own) => neighbours.addresses.push(own),
+                _ => {}
+            }
+        }
+        neighbours
     }
 
     fn status(&self) -> Status {
         let now = self.now();
-        let bridges = now.config.bridges.iter().zip(&now.fdbs);
+        let moves = |table: &BridgeTable| BridgeMoves { bridge: table.bridge().to_owned(), count: table.moved() };
         Status {
             version: crate::VERSION.to_owned(),
             api_version: API_VERSION,
@@ -201,9 +180,7 @@ impl Source for Running {
             workers_stalled: self.stalls.now(),
             fds_free: descriptors::free(),
             configuration: self.file.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(AppliedFile::status),
-            moves: bridges
-                .map(|(bridge, fdb)| BridgeMoves { bridge: bridge.name.clone(), count: fdb.moved() })
-                .collect(),
+            moves: now.tables.all().map(moves).collect(),
         }
     }
 
@@ -243,17 +220,21 @@ impl Running {
 impl Snapshot {
     /// Returns the number of addresses that the bridge of a port has learned there.
     fn addresses(&self, network: PortNetwork, place: &PortPlan) -> Option<Addresses> {
-        let table = self.fdbs.get(network.at).filter(|_| network.kind == JoinedKind::Bridge)?;
-        let share = table.share(PortIndex(place.slot));
-        Some(addresses(share))
+        let bridge = self.config.bridges.get(network.at).filter(|_| network.kind == JoinedKind::Bridge)?;
+        let table = self.tables.get::<BridgeTable>("bridge", &bridge.name)?;
+        Some(addresses(table.share(PortIndex(place.slot))))
     }
 
-    /// Returns the worker whose clock a bridge's table uses.
-    fn worker_of(&self, bridge: usize) -> Option<&WorkerStats> {
-        let has_bridge =
-            |domain: &ForwardingDomain| domain.parts(&self.config).contains(&ForwardingDomain::Bridge(bridge));
-        let at = self.plan.workers.iter().position(|worker| worker.domains.iter().any(has_bridge))?;
-        Some(&self.workers[at].0)
+    /// Returns the rows of all tables.
+    fn rows(&self) -> Vec<Row> {
+        self.view(|view| {
+            let rows = |control: &dyn NodeControl| {
+                let mut rows = Rows::all();
+                control.rows(view, &mut rows);
+                rows.into_page().0
+            };
+            self.tables.controls().flat_map(rows).collect()
+        })
     }
 }
 
@@ -306,22 +287,13 @@ fn ends(tunnel: &underlay::Tunnel, config: &TunnelSettings) -> Tunnel {
         local: local.to_string(),
         remote: remotes.iter().map(ToString::to_string).collect(),
         next_hop: next_hop.map(|ip| ip.to_string()),
-        state: of_hop.map(state),
+        state: of_hop.map(Into::into),
         conflict: conflict.map(|mac| mac.to_string()),
         overhead,
         mtu_inside,
         addresses: tunnel.shares().into_iter().map(addresses).collect(),
         path_mtus: path_mtus.into_iter().map(path_mtu).collect(),
         errors_refused,
-    }
-}
-
-fn state(state: underlay::NeighbourState) -> NeighbourState {
-    match state {
-        underlay::NeighbourState::Asked => NeighbourState::Asked,
-        underlay::NeighbourState::Reachable => NeighbourState::Reachable,
-        underlay::NeighbourState::Unanswered => NeighbourState::Unanswered,
-        underlay::NeighbourState::Static => NeighbourState::Static,
     }
 }
 
@@ -360,13 +332,4 @@ fn queue(index: usize, counters: &QueueCounters, place: &PortPlan) -> Queue {
         rx_worker: place.assignment.rx_workers.get(index).copied(),
         tx_worker: place.assignment.tx_workers.get(index).copied(),
     }
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a clock of the switch: positive, and far below 2^32 seconds"
-)]
-fn whole(seconds: f64) -> u32 {
-    seconds as u32
 }

@@ -17,7 +17,7 @@ use crate::dynamic_port::DesiredConfig;
 use crate::open_port::{DevicesOnce, settings};
 use crate::plan::plan;
 use crate::running::{Running, Snapshot};
-use crate::underlays::Underlays;
+use crate::tables::Tables;
 use crate::watchdog::WatchdogThread;
 use crate::watcher::WatcherThread;
 
@@ -98,8 +98,7 @@ impl Switch {
             plan,
             ports: Vec::new(),
             drops: Vec::new(),
-            fdbs: Vec::new(),
-            underlays: Underlays::default(),
+            tables: Tables::default(),
             workers: node_stats,
         };
         let failure = Arc::default();

@@ -44,6 +44,7 @@ impl Source for Large {
     }
     fn fdb(&self) -> Fdb {
         let entry = |n| FdbEntry {
+            vlan: 1,
             bridge: "lan".to_owned(),
             mac: format!("{n:012x}"),
             port: "vm1".to_owned(),

@@ -179,6 +179,11 @@ pub enum EventKind {
         /// The number of refused addresses so far.
         refused: u64,
     },
+    /// A node that a program has added tells something; the message says what.
+    Node {
+        /// The node.
+        node: String,
+    },
     /// The sandbox refused system calls of the switch: a fault of the switch, or an attack.
     RefusedCall {
         /// The number of refused calls since the start.
@@ -204,8 +209,8 @@ impl Event {
     #[must_use]
     pub fn is_warning(&self) -> bool {
         use EventKind::{
-            AddressConflict, Fault, LinkDown, LinkUp, Lost, Moved, Neighbour, NotLearned, OpenerEnded, Other, PathMtu,
-            PortAdded, PortRemoved, RefusedCall, Reload, ReloadFailed, RemoteMoved, SocketsEnded, Stall,
+            AddressConflict, Fault, LinkDown, LinkUp, Lost, Moved, Neighbour, Node, NotLearned, OpenerEnded, Other,
+            PathMtu, PortAdded, PortRemoved, RefusedCall, Reload, ReloadFailed, RemoteMoved, SocketsEnded, Stall,
         };
         match &self.kind {
             Lost { .. }
@@ -225,6 +230,7 @@ impl Event {
             | PortRemoved { .. }
             | Reload { .. }
             | Moved { .. }
+            | Node { .. }
             | RemoteMoved { .. }
             | Other => false,
         }

@@ -21,9 +21,12 @@ pub struct Fdb {
 pub struct FdbEntry {
     /// The bridge.
     pub bridge: String,
+    /// The VLAN.
+    #[serde(default)]
+    pub vlan: u16,
     /// The address.
     pub mac: String,
-    /// The port behind which the address is.
+    /// The port behind which the address is; empty if the port is gone.
     pub port: String,
     /// Seconds since the address was last seen as a source; 0 for a static entry.
     pub age_s: f64,

@@ -25,6 +25,8 @@ pub(crate) mod reload;
 mod right;
 pub(crate) mod runtime;
 pub(crate) mod status;
+pub(crate) mod table;
+pub(crate) mod tables;
 pub(crate) mod trace;
 
 use std::str::FromStr;
@@ -50,6 +52,8 @@ pub use reload::{Change, ChangeKind, Changed, Changes, ReloadRequest};
 pub use right::Right;
 pub use runtime::{Node, Runtime, Worker};
 pub use status::{BridgeMoves, ConfigurationFile, Privileges, Stalls, Status};
+pub use table::{AllowedAddress, Cell, MirroredTo, Row, Table, TableRequest};
+pub use tables::{TableSummary, Tables};
 pub use trace::{Trace, TraceAction, TraceLine, TraceRequest, TracedDrop, TracedPacket, TracedStep};
 
 commands! {
@@ -86,6 +90,25 @@ commands! {
         answer: Neighbours,
         help: "Show the next hops of the underlays: MAC address, state, age",
         prints: neighbours::text,
+    }
+
+    /// Asks for the tables of bridges, underlays, tunnels and nodes.
+    Tables {
+        word: "tables",
+        right: Read,
+        answer: Tables,
+        help: "Show the tables of bridges, underlays, tunnels and nodes: rows, counters",
+        prints: tables::text,
+    }
+
+    /// Asks for rows of a table.
+    Table(TableRequest) {
+        word: "table",
+        right: Read,
+        arguments: "it needs \"table\" (a name); \"after\" (a place) and \"limit\" (a number of rows) are optional",
+        answer: Table,
+        help: "Show rows of a table, such as bridge:lan",
+        prints: table::text,
     }
 
     /// Asks for the use of the workers' time.

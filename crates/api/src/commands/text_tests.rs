@@ -321,6 +321,7 @@ no-buffer: The destination had no free buffer: a guest not even at the second
 #[test]
 fn fdb_and_status() {
     let entry = |port: &str, age_s, is_static| FdbEntry {
+        vlan: 1,
         bridge: "lan".to_owned(),
         mac: "02:00:00:00:00:03".to_owned(),
         port: port.to_owned(),

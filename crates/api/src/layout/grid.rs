@@ -1,5 +1,7 @@
 //! Aligned columns, wrapped lists and readable numbers.
 
+use std::iter;
+
 /// A table whose columns are as wide as their widest cell.
 pub(crate) struct Grid<const N: usize> {
     right: [bool; N],
@@ -34,26 +36,39 @@ impl<const N: usize> Grid<N> {
 
     /// Renders the table, each line after `indent`.
     pub(crate) fn render(&self, indent: &str) -> String {
-        let mut widths = [0; N];
-        for row in &self.rows {
-            for (width, cell) in widths.iter_mut().zip(row) {
-                *width = cell.chars().count().max(*width);
-            }
-        }
-        let mut text = String::new();
-        for row in &self.rows {
-            let mut line = indent.to_owned();
-            for (index, cell) in row.iter().enumerate() {
-                let width = widths[index];
-                let gap = if index == 0 { "" } else { "  " };
-                line += gap;
-                line += &if self.right[index] { format!("{cell:>width$}") } else { format!("{cell:<width$}") };
-            }
-            text += line.trim_end();
-            text.push('\n');
-        }
-        text
+        render_rows(&self.right, &self.rows, indent)
     }
+}
+
+/// Renders rows of cells. All rows have the headings of the first one, as [`Grid::new`] takes them.
+pub(crate) fn render_columns(rows: &[Vec<(String, String)>]) -> String {
+    let headings: Vec<_> = rows.iter().take(1).flatten().map(|(heading, _)| heading.as_str()).collect();
+    let right: Vec<_> = headings.iter().map(|heading| heading.starts_with('>')).collect();
+    let titles = headings.iter().map(|heading| printable(heading.trim_start_matches(['<', '>']))).collect();
+    let cells = |row: &Vec<(String, String)>| row.iter().map(|(_, cell)| printable(cell)).collect();
+    let lines: Vec<Vec<String>> = iter::once(titles).chain(rows.iter().map(cells)).collect();
+    render_rows(&right, &lines, "")
+}
+
+fn render_rows(right: &[bool], rows: &[impl AsRef<[String]>], indent: &str) -> String {
+    let mut widths = vec![0; right.len()];
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row.as_ref()) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
+    let mut text = String::new();
+    for row in rows {
+        let mut line = indent.to_owned();
+        for (index, (cell, &width)) in row.as_ref().iter().zip(&widths).enumerate() {
+            let gap = if index == 0 { "" } else { "  " };
+            line += gap;
+            line += &if right[index] { format!("{cell:>width$}") } else { format!("{cell:<width$}") };
+        }
+        text += line.trim_end();
+        text.push('\n');
+    }
+    text
 }
 
 /// Renders `label`, then the words of `list`, wrapped at `width` and aligned after the label.

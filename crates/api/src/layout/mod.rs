@@ -4,7 +4,7 @@ mod grid;
 
 use std::time::Duration;
 
-pub(crate) use grid::{Grid, count, printable, wrap};
+pub(crate) use grid::{Grid, count, printable, render_columns, wrap};
 
 /// The width of a terminal that tables fit.
 pub(crate) const TABLE_WIDTH: usize = 100;

@@ -95,7 +95,7 @@ fn the_schema_takes_the_files_of_the_documents() {
 
 #[test]
 fn a_kind_that_a_program_adds_is_open() {
-    let kinds = Kinds::new().with("other", |settings| straightline_nodes::Mirror::new(settings.output("to")));
+    let kinds = Kinds::new().with("other", |settings| straightline_nodes::Mirror::new(settings.output("to"), ""));
     let text = "[node.a]\nkind = \"other\"\nanything = 1\n";
     assert_eq!((takes(text, &kinds), takes(text, &Kinds::new())), (Some(true), Some(false)));
     let mirror = "[node.a]\nkind = \"mirror\"\nto = \"p\"\nanything = 1\n";

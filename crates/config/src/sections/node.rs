@@ -8,7 +8,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use straightline_graph::Node;
+use straightline_graph::{Node, NodeControl};
 use straightline_nodes::Mirror;
 use toml::Spanned;
 
@@ -68,7 +68,10 @@ impl Kinds {
     /// The built-in kinds.
     #[must_use]
     pub fn new() -> Self {
-        Self(Vec::new()).with("mirror", |settings| Mirror::new(settings.output("to")))
+        Self(Vec::new()).with("mirror", |settings| {
+            let copy = settings.output("to");
+            Mirror::new(copy, settings.port(copy))
+        })
     }
 
     /// Adds the kind that a file calls `name`, in place of a kind of that name. `make` reads the
@@ -117,6 +120,8 @@ trait Prototype: Send + Sync {
     fn another(&self) -> Box<dyn Node>;
 
     fn may_change_packets(&self) -> bool;
+
+    fn control_half(&self) -> Option<Arc<dyn NodeControl>>;
 }
 
 impl<N: Node + Clone + Sync + 'static> Prototype for N {
@@ -127,6 +132,10 @@ impl<N: Node + Clone + Sync + 'static> Prototype for N {
     fn may_change_packets(&self) -> bool {
         self.changes_packets()
     }
+
+    fn control_half(&self) -> Option<Arc<dyn NodeControl>> {
+        self.control()
+    }
 }
 
 /// The keys of a section `[node.NAME]`, for its kind to read.
@@ -135,10 +144,31 @@ impl<N: Node + Clone + Sync + 'static> Prototype for N {
 /// configuration is refused with an error at its line. A key that the kind does not read is
 /// unknown.
 pub struct NodeSettings<'a, 't> {
+    name: &'a str,
     section: &'a Section<'a>,
     report: &'a mut Findings<'t>,
-    read: Vec<(String, String)>,
+    read: Vec<Setting>,
+    /// The outputs of the node, those of other tables of the section too.
     outputs: Vec<OutputSite>,
+    /// Those outputs that this table names, by index.
+    own: Vec<usize>,
+}
+
+/// A key that a kind has read.
+#[derive(Clone, Debug)]
+struct Setting {
+    /// The key; those of a list of tables have their place in the list before it.
+    key: String,
+    value: String,
+    /// The line of the file, as messages name it.
+    place: String,
+}
+
+/// A setting has the same meaning on any line.
+impl PartialEq for Setting {
+    fn eq(&self, other: &Self) -> bool {
+        self.key == other.key && self.value == other.value
+    }
 }
 
 /// A key that names a port, to whose output a node has an edge.
@@ -158,6 +188,12 @@ impl fmt::Debug for NodeSettings<'_, '_> {
 }
 
 impl NodeSettings<'_, '_> {
+    /// Returns the name of the node.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.name
+    }
+
     /// Reads a number in this range.
     pub fn integer<T>(&mut self, key: &str, range: RangeInclusive<T>, default: T) -> T
     where
@@ -193,19 +229,86 @@ impl NodeSettings<'_, '_> {
         let text = self.section.text(key, &example, self.report);
         let (port, span) = text.map_or_else(Default::default, |text| ((*text.get_ref()).to_owned(), text.span()));
         self.note(key, &port);
+        self.own.push(self.outputs.len());
         self.outputs.push(OutputSite { key: key.to_owned(), port, span });
         self.outputs.len()
     }
 
+    /// Returns the name of the port that an edge leads to; empty for an edge that leads to none.
+    #[must_use]
+    pub fn port(&self, edge: usize) -> &str {
+        let site = edge.checked_sub(1).and_then(|at| self.outputs.get(at));
+        site.map_or("", |site| &site.port)
+    }
+
+    /// Reads a list of texts. It is empty if the key is absent.
+    pub fn texts(&mut self, key: &str) -> Vec<String> {
+        let texts = self.section.texts(key, &format!("{key} = [\"one\", \"two\"]"), self.report);
+        let texts = texts.map_or_else(Vec::new, Spanned::into_inner);
+        let texts: Vec<_> = texts.into_iter().map(|text| text.into_inner().to_owned()).collect();
+        self.note(key, &format_args!("{texts:?}"));
+        texts
+    }
+
+    /// Reads a list of tables, such as rules: `rules = [{ port = 80 }, { port = 443 }]`, or a section
+    /// `[[node.NAME.rules]]` for each. `read` reads the keys of one table, as a kind reads those of its
+    /// section. The list is empty if the key is absent.
+    pub fn tables<R>(&mut self, key: &str, mut read: impl FnMut(&mut NodeSettings<'_, '_>) -> R) -> Vec<R> {
+        let sections = self.section.sections(key, &format!("{key} = [{{ ... }}, {{ ... }}]"), self.report);
+        let mut tables = Vec::new();
+        self.note(key, &sections.len());
+        for (at, section) in sections.iter().enumerate() {
+            let outputs = std::mem::take(&mut self.outputs);
+            let mut inner = NodeSettings {
+                name: self.name,
+                section,
+                report: self.report,
+                read: Vec::new(),
+                outputs,
+                own: Vec::new(),
+            };
+            tables.push(read(&mut inner));
+            inner.finish(&[]);
+            let NodeSettings { read, outputs, .. } = inner;
+            self.outputs = outputs;
+            let whole = |inner: &str| format!("{key}[{at}].{inner}");
+            self.read.extend(read.into_iter().map(|setting| Setting { key: whole(&setting.key), ..setting }));
+        }
+        tables
+    }
+
     /// Refuses the value of a key. The reason follows "in node ...: " in the message.
     pub fn refuse(&mut self, key: &str, why: &str) {
-        let span = self.section.get(key).map_or(self.section.span().clone(), Spanned::span);
+        let span = self.span(key);
         self.report.error(&span, format!("{key} in {}: {why}", self.section.title()));
     }
 
-    fn note(&mut self, key: &str, value: &dyn fmt::Display) {
-        self.read.push((key.to_owned(), value.to_string()));
+    /// Refuses keys that were not read, and edges without a port. Keys of inner tables are checked already.
+    fn finish(&mut self, others: &[&str]) {
+        let read = self.read.iter().filter(|setting| !setting.key.contains('['));
+        let keys: Vec<_> = others.iter().copied().chain(read.map(|setting| setting.key.as_str())).collect();
+        self.section.only_names(&keys, self.report);
+        let sites = self.own.iter().map(|&at| &self.outputs[at]);
+        for site in sites.filter(|site| self.section.get(&site.key).is_none()) {
+            self.section.missing(&site.key, &format!("{} = \"vm1\"", site.key), self.report);
+        }
     }
+
+    /// Returns the place of a key, or of the section if the key is absent.
+    fn span(&self, key: &str) -> Span {
+        self.section.get(key).map_or(self.section.span().clone(), Spanned::span)
+    }
+
+    fn note(&mut self, key: &str, value: &dyn fmt::Display) {
+        let place = place(self.report, &self.span(key));
+        self.read.push(Setting { key: key.to_owned(), value: value.to_string(), place });
+    }
+}
+
+/// Returns a line of the file as messages name it.
+fn place(report: &Findings<'_>, span: &Span) -> String {
+    let site = report.site(span);
+    site.line.map_or_else(|| site.file.clone(), |line| format!("{}:{line}", site.file))
 }
 
 /// A section `[node.NAME]`: a node that ports can name in `nodes` and `egress-nodes`.
@@ -215,9 +318,11 @@ pub struct NodeConfig {
     pub name: String,
     /// The name of the kind.
     pub kind: String,
-    /// The keys with their values. `None` for a node that was made by hand: its settings are
+    /// The keys that its kind has read. `None` for a node that was made by hand: its settings are
     /// unknown.
-    settings: Option<Vec<(String, String)>>,
+    settings: Option<Vec<Setting>>,
+    /// The line of the section, as messages name it; empty for a node that was made by hand.
+    place: String,
     /// The names of the ports to whose outputs edges 1 and up lead.
     outputs: Vec<String>,
     prototype: Arc<dyn Prototype>,
@@ -228,7 +333,7 @@ impl NodeConfig {
     pub fn new<N: Node + Clone + Sync + 'static>(name: impl Into<String>, kind: impl Into<String>, node: N) -> Self {
         let name = name.into();
         let kind = kind.into();
-        Self { name, kind, settings: None, outputs: Vec::new(), prototype: Arc::new(node) }
+        Self { name, kind, settings: None, place: String::new(), outputs: Vec::new(), prototype: Arc::new(node) }
     }
 
     /// Adds an edge to the output of a port, as [`NodeSettings::output`] does. The first one is
@@ -249,6 +354,21 @@ impl NodeConfig {
         self.prototype.another()
     }
 
+    /// Returns the control half of the node, if it has one.
+    pub fn control(&self) -> Option<Arc<dyn NodeControl>> {
+        self.prototype.control_half()
+    }
+
+    /// Returns an error about a key of the section, or about the section: the line, the key and the
+    /// reason.
+    pub fn refusal(&self, key: Option<&str>, why: &str) -> String {
+        let setting = self.settings.iter().flatten().find(|setting| Some(setting.key.as_str()) == key);
+        let place = setting.map_or(self.place.as_str(), |setting| &setting.place);
+        let place = if place.is_empty() { String::new() } else { format!("{place}: ") };
+        let key = key.map_or_else(String::new, |key| format!("{key} in "));
+        format!("{place}{key}node {:?}: {why}", self.name)
+    }
+
     /// Returns whether the node may change or drop packets.
     pub fn changes_packets(&self) -> bool {
         self.prototype.may_change_packets()
@@ -256,7 +376,8 @@ impl NodeConfig {
 
     /// Returns the kind and its keys, as messages show them.
     pub fn describe(&self) -> String {
-        let settings = self.settings.iter().flatten().map(|(key, value)| format!(", {key} {value}"));
+        let settings = self.settings.iter().flatten();
+        let settings = settings.map(|Setting { key, value, .. }| format!(", {key} {value}"));
         self.kind.clone() + &settings.collect::<String>()
     }
 }
@@ -313,16 +434,13 @@ fn read_kind(
         report.error(&kind.span(), format!("kind {word:?} in {}: unknown; {known}", section.title()));
         return Vec::new();
     };
-    let mut settings = NodeSettings { section, report, read: Vec::new(), outputs: Vec::new() };
+    let mut settings = NodeSettings { name, section, report, read: Vec::new(), outputs: Vec::new(), own: Vec::new() };
     let prototype = make(&mut settings);
+    settings.finish(&["kind"]);
     let NodeSettings { read, outputs: sites, .. } = settings;
-    let keys: Vec<_> = ["kind"].into_iter().chain(read.iter().map(|(key, _)| key.as_str())).collect();
-    section.only_names(&keys, report);
-    for site in sites.iter().filter(|site| section.get(&site.key).is_none()) {
-        section.missing(&site.key, &format!("{} = \"vm1\"", site.key), report);
-    }
+    let place = place(report, section.span());
     let kind = word.to_owned();
     let outputs = sites.iter().map(|site| site.port.clone()).collect();
-    draft.nodes.push(NodeConfig { name: name.to_owned(), kind, settings: Some(read), outputs, prototype });
+    draft.nodes.push(NodeConfig { name: name.to_owned(), kind, settings: Some(read), place, outputs, prototype });
     sites
 }

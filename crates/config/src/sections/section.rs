@@ -253,6 +253,26 @@ impl<'t> Section<'t> {
         Some(Spanned::new(value.span(), texts))
     }
 
+    /// Returns the elements of an array of tables as sections. Empty if the key is absent.
+    pub(crate) fn sections(&self, key: &str, example: &str, report: &mut Findings<'_>) -> Vec<Section<'t>> {
+        let Some(value) = self.get(key) else { return Vec::new() };
+        let DeValue::Array(array) = value.get_ref() else {
+            let found = value.get_ref();
+            return self.wrong_type(key, value, found, "an array of tables", example, report).unwrap_or_default();
+        };
+        let mut sections = Vec::new();
+        for (at, element) in array.iter().enumerate() {
+            match element.get_ref() {
+                DeValue::Table(table) => {
+                    let title = format!("{key} {} of {}", at + 1, self.title);
+                    sections.push(Section { title, span: element.span(), table });
+                }
+                other => self.wrong_element(key, element, other, "tables", example, report),
+            }
+        }
+        sections
+    }
+
     /// Returns the elements of an array of numbers, none of them negative.
     pub(crate) fn numbers(
         &self,

@@ -15,14 +15,80 @@ impl Node for Keys {
 }
 
 fn kinds() -> Kinds {
-    Kinds::new().with("other", |_| Keys).with("keys", |settings| {
+    let kinds = Kinds::new().with("other", |_| Keys).with("keys", |settings| {
         settings.integer("count", 0..=8, 4_u8);
         settings.boolean("fast", true);
         if settings.text("word", "a") == "bad" {
             settings.refuse("word", "\"bad\" is none");
         }
         Keys
+    });
+    kinds.with("rules", |settings| {
+        settings.texts("names");
+        settings.tables("rules", |rule| {
+            let port = rule.integer("port", 1..=65535, 1_u16);
+            if rule.texts("from").is_empty() {
+                rule.refuse("from", "it names nobody");
+            }
+            rule.tables("log", |log| log.boolean("all", false));
+            if port == 443 { rule.output("to") } else { 0 }
+        });
+        Keys
     })
+}
+
+#[test]
+fn lists_and_tables_of_rules_are_read() {
+    let fixture = Fixture::new();
+    let ports = fixture.port("p") + "nodes = [\"r\"]\n" + &fixture.port("q") + &fixture.port("m");
+    let text = |keys: &str| format!("{ports}[patch.x]\nports = [\"p\", \"q\"]\n[node.r]\nkind = \"rules\"\n{keys}\n");
+    let inline = "names = [\"a\", \"b\"]\nrules = [{ from = [\"x\"] }, { port = 443, from = [\"y\"], to = \"m\" }]";
+    let sections = "names = [\"a\", \"b\"]\n\n[[node.r.rules]]\nfrom = [\"x\"]\nport = 1\n\
+        [[node.r.rules]]\nport = 443\nto = \"m\"\nfrom = [\"y\"]";
+    let config = good(&text(inline));
+    assert_eq!(config, good(&text(sections)), "both ways to write a table mean the same");
+    assert_eq!(config.nodes[0].outputs(), ["m"]);
+    let described = "rules, names [\"a\", \"b\"], rules 2, rules[0].port 1, rules[0].from [\"x\"], rules[0].log 0, \
+        rules[1].port 443, rules[1].from [\"y\"], rules[1].log 0, rules[1].to m";
+    assert_eq!(config.nodes[0].describe(), described);
+    assert_ne!(config, good(&text(&inline.replace("\"x\"", "\"z\""))));
+}
+
+#[test]
+fn mistakes_in_lists_and_tables() {
+    let node = "[node.n]\nkind = \"rules\"\n";
+    wrong(
+        &format!("{node}names = \"a\"\n"),
+        "f.toml:3: names in node \"n\" is a string; it must be an array of strings, for example names = [\"one\", \"two\"]",
+    );
+    wrong(
+        &format!("{node}rules = 7\n"),
+        "f.toml:3: rules in node \"n\" is an integer; it must be an array of tables, for example rules = [{ ... }, { ... }]",
+    );
+    wrong(
+        &format!("{node}rules = [\n  {{ from = [\"x\"] }},\n  7,\n]\n"),
+        "f.toml:5: rules in node \"n\" holds an integer; it must hold tables, for example rules = [{ ... }, { ... }]",
+    );
+    wrong(
+        &format!("{node}[[node.n.rules]]\nfrom = [\"x\"]\n[[node.n.rules]]\nform = [\"x\"]\nfrom = [\"x\"]\n"),
+        "f.toml:6: unknown key \"form\" in rules 2 of node \"n\"; did you mean \"from\"?",
+    );
+    wrong(
+        &format!("{node}rules = [\n  {{ from = [\"x\"] }},\n  {{ port = 0, from = [\"x\"] }},\n]\n"),
+        "f.toml:5: port 0 in rules 2 of node \"n\": out of range; it must be 1 to 65535",
+    );
+    wrong(
+        &format!("{node}rules = [\n  {{ from = [] }},\n]\n"),
+        "f.toml:4: from in rules 1 of node \"n\": it names nobody",
+    );
+    wrong(
+        &format!("{node}rules = [\n  {{ port = 443, from = [\"x\"] }},\n]\n"),
+        "f.toml:4: rules 1 of node \"n\" has no \"to\"; add for example to = \"vm1\"",
+    );
+    wrong(
+        &format!("{node}rules = [\n  {{ from = [\"x\"], log = [{{ oll = true }}] }},\n]\n"),
+        "f.toml:4: unknown key \"oll\" in log 1 of rules 1 of node \"n\"; did you mean \"all\"?",
+    );
 }
 
 fn parse(text: &str) -> Result<Loaded, ConfigErrors> {
@@ -72,7 +138,10 @@ fn mistakes() {
         "[node.n]\nkind = \"kees\"\nx = 1\n",
         "f.toml:2: kind \"kees\" in node \"n\": unknown; did you mean \"keys\"?",
     );
-    wrong("[node.n]\nkind = \"?\"\n", "f.toml:2: kind \"?\" in node \"n\": unknown; known are mirror, other, keys");
+    wrong(
+        "[node.n]\nkind = \"?\"\n",
+        "f.toml:2: kind \"?\" in node \"n\": unknown; known are mirror, other, keys, rules",
+    );
     wrong(&format!("{keys}cont = 1\n"), "f.toml:3: unknown key \"cont\" in node \"n\"; did you mean \"count\"?");
     wrong(&format!("{keys}count = 9\n"), "f.toml:3: count 9 in node \"n\": out of range; it must be 0 to 8");
     wrong(

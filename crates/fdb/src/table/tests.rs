@@ -8,6 +8,19 @@ fn mac(n: u64) -> MacAddr {
     MacAddr(bytes)
 }
 
+fn successor(
+    before: &Fdb,
+    limit: usize,
+    ageing: u32,
+    ports: &[PortIndex],
+    fixed: &[(VlanId, MacAddr, PortIndex)],
+    keep: impl Fn(&FdbEntry) -> bool,
+) -> Fdb {
+    let fdb = Fdb::new(limit, ageing, ports, fixed);
+    fdb.take_over(before, keep);
+    fdb
+}
+
 const A: PortIndex = PortIndex(0);
 const B: PortIndex = PortIndex(1);
 
@@ -38,7 +51,7 @@ fn the_last_moves_are_kept() {
     let moved = FdbMove { vlan: VLAN, mac: mac(1), from: A, to: B };
     assert_eq!((fdb.moved(), all(&fdb)), (1, (vec![moved], 1)));
     assert_eq!(fdb.moves(1), (vec![], 1));
-    let next = fdb.successor(16, 300, &[A, B], &[], |_| true);
+    let next = successor(&fdb, 16, 300, &[A, B], &[], |_| true);
     assert_eq!(all(&next), (vec![moved], 1));
     for n in 0..40 {
         next.learn(VLAN, mac(1), if n % 2 == 0 { A } else { B }, 0);
@@ -109,20 +122,20 @@ fn a_successor_knows_what_still_holds() {
         known.sort_unstable_by_key(|entry| entry.0.as_u64());
         known
     };
-    let same = fdb.successor(8, 300, &[A, B], &[(VLAN, mac(9), B)], |_| true);
+    let same = successor(&fdb, 8, 300, &[A, B], &[(VLAN, mac(9), B)], |_| true);
     assert_eq!((known(&same), same.learned()), (known(&fdb), 6));
     // One port is gone. One learned address is now fixed, and the formerly fixed address is
     // gone.
-    let other = fdb.successor(8, 10, &[A], &[(VLAN, mac(3), A)], |_| true);
+    let other = successor(&fdb, 8, 10, &[A], &[(VLAN, mac(3), A)], |_| true);
     assert_eq!(known(&other), [(mac(1), A, 1, false), (mac(3), A, 0, true), (mac(5), A, 5, false)]);
     assert_eq!((other.learned(), other.ageing(), other.fixed()), (2, 10, 1));
     assert_eq!(other.lookup(VLAN, mac(1), 11), None, "it ages by the new rule");
     // Too few places: the addresses seen last stay, and no refusal is counted.
-    let small = fdb.successor(2, 300, &[A, B], &[], |_| true);
+    let small = successor(&fdb, 2, 300, &[A, B], &[], |_| true);
     assert_eq!(known(&small), [(mac(5), A, 5, false), (mac(6), B, 6, false)]);
     assert_eq!((small.full(), small.learn(VLAN, mac(7), A, 7)), (0, LearnOutcome::Full));
     // `keep` decides on learned addresses, and not on fixed ones.
-    let kept = fdb.successor(8, 300, &[A, B], &[(VLAN, mac(9), B)], |entry| entry.port == A && entry.mac != mac(1));
+    let kept = successor(&fdb, 8, 300, &[A, B], &[(VLAN, mac(9), B)], |entry| entry.port == A && entry.mac != mac(1));
     assert_eq!(known(&kept), [(mac(3), A, 3, false), (mac(5), A, 5, false), (mac(9), B, 0, true)]);
     assert_eq!((kept.learned(), kept.share(B).used), (2, 0));
 }

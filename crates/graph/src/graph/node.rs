@@ -1,8 +1,11 @@
 //! The node trait, and the edges along which a node sends packets.
 
+use std::sync::Arc;
+
 use straightline_packet::{Batch, PacketId, Packets};
 
 use super::{Entry, Ready};
+use crate::NodeControl;
 
 /// A step of the graph: it looks at packets, may change their heads, and sends them on.
 ///
@@ -39,6 +42,12 @@ pub trait Node: Send {
     /// packet.
     fn changes_packets(&self) -> bool {
         true
+    }
+
+    /// Returns the control half of the node, if it keeps something that operators see or that a reload
+    /// hands on. All clones of a node return the same one.
+    fn control(&self) -> Option<Arc<dyn NodeControl>> {
+        None
     }
 }
 

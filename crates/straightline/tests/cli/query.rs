@@ -4,14 +4,15 @@ use std::time::{Duration, Instant};
 
 use straightline_guest::{Guest, GuestOptions};
 use straightline_switch::api::{
-    self, ApiServer, DropCount, Drops, ErrorCode, Event, EventKind, Events, Fdb, Link, Neighbour, NeighbourState,
-    Neighbours, OwnAddress, Port, Ports, Queue, Refusal, Runtime, Source, Status, Stream,
+    self, ApiServer, DropCount, Drops, ErrorCode, Event, EventKind, Events, Fdb, FdbEntry, Link, Neighbour,
+    NeighbourState, Neighbours, OwnAddress, Port, Ports, Queue, Refusal, Row, Runtime, Source, Status, Stream, Table,
+    TableRequest, TableSummary, Tables,
 };
 
 use super::run::{CONFIG, Running};
 use super::{Fixture, has_root};
 
-const COMMANDS: [&str; 7] = ["status", "ports", "fdb", "neighbours", "runtime", "drops", "events"];
+const COMMANDS: [&str; 8] = ["status", "ports", "tables", "fdb", "neighbours", "runtime", "drops", "events"];
 
 #[test]
 fn without_a_switch_they_say_so() {
@@ -84,6 +85,36 @@ impl Source for Fixed {
         Fdb::default()
     }
 
+    fn tables(&self) -> Tables {
+        let table = |name: &str, rows, counters: &[(&str, u64)]| TableSummary {
+            table: name.to_owned(),
+            rows,
+            counters: counters.iter().map(|&(name, count)| (name.to_owned(), count)).collect(),
+        };
+        Tables { tables: vec![table("bridge:lan", 1234, &[("moved", 5), ("refused", 0)]), table("node:m", 1, &[])] }
+    }
+
+    fn table(&self, request: &TableRequest) -> Result<Table, Refusal> {
+        if request.table != "bridge:lan" {
+            let error = format!("no such table {:?}; tables are bridge:lan, node:m", request.table);
+            return Err(Refusal::new(ErrorCode::UnknownTable, error).about(&request.table));
+        }
+        let station = |last: u32| {
+            Row::Station(FdbEntry {
+                bridge: "lan".to_owned(),
+                vlan: 1,
+                mac: format!("02:00:00:00:00:0{last}"),
+                port: "vm1".to_owned(),
+                age_s: 3.4,
+                is_static: last == 2,
+            })
+        };
+        let first = if request.after.is_some() { 3 } else { 1 };
+        let rows = (first..).take(request.limit.min(2) as usize).map(station).collect();
+        let next = request.after.is_none().then(|| "0001 02:00:00:00:00:02".to_owned());
+        Ok(Table { table: request.table.clone(), rows, total: 1234, next })
+    }
+
     fn neighbours(&self) -> Neighbours {
         let next_hop = |ip: &str, mac: Option<&str>, state, age_s| Neighbour {
             underlay: "wan".to_owned(),
@@ -127,6 +158,32 @@ impl Source for Fixed {
 }
 
 #[test]
+fn a_table_is_shown_in_pages() {
+    let fixture = Fixture::new();
+    let server = ApiServer::bind(&fixture.path("api")).unwrap();
+    let _handle = server.serve(Arc::new(Fixed)).unwrap();
+    let text = |args: &[&str]| {
+        let done = fixture.execute(&[&["table", "bridge:lan", "--api", "api"], args].concat());
+        assert_eq!((done.code, done.err.as_str()), (Some(0), ""), "{done:?}");
+        done.out
+    };
+    let first = "vlan  address            port     age\n   \
+                 1  02:00:00:00:00:01  vm1      3 s\n   \
+                 1  02:00:00:00:00:02  vm1   static\n\n\
+                 2 of 1,234 rows; for those behind: --after \"0001 02:00:00:00:00:02\"\n";
+    assert_eq!(text(&[]), first);
+    let last = "vlan  address            port  age\n   1  02:00:00:00:00:03  vm1   3 s\n";
+    assert_eq!(text(&["--after", "0001 02:00:00:00:00:02", "--limit", "1"]), last);
+    let json = text(&["--json", "--limit", "1"]);
+    assert!(json.contains(r#""rows":[{"kind":"station","bridge":"lan","vlan":1,"mac":"02:00:00:00:00:01""#), "{json}");
+    let unknown = fixture.execute(&["table", "bridge:lam", "--api", "api"]);
+    assert_eq!(unknown.code, Some(1));
+    assert!(unknown.err.contains("no such table \"bridge:lam\"; tables are bridge:lan, node:m"), "{unknown:?}");
+    let many = fixture.execute(&["table", "bridge:lan", "--limit", "10001"]);
+    assert!(many.code == Some(2) && many.err.contains("1..=10000"), "{many:?}");
+}
+
+#[test]
 fn with_a_switch_they_print_tables_or_json() {
     let fixture = Fixture::new();
     let server = ApiServer::bind(&fixture.path("api")).unwrap();
@@ -143,6 +200,7 @@ fn with_a_switch_they_print_tables_or_json() {
     let events = "1970-01-01T00:00:01.250Z INFO 1 port \"vm1\": link up\n\
                   1970-01-01T00:00:01.250Z INFO 2 port \"vm2\": link up\n";
     assert_eq!(text("events"), events);
+    assert_eq!(text("tables"), "table        rows  counters\nbridge:lan  1,234  moved 5\nnode:m          1\n");
     let refused = fixture.execute(&["events", "--follow", "--api", "api"]);
     assert_eq!(refused.code, Some(1));
     assert!(refused.err.contains("says: this switch has no streams"), "{refused:?}");

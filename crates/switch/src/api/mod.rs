@@ -30,6 +30,18 @@ pub trait Source: Send + Sync {
     fn runtime(&self) -> Runtime;
     /// Returns the dropped packets by reason.
     fn drops(&self) -> Drops;
+    /// Returns the tables. A source that has none returns nothing.
+    fn tables(&self) -> Tables {
+        Tables::default()
+    }
+    /// Returns rows of a table, as many as the request asks for, but at most [`TableRequest::MOST`].
+    ///
+    /// # Errors
+    /// There is no such table.
+    fn table(&self, request: &TableRequest) -> Result<Table, Refusal> {
+        let error = format!("no such table {:?}; the switch has none", request.table);
+        Err(Refusal::new(ErrorCode::UnknownTable, error).about(&request.table))
+    }
     /// Returns the addresses that the bridges know.
     fn fdb(&self) -> Fdb;
     /// Returns the next hops of the underlays.
@@ -158,6 +170,8 @@ impl RequestHandler {
             Request::Ports => good(source.ports()),
             Request::Fdb => good(source.fdb()),
             Request::Neighbours => good(source.neighbours()),
+            Request::Tables => good(source.tables()),
+            Request::Table(request) => good(source.table(request)?),
             Request::Runtime => good(source.runtime()),
             Request::Drops => good(source.drops()),
             Request::History => good(source.history()),

@@ -117,6 +117,7 @@ impl Source for Fixed {
     /// More than a socket's buffer holds.
     fn fdb(&self) -> Fdb {
         let entry = |index: u32| FdbEntry {
+            vlan: 1,
             bridge: "lan".to_owned(),
             mac: format!("02:00:00:00:{:02x}:{:02x}", index >> 8, index & 0xff),
             port: "vm1".to_owned(),
@@ -124,6 +125,10 @@ impl Source for Fixed {
             is_static: false,
         };
         Fdb { entries: (0..20_000).map(entry).collect(), ..Fdb::default() }
+    }
+
+    fn table(&self, request: &TableRequest) -> Result<Table, Refusal> {
+        Ok(Table { table: request.table.clone(), ..Table::default() })
     }
 
     fn neighbours(&self) -> Neighbours {
@@ -367,6 +372,7 @@ fn a_socket_takes_the_commands_that_its_right_includes() {
     let fixture = Fixture::new();
     for command in Command::ALL {
         let arguments = match command {
+            Command::Table => ",\"table\":\"bridge:lan\"",
             Command::Capture => ",\"ports\":[],\"snaplen\":64,\"in\":true",
             Command::Trace => ",\"ports\":[],\"count\":1",
             Command::Ping => ",\"underlay\":\"wan\",\"address\":\"192.0.2.2\"",

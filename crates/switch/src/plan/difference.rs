@@ -103,7 +103,7 @@ pub(super) fn remade((old_config, old): (&Config, usize), (config, new): (&Confi
 
 /// Returns why an underlay must be made anew to get a new configuration under the same name, or
 /// `None` if it can stay. Underlays are indexes into the underlays of their configurations.
-pub(super) fn underlay_remade((old_config, old): (&Config, usize), (config, new): (&Config, usize)) -> Option<String> {
+fn underlay_remade((old_config, old): (&Config, usize), (config, new): (&Config, usize)) -> Option<String> {
     let old = &old_config.underlays[old];
     let new = &config.underlays[new];
     let UnderlayConfig { name: _, port, addresses, gateways, vlan, mtu, mac, neighbours, path_mtu } = old;

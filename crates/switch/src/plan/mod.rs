@@ -26,11 +26,11 @@ use assignment::{assign, delivered_by, distinct, domain_pairs, max_workers, work
 use straightline_graph::QueueAssignment;
 
 use crate::config::{Config, NodeConfig, WhenFull};
+use difference::remade;
 pub(crate) use difference::{Step, difference, needs_restart};
-use difference::{remade, underlay_remade};
 pub(crate) use spec::{
-    BridgeSpec, DomainSpec, EndSpec, NetworkSpec, NodeSpec, PartSpec, PortSpec, SourceCheckSpec, UnderlaySpec, specs,
-    unchanged,
+    DomainSpec, EndSpec, NetworkSpec, NodeSpec, PartSpec, PortSpec, SourceCheckSpec, UnderlaySpec, bridge_rules,
+    source_check, specs, unchanged,
 };
 
 /// A forwarding domain: ports that packets pass between, as an index into the configuration's
@@ -157,13 +157,6 @@ impl<'a> Before<'a> {
     pub(crate) fn same_port(&self, config: &Config, port: usize) -> Option<usize> {
         let at = self.config.port_index(&config.ports[port].name)?;
         remade((self.config, at), (config, port)).is_none().then_some(at)
-    }
-
-    /// Returns the underlay that stays the same as the underlay at this index of another
-    /// configuration. The result is an index into the old configuration's underlays.
-    pub(crate) fn same_underlay(&self, config: &Config, underlay: usize) -> Option<usize> {
-        let at = self.config.underlay_index(&config.underlays[underlay].name)?;
-        underlay_remade((self.config, at), (config, underlay)).is_none().then_some(at)
     }
 
     /// Returns the domains, by name, each with the workers that have it.

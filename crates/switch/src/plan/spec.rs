@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use straightline_nodes::MacPrefix;
+use straightline_nodes::{BridgeRules, MacPrefix};
 use straightline_packet::PortIndex;
 use straightline_wire::{MacAddr, VlanId};
 
@@ -54,19 +54,8 @@ pub(crate) struct PartSpec {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum NetworkSpec {
     Patch,
-    Bridge(BridgeSpec),
+    Bridge(BridgeRules),
     Unconnected,
-}
-
-/// The rules of a bridge's table.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct BridgeSpec {
-    /// The number of addresses that are learned.
-    pub(crate) limit: usize,
-    /// Seconds until an address that was not seen again is forgotten.
-    pub(crate) ageing: u32,
-    /// The static entries.
-    pub(crate) statics: Vec<(VlanId, MacAddr, PortIndex)>,
 }
 
 /// A port of a part.
@@ -194,22 +183,11 @@ impl<'a> Reader<'a> {
     fn part(&mut self, part: ForwardingDomain) -> PartSpec {
         let network = match part {
             ForwardingDomain::Patch(_) => NetworkSpec::Patch,
-            ForwardingDomain::Bridge(at) => NetworkSpec::Bridge(self.bridge(at)),
+            ForwardingDomain::Bridge(at) => NetworkSpec::Bridge(bridge_rules(self.config, self.plan, at)),
             ForwardingDomain::Unconnected(_) | ForwardingDomain::Underlay(_) => NetworkSpec::Unconnected,
         };
         let ports = part.ports(self.config).into_iter().map(|port| self.port(port)).collect();
         PartSpec { name: name(self.config, part), network, ports }
-    }
-
-    fn bridge(&self, at: usize) -> BridgeSpec {
-        let bridge = &self.config.bridges[at];
-        let statics = bridge.statics.iter().filter_map(|entry| {
-            let port = self.config.port_index(&entry.port)?;
-            Some((VlanId::DEFAULT, MacAddr(entry.mac.octets()), PortIndex(self.plan.ports[port].slot)))
-        });
-        let statics: Vec<_> = statics.collect();
-        // The configuration's limit counts static entries, the table's limit does not.
-        BridgeSpec { limit: (bridge.limit as usize).saturating_sub(statics.len()), ageing: bridge.ageing, statics }
     }
 
     fn port(&mut self, at: usize) -> PortSpec {
@@ -247,8 +225,20 @@ fn name(config: &Config, domain: ForwardingDomain) -> SpecName {
     (kind, name.to_owned())
 }
 
+/// Returns the rules of the table of a bridge.
+pub(crate) fn bridge_rules(config: &Config, plan: &Plan, at: usize) -> BridgeRules {
+    let bridge = &config.bridges[at];
+    let statics = bridge.statics.iter().filter_map(|entry| {
+        let port = config.port_index(&entry.port)?;
+        Some((VlanId::DEFAULT, MacAddr(entry.mac.octets()), PortIndex(plan.ports[port].slot)))
+    });
+    let statics: Vec<_> = statics.collect();
+    // The configuration's limit counts static entries, the table's limit does not.
+    BridgeRules { limit: (bridge.limit as usize).saturating_sub(statics.len()), ageing: bridge.ageing, statics }
+}
+
 /// Returns the addresses that a port's guest may claim. `None`: all.
-fn source_check(port: &PortConfig) -> Option<SourceCheckSpec> {
+pub(crate) fn source_check(port: &PortConfig) -> Option<SourceCheckSpec> {
     let listed = port.source_check.clone()?;
     Some(SourceCheckSpec { own: port.mac.map(|mac| MacAddr(mac.octets())), listed })
 }

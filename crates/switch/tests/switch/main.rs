@@ -30,6 +30,7 @@ mod segments;
 mod set_down;
 mod slots;
 mod stalls;
+mod tables;
 mod tap;
 mod trace;
 mod tunnel_testbed;

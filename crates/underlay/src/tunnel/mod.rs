@@ -6,15 +6,17 @@ pub(crate) mod lookup;
 pub(crate) mod path_mtu;
 pub(crate) mod port;
 pub(crate) mod remotes;
+mod table;
 
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use straightline_fdb::Share;
-use straightline_graph::QueueCounters;
+use straightline_graph::{QueueCounters, Told};
 use straightline_packet::{Drops, PortIndex, Reason};
 use straightline_wire::{IpProtocol, MacAddr};
+use table::AlreadyTold;
 
 use crate::headers::Headers;
 use crate::tunnel::face::Face;
@@ -57,6 +59,7 @@ pub struct Tunnel {
     pub(crate) remotes: Option<Remotes>,
     /// The Ethernet face, if the tunnel carries IP.
     pub(crate) face: Option<Face>,
+    told: Told<AlreadyTold>,
 }
 
 /// The path to one remote.
@@ -127,6 +130,7 @@ impl Tunnel {
             paths,
             remotes,
             face,
+            told: Told::default(),
         });
         tunnel.underlay.add_tunnel(&tunnel);
         tunnel

@@ -7,6 +7,7 @@ pub(crate) mod neighbours;
 pub(crate) mod outbox;
 pub(crate) mod pings;
 pub(crate) mod rate_limit;
+mod table;
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hash};
@@ -21,9 +22,10 @@ use neighbours::{Neighbours, NextHop, Question, is_station};
 use outbox::Outbox;
 use pings::Pings;
 use rate_limit::SharedLimit;
-use straightline_graph::Port;
+use straightline_graph::{Port, Told};
 use straightline_packet::PortIndex;
 use straightline_wire::MacAddr;
+use table::AlreadyTold;
 
 use crate::tunnel::port::TunnelLink;
 use crate::{Agent, NeighbourStatus, Tunnel, UnderlayConfig};
@@ -82,6 +84,7 @@ pub struct Underlay {
     links: Mutex<Vec<Weak<TunnelLink>>>,
     /// The tunnels to each remote, to know their packets in ICMP errors.
     tunnels: Mutex<BTreeMap<IpAddr, Vec<Weak<Tunnel>>>>,
+    told: Told<AlreadyTold>,
 }
 
 impl Underlay {
@@ -102,6 +105,7 @@ impl Underlay {
             second: AtomicU32::new(0),
             links: Mutex::default(),
             tunnels: Mutex::default(),
+            told: Told::default(),
             mac: AtomicU64::new(mac),
             interface_mac: AtomicU64::new(0),
             leaves_unfinished: AtomicBool::new(false),

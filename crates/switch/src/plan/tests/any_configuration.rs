@@ -292,15 +292,32 @@ proptest! {
                     }
                 }
             }
-            for (tunnel, _) in next.ports.iter().enumerate().filter(|(_, port)| port.kind.as_tunnel().is_some()) {
+            let same = crate::tables::same(&old, &old_plan, &next, &new_plan);
+            for (tunnel, port) in next.ports.iter().enumerate().filter(|(_, port)| port.kind.as_tunnel().is_some()) {
+                // The port of a tunnel and its table live and end together.
+                let stays = before.same_port(&next, tunnel).is_some();
+                prop_assert_eq!(same.contains(&format!("tunnel:{}", port.name)), stays);
                 let carrier = next.carrier(tunnel).expect("the port of its underlay");
                 let is_here = |domain: &ForwardingDomain, port| domain.ports(&next).contains(&port);
                 prop_assert!(domains(&next).iter().all(|domain| is_here(domain, tunnel) == is_here(domain, carrier)));
             }
+            for underlay in &next.underlays {
+                let is_other = |step: &Step| match step {
+                    Step::UnderlayAdded(at) | Step::UnderlayChanged { new: at, .. } => next.underlays[*at].name == underlay.name,
+                    _ => false,
+                };
+                let stays = !steps.iter().any(is_other);
+                prop_assert_eq!(same.contains(&format!("underlay:{}", underlay.name)), stays);
+            }
             for worker in 0..new_plan.workers.len() {
                 for domain in undisturbed(before, &next, &new_plan, worker) {
                     for underlay in domain.underlays(&next) {
-                        prop_assert!(before.same_underlay(&next, underlay).is_some());
+                        let table = format!("underlay:{}", next.underlays[underlay].name);
+                        prop_assert!(same.contains(&table));
+                    }
+                    for part in domain.parts(&next).into_iter().filter(|part| part.name(&next).0 == "bridge") {
+                        let table = format!("bridge:{}", part.name(&next).1);
+                        prop_assert!(same.contains(&table));
                     }
                     let had = &old_plan.workers[worker].domains;
                     prop_assert!(had.iter().any(|was| was.name(&old) == domain.name(&next)));

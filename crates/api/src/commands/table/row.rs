@@ -1,0 +1,153 @@
+//! The rows of tables. Each kind of row has a type here, with its text.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::commands::{FdbEntry, Neighbour, OwnAddress, RemoteEntry};
+use crate::layout::render_columns;
+
+/// A row of a table. Its kind is the field `kind`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Row {
+    /// A station that a bridge knows.
+    Station(FdbEntry),
+    /// A station that a tunnel with several remotes knows.
+    TunnelStation(RemoteEntry),
+    /// A next hop of an underlay.
+    NextHop(Neighbour),
+    /// An address of the switch in an underlay.
+    OwnAddress(OwnAddress),
+    /// Addresses that a port's guest may claim.
+    AllowedAddress(AllowedAddress),
+    /// A port that gets copies.
+    MirroredTo(MirroredTo),
+    /// A row of a node that a program has added.
+    Node {
+        /// The fields, as the node names them.
+        fields: BTreeMap<String, Cell>,
+    },
+    /// Another kind, from a switch of a newer version.
+    #[serde(other)]
+    Other,
+}
+
+/// Addresses that a port's guest may claim as its own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct AllowedAddress {
+    /// A MAC or IP address, or a prefix with its length.
+    pub address: String,
+}
+
+/// A port that gets copies of packets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct MirroredTo {
+    /// The port.
+    pub port: String,
+}
+
+/// A field of a row that a program's node shows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(untagged)]
+pub enum Cell {
+    /// True or false.
+    Truth(bool),
+    /// A number.
+    Number(u64),
+    /// A text.
+    Text(String),
+}
+
+impl From<bool> for Cell {
+    fn from(truth: bool) -> Self {
+        Self::Truth(truth)
+    }
+}
+
+impl From<u64> for Cell {
+    fn from(number: u64) -> Self {
+        Self::Number(number)
+    }
+}
+
+impl From<String> for Cell {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<&str> for Cell {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl std::fmt::Display for Cell {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Truth(truth) => truth.fmt(f),
+            Self::Number(number) => number.fmt(f),
+            Self::Text(text) => text.fmt(f),
+        }
+    }
+}
+
+impl Row {
+    /// Returns the headings and cells of the row. A heading begins with `<` or `>`, the side to which
+    /// its column is aligned.
+    fn cells(&self) -> Vec<(String, String)> {
+        let age = |age_s: f64, is_static: bool| if is_static { "static".to_owned() } else { format!("{age_s:.0} s") };
+        let known = |age_s: Option<u32>| age_s.map_or_else(String::new, |age| format!("{age} s"));
+        let columns: Vec<(&str, String)> = match self {
+            Self::Station(row) => vec![
+                (">vlan", row.vlan.to_string()),
+                ("<address", row.mac.clone()),
+                ("<port", row.port.clone()),
+                (">age", age(row.age_s, row.is_static)),
+            ],
+            Self::TunnelStation(row) => vec![
+                ("<address", row.mac.clone()),
+                ("<remote", row.remote.clone()),
+                (">age", age(row.age_s, row.is_static)),
+            ],
+            Self::NextHop(row) => vec![
+                ("<next hop", row.ip.clone()),
+                ("<mac", row.mac.clone().unwrap_or_default()),
+                ("<state", row.state.as_str().to_owned()),
+                (">age", known(row.age_s)),
+            ],
+            Self::OwnAddress(row) => vec![
+                ("<own address", row.ip.clone()),
+                ("<another station", row.conflict.clone().unwrap_or_default()),
+                (">age", known(row.age_s)),
+            ],
+            Self::AllowedAddress(row) => vec![("<allowed address", row.address.clone())],
+            Self::MirroredTo(row) => vec![("<copies go to", row.port.clone())],
+            Self::Node { fields } => {
+                return fields.iter().map(|(name, cell)| (heading(name, cell), cell.to_string())).collect();
+            }
+            Self::Other => vec![("<row", "of a kind that this client does not know".to_owned())],
+        };
+        columns.into_iter().map(|(heading, cell)| (heading.to_owned(), cell)).collect()
+    }
+}
+
+/// Returns the heading of a field: numbers are aligned to the right.
+fn heading(name: &str, cell: &Cell) -> String {
+    let side = if matches!(cell, Cell::Number(_)) { '>' } else { '<' };
+    format!("{side}{name}")
+}
+
+/// Renders rows: a table for each run of rows with the same columns.
+pub(super) fn text(rows: &[Row]) -> String {
+    let rows: Vec<_> = rows.iter().map(Row::cells).collect();
+    let is_alike =
+        |a: &Vec<(String, String)>, b: &Vec<(String, String)>| a.iter().map(|(h, _)| h).eq(b.iter().map(|(h, _)| h));
+    let tables = rows.chunk_by(is_alike).map(render_columns);
+    tables.collect::<Vec<_>>().join("\n")
+}

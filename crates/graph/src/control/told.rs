@@ -1,0 +1,57 @@
+//! What was told about a thing already.
+
+use std::sync::{Mutex, PoisonError};
+
+/// What events have told about a thing, so that the next ones tell only news. A control half has it,
+/// and hands it on to its successor.
+#[derive(Debug)]
+pub struct Told<T>(Mutex<Option<T>>);
+
+impl<T: Default> Default for Told<T> {
+    fn default() -> Self {
+        Told(Mutex::new(Some(T::default())))
+    }
+}
+
+impl<T> Told<T> {
+    /// Finds news: `compare` gets what was told, and notes what it tells. Returns nothing if a successor
+    /// tells the news by now.
+    pub fn news<E>(&self, compare: impl FnOnce(&mut T) -> Vec<E>) -> Vec<E> {
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        told.as_mut().map_or_else(Vec::new, compare)
+    }
+
+    /// Takes over what `before` has told. From now on `before` tells nothing.
+    pub fn take_over(&self, before: &Self) {
+        let told = before.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if told.is_some() {
+            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = told;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn news_are_told_once_even_by_a_successor() {
+        let count = |told: &Told<u64>, now: u64| {
+            told.news(|told| {
+                let news = (*told..now).collect();
+                *told = now;
+                news
+            })
+        };
+        let before = Told::default();
+        assert_eq!(count(&before, 2), [0, 1]);
+        assert!(count(&before, 2).is_empty());
+        let after = Told::default();
+        after.take_over(&before);
+        assert_eq!(count(&after, 3), [2]);
+        assert!(count(&before, 9).is_empty());
+        // A second time there is nothing to take over.
+        after.take_over(&before);
+        assert_eq!(count(&after, 4), [3]);
+    }
+}

@@ -1,0 +1,211 @@
+//! The control half of a bridge: its table of stations.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use straightline_api::{EventKind, FdbEntry as StationRow, Row};
+use straightline_fdb::{Fdb, FdbEntry, Share};
+use straightline_graph::{NodeControl, RefusalNotes, Rows, TableEvent, TableView, Told};
+use straightline_packet::PortIndex;
+use straightline_wire::{MacAddr, VlanId};
+
+use crate::{Bridge, SourceCheck};
+
+/// The settings of a bridge's table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BridgeRules {
+    /// The number of addresses that are learned.
+    pub limit: usize,
+    /// Seconds until an address that was not seen again is forgotten.
+    pub ageing: u32,
+    /// The static entries.
+    pub statics: Vec<(VlanId, MacAddr, PortIndex)>,
+}
+
+/// The table of a bridge. The bridges of all workers share it.
+#[derive(Debug)]
+pub struct BridgeTable {
+    bridge: String,
+    ports: Vec<PortIndex>,
+    /// The source checks of ports that have one.
+    checks: HashMap<PortIndex, SourceCheck>,
+    fdb: Arc<Fdb>,
+    told: Told<AlreadyTold>,
+}
+
+/// What events have told.
+#[derive(Debug, Default)]
+struct AlreadyTold {
+    /// The number of moves.
+    moves: u64,
+    refusals: RefusalNotes,
+}
+
+impl BridgeTable {
+    /// Creates the table of a bridge of these ports, in the order of its edges.
+    #[must_use]
+    pub fn new(
+        bridge: &str,
+        rules: &BridgeRules,
+        ports: Vec<PortIndex>,
+        checks: HashMap<PortIndex, SourceCheck>,
+    ) -> Self {
+        let fdb = Arc::new(Fdb::new(rules.limit, rules.ageing, &ports, &rules.statics));
+        BridgeTable { bridge: bridge.to_owned(), ports, checks, fdb, told: Told::default() }
+    }
+
+    /// Returns a node for one of the workers that share the table.
+    #[must_use]
+    pub fn node(&self, workers: u32) -> Bridge {
+        Bridge::new(self.ports.clone(), Arc::clone(&self.fdb)).shared_by(workers)
+    }
+
+    /// Returns the name of the bridge.
+    #[must_use]
+    pub fn bridge(&self) -> &str {
+        &self.bridge
+    }
+
+    /// Returns the number of times that an address moved from one port to another.
+    #[must_use]
+    pub fn moved(&self) -> u64 {
+        self.fdb.moved()
+    }
+
+    /// Returns a port's share of the table.
+    #[must_use]
+    pub fn share(&self, port: PortIndex) -> Share {
+        self.fdb.share(port)
+    }
+
+    fn moves(&self, view: &TableView<'_>, told: &mut u64) -> Vec<TableEvent> {
+        // A table that is new under an old name counts from 0 again.
+        let seen = if *told > self.fdb.moved() { 0 } else { *told };
+        if self.fdb.moved() == seen {
+            return Vec::new();
+        }
+        let (moves, count) = self.fdb.moves(seen);
+        *told = count;
+        let event = |moved: straightline_fdb::FdbMove| {
+            let bridge = self.bridge.clone();
+            let mac = moved.mac.to_string();
+            let from = (view.port)(moved.from);
+            let to = (view.port)(moved.to);
+            let message = format!("bridge {bridge:?}: {mac} moved from port {from:?} to port {to:?}");
+            TableEvent { source: format!("bridge {bridge}"), kind: EventKind::Moved { bridge, mac, from, to }, message }
+        };
+        moves.into_iter().map(event).collect()
+    }
+}
+
+impl NodeControl for BridgeTable {
+    /// Takes over the stations that are still valid. Those that a port claimed before its claims were
+    /// checked are not.
+    fn commit(&self, before: &dyn NodeControl) {
+        let Some(before) = before.downcast::<Self>() else { return };
+        let may_stay = |entry: &FdbEntry| self.checks.get(&entry.port).is_none_or(|check| check.allows(entry.mac));
+        self.fdb.take_over(&before.fdb, may_stay);
+        self.told.take_over(&before.told);
+    }
+
+    fn rows(&self, view: &TableView<'_>, rows: &mut Rows) {
+        for entry in self.fdb.entries(view.second()) {
+            let row = || {
+                Row::Station(StationRow {
+                    bridge: self.bridge.clone(),
+                    vlan: entry.vlan.get(),
+                    mac: entry.mac.to_string(),
+                    port: (view.port)(entry.port),
+                    age_s: if entry.is_static { 0.0 } else { view.age(entry.seen) },
+                    is_static: entry.is_static,
+                })
+            };
+            rows.add(|| format!("{:04} {}", entry.vlan.get(), entry.mac), row);
+        }
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        vec![("moved", self.fdb.moved()), ("refused", self.fdb.full())]
+    }
+
+    fn events(&self, view: &TableView<'_>) -> Vec<TableEvent> {
+        self.told.news(|told| {
+            let mut news = self.moves(view, &mut told.moves);
+            if self.fdb.full() > 0 {
+                let shares = self.ports.iter().map(|&port| ((view.port)(port), None, self.fdb.share(port).refused));
+                news.extend(told.refusals.news(shares));
+            }
+            news
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: PortIndex = PortIndex(1);
+    const B: PortIndex = PortIndex(2);
+
+    fn name(port: PortIndex) -> String {
+        format!("vm{}", port.0)
+    }
+
+    fn view() -> TableView<'static> {
+        TableView { now: 10.5, port: &name }
+    }
+
+    fn table(limit: usize, ports: &[PortIndex], checks: HashMap<PortIndex, SourceCheck>) -> BridgeTable {
+        let rules = BridgeRules { limit, ageing: 300, statics: Vec::new() };
+        BridgeTable::new("lan", &rules, ports.to_vec(), checks)
+    }
+
+    fn mac(last: u8) -> MacAddr {
+        MacAddr([2, 0, 0, 0, 0, last])
+    }
+
+    fn shown(table: &BridgeTable) -> Vec<(String, String)> {
+        let mut rows = Rows::all();
+        table.rows(&view(), &mut rows);
+        let station = |row| match row {
+            Row::Station(station) => (station.mac, station.port),
+            other => panic!("{other:?}"),
+        };
+        rows.into_page().0.into_iter().map(station).collect()
+    }
+
+    #[test]
+    fn a_successor_has_what_is_still_valid_and_tells_only_news() {
+        let before = table(8, &[A, B], HashMap::new());
+        for (last, port) in [(1, A), (2, A), (3, B)] {
+            before.fdb.learn(VlanId::DEFAULT, mac(last), port, 7);
+        }
+        before.fdb.learn(VlanId::DEFAULT, mac(3), A, 8);
+        let told: Vec<_> = before.events(&view()).into_iter().map(|event| event.message).collect();
+        assert_eq!(told, ["bridge \"lan\": 02:00:00:00:00:03 moved from port \"vm2\" to port \"vm1\""]);
+        before.fdb.learn(VlanId::DEFAULT, mac(3), B, 9);
+        // From now on, port A may claim one address only.
+        let check = SourceCheck::new(&[crate::MacPrefix::exact(mac(1))], None);
+        let after = table(8, &[A, B], [(A, check)].into());
+        after.commit(&before);
+        let station = |last, port: &str| (mac(last).to_string(), port.to_owned());
+        assert_eq!(shown(&after), [station(1, "vm1"), station(3, "vm2")]);
+        assert_eq!(before.events(&view()), [], "the successor tells it");
+        assert_eq!(after.events(&view()).len(), 1, "of the second move");
+        assert_eq!(after.events(&view()), []);
+    }
+
+    #[test]
+    fn a_full_share_is_told_with_its_port() {
+        let table = table(4, &[A, B], HashMap::new());
+        for last in 0..5 {
+            table.fdb.learn(VlanId::DEFAULT, mac(last + 1), A, 0);
+        }
+        let events = table.events(&view());
+        let [TableEvent { kind: EventKind::NotLearned { port, remote: None, refused: 2 }, .. }] = &events[..] else {
+            panic!("{events:?}");
+        };
+        assert_eq!(port, "vm1");
+        assert_eq!(table.counters(), [("moved", 0), ("refused", 2)]);
+    }
+}

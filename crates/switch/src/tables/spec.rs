@@ -1,0 +1,157 @@
+//! What each table of a switch is made from, as values: a table of an equal spec stays the same.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use anyhow::Context;
+use straightline_graph::NodeControl;
+use straightline_nodes::{AllowedAddresses, BridgeRules, BridgeTable};
+use straightline_packet::{Drops, PortIndex};
+use straightline_underlay::{Tunnel, TunnelConfig, Underlay, UnderlayConfig};
+use straightline_wire::MacAddr;
+
+use super::Tables;
+use crate::config::{self, Config, Mac, NodeConfig, PortKind};
+use crate::default_mac::default_mac;
+use crate::plan::{Plan, SourceCheckSpec, bridge_rules, source_check};
+
+/// What a table is made from.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum TableSpec {
+    Underlay {
+        settings: UnderlayConfig,
+        /// The port that carries its packets.
+        port: PortIndex,
+    },
+    Tunnel {
+        settings: TunnelConfig,
+        underlay: String,
+        port: PortIndex,
+    },
+    Bridge {
+        name: String,
+        rules: BridgeRules,
+        /// The ports, each with its source check if it has one.
+        ports: Vec<(PortIndex, Option<SourceCheckSpec>)>,
+    },
+    SourceCheck {
+        port: String,
+        check: SourceCheckSpec,
+    },
+    Node(NodeConfig),
+}
+
+impl TableSpec {
+    /// Returns the name of the table.
+    pub(super) fn name(&self) -> String {
+        match self {
+            Self::Underlay { settings, .. } => format!("underlay:{}", settings.name),
+            Self::Tunnel { settings, .. } => format!("tunnel:{}", settings.name),
+            Self::Bridge { name, .. } => format!("bridge:{name}"),
+            Self::SourceCheck { port, .. } => format!("source-check:{port}"),
+            Self::Node(node) => format!("node:{}", node.name),
+        }
+    }
+
+    /// Makes the control half. It finds those that it depends on in `tables`. `None`: nothing is kept.
+    pub(super) fn open(
+        &self,
+        tables: &Tables,
+        drops: impl Fn(&str) -> Arc<Drops>,
+    ) -> anyhow::Result<Option<Arc<dyn NodeControl>>> {
+        Ok(match self {
+            Self::Underlay { settings, port } => Some(Underlay::new(settings.clone(), *port)),
+            Self::Tunnel { settings, underlay, port } => {
+                let name = &settings.name;
+                let underlay = tables.get::<Underlay>("underlay", underlay);
+                let underlay = underlay.with_context(|| format!("port {name:?}: its underlay is not open"))?;
+                Some(Tunnel::new(settings.clone(), underlay, *port, drops(name)))
+            }
+            Self::Bridge { name, rules, ports } => {
+                let indexes = ports.iter().map(|(port, _)| *port).collect();
+                let checks = ports.iter().filter_map(|(port, check)| Some((*port, allowed(check.as_ref()?).node())));
+                Some(Arc::new(BridgeTable::new(name, rules, indexes, checks.collect::<HashMap<_, _>>())))
+            }
+            Self::SourceCheck { check, .. } => Some(Arc::new(allowed(check))),
+            Self::Node(node) => node.control(),
+        })
+    }
+
+    /// Returns the error for a table that cannot continue the one before it: its line if it is known,
+    /// and the reason.
+    pub(super) fn refusal(&self, key: Option<&str>, why: &str) -> String {
+        match self {
+            Self::Node(node) => node.refusal(key, why),
+            Self::Underlay { .. } | Self::Tunnel { .. } | Self::Bridge { .. } | Self::SourceCheck { .. } => {
+                let key = key.map_or_else(String::new, |key| format!("{key} in "));
+                format!("{key}{}: {why}", self.name())
+            }
+        }
+    }
+}
+
+fn allowed(check: &SourceCheckSpec) -> AllowedAddresses {
+    AllowedAddresses::new(&check.macs(), check.listed.ips.as_deref())
+}
+
+/// Returns the specs of all tables. Each comes after those that it depends on.
+///
+/// # Errors
+/// A name in the configuration has no section.
+pub(super) fn specs(config: &Config, plan: &Plan) -> anyhow::Result<Vec<TableSpec>> {
+    let index = |at: usize| PortIndex(plan.ports[at].slot);
+    let mut specs = Vec::new();
+    for underlay in &config.underlays {
+        let port = config.port_index(&underlay.port);
+        let port = port.with_context(|| format!("underlay {:?}: no port {:?}", underlay.name, underlay.port))?;
+        specs.push(TableSpec::Underlay { settings: settings(underlay, &config.ports[port].kind), port: index(port) });
+    }
+    for (at, port) in config.ports.iter().enumerate() {
+        if let Some(tunnel) = port.kind.as_tunnel() {
+            let settings = tunnel.config(port, MacAddr(default_mac(&port.name)));
+            specs.push(TableSpec::Tunnel { settings, underlay: tunnel.underlay.clone(), port: index(at) });
+        }
+        if let Some(check) = source_check(port) {
+            specs.push(TableSpec::SourceCheck { port: port.name.clone(), check });
+        }
+    }
+    for (at, bridge) in config.bridges.iter().enumerate() {
+        let ports = bridge.ports.iter().filter_map(|name| config.port_index(name));
+        let ports = ports.map(|port| (index(port), source_check(&config.ports[port]))).collect();
+        specs.push(TableSpec::Bridge { name: bridge.name.clone(), rules: bridge_rules(config, plan, at), ports });
+    }
+    specs.extend(config.nodes.iter().cloned().map(TableSpec::Node));
+    Ok(specs)
+}
+
+/// Returns the settings of an underlay on a port of this kind.
+fn settings(underlay: &config::UnderlayConfig, port: &PortKind) -> UnderlayConfig {
+    let wire = |mac: Mac| MacAddr(mac.octets());
+    let own = match port {
+        // The other end of the port has the address that belongs to the port. The network of the
+        // underlay may have other switches of this machine, so our address in it makes ours unique.
+        PortKind::VhostUser(_) | PortKind::Tap(_) => {
+            let ip = underlay.addresses.first().map_or_else(String::new, |address| address.ip.to_string());
+            Some(MacAddr(default_mac(&format!("underlay {} {ip}", underlay.name))))
+        }
+        PortKind::AfPacket(_) | PortKind::AfXdp(_) | PortKind::Tunnel(_) => None,
+    };
+    UnderlayConfig {
+        name: underlay.name.clone(),
+        addresses: underlay.addresses.clone(),
+        gateways: underlay.gateways.clone(),
+        vlan: underlay.vlan,
+        mtu: underlay.mtu,
+        mac: underlay.mac.map(wire).or(own),
+        neighbours: underlay.neighbours.iter().map(|&(ip, mac)| (ip, wire(mac))).collect(),
+        path_mtu: underlay.path_mtu,
+    }
+}
+
+/// Returns the names of the tables that stay the same.
+#[cfg(test)]
+pub(crate) fn same(old: &Config, old_plan: &Plan, new: &Config, plan: &Plan) -> std::collections::BTreeSet<String> {
+    let old = specs(old, old_plan).expect("a checked configuration");
+    let new = specs(new, plan).expect("a checked configuration");
+    new.iter().filter(|spec| old.contains(spec)).map(TableSpec::name).collect()
+}
