@@ -69,21 +69,24 @@ const READERS: &[(&str, Reader)] = &[
     ("af-xdp", Reader { keys: &[af_xdp::KEYS], refused: &[], read: af_xdp::read }),
 ];
 
-/// The words for the kinds in a file.
-pub(crate) const WORDS: &[&str] = &[
-    "vhost-user",
-    "tap",
-    "af-packet",
-    "af-xdp",
-    "l2tpv3",
-    "vxlan",
-    "geneve",
-    "gre",
-    "nvgre",
-    "vxlan-gpe",
-    "gtpu",
-    "mpls-udp",
-];
+/// The words for the kinds in a file: those that have readers.
+pub(crate) const WORDS: &[&str] = &words();
+
+const fn words() -> [&'static str; READERS.len() + tunnel::READERS.len()] {
+    let mut words = [""; READERS.len() + tunnel::READERS.len()];
+    let mut at = 0;
+    while at < words.len() {
+        words[at] = if at < READERS.len() { READERS[at].0 } else { tunnel::READERS[at - READERS.len()].0 };
+        at += 1;
+    }
+    words
+}
+
+/// Returns the words for the kinds of tunnel.
+#[cfg(test)]
+pub(crate) fn tunnel_words() -> impl Iterator<Item = &'static str> {
+    tunnel::READERS.iter().map(|(word, _)| *word)
+}
 
 /// Returns each kind with the keys that not all kinds have.
 pub(crate) fn keys() -> impl Iterator<Item = (&'static str, Vec<Key>)> {
