@@ -253,7 +253,7 @@ fn check_waits(draft: &Draft, report: &mut Findings<'_>) {
     for network in &draft.networks {
         let Some(waits) = &network.waits else { continue };
         let members = || network.ports.iter().filter_map(|(name, _)| port_of(name));
-        let device = members().find(|port| port.kind.as_vhost_user().is_none());
+        let device = members().find(|port| !port.kind.can_wait());
         let nodes = members().flat_map(|port| port.nodes.iter().chain(&port.egress_nodes));
         let outputs = nodes.filter_map(|name| draft.nodes.iter().find(|node| node.name == *name));
         let mut outputs = outputs.flat_map(NodeConfig::outputs).filter_map(|name| port_of(name));

@@ -69,7 +69,8 @@ pub use machine::{Machine, parse_cpu_list};
 pub use on_machine::{Interfaces, OnMachine};
 pub use privileges::capabilities_needed;
 pub use sections::kind::{
-    AfPacketConfig, AfXdpConfig, Exclusive, Mode, Offloads, PortKind, TapConfig, TunnelSettings, VhostUserConfig, note,
+    AfPacketConfig, AfXdpConfig, Exclusive, KindSettings, Mode, Offloads, PortKind, TapConfig, TunnelSettings,
+    VhostUserConfig, note,
 };
 pub use sections::needs::Needs;
 pub use sections::node::{Kinds, NodeConfig, NodeSettings};

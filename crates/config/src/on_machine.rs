@@ -10,7 +10,7 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use straightline_port::device::{DeviceRequest, Steal, routes};
+use straightline_port::device::{DeviceRequest, routes};
 
 use super::privileges::DeviceSite;
 use super::{Config, Diagnostic, PortKind};
@@ -132,10 +132,8 @@ pub(super) fn compare(config: &Config, devices: &[DeviceSite], machine: &Interfa
 
 /// Returns why a port cuts this machine off, if it does.
 fn cuts_off(kind: &PortKind, machine: &Interfaces) -> Option<String> {
-    let PortKind::AfXdp(config) = kind else { return None };
-    let interface = &config.interface;
-    let takes_all = config.steal == Steal::All && !config.take_default_route;
-    (takes_all && machine.default_routes.contains(interface)).then(|| {
+    let interface = kind.takes_from_host()?;
+    machine.default_routes.contains(interface).then(|| {
         format!(
             "AF_XDP takes all packets of {interface}, which has this machine's default route: it would cut the machine \
              off; use another interface, `steal = \"address\"` for an underlay, or `take-default-route = true`"

@@ -87,7 +87,7 @@ pub(crate) fn interfaces(now: &Snapshot, names: &[String]) -> Result<Vec<Capture
             return Err(Refusal::new(ErrorCode::UnknownPort, error).about(name));
         };
         if !interfaces.iter().any(|interface| interface.name == *name) {
-            let kind = now.config.ports[at].kind.as_str().to_owned();
+            let kind = now.config.ports[at].kind.word().to_owned();
             interfaces.push(CaptureInterface { name: name.clone(), kind });
         }
     }

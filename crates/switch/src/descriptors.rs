@@ -56,7 +56,7 @@ fn shortage(config: &Config, limit: u64) -> Option<String> {
     if most <= limit {
         return None;
     }
-    let is_open = |port: &&PortConfig| port.kind.as_vhost_user().is_some_and(|port| port.queues.is_none());
+    let is_open = |port: &&PortConfig| port.kind.most_descriptors() > port.kind.reserved_descriptors();
     let open = config.ports.iter().filter(is_open).count();
     let queues = if open == 0 { String::new() } else { format!("set `queues` at the {open} ports without it, or ") };
     let reserved = OTHERS + config.ports.iter().map(|port| port.kind.reserved_descriptors()).sum::<u64>();

@@ -67,7 +67,7 @@ fn open_vhost_user(
         name: port.name.clone(),
         socket: kind.socket.clone(),
         mode: match kind.mode {
-            Mode::Server => vhost_user::Mode::Server(kind.permissions()),
+            Mode::Server => vhost_user::Mode::Server(port.kind.permissions()),
             Mode::Client => vhost_user::Mode::Client,
             Mode::Given => vhost_user::Mode::Given(with.given.context("no client handed a socket over")?),
         },

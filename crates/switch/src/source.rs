@@ -43,9 +43,8 @@ impl Source for Running {
             let next_hop = tunnel.as_ref().and_then(|ends| Some((ends.underlay.as_str(), ends.next_hop.as_deref()?)));
             let interface = config.kind.interface();
             let remedy = |cause: DownCause| cause.remedy(&config.name, socket.as_deref(), interface, next_hop);
+            let described = config.described();
             Port {
-                name: config.name.clone(),
-                kind: config.kind.as_str().to_owned(),
                 link: if status.up { Link::Up } else { Link::Down },
                 cause: cause.map(|cause| cause.code().to_owned()),
                 remedy: cause.map(remedy),
@@ -63,22 +62,13 @@ impl Source for Running {
                 drops: port.drops().nonzero().map(|(reason, n)| (reason.name().to_owned(), n)).collect(),
                 slow_calls: status.slow_calls,
                 rx_mode: status.receives.map(rx_mode),
-                mtu: config.mtu,
-                mac: config.mac.map(|mac| mac.to_string()).or(status.mac.map(|mac| MacAddr(mac).to_string())),
-                mode: config.kind.as_vhost_user().map(|kind| kind.mode.as_str().to_owned()),
-                queue_pairs: config
-                    .kind
-                    .as_vhost_user()
-                    .map(|kind| QueuePairs { offered: kind.queues, enabled: status.pairs }),
-                socket,
-                source_check: if config.source_check.is_some() { "mac" } else { "off" }.to_owned(),
+                mac: described.mac.or(status.mac.map(|mac| MacAddr(mac).to_string())),
+                queue_pairs: described.queue_pairs.map(|pairs| QueuePairs { enabled: status.pairs, ..pairs }),
                 joined: network.map(|network| network.joined(&now.config)),
                 addresses: network.and_then(|network| now.addresses(network, place)),
-                interface: interface.map(str::to_owned),
-                steal: config.kind.as_af_xdp().map(|kind| kind.steal.as_str().to_owned()),
-                take_default_route: config.kind.as_af_xdp().is_some_and(|kind| kind.take_default_route),
                 device: status.device.map(device),
                 tunnel,
+                ..described
             }
         });
         Ports { ports: ports.collect() }

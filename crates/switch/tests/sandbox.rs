@@ -314,7 +314,7 @@ fn is_root() -> bool {
 fn child(folder: &Path) {
     let file = folder.join("own/c.toml");
     let config = Config::load(&file).expect("a good configuration").config;
-    if config.ports.iter().any(|port| port.kind.as_str() == "tap") {
+    if config.ports.iter().any(|port| port.kind.word() == "tap") {
         return interface_child(&config, &file);
     }
     // These are made before: in the sandbox, no file can be made and no socket can listen for TCP.

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use crate::diagnostic::Findings;
 use crate::sections::underlay::UnderlaySpans;
-use crate::{Draft, PathMtuErrors, PortConfig, PortKind, UnderlayConfig};
+use crate::{Draft, PathMtuErrors, PortConfig, UnderlayConfig};
 
 /// The most next hops of an underlay.
 const MAX_NEXT_HOPS: usize = 256;
@@ -21,13 +21,8 @@ pub(super) fn complete(draft: &mut Draft) {
             underlay.mtu = port.map_or(PortConfig::DEFAULT_MTU, |port| port.mtu);
         }
         let port = draft.ports.iter_mut().map(|(port, _)| port).find(|port| port.name == underlay.port);
-        // The underlay drops outer UDP datagrams that come as one large packet. So its own must not
-        // leave that way either: the other end may be a switch.
-        match port.map(|port| &mut port.kind) {
-            Some(PortKind::AfXdp(kind)) => kind.steal_for(underlay),
-            Some(PortKind::VhostUser(kind)) => kind.offloads.uso = false,
-            Some(PortKind::Tap(kind)) => kind.offloads.uso = false,
-            Some(PortKind::AfPacket(_) | PortKind::Tunnel(_)) | None => {}
+        if let Some(port) = port {
+            port.kind.carry(underlay);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use rustix::process::getegid;
-use straightline_api::{Joined, JoinedKind};
+use straightline_api::{Joined, JoinedKind, Port};
 use straightline_graph::{OWN_MODE, Permissions};
 use straightline_nodes::{IpPrefix, MacPrefix};
 use straightline_packet::Level;
@@ -335,6 +335,23 @@ pub struct SourceCheckConfig {
 }
 
 impl PortConfig {
+    /// Returns the port as the API describes it while its link is down.
+    #[must_use]
+    pub fn described(&self) -> Port {
+        let mut answer = Port {
+            name: self.name.clone(),
+            kind: self.kind.word().to_owned(),
+            mtu: self.mtu,
+            mac: self.mac.map(|mac| mac.to_string()),
+            socket: self.kind.socket().map(|path| path.display().to_string()),
+            interface: self.kind.interface().map(str::to_owned),
+            source_check: if self.source_check.is_some() { "mac" } else { "off" }.to_owned(),
+            ..Port::default()
+        };
+        self.kind.describe(&mut answer);
+        answer
+    }
+
     /// The MTU of a port whose section names none.
     pub const DEFAULT_MTU: u16 = 1500;
     /// The smallest MTU: that of IPv4 (RFC 791, 3.1).

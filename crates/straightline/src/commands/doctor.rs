@@ -3,10 +3,11 @@
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
-use straightline_api::{DEFAULT_PATH, Port, QueuePairs};
-use straightline_config::{Config, Diagnostic, Interfaces, Kinds, Mode, PortConfig};
+use straightline_api::{DEFAULT_PATH, Port};
+use straightline_config::{Config, Diagnostic, Interfaces, Kinds, PortConfig};
 use straightline_doctor::facts::{Configured, ConfiguredPort};
 use straightline_doctor::{checks, gather};
+use straightline_graph::Permissions;
 
 use crate::cli::Doctor;
 use crate::output::{self, Reported};
@@ -70,18 +71,7 @@ fn line(finding: &Diagnostic) -> String {
 
 /// Returns a port of the configuration as the API would describe it.
 fn configured_port(config: &Config, port: &PortConfig) -> ConfiguredPort {
-    let kind = port.kind.as_vhost_user();
-    let described = Port {
-        name: port.name.clone(),
-        kind: port.kind.as_str().to_owned(),
-        mtu: port.mtu,
-        socket: kind.map(|kind| kind.socket.display().to_string()),
-        mode: kind.map(|kind| if kind.mode == Mode::Client { "client" } else { "server" }.to_owned()),
-        joined: config.joined(&port.name),
-        queue_pairs: kind.map(|kind| QueuePairs { offered: kind.queues, enabled: 0 }),
-        ..Port::default()
-    };
-    let owner = kind.and_then(|kind| kind.owner);
-    let group = kind.and_then(|kind| kind.group);
-    ConfiguredPort { port: described, owner, group, perms: kind.map_or(0, |kind| kind.perms) }
+    let described = Port { joined: config.joined(&port.name), ..port.described() };
+    let Permissions { owner, group, mode } = port.kind.permissions();
+    ConfiguredPort { port: described, owner, group, perms: mode.unwrap_or(0) }
 }

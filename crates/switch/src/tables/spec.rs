@@ -127,15 +127,12 @@ pub(super) fn specs(config: &Config, plan: &Plan) -> anyhow::Result<Vec<TableSpe
 /// Returns the settings of an underlay on a port of this kind.
 fn settings(underlay: &config::UnderlayConfig, port: &PortKind) -> UnderlayConfig {
     let wire = |mac: Mac| MacAddr(mac.octets());
-    let own = match port {
-        // The other end of the port has the address that belongs to the port. The network of the
-        // underlay may have other switches of this machine, so our address in it makes ours unique.
-        PortKind::VhostUser(_) | PortKind::Tap(_) => {
-            let ip = underlay.addresses.first().map_or_else(String::new, |address| address.ip.to_string());
-            Some(MacAddr(default_mac(&format!("underlay {} {ip}", underlay.name))))
-        }
-        PortKind::AfPacket(_) | PortKind::AfXdp(_) | PortKind::Tunnel(_) => None,
-    };
+    // The network of the underlay may have other switches of this machine, so our address in it makes
+    // our MAC address unique.
+    let own = port.has_mac_of_peer().then(|| {
+        let ip = underlay.addresses.first().map_or_else(String::new, |address| address.ip.to_string());
+        MacAddr(default_mac(&format!("underlay {} {ip}", underlay.name)))
+    });
     UnderlayConfig {
         name: underlay.name.clone(),
         addresses: underlay.addresses.clone(),

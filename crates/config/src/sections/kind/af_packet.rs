@@ -2,14 +2,20 @@
 
 use straightline_port::device::{AfPacketRequest, DeviceRequest};
 
-use super::{PortKind, note};
-use crate::Draft;
+use super::{KindSettings, PortKind, Reader, note};
 use crate::diagnostic::Findings;
 use crate::key::{Absent, Key, Value};
 use crate::sections::section::Section;
+use crate::{Draft, Mac};
+
+/// The word for the kind.
+const WORD: &str = "af-packet";
+
+/// The word for the kind, and its reader.
+pub(super) const READERS: &[(&str, Reader)] = &[(WORD, Reader { keys: &[KEYS], refused: &[], read })];
 
 /// The keys that only an AF_PACKET port has.
-pub(super) const KEYS: &[Key] = &[
+const KEYS: &[Key] = &[
     Key::new(
         "interface",
         Value::Text("interface name, at most 15 bytes"),
@@ -35,16 +41,24 @@ pub struct AfPacketConfig {
     pub queues: u16,
 }
 
-impl AfPacketConfig {
-    pub(super) fn queues(&self) -> usize {
+impl KindSettings for AfPacketConfig {
+    fn word(&self) -> &'static str {
+        WORD
+    }
+
+    fn queues(&self) -> usize {
         usize::from(self.queues)
     }
 
-    pub(super) fn request(&self) -> DeviceRequest {
-        DeviceRequest::AfPacket(AfPacketRequest { interface: self.interface.clone(), queues: self.queues })
+    fn interface(&self) -> Option<&str> {
+        Some(&self.interface)
     }
 
-    pub(super) fn differs(&self, new: &Self) -> Vec<String> {
+    fn device(&self, _mtu: u16, _mac: Option<Mac>) -> Option<DeviceRequest> {
+        Some(DeviceRequest::AfPacket(AfPacketRequest { interface: self.interface.clone(), queues: self.queues }))
+    }
+
+    fn differs(&self, new: &Self) -> Vec<String> {
         let mut differences = Vec::new();
         note(&mut differences, "interface", &self.interface, &new.interface);
         note(&mut differences, "queues", self.queues, new.queues);
@@ -53,7 +67,7 @@ impl AfPacketConfig {
 }
 
 /// Reads the keys of an AF_PACKET port.
-pub(super) fn read(section: &Section<'_>, report: &mut Findings<'_>, draft: &mut Draft) -> PortKind {
+fn read(section: &Section<'_>, report: &mut Findings<'_>, draft: &mut Draft) -> PortKind {
     let interface = super::read_own_interface(section, "interface", "eth1", report, draft);
     let queues = section.integer("queues", 1..=127, report).map_or(1, toml::Spanned::into_inner);
     PortKind::AfPacket(AfPacketConfig { interface, queues })

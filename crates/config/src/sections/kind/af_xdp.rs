@@ -1,15 +1,22 @@
 //! `kind = "af-xdp"`: its keys, their defaults and checks.
 
+use straightline_api::Port;
 use straightline_port::device::{AfXdpRequest, DeviceRequest, Steal, ZeroCopy};
 
-use super::{PortKind, note};
+use super::{KindSettings, PortKind, Reader, note};
 use crate::diagnostic::Findings;
 use crate::key::{Absent, Key, Value};
 use crate::sections::section::Section;
-use crate::{Draft, UnderlayConfig};
+use crate::{Draft, Mac, UnderlayConfig};
+
+/// The word for the kind.
+const WORD: &str = "af-xdp";
+
+/// The word for the kind, and its reader.
+pub(super) const READERS: &[(&str, Reader)] = &[(WORD, Reader { keys: &[KEYS], refused: &[], read })];
 
 /// The keys that only an AF_XDP port has.
-pub(super) const KEYS: &[Key] = &[
+const KEYS: &[Key] = &[
     Key::new(
         "interface",
         Value::Text("interface name, at most 15 bytes"),
@@ -62,30 +69,47 @@ pub struct AfXdpConfig {
     pub take_default_route: bool,
 }
 
-impl AfXdpConfig {
+impl KindSettings for AfXdpConfig {
+    fn word(&self) -> &'static str {
+        WORD
+    }
+
     /// Returns the queues that workers are planned for: one where the file names no number.
-    pub(super) fn queues(&self) -> usize {
+    fn queues(&self) -> usize {
         usize::from(self.queues.unwrap_or(1))
     }
 
     /// Returns the most queues that can be opened: the interface decides where the file names no
     /// number.
-    pub(super) fn most_queues(&self) -> usize {
+    fn most_queues(&self) -> usize {
         usize::from(self.queues.unwrap_or(AfXdpRequest::MOST_QUEUES))
     }
 
-    pub(super) fn request(&self, mtu: u16) -> DeviceRequest {
-        DeviceRequest::AfXdp(AfXdpRequest {
+    fn interface(&self) -> Option<&str> {
+        Some(&self.interface)
+    }
+
+    fn device(&self, mtu: u16, _mac: Option<Mac>) -> Option<DeviceRequest> {
+        Some(DeviceRequest::AfXdp(AfXdpRequest {
             interface: self.interface.clone(),
             queues: self.queues,
             steal: self.steal.clone(),
             zero_copy: self.zero_copy,
             mtu,
-        })
+        }))
+    }
+
+    fn describe(&self, answer: &mut Port) {
+        answer.steal = Some(self.steal.as_str().to_owned());
+        answer.take_default_route = self.take_default_route;
+    }
+
+    fn takes_from_host(&self) -> Option<&str> {
+        (self.steal == Steal::All && !self.take_default_route).then_some(&*self.interface)
     }
 
     /// Takes the packets for this underlay only, if the file says so (`steal = "address"`).
-    pub(crate) fn steal_for(&mut self, own: &UnderlayConfig) {
+    fn carry(&mut self, own: &UnderlayConfig) {
         if let Steal::Address { addresses, vlan, mac } = &mut self.steal {
             *addresses = own.addresses.iter().map(|address| address.ip).collect();
             *vlan = own.vlan;
@@ -93,7 +117,7 @@ impl AfXdpConfig {
         }
     }
 
-    pub(super) fn differs(&self, new: &Self) -> Vec<String> {
+    fn differs(&self, new: &Self) -> Vec<String> {
         let mut differences = Vec::new();
         let number = |queues: Option<u16>| queues.map_or_else(|| "unset".to_owned(), |queues| queues.to_string());
         note(&mut differences, "interface", &self.interface, &new.interface);
@@ -109,7 +133,7 @@ impl AfXdpConfig {
 }
 
 /// Reads the keys of an AF_XDP port.
-pub(super) fn read(section: &Section<'_>, report: &mut Findings<'_>, draft: &mut Draft) -> PortKind {
+fn read(section: &Section<'_>, report: &mut Findings<'_>, draft: &mut Draft) -> PortKind {
     let interface = super::read_own_interface(section, "interface", "eth1", report, draft);
     let queues = section.integer("queues", 1..=AfXdpRequest::MOST_QUEUES, report).map(toml::Spanned::into_inner);
     let steals = [("all", false), ("address", true)];

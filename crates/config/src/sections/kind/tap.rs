@@ -2,15 +2,21 @@
 
 use straightline_port::device::{DeviceRequest, TapOffloads, TapRequest};
 
-use super::{Offloads, PortKind, note, vhost_user};
+use super::{KindSettings, Offloads, PortKind, Reader, note, vhost_user};
 use crate::diagnostic::Findings;
 use crate::key::{Absent, Key, Value};
 use crate::sections::permissions::read_id;
 use crate::sections::section::Section;
-use crate::{Draft, Mac, users};
+use crate::{Draft, Mac, UnderlayConfig, users};
+
+/// The word for the kind.
+const WORD: &str = "tap";
+
+/// The word for the kind, and its reader.
+pub(super) const READERS: &[(&str, Reader)] = &[(WORD, Reader { keys: &[KEYS], refused: &[], read })];
 
 /// The keys that only a tap port has.
-pub(super) const KEYS: &[Key] = &[
+const KEYS: &[Key] = &[
     Key::new("name", Value::Text("interface name, at most 15 bytes"), Absent::Required, "The tap.", "\"sl0\""),
     Key::new(
         "queues",
@@ -75,14 +81,22 @@ pub struct TapConfig {
     pub bridge: Option<String>,
 }
 
-impl TapConfig {
-    pub(super) fn queues(&self) -> usize {
+impl KindSettings for TapConfig {
+    fn word(&self) -> &'static str {
+        WORD
+    }
+
+    fn queues(&self) -> usize {
         usize::from(self.queues)
     }
 
-    pub(super) fn request(&self, mtu: u16, mac: Option<Mac>) -> DeviceRequest {
+    fn interface(&self) -> Option<&str> {
+        Some(&self.name)
+    }
+
+    fn device(&self, mtu: u16, mac: Option<Mac>) -> Option<DeviceRequest> {
         let Offloads { csum, tso, uso } = self.offloads;
-        DeviceRequest::Tap(TapRequest {
+        Some(DeviceRequest::Tap(TapRequest {
             name: self.name.clone(),
             queues: self.queues,
             mtu,
@@ -92,10 +106,20 @@ impl TapConfig {
             owner: self.owner,
             group: self.group,
             bridge: self.bridge.clone(),
-        })
+        }))
     }
 
-    pub(super) fn differs(&self, new: &Self) -> Vec<String> {
+    fn has_mac_of_peer(&self) -> bool {
+        true
+    }
+
+    /// Turns UDP segmentation off. The underlay drops outer UDP datagrams that come as one large
+    /// packet. So its own must not leave that way either: the other end may be a switch.
+    fn carry(&mut self, _underlay: &UnderlayConfig) {
+        self.offloads.uso = false;
+    }
+
+    fn differs(&self, new: &Self) -> Vec<String> {
         let Self { name, queues, offloads, persist, owner, group, bridge } = self;
         let mut differences = Vec::new();
         let number = |id: Option<u32>| id.map_or_else(|| "unset".to_owned(), |id| id.to_string());
@@ -112,7 +136,7 @@ impl TapConfig {
 }
 
 /// Reads the keys of a tap port.
-pub(super) fn read(section: &Section<'_>, report: &mut Findings<'_>, draft: &mut Draft) -> PortKind {
+fn read(section: &Section<'_>, report: &mut Findings<'_>, draft: &mut Draft) -> PortKind {
     let name = super::read_own_interface(section, "name", "sl0", report, draft);
     let queues = section.integer("queues", 1..=127, report).map_or(1, toml::Spanned::into_inner);
     let persist = section.boolean("persist", report).map(toml::Spanned::into_inner);

@@ -4,19 +4,26 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use rustix::process::{getegid, geteuid};
+use straightline_api::{Port, QueuePairs};
 use straightline_graph::{OWN_MODE, Permissions};
 use straightline_port::socket_path;
 use straightline_port::vhost_user::{self, MAX_QUEUE_PAIRS};
 
-use super::{PortKind, note};
+use super::{Exclusive, KindSettings, PortKind, Reader, note};
 use crate::diagnostic::Findings;
 use crate::key::{Absent, Key, Value};
 use crate::sections::permissions::{read_id, read_perms};
 use crate::sections::section::{self, Section};
-use crate::{Draft, DraftSocket, Needs, check_socket, users};
+use crate::{Draft, DraftSocket, Needs, UnderlayConfig, check_socket, users};
+
+/// The word for the kind.
+const WORD: &str = "vhost-user";
+
+/// The word for the kind, and its reader.
+pub(super) const READERS: &[(&str, Reader)] = &[(WORD, Reader { keys: &[KEYS], refused: &[], read })];
 
 /// The keys that only a vhost-user port has.
-pub(super) const KEYS: &[Key] = &[
+const KEYS: &[Key] = &[
     Key::new(
         "socket",
         Value::Text("path of a socket"),
@@ -119,46 +126,52 @@ impl VhostUserConfig {
             offloads: Offloads::default(),
         }
     }
+}
+
+impl KindSettings for VhostUserConfig {
+    fn word(&self) -> &'static str {
+        WORD
+    }
 
     /// Returns the queue pairs that workers are planned for: one where the file names no number.
-    pub(super) fn planned_queues(&self) -> usize {
+    fn queues(&self) -> usize {
         usize::from(self.queues.unwrap_or(1).max(1))
     }
 
-    /// Returns the most queue pairs that a frontend may start.
-    pub(super) fn most_queues(&self) -> usize {
+    fn most_queues(&self) -> usize {
         usize::from(self.queues.unwrap_or(MAX_QUEUE_PAIRS).max(1))
     }
 
-    /// Returns the most descriptors that a frontend can have the switch keep.
-    pub(super) fn most_descriptors(&self) -> u64 {
-        vhost_user::VhostUserConfig::descriptors(self.queues.unwrap_or(MAX_QUEUE_PAIRS).max(1))
-    }
-
-    /// Returns the number of descriptors that are reserved for the port.
-    pub(super) fn reserved_descriptors(&self) -> u64 {
+    fn reserved_descriptors(&self) -> u64 {
         vhost_user::VhostUserConfig::descriptors(self.queues.unwrap_or(1).max(1))
     }
 
-    /// Returns the socket's path, which no other port can have. A socket that was handed over has
-    /// none.
-    pub(super) fn exclusive_path(&self) -> Option<&Path> {
-        (self.mode != Mode::Given).then_some(&*self.socket)
+    fn most_descriptors(&self) -> u64 {
+        vhost_user::VhostUserConfig::descriptors(self.queues.unwrap_or(MAX_QUEUE_PAIRS).max(1))
+    }
+
+    fn socket(&self) -> Option<&Path> {
+        Some(&self.socket)
     }
 
     /// Returns the socket's path if this process makes the socket. Sockets that we connect to are
     /// the frontends'.
-    pub(super) fn made_socket(&self) -> Option<&Path> {
+    fn made_socket(&self) -> Option<&Path> {
         (self.mode == Mode::Server).then_some(&*self.socket)
     }
 
-    /// Returns who may connect.
-    pub fn permissions(&self) -> Permissions {
+    fn permissions(&self) -> Permissions {
         Permissions { owner: self.owner, group: self.group, mode: Some(self.perms) }
     }
 
+    /// Returns the socket's path, which no other port can have. A socket that was handed over has
+    /// none.
+    fn exclusive(&self) -> Option<Exclusive<'_>> {
+        (self.mode != Mode::Given).then_some(Exclusive::Path(&self.socket))
+    }
+
     /// Returns the rights that the socket takes.
-    pub(super) fn needs(&self) -> Needs {
+    fn needs(&self) -> Needs {
         match self.mode {
             Mode::Server => {
                 let other_user = self.owner.is_some_and(|owner| owner != geteuid().as_raw());
@@ -176,9 +189,28 @@ impl VhostUserConfig {
         }
     }
 
+    fn describe(&self, answer: &mut Port) {
+        answer.mode = Some(self.mode.as_str().to_owned());
+        answer.queue_pairs = Some(QueuePairs { offered: self.queues, enabled: 0 });
+    }
+
+    fn can_wait(&self) -> bool {
+        true
+    }
+
+    fn has_mac_of_peer(&self) -> bool {
+        true
+    }
+
+    /// Turns UDP segmentation off. The underlay drops outer UDP datagrams that come as one large
+    /// packet. So its own must not leave that way either: the other end may be a switch.
+    fn carry(&mut self, _underlay: &UnderlayConfig) {
+        self.offloads.uso = false;
+    }
+
     /// Returns the differences for which the guest must connect again. A change of permissions is
     /// no such difference, because permissions can be changed on the socket's file.
-    pub(super) fn differs(&self, new: &Self) -> Vec<String> {
+    fn differs(&self, new: &Self) -> Vec<String> {
         let Self { socket, mode, owner: _, group: _, perms: _, queues, packed, offloads } = self;
         let mut differences = Vec::new();
         note(&mut differences, "socket", socket.display().to_string(), new.socket.display().to_string());
@@ -242,7 +274,7 @@ impl fmt::Display for Offloads {
 }
 
 /// Reads the keys of a vhost-user port.
-pub(super) fn read(section: &Section<'_>, report: &mut Findings<'_>, draft: &mut Draft) -> PortKind {
+fn read(section: &Section<'_>, report: &mut Findings<'_>, draft: &mut Draft) -> PortKind {
     let modes = [("server", Mode::Server), ("client", Mode::Client)];
     let mode = section.choice("mode", &modes, report).map_or(Mode::Server, toml::Spanned::into_inner);
     let socket = read_socket(section, mode, report, draft);

@@ -16,7 +16,7 @@ use straightline_wire::MacAddr;
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::{PortKind, Reader};
+use super::{KindSettings, PortKind, Reader};
 use crate::address::parse_ip;
 use crate::diagnostic::{Findings, Span};
 use crate::key::{Absent, Key, Value};
@@ -194,9 +194,19 @@ impl TunnelSettings {
             mac: self.kind.carries_ip().then(|| port.mac.map_or(face, mac)),
         }
     }
+}
 
-    /// Returns the differences for which a port must be opened anew, in words.
-    pub(super) fn differs(&self, new: &Self) -> Vec<String> {
+impl KindSettings for TunnelSettings {
+    fn word(&self) -> &'static str {
+        self.kind.as_str()
+    }
+
+    /// Returns 0: the underlay's port does everything.
+    fn queues(&self) -> usize {
+        0
+    }
+
+    fn differs(&self, new: &Self) -> Vec<String> {
         let Self { underlay, kind, local, remotes, statics, limit, source_port, verify, zero_checksum } = self;
         let mut differences = Vec::new();
         super::note(&mut differences, "underlay", underlay, &new.underlay);
