@@ -1,5 +1,7 @@
 //! A small part of Rust's lexical grammar: it separates code, comments and literals.
 
+use std::ops::Range;
+
 /// Returns the lines (from 1) that contain `word` as a word of its own in code.
 pub(crate) fn lines_with_word(source: &str, word: &str) -> Vec<usize> {
     let code = code_only(source);
@@ -22,6 +24,48 @@ pub(crate) fn code_only(source: &str) -> String {
         }
     }
     code
+}
+
+/// Returns the literals of a source, each with its place.
+pub(crate) fn literals(source: &str) -> Vec<(usize, &str)> {
+    let mut place = 0;
+    let mut literals = Vec::new();
+    for (kind, text) in parts(source) {
+        if kind == Kind::Literal {
+            literals.push((place, text));
+        }
+        place += text.len();
+    }
+    literals
+}
+
+/// Returns the places of the items that only tests have, in code without comments and literals.
+pub(crate) fn test_items(code: &str) -> Vec<Range<usize>> {
+    let mut items: Vec<Range<usize>> = Vec::new();
+    for (at, _) in code.match_indices("#[cfg(test)]") {
+        if items.last().is_some_and(|last| last.contains(&at)) {
+            continue;
+        }
+        let rest = &code[at..];
+        let end = match (rest.find('{'), rest.find(';')) {
+            (Some(open), semicolon) if semicolon.is_none_or(|semicolon| open < semicolon) => block_end(rest, open),
+            (_, semicolon) => semicolon.map_or(rest.len(), |semicolon| semicolon + 1),
+        };
+        items.push(at..at + end);
+    }
+    items
+}
+
+/// Returns the end of a block that begins with the brace at `open`.
+fn block_end(code: &str, open: usize) -> usize {
+    let mut depth = 0_i32;
+    for (at, c) in code[open..].char_indices() {
+        depth += i32::from(c == '{') - i32::from(c == '}');
+        if depth == 0 {
+            return open + at + 1;
+        }
+    }
+    code.len()
 }
 
 /// Returns the first line with text of each block of `///` or `//!` comments, with its number (from

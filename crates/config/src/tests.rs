@@ -231,6 +231,25 @@ fn warnings() {
     assert_eq!(good("").warnings[0].to_string(), "f.toml: no ports; add a section [port.NAME]");
 }
 
+/// Programs that read the answer ask for abilities, and compare no kinds.
+#[test]
+fn the_answer_about_a_port_says_what_its_kind_is_able_to_do() {
+    let text = "[port.vm]\nkind = \"vhost-user\"\nsocket = \"/tmp/vm\"\nqueues = 2\n\
+                [port.t]\nkind = \"tap\"\nname = \"sl0\"\npersist = false\n\
+                [port.p]\nkind = \"af-packet\"\ninterface = \"eth1\"\n\
+                [port.x]\nkind = \"af-xdp\"\ninterface = \"eth2\"\n";
+    let ports: Vec<_> = good(text).config.ports.iter().map(PortConfig::described).collect();
+    let needs = |port: &straightline_api::Port| port.capabilities_needed.join(" ");
+    let [vm, tap, packet, xdp] = &ports[..] else { panic!("{ports:?}") };
+    assert!(vm.has_frontend() && !vm.makes_interface && vm.interface.is_none() && needs(vm).is_empty(), "{vm:?}");
+    assert_eq!((vm.mode.as_deref(), vm.queue_pairs.unwrap().offered), (Some("server"), Some(2)));
+    assert!(tap.makes_interface && tap.interface.as_deref() == Some("sl0") && !tap.has_frontend(), "{tap:?}");
+    assert_eq!(needs(tap), "CAP_NET_ADMIN");
+    assert!(!packet.makes_interface && packet.interface.as_deref() == Some("eth1"), "{packet:?}");
+    assert_eq!(needs(packet), "CAP_NET_RAW");
+    assert_eq!((needs(xdp).as_str(), xdp.steal.as_deref()), ("CAP_NET_ADMIN CAP_NET_RAW CAP_BPF", Some("all")));
+}
+
 #[test]
 fn warnings_about_interfaces() {
     let tap = "[port.p]\nkind = \"tap\"\nname = \"sl0\"\n";

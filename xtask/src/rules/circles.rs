@@ -146,28 +146,11 @@ fn exports(root: &str) -> BTreeMap<String, String> {
 /// Returns code without comments, literals and inline modules of tests. Lines stay the same.
 fn without_tests(text: &str) -> String {
     let mut code = source::code_only(text);
-    while let Some(at) = code.find("#[cfg(test)]") {
-        let rest = &code[at..];
-        let end = match (rest.find('{'), rest.find(';')) {
-            (Some(open), semicolon) if semicolon.is_none_or(|semicolon| open < semicolon) => block_end(rest, open),
-            (_, semicolon) => semicolon.map_or(rest.len(), |semicolon| semicolon + 1),
-        };
-        let blank: String = rest[..end].chars().map(|c| if c == '\n' { '\n' } else { ' ' }).collect();
-        code.replace_range(at..at + end, &blank);
+    for item in source::test_items(&code) {
+        let blank: String = code[item.clone()].chars().map(|c| if c == '\n' { '\n' } else { ' ' }).collect();
+        code.replace_range(item, &blank);
     }
     code
-}
-
-/// Returns the end of a block that begins with the brace at `open`.
-fn block_end(code: &str, open: usize) -> usize {
-    let mut depth = 0_i32;
-    for (at, c) in code[open..].char_indices() {
-        depth += i32::from(c == '{') - i32::from(c == '}');
-        if depth == 0 {
-            return open + at + 1;
-        }
-    }
-    code.len()
 }
 
 /// Returns a shortest circle through each module that is in one; each circle once.

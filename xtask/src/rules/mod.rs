@@ -7,6 +7,7 @@
 //! | `unsafe_code` | `unsafe` occurs only in listed files |
 //! | `circles` | the modules of a crate do not import each other in a circle |
 //! | `port_sides` | a port's data side does not import its control side |
+//! | `kind_names` | who reads the API's answers names no kind of port |
 //! | `doc_comments` | no doc comment begins with "What", "Who" or "Whoever" |
 //! | `packed_lets` | a `let` binds one value, and no written tuple of several |
 //! | `markdown` | prose in Markdown has lines of at most 100 columns |
@@ -16,6 +17,7 @@
 mod circles;
 mod doc_comments;
 mod git;
+mod kind_names;
 mod layers;
 mod markdown;
 mod packed_lets;
@@ -75,6 +77,10 @@ pub(crate) fn check(root: &Path) -> Result<Findings> {
     violations.extend(unsafe_elsewhere(&sources, UNSAFE_FILES));
     violations.extend(port_sides::check(&sources));
     violations.extend(circles::check(&sources));
+    let schema = root.join(kind_names::SCHEMA);
+    let schema = fs::read_to_string(&schema).with_context(|| format!("cannot read {}", schema.display()))?;
+    let kinds = kind_names::words(&schema)?;
+    violations.extend(sources.iter().flat_map(|(path, source)| kind_names::check(path, source, &kinds)));
     violations.extend(sources.iter().flat_map(|(path, source)| doc_comments::check(path, source)));
     violations.extend(sources.iter().flat_map(|(path, source)| packed_lets::check(path, source)));
     let mut documents = BTreeMap::new();

@@ -99,6 +99,13 @@ pub struct Port {
     /// The name of the interface of a port that has one, open or not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
+    /// True if the switch makes that interface, and sets its MTU and its offloads.
+    #[serde(default)]
+    pub makes_interface: bool,
+    /// The capabilities that opening that interface takes, such as `CAP_NET_RAW`. `CAP_IPC_LOCK` is
+    /// not among them: a higher limit of lockable memory does as well.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub capabilities_needed: Vec<String>,
     /// The packets that an AF_XDP port takes from the host: `all`, or `address` for those of its
     /// underlay's addresses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -113,6 +120,14 @@ pub struct Port {
     /// The ends of a port that is a tunnel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tunnel: Option<Tunnel>,
+}
+
+impl Port {
+    /// Returns whether the port has a socket, by which a guest's frontend connects.
+    #[must_use]
+    pub fn has_frontend(&self) -> bool {
+        self.socket.is_some()
+    }
 }
 
 /// A thing of the configuration that connects ports.
@@ -232,6 +247,20 @@ pub struct Device {
     /// The offloads of both directions, by the names of virtio's features.
     #[serde(default)]
     pub offloads: Vec<String>,
+}
+
+impl Device {
+    /// Returns whether the packets pass the driver's hook for XDP, or the kernel's generic one.
+    #[must_use]
+    pub fn uses_xdp(&self) -> bool {
+        self.mode == "native" || self.is_generic()
+    }
+
+    /// Returns whether the packets pass the kernel's generic hook for XDP.
+    #[must_use]
+    pub fn is_generic(&self) -> bool {
+        self.mode == "generic"
+    }
 }
 
 /// A reason why a link was down.

@@ -250,6 +250,16 @@ host  tap  down: interface sl0 is down; set it up with `ip link set sl0 up`
     assert_eq!(text, expected);
 }
 
+/// A switch of an older version tells less.
+#[test]
+fn a_port_of_an_older_switch_can_be_read() {
+    let answer = r#"{"name": "vm1", "kind": "vhost-user", "link": "down", "reason": "no frontend", "features": [],
+        "ring": null, "ring_size": 0, "regions": 0, "queues": [], "drops": {}, "mtu": 1500, "mac": null,
+        "socket": "/run/vm1.sock"}"#;
+    let port: Port = serde_json::from_str(answer).unwrap();
+    assert!(port.has_frontend() && !port.makes_interface && port.capabilities_needed.is_empty(), "{port:?}");
+}
+
 #[test]
 fn runtime_as_two_tables() {
     let worker = Worker {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use caps::Capability;
 use rustix::process::getegid;
 use straightline_api::{Joined, JoinedKind, Port};
 use straightline_graph::{OWN_MODE, Permissions};
@@ -11,7 +12,7 @@ use straightline_nodes::{IpPrefix, MacPrefix};
 use straightline_packet::Level;
 use straightline_underlay::{Address, PathMtuErrors};
 
-use crate::{Mac, Needs, NodeConfig, PortKind, PortList, VhostUserConfig};
+use crate::{Mac, Needs, NodeConfig, PortKind, PortList, VhostUserConfig, capabilities_needed};
 
 /// A whole configuration. All lists are in the file's order.
 ///
@@ -338,6 +339,8 @@ impl PortConfig {
     /// Returns the port as the API describes it while its link is down.
     #[must_use]
     pub fn described(&self) -> Port {
+        let device = self.kind.device(self.mtu, self.mac);
+        let needed = device.iter().flat_map(capabilities_needed).filter(|&&one| one != Capability::CAP_IPC_LOCK);
         let mut answer = Port {
             name: self.name.clone(),
             kind: self.kind.word().to_owned(),
@@ -345,6 +348,7 @@ impl PortConfig {
             mac: self.mac.map(|mac| mac.to_string()),
             socket: self.kind.socket().map(|path| path.display().to_string()),
             interface: self.kind.interface().map(str::to_owned),
+            capabilities_needed: needed.map(ToString::to_string).collect(),
             source_check: if self.source_check.is_some() { "mac" } else { "off" }.to_owned(),
             ..Port::default()
         };

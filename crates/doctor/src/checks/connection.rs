@@ -57,7 +57,7 @@ pub(super) const SIDES: Check = Check {
     passes: "of each socket, one side listens and the other connects",
     absent: "no VM is known that uses a socket of a port",
     run: |facts, outcome| {
-        for port in facts.ports.iter().filter(|port| port.is_vhost_user()) {
+        for port in facts.ports.iter().filter(|port| port.port.has_frontend()) {
             let we_listen = match port.port.mode.as_deref() {
                 Some("server") => true,
                 Some("client") => false,
@@ -96,7 +96,7 @@ pub(super) const RECONNECT: Check = Check {
     passes: "each VM connects again after a restart of the switch",
     absent: "no VM is known that connects to a socket of a port",
     run: |facts, outcome| {
-        for port in facts.ports.iter().filter(|port| port.is_vhost_user()) {
+        for port in facts.ports.iter().filter(|port| port.port.has_frontend()) {
             for peer in outcome.known(port.subject(), &port.peers).into_iter().flatten() {
                 let subject = format!("{}: {} (process {})", port.subject(), peer.program.name(), peer.pid);
                 // The switch connects again by itself.
@@ -124,7 +124,7 @@ pub(super) const GIVES_UP: Check = Check {
     passes: "no Cloud Hypervisor gives up on the switch",
     absent: "no VM of Cloud Hypervisor is known",
     run: |facts, outcome| {
-        for port in facts.ports.iter().filter(|port| port.is_vhost_user()) {
+        for port in facts.ports.iter().filter(|port| port.port.has_frontend()) {
             let peers = outcome.known(port.subject(), &port.peers).into_iter().flatten();
             for peer in peers.filter(|peer| peer.program == Program::CloudHypervisor) {
                 let subject = format!("{}: Cloud Hypervisor (process {})", port.subject(), peer.pid);

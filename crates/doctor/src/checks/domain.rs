@@ -66,12 +66,11 @@ fn raise_mtu(facts: &PortFacts, mtu: u32) -> String {
     let port = &facts.port;
     let set = format!("set `mtu = {mtu}` in [port.{}]", port.name);
     let interface = port.device.as_ref().map(|device| device.interface.as_str()).or(port.interface.as_deref());
-    match (port.kind.as_str(), &port.tunnel) {
-        ("vhost-user", _) => format!("{set} and in its guest"),
-        // The switch sets a tap's MTU by itself.
-        ("tap", _) => set,
-        (_, Some(tunnel)) => format!("{set}; it takes an MTU of the underlay of {}", mtu + u32::from(tunnel.overhead)),
-        _ => format!("{set}, and: ip link set {} mtu {mtu}", interface.unwrap_or("INTERFACE")),
+    match &port.tunnel {
+        Some(tunnel) => format!("{set}; it takes an MTU of the underlay of {}", mtu + u32::from(tunnel.overhead)),
+        None if port.has_frontend() => format!("{set} and in its guest"),
+        None if port.makes_interface => set,
+        None => format!("{set}, and: ip link set {} mtu {mtu}", interface.unwrap_or("INTERFACE")),
     }
 }
 
@@ -87,13 +86,13 @@ pub(super) const OFFLOADS: Check = Check {
             let up: Vec<_> = ports.iter().filter(|port| port.port.link == Link::Up).collect();
             let lacks: Vec<_> = up.iter().filter_map(|port| Some((port, missing(port)?))).collect();
             for (port, missing) in lacks.iter().filter(|(_, missing)| !missing.is_empty()) {
-                let fix = match port.port.kind.as_str() {
-                    "vhost-user" => {
-                        "remove `offloads` from the port, and `csum=` and `*_tso*=` from the VM's device; if it has \
-                         none of them, its driver does without, as a boot loader's may: no change helps"
-                    }
-                    "tap" => "remove `offloads` from the port's section",
-                    _ => "use `kind = \"af-packet\"` or a tap where large packets matter more than small ones",
+                let fix = if port.port.has_frontend() {
+                    "remove `offloads` from the port, and `csum=` and `*_tso*=` from the VM's device; if it has none \
+                     of them, its driver does without, as a boot loader's may: no change helps"
+                } else if port.port.makes_interface {
+                    "remove `offloads` from the port's section"
+                } else {
+                    "use `kind = \"af-packet\"` or a tap where large packets matter more than small ones"
                 };
                 outcome.warn(
                     format!("{domain}: port {} does without {}", port.port.name, missing.join(" and ")),
@@ -111,10 +110,10 @@ pub(super) const OFFLOADS: Check = Check {
 /// Returns the offloads that the guest or interface of a port does not take. `None` for a port
 /// without offloads of its own, such as a tunnel.
 fn missing(port: &PortFacts) -> Option<Vec<&'static str>> {
-    let features = match (&port.port.device, port.port.kind.as_str()) {
-        (Some(device), _) => &device.offloads,
-        (None, "vhost-user") => &port.port.features,
-        (None, _) => return None,
+    let features = match &port.port.device {
+        Some(device) => &device.offloads,
+        None if port.port.has_frontend() => &port.port.features,
+        None => return None,
     };
     let has_feature = |name: &str| features.iter().any(|feature| feature == name);
     let all = [("checksums", "guest-csum"), ("TSO", "guest-tso4")];

@@ -26,7 +26,7 @@ pub(super) const MEMORY: Check = Check {
     passes: "the memory of each guest is shared with the switch",
     absent: "no VM is known that uses a socket of a port",
     run: |facts, outcome| {
-        for port in facts.ports.iter().filter(|port| port.is_vhost_user()) {
+        for port in facts.ports.iter().filter(|port| port.port.has_frontend()) {
             for peer in outcome.known(port.subject(), &port.peers).into_iter().flatten() {
                 let subject = format!("{}: {} (process {})", port.subject(), peer.program.name(), peer.pid);
                 match outcome.known(&subject, &peer.memory) {
@@ -74,7 +74,7 @@ pub(super) const DRIVER: Check = Check {
     passes: "each guest has a modern driver, without a virtual IOMMU",
     absent: "no guest is connected",
     run: |facts, outcome| {
-        for port in facts.running_ports(outcome).iter().filter(|port| port.is_vhost_user()) {
+        for port in facts.running_ports(outcome).iter().filter(|port| port.port.has_frontend()) {
             let subject = port.subject();
             let fix = port.remedy().unwrap_or_default();
             match port.port.cause.as_deref() {

@@ -1,29 +1,15 @@
 //! Ports on interfaces of this machine: tap, AF_PACKET and AF_XDP.
 
+use std::collections::BTreeSet;
+
 use straightline_api::{Port, Privileges};
 
 use super::Check;
 use crate::facts::Facts;
 
-/// Returns whether a port's peer is an interface of this machine.
-fn has_interface(port: &Port) -> bool {
-    ["tap", "af-packet", "af-xdp"].contains(&port.kind.as_str())
-}
-
-/// Returns the capabilities that the kinds of ports take.
-fn capabilities(facts: &Facts) -> Vec<&'static str> {
-    let offloads_of = |kind: &str| -> &[&'static str] {
-        match kind {
-            "tap" => &["CAP_NET_ADMIN"],
-            "af-packet" => &["CAP_NET_RAW"],
-            "af-xdp" => &["CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_BPF"],
-            _ => &[],
-        }
-    };
-    let mut all: Vec<_> = facts.ports.iter().flat_map(|port| offloads_of(&port.port.kind)).copied().collect();
-    all.sort_unstable();
-    all.dedup();
-    all
+/// Returns the capabilities that the ports' interfaces take.
+fn capabilities(facts: &Facts) -> BTreeSet<&str> {
+    facts.ports.iter().flat_map(|port| &port.port.capabilities_needed).map(String::as_str).collect()
 }
 
 pub(super) const PRIVILEGES: Check = Check {
@@ -37,7 +23,7 @@ pub(super) const PRIVILEGES: Check = Check {
                 return outcome.warn("this user cannot open the interfaces", missing, "straightline check CONFIG");
             }
         }
-        let has_any = facts.ports.iter().any(|port| has_interface(&port.port));
+        let has_any = facts.ports.iter().any(|port| port.port.interface.is_some());
         if facts.configured.is_some() && !has_any {
             return;
         }
@@ -117,13 +103,13 @@ pub(super) const MODE: Check = Check {
                     format!("ip -details link show {name}"),
                 );
             }
-            if port.kind == "af-xdp" && device.mode == "generic" {
+            if device.is_generic() {
                 outcome.warn(
                     format!("{subject}: AF_XDP works in generic mode"),
                     format!("the driver {} of {name} has no XDP, or other settings forbid it", device.driver),
                     "use `kind = \"af-packet\"`, which is as fast without XDP in the driver",
                 );
-            } else if port.kind == "af-xdp" && !device.zero_copy {
+            } else if device.uses_xdp() && !device.zero_copy {
                 outcome.warn(
                     format!("{subject}: AF_XDP copies packets"),
                     format!("the driver {} of {name} has no zero-copy mode", device.driver),

@@ -197,8 +197,4 @@ impl PortFacts {
     fn subject(&self) -> String {
         format!("port {}", self.port.name)
     }
-
-    fn is_vhost_user(&self) -> bool {
-        self.port.kind == "vhost-user"
-    }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use straightline_api::{EventKind, JoinedKind};
 
 use super::{Check, Outcome};
-use crate::facts::{Facts, PortFacts, SwitchFacts};
+use crate::facts::{Facts, SwitchFacts};
 
 /// Time in which moves of one address count.
 const TIME: Duration = Duration::from_secs(600);
@@ -78,7 +78,7 @@ fn report(facts: &Facts, switch: &SwitchFacts, bridge: &str, found: &Restless<'_
         format!("bridge {bridge}: {}{more} {verb} to and fro between ports {}", named.join(", "), ports.join(", "));
     let numbers = format!("{all} moves since the start, {now} in the time of this look");
     let mut concerned = facts.ports.iter().filter(|port| found.ports.contains(port.port.name.as_str()));
-    let is_of_vms = concerned.all(PortFacts::is_vhost_user);
+    let is_of_vms = concerned.all(|facts| facts.port.has_frontend());
     let (detail, fix) = if is_of_vms && found.addresses.len() == 1 {
         (
             format!("two guests use one MAC address, or one of them sends packets back (a loop); {numbers}"),
@@ -104,7 +104,7 @@ fn same_addresses(facts: &Facts, outcome: &mut Outcome) {
         let port = &facts.port;
         if let (Some(joined), Some(mac)) = (&port.joined, &port.mac)
             && joined.kind == JoinedKind::Bridge
-            && facts.is_vhost_user()
+            && facts.port.has_frontend()
         {
             ports.entry((&joined.name, mac)).or_default().push(&port.name);
         }

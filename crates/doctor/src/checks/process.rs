@@ -23,7 +23,7 @@ pub(super) const DESCRIPTORS: Check = Check {
             let why = crate::facts::Unknown::new("the switch has no /proc, or another version");
             return outcome.unknown("the free descriptors", &why);
         };
-        let down = facts.ports.iter().filter(|port| port.port.link == Link::Down && port.port.kind == "vhost-user");
+        let down = facts.ports.iter().filter(|port| port.port.link == Link::Down && port.port.has_frontend());
         let need: u64 = down
             .map(|port| {
                 let pairs = port.port.queue_pairs.and_then(|pairs| pairs.offered).unwrap_or(1);

@@ -88,7 +88,17 @@ fn nic() -> PortFacts {
     };
     let joined = Some(Joined { kind: JoinedKind::Bridge, name: "lan".to_owned() });
     let [name, kind] = ["nic", "af-xdp"].map(str::to_owned);
-    let port = Port { name, kind, link: Link::Up, mtu: 1500, device: Some(device), joined, ..Port::default() };
+    let port = Port {
+        name,
+        kind,
+        link: Link::Up,
+        mtu: 1500,
+        interface: Some(device.interface.clone()),
+        capabilities_needed: ["CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_BPF"].map(str::to_owned).to_vec(),
+        device: Some(device),
+        joined,
+        ..Port::default()
+    };
     PortFacts {
         port,
         configured: None,

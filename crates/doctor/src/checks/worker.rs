@@ -15,7 +15,7 @@ fn pinned(runtime: &Runtime) -> Vec<(usize, usize)> {
 /// Returns the VMs, each once, with a port of theirs. Reports ports whose VMs are not known.
 fn peers<'f>(facts: &'f Facts, outcome: &mut Outcome) -> Vec<(&'f str, &'f Peer)> {
     let mut found: Vec<(&str, &Peer)> = Vec::new();
-    for port in facts.ports.iter().filter(|port| port.is_vhost_user()) {
+    for port in facts.ports.iter().filter(|port| port.port.has_frontend()) {
         for peer in outcome.known(port.subject(), &port.peers).into_iter().flatten() {
             if !found.iter().any(|(_, other)| other.pid == peer.pid) {
                 found.push((&port.port.name, peer));

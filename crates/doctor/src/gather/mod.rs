@@ -141,7 +141,7 @@ fn port_facts(
         sockets::facts(listeners, Path::new(path), &user)
     });
     let interface_node = machine::interface_node(host, port.device.as_ref().map(|device| device.interface.as_str()));
-    let is_taken = port.kind == "tap" && port.cause.as_deref() == Some("interface-busy");
+    let is_taken = port.makes_interface && port.cause.as_deref() == Some("interface-busy");
     let interface_holders = match port.interface.as_deref().filter(|_| is_taken) {
         Some(tap) => host.tap_holders(tap),
         None => Vec::new(),

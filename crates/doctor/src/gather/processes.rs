@@ -50,7 +50,7 @@ impl Processes {
 
 /// Returns the VMs of a port: the process that is connected, and VMs that name the socket.
 pub(super) fn peers(host: &Host, processes: &Fact<Processes>, port: &Port) -> Fact<Vec<Peer>> {
-    if port.kind != "vhost-user" {
+    if !port.has_frontend() {
         return Ok(Vec::new());
     }
     let socket = port.socket.as_deref();
@@ -311,7 +311,7 @@ mod tests {
     fn a_frontend_that_is_not_visible_is_unknown() {
         let (_root, host) = machine();
         let processes = Ok(Processes { all: Vec::new() });
-        let up = |pid| Port { kind: "vhost-user".into(), link: Link::Up, pid, ..Port::default() };
+        let up = |pid| Port { socket: Some("/run/vm1.sock".into()), link: Link::Up, pid, ..Port::default() };
         assert!(peers(&host, &processes, &up(None)).unwrap_err().why.contains("PID namespace"));
         assert!(peers(&host, &processes, &up(Some(7))).unwrap_err().why.contains("process 7"));
         let down = Port { link: Link::Down, ..up(None) };

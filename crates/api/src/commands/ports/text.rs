@@ -87,7 +87,7 @@ fn port(port: &Port) -> String {
     }
     field("device", &facts.join(", "));
     if let Some(device) = &port.device {
-        field("interface", &interface(&port.kind, device));
+        field("interface", &interface(device));
         let drops = counts(&device.kernel_drops);
         if !drops.is_empty() {
             field("kernel", &format!("dropped: {drops}"));
@@ -176,13 +176,13 @@ fn tunnel(tunnel: &Tunnel) -> String {
     facts.join(", ")
 }
 
-/// Renders the facts about the interface of a port of this kind.
-fn interface(kind: &str, device: &Device) -> String {
+/// Renders the facts about an open interface.
+fn interface(device: &Device) -> String {
     let Device { interface, driver, mode, zero_copy, queues, mtu, mac, .. } = device;
     let copies = match zero_copy {
         true => "zero-copy",
-        // Other kinds have no such mode.
-        false if kind == "af-xdp" => "copy",
+        // Only XDP could do without copies.
+        false if device.uses_xdp() => "copy",
         false => "",
     };
     let modes: Vec<_> = [mode.as_str(), copies].into_iter().filter(|word| !word.is_empty()).collect();

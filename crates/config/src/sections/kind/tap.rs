@@ -1,5 +1,6 @@
 //! `kind = "tap"`: its keys, their defaults and checks.
 
+use straightline_api::Port;
 use straightline_port::device::{DeviceRequest, TapOffloads, TapRequest};
 
 use super::{KindSettings, Offloads, PortKind, Reader, note, vhost_user};
@@ -107,6 +108,10 @@ impl KindSettings for TapConfig {
             group: self.group,
             bridge: self.bridge.clone(),
         }))
+    }
+
+    fn describe(&self, answer: &mut Port) {
+        answer.makes_interface = true;
     }
 
     fn has_mac_of_peer(&self) -> bool {

@@ -77,7 +77,7 @@ fn the_mtu_of_each_kind_is_raised_in_its_own_way() {
     };
     assert_eq!(fix(0, |port| port.port.mtu = 1400), "set `mtu = 1500` in [port.vm1] and in its guest");
     assert_eq!(fix(2, |nic| nic.port.mtu = 1400), "set `mtu = 1500` in [port.nic], and: ip link set eth0 mtu 1500");
-    let tap = fix(2, |tap| (tap.port.mtu, tap.port.kind) = (1400, "tap".to_owned()));
+    let tap = fix(2, |tap| (tap.port.mtu, tap.port.makes_interface) = (1400, true));
     assert_eq!(tap, "set `mtu = 1500` in [port.nic]");
     let tunnel = fix(3, |tunnel| {
         tunnel.port.joined = Some(Joined { kind: JoinedKind::Bridge, name: "lan".to_owned() });
