@@ -17,9 +17,10 @@
 //! | `config` | the settings of underlays and tunnels |
 //! | `underlay/` | an underlay: its addresses, its next hops, its own packets, and what all its tunnels share |
 //! | `tunnel/` | a tunnel: its counters, its remotes, its port; the table that finds it |
+//! | `kind/` | the kinds of tunnel: each with its header, its key, its writer and its parser |
 //! | `headers/` | the headers of a tunnel; the facts of inner packets that they depend on |
 //! | `encap/` | the way out: gather, prepend, deliver, restore; errors to senders whose packets do not fit |
-//! | `decap/` | the way in: outer headers, the kind's header, the outer checksum |
+//! | `decap/` | the way in: outer headers, the tunnel, the outer checksum |
 //! | `answer/` | answers to packets for the underlay itself |
 #![forbid(unsafe_code)]
 
@@ -28,16 +29,18 @@ mod config;
 mod decap;
 mod encap;
 mod headers;
+mod kind;
 #[cfg(test)]
 mod testing;
 mod tunnel;
 mod underlay;
 
 pub use answer::echo::{Echo, EchoState};
-pub use config::{Address, Cookie, L2tpOver, PathMtuErrors, TunnelConfig, TunnelKind, UnderlayConfig};
+pub use config::{Address, PathMtuErrors, TunnelConfig, UnderlayConfig};
 pub use decap::Decap;
 pub use encap::output::UnderlayOutput;
 pub use encap::{Encap, Gather};
+pub use kind::{Cookie, L2tpOver, TunnelKind};
 pub use tunnel::lookup::Tunnels;
 pub use tunnel::port::TunnelPort;
 pub use tunnel::remotes::{RemoteMove, RemoteStation};

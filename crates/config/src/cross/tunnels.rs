@@ -2,8 +2,6 @@
 
 use std::net::IpAddr;
 
-use straightline_underlay::{L2tpOver, TunnelKind};
-
 use crate::diagnostic::Findings;
 use crate::sections::kind::TunnelSite;
 use crate::sections::underlay::UnderlaySpans;
@@ -135,58 +133,19 @@ fn check_key(found: &Found<'_>, others: &[Found<'_>], report: &mut Findings<'_>)
             && other.tunnel.local == tunnel.local
             && other.tunnel.remotes.iter().any(|remote| tunnel.remotes.contains(remote))
             && !is_wrong(other.site)
-            && are_one_on_the_wire(&other.tunnel.kind, &tunnel.kind)
+            && tunnel.kind.is_same_on_the_wire(&other.tunnel.kind)
     };
     let Some(other) = others.iter().find(is_other) else { return };
     let remote = other.tunnel.remotes.iter().find(|remote| tunnel.remotes.contains(remote));
     let message = format!(
         "{} of port {:?}: port {:?} has it already for remote {} (line {}); packets of the two could not be told apart",
-        describe_key(&tunnel.kind),
+        tunnel.kind.describe_key(),
         found.port.name,
         other.port.name,
         remote.map_or_else(String::new, IpAddr::to_string),
         report.line(&other.site.key)
     );
     report.error(&found.site.key, message);
-}
-
-/// Returns whether received packets of two tunnels with the same addresses look the same.
-fn are_one_on_the_wire(a: &TunnelKind, b: &TunnelKind) -> bool {
-    use TunnelKind::{Geneve, Gre, Gtpu, L2tpv3, MplsUdp, Nvgre, Vxlan, VxlanGpe};
-    let is_udp = |over: &L2tpOver| matches!(over, L2tpOver::Udp { .. });
-    match (a, b) {
-        (L2tpv3 { over: a, session: of_a, .. }, L2tpv3 { over: b, session: of_b, .. }) => {
-            is_udp(a) == is_udp(b) && of_a == of_b
-        }
-        (Vxlan { vni: a }, Vxlan { vni: b })
-        | (Geneve { vni: a, .. }, Geneve { vni: b, .. })
-        | (VxlanGpe { vni: a, .. }, VxlanGpe { vni: b, .. }) => a == b,
-        (Gre { key: a, .. }, Gre { key: b, .. }) => a == b,
-        (Nvgre { vsid: a }, Nvgre { vsid: b }) => a == b,
-        // NVGRE is GRE with a key: the subnet, then 8 bits of the flow (RFC 7637, 3.2). A tunnel is
-        // found by its key, and what it carries is checked later.
-        (Gre { key, .. }, Nvgre { vsid }) | (Nvgre { vsid }, Gre { key, .. }) => {
-            key.is_some_and(|key| key >> 8 == *vsid)
-        }
-        (Gtpu { teid: a, .. }, Gtpu { teid: b, .. }) => a == b,
-        (MplsUdp { label: a, .. }, MplsUdp { label: b, .. }) => a == b,
-        _ => false,
-    }
-}
-
-/// Returns the key of received packets in words.
-fn describe_key(kind: &TunnelKind) -> String {
-    match kind {
-        TunnelKind::L2tpv3 { session, .. } => format!("session {session:#x}"),
-        TunnelKind::Vxlan { vni } | TunnelKind::Geneve { vni, .. } | TunnelKind::VxlanGpe { vni, .. } => {
-            format!("vni {vni}")
-        }
-        TunnelKind::Gre { key: Some(key), .. } => format!("key {key}"),
-        TunnelKind::Gre { key: None, .. } => "gre without key".to_owned(),
-        TunnelKind::Nvgre { vsid } => format!("vsid {vsid}"),
-        TunnelKind::Gtpu { teid, .. } => format!("teid {teid}"),
-        TunnelKind::MplsUdp { label, .. } => format!("label {label}"),
-    }
 }
 
 /// Checks that a tunnel that carries IP has a bridge with at most one other port. The tunnel

@@ -6,6 +6,7 @@ use straightline_packet::Reason;
 use straightline_wire::{EtherType, IpProtocol, ethernet, ipv4, ipv6, vlan};
 
 use crate::Underlay;
+use crate::kind::{BAD_HEADER, Refusal};
 use crate::tunnel::lookup::Ends;
 
 /// Type of an option that a receiver may skip if it does not know it: the two highest bits are 0
@@ -14,20 +15,6 @@ const MUST_KNOW: u8 = 0xc0;
 
 /// The option that is one byte of padding.
 const PAD1: u8 = 0;
-
-/// A packet that is not for a tunnel's patch or bridge.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
-    /// It is dropped.
-    Drop(Reason),
-    /// It is not a tunnel's: the underlay may answer it.
-    Other,
-    /// It is an echo request of GTP-U: the underlay may answer it if it has such a tunnel.
-    GtpuEcho,
-}
-
-/// A refused packet in whose head something does not fit the rules of tunnels.
-pub(crate) const BAD_HEADER: Refusal = Refusal::Drop(Reason::TunnelHeader);
 
 /// The headers up to the first that a tunnel has of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

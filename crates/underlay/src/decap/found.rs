@@ -3,7 +3,8 @@
 use straightline_wire::ecn::Ecn;
 
 use crate::decap::carrier::Carrier;
-use crate::decap::tunnel_header::{Carries, OuterChecksum, TunnelHeader};
+use crate::decap::tunnel_header::{OuterChecksum, TunnelHeader};
+use crate::kind::Carries;
 use crate::tunnel::lookup::Place;
 
 /// The facts of a packet whose tunnel was found and whose headers are right. All offsets count from

@@ -28,11 +28,12 @@ use straightline_wire::ecn::{self, Ecn};
 use straightline_wire::{EtherType, FrameLimit, MacAddr, ethernet, ipv4, ipv6, vlan};
 
 use crate::answer::Answered;
-use crate::decap::carrier::{BAD_HEADER, Carrier, Refusal};
+use crate::decap::carrier::Carrier;
 use crate::decap::found::Found;
 use crate::decap::template::Template;
-use crate::decap::tunnel_header::{Carries, TunnelHeader};
+use crate::decap::tunnel_header::TunnelHeader;
 use crate::decap::verify::verify;
+use crate::kind::{BAD_HEADER, Carries, Refusal};
 use crate::tunnel::lookup::{Key, Place};
 use crate::{Tunnel, TunnelKind, Tunnels, Underlay};
 

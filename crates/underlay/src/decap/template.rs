@@ -22,9 +22,9 @@ use straightline_wire::{ethernet, gtpu, ipv4, ipv6, l2tpv3, udp};
 
 use crate::decap::carrier::Carrier;
 use crate::decap::found::Found;
-use crate::decap::tunnel_header::{Carries, OuterChecksum, TunnelHeader};
+use crate::decap::tunnel_header::{OuterChecksum, TunnelHeader};
 use crate::headers::inner::fold_words;
-use crate::tunnel::lookup::Form;
+use crate::kind::{Carries, Form};
 
 const WORD: usize = 8;
 

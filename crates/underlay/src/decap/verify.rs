@@ -25,8 +25,9 @@ use straightline_wire::{EtherType, IpProtocol, ethernet, gre, ipv4, ipv6, udp};
 
 use crate::Tunnel;
 use crate::decap::found::Found;
-use crate::decap::tunnel_header::{Carries, OuterChecksum};
+use crate::decap::tunnel_header::OuterChecksum;
 use crate::headers::inner::{fold_words, with_odd_field};
+use crate::kind::Carries;
 
 /// Verifies the outer checksum. The packet ends where its checked bytes do.
 ///

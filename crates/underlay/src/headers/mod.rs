@@ -13,7 +13,7 @@
 //! | Ethernet | addresses: that of the next hop may change |
 //! | IP | length, congestion marks (RFC 6040, 4.1: normal mode), checksum of IPv4, flow label of IPv6 |
 //! | UDP | source port (hash of the inner flow), length, checksum |
-//! | the kind's | at most one 16-bit word, see [`Varying`] |
+//! | the kind's | at most one 16-bit word, see `Varying` |
 //!
 //! # Checksums
 //!
@@ -36,10 +36,11 @@ use straightline_packet::{
     Checksum, HEADROOM, MIN_HEADROOM, Offload, Outer, OuterChecksum, PacketId, Packets, PrependError, Reason,
 };
 use straightline_wire::{EtherType, IpProtocol, MacAddr, WireError, checksum, ethernet};
-use straightline_wire::{geneve, gre, gtpu, ipv4, ipv6, l2tpv3, mpls, udp, vlan, vxlan, vxlan_gpe};
+use straightline_wire::{geneve, gre, ipv4, ipv6, udp, vlan, vxlan_gpe};
 
 use crate::headers::inner::{Inner, finished_sum, fold_words};
-use crate::{L2tpOver, TunnelConfig, TunnelKind, UnderlayConfig};
+use crate::kind::{Carrier, Sealed, TTL, Traits, TunnelKind, Varying};
+use crate::{TunnelConfig, UnderlayConfig};
 
 /// Space for the longest headers. It is copied as a whole, so it is a multiple of 16 bytes.
 pub(crate) const MAX_LEN: usize = 112;
@@ -57,32 +58,6 @@ const CLASS_AT: u32 = 20;
 
 /// The lowest source port that follows from a flow (RFC 7348, 5).
 const FIRST_PORT: u16 = 49_152;
-
-const TTL: u8 = 64;
-
-/// The word of a kind's header that differs between packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Varying {
-    /// The type of the inner packet: GRE that carries IP.
-    EtherType,
-    /// The number of the inner protocol: VXLAN-GPE that carries IP.
-    NextProtocol,
-    /// The length of the inner packet: GTP-U.
-    Length,
-    /// Eight bits of the flow's hash: NVGRE.
-    FlowId,
-}
-
-/// The header with a checksum over itself and all that follows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sealed {
-    /// No header has one.
-    Nothing,
-    /// UDP, with the pseudo header.
-    Udp,
-    /// GRE.
-    Gre,
-}
 
 /// The addresses of the outer Ethernet header: that of the next hop, then ours.
 pub(crate) type Macs = [u8; 12];
@@ -155,8 +130,11 @@ impl Headers {
             headers.put(&network.0.to_be_bytes())?;
         }
         let l3 = headers.len;
-        let transport = Transport::of(tunnel)?;
-        let protocol = transport.protocol;
+        let traits = tunnel.kind.traits();
+        let protocol = match traits.carrier {
+            Carrier::Ip(protocol) => protocol,
+            Carrier::Udp { .. } => IpProtocol::UDP,
+        };
         match (tunnel.local, remote) {
             (IpAddr::V4(src), IpAddr::V4(dst)) => headers.add(|to| {
                 // RFC 6864, 4: the identification of a packet that is never fragmented means nothing.
@@ -192,13 +170,14 @@ impl Headers {
             _ => return Err(WireError::BadVersion),
         }
         let l4 = headers.len;
-        if let Some((src_port, dst_port)) = transport.ports {
-            headers.add(|to| udp::Repr { src_port, dst_port, payload_len: 0, checksum: 0 }.emit(to))?;
+        if let Carrier::Udp { port, .. } = traits.carrier {
+            let src_port = source_port(tunnel, &traits).unwrap_or(0);
+            headers.add(|to| udp::Repr { src_port, dst_port: port, payload_len: 0, checksum: 0 }.emit(to))?;
         }
         let kind_at = headers.len;
-        headers.put(&transport.header)?;
-        let varying = transport.varying.map(|(varying, at)| (varying, kind_at + at));
-        Ok(Self::of_bytes(headers, l3, l4, tunnel, &transport, varying))
+        headers.put(traits.header.as_ref().map_err(|&error| error)?)?;
+        let varying = traits.varying.map(|(varying, at)| (varying, kind_at + at));
+        Ok(Self::of_bytes(headers, l3, l4, tunnel, &traits, varying))
     }
 
     fn of_bytes(
@@ -206,12 +185,13 @@ impl Headers {
         l3: usize,
         l4: usize,
         tunnel: &TunnelConfig,
-        transport: &Transport,
+        traits: &Traits,
         varying: Option<(Varying, usize)>,
     ) -> Self {
         let Writer { mut bytes, len } = headers;
         let is_v4 = tunnel.local.is_ipv4();
-        let has_udp = transport.ports.is_some();
+        let has_udp = matches!(traits.carrier, Carrier::Udp { .. });
+        let hashed_port = has_udp && source_port(tunnel, traits).is_none();
         let sum = |parts: &[&[u8]]| parts.iter().fold(0, |sum, part| checksum::add(sum, checksum::sum(part)));
         let mut network_sum = 0;
         let mut pseudo_sum = 0;
@@ -232,11 +212,11 @@ impl Headers {
             l3,
             is_v4,
             l4,
-            hashed_port: transport.hashed_port,
-            needs_hash: !is_v4 || transport.hashed_port || matches!(varying, Some((Varying::FlowId, _))),
-            sealed: transport.sealed,
+            hashed_port,
+            needs_hash: !is_v4 || hashed_port || matches!(varying, Some((Varying::FlowId, _))),
+            sealed: traits.sealed,
             varying,
-            carries_ip: tunnel.kind.carries_ip(),
+            carries_ip: traits.carries_ip,
             network_sum,
             sealed_sum,
             pseudo_sum,
@@ -461,106 +441,12 @@ impl Headers {
     }
 }
 
-/// The part of a tunnel's headers behind the IP header.
-struct Transport {
-    protocol: IpProtocol,
-    /// Source and destination port of UDP; the source is 0 if it follows from the flow.
-    ports: Option<(u16, u16)>,
-    hashed_port: bool,
-    sealed: Sealed,
-    /// The kind's own header.
-    header: Vec<u8>,
-    /// The varying word, and its offset in `header`.
-    varying: Option<(Varying, usize)>,
-}
-
-impl Transport {
-    fn of(tunnel: &TunnelConfig) -> Result<Self, WireError> {
-        match &tunnel.kind {
-            TunnelKind::L2tpv3 { over, peer_session, peer_cookie, l2spec, .. } => {
-                let carrier = match over {
-                    L2tpOver::Ip => l2tpv3::Carrier::Ip,
-                    L2tpOver::Udp { .. } => l2tpv3::Carrier::Udp,
-                };
-                let sublayer = l2spec.then_some(l2tpv3::Sublayer { sequence: None });
-                let session = *peer_session;
-                let cookie = peer_cookie.as_bytes();
-                let header = bytes(|to| l2tpv3::Repr { carrier, session, cookie, sublayer }.emit(to))?;
-                Ok(match over {
-                    L2tpOver::Ip => Self::over_ip(IpProtocol::L2TP, header),
-                    // The ports of a session stay the same (RFC 3931, 4.1.2.1).
-                    L2tpOver::Udp { port } => Self::over_udp(tunnel.source_port.or(Some(l2tpv3::PORT)), *port, header),
-                })
-            }
-            &TunnelKind::Vxlan { vni } => {
-                let header = bytes(|to| vxlan::Repr { vni }.emit(to))?;
-                Ok(Self::over_udp(tunnel.source_port, vxlan::PORT, header))
-            }
-            TunnelKind::Geneve { vni, options } => {
-                let repr = geneve::Repr { protocol: EtherType::ETHERNET, vni: *vni, options };
-                Ok(Self::over_udp(tunnel.source_port, geneve::PORT, bytes(|to| repr.emit(to))?))
-            }
-            &TunnelKind::Gre { key, checksum, ip } => {
-                let protocol = if ip { EtherType(0) } else { EtherType::ETHERNET };
-                let repr = gre::Repr { protocol, checksum: checksum.then_some(0), key, sequence: None };
-                Ok(Transport {
-                    sealed: if checksum { Sealed::Gre } else { Sealed::Nothing },
-                    varying: ip.then_some((Varying::EtherType, 2)),
-                    ..Self::over_ip(IpProtocol::GRE, bytes(|to| repr.emit(to))?)
-                })
-            }
-            &TunnelKind::Nvgre { vsid } => {
-                if vsid > gre::MAX_VSID {
-                    return Err(WireError::BadValue);
-                }
-                let protocol = EtherType::ETHERNET;
-                let repr = gre::Repr { protocol, checksum: None, key: Some(vsid << 8), sequence: None };
-                let varying = Some((Varying::FlowId, 6));
-                Ok(Transport { varying, ..Self::over_ip(IpProtocol::GRE, bytes(|to| repr.emit(to))?) })
-            }
-            &TunnelKind::VxlanGpe { vni, ip } => {
-                let none = vxlan_gpe::NextProtocol(0);
-                let next_protocol = if ip { none } else { vxlan_gpe::NextProtocol::ETHERNET };
-                let header = bytes(|to| vxlan_gpe::Repr { next_protocol, vni }.emit(to))?;
-                let varying = ip.then_some((Varying::NextProtocol, 2));
-                Ok(Transport { varying, ..Self::over_udp(tunnel.source_port, vxlan_gpe::PORT, header) })
-            }
-            &TunnelKind::Gtpu { peer_teid: teid, .. } => {
-                let message_type = gtpu::Type::PACKET;
-                let repr = gtpu::Repr { message_type, teid, sequence: None, payload_len: 0 };
-                let header = bytes(|to| repr.emit(to))?;
-                let varying = Some((Varying::Length, 2));
-                Ok(Transport { varying, ..Self::over_udp(tunnel.source_port, gtpu::PORT, header) })
-            }
-            &TunnelKind::MplsUdp { peer_label: label, .. } => {
-                let entry = mpls::Entry { label, traffic_class: 0, is_bottom: true, ttl: TTL };
-                Ok(Self::over_udp(tunnel.source_port, mpls::PORT, bytes(|to| entry.emit(to))?))
-            }
-        }
+/// Returns the source port of UDP, or `None` if it follows from the flow.
+fn source_port(tunnel: &TunnelConfig, traits: &Traits) -> Option<u16> {
+    match traits.carrier {
+        Carrier::Udp { source, .. } => tunnel.source_port.or(source),
+        Carrier::Ip(_) => None,
     }
-
-    fn over_ip(protocol: IpProtocol, header: Vec<u8>) -> Self {
-        Transport { protocol, ports: None, hashed_port: false, sealed: Sealed::Nothing, header, varying: None }
-    }
-
-    /// Without a fixed source port, the source port follows from the flow.
-    fn over_udp(fixed: Option<u16>, port: u16, header: Vec<u8>) -> Self {
-        Transport {
-            protocol: IpProtocol::UDP,
-            ports: Some((fixed.unwrap_or(0), port)),
-            hashed_port: fixed.is_none(),
-            sealed: Sealed::Udp,
-            header,
-            varying: None,
-        }
-    }
-}
-
-/// Returns the header that `emit` writes.
-fn bytes(emit: impl FnOnce(&mut [u8]) -> Result<usize, WireError>) -> Result<Vec<u8>, WireError> {
-    let mut header = [0; MAX_LEN];
-    let len = emit(&mut header)?;
-    Ok(header[..len].to_vec())
 }
 
 /// Returns the number of a network protocol in VXLAN-GPE.

@@ -1,6 +1,7 @@
 use straightline_packet::{Arena, Gso, GsoKind, Offload, PortIndex, Rcu, Settings};
 
 use super::*;
+use crate::L2tpOver;
 use crate::headers::reference::{HOP, InnerHeaders, US, check, finish, kinds, l2tpv3, tunnel, underlay};
 
 #[path = "../../tests/golden/mod.rs"]

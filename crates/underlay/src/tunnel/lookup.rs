@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 
+use crate::Tunnel;
+use crate::kind::{Form, Traits};
 use crate::tunnel::remotes::RemoteIndex;
-use crate::{L2tpOver, Tunnel, TunnelKind};
 
 /// The tunnels of an underlay, found by the headers of received packets. It never changes.
 #[derive(Debug)]
@@ -22,22 +23,6 @@ pub struct Tunnels {
 pub(crate) struct Place {
     pub(crate) tunnel: u16,
     pub(crate) remote: RemoteIndex,
-}
-
-/// A form of header on the wire, with its own key space.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Form {
-    L2tpIp,
-    L2tpUdp,
-    Vxlan,
-    VxlanGpe,
-    Geneve,
-    /// GRE without key; its key here is 0.
-    Gre,
-    GreKeyed,
-    Nvgre,
-    Gtpu,
-    MplsUdp,
 }
 
 /// The addresses of a packet, as numbers: it comes from the remote to one of our addresses.
@@ -81,24 +66,6 @@ impl Ends {
     }
 }
 
-impl Form {
-    /// Returns the form of a tunnel's headers, and the key of packets that it receives.
-    fn of(kind: &TunnelKind) -> (Self, u32) {
-        match *kind {
-            TunnelKind::L2tpv3 { over: L2tpOver::Ip, session, .. } => (Form::L2tpIp, session),
-            TunnelKind::L2tpv3 { over: L2tpOver::Udp { .. }, session, .. } => (Form::L2tpUdp, session),
-            TunnelKind::Vxlan { vni } => (Form::Vxlan, vni),
-            TunnelKind::Geneve { vni, .. } => (Form::Geneve, vni),
-            TunnelKind::Gre { key: None, .. } => (Form::Gre, 0),
-            TunnelKind::Gre { key: Some(key), .. } => (Form::GreKeyed, key),
-            TunnelKind::Nvgre { vsid } => (Form::Nvgre, vsid),
-            TunnelKind::VxlanGpe { vni, .. } => (Form::VxlanGpe, vni),
-            TunnelKind::Gtpu { teid, .. } => (Form::Gtpu, teid),
-            TunnelKind::MplsUdp { label, .. } => (Form::MplsUdp, label),
-        }
-    }
-}
-
 impl Tunnels {
     /// Returns the table of these tunnels. The configuration gives no two of them one key; if two
     /// have the same, the first gets its packets.
@@ -106,7 +73,7 @@ impl Tunnels {
     pub fn new(tunnels: Vec<Arc<Tunnel>>) -> Arc<Self> {
         let mut places = HashMap::default();
         for (at, tunnel) in tunnels.iter().enumerate() {
-            let (form, key) = Form::of(&tunnel.config.kind);
+            let Traits { form, key, .. } = tunnel.config.kind.traits();
             for (index, &remote) in tunnel.config.remotes.iter().enumerate() {
                 let (Ok(tunnel_at), Ok(index)) = (u16::try_from(at), u16::try_from(index)) else { continue };
                 let Some(ends) = Ends::new(remote, tunnel.config.local) else { continue };
