@@ -6,8 +6,9 @@
 use std::collections::BTreeSet;
 
 /// Files and folders that recipes make. If there is one some day, its recipe needs another example.
-const EXAMPLES: [&str; 5] = [
+const EXAMPLES: [&str; 6] = [
     "api/src/commands/uptime.rs",
+    "config/src/sections/kind/memif.rs",
     "nodes/src/vlan.rs",
     "port/src/memif",
     "underlay/src/kind/etherip.rs",
