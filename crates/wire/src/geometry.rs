@@ -1,6 +1,7 @@
 //! Offsets of a frame's headers: Ethernet, VLAN tags, IP and the transport header.
 
 use crate::{EtherType, IpProtocol, IpVersion, WireError, ipv4, ipv6, tcp, udp, vlan};
+use vlan::{MAX_TAGS, Tag};
 
 /// Offsets of a frame's headers, in bytes from the beginning of the frame.
 ///
@@ -47,6 +48,40 @@ impl Layers {
     }
 }
 
+/// The layout of a frame: its tags, its type, and the offsets of its headers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// VLAN tags, outer tag first.
+    pub tags: [Option<Tag>; MAX_TAGS],
+    /// Type behind the last tag. In a frame with more than two tags it is the type of the third.
+    pub ether_type: EtherType,
+    /// Offset of the payload: 14, 18 or 22.
+    pub payload: u16,
+    /// Offsets of the IP header and the transport header, as [`locate`] returns them, or the reason
+    /// why there are none.
+    pub layers: Result<Layers, WireError>,
+}
+
+impl Layout {
+    /// Parses the headers at the beginning of a frame. `head` may be a part of the frame.
+    ///
+    /// # Errors
+    /// [`WireError::Truncated`] if `head` ends before the type is known. Errors of later headers are
+    /// in [`Self::layers`].
+    pub fn parse(head: &[u8]) -> Result<Self, WireError> {
+        let head = first_bytes(head);
+        let tags = vlan::skip(head)?;
+        let layers = locate_at(head, tags.payload, tags.ether_type);
+        let payload = u16::try_from(tags.payload).map_err(|_| WireError::Truncated)?;
+        Ok(Layout { tags: tags.tags, ether_type: tags.ether_type, payload, layers })
+    }
+}
+
+/// Returns the bytes that offsets of 16 bits can point to.
+fn first_bytes(head: &[u8]) -> &[u8] {
+    &head[..head.len().min(usize::from(u16::MAX))]
+}
+
 /// Finds the headers at the beginning of a frame: Ethernet, up to two VLAN tags, IPv4 with options
 /// or IPv6 with extension headers, TCP with options or UDP.
 ///
@@ -59,7 +94,7 @@ impl Layers {
 ///   `head` are read.
 /// - The errors of each header's check.
 pub fn locate(head: &[u8]) -> Result<Layers, WireError> {
-    let head = &head[..head.len().min(usize::from(u16::MAX))];
+    let head = first_bytes(head);
     let tags = vlan::skip(head)?;
     locate_at(head, tags.payload, tags.ether_type)
 }
@@ -70,7 +105,7 @@ pub fn locate(head: &[u8]) -> Result<Layers, WireError> {
 /// # Errors
 /// As [`locate`]: [`WireError::NotIp`] if the first four bits name neither IPv4 nor IPv6.
 pub fn locate_ip(head: &[u8]) -> Result<Layers, WireError> {
-    let head = &head[..head.len().min(usize::from(u16::MAX))];
+    let head = first_bytes(head);
     let ether_type = match head.first().ok_or(WireError::Truncated)? >> 4 {
         4 => EtherType::IPV4,
         6 => EtherType::IPV6,

@@ -5,7 +5,8 @@
 //! - `Repr` holds plain values, from which a header is built.
 //! - Tests are at the end of the file.
 //!
-//! [`locate`] walks through a whole frame down to its transport header. [`frame::Frame`] builds
+//! [`locate`] walks through a whole frame down to its transport header, and [`Layout`] says all that
+//! it passes. [`frame::Frame`] builds
 //! such a frame.
 //!
 //! This crate does not copy or sum bodies, keeps no state, allocates nothing and has no unsafe
@@ -67,9 +68,9 @@ pub mod vxlan_gpe;
 
 pub use error::WireError;
 pub use ethernet::{EtherType, MacAddr};
-pub use flow::flow_hash;
+pub use flow::{flow_hash, flow_hash_of, plain_flow_hash};
 pub use frame_limit::FrameLimit;
-pub use geometry::{Layers, locate, locate_ip};
+pub use geometry::{Layers, Layout, locate, locate_ip};
 pub use ip::{IpProtocol, IpVersion};
 pub use payload::payload;
 pub use vlan::VlanId;

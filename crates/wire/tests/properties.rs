@@ -7,7 +7,8 @@ use std::hint::black_box;
 use proptest::prelude::*;
 use straightline_wire::frame::{Checksum, Frame, Net, Transport};
 use straightline_wire::{
-    EtherType, IpProtocol, IpVersion, Layers, MacAddr, checksum, ethernet, ipv4, ipv6, locate, tcp, udp, vlan,
+    EtherType, IpProtocol, IpVersion, Layers, Layout, MacAddr, checksum, ethernet, flow_hash, flow_hash_of, ipv4, ipv6,
+    locate, plain_flow_hash, tcp, udp, vlan,
 };
 
 /// Reads the headers at the beginning of `bytes` back into a frame, by views alone.
@@ -204,7 +205,17 @@ proptest! {
 
 /// Calls every getter, parser and setter whose check accepts the bytes.
 fn read_everything(bytes: &mut [u8]) {
-    let _ = locate(bytes);
+    let layers = locate(bytes);
+    let layout = Layout::parse(bytes);
+    assert_eq!(layout.and_then(|layout| layout.layers), layers);
+    assert_eq!(
+        layout.map(|layout| (layout.tags, layout.ether_type, layout.payload.into())),
+        vlan::skip(bytes).map(|skipped| (skipped.tags, skipped.ether_type, skipped.payload))
+    );
+    let hash = flow_hash(bytes);
+    assert_eq!(plain_flow_hash(bytes).unwrap_or_else(|| flow_hash_of(bytes, layers.ok())), hash);
+    // Frames with wrong lengths may have plain headers.
+    assert!(layers.is_err() || flow_hash_of(bytes, layers.ok()) == hash);
     let _ = vlan::Tag::parse(bytes);
     let _ = vlan::skip(bytes);
     for protocol in [0, 6, 43, 44, 60] {
