@@ -355,6 +355,7 @@ impl Graph {
         turn.serve(entry.served);
         let mut next = Next { edges: &entry.edges, later: &mut *later, ready: &mut self.ready };
         node.process(turn.packets(), &entry.pending, &mut next);
+        entry.check_annotations(turn);
         let mut now = cycles();
         if turn.is_observed() {
             entry.observe(turn, later, &entry.pending, now.saturating_sub(*at));
@@ -412,6 +413,7 @@ impl Graph {
                 }
             }
         }
+        entry.check_annotations(turn);
         let mut now = cycles();
         let batch = departing.as_ref().unwrap_or(&entry.pending);
         if let (Some(cost), Some(sends)) = (&mut entry.send_cost, sends) {
@@ -514,6 +516,12 @@ impl Ready {
 }
 
 impl Entry {
+    /// Checks in debug builds that no packet has facts that were parsed from a former head.
+    fn check_annotations(&self, turn: &Turn<'_>) {
+        let is_fresh = |id: &PacketId| turn.is_annotation_fresh(*id);
+        debug_assert!(self.pending.ids().iter().all(is_fresh), "{}: an annotation is stale", self.stats.name);
+    }
+
     /// Shows the observers of the turn what the entry has done with a batch. `later` are the entries
     /// that its edges lead to.
     #[cold]

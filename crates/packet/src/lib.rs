@@ -48,7 +48,7 @@ pub use drops::{Drops, Reason};
 pub use offload::{Checksum, Gso, GsoKind, GsoKinds, Offload, Outer, OuterChecksum};
 pub use segment::MemorySegment;
 pub use segmentation::{GsoSegment, MAX_HEADERS, Segmenter};
-pub use slot::{HEAD, HEADROOM, SourceQueueId};
+pub use slot::{HEAD, HEADROOM, PacketVlan, SourceQueueId};
 pub use straightline_simd::{Kernels, Level, WithKernels, prefetch_read};
 pub use turn::{
     Arena, AtTurnEnd, BodyCount, ChangedPackets, InputRules, KeptPackets, MIN_HEADROOM, NoteMark, Observer, ObserverId,

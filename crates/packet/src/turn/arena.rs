@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use straightline_simd::Level;
 
+use super::annotation::Annotations;
 use super::observe::{self, Observer, ObserverId, Observers};
 use super::{AtTurnEnd, InputRules, Packets, RcuReader, ServedCell, Turn, TurnWatch};
 use crate::slot::Slot;
@@ -54,6 +55,7 @@ pub struct Arena {
     served: ServedCell,
     settings: Settings,
     slots: Box<[Slot; MAX_BATCH]>,
+    annotations: Box<Annotations>,
     bounce_buffer: Box<[u8]>,
     /// Ports that a packet may be copied to.
     fan_out: u32,
@@ -94,6 +96,7 @@ impl Arena {
             served: ServedCell::default(),
             settings,
             slots: vec![Slot::EMPTY; MAX_BATCH].into_boxed_slice().try_into().expect("as many as asked for"),
+            annotations: Box::default(),
             bounce_buffer: vec![0; bounce_buffer].into_boxed_slice(),
             fan_out: 1,
             drops,
@@ -113,6 +116,7 @@ impl Arena {
         let mut turn = Turn {
             packets: Packets {
                 slots: &mut self.slots,
+                annotations: &mut self.annotations,
                 segments: std::mem::take(&mut self.segments),
                 drops: &self.drops,
                 settings: self.settings,

@@ -123,18 +123,15 @@ impl Packets<'_> {
         len: usize,
     ) -> Result<(), PrependError> {
         let slot = &mut self.slots[id.index()];
-        let start = usize::from(slot.start);
-        let Some(space) = start.checked_sub(N).and_then(|from| slot.data.0.get_mut(from..start)) else {
-            return self.prepend(id, &bytes[N - len..]);
-        };
-        let new_start = start - len;
-        if slot.offload.gso.is_some() || new_start < MIN_HEADROOM {
+        let start = slot.start();
+        if slot.offload.gso.is_some() || start < N || start - len < MIN_HEADROOM {
             return self.prepend(id, &bytes[N - len..]);
         }
         slot.offload.checksum = slot.offload.checksum.behind(narrow16(len)).ok_or(PrependError::Offset)?;
-        space.copy_from_slice(bytes);
-        slot.start = narrow16(new_start);
-        slot.head += narrow16(len);
+        let change = slot.change();
+        change.data[start - N..start].copy_from_slice(bytes);
+        *change.start = narrow16(start - len);
+        *change.head += narrow16(len);
         Ok(())
     }
 
@@ -151,7 +148,7 @@ impl Packets<'_> {
     #[inline]
     fn put_in_front(&mut self, id: PacketId, bytes: &[u8], outer: Option<Outer>) -> Result<(), PrependError> {
         let slot = &mut self.slots[id.index()];
-        let start = usize::from(slot.start);
+        let start = slot.start();
         let new_start = start.checked_sub(bytes.len()).filter(|&new_start| new_start >= MIN_HEADROOM);
         let new_start = new_start.ok_or(PrependError::NoHeadroom)?;
         let n = narrow16(bytes.len());
@@ -161,9 +158,10 @@ impl Packets<'_> {
         } else {
             slot.offload = slot.offload.behind(n).ok_or(PrependError::Offset)?.with_outer(outer)?;
         }
-        slot.data.0[new_start..start].copy_from_slice(bytes);
-        slot.start = narrow16(new_start);
-        slot.head += n;
+        let change = slot.change();
+        change.data[new_start..start].copy_from_slice(bytes);
+        *change.start = narrow16(new_start);
+        *change.head += n;
         Ok(())
     }
 
@@ -196,12 +194,13 @@ impl Packets<'_> {
     pub fn strip(&mut self, id: PacketId, n: usize) -> Result<(), StripError> {
         let slot = &mut self.slots[id.index()];
         let left = if slot.body == 0 { 0 } else { MIN_HEAD };
-        if n + left <= usize::from(slot.head) && slot.offload.gso.is_none() {
+        if n + left <= slot.head_len() && slot.offload.gso.is_none() {
             // Most packets: nothing is pulled up.
             let n = narrow16(n);
             slot.offload.checksum = slot.offload.checksum.without(n).ok_or(StripError::Checksum)?;
-            slot.start += n;
-            slot.head -= n;
+            let change = slot.change();
+            *change.start += n;
+            *change.head -= n;
             return Ok(());
         }
         self.strip_any(id, n)
@@ -212,7 +211,7 @@ impl Packets<'_> {
     fn strip_any(&mut self, id: PacketId, n: usize) -> Result<(), StripError> {
         let slot = &self.slots[id.index()];
         let len = slot.len() as usize;
-        let head = usize::from(slot.head);
+        let head = slot.head_len();
         if n > len {
             return Err(StripError::TooShort);
         }
@@ -226,9 +225,10 @@ impl Packets<'_> {
             self.pull_up(id, wanted);
         }
         let slot = &mut self.slots[id.index()];
-        slot.start += narrow16(n);
-        slot.head -= narrow16(n);
         slot.offload = offload;
+        let change = slot.change();
+        *change.start += narrow16(n);
+        *change.head -= narrow16(n);
         Ok(())
     }
 
@@ -236,7 +236,7 @@ impl Packets<'_> {
     /// least 512 bytes, minus the stripped bytes.
     #[inline]
     pub fn max_head(&self, id: PacketId) -> usize {
-        SLOT_DATA - usize::from(self.slots[id.index()].start)
+        SLOT_DATA - self.slots[id.index()].start()
     }
 
     /// Saves the outside of a packet: where it begins, its first 16 bytes, and its offload.
@@ -249,9 +249,9 @@ impl Packets<'_> {
     pub fn save_outside(&self, id: PacketId) -> Outside {
         let slot = &self.slots[id.index()];
         let mut first = [0; SAVED];
-        let at = first_bytes(slot.start);
-        first.copy_from_slice(&slot.data.0[at..at + SAVED]);
-        Outside { start: slot.start, offload: slot.offload, first }
+        let at = first_bytes(slot.start());
+        first.copy_from_slice(&slot.data()[at..at + SAVED]);
+        Outside { start: narrow16(slot.start()), offload: slot.offload, first }
     }
 
     /// Restores the outside of the packet from which `outside` was saved. The bytes behind the
@@ -262,29 +262,36 @@ impl Packets<'_> {
     pub fn restore_outside(&mut self, id: PacketId, outside: &Outside) {
         let slot = &mut self.slots[id.index()];
         // The end of the head moves only when bytes are pulled up.
-        let end = slot.start + slot.head;
-        debug_assert!(outside.start <= end, "the outside of another packet");
-        slot.start = outside.start;
-        slot.head = end - outside.start;
         slot.offload = outside.offload;
-        let at = first_bytes(slot.start);
-        slot.data.0[at..at + SAVED].copy_from_slice(&outside.first);
+        let change = slot.change();
+        let end = *change.start + *change.head;
+        debug_assert!(outside.start <= end, "the outside of another packet");
+        *change.start = outside.start;
+        *change.head = end - outside.start;
+        let at = first_bytes(outside.start.into());
+        change.data[at..at + SAVED].copy_from_slice(&outside.first);
     }
 
     /// Sets the port that the packet came from, for later nodes and for the drop counters. A
     /// tunnel, for instance, sets itself for the packets that leave it. The source queue stays the
     /// same.
+    ///
+    /// The packet leaves the bridge of its former port. So it is in no VLAN any more, and its
+    /// connection, that of the outer packet, is forgotten. Its mark stays.
     #[inline]
     pub fn set_port(&mut self, id: PacketId, port: PortIndex) {
-        self.slots[id.index()].port = port;
+        let slot = &mut self.slots[id.index()];
+        slot.port = port;
+        slot.facts.vlan = None;
+        slot.facts.connection = 0;
     }
 }
 
 /// Returns where the saved bytes begin, for a packet that begins at `start`. A packet in the last
 /// bytes of its slot is shorter than the saved bytes; then bytes in front of it are saved, too.
 #[inline]
-fn first_bytes(start: u16) -> usize {
-    usize::from(start).min(SLOT_DATA - SAVED)
+fn first_bytes(start: usize) -> usize {
+    start.min(SLOT_DATA - SAVED)
 }
 
 impl Checksum {

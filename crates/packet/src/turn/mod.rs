@@ -10,6 +10,7 @@
 //! Nothing that belongs to a turn outlives it: packets, bodies and borrowed memory carry its
 //! lifetime.
 
+mod annotation;
 mod arena;
 mod changed;
 mod departing;
@@ -32,7 +33,7 @@ use std::ops::{Deref, DerefMut, Range};
 
 use straightline_simd::Kernels;
 
-use crate::slot::{Disposition, HEAD, HEADROOM, SLOT_DATA, Slot};
+use crate::slot::{Disposition, HEAD, HEADROOM, SLOT_DATA, SetFacts, Slot};
 use crate::{MAX_BATCH, MemorySegment, Offload, PacketId, PortIndex, Reason, SourceQueueId};
 pub use arena::{Arena, BodyCount, Settings};
 pub use changed::ChangedPackets;
@@ -267,7 +268,8 @@ impl<'t> Turn<'t> {
         let slot = &mut self.packets.slots[self.used];
         let mut head = 0;
         while let Some(segment) = self.packets.segments.get_mut(first) {
-            let n = segment.read_frame(self.packets.settings.level, &mut slot.data.0[HEADROOM + head..HEADROOM + HEAD]);
+            let n = segment
+                .read_frame(self.packets.settings.level, &mut slot.change().data[HEADROOM + head..HEADROOM + HEAD]);
             head += n;
             *segment = segment.split_at(narrow(n)).1;
             if !segment.is_empty() {
@@ -302,7 +304,7 @@ impl<'t> Turn<'t> {
             return None;
         }
         let slot = &mut self.packets.slots[self.used];
-        let head = bytes.read_frame(kernels, &mut slot.data.0[HEADROOM..HEADROOM + HEAD]);
+        let head = bytes.read_frame(kernels, &mut slot.change().data[HEADROOM..HEADROOM + HEAD]);
         let body = bytes.split_at(narrow(head)).1;
         let first = self.packets.segments.len();
         if !body.is_empty() {
@@ -317,7 +319,7 @@ impl<'t> Turn<'t> {
         if self.used == MAX_BATCH || bytes.len() > HEAD {
             return None;
         }
-        self.packets.slots[self.used].data.0[HEADROOM..HEADROOM + bytes.len()].copy_from_slice(bytes);
+        self.packets.slots[self.used].change().data[HEADROOM..HEADROOM + bytes.len()].copy_from_slice(bytes);
         Some(self.enter_slot(port, SourceQueueId::NONE, bytes.len(), self.packets.segments.len(), 0))
     }
 
@@ -331,8 +333,9 @@ impl<'t> Turn<'t> {
             self.borrowed = self.borrowed.saturating_add(body);
         }
         let slot = &mut self.packets.slots[self.used];
-        slot.start = const { narrow16(HEADROOM) };
-        slot.head = narrow16(head);
+        let bytes = slot.change();
+        *bytes.start = const { narrow16(HEADROOM) };
+        *bytes.head = narrow16(head);
         slot.port = port;
         slot.source = source;
         slot.first = narrow(first);
@@ -340,6 +343,7 @@ impl<'t> Turn<'t> {
         slot.body = body;
         slot.disposition = Disposition::Sent;
         slot.offload = Offload::default();
+        slot.facts = SetFacts::default();
         self.used += 1;
         PacketId::new(self.used - 1)
     }
@@ -429,9 +433,7 @@ impl<'t> Turn<'t> {
     #[inline]
     pub fn front_mut<const N: usize>(&mut self, id: PacketId) -> &mut [u8; N] {
         const { assert!(N <= MIN_HEADROOM) };
-        let slot = &mut self.packets.slots[id.index()];
-        let start = usize::from(slot.start);
-        (&mut slot.data.0[start - N..start]).try_into().expect("the range has N bytes")
+        self.packets.slots[id.index()].front_mut()
     }
 
     /// Returns the `N` bytes in front of the head, and the head behind them. `N` is at most
@@ -440,8 +442,8 @@ impl<'t> Turn<'t> {
     pub fn front_and_head<const N: usize>(&self, id: PacketId) -> &[u8] {
         const { assert!(N <= MIN_HEADROOM) };
         let slot = &self.packets.slots[id.index()];
-        let start = usize::from(slot.start);
-        &slot.data.0[start - N..start + usize::from(slot.head)]
+        let start = slot.start();
+        &slot.data()[start - N..start + slot.head_len()]
     }
 
     /// Returns all that a copy needs: the `N` bytes in front of the head with the head, the body,
@@ -451,8 +453,7 @@ impl<'t> Turn<'t> {
         const { assert!(N <= MIN_HEADROOM) };
         let slot = &mut self.packets.slots[id.index()];
         let body = &self.packets.segments[slot.first as usize..][..slot.count as usize];
-        let end = usize::from(slot.start) + usize::from(slot.head);
-        (&mut slot.data.0[usize::from(slot.start) - N..end], body, self.packets.segments.get(to).unwrap_or_default())
+        (slot.lend::<N>(), body, self.packets.segments.get(to).unwrap_or_default())
     }
 
     /// Returns the staged segments with these indexes.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use straightline_simd::{Kernels, Level, Sum, WithKernels, prefetch_read};
 
+use super::annotation::Annotations;
 use super::observe::Observers;
 use super::{Settings, narrow, narrow16};
 use crate::slot::{Disposition, HEADROOM, SLOT_DATA, Slot};
@@ -41,6 +42,7 @@ use crate::{Checksum, Drops, MAX_BATCH, MemorySegment, Offload, PacketId, PortIn
 /// ```
 pub struct Packets<'t> {
     pub(super) slots: &'t mut [Slot; MAX_BATCH],
+    pub(super) annotations: &'t mut Annotations,
     /// Bodies, and buffers that wait for packets.
     pub(super) segments: Vec<MemorySegment<'t>>,
     /// The drop counters of every port, by its index.
@@ -68,7 +70,7 @@ impl Packets<'_> {
         if let Some(id) = later {
             let slot = &self.slots[id.index()];
             prefetch_read(std::ptr::from_ref(slot).cast());
-            prefetch_read(slot.data.0[HEADROOM..].as_ptr());
+            prefetch_read(slot.data()[HEADROOM..].as_ptr());
         }
     }
 
@@ -150,8 +152,8 @@ impl Packets<'_> {
     /// where the packet is shorter, or where the slot has no space: see [`Self::max_head`].
     pub fn pull_up(&mut self, id: PacketId, upto: usize) -> bool {
         let slot = &mut self.slots[id.index()];
-        let start = usize::from(slot.start);
-        let mut head = usize::from(slot.head);
+        let start = slot.start();
+        let mut head = slot.head_len();
         if upto <= head {
             return true;
         }
@@ -160,7 +162,7 @@ impl Packets<'_> {
         }
         while head < upto {
             let segment = &mut self.segments[slot.first as usize];
-            let n = segment.read(self.settings.level, &mut slot.data.0[start + head..start + upto]);
+            let n = segment.read(self.settings.level, &mut slot.change().data[start + head..start + upto]);
             *segment = segment.split_at(narrow(n)).1;
             if segment.is_empty() {
                 slot.first += 1;
@@ -169,7 +171,7 @@ impl Packets<'_> {
             head += n;
             slot.body -= narrow(n);
         }
-        slot.head = narrow16(head);
+        *slot.change().head = narrow16(head);
         true
     }
 

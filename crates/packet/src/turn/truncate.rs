@@ -1,6 +1,6 @@
 //! Bytes behind a packet: removed.
 
-use super::{Packets, narrow16};
+use super::{Packets, narrow, narrow16};
 use crate::{Checksum, Offload, PacketId};
 
 impl Packets<'_> {
@@ -21,9 +21,11 @@ impl Packets<'_> {
         if len < slot.offload.least_len() {
             return false;
         }
-        let head = u32::from(slot.head);
+        let head = narrow(slot.head_len());
         if len <= head {
-            (slot.head, slot.body, slot.count) = (narrow16(len as usize), 0, 0);
+            *slot.change().head = narrow16(len as usize);
+            slot.body = 0;
+            slot.count = 0;
             return true;
         }
         slot.body = len - head;

@@ -2,6 +2,7 @@
 //! segmentation with outer headers, coalescing; sums; and the RCU.
 
 mod accept;
+mod annotation;
 mod coalescing;
 mod headers;
 mod memory;
