@@ -2,8 +2,7 @@
 //! checked.
 
 use straightline_packet::{Checksum, Gso, GsoKind, GsoKinds, Offload, PacketId, Reason, Turn};
-use straightline_wire::geometry::{self, Layers};
-use straightline_wire::{IpProtocol, IpVersion};
+use straightline_wire::{IpProtocol, IpVersion, Layers};
 
 use crate::features as f;
 
@@ -258,12 +257,12 @@ fn is_sent(size: u16, segments: u32, layers: Layers) -> bool {
 
 /// Locates the headers, and pulls up as many bytes as they need.
 fn locate(turn: &mut Turn<'_>, id: PacketId) -> Option<Layers> {
-    if let Ok(layers) = geometry::locate(turn.head(id)) {
+    if let Ok(layers) = turn.layout(id).and_then(|layout| layout.layers) {
         return Some(layers);
     }
     let deeper = turn.len(id).min(DEEPEST) as usize;
     turn.pull_up(id, deeper);
-    geometry::locate(turn.head(id)).ok()
+    turn.layout(id).and_then(|layout| layout.layers).ok()
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use straightline_graph::Port;
 use straightline_packet::{Batch, ChangedPackets, Checksum, HEAD, PacketId, Packets, PortIndex, Reason, Turn};
-use straightline_wire::{FrameLimit, MacAddr, checksum, ethernet, udp, vlan};
+use straightline_wire::{FrameLimit, MacAddr, checksum, ethernet, udp};
 
 use crate::encap::{Gathered, PacketSet};
 use crate::headers::Macs;
@@ -246,8 +246,7 @@ impl<'a> Way<'a> {
             return;
         }
         if reason == Reason::TooBig {
-            let packets = turn.packets();
-            self.tell_sender(packets.head(id), packets.port(id));
+            self.tell_sender(turn.packets(), id);
         }
         self.tunnel.drop_packets(reason, 1);
         turn.note_dropped(self.tunnel.port, id, reason);
@@ -257,11 +256,11 @@ impl<'a> Way<'a> {
     }
 
     /// Tells the sender of a packet that is too long which length would fit.
-    fn tell_sender(&self, frame: &[u8], from: PortIndex) {
-        let Ok(tags) = vlan::skip(frame) else { return };
-        let fits = self.longest.saturating_sub(u32::try_from(tags.payload).unwrap_or(0));
+    fn tell_sender(&self, packets: &mut Packets<'_>, id: PacketId) {
+        let Ok(layout) = packets.layout(id) else { return };
+        let fits = self.longest.saturating_sub(layout.payload.into());
         let mtu = u16::try_from(fits).unwrap_or(u16::MAX).min(self.tunnel.config.mtu);
-        self.tunnel.too_big(frame, from, mtu, self.now);
+        self.tunnel.too_big(packets.head(id), &layout, packets.port(id), mtu, self.now);
     }
 
     /// Leaves a small packet with the table of next hops until the next hop has answered. Returns

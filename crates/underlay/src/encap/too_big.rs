@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use straightline_packet::PortIndex;
 use straightline_wire::{
-    EtherType, IpProtocol, MacAddr, WireError, checksum, ethernet, icmpv4, icmpv6, ipv4, ipv6, vlan,
+    EtherType, IpProtocol, Layout, MacAddr, WireError, checksum, ethernet, icmpv4, icmpv6, ipv4, ipv6,
 };
 
 use crate::Tunnel;
@@ -22,16 +22,16 @@ const ERRORS_V4: [u8; 5] = [3, 4, 5, 11, 12];
 impl Tunnel {
     /// Tells the sender of an inner frame from port `from` that the frame is too long for the
     /// tunnel: an ICMP error with `mtu`, the bytes of the longest inner IP packet, enters the
-    /// tunnel's patch or bridge. `frame` is the head of the inner frame. The stations behind a port
-    /// get at most 10 errors in a second, and those of all ports 100.
+    /// tunnel's patch or bridge. `frame` is the head of the inner frame, which has this layout. The
+    /// stations behind a port get at most 10 errors in a second, and those of all ports 100.
     ///
     /// Returns `false` if no error is sent: for a frame that is no IP packet, for a packet about
     /// which no error may be sent (RFC 1122, 3.2.2; RFC 4443, 2.4), while the underlay's MAC address
     /// is not known, and beyond a limit. Only errors beyond a limit are counted as refused, and only
     /// those that may be sent count for it.
-    pub(crate) fn too_big(&self, frame: &[u8], from: PortIndex, mtu: u16, now: u32) -> bool {
+    pub(crate) fn too_big(&self, frame: &[u8], layout: &Layout, from: PortIndex, mtu: u16, now: u32) -> bool {
         let Some(mac) = self.underlay.mac() else { return false };
-        let Ok(Some(subject)) = Subject::of(frame) else { return false };
+        let Ok(Some(subject)) = Subject::of(frame, layout) else { return false };
         let is_sent = self.errors.take(from.0.into(), now)
             && subject
                 .error(frame, mtu, mac)
@@ -52,15 +52,14 @@ enum Subject {
 
 impl Subject {
     /// Reads the packet in a frame. `None` if no error may be sent about it.
-    fn of(frame: &[u8]) -> Result<Option<Self>, WireError> {
+    fn of(frame: &[u8], layout: &Layout) -> Result<Option<Self>, WireError> {
         let header = ethernet::Header::new_checked(frame)?;
         if header.dst().is_multicast() || header.src().is_multicast() {
             return Ok(None);
         }
-        let tags = vlan::skip(frame)?;
-        let l3 = tags.payload;
-        let packet = &frame[tags.payload..];
-        match tags.ether_type {
+        let l3 = usize::from(layout.payload);
+        let packet = frame.get(l3..).ok_or(WireError::Truncated)?;
+        match layout.ether_type {
             EtherType::IPV4 => {
                 let header = ipv4::Header::new_checked(packet)?;
                 let src = header.src();
@@ -154,7 +153,11 @@ mod tests {
     use crate::{TunnelKind, Underlay, UnderlayConfig};
 
     fn error_about(frame: &[u8], mtu: u16, mac: MacAddr) -> Result<Option<Message>, WireError> {
-        Subject::of(frame)?.map(|subject| subject.error(frame, mtu, mac)).transpose()
+        Subject::of(frame, &Layout::parse(frame)?)?.map(|subject| subject.error(frame, mtu, mac)).transpose()
+    }
+
+    fn too_big(tunnel: &Tunnel, frame: &[u8], from: u16, now: u32) -> bool {
+        tunnel.too_big(frame, &Layout::parse(frame).unwrap(), PortIndex(from), 1400, now)
     }
 
     fn tunnel(underlay: &Arc<Underlay>, port: u16) -> Arc<Tunnel> {
@@ -245,7 +248,7 @@ mod tests {
             let is_told = |_: &_| {
                 // The agent sends what waits.
                 tunnel.places.clear();
-                tunnel.too_big(&frame, PortIndex(from), 1400, now)
+                too_big(tunnel, &frame, from, now)
             };
             (0..20).filter(is_told).count()
         };
@@ -262,10 +265,10 @@ mod tests {
         let no_ip = [&[2; 12][..], &[0x88, 0xb5], &[0; 242]].concat();
         let group = v6_frame("fd00::1", 58, 2);
         for frame in [&no_ip, &group, &v4_frame(1500, IpProtocol::UDP, [224, 0, 0, 1])] {
-            assert!((0..100).all(|_| !tunnel.too_big(frame, PortIndex(7), 1400, 0)));
+            assert!((0..100).all(|_| !too_big(&tunnel, frame, 7, 0)));
         }
         assert_eq!(tunnel.errors_refused.load(Ordering::Relaxed), 0);
-        assert!(tunnel.too_big(&v6_frame("fd00::1", 6, 0), PortIndex(7), 1400, 0));
+        assert!(too_big(&tunnel, &v6_frame("fd00::1", 6, 0), 7, 0));
     }
 
     #[test]
@@ -277,9 +280,9 @@ mod tests {
         // Nothing is sent while the address is not known.
         let underlay = Underlay::new(UnderlayConfig { mac: None, ..reference::underlay(None) }, PortIndex(0));
         let tunnel = tunnel(&underlay, 1);
-        assert!(!tunnel.too_big(&frame, PortIndex(7), 1400, 0));
+        assert!(!too_big(&tunnel, &frame, 7, 0));
         underlay.set_mac(MAC);
-        assert!(tunnel.too_big(&frame, PortIndex(7), 1400, 0));
+        assert!(too_big(&tunnel, &frame, 7, 0));
     }
 
     proptest! {

@@ -2,7 +2,7 @@
 
 use straightline_packet::{PacketId, Packets};
 use straightline_wire::ecn::{Ecn, encapsulate};
-use straightline_wire::{EtherType, IpProtocol, checksum, flow_hash, udp, vlan};
+use straightline_wire::{EtherType, checksum, udp};
 
 /// The facts of an inner packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,92 +15,39 @@ pub(crate) struct Inner {
     pub(crate) hash: u32,
 }
 
-/// Odd multipliers with set bits spread over their whole length (from the digits of pi).
-const FACTORS: [u64; 4] = [0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7345, 0xa409_3822_299f_31d1, 0x082e_fa98_ec4e_6c89];
-
 impl Inner {
-    /// Reads the facts from the head of an Ethernet frame.
-    ///
-    /// TCP and UDP without tags, IP options and extension headers have a hash of their own, which
-    /// takes a third of the time. All packets of such a flow have it.
+    /// Reads the facts of a packet with an Ethernet header.
     #[inline(always)]
-    pub(crate) fn of(head: &[u8], wants_hash: bool) -> Self {
-        // Ethernet, IPv4, ports.
-        if let Some(front) = head.first_chunk::<38>()
-            && front[12..15] == [8, 0, 0x45]
-        {
-            let is_whole = u16::from_be_bytes([front[20], front[21]]) & 0x3fff == 0;
-            let hash = match wants_hash {
-                false => 0,
-                true if is_whole && has_ports(front[23]) => {
-                    let both = wide_mix(word(front, 26) ^ FACTORS[0], u64::from(ports(front, 34)) ^ FACTORS[1]);
-                    mix(both, FACTORS[2])
-                }
-                true => flow_hash(head),
-            };
-            return Inner { network: EtherType::IPV4, ecn: encapsulate(Ecn::of(front[15])), hash };
+    pub(crate) fn of(packets: &mut Packets<'_>, id: PacketId, wants_hash: bool) -> Self {
+        let plain = Self::of_plain(packets.head(id));
+        let hash = if wants_hash { packets.flow_hash(id) } else { 0 };
+        let (network, ecn) = plain.unwrap_or_else(|| Self::of_other(packets, id));
+        Inner { network, ecn, hash }
+    }
+
+    /// Reads the type and the congestion mark of a packet without tags.
+    #[inline(always)]
+    fn of_plain(head: &[u8]) -> Option<(EtherType, Ecn)> {
+        let front = head.first_chunk::<38>()?;
+        if front[12..15] == [8, 0, 0x45] {
+            Some((EtherType::IPV4, encapsulate(Ecn::of(front[15]))))
+        } else if front[12..14] == [0x86, 0xdd] && front[14] >> 4 == 6 {
+            Some((EtherType::IPV6, encapsulate(Ecn::of(front[15] >> 4))))
+        } else {
+            None
         }
-        // Ethernet, IPv6, ports.
-        if let Some(front) = head.first_chunk::<58>()
-            && front[12..14] == [0x86, 0xdd]
-            && front[14] >> 4 == 6
-        {
-            let hash = match wants_hash {
-                false => 0,
-                true if has_ports(front[20]) => {
-                    let src = wide_mix(word(front, 22) ^ FACTORS[0], word(front, 30) ^ FACTORS[1]);
-                    let dst = wide_mix(word(front, 38) ^ FACTORS[2], word(front, 46) ^ FACTORS[3]);
-                    let both = wide_mix(src ^ u64::from(ports(front, 54)), dst ^ FACTORS[1]);
-                    mix(both, FACTORS[2])
-                }
-                true => flow_hash(head),
-            };
-            return Inner { network: EtherType::IPV6, ecn: encapsulate(Ecn::of(front[15] >> 4)), hash };
-        }
-        Self::of_other(head, wants_hash)
     }
 
     #[cold]
-    fn of_other(head: &[u8], wants_hash: bool) -> Self {
-        let hash = if wants_hash { flow_hash(head) } else { 0 };
-        let Ok(tags) = vlan::skip(head) else { return Inner { network: EtherType(0), ecn: Ecn::NotEct, hash } };
-        let ecn = match head.get(tags.payload..tags.payload + 2) {
-            Some(&[first, second]) => ecn_of(tags.ether_type, first, second),
+    fn of_other(packets: &mut Packets<'_>, id: PacketId) -> (EtherType, Ecn) {
+        let Ok(layout) = packets.layout(id) else { return (EtherType(0), Ecn::NotEct) };
+        let at = usize::from(layout.payload);
+        let ecn = match packets.head(id).get(at..at + 2) {
+            Some(&[first, second]) => ecn_of(layout.ether_type, first, second),
             _ => Ecn::NotEct,
         };
-        Inner { network: tags.ether_type, ecn, hash }
+        (layout.ether_type, ecn)
     }
-}
-
-#[inline]
-fn has_ports(protocol: u8) -> bool {
-    matches!(IpProtocol(protocol), IpProtocol::TCP | IpProtocol::UDP)
-}
-
-/// Returns the 8 bytes at an offset.
-#[inline]
-fn word<const N: usize>(front: &[u8; N], at: usize) -> u64 {
-    front[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
-}
-
-/// Returns both ports.
-#[inline]
-fn ports<const N: usize>(front: &[u8; N], at: usize) -> u32 {
-    front[at..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes))
-}
-
-/// Multiplies and XORs the halves of the product: each bit of the words affects many of the result.
-#[expect(clippy::cast_possible_truncation, reason = "the two halves of the product")]
-#[inline]
-fn wide_mix(a: u64, b: u64) -> u64 {
-    let product = u128::from(a) * u128::from(b);
-    product as u64 ^ (product >> 64) as u64
-}
-
-/// Returns the upper half of [`wide_mix`].
-#[inline]
-fn mix(a: u64, b: u64) -> u32 {
-    (wide_mix(a, b) >> 32) as u32
 }
 
 /// Returns the congestion mark of a packet with these first two bytes.
@@ -176,57 +123,4 @@ pub(crate) fn fold_words(sum: u64) -> u16 {
     let sum = (sum >> 16) + (sum & 0xffff);
     let sum = (sum >> 16) + (sum & 0xffff);
     ((sum >> 16) + (sum & 0xffff)) as u16
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::headers::reference::InnerHeaders;
-
-    /// Sums the squares of the deviations from an even spread: a handful for each of `queues`.
-    fn unevenness(hashes: &[u32], queues: usize, queue: impl Fn(u32) -> usize) -> usize {
-        let mut counts = vec![0_usize; queues];
-        hashes.iter().for_each(|&hash| counts[queue(hash)] += 1);
-        counts.iter().map(|n| (n * queues).abs_diff(hashes.len()).pow(2)).sum::<usize>() / (hashes.len() * queues)
-    }
-
-    #[test]
-    fn neighbouring_flows_spread() {
-        for v4 in [true, false] {
-            let headers = InnerHeaders::new(v4, false, 0);
-            let l4 = usize::from(headers.l4());
-            let address = if v4 { 33 } else { 53 };
-            let mut packet = headers.complete(&[1; 8]);
-            let mut hashes = Vec::new();
-            for port in 0..4096_u16 {
-                packet[l4..l4 + 2].copy_from_slice(&(1000 + port).to_be_bytes());
-                hashes.push(Inner::of(&packet, true).hash);
-            }
-            for last in 0..=255 {
-                packet[address] = last;
-                hashes.push(Inner::of(&packet, true).hash);
-            }
-            for queues in [2, 3, 4, 7, 127] {
-                assert!(unevenness(&hashes, queues, |hash| (hash >> 18) as usize % queues) < 2 * queues + 20);
-                assert!(unevenness(&hashes, queues, |hash| (hash as usize * queues) >> 32) < 2 * queues + 20);
-            }
-            assert!(unevenness(&hashes, 256, |hash| hash as usize & 0xff) < 2 * 256 + 20, "the flow of NVGRE");
-        }
-    }
-
-    #[test]
-    fn a_flow_has_one_hash_whatever_else_differs() {
-        for (v4, tcp) in [(true, true), (true, false), (false, true), (false, false)] {
-            let headers = InnerHeaders::new(v4, tcp, 0);
-            let hash = Inner::of(&headers.complete(&[1; 8]), true).hash;
-            let other = InnerHeaders { tos: 3, ident: 9, seq: 8, ..headers };
-            assert_eq!(Inner::of(&other.complete(&[2; 99]), true).hash, hash);
-            assert_eq!(Inner::of(&other.complete(&[]), false).hash, 0);
-        }
-        let mut first = InnerHeaders::new(true, false, 0).complete(&[1; 8]);
-        let mut later = InnerHeaders::new(true, false, 0).complete(&[2; 8]);
-        (first[20], first[21], later[20], later[21]) = (0x20, 0, 0, 1);
-        (later[34], later[36]) = (7, 7);
-        assert_eq!(Inner::of(&first, true), Inner::of(&later, true), "fragments");
-    }
 }

@@ -269,7 +269,7 @@ impl Headers {
 
     #[inline(always)]
     fn put_on_any(&self, packets: &mut Packets<'_>, id: PacketId, macs: &Macs, is_gso: bool) -> Result<(), Reason> {
-        let inner = Inner::of(packets.head(id), self.needs_hash);
+        let inner = Inner::of(packets, id, self.needs_hash);
         if self.carries_ip {
             packets.strip(id, ethernet::LEN).map_err(|_| Reason::Runt)?;
         }

@@ -11,7 +11,6 @@
 use std::sync::Arc;
 
 use straightline_packet::{MAX_BATCH, PacketId, Turn};
-use straightline_wire::flow_hash;
 
 use super::queue::Queue;
 
@@ -69,11 +68,11 @@ impl Steering {
     }
 
     /// Returns the position of each packet's ring in [`Self::queues`].
-    pub(crate) fn ring_positions(&self, turn: &Turn<'_>, ids: &[PacketId]) -> [u8; MAX_BATCH] {
+    pub(crate) fn ring_positions(&self, turn: &mut Turn<'_>, ids: &[PacketId]) -> [u8; MAX_BATCH] {
         let mut places = [0; MAX_BATCH];
         for (place, &id) in places.iter_mut().zip(ids) {
             // Scales the hash to the number of entries.
-            let entry = (u64::from(flow_hash(turn.head(id))) * (self.table.len() as u64)) >> 32;
+            let entry = (u64::from(turn.flow_hash(id)) * (self.table.len() as u64)) >> 32;
             *place = usize::try_from(entry).ok().and_then(|at| self.table.get(at)).copied().unwrap_or(0);
         }
         places
