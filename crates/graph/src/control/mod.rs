@@ -108,7 +108,7 @@ impl dyn NodeControl {
     }
 }
 
-/// What a control half does not know by itself: names, and the time.
+/// Names and the time, which a control half does not know by itself.
 pub struct TableView<'a> {
     /// Seconds of the workers' clocks, which differ by less than a second.
     pub now: f64,
@@ -159,7 +159,7 @@ pub struct TableEvent {
 pub struct Unprepared {
     /// The key of the section that is to be changed, if it is one. The error names its line.
     pub key: Option<String>,
-    /// What is wrong, and what would be right.
+    /// The text: what is wrong, and what would be right.
     pub why: String,
 }
 

@@ -1,8 +1,8 @@
-//! What was told about a thing already.
+//! The news of a thing that were told already.
 
 use std::sync::{Mutex, PoisonError};
 
-/// What events have told about a thing, so that the next ones tell only news. A control half has it,
+/// The things that events have told, so that the next ones tell only news. A control half has it,
 /// and hands it on to its successor.
 #[derive(Debug)]
 pub struct Told<T>(Mutex<Option<T>>);

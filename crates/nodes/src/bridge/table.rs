@@ -33,7 +33,7 @@ pub struct BridgeTable {
     told: Told<AlreadyTold>,
 }
 
-/// What events have told.
+/// The news that events have told.
 #[derive(Debug, Default)]
 struct AlreadyTold {
     /// The number of moves.

@@ -28,7 +28,7 @@ pub(crate) struct Tables(BTreeMap<String, Entry>);
 
 #[derive(Clone, Debug)]
 struct Entry {
-    /// What the table was made from.
+    /// The value that the table was made from.
     spec: TableSpec,
     control: Arc<dyn NodeControl>,
 }

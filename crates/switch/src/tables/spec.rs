@@ -1,4 +1,4 @@
-//! What each table of a switch is made from, as values: a table of an equal spec stays the same.
+//! Values that tables are made from. A table whose spec is equal stays the same.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::config::{self, Config, Mac, NodeConfig, PortKind};
 use crate::default_mac::default_mac;
 use crate::plan::{Plan, SourceCheckSpec, bridge_rules, source_check};
 
-/// What a table is made from.
+/// All that a table is made from.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum TableSpec {
     Underlay {

@@ -8,7 +8,7 @@ use straightline_graph::{NodeControl, RefusalNotes, Rows, TableEvent, TableView}
 
 use super::Tunnel;
 
-/// What events have told about a tunnel.
+/// The news of a tunnel that events have told.
 #[derive(Debug, Default)]
 pub(super) struct AlreadyTold {
     /// The number of moves.

@@ -11,7 +11,7 @@ use super::Underlay;
 use super::conflicts::AddressStatus;
 use crate::{NeighbourState, NeighbourStatus};
 
-/// What events have told about an underlay.
+/// The news of an underlay that events have told.
 #[derive(Debug, Default)]
 pub(super) struct AlreadyTold {
     /// MAC address and state of each next hop.
