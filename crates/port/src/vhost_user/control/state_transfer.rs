@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, PoisonError};
 use std::thread::{Builder, park_timeout};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use straightline_graph::is_within;
 use straightline_virtio::features::{list, names};
@@ -24,6 +24,10 @@ use super::transfer_thread::{Orders, Transfer, TransferThread};
 
 /// The interval at which a transfer under way tries to move more bytes.
 const PACE: Duration = Duration::from_millis(10);
+
+/// The time that a transfer may still take after the frontend has done its part. A process that the
+/// frontend has just forked keeps the pipe open until it runs its own program.
+const GRACE: Duration = Duration::from_millis(500);
 
 impl ConnectedFrontend {
     /// Begins to write the state. The frontend reads when it has our answer.
@@ -104,10 +108,14 @@ impl ConnectedFrontend {
         let (sender, end) = channel();
         let theirs = Arc::clone(&orders);
         let run = move || {
+            let mut end_at = None;
             let done = loop {
                 let at_end = theirs.at_end.load(Ordering::Acquire);
+                if at_end && end_at.is_none() {
+                    end_at = Some(Instant::now() + GRACE);
+                }
                 match step(&mut moving, at_end) {
-                    Ok(false) if at_end => break Err("it was not complete when the frontend checked it".to_owned()),
+                    Ok(false) if end_at.is_some_and(|end| Instant::now() >= end) => break Err("it was not complete when the frontend checked it".to_owned()),
                     Ok(false) if theirs.stop.load(Ordering::Acquire) => return,
                     Ok(false) => park_timeout(PACE),
                     Ok(true) => break Ok(moving.take()),
