@@ -3,7 +3,7 @@
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use straightline_packet::MAX_FRAME;
 use straightline_virtio::ring::{
-    BURST, Device, Direction, Fault, First, INDIRECT, NEXT, Options, PackedDevice, Ring, SplitDevice, WRITE,
+    BURST, Device, Direction, Fault, First, INDIRECT, NEXT, RingOptions, PackedDevice, Ring, SplitDevice, WRITE,
 };
 
 use crate::{AVAIL, DESC, END, FuzzGuest, TABLE, USED, USER, buffer, reached};
@@ -25,7 +25,7 @@ struct Driver {
 pub fn run(guest: &mut FuzzGuest, packed: bool, u: &mut Unstructured<'_>) -> Result<()> {
     guest.clear();
     let size = if packed { u.int_in_range(1..=20)? } else { 1 << u.int_in_range(0..=5_u16)? };
-    let options = Options { event_idx: u.arbitrary()?, indirect: u.arbitrary()?, in_order: u.arbitrary()? };
+    let options = RingOptions { event_idx: u.arbitrary()?, indirect: u.arbitrary()?, in_order: u.arbitrary()? };
     let direction = if u.arbitrary()? { Direction::ToGuest } else { Direction::FromGuest };
     let mut geometry = guest.geometry(size);
     // Parts of a ring may overlap, or lie outside memory.

@@ -14,9 +14,9 @@ use anyhow::{Context, Result, bail};
 
 use crate::run;
 
-/// Options of the command line.
+/// FuzzOptions of the command line.
 #[derive(Debug)]
-pub(crate) struct Options {
+pub(crate) struct FuzzOptions {
     /// One of [`TARGETS`]. `None` means all.
     pub(crate) target: Option<String>,
     /// Seconds for each target.
@@ -45,7 +45,7 @@ impl Profile {
 }
 
 /// A smoke run: the seeds, then five seconds of fuzzing.
-pub(crate) const SMOKE: Options = Options { target: None, secs: 5, profile: Profile::Smoke };
+pub(crate) const SMOKE: FuzzOptions = FuzzOptions { target: None, secs: 5, profile: Profile::Smoke };
 
 /// The targets, each with the places that its seeds must reach. A seed that no longer reaches its
 /// place is an error.
@@ -163,7 +163,7 @@ pub(crate) fn names() -> String {
 
 /// Builds and runs the targets. Returns the number of targets that passed, and an error for each
 /// that failed.
-pub(crate) fn run(options: &Options) -> Result<(u64, Vec<String>)> {
+pub(crate) fn run(options: &FuzzOptions) -> Result<(u64, Vec<String>)> {
     let root = run::root()?;
     let folder = folder(&root);
     let programs = build(&root, options.profile, &[])?;

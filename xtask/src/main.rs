@@ -52,8 +52,8 @@ const USAGE: &str = "usage: cargo xtask COMMAND
         its test must fail. Each bug needs a build, so this takes a while";
 
 enum Command {
-    Test(test::Options),
-    Fuzz(fuzz::Options),
+    Test(test::TestOptions),
+    Fuzz(fuzz::FuzzOptions),
     /// `compare` or `linux`, with its arguments.
     Measure(&'static str, Vec<String>),
     /// `deb` or `tarball`.
@@ -88,7 +88,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run_fuzz(options: &fuzz::Options) -> Result<bool> {
+fn run_fuzz(options: &fuzz::FuzzOptions) -> Result<bool> {
     let (passed, failed) = fuzz::run(options)?;
     for failure in &failed {
         println!("failed {failure}");
@@ -166,7 +166,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Command> {
     if command != "test" {
         bail!("unknown command {command}");
     }
-    let mut options = test::Options::default();
+    let mut options = test::TestOptions::default();
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--long" => options.long = true,
@@ -179,8 +179,8 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Command> {
     Ok(Command::Test(options))
 }
 
-fn parse_fuzz(mut args: impl Iterator<Item = String>) -> Result<fuzz::Options> {
-    let mut options = fuzz::Options { target: None, secs: 60, profile: fuzz::Profile::Release };
+fn parse_fuzz(mut args: impl Iterator<Item = String>) -> Result<fuzz::FuzzOptions> {
+    let mut options = fuzz::FuzzOptions { target: None, secs: 60, profile: fuzz::Profile::Release };
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--secs" => {

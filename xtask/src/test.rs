@@ -9,9 +9,9 @@ use serde::Deserialize;
 
 use crate::{bugs, fuzz, install, package, run};
 
-/// Options of the command line.
+/// TestOptions of the command line.
 #[derive(Debug, Default)]
-pub(crate) struct Options {
+pub(crate) struct TestOptions {
     pub(crate) long: bool,
     pub(crate) no_install: bool,
     pub(crate) list: bool,
@@ -42,7 +42,7 @@ struct Tally {
 }
 
 /// Runs the tests. Returns true if none failed.
-pub(crate) fn run(options: &Options) -> Result<bool> {
+pub(crate) fn run(options: &TestOptions) -> Result<bool> {
     let root = run::root()?;
     let target = run::target(&root);
     let cache = target.join("peers");
@@ -157,7 +157,7 @@ fn strict() -> bool {
 
 /// Builds the switch as users get it, and runs the end-to-end tests against it.
 fn guests(
-    options: &Options,
+    options: &TestOptions,
     root: &Path,
     target: &Path,
     cache: &Path,

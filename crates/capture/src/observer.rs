@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
+use az::SaturatingAs;
 use straightline_graph::clock::cycles;
 use straightline_packet::{MAX_BATCH, Observer, PacketId, PortIndex, Reason, Turn};
 
@@ -98,9 +99,9 @@ impl CaptureObserver {
             if self.selection.filter.as_ref().is_some_and(|filter| !filter.selects(turn.head(id), len)) {
                 continue;
             }
-            let captured = usize::try_from(len.min(self.selection.snaplen)).unwrap_or(usize::MAX);
+            let captured = len.min(self.selection.snaplen).saturating_as::<usize>();
             const { assert!(MAX_BATCH <= 256) };
-            let index = u8::try_from(id.index()).unwrap_or(u8::MAX);
+            let index = id.index().saturating_as::<u8>();
             let packet = Packet { interface, place, time, len, bytes: &[] };
             self.writer.push(&packet, index, captured, |space| turn.copy_out(id, space));
         }

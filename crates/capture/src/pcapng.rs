@@ -11,6 +11,8 @@
 
 use std::io::{self, Write};
 
+use az::SaturatingAs;
+
 /// The link type of Ethernet.
 const ETHERNET: u32 = 1;
 
@@ -183,7 +185,7 @@ impl<W: Write> Writer<W> {
 
     /// Adds an option (section 3.5). A longer value than an option can have is cut.
     fn option(&mut self, code: u16, value: &[u8]) {
-        let len = u16::try_from(value.len()).unwrap_or(u16::MAX);
+        let len = value.len().saturating_as::<u16>();
         self.block.extend_from_slice(&code.to_le_bytes());
         self.block.extend_from_slice(&len.to_le_bytes());
         self.bytes(&value[..usize::from(len)]);

@@ -18,6 +18,8 @@
 
 use std::fmt;
 
+use az::SaturatingAs;
+
 /// Bytes of a record's header.
 pub const HEADER: usize = 32;
 
@@ -266,7 +268,7 @@ fn u64_at(header: &[u8; HEADER], at: usize) -> u64 {
 
 /// Returns a length of a record as its words have it: at most [`LONGEST`].
 fn narrow(len: usize) -> u32 {
-    u32::try_from(len).unwrap_or(u32::MAX)
+    len.saturating_as::<u32>()
 }
 
 #[cfg(test)]

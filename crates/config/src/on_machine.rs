@@ -8,8 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 
+use straightline_packet::IgnorePoison;
 use straightline_port::device::{DeviceRequest, routes};
 
 use super::privileges::DeviceSite;
@@ -104,7 +105,7 @@ impl Interfaces {
 fn tables() -> [Option<String>; 3] {
     let open = |path: &str| File::open(Path::new("/").join(path)).ok().map(Mutex::new);
     TABLES.get_or_init(|| PATHS.map(open)).each_ref().map(|table| {
-        let mut file = table.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut file = table.as_ref()?.lock().ignore_poison();
         let mut text = String::new();
         file.seek(SeekFrom::Start(0)).and_then(|_| file.read_to_string(&mut text)).ok()?;
         Some(text)

@@ -4,9 +4,11 @@
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_char, c_int};
 use std::mem::MaybeUninit;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::{io, ptr};
+
+use straightline_packet::IgnorePoison;
 
 /// True once names cannot be looked up any more.
 static IS_SEALED: AtomicBool = AtomicBool::new(false);
@@ -48,7 +50,7 @@ type IdCache = Mutex<BTreeMap<String, u32>>;
 /// Asks the name service. In the sandbox, which forbids the service's files, it uses earlier
 /// answers instead.
 fn remembered(known: &IdCache, name: &str, ask: impl Fn() -> io::Result<Option<u32>>) -> io::Result<Option<u32>> {
-    let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut known = known.lock().ignore_poison();
     if !IS_SEALED.load(Ordering::Relaxed) {
         let found = ask()?;
         known.extend(found.map(|id| (name.to_owned(), id)));

@@ -24,6 +24,8 @@
 
 use std::iter;
 
+use az::SaturatingAs;
+
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// The state of an owner's share.
@@ -103,7 +105,7 @@ impl Shares {
             shares[owner].is_member = true;
             count += 1;
         }
-        let limit = u32::try_from(limit).unwrap_or(u32::MAX);
+        let limit = limit.saturating_as::<u32>();
         let count = count.max(1);
         // In a small table, half of the places may be less than one for each owner.
         let own = (limit / 2 / count).max((limit / count).min(1));

@@ -14,10 +14,10 @@
 //! one use of the lock a second. Guests that invent addresses make all workers of their bridge wait
 //! for the lock, for a few dozen nanoseconds each time.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use foldhash::fast::RandomState;
-use straightline_packet::PortIndex;
+use straightline_packet::{IgnorePoison, PortIndex};
 use straightline_wire::{MacAddr, VlanId};
 
 use crate::port::FdbPort;
@@ -286,7 +286,7 @@ impl<P: FdbPort> Fdb<P> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Writer<P>> {
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+        self.writer.lock().ignore_poison()
     }
 
     #[inline]

@@ -6,11 +6,12 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
+use straightline_packet::IgnorePoison;
 
 /// The event of the eventfd that control writes.
 const WAKE: u64 = 0;
@@ -137,7 +138,7 @@ impl EpollWaiter {
     }
 
     fn lock(&self) -> MutexGuard<'_, Watched> {
-        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+        self.watched.lock().ignore_poison()
     }
 
     fn wait_for_events(&self, timeout: Duration) -> io::Result<()> {

@@ -2,9 +2,9 @@
 //! load a turn.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-use straightline_packet::{Arena, Drops, Observer, ObserverId};
+use straightline_packet::{Arena, Drops, IgnorePoison, Observer, ObserverId};
 
 use crate::Graph;
 
@@ -86,7 +86,7 @@ impl Mailbox {
     pub fn wait_observed(&self) -> bool {
         let mut state = self.lock();
         while !state.observations.is_empty() && !state.ended {
-            state = self.done.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.done.wait(state).ignore_poison();
         }
         let removed = std::mem::take(&mut state.removed);
         let runs = !state.ended;
@@ -112,7 +112,7 @@ impl Mailbox {
             if state.ended {
                 return None;
             }
-            state = self.done.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.done.wait(state).ignore_poison();
         }
     }
 
@@ -166,7 +166,7 @@ impl Mailbox {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 }
 

@@ -28,6 +28,8 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use az::SaturatingAs;
+
 /// The time that all costly packets of a turn may take, by estimate. Each active input has an equal
 /// share.
 pub(crate) const TURN_TIME: Duration = Duration::from_micros(100);
@@ -103,13 +105,13 @@ impl Account {
 
     /// Charges for a packet.
     pub(crate) fn pay(&mut self, cycles: u64) {
-        self.balance = self.balance.saturating_sub(i64::try_from(cycles).unwrap_or(i64::MAX));
+        self.balance = self.balance.saturating_sub(cycles.saturating_as::<i64>());
     }
 }
 
 /// Returns the share of each of `active` inputs.
 pub(crate) fn share(turn: i64, active: usize) -> i64 {
-    turn / i64::try_from(active).unwrap_or(i64::MAX).clamp(1, MIN_SHARE)
+    turn / active.saturating_as::<i64>().clamp(1, MIN_SHARE)
 }
 
 /// The measured cost of a send of an output: a moving mean that follows a rise quickly, because an

@@ -15,9 +15,11 @@ use std::cell::OnceCell;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
+use az::SaturatingAs;
 use rustix::event::{EventfdFlags, eventfd};
+use straightline_packet::IgnorePoison;
 
 /// A request in the kernel's layout (`linux/aio_abi.h`) on a little-endian machine.
 #[repr(C)]
@@ -85,7 +87,7 @@ impl Signals {
     /// Makes the context of all threads that install none, unless it exists already. Returns
     /// whether it exists.
     pub fn prepare_control() -> bool {
-        let mut control = CONTROL.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut control = CONTROL.lock().ignore_poison();
         if control.is_none() {
             *control = Requests::new();
         }
@@ -118,7 +120,7 @@ pub fn signal(event: BorrowedFd<'_>) -> bool {
     OWN.with(|own| match own.get() {
         Some(signals) => signals.0.as_ref().is_some_and(|requests| requests.signal(event)),
         None => {
-            let control = CONTROL.lock().unwrap_or_else(PoisonError::into_inner);
+            let control = CONTROL.lock().ignore_poison();
             control.as_ref().is_some_and(|requests| requests.signal(event))
         }
     })
@@ -148,7 +150,7 @@ impl Requests {
     }
 
     fn submit(&self, event: BorrowedFd<'_>) -> bool {
-        let number = |fd: BorrowedFd<'_>| u32::try_from(fd.as_raw_fd()).unwrap_or(u32::MAX);
+        let number = |fd: BorrowedFd<'_>| fd.as_raw_fd().saturating_as::<u32>();
         let mut request = Request {
             data: 0,
             key: 0,

@@ -9,10 +9,10 @@
 //! looks to the watchdog like one that the kernel does not run. A virtual machine has such stalls,
 //! too, when the host takes its processors away.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use straightline_packet::{Served, TurnWatch};
+use straightline_packet::{IgnorePoison, Served, TurnWatch};
 
 /// The progress of a worker's turns, for a watchdog.
 #[derive(Debug)]
@@ -32,11 +32,11 @@ impl Progress {
 
     /// Sets the names of the worker's new graph.
     pub(crate) fn set_names(&self, names: Names) {
-        *self.names.lock().unwrap_or_else(PoisonError::into_inner) = names;
+        *self.names.lock().ignore_poison() = names;
     }
 
     fn name(&self, served: Served) -> String {
-        let names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        let names = self.names.lock().ignore_poison();
         names.iter().find(|(known, _)| *known == served).map_or_else(String::new, |(_, name)| name.clone())
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use az::SaturatingAs;
 use straightline_packet::Arena;
 
 use crate::clock::{cycles, hertz, in_cycles};
@@ -77,7 +78,7 @@ impl Worker {
         // so short that a second reading would take a fifth of it.
         let mut from = started;
         while !mailbox.is_full() || self.exchange(mailbox) {
-            self.arena.set_now(u32::try_from(from.saturating_sub(started) / second).unwrap_or(u32::MAX));
+            self.arena.set_now((from.saturating_sub(started) / second).saturating_as::<u32>());
             let packets = self.turn();
             self.stats.turns.add(1);
             let now = cycles();

@@ -23,7 +23,8 @@ fn a_generator_and_a_guest_that_forwards() {
                 VhostPort::connect_all(&sockets, options).expect("ports")
             };
             let mut generator = connect([0, 3], &ports);
-            let options = forward::Options { mode, touch: Touch::Read, ports, ..forward::Options::default() };
+            let options =
+                forward::ForwardOptions { mode, touch: Touch::Read, ports, ..forward::ForwardOptions::default() };
             let mut guest = forward::guest(connect([1, 2], &options.ports), &options).expect("a guest");
             (0..4).for_each(|port| rig.wait_up(port));
             let mut frame = Vec::new();

@@ -22,6 +22,7 @@
 
 use std::ops::Range;
 
+use az::SaturatingAs;
 use straightline_simd::{Kernels, Level, Sum, WithKernels};
 
 use crate::{Checksum, GsoSegment, MemorySegment, PacketId, Run, Turn};
@@ -287,7 +288,7 @@ impl<'t> Turn<'t> {
         let front = segment.front::<N>();
         let range = segment.payload();
         let head = self.head(id);
-        let in_head = u32::try_from(head.len()).unwrap_or(u32::MAX);
+        let in_head = head.len().saturating_as::<u32>();
         let own = &head[range.start.min(in_head) as usize..range.end.min(in_head) as usize];
         let in_body = range.start.saturating_sub(in_head)..range.end.saturating_sub(in_head);
         let finish = if finish { Finish::of(segment.checksum(), N) } else { None };

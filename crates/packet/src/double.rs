@@ -10,8 +10,9 @@
 //! copy out of a segment counts as one load of each byte. A kernel may load some bytes twice for
 //! such a copy, but no code looks at a copy before it is done.
 
+use crate::IgnorePoison;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
 use crate::MemorySegment;
 
@@ -49,7 +50,7 @@ impl Double {
         let len = next.as_ref().map_or(segment.len() as usize, |next| next.len());
         let loads = (0..len).map(|_| AtomicU32::new(0)).collect();
         let bytes = Arc::new(Bytes { start: segment.address(), next, loads });
-        DOUBLES.write().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&bytes));
+        DOUBLES.write().ignore_poison().push(Arc::clone(&bytes));
         ARMED.fetch_add(1, Ordering::SeqCst);
         Double(bytes)
     }
@@ -64,7 +65,7 @@ impl Drop for Double {
     fn drop(&mut self) {
         ARMED.fetch_sub(1, Ordering::SeqCst);
         // With the lock held, no thread is within `changed` for this double.
-        DOUBLES.write().unwrap_or_else(PoisonError::into_inner).retain(|bytes| !Arc::ptr_eq(bytes, &self.0));
+        DOUBLES.write().ignore_poison().retain(|bytes| !Arc::ptr_eq(bytes, &self.0));
     }
 }
 
@@ -79,7 +80,7 @@ pub fn loaded(at: *mut u8, len: usize) {
 
 #[cold]
 fn changed(at: *mut u8, len: usize) {
-    for bytes in DOUBLES.read().unwrap_or_else(PoisonError::into_inner).iter() {
+    for bytes in DOUBLES.read().ignore_poison().iter() {
         let from = at.addr().max(bytes.start);
         let to = (at.addr() + len).min(bytes.start + bytes.loads.len());
         for address in from..to {

@@ -34,6 +34,7 @@ mod copy;
 pub mod double;
 mod drops;
 mod gso_segments;
+mod ignore_poison;
 mod offload;
 mod segment;
 mod segmentation;
@@ -45,15 +46,16 @@ pub use batch::{Batch, MAX_BATCH, PacketId};
 pub use coalescing::Run;
 pub use copy::{BodyCursor, Scatter, WrongChecksum};
 pub use drops::{Drops, Reason};
+pub use ignore_poison::IgnorePoison;
 pub use offload::{Checksum, Gso, GsoKind, GsoKinds, Offload, Outer, OuterChecksum};
 pub use segment::MemorySegment;
 pub use segmentation::{GsoSegment, MAX_HEADERS, Segmenter};
 pub use slot::{HEAD, HEADROOM, PacketVlan, SourceQueueId};
 pub use straightline_simd::{Kernels, Level, WithKernels, prefetch_read};
 pub use turn::{
-    Arena, AtTurnEnd, BodyCount, ChangedPackets, InputRules, KeptPackets, MIN_HEADROOM, NoteMark, Observer, ObserverId,
-    Outside, Packets, PrependError, Rcu, RcuCell, RcuReader, Served, Settings, Step, StepKind, StripError, Turn,
-    TurnWatch,
+    Arena, AtTurnEnd, BodyCount, ChangedPackets, DropTally, InputRules, KeptPackets, MIN_HEADROOM, NoteMark, Observer,
+    ObserverId, Outside, Packets, PrependError, Rcu, RcuCell, RcuReader, Served, Settings, Step, StepKind, StripError,
+    Turn, TurnWatch,
 };
 pub use unfinished::{unfinished, unfinished_ip};
 

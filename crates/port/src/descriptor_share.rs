@@ -5,7 +5,9 @@
 //! reserve as long as it leaves at least as many free. So one greedy frontend takes half of what is
 //! free at most, two take a third each, and the reserve of a new port is free in any case.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
+
+use straightline_packet::IgnorePoison;
 
 /// The pool of this process.
 static POOL: Mutex<Pool> = Mutex::new(Pool { limit: u64::MAX, taken: 0 });
@@ -31,7 +33,7 @@ impl Pool {
 }
 
 fn pool() -> MutexGuard<'static, Pool> {
-    POOL.lock().unwrap_or_else(PoisonError::into_inner)
+    POOL.lock().ignore_poison()
 }
 
 /// Limits the descriptors that the ports of this process keep. There is no limit before.

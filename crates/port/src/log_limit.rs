@@ -4,8 +4,10 @@
 //! neither a disk nor the log of other ports. No more does the other end of a veth pair whose
 //! carrier comes and goes. Lines that operators cause, and the trace of messages, are not limited.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
+
+use straightline_packet::IgnorePoison;
 
 /// Lines that a port may log in a row.
 const BURST: u32 = 20;
@@ -96,7 +98,7 @@ impl PortLogLimit {
     }
 
     fn limit(&self) -> MutexGuard<'_, LogLimit> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 }
 

@@ -1,8 +1,9 @@
 //! The counters of a port's queue pairs.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use straightline_graph::QueueCounters;
+use straightline_packet::IgnorePoison;
 
 /// The counters of a port's queue pairs. They are made when a pair is first used: a port may have a
 /// hundred pairs, and most guests use one.
@@ -26,7 +27,7 @@ impl PairCounters {
     /// Returns the counters of the first pairs, `count` of them, or all that the port can have.
     pub(crate) fn first(&self, count: usize) -> Vec<Arc<QueueCounters>> {
         let count = count.min(self.most);
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut made = self.made.lock().ignore_poison();
         if made.len() < count {
             made.resize_with(count, Arc::default);
         }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
+use az::SaturatingAs;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
@@ -141,7 +142,7 @@ fn packet() -> impl Strategy<Value = Vec<u8>> {
             }
             let at = packet.len();
             packet.extend((0..=255_u8).map(|n| n.wrapping_mul(31).wrapping_add(seed)).cycle().take(len));
-            let total = u16::try_from(len.saturating_sub(14)).unwrap_or(u16::MAX).to_be_bytes();
+            let total = len.saturating_sub(14).saturating_as::<u16>().to_be_bytes();
             let headers: Vec<u8> = match version {
                 4 => [&[8, 0, 0x45, 0][..], &total, &[0, 1, 0, 0, 64, protocol, 0, 0]].concat(),
                 6 => [&[0x86, 0xdd, 0x60, 0, 0, 0][..], &total, &[protocol, 64]].concat(),

@@ -11,6 +11,7 @@
 
 use std::sync::Arc;
 
+use az::SaturatingAs;
 use straightline_graph::{EpollWaiter, Graph, Idle, NodeStats, PortControl, Worker, WorkerStats};
 use straightline_guest::{Guest, GuestOptions};
 use straightline_nodes::Patch;
@@ -90,7 +91,7 @@ impl Path {
         after.map(|cycles| {
             let cycles = cycles - before[at];
             at += 1;
-            float(cycles) / float(u64::try_from(arrived).unwrap_or(u64::MAX))
+            float(cycles) / float(arrived.saturating_as::<u64>())
         })
     }
 

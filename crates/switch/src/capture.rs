@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
+use az::SaturatingAs;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
@@ -191,7 +192,7 @@ impl CaptureStream {
     /// Appends what has changed in the counts and the ports.
     fn tell(&mut self, output: &mut Vec<u8>) {
         for (at, (told, present)) in self.told.iter_mut().zip(&self.session.present).enumerate() {
-            let interface = u16::try_from(at).unwrap_or(u16::MAX);
+            let interface = at.saturating_as::<u16>();
             let of_ring = |ring: &WorkerRing| ring.reader.counts(at);
             let (selected, missed) = self
                 .rings
@@ -235,13 +236,13 @@ pub(crate) struct Clock {
 impl Clock {
     pub(crate) fn now() -> Self {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Clock { cycles: cycles(), time: u64::try_from(since.as_nanos()).unwrap_or(u64::MAX), hertz: hertz() }
+        Clock { cycles: cycles(), time: since.as_nanos().saturating_as::<u64>(), hertz: hertz() }
     }
 
     /// Returns the time of an earlier reading of the counter.
     pub(crate) fn time_of(&self, cycles: u64) -> u64 {
         let ago = Duration::try_from_secs_f64(seconds(self.cycles.saturating_sub(cycles), self.hertz));
-        self.time.saturating_sub(ago.map_or(0, |ago| u64::try_from(ago.as_nanos()).unwrap_or(u64::MAX)))
+        self.time.saturating_sub(ago.map_or(0, |ago| ago.as_nanos().saturating_as::<u64>()))
     }
 }
 

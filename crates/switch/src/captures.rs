@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use straightline_capture::PortTable;
-use straightline_packet::{ObserverId, PortIndex};
+use straightline_packet::{IgnorePoison, ObserverId, PortIndex};
 
 use crate::api::{ErrorCode, Refusal};
 use crate::config::Config;
@@ -36,7 +36,7 @@ pub(crate) struct Session {
 
 impl Captures {
     fn lock(&self) -> MutexGuard<'_, Vec<Weak<Session>>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+        self.running.lock().ignore_poison()
     }
 
     /// Tells all captures which ports there are now.
@@ -74,7 +74,7 @@ impl Session {
 
     /// Returns the name of a port of the switch.
     pub(crate) fn name_of(&self, port: PortIndex) -> String {
-        let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.all.lock().ignore_poison();
         all.get(&port).map_or_else(|| "(removed)".to_owned(), Clone::clone)
     }
 
@@ -87,7 +87,7 @@ impl Session {
         }
         let all = config.ports.iter().zip(&plan.ports);
         let all = all.map(|(port, plan)| (PortIndex(plan.slot), port.name.clone()));
-        self.all.lock().unwrap_or_else(PoisonError::into_inner).extend(all);
+        self.all.lock().ignore_poison().extend(all);
         self.table.set((0..).zip(ports).filter_map(|(interface, port)| Some((port?, interface))));
     }
 }

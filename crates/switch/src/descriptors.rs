@@ -3,10 +3,11 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 
 use rustix::fs::{Mode, OFlags, RawDir, SeekFrom, open, seek};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use straightline_packet::IgnorePoison;
 
 use crate::config::{Config, PortConfig};
 
@@ -108,7 +109,7 @@ pub(crate) fn check_reserve(port: &PortConfig) -> anyhow::Result<()> {
 pub(crate) fn free() -> Option<u64> {
     prepare();
     let table = TABLE.get()?.as_ref()?;
-    let folder = table.folder.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = table.folder.lock().ignore_poison();
     seek(&*folder, SeekFrom::Start(0)).ok()?;
     let mut buffer = [const { MaybeUninit::uninit() }; 8192];
     let mut entries = RawDir::new(&*folder, &mut buffer);

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::iter;
 use std::sync::Arc;
 
+use az::SaturatingAs;
 use straightline_graph::{Graph, Node, NodeIndex, NodeStats, Port, PortControl, Work};
 use straightline_nodes::{AllowedAddresses, BridgeTable, Patch, Sink};
 use straightline_packet::{Drops, PortIndex, Reason};
@@ -47,7 +48,7 @@ impl LiveParts<'_> {
         let mut building = Building { live: self, worker, graph: &mut graph, unconnected: None };
         domains.iter().for_each(|domain| building.domain(domain));
         let fan_out = domains.iter().map(|domain| domain.fan_out()).max().unwrap_or(1).max(1);
-        Work { graph, drops: self.drops.clone(), fan_out: u32::try_from(fan_out).unwrap_or(u32::MAX) }
+        Work { graph, drops: self.drops.clone(), fan_out: fan_out.saturating_as::<u32>() }
     }
 
     /// Returns the tunnel of a port.

@@ -2,13 +2,14 @@
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use rustix::net::sockopt::socket_acceptconn;
 use rustix::net::{Shutdown, shutdown};
 use straightline_api::nearest_first;
+use straightline_packet::IgnorePoison;
 use straightline_port::{ClosedApart, raised};
 
 use crate::Switch;
@@ -113,7 +114,7 @@ impl Switch {
         label: impl Into<PathBuf>,
     ) -> anyhow::Result<DynamicPort> {
         ensure!(is_name(name), "port {name:?}: not a valid name; use 1 to 32 of A-Z a-z 0-9 _ . -");
-        let mut desired = self.desired.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut desired = self.desired.lock().ignore_poison();
         if !desired.config.bridges.iter().any(|known| known.name == bridge) {
             let known: Vec<_> = desired.config.bridges.iter().map(|bridge| bridge.name.as_str()).collect();
             bail!("bridge {bridge:?}: no such bridge; bridges are {}", known.join(", "));
@@ -144,7 +145,7 @@ impl Switch {
     /// There is no such port.
     pub fn set_link(&self, port: &str, up: bool) -> anyhow::Result<()> {
         // The lock is held so that no port of this name is made anew at the same time.
-        let _desired = self.desired.lock().unwrap_or_else(PoisonError::into_inner);
+        let _desired = self.desired.lock().ignore_poison();
         let now = self.running.now();
         let known = || nearest_first(port, now.config.ports.iter().map(|port| port.name.as_str()));
         let at =
@@ -159,7 +160,7 @@ impl Drop for DynamicPort {
     fn drop(&mut self) {
         // With the switch its ports have ended.
         let Some(switch) = self.switch.upgrade() else { return };
-        let mut desired = switch.desired.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut desired = switch.desired.lock().ignore_poison();
         if let Some(at) = desired.entries.iter().position(|entry| entry.port.name == self.name) {
             desired.entries.remove(at).refuse();
         }

@@ -7,10 +7,11 @@ mod limits;
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Instant, SystemTime};
 
 use rustix::event::{EventfdFlags, eventfd};
+use straightline_packet::IgnorePoison;
 
 use crate::api::{ErrorCode, Event, EventKind, Events, MAX_FILL, Refusal, Stream, since_epoch};
 use limits::Limits;
@@ -89,7 +90,7 @@ impl EventLog {
     }
 
     fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 }
 

@@ -4,11 +4,12 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
+use straightline_packet::IgnorePoison;
 
 /// Bytes of lines that the queue holds at most.
 const MAX_QUEUED_BYTES: usize = 256 << 10;
@@ -81,7 +82,7 @@ impl LogWriter {
     /// written.
     pub fn flush(&self, limit: Duration) -> bool {
         let wait = self.0.idle.wait_timeout_while(self.0.state(), limit, |state| !state.is_idle());
-        wait.unwrap_or_else(PoisonError::into_inner).0.is_idle()
+        wait.ignore_poison().0.is_idle()
     }
 }
 
@@ -104,7 +105,7 @@ impl Write for &LogWriter {
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     fn run(&self) {
@@ -127,7 +128,7 @@ impl Shared {
                 return work;
             }
             self.idle.notify_all();
-            state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.work.wait(state).ignore_poison();
         }
     }
 

@@ -1,11 +1,12 @@
 //! The ports of a plan, opened.
 
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use anyhow::Context;
+use az::SaturatingAs;
 use straightline_graph::{PortControl, Waiters};
-use straightline_packet::{Drops, PortIndex, Rcu, Settings};
+use straightline_packet::{Drops, IgnorePoison, PortIndex, Rcu, Settings};
 use straightline_port::ClosedApart;
 use straightline_port::device::{DevicePort, DevicePortConfig, DeviceRequest, Devices, OpenError};
 use straightline_port::vhost_user::{self, VhostUser, VhostUserConfig};
@@ -90,7 +91,7 @@ fn open_device(port: &PortConfig, with: OpenWith<'_>) -> anyhow::Result<Arc<dyn 
         name: port.name.clone(),
         request: port.kind.device(port.mtu, port.mac).context("the kind has no interface")?,
         mtu: port.mtu,
-        queues: u16::try_from(port.kind.most_queues()).unwrap_or(u16::MAX),
+        queues: port.kind.most_queues().saturating_as::<u16>(),
     };
     let devices = with.devices.get().context("cannot prepare to open interfaces")?;
     let index = PortIndex(with.place.slot);
@@ -113,12 +114,12 @@ impl DevicesOnce {
 
     /// Checks that this interface may be opened with these settings. Nothing is opened.
     pub(crate) fn check(&self, request: &DeviceRequest) -> Result<(), OpenError> {
-        let devices = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let devices = self.0.lock().ignore_poison();
         devices.as_ref().map_or(Ok(()), |devices| devices.opener().check(request))
     }
 
     fn get(&self) -> std::io::Result<Arc<Devices>> {
-        let mut devices = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut devices = self.0.lock().ignore_poison();
         if let Some(devices) = &*devices {
             return Ok(Arc::clone(devices));
         }

@@ -13,12 +13,12 @@
 //! A worker takes a graph between two turns, when it holds no packet, so none is lost.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use straightline_graph::{NodeStats, PortControl, Waiters, Work};
-use straightline_packet::{Drops, PortIndex};
+use straightline_packet::{Drops, IgnorePoison, PortIndex};
 
 use crate::api::Changes;
 use crate::changes::describe;
@@ -47,7 +47,7 @@ impl Switch {
     /// The keys that need a restart, or the part that could not be opened. Nothing has changed
     /// then.
     pub fn reload(&self, config: &Config) -> anyhow::Result<Changes> {
-        let mut desired = self.desired.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut desired = self.desired.lock().ignore_poison();
         self.retry_ports();
         let changed = desired.with_dynamic_ports(config).and_then(|whole| self.change(&whole, &desired));
         if changed.is_ok() {
@@ -75,7 +75,7 @@ impl Switch {
     /// # Errors
     /// The keys that need a restart, or what the switch may not open.
     pub(crate) fn preview(&self, config: &Config) -> anyhow::Result<Changes> {
-        let desired = self.desired.lock().unwrap_or_else(PoisonError::into_inner);
+        let desired = self.desired.lock().ignore_poison();
         let now = self.running.now();
         let Intent { config, plan, steps } = &intend(&now, &desired.with_dynamic_ports(config)?)?;
         for step in steps {

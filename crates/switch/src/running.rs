@@ -1,11 +1,11 @@
 //! The state of a running switch, as answers, changes and events see it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use straightline_graph::clock::{cycles, seconds};
 use straightline_graph::{NodeStats, PortControl, TableView, WorkerStats};
-use straightline_packet::{Drops, PortIndex};
+use straightline_packet::{Drops, IgnorePoison, PortIndex};
 use straightline_port::device::Devices;
 
 use crate::captures::{Captures, Session};
@@ -72,12 +72,12 @@ impl Running {
     }
 
     pub(crate) fn now(&self) -> Arc<Snapshot> {
-        Arc::clone(&self.now.lock().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.now.lock().ignore_poison())
     }
 
     pub(crate) fn show(&self, now: Snapshot) {
         let now = Arc::new(now);
-        *self.now.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&now);
+        *self.now.lock().ignore_poison() = Arc::clone(&now);
         self.captures.ports_changed(&now.config, &now.plan);
     }
 
@@ -94,7 +94,7 @@ impl Running {
 
     /// Notes that the configuration of this file is in force.
     pub(crate) fn file_applied(&self, file: AppliedFile) {
-        *self.file.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
+        *self.file.lock().ignore_poison() = Some(file);
     }
 
     /// Returns the counters of nodes that were removed.

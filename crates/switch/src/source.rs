@@ -3,14 +3,13 @@
 
 use std::iter;
 use std::net::IpAddr;
-use std::sync::PoisonError;
 use std::time::SystemTime;
 
 use straightline_fdb::Share;
 use straightline_graph::clock::{cycles, seconds};
 use straightline_graph::{DeviceStatus, DownCause, NodeControl, NodeStats, QueueCounters, Rows, RxFilter};
 use straightline_nodes::BridgeTable;
-use straightline_packet::PortIndex;
+use straightline_packet::{IgnorePoison, PortIndex};
 use straightline_port::{HelperProcess, socket_file};
 use straightline_underlay as underlay;
 use straightline_virtio::features::names;
@@ -169,13 +168,13 @@ impl Source for Running {
             stalls: self.stalls.list(),
             workers_stalled: self.stalls.now(),
             fds_free: descriptors::free(),
-            configuration: self.file.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(AppliedFile::status),
+            configuration: self.file.lock().ignore_poison().as_ref().map(AppliedFile::status),
             moves: now.tables.all().map(moves).collect(),
         }
     }
 
     fn history(&self) -> History {
-        self.traffic.lock().unwrap_or_else(PoisonError::into_inner).answer()
+        self.traffic.lock().ignore_poison().answer()
     }
 
     fn events(&self, since: u64) -> Events {

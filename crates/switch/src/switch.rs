@@ -1,6 +1,6 @@
 //! A running switch: its workers, and how they start and stop.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use anyhow::Context;
 use straightline_graph::{
     EpollWaiter, Graph, Mailbox, NodeStats, PortControl, Signals, Worker, WorkerStats, stop_all, wait_for_ends,
 };
-use straightline_packet::{Arena, Rcu};
+use straightline_packet::{Arena, IgnorePoison, Rcu};
 use straightline_port::device::Devices;
 
 use crate::api::{Source, Status};
@@ -158,7 +158,7 @@ impl Switch {
     }
 
     pub(crate) fn ending(&self) -> MutexGuard<'_, Vec<Arc<dyn PortControl>>> {
-        self.ending.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ending.lock().ignore_poison()
     }
 
     /// Waits for the ports that have begun to stop, for all of them together at most for `limit`.
@@ -171,7 +171,7 @@ impl Switch {
     }
 
     fn end(&mut self) -> Vec<String> {
-        self.desired.lock().unwrap_or_else(PoisonError::into_inner).refuse_frontends();
+        self.desired.lock().ignore_poison().refuse_frontends();
         // Ports stop first, while workers still run, so that a port can wait for the turns that use
         // it.
         let now = self.running.now();
@@ -224,7 +224,7 @@ impl WorkerHandle {
 
 impl Failure {
     fn lock(&self) -> MutexGuard<'_, Failed> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 }
 

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context;
 use straightline_graph::{Progress, Stall, Watchdog};
+use straightline_packet::IgnorePoison;
 
 use crate::api::{self, EventKind};
 use crate::events::EventLog;
@@ -34,7 +35,7 @@ pub(crate) struct Stalls {
 
 impl Stalls {
     fn add(&self, stall: &Stall) {
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.counts.lock().ignore_poison();
         let key = (stall.worker, stall.port.clone());
         let is_known = counts.len() < MAX_COUNTERS || counts.contains_key(&key);
         let key = if is_known { key } else { (stall.worker, OTHERS.to_owned()) };
@@ -47,7 +48,7 @@ impl Stalls {
     }
 
     pub(crate) fn list(&self) -> Vec<api::Stalls> {
-        let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let counts = self.counts.lock().ignore_poison();
         let stalls =
             counts.iter().map(|((worker, port), &count)| api::Stalls { worker: *worker, port: port.clone(), count });
         stalls.collect()

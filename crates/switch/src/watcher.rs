@@ -2,12 +2,13 @@
 //! and next hops say now with what they said before.
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use straightline_graph::{LinkEvent, PortControl, TableEvent, newest_link_note};
+use straightline_packet::IgnorePoison;
 use straightline_port::socket_file;
 use straightline_underlay::Underlay;
 
@@ -99,7 +100,7 @@ impl Watcher {
         };
         let ports = now.config.ports.iter().zip(&now.ports);
         let ports = ports.map(|(config, port)| (config.name.as_str(), bytes(port)));
-        let mut traffic = self.running.traffic.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut traffic = self.running.traffic.lock().ignore_poison();
         traffic.add(since_epoch(SystemTime::now()), ports);
     }
 

@@ -4,7 +4,7 @@ mod common;
 
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use common::{
     BROADCAST, Rig, Victims, arrived, bridge, frame, mac, nothing, patch, rig, send, take, vhost_user, wait_until,
@@ -14,6 +14,7 @@ use straightline_config::{
     BridgeConfig, Config, Mac, MacPrefix, PatchConfig, PortConfig, SourceCheckConfig, StaticEntry, WhenFull,
 };
 use straightline_guest::{Guest, GuestOptions, Sequence, Stream};
+use straightline_packet::IgnorePoison;
 use straightline_switch::api::{Change, ChangeKind, Changed, Link};
 
 const ROUNDS: u16 = 50;
@@ -21,7 +22,7 @@ const ROUNDS: u16 = 50;
 /// Some tests count the open descriptors of the entire process, so only one test runs at a time.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    ALONE.lock().ignore_poison()
 }
 
 /// Returns the running switch's configuration, changed.

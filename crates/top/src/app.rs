@@ -8,7 +8,7 @@ use straightline_api::rates::{PortRates, Rates, Sample};
 
 use crate::batch::{busiest_nodes, worst_drops};
 use crate::column::load;
-use crate::{Column, Options, Sort, past};
+use crate::{Column, Sort, TopOptions, past};
 
 /// The number of intervals that the history keeps.
 const HISTORY: usize = 300;
@@ -88,7 +88,7 @@ pub(crate) struct App {
 }
 
 impl App {
-    pub(crate) fn new(options: &Options) -> Self {
+    pub(crate) fn new(options: &TopOptions) -> Self {
         Self {
             rates: None,
             problem: None,

@@ -34,7 +34,7 @@ pub enum Output {
 
 /// The settings of the view.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct TopOptions {
     /// The API socket.
     pub api: PathBuf,
     /// The time between two samples.
@@ -67,7 +67,7 @@ pub enum TopError {
 ///
 /// # Errors
 /// The output fails. Without a screen, also if the switch does not answer.
-pub fn run(options: &Options) -> Result<(), TopError> {
+pub fn run(options: &TopOptions) -> Result<(), TopError> {
     let printed = match options.output {
         Output::Screen => return screen::run(options),
         Output::Tables => print(options, |rates| batch::tables(rates, options.sort, &options.columns)),
@@ -81,7 +81,7 @@ pub fn run(options: &Options) -> Result<(), TopError> {
 }
 
 /// Prints a text for each interval.
-fn print(options: &Options, render: impl Fn(&Rates) -> String) -> Result<(), TopError> {
+fn print(options: &TopOptions, render: impl Fn(&Rates) -> String) -> Result<(), TopError> {
     let mut stdout = io::stdout().lock();
     let mut before = Sample::ask(&options.api)?;
     let mut printed = 0;

@@ -20,13 +20,13 @@ use straightline_api::rates::Sample;
 
 use crate::app::{App, Effect};
 use crate::view::{Theme, draw};
-use crate::{Options, TopError, past};
+use crate::{TopError, TopOptions, past};
 
 /// The time after which signals and samples are looked for. Keys wake at once.
 const TICK: Duration = Duration::from_millis(50);
 
 /// Shows the screen until the user, a signal or the number of intervals ends it.
-pub(crate) fn run(options: &Options) -> Result<(), TopError> {
+pub(crate) fn run(options: &TopOptions) -> Result<(), TopError> {
     if !(io::stdin().is_terminal() && io::stdout().is_terminal()) {
         return Err(TopError::NoTerminal);
     }
@@ -61,7 +61,7 @@ fn give_back() {
     let _ = execute!(io::stdout(), Show);
 }
 
-fn show(mut terminal: DefaultTerminal, options: &Options, end: &AtomicBool, suspend: &AtomicBool) -> io::Result<()> {
+fn show(mut terminal: DefaultTerminal, options: &TopOptions, end: &AtomicBool, suspend: &AtomicBool) -> io::Result<()> {
     let theme = Theme::new(std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()));
     let mut app = App::new(options);
     let (kept, samples) = sampler(options)?;
@@ -134,7 +134,7 @@ type Kept = Vec<(String, Vec<f64>)>;
 type Sampled = Result<Sample, String>;
 
 /// Starts the thread that asks the switch, so that keys work while a switch does not answer.
-fn sampler(options: &Options) -> io::Result<(Receiver<Kept>, Receiver<Sampled>)> {
+fn sampler(options: &TopOptions) -> io::Result<(Receiver<Kept>, Receiver<Sampled>)> {
     // The channel is short: a stopped program needs no samples.
     let (sender, receiver) = mpsc::sync_channel(1);
     let (keep, kept) = mpsc::sync_channel(1);

@@ -26,7 +26,7 @@
 //!
 //! use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 //! use straightline_virtio::memory::{GuestMemory, Region};
-//! use straightline_virtio::ring::{Device, First, Geometry, Options, SplitDevice, SplitDriver};
+//! use straightline_virtio::ring::{Device, First, Geometry, RingOptions, SplitDevice, SplitDriver};
 //!
 //! // 64 KiB of guest memory at guest address 0; the frontend maps it at 0x10_0000.
 //! let file = memfd_create("guest", MemfdFlags::CLOEXEC)?;
@@ -36,8 +36,8 @@
 //!
 //! // A ring of 8 entries. Ring addresses are the frontend's, buffer addresses the guest's.
 //! let geometry = Geometry { size: 8, desc: 0x10_0000, avail: 0x10_1000, used: 0x10_2000 };
-//! let mut driver = SplitDriver::new(&memory, geometry, Options::default())?;
-//! let mut device = SplitDevice::new(&memory, geometry, 0, Options::default())?;
+//! let mut driver = SplitDriver::new(&memory, geometry, RingOptions::default())?;
+//! let mut device = SplitDevice::new(&memory, geometry, 0, RingOptions::default())?;
 //!
 //! // The driver offers 100 bytes at guest address 0x8000 for the device to read.
 //! let head = driver.add(&[(0x8000, 100, false)]).expect("8 descriptors are free");

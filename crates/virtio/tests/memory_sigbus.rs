@@ -7,11 +7,12 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use straightline_packet::IgnorePoison;
 use straightline_simd::{Level, Sum, reference};
 use straightline_virtio::memory::{GuestMemory, Region, fault};
 
@@ -20,7 +21,7 @@ const PAGE: u64 = 4096;
 /// The epoch belongs to the process, so tests that check it take turns.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    ALONE.lock().ignore_poison()
 }
 
 fn memfd(len: u64) -> OwnedFd {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use straightline_virtio::memory::{Area, GuestMemory, Region};
 use straightline_virtio::ring::{
-    Buffers, Bursts, DeviceFault, Geometry, Moved, NEXT, Options, PackedBursts, SplitBursts, WRITE,
+    Buffers, Bursts, DeviceFault, Geometry, Moved, NEXT, PackedBursts, RingOptions, SplitBursts, WRITE,
 };
 
 const SIZE: u16 = 8;
@@ -55,7 +55,7 @@ impl Device for Split {
 
     fn new(memory: &GuestMemory, place: u64, in_order: bool, buffers: Buffers) -> (Self, SplitBursts) {
         let geometry = geometry(place);
-        let options = Options { in_order, ..Options::default() };
+        let options = RingOptions { in_order, ..RingOptions::default() };
         let driver = SplitBursts::new(memory, geometry, options, buffers).expect("a ring");
         let area = |at, len| memory.area(at, len, 16).expect("an area");
         let desc = area(geometry.desc, 128);
@@ -116,7 +116,7 @@ impl Device for Packed {
 
     fn new(memory: &GuestMemory, place: u64, in_order: bool, buffers: Buffers) -> (Self, PackedBursts) {
         let geometry = geometry(place);
-        let options = Options { in_order, ..Options::default() };
+        let options = RingOptions { in_order, ..RingOptions::default() };
         let driver = PackedBursts::new(memory, geometry, options, buffers).expect("a ring");
         let area = |at, len| memory.area(at, len, 16).expect("an area");
         assert_eq!(area(geometry.avail, 4).read_u16(2), 1, "it wants no interrupts");

@@ -9,7 +9,7 @@ use rustix::process::{Resource, Rlimit};
 use straightline_virtio::features::{VIRTIO_F_ACCESS_PLATFORM, VIRTIO_F_VERSION_1, VIRTIO_NET_F_MTU};
 use straightline_virtio::vhost_user::message::{ConfigAccess, RegionSpec, VringAddr, VringState};
 use straightline_virtio::vhost_user::{
-    Connection, MAX_FDS, Message, NetConfig, Offer, Outcome, Request, SUPPORTED_PROTOCOL_FEATURES, Session,
+    Connection, MAX_FDS, Message, NetConfig, Offer, Request, RequestOutcome, SUPPORTED_PROTOCOL_FEATURES, Session,
 };
 
 fn open_descriptors() -> usize {
@@ -67,7 +67,7 @@ fn descriptors_stay_flat_over_every_message_with_every_number_of_them() {
                 let fds: Vec<_> = (0..count).map(|_| file.try_clone().unwrap()).collect();
                 let message = Message::request(*request, payload(*request, count)).with_need_reply();
                 match session.handle(message, fds) {
-                    Ok(_) => drop(session.reply(Outcome::Done)),
+                    Ok(_) => drop(session.reply(RequestOutcome::Done)),
                     Err(error) => drop(session.refuse(&error)),
                 }
                 // A set-up may hold a kick, a call and an error descriptor of one ring.

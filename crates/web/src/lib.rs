@@ -15,9 +15,9 @@
 //! | `../page/` | the page: HTML, CSS, JavaScript, without any external asset |
 //!
 //! ```no_run
-//! use straightline_web::{Options, Server};
+//! use straightline_web::{WebOptions, Server};
 //!
-//! let options = Options {
+//! let options = WebOptions {
 //!     listen: "127.0.0.1:9797".parse()?,
 //!     api: straightline_api::DEFAULT_PATH.into(),
 //!     allow_hosts: Vec::new(),
@@ -46,7 +46,7 @@ pub use server::Server;
 
 /// The settings of the server.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct WebOptions {
     /// The address to listen on. Port 0 means a free port.
     pub listen: SocketAddr,
     /// The socket of the switch's API.

@@ -30,7 +30,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::hosts::Hosts;
 use crate::routes::{Findings, Routes};
-use crate::{Options, WebError};
+use crate::{WebError, WebOptions};
 
 /// The maximum number of connections. Further clients wait in the kernel's queue.
 const MAX_CONNECTIONS: u64 = 512;
@@ -84,8 +84,8 @@ impl Server {
     /// # Errors
     /// The address cannot be listened on, or it is not of the loopback interface and no name is
     /// allowed.
-    pub fn bind(options: &Options) -> Result<Self, WebError> {
-        let Options { listen, api, allow_hosts } = options;
+    pub fn bind(options: &WebOptions) -> Result<Self, WebError> {
+        let WebOptions { listen, api, allow_hosts } = options;
         if !listen.ip().is_loopback() && allow_hosts.is_empty() {
             return Err(WebError::NotLoopback(*listen));
         }

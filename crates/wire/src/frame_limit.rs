@@ -1,5 +1,7 @@
 //! The length of the longest frame of a port.
 
+use az::SaturatingAs;
+
 use crate::{ethernet, vlan};
 
 /// The length of the longest frame that a port takes: its MTU, an Ethernet header, and 4 bytes for
@@ -45,6 +47,6 @@ impl FrameLimit {
     /// Returns the MTU in bytes, at most 65535.
     #[must_use]
     pub fn mtu(self) -> u16 {
-        u16::try_from(self.0.saturating_sub(BEYOND_MTU)).unwrap_or(u16::MAX)
+        self.0.saturating_sub(BEYOND_MTU).saturating_as::<u16>()
     }
 }

@@ -94,8 +94,8 @@ impl<T: AsRef<[u8]>> Header<T> {
     }
 
     /// Returns the options, in their order.
-    pub fn options(&self) -> Options<'_> {
-        Options { rest: self.option_bytes() }
+    pub fn options(&self) -> GeneveOptions<'_> {
+        GeneveOptions { rest: self.option_bytes() }
     }
 
     /// Returns the bytes of all options.
@@ -128,11 +128,11 @@ impl GeneveOption<'_> {
 ///
 /// It ends after the first error, [`WireError::BadLength`]: an option is longer than the bytes left.
 #[derive(Clone, Debug)]
-pub struct Options<'a> {
+pub struct GeneveOptions<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Options<'a> {
+impl<'a> GeneveOptions<'a> {
     /// Returns the options in `bytes`, without a header before them.
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Self {
@@ -140,7 +140,7 @@ impl<'a> Options<'a> {
     }
 }
 
-impl<'a> Iterator for Options<'a> {
+impl<'a> Iterator for GeneveOptions<'a> {
     type Item = Result<GeneveOption<'a>, WireError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -193,7 +193,7 @@ impl<'a> Repr<'a> {
     ///   long.
     pub fn emit(&self, buffer: &mut [u8]) -> Result<usize, WireError> {
         let mut has_critical = false;
-        for option in Options::new(self.options) {
+        for option in GeneveOptions::new(self.options) {
             has_critical |= option?.is_critical();
         }
         // Whole options have a length that is a multiple of the unit.

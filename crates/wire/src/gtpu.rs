@@ -6,6 +6,8 @@
 //! extension: | length 1 (in 4 bytes, all of it) | content | next extension 1 |
 //! ```
 
+use az::SaturatingAs;
+
 use crate::WireError;
 use crate::field::{cleared, put, u16_at, u32_at};
 
@@ -229,7 +231,7 @@ impl Repr {
             message_type: header.message_type(),
             teid: header.teid(),
             sequence: header.sequence(),
-            payload_len: u16::try_from(message_len.saturating_sub(header.header_len)).unwrap_or(u16::MAX),
+            payload_len: message_len.saturating_sub(header.header_len).saturating_as::<u16>(),
         }
     }
 

@@ -147,11 +147,11 @@ impl<T: AsRef<[u8]>> Header<T> {
     }
 
     /// Returns the options of a message that is `len` bytes long, in their order.
-    pub fn options(&self, len: usize) -> Options<'_> {
+    pub fn options(&self, len: usize) -> NdpOptions<'_> {
         let fixed = self.kind.fixed_len();
         let visible = &self.bytes.as_ref()[fixed..];
         let len = len.saturating_sub(fixed);
-        Options { visible: &visible[..visible.len().min(len)], len }
+        NdpOptions { visible: &visible[..visible.len().min(len)], len }
     }
 }
 
@@ -194,13 +194,13 @@ impl NdpOption<'_> {
 /// - [`WireError::BadLength`] for a length of 0 (RFC 4861, 4.6) or beyond the end of the message.
 /// - [`WireError::Truncated`] if the next option is not visible.
 #[derive(Clone, Debug)]
-pub struct Options<'a> {
+pub struct NdpOptions<'a> {
     visible: &'a [u8],
     /// Bytes of options left in the message, visible or not.
     len: usize,
 }
 
-impl<'a> Iterator for Options<'a> {
+impl<'a> Iterator for NdpOptions<'a> {
     type Item = Result<NdpOption<'a>, WireError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -219,7 +219,7 @@ impl<'a> Iterator for Options<'a> {
     }
 }
 
-impl<'a> Options<'a> {
+impl<'a> NdpOptions<'a> {
     fn read(&self) -> Result<NdpOption<'a>, WireError> {
         let Some(&[option_type, units]) = self.visible.first_chunk() else { return Err(WireError::Truncated) };
         let len = usize::from(units) * UNIT;

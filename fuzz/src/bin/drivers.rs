@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use straightline_fuzz::{DESC, FuzzGuest, USED, buffer, reached};
-use straightline_virtio::ring::{DeviceFault, Options, PackedDriver, SplitDriver};
+use straightline_virtio::ring::{DeviceFault, RingOptions, PackedDriver, SplitDriver};
 
 thread_local!(static GUEST: RefCell<FuzzGuest> = RefCell::default());
 
@@ -38,7 +38,7 @@ macro_rules! both {
 fn run(guest: &mut FuzzGuest, u: &mut Unstructured<'_>) -> Result<()> {
     guest.clear();
     let packed = u.arbitrary()?;
-    let options = Options { event_idx: u.arbitrary()?, indirect: false, in_order: u.arbitrary()? };
+    let options = RingOptions { event_idx: u.arbitrary()?, indirect: false, in_order: u.arbitrary()? };
     let size = if packed { u.int_in_range(1..=20)? } else { 1 << u.int_in_range(0..=5_u16)? };
     let geometry = guest.geometry(size);
     let mut driver = match packed {

@@ -22,7 +22,7 @@ use straightline_virtio::vhost_user::message::{
     FLAG_NEED_REPLY, FLAG_REPLY, HEADER_LEN, Header, VERSION, VringAddr, VringState,
 };
 use straightline_virtio::vhost_user::{
-    Connection, Effect, MAX_FDS, MAX_PAYLOAD, Message, NetConfig, Offer, Outcome, Refused, RegionSpec, Session,
+    Connection, Effect, MAX_FDS, MAX_PAYLOAD, Message, NetConfig, Offer, RequestOutcome, Refused, RegionSpec, Session,
     TransferSpec,
 };
 
@@ -69,9 +69,9 @@ fn session(u: &mut Unstructured<'_>) -> Result<()> {
                     _ => {}
                 }
                 let outcome = match u.int_in_range(0..=7_u8)? {
-                    0 => Outcome::Failed,
-                    _ if matches!(effect, Effect::StopRing(_)) => Outcome::RingBase(u.arbitrary()?),
-                    _ => Outcome::Done,
+                    0 => RequestOutcome::Failed,
+                    _ if matches!(effect, Effect::StopRing(_)) => RequestOutcome::RingBase(u.arbitrary()?),
+                    _ => RequestOutcome::Done,
                 };
                 if let Some(bytes) = session.reply(outcome) {
                     let header = Header::decode(bytes.first_chunk().expect("a header"));

@@ -11,6 +11,8 @@ mod tests;
 
 use std::fmt;
 
+use az::SaturatingAs;
+
 use straightline_packet::{PortIndex, Reason, StepKind, Turn};
 
 pub use change::{Change, change};
@@ -193,7 +195,7 @@ impl Trace {
 
     fn add_event(&mut self, port: PortIndex, what: Happened, head: PacketHead) {
         if self.events.len() < MAX_EVENTS && self.steps.len() < MAX_STEPS {
-            let step = u16::try_from(self.steps.len()).unwrap_or(u16::MAX);
+            let step = self.steps.len().saturating_as::<u16>();
             let head = self.head(head);
             self.events.push(TraceEvent { step, port, what, head });
         }
@@ -213,7 +215,7 @@ impl Trace {
         let mut name = [0; PassedStep::MAX_NAME];
         let name_len = step.name.floor_char_boundary(PassedStep::MAX_NAME);
         name[..name_len].copy_from_slice(&step.name.as_bytes()[..name_len]);
-        let narrow = |n: usize| u16::try_from(n).unwrap_or(u16::MAX);
+        let narrow = |n: usize| n.saturating_as::<u16>();
         self.steps.push(PassedStep {
             name,
             name_len: u8::try_from(name_len).unwrap_or(0),

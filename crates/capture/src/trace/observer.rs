@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use az::SaturatingAs;
 use straightline_graph::clock::cycles;
 use straightline_packet::{MAX_BATCH, Observer, PacketId, PortIndex, Reason, Step, Turn};
 
@@ -119,7 +120,7 @@ impl TraceObserver {
         let Some((mut trace, skipped)) = self.pool.take() else { return self.wanted.give_back() };
         trace.begin(interface, time, head_of(turn, id), turn.offload(id).gso.map(|gso| gso.size));
         trace.skipped = skipped;
-        self.known[id.index()] = Known::At(u8::try_from(self.followed.len()).unwrap_or(u8::MAX));
+        self.known[id.index()] = Known::At(self.followed.len().saturating_as::<u8>());
         self.followed.push((id, trace));
     }
 

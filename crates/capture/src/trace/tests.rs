@@ -72,11 +72,11 @@ fn a_packet_that_its_port_refuses_has_a_trace() {
     arena.turn(|turn| {
         let refused = turn.accept_owned(A, &[7; 60]).expect("a free slot");
         let filtered = turn.accept_owned(A, &[8; 80]).expect("a free slot");
-        turn.note_dropped(A, refused, Reason::ChecksumRange);
-        turn.note_dropped(A, filtered, Reason::ChecksumRange);
+        turn.drop_at(A, &[refused], Reason::ChecksumRange);
+        turn.drop_at(A, &[filtered], Reason::ChecksumRange);
         // The port of the trace counts the drop of another port's packet.
         let other = turn.accept_owned(B, &[9; 60]).expect("a free slot");
-        turn.note_dropped(A, other, Reason::NoBuffer);
+        turn.drop_at(A, &[other], Reason::NoBuffer);
         step(turn, "rx", StepKind::Input, &[]);
     });
     assert_eq!(read(&mut reader), ["7 [rx 90/0] [0: Dropped(ChecksumRange) 0]"]);

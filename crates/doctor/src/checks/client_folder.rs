@@ -1,6 +1,6 @@
 //! Sockets that VMs make: the folder, and whether the switch may connect.
 
-use super::{Check, Outcome};
+use super::{Check, CheckOutcome};
 use crate::facts::{Access, PortFacts, SocketFacts, SocketFile, Unknown, User};
 
 /// The right to enter a folder, the right to connect to a socket, and those to make one in a folder,
@@ -33,7 +33,7 @@ pub(super) const CLIENT: Check = Check {
 };
 
 /// Reports the first obstacle between the switch, whose user this is, and the VM's socket.
-fn is_reachable(port: &PortFacts, socket: &SocketFacts, user: &User, outcome: &mut Outcome) -> bool {
+fn is_reachable(port: &PortFacts, socket: &SocketFacts, user: &User, outcome: &mut CheckOutcome) -> bool {
     let subject = port.subject();
     let vm = port.peers.iter().flatten().find(|peer| peer.listens != Ok(false));
     let vm = vm.and_then(|peer| peer.user.as_ref().ok());
@@ -77,7 +77,7 @@ fn is_reachable(port: &PortFacts, socket: &SocketFacts, user: &User, outcome: &m
     }
 }
 
-fn report(symptom: String, access: &Access, fix: String, outcome: &mut Outcome) -> bool {
+fn report(symptom: String, access: &Access, fix: String, outcome: &mut CheckOutcome) -> bool {
     let detail = format!("mode {:04o} of uid {}, gid {}", access.mode, access.uid, access.gid);
     if access.has_list {
         outcome.unknown(symptom, &Unknown::new(format!("{detail}, with an access control list: run `getfacl`")));

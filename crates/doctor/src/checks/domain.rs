@@ -21,7 +21,7 @@ fn domains(facts: &Facts) -> BTreeMap<String, Vec<&PortFacts>> {
 }
 
 /// Reports that nothing is known of the ports, if so.
-fn has_ports(facts: &Facts, outcome: &mut super::Outcome) -> bool {
+fn has_ports(facts: &Facts, outcome: &mut super::CheckOutcome) -> bool {
     // Without a switch, the configuration tells the same.
     facts.configured.is_some() || outcome.known("the ports", &facts.switch).is_some()
 }

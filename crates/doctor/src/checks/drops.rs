@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use straightline_api::{Drops, Link, Port};
 use straightline_packet::Reason;
 
-use super::{Check, Outcome};
+use super::{Check, CheckOutcome};
 use crate::facts::{Facts, SwitchFacts};
 
 /// The least number of packets in the time of the look that counts as a loss now.
@@ -115,7 +115,7 @@ impl Loss<'_> {
         }
     }
 
-    fn report(&self, remedies: &Drops, outcome: &mut Outcome) {
+    fn report(&self, remedies: &Drops, outcome: &mut CheckOutcome) {
         let Counts { dropped, of } = self.all;
         let symptom = format!("port {}: {dropped} of {of} packets dropped as {}", self.port.name, self.reason);
         let found = remedies.drops.iter().find(|drop| drop.reason == self.reason);
@@ -135,7 +135,7 @@ impl Loss<'_> {
     }
 }
 
-fn drops(facts: &Facts, outcome: &mut Outcome) {
+fn drops(facts: &Facts, outcome: &mut CheckOutcome) {
     let ports = facts.running_ports(outcome);
     let Ok(switch) = &facts.switch else { return };
     let mut losses: Vec<_> = ports.iter().flat_map(|port| losses(&port.port, switch)).collect();

@@ -1,5 +1,6 @@
 //! The guest: its memory, driver, queues and rings.
 
+use az::SaturatingAs;
 use straightline_api::Link;
 
 use super::{Check, program};
@@ -141,7 +142,7 @@ pub(super) const QUEUES: Check = Check {
                     format!("in the guest: ethtool -L eth0 combined {}", offered.min(cpus)),
                 );
             } else if enabled < cpus && usize::from(pairs.enabled) < workers {
-                let most = cpus.min(u32::try_from(workers).unwrap_or(u32::MAX));
+                let most = cpus.min(workers.saturating_as::<u32>());
                 outcome.warn(
                     format!("{subject}: {enabled} queue pair for {cpus} virtual CPUs and {workers} workers"),
                     "one worker serves one queue pair",
@@ -161,7 +162,7 @@ pub(super) const RING_SIZE: Check = Check {
     run: ring_size,
 };
 
-fn ring_size(facts: &Facts, outcome: &mut super::Outcome) {
+fn ring_size(facts: &Facts, outcome: &mut super::CheckOutcome) {
     for facts in facts.running_ports(outcome) {
         let port = &facts.port;
         if port.ring_size == 0 {

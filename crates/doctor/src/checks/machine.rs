@@ -1,6 +1,6 @@
 //! The machine: what takes CPU time from the switch.
 
-use super::{Check, Outcome};
+use super::{Check, CheckOutcome};
 use crate::facts::{Cpu, Facts};
 
 /// The share of a CPU's time that a hypervisor may take away from a worker.
@@ -34,7 +34,7 @@ pub(super) const QUOTA: Check = Check {
 };
 
 /// Returns the CPUs of the workers; all CPUs if no worker is pinned.
-fn cpus<'f>(facts: &'f Facts, outcome: &mut Outcome) -> Vec<(usize, &'f Cpu)> {
+fn cpus<'f>(facts: &'f Facts, outcome: &mut CheckOutcome) -> Vec<(usize, &'f Cpu)> {
     let Some(cpus) = outcome.known("the CPUs", &facts.machine.cpus) else { return Vec::new() };
     let runtime = facts.switch.as_ref().map(|switch| &switch.after.workers[..]).unwrap_or_default();
     let pinned: Vec<_> = runtime.iter().filter_map(|worker| worker.cpu).collect();

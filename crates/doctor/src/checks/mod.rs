@@ -33,7 +33,7 @@ pub struct Check {
     pub passes: &'static str,
     /// The reason why the check does not apply, where it finds nothing to look at.
     pub absent: &'static str,
-    run: fn(&Facts, &mut Outcome),
+    run: fn(&Facts, &mut CheckOutcome),
 }
 
 /// All checks, in the order of reports.
@@ -89,7 +89,7 @@ impl Check {
     /// Runs the check. Returns at least one finding.
     #[must_use]
     pub fn findings(&self, facts: &Facts) -> Vec<Finding> {
-        let mut outcome = Outcome { check: self.name, findings: Vec::new(), is_applied: false };
+        let mut outcome = CheckOutcome { check: self.name, findings: Vec::new(), is_applied: false };
         (self.run)(facts, &mut outcome);
         if outcome.findings.is_empty() {
             if outcome.is_applied {
@@ -135,14 +135,14 @@ fn statement(finding: &Finding) -> Option<&str> {
 
 /// The findings of a check so far.
 #[derive(Debug)]
-struct Outcome {
+struct CheckOutcome {
     check: &'static str,
     findings: Vec<Finding>,
     /// The check has found a subject that is well.
     is_applied: bool,
 }
 
-impl Outcome {
+impl CheckOutcome {
     /// Notes a subject that is well.
     fn pass(&mut self) {
         self.is_applied = true;
@@ -184,7 +184,7 @@ impl Outcome {
 
 impl Facts {
     /// Returns the ports of a running switch, or reports that none runs.
-    fn running_ports(&self, outcome: &mut Outcome) -> &[PortFacts] {
+    fn running_ports(&self, outcome: &mut CheckOutcome) -> &[PortFacts] {
         match outcome.known("the ports", &self.switch) {
             Some(_) => &self.ports,
             None => &[],

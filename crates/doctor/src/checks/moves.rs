@@ -5,7 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use straightline_api::{EventKind, JoinedKind};
 
-use super::{Check, Outcome};
+use super::{Check, CheckOutcome};
 use crate::facts::{Facts, SwitchFacts};
 
 /// Time in which moves of one address count.
@@ -63,7 +63,7 @@ fn restless<'f>(facts: &Facts, switch: &'f SwitchFacts, bridge: &str) -> Restles
     found
 }
 
-fn report(facts: &Facts, switch: &SwitchFacts, bridge: &str, found: &Restless<'_>, outcome: &mut Outcome) {
+fn report(facts: &Facts, switch: &SwitchFacts, bridge: &str, found: &Restless<'_>, outcome: &mut CheckOutcome) {
     let count = |all: &[straightline_api::BridgeMoves]| {
         all.iter().find(|moves| moves.bridge == bridge).map_or(0, |moves| moves.count)
     };
@@ -98,7 +98,7 @@ fn report(facts: &Facts, switch: &SwitchFacts, bridge: &str, found: &Restless<'_
 }
 
 /// Reports ports of one bridge whose guests have the same address, before it moves.
-fn same_addresses(facts: &Facts, outcome: &mut Outcome) {
+fn same_addresses(facts: &Facts, outcome: &mut CheckOutcome) {
     let mut ports: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
     for facts in &facts.ports {
         let port = &facts.port;

@@ -1,6 +1,6 @@
 //! The API, the configuration, and who can reach the sockets.
 
-use super::{Check, Outcome};
+use super::{Check, CheckOutcome};
 use crate::facts::{Access, ApiFailure, Facts, Holder, PortFacts, SocketFacts, SocketFile, SwitchProcess, User};
 
 pub(super) const API: Check = Check {
@@ -55,7 +55,7 @@ fn meant(facts: &Facts) -> Option<&SwitchProcess> {
 }
 
 /// Reports a switch that runs, and whose API does not listen where it was looked for.
-fn lost(facts: &Facts, process: &SwitchProcess, outcome: &mut Outcome) {
+fn lost(facts: &Facts, process: &SwitchProcess, outcome: &mut CheckOutcome) {
     let path = facts.api.socket.path.display();
     let file = process.file.display();
     let symptom = format!("no switch listens on {path}, but process {} is one", process.pid);
@@ -165,7 +165,7 @@ fn run_command(facts: &Facts) -> String {
     format!("straightline run {file}")
 }
 
-fn ours(owner: &Ours, socket: &SocketFacts, own: Option<u32>, facts: &Facts, outcome: &mut Outcome) {
+fn ours(owner: &Ours, socket: &SocketFacts, own: Option<u32>, facts: &Facts, outcome: &mut CheckOutcome) {
     let path = socket.path.display();
     let subject = &owner.subject;
     let runs = facts.switch.is_ok();
@@ -219,7 +219,7 @@ fn ours(owner: &Ours, socket: &SocketFacts, own: Option<u32>, facts: &Facts, out
 }
 
 /// Checks a socket to which the switch connects.
-fn theirs(subject: &str, socket: &SocketFacts, outcome: &mut Outcome) {
+fn theirs(subject: &str, socket: &SocketFacts, outcome: &mut CheckOutcome) {
     let path = socket.path.display();
     let Some(state) = outcome.known(format!("{subject}: socket {path}"), &socket.state) else { return };
     let start = format!("start the VM that listens on {path}");
@@ -262,7 +262,7 @@ pub(super) const ACCESS: Check = Check {
 };
 
 /// Reports the first folder that stops a user, or a socket that the user may not write.
-fn reach(subject: &str, socket: &SocketFacts, user: &User, outcome: &mut Outcome) {
+fn reach(subject: &str, socket: &SocketFacts, user: &User, outcome: &mut CheckOutcome) {
     for (folder, access) in &socket.folders {
         let path = folder.display();
         let Some(access) = outcome.known(format!("{subject}: folder {path}"), access) else { return };

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use straightline_api::Runtime;
 
-use super::{Check, Outcome};
+use super::{Check, CheckOutcome};
 use crate::facts::{Facts, Peer, Unknown};
 
 /// Returns the workers that are pinned to a CPU.
@@ -13,7 +13,7 @@ fn pinned(runtime: &Runtime) -> Vec<(usize, usize)> {
 }
 
 /// Returns the VMs, each once, with a port of theirs. Reports ports whose VMs are not known.
-fn peers<'f>(facts: &'f Facts, outcome: &mut Outcome) -> Vec<(&'f str, &'f Peer)> {
+fn peers<'f>(facts: &'f Facts, outcome: &mut CheckOutcome) -> Vec<(&'f str, &'f Peer)> {
     let mut found: Vec<(&str, &Peer)> = Vec::new();
     for port in facts.ports.iter().filter(|port| port.port.has_frontend()) {
         for peer in outcome.known(port.subject(), &port.peers).into_iter().flatten() {

@@ -1,6 +1,8 @@
 //! The news of a thing that were told already.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
+
+use straightline_packet::IgnorePoison;
 
 /// The things that events have told, so that the next ones tell only news. A control half has it,
 /// and hands it on to its successor.
@@ -17,15 +19,15 @@ impl<T> Told<T> {
     /// Finds news: `compare` gets what was told, and notes what it tells. Returns nothing if a successor
     /// tells the news by now.
     pub fn news<E>(&self, compare: impl FnOnce(&mut T) -> Vec<E>) -> Vec<E> {
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.0.lock().ignore_poison();
         told.as_mut().map_or_else(Vec::new, compare)
     }
 
     /// Takes over what `before` has told. From now on `before` tells nothing.
     pub fn take_over(&self, before: &Self) {
-        let told = before.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let told = before.0.lock().ignore_poison().take();
         if told.is_some() {
-            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = told;
+            *self.0.lock().ignore_poison() = told;
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Charges packets that cost much to their inputs, once the nodes have run: see
 //! [`shares`](crate::shares).
 
+use az::SaturatingAs;
 use straightline_packet::{MAX_BATCH, PacketId, Served, Turn};
 
 use super::{Action, Entry, Graph};
@@ -39,7 +40,7 @@ impl Graph {
                 deliveries += count;
                 outputs += 1;
                 if let Some(cost) = entry.send_cost {
-                    sends += cost.cycles(u32::try_from(count).unwrap_or(u32::MAX).saturating_add(turn.gso_segments()));
+                    sends += cost.cycles(count.saturating_as::<u32>().saturating_add(turn.gso_segments()));
                 }
             };
             if !entry.is_special || entry.behind.is_empty() {
@@ -50,9 +51,9 @@ impl Graph {
             entry.behind.iter().for_each(|&output| add(&self.entries[output], entry.pending.len()));
         }
         // Most turns are far below the bound, so an upper limit of their costs is enough.
-        let further = u32::try_from(deliveries.saturating_sub(taken)).unwrap_or(u32::MAX);
+        let further = deliveries.saturating_sub(taken).saturating_as::<u32>();
         let copies = if further > 0 { further_copies(turn, further, outputs) } else { 0 };
-        if i64::try_from(sends.saturating_add(copies)).unwrap_or(i64::MAX) > self.turn_time / CHEAP {
+        if sends.saturating_add(copies).saturating_as::<i64>() > self.turn_time / CHEAP {
             self.charge_each(turn);
         }
     }

@@ -108,8 +108,7 @@ impl Graph {
                 // It may have to go back to its ring with a packet before it, as if a node had dropped it.
                 turn.discard(id, reason);
             } else if let Some(port) = port {
-                turn.count_drops(port, reason, 1);
-                turn.note_dropped(port, id, reason);
+                turn.drop_at(port, &[id], reason);
             }
             false
         });

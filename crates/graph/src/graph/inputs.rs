@@ -19,6 +19,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use az::SaturatingAs;
 use straightline_packet::{InputRules, Served};
 
 use crate::clock::{hertz, in_cycles};
@@ -135,7 +136,7 @@ impl Inputs {
         self.turn += 1;
         self.looked = (0, 0);
         if self.is_busy && !self.quiet.is_empty() {
-            let passed = i64::try_from(now.saturating_sub(self.began)).unwrap_or(i64::MAX);
+            let passed = now.saturating_sub(self.began).saturating_as::<i64>();
             self.credit = (self.credit + passed / LOOKS_PART).min(self.saved);
         }
         self.began = now;
@@ -146,7 +147,7 @@ impl Inputs {
     pub(super) fn note_vain_look(&mut self, cycles: u64) {
         if self.looked.1 > 0 && self.credit > 0 {
             // A worker that was descheduled has not looked all the time.
-            self.credit -= i64::try_from(cycles).unwrap_or(i64::MAX).min(self.saved);
+            self.credit -= cycles.saturating_as::<i64>().min(self.saved);
         }
     }
 

@@ -1,5 +1,6 @@
 //! A port that receives nothing and takes every packet: an endpoint for tests and measurements.
 
+use az::SaturatingAs;
 use straightline_packet::{Batch, Turn};
 
 use crate::{Counter, Port};
@@ -31,7 +32,7 @@ impl Port for Null {
     fn receive(&self, _turn: &mut Turn<'_>, _into: &mut Batch, _max: usize) {}
 
     fn deliver(&self, _turn: &mut Turn<'_>, batch: &Batch, _wait: bool) {
-        self.packets.add(u64::try_from(batch.len()).unwrap_or(0));
+        self.packets.add(batch.len().saturating_as::<u64>());
     }
 
     fn arm(&self, _turn: &Turn<'_>, _for_buffers: bool) -> bool {

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use az::SaturatingAs;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use straightline_graph::clock::cycles;
 
@@ -216,7 +217,7 @@ impl Work {
             return None;
         }
         self.turns += 1;
-        self.packets += u64::try_from(moved).unwrap_or(u64::MAX);
+        self.packets += moved.saturating_as::<u64>();
         self.cycles += took;
         Some(took)
     }

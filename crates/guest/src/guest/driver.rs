@@ -2,7 +2,7 @@
 
 use straightline_virtio::features as f;
 use straightline_virtio::memory::GuestMemory;
-use straightline_virtio::ring::{DeviceFault, Geometry, Options, PackedDriver, SplitDriver};
+use straightline_virtio::ring::{DeviceFault, Geometry, PackedDriver, RingOptions, SplitDriver};
 
 /// The operations that loops over a burst need. The loops are compiled for each layout, so that the
 /// layout is not tested per packet.
@@ -88,7 +88,7 @@ impl AnyDriver {
     /// ring's parts.
     pub(super) fn new(memory: &GuestMemory, place: u64, size: u16, features: u64) -> anyhow::Result<(Self, Geometry)> {
         let geometry = lay_out(place, size, features);
-        let options = Options {
+        let options = RingOptions {
             event_idx: features & f::VIRTIO_F_EVENT_IDX != 0,
             in_order: features & f::VIRTIO_F_IN_ORDER != 0,
             indirect: false,

@@ -3,6 +3,7 @@
 //! These functions bypass the driver half, which does not know of their writes. After writing
 //! descriptors or indexes this way, a test must not receive or send with the driver half any more.
 
+use az::SaturatingAs;
 use straightline_virtio::ring::{Descriptor, Geometry};
 
 use super::send::descriptor_bytes;
@@ -57,7 +58,7 @@ impl Pair {
 
     /// Writes guest memory; returns `false` outside it.
     pub fn write_memory(&self, addr: u64, bytes: &[u8]) -> bool {
-        let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        let len = bytes.len().saturating_as::<u32>();
         match self.memory.segment(addr, len, &mut 0) {
             Some(segment) => segment.write(self.level, bytes) == bytes.len(),
             None => false,

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use az::SaturatingAs;
 use straightline_packet::MemorySegment;
 use straightline_virtio::net_header::{LEN as HEADER, NetHeader};
 use straightline_virtio::ring::{Descriptor, INDIRECT, NEXT};
@@ -55,7 +56,7 @@ impl Pair {
         let rest = segment.split_at(HEADER_LEN).1;
         segment.write(level, &header.to_bytes());
         rest.write(level, frame);
-        self.send_next(u32::try_from(total).unwrap_or(u32::MAX))
+        self.send_next(total.saturating_as::<u32>())
     }
 
     /// Sends `parts` as one chain, each part in a buffer of its own. If `indirect` is set, the
@@ -71,7 +72,7 @@ impl Pair {
         let mut taken = self.spare.split_off(self.spare.len() - buffers);
         let mut descriptors = Vec::with_capacity(parts.len());
         for (&buffer, part) in taken.iter().zip(parts) {
-            let len = u32::try_from(part.len()).unwrap_or(u32::MAX);
+            let len = part.len().saturating_as::<u32>();
             if let Some(segment) = self.transmit.buffers.segment(&self.memory, buffer, len) {
                 segment.write(self.level, part);
             }

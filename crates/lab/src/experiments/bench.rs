@@ -11,7 +11,7 @@ use straightline_switch::api::Runtime;
 use super::harness::Measured;
 use super::pvp;
 use super::settings::Settings;
-use crate::guests::reflector::{self, Load, Options};
+use crate::guests::reflector::{self, Load, ReflectorOptions};
 use crate::testbed::{patched, phases, vectors};
 use crate::trial::validity;
 
@@ -60,7 +60,7 @@ pub fn bench(
     settings: &Settings,
     traffic: TrafficPath,
     configure: impl FnOnce(&mut Config),
-    choose: impl FnOnce(&mut Options),
+    choose: impl FnOnce(&mut ReflectorOptions),
 ) -> anyhow::Result<Measured> {
     let folder = tempfile::tempdir().context("cannot make a folder for sockets")?;
     let sockets = sockets(folder.path());
@@ -80,10 +80,10 @@ pub(super) fn sockets(folder: &Path) -> [PathBuf; 4] {
     ["p0", "p1", "p2", "p3"].map(|port| folder.join(port))
 }
 
-pub(super) fn options(settings: &Settings, traffic: TrafficPath, sockets: &[PathBuf; 4]) -> Options {
+pub(super) fn options(settings: &Settings, traffic: TrafficPath, sockets: &[PathBuf; 4]) -> ReflectorOptions {
     let [first, second, ..] = sockets.clone();
-    let usual = Options::new([first, second]);
-    Options {
+    let usual = ReflectorOptions::new([first, second]);
+    ReflectorOptions {
         load: if let TrafficPath::Guests(load) = traffic { load } else { usual.load },
         cpu: Some(settings.cpus[0]),
         warm_up: settings.warm_up,
@@ -100,7 +100,7 @@ pub(super) type Ask<'a> = dyn Fn() -> anyhow::Result<Runtime> + 'a;
 /// Measures packets on this path, on the calling thread, through the switch that has these sockets.
 pub(super) fn measure(
     traffic: TrafficPath,
-    options: &Options,
+    options: &ReflectorOptions,
     sockets: &[PathBuf; 4],
     runtime: &Ask<'_>,
 ) -> anyhow::Result<Measured> {
@@ -110,7 +110,7 @@ pub(super) fn measure(
     }
 }
 
-fn polled(options: &Options, runtime: &Ask<'_>) -> anyhow::Result<Measured> {
+fn polled(options: &ReflectorOptions, runtime: &Ask<'_>) -> anyhow::Result<Measured> {
     let mut edges = Vec::new();
     let mut at_edge = || {
         edges.push(runtime()?);

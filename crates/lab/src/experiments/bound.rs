@@ -13,7 +13,7 @@ use straightline_switch::api;
 use super::bench::{TrafficPath, measure, options, sockets};
 use super::harness::Measured;
 use super::settings::{Bound, Settings};
-use crate::guests::reflector::Options;
+use crate::guests::reflector::ReflectorOptions;
 use crate::testbed::MTU;
 
 /// Time limit for the process to end after SIGTERM.
@@ -28,7 +28,7 @@ pub(super) fn bench(
     settings: &Settings,
     traffic: TrafficPath,
     bound: &Bound,
-    choose: impl FnOnce(&mut Options),
+    choose: impl FnOnce(&mut ReflectorOptions),
 ) -> anyhow::Result<Measured> {
     let folder = tempfile::tempdir().context("cannot make a folder for sockets")?;
     let sockets = sockets(folder.path());

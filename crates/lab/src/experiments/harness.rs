@@ -8,7 +8,7 @@ use straightline_report::results::{Sample, Validity};
 
 use super::bench::{TrafficPath, bench};
 use super::settings::Settings;
-use crate::guests::reflector::Options;
+use crate::guests::reflector::ReflectorOptions;
 use crate::trial::validity::of_error;
 use crate::trial::{Step, Watch};
 
@@ -57,7 +57,7 @@ impl Variant {
         name: impl Into<String>,
         traffic: TrafficPath,
         configure: impl Fn(&mut Config) + 'static,
-        choose: impl Fn(&mut Options) + 'static,
+        choose: impl Fn(&mut ReflectorOptions) + 'static,
     ) -> Variant {
         Variant::new(name, move |settings| bench(settings, traffic, &configure, &choose))
     }
@@ -160,7 +160,7 @@ pub type Keep<'k> = dyn FnMut(ExperimentRecord<'_>) -> anyhow::Result<()> + 'k;
 
 /// The end of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
+pub struct ExperimentOutcome {
     /// Planned trials.
     pub planned: usize,
     /// Trials that were made.
@@ -169,7 +169,7 @@ pub struct Outcome {
     pub invalid: usize,
 }
 
-impl Outcome {
+impl ExperimentOutcome {
     /// Returns whether the run was stopped.
     #[must_use]
     pub fn is_cut_short(&self) -> bool {
@@ -190,9 +190,9 @@ pub fn run(
     settings: &Settings,
     watch: &mut dyn Watch,
     keep: &mut Keep<'_>,
-) -> anyhow::Result<Outcome> {
+) -> anyhow::Result<ExperimentOutcome> {
     let in_round = plan.trials();
-    let mut outcome = Outcome { planned: in_round * rounds as usize, ..Outcome::default() };
+    let mut outcome = ExperimentOutcome { planned: in_round * rounds as usize, ..ExperimentOutcome::default() };
     for round in 1..=rounds {
         for cell in &plan.cells {
             for variant in &cell.variants {
@@ -337,7 +337,7 @@ mod tests {
             Ok(())
         });
         let outcome = outcome.expect("no error");
-        assert_eq!((outcome, negotiated, peers), (Outcome { planned: 8, made: 8, invalid: 1 }, 7, 3));
+        assert_eq!((outcome, negotiated, peers), (ExperimentOutcome { planned: 8, made: 8, invalid: 1 }, 7, 3));
         assert!(!outcome.is_cut_short());
         let order: Vec<_> = samples.iter().map(|s| (s.round, s.cell["size"].as_str(), s.variant.as_str())).collect();
         let round = |n| [(n, "0", "a"), (n, "0", "b"), (n, "64", "a"), (n, "64", "b")];
@@ -360,7 +360,7 @@ mod tests {
                 samples.extend(if let ExperimentRecord::Sample(sample) = kept { Some(sample.clone()) } else { None });
                 Ok(())
             });
-            assert_eq!(outcome.expect("no error"), Outcome { planned: 8, made, invalid: 0 });
+            assert_eq!(outcome.expect("no error"), ExperimentOutcome { planned: 8, made, invalid: 0 });
             assert_eq!((samples.len(), *begun.borrow()), (kept, last));
             assert_eq!((samples[2].metrics["mpps"], samples[2].validity.reason()), (3.0, says));
         }

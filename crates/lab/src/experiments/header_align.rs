@@ -8,7 +8,7 @@ use super::bench::{TrafficPath, bench};
 use super::harness::{Cell, Measured, Plan, Shown, Variant};
 use super::pvp;
 use super::settings::Settings;
-use crate::guests::reflector::{Layout, Options, Sizes};
+use crate::guests::reflector::{Layout, ReflectorOptions, Sizes};
 use crate::guests::touch::{Touch, lines};
 use crate::trial::validity;
 
@@ -94,7 +94,7 @@ struct Case {
 impl Case {
     /// The guest reads the virtio-net header, as a driver does, and the Ethernet header, as a guest
     /// that forwards does. The placement decides which lines these headers are in.
-    fn choose(self, options: &mut Options) {
+    fn choose(self, options: &mut ReflectorOptions) {
         (options.ports.layout, options.ports.header_offset) = (self.layout, self.offset);
         (options.sizes, options.buffer_len, options.touch) = (Sizes::one(self.size), Some(self.buffer), Touch::Header);
     }
@@ -103,7 +103,7 @@ impl Case {
     /// forwards, counting lines is extra work. So this guest's lines are counted once, in a short
     /// trial of its own.
     fn trial(self, settings: &Settings, traced: &OnceCell<[f64; 2]>) -> anyhow::Result<Measured> {
-        let choose = |options: &mut Options| self.choose(options);
+        let choose = |options: &mut ReflectorOptions| self.choose(options);
         if self.traffic == TrafficPath::Pvp && traced.get().is_none() {
             let _ = traced.set(pvp::trace(settings, choose)?);
         }

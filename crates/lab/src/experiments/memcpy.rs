@@ -6,7 +6,7 @@ use super::bench::TrafficPath;
 use super::bound;
 use super::harness::{Cell, Plan, Shown, Variant};
 use super::settings::Settings;
-use crate::guests::reflector::{Load, Options, Sizes};
+use crate::guests::reflector::{Load, ReflectorOptions, Sizes};
 
 /// Frame lengths, and a mix of lengths: a copy that wins at one length may lose when lengths cannot
 /// be predicted.
@@ -54,7 +54,7 @@ pub(super) fn plan(settings: &Settings, quick: bool) -> Plan {
 fn variants(settings: &Settings, traffic: TrafficPath, sizes: &Sizes) -> Vec<Variant> {
     let choose = {
         let sizes = sizes.clone();
-        move |options: &mut Options| options.sizes = sizes.clone()
+        move |options: &mut ReflectorOptions| options.sizes = sizes.clone()
     };
     let mut copiers = Copier::ALL.to_vec();
     copiers.sort_by_key(|&copier| copier != Copier::Libc);

@@ -33,7 +33,7 @@ mod tunnel;
 mod width;
 
 pub use bench::{TrafficPath, bench};
-pub use harness::{Cell, ExperimentRecord, Keep, Measured, Outcome, Plan, Shown, Variant, run};
+pub use harness::{Cell, ExperimentOutcome, ExperimentRecord, Keep, Measured, Plan, Shown, Variant, run};
 pub use settings::{Bound, Settings};
 pub use table::markdown;
 pub use tunnel::{

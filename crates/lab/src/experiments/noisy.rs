@@ -4,11 +4,12 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use az::SaturatingAs;
 
 use super::bench::{TrafficPath, bench};
 use super::harness::{Cell, Measured, Plan, Shown, Variant};
 use super::settings::Settings;
-use crate::guests::reflector::{Options, Sizes};
+use crate::guests::reflector::{ReflectorOptions, Sizes};
 use crate::machine::are_apart;
 use crate::testbed::neighbour::resctrl::{Allocation, Class, ROOT};
 use crate::testbed::neighbour::{Neighbour, NeighbourCpu, Proof};
@@ -100,7 +101,7 @@ fn trial(
         guards = Some((neighbour, classes));
     }
     let mut measured =
-        bench(settings, TrafficPath::LOOP, |_| (), |options: &mut Options| options.sizes = Sizes::one(size))?;
+        bench(settings, TrafficPath::LOOP, |_| (), |options: &mut ReflectorOptions| options.sizes = Sizes::one(size))?;
     measured.metrics.retain(|metric, _| !says_nothing(place, metric));
     if let Some((neighbour, _classes)) = guards {
         measured.metrics.extend(metrics(&neighbour.stop()?));
@@ -127,9 +128,9 @@ fn divide(allocation: &Allocation, neighbour: &Neighbour) -> anyhow::Result<[Cla
 }
 
 fn metrics(proof: &Proof) -> impl Iterator<Item = (String, f64)> {
-    let count = |n: u64| f64::from(u32::try_from(n).unwrap_or(u32::MAX));
+    let count = |n: u64| f64::from(n.saturating_as::<u32>());
     let values = [
-        ("neighbour_lines", Some(count(u64::try_from(proof.lines).unwrap_or(u64::MAX)))),
+        ("neighbour_lines", Some(count(proof.lines.saturating_as::<u64>()))),
         ("neighbour_rounds", Some(count(proof.rounds))),
         ("neighbour_line_ns", proof.ns_per_line),
         ("neighbour_spread_ratio", proof.spread_ratio),

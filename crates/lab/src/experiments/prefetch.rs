@@ -24,7 +24,7 @@ use straightline_packet::{Batch, PacketId, Packets, prefetch_read};
 use super::bench::{TrafficPath, bench};
 use super::harness::{Cell, Measured, Plan, Shown, Variant};
 use super::settings::Settings;
-use crate::guests::reflector::{Options, Sizes};
+use crate::guests::reflector::{ReflectorOptions, Sizes};
 
 /// The distances to try. 0, no prefetch, comes first, so that the others are compared with it.
 const DISTANCES: RangeInclusive<usize> = 0..=8;
@@ -221,7 +221,7 @@ fn trial(settings: &Settings, node: NodeConfig, (size, bursts): (u32, u16), veri
         config.ports.iter_mut().for_each(|port| port.nodes.push(node.name.clone()));
         config.nodes.push(node);
     };
-    let choose = |options: &mut Options| {
+    let choose = |options: &mut ReflectorOptions| {
         (options.sizes, options.bursts, options.verify) = (Sizes::one(size), Some(bursts), verify);
     };
     let mut measured = bench(settings, TrafficPath::LOOP, configure, choose)?;

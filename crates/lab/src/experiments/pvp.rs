@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::Context;
+use az::SaturatingAs;
 use straightline_guest::HEADER_LEN;
 use straightline_guest::endpoints::{PortOptions, VhostPort};
 use straightline_switch::Switch;
@@ -14,7 +15,7 @@ use super::bench::{Ask, TrafficPath, of_switch, options, sockets};
 use super::harness::Measured;
 use super::settings::Settings;
 use crate::guests::forward::{self, Forwarder};
-use crate::guests::reflector::Options;
+use crate::guests::reflector::ReflectorOptions;
 use crate::testbed::{Endpoints, Scenario, limit, patched};
 use crate::traffic::generator::Rate;
 use crate::trial::{Plan, validity};
@@ -24,9 +25,10 @@ const TRACED: Duration = Duration::from_millis(5);
 
 /// Measures at maximum rate. The packets pass a guest that forwards them unchanged, and touches
 /// them by the policy of `options`. Generator and guest share this thread.
-pub(super) fn measure(options: &Options, sockets: &[PathBuf], runtime: &Ask<'_>) -> anyhow::Result<Measured> {
+pub(super) fn measure(options: &ReflectorOptions, sockets: &[PathBuf], runtime: &Ask<'_>) -> anyhow::Result<Measured> {
     let limit_mpps = Some(limit(&options.sizes, options.seed, options.cpu)?);
-    let how = forward::Options { touch: options.touch, ports: options.port(), ..forward::Options::default() };
+    let how =
+        forward::ForwardOptions { touch: options.touch, ports: options.port(), ..forward::ForwardOptions::default() };
     let mut endpoints = connect(options, sockets, |ports| forward::guest(ports, &how))?;
     if !options.verify {
         endpoints.count_only();
@@ -69,7 +71,7 @@ pub(super) fn measure(options: &Options, sockets: &[PathBuf], runtime: &Ask<'_>)
 ///
 /// # Errors
 /// No packet has come to the guest.
-pub(super) fn trace(settings: &Settings, choose: impl FnOnce(&mut Options)) -> anyhow::Result<[f64; 2]> {
+pub(super) fn trace(settings: &Settings, choose: impl FnOnce(&mut ReflectorOptions)) -> anyhow::Result<[f64; 2]> {
     let folder = tempfile::tempdir().context("cannot make a folder for sockets")?;
     let sockets = sockets(folder.path());
     let switch = Switch::start(&patched(settings.cpus[1], &sockets))?;
@@ -83,7 +85,7 @@ pub(super) fn trace(settings: &Settings, choose: impl FnOnce(&mut Options)) -> a
     switch.stop();
     let [packets, lines, touched] = ["packets", "lines", "touched lines"].map(|wanted| {
         let count = notes.iter().find(|(name, _)| *name == wanted).map_or(0, |&(_, count)| count);
-        f64::from(u32::try_from(count).unwrap_or(u32::MAX))
+        f64::from(count.saturating_as::<u32>())
     });
     validity::traced(packets, &sample.validity).demand()?;
     Ok([lines / packets, touched / packets])
@@ -93,7 +95,7 @@ pub(super) fn trace(settings: &Settings, choose: impl FnOnce(&mut Options)) -> a
 /// packets in them. The generator stands for physical ports, which always have the same buffers. (A
 /// tag is in the one cache line of a short frame, or in two lines.)
 fn connect(
-    options: &Options,
+    options: &ReflectorOptions,
     sockets: &[PathBuf],
     guest: impl FnOnce(Vec<VhostPort>) -> anyhow::Result<Box<dyn Forwarder>>,
 ) -> anyhow::Result<Endpoints> {

@@ -5,7 +5,7 @@ use straightline_config::{Config, Copies, Idle};
 use super::bench::TrafficPath;
 use super::harness::{Cell, Plan, Shown, Variant};
 use super::settings::Settings;
-use crate::guests::reflector::{Load, Options, Sizes};
+use crate::guests::reflector::{Load, ReflectorOptions, Sizes};
 use crate::guests::touch::Touch;
 use crate::machine::{Topology, usable_cpus};
 
@@ -127,7 +127,7 @@ impl Case {
                 Core::Node(cpu) => config.switch.workers = vec![cpu],
             }
         };
-        let choose = move |options: &mut Options| {
+        let choose = move |options: &mut ReflectorOptions| {
             (options.sizes, options.touch, options.shares_cpu) = (Sizes::one(size), touch, core == Core::Same);
         };
         Variant::bench(touch.name(), TrafficPath::Guests(load), configure, choose)

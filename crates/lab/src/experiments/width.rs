@@ -5,7 +5,7 @@ use straightline_packet::Level;
 use super::bench::TrafficPath;
 use super::harness::{Cell, Plan, Shown, Variant};
 use super::settings::Settings;
-use crate::guests::reflector::{Options, Sizes};
+use crate::guests::reflector::{ReflectorOptions, Sizes};
 use crate::guests::touch::Touch;
 
 /// The frame lengths of the slides, without the Ethernet checksum.
@@ -23,7 +23,7 @@ pub(super) fn plan(_: &Settings, _quick: bool) -> Plan {
     let variants = |size: u32, offset: u32| {
         WIDTHS.into_iter().filter_map(move |(name, bits)| {
             let level = here(name)?;
-            let choose = move |options: &mut Options| {
+            let choose = move |options: &mut ReflectorOptions| {
                 (options.sizes, options.ports.header_offset, options.touch) = (Sizes::one(size), offset, Touch::Read);
             };
             let name = format!("{bits} bits ({name})");

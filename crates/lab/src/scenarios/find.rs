@@ -6,8 +6,8 @@ use straightline_report::results::{Sample, Validity};
 
 use super::run::Run;
 use super::soak;
-use crate::testbed::Options;
 use crate::testbed::Testbed;
+use crate::testbed::TestbedOptions;
 use crate::testbed::TrialResult;
 use crate::traffic::generator::Rate;
 use crate::trial::search::{self, Found, Goal, GoalResult, Limits, Measured, Retries, Trial};
@@ -122,7 +122,7 @@ impl TrialLog {
     /// Makes a trial; returns an error if the search is to end.
     pub(super) fn trial(
         &mut self,
-        options: &Options,
+        options: &TestbedOptions,
         testbed: &mut Testbed<'_>,
         trial: Trial,
     ) -> anyhow::Result<Measured> {
@@ -208,7 +208,7 @@ fn rate(load: f64) -> Rate {
     Rate::Pps(load.floor())
 }
 
-fn goals(options: &Options) -> Vec<Goal> {
+fn goals(options: &TestbedOptions) -> Vec<Goal> {
     let loads = &options.loads;
     let timed = |goal: Goal| Goal {
         initial_trial: options.time,

@@ -21,5 +21,5 @@ mod task;
 #[cfg(test)]
 mod tests;
 
-pub use run::{Outcome, ScenarioRecord, run};
+pub use run::{ScenarioOutcome, ScenarioRecord, run};
 pub use table::table;

@@ -6,14 +6,14 @@ use straightline_report::results::Sample;
 
 use super::task::Task;
 use super::{find, soak};
-use crate::testbed::Options;
 use crate::testbed::Testbed;
+use crate::testbed::TestbedOptions;
 use crate::traffic::generator::Rate;
 use crate::trial::{Step, Watch};
 
 /// The end of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
+pub struct ScenarioOutcome {
     /// Number of planned and of finished tasks. A task is one load in one cell in one round.
     pub tasks: [usize; 2],
     /// Number of valid and of invalid samples.
@@ -32,7 +32,7 @@ pub struct Outcome {
     pub features: BTreeMap<String, Vec<&'static str>>,
 }
 
-impl Outcome {
+impl ScenarioOutcome {
     /// Returns whether the run was stopped.
     #[must_use]
     pub fn is_cut_short(&self) -> bool {
@@ -57,7 +57,7 @@ pub(super) type Keep<'k> = dyn FnMut(ScenarioRecord<'_>) -> anyhow::Result<()> +
 ///
 /// # Errors
 /// The options are not possible; and the errors of `keep`.
-pub fn run(options: &Options, watch: &mut dyn Watch, keep: &mut Keep<'_>) -> anyhow::Result<Outcome> {
+pub fn run(options: &TestbedOptions, watch: &mut dyn Watch, keep: &mut Keep<'_>) -> anyhow::Result<ScenarioOutcome> {
     options.check()?;
     let mut testbeds = Vec::new();
     for (layout, sizes) in options.cells() {
@@ -69,7 +69,11 @@ pub fn run(options: &Options, watch: &mut dyn Watch, keep: &mut Keep<'_>) -> any
         options,
         watch,
         keep,
-        outcome: Outcome { tasks: [count, 0], notes: options.warning()?.into_iter().collect(), ..Outcome::default() },
+        outcome: ScenarioOutcome {
+            tasks: [count, 0],
+            notes: options.warning()?.into_iter().collect(),
+            ..ScenarioOutcome::default()
+        },
         step: Step { trial: 0, trials: count, round: 0, what: String::new() },
     };
     for round in 1..=options.rounds {
@@ -91,10 +95,10 @@ pub fn run(options: &Options, watch: &mut dyn Watch, keep: &mut Keep<'_>) -> any
 
 /// A run, and its progress.
 pub(super) struct Run<'a, 'k> {
-    pub(super) options: &'a Options,
+    pub(super) options: &'a TestbedOptions,
     watch: &'a mut dyn Watch,
     keep: &'a mut Keep<'k>,
-    outcome: Outcome,
+    outcome: ScenarioOutcome,
     step: Step,
 }
 
@@ -160,7 +164,7 @@ impl Run<'_, '_> {
         }
         let layout = testbed.layout().name();
         for (whose, features) in [layout.to_owned(), format!("{layout}, guest")].into_iter().zip(testbed.features) {
-            self.outcome.features.extend(features.map(|features| (whose, Options::names(features))));
+            self.outcome.features.extend(features.map(|features| (whose, TestbedOptions::names(features))));
         }
         (self.keep)(ScenarioRecord::Result(&sample))
     }

@@ -12,7 +12,7 @@ use straightline_switch::Switch;
 
 use super::*;
 use crate::machine::usable_cpus;
-use crate::testbed::{Loads, Options, Scenario, patched};
+use crate::testbed::{Loads, Scenario, TestbedOptions, patched};
 use crate::traffic::generator::Rate;
 use crate::trial::{Step, Watch};
 
@@ -30,25 +30,25 @@ impl Watch for Silent {
 }
 
 /// Options for few packets in a short time.
-fn options(scenario: Scenario) -> Options {
+fn options(scenario: Scenario) -> TestbedOptions {
     let cpus = usable_cpus().expect("CPUs");
-    Options {
+    TestbedOptions {
         loads: Loads { rate: Some(Rate::Pps(5000.0)), ..Loads::default() },
         time: Duration::from_millis(200),
         // On a machine with one CPU, all threads share it, and are slow.
         cpu: cpus.first().copied(),
         switch_cpu: cpus.last().copied(),
-        ..Options::new(scenario)
+        ..TestbedOptions::new(scenario)
     }
 }
 
-fn samples(options: &Options) -> (Outcome, Vec<Sample>) {
+fn samples(options: &TestbedOptions) -> (ScenarioOutcome, Vec<Sample>) {
     let (outcome, samples, _) = all(options);
     (outcome, samples)
 }
 
 /// Runs with the trials of searches kept.
-fn all(options: &Options) -> (Outcome, Vec<Sample>, Vec<Sample>) {
+fn all(options: &TestbedOptions) -> (ScenarioOutcome, Vec<Sample>, Vec<Sample>) {
     let mut samples = Vec::new();
     let mut trials = Vec::new();
     let outcome = run(options, &mut Silent::default(), &mut |kept| {
@@ -318,7 +318,7 @@ fn interfaces(count: usize) -> Vec<Interface> {
 
 #[test]
 fn what_cannot_be_is_said_before_anything_begins() {
-    let refused = |scenario, change: fn(&mut Options)| {
+    let refused = |scenario, change: fn(&mut TestbedOptions)| {
         let mut options = options(scenario);
         change(&mut options);
         let error = run(&options, &mut Silent::default(), &mut |_| panic!("nothing can be measured"));
@@ -344,12 +344,13 @@ fn what_cannot_be_is_said_before_anything_begins() {
     assert!(refused(Vm2Vm, |o| o.sizes = vec!["9300".parse().expect("a size")]).contains("9234"));
     assert!(refused(Vm2Vm, |o| o.ports.queue_size = 100).contains("power of two"));
     assert!(refused(Vm2Vm, |o| o.time = Duration::ZERO).contains("must be more than 0"));
-    let elsewhere = |options: &mut Options| options.cpu = Some(rustix::thread::CpuSet::MAX_CPU);
+    let elsewhere = |options: &mut TestbedOptions| options.cpu = Some(rustix::thread::CpuSet::MAX_CPU);
     assert!(refused(Vm2Vm, elsewhere).contains("no CPU"));
     // The options would be possible on a machine with more CPUs.
     let mut options = options(Vm2Vm);
     elsewhere(&mut options);
     options.check_usage().expect("right in itself");
-    let max = |o: &mut Options| o.loads = Loads { rate: Some(Rate::Max), soak: Some(o.time), ..Loads::default() };
+    let max =
+        |o: &mut TestbedOptions| o.loads = Loads { rate: Some(Rate::Max), soak: Some(o.time), ..Loads::default() };
     assert!(refused(Vm2Vm, max).contains("1mpps"));
 }

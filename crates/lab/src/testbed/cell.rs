@@ -6,7 +6,7 @@ use straightline_guest::endpoints::{AnyPort, Layout, PortOptions};
 use straightline_report::results::Sample;
 
 use super::endpoints::{Endpoints, TrialResult, limit, needed_mtu};
-use super::options::Options;
+use super::options::TestbedOptions;
 use super::our_switch::OurSwitch;
 use super::phases::phases;
 use crate::convert::float;
@@ -22,7 +22,7 @@ const WARM_UP: Duration = Duration::from_millis(100);
 
 /// The switch and the endpoints of one cell.
 pub(crate) struct Testbed<'a> {
-    options: &'a Options,
+    options: &'a TestbedOptions,
     ports: PortOptions,
     sizes: &'a Sizes,
     cpus: [usize; 2],
@@ -48,7 +48,7 @@ impl<'a> Testbed<'a> {
     ///
     /// # Errors
     /// Frames of these lengths cannot be made, or there are too few CPUs.
-    pub(crate) fn new(options: &'a Options, layout: Layout, sizes: &'a Sizes) -> anyhow::Result<Testbed<'a>> {
+    pub(crate) fn new(options: &'a TestbedOptions, layout: Layout, sizes: &'a Sizes) -> anyhow::Result<Testbed<'a>> {
         let cpus = options.cpus()?;
         let limit_mpps = limit(sizes, options.seed, Some(cpus[0]))?;
         let ports = options.ports(layout, sizes);
@@ -134,12 +134,12 @@ impl<'a> Testbed<'a> {
         } else {
             (None, self.options.backends.clone())
         };
-        let options = forward::Options {
+        let options = forward::ForwardOptions {
             mode: self.options.mode,
             touch: self.options.touch,
             noise: self.options.noise,
             ports: self.ports.clone(),
-            ..forward::Options::default()
+            ..forward::ForwardOptions::default()
         };
         let guest = |ports| forward::guest(ports, &options);
         let load = (self.sizes, self.options.seed);

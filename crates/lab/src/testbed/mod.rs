@@ -30,7 +30,7 @@ pub mod tunnel;
 pub(crate) use cell::Testbed;
 pub(crate) use drops::drops;
 pub(crate) use endpoints::{Endpoints, TrialResult, limit};
-pub use options::{Loads, Options, Scenario};
+pub use options::{Loads, Scenario, TestbedOptions};
 pub(crate) use patched::{MTU, patched};
 #[cfg(test)]
 pub(crate) use phases::phase;

@@ -81,7 +81,7 @@ impl Loads {
 
 /// Options of a scenario.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct TestbedOptions {
     /// The scenario.
     pub scenario: Scenario,
     /// The sockets of the switch's ports, in the order of the packets' path. If empty, a
@@ -126,11 +126,11 @@ pub struct Options {
     pub stop: Arc<AtomicBool>,
 }
 
-impl Options {
+impl TestbedOptions {
     /// Returns options for the maximum throughput of frames of 64 bytes in one second.
     #[must_use]
-    pub fn new(scenario: Scenario) -> Options {
-        Options {
+    pub fn new(scenario: Scenario) -> TestbedOptions {
+        TestbedOptions {
             scenario,
             backends: Vec::new(),
             interfaces: Vec::new(),

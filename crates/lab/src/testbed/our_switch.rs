@@ -12,7 +12,7 @@ use straightline_switch::api::{Link, Runtime};
 use tempfile::TempDir;
 
 use super::endpoints::needed_mtu;
-use super::options::Options;
+use super::options::TestbedOptions;
 use super::patched::{MTU, patched_ports};
 use crate::traffic::Sizes;
 
@@ -29,7 +29,11 @@ impl OurSwitch {
     ///
     /// # Errors
     /// The switch cannot start, or cannot open an interface.
-    pub(super) fn start(options: &Options, cpu: usize, sizes: &Sizes) -> anyhow::Result<(OurSwitch, Vec<PathBuf>)> {
+    pub(super) fn start(
+        options: &TestbedOptions,
+        cpu: usize,
+        sizes: &Sizes,
+    ) -> anyhow::Result<(OurSwitch, Vec<PathBuf>)> {
         let folder = tempfile::tempdir().context("cannot make a folder for sockets")?;
         let interfaces = options.switch_ends()?;
         let count = options.scenario.ports() - interfaces.len();

@@ -35,7 +35,7 @@ use crate::traffic::generator::{Echo, Generator, Load, Measured, Rate, StreamSpe
 use disturbance::Before;
 pub use disturbance::Disturbance;
 pub use length::{Length, length};
-pub use outcome::Outcome;
+pub use outcome::TrialOutcome;
 pub use progress::{Step, Watch};
 use validity::Stopped;
 
@@ -72,7 +72,7 @@ pub fn run<P: TestPort>(
     plan: &Plan,
     rate: Rate,
     time: Duration,
-) -> Outcome {
+) -> TrialOutcome {
     run_until(None, generator, others, plan, (rate, time))
 }
 
@@ -83,10 +83,10 @@ pub fn run_until<P: TestPort>(
     others: &mut [&mut dyn Endpoint],
     plan: &Plan,
     (rate, time): (Rate, Duration),
-) -> Outcome {
+) -> TrialOutcome {
     let beyond = validity::beyond(plan.limit_mpps, rate, generator.mean_len());
     if !beyond.is_valid() {
-        return Outcome::never_began(plan, rate, beyond);
+        return TrialOutcome::never_began(plan, rate, beyond);
     }
     let load = Load { rate, burst: plan.burst };
     let timing = Timing { warm_up: plan.warm_up, time, quiet: QUIET, drain: DRAIN };
@@ -102,7 +102,7 @@ pub fn run_until<P: TestPort>(
     };
     let others = work.split_off(work.len().min(1));
     let work = work.first().copied().unwrap_or_default();
-    Outcome { rate, measured: Some(measured), work, others, limit_mpps: plan.limit_mpps, disturbance, validity }
+    TrialOutcome { rate, measured: Some(measured), work, others, limit_mpps: plan.limit_mpps, disturbance, validity }
 }
 
 /// Returns the generator's limit for these streams, in million packets per second. The generator

@@ -12,7 +12,7 @@ use super::{Disturbance, Plan};
 
 /// The results of a trial.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct TrialOutcome {
     /// The planned rate.
     pub rate: Rate,
     /// The measured values, unless the trial never began.
@@ -29,11 +29,11 @@ pub struct Outcome {
     pub validity: Validity,
 }
 
-impl Outcome {
-    pub(super) fn never_began(plan: &Plan, rate: Rate, validity: Validity) -> Outcome {
+impl TrialOutcome {
+    pub(super) fn never_began(plan: &Plan, rate: Rate, validity: Validity) -> TrialOutcome {
         let work = Work::default();
         let others = Vec::new();
-        Outcome {
+        TrialOutcome {
             rate,
             measured: None,
             work,
@@ -99,7 +99,7 @@ impl Outcome {
     }
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for TrialOutcome {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sample = self.sample();
         let metric = |name: &str| sample.metrics.get(name).copied().unwrap_or_default();

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use straightline_guest::endpoints::{EventLoop, Layout, PortOptions, Received, TestPort, VhostPort};
-use straightline_lab::guests::forward::{self, ForwardReport, Mode, Options, Touch};
+use straightline_lab::guests::forward::{self, ForwardOptions, ForwardReport, Mode, Touch};
 use straightline_virtio::net_header::NetHeader;
 
 use crate::common::{self, PATIENCE, Rig, patch, rig};
@@ -28,7 +28,7 @@ struct Running {
 }
 
 impl Running {
-    fn start(rig: &Rig, ports: &[usize], options: &Options) -> Running {
+    fn start(rig: &Rig, ports: &[usize], options: &ForwardOptions) -> Running {
         let backends: Vec<PathBuf> = ports.iter().map(|&port| rig.socket(port).clone()).collect();
         let stop = Arc::new(AtomicBool::new(false));
         let options = options.clone();
@@ -94,7 +94,7 @@ fn exchange([from, to]: [&mut VhostPort; 2], frames: &[Vec<u8>], rounds: usize, 
 }
 
 /// The generator's ports 0 and 3, and the guest on 1 and 2.
-fn through(options: &Options, lens: &[usize], expect: impl Fn(&[u8]) -> Vec<u8>) -> ForwardReport {
+fn through(options: &ForwardOptions, lens: &[usize], expect: impl Fn(&[u8]) -> Vec<u8>) -> ForwardReport {
     let rig = two_patches();
     let guest = Running::start(&rig, &[1, 2], options);
     let mut generator = [0, 3].map(|port| {
@@ -134,7 +134,7 @@ fn everything_comes_through_in_one_buffer() {
         for (mergeable, in_order) in [(true, false), (false, false), (true, true)] {
             for header_offset in [52, 0, 17] {
                 let ports = PortOptions { layout, mergeable, in_order, header_offset, buffer_len: 10_240, ..ports() };
-                let options = Options { ports, ..Options::default() };
+                let options = ForwardOptions { ports, ..ForwardOptions::default() };
                 through(&options, &[60, 64, 65, 1514, 9000], <[u8]>::to_vec);
             }
         }
@@ -147,7 +147,7 @@ fn everything_comes_through_in_several_buffers() {
         for (buffer_len, in_order) in [(2048, false), (256, false), (256, true), (100, false)] {
             let ports = PortOptions { layout, in_order, buffer_len, longest: 9216, queue_size: 256, ..ports() };
             for mode in [Mode::Io, Mode::MacSwap] {
-                let options = Options { mode, ports: ports.clone(), ..Options::default() };
+                let options = ForwardOptions { mode, ports: ports.clone(), ..ForwardOptions::default() };
                 let expect = if mode == Mode::Io { <[u8]>::to_vec } else { swapped };
                 through(&options, &[60, 1514, 88, 2036, 2037, 4000, 100, 9000], expect);
             }
@@ -159,7 +159,7 @@ fn everything_comes_through_in_several_buffers() {
 fn what_is_touched_is_touched_in_every_buffer() {
     for touch in [Touch::Header, Touch::Read, Touch::Edit] {
         let ports = PortOptions { buffer_len: 500, longest: 9216, ..ports() };
-        let options = Options { mode: Mode::MacSwap, touch, ports, ..Options::default() };
+        let options = ForwardOptions { mode: Mode::MacSwap, touch, ports, ..ForwardOptions::default() };
         let expect = |frame: &[u8]| {
             let mut frame = swapped(frame);
             if touch == Touch::Edit {
@@ -180,7 +180,7 @@ fn a_guest_of_one_port_sends_back() {
     for layout in [Layout::Split, Layout::Packed] {
         // A switch of its own: another one may still report the previous guest's link as up.
         let rig = two_patches();
-        let options = Options { ports: PortOptions { layout, ..ports() }, ..Options::default() };
+        let options = ForwardOptions { ports: PortOptions { layout, ..ports() }, ..ForwardOptions::default() };
         let guest = Running::start(&rig, &[1], &options);
         let mut generator = VhostPort::connect_all(&[rig.socket(0).clone()], &options.ports).expect("a port");
         rig.wait_up(0);
@@ -209,7 +209,7 @@ fn a_guest_of_one_port_sends_back() {
 #[test]
 fn what_is_longer_than_was_said_is_counted() {
     let rig = two_patches();
-    let options = Options { ports: PortOptions { buffer_len: 1600, ..ports() }, ..Options::default() };
+    let options = ForwardOptions { ports: PortOptions { buffer_len: 1600, ..ports() }, ..ForwardOptions::default() };
     let guest = Running::start(&rig, &[1], &options);
     let mut generator =
         VhostPort::connect(rig.socket(0), &PortOptions { longest: 4000, ..options.ports.clone() }).expect("a port");
@@ -237,8 +237,8 @@ fn what_is_longer_than_was_said_is_counted() {
 #[test]
 fn one_guest_sends_and_another_counts() {
     let rig = two_patches();
-    let sender = Options { mode: Mode::TxOnly, size: 100, ports: ports(), ..Options::default() };
-    let counter = Options { mode: Mode::RxOnly, ..sender.clone() };
+    let sender = ForwardOptions { mode: Mode::TxOnly, size: 100, ports: ports(), ..ForwardOptions::default() };
+    let counter = ForwardOptions { mode: Mode::RxOnly, ..sender.clone() };
     let sender = Running::start(&rig, &[0, 2], &sender);
     let counter = Running::start(&rig, &[1, 3], &counter);
     let passed = |port: usize| rig.port(port).queues.first().map_or(0, |queue| queue.tx.packets);
@@ -257,9 +257,9 @@ fn one_guest_sends_and_another_counts() {
 fn a_guest_that_only_receives_touches_what_it_is_told_to() {
     for touch in [Touch::Header, Touch::Read, Touch::Edit] {
         let rig = two_patches();
-        let sender = Options { mode: Mode::TxOnly, size: 1514, ports: ports(), ..Options::default() };
+        let sender = ForwardOptions { mode: Mode::TxOnly, size: 1514, ports: ports(), ..ForwardOptions::default() };
         let ports = PortOptions { buffer_len: 500, ..ports() };
-        let reader = Options { mode: Mode::RxOnly, touch, ports, ..Options::default() };
+        let reader = ForwardOptions { mode: Mode::RxOnly, touch, ports, ..ForwardOptions::default() };
         let sender = Running::start(&rig, &[0], &sender);
         let reader = Running::start(&rig, &[1], &reader);
         common::wait_until("packets pass", || rig.port(1).queues.first().is_some_and(|queue| queue.tx.packets > 300));
@@ -270,7 +270,7 @@ fn a_guest_that_only_receives_touches_what_it_is_told_to() {
     }
     let rig = two_patches();
     for mode in [Mode::TxOnly, Mode::FlowGen] {
-        let options = Options { mode, touch: Touch::Read, ports: ports(), ..Options::default() };
+        let options = ForwardOptions { mode, touch: Touch::Read, ports: ports(), ..ForwardOptions::default() };
         let refused = forward::run(&[rig.socket(0).clone()], &options, &EventLoop::default());
         let why = refused.map(|_| ()).expect_err("it looks at nothing").to_string();
         assert!(why.contains(mode.name()) && why.contains("rxonly"), "{why}");
@@ -280,7 +280,7 @@ fn a_guest_that_only_receives_touches_what_it_is_told_to() {
 #[test]
 fn a_backend_that_goes_away_is_said_and_the_figures_are_there() {
     let rig = two_patches();
-    let sender = Options { mode: Mode::TxOnly, size: 100, ports: ports(), ..Options::default() };
+    let sender = ForwardOptions { mode: Mode::TxOnly, size: 100, ports: ports(), ..ForwardOptions::default() };
     let guest = Running::start(&rig, &[1], &sender);
     // A link is up before the guest has sent its last message.
     common::wait_until("it sends", || rig.port(1).queues.first().is_some_and(|queue| queue.rx.packets > 0));

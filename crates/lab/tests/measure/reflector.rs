@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 
 use straightline_guest::endpoints::PortOptions;
 use straightline_lab::guests::forward::Touch;
-use straightline_lab::guests::reflector::{self, Layout, Load, Options, ReflectorReport, Sizes, Stopped};
+use straightline_lab::guests::reflector::{self, Layout, Load, ReflectorOptions, ReflectorReport, Sizes, Stopped};
 
 use crate::common::{self, Rig, patch, rig, vhost_user};
 
 /// Options for the first two ports, for a short time: only the arrival of packets matters.
-fn options(rig: &Rig) -> Options {
-    Options {
+fn options(rig: &Rig) -> ReflectorOptions {
+    ReflectorOptions {
         warm_up: Duration::from_millis(20),
         time: Duration::from_millis(100),
-        ..Options::new([rig.socket(0).clone(), rig.socket(1).clone()])
+        ..ReflectorOptions::new([rig.socket(0).clone(), rig.socket(1).clone()])
     }
 }
 
@@ -29,7 +29,7 @@ fn patched() -> Rig {
 }
 
 /// Runs a trial, and compares its counters with the switch's.
-fn run(rig: &Rig, change: impl FnOnce(&mut Options)) -> ReflectorReport {
+fn run(rig: &Rig, change: impl FnOnce(&mut ReflectorOptions)) -> ReflectorReport {
     let mut options = options(rig);
     change(&mut options);
     let counters = || [0, 1].map(|at| rig.port(at).queues.first().map(|queue| (queue.rx.packets, queue.tx.packets)));
@@ -76,7 +76,7 @@ fn a_flood_comes_through_whole() {
         [(Layout::Split, false), (Layout::Packed, false), (Layout::Split, true), (Layout::Packed, true)]
     {
         let ports = PortOptions { layout, in_order, queue_size: 256, ..PortOptions::default() };
-        let mut options = Options { load: Load::Flood, ports, ..options(&rig) };
+        let mut options = ReflectorOptions { load: Load::Flood, ports, ..options(&rig) };
         options.sizes = Sizes::one(1000);
         let report = reflector::run(&options).expect("a trial");
         assert!(report.verified > 0 && report.lost.is_none(), "{report:?}");
@@ -94,7 +94,7 @@ fn whoever_touches_packets_leaves_them_as_they_are() {
                 let in_order = touch == Touch::Edit;
                 let sizes = Sizes::one(1024);
                 let ports = PortOptions { layout, in_order, queue_size: 256, ..PortOptions::default() };
-                let options = Options { ports, load, touch, sizes, ..options(&rig) };
+                let options = ReflectorOptions { ports, load, touch, sizes, ..options(&rig) };
                 let report = reflector::run(&options).unwrap_or_else(|error| panic!("{options:?}: {error:#}"));
                 assert!(report.verified > 0 && report.lost.is_none_or(|lost| lost == 0), "{report:?}");
                 // The header before a line, 16 lines of frame.
@@ -122,7 +122,8 @@ fn edges_are_told_and_a_stop_ends_it() {
     let error = reflector::run_watched(&options(&rig), &mut failing).expect_err("an edge that fails");
     assert_eq!(error.to_string(), "no counters");
     let stop = Arc::new(AtomicBool::new(false));
-    let mut options = Options { stop: Some(Arc::clone(&stop)), time: Duration::from_secs(60), ..options(&rig) };
+    let mut options =
+        ReflectorOptions { stop: Some(Arc::clone(&stop)), time: Duration::from_secs(60), ..options(&rig) };
     let mut at_first = || {
         stop.store(true, Ordering::Relaxed);
         Ok(())
@@ -139,7 +140,7 @@ fn what_was_measured_until_a_stop_may_be_kept() {
     let rig = patched();
     let stop = Arc::new(AtomicBool::new(false));
     let time = Duration::from_secs(60);
-    let options = Options { stop: Some(Arc::clone(&stop)), may_end_early: true, time, ..options(&rig) };
+    let options = ReflectorOptions { stop: Some(Arc::clone(&stop)), may_end_early: true, time, ..options(&rig) };
     let (measures, begins) = std::sync::mpsc::channel();
     let mut at_edge = || {
         _ = measures.send(());
@@ -157,7 +158,7 @@ fn what_was_measured_until_a_stop_may_be_kept() {
     });
     assert!(report.secs < 60.0 && report.mpps > 0.0 && report.lost == Some(0), "{report:?}");
     // During the warm-up there is nothing to report.
-    let options = Options { stop: Some(Arc::new(AtomicBool::new(true))), ..options };
+    let options = ReflectorOptions { stop: Some(Arc::new(AtomicBool::new(true))), ..options };
     assert_eq!(reflector::run(&options).expect_err("stopped").downcast_ref(), Some(&Stopped));
 }
 
@@ -184,7 +185,7 @@ fn large_segments_stay_whole() {
     }
 }
 
-fn fails(options: &Options) -> String {
+fn fails(options: &ReflectorOptions) -> String {
     format!("{:#}", reflector::run(options).expect_err("not a valid trial"))
 }
 
@@ -195,15 +196,15 @@ fn what_is_not_there_or_not_offered_is_said() {
         config.ports.iter_mut().for_each(|port| vhost_user(port).offloads.tso = false);
         config.patches.push(patch(0, 1));
     });
-    let absent = Options::new([rig.socket(0).clone(), "/nonexistent/b".into()]);
+    let absent = ReflectorOptions::new([rig.socket(0).clone(), "/nonexistent/b".into()]);
     assert!(fails(&absent).contains("/nonexistent/b"), "{}", fails(&absent));
     let ports = PortOptions { layout: Layout::Packed, ..PortOptions::default() };
-    let packed = fails(&Options { ports, ..options(&rig) });
+    let packed = fails(&ReflectorOptions { ports, ..options(&rig) });
     assert!(packed.contains("does not offer ring-packed: leave out --ring packed"), "{packed}");
     let ports = PortOptions { segments: true, ..PortOptions::default() };
-    let segments = fails(&Options { ports, sizes: Sizes::one(65_214), ..options(&rig) });
+    let segments = fails(&ReflectorOptions { ports, sizes: Sizes::one(65_214), ..options(&rig) });
     assert!(segments.contains("--segments") && segments.contains("host-tso4"), "{segments}");
-    let huge = fails(&Options { sizes: Sizes::one(80_000), ..options(&rig) });
+    let huge = fails(&ReflectorOptions { sizes: Sizes::one(80_000), ..options(&rig) });
     assert!(huge.contains("65549"), "{huge}");
 }
 
@@ -212,11 +213,11 @@ fn silence_is_said() {
     // Ports that are not connected, and frames that the switch drops.
     let apart = rig(4, |config| config.patches = vec![patch(0, 2), patch(1, 3)]);
     let ports = PortOptions { patience: Duration::from_millis(300), ..PortOptions::default() };
-    let error = fails(&Options { ports: ports.clone(), ..options(&apart) });
+    let error = fails(&ReflectorOptions { ports: ports.clone(), ..options(&apart) });
     assert!(error.contains("nothing has come from") && error.contains("p0 and "), "{error}");
     let strict = rig(2, |config| config.patches.push(patch(0, 1)));
     let sizes = Sizes::one(1519);
-    let error = fails(&Options { ports, sizes, ..options(&strict) });
+    let error = fails(&ReflectorOptions { ports, sizes, ..options(&strict) });
     assert!(error.contains("1519 bytes"), "{error}");
     // A backend that never answers.
     let dir = tempfile::tempdir().expect("a folder");
@@ -235,7 +236,7 @@ fn a_side_that_goes_silent_is_said_in_a_short_trial_too() {
         let rig = patched();
         let time = Duration::from_millis(900);
         let ports = PortOptions { queue_size: 256, ..PortOptions::default() };
-        let options = Options { load, ports, time, ..options(&rig) };
+        let options = ReflectorOptions { load, ports, time, ..options(&rig) };
         // Nothing passes from the start of the measurement on.
         let mut at_edge = || rig.switch.set_link("p0", false);
         let error = reflector::run_watched(&options, &mut at_edge).expect_err("nothing comes").to_string();
@@ -246,7 +247,7 @@ fn a_side_that_goes_silent_is_said_in_a_short_trial_too() {
 #[test]
 fn a_backend_that_goes_away_is_said() {
     let rig = patched();
-    let options = Options { time: Duration::from_secs(60), ..options(&rig) };
+    let options = ReflectorOptions { time: Duration::from_secs(60), ..options(&rig) };
     let trial = std::thread::spawn(move || (fails(&options), Instant::now()));
     common::wait_until("packets pass", || rig.port(0).queues.first().is_some_and(|queue| queue.rx.packets > 2000));
     rig.switch.stop();

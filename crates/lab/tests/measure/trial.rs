@@ -6,10 +6,10 @@ use std::time::Duration;
 use straightline_config::{PatchConfig, WhenFull};
 use straightline_guest::GuestOptions;
 use straightline_guest::endpoints::{Layout, PortOptions, VhostPort};
-use straightline_lab::guests::forward::{self, Mode, Options, Touch};
+use straightline_lab::guests::forward::{self, ForwardOptions, Mode, Touch};
 use straightline_lab::traffic::capture::Capture;
 use straightline_lab::traffic::generator::{Generator, Rate, Replay, ReplayTiming, StreamSpec};
-use straightline_lab::trial::{self, Outcome, Plan};
+use straightline_lab::trial::{self, Plan, TrialOutcome};
 
 use crate::common::{self, Rig, patch, rig};
 
@@ -46,7 +46,7 @@ fn plan() -> Plan {
 
 /// Checks that everything that was sent has returned intact. Whether the rate was kept depends on
 /// the machine.
-fn whole(outcome: &Outcome) {
+fn whole(outcome: &TrialOutcome) {
     let measured = outcome.measured.as_ref().expect("it was made");
     let total = measured.total();
     assert!(total.sent > 0, "{outcome:?}");
@@ -85,7 +85,7 @@ fn a_guest_that_changes_headers_is_no_matter() {
         [(Layout::Split, Mode::MacSwap), (Layout::Packed, Mode::FiveTupleSwap), (Layout::Split, Mode::Io)]
     {
         let ours = ports(&rig, &[0, 2], &options(layout));
-        let guests = Options { mode, ports: options(layout), ..Options::default() };
+        let guests = ForwardOptions { mode, ports: options(layout), ..ForwardOptions::default() };
         let mut guest = forward::guest(ports(&rig, &[1, 3], &guests.ports), &guests).expect("a guest");
         let mut generator = generator(ours, "size=imix,src-port=step:1-1000");
         whole(&trial::run(&mut generator, &mut [&mut *guest], &plan(), Rate::Pps(20_000.0), TIME));
@@ -96,7 +96,7 @@ fn a_guest_that_changes_headers_is_no_matter() {
 fn a_guest_that_changes_the_payload_is_seen() {
     let rig = patched(4);
     let ours = ports(&rig, &[0, 2], &options(Layout::Split));
-    let guests = Options { touch: Touch::Edit, ports: options(Layout::Split), ..Options::default() };
+    let guests = ForwardOptions { touch: Touch::Edit, ports: options(Layout::Split), ..ForwardOptions::default() };
     let mut guest = forward::guest(ports(&rig, &[1, 3], &guests.ports), &guests).expect("a guest");
     let outcome = trial::run(&mut generator(ours, "size=200"), &mut [&mut *guest], &plan(), Rate::Pps(20_000.0), TIME);
     // The guest inverts all bytes, also those of the tags, so no packet is recognised.

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use straightline_guest::endpoints::{AnyPort, Interface};
-use straightline_lab::scenarios::{Outcome, ScenarioRecord, run};
-use straightline_lab::testbed::{Loads, Options, Scenario};
+use straightline_lab::scenarios::{ScenarioOutcome, ScenarioRecord, run};
+use straightline_lab::testbed::{Loads, Scenario, TestbedOptions};
 use straightline_lab::traffic::generator::Rate;
 use straightline_lab::trial::{Step, Watch};
 use straightline_report::results::Sample;
@@ -23,17 +23,17 @@ impl Watch for Silent {
 }
 
 /// Options for few packets in a short time, so few that a wire loses none on a busy machine.
-fn options(scenario: Scenario, interfaces: &[&str]) -> Options {
-    Options {
+fn options(scenario: Scenario, interfaces: &[&str]) -> TestbedOptions {
+    TestbedOptions {
         interfaces: interfaces.iter().map(|text| text.parse().expect("an interface")).collect(),
         loads: Loads { rate: Some(Rate::Pps(500.0)), ..Loads::default() },
         time: Duration::from_millis(200),
         warm_up: Some(Duration::from_millis(50)),
-        ..Options::new(scenario)
+        ..TestbedOptions::new(scenario)
     }
 }
 
-fn samples(options: &Options) -> (Outcome, Vec<Sample>) {
+fn samples(options: &TestbedOptions) -> (ScenarioOutcome, Vec<Sample>) {
     let mut samples = Vec::new();
     let outcome = run(options, &mut Silent, &mut |kept| {
         if let ScenarioRecord::Result(sample) = kept {

@@ -33,6 +33,11 @@ impl Default for Annotations {
     }
 }
 
+#[inline(never)]
+fn hash_of_other(head: &[u8]) -> u32 {
+    flow_hash(head)
+}
+
 impl Packets<'_> {
     /// Returns the layout of the packet's head: its tags, its type, and the offsets of its headers. It
     /// is parsed when it is first asked for, and again after the head has changed.
@@ -62,6 +67,18 @@ impl Packets<'_> {
         self.annotations.flow_hashes[id.index()] = hash;
         self.slots[id.index()].note_parsed(Parsed::FLOW_HASH);
         hash
+    }
+
+    /// Returns what [`Self::flow_hash`] returns, for a caller that changes the head next. A hash that
+    /// is computed is not kept, because the change would forget it.
+    #[inline(always)]
+    pub fn flow_hash_before_change(&self, id: PacketId) -> u32 {
+        let slot = &self.slots[id.index()];
+        if slot.has_parsed(Parsed::FLOW_HASH) {
+            return self.annotations.flow_hashes[id.index()];
+        }
+        let head = slot.head();
+        plain_flow_hash(head).unwrap_or_else(|| hash_of_other(head))
     }
 
     #[inline(never)]

@@ -14,6 +14,7 @@ mod annotation;
 mod arena;
 mod changed;
 mod departing;
+mod drop_tally;
 mod headers;
 mod intake;
 mod kept;
@@ -31,12 +32,14 @@ mod watch;
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
 
+use az::SaturatingAs;
 use straightline_simd::Kernels;
 
 use crate::slot::{Disposition, HEAD, HEADROOM, SLOT_DATA, SetFacts, Slot};
 use crate::{MAX_BATCH, MemorySegment, Offload, PacketId, PortIndex, Reason, SourceQueueId};
 pub use arena::{Arena, BodyCount, Settings};
 pub use changed::ChangedPackets;
+pub use drop_tally::DropTally;
 pub use headers::{MIN_HEADROOM, Outside, PrependError, StripError};
 pub use intake::InputRules;
 pub use kept::KeptPackets;
@@ -203,7 +206,7 @@ impl<'t> Turn<'t> {
     /// notifies its guest.
     pub fn borrow_from(&mut self, source: &'t dyn AtTurnEnd) -> SourceQueueId {
         self.sources.push(source);
-        SourceQueueId(u16::try_from(self.sources.len() - 1).unwrap_or(u16::MAX))
+        SourceQueueId((self.sources.len() - 1).saturating_as::<u16>())
     }
 
     /// Adds a queue that packets were delivered to, unless the turn has it already: several outputs
@@ -536,7 +539,7 @@ impl<'t> Turn<'t> {
         let sources = std::mem::take(&mut self.sources);
         for (i, source) in sources.iter().enumerate() {
             self.serve(source.served());
-            source.give_back(self, SourceQueueId(u16::try_from(i).unwrap_or(u16::MAX)));
+            source.give_back(self, SourceQueueId(i.saturating_as::<u16>()));
         }
         for source in &sources {
             self.serve(source.served());

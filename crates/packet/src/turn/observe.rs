@@ -128,12 +128,11 @@ impl Packets<'_> {
         }
     }
 
-    /// Notes a packet that was dropped and is counted for this port. [`Packets::discard`] does it
-    /// by itself.
+    /// Notes packets that were dropped and are counted for this port.
     #[inline]
-    pub fn note_dropped(&mut self, port: PortIndex, id: PacketId, reason: Reason) {
+    pub(crate) fn note_dropped(&mut self, port: PortIndex, ids: &[PacketId], reason: Reason) {
         if self.is_observed() {
-            self.note(Note { port, id, event: Event::Dropped(reason) });
+            ids.iter().for_each(|&id| self.note(Note { port, id, event: Event::Dropped(reason) }));
         }
     }
 
@@ -142,14 +141,6 @@ impl Packets<'_> {
     pub fn note_segmented(&mut self, port: PortIndex, id: PacketId, segments: u32) {
         if self.is_observed() && segments > 0 {
             self.note(Note { port, id, event: Event::Segmented(segments) });
-        }
-    }
-
-    /// Notes packets that were dropped for one reason.
-    #[inline]
-    pub fn note_all_dropped(&mut self, port: PortIndex, ids: &[PacketId], reason: Reason) {
-        if self.is_observed() {
-            ids.iter().for_each(|&id| self.note_dropped(port, id, reason));
         }
     }
 
@@ -327,9 +318,9 @@ mod tests {
             turn.observe_notes();
             // A delivery that is done again: only the second try counts.
             let mark = turn.note_mark();
-            turn.note_dropped(B, ids[1], Reason::NoBuffer);
+            turn.note_dropped(B, &ids[1..2], Reason::NoBuffer);
             turn.forget_notes(mark);
-            turn.note_all_dropped(B, &ids[2..3], Reason::TooBig);
+            turn.note_dropped(B, &ids[2..3], Reason::TooBig);
             turn.leave(ids[4]);
             turn.note_segmented(B, ids[3], 7);
             turn.observe_delivery(Some(B), &ids[1..]);

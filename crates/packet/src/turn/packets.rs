@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+use az::SaturatingAs;
 use straightline_simd::{Kernels, Level, Sum, WithKernels, prefetch_read};
 
 use super::annotation::Annotations;
@@ -208,10 +209,17 @@ impl Packets<'_> {
         if let Some(drops) = self.drops.get(port.index()) {
             drops.add(reason, 1);
         }
-        self.note_dropped(port, id, reason);
+        self.note_dropped(port, &[id], reason);
     }
 
-    /// Counts packets from a port that were dropped for `reason` while they were in no slot.
+    /// Drops packets at a port that does not decide their disposition, such as the port that should
+    /// send them: counts them for it, and notes them for observers.
+    pub fn drop_at(&mut self, port: PortIndex, ids: &[PacketId], reason: Reason) {
+        self.count_drops(port, reason, ids.len().try_into().unwrap_or(u64::MAX));
+        self.note_dropped(port, ids, reason);
+    }
+
+    /// Counts packets of a port that were dropped for `reason` while they were in no slot.
     pub fn count_drops(&self, port: PortIndex, reason: Reason, packets: u64) {
         if let Some(drops) = self.drops.get(port.index()) {
             drops.add(reason, packets);
@@ -234,7 +242,7 @@ impl WithKernels for SumPacket<'_, '_> {
     fn with<K: Kernels>(self, kernels: K) -> u16 {
         let mut sum = Sum::new();
         kernels.sum(self.own, &mut sum);
-        let mut skipped = u32::try_from(self.skipped).unwrap_or(u32::MAX);
+        let mut skipped = self.skipped.saturating_as::<u32>();
         for segment in self.body {
             let (front, rest) = segment.split_at(skipped);
             skipped -= front.len();

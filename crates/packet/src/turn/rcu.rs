@@ -21,9 +21,9 @@
 //!
 //! `rcu_loom.rs` compiles this file a second time, with the atomics of loom, and tries every order.
 
+use crate::IgnorePoison;
 use std::any::Any;
 use std::fmt;
-use std::sync::PoisonError;
 
 use crossbeam_utils::CachePadded;
 
@@ -51,7 +51,7 @@ impl fmt::Debug for Rcu {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock().ignore_poison()
 }
 
 impl Rcu {

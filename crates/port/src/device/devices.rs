@@ -5,10 +5,11 @@ use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use straightline_packet::IgnorePoison;
 
 use super::netlink::{DropCounts, Interface, Interfaces};
 use super::openings::Openings;
@@ -221,5 +222,5 @@ pub(super) fn guarded<T>(port: &Shared, work: impl FnOnce(&Shared) -> T) -> Opti
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock().ignore_poison()
 }

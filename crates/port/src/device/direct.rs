@@ -2,7 +2,9 @@
 //! helper process.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
+
+use straightline_packet::IgnorePoison;
 
 use super::{DeviceRequest, OpenCause, OpenError, OpenedDevice, Opener};
 use crate::device::{af_packet, af_xdp, tap};
@@ -16,7 +18,7 @@ pub struct Direct {
 
 impl Direct {
     fn changes(&self) -> MutexGuard<'_, HashMap<String, af_xdp::open::Changes>> {
-        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.changes.lock().ignore_poison()
     }
 }
 

@@ -14,8 +14,9 @@
 //! Nothing is visible to the peer until the caller publishes the frames. Before that, it checks
 //! whether memory of a source has vanished, and delivers the packets again without that source.
 
+use az::SaturatingAs;
 use straightline_packet::{
-    BodyCursor, Checksum, GsoSegment, MemorySegment, PacketId, PortIndex, Reason, Segmenter, Turn,
+    BodyCursor, Checksum, DropTally, GsoSegment, MemorySegment, PacketId, PortIndex, Reason, Segmenter, Turn,
 };
 
 /// The frames of a destination.
@@ -51,7 +52,7 @@ pub(crate) struct Tally {
     pub(crate) packets: u64,
     pub(crate) bytes: u64,
     pub(crate) body: u64,
-    pub(crate) drops: [u32; Reason::ALL.len()],
+    pub(crate) drops: DropTally,
 }
 
 /// The settings of a delivery.
@@ -74,13 +75,10 @@ pub(crate) fn fill<'t>(
     limits: Limits,
     segment: &mut GsoSegment,
 ) -> Tally {
-    let mut tally = Tally { done: 0, packets: 0, bytes: 0, body: 0, drops: [0; Reason::ALL.len()] };
+    let mut tally = Tally { done: 0, packets: 0, bytes: 0, body: 0, drops: DropTally::default() };
     for &id in ids {
         match segmenter(turn, id, limits) {
-            Err(reason) => {
-                tally.drops[reason as usize] += 1;
-                turn.note_dropped(limits.port, id, reason);
-            }
+            Err(reason) => tally.drops.drop_at(turn, limits.port, &[id], reason),
             Ok(None) => {
                 let needed = frames_of(sink, turn.len(id));
                 if needed > sink.free() && sink.has_pushed() {
@@ -92,14 +90,11 @@ pub(crate) fn fill<'t>(
                         tally.bytes += u64::from(turn.len(id));
                         tally.body += u64::from(body);
                     }
-                    Err(reason) => {
-                        tally.drops[reason as usize] += 1;
-                        turn.note_dropped(limits.port, id, reason);
-                    }
+                    Err(reason) => tally.drops.drop_at(turn, limits.port, &[id], reason),
                 }
             }
             Ok(Some(mut plan)) => {
-                let count = usize::try_from(plan.left()).unwrap_or(usize::MAX);
+                let count = plan.left().saturating_as::<usize>();
                 let needed = frames_of(sink, plan.len_of(0)).saturating_mul(count);
                 if needed > sink.free() && sink.has_pushed() {
                     break;
@@ -107,8 +102,8 @@ pub(crate) fn fill<'t>(
                 let all = plan.left();
                 let delivered = segments(sink, turn, id, &mut plan, segment, &mut tally);
                 turn.note_segmented(limits.port, id, all.saturating_sub(plan.left()));
-                if let Err(reason) = delivered {
-                    turn.note_dropped(limits.port, id, reason);
+                if let Err((reason, dropped)) = delivered {
+                    tally.drops.drop_segments_at(turn, limits.port, id, reason, dropped);
                 }
             }
         }
@@ -166,8 +161,8 @@ fn whole<'t>(sink: &mut impl FrameSink<'t>, turn: &mut Turn<'t>, id: PacketId, f
     if sink.push(frames, turn.len(id)) { Ok(turn.body_len(id)) } else { Err(Reason::LinkDown) }
 }
 
-/// Delivers a packet segment by segment. If the frames do not suffice for all segments, the last
-/// ones are dropped, counted, and the reason is returned.
+/// Delivers a packet segment by segment. If the frames do not suffice for all segments, returns the
+/// reason, and the number of the last ones that are to be dropped.
 #[inline(never)]
 fn segments<'t>(
     sink: &mut impl FrameSink<'t>,
@@ -176,23 +171,19 @@ fn segments<'t>(
     plan: &mut Segmenter,
     segment: &mut GsoSegment,
     tally: &mut Tally,
-) -> Result<(), Reason> {
+) -> Result<(), (Reason, u32)> {
     let mut cursor = BodyCursor::default();
     // All segments are as long as the first, except the last, which may be shorter.
     let longest = plan.len_of(0);
     if !plan.begin(turn.head(id), segment) {
-        tally.drops[Reason::SegmentHeaders as usize] += 1;
-        return Err(Reason::SegmentHeaders);
+        return Err((Reason::SegmentHeaders, 1));
     }
-    let failed = if longest <= sink.frame_size() {
+    let delivered = if longest <= sink.frame_size() {
         in_single_frames(sink, turn, id, plan, (segment, &mut cursor), tally)
     } else {
         in_several_frames(sink, turn, id, plan, (segment, &mut cursor), tally)
     };
-    if let Err(reason) = failed {
-        tally.drops[reason as usize] += plan.left();
-    }
-    failed
+    delivered.map_err(|reason| (reason, plan.left()))
 }
 
 /// Delivers segments that fit into a frame each. All of them are stored by one loop.
@@ -205,7 +196,7 @@ fn in_single_frames<'t>(
     tally: &mut Tally,
 ) -> Result<(), Reason> {
     let mark = turn.mark();
-    let count = usize::try_from(plan.left()).unwrap_or(usize::MAX).min(sink.free());
+    let count = plan.left().saturating_as::<usize>().min(sink.free());
     for _ in 0..count {
         let Some(frame) = sink.take() else { break };
         turn.stage(frame);

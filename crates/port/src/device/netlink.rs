@@ -9,6 +9,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use az::SaturatingAs;
 use netlink_packet_core::{
     Emitable, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkBuffer, NetlinkHeader, NlasIterator,
 };
@@ -346,7 +347,7 @@ fn request(index: u32, flags: u16, sequence: u32) -> Vec<u8> {
     let link = LinkHeader { index, ..LinkHeader::default() };
     let mut header = NetlinkHeader::default();
     let length = header.buffer_len() + link.buffer_len();
-    header.length = u32::try_from(length).unwrap_or(u32::MAX);
+    header.length = length.saturating_as::<u32>();
     (header.message_type, header.flags, header.sequence_number) = (libc::RTM_GETLINK, flags, sequence);
     let mut bytes = vec![0; length];
     let (front, back) = bytes.split_at_mut(header.buffer_len());

@@ -12,10 +12,10 @@
 use std::fmt;
 use std::io;
 use std::ptr::NonNull;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
-use straightline_packet::MemorySegment;
+use straightline_packet::{IgnorePoison, MemorySegment};
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
@@ -91,7 +91,7 @@ impl Pool {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 }
 

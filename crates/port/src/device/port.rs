@@ -3,15 +3,16 @@
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
+use az::SaturatingAs;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use straightline_graph::{
     DeviceFacts, DeviceStatus, Down, DownCause, LinkHistory, LinkState, LinkStatus, ListenError, Permissions, Port,
     PortControl, QueueAssignment, QueueCounters, Waiters, is_within,
 };
-use straightline_packet::{Drops, PortIndex, Rcu, RcuCell};
+use straightline_packet::{Drops, IgnorePoison, PortIndex, Rcu, RcuCell};
 use straightline_wire::FrameLimit;
 use tracing::Level;
 
@@ -367,7 +368,7 @@ impl Shared {
         }
         let mut kicks = Vec::new();
         for queue in 0..queues {
-            let kind = KickKind::Packets(u16::try_from(queue).unwrap_or(u16::MAX));
+            let kind = KickKind::Packets(queue.saturating_as::<u16>());
             match self.routing.add_own(Arc::clone(link.wake_fd(queue)), kind) {
                 Ok(kick) => kicks.push(kick),
                 Err(error) => {
@@ -519,7 +520,7 @@ impl Shared {
     }
 
     fn device(&self) -> MutexGuard<'_, Device> {
-        self.device.lock().unwrap_or_else(PoisonError::into_inner)
+        self.device.lock().ignore_poison()
     }
 
     /// Closes the device of a port that is paused or ends. If the opener is at work, the thread of
@@ -541,15 +542,15 @@ impl Shared {
     }
 
     fn shown(&self) -> MutexGuard<'_, Option<ShownDevice>> {
-        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shown.lock().ignore_poison()
     }
 
     fn state(&self) -> MutexGuard<'_, LinkState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     fn assignment(&self) -> Arc<QueueAssignment> {
-        Arc::clone(&self.assignment.lock().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.assignment.lock().ignore_poison())
     }
 }
 
@@ -587,7 +588,7 @@ impl PortControl for DevicePort {
 
     fn assign_queues(&self, assignment: QueueAssignment) {
         assert!(!assignment.delivering.is_empty(), "somebody delivers to each port");
-        *self.shared.assignment.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(assignment);
+        *self.shared.assignment.lock().ignore_poison() = Arc::new(assignment);
     }
 
     fn route_kicks(&self, waiters: Waiters, waits: bool) -> io::Result<()> {

@@ -20,13 +20,13 @@
 use std::io;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use rustix::io::Errno;
 use straightline_graph::QueueCounters;
 use straightline_packet::{
-    BodyCursor, Checksum, GsoSegment, MAX_FRAME, MIN_FRAME, MemorySegment, Offload, PacketId, PortIndex, Reason,
-    Segmenter, SourceQueueId, Turn,
+    BodyCursor, Checksum, GsoSegment, IgnorePoison, MAX_FRAME, MIN_FRAME, MemorySegment, Offload, PacketId, PortIndex,
+    Reason, Segmenter, SourceQueueId, Turn,
 };
 use straightline_virtio::memory::fault;
 use straightline_virtio::net_header::{LEN, NetHeader, Receiver};
@@ -45,17 +45,22 @@ pub(crate) struct Origin {
     pub(crate) max_len: u32,
 }
 
-/// Accepts a packet of the kernel into the turn. The packet is `frame` with `rest` behind it.
+/// Accepts a packet of the kernel into the turn, or drops it. The packet is `frame` with `rest`
+/// behind it.
 pub(crate) fn accept<'t>(
     turn: &mut Turn<'t>,
     origin: Origin,
     header: &[u8; LEN],
     frame: MemorySegment<'t>,
     rest: Option<MemorySegment<'t>>,
-) -> Result<PacketId, Reason> {
+) -> Option<PacketId> {
     let len = frame.len() + rest.map_or(0, MemorySegment::len);
+    let refuse = |turn: &Turn<'t>, reason| {
+        turn.count_drops(origin.port, reason, 1);
+        None
+    };
     let id = match (len, rest) {
-        (0..MIN_FRAME, _) => return Err(Reason::Runt),
+        (0..MIN_FRAME, _) => return refuse(turn, Reason::Runt),
         (MIN_FRAME..=MAX_FRAME, None) => turn.accept(origin.port, origin.source, frame),
         (MIN_FRAME..=MAX_FRAME, Some(rest)) => {
             let mark = turn.mark();
@@ -63,21 +68,20 @@ pub(crate) fn accept<'t>(
             turn.stage(rest);
             turn.accept_staged(origin.port, origin.source, mark, 0)
         }
-        _ => return Err(Reason::TooBig),
+        _ => return refuse(turn, Reason::TooBig),
     };
-    let id = id.ok_or(Reason::NoBuffer)?;
+    let Some(id) = id else { return refuse(turn, Reason::NoBuffer) };
     let header = NetHeader::parse(header);
     match header.check(origin.features, turn, id) {
         Ok(offload) if offload.gso.is_some() || len <= origin.max_len => {
             let verified = Offload { checksum: Checksum::Verified, gso: None };
             turn.set_offload(id, if header.is_verified() { verified } else { offload });
-            Ok(id)
+            Some(id)
         }
         refused => {
             turn.disown(id);
-            let reason = refused.err().unwrap_or(Reason::TooBig);
-            turn.note_dropped(origin.port, id, reason);
-            Err(reason)
+            turn.drop_at(origin.port, &[id], refused.err().unwrap_or(Reason::TooBig));
+            None
         }
     }
 }
@@ -148,14 +152,12 @@ pub(crate) fn may_have_vanished(turn: &Turn<'_>) -> bool {
 pub(crate) fn refuse(port: &DevicePortData, turn: &mut Turn<'_>, rest: &[PacketId], refused: Refused) -> bool {
     match refused {
         Refused::Dropped(reason) => {
-            port.drops.add(reason, 1);
-            rest.iter().take(1).for_each(|&id| turn.note_dropped(port.index, id, reason));
+            turn.drop_at(port.index, &rest[..rest.len().min(1)], reason);
         }
         // The source of the packet is at fault, not this port.
         Refused::Vanished => rest.iter().take(1).for_each(|&id| turn.discard(id, Reason::MemoryFault)),
         Refused::Gone => {
-            port.drops.add(Reason::LinkDown, rest.len().try_into().unwrap_or(u64::MAX));
-            turn.note_all_dropped(port.index, rest, Reason::LinkDown);
+            turn.drop_at(port.index, rest, Reason::LinkDown);
             port.report_fault();
         }
     }
@@ -302,7 +304,7 @@ impl<const N: usize> Transmitter<N> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Box<GsoSegment>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 }
 

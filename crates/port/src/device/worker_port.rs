@@ -105,8 +105,7 @@ impl Port for WorkerPort {
             Some(link) => return link.deliver(&self.data, self.tx_queue(link), turn, batch),
             None => Reason::LinkDown,
         };
-        self.data.drops.add(reason, batch.len().try_into().unwrap_or(u64::MAX));
-        turn.note_all_dropped(self.data.index, batch.ids(), reason);
+        turn.drop_at(self.data.index, batch.ids(), reason);
     }
 
     fn makes_calls(&self) -> bool {

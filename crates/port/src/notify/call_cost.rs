@@ -14,6 +14,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
+use az::SaturatingAs;
 use rustix::time::{ClockId, clock_gettime};
 use straightline_graph::clock::{cycles, hertz, in_cycles};
 
@@ -88,7 +89,7 @@ impl CallCost {
 
     /// Adds a call to the debt. Several threads may do so at once, and one of the calls may be lost.
     fn note(&self, took: Duration) {
-        let times = u32::try_from(took.as_nanos() / LIMIT.as_nanos()).unwrap_or(u32::MAX).min(MOST);
+        let times = (took.as_nanos() / LIMIT.as_nanos()).saturating_as::<u32>().min(MOST);
         let debt = self.debt.load(Ordering::Relaxed);
         let debt = if times == 0 { debt.saturating_sub(1) } else { (debt + times).min(SLOW) };
         self.debt.store(debt, Ordering::Relaxed);

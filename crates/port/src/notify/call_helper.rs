@@ -10,11 +10,12 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
 use crossbeam_queue::ArrayQueue;
+use straightline_packet::IgnorePoison;
 
 use crate::notify::call_cost::CallCost;
 use crate::notify::notifier::Notifier;
@@ -156,7 +157,7 @@ impl PendingCalls {
     }
 
     fn current(&self) -> MutexGuard<'_, Option<Notifier>> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+        self.current.lock().ignore_poison()
     }
 }
 

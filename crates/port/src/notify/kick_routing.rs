@@ -4,9 +4,10 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use straightline_graph::{EpollWaiter, Token, Waiters, Watch, is_eventfd};
+use straightline_packet::IgnorePoison;
 
 /// Names a kick of the port. The kick stays routed until it is removed with this.
 #[derive(Debug)]
@@ -122,7 +123,7 @@ impl KickRouting {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 }
 

@@ -4,11 +4,12 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::net::{Shutdown, SocketFlags, accept_with, listen, shutdown};
 use straightline_graph::{ListenError, Permissions};
+use straightline_packet::IgnorePoison;
 
 use crate::socket::closing::ClosedApart;
 use crate::socket::socket_file::{self, SocketFile, SocketFileError};
@@ -83,7 +84,7 @@ impl Listener {
     }
 
     fn file(&self) -> MutexGuard<'_, Option<SocketFile>> {
-        self.file.lock().unwrap_or_else(PoisonError::into_inner)
+        self.file.lock().ignore_poison()
     }
 }
 
@@ -175,11 +176,11 @@ impl ServerSocket {
 
     /// Returns why the socket is not open although it should be.
     pub(crate) fn failure(&self) -> Option<String> {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.failure.lock().ignore_poison().clone()
     }
 
     fn set_failure(&self, failure: Option<String>) {
-        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = failure;
+        *self.failure.lock().ignore_poison() = failure;
     }
 
     /// Sets the socket file's permissions, now and whenever it is opened again.
@@ -195,7 +196,7 @@ impl ServerSocket {
     }
 
     fn state(&self) -> MutexGuard<'_, ServerState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 }
 

@@ -1,9 +1,10 @@
 //! Messages to the port's own thread, from workers and operators.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use rustix::event::{EventfdFlags, eventfd};
+use straightline_packet::IgnorePoison;
 
 /// The inbox of the port's own thread. Workers report faults and calls; operators wake it to stop
 /// the port or to change it.
@@ -25,20 +26,20 @@ impl PortInbox {
     }
 
     pub(crate) fn report_fault(&self, generation: u64, message: String) {
-        *self.message.lock().unwrap_or_else(PoisonError::into_inner) = Some((generation, message));
+        *self.message.lock().ignore_poison() = Some((generation, message));
         self.wake();
     }
 
     /// Asks the port's thread to watch the rings for an unanswered call.
     #[cold]
     pub(crate) fn report_call(&self) {
-        *self.called.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *self.called.lock().ignore_poison() = true;
         self.wake();
     }
 
     /// Returns whether a ring has sent a call since the last time.
     pub(crate) fn take_called(&self) -> bool {
-        std::mem::take(&mut *self.called.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.called.lock().ignore_poison())
     }
 
     /// Makes the event readable, with or without a message.
@@ -54,6 +55,6 @@ impl PortInbox {
     /// Takes the message, with the generation of the link that it is about. Clears the event.
     pub(crate) fn take_fault(&self) -> Option<(u64, String)> {
         let _ = rustix::io::read(&self.event, &mut [0; 8]);
-        self.message.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.message.lock().ignore_poison().take()
     }
 }

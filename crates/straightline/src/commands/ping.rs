@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, bail};
+use az::SaturatingAs;
 use straightline_api::{self as api, PingLine, PingRequest, Request, StreamReader};
 
 use super::capture;
@@ -108,7 +109,7 @@ impl Summary {
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let replies = u32::try_from(self.times.len()).unwrap_or(u32::MAX);
+        let replies = self.times.len().saturating_as::<u32>();
         write!(f, "{} sent, {replies} received", self.requests - self.unsent)?;
         let lost = self.requests.saturating_sub(replies);
         if self.requests > 0 {

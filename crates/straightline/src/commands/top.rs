@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use straightline_top::{Column, Options, Output, run};
+use straightline_top::{Column, Output, TopOptions, run};
 
 use crate::cli::Top;
 
@@ -18,5 +18,5 @@ pub(crate) fn execute(args: Top) -> anyhow::Result<()> {
     let count = count.or(batch.then_some(1));
     let columns = if columns.is_empty() { Column::ALL.to_vec() } else { columns };
     let interval = Duration::from_secs_f64(interval);
-    Ok(run(&Options { api, interval, count, output, sort, columns })?)
+    Ok(run(&TopOptions { api, interval, count, output, sort, columns })?)
 }

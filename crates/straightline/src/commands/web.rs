@@ -2,7 +2,7 @@
 
 use std::io;
 
-use straightline_web::{Options, Server, confine};
+use straightline_web::{Server, WebOptions, confine};
 use tracing_subscriber::EnvFilter;
 
 use crate::cli::Web;
@@ -11,7 +11,7 @@ use crate::output;
 /// Serves until SIGTERM or SIGINT. Prints the page's address once it serves.
 pub(crate) fn execute(args: Web) -> anyhow::Result<()> {
     let Web { listen, allow_host, api } = args;
-    let options = Options { listen, api, allow_hosts: allow_host };
+    let options = WebOptions { listen, api, allow_hosts: allow_host };
     let switch = options.api.clone();
     let findings = move || serde_json::to_string(&straightline_doctor::report(&switch)).ok();
     let server = Server::bind(&options)?.with_findings(findings);

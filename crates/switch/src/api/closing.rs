@@ -1,9 +1,10 @@
 //! Threads that receive from a client or close what it has sent: the client may hold them.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use rustix::thread::{Pid, gettid};
+use straightline_packet::IgnorePoison;
 
 use super::interrupt::interrupt;
 
@@ -49,7 +50,7 @@ pub(super) fn interrupt_held() {
 }
 
 fn threads() -> MutexGuard<'static, Vec<Closing>> {
-    CLOSING.lock().unwrap_or_else(PoisonError::into_inner)
+    CLOSING.lock().ignore_poison()
 }
 
 #[cfg(test)]

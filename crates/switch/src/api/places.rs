@@ -7,9 +7,10 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use rustix::process::geteuid;
+use straightline_packet::IgnorePoison;
 
 use super::{ErrorCode, Refusal};
 
@@ -115,7 +116,7 @@ impl Place {
     pub(super) fn wait_for_answer(&self) -> Option<Place> {
         let mut state = lock(&self.places.state);
         while !state.has_stopped && state.full(self.user, Kind::Answer).is_some() {
-            state = self.places.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.places.changed.wait(state).ignore_poison();
         }
         if state.has_stopped {
             return None;
@@ -216,7 +217,7 @@ fn is_ours(user: u32) -> bool {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock().ignore_poison()
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, TryLockError};
+use std::sync::{Arc, Condvar, Mutex, TryLockError};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
@@ -20,6 +20,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::{Errno, ioctl_fionbio};
 use rustix::net::{SendFlags, SocketFlags, accept_with, listen, send};
 use straightline_graph::{Permissions, peer};
+use straightline_packet::IgnorePoison;
 use straightline_port::socket_file::{self, SocketFile};
 
 use super::connection::Connection;
@@ -185,7 +186,7 @@ impl Shared {
     /// # Errors
     /// The request is not executed.
     pub(super) fn answer(&self, request: &Request, fd: Option<OwnedFd>, held: &Held) -> Result<Option<Reply>, Refusal> {
-        let handler = self.handler.lock().unwrap_or_else(PoisonError::into_inner);
+        let handler = self.handler.lock().ignore_poison();
         match &*handler {
             Some(handler) if !self.is_stopping.load(Ordering::Relaxed) => handler.answer(request, fd, held).map(Some),
             _ => Ok(None),
@@ -203,7 +204,7 @@ impl Shared {
     /// Waits for the end of all threads. Returns the number of those that do not end.
     fn wait_for_ends(&self) -> usize {
         let began = Instant::now();
-        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut threads = self.threads.lock().ignore_poison();
         while *threads > 0 {
             let are_held = *threads == self.closing.load(Ordering::Relaxed);
             if began.elapsed() > if are_held { MAX_HELD } else { MAX_STOP } {
@@ -211,7 +212,7 @@ impl Shared {
             }
             closing::interrupt_held();
             let pause = Duration::from_millis(20);
-            (threads, _) = self.ended.wait_timeout(threads, pause).unwrap_or_else(PoisonError::into_inner);
+            (threads, _) = self.ended.wait_timeout(threads, pause).ignore_poison();
         }
         *threads
     }
@@ -272,11 +273,11 @@ fn start(shared: &Arc<Shared>, name: &str, work: impl FnOnce() + Send + 'static)
     struct Counted(Arc<Shared>);
     impl Drop for Counted {
         fn drop(&mut self) {
-            *self.0.threads.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+            *self.0.threads.lock().ignore_poison() -= 1;
             self.0.ended.notify_all();
         }
     }
-    *shared.threads.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+    *shared.threads.lock().ignore_poison() += 1;
     let counted = Counted(Arc::clone(shared));
     let thread = thread::Builder::new().name(name.to_owned()).spawn(move || {
         // It ends last.

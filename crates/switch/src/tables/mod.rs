@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyhow::bail;
+use az::SaturatingAs;
 use straightline_graph::{NodeControl, Rows, TableView, Unprepared};
 use straightline_packet::Drops;
 
@@ -113,7 +114,7 @@ impl Tables {
             return Err(no_table(table, names));
         };
         let limit = (*limit).min(TableRequest::MOST);
-        let mut rows = Rows::new(after.clone(), usize::try_from(limit).unwrap_or(usize::MAX));
+        let mut rows = Rows::new(after.clone(), limit.saturating_as::<usize>());
         entry.control.rows(view, &mut rows);
         let total = rows.total();
         let (rows, next) = rows.into_page();

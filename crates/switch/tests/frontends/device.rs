@@ -11,7 +11,7 @@ use straightline_packet::Level;
 use straightline_virtio::features as f;
 use straightline_virtio::memory::{GuestMemory, Region};
 use straightline_virtio::net_header::{LEN as HEADER, NetHeader};
-use straightline_virtio::ring::{Geometry, Options, PackedDriver, SplitDriver};
+use straightline_virtio::ring::{Geometry, PackedDriver, RingOptions, SplitDriver};
 use straightline_virtio::vhost_user::RegionSpec;
 
 use crate::common::wait_until;
@@ -151,7 +151,7 @@ impl Ring {
     pub(crate) fn set_up(&mut self, memory: &Memory, features: u64) -> Result<()> {
         let packed = features & f::VIRTIO_F_RING_PACKED != 0;
         let geometry = memory.geometry(self.index, packed);
-        let options = Options {
+        let options = RingOptions {
             event_idx: features & f::VIRTIO_F_EVENT_IDX != 0,
             in_order: features & f::VIRTIO_F_IN_ORDER != 0,
             indirect: false,

@@ -9,7 +9,7 @@ use straightline_guest::{Guest, GuestOptions, MemoryPlacement, memory_file};
 use straightline_switch::api::RxMode;
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
-use straightline_virtio::ring::{Descriptor, Geometry, NEXT, Options, SplitDriver, WRITE};
+use straightline_virtio::ring::{Descriptor, Geometry, NEXT, RingOptions, SplitDriver, WRITE};
 use straightline_virtio::vhost_user::RingAddresses;
 
 use crate::common::packets::{self, Kind};
@@ -58,7 +58,7 @@ fn control(guest: &mut Guest, index: u16) -> Control {
     let region = &guest.memory().regions()[0];
     let at = region.guest_addr() + region.size() - ROOM;
     let geometry = Geometry { size: SIZE, desc: at, avail: at + 4096, used: at + 8192 };
-    let options = Options { event_idx: true, indirect: true, in_order: false };
+    let options = RingOptions { event_idx: true, indirect: true, in_order: false };
     let driver = SplitDriver::new(guest.memory(), geometry, options).expect("a ring");
     let kick = eventfd(0, EventfdFlags::CLOEXEC).expect("eventfd");
     let Geometry { desc, avail, used, .. } = geometry;

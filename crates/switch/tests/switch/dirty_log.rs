@@ -12,7 +12,7 @@ use straightline_guest::{Guest, GuestOptions, memory_file};
 use straightline_virtio::features as f;
 use straightline_virtio::memory::{GuestMemory, LOG_PAGE, Region};
 use straightline_virtio::net_header::NetHeader;
-use straightline_virtio::ring::{Geometry, Options, PackedDriver, SplitDriver};
+use straightline_virtio::ring::{Geometry, PackedDriver, RingOptions, SplitDriver};
 use straightline_virtio::vhost_user::{
     FrontendClient, RegionRef, RegionSpec, RingAddresses, SUPPORTED_PROTOCOL_FEATURES,
 };
@@ -111,7 +111,7 @@ impl Moved {
             Arc::new(Region::map(file.as_fd(), r.mmap_offset, r.size, r.guest_addr, r.user_addr).expect("a region"))
         };
         let memory = GuestMemory::new(REGIONS.iter().map(map).collect()).expect("no overlap");
-        let options = Options { event_idx, ..Options::default() };
+        let options = RingOptions { event_idx, ..RingOptions::default() };
         let drivers = [0, 1].map(|ring| {
             if packed {
                 Driver::Packed(PackedDriver::new(&memory, geometry(ring), options).expect("a ring"))

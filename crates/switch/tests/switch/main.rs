@@ -16,6 +16,7 @@ mod delivery;
 mod dirty_log;
 mod egress;
 mod full;
+mod kept_graphs;
 mod layouts;
 mod links;
 mod lost_calls;

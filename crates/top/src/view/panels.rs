@@ -1,5 +1,6 @@
 //! The panels: one for each view, and the details of the chosen row.
 
+use az::SaturatingAs;
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Rect};
 use ratatui::style::Style;
@@ -57,7 +58,7 @@ fn width(column: Column, ports: &[PortRates]) -> u16 {
     let heading = column.heading().len().max(widest);
     match column {
         Column::History => MIN_CURVE,
-        _ => u16::try_from(heading).unwrap_or(u16::MAX).min(24),
+        _ => heading.saturating_as::<u16>().min(24),
     }
 }
 
@@ -197,7 +198,7 @@ fn drops(frame: &mut Frame<'_>, area: Rect, app: &App, theme: Theme) {
 
 /// Returns the width of a column of names: its numbers stand beside them also on a wide screen.
 fn name_width(lengths: impl Iterator<Item = usize>) -> Constraint {
-    Constraint::Max(u16::try_from(lengths.max().unwrap_or(0)).unwrap_or(u16::MAX).max(12))
+    Constraint::Max(lengths.max().unwrap_or(0).saturating_as::<u16>().max(12))
 }
 
 /// Draws a table. A flag of a heading tells that its column is aligned to the right.

@@ -1,5 +1,6 @@
 //! Windows above the view.
 
+use az::SaturatingAs;
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
@@ -42,8 +43,8 @@ pub(super) fn columns(frame: &mut Frame<'_>, app: &App, at: usize, theme: Theme)
 fn window(frame: &mut Frame<'_>, title: &str, lines: Vec<Line<'_>>, theme: Theme) {
     let area = frame.area();
     let widest = lines.iter().map(Line::width).max().unwrap_or(0);
-    let width = u16::try_from(widest + 3).unwrap_or(u16::MAX).min(area.width);
-    let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX).min(area.height);
+    let width = (widest + 3).saturating_as::<u16>().min(area.width);
+    let height = (lines.len() + 2).saturating_as::<u16>().min(area.height);
     let place = Rect { x: (area.width - width) / 2, y: (area.height - height) / 2, width, height };
     let block = Block::bordered().border_type(BorderType::Rounded).title(title).border_style(theme.title());
     frame.render_widget(Clear, place);

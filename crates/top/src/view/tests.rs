@@ -7,10 +7,10 @@ use straightline_api::rates::{Sample, Timed};
 use straightline_api::{DropCount, Drops, Link, Node, Packets, Port, Ports, Queue, Runtime, Status, Worker};
 
 use super::*;
-use crate::{Column, Options, Output, Sort};
+use crate::{Column, Output, Sort, TopOptions};
 
-fn options() -> Options {
-    Options {
+fn options() -> TopOptions {
+    TopOptions {
         api: "api".into(),
         interval: Duration::from_secs(1),
         count: None,

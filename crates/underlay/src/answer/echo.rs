@@ -1,9 +1,10 @@
 //! Echo requests of the underlay's own: begun, sent once the next hop is known, looked at.
 
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use straightline_packet::IgnorePoison;
 use straightline_wire::{EtherType, IpProtocol, WireError, checksum, icmpv4, icmpv6};
 
 use crate::Underlay;
@@ -74,10 +75,10 @@ impl Echo {
 
     /// Sends the request if its next hop is known now. Returns the state.
     pub fn look(&self) -> EchoState {
-        if let Some(after) = *self.request.reply.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(after) = *self.request.reply.lock().ignore_poison() {
             return EchoState::Replied(after);
         }
-        let mut sent = self.request.sent.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sent = self.request.sent.lock().ignore_poison();
         if sent.is_some() {
             return EchoState::Sent;
         }

@@ -11,6 +11,7 @@ mod nd;
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use az::SaturatingAs;
 use straightline_packet::{Checksum, Offload, PacketId, Packets, Reason};
 use straightline_wire::{EtherType, IpProtocol, MacAddr, WireError, arp, checksum, ethernet, ipv4, ipv6, vlan};
 
@@ -72,7 +73,7 @@ impl Ip {
     /// finished.
     fn check(&self, packets: &mut Packets<'_>, id: PacketId, field: usize, pseudo: u16) -> Result<(), Reason> {
         let end = self.l4 + usize::from(self.len);
-        if !packets.truncate(id, u32::try_from(end).unwrap_or(u32::MAX)) {
+        if !packets.truncate(id, end.saturating_as::<u32>()) {
             return Err(Reason::NotOurs);
         }
         let is_right = match packets.offload(id).checksum {

@@ -22,6 +22,7 @@ pub(crate) mod verify;
 
 use std::sync::Arc;
 
+use az::SaturatingAs;
 use straightline_graph::{Next, Node};
 use straightline_packet::{Batch, Checksum, Offload, PacketId, Packets, Reason, StripError, unfinished, unfinished_ip};
 use straightline_wire::ecn::{self, Ecn};
@@ -353,5 +354,5 @@ fn ip_inside(head: &[u8], carries: Carries) -> Option<EtherType> {
 /// Returns the offset as a length of a packet. Packets have less than 4 GiB.
 #[inline]
 fn narrow(offset: usize) -> u32 {
-    u32::try_from(offset).unwrap_or(u32::MAX)
+    offset.saturating_as::<u32>()
 }

@@ -4,10 +4,11 @@ pub(crate) mod output;
 pub(crate) mod too_big;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use az::SaturatingAs;
 use straightline_graph::{Next, Node};
-use straightline_packet::{Batch, MAX_BATCH, PacketId, Packets, Reason};
+use straightline_packet::{Batch, IgnorePoison, MAX_BATCH, PacketId, Packets, Reason};
 use straightline_wire::ethernet;
 
 use crate::Tunnel;
@@ -57,7 +58,7 @@ pub(crate) struct PacketSet {
 impl Gather {
     /// Locks the content. Only one worker uses it, so it never waits.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Gathered> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 }
 
@@ -157,7 +158,7 @@ impl Encap {
     pub fn new(gather: Arc<Gather>, tunnel: Arc<Tunnel>) -> Self {
         let mut gathered = gather.lock();
         // Ports are counted by 16 bits, and so are tunnels.
-        let index = u16::try_from(gathered.tunnels.len()).unwrap_or(u16::MAX);
+        let index = gathered.tunnels.len().saturating_as::<u16>();
         gathered.tunnels.push(Arc::clone(&tunnel));
         gathered.ids.reserve(MAX_BATCH);
         gathered.runs.reserve(MAX_BATCH);
@@ -221,17 +222,13 @@ impl Encap {
                     }
                     selected.push(id);
                 }
-                None => {
-                    self.tunnel.drop_packets(Reason::NotIp, 1);
-                    packets.note_dropped(self.tunnel.port, id, Reason::NotIp);
-                }
+                None => packets.drop_at(self.tunnel.port, &[id], Reason::NotIp),
                 Some(asked) => {
                     face.learn(asked.by());
                     let answer = asked.answer(face.mac());
                     let outbox = &self.tunnel.underlay.outbox;
                     if !answer.is_ok_and(|answer| outbox.push_for(&self.tunnel.places, answer.bytes())) {
-                        self.tunnel.drop_packets(Reason::AnswerLimit, 1);
-                        packets.note_dropped(self.tunnel.port, id, Reason::AnswerLimit);
+                        packets.drop_at(self.tunnel.port, &[id], Reason::AnswerLimit);
                     }
                 }
             }
@@ -243,8 +240,7 @@ impl Encap {
 impl Node for Encap {
     fn process(&mut self, packets: &mut Packets<'_>, batch: &Batch, next: &mut Next<'_>) {
         if self.tunnel.is_set_down() {
-            packets.note_all_dropped(self.tunnel.port, batch.ids(), Reason::SetDown);
-            return self.tunnel.drop_packets(Reason::SetDown, batch.len());
+            return packets.drop_at(self.tunnel.port, batch.ids(), Reason::SetDown);
         }
         let selected;
         let batch = if self.tunnel.face.is_some() {

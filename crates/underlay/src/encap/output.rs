@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use az::SaturatingAs;
 use straightline_graph::Port;
 use straightline_packet::{Batch, ChangedPackets, Checksum, HEAD, PacketId, Packets, PortIndex, Reason, Turn};
 use straightline_wire::{FrameLimit, MacAddr, checksum, ethernet, udp};
@@ -231,7 +232,7 @@ impl<'a> Way<'a> {
         if u32::from(gso.size) > longest && !(gso.kind.is_tcp() && longest >= LEAST_PAYLOAD) {
             return Err(Reason::TooBig);
         }
-        packets.set_gso_size(id, u16::try_from(longest).unwrap_or(u16::MAX));
+        packets.set_gso_size(id, longest.saturating_as::<u16>());
         let segment = u32::from(gso.size).min(longest) + u32::from(gso.header_len);
         let longest = segment.min(packets.len(id));
         self.path.headers.put_on_gso(packets, id, macs).map(|()| longest)
@@ -248,8 +249,7 @@ impl<'a> Way<'a> {
         if reason == Reason::TooBig {
             self.tell_sender(turn.packets(), id);
         }
-        self.tunnel.drop_packets(reason, 1);
-        turn.note_dropped(self.tunnel.port, id, reason);
+        turn.drop_at(self.tunnel.port, &[id], reason);
         if turn.is_observed() {
             turn.observe_notes();
         }
@@ -259,7 +259,7 @@ impl<'a> Way<'a> {
     fn tell_sender(&self, packets: &mut Packets<'_>, id: PacketId) {
         let Ok(layout) = packets.layout(id) else { return };
         let fits = self.longest.saturating_sub(layout.payload.into());
-        let mtu = u16::try_from(fits).unwrap_or(u16::MAX).min(self.tunnel.config.mtu);
+        let mtu = fits.saturating_as::<u16>().min(self.tunnel.config.mtu);
         self.tunnel.too_big(packets.head(id), &layout, packets.port(id), mtu, self.now);
     }
 

@@ -20,7 +20,7 @@ impl Inner {
     #[inline(always)]
     pub(crate) fn of(packets: &mut Packets<'_>, id: PacketId, wants_hash: bool) -> Self {
         let plain = Self::of_plain(packets.head(id));
-        let hash = if wants_hash { packets.flow_hash(id) } else { 0 };
+        let hash = if wants_hash { packets.flow_hash_before_change(id) } else { 0 };
         let (network, ecn) = plain.unwrap_or_else(|| Self::of_other(packets, id));
         Inner { network, ecn, hash }
     }

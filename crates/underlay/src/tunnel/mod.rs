@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use straightline_fdb::Share;
 use straightline_graph::{QueueCounters, Told};
-use straightline_packet::{Drops, PortIndex, Reason};
+use straightline_packet::{Drops, PortIndex};
 use straightline_wire::{IpProtocol, MacAddr};
 use table::AlreadyTold;
 
@@ -152,12 +152,6 @@ impl Tunnel {
         let mtu = path.mtu.lower_to(dst, error, self.underlay.mtu(), now);
         let mtu = mtu.filter(|_| path.headers.can_begin(protocol, rest));
         mtu.is_some_and(|mtu| path.mtu.lower(mtu, now))
-    }
-
-    /// Counts packets that the tunnel does not send.
-    #[inline]
-    pub(crate) fn drop_packets(&self, reason: Reason, packets: usize) {
-        self.drops.add(reason, u64::try_from(packets).unwrap_or(0));
     }
 
     /// Returns the settings.

@@ -11,6 +11,8 @@
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use az::SaturatingAs;
+
 use crate::underlay::rate_limit::RateLimit;
 
 /// Seconds after which an MTU is forgotten, so that a better way is noticed (RFC 8201, 4).
@@ -101,7 +103,7 @@ impl PathMtu {
         if remote.is_ipv6() && error.mtu < LEAST_V6 {
             return None;
         }
-        let mtu = u16::try_from(error.mtu).unwrap_or(u16::MAX).max(self.least?);
+        let mtu = error.mtu.saturating_as::<u16>().max(self.least?);
         let is_about_ours = error.len > mtu.into() && error.len <= self.sent.longest(now).into();
         (is_about_ours && mtu < self.get(underlay, now)).then_some(mtu)
     }

@@ -3,14 +3,14 @@
 use std::io;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use straightline_graph::{
     Down, DownCause, LinkHistory, LinkState, LinkStatus, ListenError, Permissions, Port, PortControl, QueueAssignment,
     QueueCounters, Waiters,
 };
-use straightline_packet::{Batch, Drops, PortIndex, Reason, Turn};
+use straightline_packet::{Batch, Drops, IgnorePoison, PortIndex, Reason, Turn};
 
 use crate::underlay::rate_limit::RateLimit;
 use crate::{NeighbourState, Tunnel, TunnelStatus};
@@ -69,7 +69,7 @@ impl TunnelPort {
 
 impl TunnelLink {
     fn state(&self) -> MutexGuard<'_, LinkState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     /// Brings the state up to date. A worker calls it, so it does little for a link that stays up.
@@ -89,7 +89,7 @@ impl TunnelLink {
     /// After too many lines, a later look logs the state that the link has then.
     fn log(&self, down_reason: Option<&str>) -> bool {
         let is_up = down_reason.is_none();
-        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut logged = self.logged.lock().ignore_poison();
         let is_new = match *logged {
             Some(was_up) => was_up != is_up,
             // At the start, next hops get the time for an answer.
@@ -243,8 +243,7 @@ impl Port for Unserved {
     fn receive(&self, _turn: &mut Turn<'_>, _into: &mut Batch, _max: usize) {}
 
     fn deliver(&self, turn: &mut Turn<'_>, batch: &Batch, _wait: bool) {
-        turn.note_all_dropped(self.0.port, batch.ids(), Reason::NotConnected);
-        self.0.drop_packets(Reason::NotConnected, batch.len());
+        turn.drop_at(self.0.port, batch.ids(), Reason::NotConnected);
     }
 
     fn arm(&self, _turn: &Turn<'_>, _for_buffers: bool) -> bool {

@@ -21,8 +21,9 @@
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
+use straightline_packet::IgnorePoison;
 use straightline_wire::MacAddr;
 
 use crate::Address;
@@ -122,7 +123,7 @@ impl Conflicts {
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock().ignore_poison()
     }
 
     /// Notes that the link has come up. From the next second on, all addresses are probed and

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hash};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use conflicts::{AddressStatus, Conflicts, Notice};
 use foldhash::quality::RandomState;
@@ -23,7 +23,7 @@ use outbox::Outbox;
 use pings::Pings;
 use rate_limit::SharedLimit;
 use straightline_graph::{Port, Told};
-use straightline_packet::PortIndex;
+use straightline_packet::{IgnorePoison, PortIndex};
 use straightline_wire::MacAddr;
 use table::AlreadyTold;
 
@@ -227,7 +227,7 @@ impl Underlay {
     }
 
     fn tunnels(&self) -> MutexGuard<'_, BTreeMap<IpAddr, Vec<Weak<Tunnel>>>> {
-        self.tunnels.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tunnels.lock().ignore_poison()
     }
 
     /// Notes a tunnel under each of its remotes, as long as it lives.
@@ -263,7 +263,7 @@ impl Underlay {
     }
 
     pub(crate) fn links(&self) -> MutexGuard<'_, Vec<Weak<TunnelLink>>> {
-        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+        self.links.lock().ignore_poison()
     }
 
     /// Brings the links up to date.

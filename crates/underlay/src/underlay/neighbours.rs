@@ -26,8 +26,9 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use straightline_packet::IgnorePoison;
 use straightline_wire::MacAddr;
 
 use crate::UnderlayConfig;
@@ -189,7 +190,7 @@ impl Neighbours {
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 
     /// Finds a next hop or adds it. `None` if the table is full.

@@ -7,9 +7,9 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-use straightline_packet::{Batch, PortIndex, Turn};
+use straightline_packet::{Batch, IgnorePoison, PortIndex, Turn};
 
 /// Bytes of the longest packet of the underlay's own.
 pub(crate) const MOST_OWN: usize = 256;
@@ -106,7 +106,7 @@ impl Outbox {
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock().ignore_poison()
     }
 
     fn update(&self, waiting: &Waiting) {
@@ -148,7 +148,7 @@ impl Places {
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<OwnPacket>> {
-        self.packets.lock().unwrap_or_else(PoisonError::into_inner)
+        self.packets.lock().ignore_poison()
     }
 }
 

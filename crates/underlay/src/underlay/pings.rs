@@ -5,8 +5,10 @@
 //! who does not see the request can forge its reply.
 
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
+
+use straightline_packet::IgnorePoison;
 
 /// The most requests of an underlay that wait for their replies.
 const MOST_WAITING: usize = 16;
@@ -53,7 +55,7 @@ pub enum PingError {
 
 impl Pings {
     fn lock(&self) -> MutexGuard<'_, Vec<Weak<Request>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 
     pub(crate) fn add(&self, request: &Arc<Request>) -> Result<(), PingError> {
@@ -77,8 +79,8 @@ impl Pings {
 impl Request {
     /// Notes the reply. Returns `false` if there is one already, or if the request is not sent.
     fn replied(&self) -> bool {
-        let Some(sent) = *self.sent.lock().unwrap_or_else(PoisonError::into_inner) else { return false };
-        let mut reply = self.reply.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(sent) = *self.sent.lock().ignore_poison() else { return false };
+        let mut reply = self.reply.lock().ignore_poison();
         let is_first = reply.is_none();
         reply.get_or_insert(sent.elapsed());
         is_first

@@ -12,6 +12,7 @@ mod region;
 
 use std::sync::Arc;
 
+use az::SaturatingAs;
 use straightline_packet::MemorySegment;
 
 pub use area::Area;
@@ -109,7 +110,7 @@ impl GuestMemory {
             let Some(at) = self.windows.partition_point(|w| w.start <= addr).checked_sub(1) else { return false };
             let window = &self.windows[at];
             let left = window.size.saturating_sub(addr - window.start);
-            let step = u32::try_from(left).unwrap_or(u32::MAX).min(len);
+            let step = left.saturating_as::<u32>().min(len);
             if step == 0 {
                 return false;
             }

@@ -23,6 +23,8 @@
 //!
 //! Each state has exactly one form, and nothing else is accepted.
 
+use az::SaturatingAs;
+
 use super::{LONGEST, NetControl, OFFLOADS, RxFilter, VLANS};
 use crate::features as f;
 
@@ -107,13 +109,13 @@ impl SavedState {
         let RxFilter { mac, unicast, multicast, .. } = &self.rx_filter;
         let flags = if self.announces { ANNOUNCES } else { 0 } | if mac.is_some() { HAS_MAC } else { 0 };
         let modes = modes(&self.rx_filter).into_iter().rev().fold(0_u16, |bits, on| bits << 1 | u16::from(on));
-        let count = |table: &[[u8; 6]]| u16::try_from(table.len()).unwrap_or(u16::MAX).to_le_bytes();
+        let count = |table: &[[u8; 6]]| table.len().saturating_as::<u16>().to_le_bytes();
         let len = HEAD + 6 * (unicast.len() + multicast.len()) + CRC;
         let mut bytes = Vec::with_capacity(len);
         bytes.extend(KIND);
         bytes.extend(VERSION.to_le_bytes());
         bytes.extend(flags.to_le_bytes());
-        bytes.extend(u32::try_from(len).unwrap_or(u32::MAX).to_le_bytes());
+        bytes.extend(len.saturating_as::<u32>().to_le_bytes());
         bytes.extend(self.features.to_le_bytes());
         bytes.extend(self.offloads.to_le_bytes());
         bytes.extend(self.pairs.to_le_bytes());

@@ -1,6 +1,7 @@
 //! Descriptor chains of either layout: the first descriptor, the walk from descriptors to staged
 //! segments, and all faults.
 
+use az::SaturatingAs;
 use straightline_packet::{MAX_FRAME, MemorySegment, Reason, Turn};
 
 use super::layout::{Descriptor, INDIRECT, NEXT, WRITE};
@@ -167,7 +168,7 @@ impl<'w, 't> Walk<'w, 't> {
     pub(super) fn end(self, result: Result<(), Fault>, hint: &mut usize) -> Result<Chain, Fault> {
         *hint = self.hint;
         self.turn.count_descriptors(self.descriptors);
-        let narrow = |n| u32::try_from(n).unwrap_or(u32::MAX);
+        let narrow = |n: u64| n.saturating_as::<u32>();
         match result {
             Ok(()) => Ok(Chain { len: narrow(self.len), readable: narrow(self.readable) }),
             Err(fault) => {

@@ -16,11 +16,12 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use az::SaturatingAs;
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate, memfd_create};
 
 use super::chain::{Direction, First};
 use super::device::Device;
-use super::layout::{self, Geometry, Options};
+use super::layout::{self, Geometry, RingOptions};
 use super::packed_device::{AVAIL, USED};
 use super::{PackedDevice, SplitDevice};
 use crate::memory::{Area, DirtyLog, GuestMemory, MapError, Region};
@@ -83,7 +84,7 @@ impl InflightShape {
     fn queue_len(self) -> u64 {
         let (head, state) = if self.packed { (packed::DESC, packed::STATE) } else { (split::DESC, split::STATE) };
         let len = head + usize::from(self.size) * state;
-        u64::try_from(len).unwrap_or(u64::MAX).next_multiple_of(ALIGN)
+        len.saturating_as::<u64>().next_multiple_of(ALIGN)
     }
 
     /// Returns the bytes of the table.
@@ -454,7 +455,7 @@ impl SplitDevice {
     pub fn tracked(
         memory: &GuestMemory,
         geometry: Geometry,
-        options: Options,
+        options: RingOptions,
         log: Option<&Arc<DirtyLog>>,
         inflight: Inflight,
     ) -> Result<Self, InflightError> {
@@ -463,7 +464,7 @@ impl SplitDevice {
         let base = device.base();
         let chains = if kept { inflight.reconnect_split(base)? } else { Vec::new() };
         let mut found = vec![First::default(); chains.len()];
-        let count = u16::try_from(chains.len()).unwrap_or(u16::MAX);
+        let count = chains.len().saturating_as::<u16>();
         let there = device.available(count).is_ok_and(|n| n >= count) && device.peek(&mut found).is_ok();
         // The next available entries of the ring may be exactly the chains in flight. Then the
         // chains can be taken again. Otherwise later entries have overwritten theirs, and the
@@ -495,7 +496,7 @@ impl PackedDevice {
         memory: &GuestMemory,
         geometry: Geometry,
         base: u32,
-        options: Options,
+        options: RingOptions,
         direction: Direction,
         log: Option<&Arc<DirtyLog>>,
         inflight: Inflight,

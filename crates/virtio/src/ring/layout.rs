@@ -1,5 +1,6 @@
 //! The layout of both rings in memory (virtio 1.2, 2.7.5 to 2.7.8 and 2.8.13).
 
+use az::SaturatingAs;
 use straightline_packet::{Level, MemorySegment};
 
 use crate::memory::{Area, DirtyLog, GuestMemory};
@@ -93,7 +94,7 @@ pub struct Geometry {
 
 /// The ring features that driver and device negotiated (virtio 1.2, 6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Options {
+pub struct RingOptions {
     /// EVENT_IDX: notifications are suppressed by index.
     pub event_idx: bool,
     /// INDIRECT_DESC: a descriptor may name a table of descriptors.
@@ -203,5 +204,5 @@ pub(super) fn mark_entries(log: &DirtyLog, area: &Area, offset: usize, entry: us
 }
 
 fn wide(n: usize) -> u64 {
-    u64::try_from(n).unwrap_or(u64::MAX)
+    n.saturating_as::<u64>()
 }

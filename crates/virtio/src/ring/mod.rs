@@ -36,7 +36,7 @@ pub use chain::{BURST, Chain, ChainFault, Direction, Fault, First, RingFault};
 pub use device::{Device, Ring};
 pub use driver::{DeviceFault, Tables};
 pub use inflight::{Inflight, InflightError, InflightFile, InflightShape, InflightTable};
-pub use layout::{Descriptor, Geometry, INDIRECT, NEXT, Options, WRITE};
+pub use layout::{Descriptor, Geometry, INDIRECT, NEXT, RingOptions, WRITE};
 pub use packed_device::PackedDevice;
 pub use packed_driver::PackedDriver;
 pub use split_device::SplitDevice;

@@ -8,11 +8,12 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use az::SaturatingAs;
 use straightline_packet::{MemorySegment, Turn};
 
 use super::chain::{Chain, ChainFault, Direction, Fault, First, RingFault, Walk};
 use super::device::Device;
-use super::layout::{self, Descriptor, Geometry, INDIRECT, NEXT, Options, PackedParts, WRITE, event};
+use super::layout::{self, Descriptor, Geometry, INDIRECT, NEXT, PackedParts, RingOptions, WRITE, event};
 use super::standing::{self, Standing, is_used_packed};
 use super::{Inflight, notify};
 use crate::fail;
@@ -79,7 +80,7 @@ struct Taken {
 pub struct PackedDevice {
     parts: PackedParts,
     size: u16,
-    options: Options,
+    options: RingOptions,
     /// Position of the next descriptor to take.
     next_avail: RingPosition,
     /// Position of the next used descriptor to write.
@@ -117,7 +118,12 @@ impl PackedDevice {
     /// "Vring state descriptor indices for packed virtqueues"). The high half is ignored. A ring
     /// stops only when all taken chains are given back, so both positions are equal. DPDK's driver
     /// sends the low half alone.
-    pub fn new(memory: &GuestMemory, geometry: Geometry, base: u32, options: Options) -> Result<Self, &'static str> {
+    pub fn new(
+        memory: &GuestMemory,
+        geometry: Geometry,
+        base: u32,
+        options: RingOptions,
+    ) -> Result<Self, &'static str> {
         let parts = geometry.locate_packed(memory)?;
         let size = geometry.size;
         let [low, high, _, _] = base.to_le_bytes();
@@ -186,7 +192,7 @@ impl PackedDevice {
         free: u16,
         ahead: Option<ReadAhead>,
     ) -> Result<(), RingFault> {
-        first.following = u16::try_from(self.following.len()).unwrap_or(u16::MAX);
+        first.following = self.following.len().saturating_as::<u16>();
         loop {
             if first.span == free {
                 return Err(RingFault::Loop { head: start.at, size: self.size });
@@ -535,7 +541,7 @@ impl Device for PackedDevice {
 
     #[inline]
     fn followed(&self) -> u32 {
-        u32::try_from(self.following.len()).unwrap_or(u32::MAX)
+        self.following.len().saturating_as::<u32>()
     }
 
     fn is_all_taken(&self) -> bool {

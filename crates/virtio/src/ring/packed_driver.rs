@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use super::driver::{DeviceFault, Layout, Outstanding, TableArea, Tables};
-use super::layout::{self, Geometry, NEXT, Options, PackedParts, WRITE};
+use super::layout::{self, Geometry, NEXT, PackedParts, RingOptions, WRITE};
 use super::notify;
 use super::packed_device::{AVAIL, EVENTS_AT, EVENTS_OFF, EVENTS_ON, RingPosition, USED};
 use crate::memory::GuestMemory;
@@ -23,7 +23,7 @@ use crate::memory::GuestMemory;
 pub struct PackedDriver {
     parts: PackedParts,
     size: u16,
-    options: Options,
+    options: RingOptions,
     tables: Option<TableArea>,
     /// Number of free descriptors, which begin at `next_avail`.
     free: u16,
@@ -49,7 +49,7 @@ pub struct PackedDriver {
 impl PackedDriver {
     /// Creates an empty ring at `geometry` (its table, then the driver's and the device's event
     /// suppression), in memory that is all zeros. The error names the part that is not in memory.
-    pub fn new(memory: &GuestMemory, geometry: Geometry, options: Options) -> Result<Self, &'static str> {
+    pub fn new(memory: &GuestMemory, geometry: Geometry, options: RingOptions) -> Result<Self, &'static str> {
         let parts = geometry.locate_packed(memory)?;
         let size = geometry.size;
         // 2.8.1: both wrap counters begin with 1.

@@ -62,7 +62,7 @@ use straightline_packet::{Level, MemorySegment};
 
 use super::chain::{Direction, First};
 use super::device::Device;
-use super::layout::{DESCRIPTOR, Descriptor, Geometry, INDIRECT, NEXT, Options};
+use super::layout::{DESCRIPTOR, Descriptor, Geometry, INDIRECT, NEXT, RingOptions};
 use super::packed_device::{AVAIL, PackedDevice, RingPosition, USED, is_available};
 use crate::memory::{DirtyLog, GuestMemory};
 use crate::net_header::{LEN, NetHeader};
@@ -98,7 +98,7 @@ impl PackedDevice {
         memory: &GuestMemory,
         geometry: Geometry,
         base: u32,
-        options: Options,
+        options: RingOptions,
         direction: Direction,
         log: Option<&Arc<DirtyLog>>,
     ) -> Result<Self, &'static str> {

@@ -12,12 +12,13 @@
 
 use std::sync::Arc;
 
+use az::SaturatingAs;
 use straightline_packet::{MemorySegment, Turn};
 
 use super::Inflight;
 use super::chain::{Chain, ChainFault, Direction, Fault, First, RingFault, Walk};
 use super::device::Device;
-use super::layout::{self, Descriptor, Geometry, INDIRECT, NEXT, NO_INTERRUPT, NO_NOTIFY, Options, Parts};
+use super::layout::{self, Descriptor, Geometry, INDIRECT, NEXT, NO_INTERRUPT, NO_NOTIFY, Parts, RingOptions};
 use super::notify::{self, SuppressionField};
 use super::standing::{Standing, is_used_split};
 use crate::fail;
@@ -32,7 +33,7 @@ pub struct SplitDevice {
     /// 32-bit load would overlap a recent 16-bit store, and would have to wait until that store is
     /// in the cache.
     mask: usize,
-    options: Options,
+    options: RingOptions,
     /// Index of the next available entry to take.
     next_avail: u16,
     /// The driver's index as it was last read.
@@ -55,7 +56,12 @@ pub struct SplitDevice {
 impl SplitDevice {
     /// Creates the device half of the ring at `geometry`, which continues at index `base`. The
     /// error names the part that is not in guest memory.
-    pub fn new(memory: &GuestMemory, geometry: Geometry, base: u16, options: Options) -> Result<Self, &'static str> {
+    pub fn new(
+        memory: &GuestMemory,
+        geometry: Geometry,
+        base: u16,
+        options: RingOptions,
+    ) -> Result<Self, &'static str> {
         let parts = geometry.locate(memory)?;
         Ok(SplitDevice {
             parts,
@@ -77,7 +83,7 @@ impl SplitDevice {
     /// Creates the device half as [`Self::new`] does, but continues behind the last chain that the
     /// ring itself shows as used. A device that uses chains in order needs no other base. Frontends
     /// lose the base together with their backend: DPDK's then sends 0.
-    pub fn recover(memory: &GuestMemory, geometry: Geometry, options: Options) -> Result<Self, &'static str> {
+    pub fn recover(memory: &GuestMemory, geometry: Geometry, options: RingOptions) -> Result<Self, &'static str> {
         // Acquire: everything that the last device published before this index is visible.
         let base = geometry.locate(memory)?.used.acquire_u16(layout::used::INDEX);
         Self::new(memory, geometry, base, options)
@@ -236,7 +242,7 @@ impl SplitDevice {
 impl Device for SplitDevice {
     #[inline]
     fn find(&mut self, into: &mut [First]) -> Result<usize, RingFault> {
-        let count = u16::try_from(into.len()).unwrap_or(u16::MAX);
+        let count = into.len().saturating_as::<u16>();
         let found = usize::from(self.available(count)?).min(into.len());
         self.peek(&mut into[..found])?;
         Ok(found)

@@ -2,7 +2,7 @@
 //! not the device.
 
 use super::driver::{DeviceFault, Layout, Outstanding, TableArea, Tables};
-use super::layout::{self, Descriptor, Geometry, NEXT, NO_INTERRUPT, NO_NOTIFY, Options, Parts, WRITE};
+use super::layout::{self, Descriptor, Geometry, NEXT, NO_INTERRUPT, NO_NOTIFY, Parts, RingOptions, WRITE};
 use super::notify::{self, SuppressionField};
 use crate::memory::GuestMemory;
 
@@ -15,7 +15,7 @@ use crate::memory::GuestMemory;
 pub struct SplitDriver {
     parts: Parts,
     size: u16,
-    options: Options,
+    options: RingOptions,
     tables: Option<TableArea>,
     /// Free descriptors, as a list linked through `next`. In order, descriptors are taken and
     /// returned around the table, so the list stays in its first order (2.7.5.2).
@@ -41,7 +41,7 @@ pub struct SplitDriver {
 impl SplitDriver {
     /// Creates an empty ring at `geometry`, in memory that is all zeros. The error names the part
     /// that is not in memory.
-    pub fn new(memory: &GuestMemory, geometry: Geometry, options: Options) -> Result<Self, &'static str> {
+    pub fn new(memory: &GuestMemory, geometry: Geometry, options: RingOptions) -> Result<Self, &'static str> {
         let parts = geometry.locate(memory)?;
         let size = geometry.size;
         Ok(SplitDriver {

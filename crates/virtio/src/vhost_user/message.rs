@@ -3,6 +3,8 @@
 //! Numbers are in the machine's byte order ("Message Specification"). The only failure here is
 //! `None` for bytes of the wrong length. The session checks the values.
 
+use az::SaturatingAs;
+
 use super::request::Request;
 
 /// Bytes of a header.
@@ -291,7 +293,7 @@ impl RegionSpec {
     /// Returns the bytes of "Multiple memory regions description".
     pub fn encode_table(regions: &[Self]) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(8 + regions.len() * Self::LEN);
-        bytes.extend(u32::try_from(regions.len()).unwrap_or(u32::MAX).to_ne_bytes());
+        bytes.extend(regions.len().saturating_as::<u32>().to_ne_bytes());
         bytes.extend(0_u32.to_ne_bytes());
         for region in regions {
             region.write(&mut bytes);

@@ -25,15 +25,15 @@
 //! ```
 //! use straightline_virtio::features::{VIRTIO_F_VERSION_1, VIRTIO_NET_F_CSUM};
 //! use straightline_virtio::vhost_user::{
-//!     Connection, Effect, FrontendClient, NetConfig, Offer, Outcome, Refused, SUPPORTED_PROTOCOL_FEATURES, Session,
+//!     Connection, Effect, FrontendClient, NetConfig, Offer, RequestOutcome, Refused, SUPPORTED_PROTOCOL_FEATURES, Session,
 //! };
 //!
 //! fn serve(connection: &Connection, session: &mut Session) -> std::io::Result<()> {
 //!     while let Some((message, fds)) = connection.recv()? {
 //!         let answer = match session.handle(message, fds) {
 //!             // A real backend carries the effect out here: it maps memory, starts and stops rings.
-//!             Ok(Effect::StopRing(_)) => session.reply(Outcome::RingBase(0)),
-//!             Ok(_) => session.reply(Outcome::Done),
+//!             Ok(Effect::StopRing(_)) => session.reply(RequestOutcome::RingBase(0)),
+//!             Ok(_) => session.reply(RequestOutcome::Done),
 //!             Err(error) => match session.refuse(&error) {
 //!                 Refused::Answer(bytes) => Some(bytes),
 //!                 Refused::Ignore => None,
@@ -86,6 +86,6 @@ pub use message::{InflightSpec, LogSpec, MAX_FDS, MAX_PAYLOAD, Message, RegionSp
 pub use request::{Request, Requirement};
 pub use ring::RingSetup;
 pub use session::{
-    Effect, LogFd, MAX_QUEUE_PAIRS, Offer, Outcome, Refused, RegionFd, SUPPORTED_PROTOCOL_FEATURES, Session,
+    Effect, LogFd, MAX_QUEUE_PAIRS, Offer, Refused, RegionFd, RequestOutcome, SUPPORTED_PROTOCOL_FEATURES, Session,
 };
 pub use socket::{Connection, Stopper};

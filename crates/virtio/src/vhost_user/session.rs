@@ -12,6 +12,8 @@
 
 use std::os::fd::OwnedFd;
 
+use az::SaturatingAs;
+
 use crate::features::{
     VHOST_F_LOG_ALL, VHOST_USER_F_PROTOCOL_FEATURES, VHOST_USER_PROTOCOL_F_BACKEND_REQ, VHOST_USER_PROTOCOL_F_CONFIG,
     VHOST_USER_PROTOCOL_F_CONFIGURE_MEM_SLOTS, VHOST_USER_PROTOCOL_F_DEVICE_STATE,
@@ -33,7 +35,7 @@ mod requests;
 #[cfg(test)]
 mod tests;
 
-pub use effect::{Effect, LogFd, Outcome, Refused, RegionFd};
+pub use effect::{Effect, LogFd, Refused, RegionFd, RequestOutcome};
 
 /// The most queue pairs: the message of a kick descriptor has eight bits for the ring
 /// ("SET_VRING_KICK").
@@ -198,32 +200,34 @@ impl Session {
     /// Ends a message that [`handle`](Self::handle) accepted, and returns the bytes to send. `None`
     /// means that there is nothing to send. If the effect failed and there is nothing to send, the
     /// frontend does not know of the failure, and the connection should close.
-    pub fn reply(&mut self, outcome: Outcome) -> Option<Vec<u8>> {
+    pub fn reply(&mut self, outcome: RequestOutcome) -> Option<Vec<u8>> {
         let Pending { code, need_reply, answer, rollback } = self.pending.take()?;
-        if outcome == Outcome::Failed {
+        if outcome == RequestOutcome::Failed {
             self.roll_back(rollback);
         }
         let payload = match answer {
             Answer::Payload(payload) => payload,
-            Answer::Success if outcome == Outcome::Failed => return None,
+            Answer::Success if outcome == RequestOutcome::Failed => return None,
             Answer::Success => 0_u64.to_ne_bytes().to_vec(),
-            Answer::State { flags } => (flags | u64::from(outcome == Outcome::Failed)).to_ne_bytes().to_vec(),
+            Answer::State { flags } => (flags | u64::from(outcome == RequestOutcome::Failed)).to_ne_bytes().to_vec(),
             Answer::RingBase(index) => {
                 let ring = &mut self.rings[index];
-                if let Outcome::RingBase(base) = outcome {
+                if let RequestOutcome::RingBase(base) = outcome {
                     ring.base = base;
                 }
                 VringState { index: u32::try_from(index).ok()?, num: ring.base }.encode()
             }
             Answer::Inflight(asked, len) => {
-                let mmap_size = if let Outcome::Inflight(bytes) = outcome { bytes } else { 0 };
+                let mmap_size = if let RequestOutcome::Inflight(bytes) = outcome { bytes } else { 0 };
                 let mut payload = InflightSpec { mmap_size, mmap_offset: 0, ..asked }.encode();
                 payload.truncate(len);
                 payload
             }
             // "REPLY_ACK": 0 reports success. The features acknowledged now decide, so that the
             // acknowledgement of REPLY_ACK itself can be acknowledged.
-            Answer::Ack if need_reply && self.replies() => u64::from(outcome == Outcome::Failed).to_ne_bytes().to_vec(),
+            Answer::Ack if need_reply && self.replies() => {
+                u64::from(outcome == RequestOutcome::Failed).to_ne_bytes().to_vec()
+            }
             Answer::Ack => return None,
         };
         Some(Message::reply(code, payload).to_bytes())
@@ -344,7 +348,7 @@ impl Session {
 
     /// Returns the number of rings.
     pub fn rings(&self) -> u16 {
-        u16::try_from(self.rings.len()).unwrap_or(u16::MAX)
+        self.rings.len().saturating_as::<u16>()
     }
 
     /// Returns the set-up of a ring, or `None` if there is no such ring.

@@ -12,8 +12,8 @@ use rustix::fs::{MemfdFlags, fstat, ftruncate, memfd_create};
 use straightline_packet::Level;
 use straightline_virtio::memory::{GuestMemory, Region};
 use straightline_virtio::ring::{
-    Device, Direction, First, InflightError, InflightFile, InflightShape, InflightTable, Options, PackedDevice, Ring,
-    SplitDevice, WRITE,
+    Device, Direction, First, InflightError, InflightFile, InflightShape, InflightTable, PackedDevice, Ring,
+    RingOptions, SplitDevice, WRITE,
 };
 
 const SIZE: u16 = 8;
@@ -109,12 +109,20 @@ impl Kept {
 /// Creates a device on ring 1 that trusts the table and the ring.
 fn split(guest: &GuestRing, kept: &Kept) -> Result<SplitDevice, InflightError> {
     let inflight = kept.table().queue(1, SIZE, false)?.expect("ring 1 has a part");
-    SplitDevice::tracked(&guest.ours, guest.geometry(), Options::default(), None, inflight)
+    SplitDevice::tracked(&guest.ours, guest.geometry(), RingOptions::default(), None, inflight)
 }
 
 fn packed(guest: &GuestRing, kept: &Kept, base: u32) -> Result<PackedDevice, InflightError> {
     let inflight = kept.table().queue(1, SIZE, true)?.expect("ring 1 has a part");
-    PackedDevice::tracked(&guest.ours, guest.geometry(), base, Options::default(), Direction::FromGuest, None, inflight)
+    PackedDevice::tracked(
+        &guest.ours,
+        guest.geometry(),
+        base,
+        RingOptions::default(),
+        Direction::FromGuest,
+        None,
+        inflight,
+    )
 }
 
 /// Returns the next `n` heads.

@@ -2,13 +2,13 @@
 
 use straightline_packet::MAX_FRAME;
 use straightline_virtio::ring::{
-    Chain, ChainFault, Device, Direction, Fault, First, Geometry, INDIRECT, NEXT, Options, RingFault, SplitDevice,
+    Chain, ChainFault, Device, Direction, Fault, First, Geometry, INDIRECT, NEXT, RingFault, RingOptions, SplitDevice,
     WRITE,
 };
 
 use super::guest::{AVAIL, BUFFERS, DESC, END, GuestRing, USED, USER};
 
-const ALL: Options = Options { event_idx: true, indirect: true, in_order: false };
+const ALL: RingOptions = RingOptions { event_idx: true, indirect: true, in_order: false };
 
 const SIZE: u16 = 8;
 /// Guest address of indirect tables.
@@ -18,7 +18,7 @@ const TABLE: u64 = BUFFERS + 0x8000;
 /// of the staged segments.
 fn walk(guest: &mut GuestRing, indirect: bool, direction: Direction) -> (Result<Chain, Fault>, Vec<u32>) {
     guest.offer(0, 0);
-    let mut device = guest.device(0, Options { indirect, ..ALL });
+    let mut device = guest.device(0, RingOptions { indirect, ..ALL });
     let mut first = [First::default()];
     assert_eq!(device.available(1), Ok(1));
     device.peek(&mut first).expect("a good head");
@@ -280,7 +280,7 @@ fn what_the_driver_makes_available_is_checked() {
 #[test]
 fn a_used_index_that_the_guest_moves_changes_nothing() {
     let guest = GuestRing::new(SIZE);
-    let mut device = guest.device(0, Options { event_idx: false, ..ALL });
+    let mut device = guest.device(0, RingOptions { event_idx: false, ..ALL });
     guest.offer(0, 3);
     let mut first = [First::default()];
     assert_eq!(device.available(1), Ok(1));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use straightline_packet::{Arena, Level, Rcu, RcuCell, Settings, Turn};
 use straightline_virtio::memory::{GuestMemory, Region};
-use straightline_virtio::ring::{Geometry, Options, SplitDevice, SplitDriver, Tables};
+use straightline_virtio::ring::{Geometry, RingOptions, SplitDevice, SplitDriver, Tables};
 
 /// The frontend's address of the guest's address 0.
 pub(crate) const USER: u64 = 0x7f00_0000_0000;
@@ -66,11 +66,11 @@ impl GuestRing {
         Geometry { size: self.size, desc: USER + DESC, avail: USER + AVAIL, used: USER + USED }
     }
 
-    pub(crate) fn device(&self, base: u16, options: Options) -> SplitDevice {
+    pub(crate) fn device(&self, base: u16, options: RingOptions) -> SplitDevice {
         SplitDevice::new(&self.ours, self.geometry(), base, options).expect("the ring is in memory")
     }
 
-    pub(crate) fn driver(&self, options: Options) -> SplitDriver {
+    pub(crate) fn driver(&self, options: RingOptions) -> SplitDriver {
         let driver = SplitDriver::new(&self.ours, self.geometry(), options).expect("the ring is in memory");
         driver.with_tables(&self.ours, self.tables()).expect("in memory")
     }
@@ -80,7 +80,7 @@ impl GuestRing {
     }
 
     /// Returns the number of ring descriptors that a chain of `buffers` buffers takes.
-    pub(crate) fn span(&self, buffers: usize, options: Options) -> u16 {
+    pub(crate) fn span(&self, buffers: usize, options: RingOptions) -> u16 {
         let in_table = options.indirect && (2..=usize::from(TABLE.min(self.size))).contains(&buffers);
         if in_table { 1 } else { u16::try_from(buffers).expect("small") }
     }
@@ -134,6 +134,6 @@ impl GuestRing {
 }
 
 /// Returns options with nothing but the event index.
-pub(crate) fn events(event_idx: bool) -> Options {
-    Options { event_idx, ..Options::default() }
+pub(crate) fn events(event_idx: bool) -> RingOptions {
+    RingOptions { event_idx, ..RingOptions::default() }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use straightline_virtio::ring::{BURST, Device, DeviceFault, Direction, First, Options};
+use straightline_virtio::ring::{BURST, Device, DeviceFault, Direction, First, RingOptions};
 
 use super::guest::{AVAIL, BUFFERS, DESC, GuestRing, USED};
 
@@ -72,7 +72,7 @@ proptest! {
             guest.descriptor(BUFFERS, i, addr, len, flags, next);
             guest.write16(AVAIL + 4 + 2 * u64::from(i), heads[usize::from(i) % heads.len()]);
         }
-        let mut device = guest.device(base, Options { event_idx, indirect, in_order });
+        let mut device = guest.device(base, RingOptions { event_idx, indirect, in_order });
         for act in acts {
             match act {
                 Act::Scribble(at, bytes) => guest.write(at, &bytes),
@@ -112,7 +112,7 @@ proptest! {
     ) {
         let size = 1_u16 << log;
         let guest = GuestRing::new(size);
-        let options = Options { event_idx, indirect, in_order };
+        let options = RingOptions { event_idx, indirect, in_order };
         let mut driver = guest.driver(options);
         // Outstanding chains: their heads and lengths.
         let mut out = BTreeMap::new();

@@ -1,11 +1,11 @@
 //! IN_ORDER in a split ring (virtio 1.2, 2.7.9): batches with one element, and devices that report
 //! something impossible.
 
-use straightline_virtio::ring::{Device, DeviceFault, First, INDIRECT, NEXT, Options, SplitDevice, SplitDriver};
+use straightline_virtio::ring::{Device, DeviceFault, First, INDIRECT, NEXT, RingOptions, SplitDevice, SplitDriver};
 
 use super::guest::{BUFFERS, DESC, GuestRing, TABLES, USED};
 
-const OPTIONS: Options = Options { event_idx: true, indirect: false, in_order: true };
+const OPTIONS: RingOptions = RingOptions { event_idx: true, indirect: false, in_order: true };
 const SIZE: u16 = 8;
 
 fn halves(guest: &GuestRing) -> (SplitDevice, SplitDriver) {
@@ -146,7 +146,7 @@ fn devices_that_break_the_driver() {
 #[test]
 fn tables_where_a_chain_fits() {
     let guest = GuestRing::new(SIZE);
-    let mut driver = guest.driver(Options { indirect: true, ..OPTIONS });
+    let mut driver = guest.driver(RingOptions { indirect: true, ..OPTIONS });
     assert_eq!(driver.add(&[(BUFFERS, 1, false)]), Some(0));
     assert_eq!(driver.add(&[(BUFFERS, 1, false), (BUFFERS + 1, 2, true)]), Some(1));
     assert_eq!(driver.add(&[(BUFFERS, 1, false); 4]), Some(2), "longer than a table");

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use proptest::prelude::*;
 use straightline_packet::Level;
-use straightline_virtio::ring::{Device, Direction, First, Options, SplitDevice, SplitDriver};
+use straightline_virtio::ring::{Device, Direction, First, RingOptions, SplitDevice, SplitDriver};
 
 use super::guest::{BUFFERS, GuestRing, events};
 
@@ -39,7 +39,7 @@ pub(crate) struct Pair {
     guest: GuestRing,
     device: SplitDevice,
     driver: SplitDriver,
-    options: Options,
+    options: RingOptions,
     direction: Direction,
     added: VecDeque<Chain>,
     published: VecDeque<Chain>,
@@ -70,7 +70,7 @@ fn is_notified(event: u16, old: u64, new: u64) -> bool {
 }
 
 impl Pair {
-    pub(crate) fn new(size: u16, options: Options, direction: Direction) -> Self {
+    pub(crate) fn new(size: u16, options: RingOptions, direction: Direction) -> Self {
         let guest = GuestRing::new(size);
         let device = guest.device(0, options);
         let driver = guest.driver(options);
@@ -299,7 +299,7 @@ proptest! {
         (size, ops) in ops(), event_idx: bool, indirect: bool, in_order: bool, to_guest: bool,
     ) {
         let direction = if to_guest { Direction::ToGuest } else { Direction::FromGuest };
-        let mut pair = Pair::new(size, Options { event_idx, indirect, in_order }, direction);
+        let mut pair = Pair::new(size, RingOptions { event_idx, indirect, in_order }, direction);
         for op in &ops {
             pair.step(op);
         }
@@ -311,7 +311,7 @@ proptest! {
 #[test]
 fn indexes_wrap() {
     for (event_idx, direction) in [(true, Direction::FromGuest), (false, Direction::ToGuest)] {
-        let mut pair = Pair::new(16, Options { event_idx, indirect: event_idx, in_order: event_idx }, direction);
+        let mut pair = Pair::new(16, RingOptions { event_idx, indirect: event_idx, in_order: event_idx }, direction);
         let mut random = 1_u64;
         while pair.counts().published < 70_000 {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

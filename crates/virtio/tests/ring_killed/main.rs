@@ -13,7 +13,7 @@ use straightline_packet::Level;
 use straightline_virtio::fail;
 use straightline_virtio::net_header::{LEN, NetHeader};
 use straightline_virtio::ring::{
-    Device, DeviceFault, Direction, First, Options, PackedDevice, PackedDriver, SplitDevice, SplitDriver,
+    Device, DeviceFault, Direction, First, PackedDevice, PackedDriver, RingOptions, SplitDevice, SplitDriver,
 };
 
 #[path = "../ring/guest.rs"]
@@ -95,7 +95,7 @@ struct World {
     guest: GuestRing,
     driver: Driver,
     device: Option<Box<dyn Device>>,
-    options: Options,
+    options: RingOptions,
     direction: Direction,
     out: BTreeMap<u16, Chain>,
     slots: Vec<u64>,
@@ -116,7 +116,7 @@ impl World {
     fn new(
         size: u16,
         packed: bool,
-        options: Options,
+        options: RingOptions,
         direction: Direction,
         kills: Vec<usize>,
         base_is_known: bool,
@@ -392,7 +392,7 @@ proptest! {
     ) {
         let packed = packed || !size.is_power_of_two();
         let direction = if to_guest { Direction::ToGuest } else { Direction::FromGuest };
-        let options = Options { event_idx: false, indirect, in_order };
+        let options = RingOptions { event_idx: false, indirect, in_order };
         let run = |kills: Vec<usize>| {
             let mut world = World::new(size, packed, options, direction, kills, base_is_known);
             for op in &ops {

@@ -3,8 +3,8 @@
 
 use straightline_packet::MAX_FRAME;
 use straightline_virtio::ring::{
-    Chain, ChainFault, Device, DeviceFault, Direction, Fault, First, Geometry, INDIRECT, NEXT, Options, PackedDevice,
-    PackedDriver, RingFault, WRITE,
+    Chain, ChainFault, Device, DeviceFault, Direction, Fault, First, Geometry, INDIRECT, NEXT, PackedDevice,
+    PackedDriver, RingFault, RingOptions, WRITE,
 };
 
 use super::common::{FLAG_AVAIL, FLAG_USED, START, descriptor, device, driver, halves};
@@ -350,9 +350,9 @@ fn rings_that_cannot_be() {
             &guest.ours,
             geometry,
             0x8000,
-            Options { event_idx: true, indirect: true, in_order: false },
+            RingOptions { event_idx: true, indirect: true, in_order: false },
         );
-        let driver = PackedDriver::new(&guest.ours, geometry, Options::default());
+        let driver = PackedDriver::new(&guest.ours, geometry, RingOptions::default());
         assert_eq!(device.as_ref().err(), driver.as_ref().err());
         device.map(|device| assert_eq!((device.size(), device.base()), (geometry.size, START))).err()
     };
@@ -374,8 +374,13 @@ fn rings_that_cannot_be() {
     }
     for base in [u32::from(SIZE), 0x8000 | u32::from(SIZE), 0xffff, 0x7fff] {
         assert!(
-            PackedDevice::new(&guest.ours, good, base, Options { event_idx: true, indirect: true, in_order: false })
-                .is_err()
+            PackedDevice::new(
+                &guest.ours,
+                good,
+                base,
+                RingOptions { event_idx: true, indirect: true, in_order: false }
+            )
+            .is_err()
         );
     }
 }

@@ -1,6 +1,6 @@
 //! A packed ring in a guest's memory, and positions in it counted without wrapping.
 
-use straightline_virtio::ring::{Direction, Options, PackedDevice, PackedDriver};
+use straightline_virtio::ring::{Direction, PackedDevice, PackedDriver, RingOptions};
 
 use super::guest::{AVAIL, GuestRing, USED, events};
 
@@ -16,13 +16,13 @@ pub(crate) const DEVICE_SUPPRESSION: u64 = USED;
 pub(crate) const START: u32 = 0x8000_8000;
 
 pub(crate) fn device(guest: &GuestRing, base: u32, event_idx: bool, indirect: bool) -> PackedDevice {
-    PackedDevice::new(&guest.ours, guest.geometry(), base, Options { event_idx, indirect, in_order: false })
+    PackedDevice::new(&guest.ours, guest.geometry(), base, RingOptions { event_idx, indirect, in_order: false })
         .expect("the ring is in memory")
 }
 
 /// Creates a device half after the last one was lost: the frontend knows nothing.
 pub(crate) fn recovered(guest: &GuestRing, event_idx: bool, direction: Direction) -> PackedDevice {
-    let options = Options { event_idx, indirect: true, in_order: false };
+    let options = RingOptions { event_idx, indirect: true, in_order: false };
     PackedDevice::recover(&guest.ours, guest.geometry(), 0, options, direction, None).expect("the ring is in memory")
 }
 
@@ -31,7 +31,7 @@ pub(crate) fn driver(guest: &GuestRing, event_idx: bool) -> PackedDriver {
 }
 
 /// Creates a driver half whose chains are in tables if that was negotiated.
-pub(crate) fn any_driver(guest: &GuestRing, options: Options) -> PackedDriver {
+pub(crate) fn any_driver(guest: &GuestRing, options: RingOptions) -> PackedDriver {
     let driver = PackedDriver::new(&guest.ours, guest.geometry(), options).expect("the ring is in memory");
     driver.with_tables(&guest.ours, guest.tables()).expect("in memory")
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use straightline_packet::MemorySegment;
-use straightline_virtio::ring::{BURST, Device, DeviceFault, Direction, First, Options, PackedDevice};
+use straightline_virtio::ring::{BURST, Device, DeviceFault, Direction, First, PackedDevice, RingOptions};
 
 use super::common::{DEVICE_SUPPRESSION, DRIVER_SUPPRESSION, FLAG_AVAIL, FLAG_USED, any_driver, descriptor, device};
 use super::guest::{BUFFERS, DESC, END, GuestRing};
@@ -134,7 +134,7 @@ proptest! {
         acts in prop::collection::vec((0..6_u8, any::<u16>(), prop_oneof![4 => 0..10_u16, 1 => any::<u16>()]), 1..200),
     ) {
         let guest = GuestRing::new(size);
-        let options = Options { event_idx, indirect: indirect && size < 1000, in_order };
+        let options = RingOptions { event_idx, indirect: indirect && size < 1000, in_order };
         let mut driver = any_driver(&guest, options);
         // Outstanding chains: their ids and lengths.
         let mut out = BTreeMap::new();

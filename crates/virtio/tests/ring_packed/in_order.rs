@@ -2,7 +2,7 @@
 //! devices that write one used descriptor for a batch. Our device half writes one for each chain,
 //! so that its position can be recovered.
 
-use straightline_virtio::ring::{DeviceFault, Options, PackedDriver, WRITE};
+use straightline_virtio::ring::{DeviceFault, PackedDriver, RingOptions, WRITE};
 
 use super::common::{FLAG_AVAIL, FLAG_USED, any_driver, bits, descriptor};
 use super::guest::{BUFFERS, DESC, GuestRing};
@@ -10,7 +10,7 @@ use super::guest::{BUFFERS, DESC, GuestRing};
 const SIZE: u16 = 7;
 
 fn in_order(guest: &GuestRing) -> PackedDriver {
-    any_driver(guest, Options { event_idx: true, indirect: false, in_order: true })
+    any_driver(guest, RingOptions { event_idx: true, indirect: false, in_order: true })
 }
 
 /// Writes a used descriptor, `position` descriptors after the ring began.

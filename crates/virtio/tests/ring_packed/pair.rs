@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
-use straightline_virtio::ring::{Device, Direction, First, INDIRECT, Options, PackedDevice, PackedDriver};
+use straightline_virtio::ring::{Device, Direction, First, INDIRECT, PackedDevice, PackedDriver, RingOptions};
 
 use super::common::{DEVICE_SUPPRESSION, DRIVER_SUPPRESSION, START, any_driver, bits, device, is_notified, recovered};
 use super::guest::{BUFFERS, END, GuestRing, events};
@@ -53,7 +53,7 @@ struct Pair {
     guest: GuestRing,
     device: PackedDevice,
     driver: PackedDriver,
-    options: Options,
+    options: RingOptions,
     direction: Direction,
     /// A chain is in one of these queues, and goes through them in this order.
     added: VecDeque<Chain>,
@@ -72,7 +72,7 @@ fn span<'c>(chains: impl IntoIterator<Item = &'c Chain>) -> u64 {
 }
 
 impl Pair {
-    fn new(size: u16, options: Options, direction: Direction) -> Self {
+    fn new(size: u16, options: RingOptions, direction: Direction) -> Self {
         let guest = GuestRing::new(size);
         Pair {
             device: device(&guest, START, options.event_idx, options.indirect),
@@ -333,7 +333,7 @@ proptest! {
         (size, ops) in ops(), event_idx: bool, indirect: bool, in_order: bool, to_guest: bool,
     ) {
         let direction = if to_guest { Direction::ToGuest } else { Direction::FromGuest };
-        let mut pair = Pair::new(size, Options { event_idx, indirect, in_order }, direction);
+        let mut pair = Pair::new(size, RingOptions { event_idx, indirect, in_order }, direction);
         for op in &ops {
             pair.step(op);
         }

@@ -4,12 +4,14 @@
 use std::ops::Range;
 
 use proptest::prelude::*;
-use straightline_virtio::ring::{Device, Direction, First, INDIRECT, NEXT, Options, PackedDevice, PackedDriver, WRITE};
+use straightline_virtio::ring::{
+    Device, Direction, First, INDIRECT, NEXT, PackedDevice, PackedDriver, RingOptions, WRITE,
+};
 
 use super::common::{FLAG_AVAIL, FLAG_USED, START, descriptor, device, driver, recovered};
 use super::guest::{BUFFERS, DESC, END, GuestRing};
 
-const OPTIONS: Options = Options { event_idx: true, indirect: true, in_order: false };
+const OPTIONS: RingOptions = RingOptions { event_idx: true, indirect: true, in_order: false };
 
 /// Returns the position at which a device continues: an index and a wrap counter.
 fn position(device: &PackedDevice) -> (u32, bool) {
@@ -277,7 +279,7 @@ proptest! {
             descriptor(&guest, DESC, at, (addr, len >> (id % 32), id, flags));
             guest.write16(BUFFERS + u64::from(at) * 2048 + 10, header);
         }
-        let options = Options { event_idx: false, indirect, in_order: false };
+        let options = RingOptions { event_idx: false, indirect, in_order: false };
         let direction = if to_guest { Direction::ToGuest } else { Direction::FromGuest };
         let device = PackedDevice::recover(&guest.ours, guest.geometry(), 0, options, direction, None);
         let mut device = device.expect("the ring is in memory");

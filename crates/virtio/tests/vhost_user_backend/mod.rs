@@ -11,7 +11,7 @@ use straightline_virtio::features::{
 };
 use straightline_virtio::ring::{InflightFile, InflightShape, InflightTable};
 use straightline_virtio::vhost_user::{
-    Connection, Effect, NetConfig, Offer, Outcome, Refused, RegionFd, SUPPORTED_PROTOCOL_FEATURES, Session,
+    Connection, Effect, NetConfig, Offer, Refused, RegionFd, RequestOutcome, SUPPORTED_PROTOCOL_FEATURES, Session,
 };
 
 /// The features offered in these tests.
@@ -61,7 +61,7 @@ fn serve(connection: &Connection, seen: &mut Seen) -> io::Result<()> {
                         let file = InflightFile::create(spec.queues).unwrap();
                         seen.effects.push(format!("make inflight {} {}", spec.queues, spec.queue_size));
                         beside = Some(file);
-                        Outcome::Inflight(shape.bytes())
+                        RequestOutcome::Inflight(shape.bytes())
                     }
                     effect => carry_out(effect, seen),
                 };
@@ -82,13 +82,13 @@ fn serve(connection: &Connection, seen: &mut Seen) -> io::Result<()> {
 }
 
 /// Fails for a region whose file is shorter than the region, as mapping it would.
-fn carry_out(effect: Effect, seen: &mut Seen) -> Outcome {
+fn carry_out(effect: Effect, seen: &mut Seen) -> RequestOutcome {
     let fits = |region: &RegionFd| {
         let length = rustix::fs::fstat(&region.fd).unwrap().st_size;
         region.mmap_offset + region.size <= u64::try_from(length).unwrap()
     };
     let (text, worked) = match &effect {
-        Effect::None => return Outcome::Done,
+        Effect::None => return RequestOutcome::Done,
         Effect::Memory(regions) => (format!("memory {}", regions.len()), regions.iter().all(fits)),
         Effect::AddRegion(region) => (format!("add {:#x}", region.guest_addr), fits(region)),
         Effect::KeepInflight(spec, file) => {
@@ -103,10 +103,10 @@ fn carry_out(effect: Effect, seen: &mut Seen) -> Outcome {
         }
         Effect::StopRing(index) => {
             seen.effects.push(format!("stop {index}"));
-            return Outcome::RingBase(100 + u32::from(*index));
+            return RequestOutcome::RingBase(100 + u32::from(*index));
         }
         other => (format!("{other:?}"), true),
     };
     seen.effects.push(text);
-    if worked { Outcome::Done } else { Outcome::Failed }
+    if worked { RequestOutcome::Done } else { RequestOutcome::Failed }
 }

@@ -16,7 +16,7 @@ use std::thread::JoinHandle;
 use straightline_api::{
     Drops, Events, Fdb, Joined, JoinedKind, Link, Neighbours, Node, Port, Ports, Queue, Runtime, Status, Worker,
 };
-use straightline_web::{Options, Server};
+use straightline_web::{Server, WebOptions};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
@@ -124,7 +124,7 @@ impl Web {
     fn start_with(prepare: impl FnOnce(Server) -> Server) -> Self {
         let folder = TempDir::new().unwrap();
         let api = folder.path().join("api");
-        let options = Options { listen: "127.0.0.1:0".parse().unwrap(), api, allow_hosts: Vec::new() };
+        let options = WebOptions { listen: "127.0.0.1:0".parse().unwrap(), api, allow_hosts: Vec::new() };
         let server = prepare(Server::bind(&options).unwrap());
         let address = server.address();
         let (stop, stopped) = oneshot::channel();

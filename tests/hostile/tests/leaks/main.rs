@@ -17,10 +17,12 @@ mod footprint;
 mod greedy;
 mod rings;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
+
+use straightline_packet::IgnorePoison;
 
 /// Lets one test run at a time, because the counts cover the whole process.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    ALONE.lock().ignore_poison()
 }

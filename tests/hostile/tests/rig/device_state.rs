@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use rustix::fs::{OFlags, fcntl_setfl};
 use straightline_guest::{GuestOptions, memory_file};
@@ -66,6 +67,25 @@ fn states_that_are_none() {
     scene.victims.go_on();
     drop(client);
     scene.recovers("states that are none");
+    scene.end();
+}
+
+/// A process that the frontend has just forked holds the pipe until it runs its own program.
+#[test]
+fn a_pipe_may_close_a_little_after_the_check() {
+    let scene = Scene::new();
+    let mut client = frontend(&scene);
+    let good = client.save_state().expect("a state");
+    let (reader, mut writer) = io::pipe().expect("a pipe");
+    assert_eq!(begin(&client, LOAD, 0, &reader), TAKEN);
+    writer.write_all(&good).expect("the pipe takes it");
+    let late = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(50));
+        drop(writer);
+    });
+    assert_eq!(check(&client), 0);
+    late.join().expect("the pipe is closed");
+    drop(client);
     scene.end();
 }
 

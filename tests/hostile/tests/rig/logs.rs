@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 use std::io::{self, PipeReader, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Instant;
 
 use straightline_guest::GuestOptions;
+use straightline_packet::IgnorePoison;
 use straightline_switch::LogWriter;
 use straightline_virtio::features as f;
 use straightline_virtio::vhost_user::{FrontendClient, Message, Request};
@@ -27,7 +28,7 @@ const BURST: u64 = 20;
 static LINES: Mutex<BTreeMap<String, u64>> = Mutex::new(BTreeMap::new());
 
 fn lines() -> MutexGuard<'static, BTreeMap<String, u64>> {
-    LINES.lock().unwrap_or_else(PoisonError::into_inner)
+    LINES.lock().ignore_poison()
 }
 
 /// The lines about a port from now on. No other test has a port with its name.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustix::event::{EventfdFlags, eventfd};
 use straightline_guest::{Guest, GuestOptions, MemoryPlacement, memory_file};
 use straightline_virtio::features as f;
-use straightline_virtio::ring::{Geometry, Options, SplitDriver};
+use straightline_virtio::ring::{Geometry, RingOptions, SplitDriver};
 use straightline_virtio::vhost_user::RingAddresses;
 
 use crate::common::wait_until;
@@ -86,7 +86,7 @@ impl Commander {
 }
 
 fn driver(guest: &Guest, geometry: Geometry) -> SplitDriver {
-    let options = Options { event_idx: true, ..Options::default() };
+    let options = RingOptions { event_idx: true, ..RingOptions::default() };
     SplitDriver::new(guest.memory(), geometry, options).expect("a ring")
 }
 

@@ -1,7 +1,7 @@
 //! Every field of a packed ring that the driver owns is read once.
 
 use straightline_packet::double::Double;
-use straightline_virtio::ring::{Device, Direction, First, INDIRECT, NEXT, Options, PackedDevice, WRITE};
+use straightline_virtio::ring::{Device, Direction, First, INDIRECT, NEXT, PackedDevice, RingOptions, WRITE};
 
 use crate::memory::{AVAIL, BUFFERS, DESC, GuestRing};
 
@@ -18,7 +18,7 @@ fn double(guest: &GuestRing, addr: u64, len: u32) -> Double {
 }
 
 fn device(guest: &GuestRing, event_idx: bool) -> PackedDevice {
-    let options = Options { event_idx, indirect: true, in_order: false };
+    let options = RingOptions { event_idx, indirect: true, in_order: false };
     PackedDevice::new(&guest.ours, guest.geometry(), 0x8000_8000, options).expect("the ring is in memory")
 }
 
@@ -161,7 +161,7 @@ fn once_packed_a_batch_in_order() {
     for direction in [Direction::FromGuest, Direction::ToGuest] {
         let write = if direction == Direction::ToGuest { WRITE } else { 0 };
         let mut guest = GuestRing::new(16);
-        let options = Options { event_idx: true, indirect: true, in_order: true };
+        let options = RingOptions { event_idx: true, indirect: true, in_order: true };
         let mut device =
             PackedDevice::new(&guest.ours, guest.geometry(), 0x8000_8000, options).expect("the ring is in memory");
         let buffer = |n: u16| BUFFERS + 0x1000 * u64::from(n);

@@ -3,11 +3,11 @@
 //! length and a control command were read twice.)
 
 use straightline_packet::double::Double;
-use straightline_virtio::ring::{Device, Direction, First, INDIRECT, NEXT, Options, WRITE};
+use straightline_virtio::ring::{Device, Direction, First, INDIRECT, NEXT, RingOptions, WRITE};
 
 use crate::memory::{AVAIL, BUFFERS, DESC, GuestRing, USED, events};
 
-const ALL: Options = Options { event_idx: true, indirect: true, in_order: false };
+const ALL: RingOptions = RingOptions { event_idx: true, indirect: true, in_order: false };
 
 const TABLE: u64 = BUFFERS + 0x1_0000;
 
@@ -146,7 +146,7 @@ fn once_split_a_batch_in_order() {
     for direction in [Direction::FromGuest, Direction::ToGuest] {
         let write = if direction == Direction::ToGuest { WRITE } else { 0 };
         let mut guest = GuestRing::new(16);
-        let mut device = guest.device(0, Options { in_order: true, ..ALL });
+        let mut device = guest.device(0, RingOptions { in_order: true, ..ALL });
         let heads = [9, 3, 12, 6];
         let buffer = |n: u64| BUFFERS + 0x1000 * n;
         guest.descriptor(DESC, 9, buffer(0), 100, write, 0);

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use straightline_guest::endpoints::{PortOptions, Received, TestPort, VhostPort};
 use straightline_guest::{Guest, GuestOptions};
 use straightline_lab::guests::forward;
-use straightline_lab::guests::reflector::{self, Layout, Load, Options};
+use straightline_lab::guests::reflector::{self, Layout, Load, ReflectorOptions};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 
@@ -99,12 +99,12 @@ fn testpmd_poller(lab: &Lab) -> Result<()> {
                 testpmd.command("clear port stats all", "cleared")?;
                 let time = Duration::from_millis(500);
                 let ports = PortOptions { layout, mergeable, in_order, ..PortOptions::default() };
-                let options = Options {
+                let options = ReflectorOptions {
                     sizes: "imix".parse()?,
                     warm_up: time,
-                    ..Options::new([lab.socket("a"), lab.socket("b")])
+                    ..ReflectorOptions::new([lab.socket("a"), lab.socket("b")])
                 };
-                let report = reflector::run(&Options { load, ports, time, ..options })?;
+                let report = reflector::run(&ReflectorOptions { load, ports, time, ..options })?;
                 let stats = testpmd.stats()?;
                 for (ours, theirs) in report.ports.iter().zip(stats) {
                     let counts = [(ours.tx_packets, theirs.rx_packets), (ours.rx_packets, theirs.tx_packets)];
@@ -135,7 +135,8 @@ fn testpmd_forward(lab: &Lab) -> Result<()> {
         for (buffer_len, in_order) in [(2048, false), (2048, true), (400, false)] {
             println!("  {}, buffers of {buffer_len}, in order {in_order}", layout.name());
             let ports = PortOptions { layout, in_order, buffer_len, longest: 9014, ..PortOptions::default() };
-            let options = forward::Options { mode: forward::Mode::MacSwap, ports, ..forward::Options::default() };
+            let options =
+                forward::ForwardOptions { mode: forward::Mode::MacSwap, ports, ..forward::ForwardOptions::default() };
             let mut generator = VhostPort::connect(&lab.socket("a"), &options.ports)?;
             let mut guest = forward::guest(VhostPort::connect_all(&[lab.socket("b")], &options.ports)?, &options)?;
             testpmd.wait_links()?;

@@ -1,5 +1,6 @@
 //! A packet that an interface has received, in the memory of its port.
 
+use az::SaturatingAs;
 use straightline_packet::{PacketId, Turn};
 use straightline_virtio::net_header::NetHeader;
 
@@ -27,7 +28,7 @@ impl Received for TurnPacket<'_, '_> {
         let part = head.get(offset..).unwrap_or_default();
         let mut done = part.len().min(bytes.len());
         bytes[..done].copy_from_slice(&part[..done]);
-        let mut skip = u32::try_from(offset.saturating_sub(head.len())).unwrap_or(u32::MAX);
+        let mut skip = offset.saturating_sub(head.len()).saturating_as::<u32>();
         for segment in self.turn.body(self.id) {
             if done == bytes.len() {
                 break;

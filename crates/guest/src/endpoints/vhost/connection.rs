@@ -8,7 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use straightline_graph::peer;
 use straightline_virtio::features as f;
 use straightline_virtio::memory::GuestMemory;
-use straightline_virtio::ring::{Buffers, Bursts, DeviceFault, Geometry, Options as RingOptions};
+use straightline_virtio::ring::{Buffers, Bursts, DeviceFault, Geometry, RingOptions};
 use straightline_virtio::vhost_user::FrontendClient;
 
 use super::memory::Memory;

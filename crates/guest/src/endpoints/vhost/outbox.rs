@@ -1,5 +1,6 @@
 //! The transmit ring: frames that are filled into buffers, and published together.
 
+use az::SaturatingAs;
 use straightline_packet::{Level, MemorySegment};
 use straightline_virtio::net_header::{LEN as HEADER, NetHeader};
 use straightline_virtio::ring::DeviceFault;
@@ -190,10 +191,10 @@ impl Outbox {
             self.pending.push((addr, narrow(len)));
         }
         if self.ring.chains() {
-            self.spans.push(u16::try_from(span).unwrap_or(u16::MAX));
+            self.spans.push(span.saturating_as::<u16>());
         }
         self.packets += 1;
-        self.bytes += u64::try_from(frame.len()).unwrap_or(0);
+        self.bytes += frame.len().saturating_as::<u64>();
         true
     }
 }
@@ -216,5 +217,5 @@ pub(super) fn prefetch<'m>(
 /// Converts a length. A length beyond 4 GiB is longer than every buffer.
 #[inline]
 pub(super) fn narrow(len: usize) -> u32 {
-    u32::try_from(len).unwrap_or(u32::MAX)
+    len.saturating_as::<u32>()
 }

@@ -1,5 +1,6 @@
 //! A packet in the guest's buffers: in one buffer, or in several if the buffers are mergeable.
 
+use az::SaturatingAs;
 use straightline_packet::{Level, MemorySegment};
 use straightline_virtio::net_header::{LEN as HEADER, NetHeader};
 
@@ -123,7 +124,7 @@ impl Received for Packet<'_> {
 /// Converts an offset in a frame; an offset beyond 4 GiB is outside every frame.
 #[inline]
 fn low(offset: usize) -> u32 {
-    u32::try_from(offset).unwrap_or(u32::MAX)
+    offset.saturating_as::<u32>()
 }
 
 #[cfg(test)]

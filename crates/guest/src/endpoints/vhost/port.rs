@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use anyhow::{Context, bail, ensure};
+use az::SaturatingAs;
 use straightline_packet::{Level, MemorySegment};
 use straightline_virtio::net_header::{LEN as HEADER, NetHeader};
 
@@ -165,7 +166,7 @@ impl VhostPort {
                 break;
             }
             if let Some(packet) = Packet::new(memory, *level, &inbox.burst[at..at + span]) {
-                counters.rx_bytes += u64::try_from(packet.len()).unwrap_or(0);
+                counters.rx_bytes += packet.len().saturating_as::<u64>();
                 each(&packet);
             }
             at += span;

@@ -1,5 +1,6 @@
 //! Relays packets from one port to another in their buffers, without a copy.
 
+use az::SaturatingAs;
 use straightline_packet::{Level, MemorySegment};
 
 use super::connection::{Connection, broken};
@@ -103,7 +104,7 @@ impl Source<'_> {
                 if fits && packet.is_some_and(|packet| look.look(&packet)) {
                     to.pending.extend_from_slice(buffers);
                     if to.ring.chains() {
-                        to.spans.push(u16::try_from(span).unwrap_or(u16::MAX));
+                        to.spans.push(span.saturating_as::<u16>());
                     }
                     to.packets += 1;
                     to.bytes += len;
@@ -134,5 +135,5 @@ impl VhostPort {
 
 #[inline]
 fn wide(n: usize) -> u64 {
-    u64::try_from(n).unwrap_or(u64::MAX)
+    n.saturating_as::<u64>()
 }

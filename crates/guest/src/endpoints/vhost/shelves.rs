@@ -4,6 +4,8 @@
 //! written. Without this order, a frame mostly meets a buffer with another template. Buffers return
 //! in the order of the ring, and the last one is taken first: its lines are most likely in a cache.
 
+use az::SaturatingAs;
+
 /// Number of shelves: a power of two. Each has the buffers of one part of a template, or of few.
 const SHELVES: usize = 256;
 
@@ -100,7 +102,7 @@ impl Shelves {
 /// Returns the number of a part of a template.
 #[inline]
 pub(super) fn part_of(template: usize, part: usize) -> u64 {
-    u64::try_from(template).unwrap_or(u64::MAX) << 16 | u64::try_from(part).unwrap_or(0)
+    template.saturating_as::<u64>() << 16 | u64::try_from(part).unwrap_or(0)
 }
 
 /// Returns the shelf for a part of a template. Templates of low numbers in one buffer have shelves

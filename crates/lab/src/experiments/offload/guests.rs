@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, ensure};
+use az::SaturatingAs;
 use straightline_graph::clock::{cycles, hertz, seconds};
 use straightline_guest::endpoints::{Endpoint, Received, TestPort, VhostPort};
 use straightline_report::results::Validity;
@@ -107,7 +108,7 @@ pub(in crate::experiments) struct Guests {
 impl Got {
     #[inline]
     fn add(&mut self, len: usize) {
-        let len = u64::try_from(len).unwrap_or(u64::MAX);
+        let len = len.saturating_as::<u64>();
         self.packets += 1;
         self.frame_bytes += len;
         self.payload += len.saturating_sub(HEADERS as u64);

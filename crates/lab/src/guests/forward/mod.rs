@@ -34,13 +34,15 @@ mod wire;
 
 use std::path::PathBuf;
 
+use az::SaturatingAs;
+
 use anyhow::{Context, ensure};
 use straightline_wire::MacAddr;
 use straightline_wire::frame::{Checksum, Frame, Net, Transport};
 
 pub use crate::guests::touch::Touch;
 use engine::Relay;
-pub use options::{Mode, Noise, Options};
+pub use options::{ForwardOptions, Mode, Noise};
 pub use report::{ForwardReport, PortReport};
 use straightline_guest::endpoints::{Endpoint, EventLoop, VhostPort};
 pub(crate) use wire::{LINE_OVERHEAD, Meter, Passed, Wire};
@@ -64,7 +66,7 @@ pub trait Forwarder: Endpoint {
 ///
 /// # Errors
 /// The number of ports is not 1 or 2, the options are not possible, or the mode lacks a resource.
-pub fn guest(ports: Vec<VhostPort>, options: &Options) -> anyhow::Result<Box<dyn Forwarder>> {
+pub fn guest(ports: Vec<VhostPort>, options: &ForwardOptions) -> anyhow::Result<Box<dyn Forwarder>> {
     ensure!((1..=2).contains(&ports.len()), "a guest has one or two ports, not {}", ports.len());
     options.check()?;
     let touch = options.touch;
@@ -96,7 +98,7 @@ pub(crate) fn traced(ports: Vec<VhostPort>, touch: Touch) -> Box<dyn Forwarder> 
 /// A resource is not available, or a backend refused something.
 pub fn run(
     backends: &[PathBuf],
-    options: &Options,
+    options: &ForwardOptions,
     events: &EventLoop<'_>,
 ) -> anyhow::Result<(ForwardReport, anyhow::Result<()>)> {
     let ports = VhostPort::connect_all(backends, &options.ports)?;
@@ -107,12 +109,12 @@ pub fn run(
 
 /// Returns the address of our port `number`.
 fn own(number: usize) -> MacAddr {
-    MacAddr([2, 0x53, 0x4c, 0, 0, u8::try_from(number).unwrap_or(u8::MAX)])
+    MacAddr([2, 0x53, 0x4c, 0, 0, number.saturating_as::<u8>()])
 }
 
 /// Returns the address of the peer at port `number`: testpmd's default.
 fn peer(number: usize) -> MacAddr {
-    MacAddr([2, 0, 0, 0, 0, u8::try_from(number).unwrap_or(u8::MAX)])
+    MacAddr([2, 0, 0, 0, 0, number.saturating_as::<u8>()])
 }
 
 /// Returns a UDP frame without a checksum, sent by port `number`.

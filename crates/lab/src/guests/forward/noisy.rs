@@ -3,6 +3,7 @@
 //! counters are read at the end.
 
 use anyhow::ensure;
+use az::SaturatingAs;
 use straightline_guest::endpoints::Packet;
 use straightline_report::random::Random;
 
@@ -41,7 +42,7 @@ impl Mode for Noisy {
     #[inline]
     fn packet(&mut self, _packet: &Packet<'_>, _to: usize) -> bool {
         self.packets += 1;
-        let count = u64::try_from(self.lines.len()).unwrap_or(u64::MAX);
+        let count = self.lines.len().saturating_as::<u64>();
         for _ in 0..self.per_packet {
             let at = usize::try_from(self.random.below(count)).unwrap_or(0);
             self.lines[at].0 += 1;
@@ -51,7 +52,7 @@ impl Mode for Noisy {
 
     fn notes(&self) -> Vec<(&'static str, u64)> {
         let distinct = self.lines.iter().filter(|line| line.0 > 1).count();
-        let wide = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
+        let wide = |n: usize| n.saturating_as::<u64>();
         vec![
             ("cache lines of the footprint", wide(self.lines.len())),
             ("of them touched", wide(distinct)),

@@ -36,7 +36,7 @@ pub enum Mode {
 
 /// Options of a guest.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct ForwardOptions {
     /// The forward mode.
     pub mode: Mode,
     /// The touch policy. `Edit` inverts all bytes after the Ethernet header.
@@ -67,9 +67,9 @@ impl Default for Noise {
     }
 }
 
-impl Default for Options {
+impl Default for ForwardOptions {
     fn default() -> Self {
-        Options {
+        ForwardOptions {
             mode: Mode::default(),
             touch: Touch::default(),
             size: 64,
@@ -88,7 +88,7 @@ impl Mode {
     }
 }
 
-impl Options {
+impl ForwardOptions {
     /// Checks that the options are possible together.
     ///
     /// # Errors
@@ -128,11 +128,11 @@ mod tests {
         for &mode in Mode::ALL {
             for &touch in Touch::ALL {
                 let sends = matches!(mode, Mode::TxOnly | Mode::FlowGen);
-                let checked = Options { mode, touch, ..Options::default() }.check();
+                let checked = ForwardOptions { mode, touch, ..ForwardOptions::default() }.check();
                 assert_eq!(checked.is_ok(), !sends || touch == Touch::None, "{mode}, {touch}: {checked:?}");
             }
         }
         let ports = PortOptions { queue_size: 100, ..PortOptions::default() };
-        assert!(Options { ports, ..Options::default() }.check().is_err());
+        assert!(ForwardOptions { ports, ..ForwardOptions::default() }.check().is_err());
     }
 }

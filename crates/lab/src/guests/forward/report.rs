@@ -7,7 +7,7 @@ use straightline_graph::clock::hertz;
 use straightline_guest::endpoints::Work;
 use straightline_virtio::features as f;
 
-use super::{Forwarder, Options};
+use super::{ForwardOptions, Forwarder};
 use crate::convert::float;
 
 /// Results of one port.
@@ -60,7 +60,7 @@ pub struct ForwardReport {
 }
 
 impl ForwardReport {
-    pub(super) fn new(options: &Options, guest: &dyn Forwarder, work: Work) -> ForwardReport {
+    pub(super) fn new(options: &ForwardOptions, guest: &dyn Forwarder, work: Work) -> ForwardReport {
         let secs = work.span.map_or(0.0, |(first, last)| float(last.saturating_sub(first)) / hertz());
         let mpps = |packets: u64| if secs > 0.0 { float(packets) / secs / 1e6 } else { 0.0 };
         let port = |port: &straightline_guest::endpoints::VhostPort| {

@@ -158,7 +158,7 @@ impl Frames {
 mod tests {
     use std::path::PathBuf;
 
-    use super::super::options::Options;
+    use super::super::options::ReflectorOptions;
     use super::*;
 
     #[test]
@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn what_comes_back_is_compared_to_the_last_byte() {
         for segments in [false, true] {
-            let options = Options::new([PathBuf::new(), PathBuf::new()]);
+            let options = ReflectorOptions::new([PathBuf::new(), PathBuf::new()]);
             let memory = Memory::new(&options.port(), 2).expect("memory");
             let frames = Frames::new(vec![64, 1518], segments, 1);
             let addr = memory.buffers()[5];

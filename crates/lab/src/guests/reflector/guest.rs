@@ -3,11 +3,12 @@
 use std::sync::atomic::{Ordering, fence};
 
 use anyhow::bail;
+use az::SaturatingAs;
 use straightline_guest::endpoints::{Connection, Endpoint, Memory, broken};
 use straightline_packet::Level;
 use straightline_virtio::ring::{Bursts, DeviceFault, Moved};
 
-use super::options::{Load, Options};
+use super::options::{Load, ReflectorOptions};
 use super::report::Count;
 use crate::guests::touch::{Touch, Toucher};
 
@@ -75,7 +76,7 @@ pub(super) struct ReflectorGuest<R, A, const FLOOD: bool> {
 impl<R: Bursts, A: Accesses, const FLOOD: bool> ReflectorGuest<R, A, FLOOD> {
     /// Makes the guest. Its rings are empty, and all buffers are spare.
     pub(super) fn new(
-        options: &Options,
+        options: &ReflectorOptions,
         memory: &Memory,
         ports: [Connection; 2],
         accesses: A,
@@ -211,5 +212,5 @@ impl Count {
 
 #[inline]
 pub(super) fn wide(n: usize) -> u64 {
-    u64::try_from(n).unwrap_or(u64::MAX)
+    n.saturating_as::<u64>()
 }

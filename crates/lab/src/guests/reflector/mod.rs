@@ -25,7 +25,7 @@ mod options;
 mod report;
 mod run;
 
-pub use options::{Load, Options};
+pub use options::{Load, ReflectorOptions};
 pub use report::{PortReport, ReflectorReport};
 pub use run::{run, run_watched};
 pub use straightline_guest::endpoints::Layout;

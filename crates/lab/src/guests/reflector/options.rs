@@ -16,7 +16,7 @@ use crate::traffic::Sizes;
 /// The load that the guest generates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Load {
-    /// The guest sends [`Options::bursts`] bursts into each port once. Then it sends packets that it receives
+    /// The guest sends [`ReflectorOptions::bursts`] bursts into each port once. Then it sends packets that it receives
     /// on one port through the other port.
     #[default]
     Loop,
@@ -46,7 +46,7 @@ impl Load {
 
 /// Options of a trial.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct ReflectorOptions {
     /// The sockets of the two backends.
     pub backends: [PathBuf; 2],
     /// The load.
@@ -87,11 +87,11 @@ pub struct Options {
     pub time: Duration,
 }
 
-impl Options {
+impl ReflectorOptions {
     /// Returns options for a trial between these two backends, with defaults for the rest.
     #[must_use]
     pub fn new(backends: [PathBuf; 2]) -> Self {
-        Options {
+        ReflectorOptions {
             backends,
             load: Load::default(),
             ports: PortOptions::default(),
@@ -167,14 +167,14 @@ impl Options {
 mod tests {
     use super::*;
 
-    fn options() -> Options {
-        Options::new(["a".into(), "b".into()])
+    fn options() -> ReflectorOptions {
+        ReflectorOptions::new(["a".into(), "b".into()])
     }
 
     #[test]
     fn what_cannot_be_is_said() {
         options().check().expect("the defaults");
-        let refused = |change: fn(&mut Options)| {
+        let refused = |change: fn(&mut ReflectorOptions)| {
             let mut options = options();
             change(&mut options);
             options.check().expect_err("it cannot be").to_string()

@@ -7,7 +7,7 @@ use straightline_guest::HEADER_LEN;
 use straightline_guest::endpoints::{Connection, Work};
 use straightline_virtio::features as f;
 
-use super::options::Options;
+use super::options::ReflectorOptions;
 use crate::convert::float;
 use crate::trial::validity;
 
@@ -124,7 +124,7 @@ pub(super) struct Lines {
 impl ReflectorReport {
     /// Makes the report of a valid trial: packets have the right size and come from both ports.
     pub(super) fn new(
-        options: &Options,
+        options: &ReflectorOptions,
         ports: &[Connection; 2],
         window: Window,
         totals: Totals,

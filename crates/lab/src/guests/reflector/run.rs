@@ -10,7 +10,7 @@ use straightline_virtio::ring::{Bursts, PackedBursts, SplitBursts};
 
 use super::frames::{Found, Frames};
 use super::guest::{Accesses, ReflectorGuest, Touching, Untouched, wide};
-use super::options::{Load, Options};
+use super::options::{Load, ReflectorOptions};
 use super::report::{Lines, ReflectorReport, Totals, Window};
 use crate::guests::touch::{Touch, lines};
 use crate::trial::validity::{self, Stopped};
@@ -27,7 +27,7 @@ const QUIET: Duration = Duration::from_millis(200);
 /// A resource is not available, or a backend refused something or broke the protocol. Or the trial
 /// is not valid: packets have the wrong size, came in one direction only, or differ from the sent
 /// packets. [`Stopped`] if the trial was stopped.
-pub fn run(options: &Options) -> anyhow::Result<ReflectorReport> {
+pub fn run(options: &ReflectorOptions) -> anyhow::Result<ReflectorReport> {
     run_watched(options, &mut || Ok(()))
 }
 
@@ -36,7 +36,7 @@ pub fn run(options: &Options) -> anyhow::Result<ReflectorReport> {
 /// # Errors
 /// The errors of [`run`] and of `at_edge`.
 pub fn run_watched(
-    options: &Options,
+    options: &ReflectorOptions,
     at_edge: &mut dyn FnMut() -> anyhow::Result<()>,
 ) -> anyhow::Result<ReflectorReport> {
     options.check()?;
@@ -52,7 +52,7 @@ pub fn run_watched(
 }
 
 fn touched<R: Bursts + Send>(
-    options: &Options,
+    options: &ReflectorOptions,
     memory: &Memory,
     ports: [Connection; 2],
     at_edge: &mut dyn FnMut() -> anyhow::Result<()>,
@@ -64,7 +64,7 @@ fn touched<R: Bursts + Send>(
 }
 
 fn loaded<R: Bursts + Send, A: Accesses>(
-    options: &Options,
+    options: &ReflectorOptions,
     memory: &Memory,
     ports: [Connection; 2],
     accesses: A,
@@ -78,7 +78,7 @@ fn loaded<R: Bursts + Send, A: Accesses>(
 
 /// A trial, with its guest and the packets that the guest sends.
 struct Trial<'a, R, A, const FLOOD: bool> {
-    options: &'a Options,
+    options: &'a ReflectorOptions,
     memory: &'a Memory,
     guest: ReflectorGuest<R, A, FLOOD>,
     outgoing: Outgoing,
@@ -94,7 +94,12 @@ struct Outgoing {
 }
 
 impl<'a, R: Bursts + Send, A: Accesses, const FLOOD: bool> Trial<'a, R, A, FLOOD> {
-    fn new(options: &'a Options, memory: &'a Memory, ports: [Connection; 2], accesses: A) -> anyhow::Result<Self> {
+    fn new(
+        options: &'a ReflectorOptions,
+        memory: &'a Memory,
+        ports: [Connection; 2],
+        accesses: A,
+    ) -> anyhow::Result<Self> {
         let count = match options.load {
             Load::Loop => options.packets(),
             Load::Flood | Load::OneWay => options.ports.queue_size.into(),
@@ -229,7 +234,7 @@ impl Outgoing {
     /// Sends the first packet again in each direction in which nothing has arrived.
     fn probe<R: Bursts, A: Accesses, const FLOOD: bool>(
         &mut self,
-        options: &Options,
+        options: &ReflectorOptions,
         memory: &Memory,
         guest: &mut ReflectorGuest<R, A, FLOOD>,
     ) -> anyhow::Result<()> {
@@ -260,7 +265,7 @@ impl Outgoing {
 /// Stops sending, and takes packets out of the rings until no more come. Counts the cache lines of
 /// these packets, buffer by buffer.
 struct Drain<'a, R, A, const FLOOD: bool> {
-    options: &'a Options,
+    options: &'a ReflectorOptions,
     memory: &'a Memory,
     guest: &'a mut ReflectorGuest<R, A, FLOOD>,
     frames: &'a Frames,
@@ -309,12 +314,12 @@ impl<R: Bursts + Send, A: Accesses, const FLOOD: bool> Endpoint for Drain<'_, R,
 }
 
 /// Returns the event loop of a trial.
-fn events(options: &Options) -> EventLoop<'_> {
+fn events(options: &ReflectorOptions) -> EventLoop<'_> {
     EventLoop { shares_cpu: options.shares_cpu, stop: options.stop.as_deref(), ..EventLoop::default() }
 }
 
 fn nothing_comes<R: Bursts, A: Accesses, const FLOOD: bool>(
-    options: &Options,
+    options: &ReflectorOptions,
     guest: &ReflectorGuest<R, A, FLOOD>,
 ) -> NotValid {
     let silent = guest.silent_ports(options.load);

@@ -44,7 +44,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Options of the demo.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+pub struct DemoOptions {
     /// Seconds that the demo runs.
     pub secs: u64,
     /// True if the ends are network namespaces, and not guests.
@@ -126,7 +126,7 @@ impl Direction {
 ///
 /// # Errors
 /// Sockets, memory or threads are not available, or the right to make network namespaces.
-pub fn run(options: Options) -> anyhow::Result<Summary> {
+pub fn run(options: DemoOptions) -> anyhow::Result<Summary> {
     if options.host {
         let (switch, ends) = host::start()?;
         return show(options, switch, ends, None);
@@ -148,7 +148,12 @@ fn config(ports: [PortConfig; 2]) -> Config {
 }
 
 /// Runs the traffic and shows its counters.
-fn show(options: Options, switch: Switch, ends: impl Ends + 'static, wire: Option<Wire>) -> anyhow::Result<Summary> {
+fn show(
+    options: DemoOptions,
+    switch: Switch,
+    ends: impl Ends + 'static,
+    wire: Option<Wire>,
+) -> anyhow::Result<Summary> {
     let live = Arc::new(Live::default());
     let stop = Arc::new(AtomicBool::new(false));
     let start = Instant::now();
@@ -270,7 +275,7 @@ impl<E> Traffic<E> {
 }
 
 /// Prints one line a second until the time is up.
-fn watch(options: Options, title: &str, start: Instant, live: &Live, source: &dyn Source) -> anyhow::Result<()> {
+fn watch(options: DemoOptions, title: &str, start: Instant, live: &Live, source: &dyn Source) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     let end = start + Duration::from_secs(options.secs);
     let mut last = (start, 0, 0);

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
+use az::SaturatingAs;
 use pcap_parser::traits::PcapNGPacketBlock as _;
 use pcap_parser::{Block, InterfaceDescriptionBlock, Linktype, PcapError, nom};
 
@@ -243,7 +244,7 @@ impl Interface {
     fn time(&self, high: u32, low: u32) -> u64 {
         let units = i128::from(high) << 32 | i128::from(low);
         let time = units * 1_000_000_000 / i128::from(self.units) + i128::from(self.offset) * 1_000_000_000;
-        u64::try_from(time.max(0)).unwrap_or(u64::MAX)
+        time.max(0).saturating_as::<u64>()
     }
 }
 

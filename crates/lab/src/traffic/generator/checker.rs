@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use az::SaturatingAs;
 use straightline_guest::endpoints::Received;
 use straightline_wire::{IpProtocol, locate};
 
@@ -168,7 +169,7 @@ impl Checker {
     /// the number of packets that each stream has sent.
     #[inline]
     pub(super) fn note(&mut self, frame: &impl Received, now: u64, sent: &[u64]) -> bool {
-        let bytes = u64::try_from(frame.len()).unwrap_or(0);
+        let bytes = frame.len().saturating_as::<u64>();
         if self.counts_only {
             self.arrived = [self.arrived[0] + 1, self.arrived[1] + bytes];
             if let Some(track) = self.tracks.first_mut() {

@@ -1,5 +1,6 @@
 //! Latencies: counted in a fixed array during the trial, converted to a histogram afterwards.
 
+use az::SaturatingAs;
 use hdrhistogram::Histogram;
 
 use straightline_report::results;
@@ -107,17 +108,17 @@ impl Latencies {
 fn step(cycles: u64) -> usize {
     let octave = (u64::BITS - cycles.leading_zeros()).saturating_sub(BITS);
     if octave == 0 {
-        return usize::try_from(cycles).unwrap_or(usize::MAX);
+        return cycles.saturating_as::<usize>();
     }
     // The highest `BITS` bits select the step within a power of two. The first of these bits is
     // always set, so a power of two has half as many steps.
-    let top = usize::try_from(cycles >> octave).unwrap_or(usize::MAX);
+    let top = (cycles >> octave).saturating_as::<usize>();
     (octave as usize) * (STEPS / 2) + top
 }
 
 /// Returns the greatest number of cycles in a step.
 fn end(step: usize) -> u64 {
-    let wide = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
+    let wide = |n: usize| n.saturating_as::<u64>();
     if step < STEPS {
         return wide(step);
     }

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail, ensure};
+use az::SaturatingAs;
 use serde::Serialize;
 use straightline_graph::clock::hertz;
 use straightline_guest::endpoints::{Endpoint, EventLoop, Received, TestPort};
@@ -302,7 +303,7 @@ fn schedule(capture: &Capture, timing: Timing, hertz: f64) -> (Vec<(u64, Vec<u8>
             Timing::Captured(speed) => clock.max(since(frame) / speed),
             Timing::Rate(_) => clock,
         };
-        let len = float(u64::try_from(frame.bytes.len()).unwrap_or(0));
+        let len = float(frame.bytes.len().saturating_as::<u64>());
         clock = match timing {
             Timing::Captured(_) => due,
             Timing::Rate(rate) => clock + rate.pps(len).map_or(0.0, |pps| 1.0 / pps),

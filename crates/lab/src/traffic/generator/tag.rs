@@ -11,6 +11,8 @@
 //!
 //! The tag has the lower bits of number and time. [`Tag::of_sent`] finds the whole number.
 
+use az::SaturatingAs;
+
 /// Number of bytes of a tag. With the headers of Ethernet, IPv4 and UDP, a tag fills the shortest
 /// Ethernet frame: 60 bytes without the frame check sequence.
 pub(crate) const LEN: usize = 18;
@@ -145,7 +147,7 @@ impl Hash {
             last[..rest.len()].copy_from_slice(rest);
             self.round(&last);
         }
-        self.len += u64::try_from(chunk.len()).unwrap_or(0);
+        self.len += chunk.len().saturating_as::<u64>();
     }
 
     #[inline]

@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 use anyhow::{Context, bail, ensure};
+use az::SaturatingAs;
 use straightline_wire::MacAddr;
 
 use straightline_report::random::Random;
@@ -111,10 +112,10 @@ impl Value {
     /// Returns a value of the same kind with this number.
     fn with(self, bits: u128) -> Value {
         match self {
-            Value::Mac(_) => Value::Mac(u64::try_from(bits).unwrap_or(u64::MAX)),
-            Value::V4(_) => Value::V4(u32::try_from(bits).unwrap_or(u32::MAX)),
+            Value::Mac(_) => Value::Mac(bits.saturating_as::<u64>()),
+            Value::V4(_) => Value::V4(bits.saturating_as::<u32>()),
             Value::V6(_) => Value::V6(bits),
-            Value::Number(_) => Value::Number(u32::try_from(bits).unwrap_or(u32::MAX)),
+            Value::Number(_) => Value::Number(bits.saturating_as::<u32>()),
         }
     }
 

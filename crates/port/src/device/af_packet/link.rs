@@ -107,13 +107,13 @@ impl DeviceLink for AfPacketLink {
             let origin = Origin { port: port.index, source, features: self.features, max_len };
             let rest = (more > 0).then(|| rest.split_at(more).0);
             match vnet::accept(turn, origin, &header, first.split_at(HEADER_U32).1, rest) {
-                Ok(id) if message.tag.is_none_or(|tag| put_back(turn, id, tag)) => {
+                Some(id) if message.tag.is_none_or(|tag| put_back(turn, id, tag)) => {
                     packets += 1;
                     bytes += u64::from(turn.len(id));
                     into.push(id);
                 }
-                Ok(id) => turn.discard(id, Reason::DeviceRefused),
-                Err(reason) => port.drops.add(reason, 1),
+                Some(id) => turn.discard(id, Reason::DeviceRefused),
+                None => {}
             }
         }
         if let Some(counters) = counters {

@@ -113,8 +113,7 @@ pub(super) fn deliver<'t>(
     }
     drop(tx);
     if queue.is_faulted() {
-        port.drops.add(Reason::LinkDown, ids.len().try_into().unwrap_or(u64::MAX));
-        turn.note_all_dropped(port.index, ids, Reason::LinkDown);
+        turn.drop_at(port.index, ids, Reason::LinkDown);
         port.report_fault();
     }
 }
@@ -175,9 +174,5 @@ fn count(
         add(&counters.packets, tally.packets);
         add(&counters.bytes, tally.bytes);
     }
-    for (&reason, &n) in Reason::ALL.iter().zip(&tally.drops) {
-        if n > 0 {
-            port.drops.add(reason, n.into());
-        }
-    }
+    tally.drops.count(turn, port.index);
 }

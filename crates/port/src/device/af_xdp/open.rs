@@ -15,6 +15,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
+use az::SaturatingAs;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::Errno;
 use rustix::net::sockopt::{
@@ -100,7 +101,7 @@ pub(crate) fn open(request: &AfXdpRequest) -> Result<(OpenedDevice, Changes), Op
         driver,
         mode: mode.name().to_owned(),
         zero_copy,
-        queues: u16::try_from(queues).unwrap_or(u16::MAX),
+        queues: queues.saturating_as::<u16>(),
         mtu,
         mac,
         features: 0,

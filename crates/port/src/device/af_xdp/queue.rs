@@ -13,11 +13,11 @@
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
-use straightline_packet::{AtTurnEnd, GsoSegment, MemorySegment, PortIndex, Served, SourceQueueId, Turn};
+use straightline_packet::{AtTurnEnd, GsoSegment, IgnorePoison, MemorySegment, PortIndex, Served, SourceQueueId, Turn};
 use straightline_virtio::memory::fault;
 
 use super::frames::{ALL_FRAMES, FRAMES, Frame, FrameSet, Umem};
@@ -63,7 +63,7 @@ impl<T> fmt::Debug for Half<T> {
 
 impl<T> Half<T> {
     fn lock(&self) -> MutexGuard<'_, T> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 }
 

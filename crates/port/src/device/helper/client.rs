@@ -2,10 +2,11 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use straightline_packet::IgnorePoison;
 
 use super::{Answer, Message};
 use crate::device::{DeviceRequest, OpenCause, OpenError, OpenedDevice, Opener};
@@ -83,7 +84,7 @@ impl Helper {
 
     /// Asks the helper to open an interface, and waits for the answer.
     fn ask(&self, interface: usize) -> Result<Result<OpenedDevice, OpenError>, HelperError> {
-        let mut last_id = self.last_id.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last_id = self.last_id.lock().ignore_poison();
         *last_id += 1;
         let asked = *last_id;
         self.channel.send(&Message::Open { id: asked, interface }, &[])?;

@@ -98,16 +98,12 @@ impl DeviceLink for TapLink {
             let source = source.filter(|_| has_body).unwrap_or(SourceQueueId::NONE);
             let origin = Origin { port: port.index, source, features: self.features, max_len: port.max_len() };
             let frame = space.split_at(len).0.split_at(LEN_U32).1;
-            match vnet::accept(turn, origin, &header, frame, None) {
-                Ok(id) => {
-                    packets += 1;
-                    bytes += u64::from(turn.len(id));
-                    into.push(id);
-                    if has_body {
-                        lending.keep(len, LEN);
-                    }
-                }
-                Err(reason) => port.drops.add(reason, 1),
+            let Some(id) = vnet::accept(turn, origin, &header, frame, None) else { continue };
+            packets += 1;
+            bytes += u64::from(turn.len(id));
+            into.push(id);
+            if has_body {
+                lending.keep(len, LEN);
             }
         }
         queue.idle.note(found);

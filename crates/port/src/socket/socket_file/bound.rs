@@ -6,6 +6,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
+use az::SaturatingAs;
 use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkBuffer, NlasIterator};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Stat, major, minor};
@@ -76,7 +77,7 @@ pub(super) fn is_bound(stat: &Stat, name: &[u8]) -> io::Result<bool> {
                 _ => is_bound |= is_of(message.payload(), stat, name),
             }
             // The next message begins at a multiple of 4.
-            let end = usize::try_from(message.length()).unwrap_or(usize::MAX).next_multiple_of(4);
+            let end = message.length().saturating_as::<usize>().next_multiple_of(4);
             rest = rest.get(end..).unwrap_or_default();
         }
     }
@@ -85,7 +86,7 @@ pub(super) fn is_bound(stat: &Stat, name: &[u8]) -> io::Result<bool> {
 /// Returns the question for all UNIX sockets, in any state.
 fn request() -> [u8; REQUEST_BYTES] {
     let mut request = [0; REQUEST_BYTES];
-    let length = u32::try_from(REQUEST_BYTES).unwrap_or(u32::MAX);
+    let length = REQUEST_BYTES.saturating_as::<u32>();
     // `nlmsghdr`: length, type, flags, sequence number, port.
     request[..4].copy_from_slice(&length.to_ne_bytes());
     request[4..6].copy_from_slice(&BY_FAMILY.to_ne_bytes());

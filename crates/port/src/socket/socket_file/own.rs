@@ -15,7 +15,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, Uid, chmodat, chownat, fchmod, fstat, openat, statat, unlinkat,
@@ -24,6 +24,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, bind, sendto, socket_with};
 use rustix::process::geteuid;
 use straightline_graph::OWN_MODE;
+use straightline_packet::IgnorePoison;
 
 use super::{SocketFileError, SocketStep, bound};
 use crate::socket::socket_path::{self, SocketState};
@@ -233,7 +234,7 @@ fn open_file(folder: &OwnedFd, name: &OsString) -> rustix::io::Result<OwnedFd> {
 }
 
 fn ours() -> MutexGuard<'static, Vec<FileId>> {
-    OURS.lock().unwrap_or_else(PoisonError::into_inner)
+    OURS.lock().ignore_poison()
 }
 
 fn failed(step: SocketStep) -> impl Fn(Errno) -> SocketFileError {

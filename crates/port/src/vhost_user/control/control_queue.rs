@@ -9,6 +9,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
+use az::SaturatingAs;
 use straightline_graph::EpollWaiter;
 use straightline_packet::{Arena, MemorySegment, Turn};
 use straightline_virtio::net_control::{self, CommandOutcome, NetControl, SavedState};
@@ -111,7 +112,7 @@ pub(crate) fn burst<'t>(
 
 /// Returns a command's bytes, unless there are too many, and the byte for its acknowledgement.
 fn split<'t>(turn: &Turn<'t>, mark: usize, readable: u32) -> (Option<Vec<u8>>, Option<MemorySegment<'t>>) {
-    let mut command = vec![0; usize::try_from(readable).unwrap_or(usize::MAX).min(net_control::LONGEST + 1)];
+    let mut command = vec![0; readable.saturating_as::<usize>().min(net_control::LONGEST + 1)];
     let mut got = 0;
     let mut left = readable;
     let mut answer = None;

@@ -13,7 +13,7 @@ use straightline_graph::{Down, DownCause, Peer, QueueAssignment, peer};
 use straightline_virtio::fail;
 use straightline_virtio::features::VIRTIO_F_RING_PACKED;
 use straightline_virtio::memory::{DirtyLog, GuestMemory, Region};
-use straightline_virtio::vhost_user::{Connection, Effect, Outcome, Refused, Session};
+use straightline_virtio::vhost_user::{Connection, Effect, Refused, RequestOutcome, Session};
 use tracing::Level;
 
 use super::control_queue::ControlQueue;
@@ -190,8 +190,8 @@ impl ConnectedFrontend {
                     Effect::MakeInflight(spec) => self.make_inflight(spec),
                     effect => self.carry_out(effect),
                 };
-                shows_table = matches!(outcome, Outcome::Inflight(_));
-                let failed = matches!(outcome, Outcome::Failed);
+                shows_table = matches!(outcome, RequestOutcome::Inflight(_));
+                let failed = matches!(outcome, RequestOutcome::Failed);
                 let answer = self.session.reply(outcome);
                 if failed {
                     // The session has undone the change, and the rings follow. The error was
@@ -226,7 +226,7 @@ impl ConnectedFrontend {
         Ok(true)
     }
 
-    fn carry_out(&mut self, effect: Effect) -> Outcome {
+    fn carry_out(&mut self, effect: Effect) -> RequestOutcome {
         let done = match effect {
             Effect::KeepInflight(spec, file) => self.keep_inflight(spec, &file),
             Effect::None | Effect::MakeInflight(_) | Effect::Status(_) => Ok(()),
@@ -273,7 +273,7 @@ impl ConnectedFrontend {
                 };
                 if done.is_ok() {
                     self.forget_inflight(index);
-                    return Outcome::RingBase(base);
+                    return RequestOutcome::RingBase(base);
                 }
                 done
             }
@@ -283,11 +283,11 @@ impl ConnectedFrontend {
             }
         };
         match done {
-            Ok(()) => Outcome::Done,
+            Ok(()) => RequestOutcome::Done,
             Err(why) => {
                 self.shared.log(Level::WARN, format_args!("{why}"));
                 self.shared.state().set_fault(Down::new(DownCause::RequestFailed, why));
-                Outcome::Failed
+                RequestOutcome::Failed
             }
         }
     }

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use straightline_virtio::features::VIRTIO_F_RING_PACKED;
 use straightline_virtio::ring::{InflightFile, InflightShape, InflightTable};
-use straightline_virtio::vhost_user::{InflightSpec, Outcome};
+use straightline_virtio::vhost_user::{InflightSpec, RequestOutcome};
 use tracing::Level;
 
 use super::frontend::ConnectedFrontend;
@@ -19,24 +19,24 @@ impl ConnectedFrontend {
     }
 
     /// Makes a table for the frontend. It is empty, except for the parts of running rings.
-    pub(crate) fn make_inflight(&mut self, spec: InflightSpec) -> Outcome {
+    pub(crate) fn make_inflight(&mut self, spec: InflightSpec) -> RequestOutcome {
         let shape = self.inflight_shape(spec);
         if self.inflight.has(shape) {
             // The frontend asks again: running rings have their parts already.
             let stopped = (0..).zip(&self.rings).filter(|(_, ring)| ring.is_none());
             stopped.for_each(|(index, _)| self.forget_inflight(index));
-            return Outcome::Inflight(shape.bytes());
+            return RequestOutcome::Inflight(shape.bytes());
         }
         match self.make_table(shape) {
             Ok(table) => {
                 self.use_table(table);
                 self.inflight.is_own = true;
-                Outcome::Inflight(shape.bytes())
+                RequestOutcome::Inflight(shape.bytes())
             }
             Err(error) => {
                 // The port continues without a table.
                 self.shared.log(Level::WARN, format_args!("cannot make a table of buffers in flight: {error}"));
-                Outcome::Done
+                RequestOutcome::Done
             }
         }
     }

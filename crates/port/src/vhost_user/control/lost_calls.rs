@@ -64,7 +64,7 @@ mod tests {
 
     use rustix::event::{EventfdFlags, eventfd};
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-    use straightline_virtio::ring::Options;
+    use straightline_virtio::ring::RingOptions;
 
     use super::*;
     use crate::notify::call_cost::CallCost;
@@ -81,7 +81,7 @@ mod tests {
         let helper = CallHelper::new("test", Arc::new(CallCost::new()), || ());
         let event = || Arc::new(eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd"));
         let call = || Notifier::new(event(), &helper).expect("a call");
-        let queue = queue_with(&file, Options { event_idx: true, ..Options::default() });
+        let queue = queue_with(&file, RingOptions { event_idx: true, ..RingOptions::default() });
         let queue = queue.watched_by(Arc::clone(&inbox));
         assert!(!inbox.take_called());
         queue.set_call(Some(call()));
@@ -97,7 +97,7 @@ mod tests {
         queue.set_call(Some(call()));
         assert!(inbox.take_called(), "control does not check by itself any more");
         // Without the event index the ring does not show whether the driver waits.
-        let queue = queue_with(&file, Options::default());
+        let queue = queue_with(&file, RingOptions::default());
         queue.set_call(Some(call()));
         assert!(!inbox.take_called());
         assert!(check_ring(&queue, &mut CallWatch::default(), start).next.at().is_none());

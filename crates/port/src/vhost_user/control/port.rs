@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use straightline_graph::{
     DownCause, EpollWaiter, LinkHistory, LinkState, LinkStatus, ListenError, Permissions, Port, PortControl,
     QueueAssignment, QueueCounters, Signals, Waiters, stop_all,
 };
-use straightline_packet::{Drops, PortIndex, Rcu, RcuCell};
+use straightline_packet::{Drops, IgnorePoison, PortIndex, Rcu, RcuCell};
 
 use super::connector::Connector;
 use super::frontend_source::FrontendSource;
@@ -112,7 +112,7 @@ impl VhostUser {
     }
 
     fn thread(&self) -> MutexGuard<'_, Option<JoinHandle<()>>> {
-        self.thread.lock().unwrap_or_else(PoisonError::into_inner)
+        self.thread.lock().ignore_poison()
     }
 }
 
@@ -128,7 +128,7 @@ impl PortControl for VhostUser {
 
     fn assign_queues(&self, assignment: QueueAssignment) {
         assert!(!assignment.delivering.is_empty(), "somebody delivers to each port");
-        *self.shared.assignment.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(assignment);
+        *self.shared.assignment.lock().ignore_poison() = Arc::new(assignment);
         self.shared.inbox.wake();
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use az::SaturatingAs;
 use straightline_virtio::features::{VIRTIO_NET_F_CSUM, VIRTIO_NET_F_MRG_RXBUF};
 use straightline_virtio::net_header::Receiver;
 
@@ -20,7 +21,7 @@ impl ConnectedFrontend {
         // pairs that it uses, but the setting may not reach us. A frontend may have far more pairs
         // than it starts, so workers see only pairs up to the last that was started.
         let started = self.rings.iter().rposition(Option::is_some).map_or(0, |index| index / 2 + 1);
-        let started = u16::try_from(started).unwrap_or(u16::MAX).min(self.session.queue_pairs());
+        let started = started.saturating_as::<u16>().min(self.session.queue_pairs());
         self.started_pairs = self.started_pairs.max(started);
         self.shared.pairs_shown.fetch_max(self.started_pairs, Ordering::Relaxed);
         let pairs = usize::from(self.started_pairs);
@@ -62,7 +63,6 @@ impl ConnectedFrontend {
                 // can ask for.
                 reads_header: acked & VIRTIO_NET_F_CSUM != 0,
                 max_len: self.shared.config.max_len(),
-                drops: Arc::clone(&self.shared.data.drops),
                 rx,
                 tx,
                 broken: AtomicBool::new(false),

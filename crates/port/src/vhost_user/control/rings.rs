@@ -6,7 +6,7 @@ use straightline_graph::{Down, DownCause};
 use straightline_virtio::features::{
     VHOST_F_LOG_ALL, VIRTIO_F_EVENT_IDX, VIRTIO_F_IN_ORDER, VIRTIO_F_INDIRECT_DESC, VIRTIO_F_RING_PACKED,
 };
-use straightline_virtio::ring::{Direction, Geometry, InflightError, Options, PackedDevice, Ring, SplitDevice};
+use straightline_virtio::ring::{Direction, Geometry, InflightError, PackedDevice, Ring, RingOptions, SplitDevice};
 use straightline_virtio::vhost_user::RingSetup;
 use tracing::Level;
 
@@ -104,7 +104,7 @@ impl ConnectedFrontend {
         let index = if is_control { CONTROL_RING } else { index };
         let geometry = Geometry { size: setup.size, desc: setup.desc, avail: setup.avail, used: setup.used };
         let acked = self.session.acked_features();
-        let options = Options {
+        let options = RingOptions {
             event_idx: acked & VIRTIO_F_EVENT_IDX != 0,
             indirect: acked & VIRTIO_F_INDIRECT_DESC != 0,
             in_order: acked & VIRTIO_F_IN_ORDER != 0,

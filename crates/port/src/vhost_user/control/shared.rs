@@ -3,12 +3,13 @@
 use std::fmt;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU16;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use az::SaturatingAs;
 use straightline_graph::{EpollWaiter, LinkState, QueueAssignment};
-use straightline_packet::Rcu;
+use straightline_packet::{IgnorePoison, Rcu};
 use tracing::Level;
 
 use crate::descriptor_share::DescriptorShare;
@@ -52,11 +53,11 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn state(&self) -> MutexGuard<'_, LinkState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     pub(crate) fn assignment(&self) -> Arc<QueueAssignment> {
-        Arc::clone(&self.assignment.lock().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.assignment.lock().ignore_poison())
     }
 }
 
@@ -69,9 +70,9 @@ impl Shared {
     /// Returns how many descriptors of rings a session may have that wants `wanted` of them.
     pub(crate) fn admit_ring_fds(&self, wanted: usize) -> usize {
         let besides = VhostUserConfig::OTHER_DESCRIPTORS;
-        let mut share = self.descriptors.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut share = self.descriptors.lock().ignore_poison();
         let admitted = share.resize(wanted as u64 + besides).saturating_sub(besides);
-        usize::try_from(admitted).unwrap_or(usize::MAX)
+        admitted.saturating_as::<usize>()
     }
 
     /// Returns how long the port's thread may wait before it calls [`Self::report_suppressed`].

@@ -7,13 +7,14 @@
 //! has at most one such thread.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
-use std::sync::{Arc, PoisonError};
 use std::thread::{Builder, park_timeout};
 use std::time::{Duration, Instant};
 
 use straightline_graph::is_within;
+use straightline_packet::IgnorePoison;
 use straightline_virtio::features::{list, names};
 use straightline_virtio::net_control::SavedState;
 
@@ -100,7 +101,7 @@ impl ConnectedFrontend {
 impl ConnectedFrontend {
     /// Starts a thread that moves the state step by step, once the transfer before has ended.
     fn start_moving(&self, mut moving: ChannelTransfer, step: Step) -> Result<TransferThread, String> {
-        let mut last = self.shared.transfer_thread.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.shared.transfer_thread.lock().ignore_poison();
         if last.as_ref().is_some_and(|thread| !is_within(LIMIT, || thread.is_finished())) {
             return Err("device state: the channel of the last transfer still blocks its thread".to_owned());
         }
@@ -115,7 +116,9 @@ impl ConnectedFrontend {
                     end_at = Some(Instant::now() + GRACE);
                 }
                 match step(&mut moving, at_end) {
-                    Ok(false) if end_at.is_some_and(|end| Instant::now() >= end) => break Err("it was not complete when the frontend checked it".to_owned()),
+                    Ok(false) if end_at.is_some_and(|end| Instant::now() >= end) => {
+                        break Err("it was not complete when the frontend checked it".to_owned());
+                    }
                     Ok(false) if theirs.stop.load(Ordering::Acquire) => return,
                     Ok(false) => park_timeout(PACE),
                     Ok(true) => break Ok(moving.take()),

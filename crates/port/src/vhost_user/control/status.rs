@@ -1,5 +1,6 @@
 //! The link's status as operators see it.
 
+use az::SaturatingAs;
 use straightline_graph::{Down, DownCause, LinkStatus, RingStatus, RxFilter};
 use straightline_virtio::features::names;
 use straightline_virtio::net_control;
@@ -51,7 +52,7 @@ impl ConnectedFrontend {
         let rings = self.rings.len().min(usize::from(self.session.control_ring().unwrap_or(u16::MAX)));
         let runs = |ring: &Option<RunningRing>| ring.as_ref().is_some_and(|ring| ring.queue.enabled());
         let pairs = self.rings[..rings].chunks_exact(2).filter(|pair| pair.iter().all(runs)).count();
-        u16::try_from(pairs).unwrap_or(u16::MAX)
+        pairs.saturating_as::<u16>()
     }
 
     fn down(&self) -> Option<Down> {

@@ -4,10 +4,11 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use rustix::net::{Shutdown, shutdown};
+use straightline_packet::IgnorePoison;
 use straightline_virtio::vhost_user::Stopper;
 
 use crate::vhost_user::inbox::PortInbox;
@@ -83,18 +84,18 @@ impl Stop {
         let accepting = self.accepting();
         let time = until.saturating_duration_since(Instant::now());
         let left = self.accepted.wait_timeout_while(accepting, time, |accepting| *accepting);
-        if *left.unwrap_or_else(PoisonError::into_inner).0 {
+        if *left.ignore_poison().0 {
             // The thread accepts only on a listening socket, so this cannot fail.
             let _ = shutdown(given, Shutdown::Read);
         }
     }
 
     fn accepting(&self) -> MutexGuard<'_, bool> {
-        self.accepting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.accepting.lock().ignore_poison()
     }
 
     pub(crate) fn connection(&self) -> MutexGuard<'_, Option<Stopper>> {
-        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+        self.connection.lock().ignore_poison()
     }
 
     pub(crate) fn is_set(&self) -> bool {

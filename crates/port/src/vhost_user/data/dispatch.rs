@@ -14,8 +14,7 @@ pub(crate) fn deliver<'t>(link: &'t Link, worker: &WorkerQueues, turn: &mut Turn
     match steering.queues() {
         [] => {
             let reason = if steering.any_runs() { Reason::RingDisabled } else { Reason::LinkDown };
-            link.drops.add(reason, batch.len().try_into().unwrap_or(u64::MAX));
-            turn.note_all_dropped(link.index, batch.ids(), reason);
+            turn.drop_at(link.index, batch.ids(), reason);
         }
         [queue] => {
             if deliver::deliver(queue, link, worker, turn, batch.ids(), wait, &mut DescriptorBudget::default()).any {
@@ -132,7 +131,6 @@ fn deliver_part<'t>(
     if link.is_usable() {
         return deliver::deliver(queue, link, worker, turn, ids, wait, budget);
     }
-    link.drops.add(Reason::LinkDown, ids.len().try_into().unwrap_or(u64::MAX));
-    turn.note_all_dropped(link.index, ids, Reason::LinkDown);
+    turn.drop_at(link.index, ids, Reason::LinkDown);
     Delivered { any: false, left: false }
 }

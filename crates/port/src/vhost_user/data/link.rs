@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use straightline_packet::{Drops, PortIndex};
+use straightline_packet::PortIndex;
 use straightline_virtio::memory::{DirtyLog, GuestMemory};
 use straightline_virtio::net_header::Receiver;
 
@@ -31,7 +31,6 @@ pub(crate) struct Link {
     pub(crate) reads_header: bool,
     /// Bytes of the longest packet that may be delivered unsegmented.
     pub(crate) max_len: u32,
-    pub(crate) drops: Arc<Drops>,
     /// The guest's transmit rings, by queue pair; `None` where one does not run. The switch
     /// receives from them.
     pub(crate) rx: Box<[Option<Arc<Queue>>]>,

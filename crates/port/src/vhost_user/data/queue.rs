@@ -1,10 +1,11 @@
 //! One virtqueue of a port, as workers and control share it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
+use az::SaturatingAs;
 use straightline_graph::{QueueCounters, RingCounters};
-use straightline_packet::{AtTurnEnd, MAX_BATCH, PortIndex, Served, SourceQueueId, Turn};
+use straightline_packet::{AtTurnEnd, IgnorePoison, MAX_BATCH, PortIndex, Served, SourceQueueId, Turn};
 use straightline_virtio::memory::{DirtyLog, GuestMemory, fault};
 use straightline_virtio::ring::{BURST, First, Ring, RingFault, Standing};
 
@@ -146,7 +147,7 @@ impl Queue {
                 Err(TryLockError::WouldBlock) => {}
             }
         }
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().ignore_poison()
     }
 
     /// Sets the call descriptor. The driver may be waiting for just this descriptor, so it is
@@ -213,7 +214,7 @@ impl Queue {
 
     /// Sets the guest's memory after it has grown or shrunk.
     pub(crate) fn set_memory(&self, memory: Arc<GuestMemory>) {
-        *self.memory.lock().unwrap_or_else(PoisonError::into_inner) = memory;
+        *self.memory.lock().ignore_poison() = memory;
     }
 
     /// Prepares the ring for a new link. Writes into the ring are marked in `log` from now on.
@@ -317,7 +318,7 @@ impl AtTurnEnd for Queue {
             // Each chain that is still outstanding has its packet; `receive` sees to that.
             let (left, bytes) = turn.roll_back(source);
             *waiting_round = (left > 0 && left == usize::from(ring.outstanding())).then(|| turn.round());
-            ring.untake(u16::try_from(left).unwrap_or(u16::MAX).min(ring.outstanding()));
+            ring.untake(left.saturating_as::<u16>().min(ring.outstanding()));
             // These packets come again, and are counted then.
             self.counters.rx.packets.take_back(left.try_into().unwrap_or(0));
             self.counters.rx.bytes.take_back(bytes);
@@ -358,7 +359,7 @@ impl AtTurnEnd for Queue {
     }
 
     fn poisoned(&self) -> bool {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner).poisoned()
+        self.memory.lock().ignore_poison().poisoned()
     }
 }
 
@@ -368,7 +369,7 @@ pub(crate) mod tests {
 
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
     use straightline_virtio::memory::Region;
-    use straightline_virtio::ring::{Geometry, Options, SplitDevice};
+    use straightline_virtio::ring::{Geometry, RingOptions, SplitDevice};
 
     use super::*;
 
@@ -380,10 +381,10 @@ pub(crate) mod tests {
     }
 
     fn queue_in(file: &OwnedFd) -> Arc<Queue> {
-        Arc::new(queue_with(file, Options::default()))
+        Arc::new(queue_with(file, RingOptions::default()))
     }
 
-    pub(crate) fn queue_with(file: &OwnedFd, options: Options) -> Queue {
+    pub(crate) fn queue_with(file: &OwnedFd, options: RingOptions) -> Queue {
         let region = Region::map(file.as_fd(), 0, 1 << 16, 0, 0).expect("mapped");
         let memory = Arc::new(GuestMemory::new(vec![Arc::new(region)]).expect("one region"));
         let geometry = Geometry { size: 8, desc: 0, avail: 0x1000, used: 0x2000 };

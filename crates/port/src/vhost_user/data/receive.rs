@@ -184,10 +184,8 @@ impl<R: Device> WithKernels for ReceiveBurst<'_, '_, R> {
                     // burst, where it comes first.
                     break;
                 }
-                Err(NoPacket::Dropped(reason, packet)) => {
-                    link.drops.add(reason, 1);
-                    packet.into_iter().for_each(|id| turn.note_dropped(link.index, id, reason));
-                }
+                Err(NoPacket::Dropped(reason, Some(id))) => turn.drop_at(link.index, &[id], reason),
+                Err(NoPacket::Dropped(reason, None)) => turn.count_drops(link.index, reason, 1),
                 Err(NoPacket::Broken(fault)) => {
                     link.fail(queue.name(), &fault);
                     break;

@@ -54,8 +54,7 @@ impl Port for WorkerPort {
             Some(link) => return dispatch::deliver(link, &self.queues, turn, batch, wait),
             None => Reason::LinkDown,
         };
-        self.data.drops.add(reason, batch.len().try_into().unwrap_or(u64::MAX));
-        turn.note_all_dropped(self.data.index, batch.ids(), reason);
+        turn.drop_at(self.data.index, batch.ids(), reason);
     }
 
     fn arm(&self, turn: &Turn<'_>, for_buffers: bool) -> bool {

@@ -4,6 +4,8 @@
 //! Values without a comparison have a linear scale from zero. Each outcome has a colour and a form
 //! of its own, for readers who do not see the colours.
 
+use az::SaturatingAs;
+
 use super::canvas::{Anchor, Canvas, Layout};
 use super::scale::{Linear, Ratios};
 use crate::statistics::{Interval, Outcome};
@@ -150,7 +152,7 @@ impl Forest {
     }
 
     fn height(canvas: &Canvas, frame: &Frame, label: &[String]) -> f64 {
-        let lines = f64::from(u32::try_from(label.len()).unwrap_or(u32::MAX));
+        let lines = f64::from(label.len().saturating_as::<u32>());
         if frame.is_beside { canvas.line_height() + 6.0 } else { (lines + 1.0) * canvas.line_height() + 3.0 + GAP }
     }
 

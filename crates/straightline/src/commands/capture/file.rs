@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
+use az::SaturatingAs;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::SIGXFSZ;
 
@@ -98,7 +99,7 @@ impl CaptureFile {
 
     /// Returns the file's length in bytes, with what is still to be written.
     pub(super) fn len(&self) -> u64 {
-        self.written.saturating_add(u64::try_from(self.pending.len()).unwrap_or(0))
+        self.written.saturating_add(self.pending.len().saturating_as::<u64>())
     }
 
     /// Returns whether the file has packets, or has them still to be written.
@@ -134,7 +135,7 @@ impl CaptureFile {
             let place = self.path.as_ref().map_or("standard output".to_owned(), |path| path.display().to_string());
             return Err(WriteError { place, packets: self.packets, error });
         }
-        self.written += u64::try_from(self.pending.len()).unwrap_or(0);
+        self.written += self.pending.len().saturating_as::<u64>();
         self.packets += std::mem::take(&mut self.pending_packets);
         self.pending.clear();
         Ok(())

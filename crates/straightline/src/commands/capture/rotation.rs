@@ -5,6 +5,8 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use az::SaturatingAs;
+
 use crate::output;
 
 /// The names and the number of the files.
@@ -24,7 +26,7 @@ pub(super) struct Rotation {
 
 impl Rotation {
     pub(super) fn new(base: &Path, size: u64, keep: Option<u32>) -> Self {
-        let keep = keep.map(|keep| usize::try_from(keep).unwrap_or(usize::MAX));
+        let keep = keep.map(|keep| keep.saturating_as::<usize>());
         Rotation { base: base.to_owned(), size, keep, kept: VecDeque::new(), made: 0 }
     }
 

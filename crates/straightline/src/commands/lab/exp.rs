@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use clap::{ArgGroup, Args};
-use straightline_lab::experiments::{self, ALL, Bound, Experiment, ExperimentRecord, Outcome, Settings};
+use straightline_lab::experiments::{self, ALL, Bound, Experiment, ExperimentOutcome, ExperimentRecord, Settings};
 use straightline_lab::folder::Writer;
 use straightline_lab::machine;
 use straightline_report::results::Environment;
@@ -115,7 +115,12 @@ fn settings(args: &Exp) -> anyhow::Result<Settings> {
 }
 
 /// Runs one experiment and prints its table as soon as it ends.
-fn one(args: &Exp, experiment: &Experiment, settings: &Settings, mut writer: Writer) -> anyhow::Result<Outcome> {
+fn one(
+    args: &Exp,
+    experiment: &Experiment,
+    settings: &Settings,
+    mut writer: Writer,
+) -> anyhow::Result<ExperimentOutcome> {
     let plan = (experiment.plan)(settings, args.quick);
     let rounds = args.rounds.unwrap_or(if args.quick { QUICK_ROUNDS } else { ROUNDS });
     let mut samples = Vec::new();

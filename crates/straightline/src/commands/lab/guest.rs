@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use straightline_guest::endpoints::{EventLoop, PortOptions};
-use straightline_lab::guests::forward::{self, Mode, Options, Touch};
+use straightline_lab::guests::forward::{self, ForwardOptions, Mode, Touch};
 
 use super::{Noisy, Ports, RingKind, expect_backends, stop_on_signals, time, usage};
 use crate::output;
@@ -73,8 +73,8 @@ pub(crate) fn execute(args: &Guest) -> anyhow::Result<()> {
     ended
 }
 
-fn options(args: &Guest) -> Options {
-    Options {
+fn options(args: &Guest) -> ForwardOptions {
+    ForwardOptions {
         mode: args.mode,
         touch: args.touch,
         size: args.size,

@@ -3,6 +3,7 @@
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
+use az::SaturatingAs;
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use straightline_lab::trial::{Step, Watch};
 
@@ -18,7 +19,7 @@ impl Progress {
     /// Creates the progress display for this number of trials.
     pub(super) fn new(trials: usize) -> Progress {
         let bar = std::io::stderr().is_terminal().then(|| {
-            let bar = ProgressBar::new(u64::try_from(trials).unwrap_or(u64::MAX));
+            let bar = ProgressBar::new(trials.saturating_as::<u64>());
             // The template is a constant. If it were invalid, the bar would only look different.
             if let Ok(style) = ProgressStyle::with_template("{clock} {bar:20} {msg}") {
                 let shown = |state: &ProgressState, to: &mut dyn std::fmt::Write| {
@@ -52,8 +53,8 @@ impl Watch for Progress {
     fn begins(&mut self, step: &Step) {
         match &self.bar {
             Some(bar) => {
-                bar.set_length(u64::try_from(step.trials).unwrap_or(u64::MAX));
-                bar.set_position(u64::try_from(step.trial - 1).unwrap_or(u64::MAX));
+                bar.set_length(step.trials.saturating_as::<u64>());
+                bar.set_position((step.trial - 1).saturating_as::<u64>());
                 bar.set_message(place(step));
             }
             None => output::progress(&format_args!("{} {}", clock(self.began.elapsed()), place(step))),

@@ -9,7 +9,7 @@ use anyhow::ensure;
 use clap::{Args, ValueEnum};
 use straightline_guest::endpoints::PortOptions;
 use straightline_lab::guests::forward::Touch;
-use straightline_lab::guests::reflector::{self, Load, Options, Sizes};
+use straightline_lab::guests::reflector::{self, Load, ReflectorOptions, Sizes};
 
 use super::{Ports, RingKind, seconds, stop_on_signals, time, usage, wrong_backends};
 use crate::output;
@@ -87,7 +87,7 @@ pub(crate) fn execute(args: &Loop) -> anyhow::Result<()> {
     usage(options.check());
     let stop = Arc::new(AtomicBool::new(false));
     stop_on_signals(&stop)?;
-    let report = reflector::run(&Options { stop: Some(stop), may_end_early: true, ..options })?;
+    let report = reflector::run(&ReflectorOptions { stop: Some(stop), may_end_early: true, ..options })?;
     if args.json {
         output::answer(&format!("{}\n", serde_json::to_string(&report)?))?;
     } else {
@@ -107,9 +107,9 @@ pub(crate) fn execute(args: &Loop) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn options(args: &Loop) -> Options {
+fn options(args: &Loop) -> ReflectorOptions {
     let sizes = args.size.clone().unwrap_or_else(|| Sizes::one(if args.segments { SEGMENTS } else { 64 }));
-    Options {
+    ReflectorOptions {
         load: match args.load {
             LoadKind::Loop => Load::Loop,
             LoadKind::Flood => Load::Flood,
@@ -125,6 +125,6 @@ fn options(args: &Loop) -> Options {
         verify: !args.no_verify,
         warm_up: args.warm_up,
         time: args.secs,
-        ..Options::new(args.backends())
+        ..ReflectorOptions::new(args.backends())
     }
 }

@@ -10,7 +10,7 @@ use straightline_lab::folder::Writer;
 use straightline_lab::guests::forward::{Mode, Touch};
 use straightline_lab::machine;
 use straightline_lab::scenarios::{self, ScenarioRecord};
-use straightline_lab::testbed::{Loads, Options, Scenario};
+use straightline_lab::testbed::{Loads, Scenario, TestbedOptions};
 use straightline_lab::traffic::Sizes;
 use straightline_lab::traffic::generator::Rate;
 use straightline_lab::trial::Length;
@@ -144,7 +144,7 @@ pub(crate) struct Common {
 }
 
 pub(crate) fn pvp(args: &Pvp) -> anyhow::Result<()> {
-    let options = Options {
+    let options = TestbedOptions {
         interfaces: args.interface.clone(),
         switch_interfaces: args.switch_interface.clone(),
         mode: args.mode,
@@ -158,21 +158,21 @@ pub(crate) fn pvp(args: &Pvp) -> anyhow::Result<()> {
 
 pub(crate) fn vm2vm(args: &Vm2Vm) -> anyhow::Result<()> {
     let options = options(Scenario::Vm2Vm, &args.backend, &args.common);
-    execute(&args.common, Options { switch_cpu: args.switch_cpu, ..options })
+    execute(&args.common, TestbedOptions { switch_cpu: args.switch_cpu, ..options })
 }
 
 pub(crate) fn patch_external(args: &PatchExternal) -> anyhow::Result<()> {
     let options = options(Scenario::PatchExternal, &args.backend, &args.common);
-    execute(&args.common, Options { interfaces: args.interface.clone(), ..options })
+    execute(&args.common, TestbedOptions { interfaces: args.interface.clone(), ..options })
 }
 
-fn options(scenario: Scenario, backends: &[PathBuf], args: &Common) -> Options {
+fn options(scenario: Scenario, backends: &[PathBuf], args: &Common) -> TestbedOptions {
     let loads =
         Loads { max: args.max, rate: args.rate, ndr: args.ndr, pdr: args.pdr, latency: args.latency, soak: args.soak };
     let loads = if loads == Loads::default() { Loads { max: true, ..loads } } else { loads };
-    let usual = Options { backends: backends.to_vec(), ..Options::new(scenario) };
+    let usual = TestbedOptions { backends: backends.to_vec(), ..TestbedOptions::new(scenario) };
     let name = if usual.is_ours() { "straightline" } else { "backend" };
-    Options {
+    TestbedOptions {
         name: args.name.clone().unwrap_or_else(|| name.to_owned()),
         sizes: args.size.clone(),
         layouts: args.ring.iter().map(|&ring| ring.into()).collect(),
@@ -186,7 +186,7 @@ fn options(scenario: Scenario, backends: &[PathBuf], args: &Common) -> Options {
     }
 }
 
-fn execute(args: &Common, mut options: Options) -> anyhow::Result<()> {
+fn execute(args: &Common, mut options: TestbedOptions) -> anyhow::Result<()> {
     // All options are checked before the folder is created. Otherwise the name would be taken when
     // the user corrects the options and tries again.
     usage(options.check_usage());
@@ -245,7 +245,7 @@ fn execute(args: &Common, mut options: Options) -> anyhow::Result<()> {
 }
 
 /// Returns the length of trials if the user did not set it.
-fn length(options: &Options) -> anyhow::Result<Duration> {
+fn length(options: &TestbedOptions) -> anyhow::Result<Duration> {
     let Length { time, absences, watched } = options.length()?;
     if time < options.time {
         output::message(

@@ -663,7 +663,8 @@ fn headers_that_are_too_deep_are_dropped() {
         let encap = graph.node("encap", Box::new(Encap::new(gather, tunnel)), &[output]);
         let deepen = graph.node("deepen", Box::new(Deepen(more)), &[encap]);
         graph.input(Arc::clone(&source) as Arc<dyn Port>, deepen);
-        let arena = Arena::new(Rcu::new().reader(), Settings::default(), Vec::new());
+        let of_all = vec![Arc::default(), Arc::default(), Arc::clone(&drops)];
+        let arena = Arena::new(Rcu::new().reader(), Settings::default(), of_all);
         let waiter = Arc::new(EpollWaiter::new().unwrap());
         let mut worker = Worker::new(graph, arena, waiter, Arc::default(), Idle::Spin);
         source.send(&packet_to(1), NOTHING);

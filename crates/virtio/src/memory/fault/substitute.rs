@@ -12,6 +12,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 
+use az::SaturatingAs;
 use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, ftruncate, memfd_create};
 use rustix::io::{Errno, Result};
 
@@ -98,5 +99,5 @@ impl Substitute {
 }
 
 fn wide(n: usize) -> u64 {
-    u64::try_from(n).unwrap_or(u64::MAX)
+    n.saturating_as::<u64>()
 }

@@ -15,8 +15,10 @@
 mod packed;
 mod split;
 
+use az::SaturatingAs;
+
 use super::driver::DeviceFault;
-use super::layout::{Geometry, Options};
+use super::layout::{Geometry, RingOptions};
 use crate::memory::GuestMemory;
 pub use packed::PackedBursts;
 pub use split::SplitBursts;
@@ -65,7 +67,12 @@ pub trait Bursts: Sized {
     /// # Errors
     /// The error names the part that is not in memory. For a packed ring it may also be the size,
     /// if that is no power of two.
-    fn new(memory: &GuestMemory, geometry: Geometry, options: Options, buffers: Buffers) -> Result<Self, &'static str>;
+    fn new(
+        memory: &GuestMemory,
+        geometry: Geometry,
+        options: RingOptions,
+        buffers: Buffers,
+    ) -> Result<Self, &'static str>;
 
     /// Makes buffers available, given by guest address and, for transmission, length. Takes as many
     /// as descriptors are free, and returns their number.
@@ -241,5 +248,5 @@ impl RingState {
 /// Returns a count of entries as a number of positions: a ring has at most 32768.
 #[inline]
 fn positions(n: usize) -> u32 {
-    u32::try_from(n).unwrap_or(u32::MAX)
+    n.saturating_as::<u32>()
 }

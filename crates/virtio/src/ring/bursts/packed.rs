@@ -3,10 +3,12 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use az::SaturatingAs;
+
 use super::{Buffers, Bursts, Moved, RingState, positions};
 use crate::memory::GuestMemory;
 use crate::ring::driver::DeviceFault;
-use crate::ring::layout::{Geometry, Options, PackedParts, WRITE, event};
+use crate::ring::layout::{Geometry, PackedParts, RingOptions, WRITE, event};
 use crate::ring::packed_device::{AVAIL, EVENTS_OFF, USED};
 
 /// Descriptors that become visible at once when a ring is filled: fewer than the ring has (see
@@ -68,8 +70,8 @@ fn used(table: &[AtomicU64], state: &RingState, position: u32) -> Option<(u32, u
     let both = u64::from(AVAIL | USED) << 48;
     // 2.8.1: used means that both bits equal the device's wrap counter, which begins with 1.
     let is_used = word & both == if position & state.size == 0 { both } else { 0 };
-    let len = u32::try_from(word & u64::from(u32::MAX)).unwrap_or(u32::MAX);
-    let id = u32::try_from(word >> 32 & 0xffff).unwrap_or(u32::MAX);
+    let len = (word & u64::from(u32::MAX)).saturating_as::<u32>();
+    let id = (word >> 32 & 0xffff).saturating_as::<u32>();
     is_used.then_some((id, len))
 }
 
@@ -111,7 +113,12 @@ impl PackedBursts {
 }
 
 impl Bursts for PackedBursts {
-    fn new(memory: &GuestMemory, geometry: Geometry, options: Options, buffers: Buffers) -> Result<Self, &'static str> {
+    fn new(
+        memory: &GuestMemory,
+        geometry: Geometry,
+        options: RingOptions,
+        buffers: Buffers,
+    ) -> Result<Self, &'static str> {
         let parts = geometry.locate_packed(memory)?;
         if !geometry.size.is_power_of_two() {
             return Err("size");

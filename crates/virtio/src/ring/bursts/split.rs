@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::{Buffers, Bursts, Moved, RingState, positions};
 use crate::memory::GuestMemory;
 use crate::ring::driver::DeviceFault;
-use crate::ring::layout::{self, Descriptor, Geometry, NO_INTERRUPT, NO_NOTIFY, Options, Parts, WRITE};
+use crate::ring::layout::{self, Descriptor, Geometry, NO_INTERRUPT, NO_NOTIFY, Parts, RingOptions, WRITE};
 
 /// Used elements on a cache line.
 const ELEMENTS_PER_LINE: usize = 8;
@@ -74,7 +74,12 @@ impl SplitBursts {
 }
 
 impl Bursts for SplitBursts {
-    fn new(memory: &GuestMemory, geometry: Geometry, options: Options, buffers: Buffers) -> Result<Self, &'static str> {
+    fn new(
+        memory: &GuestMemory,
+        geometry: Geometry,
+        options: RingOptions,
+        buffers: Buffers,
+    ) -> Result<Self, &'static str> {
         let parts = geometry.locate(memory)?;
         parts.avail.write_u16(layout::avail::FLAGS, NO_INTERRUPT);
         for id in 0..geometry.size {

@@ -26,7 +26,7 @@ pub enum Effect {
     Features(u64),
     /// A ring's set-up changed; check [`Session::ring`] and [`Session::ready`].
     Ring(u16),
-    /// Stop a ring, and report by [`Outcome::RingBase`] the position at which it would continue.
+    /// Stop a ring, and report by [`RequestOutcome::RingBase`] the position at which it would continue.
     StopRing(u16),
     /// Every ring is disabled (RESET_OWNER).
     DisableRings,
@@ -37,13 +37,13 @@ pub enum Effect {
     Reset,
     /// The driver's progress, as the device status (virtio 1.3, section 2.1); never 0.
     Status(u8),
-    /// The frontend tells the guest this MTU. Report [`Outcome::Failed`] if the MTU is not
+    /// The frontend tells the guest this MTU. Report [`RequestOutcome::Failed`] if the MTU is not
     /// possible.
     Mtu(u16),
     /// Announce this MAC address: its guest has just migrated to this host.
     Rarp([u8; 6]),
     /// Make an in-flight table for rings of the negotiated layout, and report it by
-    /// [`Outcome::Inflight`]; its file is sent with the answer. Without a table the frontend keeps
+    /// [`RequestOutcome::Inflight`]; its file is sent with the answer. Without a table the frontend keeps
     /// no record.
     MakeInflight(InflightSpec),
     /// Continue from this in-flight table, which the frontend has kept. It has no information about
@@ -56,7 +56,7 @@ pub enum Effect {
     /// Read the device's state from this channel until its end, which may come after the answer.
     /// The rest is as for [`Effect::SaveState`].
     LoadState(OwnedFd),
-    /// Report [`Outcome::Done`] if the last transfer was complete and, if it was a load, the device
+    /// Report [`RequestOutcome::Done`] if the last transfer was complete and, if it was a load, the device
     /// will continue from it.
     CheckState,
 }
@@ -103,7 +103,7 @@ impl RegionFd {
 
 /// The outcome of an effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum RequestOutcome {
     /// The effect succeeded.
     Done,
     /// The effect failed, and nothing has changed. After a failed memory effect, caller and session

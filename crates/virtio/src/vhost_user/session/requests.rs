@@ -4,6 +4,8 @@ use std::mem;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use az::SaturatingAs;
+
 use crate::features::{
     VHOST_F_LOG_ALL, VHOST_USER_F_PROTOCOL_FEATURES, VHOST_USER_PROTOCOL_F_CONFIG,
     VHOST_USER_PROTOCOL_F_INFLIGHT_SHMFD, VIRTIO_F_ACCESS_PLATFORM,
@@ -453,7 +455,7 @@ fn ring_changed(index: usize) -> Handled {
 
 /// Returns a checked index as it is passed around; there are at most 255 rings.
 fn short(index: usize) -> u16 {
-    u16::try_from(index).unwrap_or(u16::MAX)
+    index.saturating_as::<u16>()
 }
 
 fn answer_u64(request: Request, payload: &[u8], number: u64) -> Handled {

@@ -88,7 +88,7 @@ fn ok(session: &mut Session, request: Request, payload: Vec<u8>) -> Effect {
 #[track_caller]
 fn ok_fds(session: &mut Session, request: Request, payload: Vec<u8>, fds: usize) -> Effect {
     let effect = handle(session, request, payload, fds).unwrap();
-    session.reply(Outcome::Done);
+    session.reply(RequestOutcome::Done);
     effect
 }
 
@@ -109,7 +109,7 @@ fn picture(session: &Session) -> String {
 
 /// Returns the payload of an answer.
 #[track_caller]
-fn answer(session: &mut Session, request: Request, outcome: Outcome) -> Vec<u8> {
+fn answer(session: &mut Session, request: Request, outcome: RequestOutcome) -> Vec<u8> {
     let bytes = session.reply(outcome).unwrap();
     let header = Header::decode(bytes.first_chunk().unwrap());
     assert_eq!((header.request, header.flags), (request.code(), VERSION | FLAG_REPLY));
@@ -121,5 +121,5 @@ fn answer(session: &mut Session, request: Request, outcome: Outcome) -> Vec<u8> 
 #[track_caller]
 fn get(session: &mut Session, request: Request) -> u64 {
     assert!(matches!(handle(session, request, Vec::new(), 0), Ok(Effect::None)));
-    decode_u64(&answer(session, request, Outcome::Done)).unwrap()
+    decode_u64(&answer(session, request, RequestOutcome::Done)).unwrap()
 }

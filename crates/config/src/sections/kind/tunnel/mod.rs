@@ -11,6 +11,7 @@ mod vxlan_gpe;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use az::SaturatingAs;
 use straightline_underlay::{TunnelConfig, TunnelKind};
 use straightline_wire::MacAddr;
 use toml::Spanned;
@@ -186,7 +187,7 @@ impl TunnelSettings {
             local: self.local,
             remotes: self.remotes.clone(),
             stations: self.statics.iter().map(|&(station, remote)| (mac(station), remote)).collect(),
-            limit: usize::try_from(self.limit).unwrap_or(usize::MAX),
+            limit: self.limit.saturating_as::<usize>(),
             mtu: port.mtu,
             verify: self.verify,
             zero_checksum: self.zero_checksum,

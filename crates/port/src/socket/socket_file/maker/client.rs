@@ -3,10 +3,11 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use straightline_packet::IgnorePoison;
 
 use super::{Answer, End, Message, Task};
 use crate::helper_channel::{Channel, HelperError, HelperProcess, HelperSandbox};
@@ -104,7 +105,7 @@ impl SocketMaker {
 
 impl Client {
     fn ask(&self, task: Task) -> Result<(End, Option<OwnedFd>), HelperError> {
-        let mut last_id = self.last_id.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last_id = self.last_id.lock().ignore_poison();
         *last_id += 1;
         let asked = *last_id;
         self.channel.send(&Message::Ask { id: asked, task }, &[])?;

@@ -1,5 +1,6 @@
 //! The buffers of a receive ring, one after the other.
 
+use az::SaturatingAs;
 use straightline_packet::{Reason, Turn};
 use straightline_virtio::memory::GuestMemory;
 use straightline_virtio::ring::{BURST, Device, Direction, First, RingFault};
@@ -113,7 +114,7 @@ impl<'a, R: Device> Buffers<'a, R> {
             let written = |nth: usize| if nth + 1 == found { last } else { taken[nth].len() };
             self.ring.take_all(&self.firsts[self.at..self.at + found], written);
             self.at += found;
-            chains += u16::try_from(found).unwrap_or(u16::MAX);
+            chains += found.saturating_as::<u16>();
         }
         (got, chains)
     }
@@ -179,7 +180,7 @@ mod tests {
     use rustix::io::{pread, pwrite};
     use straightline_packet::{Arena, Rcu, Settings};
     use straightline_virtio::memory::Region;
-    use straightline_virtio::ring::{Geometry, Options, SplitDevice, WRITE};
+    use straightline_virtio::ring::{Geometry, RingOptions, SplitDevice, WRITE};
 
     /// Delivers into a ring of eight entries with buffers of these lengths, and returns the used
     /// lengths. The first buffer is at 64 KiB, in sparse memory that is large enough for the
@@ -203,7 +204,7 @@ mod tests {
         // A turn may keep staged segments for any time, so the memory must live as long.
         let memory: &'static GuestMemory = Box::leak(Box::new(memory));
         let geometry = Geometry { size: 8, desc: 0, avail: 0x1000, used: 0x2000 };
-        let mut ring = SplitDevice::new(memory, geometry, 0, Options::default()).expect("in memory");
+        let mut ring = SplitDevice::new(memory, geometry, 0, RingOptions::default()).expect("in memory");
         let mut firsts = [First::default(); BURST];
         let mut arena = Arena::new(Rcu::new().reader(), Settings::default(), Vec::new());
         let mut budget = DescriptorBudget::default();

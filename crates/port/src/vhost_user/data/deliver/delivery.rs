@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use straightline_packet::{GsoSegment, PacketId, Reason, Segmenter, Turn};
+use straightline_packet::{DropTally, GsoSegment, PacketId, Reason, Segmenter, Turn};
 use straightline_virtio::ring::{Device, Direction, Fault, First};
 
 use super::budget::MOST_BUFFERS;
@@ -35,7 +35,7 @@ pub(super) struct Tally {
     pub(super) packets: u64,
     pub(super) bytes: u64,
     pub(super) body: u64,
-    pub(super) drops: [u32; Reason::ALL.len()],
+    pub(super) drops: DropTally,
     /// The position of the first packet that stays in its source's ring. All later packets stay
     /// too.
     pub(super) left_from: Option<usize>,

@@ -1,6 +1,6 @@
 //! The loop over a batch: each packet by the fastest way that takes it.
 
-use straightline_packet::{Checksum, GsoKinds, PacketId, Reason, Turn};
+use straightline_packet::{Checksum, DropTally, GsoKinds, PacketId, Reason, Turn};
 use straightline_virtio::net_header::{LEN, NetHeader};
 use straightline_virtio::ring::{Device, Ring};
 
@@ -45,7 +45,7 @@ fn fill_into(mut delivery: Delivery<'_, '_, impl Device>, without_vanished: bool
     let wait = delivery.wait;
     let mark = delivery.turn.mark();
     let mut tally =
-        Tally { packets: 0, bytes: 0, body: 0, drops: [0; Reason::ALL.len()], left_from: None, short: 0, broken: None };
+        Tally { packets: 0, bytes: 0, body: 0, drops: DropTally::default(), left_from: None, short: 0, broken: None };
     // After memory has vanished, each packet is checked by itself.
     let kinds = if without_vanished { GsoKinds::NONE } else { delivery.link.receiver.kinds() };
     // Packets before position `looked` are known not to be coalesced with their neighbours.
@@ -78,13 +78,10 @@ fn fill_into(mut delivery: Delivery<'_, '_, impl Device>, without_vanished: bool
                 break;
             }
             Err(NotDelivered::Dropped(reason)) => {
-                tally.drops[reason as usize] += 1;
-                delivery.turn.note_dropped(delivery.link.index, id, reason);
+                tally.drops.drop_at(delivery.turn, delivery.link.index, &[id], reason);
             }
             Err(NotDelivered::Broken(message)) => {
-                let rest = ids.len() - at;
-                tally.drops[Reason::LinkDown as usize] += u32::try_from(rest).unwrap_or(u32::MAX);
-                delivery.turn.note_all_dropped(delivery.link.index, &ids[at..], Reason::LinkDown);
+                tally.drops.drop_at(delivery.turn, delivery.link.index, &ids[at..], Reason::LinkDown);
                 tally.broken = Some(message);
                 break;
             }
@@ -129,8 +126,7 @@ impl<R: Device> Delivery<'_, '_, R> {
                 Ok(plan) => (reason, plan.map_or(1, |plan| plan.left())),
                 Err(reason) => (reason, 1),
             };
-            tally.drops[reason as usize] += n;
-            self.turn.note_dropped(self.link.index, id, reason);
+            tally.drops.drop_segments_at(self.turn, self.link.index, id, reason, n);
         }
     }
 

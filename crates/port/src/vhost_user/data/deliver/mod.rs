@@ -121,9 +121,8 @@ pub(crate) fn deliver<'t>(
         // published. If it is a source's, its packets may hold zeros now: all buffers are untaken,
         // and the batch is done again without them.
         if inner.ring.poisoned() || link.memory.poisoned() {
-            link.drops.add(Reason::MemoryFault, ids.len().try_into().unwrap_or(u64::MAX));
             turn.forget_notes(notes);
-            turn.note_all_dropped(link.index, ids, Reason::MemoryFault);
+            turn.drop_at(link.index, ids, Reason::MemoryFault);
             // The reserved buffers are not published. The next device half finds them in the ring
             // as if they had not been taken.
             let taken = inner.ring.outstanding();
@@ -165,11 +164,7 @@ pub(crate) fn deliver<'t>(
 /// Adds the batch's counts, and leaves its last packets in their sources' rings if they must wait.
 fn count(link: &Link, turn: &mut Turn<'_>, ids: &[PacketId], tally: &Tally) {
     turn.count_delivered(tally.body);
-    for (&reason, &n) in Reason::ALL.iter().zip(&tally.drops) {
-        if n > 0 {
-            link.drops.add(reason, n.into());
-        }
-    }
+    tally.drops.count(turn, link.index);
     for &id in tally.left_from.and_then(|from| ids.get(from..)).unwrap_or_default() {
         leave(link, turn, id);
     }
@@ -179,8 +174,7 @@ fn count(link: &Link, turn: &mut Turn<'_>, ids: &[PacketId], tally: &Tally) {
 /// dropped.
 pub(crate) fn leave(link: &Link, turn: &mut Turn<'_>, id: PacketId) {
     if turn.source(id) == SourceQueueId::NONE {
-        link.drops.add(Reason::NoBuffer, 1);
-        turn.note_dropped(link.index, id, Reason::NoBuffer);
+        turn.drop_at(link.index, &[id], Reason::NoBuffer);
     } else {
         turn.leave(id);
     }

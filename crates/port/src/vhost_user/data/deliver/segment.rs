@@ -1,5 +1,6 @@
 //! Segmentation of packets that the guest does not take unsegmented.
 
+use az::SaturatingAs;
 use straightline_packet::{BodyCursor, Checksum, Offload, PacketId, Reason, Segmenter};
 use straightline_virtio::net_header::{LEN, NetHeader};
 use straightline_virtio::ring::{Device, Direction};
@@ -47,8 +48,7 @@ impl<R: Device> Delivery<'_, '_, R> {
                 }
                 Err(NotDelivered::Dropped(reason)) => {
                     // The buffers do not suffice for the remaining segments either.
-                    tally.drops[reason as usize] += plan.left();
-                    self.turn.note_dropped(self.link.index, id, reason);
+                    tally.drops.drop_segments_at(self.turn, self.link.index, id, reason, plan.left());
                     break;
                 }
                 Err(broken) => {
@@ -58,7 +58,7 @@ impl<R: Device> Delivery<'_, '_, R> {
                 }
             }
         }
-        self.turn.note_segmented(self.link.index, id, u32::try_from(done.packets).unwrap_or(u32::MAX));
+        self.turn.note_segmented(self.link.index, id, done.packets.saturating_as::<u32>());
         tally.packets += done.packets;
         tally.bytes += done.bytes;
         tally.body += done.body;
@@ -99,7 +99,7 @@ impl<R: Device> Delivery<'_, '_, R> {
         if found == 0 {
             return 0;
         }
-        let last = plan.len_of(u32::try_from(found - 1).unwrap_or(u32::MAX));
+        let last = plan.len_of((found - 1).saturating_as::<u32>());
         let len = |nth: usize| if nth + 1 == found { last } else { full };
         ring.take_all(&firsts[*at..*at + found], |nth| len(nth) + HEADER);
         *at += found;
@@ -115,7 +115,7 @@ impl<R: Device> Delivery<'_, '_, R> {
         turn.unstage(staged);
         done.packets += found as u64;
         done.bytes += (found as u64 - 1) * u64::from(full) + u64::from(last);
-        done.chains += u16::try_from(found).unwrap_or(u16::MAX);
+        done.chains += found.saturating_as::<u16>();
         found
     }
 

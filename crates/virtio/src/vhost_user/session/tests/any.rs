@@ -64,9 +64,9 @@ proptest! {
                 Ok(_) => {
                     check_invariants(&session);
                     let outcome = match outcome {
-                        0 => Outcome::Failed,
-                        1 => Outcome::RingBase(77),
-                        _ => Outcome::Done,
+                        0 => RequestOutcome::Failed,
+                        1 => RequestOutcome::RingBase(77),
+                        _ => RequestOutcome::Done,
                     };
                     if let Some(bytes) = session.reply(outcome) {
                         let header = Header::decode(bytes.first_chunk().unwrap());

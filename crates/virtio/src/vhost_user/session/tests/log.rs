@@ -26,10 +26,10 @@ fn a_log_is_taken_with_its_file_and_answered_though_nobody_asked() {
         Effect::Log(LogFd { size: 64, offset: 128, .. }) => {}
         other => panic!("{other:?}"),
     }
-    assert_eq!(answer(&mut session, Request::SetLogBase, Outcome::Done), u64_payload(0));
+    assert_eq!(answer(&mut session, Request::SetLogBase, RequestOutcome::Done), u64_payload(0));
     // A failure cannot be reported: QEMU would take any answer for a success.
     handle(&mut session, Request::SetLogBase, log(64, 128), 1).unwrap();
-    assert_eq!(session.reply(Outcome::Failed), None);
+    assert_eq!(session.reply(RequestOutcome::Failed), None);
 }
 
 /// CVE-2020-10722: the sum of offset and size overflowed.

@@ -13,7 +13,7 @@ fn a_memory_table_replaces_the_last_one_unless_it_fails() {
     // A failure of the caller leaves the old table in place.
     handle(&mut session, Request::SetMemTable, table(&[region(5)]), 1).unwrap();
     assert_eq!(session.missing(0), Some("ring outside of the memory table"));
-    session.reply(Outcome::Failed);
+    session.reply(RequestOutcome::Failed);
     assert_eq!(session.regions(), [region(0), region(1)]);
     assert!(session.ready(0));
     // An empty table is legal, and no ring is ready then.
@@ -55,11 +55,11 @@ fn regions_come_and_go_one_by_one() {
     assert!(matches!(refused, ProtocolError::RegionOverlap { .. }));
     // A failure of the caller rolls back an added or removed region.
     handle(&mut session, Request::AddMemReg, region(3).encode_single(), 1).unwrap();
-    session.reply(Outcome::Failed);
+    session.reply(RequestOutcome::Failed);
     assert!(!session.regions().contains(&region(3)));
     handle(&mut session, Request::RemMemReg, region(0).encode_single(), 0).unwrap();
     assert!(!session.ready(0), "its ring lies there");
-    session.reply(Outcome::Failed);
+    session.reply(RequestOutcome::Failed);
     assert!(session.ready(0));
     ok(&mut session, Request::RemMemReg, region(0).encode_single());
     assert_eq!(session.missing(0), Some("ring outside of the memory table"));

@@ -91,7 +91,7 @@ fn the_configuration_can_be_read_and_not_written() {
     for (offset, size) in [(0, 12), (10, 2), (0, 256), (255, 1), (12, 100)] {
         let whole = read(offset, size, vec![0; size as usize]);
         handle(&mut session, Request::GetConfig, whole.encode(), 0).unwrap();
-        let answer = ConfigAccess::decode(&answer(&mut session, Request::GetConfig, Outcome::Done)).unwrap();
+        let answer = ConfigAccess::decode(&answer(&mut session, Request::GetConfig, RequestOutcome::Done)).unwrap();
         let at = offset as usize;
         assert_eq!(answer, read(offset, size, space[at..at + size as usize].to_vec()));
     }
@@ -121,7 +121,7 @@ fn mtu_and_rarp() {
     }
     assert!(matches!(ok(&mut session, Request::NetSetMtu, u64_payload(1500)), Effect::Mtu(1500)));
     handle(&mut session, Request::NetSetMtu, u64_payload(9000), 0).unwrap();
-    session.reply(Outcome::Failed);
+    session.reply(RequestOutcome::Failed);
     assert_eq!(session.mtu(), Some(1500));
     let mac = [2, 1, 2, 3, 4, 5, 0, 0];
     let effect = ok(&mut session, Request::SendRarp, mac.to_vec());
@@ -145,7 +145,7 @@ fn the_state_of_a_device_at_rest_is_saved_and_loaded() {
         assert_eq!(session.refuse(&refused), Refused::Answer(failed));
     }
     assert!(matches!(ok(&mut session, Request::GetVringBase, state(1, 0)), Effect::StopRing(1)));
-    for (outcome, number) in [(Outcome::Done, 0x100), (Outcome::Failed, 0x101)] {
+    for (outcome, number) in [(RequestOutcome::Done, 0x100), (RequestOutcome::Failed, 0x101)] {
         for load in [false, true] {
             let effect = handle(&mut session, Request::SetDeviceStateFd, transfer(load.into(), 0), 1).unwrap();
             assert!(if load { matches!(effect, Effect::LoadState(_)) } else { matches!(effect, Effect::SaveState(_)) });
@@ -169,7 +169,9 @@ fn inflight(queues: u16, queue_size: u16) -> Vec<u8> {
 fn tables_of_buffers_in_flight() {
     let mut session = negotiated();
     let asked = InflightSpec { queues: 4, queue_size: 256, ..InflightSpec::default() };
-    for (outcome, mmap_size) in [(Outcome::Inflight(0x4080), 0x4080), (Outcome::Done, 0), (Outcome::Failed, 0)] {
+    for (outcome, mmap_size) in
+        [(RequestOutcome::Inflight(0x4080), 0x4080), (RequestOutcome::Done, 0), (RequestOutcome::Failed, 0)]
+    {
         let effect = handle(&mut session, Request::GetInflightFd, asked.encode(), 0).unwrap();
         assert!(matches!(effect, Effect::MakeInflight(spec) if spec == asked));
         let answer = InflightSpec::decode(&answer(&mut session, Request::GetInflightFd, outcome)).unwrap();

@@ -170,15 +170,15 @@ fn requests_of_our_features_wait_for_them() {
 fn acknowledgements_come_when_they_are_asked_for_and_negotiated() {
     let mut session = Session::new(offer());
     handle(&mut session, Request::SetOwner, Vec::new(), 0).unwrap();
-    assert_eq!(session.reply(Outcome::Done), None, "not negotiated");
+    assert_eq!(session.reply(RequestOutcome::Done), None, "not negotiated");
     handle(&mut session, Request::SetProtocolFeatures, u64_payload(VHOST_USER_PROTOCOL_F_REPLY_ACK), 0).unwrap();
-    assert_eq!(answer(&mut session, Request::SetProtocolFeatures, Outcome::Done), u64_payload(0));
+    assert_eq!(answer(&mut session, Request::SetProtocolFeatures, RequestOutcome::Done), u64_payload(0));
     handle(&mut session, Request::SetOwner, Vec::new(), 0).unwrap();
-    assert_eq!(answer(&mut session, Request::SetOwner, Outcome::Done), u64_payload(0));
+    assert_eq!(answer(&mut session, Request::SetOwner, RequestOutcome::Done), u64_payload(0));
     session.handle(Message::request(Request::SetOwner, Vec::new()), Vec::new()).unwrap();
-    assert_eq!(session.reply(Outcome::Done), None, "not asked for");
+    assert_eq!(session.reply(RequestOutcome::Done), None, "not asked for");
     handle(&mut session, Request::SetMemTable, table(&[region(0)]), 1).unwrap();
-    assert_eq!(answer(&mut session, Request::SetMemTable, Outcome::Failed), u64_payload(1));
+    assert_eq!(answer(&mut session, Request::SetMemTable, RequestOutcome::Failed), u64_payload(1));
     // A failure is reported if an answer was asked for; otherwise the connection ends.
     let refused = error(&mut session, Request::SetVringNum, state(0, 3), 0);
     let failure = Message::reply(8, u64_payload(1)).to_bytes();

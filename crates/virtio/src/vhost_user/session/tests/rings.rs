@@ -165,7 +165,7 @@ fn a_running_ring_keeps_its_size_until_it_is_stopped() {
     let stopped = handle(&mut session, Request::GetVringBase, state(2, 0), 0).unwrap();
     assert!(matches!(stopped, Effect::StopRing(2)));
     assert!(!session.ready(2), "stopped before the caller stops it, so that nobody starts it again meanwhile");
-    let reply = answer(&mut session, Request::GetVringBase, Outcome::RingBase(4711));
+    let reply = answer(&mut session, Request::GetVringBase, RequestOutcome::RingBase(4711));
     assert_eq!(reply, state(2, 4711));
     assert_eq!(session.ring(2).unwrap().base, 4711);
     assert_eq!(session.missing(2), Some("no kick descriptor"));
@@ -177,18 +177,18 @@ fn a_running_ring_keeps_its_size_until_it_is_stopped() {
     session.stopped_at(2, 99);
     session.stopped_at(4, 99);
     handle(&mut session, Request::GetVringBase, state(2, 0), 0).unwrap();
-    assert_eq!(answer(&mut session, Request::GetVringBase, Outcome::Done), state(2, 99));
+    assert_eq!(answer(&mut session, Request::GetVringBase, RequestOutcome::Done), state(2, 99));
 
     // A ring that never ran has a base too.
     handle(&mut session, Request::GetVringBase, state(3, 0), 0).unwrap();
-    assert_eq!(answer(&mut session, Request::GetVringBase, Outcome::Done), state(3, 0));
+    assert_eq!(answer(&mut session, Request::GetVringBase, RequestOutcome::Done), state(3, 0));
 }
 
 #[test]
 fn a_ring_whose_set_up_failed_must_be_set_up_again() {
     let mut session = running(0);
     handle(&mut session, Request::SetVringAddr, addr(0), 0).unwrap();
-    assert_eq!(answer(&mut session, Request::SetVringAddr, Outcome::Failed), u64_payload(1));
+    assert_eq!(answer(&mut session, Request::SetVringAddr, RequestOutcome::Failed), u64_payload(1));
     assert_eq!(session.missing(0), Some("no ring addresses"));
     start(&mut session, 0);
     assert!(session.ready(0));
@@ -196,7 +196,7 @@ fn a_ring_whose_set_up_failed_must_be_set_up_again() {
     let mut session = negotiated();
     let before = picture(&session);
     handle(&mut session, Request::SetFeatures, u64_payload(VIRTIO_F_VERSION_1), 0).unwrap();
-    session.reply(Outcome::Failed);
+    session.reply(RequestOutcome::Failed);
     assert_eq!(picture(&session), before);
 }
 
