@@ -135,7 +135,7 @@ impl Scene {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 12, max_shrink_iters: 40, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 12, max_shrink_iters: 2, ..ProptestConfig::default() })]
 
     #[test]
     fn a_reloaded_switch_forwards_as_a_new_one((before, after) in (wishes(), wishes()), keeps in any::<bool>(),
