@@ -3,7 +3,7 @@
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use straightline_packet::MAX_FRAME;
 use straightline_virtio::ring::{
-    BURST, Device, Direction, Fault, First, INDIRECT, NEXT, RingOptions, PackedDevice, Ring, SplitDevice, WRITE,
+    BURST, Device, Direction, Fault, First, INDIRECT, NEXT, PackedDevice, Ring, RingOptions, SplitDevice, WRITE,
 };
 
 use crate::{AVAIL, DESC, END, FuzzGuest, TABLE, USED, USER, buffer, reached};

@@ -18,6 +18,7 @@ mod rules;
 mod run;
 mod source;
 mod test;
+mod times;
 
 use std::process::ExitCode;
 
@@ -25,8 +26,11 @@ use anyhow::{Context, Result, bail};
 
 const USAGE: &str = "usage: cargo xtask COMMAND
 
-  test [--long] [--only PATTERN] [--no-install] [--list]
-        run all tests: the workspace's own, then the end-to-end tests with real guests
+  test [--quick|--rest] [--long] [--only PATTERN] [--no-install] [--list]
+        run all tests: format, rules, clippy, the workspace's own, then the end-to-end tests with real guests; the end
+        shows the steps and the slowest tests
+        --quick         only format, rules, clippy, and the tests inside of crates (unit and property tests)
+        --rest          all but what --quick runs
         --long          larger transfers between the guests, more repetitions of every attack, and `bugs`
         --only PATTERN  only the end-to-end tests whose name contains PATTERN
         --no-install    install nothing; tests whose programs are missing are skipped
@@ -75,7 +79,7 @@ fn main() -> ExitCode {
         Command::Fuzz(options) => run_fuzz(&options),
         Command::Measure(what, args) => measure(what, &args),
         Command::Package(build) => build().map(|_| true),
-        Command::House => house(),
+        Command::House => run::root().and_then(|root| rules::pass(&root)),
         Command::Bugs(pattern) => bugs::run(pattern.as_deref()),
     };
     match done {
@@ -122,18 +126,6 @@ fn measure(what: &str, args: &[String]) -> Result<bool> {
     run::passes(peers.arg("--cache").arg(target.join("peers")).args(args))
 }
 
-fn house() -> Result<bool> {
-    let findings = rules::check(&run::root()?)?;
-    for violation in &findings.violations {
-        eprintln!("{violation}");
-    }
-    for check in &findings.unchecked {
-        println!("not checked: {check}");
-    }
-    println!("workspace rules: {} violations", findings.violations.len());
-    Ok(findings.violations.is_empty())
-}
-
 fn parse(mut args: impl Iterator<Item = String>) -> Result<Command> {
     let command = args.next().context("the command is missing")?;
     if command == "house" {
@@ -169,12 +161,17 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Command> {
     let mut options = test::TestOptions::default();
     while let Some(arg) = args.next() {
         match arg.as_str() {
+            "--quick" => options.quick = true,
+            "--rest" => options.rest = true,
             "--long" => options.long = true,
             "--no-install" => options.no_install = true,
             "--list" => options.list = true,
             "--only" => options.only = Some(args.next().context("--only needs a pattern")?),
             other => bail!("unknown argument {other}"),
         }
+    }
+    if options.quick && options.rest {
+        bail!("--quick and --rest are the two halves of all tests: leave both out to run both");
     }
     Ok(Command::Test(options))
 }
@@ -225,6 +222,7 @@ mod tests {
             &["tset"],
             &["test", "--only"],
             &["test", "--fast"],
+            &["test", "--quick", "--rest"],
             &["house", "x"],
             &["deb", "x"],
             &["bugs", "a", "b"],

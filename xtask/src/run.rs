@@ -3,8 +3,11 @@
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
+
+use crate::times;
 
 /// Returns the folder of the workspace.
 pub(crate) fn root() -> Result<PathBuf> {
@@ -30,7 +33,9 @@ pub(crate) fn cargo(root: &Path) -> Command {
 /// Prints a command, runs it, and returns whether it succeeded.
 pub(crate) fn passes(command: &mut Command) -> Result<bool> {
     say(command);
+    let began = Instant::now();
     let status = command.stdin(Stdio::null()).status();
+    times::note_step(began, words(command));
     Ok(status.with_context(|| format!("cannot start {command:?}"))?.success())
 }
 
@@ -42,10 +47,14 @@ pub(crate) fn must(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Prints and runs a command. Prints only those lines of its standard output for which `shown`
-/// returns true.
-pub(crate) fn passes_shown(command: &mut Command, mut shown: impl FnMut(&str) -> bool) -> Result<bool> {
+/// Prints and runs a command. Prints what `shown` makes of each line of its standard output, if
+/// anything.
+pub(crate) fn passes_shown(
+    command: &mut Command,
+    mut shown: impl for<'a> FnMut(&'a str) -> Option<&'a str>,
+) -> Result<bool> {
     say(command);
+    let began = Instant::now();
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -55,11 +64,13 @@ pub(crate) fn passes_shown(command: &mut Command, mut shown: impl FnMut(&str) ->
     for line in lines {
         let line = line?;
         let line = String::from_utf8_lossy(&line);
-        if shown(&line) {
+        if let Some(line) = shown(&line) {
             println!("{line}");
         }
     }
-    Ok(child.wait()?.success())
+    let status = child.wait()?;
+    times::note_step(began, words(command));
+    Ok(status.success())
 }
 
 /// Returns a command's standard output, or an error if it fails.

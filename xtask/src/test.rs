@@ -7,20 +7,34 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
-use crate::{bugs, fuzz, install, package, run};
+use crate::times::{self, TestTimes};
+use crate::{bugs, fuzz, install, package, rules, run};
 
-/// TestOptions of the command line.
+/// Options of the command line.
 #[derive(Debug, Default)]
 pub(crate) struct TestOptions {
+    /// Only what answers soon: format, rules, clippy, and the tests inside of crates.
+    pub(crate) quick: bool,
+    /// All but what `quick` runs.
+    pub(crate) rest: bool,
     pub(crate) long: bool,
     pub(crate) no_install: bool,
     pub(crate) list: bool,
     pub(crate) only: Option<String>,
 }
 
-/// Arguments for the workspace's tests, with the fail points at which tests crash a device.
-const WORKSPACE: [&str; 5] =
-    ["test", "--workspace", "--no-fail-fast", "--features", "straightline-virtio/fail-points,straightline/fail-points"];
+/// Arguments that select the whole workspace, with the fail points at which tests crash a device.
+const WORKSPACE: [&str; 3] = ["--workspace", "--features", "straightline-virtio/fail-points,straightline/fail-points"];
+
+/// Arguments that select the tests inside of crates: their unit and property tests.
+const INSIDE: [&str; 2] = ["--lib", "--bins"];
+
+/// The environment variable with the program that cargo starts tests with.
+const RUNNER: &str = "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER";
+
+/// Has libtest print the time of each test. Its option is not stable, so the tests alone are run with
+/// the variable that allows it.
+const WITH_TIMES: (&str, [&str; 3]) = ("env RUSTC_BOOTSTRAP=1", ["--", "-Zunstable-options", "--report-time"]);
 
 /// Arguments that build the switch as users get it.
 const SWITCH: [&str; 4] = ["build", "--release", "-p", "straightline"];
@@ -35,6 +49,7 @@ struct Tally {
     passed: u64,
     failed: Vec<String>,
     skipped: Vec<String>,
+    times: TestTimes,
     /// Names of tests that libtest reported as failed, until its line with their number.
     named: Vec<String>,
     /// Tests of the current binary that reported a skip. libtest counts them as passed.
@@ -58,19 +73,16 @@ pub(crate) fn run(options: &TestOptions) -> Result<bool> {
     let mut tally = Tally::default();
     let mut built = false;
     if options.only.is_none() {
+        if !options.rest {
+            checks(&root, &mut tally)?;
+            tests(&root, options, &INSIDE, &mut tally)?;
+        }
+        if options.quick {
+            return Ok(tally.end());
+        }
         built = build(&root)?;
-        let mut tests = run::cargo(&root);
-        tests.args(WORKSPACE);
-        if options.long {
-            tests.env("STRAIGHTLINE_LONG", "1");
-        }
-        let passed = run::passes_shown(&mut tests, |line| {
-            tally.see(line, strict());
-            true
-        })?;
-        if !passed && tally.failed.is_empty() {
-            tally.failed.push("cargo test: the tests did not build".to_owned());
-        }
+        tests(&root, options, &["--test", "*"], &mut tally)?;
+        tests(&root, options, &["--doc"], &mut tally)?;
         benches(&root, &mut tally)?;
         if options.long && !bugs::run(None)? {
             tally.failed.push("bugs: at least one published bug was not found (see above)".to_owned());
@@ -95,16 +107,48 @@ pub(crate) fn run(options: &TestOptions) -> Result<bool> {
         tally.failed.push(format!("the end-to-end tests: {error:#}"));
     }
 
-    for skip in &tally.skipped {
-        println!("skipped {skip}");
+    Ok(tally.end())
+}
+
+/// Checks the format, the workspace rules, and clippy's lints.
+fn checks(root: &Path, tally: &mut Tally) -> Result<()> {
+    let mut check = |what: &str, passed: bool| {
+        if passed { tally.passed += 1 } else { tally.failed.push(format!("{what} (see above)")) }
+    };
+    check("cargo fmt", run::passes(run::cargo(root).args(["fmt", "--all", "--check"]))?);
+    check(
+        "cargo fmt of fuzz",
+        run::passes(run::cargo(root).args(["fmt", "--manifest-path", "fuzz/Cargo.toml", "--check"]))?,
+    );
+    check("the workspace rules", rules::pass(root)?);
+    let mut clippy = run::cargo(root);
+    clippy.arg("clippy").args(WORKSPACE).args(["--all-targets", "--quiet", "--", "-D", "warnings"]);
+    check("clippy", run::passes(&mut clippy)?);
+    Ok(())
+}
+
+/// Runs the tests of the workspace that these arguments select.
+fn tests(root: &Path, options: &TestOptions, selected: &[&str], tally: &mut Tally) -> Result<()> {
+    let mut tests = run::cargo(root);
+    tests.args(["test", "--no-fail-fast"]).args(WORKSPACE).args(selected);
+    let (runner, arguments) = WITH_TIMES;
+    // Doc tests do not print their times.
+    if std::env::var_os(RUNNER).is_none() && selected != ["--doc"] {
+        tests.env(RUNNER, runner).args(arguments);
     }
-    for failure in &tally.failed {
-        println!("failed {failure}");
+    if options.long {
+        tests.env("STRAIGHTLINE_LONG", "1");
     }
     let failed = tally.failed.len();
-    let skipped = tally.skipped.len();
-    println!("{} passed, {failed} failed, {skipped} skipped", tally.passed);
-    Ok(tally.failed.is_empty())
+    let passed = run::passes_shown(&mut tests, |line| {
+        let line = tally.times.see(line);
+        tally.see(line, strict());
+        Some(line)
+    })?;
+    if !passed && tally.failed.len() == failed {
+        tally.failed.push(format!("cargo test {}: the tests did not build", selected.join(" ")));
+    }
+    Ok(())
 }
 
 /// Runs all builds with separate target folders at the same time, because the end of each build
@@ -117,7 +161,7 @@ fn build(root: &Path) -> Result<bool> {
             let _ = fuzz::build(root, fuzz::SMOKE.profile, &["--quiet"]);
             let _ = package::cargo_deb(root, &run::target(root));
         });
-        run::passes(run::cargo(root).args(WORKSPACE).args(["--all-targets", "--no-run"]))
+        run::passes(run::cargo(root).arg("test").args(WORKSPACE).args(["--all-targets", "--no-run"]))
     })
 }
 
@@ -133,14 +177,14 @@ fn cargo_peers(root: &Path) -> Command {
 /// round of each. They are built like the tests.
 fn benches(root: &Path, tally: &mut Tally) -> Result<()> {
     let mut benches = run::cargo(root);
-    benches.args(WORKSPACE).args(["--bench", "*"]);
+    benches.args(["test", "--no-fail-fast"]).args(WORKSPACE).args(["--bench", "*"]);
     let mut skips = Vec::new();
-    let see = |line: &str| {
+    let passed = run::passes_shown(&mut benches, |line| {
         skips.extend(line.strip_prefix("skipped ").map(str::to_owned));
         // Criterion prints two lines for each of some thousand functions.
-        !line.is_empty() && line != "Success" && !line.starts_with("Testing ")
-    };
-    if run::passes_shown(&mut benches, see)? {
+        (!line.is_empty() && line != "Success" && !line.starts_with("Testing ")).then_some(line)
+    })?;
+    if passed {
         tally.passed += 1;
     } else {
         tally.failed.push("cargo test --bench '*': a bench failed, or did not build".to_owned());
@@ -241,6 +285,22 @@ struct Remark {
 }
 
 impl Tally {
+    /// Prints where the time went, and the results. Returns true if no test failed.
+    fn end(mut self) -> bool {
+        times::print_steps();
+        self.times.print();
+        for skip in &self.skipped {
+            println!("skipped {skip}");
+        }
+        for failure in &self.failed {
+            println!("failed {failure}");
+        }
+        let failed = self.failed.len();
+        let skipped = self.skipped.len();
+        println!("{} passed, {failed} failed, {skipped} skipped", self.passed);
+        failed == 0
+    }
+
     /// Counts a line of libtest's output, or a line `skipped WHAT: WHY` of a test.
     fn see(&mut self, line: &str, strict: bool) {
         if let Some(result) = line.strip_prefix("test result: ") {

@@ -1,4 +1,5 @@
-//! Reloads of a switch while packets pass: the unchanged parts lose nothing.
+//! Reloads of a switch while packets pass: the unchanged parts lose nothing. These tests have a
+//! process of their own, because some count its open descriptors.
 
 mod common;
 
@@ -6,9 +7,6 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard};
 
-use common::{
-    BROADCAST, Rig, Victims, arrived, bridge, frame, mac, nothing, patch, rig, send, take, vhost_user, wait_until,
-};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use straightline_config::{
     BridgeConfig, Config, Mac, MacPrefix, PatchConfig, PortConfig, SourceCheckConfig, StaticEntry, WhenFull,
@@ -16,6 +14,10 @@ use straightline_config::{
 use straightline_guest::{Guest, GuestOptions, Sequence, Stream};
 use straightline_packet::IgnorePoison;
 use straightline_switch::api::{Change, ChangeKind, Changed, Link};
+
+use common::{
+    BROADCAST, Rig, Victims, arrived, bridge, frame, mac, nothing, patch, rig, send, take, vhost_user, wait_until,
+};
 
 const ROUNDS: u16 = 50;
 

@@ -49,7 +49,9 @@ fn main() -> ExitCode {
         Trial::test("switched_off", switched_off),
         Trial::test("too_late", too_late),
     ];
-    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+    // It knows no times of tests, which `cargo xtask test` asks for.
+    let arguments = Arguments::from_iter(std::env::args().filter(|argument| argument != "--report-time"));
+    libtest_mimic::run(&arguments, trials).exit_code()
 }
 
 /// Tries that fail where both filters are in force. `EPERM` comes from seccomp, `EACCES` from

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use straightline_fuzz::{DESC, FuzzGuest, USED, buffer, reached};
-use straightline_virtio::ring::{DeviceFault, RingOptions, PackedDriver, SplitDriver};
+use straightline_virtio::ring::{DeviceFault, PackedDriver, RingOptions, SplitDriver};
 
 thread_local!(static GUEST: RefCell<FuzzGuest> = RefCell::default());
 

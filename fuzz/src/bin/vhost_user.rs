@@ -22,7 +22,7 @@ use straightline_virtio::vhost_user::message::{
     FLAG_NEED_REPLY, FLAG_REPLY, HEADER_LEN, Header, VERSION, VringAddr, VringState,
 };
 use straightline_virtio::vhost_user::{
-    Connection, Effect, MAX_FDS, MAX_PAYLOAD, Message, NetConfig, Offer, RequestOutcome, Refused, RegionSpec, Session,
+    Connection, Effect, MAX_FDS, MAX_PAYLOAD, Message, NetConfig, Offer, Refused, RegionSpec, RequestOutcome, Session,
     TransferSpec,
 };
 

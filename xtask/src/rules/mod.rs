@@ -45,6 +45,20 @@ pub(crate) struct Findings {
     pub(crate) unchecked: Vec<String>,
 }
 
+/// Checks every rule in the workspace at `root`, and prints what is wrong. Returns true if nothing
+/// is.
+pub(crate) fn pass(root: &Path) -> Result<bool> {
+    let findings = check(root)?;
+    for violation in &findings.violations {
+        println!("{violation}");
+    }
+    for check in &findings.unchecked {
+        println!("not checked: {check}");
+    }
+    println!("workspace rules: {} violations", findings.violations.len());
+    Ok(findings.violations.is_empty())
+}
+
 /// Checks every rule in the workspace at `root`.
 pub(crate) fn check(root: &Path) -> Result<Findings> {
     let mut findings = Findings::default();

@@ -15,6 +15,7 @@ mod control_queue;
 mod delivery;
 mod dirty_log;
 mod egress;
+mod frontends;
 mod full;
 mod kept_graphs;
 mod layouts;

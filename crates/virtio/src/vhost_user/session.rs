@@ -429,7 +429,7 @@ impl Session {
     }
 
     /// Returns the answer to GET_QUEUE_NUM. Frontends expect different counts, and only the
-    /// protocol features that they acknowledge show which. `tests/frontends` of `lab` lists the
+    /// protocol features that they acknowledge show which. `tests/switch/frontends` of `switch` lists the
     /// frontends with their sources.
     fn queue_num(&self) -> u64 {
         let pairs = u64::from(self.offer.queue_pairs);

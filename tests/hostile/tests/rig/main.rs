@@ -3,7 +3,7 @@
 mod attacker;
 #[path = "../../../../crates/switch/tests/common/mod.rs"]
 mod common;
-#[path = "../../../../crates/virtio/tests/ring/guest.rs"]
+#[path = "../../../../crates/virtio/tests/virtio/guest.rs"]
 #[expect(dead_code, reason = "shared with the tests of rings, which use all of it")]
 mod memory;
 mod network;

@@ -1,0 +1,7 @@
+//! The way in: packets of all kinds of tunnel, good and bad.
+
+mod bad;
+mod checksums;
+mod good;
+mod properties;
+mod rig;

@@ -1,9 +1,0 @@
-//! The split ring: both halves against each other, each half against a hostile other half, every
-//! kind of chain.
-
-mod chains;
-mod guest;
-mod hostile;
-mod in_order;
-mod notify;
-mod pair;

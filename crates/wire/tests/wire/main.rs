@@ -1,0 +1,7 @@
+//! Headers, by their properties and beside other implementations: in one program, which links once.
+
+mod claims;
+mod common;
+mod oracle;
+mod properties;
+mod tunnels;
