@@ -29,6 +29,11 @@ use clap::FromArgMatches;
 use clap_complete::env::CompleteEnv;
 use straightline_config::Kinds;
 
+/// The guide for authors of nodes, whose code is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/nodes.md")]
+pub struct NodesGuide;
+
 /// Runs the command line with the arguments of this process. Configurations may use nodes of these
 /// `kinds`.
 #[must_use]
