@@ -141,8 +141,8 @@ fn check_use_of_nodes(draft: &Draft, report: &mut Findings<'_>) {
     }
 }
 
-/// Checks the ports to which nodes send copies: each exists, receives nothing else, and passes no
-/// nodes itself.
+/// Checks the ports that get copies from nodes. Each must exist, be in no patch or bridge, and name
+/// no nodes of its own.
 fn check_node_outputs(draft: &Draft, report: &mut Findings<'_>) {
     for (node, output) in draft.node_sites.iter().flat_map(|node| node.outputs.iter().map(move |output| (node, output)))
     {
@@ -169,8 +169,8 @@ fn check_node_outputs(draft: &Draft, report: &mut Findings<'_>) {
             if let Some(span) = span {
                 let line = report.line(span);
                 let message = format!(
-                    "{title}: it has {key} itself (line {line}); a port that receives copies passes no nodes, so leave \
-                     them out or name another port"
+                    "{title}: this port has {key} (line {line}), and a port that gets copies has no nodes; remove {key}, \
+                     or name another port"
                 );
                 report.error(&output.span, message);
             }

@@ -53,8 +53,8 @@ impl Interfaces {
         Self::of(tables(), Path::new("/"))
     }
 
-    /// Returns the routes of this machine and nothing else, which a process in the sandbox can read if
-    /// it has called [`Self::of_this_machine`] before.
+    /// Returns the routes of this machine, and nothing else. It works in the sandbox too, if the
+    /// process has called [`Self::of_this_machine`] before.
     #[must_use]
     pub fn routes_of_this_machine() -> Self {
         let [_, routes, routes6] = tables();

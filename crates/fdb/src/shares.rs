@@ -1,10 +1,10 @@
 //! Shares of a table: the number of its places that each owner may fill.
 //!
 //! Traffic fills many tables: stations of a bridge, remotes of a tunnel, neighbours, connections.
-//! Senders can invent entries, so no sender may be able to fill the table. Each entry has an owner, which is the port or remote that it came from. Half of the table's places are
-//! divided evenly: each owner has its own. The other half is common, because there may be a network
-//! with many stations behind one port. An owner that takes all common places leaves every other
-//! owner its own.
+//! Senders can invent entries, so no sender may be able to fill the table. Each entry has an owner:
+//! the port or remote that it came from. Half of the table's places are divided evenly: each owner
+//! has its own. The other half is common, because there may be a network with many stations behind
+//! one port. An owner that takes all common places leaves every other owner its own.
 //!
 //! This type counts places and knows no table. A table asks it before it makes an entry
 //! ([`Shares::reserve`]), and tells it when an entry goes ([`Shares::release`]). What happens to an

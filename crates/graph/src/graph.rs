@@ -498,7 +498,7 @@ impl Ready {
         self.0[index / WORD] & 1 << (index % WORD) != 0
     }
 
-    /// Removes an entry. Returns whether packets waited for it.
+    /// Removes an entry. Returns true if it was there, so packets waited for it.
     fn remove(&mut self, index: usize) -> bool {
         let had = self.contains(index);
         self.0[index / WORD] &= !(1 << (index % WORD));

@@ -297,7 +297,7 @@ unsafe fn sum_short<V: Vector, const STORE: bool>(mut dst: *mut u8, mut src: *co
     }
 }
 
-/// Adds fewer bytes than a vector has to `total`, as [`sum_once`] does. The bits of the length decide
+/// Adds the last bytes to `total`, as [`sum_once`] does. They are fewer than a vector has. The bits of the length decide
 /// which sizes are loaded: half a vector, a quarter, down to one byte. Each size but the last is
 /// even, so each word begins at an even offset. Sixteen bytes are loaded as two words of 8 bytes,
 /// because they are summed faster.

@@ -483,7 +483,8 @@ pub(crate) struct Bugreport {
     pub(crate) api: Option<PathBuf>,
 }
 
-/// Arguments of all commands that ask the running switch and print its answer.
+// No doc comment: clap would show it as the text of each of these commands.
+// Arguments of all commands that ask the running switch and print its answer.
 #[derive(Debug, Args)]
 pub(crate) struct Asking {
     /// Print the answer as one line of JSON
@@ -524,6 +525,8 @@ pub(crate) struct Events {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use clap::CommandFactory;
 
     use super::*;
@@ -543,5 +546,14 @@ mod tests {
     #[test]
     fn the_definition_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn each_command_has_a_text_of_its_own() {
+        let mut texts = BTreeSet::new();
+        for command in Cli::command().get_subcommands().filter(|command| !command.is_hide_set()) {
+            let text = command.get_about().map(ToString::to_string).unwrap_or_default();
+            assert!(!text.is_empty() && texts.insert(text.clone()), "{}: {text:?}", command.get_name());
+        }
     }
 }

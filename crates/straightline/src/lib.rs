@@ -18,24 +18,31 @@
 mod cli;
 mod commands;
 mod complete;
+mod help;
 mod log_format;
 mod output;
 mod service_manager;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::FromArgMatches;
 use clap_complete::env::CompleteEnv;
 use straightline_config::Kinds;
+
+/// The guide for authors of nodes, whose code is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/nodes.md")]
+pub struct NodesGuide;
 
 /// Runs the command line with the arguments of this process. Configurations may use nodes of these
 /// `kinds`.
 #[must_use]
 pub fn main(kinds: &Kinds) -> ExitCode {
     // A shell that asks for completions gets them, and the process ends.
-    CompleteEnv::with_factory(cli::Cli::command).var(complete::VARIABLE).completer("straightline").complete();
+    CompleteEnv::with_factory(help::command).var(complete::VARIABLE).completer("straightline").complete();
     // On wrong usage this call exits with code 2.
-    let cli = cli::Cli::parse();
+    let given = help::command().get_matches();
+    let cli = cli::Cli::from_arg_matches(&given).unwrap_or_else(|error| error.format(&mut help::command()).exit());
     match commands::execute(cli.command, kinds) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -1,10 +1,14 @@
-//! The rule for Markdown: lines of prose have at most [`LIMIT`] columns.
+//! The rule for Markdown: lines of prose have at most [`LIMIT`] columns. The README has at most
+//! [`README_LINES`] lines.
 //!
 //! Tables, headings and fenced code are not checked. The target of a link is not counted, because
 //! it cannot be wrapped. A line with a single word passes for the same reason.
 
 /// The limit, in characters.
 const LIMIT: usize = 100;
+
+/// The limit of the README, in lines: a reader finds his task within a minute.
+const README_LINES: usize = 150;
 
 /// Folders of documents that a program writes (`straightline lab exp`), which are not checked.
 const GENERATED: [&str; 3] = ["docs/experiments/full/", "docs/experiments/quick/", "docs/experiments/tunnel/"];
@@ -15,6 +19,10 @@ pub(super) fn check(path: &str, text: &str) -> Vec<String> {
         return Vec::new();
     }
     let mut found = Vec::new();
+    let lines = text.lines().count();
+    if path == "README.md" && lines > README_LINES {
+        found.push(format!("{path}: it has {lines} lines, the limit is {README_LINES}: move a part to docs/"));
+    }
     let mut fence: Option<&str> = None;
     for (at, line) in text.lines().enumerate() {
         let trimmed = line.trim_start();
@@ -146,5 +154,13 @@ mod tests {
             assert_eq!(check("a.md", &text), [""; 0], "{text}");
         }
         assert_eq!(check("docs/experiments/quick/touch/table.md", &long), [""; 0]);
+    }
+
+    #[test]
+    fn the_readme_alone_has_a_limit_of_lines() {
+        assert_eq!(check("README.md", &"word\n".repeat(150)), [""; 0]);
+        let found = check("README.md", &"word\n".repeat(151));
+        assert_eq!(found, ["README.md: it has 151 lines, the limit is 150: move a part to docs/"]);
+        assert_eq!(check("docs/api.md", &"word\n".repeat(151)), [""; 0]);
     }
 }

@@ -10,7 +10,7 @@
 //! | `kind_names` | who reads the API's answers names no kind of port |
 //! | `doc_comments` | no doc comment begins with "What", "Who" or "Whoever" |
 //! | `packed_lets` | a `let` binds one value, and no written tuple of several |
-//! | `markdown` | prose in Markdown has lines of at most 100 columns |
+//! | `markdown` | prose in Markdown has lines of at most 100 columns, the README at most 150 lines |
 //! | `recipes` | each path that ARCHITECTURE.md or CONTRIBUTING.md names exists |
 //! | `subjects` | subjects of new commits have at most 72 columns |
 

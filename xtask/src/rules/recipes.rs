@@ -6,9 +6,10 @@
 use std::collections::BTreeSet;
 
 /// Files and folders that recipes make. If there is one some day, its recipe needs another example.
-const EXAMPLES: [&str; 7] = [
+const EXAMPLES: [&str; 8] = [
     "api/src/commands/uptime.rs",
     "config/src/sections/kind/memif.rs",
+    "config/src/sections/kind/tunnel/etherip.rs",
     "nodes/src/connections.rs",
     "nodes/src/vlan.rs",
     "port/src/memif",

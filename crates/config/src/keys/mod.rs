@@ -1,8 +1,9 @@
-//! The table of keys: what the file may say, for everything that tells it to somebody.
+//! All keys of the configuration file, with their types, values and meanings.
 //!
-//! Each section's keys stand beside their reader, as a list of [`Key`]. The check for unknown keys,
-//! `straightline check --explain` and the JSON schema read these lists. Tests compare them with the
-//! keys that the readers ask for, and with the tables of `docs/configuration.md`.
+//! The file of each section lists its keys ([`Key`]) beside the code that reads them. Three things use
+//! these lists: the check for unknown keys, `straightline check --explain`, and the JSON schema. Tests
+//! compare the lists with the keys that the code reads, and with the tables of
+//! `docs/configuration.md`.
 
 mod explain;
 mod schema;

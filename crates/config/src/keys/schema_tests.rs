@@ -82,8 +82,10 @@ pub(crate) fn takes(text: &str, kinds: &Kinds) -> Option<bool> {
 fn the_schema_takes_the_files_of_the_documents() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut texts = vec![fs::read_to_string(root.join("dist/switch.toml")).unwrap()];
-    for name in ["README.md", "docs/configuration.md", "docs/connect.md", "docs/network.md", "docs/tunnels.md"] {
-        let document = fs::read_to_string(root.join(name)).unwrap();
+    let docs = fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    let docs = docs.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
+    for path in docs.chain([root.join("README.md")]) {
+        let document = fs::read_to_string(path).unwrap();
         let blocks = document.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap().to_owned());
         texts.extend(blocks);
     }

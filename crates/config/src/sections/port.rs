@@ -14,8 +14,8 @@ pub(crate) const KEYS: &[Key] = &[
         "mtu",
         Value::Integer { min: 68, max: 9216, unit: "bytes" },
         Absent::Text("1500; for a tunnel what fits its underlay"),
-        "Longest packet without its Ethernet header. Longer frames are dropped, except large segments that were \
-         negotiated. A tap gets this MTU. Of another interface, the port takes what its own MTU allows too.",
+        "Longest packet, without its Ethernet header. Longer packets are dropped, except unsegmented ones that both \
+         sides negotiated. A tap gets this MTU. For another interface, the smaller of both MTUs counts.",
         "9000",
     ),
     Key::new(

@@ -23,7 +23,7 @@ pub(crate) const KEYS: &[Key] = &[
         "idle",
         Value::Choice(&["sleep", "spin"]),
         Absent::Value("\"sleep\""),
-        "What a worker does when there is nothing to do. `\"sleep\"`: it spins for a short time, then waits for a \
+        "What a worker does when there is nothing to do. `\"sleep\"`: it polls for a short time, then waits for a \
          kick. `\"spin\"`: it never sleeps.",
         "\"spin\"",
     ),
@@ -52,7 +52,8 @@ pub(crate) const KEYS: &[Key] = &[
         "api-read-only",
         Value::Text("path of a socket"),
         Absent::Text("none"),
-        "Second socket of the API, which only answers questions.",
+        "A second socket, for users who may look but not change: it shows status, counters, addresses and events. It \
+         refuses changes, and all that shows the contents of packets.",
         "\"/run/straightline/read-only.sock\"",
     ),
     Key::new(
@@ -66,7 +67,7 @@ pub(crate) const KEYS: &[Key] = &[
         "api-read-only-perms",
         Value::Text("permission bits in octal, as text"),
         Absent::Text("`\"0666\"`; with `api-read-only-group`: `\"0660\"`"),
-        "Permission bits of the socket `api-read-only`. With 0666, who reaches its folder may ask.",
+        "Permission bits of the socket `api-read-only`. With 0666, each user who can open its folder may ask.",
         "\"0660\"",
     ),
     Key::new(

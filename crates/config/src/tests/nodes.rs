@@ -250,8 +250,8 @@ fn mistakes_with_mirrors() {
     // The port would receive copies of itself, or of copies.
     let passes = |key: &str| {
         format!(
-            "f.toml:16: port \"mon\" in to of node \"m\": it has {key} itself (line 11); a port that receives copies passes \
-             no nodes, so leave them out or name another port"
+            "f.toml:16: port \"mon\" in to of node \"m\": this port has {key} (line 11), and a port that gets copies has no \
+             nodes; remove {key}, or name another port"
         )
     };
     wrong(&with(list, "nodes = [\"m\"]\n", to), &passes("nodes"));

@@ -36,7 +36,7 @@ pub(super) fn connects_again(program: &Program) -> &'static str {
     match program {
         Program::Qemu => "add `reconnect-ms=1000` to QEMU's -chardev (`reconnect=1` before QEMU 9.2)",
         Program::CloudHypervisor => {
-            "restart the VM if it does not come back in a minute, with `vhost_mode=server` in --net and \
+            "if the VM has no network after a minute, restart it with `vhost_mode=server` in --net, and set \
              `mode = \"client\"` at the port"
         }
         // It cannot listen, and it ends with its connection, with status 0.

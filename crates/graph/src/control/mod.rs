@@ -1,4 +1,4 @@
-//! The control half of a thing with state that is no port: what the switch does with it, of any kind.
+//! The control half of things that have state and are no ports: tables of bridges, underlays, nodes.
 
 mod refusals;
 mod rows;

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A number with one writer at a time (the worker that polls the queue, or holds its lock), unless
-/// all writers use [`Self::add_shared`].
+/// A number that counts up. It has one writer at a time: the worker that polls the queue, or that
+/// holds its lock. Several writers must all use [`Self::add_shared`].
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 

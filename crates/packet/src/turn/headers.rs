@@ -17,10 +17,9 @@ use crate::{Checksum, Gso, Offload, Outer, PacketId, PortIndex};
 /// it there, to store both together.
 pub const MIN_HEADROOM: usize = 12;
 
-/// Bytes that [`Packets::strip`] leaves in the head at least, if the packet is long enough. They
-/// suffice for the Ethernet, IP and TCP headers that later nodes read. A head has 256 bytes, so
-/// nothing is pulled up where at most 128 are stripped, and the headers of most tunnels are
-/// shorter.
+/// Fewest bytes that [`Packets::strip`] leaves in the head of a longer packet. They suffice for the
+/// Ethernet, IP and TCP headers that later nodes read. A head has 256 bytes. So a node may strip 128
+/// bytes before anything is pulled up, and the headers of most tunnels are shorter.
 const MIN_HEAD: usize = 128;
 
 /// Bytes at the front of a packet that [`Packets::save_outside`] copies.

@@ -137,7 +137,8 @@ impl<'p> Lending<'p> {
     }
 }
 
-/// Returns the bytes that lie before a space whose byte at `aligned` begins a cache line.
+/// Returns the number of bytes to skip before a space, so that its byte at `aligned` begins a cache
+/// line.
 const fn lead(aligned: usize) -> usize {
     aligned.next_multiple_of(LINE) - aligned
 }

@@ -88,7 +88,7 @@ pub(crate) fn accept<'t>(
 
 /// The way of a packet to the kernel.
 pub(crate) enum Way {
-    /// As it is.
+    /// From the memory where it lies, without a copy.
     Direct,
     /// Copied first. With `finish`, its checksum is finished in the copy.
     Copied { finish: bool },

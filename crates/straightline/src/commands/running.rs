@@ -45,7 +45,7 @@ impl<'c> Running<'c> {
                 Ok(answer) => answer.ports,
                 Err(RequestError::NotListening(_)) => continue,
                 Err(error) => {
-                    let what = "cannot ask the switch that runs, so sockets that a process has open are not checked";
+                    let what = "the running switch does not answer, so sockets in use are not checked";
                     output::message("warning", &format_args!("{what}: {error}"));
                     self.is_silent.set(true);
                     continue;

@@ -106,8 +106,8 @@ impl Connection {
         }
     }
 
-    /// Returns the time at which the client is disconnected. A client that has a dynamic port and no
-    /// answer to read may stay, and so may a client that has a stream.
+    /// Returns the time at which the client is disconnected, or `None` if it may stay. Two clients may
+    /// stay: one with a dynamic port that has read all answers, and one with a stream.
     fn deadline(&self) -> Option<Instant> {
         let may_stay = match self.held {
             Held::Nothing => false,

@@ -1,7 +1,8 @@
-//! An end of waits in the kernel: a signal without any other effect.
+//! A signal that ends a thread's wait in the kernel, and does nothing else.
 //!
-//! The close of a socket that lingers (`SO_LINGER`, socket(7)) ends at a signal. So do the other
-//! closes that a user can make long, but for those of files whose file system is another process.
+//! A user can make `close` wait for long, for example on a socket that lingers (`SO_LINGER`,
+//! socket(7)). The signal ends such a wait. One wait goes on: that for a file of a file system that
+//! another process serves (FUSE).
 
 use std::io;
 

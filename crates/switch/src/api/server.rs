@@ -1,13 +1,13 @@
 //! Answers requests over a Unix socket. One thread accepts clients, and no client can block it.
 //!
 //! Each client has a thread, because a client can hold the thread that receives from it: it sends a
-//! descriptor that does not close for a long time. (The kernel closes descriptors that are not taken
-//! in the same call that receives the bytes beside them, and in the close of a socket that has such
-//! bytes.)
-//! Places (`places`) bound the number of threads, and of those that one user may hold. Threads that
-//! are held are interrupted when their places are needed (`closing`), and a stop leaves behind those
-//! that nothing ends. Where the kernel can refuse descriptors, it does so for sockets that only answer
-//! questions.
+//! descriptor whose close takes long. The kernel closes a descriptor that nobody takes. It does so in
+//! the call that receives the bytes beside it, or in the close of the socket.
+//!
+//! Places (`places`) bound the number of threads, for each user and for all. When a place is needed,
+//! a thread that a client holds is interrupted (`closing`). A stop of the switch leaves threads behind
+//! that nothing ends. For sockets that only answer questions, the kernel refuses descriptors where it
+//! can.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};

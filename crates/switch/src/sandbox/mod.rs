@@ -4,7 +4,7 @@
 //! | file | mechanism | what is left |
 //! |---|---|---|
 //! | `landlock` | Landlock | sockets in the folders that the configuration names; its file, to be read again |
-//! | `capabilities` | capabilities | those that sockets of frontends, and folders of other users, take |
+//! | `capabilities` | capabilities | those needed for sockets of frontends, and for folders of other users |
 //! | `seccomp`, `calls` | seccomp | the system calls of `calls`; any other fails with `EPERM`, and the log names it (`refusal`) |
 //!
 //! The opener process and the process that makes sockets have sandboxes of their own, made of the

@@ -74,8 +74,8 @@ impl TunnelHeader {
         Ok(TunnelHeader { end, checked_end, checksum: OuterChecksum::Udp, ..Self::new(carrier, udp::LEN, &parsed) })
     }
 
-    /// Returns the key by which an NVGRE tunnel would be found, for the header behind `carrier`. That
-    /// is the header of GRE with a key, without checksum and sequence number (RFC 7637, 3.2).
+    /// Returns the key of an NVGRE tunnel, read from the header behind `carrier`. `None` unless this is
+    /// a GRE header with a key, without checksum and sequence number (RFC 7637, 3.2).
     pub(crate) fn as_nvgre(&self, carrier: &Carrier) -> Option<Key> {
         let has_key_only = self.payload - carrier.l4 == gre::NVGRE_LEN;
         let is_nvgre = self.key.form == Form::GreKeyed && self.carries == Carries::Ethernet && has_key_only;

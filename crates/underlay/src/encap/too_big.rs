@@ -2,8 +2,8 @@
 //!
 //! The underlay has no address inside the tunnel. So the error comes from the address that the
 //! packet was sent to, as if the other end had sent it: senders look at the quoted packet only. Its
-//! Ethernet source is the underlay's MAC address. With the one that the packet was sent to, a bridge
-//! would learn that a station is behind the tunnel which may be elsewhere.
+//! Ethernet source is the underlay's MAC address. It is not the packet's destination: a bridge would
+//! learn that this station is behind the tunnel, although it may be elsewhere.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::Ordering;

@@ -97,7 +97,7 @@ pub struct PackedDevice {
     outstanding: u16,
     /// Descriptors of all taken chains.
     spans: u16,
-    /// Descriptors seen to be available and not taken.
+    /// Number of available descriptors that are known, and not yet taken.
     known: u16,
     /// Descriptors of the chains found last, without their first ones.
     following: Vec<Descriptor>,

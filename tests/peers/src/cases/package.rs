@@ -14,7 +14,7 @@ use rustix::process::Signal;
 
 mod web;
 
-use super::outside::document::{HostName, Place, README, sections};
+use super::outside::document::{HostName, Place, sections};
 use crate::guest::LinuxGuest;
 use crate::lab::Lab;
 use crate::machine::Need;
@@ -28,6 +28,8 @@ const DPKG: Duration = Duration::from_secs(60);
 const MESSAGE: Duration = Duration::from_secs(10);
 
 const CONFIG: &str = "/etc/straightline/switch.toml";
+
+const README: &str = include_str!("../../../../README.md");
 
 pub(super) fn tests() -> Vec<Test> {
     vec![

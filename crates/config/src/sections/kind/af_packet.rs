@@ -27,7 +27,7 @@ const KEYS: &[Key] = &[
         "queues",
         Value::integer(1, 127),
         Absent::Value("1"),
-        "Number of sockets, over which the kernel distributes flows.",
+        "Number of sockets. The kernel spreads flows over them.",
         "4",
     ),
 ];

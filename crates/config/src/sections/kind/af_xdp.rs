@@ -28,7 +28,7 @@ const KEYS: &[Key] = &[
         "queues",
         Value::integer(1, AfXdpRequest::MOST_QUEUES as i64),
         Absent::Text("all of the interface"),
-        "Receive queues to use. With fewer than the interface has, packets of the other queues go to the kernel, and a warning says so.",
+        "Number of receive queues to use. If the interface has more, packets of the others go to the kernel, and a warning says so.",
         "4",
     ),
     Key::new(

@@ -23,14 +23,14 @@ const KEYS: &[Key] = &[
         "queues",
         Value::integer(1, 127),
         Absent::Value("1"),
-        "Number of queues, over which the kernel distributes flows.",
+        "Number of queues of the tap. The kernel spreads flows over them.",
         "4",
     ),
     Key::new(
         "offloads",
         Value::Choices(&["csum", "tso", "uso"]),
         Absent::Text("all three"),
-        "What the switch and the kernel may leave to each other. `\"uso\"` passes large UDP packets whole if the kernel can (Linux 6.2); if not, the switch segments them.",
+        "Work that the switch and the kernel may leave to each other. `\"uso\"`: large UDP packets stay unsegmented if the kernel takes them (Linux 6.2); otherwise the switch segments them.",
         "[\"csum\", \"tso\"]",
     ),
     Key::new(
@@ -58,7 +58,7 @@ const KEYS: &[Key] = &[
         "bridge",
         Value::Text("interface name, at most 15 bytes"),
         Absent::Text("none"),
-        "Linux bridge of which the tap becomes a port, each time that it is made.",
+        "Linux bridge to which the switch adds the tap, each time that it makes the tap.",
         "\"br0\"",
     ),
 ];

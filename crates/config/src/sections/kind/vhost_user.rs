@@ -63,7 +63,7 @@ const KEYS: &[Key] = &[
         "queues",
         Value::integer(1, 127),
         Absent::Text("by the VM's program"),
-        "Largest number of queue pairs. Set it if there are several workers: they share a port by this number, which else is 1.",
+        "Most queue pairs that the guest may use. Set it if several workers shall serve this port: without it, one worker serves the port.",
         "4",
     ),
     Key::new(

@@ -108,7 +108,7 @@ enum Probe {
     Last,
 }
 
-/// The source ports of the two kinds of probe. Packets of the traffic have another one.
+/// The source ports of the two kinds of probe. Other packets have another source port.
 const EARLY: u16 = 3001;
 const LAST: u16 = 3002;
 

@@ -194,7 +194,7 @@ fn prove(memory: &[Line], rounds: u64, touched: usize, times: &[f64]) -> anyhow:
     let is_even = memory.iter().all(|line| line.0 == rounds || line.0 == rounds + 1);
     ensure!(
         distinct == memory.len() && is_even && usize::try_from(sum)? == touched,
-        "the neighbour should have touched {} lines, each {rounds} times or once more, but touched {distinct} lines, {sum} times in total",
+        "the neighbour touched {distinct} of {} lines, {sum} times in total; it should touch each line {rounds} or {rounds}+1 times",
         memory.len()
     );
     let spread = percentile(times, 75.0).zip(percentile(times, 25.0)).filter(|&(_, first)| first > 0.0);

@@ -17,9 +17,9 @@ use az::SaturatingAs;
 /// Ethernet frame: 60 bytes without the frame check sequence.
 pub(crate) const LEN: usize = 18;
 
-/// Number of words of 8 bytes that contain a tag at their end, and number of bytes before the tag in
-/// these words.
+/// Number of words of 8 bytes that hold a tag. The tag ends where the last word ends.
 pub(crate) const WORDS: usize = 3;
+/// Number of bytes of these words that lie before the tag.
 pub(crate) const BEFORE: usize = 8 * WORDS - LEN;
 
 /// The mask of a tag's sequence number and of its time, which have 40 bits. That is a million

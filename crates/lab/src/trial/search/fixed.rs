@@ -32,8 +32,8 @@ pub struct SoakGoal {
 }
 
 impl SoakGoal {
-    /// Allows the loss of one packet of ten million, measured at least every ten seconds; if the
-    /// machine does not allow that, every second.
+    /// Allows the loss of one packet of ten million. Trials take ten seconds each, and down to one
+    /// second on a machine that disturbs longer ones.
     pub fn new(load: f64, time: Duration) -> SoakGoal {
         let [trial, shortest] = [10, 1].map(|secs| time.min(Duration::from_secs(secs)));
         SoakGoal { load, time, trial, shortest, loss_ratio: 1e-7, retries: Retries::default() }

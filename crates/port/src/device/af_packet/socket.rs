@@ -100,7 +100,7 @@ pub(super) fn take_lost(socket: BorrowedFd<'_>) -> Result<u32, Errno> {
     Ok(statistics.tp_drops)
 }
 
-/// Plain data that the kernel may store in any way.
+/// Types for which each bit pattern is a valid value, so the kernel may write any bytes.
 trait Plain: Copy {}
 impl Plain for libc::c_int {}
 impl Plain for libc::tpacket_stats {}

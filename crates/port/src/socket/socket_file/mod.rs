@@ -90,7 +90,7 @@ pub fn maker_process() -> Option<(&'static HelperProcess, bool)> {
 /// afterwards.
 ///
 /// # Errors
-/// The system's error, or that another file has come into the stale socket's place.
+/// The system refuses, or another file has taken the place of the stale socket.
 pub fn clear_stale(path: &Path) -> io::Result<SocketState> {
     MAKER.get().map_or_else(|| own::clear_stale(path), |maker| maker.clear_stale(path))
 }

@@ -187,9 +187,8 @@ impl Session {
 
     fn set_mem_table(&mut self, payload: &[u8], fds: Vec<OwnedFd>) -> Handled {
         let request = Request::SetMemTable;
-        let table = RegionSpec::decode_table(payload).ok_or_else(|| {
-            payload_size(request, payload, "8, and 32 for each region, at least those that it counts")
-        })?;
+        let table = RegionSpec::decode_table(payload)
+            .ok_or_else(|| payload_size(request, payload, "8 bytes, and 32 for each region that it announces"))?;
         count_fds(request, &fds, table.len())?;
         regions::check_table(&table, self.max_regions().min(MAX_FDS))?;
         let with_fds = table.iter().zip(fds).map(|(spec, fd)| RegionFd::new(*spec, fd)).collect();

@@ -1,6 +1,6 @@
-//! The commands of `docs/network.md` and of the README, as users paste them. The first line of each
-//! block says where it runs: `# on the host`, `# on host a`, `# in vm1`, or the name of a file with
-//! the block's text. After a host, `, in a terminal of its own` may follow.
+//! The commands of `docs/network.md` and `docs/tunnels.md`, as users paste them. The first line of
+//! each block says where it runs: `# on the host`, `# on host a`, `# in vm1`, or the name of a file
+//! with the block's text. After a host, `, in a terminal of its own` may follow.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,7 +19,7 @@ use crate::proc::{self, Proc};
 use crate::runner::Test;
 
 const NETWORK: &str = include_str!("../../../../../docs/network.md");
-pub(crate) const README: &str = include_str!("../../../../../README.md");
+const TUNNELS: &str = include_str!("../../../../../docs/tunnels.md");
 
 /// Commands that the test replaces: it has all privileges, and the packages are only looked up.
 const SHIMS: [(&str, &str); 2] = [
@@ -30,7 +30,7 @@ const SHIMS: [(&str, &str); 2] = [
 /// Time limit of a block.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Section of the README that joins two hosts. The others have one host.
+/// Section of `docs/tunnels.md` that joins two hosts. The sections of `docs/network.md` have one host.
 const TWO_HOSTS: &str = "Connect two hosts";
 
 pub(super) fn tests() -> Vec<Test> {
@@ -49,8 +49,7 @@ pub(super) fn tests() -> Vec<Test> {
 /// Returns the sections whose commands are tested.
 fn documented() -> impl Iterator<Item = Section> {
     let network = sections(NETWORK).into_iter().filter(|section| !section.blocks.is_empty());
-    let titles = ["Connect VMs to the network", TWO_HOSTS];
-    network.chain(sections(README).into_iter().filter(move |section| titles.contains(&section.title.as_str())))
+    network.chain(sections(TUNNELS).into_iter().filter(|section| section.title == TWO_HOSTS))
 }
 
 /// A section of a document, with its blocks in order.

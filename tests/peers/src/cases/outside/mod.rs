@@ -8,7 +8,7 @@
 //! | `bridge` | a bridge with ports of all kinds: traffic, SIGKILL, sleep, QEMU |
 //! | `links` | interfaces that change under traffic |
 //! | `testpmd` | DPDK's drivers for the same interfaces |
-//! | `document` | the commands of `docs/network.md` and of the README |
+//! | `document` | the commands of `docs/network.md` and `docs/tunnels.md` |
 
 mod bridge;
 mod bridged;
