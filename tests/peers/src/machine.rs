@@ -45,7 +45,7 @@ pub(crate) const UML_MIB: u32 = 512;
 const HUGE_PAGES: u64 = 300;
 
 /// Upper bound of the tests that run at the same time.
-const JOBS: usize = 4;
+const JOBS: usize = 5;
 
 /// Memory that a test may need in MiB: that of three guests, the switch and the harness.
 const TEST_MIB: u64 = 3 * UML_MIB as u64 + 512;

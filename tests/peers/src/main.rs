@@ -36,7 +36,7 @@ const USAGE: &str =
   --switch PROGRAM  the switch under test (target/release/straightline)
   --cache FOLDER    folder for RAM disks, QEMU's kernel and logs (target/peers)
   --only PATTERN    only the tests whose name contains PATTERN
-  --jobs N          run up to N tests at the same time (4, or fewer if memory is short)
+  --jobs N          run up to N tests at the same time (5, or fewer if memory is short)
   --long            larger transfers
   --report FILE     write the results as JSON to FILE, in place of a summary
   --list            list the tests and exit

@@ -39,10 +39,26 @@ impl Test {
         Self { beside: true, ..self }
     }
 
-    /// Returns true if a peer of the test polls on a CPU, and takes huge pages.
-    fn polls(&self) -> bool {
-        self.needs.iter().any(|need| matches!(need, Need::Dpdk | Need::RteVhost | Need::Ovs))
+    /// Returns how the test uses the CPUs.
+    fn load(&self) -> Load {
+        let is = |need: &Need| match need {
+            Need::Dpdk | Need::RteVhost | Need::Ovs => Load::Polling,
+            Need::Qemu => Load::Emulated,
+            _ => Load::Light,
+        };
+        self.needs.iter().map(is).max().unwrap_or(Load::Light)
     }
+}
+
+/// How a test uses the CPUs. Of each heavy kind, one test runs at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Load {
+    /// It mostly waits.
+    Light,
+    /// It boots a guest under software emulation.
+    Emulated,
+    /// A peer polls on a CPU. It takes huge pages as well.
+    Polling,
 }
 
 /// Lets all of these tests run beside others.
@@ -103,7 +119,8 @@ pub(crate) fn run(machine: &Machine, tests: &[Test], jobs: usize) -> TestReport 
     let (beside, alone): (Vec<&Test>, Vec<&Test>) = tests.iter().partition(|test| test.beside);
     let progress = Progress { total: tests.len(), report: Mutex::default() };
     for (tests, jobs) in [(beside, jobs), (alone, 1)] {
-        let queue = Queue { state: Mutex::new(QueueState { waiting: tests, polling: false }), changed: Condvar::new() };
+        let queue =
+            Queue { state: Mutex::new(QueueState { waiting: tests, heavy: Vec::new() }), changed: Condvar::new() };
         std::thread::scope(|threads| {
             for _ in 0..jobs {
                 threads.spawn(|| {
@@ -128,21 +145,25 @@ struct Queue<'t> {
 
 struct QueueState<'t> {
     waiting: Vec<&'t Test>,
-    /// True while a test with a polling peer runs.
-    polling: bool,
+    /// The heavy kinds of which a test runs.
+    heavy: Vec<Load>,
 }
 
 impl<'t> Queue<'t> {
-    /// Takes the next test, or returns `None` if there is none. Of the tests with polling peers, one
-    /// runs at a time, and without a pause, because they take the longest together.
+    /// Takes the next test from the end, where the slow ones are, or returns `None` if there is none.
+    /// A heavy test comes first: together they take the longest.
     fn take(&self) -> Option<&'t Test> {
         let mut state = self.lock();
         while !state.waiting.is_empty() && !proc::interrupted() {
-            let polling = state.polling;
-            let polls = (!polling).then(|| state.waiting.iter().position(|test| test.polls())).flatten();
-            if let Some(next) = polls.or_else(|| state.waiting.iter().position(|test| !test.polls())) {
+            let next = [Load::Polling, Load::Emulated, Load::Light].into_iter().find_map(|load| {
+                let is_free = !state.heavy.contains(&load);
+                is_free.then(|| state.waiting.iter().rposition(|test| test.load() == load)).flatten()
+            });
+            if let Some(next) = next {
                 let test = state.waiting.remove(next);
-                state.polling |= test.polls();
+                if test.load() != Load::Light {
+                    state.heavy.push(test.load());
+                }
                 return Some(test);
             }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -152,8 +173,9 @@ impl<'t> Queue<'t> {
 
     /// Notes the end of a test.
     fn give_back(&self, test: &Test) {
-        if test.polls() {
-            self.lock().polling = false;
+        let mut state = self.lock();
+        if test.load() != Load::Light {
+            state.heavy.retain(|heavy| *heavy != test.load());
         }
         self.changed.notify_all();
     }
@@ -244,8 +266,9 @@ mod tests {
         let report = run(&machine, &tests, 1);
         assert_eq!(report.summary(), "1 passed, 2 failed, 1 skipped");
         assert_eq!(report.passed, ["good"]);
-        assert_eq!(report.failed[0].why, "it is bad");
-        assert_eq!(report.failed[1].why, "panic: number 7");
+        // The last test begins first.
+        assert_eq!(report.failed[0].why, "panic: number 7");
+        assert_eq!(report.failed[1].why, "it is bad");
         assert_eq!(report.skipped[0].name, "no_kernel");
         assert!(!report.skipped[0].why.is_empty());
         assert_eq!(report.seconds.len(), 3);
@@ -281,16 +304,18 @@ mod tests {
     }
 
     #[test]
-    fn one_test_with_a_polling_peer_runs_at_a_time() {
+    fn one_heavy_test_of_a_kind_runs_at_a_time() {
         let test = |name, needs: &[Need]| Test::new(name, needs, |_| Ok(()));
-        let tests = [test("a", &[]), test("b", &[Need::Dpdk]), test("c", &[Need::Ovs])];
-        let state = Mutex::new(QueueState { waiting: tests.iter().collect(), polling: false });
+        let tests =
+            [test("a", &[]), test("b", &[Need::Dpdk]), test("c", &[Need::Uml(1), Need::Ovs]), test("d", &[Need::Qemu])];
+        let state = Mutex::new(QueueState { waiting: tests.iter().collect(), heavy: Vec::new() });
         let queue = Queue { state, changed: Condvar::new() };
         let take = || queue.take().map(|test| test.name.as_str());
-        assert_eq!(take(), Some("b"));
-        assert_eq!(take(), Some("a"));
-        queue.give_back(&tests[1]);
         assert_eq!(take(), Some("c"));
+        assert_eq!(take(), Some("d"));
+        assert_eq!(take(), Some("a"));
+        queue.give_back(&tests[2]);
+        assert_eq!(take(), Some("b"));
         assert_eq!(take(), None);
     }
 }
