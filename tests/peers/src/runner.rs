@@ -50,14 +50,14 @@ impl Test {
     }
 }
 
-/// How a test uses the CPUs. Of each heavy kind, one test runs at a time.
+/// How a test uses the CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Load {
     /// It mostly waits.
     Light,
-    /// It boots a guest under software emulation.
+    /// It boots a guest under software emulation. One runs at a time as long as light ones wait.
     Emulated,
-    /// A peer polls on a CPU. It takes huge pages as well.
+    /// A peer polls on a CPU, and takes huge pages. One runs at a time.
     Polling,
 }
 
@@ -119,13 +119,14 @@ pub(crate) fn run(machine: &Machine, tests: &[Test], jobs: usize) -> TestReport 
     let (beside, alone): (Vec<&Test>, Vec<&Test>) = tests.iter().partition(|test| test.beside);
     let progress = Progress { total: tests.len(), report: Mutex::default() };
     for (tests, jobs) in [(beside, jobs), (alone, 1)] {
+        let jobs = jobs.min(tests.len());
         let queue =
-            Queue { state: Mutex::new(QueueState { waiting: tests, heavy: Vec::new() }), changed: Condvar::new() };
+            Queue { state: Mutex::new(QueueState { waiting: tests, running: Vec::new() }), changed: Condvar::new() };
         std::thread::scope(|threads| {
             for _ in 0..jobs {
                 threads.spawn(|| {
                     while let Some(test) = queue.take() {
-                        progress.run(machine, test, &missing);
+                        progress.run(machine, test, &missing, jobs > 1);
                         queue.give_back(test);
                     }
                 });
@@ -145,8 +146,8 @@ struct Queue<'t> {
 
 struct QueueState<'t> {
     waiting: Vec<&'t Test>,
-    /// The heavy kinds of which a test runs.
-    heavy: Vec<Load>,
+    /// The loads of the tests that run.
+    running: Vec<Load>,
 }
 
 impl<'t> Queue<'t> {
@@ -155,15 +156,15 @@ impl<'t> Queue<'t> {
     fn take(&self) -> Option<&'t Test> {
         let mut state = self.lock();
         while !state.waiting.is_empty() && !proc::interrupted() {
-            let next = [Load::Polling, Load::Emulated, Load::Light].into_iter().find_map(|load| {
-                let is_free = !state.heavy.contains(&load);
-                is_free.then(|| state.waiting.iter().rposition(|test| test.load() == load)).flatten()
-            });
-            if let Some(next) = next {
+            let last = |load| state.waiting.iter().rposition(|test| test.load() == load);
+            let light = last(Load::Light);
+            let is_free = |load| !state.running.contains(&load);
+            let polling = last(Load::Polling).filter(|_| is_free(Load::Polling));
+            // Several guests under emulation only share the CPUs, but that is better than a pause.
+            let emulated = last(Load::Emulated).filter(|_| is_free(Load::Emulated) || light.is_none());
+            if let Some(next) = polling.or(emulated).or(light) {
                 let test = state.waiting.remove(next);
-                if test.load() != Load::Light {
-                    state.heavy.push(test.load());
-                }
+                state.running.push(test.load());
                 return Some(test);
             }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -174,8 +175,8 @@ impl<'t> Queue<'t> {
     /// Notes the end of a test.
     fn give_back(&self, test: &Test) {
         let mut state = self.lock();
-        if test.load() != Load::Light {
-            state.heavy.retain(|heavy| *heavy != test.load());
+        if let Some(at) = state.running.iter().position(|load| *load == test.load()) {
+            state.running.swap_remove(at);
         }
         self.changed.notify_all();
     }
@@ -192,20 +193,26 @@ struct Progress {
 }
 
 impl Progress {
-    /// Runs a test, and prints its lines and its result.
-    fn run(&self, machine: &Machine, test: &Test, missing: &BTreeMap<Need, String>) {
+    /// Runs a test, and prints its lines and its result. The lines are `kept` until its end if other
+    /// tests run at the same time.
+    fn run(&self, machine: &Machine, test: &Test, missing: &BTreeMap<Need, String>, kept: bool) {
         let name = test.name.clone();
         if let Some(why) = test.needs.iter().find_map(|need| missing.get(need)) {
             let mut report = self.lock();
-            println!("[{}/{}] {name}\n  skipped: {why}", report.ended() + 1, self.total);
+            println!("{}  skipped: {why}", self.head(&report, &name));
             report.skipped.push(Remark { name, why: why.clone() });
             return;
         }
         let began = Instant::now();
-        let (result, lines) = say::keep(|| run_one(machine, test));
+        let (result, lines) = if kept {
+            say::keep(|| run_one(machine, test))
+        } else {
+            print!("{}", self.head(&self.lock(), &name));
+            (run_one(machine, test), String::new())
+        };
         let seconds = began.elapsed().as_secs_f64();
         let mut report = self.lock();
-        let head = format!("[{}/{}] {name}\n{lines}", report.ended() + 1, self.total);
+        let head = if kept { self.head(&report, &name) + &lines } else { lines };
         match result {
             Ok(()) => {
                 println!("{head}  passed in {seconds:.1} s");
@@ -218,6 +225,11 @@ impl Progress {
             }
         }
         report.seconds.push((name, seconds));
+    }
+
+    /// Returns the first line of a test's output, with its number.
+    fn head(&self, report: &TestReport, name: &str) -> String {
+        format!("[{}/{}] {name}\n", report.ended() + 1, self.total)
     }
 
     fn lock(&self) -> MutexGuard<'_, TestReport> {
@@ -304,18 +316,24 @@ mod tests {
     }
 
     #[test]
-    fn one_heavy_test_of_a_kind_runs_at_a_time() {
+    fn heavy_tests_are_mixed_with_light_ones() {
         let test = |name, needs: &[Need]| Test::new(name, needs, |_| Ok(()));
-        let tests =
-            [test("a", &[]), test("b", &[Need::Dpdk]), test("c", &[Need::Uml(1), Need::Ovs]), test("d", &[Need::Qemu])];
-        let state = Mutex::new(QueueState { waiting: tests.iter().collect(), heavy: Vec::new() });
+        let tests = [
+            test("light", &[]),
+            test("polling", &[Need::Dpdk]),
+            test("emulated", &[Need::Qemu]),
+            test("polling_too", &[Need::Uml(1), Need::Ovs]),
+            test("emulated_too", &[Need::Qemu]),
+        ];
+        let state = Mutex::new(QueueState { waiting: tests.iter().collect(), running: Vec::new() });
         let queue = Queue { state, changed: Condvar::new() };
         let take = || queue.take().map(|test| test.name.as_str());
-        assert_eq!(take(), Some("c"));
-        assert_eq!(take(), Some("d"));
-        assert_eq!(take(), Some("a"));
-        queue.give_back(&tests[2]);
-        assert_eq!(take(), Some("b"));
+        assert_eq!(take(), Some("polling_too"));
+        assert_eq!(take(), Some("emulated_too"));
+        assert_eq!(take(), Some("light"));
+        assert_eq!(take(), Some("emulated"));
+        queue.give_back(&tests[3]);
+        assert_eq!(take(), Some("polling"));
         assert_eq!(take(), None);
     }
 }
