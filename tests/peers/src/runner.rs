@@ -256,8 +256,8 @@ fn run_one(machine: &Machine, test: &Test) -> Result<(), (anyhow::Error, String)
 mod tests {
     use super::*;
     use std::path::PathBuf;
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::sync::{Arc, Barrier};
     use std::time::Duration;
 
     use anyhow::ensure;
@@ -291,14 +291,14 @@ mod tests {
         let cache = tempfile::tempdir().expect("a folder");
         let machine = Machine { switch: PathBuf::from("/nonexistent"), cache: cache.path().to_owned(), long: false };
         let running = Arc::new(AtomicUsize::new(0));
-        let both = Arc::new(Barrier::new(2));
+        let begun = Arc::new(AtomicUsize::new(0));
         let mut tests = Vec::new();
         for name in ["one", "other"] {
-            let both = Arc::clone(&both);
-            // Neither ends before the other has begun.
+            let begun = Arc::clone(&begun);
             let body = move |_: &Lab| {
-                both.wait();
-                Ok(())
+                begun.fetch_add(1, Ordering::SeqCst);
+                let both = || Ok((begun.load(Ordering::SeqCst) == 2).then_some(()));
+                proc::until("the other test begins", Duration::from_secs(10), both)
             };
             tests.push(Test::new(name, &[], body).beside_others());
         }
