@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -20,17 +21,26 @@ pub(crate) struct Lab<'m> {
     /// the logs.
     sockets: TempDir,
     logs: PathBuf,
+    /// A number that no other test of this run has.
+    id: u32,
 }
 
 impl<'m> Lab<'m> {
     /// Creates the folders of the test `name`. The folder for logs is empty.
     pub(crate) fn new(machine: &'m Machine, name: &str) -> Result<Self> {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
         let logs = machine.cache.join("logs").join(name);
         if logs.exists() {
             fs::remove_dir_all(&logs)?;
         }
         fs::create_dir_all(&logs).with_context(|| format!("cannot create {}", logs.display()))?;
-        Ok(Self { machine, sockets: tempfile::Builder::new().prefix("peers-").tempdir()?, logs })
+        let sockets = tempfile::Builder::new().prefix("peers-").tempdir()?;
+        Ok(Self { machine, sockets, logs, id: NEXT.fetch_add(1, Ordering::Relaxed) })
+    }
+
+    /// Returns a name that is unique on this machine.
+    pub(crate) fn unique(&self, name: &str) -> String {
+        format!("peers{}-{}-{name}", std::process::id(), self.id)
     }
 
     /// Returns the path of a socket.

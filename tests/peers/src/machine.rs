@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -42,6 +43,15 @@ pub(crate) const UML_MIB: u32 = 512;
 
 /// Huge pages of 2 MiB: testpmd gets 256 of them (`-m 512`); the rest is reserve.
 const HUGE_PAGES: u64 = 300;
+
+/// Upper bound of the tests that run at the same time.
+const JOBS: usize = 5;
+
+/// Memory that a test may need in MiB: that of three guests, the switch and the harness.
+const TEST_MIB: u64 = 3 * UML_MIB as u64 + 512;
+
+/// Held while a file of [`own`] is made.
+static MAKING: Mutex<()> = Mutex::new(());
 
 /// The machine, and the files and folders that the tests use.
 pub(crate) struct Machine {
@@ -138,6 +148,7 @@ impl Machine {
     fn compile(&self, name: &str, source: &str, options: &[&str]) -> Result<PathBuf> {
         fs::create_dir_all(&self.cache)?;
         let output = self.cache.join(own(name));
+        let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
         if !output.exists() {
             let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(source);
             let mut compile = Command::new("cc");
@@ -166,6 +177,7 @@ impl Machine {
     fn initrd(&self, kind: &str, modules: &Path, order: &[&str], programs: &[(&Path, &str)]) -> Result<PathBuf> {
         fs::create_dir_all(&self.cache)?;
         let path = self.cache.join(own(kind));
+        let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
         if !path.exists() {
             initrd::write(&path, modules, order, programs)?;
         }
@@ -206,6 +218,20 @@ pub(crate) fn two_cpus() -> Result<(u32, u32)> {
     Ok((first, cpus.next().unwrap_or(first)))
 }
 
+/// Returns the number of tests that may run at the same time, as far as memory suffices.
+pub(crate) fn jobs() -> usize {
+    let available = memory("MemAvailable:").unwrap_or(0) / 1024;
+    let fit = available.min(free_mib("/dev/shm")) / TEST_MIB;
+    usize::try_from(fit).unwrap_or(JOBS).clamp(1, JOBS)
+}
+
+/// Returns a number of `/proc/meminfo`.
+fn memory(name: &str) -> Option<u64> {
+    let info = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = info.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
 fn find_program(name: &str) -> Option<PathBuf> {
     // A user's PATH often lacks the sbin folders, which contain ethtool.
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -223,15 +249,10 @@ fn no_huge_pages() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("DPDK needs root".to_owned());
     }
-    let info = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let field = |name: &str| {
-        let line = info.lines().find_map(|line| line.strip_prefix(name))?;
-        line.split_whitespace().next()?.parse::<u64>().ok()
-    };
-    if field("Hugepagesize:") != Some(2048) {
+    if memory("Hugepagesize:") != Some(2048) {
         return Some("no huge pages of 2 MiB".to_owned());
     }
-    let free = field("HugePages_Free:").unwrap_or(0);
+    let free = memory("HugePages_Free:").unwrap_or(0);
     if free < HUGE_PAGES {
         return Some(format!("{free} free huge pages of 2 MiB, DPDK needs {HUGE_PAGES}"));
     }

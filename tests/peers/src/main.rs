@@ -18,22 +18,25 @@ mod net;
 mod ovs;
 mod proc;
 mod runner;
+mod say;
 mod switch;
 mod testpmd;
 mod traffic;
 mod tunnels;
 
+use std::num::NonZero;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 
 const USAGE: &str =
-    "usage: peers [--switch PROGRAM] [--cache FOLDER] [--only PATTERN] [--long] [--report FILE] [--list]
+    "usage: peers [--switch PROGRAM] [--cache FOLDER] [--only PATTERN] [--jobs N] [--long] [--report FILE] [--list]
 
   --switch PROGRAM  the switch under test (target/release/straightline)
   --cache FOLDER    folder for RAM disks, QEMU's kernel and logs (target/peers)
   --only PATTERN    only the tests whose name contains PATTERN
+  --jobs N          run up to N tests at the same time (5, or fewer if memory is short)
   --long            larger transfers
   --report FILE     write the results as JSON to FILE, in place of a summary
   --list            list the tests and exit
@@ -47,6 +50,7 @@ struct Options {
     switch: PathBuf,
     cache: PathBuf,
     only: Option<String>,
+    jobs: Option<NonZero<usize>>,
     long: bool,
     report: Option<PathBuf>,
     list: bool,
@@ -116,7 +120,8 @@ fn run(options: &Options) -> Result<bool> {
         long: options.long,
     };
     proc::catch_interrupts()?;
-    let report = runner::run(&machine, &tests);
+    let jobs = options.jobs.map_or_else(machine::jobs, NonZero::get);
+    let report = runner::run(&machine, &tests, jobs);
     if let Some(path) = &options.report {
         // The caller that asked for the report prints the summary itself.
         std::fs::write(path, serde_json::to_string_pretty(&report)?)?;
@@ -137,6 +142,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options> {
         switch: PathBuf::from("target/release/straightline"),
         cache: PathBuf::from("target/peers"),
         only: None,
+        jobs: None,
         long: false,
         report: None,
         list: false,
@@ -147,6 +153,11 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options> {
             "--switch" => options.switch = value()?.into(),
             "--cache" => options.cache = value()?.into(),
             "--only" => options.only = Some(value()?),
+            "--jobs" => {
+                let jobs = value()?;
+                let number = jobs.parse();
+                options.jobs = Some(number.with_context(|| format!("--jobs {jobs}: use a number of at least 1"))?);
+            }
             "--report" => options.report = Some(value()?.into()),
             "--long" => options.long = true,
             "--list" => options.list = true,
@@ -169,6 +180,8 @@ mod tests {
         let options = parsed(&["--only", "uml", "--long", "--switch", "/x"]).expect("good");
         assert_eq!((options.only.as_deref(), options.long), (Some("uml"), true));
         assert_eq!(options.switch, PathBuf::from("/x"));
+        assert_eq!(parsed(&["--jobs", "3"]).expect("good").jobs, NonZero::new(3));
+        assert!(parsed(&["--jobs", "0"]).is_err());
         assert!(parsed(&["--only"]).is_err());
         assert!(parsed(&["--frobnicate"]).is_err());
     }

@@ -13,6 +13,7 @@ use serde::Deserialize;
 
 use crate::lab::Lab;
 use crate::proc::{self, Proc};
+use crate::say::say;
 
 /// Default time limit of a command in a namespace.
 const USUAL: Duration = Duration::from_secs(30);
@@ -225,7 +226,7 @@ impl Capture {
             bail!("tcpdump: {}", line.trim());
         }
         ensure!(right >= least, "only {right} TCP and UDP checksums were seen, and not {least}");
-        println!("  tshark and tcpdump: {right} TCP and UDP checksums are right, none is wrong");
+        say!("  tshark and tcpdump: {right} TCP and UDP checksums are right, none is wrong");
         std::fs::remove_file(&self.file)?;
         Ok(())
     }

@@ -3,7 +3,6 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -64,7 +63,7 @@ impl<'lab> Ovs<'lab> {
             let kind = if client { ["type=dpdkvhostuserclient", &path] } else { ["type=dpdkvhostuser", &mtu] };
             (format!("{name}.sock"), kind.map(str::to_owned).to_vec())
         };
-        Self::start_with_ports(lab, Command::new(PROGRAM), &[port("a"), port("b")])
+        Self::start_with_ports(lab, program(), &[port("a"), port("b")])
     }
 
     /// Starts Open vSwitch between sockets and interfaces (AF_XDP). `command` runs [`PROGRAM`], for
@@ -100,7 +99,7 @@ impl<'lab> Ovs<'lab> {
             // A socket of the killed process would look like one of the new process.
             let _ = std::fs::remove_file(folder(self.lab).join(left));
         }
-        self.switch = vswitchd(self.lab, Command::new(PROGRAM))?;
+        self.switch = vswitchd(self.lab, program())?;
         self.wait_bridge()
     }
 
@@ -222,9 +221,16 @@ impl<'lab> TunnelOvs<'lab> {
     }
 }
 
+/// Returns a command that runs [`PROGRAM`] in a network namespace of its own. It makes interfaces with
+/// fixed names there.
+fn program() -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--net", PROGRAM]);
+    command
+}
+
 /// Makes a database with the settings for DPDK, and starts its server.
 fn database(lab: &Lab, threads: OvsThreads, extra: &str) -> Result<Proc> {
-    static NEXT: AtomicU32 = AtomicU32::new(1);
     let database = folder(lab).join("conf.db");
     let mut create = Command::new("ovsdb-tool");
     must(create.arg("create").arg(&database).arg("/usr/share/openvswitch/vswitch.ovsschema"))?;
@@ -233,9 +239,7 @@ fn database(lab: &Lab, threads: OvsThreads, extra: &str) -> Result<Proc> {
     let mut ovsdb = Proc::start("ovsdb-server", serve, &lab.log("ovsdb"))?;
     wait_file(&mut ovsdb, &lab.socket("db"))?;
     configure(lab, &["init"])?;
-    let id = std::process::id();
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let extra = format!("other_config:dpdk-extra=--no-pci --file-prefix=peersovs{id}-{number}{extra}");
+    let extra = format!("other_config:dpdk-extra=--no-pci --file-prefix={}{extra}", lab.unique("ovs"));
     let mask = |cpu: u32| format!("{:#x}", 1_u64 << cpu);
     configure(
         lab,

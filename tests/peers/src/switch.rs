@@ -5,7 +5,7 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -251,6 +251,16 @@ impl<'lab> Switch<'lab> {
         self.starts += 1;
         self.proc = run(self.lab, &format!("switch-{}", self.starts), &self.prefix)?;
         self.wait_ready()
+    }
+
+    /// Lets the running switch take over another configuration.
+    pub(crate) fn reload(&self, text: &str) -> Result<()> {
+        fs::write(self.lab.log(CONFIGURATION), text)?;
+        let mut command = Command::new(&self.lab.machine.switch);
+        command.args(["reload", "--api"]).arg(self.lab.socket("api"));
+        let (code, out, err) = proc::run(&mut command, Duration::from_secs(20))?;
+        ensure!(code == Some(0), "`straightline reload` ended with {code:?}: {out}{err}");
+        Ok(())
     }
 
     /// Waits until the switch prints `ready`.

@@ -86,7 +86,7 @@ impl Testpmd {
     }
 
     /// Starts testpmd on two devices, in whose text `{}` is replaced by their number. Processes
-    /// that run at the same time have different values of `number`. A process removes the huge
+    /// of a test that run at the same time have different values of `number`. A process removes the huge
     /// pages that a killed one with its number left behind.
     pub(crate) fn spawn(lab: &Lab, name: &str, devices: &[String; 2], args: &[String], number: u32) -> Result<Self> {
         Self::spawn_by(Command::new("stdbuf"), lab, name, devices, args, number)
@@ -108,7 +108,7 @@ impl Testpmd {
         command
             .args(["-oL", "dpdk-testpmd", "--lcores", &format!("0@{one},1@{other}"), "--main-lcore", "0"])
             .args(["--no-pci", "--single-file-segments", "-m", if number == 0 { "512" } else { "256" }])
-            .arg(format!("--file-prefix=peers{}-{number}", std::process::id()));
+            .arg(format!("--file-prefix={}", lab.unique(&number.to_string())));
         for (at, device) in devices.iter().enumerate() {
             command.args(["--vdev", &device.replace("{}", &at.to_string())]);
         }

@@ -6,6 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::guest::{LinuxGuest, USUAL};
 use crate::proc;
+use crate::say::say;
 use crate::switch::{Count, Switch};
 
 /// The summary of `ping`.
@@ -36,7 +37,7 @@ pub(crate) fn ping(from: &mut LinuxGuest, to: &str, count: u32, bytes: u32) -> R
     let Ping { sent, received, average_ms } = got;
     // Echoes of less than eight bytes contain no time.
     let average = average_ms.map_or(String::new(), |ms| format!(", average {ms:.3} ms"));
-    println!("  ping guest {} to {to}, {bytes} B: {received} of {sent}{average}", from.number);
+    say!("  ping guest {} to {to}, {bytes} B: {received} of {sent}{average}", from.number);
     ensure!(sent == count, "{sent} of {count} echoes of {bytes} B were sent");
     if received == count {
         return Ok(());
@@ -49,7 +50,7 @@ pub(crate) fn ping(from: &mut LinuxGuest, to: &str, count: u32, bytes: u32) -> R
         Ok(Some(echo_replies(from, to)? - before).filter(|replies| *replies >= u64::from(count)))
     });
     all.with_context(|| format!("{received} of {sent} echoes of {bytes} B came back"))?;
-    println!("  the guest's kernel has received all {count}");
+    say!("  the guest's kernel has received all {count}");
     Ok(())
 }
 
@@ -152,7 +153,7 @@ impl Transfer {
         ensure!(sent == got, "the file was sent with sha256 {sent} and arrived with {got}");
         let rate = f64::from(mib) / seconds;
         let one = from.number;
-        println!("  file of guest {one} to {address}: {mib} MiB in {seconds:.2} s ({rate:.0} MiB/s), sha256 equal");
+        say!("  file of guest {one} to {address}: {mib} MiB in {seconds:.2} s ({rate:.0} MiB/s), sha256 equal");
         Ok(())
     }
 }
@@ -176,7 +177,7 @@ pub(crate) fn iperf3(client: &mut LinuxGuest, server: &mut LinuxGuest, seconds: 
     let arrow = if reverse { "<-" } else { "->" };
     let one = client.ip();
     let other = server.ip();
-    println!("  iperf3 {one} {arrow} {other}: {gbit_per_s:.2} Gbit/s, {retransmits} retransmits");
+    say!("  iperf3 {one} {arrow} {other}: {gbit_per_s:.2} Gbit/s, {retransmits} retransmits");
     Ok(())
 }
 

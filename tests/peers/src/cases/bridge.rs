@@ -7,7 +7,8 @@ use anyhow::{Context, Result, ensure};
 use crate::guest::{GuestKind, LinuxGuest, USUAL};
 use crate::lab::Lab;
 use crate::machine::Need;
-use crate::runner::Test;
+use crate::runner::{Test, beside_others};
+use crate::say::say;
 use crate::switch::{Join, Port, Switch};
 use crate::traffic;
 
@@ -15,11 +16,11 @@ const PORTS: [&str; 3] = ["a", "b", "c"];
 
 pub(super) fn tests() -> Vec<Test> {
     let needs = [Need::Uml(3)];
-    vec![
+    beside_others(vec![
         Test::new("uml_bridge_traffic", &needs, all_pairs),
         Test::new("uml_bridge_broadcast", &needs, broadcast),
         Test::new("uml_bridge_leave_and_return", &needs, leave_and_return),
-    ]
+    ])
 }
 
 fn start<'lab>(lab: &'lab Lab<'_>) -> Result<(Switch<'lab>, Vec<LinuxGuest>)> {
@@ -60,7 +61,7 @@ fn broadcast(lab: &Lab) -> Result<()> {
     let (_, text) = one.run("ping -c 5 -w 10 10.77.0.255", USUAL)?;
     for sender in ["10.77.0.2", "10.77.0.3"] {
         let answers = text.lines().filter(|line| line.contains(&format!("bytes from {sender}"))).count();
-        println!("  broadcast: {answers} answers from {sender}");
+        say!("  broadcast: {answers} answers from {sender}");
         ensure!(answers >= 3, "{sender} answered {answers} of 5 broadcasts: {text}");
     }
     // No guest has this address. The request still goes to both other guests, and gets no answer.
@@ -79,7 +80,7 @@ fn leave_and_return(lab: &Lab) -> Result<()> {
     drop(guests.pop().context("three guests")?);
     let down = switch.wait_link("c", "down", Duration::from_secs(10))?;
     let reason = down.reason.unwrap_or_default();
-    println!("  link of port c down: {reason}");
+    say!("  link of port c down: {reason}");
     ensure!(!reason.is_empty(), "port c is down, and `ports` gives no reason");
     let [one, two] = guests.as_mut_slice() else { unreachable!("two guests are left") };
     traffic::ping(one, &two.ip(), 10, 56)?;

@@ -10,9 +10,10 @@ use straightline_lab::traffic::capture::{Captured, Writer};
 use crate::lab::Lab;
 use crate::machine::Need;
 use crate::runner::Test;
+use crate::say::say;
 
 pub(super) fn tests() -> Vec<Test> {
-    vec![Test::new("capture_opens_in_tshark", &[Need::Tshark], opens_in_tshark)]
+    vec![Test::new("capture_opens_in_tshark", &[Need::Tshark], opens_in_tshark).beside_others()]
 }
 
 fn opens_in_tshark(lab: &Lab) -> Result<()> {
@@ -43,6 +44,6 @@ fn opens_in_tshark(lab: &Lab) -> Result<()> {
     }
     let found = String::from_utf8(output.stdout)?;
     ensure!(found == wanted, "tshark read\n{found}and the capture contains\n{wanted}");
-    println!("  tshark read all {} frames as they were written", frames.len());
+    say!("  tshark read all {} frames as they were written", frames.len());
     Ok(())
 }

@@ -14,7 +14,7 @@ use crate::runner::Test;
 use crate::switch::{Join, Port, Switch};
 
 pub(super) fn tests() -> Vec<Test> {
-    vec![Test::new("doctor_qemu", &[Need::Qemu], qemu)]
+    vec![Test::new("doctor_qemu", &[Need::Qemu], qemu).beside_others()]
 }
 
 #[derive(Deserialize)]

@@ -17,21 +17,24 @@ use crate::lab::Lab;
 use crate::machine::Need;
 use crate::ovs::Ovs;
 use crate::proc;
-use crate::runner::Test;
+use crate::runner::{Test, beside_others};
+use crate::say::say;
 use crate::testpmd::Testpmd;
 
 pub(super) fn tests() -> Vec<Test> {
-    vec![
+    let mut tests = beside_others(vec![
         Test::new("guest_testpmd_paths", &[Need::Dpdk], |lab| testpmd_paths(lab, 1)),
         Test::new("guest_testpmd_queues", &[Need::Dpdk], |lab| testpmd_paths(lab, 2)),
         Test::new("guest_testpmd_reconnect", &[Need::Dpdk], testpmd_reconnect),
-        Test::new("guest_testpmd_poller", &[Need::Dpdk], testpmd_poller),
         Test::new("guest_testpmd_forward", &[Need::Dpdk], testpmd_forward),
         Test::new("guest_testpmd_server", &[Need::Dpdk], testpmd_server),
         Test::new("guest_ovs_paths", &[Need::Ovs], |lab| ovs_paths(lab, 1)),
         Test::new("guest_ovs_queues", &[Need::Ovs], |lab| ovs_paths(lab, 2)),
         Test::new("guest_ovs_server", &[Need::Ovs], ovs_server),
-    ]
+    ]);
+    // It measures at full load.
+    tests.push(Test::new("guest_testpmd_poller", &[Need::Dpdk], testpmd_poller));
+    tests
 }
 
 /// Ring layouts and receive modes, by name, as feature bits.
@@ -70,7 +73,7 @@ pub(super) fn connect(lab: &Lab, options: &GuestOptions) -> Result<GuestPair> {
 fn testpmd_paths(lab: &Lab, queues: u16) -> Result<()> {
     let mut testpmd = Testpmd::switch(lab, "testpmd", queues.into(), false)?;
     for (name, features) in PATHS {
-        println!("  {name}, {queues} queue pairs");
+        say!("  {name}, {queues} queue pairs");
         let mut pair = connect(lab, &options(features, queues))?;
         testpmd.wait_links()?;
         testpmd.command("clear port stats all", "cleared")?;
@@ -95,7 +98,7 @@ fn testpmd_poller(lab: &Lab) -> Result<()> {
     for layout in [Layout::Split, Layout::Packed] {
         for (mergeable, in_order) in [(true, false), (false, true)] {
             for load in [Load::Loop, Load::Flood] {
-                println!("  {}, {}, mergeable {mergeable}, in order {in_order}", layout.name(), load.name());
+                say!("  {}, {}, mergeable {mergeable}, in order {in_order}", layout.name(), load.name());
                 testpmd.command("clear port stats all", "cleared")?;
                 let time = Duration::from_millis(500);
                 let ports = PortOptions { layout, mergeable, in_order, ..PortOptions::default() };
@@ -133,7 +136,7 @@ fn testpmd_forward(lab: &Lab) -> Result<()> {
     let mut testpmd = Testpmd::switch(lab, "testpmd", 1, false)?;
     for layout in [Layout::Split, Layout::Packed] {
         for (buffer_len, in_order) in [(2048, false), (2048, true), (400, false)] {
-            println!("  {}, buffers of {buffer_len}, in order {in_order}", layout.name());
+            say!("  {}, buffers of {buffer_len}, in order {in_order}", layout.name());
             let ports = PortOptions { layout, in_order, buffer_len, longest: 9014, ..PortOptions::default() };
             let options =
                 forward::ForwardOptions { mode: forward::Mode::MacSwap, ports, ..forward::ForwardOptions::default() };
@@ -197,7 +200,7 @@ fn testpmd_forward(lab: &Lab) -> Result<()> {
 /// are partly given back, and no successor could distinguish them from valid ones.
 fn testpmd_reconnect(lab: &Lab) -> Result<()> {
     for (name, features) in &PATHS[..2] {
-        println!("  {name}");
+        say!("  {name}");
         let mut testpmd = Testpmd::switch(lab, "testpmd", 1, false)?;
         let mut pair = connect(lab, &options(*features, 1))?;
         for round in 0..3 {
@@ -232,7 +235,7 @@ fn testpmd_reconnect(lab: &Lab) -> Result<()> {
 fn testpmd_server(lab: &Lab) -> Result<()> {
     let listeners = [UnixListener::bind(lab.socket("a"))?, UnixListener::bind(lab.socket("b"))?];
     for (name, features) in &PATHS[..2] {
-        println!("  {name}");
+        say!("  {name}");
         let mut testpmd = Testpmd::switch(lab, "testpmd", 1, true)?;
         let mut pair = accept(&listeners, &options(*features, 1))?;
         for round in 0..2 {
@@ -261,7 +264,7 @@ fn testpmd_server(lab: &Lab) -> Result<()> {
 fn ovs_paths(lab: &Lab, queues: u16) -> Result<()> {
     let ovs = Ovs::start(lab, false)?;
     for (name, features) in PATHS {
-        println!("  {name}, {queues} queue pairs");
+        say!("  {name}, {queues} queue pairs");
         let before = ovs.packets()?;
         let mut pair = connect(lab, &options(features, queues))?;
         pair.warm_up()?;
@@ -284,7 +287,7 @@ fn ovs_server(lab: &Lab) -> Result<()> {
     let listeners = [UnixListener::bind(lab.socket("a"))?, UnixListener::bind(lab.socket("b"))?];
     let mut ovs = Ovs::start(lab, true)?;
     for (name, features) in &PATHS[..2] {
-        println!("  {name}");
+        say!("  {name}");
         let mut pair = accept(&listeners, &options(*features, 1))?;
         pair.warm_up()?;
         pair.exchange(1000, &LENS)?;

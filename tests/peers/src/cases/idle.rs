@@ -9,6 +9,7 @@ use crate::lab::Lab;
 use crate::machine::Need;
 use crate::proc;
 use crate::runner::Test;
+use crate::say::say;
 use crate::switch::{Join, Port, Switch};
 use crate::traffic;
 
@@ -17,6 +18,7 @@ use crate::traffic;
 const PAUSE: Duration = Duration::from_millis(1300);
 
 pub(super) fn tests() -> Vec<Test> {
+    // It measures CPU time and round trips.
     vec![Test::new("uml_idle_sleeps_and_wakes", &[Need::Uml(2)], sleeps_and_wakes)]
 }
 
@@ -25,9 +27,7 @@ fn sleeps_and_wakes(lab: &Lab) -> Result<()> {
     let [mut one, mut two] = LinuxGuest::boot_pair(lab, GuestKind::Uml, 1500)?;
     let second = two.ip();
     traffic::reach(&mut one, &second)?;
-    // In the first seconds of a link, IPv6 sends router solicitations, so the link is not idle.
-    proc::pause(Duration::from_secs(5))?;
-
+    // The guests have no IPv6, so they send nothing by themselves.
     is_idle(&switch, Duration::from_secs(5))?;
     wakes(&mut one, &second, 5)?;
     traffic::no_errors(&mut two)?;
@@ -40,7 +40,7 @@ pub(super) fn is_idle(switch: &Switch, time: Duration) -> Result<()> {
     proc::pause(time)?;
     let ticks = switch.cpu_ticks()? - before;
     let seconds = time.as_secs();
-    println!("  idle: {ticks} ticks of 10 ms in {seconds} s");
+    say!("  idle: {ticks} ticks of 10 ms in {seconds} s");
     ensure!(
         ticks < seconds,
         "the idle switch used {ticks} ticks of 10 ms in {seconds} s: fewer than {seconds} (1 % of a CPU) are expected"
@@ -59,7 +59,7 @@ pub(super) fn wakes(from: &mut LinuxGuest, to: &str, count: usize) -> Result<()>
     }
     times.sort_by(f64::total_cmp);
     let median = times[times.len() / 2];
-    println!("  pings to {to} after pauses of {PAUSE:?}: median {median} ms of {times:?}");
+    say!("  pings to {to} after pauses of {PAUSE:?}: median {median} ms of {times:?}");
     // The printed median is information. The test only checks that the kick woke the worker, and
     // not the end of its sleep.
     ensure!(

@@ -6,17 +6,18 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use crate::lab::Lab;
-use crate::runner::Test;
+use crate::runner::{Test, beside_others};
+use crate::say::say;
 use crate::switch::{Join, Port, Switch};
 
 const PORTS: [Port; 2] = [Port::new("a"), Port::new("b")];
 
 pub(super) fn tests() -> Vec<Test> {
-    vec![
+    beside_others(vec![
         Test::new("sigterm_removes_sockets", &[], sigterm),
         Test::new("stale_socket_is_replaced", &[], stale),
         Test::new("live_socket_is_refused", &[], live),
-    ]
+    ])
 }
 
 /// After `ready`, every socket accepts a connection. After SIGTERM, the exit code is 0 and no
@@ -35,7 +36,7 @@ fn sigterm(lab: &Lab) -> Result<()> {
     for port in &ports {
         let reason = port.reason.as_deref().unwrap_or_default();
         ensure!(!reason.is_empty(), "port {} is down without a reason", port.name);
-        println!("  link of port {} down: {reason}", port.name);
+        say!("  link of port {} down: {reason}", port.name);
     }
     switch.stop()
 }

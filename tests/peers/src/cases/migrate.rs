@@ -13,6 +13,7 @@ use crate::lab::Lab;
 use crate::machine::Need;
 use crate::proc;
 use crate::runner::Test;
+use crate::say::say;
 use crate::switch::{Join, Port, Switch};
 use crate::traffic::{self, Transfer};
 
@@ -21,7 +22,7 @@ pub(super) fn tests() -> Vec<Test> {
     [("split", ""), ("packed", ",packed=on")]
         .map(|(ring, device)| {
             let body = move |lab: &Lab| migrate(lab, Qemu { device, ..Qemu::default() }, ring);
-            Test::new(&format!("qemu_migrate_{ring}"), &needs, body)
+            Test::new(&format!("qemu_migrate_{ring}"), &needs, body).beside_others()
         })
         .into()
 }
@@ -55,17 +56,17 @@ fn migrate(lab: &Lab, qemu: Qemu, ring: &str) -> Result<()> {
     })?;
     let value =
         |name: &str| end.lines().find_map(|line| line.trim().strip_prefix(name)).unwrap_or("?").trim().to_owned();
-    println!("  migrated in {}, {} of downtime", value("total time:"), value("downtime:"));
+    say!("  migrated in {}, {} of downtime", value("total time:"), value("downtime:"));
     switch.wait_link("b", "up", Duration::from_secs(30))?;
     // From here on, the console of the other process is the guest's.
     drop(source);
-    println!("  the file had {}arrived by then", if file.is_over(&mut target)? { "" } else { "not " });
+    say!("  the file had {}arrived by then", if file.is_over(&mut target)? { "" } else { "not " });
     file.finish(&mut peer, &mut target)?;
     // On SIGINT, ping prints its summary.
     peer.sh("kill -2 $(cat /tmp/ping.pid); sleep 0.5")?;
     let summary = peer.sh("cat /tmp/ping.log")?;
     let pings = traffic::parse_ping(&summary).with_context(|| format!("ping printed no summary: {summary}"))?;
-    println!("  pings during the migration: {} of {} came back", pings.received, pings.sent);
+    say!("  pings during the migration: {} of {} came back", pings.received, pings.sent);
     ensure!(pings.received > 0, "no ping came back");
 
     on_port(&switch, &mac, "b")?;

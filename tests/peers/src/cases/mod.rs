@@ -20,7 +20,7 @@ mod tunnel;
 
 use crate::runner::Test;
 
-/// Returns all tests in the order in which they run, the quick ones first.
+/// Returns all tests, the quick ones first.
 pub(crate) fn all() -> Vec<Test> {
     let mut tests = lifecycle::tests();
     tests.extend(capture::tests());

@@ -19,7 +19,8 @@ use crate::guest::LinuxGuest;
 use crate::lab::Lab;
 use crate::machine::Need;
 use crate::proc::{self, Proc};
-use crate::runner::Test;
+use crate::runner::{Test, beside_others};
+use crate::say::say;
 
 /// The maximum time for a command of dpkg.
 const DPKG: Duration = Duration::from_secs(60);
@@ -32,11 +33,11 @@ const CONFIG: &str = "/etc/straightline/switch.toml";
 const README: &str = include_str!("../../../../README.md");
 
 pub(super) fn tests() -> Vec<Test> {
-    vec![
+    beside_others(vec![
         Test::new("package", &[Need::Package], package),
         Test::new("package_qemu_folder", &[Need::Package, Need::Namespaces, Need::QemuNet], qemu_folder),
         Test::new("package_first_vm", &[Need::Package, Need::Namespaces, Need::Qemu], first_vm),
-    ]
+    ])
 }
 
 /// The section of the README that leads from the package to a VM that pings.
@@ -99,7 +100,7 @@ fn first_vm(lab: &Lab) -> Result<()> {
     let heads = ports.lines().filter(|line| !line.is_empty() && !line.starts_with(' '));
     let ports: Vec<&str> = heads.filter_map(|line| line.split_whitespace().next()).collect();
     ensure!(names == ports, "the shell completes {names:?}, and the ports are {ports:?}");
-    println!("  from the package to a VM that pings in {:.0} s", began.elapsed().as_secs_f64());
+    say!("  from the package to a VM that pings in {:.0} s", began.elapsed().as_secs_f64());
     Ok(())
 }
 
@@ -163,7 +164,7 @@ fn package(lab: &Lab) -> Result<()> {
     ensure!(end.success(), "the service ended with {end}");
     root.sh(&format!("dpkg --remove straightline && test -e {CONFIG} && ! command -v straightline"))?;
     root.sh("dpkg --purge straightline && ! test -e /etc/straightline && ! test -e /run/straightline")?;
-    println!("  installed, run, reloaded, upgraded, removed and purged");
+    say!("  installed, run, reloaded, upgraded, removed and purged");
     Ok(())
 }
 
@@ -222,7 +223,7 @@ fn qemu_folder(lab: &Lab) -> Result<()> {
     let service = root.start_service(lab)?;
     wait_for("the switch connects again after a crash", connected)?;
     drop((shared, service));
-    println!("  libvirt's QEMU listens, and the switch connects");
+    say!("  libvirt's QEMU listens, and the switch connects");
     Ok(())
 }
 

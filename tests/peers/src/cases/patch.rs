@@ -5,22 +5,21 @@ use anyhow::{Result, ensure};
 use crate::guest::{GuestKind, LinuxGuest, USUAL};
 use crate::lab::Lab;
 use crate::machine::Need;
-use crate::runner::Test;
+use crate::runner::{Test, beside_others};
+use crate::say::say;
 use crate::switch::{Join, Port, Switch};
 use crate::traffic::{self, Transfer};
 
 pub(super) fn tests() -> Vec<Test> {
     let needs = [Need::Uml(2)];
-    vec![
+    beside_others(vec![
         // User Mode Linux accepts the packed ring if it is offered.
         Test::new("uml_patch_ping", &needs, |lab| ping(lab, None, "packed")),
         Test::new("uml_patch_ping_split", &needs, |lab| ping(lab, Some(false), "split")),
         Test::new("uml_two_devices", &needs, two_devices),
-        Test::new("uml_patch_mtu1500", &needs, |lab| traffic(lab, 1500, true)),
-        Test::new("uml_patch_mtu1500_no_offloads", &needs, |lab| traffic(lab, 1500, false)),
-        Test::new("uml_patch_mtu9000", &needs, |lab| traffic(lab, 9000, true)),
-        Test::new("uml_patch_mtu9000_no_offloads", &needs, |lab| traffic(lab, 9000, false)),
-    ]
+        Test::new("uml_patch_mtu1500", &needs, |lab| traffic(lab, 1500)),
+        Test::new("uml_patch_mtu9000", &needs, |lab| traffic(lab, 9000)),
+    ])
 }
 
 /// Pings of each size at which the packet path differs, and pings of several frames.
@@ -59,28 +58,33 @@ fn echoes(switch: &Switch, one: &mut LinuxGuest, two: &mut LinuxGuest, ring: &st
     Ok(())
 }
 
-/// A large file and iperf3 in both directions.
-fn traffic(lab: &Lab, mtu: u32, offloads: bool) -> Result<()> {
+/// A large file and iperf3 in both directions, with all offloads of the guests, and then without.
+fn traffic(lab: &Lab, mtu: u32) -> Result<()> {
     let ports = ["a", "b"].map(|name| Port { mtu, ..Port::new(name) });
     let switch = Switch::start(lab, &ports, Join::Patch)?;
     let [mut one, mut two] = LinuxGuest::boot_pair(lab, GuestKind::Uml, mtu)?;
-    if !offloads {
-        traffic::turn_off(&mut one, &["tso", "gso", "gro", "tx", "rx"])?;
-        traffic::turn_off(&mut two, &["tso", "gso", "gro", "tx", "rx"])?;
+    both_ways(lab, &mut one, &mut two, mtu)?;
+    say!("  without offloads");
+    for guest in [&mut one, &mut two] {
+        traffic::turn_off(guest, &["tso", "gso", "gro", "tx", "rx"])?;
     }
-    let second = two.ip();
-    traffic::reach(&mut one, &second)?;
-    // 28 bytes are the IP and ICMP headers; the MTU includes them and the data.
-    traffic::ping(&mut one, &second, 20, mtu - 28)?;
-    let mib = if lab.machine.long { 256 } else { 64 };
-    traffic::file(&mut one, &mut two, mib)?;
-    traffic::file(&mut two, &mut one, 16)?;
-    let seconds = if lab.machine.long { 10 } else { 1 };
-    traffic::iperf3(&mut one, &mut two, seconds, false)?;
-    traffic::iperf3(&mut one, &mut two, seconds, true)?;
-    traffic::no_errors(&mut one)?;
-    traffic::no_errors(&mut two)?;
+    both_ways(lab, &mut one, &mut two, mtu)?;
     switch.stop()
+}
+
+fn both_ways(lab: &Lab, one: &mut LinuxGuest, two: &mut LinuxGuest, mtu: u32) -> Result<()> {
+    let second = two.ip();
+    traffic::reach(one, &second)?;
+    // 28 bytes are the IP and ICMP headers; the MTU includes them and the data.
+    traffic::ping(one, &second, 20, mtu - 28)?;
+    let mib = if lab.machine.long { 256 } else { 64 };
+    traffic::file(one, two, mib)?;
+    traffic::file(two, one, 16)?;
+    let seconds = if lab.machine.long { 10 } else { 1 };
+    traffic::iperf3(one, two, seconds, false)?;
+    traffic::iperf3(one, two, seconds, true)?;
+    traffic::no_errors(one)?;
+    traffic::no_errors(two)
 }
 
 /// Two guests with two devices each, every device on a network of its own. Both networks carry a

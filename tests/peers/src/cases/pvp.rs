@@ -11,7 +11,7 @@ use super::embedded_guest;
 use crate::guest_pair::GuestPair;
 use crate::lab::Lab;
 use crate::machine::Need;
-use crate::runner::Test;
+use crate::runner::{Test, beside_others};
 use crate::switch::{Join, Port, Switch};
 use crate::testpmd::Testpmd;
 
@@ -37,7 +37,7 @@ pub(super) fn tests() -> Vec<Test> {
             tests.push(Test::new(&name, &[Need::Dpdk], move |lab| reconnect(lab, layout, count)));
         }
     }
-    tests
+    beside_others(tests)
 }
 
 /// The smallest and the largest frame.

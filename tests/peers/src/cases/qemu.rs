@@ -9,7 +9,7 @@ use crate::guest::{GuestKind, LinuxGuest, Qemu};
 use crate::lab::Lab;
 use crate::machine::Need;
 use crate::proc;
-use crate::runner::Test;
+use crate::runner::{Test, beside_others};
 use crate::switch::{Join, Port, Switch};
 use crate::traffic::{self, Transfer};
 
@@ -24,7 +24,7 @@ pub(super) fn tests() -> Vec<Test> {
             tests.push(Test::new(&format!("qemu_kill_{ring}_{who}"), &needs, body));
         }
     }
-    tests
+    beside_others(tests)
 }
 
 fn patch(lab: &Lab) -> Result<()> {

@@ -9,17 +9,18 @@ use crate::guest::{GuestKind, LinuxGuest, Qemu};
 use crate::lab::Lab;
 use crate::machine::{Need, two_workers};
 use crate::proc;
-use crate::runner::Test;
+use crate::runner::{Test, beside_others};
+use crate::say::say;
 use crate::switch::{Join, Port, PortStatus, RxMode, Switch};
 use crate::traffic;
 
 pub(super) fn tests() -> Vec<Test> {
-    vec![
+    beside_others(vec![
         Test::new("uml_control_queue", &[Need::Uml(2)], control),
         Test::new("qemu_mq", &[Need::Qemu], |lab| qemu(lab, Join::Patch, &[])),
         Test::new("qemu_mq_workers", &[Need::Qemu], |lab| qemu(lab, Join::Patch, &two_workers()?)),
         Test::new("qemu_mq_workers_bridge", &[Need::Qemu], |lab| qemu(lab, Join::Bridge, &two_workers()?)),
-    ]
+    ])
 }
 
 fn ports() -> [Port; 2] {
@@ -68,7 +69,7 @@ fn qemu(lab: &Lab, join: Join, cpus: &[u32]) -> Result<()> {
     many_flows(&mut one, &mut two)?;
     for name in ["a", "b"] {
         let port = switch.port(name)?;
-        println!("  packets by queue [from, to]: {name} {:?}", counts(&port));
+        say!("  packets by queue [from, to]: {name} {:?}", counts(&port));
         let both = port.queues.len() == 2 && port.queues.iter().all(|q| q.rx.packets > 0 && q.tx.packets > 0);
         ensure!(both, "a queue of port {name} is idle: {port:?}");
     }

@@ -11,9 +11,11 @@ use crate::lab::Lab;
 use crate::machine::Need;
 use crate::proc;
 use crate::runner::Test;
+use crate::say::say;
 use crate::testpmd::{PortStats, Testpmd};
 
 pub(super) fn tests() -> Vec<Test> {
+    // It measures at full load.
     vec![Test::new("scenario_testpmd", &[Need::Dpdk], testpmd)]
 }
 
@@ -31,7 +33,7 @@ fn testpmd(lab: &Lab) -> Result<()> {
     let mut testpmd = Testpmd::switch(lab, "testpmd", 1, false)?;
     for ring in ["split", "packed"] {
         for load in [&["--rate", "20kpps"][..], &["--max"]] {
-            println!("  {ring}, {}", load.join(" "));
+            say!("  {ring}, {}", load.join(" "));
             let mut attempts = 0..ATTEMPTS;
             loop {
                 attempts.next().with_context(|| format!("the counts of {ATTEMPTS} trials do not agree"))?;
@@ -42,7 +44,7 @@ fn testpmd(lab: &Lab) -> Result<()> {
                 match (agree(&sample, testpmd.stats()?), sample.validity.reason()) {
                     (Ok(()), _) => break,
                     (Err(error), None) => return Err(error),
-                    (Err(error), Some(why)) => println!("    {why}; {error:#}"),
+                    (Err(error), Some(why)) => say!("    {why}; {error:#}"),
                 }
             }
         }

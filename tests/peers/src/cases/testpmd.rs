@@ -9,7 +9,8 @@ use anyhow::{Result, ensure};
 use crate::lab::Lab;
 use crate::machine::{Need, two_workers};
 use crate::proc;
-use crate::runner::Test;
+use crate::runner::{Test, beside_others};
+use crate::say::say;
 use crate::switch::{Count, Join, Port, PortStatus, Switch};
 use crate::testpmd::{PortStats, Testpmd};
 
@@ -74,7 +75,7 @@ pub(super) fn tests() -> Vec<Test> {
         let name = format!("virtio_user_server_mode+{}", path.name);
         tests.push(Test::new(&name, &[Need::Dpdk], move |lab| server_mode(lab, path)));
     }
-    tests
+    beside_others(tests)
 }
 
 /// All sizes. Then the guest's ports are stopped and started, and the first size is sent again.
@@ -231,7 +232,7 @@ fn bounce_bursts(switch: &Switch<'_>, guest: &mut Testpmd, segments: &str, burst
     }
     let [came, left] = now.passed(&before);
     ensure!(came[0] == left[1] && came[1] == left[0], "{size} B: {came:?} came, {left:?} left: {:?}", now.ports);
-    println!("  {size} B: {} packets", came[0] + came[1]);
+    say!("  {size} B: {} packets", came[0] + came[1]);
     Ok(())
 }
 

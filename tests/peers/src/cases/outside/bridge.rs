@@ -19,10 +19,11 @@ const SOON: Duration = Duration::from_secs(15);
 
 pub(super) fn tests() -> Vec<Test> {
     vec![
-        Test::new("devices_of_all_kinds", &[Need::Namespaces], all_kinds),
-        Test::new("devices_killed", &[Need::Namespaces], killed),
+        Test::new("devices_of_all_kinds", &[Need::Namespaces], all_kinds).beside_others(),
+        Test::new("devices_killed", &[Need::Namespaces], killed).beside_others(),
+        // It measures CPU time and round trips.
         Test::new("devices_sleep", &[Need::Namespaces, Need::Uml(1)], sleep),
-        Test::new("devices_qemu", &[Need::Namespaces, Need::Qemu], qemu),
+        Test::new("devices_qemu", &[Need::Namespaces, Need::Qemu], qemu).beside_others(),
     ]
 }
 

@@ -12,7 +12,7 @@ use crate::runner::Test;
 use crate::traffic;
 
 pub(super) fn tests() -> Vec<Test> {
-    vec![Test::new("harness_without_switch", &[Need::Namespaces, Need::Captures], without_switch)]
+    vec![Test::new("harness_without_switch", &[Need::Namespaces, Need::Captures], without_switch).beside_others()]
 }
 
 fn without_switch(lab: &Lab) -> Result<()> {

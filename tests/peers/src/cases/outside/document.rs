@@ -17,6 +17,7 @@ use crate::machine::Need;
 use crate::net::{self, Namespace};
 use crate::proc::{self, Proc};
 use crate::runner::Test;
+use crate::say::say;
 
 const NETWORK: &str = include_str!("../../../../../docs/network.md");
 const TUNNELS: &str = include_str!("../../../../../docs/tunnels.md");
@@ -41,7 +42,7 @@ pub(super) fn tests() -> Vec<Test> {
                 TWO_HOSTS => &[Need::Namespaces],
                 _ => &[Need::Namespaces, Need::Nat, Need::Uml(3)],
             };
-            Test::new(&format!("document_{name}"), needs, move |lab| run(lab, &section))
+            Test::new(&format!("document_{name}"), needs, move |lab| run(lab, &section)).beside_others()
         })
         .collect()
 }
@@ -140,7 +141,7 @@ fn run(lab: &Lab, section: &Section) -> Result<()> {
     let mut site = if section.title == TWO_HOSTS { Site::two_hosts(lab) } else { Site::one_host(lab) }?;
     for (place, text) in &section.blocks {
         let first = text.lines().nth(1).unwrap_or_default();
-        println!("  {place:?}: {first} ...");
+        say!("  {place:?}: {first} ...");
         site.run(place, text).with_context(|| format!("this block failed:\n{text}"))?;
     }
     for terminal in &mut site.terminals {

@@ -11,7 +11,8 @@ use crate::lab::Lab;
 use crate::machine::Need;
 use crate::net::{self, Namespace};
 use crate::proc;
-use crate::runner::Test;
+use crate::runner::{Test, beside_others};
+use crate::say::say;
 use crate::switch::{Port, PortStatus, Switch};
 use crate::traffic::{self, Transfer};
 
@@ -23,18 +24,18 @@ const NOISE: &str = "-i 0.005 -s 1000";
 
 pub(super) fn tests() -> Vec<Test> {
     let needs = [Need::Namespaces, Need::Uml(1)];
-    vec![
+    beside_others(vec![
         Test::new("links_af_xdp", &needs, |lab| nic(lab, DeviceKind::AfXdp)),
         Test::new("links_af_packet", &needs, |lab| nic(lab, DeviceKind::AfPacket)),
         Test::new("links_tap", &needs, tap),
-    ]
+    ])
 }
 
 /// Waits until a port is down, and checks that the reason names the interface.
 fn goes_down(switch: &Switch, port: &str, interface: &str) -> Result<()> {
     let down = switch.wait_link(port, "down", SOON)?;
     let reason = down.reason.unwrap_or_default();
-    println!("  port {port} down: {reason}");
+    say!("  port {port} down: {reason}");
     ensure!(reason.contains(interface), "the reason does not name {interface}: {reason:?}");
     Ok(())
 }
@@ -74,7 +75,7 @@ fn nic(lab: &Lab, kind: DeviceKind) -> Result<()> {
     noise(&mut guest, &second)?;
     noise(&mut peer, &first)?;
 
-    println!("  v1 goes down and up during the transfer of a file");
+    say!("  v1 goes down and up during the transfer of a file");
     let before = switch.port("nic0")?.rx().bytes;
     let file = Transfer::begin(&mut peer, &mut guest, 256)?;
     proc::until("a part of the file has passed", SOON, || {
@@ -87,14 +88,14 @@ fn nic(lab: &Lab, kind: DeviceKind) -> Result<()> {
     goes_up(&switch, "nic0")?;
     file.finish(&mut peer, &mut guest)?;
 
-    println!("  the other end goes down and up");
+    say!("  the other end goes down and up");
     far.sh("ip link set eth0 down")?;
     proc::pause(Duration::from_millis(300))?;
     far.sh("ip link set eth0 up")?;
     traffic::reach(&mut guest, &second)?;
     goes_up(&switch, "nic0")?;
 
-    println!("  v1 gets another MTU");
+    say!("  v1 gets another MTU");
     host.sh("ip link set v1 mtu 1400")?;
     shows_mtu(&switch, "nic0", 1400)?;
     traffic::ping(&mut guest, &second, 5, 1400 - 28)?;
@@ -103,7 +104,7 @@ fn nic(lab: &Lab, kind: DeviceKind) -> Result<()> {
     traffic::reach(&mut guest, &second)?;
     traffic::ping(&mut guest, &second, 5, 1500 - 28)?;
 
-    println!("  v1 moves to another namespace and back");
+    say!("  v1 moves to another namespace and back");
     host.sh(&format!("ip link set v1 netns {}", other.name()))?;
     goes_down(&switch, "nic0", "v1")?;
     other.sh(&format!("ip link set v1 netns {}", host.name()))?;
@@ -111,7 +112,7 @@ fn nic(lab: &Lab, kind: DeviceKind) -> Result<()> {
     goes_up(&switch, "nic0")?;
     traffic::reach(&mut guest, &second)?;
 
-    println!("  v1 is deleted and made again");
+    say!("  v1 is deleted and made again");
     host.sh("ip link del v1")?;
     goes_down(&switch, "nic0", "v1")?;
     net::veth([(&host, "v1"), (&far, "eth0")], 1, 1500)?;
@@ -141,7 +142,7 @@ fn tap(lab: &Lab) -> Result<()> {
     noise(&mut guest, &second)?;
     noise(&mut host, &first)?;
 
-    println!("  sl0 goes down and up during the transfer of a file");
+    say!("  sl0 goes down and up during the transfer of a file");
     let before = switch.port("host")?.rx().bytes;
     let file = Transfer::begin(&mut host, &mut guest, 256)?;
     proc::until("a part of the file has passed", SOON, || {
@@ -154,14 +155,14 @@ fn tap(lab: &Lab) -> Result<()> {
     goes_up(&switch, "host")?;
     file.finish(&mut host, &mut guest)?;
 
-    println!("  sl0 gets another MTU");
+    say!("  sl0 gets another MTU");
     namespace.sh("ip link set sl0 mtu 1400")?;
     shows_mtu(&switch, "host", 1400)?;
     namespace.sh("ip link set sl0 mtu 1500")?;
     shows_mtu(&switch, "host", 1500)?;
     traffic::ping(&mut host, &first, 5, 1472)?;
 
-    println!("  sl0 moves to another namespace, where it still works, and back");
+    say!("  sl0 moves to another namespace, where it still works, and back");
     namespace.sh(&format!("ip link set sl0 netns {}", other.name()))?;
     let mut elsewhere = LinuxGuest::in_namespace(lab, &other, 3, "sl0")?;
     elsewhere.boot()?;
@@ -172,7 +173,7 @@ fn tap(lab: &Lab) -> Result<()> {
     host.address(None)?;
     traffic::reach(&mut guest, &second)?;
 
-    println!("  sl0 is deleted: the port makes it again");
+    say!("  sl0 is deleted: the port makes it again");
     let old = namespace.link("sl0")?.context("no sl0")?;
     namespace.sh("ip link del sl0")?;
     let new = proc::until("sl0 is made again", SOON, || namespace.link("sl0"))?;

@@ -24,6 +24,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::guest::LinuxGuest;
 use crate::runner::Test;
+use crate::say::say;
 use crate::switch::PortStatus;
 use crate::traffic;
 
@@ -66,7 +67,7 @@ fn has_device(port: &PortStatus, interface: &str, mtu: u32) -> Result<()> {
     let Some(device) = &port.device else { bail!("`ports` shows no device of port {}: {port:?}", port.name) };
     ensure!(port.link == "up", "port {} is {}: {:?}", port.name, port.link, port.reason);
     ensure!(device.interface == interface && device.mtu == mtu, "not {interface} with MTU {mtu}: {device:?}");
-    println!("  port {}: {interface}, mode {:?}, zero-copy {}", port.name, device.mode, device.zero_copy);
+    say!("  port {}: {interface}, mode {:?}, zero-copy {}", port.name, device.mode, device.zero_copy);
     Ok(())
 }
 
@@ -91,7 +92,7 @@ fn exchange(one: &mut LinuxGuest, other: &mut LinuxGuest, Amount { mtu, mib }: A
     for (reverse, arrow) in [("", "->"), (" -R", "<-")] {
         let report = iperf3(one, other, &format!("-n 48M -c {address}{reverse}"))?;
         let bits = report("/end/sum_received/bits_per_second").context("iperf3 printed no rate")?;
-        println!("  iperf3 guest {} {arrow} {address}: {:.2} Gbit/s", one.number, bits / 1e9);
+        say!("  iperf3 guest {} {arrow} {address}: {:.2} Gbit/s", one.number, bits / 1e9);
     }
     traffic::file(one, other, mib)?;
     traffic::file(other, one, mib)?;
@@ -110,7 +111,7 @@ fn datagrams(one: &mut LinuxGuest, other: &mut LinuxGuest) -> Result<()> {
             let sent = report("/end/sum/packets");
             let lost = report("/end/sum/lost_packets");
             let (Some(sent), Some(lost)) = (sent, lost) else { bail!("iperf3 counted no datagrams") };
-            println!("  datagrams of {len} bytes{reverse}: {} of {sent} arrived", sent - lost);
+            say!("  datagrams of {len} bytes{reverse}: {} of {sent} arrived", sent - lost);
             ensure!(sent - lost >= 20.0, "{lost} of {sent} datagrams of {len} bytes{reverse} were lost");
         }
     }

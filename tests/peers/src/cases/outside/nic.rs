@@ -21,7 +21,7 @@ pub(super) fn tests() -> Vec<Test> {
             ("_without_offloads", Variant { mtu: 1500, queues: 1, offloads: false, mib: 32 }),
         ] {
             let name = format!("{}{suffix}", kind.name().replace('-', "_"));
-            tests.push(Test::new(&name, &needs, move |lab| over_veth(lab, kind, variant)));
+            tests.push(Test::new(&name, &needs, move |lab| over_veth(lab, kind, variant)).beside_others());
         }
     }
     tests

@@ -9,7 +9,8 @@ use crate::guest::{GuestKind, LinuxGuest};
 use crate::lab::Lab;
 use crate::machine::{Need, two_workers};
 use crate::net::{Capture, Namespace};
-use crate::runner::Test;
+use crate::runner::{Test, beside_others};
+use crate::say::say;
 use crate::switch::{Port, Switch};
 use crate::traffic;
 
@@ -23,7 +24,7 @@ pub(super) fn tests() -> Vec<Test> {
     .map(|(name, variant)| Test::new(name, &needs, move |lab| guest_and_host(lab, variant)))
     .into();
     tests.push(Test::new("tap_of_a_user", &needs, of_a_user));
-    tests
+    beside_others(tests)
 }
 
 #[derive(Clone, Copy)]
@@ -86,7 +87,7 @@ fn of_a_user(lab: &Lab) -> Result<()> {
     let mut switch = Switch::spawn_with(lab, &prefix, &text("sl2")?)?;
     let status = switch.proc().wait_end(Duration::from_secs(10))?;
     let (_, err) = switch.proc().texts();
-    println!("  sl2: {}", err.trim());
+    say!("  sl2: {}", err.trim());
     ensure!(status.code() == Some(1), "the switch ended with {status}, not with exit code 1");
     ensure!(err.contains("sl2"), "the message does not name sl2: {err}");
     drop(switch);

@@ -12,7 +12,8 @@ use crate::cases::embedded_guest::{connect, options};
 use crate::lab::Lab;
 use crate::machine::Need;
 use crate::net::{self, Namespace};
-use crate::runner::Test;
+use crate::runner::{Test, beside_others};
+use crate::say::say;
 use crate::switch::{DevicePort, Port, Switch};
 use crate::testpmd::Testpmd;
 
@@ -24,12 +25,12 @@ const SOON: Duration = Duration::from_secs(15);
 
 pub(super) fn tests() -> Vec<Test> {
     let needs = [Need::Namespaces, Need::Dpdk];
-    vec![
+    beside_others(vec![
         Test::new("testpmd_af_xdp", &needs, af_xdp),
         Test::new("testpmd_tap_af_packet", &needs, tap_and_af_packet),
         Test::new("testpmd_tap_bridge", &needs, tap_and_bridge),
         Test::new("testpmd_has_the_queue", &needs, has_the_queue),
-    ]
+    ])
 }
 
 /// Exchanges packets between a guest on the switch and a guest on testpmd. All arrive, in order and
@@ -46,7 +47,7 @@ fn exchange(lab: &Lab, testpmd: Testpmd, switch: Switch, port: &str) -> Result<(
     pair.exchange(5000, &LENS)?;
     let after = switch.port(port)?;
     let [received, sent] = [after.rx().since(before.rx()).packets, after.tx().since(before.tx()).packets];
-    println!("  port {port}: {received} packets received, {sent} sent");
+    say!("  port {port}: {received} packets received, {sent} sent");
     ensure!(received >= 5000 && sent >= 5000, "not all packets passed port {port}: {after:?}");
     ensure!(after.dropped() == before.dropped(), "port {port} dropped packets: {after:?}");
     drop(pair);
@@ -100,7 +101,7 @@ fn has_the_queue(lab: &Lab) -> Result<()> {
     ensure!(program.is_some(), "testpmd has attached no program");
     let switch = Switch::start_in(lab, &host, &[Port::new("a")], &[("nic0", &DeviceKind::AfXdp.keys("v1"))], &[])?;
     let down = switch.wait_link("nic0", "down", SOON)?;
-    println!("  port nic0 down: {:?}", down.reason);
+    say!("  port nic0 down: {:?}", down.reason);
     ensure!(down.reason.is_some_and(|reason| reason.contains("program")), "the reason does not name the program");
     let now = host.link("v1")?.and_then(|link| link.xdp);
     ensure!(now == program, "testpmd's program was {program:?}, now {now:?}");

@@ -12,6 +12,7 @@ use rustix::process::Signal;
 use super::{Root, Unit};
 use crate::lab::Lab;
 use crate::proc::{self, Proc};
+use crate::say::say;
 
 /// The maximum time until the server listens, replies or ends.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -71,7 +72,7 @@ pub(super) fn serves_without_rights(lab: &Lab, root: &Root) -> Result<()> {
     if !trace.is_empty() && root.sh("command -v systemd-analyze").is_ok() {
         the_filter_allows_its_calls(root, &unit)?;
     }
-    println!("  the page is served by a user that can change nothing");
+    say!("  the page is served by a user that can change nothing");
     Ok(())
 }
 

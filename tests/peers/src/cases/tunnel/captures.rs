@@ -13,6 +13,7 @@ use crate::machine::Need;
 use crate::net::Capture;
 use crate::proc::Proc;
 use crate::runner::Test;
+use crate::say::say;
 use crate::traffic::{self, Transfer};
 
 pub(super) fn tests() -> Vec<Test> {
@@ -88,10 +89,10 @@ fn all_kinds(lab: &Lab) -> Result<()> {
         }
     }
     for state in ["on", "off"] {
-        println!("  segmentation and checksums by the switch are {state}");
+        say!("  segmentation and checksums by the switch are {state}");
         let capture = Capture::start(lab, wire.far(), "eth0")?;
         for (number, keys, outer) in numbered() {
-            println!("  {} over {outer:?}", keys.replace('\n', ", "));
+            say!("  {} over {outer:?}", keys.replace('\n', ", "));
             near.sh(&format!("ethtool -K h{number} tx {state} tso {state}"))?;
             let address = Inner(number).v4(2);
             traffic::reach(&mut near, &address)?;

@@ -12,6 +12,7 @@ use crate::machine::Need;
 use crate::net::Namespace;
 use crate::proc::{self, Proc};
 use crate::runner::Test;
+use crate::say::say;
 
 pub(super) fn tests() -> Vec<Test> {
     vec![
@@ -85,7 +86,7 @@ fn with_uml(lab: &Lab) -> Result<()> {
         guest.load_ip6()?;
     }
     for (number, interface) in (1..).zip(["eth0", "vec1", "vec2", "vec3", "vec4"]) {
-        println!("  {}", tunnels[usize::from(number) - 1].1.replace('\n', ", "));
+        say!("  {}", tunnels[usize::from(number) - 1].1.replace('\n', ", "));
         let inner = Inner(number);
         inner.join(&mut guest, "eth0", 1, wire.mtu)?;
         inner.join(&mut far, interface, 2, wire.mtu)?;

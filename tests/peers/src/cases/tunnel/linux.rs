@@ -10,6 +10,7 @@ use crate::guest::LinuxGuest;
 use crate::lab::Lab;
 use crate::machine::Need;
 use crate::runner::Test;
+use crate::say::say;
 use crate::switch::{Join, Port, Switch};
 
 pub(super) fn tests() -> Vec<Test> {
@@ -220,7 +221,7 @@ impl Tunnel {
             });
             words.collect::<Vec<_>>().join(" ")
         };
-        println!("  guest {}: {device} {}", guest.number, fill(self.device));
+        say!("  guest {}: {device} {}", guest.number, fill(self.device));
         guest.sh(&format!("iproute2 link add {device} type {}", fill(self.device)))?;
         inner.join(guest, &device, host, mtu)?;
         if !self.then.is_empty() {

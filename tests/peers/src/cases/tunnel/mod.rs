@@ -26,7 +26,8 @@ use super::outside::DeviceKind;
 use crate::guest::LinuxGuest;
 use crate::lab::Lab;
 use crate::net::{self, Capture, Namespace};
-use crate::runner::Test;
+use crate::runner::{Test, beside_others};
+use crate::say::say;
 use crate::switch::{DevicePort, Port, Switch};
 use crate::traffic::{self, Transfer};
 
@@ -39,7 +40,7 @@ pub(super) fn tests() -> Vec<Test> {
     tests.extend(ovs::tests());
     tests.extend(captures::tests());
     tests.extend(next_hop::tests());
-    tests
+    beside_others(tests)
 }
 
 /// The IP version of an underlay's packets.
@@ -231,7 +232,7 @@ fn carried(switch: &Switch, tunnels: &[(String, String)]) -> Result<()> {
 fn carried_by<'t>(switch: &Switch, tunnels: impl Iterator<Item = &'t str>) -> Result<()> {
     for name in tunnels {
         let port = switch.port(name)?;
-        println!("  port {name}: {} packets in, {} out, drops {:?}", port.rx().packets, port.tx().packets, port.drops);
+        say!("  port {name}: {} packets in, {} out, drops {:?}", port.rx().packets, port.tx().packets, port.drops);
         ensure!(port.rx().packets > 100 && port.tx().packets > 100, "few packets passed port {name}: {port:?}");
     }
     Ok(())

@@ -12,6 +12,7 @@ use crate::lab::Lab;
 use crate::machine::Need;
 use crate::proc;
 use crate::runner::Test;
+use crate::say::say;
 use crate::switch::{Neighbour, Switch};
 use crate::traffic;
 
@@ -45,10 +46,10 @@ fn goes_away(lab: &Lab) -> Result<()> {
         inner.join(&mut guest, "eth0", 1, wire.mtu)?;
     }
 
-    println!("  nobody has the addresses yet");
+    say!("  nobody has the addresses yet");
     for (name, hop) in names.iter().zip(&hops) {
         let reason = switch.wait_link(name, "down", SOON)?.reason.unwrap_or_default();
-        println!("  port {name}: {reason}");
+        say!("  port {name}: {reason}");
         ensure!(reason.contains(hop), "the reason does not name {hop}: {reason:?}");
         let unknown = neighbour(&switch, hop)?;
         ensure!(unknown.mac.is_none(), "nobody has answered, but {unknown:?}");
@@ -75,11 +76,11 @@ fn goes_away(lab: &Lab) -> Result<()> {
         guest.sh(&format!("(while :; do ping -i 0.2 {to}; sleep 0.2; done) </dev/null >/dev/null 2>&1 &"))?;
     }
 
-    println!("  the addresses go away");
+    say!("  the addresses go away");
     wire.far().sh("ip addr flush dev eth0")?;
     for (name, hop) in names.iter().zip(&hops) {
         let down = switch.wait_link(name, "down", LATE)?;
-        println!("  port {name}: {:?}", down.reason);
+        say!("  port {name}: {:?}", down.reason);
         ensure!(down.reason.is_some_and(|reason| reason.contains(hop)), "the reason does not name {hop}");
         wait_state(&switch, hop, "unanswered", SOON)?;
         proc::until("packets are dropped for want of a next hop", SOON, || {
@@ -87,7 +88,7 @@ fn goes_away(lab: &Lab) -> Result<()> {
         })?;
     }
 
-    println!("  the addresses return");
+    say!("  the addresses return");
     for (tunnel, (name, (inner, far))) in TUNNELS.iter().zip(names.iter().zip(inners.iter().zip(&mut fars))) {
         wire.add_far(tunnel.outer, tunnel.far)?;
         switch.wait_link(name, "up", SOON)?;

@@ -12,6 +12,7 @@ use crate::machine::Need;
 use crate::net::Namespace;
 use crate::ovs::{OUTER_BRIDGE, TunnelOvs};
 use crate::runner::Test;
+use crate::say::say;
 use crate::switch::{Port, Switch};
 
 pub(super) fn tests() -> Vec<Test> {
@@ -86,7 +87,7 @@ impl<'t> Far<'t> {
 
     /// Adds a tunnel, and lets a guest exchange traffic with its far end.
     pub(super) fn exchange(&mut self, tunnel: &Tunnel, near: &mut LinuxGuest, inner: Inner) -> Result<()> {
-        println!("  {:?} over {:?}", tunnel.settings, tunnel.outer);
+        say!("  {:?} over {:?}", tunnel.settings, tunnel.outer);
         let bridge = format!("br{}", inner.0);
         let remote = format!("options:remote_ip={}", tunnel.outer.address(1));
         let settings = [tunnel.settings, &[remote.as_str()]].concat();

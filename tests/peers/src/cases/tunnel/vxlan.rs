@@ -8,6 +8,7 @@ use crate::lab::Lab;
 use crate::machine::Need;
 use crate::net::Namespace;
 use crate::runner::Test;
+use crate::say::say;
 
 pub(super) fn tests() -> Vec<Test> {
     let needs = [Need::Namespaces, Need::Captures, Need::Uml(1)];
@@ -76,7 +77,7 @@ fn with_kernel(lab: &Lab, carrier: Carrier, mtu: u32) -> Result<()> {
     guest.boot()?;
     guest.load_ip6()?;
     for (number, tunnel) in (1..).zip(TUNNELS) {
-        println!("  {tunnel:?}");
+        say!("  {tunnel:?}");
         let inner = Inner(number);
         inner.join(&mut guest, "eth0", 1, mtu)?;
         let place = tunnel.device(&wire)?;
