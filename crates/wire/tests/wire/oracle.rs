@@ -9,6 +9,8 @@ use proptest::prelude::*;
 use straightline_wire::frame::{Checksum, Frame, Net, Transport};
 use straightline_wire::{IpProtocol, IpVersion, WireError, checksum, locate};
 
+use crate::common;
+
 /// Builds a whole frame with a complete checksum.
 fn build(frame: &Frame, body: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0; 110];

@@ -9,6 +9,8 @@ use straightline_wire::{
     locate, plain_flow_hash, tcp, udp, vlan,
 };
 
+use crate::common;
+
 /// Reads the headers at the beginning of `bytes` back into a frame, by views alone.
 fn read_frame(bytes: &[u8]) -> (Frame, Layers) {
     let layers = locate(bytes).expect("a built frame");

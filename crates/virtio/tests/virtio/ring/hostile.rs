@@ -182,7 +182,7 @@ fn burst_of_one(
     let size = u64::from(guest.size);
     guest.turn(|turn, memory| {
         let start = memory.segment(0, 1, &mut 0).expect("its first byte").address();
-        let end = start + usize::try_from(super::guest::END).expect("small");
+        let end = start + usize::try_from(crate::guest::END).expect("small");
         let inside =
             |s: straightline_packet::MemorySegment<'_>| s.address() >= start && s.address() + s.len() as usize <= end;
         if let Some(single) = device.single(memory, first, direction) {

@@ -153,7 +153,7 @@ fn tables_where_a_chain_fits() {
     assert_eq!(driver.free(), SIZE - 6);
     let word = |at: u64, n: u64| guest.read16(DESC + 16 * at + 2 * n);
     // The table of the second chain, which has two descriptors.
-    let table = TABLES + 16 * u64::from(super::guest::TABLE);
+    let table = TABLES + 16 * u64::from(crate::guest::TABLE);
     assert_eq!(u64::from(word(1, 0)) | u64::from(word(1, 1)) << 16, table);
     assert_eq!((word(1, 4), word(1, 6)), (32, INDIRECT));
     let entry = |at: u64| (guest.read16(table + 16 * at + 8), guest.read16(table + 16 * at + 12));

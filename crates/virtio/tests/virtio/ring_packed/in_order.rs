@@ -29,14 +29,14 @@ fn batches_of_chains() {
         let lens = [1, 2, 1, 2];
         let ids = lens.map(|n| driver.add(&vec![(BUFFERS, 10 * (round + 1), true); n]).expect("free descriptors"));
         driver.publish();
-        assert_eq!(driver.base() & 0xffff, bits(position, SIZE).into());
+        assert_eq!(driver.base() & 0xffff, u32::from(bits(position, SIZE)));
         // One used descriptor for the first three chains, and one for the last.
         use_at(&guest, position, ids[2], 3);
-        assert_eq!(driver.base() & 0xffff, bits(position + 4, SIZE).into());
+        assert_eq!(driver.base() & 0xffff, u32::from(bits(position + 4, SIZE)));
         let full = |n: u32| 10 * (round + 1) * n;
         assert_eq!(driver.used(), Some(Ok((ids[0], full(1)))));
         assert!(driver.want_interrupt(true), "the rest of the batch");
-        assert_eq!(driver.base() & 0xffff, bits(position + 4, SIZE).into());
+        assert_eq!(driver.base() & 0xffff, u32::from(bits(position + 4, SIZE)));
         assert_eq!(driver.used(), Some(Ok((ids[1], full(2)))));
         assert_eq!(driver.used(), Some(Ok((ids[2], 3))));
         assert_eq!(driver.used(), None);
