@@ -124,6 +124,9 @@ fn checks(root: &Path, tally: &mut Tally) -> Result<()> {
     let mut clippy = run::cargo(root);
     clippy.arg("clippy").args(WORKSPACE).args(["--all-targets", "--quiet", "--", "-D", "warnings"]);
     check("clippy", run::passes(&mut clippy)?);
+    let mut operators = run::cargo(root);
+    operators.args(["clippy", "-p", "straightline", "--no-default-features", "--quiet", "--", "-D", "warnings"]);
+    check("clippy of the program without its laboratory", run::passes(&mut operators)?);
     Ok(())
 }
 

@@ -11,9 +11,11 @@ use clap_complete::Shell;
 use clap_complete::engine::ArgValueCompleter;
 use straightline_api::{Command as Api, DEFAULT_PATH};
 use straightline_capture::{Filter, SNAPLEN};
+#[cfg(feature = "lab")]
 use straightline_lab::testbed::tunnel::Encapsulation;
 use straightline_top::{Column, Sort};
 
+#[cfg(feature = "lab")]
 use crate::commands::lab::Lab;
 use crate::commands::query::Query;
 use crate::complete;
@@ -21,14 +23,7 @@ use crate::complete;
 /// User-space vhost-user switch for virtual machines
 #[derive(Debug, Parser)]
 #[command(name = "straightline", version = straightline_switch::VERSION, arg_required_else_help = true)]
-#[command(after_help = "\
-Examples:
-  straightline demo                 Try the switch: needs no root and no configuration
-  straightline check switch.toml    Check a configuration file
-  straightline run switch.toml      Run the switch
-  straightline ports                Show the ports of the running switch
-
-Exit status: 0 success, 1 failure with a message, 2 wrong usage")]
+#[command(after_help = format!("Examples:\n{DEMO}{EXAMPLES}"))]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -36,6 +31,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    #[cfg(feature = "lab")]
     /// Send traffic between two embedded guests through the switch (needs no root and no file)
     Demo(Demo),
     /// Run the switch in the foreground and print `ready` once all sockets listen
@@ -88,6 +84,7 @@ pub(crate) enum Command {
     Trace(Trace),
     #[command(about = Api::Ping.help(), after_help = PING_HELP)]
     Ping(Ping),
+    #[cfg(feature = "lab")]
     /// Measure this switch and other vhost-user switches
     #[command(subcommand)]
     Lab(Lab),
@@ -98,6 +95,18 @@ pub(crate) enum Command {
     #[command(hide = true)]
     MakeSockets,
 }
+
+const DEMO: &str = if cfg!(feature = "lab") {
+    "  straightline demo                 Try the switch: needs no root and no configuration\n"
+} else {
+    ""
+};
+
+const EXAMPLES: &str = "  straightline check switch.toml    Check a configuration file
+  straightline run switch.toml      Run the switch
+  straightline ports                Show the ports of the running switch
+
+Exit status: 0 success, 1 failure with a message, 2 wrong usage";
 
 const RUN_HELP: &str = "\
 SIGTERM and SIGINT stop the switch. SIGHUP reloads the configuration file.
@@ -370,6 +379,7 @@ pub(crate) enum CaptureDirection {
     Both,
 }
 
+#[cfg(feature = "lab")]
 #[derive(Debug, Args)]
 pub(crate) struct Demo {
     /// Duration in seconds, 1 to 86400

@@ -33,8 +33,13 @@ fn groups(command: &Command) -> String {
     let width = GROUPS.iter().flat_map(|(_, words)| *words).map(|word| word.len()).max().unwrap_or_default();
     let mut text = String::new();
     for (title, words) in GROUPS {
+        let mut commands = words.iter().filter_map(|word| command.find_subcommand(word)).peekable();
+        // Without the feature `lab`, a group has no command.
+        if commands.peek().is_none() {
+            continue;
+        }
         let _ = writeln!(text, "{header}{title}:{header:#}");
-        for command in words.iter().filter_map(|word| command.find_subcommand(word)) {
+        for command in commands {
             let name = command.get_name();
             let about = command.get_about().map(ToString::to_string).unwrap_or_default();
             let _ = writeln!(text, "  {literal}{name:width$}{literal:#}  {about}");
@@ -45,7 +50,7 @@ fn groups(command: &Command) -> String {
     text
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "lab"))]
 mod tests {
     use super::*;
 

@@ -37,6 +37,7 @@ pub(crate) fn message(severity: &str, text: &dyn std::fmt::Display) {
     print(&line(severity, text));
 }
 
+#[cfg(feature = "lab")]
 /// Prints a line of progress on standard error.
 pub(crate) fn progress(text: &dyn std::fmt::Display) {
     print(&prioritised(format!("{text}\n"), tracing::Level::INFO));

@@ -3,10 +3,12 @@
 mod bugreport;
 mod capture;
 mod check;
+#[cfg(feature = "lab")]
 mod demo;
 mod doctor;
 mod events;
 mod init;
+#[cfg(feature = "lab")]
 pub(crate) mod lab;
 mod make_sockets;
 mod manual;
@@ -27,6 +29,7 @@ use crate::cli::Command;
 /// Executes a command.
 pub(crate) fn execute(command: Command, kinds: &Kinds) -> anyhow::Result<()> {
     match command {
+        #[cfg(feature = "lab")]
         Command::Demo(args) => demo::execute(&args),
         Command::Run(args) => run::execute(&args.config, kinds),
         Command::Check(args) => check::execute(&args, kinds),
@@ -44,6 +47,7 @@ pub(crate) fn execute(command: Command, kinds: &Kinds) -> anyhow::Result<()> {
         Command::Top(args) => top::execute(args),
         Command::Web(args) => web::execute(args),
         Command::Events(args) => events::execute(&args),
+        #[cfg(feature = "lab")]
         Command::Lab(lab) => lab::execute(&lab),
         Command::OpenDevices => open_devices::execute(),
         Command::MakeSockets => make_sockets::execute(),
