@@ -6,7 +6,7 @@ use super::Packets;
 use crate::{PacketId, PortIndex, Reason};
 
 /// Packets that a port has dropped from a batch, and has not counted yet, because the batch may have
-/// to be done again. [`Turn::forget_notes`](super::Turn::forget_notes) then takes their notes back.
+/// to be done again. [`Packets::forget_notes`] then takes their notes back.
 #[derive(Debug)]
 pub struct DropTally([u32; Reason::ALL.len()]);
 
