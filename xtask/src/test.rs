@@ -161,10 +161,11 @@ fn build(root: &Path) -> Result<bool> {
     std::thread::scope(|threads| {
         threads.spawn(|| {
             let _ = run::passes(run::cargo(root).args(SWITCH).arg("--quiet"));
-            let _ = fuzz::build(root, fuzz::SMOKE.profile, &["--quiet"]);
             let _ = package::cargo_deb(root, &run::target(root));
         });
-        run::passes(run::cargo(root).arg("test").args(WORKSPACE).args(["--all-targets", "--no-run"]))
+        let built = run::passes(run::cargo(root).arg("test").args(WORKSPACE).args(["--all-targets", "--no-run"]));
+        let _ = fuzz::build(root, fuzz::SMOKE.profile, &["--quiet"]);
+        built
     })
 }
 
