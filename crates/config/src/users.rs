@@ -1,6 +1,8 @@
 //! Looks up users and groups through the system's name service (NSS). So it finds users of LDAP and
 //! systemd as well as users in `/etc/passwd`.
 
+#![expect(unsafe_code, reason = "a safe interface around it, with a proof beside each use")]
+
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_char, c_int};
 use std::mem::MaybeUninit;

@@ -1,6 +1,8 @@
 //! Time in cycles of the time-stamp counter. The counter is cheap enough to be read before and
 //! after every node.
 
+#![expect(unsafe_code, reason = "a safe interface around it, with a proof beside each use")]
+
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 

@@ -11,6 +11,8 @@
 //! full. So a notification is a read of nothing, which completes at once. It costs about twice as
 //! much as a write.
 
+#![expect(unsafe_code, reason = "a safe interface around it, with a proof beside each use")]
+
 use std::cell::OnceCell;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

@@ -10,6 +10,8 @@
 //! copy out of a segment counts as one load of each byte. A kernel may load some bytes twice for
 //! such a copy, but no code looks at a copy before it is done.
 
+#![expect(unsafe_code, reason = "a safe interface around it, with a proof beside each use")]
+
 use crate::IgnorePoison;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, RwLock};

@@ -1,6 +1,8 @@
 //! Memory segments: checked pieces of guest memory, borrowed for one turn. The guest may write them
 //! at any time.
 
+#![expect(unsafe_code, reason = "a safe interface around it, with a proof beside each use")]
+
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 

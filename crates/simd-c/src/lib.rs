@@ -27,6 +27,7 @@
 //! C has no types that express validity. Each pointer must be valid for the use that the header
 //! describes.
 
+#![expect(unsafe_code, reason = "a safe interface around it, with a proof beside each use")]
 #![allow(non_camel_case_types, reason = "names of C")]
 
 use std::ffi::{CStr, c_char, c_void};

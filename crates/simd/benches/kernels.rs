@@ -4,6 +4,8 @@
 //!
 //! Run `cargo bench -p straightline-simd --bench kernels -- FILTER`, where FILTER is for example
 //! `sum/warm/1500`. `-- --test` runs each benchmark once.
+
+#![expect(unsafe_code, reason = "a safe interface around it, with a proof beside each use")]
 #![expect(unreachable_pub, reason = "a module of several bench binaries")]
 #![allow(clippy::print_stdout, reason = "it is a command-line program")]
 

@@ -7,6 +7,8 @@
 //! A cell shows two numbers. The first is the smallest time of all rounds, in nanoseconds. The
 //! second is the median, over the rounds, of the speed relative to the fastest third-party kernel
 //! of the same round. `copy_sum` is compared with the copy alone, `sum_shared` with `copy_sum`.
+
+#![expect(unsafe_code, reason = "a safe interface around it, with a proof beside each use")]
 #![expect(unreachable_pub, reason = "a module of several bench binaries")]
 #![allow(clippy::print_stdout, reason = "it is a command-line program")]
 

@@ -54,6 +54,8 @@
 //! bytes, as [`copy`](crate::copy()) requires. Offsets are computed with `wrapping_add`, which is
 //! safe. No offset beyond `len` is used.
 
+#![expect(unsafe_code, reason = "a safe interface around it, with a proof beside each use")]
+
 use crate::arch::sum_words;
 use crate::sum::add_carry;
 use crate::vector::Vector;

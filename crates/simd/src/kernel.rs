@@ -1,5 +1,7 @@
 //! Public functions: a cheap choice by [`Level`], then a wrapper that enables the instruction set.
 
+#![expect(unsafe_code, reason = "a safe interface around it, with a proof beside each use")]
+
 use std::ffi::c_void;
 use std::hint::black_box;
 

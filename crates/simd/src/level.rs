@@ -1,5 +1,7 @@
 //! Choice of the instruction set, as a value that proves that the machine has it.
 
+#![expect(unsafe_code, reason = "a safe interface around it, with a proof beside each use")]
+
 use std::fmt;
 use std::str::FromStr;
 

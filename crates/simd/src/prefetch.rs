@@ -1,5 +1,7 @@
 //! Prefetch hints. A hint never faults at any address, so these functions are safe.
 
+#![expect(unsafe_code, reason = "a safe interface around it, with a proof beside each use")]
+
 /// Prefetches the cache line at `ptr` for reading.
 #[inline(always)]
 #[cfg_attr(

@@ -1,5 +1,7 @@
 //! Runs a caller's loop that is compiled once for each instruction set, with the kernels inlined.
 
+#![expect(unsafe_code, reason = "a safe interface around it, with a proof beside each use")]
+
 #[cfg(target_arch = "aarch64")]
 use crate::arch::NeonVector;
 #[cfg(target_arch = "x86_64")]

@@ -1,5 +1,7 @@
 //! Operations that the algorithms need from an instruction set.
 
+#![expect(unsafe_code, reason = "a safe interface around it, with a proof beside each use")]
+
 /// Register of `BYTES` bytes, with operations to load, store and sum it.
 ///
 /// # Safety of the methods

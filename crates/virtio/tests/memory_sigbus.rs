@@ -2,6 +2,8 @@
 //! everything else is untouched. A fault outside guest memory ends the process, as it would without
 //! the handler.
 
+#![expect(unsafe_code, reason = "a safe interface around it, with a proof beside each use")]
+
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;

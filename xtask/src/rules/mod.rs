@@ -4,7 +4,6 @@
 //! | file | rule |
 //! |---|---|
 //! | `layers` | each crate imports crates of lower layers only |
-//! | `unsafe_code` | `unsafe` occurs only in listed files |
 //! | `circles` | the modules of a crate do not import each other in a circle |
 //! | `port_sides` | a port's data side does not import its control side |
 //! | `kind_names` | who reads the API's answers names no kind of port |
@@ -24,7 +23,6 @@ mod packed_lets;
 mod port_sides;
 mod recipes;
 mod subjects;
-mod unsafe_code;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -34,7 +32,6 @@ use anyhow::{Context, Result};
 use toml::Table;
 
 use layers::{FROM_OUTSIDE, from_outside, imports};
-use unsafe_code::{FORBID_UNSAFE, UNSAFE_FILES, forbids_unsafe, unsafe_elsewhere};
 
 /// The result of all checks.
 #[derive(Debug, Default)]
@@ -67,11 +64,6 @@ pub(crate) fn check(root: &Path) -> Result<Findings> {
         let name = file_name(&dir);
         let manifest = read_manifest(&dir)?;
         violations.extend(imports(&name, &manifest));
-        if FORBID_UNSAFE.contains(&name.as_str()) {
-            let path = dir.join("src/lib.rs");
-            let source = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-            violations.extend(forbids_unsafe(&name, &source));
-        }
     }
     for (dir, allowed) in FROM_OUTSIDE {
         violations.extend(from_outside(dir, allowed, &read_manifest(&root.join(dir))?));
@@ -88,7 +80,6 @@ pub(crate) fn check(root: &Path) -> Result<Findings> {
     for dir in ["crates", "examples", "fuzz", "tests", "xtask"] {
         files(root, &root.join(dir), "rs", &mut sources)?;
     }
-    violations.extend(unsafe_elsewhere(&sources, UNSAFE_FILES));
     violations.extend(port_sides::check(&sources));
     violations.extend(circles::check(&sources));
     let schema = root.join(kind_names::SCHEMA);

@@ -10,6 +10,8 @@
 //! Nothing that belongs to a turn outlives it: packets, bodies and borrowed memory carry its
 //! lifetime.
 
+#![expect(unsafe_code, reason = "a safe interface around it, with a proof beside each use")]
+
 mod annotation;
 mod arena;
 mod changed;

@@ -21,6 +21,8 @@
 //!
 //! `rcu_loom.rs` compiles this file a second time, with the atomics of loom, and tries every order.
 
+#![expect(unsafe_code, reason = "a safe interface around it, with a proof beside each use")]
+
 use crate::IgnorePoison;
 use std::any::Any;
 use std::fmt;

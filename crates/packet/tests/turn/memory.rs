@@ -1,5 +1,7 @@
 //! Memory used in place of guest memory, and arenas to run turns in.
 
+#![expect(unsafe_code, reason = "a safe interface around it, with a proof beside each use")]
+
 use std::sync::Arc;
 
 use straightline_packet::{Arena, Drops, Level, MemorySegment, Rcu, Settings};

@@ -3,6 +3,8 @@
 //! Attributes are byte arrays with fields at the offsets of `union bpf_attr`
 //! (`include/uapi/linux/bpf.h`). Bytes that a command does not know must be 0.
 
+#![expect(unsafe_code, reason = "a safe interface around it, with a proof beside each use")]
+
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 

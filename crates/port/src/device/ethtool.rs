@@ -4,6 +4,8 @@
 //! Structures are arrays of 32-bit words, with fields at the places that
 //! `include/uapi/linux/ethtool.h` gives them.
 
+#![expect(unsafe_code, reason = "a safe interface around it, with a proof beside each use")]
+
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 

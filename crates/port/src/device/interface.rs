@@ -2,6 +2,8 @@
 //!
 //! Reading takes no privileges. Writing takes `CAP_NET_ADMIN`.
 
+#![expect(unsafe_code, reason = "a safe interface around it, with a proof beside each use")]
+
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};

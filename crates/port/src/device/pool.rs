@@ -9,6 +9,8 @@
 //! Packets lie one behind the other. So a burst of short packets touches few cache lines, and the
 //! next burst touches the same lines again.
 
+#![expect(unsafe_code, reason = "a safe interface around it, with a proof beside each use")]
+
 use std::fmt;
 use std::io;
 use std::ptr::NonNull;

@@ -1,5 +1,7 @@
 //! The ioctls of tap devices (Linux, Documentation/networking/tuntap.rst).
 
+#![expect(unsafe_code, reason = "a safe interface around it, with a proof beside each use")]
+
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 

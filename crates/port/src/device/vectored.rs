@@ -6,6 +6,8 @@
 //! Calls for one packet go through `syscall(2)`. The C library's own functions are cancellation
 //! points. In a program with threads these cost two atomic operations more.
 
+#![expect(unsafe_code, reason = "a safe interface around it, with a proof beside each use")]
+
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
 

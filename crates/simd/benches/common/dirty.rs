@@ -1,6 +1,8 @@
 //! Cache lines that another core has just written. A separate thread writes the source again before
 //! each run.
 
+#![expect(unsafe_code, reason = "a safe interface around it, with a proof beside each use")]
+
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};

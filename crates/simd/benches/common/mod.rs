@@ -1,5 +1,6 @@
 //! Kernels of this crate, third-party kernels, and the jobs that the benchmarks run them on.
 
+#![expect(unsafe_code, reason = "a safe interface around it, with a proof beside each use")]
 #![allow(dead_code, reason = "each bench uses a part")]
 
 pub mod dirty;

@@ -1,6 +1,8 @@
 //! Third-party kernels: the copies of libc and DPDK, and the checksum by a 64-bit chain of
 //! additions with carry.
 
+#![expect(unsafe_code, reason = "a safe interface around it, with a proof beside each use")]
+
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;

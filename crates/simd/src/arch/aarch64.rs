@@ -10,6 +10,8 @@
 //! cargo test -p straightline-simd --target aarch64-unknown-linux-gnu
 //! ```
 
+#![expect(unsafe_code, reason = "a safe interface around it, with a proof beside each use")]
+
 use core::arch::aarch64::{uint8x16_t, uint32x4_t};
 use core::arch::aarch64::{vaddlvq_u32, vaddq_u32, vandq_u8, vdupq_n_u32, vld1q_u8, vpaddlq_u16, vreinterpretq_u16_u8};
 use core::arch::asm;

@@ -1,5 +1,7 @@
 //! Words of 1, 2, 4 and 8 bytes: the scalar level, and the tails of all levels.
 
+#![expect(unsafe_code, reason = "a safe interface around it, with a proof beside each use")]
+
 use crate::sum::add_carry;
 use crate::vector::{Vector, default_groups};
 

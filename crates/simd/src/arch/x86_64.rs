@@ -30,6 +30,8 @@
 //!
 //! AVX-512 has not been run yet; see `Level::Avx512`.
 
+#![expect(unsafe_code, reason = "a safe interface around it, with a proof beside each use")]
+
 use core::arch::asm;
 use core::arch::x86_64::{
     __m128i, __m256i, __m512i, _mm_add_epi16, _mm_add_epi32, _mm_and_si128, _mm_avg_epu16, _mm_cvtsi128_si32,

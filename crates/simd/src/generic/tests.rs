@@ -1,3 +1,5 @@
+#![expect(unsafe_code, reason = "a safe interface around it, with a proof beside each use")]
+
 use super::*;
 use crate::level::Level;
 use crate::vector::default_groups;

@@ -1,4 +1,6 @@
 //! Data, lengths and guarded memory for the tests.
+
+#![expect(unsafe_code, reason = "a safe interface around it, with a proof beside each use")]
 #![expect(unreachable_pub, reason = "a module of several test binaries")]
 #![allow(dead_code, reason = "each test binary uses a part")]
 

@@ -1,6 +1,8 @@
 //! Compares every kernel with its reference implementation: each supported level, called and
 //! inlined, over lengths, misalignments, guard pages and consecutive chunks.
 
+#![expect(unsafe_code, reason = "a safe interface around it, with a proof beside each use")]
+
 use crate::common::{Guarded, MAX, lengths, offsets, random_bytes, third_party_variants, variants};
 use straightline_simd::{Level, Sum, copy, reference};
 

@@ -1,6 +1,8 @@
 //! Guarantees when source and destination overlap, or when another thread writes the source at the
 //! same time.
 
+#![expect(unsafe_code, reason = "a safe interface around it, with a proof beside each use")]
+
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};

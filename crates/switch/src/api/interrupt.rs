@@ -4,6 +4,8 @@
 //! socket(7)). The signal ends such a wait. One wait goes on: that for a file of a file system that
 //! another process serves (FUSE).
 
+#![expect(unsafe_code, reason = "a safe interface around it, with a proof beside each use")]
+
 use std::io;
 
 /// A signal that nobody else sends, and that programs must expect at any time. By default it is

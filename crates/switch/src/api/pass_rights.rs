@@ -1,5 +1,7 @@
 //! Descriptors that clients send beside their bytes (`SCM_RIGHTS`), refused by the kernel.
 
+#![expect(unsafe_code, reason = "a safe interface around it, with a proof beside each use")]
+
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 

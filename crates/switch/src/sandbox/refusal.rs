@@ -5,6 +5,8 @@
 //! takes every other guest down with it. (The kernel ends a thread that has SIGSYS blocked, and the
 //! process with it. The C library blocks all signals while it starts a process, which we never do.)
 
+#![expect(unsafe_code, reason = "a safe interface around it, with a proof beside each use")]
+
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::calls;

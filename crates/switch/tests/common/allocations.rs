@@ -1,6 +1,8 @@
 //! An allocator that counts the allocations of a thread. A test program that has this module uses
 //! it for all its memory.
 
+#![expect(unsafe_code, reason = "a safe interface around it, with a proof beside each use")]
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 

@@ -1,5 +1,7 @@
 //! A fixed range of guest memory that keeps its region mapped: a ring's table, accessed by atomics.
 
+#![expect(unsafe_code, reason = "a safe interface around it, with a proof beside each use")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 

@@ -6,6 +6,8 @@
 //!
 //! The zeros are pages of a memfd of this process; see `substitute`.
 
+#![expect(unsafe_code, reason = "a safe interface around it, with a proof beside each use")]
+
 mod substitute;
 
 use std::mem::MaybeUninit;

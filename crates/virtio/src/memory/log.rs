@@ -5,6 +5,8 @@
 //! must be set again. So the bytes are written first and the mark is made afterwards, with a fence
 //! between.
 
+#![expect(unsafe_code, reason = "a safe interface around it, with a proof beside each use")]
+
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering, fence};
 

@@ -5,6 +5,8 @@
 //! its region mapped. Guest memory is never a `&[u8]`: the guest writes the bytes whenever it
 //! likes.
 
+#![expect(unsafe_code, reason = "a safe interface around it, with a proof beside each use")]
+
 mod area;
 pub mod fault;
 mod log;

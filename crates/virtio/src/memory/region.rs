@@ -1,5 +1,7 @@
 //! One region of guest memory: a file mapped between two guard pages.
 
+#![expect(unsafe_code, reason = "a safe interface around it, with a proof beside each use")]
+
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};

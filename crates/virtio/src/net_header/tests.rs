@@ -1,3 +1,5 @@
+#![expect(unsafe_code, reason = "a safe interface around it, with a proof beside each use")]
+
 use proptest::prelude::*;
 use straightline_packet::{
     Arena, HEAD, MemorySegment, Outer, OuterChecksum, PortIndex, Rcu, Segmenter, Settings, SourceQueueId,

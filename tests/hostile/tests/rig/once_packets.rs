@@ -3,6 +3,8 @@
 //!
 //! (In CVE-2024-11614, a header was also read twice: first to check it, then to use it.)
 
+#![expect(unsafe_code, reason = "a safe interface around it, with a proof beside each use")]
+
 use straightline_guest::Guest;
 use straightline_packet::MemorySegment;
 use straightline_packet::double::Double;

@@ -18,6 +18,8 @@
 //!
 //! This module does not know frames, sockets or packets.
 
+#![expect(unsafe_code, reason = "a safe interface around it, with a proof beside each use")]
+
 use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
