@@ -1,6 +1,7 @@
 //! `cargo xtask test`: runs all tests, and ends with one line of results.
 
 use std::fs;
+use std::num::NonZero;
 use std::path::Path;
 use std::process::Command;
 
@@ -28,6 +29,13 @@ const WORKSPACE: [&str; 3] = ["--workspace", "--features", "straightline-virtio/
 
 /// Arguments that select the tests inside of crates: their unit and property tests.
 const INSIDE: [&str; 2] = ["--lib", "--bins"];
+
+/// Arguments that select the other tests of the workspace. They wait for processes, sockets and
+/// timers most of the time, so twice as many as there are CPUs run at once.
+const OUTSIDE: [&str; 2] = ["--test", "*"];
+
+/// The environment variable with the number of tests that run at once.
+const THREADS: &str = "RUST_TEST_THREADS";
 
 /// The environment variable with the program that cargo starts tests with.
 const RUNNER: &str = "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER";
@@ -81,7 +89,7 @@ pub(crate) fn run(options: &TestOptions) -> Result<bool> {
             return Ok(tally.end());
         }
         built = build(&root)?;
-        tests(&root, options, &["--test", "*"], &mut tally)?;
+        tests(&root, options, &OUTSIDE, &mut tally)?;
         tests(&root, options, &["--doc"], &mut tally)?;
         benches(&root, &mut tally)?;
         if options.long && !bugs::run(None)? {
@@ -138,6 +146,10 @@ fn tests(root: &Path, options: &TestOptions, selected: &[&str], tally: &mut Tall
     // Doc tests do not print their times.
     if std::env::var_os(RUNNER).is_none() && selected != ["--doc"] {
         tests.env(RUNNER, runner).args(arguments);
+    }
+    if selected == OUTSIDE && std::env::var_os(THREADS).is_none() {
+        let cpus = std::thread::available_parallelism().map_or(1, NonZero::get);
+        tests.env(THREADS, (2 * cpus).to_string());
     }
     if options.long {
         tests.env("STRAIGHTLINE_LONG", "1");
