@@ -33,6 +33,7 @@ impl Default for Annotations {
     }
 }
 
+/// Hashes a head that is not plain. It stays out of the loops that ask for hashes.
 #[inline(never)]
 fn hash_of_other(head: &[u8]) -> u32 {
     flow_hash(head)
