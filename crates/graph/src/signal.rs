@@ -19,7 +19,6 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr;
 use std::sync::Mutex;
 
-use az::SaturatingAs;
 use rustix::event::{EventfdFlags, eventfd};
 use straightline_packet::IgnorePoison;
 
@@ -152,7 +151,7 @@ impl Requests {
     }
 
     fn submit(&self, event: BorrowedFd<'_>) -> bool {
-        let number = |fd: BorrowedFd<'_>| fd.as_raw_fd().saturating_as::<u32>();
+        let number = |fd: BorrowedFd<'_>| fd.as_raw_fd().cast_unsigned();
         let mut request = Request {
             data: 0,
             key: 0,
