@@ -41,7 +41,7 @@ const THREADS: &str = "RUST_TEST_THREADS";
 const RUNNER: &str = "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER";
 
 /// Has libtest print the time of each test. Its option is not stable, so the tests alone are run with
-/// the variable that allows it.
+/// the variable that allows it. Elsewhere than on x86-64 there are no times.
 const WITH_TIMES: (&str, [&str; 3]) = ("env RUSTC_BOOTSTRAP=1", ["--", "-Zunstable-options", "--report-time"]);
 
 /// Arguments that build the switch as users get it.
@@ -144,7 +144,8 @@ fn tests(root: &Path, options: &TestOptions, selected: &[&str], tally: &mut Tall
     tests.args(["test", "--no-fail-fast"]).args(WORKSPACE).args(selected);
     let (runner, arguments) = WITH_TIMES;
     // Doc tests do not print their times.
-    if std::env::var_os(RUNNER).is_none() && selected != ["--doc"] {
+    let has_runner = cfg!(target_arch = "x86_64") && std::env::var_os(RUNNER).is_none();
+    if has_runner && selected != ["--doc"] {
         tests.env(RUNNER, runner).args(arguments);
     }
     if selected == OUTSIDE && std::env::var_os(THREADS).is_none() {
