@@ -12,11 +12,10 @@
 
 #![expect(unsafe_code, reason = "a safe interface around it, with a proof beside each use")]
 
-use crate::IgnorePoison;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, RwLock};
 
-use crate::MemorySegment;
+use crate::{IgnorePoison, MemorySegment};
 
 /// Number of doubles. As long as there are none, a load costs one read of this.
 static ARMED: AtomicUsize = AtomicUsize::new(0);

@@ -47,7 +47,7 @@ const HUGE_PAGES: u64 = 300;
 /// Upper bound of the tests that run at the same time.
 const JOBS: usize = 5;
 
-/// Memory that a test may need in MiB: that of three guests, the switch and the harness.
+/// MiB of memory that one test may need: three guests, the switch and the harness.
 const TEST_MIB: u64 = 3 * UML_MIB as u64 + 512;
 
 /// Held while a file of [`own`] is made.

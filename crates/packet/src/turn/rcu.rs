@@ -23,7 +23,6 @@
 
 #![expect(unsafe_code, reason = "a safe interface around it, with a proof beside each use")]
 
-use crate::IgnorePoison;
 use std::any::Any;
 use std::fmt;
 
@@ -31,6 +30,7 @@ use crossbeam_utils::CachePadded;
 
 use super::Turn;
 use super::sync::{self, Arc, AtomicPtr, AtomicU64, Mutex, MutexGuard, Ordering, fence};
+use crate::IgnorePoison;
 
 type Word = CachePadded<AtomicU64>;
 
