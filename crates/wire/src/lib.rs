@@ -68,7 +68,7 @@ pub mod vxlan_gpe;
 
 pub use error::WireError;
 pub use ethernet::{EtherType, MacAddr};
-pub use flow::{flow_hash, flow_hash_of, plain_flow_hash};
+pub use flow::{PlainFlow, flow_hash, flow_hash_of, plain_flow};
 pub use frame_limit::FrameLimit;
 pub use geometry::{Layers, Layout, locate, locate_ip};
 pub use ip::{IpProtocol, IpVersion};

@@ -15,7 +15,7 @@
 //! Parsed facts lie in arrays beside the slots, by the slot's index. Set facts, and the bits that say
 //! what was parsed, are words of the slot.
 
-use straightline_wire::{Layout, WireError, flow_hash, flow_hash_of, plain_flow_hash};
+use straightline_wire::{Layout, WireError, flow_hash, flow_hash_of, plain_flow};
 
 use super::Packets;
 use crate::slot::{PacketVlan, Parsed, Slot};
@@ -31,12 +31,6 @@ impl Default for Annotations {
     fn default() -> Self {
         Annotations { layouts: [Err(WireError::Truncated); MAX_BATCH], flow_hashes: [0; MAX_BATCH] }
     }
-}
-
-/// Hashes a head that is not plain. It stays out of the loops that ask for hashes.
-#[inline(never)]
-fn hash_of_other(head: &[u8]) -> u32 {
-    flow_hash(head)
 }
 
 impl Packets<'_> {
@@ -64,22 +58,10 @@ impl Packets<'_> {
         if slot.has_parsed(Parsed::FLOW_HASH) {
             return self.annotations.flow_hashes[id.index()];
         }
-        let hash = plain_flow_hash(slot.head()).unwrap_or_else(|| self.flow_hash_of_other(id));
+        let hash = plain_flow(slot.head()).map_or_else(|| self.flow_hash_of_other(id), |flow| flow.hash);
         self.annotations.flow_hashes[id.index()] = hash;
         self.slots[id.index()].note_parsed(Parsed::FLOW_HASH);
         hash
-    }
-
-    /// Returns what [`Self::flow_hash`] returns, for a caller that changes the head next. A hash that
-    /// is computed is not kept, because the change would forget it.
-    #[inline(always)]
-    pub fn flow_hash_before_change(&self, id: PacketId) -> u32 {
-        let slot = &self.slots[id.index()];
-        if slot.has_parsed(Parsed::FLOW_HASH) {
-            return self.annotations.flow_hashes[id.index()];
-        }
-        let head = slot.head();
-        plain_flow_hash(head).unwrap_or_else(|| hash_of_other(head))
     }
 
     #[inline(never)]

@@ -2,7 +2,7 @@
 
 use straightline_packet::{PacketId, Packets};
 use straightline_wire::ecn::{Ecn, encapsulate};
-use straightline_wire::{EtherType, checksum, udp};
+use straightline_wire::{EtherType, PlainFlow, checksum, plain_flow, udp};
 
 /// The facts of an inner packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,36 +17,42 @@ pub(crate) struct Inner {
 
 impl Inner {
     /// Reads the facts of a packet with an Ethernet header.
+    ///
+    /// The hash of a plain packet is computed even if it is known: this takes less time than to look
+    /// for it.
     #[inline(always)]
     pub(crate) fn of(packets: &mut Packets<'_>, id: PacketId, wants_hash: bool) -> Self {
-        let plain = Self::of_plain(packets.head(id));
-        let hash = if wants_hash { packets.flow_hash_before_change(id) } else { 0 };
-        let (network, ecn) = plain.unwrap_or_else(|| Self::of_other(packets, id));
-        Inner { network, ecn, hash }
+        let head = packets.head(id);
+        let plain = if wants_hash { plain_flow(head) } else { Self::plain_without_hash(head) };
+        match plain {
+            Some(PlainFlow { network, tos, hash }) => Inner { network, ecn: encapsulate(Ecn::of(tos)), hash },
+            None => Self::of_other(packets, id, wants_hash),
+        }
     }
 
-    /// Reads the type and the congestion mark of a packet without tags.
+    /// Does what [`plain_flow`] does but for the hash, and for all protocols.
     #[inline(always)]
-    fn of_plain(head: &[u8]) -> Option<(EtherType, Ecn)> {
+    fn plain_without_hash(head: &[u8]) -> Option<PlainFlow> {
         let front = head.first_chunk::<38>()?;
         if front[12..15] == [8, 0, 0x45] {
-            Some((EtherType::IPV4, encapsulate(Ecn::of(front[15]))))
+            Some(PlainFlow { network: EtherType::IPV4, tos: front[15], hash: 0 })
         } else if front[12..14] == [0x86, 0xdd] && front[14] >> 4 == 6 {
-            Some((EtherType::IPV6, encapsulate(Ecn::of(front[15] >> 4))))
+            Some(PlainFlow { network: EtherType::IPV6, tos: front[14] << 4 | front[15] >> 4, hash: 0 })
         } else {
             None
         }
     }
 
-    #[cold]
-    fn of_other(packets: &mut Packets<'_>, id: PacketId) -> (EtherType, Ecn) {
-        let Ok(layout) = packets.layout(id) else { return (EtherType(0), Ecn::NotEct) };
+    #[inline(never)]
+    fn of_other(packets: &mut Packets<'_>, id: PacketId, wants_hash: bool) -> Self {
+        let hash = if wants_hash { packets.flow_hash(id) } else { 0 };
+        let Ok(layout) = packets.layout(id) else { return Inner { network: EtherType(0), ecn: Ecn::NotEct, hash } };
         let at = usize::from(layout.payload);
         let ecn = match packets.head(id).get(at..at + 2) {
             Some(&[first, second]) => ecn_of(layout.ether_type, first, second),
             _ => Ecn::NotEct,
         };
-        (layout.ether_type, ecn)
+        Inner { network: layout.ether_type, ecn, hash }
     }
 }
 
