@@ -7,17 +7,17 @@
 //! ports and times are arguments.
 //!
 //! ```
-//! use straightline_fdb::Fdb;
+//! use straightline_fdb::{Fdb, Station};
 //! use straightline_packet::PortIndex;
 //! use straightline_wire::{MacAddr, VlanId};
 //!
 //! let (a, b) = (PortIndex(0), PortIndex(1));
 //! let fdb = Fdb::new(4096, 300, &[a, b], &[]);
 //! let station = MacAddr([2, 0, 0, 0, 0, 1]);
-//! fdb.learn(VlanId::DEFAULT, station, a, 0);
-//! let at = |now| fdb.lookup(VlanId::DEFAULT, station, now);
+//! fdb.learn(Station::new(VlanId::DEFAULT, station), a, 0);
+//! let at = |now| fdb.lookup(Station::new(VlanId::DEFAULT, station), now);
 //! assert_eq!((at(299), at(300)), (Some(a), None));
-//! assert_eq!(fdb.lookup(VlanId::MAX, station, 0), None, "another VLAN");
+//! assert_eq!(fdb.lookup(Station::new(VlanId::MAX, station), 0), None, "another VLAN");
 //! ```
 #![forbid(unsafe_code)]
 
@@ -33,3 +33,4 @@ mod word;
 pub use port::FdbPort;
 pub use shares::{Reservation, Share, Shares, WhenFull};
 pub use table::{Fdb, FdbEntry, FdbMove, LearnOutcome};
+pub use word::Station;

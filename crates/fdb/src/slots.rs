@@ -13,7 +13,7 @@
 use std::hash::BuildHasher;
 
 use super::sync::{AtomicU32, AtomicU64, Ordering};
-use super::word::{Key, Layout, WINDOW};
+use super::word::{Layout, Station, WINDOW};
 
 /// A place for a station. Four are in a cache line.
 #[repr(align(16))]
@@ -60,7 +60,7 @@ impl Slots {
 
     /// Finds a station.
     #[inline]
-    pub(crate) fn find(&self, key: Key) -> Option<Found<'_>> {
+    pub(crate) fn find(&self, key: Station) -> Option<Found<'_>> {
         // The compiler sees that such an index is in the list.
         let mask = self.slots.len() - 1;
         let (home, mut identity) = self.layout.home(key);
@@ -83,7 +83,7 @@ impl Slots {
 
     /// Adds a station. Returns `false` if all slots are taken in which it may be. The caller holds
     /// the lock, and has not found the station.
-    pub(crate) fn insert(&self, key: Key, port: u16, seen: u32) -> bool {
+    pub(crate) fn insert(&self, key: Station, port: u16, seen: u32) -> bool {
         let (mut at, mut identity) = self.layout.home(key);
         for _ in 0..WINDOW {
             let slot = &self.slots[at];
@@ -144,7 +144,7 @@ impl Slots {
         (0..self.slots.len()).filter_map(|at| self.get(at))
     }
 
-    pub(crate) fn key(&self, station: Found<'_>) -> Key {
+    pub(crate) fn key(&self, station: Found<'_>) -> Station {
         self.layout.key(station.at, station.word)
     }
 

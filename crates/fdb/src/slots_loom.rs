@@ -6,7 +6,7 @@ use loom::sync::Arc;
 use loom::thread;
 use straightline_wire::{MacAddr, VlanId};
 
-use crate::word::{self, Key, Layout};
+use crate::word::{self, Layout, Station};
 
 #[path = "slots.rs"]
 #[expect(clippy::duplicate_mod, dead_code, reason = "the test compiles the same source with other atomics")]
@@ -26,11 +26,11 @@ fn hash() -> FixedState {
 }
 
 /// Returns stations that begin at one slot, so that they stand in a row.
-fn row(count: usize) -> Vec<Key> {
+fn row(count: usize) -> Vec<Station> {
     let layout = Layout::new(STATIONS * 5 / 2, 4, &hash());
     let keys = (0_u16..).map(|n| {
         let [high, low] = n.to_be_bytes();
-        Key::new(VlanId::new(1 + n % 3).expect("a VLAN"), MacAddr([2, 0, 0, 0, high, low]))
+        Station::new(VlanId::new(1 + n % 3).expect("a VLAN"), MacAddr([2, 0, 0, 0, high, low]))
     });
     let first = layout.home(keys.clone().next().expect("a key")).0;
     keys.filter(|key| layout.home(*key).0 == first).take(count).collect()

@@ -24,7 +24,7 @@ use crate::port::FdbPort;
 use crate::shares::{Reservation, Share, Shares, WhenFull};
 use crate::slots::{Found, Slots};
 use crate::sync::{AtomicU64, Ordering};
-use crate::word::Key;
+use crate::word::Station;
 
 /// Number of slots that [`Fdb::sweep`] looks at.
 const SWEPT: usize = 8;
@@ -143,7 +143,7 @@ impl<P: FdbPort> Fdb<P> {
         known.retain(|entry| !entry.is_static && self.shares.is_member(entry.port.index().into()) && keep(entry));
         known.sort_by_key(|entry| std::cmp::Reverse(entry.seen));
         for entry in known {
-            self.learn(entry.vlan, entry.mac, entry.port, entry.seen);
+            self.learn(Station::new(entry.vlan, entry.mac), entry.port, entry.seen);
         }
         // An address that was not taken over does not count as a refusal.
         self.shares.continue_counts(&before.shares);
@@ -191,17 +191,17 @@ impl<P: FdbPort> Fdb<P> {
 
     /// Returns the port behind which a station is, if it is known at `now`.
     #[inline]
-    pub fn lookup(&self, vlan: VlanId, mac: MacAddr, now: u32) -> Option<P> {
-        let station = self.stations.find(Key::new(vlan, mac))?;
-        self.is_known(station, now).then(|| self.port_of(station))
+    pub fn lookup(&self, station: Station, now: u32) -> Option<P> {
+        let found = self.stations.find(station)?;
+        self.is_known(found, now).then(|| self.port_of(found))
     }
 
-    /// Learns that `mac` is behind `port`, because a frame with this source came in there.
+    /// Learns that `station` is behind `port`, because a frame with this source came in there.
     #[inline]
-    pub fn learn(&self, vlan: VlanId, mac: MacAddr, port: P, now: u32) -> LearnOutcome {
-        if let Some(station) = self.stations.find(Key::new(vlan, mac)) {
-            let is_here = self.port_of(station) == port;
-            let seen = station.seen();
+    pub fn learn(&self, station: Station, port: P, now: u32) -> LearnOutcome {
+        if let Some(found) = self.stations.find(station) {
+            let is_here = self.port_of(found) == port;
+            let seen = found.seen();
             // The clocks of workers differ by less than a second. An entry's time never goes back.
             if is_here && seen >= now {
                 return LearnOutcome::Known;
@@ -210,12 +210,14 @@ impl<P: FdbPort> Fdb<P> {
                 return LearnOutcome::Fixed;
             }
         }
-        self.update(Key::new(vlan, mac), port, now)
+        self.update(station, port, now)
     }
 
     /// Does the part of [`Self::learn`] that writes, with the lock held. It looks again, because
     /// another writer may have been faster.
-    fn update(&self, key: Key, port: P, now: u32) -> LearnOutcome {
+    #[cold]
+    #[inline(never)]
+    fn update(&self, key: Station, port: P, now: u32) -> LearnOutcome {
         let mut writer = self.lock();
         let Some(station) = self.stations.find(key) else { return self.add(key, port, now) };
         let before = self.port_of(station);
@@ -244,7 +246,7 @@ impl<P: FdbPort> Fdb<P> {
     }
 
     /// Adds a station that is not in the table. The caller holds the lock.
-    fn add(&self, key: Key, port: P, now: u32) -> LearnOutcome {
+    fn add(&self, key: Station, port: P, now: u32) -> LearnOutcome {
         let owner = port.index().into();
         if self.shares.reserve(owner) != Reservation::Granted {
             return LearnOutcome::Full;
@@ -319,7 +321,7 @@ fn with_fixed<P: FdbPort>(count: usize, ports: usize, fixed: &[(VlanId, MacAddr,
     loop {
         let stations = Slots::new(count, ports, &RandomState::default());
         let all_fit = fixed.iter().all(|&(vlan, mac, port)| {
-            let key = Key::new(vlan, mac);
+            let key = Station::new(vlan, mac);
             if let Some(before) = stations.find(key) {
                 stations.set_port(before, port.index());
                 return true;

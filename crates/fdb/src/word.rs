@@ -7,12 +7,13 @@
 //! *remainder*:
 //!
 //! ```text
-//! permutation of the key:  | remainder: 60 - q bits | home: q |
+//! permutation of the key:  | remainder: 60 - q bits | home: q | 0: 4 |
 //!
 //! word:                    | remainder: 60 - q bits | distance: 6 | port + 1: q - 2 |
 //! ```
 //!
-//! A port takes at most 17 of its bits. If the home is taken, the word lies up to 63 slots behind it. *Distance* says how far.
+//! A port takes at most 17 of its bits. If the home is taken, the word lies up to 63 slots behind it.
+//! *Distance* says how far.
 //!
 //! # No reader confuses two stations
 //!
@@ -35,7 +36,7 @@
 //!
 //! Guests invent addresses in a row, or with a common end. Whatever they choose must be scattered
 //! over the table: a row of 64 taken slots leaves a station without a place. So the home depends on
-//! all bits of the key and on the secret, and not on its lower bits alone.
+//! all bits of the key and on the secret.
 
 use std::hash::BuildHasher;
 
@@ -53,26 +54,36 @@ const SPARE_BITS: u32 = u64::BITS - KEY_BITS;
 const LEAST: u32 = DISTANCE_BITS;
 /// Greatest q.
 const MOST: u32 = MAC_BITS;
-/// The bits of a key.
-const KEYS: u64 = (1 << KEY_BITS) - 1;
 
-/// A VLAN and a MAC address, as a number of 60 bits.
+/// A station: a MAC address in a VLAN. It is one number of 60 bits, the key of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Key(u64);
+pub struct Station(u64);
 
-impl Key {
+impl Station {
+    /// Returns the station with this address.
     #[inline]
-    pub(crate) fn new(vlan: VlanId, mac: MacAddr) -> Self {
-        Key(u64::from(vlan.get()) << MAC_BITS | mac.as_u64())
+    #[must_use]
+    pub fn new(vlan: VlanId, mac: MacAddr) -> Self {
+        Self::of_number(vlan, mac.as_u64())
     }
 
-    pub(crate) fn mac(self) -> MacAddr {
-        let [_, _, bytes @ ..] = self.0.to_be_bytes();
-        MacAddr(bytes)
+    /// Returns the station whose address is this number ([`MacAddr::as_u64`]). Higher bits do not
+    /// count. A caller that has read the address as a number saves some steps.
+    #[inline]
+    #[must_use]
+    pub fn of_number(vlan: VlanId, mac: u64) -> Self {
+        Station(u64::from(vlan.get()) << MAC_BITS | mac & ((1 << MAC_BITS) - 1))
     }
 
-    /// Returns the VLAN. It is [`VlanId::DEFAULT`] for a number that no key has.
-    pub(crate) fn vlan(self) -> VlanId {
+    /// Returns the address.
+    #[must_use]
+    pub fn mac(self) -> MacAddr {
+        MacAddr::from_u64(self.0)
+    }
+
+    /// Returns the VLAN. It is [`VlanId::DEFAULT`] for a number that no station has.
+    #[must_use]
+    pub fn vlan(self) -> VlanId {
         let [high, low, ..] = self.0.to_be_bytes();
         VlanId::new(u16::from_be_bytes([high, low])).unwrap_or_default()
     }
@@ -82,49 +93,43 @@ impl Key {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Identity(u64);
 
-/// A secret permutation of the numbers of 60 bits.
+/// A secret permutation of the numbers of 60 bits. They are the upper bits of a word: so a product
+/// modulo 2^64 is one modulo 2^60, and the lower bits stay 0.
 ///
-/// It multiplies by a secret odd number modulo 2^60, which carries lower bits up, between shifts
-/// that carry upper bits down. Each of these steps can be undone.
+/// It multiplies by a secret odd number, which carries lower bits up, between shifts that carry upper
+/// bits down. Each of these steps can be undone.
 #[derive(Clone, Debug)]
 struct Permutation {
     factors: [u64; 2],
-    inverses: [u64; 2],
 }
 
 impl Permutation {
     fn new(secret: &impl BuildHasher) -> Self {
-        let factors = [1_u64, 2].map(|nth| (secret.hash_one(nth) | 1) & KEYS);
-        Permutation { factors, inverses: factors.map(inverse) }
+        Permutation { factors: [1_u64, 2].map(|nth| secret.hash_one(nth) | 1) }
     }
 
     #[inline]
-    fn apply(&self, key: u64) -> u64 {
+    fn apply(&self, number: u64) -> u64 {
         let [first, second] = self.factors;
-        folded(times(folded(times(folded(key), first)), second))
+        folded(folded(folded(number).wrapping_mul(first)).wrapping_mul(second))
     }
 
     fn undo(&self, result: u64) -> u64 {
-        let [first, second] = self.inverses;
-        folded(times(folded(times(folded(result), second)), first))
+        let [first, second] = self.factors.map(inverse);
+        folded(folded(folded(result).wrapping_mul(second)).wrapping_mul(first))
     }
 }
 
-/// Adds the upper half of the bits to the lower half. Twice is nothing.
+/// Adds the upper half of the bits of a number to its lower half. Twice is nothing.
 #[inline]
 fn folded(number: u64) -> u64 {
-    number ^ number >> (KEY_BITS / 2)
+    number ^ (number >> (KEY_BITS / 2) & (!0 << SPARE_BITS))
 }
 
-#[inline]
-fn times(number: u64, factor: u64) -> u64 {
-    number.wrapping_mul(factor) & KEYS
-}
-
-/// Returns the inverse of an odd number modulo 2^60, by Newton's method: each step doubles the
+/// Returns the inverse of an odd number modulo 2^64, by Newton's method: each step doubles the
 /// number of right bits.
 fn inverse(odd: u64) -> u64 {
-    (0..6).fold(odd, |known, _| times(known, 2_u64.wrapping_sub(odd.wrapping_mul(known))))
+    (0..6).fold(odd, |known, _| known.wrapping_mul(2_u64.wrapping_sub(odd.wrapping_mul(known))))
 }
 
 /// Layout of the words of a table with 2^q slots.
@@ -134,8 +139,6 @@ pub(crate) struct Layout {
     slots: usize,
     /// Bits of the remainder.
     remainder: u64,
-    /// Bits of remainder and distance.
-    identity: u64,
     /// A distance of 1.
     step: u64,
     /// Bits of the port plus 1.
@@ -157,7 +160,6 @@ impl Layout {
         Layout {
             slots: (1 << q) - 1,
             remainder: !0 << (q + SPARE_BITS),
-            identity: !(step - 1),
             step,
             port: (step - 1) & ((1 << 17) - 1),
             permutation: Permutation::new(secret),
@@ -182,9 +184,9 @@ impl Layout {
 
     /// Returns the home of a key, and its identity there.
     #[inline]
-    pub(crate) fn home(&self, key: Key) -> (usize, Identity) {
-        let scattered = self.permutation.apply(key.0);
-        (low(scattered) & self.slots, Identity(scattered << SPARE_BITS & self.remainder))
+    pub(crate) fn home(&self, key: Station) -> (usize, Identity) {
+        let scattered = self.permutation.apply(key.0 << SPARE_BITS);
+        (low(scattered >> SPARE_BITS) & self.slots, Identity(scattered & self.remainder))
     }
 
     /// Returns the identity of the same key one slot further. The caller counts: there are
@@ -197,7 +199,8 @@ impl Layout {
     /// Returns whether a word has this identity.
     #[inline]
     pub(crate) fn matches(&self, word: u64, identity: Identity) -> bool {
-        (word ^ identity.0) & self.identity == 0
+        // The bits of remainder and distance are equal if the difference is below them.
+        word ^ identity.0 < self.step
     }
 
     /// Returns the word of a station in the slot of this identity.
@@ -222,14 +225,15 @@ impl Layout {
     }
 
     /// Returns the key of a word in this slot.
-    pub(crate) fn key(&self, slot: usize, word: u64) -> Key {
-        let remainder = (word & self.remainder) >> SPARE_BITS;
-        Key(self.permutation.undo(remainder | self.home_of(slot, word) as u64))
+    pub(crate) fn key(&self, slot: usize, word: u64) -> Station {
+        let home = self.home_of(slot, word) as u64;
+        Station(self.permutation.undo(word & self.remainder | home << SPARE_BITS) >> SPARE_BITS)
     }
 
     #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "a port has 16 bits")]
     pub(crate) fn port(&self, word: u64) -> u16 {
-        u16::try_from((word & self.port).wrapping_sub(1)).unwrap_or(0)
+        (word & self.port).wrapping_sub(1) as u16
     }
 
     /// Returns the bits of a port. A table has fewer ports than the numbers of these bits.
@@ -240,7 +244,7 @@ impl Layout {
 
 /// Returns the lower bits of a number, at least as many as a table has slots.
 #[inline]
-#[expect(clippy::cast_possible_truncation, reason = "the callers mask it")]
+#[expect(clippy::cast_possible_truncation, reason = "the callers use no more bits")]
 fn low(number: u64) -> usize {
     number as usize
 }
@@ -255,12 +259,12 @@ mod tests {
         (LEAST..=20, any::<u64>()).prop_map(|(q, seed)| Layout::with_bits(q, &FixedState::with_seed(seed)))
     }
 
-    fn keys() -> impl Strategy<Value = Key> {
-        (1_u16..=4094, any::<[u8; 6]>()).prop_map(|(vlan, mac)| Key::new(VlanId::new(vlan).unwrap(), MacAddr(mac)))
+    fn keys() -> impl Strategy<Value = Station> {
+        (1_u16..=4094, any::<[u8; 6]>()).prop_map(|(vlan, mac)| Station::new(VlanId::new(vlan).unwrap(), MacAddr(mac)))
     }
 
     /// Returns the slot and the identity of a key at this distance from its home.
-    fn at(layout: &Layout, key: Key, distance: usize) -> (usize, Identity) {
+    fn at(layout: &Layout, key: Station, distance: usize) -> (usize, Identity) {
         let (home, identity) = layout.home(key);
         (layout.behind(home, distance), (0..distance).fold(identity, |identity, _| layout.further(identity)))
     }
@@ -312,7 +316,7 @@ mod tests {
                 let mut homes = vec![0_u32; layout.slots()];
                 for n in 0..256_u64 {
                     let [_, _, bytes @ ..] = (0x0200_0000_0000 ^ n << shift).to_be_bytes();
-                    homes[layout.home(Key::new(VlanId::DEFAULT, MacAddr(bytes))).0] += 1;
+                    homes[layout.home(Station::new(VlanId::DEFAULT, MacAddr(bytes))).0] += 1;
                 }
                 let row: u32 = (0..homes.len()).map(|at| homes.iter().cycle().skip(at).take(64).sum()).max().unwrap();
                 assert!(row <= 56, "{row} of 256 stations in 64 of 1024 slots, seed {seed}, shift {shift}");
@@ -325,10 +329,10 @@ mod tests {
         for ports in [1, 2, 3, 16, 17, 1000, 1 << 15, 1 << 16] {
             let layout = Layout::new(1, ports, &FixedState::default());
             let greatest = u16::try_from(ports - 1).unwrap();
-            let (slot, identity) = at(&layout, Key::new(VlanId::MAX, MacAddr::BROADCAST), WINDOW - 1);
+            let (slot, identity) = at(&layout, Station::new(VlanId::MAX, MacAddr::BROADCAST), WINDOW - 1);
             let word = layout.word(identity, greatest);
             assert_eq!(layout.port(word), greatest, "{ports} ports");
-            assert_eq!(layout.key(slot, word), Key::new(VlanId::MAX, MacAddr::BROADCAST));
+            assert_eq!(layout.key(slot, word), Station::new(VlanId::MAX, MacAddr::BROADCAST));
         }
     }
 }

@@ -4,7 +4,7 @@
 //! per packet: two guests of a bridge send to each other, and the same worker serves other ports.
 //! Rounds of all rows alternate. `ratio` is the rate in relation to the two ports alone, by medians.
 //! `idle` ports are in the same bridge and have no guest, `guests` have one, `others` are in no
-//! bridge. With `--test` it runs each row once and prints nothing.
+//! bridge. Each guest is one station, or `16 stations` whose frames alternate. With `--test` it runs each row once and prints nothing.
 
 #![expect(clippy::print_stdout, reason = "a bench prints its results")]
 
@@ -27,8 +27,9 @@ const SIZES: [usize; 2] = [60, 1514];
 
 /// The ports beside the two that exchange packets: name, ports, guests at these ports, and whether
 /// they are in the bridge.
-const ROWS: [(&str, u16, bool, bool); 6] = [
+const ROWS: [(&str, u16, bool, bool); 7] = [
     ("alone", 0, false, true),
+    (MANY, 0, false, true),
     ("16 idle", 16, false, true),
     ("62 idle", 62, false, true),
     ("126 idle", 126, false, true),
@@ -36,7 +37,12 @@ const ROWS: [(&str, u16, bool, bool); 6] = [
     ("100 others", 100, false, false),
 ];
 
+/// The row in which each guest is many stations, and their number.
+const MANY: &str = "alone, 16 stations";
+const STATIONS: u8 = 16;
+
 struct Scene {
+    stations: u8,
     worker: Worker,
     guests: Vec<Guest>,
     _idle: Vec<Guest>,
@@ -45,7 +51,7 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(others: u16, with_guests: bool, is_bridged: bool) -> anyhow::Result<Scene> {
+    fn new(others: u16, with_guests: bool, is_bridged: bool, stations: u8) -> anyhow::Result<Scene> {
         let dir = tempfile::tempdir()?;
         let rcu = Rcu::new();
         let waiter = Arc::new(EpollWaiter::new()?);
@@ -73,16 +79,18 @@ impl Scene {
         let connect = |n: u16| Guest::connect(&dir.path().join(format!("p{n}")), &GuestOptions::default());
         let guests = (0..2).map(connect).collect::<Result<_, _>>()?;
         let idle = (2..if with_guests { count } else { 2 }).map(connect).collect::<Result<_, _>>()?;
-        let mut scene = Scene { worker, guests, _idle: idle, _ports: ports, _dir: dir };
+        let mut scene = Scene { stations, worker, guests, _idle: idle, _ports: ports, _dir: dir };
         scene.learn();
         Ok(scene)
     }
 
     /// Makes the bridge learn both guests, by packets that are flooded.
     fn learn(&mut self) {
-        for (guest, frame) in self.guests.iter_mut().zip(frames(60)) {
-            assert!(guest.send(&NetHeader::default(), &frame));
-            guest.flush();
+        for station in 0..self.stations {
+            for (guest, frame) in self.guests.iter_mut().zip(frames(60, station)) {
+                assert!(guest.send(&NetHeader::default(), &frame));
+                guest.flush();
+            }
         }
         // A flood may cost more than a turn's share. Then turns without packets follow.
         (0..1000).for_each(|_| _ = self.worker.turn());
@@ -94,9 +102,10 @@ impl Scene {
         let mut spent = 0;
         let mut packets = 0;
         for _ in 0..bursts {
-            for (guest, frame) in self.guests.iter_mut().zip(frames(len)) {
-                for _ in 0..BURST {
-                    assert!(guest.send(&NetHeader::default(), &frame), "a ring of 256 has space");
+            for (at, guest) in self.guests.iter_mut().enumerate() {
+                let of_stations: Vec<_> = (0..self.stations).map(|station| frames(len, station)).collect();
+                for frames in of_stations.iter().cycle().take(BURST) {
+                    assert!(guest.send(&NetHeader::default(), &frames[at]), "a ring of 256 has space");
                 }
                 guest.flush();
             }
@@ -117,11 +126,11 @@ impl Scene {
     }
 }
 
-/// Returns the frames that the two guests send to each other.
-fn frames(len: usize) -> [Vec<u8>; 2] {
+/// Returns the frames that one station of each guest sends to that of the other.
+fn frames(len: usize, station: u8) -> [Vec<u8>; 2] {
     [(2, 1), (1, 2)].map(|(to, from)| {
         let mut frame = vec![0xa5; len];
-        frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, to, 2, 0, 0, 0, 0, from, 0x88, 0xb5]);
+        frame[..14].copy_from_slice(&[2, 0, 0, 0, station, to, 2, 0, 0, 0, station, from, 0x88, 0xb5]);
         frame
     })
 }
@@ -131,7 +140,8 @@ fn main() -> anyhow::Result<()> {
     let (rounds, bursts) = if is_test { (1, 2) } else { (41, 50) };
     let mut scenes = Vec::new();
     for (name, others, guests, is_bridged) in ROWS {
-        scenes.push((name, Scene::new(others, guests, is_bridged)?));
+        let stations = if name == MANY { STATIONS } else { 1 };
+        scenes.push((name, Scene::new(others, guests, is_bridged, stations)?));
     }
     let mut values = vec![[const { Vec::new() }; SIZES.len()]; scenes.len()];
     for _ in 0..rounds {

@@ -34,9 +34,18 @@ impl MacAddr {
         !self.is_multicast()
     }
 
+    /// Returns the address of a number, as [`Self::as_u64`] gives it. Higher bits do not count.
+    #[must_use]
+    #[inline]
+    pub fn from_u64(number: u64) -> Self {
+        let [_, _, bytes @ ..] = number.to_be_bytes();
+        MacAddr(bytes)
+    }
+
     /// Returns the address as a number below 2^48, with its first byte as the highest; for keys and
     /// hashes.
     #[must_use]
+    #[inline]
     pub fn as_u64(self) -> u64 {
         let [a, b, c, d, e, f] = self.0;
         u64::from_be_bytes([0, 0, a, b, c, d, e, f])
@@ -201,6 +210,7 @@ mod tests {
         assert_eq!(address.to_string(), "02:00:00:ab:00:01");
         assert_eq!("02:00:00:AB:00:01".parse(), Ok(address));
         assert_eq!(address.as_u64(), 0x0200_00ab_0001);
+        assert_eq!(MacAddr::from_u64(0xffff_0200_00ab_0001), address);
         for wrong in ["", "02", "02:00:00:00:00", "02:00:00:00:00:01:02", "2:0:0:0:0:1", "02:00:00:00:00:+1"] {
             assert_eq!(wrong.parse::<MacAddr>(), Err(ParseMacError), "{wrong}");
         }

@@ -23,7 +23,7 @@ use std::env;
 use std::hint::black_box;
 use std::time::Instant;
 
-use straightline_fdb::{Fdb, LearnOutcome};
+use straightline_fdb::{Fdb, LearnOutcome, Station};
 use straightline_packet::PortIndex;
 use straightline_report::statistics::{Pairing, median, ratio};
 use straightline_wire::{MacAddr, VlanId};
@@ -80,12 +80,12 @@ impl Design for Fdb {
 
     #[inline]
     fn lookup_named(&self, vlan: VlanId, mac: MacAddr, now: u32) -> Option<u16> {
-        self.lookup(vlan, mac, now).map(|port| port.0)
+        self.lookup(Station::new(vlan, mac), now).map(|port| port.0)
     }
 
     #[inline]
     fn learn_named(&self, vlan: VlanId, mac: MacAddr, port: u16, now: u32) -> bool {
-        self.learn(vlan, mac, PortIndex(port), now) == LearnOutcome::Known
+        self.learn(Station::new(vlan, mac), PortIndex(port), now) == LearnOutcome::Known
     }
 }
 

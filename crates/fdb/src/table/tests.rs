@@ -27,13 +27,13 @@ const B: PortIndex = PortIndex(1);
 #[test]
 fn learns_moves_and_forgets() {
     let fdb = Fdb::new(16, 300, &[A, B], &[]);
-    assert_eq!(fdb.lookup(VLAN, mac(1), 0), None);
-    assert_eq!(fdb.learn(VLAN, mac(1), A, 0), LearnOutcome::Learned);
-    assert_eq!(fdb.learn(VLAN, mac(1), A, 5), LearnOutcome::Known);
-    assert_eq!(fdb.lookup(VLAN, mac(1), 10), Some(A));
-    assert_eq!(fdb.learn(VLAN, mac(1), B, 10), LearnOutcome::Moved);
-    assert_eq!(fdb.lookup(VLAN, mac(1), 309), Some(B));
-    assert_eq!(fdb.lookup(VLAN, mac(1), 310), None, "aged");
+    assert_eq!(fdb.lookup(Station::new(VLAN, mac(1)), 0), None);
+    assert_eq!(fdb.learn(Station::new(VLAN, mac(1)), A, 0), LearnOutcome::Learned);
+    assert_eq!(fdb.learn(Station::new(VLAN, mac(1)), A, 5), LearnOutcome::Known);
+    assert_eq!(fdb.lookup(Station::new(VLAN, mac(1)), 10), Some(A));
+    assert_eq!(fdb.learn(Station::new(VLAN, mac(1)), B, 10), LearnOutcome::Moved);
+    assert_eq!(fdb.lookup(Station::new(VLAN, mac(1)), 309), Some(B));
+    assert_eq!(fdb.lookup(Station::new(VLAN, mac(1)), 310), None, "aged");
     assert!(fdb.entries(310).is_empty());
     for _ in 0..64 {
         fdb.sweep(310);
@@ -46,7 +46,7 @@ fn the_last_moves_are_kept() {
     let fdb = Fdb::new(16, 300, &[A, B], &[]);
     let all = |fdb: &Fdb| fdb.moves(0);
     for port in [A, A, B] {
-        fdb.learn(VLAN, mac(1), port, 0);
+        fdb.learn(Station::new(VLAN, mac(1)), port, 0);
     }
     let moved = FdbMove { vlan: VLAN, mac: mac(1), from: A, to: B };
     assert_eq!((fdb.moved(), all(&fdb)), (1, (vec![moved], 1)));
@@ -54,7 +54,7 @@ fn the_last_moves_are_kept() {
     let next = successor(&fdb, 16, 300, &[A, B], &[], |_| true);
     assert_eq!(all(&next), (vec![moved], 1));
     for n in 0..40 {
-        next.learn(VLAN, mac(1), if n % 2 == 0 { A } else { B }, 0);
+        next.learn(Station::new(VLAN, mac(1)), if n % 2 == 0 { A } else { B }, 0);
     }
     let (moves, count) = next.moves(1);
     assert_eq!((moves.len(), count, moves.last()), (MOST_MOVES, 41, Some(&moved)));
@@ -64,8 +64,8 @@ fn the_last_moves_are_kept() {
 #[test]
 fn static_entries_neither_move_nor_age() {
     let fdb = Fdb::new(4, 300, &[A, B], &[(VLAN, mac(7), B)]);
-    assert_eq!(fdb.learn(VLAN, mac(7), A, 0), LearnOutcome::Fixed);
-    assert_eq!(fdb.lookup(VLAN, mac(7), u32::MAX), Some(B));
+    assert_eq!(fdb.learn(Station::new(VLAN, mac(7)), A, 0), LearnOutcome::Fixed);
+    assert_eq!(fdb.lookup(Station::new(VLAN, mac(7)), u32::MAX), Some(B));
     for now in 0..1000 {
         fdb.sweep(now);
     }
@@ -76,14 +76,14 @@ fn static_entries_neither_move_nor_age() {
 fn the_limit_holds_until_something_is_forgotten() {
     let fdb = Fdb::new(3, 10, &[A], &[]);
     for n in 0..3 {
-        assert_eq!(fdb.learn(VLAN, mac(n + 1), A, 0), LearnOutcome::Learned);
+        assert_eq!(fdb.learn(Station::new(VLAN, mac(n + 1)), A, 0), LearnOutcome::Learned);
     }
-    assert_eq!(fdb.learn(VLAN, mac(9), A, 5), LearnOutcome::Full);
+    assert_eq!(fdb.learn(Station::new(VLAN, mac(9)), A, 5), LearnOutcome::Full);
     assert_eq!(fdb.full(), 1);
     for _ in 0..64 {
         fdb.sweep(10);
     }
-    assert_eq!(fdb.learn(VLAN, mac(9), A, 10), LearnOutcome::Learned);
+    assert_eq!(fdb.learn(Station::new(VLAN, mac(9)), A, 10), LearnOutcome::Learned);
 }
 
 #[test]
@@ -91,31 +91,34 @@ fn a_port_that_invents_addresses_leaves_the_others_their_places() {
     let ports = [0, 1, 2].map(PortIndex);
     let fdb = Fdb::new(60, 300, &ports, &[]);
     for n in 0..1000 {
-        fdb.learn(VLAN, mac(n), A, 0);
+        fdb.learn(Station::new(VLAN, mac(n)), A, 0);
     }
     // Its own ten places and the thirty common ones.
     assert_eq!(fdb.share(A), Share { used: 40, refused: 960, evicted: 0 });
     for (port, first) in [(B, 2000), (PortIndex(2), 3000)] {
         for n in first..first + 10 {
-            assert_eq!(fdb.learn(VLAN, mac(n), port, 1), LearnOutcome::Learned);
+            assert_eq!(fdb.learn(Station::new(VLAN, mac(n)), port, 1), LearnOutcome::Learned);
         }
-        assert_eq!(fdb.learn(VLAN, mac(first + 10), port, 1), LearnOutcome::Full);
+        assert_eq!(fdb.learn(Station::new(VLAN, mac(first + 10)), port, 1), LearnOutcome::Full);
         assert_eq!(fdb.share(port), Share { used: 10, refused: 1, evicted: 0 });
     }
     // An address that moves to a port without a free place is known nowhere. Frames for it are
     // flooded.
-    assert_eq!((fdb.lookup(VLAN, mac(2000), 1), fdb.learn(VLAN, mac(2000), A, 1)), (Some(B), LearnOutcome::Full));
-    assert_eq!((fdb.lookup(VLAN, mac(2000), 1), fdb.share(B).used), (None, 9));
+    assert_eq!(
+        (fdb.lookup(Station::new(VLAN, mac(2000)), 1), fdb.learn(Station::new(VLAN, mac(2000)), A, 1)),
+        (Some(B), LearnOutcome::Full)
+    );
+    assert_eq!((fdb.lookup(Station::new(VLAN, mac(2000)), 1), fdb.share(B).used), (None, 9));
     // An address that moves back to its own port finds its place.
-    assert_eq!(fdb.learn(VLAN, mac(2000), B, 1), LearnOutcome::Learned);
-    assert_eq!(fdb.learn(VLAN, mac(9000), PortIndex(3), 1), LearnOutcome::Full, "no port of this bridge");
+    assert_eq!(fdb.learn(Station::new(VLAN, mac(2000)), B, 1), LearnOutcome::Learned);
+    assert_eq!(fdb.learn(Station::new(VLAN, mac(9000)), PortIndex(3), 1), LearnOutcome::Full, "no port of this bridge");
 }
 
 #[test]
 fn a_successor_knows_what_still_holds() {
     let fdb = Fdb::new(8, 300, &[A, B], &[(VLAN, mac(9), B)]);
     for n in 1..=6_u32 {
-        fdb.learn(VLAN, mac(n.into()), if n % 2 == 0 { B } else { A }, n);
+        fdb.learn(Station::new(VLAN, mac(n.into())), if n % 2 == 0 { B } else { A }, n);
     }
     let known = |fdb: &Fdb| {
         let mut known: Vec<_> = fdb.entries(6).into_iter().map(|e| (e.mac, e.port, e.seen, e.is_static)).collect();
@@ -129,11 +132,11 @@ fn a_successor_knows_what_still_holds() {
     let other = successor(&fdb, 8, 10, &[A], &[(VLAN, mac(3), A)], |_| true);
     assert_eq!(known(&other), [(mac(1), A, 1, false), (mac(3), A, 0, true), (mac(5), A, 5, false)]);
     assert_eq!((other.learned(), other.ageing(), other.fixed()), (2, 10, 1));
-    assert_eq!(other.lookup(VLAN, mac(1), 11), None, "it ages by the new rule");
+    assert_eq!(other.lookup(Station::new(VLAN, mac(1)), 11), None, "it ages by the new rule");
     // Too few places: the addresses seen last stay, and no refusal is counted.
     let small = successor(&fdb, 2, 300, &[A, B], &[], |_| true);
     assert_eq!(known(&small), [(mac(5), A, 5, false), (mac(6), B, 6, false)]);
-    assert_eq!((small.full(), small.learn(VLAN, mac(7), A, 7)), (0, LearnOutcome::Full));
+    assert_eq!((small.full(), small.learn(Station::new(VLAN, mac(7)), A, 7)), (0, LearnOutcome::Full));
     // `keep` decides on learned addresses, and not on fixed ones.
     let kept = successor(&fdb, 8, 300, &[A, B], &[(VLAN, mac(9), B)], |entry| entry.port == A && entry.mac != mac(1));
     assert_eq!(known(&kept), [(mac(3), A, 3, false), (mac(5), A, 5, false), (mac(9), B, 0, true)]);
@@ -157,12 +160,12 @@ fn workers_share_it() {
             // Some addresses stay at their port, and all workers see them. Others move between
             // ports.
             if address < 4 {
-                assert_ne!(fdb.learn(VLAN, mac(1000 + address), A, now), LearnOutcome::Moved);
-                let found = fdb.lookup(VLAN, mac(1000 + address), now);
+                assert_ne!(fdb.learn(Station::new(VLAN, mac(1000 + address)), A, now), LearnOutcome::Moved);
+                let found = fdb.lookup(Station::new(VLAN, mac(1000 + address)), now);
                 assert!(found.is_none_or(|port| port == A), "{found:?}");
             } else {
-                fdb.learn(VLAN, mac(address), port, now);
-                assert_eq!(fdb.learn(VLAN, mac(500), port, now) == LearnOutcome::Fixed, port != B);
+                fdb.learn(Station::new(VLAN, mac(address)), port, now);
+                assert_eq!(fdb.learn(Station::new(VLAN, mac(500)), port, now) == LearnOutcome::Fixed, port != B);
             }
             fdb.sweep(now);
         }
@@ -179,14 +182,14 @@ fn workers_share_it() {
         assert_eq!(fdb.share(port).used as usize, has, "{port:?}");
     }
     for entry in entries {
-        assert!(fdb.stations.find(Key::new(entry.vlan, entry.mac)).is_some(), "each is found");
+        assert!(fdb.stations.find(Station::new(entry.vlan, entry.mac)).is_some(), "each is found");
     }
     for _ in 0..64 {
         fdb.sweep(1000);
     }
     assert_eq!((fdb.learned(), fdb.entries(1000).len()), (0, 1));
     // All places are free again.
-    (0..8).for_each(|n| assert_eq!(fdb.learn(VLAN, mac(n), A, 1000), LearnOutcome::Learned));
+    (0..8).for_each(|n| assert_eq!(fdb.learn(Station::new(VLAN, mac(n)), A, 1000), LearnOutcome::Learned));
 }
 
 /// Compares the table with a reference implementation, a hash map, while many addresses come
@@ -218,16 +221,16 @@ fn agrees_with_a_map() {
             Some(_) => LearnOutcome::Moved,
             None => LearnOutcome::Learned,
         };
-        assert_eq!(fdb.learn(VLAN, mac(n), port, now), expected, "address {n} at {now}");
+        assert_eq!(fdb.learn(Station::new(VLAN, mac(n)), port, now), expected, "address {n} at {now}");
         full += u64::from(expected == LearnOutcome::Full);
         fdb.sweep(now);
         if now % 64 == 0 {
             for m in 0..256 {
                 let expected = model.get(&m).filter(|e| now - e.1 < 50).map(|e| e.0);
-                assert_eq!(fdb.lookup(VLAN, mac(m), now), expected, "address {m} at {now}");
+                assert_eq!(fdb.lookup(Station::new(VLAN, mac(m)), now), expected, "address {m} at {now}");
             }
         }
-        model.retain(|&m, e| now - e.1 < 50 || fdb.stations.find(Key::new(VLAN, mac(m))).is_some());
+        model.retain(|&m, e| now - e.1 < 50 || fdb.stations.find(Station::new(VLAN, mac(m))).is_some());
         assert_eq!((fdb.learned() as usize, fdb.full()), (model.len(), full));
     }
     assert!(full > 0, "there was always a free place");

@@ -143,6 +143,7 @@ impl NodeControl for BridgeTable {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use straightline_fdb::Station;
 
     const A: PortIndex = PortIndex(1);
     const B: PortIndex = PortIndex(2);
@@ -178,12 +179,12 @@ mod tests {
     fn a_successor_has_what_is_still_valid_and_tells_only_news() {
         let before = table(8, &[A, B], HashMap::new());
         for (last, port) in [(1, A), (2, A), (3, B)] {
-            before.fdb.learn(VlanId::DEFAULT, mac(last), port, 7);
+            before.fdb.learn(Station::new(VlanId::DEFAULT, mac(last)), port, 7);
         }
-        before.fdb.learn(VlanId::DEFAULT, mac(3), A, 8);
+        before.fdb.learn(Station::new(VlanId::DEFAULT, mac(3)), A, 8);
         let told: Vec<_> = before.events(&view()).into_iter().map(|event| event.message).collect();
         assert_eq!(told, ["bridge \"lan\": 02:00:00:00:00:03 moved from port \"vm2\" to port \"vm1\""]);
-        before.fdb.learn(VlanId::DEFAULT, mac(3), B, 9);
+        before.fdb.learn(Station::new(VlanId::DEFAULT, mac(3)), B, 9);
         // From now on, port A may claim one address only.
         let check = SourceCheck::new(&[crate::MacPrefix::exact(mac(1))], None);
         let after = table(8, &[A, B], [(A, check)].into());
@@ -199,7 +200,7 @@ mod tests {
     fn a_full_share_is_told_with_its_port() {
         let table = table(4, &[A, B], HashMap::new());
         for last in 0..5 {
-            table.fdb.learn(VlanId::DEFAULT, mac(last + 1), A, 0);
+            table.fdb.learn(Station::new(VlanId::DEFAULT, mac(last + 1)), A, 0);
         }
         let events = table.events(&view());
         let [TableEvent { kind: EventKind::NotLearned { port, remote: None, refused: 2 }, .. }] = &events[..] else {

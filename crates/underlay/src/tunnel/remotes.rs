@@ -7,7 +7,7 @@
 
 use std::net::IpAddr;
 
-use straightline_fdb::{Fdb, FdbMove, FdbPort, Share};
+use straightline_fdb::{Fdb, FdbMove, FdbPort, Share, Station};
 use straightline_wire::{MacAddr, VlanId};
 
 use crate::TunnelConfig;
@@ -83,7 +83,7 @@ impl Remotes {
     /// Returns the remote behind which a station is, if it is known at `now`.
     #[inline]
     pub(crate) fn of(&self, mac: MacAddr, now: u32) -> Option<RemoteIndex> {
-        self.fdb.lookup(VLAN, mac, now)
+        self.fdb.lookup(Station::new(VLAN, mac), now)
     }
 
     /// Learns that a station is behind `remote`, because a frame with this source came from there.
@@ -91,7 +91,7 @@ impl Remotes {
     #[inline]
     pub(crate) fn learn(&self, mac: MacAddr, remote: RemoteIndex, now: u32) {
         if !mac.is_multicast() && mac.as_u64() != 0 {
-            self.fdb.learn(VLAN, mac, remote, now);
+            self.fdb.learn(Station::new(VLAN, mac), remote, now);
         }
     }
 
