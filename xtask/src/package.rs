@@ -3,6 +3,7 @@
 //! Manual pages and completions come from the program itself. `crates/straightline/Cargo.toml` lists
 //! the files of the Debian package (`package.metadata.deb`).
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -76,20 +77,24 @@ pub(crate) fn deb() -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Builds the tarball for other distributions in `target/dist`. Returns its path.
-fn tarball() -> Result<PathBuf> {
+/// Builds the tarball for other distributions in `target/dist`, and the file with its debug
+/// information. Returns the path of the first.
+pub(crate) fn tarball() -> Result<PathBuf> {
     let root = run::root()?;
     let target = run::target(&root);
     let made = generate(&root, &target)?;
     let program = target.join("release/straightline");
     let version = run::output(Command::new(&program).arg("--version"))?;
-    let version = version.rsplit(' ').next().context("the program printed no version")?;
+    let version = version.split_whitespace().last().context("the program printed no version")?;
     let name = format!("straightline-{version}-x86_64-linux");
     let folder = made.join(&name);
     if folder.exists() {
         fs::remove_dir_all(&folder)?;
     }
-    copy(&program, &folder.join("bin/straightline"))?;
+    let debug = made.join(format!("{name}.debug"));
+    let separated = folder.join("bin/straightline");
+    separate(&program, &separated, &debug)?;
+    run::must(Command::new(&separated).args(["demo", "--secs", "1"]))?;
     for (from, to) in FILES {
         copy(&root.join(from), &folder.join(to))?;
     }
@@ -108,8 +113,18 @@ fn tarball() -> Result<PathBuf> {
     let mut tar = Command::new("tar");
     tar.args(["--owner=0", "--group=0", "-czf"]).arg(&path).arg("-C").arg(&made).arg(&name);
     run::must(&mut tar)?;
-    println!("{}", path.display());
+    println!("{}\n{}", path.display(), debug.display());
     Ok(path)
+}
+
+/// Copies a program without its debug information, which goes to a file of its own. Names of
+/// functions stay in the program, for `perf` and for backtraces.
+fn separate(program: &Path, to: &Path, debug: &Path) -> Result<()> {
+    fs::create_dir_all(to.parent().unwrap_or(Path::new(".")))?;
+    run::must(Command::new("objcopy").arg("--only-keep-debug").arg(program).arg(debug))?;
+    let mut link = OsString::from("--add-gnu-debuglink=");
+    link.push(debug);
+    run::must(Command::new("objcopy").arg("--strip-debug").arg(link).arg(program).arg(to))
 }
 
 /// Builds the program, and lets it write manual pages and completions. Returns their folder.

@@ -231,6 +231,10 @@ fn guests(
     if let Err(error) = package::deb() {
         tally.failed.push(format!("the Debian package: {error:#}"));
     }
+    match package::tarball() {
+        Ok(_) => tally.passed += 1,
+        Err(error) => tally.failed.push(format!("the tarball: {error:#}")),
+    }
     let report = cache.join("report.json");
     fs::create_dir_all(cache)?;
     if report.exists() {
