@@ -53,7 +53,10 @@ fn first_vm(lab: &Lab) -> Result<()> {
     let mut guest: Option<LinuxGuest> = None;
     for (place, block) in &section.blocks {
         match place {
-            Place::File(file) => root.write(file, &block.replace("\"you\"", "\"root\""))?,
+            Place::File(file) => {
+                let file = file.strip_prefix("append to ").context("the README adds to the file of the package")?;
+                root.append(file, &block.replace("\"you\"", "\"root\""))?;
+            }
             Place::Host(HostName::Only) => {
                 for line in block.lines().filter(|line| !line.starts_with('#')) {
                     if line.contains("apt-get install") {
@@ -298,6 +301,11 @@ impl Root {
     /// Writes a file of the root.
     fn write(&self, file: &str, text: &str) -> Result<()> {
         self.sh(&format!("cat > {file} <<'END'\n{text}END\n")).map(drop)
+    }
+
+    /// Appends to a file of the root.
+    fn append(&self, file: &str, text: &str) -> Result<()> {
+        self.sh(&format!("cat >> {file} <<'END'\n{text}END\n")).map(drop)
     }
 
     /// Does what systemd does for `RuntimeDirectory=` and `ExecStartPre=`. Returns the service's user.
