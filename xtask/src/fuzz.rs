@@ -166,7 +166,7 @@ pub(crate) fn names() -> String {
 pub(crate) fn run(options: &FuzzOptions) -> Result<(u64, Vec<String>)> {
     let root = run::root()?;
     let folder = folder(&root);
-    let programs = build(&root, options.profile, &[])?;
+    let programs = build(run::cargo(&root), &root, options.profile, &[])?;
     let wanted = |name: &str| options.target.as_deref().is_none_or(|wanted| wanted == name);
     let targets: Vec<_> = TARGETS.iter().filter(|(name, _)| wanted(name)).collect();
     let mut passed = 0;
@@ -196,14 +196,13 @@ fn folder(root: &Path) -> PathBuf {
     run::target(root).join("fuzz")
 }
 
-/// Builds the targets, with additional arguments for cargo. Returns the folder of the built
+/// Builds the targets by this cargo, with additional arguments. Returns the folder of the built
 /// programs.
-pub(crate) fn build(root: &Path, profile: Profile, args: &[&str]) -> Result<PathBuf> {
+pub(crate) fn build(mut build: Command, root: &Path, profile: Profile, args: &[&str]) -> Result<PathBuf> {
     let folder = folder(root);
     let version = run::output(Command::new("rustc").arg("-vV").current_dir(root))?;
     let host = version.lines().find_map(|line| line.strip_prefix("host: "));
     let host = host.context("`rustc -vV` printed no line that begins with `host: `")?;
-    let mut build = run::cargo(root);
     // With `--target`, cargo does not apply the flags to build scripts.
     build.args(["build", "--profile", profile.name(), "--locked", "--manifest-path", "fuzz/Cargo.toml"]);
     build.args(["--target", host, "--target-dir"]).arg(&folder).args(args).env("RUSTFLAGS", FLAGS);

@@ -64,7 +64,7 @@ pub(crate) fn deb() -> Result<PathBuf> {
     let root = run::root()?;
     let target = run::target(&root);
     generate(&root, &target)?;
-    let tool = cargo_deb(&root, &target)?;
+    let tool = cargo_deb(run::cargo(&root), &target)?;
     let mut deb = Command::new(&tool);
     // An older package would be another one to choose from.
     if target.join("debian").exists() {
@@ -145,14 +145,13 @@ fn generate(root: &Path, target: &Path) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Returns the path of cargo-deb, which is built once for a target folder.
-pub(crate) fn cargo_deb(root: &Path, target: &Path) -> Result<PathBuf> {
+/// Returns the path of cargo-deb, which this cargo builds once for a target folder.
+pub(crate) fn cargo_deb(mut install: Command, target: &Path) -> Result<PathBuf> {
     let folder = target.join("tools");
     let program = folder.join("bin/cargo-deb");
     let has_it = run::output(Command::new(&program).arg("--version")).is_ok_and(|version| version == CARGO_DEB);
     if !has_it {
         println!("building cargo-deb {CARGO_DEB}, once: this takes about two minutes");
-        let mut install = run::cargo(root);
         install.args(["install", "--quiet", "--locked", "--version", CARGO_DEB, "cargo-deb", "--root"]).arg(&folder);
         // Compression by the program `xz` is enough, and debug symbols stay where they are.
         install.args(["--no-default-features", "--features", "gzip"]);

@@ -30,6 +30,13 @@ pub(crate) fn cargo(root: &Path) -> Command {
     command
 }
 
+/// Returns a command for cargo that takes only the time that no other program wants.
+pub(crate) fn idle_cargo(root: &Path) -> Command {
+    let mut command = Command::new("nice");
+    command.args(["-n", "19"]).arg(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())).current_dir(root);
+    command
+}
+
 /// Prints a command, runs it, and returns whether it succeeded.
 pub(crate) fn passes(command: &mut Command) -> Result<bool> {
     say(command);

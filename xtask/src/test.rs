@@ -73,40 +73,30 @@ pub(crate) fn run(options: &TestOptions) -> Result<bool> {
         run::must(cargo_peers(&root).arg("--list"))?;
         return Ok(true);
     }
-    if options.no_install {
-        println!("--no-install: tests whose programs are missing are skipped");
-    } else {
-        install::install(&cache)?;
-    }
     let mut tally = Tally::default();
     let mut built = false;
-    if options.only.is_none() {
-        if !options.rest {
-            checks(&root, &mut tally)?;
+    if options.only.is_some() {
+        install(options, &cache)?;
+    } else {
+        if options.rest {
+            install(options, &cache)?;
+        } else {
+            // Packages are downloaded while the compiler works.
+            std::thread::scope(|threads| {
+                let installing = threads.spawn(|| install(options, &cache));
+                checks(&root, &mut tally)?;
+                installing.join().unwrap_or_else(|_| bail!("the installation panicked"))
+            })?;
             tests(&root, options, &INSIDE, &mut tally)?;
         }
         if options.quick {
             return Ok(tally.end());
         }
-        built = build(&root)?;
-        tests(&root, options, &OUTSIDE, &mut tally)?;
-        tests(&root, options, &["--doc"], &mut tally)?;
-        benches(&root, &mut tally)?;
-        if options.long && !bugs::run(None)? {
-            tally.failed.push("bugs: at least one published bug was not found (see above)".to_owned());
-        }
-        match run::passes(run::cargo(&root).args(CRATES)) {
-            Ok(true) => tally.passed += 1,
-            Ok(false) => tally.failed.push("cargo package: a crate could not be published".to_owned()),
-            Err(error) => tally.failed.push(format!("cargo package: {error:#}")),
-        }
-        match fuzz::run(&fuzz::SMOKE) {
-            Ok((passed, failed)) => {
-                tally.passed += passed;
-                tally.failed.extend(failed);
-            }
-            Err(error) => tally.failed.push(format!("the fuzz targets: {error:#}")),
-        }
+        built = run::passes(run::cargo(&root).arg("test").args(WORKSPACE).args(["--all-targets", "--no-run"]))?;
+        std::thread::scope(|threads| {
+            threads.spawn(|| build_others(&root, &target));
+            rest(&root, options, &mut tally)
+        })?;
     }
     // The workspace's tests have built this program. Alone, cargo would build it again for other
     // features.
@@ -167,19 +157,46 @@ fn tests(root: &Path, options: &TestOptions, selected: &[&str], tally: &mut Tall
     Ok(())
 }
 
-/// Runs all builds with separate target folders at the same time, because the end of each build
-/// uses one thread only. A build that fails here fails again where its result is needed, and is
-/// reported there. Returns true if the tests of the workspace were built.
-fn build(root: &Path) -> Result<bool> {
-    std::thread::scope(|threads| {
-        threads.spawn(|| {
-            let _ = run::passes(run::cargo(root).args(SWITCH).arg("--quiet"));
-            let _ = package::cargo_deb(root, &run::target(root));
-        });
-        let built = run::passes(run::cargo(root).arg("test").args(WORKSPACE).args(["--all-targets", "--no-run"]));
-        let _ = fuzz::build(root, fuzz::SMOKE.profile, &["--quiet"]);
-        built
-    })
+/// Builds what has a target folder of its own, while tests run: the switch as users get it, the tool
+/// for the package, and the fuzz targets. Tests wait for timers most of the time, and the builds have
+/// the lowest priority. A build that fails here fails again where its result is needed, and is
+/// reported there.
+fn build_others(root: &Path, target: &Path) {
+    let _ = run::passes(run::idle_cargo(root).args(SWITCH).arg("--quiet"));
+    let _ = package::cargo_deb(run::idle_cargo(root), target);
+    let _ = fuzz::build(run::idle_cargo(root), root, fuzz::SMOKE.profile, &["--quiet"]);
+}
+
+/// Runs the tests outside of crates, and all that follows them but the end-to-end tests.
+fn rest(root: &Path, options: &TestOptions, tally: &mut Tally) -> Result<()> {
+    tests(root, options, &OUTSIDE, tally)?;
+    tests(root, options, &["--doc"], tally)?;
+    benches(root, tally)?;
+    if options.long && !bugs::run(None)? {
+        tally.failed.push("bugs: at least one published bug was not found (see above)".to_owned());
+    }
+    match run::passes(run::cargo(root).args(CRATES)) {
+        Ok(true) => tally.passed += 1,
+        Ok(false) => tally.failed.push("cargo package: a crate could not be published".to_owned()),
+        Err(error) => tally.failed.push(format!("cargo package: {error:#}")),
+    }
+    match fuzz::run(&fuzz::SMOKE) {
+        Ok((passed, failed)) => {
+            tally.passed += passed;
+            tally.failed.extend(failed);
+        }
+        Err(error) => tally.failed.push(format!("the fuzz targets: {error:#}")),
+    }
+    Ok(())
+}
+
+/// Installs what the tests need, unless the options forbid it.
+fn install(options: &TestOptions, cache: &Path) -> Result<()> {
+    if options.no_install {
+        println!("--no-install: tests whose programs are missing are skipped");
+        return Ok(());
+    }
+    install::install(cache)
 }
 
 /// Returns a command that builds the end-to-end tests' program if needed, and runs it.
