@@ -305,7 +305,7 @@ fn has_names(symbols: &str) -> bool {
 
 /// Returns whether a line of `nm` is a kernel's load or store as a function of its own.
 fn is_access(line: &str) -> bool {
-    line.contains(" as straightline_simd::vector::Vector>::")
+    line.contains(" as straightline_simd::vector::Vector>::") || line.contains("straightline_simd::arch::avx512::")
 }
 
 /// The file that `peers --report` writes.

@@ -33,8 +33,8 @@ struct sl_kernels {
 extern "C" {
 #endif // __cplusplus
 
-// Returns the kernels of an instruction set by its name: "scalar", "sse2", "avx2", "avx512" or
-// "neon". "auto" and NULL mean the best set. Returns NULL if this machine does not have the set,
+// Returns the kernels of an instruction set by its name: "scalar", "sse2", "avx2", "avx512",
+// "avx512-copies" or "neon". "auto" and NULL mean the best set. Returns NULL if this machine does not have the set,
 // and for any other name.
 //
 // # Safety

@@ -65,8 +65,8 @@ pub struct sl_kernels {
 // SAFETY: `name` points to a constant, and no table is ever written.
 unsafe impl Sync for sl_kernels {}
 
-/// Returns the kernels of an instruction set by its name: "scalar", "sse2", "avx2", "avx512" or
-/// "neon". "auto" and NULL mean the best set. Returns NULL if this machine does not have the set,
+/// Returns the kernels of an instruction set by its name: "scalar", "sse2", "avx2", "avx512",
+/// "avx512-copies" or "neon". "auto" and NULL mean the best set. Returns NULL if this machine does not have the set,
 /// and for any other name.
 ///
 /// # Safety
@@ -162,6 +162,8 @@ kernels!(sse2, c"sse2", Level::Sse2);
 kernels!(avx2, c"avx2", Level::Avx2(straightline_simd::Avx2::new_unchecked()));
 #[cfg(target_arch = "x86_64")]
 kernels!(avx512, c"avx512", Level::Avx512(straightline_simd::Avx512::new_unchecked()));
+#[cfg(target_arch = "x86_64")]
+kernels!(avx512_copies, c"avx512-copies", Level::Avx512Copies(straightline_simd::Avx512::new_unchecked()));
 #[cfg(target_arch = "aarch64")]
 kernels!(neon, c"neon", Level::Neon);
 
@@ -174,6 +176,8 @@ fn table(level: Level) -> Option<&'static sl_kernels> {
         Level::Avx2(_) => Some(&avx2::KERNELS),
         #[cfg(target_arch = "x86_64")]
         Level::Avx512(_) => Some(&avx512::KERNELS),
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512Copies(_) => Some(&avx512_copies::KERNELS),
         #[cfg(target_arch = "aarch64")]
         Level::Neon => Some(&neon::KERNELS),
         // C programs have these copies already.

@@ -59,7 +59,7 @@ static int check(const struct sl_kernels *kernels, const char *name)
 
 int main(void)
 {
-	static const char *const names[] = {"scalar", "sse2", "avx2", "avx512"};
+	static const char *const names[] = {"scalar", "sse2", "avx2", "avx512", "avx512-copies"};
 	struct sl_sum sum = {0};
 	int found = 0;
 

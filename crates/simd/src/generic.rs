@@ -60,6 +60,43 @@ use crate::arch::sum_words;
 use crate::sum::add_carry;
 use crate::vector::Vector;
 
+/// The kernels of an instruction set, by any algorithm.
+///
+/// # Safety of the methods
+/// As for the functions of this file.
+pub(crate) trait Algorithms {
+    unsafe fn copy(dst: *mut u8, src: *const u8, len: usize);
+    unsafe fn sum(src: *const u8, len: usize) -> u64;
+    unsafe fn copy_sum(dst: *mut u8, src: *const u8, len: usize) -> u64;
+    unsafe fn sum_shared(src: *const u8, len: usize) -> u64;
+}
+
+impl<V: Vector> Algorithms for V {
+    #[inline(always)]
+    unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
+        // SAFETY: passed on, here and below.
+        unsafe { copy::<V>(dst, src, len) }
+    }
+
+    #[inline(always)]
+    unsafe fn sum(src: *const u8, len: usize) -> u64 {
+        // SAFETY: as above.
+        unsafe { sum::<V>(src, len) }
+    }
+
+    #[inline(always)]
+    unsafe fn copy_sum(dst: *mut u8, src: *const u8, len: usize) -> u64 {
+        // SAFETY: as above.
+        unsafe { copy_sum::<V>(dst, src, len) }
+    }
+
+    #[inline(always)]
+    unsafe fn sum_shared(src: *const u8, len: usize) -> u64 {
+        // SAFETY: as above.
+        unsafe { sum_shared::<V>(src, len) }
+    }
+}
+
 /// Maximum number of bytes in a partial sum. A longer sum is reduced to one number after each
 /// block, so that no lane of [`Vector::Acc`] overflows.
 const SUM_BLOCK: usize = 1 << 16;

@@ -5,7 +5,7 @@
 use std::ffi::c_void;
 use std::hint::black_box;
 
-use crate::generic;
+use crate::generic::Algorithms;
 use crate::level::Level;
 use crate::sum::Sum;
 use crate::vector::Vector;
@@ -13,7 +13,9 @@ use crate::vector::Vector;
 #[cfg(target_arch = "aarch64")]
 use crate::arch::NeonVector;
 #[cfg(target_arch = "x86_64")]
-use crate::arch::{Avx2Vector, Avx512Vector, Sse2Vector};
+use crate::arch::{Avx2Vector, Sse2Vector};
+#[cfg(target_arch = "x86_64")]
+use crate::wide::Avx512All;
 
 /// Copies `len` bytes from `src` to `dst`.
 ///
@@ -39,7 +41,9 @@ pub unsafe fn copy(level: Level, dst: *mut u8, src: *const u8, len: usize) {
             #[cfg(target_arch = "x86_64")]
             Level::Avx2(_) => copy_avx2(dst, src, len),
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512(_) => copy_avx512(dst, src, len),
+            Level::Avx512(_) => copy_avx2(dst, src, len),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512Copies(_) => copy_avx512(dst, src, len),
             #[cfg(target_arch = "aarch64")]
             Level::Neon => copy_neon(dst, src, len),
             Level::Libc => copy_libc(dst, src, len),
@@ -67,7 +71,7 @@ pub unsafe fn copy_sum(level: Level, dst: *mut u8, src: *const u8, len: usize, s
             #[cfg(target_arch = "x86_64")]
             Level::Avx2(_) => copy_sum_avx2(dst, src, len),
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512(_) => copy_sum_avx512(dst, src, len),
+            Level::Avx512(_) | Level::Avx512Copies(_) => copy_sum_avx512(dst, src, len),
             #[cfg(target_arch = "aarch64")]
             Level::Neon => copy_sum_neon(dst, src, len),
             Level::Libc => return copy_sum(Level::detect(), dst, src, len, sum),
@@ -92,7 +96,7 @@ pub fn sum(level: Level, bytes: &[u8], sum: &mut Sum) {
             #[cfg(target_arch = "x86_64")]
             Level::Avx2(_) => sum_avx2(src, len),
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512(_) => sum_avx512(src, len),
+            Level::Avx512(_) | Level::Avx512Copies(_) => sum_avx512(src, len),
             #[cfg(target_arch = "aarch64")]
             Level::Neon => sum_neon(src, len),
             Level::Libc => return self::sum(Level::detect(), bytes, sum),
@@ -119,7 +123,7 @@ pub unsafe fn sum_shared(level: Level, src: *const u8, len: usize, sum: &mut Sum
             #[cfg(target_arch = "x86_64")]
             Level::Avx2(_) => sum_shared_avx2(src, len),
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512(_) => sum_shared_avx512(src, len),
+            Level::Avx512(_) | Level::Avx512Copies(_) => sum_shared_avx512(src, len),
             #[cfg(target_arch = "aarch64")]
             Level::Neon => sum_shared_neon(src, len),
             Level::Libc => return sum_shared(Level::detect(), src, len, sum),
@@ -219,34 +223,34 @@ pub(crate) unsafe fn copy_movsb(dst: *mut u8, src: *const u8, len: usize) {
 
 /// Defines the kernels of one instruction set.
 macro_rules! wrappers {
-    ($(#[$attribute:meta])* $vector:ty: $copy:ident, $sum:ident, $copy_sum:ident, $sum_shared:ident) => {
+    ($(#[$attribute:meta])* $set:ty: $copy:ident, $sum:ident, $copy_sum:ident, $sum_shared:ident) => {
         #[inline]
         $(#[$attribute])*
         pub(crate) unsafe fn $copy(dst: *mut u8, src: *const u8, len: usize) {
             // SAFETY: the instruction set is enabled in this function; the pointers are the
             // caller's promise.
-            unsafe { generic::copy::<$vector>(dst, src, len) }
+            unsafe { <$set>::copy(dst, src, len) }
         }
 
         #[inline]
         $(#[$attribute])*
         pub(crate) unsafe fn $sum(src: *const u8, len: usize) -> u64 {
             // SAFETY: as above.
-            unsafe { generic::sum::<$vector>(src, len) }
+            unsafe { <$set>::sum(src, len) }
         }
 
         #[inline]
         $(#[$attribute])*
         pub(crate) unsafe fn $copy_sum(dst: *mut u8, src: *const u8, len: usize) -> u64 {
             // SAFETY: as above.
-            unsafe { generic::copy_sum::<$vector>(dst, src, len) }
+            unsafe { <$set>::copy_sum(dst, src, len) }
         }
 
         #[inline]
         $(#[$attribute])*
         pub(crate) unsafe fn $sum_shared(src: *const u8, len: usize) -> u64 {
             // SAFETY: as above.
-            unsafe { generic::sum_shared::<$vector>(src, len) }
+            unsafe { <$set>::sum_shared(src, len) }
         }
     };
 }
@@ -264,8 +268,8 @@ wrappers!(
 );
 wrappers!(
     #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx512f,avx2")]
-    Avx512Vector: copy_avx512, sum_avx512, copy_sum_avx512, sum_shared_avx512
+    #[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2")]
+    Avx512All: copy_avx512, sum_avx512, copy_sum_avx512, sum_shared_avx512
 );
 wrappers!(
     #[cfg(target_arch = "aarch64")]

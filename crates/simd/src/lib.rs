@@ -34,13 +34,14 @@
 //! | `kernel.rs` | the public functions: dispatch by level, and one `#[target_feature]` wrapper for each set |
 //! | `run.rs` | [`Kernels`] and [`Level::run`]: a caller's loop, compiled for each set |
 //! | `generic.rs` | the algorithms, written once over `vector.rs` |
+//! | `wide.rs` | the sums of AVX-512 |
 //! | `vector.rs` | the trait that an instruction set implements |
 //! | `arch/` | its implementations: all accesses to memory, in assembly |
 //! | `sum.rs` | [`Sum`], the running checksum |
 //! | `prefetch.rs` | hints for the caches |
 //! | `reference.rs` | the reference implementation of each kernel, for tests |
 //!
-//! `unsafe` code is in `kernel.rs`, `run.rs`, `generic.rs`, `arch/`, `prefetch.rs` and in the trait
+//! `unsafe` code is in `kernel.rs`, `run.rs`, `generic.rs`, `wide.rs`, `arch/`, `prefetch.rs` and in the trait
 //! of `vector.rs`. The tokens in `level.rs` have constructors that are unsafe to call.
 
 mod arch;
@@ -52,6 +53,8 @@ pub mod reference;
 mod run;
 mod sum;
 mod vector;
+#[cfg(target_arch = "x86_64")]
+mod wide;
 
 pub use kernel::{copy, copy_sum, load8, load12, store2, store4, store8, sum, sum_shared};
 #[cfg(target_arch = "x86_64")]
@@ -60,7 +63,7 @@ pub use level::{Level, ParseLevelError};
 pub use prefetch::{prefetch_read, prefetch_write};
 #[cfg(target_arch = "aarch64")]
 pub use run::Neon;
-pub use run::{Kernels, Libc, Scalar, WithKernels};
 #[cfg(target_arch = "x86_64")]
-pub use run::{Movsb, Sse2};
+pub use run::{Avx512Copies, Movsb, Sse2};
+pub use run::{Kernels, Libc, Scalar, WithKernels};
 pub use sum::Sum;

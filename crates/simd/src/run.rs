@@ -5,13 +5,15 @@
 #[cfg(target_arch = "aarch64")]
 use crate::arch::NeonVector;
 #[cfg(target_arch = "x86_64")]
-use crate::arch::{Avx2Vector, Avx512Vector, Sse2Vector};
-use crate::generic;
+use crate::arch::{Avx2Vector, Sse2Vector};
+use crate::generic::Algorithms;
 use crate::kernel;
 use crate::level::Level;
 #[cfg(target_arch = "x86_64")]
 use crate::level::{Avx2, Avx512};
 use crate::sum::Sum;
+#[cfg(target_arch = "x86_64")]
+use crate::wide::{Avx512All, Avx512Sums};
 
 /// Instruction set as a type, for loops that are generic over it. A value proves that the machine
 /// has the set.
@@ -98,6 +100,9 @@ impl Level {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: the token proves the set.
             Self::Avx512(token) => unsafe { with_avx512(work, token) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the token proves the set.
+            Self::Avx512Copies(token) => unsafe { with_avx512(work, Avx512Copies(token)) },
             #[cfg(target_arch = "aarch64")]
             Self::Neon => work.with(Neon),
             Self::Libc => work.with(Libc),
@@ -114,9 +119,9 @@ fn with_avx2<W: WithKernels>(work: W, token: Avx2) -> W::Output {
 }
 
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx2")]
-fn with_avx512<W: WithKernels>(work: W, token: Avx512) -> W::Output {
-    work.with(token)
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2")]
+fn with_avx512<W: WithKernels>(work: W, kernels: impl Kernels) -> W::Output {
+    work.with(kernels)
 }
 
 /// Instruction set of [`Level::Scalar`].
@@ -127,6 +132,11 @@ pub struct Scalar;
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy, Debug)]
 pub struct Sse2;
+
+/// Instruction set of [`Level::Avx512Copies`].
+#[cfg(target_arch = "x86_64")]
+#[derive(Clone, Copy, Debug)]
+pub struct Avx512Copies(Avx512);
 
 /// Instruction set of [`Level::Neon`].
 #[cfg(target_arch = "aarch64")]
@@ -144,7 +154,7 @@ pub struct Movsb;
 
 /// Implements the kernels of a set by the algorithms of `generic.rs`.
 macro_rules! kernels {
-    ($(#[$attribute:meta])* $set:ty: $self:ident => $level:expr, $vector:ty) => {
+    ($(#[$attribute:meta])* $set:ty: $self:ident => $level:expr, $algorithms:ty) => {
         $(#[$attribute])*
         impl sealed::Sealed for $set {}
 
@@ -158,25 +168,25 @@ macro_rules! kernels {
             #[inline(always)]
             unsafe fn copy(self, dst: *mut u8, src: *const u8, len: usize) {
                 // SAFETY: a value proves the set; the pointers are the caller's promise.
-                unsafe { generic::copy::<$vector>(dst, src, len) }
+                unsafe { <$algorithms>::copy(dst, src, len) }
             }
 
             #[inline(always)]
             fn sum(self, bytes: &[u8], sum: &mut Sum) {
                 // SAFETY: a value proves the set; the bytes belong to a slice.
-                sum.append(unsafe { generic::sum::<$vector>(bytes.as_ptr(), bytes.len()) }, bytes.len());
+                sum.append(unsafe { <$algorithms>::sum(bytes.as_ptr(), bytes.len()) }, bytes.len());
             }
 
             #[inline(always)]
             unsafe fn copy_sum(self, dst: *mut u8, src: *const u8, len: usize, sum: &mut Sum) {
                 // SAFETY: a value proves the set; the pointers are the caller's promise.
-                sum.append(unsafe { generic::copy_sum::<$vector>(dst, src, len) }, len);
+                sum.append(unsafe { <$algorithms>::copy_sum(dst, src, len) }, len);
             }
 
             #[inline(always)]
             unsafe fn sum_shared(self, src: *const u8, len: usize, sum: &mut Sum) {
                 // SAFETY: a value proves the set; the pointer is the caller's promise.
-                sum.append(unsafe { generic::sum_shared::<$vector>(src, len) }, len);
+                sum.append(unsafe { <$algorithms>::sum_shared(src, len) }, len);
             }
         }
     };
@@ -185,7 +195,8 @@ macro_rules! kernels {
 kernels!(Scalar: self => Level::Scalar, u64);
 kernels!(#[cfg(target_arch = "x86_64")] Sse2: self => Level::Sse2, Sse2Vector);
 kernels!(#[cfg(target_arch = "x86_64")] Avx2: self => Level::Avx2(self), Avx2Vector);
-kernels!(#[cfg(target_arch = "x86_64")] Avx512: self => Level::Avx512(self), Avx512Vector);
+kernels!(#[cfg(target_arch = "x86_64")] Avx512: self => Level::Avx512(self), Avx512Sums);
+kernels!(#[cfg(target_arch = "x86_64")] Avx512Copies: self => Level::Avx512Copies(self.0), Avx512All);
 kernels!(#[cfg(target_arch = "aarch64")] Neon: self => Level::Neon, NeonVector);
 
 /// Implements the kernels by a third-party copy and by the sums of the detected level.

@@ -133,7 +133,7 @@ fn instruction_sets() {
         }
     }
     one_error("[switch]\nsimd = \"avx3\"\n", 2, &["simd \"avx3\" in [switch]: unknown; did you mean \"avx2\"?"]);
-    one_error("[switch]\nsimd = \"libc\"\n", 2, &["known are auto, scalar, sse2, avx2, avx512, neon"]);
+    one_error("[switch]\nsimd = \"libc\"\n", 2, &["known are auto, scalar, sse2, avx2, avx512, avx512-copies, neon"]);
     one_error("[switch]\nsimd = 2\n", 2, &["it must be a string, for example simd = \"auto\""]);
     for copy in ["kernel", "libc", "movsb", "memcpy"] {
         let text = format!("[switch]\nsimd = \"auto\"\ncopy = \"{copy}\"\n");

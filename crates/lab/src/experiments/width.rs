@@ -16,7 +16,7 @@ const SIZES: [u32; 3] = [60, 1020, 1514];
 const PLACES: [(&str, u32); 2] = [("aligned", 52), ("unaligned", 53)];
 
 /// Names of instruction sets, each with the number of bits of a register.
-const WIDTHS: [(&str, u32); 4] = [("sse2", 128), ("avx2", 256), ("avx512", 512), ("neon", 128)];
+const WIDTHS: [(&str, u32); 4] = [("sse2", 128), ("avx2", 256), ("avx512-copies", 512), ("neon", 128)];
 
 pub(super) fn plan(_: &Settings, _quick: bool) -> Plan {
     let here = |name: &str| Level::supported().find(|level| level.name() == name);

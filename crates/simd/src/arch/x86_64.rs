@@ -26,9 +26,7 @@
 //! two halves of 32 bits. Because 2^16 is 1 modulo 0xffff, 32-bit words have the same sum as their
 //! 16-bit halves. Two values are accumulated: `whole`, the lanes modulo 2^64, and `high`, the high
 //! halves. The sum of the low halves is `whole` minus 2^32 times `high`. This is exact, because
-//! that sum is below 2^64.
-//!
-//! AVX-512 has not been run yet; see `Level::Avx512`.
+//! that sum is below 2^64. `Level::Avx512` sums by dot products instead, see `avx512.rs`.
 
 #![expect(unsafe_code, reason = "a safe interface around it, with a proof beside each use")]
 
@@ -59,7 +57,7 @@ pub(crate) struct Avx2Vector(__m256i);
 
 /// Register of 64 bytes.
 #[derive(Clone, Copy)]
-pub(crate) struct Avx512Vector(__m512i);
+pub(crate) struct Avx512Vector(pub(super) __m512i);
 
 /// Partial sum of lanes of 64 bits: their sum modulo 2^64, and the sum of their high halves.
 #[derive(Clone, Copy)]
