@@ -160,10 +160,16 @@ fn instead(features: u64) -> &'static str {
         "--mrg on"
     } else if features & f::VIRTIO_F_IN_ORDER != 0 {
         "--in-order"
+    } else if features & SEGMENTATION != 0 {
+        "--segments, or `segment=` of the streams"
     } else {
-        "--segments"
+        "--segments, or `checksum=partial` of the streams"
     }
 }
+
+/// The features that leave segmentation to the other side.
+const SEGMENTATION: u64 =
+    f::VIRTIO_NET_F_HOST_TSO4 | f::VIRTIO_NET_F_HOST_TSO6 | f::VIRTIO_NET_F_GUEST_TSO4 | f::VIRTIO_NET_F_GUEST_TSO6;
 
 /// Turns a device fault into an error that names the port.
 #[cold]

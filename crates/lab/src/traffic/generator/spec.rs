@@ -5,6 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use anyhow::{Context, bail, ensure};
+use straightline_virtio::features as f;
 
 use super::values::{Kind, Value, Values, number};
 use crate::traffic::Sizes;
@@ -137,6 +138,18 @@ impl StreamSpec {
             reversed.fields.extend(of_a.map(|values| (b, values)));
         }
         reversed
+    }
+
+    /// Returns the features of virtio-net (virtio 1.2, 5.1.3) that leave to the device what this stream
+    /// leaves to it, in both directions.
+    #[must_use]
+    pub fn offloads(&self) -> u64 {
+        let when = |wanted: bool, features| if wanted { features } else { 0 };
+        let is_segmented = self.segment.is_some();
+        let is_v6 = matches!(self.values(Field::SrcIp).map(|values| values.first()), Some(Value::V6(_)));
+        when(self.checksum == Sum::Partial, f::VIRTIO_NET_F_CSUM | f::VIRTIO_NET_F_GUEST_CSUM)
+            | when(is_segmented && !is_v6, f::VIRTIO_NET_F_HOST_TSO4 | f::VIRTIO_NET_F_GUEST_TSO4)
+            | when(is_segmented && is_v6, f::VIRTIO_NET_F_HOST_TSO6 | f::VIRTIO_NET_F_GUEST_TSO6)
     }
 
     /// Returns the MTU that an interface needs for the frames of this stream. Returns `None` if the
@@ -308,6 +321,19 @@ mod tests {
         }
         assert_eq!("".parse::<StreamSpec>().expect("the usual"), StreamSpec::new(Sizes::one(64)));
         assert_eq!("size=imix".parse::<StreamSpec>().expect("a mix").to_string(), "size=60:7+566:4+1514:1");
+    }
+
+    #[test]
+    fn a_stream_asks_a_device_for_what_it_leaves_to_it_and_no_more() {
+        let of = |text: &str| text.parse::<StreamSpec>().unwrap().offloads();
+        let checksum = f::VIRTIO_NET_F_CSUM | f::VIRTIO_NET_F_GUEST_CSUM;
+        assert_eq!(of("size=64"), 0);
+        assert_eq!(of("size=64,checksum=partial"), checksum);
+        let v4 = f::VIRTIO_NET_F_HOST_TSO4 | f::VIRTIO_NET_F_GUEST_TSO4;
+        let v6 = f::VIRTIO_NET_F_HOST_TSO6 | f::VIRTIO_NET_F_GUEST_TSO6;
+        let segmented = "size=9000,protocol=tcp,checksum=partial,segment=1448";
+        assert_eq!(of(segmented), checksum | v4);
+        assert_eq!(of(&format!("{segmented},src-ip=fd00::1,dst-ip=fd00::2")), checksum | v6);
     }
 
     #[test]

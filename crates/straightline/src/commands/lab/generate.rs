@@ -9,7 +9,7 @@ use clap::Args;
 use clap::error::ErrorKind;
 use straightline_guest::endpoints::{AnyPort, Interface, PortOptions};
 use straightline_lab::traffic::Sizes;
-use straightline_lab::traffic::generator::{Echo, Generator, Rate, StreamSpec, Sum};
+use straightline_lab::traffic::generator::{Echo, Generator, Rate, StreamSpec};
 use straightline_lab::trial::{self, Plan};
 use straightline_report::results::Sample;
 
@@ -143,7 +143,7 @@ fn options(args: &Generate, streams: &[StreamSpec]) -> PortOptions {
     PortOptions {
         layout: args.ring.into(),
         longest: streams.iter().map(|stream| stream.sizes.longest()).max().unwrap_or(1518),
-        segments: streams.iter().any(|stream| stream.checksum == Sum::Partial),
+        offloads: streams.iter().fold(0, |all, stream| all | stream.offloads()),
         ..args.ports.options()
     }
 }
