@@ -7,10 +7,12 @@
 //! | `cargo xtask compare`, `cargo xtask linux` | measure switches side by side |
 //! | `cargo xtask house` | checks the workspace rules |
 //! | `cargo xtask deb`, `cargo xtask tarball` | build packages |
+//! | `cargo xtask citations` | shows which sentences of specifications have code and tests |
 //! | `cargo xtask bugs` | applies published bugs, and checks that tests find them |
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "it is a command-line program")]
 
 mod bugs;
+mod citations;
 mod fuzz;
 mod install;
 mod package;
@@ -51,6 +53,9 @@ const USAGE: &str = "usage: cargo xtask COMMAND
         build the tarball for other distributions in target/dist
   house
         check the workspace rules: imports, `unsafe`, doc comments, lines of Markdown, subjects of new commits
+  citations [--all]
+        show which sentences of specifications (docs/citations) no code or no test cites; exits with 0 whatever it finds
+        --all           every sentence, with the places that cite it
   bugs [PATTERN]
         apply each published bug (tests/hostile/bugs), or those whose name contains PATTERN, to a copy of the sources;
         its test must fail. Each bug needs a build, so this takes a while";
@@ -63,6 +68,8 @@ enum Command {
     /// `deb` or `tarball`.
     Package(package::Builder),
     House,
+    /// Whether every sentence is shown.
+    Citations(bool),
     Bugs(Option<String>),
 }
 
@@ -80,6 +87,7 @@ fn main() -> ExitCode {
         Command::Measure(what, args) => measure(what, &args),
         Command::Package(build) => build().map(|_| true),
         Command::House => run::root().and_then(|root| rules::pass(&root)),
+        Command::Citations(all) => run::root().and_then(|root| citations::report(&root, all)).map(|()| true),
         Command::Bugs(pattern) => bugs::run(pattern.as_deref()),
     };
     match done {
@@ -132,6 +140,14 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Command> {
         return match args.next() {
             None => Ok(Command::House),
             Some(arg) => bail!("house takes no argument, and got {arg}"),
+        };
+    }
+    if command == "citations" {
+        let args: Vec<String> = args.collect();
+        return match args.as_slice() {
+            [] => Ok(Command::Citations(false)),
+            [all] if all == "--all" => Ok(Command::Citations(true)),
+            _ => bail!("citations takes --all or no argument, and got {}", args.join(" ")),
         };
     }
     if command == "bugs" {
@@ -215,6 +231,8 @@ mod tests {
         );
         assert!(matches!(parsed(&["linux"]), Ok(Command::Measure("linux", args)) if args.is_empty()));
         assert!(matches!(parsed(&["deb"]), Ok(Command::Package(_))));
+        assert!(matches!(parsed(&["citations"]), Ok(Command::Citations(false))));
+        assert!(matches!(parsed(&["citations", "--all"]), Ok(Command::Citations(true))));
         assert!(matches!(parsed(&["bugs"]), Ok(Command::Bugs(None))));
         assert!(matches!(parsed(&["bugs", "CVE-2018"]), Ok(Command::Bugs(Some(pattern))) if pattern == "CVE-2018"));
         for bad in [
@@ -225,6 +243,8 @@ mod tests {
             &["test", "--quick", "--rest"],
             &["house", "x"],
             &["deb", "x"],
+            &["citations", "all"],
+            &["citations", "--all", "x"],
             &["bugs", "a", "b"],
         ] {
             assert!(parsed(bad).is_err(), "{bad:?}");

@@ -39,6 +39,21 @@ pub(crate) fn literals(source: &str) -> Vec<(usize, &str)> {
     literals
 }
 
+/// Returns the comments of a source that document nothing, each with its place.
+pub(crate) fn plain_comments(source: &str) -> Vec<(usize, &str)> {
+    let mut place = 0;
+    let mut comments = Vec::new();
+    for (kind, text) in parts(source) {
+        // Four slashes begin an ordinary comment.
+        let is_doc = text.starts_with("//!") || text.starts_with("///") && !text.starts_with("////");
+        if kind == Kind::Comment && !is_doc {
+            comments.push((place, text));
+        }
+        place += text.len();
+    }
+    comments
+}
+
 /// Returns the places of the items that only tests have, in code without comments and literals.
 pub(crate) fn test_items(code: &str) -> Vec<Range<usize>> {
     let mut items: Vec<Range<usize>> = Vec::new();

@@ -11,9 +11,11 @@
 //! | `packed_lets` | a `let` binds one value, and no written tuple of several |
 //! | `markdown` | prose in Markdown has lines of at most 100 columns, the README at most 150 lines |
 //! | `recipes` | each path that ARCHITECTURE.md or CONTRIBUTING.md names exists |
+//! | `citations` | a citation of a specification names a sentence that docs/citations has, once |
 //! | `subjects` | subjects of new commits have at most 72 columns |
 
 mod circles;
+mod citations;
 mod doc_comments;
 mod git;
 mod kind_names;
@@ -76,10 +78,7 @@ pub(crate) fn check(root: &Path) -> Result<Findings> {
             ));
         }
     }
-    let mut sources = BTreeMap::new();
-    for dir in ["crates", "examples", "fuzz", "tests", "xtask"] {
-        files(root, &root.join(dir), "rs", &mut sources)?;
-    }
+    let sources = sources(root)?;
     violations.extend(port_sides::check(&sources));
     violations.extend(circles::check(&sources));
     let schema = root.join(kind_names::SCHEMA);
@@ -88,6 +87,7 @@ pub(crate) fn check(root: &Path) -> Result<Findings> {
     violations.extend(sources.iter().flat_map(|(path, source)| kind_names::check(path, source, &kinds)));
     violations.extend(sources.iter().flat_map(|(path, source)| doc_comments::check(path, source)));
     violations.extend(sources.iter().flat_map(|(path, source)| packed_lets::check(path, source)));
+    violations.extend(citations::check(&crate::citations::specifications(root)?, &sources));
     let mut documents = BTreeMap::new();
     files(root, root, "md", &mut documents)?;
     // Notes and results that are not tracked may have long lines.
@@ -101,6 +101,15 @@ pub(crate) fn check(root: &Path) -> Result<Findings> {
         Err(error) => findings.unchecked.push(format!("subjects of new commits: {error:#}")),
     }
     Ok(findings)
+}
+
+/// Returns the Rust sources of the workspace at `root`, by their paths.
+pub(crate) fn sources(root: &Path) -> Result<BTreeMap<String, String>> {
+    let mut sources = BTreeMap::new();
+    for dir in ["crates", "examples", "fuzz", "tests", "xtask"] {
+        files(root, &root.join(dir), "rs", &mut sources)?;
+    }
+    Ok(sources)
 }
 
 fn read_manifest(dir: &Path) -> Result<Table> {
@@ -123,7 +132,7 @@ fn folders(dir: &Path) -> Result<Vec<PathBuf>> {
 
 /// Reads every file with this extension below `dir`, by its path from `root`. Skips `target` and
 /// hidden folders.
-fn files(root: &Path, dir: &Path, extension: &str, found: &mut BTreeMap<String, String>) -> Result<()> {
+pub(crate) fn files(root: &Path, dir: &Path, extension: &str, found: &mut BTreeMap<String, String>) -> Result<()> {
     for entry in fs::read_dir(dir).with_context(|| format!("cannot read {}", dir.display()))? {
         let entry = entry?;
         let path = entry.path();
