@@ -56,6 +56,7 @@ impl Driver for PackedDriver {
 pub(crate) fn lay_out(place: u64, size: u16, features: u64) -> Geometry {
     let n = u64::from(size);
     if features & f::VIRTIO_F_RING_PACKED != 0 {
+        // Cites packed-2.8.11-1.
         let avail = (place + 16 * n).next_multiple_of(64);
         Geometry { size, desc: place, avail, used: avail + 64 }
     } else {

@@ -65,6 +65,7 @@ impl Half {
 
     /// Kicks, whether or not the backend has asked for a kick.
     pub(super) fn ring_the_bell(&self) {
+        // Cites packed-2.8.16-4.
         notify(self.kick.as_fd());
     }
 }

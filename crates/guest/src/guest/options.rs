@@ -100,6 +100,7 @@ impl GuestOptions {
 /// The system call failed.
 pub fn memory_file(len: u64) -> anyhow::Result<OwnedFd> {
     let file = memfd_create("straightline-guest", MemfdFlags::CLOEXEC).context("cannot make guest memory")?;
+    // Cites packed-2.8.13-2.
     ftruncate(&file, len).context("cannot size guest memory")?;
     Ok(file)
 }

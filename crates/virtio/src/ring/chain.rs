@@ -125,6 +125,7 @@ impl First {
         direction: Direction,
         hint: &mut usize,
     ) -> Option<MemorySegment<'t>> {
+        // Cites packed-2.8.15-1, packed-2.8.15-2.
         let plain = if direction == Direction::ToGuest { WRITE } else { 0 };
         if self.desc.flags & (NEXT | WRITE | INDIRECT) != plain {
             return None;
@@ -182,9 +183,11 @@ impl<'w, 't> Walk<'w, 't> {
     pub(super) fn buffer(&mut self, desc: Descriptor) -> Result<(), ChainFault> {
         self.descriptors += 1;
         let writable = desc.flags & WRITE != 0;
+        // Cites packed-2.8.3-1, packed-2.8.15-1, packed-2.8.15-2.
         let wrong = match self.direction {
             Direction::FromGuest => writable,
             Direction::ToGuest => !writable,
+            // Cites packed-2.8-2.
             Direction::Command => !writable && self.readable < self.len,
         };
         if wrong {

@@ -65,6 +65,7 @@ pub(super) enum Layout {
 impl TableArea {
     pub(super) fn new(memory: &GuestMemory, tables: Tables, size: u16) -> Result<Self, &'static str> {
         // 2.7.5.3.1, 2.8.19: no chain is longer than the ring.
+        // Cites packed-2.8.19-3.
         let entries = tables.entries.min(size);
         let len = usize::from(entries) * usize::from(size) * DESCRIPTOR;
         let area = memory.area(tables.user, len, DESCRIPTOR).ok_or("indirect tables")?;
@@ -83,8 +84,10 @@ impl TableArea {
                 Layout::Split => Descriptor { addr, len, flags: write, next: 0 },
                 // 2.8.7: entries are used in order, without NEXT; the id is the one of the
                 // descriptor in the ring.
+                // Cites packed-2.8.19-2.
                 Layout::Packed => Descriptor { addr, len, flags: 0, next: write },
             };
+            // Cites packed-2.8.7-1.
             desc.write_at(&self.area, (start + usize::from(next) - 1) * DESCRIPTOR);
         }
         let entry = u64::try_from(DESCRIPTOR).unwrap_or(16);

@@ -118,6 +118,7 @@ pub(super) struct PackedParts {
 /// Offsets in either event suppression structure: the position with its wrap counter, then the mode
 /// (2.8.14).
 pub(super) mod event {
+    // Cites packed-2.8.14-1.
     pub(in crate::ring) const POSITION: usize = 0;
     pub(in crate::ring) const MODE: usize = 2;
     pub(in crate::ring) const LEN: usize = 4;
@@ -136,10 +137,12 @@ impl Geometry {
     /// device's at `used`. The error names the part that is not wholly in memory.
     pub(super) fn locate_packed(&self, memory: &GuestMemory) -> Result<PackedParts, &'static str> {
         let n = usize::from(self.size);
+        // Cites packed-2.8-1.
         if n == 0 || n > 32768 {
             return Err("size");
         }
         Ok(PackedParts {
+            // Cites packed-2.8.10.1-1, packed-2.8.11-1.
             desc: memory.area(self.desc, n * DESCRIPTOR, 16).ok_or("descriptor ring")?,
             driver: memory.area(self.avail, event::LEN, 4).ok_or("driver event suppression")?,
             device: memory.area(self.used, event::LEN, 4).ok_or("device event suppression")?,

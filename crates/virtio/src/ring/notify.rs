@@ -79,10 +79,13 @@ pub(super) fn request_notification<R>(
 /// notification too many. Without a count, the position has no meaning.
 #[inline]
 pub(super) fn needs_notification_packed(suppression: &Area, count: Option<u16>, new: RingPosition, size: u16) -> bool {
+    // Cites packed-2.8.21.3.1-1.
     // (a): the published descriptors come before this read of the event suppression.
     fence(Ordering::SeqCst);
     match (suppression.read_u16(event::MODE), count) {
+        // Cites packed-2.8.10-1.
         (EVENTS_OFF, _) => false,
+        // Cites packed-2.8.10-2.
         (EVENTS_AT, Some(count)) => {
             let event = RingPosition::from_bits(suppression.read_u16(event::POSITION));
             // A position of the previous round is counted down from the start of this round.
@@ -107,6 +110,7 @@ pub(super) fn request_notification_packed<R>(
     }
     // Release: a producer that reads this mode sees the position that belongs to it.
     suppression.release_u16(event::MODE, mode);
+    // Cites packed-2.8.22-2.
     // (b): the event suppression comes before this look at the descriptors.
     fence(Ordering::SeqCst);
     look()

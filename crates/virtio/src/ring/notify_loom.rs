@@ -118,6 +118,7 @@ fn split_with_the_event_index() {
 const SIZE: u16 = 4;
 const START: RingPosition = RingPosition { at: SIZE - 1, wrap: true };
 
+// Cites packed-2.8.21.3.1-1, packed-2.8.22-2.
 fn packed(event_idx: bool) {
     let ring = || {
         let used = |wrap| if wrap { AVAIL | USED } else { 0 };

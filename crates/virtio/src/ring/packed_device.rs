@@ -42,6 +42,7 @@ pub(super) struct RingPosition {
 impl RingPosition {
     /// Reads vhost-user's form: 15 bits of index, and the wrap counter above them.
     pub(super) fn from_bits(bits: u16) -> Self {
+        // Cites packed-2.8.14-1.
         RingPosition { at: bits & 0x7fff, wrap: bits & 0x8000 != 0 }
     }
 
@@ -50,6 +51,7 @@ impl RingPosition {
     }
 
     pub(super) fn plus(self, n: u16, size: u16) -> Self {
+        // Cites packed-2.8.1-2, packed-2.8.1-3, packed-2.8.10.1-2.
         let at = self.at + n;
         if at >= size { RingPosition { at: at - size, wrap: !self.wrap } } else { RingPosition { at, wrap: self.wrap } }
     }
@@ -194,6 +196,7 @@ impl PackedDevice {
     ) -> Result<(), RingFault> {
         first.following = self.following.len().saturating_as::<u16>();
         loop {
+            // Cites packed-2.8.17-2.
             if first.span == free {
                 return Err(RingFault::Loop { head: start.at, size: self.size });
             }
@@ -201,7 +204,9 @@ impl PackedDevice {
             let desc = self.read(position, self.tail_ahead(position, ahead));
             self.following.push(desc);
             first.span += 1;
+            // Cites packed-2.8.6-2.
             first.head = desc.next;
+            // Cites packed-2.8.6-1.
             if desc.flags & NEXT == 0 {
                 return Ok(());
             }
@@ -250,6 +255,7 @@ impl PackedDevice {
     /// Returns whether the driver asked for a notification of the chains given back since the last
     /// call.
     pub fn must_notify(&mut self) -> bool {
+        // Cites packed-2.8.10-3, packed-2.8.22-1.
         let given = self.unsignalled.replace(0);
         if given == Some(0) {
             return false;
@@ -284,9 +290,11 @@ impl PackedDevice {
     /// One look at that position suffices, because a driver makes chains available in the ring's
     /// order.
     pub fn arm(&mut self, beyond: u16) -> Result<bool, RingFault> {
+        // Cites packed-2.8.10-1.
         let mode = if self.options.event_idx { EVENTS_AT } else { EVENTS_ON };
         let beyond = beyond.min(self.size);
         let position = self.next_avail.plus(beyond, self.size);
+        // Cites packed-2.8-5.
         let there = notify::request_notification_packed(&self.parts.device, mode, position, || {
             beyond < self.size - self.spans && is_available(self.flags_at(position), position.wrap)
         });
@@ -296,6 +304,7 @@ impl PackedDevice {
 
     /// Asks the driver for no kicks: the worker polls.
     pub fn disarm(&mut self) {
+        // Cites packed-2.8-5, packed-2.8.21.2-1.
         self.parts.device.write_u16(event::MODE, EVENTS_OFF);
         self.mark_suppression();
     }
@@ -333,6 +342,7 @@ impl PackedDevice {
     /// goes into `next`.
     #[inline]
     fn read(&self, position: RingPosition, tail: u64) -> Descriptor {
+        // Cites packed-2.8.13-1.
         let [a, b, c, d, id @ .., _, _] = tail.to_le_bytes();
         let addr = self.parts.desc.read_u64(usize::from(position.at) * layout::DESCRIPTOR);
         let len = u32::from_le_bytes([a, b, c, d]);
@@ -346,6 +356,7 @@ impl Device for PackedDevice {
     fn find(&mut self, into: &mut [First]) -> Result<usize, RingFault> {
         self.following.clear();
         self.known = 0;
+        // Cites packed-2.8.12-1.
         let mut position = self.next_avail;
         // The driver can have made at most these descriptors available: the descriptors of taken
         // chains are not free.
@@ -364,6 +375,7 @@ impl Device for PackedDevice {
             // Acquire: as in `tail`.
             let tails = [0, 1, 2, 3].map(|i| self.parts.desc.acquire_u64(at + i * layout::DESCRIPTOR + 8));
             let expected = if position.wrap { expected.0 } else { expected.1 };
+            // Cites packed-2.8.15-3.
             if tails.iter().fold(0, |differences, tail| differences | (tail ^ expected)) & SINGLE != 0 {
                 ahead = Some((position.at, tails));
                 break;
@@ -383,6 +395,7 @@ impl Device for PackedDevice {
             }
             let tail = self.tail_ahead(position, ahead);
             let flags = flags_of(tail);
+            // Cites packed-2.8.15-3.
             if !is_available(flags, position.wrap) {
                 return Ok(found);
             }
@@ -458,15 +471,19 @@ impl Device for PackedDevice {
     ) -> Result<Chain, Fault> {
         let mut walk = Walk::new(memory, turn, self.hint, direction);
         let mut result = Ok(());
+        // Cites packed-2.8.18-1.
         for desc in std::iter::once(&first.desc).chain(self.rest(first)) {
             let step = if desc.flags & INDIRECT == 0 {
                 walk.buffer(*desc).map_err(Fault::Chain)
             } else if !self.options.indirect {
+                // Cites packed-2.8.19-1.
                 Err(Fault::Ring(RingFault::Indirect(first.head)))
             } else if first.span > 1 {
                 // 2.8.19: an indirect descriptor is a chain of one.
+                // Cites packed-2.8.5-1, packed-2.8.19-4.
                 Err(Fault::Chain(ChainFault::Indirect))
             } else {
+                // Cites packed-2.8.7-4.
                 walk.packed_table(*desc, self.size).map_err(Fault::Chain)
             };
             result = result.and(step);
@@ -491,7 +508,9 @@ impl Device for PackedDevice {
             return;
         }
         let spans = if n == self.outstanding { self.spans } else { self.spans_of(n) };
+        // Cites packed-2.8.6-4.
         let end = self.next_used.plus(spans, self.size);
+        // Cites packed-2.8.12-2, packed-6.2-1.
         let next_taken = self.slot(n);
         if let Some(inflight) = &self.inflight {
             inflight.begin_batch(end.bits());
@@ -499,6 +518,7 @@ impl Device for PackedDevice {
         let cells = self.parts.desc.cells64();
         let mut position = end;
         let mut at = next_taken;
+        // Cites packed-2.8.9-1, packed-2.8.12-3.
         for _ in 0..n {
             at = if at == 0 { self.taken.len() } else { at } - 1;
             let Taken { id, span, bytes } = self.taken[at];
@@ -507,11 +527,14 @@ impl Device for PackedDevice {
                 self.mark_skipped(position, span);
             }
             fail::hit("packed-element");
+            // Cites packed-2.8.1-5, packed-2.8.3-2.
             let flags = if position.wrap { AVAIL | USED } else { 0 } | if bytes > 0 { WRITE } else { 0 };
+            // Cites packed-2.8.4-1, packed-2.8.13-1.
             let element = u64::from(bytes) | u64::from(id) << 32 | u64::from(flags) << 48;
             // Release: all bytes copied into or out of the buffers, and all used descriptors behind
             // this one, are visible before it. The last store is the first descriptor's flags, so
             // with it the driver sees all (2.8.22).
+            // Cites packed-2.8.15-4.
             cells[usize::from(position.at) * 2 + 1].store(element.to_le(), Ordering::Release);
         }
         fail::hit("packed-published");
@@ -559,6 +582,7 @@ fn flags_of(tail: u64) -> u16 {
 /// counter, and USED does not (2.8.1).
 #[inline]
 pub(super) fn is_available(flags: u16, wrap: bool) -> bool {
+    // Cites packed-2.8.1-4.
     (flags & AVAIL != 0) == wrap && (flags & USED != 0) != wrap
 }
 
@@ -567,17 +591,20 @@ impl Walk<'_, '_> {
     /// them that has a meaning.
     fn packed_table(&mut self, outer: Descriptor, size: u16) -> Result<(), ChainFault> {
         let bytes = u32::try_from(layout::DESCRIPTOR).unwrap_or(16);
+        // Cites packed-2.8.7-1.
         let entries = outer.len / bytes;
+        // Cites packed-2.8.18-2, packed-2.8.19-3.
         if !outer.len.is_multiple_of(bytes) || entries == 0 || entries > u32::from(size) {
             return Err(ChainFault::Indirect);
         }
         let table = self.memory.segment(outer.addr, outer.len, &mut self.hint).ok_or(ChainFault::Address)?;
         for at in 0..entries {
+            // Cites packed-2.8.7-2, packed-2.8.7-3.
             let mut desc = Descriptor::read_indirect_packed(self.turn.level(), table.split_at(at * bytes).1);
             if self.direction == Direction::FromGuest {
                 // DPDK's driver (22.11) leaves WRITE in the tables of packets that it sends: always
                 // in the header's entry, and now and then in another one. A device should not read
-                // such a buffer (2.8.5.1), but reading it does no harm.
+                // such a buffer (2.8.15), but reading it does no harm.
                 desc.flags &= !WRITE;
             }
             self.buffer(desc)?;

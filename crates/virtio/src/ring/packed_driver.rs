@@ -53,6 +53,7 @@ impl PackedDriver {
         let parts = geometry.locate_packed(memory)?;
         let size = geometry.size;
         // 2.8.1: both wrap counters begin with 1.
+        // Cites packed-2.8.1-1.
         let start = RingPosition { at: 0, wrap: true };
         Ok(PackedDriver {
             parts,
@@ -76,6 +77,7 @@ impl PackedDriver {
     /// Puts chains of several buffers into indirect tables, if INDIRECT_DESC was negotiated. Fails
     /// if the tables are not in memory.
     pub fn with_tables(self, memory: &GuestMemory, tables: Tables) -> Result<Self, &'static str> {
+        // Cites packed-2.8.19-1.
         let tables = self.options.indirect.then(|| TableArea::new(memory, tables, self.size)).transpose()?;
         Ok(PackedDriver { tables, ..self })
     }
@@ -90,11 +92,14 @@ impl PackedDriver {
     /// chains before it are published now. Returns the chain's id, or `None` if too few descriptors
     /// are free.
     pub fn add(&mut self, buffers: &[(u64, u32, bool)]) -> Option<u16> {
+        // Cites packed-2.8-3, packed-2.8-4.
         if buffers.is_empty() || self.free == 0 || self.broken {
             return None;
         }
+        // Cites packed-2.8.21.1-1.
         let &id = self.ids.last()?;
         let table = self.tables.as_ref().and_then(|tables| tables.write(id, buffers, Layout::Packed));
+        // Cites packed-2.8.16-1, packed-2.8.17-2, packed-2.8.17-4.
         let count = if table.is_some() { 1 } else { u16::try_from(buffers.len()).ok().filter(|&n| n <= self.free)? };
         if self.held.is_some() && self.unpublished() + count == self.size {
             // Publish now, before the batch fills the ring. A batch of the whole ring whose first
@@ -102,15 +107,18 @@ impl PackedDriver {
             self.publish();
         }
         if let Some(table) = table {
+            // Cites packed-2.8.5-1, packed-2.8.19-4.
             self.put(table.addr, table.len, id, table.flags);
         } else {
             for (i, &(addr, len, write)) in (1..).zip(buffers) {
+                // Cites packed-2.8.3-1, packed-2.8.6-1.
                 let flags = if i < count { NEXT } else { 0 } | if write { WRITE } else { 0 };
                 self.put(addr, len, id, flags);
             }
         }
         self.ids.pop();
         self.free -= count;
+        // Cites packed-2.8.6-5.
         self.outstanding[usize::from(id)] = Outstanding::new(count, buffers);
         if self.options.in_order {
             self.order.push_back(id);
@@ -122,20 +130,26 @@ impl PackedDriver {
     /// the others it does no harm.
     #[inline]
     fn put(&mut self, addr: u64, len: u32, id: u16, flags: u16) {
+        // Cites packed-2.8-4.
         let position = self.next_avail;
         let at = usize::from(position.at) * layout::DESCRIPTOR;
+        // Cites packed-2.8.13-1.
         self.parts.desc.write_u64(at, addr);
         self.parts.desc.write_u32(at + 8, len);
+        // Cites packed-2.8.6-2.
         self.parts.desc.write_u16(at + 12, id);
         // 2.8.1: available means that AVAIL equals the wrap counter and USED is its inverse.
+        // Cites packed-2.8.1-4, packed-2.8.6-3.
         let flags = flags | if position.wrap { AVAIL } else { USED };
         if self.held.is_none() {
+            // Cites packed-2.8.17-5.
             self.held = Some((position, flags));
         } else {
             // Relaxed: the device reaches this descriptor only after the first one, which it cannot
             // pass yet.
             self.parts.desc.write_u16(at + 14, flags);
         }
+        // Cites packed-2.8.16-2.
         self.next_avail = position.plus(1, self.size);
     }
 
@@ -144,6 +158,7 @@ impl PackedDriver {
         let Some((position, flags)) = self.held.take() else { return };
         // Release: all other descriptors, and this one's other fields, are visible before its flags
         // (2.8.21.1).
+        // Cites packed-2.8.21.1.1-1.
         self.parts.desc.release_u16(usize::from(position.at) * layout::DESCRIPTOR + 14, flags);
         self.unkicked = self.unkicked.saturating_add(self.unpublished()).min(self.size);
         self.published = self.next_avail;
@@ -159,6 +174,7 @@ impl PackedDriver {
 
     /// Returns whether the device asked for a kick for the chains published since the last call.
     pub fn must_kick(&mut self) -> bool {
+        // Cites packed-2.8.10-3.
         let count = std::mem::take(&mut self.unkicked);
         if count == 0 {
             return false;
@@ -187,6 +203,7 @@ impl PackedDriver {
         let (id, bytes) = if self.options.in_order { self.in_order(id, bytes)? } else { (id, bytes) };
         let out = std::mem::take(&mut self.outstanding[usize::from(id)]);
         let bytes = out.written(id, bytes)?;
+        // Cites packed-2.8.6-5.
         self.next_used = self.next_used.plus(out.span, self.size);
         self.free += out.span;
         self.ids.push(id);
@@ -199,6 +216,7 @@ impl PackedDriver {
     fn element(&self) -> Result<(u16, u32), DeviceFault> {
         let at = usize::from(self.next_used.at) * layout::DESCRIPTOR;
         // 2.8.4: without WRITE the length means nothing.
+        // Cites packed-2.8.4-2.
         let written = self.parts.desc.read_u16(at + 14) & WRITE != 0;
         let bytes = if written { self.parts.desc.read_u32(at + 8) } else { 0 };
         let id = self.parts.desc.read_u16(at + 12);
@@ -210,7 +228,9 @@ impl PackedDriver {
     /// used descriptor and are wholly used (2.8, "In-order use of descriptors").
     fn in_order(&mut self, last: u16, bytes: u32) -> Result<(u16, u32), DeviceFault> {
         let oldest = self.order.pop_front().ok_or(DeviceFault::Id(last.into()))?;
+        // Cites packed-2.8.8-1.
         self.batch = (oldest != last).then_some((last, bytes));
+        // Cites packed-2.8.8-2.
         Ok(if oldest == last { (last, bytes) } else { (oldest, self.outstanding[usize::from(oldest)].capacity) })
     }
 
@@ -237,11 +257,13 @@ impl PackedDriver {
     /// Asks for no interrupts (the driver polls), or for one with the next used chain. Returns true
     /// if there is a used chain already.
     pub fn want_interrupt(&mut self, enabled: bool) -> bool {
+        // Cites packed-2.8.10-1.
         let mode = match (enabled, self.options.event_idx) {
             (false, _) => EVENTS_OFF,
             (true, false) => EVENTS_ON,
             (true, true) => EVENTS_AT,
         };
+        // Cites packed-2.8-5.
         notify::request_notification_packed(&self.parts.driver, mode, self.next_used, || self.has_used())
     }
 
@@ -254,8 +276,10 @@ impl PackedDriver {
     #[inline]
     fn is_used(&self, position: RingPosition) -> bool {
         // Acquire: once the flags are visible, so are id, length and the bytes in the buffers.
+        // Cites packed-2.8.22-3.
         let flags = self.parts.desc.acquire_u16(usize::from(position.at) * layout::DESCRIPTOR + 14);
         // 2.8.1: used means that both bits equal the device's wrap counter.
+        // Cites packed-2.8.1-5, packed-2.8.6-6.
         (flags & AVAIL != 0) == position.wrap && (flags & USED != 0) == position.wrap
     }
 }

@@ -5,6 +5,7 @@ mod dirty_log;
 mod guest;
 mod inflight;
 mod memory;
+mod packed_bytes;
 mod ring;
 mod ring_bursts;
 #[cfg(feature = "fail-points")]

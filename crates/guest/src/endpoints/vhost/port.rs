@@ -284,6 +284,7 @@ impl TestPort for VhostPort {
         // now. Either the backend saw the index before it slept, or this thread sees the backend's
         // request for a kick. Sending a burst has no fence, so this thread may have missed a
         // request until now.
+        // Cites packed-2.8.21.3.1-1.
         fence(Ordering::SeqCst);
         let due = [self.inbox.ring.kick_due(), self.outbox.ring.kick_due()];
         for ring in (0..2).filter(|&ring| due[ring]) {

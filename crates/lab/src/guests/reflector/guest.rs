@@ -177,6 +177,7 @@ impl<R: Bursts + Send, A: Accesses, const FLOOD: bool> Endpoint for ReflectorGue
         // now. Either the backend saw the index before it slept, or this thread sees the backend's
         // request for a kick (`ring/notify.rs`). Sending a burst has no fence, so this thread may
         // have missed a request until now.
+        // Cites packed-2.8.21.3.1-1.
         fence(Ordering::SeqCst);
         for at in 0..2 {
             for (number, ring) in [&mut self.receive[at], &mut self.transmit[at]].into_iter().enumerate() {

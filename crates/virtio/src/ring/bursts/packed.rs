@@ -38,10 +38,13 @@ impl<'a> Burst<'a> {
     /// Writes this buffer into the descriptor at a position.
     #[inline]
     fn put(&mut self, state: &RingState, position: u32, id: u16, addr: u64, len: u32) {
+        // Cites packed-2.8.3-1.
         let write = if state.buffers == Buffers::Transmit { 0 } else { WRITE };
         // 2.8.1: available means that AVAIL equals the wrap counter, which begins with 1, and USED
         // is its inverse.
+        // Cites packed-2.8.1-4.
         let flags = write | if position & state.size == 0 { AVAIL } else { USED };
+        // Cites packed-2.8.13-1.
         let word = (u64::from(len) | u64::from(id) << 32 | u64::from(flags) << 48).to_le();
         let at = 2 * state.slot(position);
         self.table[at].store(addr.to_le(), Relaxed);
@@ -57,6 +60,7 @@ impl<'a> Burst<'a> {
         if let Some((at, word)) = self.first {
             // Release: all other descriptors, and this one's address, are visible before its flags
             // (2.8.21.1).
+            // Cites packed-2.8.21.1.1-1.
             self.table[at].store(word, Release);
         }
     }
@@ -66,9 +70,11 @@ impl<'a> Burst<'a> {
 #[inline]
 fn used(table: &[AtomicU64], state: &RingState, position: u32) -> Option<(u32, u32)> {
     // Acquire: once the flags are visible, so are the bytes in the buffer.
+    // Cites packed-2.8.22-3.
     let word = u64::from_le(table[2 * state.slot(position) + 1].load(Acquire));
     let both = u64::from(AVAIL | USED) << 48;
     // 2.8.1: used means that both bits equal the device's wrap counter, which begins with 1.
+    // Cites packed-2.8.1-5, packed-2.8.6-6.
     let is_used = word & both == if position & state.size == 0 { both } else { 0 };
     let len = (word & u64::from(u32::MAX)).saturating_as::<u32>();
     let id = (word >> 32 & 0xffff).saturating_as::<u32>();
@@ -92,6 +98,7 @@ impl PackedBursts {
             let position = state.next_used.wrapping_add(k);
             let Some((reported, len)) = used(table, state, position) else { break };
             if state.in_order && state.buffers == Buffers::Transmit {
+                // Cites packed-2.8.8-1, packed-2.8.8-2.
                 let batch = state.batch(position, reported)?;
                 for done in 0..batch {
                     let id = state.ids[state.slot(position.wrapping_add(done))];
@@ -123,12 +130,14 @@ impl Bursts for PackedBursts {
         if !geometry.size.is_power_of_two() {
             return Err("size");
         }
+        // Cites packed-2.8-5.
         parts.driver.write_u16(event::MODE, EVENTS_OFF);
         Ok(PackedBursts { parts, state: RingState::new(geometry.size, options.in_order, buffers) })
     }
 
     fn fill(&mut self, buffers: impl IntoIterator<Item = (u64, u32)>) -> usize {
         let PackedBursts { parts, state } = self;
+        // Cites packed-2.8-4, packed-2.8.16-1.
         let mut buffers = buffers.into_iter().take(state.free()).peekable();
         let mut n = 0;
         while buffers.peek().is_some() {
