@@ -437,6 +437,7 @@ pub(crate) struct Init {
 }
 
 #[derive(Debug, Args)]
+// Cites vhost-user-conventions-5.
 #[command(group = ArgGroup::new("what").required(true).args(["socket_path", "fd", "print_capabilities"]))]
 pub(crate) struct Port {
     /// Create this socket and wait there for the frontend; only this user may connect

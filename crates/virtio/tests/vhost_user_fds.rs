@@ -54,6 +54,7 @@ fn payload(request: Request, fds: usize) -> Vec<u8> {
     }
 }
 
+// Cites vhost-user-rem-mem-reg-4.
 #[test]
 fn descriptors_stay_flat_over_every_message_with_every_number_of_them() {
     let (file, _other): (OwnedFd, OwnedFd) = rustix::pipe::pipe().unwrap();

@@ -307,6 +307,7 @@ pub(crate) fn handshake(client: &mut FrontendClient, wanted: u64, pairs: u16) ->
         // Some backends report the number of rings instead of pairs. With too few pairs they still
         // pass this check; setting up the rings then fails.
         let most = client.get_queue_num()?;
+        // Cites vhost-user-multiple-queue-3.
         ensure!(most >= u64::from(pairs), "the backend offers {most} queue pairs, not {pairs}");
     }
     client.set_features(agreed.features)?;

@@ -34,18 +34,22 @@ enum Socket {
 }
 
 pub(crate) fn execute(args: &Port) -> anyhow::Result<()> {
+    // Cites vhost-user-conventions-7.
     if args.print_capabilities {
         return output::answer(CAPABILITIES);
     }
     // Signal handlers are set up first, so that even an early signal is not lost.
     let (mut signalled, write) = UnixStream::pair().context("cannot set up signal handlers")?;
+    // Cites vhost-user-conventions-4.
     for signal in [SIGTERM, SIGINT] {
         signal_hook::low_level::pipe::register(signal, write.try_clone()?).context("cannot set up signal handlers")?;
     }
     let (socket, label) = match (&args.socket_path, args.fd) {
+        // Cites vhost-user-conventions-2.
         (Some(path), _) => (Socket::Made(Listener::bind(path, &Permissions::default())?), path.clone()),
         (None, fd) => {
             let fd = fd.context("no socket: use --socket-path PATH or --fd N")?;
+            // Cites vhost-user-conventions-6.
             let socket = inherited(fd)
                 .with_context(|| format!("--fd {fd} is not usable: give a Unix socket that listens or is connected"))?;
             (Socket::Given(socket), PathBuf::from(format!("fd {fd}")))
@@ -71,6 +75,7 @@ pub(crate) fn execute(args: &Port) -> anyhow::Result<()> {
         Socket::Given(fd) => (None, Some(fd)),
     };
     loop {
+        // Cites vhost-user-conventions-3.
         let mut fds = vec![PollFd::new(&signalled, PollFlags::IN), PollFd::new(&port, PollFlags::IN)];
         fds.extend(connection.as_ref().map(|fd| PollFd::new(fd, PollFlags::RDHUP)));
         match poll(&mut fds, None) {

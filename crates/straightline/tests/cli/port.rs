@@ -95,6 +95,7 @@ fn guest(path: &std::path::Path) -> Guest {
     Guest::connect(path, &GuestOptions::default()).unwrap()
 }
 
+// Cites vhost-user-conventions-3, vhost-user-conventions-4, vhost-user-conventions-5.
 #[test]
 fn a_port_comes_with_its_program_and_goes_with_it() {
     let (fixture, running) = started();
@@ -123,6 +124,7 @@ fn a_port_comes_with_its_program_and_goes_with_it() {
     assert_eq!(running.finish().code, Some(0));
 }
 
+// Cites vhost-user-conventions-6.
 #[test]
 fn a_connection_that_is_handed_over_is_served_until_it_ends() {
     let (fixture, _running) = started();
@@ -149,6 +151,7 @@ fn a_connection_that_is_handed_over_is_served_until_it_ends() {
     }
 }
 
+// Cites vhost-user-conventions-6.
 #[test]
 fn a_socket_that_listens_is_handed_over() {
     let (fixture, _running) = started();
@@ -165,6 +168,7 @@ fn a_socket_that_listens_is_handed_over() {
     assert!(fixture.path("theirs").exists(), "the inherited socket's file is not removed");
 }
 
+// Cites vhost-user-conventions-2, vhost-user-conventions-5.
 #[test]
 fn it_fails_early_with_a_message() {
     let (fixture, running) = started();
@@ -209,6 +213,7 @@ fn it_ends_with_the_switch() {
     assert!(done.code == Some(1) && done.err.contains("the switch has ended"), "{done:?}");
 }
 
+// Cites vhost-user-conventions-7.
 #[test]
 fn capabilities_are_what_qemu_expects() {
     let done = Fixture::new().execute(&["port", "--print-capabilities"]);

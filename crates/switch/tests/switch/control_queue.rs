@@ -208,6 +208,8 @@ fn offloads_change_while_the_guest_runs() {
     assert!(is_partial(&mut sink));
 }
 
+// Cites vhost-user-suspended-4, vhost-user-migrating-1, vhost-user-migrating-2.
+// Cites vhost-user-migrating-3, vhost-user-check-device-state-1.
 #[test]
 fn what_was_set_goes_on_at_another_port() {
     let rig = rig(3, |config| {

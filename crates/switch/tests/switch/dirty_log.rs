@@ -288,6 +288,7 @@ fn everything_is_marked(packed: bool, event_idx: bool) {
     rig.no_drops();
 }
 
+// Cites vhost-user-migration-2, vhost-user-migration-3.
 #[test]
 fn everything_written_is_marked_in_a_split_ring() {
     everything_is_marked(false, true);
@@ -298,6 +299,7 @@ fn everything_written_is_marked_in_a_split_ring_with_flags() {
     everything_is_marked(false, false);
 }
 
+// Cites vhost-user-migration-2, vhost-user-migration-3.
 #[test]
 fn everything_written_is_marked_in_a_packed_ring() {
     everything_is_marked(true, true);
@@ -308,6 +310,7 @@ fn everything_written_is_marked_in_a_packed_ring_with_flags() {
     everything_is_marked(true, false);
 }
 
+// Cites vhost-user-migration-1, vhost-user-ring-states-10.
 #[test]
 fn the_log_is_turned_on_off_and_replaced_under_running_rings() {
     let (rig, mut peer) = setting();
@@ -345,6 +348,7 @@ fn the_log_is_turned_on_off_and_replaced_under_running_rings() {
     assert!(!moved.marked().is_empty(), "the new one");
 }
 
+// Cites vhost-user-migration-6.
 #[test]
 fn a_log_that_cannot_hold_the_guest_is_refused() {
     let (rig, mut peer) = setting();

@@ -92,6 +92,7 @@ fn a_frontend_that_decides_for_itself_starts_any_number_of_pairs() {
     }
 }
 
+// Cites vhost-user-ring-states-3, vhost-user-ring-states-8.
 #[test]
 fn receive_rings_are_enabled_and_disabled_under_traffic() {
     for workers in WORKERS {
@@ -125,6 +126,7 @@ fn receive_rings_are_enabled_and_disabled_under_traffic() {
     }
 }
 
+// Cites vhost-user-ring-states-4.
 #[test]
 fn what_a_disabled_transmit_ring_holds_is_dropped_and_counted() {
     for workers in WORKERS {

@@ -110,6 +110,7 @@ fn goes_on(sink: &mut Guest) {
     });
 }
 
+// Cites vhost-user-ring-states-1, vhost-user-ring-states-7, vhost-user-get-vring-base-1.
 #[test]
 fn memory_and_rings_go_away_under_a_flood() {
     let rig = rig(2, patched);
@@ -295,6 +296,7 @@ fn a_packet_from_memory_that_has_vanished_is_not_delivered() {
     rig.wait_up(1);
 }
 
+// Cites vhost-user-ring-states-3, vhost-user-ring-states-4, vhost-user-ring-states-8.
 #[test]
 fn a_ring_that_is_disabled() {
     let rig = rig(2, patched);

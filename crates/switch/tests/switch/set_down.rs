@@ -92,6 +92,7 @@ fn told(channel: &mut UnixStream) {
     assert_eq!(message[..], words);
 }
 
+// Cites vhost-user-back-end-1, vhost-user-backend-req-fd-1, vhost-user-config-change-1.
 #[test]
 fn nothing_passes_while_it_is_down_and_the_guest_is_told() {
     let bench = Bench::new();

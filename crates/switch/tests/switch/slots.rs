@@ -74,6 +74,7 @@ fn an_unrelated_region_comes_and_goes_and_no_packet_is_lost() {
     rig.no_drops();
 }
 
+// Cites vhost-user-ring-states-1, vhost-user-add-mem-reg-1.
 #[test]
 fn a_region_with_rings_in_it_stops_them_and_they_go_on_when_it_is_back() {
     let (rig, mut one, mut two) = pair();
@@ -142,6 +143,7 @@ fn a_slot_that_fails_can_be_had_again() {
     rig.no_drops();
 }
 
+// Cites vhost-user-send-rarp-1.
 #[test]
 fn a_guest_that_moved_here_is_announced() {
     let rig = rig(3, |config| config.bridges.push(common::bridge(3)));
@@ -164,6 +166,7 @@ fn a_guest_that_moved_here_is_announced() {
     rig.wait_drops(0, "bad-source", 1);
 }
 
+// Cites vhost-user-get-vring-base-1.
 #[test]
 fn a_device_with_status_0_says_where_its_rings_stood_and_goes_on_there() {
     // QEMU 7.2 stops and moves a guest this way: the status first, then the positions.

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering, fence};
 use super::{GuestMemory, MapError, Region};
 
 /// Bytes of guest memory for each bit, for any page size of the guest (`VHOST_LOG_PAGE`).
+// Cites vhost-user-migration-4.
 pub const LOG_PAGE: u64 = 4096;
 
 /// A frontend's bitmap: bit 0 of byte 0 is the page at guest address 0.
@@ -30,11 +31,13 @@ pub struct Marks<'l>(&'l DirtyLog);
 impl DirtyLog {
     /// Maps `size` bytes at `offset` of the frontend's file.
     pub fn map(file: BorrowedFd<'_>, offset: u64, size: u64) -> Result<Self, MapError> {
+        // Cites vhost-user-migration-5.
         Ok(DirtyLog { map: Region::map(file, offset, size, 0, 0)?, overrun: AtomicBool::new(false) })
     }
 
     /// Returns whether the log has a bit for every byte of `memory`.
     pub fn covers(&self, memory: &GuestMemory) -> bool {
+        // Cites vhost-user-migration-6.
         self.map.size() >= memory.end().div_ceil(8 * LOG_PAGE)
     }
 
@@ -79,9 +82,11 @@ impl Marks<'_> {
         // SAFETY: the byte is within the mapping, since the page's bit is (`mark`), and the log
         // keeps it mapped. It is shared with the frontend, so all access to it is atomic.
         let byte = unsafe { AtomicU8::from_ptr(self.0.map.host().add(at)) };
+        // Cites vhost-user-migration-7.
         let bit = 1 << (page % 8);
         if byte.load(Ordering::Relaxed) & bit == 0 {
             // Release: the bytes are visible before their mark.
+            // Cites vhost-user-migration-8.
             byte.fetch_or(bit, Ordering::Release);
         }
     }

@@ -90,6 +90,7 @@ impl GuestMemory {
 
     #[cold]
     fn search(&self, addr: u64, len: u32, hint: &mut usize) -> Option<MemorySegment<'_>> {
+        // Cites vhost-user-memory-2.
         let at = self.windows.partition_point(|w| w.start <= addr).checked_sub(1)?;
         let found = self.windows[at].segment(addr, len)?;
         *hint = at;
@@ -128,6 +129,7 @@ impl GuestMemory {
     /// Returns `len` bytes at the frontend's address `user_addr`, aligned to `align`, within one
     /// region. Rings lie at such addresses.
     pub fn area(&self, user_addr: u64, len: usize, align: usize) -> Option<Area> {
+        // Cites vhost-user-memory-1.
         let region = self.regions.iter().find(|r| (r.user_addr()..r.user_addr() + r.size()).contains(&user_addr))?;
         Area::new(Arc::clone(region), user_addr - region.user_addr(), len, align)
     }

@@ -36,10 +36,12 @@ const MAX_SIZE: u16 = 1 << 15;
 const UNKNOWN: u32 = 0;
 
 /// The version of a region in use. Version 0 is a region that was never used.
+// Cites vhost-user-inflight-2.
 const VERSION: u16 = 1;
 
 /// Offsets in `QueueRegionSplit` and `QueueRegionPacked`: first the common offsets, then the
 /// others.
+// Cites vhost-user-inflight-1.
 const AT_VERSION: usize = 8;
 const AT_DESC_NUM: usize = 10;
 mod split {
@@ -219,6 +221,7 @@ impl InflightTable {
             return Err(InflightError::Size { size, capacity: shape.size });
         }
         let Some(area) = self.area(index) else { return Ok(None) };
+        // Cites vhost-user-inflight-2.
         let version = area.read_u16(AT_VERSION);
         if version > VERSION {
             return Err(InflightError::Version(version));
@@ -290,6 +293,7 @@ impl Inflight {
     /// they were taken ("When reconnecting"). `used` is the ring's used index.
     fn reconnect_split(&self, used: u16) -> Result<Vec<InflightChain>, InflightError> {
         let area = &self.area;
+        // Cites vhost-user-inflight-8.
         let last = used.wrapping_sub(area.read_u16(split::USED_IDX));
         if last > self.size {
             return Err(InflightError::Inconsistent("its used index is more than one round behind the ring's"));
@@ -317,11 +321,13 @@ impl Inflight {
             return Err(InflightError::Inconsistent("its used index is outside the ring"));
         }
         let at_rest = (new, wrap) == (old, old_wrap);
+        // Cites vhost-user-inflight-9.
         let committed = at_rest || is_used(old, old_wrap);
         let free = if committed { packed::FREE_HEAD } else { packed::OLD_FREE_HEAD };
         let mut free = area.read_u16(free);
         area.write_u16(packed::FREE_HEAD, free);
         area.write_u16(packed::OLD_FREE_HEAD, free);
+        // Cites vhost-user-inflight-10.
         // Entries in the list of free entries are not in flight.
         for _ in 0..self.size {
             if free >= self.size {
@@ -358,6 +364,7 @@ impl Inflight {
                 chains.push(InflightChain { head: id.unwrap_or(at), span, at, counter });
             }
         }
+        // Cites vhost-user-inflight-11.
         chains.sort_by_key(|chain| chain.counter);
         Ok(chains)
     }
@@ -375,6 +382,7 @@ impl Inflight {
             } else {
                 (self.state(chain.at) + split::NEXT, split::LAST_BATCH_HEAD)
             };
+            // Cites vhost-user-inflight-5.
             area.write_u16(link, area.read_u16(head));
             area.write_u16(head, chain.at);
         }
@@ -382,6 +390,7 @@ impl Inflight {
 
     /// Records that these chains were given back.
     fn end_giving_back(&self, chains: &[InflightChain]) {
+        // Cites vhost-user-inflight-6.
         chains.iter().for_each(|chain| self.clear_flag(chain.at));
         if self.packed {
             self.area.write_u16(packed::OLD_FREE_HEAD, self.area.read_u16(packed::FREE_HEAD));
@@ -390,6 +399,7 @@ impl Inflight {
 
     /// Sets the first state of a part that was never used.
     fn prepare(&self) {
+        // Cites vhost-user-inflight-3.
         self.area.write_u16(AT_DESC_NUM, self.size);
         if !self.is_new {
             return;
@@ -417,6 +427,7 @@ impl Inflight {
     /// Records that a batch that ends at `position` is about to be published (packed rings only).
     #[inline]
     pub(super) fn begin_batch(&self, position: u16) {
+        // Cites vhost-user-inflight-7.
         self.area.write_u16(packed::USED_IDX, position & 0x7fff);
         let [_, old_wrap] = self.area.read_u16(packed::WRAPS).to_le_bytes();
         self.area.write_u16(packed::WRAPS, u16::from_le_bytes([u8::from(position & 0x8000 != 0), old_wrap]));
@@ -425,6 +436,7 @@ impl Inflight {
     /// Records that a batch was published: the used index or position is `position`.
     #[inline]
     pub(super) fn end_batch(&self, position: u16) {
+        // Cites vhost-user-inflight-6, vhost-user-inflight-7.
         // Release: the batch is visible before the record of it.
         if self.packed {
             let wrap = u8::from(position & 0x8000 != 0);

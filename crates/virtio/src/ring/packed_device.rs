@@ -171,6 +171,7 @@ impl PackedDevice {
     /// Returns the position at which the ring's next device half continues, in the form of
     /// [`Self::new`].
     pub fn base(&self) -> u32 {
+        // Cites vhost-user-get-vring-base-2.
         u32::from(self.next_avail.bits()) | u32::from(self.next_used.bits()) << 16
     }
 
@@ -539,6 +540,7 @@ impl Device for PackedDevice {
         }
         fail::hit("packed-published");
         if let Some(log) = &self.log {
+            // Cites vhost-user-migration-3.
             // The range includes the skipped positions.
             let start = self.next_used.at;
             layout::mark_entries(log, &self.parts.desc, 0, layout::DESCRIPTOR, start, spans, self.size);

@@ -164,6 +164,7 @@ impl SplitDevice {
     #[cold]
     fn mark_given(&self, log: &DirtyLog, n: u16) {
         let start = self.next_used.wrapping_sub(n) & (self.size - 1);
+        // Cites vhost-user-migration-3.
         layout::mark_entries(log, &self.parts.used, layout::used::entry(0), layout::used::ENTRY, start, n, self.size);
         layout::mark(log, &self.parts.used, layout::used::INDEX, 2);
     }

@@ -175,6 +175,7 @@ impl FrontendClient {
 
     /// REM_MEM_REG.
     pub fn remove_mem_region(&mut self, region: &RegionSpec) -> Result<()> {
+        // Cites vhost-user-rem-mem-reg-3.
         self.set(Request::RemMemReg, region.encode_single(), &[])
     }
 
@@ -282,6 +283,7 @@ impl FrontendClient {
         let own = self.set_device_state_fd(false, writer.as_fd())?;
         drop(writer);
         let mut state = Vec::new();
+        // Cites vhost-user-device-state-fd-3, vhost-user-migrating-1.
         match own {
             Some(own) => File::from(own).read_to_end(&mut state)?,
             None => reader.read_to_end(&mut state)?,
@@ -296,10 +298,12 @@ impl FrontendClient {
         let (reader, mut writer) = io::pipe()?;
         let own = self.set_device_state_fd(true, reader.as_fd())?;
         drop(reader);
+        // Cites vhost-user-device-state-fd-3.
         match own {
             Some(own) => File::from(own).write_all(state)?,
             None => writer.write_all(state)?,
         }
+        // Cites vhost-user-migrating-1.
         drop(writer);
         self.check_device_state()
     }

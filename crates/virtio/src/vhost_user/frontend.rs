@@ -148,6 +148,7 @@ impl Frontend {
 
     /// SET_VRING_KICK, CALL or ERR; the message carries its file descriptor, if there is one.
     pub fn set_ring_fd(&self, request: Request, index: u32, has_fd: bool) -> Result<Call<()>, FrontendError> {
+        // Cites vhost-user-set-vring-kick-1.
         self.call(request, number(u64::from(index) | if has_fd { 0 } else { VRING_NOFD }))
     }
 
@@ -162,6 +163,7 @@ impl Frontend {
     pub fn get_vring_base(&self, index: u32) -> Result<Call<u32>, FrontendError> {
         let request = Request::GetVringBase;
         self.check_requirement(request)?;
+        // Cites vhost-user-get-vring-base-3.
         let payload = VringState { index, num: 0 }.encode();
         Ok(Call { message: Message::request(request, payload), read: Some(read_base), fds: 0 })
     }
@@ -205,6 +207,8 @@ impl Frontend {
     }
 
     fn check_requirement(&self, request: Request) -> Result<(), FrontendError> {
+        // Cites vhost-user-communication-5, vhost-user-multiple-queue-1.
+        // Cites vhost-user-set-vring-enable-1.
         let (is_met, feature) = match request.requirement() {
             Requirement::Nothing => return Ok(()),
             Requirement::OtherDevice(device) => {
@@ -240,6 +244,7 @@ impl<T> Call<T> {
         let Some(read) = self.read else {
             return Err(bad("no answer at all"));
         };
+        // Cites vhost-user-communication-3.
         if code != request || !reply.is_reply() || reply.version() != VERSION || fds > self.fds {
             return Err(bad("the same request, the reply flag, version 1 and no file descriptor too many"));
         }
@@ -277,6 +282,7 @@ fn read_ack(request: &Message, reply: &Message) -> Result<(), ReplyError> {
 
 fn read_channel(request: &Message, reply: &Message) -> Result<bool, ReplyError> {
     match read_number(request, reply)? {
+        // Cites vhost-user-device-state-fd-1.
         number if number & STATE_ERROR != 0 => Err(ReplyError::Failed(number & STATE_ERROR)),
         number => Ok(number & STATE_NOFD == 0),
     }
@@ -292,9 +298,11 @@ fn read_base(request: &Message, reply: &Message) -> Result<u32, ReplyError> {
 
 fn read_config(request: &Message, reply: &Message) -> Result<Vec<u8>, ReplyError> {
     // "GET_CONFIG": an empty payload reports a failure.
+    // Cites vhost-user-get-config-2.
     if reply.payload.is_empty() {
         return Err(ReplyError::Failed(0));
     }
+    // Cites vhost-user-get-config-1.
     let asked = ConfigAccess::decode(&request.payload).map(|access| (access.offset, access.size));
     ConfigAccess::decode(&reply.payload)
         .filter(|access| Some((access.offset, access.size)) == asked && !access.bytes.is_empty())
@@ -343,6 +351,7 @@ mod tests {
         assert_eq!(after.answer(&reply(Request::SetVringNum, &number(7)), 0), Err(failed));
     }
 
+    // Cites vhost-user-communication-5, vhost-user-multiple-queue-1.
     #[test]
     fn requests_without_their_feature_are_not_made() {
         let mut old = frontend(VIRTIO_NET_F_CSUM, 0);
@@ -356,11 +365,14 @@ mod tests {
         }
     }
 
+    // Cites vhost-user-communication-3, vhost-user-get-vring-base-3, vhost-user-device-state-fd-1.
+    // Cites vhost-user-get-config-1, vhost-user-get-config-2.
     #[test]
     fn replies_must_fit_their_requests() {
         let mut frontend = frontend(VHOST_USER_F_PROTOCOL_FEATURES, VHOST_USER_PROTOCOL_F_CONFIG);
         frontend.set_protocol_features(VHOST_USER_PROTOCOL_F_CONFIG).unwrap();
         let call = frontend.get_vring_base(1).unwrap();
+        assert_eq!(call.message.payload, VringState { index: 1, num: 0 }.encode());
         let good = reply(Request::GetVringBase, &VringState { index: 1, num: 9 }.encode());
         assert_eq!(call.answer(&good, 0), Ok(9));
         let other_ring = reply(Request::GetVringBase, &VringState { index: 2, num: 9 }.encode());

@@ -54,6 +54,7 @@ impl Header {
     pub fn decode(bytes: &[u8; HEADER_LEN]) -> Self {
         let [r0, r1, r2, r3, f0, f1, f2, f3, s0, s1, s2, s3] = *bytes;
         Self {
+            // Cites vhost-user-header-1.
             request: u32::from_ne_bytes([r0, r1, r2, r3]),
             flags: u32::from_ne_bytes([f0, f1, f2, f3]),
             size: u32::from_ne_bytes([s0, s1, s2, s3]),
@@ -81,6 +82,7 @@ impl Message {
 
     /// Returns the backend's reply to the request of this code.
     pub fn reply(code: u32, payload: Vec<u8>) -> Self {
+        // Cites vhost-user-header-3.
         Self { request: code, flags: VERSION | FLAG_REPLY, payload }
     }
 

@@ -72,6 +72,7 @@ pub(super) fn check_table(table: &[RegionSpec], max: usize) -> Result<(), Protoc
 
 /// Returns whether some region has this user address.
 pub(super) fn has_user_addr(table: &[RegionSpec], addr: u64) -> bool {
+    // Cites vhost-user-memory-1.
     table.iter().any(|region| addr.checked_sub(region.user_addr).is_some_and(|offset| offset < region.size))
 }
 
@@ -79,6 +80,7 @@ pub(super) fn has_user_addr(table: &[RegionSpec], addr: u64) -> bool {
 /// size. The offset in the file is ignored.
 pub(super) fn find(table: &[RegionSpec], region: &RegionSpec) -> Option<usize> {
     table.iter().position(|other| {
+        // Cites vhost-user-rem-mem-reg-1.
         (other.guest_addr, other.user_addr, other.size) == (region.guest_addr, region.user_addr, region.size)
     })
 }
@@ -167,6 +169,7 @@ mod tests {
         assert!(check_total(&[row(0, u64::MAX), row(1, u64::MAX)]).is_err());
     }
 
+    // Cites vhost-user-memory-1, vhost-user-rem-mem-reg-1.
     #[test]
     fn lookups() {
         let table = [region(0, 0x1000, 0x5000, 0), region(0x1000, 0x1000, u64::MAX - 0x1000, 0)];

@@ -81,6 +81,8 @@ macro_rules! requests {
     };
 }
 
+// Cites vhost-user-communication-1, vhost-user-communication-5, vhost-user-protocol-features-1.
+// Cites vhost-user-multiple-queue-1, vhost-user-set-vring-enable-1.
 requests! {
     1 GetFeatures "GET_FEATURES" Requirement::Nothing, true;
     2 SetFeatures "SET_FEATURES" Requirement::Nothing, false;

@@ -45,6 +45,7 @@ pub const MAX_QUEUE_PAIRS: u16 = 127;
 ///
 /// User Mode Linux receives its interrupts over the backend's channel (BACKEND_REQ); none of its
 /// drivers starts without it.
+// Cites vhost-user-multiple-queue-5.
 pub const SUPPORTED_PROTOCOL_FEATURES: u64 = VHOST_USER_PROTOCOL_F_MQ
     | VHOST_USER_PROTOCOL_F_LOG_SHMFD
     | VHOST_USER_PROTOCOL_F_BACKEND_REQ
@@ -149,6 +150,7 @@ impl Session {
             offer.features &= !VHOST_F_LOG_ALL;
         }
         if offer.protocol_features != 0 {
+            // Cites vhost-user-get-features-1.
             offer.features |= VHOST_USER_F_PROTOCOL_FEATURES;
         }
         offer.queue_pairs = offer.queue_pairs.clamp(1, MAX_QUEUE_PAIRS);
@@ -164,6 +166,7 @@ impl Session {
             max_ring_fds: usize::MAX,
             status: 0,
             mtu: None,
+            // Cites vhost-user-ring-states-5.
             rings: (0..rings).map(|_| RingSetup::default()).collect(),
             regions: Vec::new(),
             repeated: Vec::new(),
@@ -175,6 +178,7 @@ impl Session {
     /// does not use are closed, also on an error.
     pub fn handle(&mut self, message: Message, fds: Vec<OwnedFd>) -> Result<Effect, ProtocolError> {
         self.pending = None;
+        // Cites vhost-user-header-2.
         if message.version() != VERSION {
             return Err(ProtocolError::Version { version: message.version() });
         }
@@ -189,6 +193,7 @@ impl Session {
         });
         let request =
             Request::from_code(message.request).ok_or(ProtocolError::UnknownRequest { code: message.request })?;
+        // Cites vhost-user-communication-5.
         self.check_requirement(request)?;
         let (effect, answer, rollback) = self.dispatch(request, &message.payload, fds)?;
         if let Some(pending) = &mut self.pending {
@@ -209,7 +214,9 @@ impl Session {
             Answer::Payload(payload) => payload,
             Answer::Success if outcome == RequestOutcome::Failed => return None,
             Answer::Success => 0_u64.to_ne_bytes().to_vec(),
+            // Cites vhost-user-device-state-fd-1, vhost-user-check-device-state-1.
             Answer::State { flags } => (flags | u64::from(outcome == RequestOutcome::Failed)).to_ne_bytes().to_vec(),
+            // Cites vhost-user-get-vring-base-1, vhost-user-get-vring-base-2.
             Answer::RingBase(index) => {
                 let ring = &mut self.rings[index];
                 if let RequestOutcome::RingBase(base) = outcome {
@@ -218,6 +225,7 @@ impl Session {
                 VringState { index: u32::try_from(index).ok()?, num: ring.base }.encode()
             }
             Answer::Inflight(asked, len) => {
+                // Cites vhost-user-get-inflight-fd-1.
                 let mmap_size = if let RequestOutcome::Inflight(bytes) = outcome { bytes } else { 0 };
                 let mut payload = InflightSpec { mmap_size, mmap_offset: 0, ..asked }.encode();
                 payload.truncate(len);
@@ -225,6 +233,8 @@ impl Session {
             }
             // "REPLY_ACK": 0 reports success. The features acknowledged now decide, so that the
             // acknowledgement of REPLY_ACK itself can be acknowledged.
+            // Cites vhost-user-reply-ack-1, vhost-user-reply-ack-2, vhost-user-net-set-mtu-1.
+            // Cites vhost-user-backend-req-fd-1.
             Answer::Ack if need_reply && self.replies() => {
                 u64::from(outcome == RequestOutcome::Failed).to_ne_bytes().to_vec()
             }
@@ -243,14 +253,17 @@ impl Session {
             Refused::Close
         } else if matches!(error, ProtocolError::ConfigRange { .. }) {
             // "GET_CONFIG": a payload of no bytes reports the failure.
+            // Cites vhost-user-get-config-2.
             Refused::Answer(Message::reply(code, Vec::new()).to_bytes())
         } else if matches!(error, ProtocolError::StateTransfer { .. } | ProtocolError::StateWhileRunning { .. }) {
             // Both answers report a failure in the same bits.
             let flags = if request == Some(Request::SetDeviceStateFd) { STATE_NOFD } else { 0 };
             Refused::Answer(Message::reply(code, (flags | 1).to_ne_bytes().to_vec()).to_bytes())
         } else if request.is_some_and(Request::has_own_reply) {
+            // Cites vhost-user-communication-4, vhost-user-reply-ack-3.
             Refused::Close
         } else if need_reply && self.replies() {
+            // Cites vhost-user-reply-ack-1, vhost-user-reply-ack-2, vhost-user-net-set-mtu-1.
             Refused::Answer(Message::reply(code, 1_u64.to_ne_bytes().to_vec()).to_bytes())
         } else if matches!(request, Some(Request::SetConfig | Request::SendRarp | Request::NetSetMtu)) {
             Refused::Ignore
@@ -284,6 +297,7 @@ impl Session {
     pub fn set_link(&mut self, up: bool) -> Option<(&OwnedFd, Vec<u8>)> {
         let status = &mut self.offer.config.status;
         *status = if up { *status | NetConfig::STATUS_LINK_UP } else { *status & !NetConfig::STATUS_LINK_UP };
+        // Cites vhost-user-config-change-1.
         let channel = self.backend_channel.as_ref().filter(|_| self.reads_config())?;
         let message = Message { request: BACKEND_CONFIG_CHANGE, flags: VERSION, payload: Vec::new() };
         Some((channel, message.to_bytes()))
@@ -431,6 +445,7 @@ impl Session {
     /// Returns the answer to GET_QUEUE_NUM. Frontends expect different counts, and only the
     /// protocol features that they acknowledge show which. `tests/switch/frontends` of `switch` lists the
     /// frontends with their sources.
+    // Cites vhost-user-multiple-queue-2.
     fn queue_num(&self) -> u64 {
         let pairs = u64::from(self.offer.queue_pairs);
         if self.follows_config() {

@@ -21,6 +21,7 @@ fn bytes(file: &OwnedFd, len: usize) -> Vec<u8> {
     bytes
 }
 
+// Cites vhost-user-migration-4, vhost-user-migration-5, vhost-user-migration-7.
 #[test]
 fn marks_are_those_of_a_model_wherever_the_log_lies_in_its_file() {
     const SIZE: u64 = 100;
@@ -80,6 +81,7 @@ fn a_mark_outside_is_none_and_is_remembered() {
     }
 }
 
+// Cites vhost-user-migration-6.
 #[test]
 fn a_log_covers_memory_up_to_its_last_byte() {
     let fd = file(1 << 20);
@@ -120,6 +122,7 @@ fn a_log_that_vanished_is_known_and_nothing_else_happens() {
     assert!(!log.is_intact());
 }
 
+// Cites vhost-user-migration-8.
 #[test]
 fn marks_of_several_threads_in_one_byte_are_all_there() {
     let fd = file(4096);

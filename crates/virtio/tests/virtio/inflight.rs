@@ -162,6 +162,8 @@ fn offer_packed(guest: &GuestRing, place: u16, wrap: bool, ids: &[u16]) {
     }
 }
 
+// Cites vhost-user-inflight-1, vhost-user-inflight-2, vhost-user-inflight-3, vhost-user-inflight-6.
+// Cites vhost-user-inflight-7.
 #[test]
 fn a_successor_of_ours_goes_on_where_it_died() {
     let guest = GuestRing::new(SIZE);
@@ -239,6 +241,7 @@ fn a_ring_that_runs_goes_over_to_another_table() {
     }
 }
 
+// Cites vhost-user-inflight-11.
 #[test]
 fn what_stands_in_the_ring_is_taken_again() {
     // A predecessor that marks the chains that it takes, and works in order.
@@ -259,6 +262,7 @@ fn what_stands_in_the_ring_is_taken_again() {
     assert!(kept.flagged().is_empty());
 }
 
+// Cites vhost-user-inflight-6, vhost-user-inflight-11.
 #[test]
 fn what_another_order_left_is_given_back_oldest_first() {
     // Chains 5, 1, 7 and 2 were taken; 1 and 7 were given back. Then the driver made these two
@@ -287,6 +291,7 @@ fn what_another_order_left_is_given_back_oldest_first() {
     assert_eq!(take_packed(&mut device, 8), [1, 7]);
 }
 
+// Cites vhost-user-inflight-8, vhost-user-inflight-9, vhost-user-inflight-10.
 #[test]
 fn a_batch_that_was_published_is_not_in_flight() {
     // The batch was published, and the device killed before it cleared its flags: 1, then 5, which

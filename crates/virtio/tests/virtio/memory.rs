@@ -218,6 +218,7 @@ fn layouts() -> impl Strategy<Value = (u64, Vec<(u64, u64)>)> {
 
 proptest! {
     /// Compares translation with a table that has the location of every single byte.
+    // Cites vhost-user-memory-2.
     #[test]
     fn translation_is_byte_for_byte(
         (base, layout) in layouts(), asks in prop::collection::vec((0..500_u64, 0..200_u32, 0..9_usize), 1..60),
@@ -288,6 +289,7 @@ proptest! {
     }
 }
 
+// Cites vhost-user-memory-1.
 #[test]
 fn areas_are_aligned_here_and_within_one_region() {
     let fd = memfd(4 * PAGE);

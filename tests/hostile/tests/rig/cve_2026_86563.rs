@@ -27,6 +27,7 @@ fn snapshot(guest: &Attacker) -> Vec<u8> {
     guest.read_memory(whole.guest_addr, u32::try_from(whole.size).expect("a small guest")).expect("its own")
 }
 
+// Cites vhost-user-migration-5.
 #[test]
 fn cve_2026_86563_marks_are_where_the_log_is() {
     for layout in Layout::BOTH {

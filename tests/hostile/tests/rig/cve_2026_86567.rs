@@ -71,6 +71,7 @@ fn takes_nothing(scene: &mut Scene, guest: &Attacker) {
     assert!(bytes(guest) == before, "the switch wrote into memory that was removed");
 }
 
+// Cites vhost-user-ring-states-1, vhost-user-rem-mem-reg-2.
 #[test]
 fn cve_2026_86567_memory_taken_away_while_rings_are_polled() {
     for layout in Layout::BOTH {

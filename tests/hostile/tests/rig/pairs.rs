@@ -346,6 +346,7 @@ enum ResetKind {
     Status,
 }
 
+// Cites vhost-user-reset-device-1.
 #[test]
 fn all_pairs_are_reset_under_traffic() {
     for layout in Layout::BOTH {

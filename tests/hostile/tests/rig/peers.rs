@@ -56,6 +56,7 @@ fn a_guest_that_never_returns_buffers() {
     scene.end();
 }
 
+// Cites packed-2.8.16-4.
 #[test]
 fn a_guest_that_floods_kicks() {
     for layout in Layout::BOTH {

@@ -16,6 +16,7 @@ use crate::scene::{Ring, Scene, valid};
 
 const TX: Ring = Ring::Transmit;
 
+// Cites vhost-user-rem-mem-reg-2.
 #[test]
 fn zero_copy_no_memory_is_used_after_it_was_unmapped() {
     for layout in Layout::BOTH {
@@ -83,6 +84,7 @@ fn zero_copy_every_buffer_comes_back_once() {
     scene.end();
 }
 
+// Cites vhost-user-ring-states-3.
 #[test]
 fn zero_copy_a_disabled_ring_is_left_alone() {
     for layout in Layout::BOTH {

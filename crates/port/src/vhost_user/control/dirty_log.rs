@@ -36,6 +36,7 @@ impl ConnectedFrontend {
 }
 
 fn check_covers(log: &DirtyLog, memory: &GuestMemory) -> Result<(), String> {
+    // Cites vhost-user-migration-6.
     if log.covers(memory) {
         return Ok(());
     }

@@ -168,6 +168,7 @@ impl ConnectedFrontend {
         let Some((channel, message)) = self.session.set_link(!down) else { return };
         // A frontend that does not read must not hold us up. It sees the status when it reads the
         // configuration space.
+        // Cites vhost-user-config-change-1.
         if let Err(error) = send(channel, &message, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
             tracing::warn!(port = self.shared.config.name, "cannot tell the frontend of its link: {error}");
         }
@@ -184,6 +185,7 @@ impl ConnectedFrontend {
         let mut shows_table = false;
         let ring_fds = self.shared.admit_ring_fds(self.session.ring_fds() + fds.len());
         self.session.limit_ring_fds(ring_fds);
+        // Cites vhost-user-suspended-4.
         let answer = match self.session.handle(message, fds) {
             Ok(effect) => {
                 let outcome = match effect {
@@ -238,6 +240,7 @@ impl ConnectedFrontend {
             Effect::Memory(regions) => self.set_memory(regions),
             Effect::AddRegion(region) => self.add_region(&region),
             Effect::RemoveRegion(spec) => {
+                // Cites vhost-user-rem-mem-reg-2.
                 let kept = |r: &&Arc<Region>| r.guest_addr() != spec.guest_addr;
                 let regions = self.memory.regions().iter().filter(kept).cloned().collect();
                 self.change_slots(regions)
@@ -277,6 +280,7 @@ impl ConnectedFrontend {
                 }
                 done
             }
+            // Cites vhost-user-net-set-mtu-1.
             Effect::Mtu(mtu) if mtu <= self.shared.config.mtu => Ok(()),
             Effect::Mtu(mtu) => {
                 Err(format!("the frontend sets an MTU of {mtu}; the port's is {}", self.shared.config.mtu))

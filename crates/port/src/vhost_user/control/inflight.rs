@@ -27,6 +27,7 @@ impl ConnectedFrontend {
             stopped.for_each(|(index, _)| self.forget_inflight(index));
             return RequestOutcome::Inflight(shape.bytes());
         }
+        // Cites vhost-user-get-inflight-fd-1.
         match self.make_table(shape) {
             Ok(table) => {
                 self.use_table(table);
@@ -54,6 +55,7 @@ impl ConnectedFrontend {
 
     pub(crate) fn keep_inflight(&mut self, spec: InflightSpec, file: &OwnedFd) -> Result<(), String> {
         let shape = self.inflight_shape(spec);
+        // Cites vhost-user-set-inflight-fd-1.
         let table = InflightTable::map(shape, spec.mmap_offset, spec.mmap_size, file.as_fd());
         self.use_table(table.map_err(|error| format!("table of buffers in flight: {error}"))?);
         // Frontends first ask for a table, and then send it back to be used.

@@ -18,6 +18,7 @@ impl ConnectedFrontend {
     pub(crate) fn add_region(&mut self, region: &RegionFd) -> Result<(), String> {
         self.was_sent_memory = true;
         let mut regions = self.memory.regions().to_vec();
+        // Cites vhost-user-add-mem-reg-1.
         regions.push(map(region)?);
         self.change_slots(regions)
     }

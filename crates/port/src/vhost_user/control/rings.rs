@@ -67,11 +67,13 @@ impl ConnectedFrontend {
         let wanted = self.session.ready(index) && self.session.refusal().is_none() && !broken;
         match (&mut self.rings[at], wanted) {
             (None, false) => Ok(false),
+            // Cites vhost-user-ring-states-1, vhost-user-suspended-1, vhost-user-suspended-2.
             (Some(_), false) => {
                 self.take_out(index);
                 Ok(true)
             }
             (Some(running), true) => {
+                // Cites vhost-user-ring-states-8.
                 if running.queue.enabled() != setup.enabled {
                     running.queue.set_enabled(setup.enabled);
                     // A new link is published, because publishing waits: afterwards no turn still
@@ -79,6 +81,7 @@ impl ConnectedFrontend {
                     return Ok(true);
                 }
                 let index = if self.session.control_ring() == Some(index) { CONTROL_RING } else { index };
+                // Cites vhost-user-ring-states-10.
                 let replaced = running.update_descriptors(index, setup, &self.calls)?;
                 if replaced.is_some() {
                     // A worker may still use the descriptor in this turn. Closing it can take for
@@ -141,6 +144,7 @@ impl ConnectedFrontend {
         let waits = if is_transmit(index) && !is_control { Arc::clone(&self.shared.waits) } else { Arc::default() };
         let counters = self.shared.data.counters.of_pair(usize::from(index / 2)).unwrap_or_default();
         let memory = Arc::clone(&self.memory);
+        // Cites vhost-user-ring-states-2.
         let queue = Queue::new(ring, index, memory, setup.enabled, counters, waits, setup.polled);
         let mut queue = queue.of_port(self.shared.data.index);
         if options.event_idx {
@@ -165,6 +169,7 @@ impl ConnectedFrontend {
                 // A frontend that listens for it learns that the ring is broken. Frontends need not
                 // listen.
                 if let Ok(err) = Notifier::new(Arc::clone(err), &self.calls) {
+                    // Cites vhost-user-set-vring-err-1.
                     err.notify();
                 }
             }

@@ -112,6 +112,7 @@ mod tests {
         setup
     }
 
+    // Cites vhost-user-ring-states-10, vhost-user-set-vring-kick-2.
     #[test]
     fn a_ring_that_runs_may_lose_its_kick_and_get_one_again() {
         let waiter = Arc::new(EpollWaiter::new().expect("epoll"));

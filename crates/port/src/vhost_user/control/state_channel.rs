@@ -119,6 +119,7 @@ impl ChannelTransfer {
                 Channel::File(fd) => rustix::io::read(&*fd, &mut chunk),
             };
             match got {
+                // Cites vhost-user-migrating-1.
                 Ok(0) => return Ok(true),
                 Ok(n) => self.bytes.extend(&chunk[..n]),
                 Err(error) => return self.later(error).map(|()| false),
@@ -186,6 +187,7 @@ mod tests {
         (reader, writer)
     }
 
+    // Cites vhost-user-migrating-1.
     #[test]
     fn all_arrives_by_every_channel() {
         for len in [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, SavedState::LONGEST] {

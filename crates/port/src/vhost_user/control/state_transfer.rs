@@ -77,6 +77,7 @@ impl ConnectedFrontend {
         let loaded = match &self.transfer {
             Transfer::Saved => return Ok(()),
             Transfer::Loaded(saved) => saved,
+            // Cites vhost-user-check-device-state-1.
             Transfer::Failed(why) => return Err(format!("device state: {why}")),
             _ => return Err("device state: no transfer took place".to_owned()),
         };
@@ -90,6 +91,7 @@ impl ConnectedFrontend {
         if pairs > most {
             return Err(format!("device state: its driver uses {pairs} queue pairs; the port has {most}"));
         }
+        // Cites vhost-user-migrating-2.
         self.control_queue.kept = KeptState::Loaded(loaded.clone());
         if loaded.fits(self.session.acked_features()) {
             self.reset_commands();
@@ -125,6 +127,7 @@ impl ConnectedFrontend {
                     Err(why) => break Err(why),
                 }
             };
+            // Cites vhost-user-migrating-1.
             drop(moving);
             // There is no receiver if the frontend has left.
             let _ = sender.send(done);

@@ -47,6 +47,7 @@ impl Announcement {
 /// itself, to the broadcast address.
 fn frame(mac: [u8; 6]) -> [u8; LEN] {
     let mut frame = [0; LEN];
+    // Cites vhost-user-send-rarp-1.
     frame[..6].fill(0xff);
     frame[6..12].copy_from_slice(&mac);
     // RARP; Ethernet and IPv4 with addresses of 6 and 4 bytes; opcode "request reverse".
@@ -63,6 +64,7 @@ mod tests {
 
     use super::*;
 
+    // Cites vhost-user-send-rarp-1.
     #[test]
     fn it_is_the_frame_that_qemu_sends() {
         // Captured from QEMU's `announce-self` for 52:54:00:12:34:56.

@@ -258,6 +258,7 @@ impl Queue {
     /// count: the worker waits for free buffers there.
     pub(crate) fn arm(&self, round: u64) -> Result<bool, RingFault> {
         let mut inner = self.lock();
+        // Cites vhost-user-set-vring-kick-2.
         Ok((inner.ring.arm(0)? || self.polled()) && inner.waiting_round != Some(round))
     }
 
@@ -335,6 +336,7 @@ impl AtTurnEnd for Queue {
         let is_wanted = inner.ring.must_notify();
         let counter = if is_wanted { &self.counters().calls_sent } else { &self.counters().calls_suppressed };
         counter.add(1);
+        // Cites vhost-user-set-vring-call-1.
         let call = if is_wanted { inner.call.clone() } else { None };
         let watcher = self.watcher_after(&mut inner, call.is_some());
         // The frontend can make the notification a long system call, and other workers may wait for

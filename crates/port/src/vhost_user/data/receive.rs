@@ -152,6 +152,7 @@ impl<R: Device> WithKernels for ReceiveBurst<'_, '_, R> {
         }
         // A guest may fill a ring before its frontend enables it. Its packets are taken and dropped
         // (vhost-user, "Ring states").
+        // Cites vhost-user-ring-states-4.
         let refused = (!queue.enabled()).then_some(Reason::RingDisabled);
         let mut packets = 0;
         let mut bytes = 0;

@@ -50,6 +50,7 @@ impl Steering {
         let mut places: Vec<Option<u8>> = Vec::with_capacity(count);
         let mut queues = Vec::with_capacity(count);
         for queue in running {
+            // Cites vhost-user-ring-states-3.
             let queue = queue.filter(|queue| queue.enabled());
             places.push(queue.as_ref().and_then(|_| queues.len().try_into().ok()));
             queues.extend(queue);

@@ -1,6 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 
+// Cites vhost-user-header-1, vhost-user-header-2.
 #[test]
 fn a_message_is_header_then_payload() {
     let message = Message::request(Request::SetVringNum, VringState { index: 1, num: 256 }.encode()).with_need_reply();

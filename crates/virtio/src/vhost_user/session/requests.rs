@@ -33,6 +33,7 @@ pub(super) const MAX_LOG: u64 = (1 << 52) / LOG_PAGE / 8;
 impl Session {
     /// Executes a request whose requirement is met.
     pub(super) fn dispatch(&mut self, request: Request, payload: &[u8], fds: Vec<OwnedFd>) -> Handled {
+        // Cites vhost-user-communication-2.
         // Requests that may carry file descriptors count them themselves.
         match request {
             Request::SetMemTable => return self.set_mem_table(payload, fds),
@@ -52,7 +53,9 @@ impl Session {
             Request::GetFeatures => answer_u64(request, payload, self.offer.features),
             Request::GetProtocolFeatures => answer_u64(request, payload, self.offer.protocol_features),
             Request::GetQueueNum => answer_u64(request, payload, self.queue_num()),
+            // Cites vhost-user-get-max-mem-slots-1.
             Request::GetMaxMemSlots => answer_u64(request, payload, self.offer.max_mem_slots),
+            // Cites vhost-user-status-1.
             Request::GetStatus => answer_u64(request, payload, u64::from(self.status)),
             Request::SetFeatures => self.set_features(expect_u64(request, payload)?),
             Request::SetProtocolFeatures => self.set_protocol_features(expect_u64(request, payload)?),
@@ -63,6 +66,7 @@ impl Session {
             Request::ResetOwner => {
                 // Deprecated: the specification lets it disable the rings or do nothing.
                 expect_empty(request, payload)?;
+                // Cites vhost-user-reset-owner-1.
                 self.rings.iter_mut().for_each(|ring| ring.enabled = false);
                 done(Effect::DisableRings)
             }
@@ -78,6 +82,7 @@ impl Session {
             Request::SetVringAddr => self.set_vring_addr(payload),
             Request::GetVringBase => {
                 let index = self.ring_index(request, u64::from(expect_state(request, payload)?.index))?;
+                // Cites vhost-user-ring-states-7.
                 self.rings[index].stop();
                 Ok((Effect::StopRing(short(index)), Answer::RingBase(index), Rollback::None))
             }
@@ -92,17 +97,20 @@ impl Session {
                 Ok((Effect::CheckState, Answer::State { flags: 0 }, Rollback::None))
             }
             Request::SetConfig => {
+                // Cites vhost-user-set-config-1.
                 let offset = expect_config(request, payload)?.offset;
                 Err(ProtocolError::ConfigReadOnly { offset })
             }
             Request::NetSetMtu => {
                 let mtu = expect_u64(request, payload)?;
+                // Cites vhost-user-net-set-mtu-1.
                 let valid = u16::try_from(mtu).ok().filter(|_| mtu >= MIN_MTU);
                 let valid = valid.ok_or(ProtocolError::Mtu { mtu })?;
                 let rollback = Rollback::Mtu(self.mtu.replace(valid));
                 Ok((Effect::Mtu(valid), Answer::Ack, rollback))
             }
             Request::SendRarp => {
+                // Cites vhost-user-send-rarp-1.
                 let [a, b, c, d, e, f, _, _] = expect_u64(request, payload)?.to_ne_bytes();
                 done(Effect::Rarp([a, b, c, d, e, f]))
             }
@@ -120,6 +128,7 @@ impl Session {
         let request = Request::SetBackendReqFd;
         expect_empty(request, payload)?;
         count_fds(request, &fds, 1)?;
+        // Cites vhost-user-back-end-1.
         self.backend_channel = fds.pop();
         done(Effect::None)
     }
@@ -131,6 +140,7 @@ impl Session {
         }
         // QEMU sends the features once for each queue pair, while the first pair already runs. The
         // same features are no change. The log is turned on and off while rings run ("Migration").
+        // Cites vhost-user-migration-1.
         let changed = self.acked_features.map_or(0, |acked| acked ^ features) & !VHOST_F_LOG_ALL;
         if changed != 0
             && let Some(index) = (0..self.rings()).find(|index| self.ready(*index))
@@ -141,6 +151,7 @@ impl Session {
         let rollback = Rollback::Features { acked: self.acked_features.replace(features), enabled };
         // "Ring states": without PROTOCOL_FEATURES all rings are enabled at once. With that feature
         // the rings stay as they are, since QEMU enables the first pair before it sets features.
+        // Cites vhost-user-ring-states-9.
         if features & VHOST_USER_F_PROTOCOL_FEATURES == 0 {
             self.rings.iter_mut().for_each(|ring| ring.set_enabled(true));
         }
@@ -167,6 +178,7 @@ impl Session {
 
     fn set_status(&mut self, status: u64) -> Handled {
         let status = u8::try_from(status).map_err(|_| ProtocolError::Status { status })?;
+        // Cites vhost-user-status-1.
         self.status = status;
         if status == 0 {
             // Rings keep their set-up except the kick. QEMU starts again from the positions that we
@@ -180,6 +192,7 @@ impl Session {
     /// "RESET_DEVICE": returns to the first state, except for what belongs to the connection:
     /// memory, protocol features, MTU.
     fn reset(&mut self) {
+        // Cites vhost-user-reset-device-1.
         self.rings.iter_mut().for_each(RingSetup::reset);
         self.acked_features = None;
         self.status = 0;
@@ -191,6 +204,7 @@ impl Session {
             .ok_or_else(|| payload_size(request, payload, "8 bytes, and 32 for each region that it announces"))?;
         count_fds(request, &fds, table.len())?;
         regions::check_table(&table, self.max_regions().min(MAX_FDS))?;
+        // Cites vhost-user-set-mem-table-1.
         let with_fds = table.iter().zip(fds).map(|(spec, fd)| RegionFd::new(*spec, fd)).collect();
         let rollback = Rollback::Regions(mem::replace(&mut self.regions, table));
         self.repeated.clear();
@@ -200,6 +214,7 @@ impl Session {
     fn add_mem_reg(&mut self, payload: &[u8], mut fds: Vec<OwnedFd>) -> Handled {
         let request = Request::AddMemReg;
         let spec = RegionSpec::decode_single(payload).ok_or_else(|| payload_size(request, payload, "40"))?;
+        // Cites vhost-user-add-mem-reg-1.
         count_fds(request, &fds, 1)?;
         let Some(fd) = fds.pop() else {
             return Err(ProtocolError::FdCount { request, got: 0, want: 1 });
@@ -228,6 +243,7 @@ impl Session {
         let request = Request::RemMemReg;
         let spec = RegionSpec::decode_single(payload).ok_or_else(|| payload_size(request, payload, "40"))?;
         // "REM_MEM_REG": one descriptor is accepted from old frontends, and closed unused.
+        // Cites vhost-user-rem-mem-reg-4.
         if fds.len() > 1 {
             count_fds(request, &fds, 0)?;
         }
@@ -288,6 +304,7 @@ impl Session {
         }
         // "Ring states": some settings may change while the ring runs. The flag may; the addresses
         // may not.
+        // Cites vhost-user-ring-states-10, vhost-user-migration-1.
         let running = self.ready(short(index));
         let ring = &mut self.rings[index];
         if running && (ring.desc, ring.avail, ring.used) != (addr.desc, addr.avail, addr.used) {
@@ -307,6 +324,7 @@ impl Session {
             let feature = RequiredFeature::Feature(VHOST_USER_F_PROTOCOL_FEATURES);
             return Err(ProtocolError::NotNegotiated { request, feature });
         }
+        // Cites vhost-user-ring-states-2, vhost-user-ring-states-8.
         self.rings[index].set_enabled(match state.num {
             0 => false,
             1 => true,
@@ -317,6 +335,7 @@ impl Session {
 
     fn set_vring_fd(&mut self, request: Request, payload: &[u8], mut fds: Vec<OwnedFd>) -> Handled {
         let value = expect_u64(request, payload)?;
+        // Cites vhost-user-set-vring-kick-1.
         let no_fd = value & VRING_NOFD != 0;
         count_fds(request, &fds, usize::from(!no_fd))?;
         // All other bits are the index. All of them are checked, although there are fewer than 256
@@ -335,6 +354,7 @@ impl Session {
         }
         match request {
             Request::SetVringKick => {
+                // Cites vhost-user-set-vring-kick-2.
                 (ring.kick, ring.polled) = (fd, no_fd);
                 ring.starts = ring.starts.wrapping_add(1);
             }
@@ -354,6 +374,7 @@ impl Session {
             .and_then(|(offset, size)| space.get(offset..)?.get(..size))
             .filter(|bytes| !bytes.is_empty())
             .ok_or(ProtocolError::ConfigRange { offset, size, len: NetConfig::LEN })?;
+        // Cites vhost-user-get-config-1.
         access.bytes = bytes.to_vec();
         Ok((Effect::None, Answer::Payload(access.encode()), Rollback::None))
     }
@@ -379,12 +400,14 @@ impl Session {
             (1, 0, Some(fd)) => Effect::LoadState(fd),
             _ => return Err(ProtocolError::StateTransfer { direction, phase }),
         };
+        // Cites vhost-user-device-state-fd-2.
         Ok((effect, Answer::State { flags: STATE_NOFD }, Rollback::None))
     }
 
     /// Checks that the device is suspended ("While all vrings are stopped, the device is
     /// suspended"): its state can be moved only then.
     fn check_suspended(&self, request: Request) -> Result<(), ProtocolError> {
+        // Cites vhost-user-migrating-3.
         match self.rings.iter().position(RingSetup::is_started) {
             Some(index) => Err(ProtocolError::StateWhileRunning { request, index }),
             None => Ok(()),
@@ -406,6 +429,7 @@ impl Session {
 
     /// Checks a ring's index over its full width.
     fn ring_index(&self, request: Request, index: u64) -> Result<usize, ProtocolError> {
+        // Cites vhost-user-multiple-queue-4.
         let rings = self.rings.len();
         usize::try_from(index).ok().filter(|index| *index < rings).ok_or(ProtocolError::RingIndex {
             request,
@@ -424,6 +448,7 @@ impl Session {
 /// "SET_LOG_BASE", in the form of LOG_SHMFD.
 fn set_log_base(payload: &[u8], mut fds: Vec<OwnedFd>) -> Handled {
     let request = Request::SetLogBase;
+    // Cites vhost-user-migration-5.
     let LogSpec { size, offset } = LogSpec::decode(payload).ok_or_else(|| payload_size(request, payload, "16"))?;
     count_fds(request, &fds, 1)?;
     let Some(fd) = fds.pop() else {

@@ -1,18 +1,19 @@
 //! Both halves of this crate against each other, over a pair of sockets.
 
 use std::fs::File;
-use std::os::fd::AsFd;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use straightline_virtio::features::{
-    VHOST_USER_F_PROTOCOL_FEATURES, VHOST_USER_PROTOCOL_F_REPLY_ACK, VIRTIO_F_RING_PACKED, VIRTIO_F_VERSION_1,
-    VIRTIO_NET_F_CSUM,
+    VHOST_USER_F_PROTOCOL_FEATURES, VHOST_USER_PROTOCOL_F_CONFIGURE_MEM_SLOTS, VHOST_USER_PROTOCOL_F_DEVICE_STATE,
+    VHOST_USER_PROTOCOL_F_REPLY_ACK, VIRTIO_F_RING_PACKED, VIRTIO_F_VERSION_1, VIRTIO_NET_F_CSUM,
 };
 use straightline_virtio::vhost_user::{
-    ClientError, FrontendClient, FrontendError, InflightSpec, Message, RegionRef, RegionSpec, Request, RingAddresses,
-    SUPPORTED_PROTOCOL_FEATURES,
+    ClientError, Connection, FrontendClient, FrontendError, InflightSpec, Message, RegionRef, RegionSpec, Request,
+    RingAddresses, SUPPORTED_PROTOCOL_FEATURES,
 };
 
 use super::backend::{self, FEATURES, Seen};
@@ -46,6 +47,8 @@ fn set_up_ring(client: &mut FrontendClient, index: u16) -> Result<(), ClientErro
     client.set_vring_enable(index, true)
 }
 
+// Cites vhost-user-ring-states-7, vhost-user-get-inflight-fd-1, vhost-user-set-inflight-fd-1.
+// Cites vhost-user-reset-device-1, vhost-user-status-1.
 #[test]
 fn a_whole_life() {
     let (mut client, backend) = connect();
@@ -130,6 +133,7 @@ fn failures_of_the_backend_are_errors_here_and_the_session_goes_on() {
     assert_eq!(session.regions(), [region(0)]);
 }
 
+// Cites vhost-user-communication-4.
 #[test]
 fn without_acknowledgements_a_failure_ends_the_connection_with_its_reason() {
     let (mut client, backend) = connect();
@@ -140,6 +144,7 @@ fn without_acknowledgements_a_failure_ends_the_connection_with_its_reason() {
     assert_eq!(reason, "ring 0 has a size of 100; expected a power of two, 1 to 32768");
 }
 
+// Cites vhost-user-header-2, vhost-user-communication-4.
 #[test]
 fn nonsense_ends_only_its_own_connection() {
     for message in [
@@ -173,4 +178,63 @@ fn a_client_connects_by_path_and_may_also_listen() {
     client.handshake(0, 0).unwrap();
     drop(client);
     backend.join().unwrap().end.unwrap();
+}
+
+/// Answers as a backend that has channels of its own for its device's state. Returns the state that
+/// was loaded, and the number of descriptors with each REM_MEM_REG.
+fn serve_with_own_channels(connection: &Connection) -> (Vec<u8>, Vec<usize>) {
+    let mut loaded = None;
+    let mut state = Vec::new();
+    let mut removals = Vec::new();
+    while let Some((message, fds)) = connection.recv().unwrap() {
+        let mut beside = None;
+        let number = match Request::from_code(message.request) {
+            Some(Request::GetFeatures) => VHOST_USER_F_PROTOCOL_FEATURES,
+            Some(Request::GetProtocolFeatures) => {
+                VHOST_USER_PROTOCOL_F_DEVICE_STATE | VHOST_USER_PROTOCOL_F_CONFIGURE_MEM_SLOTS
+            }
+            Some(Request::SetDeviceStateFd) => {
+                let (reader, mut writer) = std::io::pipe().unwrap();
+                // The first number is the direction.
+                if message.payload[..4] == 0_u32.to_ne_bytes() {
+                    writer.write_all(b"saved").unwrap();
+                    beside = Some(OwnedFd::from(reader));
+                } else {
+                    loaded = Some(reader);
+                    beside = Some(OwnedFd::from(writer));
+                }
+                0
+            }
+            Some(Request::CheckDeviceState) => {
+                if let Some(mut loaded) = loaded.take() {
+                    loaded.read_to_end(&mut state).unwrap();
+                }
+                0
+            }
+            Some(Request::RemMemReg) => {
+                removals.push(fds.len());
+                continue;
+            }
+            _ => continue,
+        };
+        let reply = Message::reply(message.request, number.to_ne_bytes().to_vec()).to_bytes();
+        let beside = beside.as_ref().map(AsFd::as_fd);
+        connection.send(&reply, beside.as_slice()).unwrap();
+    }
+    (state, removals)
+}
+
+// Cites vhost-user-device-state-fd-3, vhost-user-migrating-1, vhost-user-rem-mem-reg-3.
+#[test]
+fn a_channel_of_the_backend_is_used_and_a_removal_has_no_descriptor() {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let backend = std::thread::spawn(move || serve_with_own_channels(&Connection::new(theirs)));
+    let mut client = FrontendClient::from_stream(ours);
+    client.set_timeout(Some(Duration::from_secs(10))).unwrap();
+    client.handshake(u64::MAX, u64::MAX).unwrap();
+    assert_eq!(client.save_state().unwrap(), b"saved");
+    client.load_state(b"loaded").unwrap();
+    client.remove_mem_region(&region(0)).unwrap();
+    drop(client);
+    assert_eq!(backend.join().unwrap(), (b"loaded".to_vec(), vec![0]));
 }

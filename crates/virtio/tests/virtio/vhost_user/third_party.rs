@@ -145,6 +145,7 @@ fn a_stranger_s_frontend_sets_a_device_up() {
     }
 }
 
+// Cites vhost-user-reset-device-1.
 #[test]
 fn a_stranger_that_resets_the_device_starts_over() {
     let (ours, theirs) = UnixStream::pair().unwrap();

@@ -9,6 +9,7 @@ pub(super) fn mark(marks: &Marks<'_>, memory: &GuestMemory, buffers: &[MemorySeg
         let written = buffer.split_at(len).0;
         len -= written.len();
         match memory.guest_addr(written) {
+            // Cites vhost-user-migration-2.
             Some(addr) => marks.mark(addr, written.len().into()),
             None => marks.missed(),
         }

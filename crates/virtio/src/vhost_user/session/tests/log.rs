@@ -18,6 +18,7 @@ fn log(size: u64, offset: u64) -> Vec<u8> {
     LogSpec { size, offset }.encode()
 }
 
+// Cites vhost-user-communication-1, vhost-user-migration-5.
 #[test]
 fn a_log_is_taken_with_its_file_and_answered_though_nobody_asked() {
     let mut session = session();
@@ -52,6 +53,7 @@ fn sizes_and_offsets_near_the_end_of_the_numbers() {
     }
 }
 
+// Cites vhost-user-migration-1, vhost-user-ring-states-10.
 #[test]
 fn it_is_turned_on_and_off_under_a_running_ring() {
     let mut session = session();

@@ -2,6 +2,7 @@
 
 use super::*;
 
+// Cites vhost-user-set-mem-table-1.
 #[test]
 fn a_memory_table_replaces_the_last_one_unless_it_fails() {
     let mut session = running(0);
@@ -34,6 +35,7 @@ fn a_memory_table_replaces_the_last_one_unless_it_fails() {
     assert_eq!(refused, ProtocolError::TooManyRegions { got: 9, max: 8 });
 }
 
+// Cites vhost-user-get-max-mem-slots-1, vhost-user-rem-mem-reg-1, vhost-user-rem-mem-reg-4.
 #[test]
 fn regions_come_and_go_one_by_one() {
     let mut session = running(0);

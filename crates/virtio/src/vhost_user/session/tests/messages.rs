@@ -2,6 +2,8 @@
 
 use super::*;
 
+// Cites vhost-user-communication-2, vhost-user-set-mem-table-1, vhost-user-add-mem-reg-1.
+// Cites vhost-user-set-vring-kick-1, vhost-user-set-vring-kick-2, vhost-user-set-vring-call-1.
 #[test]
 fn descriptors_are_counted() {
     let mut session = running(0);
@@ -83,6 +85,7 @@ fn payloads_of_the_wrong_length_are_refused() {
     }
 }
 
+// Cites vhost-user-get-config-1, vhost-user-get-config-2, vhost-user-set-config-1.
 #[test]
 fn the_configuration_can_be_read_and_not_written() {
     let mut session = negotiated();
@@ -111,6 +114,7 @@ fn the_configuration_can_be_read_and_not_written() {
     assert_eq!(session.offer.config, before);
 }
 
+// Cites vhost-user-net-set-mtu-1, vhost-user-send-rarp-1.
 #[test]
 fn mtu_and_rarp() {
     let mut session = negotiated();
@@ -118,10 +122,13 @@ fn mtu_and_rarp() {
     for mtu in [0, 67, 65536, 65536 + 1500, u64::MAX] {
         let refused = error(&mut session, Request::NetSetMtu, u64_payload(mtu), 0);
         assert_eq!(refused, ProtocolError::Mtu { mtu });
+        let failure = Message::reply(Request::NetSetMtu.code(), u64_payload(1)).to_bytes();
+        assert_eq!(session.refuse(&refused), Refused::Answer(failure));
     }
-    assert!(matches!(ok(&mut session, Request::NetSetMtu, u64_payload(1500)), Effect::Mtu(1500)));
+    assert!(matches!(handle(&mut session, Request::NetSetMtu, u64_payload(1500), 0), Ok(Effect::Mtu(1500))));
+    assert_eq!(answer(&mut session, Request::NetSetMtu, RequestOutcome::Done), u64_payload(0));
     handle(&mut session, Request::NetSetMtu, u64_payload(9000), 0).unwrap();
-    session.reply(RequestOutcome::Failed);
+    assert_eq!(answer(&mut session, Request::NetSetMtu, RequestOutcome::Failed), u64_payload(1));
     assert_eq!(session.mtu(), Some(1500));
     let mac = [2, 1, 2, 3, 4, 5, 0, 0];
     let effect = ok(&mut session, Request::SendRarp, mac.to_vec());
@@ -132,6 +139,8 @@ fn transfer(direction: u32, phase: u32) -> Vec<u8> {
     TransferSpec { direction, phase }.encode()
 }
 
+// Cites vhost-user-migrating-3, vhost-user-suspended-4, vhost-user-device-state-fd-1.
+// Cites vhost-user-device-state-fd-2, vhost-user-check-device-state-1.
 #[test]
 fn the_state_of_a_device_at_rest_is_saved_and_loaded() {
     let mut session = running(1);
@@ -165,6 +174,7 @@ fn inflight(queues: u16, queue_size: u16) -> Vec<u8> {
     InflightSpec { queues, queue_size, ..InflightSpec::default() }.encode()
 }
 
+// Cites vhost-user-communication-1, vhost-user-get-inflight-fd-1, vhost-user-set-inflight-fd-1.
 #[test]
 fn tables_of_buffers_in_flight() {
     let mut session = negotiated();

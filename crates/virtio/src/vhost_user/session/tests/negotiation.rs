@@ -2,6 +2,7 @@
 
 use super::*;
 
+// Cites vhost-user-get-features-1, vhost-user-protocol-features-1.
 #[test]
 fn what_is_offered_is_what_can_be_kept() {
     let mut session = Session::new(Offer { features: FEATURES, ..offer() });
@@ -23,6 +24,8 @@ fn what_is_offered_is_what_can_be_kept() {
     assert_eq!(Session::new(Offer { features: VIRTIO_NET_F_CTRL_VQ, ..offer() }).rings(), 5);
 }
 
+// Cites vhost-user-multiple-queue-1, vhost-user-multiple-queue-2, vhost-user-multiple-queue-5.
+// Cites vhost-user-protocol-features-1.
 #[test]
 fn queue_num_is_what_each_frontend_counts() {
     let config = NetConfig { max_virtqueue_pairs: 2, ..offer().config };
@@ -50,6 +53,7 @@ fn queue_num_is_what_each_frontend_counts() {
     }
 }
 
+// Cites vhost-user-ring-states-2.
 #[test]
 fn a_ring_was_enabled_until_it_is_stopped_while_disabled() {
     let mut session = running(1);
@@ -106,6 +110,7 @@ fn features_are_refused_by_name_and_a_refusal_to_serve_is_a_state() {
     assert_eq!(session.refuse(&iotlb), Refused::Close);
 }
 
+// Cites vhost-user-header-2.
 #[test]
 fn headers_are_checked() {
     let mut session = negotiated();
@@ -124,6 +129,7 @@ fn headers_are_checked() {
     assert_eq!(session.refuse(&refused), Refused::Answer(failure));
 }
 
+// Cites vhost-user-communication-5.
 #[test]
 fn requests_of_other_features_are_named_with_their_feature() {
     let mut session = negotiated();
@@ -146,6 +152,7 @@ fn requests_of_other_features_are_named_with_their_feature() {
     assert_eq!(refused.to_string(), "GPU_SET_SOCKET is for a GPU device; this is a network device");
 }
 
+// Cites vhost-user-communication-5.
 #[test]
 fn requests_of_our_features_wait_for_them() {
     let mut session = Session::new(offer());
@@ -166,6 +173,8 @@ fn requests_of_our_features_wait_for_them() {
     assert_eq!(refused.to_string(), "SET_PROTOCOL_FEATURES acknowledges features that were not offered: host-notifier");
 }
 
+// Cites vhost-user-header-3, vhost-user-communication-4, vhost-user-reply-ack-1.
+// Cites vhost-user-reply-ack-2, vhost-user-reply-ack-3.
 #[test]
 fn acknowledgements_come_when_they_are_asked_for_and_negotiated() {
     let mut session = Session::new(offer());

@@ -2,6 +2,8 @@
 
 use super::*;
 
+// Cites vhost-user-ring-states-5, vhost-user-ring-states-8, vhost-user-ring-states-9.
+// Cites vhost-user-reset-owner-1, vhost-user-set-vring-enable-1.
 #[test]
 fn rings_start_disabled_only_with_protocol_features() {
     let mut session = Session::new(offer());
@@ -24,6 +26,7 @@ fn rings_start_disabled_only_with_protocol_features() {
     assert_eq!(enabled(&old), [false; 4]);
 }
 
+// Cites vhost-user-ring-states-5.
 #[test]
 fn a_ring_is_ready_once_it_has_everything_in_any_order() {
     type Step = (&'static str, fn(&mut Session));
@@ -78,6 +81,7 @@ fn descriptors_of_rings_are_limited_together() {
     assert_eq!(session.ring_fds(), 3);
 }
 
+// Cites vhost-user-multiple-queue-4, vhost-user-set-vring-kick-1.
 #[test]
 fn a_ring_s_index_is_checked_over_its_whole_width() {
     let mut session = running(0);
@@ -136,6 +140,7 @@ fn sizes_bases_and_addresses_are_checked() {
     error(&mut session, Request::SetVringAddr, good.encode(), 0);
 }
 
+// Cites vhost-user-ring-states-7, vhost-user-ring-states-10, vhost-user-get-vring-base-1.
 #[test]
 fn a_running_ring_keeps_its_size_until_it_is_stopped() {
     let mut session = running(2);
@@ -200,6 +205,7 @@ fn a_ring_whose_set_up_failed_must_be_set_up_again() {
     assert_eq!(picture(&session), before);
 }
 
+// Cites vhost-user-ring-states-2, vhost-user-reset-device-1, vhost-user-status-1.
 #[test]
 fn resets_stop_the_rings_and_keep_the_wiring() {
     let mut session = running(0);
