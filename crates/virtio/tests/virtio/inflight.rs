@@ -262,7 +262,7 @@ fn what_stands_in_the_ring_is_taken_again() {
     assert!(kept.flagged().is_empty());
 }
 
-// Cites vhost-user-inflight-6, vhost-user-inflight-11.
+// Cites vhost-user-inflight-5, vhost-user-inflight-6, vhost-user-inflight-11.
 #[test]
 fn what_another_order_left_is_given_back_oldest_first() {
     // Chains 5, 1, 7 and 2 were taken; 1 and 7 were given back. Then the driver made these two
@@ -276,6 +276,8 @@ fn what_another_order_left_is_given_back_oldest_first() {
     assert_eq!(guest.read16(USED + 2), 4);
     assert_eq!([used(&guest, 2), used(&guest, 3)], [(5, 0), (2, 0)]);
     assert_eq!((kept.flagged(), kept.read16(14)), (vec![], 4));
+    // The list of the last batch: 2, then 5.
+    assert_eq!((kept.read16(12), kept.read16(16 + 16 * 2 + 6)), (2, 5));
     assert_eq!(take_split(&mut device, 2), [1, 7]);
 
     // A chain of two descriptors is in flight, and another chain has overwritten their positions.
@@ -288,6 +290,8 @@ fn what_another_order_left_is_given_back_oldest_first() {
     let flags = FLAG_AVAIL | FLAG_USED;
     assert_eq!([desc(2), desc(4)], [(0, 5, flags), (0, 2, flags)]);
     assert_eq!((kept.flagged(), kept.read16(16), kept.read16(18)), (vec![], 5, 5));
+    // The list of free entries, in both fields: entry 0, then entry 3.
+    assert_eq!((kept.read16(12), kept.read16(14), kept.read16(32 + 2)), (0, 0, 3));
     assert_eq!(take_packed(&mut device, 8), [1, 7]);
 }
 
