@@ -3,9 +3,11 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::io::{pread, pwrite};
+use rustix::thread::{CpuSet, sched_setaffinity};
 use straightline_virtio::memory::{DirtyLog, GuestMemory, LOG_PAGE, MapError, Region};
 
 fn file(len: u64) -> OwnedFd {
@@ -127,11 +129,25 @@ fn a_log_that_vanished_is_known_and_nothing_else_happens() {
 fn marks_of_several_threads_in_one_byte_are_all_there() {
     let fd = file(4096);
     let log = DirtyLog::map(fd.as_fd(), 0, 4096).expect("a log");
+    let seen = GuestMemory::new(vec![Arc::new(Region::map(fd.as_fd(), 0, 4096, 0, 0).expect("the same"))]);
+    let seen = seen.and_then(|memory| memory.area(0, 8, 8)).expect("in the log");
+    // Each thread clears its four bits, as a frontend does, and marks them again.
     std::thread::scope(|s| {
-        for thread in 0..4 {
+        for (cpu, own) in [0..4_u64, 4..8].into_iter().enumerate() {
             let log = &log;
-            s.spawn(move || (0..4096 * 2).for_each(|n| log.after_writes().mark((n * 4 + thread) * LOG_PAGE, 1)));
+            let seen = &seen;
+            s.spawn(move || {
+                // On one processor the threads would hardly ever meet. A machine may have only one.
+                let mut set = CpuSet::new();
+                set.set(cpu);
+                let _ = sched_setaffinity(None, &set);
+                let bits = own.clone().map(|page| 1 << page).sum::<u64>();
+                for _ in 0..1_000_000 {
+                    seen.cells64()[0].fetch_and(!bits, Ordering::SeqCst);
+                    own.clone().for_each(|page| log.after_writes().mark(page * LOG_PAGE, 1));
+                    assert_eq!(seen.read_u64(0) & bits, bits, "a mark of another thread took one away");
+                }
+            });
         }
     });
-    assert_eq!(bytes(&fd, 4096), vec![0xff; 4096]);
 }
