@@ -328,12 +328,15 @@ fn split_rings_forward() {
     forwards::<Split>(true);
 }
 
+// Cites packed-2.8.1-4, packed-2.8.1-5, packed-2.8.3-1, packed-2.8.8-1, packed-2.8.8-2.
+// Cites packed-2.8.13-1.
 #[test]
 fn packed_rings_forward() {
     forwards::<Packed>(false);
     forwards::<Packed>(true);
 }
 
+// Cites packed-2.8-4.
 #[test]
 fn room_bounds_a_burst() {
     is_bounded::<Split>();
@@ -377,6 +380,7 @@ fn a_receive_descriptor_is_written_only_for_another_buffer() {
     assert_eq!(other, (1..=8).map(|n| (10_000 * n, CAPACITY, true)).collect::<Vec<_>>());
 }
 
+// Cites packed-2.8.10-1.
 #[test]
 fn kicks_are_due_where_they_are_wanted() {
     tells_when_to_kick::<Split>();

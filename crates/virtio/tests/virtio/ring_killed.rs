@@ -382,6 +382,7 @@ fn op() -> impl Strategy<Value = Op> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
+    // Cites packed-2.8.9-1, packed-2.8.12-3.
     #[test]
     fn killed_at_every_step(
         size in prop::sample::select(vec![2_u16, 4, 8, 16, 3, 5, 7]), packed: bool, indirect: bool, in_order: bool, to_guest: bool, base_is_known: bool,

@@ -332,6 +332,7 @@ fn rings_that_are_not_in_memory() {
     assert_eq!(new(Geometry { used: USER + END - 68, ..good }), Err("used ring"));
 }
 
+// Cites packed-2.8-2.
 #[test]
 fn a_command_is_read_first_and_answered_behind() {
     let mut guest = GuestRing::new(SIZE);

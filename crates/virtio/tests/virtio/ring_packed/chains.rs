@@ -43,6 +43,7 @@ fn put(guest: &GuestRing, index: u16, addr: u64, len: u32, flags: u16) {
     descriptor(guest, DESC, index, (addr, len, 100 + index, flags | FLAG_AVAIL));
 }
 
+// Cites packed-2.8.6-2, packed-2.8.13-1, packed-2.8.18-1.
 #[test]
 fn direct_chains() {
     let mut guest = GuestRing::new(SIZE);
@@ -67,6 +68,7 @@ fn direct_chains() {
     assert_eq!(first[0].head, 100 + SIZE - 1);
 }
 
+// Cites packed-2.8.1-4, packed-2.8.15-3.
 #[test]
 fn what_is_available() {
     let guest = GuestRing::new(SIZE);
@@ -87,6 +89,7 @@ fn what_is_available() {
     }
 }
 
+// Cites packed-2.8.17-2.
 #[test]
 fn a_chain_longer_than_the_ring_or_into_what_is_taken() {
     let guest = GuestRing::new(SIZE);
@@ -137,6 +140,7 @@ fn buffers_outside_memory_and_too_long() {
     assert_eq!(walk(&mut guest, true, Direction::ToGuest).0, Ok(Chain { len: MAX_FRAME + 13, readable: 0 }));
 }
 
+// Cites packed-2.8.3-1, packed-2.8.15-1, packed-2.8.15-2.
 #[test]
 fn the_wrong_direction() {
     let mut guest = GuestRing::new(SIZE);
@@ -150,6 +154,7 @@ fn the_wrong_direction() {
     }
 }
 
+// Cites packed-2.8.7-1, packed-2.8.7-2, packed-2.8.7-4, packed-2.8.18-2, packed-2.8.19-3.
 #[test]
 fn indirect_tables() {
     let mut guest = GuestRing::new(SIZE);
@@ -193,6 +198,7 @@ fn indirect_tables() {
     }
 }
 
+// Cites packed-2.8.5-1, packed-2.8.19-1, packed-2.8.19-4.
 #[test]
 fn indirect_stands_alone_and_only_where_negotiated() {
     let mut guest = GuestRing::new(SIZE);
@@ -233,6 +239,7 @@ fn chains_looked_at_are_ours() {
 }
 
 /// A used descriptor has WRITE if, and only if, its length has a meaning (2.8.4).
+// Cites packed-2.8.1-5, packed-2.8.3-2.
 #[test]
 fn used_descriptors_say_whether_bytes_were_written() {
     let guest = GuestRing::new(SIZE);
@@ -267,6 +274,7 @@ fn bytes_are_those_of_the_chain_that_is_left_when_another_is_taken_back() {
 }
 
 /// Before `publish` the device sees nothing of a batch. After it, the device sees the whole batch.
+// Cites packed-2.8.17-5.
 #[test]
 fn a_batch_is_seen_at_once() {
     let guest = GuestRing::new(SIZE);
@@ -301,6 +309,7 @@ fn a_batch_is_seen_at_once() {
 
 /// A device that does not keep the order (2.8.6): each used descriptor is at the position where the
 /// last one's chain ended.
+// Cites packed-2.8.1-5, packed-2.8.4-2, packed-2.8.6-5.
 #[test]
 fn the_driver_takes_chains_back_in_any_order() {
     let guest = GuestRing::new(SIZE);
@@ -341,6 +350,7 @@ fn an_id_that_is_not_out_breaks_the_driver() {
     }
 }
 
+// Cites packed-2.8-1, packed-2.8.10.1-1, packed-2.8.10.1-2, packed-2.8.11-1.
 #[test]
 fn rings_that_cannot_be() {
     let guest = GuestRing::new(SIZE);

@@ -20,6 +20,7 @@ fn use_at(guest: &GuestRing, position: u64, id: u16, bytes: u32) {
     descriptor(guest, DESC, position & 0x7fff, (0, bytes, id, flags | WRITE));
 }
 
+// Cites packed-2.8.8-1, packed-2.8.8-2.
 #[test]
 fn batches_of_chains() {
     let guest = GuestRing::new(SIZE);

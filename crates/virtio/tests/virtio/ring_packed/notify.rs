@@ -30,6 +30,7 @@ fn round(device: &mut PackedDevice, driver: &mut PackedDriver) {
     assert!(driver.used().is_some_and(|used| used.is_ok()));
 }
 
+// Cites packed-2.8.10-3, packed-2.8.22-1.
 #[test]
 fn who_sleeps_is_woken_by_the_next_chain() {
     for (size, event_idx) in SIZES.into_iter().flat_map(|size| [(size, false), (size, true)]) {
@@ -60,6 +61,7 @@ fn who_sleeps_is_woken_by_the_next_chain() {
     }
 }
 
+// Cites packed-2.8.10-1, packed-2.8.21.2-1.
 #[test]
 fn who_polls_is_not_told() {
     for (size, event_idx) in SIZES.into_iter().flat_map(|size| [(size, false), (size, true)]) {
@@ -133,6 +135,7 @@ fn wake(notified: &AtomicBool, who: &std::thread::Thread) {
 
 /// Two threads, and each sleeps when it finds nothing. A single lost notification would stop the
 /// test.
+// Cites packed-2.8.21.3.1-1, packed-2.8.22-2.
 #[test]
 fn sleepers_are_always_woken() {
     const CHAINS: usize = 100_000;
@@ -194,6 +197,7 @@ proptest! {
 
     /// Any event suppression in the ring, written by either side, is compared with another form of
     /// the rule.
+    // Cites packed-2.8.10-1, packed-2.8.10-2, packed-2.8.14-1.
     #[test]
     fn the_rule_is_exact(
         size in prop::sample::select(SIZES.to_vec()), at: prop::sample::Index, wrap: bool,

@@ -328,6 +328,11 @@ fn ops() -> impl Strategy<Value = (u16, Vec<Op>)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
+    // Cites packed-2.8-3, packed-2.8-4, packed-2.8.3-1, packed-2.8.4-1, packed-2.8.6-1.
+    // Cites packed-2.8.6-2, packed-2.8.6-4, packed-2.8.6-5, packed-2.8.7-1, packed-2.8.7-3.
+    // Cites packed-2.8.10.1-2, packed-2.8.12-1, packed-2.8.12-2, packed-2.8.17-2, packed-2.8.17-4.
+    // Cites packed-2.8.18-1, packed-2.8.19-1, packed-2.8.19-3, packed-2.8.21.1-1, packed-6.2-1.
+    // Cites vhost-user-get-vring-base-2.
     #[test]
     fn any_order_of_operations(
         (size, ops) in ops(), event_idx: bool, indirect: bool, in_order: bool, to_guest: bool,
@@ -342,6 +347,7 @@ proptest! {
 
 /// Runs long enough that both wrap counters change many times, with every operation at every
 /// distance from the wrap.
+// Cites packed-2.8.1-1, packed-2.8.1-2, packed-2.8.1-3, packed-2.8.10.1-2.
 #[test]
 fn wrap_counters_change() {
     for (size, event_idx) in SIZES.into_iter().flat_map(|size| [(size, false), (size, true)]) {
