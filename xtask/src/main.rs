@@ -46,7 +46,8 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   compare tunnels [ARGUMENT...]
         compare tunnels between two switches with a Linux guest each, over a veth pair
   linux [ARGUMENT...]
-        compare switches between two Linux guests (User Mode Linux): iperf3, CPU time of the switch, round trips
+        compare switches between two Linux guests (User Mode Linux): iperf3, CPU time of the switch, round trips;
+        without an argument, list what can be compared
   deb
         build the Debian package in target/debian
   tarball
@@ -131,7 +132,11 @@ fn measure(what: &str, args: &[String]) -> Result<bool> {
         // The program that contains the embedded guest.
         peers.arg("--program").arg(target.join("release/straightline"));
     }
-    run::passes(peers.arg("--cache").arg(target.join("peers")).args(args))
+    peers.arg("--cache").arg(target.join("peers")).args(args);
+    if args.is_empty() && ["compare", "linux"].contains(&what) {
+        peers.arg("--help");
+    }
+    run::passes(&mut peers)
 }
 
 fn parse(mut args: impl Iterator<Item = String>) -> Result<Command> {

@@ -29,70 +29,65 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
+use clap::{Args, Parser, Subcommand};
 
-const USAGE: &str =
-    "usage: peers [--switch PROGRAM] [--cache FOLDER] [--only PATTERN] [--jobs N] [--long] [--report FILE] [--list]
+/// Run end-to-end tests with real guests
+#[derive(Debug, Parser)]
+#[command(name = "peers", args_conflicts_with_subcommands = true, args_override_self = true)]
+struct CommandLine {
+    #[command(flatten)]
+    tests: Options,
+    #[command(subcommand)]
+    comparison: Option<Comparison>,
+}
 
-  --switch PROGRAM  the switch under test (target/release/straightline)
-  --cache FOLDER    folder for RAM disks, QEMU's kernel and logs (target/peers)
-  --only PATTERN    only the tests whose name contains PATTERN
-  --jobs N          run up to N tests at the same time (5, or fewer if memory is short)
-  --long            larger transfers
-  --report FILE     write the results as JSON to FILE, in place of a summary
-  --list            list the tests and exit
-
-       peers compare ...  compare switches side by side: see `cargo xtask compare`
-       peers devices ...  compare switches at device ports: see `cargo xtask compare devices`
-       peers tunnels ...  compare tunnels between two switches: see `cargo xtask compare tunnels`
-       peers linux ...    compare switches between two Linux guests: see `cargo xtask linux`";
-
+#[derive(Debug, Args)]
 struct Options {
+    /// Switch under test
+    #[arg(long, value_name = "PROGRAM", default_value = "target/release/straightline")]
     switch: PathBuf,
+    /// Folder for RAM disks, QEMU's kernel and logs
+    #[arg(long, value_name = "FOLDER", default_value = "target/peers")]
     cache: PathBuf,
+    /// Only the tests whose name contains PATTERN
+    #[arg(long, value_name = "PATTERN")]
     only: Option<String>,
+    /// Run up to N tests at the same time; default: 5, or fewer if memory is short
+    #[arg(long, value_name = "N")]
     jobs: Option<NonZero<usize>>,
+    /// Make larger transfers
+    #[arg(long)]
     long: bool,
+    /// Write the results as JSON to FILE, in place of a summary
+    #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
+    /// List the tests and exit
+    #[arg(long)]
     list: bool,
 }
 
-fn main() -> ExitCode {
-    let mut args = std::env::args().skip(1).peekable();
-    if args.next_if_eq("compare").is_some() {
-        return answer("compare", compare::run(args), compare::USAGE);
-    }
-    if args.next_if_eq("devices").is_some() {
-        return answer("compare devices", devices::run(args), devices::USAGE);
-    }
-    if args.next_if_eq("tunnels").is_some() {
-        return answer("compare tunnels", tunnels::run(args), tunnels::USAGE);
-    }
-    if args.next_if_eq("linux").is_some() {
-        return answer("linux", linux::run(args), linux::USAGE);
-    }
-    let options = match parse(args) {
-        Ok(options) => options,
-        Err(error) => {
-            eprintln!("{error:#}\n{USAGE}");
-            return ExitCode::from(2);
-        }
-    };
-    match run(&options) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("peers: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+#[derive(Debug, Subcommand)]
+enum Comparison {
+    Compare(compare::Options),
+    Devices(devices::Options),
+    Tunnels(tunnels::Options),
+    Linux(linux::Options),
 }
 
-fn answer(command: &str, done: Result<bool>, usage: &str) -> ExitCode {
+fn main() -> ExitCode {
+    let CommandLine { tests, comparison } = CommandLine::parse();
+    let (who, done) = match comparison {
+        None => ("peers", run(&tests)),
+        Some(Comparison::Compare(options)) => ("compare", compare::run(options)),
+        Some(Comparison::Devices(options)) => ("compare devices", devices::run(options)),
+        Some(Comparison::Tunnels(options)) => ("compare tunnels", tunnels::run(options)),
+        Some(Comparison::Linux(options)) => ("linux", linux::run(options)),
+    };
     match done {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("{command}: {error:#}\n{usage}");
+            eprintln!("{who}: {error:#}");
             ExitCode::FAILURE
         }
     }
@@ -137,42 +132,19 @@ fn run(options: &Options) -> Result<bool> {
     Ok(report.failed.is_empty() && !proc::interrupted())
 }
 
-fn parse(mut args: impl Iterator<Item = String>) -> Result<Options> {
-    let mut options = Options {
-        switch: PathBuf::from("target/release/straightline"),
-        cache: PathBuf::from("target/peers"),
-        only: None,
-        jobs: None,
-        long: false,
-        report: None,
-        list: false,
-    };
-    while let Some(arg) = args.next() {
-        let mut value = || args.next().with_context(|| format!("{arg} needs a value"));
-        match arg.as_str() {
-            "--switch" => options.switch = value()?.into(),
-            "--cache" => options.cache = value()?.into(),
-            "--only" => options.only = Some(value()?),
-            "--jobs" => {
-                let jobs = value()?;
-                let number = jobs.parse();
-                options.jobs = Some(number.with_context(|| format!("--jobs {jobs}: use a number of at least 1"))?);
-            }
-            "--report" => options.report = Some(value()?.into()),
-            "--long" => options.long = true,
-            "--list" => options.list = true,
-            other => bail!("unknown argument {other}"),
-        }
-    }
-    Ok(options)
-}
-
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+
     use super::*;
 
     fn parsed(args: &[&str]) -> Result<Options> {
-        parse(args.iter().map(|arg| (*arg).to_owned()))
+        Ok(CommandLine::try_parse_from([&["peers"], args].concat())?.tests)
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        CommandLine::command().debug_assert();
     }
 
     #[test]

@@ -22,5 +22,5 @@ fn each_case_has_a_name_of_its_own() {
 fn what_it_does_not_know_is_refused_with_the_usage() {
     let output = peers(&["--listen"]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success() && said.contains("--listen") && said.contains("usage: "), "{said}");
+    assert!(!output.status.success() && said.contains("--listen") && said.contains("Usage: "), "{said}");
 }

@@ -180,7 +180,7 @@ fn ours(lab: &Lab, options: &Options, cell: &CompareCell, name: &str) -> Result<
     command.args(["--ring", if cell.ring.packed { "packed" } else { "split" }]);
     command.args(["--mrg", if cell.ring.mergeable { "on" } else { "off" }, "--cpu", &cpu.to_string()]);
     command.args(cell.ring.in_order.then_some("--in-order"));
-    command.args(options.huge_pages.then_some("--hugepages"));
+    command.args((!options.small_pages).then_some("--hugepages"));
     Ok(command)
 }
 

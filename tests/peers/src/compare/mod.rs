@@ -20,13 +20,13 @@ use anyhow::{Result, bail};
 use crate::lab::Lab;
 use crate::machine::{Machine, Need, two_cpus};
 use crate::measure::{Candidate, SwitchKind, TrialPlan, TrialResult, require};
-pub(crate) use options::USAGE;
-use options::{CompareCell, Options, TrafficSource};
+pub(crate) use options::Options;
+use options::{CompareCell, TrafficSource};
 use switches::RunningSwitch;
 
 /// Runs all trials. Returns true if each of them is valid.
-pub(crate) fn run(args: impl Iterator<Item = String>) -> Result<bool> {
-    let options = options::parse(args)?;
+pub(crate) fn run(options: Options) -> Result<bool> {
+    let options = options::checked(options)?;
     let common = &options.common;
     let machine = Machine { switch: options.program.clone(), cache: common.cache.clone(), long: false };
     let cells = options.cells();

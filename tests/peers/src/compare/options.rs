@@ -6,48 +6,44 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use clap::builder::PossibleValue;
+use clap::{Args, ValueEnum};
 
-use crate::measure::{self, CommonOptions, SwitchKind, list, number};
+use crate::measure::{self, CommonOptions, Peers, SwitchKind, secs};
 
-pub(crate) const USAGE: &str = "usage: cargo xtask compare --switch SWITCH... [OPTION...]
+const ABOUT: &str = "\
+Compare switches side by side: in each round every switch gets the same guest. The table shows the
+median, the smallest and the largest rate that the guest receives by both ports together, the ratio to
+the first switch, and the cycles per packet that the switch reports. testpmd and OvS need root and huge
+pages of 2 MiB (vm.nr_hugepages=1024). Run nothing else on the machine meanwhile.";
 
-  Compare switches side by side: in each round every switch gets the same guest. The table shows the median, the smallest and
-  the largest rate that the guest receives by both ports together, the ratio to the first switch, and the cycles per packet
-  that the switch reports. testpmd and OvS need root and huge pages of 2 MiB (vm.nr_hugepages=1024). Run nothing else on the
-  machine meanwhile.
+const SWITCHES: &str = "\
+Switches:
+  testpmd       DPDK's testpmd between two net_vhost ports
+  ovs           Open vSwitch with DPDK between two vhost-user ports
+  NAME=PROGRAM  a Straightline binary. The same argument may add keys of [switch], of both ports, of
+                one port, of the patch: 'two=target/release/straightline copies=2 port.packed=false
+                b.mtu=1500 patch.full=\"wait\"'";
 
-  --switch testpmd           DPDK's testpmd between two net_vhost ports
-  --switch ovs               Open vSwitch with DPDK between two vhost-user ports
-  --switch NAME=PROGRAM      a Straightline binary; repeatable. The same argument may add keys of [switch], of
-                             both ports, of one port, of the patch: 'two=target/release/straightline copies=2
-                             port.packed=false b.mtu=1500 patch.full=\"wait\"'
-  --guest GUEST,...          source of the load: own, `straightline lab loop`; generator, `straightline lab patch-external`,
-                             which floods or searches; testpmd, with two virtio-user ports (own)
-  --ring RING,...            split, split-nomrg, split-inorder, packed, packed-nomrg, packed-vec (split,packed)
-  --size SIZE,...            frame lengths without frame check sequence; also imix for own and generator, and segments for own
-                             (64,512,1518)
-  --load LOAD,...            kind of load: loop, bounce bursts for ever; flood, send without pause and drop; search (generator
-                             only), find the highest rate without loss and with 0.5 %, and latencies at fractions of that (loop)
-  --bursts N                 bursts of 32 packets into each port, for loop (16)
-  --rounds N                 number of rounds (5)
-  --secs S                   length of a trial in seconds, after a second of warm-up (2; a search chooses its own)
-  --program PROGRAM          Straightline binary that contains our own guest (target/release/straightline)
-  --small-pages              use pages of 4 KiB for the memory of own and generator
-  --out DIR                  new folder for the trials, for `straightline lab report` and `compare`
-  --cache FOLDER             folder for logs (target/peers)";
+/// The switches of this comparison.
+#[derive(Debug)]
+pub(super) struct Switches;
 
-/// Third-party switches.
-const PEERS: [(&str, SwitchKind); 2] = [("testpmd", SwitchKind::Testpmd), ("ovs", SwitchKind::Ovs)];
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TrafficSource {
-    Own,
-    Generator,
-    Testpmd,
+impl Peers for Switches {
+    const KNOWN: &'static [(&'static str, SwitchKind)] = &[("testpmd", SwitchKind::Testpmd), ("ovs", SwitchKind::Ovs)];
+    const DEFAULT: &'static [&'static str] = &[];
+    const ROUNDS: &'static str = "5";
 }
 
-const GUESTS: [(&str, TrafficSource); 3] =
-    [("own", TrafficSource::Own), ("generator", TrafficSource::Generator), ("testpmd", TrafficSource::Testpmd)];
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum TrafficSource {
+    /// `straightline lab loop`
+    Own,
+    /// `straightline lab patch-external`, which floods or searches
+    Generator,
+    /// testpmd with two virtio-user ports
+    Testpmd,
+}
 
 impl TrafficSource {
     /// Returns whether the source can send this load in this size.
@@ -60,14 +56,16 @@ impl TrafficSource {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Load {
+    /// Bounce bursts for ever
     Loop,
+    /// Send without pause and drop
     Flood,
+    /// Generator only: find the highest rate without loss and with 0.5 %, and latencies at
+    /// fractions of that
     Search,
 }
-
-const LOADS: [(&str, Load); 3] = [("loop", Load::Loop), ("flood", Load::Flood), ("search", Load::Search)];
 
 /// The layout of the guest's rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +90,16 @@ const RINGS: [Ring; 6] = [
     ring("packed-nomrg", true, false, false, false),
     ring("packed-vec", true, false, true, true),
 ];
+
+impl ValueEnum for Ring {
+    fn value_variants<'a>() -> &'a [Self] {
+        &RINGS
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(PossibleValue::new(self.name))
+    }
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Size {
@@ -119,45 +127,63 @@ pub(super) struct CompareCell {
     pub(super) size: Size,
 }
 
-impl CompareCell {
-    fn guest(&self) -> &'static str {
-        GUESTS.iter().find(|(_, guest)| *guest == self.guest).map_or("", |(name, _)| name)
-    }
-
-    fn load(&self) -> &'static str {
-        LOADS.iter().find(|(_, load)| *load == self.load).map_or("", |(name, _)| name)
-    }
-}
-
 impl measure::Cell for CompareCell {
     fn axes(&self) -> BTreeMap<String, String> {
         let axes = [
-            ("guest", self.guest()),
-            ("load", self.load()),
-            ("ring", self.ring.name),
-            ("size", &self.size.to_string()),
+            ("guest", name(&self.guest)),
+            ("load", name(&self.load)),
+            ("ring", self.ring.name.to_owned()),
+            ("size", self.size.to_string()),
         ];
-        axes.map(|(axis, value)| (axis.to_owned(), value.to_owned())).into()
+        axes.map(|(axis, value)| (axis.to_owned(), value)).into()
     }
 }
 
 impl fmt::Display for CompareCell {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(to, "{} {} {} {} B", self.guest(), self.load(), self.ring.name, self.size)
+        write!(to, "{} {} {} {} B", name(&self.guest), name(&self.load), self.ring.name, self.size)
     }
 }
 
-#[derive(Debug)]
-pub(super) struct Options {
-    pub(super) common: CommonOptions,
+#[derive(Debug, Args)]
+#[command(about = "Compare switches side by side (`cargo xtask compare`)", long_about = ABOUT)]
+#[command(after_help = SWITCHES, args_override_self = true)]
+#[command(override_usage = "cargo xtask compare --switch SWITCH... [OPTION...]")]
+pub(crate) struct Options {
+    #[command(flatten)]
+    pub(super) common: CommonOptions<Switches>,
+    /// Sources of the load
+    #[arg(long = "guest", value_name = "GUEST,...", value_enum, value_delimiter = ',', default_value = "own")]
     guests: Vec<TrafficSource>,
+    /// Ring layouts of the guest
+    #[arg(long = "ring", value_name = "RING,...", value_enum, value_delimiter = ',', default_value = "split,packed")]
     rings: Vec<Ring>,
+    /// Frame lengths without frame check sequence; also `imix` for own and generator, and `segments`
+    /// for own
+    #[arg(
+        long = "size",
+        value_name = "SIZE,...",
+        value_parser = size,
+        value_delimiter = ',',
+        default_value = "64,512,1518"
+    )]
     sizes: Vec<Size>,
+    /// Kinds of load
+    #[arg(long = "load", value_name = "LOAD,...", value_enum, value_delimiter = ',', default_value = "loop")]
     loads: Vec<Load>,
+    /// Bursts of 32 packets into each port, for loop
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=32))]
     pub(super) bursts: u16,
+    /// Length of a trial in seconds, after a second of warm-up; default: 2, but a search chooses its
+    /// own
+    #[arg(long, value_name = "S", value_parser = |text: &str| secs(text, 3600.0))]
     pub(super) secs: Option<f64>,
+    /// Straightline binary that contains our own guest
+    #[arg(long, value_name = "PROGRAM", default_value = "target/release/straightline")]
     pub(super) program: PathBuf,
-    pub(super) huge_pages: bool,
+    /// Use pages of 4 KiB for the memory of own and generator
+    #[arg(long)]
+    pub(super) small_pages: bool,
 }
 
 impl Options {
@@ -181,10 +207,10 @@ impl Options {
     }
 }
 
-/// Reads the command line, and asks each program for its version.
-pub(super) fn parse(args: impl Iterator<Item = String>) -> Result<Options> {
-    let mut options = read(args)?;
+/// Checks the options, and asks each program for its version.
+pub(super) fn checked(mut options: Options) -> Result<Options> {
     options.common.check()?;
+    options.common.identify()?;
     ensure!(
         !options.cells().is_empty(),
         "no combination of --guest, --load and --size is possible: own and testpmd loop and flood, generator floods and \
@@ -199,46 +225,18 @@ pub(super) fn parse(args: impl Iterator<Item = String>) -> Result<Options> {
     Ok(options)
 }
 
-fn read(mut args: impl Iterator<Item = String>) -> Result<Options> {
-    let mut options = Options {
-        common: CommonOptions::new(),
-        guests: vec![TrafficSource::Own],
-        rings: vec![RINGS[0], RINGS[3]],
-        sizes: [64, 512, 1518].map(Size::Bytes).to_vec(),
-        loads: vec![Load::Loop],
-        bursts: 16,
-        secs: None,
-        program: "target/release/straightline".into(),
-        huge_pages: true,
-    };
-    while let Some(arg) = args.next() {
-        let mut value = || args.next().with_context(|| format!("{arg} needs a value"));
-        match arg.as_str() {
-            "--guest" => options.guests = list(&value()?, &GUESTS)?,
-            "--ring" => options.rings = list(&value()?, &RINGS.map(|ring| (ring.name, ring)))?,
-            "--load" => options.loads = list(&value()?, &LOADS)?,
-            "--size" => options.sizes = value()?.split(',').map(read_size).collect::<Result<_>>()?,
-            "--bursts" => options.bursts = number(&arg, &value()?)?,
-            "--secs" => options.secs = Some(number(&arg, &value()?)?),
-            "--program" => options.program = value()?.into(),
-            "--small-pages" => options.huge_pages = false,
-            other => options.common.take(other, value, &PEERS)?,
-        }
-    }
-    if let Some(secs) = options.secs {
-        ensure!((0.1..=3600.0).contains(&secs), "--secs takes 0.1 to 3600, not {secs}");
-    }
-    ensure!((1..=32).contains(&options.bursts), "--bursts takes 1 to 32, not {}", options.bursts);
-    Ok(options)
+/// Returns the name of a value on the command line.
+fn name(value: &impl ValueEnum) -> String {
+    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
-fn read_size(text: &str) -> Result<Size> {
+fn size(text: &str) -> Result<Size, String> {
     match text {
         "imix" => Ok(Size::Imix),
         "segments" => Ok(Size::Segments),
         _ => {
             let len = text.parse().ok().filter(|len| (60..=9018).contains(len));
-            len.map(Size::Bytes).with_context(|| format!("--size {text}: 60 to 9018, imix or segments"))
+            len.map(Size::Bytes).ok_or_else(|| "use 60 to 9018, imix or segments".to_owned())
         }
     }
 }
@@ -248,7 +246,9 @@ mod tests {
     use super::*;
 
     fn args(line: &str) -> Result<Options> {
-        read(line.split('|').map(str::to_owned))
+        let options: Options = measure::parsed(line)?;
+        options.common.check()?;
+        Ok(options)
     }
 
     #[test]
@@ -278,7 +278,8 @@ mod tests {
             "--load",
             "--fast",
         ] {
-            assert!(args(bad).is_err(), "{bad}");
+            assert!(args(&format!("--switch|x=bin/s|{bad}")).is_err(), "{bad}");
         }
+        assert!(args("--switch|x=bin/s").is_ok() && args("").is_err());
     }
 }

@@ -26,12 +26,12 @@ use crate::machine::{Machine, Need, two_cpus};
 use crate::measure::{Candidate, SwitchKind, TrialPlan, require};
 use crate::proc;
 use kernel_side::KernelSide;
-pub(crate) use options::USAGE;
+pub(crate) use options::Options;
 use options::{DeviceCell, Load};
 
 /// Runs all trials. Returns true if each of them is valid.
-pub(crate) fn run(args: impl Iterator<Item = String>) -> Result<bool> {
-    let options = options::parse(args)?;
+pub(crate) fn run(options: Options) -> Result<bool> {
+    let options = options::checked(options)?;
     let common = &options.common;
     ensure!(rustix::process::geteuid().is_root(), "namespaces, taps and AF_XDP need root: use sudo");
     let (guest_cpu, switch_cpu) = two_cpus()?;

@@ -4,55 +4,56 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
+use clap::Args;
 
-use crate::measure::{self, Candidate, CommonOptions, SwitchKind, number};
+use crate::measure::{self, Candidate, CommonOptions, Peers, SwitchKind, secs};
 
-pub(crate) const USAGE: &str = "usage: cargo xtask compare devices [OPTION...]
+const ABOUT: &str = "\
+Compare switches at device ports, in rounds: a tap, and AF_XDP at one end of a veth pair. One CPU has
+the switch, the other one the load. Packets: an embedded guest sends frames out, receives them, or sends
+them out and receives them back (loop). Linux: a guest exchanges data with a namespace by iperf3. The
+tables have medians, the smallest and the largest, and the ratios of each binary of ours to the others.
+It needs root, and huge pages of 2 MiB (vm.nr_hugepages=1024). Run nothing else on the machine
+meanwhile.";
 
-  Compare switches at device ports, in rounds: a tap, and AF_XDP at one end of a veth pair. One CPU has the switch, the other
-  one the load. Packets: an embedded guest sends frames out, receives them, or sends them out and receives them back
-  (loop). Linux: a guest exchanges data with a namespace by iperf3. The tables have medians, the smallest and the largest, and
-  the ratios of each binary of ours to the others. It needs root, and huge pages of 2 MiB (vm.nr_hugepages=1024). Run
-  nothing else on the machine meanwhile.
+const SWITCHES: &str = "\
+Switches:
+  bound         packets: the kernel's side alone, without a switch: writev and readv, or AF_XDP rings
+  testpmd       packets: DPDK's testpmd between net_vhost and net_tap or net_af_xdp
+  ovs           packets in a loop, AF_XDP: Open vSwitch with DPDK, between dpdkvhostuser and afxdp
+  own           Linux, tap: no switch, the guest opens the tap itself (UML: with gro=1)
+  rte           Linux, AF_XDP: the smallest possible switch between DPDK's vhost library and
+                net_af_xdp
+  NAME=PROGRAM  a Straightline binary. The same argument may add keys of [switch], of the vhost-user
+                ports, of the device ports, of the patches: 'two=target/release/straightline copies=2
+                port.packed=false device.offloads=false'
+                One that sets idle takes part in the rows with Linux guests only
+Default: bound, testpmd, ovs, own, rte, and target/release/straightline as ours and spin";
 
-  --switch bound             packets: the kernel's side alone, without a switch: writev and readv, or AF_XDP rings
-  --switch testpmd           packets: DPDK's testpmd between net_vhost and net_tap or net_af_xdp
-  --switch ovs               packets in a loop, AF_XDP: Open vSwitch with DPDK, between dpdkvhostuser and afxdp
-  --switch own               Linux, tap: no switch, the guest opens the tap itself (UML: with gro=1)
-  --switch rte               Linux, AF_XDP: the smallest possible switch between DPDK's vhost library and net_af_xdp
-  --switch NAME=PROGRAM      a Straightline binary; repeatable. The same argument may add keys of [switch], of the
-                             vhost-user ports, of the device ports, of the patches: 'two=target/release/straightline
-                             copies=2 port.packed=false device.offloads=false'
-                             One that sets idle takes part in the rows with Linux guests only
-                             (bound, testpmd, ovs, own, rte, and target/release/straightline as ours and spin)
-  --only PATTERN             only the rows of the tables whose name contains PATTERN: --only 'tap loop'
-  --qemu                     also a guest in QEMU under software emulation, on a tap
-  --rounds N                 number of rounds (6)
-  --secs S                   time of a trial, after half a second of warm-up (0.5); iperf3 sends twice as long, at
-                             least 1 s
-  --out DIR                  new folder for the trials, for `straightline lab report` and `compare`
-  --cache FOLDER             folder for logs and the guests' file system (target/peers)";
+/// The switches of this comparison, and what stands in a switch's place.
+#[derive(Debug)]
+pub(super) struct Switches;
 
-/// Third-party switches, and what stands in a switch's place.
-const PEERS: [(&str, SwitchKind); 5] = [
-    ("bound", SwitchKind::Kernel),
-    ("testpmd", SwitchKind::Testpmd),
-    ("ovs", SwitchKind::Ovs),
-    ("own", SwitchKind::OwnDevice),
-    ("rte", SwitchKind::RteVhost),
-];
-
-/// The switches that are compared if the command line names none.
-const DEFAULT: [&str; 7] = [
-    "bound",
-    "testpmd",
-    "ovs",
-    "own",
-    "rte",
-    "ours=target/release/straightline",
-    "spin=target/release/straightline idle=\"spin\"",
-];
+impl Peers for Switches {
+    const KNOWN: &'static [(&'static str, SwitchKind)] = &[
+        ("bound", SwitchKind::Kernel),
+        ("testpmd", SwitchKind::Testpmd),
+        ("ovs", SwitchKind::Ovs),
+        ("own", SwitchKind::OwnDevice),
+        ("rte", SwitchKind::RteVhost),
+    ];
+    const DEFAULT: &'static [&'static str] = &[
+        "bound",
+        "testpmd",
+        "ovs",
+        "own",
+        "rte",
+        "ours=target/release/straightline",
+        "spin=target/release/straightline idle=\"spin\"",
+    ];
+    const ROUNDS: &'static str = "6";
+}
 
 /// The kind of device port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,15 +174,30 @@ impl fmt::Display for DeviceCell {
     }
 }
 
-#[derive(Debug)]
-pub(super) struct Options {
-    pub(super) common: CommonOptions,
-    pub(super) secs: f64,
-    only: Option<String>,
+#[derive(Debug, Args)]
+#[command(about = "Compare switches at device ports (`cargo xtask compare devices`)", long_about = ABOUT)]
+#[command(after_help = SWITCHES, args_override_self = true)]
+#[command(override_usage = "cargo xtask compare devices [OPTION...]")]
+pub(crate) struct Options {
+    #[command(flatten)]
+    pub(super) common: CommonOptions<Switches>,
+    /// Only the rows of the tables whose name contains PATTERN: --only 'tap loop'
+    #[arg(long, value_name = "PATTERN", default_value = "", hide_default_value = true)]
+    only: String,
+    /// Add a guest in QEMU under software emulation, on a tap
+    #[arg(long)]
     qemu: bool,
+    /// Time of a trial, after half a second of warm-up; iperf3 sends twice as long, at least 1 s
+    #[arg(long, value_name = "S", default_value = "0.5", value_parser = |text: &str| secs(text, 600.0))]
+    pub(super) secs: f64,
 }
 
 impl Options {
+    fn check(&self) -> Result<()> {
+        ensure!(!self.cells().is_empty(), "--only {}: no row of the tables has this in its name", self.only);
+        self.common.check()
+    }
+
     /// Returns the measured time of a trial.
     pub(super) fn time(&self) -> Duration {
         Duration::from_secs_f64(self.secs)
@@ -206,45 +222,15 @@ impl Options {
                 cells.push(DeviceCell { interface, load: Load::Iperf(Guest::Qemu), size: Size::Any });
             }
         }
-        let wanted = |cell: &DeviceCell| self.only.as_ref().is_none_or(|only| cell.to_string().contains(only));
-        cells.retain(wanted);
+        cells.retain(|cell| cell.to_string().contains(&self.only));
         cells
     }
 }
 
-/// Reads the command line, and asks each program for its version.
-pub(super) fn parse(args: impl Iterator<Item = String>) -> Result<Options> {
-    let mut options = read(args)?;
-    options.common.check()?;
-    let bare = options.common.switches.iter().find(|switch| switch.copies_nothing);
-    ensure!(
-        bare.is_none(),
-        "--switch {}: this build copies no packets, and the kernel reads them: use another build",
-        bare.map_or("", |s| &s.name)
-    );
-    Ok(options)
-}
-
-fn read(mut args: impl Iterator<Item = String>) -> Result<Options> {
-    let mut options = Options { common: CommonOptions::new(), secs: 0.5, only: None, qemu: false };
-    options.common.rounds = 6;
-    while let Some(arg) = args.next() {
-        let mut value = || args.next().with_context(|| format!("{arg} needs a value"));
-        match arg.as_str() {
-            "--only" => options.only = Some(value()?),
-            "--secs" => options.secs = number(&arg, &value()?)?,
-            "--qemu" => options.qemu = true,
-            other => options.common.take(other, value, &PEERS)?,
-        }
-    }
-    ensure!((0.1..=600.0).contains(&options.secs), "--secs takes 0.1 to 600, not {}", options.secs);
-    let only = options.only.as_deref().unwrap_or_default();
-    ensure!(!options.cells().is_empty(), "--only {only}: no row of the tables has this in its name");
-    if options.common.switches.is_empty() {
-        for name in DEFAULT {
-            options.common.take("--switch", || Ok(name.to_owned()), &PEERS)?;
-        }
-    }
+/// Checks the options, and asks each program for its version.
+pub(super) fn checked(mut options: Options) -> Result<Options> {
+    options.check()?;
+    options.common.identify_copying("the kernel reads them")?;
     Ok(options)
 }
 
@@ -253,7 +239,9 @@ mod tests {
     use super::*;
 
     fn args(line: &str) -> Result<Options> {
-        read(line.split('|').filter(|arg| !arg.is_empty()).map(str::to_owned))
+        let options: Options = measure::parsed(line)?;
+        options.check()?;
+        Ok(options)
     }
 
     #[test]

@@ -23,12 +23,12 @@ use crate::measure::{
 };
 use crate::proc::Proc;
 use crate::traffic::{self, Iperf};
-pub(crate) use options::USAGE;
-use options::{LinuxCell, Options};
+use options::LinuxCell;
+pub(crate) use options::Options;
 
 /// Runs all trials. Returns true if each of them is valid.
-pub(crate) fn run(args: impl Iterator<Item = String>) -> Result<bool> {
-    let options = options::parse(args)?;
+pub(crate) fn run(options: Options) -> Result<bool> {
+    let options = options::checked(options)?;
     let common = &options.common;
     let machine = Machine { switch: PathBuf::new(), cache: common.cache.clone(), long: false };
     require(&machine, Need::Uml(2), "`cargo xtask test` installs the packages for the guests")?;

@@ -3,44 +3,57 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
+use clap::{Args, ValueEnum};
 
-use crate::measure::{self, CommonOptions, SwitchKind, list, number};
+use crate::measure::{self, CommonOptions, Peers, SwitchKind};
 
-pub(crate) const USAGE: &str = "usage: cargo xtask linux --switch SWITCH... [OPTION...]
+const ABOUT: &str = "\
+Compare switches between two Linux guests (User Mode Linux), in rounds: one guest pings the other, then
+sends to it with iperf3. The table shows the rate, the switch's CPU time for a gigabyte received,
+retransmits and round trips: medians, the smallest and the largest, and the ratio to the first switch.
+Only rte needs root, and huge pages of 2 MiB (vm.nr_hugepages=1024). Run nothing else on the machine
+meanwhile.";
 
-  Compare switches between two Linux guests (User Mode Linux), in rounds: one guest pings the other, then sends to it with
-  iperf3. The table shows the rate, the switch's CPU time for a gigabyte received, retransmits and round trips: medians, the
-  smallest and the largest, and the ratio to the first switch. Only rte needs root, and huge pages of 2 MiB
-  (vm.nr_hugepages=1024). Run nothing else on the machine meanwhile.
+const SWITCHES: &str = "\
+Switches:
+  NAME=PROGRAM  a Straightline binary. The same argument may add keys of [switch], of both ports, of
+                one port, of the patch: 'spin=target/release/straightline idle=\"spin\"
+                patch.full=\"wait\"', 'gso=target/release/straightline b.offloads=[]'
+  rte           the smallest possible switch with DPDK's vhost library: two sockets, one polling
+                thread
+Offloads:
+  tso   all that are negotiated
+  csum  guests segment what they send and leave checksums to others
+  none  guests segment and sum";
 
-  --switch NAME=PROGRAM      a Straightline binary; repeatable. The same argument may add keys of [switch], of
-                             both ports, of one port, of the patch: 'spin=target/release/straightline
-                             idle=\"spin\" patch.full=\"wait\"', 'gso=target/release/straightline b.offloads=[]'
-  --switch rte               the smallest possible switch with DPDK's vhost library: two sockets, one polling thread
-  --offload WHICH[/MTU],...  offloads of the guests: tso, all that are negotiated; csum, guests segment what they send and
-                             leave checksums to others; none, guests segment and sum (tso,csum,none,tso/9000). The MTU is
-                             1500 by default
-  --pings N                  echoes before the load, 50 a second (100)
-  --rounds N                 number of rounds (5)
-  --secs S                   time that iperf3 sends, in whole seconds (5)
-  --out DIR                  new folder for the trials, for `straightline lab report` and `compare`
-  --cache FOLDER             folder for logs and the guests' file system (target/peers)";
+/// The switches of this comparison.
+#[derive(Debug)]
+pub(super) struct Switches;
 
-/// Third-party switches.
-const PEERS: [(&str, SwitchKind); 1] = [("rte", SwitchKind::RteVhost)];
+impl Peers for Switches {
+    const KNOWN: &'static [(&'static str, SwitchKind)] = &[("rte", SwitchKind::RteVhost)];
+    const DEFAULT: &'static [&'static str] = &[];
+    const ROUNDS: &'static str = "5";
+}
 
 /// Offloads that the guests use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Offload {
     Tso,
     Csum,
     None,
 }
 
-const OFFLOADS: [(&str, Offload); 3] = [("tso", Offload::Tso), ("csum", Offload::Csum), ("none", Offload::None)];
-
 impl Offload {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Tso => "tso",
+            Self::Csum => "csum",
+            Self::None => "none",
+        }
+    }
+
     /// Returns the features that both guests turn off.
     pub(super) fn off(self) -> &'static [&'static str] {
         match self {
@@ -58,74 +71,56 @@ pub(super) struct LinuxCell {
     pub(super) mtu: u32,
 }
 
-impl LinuxCell {
-    fn offload(self) -> &'static str {
-        OFFLOADS.iter().find(|(_, offload)| *offload == self.offload).map_or("", |(name, _)| *name)
-    }
-}
-
 impl measure::Cell for LinuxCell {
     fn axes(&self) -> BTreeMap<String, String> {
-        let axes = [("offload", self.offload().to_owned()), ("mtu", self.mtu.to_string())];
+        let axes = [("offload", self.offload.name().to_owned()), ("mtu", self.mtu.to_string())];
         axes.map(|(axis, value)| (axis.to_owned(), value)).into()
     }
 }
 
 impl fmt::Display for LinuxCell {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(to, "{} {}", self.offload(), self.mtu)
+        write!(to, "{} {}", self.offload.name(), self.mtu)
     }
 }
 
-#[derive(Debug)]
-pub(super) struct Options {
-    pub(super) common: CommonOptions,
+#[derive(Debug, Args)]
+#[command(about = "Compare switches between two Linux guests (`cargo xtask linux`)", long_about = ABOUT)]
+#[command(after_help = SWITCHES, args_override_self = true)]
+#[command(override_usage = "cargo xtask linux --switch SWITCH... [OPTION...]")]
+pub(crate) struct Options {
+    #[command(flatten)]
+    pub(super) common: CommonOptions<Switches>,
+    /// Offloads of the guests, from the list below, with an MTU of 1500 by default
+    #[arg(
+        long = "offload",
+        value_name = "WHICH[/MTU],...",
+        value_parser = cell,
+        value_delimiter = ',',
+        default_value = "tso,csum,none,tso/9000"
+    )]
     pub(super) cells: Vec<LinuxCell>,
+    /// Echoes before the load, 50 a second
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(super) pings: u32,
+    /// Time that iperf3 sends, in whole seconds
+    #[arg(long, value_name = "S", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=600))]
     pub(super) secs: u32,
 }
 
-/// Reads the command line, and asks each program for its version.
-pub(super) fn parse(args: impl Iterator<Item = String>) -> Result<Options> {
-    let mut options = read(args)?;
+/// Checks the options, and asks each program for its version.
+pub(super) fn checked(mut options: Options) -> Result<Options> {
     options.common.check()?;
-    let bare = options.common.switches.iter().find(|switch| switch.copies_nothing);
-    ensure!(
-        bare.is_none(),
-        "--switch {}: this build copies no packets, and Linux guests need them: use another build, or `cargo xtask compare`",
-        bare.map_or("", |s| &s.name)
-    );
+    options.common.identify_copying("Linux guests need them")?;
     Ok(options)
 }
 
-fn read(mut args: impl Iterator<Item = String>) -> Result<Options> {
-    let cell = |offload, mtu| LinuxCell { offload, mtu };
-    let mut cells = OFFLOADS.map(|(_, offload)| cell(offload, 1500)).to_vec();
-    cells.push(cell(Offload::Tso, 9000));
-    let mut options = Options { common: CommonOptions::new(), cells, pings: 100, secs: 5 };
-    while let Some(arg) = args.next() {
-        let mut value = || args.next().with_context(|| format!("{arg} needs a value"));
-        match arg.as_str() {
-            "--offload" => options.cells = value()?.split(',').map(read_cell).collect::<Result<_>>()?,
-            "--pings" => options.pings = number(&arg, &value()?)?,
-            "--secs" => options.secs = number(&arg, &value()?)?,
-            other => options.common.take(other, value, &PEERS)?,
-        }
-    }
-    ensure!((1..=1000).contains(&options.pings), "--pings takes 1 to 1000, not {}", options.pings);
-    ensure!((1..=600).contains(&options.secs), "--secs takes 1 to 600, not {}", options.secs);
-    Ok(options)
-}
-
-fn read_cell(text: &str) -> Result<LinuxCell> {
+fn cell(text: &str) -> Result<LinuxCell, String> {
     let (offload, mtu) = text.split_once('/').unwrap_or((text, "1500"));
-    let offload = *list(offload, &OFFLOADS).with_context(|| format!("--offload {text}"))?.first().context("none")?;
+    let offload = Offload::from_str(offload, false).map_err(|_| "use tso, csum or none".to_owned())?;
     // Our ports have an MTU of 9000 by default here.
     let mtu = mtu.parse().ok().filter(|mtu| (576..=9000).contains(mtu));
-    Ok(LinuxCell {
-        offload,
-        mtu: mtu.with_context(|| format!("--offload {text}: the MTU is out of range: use 576 to 9000"))?,
-    })
+    Ok(LinuxCell { offload, mtu: mtu.ok_or("the MTU is out of range: use 576 to 9000")? })
 }
 
 #[cfg(test)]
@@ -133,7 +128,9 @@ mod tests {
     use super::*;
 
     fn args(line: &str) -> Result<Options> {
-        read(line.split('|').map(str::to_owned))
+        let options: Options = measure::parsed(line)?;
+        options.common.check()?;
+        Ok(options)
     }
 
     #[test]
@@ -142,7 +139,7 @@ mod tests {
         let options = args("--switch|rte|--switch|spin=bin/s idle=\"spin\"|--rounds|15").expect("a good command line");
         assert_eq!(words(&options), ["tso 1500", "csum 1500", "none 1500", "tso 9000"]);
         assert_eq!((options.common.switches.len(), options.common.rounds, options.secs), (2, 15, 5));
-        let options = args("--offload|none/9000,csum|--secs|1|--pings|20").expect("a good command line");
+        let options = args("--switch|rte|--offload|none/9000,csum|--secs|1|--pings|20").expect("a good command line");
         assert_eq!((words(&options), options.pings), (vec!["none 9000".to_owned(), "csum 1500".to_owned()], 20));
         for bad in [
             "--switch|testpmd",
@@ -158,7 +155,8 @@ mod tests {
             "--pings",
             "--fast",
         ] {
-            assert!(args(bad).is_err(), "{bad}");
+            assert!(args(&format!("--switch|x=bin/s|{bad}")).is_err(), "{bad}");
         }
+        assert!(args("--switch|x=bin/s").is_ok() && args("").is_err());
     }
 }

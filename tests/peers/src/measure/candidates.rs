@@ -62,15 +62,15 @@ impl Candidate {
         let (name, kind) = match peers.iter().find(|(name, _)| *name == text) {
             Some((name, kind)) => (*name, kind.clone()),
             None => {
-                let (name, ours) = text.split_once('=').with_context(|| {
-                    format!("--switch {text}: unknown switch: use {} or NAME=PROGRAM", names.join(", "))
-                })?;
+                let (name, ours) = text
+                    .split_once('=')
+                    .with_context(|| format!("unknown switch: use {} or NAME=PROGRAM", names.join(", ")))?;
                 let name = name.trim();
                 ensure!(
                     !name.is_empty() && !names.contains(&name),
-                    "--switch {text}: the name is empty or reserved: use NAME=PROGRAM with another NAME"
+                    "the name is empty or reserved: use NAME=PROGRAM with another NAME"
                 );
-                (name, SwitchKind::Ours(OurSwitch::read(ours).with_context(|| format!("--switch {text}"))?))
+                (name, SwitchKind::Ours(OurSwitch::read(ours)?))
             }
         };
         Ok(Self { name: name.to_owned(), kind, version: text.to_owned(), copies_nothing: false })

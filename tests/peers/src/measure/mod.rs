@@ -17,6 +17,8 @@ mod table;
 
 pub(crate) use candidates::{Candidate, Keys, OurSwitch, SwitchKind, end, wait_ready};
 pub(crate) use compile::{compile, output_of};
-pub(crate) use options::{CommonOptions, list, number, require};
+#[cfg(test)]
+pub(crate) use options::parsed;
+pub(crate) use options::{CommonOptions, Peers, require, secs};
 pub(crate) use rounds::{Cell, TrialPlan, TrialResult};
 pub(crate) use table::{NO_VALID_TRIAL, samples_of, spread};

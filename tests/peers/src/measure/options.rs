@@ -1,60 +1,83 @@
 //! The arguments that all comparisons have in common.
 
+use std::marker::PhantomData;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
+use clap::Args;
 
 use super::{Candidate, SwitchKind};
 use crate::machine::{Machine, Need};
 
-/// Arguments of all comparisons.
-#[derive(Debug)]
-pub(crate) struct CommonOptions {
-    pub(crate) switches: Vec<Candidate>,
-    pub(crate) rounds: u32,
-    pub(crate) out: Option<PathBuf>,
-    pub(crate) cache: PathBuf,
+/// The switches of a comparison, and its number of rounds.
+pub(crate) trait Peers: Send + Sync + 'static {
+    /// Third-party switches by their names on the command line.
+    const KNOWN: &'static [(&'static str, SwitchKind)];
+
+    /// The switches that are compared if the command line names none.
+    const DEFAULT: &'static [&'static str];
+
+    /// The number of rounds, unless the command line tells it. It is text because clap computes a
+    /// typed default once for all comparisons.
+    const ROUNDS: &'static str;
 }
 
-impl CommonOptions {
-    pub(crate) fn new() -> Self {
-        Self { switches: Vec::new(), rounds: 5, out: None, cache: "target/peers".into() }
-    }
+/// Arguments of all comparisons.
+#[derive(Debug, Args)]
+pub(crate) struct CommonOptions<P: Peers> {
+    /// Switch to compare, from the list below; repeatable
+    #[arg(
+        long = "switch",
+        value_name = "SWITCH",
+        value_parser = candidate::<P>,
+        default_values = P::DEFAULT,
+        hide_default_value = true,
+        required = P::DEFAULT.is_empty()
+    )]
+    pub(crate) switches: Vec<Candidate>,
+    /// Number of rounds
+    #[arg(long, value_name = "N", default_value = P::ROUNDS, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) rounds: u32,
+    /// New folder for the trials, for `straightline lab report` and `compare`
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Folder for logs and the guests' file systems
+    #[arg(long, value_name = "FOLDER", default_value = "target/peers")]
+    pub(crate) cache: PathBuf,
+    #[arg(skip)]
+    peers: PhantomData<P>,
+}
 
-    /// Parses one of these arguments and its value.
-    pub(crate) fn take(
-        &mut self,
-        arg: &str,
-        value: impl FnOnce() -> Result<String>,
-        peers: &[(&str, SwitchKind)],
-    ) -> Result<()> {
-        match arg {
-            "--switch" => {
-                let switch = Candidate::read(&value()?, peers)?;
-                ensure!(
-                    self.switches.iter().all(|s| s.name != switch.name),
-                    "--switch {} is given twice: use another name",
-                    switch.name
-                );
-                self.switches.push(switch);
-            }
-            "--rounds" => {
-                self.rounds = number(arg, &value()?)?;
-                ensure!((1..=1000).contains(&self.rounds), "--rounds takes 1 to 1000, not {}", self.rounds);
-            }
-            "--out" => self.out = Some(value()?.into()),
-            "--cache" => self.cache = value()?.into(),
-            other => bail!("unknown argument {other}"),
+impl<P: Peers> CommonOptions<P> {
+    /// Checks that no name is given twice.
+    pub(crate) fn check(&self) -> Result<()> {
+        for (number, switch) in self.switches.iter().enumerate() {
+            let twice = self.switches[..number].iter().any(|other| other.name == switch.name);
+            ensure!(!twice, "--switch {} is given twice: use another name", switch.name);
         }
         Ok(())
     }
 
-    /// Checks that all switches exist.
-    pub(crate) fn check(&mut self) -> Result<()> {
-        ensure!(!self.switches.is_empty(), "--switch is missing: name at least one switch to compare");
+    /// Checks that all programs exist, and asks each for its version.
+    pub(crate) fn identify(&mut self) -> Result<()> {
         self.cache = std::path::absolute(&self.cache)?;
         self.switches.iter_mut().try_for_each(Candidate::identify)
     }
+
+    /// Like [`Self::identify`], for a comparison in which something reads the packets: `reader`.
+    pub(crate) fn identify_copying(&mut self, reader: &str) -> Result<()> {
+        self.identify()?;
+        match self.switches.iter().find(|switch| switch.copies_nothing) {
+            Some(bare) => {
+                bail!("--switch {}: this build copies no packets, and {reader}: use another build", bare.name)
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+fn candidate<P: Peers>(text: &str) -> Result<Candidate, String> {
+    Candidate::read(text, P::KNOWN).map_err(|error| format!("{error:#}"))
 }
 
 /// Returns an error if this machine does not meet a requirement.
@@ -62,16 +85,15 @@ pub(crate) fn require(machine: &Machine, need: Need, instead: &str) -> Result<()
     machine.missing(need).map_or(Ok(()), |why| bail!("{why}: {instead}"))
 }
 
-/// Parses a list of known names, separated by commas.
-pub(crate) fn list<T: Copy>(text: &str, known: &[(&str, T)]) -> Result<Vec<T>> {
-    let value_of = |name| {
-        let found = known.iter().find(|(known, _)| *known == name);
-        let names = || known.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
-        found.map(|(_, value)| *value).with_context(|| format!("unknown value {name:?}: use one of {}", names()))
-    };
-    text.split(',').map(value_of).collect()
+/// Parses a number of seconds, from 0.1 to `most`.
+pub(crate) fn secs(text: &str, most: f64) -> Result<f64, String> {
+    let secs = text.parse().ok().filter(|secs| (0.1..=most).contains(secs));
+    secs.ok_or_else(|| format!("use 0.1 to {most} seconds"))
 }
 
-pub(crate) fn number<T: std::str::FromStr>(arg: &str, text: &str) -> Result<T> {
-    text.parse().ok().with_context(|| format!("{arg} {text}: not a number in range"))
+/// Parses a line of arguments with `|` between them.
+#[cfg(test)]
+pub(crate) fn parsed<A: Args>(line: &str) -> Result<A> {
+    let command = A::augment_args(clap::Command::new("test").no_binary_name(true));
+    Ok(A::from_arg_matches(&command.try_get_matches_from(line.split('|').filter(|arg| !arg.is_empty()))?)?)
 }

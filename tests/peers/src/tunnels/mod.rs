@@ -29,12 +29,12 @@ use crate::measure::{SwitchKind, TrialPlan, TrialResult, require};
 use crate::net::{self, Namespace};
 use crate::traffic::{self, Iperf};
 use host::{Host, INTERFACE, Side, UNDERLAY_MTU};
-pub(crate) use options::USAGE;
+pub(crate) use options::Options;
 use options::{MTU, TunnelCell, Variant};
 
 /// Runs all trials. Returns true if each of them is valid.
-pub(crate) fn run(args: impl Iterator<Item = String>) -> Result<bool> {
-    let options = options::parse(args)?;
+pub(crate) fn run(options: Options) -> Result<bool> {
+    let options = options::checked(options)?;
     let common = &options.common;
     ensure!(rustix::process::geteuid().is_root(), "namespaces and AF_XDP need root: use sudo");
     let (one, other) = two_cpus()?;

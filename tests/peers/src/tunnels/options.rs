@@ -3,36 +3,39 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
+use clap::Args;
 
-use crate::measure::{self, Candidate, CommonOptions, SwitchKind, number};
+use crate::measure::{self, Candidate, CommonOptions, Peers, SwitchKind};
 
-pub(crate) const USAGE: &str = "usage: cargo xtask compare tunnels [OPTION...]
+const ABOUT: &str = "\
+Compare tunnels between two switches, in rounds: two Linux guests (User Mode Linux), a switch for each,
+and a veth pair between them with AF_XDP at both ends. One guest sends to the other by iperf3, then the
+other way round. Each switch takes part once for each path: plain, l2tpv3, vxlan. The table has medians,
+the smallest and the largest, and the ratios of tunnels to plain, and to the other switch. It needs root,
+and for Open vSwitch huge pages of 2 MiB (vm.nr_hugepages=1024). Run nothing else on the machine
+meanwhile.";
 
-  Compare tunnels between two switches, in rounds: two Linux guests (User Mode Linux), a switch for each, and a veth pair
-  between them with AF_XDP at both ends. One guest sends to the other by iperf3, then the other way round. Each switch
-  takes part once for each path: plain, l2tpv3, vxlan. The table has medians, the smallest and the largest, and the
-  ratios of tunnels to plain, and to the other switch. It needs root, and for Open vSwitch huge pages of
-  2 MiB (vm.nr_hugepages=1024). Run nothing else on the machine meanwhile.
+const SWITCHES: &str = "\
+Switches:
+  ovs           Open vSwitch with DPDK: dpdkvhostuser and afxdp; it has no l2tpv3
+  ovs-sleep     the same, whose polling threads sleep for up to 100 us without load (pmd-maxsleep)
+  NAME=PROGRAM  a Straightline binary. The same argument may add keys of [switch], of the vhost-user
+                ports, of the AF_XDP ports, of the tunnels, of the patches:
+                'spin=target/release/straightline idle=\"spin\" tunnel.verify=false'
+Default: ovs, ovs-sleep, and target/release/straightline as ours and spin";
 
-  --switch ovs               Open vSwitch with DPDK: dpdkvhostuser and afxdp; it has no l2tpv3
-  --switch ovs-sleep         the same, whose polling threads sleep for up to 100 us without load (pmd-maxsleep)
-  --switch NAME=PROGRAM      a Straightline binary; repeatable. The same argument may add keys of [switch], of the
-                             vhost-user ports, of the AF_XDP ports, of the tunnels, of the patches:
-                             'spin=target/release/straightline idle=\"spin\" tunnel.verify=false'
-                             (ovs, ovs-sleep, and target/release/straightline as ours and spin)
-  --only PATTERN             only paths and switches whose name contains PATTERN: --only 'ours vxlan'
-  --rounds N                 number of rounds (6)
-  --secs S                   time that iperf3 sends in each direction, in whole seconds (4)
-  --out DIR                  new folder for the trials, for `straightline lab report` and `compare`
-  --cache FOLDER             folder for logs and the guests' file system (target/peers)";
+/// The switches of this comparison.
+#[derive(Debug)]
+pub(super) struct Switches;
 
-/// Third-party switches.
-const PEERS: [(&str, SwitchKind); 2] = [("ovs", SwitchKind::Ovs), ("ovs-sleep", SwitchKind::OvsSleeping)];
-
-/// The switches that are compared if the command line names none.
-const DEFAULT: [&str; 4] =
-    ["ours=target/release/straightline", "spin=target/release/straightline idle=\"spin\"", "ovs", "ovs-sleep"];
+impl Peers for Switches {
+    const KNOWN: &'static [(&'static str, SwitchKind)] =
+        &[("ovs", SwitchKind::Ovs), ("ovs-sleep", SwitchKind::OvsSleeping)];
+    const DEFAULT: &'static [&'static str] =
+        &["ours=target/release/straightline", "spin=target/release/straightline idle=\"spin\"", "ovs", "ovs-sleep"];
+    const ROUNDS: &'static str = "6";
+}
 
 /// The MTU of the guests.
 pub(super) const MTU: u32 = 1500;
@@ -86,15 +89,27 @@ impl fmt::Display for TunnelCell {
     }
 }
 
-#[derive(Debug)]
-pub(super) struct Options {
-    pub(super) common: CommonOptions,
-    /// Time that iperf3 sends in each direction, in seconds.
-    pub(super) secs: u32,
+#[derive(Debug, Args)]
+#[command(about = "Compare tunnels between two switches (`cargo xtask compare tunnels`)", long_about = ABOUT)]
+#[command(after_help = SWITCHES, args_override_self = true)]
+#[command(override_usage = "cargo xtask compare tunnels [OPTION...]")]
+pub(crate) struct Options {
+    #[command(flatten)]
+    pub(super) common: CommonOptions<Switches>,
+    /// Only paths and switches whose name contains PATTERN: --only 'ours vxlan'
+    #[arg(long, value_name = "PATTERN", default_value = "", hide_default_value = true)]
     only: String,
+    /// Time that iperf3 sends in each direction, in whole seconds
+    #[arg(long, value_name = "S", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=600))]
+    pub(super) secs: u32,
 }
 
 impl Options {
+    fn check(&self) -> Result<()> {
+        ensure!(!self.variants().is_empty(), "--only {}: no switch with a path has this in its name", self.only);
+        self.common.check()
+    }
+
     /// Returns the columns of the table.
     pub(super) fn variants(&self) -> Vec<Variant> {
         let mut variants = Vec::new();
@@ -111,37 +126,10 @@ impl Options {
     }
 }
 
-/// Reads the command line, and asks each program for its version.
-pub(super) fn parse(args: impl Iterator<Item = String>) -> Result<Options> {
-    let mut options = read(args)?;
-    options.common.check()?;
-    let bare = options.common.switches.iter().find(|switch| switch.copies_nothing);
-    ensure!(
-        bare.is_none(),
-        "--switch {}: this build copies no packets, and Linux guests need them: use another build",
-        bare.map_or("", |s| &s.name)
-    );
-    Ok(options)
-}
-
-fn read(mut args: impl Iterator<Item = String>) -> Result<Options> {
-    let mut options = Options { common: CommonOptions::new(), secs: 4, only: String::new() };
-    options.common.rounds = 6;
-    while let Some(arg) = args.next() {
-        let mut value = || args.next().with_context(|| format!("{arg} needs a value"));
-        match arg.as_str() {
-            "--only" => options.only = value()?,
-            "--secs" => options.secs = number(&arg, &value()?)?,
-            other => options.common.take(other, value, &PEERS)?,
-        }
-    }
-    ensure!((1..=600).contains(&options.secs), "--secs takes 1 to 600, not {}", options.secs);
-    if options.common.switches.is_empty() {
-        for name in DEFAULT {
-            options.common.take("--switch", || Ok(name.to_owned()), &PEERS)?;
-        }
-    }
-    ensure!(!options.variants().is_empty(), "--only {}: no switch with a path has this in its name", options.only);
+/// Checks the options, and asks each program for its version.
+pub(super) fn checked(mut options: Options) -> Result<Options> {
+    options.check()?;
+    options.common.identify_copying("Linux guests need them")?;
     Ok(options)
 }
 
@@ -150,7 +138,9 @@ mod tests {
     use super::*;
 
     fn args(line: &str) -> Result<Options> {
-        read(line.split('|').filter(|arg| !arg.is_empty()).map(str::to_owned))
+        let options: Options = measure::parsed(line)?;
+        options.check()?;
+        Ok(options)
     }
 
     #[test]
