@@ -10,6 +10,7 @@
 //! | [`folder`] | folders of results: written sample by sample, read, combined, reported |
 //! | [`traffic`] | packets at a rate and the check of what returns; capture files; frame lengths |
 //! | [`trial`] | one measurement, its validity, and the search for the highest rate that passes |
+//! | [`rounds`] | interleaved rounds, their samples and tables: the engine of everything below, and of comparisons |
 //! | [`guests`] | guests under measurement: one with the least possible cost, one with testpmd's forward modes |
 //! | [`testbed`] | switches and endpoints around a device under test; tunnels, namespaces, a noisy neighbour |
 //! | [`scenarios`] | PVP, VM to VM, third-party backends, loads over a long time, the demo |
@@ -24,6 +25,7 @@ pub mod folder;
 pub mod guests;
 pub mod machine;
 mod names;
+pub mod rounds;
 pub mod scenarios;
 pub mod testbed;
 pub mod traffic;

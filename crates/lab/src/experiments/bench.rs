@@ -8,10 +8,10 @@ use straightline_config::Config;
 use straightline_switch::Switch;
 use straightline_switch::api::Runtime;
 
-use super::harness::Measured;
-use super::pvp;
 use super::settings::Settings;
+use super::{Variant, pvp};
 use crate::guests::reflector::{self, Load, ReflectorOptions};
+use crate::rounds::Measured;
 use crate::testbed::{patched, phases, vectors};
 use crate::trial::validity;
 
@@ -46,6 +46,19 @@ impl TrafficPath {
             TrafficPath::Guests(_) => 2,
             TrafficPath::Pvp => 4,
         }
+    }
+}
+
+impl Variant {
+    /// Makes a variant that [`bench()`] measures. Such variants differ only in their changes to the
+    /// switch and to the guest.
+    pub fn bench(
+        name: impl Into<String>,
+        traffic: TrafficPath,
+        configure: impl Fn(&mut Config) + 'static,
+        choose: impl Fn(&mut ReflectorOptions) + 'static,
+    ) -> Variant {
+        Variant::new(name, move |settings| bench(settings, traffic, &configure, &choose))
     }
 }
 

@@ -11,9 +11,9 @@ use anyhow::{Context, ensure};
 use straightline_switch::api;
 
 use super::bench::{TrafficPath, measure, options, sockets};
-use super::harness::Measured;
 use super::settings::{Bound, Settings};
 use crate::guests::reflector::ReflectorOptions;
+use crate::rounds::Measured;
 use crate::testbed::MTU;
 
 /// Time limit for the process to end after SIGTERM.

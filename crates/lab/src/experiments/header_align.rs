@@ -5,11 +5,12 @@ use std::cell::OnceCell;
 use straightline_guest::HEADER_LEN;
 
 use super::bench::{TrafficPath, bench};
-use super::harness::{Cell, Measured, Plan, Shown, Variant};
 use super::pvp;
 use super::settings::Settings;
+use super::{Cell, Plan, Variant};
 use crate::guests::reflector::{Layout, ReflectorOptions, Sizes};
 use crate::guests::touch::{Touch, lines};
+use crate::rounds::{Measured, Shown};
 use crate::trial::validity;
 
 /// The loop: frame lengths, each with a length of buffers.

@@ -4,9 +4,10 @@ use straightline_config::Copier;
 
 use super::bench::TrafficPath;
 use super::bound;
-use super::harness::{Cell, Plan, Shown, Variant};
 use super::settings::Settings;
+use super::{Cell, Plan, Variant};
 use crate::guests::reflector::{Load, ReflectorOptions, Sizes};
+use crate::rounds::Shown;
 
 /// Frame lengths, and a mix of lengths: a copy that wins at one length may lose when lengths cannot
 /// be predicted.

@@ -1,15 +1,12 @@
 //! Experiments in the pipeline: our switch and a reflector, each on a CPU of its own. Each
 //! experiment varies one thing at a time.
 //!
-//! An experiment is a [`Plan`]: cells, and in each cell variants to compare. [`run`] makes trials
-//! in rounds. Each round has every variant of every cell once, and the variants of a cell follow
-//! one another. A trial that fails is recorded with the reason, and the run continues. Samples go
-//! into a folder of results like all others ([`straightline_report::results`]). The pages in
-//! `docs/experiments/` describe what others have found, and the method of each experiment.
+//! An experiment is a [`Plan`]: cells, and in each cell variants to compare, in
+//! [rounds](crate::rounds). The pages in `docs/experiments/` describe what others have found, and the
+//! method of each experiment.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `harness` | plans, rounds, samples |
 //! | `settings` | settings of all trials: CPUs, times, the stop |
 //! | `bench` | one trial: switch, path of packets, cycles by phase |
 //! | `pvp` | a trial in which packets pass a guest |
@@ -19,7 +16,6 @@
 
 mod bench;
 mod bound;
-mod harness;
 mod header_align;
 mod memcpy;
 mod noisy;
@@ -33,13 +29,21 @@ mod tunnel;
 mod width;
 
 pub use bench::{TrafficPath, bench};
-pub use harness::{Cell, ExperimentOutcome, ExperimentRecord, Keep, Measured, Plan, Shown, Variant, run};
 pub use settings::{Bound, Settings};
 pub use table::markdown;
 pub use tunnel::{
     Choice as TunnelChoice, CostReport, LineReport, ManyCost, ManyReport, TunnelReport, many_plan, many_reports,
     many_table, reports as tunnel_reports, table as tunnel_table, tunnel_plan,
 };
+
+use crate::rounds;
+
+/// A variant of an experiment.
+pub type Variant = rounds::Variant<'static, Settings>;
+/// A cell of an experiment.
+pub type Cell = rounds::Cell<'static, Settings>;
+/// An experiment's cells.
+pub type Plan = rounds::Plan<'static, Settings>;
 
 /// An experiment.
 #[derive(Clone, Copy, Debug)]

@@ -7,10 +7,11 @@ use anyhow::Context;
 use az::SaturatingAs;
 
 use super::bench::{TrafficPath, bench};
-use super::harness::{Cell, Measured, Plan, Shown, Variant};
 use super::settings::Settings;
+use super::{Cell, Plan, Variant};
 use crate::guests::reflector::{ReflectorOptions, Sizes};
 use crate::machine::are_apart;
+use crate::rounds::{Measured, Shown};
 use crate::testbed::neighbour::resctrl::{Allocation, Class, ROOT};
 use crate::testbed::neighbour::{Neighbour, NeighbourCpu, Proof};
 

@@ -22,9 +22,10 @@ use straightline_graph::{Next, Node};
 use straightline_packet::{Batch, PacketId, Packets, prefetch_read};
 
 use super::bench::{TrafficPath, bench};
-use super::harness::{Cell, Measured, Plan, Shown, Variant};
 use super::settings::Settings;
+use super::{Cell, Plan, Variant};
 use crate::guests::reflector::{ReflectorOptions, Sizes};
+use crate::rounds::{Measured, Shown};
 
 /// The distances to try. 0, no prefetch, comes first, so that the others are compared with it.
 const DISTANCES: RangeInclusive<usize> = 0..=8;

@@ -12,10 +12,10 @@ use straightline_switch::Switch;
 use straightline_virtio::features as f;
 
 use super::bench::{Ask, TrafficPath, of_switch, options, sockets};
-use super::harness::Measured;
 use super::settings::Settings;
 use crate::guests::forward::{self, Forwarder};
 use crate::guests::reflector::ReflectorOptions;
+use crate::rounds::Measured;
 use crate::testbed::{Endpoints, Scenario, limit, patched};
 use crate::traffic::generator::Rate;
 use crate::trial::{Plan, validity};

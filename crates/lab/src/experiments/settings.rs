@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 
 use crate::machine::{two_cpus, used, warning};
+use crate::rounds::Stop;
 
 /// Settings of all trials of an experiment.
 #[derive(Clone, Debug)]
@@ -63,10 +64,10 @@ impl Settings {
     pub fn warning(&self) -> Option<String> {
         warning(self.cpus)
     }
+}
 
-    /// Returns whether the experiment is to end.
-    #[must_use]
-    pub fn is_stopped(&self) -> bool {
+impl Stop for Settings {
+    fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 }

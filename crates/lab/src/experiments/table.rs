@@ -4,10 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-use straightline_report::results::{Sample, series};
-use straightline_report::statistics::{Pairing, Ratio, estimate, ratio};
+use straightline_report::results::Sample;
 
-use super::harness::{Plan, Shown};
+use super::{Cell, Plan};
+use crate::rounds::Shown;
+use crate::rounds::table::{self, Row};
 
 /// Returns a table for each metric that the plan shows. The things that were not measured and the
 /// trials that are not valid follow.
@@ -49,35 +50,16 @@ fn one(text: &mut String, plan: &Plan, shown: Shown, samples: &[Sample]) {
          excludes 1\n",
         shown.title, shown.metric
     );
-    let _ = writeln!(text, "| {} |\n|{}", head.join(" | "), "---|".repeat(head.len()));
-    for cell in &plan.cells {
-        let at = |axis: &str| cell.axes.get(axis).map_or("", String::as_str);
-        let mut row: Vec<String> = axes.iter().map(|axis| at(axis).to_owned()).collect();
-        let by_round = |variant: &str| {
-            let of_it = |sample: &&Sample| sample.cell == cell.axes && sample.variant == variant;
-            series(samples.iter().filter(of_it), shown.metric)
-        };
-        let first = cell.variants.first().map(|variant| by_round(&variant.name)).unwrap_or_default();
-        for (number, variant) in variants.iter().enumerate() {
-            let trials = by_round(variant);
-            let values: Vec<f64> = trials.iter().map(|&(_, value)| value).collect();
-            let Some(found) = estimate(&values) else {
-                row.push("-".to_owned());
-                continue;
-            };
-            let mut text = format!("{} ({}-{})", show(found.median), show(found.lowest), show(found.highest));
-            if number > 0
-                && let Some(Ratio { value, interval }) = ratio(&trials, &first, Pairing::ByRound)
-            {
-                let _ = write!(text, " x{value:.3}");
-                if let Some(interval) = interval {
-                    let _ = write!(text, " [{:.3}, {:.3}]", interval.low, interval.high);
-                }
-            }
-            row.push(text);
-        }
-        let _ = writeln!(text, "| {} |", row.join(" | "));
-    }
+    let row = |cell: &Cell| {
+        let at = |axis: &&str| cell.axes.get(*axis).cloned().unwrap_or_default();
+        let series = Row::new(samples, &cell.axes, variants.iter().copied())
+            .map_or_else(|| vec![Vec::new(); variants.len()], |row| row.series(shown.metric));
+        // A cell may lack the variant of the first column.
+        let is_first = |name: &&str| cell.variants.first().is_some_and(|variant| variant.name == *name);
+        let first = variants.iter().position(is_first).unwrap_or(0);
+        axes.iter().map(at).chain(table::spreads(&series, first, show, 3, "-")).collect()
+    };
+    text.push_str(&table::markdown(&head, &plan.cells.iter().map(row).collect::<Vec<_>>()));
     text.push('\n');
 }
 
@@ -93,8 +75,9 @@ fn show(n: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::harness::{Cell, Measured, Variant};
+    use super::super::Variant;
     use super::*;
+    use crate::rounds::Measured;
     use straightline_report::results::Validity;
 
     #[test]

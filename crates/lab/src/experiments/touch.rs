@@ -3,11 +3,12 @@
 use straightline_config::{Config, Copies, Idle};
 
 use super::bench::TrafficPath;
-use super::harness::{Cell, Plan, Shown, Variant};
 use super::settings::Settings;
+use super::{Cell, Plan, Variant};
 use crate::guests::reflector::{Load, ReflectorOptions, Sizes};
 use crate::guests::touch::Touch;
 use crate::machine::{Topology, usable_cpus};
+use crate::rounds::Shown;
 
 /// The frame lengths of the slides.
 const SIZES: [u32; 3] = [60, 1020, 1514];

@@ -3,10 +3,11 @@
 use straightline_packet::Level;
 
 use super::bench::TrafficPath;
-use super::harness::{Cell, Plan, Shown, Variant};
 use super::settings::Settings;
+use super::{Cell, Plan, Variant};
 use crate::guests::reflector::{ReflectorOptions, Sizes};
 use crate::guests::touch::Touch;
+use crate::rounds::Shown;
 
 /// The frame lengths of the slides, without the Ethernet checksum.
 const SIZES: [u32; 3] = [60, 1020, 1514];

@@ -46,7 +46,7 @@ const CARRIED: f64 = 0.9;
 
 /// Searches for the loads that the options ask for, and then measures latencies and soaks at these
 /// loads.
-pub(super) fn find(run: &mut Run<'_, '_>, testbed: &mut Testbed<'_>) -> anyhow::Result<()> {
+pub(super) fn find(run: &mut Run<'_, '_, '_>, testbed: &mut Testbed<'_>) -> anyhow::Result<()> {
     let options = run.options;
     let goals = goals(run.options);
     let names = goals.iter().map(name).collect::<Vec<_>>().join(", ");
@@ -101,7 +101,7 @@ fn carried(found: &Found, wanted: &str) -> Option<(f64, bool)> {
 
 /// Adds a note if the following loads are parts of the greatest load tried, because no load was too
 /// high.
-fn remark(run: &mut Run<'_, '_>, testbed: &Testbed<'_>, load: &str, pps: f64, is_least: bool) {
+fn remark(run: &mut Run<'_, '_, '_>, testbed: &Testbed<'_>, load: &str, pps: f64, is_least: bool) {
     if is_least {
         let what =
             format!("loads are parts of {:.3} Mpps, the greatest load tried, because no load was too high", pps / 1e6);
@@ -149,7 +149,7 @@ impl TrialLog {
 }
 
 /// Measures latencies of single packets, and at parts of the PDR.
-fn latencies(run: &mut Run<'_, '_>, testbed: &mut Testbed<'_>, pdr: f64) -> anyhow::Result<()> {
+fn latencies(run: &mut Run<'_, '_, '_>, testbed: &mut Testbed<'_>, pdr: f64) -> anyhow::Result<()> {
     let patience = usize::try_from(Retries::default().late)?;
     for percent in LATENCIES {
         if run.options.is_stopped() {
@@ -176,7 +176,7 @@ fn latencies(run: &mut Run<'_, '_>, testbed: &mut Testbed<'_>, pdr: f64) -> anyh
 }
 
 /// Returns the greatest load of the search, after loading the switch at maximum rate.
-fn most(run: &mut Run<'_, '_>, testbed: &mut Testbed<'_>, made: &mut TrialLog) -> Result<f64, Validity> {
+fn most(run: &mut Run<'_, '_, '_>, testbed: &mut Testbed<'_>, made: &mut TrialLog) -> Result<f64, Validity> {
     let mut most = None::<f64>;
     let mut why = Validity::Valid;
     for _ in 0..ATTEMPTS {

@@ -5,7 +5,7 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `run` | cells, loads and rounds, one after the other |
+//! | `run` | the tasks in each cell, in [rounds](crate::rounds) |
 //! | `find` | searches, and the measurements that depend on them |
 //! | `soak` | a load over a long time |
 //! | `task` | the tasks of a scenario: a load in each cell |
@@ -21,5 +21,5 @@ mod task;
 #[cfg(test)]
 mod tests;
 
-pub use run::{ScenarioOutcome, ScenarioRecord, run};
+pub use run::run;
 pub use table::table;

@@ -1,4 +1,4 @@
-//! Runs cells, loads and rounds, one after the other.
+//! The tasks in each cell, and their samples.
 
 use std::collections::BTreeMap;
 
@@ -6,116 +6,75 @@ use straightline_report::results::Sample;
 
 use super::task::Task;
 use super::{find, soak};
+use crate::rounds::{self, Keep, Outcome, Record, Trials, Visit};
 use crate::testbed::Testbed;
 use crate::testbed::TestbedOptions;
 use crate::traffic::generator::Rate;
-use crate::trial::{Step, Watch};
-
-/// The end of a run.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ScenarioOutcome {
-    /// Number of planned and of finished tasks. A task is one load in one cell in one round.
-    pub tasks: [usize; 2],
-    /// Number of valid and of invalid samples.
-    pub samples: [usize; 2],
-    /// Number of invalid samples of searches that finished without finding a load too high.
-    pub at_least: usize,
-    /// Number of soaks whose load was not carried: too much was lost, or a trial was not valid
-    /// because of a backend.
-    pub not_carried: usize,
-    /// Notes for the user.
-    pub notes: Vec<String>,
-    /// Descriptions of the interfaces that packets passed.
-    pub interfaces: Vec<String>,
-    /// The negotiated features, by ring layout: `split`, and `split, guest` for the guest between
-    /// the generator's ports.
-    pub features: BTreeMap<String, Vec<&'static str>>,
-}
-
-impl ScenarioOutcome {
-    /// Returns whether the run was stopped.
-    #[must_use]
-    pub fn is_cut_short(&self) -> bool {
-        self.tasks[1] < self.tasks[0]
-    }
-}
-
-/// A record of a run, to be stored.
-#[derive(Clone, Copy, Debug)]
-pub enum ScenarioRecord<'s> {
-    /// The result of a load.
-    Result(&'s Sample),
-    /// One of the trials of a search or a soak; `load` is the rate that was tried.
-    Trial(&'s Sample),
-}
-
-/// Stores records.
-pub(super) type Keep<'k> = dyn FnMut(ScenarioRecord<'_>) -> anyhow::Result<()> + 'k;
+use crate::trial::Watch;
 
 /// Measures everything in `rounds` rounds, and passes each sample to `keep`. A stop ends the run.
-/// An interrupted sample is kept as not valid, with its metrics so far.
+/// An interrupted sample is kept as not valid, with its metrics so far. Features are those negotiated
+/// with a ring layout: `split`, and `split, guest` for the guest between the generator's ports.
 ///
 /// # Errors
 /// The options are not possible; and the errors of `keep`.
-pub fn run(options: &TestbedOptions, watch: &mut dyn Watch, keep: &mut Keep<'_>) -> anyhow::Result<ScenarioOutcome> {
+pub fn run(options: &TestbedOptions, watch: &mut dyn Watch, keep: &mut Keep<'_>) -> anyhow::Result<Outcome> {
     options.check()?;
-    let mut testbeds = Vec::new();
-    for (layout, sizes) in options.cells() {
-        testbeds.push(Testbed::new(options, layout, sizes)?);
-    }
-    let tasks = Task::all(&options.loads);
-    let count = tasks.len() * testbeds.len() * options.rounds as usize;
-    let mut run = Run {
-        options,
-        watch,
-        keep,
-        outcome: ScenarioOutcome {
-            tasks: [count, 0],
-            notes: options.warning()?.into_iter().collect(),
-            ..ScenarioOutcome::default()
-        },
-        step: Step { trial: 0, trials: count, round: 0, what: String::new() },
-    };
-    for round in 1..=options.rounds {
-        run.step.round = round;
-        for testbed in &mut testbeds {
-            for &task in &tasks {
-                if !options.is_stopped() {
-                    run.step.trial += 1;
-                    run.task(testbed, task)?;
-                }
-            }
-            // The endpoints are disconnected, because two cells cannot share a backend's two
-            // sockets.
-            testbed.end();
-        }
-    }
-    Ok(run.outcome)
+    let testbeds: anyhow::Result<_> =
+        options.cells().map(|(layout, sizes)| Testbed::new(options, layout, sizes)).collect();
+    let mut scenario = Scenario { options, testbeds: testbeds?, tasks: Task::all(&options.loads) };
+    let mut outcome = rounds::run(&mut scenario, options.rounds, watch, keep)?;
+    outcome.notes.splice(0..0, options.warning()?);
+    Ok(outcome)
 }
 
-/// A run, and its progress.
-pub(super) struct Run<'a, 'k> {
+/// A scenario: its cells, and its tasks in each cell.
+struct Scenario<'a> {
+    options: &'a TestbedOptions,
+    testbeds: Vec<Testbed<'a>>,
+    tasks: Vec<Task>,
+}
+
+impl Trials for Scenario<'_> {
+    fn variants(&self) -> Vec<usize> {
+        vec![self.tasks.len(); self.testbeds.len()]
+    }
+
+    /// Tasks are not compared with one another.
+    fn take_turns(&self) -> bool {
+        false
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.options.is_stopped()
+    }
+
+    fn visit(&mut self, visit: Visit, run: &mut rounds::Run<'_, '_>) -> anyhow::Result<bool> {
+        let testbed = &mut self.testbeds[visit.cell];
+        let mut run = Run { options: self.options, round: visit.round, run };
+        match self.tasks[visit.variant] {
+            Task::Max => run.fixed(testbed, Rate::Max)?,
+            Task::Rate(rate) => run.fixed(testbed, rate)?,
+            Task::Find => find::find(&mut run, testbed)?,
+            Task::Soak(rate, time) => soak::carry(&mut run, testbed, rate, time)?,
+        }
+        Ok(!self.is_stopped())
+    }
+
+    /// Disconnects the endpoints, because two cells cannot share a backend's two sockets.
+    fn leave(&mut self, cell: usize) {
+        self.testbeds[cell].end();
+    }
+}
+
+/// A run, as the tasks see it.
+pub(super) struct Run<'a, 'r, 'k> {
     pub(super) options: &'a TestbedOptions,
-    watch: &'a mut dyn Watch,
-    keep: &'a mut Keep<'k>,
-    outcome: ScenarioOutcome,
-    step: Step,
+    round: u32,
+    run: &'a mut rounds::Run<'r, 'k>,
 }
 
-impl Run<'_, '_> {
-    fn task(&mut self, testbed: &mut Testbed<'_>, task: Task) -> anyhow::Result<()> {
-        match task {
-            Task::Max => self.fixed(testbed, Rate::Max)?,
-            Task::Rate(rate) => self.fixed(testbed, rate)?,
-            Task::Find => find::find(self, testbed)?,
-            Task::Soak(rate, time) => soak::carry(self, testbed, rate, time)?,
-        }
-        if !self.options.is_stopped() {
-            self.outcome.tasks[1] += 1;
-        }
-        Ok(())
-    }
-
+impl Run<'_, '_, '_> {
     /// Makes one trial at a rate.
     fn fixed(&mut self, testbed: &mut Testbed<'_>, rate: Rate) -> anyhow::Result<()> {
         let load = rate.to_string();
@@ -126,20 +85,19 @@ impl Run<'_, '_> {
 
     /// Reports the current step.
     pub(super) fn says(&mut self, place: &str, what: &str) {
-        self.step.what = format!("{} {place} {what}", self.options.scenario.name());
-        self.watch.begins(&self.step);
+        self.run.begins(format!("{} {place} {what}", self.options.scenario.name()));
     }
 
     /// Adds a note for the user.
     pub(super) fn note(&mut self, testbed: &Testbed<'_>, load: &str, what: &str) {
-        self.outcome.notes.push(format!("{}: {what}", label(&self.cell(testbed, Some(load)))));
+        self.run.note(format!("{}: {what}", label(&self.cell(testbed, Some(load)))));
     }
 
     /// Keeps the trials of a search, also if the search was stopped.
     pub(super) fn keep_trials(&mut self, testbed: &Testbed<'_>, trials: Vec<(Rate, Sample)>) -> anyhow::Result<()> {
         for (rate, sample) in trials {
             let sample = self.placed(testbed, &rate.to_string(), sample);
-            (self.keep)(ScenarioRecord::Trial(&sample))?;
+            self.run.record(Record::Trial(&sample))?;
         }
         Ok(())
     }
@@ -150,29 +108,21 @@ impl Run<'_, '_> {
             return Ok(());
         }
         let sample = self.placed(testbed, load, sample);
-        if let Some(why) = sample.validity.reason() {
-            self.step.what = label(&sample.cell);
-            self.watch.is_invalid(&self.step, why);
-        }
-        self.outcome.samples[usize::from(!sample.is_valid())] += 1;
-        self.outcome.at_least += usize::from(sample.is_at_least());
-        self.outcome.not_carried += usize::from(sample.carried == Some(false));
-        for interface in &testbed.interfaces {
-            if !self.outcome.interfaces.contains(interface) {
-                self.outcome.interfaces.push(interface.clone());
-            }
-        }
+        testbed.interfaces.iter().for_each(|interface| self.run.note(interface.clone()));
         let layout = testbed.layout().name();
         for (whose, features) in [layout.to_owned(), format!("{layout}, guest")].into_iter().zip(testbed.features) {
-            self.outcome.features.extend(features.map(|features| (whose, TestbedOptions::names(features))));
+            if let Some(features) = features {
+                self.run.record(Record::Negotiated(&whose, &TestbedOptions::names(features)))?;
+            }
         }
-        (self.keep)(ScenarioRecord::Result(&sample))
+        self.run.name_place(label(&sample.cell));
+        self.run.keep(&sample, "")
     }
 
     /// Returns a sample with its scenario, cell, variant and round.
     fn placed(&self, testbed: &Testbed<'_>, load: &str, mut sample: Sample) -> Sample {
         sample.scenario = self.options.scenario.name().to_owned();
-        sample.round = self.step.round;
+        sample.round = self.round;
         sample.variant.clone_from(&self.options.name);
         sample.cell = self.cell(testbed, Some(load));
         sample.metrics.insert("generator_limit_mpps".to_owned(), testbed.limit_mpps);

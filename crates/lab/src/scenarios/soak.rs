@@ -17,7 +17,7 @@ const LONGER: u32 = 10;
 
 /// Carries a load over a long time.
 pub(super) fn carry(
-    run: &mut Run<'_, '_>,
+    run: &mut Run<'_, '_, '_>,
     testbed: &mut Testbed<'_>,
     rate: Rate,
     time: Duration,

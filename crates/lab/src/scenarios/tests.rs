@@ -1,6 +1,7 @@
 //! Tests of scenarios through our switches, and with faulty backends. The number of packets sent in
 //! a time depends on the machine. The tests check what happens to the packets.
 
+use std::collections::BTreeMap;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -12,6 +13,7 @@ use straightline_switch::Switch;
 
 use super::*;
 use crate::machine::usable_cpus;
+use crate::rounds::{Outcome, Record};
 use crate::testbed::{Loads, Scenario, TestbedOptions, patched};
 use crate::traffic::generator::Rate;
 use crate::trial::{Step, Watch};
@@ -42,23 +44,29 @@ fn options(scenario: Scenario) -> TestbedOptions {
     }
 }
 
-fn samples(options: &TestbedOptions) -> (ScenarioOutcome, Vec<Sample>) {
+fn samples(options: &TestbedOptions) -> (Outcome, Vec<Sample>) {
     let (outcome, samples, _) = all(options);
     (outcome, samples)
 }
 
 /// Runs with the trials of searches kept.
-fn all(options: &TestbedOptions) -> (ScenarioOutcome, Vec<Sample>, Vec<Sample>) {
+fn all(options: &TestbedOptions) -> (Outcome, Vec<Sample>, Vec<Sample>) {
     let mut samples = Vec::new();
     let mut trials = Vec::new();
     let outcome = run(options, &mut Silent::default(), &mut |kept| {
         match kept {
-            ScenarioRecord::Result(sample) => samples.push(sample.clone()),
-            ScenarioRecord::Trial(trial) => trials.push(trial.clone()),
+            Record::Sample(sample) => samples.push(sample.clone()),
+            Record::Trial(trial) => trials.push(trial.clone()),
+            Record::Negotiated(..) | Record::Peer(..) => {}
         }
         Ok(())
     });
     (outcome.expect("what can be"), samples, trials)
+}
+
+/// Returns the planned and the made visits, the valid samples and the others.
+fn counts(outcome: &Outcome) -> [usize; 4] {
+    [outcome.planned, outcome.made, outcome.valid, outcome.invalid]
 }
 
 fn sockets(folder: &tempfile::TempDir) -> Vec<PathBuf> {
@@ -72,8 +80,18 @@ fn packets_come_as_they_were_sent_in_each_cell() {
         options.sizes = vec!["64".parse().expect("a size"), "imix".parse().expect("a mix")];
         options.layouts = vec![Layout::Split, Layout::Packed];
         options.rounds = 2;
-        let (outcome, samples) = samples(&options);
-        assert_eq!((outcome.tasks, outcome.samples.iter().sum::<usize>()), ([8, 8], 8), "{samples:?}");
+        let mut features = BTreeMap::new();
+        let mut samples: Vec<Sample> = Vec::new();
+        let outcome = run(&options, &mut Silent::default(), &mut |kept| {
+            match kept {
+                Record::Sample(sample) => samples.push(sample.clone()),
+                Record::Negotiated(whose, names) => drop(features.insert(whose.to_owned(), names.to_vec())),
+                Record::Trial(_) | Record::Peer(..) => panic!("nothing was searched, with nobody: {kept:?}"),
+            }
+            Ok(())
+        });
+        let outcome = outcome.expect("what can be");
+        assert_eq!((outcome.planned, outcome.made, outcome.valid + outcome.invalid), (8, 8, 8), "{samples:?}");
         let order: Vec<_> =
             samples.iter().map(|s| (s.round, s.cell["ring"].as_str(), s.cell["size"].as_str())).collect();
         let round = |n| [(n, "split", "64"), (n, "split", "imix"), (n, "packed", "64"), (n, "packed", "imix")];
@@ -88,8 +106,8 @@ fn packets_come_as_they_were_sent_in_each_cell() {
         }
         let mut whose = vec!["packed", "packed, guest", "split", "split, guest"];
         whose.retain(|whose| scenario == Scenario::Pvp || !whose.ends_with("guest"));
-        assert_eq!(outcome.features.keys().collect::<Vec<_>>(), whose);
-        assert!(outcome.features.values().all(|features| features.contains(&"version-1")), "{:?}", outcome.features);
+        assert_eq!(features.keys().collect::<Vec<_>>(), whose);
+        assert!(features.values().all(|names| names.contains(&"version-1")), "{features:?}");
     }
 }
 
@@ -112,7 +130,7 @@ fn a_backend_that_goes_in_a_trial_makes_it_invalid_and_the_rest_goes_on() {
         switch.stop();
         samples.join().expect("it does not panic")
     });
-    assert_eq!((outcome.tasks, outcome.samples), ([2, 2], [0, 2]));
+    assert_eq!(counts(&outcome), [2, 2, 0, 2]);
     let why: Vec<_> = samples.iter().map(|sample| sample.validity.reason().expect("invalid")).collect();
     assert!(why[0].contains("the backend has closed the connection"), "{why:?}");
     // The socket may exist a moment longer.
@@ -132,7 +150,7 @@ fn a_backend_that_never_answers_makes_trials_invalid() {
     options.ports.patience = Duration::from_millis(50);
     options.loads = Loads { max: true, ndr: true, soak: Some(Duration::from_secs(1)), ..Loads::default() };
     let (outcome, samples) = samples(&options);
-    assert_eq!((outcome.tasks, outcome.samples), ([2, 2], [0, 2]));
+    assert_eq!(counts(&outcome), [2, 2, 0, 2]);
     let loads: Vec<_> = samples.iter().map(|sample| sample.cell["load"].as_str()).collect();
     assert_eq!(loads, ["max", "ndr"]);
     assert!(samples.iter().all(|sample| sample.validity.reason().is_some_and(|why| why.contains("/a"))), "{samples:?}");
@@ -152,7 +170,7 @@ fn a_backend_that_refuses_a_feature_does_not_stop_other_cells() {
     options.layouts = vec![Layout::Packed, Layout::Split];
     let (outcome, samples) = samples(&options);
     switch.stop();
-    assert_eq!(outcome.tasks, [2, 2]);
+    assert_eq!((outcome.planned, outcome.made), (2, 2));
     let why = samples[0].validity.reason().expect("refused");
     assert!(why.contains("leave out --ring packed") && !samples[0].metrics.contains_key("sent"), "{why}");
     assert!(samples[1].metrics["sent"] > 0.0, "{samples:?}");
@@ -163,14 +181,14 @@ fn a_stop_ends_it_with_what_there_is() {
     let mut options = options(Scenario::Vm2Vm);
     options.rounds = 1000;
     let mut kept = 0;
-    let outcome = run(&options, &mut Silent::default(), &mut |_| {
-        kept += 1;
+    let outcome = run(&options, &mut Silent::default(), &mut |record| {
+        kept += usize::from(matches!(record, Record::Sample(_)));
         options.stop.store(kept == 2, Ordering::Relaxed);
         Ok(())
     });
     let outcome = outcome.expect("no error");
     assert!(outcome.is_cut_short());
-    assert_eq!((kept, outcome.tasks[1] <= 2), (2, true));
+    assert_eq!((kept, outcome.made <= 2), (2, true));
 }
 
 #[test]
@@ -201,7 +219,7 @@ fn what_a_stop_interrupts_is_kept_with_its_figures() {
             samples.join().expect("it does not panic")
         });
         assert!(outcome.is_cut_short());
-        assert_eq!((outcome.tasks, outcome.samples), ([1, 0], [0, 1]));
+        assert_eq!(counts(&outcome), [1, 0, 0, 1]);
         let why = samples[0].validity.reason().expect("it is not whole");
         assert!(why.starts_with("interrupted, after ") && why.ends_with(" of 3600.0 s"), "{why}");
         assert!(samples[0].metrics["mpps"] > 0.0 && samples[0].metrics["secs"] > 0.0, "{samples:?}");
@@ -226,7 +244,7 @@ fn a_soak_that_is_not_carried_is_told_of() {
     let (outcome, samples, trials) = all(&options);
     let drops = switch.source().drops().drops;
     switch.stop();
-    assert_eq!(outcome.tasks, [1, 1]);
+    assert_eq!((outcome.planned, outcome.made), (1, 1));
     // However many packets were sent in the time, the long packets are lost, and no wrong packets
     // come.
     assert!(drops.iter().any(|drop| drop.reason == "too-big" && drop.count > 0), "{drops:?}");
@@ -268,7 +286,7 @@ fn a_search_finds_bounds_or_says_why_not() {
     options.time = Duration::from_millis(2);
     options.loads = Loads { pdr: Some(0.5), latency: true, ..Loads::default() };
     let (outcome, samples, trials) = all(&options);
-    assert_eq!(outcome.tasks, [1, 1]);
+    assert_eq!((outcome.planned, outcome.made), (1, 1));
     assert_eq!(samples[0].cell["load"], "pdr 50 %");
     let counted = trials.iter().filter(|trial| trial.is_valid() && trial.metrics["sent"] > 0.0).count();
     let counted = f64::from(u32::try_from(counted).expect("few"));

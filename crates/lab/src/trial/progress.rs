@@ -18,6 +18,9 @@ pub trait Watch {
     /// Called when a trial begins.
     fn begins(&mut self, step: &Step);
 
+    /// Called when a trial has ended that has a summary.
+    fn has_ended(&mut self, _step: &Step, _summary: &str) {}
+
     /// Called when the trial that has just ended is not valid.
     fn is_invalid(&mut self, step: &Step, why: &str);
 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use straightline_lab::experiments::{self, Cell, ExperimentRecord, Plan, Settings};
+use straightline_lab::experiments::{self, Cell, Plan, Settings};
+use straightline_lab::rounds::Record;
 use straightline_lab::trial::{Step, Watch};
 use straightline_report::results::Sample;
 
@@ -43,14 +44,14 @@ fn samples(name: &str, settings: &Settings, chosen: impl Fn(&Cell) -> bool) -> (
     let mut samples: Vec<Sample> = Vec::new();
     let mut negotiated = BTreeMap::new();
     for _ in 0..100 {
-        let outcome = experiments::run(&plan, 1, settings, &mut Quiet, &mut |kept| {
+        let outcome = plan.run(1, settings, &mut Quiet, &mut |kept| {
             let sample = match kept {
-                ExperimentRecord::Negotiated(ring, features) => {
-                    negotiated.insert(ring, features.to_vec());
+                Record::Negotiated(ring, features) => {
+                    negotiated.insert(ring.to_owned(), features.to_vec());
                     return Ok(());
                 }
-                ExperimentRecord::Peer(..) => panic!("there is no other program"),
-                ExperimentRecord::Sample(sample) => sample,
+                Record::Peer(..) | Record::Trial(_) => panic!("there is no other program, and no search"),
+                Record::Sample(sample) => sample,
             };
             let is_there = |other: &Sample| (&other.cell, &other.variant) == (&sample.cell, &sample.variant);
             match sample.validity.reason() {
@@ -240,8 +241,8 @@ fn what_fails_is_a_sample_with_its_reason() {
         let mut plan = (experiments::find(name).expect("an experiment").plan)(&settings, true);
         plan.cells.truncate(1);
         let mut reasons = Vec::new();
-        let outcome = experiments::run(&plan, 1, &settings, &mut Quiet, &mut |kept| {
-            let ExperimentRecord::Sample(sample) = kept else { panic!("with nobody: {kept:?}") };
+        let outcome = plan.run(1, &settings, &mut Quiet, &mut |kept| {
+            let Record::Sample(sample) = kept else { panic!("with nobody: {kept:?}") };
             assert!(sample.validity.is_spoilt_by_load(), "{sample:?}");
             reasons.push(sample.validity.reason().expect("there is no such CPU").to_owned());
             Ok(())
@@ -262,8 +263,8 @@ fn a_stop_ends_the_trial_that_runs() {
             stop.store(true, Ordering::Relaxed);
         });
         let mut samples = Vec::new();
-        let outcome = experiments::run(&plan, 1, &settings, &mut Quiet, &mut |kept| {
-            samples.extend(if let ExperimentRecord::Sample(sample) = kept { Some(sample.clone()) } else { None });
+        let outcome = plan.run(1, &settings, &mut Quiet, &mut |kept| {
+            samples.extend(if let Record::Sample(sample) = kept { Some(sample.clone()) } else { None });
             Ok(())
         });
         let outcome = outcome.expect("samples are kept");

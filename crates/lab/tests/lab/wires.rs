@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use straightline_guest::endpoints::{AnyPort, Interface};
-use straightline_lab::scenarios::{ScenarioOutcome, ScenarioRecord, run};
+use straightline_lab::rounds::{Outcome, Record};
+use straightline_lab::scenarios::run;
 use straightline_lab::testbed::{Loads, Scenario, TestbedOptions};
 use straightline_lab::traffic::generator::Rate;
 use straightline_lab::trial::{Step, Watch};
@@ -33,10 +34,10 @@ fn options(scenario: Scenario, interfaces: &[&str]) -> TestbedOptions {
     }
 }
 
-fn samples(options: &TestbedOptions) -> (ScenarioOutcome, Vec<Sample>) {
+fn samples(options: &TestbedOptions) -> (Outcome, Vec<Sample>) {
     let mut samples = Vec::new();
     let outcome = run(options, &mut Silent, &mut |kept| {
-        if let ScenarioRecord::Result(sample) = kept {
+        if let Record::Sample(sample) = kept {
             samples.push(sample.clone());
         }
         Ok(())
@@ -74,7 +75,7 @@ fn pvp_passes_wires(kind: &str) {
     let mut options = options(Scenario::Pvp, &[&first, &last]);
     options.sizes = ["64", "64:1,1514:1", "9014"].map(|sizes| sizes.parse().expect("sizes")).to_vec();
     let (outcome, samples) = samples(&options);
-    assert_eq!((outcome.tasks, samples.len()), ([3, 3], 3), "{samples:?}");
+    assert_eq!((outcome.planned, outcome.made, samples.len()), (3, 3, 3), "{samples:?}");
     have_passed(&samples);
     for sample in &samples {
         for cycles in ["switch_cycles_per_packet", "guest_cycles_per_packet"] {
@@ -82,7 +83,7 @@ fn pvp_passes_wires(kind: &str) {
         }
         assert_eq!(sample.cell["interfaces"], format!("{kind}, {kind}"));
     }
-    let opened = outcome.interfaces.join("; ");
+    let opened = outcome.notes.join("; ");
     for part in [&format!("{first}: veth"), &format!("{last}: veth"), "MTU 9000", "our switch at"] {
         assert!(opened.contains(part), "{part} in {opened}");
     }
@@ -105,7 +106,7 @@ fn taps_are_wires_too() {
     let mut options = options(Scenario::Pvp, &["tap:t0", "tap:t1"]);
     options.switch_interfaces = ["af-packet:t0", "af-xdp:t1"].map(|text| text.parse().expect("an interface")).to_vec();
     let (outcome, samples) = samples(&options);
-    assert_eq!(outcome.tasks, [1, 1]);
+    assert_eq!((outcome.planned, outcome.made), (1, 1));
     have_passed(&samples);
 }
 
@@ -127,7 +128,7 @@ fn a_bridge_of_the_kernel_is_measured() {
     options.warm_up = Some(Duration::from_secs(1));
     wait_until("the bridge forwards", || host.run("bridge", "link show").contains("state forwarding"));
     let (outcome, samples) = samples(&options);
-    assert_eq!(outcome.tasks, [1, 1]);
+    assert_eq!((outcome.planned, outcome.made), (1, 1));
     have_passed(&samples);
     assert!(samples[0].metrics.keys().all(|name| !name.starts_with("switch_")), "{samples:?}");
     assert!(host.ip("link show t0").contains("t0"), "a persistent tap stays");

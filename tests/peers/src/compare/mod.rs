@@ -16,10 +16,11 @@ mod table;
 pub(crate) use switches::{our_cycles, ovs_cycles, testpmd_cycles};
 
 use anyhow::{Result, bail};
+use straightline_lab::rounds::Measured;
 
 use crate::lab::Lab;
 use crate::machine::{Machine, Need, two_cpus};
-use crate::measure::{Candidate, SwitchKind, TrialPlan, TrialResult, require};
+use crate::measure::{Candidate, SwitchKind, TrialPlan, require};
 pub(crate) use options::Options;
 use options::{CompareCell, TrafficSource};
 use switches::RunningSwitch;
@@ -51,7 +52,7 @@ pub(crate) fn run(options: Options) -> Result<bool> {
     Ok(done.judge())
 }
 
-fn trial(machine: &Machine, options: &Options, switch: &Candidate, cell: &CompareCell) -> Result<TrialResult> {
+fn trial(machine: &Machine, options: &Options, switch: &Candidate, cell: &CompareCell) -> Result<Measured> {
     let lab = Lab::new(machine, "compare")?;
     let mut running = RunningSwitch::start(&lab, switch, cell)?;
     let seen = guests::measure(&lab, options, &mut running, switch.copies_nothing, cell)?;
@@ -67,5 +68,10 @@ fn trial(machine: &Machine, options: &Options, switch: &Candidate, cell: &Compar
     let metrics = metrics.chain(seen.found).collect();
     let cycles = cycles.map_or(String::new(), |cycles| format!(", {cycles:.0} cycles a packet"));
     let least = if seen.validity.is_lower_bound() { "at least " } else { "" };
-    Ok(TrialResult { metrics, summary: format!("{least}{:.3} Mpps{cycles}", seen.mpps), validity: seen.validity })
+    Ok(Measured {
+        metrics,
+        summary: format!("{least}{:.3} Mpps{cycles}", seen.mpps),
+        validity: seen.validity,
+        ..Measured::default()
+    })
 }

@@ -1,36 +1,31 @@
 //! The table of results: medians, spreads and ratios, as Markdown.
 
+use straightline_lab::rounds::table::{self, Row, fixed, ratio_to};
 use straightline_report::results::{Sample, series};
 use straightline_report::statistics::median;
 
 use super::options::CompareCell;
-use crate::measure::{Candidate, NO_VALID_TRIAL, samples_of, spread};
+use crate::measure::{Candidate, Cell as _, NO_VALID_TRIAL};
 
 /// Returns a table with a row for each combination that was tried, and a column for each switch.
 pub(super) fn markdown(switches: &[Candidate], cells: &[CompareCell], samples: &[Sample]) -> String {
-    let mut text = String::from(
+    let text = String::from(
         "Million packets per second received by the guest on both ports: median (smallest-largest), ratio of medians to the \
          first switch [95 % interval]; then cycles per packet of the switch alone, and of the guest. For a search: the highest \
          rate without loss (NDR), with 0.5 % loss (PDR), and the latency at half of that, median and p99.\n\n",
     );
-    let names: Vec<&str> = switches.iter().map(|switch| switch.name.as_str()).collect();
-    text += &format!("| guest, load, ring, frame | {} |\n|---|{}\n", names.join(" | "), "---|".repeat(names.len()));
+    let names = || switches.iter().map(|switch| switch.name.as_str());
+    let mut rows = Vec::new();
     for cell in cells {
-        let places: Vec<Vec<&Sample>> = switches.iter().map(|switch| samples_of(samples, cell, switch)).collect();
-        if places.iter().all(Vec::is_empty) {
-            continue;
-        }
-        let first = places.first().map(|place| series(place.iter().copied(), "mpps"));
-        let shown: Vec<String> = places
-            .iter()
-            .enumerate()
-            .map(|(at, place)| {
-                show(place, first.as_deref().filter(|_| at > 0)).unwrap_or_else(|| NO_VALID_TRIAL.to_owned())
-            })
-            .collect();
-        text += &format!("| {cell} | {} |\n", shown.join(" | "));
+        let Some(row) = Row::new(samples, &cell.axes(), names()) else { continue };
+        let first = row.series("mpps").swap_remove(0);
+        let show = |(at, place): (usize, &Vec<&Sample>)| {
+            show(place, Some(&first[..]).filter(|_| at > 0)).unwrap_or_else(|| NO_VALID_TRIAL.to_owned())
+        };
+        rows.push([cell.to_string()].into_iter().chain(row.places.iter().enumerate().map(show)).collect());
     }
-    text
+    let head: Vec<&str> = ["guest, load, ring, frame"].into_iter().chain(names()).collect();
+    text + &table::markdown(&head, &rows)
 }
 
 fn show(place: &[&Sample], first: Option<&[(u32, f64)]>) -> Option<String> {
@@ -38,13 +33,17 @@ fn show(place: &[&Sample], first: Option<&[(u32, f64)]>) -> Option<String> {
     let least = |metric: &str| -> Vec<(u32, f64)> {
         bounds.iter().filter_map(|sample| Some((sample.round, *sample.metrics.get(metric)?))).collect()
     };
-    let rates = spread(&series(place.iter().copied(), "mpps"), first, 2);
+    let spread = |series: &[(u32, f64)]| table::spread(series, fixed(2));
+    let rates = series(place.iter().copied(), "mpps");
+    let ratio =
+        first.and_then(|first| ratio_to(&rates, first, 2)).map_or_else(String::new, |ratio| format!(" x{ratio}"));
+    let rates = spread(&rates).map(|rates| rates + &ratio);
     // Lower bounds are not mixed with measured rates, and have no ratio.
     let rates_at_least =
-        spread(&least("mpps"), None, 2).map(|least| format!("at least {least} in {} of {}", bounds.len(), place.len()));
+        spread(&least("mpps")).map(|least| format!("at least {least} in {} of {}", bounds.len(), place.len()));
     let values_of = |metric: &str| if rates.is_some() { series(place.iter().copied(), metric) } else { least(metric) };
     let middle = |metric: &str| median(&values_of(metric).into_iter().map(|(_, value)| value).collect::<Vec<_>>());
-    let pdr = |metric| spread(&values_of(metric), None, 2);
+    let pdr = |metric| spread(&values_of(metric));
     let half = ["at_50_percent_latency_p50_us", "at_50_percent_latency_p99_us"].map(middle);
     let cycles = |who: &str, metric| middle(metric).map(|cycles| format!("{who} {cycles:.0}"));
     let texts = [
@@ -65,7 +64,7 @@ mod tests {
 
     use super::super::options::{Load, Ring, Size, TrafficSource};
     use super::*;
-    use crate::measure::{Cell as _, SwitchKind};
+    use crate::measure::SwitchKind;
 
     #[test]
     fn a_table_says_what_was_measured_and_what_was_not() {

@@ -5,14 +5,14 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use straightline_report::results::Validity;
+use straightline_lab::rounds::Measured;
 
 use super::namespace::Namespace;
 use super::options::{DeviceCell, Guest, Interface};
 use crate::guest::{GuestKind, LinuxGuest, Qemu};
 use crate::lab::Lab;
 use crate::linux::rte;
-use crate::measure::{self, Candidate, SwitchKind, TrialResult};
+use crate::measure::{self, Candidate, SwitchKind};
 use crate::proc::{self, Proc};
 use crate::traffic::{self, Iperf};
 
@@ -36,7 +36,7 @@ pub(super) fn trial(
     switch: &Candidate,
     cell: &DeviceCell,
     kind: Guest,
-) -> Result<TrialResult> {
+) -> Result<Measured> {
     let namespace = Namespace::new()?;
     let tap = cell.interface == Interface::Tap;
     if !tap {
@@ -79,7 +79,7 @@ pub(super) fn trial(
     ];
     let metrics = metrics.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
     let summary = format!("{:.2} Gbit/s out, {:.2} Gbit/s in", out.gbit_per_s, into.gbit_per_s);
-    Ok(TrialResult { metrics, summary, validity: Validity::Valid })
+    Ok(Measured { metrics, summary, ..Measured::default() })
 }
 
 /// Starts a switch with the socket `a` and the interface, or none.

@@ -13,7 +13,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use serde::Deserialize;
 use straightline_guest::{Guest, GuestOptions};
 use straightline_lab::machine::hertz;
-use straightline_report::results::Validity;
+use straightline_lab::rounds::Measured;
 
 use super::kernel_side::{KernelReport, KernelSide};
 use super::namespace::Namespace;
@@ -21,7 +21,7 @@ use super::options::{DeviceCell, Interface, Load, Size};
 use crate::compare::{our_cycles, ovs_cycles, testpmd_cycles};
 use crate::lab::Lab;
 use crate::machine::two_cpus;
-use crate::measure::{Candidate, SwitchKind, TrialResult};
+use crate::measure::{Candidate, SwitchKind};
 use crate::ovs::{self, Ovs};
 use crate::proc::{self, Proc};
 use crate::testpmd::Testpmd;
@@ -58,7 +58,7 @@ pub(super) fn trial(
     time: Duration,
     switch: &Candidate,
     cell: &DeviceCell,
-) -> Result<TrialResult> {
+) -> Result<Measured> {
     let place = Place::new(lab, kernel, time, cell)?;
     let rates = match &switch.kind {
         SwitchKind::Kernel => place.bound()?,
@@ -74,11 +74,7 @@ pub(super) fn trial(
     ];
     let metrics = metrics.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
     let cycles = cycles.map_or(String::new(), |cycles| format!(", {cycles:.0} cycles a packet"));
-    Ok(TrialResult {
-        metrics,
-        summary: format!("{mpps:.3} Mpps, {gbit_per_s:.2} Gbit/s{cycles}"),
-        validity: Validity::Valid,
-    })
+    Ok(Measured { metrics, summary: format!("{mpps:.3} Mpps, {gbit_per_s:.2} Gbit/s{cycles}"), ..Measured::default() })
 }
 
 /// The namespace of a trial, and what is measured there.

@@ -1,10 +1,10 @@
 //! The table of results: medians, spreads and ratios, as Markdown.
 
-use straightline_report::results::{Sample, series};
-use straightline_report::statistics::{Pairing, ratio};
+use straightline_lab::rounds::table::{self, Row, fixed, ratio_to, spread};
+use straightline_report::results::Sample;
 
 use super::options::{DeviceCell, Load, Size};
-use crate::measure::{Candidate, NO_VALID_TRIAL, SwitchKind, samples_of, spread};
+use crate::measure::{Candidate, Cell as _, NO_VALID_TRIAL, SwitchKind};
 
 /// A metric in the table: its name, its title, its digits, and whether ratios are shown.
 type Shown = (&'static str, &'static str, usize, bool);
@@ -38,44 +38,37 @@ pub(super) fn markdown(switches: &[Candidate], cells: &[DeviceCell], samples: &[
         .filter(|&one| matches!(switches[one].kind, SwitchKind::Ours(_)))
         .flat_map(|one| (0..switches.len()).filter(move |&other| other < one).map(move |other| (one, other)))
         .collect();
-    let mut head: Vec<String> = switches.iter().map(|switch| switch.name.clone()).collect();
-    head.extend(pairs.iter().map(|&(one, other)| format!("{} / {}", switches[one].name, switches[other].name)));
-    let mut text =
-        format!("| interface, load, frame | metric | {} |\n|---|---|{}\n", head.join(" | "), "---|".repeat(head.len()));
+    let names = || switches.iter().map(|switch| switch.name.as_str());
+    let ratios: Vec<String> =
+        pairs.iter().map(|&(one, other)| format!("{} / {}", switches[one].name, switches[other].name)).collect();
+    let head: Vec<&str> = ["interface, load, frame", "metric"]
+        .into_iter()
+        .chain(names())
+        .chain(ratios.iter().map(String::as_str))
+        .collect();
+    let mut rows = Vec::new();
     for cell in cells {
-        let places: Vec<Vec<&Sample>> = switches.iter().map(|switch| samples_of(samples, cell, switch)).collect();
-        if places.iter().all(Vec::is_empty) {
-            continue;
-        }
-        for &(metric, title, digits, ratios) in shown(cell) {
-            let values: Vec<Vec<(u32, f64)>> =
-                places.iter().map(|place| series(place.iter().copied(), metric)).collect();
-            let mut columns: Vec<String> = values
-                .iter()
-                .zip(&places)
-                .map(|(own, place)| {
-                    let none = if place.is_empty() || !ratios { "" } else { NO_VALID_TRIAL };
-                    spread(own, None, digits).unwrap_or_else(|| none.to_owned())
-                })
-                .collect();
-            columns.extend(pairs.iter().map(|&(one, other)| {
-                let found = if ratios { ratio(&values[one], &values[other], Pairing::ByRound) } else { None };
-                found.map_or(String::new(), |ratio| {
-                    let interval = ratio.interval.map(|i| format!(" [{:.2}, {:.2}]", i.low, i.high));
-                    format!("{:.2}{}", ratio.value, interval.unwrap_or_default())
-                })
-            }));
-            text += &format!("| {cell} | {title} | {} |\n", columns.join(" | "));
+        let Some(row) = Row::new(samples, &cell.axes(), names()) else { continue };
+        for &(metric, title, digits, has_ratios) in shown(cell) {
+            let series = row.series(metric);
+            let medians = series.iter().zip(&row.places).map(|(own, place)| {
+                let none = if place.is_empty() || !has_ratios { "" } else { NO_VALID_TRIAL };
+                spread(own, fixed(digits)).unwrap_or_else(|| none.to_owned())
+            });
+            let ratios = pairs.iter().map(|&(one, other)| {
+                let ratio = if has_ratios { ratio_to(&series[one], &series[other], 2) } else { None };
+                ratio.unwrap_or_default()
+            });
+            rows.push([cell.to_string(), title.to_owned()].into_iter().chain(medians).chain(ratios).collect());
         }
     }
-    text
+    table::markdown(&head, &rows)
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::options::{Guest, Interface};
     use super::*;
-    use crate::measure::Cell as _;
 
     #[test]
     fn a_table_has_the_ratios_of_ours() {

@@ -12,15 +12,15 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Result, bail};
-use straightline_report::results::{Sample, Validity, series};
+use straightline_lab::rounds::Measured;
+use straightline_lab::rounds::table::{self, Row};
+use straightline_report::results::Sample;
 use straightline_report::statistics::{median, percentile};
 
 use crate::guest::{GuestKind, LinuxGuest};
 use crate::lab::Lab;
 use crate::machine::{Machine, Need};
-use crate::measure::{
-    self, Candidate, NO_VALID_TRIAL, SwitchKind, TrialPlan, TrialResult, require, samples_of, spread,
-};
+use crate::measure::{self, Candidate, NO_VALID_TRIAL, SwitchKind, TrialPlan, require};
 use crate::proc::Proc;
 use crate::traffic::{self, Iperf};
 use options::LinuxCell;
@@ -62,7 +62,7 @@ fn trial(
     switch: &Candidate,
     rte: Option<&Path>,
     cell: &LinuxCell,
-) -> Result<TrialResult> {
+) -> Result<Measured> {
     let lab = Lab::new(machine, "linux")?;
     let switch = start(&lab, switch, rte)?;
     let [mut one, mut two] = LinuxGuest::boot_pair(&lab, GuestKind::Uml, cell.mtu)?;
@@ -87,7 +87,7 @@ fn trial(
 
 /// Returns the metrics of a trial. The switch used `cpu_s` seconds of CPU time while iperf3's
 /// client ran, for `took` seconds.
-fn metrics(pings: u32, trips: &[f64], moved: &Iperf, cpu_s: f64, took: f64) -> TrialResult {
+fn metrics(pings: u32, trips: &[f64], moved: &Iperf, cpu_s: f64, took: f64) -> Measured {
     let micros = |percent| percentile(trips, percent).map(|ms| ms * 1000.0);
     let Iperf { gbit_per_s, bytes, retransmits } = *moved;
     let cpu_s_per_gb = cpu_s / (bytes / 1e9);
@@ -107,7 +107,7 @@ fn metrics(pings: u32, trips: &[f64], moved: &Iperf, cpu_s: f64, took: f64) -> T
     let ping = median(trips).unwrap_or(0.0);
     let summary =
         format!("{gbit_per_s:.2} Gbit/s, {retransmits:.0} retransmits, {cpu_s_per_gb:.2} CPU s/GB, ping {ping:.2} ms");
-    TrialResult { metrics, summary, validity: Validity::Valid }
+    Measured { metrics, summary, ..Measured::default() }
 }
 
 /// Metrics in the table: name, title, digits.
@@ -121,33 +121,26 @@ const SHOWN: [(&str, &str, usize); 5] = [
 
 /// Returns a table with rows for each combination that was tried, and a column for each switch.
 fn markdown(switches: &[Candidate], cells: &[LinuxCell], samples: &[Sample]) -> String {
-    let mut text = String::from(
-        "Medians (smallest-largest), ratio of medians to the first switch [95 % interval, from six rounds on].\n\n",
-    );
-    let names: Vec<&str> = switches.iter().map(|switch| switch.name.as_str()).collect();
-    text += &format!("| offload, MTU | metric | {} |\n|---|---|{}\n", names.join(" | "), "---|".repeat(names.len()));
+    let names = || switches.iter().map(|switch| switch.name.as_str());
+    let mut rows = Vec::new();
     for cell in cells {
-        let places: Vec<Vec<&Sample>> = switches.iter().map(|switch| samples_of(samples, cell, switch)).collect();
-        if places.iter().all(Vec::is_empty) {
-            continue;
-        }
+        let Some(row) = Row::new(samples, &measure::Cell::axes(cell), names()) else { continue };
         for (metric, title, digits) in SHOWN {
-            let values: Vec<Vec<(u32, f64)>> =
-                places.iter().map(|place| series(place.iter().copied(), metric)).collect();
-            let shown: Vec<String> = values
-                .iter()
-                .enumerate()
-                .map(|(at, own)| spread(own, values.first().filter(|_| at > 0).map(Vec::as_slice), digits))
-                .map(|shown| shown.unwrap_or_else(|| NO_VALID_TRIAL.to_owned()))
-                .collect();
-            text += &format!("| {cell} | {title} | {} |\n", shown.join(" | "));
+            let shown = table::spreads(&row.series(metric), 0, table::fixed(digits), 2, NO_VALID_TRIAL);
+            rows.push([cell.to_string(), title.to_owned()].into_iter().chain(shown).collect());
         }
     }
-    text
+    let head: Vec<&str> = ["offload, MTU", "metric"].into_iter().chain(names()).collect();
+    format!(
+        "Medians (smallest-largest), ratio of medians to the first switch [95 % interval, from six rounds on].\n\n{}",
+        table::markdown(&head, &rows)
+    )
 }
 
 #[cfg(test)]
 mod tests {
+    use straightline_report::results::Validity;
+
     use super::options::Offload;
     use super::*;
     use crate::measure::Cell as _;

@@ -1,17 +1,19 @@
-//! The order of trials. In each round every switch has one trial in every cell; the trials of a
-//! cell follow each other.
+//! Rounds of trials, their samples, progress, and interruption.
 
+use std::cell::Cell as Counter;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use straightline_lab::folder::Writer;
 use straightline_lab::machine::environment;
+use straightline_lab::rounds::{self, Measured, Outcome, Plan, Record, Stop, Variant};
 use straightline_lab::trial::validity::of_error;
-use straightline_report::results::{Sample, Validity};
+use straightline_lab::trial::{Step, Watch};
+use straightline_report::results::Sample;
 
 use super::Candidate;
 use crate::proc;
@@ -24,18 +26,6 @@ const QUIET: f64 = 0.1;
 pub(crate) trait Cell: Display {
     /// Returns the axes in the form of a sample.
     fn axes(&self) -> BTreeMap<String, String>;
-}
-
-/// The result of a trial.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct TrialResult {
-    /// Metrics in the form of a sample.
-    pub(crate) metrics: BTreeMap<String, f64>,
-    /// A summary for the line of progress.
-    pub(crate) summary: String,
-    /// Whether the trial is valid. A search that found only a lower bound has metrics, but is not
-    /// valid.
-    pub(crate) validity: Validity,
 }
 
 /// The trials of a comparison.
@@ -52,69 +42,39 @@ pub(crate) struct TrialPlan<'a, C> {
 #[derive(Debug, Default)]
 pub(crate) struct Results {
     pub(crate) samples: Vec<Sample>,
+    outcome: Outcome,
     disturbed: usize,
 }
 
-impl<C: Cell> TrialPlan<'_, C> {
+impl<'a, C: Cell> TrialPlan<'a, C> {
     /// Runs all trials. A trial that fails becomes an invalid sample. After an interrupt, returns
     /// the samples so far.
-    pub(crate) fn run(&self, mut trial: impl FnMut(&Candidate, &C) -> Result<TrialResult>) -> Result<Results> {
+    pub(crate) fn run(&self, trial: impl Fn(&Candidate, &C) -> Result<Measured>) -> Result<Results> {
         proc::catch_interrupts()?;
         let mut writer = self.out.map(|out| Writer::create(out, environment())).transpose()?;
         if let Some(writer) = &mut writer {
             self.switches.iter().try_for_each(|switch| writer.peer(&switch.name, &switch.version))?;
         }
-        let total = self.rounds as usize * self.switches.len() * self.cells.len();
-        let mut done = Results::default();
-        let start = Instant::now();
-        for round in 1..=self.rounds {
-            for cell in self.cells {
-                for switch in self.switches {
-                    let busy_before = busy();
-                    let result = trial(switch, cell);
-                    // An interrupt also makes the current trial fail, so its result is ignored.
-                    if proc::interrupted() {
-                        eprintln!("interrupted: these are the results so far");
-                        return Ok(done);
-                    }
-                    let busy_before = busy_before?;
-                    done.disturbed += usize::from(busy_before > QUIET);
-                    let made = done.samples.len() + 1;
-                    let secs = start.elapsed().as_secs();
-                    let head = format!("[{secs:>3} s] {made} of {total} {:10} {cell}", switch.name);
-                    match &result {
-                        Ok(measured) => eprintln!("{head}: {}", measured.summary),
-                        Err(error) => eprintln!("{head}: no valid trial: {error:#}"),
-                    }
-                    let sample = self.sample(round, switch, cell, busy_before, result);
-                    if let Some(writer) = &mut writer {
-                        writer.write(&sample)?;
-                    }
-                    done.samples.push(sample);
-                }
-            }
+        let disturbed = Counter::new(0);
+        let make = |switch: &Candidate, cell: &C| in_quiet(&disturbed, || trial(switch, cell));
+        let make = &make;
+        let variant =
+            |switch: &'a Candidate, cell: &'a C| Variant::new(&switch.name, move |_: &Interrupts| make(switch, cell));
+        let cells = self.cells.iter().map(|cell| rounds::Cell {
+            axes: cell.axes(),
+            variants: self.switches.iter().map(|switch| variant(switch, cell)).collect(),
+        });
+        let plan = Plan { name: self.scenario, shown: Vec::new(), cells: cells.collect(), left_out: Vec::new() };
+        let mut samples = Vec::new();
+        let outcome = plan.run(self.rounds, &Interrupts, &mut Progress(Instant::now()), &mut |record| {
+            let Record::Sample(sample) = record else { return Ok(()) };
+            samples.push(sample.clone());
+            writer.as_mut().map_or(Ok(()), |writer| writer.write(sample))
+        })?;
+        if outcome.is_cut_short() {
+            eprintln!("interrupted: these are the results so far");
         }
-        Ok(done)
-    }
-
-    /// Returns the sample that `lab report` and `lab compare` read.
-    fn sample(
-        &self,
-        round: u32,
-        switch: &Candidate,
-        cell: &C,
-        busy_before: f64,
-        result: Result<TrialResult>,
-    ) -> Sample {
-        let (mut metrics, validity) = match result {
-            Ok(measured) => (measured.metrics, measured.validity),
-            Err(error) => (BTreeMap::new(), of_error(&error)),
-        };
-        // The fraction of the machine that was busy with something else before the trial.
-        metrics.insert("busy_before_ratio".to_owned(), busy_before);
-        let scenario = self.scenario.to_owned();
-        let variant = switch.name.clone();
-        Sample { scenario, round, variant, cell: cell.axes(), metrics, validity, ..Sample::default() }
+        Ok(Results { samples, outcome, disturbed: disturbed.get() })
     }
 }
 
@@ -123,7 +83,7 @@ impl Results {
     /// valid.
     pub(crate) fn judge(&self) -> bool {
         let made = self.samples.len();
-        let failed = self.samples.iter().filter(|sample| !sample.is_valid() && !sample.is_at_least()).count();
+        let failed = self.outcome.invalid - self.outcome.at_least;
         if self.disturbed > 0 {
             let disturbed = self.disturbed;
             eprintln!(
@@ -133,8 +93,54 @@ impl Results {
         if failed > 0 {
             eprintln!("{failed} of {made} trials are not valid");
         }
-        failed == 0 && !proc::interrupted()
+        failed == 0 && !self.outcome.is_cut_short()
     }
+}
+
+/// Signals that ask this program to end.
+struct Interrupts;
+
+impl Stop for Interrupts {
+    fn is_stopped(&self) -> bool {
+        proc::interrupted()
+    }
+}
+
+/// Prints a line for each trial that has ended.
+struct Progress(Instant);
+
+impl Progress {
+    fn say(&self, step: &Step, what: &str) {
+        let secs = self.0.elapsed().as_secs();
+        eprintln!("[{secs:>3} s] {} of {} {}: {what}", step.trial, step.trials, step.what);
+    }
+}
+
+impl Watch for Progress {
+    fn begins(&mut self, _: &Step) {}
+
+    fn has_ended(&mut self, step: &Step, summary: &str) {
+        self.say(step, summary);
+    }
+
+    fn is_invalid(&mut self, step: &Step, why: &str) {
+        self.say(step, &format!("no valid trial: {why}"));
+    }
+}
+
+/// Makes a trial, after looking whether the machine is busy with something else.
+fn in_quiet(disturbed: &Counter<usize>, trial: impl Fn() -> Result<Measured>) -> Result<Measured> {
+    let busy = busy()?;
+    let result = trial();
+    // An interrupt also makes the current trial fail, so its result is ignored.
+    if proc::interrupted() {
+        bail!("interrupted");
+    }
+    disturbed.set(disturbed.get() + usize::from(busy > QUIET));
+    let mut measured = result.unwrap_or_else(|error| Measured { validity: of_error(&error), ..Measured::default() });
+    // The fraction of the machine that was busy with something else before the trial.
+    measured.metrics.insert("busy_before_ratio".to_owned(), busy);
+    Ok(measured)
 }
 
 /// Returns the fraction of the machine's time that other programs use. None of our programs may run

@@ -21,11 +21,11 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use straightline_report::results::Validity;
+use straightline_lab::rounds::Measured;
 
 use crate::lab::Lab;
 use crate::machine::{Machine, Need, two_cpus};
-use crate::measure::{SwitchKind, TrialPlan, TrialResult, require};
+use crate::measure::{SwitchKind, TrialPlan, require};
 use crate::net::{self, Namespace};
 use crate::traffic::{self, Iperf};
 use host::{Host, INTERFACE, Side, UNDERLAY_MTU};
@@ -62,7 +62,7 @@ pub(crate) fn run(options: Options) -> Result<bool> {
 }
 
 /// Boots two guests. Each sends to the other for `secs`.
-fn trial(machine: &Machine, secs: u32, variant: &Variant) -> Result<TrialResult> {
+fn trial(machine: &Machine, secs: u32, variant: &Variant) -> Result<Measured> {
     let [near, far] = [Lab::new(machine, "tunnels-near")?, Lab::new(machine, "tunnels-far")?];
     let namespaces = [Namespace::silent("near")?, Namespace::silent("far")?];
     net::veth([(&namespaces[0], INTERFACE), (&namespaces[1], INTERFACE)], 1, UNDERLAY_MTU)?;
@@ -113,7 +113,7 @@ fn dropped(namespace: &Namespace) -> Result<f64> {
 
 /// Returns the metrics of a trial: from both directions, the CPU time of both switches, and the lost
 /// packets.
-fn metrics(both: &[Iperf], cpu_s: f64, lost: &Lost) -> TrialResult {
+fn metrics(both: &[Iperf], cpu_s: f64, lost: &Lost) -> Measured {
     let sum = |of: fn(&Iperf) -> f64| both.iter().map(of).sum::<f64>();
     let gbit_per_s = sum(|iperf| iperf.gbit_per_s) / 2.0;
     let retransmits = sum(|iperf| iperf.retransmits);
@@ -130,7 +130,7 @@ fn metrics(both: &[Iperf], cpu_s: f64, lost: &Lost) -> TrialResult {
         metrics.insert(name.to_owned(), iperf.gbit_per_s);
     }
     let summary = format!("{gbit_per_s:.2} Gbit/s, {retransmits:.0} retransmits, {cpu_s_per_gb:.2} CPU s/GB");
-    TrialResult { metrics, summary, validity: Validity::Valid }
+    Measured { metrics, summary, ..Measured::default() }
 }
 
 #[cfg(test)]

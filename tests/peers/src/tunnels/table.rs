@@ -1,10 +1,10 @@
 //! The table of results: medians, spreads and ratios, as Markdown.
 
-use straightline_report::results::{Sample, series};
-use straightline_report::statistics::{Pairing, ratio};
+use straightline_lab::rounds::table::{self, Row, fixed, ratio_to, spread};
+use straightline_report::results::Sample;
 
 use super::options::{Path, TunnelCell, Variant};
-use crate::measure::{NO_VALID_TRIAL, SwitchKind, samples_of, spread};
+use crate::measure::{Cell as _, NO_VALID_TRIAL, SwitchKind};
 
 /// Metrics in the table: name, title, digits, and whether ratios are shown.
 const SHOWN: [(&str, &str, usize, bool); 7] = [
@@ -21,25 +21,24 @@ const SHOWN: [(&str, &str, usize, bool); 7] = [
 /// each tunnel to the plain path of its switch, and of each binary of ours to the other switches.
 pub(super) fn markdown(variants: &[Variant], samples: &[Sample]) -> String {
     let names: Vec<&str> = variants.iter().map(|variant| variant.switch.name.as_str()).collect();
-    let mut text = format!("| {TunnelCell} | {} |\n|---|{}\n", names.join(" | "), "---|".repeat(names.len()));
+    let mut rows = Vec::new();
     let mut ratios = String::new();
-    let places: Vec<Vec<&Sample>> =
-        variants.iter().map(|variant| samples_of(samples, &TunnelCell, &variant.switch)).collect();
+    let row = Row::new(samples, &TunnelCell.axes(), names.iter().copied());
     for (metric, title, digits, has_ratios) in SHOWN {
-        let values: Vec<Vec<(u32, f64)>> = places.iter().map(|place| series(place.iter().copied(), metric)).collect();
+        let series = row.as_ref().map_or_else(|| vec![Vec::new(); names.len()], |row| row.series(metric));
         let none = if has_ratios { NO_VALID_TRIAL } else { "" };
-        let columns = values.iter().map(|own| spread(own, None, digits).unwrap_or_else(|| none.to_owned()));
-        text += &format!("| {title} | {} |\n", columns.collect::<Vec<_>>().join(" | "));
+        let columns = series.iter().map(|own| spread(own, fixed(digits)).unwrap_or_else(|| none.to_owned()));
+        rows.push([title.to_owned()].into_iter().chain(columns).collect());
         let pairs = (0..variants.len()).flat_map(|one| (0..variants.len()).map(move |other| (one, other)));
         for (one, other) in pairs.filter(|&(one, other)| has_ratios && are_compared(&variants[one], &variants[other])) {
-            if let Some(ratio) = ratio(&values[one], &values[other], Pairing::ByRound) {
-                let interval = ratio.interval.map(|i| format!(" [{:.2}, {:.2}]", i.low, i.high));
-                let interval = interval.unwrap_or_default();
-                ratios += &format!("- {} / {}: {:.2}{interval}\n", names[one], names[other], ratio.value);
+            if let Some(ratio) = ratio_to(&series[one], &series[other], 2) {
+                ratios += &format!("- {} / {}: {ratio}\n", names[one], names[other]);
             }
         }
     }
-    format!("{text}\n{ratios}")
+    let corner = TunnelCell.to_string();
+    let head: Vec<&str> = [corner.as_str()].into_iter().chain(names.iter().copied()).collect();
+    format!("{}\n{ratios}", table::markdown(&head, &rows))
 }
 
 /// Returns whether the table has the ratio of these two.
@@ -52,7 +51,7 @@ fn are_compared(one: &Variant, other: &Variant) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::{Candidate, Cell as _};
+    use crate::measure::Candidate;
 
     #[test]
     fn a_table_has_the_ratios_to_plain_and_to_the_other_switch() {

@@ -21,9 +21,10 @@ use straightline_switch::api::{Link, Runtime, Source};
 use straightline_virtio::features as f;
 
 use super::bench::{of_switch, sockets};
-use super::harness::{Cell, Measured, Plan, Shown, Variant};
 use super::settings::Settings;
+use super::{Cell, Plan, Variant};
 use crate::convert::float;
+use crate::rounds::{Measured, Shown, Stop as _};
 use crate::testbed::patched;
 pub(super) use guests::{Guests, Side, Window};
 pub(super) use stream::{Proof, Stream, longest, window};

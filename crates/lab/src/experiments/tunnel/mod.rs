@@ -16,11 +16,12 @@ use straightline_switch::Switch;
 use straightline_switch::api::{Link, Runtime, Source};
 use straightline_virtio::features as f;
 
-use super::harness::{Cell, Measured, Plan, Shown, Variant};
 use super::offload::{self, Guests, OffloadCase, Proof, Side, Stream, Window, Workload};
 use super::settings::Settings;
+use super::{Cell, Plan, Variant};
 use crate::convert::float;
 use crate::guests::forward::{LINE_OVERHEAD, Wire};
+use crate::rounds::{Measured, Shown, Stop as _};
 use crate::testbed::tunnel::{Encapsulation, Sockets, Testbed};
 use crate::testbed::{phases, spent};
 use crate::trial::validity;

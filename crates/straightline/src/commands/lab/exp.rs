@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use clap::{ArgGroup, Args};
-use straightline_lab::experiments::{self, ALL, Bound, Experiment, ExperimentOutcome, ExperimentRecord, Settings};
+use straightline_lab::experiments::{self, ALL, Bound, Experiment, Settings};
 use straightline_lab::folder::Writer;
 use straightline_lab::machine;
+use straightline_lab::rounds::{Outcome, Record};
 use straightline_report::results::Environment;
 
 use super::progress::Progress;
@@ -90,7 +91,7 @@ pub(crate) fn execute(args: &Exp) -> anyhow::Result<()> {
              the interrupted one; the table above is computed from them",
             experiment.name
         );
-        if outcome.invalid == made {
+        if outcome.valid == 0 {
             without_valid_trial.push(experiment.name);
         }
     }
@@ -115,25 +116,19 @@ fn settings(args: &Exp) -> anyhow::Result<Settings> {
 }
 
 /// Runs one experiment and prints its table as soon as it ends.
-fn one(
-    args: &Exp,
-    experiment: &Experiment,
-    settings: &Settings,
-    mut writer: Writer,
-) -> anyhow::Result<ExperimentOutcome> {
+fn one(args: &Exp, experiment: &Experiment, settings: &Settings, mut writer: Writer) -> anyhow::Result<Outcome> {
     let plan = (experiment.plan)(settings, args.quick);
     let rounds = args.rounds.unwrap_or(if args.quick { QUICK_ROUNDS } else { ROUNDS });
     let mut samples = Vec::new();
     let mut progress = Progress::new(plan.trials() * rounds as usize);
-    let outcome = experiments::run(&plan, rounds, settings, &mut progress, &mut |kept| match kept {
-        ExperimentRecord::Negotiated(layout, features) => {
-            writer.negotiated(&format!("straightline, {layout}"), features)
-        }
-        ExperimentRecord::Peer(name, version) => writer.peer(name, version),
-        ExperimentRecord::Sample(sample) => {
+    let outcome = plan.run(rounds, settings, &mut progress, &mut |kept| match kept {
+        Record::Negotiated(layout, features) => writer.negotiated(&format!("straightline, {layout}"), features),
+        Record::Peer(name, version) => writer.peer(name, version),
+        Record::Sample(sample) => {
             samples.push(sample.clone());
             writer.write(sample)
         }
+        Record::Trial(trial) => writer.write_trial(trial),
     });
     progress.finish();
     let outcome = outcome?;

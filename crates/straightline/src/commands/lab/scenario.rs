@@ -9,7 +9,8 @@ use straightline_guest::endpoints::Interface;
 use straightline_lab::folder::Writer;
 use straightline_lab::guests::forward::{Mode, Touch};
 use straightline_lab::machine;
-use straightline_lab::scenarios::{self, ScenarioRecord};
+use straightline_lab::rounds::Record;
+use straightline_lab::scenarios;
 use straightline_lab::testbed::{Loads, Scenario, TestbedOptions};
 use straightline_lab::traffic::Sizes;
 use straightline_lab::traffic::generator::Rate;
@@ -202,39 +203,36 @@ fn execute(args: &Common, mut options: TestbedOptions) -> anyhow::Result<()> {
     let mut samples: Vec<Sample> = Vec::new();
     let mut progress = Progress::new(0);
     let outcome = scenarios::run(&options, &mut progress, &mut |kept| {
-        match (kept, &mut writer) {
-            (ScenarioRecord::Result(sample), writer) => {
-                if let Some(writer) = writer {
-                    writer.write(sample)?;
-                }
-                samples.push(sample.clone());
-            }
-            (ScenarioRecord::Trial(trial), Some(writer)) => writer.write_trial(trial)?,
-            (ScenarioRecord::Trial(_), None) => {}
+        if let Record::Sample(sample) = kept {
+            samples.push(sample.clone());
         }
-        Ok(())
+        match (kept, &mut writer) {
+            (_, None) => Ok(()),
+            (Record::Sample(sample), Some(writer)) => writer.write(sample),
+            (Record::Trial(trial), Some(writer)) => writer.write_trial(trial),
+            (Record::Negotiated(layout, features), Some(writer)) => {
+                writer.negotiated(&format!("{}, {layout}", options.name), features)
+            }
+            (Record::Peer(name, version), Some(writer)) => writer.peer(name, version),
+        }
     });
     progress.finish();
     let outcome = outcome?;
-    if let Some(writer) = &mut writer {
-        for (layout, features) in &outcome.features {
-            writer.negotiated(&format!("{}, {layout}", options.name), features)?;
-        }
-    }
     if args.json {
         let lines: Result<String, _> = samples.iter().map(|sample| Ok(serde_json::to_string(sample)? + "\n")).collect();
         output::answer(&lines.map_err(|error: serde_json::Error| error)?)?;
     } else if !samples.is_empty() {
         output::answer(&scenarios::table(&samples))?;
     }
-    outcome.interfaces.iter().chain(&outcome.notes).for_each(|note| output::message("note", note));
-    let [tasks, done] = outcome.tasks;
+    outcome.notes.iter().for_each(|note| output::message("note", note));
+    let tasks = outcome.planned;
+    let done = outcome.made;
     ensure!(
         !outcome.is_cut_short(),
         "stopped: {done} of {tasks} parts were measured to the end; their values and those of the interrupted part \
          are printed above"
     );
-    if outcome.samples[0] + outcome.at_least == 0 {
+    if outcome.valid + outcome.at_least == 0 {
         bail!("no valid trial; reasons are listed above");
     }
     ensure!(

@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use clap::Args;
-use straightline_lab::experiments::{self, ExperimentRecord, Settings, TunnelChoice};
+use straightline_lab::experiments::{self, Settings, TunnelChoice};
+use straightline_lab::rounds::Record;
 use straightline_lab::testbed::tunnel::Encapsulation;
 use straightline_lab::trial::{Step, Watch};
 use straightline_report::results::Sample;
@@ -87,8 +88,8 @@ pub(crate) fn execute(args: &Tunnel) -> anyhow::Result<()> {
         is_over: false,
     };
     let mut samples: Vec<Sample> = Vec::new();
-    let outcome = experiments::run(&plan, rounds, &settings, &mut watch, &mut |kept| {
-        if let ExperimentRecord::Sample(sample) = kept {
+    let outcome = plan.run(rounds, &settings, &mut watch, &mut |kept| {
+        if let Record::Sample(sample) = kept {
             samples.push(sample.clone());
         }
         Ok(())

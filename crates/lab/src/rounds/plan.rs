@@ -1,16 +1,19 @@
-//! Plans and rounds.
+//! Cells and their variants, for runs in which each visit is one trial.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-use straightline_config::Config;
 use straightline_report::results::{Sample, Validity};
 
-use super::bench::{TrafficPath, bench};
-use super::settings::Settings;
-use crate::guests::reflector::ReflectorOptions;
+use super::run::{Keep, Outcome, Record, Run, Trials, Visit, run};
+use crate::trial::Watch;
 use crate::trial::validity::of_error;
-use crate::trial::{Step, Watch};
+
+/// Settings of all trials, which know whether to stop.
+pub trait Stop {
+    /// Returns whether the run is to end.
+    fn is_stopped(&self) -> bool;
+}
 
 /// Results of one trial.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -26,52 +29,43 @@ pub struct Measured {
     pub peer: Option<(&'static str, String)>,
     /// Whether the trial is valid. A trial that a stop interrupted has metrics, but is not valid.
     pub validity: Validity,
+    /// A line about the results, for those who watch; may be empty.
+    pub summary: String,
 }
 
 impl Measured {
     /// Adds metrics.
-    pub(super) fn note<'a>(&mut self, values: impl IntoIterator<Item = (&'a str, f64)>) {
+    pub(crate) fn note<'a>(&mut self, values: impl IntoIterator<Item = (&'a str, f64)>) {
         self.metrics.extend(values.into_iter().map(|(name, value)| (name.to_owned(), value)));
     }
 }
 
-type Trial = dyn Fn(&Settings) -> anyhow::Result<Measured>;
+type Trial<'t, S> = dyn Fn(&S) -> anyhow::Result<Measured> + 't;
 
 /// A variant: one of the things that a cell compares.
-pub struct Variant {
+pub struct Variant<'t, S> {
     /// Its name.
     pub name: String,
-    trial: Box<Trial>,
+    trial: Box<Trial<'t, S>>,
 }
 
-impl Variant {
+impl<'t, S> Variant<'t, S> {
     /// Makes a variant that `trial` measures. If `trial` returns an error, the trial is not valid,
     /// for this reason.
-    pub fn new(name: impl Into<String>, trial: impl Fn(&Settings) -> anyhow::Result<Measured> + 'static) -> Variant {
+    pub fn new(name: impl Into<String>, trial: impl Fn(&S) -> anyhow::Result<Measured> + 't) -> Self {
         Variant { name: name.into(), trial: Box::new(trial) }
-    }
-
-    /// Makes a variant that [`bench()`] measures. Such variants differ only in their changes to the
-    /// switch and to the guest.
-    pub fn bench(
-        name: impl Into<String>,
-        traffic: TrafficPath,
-        configure: impl Fn(&mut Config) + 'static,
-        choose: impl Fn(&mut ReflectorOptions) + 'static,
-    ) -> Variant {
-        Variant::new(name, move |settings| bench(settings, traffic, &configure, &choose))
     }
 
     /// Makes one trial of it.
     ///
     /// # Errors
     /// The trial is not valid.
-    pub fn measure(&self, settings: &Settings) -> anyhow::Result<Measured> {
+    pub fn measure(&self, settings: &S) -> anyhow::Result<Measured> {
         (self.trial)(settings)
     }
 }
 
-impl fmt::Debug for Variant {
+impl<S> fmt::Debug for Variant<'_, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Variant").field("name", &self.name).finish_non_exhaustive()
     }
@@ -79,20 +73,20 @@ impl fmt::Debug for Variant {
 
 /// A cell: a set of conditions under which all its variants are compared with one another.
 #[derive(Debug)]
-pub struct Cell {
+pub struct Cell<'t, S> {
     /// Values by axis.
     pub axes: BTreeMap<String, String>,
     /// The variants. All others are compared with the first one.
-    pub variants: Vec<Variant>,
+    pub variants: Vec<Variant<'t, S>>,
 }
 
-impl Cell {
+impl<'t, S> Cell<'t, S> {
     /// Makes a cell with these values on its axes.
     #[must_use]
     pub fn new<const N: usize>(
         axes: [(&str, &dyn fmt::Display); N],
-        variants: impl IntoIterator<Item = Variant>,
-    ) -> Cell {
+        variants: impl IntoIterator<Item = Variant<'t, S>>,
+    ) -> Self {
         let axes = axes.into_iter().map(|(axis, at)| (axis.to_owned(), at.to_string()));
         Cell { axes: axes.collect(), variants: variants.into_iter().collect() }
     }
@@ -122,139 +116,101 @@ impl Shown {
         Shown { metric: "switch_cycles_per_packet", title: "Cycles of the switch per packet" };
 }
 
-/// An experiment's cells.
+/// The cells of a run.
 #[derive(Debug)]
-pub struct Plan {
-    /// The experiment's name.
+pub struct Plan<'t, S> {
+    /// The name of the experiment or of the comparison.
     pub name: &'static str,
     /// The metrics of the table, in their order.
     pub shown: Vec<Shown>,
     /// The cells, in the order of trials.
-    pub cells: Vec<Cell>,
+    pub cells: Vec<Cell<'t, S>>,
     /// Descriptions of what is not measured here, with the reasons.
     pub left_out: Vec<String>,
 }
 
-impl Plan {
+impl<S: Stop> Plan<'_, S> {
     /// Returns the number of trials in one round.
     #[must_use]
     pub fn trials(&self) -> usize {
         self.cells.iter().map(|cell| cell.variants.len()).sum()
     }
-}
 
-/// A record of a run, to be stored.
-#[derive(Clone, Copy, Debug)]
-pub enum ExperimentRecord<'k> {
-    /// The ring layout, and the negotiated features. Each trial reports them before its sample.
-    Negotiated(&'static str, &'k [&'static str]),
-    /// Name and version of another program that takes part. Each trial reports them before its
-    /// sample.
-    Peer(&'static str, &'k str),
-    /// The results of a trial.
-    Sample(&'k Sample),
-}
-
-/// Stores records.
-pub type Keep<'k> = dyn FnMut(ExperimentRecord<'_>) -> anyhow::Result<()> + 'k;
-
-/// The end of a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ExperimentOutcome {
-    /// Planned trials.
-    pub planned: usize,
-    /// Trials that were made.
-    pub made: usize,
-    /// Number of the made trials that are not valid.
-    pub invalid: usize,
-}
-
-impl ExperimentOutcome {
-    /// Returns whether the run was stopped.
-    #[must_use]
-    pub fn is_cut_short(&self) -> bool {
-        self.made < self.planned
+    /// Runs the plan `rounds` times. Passes each sample to `keep`, after the negotiated features and
+    /// the programs that took part. So the results of a killed run have everything that belongs to
+    /// their samples. A stop ends the run. An interrupted trial with metrics is kept as not valid,
+    /// with its metrics so far. One without metrics is not kept. Neither counts as made.
+    ///
+    /// # Errors
+    /// The errors of `keep`.
+    pub fn run(
+        &self,
+        rounds: u32,
+        settings: &S,
+        watch: &mut dyn Watch,
+        keep: &mut Keep<'_>,
+    ) -> anyhow::Result<Outcome> {
+        run(&mut Planned { plan: self, settings }, rounds, watch, keep)
     }
 }
 
-/// Runs the plan `rounds` times. Passes each sample to `keep`, after the negotiated features and
-/// the programs that took part. So the results of a killed run have everything that belongs to
-/// their samples. A stop ends the run. An interrupted trial with metrics is kept as not valid, with
-/// its metrics so far. One without metrics is not kept. Neither counts as made.
-///
-/// # Errors
-/// The errors of `keep`.
-pub fn run(
-    plan: &Plan,
-    rounds: u32,
-    settings: &Settings,
-    watch: &mut dyn Watch,
-    keep: &mut Keep<'_>,
-) -> anyhow::Result<ExperimentOutcome> {
-    let in_round = plan.trials();
-    let mut outcome = ExperimentOutcome { planned: in_round * rounds as usize, ..ExperimentOutcome::default() };
-    for round in 1..=rounds {
-        for cell in &plan.cells {
-            for variant in &cell.variants {
-                if settings.is_stopped() {
-                    return Ok(outcome);
-                }
-                let step = Step {
-                    trial: outcome.made + 1,
-                    trials: outcome.planned,
-                    round,
-                    what: format!("{} {} {}", plan.name, cell.label(), variant.name),
-                };
-                watch.begins(&step);
-                let result = variant.measure(settings);
-                let is_stopped = settings.is_stopped();
-                let measured = match result {
-                    Ok(measured) => measured,
-                    // The stop has caused this error, so the error is not reported.
-                    Err(_) if is_stopped => return Ok(outcome),
-                    Err(error) => Measured { validity: of_error(&error), ..Measured::default() },
-                };
-                if let Some((layout, features)) = &measured.negotiated {
-                    keep(ExperimentRecord::Negotiated(layout, features))?;
-                }
-                if let Some((name, version)) = &measured.peer {
-                    keep(ExperimentRecord::Peer(name, version))?;
-                }
-                let sample = Sample {
-                    scenario: plan.name.to_owned(),
-                    round,
-                    variant: variant.name.clone(),
-                    cell: cell.axes.clone(),
-                    metrics: measured.metrics,
-                    cycles: measured.cycles,
-                    validity: measured.validity,
-                    ..Sample::default()
-                };
-                let is_invalid = !sample.is_valid();
-                if let Some(why) = sample.validity.reason() {
-                    watch.is_invalid(&step, why);
-                }
-                // A valid trial had ended before the stop, so it counts as made.
-                if !(is_stopped && is_invalid) {
-                    outcome.made += 1;
-                    outcome.invalid += usize::from(is_invalid);
-                }
-                keep(ExperimentRecord::Sample(&sample))?;
-            }
+/// A plan with the settings of its trials.
+struct Planned<'p, 't, S> {
+    plan: &'p Plan<'t, S>,
+    settings: &'p S,
+}
+
+impl<S: Stop> Trials for Planned<'_, '_, S> {
+    fn variants(&self) -> Vec<usize> {
+        self.plan.cells.iter().map(|cell| cell.variants.len()).collect()
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.settings.is_stopped()
+    }
+
+    fn visit(&mut self, visit: Visit, run: &mut Run<'_, '_>) -> anyhow::Result<bool> {
+        let cell = &self.plan.cells[visit.cell];
+        let variant = &cell.variants[visit.variant];
+        run.begins(format!("{} {} {}", self.plan.name, cell.label(), variant.name));
+        let result = variant.measure(self.settings);
+        let is_stopped = self.is_stopped();
+        let measured = match result {
+            Ok(measured) => measured,
+            // The stop has caused this error, so the error is not reported.
+            Err(_) if is_stopped => return Ok(false),
+            Err(error) => Measured { validity: of_error(&error), ..Measured::default() },
+        };
+        if let Some((layout, features)) = &measured.negotiated {
+            run.record(Record::Negotiated(layout, features))?;
         }
+        if let Some((name, version)) = &measured.peer {
+            run.record(Record::Peer(name, version))?;
+        }
+        let sample = Sample {
+            scenario: self.plan.name.to_owned(),
+            round: visit.round,
+            variant: variant.name.clone(),
+            cell: cell.axes.clone(),
+            metrics: measured.metrics,
+            cycles: measured.cycles,
+            validity: measured.validity,
+            ..Sample::default()
+        };
+        run.keep(&sample, &measured.summary)?;
+        // A valid trial had ended before the stop, so it counts as made.
+        Ok(!is_stopped || sample.is_valid())
     }
-    Ok(outcome)
 }
 
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
     use std::rc::Rc;
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
-    use std::time::Duration;
 
     use super::*;
+    use crate::trial::Step;
 
     #[derive(Default)]
     struct Seen(Vec<String>);
@@ -269,19 +225,20 @@ mod tests {
         }
     }
 
-    fn settings() -> Settings {
-        Settings {
-            cpus: [0, 1],
-            warm_up: Duration::ZERO,
-            time: Duration::ZERO,
-            stop: Arc::new(AtomicBool::new(false)),
-            bound: None,
+    #[derive(Default)]
+    struct Settings {
+        stop: AtomicBool,
+    }
+
+    impl Stop for Settings {
+        fn is_stopped(&self) -> bool {
+            self.stop.load(Ordering::Relaxed)
         }
     }
 
     /// Makes a plan of two cells with two variants each. Variant `b` of the second cell fails in
     /// its first trial. Trial number `last` sets the stop, and is not valid for the reason `says`.
-    fn fake(last: usize, says: Option<&'static str>) -> (Plan, Rc<RefCell<usize>>) {
+    fn fake(last: usize, says: Option<&'static str>) -> (Plan<'static, Settings>, Rc<RefCell<usize>>) {
         let made = Rc::new(RefCell::new(0));
         let variant = |name: &str, at: usize| {
             let made = Rc::clone(&made);
@@ -319,17 +276,18 @@ mod tests {
         let mut samples = Vec::new();
         let mut negotiated = 0;
         let mut peers = 0;
-        let outcome = run(&plan, 2, &settings(), &mut seen, &mut |kept| {
+        let outcome = plan.run(2, &Settings::default(), &mut seen, &mut |kept| {
             match kept {
-                ExperimentRecord::Negotiated(layout, features) => {
+                Record::Negotiated(layout, features) => {
                     assert_eq!((layout, features), ("split", &["version-1"][..]));
                     negotiated += 1;
                 }
-                ExperimentRecord::Peer(name, version) => {
+                Record::Peer(name, version) => {
                     assert_eq!((name, version), ("bound", "0.1.0"));
                     peers += 1;
                 }
-                ExperimentRecord::Sample(sample) => samples.push(sample.clone()),
+                Record::Sample(sample) => samples.push(sample.clone()),
+                Record::Trial(_) => panic!("there is no search"),
             }
             // Features come before their sample: a run that ends here has both.
             let said = samples.iter().filter(|sample| sample.is_valid()).count();
@@ -337,11 +295,13 @@ mod tests {
             Ok(())
         });
         let outcome = outcome.expect("no error");
-        assert_eq!((outcome, negotiated, peers), (ExperimentOutcome { planned: 8, made: 8, invalid: 1 }, 7, 3));
         assert!(!outcome.is_cut_short());
+        let all = Outcome { planned: 8, made: 8, valid: 7, invalid: 1, ..Outcome::default() };
+        assert_eq!((outcome, negotiated, peers), (all, 7, 3));
         let order: Vec<_> = samples.iter().map(|s| (s.round, s.cell["size"].as_str(), s.variant.as_str())).collect();
-        let round = |n| [(n, "0", "a"), (n, "0", "b"), (n, "64", "a"), (n, "64", "b")];
-        assert_eq!(order, [round(1), round(2)].concat());
+        let round =
+            |n, [one, other]: [&'static str; 2]| [(n, "0", one), (n, "0", other), (n, "64", one), (n, "64", other)];
+        assert_eq!(order, [round(1, ["a", "b"]), round(2, ["b", "a"])].concat());
         assert_eq!(samples[3].validity.reason(), Some("the backend refused"));
         assert!(samples[3].metrics.is_empty() && samples.iter().all(|sample| sample.scenario == "fake"));
         assert_eq!((samples[7].metrics["mpps"], samples[7].validity.reason()), (8.0, None));
@@ -356,11 +316,12 @@ mod tests {
         for (last, says, made, kept) in [(3, interrupted, 2, 3), (3, None, 3, 3), (4, None, 3, 3)] {
             let (plan, begun) = fake(last, says);
             let mut samples = Vec::new();
-            let outcome = run(&plan, 2, &settings(), &mut Seen::default(), &mut |kept| {
-                samples.extend(if let ExperimentRecord::Sample(sample) = kept { Some(sample.clone()) } else { None });
+            let outcome = plan.run(2, &Settings::default(), &mut Seen::default(), &mut |kept| {
+                samples.extend(if let Record::Sample(sample) = kept { Some(sample.clone()) } else { None });
                 Ok(())
             });
-            assert_eq!(outcome.expect("no error"), ExperimentOutcome { planned: 8, made, invalid: 0 });
+            let expected = Outcome { planned: 8, made, valid: made, invalid: kept - made, ..Outcome::default() };
+            assert_eq!(outcome.expect("no error"), expected);
             assert_eq!((samples.len(), *begun.borrow()), (kept, last));
             assert_eq!((samples[2].metrics["mpps"], samples[2].validity.reason()), (3.0, says));
         }
@@ -369,7 +330,7 @@ mod tests {
     #[test]
     fn who_cannot_keep_a_sample_ends_it() {
         let (plan, made) = fake(usize::MAX, None);
-        let error = run(&plan, 1, &settings(), &mut Seen::default(), &mut |_| anyhow::bail!("the disk is full"));
+        let error = plan.run(1, &Settings::default(), &mut Seen::default(), &mut |_| anyhow::bail!("the disk is full"));
         assert_eq!((error.expect_err("full").to_string().as_str(), *made.borrow()), ("the disk is full", 1));
     }
 }
