@@ -1,22 +1,20 @@
 //! After a while, neither the generator's turns nor a forwarding guest's turns allocate memory.
 
-#[path = "../../switch/tests/common/allocations.rs"]
-mod allocations;
-#[path = "../../switch/tests/common/mod.rs"]
-mod common;
-
-use allocations::allocations;
-use common::{mac, rig};
 use etherparse::PacketBuilder;
 use straightline_guest::endpoints::{Layout as RingLayout, PortOptions, Received, TestPort, VhostPort};
 use straightline_lab::guests::forward::{self, Mode, Touch};
+use straightline_testing::allocations::{CountingAllocator, allocations};
+use straightline_testing::{self as testing, mac, rig};
 use straightline_virtio::net_header::NetHeader;
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 #[test]
 fn a_generator_and_a_guest_that_forwards() {
     for layout in [RingLayout::Split, RingLayout::Packed] {
         for (mode, buffer_len) in [(Mode::Io, 2048), (Mode::FiveTupleSwap, 2048), (Mode::Csum, 500), (Mode::Io, 500)] {
-            let rig = rig(4, |config| config.patches = vec![common::patch(0, 1), common::patch(2, 3)]);
+            let rig = rig(4, |config| config.patches = vec![testing::patch(0, 1), testing::patch(2, 3)]);
             let ports = PortOptions { layout, buffer_len, queue_size: 64, ..PortOptions::default() };
             let connect = |ports: [usize; 2], options: &PortOptions| {
                 let sockets = ports.map(|port| rig.socket(port).clone());
@@ -34,7 +32,7 @@ fn a_generator_and_a_guest_that_forwards() {
             let header = NetHeader::default();
             let mut exchange = |packets: usize| {
                 came = 0;
-                let end = std::time::Instant::now() + common::PATIENCE;
+                let end = std::time::Instant::now() + testing::PATIENCE;
                 let mut sent = 0;
                 while came < packets {
                     if sent < packets && sent < came + 16 && generator[0].send(0, &header, &frame, &[(60, &[1, 2, 3])])

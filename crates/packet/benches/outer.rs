@@ -13,18 +13,14 @@
 //! headers. Cycles are those of the frequency that `/proc/cpuinfo` shows.
 #![allow(clippy::print_stdout, reason = "it is a command-line program")]
 
-#[path = "../tests/turn/memory.rs"]
-#[allow(dead_code, reason = "the bench uses a part")]
-mod memory;
-
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use memory::{Memory, arena};
 use straightline_packet::{
     Arena, BodyCursor, Checksum, Gso, GsoKind, GsoSegment, Offload, Outer, OuterChecksum, PortIndex, Segmenter,
     Settings, SourceQueueId,
 };
+use straightline_testing::memory::{Memory, arena, pattern};
 use straightline_wire::frame::{self, Frame, Net, Transport};
 use straightline_wire::tcp::Flags;
 use straightline_wire::{IpProtocol, MacAddr, ipv4, ipv6};
@@ -127,7 +123,7 @@ fn packet() -> Vec<u8> {
         transport: Transport::Tcp { src_port: 1000, dst_port: 2000, seq: 1, ack: 2, flags: Flags(0x18), window: 500 },
         payload_len: PAYLOAD,
     };
-    let mut bytes = memory::pattern(usize::from(HEADERS) + usize::from(PAYLOAD));
+    let mut bytes = pattern(usize::from(HEADERS) + usize::from(PAYLOAD));
     frame.emit(&mut bytes, frame::Checksum::Partial).expect("enough space");
     bytes
 }

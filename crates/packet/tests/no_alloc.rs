@@ -2,49 +2,14 @@
 
 #![expect(unsafe_code, reason = "a safe interface around it, with a proof beside each use")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
 use straightline_packet::{
     Arena, AtTurnEnd, BodyCursor, Checksum, Gso, GsoKind, GsoSegment, MemorySegment, Offload, Outer, OuterChecksum,
     PortIndex, Rcu, RcuCell, Segmenter, Settings, SourceQueueId, Turn,
 };
-
-thread_local! {
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-fn count() {
-    // A thread that is ending has no counter any more. The thread that runs the test is not ending,
-    // so all its allocations are counted.
-    let _ = ALLOCATIONS.try_with(|n| n.set(n.get() + 1));
-}
-
-// SAFETY: every call goes to the system allocator with the same arguments. `count` allocates
-// nothing.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: the caller's promise holds for the system allocator, too.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise, passed on; the memory came from the same allocator.
-        unsafe { System.dealloc(at, layout) }
-    }
-
-    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count();
-        // SAFETY: the caller's promise, passed on; the memory came from the same allocator.
-        unsafe { System.realloc(at, layout, size) }
-    }
-}
+use straightline_testing::allocations::{CountingAllocator, allocations};
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 struct TestQueue;
 
@@ -109,17 +74,17 @@ fn turns_allocate_nothing() {
         let at = memory.as_mut_ptr();
         let mut arena = Arena::new(rcu.reader(), Settings { two_copies, ..Settings::default() }, Vec::new());
         for round in 0..20 {
-            let before = ALLOCATIONS.get();
-            arena.turn(|turn| {
-                let source = source.load(turn).expect("published");
-                // SAFETY: the vector outlives the arena's turns, and nothing else touches its
-                // bytes.
-                work(turn, source, unsafe { MemorySegment::new(at, 20_000) });
+            let allocated = allocations(|| {
+                arena.turn(|turn| {
+                    let source = source.load(turn).expect("published");
+                    // SAFETY: the vector outlives the arena's turns, and nothing else touches its
+                    // bytes.
+                    work(turn, source, unsafe { MemorySegment::new(at, 20_000) });
+                });
             });
-            let allocated = ALLOCATIONS.get() - before;
             assert!(round == 0 || allocated == 0, "turn {round} allocated {allocated} times");
         }
         drop(memory);
     }
-    assert!(ALLOCATIONS.get() > 0, "the counter counts");
+    assert_eq!(allocations(|| drop(std::hint::black_box(Box::new(1)))), 2, "the counter counts");
 }

@@ -1,14 +1,7 @@
 //! After a while, a worker's turns allocate no memory.
 
-#[path = "common/allocations.rs"]
-mod allocations;
-mod common;
-
 use std::sync::Arc;
 
-use allocations::allocations;
-use common::host::Host;
-use common::{BASIC, BROADCAST, frame, mac, packets, rig};
 use straightline_capture::trace::{TraceObserver, Wanted};
 use straightline_capture::{CaptureObserver, Dropped, PortTable, SNAPLEN, Selection};
 use straightline_fdb::Fdb;
@@ -18,8 +11,14 @@ use straightline_nodes::{Bridge, Patch};
 use straightline_packet::{Arena, Drops, Observer, ObserverId, PortIndex, Rcu, Settings};
 use straightline_port::device::{DevicePort, DevicePortConfig, DeviceRequest, Devices, TapOffloads, TapRequest};
 use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
+use straightline_testing::allocations::{CountingAllocator, allocations};
+use straightline_testing::host::Host;
+use straightline_testing::{self as testing, BASIC, BROADCAST, frame, mac, packets, rig};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// A worker that this thread drives, and guests at its ports.
 struct DrivenWorker {
@@ -188,7 +187,7 @@ fn segmentation_and_checksums() {
     check(hand(2, &options, false, false), |round, from, guest| {
         if from == 0 {
             for kind in packets::Kind::ALL {
-                let payload = common::noise(round as u64, 20_000);
+                let payload = testing::noise(round as u64, 20_000);
                 let (header, frame) = packets::segmented(kind, mac(1), mac(0), &payload, 1400);
                 assert!(guest.send(&header, &frame));
             }
@@ -210,7 +209,7 @@ fn segments_that_are_put_together() {
         let mut send = |round: usize, from: usize, guest: &mut Guest| {
             let kinds = [packets::Kind::Tcp4, packets::Kind::Tcp6];
             for kind in kinds.into_iter().filter(|_| from == 0) {
-                let payload = common::noise(round as u64, 1400);
+                let payload = testing::noise(round as u64, 1400);
                 let (header, frame) = packets::partial(kind, mac(1), mac(0), &payload);
                 let seq = usize::from(header.csum_start) + 4;
                 for n in 0..30_u32 {
@@ -279,11 +278,11 @@ fn a_tap() {
     for round in 0..40 {
         for len in [20, 300, 1400] {
             udp.send_to(&vec![7; len], "10.0.0.1:1000").expect("sent");
-            let (header, frame) = packets::partial(packets::Kind::Tcp6, mac(2), mac(1), &common::noise(1, len));
+            let (header, frame) = packets::partial(packets::Kind::Tcp6, mac(2), mac(1), &testing::noise(1, len));
             guest.send(&header, &frame);
             // The tap takes the first unsegmented, and not the second.
             for kind in [packets::Kind::Tcp4, packets::Kind::Udp4] {
-                let (header, frame) = packets::segmented(kind, mac(2), mac(1), &common::noise(1, 9000), 1400);
+                let (header, frame) = packets::segmented(kind, mac(2), mac(1), &testing::noise(1, 9000), 1400);
                 guest.send(&header, &frame);
             }
         }
@@ -301,13 +300,13 @@ fn a_tap() {
 #[test]
 fn a_switch_is_built_the_same_way() {
     // The worker that this test drives by hand delivers the same packets as the entire switch.
-    let rig = rig(2, |config| config.patches.push(common::patch(0, 1)));
+    let rig = rig(2, |config| config.patches.push(testing::patch(0, 1)));
     let options = GuestOptions { features: BASIC | f::VIRTIO_NET_F_MRG_RXBUF, ..GuestOptions::default() };
     let mut a = rig.guest(0, &options);
     let mut b = rig.guest(1, &options);
     mixed(0, 0, &mut a);
     a.flush();
-    common::take(&mut b, 12);
+    testing::take(&mut b, 12);
     let mut by_hand = hand(2, &options, false, false);
     assert_eq!(
         run(&mut by_hand, 1, |_, from, guest| if from == 0 {

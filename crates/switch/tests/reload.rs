@@ -1,8 +1,6 @@
 //! Reloads of a switch while packets pass: the unchanged parts lose nothing. These tests have a
 //! process of their own, because some count its open descriptors.
 
-mod common;
-
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard};
@@ -14,8 +12,7 @@ use straightline_config::{
 use straightline_guest::{Guest, GuestOptions, Sequence, Stream};
 use straightline_packet::IgnorePoison;
 use straightline_switch::api::{Change, ChangeKind, Changed, Link};
-
-use common::{
+use straightline_testing::{
     BROADCAST, Rig, Victims, arrived, bridge, frame, mac, nothing, patch, rig, send, take, vhost_user, wait_until,
 };
 
@@ -225,7 +222,7 @@ fn a_bridge_keeps_what_still_holds() {
     assert_eq!(known(&rig).len(), 2);
     // A port that is made anew has no guest.
     reload(&rig, |config| (config.bridges[0].limit, config.ports[0].mtu) = (64, 2000));
-    assert!(known(&rig).iter().all(|(mac, port)| port != "p0" || *mac == common::mac(3).to_string()));
+    assert!(known(&rig).iter().all(|(mac, port)| port != "p0" || *mac == straightline_testing::mac(3).to_string()));
     rig.wait_down(0, "no frontend has connected");
     drop(guests.remove(0));
     rig.guest(0, &GuestOptions::default());

@@ -1,13 +1,11 @@
 //! A switch with hundreds of ports: its memory, its graphs, and what a reload tells. This is the only
 //! test of its process, because it reads the memory of the entire process.
 
-mod common;
-
 use std::fs;
 
-use common::{bridge, rig};
 use straightline_config::BridgeConfig;
 use straightline_switch::raise_descriptor_limit;
+use straightline_testing::{bridge, rig};
 
 const PORTS: usize = 400;
 

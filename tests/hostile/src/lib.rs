@@ -8,6 +8,7 @@
 //!
 //! | path | contents |
 //! |---|---|
+//! | `src/attacker.rs`, `src/scene.rs` | a guest whose rings are written by hand; its good neighbour and the victims |
 //! | `tests/rig` | the attacks, one module for each published bug and for each kind of rule that a guest can break |
 //! | `tests/rig/network.rs` | the scene of attackers on an underlay's network and behind a tunnel's remote |
 //! | `tests/rig/once*` | every field that a driver owns is read once: in a double of guest memory each byte changes after its first read (feature `memory-double` of `packet` and `virtio`) |
@@ -15,6 +16,9 @@
 //! | `bugs` | the published bugs as patches; `cargo xtask bugs` applies each of them and checks that its test fails |
 //!
 //! `STRAIGHTLINE_LONG=1` (`cargo xtask test --long`) selects the long run, with more repetitions.
+
+pub mod attacker;
+pub mod scene;
 
 /// Returns the number of repetitions: `goal` in the long run, `short` otherwise.
 pub fn repeats(short: usize, goal: usize) -> usize {

@@ -3,7 +3,7 @@
 use toml::{Table, Value};
 
 /// The layer of each crate. A crate imports crates of lower layers only.
-const LAYERS: [(&str, u8); 21] = [
+const LAYERS: [(&str, u8); 22] = [
     ("simd", 0),
     // The library for C: no crate of the workspace imports it.
     ("simd-c", 1),
@@ -31,7 +31,13 @@ const LAYERS: [(&str, u8); 21] = [
     ("switch", 6),
     ("lab", 6),
     ("straightline", 7),
+    // Any crate may import it for its tests.
+    (TESTING, 7),
 ];
+
+/// The crate with what tests share. Other crates import it as a dev-dependency only, whatever their
+/// layer: Cargo builds it after the crates that it imports, and before their tests.
+const TESTING: &str = "testing";
 
 /// Allowed imports within one layer, as (importer, imported): the lab uses the switch like any
 /// other program.
@@ -58,6 +64,12 @@ pub(super) fn imports(name: &str, manifest: &Table) -> Vec<String> {
     };
     let mut violations = Vec::new();
     for (imported, for_tests) in our_dependencies(manifest) {
+        if imported == TESTING {
+            if !for_tests {
+                violations.push(format!("crates/{name} imports {TESTING}: only [dev-dependencies] may name it"));
+            }
+            continue;
+        }
         let Some(other) = layer(&imported) else {
             violations.push(format!("crates/{name} imports {imported}, which has no layer (LAYERS)"));
             continue;
@@ -138,6 +150,17 @@ mod tests {
         assert_eq!(checked("lab", "[dependencies]\nstraightline-switch = {}"), [""; 0]);
         assert_eq!(checked("switch", "[dependencies]\nstraightline-lab = {}").len(), 2);
         assert_eq!(checked("straightline", "[dependencies]\nstraightline-lab = {}"), [""; 0]);
+    }
+
+    #[test]
+    fn only_tests_import_what_is_for_tests() {
+        assert_eq!(checked("packet", "[dev-dependencies]\nstraightline-testing = {}"), [""; 0]);
+        for kind in ["dependencies", "build-dependencies"] {
+            let found = checked("straightline", &format!("[{kind}]\nstraightline-testing = {{}}"));
+            assert!(found[0].contains("only [dev-dependencies]"), "{found:?}");
+            assert_eq!(found.len(), 1);
+        }
+        assert_eq!(checked("testing", "[dependencies]\nstraightline-switch = {}"), [""; 0]);
     }
 
     #[test]

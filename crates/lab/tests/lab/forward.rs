@@ -9,9 +9,8 @@ use std::time::Instant;
 
 use straightline_guest::endpoints::{EventLoop, Layout, PortOptions, Received, TestPort, VhostPort};
 use straightline_lab::guests::forward::{self, ForwardOptions, ForwardReport, Mode, Touch};
+use straightline_testing::{self as testing, PATIENCE, Rig, patch, rig};
 use straightline_virtio::net_header::NetHeader;
-
-use crate::common::{self, PATIENCE, Rig, patch, rig};
 
 /// Patches between ports 0 and 1, and between 2 and 3.
 fn two_patches() -> Rig {
@@ -242,7 +241,7 @@ fn one_guest_sends_and_another_counts() {
     let sender = Running::start(&rig, &[0, 2], &sender);
     let counter = Running::start(&rig, &[1, 3], &counter);
     let passed = |port: usize| rig.port(port).queues.first().map_or(0, |queue| queue.tx.packets);
-    common::wait_until("packets pass", || passed(1) > 1000 && passed(3) > 1000);
+    testing::wait_until("packets pass", || passed(1) > 1000 && passed(3) > 1000);
     let sent = sender.stop();
     let counted = counter.stop();
     for (sent, counted) in sent.ports.iter().zip(&counted.ports) {
@@ -262,7 +261,7 @@ fn a_guest_that_only_receives_touches_what_it_is_told_to() {
         let reader = ForwardOptions { mode: Mode::RxOnly, touch, ports, ..ForwardOptions::default() };
         let sender = Running::start(&rig, &[0], &sender);
         let reader = Running::start(&rig, &[1], &reader);
-        common::wait_until("packets pass", || rig.port(1).queues.first().is_some_and(|queue| queue.tx.packets > 300));
+        testing::wait_until("packets pass", || rig.port(1).queues.first().is_some_and(|queue| queue.tx.packets > 300));
         sender.stop();
         let read = reader.stop();
         assert_eq!(read.notes, [("packets touched", read.ports[0].rx_packets)], "{touch}");
@@ -283,7 +282,7 @@ fn a_backend_that_goes_away_is_said_and_the_figures_are_there() {
     let sender = ForwardOptions { mode: Mode::TxOnly, size: 100, ports: ports(), ..ForwardOptions::default() };
     let guest = Running::start(&rig, &[1], &sender);
     // A link is up before the guest has sent its last message.
-    common::wait_until("it sends", || rig.port(1).queues.first().is_some_and(|queue| queue.rx.packets > 0));
+    testing::wait_until("it sends", || rig.port(1).queues.first().is_some_and(|queue| queue.rx.packets > 0));
     rig.switch.stop();
     let (report, ended) = guest.thread.join().expect("the guest").expect("a guest");
     assert_eq!(report.ports.len(), 1);

@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 use straightline_guest::endpoints::PortOptions;
 use straightline_lab::guests::forward::Touch;
 use straightline_lab::guests::reflector::{self, Layout, Load, ReflectorOptions, ReflectorReport, Sizes, Stopped};
-
-use crate::common::{self, Rig, patch, rig, vhost_user};
+use straightline_testing::{self as testing, Rig, patch, rig, vhost_user};
 
 /// Options for the first two ports, for a short time: only the arrival of packets matters.
 fn options(rig: &Rig) -> ReflectorOptions {
@@ -152,7 +151,7 @@ fn what_was_measured_until_a_stop_may_be_kept() {
         let passed = || rig.port(0).queues.first().map_or(0, |queue| queue.rx.packets);
         // More than are under way: some of them have returned more than once.
         let enough = passed() + 5000;
-        common::wait_until("packets go round", || passed() > enough);
+        testing::wait_until("packets go round", || passed() > enough);
         stop.store(true, Ordering::Relaxed);
         trial.join().expect("the trial").expect("a report")
     });
@@ -249,7 +248,7 @@ fn a_backend_that_goes_away_is_said() {
     let rig = patched();
     let options = ReflectorOptions { time: Duration::from_secs(60), ..options(&rig) };
     let trial = std::thread::spawn(move || (fails(&options), Instant::now()));
-    common::wait_until("packets pass", || rig.port(0).queues.first().is_some_and(|queue| queue.rx.packets > 2000));
+    testing::wait_until("packets pass", || rig.port(0).queues.first().is_some_and(|queue| queue.rx.packets > 2000));
     rig.switch.stop();
     let (error, _) = trial.join().expect("the trial");
     assert!(error.contains("closed the connection") || error.contains("nothing has come"), "{error}");

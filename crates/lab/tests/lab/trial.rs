@@ -10,8 +10,7 @@ use straightline_lab::guests::forward::{self, ForwardOptions, Mode, Touch};
 use straightline_lab::traffic::capture::Capture;
 use straightline_lab::traffic::generator::{Generator, Rate, Replay, ReplayTiming, StreamSpec};
 use straightline_lab::trial::{self, Plan, TrialOutcome};
-
-use crate::common::{self, Rig, patch, rig};
+use straightline_testing::{self as testing, Rig, patch, rig};
 
 const TIME: Duration = Duration::from_millis(100);
 
@@ -166,7 +165,7 @@ fn a_capture_is_replayed_byte_for_byte() {
         for layout in [Layout::Split, Layout::Packed] {
             for timing in [ReplayTiming::Captured(speed), ReplayTiming::Rate(Rate::Pps(1000.0))] {
                 let ports = ports(&rig, &[0, 1], &options(layout));
-                let replay = Replay::new(ports, &capture, timing, 2, common::PATIENCE, true).expect("a replay");
+                let replay = Replay::new(ports, &capture, timing, 2, testing::PATIENCE, true).expect("a replay");
                 let (report, kept, ended) = replay.run(None, &AtomicBool::new(false));
                 ended.expect("sound backends");
                 assert_eq!((report.fault(), report.sent), (None, u64::try_from(2 * count).expect("few")));

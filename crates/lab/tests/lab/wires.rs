@@ -10,9 +10,8 @@ use straightline_lab::testbed::{Loads, Scenario, TestbedOptions};
 use straightline_lab::traffic::generator::Rate;
 use straightline_lab::trial::{Step, Watch};
 use straightline_report::results::Sample;
-
-use crate::common::host::Host;
-use crate::common::wait_until;
+use straightline_testing::host::Host;
+use straightline_testing::wait_until;
 
 /// Ignores progress.
 struct Silent;

@@ -9,8 +9,7 @@ use straightline_packet::{
     AtTurnEnd, Batch, Drops, HEAD, InputRules, MAX_BATCH, MAX_FRAME, MemorySegment, PacketId, PortIndex, RcuCell,
     Reason, Settings, SourceQueueId, Turn,
 };
-
-use super::memory::{Memory, arena, arena_with_drops, pattern};
+use straightline_testing::memory::{Memory, arena, arena_with_drops, pattern};
 
 const PORT: PortIndex = PortIndex(0);
 const HEAD_MAX: usize = 512;

@@ -6,9 +6,9 @@ use straightline_packet::{
     AtTurnEnd, Batch, ChangedPackets, Checksum, KeptPackets, Offload, PacketId, PacketVlan, PortIndex, Settings,
     SourceQueueId, Turn,
 };
+use straightline_testing::memory::{Memory, arena};
 use straightline_wire::{Layout, VlanId, WireError, flow_hash};
 
-use super::memory::{Memory, arena};
 use super::store::cuts;
 
 const PORT: PortIndex = PortIndex(0);

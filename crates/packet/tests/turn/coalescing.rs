@@ -6,8 +6,8 @@ use straightline_packet::{
     Segmenter, Settings, SourceQueueId, Turn, WrongChecksum,
 };
 use straightline_simd::reference;
+use straightline_testing::memory::{Memory, arena, pattern};
 
-use super::memory::{Memory, arena, pattern};
 use super::segmentation::{CWR, FIN, Headers, PSH, u16_of};
 
 const SYN: u8 = 0x02;

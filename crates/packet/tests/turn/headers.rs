@@ -8,9 +8,9 @@ use straightline_packet::{
     OuterChecksum, Outside, PacketId, Packets, PortIndex, PrependError, Reason, Segmenter, Settings, SourceQueueId,
     StripError, Turn,
 };
+use straightline_testing::memory::{Memory, arena, arena_with_drops, pattern};
 
 use super::accept::bytes_of;
-use super::memory::{Memory, arena, arena_with_drops, pattern};
 use super::segmentation::{Headers, headers, u16_of};
 use super::store::{cuts, finished, shape};
 

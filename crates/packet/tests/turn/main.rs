@@ -5,7 +5,6 @@ mod accept;
 mod annotation;
 mod coalescing;
 mod headers;
-mod memory;
 mod outer;
 mod rcu;
 mod segmentation;

@@ -9,11 +9,11 @@ use straightline_packet::{
     Segmenter, Settings, StripError,
 };
 use straightline_simd::reference;
+use straightline_testing::memory::{arena, pattern};
 use straightline_wire::vlan::Tag;
 use straightline_wire::{EtherType, IpProtocol, MacAddr, ethernet, ipv4, ipv6, udp};
 
 use super::headers::segments;
-use super::memory::{arena, pattern};
 use super::segmentation::{Headers, headers, u16_of};
 use super::store::cuts;
 

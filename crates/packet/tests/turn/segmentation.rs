@@ -8,8 +8,7 @@ use straightline_packet::{
     Segmenter, Settings, SourceQueueId,
 };
 use straightline_simd::reference;
-
-use super::memory::{Memory, arena, pattern};
+use straightline_testing::memory::{Memory, arena, pattern};
 
 pub(super) const FIN: u8 = 0x01;
 pub(super) const PSH: u8 = 0x08;

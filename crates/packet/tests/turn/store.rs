@@ -5,8 +5,7 @@ use straightline_packet::{
     Checksum, HEAD, Level, MemorySegment, Offload, PacketId, PortIndex, Scatter, Settings, SourceQueueId, Turn,
 };
 use straightline_simd::{Sum, reference};
-
-use super::memory::{Memory, arena, pattern};
+use straightline_testing::memory::{Memory, arena, pattern};
 
 const PORT: PortIndex = PortIndex(3);
 const FRONT: [u8; 12] = *b"virtio-net-h";

@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use straightline_packet::{Level, PortIndex, Settings, SourceQueueId};
 use straightline_simd::reference;
+use straightline_testing::memory::{Memory, arena, pattern};
 
-use super::memory::{Memory, arena, pattern};
 use super::store::cuts;
 
 proptest! {

@@ -2,9 +2,9 @@
 
 use proptest::prelude::*;
 use straightline_packet::{Checksum, Gso, GsoKind, HEAD, Offload, PortIndex, Settings, SourceQueueId};
+use straightline_testing::memory::{Memory, arena, pattern};
 
 use super::accept::bytes_of;
-use super::memory::{Memory, arena, pattern};
 use super::store::cuts;
 
 const PORT: PortIndex = PortIndex(0);

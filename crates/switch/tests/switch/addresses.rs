@@ -3,9 +3,9 @@
 use straightline_config::{Config, Machine};
 use straightline_switch::Switch;
 use straightline_switch::api::{EventKind, OwnAddress, table};
+use straightline_testing::host::Host;
+use straightline_testing::{wait_event, wait_until};
 
-use crate::common::host::Host;
-use crate::common::{wait_event, wait_until};
 use crate::links::Elsewhere;
 
 const OWN: [&str; 2] = ["192.0.2.1", "2001:db8::1"];

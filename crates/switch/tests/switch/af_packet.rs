@@ -1,10 +1,10 @@
 //! Packet sockets on interfaces of this machine.
 
+use straightline_testing::host::{Host, af_packet};
+use straightline_testing::packets::{Kind, NEEDS_CSUM, partial, segmented};
+use straightline_testing::{self as testing, Rig, mac, noise, rig};
 use straightline_virtio::net_header::NetHeader;
 
-use crate::common::host::{Host, af_packet};
-use crate::common::packets::{Kind, NEEDS_CSUM, partial, segmented};
-use crate::common::{self, Rig, mac, noise, rig};
 use crate::tap::{attach, bursts_pass, large_packets_pass, options, packets_pass_unchanged, take_some};
 
 /// Two guests, each with one end of a veth pair, and a Linux bridge that joins the other ends.
@@ -21,7 +21,7 @@ fn bridged(host: &Host, queues: u16) -> Rig {
         attach(config, 1, af_packet("vb0", queues));
     });
     // A bridge port forwards nothing before its link is up.
-    common::wait_until("the bridge forwards", || {
+    testing::wait_until("the bridge forwards", || {
         let ports = host.run("bridge", "link show");
         ports.matches("state forwarding").count() == 2
     });
@@ -85,7 +85,7 @@ pub(crate) fn tagged_packets_pass(rig: &Rig) {
     for tags in [one, two] {
         // A plain packet of the longest length. A packet socket sends none that is longer because of
         // two tags.
-        let plain = common::frame(mac(2), mac(1), if tags == one { 1514 } else { 1514 - tags.len() }, 1);
+        let plain = testing::frame(mac(2), mac(1), if tags == one { 1514 } else { 1514 - tags.len() }, 1);
         let shift = u16::try_from(tags.len()).expect("short");
         let moved = |(header, frame): (NetHeader, Vec<u8>)| {
             let tagged = [&frame[..12], tags, &frame[12..]].concat();

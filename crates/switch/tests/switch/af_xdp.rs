@@ -10,12 +10,11 @@ use straightline_packet::{Arena, Batch, Drops, PortIndex, Rcu, Reason, Settings}
 use straightline_port::device::{AfXdpRequest, DevicePort, DevicePortConfig, DeviceRequest, Devices, Steal, ZeroCopy};
 use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
 use straightline_switch::api::Link;
+use straightline_testing::host::Host;
+use straightline_testing::packets::{Kind, check, partial, segmented};
+use straightline_testing::{self as testing, BASIC, Rig, mac, noise, rig, take};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
-
-use crate::common::host::Host;
-use crate::common::packets::{Kind, check, partial, segmented};
-use crate::common::{self, BASIC, Rig, mac, noise, rig, take};
 
 const CSUM: u64 = f::VIRTIO_NET_F_CSUM | f::VIRTIO_NET_F_GUEST_CSUM;
 const TSO: u64 = f::VIRTIO_NET_F_HOST_TSO4 | f::VIRTIO_NET_F_HOST_TSO6 | f::VIRTIO_NET_F_HOST_USO;
@@ -68,11 +67,11 @@ fn packets_pass_between_two_af_xdp_ports_unchanged() {
     let mut b = rig.guest(1, &options());
     for len in [14, 60, 255, 256, 257, 512, 1000, 1514, 1518] {
         for seed in 0..10 {
-            let frame = common::frame(mac(2), mac(1), len, seed);
-            common::send(&mut a, &frame);
+            let frame = testing::frame(mac(2), mac(1), len, seed);
+            testing::send(&mut a, &frame);
             assert!(take(&mut b, 1).remove(0).1 == frame, "{len} bytes");
-            let back = common::frame(mac(1), mac(2), len, seed + 100);
-            common::send(&mut b, &back);
+            let back = testing::frame(mac(1), mac(2), len, seed + 100);
+            testing::send(&mut b, &back);
             assert!(take(&mut a, 1).remove(0).1 == back, "{len} bytes");
         }
     }
@@ -93,11 +92,11 @@ fn packets_of_several_frames_pass() {
     // A frame holds 3840 bytes of a received packet, and 4096 of a sent one.
     for len in [60, 1514, 3840, 3841, 4096, 4097, 7680, 7681, 8192, 8193, 9014] {
         for seed in 0..5 {
-            let frame = common::frame(mac(2), mac(1), len, seed);
-            common::send(&mut a, &frame);
+            let frame = testing::frame(mac(2), mac(1), len, seed);
+            testing::send(&mut a, &frame);
             assert!(take(&mut b, 1).remove(0).1 == frame, "{len} bytes");
-            let back = common::frame(mac(1), mac(2), len, seed + 100);
-            common::send(&mut b, &back);
+            let back = testing::frame(mac(1), mac(2), len, seed + 100);
+            testing::send(&mut b, &back);
             assert!(take(&mut a, 1).remove(0).1 == back, "{len} bytes");
         }
     }
@@ -146,9 +145,9 @@ fn a_long_burst_loses_nothing() {
     // More packets than a UMEM has frames.
     for round in 0..60 {
         let frames: Vec<_> =
-            (0..100).map(|n| common::frame(mac(2), mac(1), 60 + 14 * n, round * 100 + n as u64)).collect();
+            (0..100).map(|n| testing::frame(mac(2), mac(1), 60 + 14 * n, round * 100 + n as u64)).collect();
         for frame in &frames {
-            common::wait_until("a transmit buffer is free", || {
+            testing::wait_until("a transmit buffer is free", || {
                 a.flush();
                 a.send(&NetHeader::default(), frame)
             });
@@ -186,7 +185,7 @@ fn the_kernel_and_a_guest_exchange_datagrams() {
         host.run("ethtool", &format!("-K nic1 tx {offloads}"));
         let mut guest = rig.guest(0, &options());
         let socket = UdpSocket::bind("10.0.0.2:2000").expect("a socket");
-        socket.set_read_timeout(Some(common::PATIENCE)).expect("a timeout");
+        socket.set_read_timeout(Some(testing::PATIENCE)).expect("a timeout");
         let longest = usize::from(mtu) - 28;
         for len in [1, 100, 1001, 1400, longest] {
             // Its checksum is finished in the copy, and the kernel verifies it.
@@ -234,7 +233,7 @@ fn arrived_ip(guest: &mut Guest) -> Vec<(NetHeader, Vec<u8>)> {
 /// Waits for `n` IPv4 packets.
 fn take_ip(guest: &mut Guest, n: usize) -> Vec<(NetHeader, Vec<u8>)> {
     let mut packets = Vec::new();
-    common::wait_until("all packets have arrived", || {
+    testing::wait_until("all packets have arrived", || {
         packets.extend(arrived_ip(guest));
         packets.len() >= n
     });
@@ -253,7 +252,7 @@ fn flows_of_four_queues_pass_two_workers_in_order() {
         host.ip("neighbour add 10.0.0.1 lladdr 02:00:00:00:00:01 dev nic1");
         let rig = rig(1, |config| {
             config.switch.workers = (0..workers).collect();
-            common::vhost_user(&mut config.ports[0]).queues = Some(2);
+            testing::vhost_user(&mut config.ports[0]).queues = Some(2);
             attach(config, 0, "nic0", |_, kind| kind.queues = queues);
         });
         let mut guest = rig.guest(0, &GuestOptions { queue_pairs: 2, ..options() });
@@ -286,7 +285,7 @@ fn flows_of_four_queues_pass_two_workers_in_order() {
         let busy = port.queues.iter().filter(|queue| queue.rx.packets > 0).count();
         assert!(if used == 1 { busy == 1 } else { busy > 1 && got.len() == expected }, "{port:?}");
         // Back to the kernel, by whichever worker.
-        sockets[0].set_read_timeout(Some(common::PATIENCE)).expect("a timeout");
+        sockets[0].set_read_timeout(Some(testing::PATIENCE)).expect("a timeout");
         for n in 0..20_u8 {
             let payload = [n; 100];
             let (header, mut frame) = partial(Kind::Udp4, mac(2), mac(1), &payload);
@@ -309,16 +308,16 @@ fn an_interface_that_goes_comes_back() {
     let mut a = rig.guest(0, &options());
     let mut b = rig.guest(1, &options());
     let mut pass = |rig: &Rig, seed| {
-        let end = std::time::Instant::now() + common::PATIENCE;
+        let end = std::time::Instant::now() + testing::PATIENCE;
         while [2, 3].iter().any(|&port| rig.port(port).link != Link::Up) {
             assert!(std::time::Instant::now() < end, "not up: {:?} {:?}", rig.port(2), rig.port(3));
-            common::pause();
+            testing::pause();
         }
-        let frame = common::frame(mac(2), mac(1), 500, seed);
-        common::wait_until("packets pass again", || {
-            common::send(&mut a, &frame);
+        let frame = testing::frame(mac(2), mac(1), 500, seed);
+        testing::wait_until("packets pass again", || {
+            testing::send(&mut a, &frame);
             std::thread::sleep(std::time::Duration::from_millis(1));
-            common::arrived(&mut b).iter().any(|(_, bytes)| *bytes == frame)
+            testing::arrived(&mut b).iter().any(|(_, bytes)| *bytes == frame)
         });
     };
     pass(&rig, 1);
@@ -365,11 +364,11 @@ fn packets_of_a_source_that_has_vanished_are_not_sent() {
         let from = u8::try_from(from).expect("few");
         // Two packets, so that one is left in the ring.
         for _ in 0..2 {
-            assert!(guest.send(&NetHeader::default(), &common::frame(mac(9), mac(from), 1000, from.into())));
+            assert!(guest.send(&NetHeader::default(), &testing::frame(mac(9), mac(from), 1000, from.into())));
         }
         guest.flush();
     }
-    common::wait_until("all links are up", || {
+    testing::wait_until("all links are up", || {
         sources.iter().all(|port| port.status().up) && to.status().up && behind.status().up
     });
     let mut arena = Arena::new(rcu.reader(), Settings::default(), drops.to_vec());
@@ -388,7 +387,7 @@ fn packets_of_a_source_that_has_vanished_are_not_sent() {
     });
     assert_eq!(drops[2].count(Reason::MemoryFault), 1);
     let mut heads = Vec::new();
-    common::wait_until("a packet arrives", || {
+    testing::wait_until("a packet arrives", || {
         arena.turn(|turn| {
             let mut batch = Batch::new();
             behind.receive(turn, &mut batch, 10);
@@ -398,5 +397,5 @@ fn packets_of_a_source_that_has_vanished_are_not_sent() {
     });
     // The kernel may send packets of its own, but none with our Ethernet type.
     heads.retain(|head| head[12..14] == [0x88, 0xb5]);
-    assert_eq!(heads, [&common::frame(mac(9), mac(1), 1000, 1)[..256]]);
+    assert_eq!(heads, [&testing::frame(mac(9), mac(1), 1000, 1)[..256]]);
 }

@@ -6,14 +6,13 @@ use straightline_config::{BridgeConfig, Mac, StaticEntry};
 use straightline_graph::clock::{hertz, in_cycles};
 use straightline_guest::{Guest, GuestOptions};
 use straightline_switch::api::{EventKind, FdbEntry};
+use straightline_testing::packets::{Kind, segmented};
+use straightline_testing::{
+    BROADCAST, PATIENCE, Rig, arrived, bridge, frame, mac, noise, nothing, rig, send, take, wait_event, wait_until,
+};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 use straightline_wire::MacAddr;
-
-use crate::common::packets::{Kind, segmented};
-use crate::common::{
-    BROADCAST, PATIENCE, Rig, arrived, bridge, frame, mac, noise, nothing, rig, send, take, wait_event, wait_until,
-};
 
 const PORTS: usize = 4;
 

@@ -8,12 +8,11 @@ use straightline_guest::{Guest, GuestOptions};
 use straightline_packet::Reason;
 use straightline_switch::Switch;
 use straightline_switch::api::{CaptureRequest, ErrorCode, Stream};
+use straightline_testing::packets::{Kind, partial};
+use straightline_testing::tunnel::Net;
+use straightline_testing::{BASIC, Rig, frame, mac, nothing, patch, rig, send, take, wait_until};
 use straightline_virtio::features::VIRTIO_NET_F_CSUM;
 use straightline_virtio::net_header::NetHeader;
-
-use crate::common::packets::{Kind, partial};
-use crate::common::{BASIC, Rig, frame, mac, nothing, patch, rig, send, take, wait_until};
-use crate::tunnel_testbed::Net;
 
 /// A captured packet.
 #[derive(Clone, PartialEq)]

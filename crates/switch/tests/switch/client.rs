@@ -5,10 +5,9 @@ use std::os::unix::net::UnixListener;
 
 use straightline_config::Mode;
 use straightline_guest::memory_file;
+use straightline_testing::{BASIC, PATIENCE, Rig, patch, rig, vhost_user};
 use straightline_virtio::features as f;
 use straightline_virtio::vhost_user::{FrontendClient, RegionRef, RegionSpec, RingAddresses};
-
-use crate::common::{BASIC, PATIENCE, Rig, patch, rig, vhost_user};
 
 /// Port 0 connects, port 1 listens.
 fn connecting() -> Rig {

@@ -6,13 +6,13 @@ use std::net::IpAddr;
 use straightline_config::{Config, Machine};
 use straightline_guest::{Guest, GuestOptions};
 use straightline_switch::Switch;
+use straightline_testing::host::Host;
+use straightline_testing::packets::{NEEDS_CSUM, UDP_L4};
+use straightline_testing::{frame, mac, take, wait_until};
 use straightline_virtio::net_header::NetHeader;
 use straightline_wire::frame::{Checksum, Frame, Net, Transport};
 use straightline_wire::{MacAddr, vxlan};
 
-use crate::common::host::Host;
-use crate::common::packets::{NEEDS_CSUM, UDP_L4};
-use crate::common::{frame, mac, take, wait_until};
 use crate::tap::options;
 
 const NEAR: MacAddr = MacAddr([2, 0, 0, 0, 0, 0x11]);

@@ -3,11 +3,11 @@
 
 use straightline_config::{PatchConfig, WhenFull};
 use straightline_guest::{Guest, GuestOptions};
+use straightline_testing::packets::{Kind, NEEDS_CSUM, check};
+use straightline_testing::{self as testing, BASIC, Rig, mac, noise, patch, rig, take, vhost_user, wait_until};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 
-use crate::common::packets::{Kind, NEEDS_CSUM, check};
-use crate::common::{self, BASIC, Rig, mac, noise, patch, rig, take, vhost_user, wait_until};
 use crate::segments::{CSUM, Packet, TAKE, guest};
 
 const USO: u64 = f::VIRTIO_NET_F_GUEST_USO4 | f::VIRTIO_NET_F_GUEST_USO6;
@@ -195,7 +195,7 @@ fn flows_that_take_turns(sums: Sums) {
     let mut sink = guest(&rig, 1, CSUM | TAKE);
     let one = Packet::new(Kind::Tcp4, 0, noise(1, 10_000)).segments(1000);
     let two = Packet::new(Kind::Tcp6, 0, noise(2, 10_000)).segments(1000);
-    let other = common::frame(mac(2), mac(1), 700, 3);
+    let other = testing::frame(mac(2), mac(1), 700, 3);
     // The packets in a row of each, and the number of packets they become.
     let rows: [(&[Packet], usize); 7] = [
         (&one[..1], 1),
@@ -257,7 +257,7 @@ fn a_run_that_finds_no_room_goes_in_one_by_one() {
         sink.give(usize::MAX);
         let mut payload = Vec::new();
         wait_until("the rest has arrived", || {
-            for (header, frame) in common::arrived(&mut sink) {
+            for (header, frame) in testing::arrived(&mut sink) {
                 payload.extend(check(&frame, header.flags & NEEDS_CSUM != 0).payload);
             }
             payload.len() >= 15 * 1400

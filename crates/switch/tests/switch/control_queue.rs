@@ -7,13 +7,12 @@ use std::sync::Arc;
 use rustix::event::{EventfdFlags, eventfd};
 use straightline_guest::{Guest, GuestOptions, MemoryPlacement, memory_file};
 use straightline_switch::api::RxMode;
+use straightline_testing::packets::{self, Kind};
+use straightline_testing::{self as testing, Rig, frame, mac, nothing, patch, rig, send, take, vhost_user, wait_until};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 use straightline_virtio::ring::{Descriptor, Geometry, NEXT, RingOptions, SplitDriver, WRITE};
 use straightline_virtio::vhost_user::RingAddresses;
-
-use crate::common::packets::{self, Kind};
-use crate::common::{self, Rig, frame, mac, nothing, patch, rig, send, take, vhost_user, wait_until};
 
 const CONTROL: u64 = f::VIRTIO_NET_F_CTRL_VQ
     | f::VIRTIO_NET_F_CTRL_RX
@@ -190,7 +189,7 @@ fn offloads_change_while_the_guest_runs() {
     let (mut sink, mut control) = guest(&rig, f::VIRTIO_NET_F_GUEST_CSUM | f::VIRTIO_NET_F_GUEST_TSO4, 1, 2);
     let features = GuestOptions::default().features | f::VIRTIO_NET_F_CSUM;
     let mut source = rig.guest(1, &GuestOptions { features, ..GuestOptions::default() });
-    let (header, bytes) = packets::partial(Kind::Tcp4, mac(2), mac(1), &common::noise(1, 1000));
+    let (header, bytes) = packets::partial(Kind::Tcp4, mac(2), mac(1), &testing::noise(1, 1000));
     let mut is_partial = |sink: &mut Guest| {
         assert!(source.send(&header, &bytes));
         source.flush();
@@ -265,7 +264,7 @@ fn what_was_set_goes_on_at_another_port() {
     let mut got = [0; 4];
     let mut partial = 0;
     for n in 0..64 {
-        let (header, mut bytes) = packets::partial(Kind::Tcp4, mac(n), mac(100), &common::noise(n.into(), 100));
+        let (header, mut bytes) = packets::partial(Kind::Tcp4, mac(n), mac(100), &testing::noise(n.into(), 100));
         // The source port makes the flow. The pseudo-header's sum does not cover it.
         bytes[34..36].copy_from_slice(&(1000 + u16::from(n)).to_be_bytes());
         assert!(source.send(&header, &bytes));

@@ -2,10 +2,9 @@
 //! order.
 
 use straightline_guest::{Guest, GuestOptions};
+use straightline_testing::{self as testing, ANY_LEN, BASIC, Rig, arrived, frame, mac, noise, patch, rig, wait_until};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::{LEN as HEADER, NetHeader};
-
-use crate::common::{self, ANY_LEN, BASIC, Rig, arrived, frame, mac, noise, patch, rig, wait_until};
 
 /// A layout of a frame in buffers.
 #[derive(Clone, Copy, Debug)]
@@ -80,7 +79,7 @@ fn pass(guests: &mut [Guest; 2], lens: &[usize], layout: Layout, indirect: bool,
         }
     }
     for (to, guest) in guests.iter_mut().enumerate() {
-        let got = common::take(guest, lens.len());
+        let got = testing::take(guest, lens.len());
         for ((header, bytes), &len) in got.into_iter().zip(lens) {
             assert_eq!((header.flags, header.gso_type), (0, 0));
             assert!(bytes == frame(1 - to, len), "{layout:?}: {len} bytes to {to}; got {}", bytes.len());
@@ -179,7 +178,7 @@ fn what_is_too_long_or_too_short_is_counted_where_it_came_from() {
         assert!(source.send(&NetHeader::default(), &noise(7, len)));
     }
     source.flush();
-    assert_eq!(common::take(&mut sink, 1)[0].1, noise(7, longest));
+    assert_eq!(testing::take(&mut sink, 1)[0].1, noise(7, longest));
     rig.wait_drops(0, "runt", 3);
     rig.wait_drops(0, "too-big", 2);
     assert!(source.send(&NetHeader::default(), &noise(7, 65_551)));
@@ -201,9 +200,9 @@ fn what_is_too_long_for_the_destination_is_counted_there() {
     let mut source = rig.guest(0, &options);
     let mut sink = rig.guest(1, &options);
     for len in [9018, 1519, 1518] {
-        common::send(&mut source, &noise(7, len));
+        testing::send(&mut source, &noise(7, len));
     }
-    assert_eq!(common::take(&mut sink, 1)[0].1, noise(7, 1518));
+    assert_eq!(testing::take(&mut sink, 1)[0].1, noise(7, 1518));
     assert_eq!(rig.drops(1, "too-big"), 2);
     assert!(rig.port(0).drops.is_empty());
 }
@@ -215,9 +214,9 @@ fn a_buffer_that_is_too_small_and_cannot_be_merged() {
     let small = GuestOptions { features: BASIC, buffer_len: 512, ..GuestOptions::default() };
     let mut sink = rig.guest(1, &small);
     for len in [501, 500, 1500, 60] {
-        common::send(&mut source, &noise(7, len));
+        testing::send(&mut source, &noise(7, len));
     }
-    let got = common::take(&mut sink, 2);
+    let got = testing::take(&mut sink, 2);
     assert_eq!((got[0].1.len(), got[1].1.len()), (500, 60));
     assert_eq!(rig.drops(1, "buffer-too-small"), 2);
 }

@@ -9,6 +9,10 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::ftruncate;
 use rustix::io::{pread, pwrite};
 use straightline_guest::{Guest, GuestOptions, memory_file};
+use straightline_testing::packets::{Kind, finish, partial, tcp4};
+use straightline_testing::{
+    self as testing, ANY_LEN, BASIC, Rig, frame, mac, noise, patch, rig, send, take, vhost_user, wait_until,
+};
 use straightline_virtio::features as f;
 use straightline_virtio::memory::{GuestMemory, LOG_PAGE, Region};
 use straightline_virtio::net_header::NetHeader;
@@ -16,9 +20,6 @@ use straightline_virtio::ring::{Geometry, PackedDriver, RingOptions, SplitDriver
 use straightline_virtio::vhost_user::{
     FrontendClient, RegionRef, RegionSpec, RingAddresses, SUPPORTED_PROTOCOL_FEATURES,
 };
-
-use crate::common::packets::{Kind, finish, partial, tcp4};
-use crate::common::{self, ANY_LEN, BASIC, Rig, frame, mac, noise, patch, rig, send, take, vhost_user, wait_until};
 
 /// The regions: with gaps around the first one; the last two adjoin. In the file and in user
 /// addresses they have other orders.
@@ -98,7 +99,7 @@ impl Moved {
         features |= if packed { f::VIRTIO_F_RING_PACKED } else { 0 };
         features |= if event_idx { f::VIRTIO_F_EVENT_IDX } else { 0 };
         let mut client = FrontendClient::connect(rig.socket(0)).expect("connect");
-        client.set_timeout(Some(common::PATIENCE)).expect("a timeout");
+        client.set_timeout(Some(testing::PATIENCE)).expect("a timeout");
         let agreed = client.handshake(features, SUPPORTED_PROTOCOL_FEATURES).expect("handshake");
         client.set_features(agreed.features).expect("features");
         let file = memory_file(MEMORY as u64).expect("memory");

@@ -4,8 +4,7 @@ use straightline_graph::{Next, Node};
 use straightline_guest::{Guest, GuestOptions};
 use straightline_packet::{Batch, PacketId, Packets, Reason};
 use straightline_switch::config::{Config, Machine, NodeConfig};
-
-use crate::common::{BROADCAST, Rig, bridge, frame, mac, nothing, rig, send, take};
+use straightline_testing::{BROADCAST, Rig, bridge, frame, mac, nothing, rig, send, take};
 
 /// The change that a node makes to each packet.
 #[derive(Clone, Copy)]

@@ -9,13 +9,12 @@ use straightline_graph::{EpollWaiter, Next, Node, Port, PortControl, QueueAssign
 use straightline_guest::{Guest, GuestOptions, Ring};
 use straightline_packet::{Arena, Batch, Drops, Packets, PortIndex, Rcu, Reason, Settings, Turn};
 use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
-use straightline_virtio::features as f;
-use straightline_virtio::net_header::NetHeader;
-
-use crate::common::packets::{Kind, check, segmented};
-use crate::common::{
+use straightline_testing::packets::{Kind, check, segmented};
+use straightline_testing::{
     BASIC, Rig, arrived, frame, mac, noise, nothing, patch, pause, rig, send, take, wait_all_back, wait_until,
 };
+use straightline_virtio::features as f;
+use straightline_virtio::net_header::NetHeader;
 
 fn patched(config: &mut Config) {
     config.patches.push(patch(0, 1));

@@ -6,9 +6,8 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use straightline_config::{Config, Machine, NodeConfig, SourceCheckConfig, StaticEntry, WhenFull};
 use straightline_guest::{Guest, GuestOptions};
+use straightline_testing::{BROADCAST, Rig, arrived, bridge, frame, mac, patch, rig, send, wait_until};
 use straightline_wire::MacAddr;
-
-use crate::common::{BROADCAST, Rig, arrived, bridge, frame, mac, patch, rig, send, wait_until};
 
 /// Ports that send. The one behind them is the mirror's.
 const SENDERS: u8 = 4;

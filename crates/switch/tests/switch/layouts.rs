@@ -5,11 +5,10 @@ use std::collections::VecDeque;
 
 use straightline_guest::{Guest, GuestOptions, PackedDescriptor, Ring, Sequence, Stream};
 use straightline_switch::api::{Link, Port, RingKind};
+use straightline_testing::{Rig, frame, mac, patch, rig, send, take, vhost_user, wait_until};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 use straightline_virtio::ring::NEXT;
-
-use crate::common::{Rig, frame, mac, patch, rig, send, take, vhost_user, wait_until};
 
 fn patched() -> Rig {
     rig(2, |config| {

@@ -7,9 +7,8 @@ use straightline_config::{AfXdpConfig, Config, PatchConfig, PortConfig, PortKind
 use straightline_guest::{Guest, GuestOptions};
 use straightline_port::device::{Steal, ZeroCopy};
 use straightline_switch::api::Link;
-
-use crate::common::host::{Host, af_packet, tap_with};
-use crate::common::{BASIC, PATIENCE, arrived, frame, mac, pause, rig, send, wait_until};
+use straightline_testing::host::{Host, af_packet, tap_with};
+use straightline_testing::{BASIC, PATIENCE, arrived, frame, mac, pause, rig, send, wait_until};
 
 fn options() -> GuestOptions {
     GuestOptions { features: BASIC, ..GuestOptions::default() }

@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 use straightline_guest::{Guest, GuestOptions, Ring};
+use straightline_testing::{Rig, frame, mac, patch, rig, send, take, wait_until};
 use straightline_virtio::features as f;
-
-use crate::common::{Rig, frame, mac, patch, rig, send, take, wait_until};
 
 /// Two patched ports. The first one's name distinguishes its thread from those of other tests: 10
 /// characters at most.

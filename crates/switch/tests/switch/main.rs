@@ -1,8 +1,5 @@
 //! The entire switch, with guests at its ports: in one program, which links once.
 
-#[path = "../common/mod.rs"]
-mod common;
-
 mod addresses;
 mod af_packet;
 mod af_xdp;
@@ -35,7 +32,6 @@ mod stalls;
 mod tables;
 mod tap;
 mod trace;
-mod tunnel_testbed;
 mod tunnels;
 mod turn_costs;
 mod vanished;

@@ -8,15 +8,14 @@ use straightline_graph::{Next, Node};
 use straightline_guest::{Guest, GuestOptions, Sequence, Stream};
 use straightline_nodes::MacPrefix;
 use straightline_packet::{Batch, Packets, Reason};
-use straightline_virtio::features as f;
-use straightline_virtio::net_header::NetHeader;
-
-use crate::common::flows::{self, PAIRS, Traffic};
-use crate::common::packets::{Kind, NEEDS_CSUM, check, partial, segmented};
-use crate::common::{
+use straightline_testing::flows::{self, PAIRS, Traffic};
+use straightline_testing::packets::{Kind, NEEDS_CSUM, check, partial, segmented};
+use straightline_testing::{
     BASIC, BROADCAST, Rig, Victims, arrived, bridge, frame, mac, noise, nothing, patch, rig, send, take, vhost_user,
     wait_all_back, wait_until,
 };
+use straightline_virtio::features as f;
+use straightline_virtio::net_header::NetHeader;
 
 /// A mirror to the port `pN`, as a file describes it.
 fn named(name: &str, port: usize) -> NodeConfig {

@@ -3,11 +3,10 @@
 
 use straightline_config::Offloads;
 use straightline_guest::{Guest, GuestOptions};
+use straightline_testing::packets::{Kind, NEEDS_CSUM, check, partial, segmented};
+use straightline_testing::{self as testing, BASIC, Rig, mac, noise, patch, rig, take, vhost_user};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
-
-use crate::common::packets::{Kind, NEEDS_CSUM, check, partial, segmented};
-use crate::common::{self, BASIC, Rig, mac, noise, patch, rig, take, vhost_user};
 
 const CSUM: u64 = f::VIRTIO_NET_F_CSUM | f::VIRTIO_NET_F_GUEST_CSUM;
 const TSO: u64 = f::VIRTIO_NET_F_HOST_TSO4
@@ -97,8 +96,8 @@ fn everything(rig: &Rig, source: &mut Guest, sink: &mut Guest) {
 /// carries.
 fn asks_in_vain(rig: &Rig, sink: &mut Guest, before: [u64; 2], frame: &[u8]) {
     let mut got = Vec::new();
-    common::wait_until("it is dropped or delivered", || {
-        got.extend(common::arrived(sink));
+    testing::wait_until("it is dropped or delivered", || {
+        got.extend(testing::arrived(sink));
         !got.is_empty() || refusals(rig) != before
     });
     let fits = frame.len() <= usize::from(rig.port(0).mtu) + 18;
@@ -166,7 +165,7 @@ fn combinations() -> Vec<(Offloads, u64)> {
 /// Packets of one burst with different requests.
 #[test]
 fn each_packet_of_a_burst_has_its_own_header() {
-    let plain = |n| (NetHeader::default(), common::frame(mac(2), mac(1), 700, n));
+    let plain = |n| (NetHeader::default(), testing::frame(mac(2), mac(1), 700, n));
     let asks = |kind, len| partial(kind, mac(2), mac(1), &noise(len as u64, len));
     for layout in [0, f::VIRTIO_F_RING_PACKED] {
         for takes in [0, CSUM, CSUM | TSO | USO] {
@@ -327,7 +326,7 @@ fn headers_that_ask_for_the_impossible() {
     let (huge, frame) = segmented(Kind::Tcp4, mac(2), mac(1), &noise(1, 5000), 4000);
     assert!(source.send(&huge, &frame));
     source.flush();
-    common::wait_until("it is dropped", || rig.drops(1, "too-big") + rig.drops(0, "segment-size") == 2);
+    testing::wait_until("it is dropped", || rig.drops(1, "too-big") + rig.drops(0, "segment-size") == 2);
 }
 
 #[test]

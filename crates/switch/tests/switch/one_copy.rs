@@ -3,10 +3,11 @@
 use straightline_config::{Copier, Copies};
 use straightline_guest::GuestOptions;
 use straightline_packet::Level;
+use straightline_testing::packets::Kind;
+use straightline_testing::{
+    self as testing, BASIC, BROADCAST, Rig, bridge, frame, mac, patch, rig, send, take, wait_until,
+};
 use straightline_virtio::features as f;
-
-use crate::common::packets::Kind;
-use crate::common::{self, BASIC, BROADCAST, Rig, bridge, frame, mac, patch, rig, send, take, wait_until};
 
 /// Returns bytes copied and bytes delivered, once the worker has updated both.
 fn bodies(rig: &Rig, at_least: u64) -> (u64, u64) {
@@ -110,7 +111,7 @@ fn segments_of_one_body_are_copied_once_in_all() {
     let options = GuestOptions { features: all, buffer_len: 65_600, ring_size: 64, ..GuestOptions::default() };
     let mut source = rig.guest(0, &options);
     let mut sink = rig.guest(1, &GuestOptions::default());
-    let (header, frame) = common::packets::tcp4(mac(2), mac(1), 40 * 1448, 1448);
+    let (header, frame) = testing::packets::tcp4(mac(2), mac(1), 40 * 1448, 1448);
     assert!(source.send(&header, &frame));
     source.flush();
     take(&mut sink, 40);
@@ -128,7 +129,7 @@ fn segments_that_find_no_room_are_neither_copied_nor_delivered() {
     let mut source = rig.guest(0, &options);
     let mut sink = rig.guest(1, &GuestOptions { withhold: true, ..GuestOptions::default() });
     sink.give(10);
-    let (header, frame) = common::packets::tcp4(mac(2), mac(1), 40 * 1448, 1448);
+    let (header, frame) = testing::packets::tcp4(mac(2), mac(1), 40 * 1448, 1448);
     assert!(source.send(&header, &frame));
     source.flush();
     rig.wait_drops(1, "no-buffer", 30);
@@ -147,10 +148,10 @@ fn coalesced_segments_are_copied_once_unless_a_checksum_is_wrong() {
     let mut source = rig.guest(0, &GuestOptions::default());
     let mut sink = rig.guest(1, &GuestOptions { features: BASIC | takes, ..GuestOptions::default() });
     let segment = |n: u32| {
-        let (header, mut frame) = common::packets::partial(Kind::Tcp6, mac(2), mac(1), &[7; 1400]);
+        let (header, mut frame) = testing::packets::partial(Kind::Tcp6, mac(2), mac(1), &[7; 1400]);
         frame[58..62].copy_from_slice(&(1400 * n).to_be_bytes());
         frame[67] = 0x10;
-        (common::packets::finish(header, &mut frame), frame)
+        (testing::packets::finish(header, &mut frame), frame)
     };
     let body = |packets: u64| packets * (74 + 1400 - 256);
     for wrong in [None, Some(6)] {

@@ -5,13 +5,13 @@ use straightline_config::NodeConfig;
 use straightline_graph::{Next, Node};
 use straightline_guest::GuestOptions;
 use straightline_packet::{Batch, Outer, OuterChecksum, Packets};
+use straightline_testing::packets::{Kind, NEEDS_CSUM};
+use straightline_testing::{BASIC, mac, noise, patch, rig, take};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 use straightline_wire::checksum;
 use straightline_wire::frame::{Checksum, Frame, Net, Transport};
 
-use crate::common::packets::{Kind, NEEDS_CSUM};
-use crate::common::{BASIC, mac, noise, patch, rig, take};
 use crate::segments::{CSUM, Packet, SEND, TAKE, guest};
 
 /// A tunnel header, as of VXLAN.

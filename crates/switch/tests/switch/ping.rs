@@ -3,9 +3,8 @@
 use straightline_config::{Config, Machine};
 use straightline_switch::Switch;
 use straightline_switch::api::{ErrorCode, PingLine, PingRequest, Stream};
-
-use crate::common::host::Host;
-use crate::common::wait_until;
+use straightline_testing::host::Host;
+use straightline_testing::wait_until;
 
 const PORT: &str = "[port.nic]\ninterface = \"nic0\"\nkind = \"af-packet\"\n";
 const WAN: &str = "[underlay.wan]\nport = \"nic\"\naddress = [\"192.0.2.1/24\"]\n";

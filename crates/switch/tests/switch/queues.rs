@@ -8,10 +8,9 @@ use straightline_graph::{EpollWaiter, PortControl};
 use straightline_guest::{Guest, GuestOptions, Pair};
 use straightline_packet::{Arena, Batch, Drops, PortIndex, Rcu, Settings};
 use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
+use straightline_testing::flows::{FLOWS, PAIRS, Traffic, WORKERS, collect, numbered, options, patched};
+use straightline_testing::{patch, pause, rig, wait_all_back, wait_until};
 use straightline_virtio::net_header::NetHeader;
-
-use crate::common::flows::{FLOWS, PAIRS, Traffic, WORKERS, collect, numbered, options, patched};
-use crate::common::{patch, pause, rig, wait_all_back, wait_until};
 
 #[test]
 fn flows_stay_in_order_on_one_queue_each() {

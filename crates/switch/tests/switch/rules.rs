@@ -8,14 +8,13 @@ use std::time::Duration;
 use straightline_config::Config;
 use straightline_guest::{Guest, GuestOptions, MemoryPlacement, Ring, Sequence, Stream, memory_file};
 use straightline_switch::api::{EventKind, Link};
+use straightline_testing::{
+    BASIC, BROADCAST, PATIENCE, Victims, arrived, bridge, frame, mac, noise, nothing, patch, pause, rig, send, take,
+    wait_event, wait_until,
+};
 use straightline_virtio::net_header::NetHeader;
 use straightline_virtio::ring::Descriptor;
 use straightline_virtio::vhost_user::{RegionRef, RegionSpec};
-
-use crate::common::{
-    self, BASIC, PATIENCE, Victims, arrived, bridge, frame, mac, noise, nothing, patch, pause, rig, send, take,
-    wait_event, wait_until,
-};
 
 fn patched(config: &mut Config) {
     config.patches.push(patch(0, 1));
@@ -333,7 +332,7 @@ fn a_guest_that_comes_back_is_served_and_counted_on() {
     let mut a = rig.guest(0, &GuestOptions::default());
     for round in 1..=20 {
         let mut b = rig.guest(1, &GuestOptions::default());
-        send(&mut b, &frame(common::BROADCAST, mac(2), 800, round));
+        send(&mut b, &frame(BROADCAST, mac(2), 800, round));
         take(&mut a, 1);
         send(&mut a, &frame(mac(2), mac(1), 900, round));
         assert_eq!(take(&mut b, 1)[0].1, frame(mac(2), mac(1), 900, round));

@@ -3,6 +3,8 @@
 //! unsegmented.
 
 use straightline_guest::{Guest, GuestOptions, Ring};
+use straightline_testing::packets::{Kind, NEEDS_CSUM, TCPV4, TCPV6};
+use straightline_testing::{self as testing, BASIC, Rig, bridge, mac, noise, patch, rig, take, wait_until};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 use straightline_virtio::ring::{Descriptor, WRITE};
@@ -11,9 +13,6 @@ use straightline_wire::checksum;
 use straightline_wire::frame::{Checksum, Frame, Net, Transport};
 use straightline_wire::tcp::Flags;
 use straightline_wire::vlan::Tag;
-
-use crate::common::packets::{Kind, NEEDS_CSUM, TCPV4, TCPV6};
-use crate::common::{self, BASIC, Rig, bridge, mac, noise, patch, rig, take, wait_until};
 
 pub(crate) const CSUM: u64 = f::VIRTIO_NET_F_CSUM | f::VIRTIO_NET_F_GUEST_CSUM;
 pub(crate) const SEND: u64 =
@@ -301,8 +300,8 @@ fn packets_before_an_empty_ring_are_each_counted_for_what_they_are() {
     let features = BASIC | f::VIRTIO_NET_F_MRG_RXBUF;
     let _sink = rig.guest(1, &GuestOptions { features, withhold: true, ..GuestOptions::default() });
     let mut send = |header: &NetHeader, frame: &[u8]| assert!(source.send(header, frame));
-    send(&NetHeader::default(), &common::frame(mac(2), mac(1), 700, 1));
-    send(&NetHeader::default(), &common::frame(mac(2), mac(1), 5000, 2));
+    send(&NetHeader::default(), &testing::frame(mac(2), mac(1), 700, 1));
+    send(&NetHeader::default(), &testing::frame(mac(2), mac(1), 5000, 2));
     let packet = Packet::new(Kind::Tcp4, 0, noise(1, 46 * 1000));
     send(&packet.header(1000), &packet.frame(true));
     send(&packet.header(8000), &packet.frame(true));
@@ -327,9 +326,9 @@ fn a_ring_that_breaks_between_two_pieces_is_given_what_is_counted() {
     }
     sink.publish_index(Ring::Receive, 3);
     let packet = Packet::new(Kind::Tcp4, 0, noise(1, 4000));
-    assert!(source.send(&NetHeader::default(), &common::frame(mac(2), mac(1), 700, 1)));
+    assert!(source.send(&NetHeader::default(), &testing::frame(mac(2), mac(1), 700, 1)));
     assert!(source.send(&packet.header(1000), &packet.frame(true)));
-    assert!(source.send(&NetHeader::default(), &common::frame(mac(2), mac(1), 700, 2)));
+    assert!(source.send(&NetHeader::default(), &testing::frame(mac(2), mac(1), 700, 2)));
     source.flush();
     rig.wait_down(1, "the buffer at descriptor 2");
     assert_eq!(rig.port(1).queues[0].tx.packets, u64::from(sink.used_index(Ring::Receive)));

@@ -14,8 +14,7 @@ use straightline_guest::{Guest, GuestOptions};
 use straightline_nodes::Patch;
 use straightline_packet::{Arena, Drops, PortIndex, Rcu, Reason, Settings};
 use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
-
-use crate::common::{self, PATIENCE, frame, mac, send, take, wait_until};
+use straightline_testing::{self as testing, PATIENCE, frame, mac, send, take, wait_until};
 
 /// Two ports on a patch, and a worker.
 struct Bench {
@@ -52,7 +51,7 @@ impl Bench {
             std::thread::spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
                     if worker.turn() == 0 {
-                        common::pause();
+                        testing::pause();
                     }
                 }
             })

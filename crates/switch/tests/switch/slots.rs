@@ -5,9 +5,8 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use straightline_guest::{Guest, GuestOptions, Ring, Sequence, Stream, memory_file};
 use straightline_switch::api::Link;
+use straightline_testing::{self as testing, Rig, frame, mac, patch, rig, send, take, wait_until};
 use straightline_virtio::vhost_user::{RegionRef, RegionSpec};
-
-use crate::common::{self, Rig, frame, mac, patch, rig, send, take, wait_until};
 
 fn pair() -> (Rig, Guest, Guest) {
     let rig = rig(2, |config| config.patches.push(patch(0, 1)));
@@ -146,7 +145,7 @@ fn a_slot_that_fails_can_be_had_again() {
 // Cites vhost-user-send-rarp-1.
 #[test]
 fn a_guest_that_moved_here_is_announced() {
-    let rig = rig(3, |config| config.bridges.push(common::bridge(3)));
+    let rig = rig(3, |config| config.bridges.push(testing::bridge(3)));
     let mut guests = [0, 1, 2].map(|port| rig.guest(port, &GuestOptions::default()));
     for n in 0..20 {
         guests[0].client().send_rarp([2, 0, 0, 0, 0, n]).expect("an announcement");
@@ -159,7 +158,7 @@ fn a_guest_that_moved_here_is_announced() {
     // The address was learned, so packets for it go to this port alone.
     send(&mut guests[1], &frame(mac(7), mac(0x77), 100, 1));
     take(&mut guests[0], 1);
-    common::nothing(&mut guests[2]);
+    testing::nothing(&mut guests[2]);
     assert_eq!(rig.port(0).queues[0].rx.packets, 20);
     // No station has this address: dropped by the bridge, as if the guest had sent it.
     guests[0].client().send_rarp([0xff; 6]).expect("an announcement");

@@ -9,8 +9,7 @@ use straightline_graph::{Next, Node};
 use straightline_guest::GuestOptions;
 use straightline_packet::{Batch, Packets};
 use straightline_switch::api::EventKind;
-
-use crate::common::{frame, mac, patch, rig, send, take, wait_event, wait_until};
+use straightline_testing::{frame, mac, patch, rig, send, take, wait_event, wait_until};
 
 /// Stays in its first turn until it is released.
 #[derive(Clone)]

@@ -9,8 +9,7 @@ use straightline_graph::{Next, Node, NodeControl, Rows, TableEvent, TableView, U
 use straightline_guest::GuestOptions;
 use straightline_packet::{Batch, Packets, Reason};
 use straightline_switch::api::{ErrorCode, TableSummary};
-
-use crate::common::{BROADCAST, Rig, bridge, frame, mac, patch, rig, send, take, wait_event, wait_until};
+use straightline_testing::{BROADCAST, Rig, bridge, frame, mac, patch, rig, send, take, wait_event, wait_until};
 
 /// Passes so many packets, and no more: a node with rules, a counter, a table and events.
 #[derive(Clone)]

@@ -4,12 +4,11 @@ use std::net::UdpSocket;
 
 use straightline_config::{Config, Offloads, PatchConfig, PortConfig, WhenFull};
 use straightline_guest::{Guest, GuestOptions};
+use straightline_testing::host::{Host, tap, tap_with};
+use straightline_testing::packets::{Kind, NEEDS_CSUM, check, partial, segmented};
+use straightline_testing::{self as testing, BASIC, Rig, mac, noise, rig, take};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
-
-use crate::common::host::{Host, tap, tap_with};
-use crate::common::packets::{Kind, NEEDS_CSUM, check, partial, segmented};
-use crate::common::{self, BASIC, Rig, mac, noise, rig, take};
 
 const CSUM: u64 = f::VIRTIO_NET_F_CSUM | f::VIRTIO_NET_F_GUEST_CSUM;
 const TSO: u64 =
@@ -59,11 +58,11 @@ pub(crate) fn packets_pass_unchanged(rig: &Rig) {
     // Lengths around the head of 256 bytes, and the longest frame of this MTU with a tag's bytes.
     for len in [14, 60, 255, 256, 257, 512, 1000, 1514] {
         for seed in 0..10 {
-            let frame = common::frame(mac(2), mac(1), len, seed);
-            common::send(&mut a, &frame);
+            let frame = testing::frame(mac(2), mac(1), len, seed);
+            testing::send(&mut a, &frame);
             assert!(take(&mut b, 1).remove(0).1 == frame, "{len} bytes");
-            let back = common::frame(mac(1), mac(2), len, seed + 100);
-            common::send(&mut b, &back);
+            let back = testing::frame(mac(1), mac(2), len, seed + 100);
+            testing::send(&mut b, &back);
             assert!(take(&mut a, 1).remove(0).1 == back, "{len} bytes");
         }
     }
@@ -91,8 +90,8 @@ pub(crate) fn bursts_pass(rig: &Rig) {
     // Less than a tap's queue in the kernel, which holds 1000 packets, and one ring of the guest.
     for round in 0..20 {
         let frames: Vec<_> =
-            (0..100).map(|n| common::frame(mac(2), mac(1), 60 + 14 * n, round * 100 + n as u64)).collect();
-        frames.iter().for_each(|frame| common::send(&mut a, frame));
+            (0..100).map(|n| testing::frame(mac(2), mac(1), 60 + 14 * n, round * 100 + n as u64)).collect();
+        frames.iter().for_each(|frame| testing::send(&mut a, frame));
         let got = take(&mut b, frames.len());
         assert!(got.iter().map(|(_, bytes)| bytes).eq(&frames), "all packets, in order");
     }
@@ -184,7 +183,7 @@ fn a_packet_of_many_pieces_passes() {
     let whole = [&header.to_bytes()[..], &frame].concat();
     for pieces in [2, 60, 63, 64, 65, 66, 100, 120] {
         let parts: Vec<_> = whole.chunks(whole.len().div_ceil(pieces)).collect();
-        common::wait_until("a buffer is free for each piece", || {
+        testing::wait_until("a buffer is free for each piece", || {
             a.flush();
             a.send_chain(&parts, false)
         });
@@ -204,7 +203,7 @@ fn several_queues_are_served_by_several_workers() {
     let [left, right] = ["tapa", "tapb"].map(|name| {
         rig(1, |config| {
             config.switch.workers = vec![0, 1];
-            common::vhost_user(&mut config.ports[0]).queues = Some(2);
+            testing::vhost_user(&mut config.ports[0]).queues = Some(2);
             let port = tap_with(name, |tap| {
                 tap.bridge = Some("br0".to_owned());
                 tap.queues = 2;
@@ -222,7 +221,7 @@ fn several_queues_are_served_by_several_workers() {
         let pair = &mut a.pairs()[usize::from(flow % 2)];
         assert!(pair.send(&header, &frame));
         pair.flush();
-        common::wait_until("the packet has arrived", || {
+        testing::wait_until("the packet has arrived", || {
             arrived += b.pairs().iter_mut().map(|pair| pair.receive(usize::MAX, |_, _| ())).sum::<usize>();
             arrived == usize::from(flow) + 1
         });
@@ -254,7 +253,7 @@ fn the_host_itself_answers() {
         [(Kind::Udp4, "10.0.0.2:2000", "10.0.0.1:1000"), (Kind::Udp6, "[fd00::2]:2000", "[fd00::1]:1000")]
     {
         let socket = UdpSocket::bind(ours).expect("bound");
-        socket.set_read_timeout(Some(common::PATIENCE)).expect("a time-out");
+        socket.set_read_timeout(Some(testing::PATIENCE)).expect("a time-out");
         let mut buffer = [0; 70_000];
         let lost = |error: &std::io::Error| -> ! {
             let kernel = std::fs::read_to_string("/proc/thread-self/net/snmp6").unwrap_or_default();
@@ -289,7 +288,7 @@ fn the_host_itself_answers() {
 pub(crate) fn take_some(guest: &mut Guest) -> (NetHeader, Vec<u8>) {
     let level = guest.level();
     let mut packet = None;
-    common::wait_until("a packet has arrived", || {
+    testing::wait_until("a packet has arrived", || {
         guest.receive(1, |header, parts| {
             let mut bytes = Vec::new();
             for part in parts {
@@ -320,10 +319,10 @@ fn reaches_host(guest: &mut Guest, socket: &UdpSocket) {
     let (header, frame) = partial(Kind::Udp4, mac(2), mac(1), b"reached");
     let mut buffer = [0; 100];
     socket.set_nonblocking(true).expect("an option");
-    common::wait_until("the host has got a datagram", || {
+    testing::wait_until("the host has got a datagram", || {
         guest.send(&header, &frame);
         guest.flush();
-        common::arrived(guest);
+        testing::arrived(guest);
         socket.recv(&mut buffer).is_ok()
     });
 }
@@ -346,7 +345,7 @@ fn a_tap_that_is_set_down_or_removed_comes_back() {
     reaches_host(&mut guest, &socket);
 
     host.ip("link set host0 down");
-    common::wait_until("packets are dropped", || {
+    testing::wait_until("packets are dropped", || {
         let (header, frame) = partial(Kind::Udp4, mac(2), mac(1), b"lost");
         guest.send(&header, &frame);
         guest.flush();
@@ -359,7 +358,7 @@ fn a_tap_that_is_set_down_or_removed_comes_back() {
     for _ in 0..3 {
         let before = rig.port(1).device.expect("a tap");
         host.ip("link del host0");
-        common::wait_until("the tap is made again", || {
+        testing::wait_until("the tap is made again", || {
             let (header, frame) = partial(Kind::Udp4, mac(2), mac(1), b"perhaps");
             guest.send(&header, &frame);
             guest.flush();
@@ -411,11 +410,11 @@ fn memory_that_vanishes_costs_only_its_own_packet() {
         let mut guests = [0, 1].map(|n| Guest::connect(&path(n), &GuestOptions::default()).expect("a guest"));
         for guest in &mut guests {
             for seed in 0..2 {
-                assert!(guest.send(&NetHeader::default(), &common::frame(mac(9), mac(1), 1000, seed)));
+                assert!(guest.send(&NetHeader::default(), &testing::frame(mac(9), mac(1), 1000, seed)));
             }
             guest.flush();
         }
-        common::wait_until("all links are up", || guest_ports.iter().all(|port| port.status().up));
+        testing::wait_until("all links are up", || guest_ports.iter().all(|port| port.status().up));
         let mut arena = Arena::new(rcu.reader(), Settings::default(), drops.to_vec());
         let served = guest_ports.each_ref().map(|port| port.for_worker(0));
         let sent = tap.counters()[0].tx.packets.get();
@@ -434,7 +433,7 @@ fn memory_that_vanishes_costs_only_its_own_packet() {
         assert_eq!(drops[0].count(Reason::MemoryFault) - vanished, 1, "counted for the guest");
         assert_eq!((tap.counters()[0].tx.packets.get() - sent, drops[2].total()), (1, 0));
         drop(guests);
-        common::wait_until("all links are down", || guest_ports.iter().all(|port| !port.status().up));
+        testing::wait_until("all links are down", || guest_ports.iter().all(|port| !port.status().up));
     }
 }
 

@@ -4,12 +4,14 @@ use straightline_config::{Config, PortConfig, SourceCheckConfig, WhenFull};
 use straightline_guest::{Guest, GuestOptions};
 use straightline_nodes::MacPrefix;
 use straightline_switch::api::{ErrorCode, Stream, TraceAction, TraceLine, TraceRequest, TracedPacket};
+use straightline_testing::packets::{Kind, partial, segmented};
+use straightline_testing::tunnel::Net;
+use straightline_testing::{
+    BASIC, BROADCAST, Rig, bridge, frame, mac, noise, nothing, patch, rig, send, take, wait_until,
+};
 use straightline_virtio::net_header::NetHeader;
 
-use crate::common::packets::{Kind, partial, segmented};
-use crate::common::{BASIC, BROADCAST, Rig, bridge, frame, mac, noise, nothing, patch, rig, send, take, wait_until};
 use crate::segments::{self, CSUM, SEND, TAKE};
-use crate::tunnel_testbed::Net;
 
 /// A trace, and what it has sent so far.
 struct Trace {

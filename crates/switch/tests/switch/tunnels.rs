@@ -5,10 +5,9 @@ use std::sync::atomic::Ordering;
 
 use straightline_guest::{Guest, GuestOptions};
 use straightline_switch::api::{Addresses, EventKind, Link, NeighbourState};
+use straightline_testing::tunnel::{Net, V4, V6, config, text};
+use straightline_testing::{BROADCAST, frame, mac, nothing, send, take, wait_event, wait_until};
 use straightline_wire::MacAddr;
-
-use crate::common::{BROADCAST, frame, mac, nothing, send, take, wait_event, wait_until};
-use crate::tunnel_testbed::{Net, V4, V6, config, text};
 
 /// Kinds that carry Ethernet, with the same keys at both ends.
 const ETHERNET: [&str; 8] = [

@@ -11,12 +11,11 @@ use straightline_guest::{Guest, GuestOptions};
 use straightline_nodes::{Bridge, Patch};
 use straightline_packet::{Arena, Batch, Drops, HEAD, PacketId, Packets, PortIndex, Rcu, Settings, Turn};
 use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
+use straightline_testing::packets::{Kind, segmented};
+use straightline_testing::{BASIC, BROADCAST, arrived, frame, mac, noise};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 use straightline_wire::MacAddr;
-
-use crate::common::packets::{Kind, segmented};
-use crate::common::{BASIC, BROADCAST, arrived, frame, mac, noise};
 
 /// The time that costly packets of a turn may take: see `shares` in the crate `graph`.
 const TURN_SECONDS: f64 = 100e-6;

@@ -7,9 +7,8 @@ use straightline_graph::{EpollWaiter, PortControl};
 use straightline_guest::{Guest, GuestOptions};
 use straightline_packet::{Arena, Batch, Drops, PortIndex, Rcu, Reason, Settings};
 use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
+use straightline_testing::{arrived, frame, mac, wait_until};
 use straightline_virtio::net_header::NetHeader;
-
-use crate::common::{arrived, frame, mac, wait_until};
 
 #[test]
 fn whoever_is_sound_does_not_speak_for_others() {

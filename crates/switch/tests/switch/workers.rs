@@ -8,10 +8,9 @@ use straightline_config::{Config, PortConfig, WhenFull};
 use straightline_guest::{GuestOptions, Pair, Sequence, Stream};
 use straightline_switch::Switch;
 use straightline_switch::api::{Changes, Node};
-
-use crate::common::flows::{FLOWS, PAIRS, Traffic, options, patched};
-use crate::common::{Rig, arrived, bridge, frame, mac, patch, rig, send, take, vhost_user, wait_until};
-use crate::tunnel_testbed::{Net, V4, V6};
+use straightline_testing::flows::{FLOWS, PAIRS, Traffic, options, patched};
+use straightline_testing::tunnel::{Net, V4, V6};
+use straightline_testing::{Rig, arrived, bridge, frame, mac, patch, rig, send, take, vhost_user, wait_until};
 
 const BOTH: &[usize] = &[0, 1];
 

@@ -1,12 +1,10 @@
 use straightline_packet::{Arena, Gso, GsoKind, Offload, PortIndex, Rcu, Settings};
+use straightline_testing::golden;
 use straightline_wire::flow_hash;
 
 use super::*;
 use crate::L2tpOver;
 use crate::headers::reference::{HOP, InnerHeaders, US, check, finish, kinds, l2tpv3, tunnel, underlay};
-
-#[path = "../../tests/golden/mod.rs"]
-mod golden;
 
 /// Puts headers on a packet, and finishes its checksum as a port does. Also checks that restoring
 /// the outside gives the packet back.

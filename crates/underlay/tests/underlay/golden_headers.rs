@@ -1,6 +1,6 @@
 //! The headers of the golden frames, read and built again by crate `wire`, byte for byte.
 
-use crate::golden::{self, GoldenFrame};
+use straightline_testing::golden::{self, GoldenFrame};
 use straightline_wire::gtpu::ExtensionType;
 use straightline_wire::l2tpv3::{Carrier, Sublayer};
 use straightline_wire::vxlan_gpe::NextProtocol;

@@ -5,13 +5,12 @@ use std::os::fd::AsFd;
 use proptest::prelude::*;
 use rustix::fs::{MemfdFlags, fstat, ftruncate, memfd_create};
 use straightline_packet::Level;
+use straightline_testing::guest_ring::{AVAIL, BUFFERS, GuestRing, USED, USER};
 use straightline_virtio::memory::{GuestMemory, Region};
 use straightline_virtio::ring::{
     Device, Direction, First, InflightError, InflightFile, InflightShape, InflightTable, PackedDevice, Ring,
     RingOptions, SplitDevice, WRITE,
 };
-
-use crate::guest::{AVAIL, BUFFERS, GuestRing, USED, USER};
 
 const SIZE: u16 = 8;
 /// Flags of a packed descriptor (virtio 1.2, 2.8.1).

@@ -2,7 +2,6 @@
 //! test that needs a process of its own is a file beside this folder.
 
 mod dirty_log;
-mod guest;
 mod inflight;
 mod memory;
 mod packed_bytes;

@@ -10,13 +10,12 @@ use std::rc::Rc;
 
 use proptest::prelude::*;
 use straightline_packet::Level;
+use straightline_testing::guest_ring::{BUFFERS, GuestRing, USED};
 use straightline_virtio::fail;
 use straightline_virtio::net_header::{LEN, NetHeader};
 use straightline_virtio::ring::{
     Device, DeviceFault, Direction, First, PackedDevice, PackedDriver, RingOptions, SplitDevice, SplitDriver,
 };
-
-use crate::guest::{BUFFERS, GuestRing, USED};
 
 /// Bytes for the buffers of one chain.
 const SLOT: u64 = 4096;

@@ -5,15 +5,15 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
+use hostile::scene::Scene;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use straightline_guest::memory_file;
+use straightline_testing::{BASIC, pause};
 use straightline_virtio::features as f;
 use straightline_virtio::vhost_user::{Message, RegionSpec, Request};
 
 use crate::alone;
-use crate::common::BASIC;
 use crate::footprint::Footprint;
-use crate::scene::Scene;
 
 /// Maximum number of descriptors with a message in this test: one more than any message uses.
 const MAX_DESCRIPTORS: usize = 9;
@@ -93,7 +93,7 @@ impl RawConnection {
             match sent {
                 Ok(n) => assert_eq!(n, bytes.len(), "messages are short"),
                 Err(rustix::io::Errno::AGAIN) => {
-                    crate::common::pause();
+                    pause();
                     if !self.read() {
                         return false;
                     }
@@ -121,7 +121,7 @@ impl RawConnection {
     fn finish(mut self) {
         let _ = self.0.shutdown(std::net::Shutdown::Write);
         while self.read() {
-            crate::common::pause();
+            pause();
         }
     }
 }

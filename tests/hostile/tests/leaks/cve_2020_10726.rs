@@ -5,18 +5,18 @@ use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
+use hostile::attacker::Layout;
+use hostile::scene::Scene;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::fstat;
 use rustix::io::pread;
 use straightline_guest::GuestOptions;
+use straightline_testing::{BASIC, frame, mac, send, take, wait_until};
 use straightline_virtio::features as f;
 use straightline_virtio::vhost_user::{Message, Request};
 
 use crate::alone;
-use crate::attacker::Layout;
-use crate::common::{BASIC, frame, mac, send, take, wait_until};
 use crate::footprint::Footprint;
-use crate::scene::Scene;
 
 #[test]
 fn cve_2020_10726_get_inflight_fd_in_a_loop() {

@@ -2,17 +2,17 @@
 
 use std::os::fd::AsFd;
 
+use hostile::attacker::Layout;
+use hostile::scene::Scene;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::pipe::{PipeFlags, pipe_with};
 use straightline_guest::memory_file;
+use straightline_testing::BASIC;
 use straightline_virtio::features as f;
 use straightline_virtio::vhost_user::{FrontendClient, RegionRef, RegionSpec};
 
 use crate::alone;
-use crate::attacker::Layout;
-use crate::common::BASIC;
 use crate::footprint::Footprint;
-use crate::scene::Scene;
 
 /// Queue pairs of the attacked port. Each has two rings; the port also has a control ring.
 const PAIRS: u16 = 2;

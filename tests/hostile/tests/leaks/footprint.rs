@@ -1,8 +1,7 @@
 //! The resources of a process: descriptors, threads, mappings of guests' files, memory.
 
 use std::fs;
-
-use crate::common::wait_until;
+use straightline_testing::wait_until;
 
 /// Tolerated increase of resident memory, in KiB: allocators keep some memory. A leak in every
 /// round adds more.

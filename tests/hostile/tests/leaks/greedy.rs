@@ -8,11 +8,11 @@ use std::sync::Arc;
 use rustix::event::{EventfdFlags, eventfd};
 use straightline_guest::{Guest, GuestOptions};
 use straightline_port::{descriptors_free, descriptors_taken, set_descriptor_limit};
+use straightline_testing::{BASIC, Victims, bridge, frame, mac, patch, rig, send, take, vhost_user};
 use straightline_virtio::features as f;
 use straightline_virtio::vhost_user::FrontendClient;
 
 use crate::alone;
-use crate::common::{BASIC, Victims, bridge, frame, mac, patch, rig, send, take, vhost_user};
 
 /// Rings of 127 queue pairs, and the control ring.
 const RINGS: u16 = 255;

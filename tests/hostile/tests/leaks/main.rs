@@ -1,15 +1,6 @@
 //! Attacks repeated many times: descriptors, threads, mappings and memory do not increase. The
 //! tests have a process of their own, so that nothing else changes these counts.
 
-#[path = "../rig/attacker.rs"]
-#[allow(dead_code, reason = "shared with the rig, which uses all of it")]
-mod attacker;
-#[path = "../../../../crates/switch/tests/common/mod.rs"]
-mod common;
-#[path = "../rig/scene.rs"]
-#[allow(dead_code, reason = "shared with the rig, which uses all of it")]
-mod scene;
-
 mod cve_2019_14818;
 mod cve_2020_10726;
 mod descriptors;

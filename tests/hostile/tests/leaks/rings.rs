@@ -2,16 +2,16 @@
 
 use std::os::fd::AsFd;
 
+use hostile::attacker::{Attacker, Layout};
+use hostile::scene::{Ring, Scene, valid};
 use rustix::fs::ftruncate;
 use straightline_guest::memory_file;
+use straightline_testing::{arrived, frame, mac, send};
 use straightline_virtio::ring::{Descriptor, INDIRECT, NEXT, WRITE};
 use straightline_virtio::vhost_user::{RegionRef, RegionSpec};
 
 use crate::alone;
-use crate::attacker::{Attacker, Layout};
-use crate::common::{arrived, frame, mac, send};
 use crate::footprint::Footprint;
-use crate::scene::{Ring, Scene, valid};
 
 const TX: Ring = Ring::Transmit;
 const RX: Ring = Ring::Receive;

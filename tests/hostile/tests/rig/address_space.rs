@@ -2,12 +2,12 @@
 
 use std::os::fd::AsFd;
 
+use hostile::scene::Scene;
 use straightline_guest::memory_file;
 use straightline_virtio::vhost_user::{Message, RegionRef, RegionSpec, Request};
 
 use crate::cve_2026_86567::mappings;
 use crate::messages::{frontend, number};
-use crate::scene::Scene;
 
 const TIB: u64 = 1 << 40;
 

@@ -4,12 +4,12 @@ use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use straightline_guest::Guest;
+use straightline_testing::{BROADCAST, arrived, frame, mac, pause, send, take, wait_until};
 use straightline_virtio::net_header::NetHeader;
 use straightline_wire::frame::{Checksum, Frame, Net, Transport};
 use straightline_wire::vlan::Tag;
 use straightline_wire::{EtherType, MacAddr, arp};
 
-use crate::common::{BROADCAST, arrived, frame, mac, pause, send, take, wait_until};
 use crate::network::{LEFT_IP, Network, STRANGER};
 
 /// Returns an ARP request.

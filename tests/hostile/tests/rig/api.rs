@@ -12,6 +12,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use hostile::scene::Scene;
 use rustix::io::Errno;
 use rustix::process::{Uid, geteuid};
 use rustix::system::uname;
@@ -21,10 +22,9 @@ use straightline_switch::api::{
     ApiHandle, ApiServer, Capture, CaptureRequest, Changes, Control, DynamicPortGuard, ErrorCode, Ping, PingRequest,
     PortRequest, Ports, Refusal, RequestError, Stream, Trace, TraceRequest, ask,
 };
+use straightline_testing::{PATIENCE, wait_until};
 
-use crate::common::{PATIENCE, wait_until};
 use crate::held::{lingering, send_beside};
-use crate::scene::Scene;
 
 /// The attacker, and another user.
 const ATTACKER: u32 = 61_001;

@@ -9,9 +9,9 @@ use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use crate::common::{PATIENCE, Victims, bridge, patch, rig, wait_until};
 use crate::held::{is_closing, lingering, reload, send_beside};
-use crate::scene::Scene;
+use hostile::scene::Scene;
+use straightline_testing::{PATIENCE, Victims, bridge, patch, rig, wait_until};
 
 /// A frontend in the queue of a port's socket. Its descriptor closes with the socket.
 struct Queued {

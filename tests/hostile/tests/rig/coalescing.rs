@@ -1,17 +1,17 @@
 //! Packets for a guest that accepts unsegmented packets. Consecutive segments of a flow are
 //! coalesced. Packets that an attacker has made to look like segments are not.
 
+use hostile::attacker::{Attacker, Layout};
+use hostile::scene::{Down, Ring, Scene, valid};
 use straightline_packet::double::Double;
+use straightline_testing::packets::{Kind, NEEDS_CSUM, check, finish, partial};
+use straightline_testing::{self as testing, PATIENCE, mac, noise, take};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 use straightline_virtio::ring::{Descriptor, WRITE};
 use straightline_wire::checksum;
 
-use crate::attacker::{Attacker, Layout};
-use crate::common::packets::{Kind, NEEDS_CSUM, check, finish, partial};
-use crate::common::{mac, noise, take};
 use crate::once_packets::double;
-use crate::scene::{Down, Ring, Scene, valid};
 
 const TAKES: u64 = f::VIRTIO_NET_F_GUEST_CSUM
     | f::VIRTIO_NET_F_GUEST_TSO4
@@ -175,7 +175,7 @@ fn a_body_that_is_rewritten_is_never_trusted_if_it_is_wrong() {
             let right = packets[nth].1[700];
             publish(&guest, &descriptors);
             let mut arrived: Vec<Packet> = Vec::new();
-            let patience = std::time::Instant::now() + crate::common::PATIENCE;
+            let patience = std::time::Instant::now() + PATIENCE;
             // One packet, or three.
             while arrived.is_empty() || (arrived[0].0.gso_type == 0 && arrived.len() < 3) {
                 assert!(std::time::Instant::now() < patience, "{} packets arrived", arrived.len());
@@ -183,7 +183,7 @@ fn a_body_that_is_rewritten_is_never_trusted_if_it_is_wrong() {
                     guest.write_memory(descriptors[nth].addr + at, &[right ^ 1]);
                     guest.write_memory(descriptors[nth].addr + at, &[right]);
                 }
-                arrived.extend(crate::common::arrived(&mut scene.good));
+                arrived.extend(testing::arrived(&mut scene.good));
             }
             if arrived[0].0.gso_type == 0 {
                 assert!(arrived.iter().all(|(header, _)| header.flags & NEEDS_CSUM == 0));

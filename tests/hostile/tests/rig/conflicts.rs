@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use straightline_switch::api::EventKind;
+use straightline_testing::tunnel::End;
+use straightline_testing::{BROADCAST, wait_event, wait_until};
 use straightline_wire::{EtherType, IpProtocol, MacAddr, arp, ethernet, icmpv6, ipv6, ndp};
 
-use crate::common::{BROADCAST, wait_event, wait_until};
 use crate::network::{ATTACKERS_IP, LEFT, LEFT_IP, Network, QUIET_IP, STRANGER};
-use crate::tunnel_testbed::End;
 
 const LEFT_IP6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
 const ALL: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);

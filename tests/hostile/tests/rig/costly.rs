@@ -1,14 +1,13 @@
 //! Packets that cost a worker much: GSO packets for a port of this machine, which the switch segments
 //! and sends one by one.
 
+use hostile::scene::measure_gap;
 use straightline_config::{Offloads, PatchConfig, WhenFull};
 use straightline_guest::{Guest, GuestOptions};
+use straightline_testing::host::{Host, tap_with};
+use straightline_testing::packets::{Kind, segmented};
+use straightline_testing::{BROADCAST, Rig, Victims, mac, noise, patch, rig, wait_until};
 use straightline_virtio::features as f;
-
-use crate::common::host::{Host, tap_with};
-use crate::common::packets::{Kind, segmented};
-use crate::common::{BROADCAST, Rig, Victims, mac, noise, patch, rig, wait_until};
-use crate::scene::measure_gap;
 
 /// Packets of the attack, and segments of each: as many as Linux makes of a packet.
 const PACKETS: u64 = 60;

@@ -3,14 +3,14 @@
 
 use std::os::fd::AsFd;
 
+use hostile::attacker::{Attacker, Layout};
+use hostile::scene::{Down, Dropped, Ring, Scene, valid};
 use straightline_guest::memory_file;
+use straightline_testing::{frame, mac, noise, send, take};
 use straightline_virtio::ring::{Descriptor, WRITE};
 use straightline_virtio::vhost_user::{RegionRef, RegionSpec, RingAddresses};
 
-use crate::attacker::{Attacker, Layout};
-use crate::common::{frame, mac, noise, send, take};
 use crate::messages::{frontend, region};
-use crate::scene::{Down, Dropped, Ring, Scene, valid};
 
 /// Bytes of the second region.
 const SECOND: u64 = 1 << 16;

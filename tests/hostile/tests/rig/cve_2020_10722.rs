@@ -2,12 +2,12 @@
 
 use std::os::fd::AsFd;
 
+use hostile::scene::Scene;
 use straightline_guest::memory_file;
 use straightline_virtio::vhost_user::{Message, Request};
 
 use crate::cve_2026_86567::mappings;
 use crate::messages::{frontend, number};
-use crate::scene::Scene;
 
 /// Size of the file.
 const FILE: u64 = 1 << 20;

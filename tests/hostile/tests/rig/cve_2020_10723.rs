@@ -1,9 +1,9 @@
 //! CVE-2020-10723: a ring's index was checked with 32 bits, but used with 16.
 
+use hostile::scene::Scene;
 use straightline_virtio::vhost_user::{Message, Request, RingAddresses};
 
 use crate::messages::{addresses, frontend, number, state};
-use crate::scene::Scene;
 
 /// Requests that name a ring in a "vring state description".
 const STATES: [Request; 4] =

@@ -1,11 +1,10 @@
 //! CVE-2020-10725: one of four packed descriptors that were handled together was used without
 //! translation.
 
+use hostile::attacker::{Attacker, Layout};
+use hostile::scene::{Down, Ring, Scene, valid};
+use straightline_testing::{frame, mac, send, take, wait_until};
 use straightline_virtio::ring::{Descriptor, WRITE};
-
-use crate::attacker::{Attacker, Layout};
-use crate::common::{frame, mac, send, take, wait_until};
-use crate::scene::{Down, Ring, Scene, valid};
 
 /// Writes a frame behind a header into a buffer, and returns its descriptor.
 fn filled(guest: &Attacker, buffer: u16, bytes: &[u8]) -> Descriptor {

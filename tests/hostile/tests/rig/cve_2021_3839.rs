@@ -2,11 +2,11 @@
 
 use std::os::fd::AsFd;
 
+use hostile::scene::Scene;
 use straightline_guest::memory_file;
 use straightline_virtio::vhost_user::{Message, Request};
 
 use crate::messages::frontend;
-use crate::scene::Scene;
 
 /// Returns an "Inflight description": size and offset of the mapping, number of rings, entries of
 /// the largest ring.

@@ -1,11 +1,10 @@
 //! CVE-2022-2132: a chain shorter than the header, or a header split over descriptors, caused an
 //! endless copy.
 
+use hostile::attacker::Layout;
+use hostile::scene::{Down, Dropped, Ring, Scene, valid};
+use straightline_testing::{frame, mac, send, take};
 use straightline_virtio::ring::{Descriptor, NEXT, WRITE};
-
-use crate::attacker::Layout;
-use crate::common::{frame, mac, send, take};
-use crate::scene::{Down, Dropped, Ring, Scene, valid};
 
 #[test]
 fn cve_2022_2132_a_header_cut_at_every_byte() {

@@ -1,14 +1,13 @@
 //! CVE-2024-11614: a checksum start beyond the packet was accepted. (The header was also read
 //! twice: see `once_packets`.)
 
+use hostile::attacker::{Attacker, Layout};
+use hostile::scene::{Dropped, Ring, Scene};
+use straightline_testing::packets::NEEDS_CSUM;
+use straightline_testing::{frame, mac, take};
 use straightline_virtio::features::VIRTIO_NET_F_CSUM;
 use straightline_virtio::net_header::NetHeader;
 use straightline_virtio::ring::Descriptor;
-
-use crate::attacker::{Attacker, Layout};
-use crate::common::packets::NEEDS_CSUM;
-use crate::common::{frame, mac, take};
-use crate::scene::{Dropped, Ring, Scene};
 
 /// Length of the frame.
 const LEN: usize = 60;

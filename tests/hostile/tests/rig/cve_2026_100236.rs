@@ -1,15 +1,14 @@
 //! CVE-2026-100236: segmentation copied a header that was longer than a segment.
 
+use hostile::attacker::{Attacker, Layout};
+use hostile::scene::{Dropped, Ring, Scene};
+use straightline_testing::packets::{Kind, check, segmented};
+use straightline_testing::{mac, noise, take};
 use straightline_virtio::features::{
     VIRTIO_NET_F_CSUM, VIRTIO_NET_F_HOST_TSO4, VIRTIO_NET_F_HOST_TSO6, VIRTIO_NET_F_HOST_USO,
 };
 use straightline_virtio::net_header::NetHeader;
 use straightline_virtio::ring::Descriptor;
-
-use crate::attacker::{Attacker, Layout};
-use crate::common::packets::{Kind, check, segmented};
-use crate::common::{mac, noise, take};
-use crate::scene::{Dropped, Ring, Scene};
 
 const FEATURES: u64 = VIRTIO_NET_F_CSUM | VIRTIO_NET_F_HOST_TSO4 | VIRTIO_NET_F_HOST_TSO6 | VIRTIO_NET_F_HOST_USO;
 

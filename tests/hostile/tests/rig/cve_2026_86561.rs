@@ -2,11 +2,11 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
+use hostile::scene::Scene;
 use straightline_guest::memory_file;
 use straightline_virtio::vhost_user::{RegionRef, RegionSpec};
 
 use crate::messages::{frontend, region};
-use crate::scene::Scene;
 
 #[test]
 fn cve_2026_86561_memory_that_cannot_be_mapped() {

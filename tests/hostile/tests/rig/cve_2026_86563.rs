@@ -2,15 +2,15 @@
 
 use std::os::fd::AsFd;
 
+use hostile::attacker::{Attacker, Layout};
+use hostile::scene::{Ring, Scene, valid};
 use straightline_guest::memory_file;
+use straightline_testing::{frame, mac, send};
 use straightline_virtio::features::VHOST_F_LOG_ALL;
 use straightline_virtio::ring::Descriptor;
 use straightline_virtio::vhost_user::{Message, Request};
 
-use crate::attacker::{Attacker, Layout};
-use crate::common::{frame, mac, send};
 use crate::cve_2026_86567::own_region;
-use crate::scene::{Ring, Scene, valid};
 
 /// Bytes of guest memory for each bit of the log (vhost-user, "Migration").
 const PAGE: u64 = 4096;

@@ -3,13 +3,13 @@
 
 use std::os::fd::AsFd;
 
+use hostile::attacker::Layout;
+use hostile::scene::{Ring, Scene};
 use straightline_guest::memory_file;
+use straightline_testing::{frame, mac, take};
 use straightline_virtio::vhost_user::{Message, RegionRef, Request, RingAddresses};
 
-use crate::attacker::Layout;
-use crate::common::{frame, mac, take};
 use crate::messages::{addresses, frontend, number, region, state};
-use crate::scene::{Ring, Scene};
 
 /// Returns GET_INFLIGHT_FD for two rings of `size` entries ("Inflight description").
 fn table(size: u16) -> Message {

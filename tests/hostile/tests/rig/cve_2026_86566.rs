@@ -1,10 +1,9 @@
 //! CVE-2026-86566: a receive buffer shorter than the header made a length underflow.
 
+use hostile::attacker::Layout;
+use hostile::scene::{Down, Dropped, Ring, Scene, valid};
+use straightline_testing::{frame, mac, send};
 use straightline_virtio::ring::{Descriptor, WRITE};
-
-use crate::attacker::Layout;
-use crate::common::{frame, mac, send};
-use crate::scene::{Down, Dropped, Ring, Scene, valid};
 
 #[test]
 fn cve_2026_86566_a_buffer_too_short_for_the_header() {

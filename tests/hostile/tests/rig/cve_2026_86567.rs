@@ -2,14 +2,13 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
+use hostile::attacker::{Attacker, Layout};
+use hostile::scene::{Ring, Scene, valid};
 use rustix::fs::fstat;
 use straightline_guest::{Guest, memory_file};
+use straightline_testing::{arrived, frame, mac, send, take};
 use straightline_virtio::ring::Descriptor;
 use straightline_virtio::vhost_user::{RegionRef, RegionSpec};
-
-use crate::attacker::{Attacker, Layout};
-use crate::common::{arrived, frame, mac, send, take};
-use crate::scene::{Ring, Scene, valid};
 
 /// Returns how many times this process has mapped a file. The guest itself maps it once.
 pub(crate) fn mappings(file: &OwnedFd) -> usize {

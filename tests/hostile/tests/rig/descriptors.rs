@@ -1,13 +1,12 @@
 //! Receive buffers with many descriptors, while another guest decides how many buffers are needed.
 
+use hostile::attacker::{Attacker, Layout};
+use hostile::scene::Ring;
 use straightline_guest::GuestOptions;
+use straightline_testing::packets::{Kind, segmented};
+use straightline_testing::{Rig, Victims, frame, mac, noise, patch, rig, send, vhost_user, wait_until};
 use straightline_virtio::features as f;
 use straightline_virtio::ring::{Descriptor, WRITE};
-
-use crate::attacker::{Attacker, Layout};
-use crate::common::packets::{Kind, segmented};
-use crate::common::{Rig, Victims, frame, mac, noise, patch, rig, send, vhost_user, wait_until};
-use crate::scene::Ring;
 
 /// Bytes of each segment into which the attacker's packets are split.
 const SIZE: u16 = 64;

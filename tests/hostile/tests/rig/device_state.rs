@@ -7,13 +7,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use hostile::scene::Scene;
 use rustix::fs::{OFlags, fcntl_setfl};
 use straightline_guest::{GuestOptions, memory_file};
+use straightline_testing::noise;
 use straightline_virtio::vhost_user::{FrontendClient, Message, Request, TransferSpec};
 
-use crate::common::noise;
 use crate::messages::frontend;
-use crate::scene::Scene;
 
 /// Sends a message and returns the answer as a number. Bits 0 to 7 are not zero if the message
 /// failed.

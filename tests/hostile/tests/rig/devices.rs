@@ -1,16 +1,16 @@
 //! A container at the other end of a veth pair, whose near end is a port of the switch.
 
+use hostile::scene::measure_gap;
 use straightline_config::PortConfig;
 use straightline_guest::GuestOptions;
 use straightline_guest::endpoints::{Interface, InterfaceKind, InterfacePort, TestPort};
 use straightline_switch::api::Link;
+use straightline_testing::host::{Host, af_packet};
+use straightline_testing::packets::{Kind, segmented};
+use straightline_testing::{BROADCAST, Rig, Victims, arrived, bridge, frame, mac, noise, patch, rig, wait_until};
 use straightline_virtio::net_header::NetHeader;
 
-use crate::common::host::{Host, af_packet};
-use crate::common::packets::{Kind, segmented};
-use crate::common::{BROADCAST, Rig, Victims, arrived, bridge, frame, mac, noise, patch, rig, wait_until};
 use crate::logs::LogLines;
-use crate::scene::measure_gap;
 
 /// Frames of the attack.
 const FRAMES: u64 = 4000;

@@ -10,13 +10,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hostile::scene::Scene;
 use rustix::net::sockopt::{set_socket_linger, set_socket_recv_buffer_size, set_socket_send_buffer_size};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use straightline_config::Config;
+use straightline_testing::{Rig, Victims, bridge, patch, rig, vhost_user, wait_until};
 use straightline_virtio::vhost_user::{Message, Request};
-
-use crate::common::{Rig, Victims, bridge, patch, rig, vhost_user, wait_until};
-use crate::scene::Scene;
 
 /// A frontend that blocks its port's thread until it is released or dropped.
 struct Hold {

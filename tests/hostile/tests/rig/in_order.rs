@@ -7,12 +7,12 @@
 
 use std::collections::VecDeque;
 
+use hostile::attacker::{Attacker, Layout};
+use hostile::scene::{Down, Ring, Scene, valid};
 use straightline_guest::PackedDescriptor;
+use straightline_testing::{arrived, frame, mac, noise, send, take, wait_until};
 use straightline_virtio::ring::{Descriptor, INDIRECT, NEXT, WRITE};
 
-use crate::attacker::{Attacker, Layout};
-use crate::common::{arrived, frame, mac, noise, send, take, wait_until};
-use crate::scene::{Down, Ring, Scene, valid};
 use crate::{packed, split};
 
 const TX: Ring = Ring::Transmit;

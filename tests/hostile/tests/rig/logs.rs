@@ -7,14 +7,13 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Instant;
 
+use hostile::scene::Scene;
 use straightline_guest::GuestOptions;
 use straightline_packet::IgnorePoison;
 use straightline_switch::LogWriter;
+use straightline_testing::{BASIC, PATIENCE};
 use straightline_virtio::features as f;
 use straightline_virtio::vhost_user::{FrontendClient, Message, Request};
-
-use crate::common::{BASIC, PATIENCE};
-use crate::scene::Scene;
 
 /// Name of the attacked port.
 const NAME: &str = "flooded";

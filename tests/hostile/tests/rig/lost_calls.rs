@@ -4,12 +4,11 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use hostile::attacker::Layout;
+use hostile::scene::{Ring, Scene, valid};
 use rustix::event::{EventfdFlags, eventfd};
+use straightline_testing::{frame, mac, send, wait_until};
 use straightline_virtio::ring::Descriptor;
-
-use crate::attacker::Layout;
-use crate::common::{frame, mac, send, wait_until};
-use crate::scene::{Ring, Scene, valid};
 
 #[test]
 fn a_call_that_is_never_answered_is_repeated_three_times() {

@@ -1,15 +1,6 @@
 //! The attacks. The package's `lib.rs` describes them.
 
-mod attacker;
-#[path = "../../../../crates/switch/tests/common/mod.rs"]
-mod common;
-#[path = "../../../../crates/virtio/tests/virtio/guest.rs"]
-#[expect(dead_code, reason = "shared with the tests of rings, which use all of it")]
-mod memory;
 mod network;
-mod scene;
-#[path = "../../../../crates/switch/tests/switch/tunnel_testbed.rs"]
-mod tunnel_testbed;
 
 mod address_space;
 mod answers;

@@ -5,12 +5,11 @@ use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 
+use hostile::scene::Scene;
 use straightline_guest::{Ring, memory_file};
+use straightline_testing::{self as testing, BASIC, noise};
 use straightline_virtio::features as f;
 use straightline_virtio::vhost_user::{FrontendClient, Message, RegionRef, RegionSpec, Request, RingAddresses};
-
-use crate::common::{self, BASIC, noise};
-use crate::scene::Scene;
 
 /// Connects a frontend that has negotiated features, and set up nothing else.
 pub(crate) fn frontend(scene: &Scene) -> FrontendClient {
@@ -18,7 +17,7 @@ pub(crate) fn frontend(scene: &Scene) -> FrontendClient {
     let wanted = BASIC | f::VHOST_USER_F_PROTOCOL_FEATURES;
     let agreed = client.handshake(wanted, u64::MAX).expect("handshake");
     client.set_features(agreed.features).expect("features");
-    client.set_timeout(Some(common::PATIENCE)).expect("timeout");
+    client.set_timeout(Some(testing::PATIENCE)).expect("timeout");
     client
 }
 

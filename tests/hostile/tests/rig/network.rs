@@ -19,7 +19,7 @@
 //! - **An attacker on the underlay's network** sends whole frames: [`Network::inject`]. Its address
 //!   is [`STRANGER`]. [`udp`] and [`vxlan`] write outer headers. [`Network::seen`] has what passed
 //!   the wire between the ends, such as answers.
-//! - **An attacker behind a remote** is `b`, which sends by [`send`](crate::common::send). Its frames
+//! - **An attacker behind a remote** is `b`, which sends by [`send`]. Its frames
 //!   have to pass the underlay `right` and the wire, so a flood of them would take the place of the
 //!   victims' frames there. A flood comes by [`Network::inject`] with [`vxlan`] instead: frames as
 //!   the remote would send them, as fast as the switch takes them.
@@ -31,12 +31,11 @@ use std::sync::atomic::Ordering;
 
 use straightline_guest::{Guest, GuestOptions};
 use straightline_switch::api::{Link, Port};
+use straightline_testing::tunnel::{End, Net};
+use straightline_testing::{BROADCAST, Victims, frame, mac, send, take, wait_until};
 use straightline_wire::frame::{Checksum, Frame, Net as Ip, Transport};
 use straightline_wire::vxlan as header;
 use straightline_wire::{MacAddr, arp};
-
-use crate::common::{BROADCAST, Victims, frame, mac, send, take, wait_until};
-use crate::tunnel_testbed::{End, Net};
 
 /// The addresses of the underlays.
 pub(crate) const LEFT: MacAddr = MacAddr([2, 0, 0, 0, 0xaa, 1]);

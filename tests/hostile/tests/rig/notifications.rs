@@ -4,15 +4,15 @@
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 
+use hostile::attacker::{Attacker, Layout};
+use hostile::scene::{Ring, Scene, valid};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch, apply_filter};
 use straightline_switch::api::Status;
+use straightline_testing::{PATIENCE, frame, mac, send, wait_until};
 use straightline_virtio::ring::Descriptor;
 
-use crate::attacker::{Attacker, Layout};
-use crate::common::{PATIENCE, frame, mac, send, wait_until};
 use crate::peers::fill_calls_that_block;
-use crate::scene::{Ring, Scene, valid};
 
 /// Runs `f` on a thread without asynchronous requests, as if another process held all of
 /// `fs.aio-max-nr`: the error of the kernel is the same. Threads that `f` starts inherit this.

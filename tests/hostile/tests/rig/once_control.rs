@@ -4,15 +4,15 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
+use hostile::scene::Scene;
 use rustix::event::{EventfdFlags, eventfd};
 use straightline_guest::{Guest, GuestOptions, MemoryPlacement, memory_file};
+use straightline_testing::wait_until;
 use straightline_virtio::features as f;
 use straightline_virtio::ring::{Geometry, RingOptions, SplitDriver};
 use straightline_virtio::vhost_user::RingAddresses;
 
-use crate::common::wait_until;
 use crate::once_packets::double;
-use crate::scene::Scene;
 
 const CONTROL: u64 =
     f::VIRTIO_NET_F_CTRL_VQ | f::VIRTIO_NET_F_CTRL_RX | f::VIRTIO_NET_F_CTRL_VLAN | f::VIRTIO_NET_F_CTRL_MAC_ADDR;

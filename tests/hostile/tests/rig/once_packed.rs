@@ -1,9 +1,8 @@
 //! Every field of a packed ring that the driver owns is read once.
 
 use straightline_packet::double::Double;
+use straightline_testing::guest_ring::{AVAIL, BUFFERS, DESC, GuestRing};
 use straightline_virtio::ring::{Device, Direction, First, INDIRECT, NEXT, PackedDevice, RingOptions, WRITE};
-
-use crate::memory::{AVAIL, BUFFERS, DESC, GuestRing};
 
 const TABLE: u64 = BUFFERS + 0x1_0000;
 

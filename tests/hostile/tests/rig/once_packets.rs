@@ -5,20 +5,20 @@
 
 #![expect(unsafe_code, reason = "a safe interface around it, with a proof beside each use")]
 
+use hostile::attacker::Layout;
+use hostile::scene::{Ring, Scene, valid};
 use straightline_guest::Guest;
 use straightline_packet::MemorySegment;
 use straightline_packet::double::Double;
+use straightline_testing::packets::{Kind, NEEDS_CSUM, check, partial, segmented};
+use straightline_testing::{frame, mac, noise, send, take};
 use straightline_virtio::features::{
     VIRTIO_NET_F_CSUM, VIRTIO_NET_F_HOST_TSO4, VIRTIO_NET_F_HOST_TSO6, VIRTIO_NET_F_HOST_USO,
 };
 use straightline_virtio::net_header::NetHeader;
 use straightline_virtio::ring::Descriptor;
 
-use crate::attacker::Layout;
-use crate::common::packets::{Kind, NEEDS_CSUM, check, partial, segmented};
-use crate::common::{frame, mac, noise, send, take};
 use crate::cve_2026_86567::mapped_at;
-use crate::scene::{Ring, Scene, valid};
 
 const FEATURES: u64 = VIRTIO_NET_F_CSUM | VIRTIO_NET_F_HOST_TSO4 | VIRTIO_NET_F_HOST_TSO6 | VIRTIO_NET_F_HOST_USO;
 

@@ -3,9 +3,8 @@
 //! length and a control command were read twice.)
 
 use straightline_packet::double::Double;
+use straightline_testing::guest_ring::{AVAIL, BUFFERS, DESC, GuestRing, USED, events};
 use straightline_virtio::ring::{Device, Direction, First, INDIRECT, NEXT, RingOptions, WRITE};
-
-use crate::memory::{AVAIL, BUFFERS, DESC, GuestRing, USED, events};
 
 const ALL: RingOptions = RingOptions { event_idx: true, indirect: true, in_order: false };
 

@@ -3,13 +3,13 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
+use hostile::scene::Scene;
 use straightline_guest::memory_file;
+use straightline_testing::{BASIC, PATIENCE};
 use straightline_virtio::features as f;
 use straightline_virtio::vhost_user::{FrontendClient, Message, RegionSpec, Request, RingAddresses};
 
-use crate::common::{BASIC, PATIENCE};
 use crate::messages::{addresses, number, region, state};
-use crate::scene::Scene;
 
 /// A message, and the file that is sent with it.
 struct Step {

@@ -1,11 +1,10 @@
 //! Guests whose packed rings break every rule. The victims on the same worker must not be affected.
 
+use hostile::attacker::{Attacker, Layout};
+use hostile::scene::{Down, Dropped, Ring, Scene, valid};
 use straightline_guest::GuestOptions;
+use straightline_testing::{BASIC, arrived, frame, mac, noise, send, take, wait_until};
 use straightline_virtio::ring::{Descriptor, INDIRECT, NEXT, WRITE};
-
-use crate::attacker::{Attacker, Layout};
-use crate::common::{BASIC, arrived, frame, mac, noise, send, take, wait_until};
-use crate::scene::{Down, Dropped, Ring, Scene, valid};
 
 const TX: Ring = Ring::Transmit;
 const RX: Ring = Ring::Receive;

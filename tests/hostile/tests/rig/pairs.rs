@@ -5,16 +5,16 @@
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use hostile::attacker::Layout;
+use hostile::scene::{Ring, Scene};
 use rustix::event::{EventfdFlags, eventfd};
 use straightline_guest::{Guest, PackedDescriptor, Pair};
+use straightline_testing::{arrived, frame, mac, noise, send, take, wait_until};
 use straightline_virtio::net_header::NetHeader;
 use straightline_virtio::ring::{Descriptor, NEXT, WRITE};
 use straightline_virtio::vhost_user::{Message, RegionRef, Request};
 
-use crate::attacker::Layout;
-use crate::common::{arrived, frame, mac, noise, send, take, wait_until};
 use crate::cve_2026_86567::own_region;
-use crate::scene::{Ring, Scene};
 
 pub(crate) const PAIRS: u16 = 4;
 pub(crate) const RINGS: u16 = 2 * PAIRS;

@@ -1,12 +1,12 @@
 //! A driver that requests, by commands, queue pairs that do not exist or whose rings are missing.
 
+use hostile::attacker::Layout;
+use hostile::scene::Scene;
 use straightline_guest::Guest;
+use straightline_testing::{send, wait_until};
 
-use crate::attacker::Layout;
-use crate::common::{send, wait_until};
 use crate::once_control::Commander;
 use crate::pairs::{FLOWS, PAIRS, RINGS, arrived_by, flow};
-use crate::scene::Scene;
 
 /// Returns the command VIRTIO_NET_CTRL_MQ, VIRTIO_NET_CTRL_MQ_VQ_PAIRS_SET (virtio 1.2, 5.1.6.5.5).
 fn use_pairs(pairs: u16) -> [u8; 4] {

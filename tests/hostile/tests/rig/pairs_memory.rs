@@ -3,16 +3,16 @@
 
 use std::os::fd::AsFd;
 
+use hostile::attacker::{Attacker, Layout};
+use hostile::scene::{Ring, Scene};
 use straightline_guest::{Guest, PackedDescriptor, Pair};
+use straightline_testing::{arrived, frame, mac, noise, send, wait_until};
 use straightline_virtio::net_header::NetHeader;
 use straightline_virtio::ring::{Descriptor, Geometry, WRITE};
 use straightline_virtio::vhost_user::{RegionRef, RegionSpec, RingAddresses};
 
-use crate::attacker::{Attacker, Layout};
-use crate::common::{arrived, frame, mac, noise, send, wait_until};
 use crate::cve_2026_86567::{mappings, own_region};
 use crate::pairs::{FLOWS, PAIRS, RINGS, arrived_by, flow};
-use crate::scene::{Ring, Scene};
 
 fn ring_of(index: u16) -> Ring {
     if index.is_multiple_of(2) { Ring::Receive } else { Ring::Transmit }

@@ -4,18 +4,18 @@
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
+use hostile::attacker::Layout;
+use hostile::scene::Scene;
 use rustix::event::{EventfdFlags, eventfd};
 use straightline_guest::{Guest, GuestOptions, Pair};
+use straightline_testing::{arrived, frame, mac, send, take, wait_until};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 use straightline_virtio::vhost_user::{FrontendClient, Message, Request};
 
-use crate::attacker::Layout;
-use crate::common::{arrived, frame, mac, send, take, wait_until};
 use crate::cve_2020_10723::{all_that_name, is_refused};
 use crate::messages::frontend;
 use crate::pairs::{FLOWS, PAIRS, RINGS, arrived_by, flow};
-use crate::scene::Scene;
 
 #[test]
 fn rings_beyond_the_pairs_that_are_offered() {

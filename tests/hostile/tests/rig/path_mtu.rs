@@ -4,9 +4,9 @@
 use std::net::Ipv4Addr;
 
 use straightline_switch::api::{EventKind, PathMtu};
+use straightline_testing::{BROADCAST, frame, mac, send, take, wait_event, wait_until};
 use straightline_wire::{EtherType, IpProtocol, checksum, ethernet, icmpv4, ipv4, udp, vxlan};
 
-use crate::common::{BROADCAST, frame, mac, send, take, wait_event, wait_until};
 use crate::network::{ATTACKERS_IP, LEFT, LEFT_IP, Network, QUIET_IP, STRANGER};
 
 /// Bytes of the outer IP packet around the longest frame of the victims and of the guests here.

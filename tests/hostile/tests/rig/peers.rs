@@ -4,15 +4,14 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use hostile::attacker::Layout;
+use hostile::scene::{Ring, Scene, valid};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use straightline_guest::GuestOptions;
+use straightline_testing::{arrived, frame, mac, pause, send, take, wait_until};
 use straightline_virtio::ring::Descriptor;
 use straightline_virtio::vhost_user::{FrontendClient, Message, Request};
-
-use crate::attacker::Layout;
-use crate::common::{arrived, frame, mac, pause, send, take, wait_until};
-use crate::scene::{Ring, Scene, valid};
 
 #[test]
 fn a_peer_that_stops_reading_its_socket() {

@@ -1,11 +1,11 @@
 //! An attacker behind a tunnel's remote, which invents stations.
 
+use hostile::scene::measure_gap;
 use straightline_switch::api::EventKind;
+use straightline_testing::{frame, mac, nothing, wait_event};
 use straightline_wire::MacAddr;
 
-use crate::common::{frame, mac, nothing, wait_event};
 use crate::network::{ATTACKERS_IP, Network, QUIET, QUIET_IP, vxlan};
-use crate::scene::measure_gap;
 
 /// The attacker sends from many more addresses than the tunnel's table has places, as fast as the
 /// switch takes packets. Packets for the quiet station still go to its remote only.

@@ -4,10 +4,9 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
+use hostile::scene::Scene;
 use rustix::process::geteuid;
-
-use crate::common::vhost_user;
-use crate::scene::Scene;
+use straightline_testing::{vhost_user, wait_until};
 
 /// Returns the owner, group and mode of a file that no frontend's user may change.
 fn system(file: &Path) -> (u32, u32, u32) {
@@ -51,9 +50,7 @@ fn a_link_in_the_place_of_a_socket_is_not_followed() {
 
     // With the link gone, the port listens again by itself.
     fs::remove_file(&socket).expect("the link");
-    crate::common::wait_until("the port listens again", || {
-        scene.rig.port(0).reason.is_some_and(|why| !why.contains("cannot listen"))
-    });
+    wait_until("the port listens again", || scene.rig.port(0).reason.is_some_and(|why| !why.contains("cannot listen")));
     scene.recovers("a link in the place of a socket");
     scene.end();
 }

@@ -2,14 +2,13 @@
 
 use std::os::fd::AsFd;
 
+use hostile::attacker::Attacker;
+use hostile::scene::{Down, Dropped, Scene, valid};
 use rustix::event::{EventfdFlags, eventfd};
 use straightline_guest::{Guest, GuestOptions, Ring};
+use straightline_testing::{BASIC, arrived, frame, mac, noise, send, take, wait_until};
 use straightline_virtio::net_header::NetHeader;
 use straightline_virtio::ring::{Descriptor, INDIRECT, NEXT, WRITE};
-
-use crate::attacker::Attacker;
-use crate::common::{BASIC, arrived, frame, mac, noise, send, take, wait_until};
-use crate::scene::{Down, Dropped, Scene, valid};
 
 #[test]
 fn chains_that_a_guest_must_not_send() {

@@ -3,17 +3,17 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use hostile::scene::{Scene, measure_gap};
 use straightline_config::{BridgeConfig, IpPrefix, Mac, MacPrefix, SourceCheckConfig, StaticEntry};
 use straightline_guest::{Guest, GuestOptions};
+use straightline_testing::packets::NEEDS_CSUM;
+use straightline_testing::{Rig, Victims, bridge, frame, mac, nothing, rig, send, take, wait_until};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 use straightline_wire::ndp::{Kind, OptionType};
 use straightline_wire::{IpProtocol, MacAddr, arp, ipv6, ndp};
 
-use crate::common::packets::NEEDS_CSUM;
-use crate::common::{Rig, Victims, bridge, frame, mac, nothing, rig, send, take, wait_until};
 use crate::once_control::Commander;
-use crate::scene::{Scene, measure_gap};
 
 /// The attacker's own address.
 const OWN: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);

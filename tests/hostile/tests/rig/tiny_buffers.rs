@@ -3,20 +3,20 @@
 
 use std::os::fd::AsFd;
 
+use hostile::attacker::{Attacker, Layout};
+use hostile::scene::{Ring, Scene, measure_gap};
 use rustix::event::{EventfdFlags, eventfd};
 use straightline_config::WhenFull;
 use straightline_guest::GuestOptions;
 use straightline_packet::double::Double;
+use straightline_testing::packets::tcp4;
+use straightline_testing::{frame, mac, wait_until};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 use straightline_virtio::ring::{Geometry, NEXT, WRITE};
 use straightline_virtio::vhost_user::RingAddresses;
 
-use crate::attacker::{Attacker, Layout};
-use crate::common::packets::tcp4;
-use crate::common::{frame, mac, wait_until};
 use crate::once_packets::counted;
-use crate::scene::{Ring, Scene, measure_gap};
 
 /// Flag of an available packed descriptor in the first round (virtio 1.2, 2.8.1).
 const AVAILABLE: u16 = 1 << 7;

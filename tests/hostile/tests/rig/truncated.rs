@@ -3,14 +3,13 @@
 
 use std::process::Command;
 
+use hostile::attacker::Layout;
+use hostile::scene::{Down, Ring, Scene, valid};
 use rustix::fs::ftruncate;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use straightline_testing::{frame, mac, send, wait_until};
 use straightline_virtio::memory::fault;
 use straightline_virtio::ring::Descriptor;
-
-use crate::attacker::Layout;
-use crate::common::{frame, mac, send, wait_until};
-use crate::scene::{Down, Ring, Scene, valid};
 
 /// Remaining lengths of the file: nothing, the rings, the rings and the first page of buffers.
 const REMAINING: [u64; 3] = [0, 2 << 16, (2 << 16) + 4096];

@@ -4,15 +4,15 @@
 
 use std::os::fd::AsFd;
 
+use hostile::attacker::{Attacker, Layout};
+use hostile::scene::{Ring, Scene, valid};
 use straightline_guest::{GuestOptions, memory_file};
+use straightline_testing::{arrived, frame, mac, send, wait_until};
 use straightline_virtio::net_header::NetHeader;
 use straightline_virtio::ring::Descriptor;
 use straightline_virtio::vhost_user::{RegionRef, RegionSpec};
 
-use crate::attacker::{Attacker, Layout};
-use crate::common::{arrived, frame, mac, send, wait_until};
 use crate::cve_2026_86567::mappings;
-use crate::scene::{Ring, Scene, valid};
 
 const TX: Ring = Ring::Transmit;
 

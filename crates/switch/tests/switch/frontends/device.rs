@@ -8,13 +8,12 @@ use anyhow::{Context, Result, anyhow};
 use rustix::event::{EventfdFlags, eventfd};
 use straightline_guest::memory_file;
 use straightline_packet::Level;
+use straightline_testing::wait_until;
 use straightline_virtio::features as f;
 use straightline_virtio::memory::{GuestMemory, Region};
 use straightline_virtio::net_header::{LEN as HEADER, NetHeader};
 use straightline_virtio::ring::{Geometry, PackedDriver, RingOptions, SplitDriver};
 use straightline_virtio::vhost_user::RegionSpec;
-
-use crate::common::wait_until;
 
 /// Entries of each ring.
 pub(crate) const SIZE: u16 = 256;

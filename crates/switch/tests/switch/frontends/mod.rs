@@ -9,9 +9,9 @@ mod wire;
 use std::cell::RefCell;
 
 use straightline_guest::{Guest, GuestOptions};
+use straightline_testing::{Rig, frame, mac, patch, rig, send, take, vhost_user, wait_until};
 use straightline_virtio::vhost_user::NetConfig;
 
-use crate::common::{Rig, frame, mac, patch, rig, send, take, vhost_user, wait_until};
 use scripted::Scripted;
 use table::{Pairs, QueueNumUse, ROWS, Row};
 

@@ -5,11 +5,11 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+use straightline_testing::PATIENCE;
 use straightline_virtio::vhost_user::message::{FLAG_REPLY, VERSION, decode_u64};
 use straightline_virtio::vhost_user::{Connection, Message, Request};
 
 use super::table::Acks;
-use crate::common::PATIENCE;
 
 /// A connection to the backend.
 pub(crate) struct Wire {

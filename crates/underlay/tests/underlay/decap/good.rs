@@ -1,13 +1,13 @@
 //! Packets that leave their tunnels.
 
 use straightline_packet::{Checksum, Offload, Reason};
+use straightline_testing::golden;
 use straightline_underlay::{Cookie, L2tpOver, TunnelKind, UnderlayConfig};
 use straightline_wire::{MacAddr, checksum};
 
 use super::rig::{
     End, Kind, OWN, Rig, inner_frame, inner_frame_of, inner_ip, inner_ip_of, ip, l2tpv3, outside, tunnel, underlay,
 };
-use crate::golden;
 
 #[test]
 fn a_packet_of_each_kind_leaves_its_tunnel() {

@@ -1,12 +1,11 @@
 //! Every kind of chain that a driver may make or must not make.
 
 use straightline_packet::MAX_FRAME;
+use straightline_testing::guest_ring::{AVAIL, BUFFERS, DESC, END, GuestRing, USED, USER};
 use straightline_virtio::ring::{
     Chain, ChainFault, Device, Direction, Fault, First, Geometry, INDIRECT, NEXT, RingFault, RingOptions, SplitDevice,
     WRITE,
 };
-
-use crate::guest::{AVAIL, BUFFERS, DESC, END, GuestRing, USED, USER};
 
 const ALL: RingOptions = RingOptions { event_idx: true, indirect: true, in_order: false };
 

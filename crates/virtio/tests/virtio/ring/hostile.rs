@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
+use straightline_testing::guest_ring::{AVAIL, BUFFERS, DESC, END, GuestRing, USED};
 use straightline_virtio::ring::{BURST, Device, DeviceFault, Direction, First, RingOptions};
-
-use crate::guest::{AVAIL, BUFFERS, DESC, GuestRing, USED};
 
 /// Descriptors that are wrong in one field at a time more often than in all.
 fn descriptor(size: u16) -> impl Strategy<Value = Fields> {
@@ -182,7 +181,7 @@ fn burst_of_one(
     let size = u64::from(guest.size);
     guest.turn(|turn, memory| {
         let start = memory.segment(0, 1, &mut 0).expect("its first byte").address();
-        let end = start + usize::try_from(crate::guest::END).expect("small");
+        let end = start + usize::try_from(END).expect("small");
         let inside =
             |s: straightline_packet::MemorySegment<'_>| s.address() >= start && s.address() + s.len() as usize <= end;
         if let Some(single) = device.single(memory, first, direction) {

@@ -1,9 +1,8 @@
 //! IN_ORDER in a split ring (virtio 1.2, 2.7.9): batches with one element, and devices that report
 //! something impossible.
 
+use straightline_testing::guest_ring::{BUFFERS, DESC, GuestRing, TABLE, TABLES, USED};
 use straightline_virtio::ring::{Device, DeviceFault, First, INDIRECT, NEXT, RingOptions, SplitDevice, SplitDriver};
-
-use crate::guest::{BUFFERS, DESC, GuestRing, TABLES, USED};
 
 const OPTIONS: RingOptions = RingOptions { event_idx: true, indirect: false, in_order: true };
 const SIZE: u16 = 8;
@@ -153,7 +152,7 @@ fn tables_where_a_chain_fits() {
     assert_eq!(driver.free(), SIZE - 6);
     let word = |at: u64, n: u64| guest.read16(DESC + 16 * at + 2 * n);
     // The table of the second chain, which has two descriptors.
-    let table = TABLES + 16 * u64::from(crate::guest::TABLE);
+    let table = TABLES + 16 * u64::from(TABLE);
     assert_eq!(u64::from(word(1, 0)) | u64::from(word(1, 1)) << 16, table);
     assert_eq!((word(1, 4), word(1, 6)), (32, INDIRECT));
     let entry = |at: u64| (guest.read16(table + 16 * at + 8), guest.read16(table + 16 * at + 12));

@@ -4,9 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
+use straightline_testing::guest_ring::{AVAIL, BUFFERS, GuestRing, USED, events};
 use straightline_virtio::ring::{Device, First, Standing, need_event};
-
-use crate::guest::{AVAIL, BUFFERS, GuestRing, USED, events};
 
 proptest! {
     #[test]

@@ -5,9 +5,8 @@ use std::collections::VecDeque;
 
 use proptest::prelude::*;
 use straightline_packet::Level;
+use straightline_testing::guest_ring::{AVAIL, BUFFERS, END, GuestRing, USED, events};
 use straightline_virtio::ring::{Device, Direction, First, RingOptions, SplitDevice, SplitDriver};
-
-use crate::guest::{BUFFERS, GuestRing, events};
 
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
@@ -150,7 +149,7 @@ impl Pair {
         let write = self.direction == Direction::ToGuest;
         let mut buffers = Vec::new();
         for &len in lens {
-            if self.addr + u64::from(len) > crate::guest::END {
+            if self.addr + u64::from(len) > END {
                 self.addr = BUFFERS;
             }
             buffers.push((self.addr, len));
@@ -234,7 +233,7 @@ impl Pair {
         let expected = if self.options.event_idx {
             is_notified(self.guest.avail_event(), old, new)
         } else {
-            new > old && self.guest.read16(crate::guest::USED) & 1 == 0
+            new > old && self.guest.read16(USED) & 1 == 0
         };
         let kick = self.driver.must_kick();
         assert_eq!(kick, expected);
@@ -250,7 +249,7 @@ impl Pair {
     fn must_notify(&mut self) {
         let new = self.counts.given;
         let expected = if !self.options.event_idx {
-            self.counts.notified != Some(new) && self.guest.read16(crate::guest::AVAIL) & 1 == 0
+            self.counts.notified != Some(new) && self.guest.read16(AVAIL) & 1 == 0
         } else if let Some(old) = self.counts.notified {
             is_notified(self.guest.used_event(), old, new)
         } else {
@@ -349,7 +348,7 @@ fn taken_chains_are_ours() {
     device.peek(&mut first).expect("a good head");
     // The guest changes its mind: the descriptor, the entry, the table.
     guest.descriptor(0, head, u64::MAX, u32::MAX, 0xffff, 0xffff);
-    guest.write16(crate::guest::AVAIL + 4, 3);
+    guest.write16(AVAIL + 4, 3);
     device.take(&first[0]);
     guest.turn(|_, memory| {
         let segment = device.single(memory, &first[0], Direction::FromGuest).expect("as it was read");

@@ -2,13 +2,13 @@
 //! driver may meet.
 
 use straightline_packet::MAX_FRAME;
+use straightline_testing::guest_ring::{AVAIL, BUFFERS, DESC, END, GuestRing, USED, USER};
 use straightline_virtio::ring::{
     Chain, ChainFault, Device, DeviceFault, Direction, Fault, First, Geometry, INDIRECT, NEXT, PackedDevice,
     PackedDriver, RingFault, RingOptions, WRITE,
 };
 
 use super::common::{FLAG_AVAIL, FLAG_USED, START, descriptor, device, driver, halves};
-use crate::guest::{AVAIL, BUFFERS, DESC, END, GuestRing, USED, USER};
 
 const SIZE: u16 = 6;
 /// Guest address of indirect tables.

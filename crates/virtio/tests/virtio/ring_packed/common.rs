@@ -1,8 +1,7 @@
 //! A packed ring in a guest's memory, and positions in it counted without wrapping.
 
+use straightline_testing::guest_ring::{AVAIL, GuestRing, USED, events};
 use straightline_virtio::ring::{Direction, PackedDevice, PackedDriver, RingOptions};
-
-use crate::guest::{AVAIL, GuestRing, USED, events};
 
 /// Flags of a packed descriptor (virtio 1.2, 2.8.1).
 pub(crate) const FLAG_AVAIL: u16 = 1 << 7;

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use straightline_packet::MemorySegment;
+use straightline_testing::guest_ring::{BUFFERS, DESC, END, GuestRing};
 use straightline_virtio::ring::{BURST, Device, DeviceFault, Direction, First, PackedDevice, RingOptions};
 
 use super::common::{DEVICE_SUPPRESSION, DRIVER_SUPPRESSION, FLAG_AVAIL, FLAG_USED, any_driver, descriptor, device};
-use crate::guest::{BUFFERS, DESC, END, GuestRing};
 
 /// Address, length, id, flags.
 type Fields = (u64, u32, u16, u16);

@@ -2,10 +2,10 @@
 //! devices that write one used descriptor for a batch. Our device half writes one for each chain,
 //! so that its position can be recovered.
 
+use straightline_testing::guest_ring::{BUFFERS, DESC, GuestRing};
 use straightline_virtio::ring::{DeviceFault, PackedDriver, RingOptions, WRITE};
 
 use super::common::{FLAG_AVAIL, FLAG_USED, any_driver, bits, descriptor};
-use crate::guest::{BUFFERS, DESC, GuestRing};
 
 const SIZE: u16 = 7;
 

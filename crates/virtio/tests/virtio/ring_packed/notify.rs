@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
+use straightline_testing::guest_ring::{BUFFERS, GuestRing};
 use straightline_virtio::ring::{Device, First, PackedDevice, PackedDriver, Standing};
 
 use super::common::{DEVICE_SUPPRESSION, DRIVER_SUPPRESSION, halves, is_notified};
-use crate::guest::{BUFFERS, GuestRing};
 
 const SIZES: [u16; 7] = [1, 2, 3, 5, 8, 255, 256];
 

@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
+use straightline_testing::guest_ring::{BUFFERS, END, GuestRing, events};
 use straightline_virtio::ring::{Device, Direction, First, INDIRECT, PackedDevice, PackedDriver, RingOptions};
 
 use super::common::{DEVICE_SUPPRESSION, DRIVER_SUPPRESSION, START, any_driver, bits, device, is_notified, recovered};
-use crate::guest::{BUFFERS, END, GuestRing, events};
 
 const SIZES: [u16; 7] = [1, 2, 3, 5, 8, 255, 256];
 

@@ -4,12 +4,12 @@
 use std::ops::Range;
 
 use proptest::prelude::*;
+use straightline_testing::guest_ring::{BUFFERS, DESC, END, GuestRing};
 use straightline_virtio::ring::{
     Device, Direction, First, INDIRECT, NEXT, PackedDevice, PackedDriver, RingOptions, WRITE,
 };
 
 use super::common::{FLAG_AVAIL, FLAG_USED, START, descriptor, device, driver, recovered};
-use crate::guest::{BUFFERS, DESC, END, GuestRing};
 
 const OPTIONS: RingOptions = RingOptions { event_idx: true, indirect: true, in_order: false };
 

@@ -5,20 +5,22 @@ use std::ops::{Deref, DerefMut};
 use std::path::Path;
 
 use straightline_guest::{Guest, GuestOptions, Ring};
+use straightline_testing::wait_until;
 use straightline_virtio::features as f;
 use straightline_virtio::ring::{Descriptor, INDIRECT, NEXT};
 
-use crate::common::wait_until;
-
 /// The layout of the rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Layout {
+pub enum Layout {
+    /// Descriptors, available ring and used ring apart (virtio 1.2, 2.7).
     Split,
+    /// One ring of descriptors (virtio 1.2, 2.8).
     Packed,
 }
 
 impl Layout {
-    pub(crate) const BOTH: [Layout; 2] = [Layout::Split, Layout::Packed];
+    /// Both layouts.
+    pub const BOTH: [Layout; 2] = [Layout::Split, Layout::Packed];
 }
 
 /// Flags of a packed descriptor (virtio 1.2, 2.8.1).
@@ -26,7 +28,7 @@ const AVAIL: u16 = 1 << 7;
 const USED: u16 = 1 << 15;
 
 /// A guest that has set its rings up and made nothing available. The test writes their contents.
-pub(crate) struct Attacker {
+pub struct Attacker {
     guest: Guest,
     layout: Layout,
     /// Descriptors and chains published so far, for each ring.
@@ -50,7 +52,8 @@ impl DerefMut for Attacker {
 }
 
 impl Attacker {
-    pub(crate) fn connect(socket: &Path, layout: Layout, options: &GuestOptions) -> Attacker {
+    /// Connects a guest. The port must offer the features of `options`.
+    pub fn connect(socket: &Path, layout: Layout, options: &GuestOptions) -> Attacker {
         let packed = if layout == Layout::Packed { f::VIRTIO_F_RING_PACKED } else { 0 };
         let options = GuestOptions { features: options.features | packed, ..options.clone() };
         let guest = Guest::connect(socket, &options).expect("a guest");
@@ -61,12 +64,12 @@ impl Attacker {
 
     /// Writes a chain at the next position of the ring, and makes it available. Sets `next` of the
     /// descriptors, and adds NEXT to the flags of all but the last.
-    pub(crate) fn publish(&self, ring: Ring, chain: &[Descriptor]) {
+    pub fn publish(&self, ring: Ring, chain: &[Descriptor]) {
         self.publish_all(ring, &[chain]);
     }
 
     /// Publishes several chains, which become available together.
-    pub(crate) fn publish_all(&self, ring: Ring, chains: &[&[Descriptor]]) {
+    pub fn publish_all(&self, ring: Ring, chains: &[&[Descriptor]]) {
         match self.layout {
             Layout::Split => self.publish_split(ring, chains),
             Layout::Packed => self.publish_packed(ring, chains),
@@ -123,7 +126,7 @@ impl Attacker {
     }
 
     /// Kicks the device, without a change of the driver's index or event suppression.
-    pub(crate) fn kick(&self, ring: Ring) {
+    pub fn kick(&self, ring: Ring) {
         match self.layout {
             Layout::Split => self.publish_index(ring, self.available_index(ring)),
             Layout::Packed => self.publish_index(ring, 0),
@@ -131,7 +134,7 @@ impl Attacker {
     }
 
     /// Returns true if the chains published last have been used.
-    pub(crate) fn last_are_used(&self, ring: Ring) -> bool {
+    pub fn last_are_used(&self, ring: Ring) -> bool {
         let geometry = self.geometry(ring);
         match self.layout {
             Layout::Split => self.used_index(ring) == self.published[ring as usize].get().1,
@@ -149,13 +152,13 @@ impl Attacker {
     }
 
     /// Waits until the chains published last have been used.
-    pub(crate) fn wait_used(&self, ring: Ring) {
+    pub fn wait_used(&self, ring: Ring) {
         wait_until("the last chains are used", || self.last_are_used(ring));
     }
 
     /// Returns the number of bytes that the device reports to have written into the chain published
     /// last.
-    pub(crate) fn last_written(&self, ring: Ring) -> u32 {
+    pub fn last_written(&self, ring: Ring) -> u32 {
         let geometry = self.geometry(ring);
         match self.layout {
             Layout::Split => {
@@ -173,7 +176,7 @@ impl Attacker {
 
     /// Writes an indirect table of these descriptors at `addr`, and returns the descriptor that
     /// refers to it. In the split layout the entries are chained.
-    pub(crate) fn table(&self, addr: u64, chain: &[Descriptor]) -> Descriptor {
+    pub fn table(&self, addr: u64, chain: &[Descriptor]) -> Descriptor {
         for (n, &desc) in (1..).zip(chain) {
             let flags = desc.flags | if usize::from(n) < chain.len() { NEXT } else { 0 };
             let desc = match self.layout {
@@ -188,7 +191,7 @@ impl Attacker {
     }
 
     /// Returns the guest address at which the memory's only region ends.
-    pub(crate) fn end(&self) -> u64 {
+    pub fn end(&self) -> u64 {
         self.memory().regions().last().map_or(0, |region| region.guest_addr() + region.size())
     }
 }

@@ -1,7 +1,6 @@
 //! The testbed of tunnels: A - t1@left - wire - right@t2 - B. All four ends are vhost-user ports of
 //! one switch or of two, and the wire is a thread that passes frames between two guests. Strangers
 //! send frames of their own on the wire.
-#![allow(dead_code, reason = "each test program uses its part")]
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
@@ -16,19 +15,22 @@ use straightline_switch::Switch;
 use straightline_switch::api::{self, Link};
 use straightline_virtio::net_header::NetHeader;
 
-use crate::common::{PATIENCE, arrived, pause, send, wait_until};
+use crate::{PATIENCE, arrived, pause, send, wait_until};
 
-/// The addresses of the two ends.
-pub(crate) const V4: [&str; 2] = ["192.0.2.1", "192.0.2.2"];
-pub(crate) const V6: [&str; 2] = ["2001:db8::1", "2001:db8::2"];
+/// The IPv4 addresses of the two ends.
+pub const V4: [&str; 2] = ["192.0.2.1", "192.0.2.2"];
+/// The IPv6 addresses of the two ends.
+pub const V6: [&str; 2] = ["2001:db8::1", "2001:db8::2"];
 
 /// Most frames of strangers that wait for the wire.
 const MOST_WAITING: usize = 256;
 
 /// An end of the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub enum End {
+    /// The end at A.
     Left,
+    /// The end at B.
     Right,
 }
 
@@ -36,25 +38,29 @@ pub(crate) enum End {
 type Strange = VecDeque<(End, Vec<u8>)>;
 
 /// A switch with two underlays that a wire connects.
-pub(crate) struct Net {
-    pub(crate) switch: Switch,
+pub struct Net {
+    /// The switch, or that of the left end.
+    pub switch: Switch,
     /// The switch of the right end, if it is another one.
     far: Option<Switch>,
-    pub(crate) a: Guest,
-    pub(crate) b: Guest,
+    /// The guest A.
+    pub a: Guest,
+    /// The guest B.
+    pub b: Guest,
     wire: Option<JoinHandle<()>>,
     stop: Arc<AtomicBool>,
     /// The wire loses all frames while this is set.
-    pub(crate) cut: Arc<AtomicBool>,
+    pub cut: Arc<AtomicBool>,
     /// Frames that passed the wire from one end to the other.
-    pub(crate) seen: Arc<Mutex<Vec<Vec<u8>>>>,
+    pub seen: Arc<Mutex<Vec<Vec<u8>>>>,
     /// Frames that strangers send to an end.
     strange: Arc<Mutex<Strange>>,
-    pub(crate) dir: tempfile::TempDir,
+    /// The folder of the sockets.
+    pub dir: tempfile::TempDir,
 }
 
 /// Returns the configuration of a switch whose tunnels have these keys at the left and right end.
-pub(crate) fn text(dir: &std::path::Path, ends: [&str; 2], left: &str, right: &str) -> String {
+pub fn text(dir: &std::path::Path, ends: [&str; 2], left: &str, right: &str) -> String {
     let mut text = String::new();
     for port in ["a", "left", "right", "b"] {
         let socket = dir.join(port);
@@ -74,28 +80,30 @@ pub(crate) fn text(dir: &std::path::Path, ends: [&str; 2], left: &str, right: &s
     text
 }
 
-pub(crate) fn config(text: &str) -> Config {
+/// Reads a configuration, which must be right and without warnings.
+pub fn config(text: &str) -> Config {
     let loaded = Config::parse("f.toml", text, &Machine::this()).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
     assert!(loaded.warnings.is_empty(), "{:?}\n{text}", loaded.warnings);
     loaded.config
 }
 
 impl Net {
-    pub(crate) fn start(ends: [&str; 2], left: &str, right: &str) -> Net {
+    /// Starts a switch whose tunnels have these keys at the left and right end.
+    pub fn start(ends: [&str; 2], left: &str, right: &str) -> Net {
         let net = Self::start_cut(ends, left, right);
         net.cut.store(false, Ordering::Relaxed);
         net
     }
 
     /// Starts with a wire that loses all frames.
-    pub(crate) fn start_cut(ends: [&str; 2], left: &str, right: &str) -> Net {
+    pub fn start_cut(ends: [&str; 2], left: &str, right: &str) -> Net {
         let dir = tempfile::tempdir().expect("a folder");
         let text = text(dir.path(), ends, left, right);
         Self::with_text(dir, &text)
     }
 
     /// Starts a switch of two workers for each end. The vhost-user ports have several queue pairs.
-    pub(crate) fn start_with_workers(ends: [&str; 2], keys: &str, options: &GuestOptions) -> Net {
+    pub fn start_with_workers(ends: [&str; 2], keys: &str, options: &GuestOptions) -> Net {
         let dir = tempfile::tempdir().expect("a folder");
         let queues = format!("kind = \"vhost-user\"\nqueues = {}", options.queue_pairs);
         let text = text(dir.path(), ends, keys, keys).replace("kind = \"vhost-user\"", &queues);
@@ -114,12 +122,12 @@ impl Net {
 
     /// Starts a configuration with the ports `a`, `b`, `left` and `right`, and a wire that loses all
     /// frames.
-    pub(crate) fn with_text(dir: tempfile::TempDir, text: &str) -> Net {
+    pub fn with_text(dir: tempfile::TempDir, text: &str) -> Net {
         Self::keeping(dir, text, |_| true)
     }
 
     /// Starts as [`Net::with_text`] does. The net keeps only some of the frames that pass the wire.
-    pub(crate) fn keeping(dir: tempfile::TempDir, text: &str, keeps: fn(&[u8]) -> bool) -> Net {
+    pub fn keeping(dir: tempfile::TempDir, text: &str, keeps: fn(&[u8]) -> bool) -> Net {
         let switch = Switch::start(&config(text)).expect("a switch");
         Self::connect(dir, switch, None, &GuestOptions::default(), keeps)
     }
@@ -176,44 +184,47 @@ impl Net {
 
     /// Sends a frame of a stranger to an end of the wire, as fast as that end takes frames. It does
     /// not wait until the frame has arrived.
-    pub(crate) fn inject(&self, end: End, frame: Vec<u8>) {
+    pub fn inject(&self, end: End, frame: Vec<u8>) {
         let waiting = || self.strange.lock().expect("the frames");
         wait_until("the wire takes a stranger's frame", || waiting().len() < MOST_WAITING);
         waiting().push_back((end, frame));
     }
 
     /// Waits until both ends have all frames of strangers.
-    pub(crate) fn all_injected(&self) {
+    pub fn all_injected(&self) {
         wait_until("the frames of strangers are on the wire", || self.strange.lock().expect("the frames").is_empty());
     }
 
-    pub(crate) fn switches(&self) -> impl Iterator<Item = &Switch> {
+    /// Returns the switch, or the switches of both ends.
+    pub fn switches(&self) -> impl Iterator<Item = &Switch> {
         [Some(&self.switch), self.far.as_ref()].into_iter().flatten()
     }
 
-    pub(crate) fn port(&self, name: &str) -> api::Port {
+    /// Returns the state and the counters of a port.
+    pub fn port(&self, name: &str) -> api::Port {
         let mut ports = self.switches().flat_map(|switch| switch.source().ports().ports);
         ports.find(|port| port.name == name).expect("the port")
     }
 
-    pub(crate) fn wait_up(&self) {
+    /// Waits until both tunnels are up.
+    pub fn wait_up(&self) {
         wait_until("the tunnels are up", || ["t1", "t2"].iter().all(|name| self.port(name).link == Link::Up));
     }
 
     /// Returns the counters, the next hops and the frames on the wire in words.
-    pub(crate) fn state(&self) -> String {
+    pub fn state(&self) -> String {
         let source = self.switch.source();
         let ports = api::table::ports(&source.ports()) + &api::table::neighbours(&source.neighbours());
         self.seen.lock().expect("the frames").iter().fold(ports, |text, frame| format!("{text}{frame:02x?}\n"))
     }
 
     /// Returns the drops of all ports by reason.
-    pub(crate) fn drops(&self) -> BTreeMap<String, u64> {
+    pub fn drops(&self) -> BTreeMap<String, u64> {
         self.switch.source().drops().drops.into_iter().map(|drop| (drop.reason, drop.count)).collect()
     }
 
     /// Waits for a frame at B.
-    pub(crate) fn take_at_b(&mut self) -> Vec<u8> {
+    pub fn take_at_b(&mut self) -> Vec<u8> {
         let end = Instant::now() + PATIENCE;
         loop {
             if let Some((_, frame)) = arrived(&mut self.b).pop() {
@@ -225,7 +236,7 @@ impl Net {
     }
 
     /// Sends a frame in each direction and checks that it arrives unchanged.
-    pub(crate) fn exchange(&mut self, frame: &[u8]) {
+    pub fn exchange(&mut self, frame: &[u8]) {
         for (from, to) in [("a", "b"), ("b", "a")] {
             let (one, other) = if from == "a" { (&mut self.a, &mut self.b) } else { (&mut self.b, &mut self.a) };
             send(one, frame);

@@ -6,21 +6,24 @@ use std::time::Duration;
 
 use straightline_config::Config;
 use straightline_guest::{Guest, GuestOptions};
+use straightline_testing::{
+    PATIENCE, Rig, Victims, arrived, frame, mac, patch, pause, rig, send, take, vhost_user, wait_until,
+};
 use straightline_virtio::features as f;
 use straightline_virtio::ring::{Descriptor, WRITE};
 
-pub(crate) use straightline_guest::Ring;
+pub use straightline_guest::Ring;
 
 use crate::attacker::{Attacker, Layout};
-use crate::common::{
-    PATIENCE, Rig, Victims, arrived, frame, mac, patch, pause, rig, send, take, vhost_user, wait_until,
-};
 
 /// Ports 0 (the attacker's) and 1 (a good guest's) are patched, and so are 2 and 3 (the victims').
-pub(crate) struct Scene {
-    pub(crate) rig: Rig,
-    pub(crate) good: Guest,
-    pub(crate) victims: Victims,
+pub struct Scene {
+    /// The switch.
+    pub rig: Rig,
+    /// The good guest that the attacker's port is patched to.
+    pub good: Guest,
+    /// The guests whose traffic no attack may disturb.
+    pub victims: Victims,
     layout: Layout,
     /// Additional features that the attacker negotiates.
     features: u64,
@@ -30,22 +33,22 @@ pub(crate) struct Scene {
 }
 
 /// Returns a valid descriptor: 100 bytes of the attacker's first buffer.
-pub(crate) fn valid(guest: &Guest, ring: Ring) -> Descriptor {
+pub fn valid(guest: &Guest, ring: Ring) -> Descriptor {
     let flags = if ring == Ring::Receive { WRITE } else { 0 };
     Descriptor { addr: guest.buffer_address(ring, 0), len: 100, flags, next: 0 }
 }
 
 /// The expected outcome of an attack.
-pub(crate) enum Outcome {
+pub enum Outcome {
     /// The packet is dropped for this reason, and the port stays up.
     Dropped(&'static str),
     /// The port goes down, with these words in its reason.
     Down(&'static str),
 }
-pub(crate) use Outcome::{Down, Dropped};
+pub use Outcome::{Down, Dropped};
 
 /// Measures as [`Scene::measure_gap`] does, for the victims of another scene.
-pub(crate) fn measure_gap<T>(victims: &Victims, what: &str, attack: impl FnOnce() -> T) -> T {
+pub fn measure_gap<T>(victims: &Victims, what: &str, attack: impl FnOnce() -> T) -> T {
     const QUIET: Duration = Duration::from_millis(200);
     let ((), without) = victims.longest_gap(|| std::thread::sleep(QUIET));
     let (done, with) = victims.longest_gap(attack);
@@ -56,32 +59,33 @@ pub(crate) fn measure_gap<T>(victims: &Victims, what: &str, attack: impl FnOnce(
 
 impl Scene {
     /// Returns a scene with an attacker whose rings are split.
-    pub(crate) fn new() -> Scene {
+    #[expect(clippy::new_without_default, reason = "it starts a switch, which no default does")]
+    pub fn new() -> Scene {
         Scene::with_layout(Layout::Split)
     }
 
     /// Returns a scene with an attacker whose rings have this layout.
-    pub(crate) fn with_layout(layout: Layout) -> Scene {
+    pub fn with_layout(layout: Layout) -> Scene {
         Scene::with_queues(layout, 1)
     }
 
     /// Returns a scene with an attacker that also negotiates in-order use of descriptors.
-    pub(crate) fn in_order(layout: Layout) -> Scene {
+    pub fn in_order(layout: Layout) -> Scene {
         Scene { features: f::VIRTIO_F_IN_ORDER, ..Scene::with_layout(layout) }
     }
 
     /// Returns a scene whose good guest has additional features.
-    pub(crate) fn with_good_features(layout: Layout, features: u64) -> Scene {
+    pub fn with_good_features(layout: Layout, features: u64) -> Scene {
         Scene::between(layout, 1, features)
     }
 
     /// Returns a scene with an attacker that has `queues` queue pairs.
-    pub(crate) fn with_queues(layout: Layout, queues: u16) -> Scene {
+    pub fn with_queues(layout: Layout, queues: u16) -> Scene {
         Scene::between(layout, queues, 0)
     }
 
     /// Returns a scene with a fifth port (4), which has this name and is in no patch.
-    pub(crate) fn with_spare_port(name: &str) -> Scene {
+    pub fn with_spare_port(name: &str) -> Scene {
         Scene::build(5, Layout::Split, 1, &GuestOptions::default(), |config| {
             name.clone_into(&mut config.ports[4].name);
         })
@@ -94,7 +98,7 @@ impl Scene {
 
     /// Returns a scene with these options of the good guest, and a changed configuration of the
     /// switch.
-    pub(crate) fn with_good_guest(
+    pub fn with_good_guest(
         layout: Layout,
         queues: u16,
         good: &GuestOptions,
@@ -123,12 +127,12 @@ impl Scene {
     }
 
     /// Connects a guest at the attacker's port that has published nothing yet.
-    pub(crate) fn attacker(&self) -> Attacker {
+    pub fn attacker(&self) -> Attacker {
         self.attacker_with(0)
     }
 
     /// Connects a guest with additional features, like [`Scene::attacker`].
-    pub(crate) fn attacker_with(&self, features: u64) -> Attacker {
+    pub fn attacker_with(&self, features: u64) -> Attacker {
         let features = features | self.features | GuestOptions::default().features | f::VIRTIO_F_INDIRECT_DESC;
         let ring_size = 16;
         let queue_pairs = self.queues;
@@ -138,14 +142,14 @@ impl Scene {
 
     /// Connects a guest at the attacker's port whose drivers keep every rule, with all its queue
     /// pairs.
-    pub(crate) fn compliant_guest(&self) -> Guest {
+    pub fn compliant_guest(&self) -> Guest {
         let layout = if self.layout == Layout::Packed { f::VIRTIO_F_RING_PACKED } else { 0 };
         let features = GuestOptions::default().features | layout;
         self.rig.guest(0, &GuestOptions { features, queue_pairs: self.queues, ..GuestOptions::default() })
     }
 
     /// Runs an attack by the transmit ring: `f` writes and publishes the descriptors.
-    pub(crate) fn sends(&mut self, what: &str, outcome: &Outcome, f: impl FnOnce(&Attacker)) {
+    pub fn sends(&mut self, what: &str, outcome: &Outcome, f: impl FnOnce(&Attacker)) {
         let guest = self.attacker();
         let before = self.dropped();
         f(&guest);
@@ -153,7 +157,7 @@ impl Scene {
     }
 
     /// Runs an attack by the receive ring, which takes effect when a packet is delivered.
-    pub(crate) fn receives(&mut self, what: &str, outcome: &Outcome, f: impl FnOnce(&Attacker)) {
+    pub fn receives(&mut self, what: &str, outcome: &Outcome, f: impl FnOnce(&Attacker)) {
         let guest = self.attacker();
         let before = self.dropped();
         f(&guest);
@@ -161,13 +165,14 @@ impl Scene {
         self.expect_and_recover(what, outcome, before, guest);
     }
 
-    pub(crate) fn dropped(&self) -> BTreeMap<String, u64> {
+    /// Returns the drops of the attacker's port, by reason.
+    pub fn dropped(&self) -> BTreeMap<String, u64> {
         self.rig.port(0).drops
     }
 
     /// Asserts the outcome of an attack. The victims must not be affected, and after `guest` has
     /// left, the next guest at its port must be served.
-    pub(crate) fn expect_and_recover(
+    pub fn expect_and_recover(
         &mut self,
         what: &str,
         outcome: &Outcome,
@@ -180,7 +185,7 @@ impl Scene {
     }
 
     /// Waits for the outcome of an attack. The victims must not be affected.
-    pub(crate) fn expect_outcome(&mut self, what: &str, outcome: &Outcome, before: BTreeMap<String, u64>) {
+    pub fn expect_outcome(&mut self, what: &str, outcome: &Outcome, before: BTreeMap<String, u64>) {
         match *outcome {
             Dropped(reason) => {
                 let before = before.get(reason).copied().unwrap_or(0);
@@ -199,7 +204,7 @@ impl Scene {
     }
 
     /// Waits until all packets of the attacker have arrived at the good guest, and drops them.
-    pub(crate) fn settle(&mut self) {
+    pub fn settle(&mut self) {
         self.rig.wait_down(0, "waiting for a frontend");
         // After two rounds of the victims' packets, all packets that were taken before are delivered.
         self.victims.go_on();
@@ -208,7 +213,7 @@ impl Scene {
 
     /// Asserts that a new guest at the attacker's port works in both directions, and that no packet
     /// of the attacker arrives.
-    pub(crate) fn recovers(&mut self, what: &str) {
+    pub fn recovers(&mut self, what: &str) {
         let mut newcomer = self.rig.guest(0, &GuestOptions::default());
         self.round += 1;
         let there = frame(mac(2), mac(1), 1300, self.round);
@@ -223,12 +228,12 @@ impl Scene {
     /// Runs an attack, and prints the victims' longest gap between two packets without the attack
     /// and with it. The gap is information: no test asserts a time. [`Scene::end`] asserts that
     /// nothing is lost.
-    pub(crate) fn measure_gap<T>(&self, what: &str, attack: impl FnOnce(&Scene) -> T) -> T {
+    pub fn measure_gap<T>(&self, what: &str, attack: impl FnOnce(&Scene) -> T) -> T {
         measure_gap(&self.victims, what, || attack(self))
     }
 
     /// Ends the scene. Asserts that the victims have lost nothing.
-    pub(crate) fn end(self) {
+    pub fn end(self) {
         assert!(self.rig.port(2).drops.is_empty() && self.rig.port(3).drops.is_empty());
         self.victims.finish();
     }

@@ -7,28 +7,38 @@ use straightline_wire::frame::{Checksum, Frame, Net, Transport};
 use straightline_wire::tcp::Flags;
 
 /// NEEDS_CSUM (virtio 1.2, 5.1.6).
-pub(crate) const NEEDS_CSUM: u8 = 1;
-/// Kinds of segmentation (virtio 1.2, 5.1.6).
-pub(crate) const TCPV4: u8 = 1;
-pub(crate) const TCPV6: u8 = 4;
-pub(crate) const UDP_L4: u8 = 5;
+pub const NEEDS_CSUM: u8 = 1;
+/// Segmentation of TCP over IPv4 (virtio 1.2, 5.1.6).
+pub const TCPV4: u8 = 1;
+/// Segmentation of TCP over IPv6.
+pub const TCPV6: u8 = 4;
+/// Segmentation of UDP.
+pub const UDP_L4: u8 = 5;
 
+/// The protocols of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
+    /// TCP over IPv4.
     Tcp4,
+    /// TCP over IPv6.
     Tcp6,
+    /// UDP over IPv4.
     Udp4,
+    /// UDP over IPv6.
     Udp6,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Kind; 4] = [Kind::Tcp4, Kind::Tcp6, Kind::Udp4, Kind::Udp6];
+    /// All kinds.
+    pub const ALL: [Kind; 4] = [Kind::Tcp4, Kind::Tcp6, Kind::Udp4, Kind::Udp6];
 
-    pub(crate) fn is_tcp(self) -> bool {
+    /// Returns true for TCP.
+    pub fn is_tcp(self) -> bool {
         matches!(self, Kind::Tcp4 | Kind::Tcp6)
     }
 
-    pub(crate) fn gso_type(self) -> u8 {
+    /// Returns `gso_type` of the virtio-net header.
+    pub fn gso_type(self) -> u8 {
         match self {
             Kind::Tcp4 => TCPV4,
             Kind::Tcp6 => TCPV6,
@@ -38,7 +48,7 @@ impl Kind {
 }
 
 /// A frame with `payload` and its virtio-net header. The transport checksum is left to others.
-pub(crate) fn partial(kind: Kind, dst: MacAddr, src: MacAddr, payload: &[u8]) -> (NetHeader, Vec<u8>) {
+pub fn partial(kind: Kind, dst: MacAddr, src: MacAddr, payload: &[u8]) -> (NetHeader, Vec<u8>) {
     let net = match kind {
         Kind::Tcp4 | Kind::Udp4 => Net::v4([10, 0, 0, 1].into(), [10, 0, 0, 2].into()),
         Kind::Tcp6 | Kind::Udp6 => Net::v6([0xfd00, 0, 0, 0, 0, 0, 0, 1].into(), [0xfd00, 0, 0, 0, 0, 0, 0, 2].into()),
@@ -62,7 +72,7 @@ pub(crate) fn partial(kind: Kind, dst: MacAddr, src: MacAddr, payload: &[u8]) ->
 }
 
 /// Finishes a partial checksum, which `header` describes. Returns the header for the finished frame.
-pub(crate) fn finish(header: NetHeader, frame: &mut [u8]) -> NetHeader {
+pub fn finish(header: NetHeader, frame: &mut [u8]) -> NetHeader {
     let start = usize::from(header.csum_start);
     let field = start + usize::from(header.csum_offset);
     let sum = match !plain_sum(&frame[start..]) {
@@ -75,18 +85,19 @@ pub(crate) fn finish(header: NetHeader, frame: &mut [u8]) -> NetHeader {
 }
 
 /// Such a frame that is to be segmented into segments of `gso_size`.
-pub(crate) fn segmented(kind: Kind, dst: MacAddr, src: MacAddr, payload: &[u8], gso_size: u16) -> (NetHeader, Vec<u8>) {
+pub fn segmented(kind: Kind, dst: MacAddr, src: MacAddr, payload: &[u8], gso_size: u16) -> (NetHeader, Vec<u8>) {
     let (header, frame) = partial(kind, dst, src, payload);
     (NetHeader { gso_type: kind.gso_type(), gso_size, ..header }, frame)
 }
 
-pub(crate) fn tcp4(dst: MacAddr, src: MacAddr, payload_len: usize, gso_size: u16) -> (NetHeader, Vec<u8>) {
-    segmented(Kind::Tcp4, dst, src, &super::noise(3, payload_len), gso_size)
+/// Returns such a frame of TCP over IPv4, with `payload_len` bytes of payload.
+pub fn tcp4(dst: MacAddr, src: MacAddr, payload_len: usize, gso_size: u16) -> (NetHeader, Vec<u8>) {
+    segmented(Kind::Tcp4, dst, src, &crate::noise(3, payload_len), gso_size)
 }
 
 /// Returns a frame's payload, after checking that lengths agree and checksums are right. With
 /// `is_partial`, the transport checksum must be the sum of the pseudo header.
-pub(crate) fn check(frame: &[u8], is_partial: bool) -> Parsed {
+pub fn check(frame: &[u8], is_partial: bool) -> Parsed {
     let sliced = SlicedPacket::from_ethernet(frame).expect("headers");
     let transport = sliced.transport.expect("TCP or UDP");
     let (told, payload, seq, flags) = match &transport {
@@ -128,12 +139,17 @@ pub(crate) fn check(frame: &[u8], is_partial: bool) -> Parsed {
     Parsed { payload, seq, flags, ident }
 }
 
+/// Parts of a frame that a test compares.
 #[derive(Clone, Debug)]
-pub(crate) struct Parsed {
-    pub(crate) payload: Vec<u8>,
-    pub(crate) seq: u32,
-    pub(crate) flags: u8,
-    pub(crate) ident: u16,
+pub struct Parsed {
+    /// The payload of TCP or UDP.
+    pub payload: Vec<u8>,
+    /// The sequence number of TCP, and 0 for UDP.
+    pub seq: u32,
+    /// The flags of TCP, and 0 for UDP.
+    pub flags: u8,
+    /// The identification of IPv4, and 0 for IPv6.
+    pub ident: u16,
 }
 
 struct Sums {

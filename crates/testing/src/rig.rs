@@ -1,10 +1,4 @@
-//! A switch with guests, for all tests here, and a pair of guests whose traffic nothing else may
-//! disturb.
-#![allow(dead_code, unused_imports, reason = "each test uses its part")]
-
-pub(crate) mod flows;
-pub(crate) mod host;
-pub(crate) mod packets;
+//! A switch with guests, and a pair of guests whose traffic nothing else may disturb.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,23 +16,24 @@ use straightline_wire::MacAddr;
 
 /// Time limit of a wait. It is long enough for the slowest machine, and only a failing test waits
 /// so long.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The features that every guest here negotiates.
-pub(crate) const BASIC: u64 = f::VIRTIO_F_VERSION_1;
+pub const BASIC: u64 = f::VIRTIO_F_VERSION_1;
 
 /// The largest possible frames.
-pub(crate) const ANY_LEN: u16 = 65_532;
+pub const ANY_LEN: u16 = 65_532;
 
 /// A switch in a folder of its own.
-pub(crate) struct Rig {
-    pub(crate) switch: Switch,
+pub struct Rig {
+    /// The running switch.
+    pub switch: Switch,
     sockets: Vec<PathBuf>,
     _dir: tempfile::TempDir,
 }
 
 /// Ports `p0`, `p1`, ...; `connect` connects them.
-pub(crate) fn rig(ports: usize, connect: impl FnOnce(&mut Config)) -> Rig {
+pub fn rig(ports: usize, connect: impl FnOnce(&mut Config)) -> Rig {
     let dir = tempfile::tempdir().expect("a folder");
     let sockets: Vec<_> = (0..ports).map(|n| dir.path().join(format!("p{n}"))).collect();
     let mut config = Config {
@@ -50,12 +45,12 @@ pub(crate) fn rig(ports: usize, connect: impl FnOnce(&mut Config)) -> Rig {
 }
 
 /// A patch between two ports.
-pub(crate) fn patch(a: usize, b: usize) -> PatchConfig {
+pub fn patch(a: usize, b: usize) -> PatchConfig {
     PatchConfig { name: format!("{a}-{b}"), ports: [format!("p{a}"), format!("p{b}")], full: WhenFull::Drop }
 }
 
 /// A bridge of all ports from 0 to `n`.
-pub(crate) fn bridge(n: usize) -> BridgeConfig {
+pub fn bridge(n: usize) -> BridgeConfig {
     BridgeConfig {
         name: "lan".to_owned(),
         ports: (0..n).map(|p| format!("p{p}")).collect(),
@@ -66,29 +61,33 @@ pub(crate) fn bridge(n: usize) -> BridgeConfig {
 }
 
 /// The configuration of a vhost-user port.
-pub(crate) fn vhost_user(port: &mut PortConfig) -> &mut VhostUserConfig {
+pub fn vhost_user(port: &mut PortConfig) -> &mut VhostUserConfig {
     port.kind.as_vhost_user_mut().expect("a vhost-user port")
 }
 
 impl Rig {
-    pub(crate) fn socket(&self, port: usize) -> &PathBuf {
+    /// Returns the socket of a port.
+    pub fn socket(&self, port: usize) -> &PathBuf {
         &self.sockets[port]
     }
 
-    pub(crate) fn guest(&self, port: usize, options: &GuestOptions) -> Guest {
+    /// Connects a guest at a port.
+    pub fn guest(&self, port: usize, options: &GuestOptions) -> Guest {
         Guest::connect(self.socket(port), options).expect("a guest")
     }
 
-    pub(crate) fn port(&self, port: usize) -> Port {
+    /// Returns the state and the counters of a port.
+    pub fn port(&self, port: usize) -> Port {
         self.switch.source().ports().ports.swap_remove(port)
     }
 
-    pub(crate) fn drops(&self, port: usize, reason: &str) -> u64 {
+    /// Returns the number of packets that a port has dropped for `reason`.
+    pub fn drops(&self, port: usize, reason: &str) -> u64 {
         self.port(port).drops.get(reason).copied().unwrap_or(0)
     }
 
     /// Waits until the port has counted `n` drops for `reason`.
-    pub(crate) fn wait_drops(&self, port: usize, reason: &str, n: u64) {
+    pub fn wait_drops(&self, port: usize, reason: &str, n: u64) {
         let end = Instant::now() + PATIENCE;
         while self.drops(port, reason) < n {
             assert!(Instant::now() < end, "no {n} drops as {reason}: {:?}", self.port(port));
@@ -98,7 +97,7 @@ impl Rig {
     }
 
     /// Waits until the port is down for a reason with these words in it.
-    pub(crate) fn wait_down(&self, port: usize, words: &str) {
+    pub fn wait_down(&self, port: usize, words: &str) {
         let end = Instant::now() + PATIENCE;
         loop {
             let now = self.port(port);
@@ -111,28 +110,31 @@ impl Rig {
         }
     }
 
-    pub(crate) fn wait_up(&self, port: usize) {
+    /// Waits until the link of a port is up.
+    pub fn wait_up(&self, port: usize) {
         wait_until("the link is up", || self.port(port).link == Link::Up);
     }
 
-    pub(crate) fn no_drops(&self) {
+    /// Checks that no port has dropped a packet.
+    pub fn no_drops(&self) {
         let drops = self.switch.source().drops().drops;
         assert!(drops.is_empty(), "{drops:?}");
     }
 }
 
 /// Waits for an event of this kind of the switch.
-pub(crate) fn wait_event(switch: &Switch, what: &str, is_so: impl Fn(&EventKind) -> bool) {
+pub fn wait_event(switch: &Switch, what: &str, is_so: impl Fn(&EventKind) -> bool) {
     let source = switch.source();
     wait_until(what, || source.events(0).events.iter().any(|event| is_so(&event.kind)));
 }
 
 /// Lets other threads run: there may be fewer CPUs than threads.
-pub(crate) fn pause() {
+pub fn pause() {
     std::thread::sleep(Duration::from_micros(50));
 }
 
-pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+/// Waits until `is_so` returns true. Panics with `what` when the time limit is over.
+pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !is_so() {
         assert!(Instant::now() < end, "timed out before {what}");
@@ -141,7 +143,7 @@ pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 /// Waits until the driver has all buffers of its transmit ring back.
-pub(crate) fn wait_all_back(pair: &mut Pair) {
+pub fn wait_all_back(pair: &mut Pair) {
     wait_until("the guest has its buffers back", || {
         pair.flush();
         pair.spare() == 256
@@ -149,7 +151,7 @@ pub(crate) fn wait_all_back(pair: &mut Pair) {
 }
 
 /// Returns everything that has arrived.
-pub(crate) fn arrived(pair: &mut Pair) -> Vec<(NetHeader, Vec<u8>)> {
+pub fn arrived(pair: &mut Pair) -> Vec<(NetHeader, Vec<u8>)> {
     let level = pair.level();
     let mut packets = Vec::new();
     pair.receive(usize::MAX, |header, parts| {
@@ -165,7 +167,7 @@ pub(crate) fn arrived(pair: &mut Pair) -> Vec<(NetHeader, Vec<u8>)> {
 }
 
 /// Waits for `n` packets.
-pub(crate) fn take(guest: &mut Guest, n: usize) -> Vec<(NetHeader, Vec<u8>)> {
+pub fn take(guest: &mut Guest, n: usize) -> Vec<(NetHeader, Vec<u8>)> {
     let mut packets = Vec::new();
     wait_until("all packets have arrived", || {
         packets.extend(arrived(guest));
@@ -176,12 +178,13 @@ pub(crate) fn take(guest: &mut Guest, n: usize) -> Vec<(NetHeader, Vec<u8>)> {
 }
 
 /// Checks that no packet arrives here that was sent before a packet which has arrived elsewhere.
-pub(crate) fn nothing(guest: &mut Guest) {
+pub fn nothing(guest: &mut Guest) {
     std::thread::sleep(Duration::from_millis(5));
     assert_eq!(arrived(guest).len(), 0);
 }
 
-pub(crate) fn send(guest: &mut Guest, frame: &[u8]) {
+/// Sends a frame, and waits for a free buffer before.
+pub fn send(guest: &mut Guest, frame: &[u8]) {
     wait_until("a transmit buffer is free", || {
         guest.flush();
         guest.send(&NetHeader::default(), frame)
@@ -189,14 +192,16 @@ pub(crate) fn send(guest: &mut Guest, frame: &[u8]) {
     guest.flush();
 }
 
-pub(crate) fn mac(n: u8) -> MacAddr {
+/// Returns a unicast address that ends in `n`.
+pub fn mac(n: u8) -> MacAddr {
     MacAddr([2, 0, 0, 0, 0, n])
 }
 
-pub(crate) const BROADCAST: MacAddr = MacAddr([255; 6]);
+/// The broadcast address.
+pub const BROADCAST: MacAddr = MacAddr([255; 6]);
 
 /// Bytes without a period, the same for the same seed.
-pub(crate) fn noise(seed: u64, len: usize) -> Vec<u8> {
+pub fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
         state ^= state << 13;
@@ -208,7 +213,7 @@ pub(crate) fn noise(seed: u64, len: usize) -> Vec<u8> {
 }
 
 /// A frame of `len` bytes of an unknown protocol.
-pub(crate) fn frame(dst: MacAddr, src: MacAddr, len: usize, seed: u64) -> Vec<u8> {
+pub fn frame(dst: MacAddr, src: MacAddr, len: usize, seed: u64) -> Vec<u8> {
     let mut frame = noise(seed, len);
     frame[..6].copy_from_slice(&dst.0);
     frame[6..12].copy_from_slice(&src.0);
@@ -218,7 +223,7 @@ pub(crate) fn frame(dst: MacAddr, src: MacAddr, len: usize, seed: u64) -> Vec<u8
 }
 
 /// Two guests whose traffic must go on whatever others do.
-pub(crate) struct Victims {
+pub struct Victims {
     thread: JoinHandle<(u64, Sequence)>,
     stop: Arc<AtomicBool>,
     arrived: Arc<AtomicU64>,
@@ -229,12 +234,12 @@ pub(crate) struct Victims {
 impl Victims {
     /// Starts numbered packets from a guest at port `from` to one at port `to`, with fewer under
     /// way than a ring holds.
-    pub(crate) fn start(rig: &Rig, from: usize, to: usize) -> Victims {
+    pub fn start(rig: &Rig, from: usize, to: usize) -> Victims {
         Self::between(rig.guest(from, &GuestOptions::default()), rig.guest(to, &GuestOptions::default()))
     }
 
     /// Starts numbered packets from one guest to another, like [`Victims::start`].
-    pub(crate) fn between(mut source: Guest, mut sink: Guest) -> Victims {
+    pub fn between(mut source: Guest, mut sink: Guest) -> Victims {
         let mut stream = Stream::prepare(&mut source, mac(0xe0), mac(0xe1), &[60, 1514, 566]).expect("a stream");
         let stop = Arc::new(AtomicBool::new(false));
         let arrived = Arc::new(AtomicU64::new(0));
@@ -277,13 +282,13 @@ impl Victims {
     }
 
     /// Waits until packets that the guests send from now on have arrived.
-    pub(crate) fn go_on(&self) {
+    pub fn go_on(&self) {
         let now = self.arrived.load(Ordering::Relaxed);
         wait_until("the victims' traffic goes on", || self.arrived.load(Ordering::Relaxed) > now + 256);
     }
 
     /// Runs `f`. Returns its result and the longest time between two arrivals meanwhile.
-    pub(crate) fn longest_gap<T>(&self, f: impl FnOnce() -> T) -> (T, Duration) {
+    pub fn longest_gap<T>(&self, f: impl FnOnce() -> T) -> (T, Duration) {
         self.longest_gap.store(0, Ordering::Relaxed);
         let result = f();
         // An arrival ends the last gap.
@@ -292,7 +297,7 @@ impl Victims {
     }
 
     /// Ends the traffic, and checks that no packet was lost or came late.
-    pub(crate) fn finish(self) {
+    pub fn finish(self) {
         self.stop.store(true, Ordering::Relaxed);
         let (sent, seen) = self.thread.join().expect("the victims' thread");
         assert!(sent > 256);

@@ -11,12 +11,12 @@ use rustix::thread::UnshareFlags;
 use straightline_config::{AfPacketConfig, Offloads, PortConfig, PortKind, TapConfig};
 
 /// A network namespace.
-pub(crate) struct Host(());
+pub struct Host(());
 
 impl Host {
     /// Moves the thread into a namespace of its own, without IPv6 on its interfaces. Returns `None`
     /// and reports a skip if the thread may not do that.
-    pub(crate) fn new(test: &str) -> Option<Host> {
+    pub fn new(test: &str) -> Option<Host> {
         #[expect(deprecated, reason = "a thread may have a network namespace of its own")]
         let entered = rustix::thread::unshare(UnshareFlags::NEWNET);
         if let Err(error) = entered {
@@ -33,12 +33,12 @@ impl Host {
     }
 
     /// Runs `ip` with these arguments, which must succeed.
-    pub(crate) fn ip(&self, arguments: &str) -> String {
+    pub fn ip(&self, arguments: &str) -> String {
         self.run("ip", arguments)
     }
 
     /// Runs a program with these arguments, which must succeed.
-    pub(crate) fn run(&self, program: &str, arguments: &str) -> String {
+    pub fn run(&self, program: &str, arguments: &str) -> String {
         let output = Command::new(program).args(arguments.split(' ')).output();
         let output = output.unwrap_or_else(|error| panic!("{program}: {error}"));
         let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -50,7 +50,7 @@ impl Host {
 
 /// Reports that this machine cannot run a test, in the line that `cargo xtask test` counts as a
 /// skip. On a machine of continuous integration, `cargo xtask test` then fails.
-pub(crate) fn skip(test: &str, why: &str) {
+pub fn skip(test: &str, why: &str) {
     // `println!` is not used, because libtest captures it. The newline comes first, because libtest
     // may have begun a line already.
     let _ = writeln!(std::io::stdout(), "\nskipped {test}: {why}");
@@ -62,12 +62,12 @@ fn port(name: &str, kind: PortKind) -> PortConfig {
 }
 
 /// A tap of one queue with all offloads.
-pub(crate) fn tap(name: &str) -> PortConfig {
+pub fn tap(name: &str) -> PortConfig {
     tap_with(name, |_| {})
 }
 
 /// A tap with other keys.
-pub(crate) fn tap_with(name: &str, change: impl FnOnce(&mut TapConfig)) -> PortConfig {
+pub fn tap_with(name: &str, change: impl FnOnce(&mut TapConfig)) -> PortConfig {
     let mut config = TapConfig {
         name: name.to_owned(),
         queues: 1,
@@ -82,6 +82,6 @@ pub(crate) fn tap_with(name: &str, change: impl FnOnce(&mut TapConfig)) -> PortC
 }
 
 /// A packet socket.
-pub(crate) fn af_packet(interface: &str, queues: u16) -> PortConfig {
+pub fn af_packet(interface: &str, queues: u16) -> PortConfig {
     port(interface, PortKind::AfPacket(AfPacketConfig { interface: interface.to_owned(), queues }))
 }

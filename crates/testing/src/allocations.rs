@@ -1,5 +1,14 @@
-//! An allocator that counts the allocations of a thread. A test program that has this module uses
-//! it for all its memory.
+//! An allocator that counts the allocations of a thread. A test program uses it for all its memory:
+//!
+//! ```
+//! use straightline_testing::allocations::{CountingAllocator, allocations};
+//!
+//! #[global_allocator]
+//! static ALLOCATOR: CountingAllocator = CountingAllocator;
+//!
+//! // One allocation, and one deallocation.
+//! assert_eq!(allocations(|| drop(std::hint::black_box(Box::new(1)))), 2);
+//! ```
 
 #![expect(unsafe_code, reason = "a safe interface around it, with a proof beside each use")]
 
@@ -12,7 +21,8 @@ thread_local! {
 }
 
 /// The system's allocator, with a counter for the thread that allocates.
-struct Counting;
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CountingAllocator;
 
 fn note() {
     // A thread that ends has no cell any more, and does not count.
@@ -25,7 +35,7 @@ fn note() {
 
 // SAFETY: every call goes to the system's allocator unchanged; counting touches no memory of its
 // own.
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         note();
         // SAFETY: as the caller promised.
@@ -45,11 +55,9 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-/// Runs `f`; returns the number of its allocations and deallocations.
-pub(crate) fn allocations(f: impl FnOnce()) -> u64 {
+/// Runs `f`. Returns the number of its allocations and deallocations, which is 0 if the program does
+/// not use [`CountingAllocator`].
+pub fn allocations(f: impl FnOnce()) -> u64 {
     COUNT.set(0);
     COUNTING.set(true);
     f();

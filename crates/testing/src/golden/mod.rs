@@ -1,6 +1,4 @@
-//! The frames of `golden.pcap`, which this crate's code did not make. `README.md` describes them.
-#![expect(unreachable_pub, reason = "a module of several test binaries")]
-#![allow(dead_code, reason = "each test binary uses a part")]
+//! The frames of `golden.pcap`, which this project's code did not make. `README.md` describes them.
 
 /// A frame with its headers.
 #[derive(Clone, Debug)]

@@ -8,24 +8,26 @@ use straightline_packet::{Arena, Drops, Level, MemorySegment, Rcu, Settings};
 
 /// Bytes that are only reached through pointers, like guest memory. The memory outlives every turn
 /// of a test.
-pub(crate) struct Memory {
+pub struct Memory {
     at: *mut u8,
     len: usize,
 }
 
 impl Memory {
-    pub(crate) fn new(bytes: &[u8]) -> Self {
+    /// Creates memory with these bytes.
+    pub fn new(bytes: &[u8]) -> Self {
         let bytes: Box<[u8]> = bytes.into();
         let len = bytes.len();
         Memory { at: Box::into_raw(bytes).cast(), len }
     }
 
     /// Creates memory with bytes that repeat only after 251.
-    pub(crate) fn patterned(len: usize) -> Self {
+    pub fn patterned(len: usize) -> Self {
         Self::new(&pattern(len))
     }
 
-    pub(crate) fn segment<'t>(&self, at: usize, len: usize) -> MemorySegment<'t> {
+    /// Returns `len` bytes from `at` as a segment.
+    pub fn segment<'t>(&self, at: usize, len: usize) -> MemorySegment<'t> {
         assert!(at <= self.len && len <= self.len - at);
         // SAFETY: within the allocation, which lives until the test drops this, after its turn; no
         // reference to the bytes is ever made.
@@ -34,7 +36,7 @@ impl Memory {
 
     /// Returns all of the memory as segments of the lengths in `cuts`, which may be 0. The last
     /// segment has the rest.
-    pub(crate) fn cut<'t>(&self, cuts: &[usize]) -> Vec<MemorySegment<'t>> {
+    pub fn cut<'t>(&self, cuts: &[usize]) -> Vec<MemorySegment<'t>> {
         let mut at = 0;
         let mut segments = Vec::new();
         for &cut in cuts {
@@ -46,7 +48,8 @@ impl Memory {
         segments
     }
 
-    pub(crate) fn bytes(&self) -> Vec<u8> {
+    /// Returns a copy of all bytes.
+    pub fn bytes(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.len];
         self.segment(0, self.len).read(Level::Scalar, &mut bytes);
         bytes
@@ -60,14 +63,17 @@ impl Drop for Memory {
     }
 }
 
-pub(crate) fn pattern(len: usize) -> Vec<u8> {
+/// Returns bytes that repeat only after 251.
+pub fn pattern(len: usize) -> Vec<u8> {
     (0..251_u8).cycle().map(|b| b.wrapping_mul(7).wrapping_add(3)).take(len).collect()
 }
 
-pub(crate) fn arena(settings: Settings) -> Arena {
+/// Returns an arena whose drops nobody counts.
+pub fn arena(settings: Settings) -> Arena {
     arena_with_drops(settings, Vec::new())
 }
 
-pub(crate) fn arena_with_drops(settings: Settings, drops: Vec<Arc<Drops>>) -> Arena {
+/// Returns an arena that counts the drops of each port.
+pub fn arena_with_drops(settings: Settings, drops: Vec<Arc<Drops>>) -> Arena {
     Arena::new(Rcu::new().reader(), settings, drops)
 }

@@ -8,16 +8,18 @@ use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 use straightline_wire::frame::{Checksum, Frame as Headers, Net, Transport};
 
-use super::{Rig, mac, patch, rig, vhost_user, wait_until};
+use crate::{Rig, mac, patch, rig, vhost_user, wait_until};
 
-pub(crate) const PAIRS: u16 = 4;
-pub(crate) const FLOWS: u16 = 40;
+/// Queue pairs of each port.
+pub const PAIRS: u16 = 4;
+/// Number of flows.
+pub const FLOWS: u16 = 40;
 
 /// One worker, and two that share the queue pairs.
-pub(crate) const WORKERS: [&[usize]; 2] = [&[], &[0, 1]];
+pub const WORKERS: [&[usize]; 2] = [&[], &[0, 1]];
 
 /// Two ports on a patch.
-pub(crate) fn patched(full: WhenFull, workers: &[usize]) -> Rig {
+pub fn patched(full: WhenFull, workers: &[usize]) -> Rig {
     rig(2, |config| {
         config.switch.workers = workers.to_vec();
         for port in &mut config.ports {
@@ -29,13 +31,14 @@ pub(crate) fn patched(full: WhenFull, workers: &[usize]) -> Rig {
     })
 }
 
-pub(crate) fn options(queue_pairs: u16, packed: bool) -> GuestOptions {
+/// Returns the options of a guest with `queue_pairs` queue pairs.
+pub fn options(queue_pairs: u16, packed: bool) -> GuestOptions {
     let layout = if packed { f::VIRTIO_F_RING_PACKED } else { 0 };
     GuestOptions { features: GuestOptions::default().features | layout, queue_pairs, ..GuestOptions::default() }
 }
 
 /// A UDP packet of a flow with its number in it, of one length or another.
-pub(crate) fn numbered(flow: u16, number: u64) -> Vec<u8> {
+pub fn numbered(flow: u16, number: u64) -> Vec<u8> {
     let payload_len = [18, 500, 1400][usize::try_from(number % 3).expect("small")];
     let headers = Headers {
         src: mac(1),
@@ -54,7 +57,7 @@ pub(crate) fn numbered(flow: u16, number: u64) -> Vec<u8> {
 }
 
 /// Flow and number of the packets that arrived at a pair.
-pub(crate) fn collect(pair: &mut Pair) -> Vec<(u16, u64)> {
+pub fn collect(pair: &mut Pair) -> Vec<(u16, u64)> {
     let level = pair.level();
     let mut got = Vec::new();
     pair.receive(usize::MAX, |_, parts| {
@@ -69,21 +72,25 @@ pub(crate) fn collect(pair: &mut Pair) -> Vec<(u16, u64)> {
 
 /// Traffic of many flows, each through one transmit ring, and its check.
 #[derive(Default)]
-pub(crate) struct Traffic {
+pub struct Traffic {
     /// Packets sent, by flow.
-    pub(crate) sent: BTreeMap<u16, u64>,
-    pub(crate) sent_by: [u64; PAIRS as usize],
+    pub sent: BTreeMap<u16, u64>,
+    /// Packets sent, by queue pair.
+    pub sent_by: [u64; PAIRS as usize],
     /// For each flow and pair, the least number that may come next.
-    pub(crate) seen: BTreeMap<(u16, usize), u64>,
-    pub(crate) seen_at: [u64; PAIRS as usize],
+    pub seen: BTreeMap<(u16, usize), u64>,
+    /// Packets that arrived, by queue pair.
+    pub seen_at: [u64; PAIRS as usize],
 }
 
 impl Traffic {
-    pub(crate) fn total(counts: &[u64]) -> u64 {
+    /// Returns the sum of the counts of all pairs.
+    pub fn total(counts: &[u64]) -> u64 {
         counts.iter().sum()
     }
 
-    pub(crate) fn send(&mut self, source: &mut Guest, flow: u16) -> bool {
+    /// Sends the next packet of a flow. Returns false if its ring has no free buffer.
+    pub fn send(&mut self, source: &mut Guest, flow: u16) -> bool {
         let at = usize::from(flow) % source.pairs().len();
         let pair = &mut source.pairs()[at];
         let number = self.sent.entry(flow).or_default();
@@ -95,7 +102,8 @@ impl Traffic {
         true
     }
 
-    pub(crate) fn collect(&mut self, sink: &mut Guest) {
+    /// Takes the packets that have arrived, and checks the order of each flow.
+    pub fn collect(&mut self, sink: &mut Guest) {
         for (at, pair) in sink.pairs().iter_mut().enumerate() {
             for (flow, number) in collect(pair) {
                 let next = self.seen.entry((flow, at)).or_default();
@@ -108,7 +116,7 @@ impl Traffic {
 
     /// Sends `count` packets of all flows and waits until all have arrived. Fewer packets are under
     /// way than any ring holds.
-    pub(crate) fn run(&mut self, source: &mut Guest, sink: &mut Guest, count: u64) {
+    pub fn run(&mut self, source: &mut Guest, sink: &mut Guest, count: u64) {
         let end = Self::total(&self.sent_by) + count;
         wait_until("all have arrived", || {
             while Self::total(&self.sent_by) < end
@@ -123,7 +131,7 @@ impl Traffic {
     }
 
     /// The pairs at which each flow was seen.
-    pub(crate) fn pairs_of(&self) -> BTreeMap<u16, BTreeSet<usize>> {
+    pub fn pairs_of(&self) -> BTreeMap<u16, BTreeSet<usize>> {
         let mut pairs: BTreeMap<u16, BTreeSet<usize>> = BTreeMap::new();
         for &(flow, at) in self.seen.keys() {
             pairs.entry(flow).or_default().insert(at);
@@ -132,7 +140,7 @@ impl Traffic {
     }
 
     /// Checks that the switch has counted the same packets for each queue.
-    pub(crate) fn check_counters(&self, rig: &Rig) {
+    pub fn check_counters(&self, rig: &Rig) {
         let from = rig.port(0);
         let to = rig.port(1);
         for at in 0..usize::from(PAIRS) {

@@ -1,0 +1,37 @@
+//! Parts that tests and benches of several crates share. Only dev-dependencies name this crate, so
+//! no program that users run contains it.
+//!
+//! | feature | module | contents |
+//! |---|---|---|
+//! | | [`allocations`] | an allocator that counts the allocations of a thread |
+//! | | [`golden`] | frames of each kind of tunnel, which this project's code did not make |
+//! | `packet` | `memory` | memory in place of guest memory, and arenas to run turns in |
+//! | `ring` | `guest_ring` | a guest's memory with one ring in it |
+//! | `switch` | (the root) | a switch with guests, and what a test does with them |
+//! | `switch` | `flows` | traffic of many flows between guests with several queue pairs |
+//! | `switch` | `host` | a network namespace with its interfaces |
+//! | `switch` | `packets` | packets that are still to be segmented or checksummed |
+//! | `switch` | `tunnel` | two underlays with a wire between them, and tunnels over it |
+//!
+//! A test inside a crate's `src` gets nothing here for types of that same crate: Cargo builds the
+//! crate twice then, and this crate knows the other build. Tests in `tests` and benches do.
+
+pub mod allocations;
+#[cfg(feature = "switch")]
+pub mod flows;
+pub mod golden;
+#[cfg(feature = "ring")]
+pub mod guest_ring;
+#[cfg(feature = "switch")]
+pub mod host;
+#[cfg(feature = "packet")]
+pub mod memory;
+#[cfg(feature = "switch")]
+pub mod packets;
+#[cfg(feature = "switch")]
+mod rig;
+#[cfg(feature = "switch")]
+pub mod tunnel;
+
+#[cfg(feature = "switch")]
+pub use rig::*;
