@@ -9,5 +9,4 @@ mod ring;
 mod ring_bursts;
 #[cfg(feature = "fail-points")]
 mod ring_killed;
-mod ring_packed;
 mod vhost_user;

@@ -1,11 +1,26 @@
-//! Notifications of a split ring: the rule itself, and the event suppression that each side writes.
+//! Notifications: which side is notified when, and the event suppression that each side writes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
-use straightline_testing::guest_ring::{AVAIL, BUFFERS, GuestRing, USED, events};
+use straightline_testing::guest_ring::{BUFFERS, GuestRing};
 use straightline_virtio::ring::{Device, First, Standing, need_event};
+
+use super::layout::{DeviceHalf, DriverHalf, Layout, for_both_layouts};
+use super::packed::{DRIVER_SUPPRESSION, Packed};
+
+for_both_layouts!(
+    who_sleeps_is_woken_by_the_next_chain,
+    who_polls_is_not_told,
+    two_rounds_without_a_decision_are_not_nothing,
+    a_chain_is_passed_over_as_a_whole,
+    sleepers_are_always_woken,
+    the_rule_is_exact,
+    a_ring_says_whether_its_driver_has_answered,
+    without_the_event_index_a_ring_does_not_say_whether_its_driver_waits,
+    a_driver_that_polls_asks_for_nothing,
+);
 
 proptest! {
     #[test]
@@ -16,172 +31,145 @@ proptest! {
     }
 }
 
-#[test]
-fn polling_asks_for_no_kicks() {
-    let guest = GuestRing::new(8);
-    let mut device = guest.device(0, events(false));
-    let mut driver = guest.driver(events(false));
-    let offered = |driver: &mut straightline_virtio::ring::SplitDriver| {
-        driver.add(&[(BUFFERS, 64, false)]).expect("free descriptors");
-        driver.publish();
-        driver.must_kick()
-    };
-    device.disarm();
-    assert_eq!(guest.read16(USED), 1);
-    assert!(!offered(&mut driver));
-    assert_eq!(device.arm(0), Ok(true));
-    assert_eq!(guest.read16(USED), 0);
-    assert!(offered(&mut driver));
-    assert!(!driver.must_kick(), "nothing new");
-
-    let guest = GuestRing::new(8);
-    let mut device = guest.device(0, events(true));
-    let mut driver = guest.driver(events(true));
-    assert_eq!(device.arm(0), Ok(false));
-    assert_eq!(guest.avail_event(), 0);
-    assert!(offered(&mut driver));
-    device.disarm();
-    assert_eq!(guest.read16(USED), 0, "with the event index the flags stay 0 (2.7.7.1)");
-    for _ in 0..5 {
-        assert!(!offered(&mut driver));
-    }
+fn offer(driver: &mut impl DriverHalf) {
+    driver.add(&[(BUFFERS, 64, false)]).expect("free descriptors");
+    driver.publish();
 }
 
-#[test]
-fn a_driver_that_polls_wants_no_interrupts() {
-    for event_idx in [false, true] {
-        let guest = GuestRing::new(8);
-        let mut device = guest.device(0, events(event_idx));
-        let mut driver = guest.driver(events(event_idx));
-        let mut used = |driver: &mut straightline_virtio::ring::SplitDriver| {
-            driver.add(&[(BUFFERS, 64, false)]).expect("free descriptors");
-            driver.publish();
-            let mut first = [First::default()];
-            assert!(device.available(1).expect("good") >= 1);
-            device.peek(&mut first).expect("good");
-            device.take(&first[0]);
-            device.give_back(1);
-            device.must_notify()
-        };
-        // Either side may have missed what happened before the first decision.
-        used(&mut driver);
-        assert!(driver.used().is_some());
-        assert!(!driver.want_interrupt(false));
-        // "The driver MUST set flags to 0" with the event index (2.7.7.1), because a device looks
-        // at only one of the two.
-        assert_eq!(guest.read16(AVAIL), u16::from(!event_idx));
-        assert!(!used(&mut driver));
-        assert!(!used(&mut driver));
-        assert!(driver.want_interrupt(true), "there are two already");
-        assert_eq!(guest.read16(AVAIL), 0);
-        assert!(driver.used().is_some() && driver.used().is_some() && driver.used().is_none());
-        assert!(!driver.want_interrupt(true));
-        assert!(used(&mut driver));
-    }
+fn serve(device: &mut impl DeviceHalf) {
+    let mut first = [First::default()];
+    assert_eq!(device.find(&mut first), Ok(1));
+    device.take(&first[0]);
+    device.give_back(1);
 }
 
-/// One step of a driver or a device.
-#[derive(Clone, Copy, Debug)]
-enum Step {
-    Offer,
-    Serve,
-    Look,
-    WantInterrupt(bool),
+fn reap(driver: &mut impl DriverHalf) {
+    assert!(driver.used().is_some_and(|used| used.is_ok()));
 }
 
-proptest! {
-    /// The event word asks for a used entry exactly while the driver waits and has not looked
-    /// since.
-    #[test]
-    fn a_ring_says_whether_its_driver_has_answered(
-        steps in prop::collection::vec(
-            prop_oneof![
-                3 => Just(Step::Offer), 3 => Just(Step::Serve), 2 => Just(Step::Look),
-                2 => any::<bool>().prop_map(Step::WantInterrupt),
-            ],
-            1..200,
-        ),
-        base in prop_oneof![Just(0), Just(65_530_u16)],
-    ) {
-        let guest = GuestRing::new(4);
-        guest.write16(AVAIL + 2, base);
-        guest.write16(USED + 2, base);
-        let mut device = guest.device(base, events(true));
-        let event_at = AVAIL + 4 + 2 * u64::from(guest.size);
-        let mut offered = 0_u16;
-        let mut used = 0_u16;
-        let mut seen = 0_u16;
-        let mut waits_from = None;
-        guest.write16(event_at, base.wrapping_sub(5));
-        let mut before: Option<Standing> = None;
-        for step in steps {
-            let moved = match step {
-                Step::Offer if offered - seen < guest.size => {
-                    guest.offer(base.wrapping_add(offered), offered % guest.size);
-                    offered += 1;
-                    true
+/// Sends one chain there and back.
+fn round(device: &mut impl DeviceHalf, driver: &mut impl DriverHalf) {
+    offer(driver);
+    serve(device);
+    reap(driver);
+}
+
+/// Rings of all sizes, with and without the event index.
+fn rings<L: Layout>() -> impl Iterator<Item = (u16, bool)> {
+    L::SIZES.iter().flat_map(|&size| [(size, false), (size, true)])
+}
+
+// Cites packed-2.8.10-3, packed-2.8.22-1.
+fn who_sleeps_is_woken_by_the_next_chain<L: Layout>() {
+    for (size, event_idx) in rings::<L>() {
+        let guest = GuestRing::new(size);
+        let (mut device, mut driver) = L::halves(&guest, event_idx);
+        for n in 0..5 * u32::from(size) {
+            // A few chains without a decision, so that the last decision is not always one chain
+            // ago.
+            if n.is_multiple_of(4) {
+                for _ in 0..n % 13 {
+                    device.disarm();
+                    assert!(!driver.want_interrupt(false));
+                    round(&mut device, &mut driver);
                 }
-                Step::Serve if used < offered => {
-                    let mut first = [First::default()];
-                    prop_assert!(device.available(1).expect("good") >= 1);
-                    device.peek(&mut first).expect("good");
-                    device.take(&first[0]);
-                    device.give_back(1);
-                    used += 1;
-                    true
-                }
-                Step::Look => {
-                    seen = used;
-                    false
-                }
-                Step::WantInterrupt(true) => {
-                    let moved = waits_from != Some(seen);
-                    waits_from = Some(seen);
-                    guest.write16(event_at, base.wrapping_add(seen));
-                    moved
-                }
-                Step::WantInterrupt(false) => {
-                    let event = base.wrapping_add(seen).wrapping_sub(5);
-                    let moved = event != guest.read16(event_at);
-                    waits_from = None;
-                    guest.write16(event_at, event);
-                    moved
-                }
-                _ => false,
-            };
-            let standing = device.standing().expect("it has the event index");
-            let asked = waits_from.is_some_and(|from| from < used && used - from <= guest.size);
-            prop_assert_eq!(standing.is_asked, asked, "{:?}", standing);
-            if let Some(before) = before {
-                prop_assert_eq!(moved, before != standing, "{:?}, then {:?}", before, standing);
             }
-            before = Some(standing);
+            assert_eq!(device.arm(0), Ok(false));
+            offer(&mut driver);
+            assert!(driver.must_kick(), "size {size}, {n}: the device sleeps");
+            assert!(!driver.must_kick(), "nothing new");
+            assert!(device.arm(0).is_ok_and(|there| there));
+            assert!(!driver.want_interrupt(true));
+            serve(&mut device);
+            assert!(device.must_notify(), "size {size}, {n}: the driver sleeps");
+            assert!(!device.must_notify(), "nothing new");
+            assert!(driver.want_interrupt(true));
+            reap(&mut driver);
         }
     }
 }
 
-#[test]
-fn without_the_event_index_a_ring_does_not_say_whether_its_driver_waits() {
-    let guest = GuestRing::new(8);
-    assert_eq!(guest.device(0, events(false)).standing(), None);
+// Cites packed-2.8.10-1, packed-2.8.21.2-1.
+fn who_polls_is_not_told<L: Layout>() {
+    for (size, event_idx) in rings::<L>() {
+        let guest = GuestRing::new(size);
+        let (mut device, mut driver) = L::halves(&guest, event_idx);
+        let [on, off] = L::on_and_off(event_idx);
+        // Either side may have missed what happened before its first decision.
+        assert_eq!(device.arm(0), Ok(false));
+        offer(&mut driver);
+        assert!(driver.must_kick());
+        serve(&mut device);
+        device.must_notify();
+        reap(&mut driver);
+        device.disarm();
+        assert!(!driver.want_interrupt(false));
+        assert_eq!(L::modes(&guest), [off, off]);
+        for _ in 0..3 * size {
+            offer(&mut driver);
+            assert!(!driver.must_kick());
+            serve(&mut device);
+            assert!(!device.must_notify());
+            reap(&mut driver);
+        }
+        // Both ask again, and hear of what is there already.
+        for _ in 0..size.min(2) {
+            offer(&mut driver);
+        }
+        assert_eq!(device.arm(0), Ok(true));
+        for _ in 0..size.min(2) {
+            serve(&mut device);
+        }
+        assert!(driver.want_interrupt(true));
+        assert_eq!(L::modes(&guest), [on, on]);
+        for _ in 0..size.min(2) {
+            reap(&mut driver);
+        }
+        assert!(driver.used().is_none() && !driver.want_interrupt(true));
+        assert_eq!(device.arm(0), Ok(false));
+        offer(&mut driver);
+        assert!(driver.must_kick());
+        assert!(!driver.must_kick(), "nothing new");
+        serve(&mut device);
+        assert!(device.must_notify());
+    }
 }
 
-#[test]
-fn a_driver_that_polls_asks_for_nothing() {
-    let guest = GuestRing::new(8);
-    let mut device = guest.device(0, events(true));
-    let mut driver = guest.driver(events(true));
-    for _ in 0..30 {
-        driver.want_interrupt(false);
-        driver.add(&[(BUFFERS, 64, false); 1]).expect("free descriptors");
+/// After two full rounds every position of a packed ring is the same again. The number of
+/// descriptors distinguishes that from no progress.
+fn two_rounds_without_a_decision_are_not_nothing<L: Layout>() {
+    for (size, event_idx) in rings::<L>() {
+        let guest = GuestRing::new(size);
+        let (mut device, mut driver) = L::halves(&guest, event_idx);
+        round(&mut device, &mut driver);
+        device.must_notify();
+        driver.must_kick();
+        for n in 1..=2 * size {
+            if n == 2 * size {
+                assert_eq!(device.arm(0), Ok(false));
+                assert!(!driver.want_interrupt(true));
+            }
+            round(&mut device, &mut driver);
+        }
+        assert!(driver.must_kick(), "size {size}");
+        assert!(device.must_notify(), "size {size}");
+    }
+}
+
+fn a_chain_is_passed_over_as_a_whole<L: Layout>() {
+    // The event of a packed ring is the chain's first position, which the next used position leaves
+    // far behind.
+    let guest = GuestRing::new(L::SMALL);
+    let (mut device, mut driver) = L::halves(&guest, true);
+    for _ in 0..12 {
+        assert_eq!(device.arm(0), Ok(false));
+        driver.add(&[(BUFFERS, 64, false); 4]).expect("free descriptors");
         driver.publish();
-        let mut first = [First::default()];
-        assert_eq!(device.available(1), Ok(1));
-        device.peek(&mut first).expect("good");
-        device.take(&first[0]);
-        device.give_back(1);
-        assert!(!device.standing().expect("it has the event index").is_asked);
-        assert!(driver.used().is_some_and(|used| used.is_ok()));
+        assert!(driver.must_kick());
+        assert!(!driver.want_interrupt(true));
+        serve(&mut device);
+        assert!(device.must_notify());
+        reap(&mut driver);
     }
 }
 
@@ -201,13 +189,12 @@ fn wake(notified: &AtomicBool, who: &std::thread::Thread) {
 
 /// Two threads, and each sleeps when it finds nothing. A single lost notification would stop the
 /// test.
-#[test]
-fn sleepers_are_always_woken() {
-    const CHAINS: u32 = 150_000;
+// Cites packed-2.8.21.3.1-1, packed-2.8.22-2.
+fn sleepers_are_always_woken<L: Layout>() {
+    const CHAINS: usize = 150_000;
     for event_idx in [false, true] {
-        let guest = GuestRing::new(4);
-        let mut device = guest.device(0, events(event_idx));
-        let mut driver = guest.driver(events(event_idx));
+        let guest = GuestRing::new(L::SMALL);
+        let (mut device, mut driver) = L::halves(&guest, event_idx);
         let kicked = AtomicBool::new(false);
         let called = AtomicBool::new(false);
         let driver_thread = std::thread::current();
@@ -215,20 +202,18 @@ fn sleepers_are_always_woken() {
             let device_thread = s.spawn(|| {
                 let mut done = 0;
                 while done < CHAINS {
-                    let available = device.available(4).expect("a good driver");
-                    if available == 0 {
+                    let mut firsts = [First::default(); 4];
+                    let found = device.find(&mut firsts).expect("a good driver");
+                    if found == 0 {
                         if !device.arm(0).expect("a good driver") {
                             sleep(&kicked, "device");
                         }
                         device.disarm();
                         continue;
                     }
-                    let mut firsts = [First::default(); 4];
-                    let firsts = &mut firsts[..available.min(4).into()];
-                    device.peek(firsts).expect("good heads");
-                    firsts.iter().for_each(|first| device.take(first));
+                    firsts[..found].iter().for_each(|first| device.take(first));
                     device.give_back(device.outstanding());
-                    done += u32::from(available);
+                    done += found;
                     if device.must_notify() {
                         wake(&called, &driver_thread);
                     }
@@ -237,7 +222,7 @@ fn sleepers_are_always_woken() {
             let mut added = 0;
             let mut reaped = 0;
             while reaped < CHAINS {
-                while added < CHAINS && driver.add(&[(BUFFERS, 64, false)]).is_some() {
+                while added < CHAINS && driver.add(&[(BUFFERS, 64, false); 3][..1 + added % 3]).is_some() {
                     added += 1;
                 }
                 driver.publish();
@@ -258,4 +243,119 @@ fn sleepers_are_always_woken() {
             }
         });
     }
+}
+
+/// Any event suppression in the ring, written by either side, is compared with another form of the
+/// rule.
+// Cites packed-2.8.10-1, packed-2.8.10-2, packed-2.8.14-1.
+fn the_rule_is_exact<L: Layout>() {
+    let rings = prop::sample::select(L::SIZES).prop_flat_map(|size| (Just(size), L::event(size)));
+    proptest!(ProptestConfig::with_cases(400), |(
+        (size, event) in rings, mode in prop_oneof![6 => Just(2_u16), 1 => any::<u16>()],
+        event_idx in prop::bool::weighted(0.8), start in 0..600_u64, count in 0..600_u64,
+    )| {
+        let guest = GuestRing::new(size);
+        let (mut device, mut driver) = L::halves(&guest, event_idx);
+        // The first decision is always to notify: the predecessor's decisions are not known.
+        prop_assert!(device.must_notify());
+        for _ in 0..start {
+            round(&mut device, &mut driver);
+        }
+        driver.must_kick();
+        device.must_notify();
+        L::suppress(&guest, event, mode);
+        for _ in 0..count {
+            round(&mut device, &mut driver);
+        }
+        prop_assert_eq!(driver.must_kick(), L::is_kick_due(&guest, event_idx, start, start + count));
+        prop_assert_eq!(device.must_notify(), L::is_call_due(&guest, event_idx, Some(start), start + count));
+    });
+}
+
+/// The event word asks for a used chain exactly while the driver waits and has not looked since.
+fn a_ring_says_whether_its_driver_has_answered<L: Layout>() {
+    let sizes: Vec<u16> = L::SIZES.iter().copied().filter(|&size| size <= 8).collect();
+    proptest!(ProptestConfig::with_cases(400), |(
+        size in prop::sample::select(sizes), steps in prop::collection::vec(0..5_u8, 1..200),
+        start in prop_oneof![15 => Just(0), 1 => Just(L::BEFORE_WRAP)],
+    )| {
+        let guest = GuestRing::new(size);
+        let (mut device, mut driver) = L::halves(&guest, true);
+        for _ in 0..start {
+            round(&mut device, &mut driver);
+        }
+        let mut offered = 0_u64;
+        let mut used = 0;
+        let mut seen = 0;
+        let mut waits_from = None;
+        driver.want_interrupt(false);
+        let mut before: Option<Standing> = None;
+        for step in steps {
+            let words_before = L::driver_suppression(&guest);
+            let mut moved = false;
+            match step {
+                0 if offered - seen < u64::from(size) => {
+                    offer(&mut driver);
+                    offered += 1;
+                    moved = true;
+                }
+                1 if used < offered => {
+                    serve(&mut device);
+                    used += 1;
+                    moved = true;
+                }
+                2 if seen < used => {
+                    reap(&mut driver);
+                    seen += 1;
+                }
+                3 => {
+                    driver.want_interrupt(true);
+                    waits_from = Some(seen);
+                }
+                4 => {
+                    driver.want_interrupt(false);
+                    waits_from = None;
+                }
+                _ => {}
+            }
+            moved |= words_before != L::driver_suppression(&guest);
+            let standing = device.standing().expect("it has the event index");
+            let is_asked = waits_from.is_some_and(|from| L::is_asked(from, used, size));
+            prop_assert_eq!(standing.is_asked, is_asked, "{:?}", standing);
+            if let Some(before) = before {
+                prop_assert_eq!(moved, before != standing, "{:?}, then {:?}", before, standing);
+            }
+            before = Some(standing);
+        }
+    });
+}
+
+fn without_the_event_index_a_ring_does_not_say_whether_its_driver_waits<L: Layout>() {
+    let guest = GuestRing::new(8);
+    assert_eq!(L::halves(&guest, false).0.standing(), None);
+}
+
+fn a_driver_that_polls_asks_for_nothing<L: Layout>() {
+    let guest = GuestRing::new(8);
+    let (mut device, mut driver) = L::halves(&guest, true);
+    for _ in 0..30 {
+        driver.want_interrupt(false);
+        offer(&mut driver);
+        serve(&mut device);
+        assert!(!device.standing().expect("it has the event index").is_asked);
+        reap(&mut driver);
+    }
+}
+
+/// A driver of a packed ring that asks for a call for each used descriptor does not show which ones
+/// it has seen.
+#[test]
+fn a_driver_that_wants_every_call_asks_for_no_certain_one() {
+    let guest = GuestRing::new(8);
+    let (mut device, mut driver) = Packed::halves(&guest, true);
+    driver.want_interrupt(true);
+    guest.write16(DRIVER_SUPPRESSION + 2, 0);
+    offer(&mut driver);
+    serve(&mut device);
+    assert!(!device.standing().expect("it has the event index").is_asked);
 }

@@ -9,7 +9,7 @@ use straightline_virtio::ring::{
     Device, Direction, First, INDIRECT, NEXT, PackedDevice, PackedDriver, RingOptions, WRITE,
 };
 
-use super::common::{FLAG_AVAIL, FLAG_USED, START, descriptor, device, driver, recovered};
+use super::packed::{FLAG_AVAIL, FLAG_USED, START, descriptor, device, driver, recovered};
 
 const OPTIONS: RingOptions = RingOptions { event_idx: true, indirect: true, in_order: false };
 
