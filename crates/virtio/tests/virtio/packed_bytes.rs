@@ -4,7 +4,7 @@
 use straightline_packet::Level;
 use straightline_virtio::ring::{Device, First, INDIRECT, NEXT, PackedDevice, PackedDriver, RingOptions, WRITE};
 
-use crate::guest::{AVAIL, BUFFERS, DESC, GuestRing, TABLES, USED, events};
+use straightline_testing::guest_ring::{AVAIL, BUFFERS, DESC, GuestRing, TABLES, USED, events};
 
 const SIZE: u16 = 5;
 
