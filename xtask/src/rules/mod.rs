@@ -12,6 +12,7 @@
 //! | `markdown` | prose in Markdown has lines of at most 100 columns, the README at most 150 lines |
 //! | `recipes` | each path that ARCHITECTURE.md or CONTRIBUTING.md names exists |
 //! | `citations` | a citation of a specification names a sentence that docs/citations has, once |
+//! | `licences` | every crate that we build with may be used under a licence that asks for a notice only |
 //! | `subjects` | subjects of new commits have at most 72 columns |
 
 mod circles;
@@ -20,6 +21,7 @@ mod doc_comments;
 mod git;
 mod kind_names;
 mod layers;
+mod licences;
 mod markdown;
 mod packed_lets;
 mod port_sides;
@@ -96,6 +98,7 @@ pub(crate) fn check(root: &Path) -> Result<Findings> {
         violations.extend(documents.iter().flat_map(|(path, text)| recipes::check(path, text, &tracked)));
     }
     violations.extend(documents.iter().flat_map(|(path, text)| markdown::check(path, text)));
+    violations.extend(licences::check(&licences::metadata(root)?)?);
     match subjects::new_commits(root) {
         Ok(log) => violations.extend(subjects::check(&log)),
         Err(error) => findings.unchecked.push(format!("subjects of new commits: {error:#}")),
