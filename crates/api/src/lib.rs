@@ -54,4 +54,5 @@ pub mod table {
     pub use crate::commands::table::text as rows;
     pub use crate::commands::tables::text as tables;
     pub use crate::commands::trace::traced_packet;
+    pub use crate::rates::text as total;
 }

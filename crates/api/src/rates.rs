@@ -10,6 +10,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::client::{RequestError, invalid_answer, request};
+use super::layout::count;
 use super::{Answer, Drops, Joined, Link, Node, Packets, Port, Ports, Runtime, Status, Worker};
 
 /// Two answers of one switch agree on its start within this time, in seconds. A clock that is set
@@ -137,6 +138,20 @@ pub struct Flow {
     pub packets_per_s: f64,
     /// Bits per second.
     pub bits_per_s: f64,
+}
+
+/// Renders the sum of all ports in one line.
+#[must_use]
+pub fn text(total: &Total) -> String {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "shown as a whole number")]
+    let rate = |packets: f64| count(packets.max(0.0) as u64);
+    let Total { rx, tx, drops_per_s, .. } = total;
+    format!(
+        "packets a second: {} in, {} out, {} dropped\n\n",
+        rate(rx.packets_per_s),
+        rate(tx.packets_per_s),
+        rate(*drops_per_s)
+    )
 }
 
 /// The drops of a port for one reason.

@@ -553,7 +553,9 @@ impl NodeStats {
     #[inline]
     fn count(&self, packets: usize, cycles: u64) {
         self.calls.add(1);
-        self.packets.add(packets.try_into().unwrap_or(0));
+        let packets = packets.try_into().unwrap_or(0);
+        self.packets.add(packets);
+        self.most.raise(packets);
         self.cycles.add(cycles);
     }
 }

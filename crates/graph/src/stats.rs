@@ -15,6 +15,8 @@ pub struct NodeStats {
     pub calls: Counter,
     /// Number of packets in these calls.
     pub packets: Counter,
+    /// Most packets in one of these calls.
+    pub most: Counter,
     /// Cycles of these calls. Calls of an input that found no packet are not included: they belong
     /// to no packet.
     pub cycles: Counter,
@@ -26,6 +28,7 @@ impl NodeStats {
         self.calls.add(other.calls.get());
         self.packets.add(other.packets.get());
         self.cycles.add(other.cycles.get());
+        self.most.raise(other.most.get());
     }
 }
 
@@ -38,6 +41,8 @@ pub struct WorkerStats {
     pub cpu: Option<usize>,
     /// Number of turns.
     pub turns: Counter,
+    /// Number of times that the worker fell asleep.
+    pub sleeps: Counter,
     /// Time in turns with packets.
     pub busy: Counter,
     /// Time in turns without packets.

@@ -135,6 +135,7 @@ impl Worker {
             self.arena.begin_round();
         }
         if !packets && !has_buffers {
+            self.stats.sleeps.add(1);
             self.stats.asleep_since.add(from);
             if let Err(error) = self.waiter.wait(MAX_SLEEP) {
                 // If the wait fails, the worker polls. That works, but costs a CPU.

@@ -44,6 +44,8 @@ pub(crate) enum Command {
     Init(Init),
     #[command(about = Api::Ports.help(), after_help = PORTS_HELP)]
     Ports(Ports),
+    #[command(about = Api::Runtime.help(), after_help = RUNTIME_HELP)]
+    Runtime(Runtime),
     #[command(flatten)]
     Query(Query),
     #[command(about = Api::Port.help(), after_help = PORT_HELP)]
@@ -120,6 +122,17 @@ Examples:
 
 The switch keeps its last 4096 events, at most 1 MiB. `--follow` ends with status 1 when the switch
 ends.";
+
+const RUNTIME_HELP: &str = "\
+Without options, the numbers are those since the start, or since the last --clear.
+
+  turns    rounds of a worker over its inputs, empty ones included
+  sleeps   times that a worker found nothing to do and waited for a kick
+  most     the largest number of packets in one call of the node
+
+Examples:
+  straightline runtime --interval 5
+  straightline runtime --clear";
 
 const PORTS_HELP: &str = "\
 Examples:
@@ -504,6 +517,18 @@ pub(crate) struct Asking {
     /// API socket of the running switch
     #[arg(long, value_name = "SOCKET", default_value = DEFAULT_PATH)]
     pub(crate) api: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Runtime {
+    /// Show what happened in the next S seconds, 0.1 to 3600, with the rates of all packets
+    #[arg(long, value_name = "S", value_parser = interval)]
+    pub(crate) interval: Option<f64>,
+    /// Count from now on, and show nothing. Metrics, `top` and the page go on as they were
+    #[arg(long, conflicts_with_all = ["interval", "json"])]
+    pub(crate) clear: bool,
+    #[command(flatten)]
+    pub(crate) asking: Asking,
 }
 
 #[derive(Debug, Args)]

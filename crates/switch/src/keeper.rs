@@ -112,6 +112,10 @@ impl Control for Keeper {
         changes.map_err(|error| refused(format!("{}: {error:#}", self.file.display())))
     }
 
+    fn clear_runtime(&self) {
+        self.switch.running.clear_runtime();
+    }
+
     fn set_link(&self, port: &str, up: bool) -> Result<(), Refusal> {
         // The name is the only thing that can be wrong.
         let unknown = |error: anyhow::Error| Refusal::new(ErrorCode::UnknownPort, error.to_string()).about(port);

@@ -8,6 +8,7 @@ use straightline_graph::{NodeStats, PortControl, TableView, WorkerStats};
 use straightline_packet::{Drops, IgnorePoison, PortIndex};
 use straightline_port::device::Devices;
 
+use crate::api::Cleared;
 use crate::captures::{Captures, Session};
 use crate::config::Config;
 use crate::config_file::AppliedFile;
@@ -34,6 +35,8 @@ pub(crate) struct Running {
     now: Mutex<Arc<Snapshot>>,
     removed_drops: Arc<Drops>,
     removed_nodes: NodeStats,
+    /// The counters at the last `clear-runtime`, and its time.
+    pub(crate) cleared: Mutex<Option<(Instant, Cleared)>>,
     /// The file of the applied configuration, if there is one.
     pub(crate) file: Mutex<Option<AppliedFile>>,
 }
@@ -67,6 +70,7 @@ impl Running {
             now: Mutex::new(Arc::new(now)),
             removed_drops: Arc::default(),
             removed_nodes: NodeStats { name: REMOVED.to_owned(), ..NodeStats::default() },
+            cleared: Mutex::default(),
             file: Mutex::default(),
         }
     }

@@ -3,7 +3,7 @@
 
 use std::iter;
 use std::net::IpAddr;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use straightline_fdb::Share;
 use straightline_graph::clock::{cycles, seconds};
@@ -16,15 +16,55 @@ use straightline_virtio::features::names;
 use straightline_wire::MacAddr;
 
 use crate::api::{
-    API_VERSION, Addresses, BridgeMoves, Device, DownReason, DropCount, Drops, Events, Fdb, History, JoinedKind, Link,
-    Neighbours, Node, Packets, PathMtu, Port, Ports, Privileges, Queue, QueuePairs, Refusal, RingKind, Row, Runtime,
-    RxMode, Source, Status, Stream, Table, TableRequest, Tables, Tunnel, Worker, since_epoch,
+    API_VERSION, Addresses, BridgeMoves, Cleared, Device, DownReason, DropCount, Drops, Events, Fdb, History,
+    JoinedKind, Link, Neighbours, Node, Packets, PathMtu, Port, Ports, Privileges, Queue, QueuePairs, Refusal,
+    RingKind, Row, Runtime, RxMode, Source, Status, Stream, Table, TableRequest, Tables, Tunnel, Worker, since_epoch,
 };
 use crate::config::{Mechanism, PortNetwork, TunnelSettings};
 use crate::config_file::AppliedFile;
 use crate::plan::PortPlan;
 use crate::running::{REMOVED, Running, Snapshot};
 use crate::{descriptors, sandbox, user_names};
+
+impl Running {
+    /// Returns the use of the workers' time since the start.
+    fn runtime_since_start(&self) -> Runtime {
+        let now = self.now();
+        let workers = now.workers.iter().map(|(stats, _)| {
+            let times = stats.times(cycles());
+            Worker {
+                cpu: stats.cpu,
+                busy_s: seconds(times.busy),
+                empty_poll_s: seconds(times.empty_poll),
+                idle_s: seconds(times.idle),
+                unexplained_s: seconds(times.unexplained),
+                turns: stats.turns.get(),
+                sleeps: stats.sleeps.get(),
+                is_asleep: stats.asleep_since.get() > 0,
+                bodies_copied_bytes: stats.bodies_copied.get(),
+                bodies_delivered_bytes: stats.bodies_delivered.get(),
+            }
+        });
+        let removed = Some(self.removed_nodes()).filter(|node| node.calls.get() > 0);
+        let node = |n: &NodeStats, worker| Node {
+            worker,
+            most_packets: n.most.get(),
+            ..Node::new(&n.name, n.calls.get(), n.packets.get(), n.cycles.get())
+        };
+        let of_workers = now.workers.iter().enumerate();
+        let nodes = of_workers.flat_map(|(at, (_, nodes))| nodes.iter().map(move |n| node(n, Some(at))));
+        let nodes = nodes.chain(removed.map(|n| node(n, None)));
+        Runtime { workers: workers.collect(), nodes: nodes.collect(), cleared: None }
+    }
+
+    /// Has the answer to `runtime` count from now on.
+    pub(crate) fn clear_runtime(&self) {
+        let Runtime { workers, nodes, cleared: _ } = self.runtime_since_start();
+        *self.cleared.lock().ignore_poison() = Some((Instant::now(), Cleared { ago_s: 0.0, workers, nodes }));
+        let now = self.now();
+        now.workers.iter().flat_map(|(_, nodes)| nodes).for_each(|node| node.most.clear());
+    }
+}
 
 impl Source for Running {
     fn ports(&self) -> Ports {
@@ -74,29 +114,11 @@ impl Source for Running {
     }
 
     fn runtime(&self) -> Runtime {
-        let now = self.now();
-        let workers = now.workers.iter().map(|(stats, _)| {
-            let times = stats.times(cycles());
-            Worker {
-                cpu: stats.cpu,
-                busy_s: seconds(times.busy),
-                empty_poll_s: seconds(times.empty_poll),
-                idle_s: seconds(times.idle),
-                unexplained_s: seconds(times.unexplained),
-                turns: stats.turns.get(),
-                bodies_copied_bytes: stats.bodies_copied.get(),
-                bodies_delivered_bytes: stats.bodies_delivered.get(),
-            }
+        let cleared = self.cleared.lock().ignore_poison().as_ref().map(|(at, cleared)| {
+            let ago_s = at.elapsed().as_secs_f64();
+            Cleared { ago_s, ..cleared.clone() }
         });
-        let removed = Some(self.removed_nodes()).filter(|node| node.calls.get() > 0);
-        let node = |n: &NodeStats, worker| Node {
-            worker,
-            ..Node::new(&n.name, n.calls.get(), n.packets.get(), n.cycles.get())
-        };
-        let of_workers = now.workers.iter().enumerate();
-        let nodes = of_workers.flat_map(|(at, (_, nodes))| nodes.iter().map(move |n| node(n, Some(at))));
-        let nodes = nodes.chain(removed.map(|n| node(n, None)));
-        Runtime { workers: workers.collect(), nodes: nodes.collect() }
+        Runtime { cleared, ..self.runtime_since_start() }
     }
 
     fn drops(&self) -> Drops {

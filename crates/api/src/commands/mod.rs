@@ -50,7 +50,7 @@ pub use ports::{
 };
 pub use reload::{Change, ChangeKind, Changed, Changes, ReloadRequest};
 pub use right::Right;
-pub use runtime::{Node, Runtime, Worker};
+pub use runtime::{Cleared, Node, Runtime, Worker};
 pub use status::{BridgeMoves, ConfigurationFile, Privileges, Stalls, Status};
 pub use table::{AllowedAddress, Cell, MirroredTo, Row, Table, TableRequest};
 pub use tables::{TableSummary, Tables};
@@ -117,7 +117,14 @@ commands! {
         right: Read,
         answer: Runtime,
         help: "Show how the workers spent their time, by node",
-        prints: runtime::text,
+    }
+
+    /// Has `runtime` count from now on.
+    ClearRuntime {
+        word: "clear-runtime",
+        right: Operate,
+        answer: Done,
+        help: "Have `runtime` count from now on",
     }
 
     /// Asks for the dropped packets by reason.

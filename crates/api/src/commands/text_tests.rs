@@ -269,27 +269,49 @@ fn runtime_as_two_tables() {
         idle_s: 600.0,
         unexplained_s: 0.01,
         turns: 1_234_567_890,
+        sleeps: 1234,
+        is_asleep: true,
         bodies_copied_bytes: 3_000,
         bodies_delivered_bytes: 3_000,
     };
-    let rx = Node { worker: Some(0), ..Node::new("vm1-rx", 1000, 32_000, 320_000) };
+    let rx = Node { worker: Some(0), most_packets: 64, ..Node::new("vm1-rx", 1_000_000, 32_000_000, 320_000_000) };
     let nodes = vec![rx, Node::new("patch", 0, 0, 0)];
-    let text = runtime(&Runtime { workers: vec![worker, Worker::default()], nodes });
+    let text = runtime(&Runtime { workers: vec![worker, Worker::default()], nodes, cleared: None });
     lines_fit(&text);
     let expected = "\
-worker          busy          empty poll             idle         unexplained                 turns
-CPU 0     12345.68 s  95.1 %     30.50 s  0.2 %  600.00 s  4.6 %       0.01 s  0.0 %  1,234,567,890
-unpinned      0.00 s   0.0 %      0.00 s  0.0 %    0.00 s  0.0 %       0.00 s  0.0 %              0
+worker    state         time    busy  empty poll   idle  unexplained          turns  turns/s  sleeps
+CPU 0     asleep  12976.19 s  95.1 %       0.2 %  4.6 %        0.0 %  1,234,567,890   95,141   1,234
+unpinned  awake       0.00 s   0.0 %       0.0 %  0.0 %        0.0 %              0        -       0
 bodies: 3,000 bytes delivered, 3,000 copied (1.00 copies each)
 
-node             calls  packets  packets/call  cycles/packet
-vm1-rx on CPU 0  1,000   32,000         32.00           10.0
-patch                0        0          0.00            0.0
+node                 calls     packets  packets/s  packets/call  most  cycles/packet
+vm1-rx on CPU 0  1,000,000  32,000,000      2,466         32.00    64           10.0
+patch                    0           0          -          0.00     0            0.0
 ";
     assert_eq!(text, expected);
-    let text = runtime(&Runtime { workers: Vec::new(), nodes: vec![Node::new("turn-end", 1, 1, 1)] });
+    let text =
+        runtime(&Runtime { workers: Vec::new(), nodes: vec![Node::new("turn-end", 1, 1, 1)], ..Runtime::default() });
     lines_fit(&text);
     assert!(text.contains("\n\nturn-end is the work at the end of each turn: buffers go back"), "{text}");
+}
+
+#[test]
+fn runtime_since_it_was_cleared() {
+    let worker = |cpu, turns, busy_s| Worker { cpu: Some(cpu), turns, busy_s, ..Worker::default() };
+    let twice = |calls| Node { worker: Some(0), ..Node::new("patch", calls, 10 * calls, 100 * calls) };
+    let cleared = Cleared {
+        ago_s: 4.2,
+        workers: vec![worker(0, 100, 1.0), worker(1, 100, 1.0)],
+        nodes: vec![twice(5), twice(7)],
+    };
+    // The second worker was made anew: all that it has is after the clearing.
+    let workers = vec![worker(0, 150, 3.0), worker(1, 20, 0.5)];
+    let now = Runtime { workers, nodes: vec![twice(6), twice(10), twice(1)], cleared: Some(cleared) };
+    let since = now.since_cleared();
+    assert_eq!(since.workers, [worker(0, 50, 2.0), worker(1, 20, 0.5)]);
+    assert_eq!(since.nodes, [twice(1), twice(3), twice(1)], "nodes of one name keep their order");
+    let text = runtime(&now);
+    assert!(text.starts_with("since `straightline runtime --clear`, 4 s ago\n\nworker"), "{text}");
 }
 
 #[test]

@@ -124,6 +124,7 @@ prop_compose! {
         sample.runtime.answer = Runtime {
             workers: workers.into_iter().map(worker).collect(),
             nodes: nodes.iter().map(node).collect(),
+            cleared: None,
         };
         sample
     }

@@ -131,7 +131,7 @@ fn runtime(seconds: f64, empty: f64) -> Runtime {
         idle_s: seconds * (1.0 - empty) / 2.0,
         ..Worker::default()
     };
-    Runtime { workers: vec![worker(0), worker(1)], nodes: Vec::new() }
+    Runtime { workers: vec![worker(0), worker(1)], ..Runtime::default() }
 }
 
 /// Returns facts with which each check passes: two workers on cores of their own, a VM, a NIC, a

@@ -26,6 +26,19 @@ impl Counter {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_sub(n), Ordering::Relaxed);
     }
 
+    /// Raises the value to `n` if it is lower. Must not be called by two writers at once.
+    #[inline]
+    pub fn raise(&self, n: u64) {
+        if self.0.load(Ordering::Relaxed) < n {
+            self.0.store(n, Ordering::Relaxed);
+        }
+    }
+
+    /// Sets the value to 0. If the writer raises it at the same time, either may be lost.
+    pub fn clear(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+
     /// Returns the value as last written.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)

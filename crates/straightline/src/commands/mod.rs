@@ -18,6 +18,7 @@ mod port;
 pub(crate) mod query;
 mod run;
 mod running;
+mod runtime;
 mod top;
 mod trace;
 mod web;
@@ -40,6 +41,7 @@ pub(crate) fn execute(command: Command, kinds: &Kinds) -> anyhow::Result<()> {
         Command::Port(args) => port::execute(&args),
         Command::Query(args) => query::execute(&args),
         Command::Ports(args) => query::ports(&args),
+        Command::Runtime(args) => runtime::execute(&args),
         Command::Doctor(args) => doctor::execute(&args, kinds),
         Command::Bugreport(args) => bugreport::execute(&args, kinds),
         Command::Completions { shell } => manual::completions(shell),

@@ -36,7 +36,11 @@ pub(crate) fn ports(args: &Ports) -> anyhow::Result<()> {
 
 /// Prints an answer. JSON is passed on as the switch sent it, so that fields of a newer switch are
 /// kept.
-fn print(asking: &Asking, json: &str, text: impl Fn(&str) -> serde_json::Result<String>) -> anyhow::Result<()> {
+pub(super) fn print(
+    asking: &Asking,
+    json: &str,
+    text: impl Fn(&str) -> serde_json::Result<String>,
+) -> anyhow::Result<()> {
     if asking.json {
         return output::answer(&format!("{json}\n"));
     }

@@ -18,6 +18,7 @@ mod query;
 mod reconnect;
 mod reload;
 mod run;
+mod runtime;
 mod sandbox;
 mod top;
 mod trace;

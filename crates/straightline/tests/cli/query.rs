@@ -67,7 +67,7 @@ impl Source for Fixed {
     }
 
     fn runtime(&self) -> Runtime {
-        Runtime { workers: Vec::new(), nodes: vec![api::Node::new("patch", 2, 64, 640)] }
+        Runtime { workers: Vec::new(), nodes: vec![api::Node::new("patch", 2, 64, 640)], cleared: None }
     }
 
     fn drops(&self) -> Drops {
@@ -212,7 +212,11 @@ fn with_a_switch_they_print_tables_or_json() {
                       wan       192.0.2.1    02:00:00:00:00:07  2 s\n";
     assert_eq!(text("neighbours"), neighbours);
     assert!(text("status").contains("ports    0 of 1 up\n"));
-    assert!(text("runtime").contains("\npatch      2       64         32.00           10.0\n"), "{}", text("runtime"));
+    assert!(
+        text("runtime").contains("\npatch      2       64          -         32.00     0           10.0\n"),
+        "{}",
+        text("runtime")
+    );
 
     let key = |command| match command {
         "fdb" => "entries",

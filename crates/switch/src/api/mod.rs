@@ -96,6 +96,9 @@ pub trait Control: Send + Sync {
     /// full system, is no error here.
     fn preview(&self) -> Result<Changes, Refusal>;
 
+    /// Has the answer to `runtime` count from now on.
+    fn clear_runtime(&self);
+
     /// Sets a port's link down, or allows it to be up again.
     ///
     /// # Errors
@@ -173,6 +176,10 @@ impl RequestHandler {
             Request::Tables => good(source.tables()),
             Request::Table(request) => good(source.table(request)?),
             Request::Runtime => good(source.runtime()),
+            Request::ClearRuntime => {
+                self.control()?.clear_runtime();
+                good(Done {})
+            }
             Request::Drops => good(source.drops()),
             Request::History => good(source.history()),
             Request::Events(EventsRequest { since, follow: false }) => good(source.events(*since)),

@@ -100,7 +100,7 @@ impl Source for Fixed {
     }
 
     fn runtime(&self) -> Runtime {
-        Runtime { workers: vec![Worker::default()], nodes: vec![Node::new("patch", 2, 64, 640)] }
+        Runtime { workers: vec![Worker::default()], nodes: vec![Node::new("patch", 2, 64, 640)], cleared: None }
     }
 
     fn drops(&self) -> Drops {
@@ -277,6 +277,8 @@ fn bad_requests_get_an_error_line() {
 struct Once(std::sync::atomic::AtomicBool);
 
 impl Control for Once {
+    fn clear_runtime(&self) {}
+
     fn reload(&self) -> Result<Changes, Refusal> {
         if self.0.swap(true, Ordering::Relaxed) {
             let error = "switch.toml:3: no such port\nswitch.toml:4: nor this one";

@@ -52,7 +52,11 @@ fn sample(seconds: u32, ports: u32) -> Sample {
         meaning: "The packet is too long.".to_owned(),
         remedy: "Lower the guest's MTU.".to_owned(),
     };
-    let runtime = Runtime { workers: vec![worker(2), worker(3)], nodes: vec![Node::new("patch", n, 32 * n, 640 * n)] };
+    let runtime = Runtime {
+        workers: vec![worker(2), worker(3)],
+        nodes: vec![Node::new("patch", n, 32 * n, 640 * n)],
+        cleared: None,
+    };
     Sample {
         status: Timed {
             time,

@@ -43,7 +43,7 @@ fn everything() -> Answers {
     let worker = Worker { cpu: Some(3), busy_s: 1.5, ..Worker::default() };
     // Two nodes of one name on one worker are one series.
     let nodes = vec![Node { worker: Some(0), ..Node::new("lan", 1, 2, 30) }; 2];
-    answers.runtime = Runtime { workers: vec![worker], nodes };
+    answers.runtime = Runtime { workers: vec![worker], nodes, cleared: None };
     answers.drops.drops = vec![drop];
     answers.neighbours.neighbours = vec![hop("192.0.2.1"), hop("192.0.2.2")];
     let own = |conflict: Option<&str>| OwnAddress {

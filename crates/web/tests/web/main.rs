@@ -85,7 +85,7 @@ fn answers(second: Link) -> HashMap<&'static str, String> {
     };
     let ports = Ports { ports: vec![port("vm1", Link::Up), port("vm2", second)] };
     let nodes = vec![Node { worker: Some(0), ..Node::new("lan", 2, 64, 640) }];
-    let runtime = Runtime { workers: vec![Worker { busy_s: 1.0, ..Worker::default() }], nodes };
+    let runtime = Runtime { workers: vec![Worker { busy_s: 1.0, ..Worker::default() }], nodes, cleared: None };
     let status = Status { version: "9".to_owned(), uptime_s: 1.0, ports: 2, ..Status::default() };
     let json = |value: io::Result<serde_json::Value>| {
         let mut value = value.unwrap();
