@@ -1,5 +1,6 @@
 //! Command-line arguments.
 
+use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -97,6 +98,8 @@ pub(crate) enum Command {
     #[command(hide = true)]
     MakeSockets,
 }
+
+const PRINT_CAPABILITIES: &str = "--print-capabilities";
 
 const DEMO: &str = if cfg!(feature = "lab") {
     "  straightline demo                 Try the switch: needs no root and no configuration\n"
@@ -449,6 +452,18 @@ pub(crate) struct Init {
     pub(crate) force: bool,
 }
 
+/// Returns the arguments that are parsed: all of them, except beside `port --print-capabilities`.
+/// That option ignores all others, even those that are unknown or wrong.
+pub(crate) fn arguments(mut given: Vec<OsString>) -> Vec<OsString> {
+    let is_port = given.get(1).is_some_and(|command| command == "port");
+    // Cites vhost-user-conventions-8.
+    if is_port && given[2..].iter().any(|argument| argument == PRINT_CAPABILITIES) {
+        given.truncate(2);
+        given.push(PRINT_CAPABILITIES.into());
+    }
+    given
+}
+
 #[derive(Debug, Args)]
 // Cites vhost-user-conventions-5.
 #[command(group = ArgGroup::new("what").required(true).args(["socket_path", "fd", "print_capabilities"]))]
@@ -465,7 +480,7 @@ pub(crate) struct Port {
     /// Name of the port [default: port-PID, with the process ID of this command]
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
-    /// Print the capabilities of this backend program as JSON and exit
+    /// Print the capabilities of this backend program as JSON and exit; ignores all other options
     #[arg(long)]
     pub(crate) print_capabilities: bool,
     /// API socket of the running switch

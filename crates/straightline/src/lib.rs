@@ -41,7 +41,7 @@ pub fn main(kinds: &Kinds) -> ExitCode {
     // A shell that asks for completions gets them, and the process ends.
     CompleteEnv::with_factory(help::command).var(complete::VARIABLE).completer("straightline").complete();
     // On wrong usage this call exits with code 2.
-    let given = help::command().get_matches();
+    let given = help::command().get_matches_from(cli::arguments(std::env::args_os().collect()));
     let cli = cli::Cli::from_arg_matches(&given).unwrap_or_else(|error| error.format(&mut help::command()).exit());
     match commands::execute(cli.command, kinds) {
         Ok(()) => ExitCode::SUCCESS,

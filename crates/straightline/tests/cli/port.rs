@@ -225,6 +225,27 @@ fn capabilities_are_what_qemu_expects() {
     assert!(described["binary"].as_str().unwrap().starts_with('/') && described["description"].is_string());
 }
 
+// Cites vhost-user-conventions-8.
+#[test]
+fn beside_print_capabilities_all_else_is_ignored() {
+    let fixture = Fixture::new();
+    let alone = fixture.execute(&["port", "--print-capabilities"]);
+    assert_eq!(alone.code, Some(0), "{alone:?}");
+    for (before, after) in [
+        (&[][..], &["--socket-path", "q"][..]),
+        (&["--fd", "3"], &[]),
+        (&["--socket-path", "q", "--fd", "3"], &["--join", "lan"]),
+        (&["--join", "lan", "--name", "a b"], &["--api", "nowhere"]),
+        (&["--fd", "three"], &["--read-only", "rest"]),
+    ] {
+        let done = fixture.execute(&[&["port"], before, &["--print-capabilities"], after].concat());
+        assert_eq!((done.code, &done.out, done.err.as_str()), (Some(0), &alone.out, ""), "{before:?} {after:?}");
+        assert!(!fixture.path("q").exists());
+    }
+    // No other command has the option.
+    assert_eq!(fixture.execute(&["ports", "--print-capabilities"]).code, Some(2));
+}
+
 #[test]
 fn an_administrator_takes_a_link_down() {
     let (fixture, _running) = started();
