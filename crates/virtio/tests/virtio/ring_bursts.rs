@@ -109,6 +109,15 @@ impl Packed {
     fn flags(position: u32) -> u16 {
         if (position / u32::from(SIZE)).is_multiple_of(2) { 1 << 7 | 1 << 15 } else { 0 }
     }
+
+    /// Uses a chain. `write` is WRITE, or 0 if the device has written nothing.
+    fn use_with(&mut self, id: u32, len: u32, write: u16) {
+        let place = 16 * (self.given % u32::from(SIZE));
+        self.desc.write_u32(at(place + 8), len);
+        self.desc.write_u16(at(place + 12), u16::try_from(id).expect("an id"));
+        self.desc.release_u16(at(place + 14), Self::flags(self.given) | write);
+        self.given += 1;
+    }
 }
 
 impl Device for Packed {
@@ -143,15 +152,11 @@ impl Device for Packed {
     }
 
     fn use_up(&mut self, id: u32, len: u32) {
-        let place = 16 * (self.given % u32::from(SIZE));
-        self.desc.write_u32(at(place + 8), len);
-        self.desc.write_u16(at(place + 12), u16::try_from(id).expect("an id"));
-        self.desc.release_u16(at(place + 14), Self::flags(self.given));
-        self.given += 1;
+        self.use_with(id, len, WRITE);
     }
 
     fn use_batch(&mut self, n: u32, last: u32) {
-        self.use_up(last, 0);
+        self.use_with(last, 0, 0);
         self.given += n - 1;
     }
 
@@ -378,6 +383,39 @@ fn a_receive_descriptor_is_written_only_for_another_buffer() {
     assert_eq!(from.fill((1..=8).map(|n| (10_000 * n, 0))), 8);
     let other: Vec<_> = receive.take().iter().map(|r| (r.1, r.2, r.3)).collect();
     assert_eq!(other, (1..=8).map(|n| (10_000 * n, CAPACITY, true)).collect::<Vec<_>>());
+}
+
+// Cites packed-2.8.4-1, packed-2.8.4-2.
+#[test]
+fn a_length_counts_only_where_the_device_has_written() {
+    let Rig::<Packed> { mut receive, mut from, given, mut transmit, mut to, mut spare } = rig(false);
+    let moved = |bytes, longest| Moved { packets: 2, bytes, longest };
+    // The second time around, both wrap counters are 0.
+    for _ in 0..2 {
+        receive.use_with(given[0].0, 100, 0);
+        receive.use_with(given[1].0, 60, WRITE);
+        let mut seen = Vec::new();
+        let done = from.recycle_each(64, |_, len| seen.push(len)).expect("a sound device");
+        assert_eq!((done, seen), (moved(60, 60), vec![0, 60]));
+        receive.use_with(given[2].0, 70, WRITE);
+        // No buffer is as long, but the length means nothing.
+        receive.use_with(given[3].0, u32::MAX, 0);
+        let done = PackedBursts::forward(&mut from, &mut to, &mut spare, 64).expect("a sound device");
+        assert_eq!(done, moved(70, 70));
+        let sent: Vec<_> = transmit.take().iter().map(|&(id, _, len, _)| (id, len)).collect();
+        assert_eq!(sent.iter().map(|s| s.1).collect::<Vec<_>>(), [70, 0]);
+        sent.iter().for_each(|s| transmit.use_with(s.0, u32::MAX, 0));
+        assert_eq!(to.reclaim(&mut spare).expect("a sound device"), 2);
+        for &(id, _) in &given[4..] {
+            receive.use_with(id, 100, 0);
+        }
+        let done = from.recycle(64).expect("a sound device");
+        assert_eq!(done, Moved { packets: 4, bytes: 0, longest: 0 });
+    }
+    receive.use_with(given[0].0, 100, 0);
+    let mut seen = Vec::new();
+    assert_eq!(from.collect(64, |_, len| seen.push(len)).expect("a sound device"), 1);
+    assert_eq!(seen, [0]);
 }
 
 // Cites packed-2.8.10-1.

@@ -66,7 +66,7 @@ impl<'a> Burst<'a> {
     }
 }
 
-/// Returns id and length of a used descriptor, or `None` if the device has not used it yet.
+/// Returns the id of a used descriptor and the number of bytes written, or `None` if the device has not used it yet.
 #[inline]
 fn used(table: &[AtomicU64], state: &RingState, position: u32) -> Option<(u32, u32)> {
     // Acquire: once the flags are visible, so are the bytes in the buffer.
@@ -76,7 +76,10 @@ fn used(table: &[AtomicU64], state: &RingState, position: u32) -> Option<(u32, u
     // 2.8.1: used means that both bits equal the device's wrap counter, which begins with 1.
     // Cites packed-2.8.1-5, packed-2.8.6-6.
     let is_used = word & both == if position & state.size == 0 { both } else { 0 };
-    let len = (word & u64::from(u32::MAX)).saturating_as::<u32>();
+    // 2.8.4: without WRITE the length means nothing. The flag is in the word that was read.
+    // Cites packed-2.8.4-1, packed-2.8.4-2.
+    let has_written = word & u64::from(WRITE) << 48 != 0;
+    let len = if has_written { (word & u64::from(u32::MAX)).saturating_as::<u32>() } else { 0 };
     let id = (word >> 32 & 0xffff).saturating_as::<u32>();
     is_used.then_some((id, len))
 }
@@ -109,7 +112,7 @@ impl PackedBursts {
                 continue;
             }
             let id = state.resolve(position, reported)?;
-            // 2.8.4: without WRITE the length means nothing.
+            // The device writes no transmit buffer, whatever it reports.
             moved.add(id, if state.buffers == Buffers::Transmit { 0 } else { len }, capacity)?;
             each(state, k, id, len);
             k += 1;
