@@ -1,7 +1,7 @@
 //! A link that an administrator sets down. No packet passes, both guests are told, and later the
 //! link comes up again.
 
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -128,6 +128,32 @@ fn nothing_passes_while_it_is_down_and_the_guest_is_told() {
     }
     assert_eq!(bench.ports[0].drops().total(), 30);
     assert_eq!(bench.ports[1].drops().total(), 0);
+}
+
+// Cites vhost-user-suspended-3, vhost-user-suspended-4.
+#[test]
+fn a_guest_whose_rings_are_stopped_is_told_once_they_run() {
+    let bench = Bench::new();
+    let mut one = bench.guest(0);
+    let (mut ours, theirs) = UnixStream::pair().expect("a channel");
+    ours.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    one.client().set_backend_channel(theirs.as_fd()).expect("a channel");
+    let bases = one.stop().expect("rings stop");
+    for up in [false, true, false] {
+        bench.ports[0].set_link(up);
+        // The answer shows that the port has followed the change.
+        wait_until("it is in the configuration space", || status(&mut one) == u16::from(up));
+    }
+    ours.set_nonblocking(true).expect("a channel");
+    let silence = ours.read(&mut [0; 12]).expect_err("no message while all rings are stopped");
+    assert_eq!(silence.kind(), ErrorKind::WouldBlock);
+    ours.set_nonblocking(false).expect("a channel");
+    one.resume(&bases).expect("rings start");
+    told(&mut ours);
+    // One message is enough for all changes.
+    assert_eq!(status(&mut one), 0);
+    ours.set_nonblocking(true).expect("a channel");
+    assert_eq!(ours.read(&mut [0; 12]).expect_err("no second message").kind(), ErrorKind::WouldBlock);
 }
 
 #[test]

@@ -93,6 +93,8 @@ pub struct Session {
     repeated: Vec<RegionSpec>,
     pending: Option<Pending>,
     backend_channel: Option<OwnedFd>,
+    /// The configuration space has changed, and the frontend was not notified yet.
+    has_untold_change: bool,
     /// The most descriptors that all rings may have.
     max_ring_fds: usize,
 }
@@ -163,6 +165,7 @@ impl Session {
             acked_features: None,
             acked_protocol_features: 0,
             backend_channel: None,
+            has_untold_change: false,
             max_ring_fds: usize::MAX,
             status: 0,
             mtu: None,
@@ -293,12 +296,25 @@ impl Session {
     }
 
     /// Sets the link's status in the configuration space. If the frontend must be notified of the
-    /// change, returns its channel and the message ("VHOST_USER_BACKEND_CONFIG_CHANGE_MSG").
-    pub fn set_link(&mut self, up: bool) -> Option<(&OwnedFd, Vec<u8>)> {
+    /// change, [`config_change`](Self::config_change) returns the message.
+    pub fn set_link(&mut self, up: bool) {
         let status = &mut self.offer.config.status;
         *status = if up { *status | NetConfig::STATUS_LINK_UP } else { *status & !NetConfig::STATUS_LINK_UP };
+        self.has_untold_change |= self.reads_config();
+    }
+
+    /// Returns the channel and the message, if the frontend must be notified now that the
+    /// configuration space has changed ("VHOST_USER_BACKEND_CONFIG_CHANGE_MSG"). The message
+    /// waits while all rings are stopped; one message is enough for all changes until then. Call
+    /// it after each change and after each answer.
+    pub fn config_change(&mut self) -> Option<(&OwnedFd, Vec<u8>)> {
+        // Cites vhost-user-suspended-3.
+        if !self.has_untold_change || (0..self.rings()).all(|index| !self.ready(index)) {
+            return None;
+        }
         // Cites vhost-user-config-change-1.
         let channel = self.backend_channel.as_ref().filter(|_| self.reads_config())?;
+        self.has_untold_change = false;
         let message = Message { request: BACKEND_CONFIG_CHANGE, flags: VERSION, payload: Vec::new() };
         Some((channel, message.to_bytes()))
     }

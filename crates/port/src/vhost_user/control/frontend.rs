@@ -114,6 +114,7 @@ impl ConnectedFrontend {
             }
             self.note_call_cost();
             self.follow_administrator();
+            self.tell_of_change();
             if !Arc::ptr_eq(&self.assignment, &self.shared.assignment()) {
                 self.publish();
             }
@@ -156,7 +157,7 @@ impl ConnectedFrontend {
         self.shared.log(Level::WARN, format_args!("{what}"));
     }
 
-    /// Tells the frontend if an administrator has set the link down or up.
+    /// Records in the configuration space that an administrator has set the link down or up.
     fn follow_administrator(&mut self) {
         let down = self.shared.data.is_set_down();
         if down == self.set_down {
@@ -165,7 +166,12 @@ impl ConnectedFrontend {
         self.set_down = down;
         let link = if down { "down" } else { "up" };
         tracing::info!(port = self.shared.config.name, "the administrator has set the link {link}");
-        let Some((channel, message)) = self.session.set_link(!down) else { return };
+        self.session.set_link(!down);
+    }
+
+    /// Tells the frontend that the configuration space has changed, once it may be told.
+    fn tell_of_change(&mut self) {
+        let Some((channel, message)) = self.session.config_change() else { return };
         // A frontend that does not read must not hold us up. It sees the status when it reads the
         // configuration space.
         // Cites vhost-user-config-change-1.

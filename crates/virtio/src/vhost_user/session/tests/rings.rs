@@ -233,3 +233,40 @@ fn resets_stop_the_rings_and_keep_the_wiring() {
     assert_eq!(refused, ProtocolError::Status { status: 256 });
     assert_eq!(Session::new(offer()).status(), None);
 }
+
+// Cites vhost-user-suspended-3, vhost-user-config-change-1.
+#[test]
+fn a_change_of_the_link_is_told_while_a_ring_runs() {
+    let mut session = running(1);
+    ok_fds(&mut session, Request::SetBackendReqFd, Vec::new(), 1);
+    let message = Message { request: BACKEND_CONFIG_CHANGE, flags: VERSION, payload: Vec::new() }.to_bytes();
+    let told = |session: &mut Session| session.config_change().map(|(_, message)| message);
+    assert_eq!(told(&mut session), None, "nothing has changed");
+    session.set_link(false);
+    assert_eq!(told(&mut session).as_ref(), Some(&message));
+    assert_eq!(told(&mut session), None, "one message for a change");
+
+    // The only ring stops in several ways, and starts again.
+    let read = ConfigAccess { offset: 6, size: 2, flags: 0, bytes: Vec::new() };
+    for round in 0..3 {
+        match round {
+            0 => drop(ok(&mut session, Request::GetVringBase, state(1, 0))),
+            1 => drop(ok(&mut session, Request::SetStatus, u64_payload(0))),
+            _ => drop(ok_fds(&mut session, Request::SetMemTable, table(&[region(9)]), 1)),
+        }
+        for up in [true, false, true] {
+            session.set_link(up);
+            assert_eq!(told(&mut session), None, "round {round}: all rings are stopped");
+        }
+        handle(&mut session, Request::GetConfig, read.encode(), 0).unwrap();
+        session.reply(RequestOutcome::Done);
+        assert_eq!(told(&mut session), None, "round {round}: the answer is the only message");
+        if session.ring(1).unwrap().is_started() {
+            ok_fds(&mut session, Request::SetMemTable, table(&[region(0)]), 1);
+        } else {
+            start(&mut session, 1);
+        }
+        assert_eq!(told(&mut session).as_ref(), Some(&message), "round {round}");
+        assert_eq!(told(&mut session), None, "round {round}: one message for three changes");
+    }
+}
