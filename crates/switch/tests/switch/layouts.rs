@@ -170,6 +170,21 @@ fn a_frontend_that_forgot_the_base() {
     }
 }
 
+// Cites packed-2.8.1-1, vhost-user-reset-device-1, vhost-user-get-vring-base-2.
+#[test]
+fn the_rings_of_a_reset_device_begin_anew() {
+    // In a packed ring both wrap counters begin with 1.
+    for (packed, base) in [(false, 0), (true, 0x8000_8000)] {
+        let rig = patched();
+        let mut a = rig.guest(0, &options(packed));
+        let mut b = rig.guest(1, &options(packed));
+        exchange(&mut a, &mut b, 30, 1514);
+        exchange(&mut b, &mut a, 20, 1514);
+        a.client().reset_device().expect("reset");
+        assert_eq!(a.stop().expect("positions"), [[base, base]], "packed: {packed}");
+    }
+}
+
 #[test]
 fn packed_rings_laid_bare() {
     let rig = patched();

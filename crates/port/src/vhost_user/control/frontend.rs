@@ -265,10 +265,14 @@ impl ConnectedFrontend {
             Effect::Reset => {
                 self.forget_state();
                 self.reset_commands();
+                // The session has forgotten the features already. These are the ones of the rings
+                // that are about to stop.
+                let packed = self.acked & VIRTIO_F_RING_PACKED != 0;
                 let done = self.sync();
                 // The rings of a reset device begin anew (virtio 1.2, 2.4); their old positions do
-                // not matter. In a packed ring both wrap counters begin at 1 (2.8.1).
-                let base = if self.session.acked_features() & VIRTIO_F_RING_PACKED != 0 { 0x8000_8000 } else { 0 };
+                // not matter. In a packed ring both wrap counters begin with 1 (2.8.1).
+                // Cites packed-2.8.1-1, vhost-user-reset-device-1.
+                let base = if packed { 0x8000_8000 } else { 0 };
                 (0..self.session.rings()).for_each(|index| self.session.stopped_at(index, base));
                 (0..self.session.rings()).for_each(|index| self.forget_inflight(index));
                 done
