@@ -81,6 +81,7 @@ fn open_vhost_user(
         queues: kind.queues,
         packed: kind.packed,
         waits: with.place.waits,
+        call_pauses: kind.call_pauses,
     };
     Ok(Arc::new(VhostUser::open(config, PortIndex(with.place.slot), with.drops, with.rcu, with.waiters)?))
 }

@@ -3,6 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use straightline_graph::Permissions;
 use straightline_virtio::features as f;
@@ -13,6 +14,11 @@ use crate::ClosedApart;
 
 /// The most memory regions of one guest.
 const MAX_REGIONS: u64 = 64;
+
+/// The pauses before the repeats of a call that a driver does not answer. The repeats come 10 ms,
+/// 100 ms and 1 s after the ring's last movement.
+pub const CALL_PAUSES: [Duration; 3] =
+    [Duration::from_millis(10), Duration::from_millis(90), Duration::from_millis(900)];
 
 /// The side that listens; the other side connects.
 #[derive(Clone, Debug)]
@@ -65,6 +71,8 @@ pub struct VhostUserConfig {
     /// `full = "wait"`. Packets for a full destination stay in this guest's rings. Packets for this
     /// guest wait for free buffers, so its workers must wake when there are some.
     pub waits: bool,
+    /// The pauses before the repeats of a call that a driver does not answer.
+    pub call_pauses: [Duration; 3],
 }
 
 impl VhostUserConfig {
@@ -84,6 +92,7 @@ impl VhostUserConfig {
             queues: None,
             packed: true,
             waits: false,
+            call_pauses: CALL_PAUSES,
         }
     }
 

@@ -14,6 +14,6 @@ mod data;
 mod inbox;
 mod ring_name;
 
-pub use config::{Mode, VhostUserConfig};
+pub use config::{CALL_PAUSES, Mode, VhostUserConfig};
 pub use control::port::VhostUser;
 pub use straightline_virtio::vhost_user::MAX_QUEUE_PAIRS;

@@ -6,14 +6,19 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 use straightline_guest::{Guest, GuestOptions, Ring};
-use straightline_testing::{Rig, frame, mac, patch, rig, send, take, wait_until};
+use straightline_testing::{Rig, frame, mac, patch, rig, send, take, vhost_user, wait_until};
 use straightline_virtio::features as f;
+
+/// The pauses of the first port's repeats here, shorter than those of real ports. The unit tests of
+/// the port have the real ones.
+const PAUSES: [Duration; 3] = [Duration::from_millis(10), Duration::from_millis(20), Duration::from_millis(40)];
 
 /// Two patched ports. The first one's name distinguishes its thread from those of other tests: 10
 /// characters at most.
 fn patched(name: &str) -> Rig {
     rig(2, |config| {
         name.clone_into(&mut config.ports[0].name);
+        vhost_user(&mut config.ports[0]).call_pauses = PAUSES;
         let mut patch = patch(0, 1);
         name.clone_into(&mut patch.ports[0]);
         config.patches.push(patch);
@@ -97,8 +102,8 @@ fn sleeps(port: &str) -> u64 {
 fn wait_asleep(port: &str) {
     wait_until("the port's thread sleeps without a timer", || {
         let before = sleeps(port);
-        // Longer than the longest pause between two repeats.
-        std::thread::sleep(Duration::from_millis(1200));
+        // Several times the longest pause between two repeats.
+        std::thread::sleep(5 * PAUSES[2]);
         sleeps(port) == before
     });
 }

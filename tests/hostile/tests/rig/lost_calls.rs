@@ -7,13 +7,19 @@ use std::time::Duration;
 use hostile::attacker::Layout;
 use hostile::scene::{Ring, Scene, valid};
 use rustix::event::{EventfdFlags, eventfd};
-use straightline_testing::{frame, mac, send, wait_until};
+use straightline_guest::GuestOptions;
+use straightline_testing::{frame, mac, send, vhost_user, wait_until};
 use straightline_virtio::ring::Descriptor;
+
+/// The pauses of the repeats here, shorter than those of real ports.
+const PAUSES: [Duration; 3] = [Duration::from_millis(10), Duration::from_millis(20), Duration::from_millis(40)];
 
 #[test]
 fn a_call_that_is_never_answered_is_repeated_three_times() {
     for layout in Layout::BOTH {
-        let mut scene = Scene::with_layout(layout);
+        let mut scene = Scene::with_good_guest(layout, 1, &GuestOptions::default(), |config| {
+            vhost_user(&mut config.ports[0]).call_pauses = PAUSES;
+        });
         let mut guest = scene.attacker();
         let call = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd");
         guest.client().set_vring_call(Ring::Receive as u16, Some(call.as_fd())).expect("a call");
@@ -35,8 +41,8 @@ fn a_call_that_is_never_answered_is_repeated_three_times() {
         scene.measure_gap("calls that are never answered", |_| {
             // One call for the new descriptor, one for the entry, and its repetitions.
             wait_until("the call is repeated three times", || count() >= 2 + 3);
-            // Longer than any pause before a repetition.
-            std::thread::sleep(Duration::from_millis(1200));
+            // Several times the longest pause before a repetition.
+            std::thread::sleep(5 * PAUSES[2]);
         });
         assert_eq!(count(), 2 + 3);
         assert_eq!(scene.rig.port(0).queues[0].calls_repeated, 3);

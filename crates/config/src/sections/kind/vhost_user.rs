@@ -2,12 +2,13 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::process::{getegid, geteuid};
 use straightline_api::{Port, QueuePairs};
 use straightline_graph::{OWN_MODE, Permissions};
 use straightline_port::socket_path;
-use straightline_port::vhost_user::{self, MAX_QUEUE_PAIRS};
+use straightline_port::vhost_user::{self, CALL_PAUSES, MAX_QUEUE_PAIRS};
 
 use super::{Exclusive, KindSettings, PortKind, Reader, note};
 use crate::diagnostic::Findings;
@@ -102,6 +103,9 @@ pub struct VhostUserConfig {
     pub packed: bool,
     /// The offloads that the guest is offered.
     pub offloads: Offloads,
+    /// The pauses before the repeats of a call that the guest does not answer. No file can set this
+    /// field: it is for tests.
+    pub call_pauses: [Duration; 3],
 }
 
 impl VhostUserConfig {
@@ -124,6 +128,7 @@ impl VhostUserConfig {
             queues: None,
             packed: true,
             offloads: Offloads::default(),
+            call_pauses: CALL_PAUSES,
         }
     }
 }
@@ -211,7 +216,7 @@ impl KindSettings for VhostUserConfig {
     /// Returns the differences for which the guest must connect again. A change of permissions is
     /// no such difference, because permissions can be changed on the socket's file.
     fn differs(&self, new: &Self) -> Vec<String> {
-        let Self { socket, mode, owner: _, group: _, perms: _, queues, packed, offloads } = self;
+        let Self { socket, mode, owner: _, group: _, perms: _, queues, packed, offloads, call_pauses: _ } = self;
         let mut differences = Vec::new();
         note(&mut differences, "socket", socket.display().to_string(), new.socket.display().to_string());
         note(&mut differences, "mode", mode.as_str(), new.mode.as_str());
@@ -289,7 +294,8 @@ fn read(section: &Section<'_>, report: &mut Findings<'_>, draft: &mut Draft) -> 
     // vhost-user has eight bits for a ring's index in messages that carry a descriptor for it
     // ("SET_VRING_KICK").
     let queues = section.integer("queues", 1..=127, report).map(toml::Spanned::into_inner);
-    PortKind::VhostUser(VhostUserConfig { socket, mode, owner, group, perms, queues, packed, offloads })
+    let call_pauses = CALL_PAUSES;
+    PortKind::VhostUser(VhostUserConfig { socket, mode, owner, group, perms, queues, packed, offloads, call_pauses })
 }
 
 /// Reports permissions of a port that makes no socket: its frontend decides who may connect.

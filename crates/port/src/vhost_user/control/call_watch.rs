@@ -9,10 +9,6 @@ use straightline_virtio::ring::Standing;
 
 use crate::vhost_user::data::queue_state::Wake;
 
-/// The pause before each repeat of a call. The repeats come 10 ms, 100 ms and 1 s after the ring's
-/// last movement.
-const PAUSES: [Duration; 3] = [Duration::from_millis(10), Duration::from_millis(90), Duration::from_millis(900)];
-
 /// The state of one ring's calls, as the port's thread knows it.
 #[derive(Debug, Default)]
 pub(crate) struct CallWatch {
@@ -77,9 +73,9 @@ impl CallWatch {
     }
 
     /// Compares the ring's standing with the last check. `calls` is the number of calls that
-    /// workers have sent.
-    pub(crate) fn check(&mut self, at: Standing, calls: u64, now: Instant) -> CallCheck {
-        let after = |repeats: usize| PAUSES.get(repeats).and_then(|pause| now.checked_add(*pause));
+    /// workers have sent. `pauses` come before the repeats of a call.
+    pub(crate) fn check(&mut self, at: Standing, calls: u64, now: Instant, pauses: &[Duration]) -> CallCheck {
+        let after = |repeats: usize| pauses.get(repeats).and_then(|pause| now.checked_add(*pause));
         let mut is_due = false;
         let stood = match &mut self.stood {
             Some(stood) if stood.at == at && stood.calls == calls => {
@@ -103,6 +99,7 @@ impl CallWatch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::vhost_user::CALL_PAUSES;
 
     fn standing(used: u16, is_asked: bool) -> Standing {
         Standing { event: 0, available: 0, used, is_asked }
@@ -114,7 +111,7 @@ mod tests {
         let mut now = from;
         let mut repeated = Vec::new();
         loop {
-            let check = watch.check(at, 1, now);
+            let check = watch.check(at, 1, now, &CALL_PAUSES);
             if check.is_due {
                 repeated.push(now.duration_since(from).as_millis());
             }
@@ -131,7 +128,7 @@ mod tests {
         assert_eq!(repeats(&mut watch, standing(1, true), start), [10, 100, 1000]);
         // A check for another ring changes nothing.
         let later = start + Duration::from_secs(3600);
-        assert_eq!(watch.check(standing(1, true), 1, later).next, NextCheck::Movement(1));
+        assert_eq!(watch.check(standing(1, true), 1, later, &CALL_PAUSES).next, NextCheck::Movement(1));
         assert_eq!(repeats(&mut watch, standing(1, true), later), [0_u128; 0]);
         // Something has moved.
         assert_eq!(repeats(&mut watch, standing(2, true), later), [10, 100, 1000]);
@@ -146,7 +143,7 @@ mod tests {
         let start = Instant::now();
         assert_eq!(repeats(&mut watch, standing(1, true), start).len(), 3);
         // A packed ring comes back to the same positions after two rounds.
-        let check = watch.check(standing(1, true), 2, start + Duration::from_secs(5));
+        let check = watch.check(standing(1, true), 2, start + Duration::from_secs(5), &CALL_PAUSES);
         assert!(!check.is_due && check.next.at().is_some());
     }
 
@@ -154,21 +151,21 @@ mod tests {
     fn an_answered_call_is_never_repeated_and_the_ring_is_left_alone() {
         let mut watch = CallWatch::default();
         let start = Instant::now();
-        assert!(watch.check(standing(1, true), 1, start).next.at().is_some());
+        assert!(watch.check(standing(1, true), 1, start, &CALL_PAUSES).next.at().is_some());
         // The driver has moved its event word.
         let answered = Standing { event: 1, ..standing(1, false) };
         let soon = start + Duration::from_millis(9);
         assert_eq!(repeats(&mut watch, answered, soon), [0_u128; 0]);
-        assert_eq!(watch.check(answered, 1, soon).next, NextCheck::Call);
+        assert_eq!(watch.check(answered, 1, soon, &CALL_PAUSES).next, NextCheck::Call);
     }
 
     #[test]
     fn a_late_look_repeats_a_call_once() {
         let mut watch = CallWatch::default();
         let start = Instant::now();
-        watch.check(standing(1, true), 1, start);
+        watch.check(standing(1, true), 1, start, &CALL_PAUSES);
         let late = start + Duration::from_secs(60);
-        let due = [(); 3].map(|()| watch.check(standing(1, true), 1, late).is_due);
+        let due = [(); 3].map(|()| watch.check(standing(1, true), 1, late, &CALL_PAUSES).is_due);
         assert_eq!(due, [true, false, false]);
     }
 
@@ -177,10 +174,10 @@ mod tests {
         let mut watch = CallWatch::default();
         let mut now = Instant::now();
         for used in 0..1000 {
-            let check = watch.check(standing(used, used % 2 == 0), u64::from(used), now);
+            let check = watch.check(standing(used, used % 2 == 0), u64::from(used), now, &CALL_PAUSES);
             assert!(!check.is_due);
-            assert_eq!(check.next, NextCheck::At(now + PAUSES[0]));
-            now += PAUSES[0];
+            assert_eq!(check.next, NextCheck::At(now + CALL_PAUSES[0]));
+            now += CALL_PAUSES[0];
         }
     }
 }

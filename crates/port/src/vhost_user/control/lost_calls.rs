@@ -3,8 +3,8 @@
 //!
 //! A call can get lost after we have sent it: in an interrupt controller, or in the guest's kernel.
 //! With the event index a ring shows it ([`Standing`](straightline_virtio::ring::Standing)): the driver's event word asks for an entry
-//! that has been used, and nothing moves. Then the port's own thread repeats the call 10 ms, 100 ms
-//! and 1 s after the last movement. A driver that polls may leave such a word on an idle ring. So
+//! that has been used, and nothing moves. Then the port's own thread repeats the call after each of the
+//! port's [`CALL_PAUSES`](crate::vhost_user::CALL_PAUSES). A driver that polls may leave such a word on an idle ring. So
 //! after three repeats the thread leaves the ring alone until something moves.
 //!
 //! The thread has a timer only while a ring moves or a call may be repeated. Otherwise it sleeps,
@@ -30,7 +30,7 @@ impl ConnectedFrontend {
             self.next_check = None;
             for ring in self.rings.iter_mut().flatten() {
                 if ring.watch.next.map_or(called, |next| next <= now) {
-                    let check = check_ring(&ring.queue, &mut ring.watch, now);
+                    let check = check_ring(&ring.queue, &mut ring.watch, now, &self.shared.config.call_pauses);
                     ring.watch.next = check.next.at();
                     if check.is_due {
                         let port = &self.shared.config.name;
@@ -50,9 +50,9 @@ impl ConnectedFrontend {
 }
 
 /// Checks whether a ring's driver has answered its calls, and repeats the last one if that is due.
-fn check_ring(queue: &Queue, watch: &mut CallWatch, now: Instant) -> CallCheck {
+fn check_ring(queue: &Queue, watch: &mut CallWatch, now: Instant, pauses: &[Duration]) -> CallCheck {
     let check = queue.check_call(|at, calls| {
-        let check = watch.check(at, calls, now);
+        let check = watch.check(at, calls, now, pauses);
         (check.is_due, check.next.wake(), check)
     });
     check.unwrap_or(CallCheck { is_due: false, next: NextCheck::Call })
@@ -70,6 +70,7 @@ mod tests {
     use crate::notify::call_cost::CallCost;
     use crate::notify::call_helper::CallHelper;
     use crate::notify::notifier::Notifier;
+    use crate::vhost_user::CALL_PAUSES;
     use crate::vhost_user::data::queue::tests::queue_with;
     use crate::vhost_user::inbox::PortInbox;
 
@@ -90,16 +91,19 @@ mod tests {
         assert!(!inbox.take_called(), "control knows it already");
         let mut watch = CallWatch::default();
         let start = Instant::now();
-        let next = check_ring(&queue, &mut watch, start).next.at().expect("it may still move");
+        let next = check_ring(&queue, &mut watch, start, &CALL_PAUSES).next.at().expect("it may still move");
         queue.set_call(Some(call()));
         assert!(!inbox.take_called(), "control will check again");
-        assert!(check_ring(&queue, &mut watch, next).next.at().is_none(), "the driver waits for nothing that is used");
+        assert!(
+            check_ring(&queue, &mut watch, next, &CALL_PAUSES).next.at().is_none(),
+            "the driver waits for nothing that is used"
+        );
         queue.set_call(Some(call()));
         assert!(inbox.take_called(), "control does not check by itself any more");
         // Without the event index the ring does not show whether the driver waits.
         let queue = queue_with(&file, RingOptions::default());
         queue.set_call(Some(call()));
         assert!(!inbox.take_called());
-        assert!(check_ring(&queue, &mut CallWatch::default(), start).next.at().is_none());
+        assert!(check_ring(&queue, &mut CallWatch::default(), start, &CALL_PAUSES).next.at().is_none());
     }
 }
