@@ -16,7 +16,8 @@ use super::openings::Openings;
 use super::port::{Served, Shared};
 use super::{Direct, Opener};
 
-/// Time until the kernel is asked again for the interfaces, if it has not answered.
+/// Time between two attempts to open a device that is not open, and until the kernel is asked again
+/// for the interfaces if it has not answered.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// The device ports of a process, with the opener that all of them use.
@@ -30,6 +31,8 @@ pub struct Devices {
     /// does not wait for operators' questions.
     counts: Mutex<Interfaces>,
     ports: Arc<Mutex<Ports>>,
+    /// Time between two attempts ([`RETRY`]).
+    retry: Duration,
 }
 
 /// The result of a search for an interface by its index.
@@ -76,10 +79,15 @@ impl Devices {
     /// # Errors
     /// The system's error.
     pub fn new(opener: Arc<dyn Opener>) -> io::Result<Arc<Self>> {
+        Self::with_retry(opener, RETRY)
+    }
+
+    /// Returns device ports with another time between two attempts.
+    pub(super) fn with_retry(opener: Arc<dyn Opener>, retry: Duration) -> io::Result<Arc<Self>> {
         let interfaces = Arc::new(Mutex::new(Interfaces::new()?));
         let counts = Mutex::new(Interfaces::for_questions()?);
         let wake = Arc::new(WakeEvent::new()?);
-        Ok(Arc::new(Devices { opener, wake, interfaces, counts, ports: Arc::default() }))
+        Ok(Arc::new(Devices { opener, wake, interfaces, counts, ports: Arc::default(), retry }))
     }
 
     /// Returns the device ports of a process that keeps its privileges.
@@ -93,6 +101,11 @@ impl Devices {
     /// Returns the opener of all device ports.
     pub fn opener(&self) -> &Arc<dyn Opener> {
         &self.opener
+    }
+
+    /// Returns the time between two attempts to open a device that is not open.
+    pub(super) fn retry(&self) -> Duration {
+        self.retry
     }
 
     pub(super) fn wake_event(&self) -> &Arc<WakeEvent> {
@@ -150,8 +163,9 @@ impl Devices {
             let (wake, all, interfaces) =
                 (Arc::clone(&self.wake), Arc::clone(&self.ports), Arc::clone(&self.interfaces));
             let openings = Openings::new(Arc::clone(&wake));
+            let retry = self.retry;
             let thread = std::thread::Builder::new().name("links".to_owned());
-            thread.spawn(move || run(&wake, &all, &interfaces, &openings))?;
+            thread.spawn(move || run(&wake, &all, &interfaces, &openings, retry))?;
             ports.has_thread = true;
         }
         drop(ports);
@@ -168,7 +182,7 @@ impl Drop for Devices {
 }
 
 /// Serves all ports until the last handle is gone.
-fn run(wake: &WakeEvent, all: &Mutex<Ports>, interfaces: &Mutex<Interfaces>, openings: &Openings) {
+fn run(wake: &WakeEvent, all: &Mutex<Ports>, interfaces: &Mutex<Interfaces>, openings: &Openings, retry: Duration) {
     let socket = Arc::clone(lock(interfaces).socket());
     loop {
         let ports: Vec<Arc<Shared>> = {
@@ -189,7 +203,7 @@ fn run(wake: &WakeEvent, all: &Mutex<Ports>, interfaces: &Mutex<Interfaces>, ope
         let mut next = None;
         let mut due = Vec::new();
         for port in ports {
-            let served = guarded(&port, Shared::serve).unwrap_or(Served::Until(Some(Instant::now() + RETRY)));
+            let served = guarded(&port, Shared::serve).unwrap_or(Served::Until(Some(Instant::now() + retry)));
             match served {
                 Served::Until(time) => next = next.into_iter().chain(time).min(),
                 Served::Due(tried) => due.push((tried, port)),
@@ -201,7 +215,7 @@ fn run(wake: &WakeEvent, all: &Mutex<Ports>, interfaces: &Mutex<Interfaces>, ope
             fds.push(PollFd::new(&socket, PollFlags::IN));
         } else {
             // The socket may fail again and again.
-            next = Some(Instant::now() + RETRY);
+            next = Some(Instant::now() + retry);
         }
         let timeout = next.map(|next| next.saturating_duration_since(Instant::now()));
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());

@@ -25,9 +25,6 @@ use crate::descriptor_share::DescriptorShare;
 use crate::log_limit::{PortLogLimit, log_limited};
 use crate::notify::kick_routing::{Kick, KickKind, KickRouting};
 
-/// Time between two attempts to open a device that is not open.
-const RETRY: Duration = Duration::from_secs(1);
-
 /// Time between two attempts if the interface has changed since the last: a failed attempt may
 /// itself change the interface.
 const SHORT_RETRY: Duration = Duration::from_millis(100);
@@ -233,7 +230,7 @@ impl Shared {
             return Served::Until(None);
         }
         let has_changed = device.interface != self.devices.find(self.interface());
-        let pause = if has_changed { SHORT_RETRY } else { RETRY };
+        let pause = if has_changed { SHORT_RETRY } else { self.devices.retry() };
         let due = device.tried.map(|tried| tried + pause);
         match due.filter(|due| *due > Instant::now()) {
             Some(due) => Served::Until(Some(due)),
