@@ -11,6 +11,8 @@ use straightline_api::{
     request, send,
 };
 
+use crate::clock::Clock;
+
 /// The number of events that a page shows. The switch keeps many more.
 const EVENTS: usize = 20;
 
@@ -77,6 +79,7 @@ type PortLink = (String, Link, Option<String>);
 #[derive(Debug)]
 pub(crate) struct Poll {
     path: PathBuf,
+    clock: Clock,
     /// The uptime and the workers' times of the last poll.
     last: Option<(f64, Vec<Worker>)>,
     /// The ports' links in the last poll, and when they changed.
@@ -87,13 +90,13 @@ pub(crate) struct Poll {
 }
 
 impl Poll {
-    pub(crate) fn new(path: PathBuf) -> Self {
-        Self { path, last: None, links: Vec::new(), links_changed: None, events: Events::default() }
+    pub(crate) fn new(path: PathBuf, clock: Clock) -> Self {
+        Self { path, clock, last: None, links: Vec::new(), links_changed: None, events: Events::default() }
     }
 
     /// Asks the switch.
     pub(crate) fn fetch(&mut self) -> Polled {
-        let begun = Instant::now();
+        let begun = self.clock.now();
         let mut answers = Answers::fetch(&self.path)?;
         answers.links_changed = self.note_links(begun, &answers.ports);
         let uptime_s = answers.status.uptime_s;
@@ -181,7 +184,7 @@ mod tests {
     #[test]
     fn times_of_a_running_switch_never_fall() {
         let worker = |busy_s, idle_s| Worker { busy_s, idle_s, ..Worker::default() };
-        let mut poll = Poll::new(PathBuf::new());
+        let mut poll = Poll::new(PathBuf::new(), Clock::default());
         let mut poll = |uptime, busy, idle| {
             let mut workers = [worker(busy, idle)];
             poll.keep_growing(uptime, &mut workers);

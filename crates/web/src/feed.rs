@@ -9,11 +9,14 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
+use crate::clock::Clock;
+
 /// A value that a thread fetches on demand.
 #[derive(Debug)]
 pub(crate) struct Feed<T> {
     demand: SyncSender<()>,
     latest: watch::Receiver<Option<Dated<T>>>,
+    clock: Clock,
 }
 
 /// A value with the time at which fetching it began.
@@ -25,18 +28,21 @@ struct Dated<T> {
 
 impl<T: Send + Sync + 'static> Feed<T> {
     /// Starts the thread that fetches. It ends with this value.
-    pub(crate) fn start(name: &str, fetch: impl FnMut() -> T + Send + 'static) -> io::Result<Self> {
+    pub(crate) fn start(name: &str, clock: &Clock, fetch: impl FnMut() -> T + Send + 'static) -> io::Result<Self> {
         // One place: a demand that finds it taken is served by the same fetch.
         let (demand, demands) = sync_channel(1);
         let (publish, latest) = watch::channel(None);
-        thread::Builder::new().name(name.to_owned()).spawn(move || run(&demands, &publish, fetch))?;
-        Ok(Self { demand, latest })
+        let clock = clock.clone();
+        let threads_clock = clock.clone();
+        let run = move || run(&demands, &publish, &threads_clock, fetch);
+        thread::Builder::new().name(name.to_owned()).spawn(run)?;
+        Ok(Self { demand, latest, clock })
     }
 
     /// Returns a value that is not older than `age`. Waits for the thread if there is none. A caller
     /// that stops waiting leaves nothing behind. None if the thread has ended.
     pub(crate) async fn within(&self, age: Duration) -> Option<Arc<T>> {
-        let asked = Instant::now();
+        let asked = self.clock.now();
         let mut latest = self.latest.clone();
         loop {
             let known = latest.borrow_and_update().as_ref().map(|dated| (dated.begun, Arc::clone(&dated.value)));
@@ -54,8 +60,11 @@ impl<T: Send + Sync + 'static> Feed<T> {
     /// Returns the newest value, however old. Asks for another one if it is older than `age` or was
     /// begun before `since`, and does not wait for it.
     pub(crate) fn newest(&self, age: Duration, since: Option<Instant>) -> Option<Arc<T>> {
+        let now = self.clock.now();
         let latest = self.latest.borrow();
-        let is_old = |dated: &Dated<T>| dated.begun.elapsed() > age || since.is_some_and(|since| dated.begun < since);
+        let is_old = |dated: &Dated<T>| {
+            now.saturating_duration_since(dated.begun) > age || since.is_some_and(|since| dated.begun < since)
+        };
         if latest.as_ref().is_none_or(is_old) {
             let _ = self.demand.try_send(());
         }
@@ -63,9 +72,14 @@ impl<T: Send + Sync + 'static> Feed<T> {
     }
 }
 
-fn run<T>(demands: &Receiver<()>, publish: &watch::Sender<Option<Dated<T>>>, mut fetch: impl FnMut() -> T) {
+fn run<T>(
+    demands: &Receiver<()>,
+    publish: &watch::Sender<Option<Dated<T>>>,
+    clock: &Clock,
+    mut fetch: impl FnMut() -> T,
+) {
     while demands.recv().is_ok() {
-        let begun = Instant::now();
+        let begun = clock.now();
         let value = Arc::new(fetch());
         // This value serves those who asked meanwhile. Whoever finds it too old asks again.
         while demands.try_recv().is_ok() {}
@@ -89,7 +103,7 @@ mod tests {
         let counter = Arc::clone(&fetched);
         let (go, gate) = sync_channel::<()>(0);
         let feed = Arc::new(
-            Feed::start("feed", move || {
+            Feed::start("feed", &Clock::default(), move || {
                 let _ = gate.recv();
                 counter.fetch_add(1, Ordering::Relaxed)
             })
@@ -114,7 +128,7 @@ mod tests {
     #[test]
     fn a_value_from_before_an_event_is_fetched_again() {
         let mut next = 0;
-        let feed = Feed::start("feed", move || {
+        let feed = Feed::start("feed", &Clock::default(), move || {
             next += 1;
             next
         })
@@ -133,7 +147,7 @@ mod tests {
     #[test]
     fn an_old_value_is_fetched_again_and_a_dead_thread_is_noticed() {
         let mut next = 0;
-        let feed = Feed::start("feed", move || {
+        let feed = Feed::start("feed", &Clock::default(), move || {
             next += 1;
             assert!(next < 3, "the thread ends here");
             next

@@ -29,6 +29,7 @@
 //! ```
 
 mod answers;
+mod clock;
 mod feed;
 mod hosts;
 mod metrics;

@@ -11,6 +11,7 @@ use hyper::http::request::Parts;
 use hyper::{Method, StatusCode};
 
 use crate::answers::{self, Answers, Poll, Polled};
+use crate::clock::Clock;
 use crate::feed::Feed;
 use crate::hosts::Hosts;
 use crate::metrics;
@@ -60,17 +61,17 @@ pub(crate) struct Routes {
 
 impl Routes {
     /// Starts the threads that ask the switch.
-    pub(crate) fn start(hosts: Hosts, api: PathBuf, findings: Option<Findings>) -> io::Result<Self> {
-        let mut poll = Poll::new(api.clone());
+    pub(crate) fn start(hosts: Hosts, api: PathBuf, findings: Option<Findings>, clock: &Clock) -> io::Result<Self> {
+        let mut poll = Poll::new(api.clone(), clock.clone());
         let of_events = api.clone();
         let of_history = api.clone();
         Ok(Self {
             hosts,
-            answers: Feed::start("poll", move || poll.fetch())?,
-            fdb: Feed::start("poll-fdb", move || answers::fdb(&api))?,
-            events: Feed::start("poll-events", move || answers::events(&of_events))?,
-            history: Feed::start("poll-history", move || answers::history(&of_history))?,
-            findings: findings.map(|findings| Feed::start("findings", findings)).transpose()?,
+            answers: Feed::start("poll", clock, move || poll.fetch())?,
+            fdb: Feed::start("poll-fdb", clock, move || answers::fdb(&api))?,
+            events: Feed::start("poll-events", clock, move || answers::events(&of_events))?,
+            history: Feed::start("poll-history", clock, move || answers::history(&of_history))?,
+            findings: findings.map(|findings| Feed::start("findings", clock, findings)).transpose()?,
         })
     }
 

@@ -13,7 +13,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http_body_util::Full;
 use hyper::body::Bytes;
@@ -28,6 +28,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
+use crate::clock::Clock;
 use crate::hosts::Hosts;
 use crate::routes::{Findings, Routes};
 use crate::{WebError, WebOptions};
@@ -65,6 +66,7 @@ pub struct Server {
     hosts: Hosts,
     api: PathBuf,
     findings: Option<Findings>,
+    clock: Clock,
 }
 
 impl fmt::Debug for Server {
@@ -94,7 +96,7 @@ impl Server {
         let listener = StdListener::bind(listen).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        Ok(Self { listener, address, hosts, api: api.clone(), findings: None })
+        Ok(Self { listener, address, hosts, api: api.clone(), findings: None, clock: Clock::default() })
     }
 
     /// Serves findings about the switch at `/api/doctor`, and shows them on the page. `find` returns
@@ -103,6 +105,12 @@ impl Server {
     #[must_use]
     pub fn with_findings(self, find: impl FnMut() -> Option<String> + Send + 'static) -> Self {
         Self { findings: Some(Box::new(find)), ..self }
+    }
+
+    /// Takes the ages of answers from another clock than the system's. It is for tests.
+    #[must_use]
+    pub fn with_clock(self, now: impl Fn() -> Instant + Send + Sync + 'static) -> Self {
+        Self { clock: Clock::new(now), ..self }
     }
 
     /// Returns the address that is listened on.
@@ -144,7 +152,7 @@ impl Server {
         let runtime = runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
         runtime.block_on(async {
             let listener = TcpListener::from_std(self.listener)?;
-            let routes = Arc::new(Routes::start(self.hosts, self.api, self.findings)?);
+            let routes = Arc::new(Routes::start(self.hosts, self.api, self.findings, &self.clock)?);
             tokio::spawn(serve(listener, routes));
             stop.await?;
             Ok(())

@@ -1,5 +1,8 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use straightline_api::Link;
 
@@ -52,7 +55,7 @@ fn findings_are_made_anew_when_a_link_changes() {
     let wait_for = |number: u32| {
         let shown = || -> serde_json::Value { serde_json::from_str(&web.get("/api/all").body).unwrap() };
         while shown()["doctor"]["checks"][0] != number {
-            std::thread::sleep(std::time::Duration::from_millis(50));
+            std::thread::sleep(Duration::from_millis(50));
         }
     };
     let switch = web.switch();
@@ -64,17 +67,25 @@ fn findings_are_made_anew_when_a_link_changes() {
 
 #[test]
 fn a_switch_may_go_and_come_back() {
-    let web = Web::start();
+    let start = Instant::now();
+    let elapsed = Arc::new(AtomicU64::new(0));
+    let clock = Arc::clone(&elapsed);
+    let web = Web::start_with(|server| {
+        server.with_clock(move || start + Duration::from_millis(clock.load(Ordering::Relaxed)))
+    });
+    // Answers of a moment ago are shared.
+    let advance = || elapsed.fetch_add(1001, Ordering::Relaxed);
     for _ in 0..2 {
         let gone = web.get("/api/fdb");
         assert!(gone.status == 503 && gone.body.contains("no switch listens on"), "{gone:?}");
         let switch = web.switch();
-        // Answers of a moment ago are shared.
-        std::thread::sleep(std::time::Duration::from_millis(1100));
+        assert_eq!(web.get("/api/fdb").status, 503, "an answer of this moment");
+        advance();
         assert_eq!([web.get("/api/fdb").status, web.get("/api/all").status], [200; 2]);
         assert!(web.get("/metrics").body.contains("\nstraightline_up 1\n"));
         drop(switch);
-        std::thread::sleep(std::time::Duration::from_millis(1100));
+        assert_eq!([web.get("/api/fdb").status, web.get("/api/all").status], [200; 2], "answers of this moment");
+        advance();
         assert_eq!([web.get("/api/fdb").status, web.get("/api/all").status], [503; 2]);
         assert!(web.get("/metrics").body.contains("\nstraightline_up 0\n"));
     }
