@@ -37,6 +37,8 @@ pub(super) struct Connection {
     input: Vec<u8>,
     output: Vec<u8>,
     written: usize,
+    /// How long the client may make no progress ([`PATIENCE`]).
+    patience: Duration,
     /// The time at which the client is disconnected unless it makes progress.
     deadline: Instant,
     /// The time by which the present answer must be written.
@@ -51,7 +53,7 @@ pub(super) struct Connection {
 
 impl Connection {
     /// Creates a client on this socket, which does not block.
-    pub(super) fn new(socket: OwnedFd, place: Place) -> Self {
+    pub(super) fn new(socket: OwnedFd, place: Place, patience: Duration) -> Self {
         let now = Instant::now();
         Self {
             held: Held::Nothing,
@@ -61,7 +63,8 @@ impl Connection {
             input: Vec::new(),
             output: Vec::new(),
             written: 0,
-            deadline: now + PATIENCE,
+            patience,
+            deadline: now + patience,
             end_of_write: now,
             closing: false,
             answer: None,
@@ -170,7 +173,7 @@ impl Connection {
     fn close(&mut self, now: Instant) {
         if !self.closing {
             self.closing = true;
-            self.deadline = now + PATIENCE;
+            self.deadline = now + self.patience;
             self.end_of_write = now + MAX_WRITE_TIME;
         }
     }
@@ -260,7 +263,7 @@ impl Connection {
         self.output = line.into_bytes();
         self.output.push(b'\n');
         self.written = 0;
-        self.deadline = now + PATIENCE;
+        self.deadline = now + self.patience;
         self.end_of_write = now + MAX_WRITE_TIME;
     }
 
@@ -268,11 +271,11 @@ impl Connection {
         // NOSIGNAL: a client that left must not end the process that embeds the switch.
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         self.written += send(&self.socket, &self.output[self.written..], flags)?;
-        self.deadline = (now + PATIENCE).min(self.end_of_write);
+        self.deadline = (now + self.patience).min(self.end_of_write);
         if self.written == self.output.len() {
             self.output = Vec::new();
             self.answer = None;
-            self.deadline = now + PATIENCE;
+            self.deadline = now + self.patience;
         }
         Ok(true)
     }

@@ -23,7 +23,7 @@ use straightline_graph::{Permissions, peer};
 use straightline_packet::IgnorePoison;
 use straightline_port::socket_file::{self, SocketFile};
 
-use super::connection::Connection;
+use super::connection::{Connection, PATIENCE};
 use super::places::Places;
 use super::{
     Control, Held, Refusal, Reply, Request, RequestHandler, Right, Source, closing, failure, interrupt, pass_rights,
@@ -79,6 +79,8 @@ pub struct ApiServer {
     file: SocketFile,
     socket: OwnedFd,
     path: PathBuf,
+    /// How long a client may make no progress.
+    pub(super) patience: Duration,
 }
 
 impl ApiServer {
@@ -109,7 +111,7 @@ impl ApiServer {
         })?;
         file.set_permissions(permissions).map_err(|error| io_error(io::Error::other(error)))?;
         ioctl_fionbio(&socket, true).map_err(|error| io_error(error.into()))?;
-        Ok(Self { file, socket, path: path.to_owned() })
+        Ok(Self { file, socket, path: path.to_owned(), patience: PATIENCE })
     }
 
     /// Returns the path of the socket.
@@ -146,6 +148,7 @@ impl ApiServer {
             stop: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             is_stopping: AtomicBool::new(false),
             refuses_descriptors,
+            patience: self.patience,
             closing: AtomicUsize::new(0),
             refusing: AtomicUsize::new(0),
             threads: Mutex::new(0),
@@ -167,6 +170,8 @@ pub(super) struct Shared {
     is_stopping: AtomicBool,
     /// The kernel refuses descriptors, so no close has to wait.
     refuses_descriptors: bool,
+    /// How long a client may make no progress.
+    patience: Duration,
     /// The number of threads that receive or close now.
     closing: AtomicUsize,
     /// The number of threads that close connections of refused clients.
@@ -345,7 +350,7 @@ fn serve(client: OwnedFd, shared: &Arc<Shared>) -> io::Result<()> {
     let user = peer(client.as_fd())?.uid;
     match shared.places.connection(user) {
         Ok(place) => {
-            let connection = Connection::new(client, place);
+            let connection = Connection::new(client, place, shared.patience);
             let seen = Arc::clone(shared);
             start(shared, "api client", move || connection.run(&seen))
         }

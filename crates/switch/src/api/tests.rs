@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::connection::PATIENCE;
 use super::places::MAX_STREAMS;
 use super::*;
 
@@ -155,8 +156,14 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Self {
+        Self::with_patience(PATIENCE)
+    }
+
+    /// Starts a server whose clients may make no progress for this long.
+    fn with_patience(patience: Duration) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let server = ApiServer::bind(&folder.path().join("api")).unwrap();
+        let mut server = ApiServer::bind(&folder.path().join("api")).unwrap();
+        server.patience = patience;
         Self { handle: Some(server.serve(Arc::new(Fixed)).unwrap()), folder }
     }
 
@@ -405,13 +412,15 @@ fn a_stream_follows_its_answer_until_it_ends() {
 
 #[test]
 fn a_silent_stream_stays_and_ends_when_its_client_wants_it() {
-    let fixture = Fixture::new();
+    let patience = Duration::from_millis(200);
+    let fixture = Fixture::with_patience(patience);
     let mut silent = stream(&fixture.path(), &numbers(Numbers::SILENT)).unwrap();
     // Longer than a client without a stream may be silent.
-    std::thread::sleep(Duration::from_millis(1500));
+    std::thread::sleep(patience * 3 / 2);
     silent.ender().unwrap().end().unwrap();
     assert_eq!(silent.read(&mut [0]).unwrap(), 0);
 
+    let fixture = Fixture::new();
     // A client that ends its stream gets the rest, even if it ends the stream at once.
     let line = serde_json::to_string(&numbers(1000)).unwrap();
     assert_eq!(fixture.raw(line.as_bytes()).lines().count(), 1001);
@@ -468,7 +477,7 @@ fn a_request_that_is_too_long_is_refused() {
 
 #[test]
 fn stalled_clients_hurt_nobody_and_are_closed() {
-    let fixture = Fixture::new();
+    let fixture = Fixture::with_patience(Duration::from_millis(200));
     // Fewer clients than places: the next one is served at once.
     let mut silent: Vec<_> = (0..6).map(|_| fixture.connect()).collect();
     let mut deaf: Vec<_> = (0..6).map(|_| fixture.connect()).collect();
