@@ -25,7 +25,14 @@ struct Closing {
 
 /// Returns the number of threads that a client's descriptor holds: it does not close.
 pub(crate) fn held_threads() -> usize {
-    threads().iter().filter(|closing| closing.since.elapsed() > HELD).count()
+    held_at(Instant::now()).len()
+}
+
+/// Returns the threads that are held at this time.
+fn held_at(now: Instant) -> Vec<Pid> {
+    let threads = threads();
+    let held = threads.iter().filter(|closing| now.saturating_duration_since(closing.since) > HELD);
+    held.map(|closing| closing.thread).collect()
 }
 
 /// Runs what may close a descriptor of a client, which may take for ever.
@@ -67,7 +74,9 @@ mod tests {
         let (ours, _theirs) = std::os::unix::net::UnixStream::pair().unwrap();
         let is_seen = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&is_seen);
+        let (tell, told) = std::sync::mpsc::channel();
         let waits = std::thread::spawn(move || {
+            tell.send(gettid()).unwrap();
             loop {
                 let error = closing(|| rustix::io::read(&ours, &mut [0][..]).unwrap_err());
                 // Sockets of other tests may interrupt it before.
@@ -76,7 +85,9 @@ mod tests {
                 }
             }
         });
-        while held_threads() == 0 {
+        let thread = told.recv().unwrap();
+        // It is held once it has waited for long.
+        while !held_at(Instant::now() + HELD).contains(&thread) {
             std::thread::sleep(Duration::from_millis(10));
         }
         is_seen.store(true, Ordering::Relaxed);
