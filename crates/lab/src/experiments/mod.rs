@@ -2,7 +2,7 @@
 //! experiment varies one thing at a time.
 //!
 //! An experiment is a [`Plan`]: cells, and in each cell variants to compare, in
-//! [rounds](crate::rounds). The pages in `docs/experiments/` describe what others have found, and the
+//! [rounds]. The pages in `docs/experiments/` describe what others have found, and the
 //! method of each experiment.
 //!
 //! | file | holds |
