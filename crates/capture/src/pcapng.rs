@@ -40,9 +40,9 @@ const ISB_USRDELIV: u16 = 8;
 const PROGRAM: &str = concat!("straightline ", env!("CARGO_PKG_VERSION"));
 
 /// An interface of a capture file: a port.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interface {
-    /// The port's name.
+    /// The port's name; empty for none.
     pub name: String,
     /// The port's kind, in words; empty for none.
     pub description: String,
@@ -94,9 +94,10 @@ impl<W: Write> Writer<W> {
         for interface in interfaces {
             writer.begin(INTERFACE);
             writer.words(&[ETHERNET, snaplen]);
-            writer.option(IF_NAME, interface.name.as_bytes());
-            if !interface.description.is_empty() {
-                writer.option(IF_DESCRIPTION, interface.description.as_bytes());
+            for (code, text) in [(IF_NAME, &interface.name), (IF_DESCRIPTION, &interface.description)] {
+                if !text.is_empty() {
+                    writer.option(code, text.as_bytes());
+                }
             }
             // Units of 10^-9 seconds.
             writer.option(IF_TSRESOL, &[9]);
@@ -107,6 +108,24 @@ impl<W: Write> Writer<W> {
             writer.end()?;
         }
         Ok(writer)
+    }
+
+    /// Starts a file of whole frames, with one interface that has no name.
+    ///
+    /// # Errors
+    /// Writing failed.
+    pub fn of_frames(to: W) -> io::Result<Self> {
+        // The length of packets has no limit.
+        Self::new(to, &[Interface::default()], 0, None)
+    }
+
+    /// Writes a whole frame of the first interface, with its time in nanoseconds since 1970.
+    ///
+    /// # Errors
+    /// Writing failed, or the frame has 4 GiB or more.
+    pub fn frame(&mut self, time: u64, bytes: &[u8]) -> io::Result<()> {
+        let len = u32::try_from(bytes.len()).map_err(io::Error::other)?;
+        self.packet(0, time, len, bytes, Direction::Unknown, None)
     }
 
     /// Writes a packet of `len` bytes that begins with `bytes`, with its time in nanoseconds since

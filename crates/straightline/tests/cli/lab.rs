@@ -3,8 +3,9 @@ use std::fs;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
+use straightline_capture::pcapng;
 use straightline_lab::folder::{self, Writer};
-use straightline_lab::traffic::capture::{self, Capture};
+use straightline_lab::traffic::capture::Capture;
 use straightline_report::results::{Environment, FORMAT, Sample};
 
 use super::{Finished, Fixture, has_two_cpus};
@@ -361,11 +362,10 @@ fn a_capture_is_replayed_and_written() {
 fn a_replay_of_which_something_is_lost_fails_behind_its_report() {
     let fixture = Fixture::new();
     fixture.write(PATCH);
-    let mut capture = capture::Writer::new(fs::File::create(fixture.path("two.pcapng")).unwrap()).unwrap();
+    let mut capture = pcapng::Writer::of_frames(fs::File::create(fixture.path("two.pcapng")).unwrap()).unwrap();
     capture.frame(0, &[1; 60]).unwrap();
     // The packet exceeds the MTU.
     capture.frame(1000, &[2; 1600]).unwrap();
-    capture.finish().unwrap();
     let replay = ["lab", "replay", "two.pcapng", "--backend", "a", "--backend", "b", "--quiet", "0.2", "--json"];
     let mut switch = started(&fixture);
     let done = fixture.execute(&replay);

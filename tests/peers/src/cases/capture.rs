@@ -1,11 +1,12 @@
-//! Captures that the laboratory writes, read by a third-party program (tshark).
+//! Captures that we write, read by a third-party program (tshark).
 
 use std::fmt::Write as _;
 use std::fs::File;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use straightline_lab::traffic::capture::{Captured, Writer};
+use straightline_capture::pcapng::Writer;
+use straightline_lab::traffic::capture::Captured;
 
 use crate::lab::Lab;
 use crate::machine::Need;
@@ -26,11 +27,10 @@ fn opens_in_tshark(lab: &Lab) -> Result<()> {
         })
         .collect();
     let path = lab.log("frames.pcapng");
-    let mut writer = Writer::new(File::create(&path)?)?;
+    let mut writer = Writer::of_frames(File::create(&path)?)?;
     for frame in &frames {
         writer.frame(frame.at, &frame.bytes)?;
     }
-    writer.finish()?;
     let fields = ["-T", "fields", "-e", "frame.time_epoch", "-e", "frame.len", "-e", "eth.src", "-e", "data.data"];
     let output = Command::new("tshark").arg("-r").arg(&path).args(fields).output().context("tshark")?;
     ensure!(output.status.success(), "tshark: {}", String::from_utf8_lossy(&output.stderr));

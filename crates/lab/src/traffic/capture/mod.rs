@@ -1,10 +1,8 @@
-//! Capture files: pcap and pcapng are read, pcapng is written.
+//! Capture files: pcap and pcapng are read.
 //!
 //! Each file is read whole, so that all errors in the file are known before the first frame is
 //! sent.
 
 mod read;
-mod write;
 
 pub use read::{Capture, Captured};
-pub use write::Writer;

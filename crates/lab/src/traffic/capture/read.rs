@@ -251,8 +251,8 @@ impl Interface {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use straightline_capture::pcapng::Writer;
 
-    use super::super::Writer;
     use super::*;
 
     const FRAMES: [&[u8]; 3] = [&[1; 60], &[2; 61], &[3; 1514]];
@@ -272,7 +272,7 @@ mod tests {
 
     fn pcapng() -> Vec<u8> {
         let mut file = Vec::new();
-        let mut writer = Writer::new(&mut file).expect("memory");
+        let mut writer = Writer::of_frames(&mut file).expect("memory");
         for (at, frame) in (7_000_000_005..).step_by(1_000_000_000).zip(FRAMES) {
             writer.frame(at, frame).expect("memory");
         }
@@ -386,7 +386,7 @@ mod tests {
             frames in prop::collection::vec((any::<u64>(), prop::collection::vec(any::<u8>(), 0..100)), 1..20),
         ) {
             let mut file = Vec::new();
-            let mut writer = Writer::new(&mut file).expect("memory");
+            let mut writer = Writer::of_frames(&mut file).expect("memory");
             for (at, bytes) in &frames {
                 writer.frame(*at, bytes).expect("memory");
             }

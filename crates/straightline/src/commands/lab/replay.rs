@@ -1,7 +1,7 @@
 //! `straightline lab replay`
 
 use std::fs::File;
-use std::io::BufWriter;
+use std::io::{BufWriter, Write as _};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use clap::Args;
+use straightline_capture::pcapng;
 use straightline_guest::endpoints::{PortOptions, VhostPort};
-use straightline_lab::traffic::capture::{Capture, Writer};
+use straightline_lab::traffic::capture::Capture;
 use straightline_lab::traffic::generator::{self, Rate, ReplayTiming, Replayed};
 
 use super::{Ports, RingKind, seconds, stop_on_signals};
@@ -73,11 +74,11 @@ pub(crate) fn execute(args: &Replay) -> anyhow::Result<()> {
     if let Some(file) = file {
         // The timestamps of received frames continue the capture's clock.
         let start = capture.frames.first().map_or(0, |frame| frame.at);
-        let mut writer = Writer::new(BufWriter::new(file))?;
+        let mut writer = pcapng::Writer::of_frames(BufWriter::new(file))?;
         for frame in &kept {
             writer.frame(start.saturating_add(frame.at), &frame.bytes)?;
         }
-        writer.finish()?;
+        writer.get_mut().flush()?;
     }
     if args.json {
         output::answer(&format!("{}\n", serde_json::to_string(&report)?))?;
