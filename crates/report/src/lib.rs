@@ -6,7 +6,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`results`] | samples, the environment in which they were taken, their series, and the comparison of two runs |
-//! | [`statistics`] | medians with their intervals, ratios, verdicts, and findings in words |
+//! | [`statistics`] | medians with their intervals, ratios, verdicts and outcomes |
 //! | [`report`] | a run as a page, as Markdown, and as comma-separated values |
 //! | [`random`] | pseudo-random numbers, the same ones for the same seed |
 

@@ -54,7 +54,6 @@ pub(super) fn write(page: &mut Page, scenario: &Scenario<'_>) {
             page.note(&format!("{} everywhere.", number(first.estimate.median)));
             continue;
         }
-        page.sentence(&scenario.finding(metric, outcomes));
         page.table(&tables::by_variant(scenario, metric, outcomes), &metric.title());
     }
     phases(page, scenario);

@@ -1,8 +1,8 @@
 //! The page: one file that needs no network and no script. It is also well-formed XML, which the
 //! tests use.
 //!
-//! The findings come first: for each scenario its question and one sentence, with a line for each
-//! variant. The plots follow. Everything else is folded below.
+//! The findings come first: for each scenario its question, and a table with a row for each variant.
+//! The plots follow. Everything else is folded below.
 
 use super::model::Scenario;
 use super::plots::{STYLE as PLOTS, class};
@@ -10,7 +10,6 @@ use super::question::{names, question};
 use super::tables::{self, Table};
 use super::text::escape;
 use super::{Report, details, section};
-use crate::statistics::{Finding, Piece};
 
 /// A page that is being written.
 #[derive(Debug, Default)]
@@ -87,9 +86,12 @@ impl Page {
         }
     }
 
-    /// Writes a finding as a paragraph.
-    pub(super) fn sentence(&mut self, finding: &Finding) {
-        self.push(&format!("<p class=\"finding\">{}.</p>\n", sentence(finding)));
+    /// Writes the finding of a scenario.
+    pub(super) fn finding(&mut self, scenario: &Scenario<'_>) {
+        match tables::finding(scenario) {
+            Some(table) => self.words(&table, &format!("Finding of {}", scenario.name)),
+            None => self.note("No trial has a metric."),
+        }
     }
 
     /// Writes a picture in both layouts.
@@ -150,10 +152,10 @@ pub(super) fn page(report: &Report<'_>) -> String {
         page.push("<h2>Findings</h2>\n<ul class=\"findings\">\n");
         for (number, scenario) in report.scenarios.iter().enumerate() {
             let name = escape(scenario.name);
-            let finding = sentence(&scenario.headline());
             page.push(&format!("<li><a href=\"#s{number}\">{name}</a> <div>"));
             page.question(scenario.name);
-            page.push(&format!("<p class=\"finding\">{finding}.</p></div></li>\n"));
+            page.finding(scenario);
+            page.push("</div></li>\n");
         }
         page.push("</ul>\n");
     }
@@ -202,21 +204,8 @@ fn how_to_read(report: &Report<'_>) -> String {
     )
 }
 
-/// Returns a finding with the names of variants as code, and differences in the plots' colours.
-fn sentence(finding: &Finding) -> String {
-    let piece = |piece: &Piece| match piece {
-        Piece::Name(name) => format!("<code>{}</code>", escape(name)),
-        Piece::Values(text, outcome) => format!("<b class=\"{}\">{}</b>", class(Some(*outcome)), escape(text)),
-        Piece::Text(text) => escape(text),
-        // Each variant has its own line.
-        Piece::Next => "<br/>".to_owned(),
-    };
-    let text: String = finding.pieces.iter().map(piece).collect();
-    capital(&text)
-}
-
-/// Returns the sentence with a capital at its start.
-pub(super) fn capital(sentence: &str) -> String {
-    let mut chars = sentence.chars();
+/// Returns the text with a capital at its start.
+pub(super) fn capital(text: &str) -> String {
+    let mut chars = text.chars();
     chars.next().map_or(String::new(), |first| first.to_uppercase().chain(chars).collect())
 }

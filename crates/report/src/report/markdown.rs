@@ -5,17 +5,12 @@ use super::html::capital;
 use super::model::pairs_in_words;
 use super::question::{names, question};
 use super::tables::{self, Table};
-use crate::statistics::{Finding, Piece};
 
 /// Returns the entire report.
 pub(super) fn report(report: &Report<'_>) -> String {
     let reasons = report.reasons();
     let reasons = if reasons.is_empty() { String::new() } else { format!(", {reasons}") };
     let mut text = format!("# {}\n\n{}{reasons}.\n\n", escape(&report.title), escape(&report.trials()));
-    for scenario in &report.scenarios {
-        text.push_str(&format!("- {}: {}.\n", escape(scenario.name), sentence(&scenario.headline())));
-    }
-    text.push('\n');
     text.push_str(
         "Values are medians; brackets show their 95 % intervals. Variants are called different only if the interval \
          of their ratio excludes 1.\n\n",
@@ -29,9 +24,11 @@ pub(super) fn report(report: &Report<'_>) -> String {
         if !scenario.fixed.is_empty() {
             text.push_str(&format!("All cells have {}.\n\n", escape(&pairs_in_words(scenario.fixed.iter().copied()))));
         }
+        if let Some(finding) = tables::finding(scenario) {
+            table(&mut text, &finding);
+        }
         for (metric, outcomes) in &scenario.metrics {
             text.push_str(&format!("### {}\n\n", escape(&capital(&metric.title()))));
-            text.push_str(&format!("{}.\n\n", sentence(&scenario.finding(metric, outcomes))));
             table(&mut text, &tables::by_cell(scenario, metric, outcomes));
         }
     }
@@ -57,16 +54,6 @@ fn table(text: &mut String, table: &Table) {
         text.push_str(&row(cells.iter().map(|cell| escape(&cell.text)).collect()));
     }
     text.push('\n');
-}
-
-/// Returns a finding with the names of variants in bold: names may contain backticks.
-fn sentence(finding: &Finding) -> String {
-    let piece = |piece: &Piece| match piece {
-        Piece::Name(name) => format!("**{}**", escape(name)),
-        Piece::Values(text, _) | Piece::Text(text) => escape(text),
-        Piece::Next => "; ".to_owned(),
-    };
-    finding.pieces.iter().map(piece).collect()
 }
 
 /// Escapes text for Markdown, and for HTML in it.

@@ -1,4 +1,4 @@
-//! Results as a page: a sentence with the finding and a forest plot for each scenario, and tables
+//! Results as a page: the finding and a forest plot of each scenario, and tables
 //! below.
 //!
 //! A report is made from samples alone. It knows of a scenario only which metric answers its

@@ -5,10 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::question::is_answer;
 use crate::results::{BOUNDS, Sample};
-use crate::statistics::{
-    Alone, CellAxes, Effect, Effects, Estimate, Finding, Metric, Pairing, Piece, cell_in_words, change, estimate,
-    finding, finding_alone, is_size, ratio,
-};
+use crate::statistics::{Effect, Estimate, Metric, Pairing, change, estimate, is_size, ratio};
 
 /// A value with the round in which it was measured.
 type Trial = (u32, f64);
@@ -171,11 +168,6 @@ impl<'a> Scenario<'a> {
         self.cells.iter().map(medians).collect()
     }
 
-    /// Returns a cell in words, by the axes on which cells differ.
-    pub(super) fn cell_in_words(&self, cell: usize) -> String {
-        cell_in_words(self.place(cell))
-    }
-
     /// Returns the axes on which cells differ, with the values of a cell.
     pub(super) fn place(&self, cell: usize) -> impl Iterator<Item = (&'a str, &'a str)> {
         let at = self.cells.get(cell).map_or(&[][..], |cell| &cell.at);
@@ -192,36 +184,15 @@ impl<'a> Scenario<'a> {
         self.cells.iter().flat_map(|cell| cell.tried.iter().skip(1)).filter(|&&tried| tried > 0).count()
     }
 
-    /// Returns the finding of the headline metric.
-    pub(super) fn headline(&self) -> Finding {
-        match self.metrics.first() {
-            Some((metric, outcomes)) => self.finding(metric, outcomes),
-            None => Finding { pieces: vec![Piece::Text("no trial has a metric".to_owned())] },
-        }
-    }
-
-    /// Returns the finding of a metric.
-    pub(super) fn finding(&self, metric: &Metric, outcomes: &Outcomes) -> Finding {
-        let Some((first, others)) = self.variants.split_first() else { return Finding::default() };
-        if others.is_empty() {
-            let alone = |(cell, results): (usize, &Vec<Option<VariantResult>>)| {
-                let VariantResult { estimate, is_at_least, .. } = (*results.first()?)?;
-                Some(Alone { cell: self.cell_in_words(cell), estimate, is_at_least })
-            };
-            let cells: Vec<Alone> = outcomes.iter().enumerate().filter_map(alone).collect();
-            return finding_alone(metric, first, &cells);
-        }
-        let place = |cell: usize| {
-            self.place(cell).map(|(axis, value)| (axis.to_owned(), value.to_owned())).collect::<CellAxes>()
-        };
-        let effects = |(variant, name): (usize, &&str)| {
-            // A cell that was never measured with this variant does not count.
-            let cells = (0..self.cells.len()).filter(|&cell| self.cells[cell].tried[variant] > 0);
-            let effect = |cell: usize| outcomes[cell][variant].and_then(|result| result.effect);
-            Effects { name: (*name).to_owned(), cells: cells.map(|cell| (place(cell), effect(cell))).collect() }
-        };
-        let effects: Vec<Effects> = self.variants.iter().enumerate().skip(1).map(effects).collect();
-        finding(metric, &effects, first)
+    /// Returns the effects of a variant by cell; `None` without results of both. Cells that were
+    /// never measured with this variant do not count.
+    pub(super) fn effects<'o>(
+        &'o self,
+        outcomes: &'o Outcomes,
+        variant: usize,
+    ) -> impl Iterator<Item = Option<Effect>> + 'o {
+        let cells = (0..self.cells.len()).filter(move |&cell| self.cells[cell].tried[variant] > 0);
+        cells.map(move |cell| outcomes[cell][variant].and_then(|result| result.effect))
     }
 
     /// Returns the axis of the curves in a plot: sizes, or otherwise the axis with the most values.
@@ -301,6 +272,7 @@ fn leading(text: &str) -> f64 {
 mod tests {
     use super::*;
     use crate::results::Validity;
+    use crate::statistics::Outcome;
 
     fn sample(variant: &str, size: &str, ring: &str, mpps: f64) -> Sample {
         let cell =
@@ -360,16 +332,18 @@ mod tests {
 
     #[test]
     fn lower_bounds_take_part_in_ratios() {
-        let sentence = |of: f64, to: f64, bound: [bool; 2]| {
+        let shown = |of: f64, to: f64, bound: [bool; 2]| {
             let samples = rounds(of, to, bound);
             let scenario = &Scenario::all(&samples)[0];
             let (metric, outcomes) = &scenario.metrics[0];
-            scenario.finding(metric, outcomes).to_string()
+            let effects: Vec<_> = scenario.effects(outcomes, 1).collect();
+            let [effect] = effects[..] else { panic!("one cell: {effects:?}") };
+            effect.map(|effect| (effect.shown(), effect.outcome(metric.better)))
         };
-        assert!(sentence(3.0, 2.0, [false, true]).starts_with("`of` is at least 1.50 times as fast as `to` ["));
-        assert!(sentence(2.0, 3.0, [true, false]).starts_with("`of` is at most 0.67 times as fast as `to` ["));
-        assert!(sentence(2.0, 3.0, [false, true]).contains("inconclusive"));
-        assert_eq!(sentence(2.0, 3.0, [true, true]), "`of` against `to`: no result of both");
+        assert_eq!(shown(3.0, 2.0, [false, true]), Some(("at least 1.50".to_owned(), Outcome::Better)));
+        assert_eq!(shown(2.0, 3.0, [true, false]), Some(("at most 0.67".to_owned(), Outcome::Worse)));
+        assert_eq!(shown(2.0, 3.0, [false, true]).map(|shown| shown.1), Some(Outcome::Inconclusive));
+        assert_eq!(shown(2.0, 3.0, [true, true]), None);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! One scenario of the page: its question, the sentence with its finding, and the forest plot.
+//! One scenario of the page: its question, its finding, and the forest plot.
 
 use super::html::{Page, capital};
 use super::model::{Scenario, VariantResult};
@@ -27,12 +27,12 @@ pub(super) struct Plot {
 /// Writes a scenario's section.
 pub(super) fn write(page: &mut Page, scenario: &Scenario<'_>) {
     page.open_section(scenario.name);
-    // With several scenarios, the sentence is in the list on top, with what the names mean.
+    // With several scenarios, the finding is in the list on top, with what the names mean.
     if page.has_list() {
         page.note(question(scenario.name).unwrap_or_default());
     } else {
         page.question(scenario.name);
-        page.sentence(&scenario.headline());
+        page.finding(scenario);
     }
     if let Some(plot) = plot(scenario, page.id()) {
         page.figure(&plot.forest.title, Layout::ALL.map(|layout| plot.forest.draw(layout)));

@@ -3,7 +3,7 @@
 use super::model::{Outcomes, Scenario, VariantResult};
 use super::text::count;
 use crate::results::Sample;
-use crate::statistics::{Estimate, Metric, Outcome, number};
+use crate::statistics::{Effect, Estimate, Metric, Outcome, counts, number};
 
 /// A table of texts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,6 +36,51 @@ impl Table {
 
     pub(super) fn push(&mut self, row: impl IntoIterator<Item = impl Into<Entry>>) {
         self.rows.push(row.into_iter().map(Into::into).collect());
+    }
+}
+
+/// Returns the finding of a scenario: a row for each variant that is compared, with the smallest and
+/// the largest ratio of its headline metric, and the number of cells with each outcome. Without a
+/// comparison it has the medians. `None` if no trial has a metric.
+pub(super) fn finding(scenario: &Scenario<'_>) -> Option<Table> {
+    let (metric, outcomes) = scenario.metrics.first()?;
+    let (first, others) = scenario.variants.split_first()?;
+    let title = metric.title();
+    if others.is_empty() {
+        let mut table = Table::new(["variant", &title, "cells"]);
+        let results: Vec<&VariantResult> = outcomes.iter().filter_map(|results| results[0].as_ref()).collect();
+        let by_value = |a: &&&VariantResult, b: &&&VariantResult| a.estimate.median.total_cmp(&b.estimate.median);
+        let text = |of: &&VariantResult| match results[..] {
+            [_, _, ..] if !of.is_at_least => number(of.estimate.median),
+            _ => median(of),
+        };
+        let ends = [results.iter().min_by(by_value), results.iter().max_by(by_value)].map(|end| end.map(text));
+        table.push([(*first).to_owned(), range(ends), results.len().to_string()]);
+        return Some(table);
+    }
+    let mut table = Table::new(["variant", &format!("{title}: ratio to {first}"), "cells"]);
+    for (variant, name) in (1..).zip(others) {
+        let effects: Vec<Option<Effect>> = scenario.effects(outcomes, variant).collect();
+        let outcome = |effect: &Option<Effect>| effect.map_or(Outcome::Inconclusive, |of| of.outcome(metric.better));
+        let outcomes: Vec<Outcome> = effects.iter().map(outcome).collect();
+        let by_value = |a: &&Effect, b: &&Effect| a.value().total_cmp(&b.value());
+        let known = || effects.iter().flatten();
+        let text = |of: &Effect| of.shown() + if effects.len() == 1 { of.brackets() } else { String::new() }.as_str();
+        let ends = [known().min_by(by_value), known().max_by(by_value)].map(|end| end.map(text));
+        // A colour tells what is so in all cells.
+        let all = outcomes.first().copied().filter(|first| outcomes.iter().all(|outcome| outcome == first));
+        let ratio = Entry { text: range(ends), outcome: all };
+        table.push([(*name).into(), ratio, counts(&outcomes).into()]);
+    }
+    Some(table)
+}
+
+/// Formats the two ends of a range.
+fn range(ends: [Option<String>; 2]) -> String {
+    match ends {
+        [Some(low), Some(high)] if low == high => low,
+        [Some(low), Some(high)] => format!("{low} to {high}"),
+        _ => NOTHING.to_owned(),
     }
 }
 

@@ -259,8 +259,8 @@ mod tests {
             assert_eq!(verdicts(&comparison), [("loss_ratio", Some(verdict))], "{comparison:?}");
         }
         let table = Comparison::new(&none, &half, &[]).to_string();
-        assert!(table.contains("the verdict is about the difference"), "{table}");
-        assert!(table.contains("`B` differs by +0.500 in loss from `A` [0.500, 0.500].\n"), "{table}");
+        assert!(table.contains("the verdict is about it"), "{table}");
+        assert!(table.contains("  +0.500  0.500 to 0.500  "), "{table}");
     }
 
     #[test]
@@ -289,11 +289,11 @@ mod tests {
             results
         };
         for (first, second, verdict, cell) in [
-            (results("64", 1.0), bounds(1.5), Faster, "at least 1.50 times"),
-            (results("64", 1.5), bounds(1.0), CannotTell, "at least 0.67 ["),
-            (bounds(1.5), results("64", 1.0), Slower, "at most 0.67 times"),
-            (bounds(1.0), results("64", 1.5), CannotTell, "at most 1.50 ["),
-            (bounds(1.0), bounds(1.5), CannotTell, "no result of both"),
+            (results("64", 1.0), bounds(1.5), Faster, " >1.500  1."),
+            (results("64", 1.5), bounds(1.0), CannotTell, " >0.667  0."),
+            (bounds(1.5), results("64", 1.0), Slower, " <0.667  0."),
+            (bounds(1.0), results("64", 1.5), CannotTell, " <1.500  1."),
+            (bounds(1.0), bounds(1.5), CannotTell, "       -  -  "),
         ] {
             let comparison = Comparison::new(&first, &second, &["mpps".into()]);
             assert_eq!(verdicts(&comparison), [("mpps", Some(verdict))], "{comparison:?}");
@@ -352,9 +352,6 @@ mod tests {
         }
         second.samples.extend(results("128", 1.0).samples);
         let table = Comparison::new(&first, &second, &[]).to_string();
-        // The sentence is that of the report. It is above its table.
-        let mpps = Comparison::new(&results("64", 1.0), &results("64", 1.5), &["mpps".into()]).to_string();
-        assert!(mpps.trim_start().starts_with("`B` is 1.50 times as fast as `A` [1."), "{mpps}");
         for part in [
             "differ in flags",
             "pvp, cycles_per_packet",

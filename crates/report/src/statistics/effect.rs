@@ -129,6 +129,16 @@ impl Effect {
     }
 }
 
+/// Counts outcomes, as `3 better, 1 worse, 8 inconclusive`.
+#[must_use]
+pub fn counts(outcomes: &[Outcome]) -> String {
+    let count = |of: Outcome| outcomes.iter().filter(|&&outcome| outcome == of).count();
+    let parts = Outcome::ALL.map(|outcome| (count(outcome), outcome.words()));
+    let parts: Vec<String> =
+        parts.into_iter().filter(|part| part.0 > 0).map(|(count, words)| format!("{count} {words}")).collect();
+    if parts.is_empty() { "nothing measured".to_owned() } else { parts.join(", ") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -160,6 +170,8 @@ mod tests {
             );
         }
         assert_eq!(ratio(1.1, 1.2).outcome(None), Outcome::Higher);
+        assert_eq!(counts(&[I, B, W, B]), "2 better, 1 worse, 1 inconclusive");
+        assert_eq!(counts(&[]), "nothing measured");
         assert_eq!(ratio(0.8, 0.9).outcome(None), Outcome::Lower);
     }
 }

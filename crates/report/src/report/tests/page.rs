@@ -10,7 +10,7 @@ fn named(document: &Document<'_>, tag: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_page_has_a_sentence_and_a_plot_and_everything_else_is_folded() {
+fn a_page_has_a_finding_and_a_plot_and_everything_else_is_folded() {
     let samples = trials(&["testpmd", "ours"], &["64", "imix"], &["split", "packed"]);
     let page = html(&samples);
     let document = parsed(&page);
@@ -24,14 +24,16 @@ fn a_page_has_a_sentence_and_a_plot_and_everything_else_is_folded() {
     assert_eq!(titles.iter().filter(|title| title.starts_with("Latency by percentile")).count(), 4, "{titles:#?}");
     assert_eq!(above.matches("<svg").count(), 2, "one plot in two layouts");
     assert!(
-        above.contains("<code>ours</code> is <b class=\"worse\">0.")
-            && above.contains("</b> times as fast as <code>testpmd</code> in all 4 cells.")
+        above.contains("throughput (Mpps): ratio to testpmd</th>")
+            && above.contains("<tr><td>ours</td><td class=\"worse\">0.")
+            && above.contains("<td>4 worse</td></tr>"),
+        "{above}"
     );
     for part in ["Switch cost (cycles/packet)", "Cycles by phase", "Environment", "<h3>Throughput (Mpps)</h3>"] {
         assert!(folded.contains(part) && !above.contains(&format!("<h3>{part}")), "{part}");
     }
     assert!(folded.contains("<h3>Loss (ratio)</h3>\n<p class=\"soft\">0 everywhere.</p>"), "{folded}");
-    assert!(!above.contains("<table") && !page.contains(" open="));
+    assert!(above.matches("<table").count() == 1 && !page.contains(" open="));
     // Each picture has a title and a description.
     for picture in pictures(&document) {
         let texts: Vec<&str> =
@@ -63,19 +65,19 @@ fn the_findings_of_all_scenarios_stand_on_top() {
     for (anchor, name) in [(0, "pvp"), (1, "width")] {
         let item = &on_top[on_top.find(&format!("<li><a href=\"#s{anchor}\">{name}</a> ")).expect("a finding")..];
         let item = &item[..item.find("</li>").expect("an end")];
-        assert!(item.contains("<p class=\"finding\"><code>slow</code> against <code>fast</code>: "), "{item}");
+        assert!(item.contains("<tr><td>slow</td><td") && item.contains("<td>1 inconclusive</td>"), "{item}");
         // Only experiments have questions.
         assert_eq!(item.contains("<strong>Do wider registers copy faster"), name == "width", "{item}");
         assert_eq!(item.contains("The variant is the width"), name == "width", "{item}");
     }
-    // Below, an experiment has its question, and no sentence again.
+    // Below, an experiment has its question, and no finding again.
     let (_, below) = page.split_once("<section").expect("a section");
     let (sections, _) = below.split_once("<details").expect("a folded part");
-    assert!(sections.contains("Do wider registers copy faster") && !sections.contains("against"), "{sections}");
+    assert!(sections.contains("Do wider registers copy faster") && !sections.contains("<table"), "{sections}");
     // Too few trials for an interval: nothing is drawn, and no variants are called different.
     assert!(!page.contains("class=\"wide\"") || page.contains("Latency"), "{page}");
     assert!(page.contains("No plot: no comparison shows a result."), "{page}");
-    // A single scenario has its sentence above its plot only.
+    // A single scenario has its finding above its plot only.
     assert!(!html(&few(&["fast", "slow"], &["64"], &["split"])).contains("<h2>Findings</h2>"));
 }
 
@@ -158,7 +160,10 @@ fn rows_of_few_variants_are_together() {
 #[test]
 fn values_without_a_comparison_have_a_plot_in_the_order_of_cells() {
     let page = html(&trials(&["ours"], &["64", "1518"], &["split"]));
-    assert!(page.contains("<code>ours</code>: throughput 6."), "{page}");
+    assert!(
+        page.contains("<th scope=\"col\">throughput (Mpps)</th>") && page.contains("<tr><td>ours</td><td>6."),
+        "{page}"
+    );
     assert!(page.contains("Throughput (Mpps) of pvp</figcaption>") && !page.contains("class=\"one\""), "{page}");
     assert!(page.find(">64 B</text>") < page.find(">1518 B</text>"), "{page}");
     check_layout(&page);

@@ -4,10 +4,7 @@ use std::fmt;
 
 use super::{Comparison, MetricComparison, Side};
 use crate::results::SeriesKey;
-use crate::statistics::{CellAxes, Effect, Effects, FEWEST, Metric, finding};
-
-/// The columns of a terminal.
-const COLUMNS: usize = 100;
+use crate::statistics::{Effect, FEWEST};
 
 /// The greatest width of a cell's name, or of a title, that still has its values on the same line.
 /// A line has at most 100 columns.
@@ -34,7 +31,6 @@ impl fmt::Display for Comparison {
             let names = metrics.iter().map(|compared| name(&compared.place)).chain([title.clone()]);
             let width = names.map(|name| name.chars().count()).max().unwrap_or(0).min(PLACE);
             writeln!(to)?;
-            wrapped(to, &format!("{}.", sentence(metric, &metrics)))?;
             first_column(to, &title, width)?;
             writeln!(to, " {:>13} {:>13} {:>7}  {:15}  B is", "A", "B", "B/A", "95 % of B/A")?;
             for compared in metrics {
@@ -50,55 +46,18 @@ impl fmt::Display for Comparison {
     }
 }
 
-/// Returns the finding for these cells, as reports have it. Cells are named by the axes on which
-/// they differ.
-fn sentence(metric: &str, metrics: &[&MetricComparison]) -> String {
-    let axes = |compared: &MetricComparison| {
-        let mut axes = compared.place.cell.clone();
-        axes.insert("variant".to_owned(), compared.place.variant.clone());
-        axes
-    };
-    let all: Vec<_> = metrics.iter().map(|compared| axes(compared)).collect();
-    let cell = |compared: &MetricComparison| {
-        let axes = axes(compared);
-        let differs = |axis: &String, value: &String| all.iter().any(|other| other.get(axis) != Some(value));
-        let own = axes.iter().filter(|(axis, value)| differs(axis, value));
-        own.map(|(axis, value)| (axis.clone(), value.clone())).collect::<CellAxes>()
-    };
-    let cells = metrics.iter().map(|compared| (cell(compared), compared.effect())).collect();
-    finding(&Metric::new(metric), &[Effects { name: "B".to_owned(), cells }], "A").to_string()
-}
-
-/// Writes words in lines that fit into a terminal.
-fn wrapped(to: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
-    let mut column = 0;
-    for word in text.split_whitespace() {
-        let width = word.chars().count();
-        if column > 0 && column + 1 + width > COLUMNS {
-            writeln!(to)?;
-            column = 0;
-        }
-        write!(to, "{}{word}", if column > 0 { " " } else { "" })?;
-        column += width + usize::from(column > 0);
-    }
-    writeln!(to)
-}
-
 fn row(to: &mut fmt::Formatter<'_>, compared: &MetricComparison, width: usize) -> fmt::Result {
     first_column(to, &name(&compared.place), width)?;
     write!(to, " {:>13} {:>13}", side(&compared.first), side(&compared.second))?;
-    let sign = match compared.effect() {
-        Some(Effect::AtLeast(_)) => ">",
-        Some(Effect::AtMost(_)) => "<",
-        _ => "",
+    let ratio = match compared.effect() {
+        Some(Effect::Ratio(ratio)) => format!("{:.3}", ratio.value),
+        Some(Effect::AtLeast(ratio)) => format!(">{:.3}", ratio.value),
+        Some(Effect::AtMost(ratio)) => format!("<{:.3}", ratio.value),
+        Some(Effect::Change(change)) => format!("{:+.3}", change.value),
+        None => "-".to_owned(),
     };
-    let (ratio, interval) = match compared.ratio {
-        Some(ratio) => (
-            format!("{sign}{:.3}", ratio.value),
-            ratio.interval.map_or_else(|| "-".to_owned(), |i| format!("{:.3} to {:.3}", i.low, i.high)),
-        ),
-        None => ("-".to_owned(), "-".to_owned()),
-    };
+    let interval = compared.effect().and_then(|effect| effect.interval());
+    let interval = interval.map_or_else(|| "-".to_owned(), |i| format!("{:.3} to {:.3}", i.low, i.high));
     let verdict = compared.verdict.map_or_else(String::new, |verdict| verdict.to_string());
     let line = format!(" {ratio:>7}  {interval:15}  {verdict}");
     writeln!(to, "{}", line.trim_end())
@@ -121,7 +80,10 @@ fn notes(to: &mut fmt::Formatter<'_>, metrics: &[MetricComparison]) -> fmt::Resu
         )?;
     }
     if metrics.iter().any(|compared| compared.change.is_some() && compared.verdict.is_some()) {
-        writeln!(to, "Where B/A is missing because a sample is 0, the verdict is about the difference of A and B.")?;
+        writeln!(
+            to,
+            "+ or - before B/A: a sample is 0, so this is the difference of B and A, and the verdict is about it."
+        )?;
     }
     if sides().any(|side| side.is_at_least) {
         writeln!(to, "> before a value: at least, because searches found no load too high; <: at most.")?;
