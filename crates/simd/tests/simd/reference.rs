@@ -3,8 +3,8 @@
 
 #![expect(unsafe_code, reason = "a safe interface around it, with a proof beside each use")]
 
+use crate::common::{Guarded, MAX, lengths, offsets, random_bytes, third_party_variants, variants};
 use straightline_simd::{Level, Sum, copy, reference};
-use straightline_testing::{Guarded, MAX, lengths, offsets, random_bytes, third_party_variants, variants};
 
 /// Margin around the destination, in bytes. No byte of it may change.
 const MARGIN: usize = 64;

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::common::{Guarded, Variant, random_bytes, third_party_variants, variants};
 use straightline_simd::{Sum, reference};
-use straightline_testing::{Guarded, Variant, random_bytes, third_party_variants, variants};
 
 /// With overlap the bytes are unspecified. But nothing outside the destination changes. Each byte
 /// is stored once, so the sum covers the bytes in the destination afterwards.

@@ -37,6 +37,8 @@ const MANY: usize = 200;
 struct Refusing;
 
 impl Control for Refusing {
+    fn clear_runtime(&self) {}
+
     fn reload(&self) -> Result<Changes, Refusal> {
         Ok(Changes::default())
     }
