@@ -23,6 +23,8 @@ pub(crate) struct FuzzOptions {
     pub(crate) secs: u32,
     /// Build profile.
     pub(crate) profile: Profile,
+    /// True to take only the time that no other program wants.
+    pub(crate) is_idle: bool,
 }
 
 /// A profile of `fuzz/Cargo.toml`.
@@ -45,7 +47,7 @@ impl Profile {
 }
 
 /// A smoke run: the seeds, then five seconds of fuzzing.
-pub(crate) const SMOKE: FuzzOptions = FuzzOptions { target: None, secs: 5, profile: Profile::Smoke };
+pub(crate) const SMOKE: FuzzOptions = FuzzOptions { target: None, secs: 5, profile: Profile::Smoke, is_idle: true };
 
 /// The targets, each with the places that its seeds must reach. A seed that no longer reaches its
 /// place is an error.
@@ -166,7 +168,8 @@ pub(crate) fn names() -> String {
 pub(crate) fn run(options: &FuzzOptions) -> Result<(u64, Vec<String>)> {
     let root = run::root()?;
     let folder = folder(&root);
-    let programs = build(run::cargo(&root), &root, options.profile, &[])?;
+    let cargo = if options.is_idle { run::idle_cargo(&root) } else { run::cargo(&root) };
+    let programs = build(cargo, &root, options.profile)?;
     let wanted = |name: &str| options.target.as_deref().is_none_or(|wanted| wanted == name);
     let targets: Vec<_> = TARGETS.iter().filter(|(name, _)| wanted(name)).collect();
     let mut passed = 0;
@@ -175,7 +178,7 @@ pub(crate) fn run(options: &FuzzOptions) -> Result<(u64, Vec<String>)> {
     let at_once = std::thread::available_parallelism().map_or(1, usize::from);
     for some in targets.chunks(at_once) {
         let run = |(target, must_reach): &(&str, &[&str])| {
-            fuzz(&programs.join(target), &root, &folder, target, must_reach, options.secs)
+            fuzz(&programs.join(target), &root, &folder, target, must_reach, options)
                 .map_err(|error| format!("fuzz target {target}: {error:#}"))
         };
         std::thread::scope(|threads| {
@@ -196,35 +199,42 @@ fn folder(root: &Path) -> PathBuf {
     run::target(root).join("fuzz")
 }
 
-/// Builds the targets by this cargo, with additional arguments. Returns the folder of the built
-/// programs.
-pub(crate) fn build(mut build: Command, root: &Path, profile: Profile, args: &[&str]) -> Result<PathBuf> {
+/// Builds the targets by this cargo. Returns the folder of the built programs.
+fn build(mut build: Command, root: &Path, profile: Profile) -> Result<PathBuf> {
     let folder = folder(root);
     let version = run::output(Command::new("rustc").arg("-vV").current_dir(root))?;
     let host = version.lines().find_map(|line| line.strip_prefix("host: "));
     let host = host.context("`rustc -vV` printed no line that begins with `host: `")?;
     // With `--target`, cargo does not apply the flags to build scripts.
     build.args(["build", "--profile", profile.name(), "--locked", "--manifest-path", "fuzz/Cargo.toml"]);
-    build.args(["--target", host, "--target-dir"]).arg(&folder).args(args).env("RUSTFLAGS", FLAGS);
+    build.args(["--target", host, "--target-dir"]).arg(&folder).arg("--quiet").env("RUSTFLAGS", FLAGS);
     run::must(&mut build)?;
     Ok(folder.join(host).join(profile.name()))
 }
 
-fn fuzz(program: &Path, root: &Path, folder: &Path, target: &str, must_reach: &[&str], secs: u32) -> Result<()> {
+fn fuzz(
+    program: &Path,
+    root: &Path,
+    folder: &Path,
+    target: &str,
+    must_reach: &[&str],
+    options: &FuzzOptions,
+) -> Result<()> {
+    let start = || if options.is_idle { run::idle(program) } else { Command::new(program) };
     let seeds = root.join("fuzz/seeds").join(target);
     let corpus = folder.join("corpus").join(target);
     fs::create_dir_all(&corpus).with_context(|| format!("cannot create {}", corpus.display()))?;
     let found = format!("-artifact_prefix={}/{target}-", folder.display());
-    let reached = attempt(target, Command::new(program).args(["-runs=0", &found]).arg(&seeds))?;
+    let reached = attempt(target, start().args(["-runs=0", &found]).arg(&seeds))?;
     if let Some(lost) = must_reach.iter().find(|what| !reached.contains(**what)) {
         bail!(
             "the seeds reach only {reached:?}, no longer {lost:?}: in fuzz/seeds/{target}, add a seed that \
              reaches {lost:?}"
         );
     }
-    let time = format!("-max_total_time={secs}");
+    let time = format!("-max_total_time={}", options.secs);
     let limits = ["-timeout=20", "-rss_limit_mb=2048", "-print_final_stats=1"];
-    let all = attempt(target, Command::new(program).args(limits).args([&time, &found]).arg(&corpus).arg(&seeds))?;
+    let all = attempt(target, start().args(limits).args([&time, &found]).arg(&corpus).arg(&seeds))?;
     println!("{target} reached: {}", all.into_iter().collect::<Vec<_>>().join("; "));
     Ok(())
 }

@@ -198,7 +198,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Command> {
 }
 
 fn parse_fuzz(mut args: impl Iterator<Item = String>) -> Result<fuzz::FuzzOptions> {
-    let mut options = fuzz::FuzzOptions { target: None, secs: 60, profile: fuzz::Profile::Release };
+    let mut options = fuzz::FuzzOptions { target: None, secs: 60, profile: fuzz::Profile::Release, is_idle: false };
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--secs" => {

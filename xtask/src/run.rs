@@ -1,5 +1,6 @@
 //! Programs that xtask runs, and the folders of the workspace.
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -30,10 +31,17 @@ pub(crate) fn cargo(root: &Path) -> Command {
     command
 }
 
-/// Returns a command for cargo that takes only the time that no other program wants.
-pub(crate) fn idle_cargo(root: &Path) -> Command {
+/// Returns a command for a program that takes only the time that no other one wants.
+pub(crate) fn idle(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("nice");
-    command.args(["-n", "19"]).arg(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())).current_dir(root);
+    command.args(["-n", "19"]).arg(program);
+    command
+}
+
+/// Returns such a command for cargo.
+pub(crate) fn idle_cargo(root: &Path) -> Command {
+    let mut command = idle(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root);
     command
 }
 

@@ -92,19 +92,36 @@ pub(crate) fn run(options: &TestOptions) -> Result<bool> {
         if options.quick {
             return Ok(tally.end());
         }
-        built = run::passes(run::cargo(&root).arg("test").args(WORKSPACE).args(["--all-targets", "--no-run"]))?;
-        std::thread::scope(|threads| {
-            threads.spawn(|| build_others(&root, &target));
-            rest(&root, options, &mut tally)
+        built = std::thread::scope(|threads| {
+            // Beside the tests: the end of a build with link-time optimisation uses one CPU, and tests wait
+            // for timers most of the time. A build that fails here fails again where its result is needed,
+            // and is reported there.
+            threads.spawn(|| run::passes(run::cargo(&root).args(SWITCH).arg("--quiet")));
+            threads.spawn(|| package::cargo_deb(run::idle_cargo(&root), &target));
+            let built = run::passes(run::cargo(&root).arg("test").args(WORKSPACE).args(["--all-targets", "--no-run"]))?;
+            rest(&root, options, &mut tally)?;
+            Ok::<_, anyhow::Error>(built)
         })?;
     }
     // The workspace's tests have built this program. Alone, cargo would build it again for other
     // features.
     let peers = if built { Command::new(target.join("debug/peers")) } else { cargo_peers(&root) };
-    if let Err(error) = guests(options, &root, &target, &cache, peers, &mut tally) {
-        tally.failed.push(format!("the end-to-end tests: {error:#}"));
-    }
-
+    std::thread::scope(|threads| {
+        // The guests wait much of the time, and the fuzz targets take what they leave.
+        let fuzzing = options.only.is_none().then(|| threads.spawn(|| fuzz::run(&fuzz::SMOKE)));
+        if let Err(error) = guests(options, &root, &target, &cache, peers, &mut tally) {
+            tally.failed.push(format!("the end-to-end tests: {error:#}"));
+        }
+        let fuzzed = fuzzing.map(|fuzzing| fuzzing.join().unwrap_or_else(|_| bail!("a thread panicked")));
+        match fuzzed {
+            Some(Ok((passed, failed))) => {
+                tally.passed += passed;
+                tally.failed.extend(failed);
+            }
+            Some(Err(error)) => tally.failed.push(format!("the fuzz targets: {error:#}")),
+            None => {}
+        }
+    });
     Ok(tally.end())
 }
 
@@ -157,17 +174,7 @@ fn tests(root: &Path, options: &TestOptions, selected: &[&str], tally: &mut Tall
     Ok(())
 }
 
-/// Builds what has a target folder of its own, while tests run: the switch as users get it, the tool
-/// for the package, and the fuzz targets. Tests wait for timers most of the time, and the builds have
-/// the lowest priority. A build that fails here fails again where its result is needed, and is
-/// reported there.
-fn build_others(root: &Path, target: &Path) {
-    let _ = run::passes(run::idle_cargo(root).args(SWITCH).arg("--quiet"));
-    let _ = package::cargo_deb(run::idle_cargo(root), target);
-    let _ = fuzz::build(run::idle_cargo(root), root, fuzz::SMOKE.profile, &["--quiet"]);
-}
-
-/// Runs the tests outside of crates, and all that follows them but the end-to-end tests.
+/// Runs the tests outside of crates, and all that needs no switch as users get it.
 fn rest(root: &Path, options: &TestOptions, tally: &mut Tally) -> Result<()> {
     tests(root, options, &OUTSIDE, tally)?;
     tests(root, options, &["--doc"], tally)?;
@@ -179,13 +186,6 @@ fn rest(root: &Path, options: &TestOptions, tally: &mut Tally) -> Result<()> {
         Ok(true) => tally.passed += 1,
         Ok(false) => tally.failed.push("cargo package: a crate could not be published".to_owned()),
         Err(error) => tally.failed.push(format!("cargo package: {error:#}")),
-    }
-    match fuzz::run(&fuzz::SMOKE) {
-        Ok((passed, failed)) => {
-            tally.passed += passed;
-            tally.failed.extend(failed);
-        }
-        Err(error) => tally.failed.push(format!("the fuzz targets: {error:#}")),
     }
     Ok(())
 }
