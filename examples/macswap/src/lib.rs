@@ -1,5 +1,8 @@
 //! A node of your own: it swaps the MAC addresses of every packet, as VPP's sample plugin does.
 //!
+//! The loop over a batch is compiled once for each instruction set, and the switch runs the one that
+//! its machine has. VPP calls such nodes multi-versioned, and selects one of several `.so` builds.
+//!
 //! This file has all that a node needs. `main.rs` makes it known to a switch, and `switch.toml`
 //! lets packets pass it. It is an example, and not a part of the switch.
 //!
@@ -13,7 +16,7 @@
 #![forbid(unsafe_code)]
 
 use straightline_graph::{Next, Node};
-use straightline_packet::{Batch, Packets, Reason};
+use straightline_packet::{Batch, Kernels, Packets, Reason, WithKernels};
 
 /// A node that swaps both MAC addresses of each packet, and drops packets that are too short to
 /// have them.
@@ -25,7 +28,26 @@ pub struct MacSwap {
 
 impl Node for MacSwap {
     fn process(&mut self, packets: &mut Packets<'_>, batch: &Batch, next: &mut Next<'_>) {
-        for (id, later) in batch.ahead(self.prefetch) {
+        packets.level().run(SwapAll { prefetch: self.prefetch, packets, batch, next });
+    }
+}
+
+/// The work on a batch.
+struct SwapAll<'w, 't, 'n> {
+    prefetch: usize,
+    packets: &'w mut Packets<'t>,
+    batch: &'w Batch,
+    next: &'w mut Next<'n>,
+}
+
+impl WithKernels for SwapAll<'_, '_, '_> {
+    type Output = ();
+
+    /// Does the work. All that is inlined here is compiled for the instruction set of `K`.
+    #[inline(always)]
+    fn with<K: Kernels>(self, _: K) {
+        let SwapAll { prefetch, packets, batch, next } = self;
+        for (id, later) in batch.ahead(prefetch) {
             packets.prefetch(later);
             if swap(packets.head_mut(id)) {
                 next.push(0, id);
@@ -39,8 +61,9 @@ impl Node for MacSwap {
 /// Swaps the addresses at the beginning of a frame. Returns `false` if the frame is too short to
 /// have them.
 ///
-/// It is one shuffle of 16 bytes, as in VPP. The x86-64 baseline has no instruction for it: a build
-/// for the baseline has a few loads and stores of 2, 4 and 8 bytes.
+/// It is one shuffle of 16 bytes (`vpshufb`), as in VPP. The baselines of x86-64 have no instruction
+/// for it: `simd = "sse2"` gives a few loads and stores of 2, 4 and 8 bytes.
+#[inline(always)]
 fn swap(head: &mut [u8]) -> bool {
     if let Some(first) = head.first_chunk_mut::<16>() {
         *first = [6, 7, 8, 9, 10, 11, 0, 1, 2, 3, 4, 5, 12, 13, 14, 15].map(|from: usize| first[from]);

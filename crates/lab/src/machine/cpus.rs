@@ -112,7 +112,8 @@ impl Topology {
         one.zip(other).is_some_and(|(one, other)| one != other)
     }
 
-    fn share_core(&self, one: usize, other: usize) -> bool {
+    /// Returns whether two CPUs are threads of one core; false if unknown.
+    pub(crate) fn share_core(&self, one: usize, other: usize) -> bool {
         let path = self.system.join(format!("cpu/cpu{one}/topology/thread_siblings_list"));
         let threads = fs::read_to_string(path).ok().and_then(|text| parse_cpu_list(&text));
         one == other || threads.is_some_and(|cpus| cpus.contains(&other))

@@ -5,6 +5,7 @@ mod compare;
 mod exp;
 mod generate;
 mod guest;
+mod machine;
 mod progress;
 mod reflector;
 mod replay;
@@ -48,6 +49,10 @@ pub(crate) enum Lab {
     /// Measure tunnels of each kind between two guests, beside patches that segment alike
     #[command(after_help = tunnel::HELP)]
     Tunnel(tunnel::Tunnel),
+    /// Measure the bounds of this machine: bandwidth and latency of its caches and memory, and from
+    /// core to core
+    #[command(after_help = machine::HELP)]
+    Machine(machine::Machine),
     /// Make a report of a folder of results: an HTML page with plots, a Markdown file and a CSV
     /// file
     Report(report::Report),
@@ -71,6 +76,7 @@ pub(super) fn execute(lab: &Lab) -> anyhow::Result<()> {
         Lab::PatchExternal(args) => scenario::patch_external(args),
         Lab::Exp(args) => exp::execute(args),
         Lab::Tunnel(args) => tunnel::execute(args),
+        Lab::Machine(args) => machine::execute(args),
         Lab::Report(args) => report::execute(args),
         Lab::Compare(args) => compare::execute(args),
         Lab::Generate(args) => generate::execute(args),

@@ -1,0 +1,363 @@
+//! The bounds that this machine's memory sets: latency and bandwidth of each cache level and of
+//! memory, and the time that a line takes from core to core.
+//!
+//! - **Latency**: each line of a buffer names the next one, in random order. No processor guesses it,
+//!   so each load waits for the one before.
+//! - **Read**: the switch's own sums, over the buffer again and again.
+//! - **Copy**: the C library's `memcpy`, from one half of the buffer to the other. The bytes count
+//!   once.
+//! - **Line**: two threads on two CPUs add to one word in turn. A round trip moves its line twice, as
+//!   a ring entry that a guest fills and a switch takes.
+//!
+//! The smallest of several rounds counts: whatever else runs on the machine makes it slower, and never
+//! faster. Buffers have pages of 4 KiB, so the latency of large ones includes the page tables.
+
+use std::fmt;
+use std::fs;
+use std::hint::{black_box, spin_loop};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use serde::Serialize;
+use straightline_packet::Level;
+use straightline_report::random::Random;
+use straightline_simd::{Sum, sum};
+
+use super::cpus::{Topology, usable_cpus};
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
+/// Rounds of each figure.
+const ROUNDS: usize = 5;
+
+/// The largest buffer. Memory is measured with four times the last cache level, if this is less.
+const LARGEST: usize = 512 << 20;
+
+/// Hand-overs of a line in one round.
+const HAND_OVERS: u64 = 20_000;
+
+/// The bounds of a machine's memory, as one CPU sees it.
+#[derive(Clone, Debug, Serialize)]
+pub struct MemoryBounds {
+    /// The CPU that measured.
+    pub cpu: usize,
+    /// The cache levels, nearest first, then memory.
+    pub levels: Vec<LevelBounds>,
+    /// The way of a line from this CPU to each other one that the process may use.
+    pub lines: Vec<LineBounds>,
+    /// Bounds that this machine cannot show, each with the reason.
+    pub missing: Vec<String>,
+}
+
+/// The bounds of a cache level, or of memory.
+#[derive(Clone, Debug, Serialize)]
+pub struct LevelBounds {
+    /// `L1`, `L2`, `L3` or `memory`.
+    pub name: String,
+    /// Bytes of the level; of the buffer for memory.
+    pub bytes: usize,
+    /// Nanoseconds of a load that depends on the load before.
+    pub latency_ns: f64,
+    /// Gigabytes a second that are read and summed.
+    pub read_gb_per_s: f64,
+    /// Gigabytes a second that are copied.
+    pub copy_gb_per_s: f64,
+}
+
+/// The way of a line to another CPU and back.
+#[derive(Clone, Debug, Serialize)]
+pub struct LineBounds {
+    /// The other CPU.
+    pub cpu: usize,
+    /// Where the other CPU is.
+    pub place: &'static str,
+    /// Nanoseconds of a round trip.
+    pub round_trip_ns: f64,
+}
+
+impl MemoryBounds {
+    /// Measures the bounds from this CPU, for about `secs` seconds a figure. `show` is told what is
+    /// measured.
+    ///
+    /// # Errors
+    /// The process may not run on the CPU, or the machine does not tell its caches.
+    pub fn measure(cpu: usize, secs: f64, show: &mut dyn FnMut(&str)) -> anyhow::Result<Self> {
+        ensure!(secs > 0.0 && secs <= 60.0, "{secs} seconds a figure are not possible: use more than 0, at most 60");
+        let time = Duration::from_secs_f64(secs / ROUNDS as f64);
+        let before = sched_getaffinity(None).context("cannot read the CPU affinity of this thread")?;
+        let others: Vec<usize> = usable_cpus()?.into_iter().filter(|&other| other != cpu).collect();
+        pin(cpu)?;
+        let measured = Self::on_this_cpu(cpu, &others, time, show);
+        sched_setaffinity(None, &before).context("cannot set the CPU affinity back")?;
+        measured
+    }
+
+    fn on_this_cpu(cpu: usize, others: &[usize], time: Duration, show: &mut dyn FnMut(&str)) -> anyhow::Result<Self> {
+        let mut levels = Vec::new();
+        for Cache { name, bytes } in caches(cpu)? {
+            show(&format!("{name}, {} KiB", bytes >> 10));
+            // Half of a level, because other data is in it too.
+            levels.push(LevelBounds::measure(&name, bytes, bytes / 2, time));
+        }
+        let last = levels.last().map_or(0, |level| level.bytes);
+        let bytes = (4 * last).clamp(64 << 20, LARGEST);
+        show(&format!("memory, {} MiB", bytes >> 20));
+        levels.push(LevelBounds::measure("memory", bytes, bytes, time));
+        let mut missing = Vec::new();
+        if bytes < 4 * last {
+            missing.push(format!("the buffer of {} MiB may partly be in the last cache level", bytes >> 20));
+        }
+        let topology = Topology::here();
+        let mut lines = Vec::new();
+        for &other in others {
+            show(&format!("a line from CPU {cpu} to CPU {other} and back"));
+            let round_trip_ns = round_trip_ns(cpu, other)?;
+            lines.push(LineBounds { cpu: other, place: place(&topology, cpu, other), round_trip_ns });
+        }
+        if lines.is_empty() {
+            missing.push("the way of a line: this process may run on one CPU only".to_owned());
+        }
+        if topology.nodes().len() < 2 {
+            missing.push("memory of another NUMA node: this machine has one node".to_owned());
+        }
+        Ok(MemoryBounds { cpu, levels, lines, missing })
+    }
+}
+
+impl LevelBounds {
+    fn measure(name: &str, bytes: usize, buffer: usize, time: Duration) -> Self {
+        LevelBounds {
+            name: name.to_owned(),
+            bytes,
+            latency_ns: latency_ns(buffer, time),
+            read_gb_per_s: read_gb_per_s(buffer, time),
+            copy_gb_per_s: copy_gb_per_s(buffer, time),
+        }
+    }
+}
+
+/// A cache level of a CPU.
+#[derive(Debug, PartialEq, Eq)]
+struct Cache {
+    name: String,
+    bytes: usize,
+}
+
+/// Returns the cache levels of a CPU that hold data, nearest first.
+fn caches(cpu: usize) -> anyhow::Result<Vec<Cache>> {
+    let folder = format!("/sys/devices/system/cpu/cpu{cpu}/cache");
+    let entries = fs::read_dir(&folder).with_context(|| format!("{folder}: this machine does not tell its caches"))?;
+    let read = |folder: &std::path::Path, file: &str| fs::read_to_string(folder.join(file)).unwrap_or_default();
+    let mut found = Vec::new();
+    for entry in entries.flatten() {
+        let [level, kind, size] = ["level", "type", "size"].map(|file| read(&entry.path(), file).trim().to_owned());
+        if let (Ok(level), Some(bytes), true) = (level.parse::<u8>(), bytes_of(&size), kind != "Instruction") {
+            found.push((level, bytes));
+        }
+    }
+    ensure!(!found.is_empty(), "{folder}: this machine does not tell its caches");
+    found.sort_unstable();
+    Ok(found.into_iter().map(|(level, bytes)| Cache { name: format!("L{level}"), bytes }).collect())
+}
+
+/// Returns the bytes of a size such as `32K`.
+fn bytes_of(text: &str) -> Option<usize> {
+    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+    let shift = match unit {
+        "" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        _ => return None,
+    };
+    number.parse::<usize>().ok()?.checked_mul(1 << shift)
+}
+
+/// A cache line whose first word is the index of another line.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Line(u32);
+
+const _: () = assert!(size_of_val(&[Line(0); 2]) == 2 * LINE);
+
+/// Returns lines that lead through all of them, in random order, and back to the first.
+fn chain(lines: usize) -> Vec<Line> {
+    let mut order: Vec<u32> = (0..u32::try_from(lines).unwrap_or(u32::MAX)).collect();
+    Random::new(lines as u64).shuffle(&mut order);
+    let mut chain = vec![Line(0); order.len()];
+    let behind = order.iter().cycle().skip(1);
+    order.iter().zip(behind).for_each(|(&from, &to)| chain[from as usize] = Line(to));
+    chain
+}
+
+fn latency_ns(buffer: usize, time: Duration) -> f64 {
+    const STEPS: u32 = 10_000;
+    let chain = chain(buffer / LINE);
+    let mut at = 0;
+    let mut run = |steps: u32| {
+        for _ in 0..steps {
+            at = chain[at as usize].0;
+        }
+        black_box(at);
+    };
+    // Each line is loaded once, so that it is where it belongs.
+    run(u32::try_from(chain.len()).unwrap_or(u32::MAX));
+    least(time, || {
+        run(STEPS);
+        f64::from(STEPS)
+    })
+}
+
+fn read_gb_per_s(buffer: usize, time: Duration) -> f64 {
+    let bytes = vec![1_u8; buffer];
+    let level = Level::detect();
+    1.0 / least(time, || {
+        let mut total = Sum::new();
+        sum(level, black_box(&bytes), &mut total);
+        black_box(total.fold());
+        buffer as f64
+    })
+}
+
+fn copy_gb_per_s(buffer: usize, time: Duration) -> f64 {
+    let mut bytes = vec![1_u8; buffer];
+    let half = buffer / 2;
+    1.0 / least(time, || {
+        let (to, from) = black_box(&mut bytes[..]).split_at_mut(half);
+        to[..half].copy_from_slice(&from[..half]);
+        half as f64
+    })
+}
+
+/// Runs `work` for this time in each of the rounds. It returns how much it has done. Returns the
+/// least nanoseconds for one of these.
+fn least(time: Duration, mut work: impl FnMut() -> f64) -> f64 {
+    let mut round = || {
+        let began = Instant::now();
+        let mut done = 0.0;
+        loop {
+            done += work();
+            let passed = began.elapsed();
+            if passed >= time {
+                return passed.as_secs_f64() * 1e9 / done;
+            }
+        }
+    };
+    (0..ROUNDS).map(|_| round()).fold(f64::INFINITY, f64::min)
+}
+
+/// Returns the time of a round trip of a line between this thread and one on another CPU.
+fn round_trip_ns(cpu: usize, other: usize) -> anyhow::Result<f64> {
+    let word = AtomicU64::new(0);
+    // The even numbers are ours.
+    let hand_over = |first: u64| {
+        for turn in 0..HAND_OVERS {
+            let mine = 2 * turn + first;
+            while word.load(Ordering::Acquire) != mine {
+                spin_loop();
+            }
+            word.store(mine + 1, Ordering::Release);
+        }
+    };
+    let mut best = f64::INFINITY;
+    for _ in 0..ROUNDS {
+        word.store(u64::MAX, Ordering::Release);
+        let took = std::thread::scope(|threads| -> anyhow::Result<Duration> {
+            let theirs = threads.spawn(|| pin(other).map(|()| hand_over(1)));
+            // If the other thread cannot run there, nobody would answer.
+            std::thread::sleep(Duration::from_millis(5));
+            if theirs.is_finished() {
+                theirs.join().unwrap_or_else(|_| anyhow::bail!("a thread on CPU {other} ended"))?;
+            }
+            let began = Instant::now();
+            word.store(0, Ordering::Release);
+            hand_over(0);
+            Ok(began.elapsed())
+        })?;
+        best = best.min(took.as_secs_f64() * 1e9 / HAND_OVERS as f64);
+    }
+    debug_assert_ne!(cpu, other, "a CPU hands nothing over to itself");
+    Ok(best)
+}
+
+fn place(topology: &Topology, cpu: usize, other: usize) -> &'static str {
+    if topology.share_core(cpu, other) {
+        "the same core"
+    } else if topology.are_apart(cpu, other) {
+        "another node"
+    } else {
+        "another core"
+    }
+}
+
+fn pin(cpu: usize) -> anyhow::Result<()> {
+    ensure!(cpu < CpuSet::MAX_CPU, "there is no CPU {cpu}");
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    sched_setaffinity(None, &set).with_context(|| format!("this process cannot run on CPU {cpu}"))
+}
+
+impl fmt::Display for MemoryBounds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:<8}{:>12}{:>14}{:>14}{:>14}", "level", "size", "latency", "read", "copy")?;
+        for LevelBounds { name, bytes, latency_ns, read_gb_per_s, copy_gb_per_s } in &self.levels {
+            let size = if *bytes < 1 << 20 { format!("{} KiB", bytes >> 10) } else { format!("{} MiB", bytes >> 20) };
+            let latency = format!("{latency_ns:.1} ns");
+            let [read, copy] = [read_gb_per_s, copy_gb_per_s].map(|rate| format!("{rate:.1} GB/s"));
+            writeln!(f, "{name:<8}{size:>12}{latency:>14}{read:>14}{copy:>14}")?;
+        }
+        if !self.lines.is_empty() {
+            writeln!(f, "\n{:<8}{:<16}{:>14}", "to CPU", "on", "round trip")?;
+        }
+        for LineBounds { cpu, place, round_trip_ns } in &self.lines {
+            writeln!(f, "{cpu:<8}{place:<16}{:>14}", format!("{round_trip_ns:.0} ns"))?;
+        }
+        writeln!(f, "\nMeasured on CPU {}.", self.cpu)?;
+        self.missing.iter().try_for_each(|missing| writeln!(f, "Not measured: {missing}."))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chain_goes_through_all_lines() {
+        for lines in [1, 2, 3, 512] {
+            let chain = chain(lines);
+            let mut seen = vec![false; lines];
+            let mut at = 0;
+            for _ in 0..lines {
+                assert!(!std::mem::replace(&mut seen[at], true), "{lines} lines, again {at}");
+                at = chain[at].0 as usize;
+            }
+            assert_eq!(at, 0, "it is a circle");
+        }
+    }
+
+    #[test]
+    fn sizes_are_read_as_the_kernel_writes_them() {
+        let sizes = ["32K", "1024K", "2M", "512", "K", "3x", ""].map(bytes_of);
+        assert_eq!(sizes, [Some(32 << 10), Some(1 << 20), Some(2 << 20), Some(512), None, None, None]);
+    }
+
+    #[test]
+    fn a_machine_has_bounds_and_says_which_it_cannot_show() {
+        let cpu = usable_cpus().expect("an affinity")[0];
+        let mut shown = Vec::new();
+        let bounds = MemoryBounds::measure(cpu, 0.005, &mut |what| shown.push(what.to_owned()));
+        let Ok(bounds) = bounds else { return assert!(caches(cpu).is_err(), "{bounds:?}") };
+        assert_eq!(bounds.levels.last().map(|level| level.name.as_str()), Some("memory"));
+        assert_eq!(shown.len(), bounds.levels.len() + bounds.lines.len());
+        for level in &bounds.levels {
+            let figures = [level.latency_ns, level.read_gb_per_s, level.copy_gb_per_s];
+            assert!(figures.iter().all(|figure| figure.is_finite() && *figure > 0.0), "{level:?}");
+        }
+        assert!(bounds.lines.iter().all(|line| line.round_trip_ns > 0.0 && line.cpu != cpu), "{:?}", bounds.lines);
+        assert!(bounds.to_string().contains("memory"), "{bounds}");
+        assert!(MemoryBounds::measure(100_000, 0.005, &mut |_| ()).is_err());
+    }
+}
