@@ -93,10 +93,10 @@ pub(crate) fn run(options: &TestOptions) -> Result<bool> {
             return Ok(tally.end());
         }
         built = std::thread::scope(|threads| {
-            // Beside the tests: the end of a build with link-time optimisation uses one CPU, and tests wait
-            // for timers most of the time. A build that fails here fails again where its result is needed,
-            // and is reported there.
-            threads.spawn(|| run::passes(run::cargo(&root).args(SWITCH).arg("--quiet")));
+            // Beside the tests, which wait for timers most of the time. With a higher priority the builds
+            // would make tests fail that measure. A build that fails here fails again where its result is
+            // needed, and is reported there.
+            threads.spawn(|| run::passes(run::idle_cargo(&root).args(SWITCH).arg("--quiet")));
             threads.spawn(|| package::cargo_deb(run::idle_cargo(&root), &target));
             let built = run::passes(run::cargo(&root).arg("test").args(WORKSPACE).args(["--all-targets", "--no-run"]))?;
             rest(&root, options, &mut tally)?;
