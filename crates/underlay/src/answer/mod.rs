@@ -12,13 +12,13 @@ mod nd;
 use std::net::{IpAddr, Ipv4Addr};
 
 use az::SaturatingAs;
+use straightline_graph::SharedLimit;
 use straightline_packet::{Checksum, Offload, PacketId, Packets, Reason};
 use straightline_wire::{EtherType, IpProtocol, MacAddr, WireError, arp, checksum, ethernet, ipv4, ipv6, vlan};
 
 use crate::Underlay;
 use crate::underlay::messages::{self, Link, Message};
 use crate::underlay::neighbours::is_station;
-use crate::underlay::rate_limit::SharedLimit;
 
 /// The end of a packet for the underlay itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use straightline_fdb::Share;
-use straightline_graph::{QueueCounters, Told};
+use straightline_graph::{QueueCounters, SharedLimit, Told};
 use straightline_packet::{Drops, PortIndex};
 use straightline_wire::{IpProtocol, MacAddr};
 use table::AlreadyTold;
@@ -24,7 +24,6 @@ use crate::tunnel::path_mtu::{LEAST_INSIDE, PathMtu, TooLong};
 use crate::tunnel::remotes::{RemoteMove, RemoteStation, Remotes};
 use crate::underlay::neighbours::NextHop;
 use crate::underlay::outbox::Places;
-use crate::underlay::rate_limit::SharedLimit;
 use crate::{NeighbourState, PathMtuErrors, TunnelConfig, Underlay};
 
 /// The most errors that are sent in a second to senders inside a tunnel: to those behind one port,

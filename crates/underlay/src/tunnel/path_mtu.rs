@@ -12,8 +12,7 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use az::SaturatingAs;
-
-use crate::underlay::rate_limit::RateLimit;
+use straightline_graph::RateLimit;
 
 /// Seconds after which an MTU is forgotten, so that a better way is noticed (RFC 8201, 4).
 const AGE_S: u32 = 600;

@@ -8,11 +8,10 @@ use std::time::Instant;
 
 use straightline_graph::{
     Down, DownCause, LinkHistory, LinkState, LinkStatus, ListenError, Permissions, Port, PortControl, QueueAssignment,
-    QueueCounters, Waiters,
+    QueueCounters, RateLimit, Waiters,
 };
 use straightline_packet::{Batch, Drops, IgnorePoison, PortIndex, Reason, Turn};
 
-use crate::underlay::rate_limit::RateLimit;
 use crate::{NeighbourState, Tunnel, TunnelStatus};
 
 /// The most next hops that a reason names.

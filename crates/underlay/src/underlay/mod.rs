@@ -6,7 +6,6 @@ pub(crate) mod messages;
 pub(crate) mod neighbours;
 pub(crate) mod outbox;
 pub(crate) mod pings;
-pub(crate) mod rate_limit;
 mod table;
 
 use std::collections::BTreeMap;
@@ -21,8 +20,7 @@ use messages::{ALL_NODES, Link};
 use neighbours::{Neighbours, NextHop, Question, is_station};
 use outbox::Outbox;
 use pings::Pings;
-use rate_limit::SharedLimit;
-use straightline_graph::{Port, Told};
+use straightline_graph::{Port, SharedLimit, Told};
 use straightline_packet::{IgnorePoison, PortIndex};
 use straightline_wire::MacAddr;
 use table::AlreadyTold;

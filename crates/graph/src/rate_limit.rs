@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A limit of events in a second. Any worker counts.
 #[derive(Debug)]
-pub(crate) struct RateLimit {
+pub struct RateLimit {
     most: u32,
     left: Left,
 }
@@ -14,7 +14,7 @@ pub(crate) struct RateLimit {
 /// Senders share a fixed number of counters, so no stranger makes the table grow. Whoever picks the
 /// counter of a sender does so by a seeded hash if strangers choose the senders' addresses.
 #[derive(Debug)]
-pub(crate) struct SharedLimit {
+pub struct SharedLimit {
     each: u32,
     senders: Box<[Left]>,
     all: RateLimit,
@@ -26,13 +26,14 @@ struct Left(AtomicU64);
 
 impl RateLimit {
     /// Returns a limit of `most` events in a second.
-    pub(crate) fn new(most: u32) -> Self {
+    #[must_use]
+    pub fn new(most: u32) -> Self {
         RateLimit { most, left: Left::new(most) }
     }
 
     /// Counts an event in the second `now`. Returns `false` if it is beyond the limit. A worker
     /// whose clock is behind counts for the latest second.
-    pub(crate) fn take(&self, now: u32) -> bool {
+    pub fn take(&self, now: u32) -> bool {
         self.left.take(self.most, now)
     }
 }
@@ -40,7 +41,8 @@ impl RateLimit {
 impl SharedLimit {
     /// Returns a limit of `each` events in a second for a sender and `all` events for all senders,
     /// with this number of counters.
-    pub(crate) fn new(counters: usize, each: u32, all: u32) -> Self {
+    #[must_use]
+    pub fn new(counters: usize, each: u32, all: u32) -> Self {
         let senders = (0..counters).map(|_| Left::new(each)).collect();
         SharedLimit { each, senders, all: RateLimit::new(all) }
     }
@@ -50,7 +52,7 @@ impl SharedLimit {
     ///
     /// `sender` picks the counter: senders whose numbers differ by a multiple of the number of
     /// counters share one.
-    pub(crate) fn take(&self, sender: u64, now: u32) -> bool {
+    pub fn take(&self, sender: u64, now: u32) -> bool {
         let counters = self.senders.len() as u64;
         let at = sender.checked_rem(counters).and_then(|at| usize::try_from(at).ok());
         let of_sender = at.and_then(|at| self.senders.get(at));
