@@ -155,6 +155,8 @@ pub(crate) fn cargo_deb(mut install: Command, target: &Path) -> Result<PathBuf> 
         install.args(["install", "--quiet", "--locked", "--version", CARGO_DEB, "cargo-deb", "--root"]).arg(&folder);
         // Compression by the program `xz` is enough, and debug symbols stay where they are.
         install.args(["--no-default-features", "--features", "gzip"]);
+        // It runs once, so to optimise it fully takes more time than it saves.
+        install.args(["--debug"]).env("CARGO_PROFILE_DEV_OPT_LEVEL", "1").env("CARGO_PROFILE_DEV_DEBUG", "false");
         run::must(&mut install)?;
     }
     Ok(program)
