@@ -73,4 +73,4 @@ pub use frame_limit::FrameLimit;
 pub use geometry::{Layers, Layout, locate, locate_ip};
 pub use ip::{IpProtocol, IpVersion};
 pub use payload::payload;
-pub use vlan::VlanId;
+pub use vlan::{VlanId, VlanSet};

@@ -7,6 +7,7 @@
 
 use std::fmt;
 use std::num::NonZero;
+use std::ops::RangeInclusive;
 
 use crate::WireError;
 use crate::ethernet::{self, EtherType};
@@ -57,6 +58,94 @@ impl Default for VlanId {
 impl fmt::Display for VlanId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
+    }
+}
+
+/// A set of VLANs.
+#[derive(Clone, PartialEq, Eq)]
+pub struct VlanSet([u64; 64]);
+
+impl VlanSet {
+    /// The set without VLANs.
+    pub const EMPTY: Self = Self([0; 64]);
+
+    /// Returns whether the VLAN is in the set.
+    #[inline]
+    #[must_use]
+    pub fn contains(&self, id: VlanId) -> bool {
+        let (word, bit) = Self::place(id);
+        self.0[word] & bit != 0
+    }
+
+    /// Adds a VLAN. Returns `false` if it was in the set already.
+    pub fn insert(&mut self, id: VlanId) -> bool {
+        let (word, bit) = Self::place(id);
+        let is_new = self.0[word] & bit == 0;
+        self.0[word] |= bit;
+        is_new
+    }
+
+    /// Returns whether there is no VLAN in the set.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::EMPTY
+    }
+
+    /// Returns the VLANs in ascending order.
+    pub fn iter(&self) -> impl Iterator<Item = VlanId> + '_ {
+        (1..=VlanId::MAX.get()).filter_map(VlanId::new).filter(|&id| self.contains(id))
+    }
+
+    /// Returns the ranges of VLANs that follow each other, in ascending order.
+    #[must_use]
+    pub fn ranges(&self) -> Vec<RangeInclusive<VlanId>> {
+        let mut ranges: Vec<RangeInclusive<VlanId>> = Vec::new();
+        for id in self.iter() {
+            match ranges.last_mut() {
+                Some(last) if last.end().get() + 1 == id.get() => *last = *last.start()..=id,
+                _ => ranges.push(id..=id),
+            }
+        }
+        ranges
+    }
+
+    #[inline]
+    fn place(id: VlanId) -> (usize, u64) {
+        (usize::from(id.get() / 64), 1 << (id.get() % 64))
+    }
+}
+
+impl Extend<VlanId> for VlanSet {
+    fn extend<I: IntoIterator<Item = VlanId>>(&mut self, ids: I) {
+        ids.into_iter().for_each(|id| _ = self.insert(id));
+    }
+}
+
+impl FromIterator<VlanId> for VlanSet {
+    fn from_iter<I: IntoIterator<Item = VlanId>>(ids: I) -> Self {
+        let mut set = Self::EMPTY;
+        set.extend(ids);
+        set
+    }
+}
+
+/// Writes VLANs and ranges, as `10,20,100-199`.
+impl fmt::Display for VlanSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (nth, range) in self.ranges().into_iter().enumerate() {
+            let comma = if nth > 0 { "," } else { "" };
+            match (range.start(), range.end()) {
+                (first, last) if first == last => write!(f, "{comma}{first}")?,
+                (first, last) => write!(f, "{comma}{first}-{last}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for VlanSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{{{self}}}")
     }
 }
 
@@ -193,5 +282,18 @@ mod tests {
         let valid = |vid| VlanId::new(vid).map(VlanId::get);
         assert_eq!([0, 1, 4094, 4095, u16::MAX].map(valid), [None, Some(1), Some(4094), None, None]);
         assert_eq!((VlanId::default().get(), VlanId::MAX.to_string()), (1, "4094".to_owned()));
+    }
+
+    #[test]
+    fn a_set_names_its_ranges() {
+        let ids = [4094, 1, 20, 21, 22, 64, 63].map(|vid| VlanId::new(vid).unwrap());
+        let mut set: VlanSet = ids.into_iter().collect();
+        assert_eq!(set.to_string(), "1,20-22,63-64,4094");
+        assert!(ids.iter().all(|&id| set.contains(id)));
+        assert_eq!(set.iter().count(), ids.len());
+        assert!(!set.insert(VlanId::MAX) && set.insert(VlanId::new(4093).unwrap()));
+        assert_eq!(set.to_string(), "1,20-22,63-64,4093-4094");
+        assert!(VlanSet::EMPTY.is_empty() && !set.is_empty());
+        assert_eq!(VlanSet::EMPTY.to_string(), "");
     }
 }

@@ -20,7 +20,7 @@ pub const MIN_HEADROOM: usize = 12;
 /// Fewest bytes that [`Packets::strip`] leaves in the head of a longer packet. They suffice for the
 /// Ethernet, IP and TCP headers that later nodes read. A head has 256 bytes. So a node may strip 128
 /// bytes before anything is pulled up, and the headers of most tunnels are shorter.
-const MIN_HEAD: usize = 128;
+pub(super) const MIN_HEAD: usize = 128;
 
 /// Bytes at the front of a packet that [`Packets::save_outside`] copies.
 const SAVED: usize = 16;
@@ -321,7 +321,7 @@ impl Offload {
     /// Returns what is left to do for the packet with `n` more bytes in front of it. `None` where
     /// an offset overflows.
     #[inline]
-    fn behind(self, n: u16) -> Option<Offload> {
+    pub(super) fn behind(self, n: u16) -> Option<Offload> {
         let checksum = self.checksum.behind(n)?;
         let gso = match self.gso {
             Some(gso) => Some(Gso {
@@ -353,7 +353,7 @@ impl Offload {
 
     /// Returns what is left to do for the packet without its first `n` bytes.
     #[inline]
-    fn without(self, n: u16) -> Result<Offload, StripError> {
+    pub(super) fn without(self, n: u16) -> Result<Offload, StripError> {
         let checksum = self.checksum.without(n).ok_or(StripError::Checksum)?;
         let gso = match self.gso {
             Some(gso) if gso.l3 < n => return Err(StripError::Segmentation),

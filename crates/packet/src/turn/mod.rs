@@ -28,6 +28,7 @@ mod rcu;
 mod rcu_loom;
 mod step;
 mod sync;
+mod tags;
 mod truncate;
 mod watch;
 

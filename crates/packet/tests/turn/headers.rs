@@ -83,6 +83,40 @@ impl Reference {
         Ok(())
     }
 
+    fn push_tag(&mut self, tag: [u8; 4]) -> Result<(), PrependError> {
+        if self.bytes.len() < 12 {
+            return Err(PrependError::NoHeadroom);
+        }
+        let checksum = self.offload.checksum;
+        let addresses = self.bytes[..12].to_vec();
+        self.prepend(&addresses[..4])?;
+        self.bytes[..12].copy_from_slice(&addresses);
+        self.bytes[12..16].copy_from_slice(&tag);
+        if checksum == Checksum::Verified {
+            self.offload.checksum = checksum;
+        }
+        Ok(())
+    }
+
+    fn pop_tag(&mut self) -> Result<(), StripError> {
+        if self.bytes.len() < 18 || self.longest() < 18 {
+            return Err(StripError::TooShort);
+        }
+        let checksum = self.offload.checksum;
+        if matches!(checksum, Checksum::Partial { start, .. } if start < 16) {
+            return Err(StripError::Checksum);
+        }
+        if self.offload.gso.is_some_and(|gso| gso.outer.map_or(gso.l3, |outer| outer.l3.min(gso.l3)) < 16) {
+            return Err(StripError::Segmentation);
+        }
+        self.bytes.copy_within(..12, 4);
+        self.strip(4)?;
+        if checksum == Checksum::Verified {
+            self.offload.checksum = checksum;
+        }
+        Ok(())
+    }
+
     /// Returns the length of the longest head that the slot has space for.
     fn longest(&self) -> usize {
         self.bytes.len().min(SLOT - self.headroom)
@@ -109,6 +143,8 @@ enum Operation {
     /// Prepends the last bytes of an array.
     PrependLast(usize, u8),
     Strip(usize),
+    PushTag([u8; 4]),
+    PopTag,
     PullUp(usize),
     Save,
     Restore,
@@ -124,6 +160,8 @@ fn operations() -> impl Strategy<Value = Vec<Operation>> {
         4 => (prepended, any::<u8>()).prop_map(|(n, byte)| Prepend(vec![byte; n])),
         4 => (0..=40_usize, any::<u8>()).prop_map(|(n, byte)| PrependLast(n, byte)),
         4 => prop_oneof![0..20_usize, 0..150_usize, 0..700_usize].prop_map(Strip),
+        3 => any::<[u8; 4]>().prop_map(PushTag),
+        3 => Just(PopTag),
         1 => (0..700_usize).prop_map(PullUp),
         2 => Just(Save),
         2 => Just(Restore),
@@ -191,6 +229,11 @@ fn run(turn: &mut Turn<'_>, id: PacketId, mut reference: Reference, operations: 
                 let n = most.map_or(*n, |most| most.min(*n));
                 assert_eq!(turn.strip(id, n), reference.strip(n), "{n} bytes");
             }
+            // Tags change the first 16 bytes: as in a saved packet that was not stripped.
+            Operation::PushTag(_) | Operation::PopTag
+                if saved.iter().any(|(_, saved)| reference.headroom > saved.headroom) => {}
+            Operation::PushTag(tag) => assert_eq!(turn.push_tag(id, *tag), reference.push_tag(*tag)),
+            Operation::PopTag => assert_eq!(turn.pop_tag(id), reference.pop_tag()),
             Operation::PullUp(upto) => assert_eq!(turn.pull_up(id, *upto), *upto <= reference.longest(), "{upto}"),
             Operation::Save => saved.push((turn.save_outside(id), reference.clone())),
             Operation::Restore => {
