@@ -4,8 +4,9 @@ use az::SaturatingAs;
 
 use crate::{ethernet, vlan};
 
-/// The length of the longest frame that a port takes: its MTU, an Ethernet header, and 4 bytes for
-/// each VLAN tag. The frame check sequence does not count.
+/// The length of the longest frame that a port takes: its MTU, an Ethernet header, and one VLAN tag.
+/// A frame with two tags may have [`Self::SECOND_TAG`] bytes more. The frame check sequence does not
+/// count.
 ///
 /// ```
 /// use straightline_wire::FrameLimit;
@@ -21,8 +22,12 @@ pub struct FrameLimit(u32);
 /// port takes whether it knows VLANs or not.
 const BEYOND_MTU: u32 = 18;
 const _: () = assert!(BEYOND_MTU as usize == ethernet::LEN + vlan::LEN);
+const _: () = assert!(FrameLimit::SECOND_TAG as usize == vlan::LEN);
 
 impl FrameLimit {
+    /// The bytes that a frame's second tag adds to the limit.
+    pub const SECOND_TAG: u32 = 4;
+
     /// Returns the limit of a port with this MTU in bytes.
     #[inline]
     #[must_use]

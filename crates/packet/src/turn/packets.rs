@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use az::SaturatingAs;
 use straightline_simd::{Kernels, Level, Sum, WithKernels, prefetch_read};
+use straightline_wire::{FrameLimit, vlan};
 
 use super::annotation::Annotations;
 use super::observe::Observers;
@@ -147,6 +148,20 @@ impl Packets<'_> {
     #[inline]
     pub fn level(&self) -> Level {
         self.settings.level
+    }
+
+    /// Returns whether a frame of `len` bytes with the head of this packet fits into the longest frame of
+    /// a port ([`FrameLimit`]): `limit` bytes, which have space for one
+    /// VLAN tag. A second tag may take four bytes more.
+    #[inline]
+    pub fn fits(&self, id: PacketId, len: u32, limit: u32) -> bool {
+        len <= limit || self.fits_with_two_tags(id, len, limit)
+    }
+
+    #[cold]
+    fn fits_with_two_tags(&self, id: PacketId, len: u32, limit: u32) -> bool {
+        let has_two = || vlan::skip(self.head(id)).is_ok_and(|tags| tags.tags.iter().all(Option::is_some));
+        len - limit <= FrameLimit::SECOND_TAG && has_two()
     }
 
     /// Makes the head at least `upto` bytes long by copying bytes from the body. Returns `false`

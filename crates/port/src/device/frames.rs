@@ -119,10 +119,11 @@ fn segmenter(turn: &Turn<'_>, id: PacketId, limits: Limits) -> Result<Option<Seg
         return Err(Reason::MemoryFault);
     }
     let len = turn.len(id);
+    let fits = |len: u32| turn.fits(id, len, limits.max_len);
     match turn.offload(id).gso {
-        None if len > limits.max_len => Err(Reason::TooBig),
+        None if !fits(len) => Err(Reason::TooBig),
         None => Ok(None),
-        Some(gso) if u32::from(gso.header_len) + u32::from(gso.size) > limits.max_len => Err(Reason::TooBig),
+        Some(gso) if !fits(u32::from(gso.header_len) + u32::from(gso.size)) => Err(Reason::TooBig),
         Some(gso) => Segmenter::new(gso, len).map(Some).ok_or(Reason::SegmentHeaders),
     }
 }

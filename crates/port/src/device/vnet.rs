@@ -73,7 +73,7 @@ pub(crate) fn accept<'t>(
     let Some(id) = id else { return refuse(turn, Reason::NoBuffer) };
     let header = NetHeader::parse(header);
     match header.check(origin.features, turn, id) {
-        Ok(offload) if offload.gso.is_some() || len <= origin.max_len => {
+        Ok(offload) if offload.gso.is_some() || turn.fits(id, len, origin.max_len) => {
             let verified = Offload { checksum: Checksum::Verified, gso: None };
             turn.set_offload(id, if header.is_verified() { verified } else { offload });
             Some(id)
@@ -187,9 +187,10 @@ impl<const N: usize> Transmitter<N> {
     pub(crate) fn way(&self, turn: &Turn<'_>, id: PacketId, max_len: u32) -> Result<Way, Reason> {
         let len = turn.len(id);
         let offload = turn.offload(id);
+        let fits = |len: u32| turn.fits(id, len, max_len);
         match offload.gso {
-            None if len > max_len => return Err(Reason::TooBig),
-            Some(gso) if u32::from(gso.header_len) + u32::from(gso.size) > max_len => return Err(Reason::TooBig),
+            None if !fits(len) => return Err(Reason::TooBig),
+            Some(gso) if !fits(u32::from(gso.header_len) + u32::from(gso.size)) => return Err(Reason::TooBig),
             Some(gso) if !self.receiver.takes(gso) => {
                 return Segmenter::new(gso, len).map(Way::Segmented).ok_or(Reason::SegmentHeaders);
             }

@@ -277,7 +277,8 @@ fn open(packets: &mut Packets<'_>, id: PacketId, tunnel: &Tunnel, found: &Found)
         let ether_type = ip_inside(packets.head(id), found.carries).ok_or(Reason::TunnelHeader)?;
         packets.prepend(id, &face.header(ether_type)).map_err(|_| Reason::TunnelHeader)?;
     }
-    if packets.len(id) > FrameLimit::new(tunnel.config.mtu).bytes() { Err(Reason::TooBig) } else { Ok(()) }
+    let limit = FrameLimit::new(tunnel.config.mtu).bytes();
+    if packets.fits(id, packets.len(id), limit) { Ok(()) } else { Err(Reason::TooBig) }
 }
 
 /// Returns whether the packet has several of a tunnel: its outer UDP packet is to be segmented.

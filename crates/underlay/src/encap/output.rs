@@ -172,6 +172,10 @@ struct Way<'a> {
     path: &'a Path,
     /// Bytes of the longest inner packet, Ethernet included.
     longest: u32,
+    /// The limit by the tunnel's own MTU, which a second tag may exceed.
+    by_mtu: u32,
+    /// The limit by the way, which nothing may exceed.
+    by_path: u32,
     now: u32,
     /// Bytes of the longest inner packet that is sent.
     sent: u32,
@@ -185,7 +189,8 @@ impl<'a> Way<'a> {
         // A port takes a tag beyond its MTU. The underlay does not.
         let by_mtu = FrameLimit::new(tunnel.config.mtu).bytes();
         let by_path = u32::from(path.headers.mtu_inside(path.mtu.get(underlay.mtu(), now))) + u32::from(ETHERNET);
-        Way { underlay, tunnel, path, longest: by_mtu.min(by_path), now, sent: 0, packets: 0, bytes: 0 }
+        let longest = by_mtu.min(by_path);
+        Way { underlay, tunnel, path, longest, by_mtu, by_path, now, sent: 0, packets: 0, bytes: 0 }
     }
 
     /// Returns the addresses of the outer Ethernet header, or the reason why no packet can be sent.
@@ -206,7 +211,7 @@ impl<'a> Way<'a> {
             let put = round.change(packets, id, |packets, id| {
                 if packets.is_gso(id) {
                     self.put_on_gso(packets, id, macs)
-                } else if len <= self.longest {
+                } else if len <= self.longest || len <= self.by_path && packets.fits(id, len, self.by_mtu) {
                     self.path.headers.put_on(packets, id, macs).map(|()| len)
                 } else {
                     Err(Reason::TooBig)

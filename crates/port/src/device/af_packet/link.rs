@@ -103,16 +103,22 @@ impl DeviceLink for AfPacketLink {
                 source = Some(turn.borrow_from(queue));
             }
             let source = source.filter(|_| has_body).unwrap_or(SourceQueueId::NONE);
-            let max_len = port.max_len() - message.tag.map_or(0, |_| TAG_LEN);
+            let max_len = port.max_len();
             let origin = Origin { port: port.index, source, features: self.features, max_len };
             let rest = (more > 0).then(|| rest.split_at(more).0);
             match vnet::accept(turn, origin, &header, first.split_at(HEADER_U32).1, rest) {
-                Some(id) if message.tag.is_none_or(|tag| put_back(turn, id, tag)) => {
+                Some(id) if message.tag.is_some_and(|tag| !put_back(turn, id, tag)) => {
+                    turn.discard(id, Reason::DeviceRefused);
+                }
+                // Only with its tag back is it known how long the packet is.
+                Some(id) if !turn.is_gso(id) && !turn.fits(id, turn.len(id), max_len) => {
+                    turn.discard(id, Reason::TooBig);
+                }
+                Some(id) => {
                     packets += 1;
                     bytes += u64::from(turn.len(id));
                     into.push(id);
                 }
-                Some(id) => turn.discard(id, Reason::DeviceRefused),
                 None => {}
             }
         }

@@ -9,6 +9,7 @@ use straightline_graph::RingCounters;
 use straightline_packet::{
     Batch, Kernels, MIN_FRAME, MemorySegment, Offload, PacketId, Reason, SourceQueueId, Turn, WithKernels, unfinished,
 };
+use straightline_wire::FrameLimit;
 
 use super::queue::{Queue, QueueFault, RxHalf};
 use super::rings::Desc;
@@ -118,6 +119,7 @@ impl WithKernels for ReceiveBurst<'_, '_> {
             };
             at += taken;
             match packet {
+                Ok(Some(id)) if !turn.fits(id, turn.len(id), max_len) => turn.discard(id, Reason::TooBig),
                 Ok(Some(id)) => {
                     if unfinished {
                         recognise_unfinished(turn, id);
@@ -195,11 +197,13 @@ fn take_fragments<'t>(
     Some((count, turn.accept_staged(port.index, source, mark, 0).map(Some).ok_or(Reason::NoBuffer)))
 }
 
+/// Checks the length of a packet whose head is not there yet. A second tag may make it longer than
+/// `max_len`.
 #[inline]
 fn check_len(len: u32, max_len: u32) -> Result<(), Reason> {
     match len {
         0..MIN_FRAME => Err(Reason::Runt),
-        _ if len > max_len => Err(Reason::TooBig),
+        _ if len > max_len + FrameLimit::SECOND_TAG => Err(Reason::TooBig),
         _ => Ok(()),
     }
 }

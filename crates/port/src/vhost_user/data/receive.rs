@@ -296,7 +296,7 @@ fn check(link: &Link, turn: &mut Turn<'_>, id: PacketId, header: &[u8; LEN]) -> 
     let offload =
         if link.reads_header { NetHeader::parse(header).check(link.acked, turn, id) } else { Ok(Offload::default()) };
     match offload {
-        Ok(offload) if offload.gso.is_some() || turn.len(id) <= link.max_len => {
+        Ok(offload) if offload.gso.is_some() || turn.fits(id, turn.len(id), link.max_len) => {
             turn.set_offload(id, offload);
             Ok(id)
         }

@@ -52,9 +52,10 @@ impl<R: Device> Delivery<'_, '_, R> {
             return Err(Reason::MemoryFault);
         }
         let len = self.turn.len(id);
+        let fits = |len: u32| self.turn.fits(id, len, self.link.max_len);
         match self.turn.offload(id).gso {
-            None if len > self.link.max_len => Err(Reason::TooBig),
-            Some(gso) if u32::from(gso.header_len) + u32::from(gso.size) > self.link.max_len => Err(Reason::TooBig),
+            None if !fits(len) => Err(Reason::TooBig),
+            Some(gso) if !fits(u32::from(gso.header_len) + u32::from(gso.size)) => Err(Reason::TooBig),
             Some(gso) if !self.link.receiver.takes(gso) => {
                 Segmenter::new(gso, len).map(Some).ok_or(Reason::SegmentHeaders)
             }

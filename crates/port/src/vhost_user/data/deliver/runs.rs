@@ -37,7 +37,7 @@ impl<R: Device> Delivery<'_, '_, R> {
     fn deliver_run(&mut self, run: &Run, ids: &[PacketId], tally: &mut Tally) -> bool {
         let gso = run.gso();
         let limit = self.buffers.budget.limit();
-        if u32::from(gso.header_len) + u32::from(gso.size) > self.link.max_len {
+        if !self.turn.fits(ids[0], u32::from(gso.header_len) + u32::from(gso.size), self.link.max_len) {
             return false;
         }
         let Ok((to, chains)) = self.reserve(run.len()) else { return false };
