@@ -11,6 +11,7 @@ use crate::sections::network::Network;
 
 mod tunnels;
 mod underlays;
+mod vlans;
 
 /// The most unused ports that get a warning each. A switch may have a thousand.
 const MOST_UNUSED: usize = 8;
@@ -31,6 +32,7 @@ pub(super) fn check(draft: &Draft, report: &mut Findings<'_>) {
     check_waits(draft, report);
     underlays::check(draft, report);
     tunnels::check(draft, report);
+    vlans::check(draft, report);
 }
 
 /// Checks that every named port exists and is used once. An unused port is worth a warning.

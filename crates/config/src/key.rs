@@ -41,8 +41,12 @@ pub(crate) enum Value {
     Choices(&'static [&'static str]),
     /// A list of texts.
     Texts { of: &'static str, min: usize, max: usize },
+    /// A list of at least one number, or of ranges of numbers in texts.
+    Ranges { of: &'static str, min: i64, max: i64 },
     /// A list of at least one number.
     Integers { of: &'static str },
+    /// A table of texts, of tables with a port and a VLAN, or of lists of both.
+    Places { of: &'static str },
     /// A table of texts, with the form of its keys and values.
     Table { of: &'static str },
 }
@@ -75,7 +79,8 @@ impl Value {
             Self::Texts { of, min, max } if min == max => format!("list of {min} {of}"),
             Self::Texts { of, min, max } => format!("list of {min} to {max} {of}"),
             Self::Integers { of } => format!("list of {of}, at least 1"),
-            Self::Table { of } => format!("table of {of}"),
+            Self::Ranges { of, min, max } => format!("list of {of} from {min} to {max}, and of ranges in texts"),
+            Self::Table { of } | Self::Places { of } => format!("table of {of}"),
         }
     }
 
@@ -88,7 +93,8 @@ impl Value {
             Self::Choice(_) | Self::Text(_) => "string",
             Self::Choices(_) | Self::Texts { .. } => "array of strings",
             Self::Integers { .. } => "array of integers",
-            Self::Table { .. } => "table",
+            Self::Ranges { .. } => "array of integers and strings",
+            Self::Table { .. } | Self::Places { .. } => "table",
         }
     }
 }

@@ -57,7 +57,7 @@ use std::path::{Path, PathBuf};
 
 use toml::de::DeTable;
 
-pub use straightline_nodes::{IpPrefix, MacPrefix};
+pub use straightline_nodes::{IpPrefix, MacLimit, MacPrefix, NativeVlan, PortRules, PortVlans, StormLimits, VlanRole};
 pub use straightline_port::socket_path;
 pub use straightline_underlay::{Address, Cookie, L2tpOver, PathMtuErrors, TunnelKind};
 

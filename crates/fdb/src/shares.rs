@@ -78,6 +78,8 @@ pub struct Shares {
 #[derive(Debug, Default)]
 struct Counts {
     is_member: bool,
+    /// The most places that the owner may have.
+    most: u32,
     used: AtomicU32,
     refused: AtomicU64,
     evicted: AtomicU64,
@@ -103,6 +105,7 @@ impl Shares {
                 shares.resize_with(owner + 1, Counts::default);
             }
             shares[owner].is_member = true;
+            shares[owner].most = u32::MAX;
             count += 1;
         }
         let limit = limit.saturating_as::<u32>();
@@ -112,13 +115,22 @@ impl Shares {
         Shares { owners: shares.into(), own, common: AtomicU32::new(limit - own * count), when_full }
     }
 
+    /// Limits the places of an owner to `most`, however many are free.
+    #[must_use]
+    pub fn with_most(mut self, owner: usize, most: u32) -> Self {
+        if let Some(counts) = self.owners.get_mut(owner) {
+            counts.most = most;
+        }
+        self
+    }
+
     /// Reserves a place for an entry of `owner`.
     pub fn reserve(&self, owner: usize) -> Reservation {
         let Some(counts) = self.member(owner) else { return Reservation::Refused };
         loop {
             let used = counts.used.load(Ordering::Relaxed);
             let needs_common = used >= self.own;
-            if needs_common && !self.take_common() {
+            if used >= counts.most || needs_common && !self.take_common() {
                 return self.when_full(counts, used);
             }
             // Each step from `n` to `n + 1` takes a common place if `n` is at least `own`, and each

@@ -133,6 +133,15 @@ impl<P: FdbPort> Fdb<P> {
         }
     }
 
+    /// Limits the stations that are learned behind each of these ports.
+    #[must_use]
+    pub fn with_limits(mut self, limits: impl IntoIterator<Item = (P, u32)>) -> Self {
+        for (port, most) in limits {
+            self.shares = self.shares.with_most(port.index().into(), most);
+        }
+        self
+    }
+
     /// Takes over what the table `before` has learned, with these settings. No worker may use either
     /// table during the call, and this one has learned nothing yet.
     ///

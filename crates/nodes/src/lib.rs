@@ -32,7 +32,10 @@ mod prefix;
 mod sink;
 mod source_check;
 
-pub use bridge::{Bridge, BridgeRules, BridgeTable};
+pub use bridge::{
+    Bridge, BridgePort, BridgeRules, BridgeTable, MacLimit, NativeVlan, PortRules, PortVlans, StormLimits, TagForm,
+    VlanRole,
+};
 pub use mirror::Mirror;
 pub use patch::Patch;
 pub use prefix::{IpPrefix, MacPrefix};

@@ -35,7 +35,8 @@ reasons! {
     /// The destination had no free buffer: a guest not even at the second try.
     NoBuffer = "no-buffer",
         "Give the guest more CPU time, longer rings or more queues, or use `full = \"wait\"` in a patch.";
-    /// The packet is longer than the port's MTU and 18 bytes, or than any port can carry.
+    /// The packet is longer than the port's MTU and its Ethernet header with tags, or than any port
+    /// can carry.
     TooBig = "too-big", "Set the same MTU in the guests and, as `mtu`, on all ports between them.";
     /// The packet is shorter than an Ethernet header.
     Runt = "runt", "Look for a fault in the sending guest's driver or program.";
@@ -58,6 +59,17 @@ reasons! {
     /// The destination address (01:80:c2:00:00:00 to 0f) is for the next bridge only, as in
     /// spanning tree.
     LinkLocal = "link-local", "Nothing needs to be done; use a patch if such packets must pass.";
+    /// The port is not in the VLAN of the packet, or takes no packets with such a tag or without one.
+    VlanNotAllowed = "vlan-not-allowed",
+        "Compare `vlan`, `trunk` and `native-vlan` of the port with the tags that its guest or switch sends.";
+    /// Both ports are `isolated`.
+    Isolated = "isolated", "Nothing needs to be done, unless both ports shall reach each other: remove one `isolated`.";
+    /// No other port of the bridge takes the packet: no other port is in its VLAN, for example.
+    NoReceiver = "no-receiver", "Add another port to the VLAN, or look for a misspelled `vlan`.";
+    /// The port has as many stations as `mac-limit` allows, and this is another one.
+    MacLimit = "mac-limit", "Raise `mac-limit` of the port, or find out who uses further addresses behind it.";
+    /// The port sends more packets to many stations than `storm` allows.
+    Storm = "storm", "Look for a loop behind the port or for a guest that scans, or raise `storm` of the port.";
     /// A node that the program brings, such as a filter, dropped the packet.
     Node = "node", "Check the settings of the nodes that ports name in `nodes` or `egress-nodes`.";
     /// A descriptor names memory that the guest does not have.
@@ -146,6 +158,11 @@ impl Reason {
             | Reason::BadSource
             | Reason::Spoofed
             | Reason::LinkLocal
+            | Reason::VlanNotAllowed
+            | Reason::Isolated
+            | Reason::NoReceiver
+            | Reason::MacLimit
+            | Reason::Storm
             | Reason::Node
             | Reason::BadAddress
             | Reason::BadDirection

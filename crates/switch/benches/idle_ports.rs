@@ -14,7 +14,7 @@ use straightline_fdb::Fdb;
 use straightline_graph::clock::cycles;
 use straightline_graph::{EpollWaiter, Graph, Idle, PortControl, Worker, WorkerStats};
 use straightline_guest::{Guest, GuestOptions};
-use straightline_nodes::{Bridge, Sink};
+use straightline_nodes::{Bridge, BridgePort, Sink};
 use straightline_packet::{Arena, Drops, PortIndex, Rcu, Reason, Settings};
 use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
 use straightline_virtio::net_header::NetHeader;
@@ -67,7 +67,8 @@ impl Scene {
         let indexes: Vec<_> = (0..).take(members.len()).map(PortIndex).collect();
         let edges: Vec<_> = members.iter().map(|port| graph.output(port.for_worker(0), false)).collect();
         let fdb = Arc::new(Fdb::new(1024, 300, &indexes, &[]));
-        let bridge = graph.node("bridge", Box::new(Bridge::new(indexes, fdb)), &edges);
+        let plain: Vec<_> = indexes.into_iter().map(BridgePort::plain).collect();
+        let bridge = graph.node("bridge", Box::new(Bridge::new(&plain, fdb)), &edges);
         members.iter().for_each(|port| graph.input(port.for_worker(0), bridge));
         for port in outside {
             let nowhere = graph.node("nowhere", Box::new(Sink::new(Reason::NotConnected)), &[]);

@@ -50,6 +50,14 @@ pub(crate) fn describe(step: &Step, old: &Config, new: &Config) -> Change {
             };
             (Port, &port.name, Other, detail.to_owned())
         }
+        Step::PortRules { new: at } => {
+            let port = &new.ports[*at];
+            let detail = port.rules.vlans.as_ref().map_or_else(
+                || "it has other rules in its bridge, and no VLANs of its own".to_owned(),
+                |vlans| format!("it has other rules in its bridge; its VLANs are {}", vlans.all()),
+            );
+            (Port, &port.name, Other, detail)
+        }
         Step::UnderlayAdded(at) => (Underlay, &new.underlays[*at].name, Added, new.underlays[*at].port.clone()),
         Step::UnderlayRemoved { old: at } => (Underlay, &old.underlays[*at].name, Removed, String::new()),
         Step::UnderlayChanged { new: at, why, .. } => {

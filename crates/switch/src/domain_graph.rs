@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use az::SaturatingAs;
 use straightline_graph::{Graph, Node, NodeIndex, NodeStats, Port, PortControl, Work};
-use straightline_nodes::{AllowedAddresses, BridgeTable, Patch, Sink};
+use straightline_nodes::{AllowedAddresses, BridgeRules, BridgeTable, Patch, PortVlans, Sink, TagForm};
 use straightline_packet::{Drops, PortIndex, Reason};
 use straightline_underlay::{Decap, Encap, Gather, OwnPackets, Tunnel, Tunnels, Underlay, UnderlayOutput};
 
@@ -123,12 +123,8 @@ impl<'a> Building<'a> {
                     chains.egress(graph, port, output)
                 };
                 let edges: Vec<_> = part.ports.iter().map(output).collect();
-                // A flooded packet is shared by all ports of the bridge.
-                if matches!(part.network, NetworkSpec::Bridge(_)) {
-                    let changes = |port: &PortSpec| port.egress.iter().any(|spec| spec.node.changes_packets());
-                    for (&first, _) in edges.iter().zip(&part.ports).filter(|(_, port)| changes(port)) {
-                        self.graph.enclose(first);
-                    }
+                if let NetworkSpec::Bridge(rules) = &part.network {
+                    self.separate(part, rules, &edges);
                 }
                 self.graph.node(format!("{kind}.{name}"), node, &edges)
             }
@@ -153,6 +149,29 @@ impl<'a> Building<'a> {
             }
         }
         entrances
+    }
+
+    /// Has each output of a bridge see its own form of a flooded packet, which all of them share.
+    /// `edges` are the beginnings of their nodes.
+    fn separate(&mut self, part: &PartSpec, rules: &BridgeRules, edges: &[NodeIndex]) {
+        let mut forms: Vec<(TagForm, Vec<NodeIndex>)> = Vec::new();
+        for ((&first, port), member) in edges.iter().zip(&part.ports).zip(&rules.ports) {
+            let form = member.rules.vlans.as_ref().and_then(PortVlans::form);
+            let changes = port.egress.iter().any(|spec| spec.node.changes_packets());
+            // Nodes of a port, and its tunnel, see its frames with its tags: they come behind the form.
+            let has_nodes = !port.egress.is_empty() || port.end.tunnel.is_some();
+            if changes || form.is_some() && has_nodes {
+                self.graph.enclose(first);
+            }
+            let Some(form) = form else { continue };
+            match forms.iter_mut().find(|(known, _)| *known == form) {
+                Some((_, entries)) => entries.push(first),
+                None => forms.push((form, vec![first])),
+            }
+        }
+        for (form, entries) in forms {
+            self.graph.form(Box::new(form), &entries);
+        }
     }
 
     fn unconnected(&mut self) -> NodeIndex {

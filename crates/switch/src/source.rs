@@ -8,17 +8,18 @@ use std::time::{Instant, SystemTime};
 use straightline_fdb::Share;
 use straightline_graph::clock::{cycles, seconds};
 use straightline_graph::{DeviceStatus, DownCause, NodeControl, NodeStats, QueueCounters, Rows, RxFilter};
-use straightline_nodes::BridgeTable;
+use straightline_nodes::{self as nodes, BridgeTable};
 use straightline_packet::{IgnorePoison, PortIndex};
 use straightline_port::{HelperProcess, socket_file};
 use straightline_underlay as underlay;
 use straightline_virtio::features::names;
-use straightline_wire::MacAddr;
+use straightline_wire::{EtherType, MacAddr, VlanId};
 
 use crate::api::{
     API_VERSION, Addresses, BridgeMoves, Cleared, Device, DownReason, DropCount, Drops, Events, Fdb, History,
-    JoinedKind, Link, Neighbours, Node, Packets, PathMtu, Port, Ports, Privileges, Queue, QueuePairs, Refusal,
-    RingKind, Row, Runtime, RxMode, Source, Status, Stream, Table, TableRequest, Tables, Tunnel, Worker, since_epoch,
+    JoinedKind, Link, Neighbours, Node, Packets, PathMtu, Port, PortVlans, Ports, Privileges, Queue, QueuePairs,
+    Refusal, RingKind, Row, Runtime, RxMode, Source, Status, Stream, Table, TableRequest, Tables, Tunnel, VlanRole,
+    Worker, since_epoch,
 };
 use crate::config::{Mechanism, PortNetwork, TunnelSettings};
 use crate::config_file::AppliedFile;
@@ -70,6 +71,7 @@ impl Source for Running {
     fn ports(&self) -> Ports {
         let now = self.now();
         let networks = now.config.networks();
+        let with_vlans: Vec<_> = now.config.bridges.iter().map(|bridge| now.config.has_vlans(bridge)).collect();
         let ports = now.config.ports.iter().zip(&now.ports).zip(&now.plan.ports);
         let ports = ports.map(|((config, port), place)| {
             let status = port.status();
@@ -83,6 +85,8 @@ impl Source for Running {
             let interface = config.kind.interface();
             let remedy = |cause: DownCause| cause.remedy(&config.name, socket.as_deref(), interface, next_hop);
             let described = config.described();
+            let is_bridged = network.filter(|network| network.kind == JoinedKind::Bridge);
+            let rules = is_bridged.map(|network| config.rules_in(with_vlans[network.at]));
             Port {
                 link: if status.up { Link::Up } else { Link::Down },
                 cause: cause.map(|cause| cause.code().to_owned()),
@@ -103,6 +107,8 @@ impl Source for Running {
                 rx_mode: status.receives.map(rx_mode),
                 mac: described.mac.or(status.mac.map(|mac| MacAddr(mac).to_string())),
                 queue_pairs: described.queue_pairs.map(|pairs| QueuePairs { enabled: status.pairs, ..pairs }),
+                vlans: rules.as_ref().and_then(|rules| rules.vlans.as_ref()).map(port_vlans),
+                isolated: rules.is_some_and(|rules| rules.isolated),
                 joined: network.map(|network| network.joined(&now.config)),
                 addresses: network.and_then(|network| now.addresses(network, place)),
                 device: status.device.map(device),
@@ -310,6 +316,26 @@ fn ends(tunnel: &underlay::Tunnel, config: &TunnelSettings) -> Tunnel {
 
 fn down_reason((time, reason): (SystemTime, String)) -> DownReason {
     DownReason { time: since_epoch(time), reason }
+}
+
+/// Returns the VLANs of a port as the API shows them.
+fn port_vlans(vlans: &nodes::PortVlans) -> PortVlans {
+    let (role, native_tagged, tag) = match &vlans.role {
+        nodes::VlanRole::Access(_) => (VlanRole::Access, false, None),
+        nodes::VlanRole::Customer(_) => (VlanRole::Customer, false, None),
+        nodes::VlanRole::Trunk { tpid, native, .. } => {
+            let tag = if *tpid == EtherType::SERVICE_VLAN { "802.1ad" } else { "802.1Q" };
+            (VlanRole::Trunk, native.is_some_and(|native| native.is_tagged), Some(tag.to_owned()))
+        }
+    };
+    PortVlans {
+        role,
+        vlans: vlans.all().to_string(),
+        untagged: vlans.untagged().map(VlanId::get),
+        native_tagged,
+        tag,
+        priority: vlans.priority,
+    }
 }
 
 fn rx_mode(receives: RxFilter) -> RxMode {

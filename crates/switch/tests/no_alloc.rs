@@ -7,7 +7,7 @@ use straightline_capture::{CaptureObserver, Dropped, PortTable, SNAPLEN, Selecti
 use straightline_fdb::Fdb;
 use straightline_graph::{EpollWaiter, Graph, Idle, PortControl, Worker, WorkerStats};
 use straightline_guest::{Guest, GuestOptions};
-use straightline_nodes::{Bridge, Patch};
+use straightline_nodes::{Bridge, BridgePort, Patch};
 use straightline_packet::{Arena, Drops, Observer, ObserverId, PortIndex, Rcu, Settings};
 use straightline_port::device::{DevicePort, DevicePortConfig, DeviceRequest, Devices, TapOffloads, TapRequest};
 use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
@@ -58,7 +58,8 @@ fn hand_with(
     let node = if bridged {
         let members: Vec<_> = (0..ports).map(index).collect();
         let fdb = Arc::new(Fdb::new(64, 300, &members, &[]));
-        let bridge = Bridge::new(members, fdb);
+        let plain: Vec<_> = members.into_iter().map(BridgePort::plain).collect();
+        let bridge = Bridge::new(&plain, fdb);
         graph.node("bridge", Box::new(bridge), &edges)
     } else {
         graph.node("patch", Box::new(Patch::new(index(0))), &edges)

@@ -207,7 +207,7 @@ fn a_bridge_keeps_what_still_holds() {
     let changes = reload(&rig, |config| {
         config.bridges[0].ports.retain(|port| port != "p3");
         let mac = Mac::new(mac(3).0).expect("a station");
-        config.bridges[0].statics = vec![StaticEntry { mac, port: "p0".to_owned() }];
+        config.bridges[0].statics = vec![StaticEntry { mac, port: "p0".to_owned(), vlan: None }];
     });
     assert_eq!(
         changes,

@@ -58,10 +58,16 @@ pub struct RemoteEntry {
 pub fn text(fdb: &Fdb) -> String {
     let age = |is_static, age_s| if is_static { "static".to_owned() } else { format!("{age_s:.0} s") };
     let mut bridges = Grid::new(&["<bridge", "<address", "<port", ">age"]);
+    let mut with_vlans = Grid::new(&["<bridge", ">VLAN", "<address", "<port", ">age"]);
     for entry in &fdb.entries {
         let age = age(entry.is_static, entry.age_s);
-        bridges.row([entry.bridge.clone(), entry.mac.clone(), entry.port.clone(), age]);
+        let FdbEntry { bridge, vlan, mac, port, .. } = entry;
+        bridges.row([bridge.clone(), mac.clone(), port.clone(), age.clone()]);
+        with_vlans.row([bridge.clone(), vlan.to_string(), mac.clone(), port.clone(), age]);
     }
+    // A switch whose bridges have no VLANs needs no column for them.
+    let has_vlans = fdb.entries.iter().any(|entry| entry.vlan > 1);
+    let bridges = || if has_vlans { with_vlans.render("") } else { bridges.render("") };
     let mut tunnels = Grid::new(&["<tunnel", "<address", "<remote", ">age"]);
     for entry in &fdb.remotes {
         let age = age(entry.is_static, entry.age_s);
@@ -69,8 +75,8 @@ pub fn text(fdb: &Fdb) -> String {
     }
     match (fdb.entries.is_empty(), fdb.remotes.is_empty()) {
         (true, true) => "no addresses\n".to_owned(),
-        (false, true) => bridges.render(""),
+        (false, true) => bridges(),
         (true, false) => tunnels.render(""),
-        (false, false) => format!("{}\n{}", bridges.render(""), tunnels.render("")),
+        (false, false) => format!("{}\n{}", bridges(), tunnels.render("")),
     }
 }

@@ -93,6 +93,12 @@ pub struct Port {
     /// The patch, bridge or underlay that has the port. None for a port that is in none of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub joined: Option<Joined>,
+    /// The VLANs of a port in a bridge that has some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vlans: Option<PortVlans>,
+    /// True if the port exchanges packets only with ports of its bridge that are not isolated.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub isolated: bool,
     /// The numbers of addresses behind a port that is in a bridge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub addresses: Option<Addresses>,
@@ -163,6 +169,40 @@ impl JoinedKind {
             Self::Underlay => "underlay",
         }
     }
+}
+
+/// The VLANs of a port.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortVlans {
+    /// The port's part in them.
+    pub role: VlanRole,
+    /// The VLANs and ranges of VLANs, such as `10,20,100-199`.
+    pub vlans: String,
+    /// The VLAN of packets without a tag.
+    pub untagged: Option<u16>,
+    /// True if packets of that VLAN leave with a tag nevertheless.
+    #[serde(default)]
+    pub native_tagged: bool,
+    /// The kind of a trunk's tags: `802.1Q` or `802.1ad`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tag: Option<String>,
+    /// The priority of packets that come in without a tag.
+    #[serde(default)]
+    pub priority: u8,
+}
+
+/// A port's part in its VLANs.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum VlanRole {
+    /// Packets without tags, in one VLAN.
+    Access,
+    /// Packets with tags.
+    Trunk,
+    /// Packets of a customer, in one VLAN of the provider.
+    Customer,
 }
 
 /// The numbers of queue pairs of a port.

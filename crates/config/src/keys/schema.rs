@@ -113,6 +113,22 @@ fn property(key: &Key) -> Json {
             let number = json!({ "type": "integer", "minimum": 0 });
             json!({ "type": "array", "items": number, "minItems": 1, "uniqueItems": true })
         }
+        Value::Ranges { min, max, .. } => {
+            let number = json!({ "type": "integer", "minimum": min, "maximum": max });
+            let range = json!({ "type": "string", "pattern": "^[0-9]+-[0-9]+$" });
+            json!({ "type": "array", "items": { "oneOf": [number, range] }, "minItems": 1 })
+        }
+        Value::Places { .. } => {
+            let vlan = json!({ "type": "integer", "minimum": 1, "maximum": 4094 });
+            let place = json!({
+                "type": "object",
+                "additionalProperties": false,
+                "properties": { "port": text, "vlan": vlan },
+                "required": ["port"],
+            });
+            let one = json!({ "oneOf": [text, place] });
+            json!({ "type": "object", "additionalProperties": { "oneOf": [one, { "type": "array", "items": one }] } })
+        }
         Value::Table { .. } => json!({ "type": "object", "additionalProperties": text }),
     };
     let values = plain(&key.value.describe());

@@ -49,6 +49,13 @@ fn fits(value: &Json, schema: &Json) -> bool {
                 assert_eq!(says, &json!({ "pattern": "^[A-Za-z0-9_.-]{1,32}$" }));
                 table.is_none_or(|table| table.keys().all(|name| super::super::is_name(name)))
             }
+            // Of ranges, the only texts with a pattern.
+            "pattern" => {
+                assert_eq!(says, "^[0-9]+-[0-9]+$");
+                let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+                let ends = |text: &str| text.split_once('-').is_some_and(|(a, b)| is_number(a) && is_number(b));
+                value.as_str().is_none_or(ends)
+            }
             "oneOf" => says.as_array().unwrap().iter().filter(|schema| fits(value, schema)).count() == 1,
             other => panic!("unknown word {other}"),
         }

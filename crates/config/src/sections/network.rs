@@ -1,6 +1,8 @@
 //! Reads the sections that join ports: `[patch.NAME]` and `[bridge.NAME]`.
 
+use straightline_wire::VlanId;
 use toml::Spanned;
+use toml::de::DeValue;
 
 use crate::diagnostic::{Findings, Span};
 use crate::key::{Absent, Key, UNBOUNDED, Value};
@@ -65,9 +67,10 @@ pub(crate) const BRIDGE_KEYS: &[Key] = &[
     ),
     Key::new(
         "static",
-        Value::Table { of: "MAC addresses and port names" },
+        Value::Places { of: "MAC addresses and port names" },
         Absent::Text("none"),
-        "Addresses that are known from the start and never forgotten. Each port must be one of the bridge's.",
+        "Addresses that are known from the start and never forgotten. Each port must be one of the bridge's. On a trunk, \
+         the value names the VLAN, too: `{ port = \"nic0\", vlan = 10 }`, or a list of these.",
         "{ \"02:00:00:00:00:03\" = \"vm3\" }",
     ),
 ];
@@ -156,6 +159,24 @@ fn read_ports(section: &Section<'_>, example: &str, report: &mut Findings<'_>, d
     Some(Ports { names, written: value.get_ref().as_array().map_or(0, |array| array.len()), span: ports.span() })
 }
 
+/// Reads the place of a static entry: a port's name, or a table with a port and a VLAN.
+fn read_place(value: &Spanned<DeValue<'_>>) -> Option<(String, Option<VlanId>)> {
+    let table = match value.get_ref() {
+        DeValue::String(port) => return Some((port.as_ref().to_owned(), None)),
+        DeValue::Table(table) => table,
+        _ => return None,
+    };
+    let is_known = |(key, _): (&Spanned<_>, _)| ["port", "vlan"].contains(&AsRef::<str>::as_ref(key.get_ref()));
+    if !table.iter().all(is_known) {
+        return None;
+    }
+    let port = table.get("port")?.get_ref().as_str()?.to_owned();
+    let Some(vlan) = table.get("vlan") else { return Some((port, None)) };
+    let DeValue::Integer(digits) = vlan.get_ref() else { return None };
+    let vid = u16::from_str_radix(digits.as_str(), digits.radix()).ok()?;
+    Some((port, Some(VlanId::new(vid)?)))
+}
+
 fn read_statics(section: &Section<'_>, report: &mut Findings<'_>) -> (Vec<StaticEntry>, Vec<Span>) {
     let (mut entries, mut spans): (Vec<StaticEntry>, Vec<Span>) = Default::default();
     let example = "static = { \"02:00:00:00:00:03\" = \"vm3\" }";
@@ -169,13 +190,6 @@ fn read_statics(section: &Section<'_>, report: &mut Findings<'_>) -> (Vec<Static
                 continue;
             }
         };
-        let Some(port_name) = port.get_ref().as_str() else {
-            report.error(
-                &port.span(),
-                format!("static entry {text:?} in {title}: its value must be a port's name, for example {example}"),
-            );
-            continue;
-        };
         if entries.iter().any(|entry| entry.mac == mac) {
             report.error(
                 &key.span(),
@@ -183,8 +197,26 @@ fn read_statics(section: &Section<'_>, report: &mut Findings<'_>) -> (Vec<Static
             );
             continue;
         }
-        entries.push(StaticEntry { mac, port: port_name.to_owned() });
-        spans.push(port.span());
+        let places = match port.get_ref() {
+            DeValue::Array(places) => places.iter().collect(),
+            _ => vec![port],
+        };
+        for place in places {
+            let Some((port, vlan)) = read_place(place) else {
+                let message = format!(
+                    "static entry {text:?} in {title}: its value must be a port's name, for example {example}, or name a                      VLAN, too: {{ port = \"nic0\", vlan = 10 }}, or be a list of these"
+                );
+                report.error(&place.span(), message);
+                continue;
+            };
+            if entries.iter().any(|entry| entry.mac == mac && entry.vlan == vlan) {
+                let message = format!("static entry {text:?} in {title}: this VLAN is named twice; name it once");
+                report.error(&place.span(), message);
+                continue;
+            }
+            entries.push(StaticEntry { mac, port, vlan });
+            spans.push(place.span());
+        }
     }
     (entries, spans)
 }

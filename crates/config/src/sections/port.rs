@@ -2,6 +2,7 @@
 
 use crate::diagnostic::{Findings, Span};
 use crate::key::{Absent, Key, UNBOUNDED, Value};
+use crate::sections::bridge_port;
 use crate::sections::kind;
 use crate::sections::section::Section;
 use crate::sections::source_check;
@@ -78,10 +79,12 @@ pub(crate) struct PortSpans {
     pub(crate) egress_nodes: Vec<Span>,
     /// The place of `source-check`.
     pub(crate) source_check: Option<Span>,
+    /// The first key that only a bridge heeds.
+    pub(crate) bridge_key: Option<(&'static str, Span)>,
 }
 
 pub(crate) fn read(name: &str, section: &Section<'_>, report: &mut Findings<'_>, draft: &mut Draft) {
-    let kind = kind::read(section, KEYS, report, draft);
+    let kind = kind::read(section, &[KEYS, bridge_port::KEYS].concat(), report, draft);
     let mtu = section
         .integer("mtu", PortConfig::MIN_MTU..=9216, report)
         .map_or(PortConfig::DEFAULT_MTU, toml::Spanned::into_inner);
@@ -91,6 +94,7 @@ pub(crate) fn read(name: &str, section: &Section<'_>, report: &mut Findings<'_>,
     let source_check = source_check::read(section, report);
     let (nodes, node_spans) = read_nodes(section, "nodes", report);
     let (egress_nodes, egress_spans) = read_nodes(section, "egress-nodes", report);
+    let bridge_port::Read { rules, first } = bridge_port::read(section, report);
     let name_span = section.span().clone();
     let spans = PortSpans {
         name: name_span,
@@ -99,8 +103,9 @@ pub(crate) fn read(name: &str, section: &Section<'_>, report: &mut Findings<'_>,
         nodes: node_spans,
         egress_nodes: egress_spans,
         source_check: section.get("source-check").map(toml::Spanned::span),
+        bridge_key: first,
     };
-    let port = PortConfig { name: name.to_owned(), kind, mtu, mac, nodes, egress_nodes, source_check };
+    let port = PortConfig { name: name.to_owned(), kind, mtu, mac, nodes, egress_nodes, source_check, rules };
     draft.ports.push((port, spans));
 }
 

@@ -8,9 +8,10 @@ use caps::Capability;
 use rustix::process::getegid;
 use straightline_api::{Joined, JoinedKind, Port};
 use straightline_graph::{OWN_MODE, Permissions};
-use straightline_nodes::{IpPrefix, MacPrefix};
+use straightline_nodes::{IpPrefix, MacPrefix, PortRules, PortVlans};
 use straightline_packet::Level;
 use straightline_underlay::{Address, PathMtuErrors};
+use straightline_wire::VlanId;
 
 use crate::{Mac, Needs, NodeConfig, PortKind, PortList, VhostUserConfig, capabilities_needed};
 
@@ -67,6 +68,13 @@ impl Config {
             add(&underlay.port, JoinedKind::Underlay, at);
         }
         networks
+    }
+
+    /// Returns whether a bridge has VLANs: one of its ports has.
+    #[must_use]
+    pub fn has_vlans(&self, bridge: &BridgeConfig) -> bool {
+        let mut ports = bridge.ports.iter().filter_map(|name| self.port_index(name));
+        ports.any(|port| self.ports[port].rules.vlans.is_some())
     }
 
     /// Returns the index of the port that carries the packets of the tunnel at this index.
@@ -324,6 +332,8 @@ pub struct PortConfig {
     pub egress_nodes: Vec<String>,
     /// The addresses that the port's guest may claim. `None` (`source-check = "off"`): all.
     pub source_check: Option<SourceCheckConfig>,
+    /// The rules of the port in a bridge: its VLANs, for example.
+    pub rules: PortRules,
 }
 
 /// The addresses that the guest of a port may claim (`source-check = "mac"`).
@@ -336,6 +346,17 @@ pub struct SourceCheckConfig {
 }
 
 impl PortConfig {
+    /// Returns the rules of the port in its bridge. In a bridge with VLANs, a port without any is an
+    /// access port of the default one.
+    #[must_use]
+    pub fn rules_in(&self, has_vlans: bool) -> PortRules {
+        let mut rules = self.rules.clone();
+        if has_vlans && rules.vlans.is_none() {
+            rules.vlans = Some(PortVlans::access(VlanId::DEFAULT));
+        }
+        rules
+    }
+
     /// Returns the port as the API describes it while its link is down.
     #[must_use]
     pub fn described(&self) -> Port {
@@ -372,6 +393,7 @@ impl PortConfig {
             nodes: Vec::new(),
             egress_nodes: Vec::new(),
             source_check: None,
+            rules: PortRules::default(),
         }
     }
 }
@@ -460,4 +482,6 @@ pub struct StaticEntry {
     pub mac: Mac,
     /// The port of the bridge behind which the address is.
     pub port: String,
+    /// The VLAN in which the address is. `None`: that of the port's frames without a tag.
+    pub vlan: Option<VlanId>,
 }

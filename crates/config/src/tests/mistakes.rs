@@ -433,3 +433,75 @@ fn keys_of_taps_and_packet_sockets() {
         &["unknown key \"offloads\"", "keys are kind, interface, queues"],
     );
 }
+
+#[test]
+fn vlans_and_other_rules_of_bridge_ports() {
+    let fixture = Fixture::new();
+    let lan = |keys: &str| {
+        format!("{}{keys}\n{}[bridge.lan]\nports = [\"p\", \"q\"]\n", fixture.port("p"), fixture.port("q"))
+    };
+    let wrong = |keys: &str, line: usize, parts: &[&str]| one_error(&lan(keys), line, parts);
+    wrong("vlan = 0", 4, &["vlan 0 in port \"p\": out of range; it must be 1 to 4094"]);
+    wrong("vlan = 4095", 4, &["out of range"]);
+    wrong(
+        "vlan = 1\nqinq = 2",
+        5,
+        &["qinq in port \"p\": the port has vlan, too; a port has one of vlan, trunk and qinq"],
+    );
+    wrong("trunk = [1]\nvlan = 1", 4, &["trunk in port \"p\": the port has vlan, too"]);
+    wrong("trunk = 1", 4, &["it must be a list of VLANs", "trunk = [10, \"100-199\"]"]);
+    wrong("trunk = []", 4, &["no VLAN named"]);
+    for element in ["0", "4095", "\"10\"", "\"20-10\"", "\"1-4095\"", "true"] {
+        wrong(
+            &format!("trunk = [{element}]"),
+            4,
+            &["an element of trunk in port \"p\": it must be a VLAN from 1 to 4094"],
+        );
+    }
+    wrong("trunk = [10, \"5-15\"]", 4, &["VLAN 10 is named twice"]);
+    wrong("vlan = 2\nnative-vlan = 1", 5, &["native-vlan in port \"p\" needs trunk"]);
+    wrong("trunk = [2]\nnative = \"tagged\"", 5, &["native in port \"p\" needs native-vlan"]);
+    wrong("vlan = 2\ntag = \"802.1ad\"", 5, &["tag in port \"p\" needs trunk"]);
+    wrong("trunk = [2]\npriority = 3", 5, &["priority in port \"p\" needs vlan, qinq, native-vlan"]);
+    wrong("mac-limit-action = \"drop\"", 4, &["needs mac-limit"]);
+    wrong("learning = false\nmac-limit = 3", 5, &["no effect with learning = false"]);
+    wrong("storm = { multicast = 10 }", 4, &["multicast in storm of port \"p\"", "\"500/s\""]);
+    wrong("storm = { all = \"1/s\" }", 4, &["known are broadcast, multicast and unknown"]);
+
+    let patch = format!("{}vlan = 3\n{}[patch.x]\nports = [\"p\", \"q\"]\n", fixture.port("p"), fixture.port("q"));
+    one_error(&patch, 4, &["vlan in port \"p\": only a bridge heeds it, and the port is in patch \"x\""]);
+    one_error(&format!("{}isolated = true\n", fixture.port("p")), 4, &["isolated in port \"p\"", "is in no bridge"]);
+}
+
+#[test]
+fn static_entries_in_vlans() {
+    let fixture = Fixture::new();
+    let lan = |keys: &str, entry: &str| {
+        let ports = format!("{}{keys}\n{}vlan = 20\n", fixture.port("p"), fixture.port("q"));
+        format!("{ports}[bridge.lan]\nports = [\"p\", \"q\"]\nstatic = {{ \"02:00:00:00:00:01\" = {entry} }}\n")
+    };
+    let wrong = |keys: &str, entry: &str, parts: &[&str]| one_error(&lan(keys, entry), 11, parts);
+    wrong("trunk = [10]", "\"p\"", &["port \"p\" is a trunk without native-vlan; name the VLAN"]);
+    wrong("trunk = [10]", "{ port = \"p\", vlan = 11 }", &["port \"p\" is not in VLAN 11"]);
+    wrong("vlan = 10", "{ port = \"p\", vlan = 0 }", &["its value must be a port's name"]);
+    wrong("vlan = 10", "{ port = \"p\", vlans = 10 }", &["its value must be a port's name"]);
+    wrong("trunk = [10]", "[{ port = \"p\", vlan = 10 }, { port = \"p\", vlan = 10 }]", &["named twice"]);
+    let read = |keys: &str, entry: &str| good(&lan(keys, entry)).config.bridges[0].statics.clone();
+    let both = read("trunk = [10, 20]", "[{ port = \"p\", vlan = 10 }, { port = \"q\", vlan = 20 }]");
+    let places: Vec<_> = both.iter().map(|entry| (entry.port.as_str(), entry.vlan.map(|vlan| vlan.get()))).collect();
+    assert_eq!(places, [("p", Some(10)), ("q", Some(20))]);
+    assert_eq!(read("vlan = 10", "\"p\"")[0].vlan, None);
+}
+
+#[test]
+fn ports_that_fall_into_the_default_vlan_are_worth_a_warning() {
+    let fixture = Fixture::new();
+    let text = format!("{}{}vlan = 5\n[bridge.lan]\nports = [\"p\", \"q\"]\n", fixture.port("p"), fixture.port("q"));
+    let loaded = good(&text);
+    let warnings: Vec<_> = loaded.warnings.iter().map(ToString::to_string).collect();
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(
+        warnings[0].starts_with("f.toml:1: bridge \"lan\" has VLANs, so its port \"p\" without vlan"),
+        "{warnings:?}"
+    );
+}

@@ -9,6 +9,8 @@ use straightline_graph::{NodeControl, RefusalNotes, Rows, TableEvent, TableView,
 use straightline_packet::PortIndex;
 use straightline_wire::{MacAddr, VlanId};
 
+use super::member::BridgePort;
+use super::rules::Rules;
 use crate::{Bridge, SourceCheck};
 
 /// The settings of a bridge's table.
@@ -20,13 +22,17 @@ pub struct BridgeRules {
     pub ageing: u32,
     /// The static entries.
     pub statics: Vec<(VlanId, MacAddr, PortIndex)>,
+    /// The ports with their rules, in the order of the bridge's edges.
+    pub ports: Vec<BridgePort>,
 }
 
 /// The table of a bridge. The bridges of all workers share it.
 #[derive(Debug)]
 pub struct BridgeTable {
     bridge: String,
-    ports: Vec<PortIndex>,
+    ports: Vec<BridgePort>,
+    /// The rules as workers look them up; `None` if no port has one.
+    rules: Option<Arc<Rules>>,
     /// The source checks of ports that have one.
     checks: HashMap<PortIndex, SourceCheck>,
     fdb: Arc<Fdb>,
@@ -42,22 +48,22 @@ struct AlreadyTold {
 }
 
 impl BridgeTable {
-    /// Creates the table of a bridge of these ports, in the order of its edges.
+    /// Creates the table of a bridge.
     #[must_use]
-    pub fn new(
-        bridge: &str,
-        rules: &BridgeRules,
-        ports: Vec<PortIndex>,
-        checks: HashMap<PortIndex, SourceCheck>,
-    ) -> Self {
-        let fdb = Arc::new(Fdb::new(rules.limit, rules.ageing, &ports, &rules.statics));
-        BridgeTable { bridge: bridge.to_owned(), ports, checks, fdb, told: Told::default() }
+    pub fn new(bridge: &str, rules: &BridgeRules, checks: HashMap<PortIndex, SourceCheck>) -> Self {
+        let ports = rules.ports.clone();
+        let indexes: Vec<_> = ports.iter().map(|port| port.index).collect();
+        let limits = ports.iter().filter_map(|port| Some((port.index, port.rules.mac_limit?.most)));
+        let fdb = Fdb::new(rules.limit, rules.ageing, &indexes, &rules.statics).with_limits(limits);
+        let fdb = Arc::new(fdb);
+        let rules = Rules::of(&ports).map(Arc::new);
+        BridgeTable { bridge: bridge.to_owned(), ports, rules, checks, fdb, told: Told::default() }
     }
 
     /// Returns a node for one of the workers that share the table.
     #[must_use]
     pub fn node(&self, workers: u32) -> Bridge {
-        Bridge::new(self.ports.clone(), Arc::clone(&self.fdb)).shared_by(workers)
+        Bridge::with_rules(&self.ports, self.rules.clone(), Arc::clone(&self.fdb)).shared_by(workers)
     }
 
     /// Returns the name of the bridge.
@@ -100,10 +106,14 @@ impl BridgeTable {
 
 impl NodeControl for BridgeTable {
     /// Takes over the stations that are still valid. Those that a port claimed before its claims were
-    /// checked are not.
+    /// checked are not, and those in a VLAN that their port has left.
     fn commit(&self, before: &dyn NodeControl) {
         let Some(before) = before.downcast::<Self>() else { return };
-        let may_stay = |entry: &FdbEntry| self.checks.get(&entry.port).is_none_or(|check| check.allows(entry.mac));
+        let may_stay = |entry: &FdbEntry| {
+            let is_allowed = self.checks.get(&entry.port).is_none_or(|check| check.allows(entry.mac));
+            let port = self.ports.iter().find(|port| port.index == entry.port);
+            is_allowed && port.is_some_and(|port| port.may_have(entry.vlan))
+        };
         self.fdb.take_over(&before.fdb, may_stay);
         self.told.take_over(&before.told);
     }
@@ -132,7 +142,10 @@ impl NodeControl for BridgeTable {
         self.told.news(|told| {
             let mut news = self.moves(view, &mut told.moves);
             if self.fdb.full() > 0 {
-                let shares = self.ports.iter().map(|&port| ((view.port)(port), None, self.fdb.share(port).refused));
+                let shares = self.ports.iter().map(|port| {
+                    let name = (view.port)(port.index);
+                    (name, None, self.fdb.share(port.index).refused)
+                });
                 news.extend(told.refusals.news(shares));
             }
             news
@@ -157,8 +170,9 @@ mod tests {
     }
 
     fn table(limit: usize, ports: &[PortIndex], checks: HashMap<PortIndex, SourceCheck>) -> BridgeTable {
-        let rules = BridgeRules { limit, ageing: 300, statics: Vec::new() };
-        BridgeTable::new("lan", &rules, ports.to_vec(), checks)
+        let ports = ports.iter().map(|&port| BridgePort::plain(port)).collect();
+        let rules = BridgeRules { limit, ageing: 300, statics: Vec::new(), ports };
+        BridgeTable::new("lan", &rules, checks)
     }
 
     fn mac(last: u8) -> MacAddr {

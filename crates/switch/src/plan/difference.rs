@@ -25,6 +25,8 @@ pub(crate) enum Step {
     PortNodes { new: usize },
     /// A port's packets are checked against other addresses, or no longer checked.
     PortSourceCheck { new: usize },
+    /// A port has other VLANs or other rules in its bridge.
+    PortRules { new: usize },
     /// An underlay is added.
     UnderlayAdded(usize),
     /// An underlay is removed.
@@ -80,7 +82,7 @@ pub(crate) fn needs_restart(old: &SwitchConfig, new: &SwitchConfig) -> Option<St
 pub(super) fn remade((old_config, old): (&Config, usize), (config, new): (&Config, usize)) -> Option<String> {
     let old = &old_config.ports[old];
     let new = &config.ports[new];
-    let PortConfig { name: _, kind, mtu, mac, nodes: _, egress_nodes: _, source_check: _ } = old;
+    let PortConfig { name: _, kind, mtu, mac, nodes: _, egress_nodes: _, source_check: _, rules: _ } = old;
     let mut differences = Vec::new();
     note(&mut differences, "mtu", *mtu, new.mtu);
     let text = |mac: Option<Mac>| mac.map_or_else(|| "none".to_owned(), |mac| mac.to_string());
@@ -154,6 +156,9 @@ pub(crate) fn difference(before: Before<'_>, config: &Config, plan: &Plan) -> Ve
         }
         if old_config.ports[old].source_check != port.source_check {
             steps.push(Step::PortSourceCheck { new });
+        }
+        if was.rules != port.rules {
+            steps.push(Step::PortRules { new });
         }
         let permissions = old_config.ports[old].kind.permissions() != port.kind.permissions();
         let name = port.name.as_str();

@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use straightline_nodes::{BridgeRules, MacPrefix};
+use straightline_nodes::{BridgePort, BridgeRules, MacPrefix, PortVlans};
 use straightline_packet::PortIndex;
 use straightline_wire::{MacAddr, VlanId};
 
@@ -228,13 +228,23 @@ fn name(config: &Config, domain: ForwardingDomain) -> SpecName {
 /// Returns the rules of the table of a bridge.
 pub(crate) fn bridge_rules(config: &Config, plan: &Plan, at: usize) -> BridgeRules {
     let bridge = &config.bridges[at];
+    let members = bridge.ports.iter().filter_map(|name| config.port_index(name));
+    let members: Vec<_> = members.collect();
+    let has_vlans = config.has_vlans(bridge);
     let statics = bridge.statics.iter().filter_map(|entry| {
         let port = config.port_index(&entry.port)?;
-        Some((VlanId::DEFAULT, MacAddr(entry.mac.octets()), PortIndex(plan.ports[port].slot)))
+        let untagged = config.ports[port].rules.vlans.as_ref().and_then(PortVlans::untagged);
+        let vlan = entry.vlan.or(untagged).unwrap_or(VlanId::DEFAULT);
+        Some((vlan, MacAddr(entry.mac.octets()), PortIndex(plan.ports[port].slot)))
     });
     let statics: Vec<_> = statics.collect();
     // The configuration's limit counts static entries, the table's limit does not.
-    BridgeRules { limit: (bridge.limit as usize).saturating_sub(statics.len()), ageing: bridge.ageing, statics }
+    let limit = (bridge.limit as usize).saturating_sub(statics.len());
+    let ports = members.iter().map(|&port| BridgePort {
+        index: PortIndex(plan.ports[port].slot),
+        rules: config.ports[port].rules_in(has_vlans),
+    });
+    BridgeRules { limit, ageing: bridge.ageing, statics, ports: ports.collect() }
 }
 
 /// Returns the addresses that a port's guest may claim. `None`: all.

@@ -31,8 +31,8 @@ pub(super) enum TableSpec {
     Bridge {
         name: String,
         rules: BridgeRules,
-        /// The ports, each with its source check if it has one.
-        ports: Vec<(PortIndex, Option<SourceCheckSpec>)>,
+        /// The source checks of ports that have one.
+        checks: Vec<(PortIndex, SourceCheckSpec)>,
     },
     SourceCheck {
         port: String,
@@ -67,10 +67,9 @@ impl TableSpec {
                 let underlay = underlay.with_context(|| format!("port {name:?}: its underlay is not open"))?;
                 Some(Tunnel::new(settings.clone(), underlay, *port, drops(name)))
             }
-            Self::Bridge { name, rules, ports } => {
-                let indexes = ports.iter().map(|(port, _)| *port).collect();
-                let checks = ports.iter().filter_map(|(port, check)| Some((*port, allowed(check.as_ref()?).node())));
-                Some(Arc::new(BridgeTable::new(name, rules, indexes, checks.collect::<HashMap<_, _>>())))
+            Self::Bridge { name, rules, checks } => {
+                let checks = checks.iter().map(|(port, check)| (*port, allowed(check).node()));
+                Some(Arc::new(BridgeTable::new(name, rules, checks.collect::<HashMap<_, _>>())))
             }
             Self::SourceCheck { check, .. } => Some(Arc::new(allowed(check))),
             Self::Node(node) => node.control(),
@@ -117,8 +116,9 @@ pub(super) fn specs(config: &Config, plan: &Plan) -> anyhow::Result<Vec<TableSpe
     }
     for (at, bridge) in config.bridges.iter().enumerate() {
         let ports = bridge.ports.iter().filter_map(|name| config.port_index(name));
-        let ports = ports.map(|port| (index(port), source_check(&config.ports[port]))).collect();
-        specs.push(TableSpec::Bridge { name: bridge.name.clone(), rules: bridge_rules(config, plan, at), ports });
+        let checks = ports.filter_map(|port| Some((index(port), source_check(&config.ports[port])?)));
+        let rules = bridge_rules(config, plan, at);
+        specs.push(TableSpec::Bridge { name: bridge.name.clone(), rules, checks: checks.collect() });
     }
     specs.extend(config.nodes.iter().cloned().map(TableSpec::Node));
     Ok(specs)

@@ -108,7 +108,8 @@ fn a_frame_for_its_own_port_is_dropped() {
 fn static_entries_neither_move_nor_age() {
     let (rig, mut guests) = lan(|lan| {
         lan.ageing = 1;
-        lan.statics = vec![StaticEntry { mac: Mac::new(mac(7).0).expect("a station"), port: "p2".to_owned() }];
+        lan.statics =
+            vec![StaticEntry { mac: Mac::new(mac(7).0).expect("a station"), port: "p2".to_owned(), vlan: None }];
     });
     expect(&mut guests, 0, mac(7), mac(1), &[2]);
     expect(&mut guests, 1, BROADCAST, mac(7), &[0, 2, 3]);

@@ -51,7 +51,11 @@ fn grant(wish: &Wish, config: &mut Config) {
         let mut lan = bridge(wish.bridged);
         lan.ageing = wish.ageing;
         if wish.has_static {
-            lan.statics = vec![StaticEntry { mac: mac(9).to_string().parse().expect("an address"), port: "p0".into() }];
+            lan.statics = vec![StaticEntry {
+                mac: mac(9).to_string().parse().expect("an address"),
+                port: "p0".into(),
+                vlan: None,
+            }];
         }
         config.bridges.push(lan);
     }

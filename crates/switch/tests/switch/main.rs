@@ -35,4 +35,5 @@ mod trace;
 mod tunnels;
 mod turn_costs;
 mod vanished;
+mod vlans;
 mod workers;

@@ -8,7 +8,7 @@ use straightline_fdb::Fdb;
 use straightline_graph::clock::{cycles, hertz};
 use straightline_graph::{EpollWaiter, Graph, Idle, Next, Node, NodeIndex, Port, PortControl, Worker, WorkerStats};
 use straightline_guest::{Guest, GuestOptions};
-use straightline_nodes::{Bridge, Patch};
+use straightline_nodes::{Bridge, BridgePort, Patch};
 use straightline_packet::{Arena, Batch, Drops, HEAD, PacketId, Packets, PortIndex, Rcu, Settings, Turn};
 use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
 use straightline_testing::packets::{Kind, segmented};
@@ -57,7 +57,8 @@ impl Driven {
             let indexes: Vec<_> = (0..ports).map(PortIndex).collect();
             let edges: Vec<_> = all.iter().map(|port| graph.output(port.for_worker(0), false)).collect();
             let fdb = Arc::new(Fdb::new(1024, 300, &indexes, &[]));
-            let bridge = graph.node("bridge", Box::new(Bridge::new(indexes, fdb)), &edges);
+            let plain: Vec<_> = indexes.into_iter().map(BridgePort::plain).collect();
+            let bridge = graph.node("bridge", Box::new(Bridge::new(&plain, fdb)), &edges);
             all.iter().for_each(|port| graph.input(port.for_worker(0), bridge));
         })
     }

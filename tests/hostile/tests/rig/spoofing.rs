@@ -387,7 +387,8 @@ fn by_an_address_that_the_guest_sets() {
 #[test]
 fn a_static_entry_is_not_moved() {
     let mut lan = Lan::new(None, |lan| {
-        lan.statics = vec![StaticEntry { mac: Mac::new(VICTIM.0).expect("a station"), port: "p3".to_owned() }];
+        lan.statics =
+            vec![StaticEntry { mac: Mac::new(VICTIM.0).expect("a station"), port: "p3".to_owned(), vlan: None }];
     });
     for n in 0..50 {
         let claim = frame(BYSTANDER, VICTIM, 60, n);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Addresses, Device, Link, Packets, Port, Ports, Queue, RingKind, Tunnel};
+use super::{Addresses, Device, Link, Packets, Port, PortVlans, Ports, Queue, RingKind, Tunnel, VlanRole};
 use crate::layout::{Grid, INDENT, TABLE_WIDTH, WIDTH, count, duration, wrap};
 
 /// Renders the answer to `ports`: a block for each port.
@@ -34,6 +34,22 @@ pub fn one_line_each(ports: &Ports) -> String {
         grid.row([port.name.clone(), port.kind.clone(), link.to_owned(), rx, tx, count(drops), short_reason(port)]);
     }
     grid.render_within(TABLE_WIDTH)
+}
+
+/// Describes the VLANs of a port.
+fn vlans(vlans: &PortVlans) -> String {
+    let PortVlans { role, vlans, untagged, native_tagged, tag, priority } = vlans;
+    let priority = if *priority > 0 { format!(", priority {priority}") } else { String::new() };
+    match role {
+        VlanRole::Access => format!("access {vlans}{priority}"),
+        VlanRole::Customer => format!("customer in VLAN {vlans}{priority}"),
+        VlanRole::Trunk => {
+            let tag = tag.as_ref().map_or_else(String::new, |tag| format!(" ({tag})"));
+            let sent = if *native_tagged { "sent tagged" } else { "untagged" };
+            let native = untagged.map_or_else(String::new, |id| format!(", native {id} {sent}{priority}"));
+            format!("trunk {vlans}{tag}{native}")
+        }
+    }
 }
 
 /// Returns why a port's link is down, or else why most of its packets were dropped: as a code where
@@ -107,6 +123,12 @@ fn port(port: &Port) -> String {
         field("features", &port.features.join(" "));
     }
 
+    if let Some(vlans) = &port.vlans {
+        field("vlans", &self::vlans(vlans));
+    }
+    if port.isolated {
+        field("isolated", "from other isolated ports");
+    }
     if let Some(addresses) = port.addresses {
         field("addresses", &learned(addresses));
     }

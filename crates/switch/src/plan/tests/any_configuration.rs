@@ -80,6 +80,7 @@ fn configs() -> impl Strategy<Value = Config> {
             }
             for port in config.ports.iter_mut().filter(|port| port.name != to && !is_carrier(&port.name)) {
                 let n: usize = port.name[1..].parse().expect("its number");
+                port.rules.isolated = ports[n].4.1 == 0;
                 match ports[n].4.1 {
                     0 => port.nodes.push("m".to_owned()),
                     1 => port.egress_nodes.push("m".to_owned()),
@@ -138,6 +139,10 @@ impl Model {
                 Step::PortSourceCheck { new: is } => {
                     let port = self.ports.get_mut(&new.ports[*is].name).expect("it runs");
                     port.0.source_check.clone_from(&new.ports[*is].source_check);
+                }
+                Step::PortRules { new: is } => {
+                    let port = self.ports.get_mut(&new.ports[*is].name).expect("it runs");
+                    port.0.rules.clone_from(&new.ports[*is].rules);
                 }
                 Step::PortRemoved { old: was } => drop(self.ports.remove(&old.ports[*was].name).expect("it ran")),
                 Step::UnderlayAdded(at) | Step::UnderlayChanged { new: at, .. } => {

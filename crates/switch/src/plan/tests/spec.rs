@@ -2,7 +2,7 @@
 //! and of no other domain.
 
 use super::*;
-use crate::config::{IpPrefix, Mac, StaticEntry};
+use crate::config::{IpPrefix, Mac, PortVlans, StaticEntry};
 
 const LAN: (&str, &str) = ("bridge", "lan");
 const PATCH: (&str, &str) = ("patch", "p0p1");
@@ -63,13 +63,25 @@ fn each_key_that_a_graph_depends_on_changes_the_description_of_its_domain() {
         ("a further port", |config| config.bridges[0].ports.push("p9".to_owned()), &[LAN]),
         ("ageing", |config| config.bridges[0].ageing = 10, &[LAN]),
         ("limit", |config| config.bridges[0].limit = 10, &[LAN]),
-        ("static", |config| config.bridges[0].statics.push(StaticEntry { mac: mac(1), port: "p2".to_owned() }), &[LAN]),
+        (
+            "static",
+            |config| config.bridges[0].statics.push(StaticEntry { mac: mac(1), port: "p2".to_owned(), vlan: None }),
+            &[LAN],
+        ),
         ("nodes", |config| config.ports[2].nodes.clear(), &[LAN]),
         ("nodes of another port", |config| config.ports[0].nodes.push("n".to_owned()), &[PATCH]),
         ("egress nodes", |config| config.ports[3].egress_nodes.clear(), &[LAN]),
         ("state of a node", |config| config.nodes[0] = node(1), &[LAN]),
         ("output of a node", |config| config.nodes[1] = mirror("p9"), &[LAN]),
         ("port of an output", |config| config.ports[8].mtu = 9000, &[LAN]),
+        (
+            "vlan of a port",
+            |config| config.ports[2].rules.vlans = Some(PortVlans::access(straightline_wire::VlanId::MAX)),
+            &[LAN],
+        ),
+        ("isolated", |config| config.ports[3].rules.isolated = true, &[LAN]),
+        ("storm", |config| config.ports[3].rules.storm.broadcast = Some(1), &[LAN]),
+        ("rules that a patch does not heed", |config| config.ports[0].rules.isolated = true, &[]),
         ("source check", |config| config.ports[4].source_check = None, &[LAN]),
         ("a further check", |config| config.ports[1].source_check = Some(SourceCheckConfig::default()), &[PATCH]),
         (

@@ -1,0 +1,244 @@
+//! The rules of one port of a bridge: its VLANs, and whom its frames may reach.
+
+use straightline_packet::{PacketVlan, PortIndex, Reason};
+use straightline_wire::{EtherType, VlanId, VlanSet};
+
+use super::form::TagForm;
+
+/// A port of a bridge, with its rules.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BridgePort {
+    /// The port.
+    pub index: PortIndex,
+    /// The rules.
+    pub rules: PortRules,
+}
+
+/// The rules of a port of a bridge.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortRules {
+    /// The VLANs of its frames. `None`: those of the default VLAN, without tags; in a bridge without
+    /// VLANs all.
+    pub vlans: Option<PortVlans>,
+    /// It exchanges frames only with ports that are not isolated.
+    pub isolated: bool,
+    /// The sources of its frames are learned.
+    pub learns: bool,
+    /// Frames for unicast addresses that nobody knows are flooded to it.
+    pub takes_unknown: bool,
+    /// The limit of stations behind it.
+    pub mac_limit: Option<MacLimit>,
+    /// The limits of its frames that are flooded.
+    pub storm: StormLimits,
+}
+
+impl BridgePort {
+    /// Returns whether a station behind the port can be in a VLAN. In a bridge without VLANs, all
+    /// stations are in the default one.
+    pub(super) fn may_have(&self, vlan: VlanId) -> bool {
+        self.rules.vlans.as_ref().map_or(vlan == VlanId::DEFAULT, |vlans| vlans.contains(vlan))
+    }
+}
+
+/// The limit of stations behind a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MacLimit {
+    /// The most stations that are learned.
+    pub most: u32,
+    /// Frames of further stations are dropped. `false`: they pass, but are not learned.
+    pub drops: bool,
+}
+
+/// The most frames from a port that are flooded in a second. `None`: any number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StormLimits {
+    /// For all stations.
+    pub broadcast: Option<u32>,
+    /// For a group of stations.
+    pub multicast: Option<u32>,
+    /// For a station that nobody knows.
+    pub unknown: Option<u32>,
+}
+
+impl BridgePort {
+    /// Returns a port without rules.
+    #[must_use]
+    pub fn plain(index: PortIndex) -> Self {
+        BridgePort { index, rules: PortRules::default() }
+    }
+}
+
+impl Default for PortRules {
+    fn default() -> Self {
+        PortRules {
+            vlans: None,
+            isolated: false,
+            learns: true,
+            takes_unknown: true,
+            mac_limit: None,
+            storm: StormLimits::default(),
+        }
+    }
+}
+
+/// The stations that a flooded frame is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Crowd {
+    Broadcast,
+    Multicast,
+    /// One station that nobody knows.
+    Unknown,
+}
+
+/// The VLANs of a port (IEEE 802.1Q, 6.9 and 8.6.2).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortVlans {
+    /// The port's part in its VLANs.
+    pub role: VlanRole,
+    /// Priority of frames that come in without one, 0 to 7.
+    pub priority: u8,
+}
+
+/// A port's part in its VLANs. The names are those of Open vSwitch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum VlanRole {
+    /// Frames without tags, in one VLAN.
+    Access(VlanId),
+    /// Frames with a tag of this kind, in these VLANs.
+    Trunk {
+        /// Kind of the tags: [`EtherType::VLAN`] or [`EtherType::SERVICE_VLAN`].
+        tpid: EtherType,
+        /// The VLANs, with the native one.
+        vlans: Box<VlanSet>,
+        /// The VLAN of frames without a tag.
+        native: Option<NativeVlan>,
+    },
+    /// A customer's frames, with or without tags of its own, in one VLAN of the provider.
+    Customer(VlanId),
+}
+
+/// The native VLAN of a trunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NativeVlan {
+    /// The VLAN.
+    pub id: VlanId,
+    /// Its frames go out with a tag.
+    pub is_tagged: bool,
+}
+
+/// The VLAN of a received frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Classified {
+    pub(super) vlan: PacketVlan,
+    /// The frame has a tag that must go.
+    pub(super) pops: bool,
+}
+
+impl PortVlans {
+    /// Returns an access port's VLANs: this one.
+    #[must_use]
+    pub fn access(id: VlanId) -> Self {
+        PortVlans { role: VlanRole::Access(id), priority: 0 }
+    }
+
+    /// Returns whether the port is in a VLAN.
+    #[must_use]
+    pub fn contains(&self, id: VlanId) -> bool {
+        match &self.role {
+            VlanRole::Access(own) | VlanRole::Customer(own) => *own == id,
+            VlanRole::Trunk { vlans, .. } => vlans.contains(id),
+        }
+    }
+
+    /// Returns the VLAN of frames without a tag.
+    #[must_use]
+    pub fn untagged(&self) -> Option<VlanId> {
+        match &self.role {
+            VlanRole::Access(own) | VlanRole::Customer(own) => Some(*own),
+            VlanRole::Trunk { native, .. } => native.map(|native| native.id),
+        }
+    }
+
+    /// Returns the VLANs of the port.
+    #[must_use]
+    pub fn all(&self) -> VlanSet {
+        match &self.role {
+            VlanRole::Access(own) | VlanRole::Customer(own) => [*own].into_iter().collect(),
+            VlanRole::Trunk { vlans, .. } => VlanSet::clone(vlans),
+        }
+    }
+
+    /// Returns the form in which frames leave by the port; `None` if they leave as they are in the
+    /// bridge.
+    #[must_use]
+    pub fn form(&self) -> Option<TagForm> {
+        match &self.role {
+            VlanRole::Access(_) | VlanRole::Customer(_) => None,
+            VlanRole::Trunk { tpid, native, .. } => {
+                let untagged = native.filter(|native| !native.is_tagged).map(|native| native.id);
+                Some(TagForm::new(*tpid, untagged))
+            }
+        }
+    }
+
+    /// Returns the VLAN of a frame that has come in (the ingress filter). `tag` are the four bytes
+    /// behind its addresses if the frame begins with a tag of either kind, else 0.
+    #[inline]
+    pub(super) fn classify(&self, tag: u32) -> Result<Classified, Reason> {
+        let untagged = |id| {
+            let vlan = PacketVlan { id, pcp: self.priority, dei: false };
+            Ok(Classified { vlan, pops: false })
+        };
+        match &self.role {
+            VlanRole::Customer(own) => untagged(*own),
+            VlanRole::Access(own) if tag == 0 => untagged(*own),
+            VlanRole::Access(own) => {
+                let found = Found::of(tag);
+                if found.tpid == EtherType::VLAN && found.vid == 0 {
+                    Ok(found.within(*own))
+                } else {
+                    Err(Reason::VlanNotAllowed)
+                }
+            }
+            VlanRole::Trunk { tpid, vlans, native } => {
+                let found = Found::of(tag);
+                if tag == 0 || found.tpid != *tpid {
+                    return native.map_or(Err(Reason::VlanNotAllowed), |native| untagged(native.id));
+                }
+                let id = if found.vid == 0 { native.map(|native| native.id) } else { VlanId::new(found.vid) };
+                match id.filter(|id| vlans.contains(*id)) {
+                    Some(id) => Ok(found.within(id)),
+                    None => Err(Reason::VlanNotAllowed),
+                }
+            }
+        }
+    }
+}
+
+/// A tag that a frame begins with.
+#[derive(Clone, Copy)]
+struct Found {
+    tpid: EtherType,
+    pcp: u8,
+    dei: bool,
+    vid: u16,
+}
+
+impl Found {
+    #[inline]
+    fn of(tag: u32) -> Self {
+        let [tpid_high, tpid_low, tci_high, tci_low] = tag.to_be_bytes();
+        Found {
+            tpid: EtherType(u16::from_be_bytes([tpid_high, tpid_low])),
+            pcp: tci_high >> 5,
+            dei: tci_high & 0x10 != 0,
+            vid: u16::from_be_bytes([tci_high & 0x0f, tci_low]),
+        }
+    }
+
+    /// The frame goes on in a VLAN without its tag, and with its priority.
+    #[inline]
+    fn within(self, id: VlanId) -> Classified {
+        Classified { vlan: PacketVlan { id, pcp: self.pcp, dei: self.dei }, pops: true }
+    }
+}

@@ -1,0 +1,143 @@
+//! The rules of a bridge's ports as a worker looks them up.
+
+use std::collections::HashMap;
+
+use straightline_graph::RateLimit;
+use straightline_packet::{PortIndex, Reason};
+use straightline_wire::{EtherType, VlanId};
+
+use super::member::{BridgePort, Classified, Crowd, PortRules, StormLimits};
+
+/// The rules of all ports of a bridge.
+#[derive(Debug)]
+pub(super) struct Rules {
+    /// The ports by their index; `None` for ports of others.
+    members: Vec<Option<PortRules>>,
+    /// The ports to which frames of a VLAN are flooded, by VLAN. Entry 0 has those of a bridge without
+    /// VLANs.
+    floods: Box<[u16]>,
+    /// The lists that `floods` names. VLANs with the same ports share one.
+    lists: Vec<Vec<Receiver>>,
+    /// The limits of flooded frames of each port, by its index.
+    storms: Vec<Storm>,
+}
+
+/// The limits of a port's flooded frames. All workers count together.
+#[derive(Debug)]
+struct Storm {
+    broadcast: Option<RateLimit>,
+    multicast: Option<RateLimit>,
+    unknown: Option<RateLimit>,
+}
+
+/// A port to which frames are flooded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Receiver {
+    pub(super) edge: usize,
+    pub(super) port: PortIndex,
+    pub(super) isolated: bool,
+    /// It gets frames for unicast addresses that nobody knows.
+    pub(super) takes_unknown: bool,
+}
+
+impl Rules {
+    /// Returns the rules of these ports, or `None` if no port has one.
+    pub(super) fn of(ports: &[BridgePort]) -> Option<Self> {
+        if ports.iter().all(|port| port.rules == PortRules::default()) {
+            return None;
+        }
+        let size = ports.iter().map(|port| port.index.index() + 1).max().unwrap_or(0);
+        let mut members = vec![None; size];
+        for port in ports {
+            members[port.index.index()] = Some(port.rules.clone());
+        }
+        let storms = members.iter().map(|port| {
+            let limits = port.as_ref().map_or_else(StormLimits::default, |rules| rules.storm);
+            Storm {
+                broadcast: limits.broadcast.map(RateLimit::new),
+                multicast: limits.multicast.map(RateLimit::new),
+                unknown: limits.unknown.map(RateLimit::new),
+            }
+        });
+        let storms = storms.collect();
+        let floods = vec![0; 1 + usize::from(VlanId::MAX.get())].into();
+        let mut rules = Rules { members, floods, lists: Vec::new(), storms };
+        let mut known = HashMap::new();
+        for vid in 0..=VlanId::MAX.get() {
+            let takes = |port: &BridgePort| match (&port.rules.vlans, VlanId::new(vid)) {
+                (Some(vlans), Some(id)) => vlans.contains(id),
+                (vlans, _) => vlans.is_none(),
+            };
+            let receivers = ports.iter().enumerate().filter(|(_, port)| takes(port)).map(|(edge, port)| Receiver {
+                edge,
+                port: port.index,
+                isolated: port.rules.isolated,
+                takes_unknown: port.rules.takes_unknown,
+            });
+            let receivers: Vec<_> = receivers.collect();
+            let list = *known.entry(receivers).or_insert_with_key(|receivers| {
+                rules.lists.push(receivers.clone());
+                rules.lists.len() - 1
+            });
+            // There are at most as many lists as VLANs.
+            rules.floods[usize::from(vid)] = u16::try_from(list).unwrap_or(0);
+        }
+        Some(rules)
+    }
+
+    /// Returns the rules of a port.
+    #[inline]
+    pub(super) fn member(&self, port: PortIndex) -> Option<&PortRules> {
+        self.members.get(port.index())?.as_ref()
+    }
+
+    /// Returns the ports to which frames of a VLAN are flooded.
+    #[inline]
+    pub(super) fn receivers(&self, vlan: Option<VlanId>) -> &[Receiver] {
+        let list = self.floods.get(usize::from(vlan.map_or(0, VlanId::get)));
+        list.and_then(|&list| self.lists.get(usize::from(list))).map_or(&[], |list| list)
+    }
+
+    /// Counts a frame from `port` that is flooded in the second `now`. Returns `false` if it is beyond
+    /// the port's limit.
+    pub(super) fn may_flood(&self, port: PortIndex, crowd: Crowd, now: u32) -> bool {
+        let limit = self.storms.get(port.index()).and_then(|storm| match crowd {
+            Crowd::Broadcast => storm.broadcast.as_ref(),
+            Crowd::Multicast => storm.multicast.as_ref(),
+            Crowd::Unknown => storm.unknown.as_ref(),
+        });
+        limit.is_none_or(|limit| limit.take(now))
+    }
+
+    /// Returns the VLAN of a frame from `port`; `None` in a bridge without VLANs.
+    #[inline]
+    pub(super) fn classify(&self, port: PortIndex, tag: u32) -> Result<Option<Classified>, Reason> {
+        match self.member(port).map(|member| &member.vlans) {
+            Some(Some(vlans)) => vlans.classify(tag).map(Some),
+            Some(None) => Ok(None),
+            None => Err(Reason::NotConnected),
+        }
+    }
+}
+
+/// Returns the tag that a frame begins with, as four bytes in network order; 0 if it has none.
+///
+/// # Errors
+/// The frame ends within the tag.
+#[inline]
+pub(super) fn tag_of(head: &[u8]) -> Result<u32, Reason> {
+    let Some(word) = head.get(12..16).and_then(|bytes| bytes.first_chunk()) else {
+        let ends_in_tag = head.get(12..14).is_some_and(|bytes| is_tag(u16::from_be_bytes([bytes[0], bytes[1]])));
+        return if ends_in_tag { Err(Reason::Runt) } else { Ok(0) };
+    };
+    let word = u32::from_be_bytes(*word);
+    if !is_tag((word >> 16) as u16) {
+        return Ok(0);
+    }
+    if head.len() < 18 { Err(Reason::Runt) } else { Ok(word) }
+}
+
+#[inline]
+fn is_tag(ether_type: u16) -> bool {
+    EtherType(ether_type).is_vlan()
+}
