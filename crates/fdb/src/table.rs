@@ -66,13 +66,16 @@ const MOST_MOVES: usize = 16;
 
 /// The outcome of learning an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LearnOutcome {
+pub enum LearnOutcome<P = PortIndex> {
     /// The address is known at this port.
     Known,
     /// The address is new.
     Learned,
-    /// The address was at another port before.
-    Moved,
+    /// The address was at another port before: this one.
+    Moved {
+        /// The port.
+        from: P,
+    },
     /// The configuration fixes the address to another port.
     Fixed,
     /// The port has filled its share of the table (see [`Share`]). The address is known
@@ -207,7 +210,7 @@ impl<P: FdbPort> Fdb<P> {
 
     /// Learns that `station` is behind `port`, because a frame with this source came in there.
     #[inline]
-    pub fn learn(&self, station: Station, port: P, now: u32) -> LearnOutcome {
+    pub fn learn(&self, station: Station, port: P, now: u32) -> LearnOutcome<P> {
         if let Some(found) = self.stations.find(station) {
             let is_here = self.port_of(found) == port;
             let seen = found.seen();
@@ -226,7 +229,7 @@ impl<P: FdbPort> Fdb<P> {
     /// another writer may have been faster.
     #[cold]
     #[inline(never)]
-    fn update(&self, key: Station, port: P, now: u32) -> LearnOutcome {
+    fn update(&self, key: Station, port: P, now: u32) -> LearnOutcome<P> {
         let mut writer = self.lock();
         let Some(station) = self.stations.find(key) else { return self.add(key, port, now) };
         let before = self.port_of(station);
@@ -251,11 +254,11 @@ impl<P: FdbPort> Fdb<P> {
         let moved = FdbMove { vlan: key.vlan(), mac: key.mac(), from: before, to: port };
         writer.moves[place(count)] = Some(moved);
         self.moves.store(count + 1, Ordering::Relaxed);
-        LearnOutcome::Moved
+        LearnOutcome::Moved { from: before }
     }
 
     /// Adds a station that is not in the table. The caller holds the lock.
-    fn add(&self, key: Station, port: P, now: u32) -> LearnOutcome {
+    fn add(&self, key: Station, port: P, now: u32) -> LearnOutcome<P> {
         let owner = port.index().into();
         if self.shares.reserve(owner) != Reservation::Granted {
             return LearnOutcome::Full;

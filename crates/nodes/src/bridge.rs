@@ -6,23 +6,28 @@
 //! ([`TagForm`]). A bridge without rules pays nothing for this.
 
 mod form;
+mod loops;
 mod member;
 mod rules;
 mod table;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 pub use form::TagForm;
+use loops::Loops;
+use member::Crowd;
 pub use member::{BridgePort, MacLimit, NativeVlan, PortRules, PortVlans, StormLimits, VlanRole};
-use member::{Classified, Crowd};
-use rules::Rules;
+use rules::{Lane, Rules};
 use straightline_fdb::{Fdb, LearnOutcome, Station};
 use straightline_graph::{Next, Node};
-use straightline_packet::{Batch, PacketId, Packets, PortIndex, Reason};
+use straightline_packet::{Batch, PacketId, PacketVlan, Packets, PortIndex, Reason, StripError};
 use straightline_wire::VlanId;
 pub use table::{BridgeRules, BridgeTable};
+
+use crate::SourceCheck;
 
 /// First of the addresses 01:80:c2:00:00:00 to 0f, which are for the nearest bridge only (IEEE
 /// 802.1Q, table 8-1).
@@ -42,6 +47,8 @@ pub struct Bridge {
     edges: Vec<usize>,
     /// `None`: no port has rules.
     rules: Option<Arc<Rules>>,
+    /// `None`: loops are not looked for.
+    guard: Option<Arc<LoopGuard>>,
     fdb: Arc<Fdb>,
     /// Number of workers that share the table. Each has a bridge of its own.
     workers: u32,
@@ -50,6 +57,13 @@ pub struct Bridge {
 }
 
 const NONE: usize = usize::MAX;
+
+/// The loop protection of a bridge, with the source checks that say who owns an address.
+#[derive(Debug)]
+struct LoopGuard {
+    loops: Loops,
+    checks: HashMap<PortIndex, SourceCheck>,
+}
 
 /// The decision on a frame.
 #[derive(Clone, Copy)]
@@ -62,18 +76,18 @@ enum Decision {
 impl Bridge {
     /// Creates a bridge of `ports`, which learns stations in `fdb`.
     pub fn new(ports: &[BridgePort], fdb: Arc<Fdb>) -> Self {
-        Self::with_rules(ports, Rules::of(ports).map(Arc::new), fdb)
+        Self::with(ports, Rules::of(ports).map(Arc::new), None, fdb)
     }
 
-    /// Creates a bridge whose rules other workers' bridges share.
-    fn with_rules(ports: &[BridgePort], rules: Option<Arc<Rules>>, fdb: Arc<Fdb>) -> Self {
+    /// Creates a bridge that shares its rules and its loop protection with those of other workers.
+    fn with(ports: &[BridgePort], rules: Option<Arc<Rules>>, guard: Option<Arc<LoopGuard>>, fdb: Arc<Fdb>) -> Self {
         let ports: Vec<_> = ports.iter().map(|port| port.index).collect();
         let size = ports.iter().map(|p| p.index() + 1).max().unwrap_or(0);
         let mut edges = vec![NONE; size];
         for (edge, port) in ports.iter().enumerate() {
             edges[port.index()] = edge;
         }
-        Bridge { ports, edges, rules, fdb, workers: 1, batches: 0 }
+        Bridge { ports, edges, rules, guard, fdb, workers: 1, batches: 0 }
     }
 
     /// Sets the number of workers that share the table. They sweep it in turns, because only one
@@ -90,15 +104,17 @@ impl Bridge {
         if is_no_station(from) {
             return Decision::Drop(Reason::BadSource);
         }
-        self.fdb.learn(Station::of_number(VlanId::DEFAULT, from), port, now);
+        self.learn(Station::of_number(VlanId::DEFAULT, from), port, now);
         self.forward(VlanId::DEFAULT, to, port, now)
     }
 
     /// Decides on a frame as [`Self::decide`] does, with the rules of its port.
+    #[inline]
     fn decide_by(
         &self,
         rules: &Rules,
-        vlan: Option<VlanId>,
+        lane: &Lane,
+        vlan: VlanId,
         [to, from]: [u64; 2],
         port: PortIndex,
         now: u32,
@@ -106,20 +122,34 @@ impl Bridge {
         if is_no_station(from) {
             return Decision::Drop(Reason::BadSource);
         }
-        let Some(member) = rules.member(port) else { return Decision::Drop(Reason::NotConnected) };
-        let vlan = vlan.unwrap_or(VlanId::DEFAULT);
-        if member.learns {
-            let learned = self.fdb.learn(Station::of_number(vlan, from), port, now);
-            if learned == LearnOutcome::Full && member.mac_limit.is_some_and(|limit| limit.drops) {
+        if lane.learns {
+            let learned = self.learn(Station::of_number(vlan, from), port, now);
+            if learned == LearnOutcome::Full && lane.drops_unlearned {
                 return Decision::Drop(Reason::MacLimit);
             }
         }
         match self.forward(vlan, to, port, now) {
-            Decision::Edge(edge) if member.isolated && rules.member(self.ports[edge]).is_some_and(|to| to.isolated) => {
+            Decision::Edge(edge) if lane.isolated && rules.lane(self.ports[edge]).is_some_and(|to| to.isolated) => {
                 Decision::Drop(Reason::Isolated)
             }
             decision => decision,
         }
+    }
+
+    /// Learns that a station is behind `port`.
+    #[inline]
+    fn learn(&self, station: Station, port: PortIndex, now: u32) -> LearnOutcome {
+        let learned = self.fdb.learn(station, port, now);
+        if let (LearnOutcome::Moved { from }, Some(guard)) = (learned, &self.guard) {
+            guard.loops.moved(station, (from, port), now, &guard.checks);
+        }
+        learned
+    }
+
+    /// Returns the loops if floods of some port pause.
+    #[inline]
+    fn paused(&self, now: u32) -> Option<&Loops> {
+        self.guard.as_ref().map(|guard| &guard.loops).filter(|loops| loops.any_paused(now))
     }
 
     /// Returns where a frame goes.
@@ -145,40 +175,50 @@ impl Bridge {
     /// Sends a packet to every port except its own: a guest never gets its own frame back.
     #[inline(never)]
     fn flood(&self, packets: &mut Packets<'_>, from: PortIndex, id: PacketId, next: &mut Next<'_>) {
-        if self.ports.len() < 2 {
-            packets.discard(id, Reason::NoReceiver);
-            return;
-        }
-        for (edge, &port) in self.ports.iter().enumerate() {
-            if port != from {
-                next.push(edge, id);
+        let now = packets.now();
+        let paused = self.paused(now);
+        let is_paused = |port| paused.is_some_and(|loops| loops.is_paused(port, now));
+        let mut is_sent = false;
+        if !is_paused(from) {
+            for (edge, &port) in self.ports.iter().enumerate() {
+                if port != from && !is_paused(port) {
+                    next.push(edge, id);
+                    is_sent = true;
+                }
             }
+        }
+        if !is_sent {
+            packets.discard(id, if paused.is_some() { Reason::Loop } else { Reason::NoReceiver });
         }
     }
 
     /// Floods a packet in its VLAN, as the rules of its port and of the others allow.
     #[inline(never)]
-    fn flood_by(
-        rules: &Rules,
-        packets: &mut Packets<'_>,
-        crowd: Crowd,
-        vlan: Option<VlanId>,
-        id: PacketId,
-        next: &mut Next<'_>,
-    ) {
+    fn flood_by(&self, rules: &Rules, packets: &mut Packets<'_>, crowd: Crowd, id: PacketId, next: &mut Next<'_>) {
         let from = packets.port(id);
-        let Some(member) = rules.member(from) else { return packets.discard(id, Reason::NotConnected) };
-        if !rules.may_flood(from, crowd, packets.now()) {
+        let Some(lane) = rules.lane(from) else { return packets.discard(id, Reason::NotConnected) };
+        let now = packets.now();
+        let paused = self.paused(now);
+        let is_paused = |port| paused.is_some_and(|loops| loops.is_paused(port, now));
+        if is_paused(from) {
+            return packets.discard(id, Reason::Loop);
+        }
+        if !rules.may_flood(from, crowd, now) {
             return packets.discard(id, Reason::Storm);
         }
         let mut unsent = Reason::NoReceiver;
         let mut is_sent = false;
+        let vlan = packets.vlan(id).map(|vlan| vlan.id);
         for receiver in rules.receivers(vlan) {
             if receiver.port == from || crowd == Crowd::Unknown && !receiver.takes_unknown {
                 continue;
             }
-            if member.isolated && receiver.isolated {
+            if lane.isolated && receiver.isolated {
                 unsent = Reason::Isolated;
+                continue;
+            }
+            if is_paused(receiver.port) {
+                unsent = Reason::Loop;
                 continue;
             }
             next.push(receiver.edge, id);
@@ -213,56 +253,119 @@ impl Bridge {
         }
     }
 
-    /// Forwards frames by the rules of the ports. In a row, all frames also have one tag.
+    /// Forwards frames by the rules of the ports. In a row, frames have one port and the same first 16
+    /// bytes: addresses and tag, or type.
     fn process_by(&self, rules: &Rules, packets: &mut Packets<'_>, batch: &Batch, next: &mut Next<'_>) {
         let now = packets.now();
-        let mut before = (0, 0, PortIndex(0), 0);
-        let mut classified: Option<Classified> = None;
-        let mut decision = Decision::Drop(Reason::BadSource);
+        let mut before = (0, PortIndex(0));
+        let mut fate = Fate::drop(Reason::BadSource);
         for &id in batch.ids() {
             let port = packets.port(id);
             let head = packets.head(id);
-            let Some([to, from]) = head.first_chunk::<12>().map(numbers) else {
-                packets.discard(id, Reason::Runt);
-                continue;
-            };
-            let tag = match rules::tag_of(head) {
-                Ok(tag) => tag,
-                Err(reason) => {
-                    packets.discard(id, reason);
-                    continue;
-                }
-            };
-            if (to, from, port, tag) != before {
-                before = (to, from, port, tag);
-                (classified, decision) = match rules.classify(port, tag) {
-                    Ok(found) => {
-                        let vlan = found.map(|found| found.vlan.id);
-                        (found, self.decide_by(rules, vlan, [to, from], port, now))
+            let front = head.first_chunk::<16>().map_or(0, |front| u128::from_ne_bytes(*front));
+            // A frame of fewer bytes is a row by itself.
+            if (front, port) != before || front == 0 {
+                fate = self.fate(rules, head, port, now);
+                before = (front, port);
+            }
+            match fate.decision {
+                Decision::Edge(edge) => {
+                    let changed = match fate.change {
+                        TagChange::None => Ok(()),
+                        TagChange::Pop => pop(packets, id),
+                        TagChange::Push(tag) => form::push(packets, id, tag),
+                        TagChange::Write(tag) => {
+                            packets.head_mut(id)[12..16].copy_from_slice(&tag);
+                            Ok(())
+                        }
+                    };
+                    match changed {
+                        Ok(()) => next.push(edge, id),
+                        Err(reason) => packets.discard(id, reason),
                     }
-                    Err(reason) => (None, Decision::Drop(reason)),
-                };
-            }
-            if let Decision::Drop(reason) = decision {
-                packets.discard(id, reason);
-                continue;
-            }
-            if let Some(Classified { vlan, pops }) = classified {
-                if pops && packets.pop_tag(id).is_err() {
-                    packets.discard(id, Reason::ChecksumRange);
-                    continue;
                 }
-                packets.set_vlan(id, Some(vlan));
-            }
-            match decision {
-                Decision::Edge(edge) => next.push(edge, id),
                 Decision::Flood(crowd) => {
-                    Self::flood_by(rules, packets, crowd, classified.map(|found| found.vlan.id), id, next);
+                    if matches!(fate.change, TagChange::Pop)
+                        && let Err(reason) = pop(packets, id)
+                    {
+                        packets.discard(id, reason);
+                        continue;
+                    }
+                    packets.set_vlan(id, fate.vlan);
+                    self.flood_by(rules, packets, crowd, id, next);
                 }
-                Decision::Drop(_) => {}
+                Decision::Drop(reason) => packets.discard(id, reason),
             }
         }
     }
+
+    /// Decides on a frame, and on what becomes of its tag.
+    #[inline(never)]
+    fn fate(&self, rules: &Rules, head: &[u8], port: PortIndex, now: u32) -> Fate {
+        let Some(addresses) = head.first_chunk::<12>().map(numbers) else { return Fate::drop(Reason::Runt) };
+        let Some(lane) = rules.lane(port) else { return Fate::drop(Reason::NotConnected) };
+        let tag = match rules::tag_of(head) {
+            Ok(tag) => tag,
+            Err(reason) => return Fate::drop(reason),
+        };
+        let classified = match rules.classify(port, lane, tag) {
+            Ok(found) => found,
+            Err(reason) => return Fate::drop(reason),
+        };
+        let vlan = classified.map(|found| found.vlan);
+        let id = vlan.map_or(VlanId::DEFAULT, |vlan| vlan.id);
+        let decision = self.decide_by(rules, lane, id, addresses, port, now);
+        let has = classified.filter(|found| found.pops).map(|_| tag.to_be_bytes());
+        let gets = match decision {
+            // A frame for one port gets its last form at once, so most frames between trunks stay as they are.
+            Decision::Edge(edge) => vlan.and_then(|vlan| rules.lane(self.ports[edge])?.form?.tag(vlan)),
+            // The others get a form for each output.
+            Decision::Flood(_) | Decision::Drop(_) => None,
+        };
+        let change = match (has, gets) {
+            (None, None) => TagChange::None,
+            (Some(has), Some(gets)) if has == gets => TagChange::None,
+            (Some(_), Some(gets)) => TagChange::Write(gets),
+            (Some(_), None) => TagChange::Pop,
+            (None, Some(gets)) => TagChange::Push(gets),
+        };
+        Fate { decision, vlan, change }
+    }
+}
+
+/// The decision on a frame of a bridge with rules.
+#[derive(Clone, Copy)]
+struct Fate {
+    decision: Decision,
+    /// The VLAN of the frame, if the bridge has some.
+    vlan: Option<PacketVlan>,
+    change: TagChange,
+}
+
+impl Fate {
+    fn drop(reason: Reason) -> Self {
+        Fate { decision: Decision::Drop(reason), vlan: None, change: TagChange::None }
+    }
+}
+
+/// The change of a frame's tag.
+#[derive(Clone, Copy)]
+enum TagChange {
+    None,
+    Pop,
+    Push([u8; 4]),
+    /// Another tag in place of the one that is there.
+    Write([u8; 4]),
+}
+
+/// Removes a frame's tag.
+#[inline]
+fn pop(packets: &mut Packets<'_>, id: PacketId) -> Result<(), Reason> {
+    packets.pop_tag(id).map_err(|error| match error {
+        StripError::TooShort | StripError::TooDeep => Reason::Runt,
+        StripError::Segmentation => Reason::SegmentHeaders,
+        StripError::Checksum => Reason::ChecksumRange,
+    })
 }
 
 /// Returns whether no station can have this address.

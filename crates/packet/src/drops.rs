@@ -70,6 +70,8 @@ reasons! {
     MacLimit = "mac-limit", "Raise `mac-limit` of the port, or find out who uses further addresses behind it.";
     /// The port sends more packets to many stations than `storm` allows.
     Storm = "storm", "Look for a loop behind the port or for a guest that scans, or raise `storm` of the port.";
+    /// Floods of the port pause, because a station appeared there again and again.
+    Loop = "loop", "Look for a second way between both networks, or for a guest that claims the address of another.";
     /// A node that the program brings, such as a filter, dropped the packet.
     Node = "node", "Check the settings of the nodes that ports name in `nodes` or `egress-nodes`.";
     /// A descriptor names memory that the guest does not have.
@@ -163,6 +165,7 @@ impl Reason {
             | Reason::NoReceiver
             | Reason::MacLimit
             | Reason::Storm
+            | Reason::Loop
             | Reason::Node
             | Reason::BadAddress
             | Reason::BadDirection

@@ -76,6 +76,7 @@ fn bridge<'a>(name: &str, ports: impl Iterator<Item = &'a PortConfig>) -> Bridge
         ports: ports.map(|port| port.name.clone()).collect(),
         ageing: BridgeConfig::DEFAULT_AGEING,
         limit: BridgeConfig::DEFAULT_LIMIT,
+        loop_protection: true,
         statics: Vec::new(),
     }
 }

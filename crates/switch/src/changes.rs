@@ -141,7 +141,14 @@ mod tests {
     }
 
     fn bridge(ports: Vec<String>) -> BridgeConfig {
-        BridgeConfig { name: "lan".to_owned(), ports, ageing: 300, limit: 16, statics: Vec::new() }
+        BridgeConfig {
+            name: "lan".to_owned(),
+            ports,
+            ageing: 300,
+            limit: 16,
+            statics: Vec::new(),
+            loop_protection: true,
+        }
     }
 
     #[test]

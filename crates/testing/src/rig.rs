@@ -56,6 +56,7 @@ pub fn bridge(n: usize) -> BridgeConfig {
         ports: (0..n).map(|p| format!("p{p}")).collect(),
         ageing: 300,
         limit: 64,
+        loop_protection: true,
         statics: Vec::new(),
     }
 }

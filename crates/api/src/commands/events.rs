@@ -105,6 +105,18 @@ pub enum EventKind {
         /// The error; it may have several lines.
         error: String,
     },
+    /// A station appeared at another port of a bridge again and again, as in a loop. So floods from and
+    /// to that port pause.
+    Loop {
+        /// The bridge.
+        bridge: String,
+        /// The station's address.
+        mac: String,
+        /// The port where the station was before.
+        from: String,
+        /// The port whose floods pause.
+        to: String,
+    },
     /// A worker did not finish a turn in time.
     Stall {
         /// The worker, as an index into `workers` of `runtime`.
@@ -209,8 +221,9 @@ impl Event {
     #[must_use]
     pub fn is_warning(&self) -> bool {
         use EventKind::{
-            AddressConflict, Fault, LinkDown, LinkUp, Lost, Moved, Neighbour, Node, NotLearned, OpenerEnded, Other,
-            PathMtu, PortAdded, PortRemoved, RefusedCall, Reload, ReloadFailed, RemoteMoved, SocketsEnded, Stall,
+            AddressConflict, Fault, LinkDown, LinkUp, Loop, Lost, Moved, Neighbour, Node, NotLearned, OpenerEnded,
+            Other, PathMtu, PortAdded, PortRemoved, RefusedCall, Reload, ReloadFailed, RemoteMoved, SocketsEnded,
+            Stall,
         };
         match &self.kind {
             Lost { .. }
@@ -219,6 +232,7 @@ impl Event {
             | ReloadFailed { .. }
             | Stall { .. }
             | NotLearned { .. }
+            | Loop { .. }
             | RefusedCall { .. }
             | OpenerEnded { .. }
             | SocketsEnded { .. } => true,

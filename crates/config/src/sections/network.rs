@@ -66,6 +66,14 @@ pub(crate) const BRIDGE_KEYS: &[Key] = &[
         "65536",
     ),
     Key::new(
+        "loop-protection",
+        Value::Boolean,
+        Absent::Value("true"),
+        "`true`: if an address moves between ports again and again, floods from and to the port that it moves to pause \
+         for 10 s. An event names both ports.",
+        "false",
+    ),
+    Key::new(
         "static",
         Value::Places { of: "MAC addresses and port names" },
         Absent::Text("none"),
@@ -114,6 +122,7 @@ pub(crate) fn read_bridge(name: &str, section: &Section<'_>, report: &mut Findin
     let ageing =
         section.integer("ageing", 1..=1_000_000, report).map_or(BridgeConfig::DEFAULT_AGEING, Spanned::into_inner);
     let limit = section.integer("limit", 1..=MAX_ADDRESSES, report);
+    let loop_protection = section.boolean("loop-protection", report).is_none_or(Spanned::into_inner);
     let (statics, static_spans) = read_statics(section, report);
     let most = limit.as_ref().map_or(BridgeConfig::DEFAULT_LIMIT, |limit| *limit.get_ref());
     if u32::try_from(statics.len()).map_or(true, |count| count > most) {
@@ -130,6 +139,7 @@ pub(crate) fn read_bridge(name: &str, section: &Section<'_>, report: &mut Findin
         ports: ports.map(|ports| ports.names).unwrap_or_default(),
         ageing,
         limit: most,
+        loop_protection,
         statics,
     };
     draft.bridges.push((bridge, static_spans));

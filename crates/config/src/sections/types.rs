@@ -464,6 +464,8 @@ pub struct BridgeConfig {
     pub ageing: u32,
     /// The maximum number of addresses, static ones included.
     pub limit: u32,
+    /// Floods of a port pause if an address moves there again and again.
+    pub loop_protection: bool,
     /// Static entries: addresses that are known from the start and never forgotten.
     pub statics: Vec<StaticEntry>,
 }

@@ -17,6 +17,7 @@ mod process;
 mod program;
 mod socket;
 mod tunnel;
+mod vlans;
 mod worker;
 
 #[cfg(test)]
@@ -53,6 +54,7 @@ pub const CHECKS: &[Check] = &[
     connection::FLAPPING,
     drops::DROPS,
     moves::MOVES,
+    vlans::VLANS,
     frontend::MEMORY,
     frontend::DRIVER,
     frontend::QUEUES,

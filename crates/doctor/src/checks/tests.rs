@@ -6,8 +6,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use straightline_api::{
     Addresses, BridgeMoves, ConfigurationFile, Device, DownReason, Drops, Joined, JoinedKind, Link, Neighbour,
-    NeighbourState, Neighbours, OwnAddress, Packets, PathMtu, Port, Privileges, Queue, QueuePairs, Runtime, Status,
-    Tunnel, Worker,
+    NeighbourState, Neighbours, OwnAddress, Packets, PathMtu, Port, PortVlans, Privileges, Queue, QueuePairs, Runtime,
+    Status, Tunnel, VlanRole, Worker,
 };
 
 mod harmless;
@@ -63,6 +63,14 @@ fn port(name: &str) -> PortFacts {
         joined: Some(Joined { kind: JoinedKind::Bridge, name: "lan".to_owned() }),
         queue_pairs: Some(QueuePairs { offered: Some(2), enabled: 2 }),
         addresses: Some(Addresses { learned: 1, refused: 0 }),
+        vlans: Some(PortVlans {
+            role: VlanRole::Access,
+            vlans: "10".to_owned(),
+            untagged: Some(10),
+            native_tagged: false,
+            tag: None,
+            priority: 0,
+        }),
         ..Port::default()
     };
     let configured = ConfiguredPort { port: port.clone(), owner: Some(64055), group: None, perms: 0o600 };

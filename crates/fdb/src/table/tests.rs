@@ -31,7 +31,7 @@ fn learns_moves_and_forgets() {
     assert_eq!(fdb.learn(Station::new(VLAN, mac(1)), A, 0), LearnOutcome::Learned);
     assert_eq!(fdb.learn(Station::new(VLAN, mac(1)), A, 5), LearnOutcome::Known);
     assert_eq!(fdb.lookup(Station::new(VLAN, mac(1)), 10), Some(A));
-    assert_eq!(fdb.learn(Station::new(VLAN, mac(1)), B, 10), LearnOutcome::Moved);
+    assert_eq!(fdb.learn(Station::new(VLAN, mac(1)), B, 10), LearnOutcome::Moved { from: A });
     assert_eq!(fdb.lookup(Station::new(VLAN, mac(1)), 309), Some(B));
     assert_eq!(fdb.lookup(Station::new(VLAN, mac(1)), 310), None, "aged");
     assert!(fdb.entries(310).is_empty());
@@ -160,7 +160,8 @@ fn workers_share_it() {
             // Some addresses stay at their port, and all workers see them. Others move between
             // ports.
             if address < 4 {
-                assert_ne!(fdb.learn(Station::new(VLAN, mac(1000 + address)), A, now), LearnOutcome::Moved);
+                let learned = fdb.learn(Station::new(VLAN, mac(1000 + address)), A, now);
+                assert!(!matches!(learned, LearnOutcome::Moved { .. }));
                 let found = fdb.lookup(Station::new(VLAN, mac(1000 + address)), now);
                 assert!(found.is_none_or(|port| port == A), "{found:?}");
             } else {
@@ -218,7 +219,7 @@ fn agrees_with_a_map() {
                 model.remove(&n);
                 LearnOutcome::Full
             }
-            Some(_) => LearnOutcome::Moved,
+            Some((from, _)) => LearnOutcome::Moved { from },
             None => LearnOutcome::Learned,
         };
         assert_eq!(fdb.learn(Station::new(VLAN, mac(n)), port, now), expected, "address {n} at {now}");

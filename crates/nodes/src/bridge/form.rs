@@ -21,7 +21,7 @@ impl TagForm {
 
     /// Returns the tag that a frame in this VLAN gets.
     #[inline]
-    fn tag(self, vlan: PacketVlan) -> Option<[u8; vlan::LEN]> {
+    pub(super) fn tag(self, vlan: PacketVlan) -> Option<[u8; vlan::LEN]> {
         if self.untagged == Some(vlan.id) {
             return None;
         }
@@ -32,13 +32,24 @@ impl TagForm {
     }
 }
 
+/// Puts a tag on a frame.
+#[inline]
+pub(super) fn push(packets: &mut Packets<'_>, id: PacketId, tag: [u8; vlan::LEN]) -> Result<(), Reason> {
+    packets.push_tag(id, tag).map_err(|error| match error {
+        PrependError::NoHeadroom => Reason::NoHeadroom,
+        PrependError::Offset | PrependError::Outer => Reason::SegmentHeaders,
+    })
+}
+
 impl Form for TagForm {
     #[inline]
     fn change(&self, packets: &mut Packets<'_>, id: PacketId) -> Result<(), Reason> {
         let Some(tag) = packets.vlan(id).and_then(|vlan| self.tag(vlan)) else { return Ok(()) };
-        packets.push_tag(id, tag).map_err(|error| match error {
-            PrependError::NoHeadroom => Reason::NoHeadroom,
-            PrependError::Offset | PrependError::Outer => Reason::SegmentHeaders,
-        })
+        push(packets, id, tag)
+    }
+
+    #[inline]
+    fn changes(&self, packets: &Packets<'_>, id: PacketId) -> bool {
+        packets.vlan(id).is_some_and(|vlan| self.tag(vlan).is_some())
     }
 }

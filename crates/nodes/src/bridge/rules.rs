@@ -3,16 +3,19 @@
 use std::collections::HashMap;
 
 use straightline_graph::RateLimit;
-use straightline_packet::{PortIndex, Reason};
+use straightline_packet::{PacketVlan, PortIndex, Reason};
 use straightline_wire::{EtherType, VlanId};
 
-use super::member::{BridgePort, Classified, Crowd, PortRules, StormLimits};
+use super::form::TagForm;
+use super::member::{BridgePort, Classified, Crowd, PortRules, PortVlans, StormLimits};
 
 /// The rules of all ports of a bridge.
 #[derive(Debug)]
 pub(super) struct Rules {
     /// The ports by their index; `None` for ports of others.
     members: Vec<Option<PortRules>>,
+    /// The part of the rules that most frames need, by the port's index.
+    lanes: Vec<Lane>,
     /// The ports to which frames of a VLAN are flooded, by VLAN. Entry 0 has those of a bridge without
     /// VLANs.
     floods: Box<[u16]>,
@@ -28,6 +31,44 @@ struct Storm {
     broadcast: Option<RateLimit>,
     multicast: Option<RateLimit>,
     unknown: Option<RateLimit>,
+}
+
+/// The rules of a port, as far as frames without a tag need them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lane {
+    /// The VLAN of such frames, or why they drop; no VLAN in a bridge without VLANs.
+    untagged: Result<Option<PacketVlan>, Reason>,
+    pub(super) learns: bool,
+    /// Frames of stations that were not learned drop.
+    pub(super) drops_unlearned: bool,
+    pub(super) isolated: bool,
+    /// The form in which frames leave by the port.
+    pub(super) form: Option<TagForm>,
+}
+
+impl Lane {
+    fn of(rules: Option<&PortRules>) -> Self {
+        let Some(rules) = rules else {
+            return Lane {
+                untagged: Err(Reason::NotConnected),
+                learns: false,
+                drops_unlearned: false,
+                isolated: false,
+                form: None,
+            };
+        };
+        let untagged = match &rules.vlans {
+            Some(vlans) => vlans.classify(0).map(|found| Some(found.vlan)),
+            None => Ok(None),
+        };
+        Lane {
+            untagged,
+            learns: rules.learns,
+            drops_unlearned: rules.mac_limit.is_some_and(|limit| limit.drops),
+            isolated: rules.isolated,
+            form: rules.vlans.as_ref().and_then(PortVlans::form),
+        }
+    }
 }
 
 /// A port to which frames are flooded.
@@ -61,7 +102,8 @@ impl Rules {
         });
         let storms = storms.collect();
         let floods = vec![0; 1 + usize::from(VlanId::MAX.get())].into();
-        let mut rules = Rules { members, floods, lists: Vec::new(), storms };
+        let lanes = members.iter().map(|rules| Lane::of(rules.as_ref())).collect();
+        let mut rules = Rules { members, lanes, floods, lists: Vec::new(), storms };
         let mut known = HashMap::new();
         for vid in 0..=VlanId::MAX.get() {
             let takes = |port: &BridgePort| match (&port.rules.vlans, VlanId::new(vid)) {
@@ -85,10 +127,10 @@ impl Rules {
         Some(rules)
     }
 
-    /// Returns the rules of a port.
+    /// Returns what most frames of a port need; `None` for a port of others.
     #[inline]
-    pub(super) fn member(&self, port: PortIndex) -> Option<&PortRules> {
-        self.members.get(port.index())?.as_ref()
+    pub(super) fn lane(&self, port: PortIndex) -> Option<&Lane> {
+        self.lanes.get(port.index())
     }
 
     /// Returns the ports to which frames of a VLAN are flooded.
@@ -111,11 +153,14 @@ impl Rules {
 
     /// Returns the VLAN of a frame from `port`; `None` in a bridge without VLANs.
     #[inline]
-    pub(super) fn classify(&self, port: PortIndex, tag: u32) -> Result<Option<Classified>, Reason> {
-        match self.member(port).map(|member| &member.vlans) {
-            Some(Some(vlans)) => vlans.classify(tag).map(Some),
-            Some(None) => Ok(None),
-            None => Err(Reason::NotConnected),
+    pub(super) fn classify(&self, port: PortIndex, lane: &Lane, tag: u32) -> Result<Option<Classified>, Reason> {
+        if tag == 0 {
+            return lane.untagged.map(|vlan| vlan.map(|vlan| Classified { vlan, pops: false }));
+        }
+        match self.members.get(port.index()) {
+            Some(Some(PortRules { vlans: Some(vlans), .. })) => vlans.classify(tag).map(Some),
+            Some(Some(_)) => Ok(None),
+            Some(None) | None => Err(Reason::NotConnected),
         }
     }
 }

@@ -9,6 +9,8 @@ use straightline_graph::{NodeControl, RefusalNotes, Rows, TableEvent, TableView,
 use straightline_packet::PortIndex;
 use straightline_wire::{MacAddr, VlanId};
 
+use super::LoopGuard;
+use super::loops::{Loop, Loops, PAUSE};
 use super::member::BridgePort;
 use super::rules::Rules;
 use crate::{Bridge, SourceCheck};
@@ -22,6 +24,8 @@ pub struct BridgeRules {
     pub ageing: u32,
     /// The static entries.
     pub statics: Vec<(VlanId, MacAddr, PortIndex)>,
+    /// Floods of a port pause if a station moves there again and again.
+    pub loop_protection: bool,
     /// The ports with their rules, in the order of the bridge's edges.
     pub ports: Vec<BridgePort>,
 }
@@ -33,8 +37,9 @@ pub struct BridgeTable {
     ports: Vec<BridgePort>,
     /// The rules as workers look them up; `None` if no port has one.
     rules: Option<Arc<Rules>>,
-    /// The source checks of ports that have one.
-    checks: HashMap<PortIndex, SourceCheck>,
+    /// The source checks of ports that have one, and the loop protection.
+    guard: Arc<LoopGuard>,
+    protects: bool,
     fdb: Arc<Fdb>,
     told: Told<AlreadyTold>,
 }
@@ -56,14 +61,18 @@ impl BridgeTable {
         let limits = ports.iter().filter_map(|port| Some((port.index, port.rules.mac_limit?.most)));
         let fdb = Fdb::new(rules.limit, rules.ageing, &indexes, &rules.statics).with_limits(limits);
         let fdb = Arc::new(fdb);
+        let count = indexes.iter().map(|port| port.index() + 1).max().unwrap_or(0);
+        let guard = Arc::new(LoopGuard { loops: Loops::new(count), checks });
+        let protects = rules.loop_protection;
         let rules = Rules::of(&ports).map(Arc::new);
-        BridgeTable { bridge: bridge.to_owned(), ports, rules, checks, fdb, told: Told::default() }
+        BridgeTable { bridge: bridge.to_owned(), ports, rules, guard, protects, fdb, told: Told::default() }
     }
 
     /// Returns a node for one of the workers that share the table.
     #[must_use]
     pub fn node(&self, workers: u32) -> Bridge {
-        Bridge::with_rules(&self.ports, self.rules.clone(), Arc::clone(&self.fdb)).shared_by(workers)
+        let guard = self.protects.then(|| Arc::clone(&self.guard));
+        Bridge::with(&self.ports, self.rules.clone(), guard, Arc::clone(&self.fdb)).shared_by(workers)
     }
 
     /// Returns the name of the bridge.
@@ -82,6 +91,18 @@ impl BridgeTable {
     #[must_use]
     pub fn share(&self, port: PortIndex) -> Share {
         self.fdb.share(port)
+    }
+
+    fn loop_event(&self, view: &TableView<'_>, found: Loop) -> TableEvent {
+        let bridge = self.bridge.clone();
+        let mac = found.station.mac().to_string();
+        let from = (view.port)(found.home);
+        let to = (view.port)(found.paused);
+        let message = format!(
+            "bridge {bridge:?}: {mac} of port {from:?} appears at port {to:?} again and again, so floods of {to:?} pause \
+             for {PAUSE} s"
+        );
+        TableEvent { source: format!("bridge {bridge}"), kind: EventKind::Loop { bridge, mac, from, to }, message }
     }
 
     fn moves(&self, view: &TableView<'_>, told: &mut u64) -> Vec<TableEvent> {
@@ -110,7 +131,7 @@ impl NodeControl for BridgeTable {
     fn commit(&self, before: &dyn NodeControl) {
         let Some(before) = before.downcast::<Self>() else { return };
         let may_stay = |entry: &FdbEntry| {
-            let is_allowed = self.checks.get(&entry.port).is_none_or(|check| check.allows(entry.mac));
+            let is_allowed = self.guard.checks.get(&entry.port).is_none_or(|check| check.allows(entry.mac));
             let port = self.ports.iter().find(|port| port.index == entry.port);
             is_allowed && port.is_some_and(|port| port.may_have(entry.vlan))
         };
@@ -135,12 +156,13 @@ impl NodeControl for BridgeTable {
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        vec![("moved", self.fdb.moved()), ("refused", self.fdb.full())]
+        vec![("moved", self.fdb.moved()), ("refused", self.fdb.full()), ("loops", self.guard.loops.count())]
     }
 
     fn events(&self, view: &TableView<'_>) -> Vec<TableEvent> {
         self.told.news(|told| {
             let mut news = self.moves(view, &mut told.moves);
+            news.extend(self.guard.loops.news().into_iter().map(|found| self.loop_event(view, found)));
             if self.fdb.full() > 0 {
                 let shares = self.ports.iter().map(|port| {
                     let name = (view.port)(port.index);
@@ -171,7 +193,7 @@ mod tests {
 
     fn table(limit: usize, ports: &[PortIndex], checks: HashMap<PortIndex, SourceCheck>) -> BridgeTable {
         let ports = ports.iter().map(|&port| BridgePort::plain(port)).collect();
-        let rules = BridgeRules { limit, ageing: 300, statics: Vec::new(), ports };
+        let rules = BridgeRules { limit, ageing: 300, statics: Vec::new(), loop_protection: true, ports };
         BridgeTable::new("lan", &rules, checks)
     }
 
@@ -221,6 +243,6 @@ mod tests {
             panic!("{events:?}");
         };
         assert_eq!(port, "vm1");
-        assert_eq!(table.counters(), [("moved", 0), ("refused", 2)]);
+        assert_eq!(table.counters(), [("moved", 0), ("refused", 2), ("loops", 0)]);
     }
 }

@@ -20,6 +20,7 @@ mod reload;
 mod run;
 mod runtime;
 mod sandbox;
+mod tenants;
 mod top;
 mod trace;
 mod usage;

@@ -244,7 +244,13 @@ pub(crate) fn bridge_rules(config: &Config, plan: &Plan, at: usize) -> BridgeRul
         index: PortIndex(plan.ports[port].slot),
         rules: config.ports[port].rules_in(has_vlans),
     });
-    BridgeRules { limit, ageing: bridge.ageing, statics, ports: ports.collect() }
+    BridgeRules {
+        limit,
+        ageing: bridge.ageing,
+        statics,
+        loop_protection: bridge.loop_protection,
+        ports: ports.collect(),
+    }
 }
 
 /// Returns the addresses that a port's guest may claim. `None`: all.

@@ -1,6 +1,6 @@
 //! Drops, moves and drift.
 
-use straightline_api::{DropCount, Event, EventKind};
+use straightline_api::{DropCount, Event, EventKind, VlanRole};
 use straightline_packet::Reason;
 
 use super::*;
@@ -49,6 +49,11 @@ pub(super) const FAULTS: &[Fault] = &[
         Warn,
         "`mac` in the port's section",
     ),
+    ("vlans", |facts| join(facts, VlanRole::Access, "30", Some(30)), Warn, "add VLAN 30 to `trunk`"),
+    ("vlans", |facts| join(facts, VlanRole::Access, "1", Some(1)), Warn, "correct `vlan` of [port.vm1]"),
+    ("vlans", |facts| lose_tags(facts, VlanRole::Access, Some(10)), Warn, "make [port.vm1] a `trunk`"),
+    ("vlans", |facts| lose_tags(facts, VlanRole::Trunk, None), Warn, "set `native-vlan` of [port.vm1]"),
+    ("vlans", |facts| lose_tags(facts, VlanRole::Trunk, Some(10)), Warn, "add the VLANs to `trunk` of [port.vm1]"),
     ("drift", |facts| file(facts).changed = Some(true), Warn, "straightline reload"),
     (
         "drift",
@@ -64,6 +69,18 @@ pub(super) const FAULTS: &[Fault] = &[
 
 pub(super) fn file(facts: &mut Facts) -> &mut ConfigurationFile {
     switch(facts).status.configuration.as_mut().unwrap()
+}
+
+/// Gives the first port these VLANs.
+fn join(facts: &mut Facts, role: VlanRole, list: &str, untagged: Option<u16>) {
+    let vlans = facts.ports[0].port.vlans.as_mut().unwrap();
+    (vlans.role, vlans.vlans, vlans.untagged) = (role, list.to_owned(), untagged);
+}
+
+/// Has the first port drop frames of VLANs that are not its own.
+fn lose_tags(facts: &mut Facts, role: VlanRole, untagged: Option<u16>) {
+    join(facts, role, "10,20-29", untagged);
+    facts.ports[0].port.drops.insert("vlan-not-allowed".to_owned(), 7);
 }
 
 fn before(facts: &mut Facts, at: usize) -> &mut Port {

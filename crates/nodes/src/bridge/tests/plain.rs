@@ -56,3 +56,18 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn floods_of_a_port_to_which_a_station_moves_again_and_again_pause() {
+    let ports: Vec<_> = (0..PORTS).map(|port| BridgePort::plain(PortIndex(port))).collect();
+    let mut rig = Rig::protected(&ports);
+    let frame = |from: u8| [&[0xff; 6], &[2, 0, 0, 0, 0, from][..], &[0x88, 0xb5, 0]].concat();
+    let all = || frame(1);
+    let moves = (0..20).map(|n| (n % 2, all())).collect();
+    rig.forward(moves);
+    // Port 1 neither floods nor is flooded to.
+    let got = rig.forward(vec![(0, all()), (1, frame(3)), (2, frame(2))]);
+    assert_eq!(got.iter().map(Vec::len).collect::<Vec<_>>(), [1, 0, 1]);
+    assert!(rig.dropped_as(1, Reason::Loop) > 1);
+    assert_eq!(rig.dropped_as(0, Reason::Loop), 0);
+}

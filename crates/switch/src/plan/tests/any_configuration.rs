@@ -62,6 +62,7 @@ fn configs() -> impl Strategy<Value = Config> {
             ports,
             ageing,
             limit: 16,
+            loop_protection: true,
             statics: Vec::new(),
         });
         let patches = patches.collect();

@@ -68,7 +68,7 @@ fn burst<K: Kernels, R: Device>(
     for ((&id, first), place) in ids.iter().zip(&firsts[*at..*known]).zip(&mut places) {
         let len = turn.len(id);
         let offload = turn.offload(id);
-        if len > link.max_len || !is_plain(offload) {
+        if !turn.fits(id, len, link.max_len) || !is_plain(offload) {
             break;
         }
         let Some(segment) = ring.single(&link.memory, first, Direction::ToGuest) else { break };
