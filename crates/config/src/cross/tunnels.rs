@@ -2,6 +2,9 @@
 
 use std::net::IpAddr;
 
+use straightline_nodes::PortVlans;
+use straightline_wire::{VlanId, VlanSet};
+
 use crate::diagnostic::Findings;
 use crate::sections::kind::TunnelSite;
 use crate::sections::underlay::UnderlaySpans;
@@ -61,6 +64,7 @@ pub(super) fn check(draft: &Draft, report: &mut Findings<'_>) {
         check_ends(&tunnel, spans, report);
         check_key(&tunnel, &found, report);
         check_bridge(draft, &tunnel, report);
+        check_site(draft, &tunnel, &found, report);
         check_mtu(draft, &tunnel, report);
         found.push(tunnel);
     }
@@ -163,6 +167,32 @@ fn check_bridge(draft: &Draft, found: &Found<'_>, report: &mut Findings<'_>) {
         );
         report.error(span, message);
     }
+}
+
+/// Warns of two tunnels of one bridge that lead to one site: a flood comes back by the other one. Two
+/// tunnels without a VLAN in common are no loop.
+fn check_site(draft: &Draft, found: &Found<'_>, others: &[Found<'_>], report: &mut Findings<'_>) {
+    let bridge_of = |name: &String| draft.bridges.iter().position(|(bridge, _)| bridge.ports.contains(name));
+    let Some(bridge) = bridge_of(&found.port.name) else { return };
+    let all = |port: &PortConfig| port.rules.vlans.as_ref().map_or_else(default_vlan, PortVlans::all);
+    let own = all(found.port);
+    let leads_there = |other: &&Found<'_>| {
+        bridge_of(&other.port.name) == Some(bridge)
+            && other.tunnel.remotes.iter().any(|remote| found.tunnel.remotes.contains(remote))
+            && all(other.port).iter().any(|id| own.contains(id))
+    };
+    if let Some(other) = others.iter().find(leads_there) {
+        let message = format!(
+            "ports {:?} and {:?} of bridge {:?} are tunnels to one remote: floods come back by the other one, a loop; use \
+             one port, which may have several remotes (`remotes`), or VLANs that differ",
+            other.port.name, found.port.name, draft.bridges[bridge].0.name
+        );
+        report.warn(&found.site.remote, message);
+    }
+}
+
+fn default_vlan() -> VlanSet {
+    [VlanId::DEFAULT].into_iter().collect()
 }
 
 /// Warns where packets of other ports are longer than the tunnel carries, and where the tunnel is

@@ -459,3 +459,19 @@ fn packets_for_other_addresses_may_be_left_to_the_kernel() {
     };
     assert_eq!(request.steal, expected);
 }
+
+#[test]
+fn two_tunnels_to_one_site_in_a_bridge_are_worth_a_warning() {
+    let fixture = Fixture::new();
+    let one = file(&fixture, "kind = \"vxlan\"\nremote = \"192.0.2.2\"\nvni = 5\n");
+    let two = |keys: &str, remote: u8| {
+        format!("{one}{keys}[port.u]\nkind = \"vxlan\"\nunderlay = \"wan\"\nremote = \"192.0.2.{remote}\"\nvni = 6\n")
+    };
+    let lan = "[bridge.lan]\nports = [\"t\", \"u\"]\n";
+    let found = warnings(&good(&format!("{}{lan}", two("", 2))));
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].contains("\"t\" and \"u\" of bridge \"lan\" are tunnels to one remote"), "{found:?}");
+    assert_eq!(warnings(&good(&format!("{}{lan}", two("", 3)))), [""; 0]);
+    let apart = format!("{}vlan = 20\n{lan}", two("vlan = 10\n", 2));
+    assert_eq!(warnings(&good(&apart)), [""; 0]);
+}

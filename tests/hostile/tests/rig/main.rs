@@ -49,4 +49,5 @@ mod split;
 mod spoofing;
 mod tiny_buffers;
 mod truncated;
+mod vlans;
 mod zero_copy;

@@ -1,0 +1,197 @@
+//! Guests that send tags which their ports do not allow, that flood, and that fill the bridge's table.
+
+use hostile::scene::measure_gap;
+use straightline_config::{Config, MacLimit, PortConfig, PortRules, PortVlans, StormLimits, VlanRole};
+use straightline_guest::{Guest, GuestOptions};
+use straightline_testing::{
+    BROADCAST, Rig, Victims, arrived, bridge, frame, mac, nothing, rig, send, take, wait_until,
+};
+use straightline_wire::{EtherType, MacAddr, VlanId, VlanSet};
+
+/// Port 0 (the attacker's), 1 (a bystander's, in VLAN 10), 2 and 3 (the victims', in VLAN 20), on one
+/// bridge and one worker.
+struct Lan {
+    rig: Rig,
+    config: Config,
+    attacker: Guest,
+    bystander: Guest,
+    victims: Victims,
+}
+
+fn id(vid: u16) -> VlanId {
+    VlanId::new(vid).expect("a VLAN")
+}
+
+fn set(port: &mut PortConfig, vlans: PortVlans) {
+    port.rules = PortRules { vlans: Some(vlans), ..PortRules::default() };
+}
+
+/// All VLANs but that of the victims.
+fn trunk() -> PortVlans {
+    let vlans: VlanSet = (1..4095).filter(|vid| *vid != 20).map(id).collect();
+    let role = VlanRole::Trunk { tpid: EtherType::VLAN, vlans: Box::new(vlans), native: None };
+    PortVlans { role, priority: 0 }
+}
+
+impl Lan {
+    fn new(attacker: PortVlans, change: impl FnOnce(&mut PortConfig)) -> Lan {
+        let mut kept = Config::default();
+        let rig = rig(4, |config| {
+            set(&mut config.ports[0], attacker);
+            change(&mut config.ports[0]);
+            set(&mut config.ports[1], PortVlans::access(id(10)));
+            set(&mut config.ports[2], PortVlans::access(id(20)));
+            set(&mut config.ports[3], PortVlans::access(id(20)));
+            config.bridges.push(bridge(4));
+            kept = config.clone();
+        });
+        let options = GuestOptions::default();
+        let attacker = rig.guest(0, &options);
+        let bystander = rig.guest(1, &options);
+        let victims = Victims::start(&rig, 2, 3);
+        Lan { rig, config: kept, attacker, bystander, victims }
+    }
+
+    fn send_all(&mut self, frames: impl IntoIterator<Item = Vec<u8>>) -> u64 {
+        let mut count = 0;
+        for frame in frames {
+            send(&mut self.attacker, &frame);
+            arrived(&mut self.bystander);
+            count += 1;
+        }
+        count
+    }
+
+    fn end(mut self) {
+        nothing(&mut self.attacker);
+        for port in 1..4 {
+            assert!(self.rig.port(port).drops.is_empty(), "{:?}", self.rig.port(port).drops);
+        }
+        self.victims.finish();
+    }
+}
+
+fn tagged(frame: &[u8], tags: &[[u8; 4]]) -> Vec<u8> {
+    [&frame[..12], &tags.concat(), &frame[12..]].concat()
+}
+
+fn tag(vid: u16) -> [u8; 4] {
+    let [high, low] = vid.to_be_bytes();
+    [0x81, 0, high, low]
+}
+
+const SERVICE: [u8; 4] = [0x88, 0xa8, 0, 20];
+
+/// No tag leads from an access port into the VLAN of others.
+#[test]
+fn tags_at_an_access_port() {
+    let mut lan = Lan::new(PortVlans::access(id(10)), |_| ());
+    let plain = frame(BROADCAST, mac(9), 100, 1);
+    let tags: [&[[u8; 4]]; 7] = [
+        &[tag(20)],
+        &[tag(10)],
+        &[tag(4095)],
+        &[SERVICE],
+        &[tag(20), tag(20)],
+        &[SERVICE, tag(0)],
+        &[tag(10), tag(20)],
+    ];
+    let sent = lan.send_all(tags.iter().map(|tags| tagged(&plain, tags)));
+    lan.rig.wait_drops(0, "vlan-not-allowed", sent);
+    // A priority tag goes. The one behind it is a part of the packet: it leads nowhere.
+    let behind = tagged(&plain, &[tag(20)]);
+    send(&mut lan.attacker, &tagged(&plain, &[tag(0), tag(20)]));
+    assert_eq!(take(&mut lan.bystander, 1)[0].1, behind);
+    let cut = (14..18).map(|len| tagged(&plain, &[tag(20)])[..len].to_vec());
+    let sent = lan.send_all(cut);
+    lan.rig.wait_drops(0, "runt", sent);
+    lan.victims.go_on();
+    lan.end();
+}
+
+/// A trunk does not lead into VLANs that it does not have, whatever stands behind its tag.
+#[test]
+fn tags_at_a_trunk() {
+    let mut lan = Lan::new(trunk(), |_| ());
+    let plain = frame(BROADCAST, mac(9), 100, 1);
+    let tags: [&[[u8; 4]]; 6] =
+        [&[], &[tag(20)], &[tag(0)], &[tag(4095)], &[SERVICE], &[tag(20), tag(10), tag(20), tag(20)]];
+    let sent = lan.send_all(tags.iter().map(|tags| tagged(&plain, tags)));
+    lan.rig.wait_drops(0, "vlan-not-allowed", sent);
+    send(&mut lan.attacker, &tagged(&plain, &[tag(10), tag(20), tag(20)]));
+    assert_eq!(take(&mut lan.bystander, 1)[0].1, tagged(&plain, &[tag(20), tag(20)]));
+    // A VLAN that nobody else has.
+    send(&mut lan.attacker, &tagged(&plain, &[tag(77)]));
+    lan.rig.wait_drops(0, "no-receiver", 1);
+    lan.victims.go_on();
+    lan.end();
+}
+
+/// Stations in every VLAN fill the attacker's share of the table only.
+#[test]
+fn stations_invented_in_every_vlan() {
+    let mut lan = Lan::new(trunk(), |_| ());
+    let frames = (0..hostile::repeats(2000, 100_000)).map(|n| {
+        let [.., high, low] = n.to_be_bytes();
+        let source = MacAddr([2, 0, 0, 1, high, low]);
+        let vid = u16::try_from(n % 4094 + 1).expect("a VLAN");
+        tagged(&frame(BROADCAST, source, 60, 1), &[tag(vid)])
+    });
+    let frames: Vec<_> = frames.collect();
+    lan.send_all(frames);
+    let addresses = |port| lan.rig.port(port).addresses.expect("it is in a bridge");
+    wait_until("its share is full", || addresses(0).refused > 0);
+    // An eighth of 64 places, and the half that no port owns.
+    assert!(addresses(0).learned <= 40);
+    assert!(addresses(2).learned >= 1, "the victim is known");
+    for n in 1..=8 {
+        send(&mut lan.bystander, &frame(MacAddr([2, 0, 0, 0, 9, 9]), mac(n), 60, 1));
+    }
+    wait_until("others have their places", || addresses(1).learned == 8);
+    assert_eq!(addresses(1).refused, 0);
+    arrived(&mut lan.attacker);
+    lan.victims.go_on();
+    lan.end();
+}
+
+/// A storm costs the paced neighbours on the same worker nothing.
+#[test]
+fn a_storm_beside_victims() {
+    let limits = StormLimits { broadcast: Some(50), multicast: Some(50), unknown: Some(50) };
+    let mut lan = Lan::new(PortVlans::access(id(10)), |port| {
+        port.rules.storm = limits;
+        port.rules.mac_limit = Some(MacLimit { most: 4, drops: true });
+    });
+    let groups = [BROADCAST, MacAddr([1, 0, 0x5e, 0, 0, 1]), MacAddr([2, 7, 7, 7, 7, 7])];
+    let frames = (0..hostile::repeats(3000, 100_000)).map(|n| frame(groups[n % 3], mac(9), 60, 1));
+    let frames: Vec<_> = frames.collect();
+    let Lan { rig, attacker, bystander, victims, .. } = &mut lan;
+    measure_gap(victims, "a storm", || {
+        for frame in &frames {
+            send(attacker, frame);
+            arrived(bystander);
+        }
+        wait_until("most of it is dropped", || rig.drops(0, "storm") > 1000);
+    });
+    lan.end();
+}
+
+/// A reload that moves the attacker from VLAN to VLAN, under traffic.
+#[test]
+fn vlans_that_change_under_traffic() {
+    let mut lan = Lan::new(PortVlans::access(id(10)), |_| ());
+    for vid in [30, 10, 40, 10] {
+        let mut config = lan.config.clone();
+        set(&mut config.ports[0], PortVlans::access(id(vid)));
+        lan.rig.switch.reload(&config).expect("a good configuration");
+        send(&mut lan.attacker, &frame(BROADCAST, mac(9), 100, u64::from(vid)));
+        if vid == 10 {
+            take(&mut lan.bystander, 1);
+        } else {
+            wait_until("nobody gets it", || lan.rig.drops(0, "no-receiver") > 0);
+            nothing(&mut lan.bystander);
+        }
+        lan.victims.go_on();
+    }
+    lan.end();
+}
