@@ -33,3 +33,34 @@ pub(super) fn git(folder: &Path) -> Command {
     }
     git
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A git repository in a temporary folder.
+    pub(in crate::rules) struct Repository(tempfile::TempDir);
+
+    impl Repository {
+        pub(in crate::rules) fn new() -> Self {
+            let repository = Self(tempfile::tempdir().expect("a folder"));
+            repository.git(&["init", "--quiet"]);
+            repository
+        }
+
+        pub(in crate::rules) fn path(&self) -> &Path {
+            self.0.path()
+        }
+
+        pub(in crate::rules) fn git(&self, args: &[&str]) -> String {
+            let mut git = git(self.path());
+            git.args(["-c", "user.name=x", "-c", "user.email=x@example.org", "-c", "commit.gpgsign=false"]);
+            run::output(git.args(args)).expect("git works").trim().to_owned()
+        }
+
+        pub(in crate::rules) fn commit(&self, subject: &str) -> String {
+            self.git(&["commit", "--quiet", "--allow-empty", "-m", subject]);
+            self.git(&["rev-parse", "HEAD"])
+        }
+    }
+}

@@ -57,8 +57,8 @@ fn own_part(mut subject: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use super::git::tests::Repository;
     use super::*;
-    use crate::run;
     use std::fs;
 
     #[test]
@@ -80,35 +80,13 @@ mod tests {
         assert_eq!(check(""), [""; 0]);
     }
 
-    /// A git repository in a temporary folder.
-    struct Repository(tempfile::TempDir);
-
-    impl Repository {
-        fn new() -> Self {
-            let repository = Self(tempfile::tempdir().expect("a folder"));
-            repository.git(&["init", "--quiet"]);
-            repository
-        }
-
-        fn git(&self, args: &[&str]) -> String {
-            let mut git = git::git(self.0.path());
-            git.args(["-c", "user.name=x", "-c", "user.email=x@example.org", "-c", "commit.gpgsign=false"]);
-            run::output(git.args(args)).expect("git works").trim().to_owned()
-        }
-
-        fn commit(&self, subject: &str) -> String {
-            self.git(&["commit", "--quiet", "--allow-empty", "-m", subject]);
-            self.git(&["rev-parse", "HEAD"])
-        }
-    }
-
     #[test]
     fn only_descendants_of_the_base_are_listed() {
         let repository = Repository::new();
         repository.commit("older");
         let base = repository.commit("base");
         let subjects = |from: &str| -> Vec<String> {
-            let log = commits_since(repository.0.path(), from).expect("a history");
+            let log = commits_since(repository.path(), from).expect("a history");
             log.lines().map(|line| line.split_once(' ').expect("an id").1.to_owned()).collect()
         };
         assert_eq!(subjects(&base), [""; 0]);
@@ -129,9 +107,9 @@ mod tests {
     fn without_history_nothing_is_checked() {
         let repository = Repository::new();
         repository.commit("only");
-        let error = commits_since(repository.0.path(), LAST_OLD).expect_err("another history").to_string();
+        let error = commits_since(repository.path(), LAST_OLD).expect_err("another history").to_string();
         assert!(error.contains(LAST_OLD) && error.contains("--unshallow"), "{error}");
-        let inner = repository.0.path().join("inner");
+        let inner = repository.path().join("inner");
         fs::create_dir_all(&inner).expect("a folder");
         let error = commits_since(&inner, LAST_OLD).expect_err("a folder of it").to_string();
         assert!(error.contains("repository of their own"), "{error}");
