@@ -52,8 +52,9 @@ const USAGE: &str = "usage: cargo xtask COMMAND
         build the Debian package in target/debian
   tarball
         build the tarball for other distributions in target/dist
-  house
+  house [--figures]
         check the workspace rules: imports, `unsafe`, doc comments, lines of Markdown, subjects of new commits
+        --figures       list how often the code that each page of figures measures has changed since
   citations [--all]
         show which sentences of specifications (docs/citations) no code or no test cites; exits with 0 whatever it finds
         --all           every sentence, with the places that cite it
@@ -68,7 +69,8 @@ enum Command {
     Measure(&'static str, Vec<String>),
     /// `deb` or `tarball`.
     Package(package::Builder),
-    House,
+    /// Whether the ages of figures are listed.
+    House(bool),
     /// Whether every sentence is shown.
     Citations(bool),
     Bugs(Option<String>),
@@ -87,7 +89,7 @@ fn main() -> ExitCode {
         Command::Fuzz(options) => run_fuzz(&options),
         Command::Measure(what, args) => measure(what, &args),
         Command::Package(build) => build().map(|_| true),
-        Command::House => run::root().and_then(|root| rules::pass(&root)),
+        Command::House(lists_figures) => run::root().and_then(|root| rules::pass(&root, lists_figures)),
         Command::Citations(all) => run::root().and_then(|root| citations::report(&root, all)).map(|()| true),
         Command::Bugs(pattern) => bugs::run(pattern.as_deref()),
     };
@@ -142,9 +144,11 @@ fn measure(what: &str, args: &[String]) -> Result<bool> {
 fn parse(mut args: impl Iterator<Item = String>) -> Result<Command> {
     let command = args.next().context("the command is missing")?;
     if command == "house" {
-        return match args.next() {
-            None => Ok(Command::House),
-            Some(arg) => bail!("house takes no argument, and got {arg}"),
+        let args: Vec<String> = args.collect();
+        return match args.as_slice() {
+            [] => Ok(Command::House(false)),
+            [list] if list == "--figures" => Ok(Command::House(true)),
+            _ => bail!("house takes --figures or no argument, and got {}", args.join(" ")),
         };
     }
     if command == "citations" {
@@ -223,7 +227,8 @@ mod tests {
             panic!("a good command line");
         };
         assert_eq!((options.only.as_deref(), options.long), (Some("uml"), true));
-        assert!(matches!(parsed(&["house"]), Ok(Command::House)));
+        assert!(matches!(parsed(&["house"]), Ok(Command::House(false))));
+        assert!(matches!(parsed(&["house", "--figures"]), Ok(Command::House(true))));
         let Ok(Command::Fuzz(options)) = parsed(&["fuzz", "packet", "--secs", "9"]) else {
             panic!("a good command line");
         };

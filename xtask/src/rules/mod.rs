@@ -13,11 +13,13 @@
 //! | `recipes` | each path that ARCHITECTURE.md or CONTRIBUTING.md names exists |
 //! | `citations` | a citation of a specification names a sentence that docs/citations has, once |
 //! | `licences` | every crate that we build with may be used under a licence that asks for a notice only |
+//! | `figures` | a page with figures names their commit, and the code that they measure |
 //! | `subjects` | subjects of new commits have at most 72 columns |
 
 mod circles;
 mod citations;
 mod doc_comments;
+mod figures;
 mod git;
 mod kind_names;
 mod layers;
@@ -44,17 +46,22 @@ pub(crate) struct Findings {
     pub(crate) violations: Vec<String>,
     /// Checks that this checkout does not allow, each with the reason.
     pub(crate) unchecked: Vec<String>,
+    /// The ages of the figures in pages, oldest first.
+    pub(crate) ages: Vec<figures::Age>,
 }
 
-/// Checks every rule in the workspace at `root`, and prints what is wrong. Returns true if nothing
-/// is.
-pub(crate) fn pass(root: &Path) -> Result<bool> {
+/// Checks every rule in the workspace at `root`, and prints what is wrong. If `lists_figures` is set,
+/// lists the age of the figures of each page. Returns true if nothing is wrong.
+pub(crate) fn pass(root: &Path, lists_figures: bool) -> Result<bool> {
     let findings = check(root)?;
     for violation in &findings.violations {
         println!("{violation}");
     }
     for check in &findings.unchecked {
         println!("not checked: {check}");
+    }
+    if !findings.ages.is_empty() {
+        print!("{}", figures::summary(&findings.ages, lists_figures));
     }
     println!("workspace rules: {} violations", findings.violations.len());
     Ok(findings.violations.is_empty())
@@ -98,6 +105,14 @@ pub(crate) fn check(root: &Path) -> Result<Findings> {
         violations.extend(documents.iter().flat_map(|(path, text)| recipes::check(path, text, &tracked)));
     }
     violations.extend(documents.iter().flat_map(|(path, text)| markdown::check(path, text)));
+    violations.extend(figures::check(root, &documents));
+    match figures::ages(root, &documents) {
+        Ok((ages, unknown)) => {
+            findings.ages = ages;
+            violations.extend(unknown);
+        }
+        Err(error) => findings.unchecked.push(format!("age of figures: {error:#}")),
+    }
     violations.extend(licences::check(&licences::metadata(root)?)?);
     match subjects::new_commits(root) {
         Ok(log) => violations.extend(subjects::check(&log)),
