@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use straightline_report::results::Sample;
+use straightline_report::statistics::{EQUAL, Looks};
 
 use super::{Cell, Plan};
 use crate::rounds::Shown;
@@ -13,11 +14,11 @@ use crate::rounds::table::{self, Row};
 /// Returns a table for each metric that the plan shows. The things that were not measured and the
 /// trials that are not valid follow.
 #[must_use]
-pub fn markdown(plan: &Plan, samples: &[Sample]) -> String {
+pub fn markdown(plan: &Plan, samples: &[Sample], looks: Looks) -> String {
     let mut text = String::new();
     for shown in &plan.shown {
         if samples.iter().any(|sample| sample.metrics.contains_key(shown.metric)) {
-            one(&mut text, plan, *shown, samples);
+            one(&mut text, plan, *shown, samples, looks);
         }
     }
     for what in &plan.left_out {
@@ -35,7 +36,7 @@ pub fn markdown(plan: &Plan, samples: &[Sample]) -> String {
     text
 }
 
-fn one(text: &mut String, plan: &Plan, shown: Shown, samples: &[Sample]) {
+fn one(text: &mut String, plan: &Plan, shown: Shown, samples: &[Sample], looks: Looks) {
     let axes: BTreeSet<&str> = plan.cells.iter().flat_map(|cell| cell.axes.keys().map(String::as_str)).collect();
     let mut variants: Vec<&str> = Vec::new();
     for variant in plan.cells.iter().flat_map(|cell| &cell.variants) {
@@ -46,9 +47,12 @@ fn one(text: &mut String, plan: &Plan, shown: Shown, samples: &[Sample]) {
     let head: Vec<&str> = axes.iter().copied().chain(variants.iter().copied()).collect();
     let _ = writeln!(
         text,
-        "{} (`{}`): median (smallest-largest), ratio to the first [95 % interval]; variants differ if the interval \
-         excludes 1\n",
-        shown.title, shown.metric
+        "{} (`{}`): median (smallest-largest), ratio to the first [{} % interval]; variants are equal if the interval is \
+         within {:.0} % of 1, and otherwise differ if it excludes 1\n",
+        shown.title,
+        shown.metric,
+        looks.percent(),
+        EQUAL * 100.0
     );
     let row = |cell: &Cell| {
         let at = |axis: &&str| cell.axes.get(*axis).cloned().unwrap_or_default();
@@ -57,7 +61,7 @@ fn one(text: &mut String, plan: &Plan, shown: Shown, samples: &[Sample]) {
         // A cell may lack the variant of the first column.
         let is_first = |name: &&str| cell.variants.first().is_some_and(|variant| variant.name == *name);
         let first = variants.iter().position(is_first).unwrap_or(0);
-        axes.iter().map(at).chain(table::spreads(&series, first, show, 3, "-")).collect()
+        axes.iter().map(at).chain(table::spreads(&series, looks, first, show, 3, "-")).collect()
     };
     text.push_str(&table::markdown(&head, &plan.cells.iter().map(row).collect::<Vec<_>>()));
     text.push('\n');
@@ -105,7 +109,7 @@ mod tests {
         samples.extend([4.0, 3.0].map(|mpps| sample("64", "b", Some(mpps))));
         (1..).zip(&mut samples).for_each(|(round, sample)| sample.round = round);
         samples.extend([sample("64", "b", None), sample("1518", "a", None), sample("1518", "b", Some(123.456))]);
-        let expected = "Million packets per second (`mpps`): median (smallest-largest), ratio to the first [95 % interval]; variants differ if the interval excludes 1
+        let expected = "Million packets per second (`mpps`): median (smallest-largest), ratio to the first [95 % interval]; variants are equal if the interval is within 2 % of 1, and otherwise differ if it excludes 1
 
 | size | a | b |
 |---|---|---|
@@ -119,13 +123,13 @@ Trials of a that are not valid: 1 (nothing came).
 Trials of b that are not valid: 1 (nothing came).
 
 ";
-        assert_eq!(markdown(&plan, &samples), expected);
+        assert_eq!(markdown(&plan, &samples, Looks::One), expected);
         // With six rounds or more there is an interval.
         let rounds = (1..=6).flat_map(|round| {
             ["a", "b"]
                 .map(|variant| Sample { round, ..sample("64", variant, Some(if variant == "a" { 2.0 } else { 3.0 })) })
         });
-        let table = markdown(&plan, &rounds.collect::<Vec<_>>());
+        let table = markdown(&plan, &rounds.collect::<Vec<_>>(), Looks::One);
         assert!(table.contains("| 64 | 2.00 (2.00-2.00) | 3.00 (3.00-3.00) x1.500 [1.500, 1.500] |"), "{table}");
     }
 }

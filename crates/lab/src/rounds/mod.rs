@@ -3,7 +3,8 @@
 //!
 //! Each round visits every variant of every cell once. The variants of a cell follow one another,
 //! and begin with another one in each round: so each of them is as often the first, and a change of
-//! the machine over time meets all alike. A trial that fails is kept with its reason, and the run
+//! the machine over time meets all alike. After a number of rounds that is fixed before, cells in
+//! which a comparison is unclear may have further ones ([`Rounds`]). A trial that fails is kept with its reason, and the run
 //! continues. A stop ends the run, with what there is.
 //!
 //! | file | holds |
@@ -17,4 +18,4 @@ mod run;
 pub mod table;
 
 pub use plan::{Cell, Measured, Plan, Shown, Stop, Variant};
-pub use run::{Keep, Outcome, Record, Run, Trials, Visit, run};
+pub use run::{Keep, Outcome, Record, Rounds, Run, Trials, Visit, run};

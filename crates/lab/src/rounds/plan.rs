@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use straightline_report::results::{Sample, Validity};
+use straightline_report::report::answer;
+use straightline_report::results::{Sample, Validity, series};
+use straightline_report::statistics::{Better, Effect, Looks, Outcome as Comparison, Pairing};
 
-use super::run::{Keep, Outcome, Record, Run, Trials, Visit, run};
+use super::run::{Keep, Outcome, Record, Rounds, Run, Trials, Visit, run};
 use crate::trial::Watch;
 use crate::trial::validity::of_error;
 
@@ -136,7 +138,8 @@ impl<S: Stop> Plan<'_, S> {
         self.cells.iter().map(|cell| cell.variants.len()).sum()
     }
 
-    /// Runs the plan `rounds` times. Passes each sample to `keep`, after the negotiated features and
+    /// Runs the plan in this number of rounds. The metric that answers the experiment's question decides
+    /// whether a comparison is unclear; without a question, the first of the shown metrics. Passes each sample to `keep`, after the negotiated features and
     /// the programs that took part. So the results of a killed run have everything that belongs to
     /// their samples. A stop ends the run. An interrupted trial with metrics is kept as not valid,
     /// with its metrics so far. One without metrics is not kept. Neither counts as made.
@@ -145,12 +148,13 @@ impl<S: Stop> Plan<'_, S> {
     /// The errors of `keep`.
     pub fn run(
         &self,
-        rounds: u32,
+        rounds: impl Into<Rounds>,
         settings: &S,
         watch: &mut dyn Watch,
         keep: &mut Keep<'_>,
     ) -> anyhow::Result<Outcome> {
-        run(&mut Planned { plan: self, settings }, rounds, watch, keep)
+        let made = vec![Vec::new(); self.cells.len()];
+        run(&mut Planned { plan: self, settings, made }, rounds, watch, keep)
     }
 }
 
@@ -158,11 +162,28 @@ impl<S: Stop> Plan<'_, S> {
 struct Planned<'p, 't, S> {
     plan: &'p Plan<'t, S>,
     settings: &'p S,
+    /// The samples of each cell.
+    made: Vec<Vec<Sample>>,
 }
 
 impl<S: Stop> Trials for Planned<'_, '_, S> {
     fn variants(&self) -> Vec<usize> {
         self.plan.cells.iter().map(|cell| cell.variants.len()).collect()
+    }
+
+    fn is_unclear(&self, cell: usize) -> bool {
+        let shown = self.plan.shown.first().map(|shown| shown.metric);
+        let Some(metric) = answer(self.plan.name).or(shown) else { return false };
+        let values = |variant: &Variant<'_, S>| {
+            series(self.made[cell].iter().filter(|sample| sample.variant == variant.name), metric)
+        };
+        let Some((first, others)) = self.plan.cells[cell].variants.split_first() else { return false };
+        let first = values(first);
+        others.iter().any(|other| {
+            let ratio = Looks::Two.ratio(&values(other), &first, Pairing::ByRound);
+            let outcome = ratio.map(|ratio| Effect::Ratio(ratio).outcome(Better::of(metric)));
+            outcome.is_none_or(|outcome| outcome == Comparison::Unclear)
+        })
     }
 
     fn is_stopped(&self) -> bool {
@@ -198,8 +219,10 @@ impl<S: Stop> Trials for Planned<'_, '_, S> {
             ..Sample::default()
         };
         run.keep(&sample, &measured.summary)?;
+        let is_valid = sample.is_valid();
+        self.made[visit.cell].push(sample);
         // A valid trial had ended before the stop, so it counts as made.
-        Ok(!is_stopped || sample.is_valid())
+        Ok(!is_stopped || is_valid)
     }
 }
 
@@ -306,6 +329,52 @@ mod tests {
         assert!(samples[3].metrics.is_empty() && samples.iter().all(|sample| sample.scenario == "fake"));
         assert_eq!((samples[7].metrics["mpps"], samples[7].validity.reason()), (8.0, None));
         assert_eq!(seen.0[3..5], ["4/8 1 fake size=64 b", "4: the backend refused"]);
+    }
+
+    #[test]
+    fn only_cells_that_are_unclear_have_further_rounds() {
+        // Values of the second variant by round: far off, equal, and sometimes higher, sometimes lower.
+        let cell = |name: &str, second: fn(u32) -> f64| {
+            let rounds = RefCell::new(0);
+            let value = |value: f64| {
+                let metrics = BTreeMap::from([("mpps".to_owned(), value)]);
+                Ok(Measured { metrics, ..Measured::default() })
+            };
+            let first = Variant::new("first", move |_: &Settings| value(1.0));
+            let second = Variant::new("second", move |_: &Settings| {
+                let round = rounds.replace_with(|round| *round + 1);
+                value(second(round))
+            });
+            Cell::new([("name", &name)], [first, second])
+        };
+        let cells = || {
+            vec![
+                cell("faster", |_| 2.0),
+                cell("equal", |_| 1.01),
+                cell("unclear", |round| if round % 2 == 0 { 0.5 } else { 1.5 }),
+            ]
+        };
+        let plan = |cells| Plan { name: "fake", shown: vec![Shown::MPPS], cells, left_out: Vec::new() };
+        let run = |rounds: Rounds| {
+            let mut made = BTreeMap::<String, Vec<u32>>::new();
+            let outcome = plan(cells()).run(rounds, &Settings::default(), &mut Seen::default(), &mut |kept| {
+                if let Record::Sample(sample) = kept
+                    && sample.variant == "second"
+                {
+                    made.entry(sample.cell["name"].clone()).or_default().push(sample.round);
+                }
+                Ok(())
+            });
+            let outcome = outcome.expect("no error");
+            assert!(!outcome.is_cut_short(), "{outcome:?}");
+            (made.into_values().map(|rounds| rounds.len()).collect::<Vec<_>>(), outcome.planned)
+        };
+        // In the order of names: equal, faster, unclear.
+        assert_eq!(run(Rounds { first: 7, most: 12 }), (vec![7, 7, 12], 2 * (7 + 7 + 12)));
+        assert_eq!(run(7.into()), (vec![7; 3], 2 * 21));
+        // With fewer rounds, there is no interval, so nothing is clear.
+        assert_eq!(run(Rounds { first: 6, most: 8 }).0, [8; 3]);
+        assert_eq!((Rounds { first: 7, most: 12 }.looks(), Rounds::from(7).looks()), (Looks::Two, Looks::One));
     }
 
     #[test]

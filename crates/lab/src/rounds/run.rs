@@ -1,6 +1,7 @@
 //! The order of visits, and the records of a run.
 
 use straightline_report::results::Sample;
+use straightline_report::statistics::Looks;
 
 use crate::trial::{Step, Watch};
 
@@ -15,6 +16,30 @@ pub struct Visit {
     pub variant: usize,
 }
 
+/// The numbers of rounds of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rounds {
+    /// The rounds of every cell.
+    pub first: u32,
+    /// The rounds of cells with a comparison that is unclear after the first ones. Not below `first`.
+    pub most: u32,
+}
+
+impl Rounds {
+    /// Returns the looks at the samples, which set the confidence of intervals.
+    #[must_use]
+    pub fn looks(self) -> Looks {
+        if self.most > self.first { Looks::Two } else { Looks::One }
+    }
+}
+
+impl From<u32> for Rounds {
+    /// Makes a fixed number of rounds.
+    fn from(rounds: u32) -> Self {
+        Rounds { first: rounds, most: rounds }
+    }
+}
+
 /// A maker of the trials of a run.
 pub trait Trials {
     /// Returns the number of variants of each cell.
@@ -23,6 +48,11 @@ pub trait Trials {
     /// Returns whether the variants of a cell begin with another one in each round.
     fn take_turns(&self) -> bool {
         true
+    }
+
+    /// Returns whether a comparison of a cell is unclear. This is asked once, after the first rounds.
+    fn is_unclear(&self, _cell: usize) -> bool {
+        false
     }
 
     /// Returns whether the run is to end.
@@ -60,7 +90,7 @@ pub type Keep<'k> = dyn FnMut(Record<'_>) -> anyhow::Result<()> + 'k;
 /// The end of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Planned visits.
+    /// Planned visits, with those of further rounds as soon as these are known.
     pub planned: usize,
     /// Visits that were made to their end.
     pub made: usize,
@@ -139,28 +169,36 @@ impl Run<'_, '_> {
     }
 }
 
-/// Makes all visits, in `rounds` rounds.
+/// Makes all visits. Each cell has the first rounds. Cells that are unclear then have all others too.
 ///
 /// # Errors
 /// The errors of `keep`, and of visits.
 pub fn run(
     trials: &mut impl Trials,
-    rounds: u32,
+    rounds: impl Into<Rounds>,
     watch: &mut dyn Watch,
     keep: &mut Keep<'_>,
 ) -> anyhow::Result<Outcome> {
-    let cells = trials.variants();
-    let planned = cells.iter().sum::<usize>() * rounds as usize;
+    let rounds = rounds.into();
+    let variants = trials.variants();
+    let mut cells: Vec<usize> = (0..variants.len()).collect();
+    let visits = |cells: &[usize]| cells.iter().map(|&cell| variants[cell]).sum::<usize>();
+    let planned = visits(&cells) * rounds.first as usize;
     let mut run = Run {
         watch,
         keep,
         outcome: Outcome { planned, ..Outcome::default() },
         step: Step { trial: 0, trials: planned, round: 0, what: String::new() },
     };
-    for round in 1..=rounds {
+    for round in 1..=rounds.most {
+        if round == rounds.first + 1 {
+            cells.retain(|&cell| trials.is_unclear(cell));
+            run.outcome.planned += visits(&cells) * (rounds.most - rounds.first) as usize;
+            run.step.trials = run.outcome.planned;
+        }
         run.step.round = round;
-        for (cell, &variants) in cells.iter().enumerate() {
-            for variant in order(round, variants, trials.take_turns()) {
+        for &cell in &cells {
+            for variant in order(round, variants[cell], trials.take_turns()) {
                 if !trials.is_stopped() {
                     run.step.trial += 1;
                     let is_made = trials.visit(Visit { round, cell, variant }, &mut run)?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use straightline_report::results::{Sample, series};
-use straightline_report::statistics::{Pairing, estimate, ratio};
+use straightline_report::statistics::{Looks, Pairing, estimate};
 
 /// A metric's values by round.
 pub type Series = Vec<(u32, f64)>;
@@ -46,7 +46,12 @@ pub fn spread(own: &[(u32, f64)], show: impl Fn(f64) -> String) -> Option<String
 /// it has its 95 % interval. Returns `None` if there is no ratio.
 #[must_use]
 pub fn ratio_to(own: &[(u32, f64)], other: &[(u32, f64)], digits: usize) -> Option<String> {
-    let found = ratio(own, other, Pairing::ByRound)?;
+    ratio_after(Looks::One, own, other, digits)
+}
+
+/// Returns the ratio of [`ratio_to`] after these looks.
+fn ratio_after(looks: Looks, own: &[(u32, f64)], other: &[(u32, f64)], digits: usize) -> Option<String> {
+    let found = looks.ratio(own, other, Pairing::ByRound)?;
     let interval = found.interval.map(|i| format!(" [{:.digits$}, {:.digits$}]", i.low, i.high));
     Some(format!("{:.digits$}{}", found.value, interval.unwrap_or_default()))
 }
@@ -56,6 +61,7 @@ pub fn ratio_to(own: &[(u32, f64)], other: &[(u32, f64)], digits: usize) -> Opti
 #[must_use]
 pub fn spreads(
     all: &[Series],
+    looks: Looks,
     first: usize,
     show: impl Fn(f64) -> String,
     ratio_digits: usize,
@@ -63,7 +69,7 @@ pub fn spreads(
 ) -> Vec<String> {
     let text = |(number, own): (usize, &Series)| {
         let first = all.get(first).filter(|_| number != first);
-        let ratio = first.and_then(|first| ratio_to(own, first, ratio_digits));
+        let ratio = first.and_then(|first| ratio_after(looks, own, first, ratio_digits));
         let ratio = ratio.map_or_else(String::new, |ratio| format!(" x{ratio}"));
         spread(own, &show).map_or_else(|| none.to_owned(), |spread| spread + &ratio)
     };
@@ -90,13 +96,18 @@ mod tests {
     #[test]
     fn ratios_have_intervals_where_there_are_rounds_enough() {
         let series = |rounds, factor: f64| -> Series { (1..=rounds).map(|n| (n, factor * f64::from(n))).collect() };
-        let both = |rounds, digits| spreads(&[series(rounds, 1.0), series(rounds, 2.0)], 0, fixed(digits), 2, "none");
+        let both = |rounds, digits| {
+            spreads(&[series(rounds, 1.0), series(rounds, 2.0)], Looks::One, 0, fixed(digits), 2, "none")
+        };
         assert_eq!(both(3, 2), ["2.00 (1.00-3.00)", "4.00 (2.00-6.00) x2.00"]);
         assert_eq!(both(6, 0), ["4 (1-6)", "7 (2-12) x2.00 [2.00, 2.00]"]);
         assert_eq!(both(0, 0), ["none", "none"]);
         // A metric of 0 has no ratio.
-        assert_eq!(spreads(&[series(1, 1.0), series(1, 0.0)], 0, fixed(0), 2, "none"), ["1 (1-1)", "0 (0-0)"]);
-        let to_second = spreads(&[series(1, 3.0), series(1, 1.0)], 1, fixed(0), 1, "none");
+        assert_eq!(
+            spreads(&[series(1, 1.0), series(1, 0.0)], Looks::One, 0, fixed(0), 2, "none"),
+            ["1 (1-1)", "0 (0-0)"]
+        );
+        let to_second = spreads(&[series(1, 3.0), series(1, 1.0)], Looks::One, 1, fixed(0), 1, "none");
         assert_eq!(to_second, ["3 (3-3) x3.0", "1 (1-1)"]);
     }
 

@@ -10,6 +10,7 @@ use straightline_lab::experiments::{self, Cell, Plan, Settings};
 use straightline_lab::rounds::Record;
 use straightline_lab::trial::{Step, Watch};
 use straightline_report::results::Sample;
+use straightline_report::statistics::Looks;
 
 /// Settings for short trials. On a machine with one CPU, guest and switch share it.
 fn settings() -> Settings {
@@ -109,7 +110,7 @@ fn samples(name: &str, settings: &Settings, chosen: impl Fn(&Cell) -> bool) -> (
         };
         assert_eq!(phases, [node, &["patch", "rx", "turn-end", "tx"]].concat(), "{sample:?}");
     }
-    let table = experiments::markdown(&plan, &samples);
+    let table = experiments::markdown(&plan, &samples, Looks::One);
     assert!(plan.shown.iter().all(|shown| table.contains(shown.metric)), "{table}");
     (plan, samples)
 }

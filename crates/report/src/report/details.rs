@@ -42,7 +42,7 @@ pub(super) fn write(page: &mut Page, scenario: &Scenario<'_>) {
     page.note(&format!("{}.", capital(&facts.join("; "))));
     if scenario.is_compared() {
         page.note(&format!(
-            "Columns: the median of {}, and the ratios of the others to it; with 95 % intervals.",
+            "Columns: the median of {}, and the ratios of the others to it; with their intervals.",
             scenario.variants[0]
         ));
     }

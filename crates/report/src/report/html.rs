@@ -10,6 +10,7 @@ use super::question::{names, question};
 use super::tables::{self, Table};
 use super::text::escape;
 use super::{Report, details, section};
+use crate::statistics::EQUAL;
 
 /// A page that is being written.
 #[derive(Debug, Default)]
@@ -147,6 +148,7 @@ pub(super) fn page(report: &Report<'_>) -> String {
     let trials = escape(&report.trials());
     let machine = escape(&report.machine());
     page.push(&format!("<p class=\"soft\">{trials}{reasons}.{machine}</p>\n"));
+    page.note(&report.comparisons());
     page.note(&how_to_read(report));
     if page.has_list() {
         page.push("<h2>Findings</h2>\n<ul class=\"findings\">\n");
@@ -186,7 +188,7 @@ pub(super) fn page(report: &Report<'_>) -> String {
 
 /// Returns how to read findings, with the number of comparisons that differ by chance.
 fn how_to_read(report: &Report<'_>) -> String {
-    let comparisons: usize = report.scenarios.iter().map(Scenario::comparisons).sum();
+    let comparisons: usize = report.scenarios.iter().map(|scenario| scenario.comparisons().len()).sum();
     let chance = match comparisons {
         0 => return String::new(),
         1..30 => "Of twenty comparisons of equal variants, about one is called different by chance.".to_owned(),
@@ -195,11 +197,13 @@ fn how_to_read(report: &Report<'_>) -> String {
             (all + 10) / 20
         ),
     };
+    let percent = report.results.environment.looks.percent();
+    let equal = EQUAL * 100.0;
     format!(
         "How to read: a cell is one setting, such as a size and a ring layout. In each cell a variant has a ratio to \
-         another one, and a 95 % interval in brackets. It is better (blue) or worse (orange) if the interval excludes \
-         1; of cycles, fewer are better. If the interval includes 1, there is no difference where it is within 5 % of \
-         1; elsewhere the comparison is inconclusive. For several cells, the smallest and the largest ratio are shown. \
+         another one, and a {percent} % interval in brackets. They are equal if the whole interval is within {equal:.0} % \
+         of 1. Otherwise the variant is better (blue) or worse (orange) if the interval excludes 1; of cycles, fewer are \
+         better. All else is unclear. For several cells, the smallest and the largest ratio are shown. \
          {chance}"
     )
 }

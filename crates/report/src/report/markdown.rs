@@ -5,16 +5,24 @@ use super::html::capital;
 use super::model::pairs_in_words;
 use super::question::{names, question};
 use super::tables::{self, Table};
+use crate::statistics::EQUAL;
 
 /// Returns the entire report.
 pub(super) fn report(report: &Report<'_>) -> String {
     let reasons = report.reasons();
     let reasons = if reasons.is_empty() { String::new() } else { format!(", {reasons}") };
     let mut text = format!("# {}\n\n{}{reasons}.\n\n", escape(&report.title), escape(&report.trials()));
-    text.push_str(
-        "Values are medians; brackets show their 95 % intervals. Variants are called different only if the interval \
-         of their ratio excludes 1.\n\n",
-    );
+    let comparisons = report.comparisons();
+    if !comparisons.is_empty() {
+        text.push_str(&format!("{}\n\n", escape(&comparisons)));
+    }
+    let equal = EQUAL * 100.0;
+    text.push_str(&format!(
+        "Values are medians; brackets show their 95 % intervals, and those of ratios, of {} %. Variants are equal if \
+         the whole interval of their ratio is within {equal:.0} % of 1. Otherwise they are different if it excludes \
+         1.\n\n",
+        report.results.environment.looks.percent()
+    ));
     for scenario in &report.scenarios {
         text.push_str(&format!("## {}\n\n", escape(scenario.name)));
         if let Some(question) = question(scenario.name) {

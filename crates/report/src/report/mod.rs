@@ -35,9 +35,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::ensure;
 
 use crate::results::Results;
+use crate::statistics::{Outcome, counts};
 use model::Scenario;
+pub use question::answer;
 use tables::Table;
 use text::count;
+
+/// The share of comparisons that may be unclear in a set that is good enough, in percent.
+const UNCLEAR: u32 = 25;
 
 /// Samples, prepared for a report.
 #[derive(Debug)]
@@ -52,7 +57,7 @@ impl<'a> Report<'a> {
     pub fn new(title: &str, results: &'a Results) -> anyhow::Result<Self> {
         let samples = &results.samples;
         ensure!(!samples.is_empty(), "there are no samples: the run ended before its first trial");
-        Ok(Report { title: title.to_owned(), results, scenarios: Scenario::all(samples) })
+        Ok(Report { title: title.to_owned(), results, scenarios: Scenario::all(samples, results.environment.looks) })
     }
 
     /// Returns the page.
@@ -98,6 +103,19 @@ impl<'a> Report<'a> {
             1 => format!("{what}; 1 trial is not valid"),
             invalid => format!("{what}; {invalid} trials are not valid"),
         }
+    }
+
+    /// Returns sentences that count the comparisons by outcome, with the share of those that are
+    /// unclear; empty without comparisons.
+    pub fn comparisons(&self) -> String {
+        let outcomes: Vec<Outcome> = self.scenarios.iter().flat_map(Scenario::comparisons).collect();
+        let unclear = outcomes.iter().filter(|&&outcome| outcome == Outcome::Unclear).count();
+        if outcomes.is_empty() {
+            return String::new();
+        }
+        let percent = unclear as f64 * 100.0 / outcomes.len() as f64;
+        let what = count(outcomes.len(), "comparison");
+        format!("{what}: {}. Unclear are {percent:.0} %; the aim is at most {UNCLEAR} %.", counts(&outcomes))
     }
 
     /// Returns the words that lead to the list of trials that are not valid; empty without any.

@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::question::is_answer;
+use super::question::answer;
 use crate::results::{BOUNDS, Sample};
-use crate::statistics::{Effect, Estimate, Metric, Pairing, change, estimate, is_size, ratio};
+use crate::statistics::{Effect, Estimate, Looks, Metric, Outcome, Pairing, estimate, is_size};
 
 /// A value with the round in which it was measured.
 type Trial = (u32, f64);
@@ -60,6 +60,8 @@ pub(super) struct Scenario<'a> {
     pub(super) metrics: Vec<(Metric, Outcomes)>,
     /// The numbers of valid trials, and of all.
     pub(super) trials: (usize, usize),
+    /// The looks of the run, which set the confidence of ratios.
+    pub(super) looks: Looks,
 }
 
 /// Cells that differ only on one axis.
@@ -76,12 +78,12 @@ const NONE: &str = "–";
 
 impl<'a> Scenario<'a> {
     /// Returns all scenarios, in their order of appearance.
-    pub(super) fn all(samples: &'a [Sample]) -> Vec<Self> {
+    pub(super) fn all(samples: &'a [Sample], looks: Looks) -> Vec<Self> {
         let names = distinct(samples.iter().map(|sample| sample.scenario.as_str()));
-        names.into_iter().map(|name| Scenario::new(name, samples)).collect()
+        names.into_iter().map(|name| Scenario::new(name, samples, looks)).collect()
     }
 
-    fn new(name: &'a str, samples: &'a [Sample]) -> Self {
+    fn new(name: &'a str, samples: &'a [Sample], looks: Looks) -> Self {
         let samples: Vec<&Sample> = samples.iter().filter(|sample| sample.scenario == name).collect();
         let variants = distinct(samples.iter().map(|sample| sample.variant.as_str()));
         let mut axes = Vec::new();
@@ -119,13 +121,13 @@ impl<'a> Scenario<'a> {
         let cells = cells.into_values().collect();
         let count = samples.iter().filter(|sample| sample.is_valid()).count();
         let mut scenario =
-            Scenario { name, variants, axes, fixed, cells, metrics: Vec::new(), trials: (count, samples.len()) };
+            Scenario { name, variants, axes, fixed, cells, metrics: Vec::new(), trials: (count, samples.len()), looks };
         // Metrics that only invalid trials have are left out, unless there are no other metrics.
         let has_metrics = samples.iter().filter(|sample| count == 0 || sample.is_valid());
         let names = has_metrics.flat_map(|sample| sample.metrics.keys().map(String::as_str));
         let names: BTreeSet<&str> = names.collect();
         let mut metrics: Vec<Metric> = names.into_iter().map(Metric::new).collect();
-        let is_headline = |metric: &Metric| is_answer(name, &metric.name);
+        let is_headline = |metric: &Metric| answer(name) == Some(metric.name.as_str());
         metrics.sort_by(|a, b| (!is_headline(a), a.order()).cmp(&(!is_headline(b), b.order())));
         scenario.metrics = metrics
             .into_iter()
@@ -152,7 +154,7 @@ impl<'a> Scenario<'a> {
             let result = |variant: usize| {
                 let estimate = of_trials(&all[variant])?;
                 let is_at_least = has_bound(variant);
-                let effect = if variant == 0 { None } else { effect(&all[variant], &all[0]) };
+                let effect = if variant == 0 { None } else { effect(&all[variant], &all[0], self.looks) };
                 let effect = effect.and_then(|effect| effect.bounded(is_at_least, has_bound(0)));
                 Some(VariantResult { estimate, is_at_least, effect })
             };
@@ -179,9 +181,13 @@ impl<'a> Scenario<'a> {
         self.variants.len() > 1
     }
 
-    /// Returns the number of comparisons of a metric: those that were tried.
-    pub(super) fn comparisons(&self) -> usize {
-        self.cells.iter().flat_map(|cell| cell.tried.iter().skip(1)).filter(|&&tried| tried > 0).count()
+    /// Returns the outcomes of all comparisons of the headline metric that were tried.
+    pub(super) fn comparisons(&self) -> Vec<Outcome> {
+        let outcomes = |(metric, outcomes): &(Metric, Outcomes)| {
+            let effects = (1..self.variants.len()).flat_map(|variant| self.effects(outcomes, variant));
+            effects.map(|effect| effect.map_or(Outcome::Unclear, |effect| effect.outcome(metric.better))).collect()
+        };
+        self.metrics.first().map(outcomes).unwrap_or_default()
     }
 
     /// Returns the effects of a variant by cell; `None` without results of both. Cells that were
@@ -234,9 +240,9 @@ fn of_trials(trials: &[Trial]) -> Option<Estimate> {
 
 /// Returns the effect beside another variant. Values are paired by round, because a disturbance of
 /// a round affects both.
-fn effect(of: &[Trial], to: &[Trial]) -> Option<Effect> {
-    let ratio = ratio(of, to, Pairing::ByRound).map(Effect::Ratio);
-    ratio.or_else(|| change(of, to, Pairing::ByRound).map(Effect::Change))
+fn effect(of: &[Trial], to: &[Trial], looks: Looks) -> Option<Effect> {
+    let ratio = looks.ratio(of, to, Pairing::ByRound).map(Effect::Ratio);
+    ratio.or_else(|| looks.change(of, to, Pairing::ByRound).map(Effect::Change))
 }
 
 /// Formats axes and values as in `size = 64, ring = split`.
@@ -272,7 +278,6 @@ fn leading(text: &str) -> f64 {
 mod tests {
     use super::*;
     use crate::results::Validity;
-    use crate::statistics::Outcome;
 
     fn sample(variant: &str, size: &str, ring: &str, mpps: f64) -> Sample {
         let cell =
@@ -292,7 +297,7 @@ mod tests {
     fn axes_are_what_cells_differ_on_and_sizes_are_in_order() {
         let samples =
             [sample("b", "1518", "split", 1.0), sample("a", "imix", "split", 3.0), sample("a", "64", "packed", 2.0)];
-        let scenarios = Scenario::all(&samples);
+        let scenarios = Scenario::all(&samples, Looks::One);
         let [scenario] = &scenarios[..] else { panic!("{scenarios:?}") };
         assert_eq!(scenario.variants, ["b", "a"]);
         assert_eq!(scenario.fixed, [("mrg", "on")]);
@@ -309,7 +314,7 @@ mod tests {
     fn invalid_trials_do_not_count() {
         let mut samples = vec![sample("a", "64", "split", 1.0), sample("a", "64", "split", 9.0)];
         samples[1].validity = Validity::SpoiltByBackend("drained late".to_owned());
-        let scenario = &Scenario::all(&samples)[0];
+        let scenario = &Scenario::all(&samples, Looks::One)[0];
         let outcome = scenario.metrics[0].1[0][0].expect("one counts");
         assert_eq!((outcome.estimate.median, outcome.estimate.samples, scenario.trials), (1.0, 1, (1, 2)));
     }
@@ -334,7 +339,7 @@ mod tests {
     fn lower_bounds_take_part_in_ratios() {
         let shown = |of: f64, to: f64, bound: [bool; 2]| {
             let samples = rounds(of, to, bound);
-            let scenario = &Scenario::all(&samples)[0];
+            let scenario = &Scenario::all(&samples, Looks::One)[0];
             let (metric, outcomes) = &scenario.metrics[0];
             let effects: Vec<_> = scenario.effects(outcomes, 1).collect();
             let [effect] = effects[..] else { panic!("one cell: {effects:?}") };
@@ -342,7 +347,7 @@ mod tests {
         };
         assert_eq!(shown(3.0, 2.0, [false, true]), Some(("at least 1.50".to_owned(), Outcome::Better)));
         assert_eq!(shown(2.0, 3.0, [true, false]), Some(("at most 0.67".to_owned(), Outcome::Worse)));
-        assert_eq!(shown(2.0, 3.0, [false, true]).map(|shown| shown.1), Some(Outcome::Inconclusive));
+        assert_eq!(shown(2.0, 3.0, [false, true]).map(|shown| shown.1), Some(Outcome::Unclear));
         assert_eq!(shown(2.0, 3.0, [true, true]), None);
     }
 
@@ -352,8 +357,8 @@ mod tests {
         for sample in &mut samples {
             sample.metrics.insert("switch_cycles_per_packet".to_owned(), 1.0);
         }
-        assert_eq!(Scenario::all(&samples)[0].metrics[0].0.name, "mpps");
+        assert_eq!(Scenario::all(&samples, Looks::One)[0].metrics[0].0.name, "mpps");
         samples.iter_mut().for_each(|sample| sample.scenario = "memcpy".to_owned());
-        assert_eq!(Scenario::all(&samples)[0].metrics[0].0.name, "switch_cycles_per_packet");
+        assert_eq!(Scenario::all(&samples, Looks::One)[0].metrics[0].0.name, "switch_cycles_per_packet");
     }
 }

@@ -86,7 +86,8 @@ pub(super) fn names(scenario: &str) -> Option<&'static str> {
     of(scenario).map(|known| known.names)
 }
 
-/// Returns whether a metric answers the question of an experiment.
-pub(super) fn is_answer(scenario: &str, metric: &str) -> bool {
-    of(scenario).is_some_and(|known| known.metric == metric)
+/// Returns the metric that answers the question of an experiment; `None` for other scenarios.
+#[must_use]
+pub fn answer(scenario: &str) -> Option<&'static str> {
+    of(scenario).map(|known| known.metric)
 }

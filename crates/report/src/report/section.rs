@@ -5,7 +5,7 @@ use super::model::{Scenario, VariantResult};
 use super::plots::{Forest, Layout, Row};
 use super::question::question;
 use super::text::count;
-use crate::statistics::{Better, Effect, FEWEST, Metric, Outcome, SAME, axis_in_words};
+use crate::statistics::{Better, Effect, Looks, Metric, Outcome, axis_in_words};
 
 /// The most rows of a plot. If there are more, those closest to 1 are left out, and counted.
 const ROWS: usize = 60;
@@ -16,8 +16,8 @@ const GROUPS: usize = 3;
 /// The plot of a scenario's headline metric.
 pub(super) struct Plot {
     pub(super) forest: Forest,
-    /// The number of comparisons that the plot leaves out because they are inconclusive.
-    inconclusive: usize,
+    /// The number of comparisons that the plot leaves out because they are unclear.
+    unclear: usize,
     /// The number of all comparisons.
     all: usize,
     /// The number of rows for which there was no space.
@@ -48,7 +48,7 @@ pub(super) fn plot(scenario: &Scenario<'_>, id: String) -> Option<Plot> {
     let (metric, outcomes) = scenario.metrics.first()?;
     let mut rows = Vec::new();
     let mut all = 0;
-    let mut inconclusive = 0;
+    let mut unclear = 0;
     for (cell, results) in outcomes.iter().enumerate() {
         for (variant, result) in results.iter().enumerate() {
             let compared = scenario.is_compared();
@@ -58,7 +58,7 @@ pub(super) fn plot(scenario: &Scenario<'_>, id: String) -> Option<Plot> {
             all += 1;
             match result.as_ref().and_then(|result| row(scenario, metric, (cell, variant), result)) {
                 Some(row) => rows.push(row),
-                None => inconclusive += 1,
+                None => unclear += 1,
             }
         }
     }
@@ -81,7 +81,7 @@ pub(super) fn plot(scenario: &Scenario<'_>, id: String) -> Option<Plot> {
         let group = |row: &Row| if scenario.variants.len() <= GROUPS + 1 { row.variant } else { 0 };
         rows.sort_by(|a, b| group(a).cmp(&group(b)).then(a.value.total_cmp(&b.value)));
         title = capital(&format!("{} of {}: ratio to {first}", metric.title(), scenario.name));
-        axis = format!("ratio to {first}, with 95 % intervals");
+        axis = format!("ratio to {first}, with {} % intervals", scenario.looks.percent());
     } else {
         rows.truncate(ROWS);
         title = capital(&format!("{} of {}", metric.title(), scenario.name));
@@ -89,7 +89,7 @@ pub(super) fn plot(scenario: &Scenario<'_>, id: String) -> Option<Plot> {
     }
     let common = take_common(&mut rows);
     let common = if common.is_empty() { String::new() } else { format!("all rows: {}", common.join(", ")) };
-    Some(Plot { forest: Forest { id, title, axis, common, rows, sides }, inconclusive, all, left_out })
+    Some(Plot { forest: Forest { id, title, axis, common, rows, sides }, unclear, all, left_out })
 }
 
 /// Removes the parts of labels that all rows have in common, and returns them.
@@ -110,25 +110,24 @@ impl Plot {
     /// Returns the words below a plot: what it leaves out.
     fn note(&self) -> String {
         let mut parts = Vec::new();
-        let percent = SAME * 100.0;
         if self.forest.sides.is_none() {
+            let fewest = Looks::One.fewest();
             let with = self.forest.rows.iter().filter(|row| row.interval.is_some()).count();
             let intervals = match self.forest.rows.len() - with {
                 0 => "Medians with their 95 % intervals.".to_owned(),
                 _ if with == 0 => {
-                    format!("Medians. There are too few trials for 95 % intervals, which take {FEWEST} valid ones.")
+                    format!("Medians. There are too few trials for 95 % intervals, which take {fewest} valid ones.")
                 }
                 without => format!(
-                    "Medians with their 95 % intervals; {} without, because an interval takes {FEWEST} valid trials.",
+                    "Medians with their 95 % intervals; {} without, because an interval takes {fewest} valid trials.",
                     count(without, "row")
                 ),
             };
             parts.push(intervals);
-        } else if self.inconclusive > 0 {
+        } else if self.unclear > 0 {
             parts.push(format!(
-                "{} of {} inconclusive, not drawn: the interval includes 1 and reaches beyond ±{percent:.0} %, or there \
-                 are too few valid trials.",
-                self.inconclusive,
+                "{} of {} unclear, not drawn: the interval is too wide, or there are too few valid trials.",
+                self.unclear,
                 count(self.all, "comparison")
             ));
         }
@@ -139,7 +138,7 @@ impl Plot {
     }
 }
 
-/// Returns the row of a result; `None` if it is inconclusive, or has no place on a scale of ratios.
+/// Returns the row of a result; `None` if it is unclear, or has no place on a scale of ratios.
 fn row(
     scenario: &Scenario<'_>,
     metric: &Metric,
@@ -158,7 +157,7 @@ fn row(
     }
     let effect = result.effect?;
     let outcome = effect.outcome(metric.better);
-    if outcome == Outcome::Inconclusive || matches!(effect, Effect::Change(_)) {
+    if outcome == Outcome::Unclear || matches!(effect, Effect::Change(_)) {
         return None;
     }
     let text = format!("{}{}", effect.shown(), effect.brackets());

@@ -61,7 +61,7 @@ pub(super) fn finding(scenario: &Scenario<'_>) -> Option<Table> {
     let mut table = Table::new(["variant", &format!("{title}: ratio to {first}"), "cells"]);
     for (variant, name) in (1..).zip(others) {
         let effects: Vec<Option<Effect>> = scenario.effects(outcomes, variant).collect();
-        let outcome = |effect: &Option<Effect>| effect.map_or(Outcome::Inconclusive, |of| of.outcome(metric.better));
+        let outcome = |effect: &Option<Effect>| effect.map_or(Outcome::Unclear, |of| of.outcome(metric.better));
         let outcomes: Vec<Outcome> = effects.iter().map(outcome).collect();
         let by_value = |a: &&Effect, b: &&Effect| a.value().total_cmp(&b.value());
         let known = || effects.iter().flatten();
@@ -113,7 +113,10 @@ pub(super) fn by_cell(scenario: &Scenario<'_>, metric: &Metric, outcomes: &Outco
     table.head.extend(scenario.axes.iter().map(|axis| axis.name.to_owned()));
     table.head.extend(["variant".to_owned(), format!("{} [95 %]", metric.title()), "trials".to_owned()]);
     if scenario.is_compared() {
-        table.head.extend([format!("ratio to {} [95 %]", scenario.variants[0]), "outcome".to_owned()]);
+        table.head.extend([
+            format!("ratio to {} [{} %]", scenario.variants[0], scenario.looks.percent()),
+            "outcome".to_owned(),
+        ]);
     }
     for (cell, results) in outcomes.iter().enumerate() {
         for (variant, name) in scenario.variants.iter().enumerate() {

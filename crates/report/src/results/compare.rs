@@ -12,7 +12,7 @@ use anyhow::{bail, ensure};
 use serde::Serialize;
 
 use super::{BOUNDS, Difference, Results, Sample, SeriesKey};
-use crate::statistics::{Better, Change, Effect, Estimate, Outcome, Pairing, Ratio, Verdict, change, estimate, ratio};
+use crate::statistics::{Better, Change, Effect, Estimate, Looks, Outcome, Pairing, Ratio, Verdict, estimate};
 
 /// A trial's round and value.
 type Trial = (u32, f64);
@@ -22,6 +22,8 @@ type Trial = (u32, f64);
 pub struct Comparison {
     /// The differences of the environments.
     pub environment: Vec<Difference>,
+    /// The looks of the run with more of them: the confidence of all ratios.
+    pub looks: Looks,
     /// Each metric of each series that both folders have.
     #[serde(rename = "figures")]
     pub metrics: Vec<MetricComparison>,
@@ -91,11 +93,7 @@ impl MetricComparison {
     }
 
     fn verdict(&self, better: Better) -> Verdict {
-        match self.effect().map(|effect| effect.outcome(Some(better))) {
-            Some(Outcome::Better) => Verdict::Faster,
-            Some(Outcome::Worse) => Verdict::Slower,
-            _ => Verdict::CannotTell,
-        }
+        self.effect().map_or(Outcome::Unclear, |effect| effect.outcome(Some(better))).into()
     }
 }
 
@@ -104,8 +102,9 @@ impl Comparison {
     /// compares all.
     pub fn new(first: &Results, second: &Results, metrics: &[String]) -> Comparison {
         let environment = first.environment.differences(&second.environment);
+        let looks = first.environment.looks.max(second.environment.looks);
         let mut comparison =
-            Comparison { environment, metrics: Vec::new(), only_first: Vec::new(), only_second: Vec::new() };
+            Comparison { environment, looks, metrics: Vec::new(), only_first: Vec::new(), only_second: Vec::new() };
         let has_valid = |samples: &[&Sample]| samples.iter().any(|sample| is_counted(sample));
         let mut theirs: BTreeMap<SeriesKey, Vec<&Sample>> = second.places().into_iter().collect();
         theirs.retain(|_, samples| has_valid(samples));
@@ -161,9 +160,9 @@ impl Comparison {
                 continue;
             };
             let are_bounds = first.is_at_least && second.is_at_least;
-            let ratio = ratio(&theirs, &ours, Pairing::Apart).filter(|_| !are_bounds);
+            let ratio = self.looks.ratio(&theirs, &ours, Pairing::Apart).filter(|_| !are_bounds);
             let has_change = ratio.is_none() && !are_bounds;
-            let change = if has_change { change(&theirs, &ours, Pairing::Apart) } else { None };
+            let change = if has_change { self.looks.change(&theirs, &ours, Pairing::Apart) } else { None };
             let place = place.clone();
             let metric = metric.clone();
             let mut compared = MetricComparison { place, metric, first, second, ratio, change, verdict: None };
@@ -222,14 +221,14 @@ mod tests {
 
     #[test]
     fn what_is_faster_is_so_in_every_unit() {
-        use Verdict::{CannotTell, Faster, Slower};
+        use Verdict::{Equal, Faster, Slower, Unclear};
         let all = |first: &Results, second: &Results| Comparison::new(first, second, &[]);
         let slow = results("64", 1.0);
         let fast = results("64", 1.5);
-        for (one, other, verdict) in [(&slow, &fast, Faster), (&fast, &slow, Slower), (&slow, &slow, CannotTell)] {
+        for (one, other, verdict) in [(&slow, &fast, Faster), (&fast, &slow, Slower), (&slow, &slow, Unclear)] {
             let comparison = all(one, other);
             // A metric with a sample that is not above 0 has no ratio.
-            let expected = [("cycles_per_packet", Some(verdict)), ("lost", Some(CannotTell)), ("mpps", Some(verdict))];
+            let expected = [("cycles_per_packet", Some(verdict)), ("lost", Some(Equal)), ("mpps", Some(verdict))];
             assert_eq!(verdicts(&comparison), expected);
             assert_eq!(comparison.metrics[1].ratio, None);
         }
@@ -252,8 +251,8 @@ mod tests {
             (&none, &half, Verdict::Slower),
             (&half, &none, Verdict::Faster),
             (&some, &half, Verdict::Slower),
-            (&none, &some, Verdict::CannotTell),
-            (&none, &none, Verdict::CannotTell),
+            (&none, &some, Verdict::Unclear),
+            (&none, &none, Verdict::Equal),
         ] {
             let comparison = Comparison::new(one, other, &[]);
             assert_eq!(verdicts(&comparison), [("loss_ratio", Some(verdict))], "{comparison:?}");
@@ -282,7 +281,7 @@ mod tests {
 
     #[test]
     fn a_lower_bound_is_never_slower_than_a_value_and_tells_nothing_beside_another() {
-        use Verdict::{CannotTell, Faster, Slower};
+        use Verdict::{Faster, Slower, Unclear};
         let bounds = |factor: f64| {
             let mut results = results("64", factor);
             results.samples[0].validity = Validity::LowerBound("no load is too high".to_owned());
@@ -290,10 +289,10 @@ mod tests {
         };
         for (first, second, verdict, cell) in [
             (results("64", 1.0), bounds(1.5), Faster, " >1.500  1."),
-            (results("64", 1.5), bounds(1.0), CannotTell, " >0.667  0."),
+            (results("64", 1.5), bounds(1.0), Unclear, " >0.667  0."),
             (bounds(1.5), results("64", 1.0), Slower, " <0.667  0."),
-            (bounds(1.0), results("64", 1.5), CannotTell, " <1.500  1."),
-            (bounds(1.0), bounds(1.5), CannotTell, "       -  -  "),
+            (bounds(1.0), results("64", 1.5), Unclear, " <1.500  1."),
+            (bounds(1.0), bounds(1.5), Unclear, "       -  -  "),
         ] {
             let comparison = Comparison::new(&first, &second, &["mpps".into()]);
             assert_eq!(verdicts(&comparison), [("mpps", Some(verdict))], "{comparison:?}");

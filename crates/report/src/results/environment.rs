@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::statistics::Looks;
+
 /// The format of result folders. Its number changes whenever a program would misread a folder of
 /// the old format.
 pub const FORMAT: u32 = 1;
@@ -22,6 +24,9 @@ pub struct Environment {
     /// unknown, and for builds that are not optimized.
     #[serde(default)]
     pub commit: Option<String>,
+    /// The looks at the samples at which the run could end for a comparison.
+    #[serde(default)]
+    pub looks: Looks,
     /// The time of the first sample, in UTC: `2026-11-21T12:00:00Z`.
     pub taken: String,
     /// The command line.

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::Serialize;
 
+use super::Outcome;
+
 /// A metric that is a limit of a trial, and not a result.
 pub(crate) const LIMIT: &str = "generator_limit_mpps";
 
@@ -49,9 +51,22 @@ pub enum Verdict {
     Faster,
     /// The first is worse.
     Slower,
-    /// The interval of the ratio contains 1, or the interval of the difference contains 0, or there
-    /// is no interval.
-    CannotTell,
+    /// They differ by no more than [`EQUAL`](super::EQUAL).
+    Equal,
+    /// The interval is too wide to tell, or there is none.
+    Unclear,
+}
+
+impl From<Outcome> for Verdict {
+    /// Makes the verdict from the outcome for a metric with a better direction.
+    fn from(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::Better => Verdict::Faster,
+            Outcome::Worse => Verdict::Slower,
+            Outcome::Equal => Verdict::Equal,
+            Outcome::Higher | Outcome::Lower | Outcome::Unclear => Verdict::Unclear,
+        }
+    }
 }
 
 impl fmt::Display for Verdict {
@@ -59,7 +74,8 @@ impl fmt::Display for Verdict {
         to.pad(match self {
             Verdict::Faster => "faster",
             Verdict::Slower => "slower",
-            Verdict::CannotTell => "cannot tell",
+            Verdict::Equal => "equal",
+            Verdict::Unclear => "unclear",
         })
     }
 }

@@ -9,7 +9,7 @@
 //! used: its jackknife does not work for medians (Efron and Tibshirani 1993, 10.6 and 11.6).
 
 use super::order::of_sorted;
-use super::{FEWEST, Interval};
+use super::{Interval, Looks};
 use crate::random::Random;
 
 /// The number of resamples. With 6 samples, 24 resamples are outside each end of the interval; with
@@ -21,14 +21,14 @@ const SEED: u64 = 1;
 
 /// Returns the interval of the results of `draw`, which returns a value from one resample. `None`
 /// if there are too few samples.
-pub(super) fn interval(samples: usize, mut draw: impl FnMut(&mut Random) -> f64) -> Option<Interval> {
-    if samples < FEWEST {
+pub(super) fn interval(samples: usize, looks: Looks, mut draw: impl FnMut(&mut Random) -> f64) -> Option<Interval> {
+    if samples < looks.fewest() {
         return None;
     }
     let mut random = Random::new(SEED);
     let mut drawn: Vec<f64> = (0..DRAWINGS).map(|_| draw(&mut random)).collect();
     drawn.sort_unstable_by(f64::total_cmp);
-    let tail = tail(samples);
+    let tail = tail(samples, looks);
     Some(Interval { low: of_sorted(&drawn, tail), high: of_sorted(&drawn, 1.0 - tail) })
 }
 
@@ -51,15 +51,15 @@ pub(super) fn middle(values: &mut [f64]) -> f64 {
 }
 
 /// Returns the fraction of the resamples outside each end of the interval.
-pub(super) fn tail(samples: usize) -> f64 {
+pub(super) fn tail(samples: usize, looks: Looks) -> f64 {
     let n = samples as f64;
-    normal(-(n / (n - 1.0)).sqrt() * student(n - 1.0))
+    normal(-(n / (n - 1.0)).sqrt() * student(looks.quantile(), n - 1.0))
 }
 
-/// Returns the 97.5 % quantile of Student's distribution with this number of degrees of freedom,
-/// which is at least 5 (Abramowitz and Stegun, 26.7.5; wrong by less than 0.0005).
-fn student(freedom: f64) -> f64 {
-    let x: f64 = 1.959_963_984_540_054;
+/// Returns the quantile of Student's distribution with this number of degrees of freedom, which is at
+/// least 5, from the one of the normal distribution (Abramowitz and Stegun, 26.7.5; wrong by less than
+/// 0.003).
+fn student(x: f64, freedom: f64) -> f64 {
     let terms = [
         (x.powi(3) + x) / 4.0,
         (5.0 * x.powi(5) + 16.0 * x.powi(3) + 3.0 * x) / 96.0,

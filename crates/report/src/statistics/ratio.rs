@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::bootstrap::{self, middle, pick};
-use super::{Better, FEWEST, Interval, Verdict, median};
+use super::{Better, Effect, Interval, Looks, Verdict, median};
 use crate::random::Random;
 
 /// The relation between two sets of samples.
@@ -22,14 +22,14 @@ pub enum Pairing {
 pub struct Ratio {
     /// The ratio of the samples.
     pub value: f64,
-    /// The interval of the true ratio; `None` if either set has fewer than [`FEWEST`] samples.
+    /// The interval of the true ratio; `None` if either set has too few samples ([`Looks::fewest`]).
     pub interval: Option<Interval>,
 }
 
 impl Ratio {
     /// Returns the verdict on the first, compared with the second.
     pub fn verdict(&self, better: Better) -> Verdict {
-        judged(self.interval, 1.0, better)
+        Effect::Ratio(*self).outcome(Some(better)).into()
     }
 }
 
@@ -38,42 +38,29 @@ impl Ratio {
 pub struct Change {
     /// The difference of the samples.
     pub value: f64,
-    /// The interval of the true difference; `None` if either set has fewer than [`FEWEST`] samples.
+    /// The interval of the true difference; `None` if either set has too few samples ([`Looks::fewest`]).
     pub interval: Option<Interval>,
 }
 
 impl Change {
     /// Returns the verdict on the first, compared with the second.
     pub fn verdict(&self, better: Better) -> Verdict {
-        judged(self.interval, 0.0, better)
+        Effect::Change(*self).outcome(Some(better)).into()
     }
 }
 
-/// Returns the verdict by an interval. `even` is the value that means no difference.
-fn judged(interval: Option<Interval>, even: f64, better: Better) -> Verdict {
-    let Some(interval) = interval else { return Verdict::CannotTell };
-    match better {
-        _ if interval.contains(even) => Verdict::CannotTell,
-        Better::More if interval.low > even => Verdict::Faster,
-        Better::Less if interval.high < even => Verdict::Faster,
-        Better::More | Better::Less => Verdict::Slower,
-    }
-}
-
-/// Returns the ratio of the medians of two sets of samples, each with its round. None if either has
-/// no samples, or one that is not a number above 0: such a ratio would have no meaning.
-pub fn ratio(first: &[(u32, f64)], second: &[(u32, f64)], pairing: Pairing) -> Option<Ratio> {
+/// See [`Looks::ratio`].
+pub(super) fn ratio(first: &[(u32, f64)], second: &[(u32, f64)], pairing: Pairing, looks: Looks) -> Option<Ratio> {
     if first.iter().chain(second).any(|&(_, value)| value <= 0.0) {
         return None;
     }
-    let (value, interval) = compared(first, second, pairing, |one, other| one / other)?;
+    let (value, interval) = compared(first, second, pairing, looks, |one, other| one / other)?;
     Some(Ratio { value, interval })
 }
 
-/// Returns the difference of the medians of two sets of samples: for metrics that may be 0, such as
-/// losses. None if either has no samples, or one that is no number.
-pub fn change(first: &[(u32, f64)], second: &[(u32, f64)], pairing: Pairing) -> Option<Change> {
-    let (value, interval) = compared(first, second, pairing, |one, other| one - other)?;
+/// See [`Looks::change`].
+pub(super) fn change(first: &[(u32, f64)], second: &[(u32, f64)], pairing: Pairing, looks: Looks) -> Option<Change> {
+    let (value, interval) = compared(first, second, pairing, looks, |one, other| one - other)?;
     Some(Change { value, interval })
 }
 
@@ -81,6 +68,7 @@ fn compared(
     first: &[(u32, f64)],
     second: &[(u32, f64)],
     pairing: Pairing,
+    looks: Looks,
     of: fn(f64, f64) -> f64,
 ) -> Option<(f64, Option<Interval>)> {
     let values = |samples: &[(u32, f64)]| samples.iter().map(|&(_, value)| value).collect::<Vec<_>>();
@@ -91,7 +79,7 @@ fn compared(
         let (one, other) = strata.draw(random);
         of(one, other)
     };
-    Some((value, if samples < FEWEST { None } else { bootstrap::interval(samples, draw) }))
+    Some((value, bootstrap::interval(samples, looks, draw)))
 }
 
 /// Samples, grouped by the way in which they are drawn.

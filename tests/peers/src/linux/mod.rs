@@ -15,7 +15,7 @@ use anyhow::{Result, bail};
 use straightline_lab::rounds::Measured;
 use straightline_lab::rounds::table::{self, Row};
 use straightline_report::results::Sample;
-use straightline_report::statistics::{median, percentile};
+use straightline_report::statistics::{Looks, median, percentile};
 
 use crate::guest::{GuestKind, LinuxGuest};
 use crate::lab::Lab;
@@ -126,7 +126,7 @@ fn markdown(switches: &[Candidate], cells: &[LinuxCell], samples: &[Sample]) -> 
     for cell in cells {
         let Some(row) = Row::new(samples, &measure::Cell::axes(cell), names()) else { continue };
         for (metric, title, digits) in SHOWN {
-            let shown = table::spreads(&row.series(metric), 0, table::fixed(digits), 2, NO_VALID_TRIAL);
+            let shown = table::spreads(&row.series(metric), Looks::One, 0, table::fixed(digits), 2, NO_VALID_TRIAL);
             rows.push([cell.to_string(), title.to_owned()].into_iter().chain(shown).collect());
         }
     }

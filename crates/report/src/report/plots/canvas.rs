@@ -217,7 +217,7 @@ impl Canvas {
         match outcome {
             Some(Outcome::Worse) => self
                 .push(format_args!(r#"<path d="M{x:.1} {:.1}l4.8 4.8-4.8 4.8-4.8-4.8z" class="{class}"/>"#, y - 4.8)),
-            Some(Outcome::Better | Outcome::Same) => {
+            Some(Outcome::Better | Outcome::Equal) => {
                 self.push(format_args!(r#"<circle cx="{x:.1}" cy="{y:.1}" r="4" class="{class}"/>"#));
             }
             _ => self.push(format_args!(

@@ -230,8 +230,8 @@ pub(in crate::report) fn class(outcome: Option<Outcome>) -> &'static str {
     match outcome {
         Some(Outcome::Better) => "better",
         Some(Outcome::Worse) => "worse",
-        Some(Outcome::Same) => "same",
-        Some(Outcome::Inconclusive) => "unknown",
+        Some(Outcome::Equal) => "same",
+        Some(Outcome::Unclear) => "unknown",
         Some(Outcome::Higher | Outcome::Lower) | None => "plain",
     }
 }

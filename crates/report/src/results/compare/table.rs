@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::{Comparison, MetricComparison, Side};
 use crate::results::SeriesKey;
-use crate::statistics::{Effect, FEWEST};
+use crate::statistics::{EQUAL, Effect};
 
 /// The greatest width of a cell's name, or of a title, that still has its values on the same line.
 /// A line has at most 100 columns.
@@ -32,7 +32,14 @@ impl fmt::Display for Comparison {
             let width = names.map(|name| name.chars().count()).max().unwrap_or(0).min(PLACE);
             writeln!(to)?;
             first_column(to, &title, width)?;
-            writeln!(to, " {:>13} {:>13} {:>7}  {:15}  B is", "A", "B", "B/A", "95 % of B/A")?;
+            writeln!(
+                to,
+                " {:>13} {:>13} {:>7}  {:15}  B is",
+                "A",
+                "B",
+                "B/A",
+                format!("{} % of B/A", self.looks.percent())
+            )?;
             for compared in metrics {
                 row(to, compared, width)?;
             }
@@ -42,7 +49,17 @@ impl fmt::Display for Comparison {
                 writeln!(to, "only in {folder}: {}, {}", place.scenario, name(place))?;
             }
         }
-        notes(to, &self.metrics)
+        notes(to, &self.metrics)?;
+        if !self.metrics.is_empty() {
+            let equal = EQUAL * 100.0;
+            writeln!(to, "Equal: the interval is within {equal:.0} % of 1. Unclear: it is not, and includes 1.")?;
+        }
+        let fewest = self.looks.fewest();
+        let sides = || self.metrics.iter().flat_map(|compared| [&compared.first, &compared.second]);
+        if sides().any(|side| side.estimate.samples < fewest) {
+            writeln!(to, "With fewer than {fewest} samples there is no interval and no verdict.")?;
+        }
+        Ok(())
     }
 }
 
@@ -90,9 +107,6 @@ fn notes(to: &mut fmt::Formatter<'_>, metrics: &[MetricComparison]) -> fmt::Resu
     }
     if sides().any(|side| side.invalid > 0) {
         writeln!(to, "!: some trials of this cell are not valid and are left out.")?;
-    }
-    if sides().any(|side| side.estimate.samples < FEWEST) {
-        writeln!(to, "With fewer than {FEWEST} samples there is no interval of 95 % and no verdict.")?;
     }
     Ok(())
 }

@@ -9,8 +9,9 @@ use clap::{ArgGroup, Args};
 use straightline_lab::experiments::{self, ALL, Bound, Experiment, Settings};
 use straightline_lab::folder::Writer;
 use straightline_lab::machine;
-use straightline_lab::rounds::{Outcome, Record};
-use straightline_report::results::Environment;
+use straightline_lab::rounds::{Outcome, Record, Rounds};
+use straightline_report::report::Report;
+use straightline_report::results::{Environment, Results};
 
 use super::progress::Progress;
 use super::{stop_on_signals, time};
@@ -40,6 +41,10 @@ pub(crate) struct Exp {
     /// --quick 6; an interval needs at least 6
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) rounds: Option<u32>,
+    /// Number of rounds of cells in which a comparison is unclear after the others, at least --rounds.
+    /// Intervals of ratios are then of 97.5 %, and need at least 7 rounds
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) most_rounds: Option<u32>,
     /// Measured seconds of each trial; default: 1, with --quick 0.3
     #[arg(long, value_name = "S", value_parser = time)]
     pub(crate) secs: Option<Duration>,
@@ -64,6 +69,7 @@ pub(crate) fn execute(args: &Exp) -> anyhow::Result<()> {
         })?],
         None => ALL.to_vec(),
     };
+    let rounds = rounds(args)?;
     let settings = settings(args)?;
     if let Some(warning) = settings.warning() {
         output::message("warning", &warning);
@@ -80,7 +86,8 @@ pub(crate) fn execute(args: &Exp) -> anyhow::Result<()> {
         let own = own(experiment);
         // The environment at the start of this experiment, not at the start of the first
         // experiment.
-        let environment = Environment { used_cpus: settings.used_cpus(), ..machine::environment() };
+        let environment =
+            Environment { used_cpus: settings.used_cpus(), looks: rounds.looks(), ..machine::environment() };
         let outcome = one(args, experiment, &settings, Writer::create(&own, environment)?)?;
         let made = outcome.made;
         let planned = outcome.planned;
@@ -103,6 +110,13 @@ pub(crate) fn execute(args: &Exp) -> anyhow::Result<()> {
     Ok(())
 }
 
+fn rounds(args: &Exp) -> anyhow::Result<Rounds> {
+    let first = args.rounds.unwrap_or(if args.quick { QUICK_ROUNDS } else { ROUNDS });
+    let most = args.most_rounds.unwrap_or(first);
+    ensure!(most >= first, "--most-rounds {most} is less than the {first} rounds of all cells: use at least {first}");
+    Ok(Rounds { first, most })
+}
+
 fn settings(args: &Exp) -> anyhow::Result<Settings> {
     let mut settings = Settings::new(args.quick)?;
     if let Some(secs) = args.secs {
@@ -118,9 +132,9 @@ fn settings(args: &Exp) -> anyhow::Result<Settings> {
 /// Runs one experiment and prints its table as soon as it ends.
 fn one(args: &Exp, experiment: &Experiment, settings: &Settings, mut writer: Writer) -> anyhow::Result<Outcome> {
     let plan = (experiment.plan)(settings, args.quick);
-    let rounds = args.rounds.unwrap_or(if args.quick { QUICK_ROUNDS } else { ROUNDS });
+    let rounds = rounds(args)?;
     let mut samples = Vec::new();
-    let mut progress = Progress::new(plan.trials() * rounds as usize);
+    let mut progress = Progress::new(plan.trials() * rounds.first as usize);
     let outcome = plan.run(rounds, settings, &mut progress, &mut |kept| match kept {
         Record::Negotiated(layout, features) => writer.negotiated(&format!("straightline, {layout}"), features),
         Record::Peer(name, version) => writer.peer(name, version),
@@ -132,10 +146,36 @@ fn one(args: &Exp, experiment: &Experiment, settings: &Settings, mut writer: Wri
     });
     progress.finish();
     let outcome = outcome?;
-    let table = experiments::markdown(&plan, &samples);
+    let mut table = experiments::markdown(&plan, &samples, rounds.looks());
+    let environment = Environment { looks: rounds.looks(), ..Environment::default() };
+    if let Ok(report) = Report::new(plan.name, &Results { environment, samples }) {
+        table += &format!("{}\n", report.comparisons());
+    }
     let file = writer.folder().join("table.md");
     fs::write(&file, &table).with_context(|| format!("cannot write {}", file.display()))?;
     let shown = writer.folder().display();
     output::answer(&format!("# {}\n\n{table}Samples and this table: {shown}\n\n", experiment.name))?;
     Ok(outcome)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Command, FromArgMatches};
+
+    use super::*;
+
+    #[test]
+    fn further_rounds_come_after_the_first_ones() {
+        let parsed = |args: &[&str]| {
+            let command = Exp::augment_args(Command::new("exp"));
+            let matches = command.get_matches_from(["exp", "width"].iter().chain(args));
+            rounds(&Exp::from_arg_matches(&matches).expect("a command line"))
+        };
+        assert_eq!(parsed(&[]).expect("possible"), Rounds::from(ROUNDS));
+        assert_eq!(parsed(&["--quick"]).expect("possible"), Rounds::from(QUICK_ROUNDS));
+        let more = parsed(&["--rounds", "7", "--most-rounds", "20"]).expect("possible");
+        assert_eq!(more, Rounds { first: 7, most: 20 });
+        let error = parsed(&["--most-rounds", "10"]).expect_err("fewer").to_string();
+        assert!(error.contains("use at least 11"), "{error}");
+    }
 }
