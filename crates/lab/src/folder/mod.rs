@@ -1,5 +1,6 @@
 //! A folder of results: `environment.json`, and `samples.jsonl` with one sample per line. If there
-//! were searches, `trials.jsonl` has each of their trials. This program does not read that file.
+//! were searches, `trials.jsonl` has each of their trials. This program does not read that file. A
+//! user may add `machine.json`, the bounds of the machine (`straightline lab machine --json`).
 //!
 //! Each sample is written before the next trial starts, so an interrupted run loses no sample.
 //! Reading checks everything. A folder with anything unknown in it is refused.
@@ -14,7 +15,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail, ensure};
 use serde::Deserialize;
 
-use straightline_report::results::{Environment, FORMAT, Results, Sample};
+use straightline_report::results::{Environment, FORMAT, MemoryBounds, Results, Sample};
 use together::named;
 
 pub use report::write_report;
@@ -22,6 +23,7 @@ pub use report::write_report;
 const ENVIRONMENT: &str = "environment.json";
 const SAMPLES: &str = "samples.jsonl";
 const TRIALS: &str = "trials.jsonl";
+const BOUNDS: &str = "machine.json";
 
 /// A writer of a folder of results.
 #[derive(Debug)]
@@ -156,7 +158,11 @@ fn add(file: &mut File, sample: &Sample) -> anyhow::Result<()> {
 /// what would be right. Or the folders do not belong together, or one of them would be ignored.
 pub fn read(folder: &Path) -> anyhow::Result<Results> {
     let parts = together::parts(folder)?;
-    if parts.is_empty() { read_one(folder) } else { together::read(&parts) }
+    if parts.is_empty() {
+        return read_one(folder);
+    }
+    let results = together::read(&parts)?;
+    Ok(Results { bounds: read_bounds(folder)?.or(results.bounds), ..results })
 }
 
 /// Returns whether the folder has results.
@@ -171,7 +177,7 @@ fn exists(path: &Path) -> anyhow::Result<bool> {
 
 /// Reads a folder that is not part of another one.
 pub(super) fn read_one(folder: &Path) -> anyhow::Result<Results> {
-    Ok(Results { environment: read_environment(folder)?, samples: read_samples(folder)? })
+    Ok(Results { environment: read_environment(folder)?, samples: read_samples(folder)?, bounds: read_bounds(folder)? })
 }
 
 /// The part of an environment that is the same in all formats.
@@ -201,6 +207,19 @@ fn read_environment(folder: &Path) -> anyhow::Result<Environment> {
     serde_json::from_str(&text).map_err(|error| {
         anyhow::anyhow!("{}; the file must be as it was written, without additions or omissions", place(&error))
     })
+}
+
+/// Returns the bounds of the machine, if there are any.
+fn read_bounds(folder: &Path) -> anyhow::Result<Option<MemoryBounds>> {
+    let path = folder.join(BOUNDS);
+    if !exists(&path)? {
+        return Ok(None);
+    }
+    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let bounds = serde_json::from_str(&text);
+    bounds
+        .map(Some)
+        .with_context(|| format!("{} must be what `straightline lab machine --json` prints", path.display()))
 }
 
 fn read_samples(folder: &Path) -> anyhow::Result<Vec<Sample>> {

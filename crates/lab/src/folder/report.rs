@@ -41,7 +41,7 @@ fn write(folder: &Path, files: impl IntoIterator<Item = (String, String)>) -> an
 
 #[cfg(test)]
 mod tests {
-    use straightline_report::results::{Environment, FORMAT, Sample};
+    use straightline_report::results::{Environment, FORMAT, MemoryBounds, Sample};
 
     use super::*;
 
@@ -80,6 +80,15 @@ mod tests {
             (written.len(), written[3].clone(), plots.join("pvp.svg").is_file()),
             (4, plots.join("pvp.svg"), true)
         );
+        // Bounds of the machine are read where there are any.
+        let bounds = folder.path().join("machine.json");
+        let known_bounds = serde_json::to_vec(&MemoryBounds { cpu: 7, ..MemoryBounds::default() }).expect("JSON");
+        fs::write(&bounds, known_bounds).expect("written");
+        assert_eq!(read(folder.path()).expect("results").bounds.map(|bounds| bounds.cpu), Some(7));
+        fs::write(&bounds, "{}").expect("written");
+        let error = read(folder.path()).expect_err("no bounds");
+        assert!(format!("{error:#}").contains("machine.json must be what"), "{error:#}");
+        fs::remove_file(&bounds).expect("removed");
         fs::write(&path, format!("{}\n{{\"scenario\":", lines[0])).expect("written");
         let error = write_report(folder.path(), None, None).expect_err("half a line");
         assert!(format!("{error:#}").contains("samples.jsonl:2"), "{error:#}");

@@ -63,7 +63,7 @@ pub(super) fn read(parts: &[PathBuf]) -> anyhow::Result<Results> {
     let mut owners: BTreeMap<String, &PathBuf> = BTreeMap::new();
     let one_of = || format!("so they are not combined: use one of {}", named(parts));
     for (number, part) in parts.iter().enumerate() {
-        let Results { environment, samples } = read_one(part)?;
+        let Results { environment, samples, bounds } = read_one(part)?;
         for sample in &samples {
             let owner = owners.entry(sample.scenario.clone()).or_insert(part);
             if *owner != part {
@@ -73,6 +73,7 @@ pub(super) fn read(parts: &[PathBuf]) -> anyhow::Result<Results> {
             }
         }
         all.samples.extend(samples);
+        all.bounds = all.bounds.or(bounds);
         if number == 0 {
             all.environment = environment;
             continue;

@@ -3,7 +3,8 @@
 //!
 //! - **Latency**: each line of a buffer names the next one, in random order. No processor guesses it,
 //!   so each load waits for the one before.
-//! - **Read**: the switch's own sums, over the buffer again and again.
+//! - **Read**: the switch's own sums, over the buffer again and again. In the nearest levels, the
+//!   additions may be the bound, and not the loads.
 //! - **Copy**: the C library's `memcpy`, from one half of the buffer to the other. The bytes count
 //!   once.
 //! - **Line**: two threads on two CPUs add to one word in turn. A round trip moves its line twice, as
@@ -12,7 +13,6 @@
 //! The smallest of several rounds counts: whatever else runs on the machine makes it slower, and never
 //! faster. Buffers have pages of 4 KiB, so the latency of large ones includes the page tables.
 
-use std::fmt;
 use std::fs;
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,9 +20,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use serde::Serialize;
 use straightline_packet::Level;
 use straightline_report::random::Random;
+use straightline_report::results::{LevelBounds, LineBounds, MemoryBounds};
 use straightline_simd::{Sum, sum};
 
 use super::cpus::{Topology, usable_cpus};
@@ -39,103 +39,64 @@ const LARGEST: usize = 512 << 20;
 /// Hand-overs of a line in one round.
 const HAND_OVERS: u64 = 20_000;
 
-/// The bounds of a machine's memory, as one CPU sees it.
-#[derive(Clone, Debug, Serialize)]
-pub struct MemoryBounds {
-    /// The CPU that measured.
-    pub cpu: usize,
-    /// The cache levels, nearest first, then memory.
-    pub levels: Vec<LevelBounds>,
-    /// The way of a line from this CPU to each other one that the process may use.
-    pub lines: Vec<LineBounds>,
-    /// Bounds that this machine cannot show, each with the reason.
-    pub missing: Vec<String>,
+/// Measures the bounds from this CPU, for about `secs` seconds a figure. `show` is told what is
+/// measured.
+///
+/// # Errors
+/// The process may not run on the CPU, or the machine does not tell its caches.
+pub fn memory_bounds(cpu: usize, secs: f64, show: &mut dyn FnMut(&str)) -> anyhow::Result<MemoryBounds> {
+    ensure!(secs > 0.0 && secs <= 60.0, "{secs} seconds a figure are not possible: use more than 0, at most 60");
+    let time = Duration::from_secs_f64(secs / ROUNDS as f64);
+    let before = sched_getaffinity(None).context("cannot read the CPU affinity of this thread")?;
+    let others: Vec<usize> = usable_cpus()?.into_iter().filter(|&other| other != cpu).collect();
+    pin(cpu)?;
+    let measured = on_this_cpu(cpu, &others, time, show);
+    sched_setaffinity(None, &before).context("cannot set the CPU affinity back")?;
+    measured
 }
 
-/// The bounds of a cache level, or of memory.
-#[derive(Clone, Debug, Serialize)]
-pub struct LevelBounds {
-    /// `L1`, `L2`, `L3` or `memory`.
-    pub name: String,
-    /// Bytes of the level; of the buffer for memory.
-    pub bytes: usize,
-    /// Nanoseconds of a load that depends on the load before.
-    pub latency_ns: f64,
-    /// Gigabytes a second that are read and summed.
-    pub read_gb_per_s: f64,
-    /// Gigabytes a second that are copied.
-    pub copy_gb_per_s: f64,
-}
-
-/// The way of a line to another CPU and back.
-#[derive(Clone, Debug, Serialize)]
-pub struct LineBounds {
-    /// The other CPU.
-    pub cpu: usize,
-    /// Where the other CPU is.
-    pub place: &'static str,
-    /// Nanoseconds of a round trip.
-    pub round_trip_ns: f64,
-}
-
-impl MemoryBounds {
-    /// Measures the bounds from this CPU, for about `secs` seconds a figure. `show` is told what is
-    /// measured.
-    ///
-    /// # Errors
-    /// The process may not run on the CPU, or the machine does not tell its caches.
-    pub fn measure(cpu: usize, secs: f64, show: &mut dyn FnMut(&str)) -> anyhow::Result<Self> {
-        ensure!(secs > 0.0 && secs <= 60.0, "{secs} seconds a figure are not possible: use more than 0, at most 60");
-        let time = Duration::from_secs_f64(secs / ROUNDS as f64);
-        let before = sched_getaffinity(None).context("cannot read the CPU affinity of this thread")?;
-        let others: Vec<usize> = usable_cpus()?.into_iter().filter(|&other| other != cpu).collect();
-        pin(cpu)?;
-        let measured = Self::on_this_cpu(cpu, &others, time, show);
-        sched_setaffinity(None, &before).context("cannot set the CPU affinity back")?;
-        measured
+fn on_this_cpu(
+    cpu: usize,
+    others: &[usize],
+    time: Duration,
+    show: &mut dyn FnMut(&str),
+) -> anyhow::Result<MemoryBounds> {
+    let mut levels = Vec::new();
+    for Cache { name, bytes } in caches(cpu)? {
+        show(&format!("{name}, {} KiB", bytes >> 10));
+        // Half of a level, because other data is in it too.
+        levels.push(level_bounds(&name, bytes, bytes / 2, time));
     }
-
-    fn on_this_cpu(cpu: usize, others: &[usize], time: Duration, show: &mut dyn FnMut(&str)) -> anyhow::Result<Self> {
-        let mut levels = Vec::new();
-        for Cache { name, bytes } in caches(cpu)? {
-            show(&format!("{name}, {} KiB", bytes >> 10));
-            // Half of a level, because other data is in it too.
-            levels.push(LevelBounds::measure(&name, bytes, bytes / 2, time));
-        }
-        let last = levels.last().map_or(0, |level| level.bytes);
-        let bytes = (4 * last).clamp(64 << 20, LARGEST);
-        show(&format!("memory, {} MiB", bytes >> 20));
-        levels.push(LevelBounds::measure("memory", bytes, bytes, time));
-        let mut missing = Vec::new();
-        if bytes < 4 * last {
-            missing.push(format!("the buffer of {} MiB may partly be in the last cache level", bytes >> 20));
-        }
-        let topology = Topology::here();
-        let mut lines = Vec::new();
-        for &other in others {
-            show(&format!("a line from CPU {cpu} to CPU {other} and back"));
-            let round_trip_ns = round_trip_ns(cpu, other)?;
-            lines.push(LineBounds { cpu: other, place: place(&topology, cpu, other), round_trip_ns });
-        }
-        if lines.is_empty() {
-            missing.push("the way of a line: this process may run on one CPU only".to_owned());
-        }
-        if topology.nodes().len() < 2 {
-            missing.push("memory of another NUMA node: this machine has one node".to_owned());
-        }
-        Ok(MemoryBounds { cpu, levels, lines, missing })
+    let last = levels.last().map_or(0, |level| level.bytes);
+    let bytes = (4 * last).clamp(64 << 20, LARGEST);
+    show(&format!("memory, {} MiB", bytes >> 20));
+    levels.push(level_bounds("memory", bytes, bytes, time));
+    let mut missing = Vec::new();
+    if bytes < 4 * last {
+        missing.push(format!("the buffer of {} MiB may partly be in the last cache level", bytes >> 20));
     }
+    let topology = Topology::here();
+    let mut lines = Vec::new();
+    for &other in others {
+        show(&format!("a line from CPU {cpu} to CPU {other} and back"));
+        let round_trip_ns = round_trip_ns(cpu, other)?;
+        lines.push(LineBounds { cpu: other, place: place(&topology, cpu, other).to_owned(), round_trip_ns });
+    }
+    if lines.is_empty() {
+        missing.push("the way of a line: this process may run on one CPU only".to_owned());
+    }
+    if topology.nodes().len() < 2 {
+        missing.push("memory of another NUMA node: this machine has one node".to_owned());
+    }
+    Ok(MemoryBounds { cpu, levels, lines, missing })
 }
-
-impl LevelBounds {
-    fn measure(name: &str, bytes: usize, buffer: usize, time: Duration) -> Self {
-        LevelBounds {
-            name: name.to_owned(),
-            bytes,
-            latency_ns: latency_ns(buffer, time),
-            read_gb_per_s: read_gb_per_s(buffer, time),
-            copy_gb_per_s: copy_gb_per_s(buffer, time),
-        }
+fn level_bounds(name: &str, bytes: usize, buffer: usize, time: Duration) -> LevelBounds {
+    LevelBounds {
+        name: name.to_owned(),
+        bytes,
+        latency_ns: latency_ns(buffer, time),
+        read_gb_per_s: read_gb_per_s(buffer, time),
+        copy_gb_per_s: copy_gb_per_s(buffer, time),
     }
 }
 
@@ -300,26 +261,6 @@ fn pin(cpu: usize) -> anyhow::Result<()> {
     sched_setaffinity(None, &set).with_context(|| format!("this process cannot run on CPU {cpu}"))
 }
 
-impl fmt::Display for MemoryBounds {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{:<8}{:>12}{:>14}{:>14}{:>14}", "level", "size", "latency", "read", "copy")?;
-        for LevelBounds { name, bytes, latency_ns, read_gb_per_s, copy_gb_per_s } in &self.levels {
-            let size = if *bytes < 1 << 20 { format!("{} KiB", bytes >> 10) } else { format!("{} MiB", bytes >> 20) };
-            let latency = format!("{latency_ns:.1} ns");
-            let [read, copy] = [read_gb_per_s, copy_gb_per_s].map(|rate| format!("{rate:.1} GB/s"));
-            writeln!(f, "{name:<8}{size:>12}{latency:>14}{read:>14}{copy:>14}")?;
-        }
-        if !self.lines.is_empty() {
-            writeln!(f, "\n{:<8}{:<16}{:>14}", "to CPU", "on", "round trip")?;
-        }
-        for LineBounds { cpu, place, round_trip_ns } in &self.lines {
-            writeln!(f, "{cpu:<8}{place:<16}{:>14}", format!("{round_trip_ns:.0} ns"))?;
-        }
-        writeln!(f, "\nMeasured on CPU {}.", self.cpu)?;
-        self.missing.iter().try_for_each(|missing| writeln!(f, "Not measured: {missing}."))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -348,7 +289,7 @@ mod tests {
     fn a_machine_has_bounds_and_says_which_it_cannot_show() {
         let cpu = usable_cpus().expect("an affinity")[0];
         let mut shown = Vec::new();
-        let bounds = MemoryBounds::measure(cpu, 0.005, &mut |what| shown.push(what.to_owned()));
+        let bounds = memory_bounds(cpu, 0.005, &mut |what| shown.push(what.to_owned()));
         let Ok(bounds) = bounds else { return assert!(caches(cpu).is_err(), "{bounds:?}") };
         assert_eq!(bounds.levels.last().map(|level| level.name.as_str()), Some("memory"));
         assert_eq!(shown.len(), bounds.levels.len() + bounds.lines.len());
@@ -358,6 +299,8 @@ mod tests {
         }
         assert!(bounds.lines.iter().all(|line| line.round_trip_ns > 0.0 && line.cpu != cpu), "{:?}", bounds.lines);
         assert!(bounds.to_string().contains("memory"), "{bounds}");
-        assert!(MemoryBounds::measure(100_000, 0.005, &mut |_| ()).is_err());
+        let json = serde_json::to_string(&bounds).expect("JSON");
+        assert_eq!(serde_json::from_str::<MemoryBounds>(&json).expect("what was written"), bounds);
+        assert!(memory_bounds(100_000, 0.005, &mut |_| ()).is_err());
     }
 }

@@ -14,5 +14,5 @@ mod memory;
 pub(crate) use cpus::tests;
 pub(crate) use cpus::{Topology, are_apart, cpu_beside, share_core, two_cpus, usable_cpus, used, warning};
 pub use environment::environment;
-pub use memory::{LevelBounds, LineBounds, MemoryBounds};
+pub use memory::memory_bounds;
 pub use straightline_graph::clock::hertz;

@@ -141,7 +141,7 @@ fn folders_from_before_there_were_more_fields_are_read() {
     let path = folder.path().join("results");
     fs::write(path.join("environment.json"), OLD_ENVIRONMENT).expect("written");
     fs::write(path.join("samples.jsonl"), OLD_SAMPLE).expect("written");
-    let Results { environment: old, samples } = folder::read(&path).expect("without what is new");
+    let Results { environment: old, samples, .. } = folder::read(&path).expect("without what is new");
     assert_eq!(samples, [sample(1, "plain", 4.25)]);
     assert_eq!((old.taken.as_str(), old.command.join(" ").as_str()), ("2026-11-21T12:00:00Z", "lab"));
     let expected = Environment {

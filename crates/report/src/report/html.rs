@@ -163,7 +163,7 @@ pub(super) fn page(report: &Report<'_>) -> String {
     }
     page.push("<div class=\"sections\">\n");
     for scenario in &report.scenarios {
-        section::write(&mut page, scenario);
+        section::write(&mut page, scenario, report.results.bounds.as_ref());
     }
     page.push("</div>\n<h2>Data</h2>\n");
     page.push(

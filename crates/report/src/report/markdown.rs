@@ -35,6 +35,10 @@ pub(super) fn report(report: &Report<'_>) -> String {
         if let Some(finding) = tables::finding(scenario) {
             table(&mut text, &finding);
         }
+        if let Some(shares) = report.results.bounds.as_ref().and_then(|bounds| tables::shares(scenario, bounds)) {
+            text.push_str(&format!("### Share of the machine's bound\n\n{}\n\n", escape(tables::SHARES)));
+            table(&mut text, &shares);
+        }
         for (metric, outcomes) in &scenario.metrics {
             text.push_str(&format!("### {}\n\n", escape(&capital(&metric.title()))));
             table(&mut text, &tables::by_cell(scenario, metric, outcomes));

@@ -4,7 +4,9 @@ use super::html::{Page, capital};
 use super::model::{Scenario, VariantResult};
 use super::plots::{Forest, Layout, Row};
 use super::question::question;
+use super::tables;
 use super::text::count;
+use crate::results::MemoryBounds;
 use crate::statistics::{Better, Effect, Looks, Metric, Outcome, axis_in_words};
 
 /// The most rows of a plot. If there are more, those closest to 1 are left out, and counted.
@@ -25,7 +27,7 @@ pub(super) struct Plot {
 }
 
 /// Writes a scenario's section.
-pub(super) fn write(page: &mut Page, scenario: &Scenario<'_>) {
+pub(super) fn write(page: &mut Page, scenario: &Scenario<'_>, bounds: Option<&MemoryBounds>) {
     page.open_section(scenario.name);
     // With several scenarios, the finding is in the list on top, with what the names mean.
     if page.has_list() {
@@ -39,6 +41,10 @@ pub(super) fn write(page: &mut Page, scenario: &Scenario<'_>) {
         page.note(&plot.note());
     } else if scenario.is_compared() {
         page.note("No plot: no comparison shows a result.");
+    }
+    if let Some(shares) = bounds.and_then(|bounds| tables::shares(scenario, bounds)) {
+        page.note(tables::SHARES);
+        page.table(&shares, &format!("Share of the machine's bound that {} reaches", scenario.name));
     }
     page.close_section(scenario.name);
 }
@@ -151,7 +157,7 @@ fn row(
     let has_choice = scenario.variants.len() > 2 || place.is_empty();
     let label = has_choice.then(|| scenario.variants[variant].to_owned()).into_iter().chain(place).collect();
     if !scenario.is_compared() {
-        let text = super::tables::median(result);
+        let text = tables::median(result);
         let interval = result.estimate.interval.filter(|_| !result.is_at_least);
         return Some(Row { label, variant, value: result.estimate.median, interval, text, outcome: None });
     }

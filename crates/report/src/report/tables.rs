@@ -2,7 +2,7 @@
 
 use super::model::{Outcomes, Scenario, VariantResult};
 use super::text::count;
-use crate::results::Sample;
+use crate::results::{MemoryBounds, Sample};
 use crate::statistics::{Effect, Estimate, Metric, Outcome, counts, number};
 
 /// A table of texts.
@@ -74,6 +74,32 @@ pub(super) fn finding(scenario: &Scenario<'_>) -> Option<Table> {
     }
     Some(table)
 }
+
+/// Metrics that say how many bytes a switch has moved.
+const MOVED: [&str; 2] = ["gbit_per_s", "payload_gbit_per_s"];
+
+/// Returns the greatest throughput of each variant of a scenario, as a share of what this machine can
+/// copy within the last cache level and in memory. `None` if the scenario has no throughput in bits.
+pub(super) fn shares(scenario: &Scenario<'_>, bounds: &MemoryBounds) -> Option<Table> {
+    let measured = |name: &&str| scenario.metrics.iter().find(|(metric, _)| metric.name == **name);
+    let (metric, outcomes) = MOVED.iter().find_map(measured)?;
+    let levels = &bounds.levels[bounds.levels.len().saturating_sub(2)..];
+    let mut table = Table::new(["variant", &format!("{}, greatest cell", metric.title())]);
+    table
+        .head
+        .extend(levels.iter().map(|level| format!("of a copy in {} ({:.1} GB/s)", level.name, level.copy_gb_per_s)));
+    for (variant, name) in scenario.variants.iter().enumerate() {
+        let medians = outcomes.iter().filter_map(|results| Some(results[variant].as_ref()?.estimate.median));
+        let Some(most) = medians.reduce(f64::max) else { continue };
+        let share = levels.iter().map(|level| format!("{:.0} %", most / 8.0 / level.copy_gb_per_s * 100.0));
+        table.push([(*name).to_owned(), number(most)].into_iter().chain(share));
+    }
+    Some(table)
+}
+
+/// The words that explain [`shares`].
+pub(super) const SHARES: &str = "The machine's bound is a copy from one half of a buffer to the other, on one CPU. Each byte of a frame that arrives \
+     counts once, however often the switch copies it.";
 
 /// Formats the two ends of a range.
 fn range(ends: [Option<String>; 2]) -> String {

@@ -1,11 +1,13 @@
 //! Results: samples as they were taken, with their environment.
 
+mod bounds;
 pub mod compare;
 mod environment;
 mod sample;
 mod series;
 mod validity;
 
+pub use bounds::{LevelBounds, LineBounds, MemoryBounds};
 pub use compare::Comparison;
 pub use environment::{Difference, Environment, FORMAT};
 pub use sample::{BOUNDS, Latency, Sample};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{Environment, Sample};
+use super::{Environment, MemoryBounds, Sample};
 
 /// A folder of results that was read.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -13,6 +13,8 @@ pub struct Results {
     pub environment: Environment,
     /// The samples in the order in which they were taken.
     pub samples: Vec<Sample>,
+    /// The bounds of the machine's memory, if they were measured.
+    pub bounds: Option<MemoryBounds>,
 }
 
 /// The key of a series. Samples with the same key differ only by chance.

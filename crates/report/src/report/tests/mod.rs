@@ -11,7 +11,7 @@ use roxmltree::{Document, Node, ParsingOptions};
 
 use super::Report;
 use super::text::width;
-use crate::results::{Environment, FORMAT, Latency, Results, Sample, Validity};
+use crate::results::{Environment, FORMAT, Latency, LevelBounds, MemoryBounds, Results, Sample, Validity};
 
 const SVG: &str = "http://www.w3.org/2000/svg";
 const XHTML: &str = "http://www.w3.org/1999/xhtml";
@@ -78,7 +78,7 @@ fn results(samples: &[Sample]) -> Results {
         peers: texts(&[(NASTY, NASTY), ("testpmd", "22.11")]),
         ..Environment::default()
     };
-    Results { environment, samples: samples.to_vec() }
+    Results { environment, samples: samples.to_vec(), bounds: None }
 }
 
 fn html(samples: &[Sample]) -> String {
@@ -264,6 +264,38 @@ fn places_that_nobody_measured_are_not_those_without_a_valid_trial() {
         sample.validity = Validity::SpoiltByBackend("nothing came".to_owned());
     }
     assert!(entries(&samples, "–") > 0);
+}
+
+#[test]
+fn the_share_of_the_machines_bound_is_shown_where_it_was_measured() {
+    let mut samples = few(&["a", "b"], &["64", "1518"], &["split"]);
+    for sample in &mut samples {
+        let rate = if sample.variant == "a" { 40.0 } else { 80.0 };
+        sample.metrics.insert("gbit_per_s".to_owned(), if sample.cell["size"] == "64" { 1.0 } else { rate });
+    }
+    let mut results = results(&samples);
+    let texts = |results: &Results| {
+        let report = Report::new("A report", results).expect("samples");
+        [report.html(), report.markdown()]
+    };
+    assert!(texts(&results).iter().all(|text| !text.contains("of a copy in")));
+    let level =
+        |name: &str, copy_gb_per_s| LevelBounds { name: name.to_owned(), copy_gb_per_s, ..LevelBounds::default() };
+    let levels = vec![level("L1", 100.0), level("L3", 40.0), level("memory", 20.0)];
+    results.bounds = Some(MemoryBounds { levels, ..MemoryBounds::default() });
+    let [page, markdown] = texts(&results);
+    check_layout(&page);
+    // 40 Gbit/s are 5 GB/s: an eighth of 40, a quarter of 20.
+    for row in ["<tr><td>a</td><td>40.0", "<td>12 %</td><td>25 %</td></tr>", "<td>25 %</td><td>50 %</td></tr>"] {
+        assert!(page.contains(row), "{row} in {page}");
+    }
+    assert!(markdown.contains("| of a copy in L3 (40.0 GB/s) | of a copy in memory (20.0 GB/s) |"), "{markdown}");
+    assert!(!markdown.contains("L1 ("), "{markdown}");
+    // Without a rate in bits there is nothing to relate.
+    for sample in &mut results.samples {
+        sample.metrics.remove("gbit_per_s");
+    }
+    assert!(texts(&results).iter().all(|text| !text.contains("of a copy in")));
 }
 
 #[test]

@@ -148,7 +148,7 @@ fn one(args: &Exp, experiment: &Experiment, settings: &Settings, mut writer: Wri
     let outcome = outcome?;
     let mut table = experiments::markdown(&plan, &samples, rounds.looks());
     let environment = Environment { looks: rounds.looks(), ..Environment::default() };
-    if let Ok(report) = Report::new(plan.name, &Results { environment, samples }) {
+    if let Ok(report) = Report::new(plan.name, &Results { environment, samples, bounds: None }) {
         table += &format!("{}\n", report.comparisons());
     }
     let file = writer.folder().join("table.md");

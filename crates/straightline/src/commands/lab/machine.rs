@@ -1,7 +1,7 @@
 //! `straightline lab machine`
 
 use clap::Args;
-use straightline_lab::machine::MemoryBounds;
+use straightline_lab::machine::memory_bounds;
 
 use crate::output;
 
@@ -9,8 +9,11 @@ pub(crate) const HELP: &str = "\
 Every packet that is copied passes this memory, so its bandwidth bounds each rate. A line's round trip
 bounds what a ring costs: a guest writes its entries, and the switch on another CPU reads them.
 
-Example:
-  straightline lab machine --cpu 1";
+A report shows which share of a copy's bound its results reach, if DIR/machine.json has the bounds.
+
+Examples:
+  straightline lab machine --cpu 1
+  straightline lab machine --cpu 1 --json > DIR/machine.json";
 
 #[derive(Debug, Args)]
 pub(crate) struct Machine {
@@ -27,7 +30,7 @@ pub(crate) struct Machine {
 
 /// Measures the bounds of this machine's memory.
 pub(crate) fn execute(args: &Machine) -> anyhow::Result<()> {
-    let bounds = MemoryBounds::measure(args.cpu, args.secs, &mut |what| output::progress(&what))?;
+    let bounds = memory_bounds(args.cpu, args.secs, &mut |what| output::progress(&what))?;
     if args.json {
         return output::answer(&format!("{}\n", serde_json::to_string(&bounds)?));
     }
