@@ -9,23 +9,25 @@
 //!   once.
 //! - **Line**: two threads on two CPUs add to one word in turn. A round trip moves its line twice, as
 //!   a ring entry that a guest fills and a switch takes.
+//! - **Touched**: reading and writing memory that another CPU has read or written (`touched.rs`).
 //!
 //! The smallest of several rounds counts: whatever else runs on the machine makes it slower, and never
 //! faster. Buffers have pages of 4 KiB, so the latency of large ones includes the page tables.
 
 use std::fs;
-use std::hint::{black_box, spin_loop};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{sched_getaffinity, sched_setaffinity};
 use straightline_packet::Level;
 use straightline_report::random::Random;
 use straightline_report::results::{LevelBounds, LineBounds, MemoryBounds};
 use straightline_simd::{Sum, sum};
 
 use super::cpus::{Topology, usable_cpus};
+use super::touched::{SIZES, touched_bounds};
+use super::turns::{pin, take_turns};
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
@@ -79,8 +81,15 @@ fn on_this_cpu(
     let mut lines = Vec::new();
     for &other in others {
         show(&format!("a line from CPU {cpu} to CPU {other} and back"));
-        let round_trip_ns = round_trip_ns(cpu, other)?;
+        let round_trip_ns = round_trip_ns(other, HAND_OVERS)?;
         lines.push(LineBounds { cpu: other, place: place(&topology, cpu, other).to_owned(), round_trip_ns });
+    }
+    let mut touched = Vec::new();
+    if let Some(&other) = others.first() {
+        for bytes in SIZES {
+            show(&format!("{} KiB that CPU {other} has touched", bytes >> 10));
+            touched.extend(touched_bounds(other, bytes)?);
+        }
     }
     if lines.is_empty() {
         missing.push("the way of a line: this process may run on one CPU only".to_owned());
@@ -88,7 +97,7 @@ fn on_this_cpu(
     if topology.nodes().len() < 2 {
         missing.push("memory of another NUMA node: this machine has one node".to_owned());
     }
-    Ok(MemoryBounds { cpu, levels, lines, missing })
+    Ok(MemoryBounds { cpu, levels, lines, touched, missing })
 }
 fn level_bounds(name: &str, bytes: usize, buffer: usize, time: Duration) -> LevelBounds {
     LevelBounds {
@@ -210,38 +219,31 @@ fn least(time: Duration, mut work: impl FnMut() -> f64) -> f64 {
     (0..ROUNDS).map(|_| round()).fold(f64::INFINITY, f64::min)
 }
 
-/// Returns the time of a round trip of a line between this thread and one on another CPU.
-fn round_trip_ns(cpu: usize, other: usize) -> anyhow::Result<f64> {
-    let word = AtomicU64::new(0);
-    // The even numbers are ours.
-    let hand_over = |first: u64| {
-        for turn in 0..HAND_OVERS {
-            let mine = 2 * turn + first;
-            while word.load(Ordering::Acquire) != mine {
-                spin_loop();
-            }
-            word.store(mine + 1, Ordering::Release);
-        }
-    };
+/// Returns the nanoseconds of a round trip of a line between this thread and one on another CPU.
+fn round_trip_ns(other: usize, hand_overs: u64) -> anyhow::Result<f64> {
     let mut best = f64::INFINITY;
     for _ in 0..ROUNDS {
-        word.store(u64::MAX, Ordering::Release);
-        let took = std::thread::scope(|threads| -> anyhow::Result<Duration> {
-            let theirs = threads.spawn(|| pin(other).map(|()| hand_over(1)));
-            // If the other thread cannot run there, nobody would answer.
-            std::thread::sleep(Duration::from_millis(5));
-            if theirs.is_finished() {
-                theirs.join().unwrap_or_else(|_| anyhow::bail!("a thread on CPU {other} ended"))?;
-            }
-            let began = Instant::now();
-            word.store(0, Ordering::Release);
-            hand_over(0);
-            Ok(began.elapsed())
-        })?;
-        best = best.min(took.as_secs_f64() * 1e9 / HAND_OVERS as f64);
+        // The time begins with the first turn, when the other thread runs.
+        let mut began = None;
+        take_turns(other, hand_overs, || _ = began.get_or_insert_with(Instant::now), || ())?;
+        let took = began.map_or(Duration::ZERO, |began| began.elapsed());
+        best = best.min(took.as_secs_f64() * 1e9 / hand_overs as f64);
     }
-    debug_assert_ne!(cpu, other, "a CPU hands nothing over to itself");
     Ok(best)
+}
+
+/// Returns the nanoseconds of a round trip of a line between two CPUs, in about a millisecond. A
+/// hypervisor may move a virtual CPU, so this differs from one moment to the next.
+///
+/// # Errors
+/// The process may not run on one of the CPUs, or they are one.
+pub(crate) fn line_round_trip_ns([one, other]: [usize; 2]) -> anyhow::Result<f64> {
+    ensure!(one != other, "CPU {one} hands nothing over to itself");
+    let before = sched_getaffinity(None).context("cannot read the CPU affinity of this thread")?;
+    pin(one)?;
+    let measured = round_trip_ns(other, HAND_OVERS / 20);
+    sched_setaffinity(None, &before).context("cannot set the CPU affinity back")?;
+    measured
 }
 
 fn place(topology: &Topology, cpu: usize, other: usize) -> &'static str {
@@ -252,13 +254,6 @@ fn place(topology: &Topology, cpu: usize, other: usize) -> &'static str {
     } else {
         "another core"
     }
-}
-
-fn pin(cpu: usize) -> anyhow::Result<()> {
-    ensure!(cpu < CpuSet::MAX_CPU, "there is no CPU {cpu}");
-    let mut set = CpuSet::new();
-    set.set(cpu);
-    sched_setaffinity(None, &set).with_context(|| format!("this process cannot run on CPU {cpu}"))
 }
 
 #[cfg(test)]
@@ -286,13 +281,25 @@ mod tests {
     }
 
     #[test]
+    fn a_line_needs_time_between_two_cpus() {
+        let cpus = usable_cpus().expect("an affinity");
+        assert!(line_round_trip_ns([cpus[0]; 2]).is_err());
+        if let &[one, other, ..] = &cpus[..] {
+            assert!(line_round_trip_ns([one, other]).expect("two CPUs") > 0.0);
+        }
+        assert_eq!(usable_cpus().expect("an affinity"), cpus);
+    }
+
+    #[test]
     fn a_machine_has_bounds_and_says_which_it_cannot_show() {
         let cpu = usable_cpus().expect("an affinity")[0];
         let mut shown = Vec::new();
         let bounds = memory_bounds(cpu, 0.005, &mut |what| shown.push(what.to_owned()));
         let Ok(bounds) = bounds else { return assert!(caches(cpu).is_err(), "{bounds:?}") };
         assert_eq!(bounds.levels.last().map(|level| level.name.as_str()), Some("memory"));
-        assert_eq!(shown.len(), bounds.levels.len() + bounds.lines.len());
+        assert_eq!(shown.len(), bounds.levels.len() + bounds.lines.len() + bounds.touched.len() / 3);
+        assert_eq!(bounds.touched.len(), if bounds.lines.is_empty() { 0 } else { 9 });
+        assert!(bounds.touched.iter().all(|line| line.read_ns > 0.0 && line.write_ns > 0.0), "{:?}", bounds.touched);
         for level in &bounds.levels {
             let figures = [level.latency_ns, level.read_gb_per_s, level.copy_gb_per_s];
             assert!(figures.iter().all(|figure| figure.is_finite() && *figure > 0.0), "{level:?}");

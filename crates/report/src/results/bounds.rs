@@ -13,6 +13,9 @@ pub struct MemoryBounds {
     pub levels: Vec<LevelBounds>,
     /// The way of a line from this CPU to each other one that the process may use.
     pub lines: Vec<LineBounds>,
+    /// The cost of lines that the first of the other CPUs has touched.
+    #[serde(default)]
+    pub touched: Vec<TouchedBounds>,
     /// Bounds that this machine cannot show, each with the reason.
     pub missing: Vec<String>,
 }
@@ -43,6 +46,19 @@ pub struct LineBounds {
     pub round_trip_ns: f64,
 }
 
+/// The cost of lines after another CPU has touched them all.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TouchedBounds {
+    /// Bytes of the buffer.
+    pub bytes: usize,
+    /// What the other CPU did with each line: `nothing`, `read` or `written`.
+    pub touch: String,
+    /// Nanoseconds to read a line.
+    pub read_ns: f64,
+    /// Nanoseconds to write a line.
+    pub write_ns: f64,
+}
+
 impl fmt::Display for MemoryBounds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{:<8}{:>12}{:>14}{:>14}{:>14}", "level", "size", "latency", "read", "copy")?;
@@ -57,6 +73,15 @@ impl fmt::Display for MemoryBounds {
         }
         for LineBounds { cpu, place, round_trip_ns } in &self.lines {
             writeln!(f, "{cpu:<8}{place:<16}{:>14}", format!("{round_trip_ns:.0} ns"))?;
+        }
+        if let Some(other) = self.lines.first().filter(|_| !self.touched.is_empty()) {
+            let touched = format!("CPU {} has", other.cpu);
+            writeln!(f, "\n{:<12}{touched:<14}{:>16}{:>16}", "memory", "reading a line", "writing a line")?;
+        }
+        for TouchedBounds { bytes, touch, read_ns, write_ns } in &self.touched {
+            let size = format!("{} KiB", bytes >> 10);
+            let [read, write] = [read_ns, write_ns].map(|ns| format!("{ns:.1} ns"));
+            writeln!(f, "{size:<12}{touch:<14}{read:>16}{write:>16}")?;
         }
         writeln!(f, "\nMeasured on CPU {}.", self.cpu)?;
         self.missing.iter().try_for_each(|missing| writeln!(f, "Not measured: {missing}."))

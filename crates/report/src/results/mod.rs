@@ -7,7 +7,7 @@ mod sample;
 mod series;
 mod validity;
 
-pub use bounds::{LevelBounds, LineBounds, MemoryBounds};
+pub use bounds::{LevelBounds, LineBounds, MemoryBounds, TouchedBounds};
 pub use compare::Comparison;
 pub use environment::{Difference, Environment, FORMAT};
 pub use sample::{BOUNDS, Latency, Sample};
