@@ -11,9 +11,14 @@ use straightline_switch::api::Runtime;
 use super::settings::Settings;
 use super::{Variant, pvp};
 use crate::guests::reflector::{self, Load, ReflectorOptions};
+use crate::machine::line_round_trip_ns;
 use crate::rounds::Measured;
 use crate::testbed::{patched, phases, vectors};
 use crate::trial::validity;
+
+/// The metric of the way between the two CPUs: the nanoseconds of a line's round trip, right before a
+/// trial or right after, whichever is longer.
+pub(super) const ROUND_TRIP: &str = "line_round_trip_ns";
 
 /// The path of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,13 +84,23 @@ pub fn bench(
     let sockets = sockets(folder.path());
     let mut config = patched(settings.cpus[1], &sockets[..traffic.ports()]);
     configure(&mut config);
+    let before = line_round_trip_ns(settings.cpus);
     let switch = Switch::start(&config)?;
     let source = switch.source();
     let mut options = options(settings, traffic, &sockets);
     choose(&mut options);
     let measured = measure(traffic, &options, &sockets, &|| Ok(source.runtime()));
     switch.stop();
-    measured
+    let mut measured = measured?;
+    // With one CPU there is no way.
+    if let (Ok(before), Ok(after)) = (before, line_round_trip_ns(settings.cpus)) {
+        let ns = before.max(after);
+        measured.note([(ROUND_TRIP, ns)]);
+        if let Some(at_most) = settings.near_ns {
+            validity::near(ns, at_most).demand()?;
+        }
+    }
+    Ok(measured)
 }
 
 /// Returns paths of sockets in a trial's folder, enough for the switch with the most ports.

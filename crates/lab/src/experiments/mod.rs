@@ -119,6 +119,7 @@ mod tests {
             warm_up: Duration::ZERO,
             time: Duration::from_millis(1),
             stop: std::sync::Arc::default(),
+            near_ns: None,
             bound: None,
         }
     }

@@ -23,6 +23,9 @@ pub struct Settings {
     pub time: Duration,
     /// A flag that ends everything as soon as it is set.
     pub stop: Arc<AtomicBool>,
+    /// The longest round trip of a line between the CPUs in a valid trial, in nanoseconds, if it
+    /// matters.
+    pub near_ns: Option<f64>,
     /// The bound, if there is one.
     pub bound: Option<Bound>,
 }
@@ -49,6 +52,7 @@ impl Settings {
             warm_up: Duration::from_millis(warm_up),
             time: Duration::from_millis(time),
             stop: Arc::default(),
+            near_ns: None,
             bound: None,
         })
     }

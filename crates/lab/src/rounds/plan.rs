@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use anyhow::ensure;
 use straightline_report::report::answer;
 use straightline_report::results::{Sample, Validity, series};
 use straightline_report::statistics::{Better, Effect, Looks, Outcome as Comparison, Pairing};
@@ -155,6 +156,40 @@ impl<S: Stop> Plan<'_, S> {
     ) -> anyhow::Result<Outcome> {
         let made = vec![Vec::new(); self.cells.len()];
         run(&mut Planned { plan: self, settings, made }, rounds, watch, keep)
+    }
+}
+
+impl<S> Plan<'_, S> {
+    /// Keeps the cells that have these values on their axes. Of several values of one axis a cell
+    /// needs any.
+    ///
+    /// # Errors
+    /// No cell has them. The error has all axes with their values.
+    pub fn keep(&mut self, wanted: &[(String, String)]) -> anyhow::Result<()> {
+        let mut known: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for (axis, value) in self.cells.iter().flat_map(|cell| &cell.axes) {
+            let values = known.entry(axis.clone()).or_default();
+            if !values.contains(value) {
+                values.push(value.clone());
+            }
+        }
+        self.cells.retain(|cell| {
+            let has =
+                |axis: &String| wanted.iter().any(|(other, value)| other == axis && cell.axes.get(axis) == Some(value));
+            wanted.iter().all(|(axis, _)| has(axis))
+        });
+        let shown = |places: &[(String, String)]| {
+            places.iter().map(|(axis, values)| format!("{axis}={values}")).collect::<Vec<_>>().join(", ")
+        };
+        let known: Vec<_> = known.into_iter().map(|(axis, values)| (axis, values.join("|"))).collect();
+        ensure!(
+            !self.cells.is_empty(),
+            "{} has no cell with {}: its axes are {}",
+            self.name,
+            shown(wanted),
+            shown(&known)
+        );
+        Ok(())
     }
 }
 
@@ -375,6 +410,23 @@ mod tests {
         // With fewer rounds, there is no interval, so nothing is clear.
         assert_eq!(run(Rounds { first: 6, most: 8 }).0, [8; 3]);
         assert_eq!((Rounds { first: 7, most: 12 }.looks(), Rounds::from(7).looks()), (Looks::Two, Looks::One));
+    }
+
+    #[test]
+    fn cells_are_chosen_by_their_axes() {
+        let kept = |wanted: &[(&str, &str)]| {
+            let mut plan = fake(usize::MAX, None).0;
+            let cells = [[1, 64], [2, 64], [1, 128], [2, 128]];
+            plan.cells = cells.map(|[ring, size]| Cell::new([("ring", &ring), ("size", &size)], [])).into();
+            let wanted: Vec<_> = wanted.iter().map(|&(axis, value)| (axis.to_owned(), value.to_owned())).collect();
+            plan.keep(&wanted).map(|()| plan.cells.iter().map(Cell::label).collect::<Vec<_>>())
+        };
+        assert_eq!(kept(&[]).expect("all").len(), 4);
+        assert_eq!(kept(&[("size", "64")]).expect("two"), ["ring=1 size=64", "ring=2 size=64"]);
+        let some = kept(&[("size", "64"), ("ring", "2"), ("size", "128")]);
+        assert_eq!(some.expect("two"), ["ring=2 size=64", "ring=2 size=128"]);
+        let none = kept(&[("size", "64"), ("colour", "red")]).expect_err("there is no such axis").to_string();
+        assert_eq!(none, "fake has no cell with size=64, colour=red: its axes are ring=1|2, size=64|128");
     }
 
     #[test]

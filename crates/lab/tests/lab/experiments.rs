@@ -24,6 +24,7 @@ fn alone() -> Settings {
         warm_up: Duration::ZERO,
         time: Duration::ZERO,
         stop: Arc::new(AtomicBool::new(false)),
+        near_ns: None,
         bound: None,
     }
 }
@@ -251,6 +252,26 @@ fn what_fails_is_a_sample_with_its_reason() {
         assert_eq!(outcome.expect("samples are kept").invalid, plan.trials());
         assert!(reasons.iter().all(|why| why.contains("no CPU")), "{reasons:?}");
     }
+}
+
+#[test]
+fn trials_of_cpus_that_are_far_apart_are_not_valid() {
+    let settings = Settings { near_ns: Some(1e-3), ..settings() };
+    if settings.cpus[0] == settings.cpus[1] {
+        return;
+    }
+    let mut plan = (experiments::find("width").expect("an experiment").plan)(&settings, true);
+    plan.cells.truncate(1);
+    let mut reasons = Vec::new();
+    let outcome = plan.run(3, &settings, &mut Quiet, &mut |kept| {
+        if let Record::Sample(sample) = kept {
+            reasons.extend(sample.validity.reason().map(str::to_owned));
+        }
+        Ok(())
+    });
+    // No line is as fast as that. On a busy machine some trials fail for other reasons.
+    assert_eq!(outcome.expect("samples are kept").valid, 0);
+    assert!(reasons.iter().any(|why| why.contains("more than the 0 ns of --near")), "{reasons:?}");
 }
 
 #[test]

@@ -104,6 +104,10 @@ fn experiments_are_listed_and_what_cannot_be_is_said() {
         let bound = fixture.execute(&["lab", "exp", "memcpy", "--bound", env!("CARGO_BIN_EXE_straightline")]);
         assert_eq!(bound.code, Some(1), "{bound:?}");
         assert!(bound.err.contains("is no bound: it copies packets"), "{bound:?}");
+        let cell = fixture.execute(&["lab", "exp", "width", "--cell", "size=61", "--out", "results"]);
+        assert_eq!(cell.code, Some(1), "{cell:?}");
+        assert!(cell.err.contains("width has no cell with size=61") && cell.err.contains("size=60|1020|1514"));
+        assert!(!fixture.path("results").exists(), "{cell:?}");
     } else {
         let alone = fixture.execute(&["lab", "exp", "memcpy"]);
         assert!(alone.code == Some(1) && alone.err.contains("two CPUs are needed"), "{alone:?}");

@@ -27,6 +27,7 @@ fn wrong_usage_exits_2() {
         &["lab", "loop", "--backend", "a", "--backend", "b", "--secs", "0"],
         &["lab", "loop", "--backend", "a", "--backend", "b", "--touch", "all"],
         &["lab", "exp", "width", "--secs", "0"],
+        &["lab", "exp", "width", "--cell", "size"],
         &["lab", "generate"],
         &["lab", "generate", "--backend", "a", "--stream", "vlan=4096"],
         &["lab", "generate", "--backend", "a", "--stream", "size=20"],

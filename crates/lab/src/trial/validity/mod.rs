@@ -55,6 +55,18 @@ pub(crate) fn whole(lasted: f64, planned: f64) -> Validity {
     if lasted < planned { cut_short(interrupted(), lasted, planned) } else { Validity::Valid }
 }
 
+/// Returns the validity of a trial during which a line's round trip between the CPUs took this many
+/// nanoseconds.
+pub(crate) fn near(round_trip_ns: f64, at_most: f64) -> Validity {
+    if round_trip_ns > at_most {
+        Validity::SpoiltByLoad(format!(
+            "a line's round trip between the CPUs took {round_trip_ns:.0} ns, more than the {at_most:.0} ns of --near"
+        ))
+    } else {
+        Validity::Valid
+    }
+}
+
 /// Returns the validity of a soak that ended early. `lasted` is 0 without a valid trial.
 pub(crate) fn soak_stopped(why: &Validity, lasted: f64, planned: f64) -> Validity {
     if lasted > 0.0 { cut_short(why.clone(), lasted, planned) } else { why.clone() }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use clap::{ArgGroup, Args};
-use straightline_lab::experiments::{self, ALL, Bound, Experiment, Settings};
+use straightline_lab::experiments::{self, ALL, Bound, Experiment, Plan, Settings};
 use straightline_lab::folder::Writer;
 use straightline_lab::machine;
 use straightline_lab::rounds::{Outcome, Record, Rounds};
@@ -37,6 +37,10 @@ pub(crate) struct Exp {
     /// Run fewer cells, fewer rounds and shorter trials: at most some two minutes for each experiment
     #[arg(long)]
     pub(crate) quick: bool,
+    /// Run only cells with this value on this axis, such as size=1514; of several values of one axis,
+    /// any
+    #[arg(long = "cell", value_name = "AXIS=VALUE", value_parser = place, conflicts_with_all = ["all", "list"])]
+    pub(crate) cells: Vec<(String, String)>,
     /// Number of rounds; each round runs every variant of every cell once. Default: 11, with
     /// --quick 6; an interval needs at least 6
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -48,6 +52,10 @@ pub(crate) struct Exp {
     /// Measured seconds of each trial; default: 1, with --quick 0.3
     #[arg(long, value_name = "S", value_parser = time)]
     pub(crate) secs: Option<Duration>,
+    /// Use only trials before and after which a line's round trip between the CPUs takes at most this
+    /// many nanoseconds: a hypervisor may move CPUs apart, and `lab machine` shows the round trip
+    #[arg(long, value_name = "NS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) near: Option<u32>,
     /// New folder for samples and tables; default: straightline-lab/NAME-DATE
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
@@ -84,11 +92,14 @@ pub(crate) fn execute(args: &Exp) -> anyhow::Result<()> {
     let mut without_valid_trial = Vec::new();
     for experiment in &wanted {
         let own = own(experiment);
+        // A cell that does not exist leaves no folder behind.
+        let mut plan = (experiment.plan)(&settings, args.quick);
+        plan.keep(&args.cells)?;
         // The environment at the start of this experiment, not at the start of the first
         // experiment.
         let environment =
             Environment { used_cpus: settings.used_cpus(), looks: rounds.looks(), ..machine::environment() };
-        let outcome = one(args, experiment, &settings, Writer::create(&own, environment)?)?;
+        let outcome = one(args, &plan, &settings, Writer::create(&own, environment)?)?;
         let made = outcome.made;
         let planned = outcome.planned;
         let shown = own.display();
@@ -122,6 +133,7 @@ fn settings(args: &Exp) -> anyhow::Result<Settings> {
     if let Some(secs) = args.secs {
         settings.time = secs;
     }
+    settings.near_ns = args.near.map(f64::from);
     if let Some(program) = &args.bound {
         settings.bound = Some(Bound::new(program)?);
     }
@@ -129,9 +141,14 @@ fn settings(args: &Exp) -> anyhow::Result<Settings> {
     Ok(settings)
 }
 
+/// Parses a value on an axis.
+fn place(text: &str) -> Result<(String, String), String> {
+    let (axis, value) = text.split_once('=').ok_or_else(|| format!("`{text}` has no value: use AXIS=VALUE"))?;
+    Ok((axis.to_owned(), value.to_owned()))
+}
+
 /// Runs one experiment and prints its table as soon as it ends.
-fn one(args: &Exp, experiment: &Experiment, settings: &Settings, mut writer: Writer) -> anyhow::Result<Outcome> {
-    let plan = (experiment.plan)(settings, args.quick);
+fn one(args: &Exp, plan: &Plan, settings: &Settings, mut writer: Writer) -> anyhow::Result<Outcome> {
     let rounds = rounds(args)?;
     let mut samples = Vec::new();
     let mut progress = Progress::new(plan.trials() * rounds.first as usize);
@@ -146,7 +163,7 @@ fn one(args: &Exp, experiment: &Experiment, settings: &Settings, mut writer: Wri
     });
     progress.finish();
     let outcome = outcome?;
-    let mut table = experiments::markdown(&plan, &samples, rounds.looks());
+    let mut table = experiments::markdown(plan, &samples, rounds.looks());
     let environment = Environment { looks: rounds.looks(), ..Environment::default() };
     if let Ok(report) = Report::new(plan.name, &Results { environment, samples, bounds: None }) {
         table += &format!("{}\n", report.comparisons());
@@ -154,7 +171,7 @@ fn one(args: &Exp, experiment: &Experiment, settings: &Settings, mut writer: Wri
     let file = writer.folder().join("table.md");
     fs::write(&file, &table).with_context(|| format!("cannot write {}", file.display()))?;
     let shown = writer.folder().display();
-    output::answer(&format!("# {}\n\n{table}Samples and this table: {shown}\n\n", experiment.name))?;
+    output::answer(&format!("# {}\n\n{table}Samples and this table: {shown}\n\n", plan.name))?;
     Ok(outcome)
 }
 
