@@ -176,9 +176,24 @@ pub(super) fn of_switch(before: &Runtime, after: &Runtime, frame_bytes: f64) -> 
     ];
     let mut measured = Measured::default();
     measured.note(values);
+    measured.note(busy(before, after).map(|ratio| ("switch_busy_ratio", ratio)));
     let vectors = vectors(before, after).map(|(phase, packets)| (format!("{phase}_packets_per_call"), packets));
     measured.metrics.extend(vectors);
     Ok(Measured { cycles, ..measured })
+}
+
+/// Returns the part of its turns' time in which the switch moved packets. Where it is near 1, the
+/// switch is the slower end, and packets wait for it.
+fn busy(before: &Runtime, after: &Runtime) -> Option<f64> {
+    let seconds = |runtime: &Runtime| {
+        let workers = runtime.workers.iter();
+        workers.fold([0.0, 0.0], |[busy, empty], worker| [busy + worker.busy_s, empty + worker.empty_poll_s])
+    };
+    let [busy_before, empty_before] = seconds(before);
+    let [busy_after, empty_after] = seconds(after);
+    let busy = busy_after - busy_before;
+    let all = busy + empty_after - empty_before;
+    (all > 0.0).then(|| busy / all)
 }
 
 #[cfg(test)]
@@ -186,7 +201,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
     use std::time::Duration;
 
-    use straightline_switch::api::Node;
+    use straightline_switch::api::{Node, Worker};
 
     use super::super::tests::counted;
     use super::*;
@@ -253,6 +268,16 @@ mod tests {
     fn runtime(nodes: &[(&str, u64, u64)]) -> Runtime {
         let node = |&(name, packets, cycles): &(&str, u64, u64)| Node::new(name, 1, packets, cycles);
         Runtime { nodes: nodes.iter().map(node).collect(), ..Runtime::default() }
+    }
+
+    #[test]
+    fn a_switch_is_busy_where_its_turns_move_packets() {
+        let at = |busy_s, empty_poll_s| {
+            let worker = Worker { busy_s, empty_poll_s, idle_s: 9.0, ..Worker::default() };
+            Runtime { workers: vec![worker], ..Runtime::default() }
+        };
+        assert_eq!(busy(&at(1.0, 2.0), &at(4.0, 3.0)), Some(0.75));
+        assert_eq!(busy(&at(1.0, 2.0), &at(1.0, 2.0)), None);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use straightline_config::{Config, Copies, Idle};
 
-use super::bench::TrafficPath;
+use super::bench::{ROUND_TRIP, TrafficPath};
 use super::settings::Settings;
 use super::{Cell, Plan, Variant};
 use crate::guests::reflector::{Load, ReflectorOptions, Sizes};
@@ -12,6 +12,33 @@ use crate::rounds::Shown;
 
 /// The frame lengths of the slides.
 const SIZES: [u32; 3] = [60, 1020, 1514];
+
+const LONGEST: u32 = SIZES[2];
+
+/// Loads with fewer packets than usual: the entries of a ring, and the packets under way in each
+/// direction.
+const RINGS: [(Load, u16, u16); 6] = [
+    (Load::OneWay, 64, 64),
+    (Load::OneWay, 256, 256),
+    (Load::Loop, 64, 32),
+    (Load::Loop, 64, 64),
+    (Load::Loop, 1024, 32),
+    (Load::Loop, 1024, 128),
+];
+
+/// The rings' entries, and the packets under way in each direction.
+#[derive(Clone, Copy, Debug)]
+struct Rings {
+    entries: u16,
+    under_way: u16,
+}
+
+impl Rings {
+    /// Returns the rings of other experiments. A flood keeps its ring full.
+    fn usual(load: Load) -> Rings {
+        Rings { entries: 1024, under_way: if load == Load::Loop { 512 } else { 1024 } }
+    }
+}
 
 /// The CPU of the switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +71,13 @@ fn plan_at(topology: &Topology, usable: &[usize], settings: &Settings, quick: bo
     let mut left_out = Vec::new();
     // Of the two copies of each packet, one is from the guest and one to the guest, as in the
     // switch that the slides measured.
-    let seed = |core| Case { load: Load::OneWay, copies: Copies::Two, core, prefetch: true };
+    let seed = |core| Case {
+        load: Load::OneWay,
+        copies: Copies::Two,
+        core,
+        prefetch: true,
+        rings: Rings::usual(Load::OneWay),
+    };
     let mut cases = vec![seed(Core::Another), seed(Core::Same)];
     match elsewhere {
         Ok(_) if quick => left_out.push("a guest on another NUMA node: measured only without --quick".to_owned()),
@@ -53,32 +86,28 @@ fn plan_at(topology: &Topology, usable: &[usize], settings: &Settings, quick: bo
     }
     if !quick {
         let cores: Vec<_> = cases.iter().map(|case| case.core).collect();
-        for (load, copies) in [(Load::Loop, Copies::Two), (Load::Loop, Copies::One)] {
-            cases.extend(cores.iter().map(|&core| Case { load, copies, ..seed(core) }));
+        let circling = Rings::usual(Load::Loop);
+        for copies in [Copies::Two, Copies::One] {
+            cases.extend(cores.iter().map(|&core| Case { load: Load::Loop, copies, rings: circling, ..seed(core) }));
         }
-        let ours = Case { load: Load::Loop, copies: Copies::One, ..seed(Core::Another) };
+        let ours = Case { load: Load::Loop, copies: Copies::One, rings: circling, ..seed(Core::Another) };
         cases.extend([seed(Core::Another), ours].map(|case| Case { prefetch: false, ..case }));
     }
-    let mut cells = Vec::new();
-    for case in cases {
-        for size in SIZES {
-            let variants = Touch::ALL.iter().map(|&touch| case.variant(guest, size, touch));
-            let copies = if case.copies == Copies::Two { 2 } else { 1 };
-            let prefetch = if case.prefetch { "on" } else { "off" };
-            let load = case.load.name();
-            let core = case.core.name();
-            cells.push(Cell::new(
-                [("load", &load), ("copies", &copies), ("core", &core), ("prefetch", &prefetch), ("size", &size)],
-                variants,
-            ));
-        }
-    }
+    let mut cells: Vec<_> = cases.into_iter().flat_map(|case| SIZES.map(|size| case.cell(guest, size))).collect();
+    // Which cache has the lines that the guest has touched depends on the memory that it touches
+    // before the switch comes to them.
+    let few = |&(load, entries, under_way): &(Load, u16, u16)| {
+        Case { load, rings: Rings { entries, under_way }, ..seed(Core::Another) }.cell(guest, LONGEST)
+    };
+    cells.extend(if quick { &RINGS[..1] } else { &RINGS }.iter().map(few));
     Plan {
         name: "touch",
         shown: vec![
             Shown { metric: "host_to_guest_cycles_per_packet", title: "Cycles per packet, host to guest" },
             Shown { metric: "guest_to_host_cycles_per_packet", title: "Cycles per packet, guest to host" },
             Shown::MPPS,
+            Shown { metric: "switch_busy_ratio", title: "Part of the time in which the switch's turns move packets" },
+            Shown { metric: ROUND_TRIP, title: "Nanoseconds of a line's round trip between the CPUs" },
         ],
         cells,
         left_out,
@@ -104,7 +133,7 @@ fn elsewhere(topology: &Topology, usable: &[usize], [guest, switch]: [usize; 2])
     }
 }
 
-/// The settings of a variant apart from the guest's accesses.
+/// The settings of a cell apart from the frame length.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     load: Load,
@@ -112,12 +141,32 @@ struct Case {
     core: Core,
     /// True if the switch prefetches lines.
     prefetch: bool,
+    rings: Rings,
 }
 
 impl Case {
+    /// Makes the cell of a guest on this CPU, with a variant for each of its accesses.
+    fn cell(self, guest: usize, size: u32) -> Cell {
+        let copies = if self.copies == Copies::Two { 2 } else { 1 };
+        let prefetch = if self.prefetch { "on" } else { "off" };
+        let Rings { entries, under_way } = self.rings;
+        Cell::new(
+            [
+                ("load", &self.load.name()),
+                ("copies", &copies),
+                ("core", &self.core.name()),
+                ("prefetch", &prefetch),
+                ("ring", &entries),
+                ("under_way", &under_way),
+                ("size", &size),
+            ],
+            Touch::ALL.iter().map(|&touch| self.variant(guest, size, touch)),
+        )
+    }
+
     /// Makes the variant of a guest on this CPU with these accesses.
     fn variant(self, guest: usize, size: u32, touch: Touch) -> Variant {
-        let Case { load, copies, core, prefetch } = self;
+        let Case { load, copies, core, prefetch, rings } = self;
         let configure = move |config: &mut Config| {
             (config.switch.copies, config.switch.without_prefetch) = (copies, !prefetch);
             match core {
@@ -130,6 +179,7 @@ impl Case {
         };
         let choose = move |options: &mut ReflectorOptions| {
             (options.sizes, options.touch, options.shares_cpu) = (Sizes::one(size), touch, core == Core::Same);
+            (options.ports.queue_size, options.bursts) = (rings.entries, Some(rings.under_way / 32));
         };
         Variant::bench(touch.name(), TrafficPath::Guests(load), configure, choose)
     }
@@ -170,7 +220,7 @@ mod tests {
             assert_eq!(elsewhere(&plan), cells);
             assert_eq!(plan.left_out.len(), usize::from(cells == 0), "{plan:?}");
             assert!(plan.left_out.iter().all(|what| what.ends_with(left_out)), "{plan:?}");
-            assert!(!quick || plan.trials() == 24);
+            assert!(!quick || plan.trials() == 28);
         }
     }
 
@@ -179,15 +229,17 @@ mod tests {
         let (_folder, one) = machine(&[&[&[0], &[1]]]);
         let plan = |quick| plan_at(&one, &[0, 1], &settings(), quick);
         let quick = plan(true);
-        let expected = ["another", "same"]
-            .map(|core| SIZES.map(|size| format!("copies=2 core={core} load=one-way prefetch=on size={size}")));
-        assert_eq!(labels(&quick), expected.concat());
+        let usual = ["another", "same"].map(|core| {
+            SIZES.map(|size| {
+                format!("copies=2 core={core} load=one-way prefetch=on ring=1024 size={size} under_way=1024")
+            })
+        });
+        let few = "copies=2 core=another load=one-way prefetch=on ring=64 size=1514 under_way=64";
+        assert_eq!(labels(&quick), [&usual.concat()[..], &[few.to_owned()]].concat());
         let whole = labels(&plan(false));
-        assert_eq!(whole.iter().filter(|label| label.contains("prefetch=on")).count(), 18);
-        assert_eq!(
-            whole.iter().filter(|label| label.contains("core=another") && label.contains("prefetch=off")).count(),
-            6
-        );
+        let count = |part: &str| whole.iter().filter(|label| label.contains(part)).count();
+        assert_eq!([count("prefetch=on"), count("prefetch=off")], [18 + RINGS.len(), 6]);
+        assert_eq!([count("load=loop"), count("under_way=512"), count("ring=64 ")], [19, 15, 3]);
         assert_eq!(names(&quick)[0], ["none", "header", "read", "edit"]);
     }
 }

@@ -1,11 +1,12 @@
-//! Whether wider registers copy faster: `docs/experiments/width.md`.
+//! Whether wider registers copy faster, and aligned places too: `docs/experiments/width.md`.
 
+use straightline_config::{Config, Copies};
 use straightline_packet::Level;
 
-use super::bench::TrafficPath;
+use super::bench::{ROUND_TRIP, TrafficPath};
 use super::settings::Settings;
 use super::{Cell, Plan, Variant};
-use crate::guests::reflector::{ReflectorOptions, Sizes};
+use crate::guests::reflector::{Load, ReflectorOptions, Sizes};
 use crate::guests::touch::Touch;
 use crate::rounds::Shown;
 
@@ -19,27 +20,63 @@ const PLACES: [(&str, u32); 2] = [("aligned", 52), ("unaligned", 53)];
 /// Names of instruction sets, each with the number of bits of a register.
 const WIDTHS: [(&str, u32); 4] = [("sse2", 128), ("avx2", 256), ("avx512-copies", 512), ("neon", 128)];
 
-pub(super) fn plan(_: &Settings, _quick: bool) -> Plan {
-    let here = |name: &str| Level::supported().find(|level| level.name() == name);
-    let variants = |size: u32, offset: u32| {
-        WIDTHS.into_iter().filter_map(move |(name, bits)| {
-            let level = here(name)?;
-            let choose = move |options: &mut ReflectorOptions| {
-                (options.sizes, options.ports.header_offset, options.touch) = (Sizes::one(size), offset, Touch::Read);
-            };
-            let name = format!("{bits} bits ({name})");
-            Some(Variant::bench(name, TrafficPath::LOOP, move |config| config.switch.simd = Some(level), choose))
-        })
-    };
+/// A guest's packets and the switch's copies of them.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    load: Load,
+    copies: Copies,
+    size: u32,
+    /// The set, and the number of bits of its registers.
+    width: (&'static str, u32),
+    place: (&'static str, u32),
+}
+
+impl Case {
+    fn level(self) -> Option<Level> {
+        Level::supported().find(|level| level.name() == self.width.0)
+    }
+
+    fn width_name(self) -> String {
+        let (name, bits) = self.width;
+        format!("{bits} bits ({name})")
+    }
+
+    /// Makes a variant, unless this machine lacks the set.
+    fn variant(self, name: impl Into<String>) -> Option<Variant> {
+        let Case { load, copies, size, place: (_, offset), .. } = self;
+        let level = self.level()?;
+        let configure = move |config: &mut Config| (config.switch.simd, config.switch.copies) = (Some(level), copies);
+        let choose = move |options: &mut ReflectorOptions| {
+            (options.sizes, options.ports.header_offset, options.touch) = (Sizes::one(size), offset, Touch::Read);
+        };
+        Some(Variant::bench(name, TrafficPath::Guests(load), configure, choose))
+    }
+}
+
+pub(super) fn plan(_: &Settings, quick: bool) -> Plan {
     let mut cells = Vec::new();
     for size in SIZES {
-        for (place, offset) in PLACES {
-            cells.push(Cell::new([("size", &size), ("frame", &place)], variants(size, offset)));
+        for place in PLACES {
+            let of = |width| Case { load: Load::Loop, copies: Copies::One, size, width, place };
+            let variants = WIDTHS.into_iter().filter_map(|width| of(width).variant(of(width).width_name()));
+            cells.push(Cell::new([("size", &size), ("frame", &place.0)], variants));
         }
     }
-    let absent = WIDTHS
-        .into_iter()
-        .filter(|(name, _)| here(name).is_none() && (*name == "neon") == cfg!(target_arch = "aarch64"));
+    // The alignment of each copy by itself: with two copies, that of received packets reads from the
+    // guest's place, and that of delivered ones writes to it. The other end is the switch's buffer.
+    let sizes = if quick { &SIZES[1..] } else { &SIZES };
+    for &size in sizes {
+        for width in WIDTHS {
+            let of = |place| Case { load: Load::OneWay, copies: Copies::Two, size, width, place };
+            let variants: Vec<_> = PLACES.iter().filter_map(|&place| of(place).variant(place.0)).collect();
+            if !variants.is_empty() {
+                cells.push(Cell::new([("size", &size), ("registers", &of(PLACES[0]).width_name())], variants));
+            }
+        }
+    }
+    let here = |name: &str| Level::supported().any(|level| level.name() == name);
+    let absent =
+        WIDTHS.into_iter().filter(|(name, _)| !here(name) && (*name == "neon") == cfg!(target_arch = "aarch64"));
     Plan {
         name: "width",
         shown: vec![
@@ -47,6 +84,7 @@ pub(super) fn plan(_: &Settings, _quick: bool) -> Plan {
             Shown::SWITCH_CYCLES,
             Shown { metric: "guest_to_host_cycles_per_packet", title: "Cycles per packet, receiving it" },
             Shown { metric: "host_to_guest_cycles_per_packet", title: "Cycles per packet, delivering it" },
+            Shown { metric: ROUND_TRIP, title: "Nanoseconds of a line's round trip between the CPUs" },
         ],
         cells,
         left_out: absent
@@ -62,16 +100,24 @@ mod tests {
 
     #[test]
     fn cells_and_variants() {
-        let plan = plan(&settings(), true);
-        assert_eq!(labels(&plan)[..3], ["frame=aligned size=60", "frame=unaligned size=60", "frame=aligned size=1020"]);
-        assert_eq!(plan.cells.len(), 6);
+        let plan = |quick| plan(&settings(), quick);
+        let is_here = |name: &str| Level::supported().any(|level| level.name() == name);
+        let quick = plan(true);
+        assert_eq!(
+            labels(&quick)[..3],
+            ["frame=aligned size=60", "frame=unaligned size=60", "frame=aligned size=1020"]
+        );
         for (name, bits) in WIDTHS {
             let named = format!("{bits} bits ({name})");
-            let is_here = Level::supported().any(|level| level.name() == name);
-            assert!(names(&plan).iter().all(|names| names.contains(&named) == is_here), "{named}");
+            assert!(names(&quick)[..6].iter().all(|names| names.contains(&named) == is_here(name)), "{named}");
             let of_this_kind = (name == "neon") == cfg!(target_arch = "aarch64");
-            let said = plan.left_out.iter().any(|what| what.starts_with(&named));
-            assert_eq!(said, !is_here && of_this_kind, "{named}");
+            let said = quick.left_out.iter().any(|what| what.starts_with(&named));
+            assert_eq!(said, !is_here(name) && of_this_kind, "{named}");
+            // Each width has its own pair of places.
+            let own = labels(&quick).iter().filter(|label| label.contains(&format!("registers={named}"))).count();
+            assert_eq!(own, if is_here(name) { 2 } else { 0 }, "{named}");
         }
+        assert!(names(&quick)[6..].iter().all(|names| names == &["aligned", "unaligned"]));
+        assert_eq!(plan(false).cells.len(), 6 + (quick.cells.len() - 6) / 2 * 3);
     }
 }

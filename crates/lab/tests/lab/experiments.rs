@@ -163,6 +163,11 @@ fn touch() {
     for core in ["another", "same"] {
         samples("touch", &settings(), |cell| at(cell, "core", core) && at(cell, "size", "1020"));
     }
+    let (_, samples) = samples("touch", &settings(), |cell| at(cell, "ring", "64"));
+    for sample in &samples {
+        let busy = sample.metrics["switch_busy_ratio"];
+        assert!(busy > 0.0 && busy <= 1.0, "{sample:?}");
+    }
 }
 
 #[test]

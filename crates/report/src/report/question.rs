@@ -54,7 +54,7 @@ const QUESTIONS: [Question; 8] = [
         text: "What does it cost the switch that its guest reads or edits packets, on this CPU or on another?",
         names: "The guest touches nothing (none), reads the headers, reads all, or edits all. Core: the CPU of the guest is \
                 that of the switch (same) or another one. Load one-way: one port sends and the other receives. loop: \
-                the guest returns what it receives.",
+                the guest returns what it receives. Ring: its entries. Under way: packets in each direction.",
     },
     Question {
         experiment: "tunnel",
@@ -67,8 +67,8 @@ const QUESTIONS: [Question; 8] = [
         experiment: "width",
         metric: "switch_cycles_per_packet",
         text: "Do wider registers copy faster?",
-        names: "The variant is the width of the registers that copy. Frame: it starts at a cache line (aligned), or one byte \
-                behind.",
+        names: "The variant is the width of the registers that copy, or the place of the frame: it starts at a cache line \
+                (aligned), or one byte behind (unaligned).",
     },
 ];
 
