@@ -136,14 +136,25 @@ fn memcpy() {
 #[test]
 fn width() {
     samples("width", &settings(), |cell| at(cell, "size", "1020") && at(cell, "frame", "unaligned"));
+    let (_, samples) = samples("width", &settings(), |cell| cell.axes.contains_key("registers"));
+    // Both directions have their copy.
+    for sample in &samples {
+        let both = ["guest_to_host_cycles_per_packet", "host_to_guest_cycles_per_packet"];
+        assert!(both.iter().all(|metric| sample.metrics[*metric] > 0.0), "{sample:?}");
+    }
 }
 
 #[test]
 fn header_align() {
-    // 1500 bytes are 1512 with their header: in three buffers, of which the last one is not full.
-    for (path, size, lines) in
-        [("loop", "64", ["2 2", "2 1"]), ("pvp", "64", ["2 2", "2 1"]), ("pvp", "1500", ["27 2", "24 1"])]
-    {
+    // 1500 bytes are 1512 with their header: in three buffers of 512, of which the last one is not
+    // full. 2048 bytes of 2060 fill a first buffer, but with the line before the data one holds all.
+    let of_2048: &[&str] = &["33 2", "33 1", "33 1"];
+    for (path, size, lines) in [
+        ("loop", "64", &["2 2", "2 1"][..]),
+        ("pvp", "64", &["2 2", "2 1"]),
+        ("pvp", "1500", &["27 2", "24 1"]),
+        ("pvp", "2048", of_2048),
+    ] {
         for ring in ["split", "packed"] {
             let chosen = |cell: &Cell| at(cell, "path", path) && at(cell, "ring", ring) && at(cell, "size", size);
             let (_, mut samples) = samples("header-align", &settings(), chosen);
@@ -154,6 +165,15 @@ fn header_align() {
                 .map(|sample| line(sample, "lines_per_packet") + " " + &line(sample, "touched_lines_per_packet"))
                 .collect();
             assert_eq!(found, lines, "{path} {ring} {size}");
+        }
+    }
+    // What is sent lies elsewhere, and what is received lies as the variant says.
+    for sent in ["frame on a line", "header on a line"] {
+        let chosen = |cell: &Cell| at(cell, "path", "one-way") && at(cell, "sent", sent);
+        let (_, samples) = samples("header-align", &settings(), chosen);
+        for sample in &samples {
+            let lines = if sample.variant == "frame on a line" { 25.0 } else { 24.0 };
+            assert!((sample.metrics["lines_per_packet"] - lines).abs() < 1e-9, "{sample:?}");
         }
     }
 }

@@ -15,9 +15,11 @@ const QUESTIONS: [Question; 8] = [
         experiment: "header-align",
         metric: "guest_cycles_per_packet",
         text: "Where in a cache line should the virtio-net header lie?",
-        names: "A guest chooses what starts a cache line in its buffers: the header, or the frame behind it. Frame on 16 \
-                bytes: the frame starts at a multiple of 16. Path loop: a guest returns what it receives, so the same \
-                packets go round. Path pvp: a generator sends packets, and a guest forwards them.",
+        names: "A guest chooses what starts a cache line in its buffers: the header, or the frame behind it. Header on the \
+                line before: as header on a line, with a line more for the frame. Frame on 16 bytes: the frame starts \
+                at a multiple of 16. Data: bytes of a buffer behind its headroom. Path loop: a guest returns what it \
+                receives, so the same packets go round. Path pvp: a generator sends packets, and a guest forwards \
+                them. Sent: the place of the sender's packets, if it is not that of received ones.",
     },
     Question {
         experiment: "memcpy",

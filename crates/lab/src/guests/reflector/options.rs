@@ -58,6 +58,9 @@ pub struct ReflectorOptions {
     /// Bytes of each buffer, header included. The default is the length that the longest frame
     /// needs, but at least the length in `ports`.
     pub buffer_len: Option<u32>,
+    /// Offset of the packets that a flood sends from the start of a cache line. The default is that
+    /// of received packets, which is in `ports`.
+    pub sent_offset: Option<u32>,
     /// The guest's accesses to the bytes of a packet. It touches a received packet before the
     /// packet is sent on or dropped, and a flood's packet before it is sent again. Headers are
     /// those of virtio-net and Ethernet. A guest that edits writes the bytes back unchanged. So the
@@ -96,6 +99,7 @@ impl ReflectorOptions {
             load: Load::default(),
             ports: PortOptions::default(),
             buffer_len: None,
+            sent_offset: None,
             touch: Touch::default(),
             sizes: Sizes::one(64),
             seed: 1,
@@ -114,8 +118,13 @@ impl ReflectorOptions {
     pub(super) fn buffer(&self) -> u32 {
         // A full buffer may be followed by another one of the same packet. With one byte more than
         // needed, no buffer is full.
-        let least = (self.sizes.longest() + HEADER_LEN + 1).next_multiple_of(64);
+        let least = (self.sizes.longest() + HEADER_LEN + 1 + self.sent_shift()).next_multiple_of(64);
         self.buffer_len.unwrap_or(least.max(self.ports.buffer_len))
+    }
+
+    /// Returns the bytes from the start of a buffer to a packet that is sent.
+    pub(super) fn sent_shift(&self) -> u32 {
+        self.sent_offset.map_or(0, |sent| sent.wrapping_sub(self.ports.header_offset) % 64)
     }
 
     /// Returns the number of packets that are sent into each port at the start.
@@ -141,15 +150,22 @@ impl ReflectorOptions {
             "frames of {} bytes cannot be sent: use {shortest} to {most} bytes",
             self.sizes
         );
+        if let Some(offset) = self.sent_offset {
+            ensure!(offset < 64, "an offset of {offset} bytes is not possible for sent packets: use 0 to 63");
+            ensure!(
+                self.load != Load::Loop,
+                "in a loop, packets are sent from where they came: leave out the offset of sent packets"
+            );
+        }
+        self.port().check()?;
         let buffer = self.buffer();
-        let least = self.sizes.longest() + HEADER_LEN + 1;
+        let least = self.sizes.longest() + HEADER_LEN + 1 + self.sent_shift();
         if !(least..=1 << 20).contains(&buffer) {
             bail!(
                 "a buffer of {buffer} bytes is not possible for frames of {} bytes: use {least} bytes to 1 MiB",
                 self.sizes
             );
         }
-        self.port().check()?;
         let most = self.ports.queue_size / 32;
         if let Some(bursts) = self.bursts {
             ensure!(
@@ -187,5 +203,11 @@ mod tests {
         assert!(refused(|o| o.bursts = Some(33)).contains("1 to 32"));
         assert!(refused(|o| o.ports.header_offset = 64).contains("63"));
         assert!(refused(|o| o.time = Duration::ZERO).contains("more than 0"));
+        assert!(refused(|o| o.sent_offset = Some(0)).contains("from where they came"));
+        assert!(refused(|o| (o.load, o.sent_offset) = (Load::Flood, Some(64))).contains("0 to 63"));
+        // A packet may begin up to 63 bytes behind the start of its buffer.
+        assert!(
+            refused(|o| (o.load, o.sent_offset, o.buffer_len) = (Load::Flood, Some(51), Some(139))).contains("140")
+        );
     }
 }

@@ -123,13 +123,15 @@ impl<'a, R: Bursts + Send, A: Accesses, const FLOOD: bool> Trial<'a, R, A, FLOOD
             let rest = guest.spare.len() - usize::from(options.ports.queue_size);
             ring.fill(guest.spare.drain(rest..).map(|addr| (addr, 0)));
         }
+        let shift = u64::from(options.sent_shift());
         for (at, ring) in guest.transmit.iter_mut().enumerate() {
             if !options.load.comes_by(1 - at) {
                 continue;
             }
             let rest = guest.spare.len() - count;
             let numbers = at * count..(at + 1) * count;
-            let filled = guest.spare.drain(rest..).zip(numbers).map(|(addr, number)| frames.fill(memory, addr, number));
+            let filled = guest.spare.drain(rest..).zip(numbers);
+            let filled = filled.map(|(addr, number)| frames.fill(memory, addr + shift, number));
             waiting[at] = filled.collect::<anyhow::Result<_>>()?;
             if FLOOD {
                 guest.sent[at] = wide(ring.fill(waiting[at].drain(..)));
