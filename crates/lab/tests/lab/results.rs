@@ -92,18 +92,20 @@ fn this_machine_is_kept_as_it_is() {
 
 #[test]
 fn the_sets_of_this_repository_are_read() {
-    let sets = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/experiments/full");
-    let mut folders = 0;
-    for set in fs::read_dir(sets).expect("the sets in this repository") {
-        let set = set.expect("an entry").path();
-        if !set.is_dir() {
-            continue;
+    for sets in ["full", "zen4"] {
+        let sets = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/experiments").join(sets);
+        let mut folders = 0;
+        for set in fs::read_dir(sets).expect("the sets in this repository") {
+            let set = set.expect("an entry").path();
+            if !set.is_dir() {
+                continue;
+            }
+            let read = folder::read(&set).unwrap_or_else(|error| panic!("{error:#}"));
+            assert!(!read.samples.is_empty(), "{}", set.display());
+            folders += 1;
         }
-        let read = folder::read(&set).unwrap_or_else(|error| panic!("{error:#}"));
-        assert!(!read.samples.is_empty(), "{}", set.display());
-        folders += 1;
+        assert!(folders > 0);
     }
-    assert!(folders > 0);
 }
 
 #[test]
