@@ -61,8 +61,9 @@ impl WithKernels for SwapAll<'_, '_, '_> {
 /// Swaps the addresses at the beginning of a frame. Returns `false` if the frame is too short to
 /// have them.
 ///
-/// It is one shuffle of 16 bytes (`vpshufb`), as in VPP. The baselines of x86-64 have no instruction
-/// for it: `simd = "sse2"` gives a few loads and stores of 2, 4 and 8 bytes.
+/// It is one shuffle (`vpshufb`), as in VPP; the README has a command that shows it. The last four
+/// bytes stay, so the compiler stores twelve. The baseline of x86-64 has no such instruction: `simd =
+/// "sse2"` gives some loads and stores of 2, 4 and 8 bytes.
 #[inline(always)]
 fn swap(head: &mut [u8]) -> bool {
     if let Some(first) = head.first_chunk_mut::<16>() {
