@@ -140,6 +140,7 @@ fn defaults() {
             copy: Copier::Kernel,
             sandbox: SandboxConfig::default(),
             without_prefetch: false,
+            turn_packets: None,
         }
     );
     assert_eq!(config.switch.level(), Level::detect());

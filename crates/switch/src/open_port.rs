@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use anyhow::Context;
 use az::SaturatingAs;
 use straightline_graph::{PortControl, Waiters};
-use straightline_packet::{Drops, IgnorePoison, PortIndex, Rcu, Settings};
+use straightline_packet::{Drops, IgnorePoison, MAX_BATCH, PortIndex, Rcu, Settings};
 use straightline_port::ClosedApart;
 use straightline_port::device::{DevicePort, DevicePortConfig, DeviceRequest, Devices, OpenError};
 use straightline_port::vhost_user::{self, VhostUser, VhostUserConfig};
@@ -28,6 +28,7 @@ pub(crate) fn settings(config: &Config) -> Settings {
         two_copies: config.switch.copies == Copies::Two,
         body_limit: TURN_BYTES,
         prefetch: !config.switch.without_prefetch,
+        max_packets: config.switch.turn_packets.map_or(MAX_BATCH, |most| most.min(MAX_BATCH)),
     }
 }
 

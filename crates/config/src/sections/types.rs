@@ -166,6 +166,9 @@ pub struct SwitchConfig {
     pub sandbox: SandboxConfig,
     /// Turns prefetching of buffers off. No file can set this field: it is for experiments.
     pub without_prefetch: bool,
+    /// The most packets of a turn, if fewer than usual. No file can set this field: it is for
+    /// experiments.
+    pub turn_packets: Option<usize>,
 }
 
 impl SwitchConfig {

@@ -12,11 +12,14 @@
 //! | `pvp` | a trial in which packets pass a guest |
 //! | `bound` | the switch that copies nothing, a separate program |
 //! | `table` | medians and ratios, as Markdown |
-//! | `memcpy`, `width`, `header_align`, `offload`, `touch`, `prefetch`, `noisy`, `tunnel` | the experiments |
+//! | `memcpy`, `width`, `header_align`, `offload`, `touch`, `prefetch`, `cold`, `batch`, `levels`, `noisy`, `tunnel` | the experiments |
 
+mod batch;
 mod bench;
 mod bound;
+mod cold;
 mod header_align;
+mod levels;
 mod memcpy;
 mod noisy;
 mod offload;
@@ -88,6 +91,17 @@ pub const ALL: &[Experiment] = &[
         name: "prefetch",
         question: "the best distance for a node's prefetches, if any",
         plan: prefetch::plan,
+    },
+    Experiment {
+        name: "cold",
+        question: "the gain from prefetching headers that another core has, in loops of several shapes",
+        plan: cold::plan,
+    },
+    Experiment { name: "batch", question: "the best number of packets in a turn", plan: batch::plan },
+    Experiment {
+        name: "levels",
+        question: "the gain of nodes that are compiled for a wider instruction set",
+        plan: levels::plan,
     },
     Experiment {
         name: "noisy",

@@ -3,9 +3,9 @@
 //! There are three nodes. Each is on the path of all packets, and uses the public trait like any
 //! third-party node:
 //!
-//! - `swap` swaps the addresses at the start of a head, as the sample node of VPP does. In this
-//!   switch a head is in a slot of the worker and was copied there in the same turn: The worker's
-//!   core has just written the bytes that this node touches.
+//! - `swap` swaps the addresses at the start of a head by one shuffle, as `examples/macswap` and the
+//!   sample node of VPP do. In this switch a head is in a slot of the worker and was copied there in
+//!   the same turn: The worker's core has just written the bytes that this node touches.
 //! - `lookup` reads one line of a table for each packet, like a flow table or a list of addresses.
 //!   The packet's bytes determine the line. The table is as large as one of the caches, or larger
 //!   than all. The line's index is a hash of the head and of the call's number. So a packet that
@@ -19,9 +19,10 @@ use std::sync::{Arc, OnceLock};
 
 use straightline_config::{Config, NodeConfig};
 use straightline_graph::{Next, Node};
-use straightline_packet::{Batch, PacketId, Packets, prefetch_read};
+use straightline_packet::{Batch, Kernels, PacketId, Packets, WithKernels, prefetch_read};
 
 use super::bench::{TrafficPath, bench};
+use super::cold::swapped;
 use super::settings::Settings;
 use super::{Cell, Plan, Variant};
 use crate::guests::reflector::{ReflectorOptions, Sizes};
@@ -47,13 +48,30 @@ struct Swap {
 
 impl Node for Swap {
     fn process(&mut self, packets: &mut Packets<'_>, batch: &Batch, next: &mut Next<'_>) {
-        for (id, later) in batch.ahead(self.ahead) {
+        packets.level().run(SwapAll { ahead: self.ahead, packets, batch });
+        next.extend(0, batch.ids());
+    }
+}
+
+/// The work of `swap` on a batch, compiled for each instruction set.
+struct SwapAll<'w, 't> {
+    ahead: usize,
+    packets: &'w mut Packets<'t>,
+    batch: &'w Batch,
+}
+
+impl WithKernels for SwapAll<'_, '_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with<K: Kernels>(self, _: K) {
+        let SwapAll { ahead, packets, batch } = self;
+        for (id, later) in batch.ahead(ahead) {
             packets.prefetch(later);
-            if let Some(first) = packets.head_mut(id).first_chunk_mut::<16>() {
-                *first = [6, 7, 8, 9, 10, 11, 0, 1, 2, 3, 4, 5, 12, 13, 14, 15].map(|from: usize| first[from]);
+            if let Some(first) = packets.head_mut(id).first_chunk_mut() {
+                *first = swapped(*first);
             }
         }
-        next.extend(0, batch.ids());
     }
 }
 
@@ -150,7 +168,7 @@ pub(super) fn plan(_: &Settings, quick: bool) -> Plan {
     Plan {
         name: "prefetch",
         shown: vec![
-            Shown { metric: "node_cycles_per_packet", title: "Cycles of the node per packet" },
+            Shown::NODE_CYCLES,
             Shown { metric: "node_packets_per_call", title: "Packets that the node gets per call" },
             Shown::SWITCH_CYCLES,
             Shown::MPPS,
@@ -210,14 +228,19 @@ fn cell(what: TestedNode, size: u32, bursts: u16) -> Cell {
     let variants = DISTANCES.map(|ahead| {
         let what = what.clone();
         let name = if ahead == 0 { "none".to_owned() } else { format!("{ahead} ahead") };
-        Variant::new(name, move |settings: &Settings| trial(settings, what.config(ahead), (size, bursts), verify))
+        Variant::new(name, move |settings: &Settings| with_node(settings, what.config(ahead), (size, bursts), verify))
     });
     Cell::new([("node", &name), ("size", &size), ("packets", &packets), ("table_kib", &table_kib)], variants)
 }
 
 /// Makes a trial with this node on the path. If the node leaves packets unchanged, returned packets
 /// are compared with what was sent, and missing ones count as lost.
-fn trial(settings: &Settings, node: NodeConfig, (size, bursts): (u32, u16), verify: bool) -> anyhow::Result<Measured> {
+pub(super) fn with_node(
+    settings: &Settings,
+    node: NodeConfig,
+    (size, bursts): (u32, u16),
+    verify: bool,
+) -> anyhow::Result<Measured> {
     let configure = |config: &mut Config| {
         config.ports.iter_mut().for_each(|port| port.nodes.push(node.name.clone()));
         config.nodes.push(node);
@@ -227,7 +250,7 @@ fn trial(settings: &Settings, node: NodeConfig, (size, bursts): (u32, u16), veri
     };
     let mut measured = bench(settings, TrafficPath::LOOP, configure, choose)?;
     if let Some(&cycles) = measured.cycles.get("node") {
-        measured.note([("node_cycles_per_packet", cycles)]);
+        measured.note([(Shown::NODE_CYCLES.metric, cycles)]);
     }
     Ok(measured)
 }
@@ -283,7 +306,7 @@ mod tests {
         let settings = Settings { warm_up: Duration::ZERO, time: Duration::from_millis(50), ..settings };
         counted(|| {
             let leak = NodeConfig::new("leak", "leak", Leak { passed: 0 });
-            match trial(&settings, leak, (64, 8), true) {
+            match with_node(&settings, leak, (64, 8), true) {
                 Ok(measured) => panic!("the loss was not noticed: {measured:?}"),
                 Err(why) if why.to_string().contains("packets of the loop are lost") => Ok(()),
                 Err(why) => Err(why),

@@ -114,6 +114,9 @@ impl Shown {
     /// The throughput.
     pub const MPPS: Shown = Shown { metric: "mpps", title: "Million packets per second" };
 
+    /// The cost of a node that an experiment puts on the path.
+    pub const NODE_CYCLES: Shown = Shown { metric: "node_cycles_per_packet", title: "Cycles of the node per packet" };
+
     /// The switch's cost.
     pub const SWITCH_CYCLES: Shown =
         Shown { metric: "switch_cycles_per_packet", title: "Cycles of the switch per packet" };

@@ -26,11 +26,20 @@ pub struct Settings {
     /// True if cache lines of buffers are prefetched. Measurements turn it off to show the gain
     /// from prefetching.
     pub prefetch: bool,
+    /// The most packets of a turn, at most [`MAX_BATCH`]. Measurements take less, to show what the
+    /// number of packets under way costs or gains.
+    pub max_packets: usize,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { level: Level::detect(), two_copies: false, body_limit: 1 << 20, prefetch: true }
+        Settings {
+            level: Level::detect(),
+            two_copies: false,
+            body_limit: 1 << 20,
+            prefetch: true,
+            max_packets: MAX_BATCH,
+        }
     }
 }
 

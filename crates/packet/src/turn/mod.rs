@@ -165,7 +165,11 @@ impl<'t> Turn<'t> {
     #[inline]
     pub fn free_slots(&self) -> usize {
         let bodies = self.borrowed.saturating_add(self.bounced);
-        if bodies >= self.input_limit || self.descriptors >= MAX_DESCRIPTORS { 0 } else { MAX_BATCH - self.used }
+        if bodies >= self.input_limit || self.descriptors >= MAX_DESCRIPTORS {
+            0
+        } else {
+            self.packets.settings.max_packets.saturating_sub(self.used)
+        }
     }
 
     /// Counts descriptors that were followed. Each is work for the turn, and a guest decides how

@@ -10,7 +10,22 @@ struct Question {
     names: &'static str,
 }
 
-const QUESTIONS: [Question; 8] = [
+const QUESTIONS: [Question; 11] = [
+    Question {
+        experiment: "batch",
+        metric: "switch_cycles_per_packet",
+        text: "How many packets should a turn of the worker take?",
+        names: "The variant is the most packets of a turn. Packets: how many circle from each port; all: as many as the \
+                generator's buffers hold.",
+    },
+    Question {
+        experiment: "cold",
+        metric: "node_cycles_per_packet",
+        text: "What does a node gain by prefetching headers that another core has?",
+        names: "none: the node prefetches nothing. 2 ahead: it prefetches for the second packet after this one. Two at once: \
+                it handles two packets at once and prefetches the next two. C: the loop is in C. t1, t2, nta, write: the \
+                kind of prefetch. Heads: who has written them, or memory. Batch: packets that the node gets at once.",
+    },
     Question {
         experiment: "header-align",
         metric: "guest_cycles_per_packet",
@@ -20,6 +35,13 @@ const QUESTIONS: [Question; 8] = [
                 at a multiple of 16. Data: bytes of a buffer behind its headroom. Path loop: a guest returns what it \
                 receives, so the same packets go round. Path pvp: a generator sends packets, and a guest forwards \
                 them. Sent: the place of the sender's packets, if it is not that of received ones.",
+    },
+    Question {
+        experiment: "levels",
+        metric: "node_cycles_per_packet",
+        text: "What does a node gain from being compiled for a wider instruction set?",
+        names: "The variant is the instruction set that the node's loop is compiled for. Node: it swaps addresses, or asks \
+                for the hash of the flow, or for the places of the headers.",
     },
     Question {
         experiment: "memcpy",

@@ -166,11 +166,12 @@ fn an_experiment_of_which_nothing_counts_does_not_keep_the_others_from_their_tur
         return;
     }
     let fixture = Fixture::new();
-    let args = ["lab", "exp", "--all", "--quick", "--rounds", "1", "--out", "results"];
-    // Without a folder for sockets, each trial fails when it starts.
+    let args = ["lab", "exp", "--all", "--quick", "--rounds", "1", "--secs", "0.01", "--out", "results"];
+    // Without a folder for sockets, each trial fails when it starts. Only `cold` has no switch.
     let done = Finished::new(&fixture.command(&args).env("TMPDIR", "/nonexistent").output().unwrap());
     assert_eq!(done.code, Some(1), "{done:?}");
-    let names = ["memcpy", "header-align", "offload", "touch", "width", "prefetch", "noisy", "tunnel"];
+    let names =
+        ["memcpy", "header-align", "offload", "touch", "width", "prefetch", "batch", "levels", "noisy", "tunnel"];
     let error = format!("error: no valid trial of {}; reasons are listed above", names.join(", "));
     assert!(done.err.contains(&error), "{}", done.err);
     for name in names {
@@ -178,6 +179,9 @@ fn an_experiment_of_which_nothing_counts_does_not_keep_the_others_from_their_tur
         let results = folder::read(&fixture.path("results").join(name)).unwrap();
         assert!(!results.samples.is_empty() && results.samples.iter().all(|s| !s.is_valid()), "{results:?}");
     }
+    let cold = folder::read(&fixture.path("results/cold")).unwrap();
+    assert!(cold.samples.iter().any(|sample| sample.is_valid()), "{cold:?}");
+    fs::remove_dir_all(fixture.path("results/cold")).unwrap();
     let report = fixture.execute(&["lab", "report", "results"]);
     assert_eq!((report.code, report.out.lines().next()), (Some(0), Some("results/index.html")), "{report:?}");
     let page = fs::read_to_string(fixture.path("results/index.html")).unwrap();

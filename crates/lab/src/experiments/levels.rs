@@ -1,0 +1,172 @@
+//! The gain of nodes that are compiled for a wider instruction set: `docs/experiments/levels.md`.
+//!
+//! Each node is on the path of all packets, like those of `prefetch`. Its loop over the batch is
+//! compiled for each instruction set by `Level::run`, as in `examples/macswap`.
+//!
+//! - `swap` swaps the addresses of each packet.
+//! - `flow-hash` asks for the hash of each packet's flow, as a tunnel or a table of flows does. The
+//!   switch keeps the hash, so later nodes do not compute it again.
+//! - `layout` asks for the places of each packet's headers.
+
+use std::hint::black_box;
+
+use straightline_config::NodeConfig;
+use straightline_graph::{Next, Node};
+use straightline_packet::{Batch, Kernels, Level, PacketId, Packets, WithKernels};
+
+use super::cold::swapped;
+use super::prefetch::with_node;
+use super::settings::Settings;
+use super::{Cell, Plan, Variant};
+use crate::rounds::Shown;
+
+/// Work on a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Work {
+    Swap,
+    FlowHash,
+    Layout,
+}
+
+impl Work {
+    const ALL: [Work; 3] = [Work::Swap, Work::FlowHash, Work::Layout];
+
+    fn name(self) -> &'static str {
+        match self {
+            Work::Swap => "swap",
+            Work::FlowHash => "flow-hash",
+            Work::Layout => "layout",
+        }
+    }
+}
+
+/// A node whose loop is compiled for this level.
+#[derive(Clone, Debug)]
+struct Levelled {
+    work: Work,
+    level: Level,
+}
+
+impl Node for Levelled {
+    fn process(&mut self, packets: &mut Packets<'_>, batch: &Batch, next: &mut Next<'_>) {
+        match self.work {
+            Work::Swap => self.level.run(All { packets, batch, one: Swap }),
+            Work::FlowHash => self.level.run(All { packets, batch, one: FlowHash }),
+            Work::Layout => self.level.run(All { packets, batch, one: Layout }),
+        }
+        next.extend(0, batch.ids());
+    }
+}
+
+/// Work on all packets of a batch.
+struct All<'w, 't, O> {
+    packets: &'w mut Packets<'t>,
+    batch: &'w Batch,
+    one: O,
+}
+
+impl<O: One> WithKernels for All<'_, '_, O> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with<K: Kernels>(self, _: K) {
+        let All { packets, batch, one } = self;
+        let sum = batch.ids().iter().fold(0_u64, |sum, &id| sum.wrapping_add(one.handle(packets, id)));
+        black_box(sum);
+    }
+}
+
+/// Work on one packet. The result keeps the compiler from removing it.
+trait One {
+    fn handle(&self, packets: &mut Packets<'_>, id: PacketId) -> u64;
+}
+
+struct Swap;
+
+impl One for Swap {
+    #[inline(always)]
+    fn handle(&self, packets: &mut Packets<'_>, id: PacketId) -> u64 {
+        if let Some(first) = packets.head_mut(id).first_chunk_mut() {
+            *first = swapped(*first);
+        }
+        0
+    }
+}
+
+struct FlowHash;
+
+impl One for FlowHash {
+    #[inline(always)]
+    fn handle(&self, packets: &mut Packets<'_>, id: PacketId) -> u64 {
+        packets.flow_hash(id).into()
+    }
+}
+
+struct Layout;
+
+impl One for Layout {
+    #[inline(always)]
+    fn handle(&self, packets: &mut Packets<'_>, id: PacketId) -> u64 {
+        packets.layout(id).ok().and_then(|layout| layout.layers.ok()).map_or(0, |layers| layers.l4.into())
+    }
+}
+
+/// Returns the levels that compile nodes differently: the baseline, which is in the first, and wider
+/// sets. Those for comparisons of copies do not.
+fn levels() -> Vec<Level> {
+    let all: Vec<Level> = Level::supported().collect();
+    let is_baseline = |level: &&Level| matches!(level.name(), "sse2" | "neon");
+    let baseline = all.iter().find(is_baseline).or(all.first()).copied();
+    let wider = all.iter().filter(|level| matches!(level.name(), "avx2" | "avx512"));
+    baseline.into_iter().chain(wider.copied()).collect()
+}
+
+pub(super) fn plan(_: &Settings, _quick: bool) -> Plan {
+    let levels = levels();
+    let cells = Work::ALL.map(|work| {
+        let variants = levels.iter().map(|&level| {
+            Variant::new(level.name(), move |settings: &Settings| {
+                let node = NodeConfig::new("levelled", work.name(), Levelled { work, level });
+                with_node(settings, node, (64, 8), work != Work::Swap)
+            })
+        });
+        Cell::new([("node", &work.name())], variants)
+    });
+    let widest = levels.last().map_or("", |level| level.name());
+    let left_out = ["avx2", "avx512"].into_iter().filter(|set| levels.iter().all(|level| level.name() != *set));
+    Plan {
+        name: "levels",
+        shown: vec![Shown::NODE_CYCLES, Shown::SWITCH_CYCLES],
+        cells: cells.into(),
+        left_out: left_out.map(|set| format!("{set}: the widest set of this machine is {widest}")).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::tests::{counted, labels, names, settings};
+    use super::*;
+
+    #[test]
+    fn cells_and_variants() {
+        let plan = plan(&settings(), false);
+        assert_eq!(labels(&plan), ["node=swap", "node=flow-hash", "node=layout"]);
+        let names = names(&plan);
+        assert!(names.iter().all(|names| names[0] != "scalar" || cfg!(not(target_arch = "x86_64"))));
+        assert_eq!(names[0].len() + plan.left_out.len(), 3);
+    }
+
+    #[test]
+    fn each_node_passes_packets_at_each_level() {
+        let Ok(settings) = Settings::new(true) else { return };
+        let settings = Settings { warm_up: Duration::ZERO, time: Duration::from_millis(50), ..settings };
+        for cell in plan(&settings, true).cells {
+            for variant in &cell.variants {
+                let measured = counted(|| variant.measure(&settings));
+                assert!(measured.metrics[Shown::NODE_CYCLES.metric] > 0.0, "{measured:?}");
+            }
+        }
+    }
+}
