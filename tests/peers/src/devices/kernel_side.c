@@ -13,6 +13,9 @@
  *     kernel_side xdp-out IFACE LEN SECS    AF_XDP transmit ring, 32 packets for each sendto
  *     kernel_side xdp-in IFACE SECS         AF_XDP receive ring
  *     kernel_side xdp-loop A B LEN SECS     both: transmit ring of A, receive ring of B
+ *     kernel_side xdp-node IFACE BATCH LOOP SECS
+ *                                           AF_XDP receive ring, and a node that swaps the addresses where they came: one
+ *                                           of the loops of the experiment `cold`, on batches of this many packets
  *         These print a line of JSON: million packets a second, nanoseconds a packet of each direction.
  *
  * Packets come from as many buffers as a guest's ring has, and go to as many. So memory is as cold as a guest's, and bytes
@@ -48,6 +51,12 @@
 #include <linux/if_tun.h>
 #include <linux/if_xdp.h>
 #include <linux/virtio_net.h>
+
+#ifdef __x86_64__
+#include <x86intrin.h>
+#endif
+
+#include "../../../../crates/lab/src/experiments/cold/loops.c"
 
 #define LONGEST 65549	/* an Ethernet header and an IP packet of 65535 bytes */
 #define SEGMENTS 65214	/* 45 segments of 1448 bytes, and their headers */
@@ -548,6 +557,106 @@ static void xdp_in(char **args)
 	report("xdp-in", packets, bytes, at - start, 0, busy, 0);
 }
 
+/* Returns the time-stamp counter once all instructions before are done, and their stores are in the cache. */
+static uint64_t cycles_when_done(void)
+{
+#ifdef __x86_64__
+	_mm_mfence();
+	_mm_lfence();
+	uint64_t cycles = __rdtsc();
+	_mm_lfence();
+	return cycles;
+#else
+	return now();
+#endif
+}
+
+static const struct node_loop {
+	const char *name;
+	void (*run)(uint8_t *lines, const uint32_t *packets, const uint32_t *heads, size_t n, size_t distance);
+	size_t distance;
+} node_loops[] = {
+	{"none", cold_one, 0},	    {"4-ahead", cold_one, 4},	  {"two-at-once-none", cold_two, 0},
+	{"two-at-once", cold_two, 2}, {"four-at-once-none", cold_four, 0}, {"four-at-once", cold_four, 4},
+};
+
+static const struct node_loop *node_loop(const char *name)
+{
+	for (size_t n = 0; n < sizeof(node_loops) / sizeof(node_loops[0]); n++)
+		if (strcmp(node_loops[n].name, name) == 0)
+			return &node_loops[n];
+	fprintf(stderr, "error: there is no loop %s\n", name);
+	exit(2);
+}
+
+#define HEAD_AT 3	/* lines */
+
+/* Writes the words of a packet into the headroom in front of it. Returns the index of their line. */
+static uint32_t enter(struct xdp *xdp, uint64_t address)
+{
+	uint64_t line = address / LINE - HEAD_AT;
+	word *words = (word *)(xdp->umem + line * LINE);
+
+	if (address % LINE != 0) {
+		fprintf(stderr, "error: a frame at %llu does not begin on a line\n", (unsigned long long)address);
+		exit(1);
+	}
+	words[0] = HEAD_AT;
+	words[1] = (uint32_t)line;
+	return (uint32_t)line;
+}
+
+static void xdp_node(char **args)
+{
+	struct xdp *xdp = xdp_open(args[0]);
+	size_t batch = strtoul(args[1], NULL, 10);
+	const struct node_loop *loop = node_loop(args[2]);
+	uint32_t firsts[BATCH], heads[BATCH];
+	uint64_t packets = 0, counted = 0, cycles = 0;
+
+	if (batch < 1 || batch > BATCH) {
+		fprintf(stderr, "error: a batch of %s packets is out of range: use 1 to %d\n", args[1], BATCH);
+		exit(2);
+	}
+	xdp_steal(xdp, args[0]);
+	meet();
+	uint64_t start = now();
+	while (!over) {
+		uint32_t at = *xdp->rx.consumer;
+
+		if (filled(&xdp->rx) < batch)
+			continue;
+		for (size_t n = 0; n < batch; n++) {
+			firsts[n] = enter(xdp, ((struct xdp_desc *)xdp->rx.entries)[(at + n) % RING].addr);
+			heads[n] = firsts[n] + HEAD_AT;
+		}
+		uint64_t began = cycles_when_done(), nothing = cycles_when_done();
+		loop->run(xdp->umem, firsts, heads, batch, loop->distance);
+		uint64_t took = cycles_when_done() - nothing, costs = nothing - began;
+		/* A longer batch was interrupted. */
+		if (took < 1000 * batch + 10000) {
+			counted += batch;
+			cycles += took > costs ? took - costs : 0;
+		}
+		for (size_t n = 0; n < batch; n++) {
+			static const unsigned char swapped_start[] = {2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2};
+			const unsigned char *head = xdp->umem + (uint64_t)heads[n] * LINE;
+
+			if (memcmp(head, swapped_start, sizeof(swapped_start)) != 0) {
+				fprintf(stderr, "error: the node did not swap the addresses of a packet\n");
+				exit(1);
+			}
+			give(&xdp->fill, (uint64_t)firsts[n] * LINE & ~(uint64_t)(FRAME_LEN - 1));
+		}
+		__atomic_store_n(xdp->rx.consumer, at + (uint32_t)batch, __ATOMIC_RELEASE);
+		packets += batch;
+	}
+	uint64_t took = now() - start;
+	printf("{\"what\": \"xdp-node\", \"mpps\": %.6f, \"packets\": %llu, \"node_cycles\": %.3f}\n",
+	       (double)packets * 1e3 / (double)took, (unsigned long long)packets,
+	       counted > 0 ? (double)cycles / (double)counted : 0.0);
+}
+
 static void xdp_loop(char **args)
 {
 	struct xdp *from = xdp_open(args[0]), *to = xdp_open(args[1]);
@@ -617,6 +726,7 @@ static const struct {
 } commands[] = {
 	{"tap-out", 3, tap_out}, {"tap-loop", 4, tap_loop}, {"packet-out", 3, packet_out},
 	{"xdp-out", 3, xdp_out}, {"xdp-in", 2, xdp_in},	    {"xdp-loop", 4, xdp_loop},
+	{"xdp-node", 4, xdp_node},
 };
 
 int main(int argc, char **argv)

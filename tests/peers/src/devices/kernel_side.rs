@@ -31,12 +31,18 @@ pub(super) struct KernelRun {
 pub(super) struct KernelReport {
     /// Million packets a second.
     pub(super) mpps: f64,
+    #[serde(default)]
     pub(super) gbit_per_s: f64,
     pub(super) packets: f64,
     /// Nanoseconds a packet of system calls (and copies to AF_XDP frames) that send.
+    #[serde(default)]
     pub(super) out_ns: f64,
     /// Nanoseconds a packet of system calls that receive.
+    #[serde(default)]
     pub(super) in_ns: f64,
+    /// Cycles a packet of a node by reference.
+    #[serde(default)]
+    pub(super) node_cycles: f64,
 }
 
 /// Interfaces that drop what arrives, or send it back.

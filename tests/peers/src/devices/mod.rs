@@ -7,11 +7,13 @@
 //! | `kernel_side` | system calls alone (`kernel_side.c`): the bound, and the other end of packets |
 //! | `packets` | trials with packets of one length |
 //! | `guests` | trials with a Linux guest and iperf3 |
+//! | `nodes` | loops of a node by reference, at an AF_XDP socket |
 //! | `table` | medians, spreads, ratios |
 
 mod guests;
 mod kernel_side;
 mod namespace;
+mod nodes;
 mod options;
 mod packets;
 mod table;
@@ -37,6 +39,11 @@ pub(crate) fn run(options: Options) -> Result<bool> {
     let (guest_cpu, switch_cpu) = two_cpus()?;
     if guest_cpu == switch_cpu {
         bail!("this process may use one CPU only: two are needed, one for the load and one for the switch");
+    }
+    if options.nodes {
+        let machine = Machine { switch: PathBuf::new(), cache: common.cache.clone(), long: false };
+        let kernel = KernelSide::build(&common.cache)?;
+        return nodes::run(&machine, &kernel, common.rounds, options.time(), common.out.as_deref());
     }
     let ours = common.switches.iter().find_map(|switch| match &switch.kind {
         SwitchKind::Ours(ours) => Some(ours.program.clone()),

@@ -187,6 +187,10 @@ pub(crate) struct Options {
     /// Add a guest in QEMU under software emulation, on a tap
     #[arg(long)]
     qemu: bool,
+    /// In place of all rows: loops of a node that swaps the addresses of packets of AF_XDP where the
+    /// kernel has put them (docs/experiments/prefetch.md). No switch takes part
+    #[arg(long)]
+    pub(super) nodes: bool,
     /// Time of a trial, after half a second of warm-up; iperf3 sends twice as long, at least 1 s
     #[arg(long, value_name = "S", default_value = "0.5", value_parser = |text: &str| secs(text, 600.0))]
     pub(super) secs: f64,
@@ -230,7 +234,9 @@ impl Options {
 /// Checks the options, and asks each program for its version.
 pub(super) fn checked(mut options: Options) -> Result<Options> {
     options.check()?;
-    options.common.identify_copying("the kernel reads them")?;
+    if !options.nodes {
+        options.common.identify_copying("the kernel reads them")?;
+    }
     Ok(options)
 }
 

@@ -50,11 +50,8 @@ impl<'a, C: Cell> TrialPlan<'a, C> {
     /// Runs all trials. A trial that fails becomes an invalid sample. After an interrupt, returns
     /// the samples so far.
     pub(crate) fn run(&self, trial: impl Fn(&Candidate, &C) -> Result<Measured>) -> Result<Results> {
-        proc::catch_interrupts()?;
-        let mut writer = self.out.map(|out| Writer::create(out, environment())).transpose()?;
-        if let Some(writer) = &mut writer {
-            self.switches.iter().try_for_each(|switch| writer.peer(&switch.name, &switch.version))?;
-        }
+        let peers: Vec<_> =
+            self.switches.iter().map(|switch| (switch.name.as_str(), switch.version.as_str())).collect();
         let disturbed = Counter::new(0);
         let make = |switch: &Candidate, cell: &C| in_quiet(&disturbed, || trial(switch, cell));
         let make = &make;
@@ -65,17 +62,34 @@ impl<'a, C: Cell> TrialPlan<'a, C> {
             variants: self.switches.iter().map(|switch| variant(switch, cell)).collect(),
         });
         let plan = Plan { name: self.scenario, shown: Vec::new(), cells: cells.collect(), left_out: Vec::new() };
-        let mut samples = Vec::new();
-        let outcome = plan.run(self.rounds, &Interrupts, &mut Progress(Instant::now()), &mut |record| {
-            let Record::Sample(sample) = record else { return Ok(()) };
-            samples.push(sample.clone());
-            writer.as_mut().map_or(Ok(()), |writer| writer.write(sample))
-        })?;
-        if outcome.is_cut_short() {
-            eprintln!("interrupted: these are the results so far");
-        }
-        Ok(Results { samples, outcome, disturbed: disturbed.get() })
+        run_plan(&plan, self.rounds, self.out, &peers, &disturbed)
     }
+}
+
+/// Runs a plan whose trials count in `disturbed`. `peers` are names and versions of the programs that
+/// take part. After an interrupt, returns the samples so far.
+pub(crate) fn run_plan(
+    plan: &Plan<'_, Interrupts>,
+    rounds: u32,
+    out: Option<&Path>,
+    peers: &[(&str, &str)],
+    disturbed: &Counter<usize>,
+) -> Result<Results> {
+    proc::catch_interrupts()?;
+    let mut writer = out.map(|out| Writer::create(out, environment())).transpose()?;
+    if let Some(writer) = &mut writer {
+        peers.iter().try_for_each(|(name, version)| writer.peer(name, version))?;
+    }
+    let mut samples = Vec::new();
+    let outcome = plan.run(rounds, &Interrupts, &mut Progress(Instant::now()), &mut |record| {
+        let Record::Sample(sample) = record else { return Ok(()) };
+        samples.push(sample.clone());
+        writer.as_mut().map_or(Ok(()), |writer| writer.write(sample))
+    })?;
+    if outcome.is_cut_short() {
+        eprintln!("interrupted: these are the results so far");
+    }
+    Ok(Results { samples, outcome, disturbed: disturbed.get() })
 }
 
 impl Results {
@@ -98,7 +112,7 @@ impl Results {
 }
 
 /// Signals that ask this program to end.
-struct Interrupts;
+pub(crate) struct Interrupts;
 
 impl Stop for Interrupts {
     fn is_stopped(&self) -> bool {
@@ -129,7 +143,7 @@ impl Watch for Progress {
 }
 
 /// Makes a trial, after looking whether the machine is busy with something else.
-fn in_quiet(disturbed: &Counter<usize>, trial: impl Fn() -> Result<Measured>) -> Result<Measured> {
+pub(crate) fn in_quiet(disturbed: &Counter<usize>, trial: impl Fn() -> Result<Measured>) -> Result<Measured> {
     let busy = busy()?;
     let result = trial();
     // An interrupt also makes the current trial fail, so its result is ignored.
