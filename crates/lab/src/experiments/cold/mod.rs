@@ -137,7 +137,7 @@ pub(super) fn plan(_: &Settings, quick: bool) -> Plan {
     let compiler = in_c::compiler();
     let mut cells = Vec::new();
     let places: &[_] = if quick { &[HeadPlace::Memory] } else { &[HeadPlace::Memory, HeadPlace::OtherCore] };
-    let batches = if quick { &[SEED_BATCH, LARGE_BATCH] } else { &BATCHES[..] };
+    let batches = if quick { &[SEED_BATCH] } else { &BATCHES[..] };
     let cases = places.iter().flat_map(|&heads| batches.iter().map(move |&batch| Case::new(heads, batch)));
     let beside = |heads, batch| Case { words: WordsPlace::Beside, ..Case::new(heads, batch) };
     let others = [
@@ -404,9 +404,8 @@ mod tests {
         let first = "at_once=1 batch=16 code=rust heads=memory slot=704 table_kib=0 words=apart";
         assert_eq!(labels(&quick)[0], first);
         assert_eq!(names(&quick)[..3], [vec!["none", "4 ahead"], vec!["none", "next 2"], vec!["none", "next 4"]]);
-        // Three languages, three shapes, two batches.
         let languages = if in_c::compiler().is_some() { 3 } else { 1 };
-        assert_eq!(quick.cells.len(), languages * 3 * 2);
+        assert_eq!(quick.cells.len(), languages * 3);
         let whole = plan(&settings, false);
         // Batches of 1, of 4 and of the others have this many shapes. There are two places of heads,
         // and five more cases.
