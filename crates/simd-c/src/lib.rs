@@ -180,9 +180,9 @@ fn table(level: Level) -> Option<&'static sl_kernels> {
         Level::Avx512Copies(_) => Some(&avx512_copies::KERNELS),
         #[cfg(target_arch = "aarch64")]
         Level::Neon => Some(&neon::KERNELS),
-        // C programs have these copies already.
-        Level::Libc => None,
+        // These are for comparisons; C programs have the first of them already.
+        Level::Libc | Level::Bytes => None,
         #[cfg(target_arch = "x86_64")]
-        Level::Movsb => None,
+        Level::Movsb | Level::MovsbLong(_) | Level::Unaligned(_) | Level::Streaming(_) => None,
     }
 }

@@ -30,7 +30,7 @@ fn kernels(c: &mut Criterion) {
 fn warm(c: &mut Criterion, comparison: &Comparison, name: &str, spread: usize) {
     let mut group = c.benchmark_group(format!("{}/{name}", comparison.name));
     for lengths in LENGTHS {
-        let mut workload = Workload::spread(lengths, spread);
+        let mut workload = Workload::spread(lengths, spread, 2);
         let jobs = workload.jobs.len();
         for kernel in &comparison.kernels {
             let mut at = 0;
@@ -53,7 +53,7 @@ fn dirty(c: &mut Criterion, comparison: &Comparison) {
         let jobs = workload.jobs.len();
         // SAFETY: only the writer and the kernels access the source, and it outlives the writer in
         // this iteration.
-        let Some(mut writer) = (unsafe { Writer::new(workload.src.as_ptr(), workload.src.len()) }) else {
+        let Some(mut writer) = (unsafe { Writer::new(workload.src.as_ptr(), workload.src.size()) }) else {
             println!("skipped {}/dirty: one CPU, no other core can write", comparison.name);
             return;
         };

@@ -26,17 +26,20 @@ use common::{Comparison, LENGTHS, Lengths, Workload};
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lines {
     First,
+    /// As `First`, where each job begins at a cache line.
+    Aligned,
     Second,
     /// Modified, in the cache of the other core.
     Dirty,
 }
 
 impl Lines {
-    const ALL: [Self; 3] = [Self::First, Self::Second, Self::Dirty];
+    const ALL: [Self; 4] = [Self::First, Self::Aligned, Self::Second, Self::Dirty];
 
     fn name(self) -> &'static str {
         match self {
             Self::First => "warm",
+            Self::Aligned => "aligned",
             Self::Second => "l2",
             Self::Dirty => "dirty",
         }
@@ -91,15 +94,16 @@ fn table(comparison: &Comparison, lines: Lines, rounds: usize) -> io::Result<()>
 /// Returns the nanoseconds of one job for each kernel, one row per round.
 fn times(comparison: &Comparison, lines: Lines, lengths: Lengths, rounds: usize) -> Option<Vec<Vec<f64>>> {
     let mut workload = match lines {
-        Lines::First => Workload::spread(lengths, 4 << 10),
-        Lines::Second => Workload::spread(lengths, 192 << 10),
+        Lines::First => Workload::spread(lengths, 4 << 10, 2),
+        Lines::Aligned => Workload::spread(lengths, 4 << 10, 64),
+        Lines::Second => Workload::spread(lengths, 192 << 10, 2),
         Lines::Dirty => Workload::in_a_row(lengths),
     };
     let mut writer = None;
     if lines == Lines::Dirty {
         // SAFETY: only the writer and the kernels access the source, and it outlives the writer in
         // this function.
-        writer = Some(unsafe { Writer::new(workload.src.as_ptr(), workload.src.len()) }?);
+        writer = Some(unsafe { Writer::new(workload.src.as_ptr(), workload.src.size()) }?);
     }
     let bytes = workload.jobs.iter().map(|job| job.len).sum::<usize>() / workload.jobs.len();
     let n = if writer.is_some() { workload.jobs.len() } else { (40_000 / (bytes / 20 + 12)).clamp(8, 4096) };
@@ -112,7 +116,7 @@ fn times(comparison: &Comparison, lines: Lines, lengths: Lengths, rounds: usize)
             let from = if writer.is_some() { 0 } else { round * 977 % (workload.jobs.len() - n) };
             if let Some(writer) = &mut writer {
                 writer.write();
-            } else if matches!(lengths, Lengths::One(_)) && lines == Lines::First {
+            } else if matches!(lengths, Lengths::One(_)) && [Lines::First, Lines::Aligned].contains(&lines) {
                 black_box(workload.run(&kernels[which], from, n));
             }
             let began = Instant::now();

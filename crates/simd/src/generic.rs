@@ -183,6 +183,28 @@ unsafe fn copy_long<V: Vector>(mut dst: *mut u8, mut src: *const u8, len: usize)
     }
 }
 
+/// Copies more than eight vectors without aligning the destination. For comparisons.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub(crate) unsafe fn copy_unaligned<V: Vector>(mut dst: *mut u8, mut src: *const u8, len: usize) {
+    let step = 4 * V::BYTES;
+    let back = len - step;
+    let last = dst.wrapping_add(back);
+    // SAFETY: the first four vectors and the last four lie within `len`. Each further iteration
+    // begins before `last`, so it ends before the end.
+    unsafe {
+        let end = src.wrapping_add(back);
+        loop {
+            V::store4(V::load4(src), dst);
+            (dst, src) = (dst.wrapping_add(step), src.wrapping_add(step));
+            if dst >= last {
+                break;
+            }
+        }
+        V::store4(V::load4(end), last);
+    }
+}
+
 /// Single byte of an instruction set.
 type Byte<V> = <<<<V as Vector>::Word as Vector>::Half as Vector>::Half as Vector>::Half;
 

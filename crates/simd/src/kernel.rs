@@ -7,6 +7,7 @@ use std::hint::black_box;
 
 use crate::generic::Algorithms;
 use crate::level::Level;
+use crate::others;
 use crate::sum::Sum;
 use crate::vector::Vector;
 
@@ -47,8 +48,18 @@ pub unsafe fn copy(level: Level, dst: *mut u8, src: *const u8, len: usize) {
             #[cfg(target_arch = "aarch64")]
             Level::Neon => copy_neon(dst, src, len),
             Level::Libc => copy_libc(dst, src, len),
+            Level::Bytes => others::bytes(dst, src, len),
             #[cfg(target_arch = "x86_64")]
             Level::Movsb => copy_movsb(dst, src, len),
+            #[cfg(target_arch = "x86_64")]
+            Level::MovsbLong(_) => others::movsb_long(dst, src, len),
+            #[cfg(target_arch = "x86_64")]
+            Level::Unaligned(_) => others::unaligned(dst, src, len),
+            #[cfg(target_arch = "x86_64")]
+            Level::Streaming(_) => {
+                others::streaming(dst, src, len);
+                others::store_fence();
+            }
         }
     }
 }
@@ -74,9 +85,11 @@ pub unsafe fn copy_sum(level: Level, dst: *mut u8, src: *const u8, len: usize, s
             Level::Avx512(_) | Level::Avx512Copies(_) => copy_sum_avx512(dst, src, len),
             #[cfg(target_arch = "aarch64")]
             Level::Neon => copy_sum_neon(dst, src, len),
-            Level::Libc => return copy_sum(Level::detect(), dst, src, len, sum),
+            Level::Libc | Level::Bytes => return copy_sum(Level::detect(), dst, src, len, sum),
             #[cfg(target_arch = "x86_64")]
-            Level::Movsb => return copy_sum(Level::detect(), dst, src, len, sum),
+            Level::Movsb | Level::MovsbLong(_) | Level::Unaligned(_) | Level::Streaming(_) => {
+                return copy_sum(Level::detect(), dst, src, len, sum);
+            }
         }
     };
     sum.append(partial, len);
@@ -99,9 +112,11 @@ pub fn sum(level: Level, bytes: &[u8], sum: &mut Sum) {
             Level::Avx512(_) | Level::Avx512Copies(_) => sum_avx512(src, len),
             #[cfg(target_arch = "aarch64")]
             Level::Neon => sum_neon(src, len),
-            Level::Libc => return self::sum(Level::detect(), bytes, sum),
+            Level::Libc | Level::Bytes => return self::sum(Level::detect(), bytes, sum),
             #[cfg(target_arch = "x86_64")]
-            Level::Movsb => return self::sum(Level::detect(), bytes, sum),
+            Level::Movsb | Level::MovsbLong(_) | Level::Unaligned(_) | Level::Streaming(_) => {
+                return self::sum(Level::detect(), bytes, sum);
+            }
         }
     };
     sum.append(partial, len);
@@ -126,9 +141,11 @@ pub unsafe fn sum_shared(level: Level, src: *const u8, len: usize, sum: &mut Sum
             Level::Avx512(_) | Level::Avx512Copies(_) => sum_shared_avx512(src, len),
             #[cfg(target_arch = "aarch64")]
             Level::Neon => sum_shared_neon(src, len),
-            Level::Libc => return sum_shared(Level::detect(), src, len, sum),
+            Level::Libc | Level::Bytes => return sum_shared(Level::detect(), src, len, sum),
             #[cfg(target_arch = "x86_64")]
-            Level::Movsb => return sum_shared(Level::detect(), src, len, sum),
+            Level::Movsb | Level::MovsbLong(_) | Level::Unaligned(_) | Level::Streaming(_) => {
+                return sum_shared(Level::detect(), src, len, sum);
+            }
         }
     };
     sum.append(partial, len);

@@ -37,13 +37,24 @@ pub enum Level {
     Neon,
     /// Not an instruction set: copies by `memmove` of the C library, for comparisons. Sums use the
     /// level of [`Level::detect`]. [`supported`](Level::supported) does not return it, and
-    /// [`FromStr`] does not parse it.
+    /// [`FromStr`] does not parse it. This holds for all levels below.
     Libc,
-    /// Not an instruction set: copies by `rep movsb`, for comparisons. Sums use the level of
-    /// [`Level::detect`]. [`supported`](Level::supported) does not return it, and [`FromStr`] does
-    /// not parse it.
+    /// Copies byte by byte.
+    Bytes,
+    /// Copies by `rep movsb`.
     #[cfg(target_arch = "x86_64")]
     Movsb,
+    /// Copies as [`Level::Avx2`] does, and by `rep movsb` from some length on.
+    #[cfg(target_arch = "x86_64")]
+    MovsbLong(Avx2),
+    /// Copies as [`Level::Avx2`] does, and does not align the destination.
+    #[cfg(target_arch = "x86_64")]
+    Unaligned(Avx2),
+    /// Copies as [`Level::Avx2`] does, and from some length on by stores past the caches. A fence
+    /// follows at the end of [`Level::run`], and of each call that chooses by level. So these stores
+    /// come before all that the caller stores afterwards.
+    #[cfg(target_arch = "x86_64")]
+    Streaming(Avx2),
 }
 
 impl Level {
@@ -84,6 +95,28 @@ impl Level {
         .flatten()
     }
 
+    /// Returns the levels of this machine that are no instruction sets. They copy in other ways than
+    /// the switch does.
+    pub fn for_comparison() -> impl Iterator<Item = Self> {
+        [
+            Some(Self::Libc),
+            Some(Self::Bytes),
+            #[cfg(target_arch = "x86_64")]
+            Some(Self::Movsb),
+            #[cfg(target_arch = "x86_64")]
+            Avx2::detect().map(Self::MovsbLong),
+            #[cfg(target_arch = "x86_64")]
+            Avx2::detect().map(Self::Unaligned),
+            #[cfg(target_arch = "x86_64")]
+            Avx2::detect().map(Self::Streaming),
+        ]
+        .into_iter()
+        .flatten()
+    }
+
+    /// Names of [`Self::for_comparison`] of all machines, in its order.
+    pub const COMPARISONS: [&str; 6] = ["libc", "bytes", "movsb", "movsb-long", "unaligned", "streaming"];
+
     /// Names of the sets of all machines. The sets of one machine are in order, narrowest first.
     pub const NAMES: [&str; 6] = ["scalar", "sse2", "avx2", "avx512", "avx512-copies", "neon"];
 
@@ -103,8 +136,15 @@ impl Level {
             #[cfg(target_arch = "aarch64")]
             Self::Neon => "neon",
             Self::Libc => "libc",
+            Self::Bytes => "bytes",
             #[cfg(target_arch = "x86_64")]
             Self::Movsb => "movsb",
+            #[cfg(target_arch = "x86_64")]
+            Self::MovsbLong(_) => "movsb-long",
+            #[cfg(target_arch = "x86_64")]
+            Self::Unaligned(_) => "unaligned",
+            #[cfg(target_arch = "x86_64")]
+            Self::Streaming(_) => "streaming",
         }
     }
 }
@@ -239,8 +279,10 @@ mod tests {
     #[test]
     fn a_name_that_is_no_level_here_is_an_error() {
         assert_eq!("mmx".parse::<Level>(), Err(ParseLevelError::Unknown));
-        assert_eq!("libc".parse::<Level>(), Err(ParseLevelError::Unknown));
-        assert_eq!("movsb".parse::<Level>(), Err(ParseLevelError::Unknown));
+        for level in Level::for_comparison() {
+            assert!(Level::COMPARISONS.contains(&level.name()), "{level}");
+            assert_eq!(level.name().parse::<Level>(), Err(ParseLevelError::Unknown), "{level}");
+        }
         assert_eq!("AVX2".parse::<Level>(), Err(ParseLevelError::Unknown));
         for name in Level::NAMES {
             let here = Level::supported().any(|level| level.name() == name);

@@ -11,6 +11,7 @@ use crate::kernel;
 use crate::level::Level;
 #[cfg(target_arch = "x86_64")]
 use crate::level::{Avx2, Avx512};
+use crate::others;
 use crate::sum::Sum;
 #[cfg(target_arch = "x86_64")]
 use crate::wide::{Avx512All, Avx512Sums};
@@ -106,16 +107,30 @@ impl Level {
             #[cfg(target_arch = "aarch64")]
             Self::Neon => work.with(Neon),
             Self::Libc => work.with(Libc),
+            Self::Bytes => work.with(Bytes),
             #[cfg(target_arch = "x86_64")]
             Self::Movsb => work.with(Movsb),
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the token proves the set, here and below.
+            Self::MovsbLong(token) => unsafe { with_avx2(work, MovsbLong(token)) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as above.
+            Self::Unaligned(token) => unsafe { with_avx2(work, Unaligned(token)) },
+            #[cfg(target_arch = "x86_64")]
+            Self::Streaming(token) => {
+                // SAFETY: as above.
+                let done = unsafe { with_avx2(work, Streaming(token)) };
+                others::store_fence();
+                done
+            }
         }
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn with_avx2<W: WithKernels>(work: W, token: Avx2) -> W::Output {
-    work.with(token)
+fn with_avx2<W: WithKernels>(work: W, kernels: impl Kernels) -> W::Output {
+    work.with(kernels)
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -151,6 +166,25 @@ pub struct Libc;
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy, Debug)]
 pub struct Movsb;
+
+/// Instruction set of [`Level::Bytes`].
+#[derive(Clone, Copy, Debug)]
+pub struct Bytes;
+
+/// Instruction set of [`Level::MovsbLong`].
+#[cfg(target_arch = "x86_64")]
+#[derive(Clone, Copy, Debug)]
+pub struct MovsbLong(Avx2);
+
+/// Instruction set of [`Level::Unaligned`].
+#[cfg(target_arch = "x86_64")]
+#[derive(Clone, Copy, Debug)]
+pub struct Unaligned(Avx2);
+
+/// Instruction set of [`Level::Streaming`].
+#[cfg(target_arch = "x86_64")]
+#[derive(Clone, Copy, Debug)]
+pub struct Streaming(Avx2);
 
 /// Implements the kernels of a set by the algorithms of `generic.rs`.
 macro_rules! kernels {
@@ -199,17 +233,17 @@ kernels!(#[cfg(target_arch = "x86_64")] Avx512: self => Level::Avx512(self), Avx
 kernels!(#[cfg(target_arch = "x86_64")] Avx512Copies: self => Level::Avx512Copies(self.0), Avx512All);
 kernels!(#[cfg(target_arch = "aarch64")] Neon: self => Level::Neon, NeonVector);
 
-/// Implements the kernels by a third-party copy and by the sums of the detected level.
+/// Implements the kernels by a copy for comparisons and by the sums of the detected level.
 macro_rules! copiers {
-    ($(#[$attribute:meta])* $set:ident: $copy:path) => {
+    ($(#[$attribute:meta])* $set:ident: $self:ident => $level:expr, $copy:path) => {
         $(#[$attribute])*
         impl sealed::Sealed for $set {}
 
         $(#[$attribute])*
         impl Kernels for $set {
             #[inline(always)]
-            fn level(self) -> Level {
-                Level::$set
+            fn level($self) -> Level {
+                $level
             }
 
             #[inline(always)]
@@ -238,8 +272,12 @@ macro_rules! copiers {
     };
 }
 
-copiers!(Libc: kernel::copy_libc);
-copiers!(#[cfg(target_arch = "x86_64")] Movsb: kernel::copy_movsb);
+copiers!(Libc: self => Level::Libc, kernel::copy_libc);
+copiers!(Bytes: self => Level::Bytes, others::bytes);
+copiers!(#[cfg(target_arch = "x86_64")] Movsb: self => Level::Movsb, kernel::copy_movsb);
+copiers!(#[cfg(target_arch = "x86_64")] MovsbLong: self => Level::MovsbLong(self.0), others::movsb_long);
+copiers!(#[cfg(target_arch = "x86_64")] Unaligned: self => Level::Unaligned(self.0), others::unaligned);
+copiers!(#[cfg(target_arch = "x86_64")] Streaming: self => Level::Streaming(self.0), others::streaming);
 
 impl sealed::Sealed for Level {}
 

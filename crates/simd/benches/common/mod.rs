@@ -165,6 +165,8 @@ pub fn copies() -> Comparison {
     }
     let peers = kernels.len();
     kernels.extend(ours(Copying));
+    let others = Level::for_comparison().filter(|&level| level != Level::Libc);
+    kernels.extend(others.map(|level| kernel(level.name(), move |jobs| level.run(Loop(jobs, Copying)))));
     Comparison { name: "copy", kernels, peers }
 }
 
@@ -253,23 +255,51 @@ impl std::fmt::Display for Lengths {
 
 /// Source area, destination area, and a sequence of jobs.
 pub struct Workload {
-    pub src: Vec<u8>,
-    pub dst: Vec<u8>,
+    pub src: Area,
+    pub dst: Area,
     pub jobs: Vec<Job>,
+}
+
+/// Bytes that begin at a cache line.
+pub struct Area {
+    bytes: Vec<u8>,
+    begin: usize,
+    len: usize,
+}
+
+impl Area {
+    fn of(bytes: &[u8]) -> Self {
+        let mut padded = vec![0; bytes.len() + 64];
+        let begin = padded.as_ptr().align_offset(64);
+        padded[begin..begin + bytes.len()].copy_from_slice(bytes);
+        Self { bytes: padded, begin, len: bytes.len() }
+    }
+
+    pub fn as_ptr(&self) -> *const u8 {
+        self.bytes[self.begin..].as_ptr()
+    }
+
+    pub fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.bytes[self.begin..].as_mut_ptr()
+    }
+
+    pub fn size(&self) -> usize {
+        self.len
+    }
 }
 
 /// Number of jobs. It is so large that the CPU does not learn their order.
 const JOBS: usize = 1 << 14;
 
 impl Workload {
-    /// Returns jobs at random even offsets within `spread` bytes of each area. 4 KiB stay in the
-    /// first-level cache, 192 KiB in the second-level cache.
-    pub fn spread(lengths: Lengths, spread: usize) -> Self {
+    /// Returns jobs at random multiples of `align` within `spread` bytes of each area. 4 KiB stay in
+    /// the first-level cache, 192 KiB in the second-level cache.
+    pub fn spread(lengths: Lengths, spread: usize, align: usize) -> Self {
         let mut random = random();
         let jobs: Vec<_> = (0..JOBS)
             .map(|_| {
-                let dst = (random() % spread) & !1;
-                let src = (random() % spread) & !1;
+                let dst = random() % spread / align * align;
+                let src = random() % spread / align * align;
                 Job { dst, src, len: length(lengths, &mut random) }
             })
             .collect();
@@ -293,8 +323,8 @@ impl Workload {
     fn of(jobs: Vec<Job>) -> Self {
         let end = jobs.iter().map(|job| job.dst.max(job.src) + job.len).max().unwrap_or(0);
         let mut random = random();
-        let src = (0..end).map(|_| random().to_le_bytes()[0]).collect();
-        Self { src, dst: vec![0; end], jobs }
+        let bytes: Vec<u8> = (0..end).map(|_| random().to_le_bytes()[0]).collect();
+        Self { src: Area::of(&bytes), dst: Area::of(&vec![0; end]), jobs }
     }
 
     /// Runs a kernel over `n` jobs, beginning with job `from`.

@@ -25,4 +25,4 @@ pub(crate) mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 #[cfg(target_arch = "x86_64")]
-pub(crate) use x86_64::{Avx2Vector, Avx512Vector, Sse2Vector};
+pub(crate) use x86_64::{Avx2Vector, Avx512Vector, Sse2Vector, store_fence};

@@ -286,6 +286,35 @@ impl Vector for Avx2Vector {
     );
 }
 
+impl Avx2Vector {
+    /// Stores four consecutive registers past the caches. [`store_fence`] must follow before other
+    /// stores may tell anybody that the bytes are there.
+    ///
+    /// # Safety
+    /// As for [`Vector::store4`], and `dst` is aligned to 32 bytes.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    pub(crate) unsafe fn stream4([a, b, c, d]: [Self; 4], dst: *mut u8) {
+        // SAFETY: four aligned stores of bytes that the caller has promised to be writable; no stack,
+        // no flags.
+        unsafe {
+            asm!(
+                "vmovntdq ymmword ptr [{p}], {a}", "vmovntdq ymmword ptr [{p} + 32], {b}",
+                "vmovntdq ymmword ptr [{p} + 64], {c}", "vmovntdq ymmword ptr [{p} + 96], {d}",
+                p = in(reg) dst, a = in(ymm_reg) a.0, b = in(ymm_reg) b.0, c = in(ymm_reg) c.0, d = in(ymm_reg) d.0,
+                options(nostack, preserves_flags));
+        }
+    }
+}
+
+/// Orders all earlier stores before all later ones, also those past the caches (AMD64 Architecture
+/// Programmer's Manual, volume 2, 7.4.2).
+#[inline(always)]
+pub(crate) fn store_fence() {
+    // SAFETY: every x86-64 processor has the instruction, which accesses no memory of its own.
+    unsafe { asm!("sfence", options(nostack, preserves_flags)) };
+}
+
 impl Vector for Avx512Vector {
     const BYTES: usize = 64;
     type Half = Avx2Vector;

@@ -23,14 +23,9 @@ pub fn variants() -> impl Iterator<Item = Variant> {
     Level::supported().flat_map(Variant::of)
 }
 
-/// Returns both variants of the third-party copies.
-pub fn third_party_variants() -> impl Iterator<Item = Variant> {
-    let levels = [
-        Level::Libc,
-        #[cfg(target_arch = "x86_64")]
-        Level::Movsb,
-    ];
-    levels.into_iter().flat_map(Variant::of)
+/// Returns both variants of the copies for comparisons.
+pub fn comparison_variants() -> impl Iterator<Item = Variant> {
+    Level::for_comparison().flat_map(Variant::of)
 }
 
 impl Variant {

@@ -3,7 +3,7 @@
 
 #![expect(unsafe_code, reason = "a safe interface around it, with a proof beside each use")]
 
-use crate::common::{Guarded, MAX, lengths, offsets, random_bytes, third_party_variants, variants};
+use crate::common::{Guarded, MAX, comparison_variants, lengths, offsets, random_bytes, variants};
 use straightline_simd::{Level, Sum, copy, reference};
 
 /// Margin around the destination, in bytes. No byte of it may change.
@@ -40,7 +40,7 @@ fn assert_only_inside(around: &[u8], at: usize, src: &[u8], what: impl Fn() -> S
 #[test]
 fn copy_matches_the_reference() {
     let mut expected_bytes = vec![0; MAX];
-    for variant in variants().chain(third_party_variants()) {
+    for variant in variants().chain(comparison_variants()) {
         for_each_alignment(|src, around, at, len, name| {
             // SAFETY: `around` holds `len` bytes from `at`, and is apart from `src`.
             unsafe { variant.copy(around.as_mut_ptr().add(at), src.as_ptr(), len) };
@@ -60,7 +60,7 @@ fn sum_matches_the_reference() {
             assert_eq!(total.fold(), expected, "{variant} {name} len {len}");
             assert_eq!(total.finish(), !expected);
         }
-        for variant in variants().chain(third_party_variants()) {
+        for variant in variants().chain(comparison_variants()) {
             let mut total = Sum::new();
             // SAFETY: the bytes belong to a slice.
             unsafe { variant.sum_shared(src.as_ptr(), src.len(), &mut total) };
@@ -129,7 +129,7 @@ fn every_pair_of_misalignments() {
 fn chunks_in_a_row_sum_as_one() {
     let (_, data) = &data()[0];
     let cuts = random_bytes(1 << 14, 0xc075);
-    for variant in variants().chain(third_party_variants()) {
+    for variant in variants().chain(comparison_variants()) {
         for (round, cut) in cuts.chunks_exact(8).enumerate() {
             // Odd and even lengths, short and long, appended by each of the four functions.
             let mut chunks: Vec<&[u8]> = Vec::new();
@@ -165,7 +165,7 @@ fn guard_pages_are_not_touched() {
     let data = random_bytes(MAX, 0x9a9e);
     let mut src = Guarded::new(MAX);
     let mut dst = Guarded::new(MAX);
-    for variant in variants() {
+    for variant in variants().chain(comparison_variants()) {
         for len in lengths() {
             for corner in 0..4 {
                 let from = if corner & 1 == 0 { 0 } else { src.len - len };
