@@ -77,7 +77,7 @@ pub use sections::node::{Kinds, NodeConfig, NodeSettings};
 pub use sections::port_list::PortList;
 pub use sections::section::is_name;
 pub use sections::types::{
-    BridgeConfig, Config, Copier, Copies, Idle, Mechanism, PatchConfig, PortConfig, PortNetwork, SandboxConfig,
+    BridgeConfig, Config, Copies, Idle, Mechanism, PatchConfig, PortConfig, PortNetwork, SandboxConfig,
     SourceCheckConfig, StaticEntry, SwitchConfig, UnderlayConfig, WhenFull,
 };
 pub use users::seal_names;

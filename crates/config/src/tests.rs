@@ -137,7 +137,7 @@ fn defaults() {
             api_read_only_perms: None,
             copies: Copies::One,
             simd: None,
-            copy: Copier::Kernel,
+            copy: None,
             sandbox: SandboxConfig::default(),
             without_prefetch: false,
             turn_packets: None,

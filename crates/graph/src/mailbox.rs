@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-use straightline_packet::{Arena, Drops, IgnorePoison, Observer, ObserverId};
+use straightline_packet::{Arena, Drops, IgnorePoison, Level, Observer, ObserverId};
 
 use crate::Graph;
 
@@ -18,6 +18,8 @@ pub struct Work {
     /// Number of ports that a packet may be copied to. This number divides the bytes that a turn
     /// accepts.
     pub fan_out: u32,
+    /// How bytes are copied.
+    pub level: Level,
 }
 
 /// A change of the observers that see a worker's packets.
@@ -136,6 +138,7 @@ impl Mailbox {
         if let Some(mut work) = state.new.take() {
             std::mem::swap(graph, &mut work.graph);
             (work.drops, work.fan_out) = arena.change(work.drops, work.fan_out);
+            work.level = arena.change_level(work.level);
             state.old = Some(work);
             self.done.notify_all();
         }
@@ -186,7 +189,7 @@ mod tests {
         let mut graph = Graph::continuing(earlier);
         let node = graph.node(name, Box::new(Nothing), &[]);
         graph.input(Arc::new(Null::new("in")) as Arc<dyn Port>, node);
-        Work { graph, drops: vec![Arc::default(); 3], fan_out }
+        Work { graph, drops: vec![Arc::default(); 3], fan_out, level: Level::Scalar }
     }
 
     /// Starts a worker. Returns its mailbox, its waiter and its thread.

@@ -112,7 +112,7 @@ impl Watchdog {
 mod tests {
     use std::sync::mpsc::{Receiver, Sender, channel};
 
-    use straightline_packet::{Arena, Batch, Packets, PortIndex, Rcu, Settings, Turn};
+    use straightline_packet::{Arena, Batch, Level, Packets, PortIndex, Rcu, Settings, Turn};
 
     use super::*;
     use crate::{EpollWaiter, Graph, Idle, Mailbox, Next, Node, NodeIndex, Null, Port, Work, Worker, WorkerStats};
@@ -366,7 +366,7 @@ mod tests {
         let mut graph = Graph::new();
         let node = graph.node("nothing", Box::new(Nothing), &[]);
         graph.input(Arc::new(Slow(barrier)), node);
-        mailbox.post(Work { graph, drops: Vec::new(), fan_out: 1 });
+        mailbox.post(Work { graph, drops: Vec::new(), fan_out: 1, level: Level::Scalar });
         waiter.wake();
         reached.recv().expect("it is at the barrier");
         let start = Instant::now();

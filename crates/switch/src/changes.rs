@@ -14,6 +14,10 @@ pub(crate) fn describe(step: &Step, old: &Config, new: &Config) -> Change {
     use ChangeKind::{Bridge, Node, Patch, Port, Underlay};
     use Changed::{Added, Changed as Other, Moved, Remade, Removed};
     let (kind, name, change, detail) = match step {
+        Step::SwitchKey(key) => {
+            let detail = format!("packets are copied by {} now", new.switch.level());
+            return Change { kind: ChangeKind::Switch, name: (*key).to_owned(), change: Other, detail };
+        }
         Step::PortAdded(at) => (Port, &new.ports[*at].name, Added, String::new()),
         Step::PortRemoved { old: at } => (Port, &old.ports[*at].name, Removed, String::new()),
         Step::PortRemade { new: at, why, .. } => {

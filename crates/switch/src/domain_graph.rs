@@ -7,7 +7,7 @@ use std::sync::Arc;
 use az::SaturatingAs;
 use straightline_graph::{Graph, Node, NodeIndex, NodeStats, Port, PortControl, Work};
 use straightline_nodes::{AllowedAddresses, BridgeRules, BridgeTable, Patch, PortVlans, Sink, TagForm};
-use straightline_packet::{Drops, PortIndex, Reason};
+use straightline_packet::{Drops, Level, PortIndex, Reason};
 use straightline_underlay::{Decap, Encap, Gather, OwnPackets, Tunnel, Tunnels, Underlay, UnderlayOutput};
 
 use crate::node_chain::NodeChains;
@@ -20,6 +20,7 @@ pub(crate) struct LiveParts<'a> {
     /// The drop counters of each slot.
     pub(crate) drops: Vec<Arc<Drops>>,
     pub(crate) tables: &'a Tables,
+    pub(crate) level: Level,
 }
 
 /// An underlay's output in a worker's graph.
@@ -48,7 +49,7 @@ impl LiveParts<'_> {
         let mut building = Building { live: self, worker, graph: &mut graph, unconnected: None };
         domains.iter().for_each(|domain| building.domain(domain));
         let fan_out = domains.iter().map(|domain| domain.fan_out()).max().unwrap_or(1).max(1);
-        Work { graph, drops: self.drops.clone(), fan_out: fan_out.saturating_as::<u32>() }
+        Work { graph, drops: self.drops.clone(), fan_out: fan_out.saturating_as::<u32>(), level: self.level }
     }
 
     /// Returns the tunnel of a port.

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use straightline_graph::{NodeStats, PortControl, Waiters, Work};
-use straightline_packet::{Drops, IgnorePoison, PortIndex};
+use straightline_packet::{Drops, IgnorePoison, Level, PortIndex};
 
 use crate::api::Changes;
 use crate::changes::describe;
@@ -126,13 +126,17 @@ impl Switch {
         let Next { config, plan, ports, drops, tables } = next;
         let domains = specs(config, &plan);
         let kept: Vec<_> = now.domains.iter().zip(&domains).map(|(had, has)| unchanged(had, has)).collect();
+        let level = config.switch.level();
+        let is_other_level = level != now.config.switch.level();
         let is_concerned = |&worker: &usize| {
-            kept[worker].len() != domains[worker].len() || kept[worker].len() != now.domains[worker].len()
+            is_other_level
+                || kept[worker].len() != domains[worker].len()
+                || kept[worker].len() != now.domains[worker].len()
         };
         let concerned: Vec<_> = (0..self.handles.len()).filter(is_concerned).collect();
 
         // The tables of domains that are kept are the same as before.
-        let live = live_parts(&plan, &ports, &drops, self.running.removed_drops(), &tables);
+        let live = live_parts(&plan, &ports, &drops, self.running.removed_drops(), &tables, level);
         let own = |worker: usize| now.workers[worker].1.clone();
         self.post(concerned.iter().map(|&worker| (worker, live.work(worker, &kept[worker], own(worker)))))?;
 
@@ -414,6 +418,7 @@ fn live_parts<'a>(
     drops: &[Arc<Drops>],
     nobody: &Arc<Drops>,
     tables: &'a Tables,
+    level: Level,
 ) -> LiveParts<'a> {
     let slots = plan.ports.iter().map(|place| usize::from(place.slot) + 1).max().unwrap_or(0);
     let mut by_slot = vec![Arc::clone(nobody); slots];
@@ -421,7 +426,7 @@ fn live_parts<'a>(
         by_slot[usize::from(place.slot)] = Arc::clone(drops);
     }
     let ports = plan.ports.iter().zip(ports).map(|(place, port)| (PortIndex(place.slot), port));
-    LiveParts { ports: ports.collect(), drops: by_slot, tables }
+    LiveParts { ports: ports.collect(), drops: by_slot, tables, level }
 }
 
 /// Returns the configuration, with the running prototypes of nodes that stay the same, so that

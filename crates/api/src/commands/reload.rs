@@ -19,8 +19,8 @@ pub struct ReloadRequest {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Changes {
-    /// The changes: ports first, then underlays, patches, bridges and nodes. Empty if the configuration is the
-    /// same as before.
+    /// The changes: keys of `[switch]` first, then ports, underlays, patches, bridges and nodes. Empty if the
+    /// configuration is the same as before.
     pub changes: Vec<Change>,
     /// The patches, bridges and underlays whose packets wait in their rings during the change, such as
     /// `bridge "lan"`.
@@ -48,6 +48,7 @@ pub struct Change {
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self.kind {
+            ChangeKind::Switch => "switch",
             ChangeKind::Port => "port",
             ChangeKind::Underlay => "underlay",
             ChangeKind::Patch => "patch",
@@ -71,6 +72,8 @@ impl fmt::Display for Change {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum ChangeKind {
+    /// A key of `[switch]`.
+    Switch,
     /// A port.
     Port,
     /// An underlay.

@@ -16,7 +16,7 @@ pub struct Status {
     pub api_version: u32,
     /// Seconds since the switch started.
     pub uptime_s: f64,
-    /// The instruction set of copies and checksums, or `libc` or `movsb` if one of those copies.
+    /// The instruction set of copies and checksums, or the copy that `copy` names.
     pub simd: String,
     /// The number of workers.
     pub workers: usize,

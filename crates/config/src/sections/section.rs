@@ -73,22 +73,13 @@ impl<'t> Section<'t> {
 
     /// Adds an error for each key that has none of these names.
     pub(crate) fn only_names(&self, keys: &[&str], report: &mut Findings<'_>) {
-        self.only_names_but(keys, &[], report);
-    }
-
-    /// Adds an error for each key that has none of these names. `gone` has names of older versions,
-    /// and why they are gone.
-    pub(crate) fn only_names_but(&self, keys: &[&str], gone: &[(&str, &str)], report: &mut Findings<'_>) {
         for (key, _) in self.entries() {
             let name = key.get_ref().as_ref();
             if keys.contains(&name) {
                 continue;
             }
             let title = &self.title;
-            let message = match gone.iter().find(|(gone, _)| *gone == name) {
-                Some((_, why)) => format!("{name} in {title}: the key is gone, because {why}; delete the line"),
-                None => format!("unknown key {name:?} in {title}; {}", hint(name, keys, "keys")),
-            };
+            let message = format!("unknown key {name:?} in {title}; {}", hint(name, keys, "keys"));
             report.error(&key.span(), message);
         }
     }

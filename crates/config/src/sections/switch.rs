@@ -88,6 +88,16 @@ pub(crate) const KEYS: &[Key] = &[
         "\"avx512\"",
     ),
     Key::new(
+        "copy",
+        Value::Choice(&["kernel", "libc", "bytes", "movsb", "movsb-long", "unaligned", "streaming"]),
+        Absent::Value("\"kernel\""),
+        "Copy of bodies and heads. Others than `\"kernel\"` are for comparisons, and take no `simd`: `\"libc\"` is \
+         `memmove` of the C library, `\"bytes\"` a loop byte by byte, `\"movsb\"` the instruction `rep movsb`, \
+         `\"movsb-long\"` that from 4 KiB on, `\"unaligned\"` does not align the destination, `\"streaming\"` stores \
+         past the caches. A reload may change this key and `simd` while packets pass.",
+        "\"libc\"",
+    ),
+    Key::new(
         "sandbox",
         Value::Choices(&["capabilities", "landlock", "seccomp"]),
         Absent::Text("all that the kernel has"),
@@ -97,12 +107,8 @@ pub(crate) const KEYS: &[Key] = &[
     ),
 ];
 
-/// A key of older versions, for experiments. They set [`crate::SwitchConfig::copy`] instead.
-const GONE: (&str, &str) = ("copy", "the switch always copies with its own kernels");
-
 pub(crate) fn read(section: &Section<'_>, machine: &Machine, report: &mut Findings<'_>, draft: &mut Draft) {
-    let names: Vec<_> = KEYS.iter().map(|key| key.name).collect();
-    section.only_names_but(&names, &[GONE], report);
+    section.only(KEYS, report);
     draft.switch.workers = read_workers(section, machine, report);
     if let Some(idle) = section.choice("idle", &[("sleep", Idle::Sleep), ("spin", Idle::Spin)], report) {
         draft.switch.idle = *idle.get_ref();
@@ -111,6 +117,7 @@ pub(crate) fn read(section: &Section<'_>, machine: &Machine, report: &mut Findin
         draft.switch.copies = if *copies.get_ref() == 1 { Copies::One } else { Copies::Two };
     }
     draft.switch.simd = read_simd(section, report);
+    draft.switch.copy = read_copy(section, report);
     if let Some(sandbox) = read_sandbox(section, report) {
         draft.switch.sandbox = sandbox;
     }
@@ -196,6 +203,32 @@ fn read_simd(section: &Section<'_>, report: &mut Findings<'_>) -> Option<Level> 
             let mut words = vec!["auto"];
             words.extend(Level::NAMES);
             format!("simd {word:?} in {title}: unknown; {}", hint(word, &words, "known"))
+        };
+        report.error(&named.span(), message);
+    }
+    level
+}
+
+/// Reads the copy that the file names, if it is another one than the switch's own.
+fn read_copy(section: &Section<'_>, report: &mut Findings<'_>) -> Option<Level> {
+    let named = section.text("copy", "copy = \"kernel\"", report)?;
+    let word = *named.get_ref();
+    if word == "kernel" {
+        return None;
+    }
+    let title = section.title();
+    if let Some(simd) = section.get("simd") {
+        report.error(&simd.span(), format!("simd in {title}: copy {word:?} takes no instruction set; leave one out"));
+    }
+    let level = Level::for_comparison().find(|level| level.name() == word);
+    if level.is_none() {
+        let message = if Level::COMPARISONS.contains(&word) {
+            let here: Vec<_> = Level::for_comparison().map(Level::name).collect();
+            format!("copy {word:?} in {title}: this machine does not have it; it has {}", here.join(", "))
+        } else {
+            let mut words = vec!["kernel"];
+            words.extend(Level::COMPARISONS);
+            format!("copy {word:?} in {title}: unknown; {}", hint(word, &words, "known"))
         };
         report.error(&named.span(), message);
     }

@@ -160,8 +160,8 @@ pub struct SwitchConfig {
     /// The instruction set of copies and checksums. `None`: the widest that is known to be good on
     /// this machine.
     pub simd: Option<Level>,
-    /// The implementation of copies. No file can set this field: it is for experiments.
-    pub copy: Copier,
+    /// A copy of another kind in place of the switch's own, for comparisons.
+    pub copy: Option<Level>,
     /// The confinement of the process.
     pub sandbox: SandboxConfig,
     /// Turns prefetching of buffers off. No file can set this field: it is for experiments.
@@ -207,16 +207,10 @@ impl SwitchConfig {
         }
     }
 
-    /// Returns the instruction set or implementation of copies and checksums, with defaults
-    /// resolved.
+    /// Returns the instruction set of copies and checksums, or the other copy, with defaults resolved.
     #[must_use]
     pub fn level(&self) -> Level {
-        match self.copy {
-            Copier::Kernel => self.simd.unwrap_or_else(Level::detect),
-            Copier::Libc => Level::Libc,
-            #[cfg(target_arch = "x86_64")]
-            Copier::Movsb => Level::Movsb,
-        }
+        self.copy.or(self.simd).unwrap_or_else(Level::detect)
     }
 }
 
@@ -280,40 +274,6 @@ pub enum Copies {
     /// Two copies, through a buffer of the switch, as other switches do. It is the baseline of
     /// measurements.
     Two,
-}
-
-/// The implementation of copies.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Copier {
-    /// The switch's own kernels, in the instruction set of [`SwitchConfig::simd`].
-    #[default]
-    Kernel,
-    /// The C library, for comparison. Bytes that are summed in the same pass are still copied by
-    /// the switch's kernels.
-    Libc,
-    /// The instruction `rep movsb`, for comparison as [`Copier::Libc`].
-    #[cfg(target_arch = "x86_64")]
-    Movsb,
-}
-
-impl Copier {
-    /// All implementations on this architecture.
-    #[cfg(target_arch = "x86_64")]
-    pub const ALL: [Self; 3] = [Self::Kernel, Self::Libc, Self::Movsb];
-    /// All implementations on this architecture.
-    #[cfg(not(target_arch = "x86_64"))]
-    pub const ALL: [Self; 2] = [Self::Kernel, Self::Libc];
-
-    /// Returns the name in results.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Kernel => "kernel",
-            Self::Libc => "libc",
-            #[cfg(target_arch = "x86_64")]
-            Self::Movsb => "movsb",
-        }
-    }
 }
 
 /// A section `[port.NAME]`.

@@ -135,17 +135,27 @@ fn instruction_sets() {
     one_error("[switch]\nsimd = \"avx3\"\n", 2, &["simd \"avx3\" in [switch]: unknown; did you mean \"avx2\"?"]);
     one_error("[switch]\nsimd = \"libc\"\n", 2, &["known are auto, scalar, sse2, avx2, avx512, avx512-copies, neon"]);
     one_error("[switch]\nsimd = 2\n", 2, &["it must be a string, for example simd = \"auto\""]);
-    for copy in ["kernel", "libc", "movsb", "memcpy"] {
-        let text = format!("[switch]\nsimd = \"auto\"\ncopy = \"{copy}\"\n");
-        one_error(&text, 3, &["copy in [switch]: the key is gone", "delete the line"]);
-        assert_ne!(
-            crate::keys::schema_tests::takes(&text, &crate::Kinds::new()),
-            Some(true),
-            "the schema takes {text}"
-        );
+}
+
+#[test]
+fn other_copies() {
+    let level = |key: &str| good(&format!("[switch]\n{key}\n")).config.switch.level();
+    assert_eq!(level("copy = \"kernel\"\nsimd = \"scalar\""), Level::Scalar);
+    for copy in Level::for_comparison() {
+        assert_eq!(level(&format!("copy = \"{copy}\"")), copy);
     }
-    let unknown = errors("[switch]\nspeed = 1\n");
-    assert!(unknown[0].ends_with("copies, simd, sandbox"), "{} names a key that is gone", unknown[0]);
+    for name in Level::COMPARISONS {
+        if !Level::for_comparison().any(|copy| copy.name() == name) {
+            one_error(
+                &format!("[switch]\ncopy = \"{name}\"\n"),
+                2,
+                &[name, "this machine does not have it; it has libc"],
+            );
+        }
+    }
+    one_error("[switch]\ncopy = \"memcpy\"\n", 2, &["copy \"memcpy\" in [switch]: unknown", "kernel, libc, bytes"]);
+    one_error("[switch]\ncopy = \"libc\"\nsimd = \"auto\"\n", 3, &["copy \"libc\" takes no instruction set"]);
+    one_error("[switch]\ncopy = 2\n", 2, &["it must be a string, for example copy = \"kernel\""]);
 }
 
 #[test]

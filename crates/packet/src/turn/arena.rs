@@ -171,6 +171,11 @@ impl Arena {
         (std::mem::replace(&mut self.drops, drops), std::mem::replace(&mut self.fan_out, fan_out.max(1)))
     }
 
+    /// Changes how bytes are copied from the next turn on. Returns the former level.
+    pub fn change_level(&mut self, level: Level) -> Level {
+        std::mem::replace(&mut self.settings.level, level)
+    }
+
     /// Adds an observer of the packets of all following turns.
     pub fn add_observer(&mut self, id: ObserverId, observer: Box<dyn Observer>) {
         observe::add(&mut self.observers, id, observer);

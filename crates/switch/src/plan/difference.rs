@@ -11,6 +11,8 @@ use crate::config::{Config, Mac, PortConfig, SwitchConfig, UnderlayConfig, note}
 /// One change. Indexes are into the new configuration's list, `old` ones into the old one's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
+    /// A key of `[switch]` that workers take up at once has another value.
+    SwitchKey(&'static str),
     /// A port is added.
     PortAdded(usize),
     /// A port is removed.
@@ -59,8 +61,6 @@ pub(crate) fn needs_restart(old: &SwitchConfig, new: &SwitchConfig) -> Option<St
         ("workers", old.workers != new.workers),
         ("idle", old.idle != new.idle),
         ("copies", old.copies != new.copies),
-        ("simd", old.simd != new.simd),
-        ("copy", old.copy != new.copy),
         ("api", old.api != new.api),
         ("api-group", old.api_group != new.api_group),
         ("api-perms", old.api_perms != new.api_perms),
@@ -73,7 +73,8 @@ pub(crate) fn needs_restart(old: &SwitchConfig, new: &SwitchConfig) -> Option<St
     if !changed.is_empty() {
         return Some(changed.join(", "));
     }
-    (old != new).then(|| "a key".to_owned())
+    let applied = SwitchConfig { simd: new.simd, copy: new.copy, ..old.clone() };
+    (applied != *new).then(|| "a key".to_owned())
 }
 
 /// Returns why a port must be closed and opened again to get a new configuration under the same
@@ -137,8 +138,11 @@ fn underlay_remade((old_config, old): (&Config, usize), (config, new): (&Config,
 
 /// Returns all changes, ports first.
 pub(crate) fn difference(before: Before<'_>, config: &Config, plan: &Plan) -> Vec<Step> {
-    let mut steps = Vec::new();
     let old_config = before.config;
+    let old_switch = &old_config.switch;
+    let keys = [("simd", old_switch.simd != config.switch.simd), ("copy", old_switch.copy != config.switch.copy)];
+    let mut steps: Vec<_> =
+        keys.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| Step::SwitchKey(key)).collect();
     let old_networks = old_config.networks();
     let networks = config.networks();
     for (new, port) in config.ports.iter().enumerate() {
