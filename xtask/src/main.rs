@@ -45,6 +45,8 @@ const USAGE: &str = "usage: cargo xtask COMMAND
         compare switches at a tap, and at AF_XDP over a veth pair
   compare tunnels [ARGUMENT...]
         compare tunnels between two switches with a Linux guest each, over a veth pair
+  compare memcpy [ARGUMENT...]
+        compare copies in DPDK's vhost library, which it builds from Debian's source
   linux [ARGUMENT...]
         compare switches between two Linux guests (User Mode Linux): iperf3, CPU time of the switch, round trips;
         without an argument, list what can be compared
@@ -124,6 +126,7 @@ fn measure(what: &str, args: &[String]) -> Result<bool> {
         Some((first, rest)) if what == "compare" => match first.as_str() {
             "devices" => ("devices", rest),
             "tunnels" => ("tunnels", rest),
+            "memcpy" => ("memcpy", rest),
             _ => (what, args),
         },
         _ => (what, args),

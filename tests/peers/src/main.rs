@@ -14,6 +14,7 @@ mod lab;
 mod linux;
 mod machine;
 mod measure;
+mod memcpy;
 mod net;
 mod ovs;
 mod proc;
@@ -72,6 +73,7 @@ enum Comparison {
     Devices(devices::Options),
     Tunnels(tunnels::Options),
     Linux(linux::Options),
+    Memcpy(memcpy::Options),
 }
 
 fn main() -> ExitCode {
@@ -82,6 +84,7 @@ fn main() -> ExitCode {
         Some(Comparison::Devices(options)) => ("compare devices", devices::run(options)),
         Some(Comparison::Tunnels(options)) => ("compare tunnels", tunnels::run(options)),
         Some(Comparison::Linux(options)) => ("linux", linux::run(options)),
+        Some(Comparison::Memcpy(options)) => ("compare memcpy", memcpy::run(options)),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,

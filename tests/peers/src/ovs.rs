@@ -66,6 +66,20 @@ impl<'lab> Ovs<'lab> {
         Self::start_with_ports(lab, program(), &[port("a"), port("b")])
     }
 
+    /// Starts Open vSwitch between each two of these sockets, with libraries of this folder.
+    pub(crate) fn start_with_library(lab: &'lab Lab<'_>, ports: &[&str], folder: &Path) -> Result<Self> {
+        let kind = || vec!["type=dpdkvhostuser".to_owned()];
+        let ports: Vec<Port> = ports.iter().map(|port| (format!("{port}.sock"), kind())).collect();
+        let mut command = program();
+        command.env("LD_LIBRARY_PATH", folder);
+        Self::start_with_ports(lab, command, &ports)
+    }
+
+    /// Returns the process.
+    pub(crate) fn id(&self) -> u32 {
+        self.switch.id()
+    }
+
     /// Starts Open vSwitch between sockets and interfaces (AF_XDP). `command` runs [`PROGRAM`], for
     /// example in a network namespace.
     pub(crate) fn start_with_devices(lab: &'lab Lab<'_>, command: Command, pairs: &[(&str, &str)]) -> Result<Self> {

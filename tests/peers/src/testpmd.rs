@@ -118,6 +118,11 @@ impl Testpmd {
         Ok(Self { proc })
     }
 
+    /// Returns the process.
+    pub(crate) fn id(&self) -> u32 {
+        self.proc.id()
+    }
+
     /// Waits until both ports have a guest.
     pub(crate) fn wait_links(&mut self) -> Result<()> {
         for port in 0..2 {

@@ -18,23 +18,23 @@ use crate::testpmd::Testpmd;
 
 /// A guest's measurements. `straightline lab loop --json` prints the fields that are not skipped.
 #[derive(Clone, Debug, Deserialize)]
-pub(super) struct GuestReport {
+pub(crate) struct GuestReport {
     /// Million packets received a second, by both ports together.
-    pub(super) mpps: f64,
+    pub(crate) mpps: f64,
     /// Gigabits of their frames a second.
-    pub(super) gbit_per_s: f64,
+    pub(crate) gbit_per_s: f64,
     /// Cycles of the guest itself for a packet.
     #[serde(default)]
-    pub(super) guest_cycles_per_packet: Option<f64>,
+    pub(crate) guest_cycles_per_packet: Option<f64>,
     /// Packets that never came back.
     #[serde(default)]
-    pub(super) lost: Option<u64>,
+    pub(crate) lost: Option<u64>,
     /// Other results of a search, by metric.
     #[serde(skip)]
-    pub(super) found: BTreeMap<String, f64>,
+    pub(crate) found: BTreeMap<String, f64>,
     /// Whether the rate is valid, or only a lower bound.
     #[serde(skip)]
-    pub(super) validity: Validity,
+    pub(crate) validity: Validity,
 }
 
 impl GuestReport {
@@ -163,7 +163,7 @@ fn found(lines: &[Sample]) -> Result<GuestReport> {
 }
 
 /// Returns the receive rates of a sample.
-fn rates(line: &Sample) -> Result<GuestReport> {
+pub(crate) fn rates(line: &Sample) -> Result<GuestReport> {
     let needed = |name: &str| {
         line.metrics.get(name).copied().with_context(|| format!("the generator printed no metric {name}: {line:?}"))
     };
@@ -190,7 +190,7 @@ fn limit(options: &Options) -> Duration {
 }
 
 /// Runs a laboratory command, and returns its standard output.
-fn output_of(lab: &Lab, command: Command, limit: Duration) -> Result<String> {
+pub(crate) fn output_of(lab: &Lab, command: Command, limit: Duration) -> Result<String> {
     let mut guest = Proc::start("guest", command, &lab.log("guest"))?;
     let status = guest.wait_end(limit)?;
     // The last lines of output may still be in the pipe.

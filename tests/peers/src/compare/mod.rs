@@ -13,6 +13,7 @@ mod options;
 mod switches;
 mod table;
 
+pub(crate) use guests::{GuestReport, output_of as guest_output, rates};
 pub(crate) use switches::{our_cycles, ovs_cycles, testpmd_cycles};
 
 use anyhow::{Result, bail};

@@ -41,7 +41,11 @@ impl<'lab> RunningSwitch<'lab> {
                 Ok(Self::Ovs(Ovs::start_with_mtu(lab, false, mtu)?))
             }
             SwitchKind::Ours(ours) => Ok(Self::Ours { proc: ours.start(lab, "spin")?, lab, program: &ours.program }),
-            SwitchKind::OvsSleeping | SwitchKind::RteVhost | SwitchKind::Kernel | SwitchKind::OwnDevice => {
+            SwitchKind::OvsSleeping
+            | SwitchKind::RteVhost
+            | SwitchKind::Kernel
+            | SwitchKind::OwnDevice
+            | SwitchKind::Copy(_) => {
                 bail!(
                     "{} is not a switch between two sockets: use `cargo xtask linux` or `compare devices`",
                     switch.name

@@ -12,6 +12,7 @@ use rustix::process::Signal;
 
 use crate::lab::Lab;
 use crate::machine::two_cpus;
+use crate::memcpy::DpdkCopy;
 use crate::proc::{self, Proc};
 
 /// A switch that is compared.
@@ -37,6 +38,8 @@ pub(crate) enum SwitchKind {
     Kernel,
     /// No switch: the guest opens the device itself.
     OwnDevice,
+    /// A switch of DPDK's, whose vhost library has this copy.
+    Copy(DpdkCopy),
     Ours(OurSwitch),
 }
 
@@ -84,7 +87,9 @@ impl Candidate {
                 *program = found.with_context(|| format!("--switch {}: {}", self.name, program.display()))?;
                 Command::new(&*program)
             }
-            SwitchKind::Testpmd | SwitchKind::Ovs | SwitchKind::OvsSleeping => Command::new("dpkg-query"),
+            SwitchKind::Testpmd | SwitchKind::Ovs | SwitchKind::OvsSleeping | SwitchKind::Copy(_) => {
+                Command::new("dpkg-query")
+            }
             SwitchKind::RteVhost => Command::new("pkg-config"),
             SwitchKind::Kernel => Command::new("uname"),
             SwitchKind::OwnDevice => Command::new("linux.uml"),
@@ -93,6 +98,7 @@ impl Candidate {
             SwitchKind::Ours(_) | SwitchKind::OwnDevice => ask.arg("--version"),
             SwitchKind::Testpmd => ask.args(["-W", "dpdk"]),
             SwitchKind::Ovs | SwitchKind::OvsSleeping => ask.args(["-W", "openvswitch-switch-dpdk"]),
+            SwitchKind::Copy(_) => ask.args(["-W", "librte-vhost23", "openvswitch-switch-dpdk", "libc6"]),
             SwitchKind::RteVhost => ask.args(["--modversion", "libdpdk"]),
             SwitchKind::Kernel => ask.arg("-r"),
         };

@@ -29,7 +29,16 @@ pub(crate) fn compile(folder: &Path, source: &str, flags: &str) -> Result<PathBu
 
 /// Runs a short command that must succeed, and returns its standard output.
 pub(crate) fn output_of(command: &mut Command) -> Result<String> {
-    let (code, out, err) = proc::run(command, Duration::from_secs(60))?;
+    output_within(command, Duration::from_secs(60))
+}
+
+/// Runs a command that loads or builds something.
+pub(crate) fn long_output_of(command: &mut Command) -> Result<String> {
+    output_within(command, Duration::from_secs(3600))
+}
+
+fn output_within(command: &mut Command, limit: Duration) -> Result<String> {
+    let (code, out, err) = proc::run(command, limit)?;
     if code != Some(0) {
         bail!("{command:?} ended with {code:?}: {}{}", out.trim(), err.trim());
     }

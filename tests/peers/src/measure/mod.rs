@@ -1,5 +1,5 @@
-//! The common part of `peers compare`, `peers devices`, `peers tunnels` and `peers linux`: comparisons
-//! of switches, in the rounds of [`straightline_lab::rounds`].
+//! The common part of `peers compare`, `peers devices`, `peers tunnels`, `peers linux` and `peers
+//! memcpy`: comparisons of switches, in the rounds of [`straightline_lab::rounds`].
 //!
 //! | file | holds |
 //! |---|---|
@@ -14,7 +14,7 @@ mod options;
 mod rounds;
 
 pub(crate) use candidates::{Candidate, Keys, OurSwitch, SwitchKind, end, wait_ready};
-pub(crate) use compile::{compile, output_of};
+pub(crate) use compile::{compile, long_output_of, output_of};
 #[cfg(test)]
 pub(crate) use options::parsed;
 pub(crate) use options::{CommonOptions, Peers, require, secs};
