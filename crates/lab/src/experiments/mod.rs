@@ -10,6 +10,7 @@
 //! | `settings` | settings of all trials: CPUs, times, the stop |
 //! | `bench` | one trial: switch, path of packets, cycles by phase |
 //! | `pvp` | a trial in which packets pass a guest |
+//! | `paced` | a trial that measures the latency of few packets beside others |
 //! | `bound` | the switch that copies nothing, a separate program |
 //! | `table` | medians and ratios, as Markdown |
 //! | `memcpy`, `width`, `header_align`, `offload`, `touch`, `prefetch`, `cold`, `batch`, `levels`, `noisy`, `tunnel` | the experiments |
@@ -23,6 +24,7 @@ mod levels;
 mod memcpy;
 mod noisy;
 mod offload;
+mod paced;
 mod prefetch;
 mod pvp;
 mod settings;
@@ -105,7 +107,8 @@ pub const ALL: &[Experiment] = &[
     },
     Experiment {
         name: "noisy",
-        question: "the cost of a neighbour that fills the last-level cache, and the gain from dividing that cache",
+        question: "the cost of a neighbour that fills the last-level cache, in cycles and in latency, and the gain from \
+                   dividing that cache",
         plan: noisy::plan,
     },
     Experiment {

@@ -1,19 +1,21 @@
-//! The cost of a neighbour that fills the last-level cache, and the gain from dividing that cache:
-//! `docs/experiments/noisy.md`.
+//! The cost of a neighbour that fills the last-level cache, in cycles at full load and in latency of
+//! a paced port, and the gain from dividing that cache: `docs/experiments/noisy.md`.
 
 use std::path::{Path, PathBuf};
+use std::{fmt, iter};
 
 use anyhow::Context;
 use az::SaturatingAs;
 
 use super::bench::{TrafficPath, bench};
 use super::settings::Settings;
-use super::{Cell, Plan, Variant};
+use super::{Cell, Plan, Variant, paced};
+use crate::guests::forward::Mode;
 use crate::guests::reflector::{ReflectorOptions, Sizes};
 use crate::machine::are_apart;
 use crate::rounds::{Measured, Shown};
 use crate::testbed::neighbour::resctrl::{Allocation, Class, ROOT};
-use crate::testbed::neighbour::{Neighbour, NeighbourCpu, Proof};
+use crate::testbed::neighbour::{Neighbour, NeighbourCpu, NeighbourTurns, Proof};
 
 /// Frame lengths: headers alone, and a full body.
 const SIZES: [u32; 2] = [64, 1514];
@@ -32,36 +34,71 @@ fn plan_at(root: &Path, settings: &Settings, quick: bool) -> Plan {
     let place = NeighbourCpu::find(worker, generator).unwrap_or(NeighbourCpu::SharedWithGenerator(generator));
     left_out.extend(missed(place, worker, are_apart));
     let allocation = Allocation::open(root);
-    if let Err(why) = &allocation {
-        left_out.push(format!("a divided cache: {why:#}"));
-    }
-    let can_divide = allocation.is_ok();
-    let footprints = if quick { &FOOTPRINTS[1..3] } else { &FOOTPRINTS };
-    let cells = SIZES.iter().flat_map(|&size| footprints.iter().map(move |&footprint| (size, footprint)));
-    let cells = cells.map(|(size, footprint)| {
-        let noisy = move |root: Option<PathBuf>| {
-            move |settings: &Settings| trial(settings, size, place, Some((footprint, root.as_deref())))
-        };
-        let mut variants = vec![
-            Variant::new("quiet", move |settings: &Settings| trial(settings, size, place, None)),
-            Variant::new("noisy", noisy(None)),
-        ];
-        if can_divide {
-            variants.push(Variant::new("noisy, cache divided", noisy(Some(root.to_owned()))));
+    let mut noises = vec![("noisy", Noise { root: None, is_limited: false })];
+    match allocation {
+        Err(why) => left_out.push(format!("a divided cache, and limited memory bandwidth: {why:#}")),
+        Ok(allocation) => {
+            noises.push(("noisy, cache divided", Noise { root: Some(root.to_owned()), is_limited: false }));
+            if allocation.limits_bandwidth() {
+                let both = Noise { root: Some(root.to_owned()), is_limited: true };
+                noises.push(("noisy, cache divided and bandwidth limited", both));
+            } else {
+                left_out.push("limited memory bandwidth: this processor's resctrl has no `MB`".to_owned());
+            }
         }
-        let kib = footprint >> 10;
-        let place = place.as_str();
-        Cell::new([("size", &size), ("neighbour_kib", &kib), ("neighbour_seat", &place)], variants)
-    });
-    let cells = cells.collect();
+    }
+    let footprints = if quick { &FOOTPRINTS[1..3] } else { &FOOTPRINTS };
+    let seat = place.as_str();
+    let mut cells = Vec::new();
+    for load in [Load::Loop, Load::Paced] {
+        // A thread that takes turns with the generator has no class of its own.
+        let is_apart = load == Load::Loop || matches!(place, NeighbourCpu::Own(_));
+        let noises = if is_apart { &noises[..] } else { &noises[..1] };
+        // A quick run has the latencies of short frames only.
+        let sizes = if quick && load == Load::Paced { &SIZES[..1] } else { &SIZES };
+        for &size in sizes {
+            for &footprint in footprints {
+                let case = Case { load, size, place, footprint };
+                let quiet = Variant::new("quiet", move |settings: &Settings| case.measure(settings, None));
+                let noisy = noises.iter().map(|(name, noise)| {
+                    let noise = noise.clone();
+                    Variant::new(*name, move |settings: &Settings| case.measure(settings, Some(&noise)))
+                });
+                let axes: [(_, &dyn fmt::Display); 4] = [
+                    ("load", &load.name()),
+                    ("size", &size),
+                    ("neighbour_kib", &(footprint >> 10)),
+                    ("neighbour_seat", &seat),
+                ];
+                cells.push(Cell::new(axes, iter::once(quiet).chain(noisy)));
+            }
+        }
+        if load == Load::Paced {
+            cells.extend(sizes.iter().map(|&size| beside_ports(size)));
+        }
+    }
+    if matches!(place, NeighbourCpu::SharedWithGenerator(_)) && noises.len() > 1 {
+        left_out.push("latencies with a divided cache: the neighbour has no thread of its own".to_owned());
+    }
     let mut shown = vec![
         Shown::SWITCH_CYCLES,
         Shown { metric: "rx_packets_per_call", title: "Packets that the switch receives per call" },
         Shown::MPPS,
+        Shown { metric: "latency_p50_us", title: "Latency of a paced packet in microseconds: half of the packets" },
+        Shown { metric: "latency_p99_us", title: "Latency of a paced packet in microseconds: 99 %" },
+        Shown { metric: "latency_p99_9_us", title: "Latency of a paced packet in microseconds: 99.9 %" },
         Shown { metric: "neighbour_line_ns", title: "Nanoseconds of the neighbour's processor time per line" },
     ];
     shown.retain(|shown| !says_nothing(place, shown.metric));
     Plan { name: "noisy", shown, cells, left_out }
+}
+
+/// Makes the cell of paced ports beside two ports of the same worker that flood each other.
+fn beside_ports(size: u32) -> Cell {
+    let variant =
+        |name: &str, mode| Variant::new(name, move |settings: &Settings| paced::measure(settings, size, mode, None));
+    let variants = [variant("quiet", Mode::RxOnly), variant("noisy", Mode::FlowGen)];
+    Cell::new([("load", &Load::Paced.name()), ("size", &size), ("neighbour_seat", &"other-ports")], variants)
 }
 
 /// Returns a description of what cannot be measured with the neighbour on this CPU, if anything.
@@ -86,37 +123,87 @@ fn says_nothing(place: NeighbourCpu, metric: &str) -> bool {
     matches!(place, NeighbourCpu::SharedWithGenerator(_)) && ["mpps", "gbit_per_s"].contains(&metric)
 }
 
-/// Makes a trial. `neighbour` has the footprint of a neighbour on this CPU, if there is one. If the
-/// cache is to be divided, it also has the root of the resctrl file system. Then the neighbour gets
-/// a class of its own.
-fn trial(
-    settings: &Settings,
+/// The traffic that the neighbour disturbs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Load {
+    /// As many packets as go round; the switch's cycles count.
+    Loop,
+    /// Few packets; their latencies count.
+    Paced,
+}
+
+impl Load {
+    fn name(self) -> &'static str {
+        match self {
+            Load::Loop => "loop",
+            Load::Paced => "paced",
+        }
+    }
+}
+
+/// What a neighbour may take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Noise {
+    /// The root of the resctrl file system if the cache is to be divided. Then the neighbour gets a
+    /// class of its own.
+    root: Option<PathBuf>,
+    /// True if the memory bandwidth of that class is to be limited.
+    is_limited: bool,
+}
+
+/// A cell: the load, and the neighbour with its footprint.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    load: Load,
     size: u32,
     place: NeighbourCpu,
-    neighbour: Option<(usize, Option<&Path>)>,
-) -> anyhow::Result<Measured> {
-    let mut guards = None;
-    if let Some((footprint, root)) = neighbour {
-        let neighbour = Neighbour::start(footprint, place.cpu())?;
-        let classes = root.map(|root| divide(&Allocation::open(root)?, &neighbour)).transpose()?;
-        guards = Some((neighbour, classes));
+    footprint: usize,
+}
+
+impl Case {
+    /// Makes a trial beside the neighbour, if there is one.
+    fn measure(self, settings: &Settings, noise: Option<&Noise>) -> anyhow::Result<Measured> {
+        let Case { load, size, place, footprint } = self;
+        if let (Load::Paced, NeighbourCpu::SharedWithGenerator(_)) = (load, place) {
+            // Without noise the turns take the same time, at one line.
+            let mut neighbour = NeighbourTurns::new(noise.map_or(0, |_| footprint));
+            let mut measured = paced::measure(settings, size, Mode::RxOnly, Some(&mut neighbour))?;
+            let proof = neighbour.stop()?;
+            if noise.is_some() {
+                measured.metrics.extend(metrics(&proof));
+            }
+            return Ok(measured);
+        }
+        let mut guards = None;
+        if let Some(noise) = noise {
+            let neighbour = Neighbour::start(footprint, place.cpu())?;
+            let divided = |root: &PathBuf| divide(&Allocation::open(root)?, &neighbour, noise.is_limited);
+            let classes = noise.root.as_ref().map(divided).transpose()?;
+            guards = Some((neighbour, classes));
+        }
+        let mut measured = match load {
+            Load::Loop => {
+                let choose = |options: &mut ReflectorOptions| options.sizes = Sizes::one(size);
+                bench(settings, TrafficPath::LOOP, |_| (), choose)?
+            }
+            Load::Paced => paced::measure(settings, size, Mode::RxOnly, None)?,
+        };
+        measured.metrics.retain(|metric, _| !says_nothing(place, metric));
+        if let Some((neighbour, _classes)) = guards {
+            measured.metrics.extend(metrics(&neighbour.stop()?));
+        }
+        Ok(measured)
     }
-    let mut measured =
-        bench(settings, TrafficPath::LOOP, |_| (), |options: &mut ReflectorOptions| options.sizes = Sizes::one(size))?;
-    measured.metrics.retain(|metric, _| !says_nothing(place, metric));
-    if let Some((neighbour, _classes)) = guards {
-        measured.metrics.extend(metrics(&neighbour.stop()?));
-    }
-    Ok(measured)
 }
 
 /// Divides the cache. The neighbour may fill the fewest possible ways, and all other threads of
-/// this process the rest. A new thread is in the class of the thread that starts it.
-fn divide(allocation: &Allocation, neighbour: &Neighbour) -> anyhow::Result<[Class; 2]> {
+/// this process the rest. If `is_limited`, the neighbour also gets the least memory bandwidth. A new
+/// thread is in the class of the thread that starts it.
+fn divide(allocation: &Allocation, neighbour: &Neighbour, is_limited: bool) -> anyhow::Result<[Class; 2]> {
     let (few, rest) = allocation.divide()?;
     let id = std::process::id();
-    let theirs = allocation.class(&format!("straightline-{id}-neighbour"), few)?;
-    let ours = allocation.class(&format!("straightline-{id}"), rest)?;
+    let theirs = allocation.class(&format!("straightline-{id}-neighbour"), few, is_limited)?;
+    let ours = allocation.class(&format!("straightline-{id}"), rest, false)?;
     theirs.take(neighbour.task())?;
     for task in std::fs::read_dir("/proc/self/task").context("cannot list our threads")? {
         let task = task?.file_name();
@@ -147,14 +234,17 @@ mod tests {
     use super::*;
 
     /// A resctrl file system of eight ways, made of ordinary files.
-    fn tree() -> tempfile::TempDir {
+    fn tree(has_bandwidth: bool) -> tempfile::TempDir {
         let root = tempfile::tempdir().expect("a folder");
-        std::fs::create_dir_all(root.path().join("info/L3")).expect("a folder");
+        for folder in ["info/L3", "info/MB"] {
+            std::fs::create_dir_all(root.path().join(folder)).expect("a folder");
+        }
         let files = [
-            ("schemata", "L3:0=ff"),
+            ("schemata", if has_bandwidth { "L3:0=ff\nMB:0=100" } else { "L3:0=ff" }),
             ("info/L3/cbm_mask", "ff"),
             ("info/L3/min_cbm_bits", "2"),
             ("info/L3/num_closids", "4"),
+            ("info/MB/min_bandwidth", "10"),
         ];
         for (name, text) in files {
             std::fs::write(root.path().join(name), format!("{text}\n")).expect("a file");
@@ -166,15 +256,32 @@ mod tests {
     fn without_a_cache_to_divide_that_variant_is_left_out_with_the_reason() {
         let nothing = tempfile::tempdir().expect("a folder");
         let plan = plan_at(nothing.path(), &settings(), true);
-        assert_eq!(plan.cells.len(), 4);
-        assert!(labels(&plan)[0].contains("neighbour_kib=8192") && labels(&plan)[0].contains("size=64"), "{plan:?}");
+        // Two footprints with two sizes, then with one size, and one beside ports.
+        assert_eq!(plan.cells.len(), 4 + 2 + 1);
+        let first = &labels(&plan)[0];
+        assert!(["load=loop", "neighbour_kib=8192", "size=64"].iter().all(|axis| first.contains(axis)), "{plan:?}");
         assert_eq!(names(&plan)[0], ["quiet", "noisy"]);
         let why = plan.left_out.last().expect("a reason");
-        assert!(why.starts_with("a divided cache: ") && why.contains("resctrl is not mounted there"), "{why}");
-        let tree = tree();
-        let plan = plan_at(tree.path(), &settings(), false);
-        assert_eq!((plan.cells.len(), names(&plan)[0].len()), (8, 3));
-        assert!(!plan.left_out.iter().any(|what| what.contains("a divided cache")), "{plan:?}");
+        assert!(
+            why.starts_with("a divided cache, and limited") && why.contains("resctrl is not mounted there"),
+            "{why}"
+        );
+    }
+
+    #[test]
+    fn what_resctrl_has_is_a_variant() {
+        let divided = ["quiet", "noisy", "noisy, cache divided"];
+        let limited = [&divided[..], &["noisy, cache divided and bandwidth limited"]].concat();
+        for (has_bandwidth, variants) in [(false, &divided[..]), (true, &limited)] {
+            let tree = tree(has_bandwidth);
+            let plan = plan_at(tree.path(), &settings(), false);
+            assert_eq!(plan.cells.len(), 8 + 8 + 2);
+            assert_eq!(names(&plan)[0], variants);
+            assert!(!plan.left_out.iter().any(|what| what.contains("a divided cache, and")), "{plan:?}");
+            assert_eq!(plan.left_out.iter().any(|what| what.contains("no `MB`")), !has_bandwidth, "{plan:?}");
+            // Beside other ports there is no thread to limit.
+            assert_eq!(names(&plan).last().expect("a cell"), &["quiet", "noisy"]);
+        }
     }
 
     #[test]
@@ -187,34 +294,51 @@ mod tests {
     }
 
     #[test]
-    fn a_trial_shows_what_the_neighbour_touched_and_who_may_fill_what() {
+    fn a_trial_shows_what_the_neighbour_touched_and_who_may_take_what() {
         let Ok(settings) = Settings::new(true) else { return };
         let settings = Settings { warm_up: Duration::ZERO, time: Duration::from_millis(50), ..settings };
         let place = NeighbourCpu::find(settings.cpus[1], settings.cpus[0]).expect("a place");
         // The kernel removes the folder of a class together with its files. Ordinary folders with
         // files stay, so each trial has a tree of its own.
-        let (tree, noisy) = counted(|| {
-            let tree = tree();
-            let noisy = trial(&settings, 64, place, Some((1 << 20, Some(tree.path()))))?;
-            Ok((tree, noisy))
-        });
+        let case = Case { load: Load::Loop, size: 64, place, footprint: 1 << 20 };
+        let divided = |case: Case, is_limited| {
+            counted(|| {
+                let tree = tree(true);
+                let noise = Noise { root: Some(tree.path().to_owned()), is_limited };
+                let noisy = case.measure(&settings, Some(&noise))?;
+                Ok((tree, noisy))
+            })
+        };
+        let (tree, noisy) = divided(case, false);
         assert!((noisy.metrics["neighbour_lines"] - 16384.0).abs() < 0.5, "{noisy:?}");
         assert!(
             noisy.metrics["neighbour_rounds"] >= 1.0 && noisy.metrics["switch_cycles_per_packet"] > 0.0,
             "{noisy:?}"
         );
-        let quiet = counted(|| trial(&settings, 64, place, None));
+        let quiet = counted(|| case.measure(&settings, None));
         for measured in [&quiet, &noisy] {
             for rate in ["mpps", "gbit_per_s"] {
                 assert_eq!(measured.metrics.contains_key(rate), matches!(place, NeighbourCpu::Own(_)), "{measured:?}");
             }
         }
-        let file = |class: &str, name: &str| {
+        let file = |tree: &tempfile::TempDir, class: &str, name: &str| {
             let class = format!("straightline-{}{class}", std::process::id());
             std::fs::read_to_string(tree.path().join(class).join(name)).expect("a file")
         };
-        assert_eq!((file("-neighbour", "schemata").as_str(), file("", "schemata").as_str()), ("L3:0=3\n", "L3:0=fc\n"));
-        assert!(file("-neighbour", "tasks").trim().parse::<u32>().expect("its thread") > 0);
-        assert!(!file("", "tasks").is_empty());
+        let schemata = |tree| (file(tree, "-neighbour", "schemata"), file(tree, "", "schemata"));
+        assert_eq!(schemata(&tree), ("L3:0=3\n".to_owned(), "L3:0=fc\n".to_owned()));
+        assert!(file(&tree, "-neighbour", "tasks").trim().parse::<u32>().expect("its thread") > 0);
+        assert!(!file(&tree, "", "tasks").is_empty());
+        // A neighbour with a thread of its own, on whichever CPU, is limited beside paced ports too.
+        let own = NeighbourCpu::Own(place.cpu());
+        let (tree, paced) = divided(Case { load: Load::Paced, place: own, ..case }, true);
+        assert!(paced.metrics["neighbour_rounds"] >= 1.0, "{paced:?}");
+        assert_eq!(schemata(&tree), ("L3:0=3\nMB:0=10\n".to_owned(), "L3:0=fc\n".to_owned()));
+        // Where it has none, both variants take turns of the same time, and one touches the footprint.
+        let shared = Case { load: Load::Paced, place: NeighbourCpu::SharedWithGenerator(place.cpu()), ..case };
+        let without = Noise { root: None, is_limited: false };
+        let [quiet, noisy] = [None, Some(&without)].map(|noise| shared.measure(&settings, noise).expect("a trial"));
+        assert!(!quiet.metrics.contains_key("neighbour_lines"), "{quiet:?}");
+        assert!((noisy.metrics["neighbour_lines"] - 16384.0).abs() < 0.5, "{noisy:?}");
     }
 }

@@ -94,7 +94,7 @@ pub(super) fn trace(settings: &Settings, choose: impl FnOnce(&mut ReflectorOptio
 /// Connects generator and guest. The options determine the guest's buffers and the offset of
 /// packets in them. The generator stands for physical ports, which always have the same buffers. (A
 /// tag is in the one cache line of a short frame, or in two lines.)
-fn connect(
+pub(super) fn connect(
     options: &ReflectorOptions,
     sockets: &[PathBuf],
     guest: impl FnOnce(Vec<VhostPort>) -> anyhow::Result<Box<dyn Forwarder>>,

@@ -88,10 +88,25 @@ impl Endpoints {
 
     /// Makes a trial. The trial ends early if `stop` is set.
     pub(crate) fn run(&mut self, plan: &Plan, stop: &AtomicBool, rate: Rate, time: Duration) -> TrialResult {
+        self.run_beside(None, plan, stop, rate, time)
+    }
+
+    /// Makes a trial as [`Self::run`] does. `other` takes turns with the generator too.
+    pub(crate) fn run_beside(
+        &mut self,
+        other: Option<&mut dyn Endpoint>,
+        plan: &Plan,
+        stop: &AtomicBool,
+        rate: Rate,
+        time: Duration,
+    ) -> TrialResult {
         let mut others: Vec<&mut dyn Endpoint> = Vec::new();
         let has_guest = self.guest.is_some();
         if let Some(guest) = &mut self.guest {
             others.push(&mut **guest);
+        }
+        if let Some(other) = other {
+            others.push(other);
         }
         let outcome = trial::run_until(Some(stop), &mut self.generator, &mut others, plan, (rate, time));
         let mut sample = outcome.sample();

@@ -12,8 +12,12 @@
 //! takes processor time, and evicts cache lines that the generator needs in its next slice. The
 //! packets per second of such a trial say nothing about caches. The worker's cycles per packet do,
 //! because the worker is alone on its CPU, but only for the first packets of a slice.
+//!
+//! Latencies need another way, because a slice lasts milliseconds: there the neighbour and the
+//! generator are one thread, and take turns ([`NeighbourTurns`]).
 
 pub mod resctrl;
+mod turns;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,6 +30,8 @@ use rustix::time::{ClockId, clock_gettime};
 use straightline_report::statistics::{median, percentile};
 
 use crate::machine::{are_apart, share_core, usable_cpus};
+
+pub use turns::NeighbourTurns;
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
@@ -44,7 +50,7 @@ const MOST: usize = 1 << 30;
 const KEPT: usize = 4096;
 
 /// A line, with the number of its touches.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 #[repr(align(64))]
 struct Line(u64);
 

@@ -1,9 +1,10 @@
-//! Cache allocation through the kernel's resctrl file system
+//! Cache allocation and memory bandwidth limits through the kernel's resctrl file system
 //! (Documentation/filesystems/resctrl.rst). It sets which ways of the last-level cache a task may
-//! fill.
+//! fill, and how much of the memory's bandwidth it may take.
 //!
-//! A class of service is a folder. Its file `schemata` has the ways, and its file `tasks` has the
-//! tasks of the class. The default class, which has all tasks at first, is left unchanged.
+//! A class of service is a folder. Its file `schemata` has the ways and the bandwidth, and its file
+//! `tasks` has the tasks of the class. The default class, which has all tasks at first, is left
+//! unchanged.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -29,6 +30,17 @@ pub struct Allocation {
     classes: usize,
     /// The ids of the last-level caches.
     caches: Vec<String>,
+    bandwidth: Option<Bandwidth>,
+}
+
+/// The limits of memory bandwidth.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Bandwidth {
+    /// The least value of a class. Its unit is that of the processor: percent (Intel), or 1/8 GB/s
+    /// (AMD).
+    least: u32,
+    /// The ids of the memory domains.
+    domains: Vec<String>,
 }
 
 /// A class of service. Dropping this value removes the class, and its tasks return to the default
@@ -49,12 +61,10 @@ impl Allocation {
         if schemata.lines().any(|line| line.trim_start().starts_with("L3CODE:")) {
             bail!("{}: resctrl is mounted with `cdp` (code and data apart): mount it without `cdp`", root.display());
         }
-        let Some(line) = schemata.lines().find_map(|line| line.trim_start().strip_prefix("L3:")) else {
+        let Some(caches) = ids(&schemata, "L3:") else {
             bail!("{}: this processor's last-level cache cannot be divided (its `schemata` has no L3)", root.display());
         };
-        let caches: Vec<_> =
-            line.split(';').filter_map(|part| Some(part.split_once('=')?.0.trim().to_owned())).collect();
-        ensure!(!caches.is_empty(), "{}: the line L3 of `schemata` names no cache: {line:?}", root.display());
+        ensure!(!caches.is_empty(), "{}: the line L3 of `schemata` names no cache", root.display());
         let mask = read(root, "info/L3/cbm_mask")?;
         let mask = u64::from_str_radix(mask.trim(), 16)
             .with_context(|| format!("info/L3/cbm_mask is {mask:?}; expected a hexadecimal mask"))?;
@@ -64,7 +74,17 @@ impl Allocation {
         };
         let least = number("info/L3/min_cbm_bits")?;
         let classes = number("info/L3/num_closids")?;
-        Ok(Allocation { root: root.to_owned(), mask, least, classes: usize::try_from(classes)?, caches })
+        let domains = ids(&schemata, "MB:").filter(|domains| !domains.is_empty());
+        let bandwidth = domains
+            .map(|domains| anyhow::Ok(Bandwidth { least: number("info/MB/min_bandwidth")?, domains }))
+            .transpose()?;
+        Ok(Allocation { root: root.to_owned(), mask, least, classes: usize::try_from(classes)?, caches, bandwidth })
+    }
+
+    /// Returns whether the processor can limit the memory bandwidth of a class.
+    #[must_use]
+    pub fn limits_bandwidth(&self) -> bool {
+        self.bandwidth.is_some()
     }
 
     /// Divides the ways into two parts: the fewest possible ways, and all others.
@@ -84,20 +104,26 @@ impl Allocation {
         Ok((few, self.mask & !few))
     }
 
-    /// Makes a class with a new name, which may fill these ways of every last-level cache.
+    /// Makes a class with a new name, which may fill these ways of every last-level cache. If
+    /// `is_limited`, the class gets the least memory bandwidth that a class can have.
     ///
     /// # Errors
-    /// No class is free, this process may not make one, or the kernel refuses the ways.
-    pub fn class(&self, name: &str, ways: u64) -> anyhow::Result<Class> {
+    /// No class is free, this process may not make one, the kernel refuses the ways, or this
+    /// processor cannot limit the bandwidth.
+    pub fn class(&self, name: &str, ways: u64, is_limited: bool) -> anyhow::Result<Class> {
         let used = 1 + self.made()?;
         ensure!(used < self.classes, "no class of service is free: all {} are in use", self.classes);
         let path = self.root.join(name);
         fs::create_dir(&path).map_err(|error| refusal(&path, &error))?;
         let class = Class { path };
-        let schemata: Vec<_> = self.caches.iter().map(|cache| format!("{cache}={ways:x}")).collect();
-        if let Err(error) = write(&class.path.join("schemata"), &format!("L3:{}\n", schemata.join(";"))) {
+        let mut schemata = line("L3", &self.caches, &format!("{ways:x}"));
+        if is_limited {
+            let bandwidth = self.bandwidth.as_ref().context("this processor cannot limit memory bandwidth")?;
+            schemata += &line("MB", &bandwidth.domains, &bandwidth.least.to_string());
+        }
+        if let Err(error) = write(&class.path.join("schemata"), &schemata) {
             let why = fs::read_to_string(self.root.join("info/last_cmd_status")).unwrap_or_default();
-            return Err(error.context(format!("the kernel refuses the ways {ways:x}: {}", why.trim())));
+            return Err(error.context(format!("the kernel refuses {schemata:?}: {}", why.trim())));
         }
         Ok(class)
     }
@@ -130,6 +156,18 @@ impl Drop for Class {
         // A process that may make the class may also remove it.
         let _ = fs::remove_dir(&self.path);
     }
+}
+
+/// Returns the ids in the line of `schemata` with this beginning; `None` without such a line.
+fn ids(schemata: &str, beginning: &str) -> Option<Vec<String>> {
+    let line = schemata.lines().find_map(|line| line.trim_start().strip_prefix(beginning))?;
+    Some(line.split(';').filter_map(|part| Some(part.split_once('=')?.0.trim().to_owned())).collect())
+}
+
+/// Returns a line of `schemata` that gives all these ids one value.
+fn line(resource: &str, ids: &[String], value: &str) -> String {
+    let parts: Vec<_> = ids.iter().map(|id| format!("{id}={value}")).collect();
+    format!("{resource}:{}\n", parts.join(";"))
 }
 
 fn read(root: &Path, name: &str) -> anyhow::Result<String> {
@@ -179,7 +217,7 @@ mod tests {
     /// A resctrl tree made of ordinary files.
     fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
         let root = tempfile::tempdir().expect("a folder");
-        for folder in ["info/L3", "mon_groups", "mon_data"] {
+        for folder in ["info/L3", "info/MB", "mon_groups", "mon_data"] {
             fs::create_dir_all(root.path().join(folder)).expect("a folder");
         }
         for (name, text) in files {
@@ -188,11 +226,12 @@ mod tests {
         root
     }
 
-    const GOOD: [(&str, &str); 4] = [
+    const GOOD: [(&str, &str); 5] = [
         ("schemata", "    MB:0=2048;1=2048\n    L3:0=ffff;1=ffff\n"),
         ("info/L3/cbm_mask", "ffff\n"),
         ("info/L3/min_cbm_bits", "1\n"),
         ("info/L3/num_closids", "16\n"),
+        ("info/MB/min_bandwidth", "10\n"),
     ];
 
     /// The valid tree with one file changed.
@@ -211,18 +250,34 @@ mod tests {
         let root = tree(&GOOD);
         let allocation = Allocation::open(root.path()).expect("it is good");
         assert_eq!(allocation.divide().expect("16 ways"), (1, 0xfffe));
-        let class = allocation.class("x", 0xfff0).expect("a class");
+        let class = allocation.class("x", 0xfff0, false).expect("a class");
         let file = |name: &str| fs::read_to_string(root.path().join("x").join(name)).expect("a file");
         assert_eq!(file("schemata"), "L3:0=fff0;1=fff0\n");
         class.take(77).expect("a task");
         assert_eq!(file("tasks"), "77\n");
-        let twice = allocation.class("x", 1).expect_err("it is there").to_string();
+        let twice = allocation.class("x", 1, false).expect_err("it is there").to_string();
         assert!(twice.contains("remove it with rmdir"), "{twice}");
         // The kernel removes the folder of a class with its content. Here the folder must be empty.
         fs::remove_file(root.path().join("x/schemata")).expect("a file");
         fs::remove_file(root.path().join("x/tasks")).expect("a file");
         drop(class);
         assert!(!root.path().join("x").exists());
+    }
+
+    #[test]
+    fn bandwidth_is_limited_where_the_processor_can() {
+        let root = tree(&GOOD);
+        let allocation = Allocation::open(root.path()).expect("it is good");
+        assert!(allocation.limits_bandwidth());
+        let _class = allocation.class("x", 3, true).expect("a class");
+        let schemata = fs::read_to_string(root.path().join("x/schemata")).expect("a file");
+        assert_eq!(schemata, "L3:0=3;1=3\nMB:0=10;1=10\n");
+        let root = with("schemata", "L3:0=ffff\n");
+        let allocation = Allocation::open(root.path()).expect("it is good");
+        assert!(!allocation.limits_bandwidth());
+        let error = allocation.class("x", 3, true).expect_err("there is no MB").to_string();
+        assert!(error.contains("cannot limit memory bandwidth"), "{error}");
+        assert!(refused(with("info/MB/min_bandwidth", "x\n").path()).contains("info/MB/min_bandwidth is \"x\\n\""));
     }
 
     #[test]
@@ -262,9 +317,9 @@ mod tests {
     fn classes_run_out() {
         let root = with("info/L3/num_closids", "3\n");
         let allocation = Allocation::open(root.path()).expect("it is good");
-        let _one = allocation.class("a", 1).expect("the second");
-        let _two = allocation.class("b", 1).expect("the third");
-        let error = allocation.class("c", 1).expect_err("there are three").to_string();
+        let _one = allocation.class("a", 1, false).expect("the second");
+        let _two = allocation.class("b", 1, false).expect("the third");
+        let error = allocation.class("c", 1, false).expect_err("there are three").to_string();
         assert!(error.contains("no class of service is free: all 3 are in use"), "{error}");
         assert!(!root.path().join("c").exists());
     }
@@ -275,7 +330,7 @@ mod tests {
         let allocation = Allocation::open(root.path()).expect("it is good");
         fs::write(root.path().join("info/last_cmd_status"), "Mask out of range\n").expect("a file");
         // The name is not valid, so the folder is not made.
-        let error = format!("{:#}", allocation.class("a/b", 1).expect_err("no such folder"));
+        let error = format!("{:#}", allocation.class("a/b", 1, false).expect_err("no such folder"));
         assert!(error.contains("a/b"), "{error}");
         assert_eq!(allocation.made().expect("a folder"), 0);
     }
