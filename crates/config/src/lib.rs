@@ -44,6 +44,7 @@ mod key;
 mod keys;
 mod mac;
 mod machine;
+mod nodes;
 mod on_machine;
 mod privileges;
 mod sections;
@@ -66,6 +67,7 @@ pub use init::{Facts, Nic, initial_configuration};
 pub use keys::{Explanation, UnknownKey, explain, explain_all, schema};
 pub use mac::{Mac, MacError};
 pub use machine::{Machine, parse_cpu_list};
+pub use nodes::NumaNodes;
 pub use on_machine::{Interfaces, OnMachine};
 pub use privileges::capabilities_needed;
 pub use sections::kind::{

@@ -60,6 +60,12 @@ impl Worker {
         self.signals.as_ref().is_none_or(Signals::has_context)
     }
 
+    /// Takes the memory of its turns anew, on the NUMA node of the calling thread's CPU. Call it
+    /// before [`Self::run`], on the worker's CPU.
+    pub fn settle(&mut self) {
+        self.arena.settle();
+    }
+
     /// Runs turns until the mailbox says stop, with the work that control posts there. After a
     /// post, control must wake the waiter.
     pub fn run(&mut self, mailbox: &Mailbox) {

@@ -60,8 +60,9 @@ pub fn serve() -> anyhow::Result<()> {
     let socket = io::stdin().as_fd().try_clone_to_owned().context("cannot use standard input")?;
     let server = HelperServer::receive(socket)
         .context("standard input is no socket of a switch; only `straightline run` starts this command")?;
+    let direct = Direct::knowing(server.requests());
     match enter(server.requests(), server.sandbox()) {
-        Ok(process) => server.serve(process, &Direct::default()),
+        Ok(process) => server.serve(process, &direct),
         // The switch reports it.
         Err(why) => server.refuse(why),
     }

@@ -22,11 +22,13 @@ use straightline_packet::{Drops, IgnorePoison, Level, PortIndex};
 
 use crate::api::Changes;
 use crate::changes::describe;
-use crate::config::Config;
+use crate::config::{Config, NumaNodes};
 use crate::domain_graph::LiveParts;
 use crate::dynamic_port::DesiredConfig;
 use crate::open_port::{OpenWith, open};
-use crate::plan::{Before, DomainSpec, Plan, PortPlan, Step, difference, needs_restart, plan, specs, unchanged};
+use crate::plan::{
+    Before, DomainSpec, Plan, PlanNodes, PortPlan, Step, difference, needs_restart, plan, specs, unchanged,
+};
 use crate::running::Snapshot;
 use crate::tables::Tables;
 use crate::{Switch, sandbox};
@@ -235,7 +237,10 @@ fn intend(now: &Snapshot, config: &Config) -> anyhow::Result<Intent> {
     ensure!(config.ports.len() <= MOST_PORTS, "{} ports; at most {MOST_PORTS} are served", config.ports.len());
     let config = with_nodes_of(&now.config, config);
     let before = Before { config: &now.config, plan: &now.plan };
-    let plan = plan(&config, Some(before));
+    let memory =
+        |port: &str| now.config.port_index(port).map_or_else(Vec::new, |at| now.ports[at].status().memory_nodes);
+    let nodes = PlanNodes::new(&config, NumaNodes::of_this_machine(), memory);
+    let plan = plan(&config, Some(before), &nodes);
     let steps = difference(before, &config, &plan);
     Ok(Intent { config, plan, steps })
 }

@@ -1,6 +1,7 @@
 //! The answers of a running switch, made from counters that workers write. No worker is stopped for
 //! them.
 
+use std::collections::BTreeSet;
 use std::iter;
 use std::net::IpAddr;
 use std::time::{Instant, SystemTime};
@@ -17,11 +18,11 @@ use straightline_wire::{EtherType, MacAddr, VlanId};
 
 use crate::api::{
     API_VERSION, Addresses, BridgeMoves, Cleared, Device, DownReason, DropCount, Drops, Events, Fdb, History,
-    JoinedKind, Link, Neighbours, Node, Packets, PathMtu, Port, PortVlans, Ports, Privileges, Queue, QueuePairs,
-    Refusal, RingKind, Row, Runtime, RxMode, Source, Status, Stream, Table, TableRequest, Tables, Tunnel, VlanRole,
-    Worker, since_epoch,
+    JoinedKind, Link, Neighbours, Node, Packets, PathMtu, Port, PortNodes, PortVlans, Ports, Privileges, Queue,
+    QueuePairs, Refusal, RingKind, Row, Runtime, RxMode, Source, Status, Stream, Table, TableRequest, Tables, Tunnel,
+    VlanRole, Worker, since_epoch,
 };
-use crate::config::{Mechanism, PortNetwork, TunnelSettings};
+use crate::config::{Config, Mechanism, NumaNodes, PortNetwork, TunnelSettings};
 use crate::config_file::AppliedFile;
 use crate::plan::PortPlan;
 use crate::running::{REMOVED, Running, Snapshot};
@@ -101,6 +102,7 @@ impl Source for Running {
                 ring: status.ring.map(|ring| if ring.packed { RingKind::Packed } else { RingKind::Split }),
                 ring_size: status.ring.map_or(0, |ring| ring.size.into()),
                 regions: status.regions.try_into().unwrap_or(u32::MAX),
+                nodes: port_nodes(NumaNodes::of_this_machine(), &now.config, place, status.memory_nodes, interface),
                 queues: port.counters().iter().enumerate().map(|(at, counters)| queue(at, counters, place)).collect(),
                 drops: port.drops().nonzero().map(|(reason, n)| (reason.name().to_owned(), n)).collect(),
                 slow_calls: status.slow_calls,
@@ -185,6 +187,7 @@ impl Source for Running {
             uptime_s: self.since.elapsed().as_secs_f64(),
             simd: now.config.switch.level().name().to_owned(),
             workers: now.workers.len(),
+            worker_nodes: worker_nodes(NumaNodes::of_this_machine(), &now.config),
             ports_up: now.ports.iter().filter(|port| port.status().up).count(),
             ports: now.ports.len(),
             sandbox: sandbox::in_force().iter().map(|mechanism| mechanism.as_str().to_owned()).collect(),
@@ -253,6 +256,31 @@ impl Snapshot {
             self.tables.controls().flat_map(rows).collect()
         })
     }
+}
+
+/// Returns the node of each worker's CPU; nothing for a machine with one node.
+fn worker_nodes(machine: &NumaNodes, config: &Config) -> Vec<Option<usize>> {
+    let workers = config.switch.workers.iter().filter(|_| machine.are_several());
+    workers.map(|&cpu| machine.of_cpu(cpu)).collect()
+}
+
+/// Returns where the workers, the guest's memory and the interface of a port are; nothing for a
+/// machine with one node.
+fn port_nodes(
+    machine: &NumaNodes,
+    config: &Config,
+    place: &PortPlan,
+    memory: Vec<usize>,
+    interface: Option<&str>,
+) -> Option<PortNodes> {
+    let nodes = worker_nodes(machine, config);
+    let serving = place.assignment.rx_workers.iter().chain(&place.assignment.delivering);
+    let serving: BTreeSet<usize> = serving.filter_map(|&worker| nodes.get(worker).copied().flatten()).collect();
+    machine.are_several().then(|| PortNodes {
+        workers: serving.into_iter().collect(),
+        memory,
+        interface: interface.and_then(|name| machine.of_interface(name)),
+    })
 }
 
 fn addresses(share: Share) -> Addresses {
@@ -368,5 +396,40 @@ fn queue(index: usize, counters: &QueueCounters, place: &PortPlan) -> Queue {
         kicks_suppressed: calls_suppressed,
         rx_worker: place.assignment.rx_workers.get(index).copied(),
         tx_worker: place.assignment.tx_workers.get(index).copied(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use straightline_graph::QueueAssignment;
+
+    use super::*;
+
+    #[test]
+    fn places_are_told_on_a_machine_with_several_nodes() {
+        let root = tempfile::tempdir().unwrap();
+        let file = |path: &str, text: &str| {
+            let path = root.path().join("sys").join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        let mut config = Config::default();
+        config.switch.workers = vec![0, 1, 7];
+        let assignment = QueueAssignment { rx_workers: vec![1, 2], tx_workers: vec![1, 2], delivering: vec![1] };
+        let place = PortPlan { assignment, ..PortPlan::default() };
+        let places = |memory: &[usize]| {
+            port_nodes(&NumaNodes::below(root.path()), &config, &place, memory.to_vec(), Some("eth1"))
+        };
+        file("devices/system/node/node0/cpulist", "0");
+        file("class/net/eth1/device/numa_node", "0");
+        assert_eq!((places(&[0]), worker_nodes(&NumaNodes::below(root.path()), &config)), (None, Vec::new()));
+        file("devices/system/node/node1/cpulist", "1");
+        assert_eq!(worker_nodes(&NumaNodes::below(root.path()), &config), [Some(0), Some(1), None]);
+        // Worker 2 is on a CPU that the machine does not describe.
+        let places = places(&[0, 1]).unwrap();
+        assert_eq!(places, PortNodes { workers: vec![1], memory: vec![0, 1], interface: Some(0) });
+        assert_eq!(places.apart().collect::<Vec<_>>(), [0, 0]);
     }
 }

@@ -15,7 +15,7 @@ use crate::api::{Source, Status};
 use crate::config::{Config, Idle};
 use crate::dynamic_port::DesiredConfig;
 use crate::open_port::{DevicesOnce, settings};
-use crate::plan::plan;
+use crate::plan::{PlanNodes, plan};
 use crate::running::{Running, Snapshot};
 use crate::tables::Tables;
 use crate::watchdog::WatchdogThread;
@@ -74,7 +74,7 @@ impl Switch {
         // The switch starts empty and changes to its configuration as it later changes to any
         // other.
         let nothing = Config { switch: config.switch.clone(), ..Config::default() };
-        let plan = plan(&nothing, None);
+        let plan = plan(&nothing, None, &PlanNodes::default());
         let rcu = Rcu::new();
         let mut handles = Vec::new();
         let mut workers = Vec::new();
@@ -214,6 +214,7 @@ impl WorkerHandle {
                 {
                     tracing::warn!(worker = at, "cannot pin the worker to CPU {cpu}: {error}");
                 }
+                worker.settle();
                 worker.run(&mailbox);
             })
             .context("cannot start a worker's thread")?;

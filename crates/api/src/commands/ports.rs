@@ -60,6 +60,9 @@ pub struct Port {
     pub ring_size: u32,
     /// The number of mapped regions of guest memory.
     pub regions: u32,
+    /// The NUMA nodes of the port's workers, memory and interface; none on a machine with one node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<PortNodes>,
     /// The counters of each queue pair.
     pub queues: Vec<Queue>,
     /// The number of packets from or to this port that were dropped, by reason.
@@ -203,6 +206,29 @@ pub enum VlanRole {
     Trunk,
     /// Packets of a customer, in one VLAN of the provider.
     Customer,
+}
+
+/// The NUMA nodes of a port.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct PortNodes {
+    /// The nodes of the CPUs of its workers, each once.
+    pub workers: Vec<usize>,
+    /// The nodes of the guest's rings when they started, each once. The guest's buffers are there too
+    /// if the VM is bound to a node.
+    #[serde(default)]
+    pub memory: Vec<usize>,
+    /// The node of its interface.
+    #[serde(default)]
+    pub interface: Option<usize>,
+}
+
+impl PortNodes {
+    /// Returns the nodes of the memory and of the interface that no worker of the port is on.
+    pub fn apart(&self) -> impl Iterator<Item = usize> {
+        let all = self.memory.iter().chain(&self.interface).copied();
+        all.filter(|node| !self.workers.is_empty() && !self.workers.contains(node))
+    }
 }
 
 /// The numbers of queue pairs of a port.

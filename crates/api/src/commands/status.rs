@@ -20,6 +20,10 @@ pub struct Status {
     pub simd: String,
     /// The number of workers.
     pub workers: usize,
+    /// The NUMA node of each worker's CPU; null for a worker whose node is not known. Empty on a
+    /// machine with one node.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub worker_nodes: Vec<Option<usize>>,
     /// The number of ports whose link is up.
     pub ports_up: usize,
     /// The number of ports.
@@ -146,7 +150,7 @@ pub fn text(status: &Status) -> String {
         fact("configuration", format!("{}{edited}", file.path));
     }
     fact("simd", status.simd.clone());
-    fact("workers", status.workers.to_string());
+    fact("workers", workers(status));
     fact("ports", format!("{} of {} up", status.ports_up, status.ports));
     fact("sandbox", if status.sandbox.is_empty() { "off".to_owned() } else { status.sandbox.join(", ") });
     for process in &status.privileges {
@@ -173,6 +177,18 @@ pub fn text(status: &Status) -> String {
         fact("stalls", format!("worker {worker}{place}: {}", count(*times)));
     }
     grid.render("")
+}
+
+/// Renders the number of workers, with their NUMA nodes: `2, on NUMA nodes 0 1`.
+fn workers(status: &Status) -> String {
+    let count = status.workers;
+    let node = |node: &Option<usize>| node.map_or_else(|| "?".to_owned(), |node| node.to_string());
+    let nodes: Vec<_> = status.worker_nodes.iter().map(node).collect();
+    match &nodes[..] {
+        [] => count.to_string(),
+        [one] => format!("{count}, on NUMA node {one}"),
+        several => format!("{count}, on NUMA nodes {}", several.join(" ")),
+    }
 }
 
 /// Renders what a process may do: `pid 12, CAP_NET_RAW; seccomp, landlock`.

@@ -144,6 +144,13 @@ vm2  vhost-user  down: no frontend is connected
     addresses 0 learned
 ";
     assert_eq!(text, expected);
+    let mut far = busy_port();
+    far.nodes = Some(PortNodes { workers: vec![0], memory: vec![0, 1], interface: None });
+    let text = ports(&Ports { ports: vec![far.clone()] });
+    assert!(text.contains("\n    nodes     workers 0, memory 0 1: packets cross between NUMA nodes\n"), "{text}");
+    far.nodes = Some(PortNodes { workers: vec![0, 1], memory: Vec::new(), interface: Some(1) });
+    let text = ports(&Ports { ports: vec![far] });
+    assert!(text.contains("\n    nodes     workers 0 1, interface 1\n"), "{text}");
     let mut shared = busy_port();
     shared.queues.push(Queue { index: 1, rx_worker: Some(1), tx_worker: Some(0), ..Queue::default() });
     shared.queues[1].calls_repeated = 1_003;
@@ -387,6 +394,7 @@ t1      02:00:00:00:00:03  192.0.2.2  4 s
         uptime_s: 3725.4,
         simd: "avx2".to_owned(),
         workers: 1,
+        worker_nodes: Vec::new(),
         ports_up: 2,
         ports: 3,
         sandbox: vec!["landlock".to_owned(), "seccomp".to_owned()],
@@ -415,6 +423,8 @@ notifications  aio
 descriptors    1,000 free
 ";
     assert_eq!(status(&facts), expected);
+    let there = status(&Status { workers: 3, worker_nodes: vec![Some(0), None, Some(1)], ..facts.clone() });
+    assert!(there.contains("\nworkers        3, on NUMA nodes 0 ? 1\n"), "{there}");
     let stalls = vec![
         Stalls { worker: 0, port: String::new(), count: 1 },
         Stalls { worker: 1, port: "vm1".to_owned(), count: 1234 },

@@ -6,8 +6,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use straightline_api::{
     Addresses, BridgeMoves, ConfigurationFile, Device, DownReason, Drops, Joined, JoinedKind, Link, Neighbour,
-    NeighbourState, Neighbours, OwnAddress, Packets, PathMtu, Port, PortVlans, Privileges, Queue, QueuePairs, Runtime,
-    Status, Tunnel, VlanRole, Worker,
+    NeighbourState, Neighbours, OwnAddress, Packets, PathMtu, Port, PortNodes, PortVlans, Privileges, Queue,
+    QueuePairs, Runtime, Status, Tunnel, VlanRole, Worker,
 };
 
 mod harmless;
@@ -642,11 +642,28 @@ const FAULTS: &[Fault] = &[
         Warn,
         "node1/cpulist",
     ),
+    ("numa-nodes", |facts| serve_from(facts, 0, &[1]), Warn, "node1/cpulist"),
+    (
+        "numa-nodes",
+        |facts| {
+            cpu(facts, 0).node = Ok(1);
+            serve_from(facts, 0, &[1]);
+        },
+        Warn,
+        "straightline reload",
+    ),
     ("cgroup-quota", |facts| process(facts).quota = Ok(Some(Quota { cpus: 1.5, throttled: 0 })), Warn, "CPUQuota="),
     ("cgroup-quota", |facts| process(facts).quota = Ok(Some(Quota { cpus: 4.0, throttled: 9 })), Warn, "CPUQuota="),
     ("steal", |facts| cpu(facts, 1).steal = Ok(0.2), Warn, "dedicated CPU"),
     ("governor", |facts| cpu(facts, 1).governor = Ok("powersave".to_owned()), Warn, "cpupower"),
 ];
+
+/// The workers of the first port are on this node, and its guest's memory on those. CPU 7 is on
+/// another node than the rest.
+fn serve_from(facts: &mut Facts, worker: usize, memory: &[usize]) {
+    cpu(facts, 7).node = Ok(1);
+    facts.ports[0].port.nodes = Some(PortNodes { workers: vec![worker], memory: memory.to_vec(), interface: None });
+}
 
 /// A router has told an MTU of the path.
 fn lower_path(facts: &mut Facts) {

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use straightline_api::Runtime;
+use straightline_api::{PortNodes, Runtime};
 
 use super::{Check, CheckOutcome};
-use crate::facts::{Facts, Peer, Unknown};
+use crate::facts::{Facts, Peer, PortFacts, Unknown};
 
 /// Returns the workers that are pinned to a CPU.
 fn pinned(runtime: &Runtime) -> Vec<(usize, usize)> {
@@ -142,9 +142,30 @@ pub(super) const SIBLINGS: Check = Check {
     },
 };
 
+/// Compares the nodes of a port's memory and interface with those of its workers. `ours` has the
+/// nodes of all workers.
+fn port_nodes(port: &PortFacts, places: &PortNodes, ours: &BTreeSet<usize>, outcome: &mut CheckOutcome) {
+    let apart: BTreeSet<usize> = places.apart().collect();
+    let Some(first) = apart.first() else { return outcome.pass() };
+    let what = if places.interface.is_some() { "interface" } else { "guest's memory" };
+    let remedy = if apart.is_subset(ours) {
+        "run `straightline reload`: a patch or bridge moves to workers on the node of most of its ports".to_owned()
+    } else {
+        format!("choose `workers` from /sys/devices/system/node/node{first}/cpulist")
+    };
+    outcome.warn(
+        format!("{}: its {what} is on NUMA node {}", port.subject(), list(&apart)),
+        format!(
+            "its workers are on node {}; packets cross between nodes",
+            list(&places.workers.iter().copied().collect())
+        ),
+        remedy,
+    );
+}
+
 pub(super) const NODES: Check = Check {
     name: "numa-nodes",
-    passes: "workers, virtual CPUs and interfaces are on the same NUMA node",
+    passes: "workers, virtual CPUs, guest memory and interfaces are on the same NUMA node",
     absent: "no worker has a CPU of its own (`workers` in [switch])",
     run: |facts, outcome| {
         let Some(cpus) = outcome.known("the CPUs", &facts.machine.cpus) else { return };
@@ -187,6 +208,11 @@ pub(super) const NODES: Check = Check {
             }
         }
         for port in &facts.ports {
+            // A switch that tells its nodes knows which of its workers serve the port.
+            if let Some(places) = &port.port.nodes {
+                port_nodes(port, places, &ours, outcome);
+                continue;
+            }
             match outcome.known(port.subject(), &port.interface_node) {
                 Some(Some(node)) if !ours.contains(node) => outcome.warn(
                     format!("{}: its interface is on NUMA node {node}", port.subject()),

@@ -21,6 +21,8 @@ pub struct LinkStatus {
     pub features: Vec<&'static str>,
     /// The number of mapped memory regions.
     pub regions: usize,
+    /// The NUMA nodes of the rings when they started, each once. Empty if they are not known.
+    pub memory_nodes: Vec<usize>,
     /// The MAC address in our configuration space, which the driver may read.
     pub mac: Option<[u8; 6]>,
     /// The receive mode and the VLANs that the driver asks for, if it uses a control queue that is

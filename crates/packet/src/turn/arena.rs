@@ -104,7 +104,7 @@ impl Arena {
             reader,
             served: ServedCell::default(),
             settings,
-            slots: vec![Slot::EMPTY; MAX_BATCH].into_boxed_slice().try_into().expect("as many as asked for"),
+            slots: empty_slots(),
             annotations: Box::default(),
             bounce_buffer: vec![0; bounce_buffer].into_boxed_slice(),
             fan_out: 1,
@@ -116,6 +116,16 @@ impl Arena {
             round: 0,
             observers: None,
         }
+    }
+
+    /// Takes the memory of slots and annotations anew, on the calling thread's NUMA node: the kernel
+    /// places a page on the node of the CPU that first writes to it. A worker calls this once, when
+    /// it runs on its CPU. The other lists are first written by turns.
+    pub fn settle(&mut self) {
+        self.slots = empty_slots();
+        // Not the old memory with new content.
+        let annotations = Box::default();
+        self.annotations = annotations;
     }
 
     /// Runs one turn. All borrowed memory is given back before the turn ends, unless `f` panics.
@@ -213,4 +223,8 @@ impl Arena {
     pub fn settings(&self) -> Settings {
         self.settings
     }
+}
+
+fn empty_slots() -> Box<[Slot; MAX_BATCH]> {
+    vec![Slot::EMPTY; MAX_BATCH].into_boxed_slice().try_into().expect("as many as asked for")
 }

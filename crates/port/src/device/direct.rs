@@ -2,10 +2,12 @@
 //! helper process.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard};
 
 use straightline_packet::IgnorePoison;
 
+use super::numa::{PreferredNode, interface_node};
 use super::{DeviceRequest, OpenCause, OpenError, OpenedDevice, Opener};
 use crate::device::{af_packet, af_xdp, tap};
 
@@ -14,9 +16,20 @@ use crate::device::{af_packet, af_xdp, tap};
 pub struct Direct {
     /// The changes at interfaces that are undone when a device is closed, by the interface's name.
     changes: Mutex<HashMap<String, af_xdp::open::Changes>>,
+    /// NUMA nodes that were read before the process entered its sandbox, by the interface's name.
+    nodes: HashMap<String, usize>,
 }
 
 impl Direct {
+    /// Makes an opener that knows the NUMA nodes of the interfaces of these requests. Others are
+    /// looked up when they are opened, if the process may still read files then.
+    #[must_use]
+    pub fn knowing(requests: &[DeviceRequest]) -> Self {
+        let names = requests.iter().map(DeviceRequest::interface);
+        let nodes = names.filter_map(|name| Some((name.to_owned(), interface_node(Path::new("/"), name)?)));
+        Direct { nodes: nodes.collect(), ..Direct::default() }
+    }
+
     fn changes(&self) -> MutexGuard<'_, HashMap<String, af_xdp::open::Changes>> {
         self.changes.lock().ignore_poison()
     }
@@ -27,6 +40,10 @@ impl Opener for Direct {
         if let Err(why) = check_interface_name(request.interface()) {
             return Err(OpenError::new(OpenCause::Unsupported, format!("{:?}: {why}", request.interface())));
         }
+        // Frames and rings of AF_XDP are near the interface.
+        let known = self.nodes.get(request.interface()).copied();
+        let node = known.or_else(|| interface_node(Path::new("/"), request.interface()));
+        let _near = node.and_then(PreferredNode::new);
         match request {
             DeviceRequest::Tap(request) => tap::open(request),
             DeviceRequest::AfPacket(request) => af_packet::open(request),

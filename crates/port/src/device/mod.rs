@@ -16,6 +16,7 @@
 //! | `devices` | the thread that follows the interfaces of all ports |
 //! | `openings` | the threads that open devices again |
 //! | `netlink` | the interfaces of this machine, as the kernel reports them |
+//! | `numa` | the NUMA node of an interface, and memory on that node |
 //! | `pool`, `vectored`, `vnet`, `frames` | memory that the kernel reads packets into; system calls on segments; packets with a virtio-net header; delivery into frames |
 //! | `backoff` | the time until an interface is tried again |
 //!
@@ -34,6 +35,7 @@ mod helper;
 pub(crate) mod interface;
 pub(crate) mod link;
 mod netlink;
+mod numa;
 mod openings;
 pub(crate) mod pool;
 mod port;
@@ -52,6 +54,7 @@ use std::fmt;
 pub use devices::Devices;
 pub use direct::{Direct, check_interface_name};
 pub use helper::{Helper, HelperServer};
+pub use numa::interface_node;
 pub use port::{DevicePort, DevicePortConfig};
 pub use request::{
     AfPacketRequest, AfXdpRequest, DeviceRequest, OpenCause, OpenError, OpenedDevice, Steal, TapOffloads, TapRequest,

@@ -1,8 +1,9 @@
 //! `straightline check CONFIG`, `straightline check --explain KEY`, `straightline check --schema`
 
+use std::iter;
 use std::path::Path;
 
-use straightline_config::{Config, Diagnostic, Explanation, Interfaces, Kinds, Loaded};
+use straightline_config::{Config, Diagnostic, Explanation, Interfaces, Kinds, Loaded, NumaNodes};
 use straightline_switch::descriptor_shortage;
 
 use super::running::Running;
@@ -34,7 +35,8 @@ fn explain(query: &str, json: bool) -> anyhow::Result<()> {
     output::answer(&texts.join("\n"))
 }
 
-/// Prints `ok`, or every error and warning about the file.
+/// Prints `ok`, or every error and warning about the file. On a machine with several NUMA nodes it
+/// also prints where workers and interfaces are.
 fn check(path: &Path, kinds: &Kinds) -> anyhow::Result<()> {
     let found = find(path, kinds);
     for warning in &found.warnings {
@@ -43,11 +45,13 @@ fn check(path: &Path, kinds: &Kinds) -> anyhow::Result<()> {
     if !found.errors.is_empty() {
         return Err(report(&found.errors));
     }
-    output::answer(&match found.warnings.len() {
-        0 => "ok\n".to_owned(),
-        1 => "no errors, 1 warning\n".to_owned(),
-        count => format!("no errors, {count} warnings\n"),
-    })
+    let verdict = match found.warnings.len() {
+        0 => "ok".to_owned(),
+        1 => "no errors, 1 warning".to_owned(),
+        count => format!("no errors, {count} warnings"),
+    };
+    let lines: Vec<_> = iter::once(verdict).chain(found.places).map(|line| line + "\n").collect();
+    output::answer(&lines.concat())
 }
 
 /// Prints the findings as one line of JSON.
@@ -62,7 +66,8 @@ fn check_json(path: &Path, kinds: &Kinds) -> anyhow::Result<()> {
     };
     let errors = list(&found.errors);
     let warnings = list(&found.warnings);
-    let answer = serde_json::json!({ "file": path.display().to_string(), "errors": errors, "warnings": warnings });
+    let file = path.display().to_string();
+    let answer = serde_json::json!({ "file": file, "errors": errors, "warnings": warnings, "places": found.places });
     output::answer(&format!("{answer}\n"))?;
     if found.errors.is_empty() { Ok(()) } else { Err(Reported.into()) }
 }
@@ -71,12 +76,14 @@ fn check_json(path: &Path, kinds: &Kinds) -> anyhow::Result<()> {
 struct Found {
     errors: Vec<Diagnostic>,
     warnings: Vec<Diagnostic>,
+    /// Where workers and interfaces are, on a machine with several NUMA nodes.
+    places: Vec<String>,
 }
 
 fn find(path: &Path, kinds: &Kinds) -> Found {
     let loaded = match Config::load_with(path, kinds) {
         Ok(loaded) => loaded,
-        Err(errors) => return Found { errors: errors.0, warnings: Vec::new() },
+        Err(errors) => return Found { errors: errors.0, warnings: Vec::new(), places: Vec::new() },
     };
     // The file may be meant for the switch that runs, which has its sockets already.
     let running = Running::new(path, &loaded.config);
@@ -89,7 +96,8 @@ fn find(path: &Path, kinds: &Kinds) -> Found {
     warnings.extend(loaded.missing_privileges());
     let of_file = |shortage| Diagnostic::of_file(&path.display().to_string(), shortage);
     warnings.extend(descriptor_shortage(&loaded.config).map(of_file));
-    Found { errors, warnings }
+    let places = NumaNodes::of_this_machine().describe(&loaded.config);
+    Found { errors, warnings, places }
 }
 
 /// Loads the configuration file `path` for a switch of this process. Prints its errors and

@@ -13,9 +13,14 @@
 //! for packets, drops and addresses, for as long as it runs. A free slot is reused by a later plan,
 //! never by the plan that freed it. A domain keeps its workers, unless the number that it can use
 //! has changed. A port that joins a domain of other workers moves to these workers.
+//!
+//! On a machine with several NUMA nodes, a domain gets the workers that are on the nodes of its
+//! ports' guest memory and interfaces, as far as there are such (`nodes`). Where guests' memory is
+//! turns out later than the first plan, so a later plan moves a domain that has workers elsewhere.
 
 mod assignment;
 mod difference;
+mod nodes;
 mod spec;
 #[cfg(test)]
 mod tests;
@@ -28,6 +33,8 @@ use straightline_graph::QueueAssignment;
 use crate::config::{Config, NodeConfig, WhenFull};
 use difference::remade;
 pub(crate) use difference::{Step, difference, needs_restart};
+pub(crate) use nodes::PlanNodes;
+use nodes::retain_near;
 pub(crate) use spec::{
     DomainSpec, EndSpec, NetworkSpec, NodeSpec, PartSpec, PortSpec, SourceCheckSpec, UnderlaySpec, bridge_rules,
     source_check, specs, unchanged,
@@ -231,7 +238,7 @@ fn domains(config: &Config) -> Vec<ForwardingDomain> {
 }
 
 /// Plans a checked configuration, starting from what runs, if anything does.
-pub(crate) fn plan(config: &Config, before: Option<Before<'_>>) -> Plan {
+pub(crate) fn plan(config: &Config, before: Option<Before<'_>>, nodes: &PlanNodes) -> Plan {
     let cpus = &config.switch.workers;
     let mut workers: Vec<_> = cpus.iter().map(|&cpu| WorkerPlan { cpu: Some(cpu), ..WorkerPlan::default() }).collect();
     if workers.is_empty() {
@@ -259,17 +266,23 @@ pub(crate) fn plan(config: &Config, before: Option<Before<'_>>) -> Plan {
         had.retain(|&worker| worker < load.len());
         let can = max_workers(config, domain);
         had.truncate(can);
-        if had.is_empty() || (can > could && width > had.len()) {
-            new.push((domain, had, width));
+        let grows = had.is_empty() || (can > could && width > had.len());
+        let width = if grows { width } else { had.len() };
+        let distances = nodes.distances(config, domain, load.len());
+        retain_near(&distances, &mut had);
+        if had.len() < width {
+            new.push((distances, domain, had, width));
         } else {
             put(domain, &had, &mut load);
         }
     }
-    for (domain, mut serving, width) in new {
+    // A domain without nearest workers takes those that the others leave.
+    new.sort_by_key(|(distances, ..)| distances.iter().min() == distances.iter().max());
+    for (distances, domain, mut serving, width) in new {
         while serving.len() < width {
             let others = (0..load.len()).filter(|worker| !serving.contains(worker));
-            let Some(least) = others.min_by_key(|&worker| load[worker]) else { break };
-            serving.push(least);
+            let Some(nearest) = others.min_by_key(|&worker| (distances[worker], load[worker])) else { break };
+            serving.push(nearest);
         }
         // The next plan finds the workers in this order.
         serving.sort_unstable();

@@ -75,6 +75,8 @@ const ALWAYS: &[c_long] = &[
     libc::SYS_mremap,
     libc::SYS_madvise,
     libc::SYS_brk,
+    // The NUMA node of a ring's memory.
+    libc::SYS_get_mempolicy,
     // Buffers in flight, which a frontend keeps for us. Zeros in place of guest memory that has
     // vanished.
     libc::SYS_memfd_create,

@@ -30,7 +30,7 @@ use std::sync::OnceLock;
 
 use straightline_port::{socket_file, socket_path};
 
-use crate::config::{Config, Mechanism, Needs, PortConfig, seal_names};
+use crate::config::{Config, Mechanism, Needs, NumaNodes, PortConfig, seal_names};
 use crate::default_mac::read_machine_id;
 use crate::descriptors;
 
@@ -131,6 +131,8 @@ pub fn enter(config: &Config, file: &Path) -> Result<(), SandboxError> {
     // sandbox forbids later. So the first query is here.
     let _ = rustix::param::page_size();
     read_machine_id();
+    // The files of the kernel can be read now only.
+    let _ = NumaNodes::of_this_machine();
     descriptors::prepare();
     descriptors::limit_ports();
     let mut entered = Entered {

@@ -15,6 +15,9 @@ const INTERFACES: &[c_long] = &[
     // Frames of AF_XDP.
     libc::SYS_memfd_create,
     libc::SYS_ftruncate,
+    // The NUMA node of their memory.
+    libc::SYS_get_mempolicy,
+    libc::SYS_set_mempolicy,
     // The kernel's version: options of packet sockets depend on it.
     libc::SYS_uname,
     // An interface that is busy is tried again.

@@ -71,6 +71,13 @@ impl GuestMemory {
         })
     }
 
+    /// Returns the NUMA node of the memory at the frontend's address `user_addr`, or `None` for other
+    /// memory and where the kernel does not tell. Asking is a system call, so it is not for workers.
+    /// The guest should have used that memory: the kernel allocates a page that nobody has used.
+    pub fn node(&self, user_addr: u64) -> Option<usize> {
+        self.regions.iter().find_map(|r| r.node(user_addr.checked_sub(r.user_addr())?))
+    }
+
     /// Returns whether any part of the memory has vanished.
     pub fn poisoned(&self) -> bool {
         self.regions.iter().any(|r| r.poisoned())

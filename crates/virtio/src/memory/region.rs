@@ -11,6 +11,10 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, mun
 
 use super::fault::{MAX_REGIONS, Owner, Watch, WatchError};
 
+/// Flags of `get_mempolicy`, which `libc` does not have: the node of the page at an address.
+const MPOL_F_NODE: libc::c_ulong = 1;
+const MPOL_F_ADDR: libc::c_ulong = 2;
+
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
 
@@ -238,6 +242,26 @@ impl Region {
     #[inline]
     pub fn poisoned(&self) -> bool {
         self.watch.poisoned()
+    }
+
+    /// Returns the NUMA node of the page at this offset, or `None` if it is beyond the region or the
+    /// kernel does not tell. The kernel allocates a page that nobody has used yet.
+    pub(super) fn node(&self, offset: u64) -> Option<usize> {
+        let offset = usize::try_from(offset).ok().filter(|_| offset < self.size)?;
+        let mut node: libc::c_int = -1;
+        // SAFETY: the kernel writes the node into `node`. Of the address it uses only the page's
+        // place, and it checks that the page is there.
+        let done = unsafe {
+            libc::syscall(
+                libc::SYS_get_mempolicy,
+                &raw mut node,
+                std::ptr::null_mut::<libc::c_ulong>(),
+                0_usize,
+                self.host.wrapping_add(offset),
+                MPOL_F_NODE | MPOL_F_ADDR,
+            )
+        };
+        usize::try_from(node).ok().filter(|_| done == 0)
     }
 
     /// Returns the address of the first byte in this process.

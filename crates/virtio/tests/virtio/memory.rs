@@ -40,6 +40,23 @@ fn refusal(fd: BorrowedFd<'_>, offset: u64, size: u64, guest: u64, user: u64) ->
 }
 
 #[test]
+fn the_node_of_memory_is_that_of_its_page() {
+    let fd = memfd(2 * PAGE);
+    let memory = GuestMemory::new(vec![region(&fd, 0, 2 * PAGE, 0x1_0000, 0x7000_0000)]).expect("a map");
+    fill(&memory, 0x1_0000, &[1]);
+    let others = [0x1_0000, 0x7000_0000 - 1, 0x7000_0000 + 2 * PAGE, u64::MAX];
+    assert_eq!(others.map(|addr| memory.node(addr)), [None; 4]);
+    let Some(node) = memory.node(0x7000_0000) else {
+        let _ = writeln!(std::io::stdout(), "\nskipped the_node_of_memory_is_that_of_its_page: the kernel tells none");
+        return;
+    };
+    assert!(std::path::Path::new(&format!("/sys/devices/system/node/node{node}")).exists(), "{node}");
+    // The kernel finds memory that has vanished by itself: there is no signal.
+    ftruncate(&fd, 0).expect("ftruncate");
+    assert_eq!(memory.node(0x7000_0000), None);
+}
+
+#[test]
 fn regions_that_cannot_be_are_refused() {
     let fd = memfd(4 * PAGE);
     let map = |offset, size, guest, user| refusal(fd.as_fd(), offset, size, guest, user);

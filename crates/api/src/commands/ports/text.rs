@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Addresses, Device, Link, Packets, Port, PortVlans, Ports, Queue, RingKind, Tunnel, VlanRole};
+use super::{Addresses, Device, Link, Packets, Port, PortNodes, PortVlans, Ports, Queue, RingKind, Tunnel, VlanRole};
 use crate::layout::{Grid, INDENT, TABLE_WIDTH, WIDTH, count, duration, wrap};
 
 /// Renders the answer to `ports`: a block for each port.
@@ -102,6 +102,9 @@ fn port(port: &Port) -> String {
         (_, None) => {}
     }
     field("device", &facts.join(", "));
+    if let Some(places) = &port.nodes {
+        field("nodes", &nodes(places));
+    }
     if let Some(device) = &port.device {
         field("interface", &interface(device));
         let drops = counts(&device.kernel_drops);
@@ -159,6 +162,17 @@ fn port(port: &Port) -> String {
         text.push_str(&wrap(&format!("{INDENT}{:<10}", "drops"), &drops, WIDTH));
     }
     text
+}
+
+/// Renders where a port's parts are: `workers 0, memory 1: packets cross between NUMA nodes`.
+fn nodes(nodes: &PortNodes) -> String {
+    let list = |nodes: &[usize]| nodes.iter().map(usize::to_string).collect::<Vec<_>>().join(" ");
+    let interface: Vec<usize> = nodes.interface.into_iter().collect();
+    let all = [("workers", &nodes.workers), ("memory", &nodes.memory), ("interface", &interface)];
+    let known = all.into_iter().filter(|(_, nodes)| !nodes.is_empty());
+    let known: Vec<_> = known.map(|(what, nodes)| format!("{what} {}", list(nodes))).collect();
+    let crossing = if nodes.apart().next().is_some() { ": packets cross between NUMA nodes" } else { "" };
+    format!("{}{crossing}", known.join(", "))
 }
 
 /// Renders the number of learned addresses.

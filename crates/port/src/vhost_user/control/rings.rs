@@ -151,8 +151,9 @@ impl ConnectedFrontend {
             queue = queue.watched_by(Arc::clone(&self.shared.inbox));
         }
         let queue = Arc::new(queue);
+        let node = self.memory.node(setup.desc);
         let mut running =
-            RunningRing { queue, kick: None, call: None, token: None, routing, watch: CallWatch::default() };
+            RunningRing { queue, kick: None, call: None, token: None, routing, watch: CallWatch::default(), node };
         running.update_descriptors(index, setup, &self.calls)?;
         Ok(running)
     }

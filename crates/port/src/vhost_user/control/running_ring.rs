@@ -22,6 +22,8 @@ pub(crate) struct RunningRing {
     pub(crate) routing: Arc<KickRouting>,
     /// The state of unanswered calls.
     pub(crate) watch: CallWatch,
+    /// The NUMA node of its descriptors when it started, if it is known.
+    pub(crate) node: Option<usize>,
 }
 
 impl RunningRing {
@@ -100,6 +102,7 @@ mod tests {
             token: None,
             routing: Arc::clone(routing),
             watch: CallWatch::default(),
+            node: None,
         }
     }
 

@@ -1,5 +1,7 @@
 //! The link's status as operators see it.
 
+use std::collections::BTreeSet;
+
 use az::SaturatingAs;
 use straightline_graph::{Down, DownCause, LinkStatus, RingStatus, RxFilter};
 use straightline_virtio::features::names;
@@ -23,6 +25,7 @@ impl ConnectedFrontend {
             peer: self.peer,
             features: names(self.session.acked_features()).collect(),
             regions: self.memory.regions().len(),
+            memory_nodes: self.memory_nodes(),
             mac: self.session.told_mac(),
             receives: self.running_control().map(|_| {
                 let state = &self.control_queue.state;
@@ -45,6 +48,12 @@ impl ConnectedFrontend {
             true => self.shared.log(Level::INFO, format_args!("link down: {reason}")),
             false => {}
         }
+    }
+
+    /// Returns the NUMA nodes of the running rings, each once.
+    fn memory_nodes(&self) -> Vec<usize> {
+        let nodes: BTreeSet<usize> = self.rings.iter().flatten().filter_map(|ring| ring.node).collect();
+        nodes.into_iter().collect()
     }
 
     /// Returns the number of queue pairs whose rings both run and are enabled.

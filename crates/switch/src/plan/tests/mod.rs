@@ -3,6 +3,7 @@
 mod any_configuration;
 mod assignment;
 mod difference;
+mod nodes;
 mod spec;
 mod underlays;
 
@@ -16,6 +17,11 @@ use crate::config::{
     Address, BridgeConfig, NodeConfig, PatchConfig, PathMtuErrors, PortConfig, PortKind, SourceCheckConfig,
     SwitchConfig, TunnelKind, TunnelSettings, UnderlayConfig,
 };
+
+/// Plans on a machine whose NUMA nodes are not known.
+fn plan(config: &Config, before: Option<Before<'_>>) -> Plan {
+    super::plan(config, before, &PlanNodes::default())
+}
 
 fn config(ports: usize, workers: &[usize]) -> Config {
     let mut config = Config::default();
