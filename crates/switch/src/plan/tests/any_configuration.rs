@@ -141,6 +141,8 @@ impl Model {
                     let port = self.ports.get_mut(&new.ports[*is].name).expect("it runs");
                     port.0.source_check.clone_from(&new.ports[*is].source_check);
                 }
+                // Keys of the whole switch, which is the same here.
+                Step::SwitchKey(key) => panic!("{key} has changed"),
                 Step::PortRules { new: is } => {
                     let port = self.ports.get_mut(&new.ports[*is].name).expect("it runs");
                     port.0.rules.clone_from(&new.ports[*is].rules);
