@@ -18,6 +18,8 @@ impl IpProtocol {
     pub const HOP_BY_HOP: Self = Self(0);
     /// ICMP for IPv4.
     pub const ICMP: Self = Self(1);
+    /// IGMP.
+    pub const IGMP: Self = Self(2);
     /// TCP.
     pub const TCP: Self = Self(6);
     /// UDP.
@@ -32,6 +34,8 @@ impl IpProtocol {
     pub const ICMPV6: Self = Self(58);
     /// IPv6 destination options, an extension header.
     pub const DESTINATION_OPTIONS: Self = Self(60);
+    /// PIM.
+    pub const PIM: Self = Self(103);
     /// L2TPv3.
     pub const L2TP: Self = Self(115);
 }

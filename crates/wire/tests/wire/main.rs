@@ -2,6 +2,7 @@
 
 mod claims;
 mod common;
+mod membership;
 mod oracle;
 mod properties;
 mod tunnels;
