@@ -87,6 +87,25 @@ const TARGETS: &[(&str, &[&str])] = &[
     ("device_packets", &["a packet", "a large packet", "a segment", "a packet that is refused"]),
     ("drivers", &["a packed driver's wrap", "a packed chain that came back", "a split chain that came back"]),
     (
+        "multicast_messages",
+        &[
+            "a query of IGMP",
+            "a query of IGMPv3",
+            "a query of IGMP with too many sources",
+            "a report of IGMP",
+            "a report of IGMPv3",
+            "a record that is too long",
+            "a leave of IGMP",
+            "a query of MLD",
+            "a query of MLDv2",
+            "a report of MLD",
+            "a report of MLDv2",
+            "a leave of MLD",
+            "a router alert",
+            "a hello of PIM",
+        ],
+    ),
+    (
         "neighbours",
         &[
             "a question",
