@@ -191,6 +191,14 @@ pub enum EventKind {
         /// The number of refused addresses so far.
         refused: u64,
     },
+    /// Multicast groups that a port's guests listen to were not noted, because its share of the table is
+    /// full. It gets the packets of all groups. While this goes on, it is told once a minute.
+    GroupsRefused {
+        /// The port: a member of a bridge with snooping.
+        port: String,
+        /// The number of refused groups so far.
+        refused: u64,
+    },
     /// A node that a program has added tells something; the message says what.
     Node {
         /// The node.
@@ -221,9 +229,9 @@ impl Event {
     #[must_use]
     pub fn is_warning(&self) -> bool {
         use EventKind::{
-            AddressConflict, Fault, LinkDown, LinkUp, Loop, Lost, Moved, Neighbour, Node, NotLearned, OpenerEnded,
-            Other, PathMtu, PortAdded, PortRemoved, RefusedCall, Reload, ReloadFailed, RemoteMoved, SocketsEnded,
-            Stall,
+            AddressConflict, Fault, GroupsRefused, LinkDown, LinkUp, Loop, Lost, Moved, Neighbour, Node, NotLearned,
+            OpenerEnded, Other, PathMtu, PortAdded, PortRemoved, RefusedCall, Reload, ReloadFailed, RemoteMoved,
+            SocketsEnded, Stall,
         };
         match &self.kind {
             Lost { .. }
@@ -233,6 +241,7 @@ impl Event {
             | Stall { .. }
             | NotLearned { .. }
             | Loop { .. }
+            | GroupsRefused { .. }
             | RefusedCall { .. }
             | OpenerEnded { .. }
             | SocketsEnded { .. } => true,

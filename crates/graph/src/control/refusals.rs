@@ -15,7 +15,7 @@ const PERIOD: Duration = Duration::from_secs(60);
 #[derive(Debug, Default)]
 pub struct RefusalNotes(BTreeMap<(String, Option<String>), Note>);
 
-/// The refused addresses behind a port or remote, as far as they were told.
+/// The refused entries of a port or remote, as far as they were told.
 #[derive(Debug)]
 struct Note {
     refused: u64,
@@ -23,9 +23,19 @@ struct Note {
 }
 
 impl RefusalNotes {
-    /// Returns the news. `shares` has the refused addresses of each port, and of each remote of a tunnel;
-    /// what is 0 may be left out.
+    /// Returns the news of a table of stations. `shares` has the refused addresses of each port, and of each
+    /// remote of a tunnel; what is 0 may be left out.
     pub fn news(&mut self, shares: impl IntoIterator<Item = (String, Option<String>, u64)>) -> Vec<TableEvent> {
+        self.news_as(shares, not_learned)
+    }
+
+    /// Returns the news of a table. `event` makes the event of a port, or of a remote of a tunnel, and the
+    /// number of refused entries so far.
+    pub fn news_as(
+        &mut self,
+        shares: impl IntoIterator<Item = (String, Option<String>, u64)>,
+        event: impl Fn(String, Option<String>, u64) -> TableEvent,
+    ) -> Vec<TableEvent> {
         let mut before = std::mem::take(&mut self.0);
         let mut news = Vec::new();
         for (port, remote, refused) in shares {
@@ -43,15 +53,19 @@ impl RefusalNotes {
                 continue;
             }
             let (port, remote) = key.clone();
-            let behind = remote.as_ref().map_or_else(String::new, |remote| format!(" behind remote {remote}"));
-            let message = format!(
-                "port {port:?}: {refused} addresses{behind} were not learned so far, because its share is full: \
-                 packets to them are flooded"
-            );
-            let source = format!("addresses {port}");
-            news.push(TableEvent { source, kind: EventKind::NotLearned { port, remote, refused }, message });
+            news.push(event(port, remote, refused));
             self.0.insert(key, Note { refused, at: Instant::now() });
         }
         news
     }
+}
+
+fn not_learned(port: String, remote: Option<String>, refused: u64) -> TableEvent {
+    let behind = remote.as_ref().map_or_else(String::new, |remote| format!(" behind remote {remote}"));
+    let message = format!(
+        "port {port:?}: {refused} addresses{behind} were not learned so far, because its share is full: \
+         packets to them are flooded"
+    );
+    let source = format!("addresses {port}");
+    TableEvent { source, kind: EventKind::NotLearned { port, remote, refused }, message }
 }

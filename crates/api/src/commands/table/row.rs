@@ -24,6 +24,10 @@ pub enum Row {
     AllowedAddress(AllowedAddress),
     /// A port that gets copies.
     MirroredTo(MirroredTo),
+    /// A port whose guests listen to a multicast group.
+    GroupMember(GroupMember),
+    /// A port with a multicast router behind it.
+    MulticastRouter(MulticastRouter),
     /// A row of a node that a program has added.
     Node {
         /// The fields, as the node names them.
@@ -48,6 +52,36 @@ pub struct AllowedAddress {
 pub struct MirroredTo {
     /// The port.
     pub port: String,
+}
+
+/// A port whose guests listen to a multicast group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct GroupMember {
+    /// The VLAN; none for all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vlan: Option<u16>,
+    /// The address of the group; `all` for a port that gets all groups, because its share of the table is
+    /// full or its reports are too long.
+    pub group: String,
+    /// The port.
+    pub port: String,
+    /// Seconds until this is forgotten, unless a host reports the group again.
+    pub left_s: u32,
+}
+
+/// A port with a multicast router behind it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct MulticastRouter {
+    /// The VLAN.
+    pub vlan: u16,
+    /// The protocol by which it asks for listeners: `IGMP` or `MLD`.
+    pub protocol: String,
+    /// The port.
+    pub port: String,
+    /// Seconds until this is forgotten, unless the router announces itself again.
+    pub left_s: u32,
 }
 
 /// A field of a row that a program's node shows.
@@ -128,6 +162,18 @@ impl Row {
             ],
             Self::AllowedAddress(row) => vec![("<allowed address", row.address.clone())],
             Self::MirroredTo(row) => vec![("<copies go to", row.port.clone())],
+            Self::GroupMember(row) => vec![
+                (">vlan", row.vlan.map_or_else(String::new, |vlan| vlan.to_string())),
+                ("<group", row.group.clone()),
+                ("<port", row.port.clone()),
+                (">left", format!("{} s", row.left_s)),
+            ],
+            Self::MulticastRouter(row) => vec![
+                (">vlan", row.vlan.to_string()),
+                ("<router", row.protocol.clone()),
+                ("<port", row.port.clone()),
+                (">left", format!("{} s", row.left_s)),
+            ],
             Self::Node { fields } => {
                 return fields.iter().map(|(name, cell)| (heading(name, cell), cell.to_string())).collect();
             }
