@@ -9,6 +9,8 @@ mod form;
 mod loops;
 mod member;
 mod rules;
+#[cfg(test)]
+mod snooping;
 mod table;
 #[cfg(test)]
 mod tests;
