@@ -9,7 +9,6 @@ mod form;
 mod loops;
 mod member;
 mod rules;
-#[cfg(test)]
 mod snooping;
 mod table;
 #[cfg(test)]
@@ -23,6 +22,8 @@ use loops::Loops;
 use member::Crowd;
 pub use member::{BridgePort, MacLimit, NativeVlan, PortRules, PortVlans, StormLimits, VlanRole};
 use rules::{Lane, Rules};
+pub use snooping::SnoopingTable;
+use snooping::{EdgeSet, Snooper};
 use straightline_fdb::{Fdb, LearnOutcome, Station};
 use straightline_graph::{Next, Node};
 use straightline_packet::{Batch, PacketId, PacketVlan, Packets, PortIndex, Reason, StripError};
@@ -56,6 +57,8 @@ pub struct Bridge {
     workers: u32,
     /// Batches since this bridge last swept the table.
     batches: u32,
+    /// Snooping, if the bridge has it.
+    snooper: Option<Box<Snooper>>,
 }
 
 const NONE: usize = usize::MAX;
@@ -89,7 +92,7 @@ impl Bridge {
         for (edge, port) in ports.iter().enumerate() {
             edges[port.index()] = edge;
         }
-        Bridge { ports, edges, rules, guard, fdb, workers: 1, batches: 0 }
+        Bridge { ports, edges, rules, guard, fdb, workers: 1, batches: 0, snooper: None }
     }
 
     /// Sets the number of workers that share the table. They sweep it in turns, because only one
@@ -97,6 +100,12 @@ impl Bridge {
     #[must_use]
     pub fn shared_by(self, workers: u32) -> Self {
         Bridge { workers, ..self }
+    }
+
+    /// Sets the table of groups by which the bridge prunes multicast. It is of the same ports.
+    #[must_use]
+    pub fn snooped_by(self, groups: &SnoopingTable) -> Self {
+        Bridge { snooper: Some(Box::new(groups.snooper())), ..self }
     }
 
     /// Decides on a frame from `port`, by its addresses and the table, and learns its source. The
@@ -161,6 +170,7 @@ impl Bridge {
             return match to {
                 BROADCAST => Decision::Flood(Crowd::Broadcast),
                 _ if to & !0xf == LINK_LOCAL => Decision::Drop(Reason::LinkLocal),
+                _ if Snooper::may_prune(to) => Decision::Flood(Crowd::Group),
                 _ => Decision::Flood(Crowd::Multicast),
             };
         }
@@ -174,29 +184,66 @@ impl Bridge {
         }
     }
 
-    /// Sends a packet to every port except its own: a guest never gets its own frame back.
+    /// Returns the edges to which snooping lets a flooded packet go. `None`: all.
+    fn listeners<'s>(
+        &self,
+        snooper: &'s mut Option<Box<Snooper>>,
+        packets: &mut Packets<'_>,
+        id: PacketId,
+        crowd: Crowd,
+    ) -> Option<&'s EdgeSet> {
+        let snooper = snooper.as_mut().filter(|_| crowd == Crowd::Group)?;
+        let vlan = packets.vlan(id).map_or(VlanId::DEFAULT, |vlan| vlan.id);
+        let edge = self.edges.get(packets.port(id).index()).copied().unwrap_or(NONE);
+        snooper.outputs(packets, id, vlan, edge)
+    }
+
+    /// Sends a packet to every port except its own: a guest never gets its own frame back. With `to`,
+    /// only these edges count.
     #[inline(never)]
-    fn flood(&self, packets: &mut Packets<'_>, from: PortIndex, id: PacketId, next: &mut Next<'_>) {
+    fn flood(
+        &self,
+        packets: &mut Packets<'_>,
+        from: PortIndex,
+        id: PacketId,
+        to: Option<&EdgeSet>,
+        next: &mut Next<'_>,
+    ) {
         let now = packets.now();
         let paused = self.paused(now);
         let is_paused = |port| paused.is_some_and(|loops| loops.is_paused(port, now));
         let mut is_sent = false;
         if !is_paused(from) {
             for (edge, &port) in self.ports.iter().enumerate() {
-                if port != from && !is_paused(port) {
+                if port != from && !is_paused(port) && to.is_none_or(|to| to.contains(edge)) {
                     next.push(edge, id);
                     is_sent = true;
                 }
             }
         }
         if !is_sent {
-            packets.discard(id, if paused.is_some() { Reason::Loop } else { Reason::NoReceiver });
+            packets.discard(
+                id,
+                match (to, paused) {
+                    (Some(_), _) => Reason::NotJoined,
+                    (None, Some(_)) => Reason::Loop,
+                    (None, None) => Reason::NoReceiver,
+                },
+            );
         }
     }
 
     /// Floods a packet in its VLAN, as the rules of its port and of the others allow.
     #[inline(never)]
-    fn flood_by(&self, rules: &Rules, packets: &mut Packets<'_>, crowd: Crowd, id: PacketId, next: &mut Next<'_>) {
+    fn flood_by(
+        &self,
+        rules: &Rules,
+        packets: &mut Packets<'_>,
+        crowd: Crowd,
+        id: PacketId,
+        to: Option<&EdgeSet>,
+        next: &mut Next<'_>,
+    ) {
         let from = packets.port(id);
         let Some(lane) = rules.lane(from) else { return packets.discard(id, Reason::NotConnected) };
         let now = packets.now();
@@ -219,6 +266,10 @@ impl Bridge {
                 unsent = Reason::Isolated;
                 continue;
             }
+            if to.is_some_and(|to| !to.contains(receiver.edge)) {
+                unsent = Reason::NotJoined;
+                continue;
+            }
             if is_paused(receiver.port) {
                 unsent = Reason::Loop;
                 continue;
@@ -232,7 +283,13 @@ impl Bridge {
     }
 
     /// Forwards the frames of a bridge without rules.
-    fn process_plain(&self, packets: &mut Packets<'_>, batch: &Batch, next: &mut Next<'_>) {
+    fn process_plain(
+        &self,
+        snooper: &mut Option<Box<Snooper>>,
+        packets: &mut Packets<'_>,
+        batch: &Batch,
+        next: &mut Next<'_>,
+    ) {
         let now = packets.now();
         // Senders send to one station many times in a row. All frames of a row have one decision.
         let mut before = (0, 0, PortIndex(0));
@@ -249,7 +306,10 @@ impl Bridge {
             }
             match decision {
                 Decision::Edge(edge) => next.push(edge, id),
-                Decision::Flood(_) => self.flood(packets, port, id, next),
+                Decision::Flood(crowd) => {
+                    let to = self.listeners(snooper, packets, id, crowd);
+                    self.flood(packets, port, id, to, next);
+                }
                 Decision::Drop(reason) => packets.discard(id, reason),
             }
         }
@@ -257,7 +317,14 @@ impl Bridge {
 
     /// Forwards frames by the rules of the ports. In a row, frames have one port and the same first 16
     /// bytes: addresses and tag, or type.
-    fn process_by(&self, rules: &Rules, packets: &mut Packets<'_>, batch: &Batch, next: &mut Next<'_>) {
+    fn process_by(
+        &self,
+        rules: &Rules,
+        snooper: &mut Option<Box<Snooper>>,
+        packets: &mut Packets<'_>,
+        batch: &Batch,
+        next: &mut Next<'_>,
+    ) {
         let now = packets.now();
         let mut before = (0, PortIndex(0));
         let mut fate = Fate::drop(Reason::BadSource);
@@ -294,7 +361,8 @@ impl Bridge {
                         continue;
                     }
                     packets.set_vlan(id, fate.vlan);
-                    self.flood_by(rules, packets, crowd, id, next);
+                    let to = self.listeners(snooper, packets, id, crowd);
+                    self.flood_by(rules, packets, crowd, id, to, next);
                 }
                 Decision::Drop(reason) => packets.discard(id, reason),
             }
@@ -390,9 +458,15 @@ impl Node for Bridge {
             self.batches = 0;
             self.fdb.sweep(packets.now());
         }
-        match &self.rules {
-            None => self.process_plain(packets, batch, next),
-            Some(rules) => self.process_by(rules, packets, batch, next),
+        // It is apart while frames pass, because it keeps the outputs of a packet.
+        let mut snooper = self.snooper.take();
+        if let Some(snooper) = &snooper {
+            snooper.sweep(packets.now());
         }
+        match &self.rules {
+            None => self.process_plain(&mut snooper, packets, batch, next),
+            Some(rules) => self.process_by(rules, &mut snooper, packets, batch, next),
+        }
+        self.snooper = snooper;
     }
 }

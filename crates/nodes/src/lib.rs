@@ -33,8 +33,8 @@ mod sink;
 mod source_check;
 
 pub use bridge::{
-    Bridge, BridgePort, BridgeRules, BridgeTable, MacLimit, NativeVlan, PortRules, PortVlans, StormLimits, TagForm,
-    VlanRole,
+    Bridge, BridgePort, BridgeRules, BridgeTable, MacLimit, NativeVlan, PortRules, PortVlans, SnoopingTable,
+    StormLimits, TagForm, VlanRole,
 };
 pub use mirror::Mirror;
 pub use patch::Patch;

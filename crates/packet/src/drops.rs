@@ -72,6 +72,9 @@ reasons! {
     Storm = "storm", "Look for a loop behind the port or for a guest that scans, or raise `storm` of the port.";
     /// Floods of the port pause, because a station appeared there again and again.
     Loop = "loop", "Look for a second way between both networks, or for a guest that claims the address of another.";
+    /// No other port has joined the packet's multicast group, as far as the bridge's snooping knows.
+    NotJoined = "not-joined",
+        "Nothing needs to be done, unless a guest misses packets: look at `straightline table snooping:BRIDGE`.";
     /// A node that the program brings, such as a filter, dropped the packet.
     Node = "node", "Check the settings of the nodes that ports name in `nodes` or `egress-nodes`.";
     /// A descriptor names memory that the guest does not have.
@@ -166,6 +169,7 @@ impl Reason {
             | Reason::MacLimit
             | Reason::Storm
             | Reason::Loop
+            | Reason::NotJoined
             | Reason::Node
             | Reason::BadAddress
             | Reason::BadDirection

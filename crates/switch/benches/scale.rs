@@ -78,6 +78,7 @@ fn bridge<'a>(name: &str, ports: impl Iterator<Item = &'a PortConfig>) -> Bridge
         limit: BridgeConfig::DEFAULT_LIMIT,
         loop_protection: true,
         statics: Vec::new(),
+        snooping: false,
     }
 }
 

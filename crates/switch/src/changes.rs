@@ -99,6 +99,7 @@ fn bridge_change(old: &BridgeConfig, new: &BridgeConfig) -> String {
     let mut parts = members(&old.ports, &new.ports);
     note(&mut parts, "ageing", old.ageing, new.ageing);
     note(&mut parts, "limit", old.limit, new.limit);
+    note(&mut parts, "snooping", old.snooping, new.snooping);
     if old.statics != new.statics {
         parts.push("its static addresses have changed".to_owned());
     }
@@ -152,6 +153,7 @@ mod tests {
             limit: 16,
             statics: Vec::new(),
             loop_protection: true,
+            snooping: false,
         }
     }
 

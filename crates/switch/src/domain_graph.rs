@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use az::SaturatingAs;
 use straightline_graph::{Graph, Node, NodeIndex, NodeStats, Port, PortControl, Work};
-use straightline_nodes::{AllowedAddresses, BridgeRules, BridgeTable, Patch, PortVlans, Sink, TagForm};
+use straightline_nodes::{AllowedAddresses, BridgeRules, BridgeTable, Patch, PortVlans, Sink, SnoopingTable, TagForm};
 use straightline_packet::{Drops, Level, PortIndex, Reason};
 use straightline_underlay::{Decap, Encap, Gather, OwnPackets, Tunnel, Tunnels, Underlay, UnderlayOutput};
 
@@ -112,7 +112,12 @@ impl<'a> Building<'a> {
             NetworkSpec::Patch => Some(Box::new(Patch::new(part.ports[0].end.index()))),
             NetworkSpec::Bridge(_) => {
                 let Some(table) = self.live.tables.get::<BridgeTable>("bridge", name) else { return Vec::new() };
-                Some(Box::new(table.node(domain.workers)))
+                let bridge = table.node(domain.workers);
+                let groups = self.live.tables.get::<SnoopingTable>("snooping", name);
+                Some(Box::new(match groups {
+                    Some(groups) => bridge.snooped_by(&groups),
+                    None => bridge,
+                }))
             }
             NetworkSpec::Unconnected => None,
         };

@@ -10,6 +10,7 @@
 //! | `switch` | (the root) | a switch with guests, and what a test does with them |
 //! | `switch` | `flows` | traffic of many flows between guests with several queue pairs |
 //! | `switch` | `host` | a network namespace with its interfaces |
+//! | `switch` | `multicast` | packets to multicast groups, and messages of IGMP |
 //! | `switch` | `packets` | packets that are still to be segmented or checksummed |
 //! | `switch` | `tunnel` | two underlays with a wire between them, and tunnels over it |
 //!
@@ -26,6 +27,8 @@ pub mod guest_ring;
 pub mod host;
 #[cfg(feature = "packet")]
 pub mod memory;
+#[cfg(feature = "switch")]
+pub mod multicast;
 #[cfg(feature = "switch")]
 pub mod packets;
 #[cfg(feature = "switch")]

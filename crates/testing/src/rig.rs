@@ -58,6 +58,7 @@ pub fn bridge(n: usize) -> BridgeConfig {
         limit: 64,
         loop_protection: true,
         statics: Vec::new(),
+        snooping: false,
     }
 }
 

@@ -81,6 +81,13 @@ pub(crate) const BRIDGE_KEYS: &[Key] = &[
          the value names the VLAN, too: `{ port = \"nic0\", vlan = 10 }`, or a list of these.",
         "{ \"02:00:00:00:00:03\" = \"vm3\" }",
     ),
+    Key::new(
+        "snooping",
+        Value::Boolean,
+        Absent::Value("false"),
+        "`true`: packets to a multicast group go only to the ports that listen to it, as IGMP and MLD tell.",
+        "true",
+    ),
 ];
 
 pub(crate) fn read_patch(name: &str, section: &Section<'_>, report: &mut Findings<'_>, draft: &mut Draft) {
@@ -123,6 +130,7 @@ pub(crate) fn read_bridge(name: &str, section: &Section<'_>, report: &mut Findin
         section.integer("ageing", 1..=1_000_000, report).map_or(BridgeConfig::DEFAULT_AGEING, Spanned::into_inner);
     let limit = section.integer("limit", 1..=MAX_ADDRESSES, report);
     let loop_protection = section.boolean("loop-protection", report).is_none_or(Spanned::into_inner);
+    let snooping = section.boolean("snooping", report).is_some_and(Spanned::into_inner);
     let (statics, static_spans) = read_statics(section, report);
     let most = limit.as_ref().map_or(BridgeConfig::DEFAULT_LIMIT, |limit| *limit.get_ref());
     if u32::try_from(statics.len()).map_or(true, |count| count > most) {
@@ -141,6 +149,7 @@ pub(crate) fn read_bridge(name: &str, section: &Section<'_>, report: &mut Findin
         limit: most,
         loop_protection,
         statics,
+        snooping,
     };
     draft.bridges.push((bridge, static_spans));
 }

@@ -431,6 +431,8 @@ pub struct BridgeConfig {
     pub loop_protection: bool,
     /// Static entries: addresses that are known from the start and never forgotten.
     pub statics: Vec<StaticEntry>,
+    /// IGMP and MLD snooping.
+    pub snooping: bool,
 }
 
 impl BridgeConfig {

@@ -85,7 +85,10 @@ impl Default for PortRules {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Crowd {
     Broadcast,
+    /// A group that is never pruned.
     Multicast,
+    /// A group that snooping may prune.
+    Group,
     /// One station that nobody knows.
     Unknown,
 }

@@ -145,7 +145,7 @@ impl Rules {
     pub(super) fn may_flood(&self, port: PortIndex, crowd: Crowd, now: u32) -> bool {
         let limit = self.storms.get(port.index()).and_then(|storm| match crowd {
             Crowd::Broadcast => storm.broadcast.as_ref(),
-            Crowd::Multicast => storm.multicast.as_ref(),
+            Crowd::Multicast | Crowd::Group => storm.multicast.as_ref(),
             Crowd::Unknown => storm.unknown.as_ref(),
         });
         limit.is_none_or(|limit| limit.take(now))

@@ -28,6 +28,8 @@ pub struct BridgeRules {
     pub loop_protection: bool,
     /// The ports with their rules, in the order of the bridge's edges.
     pub ports: Vec<BridgePort>,
+    /// Packets to multicast groups are pruned, by a [`SnoopingTable`](crate::SnoopingTable).
+    pub snooping: bool,
 }
 
 /// The table of a bridge. The bridges of all workers share it.
@@ -193,7 +195,8 @@ mod tests {
 
     fn table(limit: usize, ports: &[PortIndex], checks: HashMap<PortIndex, SourceCheck>) -> BridgeTable {
         let ports = ports.iter().map(|&port| BridgePort::plain(port)).collect();
-        let rules = BridgeRules { limit, ageing: 300, statics: Vec::new(), loop_protection: true, ports };
+        let rules =
+            BridgeRules { limit, ageing: 300, statics: Vec::new(), loop_protection: true, ports, snooping: false };
         BridgeTable::new("lan", &rules, checks)
     }
 

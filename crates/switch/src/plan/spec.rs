@@ -250,6 +250,7 @@ pub(crate) fn bridge_rules(config: &Config, plan: &Plan, at: usize) -> BridgeRul
         statics,
         loop_protection: bridge.loop_protection,
         ports: ports.collect(),
+        snooping: bridge.snooping,
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use straightline_graph::NodeControl;
-use straightline_nodes::{AllowedAddresses, BridgeRules, BridgeTable};
+use straightline_nodes::{AllowedAddresses, BridgeRules, BridgeTable, SnoopingTable};
 use straightline_packet::{Drops, PortIndex};
 use straightline_underlay::{Tunnel, TunnelConfig, Underlay, UnderlayConfig};
 use straightline_wire::MacAddr;
@@ -34,6 +34,10 @@ pub(super) enum TableSpec {
         /// The source checks of ports that have one.
         checks: Vec<(PortIndex, SourceCheckSpec)>,
     },
+    Snooping {
+        bridge: String,
+        ports: Vec<PortIndex>,
+    },
     SourceCheck {
         port: String,
         check: SourceCheckSpec,
@@ -48,6 +52,7 @@ impl TableSpec {
             Self::Underlay { settings, .. } => format!("underlay:{}", settings.name),
             Self::Tunnel { settings, .. } => format!("tunnel:{}", settings.name),
             Self::Bridge { name, .. } => format!("bridge:{name}"),
+            Self::Snooping { bridge, .. } => format!("snooping:{bridge}"),
             Self::SourceCheck { port, .. } => format!("source-check:{port}"),
             Self::Node(node) => format!("node:{}", node.name),
         }
@@ -71,6 +76,7 @@ impl TableSpec {
                 let checks = checks.iter().map(|(port, check)| (*port, allowed(check).node()));
                 Some(Arc::new(BridgeTable::new(name, rules, checks.collect::<HashMap<_, _>>())))
             }
+            Self::Snooping { ports, .. } => Some(Arc::new(SnoopingTable::new(ports.clone()))),
             Self::SourceCheck { check, .. } => Some(Arc::new(allowed(check))),
             Self::Node(node) => node.control(),
         })
@@ -81,7 +87,11 @@ impl TableSpec {
     pub(super) fn refusal(&self, key: Option<&str>, why: &str) -> String {
         match self {
             Self::Node(node) => node.refusal(key, why),
-            Self::Underlay { .. } | Self::Tunnel { .. } | Self::Bridge { .. } | Self::SourceCheck { .. } => {
+            Self::Underlay { .. }
+            | Self::Tunnel { .. }
+            | Self::Bridge { .. }
+            | Self::Snooping { .. }
+            | Self::SourceCheck { .. } => {
                 let key = key.map_or_else(String::new, |key| format!("{key} in "));
                 format!("{key}{}: {why}", self.name())
             }
@@ -115,8 +125,12 @@ pub(super) fn specs(config: &Config, plan: &Plan) -> anyhow::Result<Vec<TableSpe
         }
     }
     for (at, bridge) in config.bridges.iter().enumerate() {
-        let ports = bridge.ports.iter().filter_map(|name| config.port_index(name));
-        let checks = ports.filter_map(|port| Some((index(port), source_check(&config.ports[port])?)));
+        let members = bridge.ports.iter().filter_map(|name| config.port_index(name));
+        if bridge.snooping {
+            let ports = members.clone().map(index).collect();
+            specs.push(TableSpec::Snooping { bridge: bridge.name.clone(), ports });
+        }
+        let checks = members.filter_map(|port| Some((index(port), source_check(&config.ports[port])?)));
         let rules = bridge_rules(config, plan, at);
         specs.push(TableSpec::Bridge { name: bridge.name.clone(), rules, checks: checks.collect() });
     }

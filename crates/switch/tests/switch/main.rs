@@ -28,6 +28,7 @@ mod rules;
 mod segments;
 mod set_down;
 mod slots;
+mod snooping;
 mod stalls;
 mod tables;
 mod tap;

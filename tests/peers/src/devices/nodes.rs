@@ -94,7 +94,7 @@ fn markdown(batches: &[&BTreeMap<String, String>], samples: &[Sample]) -> String
     let head: Vec<&str> = ["batch"].into_iter().chain(names).collect();
     let row = |axes: &&BTreeMap<String, String>| {
         let row = Row::new(samples, axes, names)?;
-        let medians = table::spreads(&row.series(METRIC), 0, |cycles| format!("{cycles:.1}"), 2, "-");
+        let medians = table::spreads(&row.series(METRIC), Looks::One, 0, |cycles| format!("{cycles:.1}"), 2, "-");
         Some(axes.values().cloned().chain(medians).collect())
     };
     table::markdown(&head, &batches.iter().filter_map(row).collect::<Vec<_>>())

@@ -40,15 +40,25 @@ impl EdgeSet {
         self.0.iter().copied()
     }
 
+    /// Returns whether an edge is in the set.
+    #[inline]
+    pub(crate) fn contains(&self, edge: usize) -> bool {
+        let (word, bit) = place(edge);
+        self.0.get(word).is_some_and(|found| found & bit != 0)
+    }
+
     /// Returns the edges, in their order.
-    pub(crate) fn edges(&self) -> impl Iterator<Item = usize> {
+    #[cfg(test)]
+    pub(super) fn edges(&self) -> impl Iterator<Item = usize> {
         self.0.iter().enumerate().flat_map(|(at, &word)| Bits(word).map(move |bit| at * BITS + bit))
     }
 }
 
 /// Iterator over the set bits of a word.
+#[cfg(test)]
 struct Bits(u64);
 
+#[cfg(test)]
 impl Iterator for Bits {
     type Item = usize;
 
@@ -79,6 +89,7 @@ mod tests {
             }
             prop_assert_eq!(set.edges().collect::<BTreeSet<_>>(), edges.clone());
             prop_assert!(set.edges().is_sorted());
+            prop_assert!((0..300).all(|edge| set.contains(edge) == edges.contains(&edge)));
             let mut other = EdgeSet::new(200);
             other.add(set.words());
             prop_assert_eq!(other, set);

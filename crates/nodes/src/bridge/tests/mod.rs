@@ -76,7 +76,14 @@ impl Rig {
 
     fn with(ports: &[BridgePort], loop_protection: bool) -> Self {
         let taken: Vec<_> = ports.iter().map(|_| Arc::<Taken>::default()).collect();
-        let rules = BridgeRules { limit: 64, ageing: 300, statics: Vec::new(), loop_protection, ports: ports.to_vec() };
+        let rules = BridgeRules {
+            limit: 64,
+            ageing: 300,
+            statics: Vec::new(),
+            loop_protection,
+            ports: ports.to_vec(),
+            snooping: false,
+        };
         let table = BridgeTable::new("lan", &rules, std::collections::HashMap::new());
         let mut graph = Graph::new();
         let edges: Vec<_> = taken.iter().map(|port| graph.output(Arc::clone(port) as _, false)).collect();

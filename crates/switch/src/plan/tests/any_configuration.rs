@@ -64,6 +64,7 @@ fn configs() -> impl Strategy<Value = Config> {
             limit: 16,
             loop_protection: true,
             statics: Vec::new(),
+            snooping: false,
         });
         let patches = patches.collect();
         let bridges = bridges.collect();
