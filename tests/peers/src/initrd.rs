@@ -1,5 +1,5 @@
 //! The guests' file system: a cpio archive with busybox, iperf3, ethtool, iproute2, and the modules
-//! for virtio, IPv6 and tunnels.
+//! for virtio, IPv6, tunnels and bridges.
 //! Its init runs the lines that it reads from its console.
 
 use std::collections::BTreeMap;
@@ -60,6 +60,9 @@ pub(crate) const TUNNELS: [&str; 16] = [
     "8021q",
 ];
 
+/// The module for bridges, after those for IPv6 and tunnels. Only User Mode Linux has it.
+pub(crate) const BRIDGE: &str = "bridge";
+
 const APPLETS: &str = "sh mount insmod ip ping arping sleep echo cat dmesg poweroff ls nc dd sha256sum awk grep sed \
                        head stty sysctl time wc rm tail kill printf seq udhcpc wget";
 
@@ -96,7 +99,7 @@ pub(crate) fn write(path: &Path, modules: &Path, order: &[&str], programs: &[(&P
         archive.file(name.trim_start_matches('/'), 0o755, content);
     }
     let mut loaded = Vec::new();
-    for module in order.iter().chain(&IPV6).chain(&TUNNELS) {
+    for module in order.iter().chain(&IPV6).chain(&TUNNELS).chain(&[BRIDGE]) {
         // A module without a file is built into the kernel.
         if let Some(file) = find(modules, &format!("{module}.ko"))? {
             archive.file(&format!("mod/{module}.ko"), 0o644, &read(&file)?);
@@ -104,7 +107,7 @@ pub(crate) fn write(path: &Path, modules: &Path, order: &[&str], programs: &[(&P
         }
     }
     // Guests load IPv6 when they get an IPv6 address: until then they send no IPv6 packets.
-    loaded.retain(|module| !IPV6.contains(module) && !TUNNELS.contains(module));
+    loaded.retain(|module| !IPV6.contains(module) && !TUNNELS.contains(module) && *module != BRIDGE);
     if !loaded.contains(&"virtio_net") {
         bail!("no virtio_net.ko below {}: install the kernel's modules", modules.display());
     }
