@@ -14,6 +14,7 @@ use anyhow::{Context, Result, ensure};
 use straightline_lab::rounds::table::{self, Row};
 use straightline_lab::rounds::{Cell, Measured, Plan, Variant};
 use straightline_report::results::Sample;
+use straightline_report::statistics::Looks;
 
 use super::kernel_side::KernelSide;
 use super::namespace::Namespace;

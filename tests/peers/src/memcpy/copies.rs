@@ -16,6 +16,7 @@ pub(crate) enum DpdkCopy {
 }
 
 impl DpdkCopy {
+    #[cfg(test)]
     pub(super) const ALL: [Self; 5] = [Self::Glibc, Self::Sse, Self::Avx2, Self::Avx512, Self::Loop];
 
     pub(crate) fn name(self) -> &'static str {

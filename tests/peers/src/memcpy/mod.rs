@@ -19,7 +19,7 @@ pub(crate) use copies::DpdkCopy;
 pub(crate) use options::Options;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ use straightline_report::results::Sample;
 use crate::compare::{GuestReport, guest_output, ovs_cycles, rates, testpmd_cycles};
 use crate::lab::Lab;
 use crate::machine::{Machine, Need, two_cpus};
-use crate::measure::{self, Candidate, Cell as _, NO_VALID_TRIAL, SwitchKind, TrialPlan, require};
+use crate::measure::{self, Candidate, NO_VALID_TRIAL, SwitchKind, TrialPlan, require};
 use crate::ovs::Ovs;
 use crate::testpmd::Testpmd;
 use library::Library;
