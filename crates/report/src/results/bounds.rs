@@ -51,7 +51,7 @@ pub struct LineBounds {
 pub struct TouchedBounds {
     /// Bytes of the buffer.
     pub bytes: usize,
-    /// What the other CPU did with each line: `nothing`, `read` or `written`.
+    /// The other CPU's access to each line: `nothing`, `read` or `written`.
     pub touch: String,
     /// Nanoseconds to read a line.
     pub read_ns: f64,
