@@ -55,7 +55,7 @@ const TABLE: usize = 16 << 10;
 /// Longest time before a trial is measured. Nothing has to be negotiated.
 const WARM_UP: Duration = Duration::from_millis(10);
 
-/// Where the head of a packet is when its batch begins.
+/// Place of a head when its batch begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum HeadPlace {
     /// The worker has just written it, as by a copy.

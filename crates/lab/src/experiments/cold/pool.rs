@@ -18,7 +18,7 @@ const HEAD_AT: u32 = 3;
 /// The port that a packet goes to before the node has sent it.
 const NOWHERE: [u8; 4] = [0xff; 4];
 
-/// Where the words of a packet are.
+/// Place of a packet's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WordsPlace {
     /// In front of its head, as in VPP's buffers and in our slots.
