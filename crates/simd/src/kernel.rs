@@ -50,7 +50,7 @@ pub unsafe fn copy(level: Level, dst: *mut u8, src: *const u8, len: usize) {
             Level::Libc => copy_libc(dst, src, len),
             Level::Bytes => others::bytes(dst, src, len),
             #[cfg(target_arch = "x86_64")]
-            Level::Movsb => copy_movsb(dst, src, len),
+            Level::Movsb => others::movsb(dst, src, len),
             #[cfg(target_arch = "x86_64")]
             Level::MovsbLong(_) => others::movsb_long(dst, src, len),
             #[cfg(target_arch = "x86_64")]
@@ -218,24 +218,6 @@ pub(crate) unsafe fn copy_libc(dst: *mut u8, src: *const u8, len: usize) {
     // SAFETY: the pointers are the caller's promise. If bytes change during the call, each
     // instruction of `memmove` loads some value. `memmove` takes no decision by these values.
     unsafe { memmove(dst.cast(), src.cast(), len) };
-}
-
-/// Copies by `rep movsb`. If the destination begins inside the source, bytes are repeated, so the
-/// bytes that arrive are unspecified.
-#[cfg(target_arch = "x86_64")]
-#[inline(always)]
-pub(crate) unsafe fn copy_movsb(dst: *mut u8, src: *const u8, len: usize) {
-    // SAFETY: every x86-64 processor has the instruction. It accesses the bytes that the caller
-    // promises, in ascending order, because the direction flag is clear wherever Rust code runs.
-    unsafe {
-        core::arch::asm!(
-            "rep movsb",
-            inout("rcx") len => _,
-            inout("rdi") dst => _,
-            inout("rsi") src => _,
-            options(nostack, preserves_flags)
-        );
-    }
 }
 
 /// Defines the kernels of one instruction set.

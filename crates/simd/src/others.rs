@@ -1,8 +1,9 @@
-//! Copies for comparisons, beside those of the C library and of `rep movsb` alone. The switch's own
+//! Copies for comparisons, beside that of the C library. The switch's own
 //! copy differs from each of them in one thing.
 //!
 //! | copy | difference |
 //! |---|---|
+//! | `movsb` | `rep movsb` at any length |
 //! | `bytes` | one byte at a time, in a loop that no compiler replaces |
 //! | `movsb_long` | `rep movsb` from `MOVSB_FROM` bytes on |
 //! | `unaligned` | a long copy does not align the destination |
@@ -16,8 +17,6 @@ use crate::arch::Avx2Vector;
 pub(crate) use crate::arch::store_fence;
 #[cfg(target_arch = "x86_64")]
 use crate::generic;
-#[cfg(target_arch = "x86_64")]
-use crate::kernel::copy_movsb;
 use crate::vector::Vector;
 
 /// Length from which [`movsb_long`] takes `rep movsb`.
@@ -32,6 +31,27 @@ const STREAM_FROM: usize = 256;
 /// Bytes of a cache line.
 #[cfg(target_arch = "x86_64")]
 const LINE: usize = 64;
+
+/// Copies by `rep movsb`. If the destination begins inside the source, bytes are repeated, so the
+/// bytes that arrive are unspecified.
+///
+/// # Safety
+/// As for [`copy`](crate::copy()).
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub(crate) unsafe fn movsb(dst: *mut u8, src: *const u8, len: usize) {
+    // SAFETY: every x86-64 processor has the instruction. It accesses the bytes that the caller
+    // promises, in ascending order, because the direction flag is clear wherever Rust code runs.
+    unsafe {
+        core::arch::asm!(
+            "rep movsb",
+            inout("rcx") len => _,
+            inout("rdi") dst => _,
+            inout("rsi") src => _,
+            options(nostack, preserves_flags)
+        );
+    }
+}
 
 /// # Safety
 /// As for [`copy`](crate::copy()), here and below.
@@ -52,7 +72,7 @@ pub(crate) unsafe fn movsb_long(dst: *mut u8, src: *const u8, len: usize) {
         if len < MOVSB_FROM {
             generic::copy::<Avx2Vector>(dst, src, len);
         } else {
-            copy_movsb(dst, src, len);
+            movsb(dst, src, len);
         }
     }
 }

@@ -274,7 +274,7 @@ macro_rules! copiers {
 
 copiers!(Libc: self => Level::Libc, kernel::copy_libc);
 copiers!(Bytes: self => Level::Bytes, others::bytes);
-copiers!(#[cfg(target_arch = "x86_64")] Movsb: self => Level::Movsb, kernel::copy_movsb);
+copiers!(#[cfg(target_arch = "x86_64")] Movsb: self => Level::Movsb, others::movsb);
 copiers!(#[cfg(target_arch = "x86_64")] MovsbLong: self => Level::MovsbLong(self.0), others::movsb_long);
 copiers!(#[cfg(target_arch = "x86_64")] Unaligned: self => Level::Unaligned(self.0), others::unaligned);
 copiers!(#[cfg(target_arch = "x86_64")] Streaming: self => Level::Streaming(self.0), others::streaming);

@@ -11,8 +11,9 @@ const LIMIT: usize = 100;
 const README_LINES: usize = 150;
 
 /// Folders of documents that a program writes (`straightline lab exp`), which are not checked.
-const GENERATED: [&str; 5] = [
+const GENERATED: [&str; 6] = [
     "docs/experiments/full/",
+    "docs/experiments/offload/",
     "docs/experiments/prefetch/",
     "docs/experiments/quick/",
     "docs/experiments/tunnel/",

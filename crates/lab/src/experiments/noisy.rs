@@ -141,7 +141,7 @@ impl Load {
     }
 }
 
-/// What a neighbour may take.
+/// The share of a neighbour that fills the caches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Noise {
     /// The root of the resctrl file system if the cache is to be divided. Then the neighbour gets a
