@@ -3,8 +3,7 @@
 
 #![expect(unsafe_code, reason = "a safe interface around it, with a proof beside each use")]
 
-use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -71,48 +70,6 @@ fn overlap_at_the_guard_pages() {
                 assert_eq!(total.fold(), 0, "{variant} len {len}: the pages were zero");
             }
         }
-    }
-}
-
-/// A worker stores the bytes, and then an index that says so. Whoever has read the index finds the
-/// bytes. Stores past the caches need a fence for that.
-#[test]
-fn the_bytes_are_there_before_a_later_store() {
-    const LEN: usize = 4096;
-    const ROUNDS: usize = 300;
-    let mut memory = Guarded::new(LEN);
-    memory.bytes();
-    let start = memory.start().expose_provenance();
-    for variant in comparison_variants() {
-        let wait = |counter: &AtomicUsize, round| {
-            while counter.load(Ordering::Acquire) != round {
-                thread::yield_now();
-            }
-        };
-        let index = AtomicUsize::new(0);
-        let seen = AtomicUsize::new(0);
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                for round in 1..=ROUNDS {
-                    wait(&index, round);
-                    let wanted = u8::try_from(round % 251).expect("a byte");
-                    let at = |at: usize| ptr::with_exposed_provenance::<u8>(start + at);
-                    let here = [LEN - 64, LEN - 128, 512, 64].map(|place| {
-                        // SAFETY: the mapping outlives the scope; the writer waits for `seen`.
-                        unsafe { at(place).read_volatile() }
-                    });
-                    seen.store(round, Ordering::Release);
-                    assert_eq!(here, [wanted; 4], "{variant}, round {round}");
-                }
-            });
-            for round in 1..=ROUNDS {
-                let bytes = [u8::try_from(round % 251).expect("a byte"); LEN];
-                // SAFETY: the mapping has `LEN` bytes, and the reader waits for `index`.
-                unsafe { variant.copy(ptr::with_exposed_provenance_mut(start), bytes.as_ptr(), LEN) };
-                index.store(round, Ordering::Release);
-                wait(&seen, round);
-            }
-        });
     }
 }
 
