@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::lab::Lab;
 use crate::machine::two_cpus;
+use crate::measure::SwitchPort;
 use crate::net::Namespace;
 use crate::proc::{self, Proc};
 
@@ -80,14 +81,16 @@ impl<'lab> Ovs<'lab> {
         self.switch.id()
     }
 
-    /// Starts Open vSwitch between sockets and interfaces (AF_XDP). `command` runs [`PROGRAM`], for
+    /// Starts Open vSwitch, with two flows for each pair of ports. `command` runs [`PROGRAM`], for
     /// example in a network namespace.
-    pub(crate) fn start_with_devices(lab: &'lab Lab<'_>, command: Command, pairs: &[(&str, &str)]) -> Result<Self> {
-        let ports = pairs.iter().flat_map(|(port, device)| {
-            let kind = |kind: &str| vec![format!("type={kind}")];
-            [(format!("{port}.sock"), kind("dpdkvhostuser")), ((*device).to_owned(), kind("afxdp"))]
-        });
-        Self::start_with_ports(lab, command, &ports.collect::<Vec<_>>())
+    pub(crate) fn start_between(lab: &'lab Lab<'_>, command: Command, pairs: &[[SwitchPort; 2]]) -> Result<Self> {
+        let port = |port: &SwitchPort| match port {
+            SwitchPort::Socket(name) => Ok((format!("{name}.sock"), vec!["type=dpdkvhostuser".to_owned()])),
+            SwitchPort::AfXdp(name) => Ok(((*name).to_owned(), vec!["type=afxdp".to_owned()])),
+            SwitchPort::Tap(name) => bail!("Open vSwitch has no fast port for the tap {name}: use AF_XDP"),
+        };
+        let ports: Vec<Port> = pairs.iter().flatten().map(port).collect::<Result<_>>()?;
+        Self::start_with_ports(lab, command, &ports)
     }
 
     fn start_with_ports(lab: &'lab Lab<'_>, command: Command, ports: &[Port]) -> Result<Self> {
@@ -138,9 +141,17 @@ impl<'lab> Ovs<'lab> {
 
     /// Returns the statistics of the polling thread.
     pub(crate) fn performance(&self) -> Result<String> {
+        self.control("dpif-netdev/pmd-perf-show")
+    }
+
+    /// Sets the statistics of the polling thread to zero.
+    pub(crate) fn clear_performance(&self) -> Result<()> {
+        self.control("dpif-netdev/pmd-stats-clear").map(drop)
+    }
+
+    fn control(&self, what: &str) -> Result<String> {
         let mut command = here(self.lab, "ovs-appctl");
-        command.arg("-t").arg(folder(self.lab).join("vs.ctl")).arg("dpif-netdev/pmd-perf-show");
-        must(&mut command)
+        must(command.arg("-t").arg(folder(self.lab).join("vs.ctl")).arg(what))
     }
 
     /// Returns the packets that came from the guests at `a` and at `b`. (For listening vhost ports,
@@ -237,7 +248,7 @@ impl<'lab> TunnelOvs<'lab> {
 
 /// Returns a command that runs [`PROGRAM`] in a network namespace of its own. It makes interfaces with
 /// fixed names there.
-fn program() -> Command {
+pub(crate) fn program() -> Command {
     let mut command = Command::new("unshare");
     command.args(["--net", PROGRAM]);
     command

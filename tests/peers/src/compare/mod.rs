@@ -14,7 +14,7 @@ mod switches;
 mod table;
 
 pub(crate) use guests::{GuestReport, output_of as guest_output, rates};
-pub(crate) use switches::{our_cycles, ovs_cycles, testpmd_cycles};
+pub(crate) use switches::{ovs_cycles, testpmd_cycles};
 
 use anyhow::{Result, bail};
 use straightline_lab::rounds::Measured;
@@ -24,7 +24,7 @@ use crate::machine::{Machine, Need, two_cpus};
 use crate::measure::{Candidate, SwitchKind, TrialPlan, require};
 pub(crate) use options::Options;
 use options::{CompareCell, TrafficSource};
-use switches::RunningSwitch;
+pub(crate) use switches::RunningSwitch;
 
 /// Runs all trials. Returns true if each of them is valid.
 pub(crate) fn run(options: Options) -> Result<bool> {
@@ -58,6 +58,7 @@ fn trial(machine: &Machine, options: &Options, switch: &Candidate, cell: &Compar
     let mut running = RunningSwitch::start(&lab, switch, cell)?;
     let seen = guests::measure(&lab, options, &mut running, switch.copies_nothing, cell)?;
     let cycles = running.cycles()?;
+    running.end()?;
     let metrics = [
         ("mpps", Some(seen.mpps)),
         ("gbit_per_s", Some(seen.gbit_per_s)),

@@ -1,7 +1,6 @@
-//! The switches, each started for one trial between the sockets `a` and `b`, and the cycles that
-//! each reports.
+//! Switches that polled: each is started for one comparison, and reports its cycles.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -11,20 +10,30 @@ use straightline_lab::machine::hertz;
 
 use super::options::{CompareCell, Size};
 use crate::lab::Lab;
-use crate::measure::{self, Candidate, SwitchKind};
-use crate::ovs::Ovs;
+use crate::measure::{self, Candidate, SwitchKind, SwitchPort};
+use crate::net::Namespace;
+use crate::ovs::{self, Ovs};
 use crate::proc::{self, Proc};
 use crate::testpmd::Testpmd;
 
 /// A running switch.
-pub(super) enum RunningSwitch<'lab> {
+pub(crate) enum RunningSwitch<'lab> {
     Testpmd(Testpmd),
     Ovs(Ovs<'lab>),
-    Ours { proc: Proc, lab: &'lab Lab<'lab>, program: &'lab Path },
+    Ours(OurRun<'lab>),
+}
+
+/// A running switch of ours, and its work when the measurement began.
+pub(crate) struct OurRun<'lab> {
+    proc: Proc,
+    lab: &'lab Lab<'lab>,
+    program: PathBuf,
+    before: Work,
 }
 
 impl<'lab> RunningSwitch<'lab> {
-    pub(super) fn start(lab: &'lab Lab<'_>, switch: &'lab Candidate, cell: &CompareCell) -> Result<Self> {
+    /// Starts a switch between the sockets `a` and `b`.
+    pub(super) fn start(lab: &'lab Lab<'_>, switch: &Candidate, cell: &CompareCell) -> Result<Self> {
         match &switch.kind {
             SwitchKind::Testpmd => {
                 let mut args = vec!["--total-num-mbufs=16384".to_owned(), "--record-core-cycles".to_owned()];
@@ -40,7 +49,7 @@ impl<'lab> RunningSwitch<'lab> {
                 let mtu = if let Size::Bytes(len @ 1519..) = cell.size { len - 18 } else { 1500 };
                 Ok(Self::Ovs(Ovs::start_with_mtu(lab, false, mtu)?))
             }
-            SwitchKind::Ours(ours) => Ok(Self::Ours { proc: ours.start(lab, "spin")?, lab, program: &ours.program }),
+            SwitchKind::Ours(ours) => Ok(Self::Ours(OurRun::new(ours.start(lab, "spin")?, lab, &ours.program))),
             SwitchKind::OvsSleeping
             | SwitchKind::RteVhost
             | SwitchKind::Kernel
@@ -54,23 +63,112 @@ impl<'lab> RunningSwitch<'lab> {
         }
     }
 
-    /// Starts forwarding. Only testpmd needs a command for that.
-    pub(super) fn go(&mut self) -> Result<()> {
-        if let Self::Testpmd(testpmd) = self {
-            testpmd.command("start", "io packet forwarding")?;
+    /// Starts a switch that joins the two ports of each pair, in a namespace if there is one.
+    pub(crate) fn start_between(
+        lab: &'lab Lab<'_>,
+        namespace: Option<&Namespace>,
+        switch: &Candidate,
+        pairs: &[[SwitchPort; 2]],
+    ) -> Result<Self> {
+        let within = |program: &Path| namespace.map_or_else(|| Command::new(program), |it| it.command(program));
+        match &switch.kind {
+            SwitchKind::Testpmd => {
+                // testpmd connects each two devices.
+                let device = |(number, port): (usize, &SwitchPort)| match port {
+                    SwitchPort::Socket(name) => {
+                        format!("net_vhost{number},iface={},queues=1", lab.socket(name).display())
+                    }
+                    SwitchPort::Tap(name) => format!("net_tap{number},iface={name}"),
+                    SwitchPort::AfXdp(name) => format!("net_af_xdp{number},iface={name}"),
+                };
+                let devices: Vec<String> = pairs.iter().flatten().enumerate().map(device).collect();
+                let args = ["--total-num-mbufs=16384", "--record-core-cycles", "--no-flush-rx"].map(str::to_owned);
+                let command = within(Path::new("stdbuf"));
+                Ok(Self::Testpmd(Testpmd::spawn_by(command, lab, "switch", &devices, &args, 0)?))
+            }
+            SwitchKind::Ovs => {
+                let command = namespace.map_or_else(ovs::program, |it| it.command(ovs::PROGRAM));
+                Ok(Self::Ovs(Ovs::start_between(lab, command, pairs)?))
+            }
+            SwitchKind::Ours(ours) => {
+                let proc = ours.start_between(lab, within(&ours.program), "spin", pairs)?;
+                Ok(Self::Ours(OurRun::new(proc, lab, &ours.program)))
+            }
+            _ => bail!("{} cannot join these ports", switch.name),
         }
-        Ok(())
     }
 
-    /// Ends the switch, and returns its cycles per packet over the whole trial. Each switch counts
-    /// only the cycles of turns that found packets.
-    pub(super) fn cycles(self) -> Result<Option<f64>> {
+    /// Starts forwarding, which only testpmd needs, and counts cycles from now on.
+    pub(crate) fn go(&mut self) -> Result<()> {
         match self {
-            Self::Testpmd(testpmd) => testpmd_cycles(testpmd),
-            Self::Ovs(ovs) => ovs_cycles(&ovs),
-            Self::Ours { proc, program, lab } => our_cycles(proc, lab, program),
+            Self::Testpmd(testpmd) => testpmd.command("start", "io packet forwarding").map(drop),
+            Self::Ovs(ovs) => ovs.clear_performance(),
+            Self::Ours(ours) => {
+                ours.before = ours.work()?;
+                Ok(())
+            }
         }
     }
+
+    /// Returns the cycles per packet since [`Self::go`]. Each switch counts only the cycles of turns
+    /// that found packets. testpmd stops forwarding.
+    pub(crate) fn cycles(&mut self) -> Result<Option<f64>> {
+        match self {
+            Self::Testpmd(testpmd) => testpmd_cycles(testpmd),
+            Self::Ovs(ovs) => ovs_cycles(ovs),
+            Self::Ours(ours) => Ok(ours.work()?.since(ours.before).cycles_per_packet()),
+        }
+    }
+
+    /// Ends the switch.
+    pub(crate) fn end(self) -> Result<()> {
+        match self {
+            Self::Testpmd(testpmd) => testpmd.quit(),
+            Self::Ovs(_) => Ok(()),
+            Self::Ours(ours) => ours.end(),
+        }
+    }
+}
+
+impl<'lab> OurRun<'lab> {
+    /// Follows a switch that has started.
+    pub(crate) fn new(proc: Proc, lab: &'lab Lab<'_>, program: &Path) -> Self {
+        Self { proc, lab, program: program.to_owned(), before: Work::default() }
+    }
+
+    /// Ends the switch.
+    pub(crate) fn end(self) -> Result<()> {
+        measure::end(self.proc)
+    }
+
+    /// Asks the switch for its work so far.
+    pub(crate) fn work(&self) -> Result<Work> {
+        let runtime: Runtime = self.ask("runtime")?;
+        let ports: Ports = self.ask("ports")?;
+        Ok(Work::of(&runtime, &ports))
+    }
+
+    /// Asks the switch through its command line.
+    fn ask<T: for<'a> Deserialize<'a>>(&self, what: &str) -> Result<T> {
+        let mut command = Command::new(&self.program);
+        command.args([what, "--json", "--api"]).arg(self.lab.socket("api"));
+        let (code, out, err) = proc::run(&mut command, Duration::from_secs(10))?;
+        if code != Some(0) {
+            bail!("`straightline {what}` ended with {code:?}: {err}");
+        }
+        serde_json::from_str(&out).with_context(|| format!("`straightline {what} --json` wrote {out}"))
+    }
+}
+
+/// Stops testpmd, which was started with `--record-core-cycles`, and returns its cycles per packet.
+pub(crate) fn testpmd_cycles(testpmd: &mut Testpmd) -> Result<Option<f64>> {
+    let text = testpmd.command("stop", "Done.")?;
+    Ok(number_behind(&text, "CPU cycles/packet="))
+}
+
+/// Returns the cycles per packet of Open vSwitch.
+pub(crate) fn ovs_cycles(ovs: &Ovs<'_>) -> Result<Option<f64>> {
+    Ok(perf_show(&ovs.performance()?))
 }
 
 /// Returns testpmd's option for frames that do not fit into its default buffers.
@@ -108,43 +206,31 @@ struct Count {
     packets: f64,
 }
 
-/// Returns the cycles per packet: busy time divided by received packets.
-fn per_packet(runtime: &Runtime, ports: &Ports) -> Option<f64> {
-    let busy: f64 = runtime.workers.iter().map(|worker| worker.busy_s).sum();
-    let queues = ports.ports.iter().flat_map(|port| &port.queues);
-    let packets: f64 = queues.map(|queue| queue.rx.packets).sum();
-    (packets > 0.0).then(|| busy * hertz() / packets)
+/// The work of our switch.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Work {
+    /// Seconds of turns that found packets.
+    pub(crate) busy_s: f64,
+    received: f64,
 }
 
-/// Ends testpmd, which was started with `--record-core-cycles`, and returns its cycles per packet.
-pub(crate) fn testpmd_cycles(mut testpmd: Testpmd) -> Result<Option<f64>> {
-    let text = testpmd.command("stop", "Done.")?;
-    testpmd.quit()?;
-    Ok(number_behind(&text, "CPU cycles/packet="))
-}
-
-/// Returns the cycles per packet of Open vSwitch.
-pub(crate) fn ovs_cycles(ovs: &Ovs<'_>) -> Result<Option<f64>> {
-    Ok(perf_show(&ovs.performance()?))
-}
-
-/// Ends our switch, and returns its cycles per packet.
-pub(crate) fn our_cycles(switch: Proc, lab: &Lab, program: &Path) -> Result<Option<f64>> {
-    let runtime: Runtime = ask(lab, program, "runtime")?;
-    let ports: Ports = ask(lab, program, "ports")?;
-    measure::end(switch)?;
-    Ok(per_packet(&runtime, &ports))
-}
-
-/// Asks our switch through its command line.
-fn ask<T: for<'a> Deserialize<'a>>(lab: &Lab, program: &Path, what: &str) -> Result<T> {
-    let mut command = Command::new(program);
-    command.args([what, "--json", "--api"]).arg(lab.socket("api"));
-    let (code, out, err) = proc::run(&mut command, Duration::from_secs(10))?;
-    if code != Some(0) {
-        bail!("`straightline {what}` ended with {code:?}: {err}");
+impl Work {
+    fn of(runtime: &Runtime, ports: &Ports) -> Self {
+        let queues = ports.ports.iter().flat_map(|port| &port.queues);
+        Self {
+            busy_s: runtime.workers.iter().map(|worker| worker.busy_s).sum(),
+            received: queues.map(|queue| queue.rx.packets).sum(),
+        }
     }
-    serde_json::from_str(&out).with_context(|| format!("`straightline {what} --json` wrote {out}"))
+
+    /// Returns the difference to an earlier state.
+    pub(crate) fn since(self, then: Self) -> Self {
+        Self { busy_s: self.busy_s - then.busy_s, received: self.received - then.received }
+    }
+
+    fn cycles_per_packet(self) -> Option<f64> {
+        (self.received > 0.0).then(|| self.busy_s * hertz() / self.received)
+    }
 }
 
 /// `Rx packets:   12345 (4961 Kpps, 232 cycles/pkt)`

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use straightline_lab::rounds::Measured;
 
-use super::namespace::Namespace;
 use super::options::{DeviceCell, Guest, Interface};
 use crate::guest::{GuestKind, LinuxGuest, Qemu};
 use crate::lab::Lab;
 use crate::linux::rte;
-use crate::measure::{self, Candidate, SwitchKind};
+use crate::measure::{self, Candidate, SwitchKind, SwitchPort};
+use crate::net::{self, Namespace};
 use crate::proc::{self, Proc};
 use crate::traffic::{self, Iperf};
 
@@ -37,10 +37,10 @@ pub(super) fn trial(
     cell: &DeviceCell,
     kind: Guest,
 ) -> Result<Measured> {
-    let namespace = Namespace::new()?;
+    let namespace = Namespace::silent("devices")?;
     let tap = cell.interface == Interface::Tap;
     if !tap {
-        namespace.veth(DEVICE, FAR)?;
+        net::veth([(&namespace, DEVICE), (&namespace, FAR)], 1, 1500)?;
     }
     let kind = match kind {
         Guest::Uml => GuestKind::Uml,
@@ -102,9 +102,9 @@ fn start(
             Ok(Some(rte::start_at_interface(namespace.command(program), lab, DEVICE)?))
         }
         SwitchKind::Ours(ours) => {
-            let pairs = [("a", cell.interface.keys(DEVICE))];
+            let pair = [SwitchPort::Socket("a"), cell.interface.port(DEVICE)];
             let command = namespace.command(&ours.program);
-            Ok(Some(ours.start_with_devices(lab, command, "sleep", &pairs)?))
+            Ok(Some(ours.start_between(lab, command, "sleep", &[pair])?))
         }
         _ => bail!("{} cannot be compared with Linux guests at devices", switch.name),
     }

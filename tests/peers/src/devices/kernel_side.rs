@@ -8,32 +8,32 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
-use super::namespace::Namespace;
 use crate::lab::Lab;
 use crate::measure::compile;
+use crate::net::Namespace;
 use crate::proc::Proc;
 
 /// Time limit of an answer, or of the end after the measured time.
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// The compiled program.
-pub(super) struct KernelSide {
+pub(crate) struct KernelSide {
     program: PathBuf,
 }
 
 /// A run that measures. It has opened its interface.
-pub(super) struct KernelRun {
+pub(crate) struct KernelRun {
     proc: Proc,
 }
 
 /// The results of a run.
 #[derive(Clone, Debug, Deserialize)]
-pub(super) struct KernelReport {
+pub(crate) struct KernelReport {
     /// Million packets a second.
-    pub(super) mpps: f64,
+    pub(crate) mpps: f64,
     #[serde(default)]
     pub(super) gbit_per_s: f64,
-    pub(super) packets: f64,
+    pub(crate) packets: f64,
     /// Nanoseconds a packet of system calls (and copies to AF_XDP frames) that send.
     #[serde(default)]
     pub(super) out_ns: f64,
@@ -69,12 +69,12 @@ impl Arrived {
 
 impl KernelSide {
     /// Compiles the program into a folder.
-    pub(super) fn build(folder: &Path) -> Result<Self> {
+    pub(crate) fn build(folder: &Path) -> Result<Self> {
         Ok(Self { program: compile(folder, "devices/kernel_side.c", "")? })
     }
 
     /// Starts a run on a CPU, and waits until it has opened its interface.
-    pub(super) fn open(&self, lab: &Lab, namespace: &Namespace, cpu: u32, args: &[&str]) -> Result<KernelRun> {
+    pub(crate) fn open(&self, lab: &Lab, namespace: &Namespace, cpu: u32, args: &[&str]) -> Result<KernelRun> {
         let mut command = namespace.command("taskset");
         command.args(["-c", &cpu.to_string()]).arg(&self.program).args(args);
         let name = args.first().context("no command")?;
@@ -95,12 +95,12 @@ impl KernelSide {
 
 impl KernelRun {
     /// Begins the measured time.
-    pub(super) fn go(&mut self) -> Result<()> {
+    pub(crate) fn go(&mut self) -> Result<()> {
         self.proc.send_line("go")
     }
 
     /// Waits for the end of the measured time, and returns the results.
-    pub(super) fn end(mut self, time: Duration) -> Result<KernelReport> {
+    pub(crate) fn end(mut self, time: Duration) -> Result<KernelReport> {
         let line = |text: &str| text.lines().find(|line| line.starts_with('{')).map(str::to_owned);
         let line = self.proc.wait_text("its report", 0, time + LIMIT, line);
         let line = line.with_context(|| self.proc.texts().1.trim().to_owned())?;

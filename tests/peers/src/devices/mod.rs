@@ -3,7 +3,6 @@
 //! | file | holds |
 //! |---|---|
 //! | `options` | the command line, and the axes of a trial |
-//! | `namespace` | the network namespace of a trial |
 //! | `kernel_side` | system calls alone (`kernel_side.c`): the bound, and the other end of packets |
 //! | `packets` | trials with packets of one length |
 //! | `guests` | trials with a Linux guest and iperf3 |
@@ -12,7 +11,6 @@
 
 mod guests;
 mod kernel_side;
-mod namespace;
 mod nodes;
 mod options;
 mod packets;

@@ -17,10 +17,10 @@ use straightline_report::results::Sample;
 use straightline_report::statistics::Looks;
 
 use super::kernel_side::KernelSide;
-use super::namespace::Namespace;
 use crate::lab::Lab;
 use crate::machine::{Machine, two_cpus};
 use crate::measure::{Interrupts, in_quiet, output_of, run_plan};
+use crate::net::{self, Namespace};
 use crate::proc;
 
 /// The loops: their names here, and in `kernel_side.c`. The others are compared with the first.
@@ -68,10 +68,10 @@ pub(super) fn run(
 
 fn trial(machine: &Machine, kernel: &KernelSide, batch: usize, in_c: &str, time: Duration) -> Result<Measured> {
     let lab = Lab::new(machine, "nodes")?;
-    let namespace = Namespace::new()?;
+    let namespace = Namespace::silent("nodes")?;
     let (source_cpu, node_cpu) = two_cpus()?;
     let [inside, outside] = PAIR;
-    namespace.veth(inside, outside)?;
+    net::veth([(&namespace, inside), (&namespace, outside)], 1, 1500)?;
     let secs = time.as_secs_f64().to_string();
     let batch = batch.to_string();
     let mut node = kernel.open(&lab, &namespace, node_cpu, &["xdp-node", inside, &batch, in_c, &secs])?;

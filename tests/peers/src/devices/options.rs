@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use clap::Args;
 
-use crate::measure::{self, Candidate, CommonOptions, Peers, SwitchKind, secs};
+use crate::measure::{self, Candidate, CommonOptions, Peers, SwitchKind, SwitchPort, secs};
 
 const ABOUT: &str = "\
 Compare switches at device ports, in rounds: a tap, and AF_XDP at one end of a veth pair. One CPU has
@@ -70,10 +70,9 @@ impl Interface {
         }
     }
 
-    /// Returns the keys of our port at the interface with this name.
-    pub(super) fn keys(self, device: &str) -> Vec<(&'static str, String)> {
-        let name = if self == Self::Tap { "name" } else { "interface" };
-        vec![("kind", format!("{:?}", self.name())), (name, format!("{device:?}"))]
+    /// Returns the port of a switch at the interface with this name.
+    pub(super) fn port(self, device: &'static str) -> SwitchPort {
+        if self == Self::Tap { SwitchPort::Tap(device) } else { SwitchPort::AfXdp(device) }
     }
 }
 

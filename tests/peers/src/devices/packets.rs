@@ -1,7 +1,7 @@
 //! Trials with packets of one length. One CPU has the switch, the other one the embedded guest (and
 //! the source). The kernel's part of a packet's way is on the CPU that sends it.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -16,15 +16,13 @@ use straightline_lab::machine::hertz;
 use straightline_lab::rounds::Measured;
 
 use super::kernel_side::{KernelReport, KernelSide};
-use super::namespace::Namespace;
 use super::options::{DeviceCell, Interface, Load, Size};
-use crate::compare::{our_cycles, ovs_cycles, testpmd_cycles};
+use crate::compare::RunningSwitch;
 use crate::lab::Lab;
 use crate::machine::two_cpus;
-use crate::measure::{Candidate, SwitchKind};
-use crate::ovs::{self, Ovs};
+use crate::measure::{Candidate, SwitchKind, SwitchPort};
+use crate::net::{self, Namespace};
 use crate::proc::{self, Proc};
-use crate::testpmd::Testpmd;
 
 /// Time before a trial is measured.
 const WARM_UP: Duration = Duration::from_millis(500);
@@ -91,21 +89,14 @@ struct Place<'a> {
     outside: [&'static str; 2],
 }
 
-/// A switch that is running in the namespace.
-enum RunningSwitch<'a> {
-    Testpmd(Testpmd),
-    Ovs(Ovs<'a>),
-    Ours(Proc, PathBuf),
-}
-
 impl<'a> Place<'a> {
     fn new(lab: &'a Lab<'a>, kernel: &'a KernelSide, time: Duration, cell: &'a DeviceCell) -> Result<Self> {
-        let namespace = Namespace::new()?;
+        let namespace = Namespace::silent("devices")?;
         let (guest_cpu, switch_cpu) = two_cpus()?;
         let tap = cell.interface == Interface::Tap;
         if !tap {
             for (device, far) in DEVICES.iter().zip(FAR).take(if cell.load == Load::Loop { 2 } else { 1 }) {
-                namespace.veth(device, far)?;
+                net::veth([(&namespace, device), (&namespace, far)], 1, 1500)?;
             }
         }
         let outside = if tap { DEVICES } else { FAR };
@@ -199,45 +190,16 @@ impl<'a> Place<'a> {
             Load::Loop => self.measure_loop(&mut running)?,
             Load::Iperf(_) => bail!("this load has packets only"),
         };
-        rates.cycles = match running {
-            RunningSwitch::Testpmd(testpmd) => testpmd_cycles(testpmd)?,
-            RunningSwitch::Ovs(ovs) => ovs_cycles(&ovs)?,
-            RunningSwitch::Ours(proc, program) => our_cycles(proc, self.lab, &program)?,
-        };
+        rates.cycles = running.cycles()?;
+        running.end()?;
         Ok(rates)
     }
 
     fn start(&self, switch: &Candidate) -> Result<RunningSwitch<'a>> {
-        let pairs = self.ports().iter().copied().zip(DEVICES);
-        let running = match &switch.kind {
-            SwitchKind::Testpmd => {
-                let driver = if self.cell.interface == Interface::Tap { "net_tap" } else { "net_af_xdp" };
-                // testpmd connects each two devices.
-                let devices: Vec<String> = (0..)
-                    .zip(pairs)
-                    .flat_map(|(number, (port, device))| {
-                        let socket = self.lab.socket(port);
-                        [
-                            format!("net_vhost{number},iface={},queues=1", socket.display()),
-                            format!("{driver}{number},iface={device}"),
-                        ]
-                    })
-                    .collect();
-                let args = ["--total-num-mbufs=16384", "--record-core-cycles", "--no-flush-rx"].map(str::to_owned);
-                let command = self.namespace.command("stdbuf");
-                RunningSwitch::Testpmd(Testpmd::spawn_by(command, self.lab, "switch", &devices, &args, 0)?)
-            }
-            SwitchKind::Ovs => {
-                let command = self.namespace.command(ovs::PROGRAM);
-                RunningSwitch::Ovs(Ovs::start_with_devices(self.lab, command, &pairs.collect::<Vec<_>>())?)
-            }
-            SwitchKind::Ours(ours) => {
-                let pairs: Vec<_> = pairs.map(|(port, device)| (port, self.cell.interface.keys(device))).collect();
-                let command = self.namespace.command(&ours.program);
-                RunningSwitch::Ours(ours.start_with_devices(self.lab, command, "spin", &pairs)?, ours.program.clone())
-            }
-            _ => bail!("{} has no device ports", switch.name),
-        };
+        let pairs = self.ports().iter().zip(DEVICES);
+        let pairs: Vec<[SwitchPort; 2]> =
+            pairs.map(|(port, device)| [SwitchPort::Socket(port), self.cell.interface.port(device)]).collect();
+        let running = RunningSwitch::start_between(self.lab, Some(&self.namespace), switch, &pairs)?;
         if self.cell.interface == Interface::Tap {
             for device in DEVICES.iter().take(self.ports().len()) {
                 let up = || Ok(self.namespace.sh(&format!("ip link set {device} up txqueuelen 1000")).ok());
@@ -252,7 +214,7 @@ impl<'a> Place<'a> {
         let mut end = self.kernel.other_end(self.lab, &self.namespace, &self.other_end())?;
         switch.go()?;
         let secs = (WARM_UP + self.time + WARM_UP).as_secs_f64() + 1.0;
-        let mut command = self.guest("guest", switch)?;
+        let mut command = self.guest("guest");
         command.args(["--mode", "txonly", "--size", &self.cell.size.to_string(), "--secs", &secs.to_string()]);
         let mut guest = Proc::start("guest", command, &self.lab.log("guest"))?;
         let first = end.arrived()?;
@@ -291,7 +253,7 @@ impl<'a> Place<'a> {
     fn measure_loop(&self, switch: &mut RunningSwitch<'_>) -> Result<Rates> {
         let _end = self.kernel.other_end(self.lab, &self.namespace, &self.other_end())?;
         switch.go()?;
-        let mut command = self.guest("loop", switch)?;
+        let mut command = self.guest("loop");
         command.args(["--secs", &self.time.as_secs_f64().to_string()]);
         command.args(["--warm-up", &WARM_UP.as_secs_f64().to_string(), "--json"]);
         match self.cell.size {
@@ -309,27 +271,13 @@ impl<'a> Place<'a> {
     }
 
     /// Returns a laboratory command with the guest's ports, on the guest's CPU.
-    fn guest(&self, name: &str, switch: &RunningSwitch<'_>) -> Result<Command> {
-        let program = match switch {
-            RunningSwitch::Ours(_, program) => program,
-            RunningSwitch::Testpmd(_) | RunningSwitch::Ovs(_) => &self.lab.machine.switch,
-        };
-        let mut command = Command::new(program);
+    fn guest(&self, name: &str) -> Command {
+        let mut command = Command::new(&self.lab.machine.switch);
         command.args(["lab", name, "--hugepages", "--cpu", &self.cpus[0].to_string()]);
         for port in self.ports() {
             command.arg("--backend").arg(self.lab.socket(port));
         }
-        Ok(command)
-    }
-}
-
-impl RunningSwitch<'_> {
-    /// Starts forwarding. Only testpmd needs a command for that.
-    fn go(&mut self) -> Result<()> {
-        if let Self::Testpmd(testpmd) = self {
-            testpmd.command("start", "io packet forwarding")?;
-        }
-        Ok(())
+        command
     }
 }
 

@@ -4,7 +4,7 @@ use straightline_lab::rounds::table::{self, Row, fixed, ratio_to, spread};
 use straightline_report::results::Sample;
 
 use super::options::{DeviceCell, Load, Size};
-use crate::measure::{Candidate, Cell as _, NO_VALID_TRIAL, SwitchKind};
+use crate::measure::{Candidate, Cell as _, NO_VALID_TRIAL};
 
 /// A metric in the table: its name, its title, its digits, and whether ratios are shown.
 type Shown = (&'static str, &'static str, usize, bool);
@@ -34,10 +34,7 @@ fn shown(cell: &DeviceCell) -> &'static [Shown] {
 /// Returns a table with rows for each combination that was tried, a column for each switch, and a
 /// column for the ratios of each binary of ours to each other switch.
 pub(super) fn markdown(switches: &[Candidate], cells: &[DeviceCell], samples: &[Sample]) -> String {
-    let pairs: Vec<(usize, usize)> = (0..switches.len())
-        .filter(|&one| matches!(switches[one].kind, SwitchKind::Ours(_)))
-        .flat_map(|one| (0..switches.len()).filter(move |&other| other < one).map(move |other| (one, other)))
-        .collect();
+    let pairs = Candidate::pairs(switches);
     let names = || switches.iter().map(|switch| switch.name.as_str());
     let ratios: Vec<String> =
         pairs.iter().map(|&(one, other)| format!("{} / {}", switches[one].name, switches[other].name)).collect();
@@ -69,6 +66,7 @@ pub(super) fn markdown(switches: &[Candidate], cells: &[DeviceCell], samples: &[
 mod tests {
     use super::super::options::{Guest, Interface};
     use super::*;
+    use crate::measure::SwitchKind;
 
     #[test]
     fn a_table_has_the_ratios_of_ours() {

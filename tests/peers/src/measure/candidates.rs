@@ -43,6 +43,26 @@ pub(crate) enum SwitchKind {
     Ours(OurSwitch),
 }
 
+/// A port of a switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SwitchPort {
+    /// The socket with this name, on which the switch listens.
+    Socket(&'static str),
+    /// The tap with this name, which the switch makes.
+    Tap(&'static str),
+    /// AF_XDP at the interface with this name.
+    AfXdp(&'static str),
+}
+
+impl SwitchPort {
+    /// Returns the name of the socket or interface.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Socket(name) | Self::Tap(name) | Self::AfXdp(name) => name,
+        }
+    }
+}
+
 /// A Straightline binary, with additional lines of its configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OurSwitch {
@@ -57,6 +77,19 @@ const SECTIONS: [&str; 7] = ["switch", "port", "a", "b", "device", "tunnel", "pa
 
 /// Keys of a section, with their values as text of a configuration.
 pub(crate) type Keys = Vec<(&'static str, String)>;
+
+/// A vhost-user port of our switch that is joined with a device port, or with a tunnel over it.
+pub(crate) struct JoinedPort {
+    pub(crate) name: &'static str,
+    /// Keys of the vhost-user port besides those that all have.
+    pub(crate) keys: Keys,
+    pub(crate) device: Keys,
+    /// Keys of the underlay and of the tunnel.
+    pub(crate) tunnel: Option<[Keys; 2]>,
+}
+
+/// Name of the configuration file, beside the logs.
+const CONFIGURATION: &str = "switch.toml";
 
 impl Candidate {
     /// Parses the text on the command line: one of `peers`, or `NAME=PROGRAM [KEY=VALUE...]`.
@@ -77,6 +110,15 @@ impl Candidate {
             }
         };
         Ok(Self { name: name.to_owned(), kind, version: text.to_owned(), copies_nothing: false })
+    }
+
+    /// Returns the positions of switches whose ratio is of interest: each binary of ours, with each
+    /// switch before it.
+    pub(crate) fn pairs(switches: &[Self]) -> Vec<(usize, usize)> {
+        (0..switches.len())
+            .filter(|&one| matches!(switches[one].kind, SwitchKind::Ours(_)))
+            .flat_map(|one| (0..one).map(move |other| (one, other)))
+            .collect()
     }
 
     /// Finds the program, and asks it for its version.
@@ -138,59 +180,64 @@ impl OurSwitch {
         self.run(lab, Command::new(&self.program), &self.configuration(lab, idle)?)
     }
 
-    /// Starts the switch with a patch for each pair of a vhost-user port, by its name, and a device
-    /// port, by its keys. `command` runs [`Self::program`], for example in a network namespace.
-    pub(crate) fn start_with_devices(
+    /// Starts the switch with a patch for each pair of ports. `command` runs [`Self::program`], for
+    /// example in a network namespace.
+    pub(crate) fn start_between(
         &self,
         lab: &Lab,
         command: Command,
         idle: &str,
-        pairs: &[(&'static str, Keys)],
+        pairs: &[[SwitchPort; 2]],
     ) -> Result<Proc> {
         let mut text = String::new();
         self.head(&mut text, lab, idle, two_cpus()?.1)?;
-        for (name, keys) in pairs {
-            self.vhost_user(&mut text, lab, name, "1500")?;
-            self.section(&mut text, &format!("[port.{name}-device]"), &["device"], keys)?;
-            let ports = ("ports", format!("[\"{name}\", \"{name}-device\"]"));
+        for pair in pairs {
+            for port in pair {
+                let (kind, key) = match port {
+                    SwitchPort::Socket(name) => {
+                        self.vhost_user(&mut text, lab, name, "1500", &[])?;
+                        continue;
+                    }
+                    SwitchPort::Tap(_) => ("tap", "name"),
+                    SwitchPort::AfXdp(_) => ("af-xdp", "interface"),
+                };
+                let name = port.name();
+                let keys = [("kind", format!("{kind:?}")), (key, format!("{name:?}"))];
+                self.section(&mut text, &format!("[port.{name}]"), &["device"], &keys)?;
+            }
+            let names = pair.map(SwitchPort::name);
+            let ports = ("ports", format!("{names:?}"));
+            self.section(&mut text, &format!("[patch.{}]", names[0]), &["patch"], &[ports])?;
+        }
+        self.run(lab, command, &text)
+    }
+
+    /// Returns the configuration of a switch on a CPU with these ports.
+    pub(crate) fn joined(&self, lab: &Lab, idle: &str, cpu: u32, ports: &[JoinedPort]) -> Result<String> {
+        let mut text = String::new();
+        self.head(&mut text, lab, idle, cpu)?;
+        for JoinedPort { name, keys, device, tunnel } in ports {
+            self.vhost_user(&mut text, lab, name, "1500", keys)?;
+            self.section(&mut text, &format!("[port.{name}-nic]"), &["device"], device)?;
+            let mut far = format!("{name}-nic");
+            if let Some([underlay, tunnel]) = tunnel {
+                let port = [("port", format!("{far:?}"))];
+                let wan = format!("{name}-wan");
+                self.section(&mut text, &format!("[underlay.{wan}]"), &[], &[&port[..], underlay].concat())?;
+                let keys = [&[("underlay", format!("{wan:?}"))], &tunnel[..]].concat();
+                far = format!("{name}-tunnel");
+                self.section(&mut text, &format!("[port.{far}]"), &["tunnel"], &keys)?;
+            }
+            let ports = ("ports", format!("[{name:?}, {far:?}]"));
             self.section(&mut text, &format!("[patch.{name}]"), &["patch"], &[ports])?;
         }
-        self.run(lab, command, &text)
+        Ok(text)
     }
 
-    /// Starts the switch on a CPU, with a patch that joins the vhost-user port `a` with a device
-    /// port, by its keys. With the keys of an underlay and of a tunnel, the device port carries that
-    /// underlay, and the patch joins `a` with the tunnel.
-    pub(crate) fn start_with_tunnel(
-        &self,
-        lab: &Lab,
-        command: Command,
-        cpu: u32,
-        device: &Keys,
-        tunnel: Option<[Keys; 2]>,
-    ) -> Result<Proc> {
-        let mut text = String::new();
-        self.head(&mut text, lab, "sleep", cpu)?;
-        self.vhost_user(&mut text, lab, "a", "1500")?;
-        self.section(&mut text, "[port.nic]", &["device"], device)?;
-        let mut far = "nic";
-        if let Some([underlay, tunnel]) = tunnel {
-            far = "tunnel";
-            self.section(
-                &mut text,
-                "[underlay.wan]",
-                &[],
-                &[&[("port", "\"nic\"".to_owned())], &underlay[..]].concat(),
-            )?;
-            let keys = [&[("underlay", "\"wan\"".to_owned())], &tunnel[..]].concat();
-            self.section(&mut text, "[port.tunnel]", &["tunnel"], &keys)?;
-        }
-        self.section(&mut text, "[patch.p]", &["patch"], &[("ports", format!("[\"a\", \"{far}\"]"))])?;
-        self.run(lab, command, &text)
-    }
-
-    fn run(&self, lab: &Lab, mut command: Command, text: &str) -> Result<Proc> {
-        let configuration = lab.log("switch.toml");
+    /// Starts the switch with a configuration. `command` runs [`Self::program`], for example in a
+    /// network namespace.
+    pub(crate) fn run(&self, lab: &Lab, mut command: Command, text: &str) -> Result<Proc> {
+        let configuration = lab.log(CONFIGURATION);
         fs::write(&configuration, text)?;
         command.arg("run").arg(&configuration);
         let mut proc = Proc::start("switch", command, &lab.log("switch"))?;
@@ -202,7 +249,7 @@ impl OurSwitch {
         let mut text = String::new();
         self.head(&mut text, lab, idle, two_cpus()?.1)?;
         for name in ["a", "b"] {
-            self.vhost_user(&mut text, lab, name, "9000")?;
+            self.vhost_user(&mut text, lab, name, "9000", &[])?;
         }
         self.section(&mut text, "[patch.p]", &["patch"], &[("ports", "[\"a\", \"b\"]".to_owned())])?;
         Ok(text)
@@ -214,11 +261,18 @@ impl OurSwitch {
         self.section(text, "[switch]", &["switch"], &defaults)
     }
 
-    /// Writes the section of a vhost-user port.
-    fn vhost_user(&self, text: &mut String, lab: &Lab, name: &str, mtu: &str) -> Result<()> {
+    /// Writes the section of a vhost-user port, with `keys` in addition.
+    fn vhost_user(
+        &self,
+        text: &mut String,
+        lab: &Lab,
+        name: &str,
+        mtu: &str,
+        keys: &[(&'static str, String)],
+    ) -> Result<()> {
         let kind = "\"vhost-user\"".to_owned();
         let defaults = [("kind", kind), ("socket", socket(lab, name)), ("mtu", mtu.to_owned())];
-        self.section(text, &format!("[port.{name}]"), &["port", name], &defaults)
+        self.section(text, &format!("[port.{name}]"), &["port", name], &[&defaults, keys].concat())
     }
 
     /// Writes a section: the lines for `names`, and the defaults of keys that are not among them.

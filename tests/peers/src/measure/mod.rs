@@ -13,7 +13,7 @@ mod compile;
 mod options;
 mod rounds;
 
-pub(crate) use candidates::{Candidate, Keys, OurSwitch, SwitchKind, end, wait_ready};
+pub(crate) use candidates::{Candidate, JoinedPort, Keys, OurSwitch, SwitchKind, SwitchPort, end, wait_ready};
 pub(crate) use compile::{compile, long_output_of, output_of};
 #[cfg(test)]
 pub(crate) use options::parsed;

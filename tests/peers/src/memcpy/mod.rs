@@ -114,7 +114,11 @@ impl<'lab> RunningHost<'lab> {
 
     fn cycles(self) -> Result<Option<f64>> {
         match self {
-            Self::Testpmd(testpmd) => testpmd_cycles(testpmd),
+            Self::Testpmd(mut testpmd) => {
+                let cycles = testpmd_cycles(&mut testpmd)?;
+                testpmd.quit()?;
+                Ok(cycles)
+            }
             Self::Ovs(ovs) => ovs_cycles(&ovs),
         }
     }

@@ -12,7 +12,7 @@ use super::options::{MTU, Path, Variant};
 use crate::guest::LinuxGuest;
 use crate::lab::Lab;
 use crate::machine::two_cpus;
-use crate::measure::{self, Keys, OurSwitch, SwitchKind, output_of};
+use crate::measure::{self, JoinedPort, Keys, OurSwitch, SwitchKind, output_of};
 use crate::net::Namespace;
 use crate::ovs::{OUTER_BRIDGE, OvsThreads, TunnelOvs};
 use crate::proc::Proc;
@@ -22,14 +22,14 @@ use crate::switch::PortStatus;
 pub(super) const INTERFACE: &str = "v0";
 
 /// Its MTU: packets of [`MTU`] with the headers of each tunnel fit.
-pub(super) const UNDERLAY_MTU: u32 = 1600;
+pub(crate) const UNDERLAY_MTU: u32 = 1600;
 
 /// The longest sleep of [`SwitchKind::OvsSleeping`]. Of 100 and 500 it is the faster one.
 const MAX_SLEEP_US: u32 = 100;
 
 /// The two sides of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Side {
+pub(crate) enum Side {
     Near,
     Far,
 }
@@ -135,9 +135,16 @@ impl<'lab> Host<'lab> {
 }
 
 fn start_ours(lab: &Lab, namespace: &Namespace, side: Side, ours: &OurSwitch, path: Path) -> Result<Proc> {
+    let text = ours.joined(lab, "sleep", side.cpu()?, &[joined_port("a", INTERFACE, side, path)])?;
+    ours.run(lab, namespace.command(&ours.program), &text)
+}
+
+/// Returns our vhost-user port with this name. It is joined with AF_XDP at an interface, or with a
+/// tunnel over it.
+pub(crate) fn joined_port(name: &'static str, interface: &str, side: Side, path: Path) -> JoinedPort {
     let text = |text: &str| format!("{text:?}");
     let device: Keys =
-        vec![("kind", text("af-xdp")), ("interface", text(INTERFACE)), ("mtu", UNDERLAY_MTU.to_string())];
+        vec![("kind", text("af-xdp")), ("interface", text(interface)), ("mtu", UNDERLAY_MTU.to_string())];
     let address = side.address(path);
     let remote = text(&side.other().address(path));
     let tunnel = match path {
@@ -153,7 +160,7 @@ fn start_ours(lab: &Lab, namespace: &Namespace, side: Side, ours: &OurSwitch, pa
         keys.extend([("kind", text(kind)), ("remote", remote), ("mtu", MTU.to_string())]);
         [vec![("address", format!("[{address:?}]"))], keys]
     });
-    ours.start_with_tunnel(lab, namespace.command(&ours.program), side.cpu()?, &device, tunnel)
+    JoinedPort { name, keys: Vec::new(), device, tunnel }
 }
 
 fn start_ovs<'lab>(

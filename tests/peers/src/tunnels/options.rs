@@ -38,11 +38,11 @@ impl Peers for Switches {
 }
 
 /// The MTU of the guests.
-pub(super) const MTU: u32 = 1500;
+pub(crate) const MTU: u32 = 1500;
 
 /// The connection between the two AF_XDP ports and the guests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Path {
+pub(crate) enum Path {
     /// The AF_XDP port is joined with the guest's port.
     Plain,
     /// Keyed, over IPv6, with a cookie of 8 bytes.
@@ -54,7 +54,7 @@ pub(super) enum Path {
 impl Path {
     pub(super) const ALL: [Self; 3] = [Self::Plain, Self::L2tpv3, Self::Vxlan];
 
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Plain => "plain",
             Self::L2tpv3 => "l2tpv3",
