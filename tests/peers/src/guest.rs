@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::initrd::{CONSOLE, IPV6, MARK, TUNNELS};
+use crate::initrd::{BRIDGE, CONSOLE, IPV6, MARK, TUNNELS};
 use crate::lab::{Lab, Scene};
 use crate::machine::UML_MIB;
 use crate::net::Namespace;
@@ -255,6 +255,15 @@ impl LinuxGuest {
         self.load_ip6()?;
         let modules = TUNNELS.join(" ");
         self.sh(&format!("for module in {modules}; do insmod /mod/$module.ko || exit 1; done"))?;
+        Ok(())
+    }
+
+    /// Loads the modules of a User Mode Linux guest for bridges with VLANs. The guest sends no IPv6
+    /// packets of its own.
+    pub(crate) fn load_bridge(&mut self) -> Result<()> {
+        self.load_tunnels()?;
+        self.sh("sysctl -qw net.ipv6.conf.all.disable_ipv6=1 && sysctl -qw net.ipv6.conf.default.disable_ipv6=1")?;
+        self.sh(&format!("insmod /mod/{BRIDGE}.ko"))?;
         Ok(())
     }
 

@@ -90,7 +90,12 @@ pub(crate) fn write(path: &Path, modules: &Path, order: &[&str], programs: &[(&P
     }
     let mut libraries = BTreeMap::new();
     // Busybox's `ip` makes no tunnels.
-    let usual = [("/usr/bin/iperf3", "iperf3"), ("/usr/sbin/ethtool", "ethtool"), ("/bin/ip", "iproute2")];
+    let usual = [
+        ("/usr/bin/iperf3", "iperf3"),
+        ("/usr/sbin/ethtool", "ethtool"),
+        ("/bin/ip", "iproute2"),
+        ("/sbin/bridge", "bridge"),
+    ];
     for (program, name) in usual.map(|(path, name)| (Path::new(path), name)).iter().chain(programs) {
         archive.file(&format!("bin/{name}"), 0o755, &read(program)?);
         libraries.extend(libraries_of(program)?);

@@ -26,6 +26,8 @@ pub(crate) enum Need {
     RteVhost,
     /// Open vSwitch with DPDK.
     Ovs,
+    /// Open vSwitch without DPDK, in a network namespace.
+    PlainOvs,
     /// Wireshark's tshark.
     Tshark,
     /// Network namespaces with taps and veth pairs, and a shell in them with iperf3.
@@ -91,6 +93,11 @@ impl Machine {
                     missing.then(|| format!("not installed: {}", ovs::PROGRAM))
                 })
                 .or_else(no_huge_pages),
+            Need::PlainOvs => {
+                let root = rustix::process::geteuid().is_root();
+                lacks(&["ovsdb-tool", "ovsdb-server", "ovs-vsctl", "ovs-vswitchd", "unshare"])
+                    .or_else(|| (!root).then(|| "a network namespace needs root".to_owned()))
+            }
             Need::Tshark => lacks(&["tshark"]),
             Need::Namespaces => lacks(&["ip", "iperf3", "ethtool", "busybox"]).or_else(net::cannot),
             Need::Captures => lacks(&["tshark", "tcpdump"]),

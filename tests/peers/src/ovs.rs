@@ -94,7 +94,7 @@ impl<'lab> Ovs<'lab> {
     }
 
     fn start_with_ports(lab: &'lab Lab<'_>, command: Command, ports: &[Port]) -> Result<Self> {
-        let ovsdb = database(lab, OvsThreads::usual()?, "")?;
+        let ovsdb = dpdk_database(lab, OvsThreads::usual()?, "")?;
         let switch = vswitchd(lab, command)?;
         configure(lab, &["add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=netdev"])?;
         for (number, (port, settings)) in (1..).zip(ports) {
@@ -197,7 +197,7 @@ impl<'lab> TunnelOvs<'lab> {
         port: &str,
         settings: &[&str],
     ) -> Result<Self> {
-        let database = database(lab, threads, " --single-file-segments")?;
+        let database = dpdk_database(lab, threads, " --single-file-segments")?;
         let switch = vswitchd(lab, namespace.command(PROGRAM))?;
         let ovs = Self { lab, switch, _database: database };
         ovs.add_bridge(namespace, OUTER_BRIDGE, mtu, port, settings)?;
@@ -246,6 +246,47 @@ impl<'lab> TunnelOvs<'lab> {
     }
 }
 
+/// Open vSwitch's user-space datapath without DPDK. Its ports are sockets.
+pub(crate) struct PlainOvs<'lab> {
+    lab: &'lab Lab<'lab>,
+    switch: Proc,
+    _database: Proc,
+}
+
+impl<'lab> PlainOvs<'lab> {
+    /// Starts Open vSwitch. Each packet passes the complete translation: cached flows would follow
+    /// moved stations later.
+    pub(crate) fn start(lab: &'lab Lab<'_>) -> Result<Self> {
+        let database = database(lab)?;
+        configure(lab, &["set", "Open_vSwitch", ".", "other_config:flow-limit=0"])?;
+        let mut command = Command::new("unshare");
+        command.args(["--net", "ovs-vswitchd", "--enable-dummy"]);
+        Ok(Self { lab, switch: vswitchd(lab, command)?, _database: database })
+    }
+
+    /// Adds a bridge that learns.
+    pub(crate) fn add_bridge(&self, bridge: &str) -> Result<()> {
+        configure(self.lab, &["add-br", bridge, "--", "set", "bridge", bridge, "datapath_type=netdev"])
+    }
+
+    /// Adds a port with these settings. Its device listens on a stream socket, where each frame
+    /// follows its length.
+    pub(crate) fn add_stream(&self, bridge: &str, port: &str, settings: &[String]) -> Result<()> {
+        let socket = format!("options:pstream=punix:{}", self.lab.socket(port).display());
+        let mut args = vec!["add-port", bridge, port];
+        args.extend(settings.iter().map(String::as_str));
+        args.extend(["--", "set", "Interface", port, "type=dummy", "mtu_request=1600", &socket]);
+        configure(self.lab, &args)
+    }
+
+    /// Waits until a port listens, and returns the path of its socket.
+    pub(crate) fn wait_stream(&mut self, port: &str) -> Result<PathBuf> {
+        let path = self.lab.socket(port);
+        wait_file(&mut self.switch, &path)?;
+        Ok(path)
+    }
+}
+
 /// Returns a command that runs [`PROGRAM`] in a network namespace of its own. It makes interfaces with
 /// fixed names there.
 pub(crate) fn program() -> Command {
@@ -254,8 +295,8 @@ pub(crate) fn program() -> Command {
     command
 }
 
-/// Makes a database with the settings for DPDK, and starts its server.
-fn database(lab: &Lab, threads: OvsThreads, extra: &str) -> Result<Proc> {
+/// Makes a database, and starts its server.
+fn database(lab: &Lab) -> Result<Proc> {
     let database = folder(lab).join("conf.db");
     let mut create = Command::new("ovsdb-tool");
     must(create.arg("create").arg(&database).arg("/usr/share/openvswitch/vswitch.ovsschema"))?;
@@ -264,6 +305,12 @@ fn database(lab: &Lab, threads: OvsThreads, extra: &str) -> Result<Proc> {
     let mut ovsdb = Proc::start("ovsdb-server", serve, &lab.log("ovsdb"))?;
     wait_file(&mut ovsdb, &lab.socket("db"))?;
     configure(lab, &["init"])?;
+    Ok(ovsdb)
+}
+
+/// Makes a database with the settings for DPDK, and starts its server.
+fn dpdk_database(lab: &Lab, threads: OvsThreads, extra: &str) -> Result<Proc> {
+    let ovsdb = database(lab)?;
     let extra = format!("other_config:dpdk-extra=--no-pci --file-prefix={}{extra}", lab.unique("ovs"));
     let mask = |cpu: u32| format!("{:#x}", 1_u64 << cpu);
     configure(

@@ -18,6 +18,7 @@ mod scenario;
 mod snooping;
 mod testpmd;
 mod tunnel;
+mod vlan;
 
 use crate::runner::Test;
 
@@ -34,6 +35,7 @@ pub(crate) fn all() -> Vec<Test> {
     tests.extend(offloads::tests());
     tests.extend(outside::tests());
     tests.extend(tunnel::tests());
+    tests.extend(vlan::tests());
     tests.extend(testpmd::tests());
     tests.extend(pvp::tests());
     tests.extend(embedded_guest::tests());

@@ -1,0 +1,32 @@
+//! Bridges with VLANs: the same frames through third-party bridges and ours, and guests with VLAN
+//! devices.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `topology` | the bridges and ports of the comparison |
+//! | `frames` | random frames, the same for each seed |
+//! | `model` | the reference model, which predicts the outputs of each frame |
+//! | `differences` | the differences of third-party switches from the model, with reasons |
+//! | `exchange` | frames through a switch, and its outputs compared |
+//! | `ends` | the other ends of a switch's ports |
+//! | `ovs`, `linux` | the switches |
+
+mod differences;
+mod ends;
+mod exchange;
+mod frames;
+mod linux;
+mod model;
+mod ovs;
+mod topology;
+
+use crate::machine::Need;
+use crate::runner::{Test, beside_others};
+
+/// Returns the tests.
+pub(super) fn tests() -> Vec<Test> {
+    beside_others(vec![
+        Test::new("vlan_ovs", &[Need::PlainOvs], ovs::agrees),
+        Test::new("vlan_linux", &[Need::Uml(1)], linux::agrees),
+    ])
+}
