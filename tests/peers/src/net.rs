@@ -2,13 +2,16 @@
 //! addresses and routes of a test are in them: the machine's own network stays as it is.
 
 use std::ffi::OsStr;
+use std::fs::File;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use rustix::process::Signal;
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde::Deserialize;
 
 use crate::lab::Lab;
@@ -74,6 +77,16 @@ impl Namespace {
         let (code, out, err) = proc::run(command.args(["-ec", script]), USUAL)?;
         ensure!(code == Some(0), "namespace {}: `{script}` ended with {code:?}: {out}{err}", self.name);
         Ok(out.trim().to_owned())
+    }
+
+    /// Calls `f` on a thread in the namespace. Threads and sockets that it makes stay there.
+    pub(crate) fn run<T: Send>(&self, f: impl FnOnce() -> T + Send) -> Result<T> {
+        let namespace = File::open(format!("/run/netns/{}", self.name))?;
+        let enter = move || {
+            move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
+            Ok(f())
+        };
+        std::thread::scope(|scope| scope.spawn(enter).join().map_err(|_| anyhow!("a thread panicked"))?)
     }
 
     /// Returns the state of an interface, or `None` if there is none with this name.

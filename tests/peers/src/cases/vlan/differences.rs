@@ -22,10 +22,11 @@ pub(super) const OVS: [Difference; 6] = [
     differs(Rule::ReservedUnlearned, "OvS drops frames to reserved addresses before it learns"),
 ];
 
-pub(super) const LINUX: [Difference; 5] = [
+pub(super) const LINUX: [Difference; 6] = [
     differs(Rule::OwnTag, "the VLAN of untagged frames (PVID) does not refuse tagged frames of the same VLAN"),
     differs(Rule::OtherTpidIsPayload, "a bridge of one TPID takes all other tags as payload"),
     differs(Rule::NoPortPriority, "a Linux bridge has no priority of a port"),
+    differs(Rule::PauseUnlearned, "a Linux bridge drops pause frames before it learns"),
     differs(Rule::BridgeGroupForwarded, "without its spanning tree protocol, a Linux bridge forwards that of others"),
     differs(
         Rule::CustomerReservedForwarded,

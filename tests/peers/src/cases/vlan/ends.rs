@@ -8,6 +8,13 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+use straightline_guest::endpoints::{Interface, InterfaceKind, InterfacePort, Received, TestPort};
+use straightline_guest::{Guest, GuestOptions};
+use straightline_virtio::net_header::NetHeader;
+
+/// MTU of an interface, and the length of the longest frame with it.
+const MTU: u32 = 1500;
+const LONGEST: u32 = MTU + 14;
 
 /// The other end of a port.
 pub(super) trait End {
@@ -91,5 +98,70 @@ impl End for Packets {
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+}
+
+/// An embedded guest on a vhost-user socket.
+pub(super) struct Embedded(Guest);
+
+impl Embedded {
+    pub(super) fn connect(socket: &Path) -> Result<Self> {
+        Ok(Self(Guest::connect(socket, &GuestOptions { ring_size: 512, ..GuestOptions::default() })?))
+    }
+}
+
+impl End for Embedded {
+    fn send(&mut self, frame: &[u8]) -> Result<()> {
+        ensure!(self.0.send(&NetHeader::default(), frame), "the guest has no free buffer");
+        self.0.flush();
+        Ok(())
+    }
+
+    fn receive(&mut self) -> Result<Vec<Vec<u8>>> {
+        let level = self.0.level();
+        let mut frames = Vec::new();
+        self.0.receive(usize::MAX, |_, buffers| {
+            let mut frame = Vec::new();
+            for buffer in buffers {
+                let from = frame.len();
+                frame.resize(from + buffer.len() as usize, 0);
+                buffer.read(level, &mut frame[from..]);
+            }
+            frames.push(frame);
+        });
+        Ok(frames)
+    }
+}
+
+/// The other end of an interface that the switch has, by a packet socket.
+pub(super) struct Device {
+    port: InterfacePort,
+    sent: usize,
+}
+
+impl Device {
+    /// Opens an interface of this thread's network namespace.
+    pub(super) fn open(interface: &str) -> Result<Self> {
+        let interface = Interface { kind: InterfaceKind::AfPacket, name: interface.to_owned() };
+        Ok(Self { port: InterfacePort::open(&interface, LONGEST, MTU)?, sent: 0 })
+    }
+}
+
+impl End for Device {
+    fn send(&mut self, frame: &[u8]) -> Result<()> {
+        self.sent += 1;
+        ensure!(self.port.send(self.sent, &NetHeader::default(), frame, &[]), "the interface takes no frame");
+        self.port.flush()
+    }
+
+    fn receive(&mut self) -> Result<Vec<Vec<u8>>> {
+        let mut frames = Vec::new();
+        let mut keep = |frame: &dyn Received| {
+            let mut bytes = vec![0; frame.len()];
+            frame.read(0, &mut bytes);
+            frames.push(bytes);
+        };
+        self.port.receive(usize::MAX, &mut keep)?;
+        Ok(frames)
     }
 }

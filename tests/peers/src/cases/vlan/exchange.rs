@@ -39,8 +39,14 @@ const SHOWN: usize = 12;
 type Outputs = BTreeMap<Option<usize>, Vec<Delivery>>;
 
 /// Sends frames through a switch, and compares its outputs with those of the model with these
-/// differences. Without any of them, the outputs must differ from the model's.
-pub(super) fn agrees(lab: &Lab, ends: &mut [Box<dyn End>], differences: &[Difference]) -> Result<()> {
+/// differences. Without any of them, the outputs must differ from the model's. `longest` is the length of the longest payload. Returns the outputs.
+pub(super) fn agrees(
+    lab: &Lab,
+    ends: &mut [Box<dyn End>],
+    longest: usize,
+    differences: &[Difference],
+) -> Result<Vec<Delivery>> {
+    let mut all_outputs = Vec::new();
     let seeds = if lab.machine.long { LONG } else { 1 };
     let all: Vec<Rule> = differences.iter().map(|difference| difference.rule).collect();
     let mut model = Model::new(&all);
@@ -50,7 +56,7 @@ pub(super) fn agrees(lab: &Lab, ends: &mut [Box<dyn End>], differences: &[Differ
         without.push((difference, Model::new(&others), 0));
     }
     for seed in SEED..SEED + seeds {
-        let frames = frames::generate(seed, FRAMES);
+        let frames = frames::generate(seed, FRAMES, longest);
         let expected = frames::predict(&mut model, &frames);
         let outputs = exchange(ends, &frames, &expected)?;
         let (wrong, report) = compare(&model, &frames, &expected, &outputs);
@@ -62,12 +68,13 @@ pub(super) fn agrees(lab: &Lab, ends: &mut [Box<dyn End>], differences: &[Differ
             let expected = frames::predict(model, &frames);
             *seen += compare(model, &frames, &expected, &outputs).0;
         }
+        all_outputs.extend(outputs.into_values().flatten());
     }
     for (Difference { rule, reason }, _, seen) in &without {
         ensure!(*seen > 0, "no frame shows the difference {rule:?}: delete it");
         say!("  {rule:?}, {seen} frames: {reason}");
     }
-    Ok(())
+    Ok(all_outputs)
 }
 
 /// Sends all frames, and returns the outputs. Each batch waits for the outputs of the one before:

@@ -7,8 +7,8 @@ use anyhow::Result;
 
 use super::differences::LINUX;
 use super::ends::{End, Listener};
-use super::exchange;
 use super::topology::{BRIDGES, CUSTOMER, Mode, Native, PORTS, VlanPort};
+use super::{exchange, frames};
 use crate::guest::LinuxGuest;
 use crate::lab::Lab;
 
@@ -45,7 +45,8 @@ pub(super) fn agrees(lab: &Lab) -> Result<()> {
     for listener in &listeners {
         ends.push(Box::new(listener.accept()?));
     }
-    exchange::agrees(lab, &mut ends, &LINUX)
+    exchange::agrees(lab, &mut ends, frames::MTU, &LINUX)?;
+    Ok(())
 }
 
 /// Returns the commands that set a port's VLANs.

@@ -9,7 +9,8 @@
 //! | `differences` | the differences of third-party switches from the model, with reasons |
 //! | `exchange` | frames through a switch, and its outputs compared |
 //! | `ends` | the other ends of a switch's ports |
-//! | `ovs`, `linux` | the switches |
+//! | `ovs`, `linux`, `ours` | the switches |
+//! | `tags` | the tags that our switch has written, read by tshark |
 
 mod differences;
 mod ends;
@@ -17,7 +18,9 @@ mod exchange;
 mod frames;
 mod linux;
 mod model;
+mod ours;
 mod ovs;
+mod tags;
 mod topology;
 
 use crate::machine::Need;
@@ -26,6 +29,8 @@ use crate::runner::{Test, beside_others};
 /// Returns the tests.
 pub(super) fn tests() -> Vec<Test> {
     beside_others(vec![
+        Test::new("vlan_switch", &[Need::Tshark], ours::agrees),
+        Test::new("vlan_switch_devices", &[Need::Namespaces], ours::devices_agree),
         Test::new("vlan_ovs", &[Need::PlainOvs], ovs::agrees),
         Test::new("vlan_linux", &[Need::Uml(1)], linux::agrees),
     ])

@@ -20,6 +20,8 @@ pub(super) enum Rule {
     AnySource,
     /// Sources of frames to reserved addresses are not learned.
     ReservedUnlearned,
+    /// Sources of pause frames are not learned.
+    PauseUnlearned,
     /// Access and customer ports read tags of the bridge: of their own VLAN or of VLAN 0.
     OwnTag,
     /// Access ports take tags of the other TPID as payload.
@@ -90,7 +92,9 @@ impl Model {
             return Vec::new();
         }
         let is_reserved = destination[..5] == [0x01, 0x80, 0xc2, 0, 0] && destination[5] < 16;
-        if is_station && !(is_reserved && self.is(Rule::ReservedUnlearned)) {
+        let is_pause = is_reserved && destination[5] == 1;
+        let is_unlearned = is_reserved && self.is(Rule::ReservedUnlearned) || is_pause && self.is(Rule::PauseUnlearned);
+        if is_station && !is_unlearned {
             self.stations.insert((bridge, tag.vid, source), from);
         }
         if is_reserved && !self.forwards_reserved(PORTS[from].tpid(), destination[5]) {
@@ -171,7 +175,15 @@ impl Model {
     }
 }
 
-/// Reads the outer tag of a frame.
+/// Returns the outer tag of a frame, if it has one.
+pub(super) fn outer_tag(frame: &[u8]) -> Option<Tag> {
+    match outer_of(frame) {
+        Outer::Tagged(tag) => Some(tag),
+        Outer::Untagged | Outer::Cut => None,
+    }
+}
+
+/// Reads the beginning of a frame behind its addresses.
 fn outer_of(frame: &[u8]) -> Outer {
     let number = |at: usize| frame.get(at..at + 2).map_or(0, |bytes| u16::from_be_bytes([bytes[0], bytes[1]]));
     let tpid = number(12);

@@ -5,8 +5,8 @@ use anyhow::Result;
 
 use super::differences::OVS;
 use super::ends::{End, Stream};
-use super::exchange;
 use super::topology::{BRIDGES, Mode, Native, PORTS, VlanPort};
+use super::{exchange, frames};
 use crate::lab::Lab;
 use crate::ovs::PlainOvs;
 
@@ -22,7 +22,8 @@ pub(super) fn agrees(lab: &Lab) -> Result<()> {
     for port in PORTS {
         ends.push(Box::new(Stream::connect(&ovs.wait_stream(port.name)?)?));
     }
-    exchange::agrees(lab, &mut ends, &OVS)
+    exchange::agrees(lab, &mut ends, frames::MTU, &OVS)?;
+    Ok(())
 }
 
 /// Returns the settings of a port in OvS's words.
