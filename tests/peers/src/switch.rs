@@ -145,6 +145,7 @@ impl PortStatus {
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct FdbEntry {
     pub(crate) bridge: String,
+    pub(crate) vlan: u16,
     pub(crate) mac: String,
     pub(crate) port: String,
 }

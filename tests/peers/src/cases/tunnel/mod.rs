@@ -70,10 +70,10 @@ impl Outer {
 
 /// A network inside a tunnel, by its number. Host 1 is at the near end, host 2 at the far end.
 #[derive(Clone, Copy, Debug)]
-struct Inner(u8);
+pub(super) struct Inner(pub(super) u8);
 
 impl Inner {
-    fn v4(self, host: u8) -> String {
+    pub(super) fn v4(self, host: u8) -> String {
         format!("10.78.{}.{host}", self.0)
     }
 
@@ -82,7 +82,7 @@ impl Inner {
     }
 
     /// Makes an interface of a guest a host of the network.
-    fn join(self, guest: &mut LinuxGuest, interface: &str, host: u8, mtu: u32) -> Result<()> {
+    pub(super) fn join(self, guest: &mut LinuxGuest, interface: &str, host: u8, mtu: u32) -> Result<()> {
         // An interface answers for its own addresses only, and an address is valid at once.
         let settings = format!("net.ipv4.conf.all.arp_ignore=1 net.ipv6.conf.{interface}.accept_dad=0");
         guest.sh(&format!(
@@ -112,7 +112,13 @@ impl Inner {
     }
 
     /// Does the same as [`Self::exchange`], or with `only_v4` without IPv6.
-    fn exchange_by(self, one: &mut LinuxGuest, other: &mut LinuxGuest, mtu: u32, only_v4: bool) -> Result<()> {
+    pub(super) fn exchange_by(
+        self,
+        one: &mut LinuxGuest,
+        other: &mut LinuxGuest,
+        mtu: u32,
+        only_v4: bool,
+    ) -> Result<()> {
         self.echo(one, mtu, only_v4)?;
         send_file(one, other, &self.v4(2))?;
         if !only_v4 {

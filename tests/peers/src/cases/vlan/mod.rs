@@ -11,11 +11,13 @@
 //! | `ends` | the other ends of a switch's ports |
 //! | `ovs`, `linux`, `ours` | the switches |
 //! | `tags` | the tags that our switch has written, read by tshark |
+//! | `guests` | guests with VLAN devices |
 
 mod differences;
 mod ends;
 mod exchange;
 mod frames;
+mod guests;
 mod linux;
 mod model;
 mod ours;
@@ -33,5 +35,6 @@ pub(super) fn tests() -> Vec<Test> {
         Test::new("vlan_switch_devices", &[Need::Namespaces], ours::devices_agree),
         Test::new("vlan_ovs", &[Need::PlainOvs], ovs::agrees),
         Test::new("vlan_linux", &[Need::Uml(1)], linux::agrees),
+        Test::new("vlan_guests", &[Need::Uml(2), Need::Tshark], guests::exchange),
     ])
 }
