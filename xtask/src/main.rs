@@ -41,6 +41,8 @@ const USAGE: &str = "usage: cargo xtask COMMAND
         run the fuzz targets (or one of them), each for N seconds (60)
   compare [ARGUMENT...]
         compare switches side by side with the same guest; without an argument, list what can be compared
+  compare pvp [ARGUMENT...]
+        compare switches between physical ports and a guest that forwards: sockets, and wires with AF_XDP
   compare devices [ARGUMENT...]
         compare switches at a tap, and at AF_XDP over a veth pair
   compare tunnels [ARGUMENT...]
@@ -124,6 +126,7 @@ fn measure(what: &str, args: &[String]) -> Result<bool> {
     let target = run::target(&root);
     let (what, args) = match args.split_first() {
         Some((first, rest)) if what == "compare" => match first.as_str() {
+            "pvp" => ("pvp", rest),
             "devices" => ("devices", rest),
             "tunnels" => ("tunnels", rest),
             "memcpy" => ("memcpy", rest),
@@ -133,7 +136,7 @@ fn measure(what: &str, args: &[String]) -> Result<bool> {
     };
     let mut peers = run::cargo(&root);
     peers.args(["run", "--quiet", "-p", "peers", "--", what]);
-    if what == "compare" {
+    if ["compare", "pvp"].contains(&what) {
         // The program that contains the embedded guest.
         peers.arg("--program").arg(target.join("release/straightline"));
     }

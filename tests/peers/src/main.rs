@@ -70,6 +70,7 @@ struct Options {
 #[derive(Debug, Subcommand)]
 enum Comparison {
     Compare(compare::Options),
+    Pvp(compare::pvp::PvpOptions),
     Devices(devices::Options),
     Tunnels(tunnels::Options),
     Linux(linux::Options),
@@ -81,6 +82,7 @@ fn main() -> ExitCode {
     let (who, done) = match comparison {
         None => ("peers", run(&tests)),
         Some(Comparison::Compare(options)) => ("compare", compare::run(options)),
+        Some(Comparison::Pvp(options)) => ("compare pvp", compare::pvp::run(options)),
         Some(Comparison::Devices(options)) => ("compare devices", devices::run(options)),
         Some(Comparison::Tunnels(options)) => ("compare tunnels", tunnels::run(options)),
         Some(Comparison::Linux(options)) => ("linux", linux::run(options)),

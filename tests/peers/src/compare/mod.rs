@@ -6,10 +6,12 @@
 //! | `options` | the command line, and the axes of a trial |
 //! | `switches` | testpmd, Open vSwitch and ours, each started for one trial; the cycles that each reports |
 //! | `guests` | our own guest and generator, and testpmd's virtio-user ports |
+//! | `pvp` | `peers pvp`: the same switches between physical ports and a guest |
 //! | `table` | medians, spreads, ratios |
 
 mod guests;
 mod options;
+pub(crate) mod pvp;
 mod switches;
 mod table;
 

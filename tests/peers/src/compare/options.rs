@@ -226,11 +226,12 @@ pub(super) fn checked(mut options: Options) -> Result<Options> {
 }
 
 /// Returns the name of a value on the command line.
-fn name(value: &impl ValueEnum) -> String {
+pub(super) fn name(value: &impl ValueEnum) -> String {
     value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
-fn size(text: &str) -> Result<Size, String> {
+/// Parses a frame length.
+pub(super) fn size(text: &str) -> Result<Size, String> {
     match text {
         "imix" => Ok(Size::Imix),
         "segments" => Ok(Size::Segments),

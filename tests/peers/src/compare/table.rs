@@ -5,7 +5,7 @@ use straightline_report::results::{Sample, series};
 use straightline_report::statistics::median;
 
 use super::options::CompareCell;
-use crate::measure::{Candidate, Cell as _, NO_VALID_TRIAL};
+use crate::measure::{Candidate, Cell, NO_VALID_TRIAL};
 
 /// Returns a table with a row for each combination that was tried, and a column for each switch.
 pub(super) fn markdown(switches: &[Candidate], cells: &[CompareCell], samples: &[Sample]) -> String {
@@ -26,6 +26,27 @@ pub(super) fn markdown(switches: &[Candidate], cells: &[CompareCell], samples: &
     }
     let head: Vec<&str> = ["guest, load, ring, frame"].into_iter().chain(names()).collect();
     text + &table::markdown(&head, &rows)
+}
+
+/// Returns a table with the ratios of each binary of ours to the switches before it, in columns of
+/// their own. `corner` names the axes of a row.
+pub(super) fn with_ratios<C: Cell>(corner: &str, switches: &[Candidate], cells: &[C], samples: &[Sample]) -> String {
+    let names = || switches.iter().map(|switch| switch.name.as_str());
+    let pairs = Candidate::pairs(switches);
+    let ratios: Vec<String> =
+        pairs.iter().map(|&(one, other)| format!("{} / {}", switches[one].name, switches[other].name)).collect();
+    let mut rows = Vec::new();
+    for cell in cells {
+        let Some(row) = Row::new(samples, &cell.axes(), names()) else { continue };
+        let rates = row.series("mpps");
+        let places = row.places.iter().map(|place| show(place, None).unwrap_or_else(|| NO_VALID_TRIAL.to_owned()));
+        let ratios = pairs.iter().map(|&(one, other)| ratio_to(&rates[one], &rates[other], 2).unwrap_or_default());
+        rows.push([cell.to_string()].into_iter().chain(places).chain(ratios).collect());
+    }
+    let head: Vec<&str> = [corner].into_iter().chain(names()).chain(ratios.iter().map(String::as_str)).collect();
+    let text = "Million packets per second: median (smallest-largest); then cycles per packet of the switch alone, and \
+                of the guest. Ratios are of the medians [95 % interval, from six rounds on].\n\n";
+    text.to_owned() + &table::markdown(&head, &rows)
 }
 
 fn show(place: &[&Sample], first: Option<&[(u32, f64)]>) -> Option<String> {
@@ -110,6 +131,13 @@ mod tests {
         let row = "| own loop split 64 B | 3.00 (2.00-4.00); switch 200; guest 30 | 6.00 (4.00-8.00) x2.00; guest 30 | no valid trial |\n";
         let head = "| guest, load, ring, frame | a | b | c |\n|---|---|---|---|\n";
         // A combination that an interrupted run did not reach has no row.
+        assert!(text.ends_with(&format!("{head}{row}")), "{text}");
+        let ours = Candidate::read("c=bin/s", &[]).expect("ours");
+        samples.iter_mut().filter(|sample| sample.variant == "b").for_each(|sample| sample.variant = "c".to_owned());
+        let text = with_ratios("row", &[switch("a"), ours], &cells, &samples);
+        let head = "| row | a | c | c / a |\n|---|---|---|---|\n";
+        let row =
+            "| own loop split 64 B | 3.00 (2.00-4.00); switch 200; guest 30 | 6.00 (4.00-8.00); guest 30 | 2.00 |\n";
         assert!(text.ends_with(&format!("{head}{row}")), "{text}");
     }
 }

@@ -18,7 +18,7 @@ pub(crate) use compile::{compile, long_output_of, output_of};
 #[cfg(test)]
 pub(crate) use options::parsed;
 pub(crate) use options::{CommonOptions, Peers, require, secs};
-pub(crate) use rounds::{Cell, Interrupts, TrialPlan, in_quiet, run_plan};
+pub(crate) use rounds::{Cell, Interrupts, TrialPlan, in_quiet, invalid, run_plan};
 
 /// The text for a combination whose trials were all invalid, or that was not tried.
 pub(crate) const NO_VALID_TRIAL: &str = "no valid trial";

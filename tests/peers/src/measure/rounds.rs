@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use straightline_lab::folder::Writer;
 use straightline_lab::machine::environment;
-use straightline_lab::rounds::{self, Measured, Outcome, Plan, Record, Stop, Variant};
+use straightline_lab::rounds::{self, Measured, Outcome, Plan, Record, Run, Stop, Trials, Visit};
 use straightline_lab::trial::validity::of_error;
 use straightline_lab::trial::{Step, Watch};
 use straightline_report::results::Sample;
@@ -46,24 +46,92 @@ pub(crate) struct Results {
     disturbed: usize,
 }
 
-impl<'a, C: Cell> TrialPlan<'a, C> {
+impl<C: Cell> TrialPlan<'_, C> {
     /// Runs all trials. A trial that fails becomes an invalid sample. After an interrupt, returns
     /// the samples so far.
     pub(crate) fn run(&self, trial: impl Fn(&Candidate, &C) -> Result<Measured>) -> Result<Results> {
-        let peers: Vec<_> =
-            self.switches.iter().map(|switch| (switch.name.as_str(), switch.version.as_str())).collect();
-        let disturbed = Counter::new(0);
-        let make = |switch: &Candidate, cell: &C| in_quiet(&disturbed, || trial(switch, cell));
-        let make = &make;
-        let variant =
-            |switch: &'a Candidate, cell: &'a C| Variant::new(&switch.name, move |_: &Interrupts| make(switch, cell));
-        let cells = self.cells.iter().map(|cell| rounds::Cell {
-            axes: cell.axes(),
-            variants: self.switches.iter().map(|switch| variant(switch, cell)).collect(),
-        });
-        let plan = Plan { name: self.scenario, shown: Vec::new(), cells: cells.collect(), left_out: Vec::new() };
-        run_plan(&plan, self.rounds, self.out, &peers, &disturbed)
+        self.run_together(1, |switch, cells| cells.iter().map(|cell| trial(switch, cell)).collect())
     }
+
+    /// Does the same, with trials of `count` consecutive cells at a time. So they can share a running
+    /// switch. If `trials` fails, all of them become invalid samples.
+    pub(crate) fn run_together(
+        &self,
+        count: usize,
+        trials: impl Fn(&Candidate, &[C]) -> Result<Vec<Measured>>,
+    ) -> Result<Results> {
+        proc::catch_interrupts()?;
+        let mut writer = self.out.map(|out| Writer::create(out, environment())).transpose()?;
+        if let Some(writer) = &mut writer {
+            self.switches.iter().try_for_each(|switch| writer.peer(&switch.name, &switch.version))?;
+        }
+        let mut visits = Visits { plan: self, count, trials, disturbed: 0 };
+        let mut samples = Vec::new();
+        let mut progress = Progress(Instant::now());
+        let outcome = rounds::run(&mut visits, self.rounds, &mut progress, &mut |record| {
+            let Record::Sample(sample) = record else { return Ok(()) };
+            samples.push(sample.clone());
+            writer.as_mut().map_or(Ok(()), |writer| writer.write(sample))
+        })?;
+        if outcome.is_cut_short() {
+            eprintln!("interrupted: these are the results so far");
+        }
+        Ok(Results { samples, outcome, disturbed: visits.disturbed })
+    }
+}
+
+/// The trials of a plan: those of some consecutive cells with a switch at a time.
+struct Visits<'p, 'a, C, T> {
+    plan: &'p TrialPlan<'a, C>,
+    count: usize,
+    trials: T,
+    disturbed: usize,
+}
+
+impl<C: Cell, T: Fn(&Candidate, &[C]) -> Result<Vec<Measured>>> Trials for Visits<'_, '_, C, T> {
+    fn variants(&self) -> Vec<usize> {
+        self.plan.cells.chunks(self.count).map(|_| self.plan.switches.len()).collect()
+    }
+
+    fn is_stopped(&self) -> bool {
+        proc::interrupted()
+    }
+
+    fn visit(&mut self, visit: Visit, run: &mut Run<'_, '_>) -> Result<bool> {
+        let cells = self.plan.cells.chunks(self.count).nth(visit.cell).unwrap_or_default();
+        let switch = &self.plan.switches[visit.variant];
+        let busy = busy();
+        let made = (self.trials)(switch, cells);
+        // An interrupt also makes the current trials fail, so their results are ignored.
+        if proc::interrupted() {
+            return Ok(false);
+        }
+        let busy = busy?;
+        self.disturbed += if busy > QUIET { cells.len() } else { 0 };
+        let made = made.unwrap_or_else(|error| vec![invalid(&error); cells.len()]);
+        for (cell, measured) in cells.iter().zip(made) {
+            let mut sample = Sample {
+                scenario: self.plan.scenario.to_owned(),
+                round: visit.round,
+                variant: switch.name.clone(),
+                cell: cell.axes(),
+                metrics: measured.metrics,
+                cycles: measured.cycles,
+                validity: measured.validity,
+                ..Sample::default()
+            };
+            // The fraction of the machine that was busy with something else before the trial.
+            sample.metrics.insert("busy_before_ratio".to_owned(), busy);
+            run.begins(format!("{} {cell} {}", self.plan.scenario, switch.name));
+            run.keep(&sample, &measured.summary)?;
+        }
+        Ok(true)
+    }
+}
+
+/// Returns the result of a trial that is not valid because of an error.
+pub(crate) fn invalid(error: &anyhow::Error) -> Measured {
+    Measured { validity: of_error(error), ..Measured::default() }
 }
 
 /// Runs a plan whose trials count in `disturbed`. `peers` are names and versions of the programs that
@@ -151,7 +219,7 @@ pub(crate) fn in_quiet(disturbed: &Counter<usize>, trial: impl Fn() -> Result<Me
         bail!("interrupted");
     }
     disturbed.set(disturbed.get() + usize::from(busy > QUIET));
-    let mut measured = result.unwrap_or_else(|error| Measured { validity: of_error(&error), ..Measured::default() });
+    let mut measured = result.unwrap_or_else(|error| invalid(&error));
     // The fraction of the machine that was busy with something else before the trial.
     measured.metrics.insert("busy_before_ratio".to_owned(), busy);
     Ok(measured)
