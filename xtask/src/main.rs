@@ -45,6 +45,8 @@ const USAGE: &str = "usage: cargo xtask COMMAND
         compare switches between physical ports and a guest that forwards: sockets, and wires with AF_XDP
   compare devices [ARGUMENT...]
         compare switches at a tap, and at AF_XDP over a veth pair
+  compare nic-loop [ARGUMENT...]
+        measure two Linux guests on one switch whose packets loop through AF_XDP, plain and in L2TPv3
   compare tunnels [ARGUMENT...]
         compare tunnels between two switches with a Linux guest each, over a veth pair
   compare memcpy [ARGUMENT...]
@@ -128,6 +130,7 @@ fn measure(what: &str, args: &[String]) -> Result<bool> {
         Some((first, rest)) if what == "compare" => match first.as_str() {
             "pvp" => ("pvp", rest),
             "devices" => ("devices", rest),
+            "nic-loop" => ("nic-loop", rest),
             "tunnels" => ("tunnels", rest),
             "memcpy" => ("memcpy", rest),
             _ => (what, args),

@@ -16,6 +16,7 @@ mod machine;
 mod measure;
 mod memcpy;
 mod net;
+mod nic_loop;
 mod ovs;
 mod proc;
 mod runner;
@@ -72,6 +73,7 @@ enum Comparison {
     Compare(compare::Options),
     Pvp(compare::pvp::PvpOptions),
     Devices(devices::Options),
+    NicLoop(nic_loop::Options),
     Tunnels(tunnels::Options),
     Linux(linux::Options),
     Memcpy(memcpy::Options),
@@ -84,6 +86,7 @@ fn main() -> ExitCode {
         Some(Comparison::Compare(options)) => ("compare", compare::run(options)),
         Some(Comparison::Pvp(options)) => ("compare pvp", compare::pvp::run(options)),
         Some(Comparison::Devices(options)) => ("compare devices", devices::run(options)),
+        Some(Comparison::NicLoop(options)) => ("compare nic-loop", nic_loop::run(options)),
         Some(Comparison::Tunnels(options)) => ("compare tunnels", tunnels::run(options)),
         Some(Comparison::Linux(options)) => ("linux", linux::run(options)),
         Some(Comparison::Memcpy(options)) => ("compare memcpy", memcpy::run(options)),

@@ -26,7 +26,7 @@ use crate::machine::{Machine, Need, two_cpus};
 use crate::measure::{Candidate, SwitchKind, TrialPlan, require};
 pub(crate) use options::Options;
 use options::{CompareCell, TrafficSource};
-pub(crate) use switches::RunningSwitch;
+pub(crate) use switches::{OurRun, RunningSwitch};
 
 /// Runs all trials. Returns true if each of them is valid.
 pub(crate) fn run(options: Options) -> Result<bool> {

@@ -25,7 +25,7 @@ use crate::linux::rte;
 use crate::machine::{Machine, Need, two_cpus};
 use crate::measure::{Candidate, SwitchKind, TrialPlan, require};
 use crate::proc;
-use kernel_side::KernelSide;
+pub(crate) use kernel_side::KernelSide;
 pub(crate) use options::Options;
 use options::{DeviceCell, Load};
 

@@ -234,6 +234,12 @@ impl OurSwitch {
         Ok(text)
     }
 
+    /// Lets the switch that [runs](Self::run) here take over another configuration.
+    pub(crate) fn reload(&self, lab: &Lab, text: &str) -> Result<()> {
+        fs::write(lab.log(CONFIGURATION), text)?;
+        output_of(Command::new(&self.program).args(["reload", "--api"]).arg(lab.socket("api"))).map(drop)
+    }
+
     /// Starts the switch with a configuration. `command` runs [`Self::program`], for example in a
     /// network namespace.
     pub(crate) fn run(&self, lab: &Lab, mut command: Command, text: &str) -> Result<Proc> {

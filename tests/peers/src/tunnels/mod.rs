@@ -28,9 +28,10 @@ use crate::machine::{Machine, Need, two_cpus};
 use crate::measure::{SwitchKind, TrialPlan, require};
 use crate::net::{self, Namespace};
 use crate::traffic::{self, Iperf};
-use host::{Host, INTERFACE, Side, UNDERLAY_MTU};
-pub(crate) use options::Options;
-use options::{MTU, TunnelCell, Variant};
+use host::{Host, INTERFACE};
+pub(crate) use host::{Side, UNDERLAY_MTU, joined_port};
+pub(crate) use options::{MTU, Options, Path};
+use options::{TunnelCell, Variant};
 
 /// Runs all trials. Returns true if each of them is valid.
 pub(crate) fn run(options: Options) -> Result<bool> {
