@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
 
+use super::output_of;
 use crate::lab::Lab;
 use crate::machine::two_cpus;
 use crate::memcpy::DpdkCopy;
