@@ -70,7 +70,8 @@ fn configuration(lab: &Lab, near: impl Fn(usize) -> String) -> Result<String> {
     for (at, bridge) in BRIDGES.iter().enumerate() {
         let ports = PORTS.iter().filter(|port| port.bridge == at);
         let names: Vec<&str> = ports.map(|port| port.name).collect();
-        write!(text, "\n[bridge.{}]\nports = {names:?}\n", bridge.name)?;
+        // The frames move stations from port to port, as no network does. The others have no such protection.
+        write!(text, "\n[bridge.{}]\nports = {names:?}\nloop-protection = false\n", bridge.name)?;
     }
     Ok(text)
 }
