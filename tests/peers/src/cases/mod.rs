@@ -15,7 +15,6 @@ mod pvp;
 mod qemu;
 mod queues;
 mod scenario;
-mod snooping;
 mod testpmd;
 mod tunnel;
 mod vlan;
@@ -31,7 +30,6 @@ pub(crate) fn all() -> Vec<Test> {
     tests.extend(patch::tests());
     tests.extend(idle::tests());
     tests.extend(bridge::tests());
-    tests.extend(snooping::tests());
     tests.extend(offloads::tests());
     tests.extend(outside::tests());
     tests.extend(tunnel::tests());
