@@ -159,6 +159,18 @@ pub(crate) struct Neighbour {
     pub(crate) state: String,
 }
 
+/// A row of a table about a port. It has the fields of its kind.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct TableRow {
+    pub(crate) port: String,
+    /// The group of a port whose guests listen.
+    #[serde(default)]
+    pub(crate) group: Option<String>,
+    /// The protocol by which a router asks.
+    #[serde(default)]
+    pub(crate) protocol: Option<String>,
+}
+
 /// A running switch.
 pub(crate) struct Switch<'lab> {
     lab: &'lab Lab<'lab>,
@@ -319,6 +331,32 @@ impl<'lab> Switch<'lab> {
         Ok(self.ask::<Answer>("neighbours")?.neighbours)
     }
 
+    /// Returns the rows of a table, from `straightline table`.
+    pub(crate) fn table(&self, name: &str) -> Result<Vec<TableRow>> {
+        #[derive(Deserialize)]
+        struct Answer {
+            rows: Vec<TableRow>,
+        }
+        Ok(self.ask::<Answer>(&format!("table {name}"))?.rows)
+    }
+
+    /// Returns a counter of a table, from `straightline tables`.
+    pub(crate) fn table_counter(&self, name: &str, counter: &str) -> Result<u64> {
+        #[derive(Deserialize)]
+        struct Answer {
+            tables: Vec<Table>,
+        }
+        #[derive(Deserialize)]
+        struct Table {
+            table: String,
+            counters: std::collections::BTreeMap<String, u64>,
+        }
+        let tables = self.ask::<Answer>("tables")?.tables;
+        let table = tables.into_iter().find(|table| table.table == name);
+        let count = table.and_then(|table| table.counters.get(counter).copied());
+        count.with_context(|| format!("`tables` has no counter {counter} of {name}"))
+    }
+
     /// Waits until a port's link is `link`.
     pub(crate) fn wait_link(&self, name: &str, link: &str, limit: Duration) -> Result<PortStatus> {
         proc::until(&format!("link of port {name} {link}"), limit, || {
@@ -349,7 +387,7 @@ impl<'lab> Switch<'lab> {
 
     fn ask<T: DeserializeOwned>(&self, what: &str) -> Result<T> {
         let mut command = Command::new(&self.lab.machine.switch);
-        command.args([what, "--json", "--api"]).arg(self.lab.socket("api"));
+        command.args(what.split(' ')).args(["--json", "--api"]).arg(self.lab.socket("api"));
         let (code, out, err) = proc::run(&mut command, Duration::from_secs(10))?;
         if code != Some(0) {
             bail!("`straightline {what}` ended with {code:?}: {err}");

@@ -15,6 +15,7 @@ mod pvp;
 mod qemu;
 mod queues;
 mod scenario;
+mod snooping;
 mod testpmd;
 mod tunnel;
 mod vlan;
@@ -30,6 +31,7 @@ pub(crate) fn all() -> Vec<Test> {
     tests.extend(patch::tests());
     tests.extend(idle::tests());
     tests.extend(bridge::tests());
+    tests.extend(snooping::tests());
     tests.extend(offloads::tests());
     tests.extend(outside::tests());
     tests.extend(tunnel::tests());
