@@ -212,24 +212,23 @@ impl Bridge {
         let now = packets.now();
         let paused = self.paused(now);
         let is_paused = |port| paused.is_some_and(|loops| loops.is_paused(port, now));
+        if is_paused(from) {
+            return packets.discard(id, Reason::Loop);
+        }
+        let mut unsent = Reason::NoReceiver;
         let mut is_sent = false;
-        if !is_paused(from) {
-            for (edge, &port) in self.ports.iter().enumerate() {
-                if port != from && !is_paused(port) && to.is_none_or(|to| to.contains(edge)) {
-                    next.push(edge, id);
-                    is_sent = true;
-                }
+        for (edge, &port) in self.ports.iter().enumerate().filter(|(_, port)| **port != from) {
+            if to.is_some_and(|to| !to.contains(edge)) {
+                unsent = Reason::NotJoined;
+            } else if is_paused(port) {
+                unsent = Reason::Loop;
+            } else {
+                next.push(edge, id);
+                is_sent = true;
             }
         }
         if !is_sent {
-            packets.discard(
-                id,
-                match (to, paused) {
-                    (Some(_), _) => Reason::NotJoined,
-                    (None, Some(_)) => Reason::Loop,
-                    (None, None) => Reason::NoReceiver,
-                },
-            );
+            packets.discard(id, unsent);
         }
     }
 

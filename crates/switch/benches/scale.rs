@@ -71,15 +71,7 @@ const SHAPES: [(&str, Change, Change); 4] = [
 ];
 
 fn bridge<'a>(name: &str, ports: impl Iterator<Item = &'a PortConfig>) -> BridgeConfig {
-    BridgeConfig {
-        name: name.to_owned(),
-        ports: ports.map(|port| port.name.clone()).collect(),
-        ageing: BridgeConfig::DEFAULT_AGEING,
-        limit: BridgeConfig::DEFAULT_LIMIT,
-        loop_protection: true,
-        statics: Vec::new(),
-        snooping: false,
-    }
+    BridgeConfig::new(name, ports.map(|port| port.name.clone()).collect())
 }
 
 fn resident_kib() -> usize {

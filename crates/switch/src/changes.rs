@@ -146,15 +146,7 @@ mod tests {
     }
 
     fn bridge(ports: Vec<String>) -> BridgeConfig {
-        BridgeConfig {
-            name: "lan".to_owned(),
-            ports,
-            ageing: 300,
-            limit: 16,
-            statics: Vec::new(),
-            loop_protection: true,
-            snooping: false,
-        }
+        BridgeConfig { limit: 16, ..BridgeConfig::new("lan", ports) }
     }
 
     #[test]

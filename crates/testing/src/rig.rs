@@ -51,15 +51,7 @@ pub fn patch(a: usize, b: usize) -> PatchConfig {
 
 /// A bridge of all ports from 0 to `n`.
 pub fn bridge(n: usize) -> BridgeConfig {
-    BridgeConfig {
-        name: "lan".to_owned(),
-        ports: (0..n).map(|p| format!("p{p}")).collect(),
-        ageing: 300,
-        limit: 64,
-        loop_protection: true,
-        statics: Vec::new(),
-        snooping: false,
-    }
+    BridgeConfig { limit: 64, ..BridgeConfig::new("lan", (0..n).map(|p| format!("p{p}")).collect()) }
 }
 
 /// The configuration of a vhost-user port.

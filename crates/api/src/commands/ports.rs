@@ -75,7 +75,7 @@ pub struct Port {
     /// switch does not filter by this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rx_mode: Option<RxMode>,
-    /// The MTU: the largest frame has this many bytes and 18 more.
+    /// The MTU: the largest frame has this many bytes and 18 more, or 22 more with two VLAN tags.
     pub mtu: u16,
     /// The MAC address in the configuration. Without one, the address that the port reported to the
     /// guest, if it reads one from the switch.

@@ -283,7 +283,8 @@ pub struct PortConfig {
     pub name: String,
     /// The kind of the port, with the keys of that kind.
     pub kind: PortKind,
-    /// The MTU. The largest frame is 18 bytes longer: the Ethernet header and a VLAN tag.
+    /// The MTU. The largest frame is 18 bytes longer: the Ethernet header and a VLAN tag. With two tags
+    /// it is 22 bytes longer.
     pub mtu: u16,
     /// The MAC address that the port reports to the guest. `None`: the guest chooses itself.
     pub mac: Option<Mac>,
@@ -440,6 +441,20 @@ impl BridgeConfig {
     pub const DEFAULT_AGEING: u32 = 300;
     /// The limit where the file names none.
     pub const DEFAULT_LIMIT: u32 = 4096;
+
+    /// Creates a bridge of these ports with every default.
+    #[must_use]
+    pub fn new(name: impl Into<String>, ports: Vec<String>) -> Self {
+        Self {
+            name: name.into(),
+            ports,
+            ageing: Self::DEFAULT_AGEING,
+            limit: Self::DEFAULT_LIMIT,
+            loop_protection: true,
+            statics: Vec::new(),
+            snooping: false,
+        }
+    }
 }
 
 /// An entry of a bridge's `static`.
@@ -449,6 +464,6 @@ pub struct StaticEntry {
     pub mac: Mac,
     /// The port of the bridge behind which the address is.
     pub port: String,
-    /// The VLAN in which the address is. `None`: that of the port's frames without a tag.
+    /// The VLAN in which the address is. `None`: the VLAN of the port's untagged frames.
     pub vlan: Option<VlanId>,
 }

@@ -44,8 +44,9 @@ fn bridges(facts: &Facts) -> BTreeMap<&str, Vec<&Port>> {
 fn lonely(port: &Port, ports: &[&Port]) -> Option<u16> {
     let vlans = port.vlans.as_ref().filter(|vlans| vlans.role != VlanRole::Trunk)?;
     let vlan = vlans.untagged?;
-    let has = |other: &&Port| other.name != port.name && other.vlans.as_ref().is_some_and(|of| is_in(&of.vlans, vlan));
-    (!ports.iter().any(has)).then_some(vlan)
+    let is_there = |other: &Port| other.vlans.as_ref().is_some_and(|vlans| is_in(&vlans.vlans, vlan));
+    let mut others = ports.iter().filter(|other| other.name != port.name);
+    (!others.any(|other| is_there(other))).then_some(vlan)
 }
 
 /// Returns whether a list such as `10,20,100-199` has a VLAN.

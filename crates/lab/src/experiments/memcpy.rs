@@ -159,14 +159,14 @@ mod tests {
         assert!(quick.left_out[0].contains("--bound PROGRAM"));
         let full = plan(&settings(), false);
         assert_eq!(full.cells.len(), 33);
-        let of = |label: &str| {
+        let copies_in = |label: &str| {
             let at = labels(&full).iter().position(|known| known == label).expect(label);
             names(&full).swap_remove(at)
         };
         // Copies of a head and a short body are the same with and without these.
-        assert!(!of("path=loop size=512").contains(&"streaming".to_owned()));
+        assert!(!copies_in("path=loop size=512").contains(&"streaming".to_owned()));
         for wanted in Level::for_comparison() {
-            assert!(of("path=segments, edited size=65214").contains(&wanted.name().to_owned()), "{wanted}");
+            assert!(copies_in("path=segments, edited size=65214").contains(&wanted.name().to_owned()), "{wanted}");
         }
         let bound = Bound { program: "p".into(), version: "0".to_owned() };
         let bound = plan(&Settings { bound: Some(bound), ..settings() }, true);

@@ -21,7 +21,7 @@ use crate::trial::Plan;
 /// The rate of the paced ports together. The switch is idle when most packets come.
 const RATE: Rate = Rate::Pps(100_000.0);
 
-/// Measures the latencies of the paced ports. `mode` is that of the guest on the other ports.
+/// Measures the latencies of the paced ports. The guest on the other ports has this `mode`.
 /// `beside` takes turns with the generator.
 ///
 /// # Errors

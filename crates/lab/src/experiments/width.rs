@@ -57,20 +57,20 @@ pub(super) fn plan(_: &Settings, quick: bool) -> Plan {
     let mut cells = Vec::new();
     for size in SIZES {
         for place in PLACES {
-            let of = |width| Case { load: Load::Loop, copies: Copies::One, size, width, place };
-            let variants = WIDTHS.into_iter().filter_map(|width| of(width).variant(of(width).width_name()));
+            let case = |width| Case { load: Load::Loop, copies: Copies::One, size, width, place };
+            let variants = WIDTHS.into_iter().filter_map(|width| case(width).variant(case(width).width_name()));
             cells.push(Cell::new([("size", &size), ("frame", &place.0)], variants));
         }
     }
-    // The alignment of each copy by itself: with two copies, that of received packets reads from the
-    // guest's place, and that of delivered ones writes to it. The other end is the switch's buffer.
+    // The alignment of each copy by itself. With two copies, the copy on receipt reads from the guest's
+    // place, and the copy on delivery writes to it. The other end of both is the switch's buffer.
     let sizes = if quick { &SIZES[1..] } else { &SIZES };
     for &size in sizes {
         for width in WIDTHS {
-            let of = |place| Case { load: Load::OneWay, copies: Copies::Two, size, width, place };
-            let variants: Vec<_> = PLACES.iter().filter_map(|&place| of(place).variant(place.0)).collect();
+            let case = |place| Case { load: Load::OneWay, copies: Copies::Two, size, width, place };
+            let variants: Vec<_> = PLACES.iter().filter_map(|&place| case(place).variant(place.0)).collect();
             if !variants.is_empty() {
-                cells.push(Cell::new([("size", &size), ("registers", &of(PLACES[0]).width_name())], variants));
+                cells.push(Cell::new([("size", &size), ("registers", &case(PLACES[0]).width_name())], variants));
             }
         }
     }

@@ -61,7 +61,7 @@ pub(super) fn touched_bounds(other: usize, bytes: usize) -> anyhow::Result<Vec<T
     measured.into_iter().collect()
 }
 
-/// Returns the nanoseconds of our access to a line, after that of the other CPU.
+/// Returns the nanoseconds of our access to a line which the other CPU has accessed before.
 fn line_ns(other: usize, bytes: usize, ours: Access, theirs: Access) -> anyhow::Result<f64> {
     let mut lines = Vec::new();
     lines.resize_with(bytes / size_of::<Line>(), Line::default);

@@ -154,8 +154,8 @@ fn width() {
 
 #[test]
 fn header_align() {
-    // 1500 bytes are 1512 with their header: in three buffers of 512, of which the last one is not
-    // full. 2048 bytes of 2060 fill a first buffer, but with the line before the data one holds all.
+    // 1500 bytes are 1512 with their header. They take three buffers of 512, and do not fill the last.
+    // 2048 bytes of 2060 fill a first buffer, but with the line before the data one holds all.
     let of_2048: &[&str] = &["33 2", "33 1", "33 1"];
     for (path, size, lines) in [
         ("loop", "64", &["2 2", "2 1"][..]),

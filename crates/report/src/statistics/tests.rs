@@ -275,10 +275,10 @@ proptest! {
         prop_assert!(interval.contains(estimate.median));
         let pairs = rounds(&values.iter().map(|value| value.abs() + 1.0).collect::<Vec<_>>());
         let ones = rounds(&vec![1.0; pairs.len()]);
-        let of = |looks: Looks| looks.ratio(&pairs, &ones, Pairing::ByRound).and_then(|ratio| ratio.interval);
-        let once = of(Looks::One).expect("enough");
-        prop_assert_eq!(of(Looks::Two).is_some(), pairs.len() > 6);
-        let twice = of(Looks::Two).unwrap_or(once);
+        let interval = |looks: Looks| looks.ratio(&pairs, &ones, Pairing::ByRound).and_then(|ratio| ratio.interval);
+        let once = interval(Looks::One).expect("enough");
+        prop_assert_eq!(interval(Looks::Two).is_some(), pairs.len() > 6);
+        let twice = interval(Looks::Two).unwrap_or(once);
         prop_assert!(twice.low <= once.low && once.high <= twice.high, "{:?} {:?}", once, twice);
         let below = values.iter().filter(|&&value| value < estimate.median).count();
         prop_assert!(below * 2 <= values.len());

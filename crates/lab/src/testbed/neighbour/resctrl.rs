@@ -36,8 +36,7 @@ pub struct Allocation {
 /// The limits of memory bandwidth.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Bandwidth {
-    /// The least value of a class. Its unit is that of the processor: percent (Intel), or 1/8 GB/s
-    /// (AMD).
+    /// The least value of a class. The processor chooses its unit: percent (Intel), or 1/8 GB/s (AMD).
     least: u32,
     /// The ids of the memory domains.
     domains: Vec<String>,

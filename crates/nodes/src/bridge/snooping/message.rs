@@ -159,7 +159,7 @@ impl<'a> Visible<'a> {
             igmp::Repr::ReportV3 { .. } if message.records().any(|record| record.is_err()) => Meaning::Invalid,
             igmp::Repr::ReportV3 { .. } => Meaning::Report(Report::Igmp(message)),
             igmp::Repr::Query { group, version } => {
-                // RFC 4541, 2.1.1, 1: the source 0.0.0.0 is that of a switch, and no router is there.
+                // RFC 4541, 2.1.1, 1: a switch sends with the source 0.0.0.0, so no router is there.
                 let is_general = group.is_unspecified() && header.dst() == igmp::ALL_HOSTS;
                 if !is_general || header.src().is_unspecified() {
                     return Ok(Meaning::Other);

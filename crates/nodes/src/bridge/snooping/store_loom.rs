@@ -32,10 +32,10 @@ fn secret() -> FixedState {
 /// Returns keys of the two buckets: three of one, one of the other.
 fn keys() -> ([Key; 3], Key) {
     use std::hash::BuildHasher;
-    let of = |bucket: u64| (1..).map(key).filter(move |key| secret().hash_one(key) % 2 == bucket);
-    let mut first = of(0);
+    let in_bucket = |bucket: u64| (1..).map(key).filter(move |key| secret().hash_one(key) % 2 == bucket);
+    let mut first = in_bucket(0);
     let three = std::array::from_fn(|_| first.next().expect("a key"));
-    (three, of(1).next().expect("a key"))
+    (three, in_bucket(1).next().expect("a key"))
 }
 
 /// The keys of a model: one that stays, one that goes, and one that comes in its place.

@@ -57,15 +57,8 @@ fn configs() -> impl Strategy<Value = Config> {
             Some(PatchConfig { name: format!("x{at}"), ports, full })
         });
         let bridges = (2..4).map(members).enumerate().filter(|(_, ports)| !ports.is_empty());
-        let bridges = bridges.map(|(at, ports)| BridgeConfig {
-            name: format!("b{at}"),
-            ports,
-            ageing,
-            limit: 16,
-            loop_protection: true,
-            statics: Vec::new(),
-            snooping: false,
-        });
+        let bridges =
+            bridges.map(|(at, ports)| BridgeConfig { ageing, limit: 16, ..BridgeConfig::new(format!("b{at}"), ports) });
         let patches = patches.collect();
         let bridges = bridges.collect();
         config = Config { patches, bridges, nodes: vec![node(which)], ..config };

@@ -36,15 +36,7 @@ fn patch(a: &str, b: &str) -> PatchConfig {
 
 fn bridge(ports: &[&str]) -> BridgeConfig {
     let ports = ports.iter().map(|&port| port.to_owned()).collect();
-    BridgeConfig {
-        name: "lan".to_owned(),
-        ports,
-        ageing: 300,
-        limit: 16,
-        statics: Vec::new(),
-        loop_protection: true,
-        snooping: false,
-    }
+    BridgeConfig { limit: 16, ..BridgeConfig::new("lan", ports) }
 }
 
 #[derive(Clone)]
