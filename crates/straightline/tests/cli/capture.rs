@@ -224,7 +224,8 @@ fn a_pipe_has_packets_soon_and_a_reader_may_leave() {
         seen.push(byte[0]);
     }
     drop(out);
-    bench.send(1);
+    // Without a further packet.
+    capture.wait_for_end();
     let done = capture.finish();
     assert_eq!(done.code, Some(0), "{done:?}");
     assert!(done.err.ends_with("captured: 1 packet, 0 missed\n"), "{done:?}");

@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -105,6 +105,12 @@ impl CaptureFile {
     /// Returns whether the file has packets, or has them still to be written.
     pub(super) fn has_packets(&self) -> bool {
         self.packets + self.pending_packets > 0
+    }
+
+    /// Returns the file, for a wait until its reader has gone (POLLERR, which only a pipe or a socket
+    /// reports). If there is no file, the next write says why.
+    pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.to.as_ref().ok().map(AsFd::as_fd)
     }
 
     /// Returns the flag that is set while the program that reads our output does not read.

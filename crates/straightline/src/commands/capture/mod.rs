@@ -220,12 +220,18 @@ impl Session {
                 (false, None) => self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())),
             };
             let timeout = wait.and_then(|wait| Timespec::try_from(wait).ok());
-            let mut fds = [PollFd::new(signalled, PollFlags::IN), PollFd::new(&stream, PollFlags::IN)];
+            let mut fds = vec![PollFd::new(signalled, PollFlags::IN), PollFd::new(&stream, PollFlags::IN)];
+            // Without this, a capture of a quiet port would outlive its reader until the next packet.
+            fds.extend(self.writer.get_mut().fd().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::empty())));
             match poll(&mut fds, timeout.as_ref()) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(error).context("cannot wait for packets"),
             }
-            let [is_signalled, is_readable] = fds.map(|fd| !fd.revents().is_empty());
+            let [is_signalled, is_readable, has_no_reader] =
+                std::array::from_fn(|n| fds.get(n).is_some_and(|fd| !fd.revents().is_empty()));
+            if has_no_reader {
+                return Ok(End::ReaderGone);
+            }
             if is_signalled && ending.is_none() {
                 let _ = (&*signalled).read(&mut [0; 8]);
                 ending = Some((Instant::now() + END_TIME, 0));
