@@ -44,6 +44,10 @@ const RUNNER: &str = "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER";
 /// the variable that allows it. Elsewhere than on x86-64 there are no times.
 const WITH_TIMES: (&str, [&str; 3]) = ("env RUSTC_BOOTSTRAP=1", ["--", "-Zunstable-options", "--report-time"]);
 
+/// Ends a test program that hangs, with all that it has started. In CI, the slowest one takes two
+/// minutes.
+const LIMIT: &str = "timeout --kill-after=10 600";
+
 /// Arguments that build the switch as users get it.
 const SWITCH: [&str; 4] = ["build", "--release", "-p", "straightline"];
 
@@ -60,6 +64,8 @@ struct Tally {
     times: TestTimes,
     /// Names of tests that libtest reported as failed, until its line with their number.
     named: Vec<String>,
+    /// Tests that have run for a minute, and have no result yet.
+    slow: Vec<String>,
     /// Tests of the current binary that reported a skip. libtest counts them as passed.
     reported: u64,
 }
@@ -153,6 +159,7 @@ fn tests(root: &Path, options: &TestOptions, selected: &[&str], tally: &mut Tall
     // Doc tests do not print their times.
     let has_runner = cfg!(target_arch = "x86_64") && std::env::var_os(RUNNER).is_none();
     if has_runner && selected != ["--doc"] {
+        let runner = if options.long { runner.to_owned() } else { format!("{LIMIT} {runner}") };
         tests.env(RUNNER, runner).args(arguments);
     }
     if selected == OUTSIDE && std::env::var_os(THREADS).is_none() {
@@ -168,6 +175,9 @@ fn tests(root: &Path, options: &TestOptions, selected: &[&str], tally: &mut Tall
         tally.see(line, strict());
         Some(line)
     })?;
+    // Other output may be mixed into the line of a test that has passed.
+    let hung = std::mem::take(&mut tally.slow).into_iter().filter(|_| !passed);
+    tally.failed.extend(hung.map(|test| format!("{test}: it did not end")));
     if !passed && tally.failed.len() == failed {
         tally.failed.push(format!("cargo test {}: the tests did not build", selected.join(" ")));
     }
@@ -357,6 +367,11 @@ impl Tally {
             self.reported += 1;
             self.skip(skip.to_owned(), strict);
         } else if let Some(test) = line.strip_prefix("test ") {
+            if let Some(name) = test.strip_suffix(" has been running for over 60 seconds") {
+                self.slow.push(name.to_owned());
+            } else if let Some((name, _)) = test.split_once(" ... ") {
+                self.slow.retain(|slow| slow != name);
+            }
             if let Some(name) = test.strip_suffix(" ... FAILED") {
                 self.named.push(name.to_owned());
             } else if let Some((name, rest)) = test.split_once(" ... ignored") {
@@ -417,6 +432,16 @@ test result: FAILED. 0 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; 
             lines.iter().for_each(|line| tally.see(line, strict));
             assert_eq!((tally.passed, tally.failed.len(), tally.skipped.len()), (2, failed, skipped));
         }
+    }
+
+    #[test]
+    fn a_test_that_hangs_is_named() {
+        let mut tally = Tally::default();
+        for line in ["a", "b"].map(|test| format!("test {test} has been running for over 60 seconds")) {
+            tally.see(&line, false);
+        }
+        tally.see("test a ... ok", false);
+        assert_eq!(tally.slow, ["b"]);
     }
 
     #[test]
