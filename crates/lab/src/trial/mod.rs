@@ -10,7 +10,7 @@
 //!   packets in its rings.
 //! - No checked packet came with other bytes than were sent.
 //! - The generator's own limit is measured, and shown beside the result.
-//! - No thread of the generator or of the switch waited for its CPU for more than 1 % of the time,
+//! - No thread of the generator or of the switch waited for its CPU for more than 2 % of the time,
 //!   and no hypervisor took one away for more than 2 %.
 //!
 //! If a port has no free buffer for a packet, the switch did not take the packet. It was planned,
