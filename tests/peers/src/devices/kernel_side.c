@@ -454,8 +454,12 @@ static struct xdp *xdp_open(const char *iface)
 	for (uint64_t n = RING; n < FRAMES; n++)
 		xdp->free[xdp->free_count++] = n * FRAME_LEN;
 	struct sockaddr_xdp at = {.sxdp_family = AF_XDP, .sxdp_ifindex = index_of(iface), .sxdp_flags = XDP_COPY | XDP_USE_NEED_WAKEUP};
-	if (bind(xdp->fd, (struct sockaddr *)&at, sizeof(at)) != 0)
-		fail(iface);
+	/* The kernel frees the queue of a program that has just ended a moment later. */
+	for (int tries = 0; bind(xdp->fd, (struct sockaddr *)&at, sizeof(at)) != 0; tries++) {
+		if (errno != EBUSY || tries == 200)
+			fail(iface);
+		usleep(10000);
+	}
 	return xdp;
 }
 
