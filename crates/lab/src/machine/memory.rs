@@ -237,7 +237,7 @@ fn round_trip_ns(other: usize, hand_overs: u64) -> anyhow::Result<f64> {
 ///
 /// # Errors
 /// The process may not run on one of the CPUs, or they are one.
-pub(crate) fn line_round_trip_ns([one, other]: [usize; 2]) -> anyhow::Result<f64> {
+pub fn line_round_trip_ns([one, other]: [usize; 2]) -> anyhow::Result<f64> {
     ensure!(one != other, "CPU {one} hands nothing over to itself");
     let before = sched_getaffinity(None).context("cannot read the CPU affinity of this thread")?;
     pin(one)?;

@@ -18,6 +18,5 @@ mod turns;
 pub(crate) use cpus::tests;
 pub(crate) use cpus::{Topology, are_apart, cpu_beside, share_core, two_cpus, usable_cpus, used, warning};
 pub use environment::environment;
-pub(crate) use memory::line_round_trip_ns;
-pub use memory::memory_bounds;
+pub use memory::{line_round_trip_ns, memory_bounds};
 pub use straightline_graph::clock::hertz;

@@ -49,7 +49,8 @@ pub(crate) fn run(options: Options) -> Result<bool> {
     let rounds = common.rounds;
     let switches = &common.switches[..];
     let out = common.out.as_deref();
-    let plan = TrialPlan { scenario: "compare", rounds, switches, cells: &cells, out };
+    let near = common.near;
+    let plan = TrialPlan { scenario: "compare", rounds, switches, cells: &cells, out, near };
     let done = plan.run(|switch, cell| trial(&machine, &options, switch, cell))?;
     println!("{}", table::markdown(switches, &cells, &done.samples));
     Ok(done.judge())

@@ -186,7 +186,9 @@ pub(crate) fn run(mut options: PvpOptions) -> Result<bool> {
     let rounds = common.rounds;
     let switches = &common.switches[..];
     let cells = options.cells();
-    let plan = TrialPlan { scenario: "pvp", rounds, switches, cells: &cells, out: common.out.as_deref() };
+    let out = common.out.as_deref();
+    let near = common.near;
+    let plan = TrialPlan { scenario: "pvp", rounds, switches, cells: &cells, out, near };
     // Each switch starts once a round for each kind of physical ports.
     let together = options.loads.len() * options.sizes.len();
     let done = plan.run_together(together, |switch, cells| trials(&machine, &options, switch, cells))?;

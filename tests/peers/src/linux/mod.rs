@@ -41,7 +41,8 @@ pub(crate) fn run(options: Options) -> Result<bool> {
     let rounds = common.rounds;
     let switches = &common.switches[..];
     let out = common.out.as_deref();
-    let plan = TrialPlan { scenario: "linux", rounds, switches, cells: &options.cells, out };
+    let near = common.near;
+    let plan = TrialPlan { scenario: "linux", rounds, switches, cells: &options.cells, out, near };
     let done = plan.run(|switch, cell| trial(&machine, &options, switch, rte.as_deref(), cell))?;
     println!("{}", markdown(switches, &options.cells, &done.samples));
     Ok(done.judge())

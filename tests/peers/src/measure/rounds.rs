@@ -5,22 +5,27 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::fs;
 use std::path::Path;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use straightline_lab::folder::Writer;
-use straightline_lab::machine::environment;
+use straightline_lab::machine::{environment, line_round_trip_ns};
 use straightline_lab::rounds::{self, Measured, Outcome, Plan, Record, Run, Stop, Trials, Visit};
-use straightline_lab::trial::validity::of_error;
+use straightline_lab::trial::validity::{self, of_error};
 use straightline_lab::trial::{Step, Watch};
-use straightline_report::results::Sample;
+use straightline_report::results::{Sample, Validity};
 
 use super::Candidate;
+use crate::machine::two_cpus;
 use crate::proc;
 
 /// Upper bound of the machine's busy time before a trial, as a fraction. Above it, the trial counts
 /// as disturbed.
 const QUIET: f64 = 0.1;
+
+/// The longest wait for a moment in which the CPUs are near.
+const NEAR_AGAIN: Duration = Duration::from_secs(60);
 
 /// The axes of a trial besides the switch: a row of the table.
 pub(crate) trait Cell: Display {
@@ -36,6 +41,8 @@ pub(crate) struct TrialPlan<'a, C> {
     pub(crate) cells: &'a [C],
     /// Folder for the samples.
     pub(crate) out: Option<&'a Path>,
+    /// Nanoseconds that a line's round trip between the CPUs may take.
+    pub(crate) near: Option<u32>,
 }
 
 /// The results of a comparison.
@@ -100,6 +107,7 @@ impl<C: Cell, T: Fn(&Candidate, &[C]) -> Result<Vec<Measured>>> Trials for Visit
     fn visit(&mut self, visit: Visit, run: &mut Run<'_, '_>) -> Result<bool> {
         let cells = self.plan.cells.chunks(self.count).nth(visit.cell).unwrap_or_default();
         let switch = &self.plan.switches[visit.variant];
+        let before = self.wait_until_near();
         let busy = busy();
         let made = (self.trials)(switch, cells);
         // An interrupt also makes the current trials fail, so their results are ignored.
@@ -107,6 +115,7 @@ impl<C: Cell, T: Fn(&Candidate, &[C]) -> Result<Vec<Measured>>> Trials for Visit
             return Ok(false);
         }
         let busy = busy?;
+        let round_trip = [before, line_round_trip()].into_iter().flatten().reduce(f64::max);
         self.disturbed += if busy > QUIET { cells.len() } else { 0 };
         let made = made.unwrap_or_else(|error| vec![invalid(&error); cells.len()]);
         for (cell, measured) in cells.iter().zip(made) {
@@ -122,11 +131,39 @@ impl<C: Cell, T: Fn(&Candidate, &[C]) -> Result<Vec<Measured>>> Trials for Visit
             };
             // The fraction of the machine that was busy with something else before the trial.
             sample.metrics.insert("busy_before_ratio".to_owned(), busy);
+            if let Some(ns) = round_trip {
+                sample.metrics.insert("line_round_trip_ns".to_owned(), ns);
+            }
+            if let (Validity::Valid, Some(ns), Some(near)) = (&sample.validity, round_trip, self.plan.near) {
+                sample.validity = validity::near(ns, f64::from(near));
+            }
             run.begins(format!("{} {cell} {}", self.plan.scenario, switch.name));
             run.keep(&sample, &measured.summary)?;
         }
         Ok(true)
     }
+}
+
+impl<C: Cell, T> Visits<'_, '_, C, T> {
+    /// Waits until the CPUs are near, if the plan wants that. Returns a line's round trip between them.
+    fn wait_until_near(&self) -> Option<f64> {
+        let most = Instant::now() + NEAR_AGAIN;
+        loop {
+            let round_trip = line_round_trip();
+            let is_near = round_trip.zip(self.plan.near).is_none_or(|(ns, near)| ns <= f64::from(near));
+            if is_near || Instant::now() > most || proc::interrupted() {
+                return round_trip;
+            }
+            thread::sleep(Duration::from_millis(200));
+        }
+    }
+}
+
+/// Returns the nanoseconds of a line's round trip between the first two CPUs. With one CPU there is
+/// none.
+fn line_round_trip() -> Option<f64> {
+    let (one, other) = two_cpus().ok()?;
+    line_round_trip_ns([one, other].map(|cpu| usize::try_from(cpu).unwrap_or(usize::MAX))).ok()
 }
 
 /// Returns the result of a trial that is not valid because of an error.

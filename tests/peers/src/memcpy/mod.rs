@@ -60,7 +60,8 @@ pub(crate) fn run(options: Options) -> Result<bool> {
     let rounds = common.rounds;
     let switches = &common.switches[..];
     let out = common.out.as_deref();
-    let plan = TrialPlan { scenario: "memcpy", rounds, switches, cells: &cells, out };
+    let near = common.near;
+    let plan = TrialPlan { scenario: "memcpy", rounds, switches, cells: &cells, out, near };
     let done = plan.run(|switch, cell| trial(&machine, &options, &libraries, switch, cell))?;
     println!("{}", markdown(switches, &cells, &done.samples));
     Ok(done.judge())

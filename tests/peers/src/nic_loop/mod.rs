@@ -58,7 +58,9 @@ pub(crate) fn run(options: Options) -> Result<bool> {
     let rounds = common.rounds;
     let switches = &common.switches[..];
     let cells = LoopCell::ALL;
-    let plan = TrialPlan { scenario: "nic-loop", rounds, switches, cells: &cells, out: common.out.as_deref() };
+    let out = common.out.as_deref();
+    let near = common.near;
+    let plan = TrialPlan { scenario: "nic-loop", rounds, switches, cells: &cells, out, near };
     let done =
         plan.run_together(cells.len(), |switch, cells| trials(&machine, &kernel, options.secs, switch, cells))?;
     println!("{}", table::markdown(switches, &done.samples));

@@ -52,7 +52,8 @@ pub(crate) fn run(options: Options) -> Result<bool> {
     let switches: Vec<_> = variants.iter().map(|variant| variant.switch.clone()).collect();
     let rounds = common.rounds;
     let out = common.out.as_deref();
-    let plan = TrialPlan { scenario: "tunnels", rounds, switches: &switches, cells: &[TunnelCell], out };
+    let near = common.near;
+    let plan = TrialPlan { scenario: "tunnels", rounds, switches: &switches, cells: &[TunnelCell], out, near };
     let done = plan.run(|switch, _| {
         let variant = variants.iter().find(|variant| variant.switch.name == switch.name);
         trial(&machine, options.secs, variant.context("each switch is that of a variant")?)

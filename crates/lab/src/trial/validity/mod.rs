@@ -57,7 +57,7 @@ pub(crate) fn whole(lasted: f64, planned: f64) -> Validity {
 
 /// Returns the validity of a trial during which a line's round trip between the CPUs took this many
 /// nanoseconds.
-pub(crate) fn near(round_trip_ns: f64, at_most: f64) -> Validity {
+pub fn near(round_trip_ns: f64, at_most: f64) -> Validity {
     if round_trip_ns > at_most {
         Validity::SpoiltByLoad(format!(
             "a line's round trip between the CPUs took {round_trip_ns:.0} ns, more than the {at_most:.0} ns of --near"
