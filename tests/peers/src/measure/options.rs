@@ -39,7 +39,8 @@ pub(crate) struct CommonOptions<P: Peers> {
     #[arg(long, value_name = "N", default_value = P::ROUNDS, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) rounds: u32,
     /// Nanoseconds that a line's round trip between the first two CPUs takes at most. A hypervisor moves CPUs,
-    /// so a visit of a switch waits for a moment when they are near, and counts if they still are at its end
+    /// so a visit of a switch waits for a moment when they are near. It is made up to three times, until they
+    /// still are at its end
     #[arg(long, value_name = "NS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) near: Option<u32>,
     /// New folder for the trials, for `straightline lab report` and `compare`

@@ -27,6 +27,9 @@ const QUIET: f64 = 0.1;
 /// The longest wait for a moment in which the CPUs are near.
 const NEAR_AGAIN: Duration = Duration::from_secs(60);
 
+/// The number of times that a visit is made, until the CPUs are still near at its end.
+const TRIES: u32 = 3;
+
 /// The axes of a trial besides the switch: a row of the table.
 pub(crate) trait Cell: Display {
     /// Returns the axes in the form of a sample.
@@ -107,15 +110,21 @@ impl<C: Cell, T: Fn(&Candidate, &[C]) -> Result<Vec<Measured>>> Trials for Visit
     fn visit(&mut self, visit: Visit, run: &mut Run<'_, '_>) -> Result<bool> {
         let cells = self.plan.cells.chunks(self.count).nth(visit.cell).unwrap_or_default();
         let switch = &self.plan.switches[visit.variant];
-        let before = self.wait_until_near();
-        let busy = busy();
-        let made = (self.trials)(switch, cells);
-        // An interrupt also makes the current trials fail, so their results are ignored.
-        if proc::interrupted() {
-            return Ok(false);
-        }
-        let busy = busy?;
-        let round_trip = [before, line_round_trip()].into_iter().flatten().reduce(f64::max);
+        let mut tries = 0;
+        let (made, busy, round_trip) = loop {
+            tries += 1;
+            let before = self.wait_until_near();
+            let busy = busy();
+            let made = (self.trials)(switch, cells);
+            // An interrupt also makes the current trials fail, so their results are ignored.
+            if proc::interrupted() {
+                return Ok(false);
+            }
+            let round_trip = [before, line_round_trip()].into_iter().flatten().reduce(f64::max);
+            if tries == TRIES || self.is_near(round_trip) {
+                break (made, busy?, round_trip);
+            }
+        };
         self.disturbed += if busy > QUIET { cells.len() } else { 0 };
         let made = made.unwrap_or_else(|error| vec![invalid(&error); cells.len()]);
         for (cell, measured) in cells.iter().zip(made) {
@@ -145,13 +154,16 @@ impl<C: Cell, T: Fn(&Candidate, &[C]) -> Result<Vec<Measured>>> Trials for Visit
 }
 
 impl<C: Cell, T> Visits<'_, '_, C, T> {
+    fn is_near(&self, round_trip: Option<f64>) -> bool {
+        round_trip.zip(self.plan.near).is_none_or(|(ns, near)| ns <= f64::from(near))
+    }
+
     /// Waits until the CPUs are near, if the plan wants that. Returns a line's round trip between them.
     fn wait_until_near(&self) -> Option<f64> {
         let most = Instant::now() + NEAR_AGAIN;
         loop {
             let round_trip = line_round_trip();
-            let is_near = round_trip.zip(self.plan.near).is_none_or(|(ns, near)| ns <= f64::from(near));
-            if is_near || Instant::now() > most || proc::interrupted() {
+            if self.is_near(round_trip) || Instant::now() > most || proc::interrupted() {
                 return round_trip;
             }
             thread::sleep(Duration::from_millis(200));
