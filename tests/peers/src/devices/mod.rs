@@ -70,7 +70,8 @@ pub(crate) fn run(options: Options) -> Result<bool> {
     let mut tables = String::new();
     for (number, (switches, cells)) in (1..).zip(&groups) {
         let out = common.out.as_ref().map(|out| out.join(number.to_string()));
-        let (rounds, near) = (common.rounds, common.near);
+        let rounds = common.rounds;
+        let near = common.near;
         let plan = TrialPlan { scenario: "devices", rounds, switches, cells, out: out.as_deref(), near };
         let done = plan.run(|switch, cell| {
             let lab = Lab::new(&machine, "devices")?;
