@@ -1,5 +1,6 @@
 //! The node beside models that decide on each frame by itself.
 
+mod model;
 mod plain;
 mod vlans;
 

@@ -1,0 +1,123 @@
+//! A model of a bridge whose ports have VLANs: slow and obvious, and it moves bytes. A fuzz target
+//! includes this file, too.
+
+use std::collections::HashMap;
+
+use straightline_packet::PortIndex;
+use straightline_wire::{EtherType, VlanId, VlanSet};
+
+use super::{BridgePort, NativeVlan, PortRules, PortVlans, VlanRole};
+
+pub(super) fn id(vid: u16) -> VlanId {
+    VlanId::new(vid).expect("a VLAN")
+}
+
+pub(super) fn access(vid: u16) -> PortVlans {
+    PortVlans::access(id(vid))
+}
+
+pub(super) fn trunk(tpid: EtherType, vids: &[u16], native: Option<(u16, bool)>) -> PortVlans {
+    let native = native.map(|(vid, is_tagged)| NativeVlan { id: id(vid), is_tagged });
+    let all = vids.iter().map(|&vid| id(vid)).chain(native.map(|native| native.id));
+    let vlans = Box::new(all.collect::<VlanSet>());
+    PortVlans { role: VlanRole::Trunk { tpid, vlans, native }, priority: 3 }
+}
+
+/// The ports of the test: each kind, and for most a second one.
+pub(super) fn ports() -> Vec<BridgePort> {
+    let customer = PortVlans { role: VlanRole::Customer(id(20)), priority: 5 };
+    let vlans = [
+        access(10),
+        access(10),
+        access(20),
+        trunk(EtherType::VLAN, &[10, 20, 30], None),
+        trunk(EtherType::VLAN, &[10, 20], Some((30, false))),
+        trunk(EtherType::VLAN, &[20, 30], Some((10, true))),
+        trunk(EtherType::SERVICE_VLAN, &[10, 20], None),
+        customer,
+    ];
+    let mut ports: Vec<_> = (0..).zip(vlans).map(|(at, vlans)| of(at, vlans)).collect();
+    ports[1].rules.isolated = true;
+    ports[4].rules.isolated = true;
+    ports[2].rules.takes_unknown = false;
+    ports[5].rules.learns = false;
+    ports
+}
+
+pub(super) fn of(at: u16, vlans: PortVlans) -> BridgePort {
+    BridgePort { index: PortIndex(at), rules: PortRules { vlans: Some(vlans), ..PortRules::default() } }
+}
+
+/// A frame in the bridge: its VLAN, the upper four bits of its tag, and its bytes without the tag.
+pub(super) type Inside = (u16, u16, Vec<u8>);
+
+fn word(frame: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([frame[at], frame[at + 1]])
+}
+
+/// The ingress filter, by IEEE 802.1Q, 6.9 and 8.6.2.
+pub(super) fn enter(port: &BridgePort, frame: &[u8]) -> Option<Inside> {
+    let vlans = port.rules.vlans.as_ref()?;
+    let stripped = || [&frame[..12], &frame[16..]].concat();
+    let tpid = word(frame, 12);
+    let is_tagged = [0x8100, 0x88a8].contains(&tpid);
+    if is_tagged && frame.len() < 18 {
+        return None;
+    }
+    let own = u16::from(vlans.priority) << 13;
+    match &vlans.role {
+        VlanRole::Customer(vid) => Some((vid.get(), own, frame.to_vec())),
+        VlanRole::Access(vid) if !is_tagged => Some((vid.get(), own, frame.to_vec())),
+        VlanRole::Access(vid) if tpid == 0x8100 && word(frame, 14) & 0xfff == 0 => {
+            Some((vid.get(), word(frame, 14) & 0xf000, stripped()))
+        }
+        VlanRole::Access(_) => None,
+        VlanRole::Trunk { tpid: own_tpid, native, .. } if tpid != own_tpid.0 => {
+            Some((native.as_ref()?.id.get(), own, frame.to_vec()))
+        }
+        VlanRole::Trunk { vlans, native, .. } => {
+            let tci = word(frame, 14);
+            let vid = if tci & 0xfff == 0 { native.as_ref()?.id } else { VlanId::new(tci & 0xfff)? };
+            vlans.contains(vid).then(|| (vid.get(), tci & 0xf000, stripped()))
+        }
+    }
+}
+
+/// The frame as it leaves by a port.
+pub(super) fn leave(port: &BridgePort, (vid, upper, bytes): &Inside) -> Vec<u8> {
+    match &port.rules.vlans.as_ref().expect("all have VLANs").role {
+        VlanRole::Trunk { tpid, native, .. }
+            if native.as_ref().is_none_or(|native| native.is_tagged || native.id.get() != *vid) =>
+        {
+            let tag = [tpid.0.to_be_bytes(), (upper | vid).to_be_bytes()].concat();
+            [&bytes[..12], &tag, &bytes[12..]].concat()
+        }
+        _ => bytes.clone(),
+    }
+}
+
+/// Returns the ports that a frame goes to, and learns its source.
+pub(super) fn model(
+    ports: &[BridgePort],
+    stations: &mut HashMap<(u16, Vec<u8>), usize>,
+    from: usize,
+    inside: &Inside,
+) -> Vec<usize> {
+    let (vid, _, bytes) = inside;
+    let source = bytes[6..12].to_vec();
+    if source[0] & 1 != 0 {
+        return Vec::new();
+    }
+    if ports[from].rules.learns {
+        stations.insert((*vid, source), from);
+    }
+    let to = bytes[..6].to_vec();
+    let is_group = to[0] & 1 != 0;
+    let may = |port: usize| port != from && !(ports[from].rules.isolated && ports[port].rules.isolated);
+    if let Some(&known) = stations.get(&(*vid, to)).filter(|_| !is_group) {
+        return [known].into_iter().filter(|&port| may(port)).collect();
+    }
+    let is_in = |port: &usize| ports[*port].rules.vlans.as_ref().is_some_and(|vlans| vlans.contains(id(*vid)));
+    let takes = |port: &usize| is_group || ports[*port].rules.takes_unknown;
+    (0..ports.len()).filter(|&port| may(port)).filter(is_in).filter(takes).collect()
+}
