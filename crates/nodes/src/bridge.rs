@@ -330,8 +330,9 @@ impl Bridge {
         for &id in batch.ids() {
             let port = packets.port(id);
             let head = packets.head(id);
-            let front = head.first_chunk::<16>().map_or(0, |front| u128::from_ne_bytes(*front));
-            // A frame of fewer bytes is a row by itself.
+            let front = head.first_chunk::<16>().filter(|_| head.len() >= rules::TAGGED);
+            let front = front.map_or(0, |front| u128::from_ne_bytes(*front));
+            // A frame that may end within its tag is a row by itself.
             if (front, port) != before || front == 0 {
                 fate = self.fate(rules, head, port, now);
                 before = (front, port);

@@ -4,10 +4,13 @@ use std::collections::HashMap;
 
 use straightline_graph::RateLimit;
 use straightline_packet::{PacketVlan, PortIndex, Reason};
-use straightline_wire::{EtherType, VlanId};
+use straightline_wire::{EtherType, VlanId, ethernet, vlan};
 
 use super::form::TagForm;
 use super::member::{BridgePort, Classified, Crowd, PortRules, PortVlans, StormLimits};
+
+/// Bytes of the shortest frame that has a whole tag.
+pub(super) const TAGGED: usize = ethernet::LEN + vlan::LEN;
 
 /// The rules of all ports of a bridge.
 #[derive(Debug)]
@@ -179,7 +182,7 @@ pub(super) fn tag_of(head: &[u8]) -> Result<u32, Reason> {
     if !is_tag((word >> 16) as u16) {
         return Ok(0);
     }
-    if head.len() < 18 { Err(Reason::Runt) } else { Ok(word) }
+    if head.len() < TAGGED { Err(Reason::Runt) } else { Ok(word) }
 }
 
 #[inline]

@@ -72,6 +72,15 @@ fn a_frame_that_ends_within_a_tag_drops() {
 }
 
 #[test]
+fn a_frame_that_ends_within_a_tag_drops_behind_one_that_is_whole() {
+    let mut rig = Rig::new(&ports());
+    let whole = frame(ALL, 1, &[0x81, 0, 0, 10]);
+    let rows = (16..20).flat_map(|cut| [(7, whole.clone()), (7, whole[..cut].to_vec())]);
+    assert_eq!(rig.forward(rows.collect())[2].len(), 4 + 2);
+    assert_eq!(rig.dropped_as(7, Reason::Runt), 2);
+}
+
+#[test]
 fn a_vlan_without_another_port_says_so() {
     let mut rig = Rig::new(&[of(0, access(10)), of(1, access(20))]);
     rig.forward(vec![(0, frame(ALL, 1, &[])), (1, frame(ALL, 2, &[0x81, 0, 0, 20]))]);
