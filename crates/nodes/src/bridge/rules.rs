@@ -108,12 +108,19 @@ impl Rules {
         let lanes = members.iter().map(|rules| Lane::of(rules.as_ref())).collect();
         let mut rules = Rules { members, lanes, floods, lists: Vec::new(), storms };
         let mut known = HashMap::new();
+        let takes = |port: &BridgePort, vid: u16| match (&port.rules.vlans, VlanId::new(vid)) {
+            (Some(vlans), Some(id)) => vlans.contains(id),
+            (vlans, _) => vlans.is_none(),
+        };
         for vid in 0..=VlanId::MAX.get() {
-            let takes = |port: &BridgePort| match (&port.rules.vlans, VlanId::new(vid)) {
-                (Some(vlans), Some(id)) => vlans.contains(id),
-                (vlans, _) => vlans.is_none(),
-            };
-            let receivers = ports.iter().enumerate().filter(|(_, port)| takes(port)).map(|(edge, port)| Receiver {
+            // Most VLANs have the same ports as the one before.
+            if let Some(before) = vid.checked_sub(1)
+                && ports.iter().all(|port| takes(port, vid) == takes(port, before))
+            {
+                rules.floods[usize::from(vid)] = rules.floods[usize::from(before)];
+                continue;
+            }
+            let receivers = ports.iter().enumerate().filter(|(_, port)| takes(port, vid)).map(|(edge, port)| Receiver {
                 edge,
                 port: port.index,
                 isolated: port.rules.isolated,
