@@ -19,8 +19,8 @@ use std::sync::Arc;
 
 pub use form::TagForm;
 use loops::Loops;
-use member::Crowd;
 pub use member::{BridgePort, MacLimit, NativeVlan, PortRules, PortVlans, StormLimits, VlanRole};
+use member::{Crowd, Reserved};
 use rules::{Lane, Rules};
 pub use snooping::SnoopingTable;
 use snooping::{EdgeSet, Snooper};
@@ -32,8 +32,7 @@ pub use table::{BridgeRules, BridgeTable};
 
 use crate::SourceCheck;
 
-/// First of the addresses 01:80:c2:00:00:00 to 0f, which are for the nearest bridge only (IEEE
-/// 802.1Q, table 8-1).
+/// First of the addresses 01:80:c2:00:00:00 to 0f, which are for the nearest bridges.
 const LINK_LOCAL: u64 = 0x0180_c200_0000;
 
 /// The bit of an address for a group of stations.
@@ -116,7 +115,7 @@ impl Bridge {
             return Decision::Drop(Reason::BadSource);
         }
         self.learn(Station::of_number(VlanId::DEFAULT, from), port, now);
-        self.forward(VlanId::DEFAULT, to, port, now)
+        self.forward(VlanId::DEFAULT, to, Reserved::ALL, port, now)
     }
 
     /// Decides on a frame as [`Self::decide`] does, with the rules of its port.
@@ -139,7 +138,7 @@ impl Bridge {
                 return Decision::Drop(Reason::MacLimit);
             }
         }
-        match self.forward(vlan, to, port, now) {
+        match self.forward(vlan, to, lane.reserved, port, now) {
             Decision::Edge(edge) if lane.isolated && rules.lane(self.ports[edge]).is_some_and(|to| to.isolated) => {
                 Decision::Drop(Reason::Isolated)
             }
@@ -165,11 +164,11 @@ impl Bridge {
 
     /// Returns where a frame goes.
     #[inline]
-    fn forward(&self, vlan: VlanId, to: u64, port: PortIndex, now: u32) -> Decision {
+    fn forward(&self, vlan: VlanId, to: u64, reserved: Reserved, port: PortIndex, now: u32) -> Decision {
         if to & GROUP != 0 {
             return match to {
                 BROADCAST => Decision::Flood(Crowd::Broadcast),
-                _ if to & !0xf == LINK_LOCAL => Decision::Drop(Reason::LinkLocal),
+                _ if to & !0xf == LINK_LOCAL && reserved.contains(to) => Decision::Drop(Reason::LinkLocal),
                 _ if Snooper::may_prune(to) => Decision::Flood(Crowd::Group),
                 _ => Decision::Flood(Crowd::Multicast),
             };

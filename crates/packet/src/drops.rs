@@ -58,7 +58,8 @@ reasons! {
         "If the guest may use the address, add it to `mac`, `allowed-macs` or `allowed-ips` of its port.";
     /// The destination address (01:80:c2:00:00:00 to 0f) is for the next bridge only, as in
     /// spanning tree.
-    LinkLocal = "link-local", "Nothing needs to be done; use a patch if such packets must pass.";
+    LinkLocal = "link-local", "Nothing needs to be done; use a patch if such packets must pass, or `qinq` for those of \
+        a customer's bridges.";
     /// The port is not in the VLAN of the packet, or takes no packets with such a tag or without one.
     VlanNotAllowed = "vlan-not-allowed",
         "Compare `vlan`, `trunk` and `native-vlan` of the port with the tags that its guest or switch sends.";

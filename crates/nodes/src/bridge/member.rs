@@ -93,6 +93,34 @@ pub(super) enum Crowd {
     Unknown,
 }
 
+/// The addresses 01:80:c2:00:00:00 to 0f that a bridge does not forward (IEEE 802.1Q, 8.6.3): a bit for
+/// each last digit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Reserved(u16);
+
+impl Reserved {
+    /// Those of customers' bridges: all (table 8-1).
+    pub(super) const ALL: Self = Reserved(0xffff);
+    /// Those of providers' bridges: 1 to a, and e (table 8-2). The others belong to the protocols of
+    /// customers' bridges, which a provider carries.
+    const PROVIDERS: Self = Reserved(0b0100_0111_1111_1110);
+
+    /// Returns those for frames that a port receives.
+    pub(super) fn of(rules: &PortRules) -> Self {
+        match rules.vlans.as_ref().map(|vlans| &vlans.role) {
+            Some(VlanRole::Customer(_)) => Self::PROVIDERS,
+            Some(VlanRole::Trunk { tpid, .. }) if *tpid == EtherType::SERVICE_VLAN => Self::PROVIDERS,
+            _ => Self::ALL,
+        }
+    }
+
+    /// Returns whether the address with the last digit of this number is one of them.
+    #[inline]
+    pub(super) fn contains(self, address: u64) -> bool {
+        self.0 >> (address & 0xf) & 1 != 0
+    }
+}
+
 /// The VLANs of a port (IEEE 802.1Q, 6.9 and 8.6.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortVlans {

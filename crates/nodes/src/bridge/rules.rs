@@ -7,7 +7,7 @@ use straightline_packet::{PacketVlan, PortIndex, Reason};
 use straightline_wire::{EtherType, VlanId, ethernet, vlan};
 
 use super::form::TagForm;
-use super::member::{BridgePort, Classified, Crowd, PortRules, PortVlans, StormLimits};
+use super::member::{BridgePort, Classified, Crowd, PortRules, PortVlans, Reserved, StormLimits};
 
 /// Bytes of the shortest frame that has a whole tag.
 pub(super) const TAGGED: usize = ethernet::LEN + vlan::LEN;
@@ -45,6 +45,8 @@ pub(super) struct Lane {
     /// Frames of stations that were not learned drop.
     pub(super) drops_unlearned: bool,
     pub(super) isolated: bool,
+    /// The addresses to which the port's frames are not forwarded.
+    pub(super) reserved: Reserved,
     /// The form in which frames leave by the port.
     pub(super) form: Option<TagForm>,
 }
@@ -57,6 +59,7 @@ impl Lane {
                 learns: false,
                 drops_unlearned: false,
                 isolated: false,
+                reserved: Reserved::ALL,
                 form: None,
             };
         };
@@ -69,6 +72,7 @@ impl Lane {
             learns: rules.learns,
             drops_unlearned: rules.mac_limit.is_some_and(|limit| limit.drops),
             isolated: rules.isolated,
+            reserved: Reserved::of(rules),
             form: rules.vlans.as_ref().and_then(PortVlans::form),
         }
     }
@@ -120,12 +124,13 @@ impl Rules {
                 rules.floods[usize::from(vid)] = rules.floods[usize::from(before)];
                 continue;
             }
-            let receivers = ports.iter().enumerate().filter(|(_, port)| takes(port, vid)).map(|(edge, port)| Receiver {
-                edge,
-                port: port.index,
-                isolated: port.rules.isolated,
-                takes_unknown: port.rules.takes_unknown,
-            });
+            let receivers =
+                ports.iter().enumerate().filter(|(_, port)| takes(port, vid)).map(|(edge, port)| Receiver {
+                    edge,
+                    port: port.index,
+                    isolated: port.rules.isolated,
+                    takes_unknown: port.rules.takes_unknown,
+                });
             let receivers: Vec<_> = receivers.collect();
             let list = *known.entry(receivers).or_insert_with_key(|receivers| {
                 rules.lists.push(receivers.clone());

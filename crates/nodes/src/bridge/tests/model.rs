@@ -51,13 +51,17 @@ pub(super) fn of(at: u16, vlans: PortVlans) -> BridgePort {
 /// A frame in the bridge: its VLAN, the upper four bits of its tag, and its bytes without the tag.
 pub(super) type Inside = (u16, u16, Vec<u8>);
 
+/// Returns two bytes of a frame as a number; 0 if it ends before.
 fn word(frame: &[u8], at: usize) -> u16 {
-    u16::from_be_bytes([frame[at], frame[at + 1]])
+    frame.get(at..at + 2).map_or(0, |bytes| u16::from_be_bytes([bytes[0], bytes[1]]))
 }
 
 /// The ingress filter, by IEEE 802.1Q, 6.9 and 8.6.2.
 pub(super) fn enter(port: &BridgePort, frame: &[u8]) -> Option<Inside> {
     let vlans = port.rules.vlans.as_ref()?;
+    if frame.len() < 12 {
+        return None;
+    }
     let stripped = || [&frame[..12], &frame[16..]].concat();
     let tpid = word(frame, 12);
     let is_tagged = [0x8100, 0x88a8].contains(&tpid);
@@ -96,6 +100,18 @@ pub(super) fn leave(port: &BridgePort, (vid, upper, bytes): &Inside) -> Vec<u8> 
     }
 }
 
+/// Returns whether a bridge takes frames to this address for itself: IEEE 802.1Q, table 8-2 for ports of a
+/// provider, table 8-1 for others.
+fn is_reserved(port: &BridgePort, to: &[u8]) -> bool {
+    let is_providers = match port.rules.vlans.as_ref().map(|vlans| &vlans.role) {
+        Some(VlanRole::Customer(_)) => true,
+        Some(VlanRole::Trunk { tpid, .. }) => *tpid == EtherType::SERVICE_VLAN,
+        _ => false,
+    };
+    let is_for_customers = [0x00, 0x0b, 0x0c, 0x0d, 0x0f].contains(&to[5]);
+    to[..5] == [0x01, 0x80, 0xc2, 0, 0] && to[5] < 16 && !(is_providers && is_for_customers)
+}
+
 /// Returns the ports that a frame goes to, and learns its source.
 pub(super) fn model(
     ports: &[BridgePort],
@@ -105,13 +121,16 @@ pub(super) fn model(
 ) -> Vec<usize> {
     let (vid, _, bytes) = inside;
     let source = bytes[6..12].to_vec();
-    if source[0] & 1 != 0 {
+    if source[0] & 1 != 0 || source == [0; 6] {
         return Vec::new();
     }
     if ports[from].rules.learns {
         stations.insert((*vid, source), from);
     }
     let to = bytes[..6].to_vec();
+    if is_reserved(&ports[from], &to) {
+        return Vec::new();
+    }
     let is_group = to[0] & 1 != 0;
     let may = |port: usize| port != from && !(ports[from].rules.isolated && ports[port].rules.isolated);
     if let Some(&known) = stations.get(&(*vid, to)).filter(|_| !is_group) {

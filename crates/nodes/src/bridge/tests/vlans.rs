@@ -21,7 +21,7 @@ proptest! {
 
     #[test]
     fn each_port_gets_what_the_model_says(
-        batches in vec(vec((0..8_usize, 0..6_u8, 0..4_u8, vec(tag(), 0..4), 1..3_usize), 1..12), 1..6),
+        batches in vec(vec((0..8_usize, 0..22_u8, 0..4_u8, vec(tag(), 0..4), 1..3_usize), 1..12), 1..6),
     ) {
         let ports = ports();
         let mut rig = Rig::new(&ports);
@@ -29,7 +29,12 @@ proptest! {
         let mut dropped = 0;
         for batch in batches {
             let rows = batch.iter().flat_map(|(port, to, from, tags, count)| {
-                let to = if *to == 5 { [0xff; 6] } else { [2 | u8::from(*to == 4), 0, 0, 0, 0, *to] };
+                let to = match *to {
+                    ..4 => [2, 0, 0, 0, 0, *to],
+                    4 => [3, 0, 0, 0, 0, 4],
+                    5 => [0xff; 6],
+                    reserved => [0x01, 0x80, 0xc2, 0, 0, reserved - 6],
+                };
                 let frame = [&to[..], &[2, 0, 0, 0, 0, *from], &tags.concat(), &[0x88, 0xb5]].concat();
                 vec![(*port, frame); *count]
             });
@@ -78,6 +83,22 @@ fn a_frame_that_ends_within_a_tag_drops_behind_one_that_is_whole() {
     let rows = (16..20).flat_map(|cut| [(7, whole.clone()), (7, whole[..cut].to_vec())]);
     assert_eq!(rig.forward(rows.collect())[2].len(), 4 + 2);
     assert_eq!(rig.dropped_as(7, Reason::Runt), 2);
+}
+
+#[test]
+fn providers_carry_the_protocols_of_customers_bridges() {
+    let mut rig = Rig::new(&ports());
+    // Port 7 is a customer of VLAN 20, port 6 a trunk of the provider, port 2 an access port.
+    for last in 0..16 {
+        let to = [0x01, 0x80, 0xc2, 0, 0, last];
+        let is_carried = [0x00, 0x0b, 0x0c, 0x0d, 0x0f].contains(&last);
+        let tagged = frame(to, 1, &[0x88, 0xa8, 0, 20]);
+        assert_eq!(rig.forward(vec![(6, tagged)])[7], vec![frame(to, 1, &[]); is_carried.into()], "{last:#x}");
+        let tagged = frame(to, 2, &[0x88, 0xa8, 0xa0, 20]);
+        assert_eq!(rig.forward(vec![(7, frame(to, 2, &[]))])[6], vec![tagged; is_carried.into()], "{last:#x}");
+        assert!(rig.forward(vec![(2, frame(to, 3, &[]))]).concat().is_empty());
+    }
+    assert_eq!([2, 6, 7].map(|port| rig.dropped_as(port, Reason::LinkLocal)), [16, 11, 11]);
 }
 
 #[test]

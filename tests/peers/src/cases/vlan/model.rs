@@ -28,8 +28,8 @@ pub(super) enum Rule {
     OtherTpidIsPayload,
     /// Frames to the group address of customers' bridges are forwarded.
     BridgeGroupForwarded,
-    /// Provider bridges forward frames to the addresses that are reserved in customers' bridges only.
-    CustomerReservedForwarded,
+    /// Provider bridges drop frames to the addresses that are reserved in customers' bridges only.
+    CustomerReservedDropped,
 }
 
 /// A frame at one of the outputs: the index of its port, and its bytes.
@@ -109,10 +109,11 @@ impl Model {
         outputs.map(|at| (at, self.finish(&PORTS[at], tag, &inner))).collect()
     }
 
-    /// Returns true if a bridge forwards frames to the reserved address with this last byte.
+    /// Returns true if a bridge forwards frames to the reserved address with this last byte (IEEE 802.1Q,
+    /// tables 8-1 and 8-2).
     fn forwards_reserved(&self, tpid: u16, address: u8) -> bool {
         let is_customers = [0x00, 0x0b, 0x0c, 0x0d, 0x0f].contains(&address) && tpid == PROVIDER;
-        is_customers && self.is(Rule::CustomerReservedForwarded) || address == 0 && self.is(Rule::BridgeGroupForwarded)
+        is_customers && !self.is(Rule::CustomerReservedDropped) || address == 0 && self.is(Rule::BridgeGroupForwarded)
     }
 
     /// Returns an output without its bytes that are not compared.
@@ -264,6 +265,15 @@ mod tests {
         for inside in ["88b5 07", "8100 0000 88b5", "88a8 0064 88b5", "8100 0fff 8100 0001 88b5"] {
             let tagged = format!("88a8 6064 {inside}");
             floods("d100", inside, &[("c100", inside), ("core", &tagged), ("edge", &tagged)]);
+        }
+    }
+
+    #[test]
+    fn a_provider_carries_the_protocols_of_its_customers_bridges() {
+        for (address, is_carried) in [(0x00, true), (0x01, false), (0x08, false), (0x0b, true), (0x0e, false)] {
+            let to = [0x01, 0x80, 0xc2, 0, 0, address];
+            let outputs = |from: &str| Model::new(&[]).forward(port(from), &frame(to, ONE, "88b5")).len();
+            assert_eq!((outputs("a10"), outputs("c100")), (0, 3 * usize::from(is_carried)), "{address:#x}");
         }
     }
 
