@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use straightline_api::{BridgeMoves, Drops, Event, Neighbours, Port, Runtime, Status};
+use straightline_api::{BridgeMoves, Drops, Event, Neighbours, Port, Row, Runtime, Status};
 
 /// A fact, or the reason why it is not known.
 pub type Fact<T> = Result<T, Unknown>;
@@ -129,6 +129,8 @@ pub struct SwitchFacts {
     pub ports_before: Vec<Port>,
     /// The answer to `drops` after the interval.
     pub drops: Drops,
+    /// The bridges with `snooping`.
+    pub snooping: Vec<SnoopedBridge>,
     /// The kept events, oldest first.
     pub events: Vec<Event>,
     /// True if the switch was started from the file that was named; `None` if none was.
@@ -137,6 +139,15 @@ pub struct SwitchFacts {
     pub before: Runtime,
     /// The answer to `runtime` after the interval.
     pub after: Runtime,
+}
+
+/// A bridge that prunes multicast.
+#[derive(Clone, Debug, Default)]
+pub struct SnoopedBridge {
+    /// The name of the bridge.
+    pub bridge: String,
+    /// The rows of its table of groups.
+    pub rows: Vec<Row>,
 }
 
 /// A port, with its socket and the process at its other end.

@@ -15,6 +15,7 @@ mod machine;
 mod moves;
 mod process;
 mod program;
+mod querier;
 mod socket;
 mod tunnel;
 mod vlans;
@@ -55,6 +56,7 @@ pub const CHECKS: &[Check] = &[
     drops::DROPS,
     moves::MOVES,
     vlans::VLANS,
+    querier::QUERIER,
     frontend::MEMORY,
     frontend::DRIVER,
     frontend::QUEUES,

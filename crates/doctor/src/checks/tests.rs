@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
 
 use straightline_api::{
-    Addresses, BridgeMoves, ConfigurationFile, Device, DownReason, Drops, Joined, JoinedKind, Link, Neighbour,
-    NeighbourState, Neighbours, OwnAddress, Packets, PathMtu, Port, PortNodes, PortVlans, Privileges, Queue,
-    QueuePairs, Runtime, Status, Tunnel, VlanRole, Worker,
+    Addresses, BridgeMoves, ConfigurationFile, Device, DownReason, Drops, GroupMember, Joined, JoinedKind, Link,
+    MulticastRouter, Neighbour, NeighbourState, Neighbours, OwnAddress, Packets, PathMtu, Port, PortNodes, PortVlans,
+    Privileges, Queue, QueuePairs, Row, Runtime, Status, Tunnel, VlanRole, Worker,
 };
 
 mod harmless;
@@ -194,6 +194,10 @@ fn healthy() -> Facts {
             neighbours: Neighbours { neighbours: vec![hop], addresses: vec![own] },
             ports_before: ports.iter().map(|facts| facts.port.clone()).collect(),
             drops: Drops::default(),
+            snooping: vec![SnoopedBridge {
+                bridge: "lan".to_owned(),
+                rows: vec![querier(10, "IGMP"), member("239.1.1.1")],
+            }],
             events: Vec::new(),
             runs_named_file: Some(true),
             before: runtime(0.0, 0.0),
@@ -209,6 +213,16 @@ fn healthy() -> Facts {
             denials: Ok(Some(Vec::new())),
         },
     }
+}
+
+/// Returns the row of a querier behind the first port.
+fn querier(vlan: u16, protocol: &str) -> Row {
+    Row::MulticastRouter(MulticastRouter { vlan, protocol: protocol.to_owned(), port: "vm1".to_owned(), left_s: 200 })
+}
+
+/// Returns the row of a port in VLAN 10 that listens to a group.
+fn member(group: &str) -> Row {
+    Row::GroupMember(GroupMember { vlan: Some(10), group: group.to_owned(), port: "vm2".to_owned(), left_s: 200 })
 }
 
 /// Returns a port whose Cloud Hypervisor listens.
@@ -810,6 +824,7 @@ fn a_check_that_finds_nothing_to_look_at_does_not_apply() {
     facts.ports.clear();
     facts.machine.denials = Ok(None);
     switch(&mut facts).neighbours = Neighbours::default();
+    switch(&mut facts).snooping.clear();
     switch(&mut facts).status.moves.clear();
     switch(&mut facts).after.workers.iter_mut().for_each(|worker| worker.cpu = None);
     let report = run(&facts);

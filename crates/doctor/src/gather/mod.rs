@@ -12,10 +12,13 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use straightline_api::{Events, Port, Ports, Privileges, RequestError, Runtime, Status, ask};
+use straightline_api::{
+    Events, Port, Ports, Privileges, Request, RequestError, Runtime, Status, Table, TableRequest, Tables, ask, send,
+};
 
 use crate::facts::{
-    ApiFacts, ApiFailure, Configured, ConfiguredPort, Fact, Facts, PortFacts, SocketFacts, SwitchFacts, Unknown,
+    ApiFacts, ApiFailure, Configured, ConfiguredPort, Fact, Facts, PortFacts, SnoopedBridge, SocketFacts, SwitchFacts,
+    Unknown,
 };
 use host::Host;
 use processes::Processes;
@@ -87,11 +90,26 @@ fn answers(api: &Path, named: Option<&Path>) -> Result<(SwitchFacts, Vec<Port>),
         neighbours: ask(api)?,
         ports_before,
         drops: ask(api)?,
+        snooping: snooped_bridges(api)?,
         events: ask::<Events>(api)?.events,
         before,
         after: ask(api)?,
     };
     Ok((switch, ports))
+}
+
+/// Returns the bridges with `snooping`, each with the first rows of its table.
+fn snooped_bridges(api: &Path) -> Result<Vec<SnoopedBridge>, RequestError> {
+    let tables = ask::<Tables>(api)?.tables;
+    let snooped = tables.iter().filter_map(|table| table.table.strip_prefix("snooping:"));
+    // A table that a reload has just removed has no answer.
+    let of_bridge = |bridge: &str| {
+        let limit = TableRequest::MOST;
+        let request = TableRequest { limit, ..TableRequest::new(format!("snooping:{bridge}")) };
+        let table: Table = serde_json::from_str(&send(api, &Request::Table(request)).ok()?).ok()?;
+        Some(SnoopedBridge { bridge: bridge.to_owned(), rows: table.rows })
+    };
+    Ok(snooped.filter_map(of_bridge).collect())
 }
 
 /// Returns whether two paths lead to one file. A path that this user cannot follow counts as the

@@ -54,6 +54,9 @@ pub(super) const FAULTS: &[Fault] = &[
     ("vlans", |facts| lose_tags(facts, VlanRole::Access, Some(10)), Warn, "make [port.vm1] a `trunk`"),
     ("vlans", |facts| lose_tags(facts, VlanRole::Trunk, None), Warn, "set `native-vlan` of [port.vm1]"),
     ("vlans", |facts| lose_tags(facts, VlanRole::Trunk, Some(10)), Warn, "add the VLANs to `trunk` of [port.vm1]"),
+    ("querier", |facts| switch(facts).snooping[0].rows.clear(), Warn, "remove `snooping` of [bridge.lan]"),
+    ("querier", |facts| switch(facts).snooping[0].rows.push(member("ff0e::1")), Warn, "mcast_querier 1"),
+    ("querier", |facts| switch(facts).snooping[0].rows[0] = querier(20, "IGMP"), Warn, "mcast_querier 1"),
     ("drift", |facts| file(facts).changed = Some(true), Warn, "straightline reload"),
     (
         "drift",
