@@ -13,6 +13,7 @@ use straightline_packet::{Arena, Level, MemorySegment, Rcu, RcuCell, Settings, T
 use straightline_virtio::memory::{GuestMemory, Region};
 use straightline_virtio::ring::Geometry;
 
+pub mod bridge;
 pub mod device;
 pub mod packets;
 pub mod underlay;

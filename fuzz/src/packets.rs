@@ -1,11 +1,13 @@
 //! Packets in a guest's memory, as a port takes and delivers them.
 
 use std::ops::Range;
+use std::sync::Arc;
 
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use straightline_packet::{Level, PacketId, PortIndex, SourceQueueId, Turn};
-use straightline_virtio::memory::GuestMemory;
+use straightline_virtio::memory::{GuestMemory, Region};
 
-use crate::END;
+use crate::{END, region};
 
 /// Address to which packets are delivered; the sender uses the first half of the memory.
 pub const SINK: u64 = END / 2;
@@ -51,4 +53,18 @@ pub fn stored<'t>(
     }
     turn.unstage(mark);
     bytes
+}
+
+thread_local! {
+    /// Memory of the packets. A new mapping for each input would cost more than the code under test.
+    static REGION: Arc<Region> = {
+        let fd = memfd_create("guest", MemfdFlags::CLOEXEC).expect("memfd_create");
+        ftruncate(&fd, END).expect("ftruncate");
+        region(&fd, 0, END)
+    };
+}
+
+/// Returns the memory of packets that enter a graph: one region, which all of this thread share.
+pub(crate) fn guest_memory() -> GuestMemory {
+    GuestMemory::new(vec![REGION.with(Arc::clone)]).expect("no overlap")
 }

@@ -4,19 +4,17 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex};
 
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use straightline_graph::{Graph, Port};
 use straightline_packet::{Arena, Batch, Drops, Level, PortIndex, Rcu, RcuCell, Settings, Turn};
 use straightline_underlay::{
     Address, Decap, Gather, NeighbourStatus, OwnPackets, Tunnel, TunnelConfig, TunnelKind, Tunnels, Underlay,
     UnderlayConfig, UnderlayOutput,
 };
-use straightline_virtio::memory::{GuestMemory, Region};
+use straightline_virtio::memory::GuestMemory;
 use straightline_virtio::net_header::NetHeader;
 use straightline_wire::MacAddr;
 
-use crate::packets::accept;
-use crate::{END, region};
+use crate::packets::{accept, guest_memory};
 
 /// Our addresses, and those of the remote of all tunnels.
 pub const OWN_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
@@ -199,19 +197,6 @@ impl Rig {
     fn dropped(&self) -> u64 {
         self.drops.iter().flat_map(|drops| drops.nonzero()).map(|(_, n)| n).sum()
     }
-}
-
-thread_local! {
-    /// Memory of the packets. A new mapping for each input would cost more than the code under test.
-    static REGION: Arc<Region> = {
-        let fd = memfd_create("guest", MemfdFlags::CLOEXEC).expect("memfd_create");
-        ftruncate(&fd, END).expect("ftruncate");
-        region(&fd, 0, END)
-    };
-}
-
-fn guest_memory() -> GuestMemory {
-    GuestMemory::new(vec![REGION.with(Arc::clone)]).expect("no overlap")
 }
 
 fn settings() -> UnderlayConfig {

@@ -54,6 +54,32 @@ pub(crate) const SMOKE: FuzzOptions = FuzzOptions { target: None, secs: 5, profi
 const TARGETS: &[(&str, &[&str])] = &[
     ("api", &["an answer", "an error", "a stream"]),
     (
+        "bridge_groups",
+        &[
+            "a query",
+            "a report",
+            "a report that is pulled up",
+            "a report that is too long",
+            "a leave",
+            "a damaged message",
+            "a packet that goes to all",
+            "a packet that is pruned",
+        ],
+    ),
+    (
+        "bridge_tags",
+        &[
+            "a tag that was pushed",
+            "a tag that was popped",
+            "a tag that was written",
+            "three tags",
+            "a frame for several ports",
+            "a frame that is cut",
+            "a frame with a length",
+            "a checksum that moved",
+        ],
+    ),
+    (
         "coalescing",
         &[
             "three packets that are one",
