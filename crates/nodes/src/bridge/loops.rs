@@ -79,6 +79,20 @@ impl Loops {
         }
     }
 
+    /// Takes over what is known of these ports, and the loops that nobody has asked for. No worker may use
+    /// either during the call.
+    pub(super) fn take_over(&self, before: &Self, ports: impl Iterator<Item = PortIndex>) {
+        for port in ports {
+            if let (Some(paused), Some(before)) = (self.paused.get(port.index()), before.paused.get(port.index())) {
+                let end = before.load(Ordering::Relaxed);
+                paused.store(end, Ordering::Relaxed);
+                self.latest.fetch_max(end, Ordering::Relaxed);
+            }
+        }
+        self.count.store(before.count(), Ordering::Relaxed);
+        *self.moving.lock().ignore_poison() = std::mem::take(&mut *before.moving.lock().ignore_poison());
+    }
+
     /// Counts a move of a station to `to` in the second `now`, and pauses that port if it is one too
     /// many. `checks` are the source checks of ports.
     #[cold]
@@ -182,6 +196,20 @@ mod tests {
         // The attacker was first, so the owner's port is where the station moves to.
         flap(&loops, 20, 7, &[(B, check)].into());
         assert!(!loops.any_paused(7));
+    }
+
+    #[test]
+    fn a_reload_ends_no_pause_of_a_port_that_stays() {
+        let before = Loops::new(2);
+        flap(&before, 8, 100, &HashMap::new());
+        let after = Loops::new(3);
+        after.take_over(&before, [A, B, PortIndex(2)].into_iter());
+        assert_eq!([A, B, PortIndex(2)].map(|port| after.is_paused(port, 105)), [false, true, false]);
+        assert!(after.any_paused(105) && !after.any_paused(100 + PAUSE));
+        assert_eq!((before.news().len(), after.news().len(), after.count()), (0, 1, 1), "the successor tells it");
+        let without = Loops::new(2);
+        without.take_over(&after, [A].into_iter());
+        assert!(!without.any_paused(105), "the port has left the bridge");
     }
 
     #[test]

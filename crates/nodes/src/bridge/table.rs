@@ -138,6 +138,7 @@ impl NodeControl for BridgeTable {
             is_allowed && port.is_some_and(|port| port.may_have(entry.vlan))
         };
         self.fdb.take_over(&before.fdb, may_stay);
+        self.guard.loops.take_over(&before.guard.loops, self.ports.iter().map(|port| port.index));
         self.told.take_over(&before.told);
     }
 
