@@ -5,6 +5,7 @@
 //! | [`Patch`] | sends the packets of one port to another |
 //! | [`Bridge`] | learns addresses in an [`Fdb`](straightline_fdb::Fdb), forwards by them, and floods |
 //! | [`SourceCheck`] | drops packets that claim addresses of other stations |
+//! | [`VlanSplit`] | leads one VLAN of a trunk another way than to the trunk's bridge |
 //! | [`Sink`] | drops all packets |
 //!
 //! Nodes see heads and never bodies. They read no clock, make no system call and allocate nothing
@@ -31,6 +32,7 @@ mod patch;
 mod prefix;
 mod sink;
 mod source_check;
+mod vlan_split;
 
 pub use bridge::{
     Bridge, BridgePort, BridgeRules, BridgeTable, MacLimit, NativeVlan, PortRules, PortVlans, SnoopingTable,
@@ -41,3 +43,4 @@ pub use patch::Patch;
 pub use prefix::{IpPrefix, MacPrefix};
 pub use sink::Sink;
 pub use source_check::{AllowedAddresses, SourceCheck};
+pub use vlan_split::VlanSplit;
