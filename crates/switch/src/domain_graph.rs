@@ -6,9 +6,12 @@ use std::sync::Arc;
 
 use az::SaturatingAs;
 use straightline_graph::{Graph, Node, NodeIndex, NodeStats, Port, PortControl, Work};
-use straightline_nodes::{AllowedAddresses, BridgeRules, BridgeTable, Patch, PortVlans, Sink, SnoopingTable, TagForm};
+use straightline_nodes::{
+    AllowedAddresses, BridgeRules, BridgeTable, Patch, PortVlans, Sink, SnoopingTable, TagForm, VlanSplit,
+};
 use straightline_packet::{Drops, Level, PortIndex, Reason};
 use straightline_underlay::{Decap, Encap, Gather, OwnPackets, Tunnel, Tunnels, Underlay, UnderlayOutput};
+use straightline_wire::VlanId;
 
 use crate::node_chain::NodeChains;
 use crate::plan::{DomainSpec, EndSpec, NetworkSpec, PartSpec, PortSpec, UnderlaySpec};
@@ -31,6 +34,12 @@ struct Carrier<'a> {
     /// The packets for its tunnels.
     gather: Arc<Gather>,
     output: NodeIndex,
+}
+
+/// The first node that packets of an underlay's port pass to the bridge that has the port, too.
+struct SharedPort {
+    port: PortIndex,
+    first: NodeIndex,
 }
 
 /// The place in a worker's graph at which a tunnel's received packets enter.
@@ -72,11 +81,12 @@ impl<'a> Building<'a> {
     fn domain(&mut self, domain: &'a DomainSpec) {
         let carriers: Vec<_> = domain.underlays.iter().filter_map(|underlay| self.carrier(underlay)).collect();
         let mut entrances = Vec::new();
+        let mut shared = Vec::new();
         for part in &domain.parts {
-            entrances.extend(self.part(domain, part, &carriers));
+            entrances.extend(self.part(domain, part, &carriers, &mut shared));
         }
         for carrier in &carriers {
-            self.receive(carrier, &entrances);
+            self.receive(carrier, &entrances, &shared);
         }
     }
 
@@ -96,8 +106,15 @@ impl<'a> Building<'a> {
     }
 
     /// Adds a patch, bridge or unconnected port with its outputs, its nodes and its inputs. All
-    /// unconnected ports share one sink. Returns the entrances of its tunnels.
-    fn part(&mut self, domain: &'a DomainSpec, part: &'a PartSpec, carriers: &[Carrier<'_>]) -> Vec<Entrance<'a>> {
+    /// unconnected ports share one sink. Returns the entrances of its tunnels. An input of a port that
+    /// an underlay shares is left to that underlay.
+    fn part(
+        &mut self,
+        domain: &'a DomainSpec,
+        part: &'a PartSpec,
+        carriers: &[Carrier<'_>],
+        shared: &mut Vec<SharedPort>,
+    ) -> Vec<Entrance<'a>> {
         let ends = Ends { live: self.live, worker: self.worker, carriers, waits: domain.waits };
         let copies = |graph: &mut Graph, to: &EndSpec| ends.copy_output(graph, to);
         let mut chains = if domain.waits {
@@ -150,6 +167,8 @@ impl<'a> Building<'a> {
             }
             if end.tunnel.is_some() {
                 entrances.push(Entrance { tunnel: end, first, network });
+            } else if carriers.iter().any(|carrier| carrier.spec.carrier.index() == end.index()) {
+                shared.push(SharedPort { port: end.index(), first });
             } else if let Some(input) = self.port(end) {
                 self.graph.input(input, first);
             }
@@ -188,7 +207,7 @@ impl<'a> Building<'a> {
     }
 
     /// Adds the inputs of an underlay: its port, and packets of its own.
-    fn receive(&mut self, carrier: &Carrier<'_>, entrances: &[Entrance<'_>]) {
+    fn receive(&mut self, carrier: &Carrier<'_>, entrances: &[Entrance<'_>], shared: &[SharedPort]) {
         let name = &carrier.spec.settings.name;
         let end = &carrier.spec.carrier;
         let is_own = |end: &EndSpec| end.tunnel.as_ref().is_some_and(|tunnel| tunnel.underlay == *name);
@@ -202,7 +221,14 @@ impl<'a> Building<'a> {
         if end.is_received_by(self.worker) {
             let decap = Decap::new(Arc::clone(&carrier.underlay), Tunnels::new(table));
             let decap = self.graph.node(format!("decap.{name}"), Box::new(decap), &edges(|entrance| entrance.first));
-            self.graph.input(Arc::clone(&carrier.port), decap);
+            let shared = shared.iter().find(|shared| shared.port == end.index());
+            let first = match shared.zip(carrier.spec.settings.vlan.and_then(VlanId::new)) {
+                Some((shared, vlan)) => {
+                    self.graph.node(format!("split.{name}"), Box::new(VlanSplit::new(vlan)), &[shared.first, decap])
+                }
+                None => decap,
+            };
+            self.graph.input(Arc::clone(&carrier.port), first);
         }
         let own = OwnPackets::new(end.index(), indexes);
         let own = self.graph.node(format!("own.{name}"), Box::new(own), &edges(|entrance| entrance.network));

@@ -174,12 +174,10 @@ fn check_bridge(draft: &Draft, found: &Found<'_>, report: &mut Findings<'_>) {
 fn check_site(draft: &Draft, found: &Found<'_>, others: &[Found<'_>], report: &mut Findings<'_>) {
     let bridge_of = |name: &String| draft.bridges.iter().position(|(bridge, _)| bridge.ports.contains(name));
     let Some(bridge) = bridge_of(&found.port.name) else { return };
-    let all = |port: &PortConfig| port.rules.vlans.as_ref().map_or_else(default_vlan, PortVlans::all);
-    let own = all(found.port);
     let leads_there = |other: &&Found<'_>| {
         bridge_of(&other.port.name) == Some(bridge)
             && other.tunnel.remotes.iter().any(|remote| found.tunnel.remotes.contains(remote))
-            && all(other.port).iter().any(|id| own.contains(id))
+            && share_vlan(found.port, other.port)
     };
     if let Some(other) = others.iter().find(leads_there) {
         let message = format!(
@@ -191,8 +189,12 @@ fn check_site(draft: &Draft, found: &Found<'_>, others: &[Found<'_>], report: &m
     }
 }
 
-fn default_vlan() -> VlanSet {
-    [VlanId::DEFAULT].into_iter().collect()
+/// Returns whether two ports of a bridge have a VLAN in common.
+fn share_vlan(port: &PortConfig, other: &PortConfig) -> bool {
+    let default: VlanSet = [VlanId::DEFAULT].into_iter().collect();
+    let all = |port: &PortConfig| port.rules.vlans.as_ref().map_or_else(|| default.clone(), PortVlans::all);
+    let own = all(port);
+    all(other).iter().any(|id| own.contains(id))
 }
 
 /// Warns where packets of other ports are longer than the tunnel carries, and where the tunnel is
@@ -217,7 +219,8 @@ fn check_mtu(draft: &Draft, found: &Found<'_>, report: &mut Findings<'_>) {
     let carried = inside.min(port.mtu);
     let Some((network, _)) = super::network_of(draft, &port.name) else { return };
     let members = network.ports.iter().filter_map(|(name, _)| draft.ports.iter().find(|(port, _)| port.name == *name));
-    let longer = members.filter(|(member, _)| member.kind.as_tunnel().is_none() && member.mtu > carried);
+    let longer = members
+        .filter(|(member, _)| member.kind.as_tunnel().is_none() && member.mtu > carried && share_vlan(port, member));
     let longer: Vec<_> = longer.map(|(member, _)| member).collect();
     let Some(longest) = longer.iter().max_by_key(|member| member.mtu) else { return };
     let others = match longer.len() - 1 {

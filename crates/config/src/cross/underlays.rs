@@ -3,7 +3,12 @@
 use std::collections::HashSet;
 use std::net::IpAddr;
 
-use crate::diagnostic::Findings;
+use straightline_nodes::{PortVlans, VlanRole};
+use straightline_wire::VlanId;
+
+use crate::diagnostic::{Findings, Span};
+use crate::sections::network::Network;
+use crate::sections::port::PortSpans;
 use crate::sections::underlay::UnderlaySpans;
 use crate::{Draft, PathMtuErrors, PortConfig, UnderlayConfig};
 
@@ -55,7 +60,7 @@ pub(super) fn check(draft: &Draft, report: &mut Findings<'_>) {
     }
 }
 
-/// Checks that the port of an underlay exists and has no other use.
+/// Checks that the port of an underlay exists and has no other use, but for a bridge with other VLANs.
 fn check_port(draft: &Draft, at: usize, report: &mut Findings<'_>) {
     let (underlay, spans) = &draft.underlays[at];
     let title = format!("port {:?} of underlay {:?}", underlay.port, underlay.name);
@@ -69,13 +74,9 @@ fn check_port(draft: &Draft, at: usize, report: &mut Findings<'_>) {
         let message = format!("{title}: a tunnel; an underlay needs a port of another kind, such as \"af-xdp\"");
         return report.error(&spans.port, message);
     }
-    if let Some((network, span)) = super::network_of(draft, &port.name) {
-        let message = format!(
-            "{title}: already in {} (line {}); the port of an underlay is in no patch and no bridge",
-            network.title,
-            report.line(span)
-        );
-        report.error(&spans.port, message);
+    let network = super::network_of(draft, &port.name);
+    if let Some(network) = network {
+        check_shared(draft, (underlay, spans), (port, port_spans), network, report);
     }
     if let Some((other, other_spans)) = draft.underlays[..at].iter().find(|(other, _)| other.port == port.name) {
         let line = report.line(&other_spans.port);
@@ -93,7 +94,8 @@ fn check_port(draft: &Draft, at: usize, report: &mut Findings<'_>) {
         ("source-check", port_spans.source_check.as_ref().filter(|_| port.source_check.is_some())),
     ];
     for (key, span) in own {
-        if let Some(span) = span {
+        // In a bridge they are for the packets of the bridge.
+        if let Some(span) = span.filter(|_| network.is_none()) {
             let message = format!(
                 "{key} of port {:?}: it is the port of underlay {:?}, whose packets pass no nodes; set {key} at its \
                  tunnels",
@@ -115,7 +117,63 @@ fn check_port(draft: &Draft, at: usize, report: &mut Findings<'_>) {
     }
 }
 
-/// Checks the networks of an underlay, its gateways and its static neighbours.
+/// Checks that an underlay shares a port with a bridge as a further VLAN of its trunk. Then no frame of
+/// the one can be taken for one of the other.
+fn check_shared(
+    draft: &Draft,
+    (underlay, spans): (&UnderlayConfig, &UnderlaySpans),
+    (port, port_spans): (&PortConfig, &PortSpans),
+    (network, span): (&Network, &Span),
+    report: &mut Findings<'_>,
+) {
+    let title = format!("port {:?} of underlay {:?}", port.name, underlay.name);
+    let place = format!("already in {} (line {})", network.title, report.line(span));
+    let is_wrong = |span: &Option<Span>| span.as_ref().is_some_and(|span| report.has_error_in(span));
+    if is_wrong(&spans.vlan) || is_wrong(&port_spans.trunk) || is_wrong(&port_spans.native_vlan) {
+        return;
+    }
+    let in_bridge = network.title.starts_with("bridge ");
+    let Some(vlan) = underlay.vlan.and_then(VlanId::new).filter(|_| in_bridge) else {
+        let remedy = if in_bridge {
+            "give the underlay a VLAN of its own (vlan), and the port a trunk without it"
+        } else {
+            "the port of an underlay is in no patch"
+        };
+        return report.error(&spans.port, format!("{title}: {place}; {remedy}"));
+    };
+    let Some(PortVlans { role: VlanRole::Trunk { vlans, native, .. }, .. }) = &port.rules.vlans else {
+        let remedy = format!("an underlay shares only a trunk; give the port a trunk without VLAN {vlan}");
+        return report.error(&spans.port, format!("{title}: {place}; {remedy}"));
+    };
+    if vlans.contains(vlan) {
+        let is_native = native.is_some_and(|native| native.id == vlan);
+        let (key, place) =
+            if is_native { ("native-vlan", &port_spans.native_vlan) } else { ("trunk", &port_spans.trunk) };
+        let line = place.as_ref().map_or(0, |span| report.line(span));
+        let message = format!(
+            "vlan {vlan} of underlay {:?}: {} uses it, too, by {key} of port {:?} (line {line}); use another VLAN",
+            underlay.name, network.title, port.name
+        );
+        report.error(spans.vlan.as_ref().unwrap_or(&spans.port), message);
+    }
+    if native.is_some_and(|native| !native.is_tagged) {
+        let message = format!(
+            "native-vlan of port {:?}: a frame that leaves without a tag of the bridge may have a tag of a guest, for \
+             VLAN {vlan} of underlay {:?}; add native = \"tagged\", or remove native-vlan",
+            port.name, underlay.name
+        );
+        report.error(port_spans.native_vlan.as_ref().unwrap_or(&port_spans.name), message);
+    }
+    let at = draft.ports.iter().position(|(other, _)| other.name == port.name);
+    if let Some((_, span)) = draft.steals.iter().find(|(stealing, _)| Some(*stealing) == at) {
+        let message = format!(
+            "steal = \"address\" in port {:?}: {} needs the packets for its stations, too; use \"all\"",
+            port.name, network.title
+        );
+        report.error(span, message);
+    }
+}
+
 /// Checks that the least MTU of a path is not more than that of the underlay.
 fn check_path_mtu(underlay: &UnderlayConfig, spans: &UnderlaySpans, report: &mut Findings<'_>) {
     if let (PathMtuErrors::Least(least), Some(span)) = (underlay.path_mtu, &spans.path_mtu)
@@ -130,6 +188,7 @@ fn check_path_mtu(underlay: &UnderlayConfig, spans: &UnderlaySpans, report: &mut
     }
 }
 
+/// Checks the networks of an underlay, its gateways and its static neighbours.
 fn check_addresses(underlay: &UnderlayConfig, spans: &UnderlaySpans, report: &mut Findings<'_>) {
     let name = &underlay.name;
     let is_own = |ip: &IpAddr| underlay.addresses.iter().any(|address| address.ip == *ip);

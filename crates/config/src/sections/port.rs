@@ -79,6 +79,10 @@ pub(crate) struct PortSpans {
     pub(crate) egress_nodes: Vec<Span>,
     /// The place of `source-check`.
     pub(crate) source_check: Option<Span>,
+    /// The place of `trunk`.
+    pub(crate) trunk: Option<Span>,
+    /// The place of `native-vlan`.
+    pub(crate) native_vlan: Option<Span>,
     /// The first key that only a bridge heeds.
     pub(crate) bridge_key: Option<(&'static str, Span)>,
 }
@@ -103,6 +107,8 @@ pub(crate) fn read(name: &str, section: &Section<'_>, report: &mut Findings<'_>,
         nodes: node_spans,
         egress_nodes: egress_spans,
         source_check: section.get("source-check").map(toml::Spanned::span),
+        trunk: section.place("trunk", report),
+        native_vlan: section.place("native-vlan", report),
         bridge_key: first,
     };
     let port = PortConfig { name: name.to_owned(), kind, mtu, mac, nodes, egress_nodes, source_check, rules };

@@ -22,7 +22,7 @@ pub(crate) const KEYS: &[Key] = &[
         Value::Text("port name"),
         Absent::Required,
         "The port, of any kind but a tunnel. It is in no patch, bridge or mirror, and has no `nodes`, `egress-nodes` \
-         and `source-check`.",
+         and `source-check`. With `vlan`, it may be a trunk of a bridge that does not use this VLAN.",
         "\"nic0\"",
     ),
     Key::new(
@@ -91,6 +91,8 @@ pub(crate) struct UnderlaySpans {
     pub(crate) addresses: Vec<Span>,
     /// The place of each gateway.
     pub(crate) gateways: Vec<Span>,
+    /// The place of `vlan`.
+    pub(crate) vlan: Option<Span>,
     /// The place of `mtu`. `None`: the MTU is that of the port.
     pub(crate) mtu: Option<Span>,
     /// The place of `path-mtu`.
@@ -132,6 +134,7 @@ pub(crate) fn read(name: &str, section: &Section<'_>, report: &mut Findings<'_>,
         gateway: section.place("gateway", report),
         addresses: address_spans,
         gateways: gateway_spans,
+        vlan: section.place("vlan", report),
         mtu: section.place("mtu", report),
         path_mtu: path_mtu.as_ref().map(Spanned::span),
         neighbours: neighbour_spans,

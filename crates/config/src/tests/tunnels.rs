@@ -204,6 +204,8 @@ fn the_port_of_an_underlay_has_no_other_use() {
     let text = file(&fixture, "kind = \"vxlan\"\nremote = \"192.0.2.2\"\nvni = 5\n");
     let patch = format!("{text}[patch.x]\nports = [\"nic\", \"t\"]\n");
     one_error(&patch, UNDERLAY, &["port \"nic\" of underlay \"wan\": already in patch \"x\" (line 13)"]);
+    let bridge = patch.replace("[patch.x]", "[bridge.x]");
+    one_error(&bridge, UNDERLAY, &["already in bridge \"x\" (line 13); give the underlay a VLAN of its own"]);
     let two = format!("{text}[underlay.lan]\nport = \"nic\"\naddress = [\"192.0.3.1/24\"]\n");
     one_error(&two, 13, &["underlay \"wan\" has it already (line 5)"]);
     let mirror = format!("{text}nodes = [\"m\"]\n[node.m]\nkind = \"mirror\"\nto = \"nic\"\n");
@@ -219,6 +221,41 @@ fn the_port_of_an_underlay_has_no_other_use() {
         let line = if key == "source-check" { 5 } else { 4 };
         one_error(&nodes, line, &[&format!("{key} of port \"nic\": it is the port of underlay \"wan\"")]);
     }
+}
+
+/// Returns a file in which a bridge has the port of the underlay, too. `nic` are further lines of the port.
+fn shared(fixture: &Fixture, nic: &str) -> String {
+    let text = file(fixture, "kind = \"vxlan\"\nremote = \"192.0.2.2\"\nvni = 5\n");
+    let text = text.replacen("[underlay.wan]\n", &format!("{nic}[underlay.wan]\nvlan = 30\n"), 1);
+    format!("{text}vlan = 10\n[bridge.x]\nports = [\"nic\", \"t\"]\n")
+}
+
+#[test]
+fn an_underlay_has_a_vlan_that_the_bridge_of_its_port_has_not() {
+    let fixture = Fixture::new();
+    let shared = |nic: &str| shared(&fixture, nic);
+    good(&shared("trunk = [10, \"31-40\"]\n"));
+    good(&shared("trunk = [10]\nnative-vlan = 20\nnative = \"tagged\"\n"));
+    one_error(
+        &shared("trunk = [10, \"20-40\"]\n"),
+        6,
+        &["vlan 30 of underlay \"wan\": bridge \"x\" uses it, too, by trunk of port \"nic\" (line 4)"],
+    );
+    one_error(
+        &shared("trunk = [10]\nnative-vlan = 30\nnative = \"tagged\"\n"),
+        8,
+        &["vlan 30 of underlay \"wan\": bridge \"x\" uses it, too, by native-vlan of port \"nic\" (line 5)"],
+    );
+    one_error(
+        &shared("trunk = [10]\nnative-vlan = 20\n"),
+        5,
+        &["native-vlan of port \"nic\": a frame that leaves without a tag", "VLAN 30 of underlay \"wan\""],
+    );
+    for access in ["vlan = 10\n", "qinq = 10\n", ""] {
+        let line = 4 + access.lines().count() + 2;
+        one_error(&shared(access), line, &["an underlay shares only a trunk; give the port a trunk without VLAN 30"]);
+    }
+    one_error(&shared("trunk = [10, 5000]\n"), 4, &["it must be a VLAN from 1 to 4094"]);
 }
 
 /// Checks that a tunnel with these keys has one error on this line of them, or with 0, on the line

@@ -6,8 +6,8 @@
 //! domains as workers, each domain belongs to one worker: no queue and no table is shared. Workers
 //! that would have nothing to do are given to the domains that can use several (`assignment`).
 //!
-//! An underlay joins the patches and bridges of its tunnels: they are one domain. A tunnel has no
-//! queues, so its packets use those of its underlay's port.
+//! An underlay joins the patches and bridges of its tunnels, and the bridge that its port is in: they
+//! are one domain. A tunnel has no queues, so its packets use those of its underlay's port.
 //!
 //! A plan that follows another one changes as little as possible. A port has a *slot*, its index
 //! for packets, drops and addresses, for as long as it runs. A free slot is reused by a later plan,
@@ -74,9 +74,12 @@ impl ForwardingDomain {
             ForwardingDomain::Bridge(at) => config.bridges[at].ports.iter().filter_map(index).collect(),
             ForwardingDomain::Unconnected(at) => vec![at],
             ForwardingDomain::Underlay(_) => {
+                let of_parts = self.parts(config).into_iter().flat_map(|part| part.ports(config));
+                let of_parts: Vec<_> = of_parts.collect();
                 let underlays = self.underlays(config).into_iter();
                 let own = underlays.filter_map(|underlay| index(&config.underlays[underlay].port));
-                own.chain(self.parts(config).into_iter().flat_map(|part| part.ports(config))).collect()
+                // A bridge may have the port of an underlay, too.
+                own.filter(|port| !of_parts.contains(port)).chain(of_parts.iter().copied()).collect()
             }
         }
     }
@@ -219,12 +222,18 @@ fn joined(config: &Config) -> Joined {
     Joined { parts: parts.collect(), first }
 }
 
-/// Returns the underlays that a part's packets can go to: by its tunnels, and by its nodes that send
-/// copies to tunnels.
+/// Returns the underlays that share a part's ports, and those that its packets can go to: by its
+/// tunnels, and by its nodes that send copies to tunnels.
 fn reached_underlays(config: &Config, part: ForwardingDomain) -> Vec<usize> {
-    let ports = part.ports(config).into_iter().chain(part.copy_ports(config));
+    let ports = part.ports(config);
+    let shares = |underlay: &usize| {
+        config.port_index(&config.underlays[*underlay].port).is_some_and(|carrier| ports.contains(&carrier))
+    };
+    let shared: Vec<_> = (0..config.underlays.len()).filter(shares).collect();
+    let ports = ports.iter().copied().chain(part.copy_ports(config));
     let tunnels = ports.filter_map(|port| config.ports[port].kind.as_tunnel());
-    tunnels.filter_map(|tunnel| config.underlay_index(&tunnel.underlay)).collect()
+    let used = tunnels.filter_map(|tunnel| config.underlay_index(&tunnel.underlay));
+    shared.into_iter().chain(used).collect()
 }
 
 /// Returns the domains of a checked configuration, those with the most queue pairs first.

@@ -27,6 +27,7 @@ mod queues;
 mod rules;
 mod segments;
 mod set_down;
+mod shared_trunk;
 mod slots;
 mod snooping;
 mod stalls;
