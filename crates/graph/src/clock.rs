@@ -59,6 +59,15 @@ pub fn seconds(cycles: u64) -> f64 {
     to_f64(cycles) / hertz()
 }
 
+/// Converts a reading of the counter to nanoseconds of a clock that all threads share.
+#[inline]
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive and far below 2^64")]
+pub fn nanoseconds(cycles: u64) -> u64 {
+    static FACTOR: OnceLock<f64> = OnceLock::new();
+    let factor = *FACTOR.get_or_init(|| 1e9 / hertz());
+    (to_f64(cycles.saturating_sub(start().0)) * factor) as u64
+}
+
 /// Converts a time to cycles.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive and far below 2^64")]
 pub fn in_cycles(time: Duration, hertz: f64) -> u64 {

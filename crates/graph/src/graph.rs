@@ -7,6 +7,7 @@ mod enclosed;
 mod forms;
 mod inputs;
 mod node;
+mod rates;
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -15,7 +16,7 @@ use std::sync::Arc;
 use debts::Debts;
 pub use forms::Form;
 use forms::FormGroup;
-use inputs::{Input, Inputs};
+use inputs::{Input, InputRate, Inputs};
 pub use node::{Next, Node};
 use straightline_packet::{
     Batch, InputRules, KeptPackets, MAX_BATCH, PacketId, PortIndex, Served, Step, StepKind, Turn,
@@ -24,7 +25,7 @@ use straightline_packet::{
 use crate::clock::{cycles, hertz, in_cycles};
 use crate::shares::{SendCost, TURN_TIME};
 use crate::watchdog::Names;
-use crate::{NodeStats, Port};
+use crate::{Meter, NodeStats, Port};
 
 /// A node or output of a graph, as the end of an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +55,8 @@ pub(crate) struct Entry {
     form: Option<usize>,
     /// The outputs behind the first of enclosed nodes, the own one first. Empty for others.
     behind: Vec<usize>,
+    /// The rate of an output that is limited.
+    rate: Option<Box<Meter>>,
 }
 
 /// The action of a graph entry on its packets.
@@ -94,6 +97,10 @@ pub struct Graph {
     /// Cycles of [`TURN_TIME`].
     turn_time: i64,
     debts: Debts,
+    /// True if all packets of the last turn came from inputs that wait for their rate now.
+    waits_only: bool,
+    /// Packets of this turn that were left in their ring for the rate of their port.
+    beyond_rates: usize,
     /// Statistics of an earlier graph's nodes, for new nodes of the same name. Nodes may share a
     /// name.
     earlier: HashMap<String, VecDeque<Arc<NodeStats>>>,
@@ -138,6 +145,8 @@ impl Graph {
             end: Arc::default(),
             turn_time,
             debts: Debts::new(turn_time, hertz()),
+            waits_only: false,
+            beyond_rates: 0,
             earlier: by_name,
             names: Names::default(),
         };
@@ -188,6 +197,7 @@ impl Graph {
             is_special: false,
             form: None,
             behind: Vec::new(),
+            rate: None,
         });
         self.ready.cover(self.entries.len());
         self.outputs.cover(self.entries.len());
@@ -249,13 +259,37 @@ impl Graph {
 
     /// Adds an input: packets received from `port` go to `to`.
     pub fn input(&mut self, port: Arc<dyn Port>, to: NodeIndex) {
+        self.input_within(port, to, None);
+    }
+
+    /// Adds an input with a rate. If the port takes packets back, they wait in its rings. Otherwise those
+    /// beyond the rate are dropped.
+    pub fn limited_input(&mut self, port: Arc<dyn Port>, to: NodeIndex, rate: Meter) {
+        self.input_within(port, to, Some(rate));
+    }
+
+    fn input_within(&mut self, port: Arc<dyn Port>, to: NodeIndex, rate: Option<Meter>) {
         let stats = self.stats_for(format!("{}-rx", port.name()));
         let served = self.name(port.index(), port.name());
         // A packet that an output has delivered early cannot go back: it would be delivered again.
         let entry = &self.entries[to.0];
         let returns = port.takes_back() && !entry.leads_to_early;
-        let rules = InputRules { returns, keeps_buffers: returns && entry.leads_to_calls };
-        self.inputs.add(Input::new(port, to.0, stats, served, rules));
+        let shapes = rate.is_some() && port.takes_back();
+        let rules = InputRules { returns, keeps_buffers: returns && entry.leads_to_calls || shapes };
+        let rate = rate.map(|meter| Box::new(InputRate { meter, shapes, is_armed: true }));
+        let mut input = Input::new(port, to.0, stats, served, rules);
+        input.rate = rate;
+        self.inputs.add(input);
+    }
+
+    /// Limits the packets of an output to a rate. Those beyond it are dropped.
+    ///
+    /// # Panics
+    /// If `output` is a node.
+    pub fn limit_output(&mut self, output: NodeIndex, rate: Meter) {
+        let entry = &mut self.entries[output.0];
+        assert!(!matches!(entry.action, Action::Node(_)), "a node has no rate of its own");
+        entry.rate = Some(Box::new(rate));
     }
 
     /// Returns the statistics of all inputs, nodes and outputs, in the order in which packets pass
@@ -275,7 +309,8 @@ impl Graph {
         }
         let taken = self.receive(turn, &mut at);
         if taken == 0 {
-            // Chains that were refused have no packet, but must be given back.
+            // Chains that were refused have no packet, but must be given back. So must those that wait for
+            // the rate of their port.
             turn.end();
             return 0;
         }
@@ -286,8 +321,11 @@ impl Graph {
         }
         self.run_outputs(turn, &mut at);
         turn.end();
+        if self.inputs.has_rates() {
+            self.settle(turn, taken);
+        }
         self.end.count(taken, cycles().saturating_sub(at));
-        taken.saturating_sub(turn.returned())
+        (taken + self.beyond_rates).saturating_sub(turn.returned())
     }
 
     /// Receives from the inputs whose turn it is. Returns the number of packets.
@@ -295,6 +333,8 @@ impl Graph {
     fn receive(&mut self, turn: &mut Turn<'_>, at: &mut u64) -> usize {
         let mut taken = 0;
         self.inputs.begin_turn(*at);
+        let now = self.inputs.now;
+        self.beyond_rates = 0;
         while turn.free_slots() > 0
             && let Some(input) = self.inputs.next(taken)
         {
@@ -303,8 +343,14 @@ impl Graph {
             turn.serve(input.served);
             turn.begin_input(input.rules);
             let first = turn.accepted();
-            input.port.receive(turn, pending, input.account.burst.into());
-            let got = pending.len() - had;
+            input.port.receive(turn, pending, input.most());
+            let mut got = pending.len() - had;
+            if let Some(rate) = &mut input.rate
+                && got > 0
+            {
+                self.beyond_rates += rate.apply(turn, pending, had, now);
+                got = pending.len() - had;
+            }
             input.note(got, first..turn.accepted());
             let mut now = cycles();
             let took = now.saturating_sub(*at);
@@ -400,6 +446,7 @@ impl Graph {
         let entry = &mut self.entries[index];
         turn.serve(entry.served);
         let sends = entry.send_cost.map(|_| entry.action.sends(turn, &entry.pending));
+        let beyond = if entry.rate.is_some() { Some(entry.police(turn)) } else { None };
         // The packets of a copy output that leave their ring, if not all do.
         let mut departing = None;
         match &mut entry.action {
@@ -412,6 +459,9 @@ impl Graph {
                     port.deliver(turn, batch, false);
                 }
             }
+        }
+        if let Some(beyond) = beyond {
+            entry.settle_rate(turn, &beyond);
         }
         entry.check_annotations(turn);
         let mut now = cycles();
@@ -430,7 +480,9 @@ impl Graph {
 
     /// Arms the kicks of every port, to wake the worker. Returns whether an input has packets
     /// already or an output has still to send some, and whether an output has free buffers again.
-    pub(crate) fn arm(&self, turn: &Turn<'_>) -> (bool, bool) {
+    ///
+    /// An input that waits for its rate stays disarmed: a kick would change nothing.
+    pub(crate) fn arm(&mut self, turn: &Turn<'_>) -> (bool, bool) {
         let still_sends = self.entries.iter().fold(false, |any, entry| match &entry.action {
             Action::Output { port, .. } | Action::CopyOutput { port } => {
                 turn.serve(entry.served);
@@ -440,9 +492,9 @@ impl Graph {
         });
         // All ports are armed, even after one that has packets: each must know that the worker does
         // not poll.
-        let packets = self.inputs.all().iter().fold(false, |any, input| {
+        let packets = self.inputs.all_mut().iter_mut().fold(false, |any, input| {
             turn.serve(input.served);
-            input.port.arm(turn, false) | any
+            (input.arms() && input.port.arm(turn, false)) | any
         });
         let has_buffers = self.waiting.iter().fold(false, |any, output| {
             turn.serve(output.served);
@@ -452,10 +504,12 @@ impl Graph {
     }
 
     /// Disarms the kicks of every port: the worker polls again.
-    pub(crate) fn disarm(&self, turn: &Turn<'_>) {
-        for input in self.inputs.all() {
+    pub(crate) fn disarm(&mut self, turn: &Turn<'_>) {
+        for input in self.inputs.all_mut() {
             turn.serve(input.served);
-            input.port.disarm(turn, false);
+            if input.disarms() {
+                input.port.disarm(turn, false);
+            }
         }
         for output in &self.waiting {
             turn.serve(output.served);

@@ -43,6 +43,7 @@ mod epoll_waiter;
 mod graph;
 mod mailbox;
 mod port;
+mod rate;
 mod rate_limit;
 mod shares;
 mod signal;
@@ -59,6 +60,7 @@ pub use port::{
     ListenError, Null, OWN_MODE, Peer, Permissions, Port, PortControl, QueueAssignment, QueueCounters, RingCounters,
     RingStatus, RxFilter, Waiters, is_within, newest_link_note, peer, stop_all, wait_for_ends,
 };
+pub use rate::{Cost, Limit, Meter, Police, RateBucket, RateLimits, RateOwner, RateStats, RateTable, TokenBucket};
 pub use rate_limit::{RateLimit, SharedLimit};
 pub use signal::{Signals, signal};
 pub use stats::{NodeStats, WorkerStats};

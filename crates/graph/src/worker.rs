@@ -6,7 +6,7 @@ use std::time::Duration;
 use az::SaturatingAs;
 use straightline_packet::Arena;
 
-use crate::clock::{cycles, hertz, in_cycles};
+use crate::clock::{cycles, hertz, in_cycles, nanoseconds};
 use crate::{EpollWaiter, Graph, Mailbox, Progress, Signals, WorkerStats};
 
 /// The behaviour of a worker that finds no packets.
@@ -26,6 +26,10 @@ const POLL_BEFORE_SLEEP: Duration = Duration::from_micros(50);
 /// Longest sleep. Kicks and `EpollWaiter::wake` wake a worker earlier. A lost kick costs a second
 /// at most.
 const MAX_SLEEP: Duration = Duration::from_secs(1);
+
+/// A worker does not sleep if packets may pass a rate again within this time: to sleep and wake takes as
+/// long.
+const MIN_SLEEP: Duration = Duration::from_micros(30);
 
 /// A graph, its arena, and the loop that runs turns.
 pub struct Worker {
@@ -92,10 +96,18 @@ impl Worker {
             spent.add(now.saturating_sub(from));
             from = now;
             if packets > 0 {
-                last_packet = now;
+                // Packets that waited for their rate are followed by others when there are tokens again.
+                if !self.graph.waits_only() {
+                    last_packet = now;
+                }
             } else if self.idle == Idle::Sleep && now.saturating_sub(last_packet) > poll_before_sleep {
-                from = self.sleep(now);
-                last_packet = from;
+                let longest = self.longest_sleep(now);
+                if longest > MIN_SLEEP {
+                    from = self.sleep(now, longest);
+                    if longest == MAX_SLEEP || from.saturating_sub(now) < in_cycles(longest, hertz) {
+                        last_packet = from;
+                    }
+                }
             } else {
                 std::hint::spin_loop();
             }
@@ -127,15 +139,22 @@ impl Worker {
         packets
     }
 
-    /// Arms kicks, and sleeps if no packet has come before that. Returns the time after the sleep.
+    /// Returns the longest sleep from the time `now` on: until packets that wait for their rate may pass.
+    fn longest_sleep(&self, now: u64) -> Duration {
+        let until = |ready_at: u64| Duration::from_nanos(ready_at.saturating_sub(nanoseconds(now)));
+        self.graph.ready_at().map_or(MAX_SLEEP, |ready_at| until(ready_at).min(MAX_SLEEP))
+    }
+
+    /// Arms kicks, and sleeps at most for `longest` if no packet has come before that. Returns the time
+    /// after the sleep.
     ///
     /// A packet that waits for free buffers must not keep the worker awake, once the worker has
     /// tried it in the present round. A new round begins when packets have moved, when an output
     /// has free buffers again, and after a sleep. A destination's ring announces free buffers once.
     /// A turn may be full before it comes to the packets that wait for these buffers. Within a
     /// round, each turn continues where the last one was full, until all packets have been tried.
-    fn sleep(&mut self, from: u64) -> u64 {
-        let graph = &self.graph;
+    fn sleep(&mut self, from: u64, longest: Duration) -> u64 {
+        let graph = &mut self.graph;
         let (packets, has_buffers) = self.arena.turn(|turn| graph.arm(turn));
         if has_buffers || !packets {
             self.arena.begin_round();
@@ -143,12 +162,13 @@ impl Worker {
         if !packets && !has_buffers {
             self.stats.sleeps.add(1);
             self.stats.asleep_since.add(from);
-            if let Err(error) = self.waiter.wait(MAX_SLEEP) {
+            if let Err(error) = self.waiter.wait(longest) {
                 // If the wait fails, the worker polls. That works, but costs a CPU.
                 debug_assert!(false, "epoll_wait: {error}");
             }
             self.stats.asleep_since.add(0_u64.wrapping_sub(from));
         }
+        let graph = &mut self.graph;
         self.arena.turn(|turn| graph.disarm(turn));
         let now = cycles();
         self.stats.idle.add(now.saturating_sub(from));
@@ -224,20 +244,20 @@ mod tests {
         assert!(worker.turn() == 0 && !began(&mut worker), "nothing came");
         port_under_test.packets.store(true, Ordering::Relaxed);
         assert!(worker.turn() == 1 && began(&mut worker), "something moved");
-        worker.sleep(0);
+        worker.sleep(0, MAX_SLEEP);
         assert!(!began(&mut worker), "there are packets that were not tried yet");
         port_under_test.has_buffers.store(true, Ordering::Relaxed);
-        worker.sleep(0);
+        worker.sleep(0, MAX_SLEEP);
         assert!(began(&mut worker), "there are free buffers, and packets");
         port_under_test.packets.store(false, Ordering::Relaxed);
-        worker.sleep(0);
+        worker.sleep(0, MAX_SLEEP);
         assert!(began(&mut worker), "there are free buffers");
         port_under_test.has_buffers.store(false, Ordering::Relaxed);
         waiter.wake();
-        worker.sleep(0);
+        worker.sleep(0, MAX_SLEEP);
         assert!(began(&mut worker), "it has slept");
         port_under_test.still_sends.store(true, Ordering::Relaxed);
-        worker.sleep(0);
+        worker.sleep(0, MAX_SLEEP);
         assert!(!began(&mut worker), "an output has packets to send, so nobody sleeps");
     }
 }

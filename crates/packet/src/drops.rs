@@ -71,6 +71,9 @@ reasons! {
     MacLimit = "mac-limit", "Raise `mac-limit` of the port, or find out who uses further addresses behind it.";
     /// The port sends more packets to many stations than `storm` allows.
     Storm = "storm", "Look for a loop behind the port or for a guest that scans, or raise `storm` of the port.";
+    /// The port sends or gets more than its `rate-in` or `rate-out` lets pass, and it has no ring in which
+    /// packets could wait.
+    Rate = "rate", "Nothing needs to be done, unless the limit is too low: raise it, or its `burst`, for the port.";
     /// Floods of the port pause, because a station appeared there again and again.
     Loop = "loop", "Look for a second way between both networks, or for a guest that claims the address of another.";
     /// No other port has joined the packet's multicast group, as far as the bridge's snooping knows.
@@ -169,6 +172,7 @@ impl Reason {
             | Reason::NoReceiver
             | Reason::MacLimit
             | Reason::Storm
+            | Reason::Rate
             | Reason::Loop
             | Reason::NotJoined
             | Reason::Node

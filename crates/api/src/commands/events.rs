@@ -158,6 +158,26 @@ pub enum EventKind {
         /// Bytes of the longest packet by the word of a router; none if that is forgotten.
         mtu: Option<u16>,
     },
+    /// Packets of a port came to its rate: some waited in their ring, or were dropped. Told once a minute.
+    RateReached {
+        /// The port.
+        port: String,
+        /// The key of the limit: `rate-in` or `rate-out`.
+        key: String,
+        /// The number of times that packets waited so far.
+        waits: u64,
+        /// The number of packets that were dropped so far.
+        dropped: u64,
+    },
+    /// A client of the API has set a rate. The file wins at the next reload.
+    RateSet {
+        /// The port.
+        port: String,
+        /// The key of the limit: `rate-in` or `rate-out`.
+        key: String,
+        /// The rate; empty for no limit.
+        rate: String,
+    },
     /// A bridge learned that an address has moved to another port.
     Moved {
         /// The bridge.
@@ -230,8 +250,8 @@ impl Event {
     pub fn is_warning(&self) -> bool {
         use EventKind::{
             AddressConflict, Fault, GroupsRefused, LinkDown, LinkUp, Loop, Lost, Moved, Neighbour, Node, NotLearned,
-            OpenerEnded, Other, PathMtu, PortAdded, PortRemoved, RefusedCall, Reload, ReloadFailed, RemoteMoved,
-            SocketsEnded, Stall,
+            OpenerEnded, Other, PathMtu, PortAdded, PortRemoved, RateReached, RateSet, RefusedCall, Reload,
+            ReloadFailed, RemoteMoved, SocketsEnded, Stall,
         };
         match &self.kind {
             Lost { .. }
@@ -255,6 +275,8 @@ impl Event {
             | Moved { .. }
             | Node { .. }
             | RemoteMoved { .. }
+            | RateReached { .. }
+            | RateSet { .. }
             | Other => false,
         }
     }

@@ -22,9 +22,9 @@ use std::time::Duration;
 use az::SaturatingAs;
 use straightline_packet::{InputRules, Served};
 
-use crate::clock::{hertz, in_cycles};
+use crate::clock::{hertz, in_cycles, nanoseconds};
 use crate::shares::Account;
-use crate::{NodeStats, Port};
+use crate::{Meter, NodeStats, Port};
 
 /// Consecutive looks without packets after which an input is quiet.
 const PATIENCE: u8 = 64;
@@ -46,10 +46,21 @@ pub(super) struct Input {
     pub(super) served: Served,
     pub(super) rules: InputRules,
     pub(super) account: Account,
+    /// The rate of the port, if it is limited.
+    pub(super) rate: Option<Box<InputRate>>,
     /// Consecutive looks that found no packets.
     empty: u8,
     /// Number of the last turn that looked at the input.
     turn: u64,
+}
+
+/// The rate of an input.
+pub(super) struct InputRate {
+    pub(super) meter: Meter,
+    /// True if packets wait in their ring. Otherwise those beyond the rate are dropped.
+    pub(super) shapes: bool,
+    /// True if the port's kicks may be armed.
+    pub(super) is_armed: bool,
 }
 
 impl Input {
@@ -60,7 +71,7 @@ impl Input {
         served: Served,
         rules: InputRules,
     ) -> Self {
-        Input { port, to, stats, served, rules, account: Account::default(), empty: 0, turn: 0 }
+        Input { port, to, stats, served, rules, account: Account::default(), rate: None, empty: 0, turn: 0 }
     }
 
     /// Notes what a look has found: the number of packets, and the indexes of the packets in the
@@ -69,6 +80,47 @@ impl Input {
     pub(super) fn note(&mut self, got: usize, packets: Range<usize>) {
         self.empty = if got > 0 { 0 } else { self.empty.saturating_add(1) };
         self.account.note(packets);
+        if let Some(rate) = &mut self.rate
+            && got == 0
+        {
+            rate.note_empty(self.empty >= PATIENCE);
+        }
+    }
+
+    /// Returns the number of packets that the input may receive.
+    #[inline]
+    pub(super) fn most(&self) -> usize {
+        let most = usize::from(self.account.burst);
+        match &self.rate {
+            Some(rate) if rate.shapes && !self.port.drains() => rate.meter.estimate(most),
+            _ => most,
+        }
+    }
+
+    /// Returns whether the rate of the port lets it receive at the time `now`, in nanoseconds.
+    #[inline]
+    fn is_within_rate(&mut self, now: u64) -> bool {
+        match &mut self.rate {
+            Some(rate) if rate.shapes => rate.meter.is_ready(now) || self.port.drains(),
+            _ => true,
+        }
+    }
+
+    /// Returns the time until which the packets of the port wait for its rate, if they do.
+    pub(super) fn waits_until(&self) -> Option<u64> {
+        let rate = self.rate.as_ref().filter(|rate| rate.shapes && !self.port.drains())?;
+        rate.meter.waits_until()
+    }
+}
+
+impl InputRate {
+    /// Notes a look that found no packets. An input that is quiet gives its credit back.
+    #[cold]
+    fn note_empty(&mut self, is_quiet: bool) {
+        self.meter.note_empty();
+        if is_quiet {
+            self.meter.relax();
+        }
     }
 }
 
@@ -97,6 +149,10 @@ pub(super) struct Inputs {
     is_busy: bool,
     /// Number of the present turn.
     turn: u64,
+    /// Indexes of the inputs that have a rate.
+    limited: Vec<usize>,
+    /// Time at which the present turn began, in nanoseconds; 0 without such inputs.
+    pub(super) now: u64,
 }
 
 impl Inputs {
@@ -104,6 +160,9 @@ impl Inputs {
     pub(super) fn add(&mut self, input: Input) {
         self.saved = in_cycles(LOOKS_SAVED, hertz()).try_into().unwrap_or(i64::MAX);
         self.active.push(self.all.len());
+        if input.rate.is_some() {
+            self.limited.push(self.all.len());
+        }
         self.all.push(input);
         // Later moves between the lists do not allocate.
         self.active.reserve(self.all.len() - self.active.len());
@@ -125,6 +184,23 @@ impl Inputs {
         self.all.iter_mut().filter(move |input| input.turn == turn && !input.account.packets.is_empty())
     }
 
+    /// Returns whether any input has a rate.
+    #[inline]
+    pub(super) fn has_rates(&self) -> bool {
+        !self.limited.is_empty()
+    }
+
+    /// Returns the inputs that have a rate.
+    pub(super) fn limited(&mut self) -> impl Iterator<Item = &mut Input> {
+        let mut limited = self.limited.iter().copied().peekable();
+        self.all.iter_mut().enumerate().filter(move |(at, _)| limited.next_if_eq(at).is_some()).map(|(_, input)| input)
+    }
+
+    /// Returns the time at which the first input that waits for its rate is ready, in nanoseconds.
+    pub(super) fn ready_at(&self) -> Option<u64> {
+        self.limited.iter().filter_map(|&at| self.all[at].waits_until()).min()
+    }
+
     /// Returns the number of active inputs.
     pub(super) fn active(&self) -> usize {
         self.active.len()
@@ -135,6 +211,9 @@ impl Inputs {
     pub(super) fn begin_turn(&mut self, now: u64) {
         self.turn += 1;
         self.looked = (0, 0);
+        if self.has_rates() {
+            self.now = nanoseconds(now);
+        }
         if self.is_busy && !self.quiet.is_empty() {
             let passed = now.saturating_sub(self.began).saturating_as::<i64>();
             self.credit = (self.credit + passed / LOOKS_PART).min(self.saved);
@@ -152,7 +231,7 @@ impl Inputs {
     }
 
     /// Returns the next input that this turn receives from, after it has taken so many packets.
-    /// Inputs in debt are left out.
+    /// Inputs in debt are left out, and those that wait for their rate.
     #[inline]
     pub(super) fn next(&mut self, taken: usize) -> Option<&mut Input> {
         loop {
@@ -167,7 +246,7 @@ impl Inputs {
                 return None;
             };
             let input = &mut self.all[index];
-            if !input.account.is_in_debt() {
+            if !input.account.is_in_debt() && input.is_within_rate(self.now) {
                 input.turn = self.turn;
                 return Some(&mut self.all[index]);
             }

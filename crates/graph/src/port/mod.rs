@@ -63,6 +63,12 @@ pub trait Port: Send + Sync + fmt::Debug {
         false
     }
 
+    /// Returns whether the port drops all that it receives, because its link is set down. Its `rate-in`
+    /// does not hold then.
+    fn drains(&self) -> bool {
+        false
+    }
+
     /// Takes at most `max` packets into the turn and adds them to `into`.
     fn receive(&self, turn: &mut Turn<'_>, into: &mut Batch, max: usize);
 

@@ -40,6 +40,10 @@ impl Port for WorkerPort {
         true
     }
 
+    fn drains(&self) -> bool {
+        self.data.is_set_down()
+    }
+
     fn receive(&self, turn: &mut Turn<'_>, into: &mut Batch, max: usize) {
         if self.data.announcement.is_due() && max > 0 && self.announces() {
             return self.data.announce(turn, into);

@@ -1,0 +1,256 @@
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use straightline_packet::{Arena, PortIndex, Rcu, Settings};
+
+use super::*;
+use crate::rate::Limit;
+
+const SECOND: u64 = 1_000_000_000;
+
+fn only_bytes(per_second: u64, burst: u64) -> RateLimits {
+    RateLimits { bytes: Some(Limit { per_second, burst }), packets: None }
+}
+
+fn meters(limits: RateLimits, count: usize) -> Vec<Meter> {
+    let bucket = Arc::new(RateBucket::new(limits, 0));
+    (0..count).map(|_| Meter::new(Arc::clone(&bucket), Arc::default())).collect()
+}
+
+/// Senders that always have packets of `len` bytes: gives each a look whenever it is ready, until `end`.
+/// Returns what each has sent.
+fn run(meters: &mut [Meter], len: usize, end: u64) -> Vec<u64> {
+    let mut arena = Arena::new(Rcu::new().reader(), Settings::default(), Vec::new());
+    let frame = vec![0; len];
+    let mut now = 0;
+    while now < end {
+        arena.turn(|turn| {
+            for meter in &mut *meters {
+                if !meter.is_ready(now) {
+                    continue;
+                }
+                let ids: Vec<_> =
+                    (0..meter.estimate(8)).map_while(|_| turn.accept_owned(PortIndex(0), &frame)).collect();
+                meter.admit(turn.packets(), &ids, now);
+                meter.settle(turn);
+            }
+        });
+        let next = meters.iter().filter_map(Meter::waits_until).min().filter(|at| *at > now);
+        now = next.unwrap_or(now + 1000);
+    }
+    meters.iter().map(|meter| meter.stats.bytes.get()).collect()
+}
+
+#[test]
+fn a_steady_sender_gets_its_rate() {
+    for rate in [75_000, 12_500_000, 125_000_000] {
+        let limits = only_bytes(rate, (rate / 250).max(65_536));
+        let sent = run(&mut meters(limits, 1), 250, SECOND / 2)[0];
+        let burst = limits.bytes.unwrap().burst;
+        let expected = burst + rate / 2;
+        assert!(sent <= expected + 250 && sent * 100 >= expected * 99, "{sent} of {expected} at {rate}");
+    }
+}
+
+#[test]
+fn members_get_the_same_and_together_the_rate() {
+    let rate = 12_500_000;
+    let sent = run(&mut meters(only_bytes(rate, 65_536), 5), 250, SECOND / 2);
+    let all: u64 = sent.iter().sum();
+    let expected = 65_536 + rate / 2;
+    assert!(all <= expected + 5 * 250 && all * 100 >= expected * 98, "{all} of {expected}");
+    let quantum = only_bytes(rate, 65_536).quantum().bytes.unsigned_abs();
+    let [least, most] = [sent.iter().min().unwrap(), sent.iter().max().unwrap()];
+    assert!(most - least <= 2 * quantum, "{sent:?}");
+}
+
+#[test]
+fn a_member_that_leaves_returns_its_credit_and_its_debt() {
+    let bucket = Arc::new(RateBucket::new(only_bytes(1_000_000, 10_000), 0));
+    let mut credit = Cost::default();
+    let first = bucket.join();
+    assert_eq!(bucket.ask(first, &mut credit, 0), Ok(()));
+    assert_eq!(credit.bytes, 1000);
+    bucket.leave(first, Cost { bytes: 1000, packets: 0 });
+    let second = bucket.join();
+    // All ten quanta are there.
+    for _ in 0..10 {
+        let mut credit = Cost::default();
+        assert_eq!(bucket.ask(second, &mut credit, 0), Ok(()));
+    }
+    let mut credit = Cost::default();
+    let ready_at = bucket.ask(second, &mut credit, 0).unwrap_err();
+    assert_eq!(ready_at, SECOND / 1000);
+    bucket.leave(second, Cost::default());
+    let third = bucket.join();
+    bucket.leave(third, Cost { bytes: -5000, packets: 0 });
+    let fourth = bucket.join();
+    let mut credit = Cost::default();
+    assert_eq!(bucket.ask(fourth, &mut credit, 0), Err(6 * SECOND / 1000));
+}
+
+#[test]
+fn a_member_that_vanished_holds_up_nobody() {
+    let mut meters = meters(only_bytes(1_000_000, 2000), 3);
+    let mut arena = Arena::new(Rcu::new().reader(), Settings::default(), Vec::new());
+    arena.turn(|turn| {
+        let ids: Vec<_> = (0..24).filter_map(|_| turn.accept_owned(PortIndex(0), &[0; 250])).collect();
+        let passed: Vec<_> = meters.iter_mut().map(|meter| meter.admit(turn.packets(), &ids, 0)).collect();
+        assert_eq!(passed, [8, 0, 0], "the first takes all, the others wait");
+        // One waiting member never comes again, another one is gone.
+        drop(meters.remove(1));
+        meters.swap(0, 1);
+        meters.truncate(1);
+        assert!(!meters[0].is_ready(1));
+        let later = meters[0].waits_until().unwrap().max(SECOND);
+        assert!(meters[0].is_ready(later));
+    });
+}
+
+#[test]
+fn a_packet_that_stays_in_its_ring_costs_nothing() {
+    let bucket = Arc::new(RateBucket::new(only_bytes(1_000_000, 1000), 0));
+    let mut meter = Meter::new(Arc::clone(&bucket), Arc::default());
+    let mut arena = Arena::new(Rcu::new().reader(), Settings::default(), Vec::new());
+    for _ in 0..100 {
+        arena.turn(|turn| {
+            let id = turn.accept_owned(PortIndex(0), &[0; 250]).unwrap();
+            assert!(meter.is_ready(0));
+            assert_eq!(meter.admit(turn.packets(), &[id], 0), 1);
+            turn.leave(id);
+            meter.settle(turn);
+        });
+    }
+    assert_eq!((meter.stats.bytes.get(), meter.stats.packets.get()), (0, 0));
+    assert_eq!(run(&mut [meter], 250, 1)[0], 1000);
+}
+
+#[test]
+fn a_gso_packet_costs_what_its_segments_cost() {
+    use straightline_packet::{Checksum, Gso, GsoKind, Offload};
+    let mut arena = Arena::new(Rcu::new().reader(), Settings::default(), Vec::new());
+    arena.turn(|turn| {
+        let id = turn.accept_owned(PortIndex(0), &[0; 254]).unwrap();
+        assert_eq!(cost(turn.packets(), id), Cost { bytes: 254, packets: 1 });
+        let gso = Gso { kind: GsoKind::Tcp4, ecn: false, size: 100, l3: 14, l4: 34, header_len: 54, outer: None };
+        turn.set_offload(id, Offload { checksum: Checksum::Partial { start: 34, offset: 16 }, gso: Some(gso) });
+        assert_eq!(cost(turn.packets(), id), Cost { bytes: 2 * (100 + 54), packets: 2 });
+    });
+}
+
+#[test]
+fn policing_drops_what_is_beyond_the_rate() {
+    let mut meter =
+        meters(RateLimits { bytes: None, packets: Some(Limit { per_second: 1000, burst: 10 }) }, 1).remove(0);
+    let mut arena = Arena::new(Rcu::new().reader(), Settings::default(), Vec::new());
+    let mut passes = |now| {
+        arena.turn(|turn| {
+            let mut batch = Batch::new();
+            (0..25).for_each(|_| batch.push(turn.accept_owned(PortIndex(0), &[0; 60]).unwrap()));
+            let beyond = meter.police(turn.packets(), &mut batch, now);
+            meter.settle_policed(turn, beyond.len());
+            (batch.len(), beyond.len())
+        })
+    };
+    assert_eq!(passes(0), (10, 15));
+    assert_eq!(passes(0), (0, 25));
+    assert_eq!(passes(SECOND / 250), (4, 21));
+    assert_eq!((meter.stats.packets.get(), meter.stats.dropped.get()), (14, 61));
+    assert_eq!(meter.stats.waits.get(), 0, "nothing waits");
+}
+
+/// What happens to a shared bucket.
+#[derive(Clone, Debug)]
+enum Event {
+    Pass {
+        nanoseconds: u64,
+    },
+    /// A member has a packet of this length.
+    Packet {
+        member: usize,
+        len: i64,
+        stays: bool,
+    },
+    /// A member has no more packets.
+    Idle {
+        member: usize,
+    },
+    Leave {
+        member: usize,
+    },
+}
+
+fn events() -> impl Strategy<Value = Vec<Event>> {
+    let member = 0_usize..4;
+    let event = prop_oneof![
+        2 => (1_u64..3_000_000).prop_map(|nanoseconds| Event::Pass { nanoseconds }),
+        6 => (member.clone(), 60_i64..66_000, proptest::bool::weighted(0.1))
+            .prop_map(|(member, len, stays)| Event::Packet { member, len, stays }),
+        1 => member.clone().prop_map(|member| Event::Idle { member }),
+        1 => member.prop_map(|member| Event::Leave { member }),
+    ];
+    proptest::collection::vec(event, 1..300)
+}
+
+proptest! {
+    /// Whatever members do, they pass no more than rate, burst and a packet each; and no token is lost:
+    /// once all have left, the bucket has what did not pass.
+    #[test]
+    fn tokens_are_neither_made_nor_lost(
+        per_second in 1_000_000_u64..1_000_000_000,
+        burst in 1514_u64..1_000_000,
+        events in events(),
+    ) {
+        let limits = only_bytes(per_second, burst);
+        let bucket = Arc::new(RateBucket::new(limits, 0));
+        let mut members: BTreeMap<usize, (usize, Cost)> = BTreeMap::new();
+        let mut now = 0;
+        let mut passed = 0;
+        let mut longest = 0;
+        for event in events {
+            match event {
+                Event::Pass { nanoseconds } => now += nanoseconds,
+                Event::Packet { member, len, stays } => {
+                    let (number, credit) = members.entry(member).or_insert_with(|| (bucket.join(), Cost::default()));
+                    if bucket.ask(*number, credit, now).is_ok() {
+                        prop_assert!(limits.lets_pass(*credit));
+                        credit.bytes -= len;
+                        passed += i128::from(len);
+                        longest = longest.max(len);
+                        if stays {
+                            bucket.refund(*number, credit, Cost { bytes: len, packets: 1 });
+                            passed -= i128::from(len);
+                        }
+                    }
+                }
+                Event::Idle { member } => {
+                    if let Some((number, credit)) = members.get_mut(&member) {
+                        if bucket.ask(*number, credit, now).is_ok() {
+                            bucket.give_back(credit);
+                        }
+                    }
+                }
+                Event::Leave { member } => {
+                    if let Some((number, credit)) = members.remove(&member) {
+                        bucket.leave(number, credit);
+                    }
+                }
+            }
+            let most = i128::from(burst) + i128::from(per_second) * i128::from(now) / 1_000_000_000;
+            prop_assert!(passed <= most + 4 * i128::from(longest), "{passed} of {most}");
+        }
+        for (number, credit) in members.into_values() {
+            bucket.leave(number, credit);
+        }
+        // A whole burst passes once the debts are paid, and not a quantum more.
+        now += 60 * SECOND;
+        let number = bucket.join();
+        let mut taken = 0;
+        let mut credit = Cost::default();
+        while bucket.ask(number, &mut credit, now).is_ok() {
+            taken += std::mem::take(&mut credit).bytes;
+        }
+        let quantum = limits.quantum().bytes;
+        prop_assert!((i64::try_from(burst).unwrap() - quantum + 1..=i64::try_from(burst).unwrap()).contains(&taken), "{taken} of {burst}");
+    }
+}
