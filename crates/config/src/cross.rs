@@ -9,6 +9,7 @@ use super::diagnostic::{Findings, Span};
 use super::{Draft, DraftInterface, NodeConfig, PortConfig};
 use crate::sections::network::Network;
 
+mod rates;
 mod tunnels;
 mod underlays;
 mod vlans;
@@ -30,6 +31,7 @@ pub(super) fn check(draft: &Draft, report: &mut Findings<'_>) {
     check_sockets(draft, report);
     check_interfaces(draft, report);
     check_waits(draft, report);
+    rates::check(draft, report);
     underlays::check(draft, report);
     tunnels::check(draft, report);
     vlans::check(draft, report);

@@ -37,6 +37,8 @@ pub(crate) enum Value {
     Choice(&'static [&'static str]),
     /// A text of this form.
     Text(&'static str),
+    /// A text of this form, or a list of such texts.
+    TextOrTexts { of: &'static str },
     /// A list of some of these texts, each at most once.
     Choices(&'static [&'static str]),
     /// A list of texts.
@@ -71,7 +73,7 @@ impl Value {
             Self::IntegerOr { min, max, unit, word } => format!("{min} to {max} {unit}, or `\"{word}\"`"),
             Self::Boolean => "`true`, `false`".to_owned(),
             Self::Choice(words) => quoted(words),
-            Self::Text(form) => form.to_owned(),
+            Self::Text(form) | Self::TextOrTexts { of: form } => form.to_owned(),
             Self::Choices(words) => format!("list of {}, each at most once", quoted(words)),
             Self::Texts { of, min: 0, max: UNBOUNDED } => format!("list of {of}"),
             Self::Texts { of, min, max: UNBOUNDED } => format!("list of {of}, at least {min}"),
@@ -91,6 +93,7 @@ impl Value {
             Self::IntegerOr { .. } => "integer or string",
             Self::Boolean => "boolean",
             Self::Choice(_) | Self::Text(_) => "string",
+            Self::TextOrTexts { .. } => "string or array of strings",
             Self::Choices(_) | Self::Texts { .. } => "array of strings",
             Self::Integers { .. } => "array of integers",
             Self::Ranges { .. } => "array of integers and strings",

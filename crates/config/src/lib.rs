@@ -77,17 +77,18 @@ pub use sections::kind::{
 pub use sections::needs::Needs;
 pub use sections::node::{Kinds, NodeConfig, NodeSettings};
 pub use sections::port_list::PortList;
+pub use sections::rate::rate_text;
 pub use sections::section::is_name;
 pub use sections::types::{
-    BridgeConfig, Config, Copies, Idle, Mechanism, PatchConfig, PortConfig, PortNetwork, SandboxConfig,
-    SourceCheckConfig, StaticEntry, SwitchConfig, UnderlayConfig, WhenFull,
+    BridgeConfig, Config, Copies, Idle, Mechanism, PatchConfig, PortConfig, PortNetwork, PortRate, RateConfig,
+    SandboxConfig, SourceCheckConfig, StaticEntry, SwitchConfig, UnderlayConfig, WhenFull,
 };
 pub use users::seal_names;
 
 use diagnostic::{Findings, Span};
 use privileges::DeviceSite;
 use sections::section::Section;
-use sections::{kind, network, node, port, section, switch, underlay};
+use sections::{kind, network, node, port, rate, section, switch, underlay};
 use socket_path::{SocketPathError, SocketState};
 
 /// A configuration that was read, with the warnings about it.
@@ -305,6 +306,8 @@ struct Draft {
     bridges: Vec<(BridgeConfig, Vec<Span>)>,
     nodes: Vec<NodeConfig>,
     node_sites: Vec<node::NodeSite>,
+    /// The shared rates, each with the place of its name.
+    rates: Vec<(RateConfig, Span)>,
     /// Patches and bridges, including patches with a wrong number of ports.
     networks: Vec<network::Network>,
     /// All socket paths, in the file's order.
@@ -354,6 +357,7 @@ impl Draft {
             patches: self.patches,
             bridges: self.bridges.into_iter().map(|(bridge, _)| bridge).collect(),
             nodes: self.nodes,
+            rates: self.rates.into_iter().map(|(rate, _)| rate).collect(),
         }
     }
 }
@@ -372,7 +376,7 @@ fn read_file(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 /// The names of the sections of a file.
-const SECTIONS: &[&str] = &["switch", "port", "underlay", "patch", "bridge", "node"];
+const SECTIONS: &[&str] = &["switch", "port", "underlay", "patch", "bridge", "node", "rate"];
 
 fn read(
     root: &toml::Spanned<DeTable<'_>>,
@@ -415,6 +419,11 @@ fn read(
             "node" => {
                 for (name, section) in section::named("node", value, report) {
                     node::read(name, &section, kinds, report, draft);
+                }
+            }
+            "rate" => {
+                for (name, section) in section::named("rate", value, report) {
+                    rate::read_section(name, &section, report, draft);
                 }
             }
             other if switch::KEYS.iter().any(|key| key.name == other) => {

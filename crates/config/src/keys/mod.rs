@@ -13,7 +13,7 @@ pub(super) mod schema_tests;
 mod tests;
 
 use crate::key::Key;
-use crate::sections::{bridge_port, kind, network, node, port, switch, underlay};
+use crate::sections::{kind, network, node, port, rate, switch, underlay};
 
 pub use explain::{Explanation, UnknownKey, explain, explain_all};
 pub use schema::schema;
@@ -31,7 +31,7 @@ pub(super) struct Group {
 /// Returns all keys of all sections, in the order of the documents.
 pub(super) fn groups() -> Vec<Group> {
     let group = |section, kind, keys: &[Key]| Group { section, kind, keys: keys.to_vec() };
-    let of_ports = [port::KEYS, bridge_port::KEYS].concat();
+    let of_ports = port::keys();
     let mut groups = vec![group("switch", None, switch::KEYS), group("port", None, &of_ports)];
     groups.extend(kind::keys().map(|(kind, keys)| Group { section: "port", kind: Some(kind), keys }));
     groups.extend([
@@ -40,6 +40,7 @@ pub(super) fn groups() -> Vec<Group> {
         group("bridge", None, network::BRIDGE_KEYS),
         group("node", None, node::KEYS),
         group("node", Some("mirror"), node::MIRROR_KEYS),
+        group("rate", None, rate::RATE_KEYS),
     ]);
     groups
 }

@@ -54,6 +54,7 @@ pub fn schema(kinds: &Kinds) -> Json {
             "patch": named(object(keys_of("patch", None))),
             "bridge": named(object(keys_of("bridge", None))),
             "node": named(json!({ "oneOf": nodes })),
+            "rate": named(object(keys_of("rate", None))),
         },
     })
 }
@@ -96,6 +97,9 @@ fn property(key: &Key) -> Json {
         Value::Boolean => json!({ "type": "boolean" }),
         Value::Choice(words) => json!({ "type": "string", "enum": words }),
         Value::Text(_) => text,
+        Value::TextOrTexts { .. } => {
+            json!({ "oneOf": [text, { "type": "array", "items": text, "minItems": 1, "maxItems": 2 }] })
+        }
         Value::Choices(words) => {
             json!({ "type": "array", "items": { "type": "string", "enum": words }, "uniqueItems": true })
         }

@@ -8,6 +8,7 @@ pub(crate) mod node;
 pub(crate) mod permissions;
 pub(crate) mod port;
 pub(crate) mod port_list;
+pub(crate) mod rate;
 pub(crate) mod section;
 pub(crate) mod source_check;
 pub(crate) mod switch;

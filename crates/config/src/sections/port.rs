@@ -1,9 +1,12 @@
 //! Reads `[port.NAME]`: the keys that ports of all kinds have.
 
+use straightline_wire::FrameLimit;
+
 use crate::diagnostic::{Findings, Span};
 use crate::key::{Absent, Key, UNBOUNDED, Value};
 use crate::sections::bridge_port;
 use crate::sections::kind;
+use crate::sections::rate;
 use crate::sections::section::Section;
 use crate::sections::source_check;
 use crate::{Draft, PortConfig};
@@ -85,10 +88,17 @@ pub(crate) struct PortSpans {
     pub(crate) native_vlan: Option<Span>,
     /// The first key that only a bridge heeds.
     pub(crate) bridge_key: Option<(&'static str, Span)>,
+    /// The sections `[rate.NAME]` that the port names.
+    pub(crate) rates: Vec<(String, Span)>,
+}
+
+/// Returns the keys that ports of all kinds have, with those of bridges and rates.
+pub(crate) fn keys() -> Vec<Key> {
+    [KEYS, bridge_port::KEYS, rate::KEYS].concat()
 }
 
 pub(crate) fn read(name: &str, section: &Section<'_>, report: &mut Findings<'_>, draft: &mut Draft) {
-    let kind = kind::read(section, &[KEYS, bridge_port::KEYS].concat(), report, draft);
+    let kind = kind::read(section, &keys(), report, draft);
     let mtu = section
         .integer("mtu", PortConfig::MIN_MTU..=9216, report)
         .map_or(PortConfig::DEFAULT_MTU, toml::Spanned::into_inner);
@@ -99,6 +109,8 @@ pub(crate) fn read(name: &str, section: &Section<'_>, report: &mut Findings<'_>,
     let (nodes, node_spans) = read_nodes(section, "nodes", report);
     let (egress_nodes, egress_spans) = read_nodes(section, "egress-nodes", report);
     let bridge_port::Read { rules, first } = bridge_port::read(section, report);
+    let frame = FrameLimit::new(mtu).bytes().into();
+    let rate::Read { rate_in, rate_out, names } = rate::read(section, kind.can_wait(), frame, report);
     let name_span = section.span().clone();
     let spans = PortSpans {
         name: name_span,
@@ -110,8 +122,10 @@ pub(crate) fn read(name: &str, section: &Section<'_>, report: &mut Findings<'_>,
         trunk: section.place("trunk", report),
         native_vlan: section.place("native-vlan", report),
         bridge_key: first,
+        rates: names,
     };
-    let port = PortConfig { name: name.to_owned(), kind, mtu, mac, nodes, egress_nodes, source_check, rules };
+    let name = name.to_owned();
+    let port = PortConfig { name, kind, mtu, mac, nodes, egress_nodes, source_check, rules, rate_in, rate_out };
     draft.ports.push((port, spans));
 }
 

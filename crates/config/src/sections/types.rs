@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use caps::Capability;
 use rustix::process::getegid;
 use straightline_api::{Joined, JoinedKind, Port};
-use straightline_graph::{OWN_MODE, Permissions};
+use straightline_graph::{OWN_MODE, Permissions, RateLimits};
 use straightline_nodes::{IpPrefix, MacPrefix, PortRules, PortVlans};
 use straightline_packet::Level;
 use straightline_underlay::{Address, PathMtuErrors};
@@ -33,6 +33,8 @@ pub struct Config {
     pub bridges: Vec<BridgeConfig>,
     /// `[node.NAME]`
     pub nodes: Vec<NodeConfig>,
+    /// `[rate.NAME]`
+    pub rates: Vec<RateConfig>,
 }
 
 impl Config {
@@ -46,6 +48,17 @@ impl Config {
     #[must_use]
     pub fn underlay_index(&self, name: &str) -> Option<usize> {
         self.underlays.iter().position(|underlay| underlay.name == name)
+    }
+
+    /// Returns the limits of a port's rate.
+    #[must_use]
+    pub fn limits(&self, rate: &PortRate) -> RateLimits {
+        match rate {
+            PortRate::Own(limits) | PortRate::Live(limits) => *limits,
+            PortRate::Shared(name) => {
+                self.rates.iter().find(|rate| rate.name == *name).map(|rate| rate.limits).unwrap_or_default()
+            }
+        }
     }
 
     /// Returns the patch, bridge or underlay that the port of this name is in.
@@ -298,6 +311,30 @@ pub struct PortConfig {
     pub source_check: Option<SourceCheckConfig>,
     /// The rules of the port in a bridge: its VLANs, for example.
     pub rules: PortRules,
+    /// The limit of what comes in from the port. `None`: there is none.
+    pub rate_in: Option<PortRate>,
+    /// The limit of what goes out to the port.
+    pub rate_out: Option<PortRate>,
+}
+
+/// The limit of a port in one direction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PortRate {
+    /// Limits of its own.
+    Own(RateLimits),
+    /// The limits of the section `[rate.NAME]` of this name, together with all others that name it.
+    Shared(String),
+    /// Limits that a client of the API has set. The file wins at the next reload.
+    Live(RateLimits),
+}
+
+/// A section `[rate.NAME]`: a bucket that several ports share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RateConfig {
+    /// The name, unique among rates, with the letters of names of ports.
+    pub name: String,
+    /// The limits of all ports together.
+    pub limits: RateLimits,
 }
 
 /// The addresses that the guest of a port may claim (`source-check = "mac"`).
@@ -358,7 +395,15 @@ impl PortConfig {
             egress_nodes: Vec::new(),
             source_check: None,
             rules: PortRules::default(),
+            rate_in: None,
+            rate_out: None,
         }
+    }
+
+    /// Returns the limits of this key of a port: `rate-in` or `rate-out`.
+    #[must_use]
+    pub fn rate(&self, key: &str) -> Option<&PortRate> {
+        if key == "rate-in" { self.rate_in.as_ref() } else { self.rate_out.as_ref() }
     }
 }
 

@@ -515,3 +515,62 @@ fn ports_that_fall_into_the_default_vlan_are_worth_a_warning() {
         "{warnings:?}"
     );
 }
+
+#[test]
+fn rates() {
+    let fixture = Fixture::new();
+    let lan = |keys: &str| format!("{}{keys}\n[bridge.lan]\nports = [\"p\"]\n", fixture.port("p"));
+    let wrong = |keys: &str, line: usize, parts: &[&str]| one_error(&lan(keys), line, parts);
+    wrong(
+        "rate-in = \"0 bit/s\"",
+        4,
+        &["rate-in \"0 bit/s\" in port \"p\": out of range; it must be 600 kbit/s to 1 Tbit/s"],
+    );
+    wrong("rate-in = \"1 packet/s\"", 4, &["it must be 50 packet/s to 1G packet/s"]);
+    wrong("rate-in = \"900 Tbit/s\"", 4, &["out of range"]);
+    wrong("rate-out = \"1 GB/s\"", 4, &["rate-out \"1 GB/s\" in port \"p\": not a rate; write a rate such as"]);
+    wrong("rate-in = 7", 4, &["rate-in in port \"p\" is an integer", "rate-in = \"1 Gbit/s\""]);
+    wrong("rate-in = []", 4, &["the list is empty"]);
+    wrong("rate-in = [\"1 Gbit/s\", \"2 Gbit/s\"]", 4, &["a second value of this unit"]);
+    wrong(
+        "rate-in = \"1 Gbit/s\"\nburst = \"1 kB\"",
+        5,
+        &["burst of 1000 bytes in port \"p\": the longest frame has 1518 bytes"],
+    );
+    wrong("rate-in = \"1 Gbit/s\"\nburst = \"0 packet\"", 5, &["out of range; it must be 1 to"]);
+    wrong("rate-in = \"1 Gbit/s\"\nburst = \"64 packet\"", 5, &["no rate of this section is in packets"]);
+    wrong("rate-in = \"1 Gbit/s\"\nburst = \"1 Gbit\"", 5, &["not a burst; write a burst such as"]);
+    wrong("burst = \"1 MB\"", 4, &["burst in port \"p\" needs rate-in or rate-out"]);
+    wrong("rate-in = \"tenant\"", 4, &["rate \"tenant\" of port \"p\": no such rate; there is no section [rate.NAME]"]);
+    let shared = "rate-in = \"t\"\nburst = \"1 MB\"\n[rate.t]\nrate = \"1 Gbit/s\"";
+    wrong(shared, 5, &["burst in port \"p\" needs rate-in or rate-out with a rate of its own"]);
+    wrong("rate-in = \"t\"\n[rate.t]", 5, &["rate \"t\" has no \"rate\""]);
+    wrong("rate-in = \"t\"\n[rate.t]\nrate = \"1 bit/s\"", 6, &["rate \"1 bit/s\" in rate \"t\": out of range"]);
+    wrong("rate-in = \"t\"\n[rate.t]\nrate = \"1 Gbit/s\"\nports = 3", 7, &["unknown key \"ports\" in rate \"t\""]);
+    wrong("rate-in = \"s\"\n[rate.t]\nrate = \"1 Gbit/s\"", 4, &["no such rate; rates are t"]);
+}
+
+#[test]
+fn rates_and_their_bursts() {
+    use straightline_graph::{Limit, RateLimits};
+
+    use crate::{PortRate, rate_text};
+    let fixture = Fixture::new();
+    let lan = |keys: &str| good(&format!("{}{keys}\n[bridge.lan]\nports = [\"p\"]\n", fixture.port("p")));
+    let loaded = lan("rate-in = [\"1 Gbit/s\", \"100k packet/s\"]\nrate-out = \"1 Gbit/s\"");
+    let port = &loaded.config.ports[0];
+    let limit = |per_second, burst| Some(Limit { per_second, burst });
+    let limits = RateLimits { bytes: limit(125_000_000, 500_000), packets: limit(100_000, 400) };
+    assert_eq!(rate_text(&limits), "1 Gbit/s, 100k packet/s");
+    assert_eq!(port.rate_in, Some(PortRate::Own(limits)));
+    // Where packets are dropped, more of them pass at once.
+    let limits = RateLimits { bytes: limit(125_000_000, 12_500_000), packets: None };
+    assert_eq!(port.rate_out, Some(PortRate::Own(limits)));
+    let loaded = lan("rate-in = \"t\"\n[rate.t]\nrate = \"600 kbit/s\"\n[rate.u]\nrate = \"50 packet/s\"");
+    assert_eq!(loaded.config.ports[0].rate_in, Some(PortRate::Shared("t".to_owned())));
+    assert_eq!(loaded.config.rates[0].limits, RateLimits { bytes: limit(75_000, 65_536), packets: None });
+    let warnings: Vec<_> = loaded.warnings.iter().map(ToString::to_string).collect();
+    assert_eq!(warnings, ["f.toml:7: rate \"u\" is in rate-in or rate-out of no port; it limits nothing"]);
+    let loaded = lan("rate-in = \"10 Gbit/s\"\nburst = \"64 KiB\"");
+    assert!(loaded.warnings[0].to_string().contains("the rate brings 1250000 bytes in a millisecond"));
+}
