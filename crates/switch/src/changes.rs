@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use crate::api::{Change, ChangeKind, Changed};
-use crate::config::{BridgeConfig, Config, PatchConfig, note};
+use crate::config::{BridgeConfig, Config, PatchConfig, PortConfig, PortRate, note, rate_text};
 use crate::plan::Step;
 
 /// The most names in one list of a message.
@@ -53,6 +53,19 @@ pub(crate) fn describe(step: &Step, old: &Config, new: &Config) -> Change {
                 None => "its packets may claim any address",
             };
             (Port, &port.name, Other, detail.to_owned())
+        }
+        Step::PortRate { old: was, new: at, key } => {
+            let text = |config: &Config, port: &PortConfig| match port.rate(key) {
+                Some(PortRate::Shared(name)) => {
+                    format!("{name} ({})", rate_text(&config.limits(&PortRate::Shared(name.clone()))))
+                }
+                Some(PortRate::Own(limits)) => rate_text(limits),
+                Some(PortRate::Live(limits)) => format!("{} (set by a command)", rate_text(limits)),
+                None => "none".to_owned(),
+            };
+            let port = &new.ports[*at];
+            let detail = format!("{key} {} is now {}", text(old, &old.ports[*was]), text(new, port));
+            (Port, &port.name, Other, detail)
         }
         Step::PortRules { new: at } => {
             let port = &new.ports[*at];

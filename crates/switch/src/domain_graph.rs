@@ -5,7 +5,7 @@ use std::iter;
 use std::sync::Arc;
 
 use az::SaturatingAs;
-use straightline_graph::{Graph, Node, NodeIndex, NodeStats, Port, PortControl, Work};
+use straightline_graph::{Graph, Meter, Node, NodeIndex, NodeStats, Police, Port, PortControl, RateTable, Work};
 use straightline_nodes::{
     AllowedAddresses, BridgeRules, BridgeTable, Patch, PortVlans, Sink, SnoopingTable, TagForm, VlanSplit,
 };
@@ -59,6 +59,11 @@ impl LiveParts<'_> {
         domains.iter().for_each(|domain| building.domain(domain));
         let fan_out = domains.iter().map(|domain| domain.fan_out()).max().unwrap_or(1).max(1);
         Work { graph, drops: self.drops.clone(), fan_out: fan_out.saturating_as::<u32>(), level: self.level }
+    }
+
+    /// Returns a meter for the limit of a port, for `rate-in` or `rate-out`. `None`: it has none.
+    fn rate(&self, key: &str, end: &EndSpec) -> Option<Meter> {
+        Some(self.tables.get::<RateTable>(key, &end.name)?.meter())
     }
 
     /// Returns the tunnel of a port.
@@ -166,14 +171,26 @@ impl<'a> Building<'a> {
                 first = self.graph.node(name, Box::new(allowed.node()), &[first]);
             }
             if end.tunnel.is_some() {
+                if let Some(rate) = self.live.rate("rate-in", end) {
+                    let police = Police::new(rate, end.index());
+                    first = self.graph.node(format!("rate-in.{}", end.name), Box::new(police), &[first]);
+                }
                 entrances.push(Entrance { tunnel: end, first, network });
             } else if carriers.iter().any(|carrier| carrier.spec.carrier.index() == end.index()) {
                 shared.push(SharedPort { port: end.index(), first });
             } else if let Some(input) = self.port(end) {
-                self.graph.input(input, first);
+                self.input(end, input, first);
             }
         }
         entrances
+    }
+
+    /// Adds an input, with the limit of its port.
+    fn input(&mut self, end: &EndSpec, port: Arc<dyn Port>, to: NodeIndex) {
+        match self.live.rate("rate-in", end) {
+            Some(rate) => self.graph.limited_input(port, to, rate),
+            None => self.graph.input(port, to),
+        }
     }
 
     /// Has each output of a bridge see its own form of a flooded packet, which all of them share.
@@ -228,7 +245,7 @@ impl<'a> Building<'a> {
                 }
                 None => decap,
             };
-            self.graph.input(Arc::clone(&carrier.port), first);
+            self.input(end, Arc::clone(&carrier.port), first);
         }
         let own = OwnPackets::new(end.index(), indexes);
         let own = self.graph.node(format!("own.{name}"), Box::new(own), &edges(|entrance| entrance.network));
@@ -247,12 +264,28 @@ struct Ends<'a> {
 impl Ends<'_> {
     /// Adds the output of a port.
     fn output(&self, graph: &mut Graph, end: &EndSpec) -> NodeIndex {
-        self.encap(graph, end).unwrap_or_else(|| graph.output(self.port(end), self.waits))
+        let output = self.encap(graph, end).unwrap_or_else(|| graph.output(self.port(end), self.waits));
+        self.limited(graph, end, output)
+    }
+
+    /// Limits an output to the rate of its port.
+    fn limited(&self, graph: &mut Graph, end: &EndSpec, output: NodeIndex) -> NodeIndex {
+        match self.live.rate("rate-out", end) {
+            None => output,
+            Some(rate) if end.tunnel.is_some() => {
+                graph.node(format!("rate-out.{}", end.name), Box::new(Police::new(rate, end.index())), &[output])
+            }
+            Some(rate) => {
+                graph.limit_output(output, rate);
+                output
+            }
+        }
     }
 
     /// Adds an output that delivers copies to a port.
     fn copy_output(&self, graph: &mut Graph, end: &EndSpec) -> NodeIndex {
-        self.encap(graph, end).unwrap_or_else(|| graph.copy_output(self.port(end)))
+        let output = self.encap(graph, end).unwrap_or_else(|| graph.copy_output(self.port(end)));
+        self.limited(graph, end, output)
     }
 
     fn port(&self, end: &EndSpec) -> Arc<dyn Port> {

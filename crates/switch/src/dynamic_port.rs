@@ -62,6 +62,14 @@ impl Entry {
 }
 
 impl DesiredConfig {
+    /// Returns the port of this name: one of the file, or a dynamic one.
+    pub(crate) fn port_mut(&mut self, name: &str) -> Option<&mut PortConfig> {
+        match self.config.port_index(name) {
+            Some(at) => self.config.ports.iter_mut().nth(at),
+            None => self.entries.iter_mut().map(|entry| &mut entry.port).find(|port| port.name == name),
+        }
+    }
+
     /// Returns `config` with the dynamic ports in it. A port whose bridge is gone is in no bridge.
     pub(crate) fn with_dynamic_ports(&self, config: &Config) -> anyhow::Result<Config> {
         let mut whole = config.clone();

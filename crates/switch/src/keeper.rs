@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::api::{
     Capture, CaptureRequest, Changes, Control, DynamicPortGuard, ErrorCode, EventKind, Ping, PingRequest, PortRequest,
-    Refusal, Stream, Trace, TraceRequest,
+    RateRequest, RateSet, Refusal, Stream, Trace, TraceRequest,
 };
 use crate::config::{Config, Diagnostic, Interfaces, Kinds, Loaded};
 use crate::config_file::AppliedFile;
@@ -120,6 +120,10 @@ impl Control for Keeper {
         // The name is the only thing that can be wrong.
         let unknown = |error: anyhow::Error| Refusal::new(ErrorCode::UnknownPort, error.to_string()).about(port);
         self.switch.set_link(port, up).map_err(unknown)
+    }
+
+    fn set_rate(&self, request: &RateRequest) -> Result<RateSet, Refusal> {
+        self.switch.set_rate(request)
     }
 
     fn capture(&self, request: &CaptureRequest) -> Result<(Capture, Box<dyn Stream>), Refusal> {

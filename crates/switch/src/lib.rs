@@ -55,6 +55,7 @@ mod plan;
 mod reload;
 mod running;
 pub mod sandbox;
+mod set_rate;
 pub mod socket_maker;
 mod source;
 mod switch;

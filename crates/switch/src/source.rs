@@ -8,7 +8,7 @@ use std::time::{Instant, SystemTime};
 
 use straightline_fdb::Share;
 use straightline_graph::clock::{cycles, seconds};
-use straightline_graph::{DeviceStatus, DownCause, NodeControl, NodeStats, QueueCounters, Rows, RxFilter};
+use straightline_graph::{DeviceStatus, DownCause, NodeControl, NodeStats, QueueCounters, RateTable, Rows, RxFilter};
 use straightline_nodes::{self as nodes, BridgeTable};
 use straightline_packet::{IgnorePoison, PortIndex};
 use straightline_port::{HelperProcess, socket_file};
@@ -22,11 +22,11 @@ use crate::api::{
     QueuePairs, Refusal, RingKind, Row, Runtime, RxMode, Source, Status, Stream, Table, TableRequest, Tables, Tunnel,
     VlanRole, Worker, since_epoch,
 };
-use crate::config::{Config, Mechanism, NumaNodes, PortNetwork, TunnelSettings};
+use crate::config::{Config, Mechanism, NumaNodes, PortConfig, PortNetwork, PortRate, TunnelSettings, rate_text};
 use crate::config_file::AppliedFile;
 use crate::plan::PortPlan;
 use crate::running::{REMOVED, Running, Snapshot};
-use crate::{descriptors, sandbox, user_names};
+use crate::{api, descriptors, sandbox, user_names};
 
 impl Running {
     /// Returns the use of the workers' time since the start.
@@ -111,6 +111,8 @@ impl Source for Running {
                 queue_pairs: described.queue_pairs.map(|pairs| QueuePairs { enabled: status.pairs, ..pairs }),
                 vlans: rules.as_ref().and_then(|rules| rules.vlans.as_ref()).map(port_vlans),
                 isolated: rules.is_some_and(|rules| rules.isolated),
+                rate_in: now.rate(config, "rate-in"),
+                rate_out: now.rate(config, "rate-out"),
                 joined: network.map(|network| network.joined(&now.config)),
                 addresses: network.and_then(|network| now.addresses(network, place)),
                 device: status.device.map(device),
@@ -243,6 +245,29 @@ impl Snapshot {
         let bridge = self.config.bridges.get(network.at).filter(|_| network.kind == JoinedKind::Bridge)?;
         let table = self.tables.get::<BridgeTable>("bridge", &bridge.name)?;
         Some(addresses(table.share(PortIndex(place.slot))))
+    }
+
+    /// Returns a limit of a port, and its use.
+    fn rate(&self, port: &PortConfig, key: &str) -> Option<api::PortRate> {
+        let rate = port.rate(key)?;
+        let table = self.tables.get::<RateTable>(key, &port.name)?;
+        let limits = table.limits();
+        let stats = table.stats();
+        Some(api::PortRate {
+            limit: rate_text(&limits),
+            bits: limits.bytes.map(|limit| limit.per_second * 8),
+            packets: limits.packets.map(|limit| limit.per_second),
+            burst_bytes: limits.bytes.map(|limit| limit.burst),
+            burst_packets: limits.packets.map(|limit| limit.burst),
+            shared: if let PortRate::Shared(name) = rate { Some(name.clone()) } else { None },
+            owner: if let PortRate::Live(_) = rate { "api" } else { "file" }.to_owned(),
+            waits: key == "rate-in" && port.kind.can_wait(),
+            passed_bytes: stats.bytes.get(),
+            passed_packets: stats.packets.get(),
+            wait_count: stats.waits.get(),
+            waited_ms: stats.waited.get() / 1_000_000,
+            dropped: stats.dropped.get(),
+        })
     }
 
     /// Returns the rows of all tables.

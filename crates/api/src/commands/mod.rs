@@ -21,6 +21,7 @@ pub(crate) mod neighbours;
 mod ping;
 mod port;
 pub(crate) mod ports;
+mod rate;
 pub(crate) mod reload;
 mod right;
 pub(crate) mod runtime;
@@ -45,9 +46,10 @@ pub use neighbours::{Neighbour, NeighbourState, Neighbours, OwnAddress};
 pub use ping::{Ping, PingLine, PingRequest};
 pub use port::PortRequest;
 pub use ports::{
-    Addresses, Device, DownReason, Joined, JoinedKind, Link, Packets, PathMtu, Port, PortNodes, PortVlans, Ports,
-    Queue, QueuePairs, RingKind, RxMode, Tunnel, VlanRole,
+    Addresses, Device, DownReason, Joined, JoinedKind, Link, Packets, PathMtu, Port, PortNodes, PortRate, PortVlans,
+    Ports, Queue, QueuePairs, RingKind, RxMode, Tunnel, VlanRole,
 };
+pub use rate::{RateRequest, RateSet};
 pub use reload::{Change, ChangeKind, Changed, Changes, ReloadRequest};
 pub use right::Right;
 pub use runtime::{Cleared, Node, Runtime, Worker};
@@ -204,6 +206,17 @@ commands! {
         answer: Done,
         help: "Set a port's link down, or let it come up again",
         prints: link::text,
+    }
+
+    /// Sets a limit of a port, until the next reload.
+    Rate(RateRequest) {
+        word: "rate",
+        right: Operate,
+        arguments: "it needs \"port\" (a name), \"direction\" (\"in\" or \"out\") and \"rate\" (a list of texts); \
+            \"burst\" (a list of texts) is optional",
+        answer: RateSet,
+        help: "Set a limit of a port's traffic, until the next reload",
+        prints: rate::text,
     }
 
     /// Adds a port until the connection closes. Its socket comes with the request as a descriptor.

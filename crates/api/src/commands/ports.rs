@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::NeighbourState;
+use crate::layout::count;
 
 mod text;
 
@@ -102,6 +103,12 @@ pub struct Port {
     /// True if the port exchanges packets only with ports of its bridge that are not isolated.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub isolated: bool,
+    /// The limit of what comes in from the port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate_in: Option<PortRate>,
+    /// The limit of what goes out to the port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate_out: Option<PortRate>,
     /// The numbers of addresses behind a port that is in a bridge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub addresses: Option<Addresses>,
@@ -206,6 +213,63 @@ pub enum VlanRole {
     Trunk,
     /// Packets of a customer, in one VLAN of the provider.
     Customer,
+}
+
+/// The limit of a port in one direction, and its use.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct PortRate {
+    /// The limit as the file has it, such as `1 Gbit/s, 100k packet/s`.
+    pub limit: String,
+    /// Bits a second; none if they are not limited.
+    #[serde(default)]
+    pub bits: Option<u64>,
+    /// Packets a second.
+    #[serde(default)]
+    pub packets: Option<u64>,
+    /// Bytes that pass at once.
+    #[serde(default)]
+    pub burst_bytes: Option<u64>,
+    /// Packets that pass at once.
+    #[serde(default)]
+    pub burst_packets: Option<u64>,
+    /// The section `[rate.NAME]` that the port shares with others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shared: Option<String>,
+    /// The owner of the limit: `file`, or `api` if a command has set it until the next reload.
+    pub owner: String,
+    /// True if packets beyond the limit wait in the ring of the guest; else they are dropped.
+    pub waits: bool,
+    /// Bytes that have passed, as the limit counts them: a GSO packet counts as its segments.
+    pub passed_bytes: u64,
+    /// Packets that have passed, counted in the same way.
+    pub passed_packets: u64,
+    /// Times that packets waited.
+    pub wait_count: u64,
+    /// Milliseconds of these waits together.
+    pub waited_ms: u64,
+    /// Packets that were dropped.
+    pub dropped: u64,
+}
+
+impl PortRate {
+    /// Describes the limit and its use: `1 Gbit/s, 12,000 bytes passed, waited 12 times for 340 ms`.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let mut facts = vec![self.limit.clone()];
+        facts.extend(self.shared.as_ref().map(|shared| format!("shared as {shared}")));
+        if self.owner == "api" {
+            facts.push("until the next reload".to_owned());
+        }
+        facts.push(format!("{} bytes passed", count(self.passed_bytes)));
+        if self.wait_count > 0 {
+            facts.push(format!("waited {} times for {} ms", count(self.wait_count), count(self.waited_ms)));
+        }
+        if self.dropped > 0 {
+            facts.push(format!("{} packets dropped", count(self.dropped)));
+        }
+        facts.join(", ")
+    }
 }
 
 /// The NUMA nodes of a port.

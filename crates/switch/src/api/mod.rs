@@ -127,6 +127,15 @@ pub trait Control: Send + Sync {
     /// The request is not valid, or the underlay does not exist or cannot send to the address.
     fn ping(&self, request: &PingRequest) -> Result<(Ping, Box<dyn Stream>), Refusal>;
 
+    /// Sets a limit of a port, until the next reload.
+    ///
+    /// # Errors
+    /// There is no such port, or the rate is not valid.
+    fn set_rate(&self, request: &RateRequest) -> Result<RateSet, Refusal> {
+        let _ = request;
+        Err(Refusal::new(ErrorCode::Refused, "this program sets no rates"))
+    }
+
     /// Adds a port until the returned guard is dropped.
     ///
     /// # Errors
@@ -192,6 +201,7 @@ impl RequestHandler {
                 self.control()?.set_link(port, *up)?;
                 good(Done {})
             }
+            Request::Rate(request) => good(self.control()?.set_rate(request)?),
             Request::Capture(capture) => begin_stream(held, || self.control()?.capture(capture)),
             Request::Trace(trace) => begin_stream(held, || self.control()?.trace(trace)),
             Request::Ping(ping) => begin_stream(held, || self.control()?.ping(ping)),

@@ -27,6 +27,8 @@ pub(crate) enum Step {
     PortNodes { new: usize },
     /// A port's packets are checked against other addresses, or no longer checked.
     PortSourceCheck { new: usize },
+    /// A port has another limit for this key: `rate-in` or `rate-out`.
+    PortRate { old: usize, new: usize, key: &'static str },
     /// A port has other VLANs or other rules in its bridge.
     PortRules { new: usize },
     /// An underlay is added.
@@ -83,7 +85,18 @@ pub(crate) fn needs_restart(old: &SwitchConfig, new: &SwitchConfig) -> Option<St
 pub(super) fn remade((old_config, old): (&Config, usize), (config, new): (&Config, usize)) -> Option<String> {
     let old = &old_config.ports[old];
     let new = &config.ports[new];
-    let PortConfig { name: _, kind, mtu, mac, nodes: _, egress_nodes: _, source_check: _, rules: _ } = old;
+    let PortConfig {
+        name: _,
+        kind,
+        mtu,
+        mac,
+        nodes: _,
+        egress_nodes: _,
+        source_check: _,
+        rules: _,
+        rate_in: _,
+        rate_out: _,
+    } = old;
     let mut differences = Vec::new();
     note(&mut differences, "mtu", *mtu, new.mtu);
     let text = |mac: Option<Mac>| mac.map_or_else(|| "none".to_owned(), |mac| mac.to_string());
@@ -160,6 +173,13 @@ pub(crate) fn difference(before: Before<'_>, config: &Config, plan: &Plan) -> Ve
         }
         if old_config.ports[old].source_check != port.source_check {
             steps.push(Step::PortSourceCheck { new });
+        }
+        for key in ["rate-in", "rate-out"] {
+            let [before, after] = [(old_config, was), (config, port)]
+                .map(|(config, port)| (port.rate(key), super::rate(config, port.rate(key))));
+            if before != after {
+                steps.push(Step::PortRate { old, new, key });
+            }
         }
         if was.rules != port.rules {
             steps.push(Step::PortRules { new });

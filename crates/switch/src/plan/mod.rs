@@ -36,8 +36,8 @@ pub(crate) use difference::{Step, difference, needs_restart};
 pub(crate) use nodes::PlanNodes;
 use nodes::retain_near;
 pub(crate) use spec::{
-    DomainSpec, EndSpec, NetworkSpec, NodeSpec, PartSpec, PortSpec, SourceCheckSpec, UnderlaySpec, bridge_rules,
-    source_check, specs, unchanged,
+    DomainSpec, EndSpec, NetworkSpec, NodeSpec, PartSpec, PortSpec, RateSpec, SourceCheckSpec, UnderlaySpec,
+    bridge_rules, rate, source_check, specs, unchanged,
 };
 
 /// A forwarding domain: ports that packets pass between, as an index into the configuration's

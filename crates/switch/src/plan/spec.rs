@@ -9,12 +9,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use straightline_graph::RateLimits;
 use straightline_nodes::{BridgePort, BridgeRules, MacPrefix, PortVlans};
 use straightline_packet::PortIndex;
 use straightline_wire::{MacAddr, VlanId};
 
 use super::{ForwardingDomain, Plan, PortPlan};
-use crate::config::{Config, NodeConfig, PortConfig, SourceCheckConfig, TunnelSettings, UnderlayConfig};
+use crate::config::{Config, NodeConfig, PortConfig, PortRate, SourceCheckConfig, TunnelSettings, UnderlayConfig};
 
 /// The kind and the name of a domain or of a part of one. Names are unique among their kind.
 pub(crate) type SpecName = (&'static str, String);
@@ -67,6 +68,16 @@ pub(crate) struct PortSpec {
     /// The nodes that packets to it pass behind the network.
     pub(crate) egress: Arc<[NodeSpec]>,
     pub(crate) source_check: Option<SourceCheckSpec>,
+    pub(crate) rate_in: Option<RateSpec>,
+    pub(crate) rate_out: Option<RateSpec>,
+}
+
+/// The limit of a port in one direction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RateSpec {
+    pub(crate) limits: RateLimits,
+    /// The section `[rate.NAME]` whose bucket the port shares.
+    pub(crate) shared: Option<String>,
 }
 
 /// A port as the beginning or end of a graph.
@@ -197,6 +208,8 @@ impl<'a> Reader<'a> {
             ingress: self.nodes(&port.nodes),
             egress: self.nodes(&port.egress_nodes),
             source_check: source_check(port),
+            rate_in: rate(self.config, port.rate_in.as_ref()),
+            rate_out: rate(self.config, port.rate_out.as_ref()),
         }
     }
 
@@ -252,6 +265,13 @@ pub(crate) fn bridge_rules(config: &Config, plan: &Plan, at: usize) -> BridgeRul
         ports: ports.collect(),
         snooping: bridge.snooping,
     }
+}
+
+/// Returns the limit of a port.
+pub(crate) fn rate(config: &Config, rate: Option<&PortRate>) -> Option<RateSpec> {
+    let rate = rate?;
+    let shared = if let PortRate::Shared(name) = rate { Some(name.clone()) } else { None };
+    Some(RateSpec { limits: config.limits(rate), shared })
 }
 
 /// Returns the addresses that a port's guest may claim. `None`: all.

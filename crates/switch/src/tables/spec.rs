@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use anyhow::Context;
-use straightline_graph::NodeControl;
+use straightline_graph::{NodeControl, RateLimits, RateOwner, RateTable};
 use straightline_nodes::{AllowedAddresses, BridgeRules, BridgeTable, SnoopingTable};
 use straightline_packet::{Drops, PortIndex};
 use straightline_underlay::{Tunnel, TunnelConfig, Underlay, UnderlayConfig};
@@ -13,7 +13,7 @@ use straightline_wire::MacAddr;
 use super::Tables;
 use crate::config::{self, Config, Mac, NodeConfig, PortKind};
 use crate::default_mac::default_mac;
-use crate::plan::{Plan, SourceCheckSpec, bridge_rules, source_check};
+use crate::plan::{Plan, RateSpec, SourceCheckSpec, bridge_rules, rate, source_check};
 
 /// All that a table is made from.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,6 +42,17 @@ pub(super) enum TableSpec {
         port: String,
         check: SourceCheckSpec,
     },
+    /// A bucket that several ports share.
+    Rate {
+        name: String,
+        limits: RateLimits,
+    },
+    /// The limit of a port, for `rate-in` or `rate-out`.
+    PortRate {
+        port: String,
+        key: &'static str,
+        rate: RateSpec,
+    },
     Node(NodeConfig),
 }
 
@@ -54,6 +65,8 @@ impl TableSpec {
             Self::Bridge { name, .. } => format!("bridge:{name}"),
             Self::Snooping { bridge, .. } => format!("snooping:{bridge}"),
             Self::SourceCheck { port, .. } => format!("source-check:{port}"),
+            Self::Rate { name, .. } => format!("rate:{name}"),
+            Self::PortRate { port, key, .. } => format!("{key}:{port}"),
             Self::Node(node) => format!("node:{}", node.name),
         }
     }
@@ -78,6 +91,15 @@ impl TableSpec {
             }
             Self::Snooping { ports, .. } => Some(Arc::new(SnoopingTable::new(ports.clone()))),
             Self::SourceCheck { check, .. } => Some(Arc::new(allowed(check))),
+            Self::Rate { limits, .. } => Some(Arc::new(RateTable::new(RateOwner::Shared, *limits))),
+            Self::PortRate { port, key, rate } => {
+                let owner = RateOwner::Port { port: port.clone(), key };
+                let shared = rate.shared.as_ref().and_then(|name| tables.get::<RateTable>("rate", name));
+                Some(Arc::new(match shared {
+                    Some(shared) => RateTable::member(owner, &shared),
+                    None => RateTable::new(owner, rate.limits),
+                }))
+            }
             Self::Node(node) => node.control(),
         })
     }
@@ -91,7 +113,9 @@ impl TableSpec {
             | Self::Tunnel { .. }
             | Self::Bridge { .. }
             | Self::Snooping { .. }
-            | Self::SourceCheck { .. } => {
+            | Self::SourceCheck { .. }
+            | Self::Rate { .. }
+            | Self::PortRate { .. } => {
                 let key = key.map_or_else(String::new, |key| format!("{key} in "));
                 format!("{key}{}: {why}", self.name())
             }
@@ -115,7 +139,15 @@ pub(super) fn specs(config: &Config, plan: &Plan) -> anyhow::Result<Vec<TableSpe
         let port = port.with_context(|| format!("underlay {:?}: no port {:?}", underlay.name, underlay.port))?;
         specs.push(TableSpec::Underlay { settings: settings(underlay, &config.ports[port].kind), port: index(port) });
     }
+    for rate in &config.rates {
+        specs.push(TableSpec::Rate { name: rate.name.clone(), limits: rate.limits });
+    }
     for (at, port) in config.ports.iter().enumerate() {
+        for key in ["rate-in", "rate-out"] {
+            if let Some(rate) = rate(config, port.rate(key)) {
+                specs.push(TableSpec::PortRate { port: port.name.clone(), key, rate });
+            }
+        }
         if let Some(tunnel) = port.kind.as_tunnel() {
             let settings = tunnel.config(port, MacAddr(default_mac(&port.name)));
             specs.push(TableSpec::Tunnel { settings, underlay: tunnel.underlay.clone(), port: index(at) });

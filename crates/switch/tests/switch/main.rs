@@ -24,6 +24,7 @@ mod one_copy;
 mod outer;
 mod ping;
 mod queues;
+mod rates;
 mod rules;
 mod segments;
 mod set_down;

@@ -132,6 +132,11 @@ fn port(port: &Port) -> String {
     if port.isolated {
         field("isolated", "from other isolated ports");
     }
+    for (name, limit) in [("rate in", &port.rate_in), ("rate out", &port.rate_out)] {
+        if let Some(limit) = limit {
+            field(name, &limit.describe());
+        }
+    }
     if let Some(addresses) = port.addresses {
         field("addresses", &learned(addresses));
     }
