@@ -77,6 +77,17 @@ export function sortable(table, current) {
   }
 }
 
+// Describes the limits of a port: "rate in 1 Gbit/s, waited 12 times for 340 ms".
+function limits(port) {
+  const describe = (name, rate) => {
+    if (!rate) return [];
+    const waited = rate.wait_count > 0 ? `, waited ${rate.wait_count} times for ${rate.waited_ms} ms` : "";
+    const dropped = rate.dropped > 0 ? `, ${rate.dropped} packets dropped` : "";
+    return [`${name} ${rate.limit}${waited}${dropped}`];
+  };
+  return [...describe("rate in", port.rate_in), ...describe("rate out", port.rate_out)].join("\n");
+}
+
 // Shows the ports: [{name, kind, link, reason, rates, curve}].
 export function showPorts(table, ports) {
   if (order) {
@@ -104,6 +115,7 @@ export function showPorts(table, ports) {
   };
   keep(table.tBodies[0], ports, (port) => port.name, create, (tr, port) => {
     const { rates } = port;
+    tr.cells[0].title = limits(port);
     put(tr.cells[1], port.link);
     tr.cells[1].className = `word ${port.link}`;
     tr.cells[1].title = port.reason ?? "";

@@ -106,6 +106,8 @@ impl Loss<'_> {
     fn is_worth_a_look(&self) -> bool {
         let is_large = |counts: Counts, few| counts.dropped >= few && counts.share() >= SHARE;
         match self.reason {
+            // The check `rates` has it.
+            "rate" if self.port.rate_in.is_some() || self.port.rate_out.is_some() => false,
             // The check `ring-size` has it.
             "no-buffer" if self.port.ring_size > 0 => false,
             reason if LINK.contains(&reason) => self.port.link == Link::Up && is_large(self.now, FEW_NOW),

@@ -16,6 +16,7 @@ mod moves;
 mod process;
 mod program;
 mod querier;
+mod rates;
 mod socket;
 mod tunnel;
 mod vlans;
@@ -54,6 +55,7 @@ pub const CHECKS: &[Check] = &[
     connection::GIVES_UP,
     connection::FLAPPING,
     drops::DROPS,
+    rates::RATES,
     moves::MOVES,
     vlans::VLANS,
     querier::QUERIER,

@@ -6,8 +6,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use straightline_api::{
     Addresses, BridgeMoves, ConfigurationFile, Device, DownReason, Drops, GroupMember, Joined, JoinedKind, Link,
-    MulticastRouter, Neighbour, NeighbourState, Neighbours, OwnAddress, Packets, PathMtu, Port, PortNodes, PortVlans,
-    Privileges, Queue, QueuePairs, Row, Runtime, Status, Tunnel, VlanRole, Worker,
+    MulticastRouter, Neighbour, NeighbourState, Neighbours, OwnAddress, Packets, PathMtu, Port, PortNodes, PortRate,
+    PortVlans, Privileges, Queue, QueuePairs, Row, Runtime, Status, Tunnel, VlanRole, Worker,
 };
 
 mod harmless;
@@ -63,6 +63,14 @@ fn port(name: &str) -> PortFacts {
         joined: Some(Joined { kind: JoinedKind::Bridge, name: "lan".to_owned() }),
         queue_pairs: Some(QueuePairs { offered: Some(2), enabled: 2 }),
         addresses: Some(Addresses { learned: 1, refused: 0 }),
+        rate_in: Some(PortRate {
+            limit: "8 Mbit/s".to_owned(),
+            bits: Some(8_000_000),
+            burst_bytes: Some(65_536),
+            waits: true,
+            wait_count: 7,
+            ..PortRate::default()
+        }),
         vlans: Some(PortVlans {
             role: VlanRole::Access,
             vlans: "10".to_owned(),

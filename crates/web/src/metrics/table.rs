@@ -3,7 +3,9 @@
 //! Labels are bounded: names of the configuration, indexes of queues and workers, and fixed words.
 //! No label has an address.
 
-use straightline_api::{Link, Node, Packets, Port, Queue, Worker};
+use std::time::Duration;
+
+use straightline_api::{Link, Node, Packets, Port, PortRate, Queue, Worker};
 
 use super::Kind::{Counter, Gauge, Info};
 use super::{Family, Samples};
@@ -203,6 +205,48 @@ pub(super) const FAMILIES: &[Family] = &[
         samples: |answers, samples| ports(answers, samples, |port| Some(u64::from(port.mtu))),
     },
     Family {
+        name: "port_rate_limit",
+        kind: Gauge,
+        unit: Some("bytes"),
+        labels: &["port", "direction"],
+        help: "Bytes a second that a limit lets pass; none if bytes are not limited",
+        samples: |answers, samples| rates(answers, samples, |rate| rate.bits.map(|bits| bits / 8)),
+    },
+    Family {
+        name: "port_rate_passed",
+        kind: Counter,
+        unit: Some("bytes"),
+        labels: &["port", "direction"],
+        help: "Bytes that have passed a limit; a GSO packet counts as its segments",
+        samples: |answers, samples| rates(answers, samples, |rate| Some(rate.passed_bytes)),
+    },
+    Family {
+        name: "port_rate_passed_packets",
+        kind: Counter,
+        unit: None,
+        labels: &["port", "direction"],
+        help: "Packets that have passed a limit; a GSO packet counts as its segments",
+        samples: |answers, samples| rates(answers, samples, |rate| Some(rate.passed_packets)),
+    },
+    Family {
+        name: "port_rate_waited",
+        kind: Counter,
+        unit: Some("seconds"),
+        labels: &["port", "direction"],
+        help: "Time that packets waited in the guest's ring for a limit",
+        samples: |answers, samples| {
+            rates(answers, samples, |rate| Some(Duration::from_millis(rate.waited_ms).as_secs_f64()))
+        },
+    },
+    Family {
+        name: "port_rate_dropped",
+        kind: Counter,
+        unit: None,
+        labels: &["port", "direction"],
+        help: "Packets that were dropped because of a limit",
+        samples: |answers, samples| rates(answers, samples, |rate| Some(rate.dropped)),
+    },
+    Family {
         name: "port_addresses",
         kind: Gauge,
         unit: None,
@@ -335,6 +379,17 @@ fn ports<V: Into<super::Number>>(answers: &Answers, samples: &mut Samples, value
     for port in &answers.ports.ports {
         if let Some(value) = value(port) {
             samples.add([&port.name], value);
+        }
+    }
+}
+
+/// Adds a sample for each limit that has a value.
+fn rates<V: Into<super::Number>>(answers: &Answers, samples: &mut Samples, value: fn(&PortRate) -> Option<V>) {
+    for port in &answers.ports.ports {
+        for (direction, rate) in [("in", &port.rate_in), ("out", &port.rate_out)] {
+            if let Some(value) = rate.as_ref().and_then(value) {
+                samples.add([&port.name, direction], value);
+            }
         }
     }
 }

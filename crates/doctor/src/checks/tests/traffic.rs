@@ -28,6 +28,21 @@ pub(super) const FAULTS: &[Fault] = &[
         Warn,
         "a unicast MAC address",
     ),
+    (
+        "rates",
+        |facts| {
+            let rate = facts.ports[0].port.rate_in.as_mut().unwrap();
+            (rate.passed_bytes, rate.wait_count, rate.waited_ms) = (950_000, 500, 480);
+        },
+        Warn,
+        "raise it",
+    ),
+    (
+        "rates",
+        |facts| facts.ports[0].port.rate_in.as_mut().unwrap().burst_bytes = Some(900),
+        Warn,
+        "raise `burst` to 1000 bytes or more",
+    ),
     ("guest-memory", move_nothing, Fail, "share=on"),
     ("moves", |facts| to_and_fro(facts, &["02::1"], "vm2"), Fail, "a MAC address of its own"),
     ("moves", |facts| to_and_fro(facts, &["02::1", "02::2"], "vm2"), Fail, "straightline link vm2 down"),
@@ -158,6 +173,24 @@ fn few_drops_and_usual_ones_are_no_finding() {
         |facts| lose(facts, 0, "no-buffer", 1_000, 2_000),
     ];
     for (at, change) in harmless.iter().enumerate() {
+        assert_eq!(verdicts("drops", *change), [Verdict::Pass], "{at}");
+    }
+}
+
+#[test]
+fn a_limit_that_seldom_holds_is_no_finding() {
+    let harmless: &[fn(&mut Facts)] = &[
+        // Much, and nothing waited in the look.
+        |facts| facts.ports[0].port.rate_in.as_mut().unwrap().passed_bytes = 999_000,
+        |facts| {
+            let rate = facts.ports[0].port.rate_in.as_mut().unwrap();
+            (rate.passed_bytes, rate.wait_count) = (500_000, 9);
+        },
+        // The drops of a limit are this check's.
+        |facts| lose(facts, 0, "rate", 5_000, 9_000),
+    ];
+    for (at, change) in harmless.iter().enumerate() {
+        assert_eq!(verdicts("rates", *change), [Verdict::Pass], "{at}");
         assert_eq!(verdicts("drops", *change), [Verdict::Pass], "{at}");
     }
 }
