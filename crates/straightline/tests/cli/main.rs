@@ -15,6 +15,7 @@ mod opener;
 mod ping;
 mod port;
 mod query;
+mod rates;
 mod reconnect;
 mod reload;
 mod run;
