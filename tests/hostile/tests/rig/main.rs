@@ -44,6 +44,7 @@ mod pairs_memory;
 mod pairs_messages;
 mod path_mtu;
 mod peers;
+mod rates;
 mod remotes;
 mod socket_files;
 mod split;
