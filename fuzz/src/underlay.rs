@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex};
 use straightline_graph::{Graph, Port};
 use straightline_packet::{Arena, Batch, Drops, Level, PortIndex, Rcu, RcuCell, Settings, Turn};
 use straightline_underlay::{
-    Address, Decap, Gather, NeighbourStatus, OwnPackets, Tunnel, TunnelConfig, TunnelKind, Tunnels, Underlay,
+    Address, Decap, Gather, NeighbourStatus, Network, OwnPackets, Tunnel, TunnelConfig, TunnelKind, Tunnels, Underlay,
     UnderlayConfig, UnderlayOutput,
 };
 use straightline_virtio::memory::GuestMemory;
 use straightline_virtio::net_header::NetHeader;
-use straightline_wire::MacAddr;
+use straightline_wire::{MacAddr, VlanId};
 
 use crate::packets::{accept, guest_memory};
 
@@ -219,6 +219,8 @@ fn tunnel(name: &str, kind: &TunnelKind, remote: IpAddr) -> TunnelConfig {
         kind: kind.clone(),
         local: if remote.is_ipv4() { OWN_V4.into() } else { OWN_V6.into() },
         remotes: vec![remote],
+        networks: networks(kind, remote),
+        drops_tags: false,
         stations: Vec::new(),
         limit: 4096,
         mtu: 1400,
@@ -227,4 +229,11 @@ fn tunnel(name: &str, kind: &TunnelKind, remote: IpAddr) -> TunnelConfig {
         source_port: None,
         mac: kind.carries_ip().then_some(MacAddr([2, 0, 0, 0, 0, 0xfe])),
     }
+}
+
+/// Returns two networks over IPv6, for kinds that may have several.
+fn networks(kind: &TunnelKind, remote: IpAddr) -> Vec<Network> {
+    let Some(vni) = kind.vni().filter(|_| remote.is_ipv6() && !kind.carries_ip()) else { return Vec::new() };
+    let network = |vid, vni| VlanId::new(vid).map(|vlan| Network { vlan, vni });
+    [network(10, vni), network(20, vni ^ 1)].into_iter().flatten().collect()
 }

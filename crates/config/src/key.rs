@@ -47,8 +47,10 @@ pub(crate) enum Value {
     Ranges { of: &'static str, min: i64, max: i64 },
     /// A list of at least one number.
     Integers { of: &'static str },
-    /// A table of texts, of tables with a port and a VLAN, or of lists of both.
-    Places { of: &'static str },
+    /// A table of texts, of tables with such a text under this key and a VLAN, or of lists of both.
+    Places { of: &'static str, key: &'static str },
+    /// A table of numbers from `min` to `max`, with the form of its keys and values.
+    Numbers { of: &'static str, min: i64, max: i64 },
     /// A table of texts, with the form of its keys and values.
     Table { of: &'static str },
 }
@@ -82,7 +84,8 @@ impl Value {
             Self::Texts { of, min, max } => format!("list of {min} to {max} {of}"),
             Self::Integers { of } => format!("list of {of}, at least 1"),
             Self::Ranges { of, min, max } => format!("list of {of} from {min} to {max}, and of ranges in texts"),
-            Self::Table { of } | Self::Places { of } => format!("table of {of}"),
+            Self::Table { of } | Self::Places { of, .. } => format!("table of {of}"),
+            Self::Numbers { of, min, max } => format!("table of {of} from {min} to {max}"),
         }
     }
 
@@ -97,7 +100,7 @@ impl Value {
             Self::Choices(_) | Self::Texts { .. } => "array of strings",
             Self::Integers { .. } => "array of integers",
             Self::Ranges { .. } => "array of integers and strings",
-            Self::Table { .. } | Self::Places { .. } => "table",
+            Self::Table { .. } | Self::Places { .. } | Self::Numbers { .. } => "table",
         }
     }
 }

@@ -60,7 +60,7 @@ use toml::de::DeTable;
 
 pub use straightline_nodes::{IpPrefix, MacLimit, MacPrefix, NativeVlan, PortRules, PortVlans, StormLimits, VlanRole};
 pub use straightline_port::socket_path;
-pub use straightline_underlay::{Address, Cookie, L2tpOver, PathMtuErrors, TunnelKind};
+pub use straightline_underlay::{Address, Cookie, L2tpOver, Network, PathMtuErrors, TunnelKind};
 
 pub use diagnostic::{ConfigErrors, Diagnostic};
 pub use init::{Facts, Nic, initial_configuration};
@@ -71,8 +71,8 @@ pub use nodes::NumaNodes;
 pub use on_machine::{Interfaces, OnMachine};
 pub use privileges::capabilities_needed;
 pub use sections::kind::{
-    AfPacketConfig, AfXdpConfig, Exclusive, KindSettings, Mode, Offloads, PortKind, TapConfig, TunnelSettings,
-    VhostUserConfig, note,
+    AfPacketConfig, AfXdpConfig, Exclusive, KindSettings, Mode, Offloads, PortKind, RemoteStatic, TapConfig,
+    TunnelSettings, VhostUserConfig, note,
 };
 pub use sections::needs::Needs;
 pub use sections::node::{Kinds, NodeConfig, NodeSettings};

@@ -313,8 +313,8 @@ impl Bridge {
         }
     }
 
-    /// Forwards frames by the rules of the ports. In a row, frames have one port and the same first 16
-    /// bytes: addresses and tag, or type.
+    /// Forwards frames by the rules of the ports. In a row, frames have one port, the same first 16
+    /// bytes (addresses and tag, or type), and one network of the port.
     fn process_by(
         &self,
         rules: &Rules,
@@ -324,17 +324,20 @@ impl Bridge {
         next: &mut Next<'_>,
     ) {
         let now = packets.now();
-        let mut before = (0, PortIndex(0));
+        let has_networks = rules.has_networks();
+        let mut before = (0, PortIndex(0), None);
         let mut fate = Fate::drop(Reason::BadSource);
         for &id in batch.ids() {
             let port = packets.port(id);
+            // The fact is taken out: a trunk's form would write a second tag for it.
+            let network = if has_networks { take_vlan(packets, id) } else { None };
             let head = packets.head(id);
             let front = head.first_chunk::<16>().filter(|_| head.len() >= rules::TAGGED);
             let front = front.map_or(0, |front| u128::from_ne_bytes(*front));
             // A frame that may end within its tag is a row by itself.
-            if (front, port) != before || front == 0 {
-                fate = self.fate(rules, head, port, now);
-                before = (front, port);
+            if (front, port, network) != before || front == 0 {
+                fate = self.fate(rules, head, port, network, now);
+                before = (front, port, network);
             }
             match fate.decision {
                 Decision::Edge(edge) => {
@@ -345,6 +348,10 @@ impl Bridge {
                         TagChange::Write(tag) => {
                             packets.head_mut(id)[12..16].copy_from_slice(&tag);
                             Ok(())
+                        }
+                        TagChange::Network { pops } => {
+                            packets.set_vlan(id, fate.vlan);
+                            if pops { pop(packets, id) } else { Ok(()) }
                         }
                     };
                     match changed {
@@ -370,14 +377,14 @@ impl Bridge {
 
     /// Decides on a frame, and on what becomes of its tag.
     #[inline(never)]
-    fn fate(&self, rules: &Rules, head: &[u8], port: PortIndex, now: u32) -> Fate {
+    fn fate(&self, rules: &Rules, head: &[u8], port: PortIndex, network: Option<PacketVlan>, now: u32) -> Fate {
         let Some(addresses) = head.first_chunk::<12>().map(numbers) else { return Fate::drop(Reason::Runt) };
         let Some(lane) = rules.lane(port) else { return Fate::drop(Reason::NotConnected) };
         let tag = match rules::tag_of(head) {
             Ok(tag) => tag,
             Err(reason) => return Fate::drop(reason),
         };
-        let classified = match rules.classify(port, lane, tag) {
+        let classified = match rules.classify(port, lane, tag, network) {
             Ok(found) => found,
             Err(reason) => return Fate::drop(reason),
         };
@@ -385,6 +392,11 @@ impl Bridge {
         let id = vlan.map_or(VlanId::DEFAULT, |vlan| vlan.id);
         let decision = self.decide_by(rules, lane, id, addresses, port, now);
         let has = classified.filter(|found| found.pops).map(|_| tag.to_be_bytes());
+        if let Decision::Edge(edge) = decision
+            && rules.lane(self.ports[edge]).is_some_and(|to| to.has_networks)
+        {
+            return Fate { decision, vlan, change: TagChange::Network { pops: has.is_some() } };
+        }
         let gets = match decision {
             // A frame for one port gets its last form at once, so most frames between trunks stay as they are.
             Decision::Edge(edge) => vlan.and_then(|vlan| rules.lane(self.ports[edge])?.form?.tag(vlan)),
@@ -425,6 +437,18 @@ enum TagChange {
     Push([u8; 4]),
     /// Another tag in place of the one that is there.
     Write([u8; 4]),
+    /// No tag, but the fact of the VLAN: it chooses the network of a tunnel.
+    Network {
+        pops: bool,
+    },
+}
+
+/// Returns the VLAN that is noted for a frame, and forgets it.
+#[inline]
+fn take_vlan(packets: &mut Packets<'_>, id: PacketId) -> Option<PacketVlan> {
+    let vlan = packets.vlan(id);
+    packets.set_vlan(id, None);
+    vlan
 }
 
 /// Removes a frame's tag.

@@ -356,6 +356,7 @@ fn ends(tunnel: &underlay::Tunnel, config: &TunnelSettings) -> Tunnel {
         underlay: config.underlay.clone(),
         local: local.to_string(),
         remote: remotes.iter().map(ToString::to_string).collect(),
+        vnis: config.networks.iter().map(|network| (network.vlan.get(), network.vni)).collect(),
         next_hop: next_hop.map(|ip| ip.to_string()),
         state: of_hop.map(Into::into),
         conflict: conflict.map(|mac| mac.to_string()),
@@ -376,6 +377,7 @@ fn port_vlans(vlans: &nodes::PortVlans) -> PortVlans {
     let (role, native_tagged, tag) = match &vlans.role {
         nodes::VlanRole::Access(_) => (VlanRole::Access, false, None),
         nodes::VlanRole::Customer(_) => (VlanRole::Customer, false, None),
+        nodes::VlanRole::Networks { .. } => (VlanRole::Networks, false, None),
         nodes::VlanRole::Trunk { tpid, native, .. } => {
             let tag = if *tpid == EtherType::SERVICE_VLAN { "802.1ad" } else { "802.1Q" };
             (VlanRole::Trunk, native.is_some_and(|native| native.is_tagged), Some(tag.to_owned()))

@@ -176,6 +176,8 @@ impl Row {
                 kind: (form.kind)(n + 1),
                 local,
                 remotes: vec![remote],
+                networks: Vec::new(),
+                drops_tags: false,
                 stations: Vec::new(),
                 limit: 4096,
                 mtu: 1500,

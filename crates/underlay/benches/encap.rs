@@ -101,6 +101,8 @@ impl Row {
                     kind: kind(n),
                     local,
                     remotes: vec![remote],
+                    networks: Vec::new(),
+                    drops_tags: false,
                     stations: Vec::new(),
                     limit: 4096,
                     mtu: 1500,

@@ -1,8 +1,9 @@
 //! The settings of underlays and tunnels, as plain values that were checked.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 
-use straightline_wire::MacAddr;
+use straightline_wire::{MacAddr, VlanId};
 
 use crate::kind::TunnelKind;
 
@@ -50,20 +51,35 @@ pub enum PathMtuErrors {
     Off,
 }
 
+/// A network of a tunnel that has several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Network {
+    /// The VLAN of its frames in the bridge.
+    pub vlan: VlanId,
+    /// Its identifier on the wire, 24 bits.
+    pub vni: u32,
+}
+
 /// The settings of a tunnel port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TunnelConfig {
     /// The port's name.
     pub name: String,
-    /// The encapsulation with its keys.
+    /// The encapsulation with its keys. With `networks`, its network identifier is that of the first.
     pub kind: TunnelKind,
+    /// The network identifier of each VLAN. Empty if the tunnel is one network, that of `kind`. Only
+    /// VXLAN, Geneve and VXLAN-GPE have several.
+    pub networks: Vec<Network>,
+    /// True if frames with a VLAN tag inside are dropped.
+    pub drops_tags: bool,
     /// Our address.
     pub local: IpAddr,
     /// The addresses of the other ends, at least one. Only VXLAN, Geneve and VXLAN-GPE have
     /// several.
     pub remotes: Vec<IpAddr>,
-    /// Stations whose remote is fixed, if there are several remotes. All others are learned.
-    pub stations: Vec<(MacAddr, IpAddr)>,
+    /// Stations whose remote is fixed, if there are several remotes. All others are learned. Without
+    /// `networks`, the VLAN is the default one.
+    pub stations: Vec<(VlanId, MacAddr, IpAddr)>,
     /// The most stations that are known, if there are several remotes. Those of `stations` count.
     pub limit: usize,
     /// Bytes of the longest inner IP packet.
@@ -81,4 +97,14 @@ pub struct TunnelConfig {
 impl TunnelConfig {
     /// The value of `limit` if the file has none.
     pub const DEFAULT_LIMIT: u32 = 4096;
+
+    /// Returns the kind in each network, in the order of `networks`: at least one.
+    pub(crate) fn kinds(&self) -> impl Iterator<Item = (Option<Network>, Cow<'_, TunnelKind>)> {
+        let one = self.networks.is_empty().then(|| (None, Cow::Borrowed(&self.kind)));
+        let several = self.networks.iter().map(|&network| {
+            let kind = self.kind.with_vni(network.vni);
+            (Some(network), Cow::Owned(kind))
+        });
+        one.into_iter().chain(several)
+    }
 }

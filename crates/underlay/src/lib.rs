@@ -36,7 +36,7 @@ mod tunnel;
 mod underlay;
 
 pub use answer::echo::{Echo, EchoState};
-pub use config::{Address, PathMtuErrors, TunnelConfig, UnderlayConfig};
+pub use config::{Address, Network, PathMtuErrors, TunnelConfig, UnderlayConfig};
 pub use decap::Decap;
 pub use encap::output::UnderlayOutput;
 pub use encap::{Encap, Gather};

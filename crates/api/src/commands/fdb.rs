@@ -41,6 +41,9 @@ pub struct FdbEntry {
 pub struct RemoteEntry {
     /// The tunnel's port.
     pub port: String,
+    /// The VLAN of the address's network, if the tunnel has several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vlan: Option<u16>,
     /// The address.
     pub mac: String,
     /// The remote behind which the address is.
@@ -69,14 +72,20 @@ pub fn text(fdb: &Fdb) -> String {
     let has_vlans = fdb.entries.iter().any(|entry| entry.vlan > 1);
     let bridges = || if has_vlans { with_vlans.render("") } else { bridges.render("") };
     let mut tunnels = Grid::new(&["<tunnel", "<address", "<remote", ">age"]);
+    let mut with_networks = Grid::new(&["<tunnel", ">VLAN", "<address", "<remote", ">age"]);
     for entry in &fdb.remotes {
         let age = age(entry.is_static, entry.age_s);
-        tunnels.row([entry.port.clone(), entry.mac.clone(), entry.remote.clone(), age]);
+        let RemoteEntry { port, vlan, mac, remote, .. } = entry;
+        let vlan = vlan.map_or_else(String::new, |vlan| vlan.to_string());
+        tunnels.row([port.clone(), mac.clone(), remote.clone(), age.clone()]);
+        with_networks.row([port.clone(), vlan, mac.clone(), remote.clone(), age]);
     }
+    let has_networks = fdb.remotes.iter().any(|entry| entry.vlan.is_some());
+    let tunnels = || if has_networks { with_networks.render("") } else { tunnels.render("") };
     match (fdb.entries.is_empty(), fdb.remotes.is_empty()) {
         (true, true) => "no addresses\n".to_owned(),
         (false, true) => bridges(),
-        (true, false) => tunnels.render(""),
-        (false, false) => format!("{}\n{}", bridges(), tunnels.render("")),
+        (true, false) => tunnels(),
+        (false, false) => format!("{}\n{}", bridges(), tunnels()),
     }
 }

@@ -213,6 +213,8 @@ pub enum VlanRole {
     Trunk,
     /// Packets of a customer, in one VLAN of the provider.
     Customer,
+    /// Packets of a tunnel, each in the VLAN of its network identifier.
+    Networks,
 }
 
 /// The limit of a port in one direction, and its use.
@@ -315,6 +317,9 @@ pub struct Tunnel {
     pub local: String,
     /// The addresses of the other ends.
     pub remote: Vec<String>,
+    /// The network identifier of each VLAN, if the tunnel has several networks.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub vnis: BTreeMap<u16, u32>,
     /// The address of the next hop to the first remote.
     pub next_hop: Option<String>,
     /// The state of that next hop.

@@ -376,6 +376,7 @@ lan     02:00:00:00:00:03  vm10    12 s
     assert_eq!(fdb(&Fdb { entries: entries.clone(), remotes: Vec::new() }), expected);
     let remote = RemoteEntry {
         port: "t1".to_owned(),
+        vlan: None,
         mac: "02:00:00:00:00:03".to_owned(),
         remote: "192.0.2.2".to_owned(),
         age_s: 4.0,
@@ -386,7 +387,14 @@ tunnel  address            remote     age
 t1      02:00:00:00:00:03  192.0.2.2  4 s
 ";
     assert_eq!(fdb(&Fdb { entries: Vec::new(), remotes: vec![remote.clone()] }), tunnels);
-    assert_eq!(fdb(&Fdb { entries, remotes: vec![remote] }), format!("{expected}\n{tunnels}"));
+    assert_eq!(fdb(&Fdb { entries, remotes: vec![remote.clone()] }), format!("{expected}\n{tunnels}"));
+    let of_network = RemoteEntry { vlan: Some(10), port: "t2".to_owned(), ..remote.clone() };
+    let networks = "\
+tunnel  VLAN  address            remote     age
+t1            02:00:00:00:00:03  192.0.2.2  4 s
+t2        10  02:00:00:00:00:03  192.0.2.2  4 s
+";
+    assert_eq!(fdb(&Fdb { entries: Vec::new(), remotes: vec![remote, of_network] }), networks);
 
     let facts = Status {
         version: "0.1.0".to_owned(),

@@ -1,5 +1,6 @@
 //! Tunnels: their underlay, their remotes, their keys and their MTU.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 
 use straightline_nodes::PortVlans;
@@ -8,7 +9,7 @@ use straightline_wire::{VlanId, VlanSet};
 use crate::diagnostic::Findings;
 use crate::sections::kind::TunnelSite;
 use crate::sections::underlay::UnderlaySpans;
-use crate::{Draft, PortConfig, TunnelSettings, UnderlayConfig};
+use crate::{Draft, PortConfig, RemoteStatic, TunnelSettings, UnderlayConfig};
 
 /// Gives tunnels without `local` an address of their underlay, and tunnels without `mtu` what fits
 /// the underlay.
@@ -26,7 +27,8 @@ pub(super) fn complete(draft: &mut Draft) {
             tunnel.local = near.or(first).map_or(tunnel.local, |address| address.ip);
         }
         if site.mtu.is_none() {
-            port.mtu = tunnel.kind.mtu_inside(underlay.mtu, tunnel.local.is_ipv6()).max(PortConfig::MIN_MTU);
+            let tunnel = tunnel.clone();
+            port.mtu = tunnel.mtu_inside(port, underlay.mtu).max(PortConfig::MIN_MTU);
         }
     }
 }
@@ -109,7 +111,7 @@ fn check_ends(found: &Found<'_>, spans: &UnderlaySpans, report: &mut Findings<'_
         };
         report.error(span, format!("remote {remote} of port {:?}: {why}", port.name));
     }
-    for ((station, remote), span) in tunnel.statics.iter().zip(&site.statics) {
+    for (RemoteStatic { mac: station, remote, .. }, span) in tunnel.statics.iter().zip(&site.statics) {
         if !tunnel.remotes.contains(remote) && !report.has_error_in(&site.remote) {
             let known: Vec<_> = tunnel.remotes.iter().map(IpAddr::to_string).collect();
             let message = format!(
@@ -137,19 +139,31 @@ fn check_key(found: &Found<'_>, others: &[Found<'_>], report: &mut Findings<'_>)
             && other.tunnel.local == tunnel.local
             && other.tunnel.remotes.iter().any(|remote| tunnel.remotes.contains(remote))
             && !is_wrong(other.site)
-            && tunnel.kind.is_same_on_the_wire(&other.tunnel.kind)
     };
-    let Some(other) = others.iter().find(is_other) else { return };
+    let same = others.iter().filter(is_other).find_map(|other| Some((other, same_network(tunnel, other.tunnel)?)));
+    let Some((other, (own, others))) = same else { return };
     let remote = other.tunnel.remotes.iter().find(|remote| tunnel.remotes.contains(remote));
+    let place = |site: &'_ TunnelSite, network: usize| site.networks.get(network).unwrap_or(&site.key).clone();
+    let key = tunnel.vnis().get(own).map_or_else(|| tunnel.kind.describe_key(), |vni| format!("vni {vni}"));
     let message = format!(
-        "{} of port {:?}: port {:?} has it already for remote {} (line {}); packets of the two could not be told apart",
-        tunnel.kind.describe_key(),
+        "{key} of port {:?}: port {:?} has it already for remote {} (line {}); packets of the two could not be told apart",
         found.port.name,
         other.port.name,
         remote.map_or_else(String::new, IpAddr::to_string),
-        report.line(&other.site.key)
+        report.line(&place(other.site, others))
     );
-    report.error(&found.site.key, message);
+    report.error(&place(found.site, own), message);
+}
+
+/// Returns the first network of a tunnel whose received packets look like those of another one's
+/// network, and that network. Both are places in the networks; 0 for a tunnel that is one network.
+fn same_network(tunnel: &TunnelSettings, other: &TunnelSettings) -> Option<(usize, usize)> {
+    let own = tunnel.vnis();
+    if own.is_empty() || !tunnel.kind.with_vni(0).is_same_on_the_wire(&other.kind.with_vni(0)) {
+        return tunnel.kind.is_same_on_the_wire(&other.kind).then_some((0, 0));
+    }
+    let others: HashMap<_, _> = other.vnis().into_iter().zip(0..).collect();
+    own.iter().zip(0..).find_map(|(vni, at)| Some((at, *others.get(vni)?)))
 }
 
 /// Checks that a tunnel that carries IP has a bridge with at most one other port. The tunnel
@@ -201,7 +215,7 @@ fn share_vlan(port: &PortConfig, other: &PortConfig) -> bool {
 /// to carry more than fits its underlay.
 fn check_mtu(draft: &Draft, found: &Found<'_>, report: &mut Findings<'_>) {
     let Found { port, tunnel, underlay, site } = found;
-    let inside = tunnel.kind.mtu_inside(underlay.mtu, tunnel.local.is_ipv6());
+    let inside = tunnel.mtu_inside(port, underlay.mtu);
     // The MTU of an underlay that would do.
     let needed = |mtu: u16| u32::from(mtu) + u32::from(underlay.mtu - inside);
     if let Some(span) = site.mtu.as_ref().filter(|_| port.mtu > inside) {

@@ -22,8 +22,10 @@ pub(super) fn check(draft: &Draft, report: &mut Findings<'_>) {
                     report.error(span, format!("{title}: the bridge has no VLANs; remove vlan"));
                 }
                 None if has_vlans && untagged(port).is_none() => {
+                    let has_networks = port.kind.as_tunnel().is_some_and(|tunnel| !tunnel.networks.is_empty());
+                    let why = if has_networks { "has vnis" } else { "is a trunk without native-vlan" };
                     let message = format!(
-                        "{title}: port {:?} is a trunk without native-vlan; name the VLAN, for example {{ port = {:?}, \
+                        "{title}: port {:?} {why}; name the VLAN, for example {{ port = {:?}, \
                          vlan = 10 }}",
                         port.name, port.name
                     );

@@ -68,20 +68,24 @@ fn section_of_kind(kind: &str, keys: &[Key]) -> Json {
 
 /// Returns the schema of a section with these keys and no others.
 fn object(keys: &[Key]) -> Json {
-    let alternative = keys.iter().find_map(|key| match key.default {
+    let alternatives = keys.iter().filter_map(|key| match key.default {
         Absent::InsteadOf(other) => Some((key.name, other)),
         _ => None,
     });
-    let is_required =
-        |key: &&Key| key.default == Absent::Required && alternative.is_none_or(|(_, other)| other != key.name);
+    let alternatives: Vec<_> = alternatives.collect();
+    let is_alternative = |name| alternatives.iter().any(|(_, other)| *other == name);
+    let is_required = |key: &&Key| key.default == Absent::Required && !is_alternative(key.name);
     let required: Vec<_> = keys.iter().filter(is_required).map(|key| key.name).collect();
     let properties: Map<_, _> = keys.iter().map(|key| (key.name.to_owned(), property(key))).collect();
     let mut section = json!({ "type": "object", "additionalProperties": false, "properties": properties });
     if !required.is_empty() {
         section["required"] = json!(required);
     }
-    if let Some((one, other)) = alternative {
-        section["oneOf"] = json!([{ "required": [one] }, { "required": [other] }]);
+    let one_of = |(one, other): &(&str, &str)| json!([{ "required": [one] }, { "required": [other] }]);
+    match &alternatives[..] {
+        [] => {}
+        [alternative] => section["oneOf"] = one_of(alternative),
+        several => section["allOf"] = several.iter().map(|pair| json!({ "oneOf": one_of(pair) })).collect(),
     }
     section
 }
@@ -122,16 +126,20 @@ fn property(key: &Key) -> Json {
             let range = json!({ "type": "string", "pattern": "^[0-9]+-[0-9]+$" });
             json!({ "type": "array", "items": { "oneOf": [number, range] }, "minItems": 1 })
         }
-        Value::Places { .. } => {
+        Value::Places { key, .. } => {
             let vlan = json!({ "type": "integer", "minimum": 1, "maximum": 4094 });
             let place = json!({
                 "type": "object",
                 "additionalProperties": false,
-                "properties": { "port": text, "vlan": vlan },
-                "required": ["port"],
+                "properties": { key: text, "vlan": vlan },
+                "required": [key],
             });
             let one = json!({ "oneOf": [text, place] });
             json!({ "type": "object", "additionalProperties": { "oneOf": [one, { "type": "array", "items": one }] } })
+        }
+        Value::Numbers { min, max, .. } => {
+            let number = json!({ "type": "integer", "minimum": min, "maximum": max });
+            json!({ "type": "object", "additionalProperties": number, "minProperties": 1 })
         }
         Value::Table { .. } => json!({ "type": "object", "additionalProperties": text }),
     };

@@ -34,6 +34,8 @@ fn fits(value: &Json, schema: &Json) -> bool {
             "maxItems" => list.is_none_or(|items| size(items) <= says.as_u64().unwrap()),
             "uniqueItems" => list.is_none_or(|items| (1..items.len()).all(|at| !items[..at].contains(&items[at]))),
             "items" => list.is_none_or(|items| items.iter().all(|item| fits(item, says))),
+            "minProperties" => table.is_none_or(|table| table.len() as u64 >= says.as_u64().unwrap()),
+            "allOf" => says.as_array().unwrap().iter().all(|schema| fits(value, schema)),
             "required" => table.is_none_or(|table| {
                 says.as_array().unwrap().iter().all(|key| table.contains_key(key.as_str().unwrap()))
             }),

@@ -7,6 +7,7 @@ use toml::de::DeValue;
 
 use crate::diagnostic::{Findings, Span};
 use crate::key::{Absent, Key, Value};
+use crate::sections::kind::{PortKind, TunnelSettings};
 use crate::sections::network::MAX_ADDRESSES;
 use crate::sections::section::Section;
 
@@ -62,8 +63,8 @@ pub(crate) const KEYS: &[Key] = &[
         "priority",
         Value::integer(0, 7),
         Absent::Value("0"),
-        "Priority of frames that come in without a tag: that of the tag they get on a trunk. Needs `vlan`, `qinq` or \
-         `native-vlan`.",
+        "Priority of frames that come in without a tag: that of the tag they get on a trunk. Needs `vlan`, `qinq`, \
+         `native-vlan`, or `vnis` of a tunnel.",
         "5",
     ),
     Key::new(
@@ -120,25 +121,34 @@ pub(crate) struct Read {
     pub(crate) first: Option<(&'static str, Span)>,
 }
 
-/// Reads the rules of a port.
-pub(crate) fn read(section: &Section<'_>, report: &mut Findings<'_>) -> Read {
+/// Reads the rules of a port of this kind.
+pub(crate) fn read(section: &Section<'_>, kind: &PortKind, report: &mut Findings<'_>) -> Read {
+    let networks = kind.as_tunnel().and_then(networks);
+    let vnis = networks.as_ref().and_then(|_| Some(("vnis", section.get("vnis")?.span())));
+
     let default = PortRules::default();
     let truth = |key, otherwise: bool, report: &mut Findings<'_>| {
         section.boolean(key, report).map_or(otherwise, Spanned::into_inner)
     };
     let rules = PortRules {
-        vlans: read_vlans(section, report),
+        vlans: read_vlans(section, networks, report),
         isolated: truth("isolated", default.isolated, report),
         learns: truth("learning", default.learns, report),
         takes_unknown: truth("unknown-unicast", default.takes_unknown, report),
         mac_limit: read_mac_limit(section, report),
         storm: read_storm(section, report),
     };
-    let first = KEYS.iter().find_map(|key| Some((key.name, section.get(key.name)?.span())));
+    let first = KEYS.iter().find_map(|key| Some((key.name, section.get(key.name)?.span()))).or(vnis);
     Read { rules, first }
 }
 
-fn read_vlans(section: &Section<'_>, report: &mut Findings<'_>) -> Option<PortVlans> {
+/// Returns the part in VLANs of a tunnel with several networks.
+fn networks(tunnel: &TunnelSettings) -> Option<VlanRole> {
+    let vlans = Box::new(tunnel.vlans());
+    (!vlans.is_empty()).then_some(VlanRole::Networks { vlans, keeps_tags: !tunnel.drops_tags })
+}
+
+fn read_vlans(section: &Section<'_>, networks: Option<VlanRole>, report: &mut Findings<'_>) -> Option<PortVlans> {
     let vlan = |key, report: &mut Findings<'_>| {
         section.integer(key, 1..=MOST_VLAN, report).and_then(|number| VlanId::new(number.into_inner()))
     };
@@ -152,13 +162,15 @@ fn read_vlans(section: &Section<'_>, report: &mut Findings<'_>) -> Option<PortVl
     let tpid = section.choice("tag", &tpids, report).map_or(EtherType::VLAN, Spanned::into_inner);
     let priority = section.integer("priority", 0..=7, report).map_or(0, Spanned::into_inner);
 
-    let roles: Vec<_> = ["vlan", "trunk", "qinq"].into_iter().filter(|key| section.get(key).is_some()).collect();
+    let mut roles: Vec<_> = ["vlan", "trunk", "qinq"].into_iter().filter(|key| section.get(key).is_some()).collect();
+    roles.extend(networks.is_some().then_some("vnis"));
     if let [first, second, ..] = roles[..]
         && let Some(value) = section.get(second)
     {
         let message = format!(
-            "{second} in {}: the port has {first}, too; a port has one of vlan, trunk and qinq",
-            section.title()
+            "{second} in {}: the port has {first}, too; a port has one of vlan, trunk{} and qinq",
+            section.title(),
+            if networks.is_some() { ", vnis" } else { "" }
         );
         report.error(&value.span(), message);
         return None;
@@ -166,16 +178,17 @@ fn read_vlans(section: &Section<'_>, report: &mut Findings<'_>) -> Option<PortVl
     needs(section, "native-vlan", &["trunk"], report);
     needs(section, "native", &["native-vlan"], report);
     needs(section, "tag", &["trunk"], report);
-    needs(section, "priority", &["vlan", "qinq", "native-vlan"], report);
+    needs(section, "priority", &["vlan", "qinq", "native-vlan", "vnis"], report);
 
-    let role = match (access, customer, trunk) {
+    let role = match (access, customer, trunk, networks) {
         (Some(id), ..) => VlanRole::Access(id),
-        (_, Some(id), _) => VlanRole::Customer(id),
-        (_, _, Some(mut vlans)) => {
+        (_, Some(id), ..) => VlanRole::Customer(id),
+        (_, _, Some(mut vlans), _) => {
             let native = native.map(|id| NativeVlan { id, is_tagged });
             vlans.extend(native.map(|native| native.id));
             VlanRole::Trunk { tpid, vlans: Box::new(vlans), native }
         }
+        (_, _, _, Some(role)) => role,
         _ => return None,
     };
     Some(PortVlans { role, priority })

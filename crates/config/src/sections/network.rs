@@ -75,7 +75,7 @@ pub(crate) const BRIDGE_KEYS: &[Key] = &[
     ),
     Key::new(
         "static",
-        Value::Places { of: "MAC addresses and port names" },
+        Value::Places { of: "MAC addresses and port names", key: "port" },
         Absent::Text("none"),
         "Addresses that are known from the start and never forgotten. Each port must be one of the bridge's. On a trunk, \
          the value names the VLAN, too: `{ port = \"nic0\", vlan = 10 }`, or a list of these.",
@@ -178,22 +178,23 @@ fn read_ports(section: &Section<'_>, example: &str, report: &mut Findings<'_>, d
     Some(Ports { names, written: value.get_ref().as_array().map_or(0, |array| array.len()), span: ports.span() })
 }
 
-/// Reads the place of a static entry: a port's name, or a table with a port and a VLAN.
-fn read_place(value: &Spanned<DeValue<'_>>) -> Option<(String, Option<VlanId>)> {
+/// Reads the place of a static entry: the name of a port or the address of a remote, or a table with it
+/// under `key` and with a VLAN.
+pub(crate) fn read_place(value: &Spanned<DeValue<'_>>, key: &str) -> Option<(String, Option<VlanId>)> {
     let table = match value.get_ref() {
-        DeValue::String(port) => return Some((port.as_ref().to_owned(), None)),
+        DeValue::String(place) => return Some((place.as_ref().to_owned(), None)),
         DeValue::Table(table) => table,
         _ => return None,
     };
-    let is_known = |(key, _): (&Spanned<_>, _)| ["port", "vlan"].contains(&AsRef::<str>::as_ref(key.get_ref()));
+    let is_known = |(known, _): (&Spanned<_>, _)| [key, "vlan"].contains(&AsRef::<str>::as_ref(known.get_ref()));
     if !table.iter().all(is_known) {
         return None;
     }
-    let port = table.get("port")?.get_ref().as_str()?.to_owned();
-    let Some(vlan) = table.get("vlan") else { return Some((port, None)) };
+    let place = table.get(key)?.get_ref().as_str()?.to_owned();
+    let Some(vlan) = table.get("vlan") else { return Some((place, None)) };
     let DeValue::Integer(digits) = vlan.get_ref() else { return None };
     let vid = u16::from_str_radix(digits.as_str(), digits.radix()).ok()?;
-    Some((port, Some(VlanId::new(vid)?)))
+    Some((place, Some(VlanId::new(vid)?)))
 }
 
 fn read_statics(section: &Section<'_>, report: &mut Findings<'_>) -> (Vec<StaticEntry>, Vec<Span>) {
@@ -221,7 +222,7 @@ fn read_statics(section: &Section<'_>, report: &mut Findings<'_>) -> (Vec<Static
             _ => vec![port],
         };
         for place in places {
-            let Some((port, vlan)) = read_place(place) else {
+            let Some((port, vlan)) = read_place(place, "port") else {
                 let message = format!(
                     "static entry {text:?} in {title}: its value must be a port's name, for example {example}, or name a                      VLAN, too: {{ port = \"nic0\", vlan = 10 }}, or be a list of these"
                 );

@@ -108,7 +108,7 @@ pub(crate) fn read(name: &str, section: &Section<'_>, report: &mut Findings<'_>,
     let source_check = source_check::read(section, report);
     let (nodes, node_spans) = read_nodes(section, "nodes", report);
     let (egress_nodes, egress_spans) = read_nodes(section, "egress-nodes", report);
-    let bridge_port::Read { rules, first } = bridge_port::read(section, report);
+    let bridge_port::Read { rules, first } = bridge_port::read(section, &kind, report);
     let frame = FrameLimit::new(mtu).bytes().into();
     let rate::Read { rate_in, rate_out, names } = rate::read(section, kind.can_wait(), frame, report);
     let name_span = section.span().clone();

@@ -199,11 +199,10 @@ fn check_bursts(
     if !has_rates {
         return report.error(&value.span(), format!("burst in {title} needs {keys} in this section"));
     }
-    let units: [(&str, &Option<Spanned<u64>>, fn(&RateLimits) -> Option<Limit>); 2] =
-        [("bytes", &bursts.bytes, |limits| limits.bytes), ("packets", &bursts.packets, |limits| limits.packets)];
-    for (unit, burst, limit) in units {
+    let bytes: Vec<_> = rates.iter().filter_map(|limits| limits.bytes).collect();
+    let packets: Vec<_> = rates.iter().filter_map(|limits| limits.packets).collect();
+    for (unit, burst, limits) in [("bytes", &bursts.bytes, bytes), ("packets", &bursts.packets, packets)] {
         let Some(burst) = burst else { continue };
-        let limits: Vec<_> = rates.iter().filter_map(limit).collect();
         if limits.is_empty() && !rates.is_empty() {
             let message = format!("burst in {title}: no rate of this section is in {unit}; remove it, or limit {unit}");
             report.error(&burst.span(), message);

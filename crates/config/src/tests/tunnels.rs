@@ -1,5 +1,7 @@
 //! Underlays and tunnels: the values of good sections, and the error for each mistake.
 
+mod networks;
+
 use std::net::IpAddr;
 
 use super::{Fixture, Loaded, errors, good, one_error};
@@ -139,7 +141,7 @@ fn several_remotes_with_static_entries() {
     let remotes: Vec<_> = tunnel.remotes.iter().map(IpAddr::to_string).collect();
     assert_eq!(remotes, ["192.0.2.2", "192.0.2.3"]);
     assert_eq!((tunnel.source_port, tunnel.zero_checksum, tunnel.verify), (Some(4789), true, false));
-    assert_eq!((tunnel.statics[0].1, tunnel.limit), (tunnel.remotes[1], 100_000));
+    assert_eq!((tunnel.statics[0].remote, tunnel.limit), (tunnel.remotes[1], 100_000));
 }
 
 /// Checks that an underlay with `line` in place of its line `at`, or at its end, has one error.

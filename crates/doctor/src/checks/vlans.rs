@@ -85,6 +85,10 @@ fn report_tags(port: &Port, outcome: &mut CheckOutcome) {
             format!("its peer sends other VLANs than {}; frames without a tag are in VLAN {native}", vlans.vlans),
             format!("add the VLANs to `trunk` of [port.{name}], or remove them at its peer"),
         ),
+        (VlanRole::Networks, _) => (
+            "frames of its tunnel have a VLAN tag inside, or a guest's own tag is to leave by it".to_owned(),
+            format!("remove the tags at the other end, or set `inner-tags = \"keep\"` of [port.{name}]"),
+        ),
         (VlanRole::Access | VlanRole::Customer, _) => (
             "its guest sends frames with a tag, and the port is an access port".to_owned(),
             format!("remove the VLAN device in the guest, or make [port.{name}] a `trunk`"),

@@ -146,6 +146,14 @@ pub enum VlanRole {
     },
     /// A customer's frames, with or without tags of its own, in one VLAN of the provider.
     Customer(VlanId),
+    /// Frames of a tunnel with several networks. Each comes in with the fact of its VLAN, and the
+    /// fact chooses its network as it leaves.
+    Networks {
+        /// The VLANs that have a network.
+        vlans: Box<VlanSet>,
+        /// Frames may have tags of a customer, as those of [`VlanRole::Customer`].
+        keeps_tags: bool,
+    },
 }
 
 /// The native VLAN of a trunk.
@@ -177,7 +185,7 @@ impl PortVlans {
     pub fn contains(&self, id: VlanId) -> bool {
         match &self.role {
             VlanRole::Access(own) | VlanRole::Customer(own) => *own == id,
-            VlanRole::Trunk { vlans, .. } => vlans.contains(id),
+            VlanRole::Trunk { vlans, .. } | VlanRole::Networks { vlans, .. } => vlans.contains(id),
         }
     }
 
@@ -187,6 +195,7 @@ impl PortVlans {
         match &self.role {
             VlanRole::Access(own) | VlanRole::Customer(own) => Some(*own),
             VlanRole::Trunk { native, .. } => native.map(|native| native.id),
+            VlanRole::Networks { .. } => None,
         }
     }
 
@@ -195,7 +204,7 @@ impl PortVlans {
     pub fn all(&self) -> VlanSet {
         match &self.role {
             VlanRole::Access(own) | VlanRole::Customer(own) => [*own].into_iter().collect(),
-            VlanRole::Trunk { vlans, .. } => VlanSet::clone(vlans),
+            VlanRole::Trunk { vlans, .. } | VlanRole::Networks { vlans, .. } => VlanSet::clone(vlans),
         }
     }
 
@@ -204,7 +213,7 @@ impl PortVlans {
     #[must_use]
     pub fn form(&self) -> Option<TagForm> {
         match &self.role {
-            VlanRole::Access(_) | VlanRole::Customer(_) => None,
+            VlanRole::Access(_) | VlanRole::Customer(_) | VlanRole::Networks { .. } => None,
             VlanRole::Trunk { tpid, native, .. } => {
                 let untagged = native.filter(|native| !native.is_tagged).map(|native| native.id);
                 Some(TagForm::new(*tpid, untagged))
@@ -212,29 +221,29 @@ impl PortVlans {
         }
     }
 
+    /// Returns whether the port's tunnel has found the VLAN of each frame.
+    pub(super) fn are_networks(&self) -> bool {
+        matches!(self.role, VlanRole::Networks { .. })
+    }
+
     /// Returns the VLAN of a frame that has come in (the ingress filter). `tag` are the four bytes
-    /// behind its addresses if the frame begins with a tag of either kind, else 0.
+    /// behind its addresses if the frame begins with a tag of either kind, else 0. `network` is the
+    /// VLAN that the port's tunnel has found.
     #[inline]
-    pub(super) fn classify(&self, tag: u32) -> Result<Classified, Reason> {
-        let untagged = |id| {
-            let vlan = PacketVlan { id, pcp: self.priority, dei: false };
-            Ok(Classified { vlan, pops: false })
-        };
+    pub(super) fn classify(&self, tag: u32, network: Option<PacketVlan>) -> Result<Classified, Reason> {
         match &self.role {
-            VlanRole::Customer(own) => untagged(*own),
-            VlanRole::Access(own) if tag == 0 => untagged(*own),
-            VlanRole::Access(own) => {
-                let found = Found::of(tag);
-                if found.tpid == EtherType::VLAN && found.vid == 0 {
-                    Ok(found.within(*own))
-                } else {
-                    Err(Reason::VlanNotAllowed)
-                }
+            VlanRole::Customer(own) => Ok(self.untagged_in(*own)),
+            VlanRole::Access(own) => self.without_vlan(*own, tag),
+            VlanRole::Networks { vlans, keeps_tags } => {
+                let id = network.map(|vlan| vlan.id).filter(|id| vlans.contains(*id));
+                let id = id.ok_or(Reason::VlanNotAllowed)?;
+                if *keeps_tags { Ok(self.untagged_in(id)) } else { self.without_vlan(id, tag) }
             }
             VlanRole::Trunk { tpid, vlans, native } => {
                 let found = Found::of(tag);
                 if tag == 0 || found.tpid != *tpid {
-                    return native.map_or(Err(Reason::VlanNotAllowed), |native| untagged(native.id));
+                    let native = native.ok_or(Reason::VlanNotAllowed)?;
+                    return Ok(self.untagged_in(native.id));
                 }
                 let id = if found.vid == 0 { native.map(|native| native.id) } else { VlanId::new(found.vid) };
                 match id.filter(|id| vlans.contains(*id)) {
@@ -243,6 +252,23 @@ impl PortVlans {
                 }
             }
         }
+    }
+
+    /// A frame that comes in without a tag of its bridge goes on in a VLAN.
+    #[inline]
+    fn untagged_in(&self, id: VlanId) -> Classified {
+        let vlan = PacketVlan { id, pcp: self.priority, dei: false };
+        Classified { vlan, pops: false }
+    }
+
+    /// A frame that may have a priority tag, but no VLAN, goes on in this one.
+    #[inline]
+    fn without_vlan(&self, id: VlanId, tag: u32) -> Result<Classified, Reason> {
+        if tag == 0 {
+            return Ok(self.untagged_in(id));
+        }
+        let found = Found::of(tag);
+        if found.tpid == EtherType::VLAN && found.vid == 0 { Ok(found.within(id)) } else { Err(Reason::VlanNotAllowed) }
     }
 }
 

@@ -26,6 +26,8 @@ pub(super) struct Rules {
     lists: Vec<Vec<Receiver>>,
     /// The limits of flooded frames of each port, by its index.
     storms: Vec<Storm>,
+    /// A port's tunnel finds the VLANs of its frames.
+    has_networks: bool,
 }
 
 /// The limits of a port's flooded frames. All workers count together.
@@ -41,6 +43,8 @@ struct Storm {
 pub(super) struct Lane {
     /// The VLAN of such frames, or why they drop; no VLAN in a bridge without VLANs.
     untagged: Result<Option<PacketVlan>, Reason>,
+    /// The port's tunnel finds the VLAN of each frame, and chooses a network by it.
+    pub(super) has_networks: bool,
     pub(super) learns: bool,
     /// Frames of stations that were not learned drop.
     pub(super) drops_unlearned: bool,
@@ -56,6 +60,7 @@ impl Lane {
         let Some(rules) = rules else {
             return Lane {
                 untagged: Err(Reason::NotConnected),
+                has_networks: false,
                 learns: false,
                 drops_unlearned: false,
                 isolated: false,
@@ -64,11 +69,12 @@ impl Lane {
             };
         };
         let untagged = match &rules.vlans {
-            Some(vlans) => vlans.classify(0).map(|found| Some(found.vlan)),
+            Some(vlans) => vlans.classify(0, None).map(|found| Some(found.vlan)),
             None => Ok(None),
         };
         Lane {
             untagged,
+            has_networks: rules.vlans.as_ref().is_some_and(PortVlans::are_networks),
             learns: rules.learns,
             drops_unlearned: rules.mac_limit.is_some_and(|limit| limit.drops),
             isolated: rules.isolated,
@@ -109,8 +115,9 @@ impl Rules {
         });
         let storms = storms.collect();
         let floods = vec![0; 1 + usize::from(VlanId::MAX.get())].into();
-        let lanes = members.iter().map(|rules| Lane::of(rules.as_ref())).collect();
-        let mut rules = Rules { members, lanes, floods, lists: Vec::new(), storms };
+        let lanes: Vec<_> = members.iter().map(|rules| Lane::of(rules.as_ref())).collect();
+        let has_networks = lanes.iter().any(|lane| lane.has_networks);
+        let mut rules = Rules { members, lanes, floods, lists: Vec::new(), storms, has_networks };
         let mut known = HashMap::new();
         let takes = |port: &BridgePort, vid: u16| match (&port.rules.vlans, VlanId::new(vid)) {
             (Some(vlans), Some(id)) => vlans.contains(id),
@@ -148,6 +155,12 @@ impl Rules {
         self.lanes.get(port.index())
     }
 
+    /// Returns whether a port's tunnel finds the VLANs of its frames.
+    #[inline]
+    pub(super) fn has_networks(&self) -> bool {
+        self.has_networks
+    }
+
     /// Returns the ports to which frames of a VLAN are flooded.
     #[inline]
     pub(super) fn receivers(&self, vlan: Option<VlanId>) -> &[Receiver] {
@@ -166,14 +179,21 @@ impl Rules {
         limit.is_none_or(|limit| limit.take(now))
     }
 
-    /// Returns the VLAN of a frame from `port`; `None` in a bridge without VLANs.
+    /// Returns the VLAN of a frame from `port`; `None` in a bridge without VLANs. `network` is the one
+    /// that the port's tunnel has found.
     #[inline]
-    pub(super) fn classify(&self, port: PortIndex, lane: &Lane, tag: u32) -> Result<Option<Classified>, Reason> {
-        if tag == 0 {
+    pub(super) fn classify(
+        &self,
+        port: PortIndex,
+        lane: &Lane,
+        tag: u32,
+        network: Option<PacketVlan>,
+    ) -> Result<Option<Classified>, Reason> {
+        if tag == 0 && !lane.has_networks {
             return lane.untagged.map(|vlan| vlan.map(|vlan| Classified { vlan, pops: false }));
         }
         match self.members.get(port.index()) {
-            Some(Some(PortRules { vlans: Some(vlans), .. })) => vlans.classify(tag).map(Some),
+            Some(Some(PortRules { vlans: Some(vlans), .. })) => vlans.classify(tag, network).map(Some),
             Some(Some(_)) => Ok(None),
             Some(None) | None => Err(Reason::NotConnected),
         }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use straightline_guest::{Guest, GuestOptions};
-use straightline_testing::{BROADCAST, frame, mac, nothing, send, take};
+use straightline_testing::{BROADCAST, arrived, frame, mac, nothing, send, take, wait_until};
 
 use super::Fixture;
 use super::run::Running;
@@ -32,8 +32,8 @@ fn execute(fixture: &Fixture, block: &str) -> String {
 #[test]
 fn two_tenants_share_a_trunk_and_see_nothing_of_each_other() {
     let fixture = Fixture::new();
-    let [config, router, customer] = &blocks("toml")[..] else { panic!("other blocks") };
-    let [start, look, again] = &blocks("sh")[..] else { panic!("other commands") };
+    let [config, _, router, customer] = &blocks("toml")[..] else { panic!("other blocks") };
+    let [start, look, again, ..] = &blocks("sh")[..] else { panic!("other commands") };
     fs::write(fixture.path("tenants.toml"), config).unwrap();
     execute(&fixture, start);
     let _running = Running::start_as(fixture.command(&["run", "tenants.toml"]));
@@ -72,4 +72,48 @@ fn two_tenants_share_a_trunk_and_see_nothing_of_each_other() {
     fs::write(fixture.path("more.toml"), format!("{router}{customer}[bridge.lan]\nports = [{ports}]\n")).unwrap();
     let done = fixture.execute(&["check", "more.toml"]);
     assert_eq!(done.code, Some(0), "{done:?}");
+}
+
+/// Takes frames until one is such a frame.
+fn next(guest: &mut Guest, is_it: impl Fn(&[u8]) -> bool) -> Vec<u8> {
+    let mut found = None;
+    wait_until("the frame arrives", || {
+        found = arrived(guest).into_iter().map(|(_, frame)| frame).find(|frame| is_it(frame));
+        found.is_some()
+    });
+    found.unwrap()
+}
+
+#[test]
+fn tenants_on_two_hosts_share_a_tunnel() {
+    let fixture = Fixture::new();
+    let [_, config, ..] = &blocks("toml")[..] else { panic!("other blocks") };
+    let [.., start, look] = &blocks("sh")[..] else { panic!("other commands") };
+    fs::write(fixture.path("hosts.toml"), config).unwrap();
+    execute(&fixture, start);
+    let _running = Running::start_as(fixture.command(&["run", "hosts.toml"]));
+    let options = GuestOptions { buffer_len: 2048, ..GuestOptions::default() };
+    let guest = |name: &str| Guest::connect(&fixture.path(&format!("{name}.sock")), &options).unwrap();
+    let [mut red, mut blue, mut nic] = ["host-red1", "host-blue1", "nic"].map(guest);
+
+    // The switch asks for the MAC address of the other host.
+    let far = mac(9).0;
+    let question = next(&mut nic, |frame| frame[12..14] == [8, 6] && frame[38..42] == [192, 0, 2, 2]);
+    let link = [&question[6..12], &far, &[8, 6]].concat();
+    let answer = [&[0, 1, 8, 0, 6, 4, 0, 2], &far[..], &[192, 0, 2, 2], &question[22..32], &[0; 18]].concat();
+    send(&mut nic, &[link, answer].concat());
+    let sent = frame(BROADCAST, mac(1), 100, 1);
+    for (guest, vni) in [(&mut red, 10_010_u32), (&mut blue, 10_020)] {
+        send(guest, &sent);
+        let outer = next(&mut nic, |frame| frame[12..14] == [8, 0]);
+        assert_eq!((&outer[..6], &outer[36..38]), (&far[..], &4789_u16.to_be_bytes()[..]));
+        assert_eq!(
+            (&outer[42..50], &outer[50..]),
+            (&[&[8, 0, 0, 0], &(vni << 8).to_be_bytes()[..]].concat()[..], &sent[..])
+        );
+    }
+    [&mut red, &mut blue].into_iter().for_each(nothing);
+    let shown = execute(&fixture, look);
+    assert!(shown.contains("vlans     10,20 by network identifier\n"), "{shown}");
+    assert!(shown.contains("VLAN 10 is vni 10010, VLAN 20 is vni 10020"), "{shown}");
 }

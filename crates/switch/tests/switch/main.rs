@@ -19,6 +19,7 @@ mod layouts;
 mod links;
 mod lost_calls;
 mod mirror;
+mod networks;
 mod offloads;
 mod one_copy;
 mod outer;

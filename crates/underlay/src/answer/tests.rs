@@ -462,10 +462,13 @@ fn each_tunnel_has_places_of_its_own() {
     let [one, other] = tunnels(&station);
     assert_eq!(station.turn(0).len(), 2, "the gateways are asked");
     let outbox = &station.underlay.outbox;
-    let push = |tunnel: &Tunnel, count| (0..count).filter(|_| outbox.push_for(&tunnel.places, &[0; 60])).count();
+    let push = |tunnel: &Tunnel, count| (0..count).filter(|_| outbox.push_for(&tunnel.places, &[0; 60], None)).count();
     assert_eq!((push(&one, 256), push(&one, 1), push(&other, 4)), (16, 0, 4));
     let questions = (0..100).filter(|_| outbox.push(&[1; 60])).count();
-    assert_eq!((questions, outbox.push(&[1; 257]), outbox.push_for(&other.places, &[0; 257])), (64, false, false));
+    assert_eq!(
+        (questions, outbox.push(&[1; 257]), outbox.push_for(&other.places, &[0; 257], None)),
+        (64, false, false)
+    );
     // The underlay's packets leave first, then those of the tunnels in turn. A turn takes 64 here.
     let sent = station.turn_ports(0);
     assert_eq!(sent[..64], [PORT; 64]);
@@ -481,7 +484,7 @@ fn packets_of_a_removed_tunnel_are_gone() {
     let [one, other] = tunnels(&station);
     station.turn(0);
     let outbox = &station.underlay.outbox;
-    assert!(outbox.push_for(&one.places, &[0; 60]) && outbox.push_for(&other.places, &[0; 60]));
+    assert!(outbox.push_for(&one.places, &[0; 60], None) && outbox.push_for(&other.places, &[0; 60], None));
     let port = other.port;
     drop(one);
     assert_eq!((station.turn_ports(0), station.underlay.outbox.is_empty()), (vec![port], true));

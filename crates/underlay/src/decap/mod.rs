@@ -34,6 +34,7 @@ use crate::decap::found::Found;
 use crate::decap::template::Template;
 use crate::decap::tunnel_header::TunnelHeader;
 use crate::decap::verify::verify;
+use crate::encap::has_vlan_tag;
 use crate::kind::{BAD_HEADER, Carries, Refusal};
 use crate::tunnel::lookup::{Key, Place};
 use crate::{Tunnel, TunnelKind, Tunnels, Underlay};
@@ -90,11 +91,12 @@ impl Decap {
         };
         let tunnel = &self.tunnels.all()[usize::from(found.place.tunnel)];
         packets.set_port(id, tunnel.port);
+        packets.set_vlan(id, found.place.vlan);
         open(packets, id, tunnel, &found).map_err(Refusal::Drop)?;
         if let Some(remotes) = &tunnel.remotes
             && let Some(source) = source(packets.head(id))
         {
-            remotes.learn(source, found.place.remote, packets.now());
+            remotes.learn(found.place.station_vlan(), source, found.place.remote, packets.now());
         }
         Ok(found.place.tunnel)
     }
@@ -273,9 +275,15 @@ fn open(packets: &mut Packets<'_>, id: PacketId, tunnel: &Tunnel, found: &Found)
     if found.ecn != Ecn::NotEct {
         mark(packets.head_mut(id), found.ecn, found.carries)?;
     }
-    if let Some(face) = &tunnel.face {
-        let ether_type = ip_inside(packets.head(id), found.carries).ok_or(Reason::TunnelHeader)?;
-        packets.prepend(id, &face.header(ether_type)).map_err(|_| Reason::TunnelHeader)?;
+    if tunnel.is_selective {
+        match &tunnel.face {
+            Some(face) => {
+                let ether_type = ip_inside(packets.head(id), found.carries).ok_or(Reason::TunnelHeader)?;
+                packets.prepend(id, &face.header(ether_type)).map_err(|_| Reason::TunnelHeader)?;
+            }
+            None if has_vlan_tag(packets, id) => return Err(Reason::VlanNotAllowed),
+            None => {}
+        }
     }
     let limit = FrameLimit::new(tunnel.config.mtu).bytes();
     if packets.fits(id, packets.len(id), limit) { Ok(()) } else { Err(Reason::TooBig) }

@@ -9,11 +9,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use az::SaturatingAs;
 use straightline_graph::{Next, Node};
 use straightline_packet::{Batch, IgnorePoison, MAX_BATCH, PacketId, Packets, Reason};
-use straightline_wire::ethernet;
+use straightline_wire::{EtherType, VlanId, ethernet, vlan};
 
 use crate::Tunnel;
 use crate::encap::output::Round;
+use crate::tunnel::face::Face;
 use crate::tunnel::inside::Asked;
+use crate::tunnel::networks::Networks;
 use crate::tunnel::remotes::{RemoteIndex, Remotes};
 
 /// The packets of a turn that go out by tunnels of one underlay, in one worker.
@@ -37,13 +39,21 @@ pub(crate) struct Gathered {
     pub(crate) round: Round,
 }
 
-/// Consecutive packets that go out by one tunnel to one of its remotes.
+/// The end of packets that go out: a remote of a tunnel, in one of the tunnel's networks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Run {
+pub(crate) struct Target {
     /// Index of the tunnel in [`Gathered::tunnels`].
     pub(crate) tunnel: u16,
     /// Index of the remote in [`Tunnel::paths`].
     pub(crate) remote: u16,
+    /// Index of the network in [`Path::headers`](crate::tunnel::Path::headers).
+    pub(crate) network: u16,
+}
+
+/// Consecutive packets that have one target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) target: Target,
     pub(crate) packets: usize,
 }
 
@@ -63,12 +73,12 @@ impl Gather {
 }
 
 impl Gathered {
-    /// Adds packets that go out by a tunnel to a remote.
-    fn add(&mut self, tunnel: u16, remote: u16, ids: &[PacketId]) {
+    /// Adds packets that go to a target.
+    fn add(&mut self, target: Target, ids: &[PacketId]) {
         self.ids.extend_from_slice(ids);
         match self.runs.last_mut() {
-            Some(run) if run.tunnel == tunnel && run.remote == remote => run.packets += ids.len(),
-            _ => self.runs.push(Run { tunnel, remote, packets: ids.len() }),
+            Some(run) if run.target == target => run.packets += ids.len(),
+            _ => self.runs.push(Run { target, packets: ids.len() }),
         }
     }
 
@@ -143,6 +153,9 @@ impl PacketSet {
 /// packets to each remote (head-end replication). A packet that came from a remote is not sent to
 /// another one, because no patch or bridge returns a packet to the port that it came from.
 ///
+/// In a tunnel with several networks, the VLAN that the bridge has noted chooses the network. A
+/// packet of another VLAN is dropped.
+///
 /// [`UnderlayOutput`]: crate::UnderlayOutput
 #[derive(Debug)]
 pub struct Encap {
@@ -166,10 +179,36 @@ impl Encap {
         Encap { gather, tunnel, index }
     }
 
+    /// Sends packets of one network. `vlan` is that of their stations.
+    #[inline]
+    fn send(&self, packets: &mut Packets<'_>, ids: &[PacketId], network: u16, vlan: VlanId, next: &mut Next<'_>) {
+        packets.note_delivered(self.tunnel.port, ids);
+        match &self.tunnel.remotes {
+            None => self.to_one(ids, 0, network, next),
+            Some(remotes) => self.to_several(remotes, packets, ids, network, vlan, next),
+        }
+    }
+
+    /// Sends each packet in the network of its VLAN.
+    fn by_network(&self, networks: &Networks, packets: &mut Packets<'_>, ids: &[PacketId], next: &mut Next<'_>) {
+        let vlan_of = |packets: &Packets<'_>, id| packets.vlan(id).map(|vlan| vlan.id);
+        let mut rest = ids;
+        while let [first, ..] = rest {
+            let vlan = vlan_of(packets, *first);
+            let len = rest.iter().take_while(|&&id| vlan_of(packets, id) == vlan).count();
+            let (run, later) = rest.split_at(len);
+            rest = later;
+            match vlan.and_then(|vlan| Some((networks.of_vlan(vlan)?, vlan))) {
+                Some((network, vlan)) => self.send(packets, run, network, vlan, next),
+                None => packets.drop_at(self.tunnel.port, run, Reason::VlanNotAllowed),
+            }
+        }
+    }
+
     /// Sends packets to one remote.
-    fn to_one(&self, ids: &[PacketId], remote: u16, next: &mut Next<'_>) {
+    fn to_one(&self, ids: &[PacketId], remote: u16, network: u16, next: &mut Next<'_>) {
         let gathered = &mut *self.gather.lock();
-        gathered.add(self.index, remote, ids);
+        gathered.add(Target { tunnel: self.index, remote, network }, ids);
         if gathered.packets.len() == 0 {
             // The first tunnel of the turn, which is mostly the only one: all packets are new.
             ids.iter().for_each(|&id| _ = gathered.packets.insert(id));
@@ -184,18 +223,26 @@ impl Encap {
 
     /// Sends each packet to the remote of its station, or to all. To each remote, packets go in the
     /// order of the batch.
-    fn to_several(&self, remotes: &Remotes, packets: &Packets<'_>, ids: &[PacketId], next: &mut Next<'_>) {
+    fn to_several(
+        &self,
+        remotes: &Remotes,
+        packets: &Packets<'_>,
+        ids: &[PacketId],
+        network: u16,
+        vlan: VlanId,
+        next: &mut Next<'_>,
+    ) {
         let now = packets.now();
         let remote_of = |id: PacketId| {
             let dst = ethernet::Header::new_checked(packets.head(id)).ok()?.dst();
-            if dst.is_multicast() { None } else { remotes.of(dst, now) }
+            if dst.is_multicast() { None } else { remotes.of(vlan, dst, now) }
         };
         let mut targets = [None; MAX_BATCH];
         let targets = &mut targets[..ids.len()];
         targets.iter_mut().zip(ids).for_each(|(target, &id)| *target = remote_of(id));
         if targets.iter().all(Option::is_some) {
             for (&id, target) in ids.iter().zip(&*targets) {
-                self.to_one(&[id], target.map_or(0, |RemoteIndex(at)| at), next);
+                self.to_one(&[id], target.map_or(0, |RemoteIndex(at)| at), network, next);
             }
             return;
         }
@@ -203,16 +250,36 @@ impl Encap {
         for remote in (0..).take(self.tunnel.paths.len()) {
             for (&id, target) in ids.iter().zip(&*targets) {
                 if target.is_none_or(|RemoteIndex(at)| at == remote) {
-                    self.to_one(&[id], remote, next);
+                    self.to_one(&[id], remote, network, next);
                 }
             }
         }
     }
 
-    /// Selects the packets that a tunnel of IP carries. It answers questions for MAC addresses.
-    fn without_ethernet(&self, packets: &mut Packets<'_>, batch: &Batch) -> Batch {
+    /// Selects the packets that a tunnel carries which does not carry all.
+    fn select(&self, packets: &mut Packets<'_>, batch: &Batch) -> Batch {
+        match &self.tunnel.face {
+            Some(face) => self.without_ethernet(face, packets, batch),
+            None => self.without_tag(packets, batch),
+        }
+    }
+
+    /// Selects the packets without a VLAN tag.
+    fn without_tag(&self, packets: &mut Packets<'_>, batch: &Batch) -> Batch {
         let mut selected = Batch::new();
-        let Some(face) = &self.tunnel.face else { return selected };
+        for &id in batch.ids() {
+            if has_vlan_tag(packets, id) {
+                packets.drop_at(self.tunnel.port, &[id], Reason::VlanNotAllowed);
+            } else {
+                selected.push(id);
+            }
+        }
+        selected
+    }
+
+    /// Selects the packets that a tunnel of IP carries. It answers questions for MAC addresses.
+    fn without_ethernet(&self, face: &Face, packets: &mut Packets<'_>, batch: &Batch) -> Batch {
+        let mut selected = Batch::new();
         for &id in batch.ids() {
             let head = packets.head(id);
             match Asked::of(head) {
@@ -227,7 +294,7 @@ impl Encap {
                     face.learn(asked.by());
                     let answer = asked.answer(face.mac());
                     let outbox = &self.tunnel.underlay.outbox;
-                    if !answer.is_ok_and(|answer| outbox.push_for(&self.tunnel.places, answer.bytes())) {
+                    if !answer.is_ok_and(|answer| outbox.push_for(&self.tunnel.places, answer.bytes(), None)) {
                         packets.drop_at(self.tunnel.port, &[id], Reason::AnswerLimit);
                     }
                 }
@@ -243,16 +310,28 @@ impl Node for Encap {
             return packets.drop_at(self.tunnel.port, batch.ids(), Reason::SetDown);
         }
         let selected;
-        let batch = if self.tunnel.face.is_some() {
-            selected = self.without_ethernet(packets, batch);
+        let batch = if self.tunnel.is_selective {
+            selected = self.select(packets, batch);
             &selected
         } else {
             batch
         };
-        packets.note_delivered(self.tunnel.port, batch.ids());
-        match &self.tunnel.remotes {
-            None => self.to_one(batch.ids(), 0, next),
-            Some(remotes) => self.to_several(remotes, packets, batch.ids(), next),
+        match &self.tunnel.networks {
+            None => self.send(packets, batch.ids(), 0, VlanId::DEFAULT, next),
+            Some(networks) => self.by_network(networks, packets, batch.ids(), next),
         }
     }
+}
+
+/// Returns whether a frame has a VLAN tag. A tag with VID 0 tells its priority only (IEEE 802.1Q,
+/// 6.9.1).
+pub(crate) fn has_vlan_tag(packets: &mut Packets<'_>, id: PacketId) -> bool {
+    const WITH_TAG: usize = ethernet::LEN + vlan::LEN;
+    let len = packets.len(id) as usize;
+    packets.pull_up(id, len.min(WITH_TAG));
+    let head = packets.head(id);
+    let ether_type = head.get(12..14).map_or(EtherType(0), |bytes| EtherType(u16::from_be_bytes([bytes[0], bytes[1]])));
+    let is_priority =
+        ether_type == EtherType::VLAN && head.get(14..16).is_some_and(|tci| tci[0] & 0x0f == 0 && tci[1] == 0);
+    ether_type.is_vlan() && !is_priority
 }

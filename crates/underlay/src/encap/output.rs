@@ -7,8 +7,9 @@ use straightline_graph::Port;
 use straightline_packet::{Batch, ChangedPackets, Checksum, HEAD, PacketId, Packets, PortIndex, Reason, Turn};
 use straightline_wire::{FrameLimit, MacAddr, checksum, ethernet, udp};
 
-use crate::encap::{Gathered, PacketSet};
-use crate::headers::Macs;
+use crate::encap::too_big::Source;
+use crate::encap::{Gathered, PacketSet, Target};
+use crate::headers::{Headers, Macs};
 use crate::tunnel::{Path, Tunnel};
 use crate::{Gather, Underlay};
 
@@ -62,9 +63,11 @@ impl UnderlayOutput {
         for run in runs {
             let (ids, later) = rest.split_at(run.packets);
             rest = later;
-            let tunnel = &*tunnels[usize::from(run.tunnel)];
-            let Some(path) = tunnel.paths.get(usize::from(run.remote)) else { continue };
-            let mut way = Way::new(&self.underlay, tunnel, path, turn.now());
+            let Target { tunnel, remote, network } = run.target;
+            let tunnel = &*tunnels[usize::from(tunnel)];
+            let Some(path) = tunnel.paths.get(usize::from(remote)) else { continue };
+            let Some(headers) = path.headers.get(usize::from(network)) else { continue };
+            let mut way = Way::new(&self.underlay, tunnel, path, headers, turn.now());
             match way.macs() {
                 Ok(macs) => {
                     let mut ids = ids;
@@ -170,6 +173,8 @@ struct Way<'a> {
     underlay: &'a Underlay,
     tunnel: &'a Tunnel,
     path: &'a Path,
+    /// The headers of the packets' network.
+    headers: &'a Headers,
     /// Bytes of the longest inner packet, Ethernet included.
     longest: u32,
     /// The limit by the tunnel's own MTU, which a second tag may exceed.
@@ -185,12 +190,12 @@ struct Way<'a> {
 
 impl<'a> Way<'a> {
     #[inline]
-    fn new(underlay: &'a Underlay, tunnel: &'a Tunnel, path: &'a Path, now: u32) -> Self {
+    fn new(underlay: &'a Underlay, tunnel: &'a Tunnel, path: &'a Path, headers: &'a Headers, now: u32) -> Self {
         // A port takes a tag beyond its MTU. The underlay does not.
         let by_mtu = FrameLimit::new(tunnel.config.mtu).bytes();
-        let by_path = u32::from(path.headers.mtu_inside(path.mtu.get(underlay.mtu(), now))) + u32::from(ETHERNET);
+        let by_path = u32::from(headers.mtu_inside(path.mtu.get(underlay.mtu(), now))) + u32::from(ETHERNET);
         let longest = by_mtu.min(by_path);
-        Way { underlay, tunnel, path, longest, by_mtu, by_path, now, sent: 0, packets: 0, bytes: 0 }
+        Way { underlay, tunnel, path, headers, longest, by_mtu, by_path, now, sent: 0, packets: 0, bytes: 0 }
     }
 
     /// Returns the addresses of the outer Ethernet header, or the reason why no packet can be sent.
@@ -212,7 +217,7 @@ impl<'a> Way<'a> {
                 if packets.is_gso(id) {
                     self.put_on_gso(packets, id, macs)
                 } else if len <= self.longest || len <= self.by_path && packets.fits(id, len, self.by_mtu) {
-                    self.path.headers.put_on(packets, id, macs).map(|()| len)
+                    self.headers.put_on(packets, id, macs).map(|()| len)
                 } else {
                     Err(Reason::TooBig)
                 }
@@ -240,7 +245,7 @@ impl<'a> Way<'a> {
         packets.set_gso_size(id, longest.saturating_as::<u16>());
         let segment = u32::from(gso.size).min(longest) + u32::from(gso.header_len);
         let longest = segment.min(packets.len(id));
-        self.path.headers.put_on_gso(packets, id, macs).map(|()| longest)
+        self.headers.put_on_gso(packets, id, macs).map(|()| longest)
     }
 
     /// Deals with a packet that cannot be sent now.
@@ -265,7 +270,10 @@ impl<'a> Way<'a> {
         let Ok(layout) = packets.layout(id) else { return };
         let fits = self.longest.saturating_sub(layout.payload.into());
         let mtu = fits.saturating_as::<u16>().min(self.tunnel.config.mtu);
-        self.tunnel.too_big(packets.head(id), &layout, packets.port(id), mtu, self.now);
+        // A bridge finds the VLAN of other tunnels' frames itself.
+        let vlan = self.tunnel.networks.as_ref().and_then(|_| packets.vlan(id));
+        let source = Source { port: packets.port(id), vlan };
+        self.tunnel.too_big(packets.head(id), &layout, source, mtu, self.now);
     }
 
     /// Leaves a small packet with the table of next hops until the next hop has answered. Returns
@@ -278,7 +286,7 @@ impl<'a> Way<'a> {
             return false;
         }
         let outside = packets.save_outside(id);
-        let put = self.path.headers.put_on(packets, id, &macs(src, MacAddr::default()));
+        let put = self.headers.put_on(packets, id, &macs(src, MacAddr::default()));
         let is_kept = put.is_ok() && packets.body_len(id) == 0 && {
             let mut bytes = [0; HEAD];
             let whole = packets.head(id);
@@ -297,7 +305,7 @@ impl<'a> Way<'a> {
     #[inline]
     fn count(&self) {
         if self.sent > 0 {
-            self.path.mtu.note_sent(self.path.headers.ip_len(self.sent), self.now);
+            self.path.mtu.note_sent(self.headers.ip_len(self.sent), self.now);
         }
         let tx = &self.tunnel.counters.tx;
         tx.packets.add_shared(self.packets);

@@ -8,7 +8,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::Ordering;
 
-use straightline_packet::PortIndex;
+use straightline_packet::{PacketVlan, PortIndex};
 use straightline_wire::{
     EtherType, IpProtocol, Layout, MacAddr, WireError, checksum, ethernet, icmpv4, icmpv6, ipv4, ipv6,
 };
@@ -19,23 +19,31 @@ use crate::underlay::messages::{self, Message};
 /// Types of ICMP for IPv4 about which no error is sent, because they are errors (RFC 1122, 3.2.2).
 const ERRORS_V4: [u8; 5] = [3, 4, 5, 11, 12];
 
+/// The place in the tunnel's bridge or patch that a frame came from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Source {
+    pub(crate) port: PortIndex,
+    /// The VLAN of the network, if the tunnel has several.
+    pub(crate) vlan: Option<PacketVlan>,
+}
+
 impl Tunnel {
-    /// Tells the sender of an inner frame from port `from` that the frame is too long for the
+    /// Tells the sender of an inner frame from `source` that the frame is too long for the
     /// tunnel: an ICMP error with `mtu`, the bytes of the longest inner IP packet, enters the
-    /// tunnel's patch or bridge. `frame` is the head of the inner frame, which has this layout. The
+    /// tunnel's patch or bridge, in the frame's VLAN. `frame` is the head of the inner frame, which has this layout. The
     /// stations behind a port get at most 10 errors in a second, and those of all ports 100.
     ///
     /// Returns `false` if no error is sent: for a frame that is no IP packet, for a packet about
     /// which no error may be sent (RFC 1122, 3.2.2; RFC 4443, 2.4), while the underlay's MAC address
     /// is not known, and beyond a limit. Only errors beyond a limit are counted as refused, and only
     /// those that may be sent count for it.
-    pub(crate) fn too_big(&self, frame: &[u8], layout: &Layout, from: PortIndex, mtu: u16, now: u32) -> bool {
+    pub(crate) fn too_big(&self, frame: &[u8], layout: &Layout, source: Source, mtu: u16, now: u32) -> bool {
         let Some(mac) = self.underlay.mac() else { return false };
         let Ok(Some(subject)) = Subject::of(frame, layout) else { return false };
-        let is_sent = self.errors.take(from.0.into(), now)
+        let is_sent = self.errors.take(source.port.0.into(), now)
             && subject
                 .error(frame, mtu, mac)
-                .is_ok_and(|message| self.underlay.outbox.push_for(&self.places, message.bytes()));
+                .is_ok_and(|message| self.underlay.outbox.push_for(&self.places, message.bytes(), source.vlan));
         if !is_sent {
             self.errors_refused.fetch_add(1, Ordering::Relaxed);
         }
@@ -157,7 +165,8 @@ mod tests {
     }
 
     fn too_big(tunnel: &Tunnel, frame: &[u8], from: u16, now: u32) -> bool {
-        tunnel.too_big(frame, &Layout::parse(frame).unwrap(), PortIndex(from), 1400, now)
+        let source = Source { port: PortIndex(from), vlan: None };
+        tunnel.too_big(frame, &Layout::parse(frame).unwrap(), source, 1400, now)
     }
 
     fn tunnel(underlay: &Arc<Underlay>, port: u16) -> Arc<Tunnel> {

@@ -113,12 +113,17 @@ impl Writer {
 }
 
 impl Headers {
-    /// Builds the headers of a tunnel to this remote.
+    /// Builds the headers of a tunnel to this remote. `kind` is the tunnel's in one of its networks.
     ///
     /// # Errors
     /// If the addresses are of different IP versions, a value is out of range, or the headers are
     /// longer than [`MAX_LEN`]. The configuration's check refuses all of these.
-    pub(crate) fn new(underlay: &UnderlayConfig, tunnel: &TunnelConfig, remote: IpAddr) -> Result<Self, WireError> {
+    pub(crate) fn new(
+        underlay: &UnderlayConfig,
+        tunnel: &TunnelConfig,
+        kind: &TunnelKind,
+        remote: IpAddr,
+    ) -> Result<Self, WireError> {
         let mut headers = Writer { bytes: [0; MAX_LEN], len: 0 };
         let network = if remote.is_ipv4() { EtherType::IPV4 } else { EtherType::IPV6 };
         let ether_type = if underlay.vlan.is_some() { EtherType::VLAN } else { network };
@@ -130,7 +135,7 @@ impl Headers {
             headers.put(&network.0.to_be_bytes())?;
         }
         let l3 = headers.len;
-        let traits = tunnel.kind.traits();
+        let traits = kind.traits();
         let protocol = match traits.carrier {
             Carrier::Ip(protocol) => protocol,
             Carrier::Udp { .. } => IpProtocol::UDP,

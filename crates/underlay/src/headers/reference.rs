@@ -33,6 +33,8 @@ pub(crate) fn tunnel(kind: TunnelKind, v4: bool) -> TunnelConfig {
         kind,
         local: local.parse().unwrap(),
         remotes: vec![remote.parse().unwrap()],
+        networks: Vec::new(),
+        drops_tags: false,
         stations: Vec::new(),
         limit: 4096,
         mtu: 1500,

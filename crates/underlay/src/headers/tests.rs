@@ -31,7 +31,7 @@ fn headers_are_those_of_a_packet_that_is_built_whole() {
     for kind in kinds() {
         for (v4, vlan) in [(true, None), (true, Some(100)), (false, None), (false, Some(4094))] {
             let tunnel = tunnel(kind.clone(), v4);
-            let headers = Headers::new(&underlay(vlan), &tunnel, tunnel.remotes[0]).unwrap();
+            let headers = Headers::new(&underlay(vlan), &tunnel, &tunnel.kind, tunnel.remotes[0]).unwrap();
             // The configuration's check knows the lengths before there are headers.
             assert_eq!(kind.overhead(!v4, vlan.is_some()), headers.overhead(), "{kind:?}");
             assert_eq!(kind.mtu_inside(1500, !v4), headers.mtu_inside(1500), "{kind:?}");
@@ -58,7 +58,7 @@ fn a_quoted_packet_is_known_by_its_headers() {
         let l4 = if v4 { 34 } else { 54 };
         let built = kinds().into_iter().map(|kind| {
             let tunnel = tunnel(kind.clone(), v4);
-            (kind, Headers::new(&underlay(None), &tunnel, tunnel.remotes[0]).unwrap())
+            (kind, Headers::new(&underlay(None), &tunnel, &tunnel.kind, tunnel.remotes[0]).unwrap())
         });
         let built: Vec<_> = built.collect();
         for (at, (kind, headers)) in built.iter().enumerate() {
@@ -83,7 +83,7 @@ fn a_quoted_packet_is_known_by_its_headers() {
     }
     // Ports below those of flows, another port of the other end, another network.
     let tunnel = tunnel(TunnelKind::Vxlan { vni: 5 }, true);
-    let headers = Headers::new(&underlay(None), &tunnel, tunnel.remotes[0]).unwrap();
+    let headers = Headers::new(&underlay(None), &tunnel, &tunnel.kind, tunnel.remotes[0]).unwrap();
     let sent = put_on(&headers, &InnerHeaders::new(true, true, 0).complete(&[]), Checksum::Complete);
     for (byte, bit) in [(0, 0x80), (0, 0x40), (2, 1), (3, 1), (8, 8), (12, 1), (14, 1)] {
         let mut other = sent[34..].to_vec();
@@ -91,7 +91,7 @@ fn a_quoted_packet_is_known_by_its_headers() {
         assert!(!headers.can_begin(IpProtocol::UDP, &other), "{byte}");
     }
     let fixed = TunnelConfig { source_port: Some(4789), ..tunnel };
-    let headers = Headers::new(&underlay(None), &fixed, fixed.remotes[0]).unwrap();
+    let headers = Headers::new(&underlay(None), &fixed, &fixed.kind, fixed.remotes[0]).unwrap();
     assert!(!headers.can_begin(IpProtocol::UDP, &sent[34..]));
 }
 
@@ -99,7 +99,7 @@ fn a_quoted_packet_is_known_by_its_headers() {
 fn lengths_outside_follow_from_those_inside() {
     for (kind, v4) in kinds().into_iter().flat_map(|kind| [(kind.clone(), true), (kind, false)]) {
         let tunnel = tunnel(kind, v4);
-        let headers = Headers::new(&underlay(None), &tunnel, tunnel.remotes[0]).unwrap();
+        let headers = Headers::new(&underlay(None), &tunnel, &tunnel.kind, tunnel.remotes[0]).unwrap();
         assert_eq!(headers.mtu_inside(headers.mtu_outside(1280)), 1280, "{tunnel:?}");
         let packet = InnerHeaders::new(true, true, 0).complete(&[1; 200]);
         let sent = put_on(&headers, &packet, Checksum::Complete);
@@ -110,7 +110,7 @@ fn lengths_outside_follow_from_those_inside() {
 #[test]
 fn a_checksum_may_be_anywhere() {
     let tunnel = tunnel(TunnelKind::Vxlan { vni: 5 }, true);
-    let headers = Headers::new(&underlay(None), &tunnel, tunnel.remotes[0]).unwrap();
+    let headers = Headers::new(&underlay(None), &tunnel, &tunnel.kind, tunnel.remotes[0]).unwrap();
     let packet: Vec<u8> = (0..100).map(|at: u8| at.wrapping_mul(91).wrapping_add(17)).collect();
     for start in 0..40 {
         for offset in 0..20 {
@@ -126,7 +126,7 @@ fn a_checksum_may_be_anywhere() {
 #[test]
 fn a_tag_hides_no_congestion_mark() {
     let tunnel = tunnel(TunnelKind::Vxlan { vni: 5 }, false);
-    let headers = Headers::new(&underlay(None), &tunnel, tunnel.remotes[0]).unwrap();
+    let headers = Headers::new(&underlay(None), &tunnel, &tunnel.kind, tunnel.remotes[0]).unwrap();
     let mut packet = InnerHeaders::new(true, true, 3).complete(&[]);
     packet.splice(12..12, [0x81, 0, 0, 9]);
     check(&tunnel, None, &put_on(&headers, &packet, Checksum::Complete), &packet, 3);
@@ -141,7 +141,7 @@ fn a_tag_hides_no_congestion_mark() {
 fn the_longest_headers_fit_behind_a_tag_that_was_put_back() {
     let options = [&[1, 2, 3, 8][..], &[5; 32]].concat();
     let tunnel = tunnel(TunnelKind::Geneve { vni: 1, options }, false);
-    let headers = Headers::new(&underlay(Some(100)), &tunnel, tunnel.remotes[0]).unwrap();
+    let headers = Headers::new(&underlay(Some(100)), &tunnel, &tunnel.kind, tunnel.remotes[0]).unwrap();
     assert_eq!(usize::from(headers.overhead()), LONGEST);
     let inner = InnerHeaders::new(true, true, 0);
     let packet = inner.complete(&[7; 100]);
@@ -172,8 +172,9 @@ fn the_longest_headers_fit_behind_a_tag_that_was_put_back() {
 #[test]
 fn settings_that_do_not_fit_are_refused() {
     let config = tunnel(TunnelKind::Vxlan { vni: 5 }, true);
-    let new =
-        |config: &TunnelConfig, remote: &str| Headers::new(&underlay(None), config, remote.parse().unwrap()).err();
+    let new = |config: &TunnelConfig, remote: &str| {
+        Headers::new(&underlay(None), config, &config.kind, remote.parse().unwrap()).err()
+    };
     assert_eq!(new(&config, "10.0.0.2"), None);
     assert_eq!(new(&config, "fd00::2"), Some(WireError::BadVersion));
     for kind in [
@@ -191,7 +192,7 @@ fn settings_that_do_not_fit_are_refused() {
 /// Puts the headers of a kind on the inner frame of the golden frames, from the given UDP port.
 fn on_golden(kind: TunnelKind, v4: bool, source_port: Option<u16>) -> Vec<u8> {
     let tunnel = TunnelConfig { source_port, ..tunnel(kind, v4) };
-    let headers = Headers::new(&underlay(None), &tunnel, tunnel.remotes[0]).unwrap();
+    let headers = Headers::new(&underlay(None), &tunnel, &tunnel.kind, tunnel.remotes[0]).unwrap();
     put_on(&headers, golden::inner_frame(), Checksum::Complete)
 }
 
@@ -261,7 +262,7 @@ fn a_flow_has_one_label_over_ipv6() {
     for kind in kinds() {
         for source_port in [None, Some(50_000)] {
             let tunnel = TunnelConfig { source_port, ..tunnel(kind.clone(), false) };
-            let headers = Headers::new(&underlay(None), &tunnel, tunnel.remotes[0]).unwrap();
+            let headers = Headers::new(&underlay(None), &tunnel, &tunnel.kind, tunnel.remotes[0]).unwrap();
             let inner = InnerHeaders::new(true, false, 0);
             let first = label(&put_on(&headers, &inner.complete(&[1; 40]), Checksum::Complete));
             let marked = InnerHeaders { tos: 3, ident: 9, ..inner };

@@ -24,6 +24,9 @@ pub use l2tpv3::{Cookie, L2tpOver};
 /// Hops of outer packets.
 pub(crate) const TTL: u8 = 64;
 
+/// Offset of the network identifier behind the beginning of UDP, in all kinds that may have several.
+pub(crate) const VNI_BEHIND_UDP: usize = udp::LEN + 4;
+
 /// Space for the longest header of a kind.
 const MAX_LEN: usize = 64;
 
@@ -300,6 +303,28 @@ impl TunnelKind {
             Self::VxlanGpe { vni, ip } => vxlan_gpe::traits(*vni, *ip),
             Self::Gtpu { teid, peer_teid } => gtpu::traits(*teid, *peer_teid),
             Self::MplsUdp { label, peer_label } => mpls_udp::traits(*label, *peer_label),
+        }
+    }
+
+    /// Returns the network identifier of a kind that may have several.
+    #[must_use]
+    pub fn vni(&self) -> Option<u32> {
+        match self {
+            Self::Vxlan { vni } | Self::Geneve { vni, .. } | Self::VxlanGpe { vni, .. } => Some(*vni),
+            Self::L2tpv3 { .. } | Self::Gre { .. } | Self::Nvgre { .. } | Self::Gtpu { .. } | Self::MplsUdp { .. } => {
+                None
+            }
+        }
+    }
+
+    /// Returns the kind with another network identifier. A kind without one stays as it is.
+    #[must_use]
+    pub fn with_vni(&self, vni: u32) -> Self {
+        match self.clone() {
+            Self::Vxlan { .. } => Self::Vxlan { vni },
+            Self::Geneve { options, .. } => Self::Geneve { vni, options },
+            Self::VxlanGpe { ip, .. } => Self::VxlanGpe { vni, ip },
+            other => other,
         }
     }
 

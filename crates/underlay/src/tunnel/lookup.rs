@@ -5,10 +5,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
+use straightline_packet::PacketVlan;
+use straightline_wire::VlanId;
 
-use crate::Tunnel;
 use crate::kind::{Form, Traits};
 use crate::tunnel::remotes::RemoteIndex;
+use crate::{Network, Tunnel};
 
 /// The tunnels of an underlay, found by the headers of received packets. It never changes.
 #[derive(Debug)]
@@ -23,6 +25,16 @@ pub struct Tunnels {
 pub(crate) struct Place {
     pub(crate) tunnel: u16,
     pub(crate) remote: RemoteIndex,
+    /// The VLAN of the network, if the tunnel has several.
+    pub(crate) vlan: Option<PacketVlan>,
+}
+
+impl Place {
+    /// Returns the VLAN of the packet's station in the tunnel's table.
+    #[inline]
+    pub(crate) fn station_vlan(&self) -> VlanId {
+        self.vlan.map_or(VlanId::DEFAULT, |vlan| vlan.id)
+    }
 }
 
 /// The addresses of a packet, as numbers: it comes from the remote to one of our addresses.
@@ -73,12 +85,15 @@ impl Tunnels {
     pub fn new(tunnels: Vec<Arc<Tunnel>>) -> Arc<Self> {
         let mut places = HashMap::default();
         for (at, tunnel) in tunnels.iter().enumerate() {
-            let Traits { form, key, .. } = tunnel.config.kind.traits();
-            for (index, &remote) in tunnel.config.remotes.iter().enumerate() {
-                let (Ok(tunnel_at), Ok(index)) = (u16::try_from(at), u16::try_from(index)) else { continue };
-                let Some(ends) = Ends::new(remote, tunnel.config.local) else { continue };
-                let place = Place { tunnel: tunnel_at, remote: RemoteIndex(index) };
-                places.entry(Key { ends, form, key }).or_insert(place);
+            for (network, kind) in tunnel.config.kinds() {
+                let Traits { form, key, .. } = kind.traits();
+                let vlan = network.map(Network::fact);
+                for (index, &remote) in tunnel.config.remotes.iter().enumerate() {
+                    let (Ok(tunnel_at), Ok(index)) = (u16::try_from(at), u16::try_from(index)) else { continue };
+                    let Some(ends) = Ends::new(remote, tunnel.config.local) else { continue };
+                    let place = Place { tunnel: tunnel_at, remote: RemoteIndex(index), vlan };
+                    places.entry(Key { ends, form, key }).or_insert(place);
+                }
             }
         }
         Arc::new(Tunnels { tunnels, places })

@@ -3,6 +3,7 @@
 pub(crate) mod face;
 pub(crate) mod inside;
 pub(crate) mod lookup;
+pub(crate) mod networks;
 pub(crate) mod path_mtu;
 pub(crate) mod port;
 pub(crate) mod remotes;
@@ -15,11 +16,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use straightline_fdb::Share;
 use straightline_graph::{QueueCounters, SharedLimit, Told};
 use straightline_packet::{Drops, PortIndex};
-use straightline_wire::{IpProtocol, MacAddr};
+use straightline_wire::{IpProtocol, MacAddr, WireError};
 use table::AlreadyTold;
 
 use crate::headers::Headers;
+use crate::kind::VNI_BEHIND_UDP;
 use crate::tunnel::face::Face;
+use crate::tunnel::networks::Networks;
 use crate::tunnel::path_mtu::{LEAST_INSIDE, PathMtu, TooLong};
 use crate::tunnel::remotes::{RemoteMove, RemoteStation, Remotes};
 use crate::underlay::neighbours::NextHop;
@@ -58,6 +61,11 @@ pub struct Tunnel {
     pub(crate) remotes: Option<Remotes>,
     /// The Ethernet face, if the tunnel carries IP.
     pub(crate) face: Option<Face>,
+    /// The networks, if there are several.
+    pub(crate) networks: Option<Networks>,
+    /// Not all frames of the bridge or patch go through the tunnel as they are: it carries IP, or drops
+    /// frames with a tag.
+    pub(crate) is_selective: bool,
     told: Told<AlreadyTold>,
 }
 
@@ -69,7 +77,15 @@ pub(crate) struct Path {
     pub(crate) hop: Option<NextHop>,
     /// The MTU of the way, as routers tell it.
     pub(crate) mtu: PathMtu,
-    pub(crate) headers: Headers,
+    /// The headers in each network, at least one. They have one length.
+    pub(crate) headers: Box<[Headers]>,
+}
+
+impl Path {
+    /// Returns headers that are as long as those of each network.
+    pub(crate) fn any_headers(&self) -> &Headers {
+        &self.headers[0]
+    }
 }
 
 /// A tunnel as operators see it.
@@ -104,10 +120,11 @@ impl Tunnel {
     #[must_use]
     pub fn new(config: TunnelConfig, underlay: Arc<Underlay>, port: PortIndex, drops: Arc<Drops>) -> Arc<Self> {
         let path = |&remote: &IpAddr| {
-            let headers = Headers::new(underlay.config(), &config, remote);
+            let of_kind = |kind: &crate::TunnelKind| Headers::new(underlay.config(), &config, kind, remote);
+            let headers: Result<Box<[_]>, WireError> = config.kinds().map(|(_, kind)| of_kind(&kind)).collect();
             let headers = headers.expect("the settings were checked");
             let least = match underlay.config().path_mtu {
-                PathMtuErrors::UsableInside => Some(headers.mtu_outside(LEAST_INSIDE)),
+                PathMtuErrors::UsableInside => Some(headers[0].mtu_outside(LEAST_INSIDE)),
                 PathMtuErrors::Least(mtu) => Some(mtu),
                 PathMtuErrors::Off => None,
             };
@@ -115,7 +132,9 @@ impl Tunnel {
         };
         let paths = config.remotes.iter().map(path).collect();
         let remotes = Remotes::new(&config);
+        let networks = Networks::of(&config.networks);
         let face = config.kind.carries_ip().then(|| Face::new(config.mac.unwrap_or_default()));
+        let is_selective = face.is_some() || config.drops_tags;
         let tunnel = Arc::new(Tunnel {
             config,
             underlay,
@@ -129,6 +148,8 @@ impl Tunnel {
             paths,
             remotes,
             face,
+            networks,
+            is_selective,
             told: Told::default(),
         });
         tunnel.underlay.add_tunnel(&tunnel);
@@ -149,8 +170,16 @@ impl Tunnel {
         let Some(path) = path else { return false };
         // The headers are compared last, because that takes longest.
         let mtu = path.mtu.lower_to(dst, error, self.underlay.mtu(), now);
-        let mtu = mtu.filter(|_| path.headers.can_begin(protocol, rest));
+        let mtu = mtu.filter(|_| path.headers[self.network_of(rest)].can_begin(protocol, rest));
         mtu.is_some_and(|mtu| path.mtu.lower(mtu, now))
+    }
+
+    /// Returns the network that a quoted packet can be of. `quoted` is what follows its IP header. If it
+    /// is too short to tell, or names no network, any one is as good.
+    fn network_of(&self, quoted: &[u8]) -> usize {
+        let Some(networks) = &self.networks else { return 0 };
+        let Some(&[high, middle, low]) = quoted.get(VNI_BEHIND_UDP..).and_then(<[u8]>::first_chunk) else { return 0 };
+        networks.of_vni(u32::from_be_bytes([0, high, middle, low])).unwrap_or(0).into()
     }
 
     /// Returns the settings.
@@ -191,14 +220,14 @@ impl Tunnel {
         let next_hop = self.config.remotes.first().and_then(|&remote| self.underlay.via(remote));
         let state = next_hop.and_then(|next_hop| self.underlay.neighbours.state(next_hop));
         let now = self.underlay.now();
-        let inside = |path: &Path| path.headers.mtu_inside(path.mtu.get(self.underlay.mtu(), now));
+        let inside = |path: &Path| path.any_headers().mtu_inside(path.mtu.get(self.underlay.mtu(), now));
         TunnelStatus {
             local: self.config.local,
             remotes: self.config.remotes.clone(),
             next_hop,
             state,
             conflict: self.underlay.conflicts.other(self.config.local),
-            overhead: self.paths.first().map_or(0, |path| path.headers.overhead()),
+            overhead: self.paths.first().map_or(0, |path| path.any_headers().overhead()),
             mtu_inside: self.paths.iter().map(inside).min().unwrap_or(0),
             path_mtus: self.path_mtus(),
             errors_refused: self.errors_refused.load(Ordering::Relaxed),

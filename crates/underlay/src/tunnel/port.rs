@@ -281,6 +281,8 @@ mod tests {
             kind: TunnelKind::Vxlan { vni: 7 },
             local: "192.0.2.1".parse().unwrap(),
             remotes: remotes.iter().map(|remote| remote.parse().unwrap()).collect(),
+            networks: Vec::new(),
+            drops_tags: false,
             stations: Vec::new(),
             limit: 4096,
             mtu: 1450,

@@ -3,7 +3,8 @@
 //! This is the table of bridges ([`Fdb`]): a tunnel is a bridge whose ports are its remotes. Each
 //! remote has a share of the table. So machines behind one remote may invent addresses, and those
 //! behind the others keep their places. A station without a place is unknown, and packets for it go
-//! to all remotes.
+//! to all remotes. A tunnel with several networks has a station in the VLAN of each; in other tunnels
+//! all are in the default VLAN.
 
 use std::net::IpAddr;
 
@@ -30,9 +31,6 @@ impl FdbPort for RemoteIndex {
 /// table 8-6: 300).
 const AGEING: u32 = 300;
 
-/// The VLAN of all stations of a tunnel: its network is one.
-const VLAN: VlanId = VlanId::DEFAULT;
-
 /// The table of stations.
 #[derive(Debug)]
 pub(crate) struct Remotes {
@@ -44,6 +42,8 @@ pub(crate) struct Remotes {
 /// A station that a tunnel with several remotes knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteStation {
+    /// The VLAN of the station's network.
+    pub vlan: VlanId,
     /// The address of the station.
     pub mac: MacAddr,
     /// The remote behind which it is.
@@ -57,6 +57,8 @@ pub struct RemoteStation {
 /// A station that moved from one remote to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteMove {
+    /// The VLAN of the station's network.
+    pub vlan: VlanId,
     /// The address of the station.
     pub mac: MacAddr,
     /// The remote behind which it was.
@@ -75,23 +77,23 @@ impl Remotes {
         let ports: Vec<_> = (0..config.remotes.len()).filter_map(index).collect();
         let place = |remote: &IpAddr| index(config.remotes.iter().position(|known| known == remote)?);
         let stations = config.stations.iter();
-        let fixed: Vec<_> = stations.filter_map(|(mac, remote)| Some((VLAN, *mac, place(remote)?))).collect();
+        let fixed: Vec<_> = stations.filter_map(|(vlan, mac, remote)| Some((*vlan, *mac, place(remote)?))).collect();
         let limit = config.limit.saturating_sub(fixed.len());
         Some(Remotes { fdb: Fdb::new(limit, AGEING, &ports, &fixed), addresses: config.remotes.as_slice().into() })
     }
 
     /// Returns the remote behind which a station is, if it is known at `now`.
     #[inline]
-    pub(crate) fn of(&self, mac: MacAddr, now: u32) -> Option<RemoteIndex> {
-        self.fdb.lookup(Station::new(VLAN, mac), now)
+    pub(crate) fn of(&self, vlan: VlanId, mac: MacAddr, now: u32) -> Option<RemoteIndex> {
+        self.fdb.lookup(Station::new(vlan, mac), now)
     }
 
     /// Learns that a station is behind `remote`, because a frame with this source came from there.
     /// An address that no station has is not learned.
     #[inline]
-    pub(crate) fn learn(&self, mac: MacAddr, remote: RemoteIndex, now: u32) {
+    pub(crate) fn learn(&self, vlan: VlanId, mac: MacAddr, remote: RemoteIndex, now: u32) {
         if !mac.is_multicast() && mac.as_u64() != 0 {
-            self.fdb.learn(Station::new(VLAN, mac), remote, now);
+            self.fdb.learn(Station::new(vlan, mac), remote, now);
         }
     }
 
@@ -113,7 +115,8 @@ impl Remotes {
         entries
             .filter_map(|entry| {
                 let remote = self.address(entry.port)?;
-                Some(RemoteStation { mac: entry.mac, remote, seen: entry.seen, is_static: entry.is_static })
+                let straightline_fdb::FdbEntry { vlan, mac, seen, is_static, .. } = entry;
+                Some(RemoteStation { vlan, mac, remote, seen, is_static })
             })
             .collect()
     }
@@ -124,8 +127,9 @@ impl Remotes {
             return (Vec::new(), since);
         }
         let (moves, count) = self.fdb.moves(since);
-        let name =
-            |FdbMove { mac, from, to, .. }| Some(RemoteMove { mac, from: self.address(from)?, to: self.address(to)? });
+        let name = |FdbMove { vlan, mac, from, to, .. }| {
+            Some(RemoteMove { vlan, mac, from: self.address(from)?, to: self.address(to)? })
+        };
         (moves.into_iter().filter_map(name).collect(), count)
     }
 

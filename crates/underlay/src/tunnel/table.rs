@@ -36,6 +36,7 @@ impl NodeControl for Tunnel {
             let row = || {
                 Row::TunnelStation(RemoteEntry {
                     port: self.config.name.clone(),
+                    vlan: self.networks.as_ref().map(|_| station.vlan.get()),
                     mac: station.mac.to_string(),
                     remote: station.remote.to_string(),
                     age_s: if station.is_static { 0.0 } else { view.age(station.seen) },
@@ -75,7 +76,8 @@ impl Tunnel {
             let mac = moved.mac.to_string();
             let from = moved.from.to_string();
             let to = moved.to.to_string();
-            let message = format!("tunnel {port:?}: {mac} moved from remote {from} to remote {to}");
+            let within = self.networks.as_ref().map_or_else(String::new, |_| format!(" in VLAN {}", moved.vlan));
+            let message = format!("tunnel {port:?}: {mac}{within} moved from remote {from} to remote {to}");
             let source = format!("tunnel {port}");
             TableEvent { source, kind: EventKind::RemoteMoved { port, mac, from, to }, message }
         };

@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-use straightline_packet::{Batch, IgnorePoison, PortIndex, Turn};
+use straightline_packet::{Batch, IgnorePoison, PacketVlan, PortIndex, Turn};
 
 /// Bytes of the longest packet of the underlay's own.
 pub(crate) const MOST_OWN: usize = 256;
@@ -48,6 +48,8 @@ pub(crate) struct Places {
 struct OwnPacket {
     len: usize,
     bytes: [u8; MOST_OWN],
+    /// The VLAN of the network that it enters, if its tunnel has several.
+    vlan: Option<PacketVlan>,
 }
 
 impl fmt::Debug for Outbox {
@@ -67,18 +69,18 @@ impl Outbox {
     /// full, or the packet has more than 256 bytes.
     pub(crate) fn push(&self, packet: &[u8]) -> bool {
         let mut waiting = self.lock();
-        let is_added = add(&mut waiting.own, MOST_WAITING, packet);
+        let is_added = add(&mut waiting.own, MOST_WAITING, packet, None);
         self.update(&waiting);
         is_added
     }
 
-    /// Adds a packet of a tunnel, which enters the tunnel's patch or bridge. Returns `false` if the
-    /// tunnel's places are full, or the packet has more than 256 bytes.
-    pub(crate) fn push_for(&self, places: &Arc<Places>, packet: &[u8]) -> bool {
+    /// Adds a packet of a tunnel, which enters the tunnel's patch or bridge. `vlan` is that of its
+    /// network. Returns `false` if the tunnel's places are full, or the packet has more than 256 bytes.
+    pub(crate) fn push_for(&self, places: &Arc<Places>, packet: &[u8], vlan: Option<PacketVlan>) -> bool {
         let mut waiting = self.lock();
         let mut packets = places.lock();
         let is_first = packets.is_empty();
-        let is_added = add(&mut packets, PLACES, packet);
+        let is_added = add(&mut packets, PLACES, packet, vlan);
         if is_first && is_added {
             waiting.tunnels.push_back(Arc::downgrade(places));
         }
@@ -152,17 +154,18 @@ impl Places {
     }
 }
 
-fn add(packets: &mut VecDeque<OwnPacket>, most: usize, packet: &[u8]) -> bool {
+fn add(packets: &mut VecDeque<OwnPacket>, most: usize, packet: &[u8], vlan: Option<PacketVlan>) -> bool {
     let mut bytes = [0; MOST_OWN];
     let Some(copy) = bytes.get_mut(..packet.len()).filter(|_| packets.len() < most) else { return false };
     copy.copy_from_slice(packet);
-    packets.push_back(OwnPacket { len: packet.len(), bytes });
+    packets.push_back(OwnPacket { len: packet.len(), bytes, vlan });
     true
 }
 
 fn take(packets: &mut VecDeque<OwnPacket>, port: PortIndex, turn: &mut Turn<'_>, into: &mut Batch) -> bool {
-    let bytes = packets.front().map(|packet| &packet.bytes[..packet.len]);
-    let Some(id) = bytes.and_then(|bytes| turn.accept_owned(port, bytes)) else { return false };
+    let Some(OwnPacket { len, bytes, vlan }) = packets.front() else { return false };
+    let Some(id) = turn.accept_owned(port, &bytes[..*len]) else { return false };
+    turn.packets().set_vlan(id, *vlan);
     into.push(id);
     packets.pop_front();
     true

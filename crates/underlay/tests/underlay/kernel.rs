@@ -74,6 +74,8 @@ fn tunnel(underlay: &Arc<Underlay>, local: &str, remote: &str) -> Arc<Tunnel> {
         kind,
         local: ip(local),
         remotes: vec![ip(remote)],
+        networks: Vec::new(),
+        drops_tags: false,
         stations: Vec::new(),
         limit: 4096,
         mtu: 1400,

@@ -43,6 +43,7 @@ fn vlans(vlans: &PortVlans) -> String {
     match role {
         VlanRole::Access => format!("access {vlans}{priority}"),
         VlanRole::Customer => format!("customer in VLAN {vlans}{priority}"),
+        VlanRole::Networks => format!("{vlans} by network identifier{priority}"),
         VlanRole::Trunk => {
             let tag = tag.as_ref().map_or_else(String::new, |tag| format!(" ({tag})"));
             let sent = if *native_tagged { "sent tagged" } else { "untagged" };
@@ -186,6 +187,9 @@ fn learned(Addresses { learned, refused }: Addresses) -> String {
     format!("{} learned{full}", count(learned.into()))
 }
 
+/// The most network identifiers of a tunnel in a text.
+const MOST_VNIS: usize = 8;
+
 /// Renders the ends of a tunnel: `192.0.2.1 to 192.0.2.2 over wan, next hop 192.0.2.2 reachable,`
 /// and so on.
 fn tunnel(tunnel: &Tunnel) -> String {
@@ -193,6 +197,7 @@ fn tunnel(tunnel: &Tunnel) -> String {
         underlay,
         local,
         remote,
+        vnis,
         next_hop,
         state,
         conflict,
@@ -203,6 +208,10 @@ fn tunnel(tunnel: &Tunnel) -> String {
         errors_refused,
     } = tunnel;
     let mut facts = vec![format!("{local} to {} over {underlay}", remote.join(" "))];
+    facts.extend(vnis.iter().take(MOST_VNIS).map(|(vlan, vni)| format!("VLAN {vlan} is vni {vni}")));
+    if vnis.len() > MOST_VNIS {
+        facts.push(format!("{} more networks", vnis.len() - MOST_VNIS));
+    }
     if let Some(next_hop) = next_hop {
         let state = state.map_or_else(String::new, |state| format!(" {}", state.as_str()));
         facts.push(format!("next hop {next_hop}{state}"));

@@ -22,8 +22,8 @@ pub use af_packet::AfPacketConfig;
 pub use af_xdp::AfXdpConfig;
 pub use settings::{Exclusive, KindSettings};
 pub use tap::TapConfig;
-pub use tunnel::TunnelSettings;
 pub(crate) use tunnel::TunnelSite;
+pub use tunnel::{RemoteStatic, TunnelSettings};
 pub use vhost_user::{Mode, Offloads, VhostUserConfig};
 
 /// Makes [`PortKind`] and [`READERS`] of rows: a variant, the type of its settings, and its readers.

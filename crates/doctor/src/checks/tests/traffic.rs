@@ -67,6 +67,7 @@ pub(super) const FAULTS: &[Fault] = &[
     ("vlans", |facts| join(facts, VlanRole::Access, "30", Some(30)), Warn, "add VLAN 30 to `trunk`"),
     ("vlans", |facts| join(facts, VlanRole::Access, "1", Some(1)), Warn, "correct `vlan` of [port.vm1]"),
     ("vlans", |facts| lose_tags(facts, VlanRole::Access, Some(10)), Warn, "make [port.vm1] a `trunk`"),
+    ("vlans", |facts| lose_tags(facts, VlanRole::Networks, None), Warn, "set `inner-tags = \"keep\"` of [port.vm1]"),
     ("vlans", |facts| lose_tags(facts, VlanRole::Trunk, None), Warn, "set `native-vlan` of [port.vm1]"),
     ("vlans", |facts| lose_tags(facts, VlanRole::Trunk, Some(10)), Warn, "add the VLANs to `trunk` of [port.vm1]"),
     ("querier", |facts| switch(facts).snooping[0].rows.clear(), Warn, "remove `snooping` of [bridge.lan]"),

@@ -11,9 +11,13 @@ use straightline_packet::{Arena, Drops, Rcu, Settings, Turn};
 
 use super::*;
 
-/// A port that receives its frames in one batch, each with its port.
+/// A port that receives its frames in one batch, each with its port. A frame of a tunnel with several
+/// networks begins with the VLAN of its network.
 #[derive(Debug, Default)]
-struct Source(Mutex<Vec<(u16, Vec<u8>)>>);
+struct Source {
+    frames: Mutex<Vec<(u16, Vec<u8>)>>,
+    tunnels: Vec<u16>,
+}
 
 impl Port for Source {
     fn name(&self) -> &'static str {
@@ -21,8 +25,15 @@ impl Port for Source {
     }
 
     fn receive(&self, turn: &mut Turn<'_>, into: &mut Batch, _max: usize) {
-        for (port, frame) in self.0.lock().unwrap().drain(..) {
-            into.push(turn.accept_owned(PortIndex(port), &frame).expect("a free slot"));
+        for (port, mut frame) in self.frames.lock().unwrap().drain(..) {
+            let rest = if self.tunnels.contains(&port) { frame.split_off(2) } else { Vec::new() };
+            let bytes = if rest.is_empty() { &frame } else { &rest };
+            let id = turn.accept_owned(PortIndex(port), bytes).expect("a free slot");
+            if !rest.is_empty() {
+                let vlan = VlanId::new(u16::from_be_bytes([frame[0], frame[1]]));
+                turn.packets().set_vlan(id, vlan.map(|id| PacketVlan { id, pcp: 0, dei: false }));
+            }
+            into.push(id);
         }
     }
 
@@ -35,9 +46,13 @@ impl Port for Source {
     fn disarm(&self, _turn: &Turn<'_>, _for_buffers: bool) {}
 }
 
-/// A port that keeps the frames that it gets.
+/// A port that keeps the frames that it gets. A tunnel with several networks puts the VLAN of the
+/// network in front.
 #[derive(Debug, Default)]
-struct Taken(Mutex<Vec<Vec<u8>>>);
+struct Taken {
+    frames: Mutex<Vec<Vec<u8>>>,
+    is_tunnel: bool,
+}
 
 impl Port for Taken {
     fn name(&self) -> &'static str {
@@ -47,7 +62,11 @@ impl Port for Taken {
     fn receive(&self, _turn: &mut Turn<'_>, _into: &mut Batch, _max: usize) {}
 
     fn deliver(&self, turn: &mut Turn<'_>, batch: &Batch, _wait: bool) {
-        self.0.lock().unwrap().extend(batch.ids().iter().map(|&id| turn.head(id).to_vec()));
+        for &id in batch.ids() {
+            let vlan = turn.packets().vlan(id).filter(|_| self.is_tunnel);
+            let network = vlan.map_or_else(Vec::new, |vlan| vlan.id.get().to_be_bytes().to_vec());
+            self.frames.lock().unwrap().push([&network, turn.head(id)].concat());
+        }
     }
 
     fn arm(&self, _turn: &Turn<'_>, _for_buffers: bool) -> bool {
@@ -76,7 +95,9 @@ impl Rig {
     }
 
     fn with(ports: &[BridgePort], loop_protection: bool) -> Self {
-        let taken: Vec<_> = ports.iter().map(|_| Arc::<Taken>::default()).collect();
+        let is_tunnel = |port: &BridgePort| port.rules.vlans.as_ref().is_some_and(PortVlans::are_networks);
+        let taken = |port| Arc::new(Taken { is_tunnel: is_tunnel(port), ..Taken::default() });
+        let taken: Vec<_> = ports.iter().map(taken).collect();
         let rules = BridgeRules {
             limit: 64,
             ageing: 300,
@@ -94,7 +115,8 @@ impl Rig {
             }
         }
         let bridge = graph.node("bridge", Box::new(table.node(1)), &edges);
-        let source = Arc::<Source>::default();
+        let tunnels = ports.iter().filter(|port| is_tunnel(port)).map(|port| port.index.0).collect();
+        let source = Arc::new(Source { tunnels, ..Source::default() });
         graph.input(Arc::clone(&source) as _, bridge);
         let drops: Vec<Arc<Drops>> = ports.iter().map(|_| Arc::default()).collect();
         let arena = Arena::new(Rcu::new().reader(), Settings::default(), drops.clone());
@@ -104,9 +126,9 @@ impl Rig {
 
     /// Has the bridge forward a batch. Returns the frames that each port gets.
     fn forward(&mut self, frames: Vec<(u16, Vec<u8>)>) -> Vec<Vec<Vec<u8>>> {
-        *self.source.0.lock().unwrap() = frames;
+        *self.source.frames.lock().unwrap() = frames;
         self.worker.turn();
-        self.taken.iter().map(|port| std::mem::take(&mut *port.0.lock().unwrap())).collect()
+        self.taken.iter().map(|port| std::mem::take(&mut *port.frames.lock().unwrap())).collect()
     }
 
     /// Returns the number of all drops.

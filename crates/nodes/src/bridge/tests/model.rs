@@ -56,9 +56,15 @@ fn word(frame: &[u8], at: usize) -> u16 {
     frame.get(at..at + 2).map_or(0, |bytes| u16::from_be_bytes([bytes[0], bytes[1]]))
 }
 
-/// The ingress filter, by IEEE 802.1Q, 6.9 and 8.6.2.
+/// The ingress filter, by IEEE 802.1Q, 6.9 and 8.6.2. A network of a tunnel is an access port, or a
+/// customer's if tags are kept.
 pub(super) fn enter(port: &BridgePort, frame: &[u8]) -> Option<Inside> {
     let vlans = port.rules.vlans.as_ref()?;
+    if let VlanRole::Networks { vlans: own, keeps_tags } = &vlans.role {
+        let vlan = VlanId::new(word(frame, 0)).filter(|vlan| own.contains(*vlan))?;
+        let role = if *keeps_tags { VlanRole::Customer(vlan) } else { VlanRole::Access(vlan) };
+        return enter(&of(0, PortVlans { role, priority: vlans.priority }), &frame[2..]);
+    }
     if frame.len() < 12 {
         return None;
     }
@@ -79,6 +85,7 @@ pub(super) fn enter(port: &BridgePort, frame: &[u8]) -> Option<Inside> {
         VlanRole::Trunk { tpid: own_tpid, native, .. } if tpid != own_tpid.0 => {
             Some((native.as_ref()?.id.get(), own, frame.to_vec()))
         }
+        VlanRole::Networks { .. } => unreachable!("it is one of the others"),
         VlanRole::Trunk { vlans, native, .. } => {
             let tci = word(frame, 14);
             let vid = if tci & 0xfff == 0 { native.as_ref()?.id } else { VlanId::new(tci & 0xfff)? };
@@ -96,6 +103,7 @@ pub(super) fn leave(port: &BridgePort, (vid, upper, bytes): &Inside) -> Vec<u8> 
             let tag = [tpid.0.to_be_bytes(), (upper | vid).to_be_bytes()].concat();
             [&bytes[..12], &tag, &bytes[12..]].concat()
         }
+        VlanRole::Networks { .. } => [&vid.to_be_bytes()[..], bytes].concat(),
         _ => bytes.clone(),
     }
 }

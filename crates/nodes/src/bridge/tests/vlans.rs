@@ -4,9 +4,24 @@ use std::collections::HashMap;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
+use straightline_wire::VlanSet;
 
-use super::model::{access, enter, leave, model, of, ports};
+use super::model::{access, enter, id, leave, model, of};
 use super::*;
+
+/// A tunnel with a network for each of these VLANs. A frame of it has its VLAN in front, in two bytes.
+fn networks(vids: &[u16], keeps_tags: bool) -> PortVlans {
+    let vlans = Box::new(vids.iter().map(|&vid| id(vid)).collect::<VlanSet>());
+    PortVlans { role: VlanRole::Networks { vlans, keeps_tags }, priority: 2 }
+}
+
+/// The ports of the model, and two tunnels with several networks.
+fn ports() -> Vec<BridgePort> {
+    let tunnels = [networks(&[10, 20], false), networks(&[20, 30], true)];
+    let mut ports = super::model::ports();
+    ports.extend((8..).zip(tunnels).map(|(at, vlans)| of(at, vlans)));
+    ports
+}
 
 fn tag() -> impl Strategy<Value = Vec<u8>> {
     let tpid = prop_oneof![4 => Just(0x8100_u16), 1 => Just(0x88a8)];
@@ -16,19 +31,26 @@ fn tag() -> impl Strategy<Value = Vec<u8>> {
         .prop_map(|(tpid, vid, upper)| [tpid.to_be_bytes(), (upper << 12 | vid).to_be_bytes()].concat())
 }
 
+/// The VLANs of the networks of frames in a row.
+fn networks_of_run() -> impl Strategy<Value = Vec<u16>> {
+    vec(prop_oneof![8 => prop::sample::select(vec![10_u16, 20, 30]), 1 => Just(0), 1 => Just(11)], 2)
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
     fn each_port_gets_what_the_model_says(
-        batches in vec(vec((0..8_usize, 0..22_u8, 0..4_u8, vec(tag(), 0..4), 1..3_usize), 1..12), 1..6),
+        batches in vec(
+            vec((0..10_usize, 0..22_u8, 0..4_u8, vec(tag(), 0..4), 1..3_usize, networks_of_run()), 1..12), 1..6,
+        ),
     ) {
         let ports = ports();
         let mut rig = Rig::new(&ports);
         let mut stations = HashMap::new();
         let mut dropped = 0;
         for batch in batches {
-            let rows = batch.iter().flat_map(|(port, to, from, tags, count)| {
+            let rows = batch.iter().flat_map(|(port, to, from, tags, count, networks)| {
                 let to = match *to {
                     ..4 => [2, 0, 0, 0, 0, *to],
                     4 => [3, 0, 0, 0, 0, 4],
@@ -36,7 +58,12 @@ proptest! {
                     reserved => [0x01, 0x80, 0xc2, 0, 0, reserved - 6],
                 };
                 let frame = [&to[..], &[2, 0, 0, 0, 0, *from], &tags.concat(), &[0x88, 0xb5]].concat();
-                vec![(*port, frame); *count]
+                // The frames of a run differ in their network alone.
+                let with = |vid: &u16| match port {
+                    8.. => [&vid.to_be_bytes()[..], &frame].concat(),
+                    _ => frame.clone(),
+                };
+                networks.iter().take(*count).map(|vid| (*port, with(vid))).collect::<Vec<_>>()
             });
             let frames: Vec<_> = rows.zip(0..).map(|((port, mut frame), number): (_, u8)| {
                 frame.push(number);

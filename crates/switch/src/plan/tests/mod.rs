@@ -97,6 +97,8 @@ fn tunnel(name: &str, underlay: &str, vni: u32) -> PortConfig {
     let kind = PortKind::Tunnel(TunnelSettings {
         underlay: underlay.to_owned(),
         kind: TunnelKind::Vxlan { vni },
+        networks: Vec::new(),
+        drops_tags: false,
         local: ip("192.0.2.1"),
         remotes: vec![ip("192.0.2.2")],
         statics: Vec::new(),

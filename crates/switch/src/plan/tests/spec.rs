@@ -1,8 +1,10 @@
 //! Descriptions of domains: each key that a graph depends on changes the description of its domain,
 //! and of no other domain.
 
+use straightline_wire::VlanId;
+
 use super::*;
-use crate::config::{IpPrefix, Mac, PortVlans, StaticEntry};
+use crate::config::{IpPrefix, Mac, Network, PortVlans, StaticEntry};
 
 const LAN: (&str, &str) = ("bridge", "lan");
 const PATCH: (&str, &str) = ("patch", "p0p1");
@@ -74,11 +76,7 @@ fn each_key_that_a_graph_depends_on_changes_the_description_of_its_domain() {
         ("state of a node", |config| config.nodes[0] = node(1), &[LAN]),
         ("output of a node", |config| config.nodes[1] = mirror("p9"), &[LAN]),
         ("port of an output", |config| config.ports[8].mtu = 9000, &[LAN]),
-        (
-            "vlan of a port",
-            |config| config.ports[2].rules.vlans = Some(PortVlans::access(straightline_wire::VlanId::MAX)),
-            &[LAN],
-        ),
+        ("vlan of a port", |config| config.ports[2].rules.vlans = Some(PortVlans::access(VlanId::MAX)), &[LAN]),
         ("isolated", |config| config.ports[3].rules.isolated = true, &[LAN]),
         ("storm", |config| config.ports[3].rules.storm.broadcast = Some(1), &[LAN]),
         ("rules that a patch does not heed", |config| config.ports[0].rules.isolated = true, &[]),
@@ -108,6 +106,8 @@ fn each_key_that_a_graph_depends_on_changes_the_description_of_its_domain() {
         ("key of a tunnel", |config| tunnel_of(config).kind = TunnelKind::Vxlan { vni: 2 }, &[TUNNELS]),
         ("remotes", |config| tunnel_of(config).remotes.push("192.0.2.3".parse().expect("it")), &[TUNNELS]),
         ("verify", |config| tunnel_of(config).verify = false, &[TUNNELS]),
+        ("networks", |config| tunnel_of(config).networks.push(Network { vlan: VlanId::MAX, vni: 2 }), &[TUNNELS]),
+        ("tags in a tunnel", |config| tunnel_of(config).drops_tags = true, &[TUNNELS]),
         ("bridge of a tunnel", |config| config.bridges[1].ageing = 10, &[TUNNELS]),
         ("mirror to a tunnel", |config| config.nodes[1] = mirror("t"), &[TUNNELS]),
     ];

@@ -1,3 +1,5 @@
+mod networks;
+
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::sync::Mutex;
@@ -6,9 +8,10 @@ use proptest::prelude::*;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use straightline_graph::{EpollWaiter, Form, Graph, Idle, Next, Node, Worker};
 use straightline_packet::{
-    Arena, Drops, Gso, GsoKind, GsoSegment, Offload, Packets, Rcu, Segmenter, Settings, SourceQueueId,
+    Arena, Drops, Gso, GsoKind, GsoSegment, Offload, PacketVlan, Packets, Rcu, Segmenter, Settings, SourceQueueId,
 };
 use straightline_virtio::memory::{GuestMemory, Region};
+use straightline_wire::VlanId;
 
 use super::*;
 use crate::headers::reference::{HOP, InnerHeaders, check, finish as finish_all, kinds, tunnel, underlay};
@@ -23,7 +26,7 @@ const SOURCE: PortIndex = PortIndex(0);
 #[derive(Debug)]
 struct Source {
     memory: &'static GuestMemory,
-    packets: Mutex<VecDeque<(Vec<u8>, Offload)>>,
+    packets: Mutex<VecDeque<(Vec<u8>, Offload, Option<PacketVlan>)>>,
 }
 
 impl Source {
@@ -39,7 +42,12 @@ impl Source {
     }
 
     fn send(&self, packet: &[u8], offload: Offload) {
-        self.packets.lock().unwrap().push_back((packet.to_vec(), offload));
+        self.send_in(None, packet, offload);
+    }
+
+    /// Sends a packet whose bridge has noted a VLAN.
+    fn send_in(&self, vlan: Option<PacketVlan>, packet: &[u8], offload: Offload) {
+        self.packets.lock().unwrap().push_back((packet.to_vec(), offload, vlan));
     }
 }
 
@@ -51,7 +59,7 @@ impl Port for Source {
     fn receive(&self, turn: &mut Turn<'_>, into: &mut Batch, max: usize) {
         let mut at = 0;
         for _ in 0..max {
-            let Some((packet, offload)) = self.packets.lock().unwrap().pop_front() else { return };
+            let Some((packet, offload, vlan)) = self.packets.lock().unwrap().pop_front() else { return };
             let len = u32::try_from(packet.len()).unwrap();
             let memory = self.memory;
             let segment = memory.segment(at, len, &mut 0).unwrap();
@@ -59,6 +67,7 @@ impl Port for Source {
             segment.write(turn.packets().level(), &packet);
             let id = turn.accept(SOURCE, SourceQueueId::NONE, segment).unwrap();
             turn.packets().set_offload(id, offload);
+            turn.packets().set_vlan(id, vlan);
             into.push(id);
         }
     }
@@ -76,6 +85,8 @@ impl Port for Source {
 #[derive(Debug, Default)]
 struct Capture {
     sent: Mutex<Vec<Vec<u8>>>,
+    /// The VLANs of packets that it got, as their bridge has noted them.
+    vlans: Mutex<Vec<Option<PacketVlan>>>,
     /// Packets of each delivery.
     batches: Mutex<Vec<usize>>,
     /// The MTU of the port's interface.
@@ -102,6 +113,7 @@ impl Port for Capture {
     fn deliver(&self, turn: &mut Turn<'_>, batch: &Batch, _wait: bool) {
         self.batches.lock().unwrap().push(batch.len());
         for &id in batch.ids() {
+            self.vlans.lock().unwrap().push(turn.packets().vlan(id));
             // A port writes its own header in front of the packet.
             turn.front_mut::<12>(id).fill(0xee);
             let level = turn.packets().level();
@@ -367,7 +379,7 @@ fn three_remotes() -> (UnderlayConfig, TunnelConfig) {
     let remotes: Vec<std::net::IpAddr> = (2..5).map(|n| [10, 0, 0, n].into()).collect();
     let macs = (2..5).map(|n| MacAddr([2, 0, 0, 0, 0, n]));
     let neighbours = remotes.iter().copied().zip(macs).collect();
-    let stations = vec![(MacAddr([2, 0xaa, 0, 0, 0, 9]), remotes[1])];
+    let stations = vec![(VlanId::DEFAULT, MacAddr([2, 0xaa, 0, 0, 0, 9]), remotes[1])];
     (UnderlayConfig { neighbours, ..underlay(None) }, TunnelConfig { remotes, stations, ..vxlan() })
 }
 
@@ -375,7 +387,7 @@ fn three_remotes() -> (UnderlayConfig, TunnelConfig) {
 fn each_station_has_its_remote_and_floods_go_to_all() {
     let (underlay, tunnel) = three_remotes();
     let mut rig = Rig::new(underlay, vec![tunnel.clone()]);
-    rig.tunnels[0].remotes.as_ref().unwrap().learn(MacAddr([2, 0xaa, 0, 0, 0, 8]), RemoteIndex(2), 0);
+    rig.tunnels[0].remotes.as_ref().unwrap().learn(VlanId::DEFAULT, MacAddr([2, 0xaa, 0, 0, 0, 8]), RemoteIndex(2), 0);
     let group = InnerHeaders { dst: MacAddr([1, 0, 0x5e, 0, 0, 1]), ..InnerHeaders::new(true, false, 0) };
     let group = group.complete(&[0; 20]);
     let sent = [packet_to(9), packet_to(8), group, packet_to(1), packet_to(9)];

@@ -6,6 +6,8 @@ use super::*;
 use crate::TunnelKind;
 use crate::headers::reference::tunnel;
 
+/// The VLAN of tunnels that are one network.
+const VLAN: VlanId = VlanId::DEFAULT;
 const A: RemoteIndex = RemoteIndex(0);
 const B: RemoteIndex = RemoteIndex(1);
 
@@ -21,7 +23,7 @@ fn address(remote: u16) -> IpAddr {
 
 /// Returns the table of a tunnel with so many remotes.
 fn table(remotes: u16, limit: usize, stations: &[(MacAddr, RemoteIndex)]) -> Remotes {
-    let stations = stations.iter().map(|&(mac, RemoteIndex(remote))| (mac, address(remote))).collect();
+    let stations = stations.iter().map(|&(mac, RemoteIndex(remote))| (VLAN, mac, address(remote))).collect();
     let remotes = (0..remotes).map(address).collect();
     let config = TunnelConfig { remotes, stations, limit, ..tunnel(TunnelKind::Vxlan { vni: 1 }, true) };
     Remotes::new(&config).expect("several remotes")
@@ -30,30 +32,45 @@ fn table(remotes: u16, limit: usize, stations: &[(MacAddr, RemoteIndex)]) -> Rem
 #[test]
 fn stations_are_learned_move_and_are_forgotten() {
     let remotes = table(2, 100, &[]);
-    assert_eq!(remotes.of(mac(1), 0), None);
-    remotes.learn(mac(1), A, 0);
-    assert_eq!((remotes.of(mac(1), 299), remotes.of(mac(1), 300)), (Some(A), None));
-    remotes.learn(mac(1), B, 10);
-    assert_eq!((remotes.of(mac(1), 309), remotes.of(mac(1), 310)), (Some(B), None));
-    let moved = RemoteMove { mac: mac(1), from: address(0), to: address(1) };
+    assert_eq!(remotes.of(VLAN, mac(1), 0), None);
+    remotes.learn(VLAN, mac(1), A, 0);
+    assert_eq!((remotes.of(VLAN, mac(1), 299), remotes.of(VLAN, mac(1), 300)), (Some(A), None));
+    remotes.learn(VLAN, mac(1), B, 10);
+    assert_eq!((remotes.of(VLAN, mac(1), 309), remotes.of(VLAN, mac(1), 310)), (Some(B), None));
+    let moved = RemoteMove { vlan: VLAN, mac: mac(1), from: address(0), to: address(1) };
     assert_eq!((remotes.moves(0), remotes.moves(1)), ((vec![moved], 1), (vec![], 1)));
-    let station = RemoteStation { mac: mac(1), remote: address(1), seen: 10, is_static: false };
+    let station = RemoteStation { vlan: VLAN, mac: mac(1), remote: address(1), seen: 10, is_static: false };
     assert_eq!(remotes.stations(309), [station]);
 }
 
 #[test]
 fn fixed_stations_stay() {
     let remotes = table(2, 2, &[(mac(9), B), (mac(3), A)]);
-    remotes.learn(mac(9), A, 0);
-    assert_eq!((remotes.of(mac(9), u32::MAX), remotes.of(mac(3), 5)), (Some(B), Some(A)));
+    remotes.learn(VLAN, mac(9), A, 0);
+    assert_eq!((remotes.of(VLAN, mac(9), u32::MAX), remotes.of(VLAN, mac(3), 5)), (Some(B), Some(A)));
+}
+
+#[test]
+fn a_station_has_a_place_in_each_network() {
+    let other = VlanId::MAX;
+    let remotes = table(2, 100, &[(mac(9), B)]);
+    remotes.learn(VLAN, mac(1), A, 0);
+    assert_eq!((remotes.of(other, mac(1), 0), remotes.of(other, mac(9), 0)), (None, None));
+    remotes.learn(other, mac(1), B, 0);
+    remotes.learn(other, mac(9), A, 0);
+    let of = |vlan| [1, 9].map(|n| remotes.of(vlan, mac(n), 0));
+    assert_eq!((of(VLAN), of(other)), ([Some(A), Some(B)], [Some(B), Some(A)]));
+    assert_eq!(remotes.moves(0), (vec![], 0), "it is another station");
+    let vlans: Vec<_> = remotes.stations(0).iter().map(|station| station.vlan).collect();
+    assert_eq!(vlans.iter().filter(|vlan| **vlan == other).count(), 2);
 }
 
 #[test]
 fn addresses_that_no_station_has_are_not_learned() {
     let remotes = table(2, 100, &[]);
     for mac in [MacAddr::BROADCAST, MacAddr([1, 0, 0x5e, 0, 0, 1]), MacAddr::default()] {
-        remotes.learn(mac, A, 0);
-        assert_eq!(remotes.of(mac, 0), None, "{mac}");
+        remotes.learn(VLAN, mac, A, 0);
+        assert_eq!(remotes.of(VLAN, mac, 0), None, "{mac}");
     }
 }
 
@@ -63,8 +80,8 @@ fn a_table_of_100_000_stations() {
     // Half of the places are divided, and the other half is common.
     let remotes = table(64, 2 * STATIONS as usize, &[]);
     let remote = |n: u32| RemoteIndex(u16::try_from(n % 64).unwrap());
-    (0..STATIONS).for_each(|n| remotes.learn(mac(n), remote(n), n / 1000));
-    (0..STATIONS).for_each(|n| assert_eq!(remotes.of(mac(n), 100), Some(remote(n))));
+    (0..STATIONS).for_each(|n| remotes.learn(VLAN, mac(n), remote(n), n / 1000));
+    (0..STATIONS).for_each(|n| assert_eq!(remotes.of(VLAN, mac(n), 100), Some(remote(n))));
     assert_eq!(remotes.shares().iter().map(|share| (share.used, share.refused)).max(), Some((1563, 0)));
 }
 
@@ -111,14 +128,14 @@ proptest! {
         for step in steps {
             match step {
                 Step::Invents(count) => {
-                    (0..count).for_each(|n| remotes.learn(mac(invented + n), A, now));
+                    (0..count).for_each(|n| remotes.learn(VLAN, mac(invented + n), A, now));
                     invented += count;
                 }
                 Step::Repeats(count) => {
-                    (invented.saturating_sub(count)..invented).for_each(|n| remotes.learn(mac(n), A, now));
+                    (invented.saturating_sub(count)..invented).for_each(|n| remotes.learn(VLAN, mac(n), A, now));
                 }
                 Step::Heard(station) => {
-                    remotes.learn(name(station), remote(station), now);
+                    remotes.learn(VLAN, name(station), remote(station), now);
                     heard.insert(station, now);
                 }
                 // Batches sweep the whole table in this time.
@@ -129,7 +146,7 @@ proptest! {
             }
             for (&station, &seen) in &heard {
                 let expected = (now - seen < AGEING).then(|| remote(station));
-                prop_assert_eq!(remotes.of(name(station), now), expected, "station {} at {}", station, now);
+                prop_assert_eq!(remotes.of(VLAN, name(station), now), expected, "station {} at {}", station, now);
             }
         }
         let shares = remotes.shares();

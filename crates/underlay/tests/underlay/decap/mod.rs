@@ -3,5 +3,6 @@
 mod bad;
 mod checksums;
 mod good;
+mod networks;
 mod properties;
 mod rig;

@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex};
 
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use straightline_graph::{EpollWaiter, Graph, Idle, Port, PortControl, QueueCounters, Worker, WorkerStats};
-use straightline_packet::{Arena, Batch, Drops, Offload, PortIndex, Rcu, Reason, Settings, SourceQueueId, Turn};
+use straightline_packet::{
+    Arena, Batch, Drops, Offload, PacketVlan, PortIndex, Rcu, Reason, Settings, SourceQueueId, Turn,
+};
 use straightline_underlay::{
     Address, Cookie, Decap, L2tpOver, Tunnel, TunnelConfig, TunnelKind, TunnelPort, Tunnels, Underlay, UnderlayConfig,
 };
@@ -112,6 +114,7 @@ struct Sink {
     name: String,
     at: usize,
     ends: Arc<Mutex<Vec<End>>>,
+    vlans: Arc<Mutex<Vec<Option<PacketVlan>>>>,
 }
 
 impl Port for Sink {
@@ -133,6 +136,7 @@ impl Port for Sink {
                 End::Back(bytes)
             } else {
                 assert_eq!(turn.port(id).index(), self.at, "a packet is its tunnel's");
+                self.vlans.lock().unwrap().push(turn.packets().vlan(id));
                 End::Inside(self.at - 1, bytes, turn.offload(id))
             };
             self.ends.lock().unwrap().push(end);
@@ -151,6 +155,7 @@ pub(crate) struct Rig {
     worker: Worker,
     source: Arc<Source>,
     ends: Arc<Mutex<Vec<End>>>,
+    vlans: Arc<Mutex<Vec<Option<PacketVlan>>>>,
     pub(crate) drops: Vec<Arc<Drops>>,
     pub(crate) tunnels: Vec<Arc<Tunnel>>,
     pub(crate) underlay: Arc<Underlay>,
@@ -171,10 +176,11 @@ impl Rig {
             .map(|(at, config)| Tunnel::new(config, Arc::clone(&underlay), index(at), Arc::clone(&drops[at + 1])))
             .collect();
         let ends = Arc::new(Mutex::default());
+        let vlans = Arc::new(Mutex::default());
         let mut graph = Graph::new();
         let sinks: Vec<_> = (0..=tunnels.len())
             .map(|at| {
-                let sink = Sink { name: format!("sink{at}"), at, ends: Arc::clone(&ends) };
+                let sink = Sink { name: format!("sink{at}"), at, ends: Arc::clone(&ends), vlans: Arc::clone(&vlans) };
                 graph.output(Arc::new(sink), false)
             })
             .collect();
@@ -185,7 +191,12 @@ impl Rig {
         let arena = Arena::new(Rcu::new().reader(), Settings::default(), drops.clone());
         let waiter = Arc::new(EpollWaiter::new().unwrap());
         let worker = Worker::new(graph, arena, waiter, Arc::new(WorkerStats::default()), Idle::Spin);
-        Rig { worker, source, ends, drops, tunnels, underlay }
+        Rig { worker, source, ends, vlans, drops, tunnels, underlay }
+    }
+
+    /// Returns the VLANs of the packets that have left tunnels since the last call, as these noted them.
+    pub(crate) fn take_vlans(&self) -> Vec<Option<PacketVlan>> {
+        std::mem::take(&mut self.vlans.lock().unwrap())
     }
 
     /// Returns the counters of a tunnel.
@@ -261,6 +272,8 @@ pub(crate) fn tunnel(kind: TunnelKind, v4: bool) -> TunnelConfig {
         kind,
         local: local(v4),
         remotes: vec![remote(v4)],
+        networks: Vec::new(),
+        drops_tags: false,
         stations: Vec::new(),
         limit: 4096,
         mtu: 1500,

@@ -2,8 +2,9 @@
 
 use straightline_underlay::TunnelKind;
 
-use super::vxlan::{MAX_VNI, VNI};
-use super::{bytes, required};
+use super::bytes;
+use super::networks::read_vni;
+use super::vxlan::VNI;
 use crate::Draft;
 use crate::diagnostic::Findings;
 use crate::key::{Absent, Key, Value};
@@ -26,7 +27,7 @@ const MAX_OPTIONS: usize = TunnelKind::MAX_OPTIONS;
 /// Reads the keys of a Geneve tunnel.
 pub(super) fn read(section: &Section<'_>, report: &mut Findings<'_>, draft: &mut Draft) -> PortKind {
     super::read(section, "vni", report, draft, |section, _, report| TunnelKind::Geneve {
-        vni: required(section, "vni", 0..=MAX_VNI, report),
+        vni: read_vni(section, report),
         options: read_options(section, report),
     })
 }

@@ -5,6 +5,7 @@ mod gre;
 mod gtpu;
 mod l2tpv3;
 mod mpls_udp;
+mod networks;
 mod nvgre;
 mod vxlan;
 mod vxlan_gpe;
@@ -12,8 +13,9 @@ mod vxlan_gpe;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use az::SaturatingAs;
-use straightline_underlay::{TunnelConfig, TunnelKind};
-use straightline_wire::MacAddr;
+use straightline_nodes::VlanRole;
+use straightline_underlay::{Network, TunnelConfig, TunnelKind};
+use straightline_wire::{MacAddr, VlanId, VlanSet};
 use toml::Spanned;
 use toml::de::DeValue;
 
@@ -21,7 +23,7 @@ use super::{KindSettings, PortKind, Reader};
 use crate::address::parse_ip;
 use crate::diagnostic::{Findings, Span};
 use crate::key::{Absent, Key, Value};
-use crate::sections::network::MAX_ADDRESSES;
+use crate::sections::network::{MAX_ADDRESSES, read_place};
 use crate::sections::section::Section;
 use crate::{Draft, Mac, PortConfig};
 
@@ -61,9 +63,10 @@ const SEVERAL: &[Key] = &[
     ),
     Key::new(
         "static",
-        Value::Table { of: "MAC and IP addresses" },
+        Value::Places { of: "MAC and IP addresses", key: "remote" },
         Absent::Text("none"),
-        "Stations behind a remote that are known from the start, at most 4096.",
+        "Stations behind a remote that are known from the start, at most 4096. With `vnis`, the value names the VLAN, \
+         too: `{ remote = \"192.0.2.3\", vlan = 10 }`, or a list of these.",
         "{ \"02:00:00:00:00:03\" = \"192.0.2.3\" }",
     ),
     Key::new(
@@ -112,21 +115,43 @@ const IP: Key = Key::new(
     "true",
 );
 
+/// Bytes of a VLAN tag.
+const VLAN_TAG: u16 = 4;
 /// The most remotes of one tunnel: a packet for an unknown station is sent to each of them.
 const MAX_REMOTES: usize = 64;
+/// The most networks of one tunnel, counted for each remote.
+const MAX_NETWORKS: usize = 65_536;
 /// The most static entries of one tunnel.
 const MAX_STATICS: usize = 4096;
 
 /// The functions that read a kind's keys, by the word for the kind in a file.
 pub(super) const READERS: &[(&str, Reader)] = &[
     ("l2tpv3", Reader { keys: &[SHARED, l2tpv3::KEYS, UDP], refused: &["source-port"], read: l2tpv3::read }),
-    ("vxlan", Reader { keys: &[SHARED, vxlan::KEYS, SEVERAL, SOURCE_PORT, UDP], refused: &[], read: vxlan::read }),
-    ("geneve", Reader { keys: &[SHARED, geneve::KEYS, SEVERAL, SOURCE_PORT, UDP], refused: &[], read: geneve::read }),
+    (
+        "vxlan",
+        Reader {
+            keys: &[SHARED, vxlan::KEYS, networks::KEYS, SEVERAL, SOURCE_PORT, UDP],
+            refused: &[],
+            read: vxlan::read,
+        },
+    ),
+    (
+        "geneve",
+        Reader {
+            keys: &[SHARED, geneve::KEYS, networks::KEYS, SEVERAL, SOURCE_PORT, UDP],
+            refused: &[],
+            read: geneve::read,
+        },
+    ),
     ("gre", Reader { keys: &[SHARED, gre::KEYS], refused: &[], read: gre::read }),
     ("nvgre", Reader { keys: &[SHARED, nvgre::KEYS], refused: &[], read: nvgre::read }),
     (
         "vxlan-gpe",
-        Reader { keys: &[SHARED, vxlan_gpe::KEYS, SEVERAL, SOURCE_PORT, UDP], refused: &[], read: vxlan_gpe::read },
+        Reader {
+            keys: &[SHARED, vxlan_gpe::KEYS, networks::KEYS, SEVERAL, SOURCE_PORT, UDP],
+            refused: &[],
+            read: vxlan_gpe::read,
+        },
     ),
     ("gtpu", Reader { keys: &[SHARED, gtpu::KEYS, SOURCE_PORT, UDP], refused: &[], read: gtpu::read }),
     ("mpls-udp", Reader { keys: &[SHARED, mpls_udp::KEYS, SOURCE_PORT, UDP], refused: &[], read: mpls_udp::read }),
@@ -137,14 +162,18 @@ pub(super) const READERS: &[(&str, Reader)] = &[
 pub struct TunnelSettings {
     /// The name of the underlay.
     pub underlay: String,
-    /// The encapsulation with its keys.
+    /// The encapsulation with its keys. With several networks, its identifier is that of the first.
     pub kind: TunnelKind,
+    /// The networks in the order of their VLANs. Empty if the tunnel is one network, that of `kind`.
+    pub networks: Vec<Network>,
+    /// True if frames with a VLAN tag inside are dropped.
+    pub drops_tags: bool,
     /// Our address, one of the underlay's.
     pub local: IpAddr,
     /// The addresses of the other ends, at least one.
     pub remotes: Vec<IpAddr>,
     /// Inner stations that are known from the start, each with its remote.
-    pub statics: Vec<(Mac, IpAddr)>,
+    pub statics: Vec<RemoteStatic>,
     /// The most inner stations that are known, static ones included.
     pub limit: u32,
     /// The fixed source port (UDP). `None`: by the flow's hash.
@@ -153,6 +182,17 @@ pub struct TunnelSettings {
     pub verify: bool,
     /// True if packets without outer checksum are accepted over IPv6 as well.
     pub zero_checksum: bool,
+}
+
+/// An inner station that is known from the start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RemoteStatic {
+    /// Its address.
+    pub mac: Mac,
+    /// The remote behind which it is.
+    pub remote: IpAddr,
+    /// The VLAN of its network, if the tunnel has several.
+    pub vlan: Option<VlanId>,
 }
 
 /// A tunnel as later checks see it, with the places that they point at.
@@ -172,6 +212,8 @@ pub(crate) struct TunnelSite {
     pub(crate) statics: Vec<Span>,
     /// The place of the key that tells tunnels of one remote apart.
     pub(crate) key: Span,
+    /// The place of each network's identifier.
+    pub(crate) networks: Vec<Span>,
     /// The place of `mtu`. `None`: the MTU is what fits the underlay.
     pub(crate) mtu: Option<Span>,
 }
@@ -184,9 +226,15 @@ impl TunnelSettings {
         TunnelConfig {
             name: port.name.clone(),
             kind: self.kind.clone(),
+            networks: self.networks.clone(),
+            drops_tags: self.drops_tags,
             local: self.local,
             remotes: self.remotes.clone(),
-            stations: self.statics.iter().map(|&(station, remote)| (mac(station), remote)).collect(),
+            stations: self
+                .statics
+                .iter()
+                .map(|station| (station.vlan.unwrap_or(VlanId::DEFAULT), mac(station.mac), station.remote))
+                .collect(),
             limit: self.limit.saturating_as::<usize>(),
             mtu: port.mtu,
             verify: self.verify,
@@ -194,6 +242,29 @@ impl TunnelSettings {
             source_port: self.source_port,
             mac: self.kind.carries_ip().then(|| port.mac.map_or(face, mac)),
         }
+    }
+}
+
+impl TunnelSettings {
+    /// Returns the VLANs of the networks, if there are several.
+    pub(crate) fn vlans(&self) -> VlanSet {
+        self.networks.iter().map(|network| network.vlan).collect()
+    }
+
+    /// Returns the network identifiers, in the order of the networks.
+    pub(crate) fn vnis(&self) -> Vec<u32> {
+        if self.networks.is_empty() {
+            return self.kind.vni().into_iter().collect();
+        }
+        self.networks.iter().map(|network| network.vni).collect()
+    }
+
+    /// Returns the bytes of the longest inner IP packet of `port`, this tunnel's, in outer IP packets of
+    /// at most `mtu` bytes. Frames of a trunk have a tag inside.
+    pub(crate) fn mtu_inside(&self, port: &PortConfig, mtu: u16) -> u16 {
+        let is_trunk = port.rules.vlans.as_ref().is_some_and(|vlans| matches!(vlans.role, VlanRole::Trunk { .. }));
+        let tag = if is_trunk { VLAN_TAG } else { 0 };
+        self.kind.mtu_inside(mtu, self.local.is_ipv6()).saturating_sub(tag)
     }
 }
 
@@ -208,16 +279,33 @@ impl KindSettings for TunnelSettings {
     }
 
     fn differs(&self, new: &Self) -> Vec<String> {
-        let Self { underlay, kind, local, remotes, statics, limit, source_port, verify, zero_checksum } = self;
+        let Self {
+            underlay,
+            kind,
+            networks,
+            drops_tags,
+            local,
+            remotes,
+            statics,
+            limit,
+            source_port,
+            verify,
+            zero_checksum,
+        } = self;
         let mut differences = Vec::new();
         super::note(&mut differences, "underlay", underlay, &new.underlay);
         super::note(&mut differences, "local", *local, new.local);
-        if *kind != new.kind {
+        // The networks have the identifiers, and a section may go from one to the other.
+        let has_networks = !networks.is_empty() || !new.networks.is_empty();
+        let of = |kind: &TunnelKind| if has_networks { kind.with_vni(0) } else { kind.clone() };
+        if of(kind) != of(&new.kind) {
             let old = kind.as_str();
             let new = new.kind.as_str();
             differences.push(if old == new { format!("keys of {old}") } else { format!("kind {old} is now {new}") });
         }
         for (key, differs) in [
+            ("vnis", *networks != new.networks),
+            ("inner-tags", *drops_tags != new.drops_tags),
             ("remotes", *remotes != new.remotes),
             ("static", *statics != new.statics),
             ("limit", *limit != new.limit),
@@ -247,9 +335,16 @@ fn read(
     let (remotes, remote_spans) = read_remotes(section, report);
     let local = section.text("local", "local = \"192.0.2.1\"", report);
     let local = local.and_then(|text| parse(section, "local", &text, report));
-    let (statics, static_spans) = read_statics(section, report);
+    let mut kind = read_kind(section, remotes.first().copied(), report);
+    let has_vni = kind.vni().is_some();
+    let (networks, network_spans) = if has_vni { networks::read(section, report) } else { Default::default() };
+    if let Some(first) = networks.first() {
+        kind = kind.with_vni(first.vni);
+    }
+    let drops_tags = has_vni && networks::read_drops_tags(section, !networks.is_empty(), report);
+    check_size(section, networks.len() * remotes.len(), report);
+    let (statics, static_spans) = read_statics(section, &networks, report);
     let limit = read_limit(section, statics.len(), report);
-    let kind = read_kind(section, remotes.first().copied(), report);
     let source_port = section.integer("source-port", 1..=u16::MAX, report).map(Spanned::into_inner);
     let verify = section.boolean("verify", report).is_none_or(Spanned::into_inner);
     let zero_checksum = section.boolean("zero-checksum", report).is_some_and(Spanned::into_inner);
@@ -262,7 +357,8 @@ fn read(
         remote: remote.unwrap_or(section.span().clone()),
         remotes: remote_spans,
         statics: static_spans,
-        key: section.place(key, report).unwrap_or(section.span().clone()),
+        key: section.place("vnis", report).or_else(|| section.place(key, report)).unwrap_or(section.span().clone()),
+        networks: network_spans,
         mtu: place("mtu"),
     });
     let unspecified = match remotes.first() {
@@ -272,6 +368,8 @@ fn read(
     PortKind::Tunnel(TunnelSettings {
         underlay: underlay.map_or_else(String::new, |underlay| (*underlay.get_ref()).to_owned()),
         kind,
+        networks,
+        drops_tags,
         // The underlay's section may come later in the file.
         local: local.unwrap_or(unspecified),
         remotes,
@@ -347,10 +445,31 @@ fn read_limit(section: &Section<'_>, statics: usize, report: &mut Findings<'_>) 
     most
 }
 
-/// Reads `static`: inner stations, each with its remote.
-fn read_statics(section: &Section<'_>, report: &mut Findings<'_>) -> (Vec<(Mac, IpAddr)>, Vec<Span>) {
-    let (mut entries, mut spans): (Vec<(Mac, IpAddr)>, Vec<Span>) = Default::default();
-    let example = "static = { \"02:00:00:00:00:03\" = \"192.0.2.3\" }";
+/// Checks the number of networks, counted for each remote. Each has headers of its own.
+fn check_size(section: &Section<'_>, size: usize, report: &mut Findings<'_>) {
+    if let Some(value) = section.get("vnis").filter(|_| size > MAX_NETWORKS) {
+        let message = format!(
+            "vnis in {}: the networks, counted for each remote, are {size}; at most {MAX_NETWORKS}: divide them among \
+             several ports",
+            section.title()
+        );
+        report.error(&value.span(), message);
+    }
+}
+
+/// Reads `static`: inner stations, each with its remote, and with its VLAN if there are several
+/// networks.
+fn read_statics(
+    section: &Section<'_>,
+    networks: &[Network],
+    report: &mut Findings<'_>,
+) -> (Vec<RemoteStatic>, Vec<Span>) {
+    let (mut entries, mut spans): (Vec<RemoteStatic>, Vec<Span>) = Default::default();
+    let example = if networks.is_empty() {
+        "static = { \"02:00:00:00:00:03\" = \"192.0.2.3\" }"
+    } else {
+        "static = { \"02:00:00:00:00:03\" = { remote = \"192.0.2.3\", vlan = 10 } }"
+    };
     let table = section.table("static", example, report);
     if let Some(value) = section.get("static").filter(|_| table.len() > MAX_STATICS) {
         let message = format!("static in {}: {} entries; at most {MAX_STATICS}", section.title(), table.len());
@@ -360,7 +479,7 @@ fn read_statics(section: &Section<'_>, report: &mut Findings<'_>) -> (Vec<(Mac, 
         let text = key.get_ref().as_ref();
         let title = section.title();
         let mac = match text.parse::<Mac>() {
-            Ok(mac) if entries.iter().any(|(known, _)| *known == mac) => {
+            Ok(mac) if entries.iter().any(|entry| entry.mac == mac) => {
                 let message =
                     format!("static entry {text:?} in {title}: this address has an entry already; remove one");
                 report.error(&key.span(), message);
@@ -372,19 +491,38 @@ fn read_statics(section: &Section<'_>, report: &mut Findings<'_>) -> (Vec<(Mac, 
                 continue;
             }
         };
-        let DeValue::String(remote) = value.get_ref() else {
-            let message = format!(
-                "static entry {text:?} in {title}: its value must be a remote's address, for example {example}"
-            );
-            report.error(&value.span(), message);
-            continue;
+        let places = match value.get_ref() {
+            DeValue::Array(places) => places.iter().collect(),
+            _ => vec![value],
         };
-        match parse_ip(remote) {
-            Ok(remote) => {
-                entries.push((mac, remote));
-                spans.push(value.span());
+        for place in places {
+            let title = format!("static entry {text:?} in {title}");
+            let Some((remote, vlan)) = read_place(place, "remote") else {
+                let message = format!("{title}: its value must be a remote's address, for example {example}");
+                report.error(&place.span(), message);
+                continue;
+            };
+            let why = match vlan {
+                None if !networks.is_empty() => {
+                    Some(format!("the port has vnis; name the VLAN, for example {example}"))
+                }
+                Some(_) if networks.is_empty() => Some("the port has no vnis; remove vlan".to_owned()),
+                Some(vlan) if networks.iter().all(|network| network.vlan != vlan) => {
+                    Some(format!("VLAN {vlan} is not in vnis of the port"))
+                }
+                _ if entries.iter().any(|entry| entry.mac == mac && entry.vlan == vlan) => {
+                    Some("this VLAN is named twice; name it once".to_owned())
+                }
+                _ => None,
+            };
+            match (why, parse_ip(&remote)) {
+                (Some(why), _) => report.error(&place.span(), format!("{title}: {why}")),
+                (None, Err(why)) => report.error(&place.span(), format!("{title}: {remote:?} is {why}")),
+                (None, Ok(remote)) => {
+                    entries.push(RemoteStatic { mac, remote, vlan });
+                    spans.push(place.span());
+                }
             }
-            Err(why) => report.error(&value.span(), format!("static entry {text:?} in {title}: {remote:?} is {why}")),
         }
     }
     (entries, spans)

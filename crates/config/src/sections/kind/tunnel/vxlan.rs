@@ -2,7 +2,7 @@
 
 use straightline_underlay::TunnelKind;
 
-use super::required;
+use super::networks::read_vni;
 use crate::Draft;
 use crate::diagnostic::Findings;
 use crate::key::{Absent, Key, Value};
@@ -25,6 +25,6 @@ pub(super) const MAX_VNI: u32 = 0xff_ffff;
 /// Reads the keys of a VXLAN tunnel.
 pub(super) fn read(section: &Section<'_>, report: &mut Findings<'_>, draft: &mut Draft) -> PortKind {
     super::read(section, "vni", report, draft, |section, _, report| TunnelKind::Vxlan {
-        vni: required(section, "vni", 0..=MAX_VNI, report),
+        vni: read_vni(section, report),
     })
 }

@@ -3,8 +3,9 @@
 use straightline_underlay::TunnelKind;
 use toml::Spanned;
 
-use super::vxlan::{MAX_VNI, VNI};
-use super::{IP, required};
+use super::IP;
+use super::networks::{read_vni, refuse_with_ip};
+use super::vxlan::VNI;
 use crate::Draft;
 use crate::diagnostic::Findings;
 use crate::key::Key;
@@ -16,8 +17,11 @@ pub(super) const KEYS: &[Key] = &[VNI, IP];
 
 /// Reads the keys of a VXLAN-GPE tunnel.
 pub(super) fn read(section: &Section<'_>, report: &mut Findings<'_>, draft: &mut Draft) -> PortKind {
-    super::read(section, "vni", report, draft, |section, _, report| TunnelKind::VxlanGpe {
-        vni: required(section, "vni", 0..=MAX_VNI, report),
-        ip: section.boolean("ip", report).is_some_and(Spanned::into_inner),
+    super::read(section, "vni", report, draft, |section, _, report| {
+        let ip = section.boolean("ip", report).is_some_and(Spanned::into_inner);
+        if ip {
+            refuse_with_ip(section, report);
+        }
+        TunnelKind::VxlanGpe { vni: read_vni(section, report), ip }
     })
 }
