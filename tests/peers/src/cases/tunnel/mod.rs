@@ -7,12 +7,14 @@
 //! | `vxlan` | VXLAN: the switch and the kernel of this machine |
 //! | `linux` | the tunnel devices of User Mode Linux, on a vhost-user port as underlay |
 //! | `ovs` | Open vSwitch: VXLAN, Geneve, GRE |
+//! | `networks` | one port with several network identifiers: the kernel, Open vSwitch |
 //! | `captures` | each kind between two switches, and what tshark reads on the wire |
 //! | `next_hop` | a next hop that goes away and returns |
 
 mod captures;
 mod l2tpv3;
 mod linux;
+mod networks;
 mod next_hop;
 mod ovs;
 mod references;
@@ -38,6 +40,7 @@ pub(super) fn tests() -> Vec<Test> {
     tests.extend(vxlan::tests());
     tests.extend(linux::tests());
     tests.extend(ovs::tests());
+    tests.extend(networks::tests());
     tests.extend(captures::tests());
     tests.extend(next_hop::tests());
     beside_others(tests)

@@ -31,7 +31,7 @@ pub(super) const VNI: u32 = 5;
 pub(super) struct Tunnel {
     pub(super) outer: Outer,
     /// Settings of OvS's interface.
-    settings: &'static [&'static str],
+    pub(super) settings: &'static [&'static str],
     /// The lines of the tunnel's section.
     keys: &'static str,
 }
@@ -86,11 +86,17 @@ impl<'t> Far<'t> {
     }
 
     /// Adds a tunnel, and lets a guest exchange traffic with its far end.
-    pub(super) fn exchange(&mut self, tunnel: &Tunnel, near: &mut LinuxGuest, inner: Inner) -> Result<()> {
-        say!("  {:?} over {:?}", tunnel.settings, tunnel.outer);
+    pub(super) fn exchange(
+        &mut self,
+        settings: &[&str],
+        outer: Outer,
+        near: &mut LinuxGuest,
+        inner: Inner,
+    ) -> Result<()> {
+        say!("  {settings:?} over {outer:?}");
         let bridge = format!("br{}", inner.0);
-        let remote = format!("options:remote_ip={}", tunnel.outer.address(1));
-        let settings = [tunnel.settings, &[remote.as_str()]].concat();
+        let remote = format!("options:remote_ip={}", outer.address(1));
+        let settings = [settings, &[remote.as_str()]].concat();
         self.ovs.add_bridge(self.namespace, &bridge, MTU, &format!("{bridge}-port"), &settings)?;
         inner.join(&mut self.host, &bridge, 2, MTU)?;
         inner.exchange(near, &mut self.host, MTU).with_context(|| format!("{settings:?}: {:?}", self.ovs.state()))
@@ -123,7 +129,7 @@ fn with_ovs(lab: &Lab) -> Result<()> {
     for (number, tunnel) in (1..).zip(&TUNNELS) {
         let inner = Inner(number);
         inner.join(&mut guest, "eth0", 1, MTU)?;
-        ovs.exchange(tunnel, &mut guest, inner)?;
+        ovs.exchange(tunnel.settings, tunnel.outer, &mut guest, inner)?;
     }
     carried_by(&switch, names.iter().map(String::as_str))?;
     // Open vSwitch has sockets in the same folder.

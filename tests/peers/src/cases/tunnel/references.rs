@@ -56,7 +56,7 @@ fn kernel_and_ovs(lab: &Lab) -> Result<()> {
         let place = device.device_in(&wire.near, "v1", [1, ovs::FAR])?;
         let inner = Inner(number);
         let mut near = place.guest(lab, inner, (1, 1), MTU)?;
-        ovs.exchange(tunnel, &mut near, inner)?;
+        ovs.exchange(tunnel.settings, tunnel.outer, &mut near, inner)?;
     }
     Ok(())
 }
