@@ -100,7 +100,7 @@ impl TunnelConfig {
 
     /// Returns the kind in each network, in the order of `networks`: at least one.
     pub(crate) fn kinds(&self) -> impl Iterator<Item = (Option<Network>, Cow<'_, TunnelKind>)> {
-        let one = self.networks.is_empty().then(|| (None, Cow::Borrowed(&self.kind)));
+        let one = self.networks.is_empty().then_some((None, Cow::Borrowed(&self.kind)));
         let several = self.networks.iter().map(|&network| {
             let kind = self.kind.with_vni(network.vni);
             (Some(network), Cow::Owned(kind))

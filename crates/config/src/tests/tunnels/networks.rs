@@ -63,7 +63,7 @@ fn a_tunnel_of_one_network_keeps_tags_unless_it_is_told_otherwise() {
 #[test]
 fn a_trunk_over_a_tunnel_carries_less() {
     let fixture = Fixture::new();
-    let vm = format!("mtu = 1446\ntrunk = [10]\n{}", "");
+    let vm = "mtu = 1446\ntrunk = [10]\n";
     let text = |mtu: &str| {
         let tunnel =
             bridged(&fixture, &format!("{VXLAN}vni = 5\ntrunk = [10]\n{mtu}")).replace("[\"t\"]", "[\"t\", \"vm\"]");
