@@ -65,7 +65,7 @@ impl DesiredConfig {
     /// Returns the port of this name: one of the file, or a dynamic one.
     pub(crate) fn port_mut(&mut self, name: &str) -> Option<&mut PortConfig> {
         match self.config.port_index(name) {
-            Some(at) => self.config.ports.iter_mut().nth(at),
+            Some(at) => self.config.ports.get_mut(at),
             None => self.entries.iter_mut().map(|entry| &mut entry.port).find(|port| port.name == name),
         }
     }

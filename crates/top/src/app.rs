@@ -111,6 +111,16 @@ impl App {
         self.kept = kept;
     }
 
+    /// Describes the limits of a port and their use, as the last sample has them.
+    pub(crate) fn limits(&self, port: &str) -> Vec<String> {
+        let ports = self.before.iter().flat_map(|sample| &sample.ports.answer.ports);
+        let limits = ports.filter(|known| known.name == port).flat_map(|port| {
+            let limits = [("rate in", &port.rate_in), ("rate out", &port.rate_out)];
+            limits.map(|(key, limit)| limit.as_ref().map(|limit| format!("{key} {}", limit.describe())))
+        });
+        limits.flatten().collect()
+    }
+
     /// Takes a sample, or the reason why there is none.
     pub(crate) fn take(&mut self, sample: Result<Sample, String>) {
         let now = match sample {

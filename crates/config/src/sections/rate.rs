@@ -343,10 +343,12 @@ pub(crate) fn parse_rate(text: &str) -> Result<Amount, String> {
     let (number, unit, least, most) = found.ok_or_else(|| format!("not a rate; {EXAMPLES}"))?;
     let factors = [("k", 1000), ("M", 1_000_000), ("G", 1_000_000_000), ("T", 1_000_000_000_000)];
     let rate = parse_number(number, &factors).ok_or_else(|| format!("not a rate; {EXAMPLES}"))?;
-    if rate < least.into() || rate > most.into() {
-        let bound = |bound: u64| in_units(bound, unit);
-        let why = if rate < least.into() { "; a packet of 64 KiB must pass in a second" } else { "" };
-        return Err(format!("out of range; it must be {} to {}{why}", bound(least), bound(most)));
+    let range = || format!("it must be {} to {}", in_units(least, unit), in_units(most, unit));
+    if rate < least.into() {
+        return Err(format!("too low; {}: a packet of 64 KiB must pass in a second", range()));
+    }
+    if rate > most.into() {
+        return Err(format!("too high; {}", range()));
     }
     let rate = rate.saturating_as::<u64>();
     Ok(if unit == "bit/s" { Amount::Bytes(rate / 8) } else { Amount::Packets(rate) })
@@ -363,7 +365,7 @@ fn parse_burst(text: &str) -> Result<Amount, String> {
         return if is_in_range {
             Ok(Amount::Packets(packets.saturating_as::<u64>()))
         } else {
-            Err(format!("out of range; it must be 1 to {} packet", MOST_BURST.1))
+            Err(format!("not possible; it must be 1 to {} packet", MOST_BURST.1))
         };
     }
     let number = text.strip_suffix("bytes").or_else(|| text.strip_suffix('B')).ok_or_else(wrong)?;
@@ -371,7 +373,7 @@ fn parse_burst(text: &str) -> Result<Amount, String> {
         [("Ki", 1 << 10), ("Mi", 1 << 20), ("Gi", 1 << 30), ("k", 1000), ("M", 1_000_000), ("G", 1_000_000_000)];
     let bytes = parse_number(number, &factors).ok_or_else(wrong)?;
     if bytes == 0 || bytes > MOST_BURST.0.into() {
-        return Err("out of range; it must be one frame to 4 GiB".to_owned());
+        return Err("not possible; it must be one frame to 4 GiB".to_owned());
     }
     Ok(Amount::Bytes(bytes.saturating_as::<u64>()))
 }
@@ -431,7 +433,7 @@ mod tests {
             assert!(parse_rate(bad).unwrap_err().starts_with("not a rate"), "{bad}");
         }
         for bad in ["0 bit/s", "599 kbit/s", "2 Tbit/s", "49 packet/s", "99999999999999999999 Tbit/s", "2G packet/s"] {
-            assert!(parse_rate(bad).unwrap_err().starts_with("out of range"), "{bad}");
+            assert!(parse_rate(bad).unwrap_err().starts_with("too "), "{bad}");
         }
     }
 

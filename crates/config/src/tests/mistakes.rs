@@ -524,10 +524,10 @@ fn rates() {
     wrong(
         "rate-in = \"0 bit/s\"",
         4,
-        &["rate-in \"0 bit/s\" in port \"p\": out of range; it must be 600 kbit/s to 1 Tbit/s"],
+        &["rate-in \"0 bit/s\" in port \"p\": too low; it must be 600 kbit/s to 1 Tbit/s"],
     );
     wrong("rate-in = \"1 packet/s\"", 4, &["it must be 50 packet/s to 1G packet/s"]);
-    wrong("rate-in = \"900 Tbit/s\"", 4, &["out of range"]);
+    wrong("rate-in = \"900 Tbit/s\"", 4, &["too high"]);
     wrong("rate-out = \"1 GB/s\"", 4, &["rate-out \"1 GB/s\" in port \"p\": not a rate; write a rate such as"]);
     wrong("rate-in = 7", 4, &["rate-in in port \"p\" is an integer", "rate-in = \"1 Gbit/s\""]);
     wrong("rate-in = []", 4, &["the list is empty"]);
@@ -537,7 +537,7 @@ fn rates() {
         5,
         &["burst of 1000 bytes in port \"p\": the longest frame has 1518 bytes"],
     );
-    wrong("rate-in = \"1 Gbit/s\"\nburst = \"0 packet\"", 5, &["out of range; it must be 1 to"]);
+    wrong("rate-in = \"1 Gbit/s\"\nburst = \"0 packet\"", 5, &["not possible; it must be 1 to"]);
     wrong("rate-in = \"1 Gbit/s\"\nburst = \"64 packet\"", 5, &["no rate of this section is in packets"]);
     wrong("rate-in = \"1 Gbit/s\"\nburst = \"1 Gbit\"", 5, &["not a burst; write a burst such as"]);
     wrong("burst = \"1 MB\"", 4, &["burst in port \"p\" needs rate-in or rate-out"]);
@@ -545,7 +545,7 @@ fn rates() {
     let shared = "rate-in = \"t\"\nburst = \"1 MB\"\n[rate.t]\nrate = \"1 Gbit/s\"";
     wrong(shared, 5, &["burst in port \"p\" needs rate-in or rate-out with a rate of its own"]);
     wrong("rate-in = \"t\"\n[rate.t]", 5, &["rate \"t\" has no \"rate\""]);
-    wrong("rate-in = \"t\"\n[rate.t]\nrate = \"1 bit/s\"", 6, &["rate \"1 bit/s\" in rate \"t\": out of range"]);
+    wrong("rate-in = \"t\"\n[rate.t]\nrate = \"1 bit/s\"", 6, &["rate \"1 bit/s\" in rate \"t\": too low"]);
     wrong("rate-in = \"t\"\n[rate.t]\nrate = \"1 Gbit/s\"\nports = 3", 7, &["unknown key \"ports\" in rate \"t\""]);
     wrong("rate-in = \"s\"\n[rate.t]\nrate = \"1 Gbit/s\"", 4, &["no such rate; rates are t"]);
 }
@@ -569,8 +569,8 @@ fn rates_and_their_bursts() {
     let loaded = lan("rate-in = \"t\"\n[rate.t]\nrate = \"600 kbit/s\"\n[rate.u]\nrate = \"50 packet/s\"");
     assert_eq!(loaded.config.ports[0].rate_in, Some(PortRate::Shared("t".to_owned())));
     assert_eq!(loaded.config.rates[0].limits, RateLimits { bytes: limit(75_000, 65_536), packets: None });
-    let warnings: Vec<_> = loaded.warnings.iter().map(ToString::to_string).collect();
-    assert_eq!(warnings, ["f.toml:7: rate \"u\" is in rate-in or rate-out of no port; it limits nothing"]);
+    let warning = loaded.warnings[0].to_string();
+    assert!(warning.starts_with("f.toml:7: rate \"u\" is in rate-in or rate-out of no port; it limits nothing"));
     let loaded = lan("rate-in = \"10 Gbit/s\"\nburst = \"64 KiB\"");
     assert!(loaded.warnings[0].to_string().contains("the rate brings 1250000 bytes in a millisecond"));
 }

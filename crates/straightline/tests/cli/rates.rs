@@ -79,5 +79,5 @@ fn limits_hold_and_change_as_the_page_says() {
     let answer = execute(&fixture, reload);
     assert!(answer.contains("rate-in 400 Mbit/s (set by a command) is now 100 Mbit/s"), "{answer}");
     let done = fixture.execute(&["rate", "vm1", "in", "1 bit/s", "--api", "api.sock"]);
-    assert!(done.code != Some(0) && done.err.contains("out of range; it must be 600 kbit/s to 1 Tbit/s"), "{done:?}");
+    assert!(done.code != Some(0) && done.err.contains("too low; it must be 600 kbit/s to 1 Tbit/s"), "{done:?}");
 }

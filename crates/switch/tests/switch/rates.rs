@@ -368,7 +368,7 @@ fn a_command_changes_a_limit_until_the_next_reload() {
     assert_eq!(rig.port(0).rate_out, None);
     wait_event(&rig.switch, "it is told", |event| matches!(event, EventKind::RateSet { .. }));
     for (rate, burst, words) in [
-        (&["1 bit/s"][..], &[][..], "out of range"),
+        (&["1 bit/s"][..], &[][..], "too low"),
         (&["fast"], &[], "not a rate"),
         (&["1 Gbit/s", "2 Gbit/s"], &[], "a second value"),
         (&["1 Gbit/s"], &["1 B"], "the longest frame"),

@@ -256,9 +256,7 @@ fn port_detail(app: &App, theme: Theme) -> (String, Vec<Line<'static>>) {
             lines.extend(port.remedy.as_ref().map(|remedy| Line::from(text::printable(remedy))));
         }
     }
-    for (key, limit) in [("rate in", &port.rate_in), ("rate out", &port.rate_out)] {
-        lines.extend(limit.as_ref().map(|limit| Line::from(text::printable(&format!("{key} {}", limit.describe())))));
-    }
+    lines.extend(app.limits(&port.name).iter().map(|limit| Line::from(text::printable(limit))));
     let drops = app.rates.as_ref().map_or_else(Vec::new, worst_drops);
     let of_port = drops.iter().filter(|row| row.port == port.name);
     for row in of_port.filter(|row| row.per_s.is_some_and(|rate| rate > 0.0)) {

@@ -224,10 +224,10 @@ proptest! {
                     }
                 }
                 Event::Idle { member } => {
-                    if let Some((number, credit)) = members.get_mut(&member) {
-                        if bucket.ask(*number, credit, now).is_ok() {
-                            bucket.give_back(credit);
-                        }
+                    if let Some((number, credit)) = members.get_mut(&member)
+                        && bucket.ask(*number, credit, now).is_ok()
+                    {
+                        bucket.give_back(credit);
                     }
                 }
                 Event::Leave { member } => {
