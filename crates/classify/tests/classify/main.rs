@@ -1,0 +1,4 @@
+//! Each structure against the linear list.
+
+mod oracle;
+mod table;
