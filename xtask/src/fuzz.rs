@@ -53,6 +53,7 @@ pub(crate) const SMOKE: FuzzOptions = FuzzOptions { target: None, secs: 5, profi
 /// place is an error.
 const TARGETS: &[(&str, &[&str])] = &[
     ("api", &["an answer", "an error", "a stream"]),
+    ("classify", &["a rule", "a rule behind a dead one", "a rule that was added", "a key without a rule"]),
     (
         "bridge_groups",
         &[
