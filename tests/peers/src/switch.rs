@@ -69,6 +69,17 @@ pub(crate) struct PortStatus {
     /// The interface of a port that has one.
     #[serde(default)]
     pub(crate) device: Option<DeviceStatus>,
+    /// The tunnel of a port that has one.
+    #[serde(default)]
+    pub(crate) tunnel: Option<TunnelStatus>,
+}
+
+/// The tunnel of a port.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct TunnelStatus {
+    /// The network identifier of each VLAN, if there are several networks.
+    #[serde(default)]
+    pub(crate) vnis: std::collections::BTreeMap<u16, u32>,
 }
 
 /// The open interface of a port.

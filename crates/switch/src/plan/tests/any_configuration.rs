@@ -135,6 +135,15 @@ impl Model {
                     let port = self.ports.get_mut(&new.ports[*is].name).expect("it runs");
                     port.0.source_check.clone_from(&new.ports[*is].source_check);
                 }
+                Step::PortRate { new: is, key, .. } => {
+                    let from = &new.ports[*is];
+                    let port = self.ports.get_mut(&from.name).expect("it runs");
+                    match *key {
+                        "rate-in" => port.0.rate_in.clone_from(&from.rate_in),
+                        "rate-out" => port.0.rate_out.clone_from(&from.rate_out),
+                        key => panic!("{key} is no rate"),
+                    }
+                }
                 // Keys of the whole switch, which is the same here.
                 Step::SwitchKey(key) => panic!("{key} has changed"),
                 Step::PortRules { new: is } => {

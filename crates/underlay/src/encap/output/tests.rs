@@ -22,11 +22,14 @@ use crate::{Encap, OwnPackets, TunnelConfig, TunnelKind, UnderlayConfig};
 /// Port of the packets' source.
 const SOURCE: PortIndex = PortIndex(0);
 
+/// A packet of a source: its bytes, and what belongs to it.
+type SourcePacket = (Vec<u8>, Offload, Option<PacketVlan>);
+
 /// A source of packets whose bodies lie in guest memory.
 #[derive(Debug)]
 struct Source {
     memory: &'static GuestMemory,
-    packets: Mutex<VecDeque<(Vec<u8>, Offload, Option<PacketVlan>)>>,
+    packets: Mutex<VecDeque<SourcePacket>>,
 }
 
 impl Source {
