@@ -51,10 +51,7 @@ fn main() {
         let kinds = if kinds.is_empty() { SetKind::ALL.to_vec() } else { kinds };
         let sizes: &[usize] = if measures { &[10, 64, 1000, 10_000] } else { &[10, 200] };
         let counts = if counts.is_empty() { sizes.to_vec() } else { counts };
-        let peer = Peer::find();
-        if peer.is_none() {
-            println!("skipped rte_acl: no dpdk-test-acl");
-        }
+        let peer = Peer::find().inspect_err(|why| println!("skipped rte_acl: {why}")).ok();
         println!(
             "| rules | count | rte_acl | scan | bits | forest | trains | worst | chosen/rte_acl | accesses | KiB |"
         );

@@ -8,6 +8,9 @@ use std::process::Command;
 use straightline_classify::{Column, Key, Rule, Rules, Test};
 use tempfile::TempDir;
 
+/// Free huge pages of 2 MiB that the program needs for 10 000 rules.
+const HUGE_PAGES: u32 = 256;
+
 /// Passes over the trace.
 const PASSES: u32 = 60;
 
@@ -28,10 +31,16 @@ impl Files {
 }
 
 impl Peer {
-    /// Returns the program, if it is installed.
-    pub(crate) fn find() -> Option<Self> {
+    /// Returns the program.
+    ///
+    /// # Errors
+    /// It cannot run here, for this reason.
+    pub(crate) fn find() -> Result<Self, &'static str> {
         let output = Command::new("dpdk-test-acl").args(["--no-huge", "--no-pci", "-m", "64", "--in-memory"]).output();
-        output.is_ok().then_some(Self(()))
+        output.map_err(|_| "no dpdk-test-acl")?;
+        let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        let free = memory.lines().find_map(|line| line.strip_prefix("HugePages_Free:")?.trim().parse().ok());
+        if free.unwrap_or(0) < HUGE_PAGES { Err("too few huge pages are free") } else { Ok(Self(())) }
     }
 
     /// Writes rules and keys.
