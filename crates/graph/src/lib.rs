@@ -42,6 +42,7 @@ mod control;
 mod epoll_waiter;
 mod graph;
 mod mailbox;
+mod police;
 mod port;
 mod rate;
 mod rate_limit;
@@ -55,12 +56,13 @@ pub use control::{NodeControl, RefusalNotes, Rows, TableEvent, TableView, Told, 
 pub use epoll_waiter::{EpollWaiter, Token, Watch, is_eventfd};
 pub use graph::{Form, Graph, Next, Node, NodeIndex};
 pub use mailbox::{Mailbox, Observation, Work};
+pub use police::Police;
 pub use port::{
     Counter, DeviceFacts, DeviceStatus, Down, DownCause, LinkEvent, LinkHistory, LinkNote, LinkState, LinkStatus,
     ListenError, Null, OWN_MODE, Peer, Permissions, Port, PortControl, QueueAssignment, QueueCounters, RingCounters,
     RingStatus, RxFilter, Waiters, is_within, newest_link_note, peer, stop_all, wait_for_ends,
 };
-pub use rate::{Cost, Limit, Meter, Police, RateBucket, RateLimits, RateOwner, RateStats, RateTable, TokenBucket};
+pub use rate::{Cost, Limit, Meter, RateBucket, RateLimits, RateOwner, RateStats, RateTable, TokenBucket};
 pub use rate_limit::{RateLimit, SharedLimit};
 pub use signal::{Signals, signal};
 pub use stats::{NodeStats, WorkerStats};

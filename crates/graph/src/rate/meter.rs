@@ -223,7 +223,7 @@ impl Meter {
     }
 
     /// Counts the packets that have passed a node. Their tokens do not come back.
-    pub(super) fn settle_all(&mut self) {
+    pub(crate) fn settle_all(&mut self) {
         let (bytes, packets) = self
             .taken
             .drain(..)

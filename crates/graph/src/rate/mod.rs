@@ -4,7 +4,6 @@
 //! TokenBucket   tokens of one or two limits, at a time that is an argument      bucket.rs
 //! RateBucket    a bucket that several meters share: each takes a quantum        shared.rs
 //! Meter         the credit of one input or output of one worker's graph         meter.rs
-//! Police        a node that drops packets beyond a rate, for tunnels            police.rs
 //! RateTable     the control half: bucket and counters across reloads            table.rs
 //! ```
 //!
@@ -17,16 +16,15 @@
 //!   exceeded by one quantum for each meter at most.
 //!
 //! An input whose port takes packets back *shapes*: it is not received from until it has credit, and its
-//! packets wait in their ring. All others *police*: they drop packets beyond the rate.
+//! packets wait in their ring. All others *police*: they drop packets beyond the rate. For tunnels the node
+//! [`Police`](crate::Police) does it.
 
 mod bucket;
 mod meter;
-mod police;
 mod shared;
 mod table;
 
 pub use bucket::{Cost, Limit, RateLimits, TokenBucket};
 pub use meter::{Meter, RateStats};
-pub use police::Police;
 pub use shared::RateBucket;
 pub use table::{RateOwner, RateTable};

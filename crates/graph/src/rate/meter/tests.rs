@@ -159,7 +159,7 @@ fn policing_drops_what_is_beyond_the_rate() {
     assert_eq!(meter.stats.waits.get(), 0, "nothing waits");
 }
 
-/// What happens to a shared bucket.
+/// An event of a shared bucket.
 #[derive(Clone, Debug)]
 enum Event {
     Pass {

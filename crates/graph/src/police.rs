@@ -2,9 +2,8 @@
 
 use straightline_packet::{Batch, Packets, PortIndex, Reason};
 
-use super::Meter;
 use crate::clock::{cycles, nanoseconds};
-use crate::{Next, Node};
+use crate::{Meter, Next, Node};
 
 /// A node that drops packets beyond a rate, and sends the others along its edge 0.
 #[derive(Debug)]
