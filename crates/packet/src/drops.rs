@@ -62,8 +62,8 @@ reasons! {
         a customer's bridges.";
     /// The port is not in the VLAN of the packet, or takes no packets with such a tag or without one.
     VlanNotAllowed = "vlan-not-allowed",
-        "Compare `vlan`, `trunk` and `native-vlan` of the port with the tags that its guest or switch sends. For a tunnel, \
-         look at `vnis` and `inner-tags`, too.";
+        "Compare `vlan`, `trunk` and `native-vlan` of the port, and `vnis` and `inner-tags` of a tunnel, with the tags \
+         that its guest or switch sends.";
     /// Both ports are `isolated`.
     Isolated = "isolated", "Nothing needs to be done, unless both ports shall reach each other: remove one `isolated`.";
     /// No other port of the bridge takes the packet: no other port is in its VLAN, for example.

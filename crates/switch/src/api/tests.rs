@@ -385,6 +385,7 @@ fn a_socket_takes_the_commands_that_its_right_includes() {
             Command::Capture => ",\"ports\":[],\"snaplen\":64,\"in\":true",
             Command::Trace => ",\"ports\":[],\"count\":1",
             Command::Ping => ",\"underlay\":\"wan\",\"address\":\"192.0.2.2\"",
+            Command::Rate => ",\"port\":\"vm1\",\"direction\":\"in\",\"rate\":[\"1 Gbit/s\"]",
             Command::Link => ",\"port\":\"vm1\",\"up\":true",
             Command::Port => ",\"name\":\"x\",\"join\":\"lan\",\"socket\":\"s\"",
             _ => "",
