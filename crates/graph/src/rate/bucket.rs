@@ -1,5 +1,7 @@
 //! The token bucket: pure, with the time as an argument.
 
+use std::ops::{AddAssign, Neg, SubAssign};
+
 use az::SaturatingAs;
 
 /// Nanoseconds of a second, and parts of a token: a rate of one token a second brings one part a
@@ -33,6 +35,28 @@ pub struct Cost {
     pub packets: i64,
 }
 
+impl AddAssign for Cost {
+    fn add_assign(&mut self, other: Cost) {
+        self.bytes += other.bytes;
+        self.packets += other.packets;
+    }
+}
+
+impl SubAssign for Cost {
+    fn sub_assign(&mut self, other: Cost) {
+        self.bytes -= other.bytes;
+        self.packets -= other.packets;
+    }
+}
+
+impl Neg for Cost {
+    type Output = Cost;
+
+    fn neg(self) -> Cost {
+        Cost { bytes: -self.bytes, packets: -self.packets }
+    }
+}
+
 /// The time in which a rate brings a quantum, as a part of a second.
 const QUANTA: u64 = 1000;
 
@@ -47,11 +71,14 @@ impl RateLimits {
     /// what has no limit.
     #[must_use]
     pub fn quantum(&self) -> Cost {
-        let of = |limit: Option<Limit>, least: u64, most: u64| {
+        let bound = |limit: Option<Limit>, least: u64, most: u64| {
             let quantum = |limit: Limit| (limit.per_second / QUANTA).clamp(least, most).min(limit.burst).max(1);
             limit.map_or(0, quantum).saturating_as::<i64>()
         };
-        Cost { bytes: of(self.bytes, QUANTUM_BYTES.0, QUANTUM_BYTES.1), packets: of(self.packets, 1, QUANTUM_PACKETS) }
+        Cost {
+            bytes: bound(self.bytes, QUANTUM_BYTES.0, QUANTUM_BYTES.1),
+            packets: bound(self.packets, 1, QUANTUM_PACKETS),
+        }
     }
 
     /// Returns whether this credit lets a packet pass.

@@ -161,7 +161,7 @@ impl Meter {
             self.waits_since = 0;
         }
         let cost = cost(packets, id);
-        self.credit = Cost { bytes: self.credit.bytes - cost.bytes, packets: self.credit.packets - cost.packets };
+        self.credit -= cost;
         self.taken.push((id, cost));
         true
     }
@@ -207,7 +207,7 @@ impl Meter {
         let departs = turn.departs();
         for (id, cost) in self.taken.drain(..) {
             if departs.as_ref().is_none_or(|departs| departs[id.index()]) {
-                passed = Cost { bytes: passed.bytes + cost.bytes, packets: passed.packets + cost.packets };
+                passed += cost;
             } else {
                 self.bucket.refund(self.member, &mut self.credit, cost);
                 // It may have credit again.

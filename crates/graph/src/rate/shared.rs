@@ -136,7 +136,7 @@ impl RateBucket {
         let Some(Some(own)) = shared.members.get_mut(member) else { return };
         let has_credit = own.state == State::Passes;
         let target = if has_credit { credit } else { &mut own.credit };
-        *target = Cost { bytes: target.bytes + cost.bytes, packets: target.packets + cost.packets };
+        *target += cost;
         if own.state == State::Waits && limits.lets_pass(own.credit) {
             own.state = State::Served;
             shared.waiting.retain(|&other| other != member);
@@ -146,14 +146,14 @@ impl RateBucket {
     /// Returns credit that is not used now.
     pub(super) fn give_back(&self, credit: &mut Cost) {
         let unused = Cost { bytes: credit.bytes.max(0), packets: credit.packets.max(0) };
-        *credit = Cost { bytes: credit.bytes - unused.bytes, packets: credit.packets - unused.packets };
+        *credit -= unused;
         self.lock().give(unused);
     }
 }
 
 impl Shared {
     fn give(&mut self, credit: Cost) {
-        self.bucket.take(Cost { bytes: -credit.bytes, packets: -credit.packets });
+        self.bucket.take(-credit);
     }
 
     /// Serves members that wait while there are tokens for a quantum. The time is bounded: a bucket has
@@ -170,8 +170,7 @@ impl Shared {
                 bytes: top_up(own.credit.bytes, self.quantum.bytes),
                 packets: top_up(own.credit.packets, self.quantum.packets),
             };
-            own.credit =
-                Cost { bytes: own.credit.bytes + quantum.bytes, packets: own.credit.packets + quantum.packets };
+            own.credit += quantum;
             self.bucket.take(quantum);
             if limits.lets_pass(own.credit) {
                 own.state = State::Served;
