@@ -44,8 +44,8 @@ const RUNNER: &str = "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER";
 /// the variable that allows it. Elsewhere than on x86-64 there are no times.
 const WITH_TIMES: (&str, [&str; 3]) = ("env RUSTC_BOOTSTRAP=1", ["--", "-Zunstable-options", "--report-time"]);
 
-/// Ends a test program that hangs, with all that it has started. In CI, the slowest one takes two
-/// minutes.
+/// Ends a test program that hangs, with all that it has started. In CI, all of them together take
+/// three minutes.
 const LIMIT: &str = "timeout --kill-after=10 600";
 
 /// Arguments that build the switch as users get it.

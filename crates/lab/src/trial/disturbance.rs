@@ -19,8 +19,8 @@ use crate::convert::float;
 const BUSY: f64 = 0.2;
 
 /// The part of a trial for which its threads may wait for a CPU, and for which a CPU may be taken
-/// away. A virtual machine that runs nothing else has a floor of 0.5 to 1.5 %: its kernel's own
-/// threads. A comparison calls two rates equal within 2 %.
+/// away. On a virtual machine with little else to do, threads waited for 1 to 2 % of the time, for the
+/// kernel's threads among others. A comparison calls two rates equal within 2 %.
 const WAITED: f64 = 0.02;
 const STOLEN: f64 = 0.02;
 
