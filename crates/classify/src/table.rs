@@ -124,7 +124,7 @@ impl Snapshot {
         Some((*layer.ids.get(at)?, layer.rules.as_slice().get(at)?))
     }
 
-    /// Returns the sums of both parts. The number of rules is that of live ones.
+    /// Returns the sums of both parts, and the number of live rules.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         let base = self.base.structure.statistics();

@@ -46,7 +46,7 @@ pub struct RateSet {
     pub before: String,
     /// The rate now.
     pub now: String,
-    /// True if the next reload sets another rate, that of the file.
+    /// True if the file has another rate, which the next reload sets.
     pub until_reload: bool,
 }
 

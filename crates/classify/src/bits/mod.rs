@@ -1,7 +1,7 @@
 //! Bit vectors with aggregation: for each value of a field, the rules that accept it.
 //!
-//! The form is that of T. V. Lakshman and D. Stiliadis (SIGCOMM 1998), with the aggregation of
-//! F. Baboescu and G. Varghese (SIGCOMM 2001):
+//! T. V. Lakshman and D. Stiliadis describe the form (SIGCOMM 1998), F. Baboescu and G. Varghese the
+//! aggregation (SIGCOMM 2001):
 //!
 //! ```text
 //! for each field, for each key
@@ -18,9 +18,8 @@
 //!    the first bit is the best rule of the chunk.
 //! 3. A mask that is no prefix becomes up to four tests of bytes. A byte has 256 classes.
 //!
-//! The work for a packet does not depend on the traffic but for the number of chunks, which is at
-//! most that of the structure. Memory grows with the square of the rules, at worst, so a structure
-//! that would take too much is not made.
+//! Traffic decides only how many chunks a packet visits: at most all of the structure. At worst, memory
+//! grows with the square of the rules. So a structure that would take too much is not made.
 
 mod search;
 

@@ -42,7 +42,7 @@ pub fn trace(rules: &Rules, locality: Locality, count: usize, seed: u64) -> Vec<
     keys
 }
 
-/// Returns `count` random keys, most of which match no rule of a set with tests of addresses.
+/// Returns `count` random keys. Most of them match no rule that tests addresses.
 #[must_use]
 pub fn misses(count: usize, seed: u64) -> Vec<Key> {
     let mut random = Random::new(seed);

@@ -283,7 +283,7 @@ impl PortRate {
     /// Reads limits that a client of the API sets for a port. `shapes` says whether its packets wait.
     ///
     /// # Errors
-    /// What is wrong, and what would be right.
+    /// The text is no rate, or one out of bounds. The error says what would be right.
     pub fn live(rates: &[String], bursts: &[String], shapes: bool, mtu: u16) -> Result<Self, String> {
         let read = |texts: &[String], what: &str, parse: fn(&str) -> Result<Amount, String>| {
             let mut amounts = [None, None];
@@ -334,7 +334,7 @@ pub fn rate_text(limits: &RateLimits) -> String {
 /// Reads a rate such as `1 Gbit/s`, as bytes or packets a second.
 ///
 /// # Errors
-/// What is wrong, and what would be right.
+/// The text is no rate, or one out of bounds. The error says what would be right.
 pub(crate) fn parse_rate(text: &str) -> Result<Amount, String> {
     const EXAMPLES: &str = "write a rate such as \"1 Gbit/s\", \"2.5 Gbit/s\", \"100 Mbit/s\" or \"100k packet/s\"";
     let units = [("bit/s", LEAST.0, MOST.0), ("packets/s", LEAST.1, MOST.1), ("packet/s", LEAST.1, MOST.1)];

@@ -58,8 +58,8 @@ fn a_station_has_a_place_in_each_network() {
     assert_eq!((remotes.of(other, mac(1), 0), remotes.of(other, mac(9), 0)), (None, None));
     remotes.learn(other, mac(1), B, 0);
     remotes.learn(other, mac(9), A, 0);
-    let of = |vlan| [1, 9].map(|n| remotes.of(vlan, mac(n), 0));
-    assert_eq!((of(VLAN), of(other)), ([Some(A), Some(B)], [Some(B), Some(A)]));
+    let look_up = |vlan| [1, 9].map(|n| remotes.of(vlan, mac(n), 0));
+    assert_eq!((look_up(VLAN), look_up(other)), ([Some(A), Some(B)], [Some(B), Some(A)]));
     assert_eq!(remotes.moves(0), (vec![], 0), "it is another station");
     let vlans: Vec<_> = remotes.stations(0).iter().map(|station| station.vlan).collect();
     assert_eq!(vlans.iter().filter(|vlan| **vlan == other).count(), 2);

@@ -162,9 +162,9 @@ pub(super) const READERS: &[(&str, Reader)] = &[
 pub struct TunnelSettings {
     /// The name of the underlay.
     pub underlay: String,
-    /// The encapsulation with its keys. With several networks, its identifier is that of the first.
+    /// The encapsulation with its keys. If there are several networks, it has the identifier of the first.
     pub kind: TunnelKind,
-    /// The networks in the order of their VLANs. Empty if the tunnel is one network, that of `kind`.
+    /// The networks in the order of their VLANs. Empty if `kind` names the only network.
     pub networks: Vec<Network>,
     /// True if frames with a VLAN tag inside are dropped.
     pub drops_tags: bool,
@@ -297,8 +297,8 @@ impl KindSettings for TunnelSettings {
         super::note(&mut differences, "local", *local, new.local);
         // The networks have the identifiers, and a section may go from one to the other.
         let has_networks = !networks.is_empty() || !new.networks.is_empty();
-        let of = |kind: &TunnelKind| if has_networks { kind.with_vni(0) } else { kind.clone() };
-        if of(kind) != of(&new.kind) {
+        let forget_vni = |kind: &TunnelKind| if has_networks { kind.with_vni(0) } else { kind.clone() };
+        if forget_vni(kind) != forget_vni(&new.kind) {
             let old = kind.as_str();
             let new = new.kind.as_str();
             differences.push(if old == new { format!("keys of {old}") } else { format!("kind {old} is now {new}") });
