@@ -46,7 +46,7 @@ pub struct RateSet {
     pub before: String,
     /// The rate now.
     pub now: String,
-    /// True if the file has another rate, which the next reload sets.
+    /// True if the port is one of the file: the next reload sets the rate that the file has.
     pub until_reload: bool,
 }
 
