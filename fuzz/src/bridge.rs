@@ -12,14 +12,14 @@ use crate::END;
 use crate::packets::{accept, guest_memory};
 
 /// The most frames of a batch.
-pub const MOST_FRAMES: usize = 16;
+pub(crate) const MOST_FRAMES: usize = 16;
 
 /// Bytes of the longest frame.
-pub const LONGEST_FRAME: usize = END as usize / MOST_FRAMES;
+pub(crate) const LONGEST_FRAME: usize = END as usize / MOST_FRAMES;
 
 /// A frame that comes in.
 #[derive(Clone, Debug)]
-pub struct Sent {
+pub(crate) struct Sent {
     /// Index of its port.
     pub port: usize,
     /// Its bytes.
@@ -32,7 +32,7 @@ pub struct Sent {
 
 /// A frame that leaves.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Got {
+pub(crate) struct Got {
     /// Its bytes.
     pub bytes: Vec<u8>,
     /// Start and offset of a checksum that is left to others.
@@ -110,7 +110,7 @@ impl Port for Taken {
 }
 
 /// The graph, and everything at its ends.
-pub struct BridgeRig {
+pub(crate) struct BridgeRig {
     graph: Graph,
     arena: Arena,
     memory: GuestMemory,
@@ -122,7 +122,7 @@ pub struct BridgeRig {
 impl BridgeRig {
     /// Makes a bridge of these ports, whose indexes count from 0.
     #[must_use]
-    pub fn new(ports: &[BridgePort], snooping: bool) -> Self {
+    pub(crate) fn new(ports: &[BridgePort], snooping: bool) -> Self {
         let rcu = Rcu::new();
         let memory = RcuCell::new(&rcu);
         memory.swap(Some(Box::new(guest_memory())));
@@ -155,12 +155,12 @@ impl BridgeRig {
     }
 
     /// Sets the second of the worker's clock.
-    pub fn set_now(&mut self, second: u32) {
+    pub(crate) fn set_now(&mut self, second: u32) {
         self.arena.set_now(second);
     }
 
     /// Has the bridge forward a batch. Returns the frames that each port gets.
-    pub fn forward(&mut self, frames: Vec<Sent>) -> Vec<Vec<Got>> {
+    pub(crate) fn forward(&mut self, frames: Vec<Sent>) -> Vec<Vec<Got>> {
         for (place, sent) in frames.iter().enumerate() {
             let mut bytes = &sent.bytes[..];
             let len = bytes.len() as u32;
@@ -175,7 +175,7 @@ impl BridgeRig {
 
     /// Returns the number of all drops.
     #[must_use]
-    pub fn dropped(&self) -> u64 {
+    pub(crate) fn dropped(&self) -> u64 {
         self.drops.iter().flat_map(|drops| drops.nonzero()).map(|(_, count)| count).sum()
     }
 }

@@ -1,6 +1,6 @@
 //! A device half of either layout, over memory that its driver writes at random.
 
-use libfuzzer_sys::arbitrary::{Result, Unstructured};
+use arbitrary::{Result, Unstructured};
 use straightline_packet::MAX_FRAME;
 use straightline_virtio::ring::{
     BURST, Device, Direction, Fault, First, INDIRECT, NEXT, PackedDevice, Ring, RingOptions, SplitDevice, WRITE,
@@ -22,7 +22,7 @@ struct Driver {
 }
 
 /// Runs one input: writes of the driver and operations of the device, in any order.
-pub fn run(guest: &mut FuzzGuest, packed: bool, u: &mut Unstructured<'_>) -> Result<()> {
+pub(crate) fn run(guest: &mut FuzzGuest, packed: bool, u: &mut Unstructured<'_>) -> Result<()> {
     guest.clear();
     let size = if packed { u.int_in_range(1..=20)? } else { 1 << u.int_in_range(0..=5_u16)? };
     let options = RingOptions { event_idx: u.arbitrary()?, indirect: u.arbitrary()?, in_order: u.arbitrary()? };
@@ -43,7 +43,7 @@ pub fn run(guest: &mut FuzzGuest, packed: bool, u: &mut Unstructured<'_>) -> Res
     };
     let Ok(mut ring) = open(base, guest) else {
         assert!(!tidy || packed, "a ring that lies in memory is refused");
-        reached!("a ring that is not in memory");
+        reached("a ring that is not in memory");
         return Ok(());
     };
     let mut driver = Driver { packed, size, next: if packed { 0 } else { (base & 0xffff) as u16 }, wrap: true };
@@ -62,7 +62,7 @@ pub fn run(guest: &mut FuzzGuest, packed: bool, u: &mut Unstructured<'_>) -> Res
             5..=7 => {
                 if let Err(fault) = take(guest, &mut ring, direction, size, u)? {
                     assert!(!fault.is_empty());
-                    reached!("a ring that broke");
+                    reached("a ring that broke");
                     // A port stops the ring here. Its frontend may set the ring up again at the
                     // same position.
                     let Ok(again) = open(ring.base(), guest) else { return Ok(()) };
@@ -81,7 +81,7 @@ pub fn run(guest: &mut FuzzGuest, packed: bool, u: &mut Unstructured<'_>) -> Res
                     assert_eq!(guest.read16(USED + 2), split.base().wrapping_sub(split.outstanding()));
                 }
                 if n > 1 {
-                    reached!("several chains given back at once");
+                    reached("several chains given back at once");
                 }
             }
             9 => {
@@ -101,7 +101,7 @@ pub fn run(guest: &mut FuzzGuest, packed: bool, u: &mut Unstructured<'_>) -> Res
                     let twice = (ring.must_notify(), ring.must_notify());
                     assert!(!twice.1, "nothing was given back since");
                     if twice.0 {
-                        reached!("a notification");
+                        reached("a notification");
                     }
                 }
             },
@@ -111,7 +111,7 @@ pub fn run(guest: &mut FuzzGuest, packed: bool, u: &mut Unstructured<'_>) -> Res
                     let found = PackedDevice::recover(&guest.ours, geometry, 0, options, direction, None);
                     ring = Ring::Packed(found.expect("it lay in memory before"));
                     assert_eq!(ring.outstanding(), 0);
-                    reached!("a packed ring's place found in itself");
+                    reached("a packed ring's place found in itself");
                 }
             }
         }
@@ -154,7 +154,7 @@ impl Driver {
                 self.next += 1;
                 if self.next == self.size {
                     (self.next, self.wrap) = (0, !self.wrap);
-                    reached!("a packed ring's wrap");
+                    reached("a packed ring's wrap");
                 }
             } else {
                 let at = (head + i) % self.size;
@@ -224,10 +224,10 @@ fn take(
                     assert_eq!(staged.iter().map(|s| u64::from(s.len())).sum::<u64>(), u64::from(chain.len));
                     assert!(direction == Direction::ToGuest || chain.len <= MAX_FRAME + 12);
                     match (first.desc.flags & INDIRECT != 0, packed) {
-                        (true, true) => reached!("an indirect table of a packed ring"),
-                        (true, false) => reached!("an indirect table of a split ring"),
-                        (false, true) => reached!("a chain of a packed ring"),
-                        (false, false) => reached!("a chain of a split ring"),
+                        (true, true) => reached("an indirect table of a packed ring"),
+                        (true, false) => reached("an indirect table of a split ring"),
+                        (false, true) => reached("a chain of a packed ring"),
+                        (false, false) => reached("a chain of a split ring"),
                     }
                     packet.put(device, chain.len, direction, packed);
                     turn.unstage(mark);
@@ -270,8 +270,8 @@ impl Packet {
         self.chains += 1;
         if self.got >= self.need {
             match (self.chains > 1, packed) {
-                (true, true) => reached!("a packet in several buffers of a packed ring"),
-                (true, false) => reached!("a packet in several buffers of a split ring"),
+                (true, true) => reached("a packet in several buffers of a packed ring"),
+                (true, false) => reached("a packet in several buffers of a split ring"),
                 (false, _) => {}
             }
             (self.got, self.chains) = (0, 0);

@@ -10,12 +10,12 @@ use straightline_virtio::memory::{GuestMemory, Region};
 use crate::{END, region};
 
 /// Address to which packets are delivered; the sender uses the first half of the memory.
-pub const SINK: u64 = END / 2;
+pub(crate) const SINK: u64 = END / 2;
 /// The longest packet that fits into half of the memory together with its header.
-pub const LONGEST: usize = 0x7000;
+pub(crate) const LONGEST: usize = 0x7000;
 
 /// Accepts a packet at `at` as a port does, in one segment or several.
-pub fn accept<'t>(
+pub(crate) fn accept<'t>(
     turn: &mut Turn<'t>,
     memory: &'t GuestMemory,
     at: u64,
@@ -36,7 +36,7 @@ pub fn accept<'t>(
 }
 
 /// Stages `len` bytes of the sink, lets `store` write into them, and returns them.
-pub fn stored<'t>(
+pub(crate) fn stored<'t>(
     turn: &mut Turn<'t>,
     memory: &'t GuestMemory,
     len: usize,

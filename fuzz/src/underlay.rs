@@ -17,20 +17,20 @@ use straightline_wire::{MacAddr, VlanId};
 use crate::packets::{accept, guest_memory};
 
 /// Our addresses, and those of the remote of all tunnels.
-pub const OWN_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
-pub const OWN_V4: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
-pub const OWN_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2);
-pub const REMOTE_V4: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
-pub const REMOTE_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1);
+pub(crate) const OWN_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
+pub(crate) const OWN_V4: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+pub(crate) const OWN_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2);
+pub(crate) const REMOTE_V4: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+pub(crate) const REMOTE_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1);
 /// A next hop whose MAC address the settings fix.
-pub const FIXED: (Ipv4Addr, MacAddr) = (Ipv4Addr::new(10, 0, 0, 9), MacAddr([2, 0, 0, 0, 0, 9]));
+pub(crate) const FIXED: (Ipv4Addr, MacAddr) = (Ipv4Addr::new(10, 0, 0, 9), MacAddr([2, 0, 0, 0, 0, 9]));
 
 /// Index of the underlay's port. Those of the tunnels follow.
 const UNDERLAY: u16 = 0;
 
 /// A packet that left the graph: its port and its head.
 #[derive(Clone, Debug)]
-pub struct Left {
+pub(crate) struct Left {
     pub port: PortIndex,
     pub head: Vec<u8>,
     pub len: u32,
@@ -38,7 +38,7 @@ pub struct Left {
 
 /// The ends of a turn's packets.
 #[derive(Debug, Default)]
-pub struct Ends {
+pub(crate) struct Ends {
     /// Packets that went inside.
     pub inside: Vec<Left>,
     /// Packets that went out by the underlay.
@@ -115,7 +115,7 @@ impl Port for Sink {
 }
 
 /// The graph, and everything at its ends.
-pub struct Rig {
+pub(crate) struct Rig {
     graph: Graph,
     arena: Arena,
     second: u32,
@@ -131,7 +131,7 @@ pub struct Rig {
 impl Rig {
     /// Makes an underlay with a tunnel of each kind, to the remote's address.
     #[must_use]
-    pub fn new(kinds: &[(TunnelKind, IpAddr)]) -> Self {
+    pub(crate) fn new(kinds: &[(TunnelKind, IpAddr)]) -> Self {
         let rcu = Rcu::new();
         let memory = RcuCell::new(&rcu);
         memory.swap(Some(Box::new(guest_memory())));
@@ -164,7 +164,7 @@ impl Rig {
     }
 
     /// Begins the next second, and does what is due in it.
-    pub fn next_second(&mut self) -> Ends {
+    pub(crate) fn next_second(&mut self) -> Ends {
         self.second += 1;
         self.arena.set_now(self.second);
         self.turn()
@@ -172,12 +172,12 @@ impl Rig {
 
     /// Returns the next hops.
     #[must_use]
-    pub fn neighbours(&self) -> Vec<NeighbourStatus> {
+    pub(crate) fn neighbours(&self) -> Vec<NeighbourStatus> {
         self.underlay.neighbours()
     }
 
     /// Runs a turn without a packet from outside.
-    pub fn turn(&mut self) -> Ends {
+    pub(crate) fn turn(&mut self) -> Ends {
         let before = self.dropped();
         self.arena.turn(|turn| self.graph.run(turn));
         let taken = |sink: &Sink| std::mem::take(&mut *sink.0.lock().expect("no panic"));
@@ -186,7 +186,7 @@ impl Rig {
 
     /// Runs a turn with a packet from outside: `header` is its virtio-net header, `splits` are the
     /// lengths of its first memory segments.
-    pub fn receive(&mut self, packet: &[u8], splits: [u16; 3], header: NetHeader) -> Ends {
+    pub(crate) fn receive(&mut self, packet: &[u8], splits: [u16; 3], header: NetHeader) -> Ends {
         self.memory.segments(0, packet.len() as u32, &mut 0, |segment| {
             segment.write(Level::Scalar, packet);
         });

@@ -32,7 +32,7 @@ pub(crate) fn cargo(root: &Path) -> Command {
 }
 
 /// Returns a command for a program that takes only the time that no other one wants.
-pub(crate) fn idle(program: impl AsRef<OsStr>) -> Command {
+fn idle(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("nice");
     command.args(["-n", "19"]).arg(program);
     command

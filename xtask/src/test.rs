@@ -112,22 +112,18 @@ pub(crate) fn run(options: &TestOptions) -> Result<bool> {
     // The workspace's tests have built this program. Alone, cargo would build it again for other
     // features.
     let peers = if built { Command::new(target.join("debug/peers")) } else { cargo_peers(&root) };
-    std::thread::scope(|threads| {
-        // The guests wait much of the time, and the fuzz targets take what they leave.
-        let fuzzing = options.only.is_none().then(|| threads.spawn(|| fuzz::run(&fuzz::SMOKE)));
-        if let Err(error) = guests(options, &root, &target, &cache, peers, &mut tally) {
-            tally.failed.push(format!("the end-to-end tests: {error:#}"));
-        }
-        let fuzzed = fuzzing.map(|fuzzing| fuzzing.join().unwrap_or_else(|_| bail!("a thread panicked")));
-        match fuzzed {
-            Some(Ok((passed, failed))) => {
+    if let Err(error) = guests(options, &root, &target, &cache, peers, &mut tally) {
+        tally.failed.push(format!("the end-to-end tests: {error:#}"));
+    }
+    if options.long && options.only.is_none() {
+        match fuzz::run(&fuzz::LONG) {
+            Ok((passed, failed)) => {
                 tally.passed += passed;
                 tally.failed.extend(failed);
             }
-            Some(Err(error)) => tally.failed.push(format!("the fuzz targets: {error:#}")),
-            None => {}
+            Err(error) => tally.failed.push(format!("the fuzz targets: {error:#}")),
         }
-    });
+    }
     Ok(tally.end())
 }
 
@@ -137,10 +133,6 @@ fn checks(root: &Path, tally: &mut Tally) -> Result<()> {
         if passed { tally.passed += 1 } else { tally.failed.push(format!("{what} (see above)")) }
     };
     check("cargo fmt", run::passes(run::cargo(root).args(["fmt", "--all", "--check"]))?);
-    check(
-        "cargo fmt of fuzz",
-        run::passes(run::cargo(root).args(["fmt", "--manifest-path", "fuzz/Cargo.toml", "--check"]))?,
-    );
     check("the workspace rules", rules::pass(root, false)?);
     let mut clippy = run::cargo(root);
     clippy.arg("clippy").args(WORKSPACE).args(["--all-targets", "--quiet", "--", "-D", "warnings"]);

@@ -6,7 +6,6 @@
 //! - A stream is the last answer, and the client gets all of it.
 //! - A client that sends nothing gets nothing.
 //! - The server continues.
-#![no_main]
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -14,8 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, LazyLock};
 
-use libfuzzer_sys::fuzz_target;
-use straightline_fuzz::reached;
+use crate::reached;
 use straightline_switch::api::{
     ApiHandle, ApiServer, Drops, ErrorCode, Events, Fdb, Neighbours, Ports, Refusal, Request, Runtime, Source, Status,
     Stream,
@@ -84,7 +82,8 @@ static SERVER: LazyLock<Server> = LazyLock::new(|| {
     Server { _handle: server.serve(Arc::new(Nothing)).expect("a thread"), folder }
 });
 
-fuzz_target!(|data: &[u8]| {
+/// Runs one input.
+pub(crate) fn fuzz(data: &[u8]) {
     // A byte of 255, which no text has, ends a chunk.
     let chunks: Vec<_> = data.split(|&byte| byte == 255).collect();
     let mut stream = UnixStream::connect(SERVER.folder.path().join("api")).expect("the server continues");
@@ -107,17 +106,17 @@ fuzz_target!(|data: &[u8]| {
         let json: serde_json::Value = serde_json::from_slice(line).expect("JSON");
         let object = json.as_object().expect("an object");
         if object.contains_key("stream") {
-            reached!("a stream");
+            reached("a stream");
             streamed += 1;
         } else if object.contains_key("ok") {
             assert!(object.len() == 1 && streamed == 0, "{json}");
-            reached!("an answer");
+            reached("an answer");
         } else {
             assert!(object.contains_key("error") && streamed == 0, "{json}");
             let code: ErrorCode = serde_json::from_value(json["code"].clone()).expect("a code");
             let expected = [ErrorCode::BadRequest, ErrorCode::UnknownCommand, ErrorCode::ReadOnly, ErrorCode::Busy];
             assert!(expected.contains(&code), "{json}");
-            reached!("an error");
+            reached("an error");
         }
     }
     assert!(streamed == 0 || streamed == LINES, "{streamed} lines of a stream");
@@ -127,4 +126,4 @@ fuzz_target!(|data: &[u8]| {
             assert_eq!(Request::parse(&json).expect("a request"), request);
         }
     }
-});
+}

@@ -8,15 +8,13 @@
 //! - In a VLAN in which nobody asks, packets go to all ports. So do those to groups of a link.
 //! - While a querier asks, no other port than these gets a packet.
 //! - A damaged message changes nothing but what its own port gets, and whether packets are pruned.
-#![no_main]
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use libfuzzer_sys::arbitrary::{Result, Unstructured};
-use libfuzzer_sys::fuzz_target;
-use straightline_fuzz::bridge::{BridgeRig, Sent};
-use straightline_fuzz::reached;
+use crate::bridge::{BridgeRig, Sent};
+use crate::reached;
+use arbitrary::{Result, Unstructured};
 use straightline_nodes::{BridgePort, PortRules, PortVlans, VlanRole};
 use straightline_packet::PortIndex;
 use straightline_wire::group_records::{GroupRecord, RecordType};
@@ -108,9 +106,10 @@ enum Event {
     Packet(IpAddr),
 }
 
-fuzz_target!(|data: &[u8]| {
+/// Runs one input.
+pub(crate) fn fuzz(data: &[u8]) {
     let _ = run(&mut Unstructured::new(data));
-});
+}
 
 fn run(u: &mut Unstructured<'_>) -> Result<()> {
     let mut rig = BridgeRig::new(&ports(), true);
@@ -137,7 +136,7 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
             let outputs = forward(&mut rig, &model, sent);
             assert!(!outputs.contains(&from));
             model.damaged(from);
-            reached!("a damaged message");
+            reached("a damaged message");
         } else {
             let sent = sent(u, from, vid, bytes)?;
             let outputs = forward(&mut rig, &model, sent);
@@ -246,11 +245,11 @@ fn records(group: IpAddr, is_v6: bool, records: &[[bool; 2]]) -> (Vec<u8>, Event
     };
     // A head has place for 512 bytes.
     let event = if frame.len() > 512 {
-        reached!("a report that is too long");
+        reached("a report that is too long");
         Event::LongReport
     } else {
         if frame.len() > 256 {
-            reached!("a report that is pulled up");
+            reached("a report that is pulled up");
         }
         Event::Report(records.iter().map(|&[joins, _]| (group, joins)).collect())
     };
@@ -298,7 +297,7 @@ impl Model {
             Event::LongReport | Event::Query(_) | Event::Hello | Event::Packet(_) | Event::Report(_) => {
                 assert_eq!(outputs, others, "it goes to all");
                 if matches!(event, Event::Packet(_)) {
-                    reached!("a packet that goes to all");
+                    reached("a packet that goes to all");
                 }
                 return;
             }
@@ -319,7 +318,7 @@ impl Model {
             let more: Vec<_> = outputs.iter().filter(|port| !maybe(port)).collect();
             assert!(more.is_empty(), "{more:?} should not get {group:?}: {self:?}");
             if outputs.len() < others.len() && group.is_some() {
-                reached!("a packet that is pruned");
+                reached("a packet that is pruned");
             }
         }
     }
@@ -336,7 +335,7 @@ impl Model {
                 queriers.settled = Some(queriers.settled.filter(|_| !is_first).unwrap_or(settled).min(settled));
                 queriers.asks.extend(now + QUERY, longest);
                 queriers.ports.entry(from).or_default().extend(now + QUERY, longest);
-                reached!("a query");
+                reached("a query");
             }
             Event::Hello => queriers.ports.entry(from).or_default().extend(now + QUERY, longest),
             Event::Report(changes) => {
@@ -344,11 +343,11 @@ impl Model {
                     let member = self.members.entry((vid, group, from)).or_default();
                     if joins {
                         member.extend(now + REPORT, longest);
-                        reached!("a report");
+                        reached("a report");
                     } else {
                         // A host of IGMPv1, which leaves without a word, may have been damaged bytes.
                         member.surely = 0;
-                        reached!("a leave");
+                        reached("a leave");
                     }
                 }
             }

@@ -4,15 +4,13 @@
 //! - Each port gets the frames that the model says: the same bytes, in the same order.
 //! - A checksum that is left to others stays with the bytes that it covers.
 //! - A frame that goes nowhere is dropped once.
-#![no_main]
 
 use std::collections::HashMap;
 
-use libfuzzer_sys::arbitrary::{Result, Unstructured};
-use libfuzzer_sys::fuzz_target;
+use crate::bridge::{BridgeRig, Got, LONGEST_FRAME, MOST_FRAMES, Sent};
+use crate::reached;
+use arbitrary::{Result, Unstructured};
 use model::Inside;
-use straightline_fuzz::bridge::{BridgeRig, Got, LONGEST_FRAME, MOST_FRAMES, Sent};
-use straightline_fuzz::reached;
 use straightline_nodes::{BridgePort, NativeVlan, PortRules, PortVlans, VlanRole};
 
 #[allow(dead_code)]
@@ -22,9 +20,10 @@ mod model;
 /// The most batches of an input.
 const MOST_BATCHES: usize = 8;
 
-fuzz_target!(|data: &[u8]| {
+/// Runs one input.
+pub(crate) fn fuzz(data: &[u8]) {
     let _ = run(&mut Unstructured::new(data));
-});
+}
 
 fn run(u: &mut Unstructured<'_>) -> Result<()> {
     let ports = model::ports();
@@ -50,7 +49,7 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
             let to = to.unwrap_or_default();
             dropped += u64::from(to.is_empty());
             if to.len() > 1 {
-                reached!("a frame for several ports");
+                reached("a frame for several ports");
             }
             for (to, inside) in to.into_iter().zip(inside.iter().cycle()) {
                 expected[to].push(leave(&ports[to], sent, inside));
@@ -66,15 +65,15 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
 fn leave(port: &BridgePort, sent: &Sent, inside: &Inside) -> Got {
     let bytes = model::leave(port, inside);
     if bytes.len() > sent.bytes.len() {
-        reached!("a tag that was pushed");
+        reached("a tag that was pushed");
     } else if bytes.len() < sent.bytes.len() {
-        reached!("a tag that was popped");
+        reached("a tag that was popped");
     } else if bytes != sent.bytes {
-        reached!("a tag that was written");
+        reached("a tag that was written");
     }
     let checksum = sent.checksum.map(|(start, offset)| {
         if bytes.len() != sent.bytes.len() {
-            reached!("a checksum that moved");
+            reached("a checksum that moved");
         }
         let behind = sent.bytes.len() - usize::from(start);
         ((bytes.len() - behind) as u16, offset)
@@ -113,12 +112,12 @@ fn frame(u: &mut Unstructured<'_>, ports: usize) -> Result<Sent> {
         bytes.extend((upper | vid).to_be_bytes());
     }
     if tags > 2 {
-        reached!("three tags");
+        reached("three tags");
     }
     let payload = if u.ratio(1, 8)? { 600 } else { u.int_in_range(0..=46_u16)? };
     let kind = match u.int_in_range(0..=7_u8)? {
         0..4 => {
-            reached!("a frame with a length");
+            reached("a frame with a length");
             payload
         }
         4 => 0x0800,
@@ -131,7 +130,7 @@ fn frame(u: &mut Unstructured<'_>, ports: usize) -> Result<Sent> {
     if u.ratio(1, 8)? {
         bytes.truncate(u.int_in_range(1..=bytes.len().min(20))?);
         if model::enter(&model::ports()[3], &bytes).is_none() && bytes.len() > 13 {
-            reached!("a frame that is cut");
+            reached("a frame that is cut");
         }
     }
     let splits = if u.ratio(1, 4)? { u.arbitrary()? } else { [u16::MAX; 3] };

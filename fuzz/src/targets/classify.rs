@@ -9,19 +9,20 @@
 //!   rules.
 //! - No key takes more reads than the bound of the structure.
 //! - A table finds the same after changes, and after it was compiled.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
+use crate::reached;
 use straightline_classify::{
     BitVectors, Column, Dead, Forest, Key, Keys, Level, Linear, MAX_KEYS, NONE, Rule, RuleId, Rules, Scan, Structure,
     Table, lookup_level,
 };
-use straightline_fuzz::reached;
 
 /// Most rules; more would only make a run slow.
 const MOST_RULES: u8 = 96;
 
-fuzz_target!(|data: &[u8]| run(Input(data)));
+/// Runs one input.
+pub(crate) fn fuzz(data: &[u8]) {
+    run(Input(data));
+}
 
 /// Bytes that are read from the front. Behind the last one there are zeros.
 struct Input<'a>(&'a [u8]);
@@ -103,11 +104,11 @@ fn structures(rules: &Rules, gone: &[usize], keys: &Keys) {
                 assert_eq!(rank, linear.find(&key, &dead), "{structure:?}: {key:?}");
                 assert!(structure.accesses(&key) <= structure.statistics().accesses, "{structure:?}: {key:?}");
                 if rank == NONE {
-                    reached!("a key without a rule");
+                    reached("a key without a rule");
                 } else if linear.find(&key, &Dead::default()) != rank {
-                    reached!("a rule behind a dead one");
+                    reached("a rule behind a dead one");
                 } else {
-                    reached!("a rule");
+                    reached("a rule");
                 }
             }
         }
@@ -138,7 +139,7 @@ fn tables(rules: &[Rule], gone: &[usize], keys: &Keys) {
             let want = matching.min_by_key(|(id, rule)| (std::cmp::Reverse(rule.priority()), *id));
             assert_eq!(snapshot.rule(rank), want.copied(), "{key:?}");
             if want.is_some_and(|(_, rule)| second.iter().any(|other| std::ptr::eq(other, *rule))) {
-                reached!("a rule that was added");
+                reached("a rule that was added");
             }
         }
     }

@@ -6,14 +6,12 @@
 //! - Packets with finished checksums are one packet only if all of these are right.
 //! - A guest may send its header.
 //! - Nothing is stored behind it.
-#![no_main]
 
 use std::cell::RefCell;
 
-use libfuzzer_sys::arbitrary::{Result, Unstructured};
-use libfuzzer_sys::fuzz_target;
-use straightline_fuzz::packets::{LONGEST, SINK, accept, stored};
-use straightline_fuzz::{FuzzGuest, reached};
+use crate::packets::{LONGEST, SINK, accept, stored};
+use crate::{FuzzGuest, reached};
+use arbitrary::{Result, Unstructured};
 use straightline_packet::{Checksum, GsoKinds, GsoSegment, Offload, PacketId, Segmenter, Turn, WrongChecksum};
 use straightline_virtio::memory::GuestMemory;
 use straightline_virtio::net_header::{LEN, NetHeader};
@@ -30,9 +28,10 @@ const PSH: u8 = 0x08;
 
 thread_local!(static GUEST: RefCell<FuzzGuest> = RefCell::default());
 
-fuzz_target!(|data: &[u8]| {
+/// Runs one input.
+pub(crate) fn fuzz(data: &[u8]) {
     let _ = GUEST.with_borrow_mut(|guest| run(guest, &mut Unstructured::new(data)));
-});
+}
 
 fn run(guest: &mut FuzzGuest, u: &mut Unstructured<'_>) -> Result<()> {
     let flow = Flow::arbitrary(u)?;
@@ -300,14 +299,14 @@ fn deliver<'t>(turn: &mut Turn<'t>, memory: &'t GuestMemory, packets: &[Packet],
                 ids.push(id);
                 frames.push(frame);
             }
-            Err(_) => reached!("a header that is refused"),
+            Err(_) => reached("a header that is refused"),
         }
     }
     let mut results = Vec::new();
     let mut at = 0;
     while at < ids.len() {
         if is_shaped_like_tcp(turn, &ids[at..]) {
-            reached!("UDP with a checksum where TCP has it");
+            reached("UDP with a checksum where TCP has it");
         }
         let Some((run, count)) = turn.coalesce(&ids[at..], GsoKinds::of(|_| true)) else {
             at += 1;
@@ -316,13 +315,13 @@ fn deliver<'t>(turn: &mut Turn<'t>, memory: &'t GuestMemory, packets: &[Packet],
         let of = at..at + count;
         assert!(count >= 2 && of.end <= ids.len());
         if count < ids.len() - at {
-            reached!("packets that are one, and another");
+            reached("packets that are one, and another");
         }
         if count > 2 {
-            reached!("three packets that are one");
+            reached("three packets that are one");
         }
         if turn.body_len(ids[at]) > 0 {
-            reached!("packets that are one, with bodies");
+            reached("packets that are one, with bodies");
         }
         let mut segment = GsoSegment::default();
         run.headers(turn.head(ids[at]), &mut segment);
@@ -342,20 +341,20 @@ fn deliver<'t>(turn: &mut Turn<'t>, memory: &'t GuestMemory, packets: &[Packet],
             let all_right = packets.iter().all(|frame| is_right(frame));
             assert_eq!(outcome == Err(WrongChecksum), !all_right);
             if !all_right {
-                reached!("a wrong checksum");
+                reached("a wrong checksum");
                 continue;
             }
-            reached!("packets with finished checksums that are one");
+            reached("packets with finished checksums that are one");
         }
         let bodies: u32 = ids[of].iter().map(|&id| turn.body_len(id)).sum();
         assert_eq!(outcome, Ok(bodies));
         if !run.gso().kind.is_tcp() {
-            reached!("datagrams that are one");
+            reached("datagrams that are one");
         }
         results.push(Coalesced { bytes, packets, offload: run.offload(), is_finished });
     }
     if results.is_empty() {
-        reached!("packets that are left alone");
+        reached("packets that are left alone");
     }
     results
 }
@@ -394,7 +393,7 @@ fn segment_again<'t>(turn: &mut Turn<'t>, memory: &'t GuestMemory, coalesced: &C
         if gso.kind.is_v4() && coalesced.is_fixed(usize::from(gso.l3)) {
             let l3 = usize::from(gso.l3);
             assert!(sent[l3 + 6] & 0x40 != 0, "only without fragmentation");
-            reached!("packets with one identification that are one");
+            reached("packets with one identification that are one");
             sent[l3 + 4..l3 + 6].copy_from_slice(&bytes[l3 + 4..l3 + 6]);
             sum_network(&mut sent, l3);
         }

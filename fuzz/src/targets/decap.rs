@@ -6,15 +6,13 @@
 //! - What goes inside is the end of what came, but for the congestion mark and the Ethernet header
 //!   that kinds with IP get.
 //! - An answer is not longer than its question, unless it is an announcement of our address.
-#![no_main]
 
 use std::cell::RefCell;
 
-use libfuzzer_sys::arbitrary::{Result, Unstructured};
-use libfuzzer_sys::fuzz_target;
-use straightline_fuzz::packets::LONGEST;
-use straightline_fuzz::reached;
-use straightline_fuzz::underlay::{Left, OWN_MAC, REMOTE_V4, REMOTE_V6, Rig};
+use crate::packets::LONGEST;
+use crate::reached;
+use crate::underlay::{Left, OWN_MAC, REMOTE_V4, REMOTE_V6, Rig};
+use arbitrary::{Result, Unstructured};
 use straightline_underlay::{Cookie, L2tpOver, TunnelKind};
 use straightline_virtio::net_header::NetHeader;
 use straightline_wire::{EtherType, ipv4, payload};
@@ -65,9 +63,10 @@ fn rig() -> Rig {
     Rig::new(&v4.chain(v6).collect::<Vec<_>>())
 }
 
-fuzz_target!(|data: &[u8]| {
+/// Runs one input.
+pub(crate) fn fuzz(data: &[u8]) {
     let _ = RIG.with_borrow_mut(|rig| run(rig, &mut Unstructured::new(data)));
-});
+}
 
 fn run(rig: &mut Rig, u: &mut Unstructured<'_>) -> Result<()> {
     let header = if u.ratio(1, 4)? { NetHeader::parse(&u.arbitrary()?) } else { NetHeader::default() };
@@ -93,13 +92,13 @@ fn run(rig: &mut Rig, u: &mut Unstructured<'_>) -> Result<()> {
     } else if let [answer] = &outside[..] {
         assert!(answer.len as usize <= packet.len().max(ADVERTISEMENT), "{answer:?}");
         assert_eq!(answer.head[6..12], OWN_MAC.0);
-        reached!("an answer");
+        reached("an answer");
     } else if ends.drops == 0 {
         let ether_type = payload(&packet).expect("a packet for the underlay").0;
         assert!([EtherType::ARP, EtherType::IPV4, EtherType::IPV6].contains(&ether_type), "{ether_type:?}");
-        reached!("a packet that is used");
+        reached("a packet that is used");
     } else {
-        reached!("a packet that is dropped");
+        reached("a packet that is dropped");
     }
     Ok(())
 }
@@ -121,14 +120,14 @@ fn check_inside(rig: &Rig, packet: &[u8], inside: &Left) {
     };
     assert!(packet.windows(inner.len()).any(is_same), "the inner packet was in the outer one");
     match kind.as_str() {
-        "l2tpv3" => reached!("l2tpv3"),
-        "vxlan" => reached!("vxlan"),
-        "geneve" => reached!("geneve"),
-        "gre" => reached!("gre"),
-        "nvgre" => reached!("nvgre"),
-        "vxlan-gpe" => reached!("vxlan-gpe"),
-        "gtpu" => reached!("gtpu"),
-        "mpls-udp" => reached!("mpls-udp"),
+        "l2tpv3" => reached("l2tpv3"),
+        "vxlan" => reached("vxlan"),
+        "geneve" => reached("geneve"),
+        "gre" => reached("gre"),
+        "nvgre" => reached("nvgre"),
+        "vxlan-gpe" => reached("vxlan-gpe"),
+        "gtpu" => reached("gtpu"),
+        "mpls-udp" => reached("mpls-udp"),
         other => panic!("{other}"),
     }
 }

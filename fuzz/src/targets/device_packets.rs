@@ -7,16 +7,14 @@
 //! - Each packet is accepted or dropped with a reason.
 //! - A tap that takes no offload gets no header that asks for work, and no packet longer than its
 //!   MTU allows.
-#![no_main]
 
 use std::cell::RefCell;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
-use libfuzzer_sys::arbitrary::{Result, Unstructured};
-use libfuzzer_sys::fuzz_target;
+use crate::reached;
+use arbitrary::{Result, Unstructured};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
-use straightline_fuzz::reached;
 use straightline_graph::{DeviceFacts, EpollWaiter, PortControl};
 use straightline_packet::{Arena, Batch, Drops, PortIndex, Rcu, Settings};
 use straightline_port::device::{
@@ -107,9 +105,10 @@ impl Rig {
 
 thread_local!(static RIG: RefCell<Rig> = RefCell::new(Rig::new()));
 
-fuzz_target!(|data: &[u8]| {
+/// Runs one input.
+pub(crate) fn fuzz(data: &[u8]) {
     let _ = RIG.with_borrow_mut(|rig| run(rig, &mut Unstructured::new(data)));
-});
+}
 
 fn run(rig: &mut Rig, u: &mut Unstructured<'_>) -> Result<()> {
     let mut packets = Vec::new();
@@ -138,9 +137,9 @@ fn run(rig: &mut Rig, u: &mut Unstructured<'_>) -> Result<()> {
                     accepted += 1;
                     assert!(packet[HEADER..].starts_with(turn.head(id)), "the head is what came");
                     if turn.offload(id).gso.is_some() {
-                        reached!("a large packet");
+                        reached("a large packet");
                     } else {
-                        reached!("a packet");
+                        reached("a packet");
                     }
                 }
                 to.iter().for_each(|output| output.deliver(turn, &batch, false));
@@ -155,12 +154,12 @@ fn run(rig: &mut Rig, u: &mut Unstructured<'_>) -> Result<()> {
             assert!(sent[..HEADER].iter().all(|&byte| byte == 0), "nothing is left to do: {:?}", &sent[..HEADER]);
             assert!(sent.len() - HEADER <= LONGEST);
             if sent.len() != packet.len() {
-                reached!("a segment");
+                reached("a segment");
             }
         });
     }
     if input.drops.total() > before {
-        reached!("a packet that is refused");
+        reached("a packet that is refused");
     }
     Ok(())
 }

@@ -5,21 +5,20 @@
 //! - Nothing comes after a fault.
 //! - The free descriptors are the descriptors that no chain has.
 //! - A chain is refused only if too few descriptors are free.
-#![no_main]
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use libfuzzer_sys::arbitrary::{Result, Unstructured};
-use libfuzzer_sys::fuzz_target;
-use straightline_fuzz::{DESC, FuzzGuest, USED, buffer, reached};
+use crate::{DESC, FuzzGuest, USED, buffer, reached};
+use arbitrary::{Result, Unstructured};
 use straightline_virtio::ring::{DeviceFault, PackedDriver, RingOptions, SplitDriver};
 
 thread_local!(static GUEST: RefCell<FuzzGuest> = RefCell::default());
 
-fuzz_target!(|data: &[u8]| {
+/// Runs one input.
+pub(crate) fn fuzz(data: &[u8]) {
     let _ = GUEST.with_borrow_mut(|guest| run(guest, &mut Unstructured::new(data)));
-});
+}
 
 enum Driver {
     Split(SplitDriver),
@@ -41,9 +40,10 @@ fn run(guest: &mut FuzzGuest, u: &mut Unstructured<'_>) -> Result<()> {
     let options = RingOptions { event_idx: u.arbitrary()?, indirect: false, in_order: u.arbitrary()? };
     let size = if packed { u.int_in_range(1..=20)? } else { 1 << u.int_in_range(0..=5_u16)? };
     let geometry = guest.geometry(size);
-    let mut driver = match packed {
-        true => Driver::Packed(PackedDriver::new(&guest.ours, geometry, options).expect("in memory")),
-        false => Driver::Split(SplitDriver::new(&guest.ours, geometry, options).expect("in memory")),
+    let mut driver = if packed {
+        Driver::Packed(PackedDriver::new(&guest.ours, geometry, options).expect("in memory"))
+    } else {
+        Driver::Split(SplitDriver::new(&guest.ours, geometry, options).expect("in memory"))
     };
     // Descriptors of the outstanding chains, by id.
     let mut out: BTreeMap<u16, u16> = BTreeMap::new();
@@ -82,12 +82,12 @@ fn run(guest: &mut FuzzGuest, u: &mut Unstructured<'_>) -> Result<()> {
                 };
                 let len: u32 = u.arbitrary()?;
                 if packed {
-                    let flags = if wrap { 0x8080 } else { 0 } | u16::from(u.arbitrary::<bool>()?) * 2;
+                    let flags = if wrap { 0x8080 } else { 0 } | (u16::from(u.arbitrary::<bool>()?) * 2);
                     guest.descriptor(DESC + 16 * u64::from(used), 0, len, id, flags);
                     used += out.get(&id).copied().unwrap_or(1);
                     if used >= size {
                         (used, wrap) = (used - size, !wrap);
-                        reached!("a packed driver's wrap");
+                        reached("a packed driver's wrap");
                     }
                     used %= size;
                 } else {
@@ -112,9 +112,9 @@ fn run(guest: &mut FuzzGuest, u: &mut Unstructured<'_>) -> Result<()> {
                 Some(Ok((id, _))) => {
                     assert!(out.remove(&id).is_some(), "id {id} was not outstanding");
                     if packed {
-                        reached!("a packed chain that came back");
+                        reached("a packed chain that came back");
                     } else {
-                        reached!("a split chain that came back");
+                        reached("a split chain that came back");
                     }
                 }
                 Some(Err(fault)) => {
@@ -122,9 +122,9 @@ fn run(guest: &mut FuzzGuest, u: &mut Unstructured<'_>) -> Result<()> {
                         DeviceFault::Id(id) => {
                             let known = u16::try_from(id).is_ok_and(|id| out.contains_key(&id));
                             assert!(!known || options.in_order, "id {id} is outstanding");
-                            reached!("an id that is not out");
+                            reached("an id that is not out");
                         }
-                        _ => reached!("another fault of the device"),
+                        _ => reached("another fault of the device"),
                     }
                     // The driver half is broken.
                     assert!(both!(&mut driver, d => d.used()).is_none());

@@ -7,15 +7,13 @@
 //! - A next hop gets an address only by an answer to a recent question. It gets another one only
 //!   after the known one was asked three times.
 //! - The underlay sends few packets: a turn without a message sends at most one for each next hop.
-#![no_main]
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use libfuzzer_sys::arbitrary::{Result, Unstructured};
-use libfuzzer_sys::fuzz_target;
-use straightline_fuzz::reached;
-use straightline_fuzz::underlay::{Ends, FIXED, Left, OWN_MAC, OWN_V4, OWN_V6, REMOTE_V4, REMOTE_V6, Rig};
+use crate::reached;
+use crate::underlay::{Ends, FIXED, Left, OWN_MAC, OWN_V4, OWN_V6, REMOTE_V4, REMOTE_V6, Rig};
+use arbitrary::{Result, Unstructured};
 use straightline_underlay::{Cookie, L2tpOver, NeighbourState, TunnelKind};
 use straightline_virtio::net_header::NetHeader;
 use straightline_wire::{EtherType, IpProtocol, MacAddr, arp, checksum, ethernet, icmpv4, icmpv6, ipv4, ipv6, ndp};
@@ -37,9 +35,10 @@ struct Model {
 /// A claim of a message that was sent to us: this IP address has this MAC address.
 type Claim = Option<(IpAddr, MacAddr)>;
 
-fuzz_target!(|data: &[u8]| {
+/// Runs one input.
+pub(crate) fn fuzz(data: &[u8]) {
     let _ = run(&mut Unstructured::new(data));
-});
+}
 
 fn run(u: &mut Unstructured<'_>) -> Result<()> {
     let keyed = TunnelKind::L2tpv3 {
@@ -97,7 +96,7 @@ fn check_questions(ends: &Ends, second: u32, models: &mut BTreeMap<IpAddr, Model
         let model = models.entry(ip).or_default();
         model.asked_at = Some(second);
         model.questions += 1;
-        reached!("a question");
+        reached("a question");
     }
 }
 
@@ -110,14 +109,14 @@ fn check_answer(ends: &Ends) {
         EtherType::ARP => {
             let message = arp::Repr::parse(&arp::Header::new_checked(&head[14..]).expect("ARP"));
             assert_eq!((message.operation, message.sender_mac), (arp::Operation::REPLY, OWN_MAC));
-            reached!("an answer of ARP");
+            reached("an answer of ARP");
         }
         EtherType::IPV4 => {
             let header = ipv4::Header::new_checked(&head[14..]).expect("IPv4");
             assert!(header.checksum_ok() && header.src() == OWN_V4);
             let message = &head[34..14 + usize::from(header.total_len())];
             assert_eq!(checksum::sum(message), 0xffff);
-            reached!("an echo over IPv4");
+            reached("an echo over IPv4");
         }
         EtherType::IPV6 => {
             let header = ipv6::Header::new_checked(&head[14..]).expect("IPv6");
@@ -126,8 +125,8 @@ fn check_answer(ends: &Ends) {
             assert_eq!(checksum::add(pseudo, checksum::sum(message)), 0xffff);
             assert_eq!(header.src(), OWN_V6);
             match message[0] {
-                129 => reached!("an echo over IPv6"),
-                _ => reached!("an advertisement"),
+                129 => reached("an echo over IPv6"),
+                _ => reached("an advertisement"),
             }
         }
         other => panic!("{other:?}"),
@@ -155,12 +154,12 @@ fn check_table(rig: &Rig, claim: Claim, second: u32, models: &mut BTreeMap<IpAdd
             assert!(second - asked_at <= RECENT, "{asked_at}, {second}");
             assert!(model.mac.is_none() || model.questions > 3, "{model:?}");
             match model.mac {
-                None => reached!("an answer"),
-                Some(_) => reached!("another address"),
+                None => reached("an answer"),
+                Some(_) => reached("another address"),
             }
         }
         if neighbour.mac.is_none() && model.mac.is_some() {
-            reached!("a next hop that is gone");
+            reached("a next hop that is gone");
         }
         if answers {
             model.questions = 0;
@@ -307,9 +306,10 @@ fn icmp(u: &mut Unstructured<'_>, from: MacAddr) -> Result<Vec<u8>> {
     if u.arbitrary()? {
         let src = v4(u)?;
         let dst = v4(u)?;
-        let repr = match is_echo {
-            true => icmpv4::Repr::EchoRequest { ident, sequence },
-            false => icmpv4::Repr::FragmentationNeeded { mtu: u.arbitrary()? },
+        let repr = if is_echo {
+            icmpv4::Repr::EchoRequest { ident, sequence }
+        } else {
+            icmpv4::Repr::FragmentationNeeded { mtu: u.arbitrary()? }
         };
         let mut message = vec![0; icmpv4::LEN];
         repr.emit(&mut message, checksum::sum(&body)).expect("space");
@@ -332,9 +332,10 @@ fn icmp(u: &mut Unstructured<'_>, from: MacAddr) -> Result<Vec<u8>> {
     }
     let src = v6(u)?;
     let dst = v6(u)?;
-    let repr = match is_echo {
-        true => icmpv6::Repr::EchoRequest { ident, sequence },
-        false => icmpv6::Repr::TooBig { mtu: u.arbitrary()? },
+    let repr = if is_echo {
+        icmpv6::Repr::EchoRequest { ident, sequence }
+    } else {
+        icmpv6::Repr::TooBig { mtu: u.arbitrary()? }
     };
     let mut message = vec![0; icmpv6::LEN];
     repr.emit(&mut message, 0).expect("space");

@@ -5,17 +5,16 @@
 //! - No more chains are taken than the ring has entries.
 //! - A refused chain stages nothing.
 //! - The driver sees the chains that were given back.
-#![no_main]
 
 use std::cell::RefCell;
 
-use libfuzzer_sys::arbitrary::Unstructured;
-use libfuzzer_sys::fuzz_target;
-use straightline_fuzz::{FuzzGuest, device};
+use crate::{FuzzGuest, device};
+use arbitrary::Unstructured;
 
 thread_local!(static GUEST: RefCell<FuzzGuest> = RefCell::default());
 
-fuzz_target!(|data: &[u8]| {
+/// Runs one input.
+pub(crate) fn fuzz(data: &[u8]) {
     // An input that ends early is valid.
     let _ = GUEST.with_borrow_mut(|guest| device::run(guest, true, &mut Unstructured::new(data)));
-});
+}

@@ -6,14 +6,12 @@
 //!   and is then right.
 //! - GSO segments carry the payload once and in order. None is longer than requested; each has
 //!   right lengths and checksums.
-#![no_main]
 
 use std::cell::RefCell;
 
-use libfuzzer_sys::arbitrary::{Result, Unstructured};
-use libfuzzer_sys::fuzz_target;
-use straightline_fuzz::packets::{LONGEST, accept, stored};
-use straightline_fuzz::{FuzzGuest, reached};
+use crate::packets::{LONGEST, accept, stored};
+use crate::{FuzzGuest, reached};
+use arbitrary::{Result, Unstructured};
 use straightline_packet::{BodyCursor, Checksum, GsoSegment, Offload, PacketId, Segmenter, Turn};
 use straightline_simd::reference;
 use straightline_virtio::memory::GuestMemory;
@@ -21,9 +19,10 @@ use straightline_virtio::net_header::{LEN, NetHeader};
 
 thread_local!(static GUEST: RefCell<FuzzGuest> = RefCell::default());
 
-fuzz_target!(|data: &[u8]| {
+/// Runs one input.
+pub(crate) fn fuzz(data: &[u8]) {
     let _ = GUEST.with_borrow_mut(|guest| run(guest, &mut Unstructured::new(data)));
-});
+}
 
 fn run(guest: &mut FuzzGuest, u: &mut Unstructured<'_>) -> Result<()> {
     let acked = if u.ratio(3, 4)? { u64::MAX } else { u.arbitrary()? };
@@ -46,7 +45,7 @@ fn run(guest: &mut FuzzGuest, u: &mut Unstructured<'_>) -> Result<()> {
         match header.check(acked, turn, id) {
             Err(reason) => {
                 assert!(!reason.meaning().is_empty());
-                reached!("a header that is refused");
+                reached("a header that is refused");
             }
             Ok(offload) => {
                 turn.set_offload(id, offload);
@@ -80,13 +79,13 @@ fn deliver<'t>(
                 sum => sum,
             };
             assert!(u16::from_be_bytes([expected[field], expected[field + 1]]) == want, "the checksum");
-            reached!("a checksum that was finished");
+            reached("a checksum that was finished");
         }
         assert!(got[LEN..] == expected, "what arrives is what was sent");
         return;
     };
     let Some(mut plan) = Segmenter::new(gso, frame.len() as u32) else {
-        reached!("a packet that cannot be cut");
+        reached("a packet that cannot be cut");
         return;
     };
     let headers = usize::from(gso.header_len);
@@ -115,6 +114,6 @@ fn deliver<'t>(
     assert_eq!(made, count);
     assert!(payload == frame[headers..], "the payload, once and in order");
     if made > 1 {
-        reached!("a packet that was cut");
+        reached("a packet that was cut");
     }
 }

@@ -4,14 +4,13 @@
 //! - A header that is accepted lies within the input.
 //! - Its values build a header that has the same values.
 //! - Options and extensions cover the header once.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use straightline_fuzz::reached;
+use crate::reached;
 use straightline_wire::l2tpv3::Carrier;
 use straightline_wire::{WireError, geneve, gre, gtpu, icmpv4, icmpv6, l2tpv3, mpls, vxlan, vxlan_gpe};
 
-fuzz_target!(|data: &[u8]| {
+/// Runs one input.
+pub(crate) fn fuzz(data: &[u8]) {
     l2tpv3_header(data, Carrier::Ip);
     l2tpv3_header(data, Carrier::Udp);
     vxlan_header(data);
@@ -20,7 +19,7 @@ fuzz_target!(|data: &[u8]| {
     gtpu_header(data);
     mpls_stack(data);
     icmp_message(data);
-});
+}
 
 /// Builds a header from accepted values.
 fn built(emit: impl FnOnce(&mut [u8]) -> Result<usize, WireError>) -> Vec<u8> {
@@ -39,8 +38,8 @@ fn l2tpv3_header(data: &[u8], carrier: Carrier) {
         let again = l2tpv3::Header::new_checked(&built, carrier).expect("built");
         assert_eq!(l2tpv3::Repr::parse(&again, cookie_len, has_sublayer), Ok(repr));
         match carrier {
-            Carrier::Ip => reached!("L2TPv3 over IP"),
-            Carrier::Udp => reached!("L2TPv3 over UDP"),
+            Carrier::Ip => reached("L2TPv3 over IP"),
+            Carrier::Udp => reached("L2TPv3 over UDP"),
         }
     }
 }
@@ -50,14 +49,14 @@ fn vxlan_header(data: &[u8]) {
         let repr = vxlan::Repr::parse(&header);
         let built = built(|buffer| repr.emit(buffer));
         assert_eq!(vxlan::Repr::parse(&vxlan::Header::new_checked(&built).expect("built")), repr);
-        reached!("VXLAN");
+        reached("VXLAN");
     }
     if let Ok(header) = vxlan_gpe::Header::new_checked(data) {
         let repr = vxlan_gpe::Repr::parse(&header);
         let built = built(|buffer| repr.emit(buffer));
         assert_eq!(vxlan_gpe::Repr::parse(&vxlan_gpe::Header::new_checked(&built).expect("built")), repr);
         if repr.next_protocol == vxlan_gpe::NextProtocol::IPV4 {
-            reached!("VXLAN-GPE with IP");
+            reached("VXLAN-GPE with IP");
         }
     }
 }
@@ -67,7 +66,7 @@ fn geneve_header(data: &[u8]) {
     assert!(header.header_len() <= data.len());
     let options: Result<Vec<_>, _> = header.options().collect();
     let Ok(options) = options else {
-        reached!("an option of Geneve that is too long");
+        reached("an option of Geneve that is too long");
         assert_eq!(geneve::Repr::parse(&header).emit(&mut [0; 512]), Err(WireError::BadLength));
         return;
     };
@@ -79,9 +78,9 @@ fn geneve_header(data: &[u8]) {
     assert_eq!(geneve::Repr::parse(&again), repr);
     if again.has_critical() {
         assert!(options.iter().any(|option| option.is_critical()));
-        reached!("a critical option of Geneve");
+        reached("a critical option of Geneve");
     }
-    reached!("Geneve");
+    reached("Geneve");
 }
 
 fn gre_header(data: &[u8]) {
@@ -92,7 +91,7 @@ fn gre_header(data: &[u8]) {
     assert_eq!(built.len(), header.header_len());
     assert_eq!(gre::Repr::parse(&gre::Header::new_checked(&built).expect("built")), repr);
     if repr.checksum.is_some() && repr.key.is_some() && repr.sequence.is_some() {
-        reached!("GRE with all fields");
+        reached("GRE with all fields");
     }
 }
 
@@ -106,9 +105,9 @@ fn gtpu_header(data: &[u8]) {
     assert_eq!(gtpu::Repr::parse(&gtpu::Header::new_checked(&built).expect("built")), repr);
     if extensions > 0 {
         assert_eq!(extensions, header.header_len() - gtpu::LONG_LEN);
-        reached!("GTP-U with an extension");
+        reached("GTP-U with an extension");
     }
-    reached!("GTP-U");
+    reached("GTP-U");
 }
 
 fn mpls_stack(mut data: &[u8]) {
@@ -116,7 +115,7 @@ fn mpls_stack(mut data: &[u8]) {
         assert_eq!(built(|buffer| entry.emit(buffer)), data[..mpls::LEN]);
         data = &data[mpls::LEN..];
         if entry.is_bottom {
-            reached!("the bottom of a stack of labels");
+            reached("the bottom of a stack of labels");
             break;
         }
     }
@@ -127,14 +126,14 @@ fn icmp_message(data: &[u8]) {
         let built = built(|buffer| repr.emit(buffer, 0));
         assert_eq!(icmpv4::Repr::parse(&icmpv4::Header::new_checked(&built).expect("built")), Some(repr));
         if matches!(repr, icmpv4::Repr::FragmentationNeeded { .. }) {
-            reached!("fragmentation needed");
+            reached("fragmentation needed");
         }
     }
     if let Some(repr) = icmpv6::Header::new_checked(data).ok().and_then(|header| icmpv6::Repr::parse(&header)) {
         let built = built(|buffer| repr.emit(buffer, 0));
         assert_eq!(icmpv6::Repr::parse(&icmpv6::Header::new_checked(&built).expect("built")), Some(repr));
         if matches!(repr, icmpv6::Repr::TooBig { .. }) {
-            reached!("packet too big");
+            reached("packet too big");
         }
     }
 }

@@ -7,16 +7,14 @@
 //! - A ring that is ready lies in the table's memory.
 //! - Acknowledged features were offered.
 //! - A parsed message does not exceed its limits.
-#![no_main]
 
 use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
-use libfuzzer_sys::arbitrary::{Result, Unstructured};
-use libfuzzer_sys::fuzz_target;
+use crate::reached;
+use arbitrary::{Result, Unstructured};
 use rustix::event::{EventfdFlags, eventfd};
-use straightline_fuzz::reached;
 use straightline_virtio::features as f;
 use straightline_virtio::vhost_user::message::{
     FLAG_NEED_REPLY, FLAG_REPLY, HEADER_LEN, Header, VERSION, VringAddr, VringState,
@@ -26,13 +24,14 @@ use straightline_virtio::vhost_user::{
     TransferSpec,
 };
 
-fuzz_target!(|data: &[u8]| {
+/// Runs one input.
+pub(crate) fn fuzz(data: &[u8]) {
     let mut u = Unstructured::new(data);
     let _ = match u.ratio(1, 8) {
         Ok(true) => parse(&mut u),
         _ => session(&mut u),
     };
-});
+}
 
 const RAM: u64 = 1 << 20;
 const USER: u64 = 0x7000_0000;
@@ -58,14 +57,14 @@ fn session(u: &mut Unstructured<'_>) -> Result<()> {
         match session.handle(message, (0..fds).map(|_| fd()).collect()) {
             Ok(effect) => {
                 match &effect {
-                    Effect::Memory(regions) if !regions.is_empty() => reached!("a memory table"),
-                    Effect::AddRegion(region) if region.size > 0 => reached!("a region added"),
-                    Effect::RemoveRegion(_) => reached!("a region removed"),
-                    Effect::StopRing(_) => reached!("a ring stopped"),
-                    Effect::Ring(index) if session.ready(*index) => reached!("a ring that is ready"),
-                    Effect::Reset => reached!("a reset"),
-                    Effect::SaveState(_) | Effect::LoadState(_) => reached!("a device's state on its way"),
-                    Effect::CheckState => reached!("a device's state checked"),
+                    Effect::Memory(regions) if !regions.is_empty() => reached("a memory table"),
+                    Effect::AddRegion(region) if region.size > 0 => reached("a region added"),
+                    Effect::RemoveRegion(_) => reached("a region removed"),
+                    Effect::StopRing(_) => reached("a ring stopped"),
+                    Effect::Ring(index) if session.ready(*index) => reached("a ring that is ready"),
+                    Effect::Reset => reached("a reset"),
+                    Effect::SaveState(_) | Effect::LoadState(_) => reached("a device's state on its way"),
+                    Effect::CheckState => reached("a device's state checked"),
                     _ => {}
                 }
                 let outcome = match u.int_in_range(0..=7_u8)? {
@@ -84,10 +83,10 @@ fn session(u: &mut Unstructured<'_>) -> Result<()> {
                 assert!(!error.to_string().is_empty());
                 assert_eq!(observe(&session), before, "{error}");
                 if session.refuse(&error) == Refused::Close {
-                    reached!("a connection to be closed");
+                    reached("a connection to be closed");
                 } else {
                     assert!(!error.fatal());
-                    reached!("a refusal that goes on");
+                    reached("a refusal that goes on");
                 }
             }
         }
@@ -133,14 +132,15 @@ fn check_invariants(session: &Session) {
 fn message(u: &mut Unstructured<'_>, session: &Session) -> Result<Message> {
     let region = |u: &mut Unstructured<'_>| -> Result<RegionSpec> {
         let at = u64::from(u.int_in_range(0..=5_u8)?) * RAM;
-        Ok(match u.ratio(7, 8)? {
-            true => RegionSpec { guest_addr: at, size: RAM, user_addr: USER + at, mmap_offset: at },
-            false => RegionSpec {
+        Ok(if u.ratio(7, 8)? {
+            RegionSpec { guest_addr: at, size: RAM, user_addr: USER + at, mmap_offset: at }
+        } else {
+            RegionSpec {
                 guest_addr: u.arbitrary()?,
                 size: u.arbitrary()?,
                 user_addr: u.arbitrary()?,
                 mmap_offset: u.arbitrary()?,
-            },
+            }
         })
     };
     let index = u32::from(u.int_in_range(0..=4_u8)?);
@@ -201,7 +201,7 @@ fn parse(u: &mut Unstructured<'_>) -> Result<()> {
         });
         let connection = connection;
         while let Ok(Some((message, fds))) = connection.recv() {
-            reached!("a message that was parsed");
+            reached("a message that was parsed");
             assert!(message.payload.len() <= MAX_PAYLOAD && fds.len() <= MAX_FDS);
         }
     });
