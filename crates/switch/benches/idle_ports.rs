@@ -13,7 +13,8 @@
 //!   only the first sends.
 //! - `flood`: one guest sends to all, in a bridge of 33 ports with guests.
 //!
-//! With `--test` it runs each row once and prints nothing.
+//! Words behind `--` choose the rows whose names contain one of them, and those beside them. With
+//! `--test` it runs each row once and prints nothing.
 
 #![expect(clippy::print_stdout, reason = "a bench prints its results")]
 
@@ -278,10 +279,14 @@ fn brackets(interval: Option<Interval>, digits: usize) -> String {
 fn main() -> anyhow::Result<()> {
     let is_test = std::env::args().any(|arg| arg == "--test") || !std::env::args().any(|arg| arg == "--bench");
     let (sets, rounds, bursts) = if is_test { (1, 1, 2) } else { (SETS, 15, 50) };
-    let mut samples = vec![[const { Vec::new() }; SIZES.len()]; ROWS.len()];
+    let words: Vec<_> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
+    let is_chosen = |row: &Row| words.is_empty() || words.iter().any(|word| row.name.contains(word));
+    let is_beside = |row: &Row| ROWS.iter().any(|other| other.beside == row.name && is_chosen(other));
+    let rows: Vec<_> = ROWS.into_iter().filter(|row| is_chosen(row) || is_beside(row)).collect();
+    let mut samples = vec![[const { Vec::new() }; SIZES.len()]; rows.len()];
     for set in 0..sets {
-        let mut scenes = ROWS.into_iter().map(Scene::new).collect::<Result<Vec<_>, _>>()?;
-        let mut values = vec![[const { Vec::new() }; SIZES.len()]; ROWS.len()];
+        let mut scenes = rows.iter().copied().map(Scene::new).collect::<Result<Vec<_>, _>>()?;
+        let mut values = vec![[const { Vec::new() }; SIZES.len()]; rows.len()];
         for _ in 0..rounds {
             for (scene, values) in scenes.iter_mut().zip(&mut values) {
                 for (&len, values) in SIZES.iter().zip(values) {
@@ -297,8 +302,8 @@ fn main() -> anyhow::Result<()> {
         return Ok(());
     }
     println!("| row | bytes | cycles a packet | rate | beside | cycles | more |\n|---|---|---|---|---|---|---|");
-    for (row, own) in ROWS.iter().zip(&samples) {
-        let beside = ROWS.iter().position(|other| other.name == row.beside).context("the row beside")?;
+    for (row, own) in rows.iter().zip(&samples) {
+        let beside = rows.iter().position(|other| other.name == row.beside).context("the row beside")?;
         for (nth, len) in SIZES.iter().enumerate() {
             let values: Vec<_> = own[nth].iter().map(|(_, cycles)| *cycles).collect();
             let median = median(&values).context("samples")?;

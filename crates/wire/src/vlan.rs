@@ -232,6 +232,14 @@ pub fn skip(frame: &[u8]) -> Result<Tags, WireError> {
     Ok(Tags { tags, ether_type, payload })
 }
 
+/// Returns whether `frame` begins with two tags, as [`skip`] finds them. It reads nothing else.
+#[inline]
+#[must_use]
+pub fn has_two_tags(frame: &[u8]) -> bool {
+    let Some(front) = frame.first_chunk::<{ ethernet::LEN + 2 * LEN }>() else { return false };
+    [OFFSET, OFFSET + LEN].into_iter().all(|at| EtherType(u16_at(front, at)).is_vlan())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -240,6 +248,18 @@ mod tests {
 
     fn frame(rest: &[u8]) -> Vec<u8> {
         [&ADDRESSES, rest].concat()
+    }
+
+    #[test]
+    fn two_tags_are_those_that_are_skipped() {
+        let types = [[0x81, 0], [0x88, 0xa8], [8, 0]];
+        for (first, second) in types.into_iter().flat_map(|first| types.map(|second| (first, second))) {
+            let frame = frame(&[&first[..], &[0, 10], &second, &[0, 20], &[8, 0], &[1; 4]].concat());
+            for len in 0..=frame.len() {
+                let skipped = skip(&frame[..len]).is_ok_and(|tags| tags.tags.iter().all(Option::is_some));
+                assert_eq!(has_two_tags(&frame[..len]), skipped, "{:x?}", &frame[..len]);
+            }
+        }
     }
 
     #[test]

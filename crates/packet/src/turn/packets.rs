@@ -150,18 +150,12 @@ impl Packets<'_> {
         self.settings.level
     }
 
-    /// Returns whether a frame of `len` bytes with the head of this packet fits into the longest frame of
-    /// a port ([`FrameLimit`]): `limit` bytes, which have space for one
-    /// VLAN tag. A second tag may take four bytes more.
+    /// Returns whether a frame of `len` bytes with the head of this packet fits into the longest
+    /// frame of a port ([`FrameLimit`]): `limit` bytes, which have space for one VLAN tag. A second tag
+    /// may take four bytes more.
     #[inline]
     pub fn fits(&self, id: PacketId, len: u32, limit: u32) -> bool {
-        len <= limit || self.fits_with_two_tags(id, len, limit)
-    }
-
-    #[cold]
-    fn fits_with_two_tags(&self, id: PacketId, len: u32, limit: u32) -> bool {
-        let has_two = || vlan::skip(self.head(id)).is_ok_and(|tags| tags.tags.iter().all(Option::is_some));
-        len - limit <= FrameLimit::SECOND_TAG && has_two()
+        len <= limit || (len - limit <= FrameLimit::SECOND_TAG && vlan::has_two_tags(self.head(id)))
     }
 
     /// Makes the head at least `upto` bytes long by copying bytes from the body. Returns `false`

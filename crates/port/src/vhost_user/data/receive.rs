@@ -17,6 +17,7 @@ use straightline_packet::{
 };
 use straightline_virtio::net_header::{LEN, NetHeader};
 use straightline_virtio::ring::{BURST, Device, Direction, Fault, First, Ring, RingFault};
+use straightline_wire::FrameLimit;
 
 use super::HEADER;
 use super::link::Link;
@@ -164,8 +165,12 @@ impl<R: Device> WithKernels for ReceiveBurst<'_, '_, R> {
             // A header that is not needed is not read: its cache line stays with the guest.
             let header = single.and_then(|segment| if link.reads_header { segment.read12() } else { None });
             let plain = single.and_then(|segment| take_plain(kernels, link, turn, source, segment, header));
+            let is_good = |id| {
+                !header.is_some_and(|header| NetHeader::requests_offload(&header))
+                    && turn.fits(id, turn.len(id), link.max_len)
+            };
             let packet = match (plain, single) {
-                (Some(id), _) if !header.is_some_and(|header| NetHeader::requests_offload(&header)) => Ok(id),
+                (Some(id), _) if is_good(id) => Ok(id),
                 (Some(id), _) => check_sum(link, turn, id, header),
                 (None, Some(segment)) => take_single(link, turn, source, segment, header),
                 (None, None) => take_chain(link, turn, source, ring, first),
@@ -201,7 +206,8 @@ impl<R: Device> WithKernels for ReceiveBurst<'_, '_, R> {
 }
 
 /// Takes a packet in one buffer that is delivered as it is, or with the checksum that its header
-/// asks for: the common cases. Returns `None`, with nothing done, for any other packet.
+/// asks for: the common cases. Returns `None`, with nothing done, for any other packet. The caller
+/// checks the length of a frame with two tags.
 #[inline(always)]
 fn take_plain<'t>(
     kernels: impl Kernels,
@@ -212,7 +218,8 @@ fn take_plain<'t>(
     header: Option<[u8; LEN]>,
 ) -> Option<PacketId> {
     let (before, frame) = segment.split_at(HEADER);
-    let fits = before.len() == HEADER && (MIN_FRAME..=link.max_len).contains(&frame.len());
+    // Whether a frame has two tags is known when its head is here.
+    let fits = before.len() == HEADER && (MIN_FRAME..=link.max_len + FrameLimit::SECOND_TAG).contains(&frame.len());
     if !fits || header.is_some_and(|header| NetHeader::requests_segmentation(&header)) {
         return None;
     }
