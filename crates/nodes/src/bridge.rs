@@ -313,8 +313,9 @@ impl Bridge {
         }
     }
 
-    /// Forwards frames by the rules of the ports. In a row, frames have one port, the same first 16
-    /// bytes (addresses and tag, or type), and one network of the port.
+    /// Forwards frames by the rules of the ports. What a port's rules say of a tag holds for all frames
+    /// with this tag, whatever their addresses. In a row, frames have one port, the same first 16 bytes
+    /// (addresses and tag, or type), and one network of the port: one fate.
     fn process_by(
         &self,
         rules: &Rules,
@@ -325,20 +326,64 @@ impl Bridge {
     ) {
         let now = packets.now();
         let has_networks = rules.has_networks();
-        let mut before = (0, PortIndex(0), None);
-        let mut fate = Fate::drop(Reason::BadSource);
-        for &id in batch.ids() {
-            let port = packets.port(id);
+        let key_of = |packets: &mut Packets<'_>, id| {
             // The fact is taken out: a trunk's form would write a second tag for it.
             let network = if has_networks { take_vlan(packets, id) } else { None };
             let head = packets.head(id);
             let front = head.first_chunk::<16>().filter(|_| head.len() >= rules::TAGGED);
-            let front = front.map_or(0, |front| u128::from_ne_bytes(*front));
-            // A frame that may end within its tag is a row by itself.
-            if (front, port, network) != before || front == 0 {
-                fate = self.fate(rules, head, port, network, now);
-                before = (front, port, network);
+            RowKey { front: front.map_or(0, |front| u128::from_ne_bytes(*front)), port: packets.port(id), network }
+        };
+        let mut rest = batch.ids();
+        let Some(&first) = rest.first() else { return };
+        let mut key = key_of(packets, first);
+        let mut before: Option<RowKey> = None;
+        let mut entry = Err(Reason::BadSource);
+        loop {
+            let head = packets.head(rest[0]);
+            if !before.is_some_and(|before| before.has_entry_of(&key)) {
+                entry = Entry::of(rules, head, key.port, key.network);
             }
+            before = Some(key);
+            let fate = match (&entry, head.first_chunk().map(numbers)) {
+                (Ok(entry), Some(addresses)) => self.fate(rules, entry, addresses, key.port, now),
+                (Ok(_), None) => Fate::drop(Reason::Runt),
+                (Err(reason), _) => Fate::drop(*reason),
+            };
+            let mut len = 1;
+            let mut following = None;
+            while let Some(&id) = rest.get(len) {
+                let other = key_of(packets, id);
+                if other != key || !key.is_whole() {
+                    following = Some(other);
+                    break;
+                }
+                len += 1;
+            }
+            let (row, behind) = rest.split_at(len);
+            match fate {
+                Fate { decision: Decision::Edge(edge), change: TagChange::None, .. } => {
+                    row.iter().for_each(|&id| next.push(edge, id));
+                }
+                _ => self.finish_row(rules, snooper, packets, row, &fate, next),
+            }
+            let Some(following) = following else { break };
+            rest = behind;
+            key = following;
+        }
+    }
+
+    /// Does with the frames of a row what was decided.
+    #[inline(never)]
+    fn finish_row(
+        &self,
+        rules: &Rules,
+        snooper: &mut Option<Box<Snooper>>,
+        packets: &mut Packets<'_>,
+        row: &[PacketId],
+        fate: &Fate,
+        next: &mut Next<'_>,
+    ) {
+        for &id in row {
             match fate.decision {
                 Decision::Edge(edge) => {
                     let changed = match fate.change {
@@ -376,33 +421,21 @@ impl Bridge {
     }
 
     /// Decides on a frame, and on what becomes of its tag.
-    #[inline(never)]
-    fn fate(&self, rules: &Rules, head: &[u8], port: PortIndex, network: Option<PacketVlan>, now: u32) -> Fate {
-        let Some(addresses) = head.first_chunk::<12>().map(numbers) else { return Fate::drop(Reason::Runt) };
-        let Some(lane) = rules.lane(port) else { return Fate::drop(Reason::NotConnected) };
-        let tag = match rules::tag_of(head) {
-            Ok(tag) => tag,
-            Err(reason) => return Fate::drop(reason),
-        };
-        let classified = match rules.classify(port, lane, tag, network) {
-            Ok(found) => found,
-            Err(reason) => return Fate::drop(reason),
-        };
-        let vlan = classified.map(|found| found.vlan);
+    #[inline]
+    fn fate(&self, rules: &Rules, entry: &Entry<'_>, addresses: [u64; 2], port: PortIndex, now: u32) -> Fate {
+        let Entry { lane, vlan, has } = *entry;
         let id = vlan.map_or(VlanId::DEFAULT, |vlan| vlan.id);
         let decision = self.decide_by(rules, lane, id, addresses, port, now);
-        let has = classified.filter(|found| found.pops).map(|_| tag.to_be_bytes());
-        if let Decision::Edge(edge) = decision
-            && rules.lane(self.ports[edge]).is_some_and(|to| to.has_networks)
-        {
-            return Fate { decision, vlan, change: TagChange::Network { pops: has.is_some() } };
-        }
-        let gets = match decision {
-            // A frame for one port gets its last form at once, so most frames between trunks stay as they are.
-            Decision::Edge(edge) => vlan.and_then(|vlan| rules.lane(self.ports[edge])?.form?.tag(vlan)),
-            // The others get a form for each output.
+        // A frame for one port gets its last form at once, so most frames between trunks stay as they
+        // are. The others get a form for each output.
+        let to = match decision {
+            Decision::Edge(edge) => rules.lane(self.ports[edge]),
             Decision::Flood(_) | Decision::Drop(_) => None,
         };
+        if to.is_some_and(|to| to.has_networks) {
+            return Fate { decision, vlan, change: TagChange::Network { pops: has.is_some() } };
+        }
+        let gets = vlan.and_then(|vlan| to?.form?.tag(vlan));
         let change = match (has, gets) {
             (None, None) => TagChange::None,
             (Some(has), Some(gets)) if has == gets => TagChange::None,
@@ -411,6 +444,56 @@ impl Bridge {
             (None, Some(gets)) => TagChange::Push(gets),
         };
         Fate { decision, vlan, change }
+    }
+}
+
+/// The things that all frames of a row have.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct RowKey {
+    /// The first 16 bytes: addresses, and tag or type. 0 for a frame that may end within its tag, which
+    /// is a row by itself.
+    front: u128,
+    port: PortIndex,
+    /// The VLAN that the port's tunnel has found.
+    network: Option<PacketVlan>,
+}
+
+impl RowKey {
+    /// Returns whether frames surely do not end within their tag.
+    #[inline]
+    fn is_whole(&self) -> bool {
+        self.front != 0
+    }
+
+    /// Returns whether frames of both rows have the same rules. These depend on the bytes behind the
+    /// addresses, and not on the addresses.
+    #[inline]
+    fn has_entry_of(&self, other: &Self) -> bool {
+        let rest = |front: u128| front.to_ne_bytes()[12..].first_chunk::<4>().map(|bytes| u32::from_ne_bytes(*bytes));
+        let is_same = rest(self.front) == rest(other.front);
+        is_same && (self.port, self.network) == (other.port, other.network) && self.is_whole() && other.is_whole()
+    }
+}
+
+/// The rules of a port for frames with one tag.
+#[derive(Clone, Copy)]
+struct Entry<'r> {
+    lane: &'r Lane,
+    /// The VLAN of the frames, if the bridge has some.
+    vlan: Option<PacketVlan>,
+    /// The tag that goes.
+    has: Option<[u8; 4]>,
+}
+
+impl<'r> Entry<'r> {
+    /// Returns the rules for a frame with this head.
+    #[inline(never)]
+    fn of(rules: &'r Rules, head: &[u8], port: PortIndex, network: Option<PacketVlan>) -> Result<Self, Reason> {
+        let lane = rules.lane(port).ok_or(Reason::NotConnected)?;
+        let tag = rules::tag_of(head)?;
+        let classified = rules.classify(port, lane, tag, network)?;
+        let has = classified.filter(|found| found.pops).map(|_| tag.to_be_bytes());
+        Ok(Entry { lane, vlan: classified.map(|found| found.vlan), has })
     }
 }
 
