@@ -81,6 +81,21 @@ impl RateLimits {
         }
     }
 
+    /// Returns the tokens that a bucket needs before it can lift this credit above zero, in whole quanta.
+    /// It is half a burst at most: a bucket that is full loses tokens.
+    #[must_use]
+    pub fn wanted(&self, quantum: Cost, credit: Cost) -> Cost {
+        let quanta = |limit: Option<Limit>, quantum: i64, credit: i64| {
+            let lacking = credit.saturating_neg().max(0) / quantum.max(1) * quantum;
+            let most = limit.map_or(0, |limit| limit.burst / 2).saturating_as::<i64>();
+            lacking.saturating_add(quantum).min(most).max(quantum)
+        };
+        Cost {
+            bytes: quanta(self.bytes, quantum.bytes, credit.bytes),
+            packets: quanta(self.packets, quantum.packets, credit.packets),
+        }
+    }
+
     /// Returns whether this credit lets a packet pass.
     #[must_use]
     pub fn lets_pass(&self, credit: Cost) -> bool {
@@ -303,6 +318,21 @@ mod tests {
         assert_eq!(bucket.until(Cost { bytes: 1, packets: 1 }), 501_000_000);
         bucket.refill(u64::MAX);
         assert_eq!(bucket.until(Cost { bytes: 1000, packets: 1 }), 0);
+    }
+
+    #[test]
+    fn a_debt_wants_whole_quanta_but_no_more_than_half_a_burst() {
+        let bytes = Some(Limit { per_second: 1_000_000, burst: 20_000 });
+        let limits = RateLimits { bytes, packets: None };
+        let wanted = |bytes| limits.wanted(limits.quantum(), Cost { bytes, packets: 0 });
+        // A credit of 0 lets nothing pass, and one of 1 does.
+        let debts = [5, 0, -1, -999, -1000, -8999, -9000, -100_000];
+        assert_eq!(
+            debts.map(|debt| wanted(debt).bytes),
+            [1000, 1000, 1000, 1000, 2000, 9000, 10_000, 10_000],
+            "a quantum has 1000"
+        );
+        assert_eq!(wanted(-5000).packets, 0, "what has no limit is not lacking");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::shared::RateBucket;
 use crate::Counter;
 
 /// Waits of at least this time end at multiples of it, in nanoseconds. So a worker wakes once for all of
-/// its inputs that wait.
+/// its inputs that wait. Long waits end at multiples of an eighth to a sixteenth of their time.
 const GRID: u64 = 500_000;
 
 /// Counters of a rate. The meters of several workers may add to them.
@@ -98,8 +98,10 @@ impl Meter {
 
     /// Moves the end of a long wait to the grid.
     fn wait_together(&mut self, now: u64) {
-        if self.ready_at >= now.saturating_add(GRID) {
-            self.ready_at = self.ready_at.next_multiple_of(GRID);
+        let wait = self.ready_at.saturating_sub(now);
+        if wait >= GRID && self.ready_at < u64::MAX / 2 {
+            let grid = GRID << (wait / (8 * GRID)).max(1).ilog2();
+            self.ready_at = self.ready_at.next_multiple_of(grid);
         }
     }
 

@@ -118,14 +118,18 @@ impl RateBucket {
             shared.waiting.push_back(member);
         }
         shared.serve(limits);
-        let wait = shared.bucket.until(shared.quantum).max(1);
-        match shared.members.get_mut(member) {
+        let Shared { bucket, quantum, members, .. } = &mut *shared;
+        match members.get_mut(member) {
             Some(Some(own)) if own.state == State::Served => {
                 own.state = State::Passes;
                 *credit = own.credit;
                 Ok(())
             }
-            _ => Err(now.saturating_add(wait)),
+            Some(Some(own)) => {
+                let wanted = limits.wanted(*quantum, own.credit);
+                Err(now.saturating_add(bucket.until(wanted).max(1)))
+            }
+            _ => Err(u64::MAX),
         }
     }
 

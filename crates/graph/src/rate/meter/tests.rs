@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use straightline_packet::{Arena, PortIndex, Rcu, Settings};
+use straightline_packet::{Arena, Checksum, Gso, GsoKind, Offload, PortIndex, Rcu, Settings};
 
 use super::*;
 use crate::rate::Limit;
@@ -127,7 +127,6 @@ fn a_packet_that_stays_in_its_ring_costs_nothing() {
 
 #[test]
 fn a_gso_packet_costs_what_its_segments_cost() {
-    use straightline_packet::{Checksum, Gso, GsoKind, Offload};
     let mut arena = Arena::new(Rcu::new().reader(), Settings::default(), Vec::new());
     arena.turn(|turn| {
         let id = turn.accept_owned(PortIndex(0), &[0; 254]).unwrap();
@@ -157,6 +156,41 @@ fn policing_drops_what_is_beyond_the_rate() {
     assert_eq!(passes(SECOND / 250), (4, 21));
     assert_eq!((meter.stats.packets.get(), meter.stats.dropped.get()), (14, 61));
     assert_eq!(meter.stats.waits.get(), 0, "nothing waits");
+}
+
+/// A worker looks seldom at many slow ports: each waits until its debt is paid, and they wait together.
+#[test]
+fn slow_ports_wake_a_worker_seldom() {
+    // A packet has five segments, and a quantum is one of them.
+    let limits = RateLimits { bytes: None, packets: Some(Limit { per_second: 250, burst: 64 }) };
+    let gso = Gso { kind: GsoKind::Tcp4, ecn: false, size: 40, l3: 14, l4: 34, header_len: 54, outer: None };
+    let offload = Offload { checksum: Checksum::Partial { start: 34, offset: 16 }, gso: Some(gso) };
+    let mut slow: Vec<Meter> = (0..100).flat_map(|_| meters(limits, 1)).collect();
+    let mut arena = Arena::new(Rcu::new().reader(), Settings::default(), Vec::new());
+    let mut now = 0;
+    let mut looks = 0;
+    let mut wakes = 0;
+    while now < 2 * SECOND {
+        for meter in &mut slow {
+            if meter.waits_until().is_some_and(|at| at > now) {
+                continue;
+            }
+            arena.turn(|turn| {
+                let id = turn.accept_owned(PortIndex(0), &[0; 254]).unwrap();
+                turn.set_offload(id, offload);
+                if meter.is_ready(now) {
+                    meter.admit(turn.packets(), &[id], now);
+                    meter.settle(turn);
+                }
+            });
+            // The bursts pass in the first second.
+            looks += u32::from(now >= SECOND);
+        }
+        wakes += u32::from(now >= SECOND);
+        now = slow.iter().filter_map(Meter::waits_until).min().filter(|at| *at > now).unwrap_or(now + 1000);
+    }
+    // 50 packets a second each: a look for each of them, at 500 times.
+    assert!((4800..=5500).contains(&looks) && wakes <= 510, "{looks} looks, {wakes} wake-ups");
 }
 
 /// An event of a shared bucket.
