@@ -25,6 +25,8 @@ mod one_copy;
 mod outer;
 mod ping;
 mod queues;
+mod rate_changes;
+mod rate_kinds;
 mod rates;
 mod rules;
 mod segments;
