@@ -49,6 +49,8 @@ const USAGE: &str = "usage: cargo xtask COMMAND
         measure two Linux guests on one switch whose packets loop through AF_XDP, plain and in L2TPv3
   compare tunnels [ARGUMENT...]
         compare tunnels between two switches with a Linux guest each, over a veth pair
+  compare rates [ARGUMENT...]
+        measure limits of ports: shares, delays, TCP between Linux guests beside Open vSwitch and tbf
   compare memcpy [ARGUMENT...]
         compare copies in DPDK's vhost library, which it builds from Debian's source
   linux [ARGUMENT...]
@@ -132,6 +134,7 @@ fn measure(what: &str, args: &[String]) -> Result<bool> {
             "devices" => ("devices", rest),
             "nic-loop" => ("nic-loop", rest),
             "tunnels" => ("tunnels", rest),
+            "rates" => ("rates", rest),
             "memcpy" => ("memcpy", rest),
             _ => (what, args),
         },

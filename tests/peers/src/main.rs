@@ -19,6 +19,7 @@ mod net;
 mod nic_loop;
 mod ovs;
 mod proc;
+mod rates;
 mod runner;
 mod say;
 mod switch;
@@ -75,6 +76,7 @@ enum Comparison {
     Devices(devices::Options),
     NicLoop(nic_loop::Options),
     Tunnels(tunnels::Options),
+    Rates(rates::Options),
     Linux(linux::Options),
     Memcpy(memcpy::Options),
 }
@@ -88,6 +90,7 @@ fn main() -> ExitCode {
         Some(Comparison::Devices(options)) => ("compare devices", devices::run(options)),
         Some(Comparison::NicLoop(options)) => ("compare nic-loop", nic_loop::run(options)),
         Some(Comparison::Tunnels(options)) => ("compare tunnels", tunnels::run(options)),
+        Some(Comparison::Rates(options)) => ("compare rates", rates::run(options)),
         Some(Comparison::Linux(options)) => ("linux", linux::run(options)),
         Some(Comparison::Memcpy(options)) => ("compare memcpy", memcpy::run(options)),
     };

@@ -67,6 +67,24 @@ impl<'lab> Ovs<'lab> {
         Self::start_with_ports(lab, program(), &[port("a"), port("b")])
     }
 
+    /// Starts Open vSwitch with a polling thread that sleeps without load. The guest at `a` may send this
+    /// number of kbit/s, with a burst of a tenth of a second.
+    pub(crate) fn start_policed(lab: &'lab Lab<'_>, kbit: Option<u32>) -> Result<Self> {
+        let port = |name: &str, kbit: Option<u32>| {
+            let mut settings = vec!["type=dpdkvhostuser".to_owned()];
+            settings.extend(kbit.map(|kbit| format!("ingress_policing_rate={kbit}")));
+            settings.extend(kbit.map(|kbit| format!("ingress_policing_burst={}", kbit / 10)));
+            (format!("{name}.sock"), settings)
+        };
+        let threads = OvsThreads { max_sleep_us: 100, ..OvsThreads::usual()? };
+        Self::start_on(lab, threads, program(), &[port("a", kbit), port("b", None)])
+    }
+
+    /// Returns the CPU time of the switch, in ticks of 10 ms.
+    pub(crate) fn cpu_ticks(&self) -> Result<u64> {
+        self.switch.cpu_ticks()
+    }
+
     /// Starts Open vSwitch between each two of these sockets, with libraries of this folder.
     pub(crate) fn start_with_library(lab: &'lab Lab<'_>, ports: &[&str], folder: &Path) -> Result<Self> {
         let kind = || vec!["type=dpdkvhostuser".to_owned()];
@@ -94,7 +112,11 @@ impl<'lab> Ovs<'lab> {
     }
 
     fn start_with_ports(lab: &'lab Lab<'_>, command: Command, ports: &[Port]) -> Result<Self> {
-        let ovsdb = dpdk_database(lab, OvsThreads::usual()?, "")?;
+        Self::start_on(lab, OvsThreads::usual()?, command, ports)
+    }
+
+    fn start_on(lab: &'lab Lab<'_>, threads: OvsThreads, command: Command, ports: &[Port]) -> Result<Self> {
+        let ovsdb = dpdk_database(lab, threads, "")?;
         let switch = vswitchd(lab, command)?;
         configure(lab, &["add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=netdev"])?;
         for (number, (port, settings)) in (1..).zip(ports) {

@@ -53,6 +53,7 @@ impl<'lab> RunningSwitch<'lab> {
             SwitchKind::OvsSleeping
             | SwitchKind::RteVhost
             | SwitchKind::Kernel
+            | SwitchKind::Tbf
             | SwitchKind::OwnDevice
             | SwitchKind::Copy(_) => {
                 bail!(

@@ -37,6 +37,8 @@ pub(crate) enum SwitchKind {
     RteVhost,
     /// No switch: the kernel's side of a device port alone, which is the bound.
     Kernel,
+    /// Linux's bridge, with the queueing discipline tbf at a tap.
+    Tbf,
     /// No switch: the guest opens the device itself.
     OwnDevice,
     /// A switch of DPDK's, whose vhost library has this copy.
@@ -134,7 +136,7 @@ impl Candidate {
                 Command::new("dpkg-query")
             }
             SwitchKind::RteVhost => Command::new("pkg-config"),
-            SwitchKind::Kernel => Command::new("uname"),
+            SwitchKind::Kernel | SwitchKind::Tbf => Command::new("uname"),
             SwitchKind::OwnDevice => Command::new("linux.uml"),
         };
         match self.kind {
@@ -143,7 +145,7 @@ impl Candidate {
             SwitchKind::Ovs | SwitchKind::OvsSleeping => ask.args(["-W", "openvswitch-switch-dpdk"]),
             SwitchKind::Copy(_) => ask.args(["-W", "librte-vhost23", "openvswitch-switch-dpdk", "libc6"]),
             SwitchKind::RteVhost => ask.args(["--modversion", "libdpdk"]),
-            SwitchKind::Kernel => ask.arg("-r"),
+            SwitchKind::Kernel | SwitchKind::Tbf => ask.arg("-r"),
         };
         // A switch that is not installed as a package has no version that we can ask for.
         let (_, version, _) = proc::run(&mut ask, Duration::from_secs(5)).unwrap_or_default();
@@ -173,6 +175,13 @@ impl OurSwitch {
     /// Returns whether the command line sets a key of `[switch]`.
     pub(crate) fn sets(&self, key: &str) -> bool {
         self.lines.iter().any(|(section, line)| *section == "switch" && line.split('=').next() == Some(key))
+    }
+
+    /// Returns the same switch with a further line of one of [`SECTIONS`].
+    pub(crate) fn with(&self, section: &'static str, line: &str) -> Self {
+        let mut with = self.clone();
+        with.lines.push((section, line.to_owned()));
+        with
     }
 
     /// Starts the switch between the sockets `a` and `b`, on a CPU of its own. `idle` is the

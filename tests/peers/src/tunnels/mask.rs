@@ -36,7 +36,7 @@ const GET_FEATURES: u32 = 1;
 
 /// Listens on a socket for one guest, and connects it to the switch's socket. The threads end with
 /// the connection.
-pub(super) fn start(guest: &Path, switch: &Path) -> Result<()> {
+pub(crate) fn start(guest: &Path, switch: &Path) -> Result<()> {
     let listener = UnixListener::bind(guest).with_context(|| format!("cannot listen on {}", guest.display()))?;
     let backend = UnixStream::connect(switch).with_context(|| format!("cannot connect to {}", switch.display()))?;
     let answers = backend.try_clone()?;

@@ -12,7 +12,7 @@
 //! | `table` | medians, spreads, ratios |
 
 mod host;
-mod mask;
+pub(crate) mod mask;
 mod options;
 mod table;
 
