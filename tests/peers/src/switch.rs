@@ -66,12 +66,24 @@ pub(crate) struct PortStatus {
     /// The receive mode that the guest's driver has set, if the switch serves its control queue.
     #[serde(default)]
     pub(crate) rx_mode: Option<RxMode>,
+    /// The limit of what comes in from the port.
+    #[serde(default)]
+    pub(crate) rate_in: Option<RateStatus>,
     /// The interface of a port that has one.
     #[serde(default)]
     pub(crate) device: Option<DeviceStatus>,
     /// The tunnel of a port that has one.
     #[serde(default)]
     pub(crate) tunnel: Option<TunnelStatus>,
+}
+
+/// The limit of a port.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(crate) struct RateStatus {
+    pub(crate) passed_bytes: u64,
+    pub(crate) passed_packets: u64,
+    pub(crate) wait_count: u64,
+    pub(crate) dropped: u64,
 }
 
 /// The tunnel of a port.

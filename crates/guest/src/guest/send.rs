@@ -113,6 +113,11 @@ impl Pair {
         Some(head)
     }
 
+    /// Kicks the transmit ring, whether or not there are frames and the backend has asked for a kick.
+    pub fn kick_anyway(&self) {
+        self.transmit.ring_the_bell();
+    }
+
     /// Publishes sent frames, and takes back the buffers that the backend has used.
     pub fn flush(&mut self) {
         self.transmit.kick();

@@ -14,6 +14,7 @@ mod patch;
 mod pvp;
 mod qemu;
 mod queues;
+mod rates;
 mod scenario;
 mod snooping;
 mod testpmd;
@@ -30,6 +31,7 @@ pub(crate) fn all() -> Vec<Test> {
     tests.extend(doctor::tests());
     tests.extend(patch::tests());
     tests.extend(idle::tests());
+    tests.extend(rates::tests());
     tests.extend(bridge::tests());
     tests.extend(snooping::tests());
     tests.extend(offloads::tests());

@@ -92,11 +92,15 @@ fn markdown(switches: &[Candidate], cells: &[RateCell], samples: &[Sample]) -> S
     let mut rows = Vec::new();
     for cell in cells {
         let Some(row) = Row::new(samples, &cell.axes(), names()) else { continue };
+        // The bridge of Linux has no process, and so no CPU time of its own.
+        let valid: Vec<bool> = row.places.iter().map(|place| place.iter().any(|sample| sample.is_valid())).collect();
         for (metric, title, digits) in SHOWN {
             let series = row.series(metric);
             if series.iter().any(|series| !series.is_empty()) {
-                let spreads = series.iter().map(|own| table::spread(own, table::fixed(digits)));
-                let spreads = spreads.map(|spread| spread.unwrap_or_else(|| NO_VALID_TRIAL.to_owned()));
+                let spreads = series.iter().zip(&valid).map(|(own, &is_valid)| {
+                    let none = if is_valid { "" } else { NO_VALID_TRIAL };
+                    table::spread(own, table::fixed(digits)).unwrap_or_else(|| none.to_owned())
+                });
                 rows.push([cell.to_string(), title.to_owned()].into_iter().chain(spreads).collect());
             }
         }

@@ -20,7 +20,7 @@ Switches:
                 ingress_policing_rate at the sender's port. It needs root and huge pages
   tbf           tcp: Linux's bridge between taps, and tbf at the receiver's tap. It needs root
   NAME=PROGRAM  a Straightline binary with rate-in at the sender's port. The same argument may add keys
-                as in `cargo xtask compare`: 'big=target/release/straightline a.burst=\"4 MiB\"'
+                as in `cargo xtask compare`: 'big=target/release/straightline a.burst=\"4MiB\"'
 Default: ovs, tbf, and target/release/straightline as ours";
 
 /// The switches of this comparison.
@@ -75,7 +75,7 @@ impl Size {
 pub(super) enum Offload {
     /// All that are negotiated.
     Tso,
-    /// The guests segment and sum.
+    /// The guests segment, and sum if they can.
     None,
 }
 
@@ -93,18 +93,44 @@ impl Offload {
 pub(super) enum PortsLoad {
     /// Neither limits nor packets.
     Idle,
-    /// Packets of each port wait for the least rate all the time.
+    /// Packets of each port wait for the least rate all the time. One passes in 20 ms.
     Wait,
-    /// No limits: the guests send as many packets as pass those limits.
+    /// The same with packets of 64 KiB, of which one passes in a second.
+    WaitLong,
+    /// No limits: the guests send as many packets as pass with [`Self::Wait`].
     Paced,
+    /// [`Self::Idle`], and one guest kicks without pause.
+    IdleKicked,
+    /// [`Self::WaitLong`], and one guest kicks without pause.
+    WaitKicked,
 }
 
 impl PortsLoad {
+    const ALL: [Self; 6] = [Self::Idle, Self::WaitLong, Self::Wait, Self::Paced, Self::IdleKicked, Self::WaitKicked];
+
+    /// Returns whether packets of all ports wait.
+    pub(super) fn waits(self) -> bool {
+        matches!(self, Self::Wait | Self::WaitLong | Self::WaitKicked)
+    }
+
+    /// Returns whether one of the guests kicks without pause.
+    pub(super) fn is_kicked(self) -> bool {
+        matches!(self, Self::IdleKicked | Self::WaitKicked)
+    }
+
+    /// Returns whether packets have 64 KiB.
+    pub(super) fn is_long(self) -> bool {
+        matches!(self, Self::WaitLong | Self::WaitKicked)
+    }
+
     fn name(self) -> &'static str {
         match self {
             Self::Idle => "100 idle",
-            Self::Wait => "100 wait",
-            Self::Paced => "100 paced",
+            Self::Wait => "100 wait 1514 B",
+            Self::WaitLong => "100 wait 64 KiB",
+            Self::Paced => "100 paced 1514 B",
+            Self::IdleKicked => "100 idle, one kicks",
+            Self::WaitKicked => "100 wait 64 KiB, one kicks",
         }
     }
 }
@@ -114,8 +140,8 @@ impl PortsLoad {
 pub(super) enum RateCell {
     /// A guest floods its port without pause.
     Share { rate: OneRate, packed: bool, size: Size },
-    /// Both guests send at 90 % of 1 Gbit/s, with this limit or without one.
-    Delay { rate: Option<OneRate> },
+    /// Both guests send at 90 % of a rate, with this limit or without one.
+    Delay { rate: OneRate, limited: bool },
     /// 100 ports with this load.
     Ports { load: PortsLoad },
     /// iperf3 at an MTU of 1500.
@@ -136,8 +162,10 @@ impl RateCell {
             ];
             cells.extend(sizes.map(|(rate, size)| Self::Share { rate, packed, size }));
         }
-        cells.extend([None, Some(gbit)].map(|rate| Self::Delay { rate }));
-        cells.extend([PortsLoad::Idle, PortsLoad::Wait, PortsLoad::Paced].map(|load| Self::Ports { load }));
+        for rate in [gbit, mbit] {
+            cells.extend([false, true].map(|limited| Self::Delay { rate, limited }));
+        }
+        cells.extend(PortsLoad::ALL.map(|load| Self::Ports { load }));
         for offload in [Offload::Tso, Offload::None] {
             cells.extend([None, Some(gbit), Some(mbit)].map(|rate| Self::Tcp { rate, offload }));
         }
@@ -152,7 +180,10 @@ impl RateCell {
                 let ring = if *packed { "packed" } else { "split" };
                 ("share", format!("{} {ring} {}", rate.text, size.name()))
             }
-            Self::Delay { rate } => ("delay", rate_text(rate).to_owned()),
+            Self::Delay { rate, limited } => {
+                let limit = if *limited { "limited" } else { "no limit" };
+                ("delay", format!("90 % of {}, {limit}", rate.text))
+            }
             Self::Ports { load } => ("ports", load.name().to_owned()),
             Self::Tcp { rate, offload } => ("tcp", format!("{} {}", rate_text(rate), offload.name())),
         }
@@ -223,8 +254,8 @@ mod tests {
     fn command_lines() {
         let rows = |options: &Options| options.cells().iter().map(ToString::to_string).collect::<Vec<_>>();
         let all = args("").expect("a good command line");
-        assert_eq!((all.common.rounds, all.common.switches.len(), rows(&all).len(), all.secs), (5, 3, 21, 4));
-        let some = args("--only|share 10|--switch|x=bin/s a.burst=\"1 MiB\"|--secs|1").expect("a good command line");
+        assert_eq!((all.common.rounds, all.common.switches.len(), rows(&all).len(), all.secs), (5, 3, 26, 4));
+        let some = args("--only|share 10|--switch|x=bin/s a.burst=\"1MiB\"|--secs|1").expect("a good command line");
         let wanted = ["100 Mbit/s split 1514 B", "10k packet/s split 64 B", "100 Mbit/s packed 1514 B"];
         assert_eq!(rows(&some)[..3], wanted.map(|cell| format!("share {cell}")));
         assert_eq!(rows(&args("--only|tcp no limit").expect("good")), ["tcp no limit tso", "tcp no limit no offload"]);

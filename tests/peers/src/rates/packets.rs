@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
-use straightline_guest::{Guest, GuestOptions};
+use straightline_guest::{Guest, GuestOptions, Pair};
 use straightline_lab::rounds::Measured;
 use straightline_report::results::Sample;
+use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 
 use super::options::{OneRate, PortsLoad, RateCell, Size};
@@ -19,6 +20,7 @@ use crate::lab::Lab;
 use crate::machine::{Machine, two_cpus};
 use crate::measure::{self, Candidate, OurSwitch, SwitchKind, output_of};
 use crate::proc::{self, Proc};
+use crate::switch::{PortStatus, RateStatus};
 
 /// Time before a trial is measured: the burst has passed.
 const WARM_UP: Duration = Duration::from_secs(1);
@@ -35,31 +37,17 @@ pub(super) fn trial(machine: &Machine, secs: u32, switch: &Candidate, cell: &Rat
     let lab = Lab::new(machine, "rates")?;
     match cell {
         RateCell::Share { rate, packed, size } => share(&lab, secs, ours, rate, *packed, *size),
-        RateCell::Delay { rate } => delay(&lab, secs, ours, rate.as_ref()),
+        RateCell::Delay { rate, limited } => delay(&lab, secs, ours, rate, *limited),
         RateCell::Ports { load } => ports(&lab, secs, ours, *load),
         RateCell::Tcp { .. } => bail!("embedded guests have no TCP"),
     }
 }
 
-/// The limit of a port in `straightline ports --json`.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-pub(super) struct Limit {
-    passed_bytes: u64,
-    passed_packets: u64,
-    dropped: u64,
-}
-
 /// Returns the limit of the port `a`, and the time at which the switch said it.
-fn limit(lab: &Lab, ours: &OurSwitch) -> Result<(Limit, Instant)> {
+fn limit(lab: &Lab, ours: &OurSwitch) -> Result<(RateStatus, Instant)> {
     #[derive(Deserialize)]
     struct Answer {
-        ports: Vec<Port>,
-    }
-    #[derive(Deserialize)]
-    struct Port {
-        name: String,
-        #[serde(default)]
-        rate_in: Option<Limit>,
+        ports: Vec<PortStatus>,
     }
     let begin = Instant::now();
     let text = output_of(Command::new(&ours.program).args(["ports", "--json", "--api"]).arg(lab.socket("api")))?;
@@ -105,11 +93,11 @@ fn share(lab: &Lab, secs: u32, ours: &OurSwitch, rate: &OneRate, packed: bool, s
     Ok(Measured { metrics, summary: format!("{share:.4} of {}", rate.text), ..Measured::default() })
 }
 
-/// Both guests send at 90 % of 1 Gbit/s, evenly. The generator measures the delay of each packet.
-fn delay(lab: &Lab, secs: u32, ours: &OurSwitch, rate: Option<&OneRate>) -> Result<Measured> {
+/// Both guests send at 90 % of a rate, evenly. The generator measures the delay of each packet.
+fn delay(lab: &Lab, secs: u32, ours: &OurSwitch, rate: &OneRate, limited: bool) -> Result<Measured> {
     // Frames of 1514 bytes a second, of both ports together.
-    let mpps = 2.0 * 0.9 * 1e9 / (8.0 * 1514.0) / 1e6;
-    let limited = rate.map(|rate| ours.with("port", &format!("rate-in = {:?}", rate.text)));
+    let mpps = 2.0 * 0.9 * f64::from(rate.per_second) / (8.0 * 1514.0) / 1e6;
+    let limited = limited.then(|| ours.with("port", &format!("rate-in = {:?}", rate.text)));
     let switch = limited.as_ref().unwrap_or(ours).start(lab, "sleep")?;
     let mut command = Command::new(&ours.program);
     command.args(["lab", "patch-external", "--json", "--rounds", "1", "--size", "1514", "--backend"]);
@@ -129,33 +117,46 @@ fn delay(lab: &Lab, secs: u32, ours: &OurSwitch, rate: Option<&OneRate>) -> Resu
 
 /// [`PORTS`] ports have guests, with this load.
 fn ports(lab: &Lab, secs: u32, ours: &OurSwitch, load: PortsLoad) -> Result<Measured> {
-    // The least rate: a ring of packets lasts for five seconds, and a packet passes in 20 ms.
+    // The least rate: a ring of packets lasts for five seconds.
     const LIMIT: &str = "rate-in = \"600 kbit/s\"\n";
     const MOST_SECS: u32 = 4;
     const FRAME: [u8; 1514] = [0x02; 1514];
-    let wait = load == PortsLoad::Wait;
+    let wait = load.waits();
+    let (header, frame) = if load.is_long() { segmented() } else { (NetHeader::default(), FRAME.to_vec()) };
+    let options = if load.is_long() {
+        let features = GuestOptions::default().features | CSUM_AND_TSO;
+        GuestOptions { features, ring_size: 16, buffer_len: 65_600, ..GuestOptions::default() }
+    } else {
+        GuestOptions::default()
+    };
     ensure!(!wait || secs <= MOST_SECS, "the packets last for {MOST_SECS} s: use --secs {MOST_SECS} or less");
-    let mut text = format!("[switch]\napi = {:?}\nworkers = [{}]\n", lab.socket("api"), two_cpus()?.1);
-    for at in 0..PORTS {
-        let limit = if wait { LIMIT } else { "" };
-        let socket = lab.socket(&format!("p{at}"));
-        write!(text, "[port.p{at}]\nkind = \"vhost-user\"\nsocket = {socket:?}\n{limit}")?;
-    }
-    for at in (0..PORTS).step_by(2) {
-        write!(text, "[patch.j{at}]\nports = [\"p{at}\", \"p{}\"]\n", at + 1)?;
-    }
-    let switch = ours.run(lab, Command::new(&ours.program), &text)?;
-    let connect = |at: usize| Guest::connect(&lab.socket(&format!("p{at}")), &GuestOptions::default());
-    let mut guests: Vec<Guest> = (0..PORTS).map(connect).collect::<Result<_>>()?;
-    proc::pause(WARM_UP)?;
-    let mut pairs: Vec<_> = guests.iter_mut().flat_map(Guest::pairs).collect();
-    if wait {
-        for pair in &mut pairs {
-            while pair.send(&NetHeader::default(), &FRAME) {}
-            pair.flush();
+    let configuration = |limit: &str| -> Result<String> {
+        let mut text = format!("[switch]\napi = {:?}\nworkers = [{}]\n", lab.socket("api"), two_cpus()?.1);
+        for at in 0..PORTS {
+            let socket = lab.socket(&format!("p{at}"));
+            write!(text, "[port.p{at}]\nkind = \"vhost-user\"\nsocket = {socket:?}\n{limit}")?;
         }
+        for at in (0..PORTS).step_by(2) {
+            write!(text, "[patch.j{at}]\nports = [\"p{at}\", \"p{}\"]\n", at + 1)?;
+        }
+        Ok(text)
+    };
+    let switch = ours.run(lab, Command::new(&ours.program), &configuration("")?)?;
+    let connect = |at: usize| Guest::connect(&lab.socket(&format!("p{at}")), &options);
+    let mut guests: Vec<Guest> = (0..PORTS).map(connect).collect::<Result<_>>()?;
+    let mut pairs: Vec<_> = guests.iter_mut().flat_map(Guest::pairs).collect();
+    proc::pause(WARM_UP)?;
+    // All buffers were used once: no page of them is new.
+    for _ in 0..3 {
+        pairs.iter_mut().for_each(|pair| fill(pair, &header, &frame));
+        proc::pause(Duration::from_millis(100))?;
+        pairs.iter_mut().for_each(|pair| _ = pair.receive(usize::MAX, |_, _| ()));
+    }
+    if wait {
+        ours.reload(lab, &configuration(LIMIT)?)?;
+        pairs.iter_mut().for_each(|pair| fill(pair, &header, &frame));
         // The bursts pass.
-        proc::pause(Duration::from_millis(200))?;
+        proc::pause(Duration::from_millis(300))?;
     }
     let time = Duration::from_secs(secs.into());
     let begin = Instant::now();
@@ -168,8 +169,12 @@ fn ports(lab: &Lab, secs: u32, ours: &OurSwitch, load: PortsLoad) -> Result<Meas
             due += interval;
             std::thread::sleep(due.saturating_duration_since(Instant::now()));
             pairs[at].flush();
-            pairs[at].send(&NetHeader::default(), &FRAME);
+            pairs[at].send(&header, &frame);
             pairs[at].flush();
+        }
+    } else if load.is_kicked() {
+        while begin.elapsed() < time {
+            pairs[0].kick_anyway();
         }
     } else {
         proc::pause(time)?;
@@ -183,6 +188,40 @@ fn ports(lab: &Lab, secs: u32, ours: &OurSwitch, load: PortsLoad) -> Result<Meas
     measure::end(switch)?;
     let metrics = [("switch_cpu_percent".to_owned(), percent)].into();
     Ok(Measured { metrics, summary: format!("{percent:.2} % of a CPU"), ..Measured::default() })
+}
+
+const CSUM_AND_TSO: u64 =
+    f::VIRTIO_NET_F_CSUM | f::VIRTIO_NET_F_GUEST_CSUM | f::VIRTIO_NET_F_HOST_TSO4 | f::VIRTIO_NET_F_GUEST_TSO4;
+
+/// Returns a TCP packet of 64 KiB that is still to be segmented.
+fn segmented() -> (NetHeader, Vec<u8>) {
+    const LEN: u16 = 65_054;
+    const MSS: u16 = 1448;
+    let mut frame = vec![0; LEN.into()];
+    frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0]);
+    // Nobody looks at the checksum of the IPv4 header.
+    frame[14..24].copy_from_slice(&[0x45, 0, 0, 0, 0, 1, 0x40, 0, 64, 6]);
+    frame[16..18].copy_from_slice(&(LEN - 14).to_be_bytes());
+    frame[26..34].copy_from_slice(&[10, 77, 0, 1, 10, 77, 0, 2]);
+    // Offset of the data, and ACK.
+    frame[46..48].copy_from_slice(&[0x50, 0x10]);
+    let header = NetHeader {
+        flags: 1,
+        gso_type: 1,
+        hdr_len: 54,
+        gso_size: MSS,
+        csum_start: 34,
+        csum_offset: 16,
+        ..NetHeader::default()
+    };
+    (header, frame)
+}
+
+/// Sends a frame by all free buffers.
+fn fill(pair: &mut Pair, header: &NetHeader, frame: &[u8]) {
+    pair.flush();
+    while pair.send(header, frame) {}
+    pair.flush();
 }
 
 /// Returns the CPU time of a process in nanoseconds, without threads that have ended.
