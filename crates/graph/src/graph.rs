@@ -3,6 +3,7 @@
 mod action;
 mod charge;
 mod debts;
+mod deficit;
 mod enclosed;
 mod forms;
 mod inputs;
@@ -14,6 +15,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use debts::Debts;
+use deficit::{Load, Round};
 pub use forms::Form;
 use forms::FormGroup;
 use inputs::{Input, InputRate, Inputs};
@@ -97,6 +99,8 @@ pub struct Graph {
     /// Cycles of [`TURN_TIME`].
     turn_time: i64,
     debts: Debts,
+    /// The shares of this turn.
+    round: Round,
     /// True if all packets of the last turn came from inputs that wait for their rate now.
     waits_only: bool,
     /// Packets of this turn that were left in their ring for the rate of their port.
@@ -145,6 +149,7 @@ impl Graph {
             end: Arc::default(),
             turn_time,
             debts: Debts::new(turn_time, hertz()),
+            round: Round::default(),
             waits_only: false,
             beyond_rates: 0,
             earlier: by_name,
@@ -259,16 +264,15 @@ impl Graph {
 
     /// Adds an input: packets received from `port` go to `to`.
     pub fn input(&mut self, port: Arc<dyn Port>, to: NodeIndex) {
-        self.input_within(port, to, None);
+        self.input_with(port, to, 1, None);
     }
 
-    /// Adds an input with a rate. If the port takes packets back, they wait in its rings. Otherwise those
-    /// beyond the rate are dropped.
-    pub fn limited_input(&mut self, port: Arc<dyn Port>, to: NodeIndex, rate: Meter) {
-        self.input_within(port, to, Some(rate));
-    }
-
-    fn input_within(&mut self, port: Arc<dyn Port>, to: NodeIndex, rate: Option<Meter>) {
+    /// Adds an input with a weight: its part of the worker's time in relation to other inputs, while all
+    /// of them always have packets. 0 counts as 1.
+    ///
+    /// It may have a rate. If the port takes packets back, they wait in its rings. Otherwise those beyond
+    /// the rate are dropped.
+    pub fn input_with(&mut self, port: Arc<dyn Port>, to: NodeIndex, weight: u16, rate: Option<Meter>) {
         let stats = self.stats_for(format!("{}-rx", port.name()));
         let served = self.name(port.index(), port.name());
         // A packet that an output has delivered early cannot go back: it would be delivered again.
@@ -277,7 +281,7 @@ impl Graph {
         let shapes = rate.is_some() && port.takes_back();
         let rules = InputRules { returns, keeps_buffers: returns && entry.leads_to_calls || shapes };
         let rate = rate.map(|meter| Box::new(InputRate { meter, shapes, is_armed: true }));
-        let mut input = Input::new(port, to.0, stats, served, rules);
+        let mut input = Input::new(port, to.0, stats, served, rules, weight);
         input.rate = rate;
         self.inputs.add(input);
     }
@@ -304,6 +308,7 @@ impl Graph {
     /// calls it in a loop.
     pub fn run(&mut self, turn: &mut Turn<'_>) -> usize {
         let mut at = cycles();
+        let began = at;
         if self.debts.any {
             self.repay(turn, at);
         }
@@ -324,7 +329,9 @@ impl Graph {
         if self.inputs.has_rates() {
             self.settle(turn, taken);
         }
-        self.end.count(taken, cycles().saturating_sub(at));
+        let now = cycles();
+        self.end.count(taken, now.saturating_sub(at));
+        self.round.learn(now.saturating_sub(began));
         (taken + self.beyond_rates).saturating_sub(turn.returned())
     }
 
@@ -332,25 +339,35 @@ impl Graph {
     #[inline]
     fn receive(&mut self, turn: &mut Turn<'_>, at: &mut u64) -> usize {
         let mut taken = 0;
-        self.inputs.begin_turn(*at);
+        self.inputs.begin_turn(*at, turn.free_slots());
+        self.round.begin();
         let now = self.inputs.now;
         self.beyond_rates = 0;
         while turn.free_slots() > 0
-            && let Some(input) = self.inputs.next(taken)
+            && let Some(input) = self.inputs.next(taken, &self.round)
         {
             let pending = &mut self.entries[input.to].pending;
             let had = pending.len();
             turn.serve(input.served);
             turn.begin_input(input.rules);
             let first = turn.accepted();
-            input.port.receive(turn, pending, input.most());
+            let before = (turn.borrowed(), turn.gso_segments());
+            let fair = input.fair();
+            input.port.receive(turn, pending, input.within_rate(fair));
             let mut got = pending.len() - had;
+            let mut load =
+                Load { packets: got, bytes: turn.borrowed() - before.0, segments: turn.gso_segments() - before.1 };
+            if input.deficit.is_exceeded_by(load) && input.rules.returns {
+                self.beyond_rates += input.cut(turn, pending, had, &mut load);
+                got = load.packets;
+            }
             if let Some(rate) = &mut input.rate
                 && got > 0
             {
                 self.beyond_rates += rate.apply(turn, pending, had, now);
                 got = pending.len() - had;
             }
+            input.deficit.charge(load, fair, &mut self.round);
             input.note(got, first..turn.accepted());
             let mut now = cycles();
             let took = now.saturating_sub(*at);

@@ -67,6 +67,10 @@ pub(crate) fn describe(step: &Step, old: &Config, new: &Config) -> Change {
             let detail = format!("{key} {} is now {}", text(old, &old.ports[*was]), text(new, port));
             (Port, &port.name, Other, detail)
         }
+        Step::PortShare { new: at } => {
+            let port = &new.ports[*at];
+            (Port, &port.name, Other, format!("its share of a worker is {} now", port.share))
+        }
         Step::PortRules { new: at } => {
             let port = &new.ports[*at];
             let detail = port.rules.vlans.as_ref().map_or_else(

@@ -187,10 +187,7 @@ impl<'a> Building<'a> {
 
     /// Adds an input, with the limit of its port.
     fn input(&mut self, end: &EndSpec, port: Arc<dyn Port>, to: NodeIndex) {
-        match self.live.rate("rate-in", end) {
-            Some(rate) => self.graph.limited_input(port, to, rate),
-            None => self.graph.input(port, to),
-        }
+        self.graph.input_with(port, to, end.share.into(), self.live.rate("rate-in", end));
     }
 
     /// Has each output of a bridge see its own form of a flooded packet, which all of them share.

@@ -9,7 +9,7 @@ use crate::sections::kind;
 use crate::sections::rate;
 use crate::sections::section::Section;
 use crate::sections::source_check;
-use crate::{Draft, PortConfig};
+use crate::{Draft, PortConfig, PortKind};
 
 /// The keys that ports of all kinds have.
 pub(crate) const KEYS: &[Key] = &[
@@ -62,6 +62,14 @@ pub(crate) const KEYS: &[Key] = &[
         "[\"00:00:5e:00:01:00/40\"]",
     ),
     Key::new(
+        "share",
+        Value::Integer { min: 1, max: 10, unit: "parts" },
+        Absent::Text("1"),
+        "The port's part of its worker's time in relation to other ports, while all of them always have packets. For a \
+         tunnel, that of the port that carries it counts.",
+        "2",
+    ),
+    Key::new(
         "allowed-ips",
         Value::Texts { of: "IP addresses or prefixes", min: 1, max: 256 },
         Absent::Text("all"),
@@ -111,6 +119,7 @@ pub(crate) fn read(name: &str, section: &Section<'_>, report: &mut Findings<'_>,
     let bridge_port::Read { rules, first } = bridge_port::read(section, &kind, report);
     let frame = FrameLimit::new(mtu).bytes().into();
     let rate::Read { rate_in, rate_out, names } = rate::read(section, kind.can_wait(), frame, report);
+    let share = read_share(section, &kind, report);
     let name_span = section.span().clone();
     let spans = PortSpans {
         name: name_span,
@@ -125,8 +134,21 @@ pub(crate) fn read(name: &str, section: &Section<'_>, report: &mut Findings<'_>,
         rates: names,
     };
     let name = name.to_owned();
-    let port = PortConfig { name, kind, mtu, mac, nodes, egress_nodes, source_check, rules, rate_in, rate_out };
+    let port = PortConfig { name, kind, mtu, mac, nodes, egress_nodes, source_check, rules, share, rate_in, rate_out };
     draft.ports.push((port, spans));
+}
+
+/// Reads the port's share of its worker's time.
+fn read_share(section: &Section<'_>, kind: &PortKind, report: &mut Findings<'_>) -> u8 {
+    let Some(share) = section.integer("share", 1..=10, report) else { return 1 };
+    if let Some(tunnel) = kind.as_tunnel() {
+        let message = format!(
+            "share in a tunnel: it has that of its carrier; set share in the port of underlay {:?}",
+            tunnel.underlay
+        );
+        report.error(&share.span(), message);
+    }
+    share.into_inner()
 }
 
 /// Reads a list of nodes, with the place of each name.

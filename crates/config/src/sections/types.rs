@@ -311,6 +311,9 @@ pub struct PortConfig {
     pub source_check: Option<SourceCheckConfig>,
     /// The rules of the port in a bridge: its VLANs, for example.
     pub rules: PortRules,
+    /// The port's part of its worker's time in relation to other ports, while all of them always have
+    /// packets: 1 to 10.
+    pub share: u8,
     /// The limit of what comes in from the port. `None`: there is none.
     pub rate_in: Option<PortRate>,
     /// The limit of what goes out to the port.
@@ -395,6 +398,7 @@ impl PortConfig {
             egress_nodes: Vec::new(),
             source_check: None,
             rules: PortRules::default(),
+            share: 1,
             rate_in: None,
             rate_out: None,
         }

@@ -526,6 +526,8 @@ fn rates() {
         4,
         &["rate-in \"0 bit/s\" in port \"p\": too low; it must be 600 kbit/s to 1 Tbit/s"],
     );
+    wrong("share = 0", 4, &["share 0 in port \"p\": out of range; it must be 1 to 10"]);
+    wrong("share = 11", 4, &["out of range"]);
     wrong("rate-in = \"1 packet/s\"", 4, &["it must be 50 packet/s to 1G packet/s"]);
     wrong("rate-in = \"900 Tbit/s\"", 4, &["too high"]);
     wrong("rate-out = \"1 GB/s\"", 4, &["rate-out \"1 GB/s\" in port \"p\": not a rate; write a rate such as"]);

@@ -95,7 +95,7 @@ mod tests {
     fn debts(balances: &[i64]) -> (Debts, Vec<Input>) {
         let input = |&balance: &i64| {
             let port = Arc::new(Null::new("in"));
-            let mut input = Input::new(port, 0, Arc::default(), Served::Nobody, InputRules::RETURNING);
+            let mut input = Input::new(port, 0, Arc::default(), Served::Nobody, InputRules::RETURNING, 1);
             input.account.balance = balance;
             input
         };

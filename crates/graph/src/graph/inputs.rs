@@ -20,8 +20,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use az::SaturatingAs;
-use straightline_packet::{InputRules, Served};
+use straightline_packet::{Batch, InputRules, Served, Turn};
 
+use super::deficit::{Deficit, Load, Round};
 use crate::clock::{hertz, in_cycles, nanoseconds};
 use crate::shares::Account;
 use crate::{Meter, NodeStats, Port};
@@ -46,6 +47,7 @@ pub(super) struct Input {
     pub(super) served: Served,
     pub(super) rules: InputRules,
     pub(super) account: Account,
+    pub(super) deficit: Deficit,
     /// The rate of the port, if it is limited.
     pub(super) rate: Option<Box<InputRate>>,
     /// Consecutive looks that found no packets.
@@ -70,8 +72,10 @@ impl Input {
         stats: Arc<NodeStats>,
         served: Served,
         rules: InputRules,
+        weight: u16,
     ) -> Self {
-        Input { port, to, stats, served, rules, account: Account::default(), rate: None, empty: 0, turn: 0 }
+        let deficit = Deficit::new(weight);
+        Input { port, to, stats, served, rules, account: Account::default(), deficit, rate: None, empty: 0, turn: 0 }
     }
 
     /// Notes what a look has found: the number of packets, and the indexes of the packets in the
@@ -87,14 +91,34 @@ impl Input {
         }
     }
 
-    /// Returns the number of packets that the input may receive.
+    /// Returns the number of packets that the input may receive by its share.
     #[inline]
-    pub(super) fn most(&self) -> usize {
-        let most = usize::from(self.account.burst);
+    pub(super) fn fair(&self) -> usize {
+        self.deficit.most(usize::from(self.account.burst))
+    }
+
+    /// Returns the number of packets that the input may receive, if it may by its share receive `most`.
+    #[inline]
+    pub(super) fn within_rate(&self, most: usize) -> usize {
         match &self.rate {
             Some(rate) if rate.shapes && !self.port.drains() => rate.meter.estimate(most),
             _ => most,
         }
+    }
+
+    /// Leaves packets in their ring that are beyond the input's share: some of those in `pending` from
+    /// `had` on. Returns their number, and the load of the others in `load`.
+    #[cold]
+    pub(super) fn cut(&mut self, turn: &mut Turn<'_>, pending: &mut Batch, had: usize, load: &mut Load) -> usize {
+        let load_of = |turn: &Turn<'_>, id| Load { packets: 1, bytes: turn.body_len(id), segments: turn.segments(id) };
+        let fitting = self.deficit.fitting(pending.ids()[had..].iter().map(|&id| load_of(turn, id)));
+        let Some(&first) = pending.ids()[had..].get(fitting) else { return 0 };
+        turn.leave_tail(first.index()..turn.accepted());
+        let before = pending.len();
+        pending.retain(|id| !turn.is_left(id));
+        // Packets that cannot stay in their ring pass.
+        *load = pending.ids()[had..].iter().fold(Load::default(), |sum, &id| sum.and(load_of(turn, id)));
+        before - pending.len()
     }
 
     /// Returns whether the rate of the port lets it receive at the time `now`, in nanoseconds.
@@ -139,6 +163,11 @@ pub(super) struct Inputs {
     first_quiet: usize,
     /// Number of active inputs that this turn has looked at, and of quiet ones.
     looked: (usize, usize),
+    /// Number of active inputs that it had looked at before the first that it passed over because it
+    /// was full.
+    passed_over: Option<usize>,
+    /// Packets of backlogged inputs that a turn takes at most.
+    slots: usize,
     /// Cycles that looks at quiet inputs may still take. One look may make it negative.
     credit: i64,
     /// Cycles of [`LOOKS_SAVED`].
@@ -206,11 +235,13 @@ impl Inputs {
         self.active.len()
     }
 
-    /// Begins a turn at the time `now`.
+    /// Begins a turn at the time `now`, with so many free slots.
     #[inline]
-    pub(super) fn begin_turn(&mut self, now: u64) {
+    pub(super) fn begin_turn(&mut self, now: u64, slots: usize) {
         self.turn += 1;
         self.looked = (0, 0);
+        self.passed_over = None;
+        self.slots = slots - slots / 4;
         if self.has_rates() {
             self.now = nanoseconds(now);
         }
@@ -231,9 +262,10 @@ impl Inputs {
     }
 
     /// Returns the next input that this turn receives from, after it has taken so many packets.
-    /// Inputs in debt are left out, and those that wait for their rate.
+    /// Inputs in debt are left out, those that wait for their rate, and those that have had their share.
+    /// A full turn leaves out the backlogged ones.
     #[inline]
-    pub(super) fn next(&mut self, taken: usize) -> Option<&mut Input> {
+    pub(super) fn next(&mut self, taken: usize, round: &Round) -> Option<&mut Input> {
         loop {
             let (active, quiet) = &mut self.looked;
             let index = if *active < self.active.len() {
@@ -246,7 +278,12 @@ impl Inputs {
                 return None;
             };
             let input = &mut self.all[index];
-            if !input.account.is_in_debt() && input.is_within_rate(self.now) {
+            if input.deficit.is_backlogged && (round.is_full() || taken >= self.slots) {
+                // It comes first in the next turn.
+                self.passed_over.get_or_insert(self.looked.0 - 1);
+                continue;
+            }
+            if !input.account.is_in_debt() && input.is_within_rate(self.now) && input.deficit.fill(round) {
                 input.turn = self.turn;
                 return Some(&mut self.all[index]);
             }
@@ -259,7 +296,7 @@ impl Inputs {
         self.is_busy = taken > 0;
         let (active, quiet) = self.looked;
         // An input that found no free slots comes first in the next turn.
-        let step = if active < self.active.len() { active } else { 1 };
+        let step = self.passed_over.unwrap_or(if active < self.active.len() { active } else { 1 });
         self.first = (self.first + step) % self.active.len().max(1);
         let mut looked = (0..quiet).map(|nth| self.quiet[(self.first_quiet + nth) % self.quiet.len()]);
         let wakes = looked.any(|index| self.all[index].empty == 0);
@@ -293,7 +330,7 @@ mod tests {
         let mut inputs = Inputs::default();
         for at in 0..count {
             let port: Arc<dyn Port> = Arc::new(Null::new("in"));
-            inputs.add(Input::new(port, at, Arc::default(), Served::Nobody, InputRules::RETURNING));
+            inputs.add(Input::new(port, at, Arc::default(), Served::Nobody, InputRules::RETURNING, 1));
         }
         for _ in 0..PATIENCE {
             turn(&mut inputs, 0, |at| usize::from(at == 0));
@@ -307,8 +344,10 @@ mod tests {
     fn turn(inputs: &mut Inputs, now: u64, packets: impl Fn(usize) -> usize) -> Vec<usize> {
         let mut looked = Vec::new();
         let mut taken = 0;
-        inputs.begin_turn(now);
-        while let Some(input) = inputs.next(taken) {
+        inputs.begin_turn(now, 256);
+        let mut round = Round::default();
+        round.begin();
+        while let Some(input) = inputs.next(taken, &round) {
             let at = input.to;
             input.note(packets(at), 0..packets(at));
             if packets(at) == 0 {
@@ -366,6 +405,38 @@ mod tests {
         assert_eq!(inputs.active, [0, 7]);
         inputs.credit = 0;
         assert_eq!(turn(&mut inputs, now, |at| usize::from(at == 7)), [0, 7]);
+    }
+
+    #[test]
+    fn a_full_turn_takes_only_packets_of_inputs_that_are_not_backlogged() {
+        let mut inputs = Inputs::default();
+        for at in 0..4 {
+            let port: Arc<dyn Port> = Arc::new(Null::new("in"));
+            inputs.add(Input::new(port, at, Arc::default(), Served::Nobody, InputRules::RETURNING, 1));
+        }
+        let mut round = Round::default();
+        // Each packet of the first three takes two turns; the last input has a small one.
+        let mut turn = |inputs: &mut Inputs| {
+            let mut looked = Vec::new();
+            inputs.begin_turn(0, 256);
+            round.begin();
+            while let Some(input) = inputs.next(0, &round) {
+                let at = input.to;
+                let bytes = if at < 3 { 2_000_000 } else { 0 };
+                let most = if at < 3 { 1 } else { 64 };
+                input.deficit.charge(Load { packets: 1, bytes, segments: 0 }, most, &mut round);
+                input.note(1, 0..1);
+                looked.push(at);
+            }
+            inputs.end_turn(looked.len());
+            looked
+        };
+        turn(&mut inputs);
+        let turns: Vec<_> = (0..40).map(|_| turn(&mut inputs)).collect();
+        assert!(turns.iter().all(|looked| looked.contains(&3) && looked.len() <= 2), "{turns:?}");
+        let count = |at: usize| turns.iter().filter(|looked| looked.contains(&at)).count();
+        let counts = [0, 1, 2].map(count);
+        assert!(counts.iter().all(|count| count.abs_diff(counts[0]) <= 1), "{counts:?}");
     }
 
     #[test]

@@ -27,6 +27,8 @@ pub(crate) enum Step {
     PortNodes { new: usize },
     /// A port's packets are checked against other addresses, or no longer checked.
     PortSourceCheck { new: usize },
+    /// A port has another share of its worker's time.
+    PortShare { new: usize },
     /// A port has another limit for this key: `rate-in` or `rate-out`.
     PortRate { old: usize, new: usize, key: &'static str },
     /// A port has other VLANs or other rules in its bridge.
@@ -94,6 +96,7 @@ pub(super) fn remade((old_config, old): (&Config, usize), (config, new): (&Confi
         egress_nodes: _,
         source_check: _,
         rules: _,
+        share: _,
         rate_in: _,
         rate_out: _,
     } = old;
@@ -173,6 +176,9 @@ pub(crate) fn difference(before: Before<'_>, config: &Config, plan: &Plan) -> Ve
         }
         if old_config.ports[old].source_check != port.source_check {
             steps.push(Step::PortSourceCheck { new });
+        }
+        if was.share != port.share {
+            steps.push(Step::PortShare { new });
         }
         for key in ["rate-in", "rate-out"] {
             let [before, after] = [(old_config, was), (config, port)]

@@ -87,6 +87,8 @@ pub(crate) struct EndSpec {
     pub(crate) place: PortPlan,
     /// The settings of a port that is a tunnel.
     pub(crate) tunnel: Option<TunnelSettings>,
+    /// Its part of its worker's time in relation to other ports.
+    pub(crate) share: u8,
 }
 
 /// A node of a port's list.
@@ -215,7 +217,12 @@ impl<'a> Reader<'a> {
 
     fn end(&self, at: usize) -> EndSpec {
         let port = &self.config.ports[at];
-        EndSpec { name: port.name.clone(), place: self.plan.ports[at].clone(), tunnel: port.kind.as_tunnel().cloned() }
+        EndSpec {
+            name: port.name.clone(),
+            place: self.plan.ports[at].clone(),
+            tunnel: port.kind.as_tunnel().cloned(),
+            share: port.share,
+        }
     }
 
     fn nodes(&mut self, names: &'a [String]) -> Arc<[NodeSpec]> {

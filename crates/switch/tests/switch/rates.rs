@@ -108,7 +108,7 @@ fn a_starved_ring_asks_for_no_kick() {
         let bucket = Arc::new(RateBucket::new(packets(0, 1), 0));
         let meter = Meter::new(bucket, Arc::default());
         let input = port.for_worker(0);
-        graph.limited_input(Arc::clone(&input), node, meter);
+        graph.input_with(Arc::clone(&input), node, 1, Some(meter));
         let mut looks = Arena::new(rcu.reader(), Settings::default(), Vec::new());
         let arena = Arena::new(rcu.reader(), Settings::default(), vec![Arc::default()]);
         let mut worker = Worker::new(graph, arena, Arc::clone(&waiter), Arc::new(WorkerStats::default()), Idle::Spin);

@@ -76,6 +76,7 @@ fn configs() -> impl Strategy<Value = Config> {
             for port in config.ports.iter_mut().filter(|port| port.name != to && !is_carrier(&port.name)) {
                 let n: usize = port.name[1..].parse().expect("its number");
                 port.rules.isolated = ports[n].4.1 == 0;
+                port.share = if ports[n].4.1 == 1 { 2 } else { 1 };
                 match ports[n].4.1 {
                     0 => port.nodes.push("m".to_owned()),
                     1 => port.egress_nodes.push("m".to_owned()),
@@ -134,6 +135,10 @@ impl Model {
                 Step::PortSourceCheck { new: is } => {
                     let port = self.ports.get_mut(&new.ports[*is].name).expect("it runs");
                     port.0.source_check.clone_from(&new.ports[*is].source_check);
+                }
+                Step::PortShare { new: is } => {
+                    let from = &new.ports[*is];
+                    self.ports.get_mut(&from.name).expect("it runs").0.share = from.share;
                 }
                 Step::PortRate { new: is, key, .. } => {
                     let from = &new.ports[*is];
