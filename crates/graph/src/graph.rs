@@ -339,8 +339,8 @@ impl Graph {
     #[inline]
     fn receive(&mut self, turn: &mut Turn<'_>, at: &mut u64) -> usize {
         let mut taken = 0;
+        self.round.begin(self.inputs.are_all_served());
         self.inputs.begin_turn(*at, turn.free_slots());
-        self.round.begin();
         let now = self.inputs.now;
         self.beyond_rates = 0;
         while turn.free_slots() > 0

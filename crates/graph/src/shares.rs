@@ -32,7 +32,7 @@ use az::SaturatingAs;
 
 /// The time that all costly packets of a turn may take, by estimate. Each active input has an equal
 /// share.
-pub(crate) const TURN_TIME: Duration = Duration::from_micros(100);
+pub(crate) const TURN_TIME: Duration = Duration::from_micros(25);
 
 /// The least share, as a part of [`TURN_TIME`]: with more inputs, turns get longer instead.
 const MIN_SHARE: i64 = 16;

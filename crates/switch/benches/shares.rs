@@ -19,10 +19,11 @@ use std::sync::Arc;
 
 use anyhow::{Context, ensure};
 use az::SaturatingAs;
+use straightline_fdb::Fdb;
 use straightline_graph::clock::{cycles, hertz};
 use straightline_graph::{EpollWaiter, Graph, Idle, PortControl, Worker, WorkerStats};
 use straightline_guest::{Guest, GuestOptions};
-use straightline_nodes::Patch;
+use straightline_nodes::{Bridge, BridgePort, Patch};
 use straightline_packet::{Arena, Drops, PortIndex, Rcu, Settings};
 use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
 use straightline_virtio::features as f;
@@ -40,6 +41,8 @@ enum Kind {
     Whole,
     /// TCP packets of 64 KiB for a guest that takes none, with segments of so many bytes.
     Cut(u16),
+    /// Broadcasts of 1514 bytes in a bridge with so many receivers.
+    Flood(u16),
 }
 
 /// A sender, and its weight.
@@ -49,13 +52,14 @@ const SMALL: Kind = Kind::Frames(64);
 const FULL: Kind = Kind::Frames(1514);
 const CUT: Kind = Kind::Cut(1448);
 
-const ROWS: [(&str, &[Sender]); 12] = [
+const ROWS: [(&str, &[Sender]); 13] = [
     ("none", &[]),
     ("64 bytes", &[(SMALL, 1)]),
     ("1514 bytes", &[(FULL, 1)]),
     ("64 KiB", &[(Kind::Whole, 1)]),
     ("64 KiB, cut", &[(CUT, 1)]),
     ("64 KiB, cut to 100 bytes", &[(Kind::Cut(100), 1)]),
+    ("1514 bytes to 31 guests", &[(Kind::Flood(31), 1)]),
     ("8 of 64 bytes", &[(SMALL, 1); 8]),
     ("8 of 64 KiB", &[(Kind::Whole, 1); 8]),
     ("64 bytes beside 64 KiB", &[(SMALL, 1), (Kind::Whole, 1)]),
@@ -70,8 +74,8 @@ const TURNS: usize = 20_000;
 struct Scene {
     senders: Vec<Sender>,
     worker: Worker,
-    /// For each sender and then for the paced one: its guest, that of its receiver, and its packet.
-    pairs: Vec<(Guest, Guest, NetHeader, Vec<u8>)>,
+    /// For each sender and then for the paced one: its guest, those of its receivers, and its packet.
+    pairs: Vec<(Guest, Vec<Guest>, NetHeader, Vec<u8>)>,
     _ports: Vec<VhostUser>,
     _dir: tempfile::TempDir,
 }
@@ -87,22 +91,32 @@ impl Scene {
         let mut pairs = Vec::new();
         for &(kind, weight) in senders.iter().chain([&(SMALL, 1)]) {
             let first = PortIndex(u16::try_from(ports.len())?);
-            for at in [first.0, first.0 + 1] {
+            let receivers = if let Kind::Flood(receivers) = kind { receivers } else { 1 };
+            for at in first.0..=first.0 + receivers {
                 drops.push(Arc::default());
                 let config = VhostUserConfig::new(format!("p{at}"), dir.path().join(format!("p{at}")));
                 let own = Arc::clone(&drops[usize::from(at)]);
                 ports.push(VhostUser::open(config, PortIndex(at), own, &rcu, Arc::clone(&waiter))?);
             }
-            let [from, to] = [0, 1].map(|end| &ports[first.index() + end]);
-            let edges = [from, to].map(|port| graph.output(port.for_worker(0), false));
-            let patch = graph.node("patch", Box::new(Patch::new(first)), &edges);
-            graph.input_with(from.for_worker(0), patch, weight, None);
+            let members = &ports[first.index()..];
+            let edges: Vec<_> = members.iter().map(|port| graph.output(port.for_worker(0), false)).collect();
+            let node = if receivers > 1 {
+                let indexes: Vec<_> = (first.0..=first.0 + receivers).map(PortIndex).collect();
+                let fdb = Arc::new(Fdb::new(1024, 300, &indexes, &[]));
+                let members: Vec<_> = indexes.into_iter().map(BridgePort::plain).collect();
+                graph.node("bridge", Box::new(Bridge::new(&members, fdb)), &edges)
+            } else {
+                graph.node("patch", Box::new(Patch::new(first)), &edges)
+            };
+            graph.input_with(members[0].for_worker(0), node, weight, None);
             let [sends, takes] = kind.options();
             let connect = |at: u16, options| Guest::connect(&dir.path().join(format!("p{at}")), options);
             let (header, frame) = kind.packet()?;
-            pairs.push((connect(first.0, &sends)?, connect(first.0 + 1, &takes)?, header, frame));
+            let takers = (1..=receivers).map(|nth| connect(first.0 + nth, &takes)).collect::<Result<_, _>>()?;
+            pairs.push((connect(first.0, &sends)?, takers, header, frame));
         }
-        let arena = Arena::new(rcu.reader(), Settings::default(), drops);
+        let mut arena = Arena::new(rcu.reader(), Settings::default(), drops.clone());
+        arena.change(drops, 31);
         let worker = Worker::new(graph, arena, waiter, Arc::new(WorkerStats::default()), Idle::Spin);
         Ok(Scene { senders: senders.to_vec(), worker, pairs, _ports: ports, _dir: dir })
     }
@@ -130,13 +144,12 @@ impl Scene {
             last = cycles() - before;
             outcome.turns.push(last);
             waited = waited.map(|waited| waited + last);
-            if paced.1.receive(usize::MAX, |_, _| ()) > 0 {
+            if paced.1[0].receive(usize::MAX, |_, _| ()) > 0 {
                 outcome.delays.extend(waited.take());
                 paced.0.flush();
             }
-            for (guest, receiver, _, _) in &mut *senders {
-                receiver.receive(usize::MAX, |_, _| ());
-                receiver.flush();
+            for (guest, receivers, _, _) in &mut *senders {
+                receivers.iter_mut().for_each(|receiver| _ = receiver.receive(usize::MAX, |_, _| ()));
                 guest.flush();
             }
             for (sent, (guest, ..)) in outcome.sent.iter_mut().zip(&*senders) {
@@ -165,7 +178,7 @@ impl Kind {
     fn options(self) -> [GuestOptions; 2] {
         let basic = f::VIRTIO_F_VERSION_1 | f::VIRTIO_F_EVENT_IDX;
         let takes = match self {
-            Kind::Frames(_) => return [GuestOptions::default(), GuestOptions::default()],
+            Kind::Frames(_) | Kind::Flood(_) => return [GuestOptions::default(), GuestOptions::default()],
             Kind::Whole => f::VIRTIO_NET_F_GUEST_CSUM | f::VIRTIO_NET_F_GUEST_TSO4,
             Kind::Cut(_) => 0,
         };
@@ -189,6 +202,11 @@ impl Kind {
                 let mut frame = vec![0xa5; len];
                 frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5]);
                 return Ok((NetHeader::default(), frame));
+            }
+            Kind::Flood(_) => {
+                let mut frame = Kind::Frames(1514).packet()?;
+                frame.1[..6].fill(0xff);
+                return Ok(frame);
             }
             Kind::Whole => 1448,
             Kind::Cut(size) => size,

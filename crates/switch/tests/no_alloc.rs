@@ -230,7 +230,8 @@ fn segments_that_are_put_together() {
         run(&mut hand, 5, &mut send);
         let (allocated, got) = run(&mut hand, 50, &mut send);
         let expected = 50 * 2 * if is_wrong { 30 } else { 1 };
-        assert_eq!((allocated, got), (0, expected));
+        // A worker that is too slow divides the burst of a turn.
+        assert!(allocated == 0 && (expected..2 * expected).contains(&got), "{allocated} {got}");
     }
 }
 

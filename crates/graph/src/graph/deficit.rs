@@ -1,14 +1,15 @@
 //! Fair shares of a turn: deficit round robin (Shreedhar and Varghese 1995), in cycles.
 //!
-//! An input whose ring always has packets is *backlogged*. Each turn gives every input a *quantum* of
+//! An input whose ring always has packets is *backlogged*. Each round gives every input a *quantum* of
 //! cycles for each unit of its weight, and an input receives while its credit is positive. A burst may
 //! make the credit negative, by a packet in most cases, and then the input is left out for some turns. So
 //! backlogged inputs share the worker's time by their weights, whatever their packets are.
 //!
 //! ```text
-//! quantum    what 64 packets of the cheapest backlogged input cost, but at most TURN / all weights
+//! quantum    what 64 packets of the cheapest backlogged input cost, but at most TURN / their weights
 //! a turn     takes packets of backlogged inputs up to TURN and three quarters of its slots,
 //!            and those of all other inputs
+//! a round    ends with the turn in which no backlogged input is passed over: mostly the first
 //! credit     at most a quantum for each unit of weight: nobody saves up
 //! ```
 //!
@@ -23,7 +24,7 @@ use crate::clock::{hertz, in_cycles};
 use crate::shares::BURST;
 
 /// The time of a turn's packets, by estimate. A paced packet waits for two turns at most.
-const TURN: Duration = Duration::from_micros(20);
+const TURN: Duration = Duration::from_micros(15);
 
 /// The least quantum in cycles, with many inputs.
 const LEAST: i64 = 600;
@@ -78,7 +79,7 @@ pub(super) struct Round {
     sum: i64,
     /// Cycles of the present turn's packets.
     spent: i64,
-    /// The weights of the inputs that had packets in this turn.
+    /// The weights of the inputs that were backlogged in this round.
     weights: i64,
     /// The least cost of 64 packets of a backlogged input, for a unit of weight.
     least: i64,
@@ -92,14 +93,15 @@ impl Default for Round {
 }
 
 impl Round {
-    /// Begins a turn.
+    /// Begins a turn. It begins a round as well if `is_new`.
     #[inline]
-    pub(super) fn begin(&mut self) {
-        if self.weights > 0 {
-            self.quantum = (self.turn / self.weights).min(self.least).max(LEAST);
+    pub(super) fn begin(&mut self, is_new: bool) {
+        self.spent = 0;
+        if is_new {
+            self.quantum = (self.turn / self.weights.max(1)).min(self.least).max(LEAST);
+            self.sum = self.sum.wrapping_add(self.quantum);
+            (self.weights, self.least) = (0, i64::MAX);
         }
-        self.sum = self.sum.wrapping_add(self.quantum);
-        (self.spent, self.weights, self.least) = (0, 0, i64::MAX);
     }
 
     /// Learns that the packets of a turn took `cycles`. The estimate of later turns follows.
@@ -183,8 +185,8 @@ impl Deficit {
         if load.packets > 0 {
             let packets = load.packets.saturating_as::<i64>();
             self.last = (packets, cost);
-            round.weights += self.weight;
             if self.is_backlogged {
+                round.weights += self.weight;
                 round.least = round.least.min(i64::from(BURST) * cost / (packets * self.weight));
             }
         }
@@ -215,9 +217,9 @@ mod tests {
         let mut deficits = inputs.map(|(weight, _)| Deficit::new(weight));
         let mut costs = [0; N];
         let mut first = 0;
+        let mut passed_over = None;
         for _ in 0..turns {
-            round.begin();
-            let mut passed_over = None;
+            round.begin(passed_over.take().is_none());
             for nth in 0..N {
                 let at = (first + nth) % N;
                 let deficit = &mut deficits[at];

@@ -235,6 +235,12 @@ impl Inputs {
         self.active.len()
     }
 
+    /// Returns whether the last turn passed over no input because it was full.
+    #[inline]
+    pub(super) fn are_all_served(&self) -> bool {
+        self.passed_over.is_none()
+    }
+
     /// Begins a turn at the time `now`, with so many free slots.
     #[inline]
     pub(super) fn begin_turn(&mut self, now: u64, slots: usize) {
@@ -346,7 +352,7 @@ mod tests {
         let mut taken = 0;
         inputs.begin_turn(now, 256);
         let mut round = Round::default();
-        round.begin();
+        round.begin(true);
         while let Some(input) = inputs.next(taken, &round) {
             let at = input.to;
             input.note(packets(at), 0..packets(at));
@@ -418,8 +424,8 @@ mod tests {
         // Each packet of the first three takes two turns; the last input has a small one.
         let mut turn = |inputs: &mut Inputs| {
             let mut looked = Vec::new();
+            round.begin(inputs.are_all_served());
             inputs.begin_turn(0, 256);
-            round.begin();
             while let Some(input) = inputs.next(0, &round) {
                 let at = input.to;
                 let bytes = if at < 3 { 2_000_000 } else { 0 };
