@@ -31,6 +31,8 @@ pub(crate) enum Value {
     Integer { min: i64, max: i64, unit: &'static str },
     /// A number from `min` to `max`, with its unit, or this text.
     IntegerOr { min: i64, max: i64, unit: &'static str, word: &'static str },
+    /// A number from `min` to `max`, or one of these texts, which have this form.
+    IntegerOrChoice { min: i64, max: i64, words: &'static [&'static str], of: &'static str },
     /// True or false.
     Boolean,
     /// One of these texts.
@@ -73,6 +75,7 @@ impl Value {
                 format!("{range} {unit}").trim_end().to_owned()
             }
             Self::IntegerOr { min, max, unit, word } => format!("{min} to {max} {unit}, or `\"{word}\"`"),
+            Self::IntegerOrChoice { min, max, of, .. } => format!("{min} to {max}, or {of}"),
             Self::Boolean => "`true`, `false`".to_owned(),
             Self::Choice(words) => quoted(words),
             Self::Text(form) | Self::TextOrTexts { of: form } => form.to_owned(),
@@ -93,7 +96,7 @@ impl Value {
     pub(crate) fn type_name(&self) -> &'static str {
         match self {
             Self::Integer { .. } => "integer",
-            Self::IntegerOr { .. } => "integer or string",
+            Self::IntegerOr { .. } | Self::IntegerOrChoice { .. } => "integer or string",
             Self::Boolean => "boolean",
             Self::Choice(_) | Self::Text(_) => "string",
             Self::TextOrTexts { .. } => "string or array of strings",

@@ -5,6 +5,7 @@
 //! | [`Patch`] | sends the packets of one port to another |
 //! | [`Bridge`] | learns addresses in an [`Fdb`](straightline_fdb::Fdb), forwards by them, and floods |
 //! | [`SourceCheck`] | drops packets that claim addresses of other stations |
+//! | [`SetDscp`] | marks IP packets with a class of service |
 //! | [`VlanSplit`] | leads one VLAN of a trunk another way than to the trunk's bridge |
 //! | [`Sink`] | drops all packets |
 //!
@@ -27,6 +28,7 @@
 #![forbid(unsafe_code)]
 
 mod bridge;
+mod dscp;
 mod mirror;
 mod patch;
 mod prefix;
@@ -38,6 +40,7 @@ pub use bridge::{
     Bridge, BridgePort, BridgeRules, BridgeTable, MacLimit, NativeVlan, PortRules, PortVlans, SnoopingTable,
     StormLimits, TagForm, VlanRole,
 };
+pub use dscp::{Dscp, SetDscp};
 pub use mirror::Mirror;
 pub use patch::Patch;
 pub use prefix::{IpPrefix, MacPrefix};

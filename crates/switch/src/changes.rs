@@ -2,6 +2,8 @@
 
 use std::collections::HashSet;
 
+use straightline_nodes::Dscp;
+
 use crate::api::{Change, ChangeKind, Changed};
 use crate::config::{BridgeConfig, Config, PatchConfig, PortConfig, PortRate, note, rate_text};
 use crate::plan::Step;
@@ -53,6 +55,12 @@ pub(crate) fn describe(step: &Step, old: &Config, new: &Config) -> Change {
                 None => "its packets may claim any address",
             };
             (Port, &port.name, Other, detail.to_owned())
+        }
+        Step::PortDscp { old: was, new: at } => {
+            let text = |dscp: Option<Dscp>| dscp.map_or_else(|| "none".to_owned(), |dscp| dscp.to_string());
+            let port = &new.ports[*at];
+            let detail = format!("dscp {} is now {}", text(old.ports[*was].dscp), text(port.dscp));
+            (Port, &port.name, Other, detail)
         }
         Step::PortRate { old: was, new: at, key } => {
             let text = |config: &Config, port: &PortConfig| match port.rate(key) {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use az::SaturatingAs;
 use straightline_graph::{Graph, Meter, Node, NodeIndex, NodeStats, Police, Port, PortControl, RateTable, Work};
 use straightline_nodes::{
-    AllowedAddresses, BridgeRules, BridgeTable, Patch, PortVlans, Sink, SnoopingTable, TagForm, VlanSplit,
+    AllowedAddresses, BridgeRules, BridgeTable, Patch, PortVlans, SetDscp, Sink, SnoopingTable, TagForm, VlanSplit,
 };
 use straightline_packet::{Drops, Level, PortIndex, Reason};
 use straightline_underlay::{Decap, Encap, Gather, OwnPackets, Tunnel, Tunnels, Underlay, UnderlayOutput};
@@ -165,6 +165,9 @@ impl<'a> Building<'a> {
                 continue;
             }
             let mut first = chains.ingress(self.graph, port, network);
+            if let Some(dscp) = port.dscp {
+                first = self.graph.node(format!("dscp.{}", end.name), Box::new(SetDscp::new(dscp)), &[first]);
+            }
             // The source check comes before all other nodes, so that they see only true sources.
             if let Some(allowed) = self.live.tables.get::<AllowedAddresses>("source-check", &end.name) {
                 let name = format!("source-check.{}", end.name);

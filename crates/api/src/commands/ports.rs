@@ -103,6 +103,9 @@ pub struct Port {
     /// True if the port exchanges packets only with ports of its bridge that are not isolated.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub isolated: bool,
+    /// The class of service (DSCP) that IP packets from the port get, as a name such as `af21` or a number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dscp: Option<String>,
     /// The limit of what comes in from the port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_in: Option<PortRate>,

@@ -91,6 +91,7 @@ fn check_port(draft: &Draft, at: usize, report: &mut Findings<'_>) {
     let own = [
         ("nodes", port_spans.nodes.first()),
         ("egress-nodes", port_spans.egress_nodes.first()),
+        ("dscp", port_spans.dscp.as_ref()),
         ("source-check", port_spans.source_check.as_ref().filter(|_| port.source_check.is_some())),
     ];
     for (key, span) in own {

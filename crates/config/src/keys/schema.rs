@@ -98,6 +98,9 @@ fn property(key: &Key) -> Json {
         Value::IntegerOr { min, max, word, .. } => {
             json!({ "oneOf": [{ "type": "integer", "minimum": min, "maximum": max }, { "const": word }] })
         }
+        Value::IntegerOrChoice { min, max, words, .. } => {
+            json!({ "oneOf": [{ "type": "integer", "minimum": min, "maximum": max }, { "enum": words }] })
+        }
         Value::Boolean => json!({ "type": "boolean" }),
         Value::Choice(words) => json!({ "type": "string", "enum": words }),
         Value::Text(_) => text,

@@ -1,6 +1,7 @@
 //! The sections of the file: their keys, their readers, and the values that they become.
 
 pub(crate) mod bridge_port;
+pub(crate) mod dscp;
 pub(crate) mod kind;
 pub(crate) mod needs;
 pub(crate) mod network;

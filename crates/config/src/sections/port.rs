@@ -5,6 +5,7 @@ use straightline_wire::FrameLimit;
 use crate::diagnostic::{Findings, Span};
 use crate::key::{Absent, Key, UNBOUNDED, Value};
 use crate::sections::bridge_port;
+use crate::sections::dscp;
 use crate::sections::kind;
 use crate::sections::rate;
 use crate::sections::section::Section;
@@ -90,6 +91,8 @@ pub(crate) struct PortSpans {
     pub(crate) egress_nodes: Vec<Span>,
     /// The place of `source-check`.
     pub(crate) source_check: Option<Span>,
+    /// The place of `dscp`.
+    pub(crate) dscp: Option<Span>,
     /// The place of `trunk`.
     pub(crate) trunk: Option<Span>,
     /// The place of `native-vlan`.
@@ -100,9 +103,9 @@ pub(crate) struct PortSpans {
     pub(crate) rates: Vec<(String, Span)>,
 }
 
-/// Returns the keys that ports of all kinds have, with those of bridges and rates.
+/// Returns the keys that ports of all kinds have, with those of bridges, classes of service and rates.
 pub(crate) fn keys() -> Vec<Key> {
-    [KEYS, bridge_port::KEYS, rate::KEYS].concat()
+    [KEYS, bridge_port::KEYS, dscp::KEYS, rate::KEYS].concat()
 }
 
 pub(crate) fn read(name: &str, section: &Section<'_>, report: &mut Findings<'_>, draft: &mut Draft) {
@@ -117,6 +120,7 @@ pub(crate) fn read(name: &str, section: &Section<'_>, report: &mut Findings<'_>,
     let (nodes, node_spans) = read_nodes(section, "nodes", report);
     let (egress_nodes, egress_spans) = read_nodes(section, "egress-nodes", report);
     let bridge_port::Read { rules, first } = bridge_port::read(section, &kind, report);
+    let dscp = dscp::read(section, report);
     let frame = FrameLimit::new(mtu).bytes().into();
     let rate::Read { rate_in, rate_out, names } = rate::read(section, kind.can_wait(), frame, report);
     let share = read_share(section, &kind, report);
@@ -128,13 +132,15 @@ pub(crate) fn read(name: &str, section: &Section<'_>, report: &mut Findings<'_>,
         nodes: node_spans,
         egress_nodes: egress_spans,
         source_check: section.get("source-check").map(toml::Spanned::span),
+        dscp: section.place("dscp", report),
         trunk: section.place("trunk", report),
         native_vlan: section.place("native-vlan", report),
         bridge_key: first,
         rates: names,
     };
     let name = name.to_owned();
-    let port = PortConfig { name, kind, mtu, mac, nodes, egress_nodes, source_check, rules, share, rate_in, rate_out };
+    let port =
+        PortConfig { name, kind, mtu, mac, nodes, egress_nodes, source_check, rules, share, dscp, rate_in, rate_out };
     draft.ports.push((port, spans));
 }
 

@@ -322,7 +322,7 @@ impl<'t> Section<'t> {
         report.error(&self.span, format!("{} has no {key:?}; add for example {example}", self.title));
     }
 
-    fn wrong_type<T>(
+    pub(crate) fn wrong_type<T>(
         &self,
         key: &str,
         value: &Value<'_>,

@@ -8,7 +8,7 @@ use caps::Capability;
 use rustix::process::getegid;
 use straightline_api::{Joined, JoinedKind, Port};
 use straightline_graph::{OWN_MODE, Permissions, RateLimits};
-use straightline_nodes::{IpPrefix, MacPrefix, PortRules, PortVlans};
+use straightline_nodes::{Dscp, IpPrefix, MacPrefix, PortRules, PortVlans};
 use straightline_packet::Level;
 use straightline_underlay::{Address, PathMtuErrors};
 use straightline_wire::VlanId;
@@ -314,6 +314,8 @@ pub struct PortConfig {
     /// The port's part of its worker's time in relation to other ports, while all of them always have
     /// packets: 1 to 10.
     pub share: u8,
+    /// The class of service that IP packets from the port get. `None`: they stay as they are.
+    pub dscp: Option<Dscp>,
     /// The limit of what comes in from the port. `None`: there is none.
     pub rate_in: Option<PortRate>,
     /// The limit of what goes out to the port.
@@ -375,6 +377,7 @@ impl PortConfig {
             interface: self.kind.interface().map(str::to_owned),
             capabilities_needed: needed.map(ToString::to_string).collect(),
             source_check: if self.source_check.is_some() { "mac" } else { "off" }.to_owned(),
+            dscp: self.dscp.map(|dscp| dscp.to_string()),
             ..Port::default()
         };
         self.kind.describe(&mut answer);
@@ -399,6 +402,7 @@ impl PortConfig {
             source_check: None,
             rules: PortRules::default(),
             share: 1,
+            dscp: None,
             rate_in: None,
             rate_out: None,
         }

@@ -21,8 +21,8 @@ pub(crate) const KEYS: &[Key] = &[
         "port",
         Value::Text("port name"),
         Absent::Required,
-        "The port, of any kind but a tunnel. It is in no patch, bridge or mirror, and has no `nodes`, `egress-nodes` \
-         and `source-check`. With `vlan`, it may be a trunk of a bridge that does not use this VLAN.",
+        "The port, of any kind but a tunnel. It is in no patch, bridge or mirror, and has no `nodes`, \
+         `egress-nodes`, `dscp` and `source-check`. With `vlan`, it may be a trunk of a bridge that does not use this VLAN.",
         "\"nic0\"",
     ),
     Key::new(

@@ -473,6 +473,10 @@ fn vlans_and_other_rules_of_bridge_ports() {
     wrong("trunk = [2]\nnative = \"tagged\"", 5, &["native in port \"p\" needs native-vlan"]);
     wrong("vlan = 2\ntag = \"802.1ad\"", 5, &["tag in port \"p\" needs trunk"]);
     wrong("trunk = [2]\npriority = 3", 5, &["priority in port \"p\" needs vlan, qinq, native-vlan"]);
+    wrong("dscp = 64", 4, &["dscp 64 in port \"p\": out of range; it must be 0 to 63"]);
+    wrong("dscp = \"EF\"", 4, &["dscp \"EF\" in port \"p\": unknown; known are cs0"]);
+    wrong("dscp = \"voice\"", 4, &["dscp \"voice\" in port \"p\": unknown; known are cs0, le"]);
+    wrong("dscp = true", 4, &["dscp in port \"p\" is a boolean; it must be an integer or a name"]);
     wrong("mac-limit-action = \"drop\"", 4, &["needs mac-limit"]);
     wrong("learning = false\nmac-limit = 3", 5, &["no effect with learning = false"]);
     wrong("storm = { multicast = 10 }", 4, &["multicast in storm of port \"p\"", "\"500/s\""]);

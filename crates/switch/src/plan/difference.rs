@@ -29,6 +29,8 @@ pub(crate) enum Step {
     PortSourceCheck { new: usize },
     /// A port has another share of its worker's time.
     PortShare { new: usize },
+    /// The class of service of its packets changes.
+    PortDscp { old: usize, new: usize },
     /// A port has another limit for this key: `rate-in` or `rate-out`.
     PortRate { old: usize, new: usize, key: &'static str },
     /// A port has other VLANs or other rules in its bridge.
@@ -97,6 +99,7 @@ pub(super) fn remade((old_config, old): (&Config, usize), (config, new): (&Confi
         source_check: _,
         rules: _,
         share: _,
+        dscp: _,
         rate_in: _,
         rate_out: _,
     } = old;
@@ -179,6 +182,9 @@ pub(crate) fn difference(before: Before<'_>, config: &Config, plan: &Plan) -> Ve
         }
         if was.share != port.share {
             steps.push(Step::PortShare { new });
+        }
+        if was.dscp != port.dscp {
+            steps.push(Step::PortDscp { old, new });
         }
         for key in ["rate-in", "rate-out"] {
             let [before, after] = [(old_config, was), (config, port)]

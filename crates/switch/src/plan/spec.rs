@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use straightline_graph::RateLimits;
-use straightline_nodes::{BridgePort, BridgeRules, MacPrefix, PortVlans};
+use straightline_nodes::{BridgePort, BridgeRules, Dscp, MacPrefix, PortVlans};
 use straightline_packet::PortIndex;
 use straightline_wire::{MacAddr, VlanId};
 
@@ -68,6 +68,8 @@ pub(crate) struct PortSpec {
     /// The nodes that packets to it pass behind the network.
     pub(crate) egress: Arc<[NodeSpec]>,
     pub(crate) source_check: Option<SourceCheckSpec>,
+    /// The class of service that its packets get.
+    pub(crate) dscp: Option<Dscp>,
     pub(crate) rate_in: Option<RateSpec>,
     pub(crate) rate_out: Option<RateSpec>,
 }
@@ -210,6 +212,7 @@ impl<'a> Reader<'a> {
             ingress: self.nodes(&port.nodes),
             egress: self.nodes(&port.egress_nodes),
             source_check: source_check(port),
+            dscp: port.dscp,
             rate_in: rate(self.config, port.rate_in.as_ref()),
             rate_out: rate(self.config, port.rate_out.as_ref()),
         }

@@ -11,6 +11,7 @@ mod coalescing;
 mod control_queue;
 mod delivery;
 mod dirty_log;
+mod dscp;
 mod egress;
 mod frontends;
 mod full;

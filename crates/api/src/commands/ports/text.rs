@@ -133,6 +133,9 @@ fn port(port: &Port) -> String {
     if port.isolated {
         field("isolated", "from other isolated ports");
     }
+    if let Some(dscp) = &port.dscp {
+        field("dscp", &format!("{dscp} for all IP packets from it"));
+    }
     for (name, limit) in [("rate in", &port.rate_in), ("rate out", &port.rate_out)] {
         if let Some(limit) = limit {
             field(name, &limit.describe());

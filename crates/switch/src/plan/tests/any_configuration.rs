@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
+use straightline_nodes::Dscp;
 
 use super::*;
 
@@ -28,6 +29,7 @@ fn configs() -> impl Strategy<Value = Config> {
             kind.perms = if *private && *there { 0o600 } else { 0o660 };
             port.nodes = if *passes { vec!["n".to_owned()] } else { Vec::new() };
             port.source_check = (mtu % 2 == 1).then(SourceCheckConfig::default);
+            port.dscp = Dscp::new(if *private { 46 } else { 64 });
             config.ports.push(port);
         }
         for (at, (_, queues, mtu, of_port)) in underlays.iter().enumerate().filter(|(_, underlay)| underlay.0) {
@@ -139,6 +141,10 @@ impl Model {
                 Step::PortShare { new: is } => {
                     let from = &new.ports[*is];
                     self.ports.get_mut(&from.name).expect("it runs").0.share = from.share;
+                }
+                Step::PortDscp { new: is, .. } => {
+                    let port = self.ports.get_mut(&new.ports[*is].name).expect("it runs");
+                    port.0.dscp = new.ports[*is].dscp;
                 }
                 Step::PortRate { new: is, key, .. } => {
                     let from = &new.ports[*is];
@@ -298,6 +304,7 @@ proptest! {
                             && old.egress_nodes(was).eq(next.egress_nodes(port))
                             && copied(&old, &old_plan, was) == copied(&next, &new_plan, port)
                             && old.ports[was].source_check == next.ports[port].source_check
+                            && old.ports[was].dscp == next.ports[port].dscp
                     })
                 };
                 if members.iter().all(|&port| is_same(port)) {
@@ -344,6 +351,7 @@ proptest! {
                         prop_assert!(old.ingress_nodes(was).eq(next.ingress_nodes(port)));
                         prop_assert!(old.egress_nodes(was).eq(next.egress_nodes(port)));
                         prop_assert_eq!(&old.ports[was].source_check, &next.ports[port].source_check);
+                        prop_assert_eq!(old.ports[was].dscp, next.ports[port].dscp);
                     }
                 }
             }
