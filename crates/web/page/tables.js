@@ -77,8 +77,14 @@ export function sortable(table, current) {
   }
 }
 
-// Describes the limits of a port: "rate in 1 Gbit/s, waited 12 times for 340 ms".
+// Names the limits of a port, a line for each: "rate in 1 Gbit/s". They do not change from second to second.
 function limits(port) {
+  const lines = [["in", port.rate_in], ["out", port.rate_out]].filter(([, rate]) => rate);
+  return lines.map(([name, rate]) => `rate ${name} ${rate.limit}`).join("\n");
+}
+
+// Describes what the limits of a port have done: "rate in 1 Gbit/s, waited 12 times for 340 ms".
+function limitsUse(port) {
   const describe = (name, rate) => {
     if (!rate) return [];
     const waited = rate.wait_count > 0 ? `, waited ${rate.wait_count} times for ${rate.waited_ms} ms` : "";
@@ -100,7 +106,7 @@ export function showPorts(table, ports) {
     const kind = make("small", "", port.kind);
     // A narrow screen has no column for the link.
     kind.append(make("span", "when-down bad"));
-    tr.cells[0].append(make("span", "", port.name), kind);
+    tr.cells[0].append(make("span", "", port.name), kind, make("small", "limits"));
     const svg = document.createElementNS(SVG, "svg");
     svg.setAttribute("viewBox", `0 0 ${WIDTH} ${HEIGHT}`);
     svg.setAttribute("preserveAspectRatio", "none");
@@ -115,7 +121,8 @@ export function showPorts(table, ports) {
   };
   keep(table.tBodies[0], ports, (port) => port.name, create, (tr, port) => {
     const { rates } = port;
-    tr.cells[0].title = limits(port);
+    put(tr.querySelector(".limits"), limits(port));
+    tr.cells[0].title = limitsUse(port);
     put(tr.cells[1], port.link);
     tr.cells[1].className = `word ${port.link}`;
     tr.cells[1].title = port.reason ?? "";
