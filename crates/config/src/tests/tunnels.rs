@@ -216,12 +216,13 @@ fn the_port_of_an_underlay_has_no_other_use() {
     for (line, key) in [
         ("nodes = [\"m\"]", "nodes"),
         ("egress-nodes = [\"m\"]", "egress-nodes"),
+        ("dscp = 46", "dscp"),
         ("mac = \"02:00:00:00:00:01\"\nsource-check = \"mac\"", "source-check"),
     ] {
         let text = text.replacen("[underlay", &format!("{line}\n[underlay"), 1) + node;
-        let nodes = if key == "source-check" { text.replace(node, "") } else { text };
+        let text = if key.ends_with("nodes") { text } else { text.replace(node, "") };
         let line = if key == "source-check" { 5 } else { 4 };
-        one_error(&nodes, line, &[&format!("{key} of port \"nic\": it is the port of underlay \"wan\"")]);
+        one_error(&text, line, &[&format!("{key} of port \"nic\": it is the port of underlay \"wan\"")]);
     }
 }
 
