@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use straightline_guest::{Guest, GuestOptions};
-use straightline_testing::{frame, mac, take, wait_all_back};
+use straightline_testing::{arrived, frame, mac, take, wait_all_back};
 use straightline_virtio::net_header::NetHeader;
 
 use super::Fixture;
@@ -80,4 +80,42 @@ fn limits_hold_and_change_as_the_page_says() {
     assert!(answer.contains("rate-in 400 Mbit/s (set by a command) is now 100 Mbit/s"), "{answer}");
     let done = fixture.execute(&["rate", "vm1", "in", "1 bit/s", "--api", "api.sock"]);
     assert!(done.code != Some(0) && done.err.contains("too low; it must be 600 kbit/s to 1 Tbit/s"), "{done:?}");
+}
+
+/// SIGTERM while packets wait in their ring: the switch ends, and the next one goes on with them. None is
+/// lost, and none comes twice.
+#[test]
+fn packets_that_wait_outlive_the_switch() {
+    let fixture = Fixture::new();
+    let port =
+        |name: &str, more: &str| format!("[port.{name}]\nkind = \"vhost-user\"\nsocket = \"{name}.sock\"\n{more}");
+    let limit = "rate-in = \"50 packet/s\"\nburst = \"10 packet\"\n";
+    let text = port("a", limit) + &port("b", "") + "[patch.p]\nports = [\"a\", \"b\"]\n";
+    fs::write(fixture.path("wait.toml"), text).unwrap();
+    let start = || Running::start_as(fixture.command(&["run", "wait.toml"]));
+    let running = start();
+    let mut guests = ["a", "b"]
+        .map(|name| Guest::connect(&fixture.path(&format!("{name}.sock")), &GuestOptions::default()).unwrap());
+    for n in 0..60 {
+        assert!(guests[0].send(&NetHeader::default(), &frame(mac(2), mac(1), 60, n)));
+    }
+    guests[0].flush();
+    let mut got = take(&mut guests[1], 10);
+    running.signal("TERM");
+    assert_eq!(running.finish().code, Some(0));
+    got.extend(arrived(&mut guests[1]));
+    let running = start();
+    // The receiver is there first.
+    for (guest, name) in guests.iter_mut().zip(["a", "b"]).rev() {
+        // The buffers that the first switch has used come back.
+        guest.flush();
+        guest.reconnect(&fixture.path(&format!("{name}.sock"))).unwrap();
+    }
+    let left = 60 - got.len();
+    got.extend(take(&mut guests[1], left));
+    assert!((0..).zip(&got).all(|(n, (_, got))| *got == frame(mac(2), mac(1), 60, n)), "in order");
+    wait_all_back(&mut guests[0]);
+    assert!(arrived(&mut guests[1]).is_empty(), "none comes twice");
+    running.signal("TERM");
+    assert_eq!(running.finish().code, Some(0));
 }
