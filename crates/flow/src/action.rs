@@ -14,11 +14,11 @@ impl PortNumber {
     pub const IN_PORT: Self = Self(0xfff8);
 }
 
-/// Way in which `text` writes a change of a field. It does not change the action's effect.
+/// Way in which text writes a change of a field. It does not change the action's effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Spelling {
-    /// `load:…->NXM_…[…]`.
-    Load,
+    /// `load:…->NXM_…[…]`, with the bits as they are named there.
+    Load(Subfield),
     /// `mod_dl_src`, `mod_vlan_vid` and so on, for a change of all bits of some fields.
     Mod,
 }

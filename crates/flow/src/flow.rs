@@ -8,6 +8,9 @@ use crate::matching::Match;
 /// Number of tables: 0 to 253. OvS keeps table 254 for itself, and 255 means all tables.
 pub const TABLES: u8 = 254;
 
+/// Greatest number of actions of a flow.
+pub const MAX_ACTIONS: usize = 1024;
+
 /// Priority of a flow that names none.
 pub const DEFAULT_PRIORITY: u16 = 0x8000;
 
@@ -79,4 +82,18 @@ pub struct FlowMod {
     pub reset_counts: bool,
     /// Actions in order.
     pub actions: Vec<Action>,
+}
+
+impl FlowMod {
+    /// Returns the flow that the request adds.
+    #[must_use]
+    pub fn into_flow(self) -> Flow {
+        Flow {
+            key: FlowKey { table: self.table.unwrap_or(0), priority: self.priority, condition: self.condition },
+            cookie: self.cookie.unwrap_or(0),
+            idle_timeout: self.idle_timeout,
+            hard_timeout: self.hard_timeout,
+            actions: self.actions,
+        }
+    }
 }
