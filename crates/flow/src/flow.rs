@@ -1,5 +1,6 @@
 //! Flows, and requests to change them.
 
+use std::cmp::Ordering;
 use std::time::Duration;
 
 use crate::action::{Action, PortNumber};
@@ -15,7 +16,9 @@ pub const MAX_ACTIONS: usize = 1024;
 pub const DEFAULT_PRIORITY: u16 = 0x8000;
 
 /// Identity of a flow: no two flows of a bridge have the same.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+///
+/// Keys are in the order of tables, then of priorities, the greatest first.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FlowKey {
     /// Table.
     pub table: u8,
@@ -23,6 +26,19 @@ pub struct FlowKey {
     pub priority: u16,
     /// Condition.
     pub condition: Match,
+}
+
+impl Ord for FlowKey {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let priority = || other.priority.cmp(&self.priority);
+        self.table.cmp(&other.table).then_with(priority).then_with(|| self.condition.cmp(&other.condition))
+    }
+}
+
+impl PartialOrd for FlowKey {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
 }
 
 /// A flow: which packets it is for, and the work on them.

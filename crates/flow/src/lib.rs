@@ -25,14 +25,17 @@ mod numbers;
 mod parse;
 mod ports;
 mod prerequisite;
+mod tables;
 mod text;
 
 pub use action::{Action, PortNumber, Spelling};
 pub use field::{Field, Format, Subfield, VLAN_PRESENT};
 pub use flow::{DEFAULT_PRIORITY, Flow, FlowCommand, FlowKey, FlowMod, MAX_ACTIONS, TABLES};
 pub use matching::{FieldTest, Match};
-pub use meter::MAX_METER;
+pub use meter::{Meter, MeterUnit, parse_meter, parse_meter_number};
+pub use numbers::MAX_METER;
 pub use parse::{FlowError, MAX_LINE, parse_flow, parse_flows};
 pub use ports::{NoPortNames, PortNames};
 pub use prerequisite::Prerequisite;
+pub use tables::{Expiry, FlowChanges, FlowCount, FlowEntry, FlowTables, MAX_FLOWS, MAX_METERS, NoCount, Owner};
 pub use text::{FlowStatistics, FlowWriter};

@@ -49,3 +49,6 @@ pub(crate) const SHORT_FORMS: [(&str, u16, Option<u8>); 13] = [
     ("arp", ARP, None),
     ("rarp", RARP, None),
 ];
+
+/// Greatest number of a meter.
+pub const MAX_METER: u32 = 65_535;

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::flow::{FlowCommand, FlowKey};
-use crate::meter::MAX_METER;
+use crate::numbers::MAX_METER;
 use crate::parse::{parse_flow, parse_flows};
 use crate::ports::NoPortNames;
 use crate::prerequisite::Prerequisite;

@@ -9,6 +9,7 @@ use crate::action::{Action, Spelling};
 use crate::field::{Field, Subfield, VLAN_PRESENT};
 use crate::flow::{MAX_ACTIONS, TABLES};
 use crate::matching::Match;
+use crate::numbers::MAX_METER;
 use crate::ports::PortNames;
 use crate::prerequisite::Prerequisite;
 
@@ -295,7 +296,7 @@ impl ActionReader<'_> {
         if !self.actions.is_empty() {
             return Err(word.wrong("stands behind another action: write `meter` first, and once"));
         }
-        let greatest = u128::from(crate::meter::MAX_METER);
+        let greatest = u128::from(MAX_METER);
         let number = limited(word, word.needed()?, greatest)?;
         match u32::try_from(number) {
             Ok(number @ 1..) => Ok(Action::Meter(number)),

@@ -14,8 +14,8 @@ use crate::flow::{DEFAULT_PRIORITY, FlowCommand, FlowMod};
 use crate::ports::PortNames;
 use condition::ConditionReader;
 pub use error::FlowError;
-use value::limited;
-use words::{Word, words};
+pub(crate) use value::limited;
+pub(crate) use words::{Word, words};
 
 /// Greatest length of a flow's text in bytes.
 pub const MAX_LINE: usize = 65_536;

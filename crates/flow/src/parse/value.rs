@@ -23,7 +23,7 @@ pub(super) fn number(text: &str) -> Option<u128> {
 }
 
 /// Reads a number of at most `greatest`.
-pub(super) fn limited(word: Word<'_>, text: &str, greatest: u128) -> Result<u128, FlowError> {
+pub(crate) fn limited(word: Word<'_>, text: &str, greatest: u128) -> Result<u128, FlowError> {
     match number(text) {
         Some(value) if value <= greatest => Ok(value),
         Some(_) => Err(word.wrong(format!("is out of range: use 0 to {greatest}"))),

@@ -4,13 +4,13 @@ use super::error::FlowError;
 
 /// A word: a key, and mostly a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Word<'a> {
+pub(crate) struct Word<'a> {
     /// The whole word.
-    pub(super) text: &'a str,
+    pub(crate) text: &'a str,
     /// The part before the value.
-    pub(super) key: &'a str,
+    pub(crate) key: &'a str,
     /// The value, without its parentheses.
-    pub(super) value: Option<&'a str>,
+    pub(crate) value: Option<&'a str>,
 }
 
 impl<'a> Word<'a> {
@@ -27,7 +27,7 @@ impl<'a> Word<'a> {
     }
 
     /// Returns the value, or the mistake that there is none.
-    pub(super) fn needed(&self) -> Result<&'a str, FlowError> {
+    pub(crate) fn needed(&self) -> Result<&'a str, FlowError> {
         match self.value {
             Some(value) if !value.is_empty() => Ok(value),
             _ => Err(FlowError::new(self.text, format!("has no value: write `{}=…`", self.key))),
@@ -35,13 +35,13 @@ impl<'a> Word<'a> {
     }
 
     /// Creates a mistake in the word.
-    pub(super) fn wrong(&self, problem: impl Into<String>) -> FlowError {
+    pub(crate) fn wrong(&self, problem: impl Into<String>) -> FlowError {
         FlowError::new(self.text, problem)
     }
 }
 
 /// Splits text at commas and spaces, but not within parentheses or quotes.
-pub(super) fn words(text: &str) -> Result<Vec<Word<'_>>, FlowError> {
+pub(crate) fn words(text: &str) -> Result<Vec<Word<'_>>, FlowError> {
     let mut words = Vec::new();
     let mut start = 0;
     let mut depth = 0_usize;
