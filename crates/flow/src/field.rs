@@ -142,7 +142,7 @@ fields! {
     IpProto: 8 bits, Decimal, needs Ip, exact, read, nxm "NXM_OF_IP_PROTO", names ["nw_proto", "ip_proto"];
     /// Traffic class of IPv6, or type of service of IPv4: 6 bits DSCP and 2 bits ECN. Text has the
     /// DSCP in its place, and no ECN.
-    IpTos: 8 bits, Decimal, needs Ip, masked, written, nxm "NXM_OF_IP_TOS", names ["nw_tos"];
+    IpTos: 8 bits, Decimal, needs Ip, exact, written, nxm "NXM_OF_IP_TOS", names ["nw_tos"];
     /// Part of the traffic class: the DSCP.
     IpDscp: 6 bits, Decimal, needs Ip, exact, written, nxm "OXM_OF_IP_DSCP", names ["ip_dscp"];
     /// Part of the traffic class: the ECN bits.

@@ -27,6 +27,7 @@ mod ports;
 mod prerequisite;
 mod tables;
 mod text;
+mod trace;
 
 pub use action::{Action, PortNumber, Spelling};
 pub use field::{Field, Format, Subfield, VLAN_PRESENT};
@@ -34,8 +35,8 @@ pub use flow::{DEFAULT_PRIORITY, Flow, FlowCommand, FlowKey, FlowMod, MAX_ACTION
 pub use matching::{FieldTest, Match};
 pub use meter::{Meter, MeterUnit, parse_meter, parse_meter_number};
 pub use numbers::MAX_METER;
-pub use parse::{FlowError, MAX_LINE, parse_flow, parse_flows};
-pub use ports::{NoPortNames, PortNames};
+pub use parse::{FlowError, MAX_LINE, parse_flow, parse_flows, parse_line};
+pub use ports::{NoPortNames, PortNames, PortTable};
 pub use prerequisite::Prerequisite;
 pub use tables::{Expiry, FlowChanges, FlowCount, FlowEntry, FlowTables, MAX_FLOWS, MAX_METERS, NoCount, Owner};
 pub use text::{FlowStatistics, FlowWriter};

@@ -61,14 +61,23 @@ pub fn parse_flows(
 ) -> Result<Vec<(usize, FlowMod)>, FlowError> {
     let mut flows = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
-        let line = without_comment(line).trim();
-        if line.is_empty() {
-            continue;
-        }
-        let (command, flow) = FlowCommand::split(line).unwrap_or((command, line));
-        flows.push((number, parse_flow(flow, command, ports).map_err(|error| error.at(number))?));
+        let flow = parse_line(line, command, ports).map_err(|error| error.at(number))?;
+        flows.extend(flow.map(|flow| (number, flow)));
     }
     Ok(flows)
+}
+
+/// Reads a line of a file. `None`: it has no flow.
+///
+/// # Errors
+/// The word that is wrong, with a remedy.
+pub fn parse_line(line: &str, command: FlowCommand, ports: &dyn PortNames) -> Result<Option<FlowMod>, FlowError> {
+    let line = without_comment(line).trim();
+    if line.is_empty() {
+        return Ok(None);
+    }
+    let (command, flow) = FlowCommand::split(line).unwrap_or((command, line));
+    parse_flow(flow, command, ports).map(Some)
 }
 
 /// Cuts a comment off. A `#` in quotes belongs to a name.

@@ -81,6 +81,11 @@ impl<C: FlowCount> FlowTables<C> {
         self.flows.values()
     }
 
+    /// Returns the flows from a key on, in the order of their keys.
+    pub fn from(&self, first: &FlowKey) -> impl Iterator<Item = &Arc<FlowEntry<C>>> {
+        self.flows.range(first..).map(|(_, entry)| entry)
+    }
+
     /// Returns the flow of a key.
     #[must_use]
     pub fn get(&self, key: &FlowKey) -> Option<&Arc<FlowEntry<C>>> {
