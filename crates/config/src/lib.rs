@@ -58,6 +58,7 @@ use std::path::{Path, PathBuf};
 
 use toml::de::DeTable;
 
+pub use straightline_flow::{Meter, MeterUnit};
 pub use straightline_nodes::{IpPrefix, MacLimit, MacPrefix, NativeVlan, PortRules, PortVlans, StormLimits, VlanRole};
 pub use straightline_port::socket_path;
 pub use straightline_underlay::{Address, Cookie, L2tpOver, Network, PathMtuErrors, TunnelKind};
@@ -80,8 +81,8 @@ pub use sections::port_list::PortList;
 pub use sections::rate::rate_text;
 pub use sections::section::is_name;
 pub use sections::types::{
-    BridgeConfig, Config, Copies, Idle, Mechanism, PatchConfig, PortConfig, PortNetwork, PortRate, RateConfig,
-    SandboxConfig, SourceCheckConfig, StaticEntry, SwitchConfig, UnderlayConfig, WhenFull,
+    BridgeConfig, Config, Copies, FlowsConfig, Idle, Mechanism, PatchConfig, PortConfig, PortNetwork, PortRate,
+    RateConfig, SandboxConfig, SourceCheckConfig, StaticEntry, SwitchConfig, UnderlayConfig, WhenFull,
 };
 pub use users::seal_names;
 
@@ -264,7 +265,8 @@ impl Config {
             return Err(report.into_errors());
         }
 
-        let mut draft = Draft::default();
+        let folder = Path::new(file).parent().map(Path::to_owned).unwrap_or_default();
+        let mut draft = Draft { folder, ..Draft::default() };
         read(&root, machine, kinds, &mut report, &mut draft);
         cross::complete(&mut draft);
         cross::check(&draft, &mut report);
@@ -295,6 +297,8 @@ impl Config {
 /// The parts of a configuration that are read so far, with the places that later findings point at.
 #[derive(Default)]
 struct Draft {
+    /// The folder of the file, at which relative paths of other files begin.
+    folder: PathBuf,
     switch: SwitchConfig,
     ports: Vec<(PortConfig, port::PortSpans)>,
     underlays: Vec<(UnderlayConfig, underlay::UnderlaySpans)>,

@@ -11,6 +11,7 @@ use super::*;
 use crate::Needs;
 
 mod consequences;
+mod flows;
 mod mistakes;
 mod nodes;
 mod tunnels;

@@ -128,6 +128,9 @@ fn bridge_change(old: &BridgeConfig, new: &BridgeConfig) -> String {
     if old.statics != new.statics {
         parts.push("its static addresses have changed".to_owned());
     }
+    if old.flows != new.flows {
+        parts.push("its flows have changed".to_owned());
+    }
     parts.join(", ")
 }
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod bridge_port;
 pub(crate) mod dscp;
+pub(crate) mod flows;
 pub(crate) mod kind;
 pub(crate) mod needs;
 pub(crate) mod network;

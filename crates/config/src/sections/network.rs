@@ -6,6 +6,7 @@ use toml::de::DeValue;
 
 use crate::diagnostic::{Findings, Span};
 use crate::key::{Absent, Key, UNBOUNDED, Value};
+use crate::sections::flows;
 use crate::sections::section::Section;
 use crate::{BridgeConfig, Draft, Mac, PatchConfig, StaticEntry, WhenFull};
 
@@ -88,6 +89,9 @@ pub(crate) const BRIDGE_KEYS: &[Key] = &[
         "`true`: packets to a multicast group go only to the ports that listen to it, as IGMP and MLD tell.",
         "true",
     ),
+    flows::FLOWS,
+    flows::FLOWS_FILE,
+    flows::METERS,
 ];
 
 pub(crate) fn read_patch(name: &str, section: &Section<'_>, report: &mut Findings<'_>, draft: &mut Draft) {
@@ -142,15 +146,11 @@ pub(crate) fn read_bridge(name: &str, section: &Section<'_>, report: &mut Findin
         );
         report.error(&span, message);
     }
-    let bridge = BridgeConfig {
-        name: name.to_owned(),
-        ports: ports.map(|ports| ports.names).unwrap_or_default(),
-        ageing,
-        limit: most,
-        loop_protection,
-        statics,
-        snooping,
-    };
+    // Without ports, each name in a flow would be a further mistake.
+    let ports = ports.map(|ports| ports.names).unwrap_or_default();
+    let flows = if ports.is_empty() { None } else { flows::read(section, &ports, &draft.folder, report) };
+    let bridge =
+        BridgeConfig { name: name.to_owned(), ports, ageing, limit: most, loop_protection, statics, snooping, flows };
     draft.bridges.push((bridge, static_spans));
 }
 

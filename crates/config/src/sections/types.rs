@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use caps::Capability;
 use rustix::process::getegid;
 use straightline_api::{Joined, JoinedKind, Port};
+use straightline_flow::Meter;
 use straightline_graph::{OWN_MODE, Permissions, RateLimits};
 use straightline_nodes::{Dscp, IpPrefix, MacPrefix, PortRules, PortVlans};
 use straightline_packet::Level;
@@ -487,6 +488,19 @@ pub struct BridgeConfig {
     pub statics: Vec<StaticEntry>,
     /// IGMP and MLD snooping.
     pub snooping: bool,
+    /// Flow tables in front of the bridge. `None`: the file has none for it.
+    pub flows: Option<FlowsConfig>,
+}
+
+/// The flow tables of a bridge, as the file has them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FlowsConfig {
+    /// Meters, each with its number.
+    pub meters: Vec<(u32, Meter)>,
+    /// The lines of all flows: those of `flows-file`, then those of `flows`.
+    pub lines: Vec<String>,
+    /// The path of `flows-file`.
+    pub file: Option<PathBuf>,
 }
 
 impl BridgeConfig {
@@ -506,6 +520,7 @@ impl BridgeConfig {
             loop_protection: true,
             statics: Vec::new(),
             snooping: false,
+            flows: None,
         }
     }
 }

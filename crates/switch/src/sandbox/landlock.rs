@@ -28,9 +28,12 @@ const TUN: &str = "/dev/net/tun";
 /// it restrict pipes reopened through `/proc/self/fd`: Landlock does not cover the kernel's
 /// internal file systems. The filter in `calls` allows only those of these operations that the
 /// configuration needs.
-pub(super) fn enter(folders: &[PathBuf], file: &Path) -> Result<String, String> {
+///
+/// `others` are further files that a reload reads.
+pub(super) fn enter(folders: &[PathBuf], file: &Path, others: &[PathBuf]) -> Result<String, String> {
     let sockets = folders.iter().map(|folder| (folder.clone(), AccessFs::MakeSock | AccessFs::RemoveFile));
-    let readable = readable(file).into_iter().map(|path| (path, AccessFs::ReadFile.into()));
+    let readable =
+        readable(file).into_iter().chain(others.iter().cloned()).map(|path| (path, AccessFs::ReadFile.into()));
     in_force(restrict(sockets.chain(readable)))
 }
 
