@@ -32,7 +32,7 @@ macro_rules! columns {
 columns! {
     /// Port of the switch by which the packet came.
     InPort: 32,
-    /// VLAN identifier, with whatever bits of the tag the caller adds.
+    /// VLAN tag: its identifier, with whatever bits of the tag the caller adds.
     Vlan: 16,
     /// First 16 bits of the destination MAC address.
     EthDstHigh: 16,
@@ -50,7 +50,7 @@ columns! {
     IpSrc1: 32,
     /// Third word.
     IpSrc2: 32,
-    /// Last word of an IPv6 source address, or an IPv4 source address.
+    /// Last word of an IPv6 source address, or an IPv4 source address, or the sender's in ARP.
     IpSrc3: 32,
     /// First word of an IPv6 destination address.
     IpDst0: 32,
@@ -58,9 +58,10 @@ columns! {
     IpDst1: 32,
     /// Third word.
     IpDst2: 32,
-    /// Last word of an IPv6 destination address, or an IPv4 destination address.
+    /// Last word of an IPv6 destination address, or an IPv4 destination address, or the target's in
+    /// ARP.
     IpDst3: 32,
-    /// IP protocol.
+    /// IP protocol, or operation of ARP.
     Protocol: 8,
     /// Source port of TCP, UDP or SCTP.
     SrcPort: 16,
@@ -76,6 +77,48 @@ columns! {
     ConnectionState: 8,
     /// Mark of the packet.
     Mark: 32,
+    /// Type of service of IPv4, or traffic class of IPv6.
+    Tos: 8,
+    /// Time to live, or hop limit.
+    Ttl: 8,
+    /// Fragments: bit 0 is set for each fragment, bit 1 for each but the first one.
+    Fragment: 2,
+    /// IPv6 flow label.
+    FlowLabel: 20,
+    /// First 16 bits of the sender's MAC address in ARP, or of the source link-layer address in
+    /// neighbour discovery.
+    ShaHigh: 16,
+    /// Last 32 bits of it.
+    ShaLow: 32,
+    /// First 16 bits of the target's MAC address in ARP, or of the target link-layer address in
+    /// neighbour discovery.
+    ThaHigh: 16,
+    /// Last 32 bits of it.
+    ThaLow: 32,
+    /// First word of the target of neighbour discovery.
+    NdTarget0: 32,
+    /// Second word.
+    NdTarget1: 32,
+    /// Third word.
+    NdTarget2: 32,
+    /// Last word.
+    NdTarget3: 32,
+    /// First register: a word that earlier tables have written.
+    Reg0: 32,
+    /// Second register.
+    Reg1: 32,
+    /// Third register.
+    Reg2: 32,
+    /// Fourth register.
+    Reg3: 32,
+    /// Fifth register.
+    Reg4: 32,
+    /// Sixth register.
+    Reg5: 32,
+    /// Seventh register.
+    Reg6: 32,
+    /// Eighth register.
+    Reg7: 32,
 }
 
 impl Column {
@@ -84,6 +127,13 @@ impl Column {
 
     /// The words of an IPv6 destination address, first word first.
     pub const IP_DST: [Self; 4] = [Self::IpDst0, Self::IpDst1, Self::IpDst2, Self::IpDst3];
+
+    /// The words of the target of neighbour discovery, first word first.
+    pub const ND_TARGET: [Self; 4] = [Self::NdTarget0, Self::NdTarget1, Self::NdTarget2, Self::NdTarget3];
+
+    /// The registers.
+    pub const REGISTERS: [Self; 8] =
+        [Self::Reg0, Self::Reg1, Self::Reg2, Self::Reg3, Self::Reg4, Self::Reg5, Self::Reg6, Self::Reg7];
 
     /// Returns the greatest value.
     #[must_use]

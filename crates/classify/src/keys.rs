@@ -6,8 +6,14 @@ use crate::column::{COLUMNS, Column};
 pub const MAX_KEYS: usize = 256;
 
 /// The key of one packet: a value for each column, 0 at first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key([u32; COLUMNS]);
+
+impl Default for Key {
+    fn default() -> Self {
+        Self([0; COLUMNS])
+    }
+}
 
 impl Key {
     /// Returns the value of a column.

@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use straightline_simd::Level;
 
+use crate::column::Column;
 use crate::forest::Forest;
 use crate::keys::Keys;
 use crate::rule::{NONE, Rank, Rule, Rules};
@@ -54,6 +55,8 @@ struct Layer {
     /// Numbers by rank.
     ids: Vec<RuleId>,
     priorities: Vec<u32>,
+    results: Vec<u32>,
+    columns: Vec<Column>,
     structure: Box<dyn Structure>,
 }
 
@@ -63,9 +66,11 @@ impl Layer {
         rules.sort_by_key(|(id, rule)| (std::cmp::Reverse(rule.priority()), *id));
         let ids = rules.iter().map(|(id, _)| *id).collect();
         let priorities = rules.iter().map(|(_, rule)| rule.priority()).collect();
+        let results = rules.iter().map(|(_, rule)| rule.result()).collect();
         let rules: Rules = rules.into_iter().map(|(_, rule)| rule).collect();
         let structure = compile(&rules);
-        Self { rules, ids, priorities, structure }
+        let columns = rules.columns();
+        Self { rules, ids, priorities, results, columns, structure }
     }
 
     fn scanned(rules: Vec<(RuleId, Rule)>, level: Level) -> Self {
@@ -122,6 +127,25 @@ impl Snapshot {
             Some(at) => (&self.added, at),
         };
         Some((*layer.ids.get(at)?, layer.rules.as_slice().get(at)?))
+    }
+
+    /// Returns the result of the rule that [`Self::lookup`] found; `None` for [`NONE`]. It takes less
+    /// time than [`Self::rule`].
+    #[inline]
+    #[must_use]
+    pub fn result(&self, rank: Rank) -> Option<u32> {
+        let at = rank as usize;
+        let base = &self.base.results;
+        base.get(at).or_else(|| self.added.results.get(at - base.len())).copied()
+    }
+
+    /// Returns the columns that rules test, those of dead rules included.
+    #[must_use]
+    pub fn columns(&self) -> Vec<Column> {
+        let mut columns = [&*self.base.columns, &*self.added.columns].concat();
+        columns.sort_unstable();
+        columns.dedup();
+        columns
     }
 
     /// Returns the sums of both parts, and the number of live rules.
@@ -224,6 +248,12 @@ impl Table {
             self.snapshot.added = Arc::new(Layer::scanned(all, self.level));
         }
         new
+    }
+
+    /// Returns the number of changes since the rules were compiled. Each makes lookups a little slower.
+    #[must_use]
+    pub fn changes(&self) -> usize {
+        self.snapshot.added.len() + self.snapshot.dead.len()
     }
 
     /// Returns the work to compile all rules. It is worth while after changes.

@@ -76,11 +76,14 @@ struct Trees<const W: usize> {
 
 /// Columns of the rows of most sets.
 const FEW: usize = 8;
+/// Columns of the rows of larger sets. Few sets test more.
+const SOME: usize = 16;
 const ALL: usize = COLUMNS.next_multiple_of(8);
 
 #[derive(Clone, Debug)]
 enum Width {
     Few(Trees<FEW>),
+    Some(Trees<SOME>),
     All(Trees<ALL>),
 }
 
@@ -98,6 +101,8 @@ impl Forest {
         let columns = rules.columns();
         let width = if columns.len() <= FEW {
             Width::Few(Trees::new(rules, &columns))
+        } else if columns.len() <= SOME {
+            Width::Some(Trees::new(rules, &columns))
         } else {
             Width::All(Trees::new(rules, &columns))
         };
@@ -109,6 +114,7 @@ impl Structure for Forest {
     fn lookup(&self, keys: &Keys, dead: &Dead, best: &mut Best) {
         match &self.width {
             Width::Few(trees) => dispatch::run(self.level, ForestLookup { trees, keys, dead, best }),
+            Width::Some(trees) => dispatch::run(self.level, ForestLookup { trees, keys, dead, best }),
             Width::All(trees) => dispatch::run(self.level, ForestLookup { trees, keys, dead, best }),
         }
     }
@@ -116,6 +122,7 @@ impl Structure for Forest {
     fn statistics(&self) -> Statistics {
         match &self.width {
             Width::Few(trees) => trees.statistics(),
+            Width::Some(trees) => trees.statistics(),
             Width::All(trees) => trees.statistics(),
         }
     }
@@ -123,6 +130,7 @@ impl Structure for Forest {
     fn accesses(&self, key: &Key) -> usize {
         match &self.width {
             Width::Few(trees) => trees.accesses(key),
+            Width::Some(trees) => trees.accesses(key),
             Width::All(trees) => trees.accesses(key),
         }
     }
