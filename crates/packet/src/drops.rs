@@ -80,6 +80,20 @@ reasons! {
     /// No other port has joined the packet's multicast group, as far as the bridge's snooping knows.
     NotJoined = "not-joined",
         "Nothing needs to be done, unless a guest misses packets: look at `straightline table snooping:BRIDGE`.";
+    /// No flow of the bridge's tables matches the packet.
+    NoFlow = "no-flow", "Add a flow of low priority, such as `priority=0,actions=normal`, if such packets shall pass.";
+    /// The actions of the packet's flows end without an output.
+    FlowDrop = "flow-drop",
+        "Find out with `straightline flow trace BRIDGE` which flows drop the packet, if it shall pass.";
+    /// The packet's flows resubmit it more often, or deeper, than flow tables allow.
+    FlowLimit = "flow-limit", "Look for flows that resubmit packets to their own table, or to an earlier one.";
+    /// The time to live of a packet has run out at `dec_ttl`.
+    FlowTtl = "flow-ttl", "Look for a loop between routers, or let the sender use a greater time to live.";
+    /// A packet exceeds the rate of a meter.
+    FlowMeter = "flow-meter", "Nothing needs to be done, unless the meter's rate is too low: raise it.";
+    /// A flow table needs headers of the packet that lie behind its first 512 bytes, or cannot change
+    /// them there.
+    FlowHeaders = "flow-headers", "Look for a sender of packets with very long IPv6 extension headers.";
     /// A node that the program brings, such as a filter, dropped the packet.
     Node = "node", "Check the settings of the nodes that ports name in `nodes` or `egress-nodes`.";
     /// A descriptor names memory that the guest does not have.
@@ -176,6 +190,12 @@ impl Reason {
             | Reason::Rate
             | Reason::Loop
             | Reason::NotJoined
+            | Reason::NoFlow
+            | Reason::FlowDrop
+            | Reason::FlowLimit
+            | Reason::FlowTtl
+            | Reason::FlowMeter
+            | Reason::FlowHeaders
             | Reason::Node
             | Reason::BadAddress
             | Reason::BadDirection

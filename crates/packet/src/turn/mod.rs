@@ -98,7 +98,6 @@ pub struct Turn<'t> {
     /// Unused part of the memory of the two-copy mode.
     bounce_buffer: &'t mut [u8],
     sources: Vec<&'t dyn AtTurnEnd>,
-    rcu: &'t Rcu,
     served: &'t ServedCell,
     /// Bytes of bodies that this turn accepts.
     body_limit: u32,
@@ -191,10 +190,6 @@ impl<'t> Turn<'t> {
     /// Returns the number of body bytes that lie in borrowed memory.
     pub fn borrowed(&self) -> u32 {
         self.borrowed
-    }
-
-    pub(super) fn rcu(&self) -> &Rcu {
-        self.rcu
     }
 
     /// Records the port or node that the turn serves from here on, for a [`TurnWatch`].

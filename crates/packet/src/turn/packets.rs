@@ -10,7 +10,7 @@ use straightline_wire::{FrameLimit, vlan};
 
 use super::annotation::Annotations;
 use super::observe::Observers;
-use super::{Settings, narrow, narrow16};
+use super::{Rcu, Settings, narrow, narrow16};
 use crate::slot::{Disposition, HEADROOM, SLOT_DATA, Slot};
 use crate::{Checksum, Drops, MAX_BATCH, MemorySegment, Offload, PacketId, PortIndex, Reason};
 
@@ -53,6 +53,7 @@ pub struct Packets<'t> {
     pub(super) now: u32,
     /// The worker's observers, if there are any.
     pub(super) observers: Option<Box<Observers>>,
+    pub(super) rcu: &'t Rcu,
 }
 
 impl fmt::Debug for Packets<'_> {
@@ -62,6 +63,11 @@ impl fmt::Debug for Packets<'_> {
 }
 
 impl Packets<'_> {
+    /// Returns the readers to which the worker of this turn belongs.
+    pub(super) fn rcu(&self) -> &Rcu {
+        self.rcu
+    }
+
     /// Prefetches the parts of a later packet that a node touches first: the slot's words, and the
     /// first line of the head. [`Batch::ahead`](crate::Batch::ahead) yields such packets.
     ///

@@ -28,7 +28,7 @@ use std::fmt;
 
 use crossbeam_utils::CachePadded;
 
-use super::Turn;
+use super::Packets;
 use super::sync::{self, Arc, AtomicPtr, AtomicU64, Mutex, MutexGuard, Ordering, fence};
 use crate::IgnorePoison;
 
@@ -201,17 +201,18 @@ impl<T: Send + Sync + 'static> RcuCell<T> {
         RcuCell { at: AtomicPtr::new(std::ptr::null_mut()), rcu: rcu.clone() }
     }
 
-    /// Returns the value, for as long as the turn lasts.
+    /// Returns the value, for as long as the turn of these packets lasts. A [`Turn`](super::Turn) is
+    /// taken as its packets.
     ///
     /// # Panics
     /// If the turn belongs to a reader of another [`Rcu`].
     #[inline]
-    pub fn load<'t>(&self, turn: &Turn<'t>) -> Option<&'t T> {
-        assert!(self.rcu.same(turn.rcu()), "a value is read through the rcu that it was published for");
+    pub fn load<'t>(&self, packets: &Packets<'t>) -> Option<&'t T> {
+        assert!(self.rcu.same(packets.rcu()), "a value is read through the rcu that it was published for");
         // SAFETY: the pointer is null or came from a Box. `swap` and `drop` take it out, and free
-        // it only after every turn under way has ended. This turn is under way until 't is over. 't
-        // is a turn's own lifetime: `Arena::turn` takes a closure for any 't. So the reference
-        // cannot leave the turn.
+        // it only after every turn under way has ended. The turn of these packets is under way until
+        // 't is over. 't is a turn's own lifetime: `Arena::turn` takes a closure for any 't. So the
+        // reference cannot leave the turn.
         unsafe { self.at.load(Ordering::Acquire).as_ref() }
     }
 

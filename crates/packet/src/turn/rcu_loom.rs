@@ -27,10 +27,10 @@ mod sync {
 
 use rcu::{Rcu, RcuCell};
 
-/// A turn, as far as the RCU is concerned.
-struct Turn<'t>(&'t Rcu);
+/// The packets of a turn, as far as the RCU is concerned.
+struct Packets<'t>(&'t Rcu);
 
-impl<'t> Turn<'t> {
+impl<'t> Packets<'t> {
     fn rcu(&self) -> &'t Rcu {
         self.0
     }
@@ -91,7 +91,7 @@ fn what_swap_gives_back_no_turn_can_see() {
                 for _ in 0..2 {
                     let guard = reader.enter();
                     // Only the address is compared: if the RCU failed, the pointer would dangle.
-                    let at = published.load(&Turn(reader.rcu())).map(std::ptr::from_ref).map(<*const _>::addr);
+                    let at = published.load(&Packets(reader.rcu())).map(std::ptr::from_ref).map(<*const _>::addr);
                     if at == old_at { &old_memory } else { &new_memory }.read();
                     drop(guard);
                 }
@@ -118,7 +118,7 @@ fn a_value_outlives_its_holder_for_the_turns_that_see_it() {
             thread::spawn(move || {
                 let reader = rcu.reader();
                 let guard = reader.enter();
-                assert!(published.load(&Turn(reader.rcu())).is_some());
+                assert!(published.load(&Packets(reader.rcu())).is_some());
                 drop(published);
                 memory.read();
                 drop(guard);
