@@ -13,6 +13,11 @@ pub struct Memory {
     len: usize,
 }
 
+// SAFETY: it owns its bytes, and it has no state beside them.
+unsafe impl Send for Memory {}
+// SAFETY: a shared reference gives segments only, and any thread may read and write guest memory.
+unsafe impl Sync for Memory {}
+
 impl Memory {
     /// Creates memory with these bytes.
     pub fn new(bytes: &[u8]) -> Self {
