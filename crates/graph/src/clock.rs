@@ -68,6 +68,14 @@ pub fn nanoseconds(cycles: u64) -> u64 {
     (to_f64(cycles.saturating_sub(start().0)) * factor) as u64
 }
 
+/// Returns the whole seconds of [`nanoseconds`]: the clock of [`Packets::now`], which all workers share.
+///
+/// [`Packets::now`]: straightline_packet::Packets::now
+#[inline]
+pub fn whole_seconds(cycles: u64) -> u32 {
+    u32::try_from(nanoseconds(cycles) / 1_000_000_000).unwrap_or(u32::MAX)
+}
+
 /// Converts a time to cycles.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive and far below 2^64")]
 pub fn in_cycles(time: Duration, hertz: f64) -> u64 {

@@ -9,6 +9,7 @@ mod forms;
 mod inputs;
 mod node;
 mod rates;
+mod rounds;
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -19,7 +20,7 @@ use deficit::{Load, Round};
 pub use forms::Form;
 use forms::FormGroup;
 use inputs::{Input, InputRate, Inputs};
-pub use node::{Next, Node};
+pub use node::{Departs, Next, Node};
 use straightline_packet::{
     Batch, InputRules, KeptPackets, MAX_BATCH, PacketId, PortIndex, Served, Step, StepKind, Turn,
 };
@@ -91,6 +92,8 @@ pub struct Graph {
     outputs: Ready,
     inputs: Inputs,
     waiting: Vec<WaitingOutput>,
+    /// The nodes that may send packets in further rounds.
+    rounds: Vec<usize>,
     /// Forms of packets. One is absent while its outputs run.
     forms: Vec<Option<Box<FormGroup>>>,
     /// Memory for the packets of enclosed nodes. It is absent while they run, and without such nodes.
@@ -144,6 +147,7 @@ impl Graph {
             outputs: Ready::default(),
             inputs: Inputs::default(),
             waiting: Vec::new(),
+            rounds: Vec::new(),
             forms: Vec::new(),
             kept: None,
             end: Arc::default(),
@@ -175,7 +179,12 @@ impl Graph {
     pub fn node(&mut self, name: impl Into<String>, node: Box<dyn Node>, edges: &[NodeIndex]) -> NodeIndex {
         let name = name.into();
         let served = self.name(None, &name);
-        self.entry(name, Action::Node(node), edges, served)
+        let has_rounds = node.has_rounds();
+        let index = self.entry(name, Action::Node(node), edges, served);
+        if has_rounds {
+            self.rounds.push(index.0);
+        }
+        index
     }
 
     fn entry(&mut self, name: String, action: Action, edges: &[NodeIndex], served: Served) -> NodeIndex {
@@ -325,6 +334,9 @@ impl Graph {
             self.note_debts(at);
         }
         self.run_outputs(turn, &mut at);
+        if !self.rounds.is_empty() {
+            self.run_rounds(turn, &mut at);
+        }
         turn.end();
         if self.inputs.has_rates() {
             self.settle(turn, taken);

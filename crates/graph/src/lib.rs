@@ -54,7 +54,7 @@ mod worker;
 
 pub use control::{NodeControl, RefusalNotes, Rows, TableEvent, TableView, Told, Unprepared};
 pub use epoll_waiter::{EpollWaiter, Token, Watch, is_eventfd};
-pub use graph::{Form, Graph, Next, Node, NodeIndex};
+pub use graph::{Departs, Form, Graph, Next, Node, NodeIndex};
 pub use mailbox::{Mailbox, Observation, Work};
 pub use police::Police;
 pub use port::{
@@ -62,7 +62,7 @@ pub use port::{
     ListenError, Null, OWN_MODE, Peer, Permissions, Port, PortControl, QueueAssignment, QueueCounters, RingCounters,
     RingStatus, RxFilter, Waiters, is_within, newest_link_note, peer, stop_all, wait_for_ends,
 };
-pub use rate::{Cost, Limit, Meter, RateBucket, RateLimits, RateOwner, RateStats, RateTable, TokenBucket};
+pub use rate::{Cost, Limit, Meter, Policer, RateBucket, RateLimits, RateOwner, RateStats, RateTable, TokenBucket};
 pub use rate_limit::{RateLimit, SharedLimit};
 pub use signal::{Signals, signal};
 pub use stats::{NodeStats, WorkerStats};

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use az::SaturatingAs;
 use straightline_packet::Arena;
 
-use crate::clock::{cycles, hertz, in_cycles, nanoseconds};
+use crate::clock::{cycles, hertz, in_cycles, nanoseconds, whole_seconds};
 use crate::{EpollWaiter, Graph, Mailbox, Progress, Signals, WorkerStats};
 
 /// The behaviour of a worker that finds no packets.
@@ -79,7 +78,6 @@ impl Worker {
         }
         let hertz = hertz();
         let poll_before_sleep = in_cycles(POLL_BEFORE_SLEEP, hertz);
-        let second = in_cycles(Duration::from_secs(1), hertz).max(1);
         let started = cycles();
         self.stats.started.add(started);
         self.stats.updated.add(started);
@@ -88,7 +86,7 @@ impl Worker {
         // so short that a second reading would take a fifth of it.
         let mut from = started;
         while !mailbox.is_full() || self.exchange(mailbox) {
-            self.arena.set_now((from.saturating_sub(started) / second).saturating_as::<u32>());
+            self.arena.set_now(whole_seconds(from));
             let packets = self.turn();
             self.stats.turns.add(1);
             let now = cycles();

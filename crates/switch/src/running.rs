@@ -1,9 +1,9 @@
 //! The state of a running switch, as answers, changes and events see it.
 
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use straightline_graph::clock::{cycles, seconds};
+use straightline_graph::clock::{cycles, nanoseconds};
 use straightline_graph::{NodeStats, PortControl, TableView, WorkerStats};
 use straightline_packet::{Drops, IgnorePoison, PortIndex};
 use straightline_port::device::Devices;
@@ -126,9 +126,7 @@ impl Snapshot {
 
     /// Calls `look` with what control halves do not know by themselves.
     pub(crate) fn view<R>(&self, look: impl FnOnce(&TableView<'_>) -> R) -> R {
-        // The clocks of workers differ by less than a second.
-        let started = self.workers.first().map_or(0, |(stats, _)| stats.started.get());
-        let now = seconds(cycles().saturating_sub(started));
+        let now = Duration::from_nanos(nanoseconds(cycles())).as_secs_f64();
         look(&TableView { now, port: &|port| self.name(port) })
     }
 }

@@ -110,14 +110,14 @@ impl dyn NodeControl {
 
 /// Names and the time, which a control half does not know by itself.
 pub struct TableView<'a> {
-    /// Seconds of the workers' clocks, which differ by less than a second.
+    /// Seconds of the clock that all workers share.
     pub now: f64,
     /// Returns the name of a port; empty if it is gone.
     pub port: &'a dyn Fn(PortIndex) -> String,
 }
 
 impl TableView<'_> {
-    /// Returns the whole seconds of the workers' clocks, as [`Packets::now`](straightline_packet::Packets::now)
+    /// Returns the whole seconds of the workers' clock, as [`Packets::now`](straightline_packet::Packets::now)
     /// has them.
     #[must_use]
     #[expect(

@@ -31,6 +31,18 @@ impl Graph {
     /// Charges packets that cost much to their inputs, if this turn has such packets.
     #[inline]
     pub(super) fn charge(&mut self, turn: &mut Turn<'_>, taken: usize) {
+        self.charge_beyond(turn, taken, true);
+    }
+
+    /// Charges the packets of a further round. They have been delivered before, so none can stay in its
+    /// ring.
+    pub(super) fn charge_round(&mut self, turn: &mut Turn<'_>) {
+        self.charge_beyond(turn, 0, false);
+    }
+
+    /// Charges packets that cost much. The first `taken` deliveries are no copies.
+    #[inline]
+    fn charge_beyond(&mut self, turn: &mut Turn<'_>, taken: usize, may_leave: bool) {
         let mut deliveries = 0;
         let mut outputs = 0;
         let mut sends = 0_u64;
@@ -54,16 +66,16 @@ impl Graph {
         let further = deliveries.saturating_sub(taken).saturating_as::<u32>();
         let copies = if further > 0 { further_copies(turn, further, outputs) } else { 0 };
         if sends.saturating_add(copies).saturating_as::<i64>() > self.turn_time / CHEAP {
-            self.charge_each(turn);
+            self.charge_each(turn, may_leave);
         }
     }
 
     /// Charges each packet for its sends, and for its copies beyond the first. Packets that are too
-    /// many stay in their rings.
+    /// many stay in their rings, if they may.
     #[cold]
-    fn charge_each(&mut self, turn: &mut Turn<'_>) {
+    fn charge_each(&mut self, turn: &mut Turn<'_>, may_leave: bool) {
         let mut costs = [0_u64; MAX_BATCH];
-        let mut has_copy = [false; MAX_BATCH];
+        let mut has_copy = [!may_leave; MAX_BATCH];
         for index in self.outputs.iter() {
             let entry = &self.entries[index];
             let mut add = |entry: &Entry, id: PacketId| {
@@ -84,7 +96,7 @@ impl Graph {
             input.account.limit(share);
             let before = input.account.balance;
             let too_many = input.account.charge(|packet| costs[packet]);
-            if input.rules.returns {
+            if input.rules.returns && may_leave {
                 turn.leave_tail(too_many.clone());
             }
             // The packets that cannot go back pass, and make a debt.
@@ -96,7 +108,7 @@ impl Graph {
                 turn.blame(input.served);
             }
         }
-        if turn.leaves_packets() {
+        if may_leave && turn.leaves_packets() {
             self.withdraw_left(turn);
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use straightline_packet::{Batch, PacketId, Packets};
+use straightline_packet::{Batch, MAX_BATCH, PacketId, Packets};
 
 use super::{Entry, Ready};
 use crate::NodeControl;
@@ -37,6 +37,23 @@ pub trait Node: Send {
     /// dropped as `node`.
     fn process(&mut self, packets: &mut Packets<'_>, batch: &Batch, next: &mut Next<'_>);
 
+    /// Returns whether the graph calls [`Self::next_round`] in each turn.
+    fn has_rounds(&self) -> bool {
+        false
+    }
+
+    /// Sends packets once more, after the outputs of the packets that were sent before have run. So a
+    /// node can change a packet between two of its outputs: each round delivers packets as they are
+    /// in that round. Returns whether it has sent a packet; then there is another round.
+    ///
+    /// `departs` says of each packet, by its index, whether it leaves its source's ring in this turn;
+    /// `None`: all do. The node must not send the others: nobody has delivered them, and they come
+    /// again.
+    fn next_round(&mut self, packets: &mut Packets<'_>, departs: Option<&Departs>, next: &mut Next<'_>) -> bool {
+        let _ = (packets, departs, next);
+        false
+    }
+
     /// Returns whether the node may change or drop packets. In front of one output of a flood, such a
     /// node is enclosed ([`Graph::enclose`](crate::Graph::enclose)), which takes some time for each
     /// packet.
@@ -50,6 +67,9 @@ pub trait Node: Send {
         None
     }
 }
+
+/// Whether each packet of a turn, by its index, leaves its source's ring.
+pub type Departs = [bool; MAX_BATCH];
 
 /// The edges of a node, which lead to other nodes and to outputs.
 pub struct Next<'a> {

@@ -184,6 +184,12 @@ impl TokenBucket {
         bytes.max(self.packets.map_or(0, |tokens| tokens.until(wanted.packets)))
     }
 
+    /// Returns whether a packet may pass: whether there is more than no credit.
+    #[must_use]
+    pub fn has_credit(&self) -> bool {
+        [self.bytes, self.packets].iter().flatten().all(|tokens| tokens.balance >= PARTS)
+    }
+
     /// Takes tokens, even if that makes a debt. A negative cost gives tokens back.
     pub fn take(&mut self, cost: Cost) {
         for (tokens, n) in [(&mut self.bytes, cost.bytes), (&mut self.packets, cost.packets)] {

@@ -242,7 +242,7 @@ impl Drop for Meter {
 }
 
 /// Returns the tokens of a packet: those of its segments, if it is still to be segmented.
-fn cost(packets: &Packets<'_>, id: PacketId) -> Cost {
+pub(super) fn cost(packets: &Packets<'_>, id: PacketId) -> Cost {
     let segments = i64::from(packets.segments(id));
     let headers = packets.offload(id).gso.map_or(0, |gso| i64::from(gso.header_len));
     Cost { bytes: i64::from(packets.len(id)) + (segments - 1) * headers, packets: segments }

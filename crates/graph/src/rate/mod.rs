@@ -4,6 +4,7 @@
 //! TokenBucket   tokens of one or two limits, at a time that is an argument      bucket.rs
 //! RateBucket    a bucket that several meters share: each takes a quantum        shared.rs
 //! Meter         the credit of one input or output of one worker's graph         meter.rs
+//! Policer       a bucket that packets take tokens from one by one                policer.rs
 //! RateTable     the control half: bucket and counters across reloads            table.rs
 //! ```
 //!
@@ -21,10 +22,12 @@
 
 mod bucket;
 mod meter;
+mod policer;
 mod shared;
 mod table;
 
 pub use bucket::{Cost, Limit, RateLimits, TokenBucket};
 pub use meter::{Meter, RateStats};
+pub use policer::Policer;
 pub use shared::RateBucket;
 pub use table::{RateOwner, RateTable};
