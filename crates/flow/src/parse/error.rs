@@ -18,7 +18,8 @@ pub struct FlowError {
 
 impl FlowError {
     /// Creates a mistake in a word.
-    pub(crate) fn new(word: &str, problem: impl Into<String>) -> Self {
+    #[must_use]
+    pub fn new(word: &str, problem: impl Into<String>) -> Self {
         let mut shown: String = word.chars().take(SHOWN).collect();
         if shown.len() < word.len() {
             shown.push('…');

@@ -147,6 +147,9 @@ impl<'a, C: FlowCount> Change<'a, C> {
         if let Some(number) = meter_of(flow).filter(|number| !self.tables.meters.contains_key(number)) {
             return Err(FlowError::new(&format!("meter:{number}"), "is no meter of the bridge: add it first"));
         }
+        if flow.actions.iter().any(|action| matches!(action, Action::Conjunction { .. })) {
+            return Err(FlowError::new("conjunction", "is not possible yet: add a flow for each combination"));
+        }
         match flow.actions.last() {
             Some(Action::GotoTable(table)) if *table <= flow.key.table => Err(FlowError::new(
                 &format!("goto_table:{table}"),
