@@ -18,10 +18,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 pub use form::TagForm;
+pub(crate) use form::push;
 use loops::Loops;
 pub use member::{BridgePort, MacLimit, NativeVlan, PortRules, PortVlans, StormLimits, VlanRole};
-use member::{Crowd, Reserved};
-use rules::{Lane, Rules};
+use member::{Classified, Crowd, Reserved};
+use rules::Lane;
+pub(crate) use rules::Rules;
 pub use snooping::SnoopingTable;
 use snooping::{EdgeSet, Snooper};
 use straightline_fdb::{Fdb, LearnOutcome, Station};
@@ -58,6 +60,8 @@ pub struct Bridge {
     batches: u32,
     /// Snooping, if the bridge has it.
     snooper: Option<Box<Snooper>>,
+    /// A [`VlanIn`](crate::VlanIn) node has found the VLAN of each frame, and taken its tag.
+    is_entered: bool,
 }
 
 const NONE: usize = usize::MAX;
@@ -91,7 +95,7 @@ impl Bridge {
         for (edge, port) in ports.iter().enumerate() {
             edges[port.index()] = edge;
         }
-        Bridge { ports, edges, rules, guard, fdb, workers: 1, batches: 0, snooper: None }
+        Bridge { ports, edges, rules, guard, fdb, workers: 1, batches: 0, snooper: None, is_entered: false }
     }
 
     /// Sets the number of workers that share the table. They sweep it in turns, because only one
@@ -105,6 +109,15 @@ impl Bridge {
     #[must_use]
     pub fn snooped_by(self, groups: &SnoopingTable) -> Self {
         Bridge { snooper: Some(Box::new(groups.snooper())), ..self }
+    }
+
+    /// Has the bridge take the VLAN of each frame from the fact beside it, because its frames pass a
+    /// [`VlanIn`](crate::VlanIn) node before. Without VLANs, nothing changes.
+    #[must_use]
+    pub fn behind_vlan_in(self) -> Self {
+        // A bridge without VLANs has nothing to take.
+        let is_entered = self.rules.as_ref().is_some_and(|rules| rules.have_vlans());
+        Bridge { is_entered, ..self }
     }
 
     /// Decides on a frame from `port`, by its addresses and the table, and learns its source. The
@@ -325,7 +338,7 @@ impl Bridge {
         next: &mut Next<'_>,
     ) {
         let now = packets.now();
-        let has_networks = rules.has_networks();
+        let has_networks = rules.has_networks() || self.is_entered;
         let key_of = |packets: &mut Packets<'_>, id| {
             // The fact is taken out: a trunk's form would write a second tag for it.
             let network = if has_networks { take_vlan(packets, id) } else { None };
@@ -341,7 +354,7 @@ impl Bridge {
         loop {
             let head = packets.head(rest[0]);
             if !before.is_some_and(|before| before.has_entry_of(&key)) {
-                entry = Entry::of(rules, head, key.port, key.network);
+                entry = Entry::of(rules, self.is_entered, head, key.port, key.network);
             }
             before = Some(key);
             let fate = match (&entry, head.first_chunk().map(numbers)) {
@@ -486,12 +499,23 @@ struct Entry<'r> {
 }
 
 impl<'r> Entry<'r> {
-    /// Returns the rules for a frame with this head.
+    /// Returns the rules for a frame with this head. If `is_entered`, a node has found its VLAN before,
+    /// which is `network`.
     #[inline(never)]
-    fn of(rules: &'r Rules, head: &[u8], port: PortIndex, network: Option<PacketVlan>) -> Result<Self, Reason> {
+    fn of(
+        rules: &'r Rules,
+        is_entered: bool,
+        head: &[u8],
+        port: PortIndex,
+        network: Option<PacketVlan>,
+    ) -> Result<Self, Reason> {
         let lane = rules.lane(port).ok_or(Reason::NotConnected)?;
         let tag = rules::tag_of(head)?;
-        let classified = rules.classify(port, lane, tag, network)?;
+        let classified = if is_entered {
+            network.map(|vlan| Classified { vlan, pops: false })
+        } else {
+            rules.classify(port, lane, tag, network)?
+        };
         let has = classified.filter(|found| found.pops).map(|_| tag.to_be_bytes());
         Ok(Entry { lane, vlan: classified.map(|found| found.vlan), has })
     }
@@ -536,7 +560,7 @@ fn take_vlan(packets: &mut Packets<'_>, id: PacketId) -> Option<PacketVlan> {
 
 /// Removes a frame's tag.
 #[inline]
-fn pop(packets: &mut Packets<'_>, id: PacketId) -> Result<(), Reason> {
+pub(crate) fn pop(packets: &mut Packets<'_>, id: PacketId) -> Result<(), Reason> {
     packets.pop_tag(id).map_err(|error| match error {
         StripError::TooShort | StripError::TooDeep => Reason::Runt,
         StripError::Segmentation => Reason::SegmentHeaders,

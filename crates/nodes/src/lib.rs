@@ -4,6 +4,8 @@
 //! |---|---|
 //! | [`Patch`] | sends the packets of one port to another |
 //! | [`Bridge`] | learns addresses in an [`Fdb`](straightline_fdb::Fdb), forwards by them, and floods |
+//! | [`Flows`] | sends packets by flow tables, in front of a bridge |
+//! | [`VlanIn`] | finds the VLAN of each frame, for nodes in front of a bridge with VLANs |
 //! | [`SourceCheck`] | drops packets that claim addresses of other stations |
 //! | [`SetDscp`] | marks IP packets with a class of service |
 //! | [`VlanSplit`] | leads one VLAN of a trunk another way than to the trunk's bridge |
@@ -29,11 +31,13 @@
 
 mod bridge;
 mod dscp;
+mod flows;
 mod mirror;
 mod patch;
 mod prefix;
 mod sink;
 mod source_check;
+mod vlan_in;
 mod vlan_split;
 
 pub use bridge::{
@@ -41,9 +45,13 @@ pub use bridge::{
     StormLimits, TagForm, VlanRole,
 };
 pub use dscp::{Dscp, SetDscp};
+pub use flows::{
+    FlowCompiler, FlowControl, FlowCounters, FlowMeters, FlowPorts, FlowProgram, FlowSettings, FlowTable, Flows,
+};
 pub use mirror::Mirror;
 pub use patch::Patch;
 pub use prefix::{IpPrefix, MacPrefix};
 pub use sink::Sink;
 pub use source_check::{AllowedAddresses, SourceCheck};
+pub use vlan_in::VlanIn;
 pub use vlan_split::VlanSplit;

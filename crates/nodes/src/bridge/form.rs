@@ -34,7 +34,7 @@ impl TagForm {
 
 /// Puts a tag on a frame.
 #[inline]
-pub(super) fn push(packets: &mut Packets<'_>, id: PacketId, tag: [u8; vlan::LEN]) -> Result<(), Reason> {
+pub(crate) fn push(packets: &mut Packets<'_>, id: PacketId, tag: [u8; vlan::LEN]) -> Result<(), Reason> {
     packets.push_tag(id, tag).map_err(|error| match error {
         PrependError::NoHeadroom => Reason::NoHeadroom,
         PrependError::Offset | PrependError::Outer => Reason::SegmentHeaders,

@@ -14,7 +14,7 @@ pub(super) const TAGGED: usize = ethernet::LEN + vlan::LEN;
 
 /// The rules of all ports of a bridge.
 #[derive(Debug)]
-pub(super) struct Rules {
+pub(crate) struct Rules {
     /// The ports by their index; `None` for ports of others.
     members: Vec<Option<PortRules>>,
     /// The part of the rules that most frames need, by the port's index.
@@ -166,6 +166,41 @@ impl Rules {
     pub(super) fn receivers(&self, vlan: Option<VlanId>) -> &[Receiver] {
         let list = self.floods.get(usize::from(vlan.map_or(0, VlanId::get)));
         list.and_then(|&list| self.lists.get(usize::from(list))).map_or(&[], |list| list)
+    }
+
+    /// Returns whether ports of the bridge have VLANs. Then all of them have.
+    pub(crate) fn have_vlans(&self) -> bool {
+        self.members.iter().flatten().any(|rules| rules.vlans.is_some())
+    }
+
+    /// Returns whether a frame in this VLAN may leave by a port.
+    ///
+    /// # Errors
+    /// The reason why not.
+    pub(crate) fn may_leave(&self, from: PortIndex, to: PortIndex, vlan: Option<VlanId>) -> Result<(), Reason> {
+        let Some(Some(receiver)) = self.members.get(to.index()) else { return Err(Reason::NoReceiver) };
+        if receiver.isolated && self.lane(from).is_some_and(|lane| lane.isolated) {
+            return Err(Reason::Isolated);
+        }
+        match &receiver.vlans {
+            Some(vlans) if !vlan.is_some_and(|vlan| vlans.contains(vlan)) => Err(Reason::VlanNotAllowed),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the VLAN of a frame that has come in, and whether it has a tag that must go.
+    ///
+    /// # Errors
+    /// The reason to drop the frame.
+    pub(crate) fn enter(
+        &self,
+        port: PortIndex,
+        head: &[u8],
+        network: Option<PacketVlan>,
+    ) -> Result<(Option<PacketVlan>, bool), Reason> {
+        let lane = self.lane(port).ok_or(Reason::NotConnected)?;
+        let found = self.classify(port, lane, tag_of(head)?, network)?;
+        Ok((found.map(|found| found.vlan), found.is_some_and(|found| found.pops)))
     }
 
     /// Counts a frame from `port` that is flooded in the second `now`. Returns `false` if it is beyond

@@ -30,6 +30,8 @@ pub struct BridgeRules {
     pub ports: Vec<BridgePort>,
     /// Packets to multicast groups are pruned, by a [`SnoopingTable`](crate::SnoopingTable).
     pub snooping: bool,
+    /// Frames pass flow tables first, those of a [`FlowControl`](crate::FlowControl).
+    pub flows: bool,
 }
 
 /// The table of a bridge. The bridges of all workers share it.
@@ -75,6 +77,16 @@ impl BridgeTable {
     pub fn node(&self, workers: u32) -> Bridge {
         let guard = self.protects.then(|| Arc::clone(&self.guard));
         Bridge::with(&self.ports, self.rules.clone(), guard, Arc::clone(&self.fdb)).shared_by(workers)
+    }
+
+    /// Returns the ports in the order of the bridge's edges.
+    pub(crate) fn ports(&self) -> impl Iterator<Item = PortIndex> + '_ {
+        self.ports.iter().map(|port| port.index)
+    }
+
+    /// Returns the rules of the ports; `None` if no port has one.
+    pub(crate) fn rules(&self) -> Option<Arc<Rules>> {
+        self.rules.clone()
     }
 
     /// Returns the name of the bridge.
@@ -196,8 +208,15 @@ mod tests {
 
     fn table(limit: usize, ports: &[PortIndex], checks: HashMap<PortIndex, SourceCheck>) -> BridgeTable {
         let ports = ports.iter().map(|&port| BridgePort::plain(port)).collect();
-        let rules =
-            BridgeRules { limit, ageing: 300, statics: Vec::new(), loop_protection: true, ports, snooping: false };
+        let rules = BridgeRules {
+            limit,
+            ageing: 300,
+            statics: Vec::new(),
+            loop_protection: true,
+            ports,
+            snooping: false,
+            flows: false,
+        };
         BridgeTable::new("lan", &rules, checks)
     }
 

@@ -274,6 +274,7 @@ pub(crate) fn bridge_rules(config: &Config, plan: &Plan, at: usize) -> BridgeRul
         loop_protection: bridge.loop_protection,
         ports: ports.collect(),
         snooping: bridge.snooping,
+        flows: bridge.flows.is_some(),
     }
 }
 

@@ -105,6 +105,7 @@ impl Rig {
             loop_protection,
             ports: ports.to_vec(),
             snooping: false,
+            flows: false,
         };
         let table = BridgeTable::new("lan", &rules, std::collections::HashMap::new());
         let mut graph = Graph::new();

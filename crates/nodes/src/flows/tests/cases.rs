@@ -1,0 +1,275 @@
+//! The node beside the model, and cases that the generator does not reach.
+
+use std::collections::BTreeMap;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use straightline_flow::{Action, Field, FlowCount, Match, Meter, MeterUnit, Spelling};
+
+use super::generate::{SET, every_kind, flow, flows, frame};
+use super::model::{NORMAL, Way};
+use super::offload::{finish, partial};
+use super::*;
+
+/// Has the node and the model send the same packets, and compares all that they say.
+fn compare(flows: &[Flow], batches: Vec<Vec<(u16, Vec<u8>)>>) {
+    // Of flows with one priority, the first one in the order of keys wins here.
+    let mut flows = flows.to_vec();
+    flows.sort_by(|one, other| one.key.cmp(&other.key));
+    let flows = &*flows;
+    let mut rig = Rig::new();
+    let counters = rig.publish(flows);
+    let mut expected_counts = vec![(0, 0); flows.len()];
+    let mut expected_drops = BTreeMap::new();
+    for batch in batches {
+        let mut expected = vec![Vec::new(); usize::from(PORTS) + 1];
+        for (port, bytes) in &batch {
+            let (way, dropped) = Way::send(flows, port + 1, bytes);
+            for (to, bytes) in way.outputs {
+                let at = if to == NORMAL { PORTS } else { to - 1 };
+                expected[usize::from(at)].push(bytes);
+            }
+            for hit in way.hits {
+                expected_counts[hit].0 += 1;
+                expected_counts[hit].1 += bytes.len() as u64;
+            }
+            if let Some(reason) = dropped {
+                *expected_drops.entry(reason.name()).or_insert(0) += 1;
+            }
+        }
+        let got = rig.send(batch.into_iter().map(|(port, bytes)| Carried::plain(port, bytes)).collect());
+        for (got, mut expected) in got.into_iter().zip(expected) {
+            let mut got: Vec<_> = got.into_iter().map(|packet| packet.bytes).collect();
+            got.sort_unstable();
+            expected.sort_unstable();
+            assert_eq!(got, expected);
+        }
+    }
+    let counts: Vec<_> = counters.iter().map(|counters| (counters.packets(), counters.bytes())).collect();
+    assert_eq!(counts, expected_counts);
+    assert_eq!(rig.dropped(), expected_drops.into_iter().collect::<Vec<_>>());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn packets_go_where_the_model_sends_them(
+        flows in flows(),
+        batches in vec(vec((0..PORTS, frame()), 1..24), 1..3),
+    ) {
+        compare(&flows, batches);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    /// Damaged packets of any length: each is sent or dropped, and counted.
+    #[test]
+    fn no_packet_is_lost_or_does_harm(
+        flows in flows(),
+        frames in vec((frame(), vec((any::<prop::sample::Index>(), any::<u8>()), 0..8), 0..80_usize), 1..40),
+    ) {
+        let mut rig = Rig::new();
+        rig.publish(&flows);
+        let damaged = frames.into_iter().map(|(mut bytes, changes, cut)| {
+            for (at, value) in changes {
+                let at = at.index(bytes.len());
+                bytes[at] = value;
+            }
+            bytes.truncate(bytes.len().saturating_sub(cut));
+            Carried::plain(0, bytes)
+        });
+        let damaged: Vec<_> = damaged.collect();
+        let count = damaged.len();
+        let sent: usize = rig.send(damaged).iter().map(Vec::len).sum();
+        let dropped: u64 = rig.dropped().into_iter().map(|(_, count)| count).sum();
+        prop_assert!(sent + usize::try_from(dropped).unwrap() >= count);
+    }
+}
+
+/// Each change of a field, of each kind of frame. Packets with partial checksums give the same.
+#[test]
+fn each_field_changes_as_in_the_model() {
+    let frames = every_kind();
+    let partials: Vec<_> = frames.iter().filter_map(|bytes| partial(0, bytes)).collect();
+    for &(field, value, mask) in SET {
+        let change = Action::SetField { field, value, mask, spelling: Spelling::Mod };
+        let flows = [flow(0, 1, Match::new(), vec![change, output(2)])];
+        for frames in frames.chunks(256) {
+            compare(&flows, vec![frames.iter().map(|bytes| (0, bytes.clone())).collect()]);
+        }
+        let mut rig = Rig::new();
+        rig.publish(&flows);
+        let sent = |packets: &[Carried], rig: &mut Rig| -> Vec<_> {
+            rig.send(packets.to_vec()).swap_remove(1).into_iter().map(finish).collect()
+        };
+        for partials in partials.chunks(256) {
+            let complete: Vec<_> = partials.iter().map(|packet| Carried::plain(0, finish(packet.clone()))).collect();
+            assert_eq!(sent(partials, &mut rig), sent(&complete, &mut rig), "{field:?}");
+        }
+    }
+    let all: Vec<_> = frames.into_iter().map(|bytes| (0, bytes)).collect();
+    for actions in
+        [vec![Action::DecTtl], vec![Action::PushVlan(0x88a8), Action::PushVlan(0x8100)], vec![Action::StripVlan]]
+    {
+        let flows = [flow(0, 1, Match::new(), [actions, vec![output(2)]].concat())];
+        for frames in all.chunks(256) {
+            compare(&flows, vec![frames.to_vec()]);
+        }
+    }
+}
+
+fn set(field: Field, value: u128) -> Action {
+    Action::SetField { field, value, mask: field.greatest(), spelling: Spelling::Mod }
+}
+
+fn output(port: u16) -> Action {
+    Action::Output(PortNumber(port))
+}
+
+fn plain(last: u8) -> Vec<u8> {
+    [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5][..], &[last; 46]].concat()
+}
+
+#[test]
+fn each_output_gets_the_packet_as_it_was_then() {
+    let actions = vec![
+        output(2),
+        set(Field::EthDst, 0x0200_0000_0009),
+        output(3),
+        output(2),
+        set(Field::EthSrc, 0x0200_0000_000a),
+        Action::Flood,
+        Action::Normal,
+    ];
+    compare(&[flow(0, 1, Match::new(), actions)], vec![(0..9).map(|last| (0, plain(last))).collect()]);
+}
+
+#[test]
+fn full_batches_fit() {
+    let actions = vec![output(2), output(2), Action::Flood, output(2), Action::Normal];
+    let batch: Vec<_> = (0..=255).map(|last| (0, plain(last))).collect();
+    compare(&[flow(0, 1, Match::new(), actions.clone())], vec![batch.clone(), batch.clone()]);
+    let search = flow(0, 2, Match::new().with(Field::EthSrc, 1), vec![]);
+    compare(&[search, flow(0, 1, Match::new(), actions)], vec![batch.clone(), batch]);
+}
+
+#[test]
+fn packets_without_a_flow_are_dropped() {
+    let mut rig = Rig::new();
+    rig.send(vec![Carried::plain(0, plain(1))]);
+    assert_eq!(rig.dropped(), [("no-flow", 1)], "nothing was published");
+    rig.publish(&[]);
+    rig.send(vec![Carried::plain(0, plain(1))]);
+    assert_eq!(rig.dropped(), [("no-flow", 2)]);
+    rig.publish(&[flow(0, 1, Match::new(), vec![])]);
+    rig.send(vec![Carried::plain(0, plain(1))]);
+    assert_eq!(rig.dropped(), [("no-flow", 2), ("flow-drop", 1)].into_iter().rev().collect::<Vec<_>>());
+}
+
+#[test]
+fn calls_have_limits() {
+    let again = |actions: &[Action], table| [actions, &[Action::Resubmit { port: None, table: Some(table) }]].concat();
+    // A table that calls itself; two calls each; 253 tables in a row, with a list that waits or without.
+    let this = flow(0, 1, Match::new(), again(&[], 0));
+    compare(&[this], vec![vec![(0, plain(1)), (1, plain(2))]]);
+    let twice = flow(0, 1, Match::new(), again(&again(&[], 0), 0));
+    compare(&[twice], vec![vec![(0, plain(1))]]);
+    let row: Vec<_> = (0..253).map(|table| flow(table, 1, Match::new(), again(&[], table + 1))).collect();
+    compare(&row, vec![vec![(0, plain(1))]]);
+    let to_end = flow(253, 1, Match::new(), vec![output(2)]);
+    compare(&[row.clone(), vec![to_end.clone()]].concat(), vec![vec![(0, plain(1))]]);
+    let waits = |table: u8| flow(table, 1, Match::new(), [again(&[], table + 1), vec![output(3)]].concat());
+    compare(&[(0..253).map(waits).collect(), vec![to_end]].concat(), vec![vec![(0, plain(1))]]);
+}
+
+#[test]
+fn rounds_have_a_limit() {
+    let mut rig = Rig::new();
+    let actions = vec![output(2); 100];
+    rig.publish(&[flow(0, 1, Match::new(), actions)]);
+    let got = rig.send(vec![Carried::plain(0, plain(1)), Carried::plain(1, plain(1))]);
+    assert_eq!(got[1].len(), 1 + 64, "the first round, and 64 more");
+    assert_eq!(rig.dropped(), [("flow-limit", 1), ("same-port", 1)]);
+}
+
+#[test]
+fn headers_behind_the_head_are_pulled_up_or_the_packet_is_dropped() {
+    // IPv6 with destination options of so many bytes, and UDP.
+    let packet = |options: usize| {
+        let udp = [0, 1, 0, 2, 0, 8, 0xff, 0xff];
+        let len = u16::try_from(options + 8).unwrap().to_be_bytes();
+        let header = [&[0x60, 0, 0, 0, len[0], len[1], 60, 64][..], &[0xfd; 32]].concat();
+        let mut extension = vec![0; options];
+        extension[..2].copy_from_slice(&[17, u8::try_from(options / 8 - 1).unwrap()]);
+        [&[2; 12][..], &[0x86, 0xdd], &header, &extension, &udp].concat()
+    };
+    let udp6 = Match::new().with(Field::EthType, 0x86dd).with(Field::IpProto, 17).with(Field::TpDst, 2);
+    let mut rig = Rig::new();
+    let addressed = set(Field::Ipv6Src, 1);
+    rig.publish(&[flow(0, 1, udp6, vec![addressed, output(2)])]);
+    let got = rig.send([8, 160, 240, 400, 480, 1024].map(|options| Carried::plain(0, packet(options))).to_vec());
+    assert_eq!(got[1].len(), 4);
+    assert_eq!(rig.dropped(), [("flow-headers", 2)]);
+    // Without a test of these headers, the packet passes, and its MAC addresses change.
+    let mut rig = Rig::new();
+    rig.publish(&[flow(0, 1, Match::new(), vec![set(Field::EthSrc, 7), output(2)])]);
+    assert_eq!(rig.send(vec![Carried::plain(0, packet(1024))])[1].len(), 1);
+    rig.publish(&[flow(0, 1, Match::new(), vec![output(3), set(Field::Ipv6Src, 7), output(2)])]);
+    let got = rig.send(vec![Carried::plain(0, packet(1024))]);
+    assert_eq!((got[1].len(), got[2].len()), (0, 1));
+    assert_eq!(rig.dropped(), [("flow-headers", 1)]);
+}
+
+#[test]
+fn meters_drop_what_is_beyond_their_rate() {
+    let mut rig = Rig::new();
+    let meter = Meter { unit: MeterUnit::Packets, rate: 1, burst: Some(5) };
+    rig.flows.set_meter(7, meter, Owner::Api, false).expect("a new meter");
+    rig.publish(&[flow(0, 1, Match::new(), vec![Action::Meter(7), output(2)])]);
+    let batch: Vec<_> = (0..20).map(|last| Carried::plain(0, plain(last))).collect();
+    let passed = rig.send(batch)[1].len();
+    // A second may pass meanwhile.
+    assert!((5..20).contains(&passed), "{passed}");
+    assert_eq!(rig.dropped(), [("flow-meter", 20 - passed as u64)]);
+    let stats = rig.meters.stats(7).expect("it is there");
+    assert_eq!((stats.packets.get(), stats.dropped.get()), (passed as u64, 20 - passed as u64));
+}
+
+/// The program of flows that have changed step by step is that of flows that are new.
+#[test]
+fn changes_give_the_same_as_new_tables() {
+    let flow_of = |at: u16, port: u16| {
+        let condition = Match::new().with(Field::EthSrc, 0x0200_0000_0000 + u128::from(at));
+        flow((at % 2).try_into().unwrap(), 1, condition, vec![output(2 + port % 3)])
+    };
+    let mut rig = Rig::new();
+    let mut random = straightline_report::random::Random::new(35);
+    let mut flows = vec![flow(0, 0, Match::new(), vec![Action::GotoTable(1)])];
+    let frames: Vec<_> = (0..=255)
+        .map(|last| Carried::plain(0, [&[2, 0, 0, 0, 1, 1, 2, 0, 0, 0, 0, last][..], &[0x88, 0xb5]].concat()))
+        .collect();
+    for step in 0..400_u16 {
+        let mut below = |most: u64| u16::try_from(random.below(most)).unwrap();
+        for _ in 0..1 + step % 3 {
+            let new = flow_of(below(256), below(3));
+            flows.retain(|flow| flow.key != new.key);
+            if below(3) > 0 {
+                flows.push(new);
+            }
+        }
+        rig.publish(&flows);
+        if let Some((number, compilation)) = rig.compiler.stale().filter(|_| step % 7 == 0) {
+            let compiled = compilation.run();
+            let program = rig.compiler.adopt(number, compiled);
+            rig.tables.publish(program);
+        }
+        if step % 16 == 0 {
+            let mut fresh = Rig::new();
+            fresh.publish(&flows);
+            assert_eq!(rig.send(frames.clone()), fresh.send(frames.clone()), "{step}");
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! The node beside a model that runs the actions of one packet after the other.
+
+mod cases;
+mod control;
+mod generate;
+mod model;
+mod offload;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use straightline_flow::{Flow, FlowCommand, FlowMod, FlowTables, Owner, PortNumber};
+use straightline_graph::{EpollWaiter, Graph, Idle, Port, Worker};
+use straightline_packet::{Arena, Drops, HEAD, Offload, Settings, SourceQueueId, Turn};
+use straightline_testing::memory::Memory;
+
+use super::*;
+
+/// Ports of the tests; their numbers in flows count from 1.
+pub(super) const PORTS: u16 = 4;
+
+/// A packet that a port receives or gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Carried {
+    pub(super) port: u16,
+    pub(super) bytes: Vec<u8>,
+    pub(super) offload: Offload,
+}
+
+impl Carried {
+    pub(super) fn plain(port: u16, bytes: Vec<u8>) -> Self {
+        Carried { port, bytes, offload: Offload::default() }
+    }
+}
+
+/// A port that receives its packets in one batch. What does not fit into a head becomes a body.
+#[derive(Default)]
+struct Source(Mutex<Sent>);
+
+#[derive(Default)]
+struct Sent {
+    packets: Vec<Carried>,
+    bodies: Vec<Memory>,
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Source")
+    }
+}
+
+impl Port for Source {
+    fn name(&self) -> &'static str {
+        "source"
+    }
+
+    fn receive(&self, turn: &mut Turn<'_>, into: &mut Batch, _max: usize) {
+        let Sent { packets, bodies } = &mut *self.0.lock().unwrap();
+        for packet in packets.drain(..) {
+            let port = PortIndex(packet.port);
+            let id = if packet.bytes.len() > HEAD {
+                let memory = Memory::new(&packet.bytes);
+                let id = turn.accept(port, SourceQueueId::NONE, memory.segment(0, packet.bytes.len()));
+                bodies.push(memory);
+                id
+            } else {
+                turn.accept_owned(port, &packet.bytes)
+            };
+            let id = id.expect("a free slot");
+            turn.packets().set_offload(id, packet.offload);
+            into.push(id);
+        }
+    }
+
+    fn deliver(&self, _turn: &mut Turn<'_>, _batch: &Batch, _wait: bool) {}
+
+    fn arm(&self, _turn: &Turn<'_>, _for_buffers: bool) -> bool {
+        false
+    }
+
+    fn disarm(&self, _turn: &Turn<'_>, _for_buffers: bool) {}
+}
+
+/// A port that keeps the packets that it gets.
+#[derive(Debug, Default)]
+struct Taken(Mutex<Vec<Carried>>);
+
+impl Port for Taken {
+    fn name(&self) -> &'static str {
+        "taken"
+    }
+
+    fn receive(&self, _turn: &mut Turn<'_>, _into: &mut Batch, _max: usize) {}
+
+    fn deliver(&self, turn: &mut Turn<'_>, batch: &Batch, _wait: bool) {
+        for &id in batch.ids() {
+            let mut bytes = turn.head(id).to_vec();
+            // Bodies never change.
+            bytes.resize(turn.len(id) as usize, 0);
+            let packet = Carried { port: turn.port(id).0, bytes, offload: turn.offload(id) };
+            self.0.lock().unwrap().push(packet);
+        }
+    }
+
+    fn arm(&self, _turn: &Turn<'_>, _for_buffers: bool) -> bool {
+        false
+    }
+
+    fn disarm(&self, _turn: &Turn<'_>, _for_buffers: bool) {}
+}
+
+/// A worker with the node. Its last edge leads to an output, too, in place of the bridge.
+pub(super) struct Rig {
+    worker: Worker,
+    tables: Arc<FlowTable>,
+    pub(super) flows: FlowTables<FlowCounters>,
+    pub(super) compiler: FlowCompiler,
+    pub(super) meters: FlowMeters,
+    source: Arc<Source>,
+    taken: Vec<Arc<Taken>>,
+    drops: Vec<Arc<Drops>>,
+}
+
+impl Rig {
+    pub(super) fn new() -> Self {
+        let rcu = Rcu::new();
+        let tables = Arc::new(FlowTable::new(&rcu));
+        let mut graph = Graph::new();
+        let taken: Vec<Arc<Taken>> = (0..=PORTS).map(|_| Arc::default()).collect();
+        let edges: Vec<_> = taken.iter().map(|port| graph.output(Arc::clone(port) as _, false)).collect();
+        let ports = (0..PORTS).map(PortIndex).collect();
+        let flows = graph.node("flows", Box::new(Flows::with(ports, None, &tables)), &edges);
+        let source = Arc::new(Source::default());
+        graph.input(Arc::clone(&source) as _, flows);
+        let drops: Vec<Arc<Drops>> = (0..PORTS).map(|_| Arc::default()).collect();
+        let arena = Arena::new(rcu.reader(), Settings::default(), drops.clone());
+        let waiter = Arc::new(EpollWaiter::new().unwrap());
+        let worker = Worker::new(graph, arena, waiter, Arc::default(), Idle::Spin);
+        Rig {
+            worker,
+            tables,
+            flows: FlowTables::default(),
+            compiler: FlowCompiler::default(),
+            meters: FlowMeters::default(),
+            source,
+            taken,
+            drops,
+        }
+    }
+
+    /// Publishes flows. Returns their counters.
+    pub(super) fn publish(&mut self, flows: &[Flow]) -> Vec<FlowCounters> {
+        let requests: Vec<_> = flows.iter().map(|flow| (0, add(flow))).collect();
+        self.flows.replace(&requests, Owner::Api, Duration::ZERO).expect("flows that are possible");
+        self.show();
+        let counters = |flow: &Flow| self.flows.get(&flow.key).map(|entry| entry.counters.clone()).unwrap_or_default();
+        flows.iter().map(counters).collect()
+    }
+
+    /// Publishes the flows as they are now.
+    pub(super) fn show(&mut self) {
+        let ports = (0..PORTS).map(|port| (PortNumber(port + 1), PortIndex(port))).collect();
+        self.meters.replace(self.flows.meters().map(|(number, meter, _)| (number, meter)));
+        self.tables.publish(self.compiler.compile(&self.flows, ports, &self.meters));
+    }
+
+    /// Has the node send a batch. Returns the packets that each port gets, and then those that the
+    /// bridge gets.
+    pub(super) fn send(&mut self, packets: Vec<Carried>) -> Vec<Vec<Carried>> {
+        *self.source.0.lock().unwrap() = Sent { packets, bodies: Vec::new() };
+        self.worker.turn();
+        self.taken.iter().map(|port| std::mem::take(&mut *port.0.lock().unwrap())).collect()
+    }
+
+    /// Returns the drops so far by reason, sorted.
+    pub(super) fn dropped(&self) -> Vec<(&'static str, u64)> {
+        let mut all = std::collections::BTreeMap::new();
+        for (reason, count) in self.drops.iter().flat_map(|drops| drops.nonzero()) {
+            *all.entry(reason.name()).or_insert(0) += count;
+        }
+        all.into_iter().collect()
+    }
+}
+
+/// Returns the request that adds a flow.
+pub(super) fn add(flow: &Flow) -> FlowMod {
+    FlowMod {
+        command: FlowCommand::Add,
+        table: Some(flow.key.table),
+        priority: flow.key.priority,
+        condition: flow.key.condition.clone(),
+        cookie: None,
+        cookie_filter: (0, 0),
+        out_port: None,
+        idle_timeout: flow.idle_timeout,
+        hard_timeout: flow.hard_timeout,
+        check_overlap: false,
+        reset_counts: false,
+        actions: flow.actions.clone(),
+    }
+}
