@@ -7,7 +7,8 @@ use std::sync::Arc;
 use az::SaturatingAs;
 use straightline_graph::{Graph, Meter, Node, NodeIndex, NodeStats, Police, Port, PortControl, RateTable, Work};
 use straightline_nodes::{
-    AllowedAddresses, BridgeRules, BridgeTable, Patch, PortVlans, SetDscp, Sink, SnoopingTable, TagForm, VlanSplit,
+    AllowedAddresses, BridgeRules, BridgeTable, FlowControl, Flows, Patch, PortVlans, SetDscp, Sink, SnoopingTable,
+    TagForm, VlanIn, VlanSplit,
 };
 use straightline_packet::{Drops, Level, PortIndex, Reason};
 use straightline_underlay::{Decap, Encap, Gather, OwnPackets, Tunnel, Tunnels, Underlay, UnderlayOutput};
@@ -130,11 +131,14 @@ impl<'a> Building<'a> {
             NodeChains::new(copies)
         };
         let (kind, name) = &part.name;
+        let mut flows = None;
         let node: Option<Box<dyn Node>> = match &part.network {
             NetworkSpec::Patch => Some(Box::new(Patch::new(part.ports[0].end.index()))),
             NetworkSpec::Bridge(_) => {
                 let Some(table) = self.live.tables.get::<BridgeTable>("bridge", name) else { return Vec::new() };
                 let bridge = table.node(domain.workers);
+                flows = self.live.tables.get::<FlowControl>("flows", name).map(|flows| (table, flows));
+                let bridge = if flows.is_some() { bridge.behind_vlan_in() } else { bridge };
                 let groups = self.live.tables.get::<SnoopingTable>("snooping", name);
                 Some(Box::new(match groups {
                     Some(groups) => bridge.snooped_by(&groups),
@@ -154,7 +158,11 @@ impl<'a> Building<'a> {
                 if let NetworkSpec::Bridge(rules) = &part.network {
                     self.separate(part, rules, &edges);
                 }
-                self.graph.node(format!("{kind}.{name}"), node, &edges)
+                let network = self.graph.node(format!("{kind}.{name}"), node, &edges);
+                match flows {
+                    Some((table, flows)) => self.flows(name, &table, &flows, edges, network),
+                    None => network,
+                }
             }
             None => self.unconnected(),
         };
@@ -213,6 +221,24 @@ impl<'a> Building<'a> {
         }
         for (form, entries) in forms {
             self.graph.form(Box::new(form), &entries);
+        }
+    }
+
+    /// Adds the flow tables of a bridge in front of it. `edges` are the bridge's. Returns the first node
+    /// that frames pass.
+    fn flows(
+        &mut self,
+        name: &str,
+        table: &BridgeTable,
+        flows: &FlowControl,
+        mut edges: Vec<NodeIndex>,
+        bridge: NodeIndex,
+    ) -> NodeIndex {
+        edges.push(bridge);
+        let flows = self.graph.node(format!("flows.{name}"), Box::new(Flows::new(table, flows.table())), &edges);
+        match VlanIn::new(table) {
+            Some(vlan_in) => self.graph.node(format!("vlan-in.{name}"), Box::new(vlan_in), &[flows]),
+            None => flows,
         }
     }
 

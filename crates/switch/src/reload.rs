@@ -92,7 +92,7 @@ impl Switch {
                 self.devices.check(&request).with_context(|| format!("port \"{}\"", port.name))?;
             }
         }
-        now.tables.after(config, plan, |port| now.drops_of(port))?;
+        now.tables.after(config, plan, &self.rcu, |port| now.drops_of(port))?;
         let pauses = pausing(&now.domains, &specs(config, plan));
         let changes = steps.iter().map(|step| describe(step, &now.config, config)).collect();
         Ok(Changes { changes, pauses, dry_run: true })
@@ -103,7 +103,7 @@ impl Switch {
         let Intent { config, plan, steps } = intend(&now, config)?;
         let config = &config;
         let before = Before { config: &now.config, plan: &now.plan };
-        let tables = now.tables.after(config, &plan, |port| now.drops_of(port))?;
+        let tables = now.tables.after(config, &plan, &self.rcu, |port| now.drops_of(port))?;
 
         let fresh = BTreeMap::new();
         let undo = Vec::new();

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use anyhow::bail;
 use az::SaturatingAs;
 use straightline_graph::{NodeControl, Rows, TableView, Unprepared};
-use straightline_packet::Drops;
+use straightline_packet::{Drops, Rcu};
 
 use crate::api::{ErrorCode, Refusal, Table, TableRequest, TableSummary};
 use crate::config::Config;
@@ -36,7 +36,7 @@ struct Entry {
 
 impl Tables {
     /// Returns the tables of a configuration. Those of `self` that stay the same live on. The others
-    /// are new, and know nothing before [`Self::commit`]. `drops` returns the drop counters of the port
+    /// are new, and know nothing before [`Self::commit`]. `rcu` has the workers, and `drops` returns the drop counters of the port
     /// of this name.
     ///
     /// # Errors
@@ -45,6 +45,7 @@ impl Tables {
         &self,
         config: &Config,
         plan: &Plan,
+        rcu: &Rcu,
         drops: impl Fn(&str) -> Arc<Drops>,
     ) -> anyhow::Result<Self> {
         let mut tables = Tables::default();
@@ -55,7 +56,7 @@ impl Tables {
                 tables.0.insert(name, same.clone());
                 continue;
             }
-            let Some(control) = spec.open(&tables, &drops)? else { continue };
+            let Some(control) = spec.open(&tables, rcu, &drops)? else { continue };
             if let Err(Unprepared { key, why }) = control.prepare(before.map(|before| &*before.control)) {
                 bail!("{}", spec.refusal(key.as_deref(), &why));
             }

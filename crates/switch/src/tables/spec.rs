@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use straightline_graph::{NodeControl, RateLimits, RateOwner, RateTable};
-use straightline_nodes::{AllowedAddresses, BridgeRules, BridgeTable, SnoopingTable};
-use straightline_packet::{Drops, PortIndex};
+use straightline_nodes::{AllowedAddresses, BridgeRules, BridgeTable, FlowControl, FlowSettings, SnoopingTable};
+use straightline_packet::{Drops, PortIndex, Rcu};
 use straightline_underlay::{Tunnel, TunnelConfig, Underlay, UnderlayConfig};
 use straightline_wire::MacAddr;
 
@@ -38,6 +38,10 @@ pub(super) enum TableSpec {
         bridge: String,
         ports: Vec<PortIndex>,
     },
+    Flows {
+        bridge: String,
+        settings: FlowSettings,
+    },
     SourceCheck {
         port: String,
         check: SourceCheckSpec,
@@ -64,6 +68,7 @@ impl TableSpec {
             Self::Tunnel { settings, .. } => format!("tunnel:{}", settings.name),
             Self::Bridge { name, .. } => format!("bridge:{name}"),
             Self::Snooping { bridge, .. } => format!("snooping:{bridge}"),
+            Self::Flows { bridge, .. } => format!("flows:{bridge}"),
             Self::SourceCheck { port, .. } => format!("source-check:{port}"),
             Self::Rate { name, .. } => format!("rate:{name}"),
             Self::PortRate { port, key, .. } => format!("{key}:{port}"),
@@ -75,6 +80,7 @@ impl TableSpec {
     pub(super) fn open(
         &self,
         tables: &Tables,
+        rcu: &Rcu,
         drops: impl Fn(&str) -> Arc<Drops>,
     ) -> anyhow::Result<Option<Arc<dyn NodeControl>>> {
         Ok(match self {
@@ -90,6 +96,10 @@ impl TableSpec {
                 Some(Arc::new(BridgeTable::new(name, rules, checks.collect::<HashMap<_, _>>())))
             }
             Self::Snooping { ports, .. } => Some(Arc::new(SnoopingTable::new(ports.clone()))),
+            Self::Flows { bridge, settings } => {
+                let flows = FlowControl::new(settings.clone(), rcu);
+                Some(Arc::new(flows.with_context(|| format!("flows of bridge {bridge:?}"))?))
+            }
             Self::SourceCheck { check, .. } => Some(Arc::new(allowed(check))),
             Self::Rate { limits, .. } => Some(Arc::new(RateTable::new(RateOwner::Shared, *limits))),
             Self::PortRate { port, key, rate } => {
@@ -113,6 +123,7 @@ impl TableSpec {
             | Self::Tunnel { .. }
             | Self::Bridge { .. }
             | Self::Snooping { .. }
+            | Self::Flows { .. }
             | Self::SourceCheck { .. }
             | Self::Rate { .. }
             | Self::PortRate { .. } => {
@@ -161,6 +172,12 @@ pub(super) fn specs(config: &Config, plan: &Plan) -> anyhow::Result<Vec<TableSpe
         if bridge.snooping {
             let ports = members.clone().map(index).collect();
             specs.push(TableSpec::Snooping { bridge: bridge.name.clone(), ports });
+        }
+        if let Some(flows) = &bridge.flows {
+            let ports = members.clone().map(|port| (config.ports[port].name.clone(), index(port)));
+            let settings =
+                FlowSettings { ports: ports.collect(), meters: flows.meters.clone(), lines: flows.lines.clone() };
+            specs.push(TableSpec::Flows { bridge: bridge.name.clone(), settings });
         }
         let checks = members.filter_map(|port| Some((index(port), source_check(&config.ports[port])?)));
         let rules = bridge_rules(config, plan, at);
