@@ -20,27 +20,85 @@ use std::sync::Arc;
 
 use straightline_simd::Level;
 
+use crate::bits::BitVectors;
 use crate::column::Column;
 use crate::forest::Forest;
-use crate::keys::Keys;
-use crate::rule::{NONE, Rank, Rule, Rules};
+use crate::keys::{Key, Keys};
+use crate::rule::{NONE, Rank, Rule, Rules, Test};
 use crate::scan::Scan;
 use crate::structure::{Best, Dead, Statistics, Structure};
+use crate::workload::Random;
 
-/// Most rules that are scanned, and not compiled to trees.
+/// Most rules that are scanned, and not compiled to another structure.
 pub const MOST_SCANNED: usize = 64;
+
+/// Rules that are scanned in any case.
+const FEW_RULES: usize = 24;
 
 /// Most added rules. A change that exceeds it compiles all rules at once.
 pub const MOST_ADDED: usize = 256;
 
-/// Compiles rules to the structure that is fastest for their number.
+/// Tenths of a cycle: of a test of the list, and of a read of trees and of bit vectors. They follow from
+/// the rows of `docs/benchmarks/classify.md`.
+const TEST_COST: usize = 3;
+const TREE_READ_COST: usize = 120;
+const BITS_READ_COST: usize = 60;
+
+/// Reads of trees for a packet up to which bit vectors are not tried: they take more.
+const FEW_READS: usize = 8;
+
+/// Most bytes of bit vectors.
+const MOST_BYTES: usize = 64 << 20;
+
+/// Number of packets by which structures are compared.
+const SAMPLES: usize = 64;
+
+/// Compiles rules to the structure that is fastest for them: a list for few rules, trees for most sets,
+/// and bit vectors where cuts do not separate the rules.
 #[must_use]
 pub fn compile(rules: &Rules, level: Level) -> Box<dyn Structure> {
-    if rules.as_slice().len() <= MOST_SCANNED {
-        Box::new(Scan::new(rules, level))
-    } else {
-        Box::new(Forest::new(rules, level))
+    let all = rules.as_slice();
+    if all.len() <= FEW_RULES {
+        return Box::new(Scan::new(rules, level));
     }
+    let samples = samples(rules);
+    let reads = |structure: &dyn Structure| samples.iter().map(|key| structure.accesses(key)).sum::<usize>();
+    let forest = Forest::new(rules, level);
+    let reads_of_forest = reads(&forest);
+    let cost = reads_of_forest * TREE_READ_COST;
+    if all.len() <= MOST_SCANNED {
+        let tests: usize = all.iter().map(|rule| rule.tests().len()).sum();
+        if tests * TEST_COST * samples.len() < cost {
+            return Box::new(Scan::new(rules, level));
+        }
+    } else if reads_of_forest > FEW_READS * samples.len()
+        && let Some(bits) = BitVectors::new(rules, level, MOST_BYTES)
+        && reads(&bits) * BITS_READ_COST < cost
+    {
+        return Box::new(bits);
+    }
+    Box::new(forest)
+}
+
+/// Returns keys of packets that match some of the rules. Fields that a rule leaves open have the values
+/// of another rule.
+fn samples(rules: &Rules) -> Vec<Key> {
+    let all = rules.as_slice();
+    let mut random = Random::new(1);
+    let mut keys = Vec::new();
+    for rule in all.iter().step_by(all.len().div_ceil(SAMPLES).max(1)) {
+        let other = &all[random.place(all.len())];
+        let mut key = Key::default();
+        for &(column, test) in other.tests().iter().chain(rule.tests()) {
+            let value = match test {
+                Test::Range { low, high } => random.within(low, high.max(low)),
+                Test::Masked { mask, value } => value | random.word() & !mask,
+            };
+            key.set(column, value);
+        }
+        keys.push(key);
+    }
+    keys
 }
 
 /// Number of a rule in its table, which no other rule ever gets. Within a priority, the rule with the
