@@ -103,6 +103,24 @@ pub fn send(path: &Path, request: &Request) -> Result<String, RequestError> {
     Ok(exchange(path, request, None)?.0)
 }
 
+/// Sends requests to the switch that listens at `path`, one after the other on one connection. Returns
+/// the answer to the last one. A refused request is the last one that is sent.
+///
+/// # Errors
+/// No switch listens there, or the switch refuses a request.
+pub fn send_all(path: &Path, requests: impl IntoIterator<Item = Request>) -> Result<String, RequestError> {
+    let stream = connect(path).map_err(|error| failed(path, error))?;
+    let mut reader = BufReader::new(stream);
+    let mut answer = String::new();
+    for request in requests {
+        let mut line = serde_json::to_string(&request).map_err(|error| failed(path, error.into()))?;
+        line.push('\n');
+        let reply = write_and_read(&mut reader, line.as_bytes()).map_err(|error| failed(path, error))?;
+        answer = parse_reply(path, &reply)?;
+    }
+    Ok(answer)
+}
+
 /// Sets a port's link down, or allows it to be up again, at the switch that listens at `path`.
 ///
 /// # Errors
@@ -167,6 +185,11 @@ pub(crate) fn exchange(
 ) -> Result<(String, BufReader<UnixStream>), RequestError> {
     let line = serde_json::to_string(request).map_err(|error| failed(path, error.into()))?;
     let (line, reader) = send_and_read(path, line, fd).map_err(|error| failed(path, error))?;
+    Ok((parse_reply(path, &line)?, reader))
+}
+
+/// Returns the answer in a line of the switch.
+fn parse_reply(path: &Path, line: &str) -> Result<String, RequestError> {
     // The fields of `Refusal`, flat: a `RawValue` cannot pass serde's buffers.
     #[derive(Deserialize)]
     struct Reply {
@@ -176,8 +199,8 @@ pub(crate) fn exchange(
         code: ErrorCode,
         culprit: Option<String>,
     }
-    match serde_json::from_str(&line).map_err(|error| invalid_answer(path, &error))? {
-        Reply { ok: Some(json), .. } => Ok((json.get().to_owned(), reader)),
+    match serde_json::from_str(line).map_err(|error| invalid_answer(path, &error))? {
+        Reply { ok: Some(json), .. } => Ok(json.get().to_owned()),
         Reply { error: Some(message), code, culprit, .. } => {
             Err(RequestError::Refused { path: path.to_owned(), message, code, culprit })
         }
@@ -192,9 +215,7 @@ fn send_and_read(
     mut line: String,
     fd: Option<BorrowedFd<'_>>,
 ) -> io::Result<(String, BufReader<UnixStream>)> {
-    let mut stream = UnixStream::connect(path)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    let stream = connect(path)?;
     line.push('\n');
     let mut bytes = line.into_bytes();
     if let Some(fd) = fd {
@@ -211,15 +232,28 @@ fn send_and_read(
             Err(error) => return Err(error.into()),
         }
     }
-    match stream.write_all(&bytes) {
+    let mut reader = BufReader::new(stream);
+    let answer = write_and_read(&mut reader, &bytes)?;
+    Ok((answer, reader))
+}
+
+fn connect(path: &Path) -> io::Result<UnixStream> {
+    let stream = UnixStream::connect(path)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    Ok(stream)
+}
+
+/// Writes a request, and reads the line of its answer.
+fn write_and_read(reader: &mut BufReader<UnixStream>, request: &[u8]) -> io::Result<String> {
+    match reader.get_mut().write_all(request) {
         // A switch that serves no more clients says why, and closes.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
         done => done?,
     }
     let mut answer = String::new();
-    let mut reader = BufReader::new(stream);
     reader.by_ref().take(MAX_ANSWER).read_line(&mut answer)?;
-    Ok((answer, reader))
+    Ok(answer)
 }
 
 pub(crate) fn invalid_answer(path: &Path, error: &serde_json::Error) -> RequestError {

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::flow::{FlowCommand, FlowKey};
 use crate::numbers::MAX_METER;
-use crate::parse::{parse_flow, parse_flows};
+use crate::parse::{REFUSED, parse_flow, parse_flows};
 use crate::ports::NoPortNames;
 use crate::prerequisite::Prerequisite;
 
@@ -279,6 +279,22 @@ fn files_have_commands_comments_and_lines() {
     assert_eq!(commands, [(3, Add), (4, DeleteStrict), (5, Add), (6, Modify), (7, ModifyStrict), (8, Delete)]);
     let error = parse_flows("actions=1\n\nactions=nosuch\n", FlowCommand::Add, &Named).expect_err("a mistake");
     assert!(error.to_string().starts_with("line 3: `nosuch` "), "{error}");
+}
+
+/// The page for users names each field, and each word that is refused.
+#[test]
+fn the_document_has_each_field_and_each_refused_word() {
+    const DOCUMENT: &str = include_str!("../../../docs/flows.md");
+    let refused = REFUSED.iter().flat_map(|table| *table).map(|(word, _)| *word);
+    let registers = |name: &&str| !name.starts_with("reg") || ["reg0", "reg7", "reg*"].contains(name);
+    let names = Field::ALL.iter().flat_map(|field| field.names()).copied();
+    for word in refused.chain(names).filter(registers) {
+        assert!(DOCUMENT.contains(&format!("`{word}`")), "docs/flows.md lacks `{word}`");
+    }
+    for (word, reason) in REFUSED.iter().flat_map(|table| *table) {
+        let row = DOCUMENT.lines().find(|line| line.contains(&format!("`{word}`")) && line.contains(reason));
+        assert!(row.is_some(), "docs/flows.md has another reason for `{word}`");
+    }
 }
 
 #[test]

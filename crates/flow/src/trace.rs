@@ -253,18 +253,15 @@ impl<C: FlowCount> Trace<'_, C> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::flow::FlowCommand;
     use crate::parse::{parse_flow, parse_flows};
     use crate::ports::NoPortNames;
-    use crate::tables::{NoCount, Owner};
+    use crate::tables::NoCount;
 
     fn trace(flows: &str, packet: &str) -> Vec<String> {
-        let mut tables = FlowTables::<NoCount>::default();
         let flows = parse_flows(flows, FlowCommand::Add, &NoPortNames).expect("flows");
-        tables.apply(&flows, Owner::Api, Duration::ZERO).expect("flows");
+        let tables = FlowTables::<NoCount>::unchecked(flows.into_iter().map(|(_, flow)| flow.into_flow()));
         let packet = parse_flow(packet, FlowCommand::Delete, &NoPortNames).expect("a packet");
         tables.trace(&packet.condition, &NoPortNames)
     }

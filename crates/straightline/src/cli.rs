@@ -87,6 +87,9 @@ pub(crate) enum Command {
     Trace(Trace),
     #[command(about = Api::Ping.help(), after_help = PING_HELP)]
     Ping(Ping),
+    /// Show and change the flow tables of a bridge, in the words of `ovs-ofctl`
+    #[command(subcommand, after_help = FLOW_HELP)]
+    Flow(Flow),
     #[cfg(feature = "lab")]
     /// Measure this switch and other vhost-user switches
     #[command(subcommand)]
@@ -174,6 +177,15 @@ Examples:
 
 The port is removed when this command ends: on SIGTERM or SIGINT, or when a connection passed by
 --fd is closed.";
+
+const FLOW_HELP: &str = "\
+Examples:
+  straightline flow add lan 'priority=100,in_port=vm1,tcp,tp_dst=25,actions=drop'
+  straightline flow replace lan lan.flows
+  straightline flow del lan 'cookie=0x5/-1'
+  straightline flow dump lan tcp
+  straightline flow trace lan 'in_port=vm1,tcp,nw_dst=10.0.0.1,tp_dst=25'
+  straightline flow meter add lan 'meter=1,kbps,band=type=drop,rate=1000'";
 
 const WEB_HELP: &str = "\
 Examples:
@@ -520,6 +532,130 @@ pub(crate) struct Bugreport {
     /// /run/straightline/api.sock]
     #[arg(long, value_name = "SOCKET")]
     pub(crate) api: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Flow {
+    /// Add flows; one with the same table, priority and match is replaced
+    Add(FlowChange),
+    /// Change the actions of all flows that a match covers; with --strict of the one that equals it
+    Mod(FlowChange),
+    /// Delete all flows that a match covers; with --strict the one that equals it; without a match all
+    Del(FlowChange),
+    /// Make the flows of a file the bridge's flows, in place of those of other commands
+    Replace(FlowFile),
+    /// Print the flows as `ovs-ofctl dump-flows` does
+    Dump(FlowDump),
+    /// Print the flows that a packet would match in each table, and the actions on it
+    Trace {
+        /// Name of the bridge
+        #[arg(value_name = "BRIDGE")]
+        bridge: String,
+        /// Packet, as a match; fields that it does not name are 0
+        #[arg(value_name = "PACKET")]
+        packet: String,
+        #[command(flatten)]
+        asking: Asking,
+    },
+    /// Show and change the meters that flows use
+    #[command(subcommand)]
+    Meter(FlowMeter),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FlowChange {
+    /// Name of the bridge
+    #[arg(value_name = "BRIDGE")]
+    pub(crate) bridge: String,
+    /// Flows in the words of `ovs-ofctl`; `-` reads them from standard input
+    #[arg(value_name = "FLOW")]
+    pub(crate) flows: Vec<String>,
+    /// File with a flow in each line; `-` is standard input
+    #[arg(long, value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    /// Mean only the flow with the same priority and match
+    #[arg(long)]
+    pub(crate) strict: bool,
+    #[command(flatten)]
+    pub(crate) asking: Asking,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FlowFile {
+    /// Name of the bridge
+    #[arg(value_name = "BRIDGE")]
+    pub(crate) bridge: String,
+    /// File with a flow in each line; `-` is standard input
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) asking: Asking,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FlowDump {
+    /// Name of the bridge
+    #[arg(value_name = "BRIDGE")]
+    pub(crate) bridge: String,
+    /// Show only flows that this match covers
+    #[arg(value_name = "MATCH", default_value = "", hide_default_value = true)]
+    pub(crate) filter: String,
+    /// Leave out counters and ages
+    #[arg(long)]
+    pub(crate) no_stats: bool,
+    /// Print names of ports; the default on a terminal
+    #[arg(long, conflicts_with = "no_names")]
+    pub(crate) names: bool,
+    /// Print numbers of ports; the default elsewhere
+    #[arg(long)]
+    pub(crate) no_names: bool,
+    #[command(flatten)]
+    pub(crate) asking: Asking,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum FlowMeter {
+    /// Add a meter
+    Add {
+        /// Name of the bridge
+        #[arg(value_name = "BRIDGE")]
+        bridge: String,
+        /// Meter in the words of `ovs-ofctl`
+        #[arg(value_name = "METER")]
+        meter: String,
+        #[command(flatten)]
+        asking: Asking,
+    },
+    /// Change a meter
+    Mod {
+        /// Name of the bridge
+        #[arg(value_name = "BRIDGE")]
+        bridge: String,
+        /// Meter in the words of `ovs-ofctl`
+        #[arg(value_name = "METER")]
+        meter: String,
+        #[command(flatten)]
+        asking: Asking,
+    },
+    /// Delete a meter that no flow uses
+    Del {
+        /// Name of the bridge
+        #[arg(value_name = "BRIDGE")]
+        bridge: String,
+        /// Number of the meter, such as `meter=1`
+        #[arg(value_name = "METER")]
+        meter: String,
+        #[command(flatten)]
+        asking: Asking,
+    },
+    /// Print the meters as `ovs-ofctl dump-meters` does
+    Dump {
+        /// Name of the bridge
+        #[arg(value_name = "BRIDGE")]
+        bridge: String,
+        #[command(flatten)]
+        asking: Asking,
+    },
 }
 
 // No doc comment: clap would show it as the text of each of these commands.

@@ -11,7 +11,7 @@ use crate::cli::Cli;
 const GROUPS: [(&str, &[&str]); 5] = [
     ("Run", &["demo", "init", "check", "run", "completions"]),
     ("Look", &["status", "ports", "top", "web", "events", "fdb", "neighbours", "tables", "table", "runtime"]),
-    ("Change", &["reload", "link", "rate", "port"]),
+    ("Change", &["reload", "link", "rate", "flow", "port"]),
     ("Find faults", &["doctor", "drops", "capture", "trace", "ping", "bugreport"]),
     ("Measure", &["lab"]),
 ];

@@ -1,5 +1,6 @@
 //! Dynamic ports: ports that a client of the API adds for as long as it stays connected.
 
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
@@ -23,6 +24,8 @@ use crate::descriptors;
 pub(crate) struct DesiredConfig {
     pub(crate) config: Config,
     entries: Vec<Entry>,
+    /// Bridges that clients gave flow tables to.
+    pub(crate) flow_bridges: BTreeSet<String>,
 }
 
 #[derive(Debug)]
@@ -70,7 +73,8 @@ impl DesiredConfig {
         }
     }
 
-    /// Returns `config` with the dynamic ports in it. A port whose bridge is gone is in no bridge.
+    /// Returns `config` with the dynamic ports in it, and with the flow tables of clients. A port whose
+    /// bridge is gone is in no bridge.
     pub(crate) fn with_dynamic_ports(&self, config: &Config) -> anyhow::Result<Config> {
         let mut whole = config.clone();
         for entry in &self.entries {
@@ -84,6 +88,9 @@ impl DesiredConfig {
             if let Some(bridge) = whole.bridges.iter_mut().find(|bridge| bridge.name == entry.bridge) {
                 bridge.ports.push(name.clone());
             }
+        }
+        for bridge in whole.bridges.iter_mut().filter(|bridge| self.flow_bridges.contains(&bridge.name)) {
+            bridge.flows.get_or_insert_default();
         }
         Ok(whole)
     }

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::api::{
-    Capture, CaptureRequest, Changes, Control, DynamicPortGuard, ErrorCode, EventKind, Ping, PingRequest, PortRequest,
-    RateRequest, RateSet, Refusal, Stream, Trace, TraceRequest,
+    Capture, CaptureRequest, ChangeFlows, ChangeMeter, Changes, Control, DynamicPortGuard, ErrorCode, EventKind,
+    FlowsChanged, Ping, PingRequest, PortRequest, RateRequest, RateSet, Refusal, Stream, Trace, TraceRequest,
 };
 use crate::config::{Config, Diagnostic, Interfaces, Kinds, Loaded};
 use crate::config_file::AppliedFile;
@@ -124,6 +124,14 @@ impl Control for Keeper {
 
     fn set_rate(&self, request: &RateRequest) -> Result<RateSet, Refusal> {
         self.switch.set_rate(request)
+    }
+
+    fn change_flows(&self, request: &ChangeFlows, text: &str) -> Result<FlowsChanged, Refusal> {
+        self.switch.change_flows(request, text)
+    }
+
+    fn change_meter(&self, request: &ChangeMeter) -> Result<(), Refusal> {
+        self.switch.change_meter(request)
     }
 
     fn capture(&self, request: &CaptureRequest) -> Result<(Capture, Box<dyn Stream>), Refusal> {

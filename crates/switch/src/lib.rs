@@ -45,6 +45,7 @@ mod descriptors;
 mod domain_graph;
 mod dynamic_port;
 mod events;
+mod flows;
 mod keeper;
 mod log_writer;
 mod node_chain;

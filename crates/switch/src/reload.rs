@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use straightline_graph::{NodeStats, PortControl, Waiters, Work};
+use straightline_nodes::FlowControl;
 use straightline_packet::{Drops, IgnorePoison, Level, PortIndex};
 
 use crate::api::Changes;
@@ -104,6 +105,15 @@ impl Switch {
         let config = &config;
         let before = Before { config: &now.config, plan: &now.plan };
         let tables = now.tables.after(config, &plan, &self.rcu, |port| now.drops_of(port))?;
+
+        for bridge in &desired.flow_bridges {
+            // Tables that a client's first flow makes do not drop what no flow matches yet.
+            let is_old = now.tables.get::<FlowControl>("flows", bridge).is_some();
+            let is_of_file = desired.config.bridges.iter().any(|known| known.name == *bridge && known.flows.is_some());
+            if let Some(control) = tables.get::<FlowControl>("flows", bridge).filter(|_| !is_old && !is_of_file) {
+                crate::flows::begin(&control);
+            }
+        }
 
         let fresh = BTreeMap::new();
         let undo = Vec::new();

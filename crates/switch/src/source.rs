@@ -17,10 +17,10 @@ use straightline_virtio::features::names;
 use straightline_wire::{EtherType, MacAddr, VlanId};
 
 use crate::api::{
-    API_VERSION, Addresses, BridgeMoves, Cleared, Device, DownReason, DropCount, Drops, Events, Fdb, History,
-    JoinedKind, Link, Neighbours, Node, Packets, PathMtu, Port, PortNodes, PortVlans, Ports, Privileges, Queue,
-    QueuePairs, Refusal, RingKind, Row, Runtime, RxMode, Source, Status, Stream, Table, TableRequest, Tables, Tunnel,
-    VlanRole, Worker, since_epoch,
+    API_VERSION, Addresses, BridgeMoves, Cleared, Device, DownReason, DropCount, Drops, Events, Fdb, FlowTrace, Flows,
+    FlowsRequest, History, JoinedKind, Link, Meters, MetersRequest, Neighbours, Node, Packets, PathMtu, Port,
+    PortNodes, PortVlans, Ports, Privileges, Queue, QueuePairs, Refusal, RingKind, Row, Runtime, RxMode, Source,
+    Status, Stream, Table, TableRequest, Tables, TraceFlow, Tunnel, VlanRole, Worker, since_epoch,
 };
 use crate::config::{Config, Mechanism, NumaNodes, PortConfig, PortNetwork, PortRate, TunnelSettings, rate_text};
 use crate::config_file::AppliedFile;
@@ -154,6 +154,18 @@ impl Source for Running {
     fn table(&self, request: &TableRequest) -> Result<Table, Refusal> {
         let now = self.now();
         now.view(|view| now.tables.page(view, request))
+    }
+
+    fn flows(&self, request: &FlowsRequest) -> Result<Flows, Refusal> {
+        self.now().flows(request)
+    }
+
+    fn meters(&self, request: &MetersRequest) -> Result<Meters, Refusal> {
+        self.now().meters(&request.bridge)
+    }
+
+    fn trace_flow(&self, request: &TraceFlow) -> Result<FlowTrace, Refusal> {
+        self.now().trace_flow(request)
     }
 
     fn fdb(&self) -> Fdb {

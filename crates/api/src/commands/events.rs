@@ -178,6 +178,17 @@ pub enum EventKind {
         /// The rate; empty for no limit.
         rate: String,
     },
+    /// A client of the API has changed flows of a bridge.
+    FlowsChanged {
+        /// The bridge.
+        bridge: String,
+        /// The number of added flows.
+        added: u64,
+        /// The number of flows with new actions.
+        modified: u64,
+        /// The number of deleted flows.
+        deleted: u64,
+    },
     /// A bridge learned that an address has moved to another port.
     Moved {
         /// The bridge.
@@ -249,8 +260,8 @@ impl Event {
     #[must_use]
     pub fn is_warning(&self) -> bool {
         use EventKind::{
-            AddressConflict, Fault, GroupsRefused, LinkDown, LinkUp, Loop, Lost, Moved, Neighbour, Node, NotLearned,
-            OpenerEnded, Other, PathMtu, PortAdded, PortRemoved, RateReached, RateSet, RefusedCall, Reload,
+            AddressConflict, Fault, FlowsChanged, GroupsRefused, LinkDown, LinkUp, Loop, Lost, Moved, Neighbour, Node,
+            NotLearned, OpenerEnded, Other, PathMtu, PortAdded, PortRemoved, RateReached, RateSet, RefusedCall, Reload,
             ReloadFailed, RemoteMoved, SocketsEnded, Stall,
         };
         match &self.kind {
@@ -277,6 +288,7 @@ impl Event {
             | RemoteMoved { .. }
             | RateReached { .. }
             | RateSet { .. }
+            | FlowsChanged { .. }
             | Other => false,
         }
     }

@@ -13,6 +13,7 @@ mod done;
 pub(crate) mod drops;
 pub(crate) mod events;
 pub(crate) mod fdb;
+mod flows;
 mod history;
 #[cfg(feature = "command-line")]
 mod line;
@@ -40,6 +41,10 @@ pub use done::Done;
 pub use drops::{DropCount, Drops};
 pub use events::{Event, EventKind, Events, EventsRequest};
 pub use fdb::{Fdb, FdbEntry, RemoteEntry};
+pub use flows::{
+    ChangeFlows, ChangeMeter, Flow, FlowLines, FlowMeter, FlowTrace, Flows, FlowsChanged, FlowsRequest, Meters,
+    MetersRequest, TraceFlow,
+};
 pub use history::{History, PortHistory};
 pub use link::LinkRequest;
 pub use neighbours::{Neighbour, NeighbourState, Neighbours, OwnAddress};
@@ -217,6 +222,62 @@ commands! {
         answer: RateSet,
         help: "Set a limit of a port's traffic, until the next reload",
         prints: rate::text,
+    }
+
+    /// Asks for flows of a bridge.
+    Flows(FlowsRequest) {
+        word: "flows",
+        right: Read,
+        arguments: "it needs \"bridge\" (a name); \"filter\" (a match), \"names\" (true or false), \"after\" (a place) \
+            and \"limit\" (a number of flows) are optional",
+        answer: Flows,
+        help: "Show flows of a bridge",
+    }
+
+    /// Sends text for the next `change-flows` of this connection.
+    FlowLines(FlowLines) {
+        word: "flow-lines",
+        right: Operate,
+        arguments: "it needs \"text\" (a part of a file of flows)",
+        answer: Done,
+        help: "Send lines of flows for the next `change-flows`, which may have more than a request holds",
+    }
+
+    /// Changes flows of a bridge: all of the given lines, or none.
+    ChangeFlows(ChangeFlows) {
+        word: "change-flows",
+        right: Operate,
+        arguments: "it needs \"bridge\" (a name) and \"command\" (add, modify, modify-strict, delete, delete-strict or \
+            replace); \"text\" (flows) is optional",
+        answer: FlowsChanged,
+        help: "Change flows of a bridge, in the words of `ovs-ofctl`: all of them or none",
+    }
+
+    /// Asks for the meters of a bridge.
+    Meters(MetersRequest) {
+        word: "meters",
+        right: Read,
+        arguments: "it needs \"bridge\" (a name)",
+        answer: Meters,
+        help: "Show the meters of a bridge's flows",
+    }
+
+    /// Adds, changes or deletes a meter.
+    ChangeMeter(ChangeMeter) {
+        word: "change-meter",
+        right: Operate,
+        arguments: "it needs \"bridge\" (a name), \"command\" (add, modify or delete) and \"meter\" (a text)",
+        answer: Done,
+        help: "Add, change or delete a meter of a bridge's flows",
+    }
+
+    /// Asks for the way of a packet through the flow tables.
+    TraceFlow(TraceFlow) {
+        word: "trace-flow",
+        right: Read,
+        arguments: "it needs \"bridge\" (a name) and \"packet\" (a match)",
+        answer: FlowTrace,
+        help: "Show the flows that a packet would match, and the actions on it",
     }
 
     /// Adds a port until the connection closes. Its socket comes with the request as a descriptor.

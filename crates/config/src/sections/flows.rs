@@ -1,8 +1,8 @@
 //! Reads the flow tables of a bridge: `flows`, `flows-file` and `meters`.
 
-use std::io;
 use std::path::Path;
 use std::time::Duration;
+use std::{fs, io};
 
 use straightline_flow::{
     FlowCommand, FlowError, FlowMod, FlowTables, Meter, NoCount, Owner, PortTable, parse_line, parse_meter,
@@ -125,6 +125,10 @@ fn check(tables: &mut FlowTables<NoCount>, lines: &[Line], title: &str, report: 
 }
 
 fn read_text(path: &Path) -> Result<String, String> {
+    // A pipe would make a reload wait.
+    if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
+        return Err("it is no file".to_owned());
+    }
     let bytes = read_file(path).map_err(|error| {
         let hint = match error.kind() {
             io::ErrorKind::PermissionDenied => {

@@ -54,6 +54,7 @@ fn mistakes_have_their_line_and_word() {
     wrong("meters = [\"meter=1,kbps\"]\n", &["meters of bridge \"lan\": the meter has no rate"]);
     wrong("meters = [\"meter=1,kbps,band=type=drop,rate=1\", \"meter=1,kbps,band=type=drop,rate=1\"]\n", &["already"]);
     wrong(&format!("flows-file = \"{}\"\n", fixture.path("none")), &["flows-file \"/", "cannot read it: No such file"]);
+    wrong(&format!("flows-file = \"{}\"\n", fixture.path("")), &["it is no file"]);
     let path = fixture.path("bad.flows");
     fs::write(&path, "actions=1\n\nactions=nosuch\nactions=2").unwrap();
     let key = format!("flows-file = \"{path}\"\n");

@@ -14,6 +14,8 @@ use crate::flow::{DEFAULT_PRIORITY, FlowCommand, FlowMod};
 use crate::ports::PortNames;
 use condition::ConditionReader;
 pub use error::FlowError;
+#[cfg(test)]
+pub(crate) use refused::REFUSED;
 pub(crate) use value::limited;
 pub(crate) use words::{Word, words};
 

@@ -79,6 +79,10 @@ const SETTINGS: &[(&str, &str)] = &[
     ("out_group", "needs group tables, which this switch does not have"),
 ];
 
+/// All tables of refused words.
+#[cfg(test)]
+pub(crate) const REFUSED: [&[(&str, &str)]; 3] = [ACTIONS, FIELDS, SETTINGS];
+
 fn reason(table: &[(&str, &'static str)], key: &str) -> Option<&'static str> {
     let is_meant = |name: &str| match name.strip_suffix('*') {
         Some(begin) => key.starts_with(begin),

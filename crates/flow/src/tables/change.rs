@@ -181,6 +181,12 @@ fn outputs_to(flow: &Flow, port: PortNumber) -> bool {
 }
 
 impl FlowMod {
+    /// Returns whether a loose request means a flow: by table, condition, cookie and output.
+    #[must_use]
+    pub fn covers<C>(&self, entry: &FlowEntry<C>) -> bool {
+        is_meant(entry, self)
+    }
+
     /// Returns whether a strict request, or one that adds, is for this flow.
     pub(super) fn is_for(&self, key: &FlowKey) -> bool {
         let table = if self.command == FlowCommand::Add { Some(self.table.unwrap_or(0)) } else { self.table };

@@ -64,6 +64,17 @@ impl<C> Default for FlowTables<C> {
 }
 
 impl<C: FlowCount> FlowTables<C> {
+    /// Returns tables with these flows, without the checks of a transaction.
+    #[cfg(test)]
+    pub(crate) fn unchecked(flows: impl Iterator<Item = Flow>) -> Self {
+        let entry = |flow: Flow| {
+            let key = flow.key.clone();
+            let times = Duration::ZERO;
+            (key, Arc::new(FlowEntry { flow, owner: Owner::Api, counters: C::default(), added: times, changed: times }))
+        };
+        Self { flows: flows.map(entry).collect(), meters: BTreeMap::new() }
+    }
+
     /// Returns the number of flows.
     #[must_use]
     pub fn len(&self) -> usize {

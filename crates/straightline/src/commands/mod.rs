@@ -7,6 +7,7 @@ mod check;
 mod demo;
 mod doctor;
 mod events;
+mod flow;
 mod init;
 #[cfg(feature = "lab")]
 pub(crate) mod lab;
@@ -38,6 +39,7 @@ pub(crate) fn execute(command: Command, kinds: &Kinds) -> anyhow::Result<()> {
         Command::Capture(args) => capture::execute(&args),
         Command::Trace(args) => trace::execute(&args),
         Command::Ping(args) => ping::execute(&args),
+        Command::Flow(flow) => flow::execute(&flow),
         Command::Port(args) => port::execute(&args),
         Command::Query(args) => query::execute(&args),
         Command::Ports(args) => query::ports(&args),

@@ -113,7 +113,7 @@ impl Connection {
     /// stay: one with a dynamic port that has read all answers, and one with a stream.
     fn deadline(&self) -> Option<Instant> {
         let may_stay = match self.held {
-            Held::Nothing => false,
+            Held::Nothing | Held::Lines(_) => false,
             Held::DynamicPort(_) => self.output.is_empty(),
             Held::Stream(_) => !self.closing,
         };
@@ -248,6 +248,11 @@ impl Connection {
         };
         match held {
             Held::Nothing => shared.closing(|| drop(fd)),
+            Held::Lines(_) => {
+                shared.closing(|| drop(fd));
+                self.held = held;
+                return Ok(Some(line));
+            }
             Held::DynamicPort(_) => self.port_socket = fd,
             // A stream is the last answer of a connection.
             Held::Stream(_) => self.input.clear(),

@@ -6,6 +6,7 @@
 mod closing;
 mod connection;
 mod interrupt;
+mod lines;
 mod pass_rights;
 mod places;
 mod server;
@@ -18,6 +19,7 @@ use std::time::SystemTime;
 use serde::Serialize;
 
 pub(crate) use closing::held_threads;
+use lines::HeldLines;
 pub(crate) use places::refused_clients;
 pub use server::{ApiError, ApiHandle, ApiServer};
 pub use straightline_api::*;
@@ -41,6 +43,28 @@ pub trait Source: Send + Sync {
     fn table(&self, request: &TableRequest) -> Result<Table, Refusal> {
         let error = format!("no such table {:?}; the switch has none", request.table);
         Err(Refusal::new(ErrorCode::UnknownTable, error).about(&request.table))
+    }
+    /// Returns flows of a bridge. A source that has none returns nothing.
+    ///
+    /// # Errors
+    /// There is no such bridge, or the filter is wrong.
+    fn flows(&self, request: &FlowsRequest) -> Result<Flows, Refusal> {
+        Ok(Flows { bridge: request.bridge.clone(), ..Flows::default() })
+    }
+    /// Returns the meters of a bridge. A source that has none returns nothing.
+    ///
+    /// # Errors
+    /// There is no such bridge.
+    fn meters(&self, request: &MetersRequest) -> Result<Meters, Refusal> {
+        Ok(Meters { bridge: request.bridge.clone(), ..Meters::default() })
+    }
+    /// Returns the way of a packet through the flow tables of a bridge.
+    ///
+    /// # Errors
+    /// There is no such bridge, it has no tables, or the packet is wrong.
+    fn trace_flow(&self, request: &TraceFlow) -> Result<FlowTrace, Refusal> {
+        let _ = request;
+        Err(Refusal::new(ErrorCode::Refused, "this program has no flow tables"))
     }
     /// Returns the addresses that the bridges know.
     fn fdb(&self) -> Fdb;
@@ -136,6 +160,24 @@ pub trait Control: Send + Sync {
         Err(Refusal::new(ErrorCode::Refused, "this program sets no rates"))
     }
 
+    /// Changes flows of a bridge: all lines of `text`, or none.
+    ///
+    /// # Errors
+    /// The first line that is wrong or not possible.
+    fn change_flows(&self, request: &ChangeFlows, text: &str) -> Result<FlowsChanged, Refusal> {
+        let _ = (request, text);
+        Err(Refusal::new(ErrorCode::Refused, "this program has no flow tables"))
+    }
+
+    /// Adds, changes or deletes a meter of a bridge.
+    ///
+    /// # Errors
+    /// The meter is not valid, or the change is not possible.
+    fn change_meter(&self, request: &ChangeMeter) -> Result<(), Refusal> {
+        let _ = request;
+        Err(Refusal::new(ErrorCode::Refused, "this program has no flow tables"))
+    }
+
     /// Adds a port until the returned guard is dropped.
     ///
     /// # Errors
@@ -166,6 +208,8 @@ struct Reply {
 /// The thing that a client has for as long as it stays connected.
 enum Held {
     Nothing,
+    /// Lines for the next `change-flows`.
+    Lines(HeldLines),
     DynamicPort(#[expect(dead_code, reason = "dropping it removes the port")] DynamicPortGuard),
     Stream(Box<dyn Stream>),
 }
@@ -202,6 +246,18 @@ impl RequestHandler {
                 good(Done {})
             }
             Request::Rate(request) => good(self.control()?.set_rate(request)?),
+            Request::Flows(request) => good(source.flows(request)?),
+            Request::Meters(request) => good(source.meters(request)?),
+            Request::TraceFlow(request) => good(source.trace_flow(request)?),
+            Request::FlowLines(FlowLines { text }) => self.hold_lines(text, held),
+            Request::ChangeFlows(request) => {
+                let before = if let Held::Lines(lines) = held { lines.take() } else { String::new() };
+                good(self.control()?.change_flows(request, &(before + &request.text))?)
+            }
+            Request::ChangeMeter(request) => {
+                self.control()?.change_meter(request)?;
+                good(Done {})
+            }
             Request::Capture(capture) => begin_stream(held, || self.control()?.capture(capture)),
             Request::Trace(trace) => begin_stream(held, || self.control()?.trace(trace)),
             Request::Ping(ping) => begin_stream(held, || self.control()?.ping(ping)),
@@ -215,6 +271,23 @@ impl RequestHandler {
                 let guard = control.add_dynamic_port(port_request, fd.ok_or_else(|| bad(no_socket))?)?;
                 Ok(Reply { held: Held::DynamicPort(guard), ..good(Done {})? })
             }
+        }
+    }
+
+    /// Keeps text of a connection for its next `change-flows`.
+    fn hold_lines(&self, text: &str, held: &Held) -> Result<Reply, Refusal> {
+        self.control()?;
+        match held {
+            Held::Lines(lines) => {
+                lines.push(text)?;
+                good(Done {})
+            }
+            Held::Nothing => {
+                let lines = HeldLines::default();
+                lines.push(text)?;
+                Ok(Reply { held: Held::Lines(lines), ..good(Done {})? })
+            }
+            _ => Err(Refusal::new(ErrorCode::BadRequest, "flow-lines: this connection has a port or a stream")),
         }
     }
 
