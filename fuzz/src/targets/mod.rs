@@ -9,6 +9,7 @@ mod config;
 mod decap;
 mod device_packets;
 mod drivers;
+mod flows;
 mod multicast_messages;
 mod neighbours;
 mod packed_device;
@@ -98,6 +99,7 @@ pub const TARGETS: &[Target] = &[
     ),
     target!(device_packets, ["a packet", "a large packet", "a segment", "a packet that is refused"]),
     target!(drivers, ["a packed driver's wrap", "a packed chain that came back", "a split chain that came back"]),
+    target!(flows, ["a flow", "a meter", "a transaction", "a transaction that fails"]),
     target!(
         multicast_messages,
         [
