@@ -135,6 +135,7 @@ impl BridgeRig {
             loop_protection: false,
             ports: ports.to_vec(),
             snooping,
+            flows: false,
         };
         let mut bridge = BridgeTable::new("lan", &rules, HashMap::new()).node(1);
         if snooping {
