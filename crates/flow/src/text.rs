@@ -123,7 +123,7 @@ impl<'a> FlowWriter<'a> {
             Action::Flood => "FLOOD".to_owned(),
             Action::All => "ALL".to_owned(),
             Action::SetField { value, spelling: Spelling::Load(to), .. } => {
-                format!("load:{:#x}->{}", to.whole().of(value), bits(to))
+                format!("load:{}->{}", hexadecimal(to.whole().of(value)), bits(to))
             }
             Action::SetField { field, value, mask, spelling: Spelling::Mod } => modification(field, value, mask),
             Action::Move { from, to } => format!("move:{}->{}", bits(from), bits(to)),
@@ -269,12 +269,9 @@ impl ConditionText<'_, '_> {
     fn hexadecimal(&mut self, field: Field) {
         if let Some((value, mask)) = self.tested(field) {
             let name = field.name();
+            let value = hexadecimal(value);
             let is_exact = mask == field.greatest();
-            self.words.push(if is_exact {
-                format!("{name}={value:#x}")
-            } else {
-                format!("{name}={value:#x}/{mask:#x}")
-            });
+            self.words.push(if is_exact { format!("{name}={value}") } else { format!("{name}={value}/{mask:#x}") });
         }
     }
 
@@ -353,6 +350,11 @@ impl ConditionText<'_, '_> {
         };
         self.words.push(format!("tcp_flags={text}"));
     }
+}
+
+/// Returns a number as C's `%#x` has it: 0 is `0`.
+fn hexadecimal(value: u128) -> String {
+    if value == 0 { "0".to_owned() } else { format!("{value:#x}") }
 }
 
 /// Returns the mask of an address: none, the bits of a prefix, or an address.
