@@ -121,8 +121,7 @@ fn read(file: &Path) -> anyhow::Result<String> {
 fn dump_flows(dump: &FlowDump) -> anyhow::Result<()> {
     let FlowDump { bridge, filter, no_stats, names, no_names, asking } = dump;
     let names = *names || !*no_names && !asking.json && std::io::stdout().is_terminal();
-    let mut request =
-        FlowsRequest { filter: filter.clone(), names, limit: FlowsRequest::MOST, ..FlowsRequest::new(bridge) };
+    let mut request = FlowsRequest { filter: filter.clone(), names, ..FlowsRequest::new(bridge) };
     let mut all = Flows::default();
     loop {
         let json = api::send(&asking.api, &Request::Flows(request.clone()))?;
