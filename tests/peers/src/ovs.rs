@@ -291,6 +291,16 @@ impl<'lab> PlainOvs<'lab> {
         configure(self.lab, &["add-br", bridge, "--", "set", "bridge", bridge, "datapath_type=netdev"])
     }
 
+    /// Waits until the bridge `br0` takes commands of `ovs-ofctl`.
+    pub(crate) fn wait_bridge(&mut self) -> Result<()> {
+        wait_file(&mut self.switch, &folder(self.lab).join("br0.mgmt"))
+    }
+
+    /// Runs `ovs-ofctl` on the bridge `br0`: its options and command, then arguments behind the bridge.
+    pub(crate) fn flows(&self, what: &[&str], args: &[&str]) -> Result<String> {
+        openflow(self.lab, what, args)
+    }
+
     /// Adds a port with these settings. Its device listens on a stream socket, where each frame
     /// follows its length.
     pub(crate) fn add_stream(&self, bridge: &str, port: &str, settings: &[String]) -> Result<()> {

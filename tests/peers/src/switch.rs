@@ -321,6 +321,15 @@ impl<'lab> Switch<'lab> {
         &mut self.proc
     }
 
+    /// Runs `straightline flow`, and returns what it prints.
+    pub(crate) fn flow(&self, args: &[&str]) -> Result<String> {
+        let mut command = Command::new(&self.lab.machine.switch);
+        command.arg("flow").args(args).arg("--api").arg(self.lab.socket("api"));
+        let (code, out, err) = proc::run(&mut command, Duration::from_secs(20))?;
+        ensure!(code == Some(0), "`straightline flow {}` ended with {code:?}: {out}{err}", args.join(" "));
+        Ok(out)
+    }
+
     /// Returns all ports, from `straightline ports`.
     pub(crate) fn ports(&self) -> Result<Vec<PortStatus>> {
         #[derive(Deserialize)]

@@ -4,6 +4,7 @@ mod bridge;
 mod capture;
 mod doctor;
 mod embedded_guest;
+mod flows;
 mod idle;
 mod lifecycle;
 mod migrate;
@@ -38,6 +39,7 @@ pub(crate) fn all() -> Vec<Test> {
     tests.extend(outside::tests());
     tests.extend(tunnel::tests());
     tests.extend(vlan::tests());
+    tests.extend(flows::tests());
     tests.extend(testpmd::tests());
     tests.extend(pvp::tests());
     tests.extend(embedded_guest::tests());
