@@ -17,6 +17,9 @@ use crate::output;
 /// Most bytes of flows in one request, as JSON. A request has at most 4096 bytes.
 const MOST_IN_REQUEST: usize = 3800;
 
+/// Flows in an answer. It fits into the buffer of a socket, so the switch need not wait for us.
+const PAGE: u32 = 256;
+
 /// Most bytes of a file of flows.
 const MOST_BYTES: u64 = 32 << 20;
 
@@ -121,7 +124,7 @@ fn read(file: &Path) -> anyhow::Result<String> {
 fn dump_flows(dump: &FlowDump) -> anyhow::Result<()> {
     let FlowDump { bridge, filter, no_stats, names, no_names, asking } = dump;
     let names = *names || !*no_names && !asking.json && std::io::stdout().is_terminal();
-    let mut request = FlowsRequest { filter: filter.clone(), names, ..FlowsRequest::new(bridge) };
+    let mut request = FlowsRequest { filter: filter.clone(), names, limit: PAGE, ..FlowsRequest::new(bridge) };
     let mut all = Flows::default();
     loop {
         let json = api::send(&asking.api, &Request::Flows(request.clone()))?;
