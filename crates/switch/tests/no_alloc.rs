@@ -229,9 +229,9 @@ fn segments_that_are_put_together() {
         };
         run(&mut hand, 5, &mut send);
         let (allocated, got) = run(&mut hand, 50, &mut send);
-        let expected = 50 * 2 * if is_wrong { 30 } else { 1 };
-        // A worker that is too slow divides the burst of a turn.
-        assert!(allocated == 0 && (expected..2 * expected).contains(&got), "{allocated} {got}");
+        // A slow worker divides the burst of a turn. Then fewer are together, those before a wrong one too.
+        let possible = 50 * 2..=50 * 2 * if is_wrong { 30 } else { 2 };
+        assert!(allocated == 0 && possible.contains(&got), "{allocated} {got}");
     }
 }
 

@@ -50,8 +50,15 @@ impl Run<'_, '_> {
             packets.set_mark(id, *mark);
             let state = &mut self.work.states[id.index()];
             state.used = 0;
-            // Its body may have become a part of its head meanwhile.
-            state.has_headers = false;
+            // Its body may have become a part of its head meanwhile. What was written of a header whose
+            // extensions are damaged is not read from it.
+            if std::mem::take(&mut state.has_headers) {
+                let before = &self.work.headers[id.index()];
+                let fields = (before.ttl, before.tos, before.label);
+                self.parse(packets, id);
+                let headers = &mut self.work.headers[id.index()];
+                (headers.ttl, headers.tos, headers.label) = fields;
+            }
             let outcome = if too_many { Outcome::Failed(Reason::FlowLimit) } else { self.resume(packets, id) };
             self.settle(packets, id, outcome);
         }

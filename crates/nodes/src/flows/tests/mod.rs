@@ -168,7 +168,10 @@ impl Rig {
     /// bridge gets.
     pub(super) fn send(&mut self, packets: Vec<Carried>) -> Vec<Vec<Carried>> {
         *self.source.0.lock().unwrap() = Sent { packets, bodies: Vec::new() };
-        self.worker.turn();
+        // An input that has had its share is left out for some turns.
+        while !self.source.0.lock().unwrap().packets.is_empty() {
+            self.worker.turn();
+        }
         self.taken.iter().map(|port| std::mem::take(&mut *port.0.lock().unwrap())).collect()
     }
 

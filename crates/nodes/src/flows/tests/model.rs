@@ -22,6 +22,8 @@ struct Packet {
     in_port: u16,
     registers: [u32; 8],
     mark: u32,
+    /// Fields of damaged headers that were written. Their bytes were not read, but the new values are.
+    written: Vec<(Field, u128)>,
 }
 
 /// The headers of a packet.
@@ -258,6 +260,9 @@ impl Packet {
         if let Some(register) = Field::REGISTERS.iter().position(|&register| register == field) {
             return self.registers[register].into();
         }
+        if let Some((_, value)) = self.written.iter().rfind(|(written, _)| *written == field) {
+            return *value;
+        }
         let parsed = Parsed::of(&self.bytes);
         match field {
             Field::InPort => self.in_port.into(),
@@ -299,7 +304,15 @@ impl Packet {
                 let tci = u16::try_from(new & 0xefff).unwrap().to_be_bytes();
                 self.bytes[14..16].copy_from_slice(&tci);
             }
-            _ => return self.write_bits(field, value, mask),
+            _ => {
+                let parsed = Parsed::of(&self.bytes);
+                let is_hidden = parsed.values.contains_key(&field) && parsed.places.contains_key(&field);
+                let new = merged(self.read(field));
+                self.write_bits(field, value, mask)?;
+                if is_hidden {
+                    self.written.push((field, new));
+                }
+            }
         }
         Ok(())
     }
@@ -398,7 +411,7 @@ impl<'a> Way<'a> {
     /// Sends a packet from the port of a number. Returns what becomes of it, and the reason for which it
     /// is dropped.
     pub(super) fn send(flows: &'a [Flow], port: u16, bytes: &[u8]) -> (Self, Option<Reason>) {
-        let packet = Packet { bytes: bytes.to_vec(), in_port: port, registers: [0; 8], mark: 0 };
+        let packet = Packet { bytes: bytes.to_vec(), in_port: port, registers: [0; 8], mark: 0, written: Vec::new() };
         let mut way = Way { flows, packet, outputs: Vec::new(), hits: Vec::new(), unsent: Reason::FlowDrop, calls: 0 };
         let failed = way.search(0, port, 0, 0);
         let dropped = match failed {
