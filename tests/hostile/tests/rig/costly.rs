@@ -53,7 +53,8 @@ fn segments_for_a_tap_are_spread_over_turns() {
         attacker.flush();
         wait_until("all segments are sent", || rig.port(3).queues[0].tx.packets == PACKETS * SEGMENTS);
         let deliveries = deliveries() - before;
-        assert!(deliveries >= 8, "{PACKETS} packets of {SEGMENTS} segments left in {deliveries} deliveries");
+        // By shares alone, which count copies, half as many deliveries would do.
+        assert!(deliveries >= 56, "{PACKETS} packets of {SEGMENTS} segments left in {deliveries} deliveries");
     });
     victims.go_on();
     rig.no_drops();
