@@ -4,8 +4,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use libtest_mimic::{Arguments, Failed, Trial};
-use straightline_fuzz::{TARGETS, Target, places};
+use straightline_fuzz::{TARGETS, places};
 use straightline_report::random::Random;
 
 /// Inputs that are made of the seeds, for each target.
@@ -14,11 +13,38 @@ const CHANGED: usize = 2000;
 /// Most bytes of an input: libFuzzer's default.
 const LONGEST: usize = 4096;
 
-fn main() {
-    let mut trials: Vec<_> = TARGETS.iter().map(|target| Trial::test(target.name, || run(target))).collect();
-    trials.push(Trial::test("each folder of seeds has a target", each_folder_has_a_target));
-    libtest_mimic::run(&Arguments::from_args(), trials).exit();
+/// A test of each target. `each_folder_has_a_test` fails if one is missing here.
+macro_rules! tests {
+    ($($target:ident),* $(,)?) => {
+        const TESTED: &[&str] = &[$(stringify!($target)),*];
+        $(
+            #[test]
+            fn $target() {
+                run(stringify!($target));
+            }
+        )*
+    };
 }
+
+tests![
+    api,
+    bridge_groups,
+    bridge_tags,
+    classify,
+    coalescing,
+    config,
+    decap,
+    device_packets,
+    drivers,
+    flows,
+    multicast_messages,
+    neighbours,
+    packed_device,
+    packet,
+    split_device,
+    tunnel_headers,
+    vhost_user
+];
 
 /// Prints the input of a run that panics.
 struct Input<'a>(&'a [u8]);
@@ -31,53 +57,46 @@ impl Drop for Input<'_> {
     }
 }
 
-fn run(target: &Target) -> Result<(), Failed> {
-    let seeds = seeds(target.name)?;
+fn run(name: &str) {
+    let target = TARGETS.iter().find(|target| target.name == name).expect("a target has this name");
+    let seeds = seeds(name);
     let run = |input: &[u8]| {
         let input = Input(input);
         (target.run)(input.0);
     };
     seeds.iter().for_each(|seed| run(seed));
     let reached = places();
-    if let Some(lost) = target.must_reach.iter().find(|place| !reached.contains(**place)) {
-        return Err(format!(
-            "the seeds reach only {reached:?}, no longer {lost:?}: in fuzz/seeds/{}, add a seed that reaches it",
-            target.name
-        )
-        .into());
-    }
+    let lost = target.must_reach.iter().find(|place| !reached.contains(**place));
+    assert!(
+        lost.is_none(),
+        "the seeds reach only {reached:?}, no longer {lost:?}: in fuzz/seeds/{name}, add a seed that reaches it"
+    );
     let mut random = Random::new(0);
     for _ in 0..CHANGED {
         run(&change(&seeds, &mut random));
     }
-    Ok(())
 }
 
 /// `cargo xtask fuzz` runs the target of each folder.
-fn each_folder_has_a_target() -> Result<(), Failed> {
-    for folder in fs::read_dir(seed_folder())? {
-        let name = folder?.file_name();
-        if !TARGETS.iter().any(|target| name == target.name) {
-            return Err(format!("no target is named {}", name.display()).into());
-        }
-    }
-    Ok(())
+#[test]
+fn each_folder_has_a_test() {
+    let folders = fs::read_dir(seed_folder()).expect("the folder of seeds");
+    let mut names: Vec<_> = folders.map(|folder| folder.expect("a folder").file_name()).collect();
+    names.sort();
+    assert_eq!(names, TESTED);
 }
 
 fn seed_folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("seeds")
 }
 
-fn seeds(target: &str) -> Result<Vec<Vec<u8>>, Failed> {
-    let folder = seed_folder().join(target);
-    let mut paths = Vec::new();
-    for entry in fs::read_dir(&folder)? {
-        paths.push(entry?.path());
-    }
+fn seeds(target: &str) -> Vec<Vec<u8>> {
+    let files = fs::read_dir(seed_folder().join(target)).expect("seeds");
+    let mut paths: Vec<_> = files.map(|file| file.expect("a file").path()).collect();
     // The order of a folder differs from machine to machine.
     paths.sort();
-    let seeds: Vec<_> = paths.iter().map(fs::read).collect::<Result<_, _>>()?;
-    if seeds.is_empty() { Err("it has no seeds".into()) } else { Ok(seeds) }
+    assert!(!paths.is_empty(), "{target} has no seeds");
+    paths.iter().map(|path| fs::read(path).expect("a seed")).collect()
 }
 
 /// Returns a seed with some changes, as libFuzzer makes them.

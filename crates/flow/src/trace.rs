@@ -213,8 +213,6 @@ impl<C: FlowCount> Trace<'_, C> {
     }
 
     fn change(&mut self, action: &Action) {
-        let present = u128::from(VLAN_PRESENT);
-        let tag = self.packet.get(Field::VlanTci).0;
         match *action {
             Action::SetField { field, value, mask, spelling } => {
                 let named = if let Spelling::Load(to) = spelling { to.field } else { field };
@@ -227,7 +225,8 @@ impl<C: FlowCount> Trace<'_, C> {
                 let value = from.whole().of(self.packet.get(from.whole().field).0);
                 self.set(field, value << offset, to.whole().mask());
             }
-            Action::PushVlan(_) => self.set(Field::VlanTci, tag | present, 0xffff),
+            // As in OvS, the new tag has VLAN 0 and priority 0.
+            Action::PushVlan(_) => self.set(Field::VlanTci, u128::from(VLAN_PRESENT), 0xffff),
             Action::StripVlan => self.set(Field::VlanTci, 0, 0xffff),
             _ => {}
         }

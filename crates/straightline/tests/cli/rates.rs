@@ -43,7 +43,9 @@ fn execute(fixture: &Fixture, block: &str) -> String {
 #[test]
 fn limits_hold_and_change_as_the_page_says() {
     let fixture = Fixture::new();
-    let [config] = &blocks("toml")[..] else { panic!("other blocks") };
+    let [config, share] = &blocks("toml")[..] else { panic!("other blocks") };
+    fs::write(fixture.path("share.toml"), share).unwrap();
+    execute(&fixture, "straightline check share.toml");
     let [start, look, change, reload] = &blocks("sh")[..] else { panic!("other commands") };
     fs::write(fixture.path("rates.toml"), config).unwrap();
     execute(&fixture, start);

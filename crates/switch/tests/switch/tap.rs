@@ -248,6 +248,8 @@ fn the_host_itself_answers() {
     host.ip("addr add fd00::2/64 dev host0 nodad");
     host.ip("neigh add 10.0.0.1 lladdr 02:00:00:00:00:01 dev host0");
     host.ip("neigh add fd00::1 lladdr 02:00:00:00:00:01 dev host0");
+    // Until then the kernel drops packets for this address (Ip6InAddrErrors).
+    testing::wait_until("the host has the address", || host.ip("-6 route show table local").contains("local fd00::2 "));
     let mut guest = rig.guest(0, &options());
     for (kind, ours, theirs) in
         [(Kind::Udp4, "10.0.0.2:2000", "10.0.0.1:1000"), (Kind::Udp6, "[fd00::2]:2000", "[fd00::1]:1000")]
