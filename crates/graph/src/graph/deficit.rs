@@ -29,6 +29,10 @@ const TURN: Duration = Duration::from_micros(15);
 /// The least quantum in cycles, with many inputs.
 const LEAST: i64 = 600;
 
+/// The time of a turn divides no burst that costs less, in cycles: packets that come together may be
+/// coalesced.
+const UNDIVIDED: i64 = 6000;
+
 /// Cycles of a packet beside its bytes.
 const PACKET: i64 = 100;
 
@@ -81,6 +85,10 @@ pub(super) struct Round {
     spent: i64,
     /// The weights of the inputs that were backlogged in this round.
     weights: i64,
+    /// Their number.
+    backlogged: u32,
+    /// Several inputs were backlogged in the last round.
+    is_contended: bool,
     /// The least cost of 64 packets of a backlogged input, for a unit of weight.
     least: i64,
 }
@@ -88,7 +96,17 @@ pub(super) struct Round {
 impl Default for Round {
     fn default() -> Self {
         let time = in_cycles(TURN, hertz()).saturating_as::<i64>().min(i64::MAX / 4);
-        Round { time, turn: time, quantum: time, sum: 0, spent: 0, weights: 0, least: i64::MAX }
+        Round {
+            time,
+            turn: time,
+            quantum: time,
+            sum: 0,
+            spent: 0,
+            weights: 0,
+            backlogged: 0,
+            is_contended: false,
+            least: i64::MAX,
+        }
     }
 }
 
@@ -98,9 +116,10 @@ impl Round {
     pub(super) fn begin(&mut self, is_new: bool) {
         self.spent = 0;
         if is_new {
-            self.quantum = (self.turn / self.weights.max(1)).min(self.least).max(LEAST);
+            self.quantum = (self.turn / self.weights.max(1)).max(UNDIVIDED).min(self.least).max(LEAST);
             self.sum = self.sum.wrapping_add(self.quantum);
-            (self.weights, self.least) = (0, i64::MAX);
+            self.is_contended = self.backlogged > 1;
+            (self.weights, self.backlogged, self.least) = (0, 0, i64::MAX);
         }
     }
 
@@ -119,7 +138,7 @@ impl Round {
         let cycles = cycles.saturating_as::<i64>().max(1);
         let fits = self.spent.saturating_mul(self.time) / cycles;
         let next = self.turn + (fits.clamp(self.turn / 2, self.turn * 2) - self.turn) / 8;
-        self.turn = next.clamp(self.time / 16, self.time * 2);
+        self.turn = next.clamp(self.time / 8, self.time * 2);
     }
 
     /// Returns whether the turn has enough packets of backlogged inputs.
@@ -155,7 +174,9 @@ impl Deficit {
         let passed = round.sum.wrapping_sub(self.sum);
         self.sum = round.sum;
         let earned = passed.saturating_mul(self.weight);
-        self.credit = self.credit.saturating_add(earned).min(round.quantum.saturating_mul(self.weight));
+        let most = round.quantum.saturating_mul(self.weight);
+        // Alone, an input has no share to keep to, and no debt.
+        self.credit = if round.is_contended { self.credit.saturating_add(earned).min(most) } else { most };
         self.credit > 0
     }
 
@@ -187,6 +208,7 @@ impl Deficit {
             self.last = (packets, cost);
             if self.is_backlogged {
                 round.weights += self.weight;
+                round.backlogged += 1;
                 round.least = round.least.min(i64::from(BURST) * cost / (packets * self.weight));
             }
         }
