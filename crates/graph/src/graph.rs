@@ -16,10 +16,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use debts::Debts;
-use deficit::{Load, Round};
+use deficit::{Load, ShareRound};
 pub use forms::Form;
 use forms::FormGroup;
-use inputs::{Input, InputRate, Inputs};
+use inputs::{Input, InputRate, Inputs, sum_of};
 pub use node::{Departs, Next, Node};
 use straightline_packet::{
     Batch, InputRules, KeptPackets, MAX_BATCH, PacketId, PortIndex, Served, Step, StepKind, Turn,
@@ -102,8 +102,7 @@ pub struct Graph {
     /// Cycles of [`TURN_TIME`].
     turn_time: i64,
     debts: Debts,
-    /// The shares of this turn.
-    round: Round,
+    share_round: ShareRound,
     /// True if all packets of the last turn came from inputs that wait for their rate now.
     waits_only: bool,
     /// Packets of this turn that were left in their ring for the rate of their port.
@@ -153,7 +152,7 @@ impl Graph {
             end: Arc::default(),
             turn_time,
             debts: Debts::new(turn_time, hertz()),
-            round: Round::default(),
+            share_round: ShareRound::default(),
             waits_only: false,
             beyond_rates: 0,
             earlier: by_name,
@@ -343,7 +342,7 @@ impl Graph {
         }
         let now = cycles();
         self.end.count(taken, now.saturating_sub(at));
-        self.round.learn(now.saturating_sub(began));
+        self.share_round.learn(now.saturating_sub(began));
         (taken + self.beyond_rates).saturating_sub(turn.returned())
     }
 
@@ -351,12 +350,12 @@ impl Graph {
     #[inline]
     fn receive(&mut self, turn: &mut Turn<'_>, at: &mut u64) -> usize {
         let mut taken = 0;
-        self.round.begin(self.inputs.are_all_served());
+        self.share_round.begin(self.inputs.are_all_served());
         self.inputs.begin_turn(*at, turn.free_slots());
         let now = self.inputs.now;
         self.beyond_rates = 0;
         while turn.free_slots() > 0
-            && let Some(input) = self.inputs.next(taken, &self.round)
+            && let Some(input) = self.inputs.next(taken, &self.share_round)
         {
             let pending = &mut self.entries[input.to].pending;
             let had = pending.len();
@@ -376,10 +375,14 @@ impl Graph {
             if let Some(rate) = &mut input.rate
                 && got > 0
             {
-                self.beyond_rates += rate.apply(turn, pending, had, now);
+                let left = rate.apply(turn, pending, had, now);
                 got = pending.len() - had;
+                if left > 0 {
+                    self.beyond_rates += left;
+                    load = sum_of(turn, &pending.ids()[had..]);
+                }
             }
-            input.deficit.charge(load, fair, &mut self.round);
+            input.deficit.charge(load, fair, &mut self.share_round);
             input.note(got, first..turn.accepted());
             let mut now = cycles();
             let took = now.saturating_sub(*at);

@@ -42,12 +42,13 @@ const BYTES: (i64, u32) = (5, 6);
 /// Cycles of a GSO segment, whether or not an output makes it.
 const SEGMENT: i64 = 40;
 
-/// The packets that an input has received in a turn, as far as their cost is concerned.
+/// Packets that an input has received in a turn: the facts that decide on their cost.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Load {
     pub(super) packets: usize,
     /// Bytes of all bodies.
     pub(super) bytes: u32,
+    /// GSO segments that they may become.
     pub(super) segments: u32,
 }
 
@@ -71,9 +72,9 @@ impl Load {
     }
 }
 
-/// The turns of a graph, as far as shares are concerned.
+/// A round: the quantum of all inputs, and the sum of what they have spent.
 #[derive(Debug)]
-pub(super) struct Round {
+pub(super) struct ShareRound {
     /// Cycles of [`TURN`].
     time: i64,
     /// The estimated cycles of packets that take this time.
@@ -93,10 +94,10 @@ pub(super) struct Round {
     least: i64,
 }
 
-impl Default for Round {
+impl Default for ShareRound {
     fn default() -> Self {
         let time = in_cycles(TURN, hertz()).saturating_as::<i64>().min(i64::MAX / 4);
-        Round {
+        ShareRound {
             time,
             turn: time,
             quantum: time,
@@ -110,7 +111,7 @@ impl Default for Round {
     }
 }
 
-impl Round {
+impl ShareRound {
     /// Begins a turn. It begins a round as well if `is_new`.
     #[inline]
     pub(super) fn begin(&mut self, is_new: bool) {
@@ -170,7 +171,7 @@ impl Deficit {
 
     /// Fills the credit up. Returns whether the input may receive.
     #[inline]
-    pub(super) fn fill(&mut self, round: &Round) -> bool {
+    pub(super) fn fill(&mut self, round: &ShareRound) -> bool {
         let passed = round.sum.wrapping_sub(self.sum);
         self.sum = round.sum;
         let earned = passed.saturating_mul(self.weight);
@@ -180,13 +181,15 @@ impl Deficit {
         self.credit > 0
     }
 
-    /// Returns the number of packets that the credit is enough for, if they are like those of the last
-    /// burst: at least 1.
+    /// Returns the number of packets that the input may receive: for a backlogged one so many as the
+    /// credit is enough for, if they are like those of the last burst, and at least 1. Packets that come
+    /// together after a pause need not be like those before.
     #[inline]
     pub(super) fn most(&self, burst: usize) -> usize {
         let (packets, cost) = self.last;
         let burst_cost = cost.saturating_mul(burst.saturating_as::<i64>());
-        if burst_cost <= self.credit.saturating_mul(packets) { burst } else { self.limited(burst) }
+        let fits = !self.is_backlogged || burst_cost <= self.credit.saturating_mul(packets);
+        if fits { burst } else { self.limited(burst) }
     }
 
     #[cold]
@@ -198,7 +201,7 @@ impl Deficit {
 
     /// Charges a burst, of which the input might receive `most` packets.
     #[inline]
-    pub(super) fn charge(&mut self, load: Load, most: usize, round: &mut Round) {
+    pub(super) fn charge(&mut self, load: Load, most: usize, round: &mut ShareRound) {
         let cost = load.cost();
         self.credit -= cost;
         self.is_backlogged = load.packets >= most;
@@ -235,7 +238,7 @@ mod tests {
     /// Runs turns with backlogged inputs of these weights and packets. Returns the cost of each one's
     /// packets.
     fn run<const N: usize>(inputs: [(u16, Load); N], turns: usize) -> [i64; N] {
-        let mut round = Round::default();
+        let mut round = ShareRound::default();
         let mut deficits = inputs.map(|(weight, _)| Deficit::new(weight));
         let mut costs = [0; N];
         let mut first = 0;

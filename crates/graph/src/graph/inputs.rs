@@ -20,9 +20,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use az::SaturatingAs;
-use straightline_packet::{Batch, InputRules, Served, Turn};
+use straightline_packet::{Batch, InputRules, PacketId, Served, Turn};
 
-use super::deficit::{Deficit, Load, Round};
+use super::deficit::{Deficit, Load, ShareRound};
 use crate::clock::{hertz, in_cycles, nanoseconds};
 use crate::shares::Account;
 use crate::{Meter, NodeStats, Port};
@@ -110,14 +110,13 @@ impl Input {
     /// `had` on. Returns their number, and the load of the others in `load`.
     #[cold]
     pub(super) fn cut(&mut self, turn: &mut Turn<'_>, pending: &mut Batch, had: usize, load: &mut Load) -> usize {
-        let load_of = |turn: &Turn<'_>, id| Load { packets: 1, bytes: turn.body_len(id), segments: turn.segments(id) };
         let fitting = self.deficit.fitting(pending.ids()[had..].iter().map(|&id| load_of(turn, id)));
         let Some(&first) = pending.ids()[had..].get(fitting) else { return 0 };
         turn.leave_tail(first.index()..turn.accepted());
         let before = pending.len();
         pending.retain(|id| !turn.is_left(id));
         // Packets that cannot stay in their ring pass.
-        *load = pending.ids()[had..].iter().fold(Load::default(), |sum, &id| sum.and(load_of(turn, id)));
+        *load = sum_of(turn, &pending.ids()[had..]);
         before - pending.len()
     }
 
@@ -146,6 +145,17 @@ impl InputRate {
             self.meter.relax();
         }
     }
+}
+
+/// Returns the load of a packet.
+fn load_of(turn: &Turn<'_>, id: PacketId) -> Load {
+    let segments = if turn.is_gso(id) { turn.segments(id) } else { 0 };
+    Load { packets: 1, bytes: turn.body_len(id), segments }
+}
+
+/// Returns the load of some packets.
+pub(super) fn sum_of(turn: &Turn<'_>, ids: &[PacketId]) -> Load {
+    ids.iter().fold(Load::default(), |sum, &id| sum.and(load_of(turn, id)))
 }
 
 /// The inputs of a graph.
@@ -271,7 +281,7 @@ impl Inputs {
     /// Inputs in debt are left out, those that wait for their rate, and those that have had their share.
     /// A full turn leaves out the backlogged ones.
     #[inline]
-    pub(super) fn next(&mut self, taken: usize, round: &Round) -> Option<&mut Input> {
+    pub(super) fn next(&mut self, taken: usize, round: &ShareRound) -> Option<&mut Input> {
         loop {
             let (active, quiet) = &mut self.looked;
             let index = if *active < self.active.len() {
@@ -286,7 +296,7 @@ impl Inputs {
             let input = &mut self.all[index];
             if input.deficit.is_backlogged && (round.is_full() || taken >= self.slots) {
                 // It comes first in the next turn.
-                self.passed_over.get_or_insert(self.looked.0 - 1);
+                self.passed_over.get_or_insert(self.looked.0.saturating_sub(1));
                 continue;
             }
             if !input.account.is_in_debt() && input.is_within_rate(self.now) && input.deficit.fill(round) {
@@ -351,7 +361,7 @@ mod tests {
         let mut looked = Vec::new();
         let mut taken = 0;
         inputs.begin_turn(now, 256);
-        let mut round = Round::default();
+        let mut round = ShareRound::default();
         round.begin(true);
         while let Some(input) = inputs.next(taken, &round) {
             let at = input.to;
@@ -420,7 +430,7 @@ mod tests {
             let port: Arc<dyn Port> = Arc::new(Null::new("in"));
             inputs.add(Input::new(port, at, Arc::default(), Served::Nobody, InputRules::RETURNING, 1));
         }
-        let mut round = Round::default();
+        let mut round = ShareRound::default();
         // Each packet of the first three takes two turns; the last input has a small one.
         let mut turn = |inputs: &mut Inputs| {
             let mut looked = Vec::new();
