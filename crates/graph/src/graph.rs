@@ -368,9 +368,12 @@ impl Graph {
             let mut got = pending.len() - had;
             let mut load =
                 Load { packets: got, bytes: turn.borrowed() - before.0, segments: turn.gso_segments() - before.1 };
+            // An input has more packets if it has as many as it might, or as the turn had space for.
+            let mut most = if turn.free_slots() > 0 { fair } else { got };
             if input.deficit.is_exceeded_by(load) && input.rules.returns {
                 self.beyond_rates += input.cut(turn, pending, had, &mut load);
                 got = load.packets;
+                most = got;
             }
             if let Some(rate) = &mut input.rate
                 && got > 0
@@ -382,7 +385,7 @@ impl Graph {
                     load = sum_of(turn, &pending.ids()[had..]);
                 }
             }
-            input.deficit.charge(load, fair, &mut self.share_round);
+            input.deficit.charge(load, most, &mut self.share_round);
             input.note(got, first..turn.accepted());
             let mut now = cycles();
             let took = now.saturating_sub(*at);

@@ -12,7 +12,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use clap_complete::engine::ArgValueCompleter;
-pub(crate) use flow::{Flow, FlowChange, FlowDump, FlowFile, FlowMeter};
+pub(crate) use flow::{At, Flow, FlowChange, FlowDump, FlowFile, FlowMeter};
 use straightline_api::{Command as Api, DEFAULT_PATH};
 use straightline_capture::{Filter, SNAPLEN};
 #[cfg(feature = "lab")]

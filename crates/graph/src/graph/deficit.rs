@@ -86,10 +86,6 @@ pub(super) struct ShareRound {
     spent: i64,
     /// The weights of the inputs that were backlogged in this round.
     weights: i64,
-    /// Their number.
-    backlogged: u32,
-    /// Several inputs were backlogged in the last round.
-    is_contended: bool,
     /// The least cost of 64 packets of a backlogged input, for a unit of weight.
     least: i64,
 }
@@ -97,17 +93,7 @@ pub(super) struct ShareRound {
 impl Default for ShareRound {
     fn default() -> Self {
         let time = in_cycles(TURN, hertz()).saturating_as::<i64>().min(i64::MAX / 4);
-        ShareRound {
-            time,
-            turn: time,
-            quantum: time,
-            sum: 0,
-            spent: 0,
-            weights: 0,
-            backlogged: 0,
-            is_contended: false,
-            least: i64::MAX,
-        }
+        ShareRound { time, turn: time, quantum: time, sum: 0, spent: 0, weights: 0, least: i64::MAX }
     }
 }
 
@@ -119,8 +105,7 @@ impl ShareRound {
         if is_new {
             self.quantum = (self.turn / self.weights.max(1)).max(UNDIVIDED).min(self.least).max(LEAST);
             self.sum = self.sum.wrapping_add(self.quantum);
-            self.is_contended = self.backlogged > 1;
-            (self.weights, self.backlogged, self.least) = (0, 0, i64::MAX);
+            (self.weights, self.least) = (0, i64::MAX);
         }
     }
 
@@ -176,8 +161,7 @@ impl Deficit {
         self.sum = round.sum;
         let earned = passed.saturating_mul(self.weight);
         let most = round.quantum.saturating_mul(self.weight);
-        // Alone, an input has no share to keep to, and no debt.
-        self.credit = if round.is_contended { self.credit.saturating_add(earned).min(most) } else { most };
+        self.credit = self.credit.saturating_add(earned).min(most);
         self.credit > 0
     }
 
@@ -199,19 +183,18 @@ impl Deficit {
         most.saturating_as::<usize>().saturating_add(1).min(burst)
     }
 
-    /// Charges a burst, of which the input might receive `most` packets.
+    /// Charges a burst. The input is backlogged from now on if it has `most` packets.
     #[inline]
     pub(super) fn charge(&mut self, load: Load, most: usize, round: &mut ShareRound) {
         let cost = load.cost();
         self.credit -= cost;
-        self.is_backlogged = load.packets >= most;
+        self.is_backlogged = load.packets > 0 && load.packets >= most;
         round.spent += cost;
         if load.packets > 0 {
             let packets = load.packets.saturating_as::<i64>();
             self.last = (packets, cost);
             if self.is_backlogged {
                 round.weights += self.weight;
-                round.backlogged += 1;
                 round.least = round.least.min(i64::from(BURST) * cost / (packets * self.weight));
             }
         }
@@ -273,6 +256,7 @@ mod tests {
 
     const SMALL: Load = Load { packets: 1, bytes: 0, segments: 0 };
     const FULL: Load = Load { packets: 1, bytes: 1258, segments: 0 };
+    const HUGE: Load = Load { packets: 1, bytes: 64_000, segments: 650 };
     const LARGE: Load = Load { packets: 1, bytes: 64_000, segments: 45 };
 
     #[test]
@@ -281,6 +265,8 @@ mod tests {
         assert_shares([(1, SMALL), (1, LARGE)]);
         assert_shares([(1, SMALL), (1, FULL), (1, LARGE), (1, LARGE)]);
         assert_shares([(1, LARGE); 8]);
+        // It is in debt most of the time, and the other one is alone meanwhile.
+        assert_shares([(1, SMALL), (1, HUGE)]);
     }
 
     #[test]

@@ -20,14 +20,11 @@ pub(crate) enum Flow {
     Dump(FlowDump),
     /// Print the flows that a packet would match in each table, and the actions on it
     Trace {
-        /// Name of the bridge
-        #[arg(value_name = "BRIDGE")]
-        bridge: String,
+        #[command(flatten)]
+        at: At,
         /// Packet, as a match; fields that it does not name are 0
         #[arg(value_name = "PACKET")]
         packet: String,
-        #[command(flatten)]
-        asking: Asking,
     },
     /// Show and change the meters that flows use
     #[command(subcommand)]
@@ -36,9 +33,8 @@ pub(crate) enum Flow {
 
 #[derive(Debug, Args)]
 pub(crate) struct FlowChange {
-    /// Name of the bridge
-    #[arg(value_name = "BRIDGE")]
-    pub(crate) bridge: String,
+    #[command(flatten)]
+    pub(crate) at: At,
     /// Flows in the words of `ovs-ofctl`; `-` reads them from standard input
     #[arg(value_name = "FLOW")]
     pub(crate) flows: Vec<String>,
@@ -48,27 +44,21 @@ pub(crate) struct FlowChange {
     /// Mean only the flow with the same priority and match
     #[arg(long)]
     pub(crate) strict: bool,
-    #[command(flatten)]
-    pub(crate) asking: Asking,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct FlowFile {
-    /// Name of the bridge
-    #[arg(value_name = "BRIDGE")]
-    pub(crate) bridge: String,
+    #[command(flatten)]
+    pub(crate) at: At,
     /// File with a flow in each line; `-` is standard input
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
-    #[command(flatten)]
-    pub(crate) asking: Asking,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct FlowDump {
-    /// Name of the bridge
-    #[arg(value_name = "BRIDGE")]
-    pub(crate) bridge: String,
+    #[command(flatten)]
+    pub(crate) at: At,
     /// Show only flows that this match covers
     #[arg(value_name = "MATCH", default_value = "", hide_default_value = true)]
     pub(crate) filter: String,
@@ -81,51 +71,48 @@ pub(crate) struct FlowDump {
     /// Print numbers of ports; the default elsewhere
     #[arg(long)]
     pub(crate) no_names: bool,
-    #[command(flatten)]
-    pub(crate) asking: Asking,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum FlowMeter {
     /// Add a meter
     Add {
-        /// Name of the bridge
-        #[arg(value_name = "BRIDGE")]
-        bridge: String,
+        #[command(flatten)]
+        at: At,
         /// Meter in the words of `ovs-ofctl`
         #[arg(value_name = "METER")]
         meter: String,
-        #[command(flatten)]
-        asking: Asking,
     },
     /// Change a meter
     Mod {
-        /// Name of the bridge
-        #[arg(value_name = "BRIDGE")]
-        bridge: String,
+        #[command(flatten)]
+        at: At,
         /// Meter in the words of `ovs-ofctl`
         #[arg(value_name = "METER")]
         meter: String,
-        #[command(flatten)]
-        asking: Asking,
     },
     /// Delete a meter that no flow uses
     Del {
-        /// Name of the bridge
-        #[arg(value_name = "BRIDGE")]
-        bridge: String,
+        #[command(flatten)]
+        at: At,
         /// Number of the meter, such as `meter=1`
         #[arg(value_name = "METER")]
         meter: String,
-        #[command(flatten)]
-        asking: Asking,
     },
     /// Print the meters as `ovs-ofctl dump-meters` does
     Dump {
-        /// Name of the bridge
-        #[arg(value_name = "BRIDGE")]
-        bridge: String,
         #[command(flatten)]
-        asking: Asking,
+        at: At,
     },
+}
+
+// No doc comment: clap would show it as the text of each of these commands.
+// Arguments of all commands about the flows of a bridge.
+#[derive(Debug, Args)]
+pub(crate) struct At {
+    /// Name of the bridge
+    #[arg(value_name = "BRIDGE")]
+    pub(crate) bridge: String,
+    #[command(flatten)]
+    pub(crate) asking: Asking,
 }

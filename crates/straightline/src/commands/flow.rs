@@ -11,7 +11,7 @@ use straightline_api::{
 };
 
 use super::query::print;
-use crate::cli::{Asking, Flow, FlowChange, FlowDump, FlowFile, FlowMeter};
+use crate::cli::{At, Flow, FlowChange, FlowDump, FlowFile, FlowMeter};
 use crate::output;
 
 /// Most bytes of flows in one request, as JSON. A request has at most 4096 bytes.
@@ -28,9 +28,9 @@ pub(crate) fn execute(flow: &Flow) -> anyhow::Result<()> {
         Flow::Add(change) => change_flows(change, "add"),
         Flow::Mod(change) => change_flows(change, if change.strict { "modify-strict" } else { "modify" }),
         Flow::Del(change) => change_flows(change, if change.strict { "delete-strict" } else { "delete" }),
-        Flow::Replace(FlowFile { bridge, file, asking }) => send(asking, bridge, "replace", &read(file)?),
+        Flow::Replace(FlowFile { at, file }) => send(at, "replace", &read(file)?),
         Flow::Dump(dump) => dump_flows(dump),
-        Flow::Trace { bridge, packet, asking } => {
+        Flow::Trace { at: At { bridge, asking }, packet } => {
             let request = TraceFlow { bridge: bridge.clone(), packet: packet.clone() };
             print(asking, &api::send(&asking.api, &Request::TraceFlow(request))?, |json| {
                 let FlowTrace { lines, .. } = serde_json::from_str(json)?;
@@ -42,7 +42,7 @@ pub(crate) fn execute(flow: &Flow) -> anyhow::Result<()> {
 }
 
 fn change_flows(change: &FlowChange, command: &str) -> anyhow::Result<()> {
-    let FlowChange { bridge, flows, file, asking, .. } = change;
+    let FlowChange { at, flows, file, .. } = change;
     let mut text = String::new();
     for flow in flows {
         let flow = if flow == "-" { &read(Path::new("-"))? } else { flow };
@@ -61,15 +61,16 @@ fn change_flows(change: &FlowChange, command: &str) -> anyhow::Result<()> {
     }
     // One flow alone has no number of its line in messages.
     let text = if flows.len() == 1 && file.is_none() { text.trim_end().to_owned() } else { text };
-    send(asking, bridge, command, &text)
+    send(at, command, &text)
 }
 
 /// Sends flows to the switch, and prints what they have changed.
-fn send(asking: &Asking, bridge: &str, command: &str, text: &str) -> anyhow::Result<()> {
+fn send(at: &At, command: &str, text: &str) -> anyhow::Result<()> {
+    let At { bridge, asking } = at;
     let mut chunks = chunks(text);
     let text = chunks.pop().unwrap_or_default().to_owned();
     let lines = chunks.into_iter().map(|text| Request::FlowLines(FlowLines { text: text.to_owned() }));
-    let change = ChangeFlows { bridge: bridge.to_owned(), command: command.to_owned(), text };
+    let change = ChangeFlows { bridge: bridge.clone(), command: command.to_owned(), text };
     let json = api::send_all(&asking.api, lines.chain([Request::ChangeFlows(change)]))?;
     print(asking, &json, |json| {
         let FlowsChanged { added, modified, deleted, kept } = serde_json::from_str(json)?;
@@ -122,7 +123,7 @@ fn read(file: &Path) -> anyhow::Result<String> {
 }
 
 fn dump_flows(dump: &FlowDump) -> anyhow::Result<()> {
-    let FlowDump { bridge, filter, no_stats, names, no_names, asking } = dump;
+    let FlowDump { at: At { bridge, asking }, filter, no_stats, names, no_names } = dump;
     let names = *names || !*no_names && !asking.json && std::io::stdout().is_terminal();
     let mut request = FlowsRequest { filter: filter.clone(), names, limit: PAGE, ..FlowsRequest::new(bridge) };
     let mut all = Flows::default();
@@ -148,11 +149,11 @@ fn dump_flows(dump: &FlowDump) -> anyhow::Result<()> {
 }
 
 fn change_meter(meter: &FlowMeter) -> anyhow::Result<()> {
-    let (command, bridge, meter, asking) = match meter {
-        FlowMeter::Add { bridge, meter, asking } => ("add", bridge, meter, asking),
-        FlowMeter::Mod { bridge, meter, asking } => ("modify", bridge, meter, asking),
-        FlowMeter::Del { bridge, meter, asking } => ("delete", bridge, meter, asking),
-        FlowMeter::Dump { bridge, asking } => {
+    let (command, At { bridge, asking }, meter) = match meter {
+        FlowMeter::Add { at, meter } => ("add", at, meter),
+        FlowMeter::Mod { at, meter } => ("modify", at, meter),
+        FlowMeter::Del { at, meter } => ("delete", at, meter),
+        FlowMeter::Dump { at: At { bridge, asking } } => {
             let json = api::send(&asking.api, &Request::Meters(MetersRequest { bridge: bridge.clone() }))?;
             return print(asking, &json, |json| {
                 let Meters { meters, .. } = serde_json::from_str(json)?;
