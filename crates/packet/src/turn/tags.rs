@@ -53,9 +53,10 @@ impl Packets<'_> {
     /// offload begins in front of the type: no driver means that.
     #[inline]
     pub fn pop_tag(&mut self, id: PacketId) -> Result<(), StripError> {
-        let slot = &mut self.slots[id.index()];
+        let slot = &self.slots[id.index()];
         if slot.head_len() < MIN_HEAD + vlan::LEN && slot.body > 0 {
-            self.pull_up(id, MIN_HEAD + vlan::LEN);
+            let longest = self.max_head(id).min(slot.len() as usize);
+            self.pull_up(id, longest.min(MIN_HEAD + vlan::LEN));
         }
         let slot = &mut self.slots[id.index()];
         if slot.head_len() < BEHIND_TAG + 2 {

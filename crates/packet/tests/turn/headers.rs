@@ -84,7 +84,7 @@ impl Reference {
     }
 
     fn push_tag(&mut self, tag: [u8; 4]) -> Result<(), PrependError> {
-        if self.bytes.len() < 12 {
+        if self.longest() < 12 {
             return Err(PrependError::NoHeadroom);
         }
         let checksum = self.offload.checksum;
@@ -394,6 +394,21 @@ fn a_delivery_with_headers_leaves_the_packet_to_the_next_output() {
             assert_eq!((bytes_of(turn, id), turn.offload(id)), (pattern(1000), offload));
         }
     });
+}
+
+/// A tag is popped where the packet, or the space of its slot, ends soon: the head is as long as it
+/// can be.
+#[test]
+fn a_popped_tag_leaves_as_long_a_head_as_there_can_be() {
+    for (len, strip, left) in [(1000, SLOT - HEADROOM - 130, 126), (258, 128, 126), (1000, 128, MIN_HEAD)] {
+        let source = Memory::patterned(len);
+        arena(Settings::default()).turn(|turn| {
+            let id = turn.accept(PORT, SourceQueueId::NONE, source.segment(0, len)).expect("a free slot");
+            turn.strip(id, strip).expect("enough bytes");
+            turn.pop_tag(id).expect("enough bytes");
+            assert_eq!(turn.head(id).len(), left, "{len} bytes without {strip}");
+        });
+    }
 }
 
 #[test]
