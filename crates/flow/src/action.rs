@@ -8,7 +8,7 @@ use crate::field::{Field, Subfield};
 pub struct PortNumber(pub u16);
 
 impl PortNumber {
-    /// Greatest number of a port. OpenFlow uses those above for itself.
+    /// Greatest number of a port. OpenFlow reserves the greater ones.
     pub const MAX: Self = Self(0xfeff);
     /// The port by which the packet came, as a value in a register.
     pub const IN_PORT: Self = Self(0xfff8);

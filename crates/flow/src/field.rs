@@ -138,7 +138,7 @@ fields! {
     Ipv6Dst: 128 bits, Ipv6, needs Ipv6, masked, written, nxm "NXM_NX_IPV6_DST", names ["ipv6_dst"];
     /// IPv6 flow label.
     Ipv6Label: 20 bits, Hexadecimal, needs Ipv6, masked, written, nxm "NXM_NX_IPV6_LABEL", names ["ipv6_label"];
-    /// IP protocol: that of the last header that says one.
+    /// IP protocol: the next-header field of the last extension header in IPv6.
     IpProto: 8 bits, Decimal, needs Ip, exact, read, nxm "NXM_OF_IP_PROTO", names ["nw_proto", "ip_proto"];
     /// Traffic class of IPv6, or type of service of IPv4: 6 bits DSCP and 2 bits ECN. Text has the
     /// DSCP in its place, and no ECN.

@@ -82,7 +82,7 @@ pub struct FlowMod {
     pub priority: u16,
     /// Condition.
     pub condition: Match,
-    /// Cookie of an added flow; that of changed flows if there is one.
+    /// Cookie of an added flow, and of changed flows. `None`: changed flows keep theirs.
     pub cookie: Option<u64>,
     /// Value and mask of the cookies of flows to change or delete.
     pub cookie_filter: (u64, u64),

@@ -1,4 +1,4 @@
-//! Flows as text: that of `ovs-ofctl dump-flows`.
+//! Flows as text, in the form of `ovs-ofctl dump-flows`.
 
 use std::fmt::{self, Write};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -29,8 +29,8 @@ pub struct FlowStatistics {
 /// Writes flows in the form of `ovs-ofctl dump-flows`, with numbers or names of ports.
 ///
 /// The form is that of OpenFlow 1.0 with Nicira's extensions, the default of `ovs-ofctl`. `push_vlan`,
-/// `goto_table` and `meter` are as with `-O OpenFlow13`: the other form lacks them. What is written can
-/// be read again.
+/// `goto_table` and `meter` are as with `-O OpenFlow13`, because OpenFlow 1.0 lacks them. The text can
+/// be parsed again.
 ///
 /// ```
 /// use straightline_flow::{FlowCommand, FlowWriter, NoPortNames, parse_flow};
@@ -237,7 +237,7 @@ impl ConditionText<'_, '_> {
         self.tcp_flags();
     }
 
-    /// Returns the value of a field of which all bits are tested.
+    /// Returns the value of a field, if the condition tests all of its bits.
     fn exact(&self, field: Field) -> Option<u128> {
         let (value, mask) = self.condition.get(field);
         (mask == field.greatest()).then_some(value)

@@ -22,6 +22,8 @@
 //! twice, and only the time that passes repays it, while other inputs have packets: see
 //! [`debts`](crate::graph::debts).
 //!
+//! Shares of all other packets' time are in [`deficit`](crate::graph::deficit).
+//!
 //! The cost of a send is measured: see [`SendCost`]. A turn without costly packets pays one
 //! comparison for this, and one for each input.
 

@@ -93,8 +93,8 @@ pub struct Flows {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct FlowLines {
-    /// Text that belongs before that of the connection's next `change-flows`. It need not end with a
-    /// line.
+    /// Text that belongs before that of the connection's next `change-flows`. Its last line may end in
+    /// the next text.
     pub text: String,
 }
 
