@@ -32,6 +32,7 @@
 mod bridge;
 mod dscp;
 mod flows;
+mod headers;
 mod mirror;
 mod patch;
 mod prefix;

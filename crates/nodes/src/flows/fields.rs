@@ -22,8 +22,8 @@ use straightline_flow::{Field, Subfield};
 use straightline_packet::{Checksum, PacketId, PacketVlan, Packets, Reason};
 use straightline_wire::{EtherType, VlanId, checksum};
 
-use super::headers::{ANY_FRAGMENT, Headers, Network, TAG_PRESENT, Transport};
 use crate::bridge::{pop, push};
+use crate::headers::{ANY_FRAGMENT, Headers, Network, TAG_PRESENT, Transport};
 
 /// Values of a packet that are not in its bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -285,7 +285,7 @@ impl View<'_, '_> {
 
     /// Parses the headers again.
     pub(super) fn parse(&mut self) {
-        *self.headers = parse(self.packets, self.id);
+        *self.headers = Headers::of(self.packets, self.id);
     }
 
     /// Subtracts 1 from the time to live.
@@ -363,17 +363,6 @@ pub(super) fn tag_of(packets: &Packets<'_>, id: PacketId, headers: &Headers, has
         return headers.tag;
     }
     packets.vlan(id).map_or(0, |vlan| u16::from(vlan.pcp) << 13 | TAG_PRESENT | vlan.id.get())
-}
-
-/// Parses the headers of a packet. Bytes are pulled up from its body if headers lie there.
-pub(super) fn parse(packets: &mut Packets<'_>, id: PacketId) -> Headers {
-    let len = packets.len(id);
-    let headers = Headers::parse(packets.head(id), len);
-    let most = (len as usize).min(packets.max_head(id));
-    if headers.is_cut && most > packets.head(id).len() && packets.pull_up(id, most) {
-        return Headers::parse(packets.head(id), len);
-    }
-    headers
 }
 
 /// Returns a number whose upper bits are 0.

@@ -4,8 +4,8 @@ use straightline_classify::{Column, Keys};
 use straightline_packet::{MAX_BATCH, PacketId, Packets};
 
 use super::fields::tag_of;
-use super::headers::{ANY_FRAGMENT, Headers, Network, Transport};
 use super::state::State;
+use crate::headers::{ANY_FRAGMENT, Headers, Network, Transport};
 
 /// The packets whose keys are wanted, with what is known about them by their index.
 pub(super) struct Group<'a, 't> {

@@ -24,7 +24,6 @@
 mod compiler;
 mod control;
 mod fields;
-mod headers;
 mod keys;
 mod meters;
 mod program;
@@ -38,7 +37,6 @@ use std::sync::Arc;
 
 pub use compiler::FlowCompiler;
 pub use control::{FlowControl, FlowSettings};
-use headers::Headers;
 pub use meters::{FlowCounters, FlowMeters};
 use program::{CompiledTable, Matcher, Step};
 pub use program::{FlowPorts, FlowProgram};
@@ -49,6 +47,7 @@ use straightline_graph::{Departs, Next, Node};
 use straightline_packet::{Batch, MAX_BATCH, Outside, PacketId, PacketVlan, Packets, PortIndex, Rcu, RcuCell, Reason};
 
 use crate::bridge::{BridgeTable, Rules};
+use crate::headers::Headers;
 
 const _: () = assert!(MAX_KEYS == MAX_BATCH);
 

@@ -4,11 +4,12 @@ use straightline_flow::PortNumber;
 use straightline_graph::{Departs, Next};
 use straightline_packet::{Batch, PacketId, Packets, Reason};
 
-use super::fields::{self, View};
+use super::fields::View;
 use super::keys::{self, Group};
 use super::program::{CompiledTable, FlowProgram, Matcher, Step};
 use super::state::{Frame, MOST_CALLS, MOST_DEPTH, MOST_ROUNDS, NO_FRAME};
 use super::{Hit, NONE_EDGE, Saved, Ways, Work};
+use crate::headers::Headers;
 
 /// All edges, in [`State::used`](super::state::State::used).
 const ALL_EDGES: u64 = u64::MAX;
@@ -172,7 +173,7 @@ impl Run<'_, '_> {
         let state = &mut self.work.states[id.index()];
         if !state.has_headers {
             state.has_headers = true;
-            self.work.headers[id.index()] = fields::parse(packets, id);
+            self.work.headers[id.index()] = Headers::of(packets, id);
         }
     }
 

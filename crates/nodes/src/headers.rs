@@ -1,4 +1,4 @@
-//! The headers of a packet as flow tables see them: those that OvS's `flow_extract` finds.
+//! The headers of a packet as rules see them: those that OvS's `flow_extract` finds.
 //!
 //! A header that is not whole does not exist, and its fields are 0. Lengths in headers are compared
 //! with the packet's length, as OvS does: an IPv4 packet that claims to be longer than its frame has
@@ -6,6 +6,7 @@
 //!
 //! Only the head is read. [`Headers::is_cut`] says that a header may lie behind it.
 
+use straightline_packet::{PacketId, Packets};
 use straightline_wire::{EtherType, IpProtocol};
 
 /// Type of frames that have a length in place of a type, and no SNAP header that says one.
@@ -16,12 +17,12 @@ const LEAST_TYPE: u16 = 0x0600;
 const SNAP: [u8; 6] = [0xaa, 0xaa, 0x03, 0, 0, 0];
 
 /// Bit of a tag that says that there is one, in place of the drop eligible indicator.
-pub(super) const TAG_PRESENT: u16 = 0x1000;
+pub(crate) const TAG_PRESENT: u16 = 0x1000;
 
 /// Bit of each fragment.
-pub(super) const ANY_FRAGMENT: u8 = 1;
+pub(crate) const ANY_FRAGMENT: u8 = 1;
 /// Bit of each fragment but the first.
-pub(super) const LATER_FRAGMENT: u8 = 2;
+pub(crate) const LATER_FRAGMENT: u8 = 2;
 
 /// Extension headers of IPv6 (RFC 8200, 4.1; RFC 4302).
 const HOP_BY_HOP: u8 = 0;
@@ -38,7 +39,7 @@ const TARGET_LINK_ADDRESS: u8 = 2;
 
 /// The network header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Network {
+pub(crate) enum Network {
     #[default]
     None,
     Ipv4,
@@ -49,7 +50,7 @@ pub(super) enum Network {
 
 /// The transport header. Later fragments have none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Transport {
+pub(crate) enum Transport {
     #[default]
     None,
     Tcp,
@@ -61,38 +62,49 @@ pub(super) enum Transport {
 
 /// The headers of a packet: what they are, and their places in the head.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Headers {
+pub(crate) struct Headers {
     /// The first tag of the frame with [`TAG_PRESENT`]; 0 if there is none.
-    pub(super) tag: u16,
-    pub(super) ether_type: u16,
-    pub(super) network: Network,
+    pub(crate) tag: u16,
+    pub(crate) ether_type: u16,
+    pub(crate) network: Network,
     /// Offset of the network header, if there is one.
-    pub(super) l3: u16,
+    pub(crate) l3: u16,
     /// IP protocol, or operation of ARP.
-    pub(super) protocol: u8,
-    pub(super) tos: u8,
-    pub(super) ttl: u8,
-    pub(super) label: u32,
+    pub(crate) protocol: u8,
+    pub(crate) tos: u8,
+    pub(crate) ttl: u8,
+    pub(crate) label: u32,
     /// Bits: [`ANY_FRAGMENT`], [`LATER_FRAGMENT`].
-    pub(super) fragment: u8,
-    pub(super) transport: Transport,
+    pub(crate) fragment: u8,
+    pub(crate) transport: Transport,
     /// Offset of the transport header, if there is one.
-    pub(super) l4: u16,
+    pub(crate) l4: u16,
     /// A neighbour solicitation or advertisement with its target.
-    pub(super) is_discovery: bool,
+    pub(crate) is_discovery: bool,
     /// Offsets of the source and the target link-layer address of neighbour discovery; 0 for none.
-    pub(super) link_addresses: [u16; 2],
+    pub(crate) link_addresses: [u16; 2],
     /// A routing header names further hops, so the checksum is for another destination address.
-    pub(super) is_routed: bool,
+    pub(crate) is_routed: bool,
     /// The head ends before a header does that the packet may have.
-    pub(super) is_cut: bool,
+    pub(crate) is_cut: bool,
     /// First fragment without its whole transport header: the checksum cannot be changed.
-    pub(super) is_split: bool,
+    pub(crate) is_split: bool,
 }
 
 impl Headers {
+    /// Parses the headers of a packet. Bytes are pulled up from its body if headers lie there.
+    pub(crate) fn of(packets: &mut Packets<'_>, id: PacketId) -> Self {
+        let len = packets.len(id);
+        let headers = Headers::parse(packets.head(id), len);
+        let most = (len as usize).min(packets.max_head(id));
+        if headers.is_cut && most > packets.head(id).len() && packets.pull_up(id, most) {
+            return Headers::parse(packets.head(id), len);
+        }
+        headers
+    }
+
     /// Parses the headers of a frame of `len` bytes that begins with `head`.
-    pub(super) fn parse(head: &[u8], len: u32) -> Self {
+    pub(crate) fn parse(head: &[u8], len: u32) -> Self {
         let mut headers = Headers::default();
         let mut reader = Reader { head, at: 12, end: len as usize, is_cut: false };
         headers.link(&mut reader);
