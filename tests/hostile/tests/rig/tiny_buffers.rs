@@ -183,6 +183,8 @@ fn descriptors_behind_tiny_buffers_count_as_well() {
     let good = GuestOptions { buffer_len: 9100, ..GuestOptions::default() };
     let mut scene = Scene::with_good_guest(Layout::Packed, 1, &good, |config| {
         config.ports.iter_mut().for_each(|port| port.mtu = 9000);
+        // The good guest's packets pass in one turn, whose work is limited.
+        config.ports[1].share = 10;
     });
     let mut buffers = vec![(26, WRITE); 300];
     buffers.extend([(1, WRITE | NEXT); 699]);
