@@ -3,7 +3,7 @@
 use toml::{Table, Value};
 
 /// The layer of each crate. A crate imports crates of lower layers only.
-const LAYERS: [(&str, u8); 24] = [
+const LAYERS: [(&str, u8); 25] = [
     ("simd", 0),
     // The library for C: no crate of the workspace imports it.
     ("simd-c", 1),
@@ -18,6 +18,8 @@ const LAYERS: [(&str, u8); 24] = [
     ("fdb", 2),
     // Text and tables of control: it knows no packets.
     ("flow", 3),
+    // Text and policy of control: it knows no packets.
+    ("firewall", 3),
     ("virtio", 2),
     ("graph", 3),
     ("port", 4),
