@@ -15,6 +15,8 @@ const LAYERS: [(&str, u8); 25] = [
     ("packet", 1),
     // Usable by itself: it knows neither packets nor the switch.
     ("classify", 2),
+    // Facts of packets come as arguments, and so does the time.
+    ("conntrack", 2),
     ("fdb", 2),
     // Text and tables of control: it knows no packets.
     ("flow", 3),

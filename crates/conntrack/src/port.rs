@@ -1,0 +1,439 @@
+//! The connections of one port: its share of the table.
+//!
+//! Each port has entries and buckets of its own. So a port's traffic fills nothing of another port.
+//!
+//! - **Packets of known connections** take no lock of the port. They lock their entry (`entries.rs`).
+//! - **New connections, and those whose class changes,** take the lock of the port. It comes first: a
+//!   thread that holds it may lock an entry, and never the other way round.
+
+use std::sync::{Mutex, MutexGuard};
+
+use straightline_packet::IgnorePoison;
+use straightline_wire::IpProtocol;
+
+use crate::buckets::{Buckets, Hash};
+use crate::connection::{FACTS, Facts, PACKETS, STREAM_FROM, TIMES, halves, load_tcp, new_words, pair, store_tcp};
+use crate::entries::{Entries, Locked, Tag};
+use crate::handle::{Opened, Opening};
+use crate::hash::Secret;
+use crate::key::{Direction, Key, Side, protocol_of};
+use crate::members::Members;
+use crate::settings::{PortShare, Settings, deadline, has_come};
+use crate::state::{Class, State, has_streams};
+use crate::sync::{AtomicU64, Ordering};
+use crate::tcp::{Role, Rules, Step, Tcp};
+use crate::transport::Transport;
+use crate::verdict::{FULL, Full, Invalid, Passed, Refusal, Verdict};
+
+/// Entries of a class that are looked at to find one of the same opener.
+const MOST_LOOKED_AT: usize = 16;
+
+/// Time after which an answered exchange of UDP is a stream, in milliseconds.
+const STREAM_AFTER: u32 = 2000;
+
+/// The connections of a port.
+pub(crate) struct Connections {
+    pub(crate) entries: Entries,
+    pub(crate) buckets: Buckets,
+    writer: Mutex<Writer>,
+    pub(crate) share: PortShare,
+    refused: [AtomicU64; FULL],
+    evicted: AtomicU64,
+}
+
+/// State of the thread that holds the lock of the port.
+struct Writer {
+    members: Members,
+    /// Inbound connections.
+    inbound: u32,
+    /// Inbound connections of each opener.
+    openers: Vec<u32>,
+    rates: [Rate; 2],
+}
+
+/// An allowance of new connections, in thousandths.
+#[derive(Clone, Copy)]
+struct Rate {
+    allowance: u64,
+    since: u32,
+}
+
+impl Rate {
+    /// Takes one connection from the allowance, which grows by `each_second` and is never greater.
+    fn take(&mut self, each_second: u32, now: u32) -> bool {
+        let most = u64::from(each_second) * 1000;
+        let elapsed = now.wrapping_sub(self.since);
+        // Clocks of workers differ by some milliseconds. Time does not go back.
+        if elapsed < 1 << 31 {
+            self.since = now;
+            self.allowance = (self.allowance + u64::from(elapsed) * u64::from(each_second)).min(most);
+        }
+        let left = self.allowance.checked_sub(1000);
+        self.allowance = left.unwrap_or(self.allowance);
+        left.is_some()
+    }
+}
+
+impl Connections {
+    pub(crate) fn new(share: PortShare) -> Self {
+        let count = share.connections as usize;
+        let full = Rate { allowance: u64::from(share.new_per_second) * 1000, since: 0 };
+        Connections {
+            entries: Entries::new(count),
+            buckets: Buckets::new(count),
+            writer: Mutex::new(Writer {
+                members: Members::new(count),
+                inbound: 0,
+                openers: vec![0; usize::from(share.openers.max(1))],
+                rates: [full; 2],
+            }),
+            share,
+            refused: Default::default(),
+            evicted: AtomicU64::new(0),
+        }
+    }
+
+    /// Finds the entry of a key, whatever its time is.
+    #[inline]
+    pub(crate) fn find(&self, key: &Key, hash: Hash) -> Option<(u32, Tag)> {
+        let guess = self.buckets.guess(hash)?;
+        let Some(tag) = self.entries.find(guess, key.words()) else { return self.find_further(key, hash) };
+        Some((guess, tag))
+    }
+
+    /// Finds the entry of a key among all candidates: the first one has another key.
+    #[cold]
+    pub(crate) fn find_further(&self, key: &Key, hash: Hash) -> Option<(u32, Tag)> {
+        let tagged = |at| Some((at, self.entries.find(at, key.words())?));
+        self.buckets.candidates(hash).find_map(tagged)
+    }
+
+    /// Returns whether the entry has expired.
+    #[inline]
+    pub(crate) fn has_expired(&self, at: u32, now: u32) -> bool {
+        let [expires, _] = halves(self.entries.peek(at, TIMES));
+        has_come(expires, now)
+    }
+
+    /// Advances the state of a connection by a packet.
+    #[inline]
+    pub(crate) fn advance(
+        &self,
+        at: u32,
+        tag: Tag,
+        side: Side,
+        packet: &Transport,
+        settings: &Settings,
+        now: u32,
+    ) -> Advanced {
+        let Some(entry) = self.entries.lock(at, tag) else { return Advanced::verdict(Verdict::Gone) };
+        let mut facts = Facts::from_word(entry.get(FACTS));
+        let class = facts.class();
+        let role = if side == facts.direction.opener() { Role::Opener } else { Role::Answerer };
+        let [expires, _] = halves(entry.get(TIMES));
+        let left = expires.wrapping_sub(now);
+        let step = match packet {
+            Transport::Tcp(_) if !facts.state.is_tcp() => Step::Invalid(Invalid::Protocol),
+            Transport::Tcp(segment) => {
+                let rules = Rules { timeouts: &settings.timeouts, windows: settings.windows };
+                let mut tcp = load_tcp(&entry, &facts);
+                let step = tcp.advance(role, segment, rules, left);
+                facts.state = tcp.state;
+                facts.has_reply = tcp.has_reply;
+                facts.is_assured = tcp.is_assured;
+                store_tcp(&tcp, |at, word| entry.set(at, word));
+                step
+            }
+            Transport::Other => advance_other(&entry, &mut facts, role, settings, now),
+        };
+        let expires = match step {
+            Step::Renew(timeout) | Step::InvalidAndShorten(_, timeout) => deadline(now, timeout),
+            _ => expires,
+        };
+        let verdict = match step {
+            Step::Invalid(reason) => Verdict::Invalid(reason),
+            Step::InvalidAndShorten(reason, _) => {
+                let [_, seen] = halves(entry.get(TIMES));
+                entry.set(TIMES, pair(expires, seen));
+                Verdict::Invalid(reason)
+            }
+            Step::Reopen => Verdict::Reopen,
+            Step::Renew(_) | Step::Pass | Step::End => {
+                entry.set(TIMES, pair(expires, now));
+                let [opener, answerer] = halves(entry.get(PACKETS));
+                let counted = match role {
+                    Role::Opener => pair(opener.wrapping_add(1), answerer),
+                    Role::Answerer => pair(opener, answerer.wrapping_add(1)),
+                };
+                entry.set(PACKETS, counted);
+                Verdict::Pass(Passed {
+                    state: facts.state,
+                    is_reply: role == Role::Answerer,
+                    has_reply: facts.has_reply,
+                })
+            }
+        };
+        entry.set(FACTS, facts.to_word());
+        Advanced { verdict, ends: matches!(step, Step::End | Step::Reopen), changes_class: facts.class() != class }
+    }
+
+    /// Puts an entry into the list of its class, after it has changed.
+    #[cold]
+    pub(crate) fn classify(&self, at: u32, tag: Tag) {
+        let mut writer = self.lock();
+        if let Some(entry) = self.entries.lock(at, tag) {
+            writer.members.set(at, Facts::from_word(entry.get(FACTS)).class());
+        }
+    }
+
+    /// Ends a connection. Returns whether it had not ended yet.
+    #[cold]
+    pub(crate) fn end(&self, at: u32, tag: Tag, secret: &Secret) -> bool {
+        let mut writer = self.lock();
+        let entry = self.entries.lock(at, tag);
+        entry.map(|entry| self.end_locked(&mut writer, at, entry, secret)).is_some()
+    }
+
+    /// Opens a connection.
+    pub(crate) fn open(
+        &self,
+        key: &Key,
+        opening: &Opening<'_>,
+        settings: &Settings,
+        secret: &Secret,
+        now: u32,
+    ) -> Result<Opened<(u32, Tag)>, Refusal> {
+        let begin = begin(key, opening, settings).map_err(Refusal::Invalid)?;
+        let hash = secret.hash(key.words());
+        let mut writer = self.lock();
+        // Another worker may have been faster.
+        if let Some((at, tag)) = self.find(key, hash) {
+            if !self.has_expired(at, now) {
+                return Ok(Opened::Known((at, tag)));
+            }
+            if let Some(entry) = self.entries.lock(at, tag) {
+                self.end_locked(&mut writer, at, entry, secret);
+            }
+        }
+        let opened = self.admit(&mut writer, opening, secret, now);
+        let full = |full: Full| {
+            self.refused[full as usize].fetch_add(1, Ordering::Relaxed);
+            Refusal::Full(full)
+        };
+        let at = opened.map_err(full)?;
+        if !self.buckets.insert(hash, at) {
+            return Err(full(Full::Places));
+        }
+        let facts = Facts {
+            rule: opening.rule,
+            opener: opening.opener,
+            state: begin.state,
+            direction: opening.direction,
+            has_reply: false,
+            is_assured: false,
+        };
+        let mut words = new_words(facts, begin.tcp.as_ref(), deadline(now, begin.timeout), now);
+        if begin.tcp.is_none() {
+            words[STREAM_FROM] = now.wrapping_add(STREAM_AFTER).into();
+        }
+        let tag = self.entries.fill(at, key.words(), &words, opening.generation);
+        writer.members.set(at, facts.class());
+        if opening.direction == Direction::Inbound {
+            writer.inbound += 1;
+            *writer.of_opener(opening.opener) += 1;
+        }
+        Ok(Opened::New((at, tag)))
+    }
+
+    /// Returns a free entry for a new connection, if the share allows one. It may evict others.
+    fn admit(&self, writer: &mut Writer, opening: &Opening<'_>, secret: &Secret, now: u32) -> Result<u32, Full> {
+        let share = &self.share;
+        let direction = opening.direction;
+        if !writer.rates[direction as usize].take(share.new_per_second, now) {
+            return Err(Full::Rate);
+        }
+        // Each limit that is reached takes one entry. Then the next limit has a place more.
+        let half_open = Class::half_open(direction);
+        if writer.members.count(half_open) >= share.half_open && !self.evict(writer, half_open, opening, secret) {
+            return Err(Full::HalfOpen);
+        }
+        if direction == Direction::Inbound {
+            if *writer.of_opener(opening.opener) >= share.each_opener
+                && !self.evict(writer, Class::ClosedInbound, opening, secret)
+                && !self.evict(writer, half_open, opening, secret)
+            {
+                return Err(Full::Opener);
+            }
+            let most = share.connections.saturating_sub(share.outbound_reserve);
+            if writer.inbound >= most && !self.make_place(writer, opening, secret) {
+                return Err(Full::Inbound);
+            }
+        }
+        if let Some(free) = writer.members.free() {
+            return Ok(free);
+        }
+        let freed = self.make_place(writer, opening, secret);
+        freed.then(|| writer.members.free()).flatten().ok_or(Full::Connections)
+    }
+
+    /// Evicts a closed connection of the same direction, or a half-open one of the same opener.
+    fn make_place(&self, writer: &mut Writer, opening: &Opening<'_>, secret: &Secret) -> bool {
+        self.evict(writer, Class::closed(opening.direction), opening, secret)
+            || self.evict(writer, Class::half_open(opening.direction), opening, secret)
+    }
+
+    /// Evicts the oldest connection of a class that has the same opener, as far as a few are looked at.
+    fn evict(&self, writer: &mut Writer, class: Class, opening: &Opening<'_>, secret: &Secret) -> bool {
+        loop {
+            let is_same = |at: &u32| {
+                let facts = Facts::from_word(self.entries.peek(*at, FACTS));
+                opening.direction == Direction::Outbound || facts.opener == opening.opener
+            };
+            let Some(at) = writer.members.of(class).take(MOST_LOOKED_AT).find(is_same) else { return false };
+            let Some(entry) = self.entries.tag(at).and_then(|tag| self.entries.lock(at, tag)) else { return false };
+            let now_in = Facts::from_word(entry.get(FACTS)).class();
+            if now_in == class {
+                self.end_locked(writer, at, entry, secret);
+                self.evicted.fetch_add(1, Ordering::Relaxed);
+                return true;
+            }
+            // A packet has changed it, and its thread waits for our lock.
+            writer.members.set(at, now_in);
+        }
+    }
+
+    fn end_locked(&self, writer: &mut Writer, at: u32, entry: Locked<'_>, secret: &Secret) {
+        let facts = Facts::from_word(entry.get(FACTS));
+        self.buckets.remove(secret.hash(&entry.key()), at);
+        entry.end();
+        writer.members.set(at, Class::Free);
+        if facts.direction == Direction::Inbound {
+            writer.inbound -= 1;
+            *writer.of_opener(facts.opener) -= 1;
+        }
+    }
+
+    /// Ends the connections that have expired, among a number of entries that begin with one. Returns
+    /// the number of the entry behind them; none at the end.
+    pub(crate) fn sweep(&self, from: u32, count: u32, secret: &Secret, now: u32) -> Option<u32> {
+        let used = self.lock().members.used();
+        let end = from.saturating_add(count).min(used);
+        for at in from..end {
+            if self.has_expired(at, now)
+                && let Some(tag) = self.entries.tag(at)
+            {
+                self.end_expired(at, tag, secret, now);
+            }
+        }
+        (end < used).then_some(end)
+    }
+
+    fn end_expired(&self, at: u32, tag: Tag, secret: &Secret, now: u32) {
+        let mut writer = self.lock();
+        let Some(entry) = self.entries.lock(at, tag) else { return };
+        // A packet may have come meanwhile.
+        if has_come(halves(entry.get(TIMES))[0], now) {
+            self.end_locked(&mut writer, at, entry, secret);
+        }
+    }
+
+    /// Ends all connections.
+    pub(crate) fn end_all(&self, secret: &Secret) {
+        let used = self.lock().members.used();
+        for at in 0..used {
+            if let Some(tag) = self.entries.tag(at) {
+                self.end(at, tag, secret);
+            }
+        }
+    }
+
+    /// Returns the number of entries that were ever used.
+    pub(crate) fn used(&self) -> u32 {
+        self.lock().members.used()
+    }
+
+    pub(crate) fn count(&self, class: Class) -> u32 {
+        self.lock().members.count(class)
+    }
+
+    pub(crate) fn inbound(&self) -> u32 {
+        self.lock().inbound
+    }
+
+    pub(crate) fn refused(&self, full: Full) -> u64 {
+        self.refused[full as usize].load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn evicted(&self) -> u64 {
+        self.evicted.load(Ordering::Relaxed)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Writer> {
+        self.writer.lock().ignore_poison()
+    }
+}
+
+impl Writer {
+    /// Returns the number of inbound connections of an opener, to change it.
+    fn of_opener(&mut self, opener: u16) -> &mut u32 {
+        let count = self.openers.len();
+        &mut self.openers[usize::from(opener) % count]
+    }
+}
+
+/// The outcome of a packet, and what remains to be done with the lock of the port.
+pub(crate) struct Advanced {
+    pub(crate) verdict: Verdict,
+    pub(crate) ends: bool,
+    pub(crate) changes_class: bool,
+}
+
+impl Advanced {
+    fn verdict(verdict: Verdict) -> Self {
+        Advanced { verdict, ends: false, changes_class: false }
+    }
+}
+
+/// A packet of a protocol without states.
+#[inline]
+fn advance_other(entry: &Locked<'_>, facts: &mut Facts, role: Role, settings: &Settings, now: u32) -> Step {
+    let protocol = protocol_of(entry.key()[0]);
+    if facts.state.is_tcp() {
+        return Step::Invalid(Invalid::Protocol);
+    }
+    // A packet is judged by what was seen before it (as nf_conntrack does).
+    let is_stream = has_streams(protocol) && {
+        let [from, _] = halves(entry.get(STREAM_FROM));
+        facts.has_reply && has_come(from, now)
+    };
+    facts.has_reply |= role == Role::Answerer;
+    facts.state = match facts.state {
+        _ if is_stream => State::Stream,
+        State::Unreplied if facts.has_reply => State::Replied,
+        state => state,
+    };
+    Step::Renew(facts.state.timeout(&settings.timeouts, protocol))
+}
+
+/// The state of a connection with its first packet.
+struct Begin {
+    state: State,
+    tcp: Option<Tcp>,
+    timeout: u32,
+}
+
+fn begin(key: &Key, opening: &Opening<'_>, settings: &Settings) -> Result<Begin, Invalid> {
+    let protocol = key.protocol();
+    match opening.packet {
+        Transport::Tcp(segment) if protocol == IpProtocol::TCP => {
+            let rules = Rules { timeouts: &settings.timeouts, windows: settings.windows };
+            let (tcp, timeout) = Tcp::open(segment, opening.pickup, rules)?;
+            Ok(Begin { state: tcp.state, tcp: Some(tcp), timeout })
+        }
+        Transport::Other if protocol != IpProtocol::TCP => {
+            let timeout = State::Unreplied.timeout(&settings.timeouts, protocol);
+            Ok(Begin { state: State::Unreplied, tcp: None, timeout })
+        }
+        _ => Err(Invalid::Protocol),
+    }
+}

@@ -1,0 +1,355 @@
+//! The table of a switch: the connections of all its firewalled ports.
+
+use std::sync::{Arc, Mutex, TryLockError};
+
+use straightline_packet::MAX_BATCH;
+use straightline_simd::prefetch_read;
+
+use crate::buckets::Hash;
+use crate::connection::{FACTS, Facts, PACKETS, TIMES, halves, load_tcp};
+use crate::entries::Tag;
+use crate::handle::{Entry, Opened, Opening};
+use crate::hash::Secret;
+use crate::key::{Direction, Key, Side};
+use crate::port::Connections;
+use crate::settings::{PortShare, Settings};
+use crate::state::{Class, State};
+use crate::tcp::Role;
+use crate::transport::Transport;
+use crate::verdict::{FULL, Full, Invalid, Passed, Refusal, Verdict};
+
+/// Keys that are looked up together: their entries fit into the first cache.
+const GROUP: usize = 64;
+
+/// The table: connections of firewalled ports, shared by all workers.
+///
+/// Times are milliseconds of a clock that begins again after 2^32. Clocks of workers may differ by some
+/// milliseconds.
+pub struct Table {
+    settings: Settings,
+    secret: Secret,
+    /// Connections of each port, by its number.
+    ports: Box<[Option<Arc<Connections>>]>,
+    /// The place where the next sweep begins: a port, and one of its entries.
+    sweep_at: Mutex<(usize, u32)>,
+}
+
+/// A connection, as operators see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Connection {
+    /// Key of the connection.
+    pub key: Key,
+    /// State of the connection.
+    pub state: State,
+    /// Direction of the connection.
+    pub direction: Direction,
+    /// Number of the opener of an inbound connection.
+    pub opener: u16,
+    /// Index of the rule that allowed it.
+    pub rule: u32,
+    /// Generation of the policy that the rule belongs to.
+    pub generation: u32,
+    /// Milliseconds since the last packet.
+    pub idle: u32,
+    /// Milliseconds until the connection is forgotten without a further packet.
+    pub left: u32,
+    /// Packets of the side that opened the connection, modulo 2^32.
+    pub opener_packets: u32,
+    /// Packets of the other side.
+    pub answer_packets: u32,
+}
+
+/// Counts of a port's connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Connections that both sides use.
+    pub open: u32,
+    /// Connections that the other side has not confirmed: outbound ones.
+    pub half_open_outbound: u32,
+    /// The same: inbound ones.
+    pub half_open_inbound: u32,
+    /// Connections that are closed, and not yet forgotten.
+    pub closed: u32,
+    /// Inbound connections among all.
+    pub inbound: u32,
+    /// Connections that were not opened, by [`Full`].
+    pub refused: [u64; FULL],
+    /// Connections that ended early, to make place for others of the same port.
+    pub evicted: u64,
+}
+
+impl std::fmt::Debug for Table {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let ports = self.ports.iter().flatten().count();
+        f.debug_struct("Table").field("settings", &self.settings).field("ports", &ports).finish_non_exhaustive()
+    }
+}
+
+impl Table {
+    /// Creates a table for these ports, with their shares. All memory is allocated now.
+    pub fn new(settings: Settings, secret: Secret, ports: &[(u16, PortShare)]) -> Self {
+        Self::with_ports(settings, secret, ports, |_, share| Arc::new(Connections::new(share)))
+    }
+
+    /// Creates a table with other settings and ports, which goes on with the connections of this one. A
+    /// port whose share is the same keeps its connections, so this takes little time. Workers may use
+    /// this table during the call. Of both tables, only one is used by workers afterwards.
+    ///
+    /// A port with another share loses its connections.
+    #[must_use]
+    pub fn successor(&self, settings: Settings, ports: &[(u16, PortShare)]) -> Self {
+        Self::with_ports(settings, self.secret, ports, |port, share| {
+            let before = self.port(port).filter(|before| before.share == share);
+            before.map_or_else(|| Arc::new(Connections::new(share)), Arc::clone)
+        })
+    }
+
+    fn with_ports(
+        settings: Settings,
+        secret: Secret,
+        ports: &[(u16, PortShare)],
+        connections: impl Fn(u16, PortShare) -> Arc<Connections>,
+    ) -> Self {
+        let count = ports.iter().map(|(port, _)| usize::from(*port) + 1).max().unwrap_or(0);
+        let mut all: Vec<_> = std::iter::repeat_with(|| None).take(count).collect();
+        for &(port, share) in ports {
+            all[usize::from(port)] = Some(connections(port, share));
+        }
+        Table { settings, secret, ports: all.into(), sweep_at: Mutex::new((0, 0)) }
+    }
+
+    /// Returns the settings.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Finds the connections of up to 256 packets. An entry whose time is over is not found.
+    ///
+    /// # Panics
+    /// If there are more than 256 keys, or fewer places than keys.
+    #[inline]
+    pub fn find(&self, keys: &[Key], now: u32, found: &mut [Option<Entry>]) {
+        assert!(keys.len() <= MAX_BATCH && found.len() >= keys.len());
+        for (keys, found) in keys.chunks(GROUP).zip(found.chunks_mut(GROUP)) {
+            self.find_group(keys, now, found);
+        }
+    }
+
+    /// Finds connections in three steps, so that the loads of one step wait together.
+    fn find_group(&self, keys: &[Key], now: u32, found: &mut [Option<Entry>]) {
+        const NONE: u32 = u32::MAX;
+        let mut hashes = [Hash(0); GROUP];
+        let mut guesses = [NONE; GROUP];
+        for (key, hash) in keys.iter().zip(&mut hashes) {
+            if let Some(port) = self.port(key.port()) {
+                *hash = self.secret.hash(key.words());
+                prefetch_read(port.buckets.first_line(*hash));
+            }
+        }
+        for ((key, hash), guess) in keys.iter().zip(&hashes).zip(&mut guesses) {
+            if let Some(port) = self.port(key.port())
+                && let Some(at) = port.buckets.guess(*hash)
+            {
+                *guess = at;
+                for line in port.entries.lines(at) {
+                    prefetch_read(line);
+                }
+            }
+        }
+        for (((key, hash), guess), found) in keys.iter().zip(&hashes).zip(&guesses).zip(found) {
+            *found = match self.port(key.port()) {
+                Some(port) if *guess != NONE => {
+                    let tag = port.entries.find(*guess, key.words()).map(|tag| (*guess, tag));
+                    let tag = tag.or_else(|| port.find_further(key, *hash));
+                    tag.and_then(|(at, tag)| live(port, key.port(), at, tag, now))
+                }
+                _ => None,
+            };
+        }
+    }
+
+    /// Finds the connection of one packet.
+    #[must_use]
+    pub fn find_one(&self, key: &Key, now: u32) -> Option<Entry> {
+        let port = self.port(key.port())?;
+        let (at, tag) = port.find(key, self.secret.hash(key.words()))?;
+        live(port, key.port(), at, tag, now)
+    }
+
+    /// Opens a connection that the policy allows.
+    ///
+    /// # Errors
+    /// The port's share is full, or the packet opens no connection. It is dropped.
+    pub fn open(&self, key: &Key, opening: &Opening<'_>, now: u32) -> Result<Opened, Refusal> {
+        let port = self.port(key.port()).ok_or(Refusal::NoShare)?;
+        let entry = |(at, tag)| Entry { tag, at, port: key.port(), direction: opening.direction };
+        Ok(match port.open(key, opening, &self.settings, &self.secret, now)? {
+            Opened::New(new) => Opened::New(entry(new)),
+            // The other worker may have opened it from the other side.
+            Opened::Known((at, tag)) => Opened::Known(with_direction(port, key.port(), at, tag)),
+        })
+    }
+
+    /// Advances the state of a connection by a packet that a side has sent.
+    #[inline]
+    pub fn advance(&self, entry: Entry, side: Side, packet: &Transport, now: u32) -> Verdict {
+        let Some(port) = self.port(entry.port) else { return Verdict::Gone };
+        let advanced = port.advance(entry.at, entry.tag, side, packet, &self.settings, now);
+        if advanced.ends {
+            // If another thread was faster, the packet is looked up again.
+            let ended = port.end(entry.at, entry.tag, &self.secret);
+            if !ended && advanced.verdict == Verdict::Reopen {
+                return Verdict::Gone;
+            }
+        } else if advanced.changes_class {
+            port.classify(entry.at, entry.tag);
+        }
+        advanced.verdict
+    }
+
+    /// Returns the verdict about an ICMP error. `entry` is the connection of the packet that the error
+    /// quotes, `sender` the side that sent that packet. `seq` is the quoted sequence number of TCP.
+    ///
+    /// The error is refused if it quotes what the side cannot have sent, or what was acknowledged: a
+    /// forged one has to guess the sequence number (RFC 5927, section 4.1).
+    pub fn related(&self, entry: Entry, sender: Side, seq: Option<u32>) -> Verdict {
+        let Some(port) = self.port(entry.port) else { return Verdict::Gone };
+        let Some(locked) = port.entries.lock(entry.at, entry.tag) else { return Verdict::Gone };
+        let facts = Facts::from_word(locked.get(FACTS));
+        let role = if sender == facts.direction.opener() { Role::Opener } else { Role::Answerer };
+        let was_sent = match seq {
+            Some(seq) if facts.state.is_tcp() => load_tcp(&locked, &facts).is_in_flight(role, seq),
+            None if !facts.state.is_tcp() => role == Role::Opener || facts.has_reply,
+            _ => false,
+        };
+        if !was_sent {
+            return Verdict::Invalid(Invalid::Quoted);
+        }
+        Verdict::Pass(Passed { state: facts.state, is_reply: role == Role::Opener, has_reply: facts.has_reply })
+    }
+
+    /// Notes that another generation of the policy allows the connection, by another rule. Returns
+    /// the entry with that generation; none if it has ended.
+    pub fn renew(&self, entry: Entry, generation: u32, rule: u32) -> Option<Entry> {
+        let port = self.port(entry.port)?;
+        let mut locked = port.entries.lock(entry.at, entry.tag)?;
+        let facts = Facts { rule, ..Facts::from_word(locked.get(FACTS)) };
+        locked.set(FACTS, facts.to_word());
+        locked.set_generation(generation);
+        Some(Entry { tag: locked.tag(), ..entry })
+    }
+
+    /// Returns the index of the rule that allowed the connection; none if it has ended.
+    pub fn rule(&self, entry: Entry) -> Option<u32> {
+        let port = self.port(entry.port)?;
+        let locked = port.entries.lock(entry.at, entry.tag)?;
+        Some(Facts::from_word(locked.get(FACTS)).rule)
+    }
+
+    /// Ends a connection. Returns whether it had not ended yet.
+    pub fn end(&self, entry: Entry) -> bool {
+        self.port(entry.port).is_some_and(|port| port.end(entry.at, entry.tag, &self.secret))
+    }
+
+    /// Ends all connections of a port. Control calls it, for a port that has left.
+    pub fn end_port(&self, port: u16) {
+        if let Some(port) = self.port(port) {
+            port.end_all(&self.secret);
+        }
+    }
+
+    /// Forgets connections whose time is over, among the next `budget` entries. Returns the number of
+    /// entries that it looked at. Control calls it now and then; if another thread sweeps, it does
+    /// nothing.
+    pub fn sweep(&self, now: u32, budget: u32) -> u32 {
+        let mut at = match self.sweep_at.try_lock() {
+            Ok(at) => at,
+            Err(TryLockError::Poisoned(at)) => at.into_inner(),
+            Err(TryLockError::WouldBlock) => return 0,
+        };
+        let mut left = budget;
+        for _ in 0..=self.ports.len() {
+            let (port, from) = *at;
+            let next = self.ports.get(port).and_then(Option::as_ref).and_then(|connections| {
+                let used = connections.used();
+                let next = connections.sweep(from, left, &self.secret, now);
+                left -= next.unwrap_or(used).saturating_sub(from).min(left);
+                next
+            });
+            *at = match next {
+                Some(next) => (port, next),
+                None if port + 1 < self.ports.len() => (port + 1, 0),
+                None => (0, 0),
+            };
+            if left == 0 {
+                break;
+            }
+        }
+        budget - left
+    }
+
+    /// Returns the counts of a port's connections.
+    #[must_use]
+    pub fn counts(&self, port: u16) -> Option<Counts> {
+        let port = self.port(port)?;
+        Some(Counts {
+            open: port.count(Class::Open),
+            half_open_outbound: port.count(Class::HalfOpenOutbound),
+            half_open_inbound: port.count(Class::HalfOpenInbound),
+            closed: port.count(Class::ClosedOutbound) + port.count(Class::ClosedInbound),
+            inbound: port.inbound(),
+            refused: Full::ALL.map(|full| port.refused(full)),
+            evicted: port.evicted(),
+        })
+    }
+
+    /// Returns the connections of a port. Each is copied when the iterator comes to it.
+    pub fn connections(&self, port: u16, now: u32) -> impl Iterator<Item = Connection> {
+        let connections = self.port(port);
+        let used = connections.map_or(0, |connections| connections.used());
+        let connection = move |at| self.connection(connections?, port, at, now);
+        (0..used).filter_map(connection)
+    }
+
+    fn connection(&self, connections: &Connections, port: u16, at: u32, now: u32) -> Option<Connection> {
+        let tag = connections.entries.tag(at)?;
+        let entry = connections.entries.lock(at, tag)?;
+        let facts = Facts::from_word(entry.get(FACTS));
+        let [expires, seen] = halves(entry.get(TIMES));
+        let left = expires.wrapping_sub(now);
+        if left == 0 || left >= 1 << 31 {
+            return None;
+        }
+        let idle = now.wrapping_sub(seen);
+        let [opener_packets, answer_packets] = halves(entry.get(PACKETS));
+        Some(Connection {
+            key: Key::from_words(entry.key(), port),
+            state: facts.state,
+            direction: facts.direction,
+            opener: facts.opener,
+            rule: facts.rule,
+            generation: entry.tag().generation(),
+            idle: if idle < 1 << 31 { idle } else { 0 },
+            left,
+            opener_packets,
+            answer_packets,
+        })
+    }
+
+    #[inline]
+    fn port(&self, port: u16) -> Option<&Arc<Connections>> {
+        self.ports.get(usize::from(port))?.as_ref()
+    }
+}
+
+/// Returns the entry, if its time is not over.
+#[inline]
+fn live(connections: &Connections, port: u16, at: u32, tag: Tag, now: u32) -> Option<Entry> {
+    (!connections.has_expired(at, now)).then(|| with_direction(connections, port, at, tag))
+}
+
+#[inline]
+fn with_direction(connections: &Connections, port: u16, at: u32, tag: Tag) -> Entry {
+    let facts = Facts::from_word(connections.entries.peek(at, FACTS));
+    Entry { tag, at, port, direction: facts.direction }
+}
