@@ -164,7 +164,13 @@ fn parse_packet(protocol: &str, words: &mut Tokens<'_>) -> Result<Packet, RuleEr
         "sctp" => Service::Sctp(Vec::new()),
         "icmp" => Service::Icmp(Some(icmp(protocol, words.icmp(ICMP_TYPES)?)?)),
         "icmp6" => Service::Icmp6(Some(icmp(protocol, words.icmp(ICMP6_TYPES)?)?)),
-        "ip" => Service::Protocol(number(words.require("a protocol's number, such as `47`")?, "protocol")?),
+        "ip" => {
+            let word = words.require("a protocol's number, such as `47`")?;
+            match Service::of_protocol(number(word, "protocol")?) {
+                other @ Service::Protocol(_) => other,
+                named => return Err(RuleError::new(word, format!("has a name: write `{named}`"))),
+            }
+        }
         other => return Err(RuleError::new(other, format!("is no protocol: {KNOWN}"))),
     }))
 }

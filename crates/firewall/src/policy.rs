@@ -24,6 +24,19 @@ pub struct PortGroups {
     pub source_check: bool,
 }
 
+impl PortGroups {
+    /// Returns whether a policy can be compiled, without the work to compile it.
+    ///
+    /// # Errors
+    /// A group or set does not exist, or the rules are too many.
+    pub fn check(&self, definitions: &Definitions) -> Result<(), PolicyError> {
+        for direction in Direction::BOTH {
+            counted_sources(direction, self, definitions)?;
+        }
+        Ok(())
+    }
+}
+
 /// Place of a rule in its policy. It stays the same when members of groups change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
@@ -249,6 +262,17 @@ pub(crate) fn sources(
     Ok(sources)
 }
 
+/// Returns the rules of one direction, unless they are too many to compile.
+fn counted_sources(
+    direction: Direction,
+    port: &PortGroups,
+    definitions: &Definitions,
+) -> Result<Vec<Source>, PolicyError> {
+    let sources = sources(direction, port, definitions)?;
+    let count: usize = sources.iter().map(|source| source.packets.most_rules()).sum();
+    if count > MAX_COMPILED { Err(PolicyError::TooMany(port.groups.clone())) } else { Ok(sources) }
+}
+
 fn of_network(direction: Direction, rule: NetworkRule) -> Source {
     let NetworkRule { name, action, text, tests } = rule;
     let rule = PolicyRule {
@@ -270,14 +294,9 @@ fn half(
     level: Level,
     rules: &mut Vec<PolicyRule>,
 ) -> Result<Half, PolicyError> {
-    let sources = sources(direction, port, definitions)?;
-    let count: usize = sources.iter().map(|source| source.packets.most_rules()).sum();
-    if count > MAX_COMPILED {
-        return Err(PolicyError::TooMany(port.groups.clone()));
-    }
     let mut columns = Vec::new();
     let mut indices = Vec::new();
-    for source in sources {
+    for source in counted_sources(direction, port, definitions)? {
         let index = next_index(rules);
         columns.extend(source.packets.rules(index.0));
         indices.resize(columns.len(), index);

@@ -196,5 +196,6 @@ fn flows() {
     wrong("icmp to 192.0.2.1", "needs a type");
     wrong("icmp echo-request to fd00::1", "icmp6");
     wrong("ethertype lldp to 10.0.0.1", "write `any`");
+    wrong("ip 6 to 10.0.0.1", "`6` has a name: write `tcp`");
     wrong("tcp to 192.0.2.1 port 443 now", "`now` is unknown here");
 }
