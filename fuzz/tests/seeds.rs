@@ -36,6 +36,7 @@ tests![
     decap,
     device_packets,
     drivers,
+    firewall_rules,
     flows,
     multicast_messages,
     neighbours,

@@ -9,6 +9,7 @@ mod config;
 mod decap;
 mod device_packets;
 mod drivers;
+mod firewall_rules;
 mod flows;
 mod multicast_messages;
 mod neighbours;
@@ -99,6 +100,17 @@ pub const TARGETS: &[Target] = &[
     ),
     target!(device_packets, ["a packet", "a large packet", "a segment", "a packet that is refused"]),
     target!(drivers, ["a packed driver's wrap", "a packed chain that came back", "a split chain that came back"]),
+    target!(
+        firewall_rules,
+        [
+            "a rule",
+            "a flow",
+            "a rule of the network",
+            "a rule that decides",
+            "a flow without a rule",
+            "an unknown name"
+        ]
+    ),
     target!(flows, ["a flow", "a meter", "a transaction", "a transaction that fails"]),
     target!(
         multicast_messages,
