@@ -9,6 +9,7 @@ use super::diagnostic::{Findings, Span};
 use super::{Draft, DraftInterface, NodeConfig, PortConfig};
 use crate::sections::network::Network;
 
+mod groups;
 mod rates;
 mod tunnels;
 mod underlays;
@@ -35,6 +36,7 @@ pub(super) fn check(draft: &Draft, report: &mut Findings<'_>) {
     underlays::check(draft, report);
     tunnels::check(draft, report);
     vlans::check(draft, report);
+    groups::check(draft, report);
 }
 
 /// Checks that every named port exists and is used once. An unused port is worth a warning.

@@ -58,6 +58,7 @@ use std::path::{Path, PathBuf};
 
 use toml::de::DeTable;
 
+pub use straightline_firewall::{Definitions, Group, PortGroups};
 pub use straightline_flow::{Meter, MeterUnit};
 pub use straightline_nodes::{IpPrefix, MacLimit, MacPrefix, NativeVlan, PortRules, PortVlans, StormLimits, VlanRole};
 pub use straightline_port::socket_path;
@@ -71,6 +72,7 @@ pub use machine::{Machine, parse_cpu_list};
 pub use nodes::NumaNodes;
 pub use on_machine::{Interfaces, OnMachine};
 pub use privileges::capabilities_needed;
+pub use sections::firewall::TIMEOUTS;
 pub use sections::kind::{
     AfPacketConfig, AfXdpConfig, Exclusive, KindSettings, Mode, Offloads, PortKind, RemoteStatic, TapConfig,
     TunnelSettings, VhostUserConfig, note,
@@ -81,15 +83,16 @@ pub use sections::port_list::PortList;
 pub use sections::rate::rate_text;
 pub use sections::section::is_name;
 pub use sections::types::{
-    BridgeConfig, Config, Copies, FlowsConfig, Idle, Mechanism, PatchConfig, PortConfig, PortNetwork, PortRate,
-    RateConfig, SandboxConfig, SourceCheckConfig, StaticEntry, SwitchConfig, UnderlayConfig, WhenFull,
+    BridgeConfig, Config, Copies, FirewallConfig, FlowsConfig, Idle, Mechanism, PatchConfig, PortConfig, PortNetwork,
+    PortRate, RateConfig, SandboxConfig, SetConfig, SourceCheckConfig, StaticEntry, SwitchConfig, UnderlayConfig,
+    WhenFull, Windows,
 };
 pub use users::seal_names;
 
 use diagnostic::{Findings, Span};
 use privileges::DeviceSite;
 use sections::section::Section;
-use sections::{kind, network, node, port, rate, section, switch, underlay};
+use sections::{firewall, group, kind, network, node, port, rate, section, switch, underlay};
 use socket_path::{SocketPathError, SocketState};
 
 /// A configuration that was read, with the warnings about it.
@@ -312,6 +315,10 @@ struct Draft {
     node_sites: Vec<node::NodeSite>,
     /// The shared rates, each with the place of its name.
     rates: Vec<(RateConfig, Span)>,
+    groups: Vec<(Group, group::GroupSpans)>,
+    /// The sets, each with the place of its name.
+    sets: Vec<(SetConfig, Span)>,
+    firewall: FirewallConfig,
     /// Patches and bridges, including patches with a wrong number of ports.
     networks: Vec<network::Network>,
     /// All socket paths, in the file's order.
@@ -362,6 +369,9 @@ impl Draft {
             bridges: self.bridges.into_iter().map(|(bridge, _)| bridge).collect(),
             nodes: self.nodes,
             rates: self.rates.into_iter().map(|(rate, _)| rate).collect(),
+            groups: self.groups.into_iter().map(|(group, _)| group).collect(),
+            sets: self.sets.into_iter().map(|(set, _)| set).collect(),
+            firewall: self.firewall,
         }
     }
 }
@@ -380,7 +390,11 @@ fn read_file(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 /// The names of the sections of a file.
-const SECTIONS: &[&str] = &["switch", "port", "underlay", "patch", "bridge", "node", "rate"];
+const SECTIONS: &[&str] =
+    &["switch", "port", "underlay", "patch", "bridge", "node", "rate", "group", "set", "firewall"];
+
+/// The names of sections of which a file has one at most.
+const SINGLE_SECTIONS: &[&str] = &["switch", "firewall"];
 
 fn read(
     root: &toml::Spanned<DeTable<'_>>,
@@ -428,6 +442,21 @@ fn read(
             "rate" => {
                 for (name, section) in section::named("rate", value, report) {
                     rate::read_section(name, &section, report, draft);
+                }
+            }
+            "group" => {
+                for (name, section) in section::named("group", value, report) {
+                    group::read_group(name, &section, report, draft);
+                }
+            }
+            "set" => {
+                for (name, section) in section::named("set", value, report) {
+                    group::read_set(name, &section, report, draft);
+                }
+            }
+            "firewall" => {
+                if let Some(section) = Section::open("[firewall]".to_owned(), key, value, report) {
+                    firewall::read(&section, report, draft);
                 }
             }
             other if switch::KEYS.iter().any(|key| key.name == other) => {

@@ -12,6 +12,7 @@ use crate::Needs;
 
 mod consequences;
 mod flows;
+mod groups;
 mod mistakes;
 mod nodes;
 mod tunnels;

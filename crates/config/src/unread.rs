@@ -5,6 +5,8 @@ use std::collections::HashSet;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use crate::SINGLE_SECTIONS;
+
 /// The sections that could not be read, and have an error: a finding that one is missing would mislead.
 #[derive(Default)]
 pub(super) struct Unread {
@@ -28,7 +30,7 @@ impl Unread {
     /// Notes whether a family has keys where its sections should be.
     pub(super) fn note(&mut self, family: &'static str, value: &Spanned<DeValue<'_>>) {
         let is_wrong = |table: &DeTable<'_>| table.iter().any(|(_, value)| value.get_ref().as_table().is_none());
-        if family != "switch" && value.get_ref().as_table().is_none_or(is_wrong) {
+        if !SINGLE_SECTIONS.contains(&family) && value.get_ref().as_table().is_none_or(is_wrong) {
             self.families.insert(family);
         }
     }

@@ -97,7 +97,8 @@ fn unknown(query: &str, last: &str, groups: &[Group]) -> UnknownKey {
     near.sort_by_key(|name| distance(last, name));
     near.truncate(4);
     let hint = if near.is_empty() {
-        "name a section to see its keys: switch, port, underlay, patch, bridge, node".to_owned()
+        "name a section to see its keys: switch, port, underlay, patch, bridge, node, rate, group, set, firewall"
+            .to_owned()
     } else if names.contains(&last) {
         format!("it is elsewhere; try {last:?} alone")
     } else {

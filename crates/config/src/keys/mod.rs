@@ -12,8 +12,9 @@ pub(super) mod schema_tests;
 #[cfg(test)]
 mod tests;
 
+use crate::SINGLE_SECTIONS;
 use crate::key::Key;
-use crate::sections::{kind, network, node, port, rate, switch, underlay};
+use crate::sections::{firewall, group as groups_of_ports, kind, network, node, port, rate, switch, underlay};
 
 pub use explain::{Explanation, UnknownKey, explain, explain_all};
 pub use schema::schema;
@@ -41,11 +42,14 @@ pub(super) fn groups() -> Vec<Group> {
         group("node", None, node::KEYS),
         group("node", Some("mirror"), node::MIRROR_KEYS),
         group("rate", None, rate::RATE_KEYS),
+        group("group", None, groups_of_ports::GROUP_KEYS),
+        group("set", None, groups_of_ports::SET_KEYS),
+        group("firewall", None, firewall::KEYS),
     ]);
     groups
 }
 
 /// Returns the title of a section as the file has it.
 fn title(section: &str) -> String {
-    if section == "switch" { "[switch]".to_owned() } else { format!("[{section}.NAME]") }
+    if SINGLE_SECTIONS.contains(&section) { format!("[{section}]") } else { format!("[{section}.NAME]") }
 }

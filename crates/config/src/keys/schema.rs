@@ -55,6 +55,9 @@ pub fn schema(kinds: &Kinds) -> Json {
             "bridge": named(object(keys_of("bridge", None))),
             "node": named(json!({ "oneOf": nodes })),
             "rate": named(object(keys_of("rate", None))),
+            "group": named(object(keys_of("group", None))),
+            "set": named(object(keys_of("set", None))),
+            "firewall": object(keys_of("firewall", None)),
         },
     })
 }

@@ -6,7 +6,7 @@ use super::{explain, groups, schema};
 use crate::key::Key;
 use crate::sections::kind;
 use crate::sections::section::ASKED;
-use crate::{Config, Kinds, Machine};
+use crate::{Config, Kinds, Machine, SINGLE_SECTIONS};
 
 /// Returns the keys that reading this section asks for.
 fn asked(text: &str) -> BTreeSet<String> {
@@ -25,7 +25,11 @@ fn readers_ask_for_the_keys_of_the_table_and_no_others() {
         by_section.entry(group.section).or_default().extend(group.keys.iter().map(|key| key.name));
     }
     for group in &groups {
-        let title = if group.section == "switch" { "switch".to_owned() } else { format!("{}.x", group.section) };
+        let title = if SINGLE_SECTIONS.contains(&group.section) {
+            group.section.to_owned()
+        } else {
+            format!("{}.x", group.section)
+        };
         let kind = match (group.section, group.kind) {
             (_, Some(kind)) => format!("kind = {kind:?}\n"),
             ("node", None) => "kind = \"mirror\"\n".to_owned(),
@@ -70,8 +74,11 @@ fn examples_and_defaults_are_valid() {
                 values.push(default);
             }
             for value in values {
-                let title =
-                    if group.section == "switch" { "switch".to_owned() } else { format!("{}.x", group.section) };
+                let title = if SINGLE_SECTIONS.contains(&group.section) {
+                    group.section.to_owned()
+                } else {
+                    format!("{}.x", group.section)
+                };
                 let kind = match (group.kind, key.name) {
                     (_, "kind") => String::new(),
                     (Some(kind), _) => format!("kind = {kind:?}\n"),

@@ -71,7 +71,7 @@ pub(crate) fn read(
     if let Some(file) = &file {
         let path = folder.join(file.get_ref());
         let title = format!("flows-file {:?} of {}", path.display().to_string(), section.title());
-        match read_text(&path) {
+        match read_text(&path, "flows") {
             Ok(text) => {
                 for (number, line) in (1..).zip(text.lines()) {
                     match parse_line(line, FlowCommand::Add, &table) {
@@ -124,7 +124,8 @@ fn check(tables: &mut FlowTables<NoCount>, lines: &[Line], title: &str, report: 
     }
 }
 
-fn read_text(path: &Path) -> Result<String, String> {
+/// Reads a file that a section names. `of` says its content.
+pub(crate) fn read_text(path: &Path, of: &str) -> Result<String, String> {
     // A pipe would make a reload wait.
     if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
         return Err("it is no file".to_owned());
@@ -139,7 +140,7 @@ fn read_text(path: &Path) -> Result<String, String> {
         format!("cannot read it: {error}{hint}")
     })?;
     if bytes.len() as u64 > MOST_BYTES {
-        return Err(format!("it has more than {} MiB, so it is no file of flows", MOST_BYTES >> 20));
+        return Err(format!("it has more than {} MiB, so it is no file of {of}", MOST_BYTES >> 20));
     }
     String::from_utf8(bytes).map_err(|_| "not UTF-8 text".to_owned())
 }

@@ -7,6 +7,7 @@ use crate::key::{Absent, Key, UNBOUNDED, Value};
 use crate::sections::bridge_port;
 use crate::sections::dscp;
 use crate::sections::kind;
+use crate::sections::port_groups::{self, GroupsSpans};
 use crate::sections::rate;
 use crate::sections::section::Section;
 use crate::sections::source_check;
@@ -101,11 +102,13 @@ pub(crate) struct PortSpans {
     pub(crate) bridge_key: Option<(&'static str, Span)>,
     /// The sections `[rate.NAME]` that the port names.
     pub(crate) rates: Vec<(String, Span)>,
+    pub(crate) groups: GroupsSpans,
 }
 
-/// Returns the keys that ports of all kinds have, with those of bridges, classes of service and rates.
+/// Returns the keys that ports of all kinds have, with those of bridges, classes of service, rates and
+/// groups.
 pub(crate) fn keys() -> Vec<Key> {
-    [KEYS, bridge_port::KEYS, dscp::KEYS, rate::KEYS].concat()
+    [KEYS, bridge_port::KEYS, dscp::KEYS, rate::KEYS, port_groups::KEYS].concat()
 }
 
 pub(crate) fn read(name: &str, section: &Section<'_>, report: &mut Findings<'_>, draft: &mut Draft) {
@@ -124,6 +127,7 @@ pub(crate) fn read(name: &str, section: &Section<'_>, report: &mut Findings<'_>,
     let frame = FrameLimit::new(mtu).bytes().into();
     let rate::Read { rate_in, rate_out, names } = rate::read(section, kind.can_wait(), frame, report);
     let share = read_share(section, &kind, report);
+    let port_groups::Read { groups, spans: groups_spans, connections, trusted } = port_groups::read(section, report);
     let name_span = section.span().clone();
     let spans = PortSpans {
         name: name_span,
@@ -137,10 +141,26 @@ pub(crate) fn read(name: &str, section: &Section<'_>, report: &mut Findings<'_>,
         native_vlan: section.place("native-vlan", report),
         bridge_key: first,
         rates: names,
+        groups: groups_spans,
     };
     let name = name.to_owned();
-    let port =
-        PortConfig { name, kind, mtu, mac, nodes, egress_nodes, source_check, rules, share, dscp, rate_in, rate_out };
+    let port = PortConfig {
+        name,
+        kind,
+        mtu,
+        mac,
+        nodes,
+        egress_nodes,
+        source_check,
+        rules,
+        share,
+        dscp,
+        rate_in,
+        rate_out,
+        groups,
+        connections,
+        trusted,
+    };
     draft.ports.push((port, spans));
 }
 

@@ -3,10 +3,12 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use caps::Capability;
 use rustix::process::getegid;
 use straightline_api::{Joined, JoinedKind, Port};
+use straightline_firewall::{Definitions, Group, PortGroups, Prefix, Set};
 use straightline_flow::Meter;
 use straightline_graph::{OWN_MODE, Permissions, RateLimits};
 use straightline_nodes::{Dscp, IpPrefix, MacPrefix, PortRules, PortVlans};
@@ -36,6 +38,12 @@ pub struct Config {
     pub nodes: Vec<NodeConfig>,
     /// `[rate.NAME]`
     pub rates: Vec<RateConfig>,
+    /// `[group.NAME]`
+    pub groups: Vec<Group>,
+    /// `[set.NAME]`
+    pub sets: Vec<SetConfig>,
+    /// `[firewall]`
+    pub firewall: FirewallConfig,
 }
 
 impl Config {
@@ -60,6 +68,19 @@ impl Config {
                 self.rates.iter().find(|rate| rate.name == *name).map(|rate| rate.limits).unwrap_or_default()
             }
         }
+    }
+
+    /// Returns the files that sections name: flows and sets. A reload reads them again.
+    pub fn named_files(&self) -> impl Iterator<Item = &PathBuf> {
+        let flows = self.bridges.iter().filter_map(|bridge| bridge.flows.as_ref()?.file.as_ref());
+        flows.chain(self.sets.iter().filter_map(|set| set.file.as_ref()))
+    }
+
+    /// Returns the meaning of the names in rules. The members of a group are the addresses in
+    /// `allowed-ips` of its ports.
+    #[must_use]
+    pub fn definitions(&self) -> Definitions {
+        definitions(self.groups.iter().cloned(), self.sets.iter().map(SetConfig::named), &self.ports)
     }
 
     /// Returns the patch, bridge or underlay that the port of this name is in.
@@ -321,6 +342,13 @@ pub struct PortConfig {
     pub rate_in: Option<PortRate>,
     /// The limit of what goes out to the port.
     pub rate_out: Option<PortRate>,
+    /// The security groups and profiles, in the order in which their rules are tried. Empty: all packets
+    /// pass.
+    pub groups: Vec<String>,
+    /// The most connections that the switch follows for the port.
+    pub connections: u32,
+    /// Ports with groups take router advertisements and answers of DHCP from the port.
+    pub trusted: bool,
 }
 
 /// The limit of a port in one direction.
@@ -385,6 +413,18 @@ impl PortConfig {
         answer
     }
 
+    /// Returns what the port has of groups, or `None` if all its packets pass.
+    #[must_use]
+    pub fn port_groups(&self) -> Option<PortGroups> {
+        (!self.groups.is_empty()).then(|| PortGroups {
+            groups: self.groups.clone(),
+            trusted: self.trusted,
+            source_check: self.source_check.is_some(),
+        })
+    }
+
+    /// The connections of a port whose section names no number.
+    pub const DEFAULT_CONNECTIONS: u32 = 10_000;
     /// The MTU of a port whose section names none.
     pub const DEFAULT_MTU: u16 = 1500;
     /// The smallest MTU: that of IPv4 (RFC 791, 3.1).
@@ -406,6 +446,9 @@ impl PortConfig {
             dscp: None,
             rate_in: None,
             rate_out: None,
+            groups: Vec::new(),
+            connections: Self::DEFAULT_CONNECTIONS,
+            trusted: false,
         }
     }
 
@@ -534,4 +577,66 @@ pub struct StaticEntry {
     pub port: String,
     /// The VLAN in which the address is. `None`: the VLAN of the port's untagged frames.
     pub vlan: Option<VlanId>,
+}
+
+/// A section `[set.NAME]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetConfig {
+    /// The name, unique among sets.
+    pub name: String,
+    /// The addresses of `prefixes` and of the file, at least one.
+    pub prefixes: Vec<Prefix>,
+    /// The path of `file`.
+    pub file: Option<PathBuf>,
+}
+
+impl SetConfig {
+    /// Returns the set as rules know it.
+    #[must_use]
+    pub fn named(&self) -> Set {
+        Set { name: self.name.clone(), prefixes: self.prefixes.clone() }
+    }
+}
+
+/// The section `[firewall]`: settings of all connections.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FirewallConfig {
+    /// The time after a start in which connections of before go on. `None`: they end.
+    pub pickup: Option<Duration>,
+    /// Timeouts other than the defaults, each with its name in [`TIMEOUTS`](crate::TIMEOUTS).
+    pub timeouts: Vec<(&'static str, Duration)>,
+    /// The treatment of TCP segments outside of the window.
+    pub windows: Windows,
+}
+
+/// The treatment of TCP segments outside of the window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Windows {
+    /// They drop.
+    #[default]
+    Strict,
+    /// Only those drop that would reset the connection.
+    Liberal,
+}
+
+/// Returns the meaning of the names in the rules of these groups, for these ports.
+pub(crate) fn definitions<'a>(
+    groups: impl Iterator<Item = Group>,
+    sets: impl Iterator<Item = Set>,
+    ports: impl IntoIterator<Item = &'a PortConfig>,
+) -> Definitions {
+    let mut definitions = Definitions::new(groups, sets);
+    for port in ports {
+        let ips = port.source_check.as_ref().and_then(|check| check.ips.as_ref());
+        // Both kinds of prefix have the same text.
+        let addresses: Vec<Prefix> = ips.into_iter().flatten().filter_map(|ip| ip.to_string().parse().ok()).collect();
+        for group in &port.groups {
+            definitions.members.entry(group.clone()).or_default().extend(&addresses);
+        }
+    }
+    for members in definitions.members.values_mut() {
+        members.sort_unstable();
+        members.dedup();
+    }
+    definitions
 }

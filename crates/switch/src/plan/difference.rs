@@ -102,6 +102,9 @@ pub(super) fn remade((old_config, old): (&Config, usize), (config, new): (&Confi
         dscp: _,
         rate_in: _,
         rate_out: _,
+        groups: _,
+        connections: _,
+        trusted: _,
     } = old;
     let mut differences = Vec::new();
     note(&mut differences, "mtu", *mtu, new.mtu);

@@ -1,0 +1,186 @@
+//! Groups and sets: their names, their ports, and the addresses of their members.
+
+use straightline_firewall::{Definitions, Direction, Origin, Peer, PolicyError, PortGroups, shadowed_rules};
+
+use super::network_of;
+use crate::diagnostic::{Findings, Span};
+use crate::sections::port::PortSpans;
+use crate::{Draft, PortConfig};
+
+pub(super) fn check(draft: &Draft, report: &mut Findings<'_>) {
+    for (port, spans) in &draft.ports {
+        check_names(draft, port, spans, report);
+        check_place(draft, port, spans, report);
+    }
+    check_peers(draft, report);
+    check_members(draft, report);
+    check_use(draft, report);
+    // A name without meaning has an error, and the rules mean nothing without it.
+    if !report.has_errors() {
+        check_rules(draft, report);
+    }
+}
+
+/// Checks that each group of a port exists, and is named once.
+fn check_names(draft: &Draft, port: &PortConfig, spans: &PortSpans, report: &mut Findings<'_>) {
+    for (at, (name, span)) in port.groups.iter().zip(&spans.groups.groups).enumerate() {
+        let title = format!("group {name:?} of port {:?}", port.name);
+        if port.groups[..at].contains(name) {
+            report.error(span, format!("{title}: named twice; name it once"));
+        } else if !has_group(draft, name) && !draft.unread.may_have("group", name) {
+            report.error(span, format!("{title}: no such group; {}", known_groups(draft)));
+        }
+    }
+}
+
+fn has_group(draft: &Draft, name: &str) -> bool {
+    draft.groups.iter().any(|(group, _)| group.name == name) || is_profile(name)
+}
+
+fn is_profile(name: &str) -> bool {
+    straightline_firewall::profiles().iter().any(|profile| profile.name == name)
+}
+
+fn known_groups(draft: &Draft) -> String {
+    let own = draft.groups.iter().map(|(group, _)| &*group.name);
+    let profiles = straightline_firewall::profiles().iter().map(|profile| &*profile.name);
+    format!("groups and profiles are {}", own.chain(profiles).collect::<Vec<_>>().join(", "))
+}
+
+/// Checks that a port with groups or with `trusted` is in a patch or bridge.
+fn check_place(draft: &Draft, port: &PortConfig, spans: &PortSpans, report: &mut Findings<'_>) {
+    let keys = [("groups", &spans.groups.list), ("trusted", &spans.groups.trusted)];
+    for (key, span) in keys {
+        let Some(span) = span else { continue };
+        let carried = draft.underlays.iter().find(|(underlay, _)| underlay.port == port.name);
+        let why = if let Some((underlay, _)) = carried {
+            format!("it carries underlay {:?}; name {key} in its tunnels", underlay.name)
+        } else if network_of(draft, &port.name).is_none() && draft.unread.is_empty() {
+            "it is in no patch or bridge, so nothing passes it; remove the key, or name the port there".to_owned()
+        } else {
+            continue;
+        };
+        report.error(span, format!("{key} of port {:?}: {why}", port.name));
+    }
+    let speaks = port.trusted || port.source_check.is_some() || spans.groups.has_wrong_check;
+    if let Some(span) = spans.groups.list.as_ref().filter(|_| !speaks) {
+        let message = format!(
+            "groups of port {:?}: without source-check, its ARP and its neighbour discovery drop, so others do not find \
+             it; add source-check = \"mac\" and mac",
+            port.name
+        );
+        report.warn(span, message);
+    }
+}
+
+/// Returns each rule with its place and the title of its group.
+fn rules(draft: &Draft) -> impl Iterator<Item = (String, &straightline_firewall::Rule, &Span)> {
+    draft.groups.iter().flat_map(|(group, spans)| {
+        Direction::BOTH.into_iter().flat_map(move |direction| {
+            let title = format!("{:?} of group {:?}", direction.as_str(), group.name);
+            group
+                .rules(direction)
+                .iter()
+                .zip(spans.rules(direction))
+                .map(move |(rule, span)| (title.clone(), rule, span))
+        })
+    })
+}
+
+/// Checks that each group and set in a rule exists.
+fn check_peers(draft: &Draft, report: &mut Findings<'_>) {
+    let known_sets = straightline_firewall::known_sets().iter().map(|set| &*set.name);
+    let sets: Vec<_> = draft.sets.iter().map(|(set, _)| &*set.name).chain(known_sets).collect();
+    for (title, rule, span) in rules(draft) {
+        for peer in &rule.peers {
+            let problem = match peer {
+                Peer::Group(name) if !has_group(draft, name) && !draft.unread.may_have("group", name) => {
+                    format!("no such group; {}", known_groups(draft))
+                }
+                Peer::Set(name) if !sets.contains(&&**name) && !draft.unread.may_have("set", name) => {
+                    format!("no such set; sets are {}", sets.join(", "))
+                }
+                _ => continue,
+            };
+            report.error(span, format!("{peer} in {title}: {problem}"));
+        }
+    }
+}
+
+/// Checks that the addresses of ports are known whose group a rule names.
+fn check_members(draft: &Draft, report: &mut Findings<'_>) {
+    for (port, spans) in &draft.ports {
+        for (name, span) in port.groups.iter().zip(&spans.groups.groups) {
+            let mut naming = rules(draft).filter(|(_, rule, _)| rule.groups().any(|group| group == name));
+            let Some((title, _, rule_span)) = naming.next() else { continue };
+            let line = report.line(rule_span);
+            let place = format!("group {name:?} of port {:?}: a rule in {title} (line {line}) names it", port.name);
+            match &port.source_check {
+                // It has an error already.
+                None if spans.groups.has_wrong_check => {}
+                None => {
+                    let message = format!(
+                        "{place}, so the port's addresses must be checked; add source-check = \"mac\", mac and allowed-ips"
+                    );
+                    report.error(span, message);
+                }
+                Some(check) if check.ips.is_none() => {
+                    let message = format!(
+                        "{place}, but the port's addresses are known only after an answer of DHCP from a trusted port; add \
+                         allowed-ips if they are fixed"
+                    );
+                    report.warn(span, message);
+                }
+                Some(_) => {}
+            }
+        }
+    }
+}
+
+/// Warns of groups that no port has, and of sets that no rule names.
+fn check_use(draft: &Draft, report: &mut Findings<'_>) {
+    for (group, spans) in &draft.groups {
+        if !draft.ports.iter().any(|(port, _)| port.groups.contains(&group.name)) {
+            report
+                .warn(&spans.name, format!("group {:?} is in groups of no port; its rules decide nothing", group.name));
+        }
+    }
+    for (set, span) in &draft.sets {
+        if !rules(draft).any(|(_, rule, _)| rule.sets().any(|name| name == set.name)) {
+            report.warn(span, format!("set {:?} is in no rule", set.name));
+        }
+    }
+}
+
+/// Warns of rules that never decide, and reports groups that are too large.
+fn check_rules(draft: &Draft, report: &mut Findings<'_>) {
+    let definitions = draft.definitions();
+    for (group, spans) in &draft.groups {
+        let alone = PortGroups { groups: vec![group.name.clone()], source_check: true, ..PortGroups::default() };
+        for shadowed in shadowed_rules(&alone, &definitions).unwrap_or_default() {
+            let Origin::Group(_, number) = shadowed.rule.origin else { continue };
+            let Some(span) = spans.rules(shadowed.rule.direction).get(number - 1) else { continue };
+            let Some(by) = shadowed.by else { continue };
+            let title =
+                format!("{:?} in {:?} of group {:?}", shadowed.rule.text, shadowed.rule.direction.as_str(), group.name);
+            report.warn(span, format!("{title} never decides: {by} is before it; remove it, or move it up"));
+        }
+    }
+    let mut seen = std::collections::HashSet::new();
+    for (port, spans) in &draft.ports {
+        let Some(groups) = port.port_groups() else { continue };
+        let Some(span) = spans.groups.list.as_ref().filter(|_| seen.insert(groups.clone())) else { continue };
+        if let Err(error @ PolicyError::TooMany(_)) = groups.check(&definitions) {
+            report.error(span, format!("groups of port {:?}: {error}; use fewer addresses in sets", port.name));
+        }
+    }
+}
+
+impl Draft {
+    /// Returns the meaning of the names in rules.
+    fn definitions(&self) -> Definitions {
+        let groups = self.groups.iter().map(|(group, _)| group.clone());
+        let sets = self.sets.iter().map(|(set, _)| set.named());
+        crate::sections::types::definitions(groups, sets, self.ports.iter().map(|(port, _)| port))
+    }
+}
