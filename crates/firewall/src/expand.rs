@@ -64,14 +64,15 @@ impl Expanded {
     /// is so.
     pub(crate) fn covers(&self, other: &Self) -> bool {
         other.services.iter().all(|service| {
-            let has_remotes = if is_of(service, EtherType::IPV4) {
-                includes(&self.remotes.v4, &other.remotes.v4)
-            } else if is_of(service, EtherType::IPV6) {
-                includes(&self.remotes.v6, &other.remotes.v6)
-            } else {
-                true
-            };
-            has_remotes && self.services.iter().any(|own| has_tests(own, service))
+            let has_service = self.services.iter().any(|own| has_tests(own, service));
+            has_service
+                && if is_of(service, EtherType::IPV4) {
+                    includes(&self.remotes.v4, &other.remotes.v4)
+                } else if is_of(service, EtherType::IPV6) {
+                    includes(&self.remotes.v6, &other.remotes.v6)
+                } else {
+                    true
+                }
         })
     }
 

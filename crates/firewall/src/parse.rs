@@ -96,7 +96,7 @@ fn parse_ether_type(word: &str) -> Result<EtherTypes, RuleError> {
     if let Some((_, remedy)) = OWN_RULES.iter().find(|(own, _)| own.0 == number) {
         return Err(RuleError::new(word, *remedy));
     }
-    if (LENGTHS.0..=LENGTHS.1).contains(&number) {
+    if number <= LENGTHS.1 {
         return Err(RuleError::new(word, "is a length, and no EtherType: write `llc`"));
     }
     Ok(ether_types(number))

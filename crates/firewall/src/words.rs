@@ -38,8 +38,9 @@ pub(crate) const ICMP6_TYPES: &[(&str, u8)] = &[
     ("listener-report-v2", 143),
 ];
 
-/// Values that are no EtherTypes but lengths of frames with LLC (IEEE 802.3).
-pub(crate) const LENGTHS: (u16, u16) = (0, 0x05ff);
+/// Values that are no EtherTypes but lengths of frames with LLC (IEEE 802.3). No such frame has the length
+/// 0, which stands for an EtherType that is not known.
+pub(crate) const LENGTHS: (u16, u16) = (1, 0x05ff);
 
 /// EtherTypes with a name, each with all its values.
 pub(crate) const ETHER_TYPES: &[(&str, &[(u16, u16)])] = &[

@@ -148,7 +148,7 @@ fn definitions() -> impl Strategy<Value = Definitions> {
 fn flows() -> impl Strategy<Value = Flow> {
     let protocol = prop_oneof![Just(6_u8), Just(17), Just(132), Just(1), Just(58), Just(47), 200..203_u8];
     let icmp = (prop_oneof![Just(0_u8), Just(3), Just(8), Just(128), Just(129), 150..155_u8], 0..3_u8);
-    let frame = prop_oneof![Just(0x88cc_u16), Just(0x88b5), Just(0x8864), Just(0x8848), 0..1500_u16];
+    let frame = prop_oneof![Just(0x88cc_u16), Just(0x88b5), Just(0x8864), Just(0x8848), 1..1500_u16];
     let direction = prop_oneof![Just(Direction::In), Just(Direction::Out)];
     let is_frame = proptest::bool::weighted(0.1);
     (direction, addresses(), protocol, ports(), icmp, frame, is_frame).prop_map(
@@ -175,8 +175,47 @@ fn flows() -> impl Strategy<Value = Flow> {
     )
 }
 
+/// Packets that only a trusted port may send.
+fn claims() -> impl Strategy<Value = Flow> {
+    let texts = [
+        "icmp6 router-advertisement to ff02::1",
+        "icmp6 redirect to fe80::1",
+        "icmp redirect to 10.0.0.1",
+        "icmp router-advertisement to 10.0.0.1",
+        "udp to 10.0.0.1 port 68 source-port 67",
+        "udp to fd00::1 port 546 source-port 547",
+    ];
+    let flow = proptest::sample::select(texts.to_vec()).prop_map(|text| text.parse::<Flow>().expect(text));
+    (flow, any::<bool>(), any::<u8>(), any::<u8>(), any::<u16>(), addresses()).prop_map(
+        |(flow, inbound, hops, code, source_port, remote)| {
+            let direction = if inbound { Direction::In } else { Direction::Out };
+            let remote = flow.remote.map(|own| if own.is_ipv4() == remote.is_ipv4() { remote } else { own });
+            let source_port = if flow.port == 0 { 0 } else { source_port };
+            let code = if flow.port == 0 { code } else { 0 };
+            Flow { direction, hops, source_port, remote, icmp: (flow.icmp.0, code), ..flow }
+        },
+    )
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// No rule of a group passes a port off as a router or a server of DHCP.
+    #[test]
+    fn groups_allow_no_claims(
+        definitions in definitions(),
+        groups in proptest::sample::subsequence(vec!["a", "b", "c", "public"], 1..=4).prop_shuffle(),
+        source_check in any::<bool>(),
+        claims in proptest::collection::vec(claims(), 1..50),
+    ) {
+        let groups: Vec<_> = groups.into_iter().map(str::to_owned).collect();
+        let port = PortGroups { groups, source_check, trusted: false };
+        let policy = Policy::compile(&port, &definitions, Level::detect()).expect("known names");
+        for claim in &claims {
+            let rule = policy.rule(policy.explain(claim));
+            prop_assert!(rule.origin == Origin::Network && !rule.allows(), "{} {}", claim, rule);
+        }
+    }
 
     /// Each flow of a batch gets the rule that the reference finds.
     #[test]
