@@ -1,6 +1,8 @@
 //! Groups and sets: their names, their ports, and the addresses of their members.
 
-use straightline_firewall::{Definitions, Direction, Origin, Peer, PolicyError, PortGroups, shadowed_rules};
+use std::collections::{HashMap, HashSet};
+
+use straightline_firewall::{Definitions, Direction, Origin, Peer, PolicyError, PortGroups, Rule, shadowed_rules};
 
 use super::network_of;
 use crate::diagnostic::{Findings, Span};
@@ -73,17 +75,26 @@ fn check_place(draft: &Draft, port: &PortConfig, spans: &PortSpans, report: &mut
     }
 }
 
-/// Returns each rule with its place and the title of its group.
-fn rules(draft: &Draft) -> impl Iterator<Item = (String, &straightline_firewall::Rule, &Span)> {
+/// A rule of the file.
+struct RuleSite<'a> {
+    group: &'a str,
+    rule: &'a Rule,
+    span: &'a Span,
+}
+
+impl RuleSite<'_> {
+    /// Returns the key and the group of the rule, as messages name them.
+    fn title(&self) -> String {
+        format!("{:?} of group {:?}", self.rule.direction.as_str(), self.group)
+    }
+}
+
+/// Returns all rules, in the file's order of groups.
+fn rules(draft: &Draft) -> impl Iterator<Item = RuleSite<'_>> {
     draft.groups.iter().flat_map(|(group, spans)| {
-        Direction::BOTH.into_iter().flat_map(move |direction| {
-            let title = format!("{:?} of group {:?}", direction.as_str(), group.name);
-            group
-                .rules(direction)
-                .iter()
-                .zip(spans.rules(direction))
-                .map(move |(rule, span)| (title.clone(), rule, span))
-        })
+        let sites = move |direction| group.rules(direction).iter().zip(spans.rules(direction));
+        let all = Direction::BOTH.into_iter().flat_map(sites);
+        all.map(move |(rule, span)| RuleSite { group: &group.name, rule, span })
     })
 }
 
@@ -91,8 +102,8 @@ fn rules(draft: &Draft) -> impl Iterator<Item = (String, &straightline_firewall:
 fn check_peers(draft: &Draft, report: &mut Findings<'_>) {
     let known_sets = straightline_firewall::known_sets().iter().map(|set| &*set.name);
     let sets: Vec<_> = draft.sets.iter().map(|(set, _)| &*set.name).chain(known_sets).collect();
-    for (title, rule, span) in rules(draft) {
-        for peer in &rule.peers {
+    for site in rules(draft) {
+        for peer in &site.rule.peers {
             let problem = match peer {
                 Peer::Group(name) if !has_group(draft, name) && !draft.unread.may_have("group", name) => {
                     format!("no such group; {}", known_groups(draft))
@@ -102,32 +113,37 @@ fn check_peers(draft: &Draft, report: &mut Findings<'_>) {
                 }
                 _ => continue,
             };
-            report.error(span, format!("{peer} in {title}: {problem}"));
+            report.error(site.span, format!("{peer} in {}: {problem}", site.title()));
         }
     }
 }
 
 /// Checks that the addresses of ports are known whose group a rule names.
 fn check_members(draft: &Draft, report: &mut Findings<'_>) {
+    let mut naming = HashMap::new();
+    for site in rules(draft) {
+        for group in site.rule.groups() {
+            naming.entry(group).or_insert_with(|| format!("{} (line {})", site.title(), report.line(site.span)));
+        }
+    }
     for (port, spans) in &draft.ports {
         for (name, span) in port.groups.iter().zip(&spans.groups.groups) {
-            let mut naming = rules(draft).filter(|(_, rule, _)| rule.groups().any(|group| group == name));
-            let Some((title, _, rule_span)) = naming.next() else { continue };
-            let line = report.line(rule_span);
-            let place = format!("group {name:?} of port {:?}: a rule in {title} (line {line}) names it", port.name);
+            let Some(site) = naming.get(name.as_str()) else { continue };
+            let place = format!("group {name:?} of port {:?}: a rule in {site} names it", port.name);
             match &port.source_check {
                 // It has an error already.
                 None if spans.groups.has_wrong_check => {}
                 None => {
                     let message = format!(
-                        "{place}, so the port's addresses must be checked; add source-check = \"mac\", mac and allowed-ips"
+                        "{place}, so the port's addresses must be checked; add source-check = \"mac\", mac and \
+                         allowed-ips"
                     );
                     report.error(span, message);
                 }
                 Some(check) if check.ips.is_none() => {
                     let message = format!(
-                        "{place}, but the port's addresses are known only after an answer of DHCP from a trusted port; add \
-                         allowed-ips if they are fixed"
+                        "{place}, but the port's addresses are known only after an answer of DHCP from a trusted port; \
+                         add allowed-ips if they are fixed"
                     );
                     report.warn(span, message);
                 }
@@ -145,8 +161,9 @@ fn check_use(draft: &Draft, report: &mut Findings<'_>) {
                 .warn(&spans.name, format!("group {:?} is in groups of no port; its rules decide nothing", group.name));
         }
     }
+    let named: HashSet<_> = draft.groups.iter().flat_map(|(group, _)| group.all_rules()).flat_map(Rule::sets).collect();
     for (set, span) in &draft.sets {
-        if !rules(draft).any(|(_, rule, _)| rule.sets().any(|name| name == set.name)) {
+        if !named.contains(&*set.name) {
             report.warn(span, format!("set {:?} is in no rule", set.name));
         }
     }
@@ -166,7 +183,7 @@ fn check_rules(draft: &Draft, report: &mut Findings<'_>) {
             report.warn(span, format!("{title} never decides: {by} is before it; remove it, or move it up"));
         }
     }
-    let mut seen = std::collections::HashSet::new();
+    let mut seen = HashSet::new();
     for (port, spans) in &draft.ports {
         let Some(groups) = port.port_groups() else { continue };
         let Some(span) = spans.groups.list.as_ref().filter(|_| seen.insert(groups.clone())) else { continue };

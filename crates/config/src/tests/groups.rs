@@ -1,9 +1,10 @@
 //! Groups, sets and `[firewall]`.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::time::Duration;
 
-use straightline_firewall::{Direction, Level, Policies};
+use straightline_firewall::{Definitions, Direction, Level, Policies, Policy, PortGroups, Rule, profiles};
 
 use super::{Fixture, errors, good, one_error};
 use crate::{Config, Windows};
@@ -223,4 +224,51 @@ fn groups_may_be_too_large() {
         "{CHECKED}groups = [\"web\"]\n[group.web]\nin = [\"tcp 1,3,5 from set:s\"]\n[set.s]\nfile = \"{path}\"\n"
     );
     wrong(&fixture, &keys, 12, &["groups of port \"vm1\": groups web have more than 100000 combinations"]);
+}
+
+/// The page about groups.
+const PAGE: &str = include_str!("../../../../docs/firewall.md");
+
+#[test]
+fn files_of_the_page_are_right() {
+    let files = PAGE.split("```toml\n").skip(1).filter_map(|rest| Some(rest.split_once("```")?.0));
+    let mut count = 0;
+    for file in files {
+        assert_eq!(warnings(file), [] as [&str; 0], "{file}");
+        count += 1;
+    }
+    assert_eq!(count, 2);
+}
+
+/// Returns the rows of the table with this heading: the cells, without backticks.
+fn table(heading: &str) -> Vec<Vec<String>> {
+    let (_, table) = PAGE.split_once(heading).unwrap_or_else(|| panic!("{heading}"));
+    let rows = table.lines().skip(1).take_while(|line| line.starts_with('|'));
+    rows.map(|row| row.trim_matches('|').split(" | ").map(|cell| cell.trim().replace('`', "")).collect()).collect()
+}
+
+#[test]
+fn the_page_has_the_rules_of_profiles_and_of_the_network() {
+    let texts = |rules: &[Rule]| match rules {
+        [] => "none".to_owned(),
+        // Peers have commas without a space, so this one parts rules.
+        rules => rules.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+    };
+    let profiles: Vec<_> = profiles()
+        .iter()
+        .map(|profile| vec![profile.name.clone(), texts(&profile.inbound), texts(&profile.outbound)])
+        .collect();
+    assert_eq!(table("| profile | `in` | `out` |\n"), profiles);
+
+    let names_of = |heading: &str| table(heading).into_iter().map(|row| row[0].clone()).collect::<BTreeSet<_>>();
+    let mut named = BTreeSet::new();
+    for trusted in [true, false] {
+        let port = PortGroups { trusted, source_check: true, groups: Vec::new() };
+        let policy = Policy::compile(&port, &Definitions::default(), Level::detect()).unwrap();
+        named
+            .extend(policy.rules().iter().filter(|rule| rule.name.is_some()).map(|rule| (rule.label(), rule.allows())));
+    }
+    let labels = |allows: bool| named.iter().filter(|name| name.1 == allows).map(|name| name.0.clone()).collect();
+    assert_eq!(names_of("| name | direction | packets |\n"), labels(true));
+    assert_eq!(names_of("| name | packets |\n"), labels(false));
 }
