@@ -22,7 +22,7 @@ use crate::prefix::Prefix;
 /// assert!(std::sync::Arc::ptr_eq(&first, &second));
 /// # Ok::<(), straightline_firewall::RuleError>(())
 /// ```
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Policies {
     definitions: Definitions,
     level: Level,

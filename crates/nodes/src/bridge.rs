@@ -445,7 +445,7 @@ impl Bridge {
             Decision::Edge(edge) => rules.lane(self.ports[edge]),
             Decision::Flood(_) | Decision::Drop(_) => None,
         };
-        if to.is_some_and(|to| to.has_networks) {
+        if to.is_some_and(|to| to.takes_fact) {
             return Fate { decision, vlan, change: TagChange::Network { pops: has.is_some() } };
         }
         let gets = vlan.and_then(|vlan| to?.form?.tag(vlan));

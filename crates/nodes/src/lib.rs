@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`Patch`] | sends the packets of one port to another |
 //! | [`Bridge`] | learns addresses in an [`Fdb`](straightline_fdb::Fdb), forwards by them, and floods |
+//! | [`Firewall`] | lets pass what the groups of a port allow, and the answers |
 //! | [`Flows`] | sends packets by flow tables, in front of a bridge |
 //! | [`VlanIn`] | finds the VLAN of each frame, for nodes in front of a bridge with VLANs |
 //! | [`SourceCheck`] | drops packets that claim addresses of other stations |
@@ -31,6 +32,7 @@
 
 mod bridge;
 mod dscp;
+mod firewall;
 mod flows;
 mod headers;
 mod mirror;
@@ -46,6 +48,7 @@ pub use bridge::{
     StormLimits, TagForm, VlanRole,
 };
 pub use dscp::{Dscp, SetDscp};
+pub use firewall::{Decided, Firewall, FirewallControl, FirewallPort, FirewallRules, FirewallSettings};
 pub use flows::{
     FlowCompiler, FlowControl, FlowCounters, FlowMeters, FlowPorts, FlowProgram, FlowSettings, FlowTable, Flows,
 };

@@ -70,6 +70,20 @@ impl IpPrefix {
         Self { address, len: if address.is_ipv4() { 32 } else { 128 } }
     }
 
+    /// Returns the first address.
+    #[must_use]
+    pub fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// Returns whether an address begins with the prefix.
+    #[must_use]
+    pub fn contains(&self, address: IpAddr) -> bool {
+        let (bits, mask) = self.masked();
+        let (own, _) = Self::exact(address).masked();
+        address.is_ipv4() == self.is_ipv4() && own & mask == bits
+    }
+
     /// Returns the number of bits of an address.
     fn bits(self) -> u8 {
         Self::exact(self.address).len

@@ -94,6 +94,19 @@ reasons! {
     /// A flow table needs headers of the packet that lie behind its first 512 bytes, or cannot change
     /// them there.
     FlowHeaders = "flow-headers", "Look for a sender of packets with very long IPv6 extension headers.";
+    /// No rule of the port's groups allows the packet, or a rule denies it.
+    Denied = "denied", "Find the rule with `straightline firewall explain`, and add another to a group of the port.";
+    /// The packet would begin a connection, and the port has as many as its share of `connections`, or
+    /// as many new ones as it may begin in a second.
+    ConnectionsFull = "connections-full",
+        "Find out with `straightline connections` who holds so many, or raise `connections` of the port.";
+    /// The packet belongs to no connection, or its state or sequence numbers do not fit.
+    Invalid = "invalid", "Nothing needs to be done, unless connections break: look for a second way between both ends.";
+    /// The packet is not whole, or hides its headers from the groups of the port.
+    Hidden = "hidden", "Look for a fault in the sending guest, or for an attack by it.";
+    /// A fragment came without its first one, or too late, or overlaps another.
+    FragmentRefused = "fragment-refused",
+        "Set the same MTU in the guests, so that packets are not sent in fragments.";
     /// A node that the program brings, such as a filter, dropped the packet.
     Node = "node", "Check the settings of the nodes that ports name in `nodes` or `egress-nodes`.";
     /// A descriptor names memory that the guest does not have.
@@ -196,6 +209,11 @@ impl Reason {
             | Reason::FlowTtl
             | Reason::FlowMeter
             | Reason::FlowHeaders
+            | Reason::Denied
+            | Reason::ConnectionsFull
+            | Reason::Invalid
+            | Reason::Hidden
+            | Reason::FragmentRefused
             | Reason::Node
             | Reason::BadAddress
             | Reason::BadDirection

@@ -190,7 +190,9 @@ impl Scene {
         let of_others = std::iter::repeat_n(first, many.into()).chain(std::iter::repeat(second));
         let roles = row.roles.into_iter().chain(of_others);
         let members_of_bridge = indexes.into_iter().zip(roles);
-        let rules: Vec<_> = members_of_bridge.map(|(index, role)| BridgePort { index, rules: role.rules() }).collect();
+        let rules: Vec<_> = members_of_bridge
+            .map(|(index, role)| BridgePort { index, rules: role.rules(), has_groups: false })
+            .collect();
         let mut forms: Vec<(TagForm, Vec<_>)> = Vec::new();
         for (&edge, port) in edges.iter().zip(&rules) {
             let Some(form) = port.rules.vlans.as_ref().and_then(PortVlans::form) else { continue };

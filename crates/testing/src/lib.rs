@@ -6,6 +6,7 @@
 //! | | [`allocations`] | an allocator that counts the allocations of a thread |
 //! | | [`golden`] | frames of each kind of tunnel, which this project's code did not make |
 //! | `packet` | `memory` | memory in place of guest memory, and arenas to run turns in |
+//! | `graph` | `ports` | ports of a graph that send packets of a test, and keep what they get |
 //! | `ring` | `guest_ring` | a guest's memory with one ring in it |
 //! | `switch` | (the root) | a switch with guests, and what a test does with them |
 //! | `switch` | `flows` | traffic of many flows between guests with several queue pairs |
@@ -31,6 +32,8 @@ pub mod memory;
 pub mod multicast;
 #[cfg(feature = "switch")]
 pub mod packets;
+#[cfg(feature = "graph")]
+pub mod ports;
 #[cfg(feature = "switch")]
 mod rig;
 #[cfg(feature = "switch")]

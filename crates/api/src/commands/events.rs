@@ -189,6 +189,27 @@ pub enum EventKind {
         /// The number of deleted flows.
         deleted: u64,
     },
+    /// A packet was denied by the groups of a port, or a rule with `log` has decided about it. Only the
+    /// first packets of a flow are told, and a limited number.
+    FirewallPacket {
+        /// The port with groups.
+        port: String,
+        /// `out`: sent by the port; `in`: sent to it.
+        direction: String,
+        /// Whether it has passed.
+        allowed: bool,
+        /// The packet in words.
+        packet: String,
+        /// The rule, as `connections` shows it.
+        rule: String,
+    },
+    /// The share of connections of a port was full for the first time.
+    ConnectionsFull {
+        /// The port.
+        port: String,
+        /// The connections that did not begin so far.
+        refused: u64,
+    },
     /// A bridge learned that an address has moved to another port.
     Moved {
         /// The bridge.
@@ -260,9 +281,9 @@ impl Event {
     #[must_use]
     pub fn is_warning(&self) -> bool {
         use EventKind::{
-            AddressConflict, Fault, FlowsChanged, GroupsRefused, LinkDown, LinkUp, Loop, Lost, Moved, Neighbour, Node,
-            NotLearned, OpenerEnded, Other, PathMtu, PortAdded, PortRemoved, RateReached, RateSet, RefusedCall, Reload,
-            ReloadFailed, RemoteMoved, SocketsEnded, Stall,
+            AddressConflict, ConnectionsFull, Fault, FirewallPacket, FlowsChanged, GroupsRefused, LinkDown, LinkUp,
+            Loop, Lost, Moved, Neighbour, Node, NotLearned, OpenerEnded, Other, PathMtu, PortAdded, PortRemoved,
+            RateReached, RateSet, RefusedCall, Reload, ReloadFailed, RemoteMoved, SocketsEnded, Stall,
         };
         match &self.kind {
             Lost { .. }
@@ -270,6 +291,7 @@ impl Event {
             | Fault { .. }
             | ReloadFailed { .. }
             | Stall { .. }
+            | ConnectionsFull { .. }
             | NotLearned { .. }
             | Loop { .. }
             | GroupsRefused { .. }
@@ -289,6 +311,7 @@ impl Event {
             | RateReached { .. }
             | RateSet { .. }
             | FlowsChanged { .. }
+            | FirewallPacket { .. }
             | Other => false,
         }
     }

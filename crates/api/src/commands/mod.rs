@@ -13,6 +13,7 @@ mod done;
 pub(crate) mod drops;
 pub(crate) mod events;
 pub(crate) mod fdb;
+pub(crate) mod firewall;
 mod flows;
 mod history;
 #[cfg(feature = "command-line")]
@@ -41,6 +42,9 @@ pub use done::Done;
 pub use drops::{DropCount, Drops};
 pub use events::{Event, EventKind, Events, EventsRequest};
 pub use fdb::{Fdb, FdbEntry, RemoteEntry};
+pub use firewall::{
+    Connection, ConnectionShare, Connections, ConnectionsRequest, Decision, ExplainRequest, Explanation,
+};
 pub use flows::{
     ChangeFlows, ChangeMeter, Flow, FlowLines, FlowMeter, FlowTrace, Flows, FlowsChanged, FlowsRequest, Meters,
     MetersRequest, TraceFlow,
@@ -278,6 +282,25 @@ commands! {
         arguments: "it needs \"bridge\" (a name) and \"packet\" (a match)",
         answer: FlowTrace,
         help: "Show the flows that a packet would match, and the actions on it",
+    }
+
+    /// Asks which rule decides about a packet.
+    Explain(ExplainRequest) {
+        word: "explain",
+        right: Read,
+        arguments: "it needs \"port\" (a name) and \"packet\" (a text, such as \"tcp to 192.0.2.1 port 443\")",
+        answer: Explanation,
+        help: "Show the rules of groups that decide about a packet",
+    }
+
+    /// Asks for the connections of ports with groups.
+    Connections(ConnectionsRequest) {
+        word: "connections",
+        right: Operate,
+        arguments: "its arguments \"port\" (a name) and \"limit\" (a number of connections) are optional",
+        answer: Connections,
+        help: "Show the connections of ports with groups, and their shares",
+        prints: firewall::connections_text,
     }
 
     /// Adds a port until the connection closes. Its socket comes with the request as a descriptor.

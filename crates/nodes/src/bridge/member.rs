@@ -12,6 +12,8 @@ pub struct BridgePort {
     pub index: PortIndex,
     /// The rules.
     pub rules: PortRules,
+    /// The port has groups, which see frames to it in the VLAN of the bridge, without a tag.
+    pub has_groups: bool,
 }
 
 /// The rules of a port of a bridge.
@@ -64,7 +66,7 @@ impl BridgePort {
     /// Returns a port without rules.
     #[must_use]
     pub fn plain(index: PortIndex) -> Self {
-        BridgePort { index, rules: PortRules::default() }
+        BridgePort { index, rules: PortRules::default(), has_groups: false }
     }
 }
 

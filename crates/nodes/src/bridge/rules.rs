@@ -45,6 +45,8 @@ pub(super) struct Lane {
     untagged: Result<Option<PacketVlan>, Reason>,
     /// The port's tunnel finds the VLAN of each frame, and chooses a network by it.
     pub(super) has_networks: bool,
+    /// Frames to the port have the fact of their VLAN, and no tag yet.
+    pub(super) takes_fact: bool,
     pub(super) learns: bool,
     /// Frames of stations that were not learned drop.
     pub(super) drops_unlearned: bool,
@@ -61,6 +63,7 @@ impl Lane {
             return Lane {
                 untagged: Err(Reason::NotConnected),
                 has_networks: false,
+                takes_fact: false,
                 learns: false,
                 drops_unlearned: false,
                 isolated: false,
@@ -72,9 +75,11 @@ impl Lane {
             Some(vlans) => vlans.classify(0, None).map(|found| Some(found.vlan)),
             None => Ok(None),
         };
+        let has_networks = rules.vlans.as_ref().is_some_and(PortVlans::are_networks);
         Lane {
             untagged,
-            has_networks: rules.vlans.as_ref().is_some_and(PortVlans::are_networks),
+            has_networks,
+            takes_fact: has_networks,
             learns: rules.learns,
             drops_unlearned: rules.mac_limit.is_some_and(|limit| limit.drops),
             isolated: rules.isolated,
@@ -115,7 +120,10 @@ impl Rules {
         });
         let storms = storms.collect();
         let floods = vec![0; 1 + usize::from(VlanId::MAX.get())].into();
-        let lanes: Vec<_> = members.iter().map(|rules| Lane::of(rules.as_ref())).collect();
+        let mut lanes: Vec<_> = members.iter().map(|rules| Lane::of(rules.as_ref())).collect();
+        for port in ports.iter().filter(|port| port.has_groups && port.rules.vlans.is_some()) {
+            lanes[port.index.index()].takes_fact = true;
+        }
         let has_networks = lanes.iter().any(|lane| lane.has_networks);
         let mut rules = Rules { members, lanes, floods, lists: Vec::new(), storms, has_networks };
         let mut known = HashMap::new();

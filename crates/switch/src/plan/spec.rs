@@ -68,6 +68,8 @@ pub(crate) struct PortSpec {
     /// The nodes that packets to it pass behind the network.
     pub(crate) egress: Arc<[NodeSpec]>,
     pub(crate) source_check: Option<SourceCheckSpec>,
+    /// The port has groups.
+    pub(crate) has_groups: bool,
     /// The class of service that its packets get.
     pub(crate) dscp: Option<Dscp>,
     pub(crate) rate_in: Option<RateSpec>,
@@ -212,6 +214,7 @@ impl<'a> Reader<'a> {
             ingress: self.nodes(&port.nodes),
             egress: self.nodes(&port.egress_nodes),
             source_check: source_check(port),
+            has_groups: !port.groups.is_empty(),
             dscp: port.dscp,
             rate_in: rate(self.config, port.rate_in.as_ref()),
             rate_out: rate(self.config, port.rate_out.as_ref()),
@@ -266,6 +269,7 @@ pub(crate) fn bridge_rules(config: &Config, plan: &Plan, at: usize) -> BridgeRul
     let ports = members.iter().map(|&port| BridgePort {
         index: PortIndex(plan.ports[port].slot),
         rules: config.ports[port].rules_in(has_vlans),
+        has_groups: !config.ports[port].groups.is_empty(),
     });
     BridgeRules {
         limit,

@@ -45,7 +45,11 @@ pub(super) fn ports() -> Vec<BridgePort> {
 }
 
 pub(super) fn of(at: u16, vlans: PortVlans) -> BridgePort {
-    BridgePort { index: PortIndex(at), rules: PortRules { vlans: Some(vlans), ..PortRules::default() } }
+    BridgePort {
+        index: PortIndex(at),
+        rules: PortRules { vlans: Some(vlans), ..PortRules::default() },
+        has_groups: false,
+    }
 }
 
 /// A frame in the bridge: its VLAN, the upper four bits of its tag, and its bytes without the tag.

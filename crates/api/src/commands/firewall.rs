@@ -1,0 +1,170 @@
+//! The requests about groups and their connections, and the answers.
+
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+
+use crate::layout::Grid;
+
+/// The arguments of the request `explain`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ExplainRequest {
+    /// The name of a port with groups.
+    pub port: String,
+    /// A packet in words, such as `tcp to 192.0.2.1 port 443`.
+    pub packet: String,
+}
+
+/// The answer to `explain`: the rule that decides at each port with groups.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Explanation {
+    /// The packet, as it was understood.
+    pub packet: String,
+    /// The decisions, in the order in which the packet meets them.
+    pub decisions: Vec<Decision>,
+}
+
+/// The decision of a port's groups on the first packet of a connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Decision {
+    /// The port.
+    pub port: String,
+    /// `out`: sent by the port; `in`: sent to it.
+    pub direction: String,
+    /// Whether the packet passes.
+    pub allowed: bool,
+    /// The rule that decides, with its place.
+    pub rule: String,
+}
+
+/// Renders the answer to `explain`.
+#[must_use]
+pub fn explanation_text(explanation: &Explanation) -> String {
+    let mut text = format!("{}\n", explanation.packet);
+    for Decision { port, direction, allowed, rule } in &explanation.decisions {
+        let way = if direction == "out" { "out of" } else { "in to" };
+        let verdict = if *allowed { "allowed" } else { "denied" };
+        let _ = writeln!(text, "  {way} {port}: {verdict}, {rule}");
+    }
+    text
+}
+
+/// The arguments of the request `connections`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "command-line", derive(clap::Args))]
+pub struct ConnectionsRequest {
+    /// The port whose connections are of interest; without it those of all ports.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "command-line", arg(value_name = "PORT", help = "Name of the port; default: all ports"))]
+    pub port: Option<String>,
+    /// The most connections of the answer.
+    #[serde(default = "ConnectionsRequest::default_limit")]
+    #[cfg_attr(feature = "command-line", arg(long, value_name = "N", default_value_t = 1000))]
+    #[cfg_attr(feature = "command-line", arg(help = "Most connections to show"))]
+    pub limit: u32,
+}
+
+impl ConnectionsRequest {
+    /// The most connections of an answer, whatever the request asks for.
+    pub const MOST: u32 = 10_000;
+
+    fn default_limit() -> u32 {
+        1000
+    }
+}
+
+/// The answer to `connections`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Connections {
+    /// The ports with groups, and the use of their shares.
+    pub shares: Vec<ConnectionShare>,
+    /// The connections, by port.
+    pub connections: Vec<Connection>,
+    /// The number of all connections of these ports.
+    pub total: u64,
+}
+
+/// The connections of a port in numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ConnectionShare {
+    /// The port.
+    pub port: String,
+    /// Its connections.
+    pub used: u64,
+    /// The most connections that it may have.
+    pub most: u64,
+    /// The connections that did not begin, because the share was full.
+    pub refused: u64,
+    /// The connections that ended early, to make space for others of the port.
+    pub evicted: u64,
+}
+
+/// A connection of a port.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Connection {
+    /// The port, whose groups have allowed the connection.
+    pub port: String,
+    /// `out` or `in`: who began it.
+    pub direction: String,
+    /// The protocol, such as `tcp`.
+    pub protocol: String,
+    /// The address on the port's side, with a port or identifier.
+    pub local: String,
+    /// The address of the other side, with a port or identifier.
+    pub remote: String,
+    /// The VLAN tag of its frames; 0 for none.
+    #[serde(default)]
+    pub vlan: u16,
+    /// The state, in the words of `conntrack`.
+    pub state: String,
+    /// The group and the rule that have allowed it.
+    pub rule: String,
+    /// Seconds since the last packet.
+    pub idle_s: f64,
+}
+
+/// Renders the answer to `connections`.
+#[must_use]
+pub(super) fn connections_text(answer: &Connections) -> String {
+    if answer.shares.is_empty() {
+        return "no port has groups\n".to_owned();
+    }
+    let mut shares = Grid::new(&["<port", ">connections", ">share", ">refused", ">evicted"]);
+    for ConnectionShare { port, used, most, refused, evicted } in &answer.shares {
+        shares.row([port.clone(), used.to_string(), most.to_string(), refused.to_string(), evicted.to_string()]);
+    }
+    let mut text = shares.render("");
+    if answer.connections.is_empty() {
+        return text;
+    }
+    let header = ["<port", "<protocol", "<local", "<", "<remote", "<state", ">idle", "<rule"];
+    let mut rows = Grid::new(&header);
+    for connection in &answer.connections {
+        let Connection { port, direction, protocol, local, remote, state, rule, idle_s, .. } = connection;
+        let arrow = if direction == "out" { "->" } else { "<-" };
+        rows.row([
+            port.clone(),
+            protocol.clone(),
+            local.clone(),
+            arrow.to_owned(),
+            remote.clone(),
+            state.clone(),
+            format!("{idle_s:.0} s"),
+            rule.clone(),
+        ]);
+    }
+    text.push('\n');
+    text += &rows.render("");
+    let more = answer.total.saturating_sub(answer.connections.len() as u64);
+    if more > 0 {
+        let _ = writeln!(text, "and {more} more: --limit shows more, a port's name only its own");
+    }
+    text
+}

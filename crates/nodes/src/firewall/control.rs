@@ -1,0 +1,382 @@
+//! The control half of the firewall: the policies of all ports with groups, and their connections.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::time::Duration;
+
+use crossbeam_queue::ArrayQueue;
+use straightline_api::EventKind;
+use straightline_conntrack::{Connection, Counts, PortShare, Secret, Settings, Table};
+use straightline_firewall::{
+    Definitions, Direction, Flow, Level, Policies, Policy, PolicyError, PortGroups, RuleIndex,
+};
+use straightline_graph::clock::{cycles, whole_seconds};
+use straightline_graph::{NodeControl, TableEvent, TableView};
+use straightline_packet::{IgnorePoison, Packets, PortIndex, Rcu, RcuCell};
+
+/// Denials of a port that wait to become events. Further ones are only counted.
+const MOST_DENIALS: usize = 32;
+
+/// Entries that are looked at for connections whose time is over, several times a second.
+const SWEPT: u32 = 50_000;
+
+/// The settings of all ports with groups.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FirewallSettings {
+    /// Groups, sets, and the addresses of each group's ports.
+    pub definitions: Definitions,
+    /// The ports with groups.
+    pub ports: Vec<FirewallPort>,
+    /// Ports that may send router advertisements and answers of DHCP, with groups or without.
+    pub trusted: Vec<PortIndex>,
+    /// Timeouts and windows.
+    pub connections: Settings,
+    /// The time after the start in which connections of before are taken up.
+    pub pickup: Duration,
+}
+
+/// A port with groups.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FirewallPort {
+    /// Its name.
+    pub name: String,
+    /// Its place.
+    pub index: PortIndex,
+    /// Its groups and rights.
+    pub groups: PortGroups,
+    /// Its share of the connection table.
+    pub share: PortShare,
+}
+
+/// The rules of a port, as workers see them.
+#[derive(Clone, Debug)]
+pub(super) struct PortRules {
+    name: String,
+    pub(super) policy: Arc<Policy>,
+    /// Number of the policy. A connection that another one allowed is decided again.
+    pub(super) generation: u32,
+    pub(super) notes: Arc<Notes>,
+}
+
+/// The notes of workers about a port, for operators.
+#[derive(Debug)]
+pub(super) struct Notes {
+    /// Packets that each rule has decided.
+    packets: Box<[AtomicU64]>,
+    denials: ArrayQueue<Denial>,
+}
+
+/// A packet that no rule allows, or one of a rule with `log`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Denial {
+    pub(super) rule: RuleIndex,
+    pub(super) packet: Option<Flow>,
+    pub(super) direction: Direction,
+}
+
+impl Notes {
+    fn new(policy: &Policy) -> Self {
+        let packets = policy.rules().iter().map(|_| AtomicU64::new(0)).collect();
+        Notes { packets, denials: ArrayQueue::new(MOST_DENIALS) }
+    }
+
+    /// Counts a packet that a rule has decided.
+    pub(super) fn count(&self, rule: RuleIndex) {
+        if let Some(packets) = self.packets.get(rule.0 as usize) {
+            packets.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes a packet for an event, if not too many wait already.
+    pub(super) fn note(&self, denial: Denial) {
+        let _ = self.denials.push(denial);
+    }
+}
+
+/// All that workers read.
+#[derive(Debug)]
+pub(super) struct Rules {
+    pub(super) table: Arc<Table>,
+    ports: Vec<Option<PortRules>>,
+    trusted: Vec<bool>,
+    /// The time, in milliseconds, until which connections of before are taken up.
+    picks_up_until: Option<u32>,
+}
+
+impl Rules {
+    /// Returns the rules of a port.
+    #[inline]
+    pub(super) fn port(&self, port: PortIndex) -> Option<&PortRules> {
+        self.ports.get(port.index())?.as_ref()
+    }
+
+    /// Returns whether a port may send router advertisements and answers of DHCP.
+    #[inline]
+    pub(super) fn is_trusted(&self, port: PortIndex) -> bool {
+        self.trusted.get(port.index()).copied().unwrap_or(false)
+    }
+
+    /// Returns whether connections of before are taken up.
+    pub(super) fn picks_up(&self, now: u32) -> bool {
+        self.picks_up_until.is_some_and(|until| until.wrapping_sub(now) < 1 << 31)
+    }
+}
+
+/// The rules of all ports, published for workers.
+pub struct FirewallRules {
+    rules: RcuCell<Rules>,
+}
+
+impl std::fmt::Debug for FirewallRules {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FirewallRules").field("rules", &self.rules).finish()
+    }
+}
+
+impl FirewallRules {
+    /// Returns the rules of this turn.
+    #[inline]
+    pub(super) fn load<'t>(&self, packets: &Packets<'t>) -> Option<&'t Rules> {
+        self.rules.load(packets)
+    }
+}
+
+/// The policies of all ports with groups, and their connections. They live across reloads.
+#[derive(Debug)]
+pub struct FirewallControl {
+    settings: FirewallSettings,
+    /// The rules that workers see. A successor has those of the one before it.
+    rules: OnceLock<Arc<FirewallRules>>,
+    own_rules: Arc<FirewallRules>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// A successor has the rules: this one publishes nothing any more.
+    is_replaced: bool,
+    policies: Policies,
+    ports: Vec<(PortIndex, PortRules)>,
+    table: Arc<Table>,
+    picks_up_until: Option<u32>,
+    /// Connections that each port was refused, as events have told.
+    told: Vec<(PortIndex, u64)>,
+}
+
+/// A decision of a port's groups.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decided {
+    /// The packet is allowed.
+    pub allowed: bool,
+    /// Where the rule comes from, and its text.
+    pub rule: String,
+}
+
+/// Returns the present time of connections: milliseconds of the clock of [`Packets::now`].
+fn now_ms() -> u32 {
+    whole_seconds(cycles()).wrapping_mul(1000)
+}
+
+impl FirewallControl {
+    /// Compiles the policies of these ports.
+    ///
+    /// # Errors
+    /// A group or set does not exist, or the rules are too many.
+    pub fn new(settings: FirewallSettings, rcu: &Rcu, level: Level) -> Result<Self, PolicyError> {
+        let mut policies = Policies::new(settings.definitions.clone(), level);
+        let ports = settings.ports.iter().map(|port| Ok((port.index, rules_of(port, &mut policies, None)?)));
+        let ports = ports.collect::<Result<Vec<_>, PolicyError>>()?;
+        let table = Table::new(settings.connections, secret(), &shares(&settings));
+        let pickup = u32::try_from(settings.pickup.as_millis()).unwrap_or(u32::MAX / 4).min(u32::MAX / 4);
+        let picks_up_until = (pickup > 0).then(|| now_ms().wrapping_add(pickup));
+        let state =
+            State { is_replaced: false, policies, ports, table: Arc::new(table), picks_up_until, told: Vec::new() };
+        let own_rules = Arc::new(FirewallRules { rules: RcuCell::new(rcu) });
+        let control = FirewallControl { settings, rules: OnceLock::new(), own_rules, state: Mutex::new(state) };
+        control.publish(&control.lock());
+        Ok(control)
+    }
+
+    /// Returns the rules as workers see them. After [`NodeControl::commit`], they are those of before,
+    /// which workers may have already.
+    #[must_use]
+    pub fn rules(&self) -> &Arc<FirewallRules> {
+        self.rules.get().unwrap_or(&self.own_rules)
+    }
+
+    /// Returns the settings.
+    #[must_use]
+    pub fn settings(&self) -> &FirewallSettings {
+        &self.settings
+    }
+
+    /// Returns the decision of a port's groups on the first packet of a flow. `None`: the port has none.
+    #[must_use]
+    pub fn explain(&self, port: PortIndex, flow: &Flow) -> Option<Decided> {
+        let state = self.lock();
+        let (_, rules) = state.ports.iter().find(|(index, _)| *index == port)?;
+        let rule = rules.policy.rule(rules.policy.explain(flow));
+        Some(Decided { allowed: rule.allows(), rule: rule.to_string() })
+    }
+
+    /// Returns the counts of a port's connections. `None`: it has no groups.
+    #[must_use]
+    pub fn counts(&self, port: PortIndex) -> Option<Counts> {
+        self.lock().table.counts(port.0)
+    }
+
+    /// Looks at the connections of a port, each with the name of its rule.
+    pub fn connections<R>(
+        &self,
+        port: PortIndex,
+        look: impl FnOnce(&mut dyn Iterator<Item = (Connection, String)>) -> R,
+    ) -> R {
+        let state = self.lock();
+        let table = Arc::clone(&state.table);
+        let rules = state.ports.iter().find(|(index, _)| *index == port).map(|(_, rules)| rules.clone());
+        drop(state);
+        let label = |connection: &Connection| match &rules {
+            Some(rules) if rules.generation == connection.generation => {
+                rules.policy.rule(RuleIndex(connection.rule)).label()
+            }
+            _ => "of before".to_owned(),
+        };
+        let mut connections = table.connections(port.0, now_ms()).map(|connection| {
+            let label = label(&connection);
+            (connection, label)
+        });
+        look(&mut connections)
+    }
+
+    fn publish(&self, state: &State) {
+        if state.is_replaced {
+            return;
+        }
+        let places = state.ports.iter().map(|(index, _)| index.index() + 1).max().unwrap_or(0);
+        let mut ports = vec![None; places];
+        for (index, rules) in &state.ports {
+            ports[index.index()] = Some(rules.clone());
+        }
+        let trusted = self.settings.trusted.iter().map(|index| index.index() + 1).max().unwrap_or(0);
+        let mut trusted = vec![false; trusted];
+        for index in &self.settings.trusted {
+            trusted[index.index()] = true;
+        }
+        let rules = Rules { table: Arc::clone(&state.table), ports, trusted, picks_up_until: state.picks_up_until };
+        self.rules().rules.swap(Some(Box::new(rules)));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().ignore_poison()
+    }
+
+    /// Returns events of packets that were denied, or that a rule logs.
+    fn denials(state: &State) -> Vec<TableEvent> {
+        let mut events = Vec::new();
+        for (_, PortRules { name, policy, notes, .. }) in &state.ports {
+            while let Some(Denial { rule, packet, direction }) = notes.denials.pop() {
+                let rule = policy.rule(rule);
+                let packet = packet.map_or_else(|| "a frame".to_owned(), |packet| packet.to_string());
+                let verdict = if rule.allows() { "allowed" } else { "denied" };
+                let way = if direction == Direction::Out { "from" } else { "to" };
+                events.push(TableEvent {
+                    source: format!("port {name}"),
+                    message: format!("a packet {way} the port was {verdict}: {packet}; {rule}"),
+                    kind: EventKind::FirewallPacket {
+                        port: name.clone(),
+                        direction: direction.as_str().to_owned(),
+                        allowed: rule.allows(),
+                        packet,
+                        rule: rule.label(),
+                    },
+                });
+            }
+        }
+        events
+    }
+
+    /// Returns an event for each port whose share has refused connections for the first time.
+    fn refusals(state: &mut State) -> Vec<TableEvent> {
+        let State { ports, table, told, .. } = state;
+        let mut events = Vec::new();
+        for (index, PortRules { name, .. }) in ports {
+            let refused: u64 = table.counts(index.0).map_or(0, |counts| counts.refused.iter().sum());
+            let known = told.iter().any(|(port, _)| port == index);
+            if refused > 0 && !known {
+                told.push((*index, refused));
+                events.push(TableEvent {
+                    source: format!("port {name}"),
+                    message: format!("the share of connections is full: {refused} did not begin"),
+                    kind: EventKind::ConnectionsFull { port: name.clone(), refused },
+                });
+            }
+        }
+        events
+    }
+}
+
+/// Returns the rules of a port. They are those of `before` while its policy stays the same.
+fn rules_of(
+    port: &FirewallPort,
+    policies: &mut Policies,
+    before: Option<&PortRules>,
+) -> Result<PortRules, PolicyError> {
+    let policy = policies.get(&port.groups)?;
+    if let Some(before) = before.filter(|before| Arc::ptr_eq(&before.policy, &policy)) {
+        return Ok(PortRules { name: port.name.clone(), ..before.clone() });
+    }
+    let generation = before.map_or(1, |before| before.generation.wrapping_add(1));
+    let notes = Arc::new(Notes::new(&policy));
+    Ok(PortRules { name: port.name.clone(), policy, generation, notes })
+}
+
+fn shares(settings: &FirewallSettings) -> Vec<(u16, PortShare)> {
+    settings.ports.iter().map(|port| (port.index.0, port.share)).collect()
+}
+
+/// Returns numbers that guests cannot guess, so that they cannot choose where connections collide.
+fn secret() -> Secret {
+    use std::hash::{BuildHasher, RandomState};
+    Secret([0_u64; 4].map(|word| RandomState::new().hash_one(word)))
+}
+
+impl NodeControl for FirewallControl {
+    /// Takes over the connections. Those of a port whose policy stays the same need no new decision.
+    fn commit(&self, before: &dyn NodeControl) {
+        let Some(before) = before.downcast::<Self>() else { return };
+        let _ = self.rules.set(Arc::clone(before.rules()));
+        let mut state = self.lock();
+        let mut old = before.lock();
+        old.is_replaced = true;
+        let mut policies = old.policies.clone();
+        policies.replace(self.settings.definitions.clone());
+        let known = |index| old.ports.iter().find(|(known, _)| *known == index).map(|(_, rules)| rules);
+        let ports = self.settings.ports.iter();
+        let ports = ports.map(|port| Ok((port.index, rules_of(port, &mut policies, known(port.index))?)));
+        // It was possible in `new`, with the same definitions.
+        if let Ok(ports) = ports.collect::<Result<Vec<_>, PolicyError>>() {
+            (state.ports, state.policies) = (ports, policies);
+        }
+        state.policies.forget_unused();
+        state.table = Arc::new(old.table.successor(self.settings.connections, &shares(&self.settings)));
+        state.picks_up_until = old.picks_up_until;
+        state.told = std::mem::take(&mut old.told);
+        drop(old);
+        self.publish(&state);
+    }
+
+    fn is_table(&self) -> bool {
+        false
+    }
+
+    fn events(&self, _view: &TableView<'_>) -> Vec<TableEvent> {
+        let mut state = self.lock();
+        if state.is_replaced {
+            return Vec::new();
+        }
+        state.table.sweep(now_ms(), SWEPT);
+        let mut events = Self::denials(&state);
+        events.extend(Self::refusals(&mut state));
+        events
+    }
+}

@@ -1,0 +1,419 @@
+//! A packet as groups see it: who speaks with whom, and by what.
+//!
+//! All of it is read from the head, which the guest cannot change any more.
+
+use std::hash::BuildHasher;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use foldhash::fast::FixedState;
+
+use straightline_conntrack::{Ends, Key, Segment, Side};
+use straightline_packet::{Checksum, PacketId, Packets};
+use straightline_wire::{EtherType, IpProtocol, ethernet, icmpv4, icmpv6, ipv4, ipv6, tcp};
+
+use crate::headers::{ANY_FRAGMENT, Headers, LATER_FRAGMENT, Network, TAG_PRESENT, Transport};
+
+/// An address of IPv6, or one of IPv4 in its mapped form (RFC 4291, 2.5.5.2).
+pub(super) type Address = [u8; 16];
+
+/// A packet as groups see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Facts {
+    /// A packet of a connection, or the first one.
+    Packet(Flow),
+    /// A packet to many stations, or one of a protocol without answers. Rules decide about each one.
+    Single(Flow),
+    /// An ICMP error about a packet of this flow, which the receiver of the error has sent.
+    Error { about: Flow, seq: Option<u32> },
+    /// A fragment behind the first one.
+    LaterFragment { flow: Flow, fragment: Fragment },
+    /// A frame that is no IP packet.
+    Frame(EtherType),
+    /// No receiver can take it for a whole packet, or different receivers may see different packets.
+    Damaged,
+}
+
+/// The two ends of a packet, and what it is. The source has sent it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Flow {
+    pub(super) is_ipv6: bool,
+    pub(super) protocol: u8,
+    pub(super) vlan: u16,
+    /// Time to live, or hop limit.
+    pub(super) hops: u8,
+    pub(super) src: Address,
+    pub(super) dst: Address,
+    pub(super) src_port: u16,
+    pub(super) dst_port: u16,
+    /// A query of ICMP, or its answer.
+    pub(super) query: Option<Query>,
+    /// Type and code of ICMP.
+    pub(super) icmp: [u8; 2],
+    pub(super) tcp: Option<Segment>,
+    /// The first fragment, if the packet is one.
+    pub(super) fragment: Option<Fragment>,
+}
+
+/// A query of ICMP that the packet asks or answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Query {
+    /// The packet is the question, not the answer.
+    pub(super) is_question: bool,
+    /// Type of the question.
+    pub(super) request: u8,
+    pub(super) ident: u16,
+}
+
+/// The place of a fragment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Fragment {
+    pub(super) id: u32,
+    /// Offset in bytes.
+    pub(super) offset: u16,
+    pub(super) len: u16,
+    pub(super) is_last: bool,
+}
+
+const SCTP: u8 = 132;
+/// Type of frames that have a length in its place.
+const LLC: u16 = 0x05ff;
+/// Kind of the option that has the window scale.
+const WINDOW_SCALE: u8 = 3;
+/// Greatest window scale (RFC 7323, 2.3).
+const MAX_SCALE: u8 = 14;
+/// Queries of ICMP for IPv4, each with its answer (RFC 792, RFC 950).
+const QUERIES_V4: [(u8, u8); 4] = [(8, 0), (13, 14), (15, 16), (17, 18)];
+/// Errors of ICMP for IPv4 that quote a packet: unreachable, time exceeded, parameter problem.
+const ERRORS_V4: [u8; 3] = [3, 11, 12];
+const ECHO_V6: (u8, u8) = (128, 129);
+/// Quoted bytes of a transport header that every error has (RFC 792).
+const QUOTED: usize = 8;
+
+impl Flow {
+    /// Returns an address of the packet.
+    pub(super) fn address(&self, address: Address) -> IpAddr {
+        if self.is_ipv6 {
+            return Ipv6Addr::from(address).into();
+        }
+        let [.., a, b, c, d] = address;
+        Ipv4Addr::new(a, b, c, d).into()
+    }
+
+    /// Returns the packet that this one answers, as far as rules see it.
+    pub(super) fn answer(&self) -> Self {
+        let Flow { src, dst, src_port, dst_port, query, .. } = *self;
+        let icmp = query.map_or(self.icmp, |query| [query.request, 0]);
+        Flow { src: dst, dst: src, src_port: dst_port, dst_port: src_port, icmp, ..*self }
+    }
+
+    /// Returns a hash of both ends.
+    pub(super) fn hash(&self) -> u32 {
+        let [low, high] = halves(FixedState::default().hash_one((self.src, self.dst, self.dst_port, self.protocol)));
+        low ^ high
+    }
+
+    /// Returns the key of its connection at a port, which has sent the packet (`Out`) or gets it.
+    #[inline]
+    pub(super) fn key(&self, port: u16, sender: Side) -> Key {
+        let protocol = IpProtocol(self.protocol);
+        let is_sent = sender == Side::Local;
+        let (local, remote) = if is_sent { (self.src, self.dst) } else { (self.dst, self.src) };
+        let (local_port, remote_port) =
+            if is_sent { (self.src_port, self.dst_port) } else { (self.dst_port, self.src_port) };
+        let key = if self.is_ipv6 {
+            Key::v6(port, self.vlan, protocol, Ends { local, remote, local_port, remote_port })
+        } else {
+            let [local, remote] = [local, remote].map(|[.., a, b, c, d]| [a, b, c, d]);
+            Key::v4(port, self.vlan, protocol, Ends { local, remote, local_port, remote_port })
+        };
+        match self.query {
+            Some(Query { is_question, request, ident }) => {
+                let asker = if is_question == is_sent { Side::Local } else { Side::Remote };
+                key.with_query(asker, request, ident)
+            }
+            None => key,
+        }
+    }
+}
+
+impl Facts {
+    /// Reads a packet. A tag is not one of its bridge.
+    #[inline]
+    pub(super) fn of(packets: &mut Packets<'_>, id: PacketId) -> Self {
+        let headers = Headers::of(packets, id);
+        if headers.tag & TAG_PRESENT != 0 {
+            return Facts::Frame(EtherType::VLAN);
+        }
+        let is_ip = matches!(EtherType(headers.ether_type), EtherType::IPV4 | EtherType::IPV6);
+        if !is_ip || usize::from(headers.l3) != ethernet::LEN {
+            // An LLC frame may carry IP, but no guest sends it so.
+            return Facts::Frame(EtherType(if is_ip { LLC } else { headers.ether_type }));
+        }
+        let is_whole = matches!(headers.network, Network::Ipv4 | Network::Ipv6) && !headers.is_cut && !headers.is_split;
+        if !is_whole {
+            return Facts::Damaged;
+        }
+        let vlan = packets.vlan(id).map_or(0, |vlan| vlan.id.get());
+        let packet = Packet { head: packets.head(id), headers: &headers, vlan };
+        let facts = packet.facts();
+        // The bytes that were read must arrive unchanged.
+        let read_to = usize::from(headers.l4.max(headers.l3)) + usize::from(packet.read_behind_l4());
+        match packets.offload(id).checksum {
+            Checksum::Partial { start, offset } => {
+                let field = usize::from(start) + usize::from(offset);
+                let is_own = field == usize::from(headers.l4) + packet.checksum_offset();
+                if field < read_to && !is_own { Facts::Damaged } else { facts }
+            }
+            Checksum::Complete | Checksum::Verified => facts,
+        }
+    }
+}
+
+/// A packet while it is read.
+struct Packet<'a> {
+    head: &'a [u8],
+    headers: &'a Headers,
+    vlan: u16,
+}
+
+impl Packet<'_> {
+    fn facts(&self) -> Facts {
+        let headers = self.headers;
+        let Some(mut flow) = self.ends() else { return Facts::Damaged };
+        let is_many = self.head[0] & 1 == 1 || is_many(&flow);
+        if headers.is_routed {
+            // The last destination is another one.
+            return Facts::Damaged;
+        }
+        if headers.fragment & ANY_FRAGMENT != 0 {
+            let Some(fragment) = self.fragment() else { return Facts::Damaged };
+            if headers.fragment & LATER_FRAGMENT != 0 {
+                return Facts::LaterFragment { flow, fragment };
+            }
+            flow.fragment = Some(fragment);
+        }
+        let l4 = usize::from(headers.l4);
+        match headers.transport {
+            Transport::Tcp => match self.segment() {
+                Some(segment) => flow.tcp = Some(segment),
+                None => return Facts::Damaged,
+            },
+            Transport::Udp | Transport::Sctp => {}
+            Transport::Icmp4 | Transport::Icmp6 => return self.icmp(flow, is_many),
+            Transport::None => {
+                let needs_header =
+                    [IpProtocol::TCP.0, IpProtocol::UDP.0, SCTP, IpProtocol::ICMP.0, IpProtocol::ICMPV6.0];
+                if needs_header.contains(&headers.protocol) {
+                    return Facts::Damaged;
+                }
+                return if is_many { Facts::Single(flow) } else { Facts::Packet(flow) };
+            }
+        }
+        flow.src_port = self.half(l4);
+        flow.dst_port = self.half(l4 + 2);
+        if is_many { Facts::Single(flow) } else { Facts::Packet(flow) }
+    }
+
+    /// Returns the addresses and the protocol.
+    fn ends(&self) -> Option<Flow> {
+        let headers = self.headers;
+        let l3 = usize::from(headers.l3);
+        let vlan = self.vlan;
+        let protocol = headers.protocol;
+        let (is_ipv6, src, dst) = match headers.network {
+            Network::Ipv4 => (false, mapped(self.head, l3 + 12)?, mapped(self.head, l3 + 16)?),
+            _ => (true, *self.head.get(l3 + 8..)?.first_chunk()?, *self.head.get(l3 + 24..)?.first_chunk()?),
+        };
+        Some(Flow { is_ipv6, protocol, vlan, hops: headers.ttl, src, dst, ..Flow::default() })
+    }
+
+    /// Returns the place of a fragment.
+    fn fragment(&self) -> Option<Fragment> {
+        let l3 = usize::from(self.headers.l3);
+        if self.headers.network == Network::Ipv4 {
+            let header = ipv4::Header::new_checked(self.head.get(l3..)?).ok()?;
+            let len = header.total_len().checked_sub(u16::try_from(header.header_len()).ok()?)?;
+            let offset = header.fragment_offset();
+            return Some(Fragment { id: header.ident().into(), offset, len, is_last: !header.more_fragments() });
+        }
+        let header = ipv6::Header::new_checked(self.head.get(l3..)?).ok()?;
+        let end = l3 + ipv6::LEN + usize::from(header.payload_len());
+        let mut at = l3 + ipv6::LEN;
+        let mut next = header.next_header();
+        loop {
+            let walked = ipv6::skip_extensions(self.head.get(at..)?, next).ok()?;
+            at += walked.len;
+            if walked.fragment {
+                let front = self.head.get(at - ipv6::FRAGMENT_LEN..)?.first_chunk::<8>()?;
+                let place = u16::from_be_bytes([front[2], front[3]]);
+                let id = u32::from_be_bytes([front[4], front[5], front[6], front[7]]);
+                let len = u16::try_from(end.checked_sub(at)?).ok()?;
+                return Some(Fragment { id, offset: place & 0xfff8, len, is_last: place & 1 == 0 });
+            }
+            if walked.len == 0 {
+                return None;
+            }
+            next = walked.protocol;
+        }
+    }
+
+    /// Returns the TCP segment.
+    fn segment(&self) -> Option<Segment> {
+        let l4 = usize::from(self.headers.l4);
+        let header = tcp::Header::new_checked(self.head.get(l4..)?).ok()?;
+        let len = self.end()?.checked_sub(l4 + header.header_len())?;
+        // Later fragments have as much as fits.
+        let behind = if self.headers.fragment & ANY_FRAGMENT == 0 { 0 } else { usize::from(u16::MAX) };
+        let flags = header.flags();
+        let scale = if flags.contains(tcp::Flags::SYN) { scale(header.options()) } else { None };
+        Some(Segment {
+            flags: flags.0,
+            seq: header.seq(),
+            ack: header.ack(),
+            window: header.window(),
+            len: u32::try_from(len + behind).ok()?,
+            scale,
+        })
+    }
+
+    /// Returns the end of the IP packet in the frame.
+    fn end(&self) -> Option<usize> {
+        let l3 = usize::from(self.headers.l3);
+        let len = if self.headers.network == Network::Ipv4 {
+            self.half(l3 + 2).into()
+        } else {
+            ipv6::LEN + usize::from(self.half(l3 + 4))
+        };
+        Some(l3 + len)
+    }
+
+    fn icmp(&self, mut flow: Flow, is_many: bool) -> Facts {
+        let l4 = usize::from(self.headers.l4);
+        let Some(&[icmp_type, code]) = self.head.get(l4..).and_then(|rest| rest.first_chunk()) else {
+            return Facts::Damaged;
+        };
+        flow.icmp = [icmp_type, code];
+        let (queries, is_error) = if flow.is_ipv6 {
+            (&[ECHO_V6][..], icmpv6::Type(icmp_type).is_error())
+        } else {
+            (&QUERIES_V4[..], ERRORS_V4.contains(&icmp_type))
+        };
+        if is_error {
+            // The answer to a fragment quotes one, too; nobody sends errors in fragments.
+            return if flow.fragment.is_some() { Facts::Damaged } else { self.error(flow) };
+        }
+        let ident = self.half(l4 + 4);
+        let query = queries.iter().find(|(question, answer)| [*question, *answer].contains(&icmp_type));
+        let Some(&(request, _)) = query else { return Facts::Single(flow) };
+        flow.query = Some(Query { is_question: request == icmp_type, request, ident });
+        if is_many { Facts::Single(flow) } else { Facts::Packet(flow) }
+    }
+
+    /// Reads the packet that an error quotes. Its sender must be the receiver of the error.
+    fn error(&self, error: Flow) -> Facts {
+        match self.quoted(&error) {
+            Some((about, seq)) if about.src == error.dst => Facts::Error { about, seq },
+            _ => Facts::Damaged,
+        }
+    }
+
+    fn quoted(&self, error: &Flow) -> Option<(Flow, Option<u32>)> {
+        let quoted = self.head.get(usize::from(self.headers.l4) + icmpv4::LEN..self.head.len().min(self.end()?))?;
+        let (mut about, rest) = if error.is_ipv6 {
+            let header = quoted.first_chunk::<{ ipv6::LEN }>()?;
+            let walked = ipv6::skip_extensions(&quoted[ipv6::LEN..], IpProtocol(header[6])).ok()?;
+            if header[0] >> 4 != 6 || walked.fragment {
+                return None;
+            }
+            let src = *header[8..].first_chunk()?;
+            let dst = *header[24..].first_chunk()?;
+            let flow = Flow { is_ipv6: true, protocol: walked.protocol.0, src, dst, ..Flow::default() };
+            (flow, quoted.get(ipv6::LEN + walked.len..)?)
+        } else {
+            let header = quoted.first_chunk::<{ ipv4::MIN_LEN }>()?;
+            let header_len = usize::from(header[0] & 0x0f) * 4;
+            let is_later = u16::from_be_bytes([header[6], header[7]]) & 0x1fff != 0;
+            if header[0] >> 4 != 4 || header_len < ipv4::MIN_LEN || is_later {
+                return None;
+            }
+            let flow =
+                Flow { protocol: header[9], src: mapped(header, 12)?, dst: mapped(header, 16)?, ..Flow::default() };
+            (flow, quoted.get(header_len..)?)
+        };
+        about.vlan = error.vlan;
+        about.icmp = error.icmp;
+        let front = rest.first_chunk::<QUOTED>()?;
+        let half = |at: usize| u16::from_be_bytes([front[at], front[at + 1]]);
+        let is_icmp = about.protocol == if about.is_ipv6 { IpProtocol::ICMPV6.0 } else { IpProtocol::ICMP.0 };
+        let mut seq = None;
+        if is_icmp {
+            // Errors are about queries, and never about answers or errors.
+            let queries = if about.is_ipv6 { &[ECHO_V6][..] } else { &QUERIES_V4[..] };
+            queries.iter().find(|(question, _)| *question == front[0])?;
+            about.query = Some(Query { is_question: true, request: front[0], ident: half(4) });
+        } else if [IpProtocol::TCP.0, IpProtocol::UDP.0, SCTP].contains(&about.protocol) {
+            (about.src_port, about.dst_port) = (half(0), half(2));
+            let number = u32::from_be_bytes([front[4], front[5], front[6], front[7]]);
+            seq = (about.protocol == IpProtocol::TCP.0).then_some(number);
+        }
+        Some((about, seq))
+    }
+
+    /// Returns the number of bytes of the transport header that were read.
+    fn read_behind_l4(&self) -> u16 {
+        match self.headers.transport {
+            Transport::Tcp => 60,
+            Transport::Udp | Transport::Sctp => 4,
+            Transport::Icmp4 | Transport::Icmp6 => u16::MAX / 2,
+            Transport::None => 0,
+        }
+    }
+
+    /// Returns the offset of the transport's own checksum, which its sender may leave to be finished.
+    fn checksum_offset(&self) -> usize {
+        match self.headers.transport {
+            Transport::Tcp => tcp::CHECKSUM,
+            Transport::Udp => 6,
+            Transport::Sctp => 8,
+            Transport::Icmp4 | Transport::Icmp6 => 2,
+            Transport::None => usize::MAX / 2,
+        }
+    }
+
+    fn half(&self, at: usize) -> u16 {
+        self.head.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |bytes| u16::from_be_bytes(*bytes))
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the halves")]
+fn halves(word: u64) -> [u32; 2] {
+    [word as u32, (word >> 32) as u32]
+}
+
+/// Returns the IPv4 address at an offset in its mapped form.
+fn mapped(bytes: &[u8], at: usize) -> Option<Address> {
+    let octets: [u8; 4] = *bytes.get(at..)?.first_chunk()?;
+    Some(Ipv4Addr::from(octets).to_ipv6_mapped().octets())
+}
+
+/// Returns whether the destination is many stations, or the source is none that could answer.
+fn is_many(flow: &Flow) -> bool {
+    if flow.is_ipv6 {
+        return flow.dst[0] == 0xff || flow.src == [0; 16];
+    }
+    let [.., a, b, c, d] = flow.dst;
+    a & 0xf0 == 0xe0 || [a, b, c, d] == [255; 4] || flow.src[12..] == [0; 4]
+}
+
+/// Returns the window scale among the options of a SYN.
+fn scale(mut options: &[u8]) -> Option<u8> {
+    loop {
+        match *options {
+            [0, ..] | [] => return None,
+            [1, ..] => options = &options[1..],
+            [WINDOW_SCALE, 3, scale, ..] => return Some(scale.min(MAX_SCALE)),
+            [_, len, ..] if len >= 2 => options = options.get(usize::from(len)..)?,
+            _ => return None,
+        }
+    }
+}

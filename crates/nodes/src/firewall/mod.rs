@@ -1,0 +1,379 @@
+//! The firewall: the groups of a port decide which connections begin, and its answers pass.
+//!
+//! A port with groups has two nodes. One sees the packets that the port sends, and one those that the
+//! port would get, for this port alone. So a packet between two ports with groups passes both, and each
+//! port has a connection of its own for it.
+//!
+//! ```text
+//! a packet with a connection   passes if it fits the connection's state
+//! an ICMP error                passes if it quotes a packet of a connection
+//! a fragment behind the first  passes if the first one did
+//! any other packet             rules decide; a packet of one station to another begins a connection
+//! ```
+//!
+//! - **Fails closed.** A packet drops while there are no rules for its port, and if its headers are not
+//!   whole or not visible.
+//! - **Heads only.** All that is read lies in the head, which the guest cannot change any more.
+//! - **Policy changes** have a number. A connection that an older policy allowed is decided again with
+//!   its next packet.
+
+mod control;
+mod facts;
+
+use std::fmt;
+use std::sync::Arc;
+
+pub use control::{Decided, FirewallControl, FirewallPort, FirewallRules, FirewallSettings};
+use straightline_classify::{Column, Keys};
+use straightline_conntrack::{self as conntrack, Entry, Key, Opened, Opening, Refusal, Side, Transport, Verdict};
+use straightline_firewall::{self as firewall, Direction, RuleIndex, TRUSTED_SENDER, Verdicts};
+use straightline_graph::{Next, Node};
+use straightline_packet::{Batch, MAX_BATCH, Packets, PortIndex, Reason};
+use straightline_wire::EtherType;
+
+use control::{Denial, PortRules, Rules};
+use facts::{Facts, Flow};
+
+/// Packets whose denial was noted lately are not noted again: their number.
+const RECENT: usize = 256;
+
+/// A node that lets pass what the groups of its port allow. It has one edge.
+pub struct Firewall {
+    rules: Arc<FirewallRules>,
+    port: PortIndex,
+    /// `Out`: it sees the packets that the port sends.
+    direction: Direction,
+    is_in_patch: bool,
+    work: Box<Work>,
+}
+
+/// The packets of a call.
+struct Work {
+    facts: [Facts; MAX_BATCH],
+    decisions: [Decision; MAX_BATCH],
+    /// Packets with a key, by their place in the batch.
+    keyed: Vec<usize>,
+    keys: Vec<Key>,
+    found: [Option<Entry>; MAX_BATCH],
+    /// Packets that rules decide about.
+    asking: Vec<usize>,
+    columns: Box<Keys>,
+    verdicts: Verdicts,
+    /// Denials that were noted, and the second.
+    recent: [u64; RECENT],
+}
+
+/// What becomes of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Decision {
+    Pass,
+    Drop(Reason),
+    /// Rules decide.
+    Ask,
+}
+
+impl fmt::Debug for Firewall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Firewall { port, direction, .. } = self;
+        f.debug_struct("Firewall").field("port", port).field("direction", direction).finish_non_exhaustive()
+    }
+}
+
+impl Firewall {
+    /// Creates the node of a worker. `direction` is that of the packets, as the port sees them. In a
+    /// bridge with VLANs, it stands behind a [`VlanIn`](crate::VlanIn): frames have no tag of the bridge.
+    #[must_use]
+    pub fn new(control: &FirewallControl, port: PortIndex, direction: Direction, is_in_patch: bool) -> Self {
+        let work = Work {
+            facts: [Facts::Damaged; MAX_BATCH],
+            decisions: [Decision::Ask; MAX_BATCH],
+            keyed: Vec::with_capacity(MAX_BATCH),
+            keys: Vec::with_capacity(MAX_BATCH),
+            found: [None; MAX_BATCH],
+            asking: Vec::with_capacity(MAX_BATCH),
+            columns: Box::new(Keys::new()),
+            verdicts: [RuleIndex::default(); MAX_BATCH],
+            recent: [0; RECENT],
+        };
+        Firewall { rules: Arc::clone(control.rules()), port, direction, is_in_patch, work: Box::new(work) }
+    }
+}
+
+impl Node for Firewall {
+    fn process(&mut self, packets: &mut Packets<'_>, batch: &Batch, next: &mut Next<'_>) {
+        let Firewall { rules, port, direction, is_in_patch, work } = self;
+        // One that a port of a bridge does not get may go to others.
+        let is_single = *direction == Direction::Out || *is_in_patch;
+        let drop = |packets: &mut Packets<'_>, id, reason| {
+            if is_single { packets.discard(id, reason) } else { packets.drop_at(*port, &[id], reason) }
+        };
+        let own = rules.load(packets).and_then(|rules| Some((rules, rules.port(*port)?)));
+        let Some((rules, own)) = own else {
+            batch.ids().iter().for_each(|&id| drop(packets, id, Reason::Denied));
+            return;
+        };
+        let sender = if *direction == Direction::Out { Side::Local } else { Side::Remote };
+        let now = packets.now().wrapping_mul(1000);
+        let mut run = Run { work, rules, own, port: *port, direction: *direction, sender, now };
+        run.read(packets, batch);
+        run.follow();
+        run.ask(packets, batch);
+        for (&id, decision) in batch.ids().iter().zip(&work.decisions) {
+            match *decision {
+                Decision::Pass => next.push(0, id),
+                Decision::Ask => drop(packets, id, Reason::Denied),
+                Decision::Drop(reason) => drop(packets, id, reason),
+            }
+        }
+    }
+
+    fn changes_packets(&self) -> bool {
+        false
+    }
+}
+
+/// A call of the node.
+struct Run<'a> {
+    work: &'a mut Work,
+    rules: &'a Rules,
+    own: &'a PortRules,
+    port: PortIndex,
+    direction: Direction,
+    /// The side that has sent the packets.
+    sender: Side,
+    now: u32,
+}
+
+impl Run<'_> {
+    /// Reads the packets, and finds their connections.
+    fn read(&mut self, packets: &mut Packets<'_>, batch: &Batch) {
+        let Work { facts, keyed, keys, found, .. } = &mut *self.work;
+        keyed.clear();
+        keys.clear();
+        for (at, &id) in batch.ids().iter().enumerate() {
+            facts[at] = Facts::of(packets, id);
+            // An error quotes a packet that the other side has sent.
+            let key = match &facts[at] {
+                Facts::Packet(flow) => flow.key(self.port.0, self.sender),
+                Facts::Error { about, .. } => about.key(self.port.0, other(self.sender)),
+                _ => continue,
+            };
+            keyed.push(at);
+            keys.push(key);
+        }
+        self.rules.table.find(keys, self.now, &mut found[..keys.len()]);
+        self.work.decisions[..batch.len()].fill(Decision::Ask);
+    }
+
+    /// Decides about packets that need no rule.
+    fn follow(&mut self) {
+        for nth in 0..self.work.keyed.len() {
+            let at = self.work.keyed[nth];
+            let found = self.work.found[nth];
+            self.work.decisions[at] = match (self.work.facts[at], found) {
+                (Facts::Packet(flow), Some(entry)) => self.advance(entry, &flow, &self.work.keys[nth]),
+                (Facts::Packet(_), None) => Decision::Ask,
+                (Facts::Error { seq, .. }, Some(entry)) if !entry.is_stale(self.own.generation) => {
+                    match self.rules.table.related(entry, other(self.sender), seq) {
+                        Verdict::Pass(_) => Decision::Pass,
+                        _ => Decision::Drop(Reason::Invalid),
+                    }
+                }
+                _ => Decision::Drop(Reason::Invalid),
+            };
+        }
+    }
+
+    /// Advances a connection by a packet. One that another policy allowed is decided again.
+    fn advance(&self, entry: Entry, flow: &Flow, key: &Key) -> Decision {
+        let mut entry = entry;
+        if entry.is_stale(self.own.generation) {
+            match self.renew(entry, flow) {
+                Some(renewed) => entry = renewed,
+                None => return Decision::Drop(Reason::Denied),
+            }
+        }
+        match self.rules.table.advance(entry, self.sender, &transport(flow), self.now) {
+            Verdict::Pass(_) => Decision::Pass,
+            Verdict::Invalid(_) => Decision::Drop(Reason::Invalid),
+            Verdict::Reopen => Decision::Ask,
+            Verdict::Gone => match self.rules.table.find_one(key, self.now) {
+                Some(again) if !again.is_stale(self.own.generation) => {
+                    match self.rules.table.advance(again, self.sender, &transport(flow), self.now) {
+                        Verdict::Pass(_) => Decision::Pass,
+                        Verdict::Reopen => Decision::Ask,
+                        Verdict::Invalid(_) | Verdict::Gone => Decision::Drop(Reason::Invalid),
+                    }
+                }
+                _ => Decision::Ask,
+            },
+        }
+    }
+
+    /// Has the present policy decide about a connection, as if its first packet came now. One that it
+    /// denies ends.
+    fn renew(&self, entry: Entry, flow: &Flow) -> Option<Entry> {
+        let table = &self.rules.table;
+        let opener = entry.direction().opener();
+        let direction = if opener == Side::Local { Direction::Out } else { Direction::In };
+        let first = if opener == self.sender { *flow } else { flow.answer() };
+        let key = first.policy_key(direction, false);
+        let mut verdicts = [RuleIndex::default(); MAX_BATCH];
+        self.own.policy.decide(direction, &[&key].into_iter().collect(), &mut verdicts);
+        let rule = verdicts[0];
+        let allowed = self.own.policy.rule(rule).begins_connections();
+        self.own.notes.count(rule);
+        if allowed {
+            return table.renew(entry, self.own.generation, rule.0);
+        }
+        table.end(entry);
+        None
+    }
+
+    /// Asks the rules about all other packets, in their order.
+    fn ask(&mut self, packets: &Packets<'_>, batch: &Batch) {
+        let Work { facts, decisions, asking, columns, verdicts, .. } = &mut *self.work;
+        asking.clear();
+        columns.clear();
+        for (at, &id) in batch.ids().iter().enumerate() {
+            if decisions[at] != Decision::Ask {
+                continue;
+            }
+            let is_trusted = self.rules.is_trusted(packets.port(id));
+            let key = match &facts[at] {
+                Facts::Packet(flow) | Facts::Single(flow) => flow.policy_key(self.direction, is_trusted),
+                Facts::Frame(ether_type) => frame_key(*ether_type, is_trusted),
+                Facts::LaterFragment { .. } => {
+                    decisions[at] = Decision::Drop(Reason::FragmentRefused);
+                    continue;
+                }
+                Facts::Error { .. } | Facts::Damaged => {
+                    decisions[at] = Decision::Drop(Reason::Hidden);
+                    continue;
+                }
+            };
+            asking.push(at);
+            columns.push(&key);
+        }
+        if asking.is_empty() {
+            return;
+        }
+        self.own.policy.decide(self.direction, columns, verdicts);
+        for nth in 0..self.work.asking.len() {
+            let at = self.work.asking[nth];
+            let rule = self.work.verdicts[nth];
+            let id = batch.ids()[at];
+            self.work.decisions[at] = self.decided(rule, at, packets.port(id));
+        }
+    }
+
+    /// Decides about a packet of a rule.
+    fn decided(&mut self, rule: RuleIndex, at: usize, from: PortIndex) -> Decision {
+        let policy_rule = self.own.policy.rule(rule);
+        let facts = self.work.facts[at];
+        self.own.notes.count(rule);
+        if policy_rule.log || !policy_rule.allows() {
+            self.note(rule, &facts);
+        }
+        if !policy_rule.allows() {
+            return Decision::Drop(Reason::Denied);
+        }
+        match facts {
+            Facts::Packet(flow) if policy_rule.begins_connections() => self.open(&flow, rule, from),
+            _ => Decision::Pass,
+        }
+    }
+
+    /// Opens a connection that a rule allows.
+    fn open(&self, flow: &Flow, rule: RuleIndex, from: PortIndex) -> Decision {
+        let table = &self.rules.table;
+        let key = flow.key(self.port.0, self.sender);
+        let (direction, opener) = match self.direction {
+            Direction::Out => (conntrack::Direction::Outbound, 0),
+            Direction::In => (conntrack::Direction::Inbound, from.0),
+        };
+        let transport = transport(flow);
+        let opening = Opening {
+            direction,
+            opener,
+            generation: self.own.generation,
+            rule: rule.0,
+            packet: &transport,
+            pickup: self.rules.picks_up(self.now),
+        };
+        match table.open(&key, &opening, self.now) {
+            Ok(Opened::New(_)) => Decision::Pass,
+            // A packet before it in the batch has opened the connection, or another worker.
+            Ok(Opened::Known(entry)) => match table.advance(entry, self.sender, &transport, self.now) {
+                Verdict::Pass(_) => Decision::Pass,
+                Verdict::Invalid(_) | Verdict::Reopen | Verdict::Gone => Decision::Drop(Reason::Invalid),
+            },
+            Err(Refusal::Invalid(_)) => Decision::Drop(Reason::Invalid),
+            Err(Refusal::Full(_) | Refusal::NoShare) => Decision::Drop(Reason::ConnectionsFull),
+        }
+    }
+
+    /// Notes a packet for an event, if its flow was not noted in this second.
+    fn note(&mut self, rule: RuleIndex, facts: &Facts) {
+        let flow = match facts {
+            Facts::Packet(flow) | Facts::Single(flow) => Some(flow),
+            _ => None,
+        };
+        let hash = flow.map_or(0, Flow::hash);
+        let mark = u64::from(hash) << 32 | u64::from(self.now | 1);
+        let recent = &mut self.work.recent[hash as usize % RECENT];
+        if *recent == mark {
+            return;
+        }
+        *recent = mark;
+        let packet = flow.map(|flow| flow.in_words(self.direction));
+        self.own.notes.note(Denial { rule, packet, direction: self.direction });
+    }
+}
+
+fn other(side: Side) -> Side {
+    match side {
+        Side::Local => Side::Remote,
+        Side::Remote => Side::Local,
+    }
+}
+
+fn transport(flow: &Flow) -> Transport {
+    flow.tcp.map_or(Transport::Other, Transport::Tcp)
+}
+
+/// Returns the key of a frame that is no IP packet.
+fn frame_key(ether_type: EtherType, is_trusted: bool) -> straightline_classify::Key {
+    let key = straightline_classify::Key::default();
+    key.with(Column::EtherType, ether_type.0.into()).with(TRUSTED_SENDER, u32::from(is_trusted))
+}
+
+impl Flow {
+    /// Returns the key of a packet for rules of this direction.
+    fn policy_key(&self, direction: Direction, is_trusted: bool) -> straightline_classify::Key {
+        self.in_words_of(direction, is_trusted).key()
+    }
+
+    /// Returns the packet in words.
+    fn in_words(&self, direction: Direction) -> firewall::Flow {
+        self.in_words_of(direction, false)
+    }
+
+    fn in_words_of(&self, direction: Direction, from_trusted: bool) -> firewall::Flow {
+        let remote = if direction == Direction::Out { self.dst } else { self.src };
+        firewall::Flow {
+            direction,
+            ether_type: if self.is_ipv6 { EtherType::IPV6.0 } else { EtherType::IPV4.0 },
+            remote: Some(self.address(remote)),
+            protocol: self.protocol,
+            source_port: self.src_port,
+            port: self.dst_port,
+            icmp: (self.icmp[0], self.icmp[1]),
+            hops: self.hops,
+            from_trusted,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,254 @@
+//! Two ports with groups, which send packets to each other through their nodes.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use straightline_conntrack::{PortShare, Settings as ConnectionSettings};
+use straightline_firewall::{Definitions, Group, Level, PortGroups};
+use straightline_graph::clock::{cycles, whole_seconds};
+use straightline_graph::{EpollWaiter, Graph, Idle, NodeControl, Worker};
+use straightline_packet::{Arena, Drops, Rcu, Settings};
+use straightline_testing::ports::{Carried, Source, Taken};
+use straightline_wire::frame::{Checksum, Frame, Net, Transport};
+use straightline_wire::tcp::Flags;
+use straightline_wire::{MacAddr, vlan};
+
+use super::*;
+
+const VM: PortIndex = PortIndex(0);
+const OTHER: PortIndex = PortIndex(1);
+const OWN: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+const PEER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+
+/// A port with groups, and another one without any.
+struct Rig {
+    worker: Worker,
+    control: FirewallControl,
+    rcu: Rcu,
+    /// Packets of each port.
+    sources: [Arc<Source>; 2],
+    /// Packets that have passed to the other port, and to the port with groups.
+    taken: [Arc<Taken>; 2],
+    drops: Vec<Arc<Drops>>,
+}
+
+fn settings(inbound: &[&str], outbound: &[&str], change: impl FnOnce(&mut FirewallSettings)) -> FirewallSettings {
+    let group = Group::parse("g", inbound, outbound).expect("rules");
+    let groups = PortGroups { groups: vec!["g".to_owned()], trusted: false, source_check: true };
+    let port = FirewallPort { name: "vm".to_owned(), index: VM, groups, share: PortShare::new(1000) };
+    let mut settings = FirewallSettings {
+        definitions: Definitions::new([group], []),
+        ports: vec![port],
+        trusted: Vec::new(),
+        connections: ConnectionSettings::default(),
+        pickup: Duration::ZERO,
+    };
+    change(&mut settings);
+    settings
+}
+
+impl Rig {
+    fn new(inbound: &[&str], outbound: &[&str]) -> Self {
+        Self::with(settings(inbound, outbound, |_| ()))
+    }
+
+    fn with(settings: FirewallSettings) -> Self {
+        let rcu = Rcu::new();
+        let control = FirewallControl::new(settings, &rcu, Level::detect()).expect("known groups");
+        let mut graph = Graph::new();
+        let taken: [Arc<Taken>; 2] = Default::default();
+        let outputs = taken.each_ref().map(|port| graph.output(Arc::clone(port) as _, false));
+        let sources: [Arc<Source>; 2] = Default::default();
+        for ((direction, output), source) in [Direction::Out, Direction::In].into_iter().zip(outputs).zip(&sources) {
+            let node = Box::new(Firewall::new(&control, VM, direction, false));
+            let node = graph.node(direction.as_str(), node, &[output]);
+            graph.input(Arc::clone(source) as _, node);
+        }
+        let drops: Vec<Arc<Drops>> = (0..2).map(|_| Arc::default()).collect();
+        let mut arena = Arena::new(rcu.reader(), Settings::default(), drops.clone());
+        arena.set_now(whole_seconds(cycles()));
+        let waiter = Arc::new(EpollWaiter::new().unwrap());
+        let worker = Worker::new(graph, arena, waiter, Arc::default(), Idle::Spin);
+        Rig { worker, control, rcu, sources, taken, drops }
+    }
+
+    /// Has the port with groups send frames, or get them. Returns the number that passes.
+    fn pass(&mut self, direction: Direction, frames: Vec<Vec<u8>>) -> usize {
+        let (at, port) = if direction == Direction::Out { (0, VM) } else { (1, OTHER) };
+        self.sources[at].send(frames.into_iter().map(|bytes| Carried::plain(port.0, bytes)).collect());
+        while self.sources[at].waits() {
+            self.worker.turn();
+        }
+        self.taken[at].take().len()
+    }
+
+    fn sends(&mut self, frame: Vec<u8>) -> bool {
+        self.pass(Direction::Out, vec![frame]) == 1
+    }
+
+    fn gets(&mut self, frame: Vec<u8>) -> bool {
+        self.pass(Direction::In, vec![frame]) == 1
+    }
+
+    fn dropped(&self, reason: Reason) -> u64 {
+        self.drops.iter().map(|drops| drops.count(reason)).sum()
+    }
+
+    /// Puts another policy in force.
+    fn change(&mut self, settings: FirewallSettings) {
+        let next = FirewallControl::new(settings, &self.rcu, Level::detect()).expect("known groups");
+        next.commit(&self.control);
+        self.control = next;
+    }
+}
+
+fn frame(src: Ipv4Addr, dst: Ipv4Addr, transport: Transport, payload: &[u8]) -> Vec<u8> {
+    let headers = Frame {
+        src: MacAddr([2, 0, 0, 0, 0, 1]),
+        dst: MacAddr([2, 0, 0, 0, 0, 2]),
+        tags: [None; vlan::MAX_TAGS],
+        net: Net::v4(src, dst),
+        transport,
+        payload_len: payload.len().try_into().expect("short"),
+    };
+    let mut bytes = vec![0; headers.headers_len()];
+    headers.emit(&mut bytes, Checksum::Zero).expect("enough space");
+    [&bytes[..], payload].concat()
+}
+
+fn udp(src: (Ipv4Addr, u16), dst: (Ipv4Addr, u16)) -> Vec<u8> {
+    frame(src.0, dst.0, Transport::Udp { src_port: src.1, dst_port: dst.1 }, b"hello")
+}
+
+fn tcp(src: (Ipv4Addr, u16), dst: (Ipv4Addr, u16), flags: Flags, [seq, ack]: [u32; 2], payload: &[u8]) -> Vec<u8> {
+    let transport = Transport::Tcp { src_port: src.1, dst_port: dst.1, seq, ack, flags, window: 8192 };
+    frame(src.0, dst.0, transport, payload)
+}
+
+#[test]
+fn only_allowed_packets_and_their_answers_pass() {
+    let mut rig = Rig::new(&["tcp 80 from any"], &["udp 53 to 192.0.2.0/24"]);
+    let [own, peer] = [(OWN, 4000), (PEER, 53)];
+    assert!(!rig.gets(udp(peer, own)), "an answer before the question");
+    assert!(rig.sends(udp(own, peer)));
+    assert!(rig.gets(udp(peer, own)), "the answer");
+    assert!(!rig.gets(udp(peer, (OWN, 4001))), "an answer to another port");
+    assert!(!rig.gets(udp((PEER, 54), own)), "an answer of another port");
+    assert!(!rig.sends(udp(own, (PEER, 54))));
+    assert!(!rig.sends(udp(own, (Ipv4Addr::new(198, 51, 100, 1), 53))));
+    assert_eq!(rig.dropped(Reason::Denied), 5);
+    assert_eq!(rig.control.counts(VM).expect("a share").open + rig.control.counts(VM).expect("a share").closed, 1);
+}
+
+#[test]
+fn a_tcp_connection_from_its_begin_to_its_end() {
+    let mut rig = Rig::new(&["tcp 80 from any"], &[]);
+    let [client, server] = [(PEER, 50_000), (OWN, 80)];
+    let ack = Flags::ACK;
+    assert!(!rig.gets(tcp(client, server, ack, [100, 500], b"data")), "no SYN");
+    assert_eq!(rig.dropped(Reason::Invalid), 1);
+    assert!(rig.gets(tcp(client, server, Flags::SYN, [100, 0], b"")));
+    assert!(rig.sends(tcp(server, client, Flags::SYN.with(ack), [500, 101], b"")));
+    assert!(rig.gets(tcp(client, server, ack, [101, 501], b"GET")));
+    assert!(rig.sends(tcp(server, client, ack, [501, 104], b"page")));
+    assert!(!rig.gets(tcp(client, server, Flags::RST, [90_000_000, 0], b"")), "a guessed reset");
+    assert!(rig.sends(tcp(server, client, Flags::FIN.with(ack), [505, 104], b"")));
+    assert!(rig.gets(tcp(client, server, Flags::FIN.with(ack), [104, 506], b"")));
+    assert!(rig.sends(tcp(server, client, ack, [506, 105], b"")));
+    assert_eq!(rig.dropped(Reason::Invalid), 2);
+    assert!(!rig.sends(tcp((OWN, 1), client, Flags::SYN, [1, 0], b"")), "the port may not begin one");
+}
+
+#[test]
+fn packets_of_one_batch_find_the_connection_that_the_first_one_opens() {
+    let mut rig = Rig::new(&["udp 9 from any"], &[]);
+    let frames = vec![udp((PEER, 7), (OWN, 9)); 200];
+    assert_eq!(rig.pass(Direction::In, frames), 200);
+    let counts = rig.control.counts(VM).expect("a share");
+    assert_eq!(counts.inbound, 1, "{counts:?}");
+    let connections: Vec<_> = rig.control.connections(VM, |connections| connections.collect());
+    let [(connection, rule)] = &connections[..] else { panic!("{connections:?}") };
+    assert_eq!((connection.key.local_port(), rule.as_str()), (9, "g:in:1"));
+}
+
+#[test]
+fn a_connection_that_a_new_policy_denies_ends_with_its_next_packet() {
+    let mut rig = Rig::new(&["udp 9 from any", "udp 10 from any"], &[]);
+    assert!(rig.gets(udp((PEER, 7), (OWN, 9))) && rig.gets(udp((PEER, 7), (OWN, 10))));
+    rig.change(settings(&["udp 10 from any"], &[], |_| ()));
+    // The answer of the port shows it as well as a packet to it.
+    assert!(!rig.sends(udp((OWN, 9), (PEER, 7))));
+    assert!(rig.sends(udp((OWN, 10), (PEER, 7))));
+    assert!(rig.gets(udp((PEER, 7), (OWN, 10))));
+    assert_eq!(rig.control.counts(VM).expect("a share").inbound, 1);
+}
+
+#[test]
+fn errors_pass_if_they_quote_a_packet_of_a_connection() {
+    let mut rig = Rig::new(&[], &["udp 53 to any"]);
+    let question = udp((OWN, 4000), (PEER, 53));
+    let error = |about: &[u8], to: Ipv4Addr| {
+        let quoted = &about[14..about.len().min(14 + 28)];
+        let body = [&[3, 3, 0, 0, 0, 0, 0, 0][..], quoted].concat();
+        let router = Ipv4Addr::new(203, 0, 113, 1);
+        let mut bytes = frame(router, to, Transport::Udp { src_port: 0, dst_port: 0 }, &body);
+        // ICMP in place of UDP: without its header.
+        bytes.drain(34..42);
+        bytes[14 + 9] = 1;
+        let total = u16::try_from(20 + body.len()).expect("short");
+        bytes[14 + 2..14 + 4].copy_from_slice(&total.to_be_bytes());
+        bytes
+    };
+    assert!(!rig.gets(error(&question, OWN)), "nothing was asked");
+    assert!(rig.sends(question.clone()));
+    assert!(rig.gets(error(&question, OWN)));
+    assert!(!rig.gets(error(&question, Ipv4Addr::new(10, 0, 0, 9))), "to another station");
+    assert!(!rig.gets(error(&udp((OWN, 4001), (PEER, 53)), OWN)), "another packet");
+}
+
+#[test]
+fn frames_that_hide_something_drop() {
+    let mut rig = Rig::new(&["any from any"], &["any to any"]);
+    let good = udp((OWN, 1), (PEER, 2));
+    assert!(rig.sends(good.clone()));
+    let tag = [&good[..12], &[0x81, 0, 0, 5], &good[12..]].concat();
+    assert!(!rig.sends(tag), "a tag");
+    let llc = [&good[..12], &[0, 41, 0xaa, 0xaa, 3, 0, 0, 0], &good[12..]].concat();
+    assert!(!rig.sends(llc), "IP behind LLC");
+    let mut long = good.clone();
+    long[16] = 4;
+    assert!(!rig.sends(long), "a length beyond the frame");
+    let mut fragment = good.clone();
+    fragment[20] = 0x20;
+    fragment.truncate(14 + 20 + 4);
+    fragment[17] = 24;
+    assert!(!rig.sends(fragment), "a first fragment without its ports");
+    let mut lldp = good;
+    lldp[12..14].copy_from_slice(&[0x88, 0xcc]);
+    assert!(!rig.sends(lldp));
+}
+
+#[test]
+fn without_rules_for_the_port_nothing_passes() {
+    let mut rig = Rig::new(&["any from any"], &["any to any"]);
+    let frame = udp((OWN, 1), (PEER, 2));
+    assert!(rig.sends(frame.clone()));
+    rig.change(settings(&[], &[], |settings| settings.ports.clear()));
+    assert!(!rig.sends(frame.clone()) && !rig.gets(frame));
+    assert_eq!(rig.dropped(Reason::Denied), 2);
+}
+
+#[test]
+fn a_full_share_refuses_further_connections_of_the_port() {
+    let mut rig =
+        Rig::with(settings(&["udp 9 from any"], &[], |settings| settings.ports[0].share = PortShare::new(16)));
+    let passed = (0..64).filter(|&n| {
+        let peer = (PEER, 1000 + n);
+        // With an answer it is no longer half-open, and makes no space for others.
+        rig.gets(udp(peer, (OWN, 9))) && rig.sends(udp((OWN, 9), peer))
+    });
+    let passed = passed.count();
+    assert!((1..=16).contains(&passed), "{passed}");
+    assert_eq!(rig.dropped(Reason::ConnectionsFull), 64 - passed as u64);
+}
