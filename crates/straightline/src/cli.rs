@@ -1,5 +1,6 @@
 //! Command-line arguments.
 
+mod firewall;
 mod flow;
 
 use std::ffi::OsString;
@@ -12,6 +13,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use clap_complete::engine::ArgValueCompleter;
+pub(crate) use firewall::Firewall;
 pub(crate) use flow::{At, Flow, FlowChange, FlowDump, FlowFile, FlowMeter};
 use straightline_api::{Command as Api, DEFAULT_PATH};
 use straightline_capture::{Filter, SNAPLEN};
@@ -90,6 +92,9 @@ pub(crate) enum Command {
     Trace(Trace),
     #[command(about = Api::Ping.help(), after_help = PING_HELP)]
     Ping(Ping),
+    /// Show what the groups of ports let pass
+    #[command(subcommand, after_help = FIREWALL_HELP)]
+    Firewall(Firewall),
     /// Show and change the flow tables of a bridge, in the words of `ovs-ofctl`
     #[command(subcommand, after_help = FLOW_HELP)]
     Flow(Flow),
@@ -180,6 +185,11 @@ Examples:
 
 The port is removed when this command ends: on SIGTERM or SIGINT, or when a connection passed by
 --fd is closed.";
+
+const FIREWALL_HELP: &str = "\
+Examples:
+  straightline firewall explain vm1 'tcp to 192.0.2.1 port 443'
+  straightline firewall explain vm1 'icmp echo-request from 10.0.0.9'";
 
 const FLOW_HELP: &str = "\
 Examples:

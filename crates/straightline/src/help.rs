@@ -10,9 +10,12 @@ use crate::cli::Cli;
 /// the same groups.
 const GROUPS: [(&str, &[&str]); 5] = [
     ("Run", &["demo", "init", "check", "run", "completions"]),
-    ("Look", &["status", "ports", "top", "web", "events", "fdb", "neighbours", "tables", "table", "runtime"]),
+    (
+        "Look",
+        &["status", "ports", "top", "web", "events", "fdb", "neighbours", "tables", "table", "connections", "runtime"],
+    ),
     ("Change", &["reload", "link", "rate", "flow", "port"]),
-    ("Find faults", &["doctor", "drops", "capture", "trace", "ping", "bugreport"]),
+    ("Find faults", &["doctor", "firewall", "drops", "capture", "trace", "ping", "bugreport"]),
     ("Measure", &["lab"]),
 ];
 

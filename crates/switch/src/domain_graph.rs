@@ -5,10 +5,11 @@ use std::iter;
 use std::sync::Arc;
 
 use az::SaturatingAs;
+use straightline_firewall::Direction;
 use straightline_graph::{Graph, Meter, Node, NodeIndex, NodeStats, Police, Port, PortControl, RateTable, Work};
 use straightline_nodes::{
-    AllowedAddresses, BridgeRules, BridgeTable, FlowControl, Flows, Patch, PortVlans, SetDscp, Sink, SnoopingTable,
-    TagForm, VlanIn, VlanSplit,
+    AllowedAddresses, BridgeRules, BridgeTable, Firewall, FirewallControl, FlowControl, Flows, Patch, PortVlans,
+    SetDscp, Sink, SnoopingTable, TagForm, VlanIn, VlanSplit,
 };
 use straightline_packet::{Drops, Level, PortIndex, Reason};
 use straightline_underlay::{Decap, Encap, Gather, OwnPackets, Tunnel, Tunnels, Underlay, UnderlayOutput};
@@ -132,13 +133,17 @@ impl<'a> Building<'a> {
         };
         let (kind, name) = &part.name;
         let mut flows = None;
+        let mut vlan_in = None;
+        let is_in_patch = matches!(part.network, NetworkSpec::Patch);
         let node: Option<Box<dyn Node>> = match &part.network {
             NetworkSpec::Patch => Some(Box::new(Patch::new(part.ports[0].end.index()))),
             NetworkSpec::Bridge(_) => {
                 let Some(table) = self.live.tables.get::<BridgeTable>("bridge", name) else { return Vec::new() };
                 let bridge = table.node(domain.workers);
-                flows = self.live.tables.get::<FlowControl>("flows", name).map(|flows| (table, flows));
-                let bridge = if flows.is_some() { bridge.behind_vlan_in() } else { bridge };
+                flows = self.live.tables.get::<FlowControl>("flows", name).map(|flows| (Arc::clone(&table), flows));
+                let has_groups = part.ports.iter().any(|port| port.has_groups);
+                vlan_in = (flows.is_some() || has_groups).then(|| VlanIn::new(&table)).flatten();
+                let bridge = if vlan_in.is_some() { bridge.behind_vlan_in() } else { bridge };
                 let groups = self.live.tables.get::<SnoopingTable>("snooping", name);
                 Some(Box::new(match groups {
                     Some(groups) => bridge.snooped_by(&groups),
@@ -154,10 +159,15 @@ impl<'a> Building<'a> {
                     let output = ends.output(graph, &port.end);
                     chains.egress(graph, port, output)
                 };
+
                 let edges: Vec<_> = part.ports.iter().map(output).collect();
                 if let NetworkSpec::Bridge(rules) = &part.network {
                     self.separate(part, rules, &edges);
                 }
+                // Groups see a packet as it is in the bridge, before it gets the form of its port.
+                let firsts = edges.iter().zip(&part.ports);
+                let edges: Vec<_> =
+                    firsts.map(|(&first, port)| self.guard(port, Direction::In, is_in_patch, first)).collect();
                 let network = self.graph.node(format!("{kind}.{name}"), node, &edges);
                 match flows {
                     Some((table, flows)) => self.flows(name, &table, &flows, edges, network),
@@ -166,13 +176,30 @@ impl<'a> Building<'a> {
             }
             None => self.unconnected(),
         };
+        // Packets of ports with groups come to them in their VLAN.
+        let behind_vlan_in = network;
+        let network = match &vlan_in {
+            Some(vlan_in) => self.graph.node(format!("vlan-in.{name}"), Box::new(vlan_in.clone()), &[network]),
+            None => network,
+        };
         let mut entrances = Vec::new();
         for port in &part.ports {
             let end = &port.end;
             if end.tunnel.is_none() && !end.is_received_by(self.worker) {
                 continue;
             }
-            let mut first = chains.ingress(self.graph, port, network);
+            let end_of_nodes = if port.has_groups {
+                let first = self.guard(port, Direction::Out, is_in_patch, behind_vlan_in);
+                match &vlan_in {
+                    Some(vlan_in) => {
+                        self.graph.node(format!("vlan-in.{}", end.name), Box::new(vlan_in.clone()), &[first])
+                    }
+                    None => first,
+                }
+            } else {
+                network
+            };
+            let mut first = chains.ingress(self.graph, port, end_of_nodes);
             if let Some(dscp) = port.dscp {
                 first = self.graph.node(format!("dscp.{}", end.name), Box::new(SetDscp::new(dscp)), &[first]);
             }
@@ -194,6 +221,21 @@ impl<'a> Building<'a> {
             }
         }
         entrances
+    }
+
+    /// Adds the groups of a port, if it has some, in front of `to`.
+    fn guard(&mut self, port: &PortSpec, direction: Direction, is_in_patch: bool, to: NodeIndex) -> NodeIndex {
+        if !port.has_groups {
+            return to;
+        }
+        let name = format!("groups-{}.{}", direction.as_str(), port.end.name);
+        match self.live.tables.get::<FirewallControl>("firewall", "ports") {
+            Some(control) => {
+                let node = Firewall::new(&control, port.end.index(), direction, is_in_patch);
+                self.graph.node(name, Box::new(node), &[to])
+            }
+            None => self.graph.node(name, Box::new(Sink::new(Reason::Denied)), &[]),
+        }
     }
 
     /// Adds an input, with the limit of its port.
@@ -235,11 +277,7 @@ impl<'a> Building<'a> {
         bridge: NodeIndex,
     ) -> NodeIndex {
         edges.push(bridge);
-        let flows = self.graph.node(format!("flows.{name}"), Box::new(Flows::new(table, flows.table())), &edges);
-        match VlanIn::new(table) {
-            Some(vlan_in) => self.graph.node(format!("vlan-in.{name}"), Box::new(vlan_in), &[flows]),
-            None => flows,
-        }
+        self.graph.node(format!("flows.{name}"), Box::new(Flows::new(table, flows.table())), &edges)
     }
 
     fn unconnected(&mut self) -> NodeIndex {

@@ -45,6 +45,7 @@ mod descriptors;
 mod domain_graph;
 mod dynamic_port;
 mod events;
+mod firewall;
 mod flows;
 mod keeper;
 mod log_writer;

@@ -33,8 +33,8 @@ pub(crate) struct NodeChains<'a, C> {
     /// Outputs for copies that were built before the domain's own outputs. Each list has its own,
     /// in the order in which the list needs them.
     late: Option<Vec<(List<'a>, VecDeque<NodeIndex>)>>,
-    /// Ingress lists that are built already. Ports with equal lists share one.
-    ingress: Vec<(&'a Arc<[NodeSpec]>, NodeIndex)>,
+    /// Ingress lists that are built already, with their ends. Ports with equal lists share one.
+    ingress: Vec<(&'a Arc<[NodeSpec]>, NodeIndex, NodeIndex)>,
 }
 
 /// A list of nodes, by its owner. Ports with equal `nodes` share one list.
@@ -81,7 +81,8 @@ impl<'a, C: Fn(&mut Graph, &EndSpec) -> NodeIndex> NodeChains<'a, C> {
         let mut lists: Vec<List<'_>> = egress.iter().map(List::Egress).collect();
         for port in ingress {
             let list = List::Ingress(&port.ingress);
-            if !lists.contains(&list) {
+            // A list in front of groups is not shared.
+            if port.has_groups || !lists.contains(&list) {
                 lists.push(list);
             }
         }
@@ -100,15 +101,15 @@ impl<'a, C: Fn(&mut Graph, &EndSpec) -> NodeIndex> NodeChains<'a, C> {
         self.build(graph, List::Egress(port), end)
     }
 
-    /// Builds the nodes that packets from `port` pass before `end`, the patch or bridge. Returns
-    /// the first.
+    /// Builds the nodes that packets from `port` pass before `end`: the patch, the bridge, or what is in
+    /// front of it. Returns the first.
     pub(crate) fn ingress(&mut self, graph: &mut Graph, port: &'a PortSpec, end: NodeIndex) -> NodeIndex {
         let nodes = &port.ingress;
-        if let Some(&(_, first)) = self.ingress.iter().find(|(known, _)| *known == nodes) {
+        if let Some(&(_, _, first)) = self.ingress.iter().find(|(known, to, _)| *known == nodes && *to == end) {
             return first;
         }
         let first = self.build(graph, List::Ingress(nodes), end);
-        self.ingress.push((nodes, first));
+        self.ingress.push((nodes, end, first));
         first
     }
 
@@ -118,7 +119,8 @@ impl<'a, C: Fn(&mut Graph, &EndSpec) -> NodeIndex> NodeChains<'a, C> {
         for NodeSpec { node, outputs } in list.nodes().iter().rev() {
             let mut edges = vec![next];
             for to in outputs {
-                let late = self.late.iter_mut().flatten().find(|(known, _)| *known == list);
+                let mut late = self.late.iter_mut().flatten();
+                let late = late.find(|(known, outputs)| *known == list && !outputs.is_empty());
                 let output = late.and_then(|(_, outputs)| outputs.pop_front());
                 edges.push(output.unwrap_or_else(|| (self.copies)(graph, to)));
             }

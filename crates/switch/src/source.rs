@@ -17,10 +17,11 @@ use straightline_virtio::features::names;
 use straightline_wire::{EtherType, MacAddr, VlanId};
 
 use crate::api::{
-    API_VERSION, Addresses, BridgeMoves, Cleared, Device, DownReason, DropCount, Drops, Events, Fdb, FlowTrace, Flows,
-    FlowsRequest, History, JoinedKind, Link, Meters, MetersRequest, Neighbours, Node, Packets, PathMtu, Port,
-    PortNodes, PortVlans, Ports, Privileges, Queue, QueuePairs, Refusal, RingKind, Row, Runtime, RxMode, Source,
-    Status, Stream, Table, TableRequest, Tables, TraceFlow, Tunnel, VlanRole, Worker, since_epoch,
+    API_VERSION, Addresses, BridgeMoves, Cleared, Connections, ConnectionsRequest, Device, DownReason, DropCount,
+    Drops, Events, ExplainRequest, Explanation, Fdb, FlowTrace, Flows, FlowsRequest, History, JoinedKind, Link, Meters,
+    MetersRequest, Neighbours, Node, Packets, PathMtu, Port, PortNodes, PortVlans, Ports, Privileges, Queue,
+    QueuePairs, Refusal, RingKind, Row, Runtime, RxMode, Source, Status, Stream, Table, TableRequest, Tables,
+    TraceFlow, Tunnel, VlanRole, Worker, since_epoch,
 };
 use crate::config::{Config, Mechanism, NumaNodes, PortConfig, PortNetwork, PortRate, TunnelSettings, rate_text};
 use crate::config_file::AppliedFile;
@@ -166,6 +167,14 @@ impl Source for Running {
 
     fn trace_flow(&self, request: &TraceFlow) -> Result<FlowTrace, Refusal> {
         self.now().trace_flow(request)
+    }
+
+    fn explain(&self, request: &ExplainRequest) -> Result<Explanation, Refusal> {
+        self.now().explain(request)
+    }
+
+    fn connections(&self, request: &ConnectionsRequest) -> Result<Connections, Refusal> {
+        self.now().connections(request)
     }
 
     fn fdb(&self) -> Fdb {

@@ -7,6 +7,7 @@ mod check;
 mod demo;
 mod doctor;
 mod events;
+mod firewall;
 mod flow;
 mod init;
 #[cfg(feature = "lab")]
@@ -39,6 +40,7 @@ pub(crate) fn execute(command: Command, kinds: &Kinds) -> anyhow::Result<()> {
         Command::Capture(args) => capture::execute(&args),
         Command::Trace(args) => trace::execute(&args),
         Command::Ping(args) => ping::execute(&args),
+        Command::Firewall(firewall) => firewall::execute(&firewall),
         Command::Flow(flow) => flow::execute(&flow),
         Command::Port(args) => port::execute(&args),
         Command::Query(args) => query::execute(&args),

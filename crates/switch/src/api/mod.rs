@@ -66,6 +66,22 @@ pub trait Source: Send + Sync {
         let _ = request;
         Err(Refusal::new(ErrorCode::Refused, "this program has no flow tables"))
     }
+    /// Returns the rules that decide about a packet.
+    ///
+    /// # Errors
+    /// There is no such port, it has no groups, or the packet is wrong.
+    fn explain(&self, request: &ExplainRequest) -> Result<Explanation, Refusal> {
+        let _ = request;
+        Err(Refusal::new(ErrorCode::Refused, "this program has no groups"))
+    }
+    /// Returns the connections of ports with groups. A source that has none returns nothing.
+    ///
+    /// # Errors
+    /// There is no such port, or it has no groups.
+    fn connections(&self, request: &ConnectionsRequest) -> Result<Connections, Refusal> {
+        let _ = request;
+        Ok(Connections::default())
+    }
     /// Returns the addresses that the bridges know.
     fn fdb(&self) -> Fdb;
     /// Returns the next hops of the underlays.
@@ -249,6 +265,8 @@ impl RequestHandler {
             Request::Flows(request) => good(source.flows(request)?),
             Request::Meters(request) => good(source.meters(request)?),
             Request::TraceFlow(request) => good(source.trace_flow(request)?),
+            Request::Explain(request) => good(source.explain(request)?),
+            Request::Connections(request) => good(source.connections(request)?),
             Request::FlowLines(FlowLines { text }) => self.hold_lines(text, held),
             Request::ChangeFlows(request) => {
                 let before = if let Held::Lines(lines) = held { lines.take() } else { String::new() };

@@ -5,14 +5,18 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use straightline_graph::{NodeControl, RateLimits, RateOwner, RateTable};
-use straightline_nodes::{AllowedAddresses, BridgeRules, BridgeTable, FlowControl, FlowSettings, SnoopingTable};
-use straightline_packet::{Drops, PortIndex, Rcu};
+use straightline_nodes::{
+    AllowedAddresses, BridgeRules, BridgeTable, FirewallControl, FirewallSettings, FlowControl, FlowSettings,
+    SnoopingTable,
+};
+use straightline_packet::{Drops, Level, PortIndex, Rcu};
 use straightline_underlay::{Tunnel, TunnelConfig, Underlay, UnderlayConfig};
 use straightline_wire::MacAddr;
 
 use super::Tables;
 use crate::config::{self, Config, Mac, NodeConfig, PortKind};
 use crate::default_mac::default_mac;
+use crate::firewall::firewall_settings;
 use crate::plan::{Plan, RateSpec, SourceCheckSpec, bridge_rules, rate, source_check};
 
 /// All that a table is made from.
@@ -46,6 +50,11 @@ pub(super) enum TableSpec {
         port: String,
         check: SourceCheckSpec,
     },
+    /// The groups of all ports, and their connections.
+    Firewall {
+        settings: FirewallSettings,
+        level: Level,
+    },
     /// A bucket that several ports share.
     Rate {
         name: String,
@@ -70,6 +79,7 @@ impl TableSpec {
             Self::Snooping { bridge, .. } => format!("snooping:{bridge}"),
             Self::Flows { bridge, .. } => format!("flows:{bridge}"),
             Self::SourceCheck { port, .. } => format!("source-check:{port}"),
+            Self::Firewall { .. } => "firewall:ports".to_owned(),
             Self::Rate { name, .. } => format!("rate:{name}"),
             Self::PortRate { port, key, .. } => format!("{key}:{port}"),
             Self::Node(node) => format!("node:{}", node.name),
@@ -101,6 +111,7 @@ impl TableSpec {
                 Some(Arc::new(flows.with_context(|| format!("flows of bridge {bridge:?}"))?))
             }
             Self::SourceCheck { check, .. } => Some(Arc::new(allowed(check))),
+            Self::Firewall { settings, level } => Some(Arc::new(FirewallControl::new(settings.clone(), rcu, *level)?)),
             Self::Rate { limits, .. } => Some(Arc::new(RateTable::new(RateOwner::Shared, *limits))),
             Self::PortRate { port, key, rate } => {
                 let owner = RateOwner::Port { port: port.clone(), key };
@@ -125,6 +136,7 @@ impl TableSpec {
             | Self::Snooping { .. }
             | Self::Flows { .. }
             | Self::SourceCheck { .. }
+            | Self::Firewall { .. }
             | Self::Rate { .. }
             | Self::PortRate { .. } => {
                 let key = key.map_or_else(String::new, |key| format!("{key} in "));
@@ -182,6 +194,9 @@ pub(super) fn specs(config: &Config, plan: &Plan) -> anyhow::Result<Vec<TableSpe
         let checks = members.filter_map(|port| Some((index(port), source_check(&config.ports[port])?)));
         let rules = bridge_rules(config, plan, at);
         specs.push(TableSpec::Bridge { name: bridge.name.clone(), rules, checks: checks.collect() });
+    }
+    if let Some(settings) = firewall_settings(config, plan) {
+        specs.push(TableSpec::Firewall { settings, level: config.switch.level() });
     }
     specs.extend(config.nodes.iter().cloned().map(TableSpec::Node));
     Ok(specs)

@@ -13,6 +13,7 @@ mod delivery;
 mod dirty_log;
 mod dscp;
 mod egress;
+mod firewall;
 mod flows;
 mod frontends;
 mod full;

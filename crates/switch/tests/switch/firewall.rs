@@ -1,0 +1,177 @@
+//! Groups of ports, between guests.
+
+use std::net::Ipv4Addr;
+
+use straightline_config::{Config, Group, NativeVlan, PortRules, PortVlans, VlanRole};
+use straightline_guest::{Guest, GuestOptions};
+use straightline_switch::api::{ConnectionsRequest, EventKind, ExplainRequest};
+use straightline_testing::{BROADCAST, Rig, bridge, mac, nothing, patch, rig, send, take, wait_event};
+use straightline_wire::frame::{Checksum, Frame, Net, Transport};
+use straightline_wire::{EtherType, MacAddr, VlanId, vlan};
+
+const PORTS: usize = 3;
+
+/// The address of the guest at a port.
+fn ip(port: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 0, 0, port + 1)
+}
+
+/// A UDP packet from the guest at one port to that at another, each with a port of its own.
+fn udp([from, src_port]: [u16; 2], [to, dst_port]: [u16; 2]) -> Vec<u8> {
+    let place = |port: u16| u8::try_from(port).expect("few ports");
+    packet(mac(place(from) + 1), mac(place(to) + 1), [(ip(place(from)), src_port), (ip(place(to)), dst_port)])
+}
+
+fn packet(src: MacAddr, dst: MacAddr, [from, to]: [(Ipv4Addr, u16); 2]) -> Vec<u8> {
+    let transport = Transport::Udp { src_port: from.1, dst_port: to.1 };
+    let tags = [None; vlan::MAX_TAGS];
+    let headers = Frame { src, dst, tags, net: Net::v4(from.0, to.0), transport, payload_len: 100 };
+    let mut bytes = vec![0; headers.headers_len() + 100];
+    headers.emit(&mut bytes, Checksum::Zero).expect("enough space");
+    bytes
+}
+
+fn with_groups(config: &mut Config, groups: &[(usize, &[&str], &[&str])]) {
+    config.groups.clear();
+    config.ports.iter_mut().for_each(|port| port.groups.clear());
+    for (port, inbound, outbound) in groups {
+        let name = format!("g{port}");
+        config.groups.push(Group::parse(&name, inbound, outbound).expect("rules"));
+        config.ports[*port].groups = vec![name];
+    }
+}
+
+fn guarded(groups: &[(usize, &[&str], &[&str])]) -> Rig {
+    rig(PORTS, |config| {
+        config.bridges.push(bridge(PORTS));
+        with_groups(config, groups);
+    })
+}
+
+fn guests(rig: &Rig) -> Vec<Guest> {
+    (0..PORTS).map(|port| rig.guest(port, &GuestOptions::default())).collect()
+}
+
+/// Sends a frame, which arrives at these ports and at no other.
+fn expect(guests: &mut [Guest], from: usize, sent: &[u8], to: &[usize]) {
+    send(&mut guests[from], sent);
+    for &port in to {
+        let taken = take(&mut guests[port], 1);
+        assert_eq!(taken[0].1, sent, "at p{port}");
+    }
+    guests.iter_mut().for_each(nothing);
+}
+
+#[test]
+fn a_bridge_floods_to_ports_whose_groups_allow_it() {
+    let rig = guarded(&[(1, &["udp 53 from any"], &[])]);
+    let mut guests = guests(&rig);
+    // Nobody is known yet.
+    expect(&mut guests, 0, &udp([0, 9], [1, 53]), &[1, 2]);
+    expect(&mut guests, 0, &udp([0, 9], [1, 54]), &[2]);
+    rig.wait_drops(1, "denied", 1);
+    // The answer needs no rule, and a question does.
+    expect(&mut guests, 1, &udp([1, 53], [0, 9]), &[0]);
+    expect(&mut guests, 1, &udp([1, 53], [0, 10]), &[]);
+    rig.wait_drops(1, "denied", 2);
+    expect(&mut guests, 0, &udp([0, 9], [1, 53]), &[1]);
+    let connections = rig.switch.source().connections(&ConnectionsRequest { port: None, limit: 10 }).expect("some");
+    let [connection] = &connections.connections[..] else { panic!("{connections:?}") };
+    assert_eq!((&*connection.local, &*connection.remote), ("10.0.0.2:53", "10.0.0.1:9"));
+    assert_eq!((&*connection.direction, &*connection.rule), ("in", "g1:in:1"));
+    wait_event(&rig.switch, "a denied packet", |event| {
+        matches!(event, EventKind::FirewallPacket { port, allowed: false, packet, .. }
+            if port == "p1" && packet == "udp from 10.0.0.1 port 54 source-port 9")
+    });
+}
+
+#[test]
+fn in_a_patch_both_ends_decide() {
+    let rig = rig(2, |config| {
+        config.patches.push(patch(0, 1));
+        with_groups(config, &[(0, &[], &["udp 53,54 to any"]), (1, &["udp 54,55 from any"], &[])]);
+    });
+    let mut guests: Vec<_> = (0..2).map(|port| rig.guest(port, &GuestOptions::default())).collect();
+    expect(&mut guests, 0, &udp([0, 9], [1, 53]), &[]);
+    expect(&mut guests, 0, &udp([0, 9], [1, 55]), &[]);
+    expect(&mut guests, 0, &udp([0, 9], [1, 54]), &[1]);
+    expect(&mut guests, 1, &udp([1, 54], [0, 9]), &[0]);
+    // In a patch, the sender's counter has both.
+    rig.wait_drops(0, "denied", 2);
+}
+
+#[test]
+fn a_reload_changes_policies_without_a_pause() {
+    let rig = guarded(&[(1, &["udp 53 from any", "udp 54 from any"], &[])]);
+    let mut guests = guests(&rig);
+    expect(&mut guests, 1, &packet(mac(2), BROADCAST, [(ip(1), 1), (Ipv4Addr::BROADCAST, 1)]), &[]);
+    expect(&mut guests, 0, &udp([0, 9], [1, 53]), &[1, 2]);
+    expect(&mut guests, 0, &udp([0, 9], [1, 54]), &[1, 2]);
+    let mut config = rig.switch.config();
+    with_groups(&mut config, &[(1, &["udp 54 from any"], &[])]);
+    let changes = rig.switch.reload(&config).expect("a good configuration");
+    assert_eq!(changes.pauses, Vec::<String>::new());
+    expect(&mut guests, 1, &udp([1, 53], [0, 9]), &[]);
+    expect(&mut guests, 1, &udp([1, 54], [0, 9]), &[0]);
+    expect(&mut guests, 0, &udp([0, 9], [1, 53]), &[]);
+    // A port that gets groups is closed at once, and one that loses them is open.
+    with_groups(&mut config, &[(2, &[], &[])]);
+    rig.switch.reload(&config).expect("a good configuration");
+    expect(&mut guests, 2, &udp([2, 9], [1, 53]), &[]);
+    expect(&mut guests, 0, &udp([0, 9], [1, 53]), &[1]);
+}
+
+fn id(vid: u16) -> VlanId {
+    VlanId::new(vid).expect("a VLAN")
+}
+
+fn tagged(frame: &[u8], tci: u16) -> Vec<u8> {
+    [&frame[..12], &[0x81, 0], &tci.to_be_bytes(), &frame[12..]].concat()
+}
+
+#[test]
+fn groups_see_frames_without_the_tags_of_their_bridge() {
+    // `p0` is in VLAN 10, `p1` is a trunk of 10 and 20, and both have groups.
+    let rig = rig(PORTS, |config| {
+        config.bridges.push(bridge(PORTS));
+        let vlans = |role| PortRules { vlans: Some(PortVlans { role, priority: 0 }), ..PortRules::default() };
+        config.ports[0].rules = vlans(VlanRole::Access(id(10)));
+        let native = None::<NativeVlan>;
+        let set = [id(10), id(20)].into_iter().collect();
+        config.ports[1].rules = vlans(VlanRole::Trunk { tpid: EtherType::VLAN, vlans: Box::new(set), native });
+        config.ports[2].rules = vlans(VlanRole::Access(id(20)));
+        with_groups(config, &[(0, &[], &["udp 53 to any"]), (1, &["udp 53 from 10.0.0.1"], &[])]);
+    });
+    let mut guests = guests(&rig);
+    let question = udp([0, 9], [1, 53]);
+    send(&mut guests[0], &question);
+    assert_eq!(take(&mut guests[1], 1)[0].1, tagged(&question, 10));
+    let answer = udp([1, 53], [0, 9]);
+    // The same ends in another VLAN are no answer.
+    send(&mut guests[1], &tagged(&answer, 20));
+    rig.wait_drops(1, "denied", 1);
+    send(&mut guests[1], &tagged(&answer, 10));
+    assert_eq!(take(&mut guests[0], 1)[0].1, answer);
+    // A tag within the VLAN hides what is behind it.
+    send(&mut guests[1], &tagged(&tagged(&answer, 5), 10));
+    rig.wait_drops(1, "denied", 2);
+    guests.iter_mut().for_each(nothing);
+}
+
+#[test]
+fn what_decides_is_explained_at_both_ends() {
+    let rig = guarded(&[(0, &[], &["tcp 443 to any"])]);
+    let explain = |packet: &str| {
+        let request = ExplainRequest { port: "p0".to_owned(), packet: packet.to_owned() };
+        rig.switch.source().explain(&request)
+    };
+    let answer = explain("tcp to 192.0.2.1 port 443").expect("a decision");
+    assert!(answer.decisions[0].allowed && answer.decisions[0].rule.contains("tcp 443 to any"), "{answer:?}");
+    let answer = explain("tcp to 192.0.2.1 port 80").expect("a decision");
+    assert!(!answer.decisions[0].allowed, "{answer:?}");
+    let wrong = explain("tcp 443").expect_err("no address").error;
+    assert!(wrong.contains("tcp to 192.0.2.1 port 443"), "{wrong}");
+    let request = ExplainRequest { port: "p1".to_owned(), packet: "tcp to 192.0.2.1 port 443".to_owned() };
+    let open = rig.switch.source().explain(&request).expect_err("no groups").error;
+    assert!(open.contains("no groups"), "{open}");
+}
