@@ -1,12 +1,12 @@
-//! The groups of ports: their settings, and requests about them.
+//! Requests about the groups of ports.
 
 use std::net::IpAddr;
-use std::time::Duration;
+use std::sync::Arc;
 
 use az::SaturatingAs;
-use straightline_conntrack::{self as conntrack, PortShare, Settings, Timeouts};
+use straightline_conntrack as conntrack;
 use straightline_firewall::{Direction, Flow};
-use straightline_nodes::{FirewallControl, FirewallPort, FirewallSettings};
+use straightline_nodes::{FirewallControl, IpPrefix};
 use straightline_packet::PortIndex;
 use straightline_wire::IpProtocol;
 
@@ -14,63 +14,8 @@ use crate::api::{
     Connection, ConnectionShare, Connections, ConnectionsRequest, Decision, ErrorCode, ExplainRequest, Explanation,
     Refusal, nearest_first,
 };
-use crate::config::{Config, FirewallConfig, Windows};
-use crate::plan::Plan;
+use crate::config::PortConfig;
 use crate::running::Snapshot;
-
-/// Returns the settings of all ports with groups. `None`: no port has any.
-pub(crate) fn firewall_settings(config: &Config, plan: &Plan) -> Option<FirewallSettings> {
-    let index = |at: usize| PortIndex(plan.ports[at].slot);
-    let ports = config.ports.iter().enumerate().filter_map(|(at, port)| {
-        let groups = port.port_groups()?;
-        let share = PortShare::new(port.connections);
-        Some(FirewallPort { name: port.name.clone(), index: index(at), groups, share })
-    });
-    let ports: Vec<_> = ports.collect();
-    if ports.is_empty() {
-        return None;
-    }
-    let trusted = config.ports.iter().enumerate().filter(|(_, port)| port.trusted).map(|(at, _)| index(at));
-    Some(FirewallSettings {
-        definitions: config.definitions(),
-        ports,
-        trusted: trusted.collect(),
-        connections: connection_settings(&config.firewall),
-        pickup: config.firewall.pickup.unwrap_or(Duration::ZERO),
-    })
-}
-
-fn connection_settings(config: &FirewallConfig) -> Settings {
-    let mut timeouts = Timeouts::default();
-    for (name, time) in &config.timeouts {
-        let milliseconds = time.as_millis().saturating_as::<u32>();
-        let place = match *name {
-            "tcp-syn-sent" => &mut timeouts.tcp_syn_sent,
-            "tcp-syn-recv" => &mut timeouts.tcp_syn_recv,
-            "tcp-established" => &mut timeouts.tcp_established,
-            "tcp-fin-wait" => &mut timeouts.tcp_fin_wait,
-            "tcp-close-wait" => &mut timeouts.tcp_close_wait,
-            "tcp-last-ack" => &mut timeouts.tcp_last_ack,
-            "tcp-time-wait" => &mut timeouts.tcp_time_wait,
-            "tcp-close" => &mut timeouts.tcp_close,
-            "tcp-max-retrans" => &mut timeouts.tcp_max_retrans,
-            "tcp-unacknowledged" => &mut timeouts.tcp_unacknowledged,
-            "udp" => &mut timeouts.udp,
-            "udp-stream" => &mut timeouts.udp_stream,
-            "icmp" => &mut timeouts.icmp,
-            "icmpv6" => &mut timeouts.icmpv6,
-            "generic" => &mut timeouts.generic,
-            "fragments" => &mut timeouts.fragments,
-            _ => continue,
-        };
-        *place = milliseconds;
-    }
-    let windows = match config.windows {
-        Windows::Strict => conntrack::Windows::Strict,
-        Windows::Liberal => conntrack::Windows::Liberal,
-    };
-    Settings { timeouts, windows }
-}
 
 impl Snapshot {
     /// Returns the rules that decide about a packet: those of the port, and those of the other end if it
@@ -106,16 +51,14 @@ impl Snapshot {
     fn other_end(&self, port: &str, flow: &Flow) -> Option<(String, Flow)> {
         let remote = flow.remote?;
         let own = self.config.ports.iter().find(|known| known.name == port)?;
-        let address = |port: &crate::config::PortConfig| -> Option<Vec<straightline_nodes::IpPrefix>> {
-            port.source_check.as_ref()?.ips.clone()
-        };
-        let has = |ips: &[straightline_nodes::IpPrefix], ip: IpAddr| ips.iter().any(|prefix| prefix.contains(ip));
+        let address = |port: &PortConfig| -> Option<Vec<IpPrefix>> { port.source_check.as_ref()?.ips.clone() };
+        let has = |ips: &[IpPrefix], ip: IpAddr| ips.iter().any(|prefix| prefix.contains(ip));
         let other = self.config.ports.iter().find(|known| {
             known.name != port && !known.groups.is_empty() && address(known).is_some_and(|ips| has(&ips, remote))
         })?;
         // The address of the port itself, of the same version.
         let same = |ip: &IpAddr| ip.is_ipv4() == remote.is_ipv4();
-        let ip = address(own)?.iter().map(straightline_nodes::IpPrefix::address).find(same)?;
+        let ip = address(own)?.iter().map(IpPrefix::address).find(same)?;
         let direction = if flow.direction == Direction::Out { Direction::In } else { Direction::Out };
         Some((other.name.clone(), Flow { direction, remote: Some(ip), from_trusted: own.trusted, ..*flow }))
     }
@@ -154,7 +97,7 @@ impl Snapshot {
     }
 
     /// Returns the groups of all ports, if this port has some.
-    fn firewall(&self, port: &str) -> Result<std::sync::Arc<FirewallControl>, Refusal> {
+    fn firewall(&self, port: &str) -> Result<Arc<FirewallControl>, Refusal> {
         let ports = &self.config.ports;
         let Some(known) = ports.iter().find(|known| known.name == port) else {
             let known = nearest_first(port, ports.iter().map(|port| port.name.as_str()));

@@ -63,7 +63,7 @@ struct Work {
     recent: [u64; RECENT],
 }
 
-/// What becomes of a packet.
+/// The decision on a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Decision {
     Pass,

@@ -5,6 +5,7 @@
 //! each whether it can continue the one before it; this may fail. [`Tables::commit`] has them take over
 //! what was known, while no worker uses them.
 
+mod firewall;
 mod spec;
 
 use std::any::Any;

@@ -13,10 +13,9 @@ use straightline_packet::{Drops, Level, PortIndex, Rcu};
 use straightline_underlay::{Tunnel, TunnelConfig, Underlay, UnderlayConfig};
 use straightline_wire::MacAddr;
 
-use super::Tables;
+use super::{Tables, firewall};
 use crate::config::{self, Config, Mac, NodeConfig, PortKind};
 use crate::default_mac::default_mac;
-use crate::firewall::firewall_settings;
 use crate::plan::{Plan, RateSpec, SourceCheckSpec, bridge_rules, rate, source_check};
 
 /// All that a table is made from.
@@ -195,7 +194,7 @@ pub(super) fn specs(config: &Config, plan: &Plan) -> anyhow::Result<Vec<TableSpe
         let rules = bridge_rules(config, plan, at);
         specs.push(TableSpec::Bridge { name: bridge.name.clone(), rules, checks: checks.collect() });
     }
-    if let Some(settings) = firewall_settings(config, plan) {
+    if let Some(settings) = firewall::settings(config, plan) {
         specs.push(TableSpec::Firewall { settings, level: config.switch.level() });
     }
     specs.extend(config.nodes.iter().cloned().map(TableSpec::Node));
