@@ -5,29 +5,86 @@
 //! places for each entry: with all entries taken, a bucket has four of them on average, and one in a
 //! million has more than 16. Then a connection is refused ([`Full::Places`](crate::Full::Places)).
 //!
-//! A place is one word: 32 further bits of the hash, and the entry's number plus 1. So a reader looks
-//! at few entries but the right one. A place is a hint: the entry has the key.
+//! A place has a mark: eight further bits of the hash, and 0 if it is free. The marks of a line are one
+//! word, so a reader compares all of them at once, and looks at few entries but the right one. A place is
+//! a hint: the entry has the key. Readers take no lock, and may see a mark beside the entry of another
+//! one. Writers hold the lock of the port.
 
-use super::sync::{AtomicU64, Ordering};
+use super::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// Places of a cache line.
-const LINE: usize = 8;
+const LINE: u32 = 8;
 /// Places for each entry.
 const PLACES: usize = 4;
+/// Bits of a mark.
+const MARK: u32 = 8;
+
+/// The lowest bit of each mark, and the highest.
+const LOW: u64 = 0x0101_0101_0101_0101;
+const HIGH: u64 = LOW << (MARK - 1);
 
 #[repr(align(64))]
-struct Line([AtomicU64; LINE]);
+struct Line {
+    marks: AtomicU64,
+    entries: [AtomicU32; LINE as usize],
+}
 
 /// The hash of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hash(pub(crate) u64);
 
 impl Hash {
-    /// Returns the upper bits: they are in a place.
+    /// Returns the mark of the hash. A free place has 0.
     #[inline]
     fn mark(self) -> u64 {
-        self.0 >> 32 << 32
+        (self.0 >> (u64::BITS - MARK)).max(1)
     }
+}
+
+/// The places of a line that may have a hash: the highest bit of each mark.
+#[derive(Clone, Copy)]
+struct Matches(u64);
+
+impl Matches {
+    #[inline]
+    fn first(self) -> u32 {
+        self.0.trailing_zeros() / MARK
+    }
+
+    #[inline]
+    fn without_first(self) -> Self {
+        Matches(self.0 & self.0.wrapping_sub(1))
+    }
+}
+
+impl Line {
+    #[inline]
+    fn matches(&self, hash: Hash) -> Matches {
+        let difference = self.marks.load(Ordering::Relaxed) ^ hash.mark().wrapping_mul(LOW);
+        // A difference of 0 borrows. The mark above it may borrow too, and is then looked at for nothing.
+        Matches(difference.wrapping_sub(LOW) & !difference & HIGH)
+    }
+
+    #[inline]
+    fn entry(&self, place: u32) -> u32 {
+        self.entries[place as usize % LINE as usize].load(Ordering::Relaxed)
+    }
+
+    fn mark(&self, place: u32) -> u64 {
+        self.marks.load(Ordering::Relaxed) >> (place * MARK) & 0xff
+    }
+
+    fn set_mark(&self, place: u32, mark: u64) {
+        let others = self.marks.load(Ordering::Relaxed) & !(0xff << (place * MARK));
+        self.marks.store(others | mark << (place * MARK), Ordering::Relaxed);
+    }
+}
+
+/// Returns the lower bits of a hash, at least as many as there are lines.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "the lower bits")]
+fn lower(word: u64) -> usize {
+    word as u32 as usize
 }
 
 /// The places of a port's entries.
@@ -36,49 +93,53 @@ pub(crate) struct Buckets(Box<[Line]>);
 impl Buckets {
     /// Creates the buckets for this number of entries.
     pub(crate) fn new(entries: usize) -> Self {
-        let lines = (entries.saturating_mul(PLACES) / LINE).next_power_of_two().max(2);
-        let line = |_| Line(std::array::from_fn(|_| AtomicU64::new(0)));
+        let lines = (entries.saturating_mul(PLACES) / LINE as usize).next_power_of_two().max(2);
+        let line = |_| Line { marks: AtomicU64::new(0), entries: std::array::from_fn(|_| AtomicU32::new(0)) };
         Buckets((0..lines).map(line).collect())
     }
 
-    /// Returns the line that is looked at first.
+    /// Returns the number of the line that is looked at first. The other one of the bucket differs in the
+    /// lowest bit.
     #[inline]
     fn first(&self, hash: Hash) -> usize {
-        let mask = self.0.len() - 1;
-        usize::try_from(hash.0 & u64::from(u32::MAX)).unwrap_or(0) & mask
+        lower(hash.0) & (self.0.len() - 1)
     }
 
     #[inline]
-    fn line(&self, at: usize) -> &[AtomicU64; LINE] {
+    fn line(&self, at: usize) -> &Line {
         // The compiler sees that such an index is in the list.
-        &self.0[at & (self.0.len() - 1)].0
+        &self.0[at & (self.0.len() - 1)]
     }
 
     /// Returns the place of the first line, for a hint.
     #[inline]
     pub(crate) fn first_line(&self, hash: Hash) -> *const u8 {
-        self.line(self.first(hash)).as_ptr().cast()
+        std::ptr::from_ref(self.line(self.first(hash))).cast()
     }
 
     /// Returns the entry that most probably has a key with this hash.
     #[inline]
     pub(crate) fn guess(&self, hash: Hash) -> Option<u32> {
-        let first = self.first(hash);
-        let (mut places, line) = matches(self.line(first), hash);
-        if places == 0 {
-            return self.candidates(hash).next();
-        }
-        places &= places.wrapping_neg();
-        entry_at(line, places.trailing_zeros())
+        let line = self.line(self.first(hash));
+        let matches = line.matches(hash);
+        if matches.0 == 0 { self.guess_second(hash) } else { Some(line.entry(matches.first())) }
+    }
+
+    #[inline(never)]
+    fn guess_second(&self, hash: Hash) -> Option<u32> {
+        let line = self.line(self.first(hash) ^ 1);
+        let matches = line.matches(hash);
+        (matches.0 != 0).then(|| line.entry(matches.first()))
     }
 
     /// Returns the entries that may have a key with this hash.
-    #[inline]
     pub(crate) fn candidates(&self, hash: Hash) -> impl Iterator<Item = u32> {
         let first = self.first(hash);
         [first, first ^ 1].into_iter().flat_map(move |at| {
-            let (places, line) = matches(self.line(at), hash);
-            (0..8).filter(move |n| places >> n & 1 != 0).filter_map(move |n| entry_at(line, n))
+            let line = self.line(at);
+            let some = |matches: Matches| (matches.0 != 0).then_some(matches);
+            let all = std::iter::successors(some(line.matches(hash)), move |matches| some(matches.without_first()));
+            all.map(|matches| line.entry(matches.first()))
         })
     }
 
@@ -87,8 +148,10 @@ impl Buckets {
     pub(crate) fn insert(&self, hash: Hash, entry: u32) -> bool {
         let first = self.first(hash);
         for at in [first, first ^ 1] {
-            if let Some(place) = self.line(at).iter().find(|place| place.load(Ordering::Relaxed) == 0) {
-                place.store(hash.mark() | (u64::from(entry) + 1), Ordering::Release);
+            let line = self.line(at);
+            if let Some(place) = (0..LINE).find(|place| line.mark(*place) == 0) {
+                line.entries[place as usize].store(entry, Ordering::Relaxed);
+                line.set_mark(place, hash.mark());
                 return true;
             }
         }
@@ -97,31 +160,50 @@ impl Buckets {
 
     /// Removes an entry. The caller holds the lock of the port.
     pub(crate) fn remove(&self, hash: Hash, entry: u32) {
-        let word = hash.mark() | (u64::from(entry) + 1);
         let first = self.first(hash);
         for at in [first, first ^ 1] {
-            if let Some(place) = self.line(at).iter().find(|place| place.load(Ordering::Relaxed) == word) {
-                place.store(0, Ordering::Relaxed);
+            let line = self.line(at);
+            let has = |place: &u32| line.mark(*place) == hash.mark() && line.entry(*place) == entry;
+            if let Some(place) = (0..LINE).find(has) {
+                line.set_mark(place, 0);
                 return;
             }
         }
     }
 }
 
-/// Returns the places of a line with this hash, as bits.
-#[inline]
-fn matches(line: &[AtomicU64; LINE], hash: Hash) -> (u32, &[AtomicU64; LINE]) {
-    let mut places = 0;
-    for (n, place) in (0_u32..).zip(line) {
-        // Bits of the hash above the number of the entry.
-        let is_same = (place.load(Ordering::Acquire) ^ hash.0) >> 32 == 0;
-        places |= u32::from(is_same) << n;
-    }
-    (places, line)
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
 
-#[inline]
-fn entry_at(line: &[AtomicU64; LINE], place: u32) -> Option<u32> {
-    let number = line[place as usize % LINE].load(Ordering::Acquire) & u64::from(u32::MAX);
-    u32::try_from(number).ok()?.checked_sub(1)
+    proptest! {
+        /// A reference with a list: an entry has a place if the 16 of its bucket are not all taken.
+        #[test]
+        fn agrees_with_a_list(steps in prop::collection::vec((0..64_u32, 0..3_u64, any::<bool>()), 0..300)) {
+            // Two buckets, and three marks that are neighbours.
+            let buckets = Buckets::new(8);
+            let hash = |entry: u32, mark: u64| Hash((mark + 1) << 56 | u64::from(entry % 4));
+            let mut list: Vec<(u32, u64)> = Vec::new();
+            for (entry, mark, adds) in steps {
+                let hash_of = hash(entry, mark);
+                let bucket = |other: &(u32, u64)| other.0 % 4 / 2 == entry % 4 / 2;
+                if adds && !list.contains(&(entry, mark)) {
+                    let fits = list.iter().filter(|other| bucket(other)).count() < 16;
+                    prop_assert_eq!(buckets.insert(hash_of, entry), fits);
+                    if fits {
+                        list.push((entry, mark));
+                    }
+                } else if !adds {
+                    buckets.remove(hash_of, entry);
+                    list.retain(|other| *other != (entry, mark));
+                }
+                for (entry, mark) in &list {
+                    let mut candidates = buckets.candidates(hash(*entry, *mark));
+                    prop_assert!(candidates.any(|other| other == *entry));
+                    prop_assert!(buckets.guess(hash(*entry, *mark)).is_some());
+                }
+            }
+        }
+    }
 }

@@ -24,15 +24,12 @@
 //! `entries_loom.rs` compiles this file a second time, with the atomics of loom, and tries every order
 //! of two workers.
 
-use super::sync::{AtomicU64, Ordering, spin_loop, yield_now};
+use super::sync::{AtomicU32, AtomicU64, Ordering, spin_loop, yield_now};
 
 /// Number of words of a key.
 pub(crate) const KEY: usize = 5;
-/// Number of words of a connection's state.
-pub(crate) const STATE: usize = 10;
-const WORDS: usize = 1 + KEY + STATE;
-/// The tag lies behind the key.
-const TAG: usize = KEY;
+/// Number of words of a connection's state. The first four lie beside key and tag.
+pub(crate) const STATE: usize = 20;
 
 const LOCKED: u64 = 1;
 const LIVE: u64 = 2;
@@ -43,9 +40,13 @@ const GENERATION: u32 = 32;
 /// Spins before a thread lets others run: the holder of the lock may be preempted.
 const SPINS: u32 = 200;
 
-/// Two cache lines: the first has the key, the tag and the times.
-#[repr(align(128))]
-struct Entry([AtomicU64; WORDS]);
+/// Two cache lines.
+#[repr(C, align(128))]
+struct Entry {
+    key: [AtomicU64; KEY],
+    tag: AtomicU64,
+    state: [AtomicU32; STATE],
+}
 
 /// The identity of a connection: an entry's tag, as it was when the entry was not locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,70 +70,74 @@ pub(crate) struct Entries(Box<[Entry]>);
 
 /// An entry that is locked. It is unlocked when this is dropped.
 pub(crate) struct Locked<'e> {
-    words: &'e [AtomicU64; WORDS],
+    entry: &'e Entry,
     /// The tag that the entry gets.
     tag: u64,
 }
 
 impl Entries {
     pub(crate) fn new(count: usize) -> Self {
-        let entry = |_| Entry(std::array::from_fn(|_| AtomicU64::new(0)));
+        let entry = |_| Entry {
+            key: std::array::from_fn(|_| AtomicU64::new(0)),
+            tag: AtomicU64::new(0),
+            state: std::array::from_fn(|_| AtomicU32::new(0)),
+        };
         Entries((0..count).map(entry).collect())
     }
 
     /// Returns the places of an entry's cache lines, for hints.
     #[inline]
     pub(crate) fn lines(&self, at: u32) -> [*const u8; 2] {
-        let words = self.words(at);
-        [words.as_ptr().cast(), words[WORDS / 2..].as_ptr().cast()]
+        let entry = self.entry(at);
+        [entry.key.as_ptr().cast(), entry.state[STATE / 2..].as_ptr().cast()]
     }
 
     /// Returns the tag of a live entry with this key.
     #[inline]
     pub(crate) fn find(&self, at: u32, key: &[u64; KEY]) -> Option<Tag> {
-        let words = self.words(at);
-        let tag = words[TAG].load(Ordering::Acquire);
-        let difference = (0..KEY).fold(0, |all, n| all | words[n].load(Ordering::Relaxed) ^ key[n]);
+        let entry = self.entry(at);
+        let tag = entry.tag.load(Ordering::Acquire);
+        let difference = (0..KEY).fold(0, |all, n| all | entry.key[n].load(Ordering::Relaxed) ^ key[n]);
         (difference == 0 && tag & LIVE != 0).then_some(Tag(tag & !LOCKED))
     }
 
     /// Returns the tag of an entry, if it is live.
     pub(crate) fn tag(&self, at: u32) -> Option<Tag> {
-        let tag = self.words(at)[TAG].load(Ordering::Acquire);
+        let tag = self.entry(at).tag.load(Ordering::Acquire);
         (tag & LIVE != 0).then_some(Tag(tag & !LOCKED))
     }
 
     /// Returns a word of an entry's state. It may be that of another connection by now.
     #[inline]
-    pub(crate) fn peek(&self, at: u32, word: usize) -> u64 {
-        self.words(at)[TAG + 1 + word].load(Ordering::Relaxed)
+    pub(crate) fn peek(&self, at: u32, word: usize) -> u32 {
+        self.entry(at).state[word].load(Ordering::Relaxed)
     }
 
     /// Locks an entry; none if the connection has ended.
     #[inline]
     pub(crate) fn lock(&self, at: u32, tag: Tag) -> Option<Locked<'_>> {
-        let words = self.words(at);
-        match words[TAG].compare_exchange(tag.0, tag.0 | LOCKED, Ordering::Acquire, Ordering::Relaxed) {
-            Ok(_) => Some(Locked { words, tag: tag.0 }),
-            Err(_) => Self::wait(words, tag),
+        let entry = self.entry(at);
+        match entry.tag.compare_exchange(tag.0, tag.0 | LOCKED, Ordering::Acquire, Ordering::Relaxed) {
+            Ok(_) => Some(Locked { entry, tag: tag.0 }),
+            Err(_) => Self::wait(entry, tag),
         }
     }
 
     /// Waits for the lock.
     #[cold]
-    fn wait(words: &[AtomicU64; WORDS], tag: Tag) -> Option<Locked<'_>> {
+    fn wait(entry: &Entry, tag: Tag) -> Option<Locked<'_>> {
         let mut spins = 0;
         loop {
-            let now = words[TAG].load(Ordering::Relaxed);
+            let now = entry.tag.load(Ordering::Relaxed);
             if !tag.is_same_connection(now) {
                 return None;
             }
             // The generation may be another one by now.
             let free = now & !LOCKED;
             if now == free
-                && words[TAG].compare_exchange_weak(free, free | LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok()
+                && entry.tag.compare_exchange_weak(free, free | LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok()
             {
-                return Some(Locked { words, tag: free });
+                return Some(Locked { entry, tag: free });
             }
             spins += 1;
             if spins % SPINS == 0 { yield_now() } else { spin_loop() }
@@ -141,40 +146,40 @@ impl Entries {
 
     /// Makes a free entry a connection's. The caller holds the lock of the port, so nobody else takes
     /// the entry.
-    pub(crate) fn fill(&self, at: u32, key: &[u64; KEY], state: &[u64; STATE], generation: u32) -> Tag {
-        let words = self.words(at);
+    pub(crate) fn fill(&self, at: u32, key: &[u64; KEY], state: &[u32; STATE], generation: u32) -> Tag {
+        let entry = self.entry(at);
         // The entry is free, so nobody holds its lock: its version was counted up by the one that ended it.
-        let version = words[TAG].load(Ordering::Relaxed) & VERSION;
-        for (word, value) in words[..KEY].iter().zip(key) {
+        let version = entry.tag.load(Ordering::Relaxed) & VERSION;
+        for (word, value) in entry.key.iter().zip(key) {
             word.store(*value, Ordering::Relaxed);
         }
-        for (word, value) in words[TAG + 1..].iter().zip(state) {
+        for (word, value) in entry.state.iter().zip(state) {
             word.store(*value, Ordering::Relaxed);
         }
         let tag = u64::from(generation) << GENERATION | version | LIVE;
-        words[TAG].store(tag, Ordering::Release);
+        entry.tag.store(tag, Ordering::Release);
         Tag(tag)
     }
 
     #[inline]
-    fn words(&self, at: u32) -> &[AtomicU64; WORDS] {
-        &self.0[at as usize].0
+    fn entry(&self, at: u32) -> &Entry {
+        &self.0[at as usize]
     }
 }
 
 impl Locked<'_> {
     #[inline]
-    pub(crate) fn get(&self, word: usize) -> u64 {
-        self.words[TAG + 1 + word].load(Ordering::Relaxed)
+    pub(crate) fn get(&self, word: usize) -> u32 {
+        self.entry.state[word].load(Ordering::Relaxed)
     }
 
     #[inline]
-    pub(crate) fn set(&self, word: usize, value: u64) {
-        self.words[TAG + 1 + word].store(value, Ordering::Relaxed);
+    pub(crate) fn set(&self, word: usize, value: u32) {
+        self.entry.state[word].store(value, Ordering::Relaxed);
     }
 
     pub(crate) fn key(&self) -> [u64; KEY] {
-        std::array::from_fn(|n| self.words[n].load(Ordering::Relaxed))
+        std::array::from_fn(|n| self.entry.key[n].load(Ordering::Relaxed))
     }
 
     /// Returns the tag of the connection.
@@ -198,6 +203,6 @@ impl Locked<'_> {
 impl Drop for Locked<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.words[TAG].store(self.tag, Ordering::Release);
+        self.entry.tag.store(self.tag, Ordering::Release);
     }
 }

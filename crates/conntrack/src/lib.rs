@@ -43,6 +43,7 @@
 mod buckets;
 mod connection;
 mod entries;
+mod fast;
 mod handle;
 mod hash;
 mod key;

@@ -12,8 +12,9 @@ use straightline_packet::IgnorePoison;
 use straightline_wire::IpProtocol;
 
 use crate::buckets::{Buckets, Hash};
-use crate::connection::{FACTS, Facts, PACKETS, STREAM_FROM, TIMES, halves, load_tcp, new_words, pair, store_tcp};
+use crate::connection::{EXPIRES, FACTS, Facts, SEEN, STREAM_FROM, load_tcp, new_words, store_tcp};
 use crate::entries::{Entries, Locked, Tag};
+use crate::fast;
 use crate::handle::{Opened, Opening};
 use crate::hash::Secret;
 use crate::key::{Direction, Key, Side, protocol_of};
@@ -22,7 +23,7 @@ use crate::settings::{PortShare, Settings, deadline, has_come};
 use crate::state::{Class, State, has_streams};
 use crate::sync::{AtomicU64, Ordering};
 use crate::tcp::{Role, Rules, Step, Tcp};
-use crate::transport::Transport;
+use crate::transport::{Segment, Transport};
 use crate::verdict::{FULL, Full, Invalid, Passed, Refusal, Verdict};
 
 /// Entries of a class that are looked at to find one of the same opener.
@@ -111,8 +112,7 @@ impl Connections {
     /// Returns whether the entry has expired.
     #[inline]
     pub(crate) fn has_expired(&self, at: u32, now: u32) -> bool {
-        let [expires, _] = halves(self.entries.peek(at, TIMES));
-        has_come(expires, now)
+        has_come(self.entries.peek(at, EXPIRES), now)
     }
 
     /// Advances the state of a connection by a packet.
@@ -126,55 +126,14 @@ impl Connections {
         settings: &Settings,
         now: u32,
     ) -> Advanced {
-        let Some(entry) = self.entries.lock(at, tag) else { return Advanced::verdict(Verdict::Gone) };
-        let mut facts = Facts::from_word(entry.get(FACTS));
-        let class = facts.class();
-        let role = if side == facts.direction.opener() { Role::Opener } else { Role::Answerer };
-        let [expires, _] = halves(entry.get(TIMES));
-        let left = expires.wrapping_sub(now);
-        let step = match packet {
-            Transport::Tcp(_) if !facts.state.is_tcp() => Step::Invalid(Invalid::Protocol),
-            Transport::Tcp(segment) => {
-                let rules = Rules { timeouts: &settings.timeouts, windows: settings.windows };
-                let mut tcp = load_tcp(&entry, &facts);
-                let step = tcp.advance(role, segment, rules, left);
-                facts.state = tcp.state;
-                facts.has_reply = tcp.has_reply;
-                facts.is_assured = tcp.is_assured;
-                store_tcp(&tcp, |at, word| entry.set(at, word));
-                step
-            }
-            Transport::Other => advance_other(&entry, &mut facts, role, settings, now),
-        };
-        let expires = match step {
-            Step::Renew(timeout) | Step::InvalidAndShorten(_, timeout) => deadline(now, timeout),
-            _ => expires,
-        };
-        let verdict = match step {
-            Step::Invalid(reason) => Verdict::Invalid(reason),
-            Step::InvalidAndShorten(reason, _) => {
-                let [_, seen] = halves(entry.get(TIMES));
-                entry.set(TIMES, pair(expires, seen));
-                Verdict::Invalid(reason)
-            }
-            Step::Reopen => Verdict::Reopen,
-            Step::Renew(_) | Step::Pass | Step::End => {
-                entry.set(TIMES, pair(expires, now));
-                let [opener, answerer] = halves(entry.get(PACKETS));
-                let counted = match role {
-                    Role::Opener => pair(opener.wrapping_add(1), answerer),
-                    Role::Answerer => pair(opener, answerer.wrapping_add(1)),
-                };
-                entry.set(PACKETS, counted);
-                Verdict::Pass(Passed {
-                    state: facts.state,
-                    is_reply: role == Role::Answerer,
-                    has_reply: facts.has_reply,
-                })
-            }
-        };
-        entry.set(FACTS, facts.to_word());
-        Advanced { verdict, ends: matches!(step, Step::End | Step::Reopen), changes_class: facts.class() != class }
+        let Some(entry) = self.entries.lock(at, tag) else { return Advanced::only(Verdict::Gone) };
+        if let Transport::Tcp(segment) = packet
+            && let Some(role) = fast::advance(&entry, side, segment, &settings.timeouts, now)
+        {
+            let is_reply = role == Role::Answerer;
+            return Advanced::only(Verdict::Pass(Passed { state: State::Established, is_reply, has_reply: true }));
+        }
+        advance_rare(&entry, side, packet, settings, now)
     }
 
     /// Puts an entry into the list of its class, after it has changed.
@@ -225,16 +184,15 @@ impl Connections {
             return Err(full(Full::Places));
         }
         let facts = Facts {
-            rule: opening.rule,
             opener: opening.opener,
             state: begin.state,
             direction: opening.direction,
             has_reply: false,
             is_assured: false,
         };
-        let mut words = new_words(facts, begin.tcp.as_ref(), deadline(now, begin.timeout), now);
+        let mut words = new_words(facts, opening.rule, begin.tcp.as_ref(), deadline(now, begin.timeout), now);
         if begin.tcp.is_none() {
-            words[STREAM_FROM] = now.wrapping_add(STREAM_AFTER).into();
+            words[STREAM_FROM] = now.wrapping_add(STREAM_AFTER);
         }
         let tag = self.entries.fill(at, key.words(), &words, opening.generation);
         writer.members.set(at, facts.class());
@@ -332,7 +290,7 @@ impl Connections {
         let mut writer = self.lock();
         let Some(entry) = self.entries.lock(at, tag) else { return };
         // A packet may have come meanwhile.
-        if has_come(halves(entry.get(TIMES))[0], now) {
+        if has_come(entry.get(EXPIRES), now) {
             self.end_locked(&mut writer, at, entry, secret);
         }
     }
@@ -389,9 +347,63 @@ pub(crate) struct Advanced {
 }
 
 impl Advanced {
-    fn verdict(verdict: Verdict) -> Self {
+    fn only(verdict: Verdict) -> Self {
         Advanced { verdict, ends: false, changes_class: false }
     }
+}
+
+/// Advances the state of a locked connection, by any packet.
+#[inline(never)]
+fn advance_rare(entry: &Locked<'_>, side: Side, packet: &Transport, settings: &Settings, now: u32) -> Advanced {
+    let mut facts = Facts::from_word(entry.get(FACTS));
+    let class = facts.class();
+    let role = if side == facts.direction.opener() { Role::Opener } else { Role::Answerer };
+    let expires = entry.get(EXPIRES);
+    let step = match packet {
+        Transport::Tcp(segment) => advance_tcp(entry, &mut facts, role, segment, settings, expires.wrapping_sub(now)),
+        Transport::Other => advance_other(entry, &mut facts, role, settings, now),
+    };
+    let verdict = match step {
+        Step::Invalid(reason) => Verdict::Invalid(reason),
+        Step::InvalidAndShorten(reason, timeout) => {
+            entry.set(EXPIRES, deadline(now, timeout));
+            Verdict::Invalid(reason)
+        }
+        Step::Reopen => Verdict::Reopen,
+        Step::Renew(_) | Step::Pass | Step::End => {
+            let expires = if let Step::Renew(timeout) = step { deadline(now, timeout) } else { expires };
+            let is_reply = role == Role::Answerer;
+            entry.set(EXPIRES, expires);
+            entry.set(SEEN, now);
+            fast::count(entry, is_reply);
+            Verdict::Pass(Passed { state: facts.state, is_reply, has_reply: facts.has_reply })
+        }
+    };
+    entry.set(FACTS, facts.to_word());
+    let ends = matches!(step, Step::End | Step::Reopen);
+    Advanced { verdict, ends, changes_class: facts.class() != class }
+}
+
+/// A segment of a TCP connection, which lives for `left` milliseconds without it.
+fn advance_tcp(
+    entry: &Locked<'_>,
+    facts: &mut Facts,
+    role: Role,
+    segment: &Segment,
+    settings: &Settings,
+    left: u32,
+) -> Step {
+    if !facts.state.is_tcp() {
+        return Step::Invalid(Invalid::Protocol);
+    }
+    let rules = Rules { timeouts: &settings.timeouts, windows: settings.windows };
+    let mut tcp = load_tcp(entry, facts);
+    let step = tcp.advance(role, segment, rules, left);
+    facts.state = tcp.state;
+    facts.has_reply = tcp.has_reply;
+    facts.is_assured = tcp.is_assured;
+    store_tcp(&tcp, |at, word| entry.set(at, word));
+    step
 }
 
 /// A packet of a protocol without states.
@@ -402,10 +414,7 @@ fn advance_other(entry: &Locked<'_>, facts: &mut Facts, role: Role, settings: &S
         return Step::Invalid(Invalid::Protocol);
     }
     // A packet is judged by what was seen before it (as nf_conntrack does).
-    let is_stream = has_streams(protocol) && {
-        let [from, _] = halves(entry.get(STREAM_FROM));
-        facts.has_reply && has_come(from, now)
-    };
+    let is_stream = has_streams(protocol) && { facts.has_reply && has_come(entry.get(STREAM_FROM), now) };
     facts.has_reply |= role == Role::Answerer;
     facts.state = match facts.state {
         _ if is_stream => State::Stream,
@@ -437,3 +446,6 @@ fn begin(key: &Key, opening: &Opening<'_>, settings: &Settings) -> Result<Begin,
         _ => Err(Invalid::Protocol),
     }
 }
+
+#[cfg(test)]
+mod tests;

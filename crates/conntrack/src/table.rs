@@ -3,10 +3,10 @@
 use std::sync::{Arc, Mutex, TryLockError};
 
 use straightline_packet::MAX_BATCH;
-use straightline_simd::prefetch_read;
+use straightline_simd::{prefetch_read, prefetch_write};
 
 use crate::buckets::Hash;
-use crate::connection::{FACTS, Facts, PACKETS, TIMES, halves, load_tcp};
+use crate::connection::{EXPIRES, FACTS, Facts, PACKETS, RULE, SEEN, load_tcp};
 use crate::entries::Tag;
 use crate::handle::{Entry, Opened, Opening};
 use crate::hash::Secret;
@@ -137,34 +137,23 @@ impl Table {
 
     /// Finds connections in three steps, so that the loads of one step wait together.
     fn find_group(&self, keys: &[Key], now: u32, found: &mut [Option<Entry>]) {
-        const NONE: u32 = u32::MAX;
-        let mut hashes = [Hash(0); GROUP];
-        let mut guesses = [NONE; GROUP];
-        for (key, hash) in keys.iter().zip(&mut hashes) {
-            if let Some(port) = self.port(key.port()) {
-                *hash = self.secret.hash(key.words());
-                prefetch_read(port.buckets.first_line(*hash));
-            }
+        let mut seeks = [Seek { port: None, hash: Hash(0) }; GROUP];
+        let seeks = &mut seeks[..keys.len()];
+        self.find_buckets(keys, seeks);
+        find_entries(seeks);
+        for ((key, seek), found) in keys.iter().zip(seeks).zip(found) {
+            *found = seek.entry(key, &self.secret, now);
         }
-        for ((key, hash), guess) in keys.iter().zip(&hashes).zip(&mut guesses) {
-            if let Some(port) = self.port(key.port())
-                && let Some(at) = port.buckets.guess(*hash)
-            {
-                *guess = at;
-                for line in port.entries.lines(at) {
-                    prefetch_read(line);
-                }
-            }
-        }
-        for (((key, hash), guess), found) in keys.iter().zip(&hashes).zip(&guesses).zip(found) {
-            *found = match self.port(key.port()) {
-                Some(port) if *guess != NONE => {
-                    let tag = port.entries.find(*guess, key.words()).map(|tag| (*guess, tag));
-                    let tag = tag.or_else(|| port.find_further(key, *hash));
-                    tag.and_then(|(at, tag)| live(port, key.port(), at, tag, now))
-                }
-                _ => None,
-            };
+    }
+
+    #[inline(never)]
+    fn find_buckets<'t>(&'t self, keys: &[Key], seeks: &mut [Seek<'t>]) {
+        let secret = self.secret;
+        for (key, seek) in keys.iter().zip(seeks) {
+            let Some(port) = self.port(key.port()) else { continue };
+            seek.port = Some(port);
+            seek.hash = secret.hash(key.words());
+            prefetch_read(port.buckets.first_line(seek.hash));
         }
     }
 
@@ -233,8 +222,7 @@ impl Table {
     pub fn renew(&self, entry: Entry, generation: u32, rule: u32) -> Option<Entry> {
         let port = self.port(entry.port)?;
         let mut locked = port.entries.lock(entry.at, entry.tag)?;
-        let facts = Facts { rule, ..Facts::from_word(locked.get(FACTS)) };
-        locked.set(FACTS, facts.to_word());
+        locked.set(RULE, rule);
         locked.set_generation(generation);
         Some(Entry { tag: locked.tag(), ..entry })
     }
@@ -243,7 +231,7 @@ impl Table {
     pub fn rule(&self, entry: Entry) -> Option<u32> {
         let port = self.port(entry.port)?;
         let locked = port.entries.lock(entry.at, entry.tag)?;
-        Some(Facts::from_word(locked.get(FACTS)).rule)
+        Some(locked.get(RULE))
     }
 
     /// Ends a connection. Returns whether it had not ended yet.
@@ -315,24 +303,22 @@ impl Table {
         let tag = connections.entries.tag(at)?;
         let entry = connections.entries.lock(at, tag)?;
         let facts = Facts::from_word(entry.get(FACTS));
-        let [expires, seen] = halves(entry.get(TIMES));
-        let left = expires.wrapping_sub(now);
+        let left = entry.get(EXPIRES).wrapping_sub(now);
         if left == 0 || left >= 1 << 31 {
             return None;
         }
-        let idle = now.wrapping_sub(seen);
-        let [opener_packets, answer_packets] = halves(entry.get(PACKETS));
+        let idle = now.wrapping_sub(entry.get(SEEN));
         Some(Connection {
             key: Key::from_words(entry.key(), port),
             state: facts.state,
             direction: facts.direction,
             opener: facts.opener,
-            rule: facts.rule,
+            rule: entry.get(RULE),
             generation: entry.tag().generation(),
             idle: if idle < 1 << 31 { idle } else { 0 },
             left,
-            opener_packets,
-            answer_packets,
+            opener_packets: entry.get(PACKETS),
+            answer_packets: entry.get(PACKETS + 1),
         })
     }
 
@@ -340,6 +326,53 @@ impl Table {
     fn port(&self, port: u16) -> Option<&Arc<Connections>> {
         self.ports.get(usize::from(port))?.as_ref()
     }
+}
+
+/// The search for a key.
+#[derive(Clone, Copy)]
+struct Seek<'t> {
+    /// The connections of the key's port.
+    port: Option<&'t Connections>,
+    /// The hash, and then the number of the entry that most probably has the key.
+    hash: Hash,
+}
+
+#[inline(never)]
+fn find_entries(seeks: &mut [Seek<'_>]) {
+    for seek in seeks {
+        let Some(port) = seek.port else { continue };
+        match port.buckets.guess(seek.hash) {
+            Some(guess) => {
+                seek.hash = Hash(guess.into());
+                for line in port.entries.lines(guess) {
+                    prefetch_write(line.cast_mut());
+                }
+            }
+            None => seek.port = None,
+        }
+    }
+}
+
+impl Seek<'_> {
+    #[inline]
+    fn entry(&self, key: &Key, secret: &Secret, now: u32) -> Option<Entry> {
+        let port = self.port?;
+        let guess = lower(self.hash);
+        match port.entries.find(guess, key.words()) {
+            Some(tag) => live(port, key.port(), guess, tag, now),
+            None => {
+                let (at, tag) = port.find_further(key, secret.hash(key.words()))?;
+                live(port, key.port(), at, tag, now)
+            }
+        }
+    }
+}
+
+/// Returns the entry's number that [`find_entries`] has noted.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "it has 32 bits")]
+fn lower(noted: Hash) -> u32 {
+    noted.0 as u32
 }
 
 /// Returns the entry, if its time is not over.

@@ -11,6 +11,8 @@ mod window;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use self::window::LEAST_ACK_WINDOW;
+
 use self::transition::Next;
 use self::window::InWindow;
 use crate::settings::{Timeouts, Windows};
@@ -392,7 +394,7 @@ impl Tcp {
         let first = if receiver.marks.has(Marks::HAS_ACKED) {
             receiver.max_ack
         } else {
-            sender.end.wrapping_sub(receiver.max_window.max(window::LEAST_ACK_WINDOW))
+            sender.end.wrapping_sub(receiver.max_window.max(LEAST_ACK_WINDOW))
         };
         !window::is_before(seq, first)
     }

@@ -23,7 +23,7 @@ use crate::verdict::Invalid;
 pub(super) const MOST_SCALE: u8 = 14;
 
 /// The least distance that an old acknowledgment may have. It is that of nf_conntrack.
-pub(super) const LEAST_ACK_WINDOW: u32 = 66_000;
+pub(crate) const LEAST_ACK_WINDOW: u32 = 66_000;
 
 /// The outcome of the check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
