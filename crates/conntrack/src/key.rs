@@ -52,7 +52,7 @@ pub(crate) const KEY_WORDS: usize = 5;
 /// The key has IPv6 addresses. Without it, an IPv6 packet with mapped addresses would have the key of
 /// an IPv4 packet.
 const V6: u64 = 1 << 56;
-/// The key is that of an ICMP query, asked by the remote side.
+/// The key is that of an ICMP query that the remote side asked, or of a datagram that it sent.
 const ASKED_BY_REMOTE: u64 = 1 << 57;
 
 /// The key of a connection at a firewalled port. Equal keys have equal words.
@@ -101,6 +101,16 @@ impl Key {
         let ports = u64::from(id) << 24 | u64::from(request) << 8;
         let flag = if asker == Side::Remote { ASKED_BY_REMOTE } else { 0 };
         self.words[0] = self.words[0] & !(0xffff_ffff << 8 | ASKED_BY_REMOTE) | ports | flag;
+        self
+    }
+
+    /// Returns the key of a datagram that comes in fragments: addresses, protocol, sender, and the
+    /// identification of the IP header (16 bits) or of the fragment header (32 bits).
+    #[inline]
+    #[must_use]
+    pub fn with_fragments(mut self, sender: Side, id: u32) -> Self {
+        let flag = if sender == Side::Remote { ASKED_BY_REMOTE } else { 0 };
+        self.words[0] = self.words[0] & !(0xffff_ffff << 8 | ASKED_BY_REMOTE) | u64::from(id) << 8 | flag;
         self
     }
 

@@ -44,6 +44,7 @@ mod buckets;
 mod connection;
 mod entries;
 mod fast;
+mod fragments;
 mod handle;
 mod hash;
 mod key;
@@ -57,6 +58,7 @@ mod tcp;
 mod transport;
 mod verdict;
 
+pub use fragments::{BadFragment, Fragment};
 pub use handle::{Entry, Opened, Opening};
 pub use hash::Secret;
 pub use key::{Direction, Ends, Key, Side};

@@ -15,6 +15,7 @@ use crate::buckets::{Buckets, Hash};
 use crate::connection::{EXPIRES, FACTS, Facts, SEEN, STREAM_FROM, load_tcp, new_words, store_tcp};
 use crate::entries::{Entries, Locked, Tag};
 use crate::fast;
+use crate::fragments::{BAD, BadFragment, Fragments};
 use crate::handle::{Opened, Opening};
 use crate::hash::Secret;
 use crate::key::{Direction, Key, Side, protocol_of};
@@ -39,6 +40,9 @@ pub(crate) struct Connections {
     writer: Mutex<Writer>,
     pub(crate) share: PortShare,
     refused: [AtomicU64; FULL],
+    /// Datagrams in fragments that the local side sends, and the remote sides.
+    fragments: [Mutex<Fragments>; 2],
+    bad_fragments: [AtomicU64; BAD],
     evicted: AtomicU64,
 }
 
@@ -90,6 +94,8 @@ impl Connections {
             }),
             share,
             refused: Default::default(),
+            fragments: std::array::from_fn(|_| Mutex::new(Fragments::new(share.fragments))),
+            bad_fragments: Default::default(),
             evicted: AtomicU64::new(0),
         }
     }
@@ -303,6 +309,28 @@ impl Connections {
                 self.end(at, tag, secret);
             }
         }
+    }
+
+    /// Does something with the fragmented datagrams that a side sends.
+    pub(crate) fn with_fragments<T>(
+        &self,
+        sender: Side,
+        work: impl FnOnce(&mut Fragments) -> Result<T, BadFragment>,
+    ) -> Result<T, BadFragment> {
+        let outcome = work(&mut self.fragments[sender as usize].lock().ignore_poison());
+        outcome.inspect_err(|bad| self.count_bad(*bad))
+    }
+
+    pub(crate) fn count_bad(&self, bad: BadFragment) {
+        self.bad_fragments[bad as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn bad_fragments(&self, bad: BadFragment) -> u64 {
+        self.bad_fragments[bad as usize].load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn evicted_datagrams(&self) -> u64 {
+        self.fragments.iter().map(|fragments| fragments.lock().ignore_poison().evicted).sum()
     }
 
     /// Returns the number of entries that were ever used.

@@ -8,6 +8,7 @@ use straightline_simd::{prefetch_read, prefetch_write};
 use crate::buckets::Hash;
 use crate::connection::{EXPIRES, FACTS, Facts, PACKETS, RULE, SEEN, load_tcp};
 use crate::entries::Tag;
+use crate::fragments::{BAD, BadFragment, Fragment};
 use crate::handle::{Entry, Opened, Opening};
 use crate::hash::Secret;
 use crate::key::{Direction, Key, Side};
@@ -76,6 +77,10 @@ pub struct Counts {
     pub refused: [u64; FULL],
     /// Connections that ended early, to make place for others of the same port.
     pub evicted: u64,
+    /// Fragments that were refused, by [`BadFragment`].
+    pub bad_fragments: [u64; BAD],
+    /// Datagrams whose fragments no longer pass, to make place for others of the same sender.
+    pub evicted_datagrams: u64,
 }
 
 impl std::fmt::Debug for Table {
@@ -217,6 +222,41 @@ impl Table {
         Verdict::Pass(Passed { state: facts.state, is_reply: role == Role::Opener, has_reply: facts.has_reply })
     }
 
+    /// Notes the first fragment of a datagram that passes: it belongs to this connection. `key` is from
+    /// [`Key::with_fragments`]. `header` is the length of its transport header; none if the fragment has
+    /// not the whole of it.
+    ///
+    /// # Errors
+    /// The fragment is refused.
+    pub fn first_fragment(
+        &self,
+        key: &Key,
+        fragment: &Fragment,
+        header: Option<u32>,
+        entry: Entry,
+        now: u32,
+    ) -> Result<(), BadFragment> {
+        let port = self.port(key.port()).ok_or(BadFragment::Unknown)?;
+        port.with_fragments(fragment.sender, |fragments| {
+            if header.is_none_or(|header| header > fragment.len) {
+                return Err(BadFragment::Tiny);
+            }
+            let hash = self.secret.hash(key.words()).0;
+            fragments.begin(key.words(), hash, fragment, entry, [now, self.settings.timeouts.fragments])
+        })
+    }
+
+    /// Returns the connection that a further fragment belongs to. It passes, unless the policy has
+    /// changed since ([`Entry::is_stale`]).
+    ///
+    /// # Errors
+    /// The fragment is refused.
+    pub fn next_fragment(&self, key: &Key, fragment: &Fragment, now: u32) -> Result<Entry, BadFragment> {
+        let port = self.port(key.port()).ok_or(BadFragment::Unknown)?;
+        let hash = self.secret.hash(key.words()).0;
+        port.with_fragments(fragment.sender, |fragments| fragments.go_on(key.words(), hash, fragment, now))
+    }
+
     /// Notes that another generation of the policy allows the connection, by another rule. Returns
     /// the entry with that generation; none if it has ended.
     pub fn renew(&self, entry: Entry, generation: u32, rule: u32) -> Option<Entry> {
@@ -288,6 +328,8 @@ impl Table {
             inbound: port.inbound(),
             refused: Full::ALL.map(|full| port.refused(full)),
             evicted: port.evicted(),
+            bad_fragments: BadFragment::ALL.map(|bad| port.bad_fragments(bad)),
+            evicted_datagrams: port.evicted_datagrams(),
         })
     }
 
