@@ -72,9 +72,12 @@ pub(super) struct Fragment {
     pub(super) offset: u16,
     pub(super) len: u16,
     pub(super) is_last: bool,
+    /// Bytes of the first fragment up to the end of its transport header.
+    pub(super) header: u16,
 }
 
 const SCTP: u8 = 132;
+const FRAGMENT_HEADER: u8 = 44;
 /// Type of frames that have a length in its place.
 const LLC: u16 = 0x05ff;
 /// Kind of the option that has the window scale.
@@ -104,6 +107,14 @@ impl Flow {
         let Flow { src, dst, src_port, dst_port, query, .. } = *self;
         let icmp = query.map_or(self.icmp, |query| [query.request, 0]);
         Flow { src: dst, dst: src, src_port: dst_port, dst_port: src_port, icmp, ..*self }
+    }
+
+    /// Returns the key of a datagram in fragments, for the port of [`Self::key`]. Only the first fragment
+    /// of IPv6 has the protocol.
+    pub(super) fn fragments_key(&self, port: u16, sender: Side, fragment: &Fragment) -> Key {
+        let protocol = if self.is_ipv6 { FRAGMENT_HEADER } else { self.protocol };
+        let flow = Flow { protocol, src_port: 0, dst_port: 0, query: None, ..*self };
+        flow.key(port, sender).with_fragments(sender, fragment.id)
     }
 
     /// Returns a hash of both ends.
@@ -186,10 +197,11 @@ impl Packet<'_> {
             return Facts::Damaged;
         }
         if headers.fragment & ANY_FRAGMENT != 0 {
-            let Some(fragment) = self.fragment() else { return Facts::Damaged };
+            let Some((mut fragment, begin)) = self.fragment() else { return Facts::Damaged };
             if headers.fragment & LATER_FRAGMENT != 0 {
                 return Facts::LaterFragment { flow, fragment };
             }
+            fragment.header = self.end_of_transport().saturating_sub(begin);
             flow.fragment = Some(fragment);
         }
         let l4 = usize::from(headers.l4);
@@ -227,14 +239,21 @@ impl Packet<'_> {
         Some(Flow { is_ipv6, protocol, vlan, hops: headers.ttl, src, dst, ..Flow::default() })
     }
 
-    /// Returns the place of a fragment.
-    fn fragment(&self) -> Option<Fragment> {
+    /// Returns the place of a fragment, and where its bytes begin.
+    fn fragment(&self) -> Option<(Fragment, u16)> {
         let l3 = usize::from(self.headers.l3);
         if self.headers.network == Network::Ipv4 {
             let header = ipv4::Header::new_checked(self.head.get(l3..)?).ok()?;
-            let len = header.total_len().checked_sub(u16::try_from(header.header_len()).ok()?)?;
-            let offset = header.fragment_offset();
-            return Some(Fragment { id: header.ident().into(), offset, len, is_last: !header.more_fragments() });
+            let header_len = u16::try_from(header.header_len()).ok()?;
+            let len = header.total_len().checked_sub(header_len)?;
+            let place = Fragment {
+                id: header.ident().into(),
+                offset: header.fragment_offset().checked_mul(8)?,
+                len,
+                is_last: !header.more_fragments(),
+                header: 0,
+            };
+            return Some((place, self.headers.l3 + header_len));
         }
         let header = ipv6::Header::new_checked(self.head.get(l3..)?).ok()?;
         let end = l3 + ipv6::LEN + usize::from(header.payload_len());
@@ -248,13 +267,28 @@ impl Packet<'_> {
                 let place = u16::from_be_bytes([front[2], front[3]]);
                 let id = u32::from_be_bytes([front[4], front[5], front[6], front[7]]);
                 let len = u16::try_from(end.checked_sub(at)?).ok()?;
-                return Some(Fragment { id, offset: place & 0xfff8, len, is_last: place & 1 == 0 });
+                let place = Fragment { id, offset: place & 0xfff8, len, is_last: place & 1 == 0, header: 0 };
+                return Some((place, u16::try_from(at).ok()?));
             }
             if walked.len == 0 {
                 return None;
             }
             next = walked.protocol;
         }
+    }
+
+    /// Returns the end of the transport header. It is whole.
+    fn end_of_transport(&self) -> u16 {
+        let len = match self.headers.transport {
+            Transport::Tcp => {
+                let offset = self.head.get(usize::from(self.headers.l4) + 12).copied().unwrap_or(u8::MAX);
+                u16::from(offset >> 4) * 4
+            }
+            Transport::Udp | Transport::Icmp4 | Transport::Icmp6 => 8,
+            Transport::Sctp => 12,
+            Transport::None => return 0,
+        };
+        self.headers.l4.saturating_add(len)
     }
 
     /// Returns the TCP segment.

@@ -19,6 +19,7 @@
 
 mod control;
 mod facts;
+mod plain;
 
 use std::fmt;
 use std::sync::Arc;
@@ -32,7 +33,8 @@ use straightline_packet::{Batch, MAX_BATCH, Packets, PortIndex, Reason};
 use straightline_wire::EtherType;
 
 use control::{Denial, PortRules, Rules};
-use facts::{Facts, Flow};
+use facts::{Facts, Flow, Fragment};
+use plain::plain;
 
 /// Packets whose denial was noted lately are not noted again: their number.
 const RECENT: usize = 256;
@@ -49,11 +51,13 @@ pub struct Firewall {
 
 /// The packets of a call.
 struct Work {
-    facts: [Facts; MAX_BATCH],
+    /// What a packet is. `None`: it was not read as a whole.
+    facts: [Option<Facts>; MAX_BATCH],
     decisions: [Decision; MAX_BATCH],
     /// Packets with a key, by their place in the batch.
     keyed: Vec<usize>,
     keys: Vec<Key>,
+    transports: Vec<Transport>,
     found: [Option<Entry>; MAX_BATCH],
     /// Packets that rules decide about.
     asking: Vec<usize>,
@@ -85,10 +89,11 @@ impl Firewall {
     #[must_use]
     pub fn new(control: &FirewallControl, port: PortIndex, direction: Direction, is_in_patch: bool) -> Self {
         let work = Work {
-            facts: [Facts::Damaged; MAX_BATCH],
+            facts: [None; MAX_BATCH],
             decisions: [Decision::Ask; MAX_BATCH],
             keyed: Vec::with_capacity(MAX_BATCH),
             keys: Vec::with_capacity(MAX_BATCH),
+            transports: Vec::with_capacity(MAX_BATCH),
             found: [None; MAX_BATCH],
             asking: Vec::with_capacity(MAX_BATCH),
             columns: Box::new(Keys::new()),
@@ -116,7 +121,7 @@ impl Node for Firewall {
         let now = packets.now().wrapping_mul(1000);
         let mut run = Run { work, rules, own, port: *port, direction: *direction, sender, now };
         run.read(packets, batch);
-        run.follow();
+        run.follow(packets, batch);
         run.ask(packets, batch);
         for (&id, decision) in batch.ids().iter().zip(&work.decisions) {
             match *decision {
@@ -147,72 +152,132 @@ struct Run<'a> {
 impl Run<'_> {
     /// Reads the packets, and finds their connections.
     fn read(&mut self, packets: &mut Packets<'_>, batch: &Batch) {
-        let Work { facts, keyed, keys, found, .. } = &mut *self.work;
+        let Work { facts, decisions, keyed, keys, transports, found, .. } = &mut *self.work;
         keyed.clear();
         keys.clear();
+        transports.clear();
         for (at, &id) in batch.ids().iter().enumerate() {
-            facts[at] = Facts::of(packets, id);
-            // An error quotes a packet that the other side has sent.
-            let key = match &facts[at] {
-                Facts::Packet(flow) => flow.key(self.port.0, self.sender),
-                Facts::Error { about, .. } => about.key(self.port.0, other(self.sender)),
-                _ => continue,
+            decisions[at] = Decision::Ask;
+            let (key, transport) = if let Some(plain) = plain(packets, id, self.port.0, self.sender) {
+                facts[at] = None;
+                plain
+            } else {
+                let read = Facts::of(packets, id);
+                facts[at] = Some(read);
+                match &read {
+                    Facts::Packet(flow) => (flow.key(self.port.0, self.sender), transport(flow)),
+                    // An error quotes a packet that the other side has sent.
+                    Facts::Error { about, .. } => (about.key(self.port.0, other(self.sender)), Transport::Other),
+                    _ => continue,
+                }
             };
             keyed.push(at);
             keys.push(key);
+            transports.push(transport);
         }
         self.rules.table.find(keys, self.now, &mut found[..keys.len()]);
-        self.work.decisions[..batch.len()].fill(Decision::Ask);
     }
 
     /// Decides about packets that need no rule.
-    fn follow(&mut self) {
+    fn follow(&mut self, packets: &mut Packets<'_>, batch: &Batch) {
         for nth in 0..self.work.keyed.len() {
             let at = self.work.keyed[nth];
             let found = self.work.found[nth];
-            self.work.decisions[at] = match (self.work.facts[at], found) {
-                (Facts::Packet(flow), Some(entry)) => self.advance(entry, &flow, &self.work.keys[nth]),
-                (Facts::Packet(_), None) => Decision::Ask,
-                (Facts::Error { seq, .. }, Some(entry)) if !entry.is_stale(self.own.generation) => {
-                    match self.rules.table.related(entry, other(self.sender), seq) {
-                        Verdict::Pass(_) => Decision::Pass,
-                        _ => Decision::Drop(Reason::Invalid),
+            let facts = self.work.facts[at];
+            if let Some(Facts::Error { seq, .. }) = facts {
+                self.work.decisions[at] = self.error(found, seq);
+            } else if let Some(entry) = found {
+                let transport = self.work.transports[nth];
+                let entry = if entry.is_stale(self.own.generation) {
+                    let facts = facts.unwrap_or_else(|| Facts::of(packets, batch.ids()[at]));
+                    self.renew(entry, &facts)
+                } else {
+                    Some(entry)
+                };
+                let decision = match entry {
+                    Some(entry) => self.advance(entry, &transport, &self.work.keys[nth]),
+                    None => Decision::Drop(Reason::Denied),
+                };
+                self.work.decisions[at] = match (decision, facts, entry) {
+                    (Decision::Pass, Some(Facts::Packet(flow)), Some(entry)) => {
+                        self.first_fragment(&flow, entry, packets.port(batch.ids()[at]))
                     }
-                }
-                _ => Decision::Drop(Reason::Invalid),
-            };
+                    (decision, ..) => decision,
+                };
+            }
         }
     }
 
-    /// Advances a connection by a packet. One that another policy allowed is decided again.
-    fn advance(&self, entry: Entry, flow: &Flow, key: &Key) -> Decision {
-        let mut entry = entry;
-        if entry.is_stale(self.own.generation) {
-            match self.renew(entry, flow) {
-                Some(renewed) => entry = renewed,
-                None => return Decision::Drop(Reason::Denied),
+    /// Decides about an ICMP error.
+    fn error(&self, found: Option<Entry>, seq: Option<u32>) -> Decision {
+        match found.filter(|entry| !entry.is_stale(self.own.generation)) {
+            Some(entry) if matches!(self.rules.table.related(entry, other(self.sender), seq), Verdict::Pass(_)) => {
+                Decision::Pass
             }
+            _ => Decision::Drop(Reason::Invalid),
         }
-        match self.rules.table.advance(entry, self.sender, &transport(flow), self.now) {
+    }
+
+    /// Advances a connection by a packet.
+    #[inline]
+    fn advance(&self, entry: Entry, transport: &Transport, key: &Key) -> Decision {
+        match self.rules.table.advance(entry, self.sender, transport, self.now) {
             Verdict::Pass(_) => Decision::Pass,
             Verdict::Invalid(_) => Decision::Drop(Reason::Invalid),
             Verdict::Reopen => Decision::Ask,
-            Verdict::Gone => match self.rules.table.find_one(key, self.now) {
-                Some(again) if !again.is_stale(self.own.generation) => {
-                    match self.rules.table.advance(again, self.sender, &transport(flow), self.now) {
-                        Verdict::Pass(_) => Decision::Pass,
-                        Verdict::Reopen => Decision::Ask,
-                        Verdict::Invalid(_) | Verdict::Gone => Decision::Drop(Reason::Invalid),
-                    }
-                }
-                _ => Decision::Ask,
-            },
+            Verdict::Gone => self.advance_again(transport, key),
+        }
+    }
+
+    /// Advances a connection whose entry has ended since it was found.
+    #[cold]
+    fn advance_again(&self, transport: &Transport, key: &Key) -> Decision {
+        let table = &self.rules.table;
+        let again = table.find_one(key, self.now).filter(|entry| !entry.is_stale(self.own.generation));
+        let Some(again) = again else { return Decision::Ask };
+        match table.advance(again, self.sender, transport, self.now) {
+            Verdict::Pass(_) => Decision::Pass,
+            Verdict::Reopen => Decision::Ask,
+            Verdict::Invalid(_) | Verdict::Gone => Decision::Drop(Reason::Invalid),
+        }
+    }
+
+    /// Notes a packet of a connection that passes, if it is the first fragment of a datagram.
+    #[inline]
+    fn first_fragment(&self, flow: &Flow, entry: Entry, from: PortIndex) -> Decision {
+        let Some(place) = flow.fragment else { return Decision::Pass };
+        let key = flow.fragments_key(self.port.0, self.sender, &place);
+        let fragment = self.fragment(&place, from);
+        match self.rules.table.first_fragment(&key, &fragment, Some(place.header.into()), entry, self.now) {
+            Ok(()) => Decision::Pass,
+            Err(_) => Decision::Drop(Reason::FragmentRefused),
+        }
+    }
+
+    /// Decides about a fragment behind the first one, which has no ports.
+    fn next_fragment(&self, flow: &Flow, place: &Fragment, from: PortIndex) -> Decision {
+        let key = flow.fragments_key(self.port.0, self.sender, place);
+        match self.rules.table.next_fragment(&key, &self.fragment(place, from), self.now) {
+            Ok(entry) if !entry.is_stale(self.own.generation) => Decision::Pass,
+            Ok(_) => Decision::Drop(Reason::Denied),
+            Err(_) => Decision::Drop(Reason::FragmentRefused),
+        }
+    }
+
+    fn fragment(&self, place: &Fragment, from: PortIndex) -> conntrack::Fragment {
+        conntrack::Fragment {
+            sender: self.sender,
+            opener: if self.sender == Side::Remote { from.0 } else { 0 },
+            offset: place.offset.into(),
+            len: place.len.into(),
+            is_last: place.is_last,
         }
     }
 
     /// Has the present policy decide about a connection, as if its first packet came now. One that it
     /// denies ends.
-    fn renew(&self, entry: Entry, flow: &Flow) -> Option<Entry> {
+    fn renew(&self, entry: Entry, facts: &Facts) -> Option<Entry> {
+        let Facts::Packet(flow) = facts else { return None };
         let table = &self.rules.table;
         let opener = entry.direction().opener();
         let direction = if opener == Side::Local { Direction::Out } else { Direction::In };
@@ -221,9 +286,8 @@ impl Run<'_> {
         let mut verdicts = [RuleIndex::default(); MAX_BATCH];
         self.own.policy.decide(direction, &[&key].into_iter().collect(), &mut verdicts);
         let rule = verdicts[0];
-        let allowed = self.own.policy.rule(rule).begins_connections();
         self.own.notes.count(rule);
-        if allowed {
+        if self.own.policy.rule(rule).begins_connections() {
             return table.renew(entry, self.own.generation, rule.0);
         }
         table.end(entry);
@@ -231,20 +295,21 @@ impl Run<'_> {
     }
 
     /// Asks the rules about all other packets, in their order.
-    fn ask(&mut self, packets: &Packets<'_>, batch: &Batch) {
+    fn ask(&mut self, packets: &mut Packets<'_>, batch: &Batch) {
         let Work { facts, decisions, asking, columns, verdicts, .. } = &mut *self.work;
         asking.clear();
         columns.clear();
+        let mut has_fragments = false;
         for (at, &id) in batch.ids().iter().enumerate() {
             if decisions[at] != Decision::Ask {
                 continue;
             }
             let is_trusted = self.rules.is_trusted(packets.port(id));
-            let key = match &facts[at] {
+            let key = match facts[at].get_or_insert_with(|| Facts::of(packets, id)) {
                 Facts::Packet(flow) | Facts::Single(flow) => flow.policy_key(self.direction, is_trusted),
                 Facts::Frame(ether_type) => frame_key(*ether_type, is_trusted),
                 Facts::LaterFragment { .. } => {
-                    decisions[at] = Decision::Drop(Reason::FragmentRefused);
+                    has_fragments = true;
                     continue;
                 }
                 Facts::Error { .. } | Facts::Damaged => {
@@ -255,22 +320,34 @@ impl Run<'_> {
             asking.push(at);
             columns.push(&key);
         }
-        if asking.is_empty() {
-            return;
+        if !asking.is_empty() {
+            self.own.policy.decide(self.direction, columns, verdicts);
         }
-        self.own.policy.decide(self.direction, columns, verdicts);
         for nth in 0..self.work.asking.len() {
             let at = self.work.asking[nth];
             let rule = self.work.verdicts[nth];
             let id = batch.ids()[at];
             self.work.decisions[at] = self.decided(rule, at, packets.port(id));
         }
+        if has_fragments {
+            self.follow_fragments(packets, batch);
+        }
+    }
+
+    /// Decides about fragments behind the first ones, which may be in the same batch.
+    #[cold]
+    fn follow_fragments(&mut self, packets: &Packets<'_>, batch: &Batch) {
+        for (at, &id) in batch.ids().iter().enumerate() {
+            if let Some(Facts::LaterFragment { flow, fragment }) = &self.work.facts[at] {
+                self.work.decisions[at] = self.next_fragment(flow, fragment, packets.port(id));
+            }
+        }
     }
 
     /// Decides about a packet of a rule.
     fn decided(&mut self, rule: RuleIndex, at: usize, from: PortIndex) -> Decision {
         let policy_rule = self.own.policy.rule(rule);
-        let facts = self.work.facts[at];
+        let facts = self.work.facts[at].unwrap_or(Facts::Damaged);
         self.own.notes.count(rule);
         if policy_rule.log || !policy_rule.allows() {
             self.note(rule, &facts);
@@ -302,10 +379,10 @@ impl Run<'_> {
             pickup: self.rules.picks_up(self.now),
         };
         match table.open(&key, &opening, self.now) {
-            Ok(Opened::New(_)) => Decision::Pass,
+            Ok(Opened::New(entry)) => self.first_fragment(flow, entry, from),
             // A packet before it in the batch has opened the connection, or another worker.
             Ok(Opened::Known(entry)) => match table.advance(entry, self.sender, &transport, self.now) {
-                Verdict::Pass(_) => Decision::Pass,
+                Verdict::Pass(_) => self.first_fragment(flow, entry, from),
                 Verdict::Invalid(_) | Verdict::Reopen | Verdict::Gone => Decision::Drop(Reason::Invalid),
             },
             Err(Refusal::Invalid(_)) => Decision::Drop(Reason::Invalid),

@@ -8,11 +8,14 @@ use straightline_conntrack::{PortShare, Settings as ConnectionSettings};
 use straightline_firewall::{Definitions, Group, Level, PortGroups};
 use straightline_graph::clock::{cycles, whole_seconds};
 use straightline_graph::{EpollWaiter, Graph, Idle, NodeControl, Worker};
-use straightline_packet::{Arena, Drops, Rcu, Settings};
+use straightline_packet::Checksum::Partial;
+use straightline_packet::{Arena, Drops, Offload, Rcu, Settings};
 use straightline_testing::ports::{Carried, Source, Taken};
 use straightline_wire::frame::{Checksum, Frame, Net, Transport};
 use straightline_wire::tcp::Flags;
 use straightline_wire::{MacAddr, vlan};
+
+use proptest::prelude::*;
 
 use super::*;
 
@@ -229,6 +232,42 @@ fn frames_that_hide_something_drop() {
     assert!(!rig.sends(lldp));
 }
 
+/// Returns the parts of an IPv4 packet without options, cut at these offsets.
+fn cut(frame: &[u8], id: u16, at: &[usize]) -> Vec<Vec<u8>> {
+    let body = &frame[34..];
+    let ends = at.iter().copied().chain([body.len()]);
+    let begins = [0].into_iter().chain(at.iter().copied());
+    let part = |(begin, end): (usize, usize)| {
+        let mut part = [&frame[..34], &body[begin..end]].concat();
+        let total = u16::try_from(20 + end - begin).expect("short");
+        let more = if end < body.len() { 0x2000 } else { 0 };
+        let place = u16::try_from(begin / 8).expect("short") | more;
+        part[16..18].copy_from_slice(&total.to_be_bytes());
+        part[18..20].copy_from_slice(&id.to_be_bytes());
+        part[20..22].copy_from_slice(&place.to_be_bytes());
+        part
+    };
+    begins.zip(ends).map(part).collect()
+}
+
+#[test]
+fn fragments_follow_their_first_one() {
+    let mut rig = Rig::new(&["udp 9 from any"], &[]);
+    let datagram = |port| frame(PEER, OWN, Transport::Udp { src_port: 7, dst_port: port }, &[1; 92]);
+    let good = cut(&datagram(9), 5, &[40, 80]);
+    assert!(!rig.gets(good[1].clone()), "before the first one");
+    assert_eq!(rig.pass(Direction::In, good.clone()), 3, "in one batch");
+    let again = cut(&datagram(9), 6, &[40, 80]);
+    assert!(again.into_iter().all(|part| rig.gets(part)), "one after the other");
+    assert!(!rig.gets(good[1].clone()), "a second time");
+    let denied = cut(&datagram(10), 7, &[40, 80]);
+    assert_eq!(rig.pass(Direction::In, denied), 0);
+    let tiny = cut(&datagram(9), 8, &[0, 8]);
+    assert!(!rig.gets(tiny[2].clone()));
+    assert_eq!(rig.dropped(Reason::Denied), 1);
+    assert_eq!(rig.dropped(Reason::FragmentRefused), 5);
+}
+
 #[test]
 fn without_rules_for_the_port_nothing_passes() {
     let mut rig = Rig::new(&["any from any"], &["any to any"]);
@@ -251,4 +290,61 @@ fn a_full_share_refuses_further_connections_of_the_port() {
     let passed = passed.count();
     assert!((1..=16).contains(&passed), "{passed}");
     assert_eq!(rig.dropped(Reason::ConnectionsFull), 64 - passed as u64);
+}
+
+/// A frame of some kind, with some bytes of its headers changed, and a checksum that is left to others.
+fn frames() -> impl Strategy<Value = (Vec<u8>, Option<(u16, u16)>)> {
+    let net = prop_oneof![
+        Just(Net::v4(OWN, PEER)),
+        Just(Net::v6([0xfd00, 0, 0, 0, 0, 0, 0, 1].into(), [0x2001, 0xdb8, 0, 0, 0, 0, 0, 1].into())),
+    ];
+    let transport = (any::<u16>(), any::<u16>(), any::<u32>(), any::<u8>()).prop_flat_map(|(a, b, seq, flags)| {
+        let flags = Flags(flags & 0x1f);
+        prop_oneof![
+            Just(Transport::Udp { src_port: a, dst_port: b }),
+            Just(Transport::Tcp { src_port: a, dst_port: b, seq, ack: !seq, flags, window: a }),
+        ]
+    });
+    // Few changes: most frames stay whole.
+    let changes = prop::collection::vec((0..80_usize, any::<u8>()), 0..3);
+    let partial = prop::option::of(prop_oneof![Just((34, 16)), Just((34, 6)), Just((54, 16)), (0..60_u16, 0..20_u16)]);
+    (net, transport, 0..300_usize, changes, partial, 0..20_usize).prop_map(
+        |(net, transport, payload, changes, partial, cut)| {
+            let mac = |last| MacAddr([2, 0, 0, 0, 0, last]);
+            let payload_len = u16::try_from(payload).expect("short");
+            let headers = Frame { src: mac(1), dst: mac(2), tags: [None, None], net, transport, payload_len };
+            let mut bytes = vec![0; headers.headers_len() + payload];
+            headers.emit(&mut bytes, Checksum::Zero).expect("enough space");
+            for (at, value) in changes {
+                if let Some(byte) = bytes.get_mut(at) {
+                    *byte = value;
+                }
+            }
+            bytes.truncate(bytes.len() - cut.min(bytes.len()) / 10 * 10);
+            (bytes, partial)
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4000))]
+
+    #[test]
+    fn what_is_plain_has_the_facts_of_any_packet((bytes, partial) in frames()) {
+        let rcu = Rcu::new();
+        let mut arena = Arena::new(rcu.reader(), Settings::default(), vec![Arc::default()]);
+        arena.turn(|turn| {
+            let Some(id) = turn.accept_owned(VM, &bytes[..bytes.len().min(256)]) else { return };
+            if let Some((start, offset)) = partial {
+                turn.set_offload(id, Offload { checksum: Partial { start, offset }, gso: None });
+            }
+            for sender in [Side::Local, Side::Remote] {
+                let Some((key, transport)) = plain(turn.packets(), id, 7, sender) else { continue };
+                let Facts::Packet(flow) = Facts::of(turn.packets(), id) else {
+                    panic!("{:?} of {bytes:02x?}", Facts::of(turn.packets(), id));
+                };
+                assert_eq!((flow.key(7, sender), super::transport(&flow)), (key, transport));
+            }
+        });
+    }
 }
